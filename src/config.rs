@@ -1,0 +1,290 @@
+//! Every setting of magmap, its default and its meaning: one struct for the command line, the library and the node.
+
+use serde::{Deserialize, Serialize};
+
+/// All settings. `Config::default()` is what `config/default.toml` spells out.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Config {
+    /// Which topics of a recording to read.
+    pub topics: Topics,
+    /// How the magnetometer sits on the robot.
+    pub sensor: Sensor,
+    /// What is refused as implausible.
+    pub gates: Gates,
+    /// How readings find their poses.
+    pub synchronizer: Synchronizer,
+    /// How readings are averaged along the path.
+    pub averaging: Averaging,
+    /// When a batch is full.
+    pub batch: Batch,
+    /// The Gaussian process and where its hyperparameters start.
+    pub model: Model,
+    /// How many inducing points, and where.
+    pub selection: Selection,
+    /// How hyperparameters are learnt.
+    pub learning: Learning,
+    /// The published grid.
+    pub raster: Raster,
+    /// The mapping thread.
+    pub worker: Worker,
+}
+
+/// Which topics of a recording to read; empty means: found by their type.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Topics {
+    /// Topic of type `sensor_msgs/msg/MagneticField`.
+    pub magnetometer: String,
+    /// Topic of type `nav_msgs/msg/Odometry`.
+    pub odometry: String,
+}
+
+/// How the magnetometer sits on the robot, where the recording's transforms do not say.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Sensor {
+    /// Whether `position` and `orientation` replace the static transforms of the recording.
+    pub override_transforms: bool,
+    /// Position of the sensor in the robot's body frame, in metres.
+    pub position: [f64; 3],
+    /// Orientation of the sensor in the robot's body frame: roll, pitch, yaw in radians.
+    pub orientation: [f64; 3],
+}
+
+impl Default for Sensor {
+    fn default() -> Self {
+        Self { override_transforms: false, position: [0.0; 3], orientation: [0.0; 3] }
+    }
+}
+
+/// What is refused as implausible. Every refusal is counted under its reason.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Gates {
+    /// Weakest plausible field strength, in microtesla.
+    pub minimum_field: f64,
+    /// Strongest plausible field strength, in microtesla.
+    pub maximum_field: f64,
+    /// Fastest plausible speed between two poses, in metres per second; 0 switches the gate off.
+    pub max_speed: f64,
+    /// Steepest plausible change of the field between two readings, in microtesla per metre; 0 switches the gate off.
+    pub max_gradient: f64,
+    /// A gate that has refused so many in a row was wrong about the first: it reopens and says so.
+    pub reopen_after: u32,
+}
+
+impl Default for Gates {
+    fn default() -> Self {
+        Self { minimum_field: 1.0, maximum_field: 1000.0, max_speed: 3.0, max_gradient: 1000.0, reopen_after: 5 }
+    }
+}
+
+/// How readings find their poses.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Synchronizer {
+    /// Longest time between two poses across which a reading's pose is interpolated, in seconds.
+    pub max_gap: f64,
+    /// How many readings may wait for their pose before the oldest is refused.
+    pub max_waiting: usize,
+}
+
+impl Default for Synchronizer {
+    fn default() -> Self {
+        Self { max_gap: 0.5, max_waiting: 10_000 }
+    }
+}
+
+/// How readings are averaged along the path.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Averaging {
+    /// Length of path whose readings become one observation, in metres; 0 keeps every reading.
+    pub spacing: f64,
+}
+
+impl Default for Averaging {
+    fn default() -> Self {
+        Self { spacing: 0.05 }
+    }
+}
+
+/// When a batch is full: at whichever limit is reached first; 0 switches a limit off.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Batch {
+    /// Most observations in a batch.
+    pub max_observations: usize,
+    /// Longest path in a batch, in metres.
+    pub max_path: f64,
+    /// Longest time in a batch, in seconds.
+    pub max_duration: f64,
+}
+
+impl Default for Batch {
+    fn default() -> Self {
+        Self { max_observations: 200, max_path: 5.0, max_duration: 10.0 }
+    }
+}
+
+/// The shape of a covariance function, from rough to smooth.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum KernelShape {
+    /// Matérn with smoothness 1/2 (exponential).
+    Matern12,
+    /// Matérn with smoothness 3/2.
+    Matern32,
+    /// Matérn with smoothness 5/2.
+    Matern52,
+    /// Squared exponential.
+    SquaredExponential,
+}
+
+/// The Gaussian process and where its hyperparameters start.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Model {
+    /// Shape of the covariance function.
+    pub kernel: KernelShape,
+    /// One lengthscale for both axes, or one per axis.
+    pub lengthscale_per_axis: bool,
+    /// Whether a constant is added to the covariance, for the ambient field.
+    pub constant: bool,
+    /// The prior mean of the field, in microtesla; fixed for a map's life.
+    pub mean: f64,
+    /// Added to the diagonal of the inducing points' covariance, relative to the prior variance.
+    pub relative_jitter: f64,
+    /// Where learning starts.
+    pub initial: Hyperparameters,
+}
+
+impl Default for Model {
+    fn default() -> Self {
+        Self {
+            kernel: KernelShape::Matern52,
+            lengthscale_per_axis: false,
+            constant: true,
+            mean: 0.0,
+            relative_jitter: 1e-6,
+            initial: Hyperparameters { constant: 500.0, variance: 150.0, lengthscale: 0.7, noise: 2.0 },
+        }
+    }
+}
+
+/// One number for each kind of hyperparameter.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Hyperparameters {
+    /// Variance of the constant, in microtesla squared.
+    pub constant: f64,
+    /// Variance of the field around it, in microtesla squared.
+    pub variance: f64,
+    /// Lengthscale, in metres.
+    pub lengthscale: f64,
+    /// Variance of the noise, in microtesla squared.
+    pub noise: f64,
+}
+
+/// How many inducing points, and where.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Selection {
+    /// Share of the information in a batch that may be lost for want of inducing points: smaller is larger maps, more exact.
+    pub delta: f64,
+    /// Keep the threshold from vanishing where there is nothing to model.
+    pub guards: bool,
+    /// What the evidence lower bound is compared with.
+    pub ceiling: Ceiling,
+    /// Most rows (readings of the batch) for which the exact ceiling is computed; beyond it the upper bound rules.
+    pub exact_limit: usize,
+    /// Most inducing points the map may have; reported when it binds.
+    pub max_inducing_points: usize,
+    /// An inducing point whose variance given the others, relative to the prior variance, is below this is dropped.
+    pub redundancy: f64,
+}
+
+impl Default for Selection {
+    fn default() -> Self {
+        Self {
+            delta: 0.095,
+            guards: true,
+            ceiling: Ceiling::Auto,
+            exact_limit: 10_000,
+            max_inducing_points: 3000,
+            redundancy: 1e-6,
+        }
+    }
+}
+
+/// What the evidence lower bound is compared with when inducing points are added.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Ceiling {
+    /// The bound with every reading an inducing point, where the batch is small enough; the upper bound otherwise.
+    Auto,
+    /// The upper bound, always.
+    Upper,
+}
+
+/// How hyperparameters are learnt.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Learning {
+    /// Evaluations of bound and gradient allowed per batch; 0 keeps the hyperparameters as they are.
+    pub max_evaluations: usize,
+    /// Whether the log-normal prior takes part.
+    pub prior: bool,
+    /// Medians of the prior.
+    pub prior_median: Hyperparameters,
+    /// Standard deviations of the logarithms under the prior.
+    pub prior_log_sd: Hyperparameters,
+}
+
+impl Default for Learning {
+    fn default() -> Self {
+        Self {
+            max_evaluations: 60,
+            prior: true,
+            prior_median: Hyperparameters { constant: 500.0, variance: 150.0, lengthscale: 0.7, noise: 2.0 },
+            prior_log_sd: Hyperparameters { constant: 0.5, variance: 0.4, lengthscale: 0.2, noise: 0.5 },
+        }
+    }
+}
+
+/// The published grid.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Raster {
+    /// Side of a cell, in metres.
+    pub resolution: f64,
+    /// How far the grid reaches beyond the outermost inducing points, in metres.
+    pub margin: f64,
+    /// A cell whose variance exceeds this share of what the map says infinitely far away is unknown.
+    pub unknown_above: f64,
+    /// Most cells a grid may have; a larger area is refused and reported.
+    pub max_cells: usize,
+}
+
+impl Default for Raster {
+    fn default() -> Self {
+        Self { resolution: 0.1, margin: 1.0, unknown_above: 0.75, max_cells: 4_000_000 }
+    }
+}
+
+/// The mapping thread.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Worker {
+    /// How many measurements the inbox holds before a live source loses some.
+    pub inbox: usize,
+    /// Most observations that batches waiting behind a too fast live source are merged into.
+    pub max_merged: usize,
+}
+
+impl Default for Worker {
+    fn default() -> Self {
+        Self { inbox: 4096, max_merged: 5000 }
+    }
+}

@@ -1,0 +1,24 @@
+//! Online maps of the magnetic field for mobile robots.
+//!
+//! magmap turns a magnetometer and odometry into a live map of the magnetic field a robot drives through: a mean, a variance,
+//! and a model that grows only where the field asks for it.
+//!
+//! The house, from the inside out; inner rooms know nothing of outer ones:
+//!
+//! * [`gp`]: the science. A streaming sparse Gaussian process with adaptive inducing points. No I/O, no clock, no threads.
+//! * [`mapping`]: from readings and poses to batches, and from finished updates to rasters; the worker thread.
+//! * [`config`]: every setting, its default and its meaning.
+//! * [`recording`]: readers and writers of drives: Aalto CSV, MCAP, rosbag2.
+//! * [`simulation`]: a world of dipoles and a robot driving through it.
+//! * [`export`]: pictures, arrays, grids for `map_server`.
+//! * [`evaluation`]: experiments with known answers, and their metrics.
+#![forbid(unsafe_code)]
+#![warn(missing_docs)]
+
+pub mod config;
+pub mod evaluation;
+pub mod export;
+pub mod gp;
+pub mod mapping;
+pub mod recording;
+pub mod simulation;

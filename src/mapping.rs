@@ -1,0 +1,4 @@
+//! From readings and poses to batches, and from finished updates to rasters.
+
+pub mod grid;
+pub mod reading;
