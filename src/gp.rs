@@ -1,5 +1,19 @@
 //! The science: a streaming sparse Gaussian process that sizes itself.
 //!
 //! Nothing in here reads, writes, logs, keeps time or starts threads.
+//!
+//! [`streaming::StreamingGp::update`] is the algorithm; it reads as the paper's. Around it: [`selection`] chooses inducing
+//! points, [`learning`] the hyperparameters, [`whitened`] is the arithmetic of both, [`posterior`] predicts.
 
+pub mod bounds;
+pub mod hyperparameters;
+pub mod kernel;
+pub mod learning;
+pub mod linalg;
+pub mod model;
+pub mod points;
+pub mod posterior;
 pub mod report;
+pub mod selection;
+pub mod streaming;
+pub mod whitened;

@@ -1,0 +1,188 @@
+//! What the evidence lower bound is compared with: from above L* and the upper bound, from below the noise baseline.
+
+use super::kernel::{Kernel, Places};
+use super::linalg::{self, Matrix, NotPositiveDefinite, Part, squared_norm};
+use super::model::Model;
+use super::whitened::{LOG_2_PI, Past, Rows, Whitened};
+
+/// Count, mean and variance of all targets so far: the model that sees no structure.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct NoiseBaseline {
+    count: u64,
+    mean: f64,
+    /// Sum of squared deviations from the mean.
+    scatter: f64,
+}
+
+impl NoiseBaseline {
+    /// The baseline after these targets too (Chan's update of a running mean and variance).
+    pub fn including(&self, targets: &[f64]) -> Self {
+        if targets.is_empty() {
+            return *self;
+        }
+        let added = targets.len() as f64;
+        let added_mean = targets.iter().sum::<f64>() / added;
+        let added_scatter = targets.iter().map(|y| (y - added_mean).powi(2)).sum::<f64>();
+        let count = self.count as f64 + added;
+        let difference = added_mean - self.mean;
+        Self {
+            count: self.count + targets.len() as u64,
+            mean: self.mean + difference * added / count,
+            scatter: self.scatter + added_scatter + difference * difference * self.count as f64 * added / count,
+        }
+    }
+
+    /// How many targets it has seen.
+    pub fn count(&self) -> u64 {
+        self.count
+    }
+
+    /// Their mean.
+    pub fn mean(&self) -> f64 {
+        self.mean
+    }
+
+    /// Their population variance; 0 before any.
+    pub fn variance(&self) -> f64 {
+        if self.count == 0 { 0.0 } else { self.scatter / self.count as f64 }
+    }
+
+    /// The log likelihood of targets under it, in nats (VIPS paper, section 4.3), with a variance of at least
+    /// `least_variance`, which must be positive: identical targets would otherwise be infinitely likely.
+    pub fn log_likelihood(&self, targets: &[f64], least_variance: f64) -> f64 {
+        let variance = self.variance().max(least_variance);
+        let squares = targets.iter().map(|y| (y - self.mean).powi(2)).sum::<f64>();
+        -0.5 * (targets.len() as f64 * (LOG_2_PI + variance.ln()) + squares / variance)
+    }
+}
+
+/// L*: the bound with every reading of the batch an inducing point beside the old ones (VIPS paper, eq. 9).
+///
+/// Computed as the evidence of the past alone under the model, plus the exact log likelihood of the batch under the posterior
+/// of the past. Needs one N x N matrix.
+///
+/// # Errors
+/// When a covariance is not positive definite to the precision of doubles.
+pub fn exact_ceiling<K: Kernel>(
+    model: &Model<K>,
+    places: &K::Places,
+    targets: &[f64],
+    past: Option<&Past<K>>,
+) -> Result<f64, NotPositiveDefinite> {
+    let count = targets.len();
+    let mut covariance = Matrix::zeros(count, count);
+    model.kernel.add_lower_covariance(places, covariance.as_mut());
+    let mut residual: Vec<f64> = targets.iter().map(|y| y - model.mean).collect();
+    let mut ceiling = 0.0;
+    if let Some(past) = past {
+        let nothing = places.cleared();
+        let whitened = Rows::nested(&nothing, &[], Some(past), &nothing).whiten(model)?;
+        ceiling += whitened.bound();
+        let mut features = model.kernel.covariance(&past.inducing, places);
+        linalg::solve_lower(whitened.covariance_root.as_ref(), features.as_mut());
+        linalg::add_matrix_vector(&mut residual, -1.0, features.transpose(), &whitened.weights);
+        let mut add = |factor, rows: &Matrix| {
+            let (left, right) = (rows.transpose(), rows.as_ref());
+            linalg::multiply(covariance.as_mut(), Part::Lower, 1.0, factor, left, Part::Full, right, Part::Full);
+        };
+        add(-1.0, &features);
+        linalg::solve_lower(whitened.precision_root.as_ref(), features.as_mut());
+        add(1.0, &features);
+    }
+    (0..count).for_each(|i| covariance[(i, i)] += model.noise);
+    linalg::cholesky_in_place(covariance.as_mut())?;
+    linalg::solve_lower_vector(covariance.as_ref(), &mut residual);
+    let log_determinant = linalg::log_determinant(covariance.as_ref());
+    Ok(ceiling - 0.5 * (count as f64 * LOG_2_PI + log_determinant + squared_norm(&residual)))
+}
+
+/// What the upper bound needs to know of a batch and a past under some inducing points that contain the old ones.
+pub(super) struct UpperBoundTerms<'a> {
+    /// Phi_f: N x M.
+    pub features: linalg::MatrixRef<'a>,
+    /// z_f: N.
+    pub target: &'a [f64],
+    /// Phi_a^T Phi_a in the first rows and columns, lower triangle.
+    pub past_gram: linalg::MatrixRef<'a>,
+    /// Phi_a^T r.
+    pub past_projected: &'a [f64],
+    /// r^T r.
+    pub past_squares: f64,
+    /// M_a.
+    pub past_rows: usize,
+    /// log|B|.
+    pub log_determinant: f64,
+    /// tau: the trace of what the inducing points leave of the scaled rows of the batch.
+    pub slack: f64,
+    /// log s^2.
+    pub log_noise: f64,
+    /// log N(r; 0, I + R K'_aa R^T).
+    pub old_log_evidence: f64,
+}
+
+impl UpperBoundTerms<'_> {
+    /// An upper bound on L* (VIPS paper, section 4.1, in scaled rows): the determinant is that of the approximation, the
+    /// quadratic term has noise 1 + tau on the rows of the batch. The rows of the past keep noise 1, since while every old
+    /// inducing point stays they are represented exactly; that is tighter than the paper's tau on all rows.
+    ///
+    /// # Errors
+    /// When B is not positive definite to the precision of doubles.
+    pub fn evaluate(&self) -> Result<f64, NotPositiveDefinite> {
+        let count = self.target.len() as f64;
+        let size = self.features.ncols();
+        let weight = 1.0 / (1.0 + self.slack.max(0.0));
+        let mut gram = Matrix::identity(size, size);
+        linalg::add_outer_gram(gram.as_mut(), weight, self.features.transpose());
+        let covered = self.past_projected.len();
+        for column in 0..covered {
+            (column..covered).for_each(|row| gram[(row, column)] += self.past_gram[(row, column)]);
+        }
+        let mut projected = vec![0.0; size];
+        projected[..covered].copy_from_slice(self.past_projected);
+        linalg::add_matrix_vector(&mut projected, weight, self.features.transpose(), self.target);
+        let root = linalg::cholesky(gram)?;
+        linalg::solve_lower_vector(root.as_ref(), &mut projected);
+        let squares = weight * squared_norm(self.target) + self.past_squares - squared_norm(&projected);
+        let rows = count + self.past_rows as f64;
+        Ok(-0.5 * (rows * LOG_2_PI + self.log_determinant + squares)
+            - 0.5 * count * self.log_noise
+            - self.old_log_evidence)
+    }
+}
+
+/// The upper bound for what [`Rows::nested`] and [`Rows::whiten`] made of a batch: see [`UpperBoundTerms::evaluate`].
+///
+/// # Errors
+/// When B is not positive definite to the precision of doubles.
+pub fn upper_bound(whitened: &Whitened) -> Result<f64, NotPositiveDefinite> {
+    whitened.upper_bound_terms().evaluate()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_running_baseline_is_that_of_all_targets() {
+        let targets: Vec<f64> = (0..37).map(|i| 50.0 + (i as f64).sin() * 8.0).collect();
+        let mut running = NoiseBaseline::default();
+        for chunk in [&targets[..1], &targets[1..1], &targets[1..20], &targets[20..]] {
+            running = running.including(chunk);
+        }
+        let mean = targets.iter().sum::<f64>() / 37.0;
+        let variance = targets.iter().map(|y| (y - mean).powi(2)).sum::<f64>() / 37.0;
+        assert_eq!(running.count(), 37);
+        assert!((running.mean() - mean).abs() < 1e-12);
+        assert!((running.variance() - variance).abs() < 1e-12);
+        let expected: f64 =
+            targets.iter().map(|y| -0.5 * (LOG_2_PI + variance.ln() + (y - mean).powi(2) / variance)).sum();
+        assert!((running.log_likelihood(&targets, 1e-9) - expected).abs() < 1e-10);
+    }
+
+    #[test]
+    fn identical_targets_have_a_finite_likelihood() {
+        let baseline = NoiseBaseline::default().including(&[48.0; 5]);
+        assert!(baseline.log_likelihood(&[48.0; 5], 0.1).is_finite());
+        assert!(baseline.log_likelihood(&[48.0; 5], f64::MIN_POSITIVE).is_finite());
+    }
+}

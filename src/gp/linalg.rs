@@ -1,0 +1,376 @@
+//! Dense linear algebra: the only file that names the solver (faer).
+//!
+//! Matrices are column-major doubles. Everything runs on one core, so that equal input gives equal bits.
+
+use faer::dyn_stack::{MemBuffer, MemStack};
+use faer::linalg::matmul::triangular::{self, BlockStructure};
+use faer::linalg::{cholesky, qr, triangular_inverse, triangular_solve};
+use faer::prelude::ReborrowMut;
+use faer::{Accum, Par};
+
+/// A dense column-major matrix that owns its numbers.
+pub type Matrix = faer::Mat<f64>;
+/// A view of a matrix.
+pub type MatrixRef<'a> = faer::MatRef<'a, f64>;
+/// A view through which a matrix is written.
+pub type MatrixMut<'a> = faer::MatMut<'a, f64>;
+
+const SEQUENTIAL: Par = Par::Seq;
+
+/// A matrix that should have been positive definite is not, to the precision of its numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NotPositiveDefinite;
+
+/// Which part of a matrix a product reads or writes; the rest counts as zero, or is left as it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// All of it.
+    Full,
+    /// The lower triangle with its diagonal.
+    Lower,
+    /// The upper triangle with its diagonal.
+    Upper,
+}
+
+impl Part {
+    fn structure(self) -> BlockStructure {
+        match self {
+            Part::Full => BlockStructure::Rectangular,
+            Part::Lower => BlockStructure::TriangularLower,
+            Part::Upper => BlockStructure::TriangularUpper,
+        }
+    }
+}
+
+/// The lower Cholesky factor of a symmetric matrix of which only the lower triangle is read. Its upper triangle is zero.
+///
+/// # Errors
+/// [`NotPositiveDefinite`] also where an entry is not a number.
+pub fn cholesky(mut matrix: Matrix) -> Result<Matrix, NotPositiveDefinite> {
+    cholesky_in_place(matrix.as_mut())?;
+    for column in 1..matrix.ncols() {
+        matrix.col_as_slice_mut(column)[..column].fill(0.0);
+    }
+    Ok(matrix)
+}
+
+/// Replaces the lower triangle of a symmetric matrix by its Cholesky factor; the upper triangle is neither read nor written.
+///
+/// # Errors
+/// [`NotPositiveDefinite`], and the matrix is left in no useful state.
+pub fn cholesky_in_place(mut matrix: MatrixMut<'_>) -> Result<(), NotPositiveDefinite> {
+    let size = matrix.nrows();
+    let scratch = cholesky::llt::factor::cholesky_in_place_scratch::<f64>(size, SEQUENTIAL, Default::default());
+    let mut buffer = MemBuffer::new(scratch);
+    cholesky::llt::factor::cholesky_in_place(
+        matrix.rb_mut(),
+        Default::default(),
+        SEQUENTIAL,
+        MemStack::new(&mut buffer),
+        Default::default(),
+    )
+    .map_err(|_| NotPositiveDefinite)?;
+    let finite = (0..size).all(|i| matrix[(i, i)].is_finite() && matrix[(i, i)] > 0.0);
+    if finite { Ok(()) } else { Err(NotPositiveDefinite) }
+}
+
+/// The logarithm of the determinant of the matrix with this Cholesky factor.
+pub fn log_determinant(factor: MatrixRef<'_>) -> f64 {
+    2.0 * (0..factor.nrows()).map(|i| factor[(i, i)].ln()).sum::<f64>()
+}
+
+/// Replaces `right` by `lower^-1 right`.
+pub fn solve_lower(lower: MatrixRef<'_>, right: MatrixMut<'_>) {
+    triangular_solve::solve_lower_triangular_in_place(lower, right, SEQUENTIAL);
+}
+
+/// Replaces `right` by `lower^-T right`.
+pub fn solve_lower_transposed(lower: MatrixRef<'_>, right: MatrixMut<'_>) {
+    triangular_solve::solve_upper_triangular_in_place(lower.transpose(), right, SEQUENTIAL);
+}
+
+/// Replaces the vector by `lower^-1 vector`.
+pub fn solve_lower_vector(lower: MatrixRef<'_>, vector: &mut [f64]) {
+    let rows = vector.len();
+    solve_lower(lower, MatrixMut::from_column_major_slice_mut(vector, rows, 1));
+}
+
+/// Replaces the vector by `lower^-T vector`.
+pub fn solve_lower_transposed_vector(lower: MatrixRef<'_>, vector: &mut [f64]) {
+    let rows = vector.len();
+    solve_lower_transposed(lower, MatrixMut::from_column_major_slice_mut(vector, rows, 1));
+}
+
+/// The inverse of a lower triangular matrix; its upper triangle is zero.
+pub fn inverse_lower(lower: MatrixRef<'_>) -> Matrix {
+    let mut inverse = Matrix::zeros(lower.nrows(), lower.ncols());
+    triangular_inverse::invert_lower_triangular(inverse.as_mut(), lower, SEQUENTIAL);
+    inverse
+}
+
+/// The inverse of the matrix with this Cholesky factor, both triangles filled.
+pub fn inverse_from_cholesky(factor: MatrixRef<'_>) -> Matrix {
+    let root = inverse_lower(factor);
+    let mut inverse = Matrix::zeros(root.nrows(), root.ncols());
+    multiply(
+        inverse.as_mut(),
+        Part::Lower,
+        0.0,
+        1.0,
+        root.as_ref().transpose(),
+        Part::Upper,
+        root.as_ref(),
+        Part::Lower,
+    );
+    mirror_lower(&mut inverse);
+    inverse
+}
+
+/// `target = keep * target + factor * left * right`, reading and writing only the named parts. `keep` is 0 or 1.
+#[allow(clippy::too_many_arguments)] // the three matrices with their parts
+pub fn multiply(
+    target: MatrixMut<'_>,
+    target_part: Part,
+    keep: f64,
+    factor: f64,
+    left: MatrixRef<'_>,
+    left_part: Part,
+    right: MatrixRef<'_>,
+    right_part: Part,
+) {
+    let accumulate = if keep == 0.0 { Accum::Replace } else { Accum::Add };
+    triangular::matmul(
+        target,
+        target_part.structure(),
+        accumulate,
+        left,
+        left_part.structure(),
+        right,
+        right_part.structure(),
+        factor,
+        SEQUENTIAL,
+    );
+}
+
+/// `target += factor * left * right` for full matrices.
+pub fn add_product(target: MatrixMut<'_>, factor: f64, left: MatrixRef<'_>, right: MatrixRef<'_>) {
+    multiply(target, Part::Full, 1.0, factor, left, Part::Full, right, Part::Full);
+}
+
+/// `target += factor * rows * rows^T` in the lower triangle only.
+pub fn add_outer_gram(target: MatrixMut<'_>, factor: f64, rows: MatrixRef<'_>) {
+    multiply(target, Part::Lower, 1.0, factor, rows, Part::Full, rows.transpose(), Part::Full);
+}
+
+/// `target += factor * matrix * vector`.
+pub fn add_matrix_vector(target: &mut [f64], factor: f64, matrix: MatrixRef<'_>, vector: &[f64]) {
+    let rows = target.len();
+    faer::linalg::matmul::matmul(
+        MatrixMut::from_column_major_slice_mut(target, rows, 1),
+        Accum::Add,
+        matrix,
+        MatrixRef::from_column_major_slice(vector, vector.len(), 1),
+        factor,
+        SEQUENTIAL,
+    );
+}
+
+/// One column of a column-major matrix.
+pub fn column(matrix: MatrixRef<'_>, index: usize) -> &[f64] {
+    matrix.col(index).try_as_col_major().expect("matrices are column-major").as_slice()
+}
+
+/// One column of a column-major matrix, for writing.
+pub fn column_mut<'a>(matrix: &'a mut MatrixMut<'_>, index: usize) -> &'a mut [f64] {
+    matrix.rb_mut().col_mut(index).try_as_col_major_mut().expect("matrices are column-major").as_slice_mut()
+}
+
+/// Multiplies every entry by `factor`.
+pub fn scale(matrix: &mut Matrix, factor: f64) {
+    for column in 0..matrix.ncols() {
+        matrix.col_as_slice_mut(column).iter_mut().for_each(|value| *value *= factor);
+    }
+}
+
+/// The sum of squares of all entries.
+pub fn squared_frobenius_norm(matrix: &Matrix) -> f64 {
+    (0..matrix.ncols()).map(|column| squared_norm(matrix.col_as_slice(column))).sum()
+}
+
+/// Copies the lower triangle into the upper one.
+pub fn mirror_lower(matrix: &mut Matrix) {
+    for column in 1..matrix.ncols() {
+        for row in 0..column {
+            matrix[(row, column)] = matrix[(column, row)];
+        }
+    }
+}
+
+/// The dot product of two vectors of equal length.
+pub fn dot(a: &[f64], b: &[f64]) -> f64 {
+    const LANES: usize = 8;
+    let (a_chunks, a_rest) = a.as_chunks::<LANES>();
+    let (b_chunks, b_rest) = b.as_chunks::<LANES>();
+    let mut sums = [0.0; LANES];
+    for (a, b) in a_chunks.iter().zip(b_chunks) {
+        for lane in 0..LANES {
+            sums[lane] += a[lane] * b[lane];
+        }
+    }
+    sums.iter().sum::<f64>() + a_rest.iter().zip(b_rest).map(|(a, b)| a * b).sum::<f64>()
+}
+
+/// The sum of squares of a vector.
+pub fn squared_norm(vector: &[f64]) -> f64 {
+    dot(vector, vector)
+}
+
+/// A lower triangular matrix that grows by one row at a time.
+#[derive(Clone, Debug, Default)]
+pub struct GrowingTriangle {
+    /// The transposed triangle, column-major with `capacity` rows, so that a new row is a new column.
+    buffer: Vec<f64>,
+    capacity: usize,
+    size: usize,
+}
+
+impl GrowingTriangle {
+    /// Starts with this lower triangular matrix.
+    pub fn new(lower: MatrixRef<'_>) -> Self {
+        let mut triangle = Self::default();
+        for row in 0..lower.nrows() {
+            let entries: Vec<f64> = (0..=row).map(|column| lower[(row, column)]).collect();
+            triangle.append(&entries);
+        }
+        triangle
+    }
+
+    /// Appends a row, its diagonal entry last.
+    ///
+    /// # Panics
+    /// When the row is not one longer than the matrix has rows.
+    pub fn append(&mut self, row: &[f64]) {
+        assert_eq!(row.len(), self.size + 1, "a row ends at the diagonal");
+        if self.size == self.capacity {
+            let capacity = (2 * self.capacity).max(16);
+            let mut buffer = vec![0.0; capacity * capacity];
+            for column in 0..self.size {
+                let old = &self.buffer[column * self.capacity..][..self.size];
+                buffer[column * capacity..][..self.size].copy_from_slice(old);
+            }
+            (self.buffer, self.capacity) = (buffer, capacity);
+        }
+        self.buffer[self.size * self.capacity..][..row.len()].copy_from_slice(row);
+        self.size += 1;
+    }
+
+    /// Replaces the vector by `triangle^-1 vector`.
+    pub fn solve(&self, vector: &mut [f64]) {
+        let upper = MatrixRef::from_column_major_slice_with_stride(&self.buffer, self.size, self.size, self.capacity);
+        solve_lower_vector(upper.transpose(), vector);
+    }
+}
+
+/// A lower triangle and the rotated right-hand side of a least-squares problem: see [`triangularize`].
+pub struct Triangularized {
+    /// Lower triangular T with `T^T T = features^T features`.
+    pub triangle: Matrix,
+    /// t with `T^T t = features^T target`.
+    pub target: Vec<f64>,
+}
+
+/// Compresses rows `[features | target]` (P x M and P) by an orthogonal rotation into M rows `[T | t]`, T lower triangular.
+///
+/// A QR factorization with the columns in reverse order gives the lower triangle. The rows left over hold no information on
+/// the features.
+pub fn triangularize(features: MatrixRef<'_>, target: &[f64]) -> Triangularized {
+    let size = features.ncols();
+    let rows = features.nrows().max(size + 1);
+    let mut work = Matrix::zeros(rows, size + 1);
+    for column in 0..size {
+        let reversed = size - 1 - column;
+        for row in 0..features.nrows() {
+            work[(row, reversed)] = features[(row, column)];
+        }
+    }
+    work.col_as_slice_mut(size)[..target.len()].copy_from_slice(target);
+    householder(work.as_mut());
+    Triangularized {
+        triangle: Matrix::from_fn(size, size, |row, column| {
+            if row >= column { work[(size - 1 - row, size - 1 - column)] } else { 0.0 }
+        }),
+        target: (0..size).map(|row| work[(size - 1 - row, size)]).collect(),
+    }
+}
+
+/// Replaces the upper triangle of the matrix by the triangle of its QR factorization.
+fn householder(mut matrix: MatrixMut<'_>) {
+    let (rows, columns) = (matrix.nrows(), matrix.ncols());
+    let block = qr::no_pivoting::factor::recommended_block_size::<f64>(rows, columns);
+    let mut coefficients = Matrix::zeros(block, rows.min(columns));
+    let scratch =
+        qr::no_pivoting::factor::qr_in_place_scratch::<f64>(rows, columns, block, SEQUENTIAL, Default::default());
+    let mut buffer = MemBuffer::new(scratch);
+    qr::no_pivoting::factor::qr_in_place(
+        matrix.rb_mut(),
+        coefficients.as_mut(),
+        SEQUENTIAL,
+        MemStack::new(&mut buffer),
+        Default::default(),
+    );
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn example(rows: usize, columns: usize) -> Matrix {
+        Matrix::from_fn(rows, columns, |i, j| ((i * 7 + j * 13) as f64).sin() + if i == j { 2.0 } else { 0.0 })
+    }
+
+    #[test]
+    fn triangularize_keeps_gram_and_right_hand_side() {
+        for (rows, columns) in [(9, 4), (4, 4), (2, 4), (1, 1)] {
+            let features = example(rows, columns);
+            let target: Vec<f64> = (0..rows).map(|i| (i as f64).cos()).collect();
+            let Triangularized { triangle, target: rotated } = triangularize(features.as_ref(), &target);
+            let gram = features.transpose() * &features;
+            let again = triangle.transpose() * &triangle;
+            for i in 0..columns {
+                for j in 0..columns {
+                    // A dozen roundings of numbers below 30.
+                    assert!((gram[(i, j)] - again[(i, j)]).abs() < 1e-13);
+                }
+                let expected: f64 = (0..rows).map(|row| features[(row, i)] * target[row]).sum();
+                let found: f64 = (0..columns).map(|row| triangle[(row, i)] * rotated[row]).sum();
+                assert!((expected - found).abs() < 1e-13, "{expected} {found}");
+                assert!((i + 1..columns).all(|j| triangle[(i, j)] == 0.0));
+            }
+        }
+    }
+
+    #[test]
+    fn cholesky_refuses_what_is_not_positive_definite() {
+        let indefinite = Matrix::from_fn(2, 2, |i, j| if i == j { 1.0 } else { 2.0 });
+        assert_eq!(cholesky(indefinite).unwrap_err(), NotPositiveDefinite);
+        let not_a_number = Matrix::from_fn(2, 2, |i, j| if i == j { f64::NAN } else { 0.0 });
+        assert_eq!(cholesky(not_a_number).unwrap_err(), NotPositiveDefinite);
+        let infinite = Matrix::from_fn(2, 2, |i, j| if i == j { f64::INFINITY } else { 0.0 });
+        assert_eq!(cholesky(infinite).unwrap_err(), NotPositiveDefinite);
+    }
+
+    #[test]
+    fn inverse_from_cholesky_inverts() {
+        let root = example(5, 5);
+        let matrix = &root * root.transpose();
+        let inverse = inverse_from_cholesky(cholesky(matrix.clone()).unwrap().as_ref());
+        let product = &matrix * &inverse;
+        for i in 0..5 {
+            for j in 0..5 {
+                let expected = if i == j { 1.0 } else { 0.0 };
+                // The condition number is below 1e3.
+                assert!((product[(i, j)] - expected).abs() < 1e-11);
+            }
+        }
+    }
+}

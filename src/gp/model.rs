@@ -1,0 +1,89 @@
+//! The model: a Gaussian process prior with noise, and the vector of its hyperparameters.
+
+use super::kernel::{Kernel, Places};
+use super::linalg::MatrixMut;
+use super::report::NamedValue;
+
+/// What is added to the diagonal of the covariance among inducing points, to keep it positive definite.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Jitter {
+    /// So much, in the units of the covariance.
+    Absolute(f64),
+    /// So much times the prior variance of each inducing point.
+    Relative(f64),
+}
+
+/// A Gaussian process prior f ~ GP(mean, kernel), observed with independent noise.
+///
+/// Its hyperparameters are handled as one vector of logarithms: those of the kernel, then the noise variance.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Model<K> {
+    /// Covariance function.
+    pub kernel: K,
+    /// Variance of the noise on each target.
+    pub noise: f64,
+    /// Constant prior mean.
+    pub mean: f64,
+    /// Jitter of the inducing points.
+    pub jitter: Jitter,
+}
+
+impl<K: Kernel> Model<K> {
+    /// The names of the hyperparameters.
+    pub fn names(&self) -> Vec<String> {
+        let mut names = self.kernel.names();
+        names.push("noise".into());
+        names
+    }
+
+    /// The logarithms of the hyperparameters.
+    pub fn log_parameters(&self) -> Vec<f64> {
+        let mut values = self.kernel.log_parameters();
+        values.push(self.noise.ln());
+        values
+    }
+
+    /// The same model with other hyperparameters, given as logarithms.
+    ///
+    /// # Panics
+    /// When there are fewer than [`Model::names`].
+    pub fn with_log_parameters(&self, values: &[f64]) -> Self {
+        let (noise, kernel_values) = values.split_last().expect("a model has at least the noise");
+        let mut kernel = self.kernel.clone();
+        kernel.set_log_parameters(kernel_values);
+        Self { kernel, noise: noise.exp(), ..*self }
+    }
+
+    /// The hyperparameters by name.
+    pub fn named_values(&self) -> Vec<NamedValue> {
+        let values = self.log_parameters();
+        self.names().into_iter().zip(values).map(|(name, value)| NamedValue { name, value: value.exp() }).collect()
+    }
+
+    /// Adds the jitter to the diagonal of the covariance among `places`.
+    pub(super) fn add_jitter(&self, places: &K::Places, mut covariance: MatrixMut<'_>) {
+        match self.jitter {
+            Jitter::Absolute(jitter) => (0..places.len()).for_each(|i| covariance[(i, i)] += jitter),
+            Jitter::Relative(share) => {
+                let diagonal = self.kernel.diagonal(places);
+                diagonal.iter().enumerate().for_each(|(i, variance)| covariance[(i, i)] += share * variance);
+            }
+        }
+    }
+
+    /// The jitter of a place with this prior variance.
+    pub(super) fn jitter_of(&self, variance: f64) -> f64 {
+        match self.jitter {
+            Jitter::Absolute(jitter) => jitter,
+            Jitter::Relative(share) => share * variance,
+        }
+    }
+
+    /// Adds the part of a gradient that enters through the jitter of `places`, given the gradient in the diagonal.
+    pub(super) fn contract_jitter(&self, places: &K::Places, diagonal: &mut [f64], gradient: &mut [f64]) {
+        if let Jitter::Relative(share) = self.jitter {
+            diagonal.iter_mut().for_each(|weight| *weight *= share);
+            self.kernel.contract_diagonal(places, diagonal, gradient);
+        }
+    }
+}

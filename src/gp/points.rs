@@ -1,0 +1,76 @@
+//! Points of R^D, the places of a scalar field.
+
+use super::kernel::Places;
+
+/// An ordered collection of points of R^D, kept one coordinate after another so that kernels run over contiguous numbers.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Points {
+    length: usize,
+    coordinates: Vec<Vec<f64>>,
+}
+
+impl Points {
+    /// No points, in `dimension` dimensions (at least one).
+    pub fn new(dimension: usize) -> Self {
+        Self { length: 0, coordinates: vec![Vec::new(); dimension.max(1)] }
+    }
+
+    /// These points, one array of coordinates each.
+    pub fn from_arrays<const D: usize>(points: &[[f64; D]]) -> Self {
+        let mut all = Self::new(D);
+        points.iter().for_each(|point| all.push(point));
+        all
+    }
+
+    /// Appends a point.
+    ///
+    /// # Panics
+    /// When the point has another dimension than the collection.
+    pub fn push(&mut self, point: &[f64]) {
+        assert_eq!(point.len(), self.dimension(), "a point of another dimension");
+        for (axis, &value) in self.coordinates.iter_mut().zip(point) {
+            axis.push(value);
+        }
+        self.length += 1;
+    }
+
+    /// Number of coordinates of each point.
+    pub fn dimension(&self) -> usize {
+        self.coordinates.len()
+    }
+
+    /// One coordinate of all points.
+    pub fn axis(&self, axis: usize) -> &[f64] {
+        &self.coordinates[axis]
+    }
+
+    /// The coordinates of one point.
+    pub fn point(&self, index: usize) -> impl Iterator<Item = f64> + '_ {
+        self.coordinates.iter().map(move |axis| axis[index])
+    }
+}
+
+impl Places for Points {
+    fn len(&self) -> usize {
+        self.length
+    }
+
+    fn cleared(&self) -> Self {
+        Self::new(self.dimension())
+    }
+
+    fn push_from(&mut self, source: &Self, index: usize) {
+        for (axis, other) in self.coordinates.iter_mut().zip(&source.coordinates) {
+            axis.push(other[index]);
+        }
+        self.length += 1;
+    }
+
+    fn compatible(&self, other: &Self) -> bool {
+        self.dimension() == other.dimension()
+    }
+
+    fn is_finite(&self) -> bool {
+        self.coordinates.iter().flatten().all(|value| value.is_finite())
+    }
+}

@@ -1,0 +1,160 @@
+//! Prediction at any place.
+
+use super::kernel::{Kernel, Places};
+use super::linalg::{self, Matrix, NotPositiveDefinite, Part, column, dot, squared_norm};
+use super::model::Model;
+use super::whitened::{Past, Rows};
+
+/// Places handled at once: keeps the working memory small and in the cache.
+const CHUNK: usize = 256;
+
+/// The posterior of the latent function, under the hyperparameters it was made with.
+///
+/// With p = L_b^-1 k_b(x): mean p^T g + m, variance k(x, x) - |p|^2 + |L_B^-1 p|^2, where g = B^-1 Phi^T z.
+#[derive(Clone, Debug)]
+pub struct Posterior<K: Kernel> {
+    pub(super) model: Model<K>,
+    pub(super) past: Past<K>,
+    /// L_B.
+    pub(super) precision_root: Matrix,
+    /// g.
+    pub(super) weights: Vec<f64>,
+}
+
+impl<K: Kernel> Posterior<K> {
+    /// The posterior of what the past knows.
+    ///
+    /// # Errors
+    /// When a matrix of the past is not positive definite, which only a corrupt past can cause.
+    pub fn new(model: Model<K>, past: Past<K>) -> Result<Self, NotPositiveDefinite> {
+        let size = past.len();
+        let mut gram = Matrix::identity(size, size);
+        let (left, right) = (past.triangle.transpose(), past.triangle.as_ref());
+        linalg::multiply(gram.as_mut(), Part::Lower, 1.0, 1.0, left, Part::Upper, right, Part::Lower);
+        let precision_root = linalg::cholesky(gram)?;
+        let mut weights = vec![0.0; size];
+        linalg::add_matrix_vector(&mut weights, 1.0, past.triangle.transpose(), &past.target);
+        linalg::solve_lower_vector(precision_root.as_ref(), &mut weights);
+        linalg::solve_lower_transposed_vector(precision_root.as_ref(), &mut weights);
+        Ok(Self { model, past, precision_root, weights })
+    }
+
+    /// The model, with its hyperparameters.
+    pub fn model(&self) -> &Model<K> {
+        &self.model
+    }
+
+    /// What the next batch will need.
+    pub fn past(&self) -> &Past<K> {
+        &self.past
+    }
+
+    /// The inducing points.
+    pub fn inducing(&self) -> &K::Places {
+        &self.past.inducing
+    }
+
+    /// Mean and variance of the latent function (noise not included) at each place, in the unit of the targets and its square.
+    ///
+    /// # Panics
+    /// When a slice has another length than `places`.
+    pub fn predict(&self, places: &K::Places, mean: &mut [f64], variance: &mut [f64]) {
+        assert_eq!(mean.len(), places.len(), "one mean per place");
+        assert_eq!(variance.len(), places.len(), "one variance per place");
+        let size = self.past.len();
+        let mut work = Matrix::zeros(size, CHUNK.min(places.len()));
+        let prior = self.model.kernel.diagonal(places);
+        for start in (0..places.len()).step_by(CHUNK) {
+            let length = CHUNK.min(places.len() - start);
+            let mut features = work.as_mut().subcols_mut(0, length);
+            features.fill(0.0);
+            for j in 0..length {
+                let out = linalg::column_mut(&mut features, j);
+                self.model.kernel.add_column(&self.past.inducing, 0..size, places, start + j, out);
+            }
+            linalg::solve_lower(self.past.covariance_root.as_ref(), work.as_mut().subcols_mut(0, length));
+            for j in 0..length {
+                let features = column(work.as_ref(), j);
+                mean[start + j] = self.model.mean + dot(features, &self.weights);
+                variance[start + j] = prior[start + j] - squared_norm(features);
+            }
+            linalg::solve_lower(self.precision_root.as_ref(), work.as_mut().subcols_mut(0, length));
+            for j in 0..length {
+                let variance = &mut variance[start + j];
+                *variance = (*variance + squared_norm(column(work.as_ref(), j))).max(0.0);
+            }
+        }
+    }
+
+    /// Mean and joint covariance of the latent function at the places.
+    pub fn predict_joint(&self, places: &K::Places) -> (Vec<f64>, Matrix) {
+        let mut features = self.model.kernel.covariance(&self.past.inducing, places);
+        linalg::solve_lower(self.past.covariance_root.as_ref(), features.as_mut());
+        let mean = (0..places.len()).map(|j| self.model.mean + dot(features.col_as_slice(j), &self.weights)).collect();
+        let mut covariance = model_covariance(&self.model, places);
+        add_gram(&mut covariance, -1.0, &features);
+        linalg::solve_lower(self.precision_root.as_ref(), features.as_mut());
+        add_gram(&mut covariance, 1.0, &features);
+        linalg::mirror_lower(&mut covariance);
+        (mean, covariance)
+    }
+
+    /// Mean and covariance of the inducing variables, jitter included: the q(b) of the papers.
+    pub fn inducing_distribution(&self) -> (Vec<f64>, Matrix) {
+        // b = L_b v with v ~ N(g, B^-1).
+        let root = &self.past.covariance_root;
+        let mut mean = vec![self.model.mean; self.past.len()];
+        linalg::add_matrix_vector(&mut mean, 1.0, root.as_ref(), &self.weights);
+        let mut scaled = root.transpose().to_owned();
+        linalg::solve_lower(self.precision_root.as_ref(), scaled.as_mut());
+        (mean, scaled.transpose() * &scaled)
+    }
+
+    /// The same posterior without the inducing points whose variance given all others is at most `tolerance` times their prior
+    /// variance, and how many those were. Their information stays: the rows of the past are projected on those that remain.
+    ///
+    /// # Errors
+    /// When the covariance of the remaining points is not positive definite to the precision of doubles.
+    pub fn without_redundant(self, tolerance: f64) -> Result<(Self, usize), NotPositiveDefinite> {
+        let before = self.past.len();
+        let mut posterior = self;
+        while let Some(index) = posterior.most_redundant(tolerance) {
+            posterior = posterior.without(index)?;
+        }
+        let dropped = before - posterior.past.len();
+        Ok((posterior, dropped))
+    }
+
+    fn most_redundant(&self, tolerance: f64) -> Option<usize> {
+        if self.past.len() < 2 {
+            return None;
+        }
+        // The variance of one given the others is the inverse of the diagonal of the precision.
+        let inverse_root = linalg::inverse_lower(self.past.covariance_root.as_ref());
+        let prior = self.model.kernel.diagonal(&self.past.inducing);
+        let share = |i: usize| {
+            let conditional = 1.0 / squared_norm(inverse_root.col_as_slice(i));
+            (conditional - self.model.jitter_of(prior[i])) / prior[i]
+        };
+        let (index, share) = (0..self.past.len()).map(|i| (i, share(i))).min_by(|a, b| a.1.total_cmp(&b.1))?;
+        (share <= tolerance).then_some(index)
+    }
+
+    fn without(&self, index: usize) -> Result<Self, NotPositiveDefinite> {
+        let nothing = self.past.inducing.cleared();
+        let kept: Vec<usize> = (0..self.past.len()).filter(|&i| i != index).collect();
+        let rows = Rows::reduced(&nothing, &self.past, &kept);
+        let whitened = rows.whiten(&self.model)?;
+        Self::new(self.model.clone(), rows.into_past(whitened))
+    }
+}
+
+fn model_covariance<K: Kernel>(model: &Model<K>, places: &K::Places) -> Matrix {
+    let mut covariance = Matrix::zeros(places.len(), places.len());
+    model.kernel.add_lower_covariance(places, covariance.as_mut());
+    covariance
+}
+
+fn add_gram(covariance: &mut Matrix, factor: f64, features: &Matrix) {
+    linalg::add_outer_gram(covariance.as_mut(), factor, features.transpose());
+}

@@ -1,0 +1,149 @@
+//! The streaming model: one batch after another, none of them kept.
+
+use super::bounds::NoiseBaseline;
+use super::kernel::{Kernel, Places};
+use super::learning::Learning;
+use super::linalg::NotPositiveDefinite;
+use super::model::Model;
+use super::posterior::Posterior;
+use super::report::UpdateReport;
+use super::selection::vips::Vips;
+use super::whitened::Rows;
+use std::sync::Arc;
+
+/// Why a batch was refused. The model is then as it was.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub enum Error {
+    /// No readings.
+    #[error("expected a batch of at least one reading, found none")]
+    Empty,
+    /// As many targets as places.
+    #[error("expected one target per place, found {targets} targets for {places} places")]
+    Lengths {
+        /// Number of places.
+        places: usize,
+        /// Number of targets.
+        targets: usize,
+    },
+    /// Another dimension than that of the map.
+    #[error("expected places of the same dimension as the inducing points, found another")]
+    Dimension,
+    /// A number that is not finite.
+    #[error("expected finite places and targets, found a value that is infinite or not a number")]
+    NotFinite,
+    /// The arithmetic broke down.
+    #[error(
+        "a covariance matrix is not positive definite under the hyperparameters {hyperparameters}: raise the jitter or the noise"
+    )]
+    NotPositiveDefinite {
+        /// Under which hyperparameters.
+        hyperparameters: String,
+    },
+}
+
+/// Everything about an update that is chosen beforehand.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Settings {
+    /// How inducing points are chosen.
+    pub selection: Vips,
+    /// How hyperparameters are learnt.
+    pub learning: Learning,
+    /// Inducing points with no more than this share of their prior variance given the others are dropped; negative: none is.
+    pub redundancy: f64,
+}
+
+/// A sparse Gaussian process that learns from a stream of batches and sizes itself.
+#[derive(Clone, Debug)]
+pub struct StreamingGp<K: Kernel> {
+    model: Model<K>,
+    settings: Settings,
+    posterior: Option<Arc<Posterior<K>>>,
+    baseline: NoiseBaseline,
+}
+
+impl<K: Kernel> StreamingGp<K> {
+    /// Knows nothing yet but the model, with the hyperparameters learning starts from.
+    pub fn new(model: Model<K>, settings: Settings) -> Self {
+        Self { model, settings, posterior: None, baseline: NoiseBaseline::default() }
+    }
+
+    /// Takes in one batch (VIPS paper, algorithm 1): chooses inducing points, learns the hyperparameters, and replaces the
+    /// posterior. `stop` is asked before every evaluation of learning; when it says yes, the update ends with the best
+    /// hyperparameters so far.
+    ///
+    /// # Errors
+    /// When the batch is refused; the model is then as it was.
+    pub fn update(
+        &mut self,
+        places: &K::Places,
+        targets: &[f64],
+        stop: &dyn Fn() -> bool,
+    ) -> Result<UpdateReport, Error> {
+        self.check(places, targets)?;
+        let past = self.posterior.as_ref().map(|posterior| posterior.past());
+        let baseline = self.baseline.including(targets);
+        let selected = self
+            .settings
+            .selection
+            .select(&self.model, places, targets, past, &baseline)
+            .map_err(|error| broken_down(error, &self.model))?;
+        let additional = places.select(selected.indices.iter().copied());
+        let rows = Rows::nested(places, targets, past, &additional);
+        let (model, learning) = self.settings.learning.learn(&self.model, &rows, stop);
+        let whitened = rows.whiten(&model).map_err(|error| broken_down(error, &model))?;
+        let bound = whitened.bound();
+        let (posterior, dropped) = Posterior::new(model.clone(), rows.into_past(whitened))
+            .and_then(|posterior| posterior.without_redundant(self.settings.redundancy))
+            .map_err(|error| broken_down(error, &model))?;
+        let report = UpdateReport {
+            rows: targets.len(),
+            inducing_points: posterior.inducing().len(),
+            dropped,
+            hyperparameters: model.named_values(),
+            bound,
+            selection: selected.report,
+            learning,
+        };
+        self.model = model;
+        self.posterior = Some(Arc::new(posterior));
+        self.baseline = baseline;
+        Ok(report)
+    }
+
+    /// The model with its newest hyperparameters.
+    pub fn model(&self) -> &Model<K> {
+        &self.model
+    }
+
+    /// The newest posterior; none before the first batch.
+    pub fn posterior(&self) -> Option<&Arc<Posterior<K>>> {
+        self.posterior.as_ref()
+    }
+
+    /// Count, mean and variance of all targets so far.
+    pub fn baseline(&self) -> &NoiseBaseline {
+        &self.baseline
+    }
+
+    fn check(&self, places: &K::Places, targets: &[f64]) -> Result<(), Error> {
+        if places.len() != targets.len() {
+            return Err(Error::Lengths { places: places.len(), targets: targets.len() });
+        }
+        if places.is_empty() {
+            return Err(Error::Empty);
+        }
+        if self.posterior.as_ref().is_some_and(|posterior| !posterior.inducing().compatible(places)) {
+            return Err(Error::Dimension);
+        }
+        if !places.is_finite() || !targets.iter().all(|target| target.is_finite()) {
+            return Err(Error::NotFinite);
+        }
+        Ok(())
+    }
+}
+
+fn broken_down<K: Kernel>(_: NotPositiveDefinite, model: &Model<K>) -> Error {
+    let values = model.named_values();
+    let words: Vec<String> = values.iter().map(|value| format!("{} {:.6e}", value.name, value.value)).collect();
+    Error::NotPositiveDefinite { hyperparameters: words.join(", ") }
+}

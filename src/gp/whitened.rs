@@ -1,0 +1,459 @@
+//! The streaming model in square-root form: rows, features, bound, gradient, next state.
+//!
+//! The past is M_a pseudo-observations with unit noise, `r = R a + e`, of the old inducing values a. A batch of N readings adds
+//! its rows, scaled to unit noise too, and all that follows is one regression on P = N + M_a rows:
+//!
+//! ```text
+//! rows        A = [ K_fb / s ; R K_ab ]        z = [ (y - m) / s ; r ]
+//! features    L_b L_b^T = K_bb,  Phi = A L_b^-T,  B = I + Phi^T Phi = L_B L_B^T,  g = B^-1 Phi^T z,  w = z - Phi g
+//! slack       tau = sum_i k(x_i, x_i) / s^2 + tr(R K_aa R^T) - |Phi|_F^2
+//! bound       -1/2 (P log 2 pi + log|B| + w^T w + g^T g) - N log s - tau / 2 - log N(r; 0, I + R K'_aa R^T)
+//! ```
+//!
+//! It equals the online bound of Bui et al. 2017 (VIPS paper, eq. 8) without the inverse of a difference of nearly equal
+//! matrices. Where all old inducing points stay, in order and in front (`nested`), a is a part of b: then
+//! `K_ab L_b^-T = [L_aa 0]`, and with R lower triangular the features of the past are a lower triangle.
+
+use super::bounds::UpperBoundTerms;
+use super::kernel::{Kernel, Places};
+use super::linalg::{self, Matrix, MatrixRef, NotPositiveDefinite, Part, dot, squared_norm};
+use super::model::Model;
+
+pub(super) const LOG_2_PI: f64 = 1.837_877_066_409_345_3;
+
+/// What the model keeps of all batches so far, under the hyperparameters it was made with.
+#[derive(Clone, Debug)]
+pub struct Past<K: Kernel> {
+    /// Inducing points Z_o.
+    pub(super) inducing: K::Places,
+    /// L_b: Cholesky factor of their covariance, jitter included.
+    pub(super) covariance_root: Matrix,
+    /// T, lower triangular, with T^T T = B - I. The rows of the past are R = T L_b^-1.
+    pub(super) triangle: Matrix,
+    /// r, with T^T r = Phi^T z.
+    pub(super) target: Vec<f64>,
+    /// log N(r; 0, I + R K'_aa R^T).
+    pub(super) log_evidence: f64,
+}
+
+impl<K: Kernel> Past<K> {
+    /// Number of inducing points M_a.
+    pub fn len(&self) -> usize {
+        self.inducing.len()
+    }
+
+    /// Whether there is no inducing point.
+    pub fn is_empty(&self) -> bool {
+        self.inducing.is_empty()
+    }
+
+    /// R = T L_b^-1, lower triangular.
+    fn root(&self) -> Matrix {
+        let mut root = self.triangle.clone();
+        // R L_b = T, so L_b^T R^T = T^T.
+        linalg::solve_lower_transposed(self.covariance_root.as_ref(), root.as_mut().transpose_mut());
+        for column in 1..root.ncols() {
+            root.col_as_slice_mut(column)[..column].fill(0.0);
+        }
+        root
+    }
+}
+
+/// What stays the same while hyperparameters are learnt: the batch, the past, and the inducing points for both.
+pub struct Rows<'a, K: Kernel> {
+    places: &'a K::Places,
+    targets: &'a [f64],
+    past: Option<PastRows<'a, K>>,
+    inducing: K::Places,
+}
+
+struct PastRows<'a, K: Kernel> {
+    past: &'a Past<K>,
+    root: Matrix,
+    /// Whether the old inducing points are the first of the new ones, in the same order.
+    nested: bool,
+    /// Where not nested: pairs (new, old) of indices of inducing points that are the same variable, and share its jitter.
+    shared: Vec<(usize, usize)>,
+}
+
+impl<'a, K: Kernel> Rows<'a, K> {
+    /// The old inducing points and `additional` ones for a batch of `targets` at `places`.
+    pub fn nested(
+        places: &'a K::Places,
+        targets: &'a [f64],
+        past: Option<&'a Past<K>>,
+        additional: &K::Places,
+    ) -> Self {
+        let inducing = past.map_or_else(|| additional.clone(), |past| past.inducing.followed_by(additional));
+        Self { places, targets, past: past.map(|past| PastRows::new(past, true, Vec::new())), inducing }
+    }
+
+    /// Inducing points that need not contain the old ones.
+    pub fn moved(places: &'a K::Places, targets: &'a [f64], past: Option<&'a Past<K>>, inducing: K::Places) -> Self {
+        Self { places, targets, past: past.map(|past| PastRows::new(past, false, Vec::new())), inducing }
+    }
+
+    /// No batch, and only some of the old inducing points: those with the indices `kept`. `nothing` is an empty collection.
+    pub(super) fn reduced(nothing: &'a K::Places, past: &'a Past<K>, kept: &[usize]) -> Self {
+        let inducing = past.inducing.select(kept.iter().copied());
+        let shared = kept.iter().copied().enumerate().collect();
+        Self { places: nothing, targets: &[], past: Some(PastRows::new(past, false, shared)), inducing }
+    }
+
+    /// The inducing points.
+    pub fn inducing(&self) -> &K::Places {
+        &self.inducing
+    }
+
+    /// Rows, features and everything that bound, gradient and posterior share.
+    ///
+    /// # Errors
+    /// When a covariance is not positive definite to the precision of doubles, or anything in it is not finite.
+    pub fn whiten(&self, model: &Model<K>) -> Result<Whitened, NotPositiveDefinite> {
+        let size = self.inducing.len();
+        let mut covariance = Matrix::zeros(size, size);
+        model.kernel.add_lower_covariance(&self.inducing, covariance.as_mut());
+        model.add_jitter(&self.inducing, covariance.as_mut());
+        let covariance_root = linalg::cholesky(covariance)?;
+
+        let precision = 1.0 / model.noise.sqrt();
+        let mut features = model.kernel.covariance(&self.inducing, self.places);
+        linalg::solve_lower(covariance_root.as_ref(), features.as_mut());
+        linalg::scale(&mut features, precision);
+        let target: Vec<f64> = self.targets.iter().map(|y| (y - model.mean) * precision).collect();
+        let prior_variances = model.kernel.diagonal(self.places);
+        let prior_trace = prior_variances.iter().sum::<f64>() / model.noise;
+
+        let mut gram = Matrix::identity(size, size);
+        linalg::add_outer_gram(gram.as_mut(), 1.0, features.as_ref());
+        let mut projected = vec![0.0; size];
+        linalg::add_matrix_vector(&mut projected, 1.0, features.as_ref(), &target);
+        let past = self.past.as_ref().map(|past| past.whiten(model, &self.inducing, covariance_root.as_ref()));
+        if let Some(past) = &past {
+            let covered = past.projected.len();
+            for column in 0..covered {
+                (column..covered).for_each(|row| gram[(row, column)] += past.gram[(row, column)]);
+            }
+            projected.iter_mut().zip(&past.projected).for_each(|(sum, past)| *sum += past);
+        }
+
+        let precision_root = linalg::cholesky(gram.clone())?;
+        let mut weights = projected;
+        linalg::solve_lower_vector(precision_root.as_ref(), &mut weights);
+        linalg::solve_lower_transposed_vector(precision_root.as_ref(), &mut weights);
+        let mut residual = target.clone();
+        linalg::add_matrix_vector(&mut residual, -1.0, features.as_ref().transpose(), &weights);
+        let past_residual = match (&past, &self.past) {
+            (Some(features), Some(rows)) => {
+                let mut residual = rows.past.target.clone();
+                let covered = features.features.ncols();
+                linalg::add_matrix_vector(&mut residual, -1.0, features.features.as_ref(), &weights[..covered]);
+                residual
+            }
+            _ => Vec::new(),
+        };
+
+        let slack =
+            prior_trace - linalg::squared_frobenius_norm(&features) + past.as_ref().map_or(0.0, |past| past.slack);
+        let whitened = Whitened {
+            covariance_root,
+            precision_root,
+            gram,
+            features,
+            target,
+            weights,
+            residual,
+            past,
+            past_residual,
+            past_squares: self.past.as_ref().map_or(0.0, |rows| squared_norm(&rows.past.target)),
+            prior_trace,
+            slack,
+            log_noise: model.noise.ln(),
+            old_log_evidence: self.past.as_ref().map_or(0.0, |rows| rows.past.log_evidence),
+        };
+        if whitened.bound().is_finite() { Ok(whitened) } else { Err(NotPositiveDefinite) }
+    }
+
+    /// The gradient of the bound in the logarithms of the hyperparameters (those of the kernel, then the noise variance), for
+    /// what [`Rows::whiten`] made of the same model.
+    pub fn gradient(&self, model: &Model<K>, whitened: &Whitened) -> Vec<f64> {
+        let size = self.inducing.len();
+        let count = self.targets.len();
+        let Whitened { covariance_root, gram, features, weights, residual, target, .. } = whitened;
+        let precision = 1.0 / model.noise.sqrt();
+        let inverse = linalg::inverse_from_cholesky(whitened.precision_root.as_ref());
+        let mut gradient = vec![0.0; model.names().len()];
+        let (noise_entry, kernel_gradient) = gradient.split_last_mut().expect("a model has at least the noise");
+
+        // dL/dK_bf = L_b^-T ((I - B^-1) Phi_f^T + g w_f^T) / s
+        let mut shrunk = inverse.clone();
+        linalg::scale(&mut shrunk, -1.0);
+        (0..size).for_each(|i| shrunk[(i, i)] += 1.0);
+        let shrunk_trace = (0..size).map(|i| gram[(i, i)] - 2.0 + inverse[(i, i)]).sum::<f64>();
+        linalg::solve_lower_transposed(covariance_root.as_ref(), shrunk.as_mut());
+        let mut dual_weights = weights.clone();
+        linalg::solve_lower_transposed_vector(covariance_root.as_ref(), &mut dual_weights);
+        let mut of_features = Matrix::zeros(size, count);
+        linalg::add_product(of_features.as_mut(), precision, shrunk.as_ref(), features.as_ref());
+        for (column, residual) in residual.iter().enumerate() {
+            let scaled = residual * precision;
+            let column = of_features.col_as_slice_mut(column);
+            column.iter_mut().zip(&dual_weights).for_each(|(entry, weight)| *entry += weight * scaled);
+        }
+        model.kernel.contract(&self.inducing, self.places, of_features.as_ref(), kernel_gradient);
+
+        // dL/dK_bb = L_b^-T W L_b^-1, to which a nested past adds its dL/dK_ab and dL/dK_aa.
+        let mut whitened_weights = Matrix::zeros(size, size);
+        for column in 0..size {
+            for row in column..size {
+                whitened_weights[(row, column)] =
+                    -0.5 * (gram[(row, column)] + inverse[(row, column)] + weights[row] * weights[column]);
+            }
+            whitened_weights[(column, column)] += 1.0;
+        }
+        let mut past_in_shrunk = 0.0;
+        if let (Some(rows), Some(past)) = (&self.past, &whitened.past) {
+            past_in_shrunk = past.inner_product_with_shrunk(&inverse);
+            if rows.nested {
+                past.add_nested_gradient(&inverse, weights, &whitened.past_residual, &mut whitened_weights);
+            } else {
+                rows.contract_moved(model, &self.inducing, whitened, past, &inverse, kernel_gradient);
+            }
+        }
+        linalg::mirror_lower(&mut whitened_weights);
+        linalg::solve_lower_transposed(covariance_root.as_ref(), whitened_weights.as_mut());
+        linalg::solve_lower_transposed(covariance_root.as_ref(), whitened_weights.as_mut().transpose_mut());
+        let mut diagonal: Vec<f64> = (0..size).map(|i| whitened_weights[(i, i)]).collect();
+        model.kernel.contract_symmetric(&self.inducing, whitened_weights.as_mut(), kernel_gradient);
+        model.contract_jitter(&self.inducing, &mut diagonal, kernel_gradient);
+
+        // dL/dk(x_i, x_i)
+        model.kernel.contract_diagonal(self.places, &vec![-0.5 / model.noise; count], kernel_gradient);
+
+        // The noise scales the rows of the batch: <I - B^-1, Phi_f^T Phi_f> is what the whole Gram matrix gives less the past.
+        let fitted = dot(target, residual) - squared_norm(residual);
+        *noise_entry =
+            -0.5 * (shrunk_trace - past_in_shrunk + fitted) + 0.5 * dot(residual, target) + 0.5 * whitened.prior_trace
+                - 0.5 * count as f64;
+        gradient
+    }
+
+    /// The state after the batch: the past of the next one.
+    pub fn into_past(self, whitened: Whitened) -> Past<K> {
+        let count = whitened.target.len();
+        let size = self.inducing.len();
+        let past_count = whitened.past.as_ref().map_or(0, |past| past.features.nrows());
+        let mut features = Matrix::zeros(count + past_count, size);
+        features.as_mut().subrows_mut(0, count).copy_from(whitened.features.transpose());
+        let mut target = whitened.target;
+        if let (Some(rows), Some(past)) = (&self.past, &whitened.past) {
+            let covered = past.features.ncols();
+            features.as_mut().submatrix_mut(count, 0, past_count, covered).copy_from(&past.features);
+            target.extend_from_slice(&rows.past.target);
+        }
+        let linalg::Triangularized { triangle, target } = linalg::triangularize(features.as_ref(), &target);
+        let log_evidence =
+            log_evidence(triangle.as_ref(), &target, &whitened.weights, whitened.precision_root.as_ref());
+        Past { inducing: self.inducing, covariance_root: whitened.covariance_root, triangle, target, log_evidence }
+    }
+}
+
+/// log N(r; 0, I + T T^T), given g = B^-1 T^T r and the Cholesky factor of B = I + T^T T.
+fn log_evidence(triangle: MatrixRef<'_>, target: &[f64], weights: &[f64], precision_root: MatrixRef<'_>) -> f64 {
+    let mut residual = target.to_vec();
+    linalg::add_matrix_vector(&mut residual, -1.0, triangle, weights);
+    let squares = squared_norm(&residual) + squared_norm(weights);
+    -0.5 * (target.len() as f64 * LOG_2_PI + linalg::log_determinant(precision_root) + squares)
+}
+
+impl<'a, K: Kernel> PastRows<'a, K> {
+    fn new(past: &'a Past<K>, nested: bool, shared: Vec<(usize, usize)>) -> Self {
+        Self { past, root: past.root(), nested, shared }
+    }
+
+    fn whiten(&self, model: &Model<K>, inducing: &K::Places, covariance_root: MatrixRef<'_>) -> PastFeatures {
+        let count = self.past.len();
+        let (features, slack) = if self.nested {
+            let mut features = Matrix::zeros(count, count);
+            linalg::multiply(
+                features.as_mut(),
+                Part::Lower,
+                0.0,
+                1.0,
+                self.root.as_ref(),
+                Part::Lower,
+                covariance_root.submatrix(0, 0, count, count),
+                Part::Lower,
+            );
+            (features, 0.0)
+        } else {
+            let mut whitened = model.kernel.covariance(inducing, &self.past.inducing);
+            let prior = model.kernel.diagonal(&self.past.inducing);
+            self.shared.iter().for_each(|&(new, old)| whitened[(new, old)] += model.jitter_of(prior[old]));
+            linalg::solve_lower(covariance_root, whitened.as_mut());
+            let mut features = Matrix::zeros(count, inducing.len());
+            linalg::add_product(features.as_mut(), 1.0, self.root.as_ref(), whitened.as_ref().transpose());
+            let mut covariance = model.kernel.symmetric_covariance(&self.past.inducing);
+            model.add_jitter(&self.past.inducing, covariance.as_mut());
+            let information = self.root.transpose() * &self.root;
+            let trace = (0..count).map(|j| dot(information.col_as_slice(j), covariance.col_as_slice(j))).sum::<f64>();
+            let slack = trace - linalg::squared_frobenius_norm(&features);
+            (features, slack)
+        };
+        let structure = if self.nested { Part::Lower } else { Part::Full };
+        let transposed = if self.nested { Part::Upper } else { Part::Full };
+        let mut gram = Matrix::zeros(features.ncols(), features.ncols());
+        linalg::multiply(
+            gram.as_mut(),
+            Part::Lower,
+            0.0,
+            1.0,
+            features.as_ref().transpose(),
+            transposed,
+            features.as_ref(),
+            structure,
+        );
+        let mut projected = vec![0.0; features.ncols()];
+        linalg::add_matrix_vector(&mut projected, 1.0, features.transpose(), &self.past.target);
+        PastFeatures { features, gram, projected, slack }
+    }
+
+    /// Adds what enters through K_ab and K_aa when the old inducing points are no part of the new ones.
+    fn contract_moved(
+        &self,
+        model: &Model<K>,
+        inducing: &K::Places,
+        whitened: &Whitened,
+        past: &PastFeatures,
+        inverse: &Matrix,
+        kernel_gradient: &mut [f64],
+    ) {
+        // dL/dK_ba = L_b^-T ((I - B^-1) Phi_a^T + g w_a^T) R
+        let mut shrunk = past.features.transpose().to_owned();
+        linalg::add_product(shrunk.as_mut(), -1.0, inverse.as_ref(), past.features.transpose());
+        for (column, residual) in whitened.past_residual.iter().enumerate() {
+            let column = shrunk.col_as_slice_mut(column);
+            column.iter_mut().zip(&whitened.weights).for_each(|(entry, weight)| *entry += weight * residual);
+        }
+        linalg::solve_lower_transposed(whitened.covariance_root.as_ref(), shrunk.as_mut());
+        let of_cross_covariance = &shrunk * &self.root;
+        model.kernel.contract(inducing, &self.past.inducing, of_cross_covariance.as_ref(), kernel_gradient);
+
+        // dL/dK_aa = -1/2 R^T R
+        let mut of_covariance = self.root.transpose() * &self.root;
+        linalg::scale(&mut of_covariance, -0.5);
+        let mut diagonal: Vec<f64> = (0..of_covariance.nrows()).map(|i| of_covariance[(i, i)]).collect();
+        self.shared.iter().for_each(|&(new, old)| diagonal[old] += of_cross_covariance[(new, old)]);
+        model.kernel.contract_symmetric(&self.past.inducing, of_covariance.as_mut(), kernel_gradient);
+        model.contract_jitter(&self.past.inducing, &mut diagonal, kernel_gradient);
+    }
+}
+
+/// The rows of the past, whitened.
+struct PastFeatures {
+    /// Phi_a: M_a x M, or its first M_a columns (the others are zero) when the past is nested.
+    features: Matrix,
+    /// S = Phi_a^T Phi_a, lower triangle, of the same columns.
+    gram: Matrix,
+    /// Phi_a^T r, of the same columns.
+    projected: Vec<f64>,
+    /// tr(R K_aa R^T) - |Phi_a|_F^2, zero when nested.
+    slack: f64,
+}
+
+impl PastFeatures {
+    /// `<I - B^-1, S>`.
+    fn inner_product_with_shrunk(&self, inverse: &Matrix) -> f64 {
+        let size = self.gram.nrows();
+        let mut sum = 0.0;
+        for column in 0..size {
+            let gram = &self.gram.col_as_slice(column)[column..];
+            let inverse = &inverse.col_as_slice(column)[column..size];
+            sum += gram[0] * (1.0 - inverse[0]) - 2.0 * dot(&gram[1..], &inverse[1..]);
+        }
+        sum
+    }
+
+    /// Adds to the lower triangle of W what enters through K_ab and K_aa, both part of K_bb:
+    /// `S (I - B^-1) + (Phi_a^T w_a) g^T - S / 2` in the first M_a rows, made symmetric.
+    fn add_nested_gradient(&self, inverse: &Matrix, weights: &[f64], past_residual: &[f64], out: &mut Matrix) {
+        let (covered, size) = (self.gram.nrows(), inverse.nrows());
+        let mut gram = self.gram.clone();
+        linalg::mirror_lower(&mut gram);
+        let mut product = Matrix::zeros(covered, size);
+        linalg::add_product(product.as_mut(), 1.0, gram.as_ref(), inverse.as_ref().subrows(0, covered));
+        let mut projected = vec![0.0; covered];
+        linalg::add_matrix_vector(&mut projected, 1.0, self.features.transpose(), past_residual);
+        for column in 0..covered {
+            for row in column..size {
+                let mut value = weights[row] * projected[column] - product[(column, row)];
+                if row < covered {
+                    value += weights[column] * projected[row] - product[(row, column)] + gram[(row, column)];
+                }
+                out[(row, column)] += 0.5 * value;
+            }
+        }
+    }
+}
+
+/// One batch and its past, whitened by the covariance of the inducing points.
+pub struct Whitened {
+    /// L_b.
+    pub(super) covariance_root: Matrix,
+    /// L_B.
+    pub(super) precision_root: Matrix,
+    /// B, lower triangle.
+    gram: Matrix,
+    /// Phi_f^T: M x N.
+    pub(super) features: Matrix,
+    /// z_f.
+    pub(super) target: Vec<f64>,
+    /// g = B^-1 Phi^T z.
+    pub(super) weights: Vec<f64>,
+    /// w_f = z_f - Phi_f g.
+    residual: Vec<f64>,
+    past: Option<PastFeatures>,
+    /// w_a = r - Phi_a g.
+    past_residual: Vec<f64>,
+    /// r^T r.
+    past_squares: f64,
+    /// sum_i k(x_i, x_i) / s^2.
+    prior_trace: f64,
+    /// tau.
+    slack: f64,
+    log_noise: f64,
+    old_log_evidence: f64,
+}
+
+impl Whitened {
+    /// The evidence lower bound of the batch, given the past, in nats.
+    pub fn bound(&self) -> f64 {
+        let count = self.target.len() as f64;
+        let rows = count + self.past_residual.len() as f64;
+        let squares = squared_norm(&self.residual) + squared_norm(&self.past_residual) + squared_norm(&self.weights);
+        -0.5 * (rows * LOG_2_PI + linalg::log_determinant(self.precision_root.as_ref()) + squares)
+            - 0.5 * count * self.log_noise
+            - 0.5 * self.slack
+            - self.old_log_evidence
+    }
+
+    /// What the upper bound of these inducing points is made of.
+    pub(super) fn upper_bound_terms(&self) -> UpperBoundTerms<'_> {
+        let (past_gram, past_projected) = match &self.past {
+            Some(past) => (past.gram.as_ref(), past.projected.as_slice()),
+            None => (self.gram.as_ref().submatrix(0, 0, 0, 0), [].as_slice()),
+        };
+        UpperBoundTerms {
+            features: self.features.transpose(),
+            target: &self.target,
+            past_gram,
+            past_projected,
+            past_squares: self.past_squares,
+            past_rows: self.past_residual.len(),
+            log_determinant: linalg::log_determinant(self.precision_root.as_ref()),
+            slack: self.slack,
+            log_noise: self.log_noise,
+            old_log_evidence: self.old_log_evidence,
+        }
+    }
+}

@@ -1,0 +1,27 @@
+//! What several test files share.
+#![allow(dead_code)] // each test file uses a part
+
+use std::path::{Path, PathBuf};
+
+/// A folder of reference material that is not part of the repository: `variable` names it, or it lies beside the checkout.
+/// Says so when it is nowhere.
+pub fn reference_folder(variable: &str, beside: &str) -> Option<PathBuf> {
+    let folder = std::env::var_os(variable)
+        .map(PathBuf::from)
+        .unwrap_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared").join(beside));
+    if folder.is_dir() {
+        return Some(folder);
+    }
+    eprintln!("SKIPPED: no folder {} (set {variable} to run this test)", folder.display());
+    None
+}
+
+/// The folder of golden cases.
+pub fn golden_folder() -> Option<PathBuf> {
+    reference_folder("MAGMAP_GOLDEN", "golden")
+}
+
+/// The folder of the Aalto drives.
+pub fn aalto_folder() -> Option<PathBuf> {
+    reference_folder("MAGMAP_DATA", "data/aalto-magnetic")
+}
