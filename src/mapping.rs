@@ -1,4 +1,5 @@
 //! From readings and poses to batches, and from finished updates to rasters.
 
+pub mod field_model;
 pub mod grid;
 pub mod reading;

@@ -214,11 +214,15 @@ pub struct Stationary {
     pub lengthscales: Vec<f64>,
 }
 
-/// Points handled at once: small enough for the stack, large enough for vector instructions.
+/// Points handled at once: small enough for the stack.
 const CHUNK: usize = 64;
 
+/// Numbers in a vector instruction. Work buffers are filled to whole vectors, so that no tail is computed one by one.
+const LANES: usize = 8;
+
 impl Stationary {
-    /// Calls `body` with chunks of the range and their squared scaled distances from one column's point.
+    /// Calls `body` with each chunk of the range, counted from its start, and the squared scaled distances of its points from
+    /// one column's point. The buffer is filled with zeros up to the next whole vector.
     #[inline(always)]
     fn for_each_chunk(
         &self,
@@ -226,17 +230,17 @@ impl Stationary {
         range: Range<usize>,
         columns: &Points,
         column: usize,
-        mut body: impl FnMut(Range<usize>, &[f64]),
+        mut body: impl FnMut(Range<usize>, &mut [[f64; LANES]]),
     ) {
-        let mut squares = [0.0; CHUNK];
+        let mut squares = [[0.0; LANES]; CHUNK / LANES];
         for start in range.clone().step_by(CHUNK) {
             let chunk = start..range.end.min(start + CHUNK);
-            let squares = &mut squares[..chunk.len()];
-            squares.fill(0.0);
+            let squares = &mut squares[..chunk.len().div_ceil(LANES)];
+            squares.as_flattened_mut().fill(0.0);
             for axis in 0..rows.dimension() {
                 let inverse = 1.0 / self.lengthscale(axis);
                 let origin = columns.axis(axis)[column];
-                for (square, value) in squares.iter_mut().zip(&rows.axis(axis)[chunk.clone()]) {
+                for (square, value) in squares.as_flattened_mut().iter_mut().zip(&rows.axis(axis)[chunk.clone()]) {
                     let scaled = (value - origin) * inverse;
                     *square += scaled * scaled;
                 }
@@ -249,7 +253,7 @@ impl Stationary {
         if self.lengthscales.len() == 1 { self.lengthscales[0] } else { self.lengthscales[axis] }
     }
 
-    /// Adds `variance * rho(s)` for one shape, whose formula the compiler then turns into vector instructions.
+    /// Adds `variance * rho` for one shape, given rho as a function of s^2, which the compiler turns into vector instructions.
     #[inline(always)]
     fn add_shape(
         &self,
@@ -260,15 +264,25 @@ impl Stationary {
         out: &mut [f64],
         rho: impl Fn(f64) -> f64,
     ) {
-        self.for_each_chunk(rows, range, columns, column, |chunk, squares| {
-            for (value, &square) in out[chunk].iter_mut().zip(squares) {
-                *value += self.variance * rho(square);
-            }
-        });
+        self.for_each_chunk(
+            rows,
+            range,
+            columns,
+            column,
+            #[inline(always)]
+            |chunk, squares| {
+                for lanes in squares.iter_mut() {
+                    for value in lanes {
+                        *value = self.variance * rho(*value);
+                    }
+                }
+                out[chunk].iter_mut().zip(squares.as_flattened()).for_each(|(sum, value)| *sum += value);
+            },
+        );
     }
 
-    /// The same for the derivatives. `formulas` gives rho(s) and psi(s) = -rho'(s) / s, of which s^2 psi(s) is the derivative
-    /// in the logarithm of the lengthscale.
+    /// The same for the derivatives. `formulas` gives rho and psi = -(d rho / d s) / s as functions of s^2; s^2 psi is the
+    /// derivative in the logarithm of the lengthscale.
     #[inline(always)]
     #[allow(clippy::too_many_arguments)] // those of the trait, and the formulas
     fn contract_shape(
@@ -283,40 +297,47 @@ impl Stationary {
     ) {
         let shared = self.lengthscales.len() == 1;
         let start = range.start;
-        let mut of_variance = LaneSum::default();
-        let mut of_lengthscale = LaneSum::default();
-        let mut slopes = [0.0; CHUNK];
-        let mut values = [0.0; CHUNK];
-        self.for_each_chunk(rows, range, columns, column, |chunk, squares| {
-            let weights = &weights[chunk.clone()];
-            let (values, slopes) = (&mut values[..weights.len()], &mut slopes[..weights.len()]);
-            for i in 0..weights.len() {
-                let (rho, psi) = formulas(squares[i]);
-                values[i] = weights[i] * rho;
-                slopes[i] = weights[i] * psi;
-            }
-            of_variance.add(values);
-            if shared {
-                slopes.iter_mut().zip(squares).for_each(|(slope, square)| *slope *= square);
-                of_lengthscale.add(slopes);
-                return;
-            }
-            for (axis, entry) in gradient[1..].iter_mut().enumerate() {
-                let inverse = 1.0 / self.lengthscale(axis);
-                let origin = columns.axis(axis)[column];
-                let coordinates = &rows.axis(axis)[start + chunk.start..start + chunk.end];
-                for ((value, slope), coordinate) in values.iter_mut().zip(&*slopes).zip(coordinates) {
-                    let scaled = (coordinate - origin) * inverse;
-                    *value = slope * scaled * scaled;
+        let mut of_variance = [0.0; LANES];
+        let mut of_lengthscale = [0.0; LANES];
+        let mut padded = [[0.0; LANES]; CHUNK / LANES];
+        self.for_each_chunk(
+            rows,
+            range,
+            columns,
+            column,
+            #[inline(always)]
+            |chunk, squares| {
+                let weights = &weights[chunk.clone()];
+                let padded = &mut padded[..squares.len()];
+                padded.as_flattened_mut()[weights.len()..].fill(0.0);
+                padded.as_flattened_mut()[..weights.len()].copy_from_slice(weights);
+                for (weights, squares) in padded.iter_mut().zip(squares) {
+                    for lane in 0..LANES {
+                        let (rho, psi) = formulas(squares[lane]);
+                        of_variance[lane] += weights[lane] * rho;
+                        weights[lane] *= psi;
+                        of_lengthscale[lane] += weights[lane] * squares[lane];
+                    }
                 }
-                let mut sum = LaneSum::default();
-                sum.add(values);
-                *entry += self.variance * sum.total();
-            }
-        });
-        gradient[0] += self.variance * of_variance.total();
+                if shared {
+                    return;
+                }
+                let slopes = &padded.as_flattened()[..chunk.len()];
+                for (axis, entry) in gradient[1..].iter_mut().enumerate() {
+                    let inverse = 1.0 / self.lengthscale(axis);
+                    let origin = columns.axis(axis)[column];
+                    let coordinates = &rows.axis(axis)[start + chunk.start..start + chunk.end];
+                    let terms = slopes.iter().zip(coordinates).map(|(slope, coordinate)| {
+                        let scaled = (coordinate - origin) * inverse;
+                        slope * scaled * scaled
+                    });
+                    *entry += self.variance * terms.sum::<f64>();
+                }
+            },
+        );
+        gradient[0] += self.variance * of_variance.iter().sum::<f64>();
         if shared {
-            gradient[1] += self.variance * of_lengthscale.total();
+            gradient[1] += self.variance * of_lengthscale.iter().sum::<f64>();
         }
     }
 }
@@ -351,20 +372,48 @@ impl Kernel for Stationary {
         pulp::Arch::new().dispatch(
             #[inline(always)]
             || match self.shape {
-                Shape::Matern12 => {
-                    self.add_shape(rows, range, columns, column, out, |square| exp_of_nonpositive(-square.sqrt()))
-                }
-                Shape::Matern32 => self.add_shape(rows, range, columns, column, out, |square| {
-                    let a = SQRT_3 * square.sqrt();
-                    (1.0 + a) * exp_of_nonpositive(-a)
-                }),
-                Shape::Matern52 => self.add_shape(rows, range, columns, column, out, |square| {
-                    let a = SQRT_5 * square.sqrt();
-                    (1.0 + a + 5.0 / 3.0 * square) * exp_of_nonpositive(-a)
-                }),
-                Shape::SquaredExponential => {
-                    self.add_shape(rows, range, columns, column, out, |square| exp_of_nonpositive(-0.5 * square))
-                }
+                Shape::Matern12 => self.add_shape(
+                    rows,
+                    range,
+                    columns,
+                    column,
+                    out,
+                    #[inline(always)]
+                    |square| exp_of_nonpositive(-square.sqrt()),
+                ),
+                Shape::Matern32 => self.add_shape(
+                    rows,
+                    range,
+                    columns,
+                    column,
+                    out,
+                    #[inline(always)]
+                    |square| {
+                        let a = SQRT_3 * square.sqrt();
+                        (1.0 + a) * exp_of_nonpositive(-a)
+                    },
+                ),
+                Shape::Matern52 => self.add_shape(
+                    rows,
+                    range,
+                    columns,
+                    column,
+                    out,
+                    #[inline(always)]
+                    |square| {
+                        let a = SQRT_5 * square.sqrt();
+                        (1.0 + a + 5.0 / 3.0 * square) * exp_of_nonpositive(-a)
+                    },
+                ),
+                Shape::SquaredExponential => self.add_shape(
+                    rows,
+                    range,
+                    columns,
+                    column,
+                    out,
+                    #[inline(always)]
+                    |square| exp_of_nonpositive(-0.5 * square),
+                ),
             },
         );
     }
@@ -381,28 +430,62 @@ impl Kernel for Stationary {
         pulp::Arch::new().dispatch(
             #[inline(always)]
             || match self.shape {
-                Shape::Matern12 => self.contract_shape(rows, range, columns, column, weights, gradient, |square| {
-                    let s = square.sqrt();
-                    let rho = exp_of_nonpositive(-s);
-                    // psi is singular at s = 0, where its product with s^2 vanishes.
-                    (rho, rho / s.max(f64::MIN_POSITIVE))
-                }),
-                Shape::Matern32 => self.contract_shape(rows, range, columns, column, weights, gradient, |square| {
-                    let a = SQRT_3 * square.sqrt();
-                    let e = exp_of_nonpositive(-a);
-                    ((1.0 + a) * e, 3.0 * e)
-                }),
-                Shape::Matern52 => self.contract_shape(rows, range, columns, column, weights, gradient, |square| {
-                    let a = SQRT_5 * square.sqrt();
-                    let e = exp_of_nonpositive(-a);
-                    ((1.0 + a + 5.0 / 3.0 * square) * e, 5.0 / 3.0 * (1.0 + a) * e)
-                }),
-                Shape::SquaredExponential => {
-                    self.contract_shape(rows, range, columns, column, weights, gradient, |square| {
+                Shape::Matern12 => self.contract_shape(
+                    rows,
+                    range,
+                    columns,
+                    column,
+                    weights,
+                    gradient,
+                    #[inline(always)]
+                    |square| {
+                        let s = square.sqrt();
+                        let rho = exp_of_nonpositive(-s);
+                        // psi is singular at s = 0, where its product with s^2 vanishes.
+                        (rho, rho / s.max(f64::MIN_POSITIVE))
+                    },
+                ),
+                Shape::Matern32 => self.contract_shape(
+                    rows,
+                    range,
+                    columns,
+                    column,
+                    weights,
+                    gradient,
+                    #[inline(always)]
+                    |square| {
+                        let a = SQRT_3 * square.sqrt();
+                        let e = exp_of_nonpositive(-a);
+                        ((1.0 + a) * e, 3.0 * e)
+                    },
+                ),
+                Shape::Matern52 => self.contract_shape(
+                    rows,
+                    range,
+                    columns,
+                    column,
+                    weights,
+                    gradient,
+                    #[inline(always)]
+                    |square| {
+                        let a = SQRT_5 * square.sqrt();
+                        let e = exp_of_nonpositive(-a);
+                        ((1.0 + a + 5.0 / 3.0 * square) * e, 5.0 / 3.0 * (1.0 + a) * e)
+                    },
+                ),
+                Shape::SquaredExponential => self.contract_shape(
+                    rows,
+                    range,
+                    columns,
+                    column,
+                    weights,
+                    gradient,
+                    #[inline(always)]
+                    |square| {
                         let e = exp_of_nonpositive(-0.5 * square);
                         (e, e)
-                    })
-                }
+                    },
+                ),
             },
         );
     }
@@ -413,6 +496,64 @@ impl Kernel for Stationary {
 
     fn contract_diagonal(&self, _: &Points, weights: &[f64], gradient: &mut [f64]) {
         gradient[0] += self.variance * sum(weights);
+    }
+}
+
+/// A covariance function that may be absent: then it is zero and has no hyperparameters.
+impl<K: Kernel> Kernel for Option<K> {
+    type Places = K::Places;
+
+    fn names(&self) -> Vec<String> {
+        self.as_ref().map_or_else(Vec::new, Kernel::names)
+    }
+
+    fn log_parameters(&self) -> Vec<f64> {
+        self.as_ref().map_or_else(Vec::new, Kernel::log_parameters)
+    }
+
+    fn set_log_parameters(&mut self, values: &[f64]) {
+        if let Some(kernel) = self {
+            kernel.set_log_parameters(values);
+        }
+    }
+
+    fn add_column(
+        &self,
+        rows: &Self::Places,
+        range: Range<usize>,
+        columns: &Self::Places,
+        column: usize,
+        out: &mut [f64],
+    ) {
+        if let Some(kernel) = self {
+            kernel.add_column(rows, range, columns, column, out);
+        }
+    }
+
+    fn contract_column(
+        &self,
+        rows: &Self::Places,
+        range: Range<usize>,
+        columns: &Self::Places,
+        column: usize,
+        weights: &[f64],
+        gradient: &mut [f64],
+    ) {
+        if let Some(kernel) = self {
+            kernel.contract_column(rows, range, columns, column, weights, gradient);
+        }
+    }
+
+    fn add_diagonal(&self, places: &Self::Places, out: &mut [f64]) {
+        if let Some(kernel) = self {
+            kernel.add_diagonal(places, out);
+        }
+    }
+
+    fn contract_diagonal(&self, places: &Self::Places, weights: &[f64], gradient: &mut [f64]) {
+        if let Some(kernel) = self {
+            kernel.contract_diagonal(places, weights, gradient);
+        }
     }
 }
 
@@ -479,37 +620,20 @@ impl<A: Kernel, B: Kernel<Places = A::Places>> Kernel for Sum<A, B> {
     }
 }
 
-/// A sum kept in independent lanes, so that it can be vectorized; the order of additions is fixed.
-#[derive(Default)]
-struct LaneSum {
-    lanes: [f64; 8],
-}
-
-impl LaneSum {
-    #[inline(always)]
-    fn add(&mut self, values: &[f64]) {
-        let (chunks, rest) = values.as_chunks::<8>();
-        for chunk in chunks {
-            self.lanes.iter_mut().zip(chunk).for_each(|(lane, value)| *lane += value);
-        }
-        self.lanes.iter_mut().zip(rest).for_each(|(lane, value)| *lane += value);
-    }
-
-    fn total(&self) -> f64 {
-        self.lanes.iter().sum()
-    }
-}
-
+/// A sum in independent lanes, so that it can be vectorized; the order of additions is fixed.
 fn sum(values: &[f64]) -> f64 {
-    let mut sum = LaneSum::default();
-    sum.add(values);
-    sum.total()
+    let (chunks, rest) = values.as_chunks::<LANES>();
+    let mut lanes = [0.0; LANES];
+    for chunk in chunks {
+        lanes.iter_mut().zip(chunk).for_each(|(lane, value)| *lane += value);
+    }
+    lanes.iter().chain(rest).sum()
 }
 
 /// e^x for x <= 0, to within two units in the last place; 0 below -708, where the true value is below 1e-307.
 ///
 /// The exponential is most of the cost of a covariance. Written without branches or calls, it is vectorized together with the
-/// loop around it. Reduction to |r| <= ln(2) / 2, where a Taylor series of degree 13 is exact to 5e-18.
+/// loop around it. Reduction to |r| <= ln(2) / 2, where a Taylor series of degree 12 is exact to 2e-16.
 #[inline(always)]
 fn exp_of_nonpositive(x: f64) -> f64 {
     const LOG2_E: f64 = std::f64::consts::LOG2_E;
@@ -519,29 +643,32 @@ fn exp_of_nonpositive(x: f64) -> f64 {
     // Adding it leaves the nearest integer in the low bits of the sum.
     const ROUND: f64 = 6_755_399_441_055_744.0; // 1.5 * 2^52
     const LOWEST: f64 = -708.0;
+    const TAYLOR: [f64; 13] = [
+        1.0,
+        1.0,
+        1.0 / 2.0,
+        1.0 / 6.0,
+        1.0 / 24.0,
+        1.0 / 120.0,
+        1.0 / 720.0,
+        1.0 / 5_040.0,
+        1.0 / 40_320.0,
+        1.0 / 362_880.0,
+        1.0 / 3_628_800.0,
+        1.0 / 39_916_800.0,
+        1.0 / 479_001_600.0,
+    ];
 
     let bounded = if x > LOWEST { x } else { LOWEST };
     let shifted = bounded * LOG2_E + ROUND;
     let n = shifted - ROUND;
     let r = (bounded - n * LN_2_HIGH) - n * LN_2_LOW;
-    let mut series = 1.0 / 6_227_020_800.0;
-    for inverse_factorial in [
-        1.0 / 479_001_600.0,
-        1.0 / 39_916_800.0,
-        1.0 / 3_628_800.0,
-        1.0 / 362_880.0,
-        1.0 / 40_320.0,
-        1.0 / 5_040.0,
-        1.0 / 720.0,
-        1.0 / 120.0,
-        1.0 / 24.0,
-        1.0 / 6.0,
-        0.5,
-        1.0,
-        1.0,
-    ] {
-        series = series * r + inverse_factorial;
-    }
+    // Estrin's scheme: neighbours first, so that the chain of dependent operations is short.
+    let pair = |i: usize| TAYLOR[i] + TAYLOR[i + 1] * r;
+    let (r2, r4) = (r * r, (r * r) * (r * r));
+    let low = (pair(0) + pair(2) * r2) + (pair(4) + pair(6) * r2) * r4;
+    let high = (pair(8) + pair(10) * r2) + TAYLOR[12] * r4;
+    let series = low + high * (r4 * r4);
     let power_of_two = f64::from_bits(shifted.to_bits().wrapping_add(1023) << 52);
     let value = series * power_of_two;
     if x > LOWEST {

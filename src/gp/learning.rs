@@ -22,8 +22,8 @@ pub struct Learning {
 /// Pairs of steps and gradients that L-BFGS remembers; more than there are hyperparameters gains nothing.
 const MEMORY: usize = 7;
 
-/// Learning ends when an iteration gains less than this share of the bound.
-const COST_TOLERANCE: f64 = 1e-9;
+/// Learning ends when an iteration gains less than this, in nats: too little for a map to show.
+const LEAST_GAIN: f64 = 1e-4;
 
 impl Learning {
     /// The best hyperparameters found from those of `model` onwards, never worse than those. `stop` is asked before every
@@ -49,7 +49,7 @@ impl Learning {
         // Scaled so that the first step, along the gradient, is at most one unit of a logarithm.
         let norm = first.gradient.iter().map(|g| g * g).sum::<f64>().sqrt();
         let objective = Objective { scale: 1.0 / norm.max(1.0), ..objective };
-        let end = objective.minimize(start, first.cost.abs().max(1.0));
+        let end = objective.minimize(start);
         let memory = objective.memory.into_inner();
         let best = memory.best.expect("the first evaluation succeeded");
         let report = LearningReport { evaluations: memory.evaluations, end };
@@ -90,12 +90,12 @@ struct Evaluation {
 struct NoFurtherEvaluation;
 
 impl<K: Kernel> Objective<'_, K> {
-    fn minimize(&self, start: Vec<f64>, magnitude: f64) -> LearningEnd {
+    fn minimize(&self, start: Vec<f64>) -> LearningEnd {
         let mut start = start;
         loop {
             let before = self.best_cost();
             let solver = LBFGS::new(MoreThuenteLineSearch::new(), MEMORY)
-                .with_tolerance_cost(COST_TOLERANCE * magnitude * self.scale)
+                .with_tolerance_cost(LEAST_GAIN * self.scale)
                 .and_then(|solver| solver.with_tolerance_grad(1e-6));
             let Ok(solver) = solver else { return LearningEnd::Stalled };
             let run =
@@ -111,7 +111,7 @@ impl<K: Kernel> Objective<'_, K> {
                 return LearningEnd::Converged;
             }
             // A line search can fail on a bound that is not quite smooth; a fresh start forgets its curvature.
-            if before - self.best_cost() <= 1e-6 * magnitude {
+            if before - self.best_cost() <= LEAST_GAIN {
                 return LearningEnd::Stalled;
             }
             start = self.memory.borrow().best.as_ref().expect("there was a first evaluation").at.clone();

@@ -1,0 +1,116 @@
+//! The map's model: observations of field strength in the plane, learnt by a streaming Gaussian process.
+
+use super::reading::Observation;
+use crate::config::{Ceiling, Config, Hyperparameters, KernelShape};
+use crate::gp::hyperparameters::LogNormalPrior;
+use crate::gp::kernel::{Constant, Shape, Stationary, Sum};
+use crate::gp::learning::Learning;
+use crate::gp::model::{Jitter, Model};
+use crate::gp::points::Points;
+use crate::gp::posterior::Posterior;
+use crate::gp::report::UpdateReport;
+use crate::gp::selection::vips::Vips;
+use crate::gp::streaming::{Error, Settings, StreamingGp};
+use std::sync::Arc;
+
+/// Covariance of the field strength: a constant for the ambient field, unless it is switched off, and what varies around it.
+pub type FieldKernel = Sum<Option<Constant>, Stationary>;
+
+/// The posterior of the field strength, in microtesla, over points of the plane, in metres.
+pub type FieldPosterior = Posterior<FieldKernel>;
+
+/// The model of the field strength in the plane.
+#[derive(Clone, Debug)]
+pub struct FieldModel {
+    process: StreamingGp<FieldKernel>,
+}
+
+/// Coordinates of a point of the map.
+const DIMENSION: usize = 2;
+
+impl FieldModel {
+    /// Knows nothing yet but what the settings say.
+    pub fn new(config: &Config) -> Self {
+        Self { process: StreamingGp::new(model(config), settings(config)) }
+    }
+
+    /// Takes in one batch of observations. `stop` is asked before every evaluation of learning.
+    ///
+    /// # Errors
+    /// When the batch is refused; the model is then as it was.
+    pub fn update(&mut self, observations: &[Observation], stop: &dyn Fn() -> bool) -> Result<UpdateReport, Error> {
+        let mut places = Points::new(DIMENSION);
+        observations.iter().for_each(|observation| places.push(&[observation.position.x, observation.position.y]));
+        let strengths: Vec<f64> = observations.iter().map(|observation| observation.strength).collect();
+        self.process.update(&places, &strengths, stop)
+    }
+
+    /// The newest posterior; none before the first batch.
+    pub fn posterior(&self) -> Option<&Arc<FieldPosterior>> {
+        self.process.posterior()
+    }
+
+    /// The streaming process behind it.
+    pub fn process(&self) -> &StreamingGp<FieldKernel> {
+        &self.process
+    }
+}
+
+fn model(config: &Config) -> Model<FieldKernel> {
+    let Hyperparameters { constant, variance, lengthscale, noise } = config.model.initial;
+    let shape = match config.model.kernel {
+        KernelShape::Matern12 => Shape::Matern12,
+        KernelShape::Matern32 => Shape::Matern32,
+        KernelShape::Matern52 => Shape::Matern52,
+        KernelShape::SquaredExponential => Shape::SquaredExponential,
+    };
+    let lengthscales = vec![lengthscale; if config.model.lengthscale_per_axis { DIMENSION } else { 1 }];
+    Model {
+        kernel: Sum(
+            config.model.constant.then_some(Constant { variance: constant }),
+            Stationary { shape, variance, lengthscales },
+        ),
+        noise,
+        mean: config.model.mean,
+        jitter: Jitter::Relative(config.model.relative_jitter),
+    }
+}
+
+fn settings(config: &Config) -> Settings {
+    let selection = &config.selection;
+    let learning = &config.learning;
+    let spread = |values: &Hyperparameters| {
+        let mut spread = Vec::new();
+        spread.extend(config.model.constant.then_some(values.constant));
+        spread.push(values.variance);
+        spread.extend(vec![values.lengthscale; if config.model.lengthscale_per_axis { DIMENSION } else { 1 }]);
+        spread.push(values.noise);
+        spread
+    };
+    let prior = learning.prior.then(|| LogNormalPrior {
+        log_medians: spread(&learning.prior_median).into_iter().map(f64::ln).collect(),
+        log_standard_deviations: spread(&learning.prior_log_sd),
+    });
+    Settings {
+        selection: Vips {
+            delta: selection.delta,
+            guards: selection.guards,
+            exact_limit: match selection.ceiling {
+                Ceiling::Auto => selection.exact_limit,
+                Ceiling::Upper => 0,
+            },
+            max_inducing_points: selection.max_inducing_points,
+            least_share: selection.redundancy,
+        },
+        learning: Learning { max_evaluations: learning.max_evaluations, prior },
+        redundancy: selection.redundancy,
+    }
+}
+
+/// The variance of the field strength where the map knows nothing: what it says infinitely far from every reading.
+pub fn far_variance(posterior: &FieldPosterior) -> f64 {
+    let far = Points::from_arrays(&[[1e9, 1e9]]);
+    let (mut mean, mut variance) = ([0.0], [0.0]);
+    posterior.predict(&far, &mut mean, &mut variance);
+    variance[0]
+}
