@@ -5,6 +5,7 @@ use std::sync::LazyLock;
 
 use plotters::coord::Shift;
 use plotters::prelude::*;
+use plotters::style::text_anchor::{HPos, Pos, VPos};
 use plotters::style::{FontStyle, register_font};
 
 use super::Error;
@@ -36,6 +37,31 @@ pub(super) fn pixels(length: f64) -> i32 {
 /// Text of a height in pixels of the picture.
 pub(super) fn text(height: f64, colour: RGBColor) -> TextStyle<'static> {
     (FONT, height * f64::from(SUPERSAMPLING)).into_font().color(&colour)
+}
+
+/// How far below the middle of its place plotters has to be told to put text of a height (pixels of the picture) for the
+/// letters to be in the middle: it takes the baseline of a font for its middle.
+pub(super) fn text_drop(height: f64) -> i32 {
+    pixels(0.2 * height)
+}
+
+/// Writes text with the middle of its letters level with `place` (pixels drawn), reading as `turned`.
+pub(super) fn write_text<'a>(
+    area: &Area<'a>,
+    content: &str,
+    place: (i32, i32),
+    (height, colour): (f64, RGBColor),
+    anchor: HPos,
+    turned: FontTransform,
+) -> Drawn<'a> {
+    let drop = text_drop(height);
+    let (x, y) = match turned {
+        FontTransform::Rotate270 => (place.0 + drop, place.1),
+        FontTransform::Rotate90 => (place.0 - drop, place.1),
+        _ => (place.0, place.1 + drop),
+    };
+    let style = text(height, colour).transform(turned).pos(Pos::new(anchor, VPos::Center));
+    area.draw(&Text::new(content, (x, y), style))
 }
 
 /// A line of a width in pixels of the picture.

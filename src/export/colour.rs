@@ -126,6 +126,12 @@ pub fn mean_scale(grid: &FieldGrid, prior_standard_deviation: f64) -> Scale {
     }
 }
 
+/// The scale of the standard deviation: from zero to its greatest value.
+pub fn uncertainty_scale(grid: &FieldGrid) -> Scale {
+    let greatest = grid.standard_deviation.iter().copied().filter(|value| value.is_finite()).fold(0.0, f64::max);
+    Scale { low: 0.0, high: if greatest > 0.0 { greatest } else { 1.0 } }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -186,6 +192,13 @@ mod tests {
         let grid = row(vec![0.0, 0.0, f64::NAN], vec![0.0, 8.0, f64::NAN]);
         let colours = uncertainty_colours(&grid, Scale { low: 0.0, high: 8.0 });
         assert_eq!(colours, [MAGMA.colour(0.0), MAGMA.colour(1.0), WHITE]);
+    }
+
+    #[test]
+    fn the_scale_of_the_uncertainty_starts_at_zero() {
+        let scale = |deviations: Vec<f64>| uncertainty_scale(&row(vec![50.0; deviations.len()], deviations));
+        assert_eq!(scale(vec![2.0, 8.0, f64::NAN]), Scale { low: 0.0, high: 8.0 });
+        assert_eq!(scale(vec![f64::NAN]), Scale { low: 0.0, high: 1.0 });
     }
 
     #[test]

@@ -3,16 +3,16 @@
 use std::ops::Range;
 use std::path::Path;
 
-use plotters::chart::SeriesLabelPosition;
 use plotters::coord::ranged1d::{Ranged, ValueFormatter};
 use plotters::prelude::{
-    BitMapBackend, Cartesian2d, ChartBuilder, ChartContext, Circle, Color, IntoLogRange, LineSeries, PathElement,
-    RGBColor, Text, WHITE,
+    BitMapBackend, Cartesian2d, ChartBuilder, ChartContext, Circle, Color, FontTransform, IntoLogRange, LineSeries,
+    PathElement, RGBColor, Text, WHITE,
 };
 
 use super::Error;
-use super::canvas::{Area, Drawn, INK, PALE_INK, line, part, pixels, short, text, write_png};
+use super::canvas::{Area, Drawn, INK, PALE_INK, line, part, pixels, short, text, text_drop, write_png, write_text};
 use crate::gp::report::NamedValue;
+use plotters::style::text_anchor::HPos;
 
 /// The model after one batch.
 #[derive(Clone, Debug, PartialEq)]
@@ -34,11 +34,16 @@ pub struct GrowthPicture<'a> {
 
 // Lengths in pixels of the picture.
 const WIDTH: f64 = 1000.0;
-const PANEL: f64 = 280.0;
-const TOP: f64 = 60.0;
+const TOP: f64 = 44.0;
+const PANEL: f64 = 274.0;
+/// Of a panel, the part above its axes, where a legend may be.
+const HEADER: f64 = 30.0;
 const LEFT: f64 = 96.0;
 const RIGHT: f64 = 24.0;
-const BELOW: f64 = 62.0;
+/// Of a panel, the part below its axes.
+const BELOW: f64 = 34.0;
+/// For the name of the axis that all panels share.
+const BOTTOM: f64 = 34.0;
 const TITLE_TEXT: f64 = 25.0;
 const AXIS_TEXT: f64 = 18.0;
 const TICK_TEXT: f64 = 16.0;
@@ -60,7 +65,7 @@ type Curve = Vec<(f64, f64)>;
 impl GrowthPicture<'_> {
     /// Draws the three panels, one below the other. 1000 pixels wide.
     pub fn write(&self, path: &Path) -> Result<(), Error> {
-        let height = TOP + 3.0 * PANEL;
+        let height = TOP + 3.0 * PANEL + BOTTOM;
         write_png(path, WIDTH as u32, height as u32, |sheet| {
             let title = match self.batches.last() {
                 Some(last) => format!("Growth over {} batches, M = {}", self.batches.len(), last.inducing_points),
@@ -70,14 +75,16 @@ impl GrowthPicture<'_> {
             let panel = |i: usize| part(sheet, (0.0, TOP + i as f64 * PANEL), (WIDTH - RIGHT, PANEL));
             self.draw_inducing_points(&panel(0))?;
             self.draw_hyperparameters(&panel(1))?;
-            self.draw_seconds(&panel(2))
+            self.draw_seconds(&panel(2))?;
+            let below = (pixels(0.5 * (LEFT + WIDTH - RIGHT)), pixels(height - 0.5 * BOTTOM));
+            write_text(sheet, "batch", below, (AXIS_TEXT, INK), HPos::Center, FontTransform::None)
         })
     }
 
     fn draw_inducing_points<'a>(&self, area: &Area<'a>) -> Drawn<'a> {
         let curve = self.curve(|batch| batch.inducing_points as f64);
         let mut chart = chart(area).build_cartesian_2d(self.numbers(), from_zero(&curve))?;
-        draw_axes(&mut chart, "inducing points")?;
+        draw_axes(&mut chart, area, "inducing points")?;
         draw_curve(&mut chart, &curve, COLOURS[0])
     }
 
@@ -85,34 +92,17 @@ impl GrowthPicture<'_> {
         let curves = self.hyperparameter_curves();
         let decades = decades(curves.iter().flat_map(|(_, curve)| curve));
         let mut chart = chart(area).build_cartesian_2d(self.numbers(), decades.log_scale())?;
-        draw_axes(&mut chart, "hyperparameters")?;
-        for (i, (name, curve)) in curves.iter().enumerate() {
-            let colour = COLOURS[i % COLOURS.len()];
-            draw_curve(&mut chart, curve, colour)?;
-            // An empty series: the legend belongs to the whole curve, its dots included.
-            chart
-                .draw_series(LineSeries::new(None::<(f64, f64)>, line(colour, 2.0)))?
-                .label(name.as_str())
-                .legend(move |(x, y)| PathElement::new(vec![(x, y), (x + pixels(18.0), y)], line(colour, 2.0)));
+        draw_axes(&mut chart, area, "hyperparameters")?;
+        for (i, (_, curve)) in curves.iter().enumerate() {
+            draw_curve(&mut chart, curve, COLOURS[i % COLOURS.len()])?;
         }
-        if curves.is_empty() {
-            return Ok(());
-        }
-        chart
-            .configure_series_labels()
-            .position(SeriesLabelPosition::UpperRight)
-            .legend_area_size(pixels(26.0))
-            .margin(pixels(8.0))
-            .label_font(text(TICK_TEXT, INK))
-            .background_style(WHITE.mix(0.8))
-            .border_style(PALE_INK.mix(0.4))
-            .draw()
+        draw_legend(area, curves.iter().map(|(name, _)| name.as_str()))
     }
 
     fn draw_seconds<'a>(&self, area: &Area<'a>) -> Drawn<'a> {
         let curve = self.curve(|batch| batch.seconds);
         let mut chart = chart(area).build_cartesian_2d(self.numbers(), from_zero(&curve))?;
-        draw_axes(&mut chart, "seconds per batch")?;
+        draw_axes(&mut chart, area, "seconds per batch")?;
         draw_curve(&mut chart, &curve, COLOURS[1])
     }
 
@@ -162,18 +152,20 @@ fn decades<'a>(points: impl Iterator<Item = &'a (f64, f64)>) -> Range<f64> {
         return 1.0..10.0;
     }
     let (low, high) = (low.floor(), high.ceil());
-    10f64.powf(low)..10f64.powf(if high > low { high } else { low + 1.0 })
+    // A little beyond, or rounding would cost the outermost labels.
+    const BEYOND: f64 = 1e-6;
+    10f64.powf(low - BEYOND)..10f64.powf(if high > low { high } else { low + 1.0 } + BEYOND)
 }
 
 fn chart<'a, 'b>(area: &'b Area<'a>) -> ChartBuilder<'b, 'b, BitMapBackend<'a>> {
     let mut chart = ChartBuilder::on(area);
-    chart.x_label_area_size(pixels(BELOW)).y_label_area_size(pixels(LEFT));
+    chart.margin_top(pixels(HEADER)).x_label_area_size(pixels(BELOW)).y_label_area_size(pixels(LEFT));
     chart
 }
 
 type Chart<'b, 'a, Y> = ChartContext<'b, BitMapBackend<'a>, Cartesian2d<plotters::coord::types::RangedCoordf64, Y>>;
 
-fn draw_axes<'a, Y>(chart: &mut Chart<'_, 'a, Y>, quantity: &str) -> Drawn<'a>
+fn draw_axes<'a, Y>(chart: &mut Chart<'_, 'a, Y>, area: &Area<'a>, quantity: &str) -> Drawn<'a>
 where
     Y: Ranged<ValueType = f64> + ValueFormatter<f64>,
 {
@@ -183,16 +175,31 @@ where
         .bold_line_style(line(PALE_INK.mix(0.25), 0.5))
         .axis_style(line(INK, 1.0))
         .label_style(text(TICK_TEXT, INK))
-        .axis_desc_style(text(AXIS_TEXT, INK))
+        .y_label_offset(text_drop(TICK_TEXT))
         .set_all_tick_mark_size(pixels(5.0))
         .x_labels(12)
         .y_labels(6)
         // A batch has a whole number.
         .x_label_formatter(&|x| if x.fract() == 0.0 { short(*x) } else { String::new() })
         .y_label_formatter(&|y| short(*y))
-        .x_desc("batch")
-        .y_desc(quantity)
-        .draw()
+        .draw()?;
+    let beside = (pixels(18.0), pixels(HEADER + 0.5 * (PANEL - HEADER - BELOW)));
+    write_text(area, quantity, beside, (AXIS_TEXT, INK), HPos::Center, FontTransform::Rotate270)
+}
+
+/// Says which colour is which curve, in a row above the panel.
+fn draw_legend<'a, 'b>(area: &Area<'a>, names: impl Iterator<Item = &'b str>) -> Drawn<'a> {
+    const MIDDLE: f64 = 0.5 * HEADER;
+    let mut left = LEFT;
+    for (name, colour) in names.zip(COLOURS.into_iter().cycle()) {
+        let ends = [left, left + 26.0].map(|x| (pixels(x), pixels(MIDDLE)));
+        area.draw(&PathElement::new(ends, line(colour, 2.0)))?;
+        let place = (pixels(left + 34.0), pixels(MIDDLE));
+        write_text(area, name, place, (TICK_TEXT, INK), HPos::Left, FontTransform::None)?;
+        let (width, _) = area.estimate_text_size(name, &text(TICK_TEXT, INK))?;
+        left += 34.0 + f64::from(width) / f64::from(pixels(1.0)) + 28.0;
+    }
+    Ok(())
 }
 
 /// Draws a line through the points, and the points themselves while they are few enough to be told apart.
@@ -231,9 +238,15 @@ mod tests {
 
     #[test]
     fn ranges_hold_every_value() {
-        assert_eq!(decades([(1.0, 0.7), (2.0, 500.0)].iter()), 0.1..1000.0);
-        assert_eq!(decades([(1.0, 1.0)].iter()), 1.0..10.0);
-        assert_eq!(decades([].iter()), 1.0..10.0);
+        let rounded = |points: &[(f64, f64)]| {
+            let Range { start, end } = decades(points.iter());
+            (start.log10().round(), end.log10().round())
+        };
+        assert_eq!(rounded(&[(1.0, 0.7), (2.0, 500.0)]), (-1.0, 3.0));
+        assert_eq!(rounded(&[(1.0, 1.0)]), (0.0, 1.0));
+        assert_eq!(rounded(&[]), (0.0, 1.0));
+        let tight = decades([(1.0, 0.1), (2.0, 100.0)].iter());
+        assert!(tight.contains(&0.1) && tight.contains(&100.0) && !tight.contains(&101.0), "{tight:?}");
         assert_eq!(from_zero(&vec![(1.0, 0.0)]), 0.0..1.0);
         assert!(from_zero(&vec![(1.0, 130.0)]).end > 130.0);
     }

@@ -6,13 +6,15 @@ use std::path::Path;
 use plotters::coord::cartesian::Cartesian2d;
 use plotters::coord::ranged1d::Ranged;
 use plotters::prelude::{
-    BLACK, BitMapBackend, ChartBuilder, Circle, Color, DrawingArea, PathElement, RGBAColor, RGBColor, Rectangle,
-    ShapeStyle, Text, WHITE,
+    BLACK, BitMapBackend, ChartBuilder, Circle, Color, DrawingArea, DrawingAreaErrorKind, FontTransform, PathElement,
+    RGBAColor, RGBColor, Rectangle, ShapeStyle, Text, WHITE,
 };
-use plotters::style::text_anchor::{HPos, Pos, VPos};
+use plotters::style::text_anchor::HPos;
 
-use super::canvas::{Area, Drawn, INK, PALE_INK, line, part, pixels, short, text, write_png};
-use super::colour::{self, ColourMap, MAGMA, Rgb, Scale, VIRIDIS, mean_colours, mean_scale, uncertainty_colours};
+use super::canvas::{Area, Drawn, INK, PALE_INK, line, part, pixels, short, text, text_drop, write_png, write_text};
+use super::colour::{
+    self, ColourMap, MAGMA, Rgb, Scale, VIRIDIS, mean_colours, mean_scale, uncertainty_colours, uncertainty_scale,
+};
 use super::{Error, check_shape};
 use crate::mapping::grid::{FieldGrid, GridGeometry};
 
@@ -39,6 +41,7 @@ const LARGEST_PLOT: (f64, f64) = (780.0, 860.0);
 const SMALLEST_PLOT: (f64, f64) = (420.0, 260.0);
 const LEFT: f64 = 78.0;
 const TOP: f64 = 84.0;
+const SUBTITLE_MIDDLE: f64 = 60.0;
 const BOTTOM: f64 = 66.0;
 const BAR_GAP: f64 = 26.0;
 const BAR_WIDTH: f64 = 24.0;
@@ -50,6 +53,8 @@ const TICK_TEXT: f64 = 17.0;
 
 /// What sets the two pictures apart.
 struct Theme {
+    /// What the title says beside its own.
+    about: &'static str,
     quantity: &'static str,
     cells: Vec<Rgb>,
     scale: Scale,
@@ -65,18 +70,32 @@ impl MapPicture<'_> {
         let cells = mean_colours(self.grid, self.prior_standard_deviation, scale);
         self.write(
             path,
-            &Theme { quantity: "field strength (µT)", cells, scale, colours: VIRIDIS, path: BLACK.mix(0.55) },
+            &Theme {
+                about: "",
+                quantity: "field strength (µT), fading with uncertainty",
+                cells,
+                scale,
+                colours: VIRIDIS,
+                path: BLACK.mix(0.55),
+            },
         )
     }
 
     /// Draws the standard deviation, from dark (certain) to light (uncertain).
     pub fn write_uncertainty(&self, path: &Path) -> Result<(), Error> {
         check_shape(self.grid)?;
-        let scale = Scale::spanning(self.grid.standard_deviation.iter().copied());
+        let scale = uncertainty_scale(self.grid);
         let cells = uncertainty_colours(self.grid, scale);
         self.write(
             path,
-            &Theme { quantity: "standard deviation (µT)", cells, scale, colours: MAGMA, path: WHITE.mix(0.8) },
+            &Theme {
+                about: ", uncertainty",
+                quantity: "standard deviation (µT)",
+                cells,
+                scale,
+                colours: MAGMA,
+                path: WHITE.mix(0.8),
+            },
         )
     }
 
@@ -85,40 +104,43 @@ impl MapPicture<'_> {
         let width = LEFT + window.width + BAR_GAP + BAR_WIDTH + BAR_LABELS;
         let height = TOP + window.height + BOTTOM;
         write_png(path, width.round() as u32, height.round() as u32, |sheet| {
-            self.draw_header(sheet, &window)?;
+            self.draw_header(sheet, &window, theme)?;
             self.draw_map(sheet, &window, theme)?;
             draw_bar(sheet, &window, theme)
         })
     }
 
-    fn draw_header<'a>(&self, sheet: &Area<'a>, window: &Window) -> Drawn<'a> {
+    fn draw_header<'a>(&self, sheet: &Area<'a>, window: &Window, theme: &Theme) -> Drawn<'a> {
         let left = pixels(LEFT);
-        let title = format!("{}, M = {}", self.title, self.inducing_points.len());
+        let title = format!("{}{}, M = {}", self.title, theme.about, self.inducing_points.len());
         sheet.draw(&Text::new(title, (left, pixels(14.0)), text(TITLE_TEXT, INK)))?;
         if let Some(subtitle) = self.subtitle {
-            sheet.draw(&Text::new(subtitle, (left, pixels(50.0)), text(SMALL_TEXT, PALE_INK)))?;
+            let place = (left, pixels(SUBTITLE_MIDDLE));
+            write_text(sheet, subtitle, place, (SMALL_TEXT, PALE_INK), HPos::Left, FontTransform::None)?;
         }
         self.draw_legend(sheet, LEFT + window.width)
     }
 
-    /// Draws what the line and the dots are, ending at `right`.
+    /// Says what the line and the dots are, from `right` to the left.
     fn draw_legend<'a>(&self, sheet: &Area<'a>, right: f64) -> Drawn<'a> {
-        let middle = pixels(58.0);
-        let style = text(SMALL_TEXT, PALE_INK).pos(Pos::new(HPos::Right, VPos::Center));
-        let mut end = pixels(right);
+        let write = |content: &str, right: f64| -> Result<f64, _> {
+            let place = (pixels(right), pixels(SUBTITLE_MIDDLE));
+            write_text(sheet, content, place, (SMALL_TEXT, PALE_INK), HPos::Right, FontTransform::None)?;
+            let (width, _) = sheet.estimate_text_size(content, &text(SMALL_TEXT, PALE_INK))?;
+            Ok::<_, DrawingAreaErrorKind<_>>(right - f64::from(width) / f64::from(pixels(1.0)))
+        };
+        let mut right = right;
         if !self.inducing_points.is_empty() {
-            sheet.draw(&Text::new("inducing points", (end, middle), style.clone()))?;
-            end -= sheet.estimate_text_size("inducing points", &style)?.0 as i32 + pixels(10.0);
-            for circle in dots(&[(end, middle)]) {
+            right = write("inducing points", right)? - 12.0;
+            for circle in dots(&[(pixels(right), pixels(SUBTITLE_MIDDLE))]) {
                 sheet.draw(&circle)?;
             }
-            end -= pixels(20.0);
+            right -= 24.0;
         }
         if !self.path.is_empty() {
-            sheet.draw(&Text::new("path", (end, middle), style.clone()))?;
-            end -= sheet.estimate_text_size("path", &style)?.0 as i32 + pixels(8.0);
-            let stroke = vec![(end - pixels(24.0), middle), (end, middle)];
-            sheet.draw(&PathElement::new(stroke, line(PALE_INK, 1.5)))?;
+            right = write("path", right)? - 10.0;
+            let ends = [right - 26.0, right].map(|x| (pixels(x), pixels(SUBTITLE_MIDDLE)));
+            sheet.draw(&PathElement::new(ends, line(PALE_INK, 1.5)))?;
         }
         Ok(())
     }
@@ -138,16 +160,19 @@ impl MapPicture<'_> {
             .disable_mesh()
             .axis_style(line(INK, 1.0))
             .label_style(text(TICK_TEXT, INK))
-            .axis_desc_style(text(AXIS_TEXT, INK))
+            .y_label_offset(text_drop(TICK_TEXT))
             .set_all_tick_mark_size(pixels(5.0))
-            .x_labels((window.width / 90.0) as usize + 1)
-            .y_labels((window.height / 90.0) as usize + 1)
+            .x_labels((window.width / 75.0) as usize + 1)
+            .y_labels((window.height / 75.0) as usize + 1)
             .x_label_formatter(&|x| short(*x))
             .y_label_formatter(&|y| short(*y))
-            .x_desc("x (m)")
-            .y_desc("y (m)")
             .draw()?;
-        frame(chart.plotting_area())
+        frame(chart.plotting_area())?;
+        let (middle_x, middle_y) = window.middle();
+        let below = (middle_x, pixels(TOP + window.height + BOTTOM - 16.0));
+        write_text(sheet, "x (m)", below, (AXIS_TEXT, INK), HPos::Center, FontTransform::None)?;
+        let beside = (pixels(18.0), middle_y);
+        write_text(sheet, "y (m)", beside, (AXIS_TEXT, INK), HPos::Center, FontTransform::Rotate270)
     }
 }
 
@@ -170,13 +195,14 @@ fn draw_bar<'a>(sheet: &Area<'a>, window: &Window, theme: &Theme) -> Drawn<'a> {
         .disable_mesh()
         .axis_style(line(INK, 1.0))
         .label_style(text(TICK_TEXT, INK))
-        .axis_desc_style(text(AXIS_TEXT, INK))
+        .y_label_offset(text_drop(TICK_TEXT))
         .set_all_tick_mark_size(pixels(5.0))
         .y_labels((window.height / 80.0) as usize + 1)
         .y_label_formatter(&|value| short(*value))
-        .y_desc(theme.quantity)
         .draw()?;
-    frame(chart.plotting_area())
+    frame(chart.plotting_area())?;
+    let beside = (pixels(corner.0 + BAR_WIDTH + BAR_LABELS - 16.0), window.middle().1);
+    write_text(sheet, theme.quantity, beside, (AXIS_TEXT, INK), HPos::Center, FontTransform::Rotate90)
 }
 
 /// Closes the axes to a frame.
@@ -239,6 +265,11 @@ struct Window {
 }
 
 impl Window {
+    /// The middle of the map on the sheet, in pixels drawn.
+    fn middle(&self) -> (i32, i32) {
+        (pixels(LEFT + 0.5 * self.width), pixels(TOP + 0.5 * self.height))
+    }
+
     fn around(picture: &MapPicture) -> Self {
         let ([left, bottom], [right, top]) = extent(picture).unwrap_or(([0.0; 2], [1.0; 2]));
         // A single point has no width; a metre around it is as good as anything.

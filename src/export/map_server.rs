@@ -7,7 +7,7 @@
 use std::io::{self, Write};
 use std::path::Path;
 
-use super::colour::{Scale, mean_scale};
+use super::colour::{Scale, mean_scale, uncertainty_scale};
 use super::file::write_atomically;
 use super::{Error, check_shape};
 use crate::mapping::grid::{FieldGrid, GridGeometry};
@@ -24,14 +24,13 @@ const UNKNOWN: u8 = 255;
 /// picture, and is clamped beyond; the standard deviation from 0 (0 microtesla) to 100 (highest). The yaml says which.
 pub fn write_map_server(folder: &Path, grid: &FieldGrid, prior_standard_deviation: f64) -> Result<(), Error> {
     check_shape(grid)?;
-    let highest = Scale::spanning(grid.standard_deviation.iter().copied()).high;
     let layers = [
         ("mean", "mean field strength", &grid.mean, mean_scale(grid, prior_standard_deviation)),
         (
             "standard_deviation",
             "standard deviation of the field strength",
             &grid.standard_deviation,
-            Scale { low: 0.0, high: highest },
+            uncertainty_scale(grid),
         ),
     ];
     for (name, quantity, values, scale) in layers {
