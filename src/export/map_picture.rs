@@ -72,7 +72,7 @@ impl MapPicture<'_> {
             path,
             &Theme {
                 about: "",
-                quantity: "field strength (µT), fading with uncertainty",
+                quantity: "field strength (µT)",
                 cells,
                 scale,
                 colours: VIRIDIS,
@@ -398,6 +398,20 @@ mod tests {
         let at = |right: f64, down: f64| pixels[(TOP + plot * down) as usize * width + (LEFT + plot * right) as usize];
         assert_eq!(at(0.25, 0.75), [0, 0, 0]);
         assert_ne!(at(0.25, 0.25), [0, 0, 0]);
+    }
+
+    #[test]
+    fn the_path_is_a_thin_dark_line_that_ends_where_it_ends() {
+        let grid = grid(2, 2, vec![60.0; 4]);
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("map.png");
+        picture(&grid, &[[-0.9, 2.25], [-0.5, 2.25]], &[]).write_mean(&path).unwrap();
+        let (width, _, pixels) = read_png(&path);
+        let plot = LARGEST_PLOT.0;
+        let at = |right: f64, down: f64| pixels[(TOP + plot * down) as usize * width + (LEFT + plot * right) as usize];
+        let field = VIRIDIS.colour(0.5);
+        assert!(at(0.3, 0.75)[0] < field[0] / 4 * 3 && at(0.3, 0.75) != [0, 0, 0], "{:?}", at(0.3, 0.75));
+        assert_eq!([at(0.3, 0.74), at(0.3, 0.76), at(0.6, 0.75)], [field; 3]);
     }
 
     #[test]
