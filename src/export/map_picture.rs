@@ -1,0 +1,449 @@
+//! The map as a picture: the mean with its uncertainty as opacity, and the uncertainty by itself.
+
+use std::ops::Range;
+use std::path::Path;
+
+use plotters::coord::cartesian::Cartesian2d;
+use plotters::coord::ranged1d::Ranged;
+use plotters::prelude::{
+    BLACK, BitMapBackend, ChartBuilder, Circle, Color, DrawingArea, DrawingAreaErrorKind, FontTransform, PathElement,
+    RGBAColor, RGBColor, Rectangle, ShapeStyle, Text, WHITE,
+};
+use plotters::style::text_anchor::HPos;
+
+use super::canvas::{Area, Drawn, INK, PALE_INK, line, part, pixels, short, text, text_drop, write_png, write_text};
+use super::colour::{
+    self, ColourMap, MAGMA, Rgb, Scale, VIRIDIS, mean_colours, mean_scale, uncertainty_colours, uncertainty_scale,
+};
+use super::{Error, check_shape};
+use crate::mapping::grid::{FieldGrid, GridGeometry};
+
+/// Everything a picture of a map shows.
+#[derive(Clone, Debug)]
+pub struct MapPicture<'a> {
+    /// Mean and standard deviation per cell, in microtesla.
+    pub grid: &'a FieldGrid,
+    /// Where the sensor was, in order, in metres; may be empty.
+    pub path: &'a [[f64; 2]],
+    /// Where the inducing points are, in metres; may be empty.
+    pub inducing_points: &'a [[f64; 2]],
+    /// Standard deviation of the field where nothing is known, in microtesla (the square root of the kernel's variance, its
+    /// constant left out): a cell as uncertain as that has faded to white.
+    pub prior_standard_deviation: f64,
+    /// What is shown; the number of inducing points M is added to it.
+    pub title: &'a str,
+    /// A second, smaller line: where the data come from, how far the drive was.
+    pub subtitle: Option<&'a str>,
+}
+
+// Lengths in pixels of the picture.
+const LARGEST_PLOT: (f64, f64) = (780.0, 860.0);
+const SMALLEST_PLOT: (f64, f64) = (420.0, 260.0);
+const LEFT: f64 = 78.0;
+const TOP: f64 = 84.0;
+const SUBTITLE_MIDDLE: f64 = 60.0;
+const BOTTOM: f64 = 66.0;
+const BAR_GAP: f64 = 26.0;
+const BAR_WIDTH: f64 = 24.0;
+const BAR_LABELS: f64 = 92.0;
+const TITLE_TEXT: f64 = 25.0;
+const SMALL_TEXT: f64 = 18.0;
+const AXIS_TEXT: f64 = 19.0;
+const TICK_TEXT: f64 = 17.0;
+
+/// What sets the two pictures apart.
+struct Theme {
+    /// What the title says beside its own.
+    about: &'static str,
+    quantity: &'static str,
+    cells: Vec<Rgb>,
+    scale: Scale,
+    colours: ColourMap,
+    path: RGBAColor,
+}
+
+impl MapPicture<'_> {
+    /// Draws the mean: colour for the field strength, fading to white with uncertainty. 1000 pixels wide at most.
+    pub fn write_mean(&self, path: &Path) -> Result<(), Error> {
+        check_shape(self.grid)?;
+        let scale = mean_scale(self.grid, self.prior_standard_deviation);
+        let cells = mean_colours(self.grid, self.prior_standard_deviation, scale);
+        self.write(
+            path,
+            &Theme {
+                about: "",
+                quantity: "field strength (µT)",
+                cells,
+                scale,
+                colours: VIRIDIS,
+                path: BLACK.mix(0.55),
+            },
+        )
+    }
+
+    /// Draws the standard deviation, from dark (certain) to light (uncertain).
+    pub fn write_uncertainty(&self, path: &Path) -> Result<(), Error> {
+        check_shape(self.grid)?;
+        let scale = uncertainty_scale(self.grid);
+        let cells = uncertainty_colours(self.grid, scale);
+        self.write(
+            path,
+            &Theme {
+                about: ", uncertainty",
+                quantity: "standard deviation (µT)",
+                cells,
+                scale,
+                colours: MAGMA,
+                path: WHITE.mix(0.8),
+            },
+        )
+    }
+
+    fn write(&self, path: &Path, theme: &Theme) -> Result<(), Error> {
+        let window = Window::around(self);
+        let width = LEFT + window.width + BAR_GAP + BAR_WIDTH + BAR_LABELS;
+        let height = TOP + window.height + BOTTOM;
+        write_png(path, width.round() as u32, height.round() as u32, |sheet| {
+            self.draw_header(sheet, &window, theme)?;
+            self.draw_map(sheet, &window, theme)?;
+            draw_bar(sheet, &window, theme)
+        })
+    }
+
+    fn draw_header<'a>(&self, sheet: &Area<'a>, window: &Window, theme: &Theme) -> Drawn<'a> {
+        let left = pixels(LEFT);
+        let title = format!("{}{}, M = {}", self.title, theme.about, self.inducing_points.len());
+        sheet.draw(&Text::new(title, (left, pixels(14.0)), text(TITLE_TEXT, INK)))?;
+        if let Some(subtitle) = self.subtitle {
+            let place = (left, pixels(SUBTITLE_MIDDLE));
+            write_text(sheet, subtitle, place, (SMALL_TEXT, PALE_INK), HPos::Left, FontTransform::None)?;
+        }
+        self.draw_legend(sheet, LEFT + window.width)
+    }
+
+    /// Says what the line and the dots are, from `right` to the left.
+    fn draw_legend<'a>(&self, sheet: &Area<'a>, right: f64) -> Drawn<'a> {
+        let write = |content: &str, right: f64| -> Result<f64, _> {
+            let place = (pixels(right), pixels(SUBTITLE_MIDDLE));
+            write_text(sheet, content, place, (SMALL_TEXT, PALE_INK), HPos::Right, FontTransform::None)?;
+            let (width, _) = sheet.estimate_text_size(content, &text(SMALL_TEXT, PALE_INK))?;
+            Ok::<_, DrawingAreaErrorKind<_>>(right - f64::from(width) / f64::from(pixels(1.0)))
+        };
+        let mut right = right;
+        if !self.inducing_points.is_empty() {
+            right = write("inducing points", right)? - 12.0;
+            for circle in dots(&[(pixels(right), pixels(SUBTITLE_MIDDLE))]) {
+                sheet.draw(&circle)?;
+            }
+            right -= 24.0;
+        }
+        if !self.path.is_empty() {
+            right = write("path", right)? - 10.0;
+            let ends = [right - 26.0, right].map(|x| (pixels(x), pixels(SUBTITLE_MIDDLE)));
+            sheet.draw(&PathElement::new(ends, line(PALE_INK, 1.5)))?;
+        }
+        Ok(())
+    }
+
+    fn draw_map<'a>(&self, sheet: &Area<'a>, window: &Window, theme: &Theme) -> Drawn<'a> {
+        let area = part(sheet, (0.0, TOP), (LEFT + window.width, window.height + BOTTOM));
+        let mut chart = ChartBuilder::on(&area)
+            .x_label_area_size(pixels(BOTTOM))
+            .y_label_area_size(pixels(LEFT))
+            .build_cartesian_2d(window.x.clone(), window.y.clone())?;
+        chart.draw_series(cell_rectangles(&self.grid.geometry, &theme.cells))?;
+        chart.draw_series(strokes(self.path).map(|stroke| PathElement::new(stroke, line(theme.path, 1.3))))?;
+        let points: Vec<_> = self.inducing_points.iter().filter(is_finite).map(|&[x, y]| (x, y)).collect();
+        chart.draw_series(dots(&points))?;
+        chart
+            .configure_mesh()
+            .disable_mesh()
+            .axis_style(line(INK, 1.0))
+            .label_style(text(TICK_TEXT, INK))
+            .y_label_offset(text_drop(TICK_TEXT))
+            .set_all_tick_mark_size(pixels(5.0))
+            .x_labels((window.width / 75.0) as usize + 1)
+            .y_labels((window.height / 75.0) as usize + 1)
+            .x_label_formatter(&|x| short(*x))
+            .y_label_formatter(&|y| short(*y))
+            .draw()?;
+        frame(chart.plotting_area())?;
+        let (middle_x, middle_y) = window.middle();
+        let below = (middle_x, pixels(TOP + window.height + BOTTOM - 16.0));
+        write_text(sheet, "x (m)", below, (AXIS_TEXT, INK), HPos::Center, FontTransform::None)?;
+        let beside = (pixels(18.0), middle_y);
+        write_text(sheet, "y (m)", beside, (AXIS_TEXT, INK), HPos::Center, FontTransform::Rotate270)
+    }
+}
+
+/// Draws the bar that says which colour is which value, to the right of the map.
+fn draw_bar<'a>(sheet: &Area<'a>, window: &Window, theme: &Theme) -> Drawn<'a> {
+    const STEPS: u32 = 256;
+    let Scale { low, high } = theme.scale;
+    let corner = (LEFT + window.width + BAR_GAP, TOP);
+    let area = part(sheet, corner, (BAR_WIDTH + BAR_LABELS, window.height));
+    let mut chart =
+        ChartBuilder::on(&area).right_y_label_area_size(pixels(BAR_LABELS)).build_cartesian_2d(0.0..1.0, low..high)?;
+    chart.draw_series((0..STEPS).map(|step| {
+        let fraction = |step: u32| f64::from(step) / f64::from(STEPS);
+        let value = |step: u32| low + (high - low) * fraction(step);
+        let colour = theme.colours.colour(fraction(step) + 0.5 / f64::from(STEPS));
+        Rectangle::new([(0.0, value(step)), (1.0, value(step + 1))], filled(colour))
+    }))?;
+    chart
+        .configure_mesh()
+        .disable_mesh()
+        .axis_style(line(INK, 1.0))
+        .label_style(text(TICK_TEXT, INK))
+        .y_label_offset(text_drop(TICK_TEXT))
+        .set_all_tick_mark_size(pixels(5.0))
+        .y_labels((window.height / 80.0) as usize + 1)
+        .y_label_formatter(&|value| short(*value))
+        .draw()?;
+    frame(chart.plotting_area())?;
+    let beside = (pixels(corner.0 + BAR_WIDTH + BAR_LABELS - 16.0), window.middle().1);
+    write_text(sheet, theme.quantity, beside, (AXIS_TEXT, INK), HPos::Center, FontTransform::Rotate90)
+}
+
+/// Closes the axes to a frame.
+fn frame<'a, X, Y>(plot: &DrawingArea<BitMapBackend<'a>, Cartesian2d<X, Y>>) -> Drawn<'a>
+where
+    X: Ranged<ValueType = f64>,
+    Y: Ranged<ValueType = f64>,
+{
+    let plot = plot.strip_coord_spec();
+    let (width, height) = plot.dim_in_pixel();
+    plot.draw(&Rectangle::new([(0, 0), (width as i32 - 1, height as i32 - 1)], line(INK, 1.0)))
+}
+
+/// A rectangle per cell that has a colour, in metres.
+fn cell_rectangles<'a>(
+    geometry: &'a GridGeometry,
+    cells: &'a [Rgb],
+) -> impl Iterator<Item = Rectangle<(f64, f64)>> + 'a {
+    let half = geometry.resolution / 2.0;
+    let coloured = cells.iter().enumerate().filter(|&(_, &colour)| colour != colour::WHITE);
+    coloured.map(move |(i, &colour)| {
+        let [x, y] = geometry.centre(i % geometry.columns, i / geometry.columns);
+        Rectangle::new([(x - half, y - half), (x + half, y + half)], filled(colour))
+    })
+}
+
+fn filled([red, green, blue]: Rgb) -> ShapeStyle {
+    RGBColor(red, green, blue).filled()
+}
+
+/// A black dot per point, with a thin white rim that keeps it apart from dark cells; all rims are below all dots.
+fn dots<C: Clone>(points: &[C]) -> impl Iterator<Item = Circle<C, i32>> {
+    let circles = |radius, colour: RGBColor| {
+        points.iter().map(move |point| Circle::new(point.clone(), pixels(radius), colour.filled()))
+    };
+    circles(4.4, WHITE).chain(circles(3.2, BLACK))
+}
+
+fn is_finite(point: &&[f64; 2]) -> bool {
+    point.iter().all(|coordinate| coordinate.is_finite())
+}
+
+/// The path in pieces without holes.
+fn strokes(path: &[[f64; 2]]) -> impl Iterator<Item = Vec<(f64, f64)>> {
+    let pieces = path.split(|point| !is_finite(&point)).filter(|piece| !piece.is_empty());
+    pieces.map(|piece| piece.iter().map(|&[x, y]| (x, y)).collect())
+}
+
+/// The part of the world that is shown, and how large: a metre is as long along y as along x.
+#[derive(Debug, PartialEq)]
+struct Window {
+    /// In metres.
+    x: Range<f64>,
+    /// In metres.
+    y: Range<f64>,
+    /// In pixels of the picture.
+    width: f64,
+    /// In pixels of the picture.
+    height: f64,
+}
+
+impl Window {
+    /// The middle of the map on the sheet, in pixels drawn.
+    fn middle(&self) -> (i32, i32) {
+        (pixels(LEFT + 0.5 * self.width), pixels(TOP + 0.5 * self.height))
+    }
+
+    fn around(picture: &MapPicture) -> Self {
+        let ([left, bottom], [right, top]) = extent(picture).unwrap_or(([0.0; 2], [1.0; 2]));
+        // A single point has no width; a metre around it is as good as anything.
+        let size = |low: f64, high: f64| if high > low { high - low } else { 1.0 };
+        let (metres_x, metres_y) = (size(left, right), size(bottom, top));
+        let metres_per_pixel = (metres_x / LARGEST_PLOT.0).max(metres_y / LARGEST_PLOT.1);
+        let width = (metres_x / metres_per_pixel).max(SMALLEST_PLOT.0).round();
+        let height = (metres_y / metres_per_pixel).max(SMALLEST_PLOT.1).round();
+        let around = |middle: f64, pixels: f64| {
+            let half = pixels * metres_per_pixel / 2.0;
+            middle - half..middle + half
+        };
+        Self { x: around((left + right) / 2.0, width), y: around((bottom + top) / 2.0, height), width, height }
+    }
+}
+
+/// The lowest and highest corner of all there is to show, where there is anything.
+fn extent(picture: &MapPicture) -> Option<([f64; 2], [f64; 2])> {
+    let geometry = &picture.grid.geometry;
+    let [left, bottom] = geometry.origin();
+    let side = |cells: usize| cells as f64 * geometry.resolution;
+    let corners = [[left, bottom], [left + side(geometry.columns), bottom + side(geometry.rows)]];
+    let corners: &[[f64; 2]] = if geometry.is_empty() { &[] } else { &corners };
+    let points = corners.iter().chain(picture.path).chain(picture.inducing_points);
+    points.filter(is_finite).fold(None, |extent, &point| {
+        let (low, high) = extent.unwrap_or((point, point));
+        Some((std::array::from_fn(|i| low[i].min(point[i])), std::array::from_fn(|i| high[i].max(point[i]))))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+    use std::io::BufReader;
+
+    use super::*;
+
+    fn grid(columns: usize, rows: usize, mean: Vec<f64>) -> FieldGrid {
+        let geometry = GridGeometry { resolution: 0.5, first_column: -2, first_row: 4, columns, rows };
+        let standard_deviation = mean.iter().map(|mean| mean * 0.0).collect();
+        FieldGrid { geometry, mean, standard_deviation }
+    }
+
+    fn picture<'a>(grid: &'a FieldGrid, path: &'a [[f64; 2]], inducing_points: &'a [[f64; 2]]) -> MapPicture<'a> {
+        MapPicture {
+            grid,
+            path,
+            inducing_points,
+            prior_standard_deviation: 10.0,
+            title: "Test",
+            subtitle: Some("below"),
+        }
+    }
+
+    /// Width, height and pixels of a PNG.
+    fn read_png(path: &Path) -> (usize, usize, Vec<Rgb>) {
+        let mut reader = png::Decoder::new(BufReader::new(File::open(path).unwrap())).read_info().unwrap();
+        let mut bytes = vec![0; reader.output_buffer_size().unwrap()];
+        let frame = reader.next_frame(&mut bytes).unwrap();
+        let pixels = bytes.chunks_exact(3).map(|pixel| [pixel[0], pixel[1], pixel[2]]).collect();
+        (frame.width as usize, frame.height as usize, pixels)
+    }
+
+    #[test]
+    fn a_metre_is_as_long_along_y_as_along_x() {
+        for (columns, rows) in [(20, 10), (10, 20), (200, 1), (1, 300), (1, 1), (0, 0)] {
+            let grid = grid(columns, rows, vec![50.0; columns * rows]);
+            let window = Window::around(&picture(&grid, &[], &[]));
+            let along_x = (window.x.end - window.x.start) / window.width;
+            let along_y = (window.y.end - window.y.start) / window.height;
+            assert!((along_x / along_y - 1.0).abs() < 1e-12, "{window:?}");
+            assert!(window.width <= LARGEST_PLOT.0 && window.height <= LARGEST_PLOT.1, "{window:?}");
+        }
+    }
+
+    #[test]
+    fn the_window_holds_cells_path_and_inducing_points() {
+        let grid = grid(4, 2, vec![50.0; 8]);
+        let window = Window::around(&picture(&grid, &[[5.0, 2.5], [f64::NAN, 900.0]], &[[0.0, -3.0]]));
+        assert!(window.x.start <= -1.0 && window.x.end >= 5.0 && window.x.end < 6.0, "{window:?}");
+        assert!(window.y.start <= -3.0 && window.y.end >= 3.0 && window.y.end < 4.0, "{window:?}");
+    }
+
+    #[test]
+    fn y_points_up_x_points_right_and_unknown_is_white() {
+        // Upper row: high, unknown. Lower row: low, middle.
+        let grid = grid(2, 2, vec![40.0, 50.0, 60.0, f64::NAN]);
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("map.png");
+        picture(&grid, &[], &[]).write_mean(&path).unwrap();
+        let (width, _, pixels) = read_png(&path);
+        let plot = LARGEST_PLOT.0;
+        let at = |right: f64, down: f64| pixels[(TOP + plot * down) as usize * width + (LEFT + plot * right) as usize];
+        assert_eq!(at(0.25, 0.25), VIRIDIS.colour(1.0));
+        assert_eq!(at(0.75, 0.25), colour::WHITE);
+        assert_eq!(at(0.25, 0.75), VIRIDIS.colour(0.0));
+        assert_eq!(at(0.75, 0.75), VIRIDIS.colour(0.5));
+    }
+
+    #[test]
+    fn the_bar_runs_from_low_at_the_bottom_to_high_at_the_top() {
+        let grid = grid(2, 1, vec![40.0, 60.0]);
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("map.png");
+        let picture = picture(&grid, &[], &[]);
+        picture.write_mean(&path).unwrap();
+        let (width, _, pixels) = read_png(&path);
+        let window = Window::around(&picture);
+        let bar = (LEFT + window.width + BAR_GAP + BAR_WIDTH / 2.0) as usize;
+        let at = |down: f64| pixels[(TOP + window.height * down) as usize * width + bar];
+        let distance = |a: Rgb, b: Rgb| (0..3).map(|i| a[i].abs_diff(b[i])).max().unwrap();
+        for fraction in [0.1, 0.5, 0.9] {
+            // One pixel of the bar is less than 1/300 of it, less than four of 255 steps of colour.
+            assert!(distance(at(1.0 - fraction), VIRIDIS.colour(fraction)) <= 4);
+        }
+    }
+
+    #[test]
+    fn inducing_points_are_black_dots_where_they_belong() {
+        let grid = grid(2, 2, vec![60.0; 4]);
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("map.png");
+        picture(&grid, &[], &[[-0.75, 2.25]]).write_mean(&path).unwrap();
+        let (width, _, pixels) = read_png(&path);
+        let plot = LARGEST_PLOT.0;
+        let at = |right: f64, down: f64| pixels[(TOP + plot * down) as usize * width + (LEFT + plot * right) as usize];
+        assert_eq!(at(0.25, 0.75), [0, 0, 0]);
+        assert_ne!(at(0.25, 0.25), [0, 0, 0]);
+    }
+
+    #[test]
+    fn the_path_is_a_thin_dark_line_that_ends_where_it_ends() {
+        let grid = grid(2, 2, vec![60.0; 4]);
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("map.png");
+        picture(&grid, &[[-0.9, 2.25], [-0.5, 2.25]], &[]).write_mean(&path).unwrap();
+        let (width, _, pixels) = read_png(&path);
+        let plot = LARGEST_PLOT.0;
+        let at = |right: f64, down: f64| pixels[(TOP + plot * down) as usize * width + (LEFT + plot * right) as usize];
+        let field = VIRIDIS.colour(0.5);
+        assert!(at(0.3, 0.75)[0] < field[0] / 4 * 3 && at(0.3, 0.75) != [0, 0, 0], "{:?}", at(0.3, 0.75));
+        assert_eq!([at(0.3, 0.74), at(0.3, 0.76), at(0.6, 0.75)], [field; 3]);
+    }
+
+    #[test]
+    fn nothing_to_show_and_strange_maps_are_drawn_all_the_same() {
+        let folder = tempfile::tempdir().unwrap();
+        let unknown = grid(3, 2, vec![f64::NAN; 6]);
+        let cases = [
+            (grid(0, 0, vec![]), vec![]),
+            (grid(1, 1, vec![50.0]), vec![[-0.9, 2.1]]),
+            (unknown, vec![[f64::NAN, 0.0], [0.0, f64::INFINITY]]),
+            (grid(400, 1, vec![1e-3; 400]), vec![[0.0, 2.2], [100.0, 2.2]]),
+            (grid(1, 2, vec![1e5, -1e5]), vec![]),
+        ];
+        for (i, (grid, path)) in cases.iter().enumerate() {
+            for prior in [10.0, 0.0, f64::NAN] {
+                let mut picture = picture(grid, path, path);
+                picture.prior_standard_deviation = prior;
+                let file = folder.path().join(format!("{i}.png"));
+                picture.write_mean(&file).unwrap();
+                picture.write_uncertainty(&file).unwrap();
+                let (width, height, pixels) = read_png(&file);
+                assert!(width <= 1000 && height <= 1020, "{width} x {height}");
+                assert!(pixels.iter().any(|&pixel| pixel != colour::WHITE));
+            }
+        }
+    }
+
+    #[test]
+    fn arrays_that_do_not_fit_the_grid_are_refused() {
+        let mut grid = grid(2, 2, vec![50.0; 4]);
+        grid.standard_deviation.pop();
+        let message = picture(&grid, &[], &[]).write_mean(Path::new("never.png")).unwrap_err().to_string();
+        assert!(message.contains("expected 4") && message.contains("found 3"), "{message}");
+    }
+}

@@ -1,0 +1,173 @@
+//! Grids that nav2's `map_server` serves as `nav_msgs/OccupancyGrid`: a yaml and a pgm per layer.
+//!
+//! In `mode: raw` the server takes each grey value from 0 to 100 as it is and every other as unknown (-1); `negate` and the
+//! thresholds play no part but have to be there (`nav2_map_server`, `map_io.cpp`, checked 2026). The top row of the picture is
+//! the one with the highest y; `origin` is the lower left corner of the lower left cell.
+
+use std::io::{self, Write};
+use std::path::Path;
+
+use super::colour::{Scale, mean_scale, uncertainty_scale};
+use super::file::write_atomically;
+use super::{Error, check_shape};
+use crate::mapping::grid::{FieldGrid, GridGeometry};
+
+/// The highest occupancy value.
+const HIGHEST: f64 = 100.0;
+
+/// The grey value that `map_server` reads as unknown in `mode: raw`.
+const UNKNOWN: u8 = 255;
+
+/// Writes `mean.yaml`, `mean.pgm`, `standard_deviation.yaml` and `standard_deviation.pgm` into `folder`.
+///
+/// The mean runs from 0 (lowest) to 100 (highest) over the cells that `prior_standard_deviation` calls known, like in the
+/// picture, and is clamped beyond; the standard deviation from 0 (0 microtesla) to 100 (highest). The yaml says which.
+pub fn write_map_server(folder: &Path, grid: &FieldGrid, prior_standard_deviation: f64) -> Result<(), Error> {
+    check_shape(grid)?;
+    let layers = [
+        ("mean", "mean field strength", &grid.mean, mean_scale(grid, prior_standard_deviation)),
+        (
+            "standard_deviation",
+            "standard deviation of the field strength",
+            &grid.standard_deviation,
+            uncertainty_scale(grid),
+        ),
+    ];
+    for (name, quantity, values, scale) in layers {
+        write_pgm(&folder.join(format!("{name}.pgm")), &grid.geometry, values, scale)?;
+        write_yaml(&folder.join(format!("{name}.yaml")), &grid.geometry, name, quantity, scale)?;
+    }
+    Ok(())
+}
+
+/// The occupancy value of a field value, or [`UNKNOWN`].
+fn occupancy(value: f64, scale: Scale) -> u8 {
+    if !value.is_finite() {
+        return UNKNOWN;
+    }
+    (HIGHEST * scale.fraction(value)).round().clamp(0.0, HIGHEST) as u8
+}
+
+fn write_pgm(path: &Path, geometry: &GridGeometry, values: &[f64], scale: Scale) -> Result<(), Error> {
+    if geometry.is_empty() {
+        return Err(Error::NoCells { path: path.to_owned() });
+    }
+    write_atomically(path, |writer| {
+        write!(writer, "P5\n{} {}\n255\n", geometry.columns, geometry.rows)?;
+        for row in values.chunks_exact(geometry.columns).rev() {
+            let row: Vec<u8> = row.iter().map(|&value| occupancy(value, scale)).collect();
+            writer.write_all(&row)?;
+        }
+        Ok(())
+    })
+}
+
+fn write_yaml(path: &Path, geometry: &GridGeometry, name: &str, quantity: &str, scale: Scale) -> Result<(), Error> {
+    let Scale { low, high } = scale;
+    let step = (high - low) / HIGHEST;
+    let [x, y] = geometry.origin();
+    let resolution = geometry.resolution;
+    write_atomically(path, |writer| -> io::Result<()> {
+        write!(
+            writer,
+            "# {quantity}, in microtesla = {low} + {step} * value\n\
+             # value 0 is {low} microtesla, value 100 is {high} microtesla, -1 is unknown\n\
+             image: {name}.pgm\n\
+             mode: raw\n\
+             resolution: {resolution}\n\
+             origin: [{x}, {y}, 0]\n\
+             negate: 0\n\
+             occupied_thresh: 0.65\n\
+             free_thresh: 0.25\n"
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+
+    use super::*;
+
+    /// What `map_server` publishes.
+    struct OccupancyGrid {
+        width: usize,
+        resolution: f64,
+        origin: Vec<f64>,
+        data: Vec<i8>,
+    }
+
+    /// Reads a yaml and its picture as `map_server` documents it: grey `shade` (0 to 1) times 255, rounded, is the value when
+    /// it is 0 to 100 and unknown otherwise; picture row `r` is grid row `height - r - 1`.
+    fn serve(yaml: &Path) -> OccupancyGrid {
+        let content = std::fs::read_to_string(yaml).unwrap();
+        let lines = content.lines().filter(|line| !line.starts_with('#'));
+        let keys: HashMap<&str, &str> = lines.map(|line| line.split_once(": ").unwrap()).collect();
+        assert_eq!(keys["mode"], "raw");
+        for required in ["negate", "occupied_thresh", "free_thresh"] {
+            keys[required].parse::<f64>().unwrap();
+        }
+        let bytes = std::fs::read(yaml.with_file_name(keys["image"])).unwrap();
+        let mut parts = bytes.splitn(4, |&byte| byte == b'\n');
+        let mut header = || std::str::from_utf8(parts.next().unwrap()).unwrap().to_owned();
+        assert_eq!(header(), "P5");
+        let (width, height): (usize, usize) =
+            header().split_once(' ').map(|(w, h)| (w.parse().unwrap(), h.parse().unwrap())).unwrap();
+        assert_eq!(header(), "255");
+        let pixels = parts.next().unwrap();
+        assert_eq!(pixels.len(), width * height);
+        let mut data = vec![0; width * height];
+        for (i, &pixel) in pixels.iter().enumerate() {
+            let shade = f64::from(pixel) / 255.0;
+            let value = (shade * 255.0).round();
+            data[width * (height - i / width - 1) + i % width] = if value <= 100.0 { value as i8 } else { -1 };
+        }
+        let origin =
+            keys["origin"].trim_matches(['[', ']']).split(", ").map(|number| number.parse().unwrap()).collect();
+        OccupancyGrid { width, resolution: keys["resolution"].parse().unwrap(), origin, data }
+    }
+
+    fn grid() -> FieldGrid {
+        let geometry = GridGeometry { resolution: 0.05, first_column: -7, first_row: 3, columns: 3, rows: 2 };
+        FieldGrid {
+            geometry,
+            mean: vec![40.0, 50.0, 60.0, 45.05, f64::NAN, 90.0],
+            standard_deviation: vec![1.0, 2.0, 4.0, 0.0, f64::NAN, 9.9],
+        }
+    }
+
+    #[test]
+    fn map_server_reads_the_cells_where_they_are() {
+        let folder = tempfile::tempdir().unwrap();
+        let grid = grid();
+        write_map_server(folder.path(), &grid, 10.0).unwrap();
+
+        // The cell of 90 is hardly known: it does not stretch the scale, and is clamped.
+        let mean = serve(&folder.path().join("mean.yaml"));
+        assert_eq!(mean.data, [0, 50, 100, 25, -1, 100]);
+        assert_eq!((mean.width, mean.resolution), (3, 0.05));
+        let [x, y] = grid.geometry.origin();
+        assert_eq!(mean.origin, [x, y, 0.0]);
+
+        let deviation = serve(&folder.path().join("standard_deviation.yaml"));
+        assert_eq!(deviation.data, [10, 20, 40, 0, -1, 100]);
+    }
+
+    #[test]
+    fn the_yaml_says_how_to_get_microtesla_back() {
+        let folder = tempfile::tempdir().unwrap();
+        write_map_server(folder.path(), &grid(), 10.0).unwrap();
+        let yaml = std::fs::read_to_string(folder.path().join("mean.yaml")).unwrap();
+        assert!(yaml.starts_with("# mean field strength, in microtesla = 40 + 0.2 * value\n"), "{yaml}");
+        assert!(yaml.contains("value 100 is 60 microtesla"), "{yaml}");
+    }
+
+    #[test]
+    fn a_map_without_cells_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let geometry = GridGeometry { resolution: 0.05, first_column: 0, first_row: 0, columns: 0, rows: 0 };
+        let grid = FieldGrid { geometry, mean: vec![], standard_deviation: vec![] };
+        let result = write_map_server(folder.path(), &grid, 10.0);
+        assert!(matches!(result, Err(Error::NoCells { .. })));
+    }
+}

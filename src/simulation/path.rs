@@ -1,0 +1,350 @@
+//! Where a simulated robot drives: straight lines joined by arcs, so that its heading never jumps.
+
+use std::f64::consts::PI;
+
+use nalgebra::{Point2, Vector2};
+use rand::{Rng, RngExt};
+
+use super::{Error, Stream, check, generator, positive, wrapped};
+
+/// How a robot goes through a room.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Route {
+    /// Along the walls, lap after lap.
+    Rectangle,
+    /// Up and down in parallel lanes, then across them, and so on.
+    LawnMower {
+        /// Distance between lanes, in metres; a little less where lanes would not fill the room evenly.
+        spacing: f64,
+    },
+    /// From one random place to the next.
+    Random,
+}
+
+/// Distance kept from the walls, in metres (in small rooms a tenth of the side).
+const MARGIN: f64 = 0.4;
+
+/// Radius of the turns where there is room for it, in metres.
+const TURNING_RADIUS: f64 = 0.4;
+
+/// The tightest turn, in metres: below, the robot would spin on the spot.
+const LEAST_RADIUS: f64 = 1e-3;
+
+/// A smooth path in the plane, measured along its length.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Path {
+    pieces: Vec<Piece>,
+    length: f64,
+}
+
+/// A piece of constant curvature: a line or an arc.
+#[derive(Clone, Debug, PartialEq)]
+struct Piece {
+    /// How far along the path it starts, in metres.
+    start: f64,
+    position: Point2<f64>,
+    /// Counterclockwise from the x axis, in radians.
+    heading: f64,
+    /// Left turns are positive, in radians per metre.
+    curvature: f64,
+}
+
+impl Piece {
+    fn at(&self, distance: f64) -> (Point2<f64>, f64) {
+        let along = distance - self.start;
+        let turned = self.curvature * along;
+        // The chord: shorter than the arc by sin(a)/a, in the direction half-way through the turn.
+        let half = 0.5 * turned;
+        let shortening = if half.abs() < 1e-6 { 1.0 } else { half.sin() / half };
+        (self.position + towards(self.heading + half) * (along * shortening), self.heading + turned)
+    }
+}
+
+fn towards(heading: f64) -> Vector2<f64> {
+    Vector2::new(heading.cos(), heading.sin())
+}
+
+impl Path {
+    /// A path of `length` metres on a route through the room from (0, 0) to `size`. Only [`Route::Random`] asks for the seed.
+    pub fn through_room(route: Route, size: [f64; 2], length: f64, seed: u64) -> Result<Self, Error> {
+        positive("size, x", size[0])?;
+        positive("size, y", size[1])?;
+        positive("path length", length)?;
+        let room = Room::within_margin(size);
+        let waypoints = match route {
+            Route::Rectangle => room.rectangle(length),
+            Route::LawnMower { spacing } => {
+                positive("lane spacing", spacing)?;
+                room.lanes(spacing, length)
+            }
+            Route::Random => room.random(length, &mut generator(seed, Stream::Path)),
+        };
+        let mut path = Self::through(&waypoints, TURNING_RADIUS)?;
+        path.length = path.length.min(length);
+        Ok(path)
+    }
+
+    /// The path along straight lines from one waypoint to the next (metres), the corners rounded with `radius` or, where that
+    /// takes more than half of a line, with what fits. Refuses a path that turns back on itself.
+    pub fn through(waypoints: &[Point2<f64>], radius: f64) -> Result<Self, Error> {
+        positive("turning radius", radius)?;
+        let mut corners = waypoints.to_vec();
+        corners.dedup_by(|a, b| (*a - *b).norm() < 1e-9);
+        check("waypoints", corners.len() >= 2, "two different places or more", corners.len())?;
+
+        let mut path = Self { pieces: Vec::new(), length: 0.0 };
+        let mut position = corners[0];
+        for (i, pair) in corners.windows(2).enumerate() {
+            let (heading, turn) = match corners.get(i + 2) {
+                Some(next) => corner(pair[0], pair[1], *next, radius)?,
+                None => (heading_of(pair[1] - pair[0]), None),
+            };
+            let cut = turn.as_ref().map_or(0.0, |turn| turn.cut);
+            let end = pair[1] - towards(heading) * cut;
+            path.push(position, heading, 0.0, (end - position).norm());
+            position = end;
+            if let Some(Turn { angle, radius, .. }) = turn {
+                path.push(end, heading, angle.signum() / radius, angle.abs() * radius);
+                position = path.at(path.length).0;
+            }
+        }
+        Ok(path)
+    }
+
+    fn push(&mut self, position: Point2<f64>, heading: f64, curvature: f64, length: f64) {
+        self.pieces.push(Piece { start: self.length, position, heading, curvature });
+        self.length += length;
+    }
+
+    /// Its length, in metres.
+    pub fn length(&self) -> f64 {
+        self.length
+    }
+
+    /// The place and the heading (radians, counterclockwise from the x axis, not wrapped) `distance` metres along; before its
+    /// start and beyond its end, those ends.
+    pub fn at(&self, distance: f64) -> (Point2<f64>, f64) {
+        let distance = distance.clamp(0.0, self.length);
+        let next = self.pieces.partition_point(|piece| piece.start <= distance);
+        self.pieces[next.max(1) - 1].at(distance)
+    }
+}
+
+/// A rounded corner.
+struct Turn {
+    /// To the left positive, in radians.
+    angle: f64,
+    radius: f64,
+    /// How much of either line the arc replaces.
+    cut: f64,
+}
+
+/// The heading towards a corner, and its turn unless the path goes straight on.
+fn corner(
+    before: Point2<f64>,
+    corner: Point2<f64>,
+    after: Point2<f64>,
+    radius: f64,
+) -> Result<(f64, Option<Turn>), Error> {
+    let (incoming, outgoing) = (corner - before, after - corner);
+    let heading = heading_of(incoming);
+    let angle = wrapped(heading_of(outgoing) - heading);
+    if angle.abs() < 1e-9 {
+        return Ok((heading, None));
+    }
+    let half_tangent = (0.5 * angle.abs()).tan();
+    let cut = (radius * half_tangent).min(0.5 * incoming.norm().min(outgoing.norm()));
+    let radius = cut / half_tangent;
+    check("waypoints", radius >= LEAST_RADIUS, "no turn straight back", corner)?;
+    Ok((heading, Some(Turn { angle, radius, cut })))
+}
+
+fn heading_of(direction: Vector2<f64>) -> f64 {
+    direction.y.atan2(direction.x)
+}
+
+/// Where the robot may be.
+struct Room {
+    low: [f64; 2],
+    high: [f64; 2],
+}
+
+impl Room {
+    fn within_margin(size: [f64; 2]) -> Self {
+        let margin = size.map(|side| MARGIN.min(0.1 * side));
+        Self { low: margin, high: [size[0] - margin[0], size[1] - margin[1]] }
+    }
+
+    fn rectangle(&self, length: f64) -> Vec<Point2<f64>> {
+        let ([left, bottom], [right, top]) = (self.low, self.high);
+        let lap = [[left, bottom], [right, bottom], [right, top], [left, top]].map(Point2::from);
+        enough(length, |waypoints| waypoints.extend(lap))
+    }
+
+    fn lanes(&self, spacing: f64, length: f64) -> Vec<Point2<f64>> {
+        // On which side of the room, along either axis, the robot is.
+        let mut at_high = [false; 2];
+        let mut along = 0;
+        enough(length, |waypoints| {
+            let across = 1 - along;
+            let gaps = ((self.high[across] - self.low[across]) / spacing).ceil();
+            for lane in 0..=gaps as usize {
+                let share = lane as f64 / gaps;
+                let share = if at_high[across] { 1.0 - share } else { share };
+                for end in [at_high[along], !at_high[along]] {
+                    let mut waypoint = Point2::origin();
+                    waypoint[along] = if end { self.high[along] } else { self.low[along] };
+                    waypoint[across] = self.low[across] + share * (self.high[across] - self.low[across]);
+                    waypoints.push(waypoint);
+                }
+                at_high[along] = !at_high[along];
+            }
+            at_high[across] = !at_high[across];
+            along = across;
+        })
+    }
+
+    /// Random places, each far enough from the last and not behind the robot's back, as far as the room allows.
+    fn random(&self, length: f64, random: &mut impl Rng) -> Vec<Point2<f64>> {
+        const CANDIDATES: usize = 30;
+        const SHARPEST: f64 = 2.0 * PI / 3.0;
+        let nearest = 0.25 * (self.high[0] - self.low[0]).hypot(self.high[1] - self.low[1]);
+        let mut place = || -> Point2<f64> {
+            Point2::new(random.random_range(self.low[0]..self.high[0]), random.random_range(self.low[1]..self.high[1]))
+        };
+        let first = place();
+        let mut heading = None;
+        enough(length, |waypoints| {
+            let last = waypoints.last().copied().unwrap_or(first);
+            if waypoints.is_empty() {
+                waypoints.push(first);
+            }
+            let turn = |next: &Point2<f64>| {
+                heading.map_or(0.0, |heading: f64| wrapped(heading_of(next - last) - heading).abs())
+            };
+            let mut best: Option<Point2<f64>> = None;
+            for _ in 0..CANDIDATES {
+                let next = place();
+                let far = (next - last).norm() >= nearest;
+                if far && best.is_none_or(|best| turn(&next) < turn(&best)) {
+                    best = Some(next);
+                }
+                if best.is_some_and(|best| turn(&best) <= SHARPEST) {
+                    break;
+                }
+            }
+            if let Some(next) = best {
+                heading = Some(heading_of(next - last));
+                waypoints.push(next);
+            }
+        })
+    }
+}
+
+/// Calls `extend` until the lines between the waypoints are long enough that `length` is left when their corners are rounded.
+fn enough(length: f64, mut extend: impl FnMut(&mut Vec<Point2<f64>>)) -> Vec<Point2<f64>> {
+    // Rounding a right angle saves a fifth of what it replaces, a sharp turn most of it but at most half of either line.
+    const SPARE: f64 = 2.0;
+    let mut waypoints: Vec<Point2<f64>> = Vec::new();
+    let (mut measured, mut counted) = (0.0, 1);
+    while measured < SPARE * length {
+        extend(&mut waypoints);
+        for i in counted..waypoints.len() {
+            measured += (waypoints[i] - waypoints[i - 1]).norm();
+        }
+        counted = waypoints.len().max(1);
+    }
+    // A line beyond, so that the last corner is rounded as well.
+    extend(&mut waypoints);
+    waypoints
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ROUTES: [Route; 3] = [Route::Rectangle, Route::LawnMower { spacing: 0.7 }, Route::Random];
+
+    #[test]
+    fn position_moves_along_the_heading_and_neither_ever_jumps() {
+        for route in ROUTES {
+            let path = Path::through_room(route, [6.0, 4.0], 120.0, 3).unwrap();
+            let step = 1e-3;
+            for i in 0..119_000 {
+                let distance = f64::from(i) * step;
+                let (position, heading) = path.at(distance);
+                let (next, next_heading) = path.at(distance + step);
+                let (_, middle_heading) = path.at(distance + step / 2.0);
+                let turned = wrapped(next_heading - heading).abs();
+                assert!(turned < 0.2, "{route:?} turns by {turned} at {distance}");
+                // On one arc exact; across a joint the chord is off by less than the turn.
+                let error = ((next - position) / step - towards(middle_heading)).norm();
+                assert!(error <= turned + 1e-9, "{route:?} at {distance}: {error}");
+            }
+        }
+    }
+
+    #[test]
+    fn paths_have_their_length_and_stay_in_the_room() {
+        for route in ROUTES {
+            for (size, length) in [([6.0, 4.0], 90.0), ([1.0, 1.0], 30.0), ([30.0, 2.0], 200.0), ([6.0, 6.0], 0.5)] {
+                let path = Path::through_room(route, size, length, 8).unwrap();
+                assert!((path.length() - length).abs() < 1e-9, "{route:?} {size:?}: {}", path.length());
+                for i in 0..1000 {
+                    let (position, _) = path.at(length * f64::from(i) / 1000.0);
+                    let inside = |value: f64, side: f64| (0.0..=side).contains(&value);
+                    assert!(
+                        inside(position.x, size[0]) && inside(position.y, size[1]),
+                        "{route:?} {size:?}: {position}"
+                    );
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_right_angle_is_rounded_with_the_radius() {
+        let corners = [[0.0, 0.0], [2.0, 0.0], [2.0, 2.0]].map(Point2::from);
+        let path = Path::through(&corners, 0.5).unwrap();
+        assert!((path.length() - (3.0 + 0.25 * PI)).abs() < 1e-12);
+        let (middle, heading) = path.at(1.5 + 0.125 * PI);
+        let expected = Point2::new(1.5, 0.5) + towards(-0.25 * PI) * 0.5;
+        assert!((middle - expected).norm() < 1e-12 && (heading - 0.25 * PI).abs() < 1e-12, "{middle} {heading}");
+        let (end, heading) = path.at(path.length());
+        assert!((end - corners[2]).norm() < 1e-12 && (heading - 0.5 * PI).abs() < 1e-12, "{end} {heading}");
+        assert_eq!(path.at(99.0), path.at(path.length()));
+        assert_eq!(path.at(-1.0).0, corners[0]);
+    }
+
+    #[test]
+    fn lanes_pass_close_to_every_place_in_both_directions() {
+        let path = Path::through_room(Route::LawnMower { spacing: 0.8 }, [6.0, 6.0], 90.0, 0).unwrap();
+        let driven: Vec<_> = (0..9000).map(|i| path.at(f64::from(i) * 0.01)).collect();
+        for i in 0..100 {
+            let place = Point2::new(0.6 + 4.8 / 9.0 * f64::from(i % 10), 0.6 + 4.8 / 9.0 * f64::from(i / 10));
+            for direction in [Vector2::x(), Vector2::y()] {
+                let along = driven.iter().filter(|(_, heading)| towards(*heading).dot(&direction).abs() > 0.99);
+                let nearest = along.map(|(position, _)| (position - place).norm()).fold(f64::INFINITY, f64::min);
+                assert!(nearest <= 0.4 + 1e-2, "{place}: {nearest}");
+            }
+        }
+    }
+
+    #[test]
+    fn only_the_random_route_depends_on_the_seed() {
+        for route in ROUTES {
+            let path = |seed| Path::through_room(route, [6.0, 6.0], 50.0, seed).unwrap();
+            assert_eq!(path(1), path(1));
+            assert_eq!(path(1) == path(2), route != Route::Random);
+        }
+    }
+
+    #[test]
+    fn impossible_paths_are_refused() {
+        let back = [[0.0, 0.0], [2.0, 0.0], [0.0, 0.0]].map(Point2::from);
+        assert!(Path::through(&back, 0.5).unwrap_err().to_string().contains("no turn straight back"));
+        assert!(Path::through(&back[..1], 0.5).unwrap_err().to_string().contains("found 1"));
+        let route = Route::LawnMower { spacing: 0.0 };
+        assert!(Path::through_room(route, [6.0, 6.0], 9.0, 0).unwrap_err().to_string().contains("`lane spacing`"));
+    }
+}
