@@ -70,13 +70,22 @@ pub struct Gates {
     pub max_speed: f64,
     /// Steepest plausible change of the field between two readings, in microtesla per metre; 0 switches the gate off.
     pub max_gradient: f64,
+    /// Change of the field between two readings that is always plausible, however close they are, in microtesla.
+    pub gradient_allowance: f64,
     /// A gate that has refused so many in a row was wrong about the first: it reopens and says so.
     pub reopen_after: u32,
 }
 
 impl Default for Gates {
     fn default() -> Self {
-        Self { minimum_field: 1.0, maximum_field: 1000.0, max_speed: 3.0, max_gradient: 1000.0, reopen_after: 5 }
+        Self {
+            minimum_field: 1.0,
+            maximum_field: 1000.0,
+            max_speed: 3.0,
+            max_gradient: 1000.0,
+            gradient_allowance: 40.0,
+            reopen_after: 5,
+        }
     }
 }
 
