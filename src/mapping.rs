@@ -15,6 +15,6 @@ pub mod pipeline;
 pub mod reading;
 pub mod refusal;
 pub mod synchronizer;
-// pub mod worker;
+pub mod worker;
 
 pub use error::Error;
