@@ -1,6 +1,16 @@
 //! Every setting of magmap, its default and its meaning: one struct for the command line, the library and the node.
+//!
+//! Settings come from TOML, where whatever is left out has its default (`config/default.toml` spells them all out). Unknown keys,
+//! wrong types and impossible values are refused, all at once, each with its key and line and what was expected there.
 
+mod checks;
+mod error;
+mod parsing;
+
+use nalgebra::{Isometry3, Translation3, UnitQuaternion};
 use serde::{Deserialize, Serialize};
+
+pub use error::{Error, Problem};
 
 /// All settings. `Config::default()` is what `config/default.toml` spells out.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -58,6 +68,14 @@ impl Default for Sensor {
     }
 }
 
+impl Sensor {
+    /// The transform from the sensor's frame to the robot's body frame.
+    pub fn mount(&self) -> Isometry3<f64> {
+        let [roll, pitch, yaw] = self.orientation;
+        Isometry3::from_parts(Translation3::from(self.position), UnitQuaternion::from_euler_angles(roll, pitch, yaw))
+    }
+}
+
 /// What is refused as implausible. Every refusal is counted under its reason.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -95,7 +113,7 @@ impl Default for Gates {
 pub struct Synchronizer {
     /// Longest time between two poses across which a reading's pose is interpolated, in seconds.
     pub max_gap: f64,
-    /// How many readings may wait for their pose before the oldest is refused.
+    /// How many readings may wait for their pose before the oldest is refused; as many poses are kept for late readings.
     pub max_waiting: usize,
 }
 
