@@ -382,6 +382,7 @@ impl<L: Learner> Mapping<L> {
         }
         self.pipeline.finish(&mut self.ready);
         self.learn_all();
+        self.report();
         (self.learner, self.pipeline)
     }
 
@@ -389,10 +390,9 @@ impl<L: Learner> Mapping<L> {
     fn next_message(&mut self) -> Option<Message> {
         while !self.ready.is_empty() {
             // Live, what waits in the inbox goes through the pipeline first, so that batches can be merged.
-            if self.mode == Mode::Live && self.ready_observations() < self.max_merged {
-                if let Ok(message) = self.receiver.try_recv() {
-                    return Some(message);
-                }
+            let may_merge = self.mode == Mode::Live && self.ready_observations() < self.max_merged;
+            if let Some(message) = may_merge.then(|| self.receiver.try_recv().ok()).flatten() {
+                return Some(message);
             }
             self.learn_next();
         }
@@ -459,6 +459,7 @@ mod tests {
     use super::super::reading::{MagneticField, Observation, Pose, Reading, Stamp};
     use super::*;
     use crate::config::Config;
+    use crate::mapping::refusal::Refusal;
 
     const SOON: Duration = Duration::from_secs(20);
 
@@ -612,6 +613,17 @@ mod tests {
             worker.flush().unwrap();
             assert_eq!(worker.status().updates, newest.number + 1);
         }
+    }
+
+    #[test]
+    fn the_last_refusals_are_in_the_final_status() {
+        let worker = spawn(&config(100, 5000), Mode::Offline, Recorder::new(None), None);
+        let [pose, reading] = pair(0);
+        let [_, later] = pair(1);
+        [pose, reading, later].into_iter().for_each(|measurement| worker.inbox().send(measurement).unwrap());
+        worker.flush().unwrap();
+        let status = worker.join().unwrap().status;
+        assert_eq!((status.updates, status.counters.refusals.of(Refusal::NoLaterPose)), (1, 1));
     }
 
     #[test]
