@@ -183,6 +183,16 @@ mod tests {
     }
 
     #[test]
+    fn trembling_across_a_border_does_not_open_cells_again_and_again() {
+        // A border is at 5 cm.
+        let trembling = (0..100).map(|index| if index % 2 == 0 { 0.052 } else { 0.048 });
+        let xs: Vec<f64> = [0.0, 0.02, 0.04].into_iter().chain(trembling).collect();
+        let readings: Vec<_> = xs.iter().enumerate().map(|(index, x)| located(index, *x, Vector3::x())).collect();
+        let counts: Vec<u32> = average(0.05, 0.0, &readings).iter().map(|observation| observation.readings).collect();
+        assert_eq!(counts, [3, 100]);
+    }
+
+    #[test]
     fn the_count_saturates() {
         let mut mean = Mean::of(&located(0, 0.0, Vector3::x()));
         mean.readings = u32::MAX;

@@ -79,9 +79,9 @@ impl Synchronizer {
             self.readings.pop_front();
             sink(self.locate(&reading));
         }
+        // Readings that still wait are later than every pose, so that none needs more than the newest.
         if let Some(stamp) = self.newest_reading {
-            let next_needed = self.readings.front().map_or(stamp, |oldest| oldest.stamp);
-            self.drop_poses_before(next_needed);
+            self.drop_poses_before(stamp);
         }
     }
 
