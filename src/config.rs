@@ -1,6 +1,17 @@
 //! Every setting of magmap, its default and its meaning: one struct for the command line, the library and the node.
+//!
+//! Settings come from TOML, where whatever is left out has its default (`config/default.toml` spells them all out). Unknown keys,
+//! wrong types and impossible values are refused, all at once, each with its key and line and what was expected there.
 
+mod checks;
+mod error;
+mod parsing;
+
+use crate::gp::kernel::Shape;
+use nalgebra::{Isometry3, Translation3, UnitQuaternion};
 use serde::{Deserialize, Serialize};
+
+pub use error::{Error, Problem};
 
 /// All settings. `Config::default()` is what `config/default.toml` spells out.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -58,6 +69,14 @@ impl Default for Sensor {
     }
 }
 
+impl Sensor {
+    /// The transform from the sensor's frame to the robot's body frame.
+    pub fn mount(&self) -> Isometry3<f64> {
+        let [roll, pitch, yaw] = self.orientation;
+        Isometry3::from_parts(Translation3::from(self.position), UnitQuaternion::from_euler_angles(roll, pitch, yaw))
+    }
+}
+
 /// What is refused as implausible. Every refusal is counted under its reason.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -70,13 +89,22 @@ pub struct Gates {
     pub max_speed: f64,
     /// Steepest plausible change of the field between two readings, in microtesla per metre; 0 switches the gate off.
     pub max_gradient: f64,
+    /// Change of the field between two readings that is always plausible, however close they are, in microtesla.
+    pub gradient_allowance: f64,
     /// A gate that has refused so many in a row was wrong about the first: it reopens and says so.
     pub reopen_after: u32,
 }
 
 impl Default for Gates {
     fn default() -> Self {
-        Self { minimum_field: 1.0, maximum_field: 1000.0, max_speed: 3.0, max_gradient: 1000.0, reopen_after: 5 }
+        Self {
+            minimum_field: 1.0,
+            maximum_field: 1000.0,
+            max_speed: 3.0,
+            max_gradient: 1000.0,
+            gradient_allowance: 40.0,
+            reopen_after: 5,
+        }
     }
 }
 
@@ -86,7 +114,388 @@ impl Default for Gates {
 pub struct Synchronizer {
     /// Longest time between two poses across which a reading's pose is interpolated, in seconds.
     pub max_gap: f64,
-    /// How many readings may wait for their pose before the oldest is refused.
+    /// How many readings may wait for their pose before the oldest is refused; as many poses are kept for late readings.
+    pub max_waiting: usize,
+}
+
+impl Default for Synchronizer {
+    fn default() -> Self {
+        Self { max_gap: 0.5, max_waiting: 10_000 }
+    }
+}
+
+/// How readings are averaged along the path.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Averaging {
+    /// Length of path whose readings become one observation, in metres; 0 keeps every reading.
+    pub spacing: f64,
+}
+
+impl Default for Averaging {
+    fn default() -> Self {
+        Self { spacing: 0.05 }
+    }
+}
+
+/// When a batch is full: at whichever limit is reached first; 0 switches a limit off.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Batch {
+    /// Most observations in a batch.
+    pub max_observations: usize,
+    /// Longest path in a batch, in metres.
+    pub max_path: f64,
+    /// Longest time in a batch, in seconds.
+    pub max_duration: f64,
+}
+
+impl Default for Batch {
+    fn default() -> Self {
+        Self { max_observations: 200, max_path: 5.0, max_duration: 10.0 }
+    }
+}
+
+/// The Gaussian process and where its hyperparameters start.
+    pub model: Model,
+    /// How many inducing points, and where.
+    pub selection: Selection,
+    /// How hyperparameters are learnt.
+    pub learning: Learning,
+    /// The published grid.
+    pub raster: Raster,
+    /// The mapping thread.
+    pub worker: Worker,
+}
+
+/// Which topics of a recording to read; empty means: found by their type.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Topics {
+    /// Topic of type `sensor_msgs/msg/MagneticField`.
+    pub magnetometer: String,
+    /// Topic of type `nav_msgs/msg/Odometry`.
+    pub odometry: String,
+}
+
+/// How the magnetometer sits on the robot, where the recording's transforms do not say.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Sensor {
+    /// Whether `position` and `orientation` replace the static transforms of the recording.
+    pub override_transforms: bool,
+    /// Position of the sensor in the robot's body frame, in metres.
+    pub position: [f64; 3],
+    /// Orientation of the sensor in the robot's body frame: roll, pitch, yaw in radians.
+    pub orientation: [f64; 3],
+}
+
+impl Default for Sensor {
+    fn default() -> Self {
+        Self { override_transforms: false, position: [0.0; 3], orientation: [0.0; 3] }
+    }
+}
+
+impl Sensor {
+    /// The transform from the sensor's frame to the robot's body frame.
+    pub fn mount(&self) -> Isometry3<f64> {
+        let [roll, pitch, yaw] = self.orientation;
+        Isometry3::from_parts(Translation3::from(self.position), UnitQuaternion::from_euler_angles(roll, pitch, yaw))
+    }
+}
+
+/// What is refused as implausible. Every refusal is counted under its reason.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Gates {
+    /// Weakest plausible field strength, in microtesla.
+    pub minimum_field: f64,
+    /// Strongest plausible field strength, in microtesla.
+    pub maximum_field: f64,
+    /// Fastest plausible speed between two poses, in metres per second; 0 switches the gate off.
+    pub max_speed: f64,
+    /// Steepest plausible change of the field between two readings, in microtesla per metre; 0 switches the gate off.
+    pub max_gradient: f64,
+    /// Change of the field between two readings that is always plausible, however close they are, in microtesla.
+    pub gradient_allowance: f64,
+    /// A gate that has refused so many in a row was wrong about the first: it reopens and says so.
+    pub reopen_after: u32,
+}
+
+impl Default for Gates {
+    fn default() -> Self {
+        Self {
+            minimum_field: 1.0,
+            maximum_field: 1000.0,
+            max_speed: 3.0,
+            max_gradient: 1000.0,
+            gradient_allowance: 40.0,
+            reopen_after: 5,
+        }
+    }
+}
+
+/// How readings find their poses.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Synchronizer {
+    /// Longest time between two poses across which a reading's pose is interpolated, in seconds.
+    pub max_gap: f64,
+    /// How many readings may wait for their pose before the oldest is refused; as many poses are kept for late readings.
+    pub max_waiting: usize,
+}
+
+impl Default for Synchronizer {
+    fn default() -> Self {
+        Self { max_gap: 0.5, max_waiting: 10_000 }
+    }
+}
+
+/// How readings are averaged along the path.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Averaging {
+    /// Length of path whose readings become one observation, in metres; 0 keeps every reading.
+    pub spacing: f64,
+}
+
+impl Default for Averaging {
+    fn default() -> Self {
+        Self { spacing: 0.05 }
+    }
+}
+
+/// When a batch is full: at whichever limit is reached first; 0 switches a limit off.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Batch {
+    /// Most observations in a batch.
+    pub max_observations: usize,
+    /// Longest path in a batch, in metres.
+    pub max_path: f64,
+    /// Longest time in a batch, in seconds.
+    pub max_duration: f64,
+}
+
+impl Default for Batch {
+    fn default() -> Self {
+        Self { max_observations: 200, max_path: 5.0, max_duration: 10.0 }
+    }
+}
+
+/// The Gaussian process and where its hyperparameters start.
+    pub model: Model,
+    /// How many inducing points, and where.
+    pub selection: Selection,
+    /// How hyperparameters are learnt.
+    pub learning: Learning,
+    /// The published grid.
+    pub raster: Raster,
+    /// The mapping thread.
+    pub worker: Worker,
+}
+
+/// Which topics of a recording to read; empty means: found by their type.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Topics {
+    /// Topic of type `sensor_msgs/msg/MagneticField`.
+    pub magnetometer: String,
+    /// Topic of type `nav_msgs/msg/Odometry`.
+    pub odometry: String,
+}
+
+/// How the magnetometer sits on the robot, where the recording's transforms do not say.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Sensor {
+    /// Whether `position` and `orientation` replace the static transforms of the recording.
+    pub override_transforms: bool,
+    /// Position of the sensor in the robot's body frame, in metres.
+    pub position: [f64; 3],
+    /// Orientation of the sensor in the robot's body frame: roll, pitch, yaw in radians.
+    pub orientation: [f64; 3],
+}
+
+impl Default for Sensor {
+    fn default() -> Self {
+        Self { override_transforms: false, position: [0.0; 3], orientation: [0.0; 3] }
+    }
+}
+
+impl Sensor {
+    /// The transform from the sensor's frame to the robot's body frame.
+    pub fn mount(&self) -> Isometry3<f64> {
+        let [roll, pitch, yaw] = self.orientation;
+        Isometry3::from_parts(Translation3::from(self.position), UnitQuaternion::from_euler_angles(roll, pitch, yaw))
+    }
+}
+
+/// What is refused as implausible. Every refusal is counted under its reason.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Gates {
+    /// Weakest plausible field strength, in microtesla.
+    pub minimum_field: f64,
+    /// Strongest plausible field strength, in microtesla.
+    pub maximum_field: f64,
+    /// Fastest plausible speed between two poses, in metres per second; 0 switches the gate off.
+    pub max_speed: f64,
+    /// Steepest plausible change of the field between two readings, in microtesla per metre; 0 switches the gate off.
+    pub max_gradient: f64,
+    /// Change of the field between two readings that is always plausible, however close they are, in microtesla.
+    pub gradient_allowance: f64,
+    /// A gate that has refused so many in a row was wrong about the first: it reopens and says so.
+    pub reopen_after: u32,
+}
+
+impl Default for Gates {
+    fn default() -> Self {
+        Self {
+            minimum_field: 1.0,
+            maximum_field: 1000.0,
+            max_speed: 3.0,
+            max_gradient: 1000.0,
+            gradient_allowance: 40.0,
+            reopen_after: 5,
+        }
+    }
+}
+
+/// How readings find their poses.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Synchronizer {
+    /// Longest time between two poses across which a reading's pose is interpolated, in seconds.
+    pub max_gap: f64,
+    /// How many readings may wait for their pose before the oldest is refused; as many poses are kept for late readings.
+    pub max_waiting: usize,
+}
+
+impl Default for Synchronizer {
+    fn default() -> Self {
+        Self { max_gap: 0.5, max_waiting: 10_000 }
+    }
+}
+
+/// How readings are averaged along the path.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Averaging {
+    /// Length of path whose readings become one observation, in metres; 0 keeps every reading.
+    pub spacing: f64,
+}
+
+impl Default for Averaging {
+    fn default() -> Self {
+        Self { spacing: 0.05 }
+    }
+}
+
+/// When a batch is full: at whichever limit is reached first; 0 switches a limit off.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Batch {
+    /// Most observations in a batch.
+    pub max_observations: usize,
+    /// Longest path in a batch, in metres.
+    pub max_path: f64,
+    /// Longest time in a batch, in seconds.
+    pub max_duration: f64,
+}
+
+impl Default for Batch {
+    fn default() -> Self {
+        Self { max_observations: 200, max_path: 5.0, max_duration: 10.0 }
+    }
+}
+
+/// The Gaussian process and where its hyperparameters start.
+    pub model: Model,
+    /// How many inducing points, and where.
+    pub selection: Selection,
+    /// How hyperparameters are learnt.
+    pub learning: Learning,
+    /// The published grid.
+    pub raster: Raster,
+    /// The mapping thread.
+    pub worker: Worker,
+}
+
+/// Which topics of a recording to read; empty means: found by their type.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Topics {
+    /// Topic of type `sensor_msgs/msg/MagneticField`.
+    pub magnetometer: String,
+    /// Topic of type `nav_msgs/msg/Odometry`.
+    pub odometry: String,
+}
+
+/// How the magnetometer sits on the robot, where the recording's transforms do not say.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Sensor {
+    /// Whether `position` and `orientation` replace the static transforms of the recording.
+    pub override_transforms: bool,
+    /// Position of the sensor in the robot's body frame, in metres.
+    pub position: [f64; 3],
+    /// Orientation of the sensor in the robot's body frame: roll, pitch, yaw in radians.
+    pub orientation: [f64; 3],
+}
+
+impl Default for Sensor {
+    fn default() -> Self {
+        Self { override_transforms: false, position: [0.0; 3], orientation: [0.0; 3] }
+    }
+}
+
+impl Sensor {
+    /// The transform from the sensor's frame to the robot's body frame.
+    pub fn mount(&self) -> Isometry3<f64> {
+        let [roll, pitch, yaw] = self.orientation;
+        Isometry3::from_parts(Translation3::from(self.position), UnitQuaternion::from_euler_angles(roll, pitch, yaw))
+    }
+}
+
+/// What is refused as implausible. Every refusal is counted under its reason.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Gates {
+    /// Weakest plausible field strength, in microtesla.
+    pub minimum_field: f64,
+    /// Strongest plausible field strength, in microtesla.
+    pub maximum_field: f64,
+    /// Fastest plausible speed between two poses, in metres per second; 0 switches the gate off.
+    pub max_speed: f64,
+    /// Steepest plausible change of the field between two readings, in microtesla per metre; 0 switches the gate off.
+    pub max_gradient: f64,
+    /// Change of the field between two readings that is always plausible, however close they are, in microtesla.
+    pub gradient_allowance: f64,
+    /// A gate that has refused so many in a row was wrong about the first: it reopens and says so.
+    pub reopen_after: u32,
+}
+
+impl Default for Gates {
+    fn default() -> Self {
+        Self {
+            minimum_field: 1.0,
+            maximum_field: 1000.0,
+            max_speed: 3.0,
+            max_gradient: 1000.0,
+            gradient_allowance: 40.0,
+            reopen_after: 5,
+        }
+    }
+}
+
+/// How readings find their poses.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Synchronizer {
+    /// Longest time between two poses across which a reading's pose is interpolated, in seconds.
+    pub max_gap: f64,
+    /// How many readings may wait for their pose before the oldest is refused; as many poses are kept for late readings.
     pub max_waiting: usize,
 }
 
@@ -147,7 +556,7 @@ pub enum KernelShape {
 #[serde(default, deny_unknown_fields)]
 pub struct Model {
     /// Shape of the covariance function.
-    pub kernel: KernelShape,
+    pub kernel: Shape,
     /// One lengthscale for both axes, or one per axis.
     pub lengthscale_per_axis: bool,
     /// Whether a constant is added to the covariance, for the ambient field.
@@ -163,7 +572,7 @@ pub struct Model {
 impl Default for Model {
     fn default() -> Self {
         Self {
-            kernel: KernelShape::Matern52,
+            kernel: Shape::Matern52,
             lengthscale_per_axis: false,
             constant: true,
             mean: 0.0,

@@ -1,9 +1,9 @@
 //! The map's model: observations of field strength in the plane, learnt by a streaming Gaussian process.
 
 use super::reading::Observation;
-use crate::config::{Ceiling, Config, Hyperparameters, KernelShape};
+use crate::config::{Ceiling, Config, Hyperparameters};
 use crate::gp::hyperparameters::LogNormalPrior;
-use crate::gp::kernel::{Constant, Shape, Stationary, Sum};
+use crate::gp::kernel::{Constant, Stationary, Sum};
 use crate::gp::learning::Learning;
 use crate::gp::model::{Jitter, Model};
 use crate::gp::points::Points;
@@ -58,17 +58,11 @@ impl FieldModel {
 
 fn model(config: &Config) -> Model<FieldKernel> {
     let Hyperparameters { constant, variance, lengthscale, noise } = config.model.initial;
-    let shape = match config.model.kernel {
-        KernelShape::Matern12 => Shape::Matern12,
-        KernelShape::Matern32 => Shape::Matern32,
-        KernelShape::Matern52 => Shape::Matern52,
-        KernelShape::SquaredExponential => Shape::SquaredExponential,
-    };
     let lengthscales = vec![lengthscale; if config.model.lengthscale_per_axis { DIMENSION } else { 1 }];
     Model {
         kernel: Sum(
             config.model.constant.then_some(Constant { variance: constant }),
-            Stationary { shape, variance, lengthscales },
+            Stationary { shape: config.model.kernel, variance, lengthscales },
         ),
         noise,
         mean: config.model.mean,
