@@ -1,9 +1,9 @@
 //! Recordings of drives: the Aalto data's CSV files, MCAP files, rosbag2 folders.
 //!
-//! [`open`] guesses the kind from the path, reads the recording once from end to end, and returns a [`Recording`]: what is in it
-//! ([`Summary`]), how the magnetometer sits on the robot, and what is missing ([`Loss`]). A recording is an iterator of the
-//! measurements in recorded order; a file of any size is read a few messages at a time. Damage is no error: what can be read is
-//! read, and the rest is reported.
+//! [`open`] guesses the kind from the path, reads the recording once from end to end, and returns a [`Recording`]: what
+//! is in it ([`Summary`]), how the magnetometer sits on the robot, and what is missing ([`Loss`]). A recording is an
+//! iterator of the measurements in recorded order; a file of any size is read a few messages at a time. Damage is no
+//! error: what can be read is read, and the rest is reported.
 //!
 //! [`writer`] writes bags that ROS 2's tools play, [`convert`] turns a drive of the Aalto data into one.
 
@@ -98,8 +98,8 @@ pub struct TopicSummary {
 pub struct Choice {
     /// Its name.
     pub topic: String,
-    /// The others of the same type. Unless the configuration names one, the topic with most messages is taken, of equals the
-    /// first by name.
+    /// The others of the same type. Unless the configuration names one, the topic with most messages is taken, of
+    /// equals the first by name.
     pub others: Vec<String>,
 }
 
@@ -118,15 +118,16 @@ enum Source {
     Bag(Box<Playback>),
 }
 
-/// Opens a recording: a drive of the Aalto data (`FOLDER/invensense/3` or one of its files), an MCAP file, a rosbag2 folder or
-/// one of its storage files.
+/// Opens a recording: a drive of the Aalto data (`FOLDER/invensense/3` or one of its files), an MCAP file, a rosbag2
+/// folder or one of its storage files.
 ///
-/// `topics` names the topics to read; where it does not, they are found by their type. `sensor` may replace the recording's
-/// static transforms.
+/// `topics` names the topics to read; where it does not, they are found by their type. `sensor` may replace the
+/// recording's static transforms.
 ///
 /// # Errors
-/// A path that names no recording, no topic of the needed types, a named topic that is not there (the error lists those that
-/// are), frames that nothing links, and files that cannot be read at all. Damage further in is [`Recording::loss`].
+/// A path that names no recording, no topic of the needed types, a named topic that is not there (the error lists those
+/// that are), frames that nothing links, and files that cannot be read at all. Damage further in is
+/// [`Recording::loss`].
 pub fn open(path: &Path, topics: &Topics, sensor: &Sensor) -> Result<Recording, Error> {
     let drive = if path.is_dir() { None } else { DrivePath::guess(path) };
     match drive {
@@ -164,6 +165,11 @@ impl Recording {
                 drive.repeated_stamps
             ));
         }
+        if sensor.override_transforms {
+            notes.push(
+                "sensor.override_transforms does not apply: the files give the sensor's own place and axes".into(),
+            );
+        }
         let ends = drive.seconds.first().copied().zip(drive.seconds.last().copied());
         let summary = Summary {
             path: path.into(),
@@ -177,8 +183,8 @@ impl Recording {
             body_frame: "room".into(),
             notes,
         };
-        let mount = overriding_mount(sensor).unwrap_or_else(Isometry3::identity);
-        Ok(Self { summary, mount, loss: drive.loss.clone(), source: Source::Drive { drive, next: 0 } })
+        let (mount, loss) = (Isometry3::identity(), drive.loss.clone());
+        Ok(Self { summary, mount, loss, source: Source::Drive { drive, next: 0 } })
     }
 
     fn from_bag(path: &Path, topics: &Topics, sensor: &Sensor) -> Result<Self, Error> {
@@ -288,8 +294,8 @@ impl Playback {
 /// A topic to read and the frames its messages should be in.
 type Wanted = (StoredTopic, Frames);
 
-/// The measurement in a message, if it is on one of the wanted topics. What cannot be decoded or is in another frame was counted
-/// as loss by the survey.
+/// The measurement in a message, if it is on one of the wanted topics. What cannot be decoded or is in another frame
+/// was counted as loss by the survey.
 fn measurement(message: &RawMessage<'_>, magnetometer: &Wanted, odometry: &Wanted) -> Option<Measurement> {
     if *message.topic == magnetometer.0 {
         let field: MagneticField = decode(message.data).ok()?;

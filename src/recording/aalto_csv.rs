@@ -1,8 +1,8 @@
 //! The layout of the Aalto data: per drive three CSV files whose rows correspond, in a folder named after the sensor.
 //!
-//! `FOLDER/invensense/3-time.csv` (seconds), `3-loc.csv` (x, y in metres), `3-mag.csv` (three axes along the room's frame). The
-//! data supplements A. Solin, M. Kok, N. Wahlström, T. Schön, S. Särkkä, "Modeling and interpolation of the ambient magnetic
-//! field by Gaussian processes", IEEE Transactions on Robotics 34(4), 2018.
+//! `FOLDER/invensense/3-time.csv` (seconds), `3-loc.csv` (x, y in metres), `3-mag.csv` (three axes along the room's
+//! frame). The data supplements A. Solin, M. Kok, N. Wahlström, T. Schön, S. Särkkä, "Modeling and interpolation of the
+//! ambient magnetic field by Gaussian processes", IEEE Transactions on Robotics 34(4), 2018.
 
 use std::path::{Path, PathBuf};
 
@@ -13,10 +13,11 @@ use crate::mapping::reading::{MagneticField, Measurement, Pose, Reading, Stamp};
 
 /// What Trivisio's unit, the local field, is in microtesla.
 ///
-/// Measured: the factor that brings the strengths of Trivisio's drives 1 to 5 to Invensense's (which are in microtesla), in
-/// least squares over 1347 pairs of readings less than 3 cm apart; their correlation is 0.99, and pairing at 1 cm or 5 cm moves
-/// the factor by 0.2 %. It is less than the 51 or 52 microtesla of the undisturbed geomagnetic field in southern Finland (Finnish
-/// Meteorological Institute, Nurmijärvi observatory), because the unit is the field where the sensor was calibrated: indoors.
+/// Measured: the factor that brings the strengths of Trivisio's drives 1 to 5 to Invensense's (which are in
+/// microtesla), in least squares over 1347 pairs of readings less than 3 cm apart; their correlation is 0.99, and
+/// pairing at 1 cm or 5 cm moves the factor by 0.2 %. It is less than the 51 or 52 microtesla of the undisturbed
+/// geomagnetic field in southern Finland (Finnish Meteorological Institute, Nurmijärvi observatory), because the unit
+/// is the field where the sensor was calibrated: indoors.
 pub const TRIVISIO_UNIT: f64 = 44.6;
 
 /// The three sensors that drove along.
@@ -31,6 +32,9 @@ pub enum Magnetometer {
 }
 
 impl Magnetometer {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Invensense, Self::Nexus, Self::Trivisio];
+
     /// Microtesla in one unit of the sensor's files.
     pub fn unit(self) -> f64 {
         match self {
@@ -39,13 +43,17 @@ impl Magnetometer {
         }
     }
 
-    fn named(folder: &str) -> Option<Self> {
-        match folder {
-            "invensense" => Some(Magnetometer::Invensense),
-            "nexus" => Some(Magnetometer::Nexus),
-            "trivisio" => Some(Magnetometer::Trivisio),
-            _ => None,
+    /// The folder that holds the sensor's drives.
+    pub fn folder(self) -> &'static str {
+        match self {
+            Magnetometer::Invensense => "invensense",
+            Magnetometer::Nexus => "nexus",
+            Magnetometer::Trivisio => "trivisio",
         }
+    }
+
+    fn named(folder: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|sensor| sensor.folder() == folder)
     }
 }
 
@@ -57,7 +65,13 @@ pub struct DrivePath {
 }
 
 impl DrivePath {
-    /// The drive that a path names: `FOLDER/invensense/3`, or any of its three files. Nothing when the path names no drive.
+    /// The drive of this number in the folder that holds the sensors' folders.
+    pub fn new(data: &Path, magnetometer: Magnetometer, number: u32) -> Self {
+        Self { folder: data.join(magnetometer.folder()), name: number.to_string() }
+    }
+
+    /// The drive that a path names: `FOLDER/invensense/3`, or any of its three files. Nothing when the path names no
+    /// drive.
     pub fn guess(path: &Path) -> Option<Self> {
         let last = path.file_name()?.to_str()?;
         let suffix = ["-time.csv", "-loc.csv", "-mag.csv"].into_iter().find(|suffix| last.ends_with(suffix));
@@ -103,14 +117,15 @@ pub struct Drive {
 impl Drive {
     /// Reads the three files of a drive.
     ///
-    /// A row whose stamp, position or field is missing (empty or not a number) or whose stamp goes back is left out and counted
-    /// as loss: one drive of the public data ends in such a row. Rows that repeat a stamp were taken one after another and
-    /// stamped late: they are spread evenly over the time to the next stamp, at most at the drive's usual interval, so that every
-    /// row has a stamp, and a pose, of its own. Other gaps stay as they are: how long a gap may be is for the synchronizer.
+    /// A row whose stamp, position or field is missing (empty or not a number) or whose stamp goes back is left out and
+    /// counted as loss: one drive of the public data ends in such a row. Rows that repeat a stamp were taken one after
+    /// another and stamped late: they are spread evenly over the time to the next stamp, at most at the drive's usual
+    /// interval, so that every row has a stamp, and a pose, of its own. Other gaps stay as they are: how long a gap may
+    /// be is for the synchronizer.
     ///
     /// # Errors
-    /// A file that cannot be read, a cell that is no number, a row with too few or too many cells, files with different numbers
-    /// of rows, and a folder that names no sensor.
+    /// A file that cannot be read, a cell that is no number, a row with too few or too many cells, files with different
+    /// numbers of rows, and a folder that names no sensor.
     pub fn read(path: &DrivePath) -> Result<Self, Error> {
         let magnetometer = path.magnetometer()?;
         let times: Vec<[f64; 1]> = read_rows(&path.file("time"))?;
@@ -134,6 +149,18 @@ impl Drive {
         Ok(drive)
     }
 
+    /// Reads the drive that a path names: `FOLDER/invensense/3`, or any of its three files.
+    ///
+    /// # Errors
+    /// A path that names no drive, and those of [`Drive::read`].
+    pub fn open(path: &Path) -> Result<Self, Error> {
+        let not_a_drive = || Error::NotARecording {
+            path: path.into(),
+            found: "no CSV files of a drive begin with it (3-time.csv, 3-loc.csv, 3-mag.csv for 3)".into(),
+        };
+        Self::read(&DrivePath::guess(path).ok_or_else(not_a_drive)?)
+    }
+
     /// How many rows.
     pub fn len(&self) -> usize {
         self.seconds.len()
@@ -149,8 +176,8 @@ impl Drive {
         Stamp::from_seconds(self.seconds[row])
     }
 
-    /// A pose for every row, directly followed by the reading with the same stamp. The pose has z = 0 and no rotation: the field
-    /// is already along the room's axes.
+    /// A pose for every row, directly followed by the reading with the same stamp. The pose has z = 0 and no rotation:
+    /// the field is already along the room's axes.
     pub fn measurements(&self) -> impl Iterator<Item = Measurement> + '_ {
         (0..self.len()).flat_map(|row| [Measurement::Pose(self.pose(row)), Measurement::Reading(self.reading(row))])
     }
@@ -201,7 +228,8 @@ impl Drive {
         }
     }
 
-    /// The median time between two different stamps that follow one another; a hundredth of a second when there are none.
+    /// The median time between two different stamps that follow one another; a hundredth of a second when there are
+    /// none.
     fn usual_interval(&self) -> f64 {
         let steps = self.seconds.windows(2).map(|pair| pair[1] - pair[0]);
         let mut intervals: Vec<f64> = steps.filter(|&step| step > 0.0).collect();
@@ -210,7 +238,8 @@ impl Drive {
     }
 }
 
-/// The rows of a CSV file of numbers without a header; an empty cell is not a number (NaN), empty lines at the end are no rows.
+/// The rows of a CSV file of numbers without a header; an empty cell is not a number (NaN), empty lines at the end are
+/// no rows.
 fn read_rows<const COLUMNS: usize>(path: &Path) -> Result<Vec<[f64; COLUMNS]>, Error> {
     let text = std::fs::read_to_string(path).map_err(Error::io("read", path))?;
     text.trim_end().lines().enumerate().map(|(index, line)| parse_row(path, index + 1, line)).collect()
@@ -260,7 +289,11 @@ mod tests {
         for kind in ["time", "loc", "mag"] {
             assert_eq!(DrivePath::guess(&path.file(kind)), Some(path.clone()));
         }
+        let data = path.folder.parent().unwrap();
+        assert_eq!(DrivePath::new(data, Magnetometer::Nexus, 1), path);
         assert_eq!(DrivePath::guess(&path.folder.join("2")), None);
+        let message = Drive::open(&path.folder.join("2")).unwrap_err().to_string();
+        assert!(message.contains("no CSV files"), "{message}");
     }
 
     #[test]

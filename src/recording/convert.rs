@@ -23,19 +23,21 @@ pub const BODY_FRAME: &str = "base_link";
 /// Frame of the sensor.
 pub const MAGNETOMETER_FRAME: &str = "magnetometer";
 
-/// How far the robot has to move before its heading is taken from the motion, in metres: well above the noise of the positions
-/// (motion capture, a millimetre) and below the spacing along which readings are averaged.
+/// How far the robot has to move before its heading is taken from the motion, in metres: well above the noise of the
+/// positions (motion capture, a millimetre) and below the spacing along which readings are averaged.
 const HEADING_DISTANCE: f64 = 0.02;
 
-/// Writes a drive as a bag: readings on `/imu/mag` in tesla, poses on `/odom` and `/tf`, the sensor's mount on `/tf_static`.
+/// Writes a drive as a bag: readings on `/imu/mag` in tesla, poses on `/odom` and `/tf`, the sensor's mount on
+/// `/tf_static`.
 ///
-/// The drives carry no orientation, so the body takes the heading of the path: that of the motion over the last centimetres, kept
-/// while the robot stands, at the start that of the first motion to come. The field, which the files give along the room's axes,
-/// is turned into the sensor's: from the room by the heading into the body, and by `mount` (sensor coordinates to body
-/// coordinates) into the sensor. The body is placed such that the sensor is where the files say. Whoever reads the bag and turns
-/// the field back gets the files' axes.
+/// The drives carry no orientation, so the body takes the heading of the path: that of the motion over the last
+/// centimetres, kept while the robot stands, at the start that of the first motion to come. The field, which the files
+/// give along the room's axes, is turned into the sensor's: from the room by the heading into the body, and by `mount`
+/// (sensor coordinates to body coordinates) into the sensor. The body is placed such that the sensor is where the files
+/// say. Whoever reads the bag and turns the field back gets the files' axes.
 ///
-/// Every row has a stamp of its own ([`Drive::read`] spreads repeated ones), which its pose, its reading and its transform share.
+/// Every row has a stamp of its own ([`Drive::read`] spreads repeated ones), which its pose, its reading and its
+/// transform share.
 ///
 /// # Errors
 /// A folder that is not empty, and what the storage refuses.
@@ -76,8 +78,8 @@ fn transforms(stamp: Stamp, parent: &str, child: &str, transform: &Isometry3<f64
     }
 }
 
-/// The heading at every position, in radians from the x axis: that of the motion since the place where it was last taken. Before
-/// the first motion it is that of the first motion; where there is none at all, zero.
+/// The heading at every position, in radians from the x axis: that of the motion since the place where it was last
+/// taken. Before the first motion it is that of the first motion; where there is none at all, zero.
 fn headings(positions: &[[f64; 2]]) -> Vec<f64> {
     let Some(&(mut last)) = positions.first() else { return Vec::new() };
     let mut headings: Vec<Option<f64>> = Vec::with_capacity(positions.len());

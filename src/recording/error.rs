@@ -1,4 +1,5 @@
-//! What can go wrong with recordings as a whole. Damage within one is no error: it is reported as [`Loss`](super::Loss).
+//! What can go wrong with recordings as a whole. Damage within one is no error: it is reported as
+//! [`Loss`](super::Loss).
 
 use std::path::PathBuf;
 
@@ -20,8 +21,8 @@ pub enum Error {
     },
     /// The path names no recording.
     #[error(
-        "{path} is no recording: {found}. Expected a drive of the Aalto data (FOLDER/invensense/3), an .mcap or .db3 file, \
-         or the folder of a rosbag2"
+        "{path} is no recording: {found}. Expected a drive of the Aalto data (FOLDER/invensense/3), an .mcap or \
+         .db3 file, or the folder of a rosbag2"
     )]
     NotARecording {
         /// The path.
@@ -55,7 +56,8 @@ pub enum Error {
     },
     /// A drive lies in a folder that is not named after one of the three sensors.
     #[error(
-        "{path}: the folder {found:?} names no sensor: expected invensense, nexus (microtesla) or trivisio (local field)"
+        "{path}: the folder {found:?} names no sensor: expected invensense, nexus (microtesla) or trivisio (local \
+         field)"
     )]
     UnknownSensor {
         /// The drive.
@@ -123,7 +125,9 @@ pub enum Error {
     },
     /// It is unknown how the sensor sits on the robot.
     #[error(
-        "no static transform links the magnetometer's frame {sensor:?} with the odometry's body frame {body:?}; recorded are {}. \
+        "no static transform links the magnetometer's frame {sensor:?} with the odometry's body frame {body:?}; \
+         recorded \
+         are {}. \
          Say how the sensor sits: sensor.override_transforms = true, sensor.position, sensor.orientation",
         listed(links)
     )]

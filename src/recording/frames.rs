@@ -31,8 +31,8 @@ impl FrameTree {
         self.parents.iter().map(|(child, (parent, _))| format!("{parent} -> {child}")).collect()
     }
 
-    /// The frame itself and all above it, each with the transform from the frame's coordinates to its own. Ends at the root, or
-    /// where a cycle closes.
+    /// The frame itself and all above it, each with the transform from the frame's coordinates to its own. Ends at the
+    /// root, or where a cycle closes.
     fn ancestors<'a>(&'a self, frame: &'a str) -> Vec<(&'a str, Isometry3<f64>)> {
         let mut chain = vec![(frame, Isometry3::identity())];
         let (mut current, mut transform) = (frame, Isometry3::identity());

@@ -1,7 +1,8 @@
 //! Reader of MCAP files, from front to back with little memory, whatever their size.
 //!
-//! The file's outermost frame (kind and length of each record) is walked here, so that large attachments and indexes are skipped
-//! without being loaded, and so that a damaged chunk costs its own messages only. What is inside a record is the `mcap` crate's.
+//! The file's outermost frame (kind and length of each record) is walked here, so that large attachments and indexes
+//! are skipped without being loaded, and so that a damaged chunk costs its own messages only. What is inside a record
+//! is the `mcap` crate's.
 
 use std::{
     collections::HashMap,
@@ -25,11 +26,12 @@ use crate::mapping::reading::Stamp;
 /// Opcode (1 byte) and length (8 bytes) before every record.
 const RECORD_HEADER: u64 = 9;
 
-/// Largest single record that is loaded, an uncompressed 4K image with room to spare; larger ones are reported as damage.
+/// Largest single record that is loaded, an uncompressed 4K image with room to spare; larger ones are reported as
+/// damage.
 const MAX_RECORD: usize = 32 << 20;
 
-/// Largest chunk whose checksum is verified before any of its messages is believed. In larger ones, which few writers make,
-/// messages are believed first and a wrong checksum is reported afterwards.
+/// Largest chunk whose checksum is verified before any of its messages is believed. In larger ones, which few writers
+/// make, messages are believed first and a wrong checksum is reported afterwards.
 const MAX_VERIFIED_CHUNK: u64 = 8 << 20;
 
 /// Reads one MCAP file.
@@ -297,7 +299,8 @@ impl ChunkSizes {
 }
 
 impl Contents {
-    /// Takes one record in. A message gives the index of its topic and its time; what cannot be used, the reason in words.
+    /// Takes one record in. A message gives the index of its topic and its time; what cannot be used, the reason in
+    /// words.
     fn take(&mut self, opcode: u8, data: &[u8]) -> Result<Option<(usize, Stamp)>, String> {
         match parse(opcode, data).map_err(|error| format!("a record that cannot be parsed ({error})"))? {
             Some(Record::Schema { header, .. }) => {

@@ -1,7 +1,8 @@
-//! The few ROS 2 messages magmap reads and writes, as plain structs, with their CDR encoding and their definitions as text.
+//! The few ROS 2 messages magmap reads and writes, as plain structs, with their CDR encoding and their definitions as
+//! text.
 //!
-//! Field names, order and types are those of the ROS 2 interface packages (`builtin_interfaces`, `std_msgs`, `geometry_msgs`,
-//! `sensor_msgs`, `nav_msgs`, `tf2_msgs`), from which the encoding follows.
+//! Field names, order and types are those of the ROS 2 interface packages (`builtin_interfaces`, `std_msgs`,
+//! `geometry_msgs`, `sensor_msgs`, `nav_msgs`, `tf2_msgs`), from which the encoding follows.
 
 use byteorder::{BigEndian, LittleEndian};
 use nalgebra::{Isometry3, Point3, Translation3, UnitQuaternion, Vector3 as Axes};
@@ -12,7 +13,8 @@ use crate::mapping::reading::{self, Reading, Stamp};
 /// Bytes of the encapsulation header that precedes every encoded message: representation (2) and options (2).
 const ENCAPSULATION: usize = 4;
 
-/// How far the norm of a quaternion may be from one before it is no rotation (single precision and rounding stay far below).
+/// How far the norm of a quaternion may be from one before it is no rotation (single precision and rounding stay far
+/// below).
 const QUATERNION_TOLERANCE: f64 = 1e-2;
 
 /// A message that can be read from and written to a bag.
@@ -53,8 +55,8 @@ pub fn encode<M: Message>(message: &M) -> Result<Vec<u8>, cdr_encoding::Error> {
     Ok(bytes)
 }
 
-/// The message in these bytes, CDR of either endianness with its encapsulation header. Bytes beyond it are ignored (middlewares
-/// pad).
+/// The message in these bytes, CDR of either endianness with its encapsulation header. Bytes beyond it are ignored
+/// (middlewares pad).
 pub fn decode<M: Message>(bytes: &[u8]) -> Result<M, DecodeError> {
     let Some((header, payload)) = bytes.split_first_chunk::<ENCAPSULATION>() else {
         return Err(DecodeError::TooShort(bytes.len()));

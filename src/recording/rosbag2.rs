@@ -2,7 +2,7 @@
 
 use std::{
     fs::File,
-    io,
+    io::{Read, Write},
     path::{Path, PathBuf},
 };
 
@@ -16,6 +16,9 @@ use super::{
 
 /// The file in a bag's folder that describes the others.
 pub(super) const METADATA: &str = "metadata.yaml";
+
+/// Bytes decompressed at once.
+const COPY_SIZE: usize = 1 << 16;
 
 /// The storage files of one bag, in recorded order.
 pub(super) struct Bag {
@@ -103,7 +106,8 @@ impl Bag {
         Ok(bag)
     }
 
-    /// Takes these files in. Of several, those that cannot be read are a loss; when none can, the first one's error is returned.
+    /// Takes these files in. Of several, those that cannot be read are a loss; when none can, the first one's error is
+    /// returned.
     fn open_files(paths: Vec<PathBuf>, is_folder: bool) -> Result<Self, Error> {
         let mut bag = Self {
             files: Vec::new(),
@@ -115,7 +119,7 @@ impl Bag {
         };
         let mut first_error = None;
         for path in paths {
-            match open_file(path) {
+            match open_file(path, &mut bag.loss) {
                 Ok((format, file)) => {
                     bag.format = format;
                     bag.files.push(file);
@@ -133,32 +137,52 @@ impl Bag {
     }
 }
 
-/// Looks into a file, and decompresses it where it is compressed as a whole.
-fn open_file(path: PathBuf) -> Result<(Format, BagFile), Error> {
-    let format = Format::of(&path)?;
-    if format != Format::Zstd {
-        let file = BagFile { path, decompressed: None };
-        file.reader()?;
-        return Ok((format, file));
+/// Looks into a file, and decompresses it where it is compressed as a whole. What of it cannot be decompressed is a
+/// loss.
+fn open_file(path: PathBuf, loss: &mut Loss) -> Result<(Format, BagFile), Error> {
+    let mut format = Format::of(&path)?;
+    let mut decompressed = None;
+    if format == Format::Zstd {
+        let (target, damage) = decompress(&path)?;
+        format = Format::of(target.path()).map_err(|error| damaged_before(&path, damage.as_deref(), error))?;
+        decompressed = Some(target);
+        damage.into_iter().for_each(|damage| loss.damage(damage));
     }
-    let decompressed = decompress(&path)?;
-    let format = Format::of(decompressed.path())?;
-    let file = BagFile { path, decompressed: Some(decompressed) };
+    let file = BagFile { path, decompressed };
     file.reader()?;
     Ok((format, file))
 }
 
-/// Decompresses a file into a temporary one. Where a compressed file is cut off, what comes before that place is kept: its
-/// reader finds the end missing and says so.
-fn decompress(path: &Path) -> Result<NamedTempFile, Error> {
-    let mut target = NamedTempFile::new().map_err(Error::io("create", std::env::temp_dir()))?;
+/// Decompresses a file into a temporary one. Where it is damaged or cut off, what comes before that place is kept; the
+/// second part says so.
+fn decompress(path: &Path) -> Result<(NamedTempFile, Option<String>), Error> {
+    let mut target = NamedTempFile::new().map_err(Error::io("create a file in", std::env::temp_dir()))?;
     let source = File::open(path).map_err(Error::io("read", path))?;
     let mut decoder = zstd::Decoder::new(source).map_err(Error::io("decompress", path))?;
-    match io::copy(&mut decoder, target.as_file_mut()) {
-        Err(error) if !matches!(error.kind(), io::ErrorKind::UnexpectedEof | io::ErrorKind::Other) => {
-            Err(Error::io("decompress", path)(error))
+    let mut buffer = vec![0; COPY_SIZE];
+    let mut length = 0;
+    loop {
+        match decoder.read(&mut buffer) {
+            Ok(0) => return Ok((target, None)),
+            Ok(count) => {
+                target.write_all(&buffer[..count]).map_err(Error::io("write", target.path()))?;
+                length += count;
+            }
+            Err(error) => {
+                let damage =
+                    format!("what follows the first {length} bytes decompressed from {}: {error}", path.display());
+                return Ok((target, Some(damage)));
+            }
         }
-        _ => Ok(target),
+    }
+}
+
+/// The error about a decompressed file, about the compressed one.
+fn damaged_before(path: &Path, damage: Option<&str>, error: Error) -> Error {
+    match (damage, error) {
+        (Some(damage), Error::NotARecording { .. }) => Error::NotARecording { path: path.into(), found: damage.into() },
+        (None, Error::NotARecording { found, .. }) => Error::NotARecording { path: path.into(), found },
+        (_, error) => error,
     }
 }
 
@@ -216,23 +240,46 @@ mod tests {
 
     #[test]
     fn metadata_of_every_version_is_understood() {
-        let text = |profiles: &str, rest: &str| {
-            format!(
-                "rosbag2_bagfile_information:\n  version: 5\n  storage_identifier: mcap\n  relative_file_paths:\n    - b_0.mcap\n\
-                 \x20 duration:\n    nanoseconds: 7\n  topics_with_message_count:\n    - topic_metadata:\n        name: /odom\n\
-                 \x20       type: nav_msgs/msg/Odometry\n        serialization_format: cdr\n        \
-                 offered_qos_profiles: {profiles}\n      message_count: 3\n{rest}"
-            )
-        };
-        let humble = text(r#""- history: 3\n  depth: 0""#, "  compression_format: \"\"\n  compression_mode: \"\"\n");
-        let kilted = text(
-            "\n          - history: keep_last\n            depth: 5",
-            "  custom_data: ~\n  ros_distro: kilted\n  compression_format: zstd\n",
-        );
+        let humble = r#"
+rosbag2_bagfile_information:
+  version: 5
+  storage_identifier: sqlite3
+  duration: {nanoseconds: 7}
+  topics_with_message_count:
+    - topic_metadata:
+        name: /odom
+        type: nav_msgs/msg/Odometry
+        serialization_format: cdr
+        offered_qos_profiles: "- history: 3\n  depth: 0\n  reliability: 1"
+      message_count: 3
+  compression_format: ""
+  compression_mode: ""
+  relative_file_paths: [bag_0.db3]
+  files: [{path: bag_0.db3, message_count: 3}]
+"#;
+        let kilted = r#"
+rosbag2_bagfile_information:
+  version: 9
+  storage_identifier: mcap
+  topics_with_message_count:
+    - topic_metadata:
+        name: /odom
+        type: nav_msgs/msg/Odometry
+        serialization_format: cdr
+        offered_qos_profiles:
+          - history: keep_last
+            deadline: {sec: 9223372036, nsec: 854775807}
+        type_description_hash: RIHS01_3cc97dc7fb7502f8714462c526d369e35b603cfc34d946e3f2eda2766dfec6e0
+      message_count: 3
+  compression_format: zstd
+  relative_file_paths: [bag_0.mcap]
+  custom_data: ~
+  ros_distro: kilted
+"#;
         let oldest = "rosbag2_bagfile_information:\n  version: 1\n  relative_file_paths: [a/a.db3]\n";
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join(METADATA);
-        for (text, topics) in [(humble.as_str(), 1), (&kilted, 1), (oldest, 0)] {
+        for (text, topics) in [(humble, 1), (kilted, 1), (oldest, 0)] {
             std::fs::write(&path, text).unwrap();
             let metadata = read_metadata(&path).unwrap_or_else(|error| panic!("{error}\n{text}"));
             assert_eq!(metadata.relative_file_paths.len(), 1);

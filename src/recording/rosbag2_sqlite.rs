@@ -80,7 +80,8 @@ impl Reader {
         &self.damage
     }
 
-    /// The next message in the order of time (of storage, where the database is cut off or has no index); nothing at the end.
+    /// The next message in the order of time (of storage, where the database is cut off or has no index); nothing at
+    /// the end.
     pub(super) fn next_message(&mut self) -> Result<Option<RawMessage<'_>>, Error> {
         loop {
             let Some(row) = self.fetched.pop_front() else {
@@ -118,8 +119,8 @@ impl Reader {
     }
 }
 
-/// Opens the database such that nothing is written beside it. Only a write-ahead log needs the ordinary way: its messages are
-/// not in the database yet.
+/// Opens the database such that nothing is written beside it. Only a write-ahead log needs the ordinary way: its
+/// messages are not in the database yet.
 fn connect(path: &Path) -> rusqlite::Result<Connection> {
     let mut log = path.as_os_str().to_owned();
     log.push("-wal");
@@ -179,7 +180,8 @@ fn has_time_index(connection: &Connection) -> rusqlite::Result<bool> {
 /// Rows behind a given one (time ?1, id ?2), without the data of messages that are not read.
 fn query(by_time: bool, wanted: &str) -> String {
     let columns = format!(
-        "SELECT id, topic_id, timestamp, CASE WHEN topic_id IN ({wanted}) AND length(data) <= {MAX_MESSAGE} THEN data END \
+        "SELECT id, topic_id, timestamp, CASE WHEN topic_id IN ({wanted}) AND length(data) <= {MAX_MESSAGE} THEN data \
+         END \
          FROM messages"
     );
     if by_time {

@@ -9,8 +9,8 @@ use std::{
 use super::{Error, mcap, messages, messages::Message, rosbag2_sqlite};
 use crate::mapping::reading::Stamp;
 
-/// Largest message of a type that is read. Magnetometer and odometry messages are smaller than a kilobyte, transforms than a
-/// megabyte; whatever claims to be larger is damaged, and is not given the memory it asks for.
+/// Largest message of a type that is read. Magnetometer and odometry messages are smaller than a kilobyte, transforms
+/// than a megabyte; whatever claims to be larger is damaged, and is not given the memory it asks for.
 pub(super) const MAX_MESSAGE: usize = 1 << 20;
 
 /// First bytes of a zstd frame. CDR begins with 00 and can never be taken for it.
@@ -67,7 +67,7 @@ impl Format {
 /// A reader of one storage file.
 pub(super) enum FileReader {
     Mcap(Box<mcap::Reader>),
-    Sqlite3(rosbag2_sqlite::Reader),
+    Sqlite3(Box<rosbag2_sqlite::Reader>),
 }
 
 impl FileReader {
@@ -75,7 +75,7 @@ impl FileReader {
     pub(super) fn open(path: &Path, shown: &Path) -> Result<Self, Error> {
         match Format::of(path)? {
             Format::Mcap => Ok(Self::Mcap(Box::new(mcap::Reader::open(path, shown)?))),
-            Format::Sqlite3 => Ok(Self::Sqlite3(rosbag2_sqlite::Reader::open(path, shown)?)),
+            Format::Sqlite3 => Ok(Self::Sqlite3(Box::new(rosbag2_sqlite::Reader::open(path, shown)?))),
             Format::Zstd => Err(Error::Unsupported {
                 path: PathBuf::from(shown),
                 what: "the compression",

@@ -70,7 +70,7 @@ struct WrittenTopic {
 }
 
 enum FileWriter {
-    Mcap(McapWriter),
+    Mcap(Box<McapWriter>),
     Sqlite3(SqliteWriter),
 }
 
@@ -90,7 +90,7 @@ impl BagWriter {
         let file_name = format!("{name}_0.{}", storage.extension());
         let path = folder.join(&file_name);
         let file = match storage {
-            Storage::Mcap => FileWriter::Mcap(McapWriter::create(&path)?),
+            Storage::Mcap => FileWriter::Mcap(Box::new(McapWriter::create(&path)?)),
             Storage::Sqlite3 => FileWriter::Sqlite3(SqliteWriter::create(&path)?),
         };
         Ok(Self { folder: folder.into(), file_name, storage, file, topics: Vec::new(), span: None })
@@ -214,8 +214,9 @@ struct FileInformation {
     message_count: u64,
 }
 
-/// The quality of service with which players should publish a topic, as rosbag2 writes it, YAML within a string: reliable, and
-/// kept for late subscribers (durability 1, transient local, else 2, volatile) where a topic is a state and not a stream.
+/// The quality of service with which players should publish a topic, as rosbag2 writes it, YAML within a string:
+/// reliable, and kept for late subscribers (durability 1, transient local, else 2, volatile) where a topic is a state
+/// and not a stream.
 fn quality_of_service(type_name: &str, topic: &str) -> String {
     let is_state = type_name == messages::OccupancyGrid::TYPE
         || type_name == messages::Path::TYPE
@@ -243,8 +244,8 @@ fn same_type<M: Message>(topic: &str, type_name: &str) -> Result<(), Error> {
     Err(Error::Write { topic: topic.into(), reason })
 }
 
-/// Writes a single MCAP file with the profile `ros2`, in chunks compressed with zstd. Only [`McapWriter::finish`] makes it
-/// complete.
+/// Writes a single MCAP file with the profile `ros2`, in chunks compressed with zstd. Only [`McapWriter::finish`] makes
+/// it complete.
 pub struct McapWriter {
     path: PathBuf,
     writer: mcap::Writer<BufWriter<File>>,
