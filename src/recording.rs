@@ -14,6 +14,7 @@ mod frames;
 mod loss;
 mod mcap;
 pub mod messages;
+mod playback;
 mod rosbag2;
 mod rosbag2_sqlite;
 mod storage;
@@ -27,9 +28,10 @@ use serde::Serialize;
 
 use self::{
     aalto_csv::{Drive, DrivePath},
-    messages::{MagneticField, Message, Odometry},
+    messages::{MagneticField, Message, Odometry, TFMessage},
+    playback::{Playback, Wanted},
     rosbag2::Bag,
-    storage::{FileReader, Format, RawMessage, StoredTopic, decode},
+    storage::{Format, StoredTopic},
     survey::{Frames, Survey, SurveyedTopic},
 };
 pub use self::{
@@ -190,44 +192,27 @@ impl Recording {
     fn from_bag(path: &Path, topics: &Topics, sensor: &Sensor) -> Result<Self, Error> {
         let bag = Bag::open(path)?;
         let survey = Survey::of(&bag)?;
-        let magnetometer = choose::<MagneticField>(path, &survey, "topics.magnetometer", &topics.magnetometer)?;
-        let odometry = choose::<Odometry>(path, &survey, "topics.odometry", &topics.odometry)?;
-        let magnetometer_frames = main_frames(path, &survey, magnetometer)?;
-        let odometry_frames = main_frames(path, &survey, odometry)?;
-        let mut loss = survey.loss.clone();
-        magnetometer.add_loss(&mut loss);
-        odometry.add_loss(&mut loss);
+        let magnetometer = pick::<MagneticField>(path, &survey, "topics.magnetometer", &topics.magnetometer)?;
+        let odometry = pick::<Odometry>(path, &survey, "topics.odometry", &topics.odometry)?;
         let mount = match overriding_mount(sensor) {
             Some(mount) => mount,
-            None => recorded_mount(&survey, &magnetometer_frames.frame, &odometry_frames.child)?,
+            None => recorded_mount(&survey, &magnetometer.frames.frame, &odometry.frames.child)?,
         };
-        let mut notes = bag.notes.clone();
-        let (magnetometer_choice, odometry_choice) = (choice(&survey, magnetometer), choice(&survey, odometry));
-        for (key, choice) in [("topics.magnetometer", &magnetometer_choice), ("topics.odometry", &odometry_choice)] {
-            if !choice.others.is_empty() {
-                let others = choice.others.join(", ");
-                notes.push(format!("several topics fit {key}: {} was taken, {others} were not", choice.topic));
-            }
-        }
+        let notes = [magnetometer.note.clone(), odometry.note.clone()].into_iter().flatten();
         let summary = Summary {
             path: path.into(),
             kind: bag_kind(&bag),
             topics: topic_summaries(&survey),
             span_seconds: survey.span.map(|(start, end)| (start.seconds(), end.seconds())),
-            magnetometer: magnetometer_choice,
-            odometry: odometry_choice,
-            magnetometer_frame: magnetometer_frames.frame.clone(),
-            odometry_frame: odometry_frames.frame.clone(),
-            body_frame: odometry_frames.child.clone(),
-            notes,
+            magnetometer: magnetometer.choice(),
+            odometry: odometry.choice(),
+            magnetometer_frame: magnetometer.frames.frame.clone(),
+            odometry_frame: odometry.frames.frame.clone(),
+            body_frame: odometry.frames.child.clone(),
+            notes: bag.notes.iter().cloned().chain(notes).collect(),
         };
-        let playback = Playback {
-            magnetometer: (magnetometer.topic.clone(), magnetometer_frames),
-            odometry: (odometry.topic.clone(), odometry_frames),
-            bag,
-            next_file: 0,
-            reader: None,
-        };
+        let loss = loss_of(&survey, [magnetometer.surveyed, odometry.surveyed]);
+        let playback = Playback::new(bag, magnetometer.wanted(), odometry.wanted());
         Ok(Self { summary, mount, loss, source: Source::Bag(Box::new(playback)) })
     }
 }
@@ -256,89 +241,58 @@ impl Iterator for Recording {
 
 impl std::iter::FusedIterator for Recording {}
 
-/// The second reading of a bag.
-struct Playback {
-    bag: Bag,
-    magnetometer: Wanted,
-    odometry: Wanted,
-    next_file: usize,
-    reader: Option<FileReader>,
+/// The topic that was taken of those of one type.
+struct Picked<'a> {
+    surveyed: &'a SurveyedTopic,
+    frames: Frames,
+    others: Vec<String>,
+    note: Option<String>,
 }
 
-impl Playback {
-    fn next_measurement(&mut self) -> Result<Option<Measurement>, Error> {
-        loop {
-            let Some(reader) = &mut self.reader else {
-                let Some(file) = self.bag.files.get(self.next_file) else { return Ok(None) };
-                self.next_file += 1;
-                self.reader = Some(file.reader().inspect_err(|_| self.next_file = usize::MAX)?);
-                continue;
-            };
-            match reader.next_message() {
-                Ok(Some(message)) => {
-                    if let Some(measurement) = measurement(&message, &self.magnetometer, &self.odometry) {
-                        return Ok(Some(measurement));
-                    }
-                }
-                Ok(None) => self.reader = None,
-                Err(error) => {
-                    self.reader = None;
-                    self.next_file = usize::MAX;
-                    return Err(error);
-                }
-            }
-        }
+impl Picked<'_> {
+    fn choice(&self) -> Choice {
+        Choice { topic: self.surveyed.topic.name.clone(), others: self.others.clone() }
+    }
+
+    fn wanted(self) -> Wanted {
+        Wanted { topic: self.surveyed.topic.clone(), frames: self.frames }
     }
 }
 
-/// A topic to read and the frames its messages should be in.
-type Wanted = (StoredTopic, Frames);
-
-/// The measurement in a message, if it is on one of the wanted topics. What cannot be decoded or is in another frame
-/// was counted as loss by the survey.
-fn measurement(message: &RawMessage<'_>, magnetometer: &Wanted, odometry: &Wanted) -> Option<Measurement> {
-    if *message.topic == magnetometer.0 {
-        let field: MagneticField = decode(message.data).ok()?;
-        return (Frames::of_field(&field) == magnetometer.1).then(|| Measurement::Reading(field.to_reading()));
-    }
-    if *message.topic == odometry.0 {
-        let pose: Odometry = decode(message.data).ok()?;
-        let is_wanted = Frames::of_odometry(&pose) == odometry.1;
-        return pose.to_pose().ok().filter(|_| is_wanted).map(Measurement::Pose);
-    }
-    None
+/// Takes the named topic, or the first of those of the type.
+fn pick<'a, M: Message>(path: &Path, survey: &'a Survey, key: &'static str, named: &str) -> Result<Picked<'a>, Error> {
+    let (fitting, others): (Vec<_>, Vec<_>) = survey
+        .of_type(M::TYPE)
+        .into_iter()
+        .enumerate()
+        .partition(|(index, topic)| if named.is_empty() { *index == 0 } else { topic.topic.name == named });
+    let Some(&(_, surveyed)) = fitting.first() else {
+        let (path, topics, expected) = (path.to_path_buf(), survey.listed(), M::TYPE);
+        return Err(match named {
+            "" => Error::NoTopic { path, expected, topics, loss: survey.loss.clone() },
+            topic => Error::WrongTopic { path, topic: topic.into(), expected, key, topics },
+        });
+    };
+    let frames = surveyed.main_frames().cloned().ok_or_else(|| {
+        let StoredTopic { name: topic, type_name: expected } = surveyed.topic.clone();
+        Error::EmptyTopic { path: path.into(), topic, expected, loss: loss_of(survey, [surveyed]) }
+    })?;
+    let others: Vec<String> = others.into_iter().map(|(_, topic)| topic.topic.name.clone()).collect();
+    let is_open = named.is_empty() && !others.is_empty();
+    let note = is_open.then(|| {
+        let (taken, not_taken) = (&surveyed.topic.name, others.join(", "));
+        format!("several topics fit {key}, which names none: {taken} was taken, {not_taken} were not")
+    });
+    Ok(Picked { surveyed, frames, others, note })
 }
 
-/// The topic of a type: the named one, or the first of those that fit.
-fn choose<'a, M: Message>(
-    path: &Path,
-    survey: &'a Survey,
-    key: &'static str,
-    named: &str,
-) -> Result<&'a SurveyedTopic, Error> {
-    let mut fitting = survey.of_type(M::TYPE).into_iter();
-    let (path, topics, expected) = (path.to_path_buf(), survey.listed(), M::TYPE);
-    let found = fitting.find(|topic| named.is_empty() || topic.topic.name == named);
-    found.ok_or_else(|| match named {
-        "" => Error::NoTopic { path, expected, topics, loss: survey.loss.clone() },
-        topic => Error::WrongTopic { path, topic: topic.into(), expected, key, topics },
-    })
-}
-
-/// The choice that was made, with the alternatives there were.
-fn choice(survey: &Survey, chosen: &SurveyedTopic) -> Choice {
-    let all = survey.of_type(&chosen.topic.type_name).into_iter().map(|topic| topic.topic.name.clone());
-    let topic = chosen.topic.name.clone();
-    Choice { others: all.filter(|name| *name != topic).collect(), topic }
-}
-
-fn main_frames(path: &Path, survey: &Survey, topic: &SurveyedTopic) -> Result<Frames, Error> {
-    topic.main_frames().cloned().ok_or_else(|| {
-        let mut loss = survey.loss.clone();
+/// What is missing of the whole bag, of these topics and of the transforms.
+fn loss_of<'a>(survey: &'a Survey, topics: impl IntoIterator<Item = &'a SurveyedTopic>) -> Loss {
+    let mut loss = survey.loss.clone();
+    for topic in topics.into_iter().chain(survey.of_type(TFMessage::TYPE)) {
         topic.add_loss(&mut loss);
-        let StoredTopic { name: topic, type_name: expected } = topic.topic.clone();
-        Error::EmptyTopic { path: path.into(), topic, expected, loss }
-    })
+    }
+    loss
 }
 
 fn topic_summaries(survey: &Survey) -> Vec<TopicSummary> {

@@ -570,6 +570,8 @@ fn of_several_topics_the_fullest_is_taken_and_said() {
 
     let named = |name: &str| Topics { magnetometer: name.into(), ..Topics::default() };
     let recording = recording::open(&path, &named("/a/mag"), &Sensor::default()).unwrap();
+    assert!(recording.summary().notes.is_empty(), "nothing is left open");
+    assert_eq!(recording.summary().magnetometer.others, ["/b/mag"]);
     assert_eq!(readings(&measurements(recording)), 5);
 
     for name in ["/c/mag", "/odom"] {
@@ -620,6 +622,9 @@ fn messages_that_cannot_be_used_are_counted() {
     let path = folder.path().join("bag");
     let mut bag = BagWriter::create(&path, Storage::Sqlite3).unwrap();
     bag.write("/tf_static", &static_transform("base_link", "imu", &mount()), pose(0).stamp).unwrap();
+    let mut broken = static_transform("base_link", "camera", &mount());
+    broken.transforms[0].transform.rotation = messages::Quaternion::default();
+    bag.write("/tf_static", &broken, pose(0).stamp).unwrap();
     for row in 0..10 {
         let mut odometry = odometry(row);
         if row == 3 {
@@ -644,7 +649,8 @@ fn messages_that_cannot_be_used_are_counted() {
     assert_eq!(count(recording.loss(), "/odom cannot be decoded"), Some(1));
     assert_eq!(count(recording.loss(), "/imu/mag cannot be decoded"), Some(1));
     assert_eq!(count(recording.loss(), "in frame \"other\""), Some(2));
-    assert_eq!(recording.loss().total(), 4);
+    assert_eq!(count(recording.loss(), "/tf_static cannot be decoded"), Some(1));
+    assert_eq!(recording.loss().total(), 5);
     let found = measurements(recording);
     assert_eq!((found.len(), readings(&found)), (16, 7));
 }
