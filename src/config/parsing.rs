@@ -280,8 +280,8 @@ fn put(table: &mut Table, path: &[String], value: Value) {
 #[cfg(test)]
 mod tests {
     use super::super::Ceiling;
-    use crate::gp::kernel::Shape;
     use super::*;
+    use crate::gp::kernel::Shape;
 
     const DEFAULT: &str = include_str!("../../config/default.toml");
     const PAPER: &str = include_str!("../../config/paper.toml");
