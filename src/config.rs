@@ -7,6 +7,7 @@ mod checks;
 mod error;
 mod parsing;
 
+use crate::gp::kernel::Shape;
 use nalgebra::{Isometry3, Translation3, UnitQuaternion};
 use serde::{Deserialize, Serialize};
 
@@ -155,26 +156,12 @@ impl Default for Batch {
     }
 }
 
-/// The shape of a covariance function, from rough to smooth.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum KernelShape {
-    /// Matérn with smoothness 1/2 (exponential).
-    Matern12,
-    /// Matérn with smoothness 3/2.
-    Matern32,
-    /// Matérn with smoothness 5/2.
-    Matern52,
-    /// Squared exponential.
-    SquaredExponential,
-}
-
 /// The Gaussian process and where its hyperparameters start.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Model {
     /// Shape of the covariance function.
-    pub kernel: KernelShape,
+    pub kernel: Shape,
     /// One lengthscale for both axes, or one per axis.
     pub lengthscale_per_axis: bool,
     /// Whether a constant is added to the covariance, for the ambient field.
@@ -190,7 +177,7 @@ pub struct Model {
 impl Default for Model {
     fn default() -> Self {
         Self {
-            kernel: KernelShape::Matern52,
+            kernel: Shape::Matern52,
             lengthscale_per_axis: false,
             constant: true,
             mean: 0.0,
