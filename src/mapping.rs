@@ -7,7 +7,9 @@
 pub mod averaging;
 pub mod batcher;
 mod error;
+pub mod field_learner;
 pub mod field_model;
+pub mod field_raster;
 pub mod gates;
 pub mod grid;
 pub mod odometer;
