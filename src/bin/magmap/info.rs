@@ -79,7 +79,8 @@ fn in_words(kind: Kind) -> &'static str {
 fn mount(recording: &Recording) -> Mount {
     let mount = recording.mount();
     let (roll, pitch, yaw) = mount.rotation.euler_angles();
-    Mount { position: mount.translation.vector.into(), orientation: [roll, pitch, yaw] }
+    // Adding zero turns the zeros that are negative into positive ones.
+    Mount { position: mount.translation.vector.into(), orientation: [roll + 0.0, pitch + 0.0, yaw + 0.0] }
 }
 
 fn describe(out: &mut impl Write, recording: &Recording) -> io::Result<()> {

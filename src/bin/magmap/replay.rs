@@ -22,8 +22,8 @@ Examples:
 Writes map.png, uncertainty.png, growth.png, map.npz (numpy), report.json, config.toml, mean and
 standard_deviation as .yaml and .pgm for nav2's map_server, and map.mcap: the mean and the variance as
 nav_msgs/OccupancyGrid on /magmap/mean and /magmap/variance, a pair after each batch. report.json says for
-each pair which values 0 and 100 stand for. Where a grid is so large that drawing it would take longer than
-learning, some batches have none.
+each pair which values 0 and 100 stand for. Where a map is so large that drawing it would take longer than
+learning, some batches have none; the last always has.
 
 Ctrl-C ends the drive early: what was read is mapped and written (exit code 130). A second one ends at once.";
 
