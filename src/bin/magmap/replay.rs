@@ -29,7 +29,7 @@ Ctrl-C ends the drive early: what was read is mapped and written (exit code 130)
 
 /// Maps a recording: an Aalto drive (FOLDER/invensense/3), an .mcap or .db3 file, a rosbag2 folder.
 #[derive(Args)]
-#[command(after_help = EXAMPLES)]
+#[command(after_help = EXAMPLES, allow_negative_numbers = true)]
 pub struct Replay {
     /// The recording.
     recording: PathBuf,

@@ -29,7 +29,7 @@ const START: Stamp = Stamp::from_ros(1_700_000_000, 0);
 ///
 /// The room has dipoles under and beside its floor. The bag holds /imu/mag, /odom, /tf and /tf_static.
 #[derive(Args)]
-#[command(after_help = EXAMPLES)]
+#[command(after_help = EXAMPLES, allow_negative_numbers = true)]
 pub struct Simulate {
     /// Folder of the bag; must not exist or be empty.
     #[arg(long, value_name = "BAG")]
@@ -59,7 +59,7 @@ pub struct Simulate {
     #[arg(long, value_name = "MICROTESLA", default_value_t = 10.0)]
     sd: f64,
     /// Odometry reports distances too long by this share (negative: too short).
-    #[arg(long, value_name = "SHARE", allow_negative_numbers = true, default_value_t = 0.0)]
+    #[arg(long, value_name = "SHARE", default_value_t = 0.0)]
     drift_scale: f64,
     /// Standard deviation of the heading of odometry after one metre, in radians.
     #[arg(long, value_name = "RADIANS", default_value_t = 0.0)]
