@@ -39,6 +39,8 @@ pub struct Config {
     pub raster: Raster,
     /// The mapping thread.
     pub worker: Worker,
+    /// The experiments of `magmap evaluate`.
+    pub evaluation: Evaluation,
 }
 
 /// Which topics of a recording to read; empty means: found by their type.
@@ -222,7 +224,7 @@ pub struct Selection {
 impl Default for Selection {
     fn default() -> Self {
         Self {
-            delta: 0.095,
+            delta: 0.28,
             guards: true,
             ceiling: Ceiling::Auto,
             exact_limit: 10_000,
@@ -301,4 +303,23 @@ impl Default for Worker {
     fn default() -> Self {
         Self { inbox: 4096, max_merged: 5000 }
     }
+}
+
+/// The experiments of `magmap evaluate`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Evaluation {
+    /// How the drive of the `stream` experiment is cut into batches.
+    pub cut: Cut,
+}
+
+/// How a drive is cut into batches of the `stream` experiment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Cut {
+    /// Twenty equal parts.
+    #[default]
+    Equal,
+    /// As the published scripts do: without the first row, 19 parts of one row less, the rest in the last.
+    Published,
 }

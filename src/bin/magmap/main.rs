@@ -2,6 +2,7 @@
 
 mod convert;
 mod demo;
+mod evaluate;
 mod info;
 mod replay;
 mod settings;
@@ -51,6 +52,7 @@ enum Command {
     Convert(convert::Convert),
     Replay(replay::Replay),
     Info(info::Info),
+    Evaluate(evaluate::Evaluate),
 }
 
 /// How a command that did not fail ended.
@@ -80,6 +82,7 @@ fn main() -> ExitCode {
         Command::Convert(command) => command.run(&terminal),
         Command::Replay(command) => command.run(&terminal),
         Command::Info(command) => command.run(),
+        Command::Evaluate(command) => command.run(&terminal),
     };
     match ending {
         Ok(ending) => ending.into(),
