@@ -15,8 +15,8 @@ const EXAMPLES: &str = "\
 Examples:
   magmap info house.mcap
   magmap info aalto/invensense/3
-  magmap info bag --set topics.magnetometer=/imu/mag    checks that this topic can be read
-  magmap info bag --json | jq .topics";
+  magmap info bag --json | jq .topics
+  magmap info bag --set topics.magnetometer=/imu/mag    can it be read?";
 
 /// Says what is in a recording, which of it a replay would read, and what is missing.
 #[derive(Args)]

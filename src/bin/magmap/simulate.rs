@@ -13,14 +13,14 @@ use crate::terminal::Terminal;
 
 const EXAMPLES: &str = "\
 Examples:
-  magmap simulate --out bag                                     three minutes in a room of 6 m by 6 m
-  magmap simulate --out bag --route random --seed 7 --size 12x8 --duration 600
-  magmap simulate --out weak --sd 2 --noise 1                   a weak field and a poor sensor
+  magmap simulate --out bag                      3 minutes in a room of 6 m by 6 m
+  magmap simulate --out hall --route random --seed 7 --size 12x8 --duration 600
+  magmap simulate --out weak --sd 2 --noise 1    a weak field and a poor sensor
   magmap simulate --out drifting --drift-scale 0.01 --drift-heading 0.02
 
-The true field is written beside the messages, as truth.csv in the folder of the bag (one row per reading: stamp
-in nanoseconds, where the sensor was in truth, the field there along the map's axes and its strength in
-microtesla, where the body was). It is no topic, so that a replay cannot take it for what the robot measured.";
+The true field is written beside the messages, as truth.csv in the folder of the bag. Each of its rows belongs to a \
+reading: stamp in nanoseconds, where the sensor was in truth, the field there along the map's axes and its strength in \
+microtesla, where the body was. It is no topic, so that a replay cannot take it for what the robot measured.";
 
 /// When simulated drives start: some tools take stamps near the epoch for no stamps.
 const START: Stamp = Stamp::from_ros(1_700_000_000, 0);
