@@ -13,7 +13,7 @@ use crate::terminal::Terminal;
 
 const EXAMPLES: &str = "\
 Examples:
-  magmap simulate --out bag                      3 minutes in a room of 6 m by 6 m
+  magmap simulate --out bag                      3 minutes in 6 m by 6 m
   magmap simulate --out hall --route random --seed 7 --size 12x8 --duration 600
   magmap simulate --out weak --sd 2 --noise 1    a weak field and a poor sensor
   magmap simulate --out drifting --drift-scale 0.01 --drift-heading 0.02
