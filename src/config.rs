@@ -275,7 +275,7 @@ impl Default for Learning {
 pub struct Raster {
     /// Side of a cell, in metres.
     pub resolution: f64,
-    /// How far the grid reaches beyond the outermost inducing points, in metres.
+    /// How far the grid reaches beyond the path and the outermost inducing points, in metres.
     pub margin: f64,
     /// A cell whose variance exceeds this share of what the map says infinitely far away is unknown.
     pub unknown_above: f64,

@@ -160,26 +160,62 @@ impl Artist {
     }
 }
 
-/// Keeps drawing from taking much longer than learning: a map is drawn when what was learnt since the last drawing took about
-/// as many operations. It counts operations, not time, so that the same replay draws the same maps.
+/// Keeps drawing from taking much longer than learning: a map that takes long to draw is drawn when what was learnt since the last
+/// drawing took about as many operations. It counts operations, not time, so that the same replay draws the same maps.
 #[derive(Debug, Default)]
 struct Budget {
     learnt: f64,
 }
 
-/// Operations of one cell, in those of one row in one evaluation of bound and gradient, measured.
-const CELL_COST: f64 = 1.0;
+/// So many operations are always allowed: a quarter of a second, measured.
+const SMALL: f64 = 5e8;
 
 impl Budget {
+    /// Whether to draw so many cells after this update. Predicting a cell and evaluating the bound and its gradient for a row both
+    /// take the square of the number of inducing points, and about the same time (measured).
     fn allows(&mut self, report: &UpdateReport, cells: usize) -> bool {
-        // Both a cell and a row take the square of the number of inducing points.
         let square = (report.inducing_points as f64).powi(2);
         let evaluations = report.learning.evaluations as f64 + 1.0;
         self.learnt += evaluations * (report.rows + report.inducing_points) as f64 * square;
-        let affordable = cells as f64 * CELL_COST * square <= self.learnt;
-        if affordable {
+        let is_allowed = cells as f64 * square <= self.learnt.max(SMALL);
+        if is_allowed {
             self.learnt = 0.0;
         }
-        affordable
+        is_allowed
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::gp::report::{CeilingUsed, LearningEnd, LearningReport, SelectionEnd, SelectionReport};
+
+    fn report(inducing_points: usize) -> UpdateReport {
+        UpdateReport {
+            rows: 100,
+            inducing_points,
+            dropped: 0,
+            hyperparameters: Vec::new(),
+            bound: 0.0,
+            selection: SelectionReport {
+                ceiling_used: CeilingUsed::Exact,
+                ceiling: 0.0,
+                bound: 0.0,
+                noise_baseline: 0.0,
+                threshold: 0.0,
+                added: 0,
+                end: SelectionEnd::Converged,
+            },
+            learning: LearningReport { evaluations: 9, end: LearningEnd::Converged },
+        }
+    }
+
+    #[test]
+    fn small_maps_are_drawn_after_every_batch_and_large_ones_as_often_as_learning_allows() {
+        let mut budget = Budget::default();
+        assert!((0..10).all(|_| budget.allows(&report(100), 50_000)));
+        // A batch takes 10 evaluations of 1100 rows, a drawing 40,000 cells: every fourth batch is drawn.
+        let drawn: Vec<bool> = (0..9).map(|_| budget.allows(&report(1000), 40_000)).collect();
+        assert_eq!(drawn, [false, false, false, true, false, false, false, true, false]);
     }
 }

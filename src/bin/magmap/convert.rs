@@ -15,10 +15,11 @@ const EXAMPLES: &str = "\
 Examples:
   magmap convert aalto/invensense/3 --out drive3
   magmap convert aalto/nexus/1 --out drive1 --storage sqlite3
-  magmap convert aalto/invensense/3 --out drive3 --set sensor.override_transforms=true \\
-      --set sensor.position=[0.2,0,0.3]        with the sensor 20 cm before and 30 cm above the body
+  magmap convert aalto/invensense/3 --out turned \\
+      --set sensor.override_transforms=true --set sensor.orientation=[0,0,1.57]
 
-The files carry no orientation: the body takes the heading of the path, and the field is turned into its frame.";
+The files carry no orientation: the body takes the heading of the path, and the field is turned into its frame. \
+With sensor.override_transforms the sensor sits on it as sensor.position and sensor.orientation say.";
 
 /// Turns a drive of the Aalto data into a rosbag2 folder, as a robot would have recorded it.
 ///

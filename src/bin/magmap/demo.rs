@@ -23,9 +23,9 @@ const FOLDER: &str = "magmap-demo";
 
 const EXAMPLES: &str = "\
 Examples:
-  magmap demo                                into magmap-demo/, replacing an earlier demo there
-  magmap demo --out /tmp/map                 somewhere else
-  magmap demo --set selection.delta=0.3      with fewer inducing points
+  magmap demo                              into magmap-demo/, over an earlier demo
+  magmap demo --out /tmp/map               somewhere else
+  magmap demo --set selection.delta=0.3    with fewer inducing points
 
 Fails unless the map is nearer to the true field than the mean of the readings is.";
 
@@ -51,7 +51,7 @@ impl Demo {
         let mut strengths = RunningMean::default();
         let bar = terminal.bar("mapping", expected_measurements(&simulation));
         // Nothing but an earlier demo is in the folder of the demo.
-        let force = self.force || self.out == PathBuf::from(FOLDER);
+        let force = self.force || self.out.as_os_str() == FOLDER;
         let options = Options { speed: 0.0, force };
         let replay = Replay::start(&config, source(&simulation), &self.out, options, show(bar.clone()))?;
         stop_on_interrupt(replay.stop_signal())?;

@@ -15,8 +15,8 @@ const EXAMPLES: &str = "\
 Examples:
   magmap info house.mcap
   magmap info aalto/invensense/3
-  magmap info bag --set topics.magnetometer=/imu/mag    checks that this topic can be read
-  magmap info bag --json | jq .topics";
+  magmap info bag --json | jq .topics
+  magmap info bag --set topics.magnetometer=/imu/mag    can it be read?";
 
 /// Says what is in a recording, which of it a replay would read, and what is missing.
 #[derive(Args)]
@@ -79,7 +79,8 @@ fn in_words(kind: Kind) -> &'static str {
 fn mount(recording: &Recording) -> Mount {
     let mount = recording.mount();
     let (roll, pitch, yaw) = mount.rotation.euler_angles();
-    Mount { position: mount.translation.vector.into(), orientation: [roll, pitch, yaw] }
+    // Adding zero turns the zeros that are negative into positive ones.
+    Mount { position: mount.translation.vector.into(), orientation: [roll + 0.0, pitch + 0.0, yaw + 0.0] }
 }
 
 fn describe(out: &mut impl Write, recording: &Recording) -> io::Result<()> {

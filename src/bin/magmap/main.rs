@@ -26,9 +26,9 @@ Exit codes:
 
 const EXAMPLES: &str = "\
 Examples:
-  magmap demo                                    map an embedded simulated world, with no data at all
-  magmap replay house.mcap                       map a recording, into house-map/
-  magmap info invensense/3                       what is in a recording
+  magmap demo                 map an embedded simulated world, with no data at all
+  magmap replay house.mcap    map a recording, into house-map/
+  magmap info invensense/3    what is in a recording
   magmap simulate --out bag && magmap replay bag";
 
 /// Online maps of the magnetic field a robot drives through.

@@ -14,22 +14,23 @@ use crate::{Ending, summary};
 
 const EXAMPLES: &str = "\
 Examples:
-  magmap replay house.mcap                              into house-map/
-  magmap replay aalto/invensense/3 --out map --force    a drive of the Aalto data, into map/ whatever is there
-  magmap replay bag --set selection.delta=0.2           a smaller, less exact map
-  magmap replay bag --config map/config.toml --speed 1  again as it was made, at the pace it was driven
+  magmap replay house.mcap                         into house-map/
+  magmap replay aalto/invensense/3 --out map       a drive of the Aalto data
+  magmap replay bag --set selection.delta=0.2      a smaller, less exact map
+  magmap replay bag --config map/config.toml       again as it was made
+  magmap replay bag --speed 1                      at the pace it was driven
 
-Writes map.png, uncertainty.png, growth.png, map.npz (numpy), report.json, config.toml, mean and
-standard_deviation as .yaml and .pgm for nav2's map_server, and map.mcap: the mean and the variance as
-nav_msgs/OccupancyGrid on /magmap/mean and /magmap/variance, a pair after each batch. report.json says for
-each pair which values 0 and 100 stand for. Where a grid is so large that drawing it would take longer than
-learning, some batches have none.
+Writes map.png, uncertainty.png, growth.png, map.npz (numpy), report.json, config.toml, mean and standard_deviation \
+as .yaml and .pgm for nav2's map_server, and map.mcap: mean and variance over time as nav_msgs/OccupancyGrid on \
+/magmap/mean and /magmap/variance, a pair after each batch. For each pair report.json says which values 0 and 100 \
+stand for. Where a map is so large that drawing it would take longer than learning, some batches have no pair; the \
+last always has.
 
 Ctrl-C ends the drive early: what was read is mapped and written (exit code 130). A second one ends at once.";
 
 /// Maps a recording: an Aalto drive (FOLDER/invensense/3), an .mcap or .db3 file, a rosbag2 folder.
 #[derive(Args)]
-#[command(after_help = EXAMPLES)]
+#[command(after_help = EXAMPLES, allow_negative_numbers = true)]
 pub struct Replay {
     /// The recording.
     recording: PathBuf,

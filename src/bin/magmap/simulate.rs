@@ -13,14 +13,14 @@ use crate::terminal::Terminal;
 
 const EXAMPLES: &str = "\
 Examples:
-  magmap simulate --out bag                                     three minutes in a room of 6 m by 6 m
-  magmap simulate --out bag --route random --seed 7 --size 12x8 --duration 600
-  magmap simulate --out weak --sd 2 --noise 1                   a weak field and a poor sensor
+  magmap simulate --out bag                      3 minutes in 6 m by 6 m
+  magmap simulate --out hall --route random --seed 7 --size 12x8 --duration 600
+  magmap simulate --out weak --sd 2 --noise 1    a weak field and a poor sensor
   magmap simulate --out drifting --drift-scale 0.01 --drift-heading 0.02
 
-The true field is written beside the messages, as truth.csv in the folder of the bag (one row per reading: stamp
-in nanoseconds, where the sensor was in truth, the field there along the map's axes and its strength in
-microtesla, where the body was). It is no topic, so that a replay cannot take it for what the robot measured.";
+The true field is written beside the messages, as truth.csv in the folder of the bag. Each of its rows belongs to a \
+reading: stamp in nanoseconds, where the sensor was in truth, the field there along the map's axes and its strength in \
+microtesla, where the body was. It is no topic, so that a replay cannot take it for what the robot measured.";
 
 /// When simulated drives start: some tools take stamps near the epoch for no stamps.
 const START: Stamp = Stamp::from_ros(1_700_000_000, 0);
@@ -29,7 +29,7 @@ const START: Stamp = Stamp::from_ros(1_700_000_000, 0);
 ///
 /// The room has dipoles under and beside its floor. The bag holds /imu/mag, /odom, /tf and /tf_static.
 #[derive(Args)]
-#[command(after_help = EXAMPLES)]
+#[command(after_help = EXAMPLES, allow_negative_numbers = true)]
 pub struct Simulate {
     /// Folder of the bag; must not exist or be empty.
     #[arg(long, value_name = "BAG")]
@@ -59,7 +59,7 @@ pub struct Simulate {
     #[arg(long, value_name = "MICROTESLA", default_value_t = 10.0)]
     sd: f64,
     /// Odometry reports distances too long by this share (negative: too short).
-    #[arg(long, value_name = "SHARE", allow_negative_numbers = true, default_value_t = 0.0)]
+    #[arg(long, value_name = "SHARE", default_value_t = 0.0)]
     drift_scale: f64,
     /// Standard deviation of the heading of odometry after one metre, in radians.
     #[arg(long, value_name = "RADIANS", default_value_t = 0.0)]

@@ -1,0 +1,226 @@
+//! The offline main job: measurements in, a folder of outputs out.
+
+use std::convert::Infallible;
+use std::fs::{self, File};
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+use std::time::Instant;
+
+use magmap::config::Config;
+use magmap::mapping::grid::Scale;
+use magmap::mapping::reading::Measurement;
+use magmap::mapping::refusal::Refusal;
+use magmap::recording::Loss;
+use magmap::recording::messages::{Message, OccupancyGrid, decode};
+use magmap::replay::{Comparison, Error, MEAN_TOPIC, Options, Outcome, Progress, Replay, Source, VARIANCE_TOPIC};
+use magmap::simulation::{DipoleOptions, Route, Simulation, demo};
+use nalgebra::Isometry3;
+use tempfile::{TempDir, tempdir};
+
+/// Some 15 m through a room of 3 m by 3 m.
+fn simulation() -> Simulation {
+    let world = DipoleOptions { size: [3.0, 3.0], under: 8, beside: 4, ..Default::default() };
+    Simulation { world, route: Route::LawnMower { spacing: 0.6 }, duration: 30.0, ..demo() }
+}
+
+fn measurements(simulation: &Simulation) -> Vec<Measurement> {
+    let world = simulation.world().unwrap();
+    simulation.drive(world).unwrap().map(|sample| sample.measurement).collect()
+}
+
+fn source() -> Source {
+    let (about, loss) = (serde_json::json!({ "kind": "test" }), Loss::default());
+    Source { name: "test".into(), about, mount: Isometry3::identity(), frame: "odom".into(), loss }
+}
+
+fn replay(folder: &Path, measurements: &[Measurement], options: Options) -> Result<Outcome, Error> {
+    let replay = Replay::start(&Config::default(), source(), folder, options, |_| {})?;
+    replay.run(measurements.iter().copied().map(Ok::<_, Infallible>))
+}
+
+fn as_fast_as_it_goes(folder: &TempDir, measurements: &[Measurement]) -> Outcome {
+    replay(folder.path(), measurements, Options::default()).unwrap()
+}
+
+/// The grids on a topic of the map over time, in order, with the times at which they were recorded.
+fn grids(folder: &Path, topic: &str) -> Vec<(u64, OccupancyGrid)> {
+    let bytes = fs::read(folder.join("map.mcap")).unwrap();
+    let messages = mcap::MessageStream::new(&bytes).unwrap().map(Result::unwrap);
+    let on_topic = messages.filter(|message| message.channel.topic == topic);
+    let decoded = on_topic.map(|message| {
+        assert_eq!(message.channel.schema.as_ref().unwrap().name, OccupancyGrid::TYPE);
+        (message.log_time, decode::<OccupancyGrid>(&message.data).unwrap())
+    });
+    decoded.collect()
+}
+
+#[test]
+fn offline_nothing_is_lost_and_the_map_is_near_the_truth() {
+    let simulation = simulation();
+    let measurements = measurements(&simulation);
+    let folder = tempdir().unwrap();
+    let outcome = as_fast_as_it_goes(&folder, &measurements);
+    let counters = &outcome.report.counters;
+    assert_eq!(counters.readings + counters.poses, measurements.len() as u64);
+    assert_eq!((counters.used_readings, counters.refusals.total()), (counters.readings, 0));
+    assert_eq!(outcome.report.batches.len() as u64, counters.batches);
+    let observations: usize = outcome.report.batches.iter().map(|record| record.observations).sum();
+    assert_eq!(observations as u64, counters.observations);
+
+    let world = simulation.world().unwrap();
+    let comparison = Comparison::within_room(&outcome.grid, &world, simulation.world.size, 50.0);
+    // A field with a standard deviation of 10 microtesla, driven in lanes 0.6 m apart.
+    assert!(comparison.cells > 800 && comparison.rmse < 3.0, "{comparison:?}");
+    assert!(comparison.coverage > 0.85, "{comparison:?}");
+}
+
+#[test]
+fn the_grids_over_time_end_with_the_final_map_and_bear_the_stamps_of_batches() {
+    let folder = tempdir().unwrap();
+    let outcome = as_fast_as_it_goes(&folder, &measurements(&simulation()));
+    let records = &outcome.report.batches;
+    let (means, variances) = (grids(folder.path(), MEAN_TOPIC), grids(folder.path(), VARIANCE_TOPIC));
+    assert!(records.len() >= 3, "{} batches", records.len());
+    assert_eq!((means.len(), variances.len()), (records.len(), records.len()));
+    for ((record, (time, mean)), (_, variance)) in records.iter().zip(&means).zip(&variances) {
+        assert!((record.stamp - *time as f64 * 1e-9).abs() < 1e-6);
+        assert_eq!((mean.header.frame_id.as_str(), &mean.header), ("odom", &variance.header));
+        assert_eq!(mean.data.len() as u32, mean.info.width * mean.info.height);
+    }
+
+    let geometry = outcome.grid.geometry;
+    let last = records.last().unwrap().grids.unwrap();
+    let deviations = &outcome.grid.standard_deviation;
+    let variance: Vec<f64> = deviations.iter().map(|deviation| deviation.powi(2)).collect();
+    let layers = [(&means, last.mean, &outcome.grid.mean), (&variances, last.variance, &variance)];
+    for (grids, [low, high], values) in layers {
+        let message = &grids.last().unwrap().1;
+        assert_eq!((message.info.width as usize, message.info.height as usize), (geometry.columns, geometry.rows));
+        assert_eq!([message.info.origin.position.x, message.info.origin.position.y], geometry.origin());
+        let scale = Scale::new(low, high).unwrap();
+        assert_eq!(message.data, scale.occupancies(values));
+        assert!(message.data.contains(&100) && message.data.contains(&-1));
+        let known = message.data.iter().zip(values).filter(|(occupancy, _)| (1..100).contains(*occupancy));
+        for (&occupancy, value) in known {
+            assert!((scale.value(occupancy) - value).abs() <= 0.5 * scale.quantum() * (1.0 + 1e-9));
+        }
+    }
+}
+
+#[test]
+fn the_same_measurements_make_the_same_map_at_any_speed() {
+    let measurements: Vec<Measurement> = measurements(&Simulation { duration: 8.0, ..simulation() });
+    let (fast, paced) = (tempdir().unwrap(), tempdir().unwrap());
+    as_fast_as_it_goes(&fast, &measurements);
+    let start = Instant::now();
+    replay(paced.path(), &measurements, Options { speed: 16.0, force: false }).unwrap();
+    // 8 s at 16 times real time; the last pose comes a period before the end.
+    assert!(start.elapsed().as_secs_f64() > 0.49, "{:?}", start.elapsed());
+    for file in ["map.npz", "map.mcap", "mean.pgm", "map.png", "config.toml"] {
+        assert!(fs::read(fast.path().join(file)).unwrap() == fs::read(paced.path().join(file)).unwrap(), "{file}");
+    }
+}
+
+#[test]
+fn progress_rises_to_the_end() {
+    let folder = tempdir().unwrap();
+    let seen = Arc::new(Mutex::new(Vec::<Progress>::new()));
+    let shared = Arc::clone(&seen);
+    let notice = move |progress| shared.lock().unwrap().push(progress);
+    let replay = Replay::start(&Config::default(), source(), folder.path(), Options::default(), notice).unwrap();
+    let measurements = measurements(&simulation());
+    let outcome = replay.run(measurements.iter().copied().map(Ok::<_, Infallible>)).unwrap();
+    let seen = seen.lock().unwrap();
+    assert_eq!(seen.len(), outcome.report.batches.len());
+    assert!(seen.windows(2).all(|pair| pair[0].batches + 1 == pair[1].batches));
+    assert!(seen.windows(2).all(|pair| pair[0].measurements <= pair[1].measurements));
+    assert_eq!(seen.last().unwrap().measurements, measurements.len() as u64);
+    assert_eq!(seen.last().unwrap().inducing_points, outcome.report.totals.inducing_points);
+}
+
+#[test]
+fn a_stop_ends_the_drive_and_the_outputs_are_written() {
+    let folder = tempdir().unwrap();
+    let replay = Replay::start(&Config::default(), source(), folder.path(), Options::default(), |_| {}).unwrap();
+    let stop = replay.stop_signal();
+    let measurements = measurements(&simulation());
+    let half = measurements.len() / 2;
+    let source = measurements.iter().enumerate().map(|(index, &measurement)| {
+        if index == half {
+            stop.stop();
+        }
+        Ok::<_, Infallible>(measurement)
+    });
+    let outcome = replay.run(source).unwrap();
+    assert!(outcome.report.interrupted);
+    assert_eq!(outcome.report.counters.readings + outcome.report.counters.poses, half as u64);
+    assert!(outcome.files.iter().all(|file| file.is_file()));
+}
+
+#[test]
+fn a_source_that_fails_is_loss_and_what_came_before_is_mapped() {
+    let folder = tempdir().unwrap();
+    let replay = Replay::start(&Config::default(), source(), folder.path(), Options::default(), |_| {}).unwrap();
+    let measurements = measurements(&simulation());
+    let good = measurements[..600].iter().copied().map(Ok);
+    let outcome = replay.run(good.chain([Err("the disk is gone")]).chain([Ok(measurements[600])])).unwrap();
+    assert_eq!(outcome.report.counters.readings + outcome.report.counters.poses, 600);
+    assert_eq!(outcome.report.loss.items.len(), 1);
+    assert!(outcome.report.loss.to_string().contains("the disk is gone"), "{}", outcome.report.loss);
+    let report: serde_json::Value =
+        serde_json::from_reader(File::open(folder.path().join("report.json")).unwrap()).unwrap();
+    assert_eq!(report["loss"]["items"][0]["what"], outcome.report.loss.items[0].what.as_str());
+}
+
+#[test]
+fn without_a_map_the_reasons_are_said_and_no_half_written_file_is_left() {
+    let folder = tempdir().unwrap();
+    let measurements = measurements(&Simulation { duration: 1.0, ..simulation() });
+    let readings: Vec<Measurement> =
+        measurements.into_iter().filter(|measurement| matches!(measurement, Measurement::Reading(_))).collect();
+    let error = replay(folder.path(), &readings, Options::default()).unwrap_err();
+    assert!(matches!(error, Error::NothingMapped { readings: 50, poses: 0, used: 0, .. }), "{error}");
+    assert!(error.to_string().contains(Refusal::NoLaterPose.words()), "{error}");
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
+}
+
+#[test]
+fn a_folder_that_holds_something_is_kept_unless_forced() {
+    let folder = tempdir().unwrap();
+    fs::write(folder.path().join("notes.txt"), "mine").unwrap();
+    let measurements = measurements(&Simulation { duration: 3.0, ..simulation() });
+    let error = replay(folder.path(), &measurements, Options::default()).unwrap_err();
+    assert!(matches!(&error, Error::NotEmpty(path) if path == folder.path()), "{error}");
+    replay(folder.path(), &measurements, Options { speed: 0.0, force: true }).unwrap();
+    assert_eq!(fs::read_to_string(folder.path().join("notes.txt")).unwrap(), "mine");
+    assert!(folder.path().join("map.png").is_file());
+}
+
+#[test]
+fn impossible_speeds_and_settings_are_refused_before_anything_is_written() {
+    let folder = tempdir().unwrap();
+    for speed in [-1.0, f64::NAN, f64::INFINITY] {
+        let options = Options { speed, force: false };
+        assert!(matches!(replay(folder.path(), &[], options), Err(Error::Speed(_))), "{speed}");
+    }
+    let mut config = Config::default();
+    config.selection.delta = -1.0;
+    let started = Replay::start(&config, source(), folder.path(), Options::default(), |_| {});
+    assert!(matches!(started, Err(Error::Config(_))));
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
+}
+
+#[test]
+fn a_map_too_large_to_draw_leaves_its_report() {
+    let folder = tempdir().unwrap();
+    let mut config = Config::default();
+    config.raster.max_cells = 100;
+    let replay = Replay::start(&config, source(), folder.path(), Options::default(), |_| {}).unwrap();
+    let measurements = measurements(&Simulation { duration: 3.0, ..simulation() });
+    let error = replay.run(measurements.into_iter().map(Ok::<_, Infallible>)).unwrap_err();
+    assert!(error.to_string().contains("raster.max_cells"), "{error}");
+    for file in ["report.json", "config.toml", "growth.png"] {
+        assert!(folder.path().join(file).is_file(), "{file}");
+    }
+    assert!(!folder.path().join("map.mcap").exists());
+}
