@@ -73,7 +73,9 @@ fn compare(folder: &Path, size: usize, repetitions: usize) -> std::io::Result<[f
     let rows = Rows::nested(&places, &targets, Some(posterior.past()), &additional);
     let evaluate = || {
         let whitened = rows.whiten(black_box(&model)).expect("positive definite");
-        (whitened.bound(), rows.gradient(&model, &whitened))
+        let found = (whitened.bound(), rows.gradient(&model, &whitened));
+        rows.recycle(whitened);
+        found
     };
 
     let case = json!({

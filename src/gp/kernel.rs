@@ -100,10 +100,15 @@ pub trait Kernel: Clone + Debug + Send + Sync {
     /// The covariance between all rows and all columns.
     fn covariance(&self, rows: &Self::Places, columns: &Self::Places) -> Matrix {
         let mut covariance = Matrix::zeros(rows.len(), columns.len());
-        for column in 0..columns.len() {
-            self.add_column(rows, 0..rows.len(), columns, column, covariance.col_as_slice_mut(column));
-        }
+        self.add_covariance(rows, columns, covariance.as_mut());
         covariance
+    }
+
+    /// Adds the covariance between all rows and all columns to `out`.
+    fn add_covariance(&self, rows: &Self::Places, columns: &Self::Places, mut out: MatrixMut<'_>) {
+        for j in 0..columns.len() {
+            self.add_column(rows, 0..rows.len(), columns, j, column_mut(&mut out, j));
+        }
     }
 
     /// Adds the covariance among the places to the lower triangle of `out`.
@@ -118,7 +123,7 @@ pub trait Kernel: Clone + Debug + Send + Sync {
     fn symmetric_covariance(&self, places: &Self::Places) -> Matrix {
         let mut covariance = Matrix::zeros(places.len(), places.len());
         self.add_lower_covariance(places, covariance.as_mut());
-        mirror_lower(&mut covariance);
+        mirror_lower(covariance.as_mut());
         covariance
     }
 

@@ -152,6 +152,7 @@ impl<K: Kernel> Objective<'_, K> {
         let whitened = self.rows.whiten(&model).ok()?;
         let mut value = whitened.bound();
         let mut gradient = self.rows.gradient(&model, &whitened);
+        self.rows.recycle(whitened);
         if let Some(prior) = &self.learning.prior {
             value += prior.log_density(&bounded);
             prior.add_gradient(&bounded, &mut gradient);

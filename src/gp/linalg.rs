@@ -7,6 +7,7 @@ use faer::linalg::matmul::triangular::{self, BlockStructure};
 use faer::linalg::{cholesky, qr, triangular_inverse, triangular_solve};
 use faer::prelude::ReborrowMut;
 use faer::{Accum, Par};
+use std::cell::RefCell;
 
 /// A dense column-major matrix that owns its numbers.
 pub type Matrix = faer::Mat<f64>;
@@ -110,20 +111,52 @@ pub fn inverse_lower(lower: MatrixRef<'_>) -> Matrix {
 
 /// The inverse of the matrix with this Cholesky factor, both triangles filled.
 pub fn inverse_from_cholesky(factor: MatrixRef<'_>) -> Matrix {
-    let root = inverse_lower(factor);
-    let mut inverse = Matrix::zeros(root.nrows(), root.ncols());
-    multiply(
-        inverse.as_mut(),
-        Part::Lower,
-        0.0,
-        1.0,
-        root.as_ref().transpose(),
-        Part::Upper,
-        root.as_ref(),
-        Part::Lower,
-    );
-    mirror_lower(&mut inverse);
+    let size = factor.nrows();
+    let mut inverse = Matrix::zeros(size, size);
+    invert_from_cholesky(factor, inverse.as_mut(), Matrix::zeros(size, size).as_mut());
     inverse
+}
+
+/// Writes the inverse of the matrix with this Cholesky factor into `inverse`, both triangles. `work` is of the same size.
+pub fn invert_from_cholesky(factor: MatrixRef<'_>, mut inverse: MatrixMut<'_>, mut work: MatrixMut<'_>) {
+    triangular_inverse::invert_lower_triangular(work.rb_mut(), factor, SEQUENTIAL);
+    let root = work.as_ref();
+    multiply(inverse.rb_mut(), Part::Lower, 0.0, 1.0, root.transpose(), Part::Upper, root, Part::Lower);
+    mirror_lower(inverse);
+}
+
+/// Replaces the symmetric W by the symmetric `lower^-T W lower^-1`; of both, only the lower triangle counts.
+///
+/// With W = Y + Y^T and Y lower triangular, Y lower^-1 is lower triangular too: a third of the work of a full solve.
+pub fn solve_both_sides(lower: MatrixRef<'_>, mut matrix: MatrixMut<'_>) {
+    let size = matrix.nrows();
+    for j in 0..size {
+        let below = column_mut(&mut matrix, j);
+        below[..j].fill(0.0);
+        below[j] *= 0.5;
+    }
+    solve_triangle_from_right(lower, matrix.rb_mut());
+    solve_lower_transposed(lower, matrix.rb_mut());
+    add_transposed_to_lower(matrix);
+}
+
+/// Replaces the lower triangle Y by `Y lower^-1`, by halves.
+fn solve_triangle_from_right(lower: MatrixRef<'_>, triangle: MatrixMut<'_>) {
+    /// Small enough to be solved as if full.
+    const LEAF: usize = 64;
+    let size = lower.nrows();
+    if size <= LEAF {
+        // X lower = Y is lower^T X^T = Y^T.
+        solve_lower_transposed(lower, triangle.transpose_mut());
+        return;
+    }
+    let half = (size / 2).next_multiple_of(8);
+    let (first, _, corner, second) = lower.split_at(half, half);
+    let (left, _, mut below, mut right) = triangle.split_at_mut(half, half);
+    solve_triangle_from_right(second, right.rb_mut());
+    multiply(below.rb_mut(), Part::Full, 1.0, -1.0, right.as_ref(), Part::Lower, corner, Part::Full);
+    solve_lower_transposed(first, below.transpose_mut());
+    solve_triangle_from_right(first, left);
 }
 
 /// `target = keep * target + factor * left * right`, reading and writing only the named parts. `keep` is 0 or 1.
@@ -198,11 +231,51 @@ pub fn squared_frobenius_norm(matrix: &Matrix) -> f64 {
 }
 
 /// Copies the lower triangle into the upper one.
-pub fn mirror_lower(matrix: &mut Matrix) {
-    for column in 1..matrix.ncols() {
-        for row in 0..column {
-            matrix[(row, column)] = matrix[(column, row)];
+pub fn mirror_lower(mut matrix: MatrixMut<'_>) {
+    for_each_below(matrix.nrows(), |row, column| matrix[(column, row)] = matrix[(row, column)]);
+}
+
+/// Adds the transposed matrix, in the lower triangle only.
+fn add_transposed_to_lower(mut matrix: MatrixMut<'_>) {
+    for_each_below(matrix.nrows(), |row, column| matrix[(row, column)] += matrix[(column, row)]);
+    (0..matrix.nrows()).for_each(|i| matrix[(i, i)] *= 2.0);
+}
+
+/// Calls `body` with each (row, column) below the diagonal, by blocks whose transposes fit into the nearest cache.
+fn for_each_below(size: usize, mut body: impl FnMut(usize, usize)) {
+    const BLOCK: usize = 16;
+    for left in (0..size).step_by(BLOCK) {
+        for top in (left..size).step_by(BLOCK) {
+            for column in left..size.min(left + BLOCK) {
+                (top.max(column + 1)..size.min(top + BLOCK)).for_each(|row| body(row, column));
+            }
         }
+    }
+}
+
+/// Matrices that are lent and given back. Fresh memory from the system costs as much as much of the arithmetic on it.
+#[derive(Debug, Default)]
+pub struct Workspace {
+    free: RefCell<Vec<Matrix>>,
+}
+
+impl Workspace {
+    /// A matrix of zeros.
+    pub fn zeros(&self, rows: usize, columns: usize) -> Matrix {
+        let mut free = self.free.borrow_mut();
+        match free.iter().position(|matrix| matrix.nrows() == rows && matrix.ncols() == columns) {
+            Some(index) => {
+                let mut matrix = free.swap_remove(index);
+                matrix.as_mut().fill(0.0);
+                matrix
+            }
+            None => Matrix::zeros(rows, columns),
+        }
+    }
+
+    /// Takes back matrices that are no longer needed, to be lent again.
+    pub fn give_back(&self, matrices: impl IntoIterator<Item = Matrix>) {
+        self.free.borrow_mut().extend(matrices);
     }
 }
 
@@ -357,6 +430,37 @@ mod tests {
         assert_eq!(cholesky(not_a_number).unwrap_err(), NotPositiveDefinite);
         let infinite = Matrix::from_fn(2, 2, |i, j| if i == j { f64::INFINITY } else { 0.0 });
         assert_eq!(cholesky(infinite).unwrap_err(), NotPositiveDefinite);
+    }
+
+    #[test]
+    fn solving_both_sides_is_solving_twice() {
+        for size in [1, 5, 64, 65, 131, 200] {
+            let root = cholesky(Matrix::from_fn(size, size, |i, j| {
+                (-(i as f64 - j as f64).abs() / 5.0).exp() + if i == j { 0.5 } else { 0.0 }
+            }))
+            .unwrap();
+            let symmetric = Matrix::from_fn(size, size, |i, j| ((i * j) as f64).sin() + ((i + j) as f64).cos());
+            let mut expected = symmetric.clone();
+            solve_lower_transposed(root.as_ref(), expected.as_mut());
+            solve_lower_transposed(root.as_ref(), expected.as_mut().transpose_mut());
+            // Only the lower triangle may be read.
+            let mut found = Matrix::from_fn(size, size, |i, j| if i >= j { symmetric[(i, j)] } else { f64::NAN });
+            solve_both_sides(root.as_ref(), found.as_mut());
+            for j in 0..size {
+                // The condition number is about 20, entries are below 10.
+                (j..size).for_each(|i| assert!((found[(i, j)] - expected[(i, j)]).abs() < 1e-12));
+            }
+        }
+    }
+
+    #[test]
+    fn a_workspace_lends_zeros() {
+        let workspace = Workspace::default();
+        let mut matrix = workspace.zeros(3, 2);
+        matrix[(2, 1)] = 7.0;
+        workspace.give_back([matrix]);
+        assert_eq!(workspace.zeros(2, 3).shape(), (2, 3));
+        assert_eq!(workspace.zeros(3, 2), Matrix::zeros(3, 2));
     }
 
     #[test]
