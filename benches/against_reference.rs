@@ -1,5 +1,7 @@
 //! Bound and gradient against the Python reference, in one run, on one core, on equal data, in turns.
 //!
+//! `taskset -c 0 cargo bench --bench against_reference` keeps both on the same core.
+//!
 //! The reference is not part of the repository: `MAGMAP_REFERENCE` names its folder, or it lies beside the checkout.
 
 use magmap::gp::kernel::{Constant, Places, Shape, Stationary, Sum};

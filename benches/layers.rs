@@ -152,5 +152,10 @@ fn raster(criterion: &mut Criterion) {
     group.finish();
 }
 
-criterion_group!(layers, bound_and_gradient, selection, update, raster);
+// No pictures: they need a font of the system.
+criterion_group! {
+    name = layers;
+    config = Criterion::default().without_plots();
+    targets = bound_and_gradient, selection, update, raster
+}
 criterion_main!(layers);

@@ -216,22 +216,18 @@ fn ten_thousand_batches_leave_the_map_bounded_and_right() {
     assert!(last <= 80, "{last} inducing points in a room of 3 by 3 lengthscales");
     assert!(last - sizes[5000] <= 4, "still growing: {} then {last}", sizes[5000]);
 
-    let (mut squares, mut inside, mut count) = (0.0, 0, 0);
+    let mut squares = 0.0;
     for i in 0..15 {
         for j in 0..15 {
             let (x, y) = (0.1 + f64::from(i) * 0.13, 0.1 + f64::from(j) * 0.13);
             let (mut mean, mut variance) = ([0.0], [0.0]);
             model.posterior().unwrap().predict(&Points::from_arrays(&[[x, y]]), &mut mean, &mut variance);
-            let error = mean[0] - field(x, y);
-            squares += error * error;
-            inside += usize::from(error.abs() < 5.0 * variance[0].sqrt() + 0.05);
-            count += 1;
+            squares += (mean[0] - field(x, y)).powi(2);
         }
     }
     // 30,000 readings with noise 0.5 over some 40 degrees of freedom: 0.02 from noise, the rest from sparsity.
-    let error = (squares / f64::from(count)).sqrt();
+    let error = (squares / 225.0).sqrt();
     assert!(error < 0.25, "root mean square error {error}");
-    println!("{last} inducing points, root mean square error {error:.3}, {inside} of {count} within");
 }
 
 /// Inducing points after a long drive through a hall with noise of 1 microtesla on a field of so many times [`field`].
@@ -418,9 +414,8 @@ fn any_stream(random: &mut ChaCha8Rng) -> Vec<Vec<Observation>> {
 
 #[test]
 fn absurd_streams_are_survived() {
-    let cases = 60;
     let shapes = [KernelShape::Matern12, KernelShape::Matern32, KernelShape::Matern52, KernelShape::SquaredExponential];
-    for seed in 0..cases {
+    for seed in 0..60 {
         let mut random = random(seed);
         let mut config = if seed % 2 == 0 { paper() } else { Config::default() };
         config.model.kernel = shapes[random.random_range(0..4)];

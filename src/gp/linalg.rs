@@ -127,36 +127,37 @@ pub fn invert_from_cholesky(factor: MatrixRef<'_>, mut inverse: MatrixMut<'_>, m
 
 /// Replaces the symmetric W by the symmetric `lower^-T W lower^-1`; of both, only the lower triangle counts.
 ///
-/// With W = Y + Y^T and Y lower triangular, Y lower^-1 is lower triangular too: a third of the work of a full solve.
+/// By halves, with half the work of two full solves. Written for L = [L1 0; C L2] and W = [W1 .; D W2]:
+///
+/// ```text
+/// W2 := L2^-T W2 L2^-1        Q := L2^-T D - 1/2 W2 C
+/// D  := (Q - 1/2 W2 C) L1^-1  W1 := L1^-T (W1 - C^T Q - Q^T C) L1^-1
+/// ```
 pub fn solve_both_sides(lower: MatrixRef<'_>, mut matrix: MatrixMut<'_>) {
-    let size = matrix.nrows();
-    for j in 0..size {
-        let below = column_mut(&mut matrix, j);
-        below[..j].fill(0.0);
-        below[j] *= 0.5;
-    }
-    solve_triangle_from_right(lower, matrix.rb_mut());
-    solve_lower_transposed(lower, matrix.rb_mut());
-    add_transposed_to_lower(matrix);
-}
-
-/// Replaces the lower triangle Y by `Y lower^-1`, by halves.
-fn solve_triangle_from_right(lower: MatrixRef<'_>, triangle: MatrixMut<'_>) {
-    /// Small enough to be solved as if full.
     const LEAF: usize = 64;
     let size = lower.nrows();
     if size <= LEAF {
-        // X lower = Y is lower^T X^T = Y^T.
-        solve_lower_transposed(lower, triangle.transpose_mut());
+        mirror_lower(matrix.rb_mut());
+        solve_lower_transposed(lower, matrix.rb_mut());
+        solve_lower_transposed(lower, matrix.transpose_mut());
         return;
     }
     let half = (size / 2).next_multiple_of(8);
     let (first, _, corner, second) = lower.split_at(half, half);
-    let (left, _, mut below, mut right) = triangle.split_at_mut(half, half);
-    solve_triangle_from_right(second, right.rb_mut());
-    multiply(below.rb_mut(), Part::Full, 1.0, -1.0, right.as_ref(), Part::Lower, corner, Part::Full);
+    let (mut left, spare, mut below, mut right) = matrix.split_at_mut(half, half);
+    solve_both_sides(second, right.rb_mut());
+    mirror_lower(right.rb_mut());
+    // The upper triangle is free to keep W2 C / 2.
+    let mut spare = spare.transpose_mut();
+    multiply(spare.rb_mut(), Part::Full, 0.0, 0.5, right.as_ref(), Part::Full, corner, Part::Full);
+    solve_lower_transposed(second, below.rb_mut());
+    below -= spare.as_ref();
+    let (outer, inner) = (corner.transpose(), below.as_ref());
+    multiply(left.rb_mut(), Part::Lower, 1.0, -1.0, outer, Part::Full, inner, Part::Full);
+    multiply(left.rb_mut(), Part::Lower, 1.0, -1.0, inner.transpose(), Part::Full, corner, Part::Full);
+    below -= spare.as_ref();
     solve_lower_transposed(first, below.transpose_mut());
-    solve_triangle_from_right(first, left);
+    solve_both_sides(first, left);
 }
 
 /// `target = keep * target + factor * left * right`, reading and writing only the named parts. `keep` is 0 or 1.
@@ -230,24 +231,16 @@ pub fn squared_frobenius_norm(matrix: &Matrix) -> f64 {
     (0..matrix.ncols()).map(|column| squared_norm(matrix.col_as_slice(column))).sum()
 }
 
-/// Copies the lower triangle into the upper one.
+/// Copies the lower triangle into the upper one, by blocks whose transposes fit into the nearest cache.
 pub fn mirror_lower(mut matrix: MatrixMut<'_>) {
-    for_each_below(matrix.nrows(), |row, column| matrix[(column, row)] = matrix[(row, column)]);
-}
-
-/// Adds the transposed matrix, in the lower triangle only.
-fn add_transposed_to_lower(mut matrix: MatrixMut<'_>) {
-    for_each_below(matrix.nrows(), |row, column| matrix[(row, column)] += matrix[(column, row)]);
-    (0..matrix.nrows()).for_each(|i| matrix[(i, i)] *= 2.0);
-}
-
-/// Calls `body` with each (row, column) below the diagonal, by blocks whose transposes fit into the nearest cache.
-fn for_each_below(size: usize, mut body: impl FnMut(usize, usize)) {
     const BLOCK: usize = 16;
+    let size = matrix.nrows();
     for left in (0..size).step_by(BLOCK) {
         for top in (left..size).step_by(BLOCK) {
             for column in left..size.min(left + BLOCK) {
-                (top.max(column + 1)..size.min(top + BLOCK)).for_each(|row| body(row, column));
+                for row in top.max(column + 1)..size.min(top + BLOCK) {
+                    matrix[(column, row)] = matrix[(row, column)];
+                }
             }
         }
     }
@@ -263,14 +256,11 @@ impl Workspace {
     /// A matrix of zeros.
     pub fn zeros(&self, rows: usize, columns: usize) -> Matrix {
         let mut free = self.free.borrow_mut();
-        match free.iter().position(|matrix| matrix.nrows() == rows && matrix.ncols() == columns) {
-            Some(index) => {
-                let mut matrix = free.swap_remove(index);
-                matrix.as_mut().fill(0.0);
-                matrix
-            }
-            None => Matrix::zeros(rows, columns),
-        }
+        let fits = |matrix: &Matrix| matrix.nrows() == rows && matrix.ncols() == columns;
+        let Some(index) = free.iter().position(fits) else { return Matrix::zeros(rows, columns) };
+        let mut matrix = free.swap_remove(index);
+        matrix.as_mut().fill(0.0);
+        matrix
     }
 
     /// Takes back matrices that are no longer needed, to be lent again.

@@ -260,7 +260,6 @@ impl<'a, K: Kernel> Rows<'a, K> {
         let (size, count) = (self.inducing.len(), self.targets.len());
         let Whitened { covariance_root, features, weights, residual, .. } = whitened;
         let precision = 1.0 / model.noise.sqrt();
-        let mut result = self.workspace.zeros(size, count);
         let add_outer = |result: &mut Matrix, weights: &[f64]| {
             for (column, residual) in residual.iter().enumerate() {
                 let scaled = residual * precision;
@@ -270,23 +269,26 @@ impl<'a, K: Kernel> Rows<'a, K> {
         };
         // L_b^-T is applied to whichever has fewer columns.
         if count < size {
+            let mut result = self.workspace.zeros(size, count);
             result.copy_from(features);
             linalg::scale(&mut result, precision);
             linalg::add_product(result.as_mut(), -precision, inverse.as_ref(), features.as_ref());
             add_outer(&mut result, weights);
             linalg::solve_lower_transposed(covariance_root.as_ref(), result.as_mut());
+            result
         } else {
             let shrunk = work;
             shrunk.copy_from(inverse);
             linalg::scale(shrunk, -1.0);
             (0..size).for_each(|i| shrunk[(i, i)] += 1.0);
             linalg::solve_lower_transposed(covariance_root.as_ref(), shrunk.as_mut());
+            let mut result = self.workspace.zeros(size, count);
             linalg::add_product(result.as_mut(), precision, shrunk.as_ref(), features.as_ref());
             let mut dual_weights = weights.clone();
             linalg::solve_lower_transposed_vector(covariance_root.as_ref(), &mut dual_weights);
             add_outer(&mut result, &dual_weights);
+            result
         }
-        result
     }
 
     /// The state after the batch: the past of the next one.
