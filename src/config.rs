@@ -1,6 +1,17 @@
 //! Every setting of magmap, its default and its meaning: one struct for the command line, the library and the node.
+//!
+//! Settings come from TOML, where whatever is left out has its default (`config/default.toml` spells them all out). Unknown keys,
+//! wrong types and impossible values are refused, all at once, each with its key and line and what was expected there.
 
+mod checks;
+mod error;
+mod parsing;
+
+use crate::gp::kernel::Shape;
+use nalgebra::{Isometry3, Translation3, UnitQuaternion};
 use serde::{Deserialize, Serialize};
+
+pub use error::{Error, Problem};
 
 /// All settings. `Config::default()` is what `config/default.toml` spells out.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -28,6 +39,8 @@ pub struct Config {
     pub raster: Raster,
     /// The mapping thread.
     pub worker: Worker,
+    /// The experiments of `magmap evaluate`.
+    pub evaluation: Evaluation,
 }
 
 /// Which topics of a recording to read; empty means: found by their type.
@@ -58,6 +71,14 @@ impl Default for Sensor {
     }
 }
 
+impl Sensor {
+    /// The transform from the sensor's frame to the robot's body frame.
+    pub fn mount(&self) -> Isometry3<f64> {
+        let [roll, pitch, yaw] = self.orientation;
+        Isometry3::from_parts(Translation3::from(self.position), UnitQuaternion::from_euler_angles(roll, pitch, yaw))
+    }
+}
+
 /// What is refused as implausible. Every refusal is counted under its reason.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -70,13 +91,22 @@ pub struct Gates {
     pub max_speed: f64,
     /// Steepest plausible change of the field between two readings, in microtesla per metre; 0 switches the gate off.
     pub max_gradient: f64,
+    /// Change of the field between two readings that is always plausible, however close they are, in microtesla.
+    pub gradient_allowance: f64,
     /// A gate that has refused so many in a row was wrong about the first: it reopens and says so.
     pub reopen_after: u32,
 }
 
 impl Default for Gates {
     fn default() -> Self {
-        Self { minimum_field: 1.0, maximum_field: 1000.0, max_speed: 3.0, max_gradient: 1000.0, reopen_after: 5 }
+        Self {
+            minimum_field: 1.0,
+            maximum_field: 1000.0,
+            max_speed: 3.0,
+            max_gradient: 1000.0,
+            gradient_allowance: 40.0,
+            reopen_after: 5,
+        }
     }
 }
 
@@ -86,7 +116,7 @@ impl Default for Gates {
 pub struct Synchronizer {
     /// Longest time between two poses across which a reading's pose is interpolated, in seconds.
     pub max_gap: f64,
-    /// How many readings may wait for their pose before the oldest is refused.
+    /// How many readings may wait for their pose before the oldest is refused; as many poses are kept for late readings.
     pub max_waiting: usize,
 }
 
@@ -128,26 +158,12 @@ impl Default for Batch {
     }
 }
 
-/// The shape of a covariance function, from rough to smooth.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum KernelShape {
-    /// Matérn with smoothness 1/2 (exponential).
-    Matern12,
-    /// Matérn with smoothness 3/2.
-    Matern32,
-    /// Matérn with smoothness 5/2.
-    Matern52,
-    /// Squared exponential.
-    SquaredExponential,
-}
-
 /// The Gaussian process and where its hyperparameters start.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Model {
     /// Shape of the covariance function.
-    pub kernel: KernelShape,
+    pub kernel: Shape,
     /// One lengthscale for both axes, or one per axis.
     pub lengthscale_per_axis: bool,
     /// Whether a constant is added to the covariance, for the ambient field.
@@ -163,7 +179,7 @@ pub struct Model {
 impl Default for Model {
     fn default() -> Self {
         Self {
-            kernel: KernelShape::Matern52,
+            kernel: Shape::Matern52,
             lengthscale_per_axis: false,
             constant: true,
             mean: 0.0,
@@ -208,7 +224,7 @@ pub struct Selection {
 impl Default for Selection {
     fn default() -> Self {
         Self {
-            delta: 0.095,
+            delta: 0.28,
             guards: true,
             ceiling: Ceiling::Auto,
             exact_limit: 10_000,
@@ -287,4 +303,23 @@ impl Default for Worker {
     fn default() -> Self {
         Self { inbox: 4096, max_merged: 5000 }
     }
+}
+
+/// The experiments of `magmap evaluate`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Evaluation {
+    /// How the drive of the `stream` experiment is cut into batches.
+    pub cut: Cut,
+}
+
+/// How a drive is cut into batches of the `stream` experiment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Cut {
+    /// Twenty equal parts.
+    #[default]
+    Equal,
+    /// As the published scripts do: without the first row, 19 parts of one row less, the rest in the last.
+    Published,
 }

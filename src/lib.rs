@@ -11,6 +11,7 @@
 //! * [`recording`]: readers and writers of drives: Aalto CSV, MCAP, rosbag2.
 //! * [`simulation`]: a world of dipoles and a robot driving through it.
 //! * [`export`]: pictures, arrays, grids for `map_server`.
+//! * [`replay`]: the offline main job, from a recording to a folder of outputs.
 //! * [`evaluation`]: experiments with known answers, and their metrics.
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
@@ -21,4 +22,5 @@ pub mod export;
 pub mod gp;
 pub mod mapping;
 pub mod recording;
+pub mod replay;
 pub mod simulation;

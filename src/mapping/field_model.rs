@@ -1,9 +1,9 @@
 //! The map's model: observations of field strength in the plane, learnt by a streaming Gaussian process.
 
 use super::reading::Observation;
-use crate::config::{Ceiling, Config, Hyperparameters, KernelShape};
+use crate::config::{Ceiling, Config, Hyperparameters};
 use crate::gp::hyperparameters::LogNormalPrior;
-use crate::gp::kernel::{Constant, Shape, Stationary, Sum};
+use crate::gp::kernel::{Constant, Stationary, Sum};
 use crate::gp::learning::Learning;
 use crate::gp::model::{Jitter, Model};
 use crate::gp::points::Points;
@@ -23,6 +23,7 @@ pub type FieldPosterior = Posterior<FieldKernel>;
 #[derive(Clone, Debug)]
 pub struct FieldModel {
     process: StreamingGp<FieldKernel>,
+    refused_batches: u64,
 }
 
 /// Coordinates of a point of the map.
@@ -31,7 +32,7 @@ const DIMENSION: usize = 2;
 impl FieldModel {
     /// Knows nothing yet but what the settings say.
     pub fn new(config: &Config) -> Self {
-        Self { process: StreamingGp::new(model(config), settings(config)) }
+        Self { process: StreamingGp::new(model(config), settings(config)), refused_batches: 0 }
     }
 
     /// Takes in one batch of observations. `stop` is asked before every evaluation of learning.
@@ -42,7 +43,12 @@ impl FieldModel {
         let mut places = Points::new(DIMENSION);
         observations.iter().for_each(|observation| places.push(&[observation.position.x, observation.position.y]));
         let strengths: Vec<f64> = observations.iter().map(|observation| observation.strength).collect();
-        self.process.update(&places, &strengths, stop)
+        self.process.update(&places, &strengths, stop).inspect_err(|_| self.refused_batches += 1)
+    }
+
+    /// How many batches were refused.
+    pub fn refused_batches(&self) -> u64 {
+        self.refused_batches
     }
 
     /// The newest posterior; none before the first batch.
@@ -58,17 +64,11 @@ impl FieldModel {
 
 fn model(config: &Config) -> Model<FieldKernel> {
     let Hyperparameters { constant, variance, lengthscale, noise } = config.model.initial;
-    let shape = match config.model.kernel {
-        KernelShape::Matern12 => Shape::Matern12,
-        KernelShape::Matern32 => Shape::Matern32,
-        KernelShape::Matern52 => Shape::Matern52,
-        KernelShape::SquaredExponential => Shape::SquaredExponential,
-    };
     let lengthscales = vec![lengthscale; if config.model.lengthscale_per_axis { DIMENSION } else { 1 }];
     Model {
         kernel: Sum(
             config.model.constant.then_some(Constant { variance: constant }),
-            Stationary { shape, variance, lengthscales },
+            Stationary { shape: config.model.kernel, variance, lengthscales },
         ),
         noise,
         mean: config.model.mean,
@@ -113,4 +113,15 @@ pub fn far_variance(posterior: &FieldPosterior) -> f64 {
     let (mut mean, mut variance) = ([0.0], [0.0]);
     posterior.predict(&far, &mut mean, &mut variance);
     variance[0]
+}
+
+/// The standard deviation of the field strength around its constant where nothing is known, in microtesla.
+pub fn prior_standard_deviation(posterior: &FieldPosterior) -> f64 {
+    posterior.model().kernel.1.variance.sqrt()
+}
+
+/// Where the inducing points are, in metres.
+pub fn inducing_points(posterior: &FieldPosterior) -> Vec<[f64; 2]> {
+    let points = posterior.inducing();
+    points.axis(0).iter().zip(points.axis(1)).map(|(&x, &y)| [x, y]).collect()
 }

@@ -1,0 +1,52 @@
+//! `magmap convert`.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use magmap::recording::aalto_csv::Drive;
+use magmap::recording::convert::{MAGNETOMETER_TOPIC, ODOMETRY_TOPIC, convert};
+use nalgebra::Isometry3;
+
+use crate::Ending;
+use crate::settings::{Settings, StorageArgument};
+use crate::terminal::Terminal;
+
+const EXAMPLES: &str = "\
+Examples:
+  magmap convert aalto/invensense/3 --out drive3
+  magmap convert aalto/nexus/1 --out drive1 --storage sqlite3
+  magmap convert aalto/invensense/3 --out drive3 --set sensor.override_transforms=true \\
+      --set sensor.position=[0.2,0,0.3]        with the sensor 20 cm before and 30 cm above the body
+
+The files carry no orientation: the body takes the heading of the path, and the field is turned into its frame.";
+
+/// Turns a drive of the Aalto data into a rosbag2 folder, as a robot would have recorded it.
+///
+/// It holds readings in tesla on /imu/mag, poses on /odom and /tf, and the sensor's mount on /tf_static.
+#[derive(Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Convert {
+    /// The drive: FOLDER/invensense/3, or any of its files.
+    drive: PathBuf,
+    /// Folder of the bag; must not exist or be empty.
+    #[arg(long, value_name = "BAG")]
+    out: PathBuf,
+    /// How the messages are stored.
+    #[arg(long, value_enum, default_value_t)]
+    storage: StorageArgument,
+    #[command(flatten)]
+    settings: Settings,
+}
+
+impl Convert {
+    pub fn run(self, _: &Terminal) -> anyhow::Result<Ending> {
+        let config = self.settings.load()?;
+        let drive = Drive::open(&self.drive)?;
+        let mount = if config.sensor.override_transforms { config.sensor.mount() } else { Isometry3::identity() };
+        convert(&drive, &self.out, self.storage.into(), &mount)?;
+        println!("{} readings on {MAGNETOMETER_TOPIC}, as many poses on {ODOMETRY_TOPIC}", drive.len());
+        println!("written to {}", self.out.display());
+        drive.loss.items.iter().for_each(|lost| log::warn!("lost: {lost}"));
+        Ok(if drive.loss.is_empty() { Ending::Done } else { Ending::WithLoss })
+    }
+}

@@ -1,0 +1,109 @@
+//! `magmap demo`.
+
+use std::convert::Infallible;
+use std::io;
+use std::path::PathBuf;
+
+use anyhow::bail;
+use clap::Args;
+use magmap::config::Config;
+use magmap::mapping::reading::Measurement;
+use magmap::recording::Loss;
+use magmap::recording::convert::ODOMETRY_FRAME;
+use magmap::replay::{Comparison, Options, Replay, Source};
+use magmap::simulation::{self, Simulation};
+
+use crate::replay::{ending, show, stop_on_interrupt};
+use crate::summary::{self, row};
+use crate::terminal::Terminal;
+use crate::{Ending, settings};
+
+/// Where the outputs go unless said otherwise.
+const FOLDER: &str = "magmap-demo";
+
+const EXAMPLES: &str = "\
+Examples:
+  magmap demo                                into magmap-demo/, replacing an earlier demo there
+  magmap demo --out /tmp/map                 somewhere else
+  magmap demo --set selection.delta=0.3      with fewer inducing points
+
+Fails unless the map is nearer to the true field than the mean of the readings is.";
+
+/// Maps an embedded simulated world and compares the map with the truth: three minutes in a room of 6 m by 6 m.
+#[derive(Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Demo {
+    #[command(flatten)]
+    settings: settings::Settings,
+    /// Folder for the outputs.
+    #[arg(long, value_name = "DIR", default_value = FOLDER)]
+    out: PathBuf,
+    /// Replace outputs in a folder that is not empty.
+    #[arg(long)]
+    force: bool,
+}
+
+impl Demo {
+    pub fn run(self, terminal: &Terminal) -> anyhow::Result<Ending> {
+        let config = self.settings.load()?;
+        let simulation = simulation::demo();
+        let world = simulation.world()?;
+        let mut strengths = RunningMean::default();
+        let bar = terminal.bar("mapping", expected_measurements(&simulation));
+        // Nothing but an earlier demo is in the folder of the demo.
+        let force = self.force || self.out == PathBuf::from(FOLDER);
+        let options = Options { speed: 0.0, force };
+        let replay = Replay::start(&config, source(&simulation), &self.out, options, show(bar.clone()))?;
+        stop_on_interrupt(replay.stop_signal())?;
+        let drive = simulation.drive(&world)?.map(|sample| sample.measurement);
+        let outcome = replay.run(drive.inspect(|measurement| strengths.take(measurement)).map(Ok::<_, Infallible>))?;
+        bar.finish_and_clear();
+        summary::print(&outcome)?;
+        let comparison = Comparison::within_room(&outcome.grid, &world, simulation.world.size, strengths.mean);
+        print_comparison(&comparison, &config)?;
+        if ending(&outcome) == Ending::Done && comparison.rmse >= comparison.constant_rmse {
+            bail!("the map is no nearer to the truth than the mean of the readings");
+        }
+        Ok(ending(&outcome))
+    }
+}
+
+fn source(simulation: &Simulation) -> Source {
+    Source {
+        name: "simulated room".into(),
+        about: serde_json::json!({ "simulation": "demo", "seed": simulation.seed, "seconds": simulation.duration }),
+        mount: simulation.robot.mount,
+        frame: ODOMETRY_FRAME.into(),
+        loss: Loss::default(),
+    }
+}
+
+fn expected_measurements(simulation: &Simulation) -> u64 {
+    (simulation.duration * (simulation.robot.magnetometer_rate + simulation.robot.odometry_rate)) as u64
+}
+
+/// The mean of the strengths of readings, in microtesla.
+#[derive(Default)]
+struct RunningMean {
+    count: f64,
+    mean: f64,
+}
+
+impl RunningMean {
+    fn take(&mut self, measurement: &Measurement) {
+        if let Measurement::Reading(reading) = measurement {
+            self.count += 1.0;
+            self.mean += (reading.field.strength() - self.mean) / self.count;
+        }
+    }
+}
+
+fn print_comparison(comparison: &Comparison, config: &Config) -> io::Result<()> {
+    let out = &mut io::stdout().lock();
+    let Comparison { cells, rmse, constant_rmse, coverage, expected_rmse } = comparison;
+    let area = *cells as f64 * config.raster.resolution.powi(2);
+    row(out, "truth", &format!("compared on the {area:.1} m² of the room that the map knows"))?;
+    row(out, "", &format!("error of the map {rmse:.2} µT, it expected {expected_rmse:.2} µT"))?;
+    row(out, "", &format!("error of the mean of the readings {constant_rmse:.2} µT"))?;
+    row(out, "", &format!("{:.1} % of the truth within the map's 95 % interval", 100.0 * coverage))
+}

@@ -1,0 +1,120 @@
+//! `magmap info`.
+
+use std::io::{self, Write};
+use std::path::PathBuf;
+
+use clap::Args;
+use magmap::recording::{self, Choice, Kind, Loss, Recording, Summary};
+use serde::Serialize;
+
+use crate::Ending;
+use crate::settings::Settings;
+use crate::summary::row;
+
+const EXAMPLES: &str = "\
+Examples:
+  magmap info house.mcap
+  magmap info aalto/invensense/3
+  magmap info bag --set topics.magnetometer=/imu/mag    checks that this topic can be read
+  magmap info bag --json | jq .topics";
+
+/// Says what is in a recording, which of it a replay would read, and what is missing.
+#[derive(Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Info {
+    /// The recording: an Aalto drive (FOLDER/invensense/3), an .mcap or .db3 file, a rosbag2 folder.
+    recording: PathBuf,
+    #[command(flatten)]
+    settings: Settings,
+    /// For machines.
+    #[arg(long)]
+    json: bool,
+}
+
+/// What `--json` prints.
+#[derive(Serialize)]
+struct Described<'a> {
+    #[serde(flatten)]
+    summary: &'a Summary,
+    mount: Mount,
+    loss: &'a Loss,
+}
+
+/// How the sensor sits on the robot.
+#[derive(Serialize)]
+struct Mount {
+    /// In metres.
+    position: [f64; 3],
+    /// Roll, pitch and yaw in radians.
+    orientation: [f64; 3],
+}
+
+impl Info {
+    pub fn run(self) -> anyhow::Result<Ending> {
+        let config = self.settings.load()?;
+        let recording = recording::open(&self.recording, &config.topics, &config.sensor)?;
+        let mut out = io::stdout().lock();
+        if self.json {
+            let described =
+                Described { summary: recording.summary(), mount: mount(&recording), loss: recording.loss() };
+            serde_json::to_writer_pretty(&mut out, &described).map_err(io::Error::from)?;
+            writeln!(out)?;
+        } else {
+            describe(&mut out, &recording)?;
+        }
+        Ok(if recording.loss().is_empty() { Ending::Done } else { Ending::WithLoss })
+    }
+}
+
+fn in_words(kind: Kind) -> &'static str {
+    match kind {
+        Kind::AaltoCsv => "drive of the Aalto data (CSV)",
+        Kind::Mcap => "MCAP file",
+        Kind::Sqlite3 => "SQLite database of rosbag2",
+        Kind::Rosbag2Mcap => "rosbag2 folder with MCAP storage",
+        Kind::Rosbag2Sqlite3 => "rosbag2 folder with SQLite storage",
+    }
+}
+
+fn mount(recording: &Recording) -> Mount {
+    let mount = recording.mount();
+    let (roll, pitch, yaw) = mount.rotation.euler_angles();
+    Mount { position: mount.translation.vector.into(), orientation: [roll, pitch, yaw] }
+}
+
+fn describe(out: &mut impl Write, recording: &Recording) -> io::Result<()> {
+    let summary = recording.summary();
+    row(out, "recording", &summary.path.display().to_string())?;
+    row(out, "kind", in_words(summary.kind))?;
+    let duration = summary.span_seconds.map(|(start, end)| end - start);
+    if let (Some((start, end)), Some(duration)) = (summary.span_seconds, duration) {
+        row(out, "time", &format!("{duration:.1} s, from {start:.3} s to {end:.3} s"))?;
+    }
+    let width = summary.topics.iter().map(|topic| topic.name.chars().count()).max().unwrap_or(0);
+    for (index, topic) in summary.topics.iter().enumerate() {
+        let rate = duration.filter(|duration| *duration > 0.0).map(|duration| topic.count as f64 / duration);
+        let rate = rate.map_or(String::new(), |rate| format!("{rate:8.1} /s"));
+        let line = format!("{:width$}  {:>8}{rate}  {}", topic.name, topic.count, topic.type_name);
+        row(out, if index == 0 { "topics" } else { "" }, &line)?;
+    }
+    row(out, "magnetometer", &chosen(&summary.magnetometer, &summary.magnetometer_frame))?;
+    row(out, "odometry", &chosen(&summary.odometry, &summary.odometry_frame))?;
+    row(out, "body frame", &summary.body_frame)?;
+    let Mount { position: [x, y, z], orientation: [roll, pitch, yaw] } = mount(recording);
+    row(
+        out,
+        "sensor on body",
+        &format!("({x:.3}, {y:.3}, {z:.3}) m, roll {roll:.3}, pitch {pitch:.3}, yaw {yaw:.3} rad"),
+    )?;
+    rows(out, "notes", summary.notes.iter())?;
+    rows(out, "lost", recording.loss().items.iter())
+}
+
+fn chosen(choice: &Choice, frame: &str) -> String {
+    let others = if choice.others.is_empty() { String::new() } else { format!(", not {}", choice.others.join(", ")) };
+    format!("{} in frame {frame}{others}", choice.topic)
+}
+
+fn rows<T: ToString>(out: &mut impl Write, label: &str, values: impl Iterator<Item = T>) -> io::Result<()> {
+    values.enumerate().try_for_each(|(index, value)| row(out, if index == 0 { label } else { "" }, &value.to_string()))
+}

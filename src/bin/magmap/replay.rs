@@ -1,0 +1,114 @@
+//! `magmap replay`.
+
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use indicatif::ProgressBar;
+use magmap::mapping::worker::StopSignal;
+use magmap::recording::{self, Summary};
+use magmap::replay::{Options, Outcome, Progress, Source};
+
+use crate::settings::Settings;
+use crate::terminal::Terminal;
+use crate::{Ending, summary};
+
+const EXAMPLES: &str = "\
+Examples:
+  magmap replay house.mcap                              into house-map/
+  magmap replay aalto/invensense/3 --out map --force    a drive of the Aalto data, into map/ whatever is there
+  magmap replay bag --set selection.delta=0.2           a smaller, less exact map
+  magmap replay bag --config map/config.toml --speed 1  again as it was made, at the pace it was driven
+
+Writes map.png, uncertainty.png, growth.png, map.npz (numpy), report.json, config.toml, mean and
+standard_deviation as .yaml and .pgm for nav2's map_server, and map.mcap: the mean and the variance as
+nav_msgs/OccupancyGrid on /magmap/mean and /magmap/variance, a pair after each batch. report.json says for
+each pair which values 0 and 100 stand for. Where a grid is so large that drawing it would take longer than
+learning, some batches have none.
+
+Ctrl-C ends the drive early: what was read is mapped and written (exit code 130). A second one ends at once.";
+
+/// Maps a recording: an Aalto drive (FOLDER/invensense/3), an .mcap or .db3 file, a rosbag2 folder.
+#[derive(Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Replay {
+    /// The recording.
+    recording: PathBuf,
+    #[command(flatten)]
+    settings: Settings,
+    /// Folder for the outputs; by default one named after the recording, here.
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+    /// Let time pass at this multiple of real time; 0: as fast as it goes.
+    #[arg(long, value_name = "FACTOR", default_value_t = 0.0, value_parser = factor)]
+    speed: f64,
+    /// Replace outputs in a folder that is not empty.
+    #[arg(long)]
+    force: bool,
+}
+
+fn factor(text: &str) -> Result<f64, String> {
+    let expected = || format!("expected a number, 0 or above, found {text:?}");
+    text.parse().ok().filter(|factor: &f64| factor.is_finite() && *factor >= 0.0).ok_or_else(expected)
+}
+
+impl Replay {
+    pub fn run(self, terminal: &Terminal) -> anyhow::Result<Ending> {
+        let config = self.settings.load()?;
+        let recording = recording::open(&self.recording, &config.topics, &config.sensor)?;
+        recording.summary().notes.iter().for_each(|note| log::info!("{note}"));
+        let folder = self.out.unwrap_or_else(|| default_folder(&self.recording));
+        let bar = terminal.bar("mapping", measurements(recording.summary()));
+        let options = Options { speed: self.speed, force: self.force };
+        let source = Source::of_recording(&recording);
+        let replay = magmap::replay::Replay::start(&config, source, &folder, options, show(bar.clone()))?;
+        stop_on_interrupt(replay.stop_signal())?;
+        let outcome = replay.run(recording)?;
+        bar.finish_and_clear();
+        summary::print(&outcome)?;
+        Ok(ending(&outcome))
+    }
+}
+
+/// A folder here, named after the recording.
+fn default_folder(recording: &Path) -> PathBuf {
+    let name = recording.file_stem().map_or("recording".into(), |name| name.to_string_lossy());
+    PathBuf::from(format!("{name}-map"))
+}
+
+/// Readings and poses to come.
+fn measurements(summary: &Summary) -> u64 {
+    let chosen = [&summary.magnetometer.topic, &summary.odometry.topic];
+    summary.topics.iter().filter(|topic| chosen.contains(&&topic.name)).map(|topic| topic.count).sum()
+}
+
+/// Shows progress on a bar.
+pub fn show(bar: ProgressBar) -> impl FnMut(Progress) + Send + 'static {
+    move |progress| {
+        bar.set_position(progress.measurements);
+        bar.set_message(format!("batch {}, {} inducing points", progress.batches, progress.inducing_points));
+    }
+}
+
+/// The first interrupt ends the work in good order, the second at once.
+pub fn stop_on_interrupt(stop: StopSignal) -> anyhow::Result<()> {
+    Ok(ctrlc::set_handler(move || {
+        if stop.is_stopped() {
+            std::process::exit(130);
+        }
+        eprintln!("interrupted: mapping what was read, then writing the outputs; again to end at once");
+        stop.stop();
+    })?)
+}
+
+/// Says what is missing, and how the program ends.
+pub fn ending(outcome: &Outcome) -> Ending {
+    let report = &outcome.report;
+    report.loss.items.iter().for_each(|lost| log::warn!("lost: {lost}"));
+    if report.interrupted {
+        Ending::Interrupted
+    } else if report.loss.is_empty() {
+        Ending::Done
+    } else {
+        Ending::WithLoss
+    }
+}

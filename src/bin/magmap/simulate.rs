@@ -1,0 +1,131 @@
+//! `magmap simulate`.
+
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum};
+use magmap::mapping::reading::Stamp;
+use magmap::simulation::bag::{self, TRUTH_FILE};
+use magmap::simulation::{DipoleOptions, Drift, RobotOptions, Route, Simulation};
+
+use crate::Ending;
+use crate::settings::{StorageArgument, usage_error};
+use crate::terminal::Terminal;
+
+const EXAMPLES: &str = "\
+Examples:
+  magmap simulate --out bag                                     three minutes in a room of 6 m by 6 m
+  magmap simulate --out bag --route random --seed 7 --size 12x8 --duration 600
+  magmap simulate --out weak --sd 2 --noise 1                   a weak field and a poor sensor
+  magmap simulate --out drifting --drift-scale 0.01 --drift-heading 0.02
+
+The true field is written beside the messages, as truth.csv in the folder of the bag (one row per reading: stamp
+in nanoseconds, where the sensor was in truth, the field there along the map's axes and its strength in
+microtesla, where the body was). It is no topic, so that a replay cannot take it for what the robot measured.";
+
+/// When simulated drives start: some tools take stamps near the epoch for no stamps.
+const START: Stamp = Stamp::from_ros(1_700_000_000, 0);
+
+/// Drives a simulated robot through a simulated room and writes what it records as a rosbag2 folder.
+///
+/// The room has dipoles under and beside its floor. The bag holds /imu/mag, /odom, /tf and /tf_static.
+#[derive(Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Simulate {
+    /// Folder of the bag; must not exist or be empty.
+    #[arg(long, value_name = "BAG")]
+    out: PathBuf,
+    /// How the robot goes through the room.
+    #[arg(long, value_enum, default_value_t)]
+    route: RouteArgument,
+    /// Distance between the lanes of the lawn mower, in metres.
+    #[arg(long, value_name = "METRES", default_value_t = 0.8)]
+    lane_spacing: f64,
+    /// Seed of the world, the route and the noise.
+    #[arg(long, default_value_t = 3)]
+    seed: u64,
+    /// Size of the room, in metres.
+    #[arg(long, value_name = "WIDTHxLENGTH", default_value = "6x6", value_parser = size)]
+    size: [f64; 2],
+    /// Speed of the robot, in metres per second.
+    #[arg(long, default_value_t = 0.5)]
+    speed: f64,
+    /// How long it drives, in seconds.
+    #[arg(long, value_name = "SECONDS", default_value_t = 180.0)]
+    duration: f64,
+    /// Standard deviation of the noise on each axis of a reading, in microtesla.
+    #[arg(long, value_name = "MICROTESLA", default_value_t = 0.5)]
+    noise: f64,
+    /// Standard deviation of the field's strength over the floor, in microtesla.
+    #[arg(long, value_name = "MICROTESLA", default_value_t = 10.0)]
+    sd: f64,
+    /// Odometry reports distances too long by this share (negative: too short).
+    #[arg(long, value_name = "SHARE", allow_negative_numbers = true, default_value_t = 0.0)]
+    drift_scale: f64,
+    /// Standard deviation of the heading of odometry after one metre, in radians.
+    #[arg(long, value_name = "RADIANS", default_value_t = 0.0)]
+    drift_heading: f64,
+    /// How the messages are stored.
+    #[arg(long, value_enum, default_value_t)]
+    storage: StorageArgument,
+}
+
+/// The routes.
+#[derive(Clone, Copy, Default, ValueEnum)]
+enum RouteArgument {
+    /// Along the walls, lap after lap.
+    Rectangle,
+    /// Up and down in parallel lanes, then across them.
+    #[default]
+    LawnMower,
+    /// From one random place to the next.
+    Random,
+}
+
+fn size(text: &str) -> Result<[f64; 2], String> {
+    let side = |text: &str| text.trim().parse().ok().filter(|side: &f64| side.is_finite() && *side > 0.0);
+    let sides = text.split_once('x').and_then(|(width, length)| Some([side(width)?, side(length)?]));
+    sides.ok_or_else(|| format!("expected two sides in metres such as 6x8.5, found {text:?}"))
+}
+
+impl Simulate {
+    pub fn run(self, terminal: &Terminal) -> anyhow::Result<Ending> {
+        let simulation = self.simulation();
+        // Whatever a simulation refuses was said on the command line.
+        let refused = |error: magmap::simulation::Error| -> ! { usage_error(error.to_string()) };
+        let world = simulation.world().unwrap_or_else(|error| refused(error));
+        let drive = simulation.drive(&world).unwrap_or_else(|error| refused(error));
+        let seconds = drive.duration();
+        let robot = &simulation.robot;
+        let bar = terminal.bar("driving", (seconds * (robot.magnetometer_rate + robot.odometry_rate)) as u64);
+        let written = bag::write(drive, &robot.mount, &self.out, self.storage.into(), || bar.inc(1))?;
+        bar.finish_and_clear();
+        println!("{} readings and {} poses in {seconds:.1} s", written.readings, written.poses);
+        println!("written to {}, the truth beside them in {TRUTH_FILE}", self.out.display());
+        Ok(Ending::Done)
+    }
+
+    fn simulation(&self) -> Simulation {
+        let has_drift = self.drift_scale != 0.0 || self.drift_heading != 0.0;
+        let drift = has_drift.then_some(Drift { scale: self.drift_scale, heading: self.drift_heading });
+        Simulation {
+            seed: self.seed,
+            world: world(self.size, self.sd),
+            route: match self.route {
+                RouteArgument::Rectangle => Route::Rectangle,
+                RouteArgument::LawnMower => Route::LawnMower { spacing: self.lane_spacing },
+                RouteArgument::Random => Route::Random,
+            },
+            robot: RobotOptions { speed: self.speed, noise: self.noise, drift, start: START, ..Default::default() },
+            duration: self.duration,
+        }
+    }
+}
+
+/// A world with as many dipoles per square metre of floor and metre of wall as the default one.
+fn world(size: [f64; 2], standard_deviation: f64) -> DipoleOptions {
+    let default = DipoleOptions::default();
+    let [area, perimeter] = [|[x, y]: [f64; 2]| x * y, |[x, y]: [f64; 2]| x + y].map(|of| of(size) / of(default.size));
+    let scaled = |count: usize, by: f64| (count as f64 * by).ceil() as usize;
+    let (under, beside) = (scaled(default.under, area), scaled(default.beside, perimeter));
+    DipoleOptions { size, standard_deviation, under, beside, ..default }
+}

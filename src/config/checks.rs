@@ -1,0 +1,114 @@
+//! Which values are possible.
+
+use std::fmt::Display;
+
+use super::{Config, Hyperparameters, Problem};
+
+/// The least number of poses between which one can interpolate.
+const LEAST_WAITING: usize = 2;
+
+impl Config {
+    /// Every impossible value. Their lines are not known here.
+    pub(super) fn problems(&self) -> Vec<Problem> {
+        let mut checks = Checks::default();
+        self.check_measurements(&mut checks);
+        self.check_model(&mut checks);
+        self.check_outputs(&mut checks);
+        checks.problems
+    }
+
+    fn check_measurements(&self, checks: &mut Checks) {
+        let Config { sensor, gates, synchronizer, averaging, batch, .. } = self;
+        checks.all_finite("sensor.position", &sensor.position);
+        checks.all_finite("sensor.orientation", &sensor.orientation);
+        checks.not_negative("gates.minimum_field", gates.minimum_field);
+        checks.positive("gates.maximum_field", gates.maximum_field);
+        if gates.maximum_field <= gates.minimum_field {
+            let expected = format!("more than gates.minimum_field ({})", gates.minimum_field);
+            checks.problem("gates.maximum_field", expected, gates.maximum_field);
+        }
+        checks.not_negative("gates.max_speed", gates.max_speed);
+        checks.not_negative("gates.max_gradient", gates.max_gradient);
+        checks.not_negative("gates.gradient_allowance", gates.gradient_allowance);
+        checks.at_least("gates.reopen_after", gates.reopen_after as usize, 1);
+        checks.positive("synchronizer.max_gap", synchronizer.max_gap);
+        checks.at_least("synchronizer.max_waiting", synchronizer.max_waiting, LEAST_WAITING);
+        checks.not_negative("averaging.spacing", averaging.spacing);
+        checks.not_negative("batch.max_path", batch.max_path);
+        checks.not_negative("batch.max_duration", batch.max_duration);
+    }
+
+    fn check_model(&self, checks: &mut Checks) {
+        let Config { model, selection, learning, .. } = self;
+        checks.finite("model.mean", model.mean);
+        checks.not_negative("model.relative_jitter", model.relative_jitter);
+        checks.all_positive("model.initial", &model.initial);
+        checks.inside_unit_interval("selection.delta", selection.delta);
+        checks.at_least("selection.max_inducing_points", selection.max_inducing_points, 1);
+        let is_share = (0.0..1.0).contains(&selection.redundancy);
+        checks.require(is_share, "selection.redundancy", "at least 0 and less than 1", selection.redundancy);
+        checks.all_positive("learning.prior_median", &learning.prior_median);
+        checks.all_positive("learning.prior_log_sd", &learning.prior_log_sd);
+    }
+
+    fn check_outputs(&self, checks: &mut Checks) {
+        let Config { raster, worker, .. } = self;
+        checks.positive("raster.resolution", raster.resolution);
+        checks.not_negative("raster.margin", raster.margin);
+        checks.positive("raster.unknown_above", raster.unknown_above);
+        checks.at_least("raster.max_cells", raster.max_cells, 1);
+        checks.at_least("worker.inbox", worker.inbox, 1);
+        checks.at_least("worker.max_merged", worker.max_merged, 1);
+    }
+}
+
+#[derive(Default)]
+struct Checks {
+    problems: Vec<Problem>,
+}
+
+impl Checks {
+    fn problem(&mut self, key: &str, expected: impl Display, found: impl Display) {
+        let (expected, found) = (Some(expected.to_string()), found.to_string());
+        self.problems.push(Problem { key: key.to_owned(), line: None, expected, found, nearest: None });
+    }
+
+    fn require(&mut self, holds: bool, key: &str, expected: impl Display, found: impl Display) {
+        if !holds {
+            self.problem(key, expected, found);
+        }
+    }
+
+    fn finite(&mut self, key: &str, value: f64) {
+        self.require(value.is_finite(), key, "a finite number", value);
+    }
+
+    fn all_finite(&mut self, key: &str, values: &[f64]) {
+        self.require(values.iter().all(|value| value.is_finite()), key, "finite numbers", format!("{values:?}"));
+    }
+
+    fn positive(&mut self, key: &str, value: f64) {
+        self.require(value > 0.0 && value.is_finite(), key, "a finite number above 0", value);
+    }
+
+    fn all_positive(&mut self, section: &str, values: &Hyperparameters) {
+        let Hyperparameters { constant, variance, lengthscale, noise } = values;
+        for (name, value) in
+            [("constant", constant), ("variance", variance), ("lengthscale", lengthscale), ("noise", noise)]
+        {
+            self.positive(&format!("{section}.{name}"), *value);
+        }
+    }
+
+    fn not_negative(&mut self, key: &str, value: f64) {
+        self.require(value >= 0.0 && value.is_finite(), key, "a finite number, 0 or above", value);
+    }
+
+    fn inside_unit_interval(&mut self, key: &str, value: f64) {
+        self.require(value > 0.0 && value < 1.0, key, "more than 0 and less than 1", value);
+    }
+
+    fn at_least(&mut self, key: &str, value: usize, least: usize) {
+        self.require(value >= least, key, format!("at least {least}"), value);
+    }
+}

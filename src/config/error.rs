@@ -1,0 +1,73 @@
+//! What can be wrong with settings.
+
+use std::fmt;
+use std::path::PathBuf;
+
+/// Why settings were refused.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The file could not be read.
+    #[error("could not read the configuration {path}: {source}", path = path.display())]
+    Read {
+        /// Which file.
+        path: PathBuf,
+        /// Why not.
+        source: std::io::Error,
+    },
+    /// The text is no TOML.
+    #[error("{source_name} is not valid TOML: {message}")]
+    Syntax {
+        /// Where the text came from.
+        source_name: String,
+        /// What is wrong, with line and column.
+        message: String,
+    },
+    /// Keys or values are wrong.
+    #[error("{source_name}: {}", list(problems))]
+    Invalid {
+        /// Where the settings came from.
+        source_name: String,
+        /// Everything that is wrong, in the order of the lines.
+        problems: Vec<Problem>,
+    },
+    /// The settings could not be written as TOML.
+    #[error("could not write the configuration as TOML: {0}")]
+    Write(#[from] toml::ser::Error),
+}
+
+/// One thing that is wrong with a setting.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Problem {
+    /// The full key, such as `selection.delta`.
+    pub key: String,
+    /// Line of the key, from 1; none for a default that another value made impossible.
+    pub line: Option<usize>,
+    /// What was expected; nothing for a key that does not exist.
+    pub expected: Option<String>,
+    /// What was found.
+    pub found: String,
+    /// For a key that does not exist, the one that was perhaps meant.
+    pub nearest: Option<String>,
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(line) = self.line {
+            write!(formatter, "line {line}: ")?;
+        }
+        match (&self.expected, &self.nearest) {
+            (Some(expected), _) => write!(formatter, "{}: expected {expected}, found {}", self.key, self.found),
+            (None, Some(nearest)) => write!(formatter, "unknown key {}; did you mean {nearest}?", self.key),
+            (None, None) => write!(formatter, "unknown key {}", self.key),
+        }
+    }
+}
+
+fn list(problems: &[Problem]) -> String {
+    match problems {
+        [problem] => problem.to_string(),
+        _ => {
+            problems.iter().fold(format!("{} problems", problems.len()), |list, problem| format!("{list}\n  {problem}"))
+        }
+    }
+}

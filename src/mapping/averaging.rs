@@ -1,0 +1,226 @@
+//! Readings averaged along the path: one observation per `spacing` metres.
+//!
+//! Readings taken fifty times a second by a slow robot are no independent witnesses of the field; learning from all of them makes
+//! a map worse (its lengthscale collapses) and slower.
+
+use nalgebra::Vector3;
+
+use super::odometer::Odometer;
+use super::reading::{LocatedReading, MagneticField, Observation};
+use crate::config;
+
+/// Averages the readings of each cell of path. A reading's cell is `floor(travelled / spacing + offset)`, with the length of the
+/// path as an [`Odometer`] with chords of half the spacing measures it; a robot that stands still stays in its cell.
+#[derive(Clone, Debug)]
+pub struct Averager {
+    spacing: f64,
+    offset: f64,
+    odometer: Odometer,
+    open: Option<(i64, Mean)>,
+}
+
+impl Averager {
+    /// An averager whose first cell begins at the first reading.
+    pub fn new(settings: &config::Averaging) -> Self {
+        Self::with_offset(settings, 0.0)
+    }
+
+    /// An averager whose first cell is shorter by `fraction` (of a cell, at least 0 and below 1): how much a result depends on
+    /// where the cells happen to lie shows over several of these.
+    pub fn with_offset(settings: &config::Averaging, fraction: f64) -> Self {
+        let odometer = Odometer::new(settings.spacing / 2.0);
+        Self { spacing: settings.spacing, offset: fraction, odometer, open: None }
+    }
+
+    /// Takes the next reading and returns the observation it completes: that of the cell before, when the reading begins a
+    /// new one; that of the reading itself where nothing is averaged (a spacing of 0).
+    pub fn push(&mut self, reading: &LocatedReading) -> Option<Observation> {
+        if self.spacing <= 0.0 {
+            return Some(Mean::of(reading).observation());
+        }
+        let cell = (self.odometer.advance(reading.position) / self.spacing + self.offset).floor() as i64;
+        match &mut self.open {
+            // The odometer may fall back a little: a cell once left stays closed.
+            Some((open, mean)) if cell <= *open => {
+                mean.add(reading);
+                None
+            }
+            _ => self.open.replace((cell, Mean::of(reading))).map(|(_, mean)| mean.observation()),
+        }
+    }
+
+    /// Closes the open cell, if any reading is in it. The next reading begins a new one.
+    pub fn close(&mut self) -> Option<Observation> {
+        self.open.take().map(|(_, mean)| mean.observation())
+    }
+}
+
+/// Running means, which unlike sums keep their precision however many readings there are.
+#[derive(Clone, Debug)]
+struct Mean {
+    last: LocatedReading,
+    position: Vector3<f64>,
+    field: Vector3<f64>,
+    strength: f64,
+    readings: u32,
+}
+
+impl Mean {
+    fn of(reading: &LocatedReading) -> Self {
+        Self {
+            last: *reading,
+            position: reading.position.coords,
+            field: *reading.field.microtesla(),
+            strength: reading.field.strength(),
+            readings: 1,
+        }
+    }
+
+    fn add(&mut self, reading: &LocatedReading) {
+        self.readings = self.readings.saturating_add(1);
+        let weight = 1.0 / f64::from(self.readings);
+        self.position += (reading.position.coords - self.position) * weight;
+        self.field += (reading.field.microtesla() - self.field) * weight;
+        self.strength += (reading.field.strength() - self.strength) * weight;
+        self.last = *reading;
+    }
+
+    fn observation(&self) -> Observation {
+        Observation {
+            stamp: self.last.stamp,
+            position: self.position.into(),
+            field: MagneticField::from_microtesla(self.field),
+            strength: self.strength,
+            readings: self.readings,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use nalgebra::Point3;
+    use proptest::prelude::*;
+
+    use super::super::reading::Stamp;
+    use super::*;
+
+    fn located(index: usize, x: f64, field: Vector3<f64>) -> LocatedReading {
+        LocatedReading {
+            stamp: Stamp::from_nanoseconds(index as i64 * 20_000_000),
+            position: Point3::new(x, 0.0, 0.0),
+            field: MagneticField::from_microtesla(field),
+        }
+    }
+
+    fn average(spacing: f64, offset: f64, readings: &[LocatedReading]) -> Vec<Observation> {
+        let mut averager = Averager::with_offset(&config::Averaging { spacing }, offset);
+        let mut observations: Vec<_> = readings.iter().filter_map(|reading| averager.push(reading)).collect();
+        observations.extend(averager.close());
+        observations
+    }
+
+    #[test]
+    fn cells_are_as_long_as_the_spacing_and_hold_the_means() {
+        // 0, 1, 2, ... 11 cm; a cell each from 0, 5, 10 cm on (half a millimetre in, clear of rounding).
+        let readings: Vec<_> = (0..12)
+            .map(|index| {
+                let x = if index == 0 { 0.0 } else { 0.01 * index as f64 + 0.0005 };
+                located(index, x, Vector3::new(index as f64, 0.0, 40.0))
+            })
+            .collect();
+        let observations = average(0.05, 0.0, &readings);
+        let counts: Vec<u32> = observations.iter().map(|observation| observation.readings).collect();
+        assert_eq!(counts, [5, 5, 2]);
+        let second = &observations[1];
+        assert!((second.position.x - 0.0705).abs() < 1e-12);
+        assert!((second.field.microtesla().x - 7.0).abs() < 1e-12);
+        assert_eq!(second.stamp, readings[9].stamp);
+    }
+
+    #[test]
+    fn the_offset_shortens_the_first_cell_only() {
+        let readings: Vec<_> = (0..20).map(|index| located(index, 0.01 * index as f64, Vector3::x())).collect();
+        // 0.5 shifts the borders to 2.5, 7.5, 12.5 and 17.5 cm.
+        let counts: Vec<u32> = average(0.05, 0.5, &readings).iter().map(|observation| observation.readings).collect();
+        assert_eq!(counts, [3, 5, 5, 5, 2]);
+    }
+
+    #[test]
+    fn strength_is_the_mean_of_strengths_not_the_strength_of_the_mean() {
+        let turning = [Vector3::new(50.0, 0.0, 0.0), Vector3::new(-50.0, 0.0, 0.0)];
+        let readings: Vec<_> = turning.iter().enumerate().map(|(index, field)| located(index, 0.0, *field)).collect();
+        let observation = average(0.05, 0.0, &readings)[0];
+        assert_eq!(observation.strength, 50.0);
+        assert_eq!(observation.field.strength(), 0.0);
+    }
+
+    #[test]
+    fn no_spacing_keeps_every_reading() {
+        let readings: Vec<_> = (0..7).map(|index| located(index, 0.0, Vector3::x() * index as f64)).collect();
+        let observations = average(0.0, 0.0, &readings);
+        assert_eq!(observations.len(), 7);
+        for (observation, reading) in observations.iter().zip(&readings) {
+            assert_eq!(observation.field, reading.field);
+            assert_eq!((observation.stamp, observation.readings), (reading.stamp, 1));
+        }
+    }
+
+    #[test]
+    fn hours_of_standing_still_with_a_trembling_position_are_one_exact_observation() {
+        let mut averager = Averager::new(&config::Averaging { spacing: 0.05 });
+        let hours = 1_000_000;
+        for index in 0..hours {
+            let tremble = if index % 2 == 0 { 0.001 } else { -0.001 };
+            let reading = located(index, 1e3 + tremble, Vector3::new(0.0, 0.0, 50.0 + 1e3 * tremble));
+            assert_eq!(averager.push(&reading), None);
+        }
+        let observation = averager.close().unwrap();
+        assert_eq!(observation.readings as usize, hours);
+        // Rounding of a running mean grows like the square root of the number of terms at worst.
+        assert!((observation.strength - 50.0).abs() < 1e-9, "{}", observation.strength);
+        assert!((observation.position.x - 1e3).abs() < 1e-9, "{}", observation.position.x);
+        assert_eq!(averager.close(), None);
+    }
+
+    #[test]
+    fn trembling_across_a_border_does_not_open_cells_again_and_again() {
+        // A border is at 5 cm.
+        let trembling = (0..100).map(|index| if index % 2 == 0 { 0.052 } else { 0.048 });
+        let xs: Vec<f64> = [0.0, 0.02, 0.04].into_iter().chain(trembling).collect();
+        let readings: Vec<_> = xs.iter().enumerate().map(|(index, x)| located(index, *x, Vector3::x())).collect();
+        let counts: Vec<u32> = average(0.05, 0.0, &readings).iter().map(|observation| observation.readings).collect();
+        assert_eq!(counts, [3, 100]);
+    }
+
+    #[test]
+    fn the_count_saturates() {
+        let mut mean = Mean::of(&located(0, 0.0, Vector3::x()));
+        mean.readings = u32::MAX;
+        mean.add(&located(1, 0.0, Vector3::x()));
+        assert_eq!(mean.observation().readings, u32::MAX);
+        assert_eq!(mean.observation().strength, 1.0);
+    }
+
+    proptest! {
+        #[test]
+        fn every_reading_is_in_exactly_one_observation(
+            steps in prop::collection::vec(-0.03..0.03_f64, 1..300),
+            spacing in 0.0..0.2_f64,
+            offset in 0.0..1.0_f64,
+        ) {
+            let mut x = 0.0;
+            let readings: Vec<_> = steps.iter().enumerate().map(|(index, step)| {
+                x += step;
+                located(index, x, Vector3::new(index as f64, 0.0, 0.0))
+            }).collect();
+            let observations = average(spacing, offset, &readings);
+            let count: u32 = observations.iter().map(|observation| observation.readings).sum();
+            prop_assert_eq!(count as usize, readings.len());
+            let sum: f64 = observations.iter().map(|observation| observation.strength * observation.readings as f64).sum();
+            let expected = (readings.len() * (readings.len() - 1) / 2) as f64;
+            prop_assert!((sum - expected).abs() < 1e-9 * expected.max(1.0));
+            // Stamps increase, so observations come in the order of the drive.
+            prop_assert!(observations.windows(2).all(|pair| pair[0].stamp < pair[1].stamp));
+        }
+    }
+}

@@ -1,0 +1,67 @@
+//! Rasters of the field's map.
+
+use super::Error;
+use super::field_model::{FieldPosterior, far_variance, inducing_points};
+use super::grid::{FieldGrid, Rasterizer};
+use crate::gp::points::Points;
+
+/// The raster of a posterior, around its inducing points and the `path` (x and y in metres) that was added since the last raster.
+/// Posteriors with the same `number` must be the same.
+///
+/// # Errors
+/// As [`Rasterizer::rasterize`].
+pub fn rasterize<'a>(
+    rasterizer: &'a mut Rasterizer,
+    number: u64,
+    posterior: &FieldPosterior,
+    path: &[[f64; 2]],
+) -> Result<&'a FieldGrid, Error> {
+    let points = inducing_points(posterior).into_iter().chain(path.iter().copied());
+    rasterizer.rasterize(number, points, far_variance(posterior), |points, mean, variance| {
+        posterior.predict(&Points::from_arrays(points), mean, variance);
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use nalgebra::{Point3, Vector3};
+
+    use super::super::field_model::FieldModel;
+    use super::super::reading::{MagneticField, Observation, Stamp};
+    use super::*;
+    use crate::config::Config;
+
+    #[test]
+    fn the_map_is_known_where_the_robot_was_and_unknown_far_away() {
+        let mut config = Config::default();
+        config.raster.margin = 4.0;
+        let mut model = FieldModel::new(&config);
+        let path: Vec<[f64; 2]> = (0..40).map(|index| [0.05 * f64::from(index), 0.0]).collect();
+        let observations: Vec<Observation> = path
+            .iter()
+            .map(|&[x, y]| Observation {
+                stamp: Stamp::default(),
+                position: Point3::new(x, y, 0.0),
+                field: MagneticField::from_microtesla(Vector3::zeros()),
+                strength: 50.0 + 8.0 * (2.0 * x).sin(),
+                readings: 10,
+            })
+            .collect();
+        model.update(&observations, &|| false).unwrap();
+        let mut rasterizer = Rasterizer::new(&config.raster);
+        let grid = rasterize(&mut rasterizer, 0, model.posterior().unwrap(), &path).unwrap();
+        for row in 0..grid.geometry.rows {
+            for column in 0..grid.geometry.columns {
+                let [x, y] = grid.geometry.centre(column, row);
+                let mean = grid.mean[row * grid.geometry.columns + column];
+                if (0.0..2.0).contains(&x) && y.abs() < 0.1 {
+                    // Half a cell off the path and the noise's prior: well below the field's 8 microtesla.
+                    assert!((mean - 50.0 - 8.0 * (2.0 * x).sin()).abs() < 1.0, "{mean} at ({x}, {y})");
+                }
+                if y.abs() > 3.0 {
+                    assert!(mean.is_nan(), "{mean} at ({x}, {y})");
+                }
+            }
+        }
+    }
+}

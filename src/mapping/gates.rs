@@ -1,0 +1,442 @@
+//! Gates: what a topic alone, or a reading beside its neighbour, shows to be implausible.
+//!
+//! Each gate sees one stream in its own order, so that what it refuses does not depend on how topics interleave. The gates that
+//! compare with the last accepted measurement ([`PoseGate`] by speed, [`GradientGate`] by the field's change) may be wrong about
+//! that one: after `reopen_after` refusals in a row they take the newest refused measurement for the truth, and say so.
+
+use std::fmt;
+
+use nalgebra::Point3;
+use serde::Serialize;
+
+use super::reading::{LocatedReading, Pose, Reading, Stamp};
+use super::refusal::Refusal;
+use crate::config;
+
+/// How far the norm of an orientation's quaternion may be from one.
+const QUATERNION_TOLERANCE: f64 = 1e-3;
+
+/// A gate that can reopen, named by its key in the configuration.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Gate {
+    /// Poses: `gates.max_speed`.
+    MaxSpeed,
+    /// Readings: `gates.max_gradient`.
+    MaxGradient,
+}
+
+impl Gate {
+    /// Its key in the configuration.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Gate::MaxSpeed => "max_speed",
+            Gate::MaxGradient => "max_gradient",
+        }
+    }
+}
+
+/// A gate took what it had refused for the truth.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Reopening {
+    /// Which gate.
+    pub gate: Gate,
+    /// How many measurements in a row it had refused.
+    pub refusals: u32,
+    /// Stamp of the last of them, with which the next one is compared.
+    pub stamp: Stamp,
+    /// Where that was, in the map frame, in metres.
+    pub position: Point3<f64>,
+}
+
+impl fmt::Display for Reopening {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { gate, refusals, stamp, position } = self;
+        write!(
+            formatter,
+            "gate {} reopened after {refusals} refusals at ({:.2}, {:.2}), stamp {:.3} s",
+            gate.name(),
+            position.x,
+            position.y,
+            stamp.seconds()
+        )
+    }
+}
+
+/// How often each gate reopened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Reopenings {
+    /// The gate of poses.
+    pub max_speed: u64,
+    /// The gate of the field's change.
+    pub max_gradient: u64,
+}
+
+impl Reopenings {
+    /// Counts one.
+    pub fn count(&mut self, gate: Gate) {
+        match gate {
+            Gate::MaxSpeed => self.max_speed += 1,
+            Gate::MaxGradient => self.max_gradient += 1,
+        }
+    }
+}
+
+/// A measurement refused by a gate, and whether the gate reopened because of it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Rejection {
+    /// Why.
+    pub refusal: Refusal,
+    /// Set when this was one refusal in a row too many.
+    pub reopening: Option<Reopening>,
+}
+
+impl From<Refusal> for Rejection {
+    fn from(refusal: Refusal) -> Self {
+        Self { refusal, reopening: None }
+    }
+}
+
+/// Counts refusals in a row.
+#[derive(Clone, Debug)]
+struct RefusalRun {
+    gate: Gate,
+    length: u32,
+    reopen_after: u32,
+}
+
+impl RefusalRun {
+    fn new(gate: Gate, reopen_after: u32) -> Self {
+        Self { gate, length: 0, reopen_after }
+    }
+
+    fn end(&mut self) {
+        self.length = 0;
+    }
+
+    /// One more refusal: the reopening, when it is the last that is allowed in a row.
+    fn refuse(&mut self, stamp: Stamp, position: Point3<f64>) -> Option<Reopening> {
+        self.length += 1;
+        if self.length < self.reopen_after {
+            return None;
+        }
+        let refusals = std::mem::take(&mut self.length);
+        Some(Reopening { gate: self.gate, refusals, stamp, position })
+    }
+}
+
+/// What a reading alone must fulfil: finite axes, a plausible strength, a stamp not before the last accepted one.
+///
+/// Several readings may share a stamp (sensors whose clock is coarser than their rate send such); they are taken in order.
+#[derive(Clone, Debug)]
+pub struct ReadingGate {
+    minimum_field: f64,
+    maximum_field: f64,
+    newest: Option<Stamp>,
+}
+
+impl ReadingGate {
+    /// The gate with the band of `settings`.
+    pub fn new(settings: &config::Gates) -> Self {
+        Self { minimum_field: settings.minimum_field, maximum_field: settings.maximum_field, newest: None }
+    }
+
+    /// Lets the next reading of the stream pass, or says why not.
+    pub fn check(&mut self, reading: &Reading) -> Result<(), Refusal> {
+        if !reading.field.microtesla().iter().all(|axis| axis.is_finite()) {
+            return Err(Refusal::ReadingNotFinite);
+        }
+        let strength = reading.field.strength();
+        if strength < self.minimum_field {
+            return Err(Refusal::FieldTooWeak);
+        }
+        if strength > self.maximum_field {
+            return Err(Refusal::FieldTooStrong);
+        }
+        if self.newest.is_some_and(|newest| reading.stamp < newest) {
+            return Err(Refusal::ReadingStampBackwards);
+        }
+        self.newest = Some(reading.stamp);
+        Ok(())
+    }
+}
+
+/// Whether the robot drove from the last accepted pose to this one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Continuity {
+    /// It did.
+    Continues,
+    /// It did not: the gate reopened in between, and where the robot was meanwhile is not known.
+    Restarts,
+}
+
+/// What the stream of poses alone must fulfil: finite numbers, increasing stamps, a plausible speed.
+#[derive(Clone, Debug)]
+pub struct PoseGate {
+    max_speed: f64,
+    run: RefusalRun,
+    /// When and where the robot was last, as far as the gate believes.
+    reference: Option<(Stamp, Point3<f64>)>,
+    next: Continuity,
+}
+
+impl PoseGate {
+    /// The gate with the speed of `settings`.
+    pub fn new(settings: &config::Gates) -> Self {
+        let run = RefusalRun::new(Gate::MaxSpeed, settings.reopen_after);
+        Self { max_speed: settings.max_speed, run, reference: None, next: Continuity::Continues }
+    }
+
+    /// Lets the next pose of the stream pass and says whether it continues the drive, or says why it does not pass.
+    pub fn check(&mut self, pose: &Pose) -> Result<Continuity, Rejection> {
+        if !is_valid(pose) {
+            return Err(Refusal::PoseNotFinite.into());
+        }
+        if let Some((stamp, position)) = self.reference {
+            if pose.stamp < stamp {
+                return Err(Refusal::PoseStampBackwards.into());
+            }
+            if pose.stamp == stamp {
+                return Err(Refusal::PoseStampRepeated.into());
+            }
+            let reach = self.max_speed * pose.stamp.seconds_since(stamp);
+            if self.max_speed > 0.0 && (pose.position - position).norm() > reach {
+                return Err(self.refuse(pose));
+            }
+        }
+        self.run.end();
+        self.reference = Some((pose.stamp, pose.position));
+        Ok(std::mem::replace(&mut self.next, Continuity::Continues))
+    }
+
+    fn refuse(&mut self, pose: &Pose) -> Rejection {
+        let reopening = self.run.refuse(pose.stamp, pose.position);
+        if reopening.is_some() {
+            self.reference = Some((pose.stamp, pose.position));
+            self.next = Continuity::Restarts;
+        }
+        Rejection { refusal: Refusal::PoseJump, reopening }
+    }
+}
+
+fn is_valid(pose: &Pose) -> bool {
+    let norm = pose.orientation.as_ref().norm();
+    pose.position.iter().all(|coordinate| coordinate.is_finite()) && (norm - 1.0).abs() < QUATERNION_TOLERANCE
+}
+
+/// What a reading must fulfil beside the last accepted one: a field (all three axes, in the map frame) that changed by no more
+/// than `max_gradient` times the distance between them, plus `gradient_allowance`.
+///
+/// The allowance is there because neighbours are millimetres apart at 50 Hz, where noise alone makes any gradient. Its default
+/// (40 microtesla) and that of the gradient (1000 microtesla per metre) let pass what magnets below the floor do: a dipole
+/// of 0.1 A m^2 5 cm below the sensor at 0.3 m/s, one of 0.2 A m^2 at 7 cm or 0.4 A m^2 at 10 cm at 1 m/s.
+#[derive(Clone, Debug)]
+pub struct GradientGate {
+    max_gradient: f64,
+    allowance: f64,
+    run: RefusalRun,
+    reference: Option<LocatedReading>,
+}
+
+impl GradientGate {
+    /// The gate with the gradient and the allowance of `settings`.
+    pub fn new(settings: &config::Gates) -> Self {
+        Self {
+            max_gradient: settings.max_gradient,
+            allowance: settings.gradient_allowance,
+            run: RefusalRun::new(Gate::MaxGradient, settings.reopen_after),
+            reference: None,
+        }
+    }
+
+    /// Lets the next located reading pass, or says why not.
+    pub fn check(&mut self, reading: &LocatedReading) -> Result<(), Rejection> {
+        if let Some(reference) = &self.reference {
+            let distance = (reading.position - reference.position).norm();
+            let change = (reading.field.microtesla() - reference.field.microtesla()).norm();
+            if self.max_gradient > 0.0 && change > self.max_gradient * distance + self.allowance {
+                return Err(self.refuse(reading));
+            }
+        }
+        self.run.end();
+        self.reference = Some(*reading);
+        Ok(())
+    }
+
+    fn refuse(&mut self, reading: &LocatedReading) -> Rejection {
+        let reopening = self.run.refuse(reading.stamp, reading.position);
+        if reopening.is_some() {
+            self.reference = Some(*reading);
+        }
+        Rejection { refusal: Refusal::FieldGradient, reopening }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use nalgebra::{UnitQuaternion, Vector3};
+
+    use super::super::reading::MagneticField;
+    use super::*;
+
+    fn reading(milliseconds: i64, x: f64) -> Reading {
+        Reading { stamp: at(milliseconds), field: MagneticField::from_microtesla(Vector3::new(x, 0.0, 0.0)) }
+    }
+
+    fn at(milliseconds: i64) -> Stamp {
+        Stamp::from_nanoseconds(milliseconds * 1_000_000)
+    }
+
+    fn pose(milliseconds: i64, x: f64) -> Pose {
+        let position = Point3::new(x, 0.0, 0.0);
+        Pose { stamp: at(milliseconds), position, orientation: UnitQuaternion::identity() }
+    }
+
+    fn located(milliseconds: i64, x: f64, field: Vector3<f64>) -> LocatedReading {
+        let field = MagneticField::from_microtesla(field);
+        LocatedReading { stamp: at(milliseconds), position: Point3::new(x, 0.0, 0.0), field }
+    }
+
+    #[test]
+    fn the_range_of_the_field_is_inclusive_and_not_a_number_is_outside() {
+        let mut gate = ReadingGate::new(&config::Gates::default());
+        assert_eq!(gate.check(&reading(0, 1.0)), Ok(()));
+        assert_eq!(gate.check(&reading(0, -1000.0)), Ok(()));
+        assert_eq!(gate.check(&reading(0, 0.999)), Err(Refusal::FieldTooWeak));
+        assert_eq!(gate.check(&reading(0, 1000.1)), Err(Refusal::FieldTooStrong));
+        assert_eq!(gate.check(&reading(0, f64::NAN)), Err(Refusal::ReadingNotFinite));
+        assert_eq!(gate.check(&reading(0, f64::INFINITY)), Err(Refusal::ReadingNotFinite));
+        // Finite axes whose norm overflows.
+        assert_eq!(gate.check(&reading(0, 1e200)), Err(Refusal::FieldTooStrong));
+    }
+
+    #[test]
+    fn stamps_of_readings_may_repeat_but_not_go_back_and_refused_ones_do_not_count() {
+        let mut gate = ReadingGate::new(&config::Gates::default());
+        assert_eq!(gate.check(&reading(20, 50.0)), Ok(()));
+        assert_eq!(gate.check(&reading(20, 50.0)), Ok(()));
+        assert_eq!(gate.check(&reading(10, 50.0)), Err(Refusal::ReadingStampBackwards));
+        assert_eq!(gate.check(&reading(9_000, 5000.0)), Err(Refusal::FieldTooStrong));
+        assert_eq!(gate.check(&reading(40, 50.0)), Ok(()));
+    }
+
+    #[test]
+    fn stamps_of_poses_increase() {
+        let mut gate = PoseGate::new(&config::Gates::default());
+        assert_eq!(gate.check(&pose(20, 0.0)), Ok(Continuity::Continues));
+        assert_eq!(gate.check(&pose(20, 0.0)), Err(Refusal::PoseStampRepeated.into()));
+        assert_eq!(gate.check(&pose(0, 0.0)), Err(Refusal::PoseStampBackwards.into()));
+        assert_eq!(gate.check(&pose(40, f64::NAN)), Err(Refusal::PoseNotFinite.into()));
+        let mut twisted = pose(40, 0.0);
+        twisted.orientation = UnitQuaternion::new_unchecked(nalgebra::Quaternion::new(f64::NAN, 0.0, 0.0, 0.0));
+        assert_eq!(gate.check(&twisted), Err(Refusal::PoseNotFinite.into()));
+        assert_eq!(gate.check(&pose(40, 0.0)), Ok(Continuity::Continues));
+    }
+
+    #[test]
+    fn a_single_pose_27_centimetres_off_is_refused_and_the_drive_goes_on() {
+        let mut gate = PoseGate::new(&config::Gates::default());
+        for step in 0..10 {
+            let jump = if step == 5 { 0.27 } else { 0.0 };
+            let outcome = gate.check(&pose(step * 20, 0.004 * step as f64 + jump));
+            let expected = if step == 5 { Err(Refusal::PoseJump.into()) } else { Ok(Continuity::Continues) };
+            assert_eq!(outcome, expected, "step {step}");
+        }
+    }
+
+    #[test]
+    fn poses_that_jumped_for_good_reopen_the_gate_and_restart_the_drive() {
+        let mut gate = PoseGate::new(&config::Gates::default());
+        gate.check(&pose(0, 0.0)).unwrap();
+        for step in 1..5 {
+            assert_eq!(gate.check(&pose(step * 20, 100.0)), Err(Refusal::PoseJump.into()), "step {step}");
+        }
+        let rejection = gate.check(&pose(100, 100.0)).unwrap_err();
+        let reopening = rejection.reopening.expect("the fifth refusal reopens");
+        assert_eq!(reopening.to_string(), "gate max_speed reopened after 5 refusals at (100.00, 0.00), stamp 0.100 s");
+        assert_eq!(gate.check(&pose(120, 100.0)), Ok(Continuity::Restarts));
+        assert_eq!(gate.check(&pose(140, 100.0)), Ok(Continuity::Continues));
+    }
+
+    #[test]
+    fn a_speed_of_zero_switches_the_gate_off() {
+        let mut gate = PoseGate::new(&config::Gates { max_speed: 0.0, ..Default::default() });
+        gate.check(&pose(0, 0.0)).unwrap();
+        assert_eq!(gate.check(&pose(20, 1e6)), Ok(Continuity::Continues));
+    }
+
+    #[test]
+    fn a_spike_of_the_field_is_refused_and_compared_no_further() {
+        let ambient = Vector3::new(15.0, 5.0, -47.0);
+        for speed in [0.0, 0.3, 1.0] {
+            let mut gate = GradientGate::new(&config::Gates::default());
+            for step in 0..10 {
+                let spike = if step == 5 { Vector3::new(0.0, 79.0, 0.0) } else { Vector3::zeros() };
+                let outcome = gate.check(&located(step * 20, speed * 0.02 * step as f64, ambient + spike));
+                let expected = if step == 5 { Err(Refusal::FieldGradient.into()) } else { Ok(()) };
+                assert_eq!(outcome, expected, "speed {speed}, step {step}");
+            }
+        }
+    }
+
+    /// The field of a dipole of `moment` (A m^2) at `depth` metres below the path, `x` metres along it, in microtesla.
+    fn dipole(moment: Vector3<f64>, depth: f64, x: f64) -> Vector3<f64> {
+        // mu_0 / 4 pi is 1e-7 T m / A.
+        let arm = Vector3::new(x, 0.0, depth);
+        let direction = arm.normalize();
+        0.1 * (3.0 * direction * direction.dot(&moment) - moment) / arm.norm().powi(3)
+    }
+
+    #[test]
+    fn steep_true_dipoles_pass() {
+        let ambient = Vector3::new(15.0, 5.0, -47.0);
+        // Moment, depth, greatest speed: the fields directly above are 80, 160, 117 and 80 microtesla.
+        let magnets = [(0.05, 0.05, 1.0), (0.1, 0.05, 0.3), (0.2, 0.07, 1.0), (0.4, 0.10, 1.0)];
+        for (moment, depth, fastest) in magnets {
+            for speed in [0.3, 0.6, 1.0].into_iter().filter(|&speed| speed <= fastest) {
+                for direction in [Vector3::z(), -Vector3::z(), Vector3::x(), Vector3::y()] {
+                    for phase in [0.0, 0.25, 0.5, 0.75] {
+                        let step = speed * 0.02;
+                        let mut gate = GradientGate::new(&config::Gates::default());
+                        let mut steepest: f64 = 0.0;
+                        for index in -200..200 {
+                            let x = (index as f64 + phase) * step;
+                            let field = ambient + dipole(moment * direction, depth, x);
+                            let ahead = ambient + dipole(moment * direction, depth, x + 1e-4);
+                            steepest = steepest.max((ahead - field).norm() / 1e-4);
+                            let outcome = gate.check(&located(index * 20, x, field));
+                            assert_eq!(outcome, Ok(()), "{moment} A m^2 at {depth} m, {speed} m/s, x = {x}");
+                        }
+                        assert!(
+                            steepest > 300.0,
+                            "{moment} A m^2 at {depth} m is not steep: {steepest} microtesla per metre"
+                        );
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_field_that_changed_for_good_reopens_the_gate() {
+        let mut gate = GradientGate::new(&config::Gates::default());
+        gate.check(&located(0, 1.0, Vector3::new(50.0, 0.0, 0.0))).unwrap();
+        let level = Vector3::new(200.0, 0.0, 0.0);
+        for step in 1..5 {
+            assert_eq!(gate.check(&located(20 * step, 1.0, level)), Err(Refusal::FieldGradient.into()));
+        }
+        let reopening =
+            gate.check(&located(100, 1.0, level)).unwrap_err().reopening.expect("the fifth refusal reopens");
+        assert_eq!((reopening.gate, reopening.refusals, reopening.position.x), (Gate::MaxGradient, 5, 1.0));
+        assert_eq!(gate.check(&located(120, 1.0, level)), Ok(()));
+    }
+
+    #[test]
+    fn only_refusals_in_a_row_reopen() {
+        let mut gate = GradientGate::new(&config::Gates::default());
+        for step in 0..100 {
+            let spike = if step % 5 == 0 { 0.0 } else { 100.0 };
+            let outcome = gate.check(&located(20 * step, 0.0, Vector3::new(50.0 + spike, 0.0, 0.0)));
+            assert_eq!(outcome, if step % 5 == 0 { Ok(()) } else { Err(Refusal::FieldGradient.into()) });
+        }
+    }
+}

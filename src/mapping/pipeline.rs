@@ -1,0 +1,381 @@
+//! From measurements to batches: gates, synchronizer, averaging, batcher, in this order.
+
+use std::collections::VecDeque;
+
+use nalgebra::{Isometry3, Point3};
+use serde::Serialize;
+
+use super::averaging::Averager;
+use super::batcher::{Batch, Batcher};
+use super::gates::{GradientGate, PoseGate, ReadingGate, Rejection, Reopening, Reopenings};
+use super::odometer::Odometer;
+use super::path::Path;
+use super::reading::{LocatedReading, Measurement, Observation, Pose, Reading};
+use super::refusal::{Refusal, Refusals};
+use super::synchronizer::Synchronizer;
+use crate::config::Config;
+
+/// Trembling below this is no way travelled, in metres.
+const TRAVEL_STEP: f64 = 0.02;
+
+/// Most reopenings kept until they are fetched; counted beyond.
+const MAX_REOPENINGS: usize = 100;
+
+/// What went in, what came out and what did not.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Counters {
+    /// Readings received.
+    pub readings: u64,
+    /// Poses received.
+    pub poses: u64,
+    /// Readings that became part of an observation. The others were refused, or wait for their pose.
+    pub used_readings: u64,
+    /// Readings and poses refused, by reason.
+    pub refusals: Refusals,
+    /// How often gates took for the truth what they had refused.
+    pub reopenings: Reopenings,
+    /// Observations made of the readings.
+    pub observations: u64,
+    /// Batches cut.
+    pub batches: u64,
+    /// Length of the path over which the field was measured, in metres.
+    pub travelled: f64,
+}
+
+/// Turns measurements into batches. What it makes of them depends on their stamps, number and places alone: not on wall time, and
+/// not on how the two topics interleave (see [`Synchronizer`] for how far one may run ahead). It allocates once per batch.
+#[derive(Clone, Debug)]
+pub struct Pipeline {
+    reading_gate: ReadingGate,
+    pose_gate: PoseGate,
+    synchronizer: Synchronizer,
+    downstream: Downstream,
+}
+
+/// What comes after the synchronizer.
+#[derive(Clone, Debug)]
+struct Downstream {
+    gradient_gate: GradientGate,
+    averager: Averager,
+    batcher: Batcher,
+    odometer: Odometer,
+    path: Path,
+    counters: Counters,
+    reopenings: Vec<Reopening>,
+}
+
+impl Pipeline {
+    /// A pipeline for a sensor at `mount` (the transform from the sensor's frame to the robot's body frame).
+    pub fn new(config: &Config, mount: Isometry3<f64>) -> Self {
+        Self::with_averager(config, mount, Averager::new(&config.averaging))
+    }
+
+    /// The same with an averager of one's own, such as one [with an offset](Averager::with_offset).
+    pub fn with_averager(config: &Config, mount: Isometry3<f64>, averager: Averager) -> Self {
+        let downstream = Downstream {
+            gradient_gate: GradientGate::new(&config.gates),
+            averager,
+            batcher: Batcher::new(&config.batch),
+            odometer: Odometer::new(TRAVEL_STEP),
+            path: Path::default(),
+            counters: Counters::default(),
+            reopenings: Vec::new(),
+        };
+        Self {
+            reading_gate: ReadingGate::new(&config.gates),
+            pose_gate: PoseGate::new(&config.gates),
+            synchronizer: Synchronizer::new(&config.synchronizer, mount),
+            downstream,
+        }
+    }
+
+    /// Takes the next measurement of the stream and appends the batches that it completes to `ready`.
+    pub fn ingest(&mut self, measurement: Measurement, ready: &mut VecDeque<Batch>) {
+        match measurement {
+            Measurement::Reading(reading) => self.ingest_reading(reading, ready),
+            Measurement::Pose(pose) => self.ingest_pose(pose, ready),
+        }
+    }
+
+    fn ingest_reading(&mut self, reading: Reading, ready: &mut VecDeque<Batch>) {
+        self.downstream.counters.readings += 1;
+        match self.reading_gate.check(&reading) {
+            Ok(()) => self.synchronizer.push_reading(reading, |outcome| self.downstream.accept(outcome, ready)),
+            Err(refusal) => self.downstream.reject(refusal.into()),
+        }
+    }
+
+    fn ingest_pose(&mut self, pose: Pose, ready: &mut VecDeque<Batch>) {
+        self.downstream.counters.poses += 1;
+        match self.pose_gate.check(&pose) {
+            Ok(continuity) => {
+                self.synchronizer.push_pose(pose, continuity, |outcome| self.downstream.accept(outcome, ready));
+            }
+            Err(rejection) => self.downstream.reject(rejection),
+        }
+    }
+
+    /// Closes the open averaging cell and the open batch. Readings that wait for their pose go on waiting.
+    pub fn flush(&mut self, ready: &mut VecDeque<Batch>) {
+        self.downstream.flush(ready);
+    }
+
+    /// Ends the stream: readings that wait for a pose are refused, then everything is closed as in [`flush`](Self::flush).
+    pub fn finish(&mut self, ready: &mut VecDeque<Batch>) {
+        self.synchronizer.finish(|outcome| self.downstream.accept(outcome, ready));
+        self.flush(ready);
+    }
+
+    /// What went in, what came out and what did not.
+    pub fn counters(&self) -> &Counters {
+        &self.downstream.counters
+    }
+
+    /// How many readings wait for their pose.
+    pub fn waiting(&self) -> usize {
+        self.synchronizer.waiting()
+    }
+
+    /// Where accepted readings were taken, thinned.
+    pub fn path(&self) -> &Path {
+        &self.downstream.path
+    }
+
+    /// Reopenings of gates since the last call, for a log; at most 100 are kept.
+    pub fn take_reopenings(&mut self) -> Vec<Reopening> {
+        std::mem::take(&mut self.downstream.reopenings)
+    }
+}
+
+impl Downstream {
+    /// Takes what the synchronizer decided about the next reading.
+    fn accept(&mut self, outcome: Result<LocatedReading, Refusal>, ready: &mut VecDeque<Batch>) {
+        let checked = outcome.map_err(Rejection::from).and_then(|reading| {
+            self.gradient_gate.check(&reading)?;
+            Ok(reading)
+        });
+        match checked {
+            Ok(reading) => self.learn_from(&reading, ready),
+            Err(rejection) => self.reject(rejection),
+        }
+    }
+
+    fn learn_from(&mut self, reading: &LocatedReading, ready: &mut VecDeque<Batch>) {
+        self.counters.used_readings += 1;
+        self.record(reading.position);
+        if let Some(observation) = self.averager.push(reading) {
+            self.batch(observation, ready);
+        }
+        let lasted_long_enough = self.batcher.advance(reading.stamp);
+        self.emit(lasted_long_enough, ready);
+    }
+
+    fn record(&mut self, position: Point3<f64>) {
+        self.counters.travelled = self.odometer.advance(position).max(self.counters.travelled);
+        self.path.push(position);
+    }
+
+    fn batch(&mut self, observation: Observation, ready: &mut VecDeque<Batch>) {
+        self.counters.observations += 1;
+        let full = self.batcher.push(observation);
+        self.emit(full, ready);
+    }
+
+    fn emit(&mut self, batch: Option<Batch>, ready: &mut VecDeque<Batch>) {
+        self.counters.batches += u64::from(batch.is_some());
+        ready.extend(batch);
+    }
+
+    fn flush(&mut self, ready: &mut VecDeque<Batch>) {
+        if let Some(observation) = self.averager.close() {
+            self.batch(observation, ready);
+        }
+        let rest = self.batcher.flush();
+        self.emit(rest, ready);
+    }
+
+    fn reject(&mut self, rejection: Rejection) {
+        self.counters.refusals.count(rejection.refusal);
+        if let Some(reopening) = rejection.reopening {
+            self.counters.reopenings.count(reopening.gate);
+            if self.reopenings.len() < MAX_REOPENINGS {
+                self.reopenings.push(reopening);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use nalgebra::{UnitQuaternion, Vector3};
+    use proptest::prelude::*;
+
+    use super::super::reading::{MagneticField, Stamp};
+    use super::*;
+    use crate::config;
+
+    /// A drive along x at `speed`, both topics fifty times a second, each pose just before the reading of the same stamp.
+    fn drive(steps: usize, speed: f64, field: impl Fn(f64) -> Vector3<f64>) -> Vec<Measurement> {
+        (0..steps)
+            .flat_map(|index| {
+                let stamp = Stamp::from_nanoseconds(index as i64 * 20_000_000);
+                let position = Point3::new(speed * 0.02 * index as f64, 0.0, 0.0);
+                let field = MagneticField::from_microtesla(field(position.x));
+                [
+                    Measurement::Pose(Pose { stamp, position, orientation: UnitQuaternion::identity() }),
+                    Measurement::Reading(Reading { stamp, field }),
+                ]
+            })
+            .collect()
+    }
+
+    fn run(config: &Config, measurements: &[Measurement]) -> (Pipeline, Vec<Batch>) {
+        let mut pipeline = Pipeline::new(config, Isometry3::identity());
+        let mut ready = VecDeque::new();
+        for measurement in measurements {
+            pipeline.ingest(*measurement, &mut ready);
+        }
+        pipeline.finish(&mut ready);
+        (pipeline, ready.into())
+    }
+
+    #[test]
+    fn a_clean_drive_is_used_to_the_last_reading() {
+        let config = Config::default();
+        // 20 m at 0.5 m/s.
+        let (pipeline, batches) = run(&config, &drive(2001, 0.5, |x| Vector3::new(20.0 + x, 0.0, 40.0)));
+        let counters = pipeline.counters();
+        assert_eq!((counters.readings, counters.poses, counters.used_readings), (2001, 2001, 2001));
+        assert_eq!(counters.refusals.total(), 0);
+        // 400 cells of 5 cm and the reading at the end; rounding may put a reading on either side of a border.
+        assert!((400..=402).contains(&counters.observations), "{}", counters.observations);
+        assert!((counters.travelled - 20.0).abs() < 1e-9);
+        let readings: u32 =
+            batches.iter().flat_map(|batch| &batch.observations).map(|observation| observation.readings).sum();
+        assert_eq!(readings, 2001);
+        assert_eq!(batches.len() as u64, counters.batches);
+        // 5 m and 10 s fall together, path is looked at first.
+        assert!(batches.len() >= 4 && batches.iter().all(|batch| batch.len() <= config.batch.max_observations));
+        // A point every 10 cm, or every 11 where rounding falls short.
+        assert!((180..=202).contains(&pipeline.path().points().len()), "{}", pipeline.path().points().len());
+    }
+
+    #[test]
+    fn one_reading_27_centimetres_and_79_microtesla_off_is_kept_out() {
+        let config = Config::default();
+        let field = |x: f64| Vector3::new(20.0 + 5.0 * x, 0.0, 40.0);
+        let clean = drive(500, 0.2, field);
+        let mut spoilt = clean.clone();
+        for measurement in &mut spoilt[500..502] {
+            match measurement {
+                Measurement::Pose(pose) => pose.position.y += 0.27,
+                Measurement::Reading(reading) => {
+                    reading.field = MagneticField::from_microtesla(reading.field.microtesla() + Vector3::z() * 79.0);
+                }
+            }
+        }
+        let (pipeline, batches) = run(&config, &spoilt);
+        let refusals = pipeline.counters().refusals;
+        assert_eq!((refusals.of(Refusal::PoseJump), refusals.of(Refusal::FieldGradient), refusals.total()), (1, 1, 2));
+        let (_, expected) = run(&config, &clean);
+        // A cell of about 12 readings lost one: its mean position moves by at most half a cell in 12, its strength with the slope.
+        let pairs = batches.iter().flat_map(|batch| &batch.observations);
+        for (observation, clean) in pairs.zip(expected.iter().flat_map(|batch| &batch.observations)) {
+            assert!((observation.strength - clean.strength).abs() < 0.0125, "{observation:?} instead of {clean:?}");
+            assert!((observation.position - clean.position).norm() < 2.5e-3);
+        }
+    }
+
+    #[test]
+    fn a_flush_closes_the_cell_but_lets_readings_wait_and_the_end_refuses_them() {
+        let mut measurements = drive(10, 0.1, |_| Vector3::new(50.0, 0.0, 0.0));
+        let last_pose = measurements.remove(18);
+        let mut pipeline = Pipeline::new(&Config::default(), Isometry3::identity());
+        let mut ready = VecDeque::new();
+        for measurement in &measurements {
+            pipeline.ingest(*measurement, &mut ready);
+        }
+        assert!(ready.is_empty());
+        pipeline.flush(&mut ready);
+        assert_eq!((ready.len(), ready[0].len(), ready[0].observations[0].readings), (1, 1, 9));
+        assert_eq!(pipeline.waiting(), 1);
+
+        let mut other = pipeline.clone();
+        other.finish(&mut ready);
+        assert_eq!(other.counters().refusals.of(Refusal::NoLaterPose), 1);
+        assert_eq!(ready.len(), 1);
+
+        pipeline.ingest(last_pose, &mut ready);
+        pipeline.finish(&mut ready);
+        assert_eq!((pipeline.counters().used_readings, ready.len()), (10, 2));
+    }
+
+    #[test]
+    fn a_field_that_jumped_for_good_is_reported_once_with_its_place() {
+        let measurements = drive(200, 0.1, |x| Vector3::new(if x < 0.2 { 30.0 } else { 230.0 }, 0.0, 0.0));
+        let (mut pipeline, _) = run(&Config::default(), &measurements);
+        assert_eq!(pipeline.counters().reopenings, Reopenings { max_speed: 0, max_gradient: 1 });
+        assert_eq!(pipeline.counters().refusals.of(Refusal::FieldGradient), 5);
+        let reopenings = pipeline.take_reopenings();
+        assert!((reopenings[0].position.x - 0.208).abs() < 1e-9, "{}", reopenings[0]);
+        assert!(pipeline.take_reopenings().is_empty());
+    }
+
+    #[test]
+    fn a_robot_that_stands_still_leaves_its_batch_to_the_clock() {
+        let mut measurements = drive(100, 0.5, |_| Vector3::new(50.0, 0.0, 0.0));
+        let stop = measurements.len();
+        let Measurement::Pose(last) = measurements[stop - 2] else { unreachable!() };
+        for index in 1..2000 {
+            let stamp = Stamp::from_nanoseconds(last.stamp.nanoseconds() + index * 20_000_000);
+            let field = MagneticField::from_microtesla(Vector3::new(50.0, 0.0, 0.0));
+            measurements.push(Measurement::Pose(Pose { stamp, ..last }));
+            measurements.push(Measurement::Reading(Reading { stamp, field }));
+        }
+        let (_, batches) = run(&Config::default(), &measurements);
+        let cuts: Vec<_> = batches.iter().map(|batch| batch.cut).collect();
+        use super::super::batcher::CutReason::{Flush, Time};
+        assert_eq!(cuts, [Time, Flush]);
+        assert_eq!(batches[1].len(), 1);
+        assert!(batches[1].observations[0].readings > 1900);
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+        #[test]
+        fn batches_do_not_depend_on_how_the_topics_interleave(
+            picks in prop::collection::vec(any::<bool>(), 800),
+            spikes in prop::collection::vec(prop_oneof![20 => Just(0.0), 1 => Just(90.0), 1 => Just(f64::NAN)], 400),
+            spacing in prop_oneof![Just(0.0), Just(0.05)],
+        ) {
+            let config = Config {
+                averaging: config::Averaging { spacing },
+                batch: config::Batch { max_observations: 30, max_path: 1.0, max_duration: 3.0 },
+                ..Config::default()
+            };
+            let mut measurements = drive(400, 0.4, |x| Vector3::new(30.0 + 10.0 * x.sin(), 0.0, 30.0));
+            for (pair, spike) in measurements.chunks_mut(2).zip(&spikes) {
+                let [Measurement::Pose(pose), Measurement::Reading(reading)] = pair else { unreachable!() };
+                pose.stamp = Stamp::from_nanoseconds(pose.stamp.nanoseconds() + 7_000_000);
+                pose.position.y += spike / 100.0;
+                reading.field = MagneticField::from_microtesla(reading.field.microtesla().add_scalar(*spike));
+            }
+            let (readings, poses): (Vec<_>, Vec<_>) =
+                measurements.iter().copied().partition(|measurement| matches!(measurement, Measurement::Reading(_)));
+            let (mut readings, mut poses) = (readings.into_iter(), poses.into_iter());
+            let mut shuffled = Vec::new();
+            for pick in picks {
+                shuffled.extend(if pick { readings.next() } else { poses.next() });
+            }
+            shuffled.extend(readings);
+            shuffled.extend(poses);
+
+            let (expected_pipeline, expected) = run(&config, &measurements);
+            let (pipeline, batches) = run(&config, &shuffled);
+            prop_assert_eq!(expected, batches);
+            prop_assert_eq!(expected_pipeline.counters(), pipeline.counters());
+            let counters = pipeline.counters();
+            prop_assert_eq!(counters.used_readings + counters.refusals.readings(), counters.readings);
+        }
+    }
+}

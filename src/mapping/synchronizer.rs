@@ -1,0 +1,404 @@
+//! Where each reading was taken: poses interpolated at its stamp.
+
+use std::collections::VecDeque;
+
+use nalgebra::{Isometry3, Point3};
+
+use super::gates::Continuity;
+use super::reading::{LocatedReading, Pose, Reading, Stamp};
+use super::refusal::Refusal;
+use crate::config;
+
+/// Room that is reserved at the start; beyond it the queues grow, up to their bound, when a source lags that far.
+const RESERVED: usize = 16_384;
+
+/// Puts readings where they were taken. Poses are interpolated at a reading's stamp (position linearly, orientation along the
+/// shortest arc), then the sensor's place on the robot is applied; a pose with the very stamp is taken as it is.
+///
+/// A reading waits until the first pose at or after its stamp has come. Which pair of poses it falls between depends on the
+/// two streams alone, so the result does not depend on how they interleave, as long as neither runs ahead of the other by more
+/// than the queues hold (`max_waiting` each): only [`Refusal::WaitingQueueFull`] and [`Refusal::PoseForgotten`] depend on that.
+///
+/// Expects what the gates let pass: readings whose stamps do not decrease and poses whose stamps increase.
+#[derive(Clone, Debug)]
+pub struct Synchronizer {
+    mount: Isometry3<f64>,
+    max_gap: f64,
+    capacity: usize,
+    readings: VecDeque<Reading>,
+    poses: VecDeque<(Pose, Continuity)>,
+    newest_reading: Option<Stamp>,
+    forgot_poses: bool,
+}
+
+impl Synchronizer {
+    /// A synchronizer for a sensor at `mount` (the transform from the sensor's frame to the robot's body frame).
+    pub fn new(settings: &config::Synchronizer, mount: Isometry3<f64>) -> Self {
+        let capacity = settings.max_waiting.max(2);
+        Self {
+            mount,
+            max_gap: settings.max_gap,
+            capacity,
+            readings: VecDeque::with_capacity(capacity.min(RESERVED)),
+            poses: VecDeque::with_capacity(capacity.min(RESERVED)),
+            newest_reading: None,
+            forgot_poses: false,
+        }
+    }
+
+    /// How many readings wait for their pose.
+    pub fn waiting(&self) -> usize {
+        self.readings.len()
+    }
+
+    /// Takes the next reading and hands `sink` whatever is decided by it, in the order of the readings.
+    pub fn push_reading(&mut self, reading: Reading, mut sink: impl FnMut(Result<LocatedReading, Refusal>)) {
+        self.newest_reading = Some(reading.stamp);
+        if self.readings.is_empty() && self.is_decided(reading.stamp) {
+            return sink(self.locate(&reading));
+        }
+        if self.readings.len() == self.capacity {
+            self.readings.pop_front();
+            sink(Err(Refusal::WaitingQueueFull));
+        }
+        self.readings.push_back(reading);
+    }
+
+    /// Takes the next pose and hands `sink` whatever is decided by it, in the order of the readings.
+    pub fn push_pose(
+        &mut self,
+        pose: Pose,
+        continuity: Continuity,
+        mut sink: impl FnMut(Result<LocatedReading, Refusal>),
+    ) {
+        if self.poses.len() == self.capacity {
+            self.forget_oldest_pose();
+        }
+        self.poses.push_back((pose, continuity));
+        while let Some(reading) = self.readings.front().copied().filter(|reading| self.is_decided(reading.stamp)) {
+            self.readings.pop_front();
+            sink(self.locate(&reading));
+        }
+        // Readings that still wait are later than every pose, so that none needs more than the newest.
+        if let Some(stamp) = self.newest_reading {
+            self.drop_poses_before(stamp);
+        }
+    }
+
+    /// Ends both streams: readings still waiting for a later pose are refused.
+    pub fn finish(&mut self, mut sink: impl FnMut(Result<LocatedReading, Refusal>)) {
+        for _ in self.readings.drain(..) {
+            sink(Err(Refusal::NoLaterPose));
+        }
+    }
+
+    /// Whether a pose at or after `stamp` has come.
+    fn is_decided(&self, stamp: Stamp) -> bool {
+        self.poses.back().is_some_and(|(newest, _)| stamp <= newest.stamp)
+    }
+
+    /// Locates a reading that [is decided](Self::is_decided).
+    fn locate(&mut self, reading: &Reading) -> Result<LocatedReading, Refusal> {
+        self.drop_poses_before(reading.stamp);
+        let (before, _) = &self.poses[0];
+        if before.stamp == reading.stamp {
+            return Ok(self.at_pose(reading, before.isometry()));
+        }
+        if before.stamp > reading.stamp {
+            return Err(if self.forgot_poses { Refusal::PoseForgotten } else { Refusal::BeforeFirstPose });
+        }
+        let (after, continuity) = &self.poses[1];
+        if *continuity == Continuity::Restarts {
+            return Err(Refusal::AcrossPoseJump);
+        }
+        let gap = after.stamp.seconds_since(before.stamp);
+        if gap > self.max_gap {
+            return Err(Refusal::PoseGap);
+        }
+        Ok(self.at_pose(reading, interpolate(before, after, reading.stamp.seconds_since(before.stamp) / gap)))
+    }
+
+    fn at_pose(&self, reading: &Reading, body: Isometry3<f64>) -> LocatedReading {
+        let sensor = body * self.mount;
+        let position = Point3::from(sensor.translation.vector);
+        LocatedReading { stamp: reading.stamp, position, field: reading.field.rotated(&sensor.rotation) }
+    }
+
+    /// Keeps the last pose at or before `stamp` and all later ones.
+    fn drop_poses_before(&mut self, stamp: Stamp) {
+        while self.poses.get(1).is_some_and(|(pose, _)| pose.stamp <= stamp) {
+            self.poses.pop_front();
+        }
+    }
+
+    /// Makes room where no reading came to make it.
+    fn forget_oldest_pose(&mut self) {
+        self.poses.pop_front();
+        self.forgot_poses = true;
+    }
+}
+
+/// The pose at `fraction` of the way between two poses.
+fn interpolate(before: &Pose, after: &Pose, fraction: f64) -> Isometry3<f64> {
+    let position = before.position + (after.position - before.position) * fraction;
+    // None where the two orientations are equal to rounding: either will do.
+    let orientation = before
+        .orientation
+        .try_slerp(&after.orientation, fraction, f64::EPSILON)
+        .unwrap_or(if fraction < 0.5 { before.orientation } else { after.orientation });
+    Isometry3::from_parts(position.into(), orientation)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::f64::consts::FRAC_PI_2;
+
+    use nalgebra::{Translation3, UnitQuaternion, Vector3};
+    use proptest::prelude::*;
+
+    use super::super::gates::{PoseGate, ReadingGate};
+    use super::super::reading::{MagneticField, Measurement};
+    use super::*;
+
+    fn at(milliseconds: i64) -> Stamp {
+        Stamp::from_nanoseconds(milliseconds * 1_000_000)
+    }
+
+    fn reading(milliseconds: i64) -> Reading {
+        Reading { stamp: at(milliseconds), field: MagneticField::from_microtesla(Vector3::new(50.0, 0.0, 0.0)) }
+    }
+
+    fn pose(milliseconds: i64, x: f64, yaw: f64) -> Pose {
+        let orientation = UnitQuaternion::from_euler_angles(0.0, 0.0, yaw);
+        Pose { stamp: at(milliseconds), position: Point3::new(x, 0.0, 0.0), orientation }
+    }
+
+    /// Runs measurements through one synchronizer to the end of the stream.
+    fn run(
+        settings: &config::Synchronizer,
+        mount: Isometry3<f64>,
+        measurements: &[Measurement],
+    ) -> Vec<Result<LocatedReading, Refusal>> {
+        let mut synchronizer = Synchronizer::new(settings, mount);
+        let mut outcomes = Vec::new();
+        for measurement in measurements {
+            match *measurement {
+                Measurement::Reading(reading) => synchronizer.push_reading(reading, |outcome| outcomes.push(outcome)),
+                Measurement::Pose(pose) => {
+                    synchronizer.push_pose(pose, Continuity::Continues, |outcome| outcomes.push(outcome));
+                }
+            }
+        }
+        synchronizer.finish(|outcome| outcomes.push(outcome));
+        outcomes
+    }
+
+    fn run_default(measurements: &[Measurement]) -> Vec<Result<LocatedReading, Refusal>> {
+        run(&config::Synchronizer::default(), Isometry3::identity(), measurements)
+    }
+
+    #[test]
+    fn position_goes_linearly_orientation_along_the_arc_and_the_mount_comes_last() {
+        // A sensor half a metre ahead of the robot, turned by a quarter about z.
+        let mount = Isometry3::from_parts(
+            Translation3::new(0.5, 0.0, 0.2),
+            UnitQuaternion::from_euler_angles(0.0, 0.0, FRAC_PI_2),
+        );
+        let measurements = [
+            Measurement::Pose(pose(0, 1.0, 0.0)),
+            Measurement::Reading(reading(25)),
+            Measurement::Pose(pose(100, 3.0, FRAC_PI_2)),
+        ];
+        let outcomes = run(&config::Synchronizer::default(), mount, &measurements);
+        let located = outcomes[0].unwrap();
+        let yaw = FRAC_PI_2 / 4.0;
+        let expected = Point3::new(1.5 + 0.5 * yaw.cos(), 0.5 * yaw.sin(), 0.2);
+        assert!((located.position - expected).norm() < 1e-12, "{located:?}");
+        let turned = yaw + FRAC_PI_2;
+        let field = 50.0 * Vector3::new(turned.cos(), turned.sin(), 0.0);
+        assert!((located.field.microtesla() - field).norm() < 1e-12, "{located:?}");
+    }
+
+    #[test]
+    fn opposite_and_equal_orientations_do_not_break_the_arc() {
+        for (from, to) in [(0.0, std::f64::consts::PI), (0.3, 0.3), (0.3, 0.3 + 1e-12), (3.0, -3.0)] {
+            let located = run_default(&[
+                Measurement::Pose(pose(0, 0.0, from)),
+                Measurement::Pose(pose(100, 0.0, to)),
+                Measurement::Reading(reading(50)),
+            ])[0]
+                .unwrap();
+            assert!((located.field.strength() - 50.0).abs() < 1e-9, "from {from} to {to}: {located:?}");
+        }
+        // Across the seam of the angle: from 3 to -3 the shortest arc passes through pi.
+        let located = run_default(&[
+            Measurement::Pose(pose(0, 0.0, 3.0)),
+            Measurement::Pose(pose(100, 0.0, -3.0)),
+            Measurement::Reading(reading(50)),
+        ])[0]
+            .unwrap();
+        assert!((located.field.microtesla().x + 50.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn a_pose_with_the_very_stamp_is_taken_as_it_is_even_at_the_ends_and_beside_gaps() {
+        let outcomes = run_default(&[
+            Measurement::Reading(reading(0)),
+            Measurement::Reading(reading(0)),
+            Measurement::Pose(pose(0, 0.1, 0.3)),
+            Measurement::Pose(pose(5000, 0.7, 0.0)),
+            Measurement::Reading(reading(5000)),
+        ]);
+        let positions: Vec<f64> = outcomes.iter().map(|outcome| outcome.unwrap().position.x).collect();
+        assert_eq!(positions, [0.1, 0.1, 0.7]);
+    }
+
+    #[test]
+    fn readings_outside_the_poses_and_inside_gaps_are_refused() {
+        let outcomes = run_default(&[
+            Measurement::Reading(reading(-10)),
+            Measurement::Pose(pose(0, 0.0, 0.0)),
+            Measurement::Pose(pose(500, 0.0, 0.0)),
+            Measurement::Pose(pose(1001, 0.0, 0.0)),
+            Measurement::Reading(reading(250)),
+            Measurement::Reading(reading(750)),
+            Measurement::Reading(reading(1002)),
+        ]);
+        // A gap of max_gap is allowed, a millisecond more is not.
+        assert_eq!(outcomes[0], Err(Refusal::BeforeFirstPose));
+        assert!(outcomes[1].is_ok());
+        assert_eq!(outcomes[2], Err(Refusal::PoseGap));
+        assert_eq!(outcomes[3], Err(Refusal::NoLaterPose));
+        assert_eq!(outcomes.len(), 4);
+    }
+
+    #[test]
+    fn a_reading_is_not_put_on_the_way_of_a_jump() {
+        let mut synchronizer = Synchronizer::new(&config::Synchronizer::default(), Isometry3::identity());
+        let mut outcomes = Vec::new();
+        synchronizer.push_pose(pose(0, 0.0, 0.0), Continuity::Continues, |_| unreachable!());
+        synchronizer.push_reading(reading(50), |_| unreachable!());
+        synchronizer.push_pose(pose(100, 9.0, 0.0), Continuity::Restarts, |outcome| outcomes.push(outcome));
+        synchronizer.push_reading(reading(100), |outcome| outcomes.push(outcome));
+        assert_eq!(outcomes[0], Err(Refusal::AcrossPoseJump));
+        assert_eq!(outcomes[1].unwrap().position.x, 9.0);
+    }
+
+    #[test]
+    fn full_queues_refuse_the_oldest_and_say_so() {
+        let settings = config::Synchronizer { max_waiting: 3, ..Default::default() };
+        let mut measurements: Vec<_> = (0..5).map(|index| Measurement::Reading(reading(index))).collect();
+        measurements.extend((0..=10).map(|index| Measurement::Pose(pose(index, index as f64, 0.0))));
+        // Of the poses only 8, 9 and 10 are left.
+        measurements.extend([Measurement::Reading(reading(7)), Measurement::Reading(reading(9))]);
+        let outcomes = run(&settings, Isometry3::identity(), &measurements);
+        assert_eq!(outcomes[..2], [Err(Refusal::WaitingQueueFull); 2]);
+        let positions: Vec<f64> = outcomes[2..5].iter().map(|outcome| outcome.unwrap().position.x).collect();
+        assert_eq!(positions, [2.0, 3.0, 4.0]);
+        assert_eq!(outcomes[5], Err(Refusal::PoseForgotten));
+        assert_eq!(outcomes[6].unwrap().position.x, 9.0);
+    }
+
+    #[test]
+    fn memory_stays_bounded_when_only_one_topic_comes() {
+        let settings = config::Synchronizer { max_waiting: 100, ..Default::default() };
+        let mut synchronizer = Synchronizer::new(&settings, Isometry3::identity());
+        for index in 0..10_000 {
+            synchronizer.push_pose(pose(index, 0.0, 0.0), Continuity::Continues, |_| unreachable!());
+        }
+        assert_eq!(synchronizer.poses.len(), 100);
+        let mut refused = 0;
+        for index in 0..10_000 {
+            synchronizer.push_reading(reading(20_000 + index), |outcome| {
+                assert_eq!(outcome, Err(Refusal::WaitingQueueFull));
+                refused += 1;
+            });
+        }
+        assert_eq!((synchronizer.waiting(), refused), (100, 9_900));
+    }
+
+    /// Through the gates of each topic, as the pipeline does it.
+    fn run_gated(measurements: &[Measurement]) -> (Vec<Result<LocatedReading, Refusal>>, Vec<Refusal>) {
+        let gates = config::Gates::default();
+        let (mut reading_gate, mut pose_gate) = (ReadingGate::new(&gates), PoseGate::new(&gates));
+        let mut synchronizer = Synchronizer::new(&config::Synchronizer::default(), Isometry3::identity());
+        let (mut outcomes, mut refused) = (Vec::new(), Vec::new());
+        for measurement in measurements {
+            match *measurement {
+                Measurement::Reading(reading) => match reading_gate.check(&reading) {
+                    Ok(()) => synchronizer.push_reading(reading, |outcome| outcomes.push(outcome)),
+                    Err(refusal) => refused.push(refusal),
+                },
+                Measurement::Pose(pose) => match pose_gate.check(&pose) {
+                    Ok(continuity) => synchronizer.push_pose(pose, continuity, |outcome| outcomes.push(outcome)),
+                    Err(rejection) => refused.push(rejection.refusal),
+                },
+            }
+        }
+        synchronizer.finish(|outcome| outcomes.push(outcome));
+        refused.sort_by_key(|refusal| *refusal as usize);
+        (outcomes, refused)
+    }
+
+    /// Stamps that mostly advance, sometimes stand, sometimes go back, sometimes leave a gap.
+    fn steps() -> impl Strategy<Value = Vec<i64>> {
+        prop::collection::vec(
+            prop_oneof![6 => 1..60_i64, 2 => Just(0_i64), 2 => Just(20_i64), 1 => -50..0_i64, 1 => 400..900_i64],
+            0..60,
+        )
+    }
+
+    fn stamps(steps: &[i64], start: i64) -> Vec<i64> {
+        steps.iter().scan(start, |stamp, step| Some(std::mem::replace(stamp, *stamp + step))).collect()
+    }
+
+    /// One order of two streams that keeps each one's own: `picks` says whose turn it is.
+    fn interleave(readings: &[Reading], poses: &[Pose], picks: &[bool]) -> Vec<Measurement> {
+        let mut readings = readings.iter().copied().map(Measurement::Reading);
+        let mut poses = poses.iter().copied().map(Measurement::Pose);
+        let mut merged = Vec::new();
+        for &pick in picks {
+            merged.extend(if pick { readings.next() } else { poses.next() });
+        }
+        merged.extend(readings);
+        merged.extend(poses);
+        merged
+    }
+
+    proptest! {
+        #[test]
+        fn the_result_does_not_depend_on_how_the_topics_interleave(
+            reading_steps in steps(),
+            pose_steps in steps(),
+            offset in -100..100_i64,
+            jumps in prop::collection::vec(prop_oneof![8 => Just(0.0), 1 => Just(5.0)], 60),
+            picks in prop::collection::vec(any::<bool>(), 0..130),
+        ) {
+            let readings: Vec<Reading> = stamps(&reading_steps, offset)
+                .into_iter()
+                .enumerate()
+                .map(|(index, stamp)| {
+                    let x = if index % 17 == 16 { 5000.0 } else { 40.0 + index as f64 };
+                    Reading { field: MagneticField::from_microtesla(Vector3::new(x, 0.0, 0.0)), ..reading(stamp) }
+                })
+                .collect();
+            let mut x = 0.0;
+            let poses: Vec<Pose> = stamps(&pose_steps, 0)
+                .into_iter()
+                .zip(&jumps)
+                .enumerate()
+                .map(|(index, (stamp, jump))| {
+                    x += 0.001 + jump;
+                    pose(stamp, x, 0.1 * index as f64)
+                })
+                .collect();
+            let shuffled = run_gated(&interleave(&readings, &poses, &picks));
+            let readings_first = run_gated(&interleave(&readings, &poses, &vec![true; readings.len()]));
+            let poses_first = run_gated(&interleave(&readings, &poses, &vec![false; poses.len()]));
+            prop_assert_eq!(&shuffled, &readings_first);
+            prop_assert_eq!(&shuffled, &poses_first);
+            let refused_readings = shuffled.1.iter().filter(|refusal| refusal.concerns_reading()).count();
+            prop_assert_eq!(shuffled.0.len() + refused_readings, readings.len());
+        }
+    }
+}

@@ -1,0 +1,689 @@
+//! The mapping thread: the only owner of the model and of all that leads to it.
+//!
+//! Sources send into a bounded [`Inbox`], the thread runs the [`Pipeline`] and hands its batches to a [`Learner`], and whoever
+//! wants the map reads finished updates from [`Snapshots`]. Nobody else ever locks the model.
+
+use std::any::Any;
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::{Receiver, Sender, TrySendError, bounded};
+use serde::Serialize;
+
+use super::Error;
+use super::batcher::{Batch, CutReason, Joint, pop_merged};
+use super::pipeline::{Counters, Pipeline};
+use super::reading::Measurement;
+use crate::config;
+
+/// What the mapping thread feeds.
+pub trait Learner: Send + 'static {
+    /// A finished update: immutable, complete, independent of the learner.
+    type Snapshot: Send + Sync + 'static;
+
+    /// Learns from the next batch and returns the map as it is afterwards. A long computation looks at `stop` now and then and,
+    /// when it is set, ends early with the best it has.
+    fn learn(&mut self, batch: &Batch, stop: &StopSignal) -> Self::Snapshot;
+}
+
+/// Asks a running computation to end at its next opportunity. Clones share one signal, which once set stays set.
+#[derive(Clone, Debug, Default)]
+pub struct StopSignal(Arc<AtomicBool>);
+
+impl StopSignal {
+    /// Sets the signal.
+    pub fn stop(&self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether it is set.
+    pub fn is_stopped(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    /// The flag itself, for code that knows no more than flags.
+    pub fn flag(&self) -> &AtomicBool {
+        &self.0
+    }
+}
+
+/// How the thread deals with batches that became ready while it was learning.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// One update per batch, in order: the same map every time. The source waits.
+    Offline,
+    /// Waiting batches are merged into one update of at most `worker.max_merged` observations. The source does not wait.
+    Live,
+}
+
+/// A finished update and what led to it.
+#[derive(Clone, Debug)]
+pub struct Update<S> {
+    /// Which update it is, counted from 0.
+    pub number: u64,
+    /// The map after it.
+    pub snapshot: S,
+    /// Observations it learnt from.
+    pub observations: usize,
+    /// Why its batch was cut.
+    pub cut: CutReason,
+    /// Where batches merged into it had been cut.
+    pub joints: Vec<Joint>,
+    /// How long learning took.
+    pub duration: Duration,
+    /// The pipeline's counters when learning ended.
+    pub counters: Counters,
+}
+
+/// Sees every update on the mapping thread, in order, before it is published; the thread waits for it.
+pub type Observer<S> = Box<dyn FnMut(&Batch, &Arc<Update<S>>) + Send>;
+
+/// How the thread is doing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Status {
+    /// What went through the pipeline.
+    pub counters: Counters,
+    /// Updates finished.
+    pub updates: u64,
+    /// Batches that were not updates of their own but merged into another.
+    pub merged_batches: u64,
+    /// Readings lost because the inbox was full.
+    pub lost_readings: u64,
+    /// Poses lost because the inbox was full.
+    pub lost_poses: u64,
+}
+
+enum Message {
+    Measurement(Measurement),
+    Flush(Sender<()>),
+    Finish,
+}
+
+/// What became of a measurement that was offered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Delivery {
+    /// The mapping thread has it.
+    Taken,
+    /// The inbox was full: it is lost, and counted.
+    Lost,
+}
+
+/// The source's end of the mapping thread. Clones send into the same inbox.
+#[derive(Clone, Debug)]
+pub struct Inbox {
+    sender: Sender<Message>,
+    losses: Arc<Losses>,
+}
+
+#[derive(Debug, Default)]
+struct Losses {
+    readings: AtomicU64,
+    poses: AtomicU64,
+}
+
+impl Losses {
+    fn add_to(&self, status: Status) -> Status {
+        let lost_readings = self.readings.load(Ordering::Relaxed);
+        let lost_poses = self.poses.load(Ordering::Relaxed);
+        Status { lost_readings, lost_poses, ..status }
+    }
+}
+
+impl Inbox {
+    /// Sends, and waits while the inbox is full: for recordings and simulations, of which nothing must be lost.
+    ///
+    /// # Errors
+    /// [`Error::Closed`] when the mapping thread has ended.
+    pub fn send(&self, measurement: Measurement) -> Result<(), Error> {
+        self.sender.send(Message::Measurement(measurement)).map_err(|_| Error::Closed)
+    }
+
+    /// Sends without ever waiting: for live sources. When the inbox is full the measurement is lost and counted.
+    ///
+    /// # Errors
+    /// [`Error::Closed`] when the mapping thread has ended.
+    pub fn offer(&self, measurement: Measurement) -> Result<Delivery, Error> {
+        match self.sender.try_send(Message::Measurement(measurement)) {
+            Ok(()) => Ok(Delivery::Taken),
+            Err(TrySendError::Disconnected(_)) => Err(Error::Closed),
+            Err(TrySendError::Full(_)) => {
+                let losses = match measurement {
+                    Measurement::Reading(_) => &self.losses.readings,
+                    Measurement::Pose(_) => &self.losses.poses,
+                };
+                losses.fetch_add(1, Ordering::Relaxed);
+                Ok(Delivery::Lost)
+            }
+        }
+    }
+}
+
+/// The newest finished update, for readers on other threads. Clones read the same.
+#[derive(Debug)]
+pub struct Snapshots<S> {
+    shared: Arc<(Mutex<Slot<S>>, Condvar)>,
+}
+
+#[derive(Debug)]
+struct Slot<S> {
+    newest: Option<Arc<Update<S>>>,
+    ended: bool,
+}
+
+/// What waiting for an update came to.
+#[derive(Clone, Debug)]
+pub enum Waited<S> {
+    /// An update that is newer.
+    Newer(Arc<Update<S>>),
+    /// There is none yet.
+    TimedOut,
+    /// There will be none: the mapping thread has ended.
+    Ended,
+}
+
+impl<S> Clone for Snapshots<S> {
+    fn clone(&self) -> Self {
+        Self { shared: Arc::clone(&self.shared) }
+    }
+}
+
+impl<S> Snapshots<S> {
+    fn new() -> Self {
+        Self { shared: Arc::new((Mutex::new(Slot { newest: None, ended: false }), Condvar::new())) }
+    }
+
+    /// The newest update, if any is finished.
+    pub fn newest(&self) -> Option<Arc<Update<S>>> {
+        lock(&self.shared.0).newest.clone()
+    }
+
+    /// Waits for an update whose number is greater than `than` (any update, for `None`), at most for so long. The newest is
+    /// returned; those in between are not seen.
+    pub fn wait_newer(&self, than: Option<u64>, at_most: Duration) -> Waited<S> {
+        let (mutex, changed) = &*self.shared;
+        let is_newer = |slot: &Slot<S>| slot.newest.as_ref().is_some_and(|update| Some(update.number) > than);
+        let waited = changed.wait_timeout_while(lock(mutex), at_most, |slot| !is_newer(slot) && !slot.ended);
+        let slot = waited.unwrap_or_else(PoisonError::into_inner).0;
+        match &slot.newest {
+            Some(update) if is_newer(&slot) => Waited::Newer(Arc::clone(update)),
+            _ if slot.ended => Waited::Ended,
+            _ => Waited::TimedOut,
+        }
+    }
+
+    fn change(&self, change: impl FnOnce(&mut Slot<S>)) {
+        change(&mut lock(&self.shared.0));
+        self.shared.1.notify_all();
+    }
+}
+
+/// Tells those who wait that the thread has ended, however it ended.
+struct EndNotice<S>(Snapshots<S>);
+
+impl<S> Drop for EndNotice<S> {
+    fn drop(&mut self) {
+        self.0.change(|slot| slot.ended = true);
+    }
+}
+
+/// A panic elsewhere leaves nothing half-written here: values are replaced as a whole.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// What is left when the thread has ended.
+#[derive(Debug)]
+pub struct Finished<L> {
+    /// The model.
+    pub learner: L,
+    /// The pipeline, with its counters and its path.
+    pub pipeline: Pipeline,
+    /// How it went.
+    pub status: Status,
+}
+
+/// The mapping thread, seen from outside. When it and all its inboxes are dropped, the thread finishes what it has and ends.
+#[derive(Debug)]
+pub struct Worker<L: Learner> {
+    inbox: Inbox,
+    stop: StopSignal,
+    status: Arc<Mutex<Status>>,
+    snapshots: Snapshots<L::Snapshot>,
+    thread: JoinHandle<(L, Pipeline)>,
+}
+
+impl<L: Learner> Worker<L> {
+    /// Starts the thread. `observer`, if any, sees every update, for those who record the map over time.
+    ///
+    /// # Errors
+    /// [`Error::Spawn`] when the operating system gives no thread.
+    pub fn spawn(
+        settings: &config::Worker,
+        mode: Mode,
+        pipeline: Pipeline,
+        learner: L,
+        observer: Option<Observer<L::Snapshot>>,
+    ) -> Result<Self, Error> {
+        let (sender, receiver) = bounded(settings.inbox.max(1));
+        let stop = StopSignal::default();
+        let status = Arc::new(Mutex::new(Status::default()));
+        let snapshots = Snapshots::new();
+        let mapping = Mapping {
+            receiver,
+            mode,
+            max_merged: settings.max_merged,
+            pipeline,
+            learner,
+            observer,
+            ready: VecDeque::new(),
+            updates: 0,
+            merged_batches: 0,
+            stop: stop.clone(),
+            status: Arc::clone(&status),
+            snapshots: snapshots.clone(),
+        };
+        let thread =
+            std::thread::Builder::new().name("mapping".into()).spawn(|| mapping.run()).map_err(Error::Spawn)?;
+        let inbox = Inbox { sender, losses: Arc::default() };
+        Ok(Self { inbox, stop, status, snapshots, thread })
+    }
+
+    /// The end that sources send into.
+    pub fn inbox(&self) -> Inbox {
+        self.inbox.clone()
+    }
+
+    /// Where finished updates appear.
+    pub fn snapshots(&self) -> Snapshots<L::Snapshot> {
+        self.snapshots.clone()
+    }
+
+    /// How the thread is doing, as of its last message.
+    pub fn status(&self) -> Status {
+        self.inbox.losses.add_to(*lock(&self.status))
+    }
+
+    /// Closes the open averaging cell and the open batch, and returns when everything sent before is in the map. Readings that
+    /// wait for their pose go on waiting.
+    ///
+    /// # Errors
+    /// [`Error::Closed`] when the mapping thread has ended; [`join`](Self::join) says why.
+    pub fn flush(&self) -> Result<(), Error> {
+        let (reply, done) = bounded(1);
+        self.inbox.sender.send(Message::Flush(reply)).map_err(|_| Error::Closed)?;
+        done.recv().map_err(|_| Error::Closed)
+    }
+
+    /// Asks a running and every later optimisation to end at its next evaluation. What was sent still becomes part of the map.
+    pub fn stop(&self) {
+        self.stop.stop();
+    }
+
+    /// The signal that [`stop`](Self::stop) sets: for signal handlers, and for sources, which should end then too.
+    pub fn stop_signal(&self) -> StopSignal {
+        self.stop.clone()
+    }
+
+    /// Ends the stream after everything sent before: readings that still wait for a pose are refused, the open cell and batch
+    /// closed, and the thread joined.
+    ///
+    /// # Errors
+    /// [`Error::Panicked`] when the model panicked.
+    pub fn join(self) -> Result<Finished<L>, Error> {
+        // A thread that has ended already takes no message; joining it says why.
+        let _ = self.inbox.sender.send(Message::Finish);
+        let (learner, pipeline) =
+            self.thread.join().map_err(|panic| Error::Panicked { message: panic_message(panic.as_ref()) })?;
+        let status = self.inbox.losses.add_to(*lock(&self.status));
+        Ok(Finished { learner, pipeline, status })
+    }
+}
+
+fn panic_message(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().copied().or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+    text.unwrap_or("no message").to_owned()
+}
+
+/// What runs on the thread.
+struct Mapping<L: Learner> {
+    receiver: Receiver<Message>,
+    mode: Mode,
+    max_merged: usize,
+    pipeline: Pipeline,
+    learner: L,
+    observer: Option<Observer<L::Snapshot>>,
+    ready: VecDeque<Batch>,
+    updates: u64,
+    merged_batches: u64,
+    stop: StopSignal,
+    status: Arc<Mutex<Status>>,
+    snapshots: Snapshots<L::Snapshot>,
+}
+
+impl<L: Learner> Mapping<L> {
+    fn run(mut self) -> (L, Pipeline) {
+        let _notice = EndNotice(self.snapshots.clone());
+        // Every sender gone means the same as being asked to finish.
+        while let Some(message) = self.next_message() {
+            match message {
+                Message::Measurement(measurement) => self.pipeline.ingest(measurement, &mut self.ready),
+                Message::Flush(reply) => {
+                    self.pipeline.flush(&mut self.ready);
+                    self.learn_all();
+                    // Whoever asked may have gone.
+                    let _ = reply.send(());
+                }
+                Message::Finish => break,
+            }
+            self.report();
+        }
+        self.pipeline.finish(&mut self.ready);
+        self.learn_all();
+        self.report();
+        (self.learner, self.pipeline)
+    }
+
+    /// The next message; batches that are due are learnt from first.
+    fn next_message(&mut self) -> Option<Message> {
+        while !self.ready.is_empty() {
+            // Live, what waits in the inbox goes through the pipeline first, so that batches can be merged.
+            let may_merge = self.mode == Mode::Live && self.ready_observations() < self.max_merged;
+            if let Some(message) = may_merge.then(|| self.receiver.try_recv().ok()).flatten() {
+                return Some(message);
+            }
+            self.learn_next();
+        }
+        self.receiver.recv().ok()
+    }
+
+    /// Bounds what waits outside the inbox: a source that is too fast for good fills the inbox, where losses are counted.
+    fn ready_observations(&self) -> usize {
+        self.ready.iter().map(Batch::len).sum()
+    }
+
+    fn learn_all(&mut self) {
+        while !self.ready.is_empty() {
+            self.learn_next();
+        }
+    }
+
+    fn learn_next(&mut self) {
+        let batch = match self.mode {
+            Mode::Offline => self.ready.pop_front(),
+            Mode::Live => pop_merged(&mut self.ready, self.max_merged),
+        };
+        if let Some(batch) = batch {
+            self.learn(&batch);
+        }
+    }
+
+    fn learn(&mut self, batch: &Batch) {
+        let start = Instant::now();
+        let snapshot = self.learner.learn(batch, &self.stop);
+        let update = Arc::new(Update {
+            number: self.updates,
+            snapshot,
+            observations: batch.len(),
+            cut: batch.cut,
+            joints: batch.joints.clone(),
+            duration: start.elapsed(),
+            counters: *self.pipeline.counters(),
+        });
+        self.updates += 1;
+        self.merged_batches += batch.merged() as u64;
+        if let Some(observer) = &mut self.observer {
+            observer(batch, &update);
+        }
+        self.report();
+        self.snapshots.change(|slot| slot.newest = Some(update));
+    }
+
+    fn report(&mut self) {
+        for reopening in self.pipeline.take_reopenings() {
+            log::warn!("{reopening}");
+        }
+        let mut status = lock(&self.status);
+        status.counters = *self.pipeline.counters();
+        status.updates = self.updates;
+        status.merged_batches = self.merged_batches;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use nalgebra::{Isometry3, Point3, UnitQuaternion, Vector3};
+
+    use super::super::reading::{MagneticField, Observation, Pose, Reading, Stamp};
+    use super::*;
+    use crate::config::Config;
+    use crate::mapping::refusal::Refusal;
+
+    const SOON: Duration = Duration::from_secs(20);
+
+    /// Remembers what it learnt, and waits for a token before each update when it has a gate.
+    struct Recorder {
+        learnt: Vec<Observation>,
+        batches: Vec<usize>,
+        gate: Option<Receiver<()>>,
+        panic_at: Option<usize>,
+    }
+
+    impl Recorder {
+        fn new(gate: Option<Receiver<()>>) -> Self {
+            Self { learnt: Vec::new(), batches: Vec::new(), gate, panic_at: None }
+        }
+    }
+
+    impl Learner for Recorder {
+        type Snapshot = usize;
+
+        fn learn(&mut self, batch: &Batch, stop: &StopSignal) -> usize {
+            while self.gate.as_ref().is_some_and(|gate| gate.recv_timeout(Duration::from_millis(5)).is_err()) {
+                if stop.is_stopped() {
+                    break;
+                }
+            }
+            assert!(self.panic_at != Some(self.batches.len()), "the model broke");
+            self.learnt.extend(&batch.observations);
+            self.batches.push(batch.len());
+            self.learnt.len()
+        }
+    }
+
+    /// Every reading an observation, ten of them a batch.
+    fn config(inbox: usize, max_merged: usize) -> Config {
+        let mut config = Config::default();
+        config.averaging.spacing = 0.0;
+        config.batch = config::Batch { max_observations: 10, max_path: 0.0, max_duration: 0.0 };
+        config.worker = config::Worker { inbox, max_merged };
+        config
+    }
+
+    fn spawn(config: &Config, mode: Mode, learner: Recorder, observer: Option<Observer<usize>>) -> Worker<Recorder> {
+        let pipeline = Pipeline::new(config, Isometry3::identity());
+        Worker::spawn(&config.worker, mode, pipeline, learner, observer).unwrap()
+    }
+
+    fn pair(index: usize) -> [Measurement; 2] {
+        let stamp = Stamp::from_nanoseconds(index as i64 * 20_000_000);
+        let position = Point3::new(0.01 * index as f64, 0.0, 0.0);
+        let field = MagneticField::from_microtesla(Vector3::new(50.0, 0.0, 0.0));
+        [
+            Measurement::Pose(Pose { stamp, position, orientation: UnitQuaternion::identity() }),
+            Measurement::Reading(Reading { stamp, field }),
+        ]
+    }
+
+    fn stamps(observations: &[Observation]) -> Vec<i64> {
+        observations.iter().map(|observation| observation.stamp.nanoseconds() / 20_000_000).collect()
+    }
+
+    #[test]
+    fn offline_a_slow_learner_loses_nothing_and_every_batch_is_an_update() {
+        let (open, gate) = bounded(1000);
+        let (seen, updates) = bounded(1000);
+        let observer: Observer<usize> = Box::new(move |batch, update| {
+            seen.send((batch.len(), update.number, update.snapshot)).unwrap();
+        });
+        // An inbox of 4 in front of a learner that waits: the source has to wait too.
+        let worker = spawn(&config(4, 5000), Mode::Offline, Recorder::new(Some(gate)), Some(observer));
+        let source = std::thread::spawn({
+            let inbox = worker.inbox();
+            move || (0..105).flat_map(pair).try_for_each(|measurement| inbox.send(measurement))
+        });
+        for _ in 0..11 {
+            open.send(()).unwrap();
+        }
+        source.join().unwrap().unwrap();
+        let finished = worker.join().unwrap();
+        assert_eq!(stamps(&finished.learner.learnt), (0..105).collect::<Vec<_>>());
+        assert_eq!(finished.learner.batches, [[10; 10].as_slice(), &[5]].concat());
+        let seen: Vec<_> = updates.try_iter().collect();
+        assert_eq!(seen.len(), 11);
+        assert_eq!((seen[3], seen[10]), ((10, 3, 40), (5, 10, 105)));
+        assert_eq!((finished.status.updates, finished.status.merged_batches), (11, 0));
+        assert_eq!((finished.status.lost_readings, finished.status.counters.used_readings), (0, 105));
+    }
+
+    #[test]
+    fn live_what_waits_is_merged_and_every_observation_learnt_once() {
+        let (open, gate) = bounded(1000);
+        let (seen, updates) = bounded(1000);
+        let observer: Observer<usize> = Box::new(move |_, update| seen.send(update.joints.clone()).unwrap());
+        let worker = spawn(&config(1000, 40), Mode::Live, Recorder::new(Some(gate)), Some(observer));
+        let inbox = worker.inbox();
+        for measurement in (0..105).flat_map(pair) {
+            assert_eq!(inbox.offer(measurement).unwrap(), Delivery::Taken);
+        }
+        for _ in 0..20 {
+            open.send(()).unwrap();
+        }
+        let finished = worker.join().unwrap();
+        assert_eq!(stamps(&finished.learner.learnt), (0..105).collect::<Vec<_>>());
+        // While the first update waited the rest came in; at least the second update must then be a merged one.
+        let batches = &finished.learner.batches;
+        assert!(batches.iter().all(|&size| size <= 40) && batches.contains(&40), "{batches:?}");
+        assert_eq!(finished.status.updates + finished.status.merged_batches, finished.status.counters.batches);
+        assert_eq!(finished.status.updates as usize, batches.len());
+        let largest = updates.try_iter().find(|joints| joints.len() == 3).expect("an update of four batches");
+        let places: Vec<usize> = largest.iter().map(|joint| joint.observations).collect();
+        assert_eq!(places, [10, 20, 30]);
+        assert!(largest.iter().all(|joint| joint.cut == CutReason::Count));
+    }
+
+    #[test]
+    fn live_a_full_inbox_counts_what_it_loses() {
+        let (open, gate) = bounded(1000);
+        let worker = spawn(&config(20, 20), Mode::Live, Recorder::new(Some(gate)), None);
+        let inbox = worker.inbox();
+        let mut lost = [0_u64; 2];
+        for [pose, reading] in (0..500).map(pair) {
+            lost[0] += u64::from(inbox.offer(pose).unwrap() == Delivery::Lost);
+            lost[1] += u64::from(inbox.offer(reading).unwrap() == Delivery::Lost);
+        }
+        // At most 10 observations in the running update, 30 ready, 20 messages in the inbox: most of 500 had no place.
+        assert!(lost[1] > 400, "{lost:?}");
+        let status = worker.status();
+        assert_eq!([status.lost_poses, status.lost_readings], lost);
+        for _ in 0..100 {
+            open.send(()).unwrap();
+        }
+        let finished = worker.join().unwrap();
+        let counters = finished.status.counters;
+        assert_eq!(counters.readings + lost[1], 500);
+        assert_eq!(counters.used_readings + counters.refusals.readings(), counters.readings);
+        assert_eq!(finished.learner.learnt.len() as u64, counters.used_readings);
+        assert_eq!(finished.status.lost_readings, lost[1]);
+    }
+
+    #[test]
+    fn a_flush_returns_when_everything_before_is_in_the_map() {
+        for mode in [Mode::Offline, Mode::Live] {
+            let worker = spawn(&config(100, 5000), mode, Recorder::new(None), None);
+            let inbox = worker.inbox();
+            (0..13).flat_map(pair).for_each(|measurement| inbox.send(measurement).unwrap());
+            worker.flush().unwrap();
+            let newest = worker.snapshots().newest().expect("an update");
+            assert_eq!((newest.snapshot, newest.cut), (13, CutReason::Flush));
+            assert_eq!(worker.status().counters.used_readings, 13);
+            // Flushing nothing is no update.
+            worker.flush().unwrap();
+            assert_eq!(worker.status().updates, newest.number + 1);
+        }
+    }
+
+    #[test]
+    fn the_last_refusals_are_in_the_final_status() {
+        let worker = spawn(&config(100, 5000), Mode::Offline, Recorder::new(None), None);
+        let [pose, reading] = pair(0);
+        let [_, later] = pair(1);
+        [pose, reading, later].into_iter().for_each(|measurement| worker.inbox().send(measurement).unwrap());
+        worker.flush().unwrap();
+        let status = worker.join().unwrap().status;
+        assert_eq!((status.updates, status.counters.refusals.of(Refusal::NoLaterPose)), (1, 1));
+    }
+
+    #[test]
+    fn stop_ends_a_running_update_and_keeps_what_was_sent() {
+        // Nobody ever opens this gate.
+        let (_open, gate) = bounded(1);
+        let worker = spawn(&config(1000, 5000), Mode::Offline, Recorder::new(Some(gate)), None);
+        (0..35).flat_map(pair).for_each(|measurement| worker.inbox().send(measurement).unwrap());
+        assert!(worker.snapshots().newest().is_none());
+        worker.stop();
+        assert!(worker.stop_signal().is_stopped());
+        let finished = worker.join().unwrap();
+        assert_eq!(finished.learner.batches, [10, 10, 10, 5]);
+    }
+
+    #[test]
+    fn readers_wait_for_what_is_newer_and_learn_of_the_end() {
+        let (open, gate) = bounded(10);
+        let worker = spawn(&config(100, 5000), Mode::Offline, Recorder::new(Some(gate)), None);
+        let snapshots = worker.snapshots();
+        assert!(matches!(snapshots.wait_newer(None, Duration::from_millis(1)), Waited::TimedOut));
+        (0..20).flat_map(pair).for_each(|measurement| worker.inbox().send(measurement).unwrap());
+        open.send(()).unwrap();
+        let Waited::Newer(first) = snapshots.wait_newer(None, SOON) else { panic!("no update") };
+        assert_eq!((first.number, first.snapshot), (0, 10));
+        assert!(matches!(snapshots.wait_newer(Some(0), Duration::from_millis(1)), Waited::TimedOut));
+        open.send(()).unwrap();
+        let Waited::Newer(second) = snapshots.wait_newer(Some(0), SOON) else { panic!("no update") };
+        assert_eq!(second.snapshot, 20);
+        worker.join().unwrap();
+        assert!(matches!(snapshots.wait_newer(Some(1), SOON), Waited::Ended));
+        assert!(matches!(snapshots.wait_newer(Some(0), SOON), Waited::Newer(_)));
+    }
+
+    #[test]
+    fn a_panic_of_the_learner_reaches_everybody_and_hangs_nobody() {
+        let learner = Recorder { panic_at: Some(1), ..Recorder::new(None) };
+        let worker = spawn(&config(4, 5000), Mode::Offline, learner, None);
+        let inbox = worker.inbox();
+        let sent = (0..1000).flat_map(pair).try_for_each(|measurement| inbox.send(measurement));
+        assert!(matches!(sent, Err(Error::Closed)));
+        assert!(matches!(inbox.offer(pair(0)[0]), Err(Error::Closed)));
+        assert!(matches!(worker.flush(), Err(Error::Closed)));
+        let snapshots = worker.snapshots();
+        assert!(matches!(snapshots.wait_newer(Some(0), SOON), Waited::Ended));
+        assert_eq!(snapshots.newest().unwrap().snapshot, 10);
+        let Err(Error::Panicked { message }) = worker.join() else { panic!("expected the panic") };
+        assert!(message.starts_with("the model broke"), "{message}");
+    }
+
+    #[test]
+    fn dropping_every_sender_finishes_the_map() {
+        let worker = spawn(&config(100, 5000), Mode::Offline, Recorder::new(None), None);
+        let (inbox, snapshots) = (worker.inbox(), worker.snapshots());
+        (0..13).flat_map(pair).for_each(|measurement| inbox.send(measurement).unwrap());
+        drop((worker, inbox));
+        let mut newest = None;
+        while let Waited::Newer(update) = snapshots.wait_newer(newest, SOON) {
+            newest = Some(update.number);
+        }
+        assert_eq!(snapshots.newest().unwrap().snapshot, 13);
+    }
+}

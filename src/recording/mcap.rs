@@ -1,0 +1,346 @@
+//! Reader of MCAP files, from front to back with little memory, whatever their size.
+//!
+//! The file's outermost frame (kind and length of each record) is walked here, so that large attachments and indexes
+//! are skipped without being loaded, and so that a damaged chunk costs its own messages only. What is inside a record
+//! is the `mcap` crate's.
+
+use std::{
+    collections::HashMap,
+    fs::File,
+    io::{self, BufReader, Read, Seek, SeekFrom},
+    path::{Path, PathBuf},
+};
+
+use mcap::{
+    McapResult,
+    records::{Record, op},
+    sans_io::linear_reader::{LinearReadEvent, LinearReader, LinearReaderOptions},
+};
+
+use super::{
+    Error,
+    storage::{MAX_MESSAGE, RawMessage, StoredTopic, is_read},
+};
+use crate::mapping::reading::Stamp;
+
+/// Opcode (1 byte) and length (8 bytes) before every record.
+const RECORD_HEADER: u64 = 9;
+
+/// Largest single record that is loaded, an uncompressed 4K image with room to spare; larger ones are reported as
+/// damage.
+const MAX_RECORD: usize = 32 << 20;
+
+/// Largest chunk whose checksum is verified before any of its messages is believed. In larger ones, which few writers
+/// make, messages are believed first and a wrong checksum is reported afterwards.
+const MAX_VERIFIED_CHUNK: u64 = 8 << 20;
+
+/// Reads one MCAP file.
+pub(super) struct Reader {
+    shown: PathBuf,
+    file: BufReader<File>,
+    length: u64,
+    /// Where the next record begins.
+    position: u64,
+    record: Option<OpenRecord>,
+    contents: Contents,
+    damage: Vec<String>,
+    phase: Phase,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    Data,
+    Summary,
+    Ended,
+}
+
+/// The record that is being read.
+struct OpenRecord {
+    reader: LinearReader,
+    start: u64,
+    /// Where it should end, which may be beyond the end of the file.
+    end: u64,
+    /// Bytes of it that are in the file and were not read yet.
+    unread: u64,
+}
+
+/// What was learnt from the records so far.
+#[derive(Default)]
+struct Contents {
+    schemas: HashMap<u16, String>,
+    /// By channel id: the index of its topic.
+    channels: HashMap<u16, usize>,
+    topics: Vec<StoredTopic>,
+    messages: u64,
+    messages_stated: Option<u64>,
+    /// The message that was read last.
+    message: Vec<u8>,
+}
+
+impl Reader {
+    /// Opens a file that begins with MCAP's magic; messages about it call it `shown`.
+    pub(super) fn open(path: &Path, shown: &Path) -> Result<Self, Error> {
+        let file = File::open(path).map_err(Error::io("read", shown))?;
+        let length = file.metadata().map_err(Error::io("read", shown))?.len();
+        let mut reader = Self {
+            shown: shown.into(),
+            file: BufReader::new(file),
+            length,
+            position: 0,
+            record: None,
+            contents: Contents::default(),
+            damage: Vec::new(),
+            phase: Phase::Data,
+        };
+        reader.go_to(mcap::MAGIC.len() as u64).map_err(Error::io("read", shown))?;
+        Ok(reader)
+    }
+
+    pub(super) fn topics(&self) -> &[StoredTopic] {
+        &self.contents.topics
+    }
+
+    pub(super) fn damage(&self) -> &[String] {
+        &self.damage
+    }
+
+    /// The next message in the order of the file; nothing at the end or where the file is cut off.
+    pub(super) fn next_message(&mut self) -> Result<Option<RawMessage<'_>>, Error> {
+        let found = self.find_message().map_err(Error::io("read", &self.shown))?;
+        Ok(found.map(|(topic, stamp)| RawMessage {
+            topic: &self.contents.topics[topic],
+            stamp,
+            data: &self.contents.message,
+        }))
+    }
+
+    fn find_message(&mut self) -> io::Result<Option<(usize, Stamp)>> {
+        while self.phase != Phase::Ended {
+            let Some(record) = &mut self.record else {
+                self.next_record()?;
+                continue;
+            };
+            match record.reader.next_event() {
+                Some(Ok(LinearReadEvent::ReadRequest(wanted))) => record.read(&mut self.file, wanted)?,
+                Some(Ok(LinearReadEvent::Record { opcode, data })) => match self.contents.take(opcode, data) {
+                    Ok(None) => {}
+                    Ok(message) => return Ok(message),
+                    Err(reason) => self.damage.push(format!("{reason} in {}", self.shown.display())),
+                },
+                Some(Err(error)) => {
+                    let reason = error.to_string();
+                    self.leave_record(Some(reason))?;
+                }
+                None => self.leave_record(None)?,
+            }
+        }
+        Ok(None)
+    }
+
+    /// Goes to the next record that is worth reading, or ends.
+    fn next_record(&mut self) -> io::Result<()> {
+        if self.length - self.position < RECORD_HEADER {
+            self.end_cut_off(self.position + RECORD_HEADER);
+            return Ok(());
+        }
+        let mut header = [0; RECORD_HEADER as usize];
+        self.file.read_exact(&mut header)?;
+        let [opcode, length @ ..] = header;
+        let end = self.position.saturating_add(RECORD_HEADER).saturating_add(u64::from_le_bytes(length));
+        match opcode {
+            op::SCHEMA | op::CHANNEL | op::MESSAGE | op::CHUNK | op::STATISTICS => self.open_record(opcode, end),
+            op::FOOTER => {
+                let file_end = end.saturating_add(mcap::MAGIC.len() as u64);
+                if file_end > self.length {
+                    self.end_cut_off(file_end)
+                } else {
+                    self.end()
+                }
+                Ok(())
+            }
+            _ => {
+                if opcode == op::DATA_END {
+                    self.phase = Phase::Summary;
+                }
+                self.skip_to(end)
+            }
+        }
+    }
+
+    fn open_record(&mut self, opcode: u8, end: u64) -> io::Result<()> {
+        let start = self.position;
+        let whole = end <= self.length;
+        let mut verified = false;
+        if opcode == op::CHUNK {
+            match self.chunk_sizes(end)? {
+                Some(sizes) if sizes.contradict(end) => {
+                    let file = self.shown.display();
+                    self.damage.push(format!(
+                        "messages of the chunk at byte {start} of {file}: its sizes contradict each other"
+                    ));
+                    return self.skip_to(end);
+                }
+                sizes => verified = whole && sizes.is_some_and(|sizes| sizes.verifiable()),
+            }
+        }
+        self.go_to(start)?;
+        let options = LinearReaderOptions::default()
+            .with_skip_start_magic(true)
+            .with_skip_end_magic(true)
+            .with_validate_chunk_crcs(whole)
+            .with_prevalidate_chunk_crcs(verified)
+            .with_record_length_limit(MAX_RECORD);
+        let reader = LinearReader::new_with_options(options);
+        self.record = Some(OpenRecord { reader, start, end, unread: end.min(self.length) - start });
+        Ok(())
+    }
+
+    /// The sizes that the chunk at this position states, where the file holds them.
+    fn chunk_sizes(&mut self, end: u64) -> io::Result<Option<ChunkSizes>> {
+        // Start time, end time, uncompressed size (8 bytes each), checksum, length of the compression's name (4 each).
+        const FIXED: u64 = 32;
+        let begin = self.position + RECORD_HEADER;
+        let available = end.min(self.length);
+        if available < begin + FIXED {
+            return Ok(None);
+        }
+        let mut fixed = [0; FIXED as usize];
+        self.file.read_exact(&mut fixed)?;
+        let uncompressed = u64::from_le_bytes(std::array::from_fn(|i| fixed[16 + i]));
+        let name = u32::from_le_bytes(std::array::from_fn(|i| fixed[28 + i]));
+        let size_at = begin + FIXED + u64::from(name);
+        if available < size_at + 8 {
+            return Ok(None);
+        }
+        let mut size = [0; 8];
+        self.file.seek(SeekFrom::Start(size_at))?;
+        self.file.read_exact(&mut size)?;
+        let compressed = u64::from_le_bytes(size);
+        Ok(Some(ChunkSizes { is_compressed: name > 0, uncompressed, compressed, records_at: size_at + 8 }))
+    }
+
+    /// Leaves a record, read to its end or damaged, for the next one.
+    fn leave_record(&mut self, damage: Option<String>) -> io::Result<()> {
+        let Some(record) = self.record.take() else { return Ok(()) };
+        if let Some(reason) = damage.filter(|_| record.end <= self.length) {
+            let file = self.shown.display();
+            self.damage.push(format!("messages of the record at byte {} of {file}: {reason}", record.start));
+        }
+        self.skip_to(record.end)
+    }
+
+    /// Goes on with the record behind `end`; the file is cut off when that lies beyond it.
+    fn skip_to(&mut self, end: u64) -> io::Result<()> {
+        if end > self.length {
+            self.end_cut_off(end);
+            return Ok(());
+        }
+        self.go_to(end)
+    }
+
+    fn go_to(&mut self, position: u64) -> io::Result<()> {
+        self.position = position;
+        self.file.seek(SeekFrom::Start(position))?;
+        Ok(())
+    }
+
+    /// Ends at the file's proper end.
+    fn end(&mut self) {
+        self.phase = Phase::Ended;
+        let Contents { messages, messages_stated, .. } = self.contents;
+        if let Some(stated) = messages_stated.filter(|&stated| stated > messages) {
+            let file = self.shown.display();
+            self.damage.push(format!("{} of the {stated} messages that {file} states to hold", stated - messages));
+        }
+    }
+
+    /// Ends where the file stops although a record should reach until `expected`.
+    fn end_cut_off(&mut self, expected: u64) {
+        let missing = match self.phase {
+            Phase::Data => "the messages behind that place are missing",
+            _ => "its index is missing, no message is",
+        };
+        let (file, length) = (self.shown.display(), self.length);
+        self.damage
+            .push(format!("{file} is cut off at byte {length} in a record that reaches to {expected}: {missing}"));
+        self.phase = Phase::Ended;
+    }
+}
+
+impl OpenRecord {
+    /// Gives the parser what it wants, as far as the record and the file hold it; nothing means the end to it.
+    fn read(&mut self, file: &mut BufReader<File>, wanted: usize) -> io::Result<()> {
+        let count = wanted.min(usize::try_from(self.unread).unwrap_or(usize::MAX));
+        file.read_exact(&mut self.reader.insert(count)[..count])?;
+        self.reader.notify_read(count);
+        self.unread -= count as u64;
+        Ok(())
+    }
+}
+
+/// What a chunk states of itself before its messages.
+struct ChunkSizes {
+    is_compressed: bool,
+    uncompressed: u64,
+    compressed: u64,
+    /// Where its messages begin.
+    records_at: u64,
+}
+
+impl ChunkSizes {
+    /// Whether a chunk that is not compressed does not end with its messages.
+    fn contradict(&self, end: u64) -> bool {
+        !self.is_compressed && self.records_at.checked_add(self.compressed) != Some(end)
+    }
+
+    fn verifiable(&self) -> bool {
+        self.uncompressed <= MAX_VERIFIED_CHUNK && self.compressed <= MAX_VERIFIED_CHUNK
+    }
+}
+
+impl Contents {
+    /// Takes one record in. A message gives the index of its topic and its time; what cannot be used, the reason in
+    /// words.
+    fn take(&mut self, opcode: u8, data: &[u8]) -> Result<Option<(usize, Stamp)>, String> {
+        match parse(opcode, data).map_err(|error| format!("a record that cannot be parsed ({error})"))? {
+            Some(Record::Schema { header, .. }) => {
+                self.schemas.insert(header.id, header.name);
+            }
+            Some(Record::Channel(channel)) => {
+                let type_name = self.schemas.get(&channel.schema_id).cloned().unwrap_or_default();
+                let topic = self.index(StoredTopic { name: channel.topic, type_name });
+                self.channels.insert(channel.id, topic);
+            }
+            Some(Record::Statistics(statistics)) => self.messages_stated = Some(statistics.message_count),
+            Some(Record::Message { header, data }) => {
+                self.messages += 1;
+                let unknown =
+                    || format!("a message of channel {}, which is described nowhere before it,", header.channel_id);
+                let topic = *self.channels.get(&header.channel_id).ok_or_else(unknown)?;
+                self.message.clear();
+                if data.len() <= MAX_MESSAGE && is_read(&self.topics[topic].type_name) {
+                    self.message.extend_from_slice(&data);
+                }
+                let nanoseconds = header.log_time.try_into().unwrap_or(i64::MAX);
+                return Ok(Some((topic, Stamp::from_nanoseconds(nanoseconds))));
+            }
+            _ => {}
+        }
+        Ok(None)
+    }
+
+    fn index(&mut self, topic: StoredTopic) -> usize {
+        self.topics.iter().position(|known| *known == topic).unwrap_or_else(|| {
+            self.topics.push(topic);
+            self.topics.len() - 1
+        })
+    }
+}
+
+/// The record in these bytes, if it is of a kind that is used here.
+fn parse(opcode: u8, data: &[u8]) -> McapResult<Option<Record<'_>>> {
+    match opcode {
+        op::SCHEMA | op::CHANNEL | op::MESSAGE | op::STATISTICS => mcap::parse_record(opcode, data).map(Some),
+        _ => Ok(None),
+    }
+}

@@ -1,0 +1,72 @@
+//! The second reading of a bag: its measurements, one after the other.
+
+use super::{
+    Error,
+    messages::{MagneticField, Odometry},
+    rosbag2::Bag,
+    storage::{FileReader, RawMessage, StoredTopic, decode},
+    survey::Frames,
+};
+use crate::mapping::reading::Measurement;
+
+/// A topic to read, and the frames its messages should be in.
+pub(super) struct Wanted {
+    pub(super) topic: StoredTopic,
+    pub(super) frames: Frames,
+}
+
+/// The second reading of a bag.
+pub(super) struct Playback {
+    bag: Bag,
+    magnetometer: Wanted,
+    odometry: Wanted,
+    next_file: usize,
+    reader: Option<FileReader>,
+}
+
+impl Playback {
+    /// Starts at the beginning of a bag.
+    pub(super) fn new(bag: Bag, magnetometer: Wanted, odometry: Wanted) -> Self {
+        Self { bag, magnetometer, odometry, next_file: 0, reader: None }
+    }
+
+    /// The next reading or pose in recorded order; nothing at the end and after an error.
+    pub(super) fn next_measurement(&mut self) -> Result<Option<Measurement>, Error> {
+        loop {
+            let Some(reader) = &mut self.reader else {
+                let Some(file) = self.bag.files.get(self.next_file) else { return Ok(None) };
+                self.next_file += 1;
+                self.reader = Some(file.reader().inspect_err(|_| self.next_file = usize::MAX)?);
+                continue;
+            };
+            match reader.next_message() {
+                Ok(Some(message)) => {
+                    if let Some(measurement) = measurement(&message, &self.magnetometer, &self.odometry) {
+                        return Ok(Some(measurement));
+                    }
+                }
+                Ok(None) => self.reader = None,
+                Err(error) => {
+                    self.reader = None;
+                    self.next_file = usize::MAX;
+                    return Err(error);
+                }
+            }
+        }
+    }
+}
+
+/// The measurement in a message, if it is on one of the wanted topics. What cannot be decoded or is in another frame
+/// was counted as loss by the survey.
+fn measurement(message: &RawMessage<'_>, magnetometer: &Wanted, odometry: &Wanted) -> Option<Measurement> {
+    if *message.topic == magnetometer.topic {
+        let field: MagneticField = decode(message.data).ok()?;
+        return (Frames::of_field(&field) == magnetometer.frames).then(|| Measurement::Reading(field.to_reading()));
+    }
+    if *message.topic == odometry.topic {
+        let pose: Odometry = decode(message.data).ok()?;
+        let is_wanted = Frames::of_odometry(&pose) == odometry.frames;
+        return pose.to_pose().ok().filter(|_| is_wanted).map(Measurement::Pose);
+    }
+    None
+}

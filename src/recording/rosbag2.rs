@@ -1,0 +1,291 @@
+//! A bag: the folder that rosbag2 records into, or a single storage file.
+
+use std::{
+    fs::File,
+    io::{Read, Write},
+    path::{Path, PathBuf},
+};
+
+use serde::Deserialize;
+use tempfile::NamedTempFile;
+
+use super::{
+    Error, Loss,
+    storage::{FileReader, Format},
+};
+
+/// The file in a bag's folder that describes the others.
+pub(super) const METADATA: &str = "metadata.yaml";
+
+/// Bytes decompressed at once.
+const COPY_SIZE: usize = 1 << 16;
+
+/// The storage files of one bag, in recorded order.
+pub(super) struct Bag {
+    pub(super) files: Vec<BagFile>,
+    pub(super) format: Format,
+    pub(super) is_folder: bool,
+    /// Messages per topic, as the metadata states them.
+    pub(super) counts: Vec<(String, u64)>,
+    /// Files that are missing or cannot be read.
+    pub(super) loss: Loss,
+    /// What is unusual and no loss.
+    pub(super) notes: Vec<String>,
+}
+
+/// One storage file.
+pub(super) struct BagFile {
+    /// As the user knows it.
+    pub(super) path: PathBuf,
+    /// Where it was decompressed to, if it had to be; removed with the bag.
+    decompressed: Option<NamedTempFile>,
+}
+
+impl BagFile {
+    /// A reader at the beginning of the file.
+    pub(super) fn reader(&self) -> Result<FileReader, Error> {
+        let readable = self.decompressed.as_ref().map_or(self.path.as_path(), NamedTempFile::path);
+        FileReader::open(readable, &self.path)
+    }
+}
+
+/// What is read of `metadata.yaml`, any version: what changed between versions is not among it, or may be missing.
+#[derive(Debug, Default, Deserialize)]
+struct MetadataFile {
+    rosbag2_bagfile_information: Metadata,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Metadata {
+    relative_file_paths: Vec<PathBuf>,
+    compression_format: Option<String>,
+    topics_with_message_count: Vec<TopicCount>,
+}
+
+#[derive(Debug, Deserialize)]
+struct TopicCount {
+    topic_metadata: TopicName,
+    message_count: u64,
+}
+
+#[derive(Debug, Deserialize)]
+struct TopicName {
+    name: String,
+}
+
+impl Bag {
+    /// Opens the folder of a bag or a single storage file.
+    pub(super) fn open(path: &Path) -> Result<Self, Error> {
+        if path.is_dir() { Self::open_folder(path) } else { Self::open_files(vec![path.into()], false) }
+    }
+
+    fn open_folder(folder: &Path) -> Result<Self, Error> {
+        let metadata_path = folder.join(METADATA);
+        if !metadata_path.exists() {
+            let mut bag = Self::open_files(storage_files(folder)?, true)?;
+            bag.notes.push(format!(
+                "{} is missing; the storage files are read in the order of their names",
+                metadata_path.display()
+            ));
+            return Ok(bag);
+        }
+        let metadata = read_metadata(&metadata_path)?;
+        let compression = metadata.compression_format.unwrap_or_default();
+        if !["", "zstd"].contains(&compression.as_str()) {
+            let (what, expected) = ("the compression", "zstd or none");
+            return Err(Error::Unsupported { path: metadata_path, what, found: compression, expected });
+        }
+        if metadata.relative_file_paths.is_empty() {
+            return Err(Error::Metadata { path: metadata_path, reason: "it lists no files".into() });
+        }
+        let files = metadata.relative_file_paths.iter().map(|file| resolve(folder, file)).collect();
+        let mut bag = Self::open_files(files, true)?;
+        let counts = metadata.topics_with_message_count.into_iter();
+        bag.counts = counts.map(|topic| (topic.topic_metadata.name, topic.message_count)).collect();
+        Ok(bag)
+    }
+
+    /// Takes these files in. Of several, those that cannot be read are a loss; when none can, the first one's error is
+    /// returned.
+    fn open_files(paths: Vec<PathBuf>, is_folder: bool) -> Result<Self, Error> {
+        let mut bag = Self {
+            files: Vec::new(),
+            format: Format::Mcap,
+            is_folder,
+            counts: Vec::new(),
+            loss: Loss::default(),
+            notes: Vec::new(),
+        };
+        let mut first_error = None;
+        for path in paths {
+            match open_file(path, &mut bag.loss) {
+                Ok((format, file)) => {
+                    bag.format = format;
+                    bag.files.push(file);
+                }
+                Err(error) => {
+                    bag.loss.damage(format!("a storage file is missing: {error}"));
+                    first_error.get_or_insert(error);
+                }
+            }
+        }
+        match first_error {
+            Some(error) if bag.files.is_empty() => Err(error),
+            _ => Ok(bag),
+        }
+    }
+}
+
+/// Looks into a file, and decompresses it where it is compressed as a whole. What of it cannot be decompressed is a
+/// loss.
+fn open_file(path: PathBuf, loss: &mut Loss) -> Result<(Format, BagFile), Error> {
+    let mut format = Format::of(&path)?;
+    let mut decompressed = None;
+    if format == Format::Zstd {
+        let (target, damage) = decompress(&path)?;
+        format = Format::of(target.path()).map_err(|error| damaged_before(&path, damage.as_deref(), error))?;
+        decompressed = Some(target);
+        damage.into_iter().for_each(|damage| loss.damage(damage));
+    }
+    let file = BagFile { path, decompressed };
+    file.reader()?;
+    Ok((format, file))
+}
+
+/// Decompresses a file into a temporary one. Where it is damaged or cut off, what comes before that place is kept; the
+/// second part says so.
+fn decompress(path: &Path) -> Result<(NamedTempFile, Option<String>), Error> {
+    let mut target = NamedTempFile::new().map_err(Error::io("create a file in", std::env::temp_dir()))?;
+    let source = File::open(path).map_err(Error::io("read", path))?;
+    let mut decoder = zstd::Decoder::new(source).map_err(Error::io("decompress", path))?;
+    let mut buffer = vec![0; COPY_SIZE];
+    let mut length = 0;
+    loop {
+        match decoder.read(&mut buffer) {
+            Ok(0) => return Ok((target, None)),
+            Ok(count) => {
+                target.write_all(&buffer[..count]).map_err(Error::io("write", target.path()))?;
+                length += count;
+            }
+            Err(error) => {
+                let damage =
+                    format!("what follows the first {length} bytes decompressed from {}: {error}", path.display());
+                return Ok((target, Some(damage)));
+            }
+        }
+    }
+}
+
+/// The error about a decompressed file, about the compressed one.
+fn damaged_before(path: &Path, damage: Option<&str>, error: Error) -> Error {
+    match (damage, error) {
+        (Some(damage), Error::NotARecording { .. }) => Error::NotARecording { path: path.into(), found: damage.into() },
+        (None, Error::NotARecording { found, .. }) => Error::NotARecording { path: path.into(), found },
+        (_, error) => error,
+    }
+}
+
+fn read_metadata(path: &Path) -> Result<Metadata, Error> {
+    let text = std::fs::read_to_string(path).map_err(Error::io("read", path))?;
+    let parsed: Result<MetadataFile, _> = serde_saphyr::from_str(&text);
+    let file = parsed.map_err(|error| Error::Metadata { path: path.into(), reason: error.to_string() })?;
+    Ok(file.rosbag2_bagfile_information)
+}
+
+/// Where a listed file lies. Early versions wrote the bag's own name before the file's.
+fn resolve(folder: &Path, file: &Path) -> PathBuf {
+    let listed = folder.join(file);
+    match file.file_name() {
+        Some(name) if !listed.exists() => folder.join(name),
+        _ => listed,
+    }
+}
+
+/// The storage files in a folder without metadata, by the number at the end of their names.
+fn storage_files(folder: &Path) -> Result<Vec<PathBuf>, Error> {
+    let mut files = Vec::new();
+    for entry in std::fs::read_dir(folder).map_err(Error::io("read", folder))? {
+        let path = entry.map_err(Error::io("read", folder))?.path();
+        let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+        let stem = name.strip_suffix(".zstd").unwrap_or(&name);
+        if let Some(stem) = stem.strip_suffix(".mcap").or_else(|| stem.strip_suffix(".db3")) {
+            let start = stem.trim_end_matches(|letter: char| letter.is_ascii_digit()).len();
+            let number: u64 = stem[start..].parse().unwrap_or(0);
+            files.push(((stem[..start].to_string(), number), path));
+        }
+    }
+    if files.is_empty() {
+        let found = format!("a folder without {METADATA} and without .mcap or .db3 files");
+        return Err(Error::NotARecording { path: folder.into(), found });
+    }
+    files.sort();
+    Ok(files.into_iter().map(|(_, path)| path).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn split_files_without_metadata_are_read_by_number() {
+        let folder = tempfile::tempdir().unwrap();
+        for name in ["bag_10.mcap", "bag_2.mcap", "bag_0.mcap", "notes.txt"] {
+            std::fs::write(folder.path().join(name), "").unwrap();
+        }
+        let files = storage_files(folder.path()).unwrap();
+        let names: Vec<_> = files.iter().map(|file| file.file_name().unwrap().to_str().unwrap()).collect();
+        assert_eq!(names, ["bag_0.mcap", "bag_2.mcap", "bag_10.mcap"]);
+    }
+
+    #[test]
+    fn metadata_of_every_version_is_understood() {
+        let humble = r#"
+rosbag2_bagfile_information:
+  version: 5
+  storage_identifier: sqlite3
+  duration: {nanoseconds: 7}
+  topics_with_message_count:
+    - topic_metadata:
+        name: /odom
+        type: nav_msgs/msg/Odometry
+        serialization_format: cdr
+        offered_qos_profiles: "- history: 3\n  depth: 0\n  reliability: 1"
+      message_count: 3
+  compression_format: ""
+  compression_mode: ""
+  relative_file_paths: [bag_0.db3]
+  files: [{path: bag_0.db3, message_count: 3}]
+"#;
+        let kilted = r#"
+rosbag2_bagfile_information:
+  version: 9
+  storage_identifier: mcap
+  topics_with_message_count:
+    - topic_metadata:
+        name: /odom
+        type: nav_msgs/msg/Odometry
+        serialization_format: cdr
+        offered_qos_profiles:
+          - history: keep_last
+            deadline: {sec: 9223372036, nsec: 854775807}
+        type_description_hash: RIHS01_3cc97dc7fb7502f8714462c526d369e35b603cfc34d946e3f2eda2766dfec6e0
+      message_count: 3
+  compression_format: zstd
+  relative_file_paths: [bag_0.mcap]
+  custom_data: ~
+  ros_distro: kilted
+"#;
+        let oldest = "rosbag2_bagfile_information:\n  version: 1\n  relative_file_paths: [a/a.db3]\n";
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join(METADATA);
+        for (text, topics) in [(humble, 1), (kilted, 1), (oldest, 0)] {
+            std::fs::write(&path, text).unwrap();
+            let metadata = read_metadata(&path).unwrap_or_else(|error| panic!("{error}\n{text}"));
+            assert_eq!(metadata.relative_file_paths.len(), 1);
+            assert_eq!(metadata.topics_with_message_count.len(), topics);
+        }
+        std::fs::write(&path, "rosbag2_bagfile_information: [").unwrap();
+        assert!(read_metadata(&path).unwrap_err().to_string().contains(METADATA));
+    }
+}

@@ -1,0 +1,185 @@
+//! The drawing thread: keeps a record of every update and writes the map over time.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+use crossbeam_channel::{Receiver, Sender, bounded};
+use tempfile::TempPath;
+
+use super::Error;
+use super::grids::{GridScales, GridWriter};
+use super::report::BatchRecord;
+use crate::config::Config;
+use crate::gp::report::UpdateReport;
+use crate::mapping::batcher::Batch;
+use crate::mapping::field_learner::FieldSnapshot;
+use crate::mapping::field_model::{FieldPosterior, prior_standard_deviation};
+use crate::mapping::field_raster::rasterize;
+use crate::mapping::grid::{FieldGrid, Rasterizer};
+use crate::mapping::reading::Stamp;
+use crate::mapping::worker::Update;
+
+/// Updates that may wait for being drawn. The mapping thread waits beyond, so that memory is bounded.
+const WAITING: usize = 4;
+
+/// A finished update, and where and until when the robot was then.
+struct Step {
+    stamp: Stamp,
+    path: Vec<[f64; 2]>,
+    update: Arc<Update<FieldSnapshot>>,
+}
+
+/// The drawing thread, seen from outside.
+pub(super) struct Drawing {
+    steps: Sender<Step>,
+    thread: JoinHandle<Result<History, Error>>,
+}
+
+/// What the drawing thread leaves.
+pub(super) struct History {
+    /// One per batch.
+    pub(super) records: Vec<BatchRecord>,
+    /// The final map; without one there is none, or it cannot be drawn.
+    pub(super) grid: Option<Result<FieldGrid, crate::mapping::Error>>,
+    /// The map over time, complete but without its name yet.
+    pub(super) grids: TempPath,
+}
+
+impl Drawing {
+    /// Starts the thread, which writes into `folder`.
+    pub(super) fn start(config: &Config, frame: &str, folder: &Path) -> Result<Self, Error> {
+        let (steps, receiver) = bounded(WAITING);
+        let artist = Artist {
+            writer: GridWriter::create(folder, frame)?,
+            rasterizer: Rasterizer::new(&config.raster),
+            records: Vec::new(),
+            budget: Budget::default(),
+            undrawn: Vec::new(),
+            newest: None,
+        };
+        let builder = std::thread::Builder::new().name("drawing".into());
+        let thread = builder.spawn(move || artist.run(&receiver)).map_err(Error::Spawn)?;
+        Ok(Self { steps, thread })
+    }
+
+    /// Passes updates on to the thread.
+    pub(super) fn observer(&self) -> impl FnMut(&Batch, &Arc<Update<FieldSnapshot>>) + Send + 'static {
+        let steps = self.steps.clone();
+        move |batch, update| {
+            let path = batch.observations.iter().map(|at| [at.position.x, at.position.y]).collect();
+            let stamp = batch.observations.last().map_or(Stamp::default(), |last| last.stamp);
+            // A thread that has ended says why when joined.
+            let _ = steps.send(Step { stamp, path, update: Arc::clone(update) });
+        }
+    }
+
+    /// Whether the thread has given up.
+    pub(super) fn has_ended(&self) -> bool {
+        self.thread.is_finished()
+    }
+
+    /// Waits until everything is drawn; the mapping thread has to have ended.
+    pub(super) fn join(self) -> Result<History, Error> {
+        drop(self.steps);
+        self.thread.join().map_err(|_| Error::DrawingPanicked)?
+    }
+}
+
+/// What runs on the thread.
+struct Artist {
+    writer: GridWriter,
+    rasterizer: Rasterizer,
+    records: Vec<BatchRecord>,
+    budget: Budget,
+    /// Where the robot was since the last raster.
+    undrawn: Vec<[f64; 2]>,
+    newest: Option<Newest>,
+}
+
+/// The newest map.
+struct Newest {
+    number: u64,
+    stamp: Stamp,
+    posterior: Arc<FieldPosterior>,
+    /// Of the record that it belongs to.
+    record: usize,
+    /// Whether drawing it was tried, and what came of it.
+    drawn: Option<Result<(), crate::mapping::Error>>,
+}
+
+impl Artist {
+    fn run(mut self, steps: &Receiver<Step>) -> Result<History, Error> {
+        for step in steps {
+            self.take(step)?;
+        }
+        // The last map is drawn whatever it costs.
+        if self.newest.as_ref().is_some_and(|newest| newest.drawn.is_none()) {
+            self.draw()?;
+        }
+        let outcome = self.newest.and_then(|newest| newest.drawn);
+        let grid = outcome
+            .map(|drawn| drawn.and_then(|()| self.rasterizer.grid().cloned().ok_or(crate::mapping::Error::NoPoints)));
+        Ok(History { records: self.records, grid, grids: self.writer.finish()? })
+    }
+
+    fn take(&mut self, step: Step) -> Result<(), Error> {
+        self.undrawn.extend(&step.path);
+        self.records.push(BatchRecord::new(&step.update, step.stamp));
+        let (Ok(report), Some(posterior)) = (&step.update.snapshot.result, &step.update.snapshot.posterior) else {
+            return Ok(());
+        };
+        self.newest = Some(Newest {
+            number: step.update.number,
+            stamp: step.stamp,
+            posterior: Arc::clone(posterior),
+            record: self.records.len() - 1,
+            drawn: None,
+        });
+        let cells = self.rasterizer.grid().map_or(0, |grid| grid.geometry.len());
+        if self.budget.allows(report, cells) { self.draw() } else { Ok(()) }
+    }
+
+    fn draw(&mut self) -> Result<(), Error> {
+        let Some(newest) = &mut self.newest else { return Ok(()) };
+        let drawn = rasterize(&mut self.rasterizer, newest.number, &newest.posterior, &self.undrawn);
+        newest.drawn = Some(match drawn {
+            Ok(grid) => {
+                let prior = prior_standard_deviation(&newest.posterior);
+                let scales: GridScales = self.writer.write(grid, prior, newest.stamp)?;
+                self.records[newest.record].grids = Some(scales);
+                self.undrawn.clear();
+                Ok(())
+            }
+            Err(error) => {
+                log::warn!("the map after batch {} cannot be drawn: {error}", newest.number + 1);
+                Err(error)
+            }
+        });
+        Ok(())
+    }
+}
+
+/// Keeps drawing from taking much longer than learning: a map is drawn when what was learnt since the last drawing took about
+/// as many operations. It counts operations, not time, so that the same replay draws the same maps.
+#[derive(Debug, Default)]
+struct Budget {
+    learnt: f64,
+}
+
+/// Operations of one cell, in those of one row in one evaluation of bound and gradient, measured.
+const CELL_COST: f64 = 1.0;
+
+impl Budget {
+    fn allows(&mut self, report: &UpdateReport, cells: usize) -> bool {
+        // Both a cell and a row take the square of the number of inducing points.
+        let square = (report.inducing_points as f64).powi(2);
+        let evaluations = report.learning.evaluations as f64 + 1.0;
+        self.learnt += evaluations * (report.rows + report.inducing_points) as f64 * square;
+        let affordable = cells as f64 * CELL_COST * square <= self.learnt;
+        if affordable {
+            self.learnt = 0.0;
+        }
+        affordable
+    }
+}

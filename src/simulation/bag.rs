@@ -1,0 +1,151 @@
+//! Simulated drives as bags.
+
+use std::fs::File;
+use std::io::{self, BufWriter, Write};
+use std::path::Path;
+
+use nalgebra::Isometry3;
+
+use super::{Drive, Sample, Truth, World};
+use crate::mapping::reading::{Measurement, Stamp};
+use crate::recording::Error;
+use crate::recording::convert::{BODY_FRAME, MAGNETOMETER_FRAME, MAGNETOMETER_TOPIC, ODOMETRY_FRAME, ODOMETRY_TOPIC};
+use crate::recording::messages::{Header, MagneticField, Odometry, TFMessage, Transform, TransformStamped};
+use crate::recording::writer::{BagWriter, Storage};
+
+/// The truth, beside the messages in the bag's folder. It is no topic, so that nobody takes it for what a robot measured.
+pub const TRUTH_FILE: &str = "truth.csv";
+
+/// The columns of [`TRUTH_FILE`], one row per reading: its stamp in nanoseconds; where the sensor is, in metres; the field there along
+/// the axes of the map and its strength, in microtesla; where the body is, in metres, and its heading, in radians.
+pub const TRUTH_COLUMNS: &str = "stamp,x,y,z,field_x,field_y,field_z,strength,body_x,body_y,heading";
+
+/// How many of each a bag holds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Written {
+    /// Readings.
+    pub readings: u64,
+    /// Poses.
+    pub poses: u64,
+}
+
+/// Writes a drive as a bag: readings on `/imu/mag` in tesla, poses on `/odom` and `/tf`, the sensor's mount on `/tf_static`; and the
+/// truth in [`TRUTH_FILE`]. `progress` is told of every measurement.
+///
+/// # Errors
+/// A folder that is not empty, and what the storage and the operating system refuse.
+pub fn write<W: World>(
+    drive: Drive<W>,
+    mount: &Isometry3<f64>,
+    folder: &Path,
+    storage: Storage,
+    mut progress: impl FnMut(),
+) -> Result<Written, Error> {
+    let mut bag = BagWriter::create(folder, storage)?;
+    let mut truth = TruthWriter::create(folder)?;
+    let mut written = Written::default();
+    for Sample { measurement, truth: at } in drive {
+        let stamp = measurement.stamp();
+        if written == Written::default() {
+            bag.write("/tf_static", &transform(stamp, BODY_FRAME, MAGNETOMETER_FRAME, mount), stamp)?;
+        }
+        match measurement {
+            Measurement::Pose(pose) => {
+                bag.write("/tf", &transform(stamp, ODOMETRY_FRAME, BODY_FRAME, &pose.isometry()), stamp)?;
+                bag.write(ODOMETRY_TOPIC, &Odometry::from_pose(&pose, ODOMETRY_FRAME, BODY_FRAME), stamp)?;
+                written.poses += 1;
+            }
+            Measurement::Reading(reading) => {
+                let message = MagneticField::from_reading(&reading, MAGNETOMETER_FRAME);
+                bag.write(MAGNETOMETER_TOPIC, &message, stamp)?;
+                truth.write(&at)?;
+                written.readings += 1;
+            }
+        }
+        progress();
+    }
+    truth.finish()?;
+    bag.finish()?;
+    Ok(written)
+}
+
+fn transform(stamp: Stamp, parent: &str, child: &str, transform: &Isometry3<f64>) -> TFMessage {
+    let transform = Transform::from(transform);
+    let header = Header::new(stamp, parent);
+    TFMessage { transforms: vec![TransformStamped { header, child_frame_id: child.into(), transform }] }
+}
+
+/// Writes [`TRUTH_FILE`].
+struct TruthWriter {
+    path: std::path::PathBuf,
+    file: BufWriter<File>,
+}
+
+impl TruthWriter {
+    fn create(folder: &Path) -> Result<Self, Error> {
+        let path = folder.join(TRUTH_FILE);
+        let file = BufWriter::new(File::create(&path).map_err(Error::io("create", &path))?);
+        let mut writer = Self { path, file };
+        writer.line(|file| writeln!(file, "{TRUTH_COLUMNS}"))?;
+        Ok(writer)
+    }
+
+    fn write(&mut self, truth: &Truth) -> Result<(), Error> {
+        let (stamp, sensor, field) = (truth.pose.stamp.nanoseconds(), truth.sensor, truth.field.microtesla());
+        let (body, (_, _, heading)) = (truth.pose.position, truth.pose.orientation.euler_angles());
+        self.line(|file| {
+            write!(file, "{stamp},{},{},{},", sensor.x, sensor.y, sensor.z)?;
+            write!(file, "{},{},{},{},", field.x, field.y, field.z, truth.field.strength())?;
+            writeln!(file, "{},{},{heading}", body.x, body.y)
+        })
+    }
+
+    fn line(&mut self, write: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>) -> Result<(), Error> {
+        write(&mut self.file).map_err(Error::io("write", &self.path))
+    }
+
+    fn finish(mut self) -> Result<(), Error> {
+        self.line(Write::flush)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{Sensor, Topics};
+    use crate::recording;
+    use crate::simulation::demo;
+
+    #[test]
+    fn a_bag_reads_back_and_its_truth_lies_beside() {
+        let mut simulation = demo();
+        simulation.duration = 4.0;
+        simulation.robot.noise = 0.0;
+        simulation.robot.mount = Isometry3::translation(0.2, 0.0, 0.1);
+        let world = simulation.world().unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let bag = folder.path().join("bag");
+        let mut steps = 0;
+        let drive = simulation.drive(&world).unwrap();
+        let written = write(drive, &simulation.robot.mount, &bag, Storage::Mcap, || steps += 1).unwrap();
+        assert_eq!(written, Written { readings: 200, poses: 121 });
+        assert_eq!(steps, 321);
+
+        let recording = recording::open(&bag, &Topics::default(), &Sensor::default()).unwrap();
+        assert_eq!(recording.summary().magnetometer.topic, "/imu/mag");
+        assert!(recording.summary().magnetometer.others.is_empty() && recording.summary().notes.is_empty());
+        assert!((recording.mount().translation.vector - simulation.robot.mount.translation.vector).norm() < 1e-12);
+        assert!(recording.loss().is_empty());
+        assert_eq!(recording.filter(Result::is_ok).count(), 321);
+
+        let text = std::fs::read_to_string(bag.join(TRUTH_FILE)).unwrap();
+        let rows: Vec<Vec<f64>> =
+            text.lines().skip(1).map(|line| line.split(',').map(|value| value.parse().unwrap()).collect()).collect();
+        assert_eq!(rows.len(), 200);
+        for row in rows {
+            let place = nalgebra::Point3::new(row[1], row[2], row[3]);
+            assert_eq!(row[7], world.strength_at(&place));
+            assert!(((row[1] - row[8]).hypot(row[2] - row[9]) - 0.2).abs() < 1e-12);
+        }
+    }
+}

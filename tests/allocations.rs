@@ -1,0 +1,125 @@
+//! Between conversion and batch nothing is allocated per reading: a robot that drives for days must not fragment its memory.
+//!
+//! The allocator counts for the whole process, so this file holds a single test.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use magmap::config::Config;
+use magmap::mapping::batcher::Batch;
+use magmap::mapping::pipeline::Pipeline;
+use magmap::mapping::reading::{MagneticField, Measurement, Pose, Reading, Stamp};
+use magmap::mapping::worker::{Learner, Mode, StopSignal, Worker};
+use nalgebra::{Isometry3, Point3, UnitQuaternion, Vector3};
+
+struct Counting;
+
+static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
+
+// Counts, and leaves the work to the system's allocator.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        unsafe { System.dealloc(pointer, layout) }
+    }
+
+    unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
+        unsafe { System.realloc(pointer, layout, size) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+fn allocations(work: impl FnOnce()) -> u64 {
+    let before = ALLOCATIONS.load(Ordering::Relaxed);
+    work();
+    ALLOCATIONS.load(Ordering::Relaxed) - before
+}
+
+/// What a source converts message number `index` to: a turning drive at 50 Hz in tesla, poses 3 ms after the readings, with a
+/// spike, a repeated pose and a weak reading now and then.
+fn converted(index: usize) -> [Measurement; 2] {
+    let time = index as i64 * 20_000_000;
+    let angle = index as f64 * 1e-3;
+    let spike = if index % 97 == 13 { 1e-4 } else { 0.0 };
+    let weakness = if index % 101 == 7 { 0.0 } else { 1.0 };
+    let axes = Vector3::new(2e-5 + 1e-6 * angle.sin() + spike, 1e-6, -4e-5) * weakness;
+    let pose = Pose {
+        stamp: Stamp::from_nanoseconds(if index % 89 == 5 { time - 17_000_000 } else { time + 3_000_000 }),
+        position: Point3::new(5.0 * angle.cos(), 5.0 * angle.sin(), 0.0),
+        orientation: UnitQuaternion::from_euler_angles(0.0, 0.0, angle),
+    };
+    let reading = Reading { stamp: Stamp::from_nanoseconds(time), field: MagneticField::from_tesla(axes) };
+    [Measurement::Reading(reading), Measurement::Pose(pose)]
+}
+
+/// Learns nothing and allocates nothing.
+struct Counter(u64);
+
+impl Learner for Counter {
+    type Snapshot = u64;
+
+    fn learn(&mut self, batch: &Batch, _stop: &StopSignal) -> u64 {
+        self.0 += batch.len() as u64;
+        self.0
+    }
+}
+
+const WARM_UP: usize = 5_000;
+const MEASURED: usize = 50_000;
+
+#[test]
+fn readings_become_batches_without_an_allocation_each() {
+    let mut config = Config::default();
+    config.batch.max_observations = 50;
+    for spacing in [0.05, 0.0] {
+        config.averaging.spacing = spacing;
+        through_the_pipeline(&config);
+        through_the_thread(&config);
+    }
+}
+
+fn through_the_pipeline(config: &Config) {
+    let mut pipeline = Pipeline::new(config, Isometry3::translation(0.1, 0.0, 0.2));
+    let mut ready = VecDeque::with_capacity(4);
+    let mut feed = |range: std::ops::Range<usize>| {
+        for measurement in range.flat_map(converted) {
+            pipeline.ingest(measurement, &mut ready);
+            ready.clear();
+        }
+        *pipeline.counters()
+    };
+    let before = feed(0..WARM_UP);
+    let mut after = before;
+    let allocations = allocations(|| after = feed(WARM_UP..WARM_UP + MEASURED));
+    let batches = after.batches - before.batches;
+    assert!(after.used_readings - before.used_readings > MEASURED as u64 * 9 / 10, "{after:?}");
+    assert!(after.refusals.total() > 1000 && batches > 50, "{after:?}");
+    // Its observations are all that a batch allocates; one may still be open at either end.
+    assert!(allocations <= batches + 1, "{allocations} allocations for {batches} batches of {MEASURED} readings");
+}
+
+fn through_the_thread(config: &Config) {
+    let pipeline = Pipeline::new(config, Isometry3::identity());
+    let worker = Worker::spawn(&config.worker, Mode::Offline, pipeline, Counter(0), None).unwrap();
+    let inbox = worker.inbox();
+    let feed = |range: std::ops::Range<usize>| {
+        range.flat_map(converted).for_each(|measurement| inbox.send(measurement).unwrap());
+        worker.flush().unwrap();
+        worker.status().counters.batches
+    };
+    let before = feed(0..WARM_UP);
+    let mut batches = 0;
+    let allocations = allocations(|| batches = feed(WARM_UP..WARM_UP + MEASURED) - before);
+    // Per batch its observations and the snapshot; the flush, and threads that sleep and wake, a few more.
+    let allowed = 2 * batches + 50;
+    assert!(allocations <= allowed, "{allocations} allocations for {batches} batches of {MEASURED} readings");
+    worker.join().unwrap();
+}
