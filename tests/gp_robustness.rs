@@ -1,6 +1,6 @@
 //! No input makes the map panic, break down, or say what is not a number; and its size stays what the field asks for.
 
-use magmap::config::{Ceiling, Config, Hyperparameters, KernelShape};
+use magmap::config::{Ceiling, Config, Hyperparameters};
 use magmap::gp::kernel::{Constant, Places, Shape, Stationary, Sum};
 use magmap::gp::learning::Learning;
 use magmap::gp::model::{Jitter, Model};
@@ -414,7 +414,7 @@ fn any_stream(random: &mut ChaCha8Rng) -> Vec<Vec<Observation>> {
 
 #[test]
 fn absurd_streams_are_survived() {
-    let shapes = [KernelShape::Matern12, KernelShape::Matern32, KernelShape::Matern52, KernelShape::SquaredExponential];
+    let shapes = [Shape::Matern12, Shape::Matern32, Shape::Matern52, Shape::SquaredExponential];
     for seed in 0..60 {
         let mut random = random(seed);
         let mut config = if seed % 2 == 0 { paper() } else { Config::default() };
