@@ -15,8 +15,7 @@ use std::path::Path;
 
 fn stream(config: &Config, offset: f64) -> Option<Outcome> {
     let data = common::aalto_folder()?;
-    let material =
-        Material::read(Experiment::Stream, &data, Magnetometer::Invensense, config.evaluation.cut).unwrap();
+    let material = Material::read(Experiment::Stream, &data, Magnetometer::Invensense, config.evaluation.cut).unwrap();
     Some(drives::run(&material, config, offset, |_, _| ()).unwrap())
 }
 

@@ -150,7 +150,7 @@ impl UpperBoundTerms<'_> {
     }
 }
 
-/// The upper bound for what [`Rows::nested`] and [`Rows::whiten`] made of a batch: see [`UpperBoundTerms::evaluate`].
+/// The upper bound for what [`Rows::nested`] and [`Rows::whiten`] made of a batch.
 ///
 /// # Errors
 /// When B is not positive definite to the precision of doubles.

@@ -100,10 +100,15 @@ pub trait Kernel: Clone + Debug + Send + Sync {
     /// The covariance between all rows and all columns.
     fn covariance(&self, rows: &Self::Places, columns: &Self::Places) -> Matrix {
         let mut covariance = Matrix::zeros(rows.len(), columns.len());
-        for column in 0..columns.len() {
-            self.add_column(rows, 0..rows.len(), columns, column, covariance.col_as_slice_mut(column));
-        }
+        self.add_covariance(rows, columns, covariance.as_mut());
         covariance
+    }
+
+    /// Adds the covariance between all rows and all columns to `out`.
+    fn add_covariance(&self, rows: &Self::Places, columns: &Self::Places, mut out: MatrixMut<'_>) {
+        for j in 0..columns.len() {
+            self.add_column(rows, 0..rows.len(), columns, j, column_mut(&mut out, j));
+        }
     }
 
     /// Adds the covariance among the places to the lower triangle of `out`.
@@ -118,7 +123,7 @@ pub trait Kernel: Clone + Debug + Send + Sync {
     fn symmetric_covariance(&self, places: &Self::Places) -> Matrix {
         let mut covariance = Matrix::zeros(places.len(), places.len());
         self.add_lower_covariance(places, covariance.as_mut());
-        mirror_lower(&mut covariance);
+        mirror_lower(covariance.as_mut());
         covariance
     }
 
@@ -441,8 +446,8 @@ impl Kernel for Stationary {
                     |square| {
                         let s = square.sqrt();
                         let rho = exp_of_nonpositive(-s);
-                        // psi is singular at s = 0, where its product with s^2 vanishes.
-                        (rho, rho / s.max(f64::MIN_POSITIVE))
+                        // psi is singular at s = 0, where its product with s^2 vanishes; with any weight it must stay finite.
+                        (rho, rho / s.max(1e-100))
                     },
                 ),
                 Shape::Matern32 => self.contract_shape(
@@ -771,6 +776,20 @@ mod tests {
                     // Central differences: rounding 1e-14 * 1e3 / 1e-5, truncation 1e-10 * 1e3.
                     assert!((found - expected).abs() < 2e-6, "{shape:?} {parameter}: {found} {expected}");
                 }
+            }
+        }
+    }
+
+    #[test]
+    fn the_gradient_of_a_coincident_pair_is_finite() {
+        let place = scattered(1, 2, 0.0);
+        for shape in SHAPES {
+            for lengthscales in [vec![0.7], vec![0.7, 1.9]] {
+                let kernel = Stationary { shape, variance: 2.0, lengthscales };
+                let mut gradient = vec![0.0; kernel.names().len()];
+                kernel.contract_column(&place, 0..1, &place, 0, &[1e6], &mut gradient);
+                assert_eq!(gradient[0], 2e6);
+                assert!(gradient[1..].iter().all(|entry| *entry == 0.0), "{shape:?}: {gradient:?}");
             }
         }
     }

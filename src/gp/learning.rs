@@ -152,6 +152,7 @@ impl<K: Kernel> Objective<'_, K> {
         let whitened = self.rows.whiten(&model).ok()?;
         let mut value = whitened.bound();
         let mut gradient = self.rows.gradient(&model, &whitened);
+        self.rows.recycle(whitened);
         if let Some(prior) = &self.learning.prior {
             value += prior.log_density(&bounded);
             prior.add_gradient(&bounded, &mut gradient);
@@ -186,5 +187,225 @@ impl<K: Kernel> Gradient for Minimized<'_, '_, K> {
 
     fn gradient(&self, at: &Vec<f64>) -> Result<Vec<f64>, Error> {
         Ok(self.0.evaluate(at)?.gradient.iter().map(|entry| entry * self.0.scale).collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::kernel::{Places, Shape, Stationary};
+    use super::super::linalg::MatrixRef;
+    use super::super::model::Jitter;
+    use super::super::points::Points;
+    use super::*;
+    use std::ops::Range;
+    use std::sync::{Arc, Mutex};
+
+    /// A kernel that remembers which hyperparameters it was given, and is not a number beyond some lengthscale.
+    #[derive(Clone, Debug)]
+    struct Watched {
+        inner: Stationary,
+        given: Arc<Mutex<Vec<Vec<f64>>>>,
+        breaks_beyond: f64,
+    }
+
+    impl Kernel for Watched {
+        type Places = Points;
+
+        fn names(&self) -> Vec<String> {
+            self.inner.names()
+        }
+
+        fn log_parameters(&self) -> Vec<f64> {
+            self.inner.log_parameters()
+        }
+
+        fn set_log_parameters(&mut self, values: &[f64]) {
+            self.given.lock().unwrap().push(values.to_vec());
+            self.inner.set_log_parameters(values);
+        }
+
+        fn add_column(&self, rows: &Points, range: Range<usize>, columns: &Points, column: usize, out: &mut [f64]) {
+            self.inner.add_column(rows, range, columns, column, out);
+            if self.inner.lengthscales[0] > self.breaks_beyond {
+                out.fill(f64::NAN);
+            }
+        }
+
+        fn contract_column(
+            &self,
+            rows: &Points,
+            range: Range<usize>,
+            columns: &Points,
+            column: usize,
+            weights: &[f64],
+            gradient: &mut [f64],
+        ) {
+            self.inner.contract_column(rows, range, columns, column, weights, gradient);
+        }
+
+        fn contract(&self, rows: &Points, columns: &Points, weights: MatrixRef<'_>, gradient: &mut [f64]) {
+            self.inner.contract(rows, columns, weights, gradient);
+        }
+
+        fn add_diagonal(&self, places: &Points, out: &mut [f64]) {
+            self.inner.add_diagonal(places, out);
+        }
+
+        fn contract_diagonal(&self, places: &Points, weights: &[f64], gradient: &mut [f64]) {
+            self.inner.contract_diagonal(places, weights, gradient);
+        }
+    }
+
+    /// A start far from the optimum: a smooth field of variance 8, read with noise of variance 0.01, through a short lengthscale.
+    fn start(breaks_beyond: f64) -> Model<Watched> {
+        let inner = Stationary { shape: Shape::Matern52, variance: 1.0, lengthscales: vec![0.3] };
+        Model {
+            kernel: Watched { inner, given: Arc::default(), breaks_beyond },
+            noise: 1.0,
+            mean: 0.0,
+            jitter: Jitter::Relative(1e-6),
+        }
+    }
+
+    fn readings() -> (Points, Vec<f64>) {
+        let (mut places, mut targets) = (Points::new(1), Vec::new());
+        for i in 0..60 {
+            let x = 0.1 * f64::from(i);
+            places.push(&[x]);
+            targets.push(4.0 * x.sin() + 0.1 * (f64::from(i) * 7.3).sin());
+        }
+        (places, targets)
+    }
+
+    /// Learns with 12 inducing points and returns the start, the learnt model, the report and the bound as a function.
+    fn learn(
+        learning: &Learning,
+        breaks_beyond: f64,
+        stop: &dyn Fn() -> bool,
+        check: impl FnOnce(Model<Watched>, Model<Watched>, LearningReport, &dyn Fn(&Model<Watched>) -> f64),
+    ) {
+        let (places, targets) = readings();
+        let rows = Rows::nested(&places, &targets, None, &places.select((0..60).step_by(5)));
+        let start = start(breaks_beyond);
+        let (learnt, report) = learning.learn(&start, &rows, stop);
+        check(start, learnt, report, &|model| rows.whiten(model).map_or(f64::NAN, |whitened| whitened.bound()));
+    }
+
+    fn unlimited() -> Learning {
+        Learning { max_evaluations: 500, prior: None }
+    }
+
+    #[test]
+    fn a_maximum_is_found_and_reported() {
+        learn(&unlimited(), f64::INFINITY, &|| false, |start, learnt, report, bound| {
+            assert_eq!(report.end, LearningEnd::Converged);
+            assert!(bound(&learnt) > bound(&start) + 20.0);
+            let at = learnt.log_parameters();
+            for parameter in 0..at.len() {
+                for step in [-0.05, 0.05] {
+                    let mut moved = at.clone();
+                    moved[parameter] += step;
+                    // Learning may end one LEAST_GAIN per iteration early.
+                    assert!(bound(&learnt.with_log_parameters(&moved)) < bound(&learnt) + 1e-3);
+                }
+            }
+        });
+    }
+
+    #[test]
+    fn the_budget_is_kept_exactly() {
+        for max_evaluations in [1, 2, 3, 5, 9] {
+            let learning = Learning { max_evaluations, prior: None };
+            learn(&learning, f64::INFINITY, &|| false, |start, learnt, report, bound| {
+                assert_eq!(report, LearningReport { evaluations: max_evaluations, end: LearningEnd::Budget });
+                // Every evaluation sets hyperparameters, and so does the learnt model.
+                assert_eq!(start.kernel.given.lock().unwrap().len(), max_evaluations + 1);
+                assert!(bound(&learnt) >= bound(&start));
+            });
+        }
+        learn(&Learning::default(), f64::INFINITY, &|| false, |start, learnt, report, _| {
+            assert_eq!(report, LearningReport { evaluations: 0, end: LearningEnd::Off });
+            assert_eq!(learnt.log_parameters(), start.log_parameters());
+            assert!(start.kernel.given.lock().unwrap().is_empty());
+        });
+    }
+
+    #[test]
+    fn a_stop_keeps_the_best_so_far() {
+        for allowed in [0, 1, 2, 4, 8] {
+            let asked = std::cell::Cell::new(0);
+            let stop = || asked.replace(asked.get() + 1) == allowed;
+            learn(&unlimited(), f64::INFINITY, &stop, |start, learnt, report, bound| {
+                assert_eq!(report, LearningReport { evaluations: allowed, end: LearningEnd::Stopped });
+                let given = start.kernel.given.lock().unwrap().clone();
+                if allowed == 0 {
+                    assert_eq!(learnt.log_parameters(), start.log_parameters());
+                    return;
+                }
+                assert_eq!(given.len(), allowed + 1);
+                // The learnt kernel is one of those evaluated.
+                let (learnt_kernel, evaluated) = given.split_last().unwrap();
+                assert!(evaluated.contains(learnt_kernel));
+                assert!(bound(&learnt) >= bound(&start));
+            });
+        }
+    }
+
+    #[test]
+    fn a_start_that_is_not_a_number_fails_and_keeps_the_hyperparameters() {
+        learn(&unlimited(), 0.1, &|| false, |start, learnt, report, _| {
+            assert_eq!(report, LearningReport { evaluations: 1, end: LearningEnd::Failed });
+            assert_eq!(learnt.log_parameters(), start.log_parameters());
+        });
+    }
+
+    #[test]
+    fn what_is_not_a_number_is_stepped_back_from() {
+        for breaks_beyond in [0.300_001, 0.32, 0.5, 1.0] {
+            learn(&unlimited(), breaks_beyond, &|| false, |start, learnt, report, bound| {
+                assert_ne!(report.end, LearningEnd::Failed);
+                assert!(report.evaluations <= 500);
+                assert!(learnt.kernel.inner.lengthscales[0] <= breaks_beyond);
+                assert!(bound(&learnt) >= bound(&start), "{} {}", bound(&learnt), bound(&start));
+                if report.end == LearningEnd::Converged {
+                    assert!(bound(&learnt) > bound(&start) + 1.0);
+                }
+            });
+        }
+    }
+
+    #[test]
+    fn a_warm_start_needs_little() {
+        let (places, targets) = readings();
+        let rows = Rows::nested(&places, &targets, None, &places.select((0..60).step_by(5)));
+        let (learnt, cold) = unlimited().learn(&start(f64::INFINITY), &rows, &|| false);
+        let (again, warm) = unlimited().learn(&learnt, &rows, &|| false);
+        assert_eq!(warm.end, LearningEnd::Converged);
+        assert!(warm.evaluations < cold.evaluations / 2, "{warm:?} after {cold:?}");
+        for (once, twice) in learnt.log_parameters().iter().zip(again.log_parameters()) {
+            assert!((once - twice).abs() < 0.05, "{once} {twice}");
+        }
+    }
+
+    #[test]
+    fn a_prior_pulls_as_strongly_as_it_says() {
+        let medians = [2.0f64.ln(), 0.8f64.ln(), 0.05f64.ln()];
+        let learnt = |deviation: f64| {
+            let prior = LogNormalPrior { log_medians: medians.to_vec(), log_standard_deviations: vec![deviation; 3] };
+            let mut found = Vec::new();
+            learn(&Learning { prior: Some(prior), ..unlimited() }, f64::INFINITY, &|| false, |_, learnt, _, _| {
+                found = learnt.log_parameters()
+            });
+            found
+        };
+        let distance = |found: &[f64]| found.iter().zip(&medians).map(|(a, b)| (a - b).powi(2)).sum::<f64>().sqrt();
+        let (tight, middling, wide) = (learnt(0.01), learnt(0.3), learnt(100.0));
+        assert!(distance(&tight) < 0.05, "{tight:?}");
+        assert!(distance(&tight) < distance(&middling) && distance(&middling) < distance(&wide));
+        learn(&unlimited(), f64::INFINITY, &|| false, |_, free, _, _| {
+            for (wide, free) in wide.iter().zip(free.log_parameters()) {
+                assert!((wide - free).abs() < 0.1, "{wide} {free}");
+            }
+        });
     }
 }

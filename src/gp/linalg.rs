@@ -7,6 +7,7 @@ use faer::linalg::matmul::triangular::{self, BlockStructure};
 use faer::linalg::{cholesky, qr, triangular_inverse, triangular_solve};
 use faer::prelude::ReborrowMut;
 use faer::{Accum, Par};
+use std::cell::RefCell;
 
 /// A dense column-major matrix that owns its numbers.
 pub type Matrix = faer::Mat<f64>;
@@ -110,20 +111,53 @@ pub fn inverse_lower(lower: MatrixRef<'_>) -> Matrix {
 
 /// The inverse of the matrix with this Cholesky factor, both triangles filled.
 pub fn inverse_from_cholesky(factor: MatrixRef<'_>) -> Matrix {
-    let root = inverse_lower(factor);
-    let mut inverse = Matrix::zeros(root.nrows(), root.ncols());
-    multiply(
-        inverse.as_mut(),
-        Part::Lower,
-        0.0,
-        1.0,
-        root.as_ref().transpose(),
-        Part::Upper,
-        root.as_ref(),
-        Part::Lower,
-    );
-    mirror_lower(&mut inverse);
+    let size = factor.nrows();
+    let mut inverse = Matrix::zeros(size, size);
+    invert_from_cholesky(factor, inverse.as_mut(), Matrix::zeros(size, size).as_mut());
     inverse
+}
+
+/// Writes the inverse of the matrix with this Cholesky factor into `inverse`, both triangles. `work` is of the same size.
+pub fn invert_from_cholesky(factor: MatrixRef<'_>, mut inverse: MatrixMut<'_>, mut work: MatrixMut<'_>) {
+    triangular_inverse::invert_lower_triangular(work.rb_mut(), factor, SEQUENTIAL);
+    let root = work.as_ref();
+    multiply(inverse.rb_mut(), Part::Lower, 0.0, 1.0, root.transpose(), Part::Upper, root, Part::Lower);
+    mirror_lower(inverse);
+}
+
+/// Replaces the symmetric W by the symmetric `lower^-T W lower^-1`; of both, only the lower triangle counts.
+///
+/// By halves, with half the work of two full solves. Written for L = [L1 0; C L2] and W = [W1 .; D W2]:
+///
+/// ```text
+/// W2 := L2^-T W2 L2^-1        Q := L2^-T D - 1/2 W2 C
+/// D  := (Q - 1/2 W2 C) L1^-1  W1 := L1^-T (W1 - C^T Q - Q^T C) L1^-1
+/// ```
+pub fn solve_both_sides(lower: MatrixRef<'_>, mut matrix: MatrixMut<'_>) {
+    const LEAF: usize = 64;
+    let size = lower.nrows();
+    if size <= LEAF {
+        mirror_lower(matrix.rb_mut());
+        solve_lower_transposed(lower, matrix.rb_mut());
+        solve_lower_transposed(lower, matrix.transpose_mut());
+        return;
+    }
+    let half = (size / 2).next_multiple_of(8);
+    let (first, _, corner, second) = lower.split_at(half, half);
+    let (mut left, spare, mut below, mut right) = matrix.split_at_mut(half, half);
+    solve_both_sides(second, right.rb_mut());
+    mirror_lower(right.rb_mut());
+    // The upper triangle is free to keep W2 C / 2.
+    let mut spare = spare.transpose_mut();
+    multiply(spare.rb_mut(), Part::Full, 0.0, 0.5, right.as_ref(), Part::Full, corner, Part::Full);
+    solve_lower_transposed(second, below.rb_mut());
+    below -= spare.as_ref();
+    let (outer, inner) = (corner.transpose(), below.as_ref());
+    multiply(left.rb_mut(), Part::Lower, 1.0, -1.0, outer, Part::Full, inner, Part::Full);
+    multiply(left.rb_mut(), Part::Lower, 1.0, -1.0, inner.transpose(), Part::Full, corner, Part::Full);
+    below -= spare.as_ref();
+    solve_lower_transposed(first, below.transpose_mut());
+    solve_both_sides(first, left);
 }
 
 /// `target = keep * target + factor * left * right`, reading and writing only the named parts. `keep` is 0 or 1.
@@ -197,12 +231,41 @@ pub fn squared_frobenius_norm(matrix: &Matrix) -> f64 {
     (0..matrix.ncols()).map(|column| squared_norm(matrix.col_as_slice(column))).sum()
 }
 
-/// Copies the lower triangle into the upper one.
-pub fn mirror_lower(matrix: &mut Matrix) {
-    for column in 1..matrix.ncols() {
-        for row in 0..column {
-            matrix[(row, column)] = matrix[(column, row)];
+/// Copies the lower triangle into the upper one, by blocks whose transposes fit into the nearest cache.
+pub fn mirror_lower(mut matrix: MatrixMut<'_>) {
+    const BLOCK: usize = 16;
+    let size = matrix.nrows();
+    for left in (0..size).step_by(BLOCK) {
+        for top in (left..size).step_by(BLOCK) {
+            for column in left..size.min(left + BLOCK) {
+                for row in top.max(column + 1)..size.min(top + BLOCK) {
+                    matrix[(column, row)] = matrix[(row, column)];
+                }
+            }
         }
+    }
+}
+
+/// Matrices that are lent and given back. Fresh memory from the system costs as much as much of the arithmetic on it.
+#[derive(Debug, Default)]
+pub struct Workspace {
+    free: RefCell<Vec<Matrix>>,
+}
+
+impl Workspace {
+    /// A matrix of zeros.
+    pub fn zeros(&self, rows: usize, columns: usize) -> Matrix {
+        let mut free = self.free.borrow_mut();
+        let fits = |matrix: &Matrix| matrix.nrows() == rows && matrix.ncols() == columns;
+        let Some(index) = free.iter().position(fits) else { return Matrix::zeros(rows, columns) };
+        let mut matrix = free.swap_remove(index);
+        matrix.as_mut().fill(0.0);
+        matrix
+    }
+
+    /// Takes back matrices that are no longer needed, to be lent again.
+    pub fn give_back(&self, matrices: impl IntoIterator<Item = Matrix>) {
+        self.free.borrow_mut().extend(matrices);
     }
 }
 
@@ -357,6 +420,37 @@ mod tests {
         assert_eq!(cholesky(not_a_number).unwrap_err(), NotPositiveDefinite);
         let infinite = Matrix::from_fn(2, 2, |i, j| if i == j { f64::INFINITY } else { 0.0 });
         assert_eq!(cholesky(infinite).unwrap_err(), NotPositiveDefinite);
+    }
+
+    #[test]
+    fn solving_both_sides_is_solving_twice() {
+        for size in [1, 5, 64, 65, 131, 200] {
+            let root = cholesky(Matrix::from_fn(size, size, |i, j| {
+                (-(i as f64 - j as f64).abs() / 5.0).exp() + if i == j { 0.5 } else { 0.0 }
+            }))
+            .unwrap();
+            let symmetric = Matrix::from_fn(size, size, |i, j| ((i * j) as f64).sin() + ((i + j) as f64).cos());
+            let mut expected = symmetric.clone();
+            solve_lower_transposed(root.as_ref(), expected.as_mut());
+            solve_lower_transposed(root.as_ref(), expected.as_mut().transpose_mut());
+            // Only the lower triangle may be read.
+            let mut found = Matrix::from_fn(size, size, |i, j| if i >= j { symmetric[(i, j)] } else { f64::NAN });
+            solve_both_sides(root.as_ref(), found.as_mut());
+            for j in 0..size {
+                // The condition number is about 20, entries are below 10.
+                (j..size).for_each(|i| assert!((found[(i, j)] - expected[(i, j)]).abs() < 1e-12));
+            }
+        }
+    }
+
+    #[test]
+    fn a_workspace_lends_zeros() {
+        let workspace = Workspace::default();
+        let mut matrix = workspace.zeros(3, 2);
+        matrix[(2, 1)] = 7.0;
+        workspace.give_back([matrix]);
+        assert_eq!(workspace.zeros(2, 3).shape(), (2, 3));
+        assert_eq!(workspace.zeros(3, 2), Matrix::zeros(3, 2));
     }
 
     #[test]

@@ -95,7 +95,7 @@ impl<K: Kernel> Posterior<K> {
         add_gram(&mut covariance, -1.0, &features);
         linalg::solve_lower(self.precision_root.as_ref(), features.as_mut());
         add_gram(&mut covariance, 1.0, &features);
-        linalg::mirror_lower(&mut covariance);
+        linalg::mirror_lower(covariance.as_mut());
         (mean, covariance)
     }
 

@@ -16,7 +16,7 @@
 
 use super::bounds::UpperBoundTerms;
 use super::kernel::{Kernel, Places};
-use super::linalg::{self, Matrix, MatrixRef, NotPositiveDefinite, Part, dot, squared_norm};
+use super::linalg::{self, Matrix, MatrixRef, NotPositiveDefinite, Part, Workspace, dot, squared_norm};
 use super::model::Model;
 
 pub(super) const LOG_2_PI: f64 = 1.837_877_066_409_345_3;
@@ -65,6 +65,8 @@ pub struct Rows<'a, K: Kernel> {
     targets: &'a [f64],
     past: Option<PastRows<'a, K>>,
     inducing: K::Places,
+    /// What one evaluation leaves for the next.
+    workspace: Workspace,
 }
 
 struct PastRows<'a, K: Kernel> {
@@ -85,19 +87,23 @@ impl<'a, K: Kernel> Rows<'a, K> {
         additional: &K::Places,
     ) -> Self {
         let inducing = past.map_or_else(|| additional.clone(), |past| past.inducing.followed_by(additional));
-        Self { places, targets, past: past.map(|past| PastRows::new(past, true, Vec::new())), inducing }
+        Self::new(places, targets, past.map(|past| PastRows::new(past, true, Vec::new())), inducing)
     }
 
     /// Inducing points that need not contain the old ones.
     pub fn moved(places: &'a K::Places, targets: &'a [f64], past: Option<&'a Past<K>>, inducing: K::Places) -> Self {
-        Self { places, targets, past: past.map(|past| PastRows::new(past, false, Vec::new())), inducing }
+        Self::new(places, targets, past.map(|past| PastRows::new(past, false, Vec::new())), inducing)
     }
 
     /// No batch, and only some of the old inducing points: those with the indices `kept`. `nothing` is an empty collection.
     pub(super) fn reduced(nothing: &'a K::Places, past: &'a Past<K>, kept: &[usize]) -> Self {
         let inducing = past.inducing.select(kept.iter().copied());
         let shared = kept.iter().copied().enumerate().collect();
-        Self { places: nothing, targets: &[], past: Some(PastRows::new(past, false, shared)), inducing }
+        Self::new(nothing, &[], Some(PastRows::new(past, false, shared)), inducing)
+    }
+
+    fn new(places: &'a K::Places, targets: &'a [f64], past: Option<PastRows<'a, K>>, inducing: K::Places) -> Self {
+        Self { places, targets, past, inducing, workspace: Workspace::default() }
     }
 
     /// The inducing points.
@@ -111,33 +117,42 @@ impl<'a, K: Kernel> Rows<'a, K> {
     /// When a covariance is not positive definite to the precision of doubles, or anything in it is not finite.
     pub fn whiten(&self, model: &Model<K>) -> Result<Whitened, NotPositiveDefinite> {
         let size = self.inducing.len();
-        let mut covariance = Matrix::zeros(size, size);
+        let mut covariance = self.workspace.zeros(size, size);
         model.kernel.add_lower_covariance(&self.inducing, covariance.as_mut());
         model.add_jitter(&self.inducing, covariance.as_mut());
         let covariance_root = linalg::cholesky(covariance)?;
 
         let precision = 1.0 / model.noise.sqrt();
-        let mut features = model.kernel.covariance(&self.inducing, self.places);
+        let mut features = self.workspace.zeros(size, self.places.len());
+        model.kernel.add_covariance(&self.inducing, self.places, features.as_mut());
         linalg::solve_lower(covariance_root.as_ref(), features.as_mut());
         linalg::scale(&mut features, precision);
         let target: Vec<f64> = self.targets.iter().map(|y| (y - model.mean) * precision).collect();
         let prior_variances = model.kernel.diagonal(self.places);
         let prior_trace = prior_variances.iter().sum::<f64>() / model.noise;
 
-        let mut gram = Matrix::identity(size, size);
+        let mut gram = self.workspace.zeros(size, size);
+        (0..size).for_each(|i| gram[(i, i)] = 1.0);
         linalg::add_outer_gram(gram.as_mut(), 1.0, features.as_ref());
         let mut projected = vec![0.0; size];
         linalg::add_matrix_vector(&mut projected, 1.0, features.as_ref(), &target);
-        let past = self.past.as_ref().map(|past| past.whiten(model, &self.inducing, covariance_root.as_ref()));
+        let past = self
+            .past
+            .as_ref()
+            .map(|past| past.whiten(model, &self.inducing, covariance_root.as_ref(), &self.workspace));
         if let Some(past) = &past {
             let covered = past.projected.len();
             for column in 0..covered {
-                (column..covered).for_each(|row| gram[(row, column)] += past.gram[(row, column)]);
+                let added = &past.gram.col_as_slice(column)[column..];
+                let sums = &mut gram.col_as_slice_mut(column)[column..covered];
+                sums.iter_mut().zip(added).for_each(|(sum, value)| *sum += value);
             }
             projected.iter_mut().zip(&past.projected).for_each(|(sum, past)| *sum += past);
         }
 
-        let precision_root = linalg::cholesky(gram.clone())?;
+        let mut precision_root = self.workspace.zeros(size, size);
+        precision_root.copy_from(&gram);
+        let precision_root = linalg::cholesky(precision_root)?;
         let mut weights = projected;
         linalg::solve_lower_vector(precision_root.as_ref(), &mut weights);
         linalg::solve_lower_transposed_vector(precision_root.as_ref(), &mut weights);
@@ -174,42 +189,39 @@ impl<'a, K: Kernel> Rows<'a, K> {
         if whitened.bound().is_finite() { Ok(whitened) } else { Err(NotPositiveDefinite) }
     }
 
+    /// Takes back what [`Rows::whiten`] made, so that the next evaluation needs no new memory.
+    pub fn recycle(&self, whitened: Whitened) {
+        let Whitened { covariance_root, precision_root, gram, features, past, .. } = whitened;
+        self.workspace.give_back([covariance_root, precision_root, gram, features]);
+        self.workspace.give_back(past.into_iter().flat_map(|past| [past.features, past.gram]));
+    }
+
     /// The gradient of the bound in the logarithms of the hyperparameters (those of the kernel, then the noise variance), for
     /// what [`Rows::whiten`] made of the same model.
     pub fn gradient(&self, model: &Model<K>, whitened: &Whitened) -> Vec<f64> {
         let size = self.inducing.len();
         let count = self.targets.len();
-        let Whitened { covariance_root, gram, features, weights, residual, target, .. } = whitened;
-        let precision = 1.0 / model.noise.sqrt();
-        let inverse = linalg::inverse_from_cholesky(whitened.precision_root.as_ref());
+        let Whitened { covariance_root, gram, weights, residual, target, .. } = whitened;
         let mut gradient = vec![0.0; model.names().len()];
         let (noise_entry, kernel_gradient) = gradient.split_last_mut().expect("a model has at least the noise");
 
-        // dL/dK_bf = L_b^-T ((I - B^-1) Phi_f^T + g w_f^T) / s
-        let mut shrunk = inverse.clone();
-        linalg::scale(&mut shrunk, -1.0);
-        (0..size).for_each(|i| shrunk[(i, i)] += 1.0);
+        let mut inverse = self.workspace.zeros(size, size);
+        let mut work = self.workspace.zeros(size, size);
+        linalg::invert_from_cholesky(whitened.precision_root.as_ref(), inverse.as_mut(), work.as_mut());
         let shrunk_trace = (0..size).map(|i| gram[(i, i)] - 2.0 + inverse[(i, i)]).sum::<f64>();
-        linalg::solve_lower_transposed(covariance_root.as_ref(), shrunk.as_mut());
-        let mut dual_weights = weights.clone();
-        linalg::solve_lower_transposed_vector(covariance_root.as_ref(), &mut dual_weights);
-        let mut of_features = Matrix::zeros(size, count);
-        linalg::add_product(of_features.as_mut(), precision, shrunk.as_ref(), features.as_ref());
-        for (column, residual) in residual.iter().enumerate() {
-            let scaled = residual * precision;
-            let column = of_features.col_as_slice_mut(column);
-            column.iter_mut().zip(&dual_weights).for_each(|(entry, weight)| *entry += weight * scaled);
-        }
+
+        let of_features = self.gradient_in_features(model, whitened, &inverse, &mut work);
         model.kernel.contract(&self.inducing, self.places, of_features.as_ref(), kernel_gradient);
 
         // dL/dK_bb = L_b^-T W L_b^-1, to which a nested past adds its dL/dK_ab and dL/dK_aa.
-        let mut whitened_weights = Matrix::zeros(size, size);
+        let mut whitened_weights = work;
         for column in 0..size {
-            for row in column..size {
-                whitened_weights[(row, column)] =
-                    -0.5 * (gram[(row, column)] + inverse[(row, column)] + weights[row] * weights[column]);
+            let terms = gram.col_as_slice(column)[column..].iter().zip(&inverse.col_as_slice(column)[column..]);
+            let out = &mut whitened_weights.col_as_slice_mut(column)[column..];
+            for ((out, (gram, inverse)), weight) in out.iter_mut().zip(terms).zip(&weights[column..]) {
+                *out = -0.5 * (gram + inverse + weight * weights[column]);
             }
-            whitened_weights[(column, column)] += 1.0;
+            out[0] += 1.0;
         }
         let mut past_in_shrunk = 0.0;
         if let (Some(rows), Some(past)) = (&self.past, &whitened.past) {
@@ -220,12 +232,11 @@ impl<'a, K: Kernel> Rows<'a, K> {
                 rows.contract_moved(model, &self.inducing, whitened, past, &inverse, kernel_gradient);
             }
         }
-        linalg::mirror_lower(&mut whitened_weights);
-        linalg::solve_lower_transposed(covariance_root.as_ref(), whitened_weights.as_mut());
-        linalg::solve_lower_transposed(covariance_root.as_ref(), whitened_weights.as_mut().transpose_mut());
+        linalg::solve_both_sides(covariance_root.as_ref(), whitened_weights.as_mut());
         let mut diagonal: Vec<f64> = (0..size).map(|i| whitened_weights[(i, i)]).collect();
         model.kernel.contract_symmetric(&self.inducing, whitened_weights.as_mut(), kernel_gradient);
         model.contract_jitter(&self.inducing, &mut diagonal, kernel_gradient);
+        self.workspace.give_back([inverse, whitened_weights, of_features]);
 
         // dL/dk(x_i, x_i)
         model.kernel.contract_diagonal(self.places, &vec![-0.5 / model.noise; count], kernel_gradient);
@@ -236,6 +247,48 @@ impl<'a, K: Kernel> Rows<'a, K> {
             -0.5 * (shrunk_trace - past_in_shrunk + fitted) + 0.5 * dot(residual, target) + 0.5 * whitened.prior_trace
                 - 0.5 * count as f64;
         gradient
+    }
+
+    /// dL/dK_bf = L_b^-T ((I - B^-1) Phi_f^T + g w_f^T) / s, given B^-1. `work` is as large as that.
+    fn gradient_in_features(
+        &self,
+        model: &Model<K>,
+        whitened: &Whitened,
+        inverse: &Matrix,
+        work: &mut Matrix,
+    ) -> Matrix {
+        let (size, count) = (self.inducing.len(), self.targets.len());
+        let Whitened { covariance_root, features, weights, residual, .. } = whitened;
+        let precision = 1.0 / model.noise.sqrt();
+        let add_outer = |result: &mut Matrix, weights: &[f64]| {
+            for (column, residual) in residual.iter().enumerate() {
+                let scaled = residual * precision;
+                let column = result.col_as_slice_mut(column).iter_mut();
+                column.zip(weights).for_each(|(entry, weight)| *entry += weight * scaled);
+            }
+        };
+        // L_b^-T is applied to whichever has fewer columns.
+        if count < size {
+            let mut result = self.workspace.zeros(size, count);
+            result.copy_from(features);
+            linalg::scale(&mut result, precision);
+            linalg::add_product(result.as_mut(), -precision, inverse.as_ref(), features.as_ref());
+            add_outer(&mut result, weights);
+            linalg::solve_lower_transposed(covariance_root.as_ref(), result.as_mut());
+            result
+        } else {
+            let shrunk = work;
+            shrunk.copy_from(inverse);
+            linalg::scale(shrunk, -1.0);
+            (0..size).for_each(|i| shrunk[(i, i)] += 1.0);
+            linalg::solve_lower_transposed(covariance_root.as_ref(), shrunk.as_mut());
+            let mut result = self.workspace.zeros(size, count);
+            linalg::add_product(result.as_mut(), precision, shrunk.as_ref(), features.as_ref());
+            let mut dual_weights = weights.clone();
+            linalg::solve_lower_transposed_vector(covariance_root.as_ref(), &mut dual_weights);
+            add_outer(&mut result, &dual_weights);
+            result
+        }
     }
 
     /// The state after the batch: the past of the next one.
@@ -271,10 +324,16 @@ impl<'a, K: Kernel> PastRows<'a, K> {
         Self { past, root: past.root(), nested, shared }
     }
 
-    fn whiten(&self, model: &Model<K>, inducing: &K::Places, covariance_root: MatrixRef<'_>) -> PastFeatures {
+    fn whiten(
+        &self,
+        model: &Model<K>,
+        inducing: &K::Places,
+        covariance_root: MatrixRef<'_>,
+        workspace: &Workspace,
+    ) -> PastFeatures {
         let count = self.past.len();
         let (features, slack) = if self.nested {
-            let mut features = Matrix::zeros(count, count);
+            let mut features = workspace.zeros(count, count);
             linalg::multiply(
                 features.as_mut(),
                 Part::Lower,
@@ -302,17 +361,10 @@ impl<'a, K: Kernel> PastRows<'a, K> {
         };
         let structure = if self.nested { Part::Lower } else { Part::Full };
         let transposed = if self.nested { Part::Upper } else { Part::Full };
-        let mut gram = Matrix::zeros(features.ncols(), features.ncols());
-        linalg::multiply(
-            gram.as_mut(),
-            Part::Lower,
-            0.0,
-            1.0,
-            features.as_ref().transpose(),
-            transposed,
-            features.as_ref(),
-            structure,
-        );
+        let mut gram = workspace.zeros(features.ncols(), features.ncols());
+        let (left, right) = (features.transpose(), features.as_ref());
+        linalg::multiply(gram.as_mut(), Part::Lower, 0.0, 1.0, left, transposed, right, structure);
+        linalg::mirror_lower(gram.as_mut());
         let mut projected = vec![0.0; features.ncols()];
         linalg::add_matrix_vector(&mut projected, 1.0, features.transpose(), &self.past.target);
         PastFeatures { features, gram, projected, slack }
@@ -353,7 +405,7 @@ impl<'a, K: Kernel> PastRows<'a, K> {
 struct PastFeatures {
     /// Phi_a: M_a x M, or its first M_a columns (the others are zero) when the past is nested.
     features: Matrix,
-    /// S = Phi_a^T Phi_a, lower triangle, of the same columns.
+    /// S = Phi_a^T Phi_a, of the same columns.
     gram: Matrix,
     /// Phi_a^T r, of the same columns.
     projected: Vec<f64>,
@@ -378,19 +430,26 @@ impl PastFeatures {
     /// `S (I - B^-1) + (Phi_a^T w_a) g^T - S / 2` in the first M_a rows, made symmetric.
     fn add_nested_gradient(&self, inverse: &Matrix, weights: &[f64], past_residual: &[f64], out: &mut Matrix) {
         let (covered, size) = (self.gram.nrows(), inverse.nrows());
-        let mut gram = self.gram.clone();
-        linalg::mirror_lower(&mut gram);
-        let mut product = Matrix::zeros(covered, size);
-        linalg::add_product(product.as_mut(), 1.0, gram.as_ref(), inverse.as_ref().subrows(0, covered));
+        let gram = self.gram.as_ref();
+        let (_, _, below, _) = inverse.as_ref().split_at(covered, covered);
+        let among = inverse.as_ref().submatrix(0, 0, covered, covered);
+        let mut add = |part, first, rows, left, right| {
+            let target = out.as_mut().submatrix_mut(first, 0, rows, covered);
+            linalg::multiply(target, part, 1.0, -0.5, left, Part::Full, right, Part::Full);
+        };
+        add(Part::Lower, 0, covered, gram, among);
+        add(Part::Lower, 0, covered, among, gram);
+        add(Part::Full, covered, size - covered, below, gram);
         let mut projected = vec![0.0; covered];
         linalg::add_matrix_vector(&mut projected, 1.0, self.features.transpose(), past_residual);
         for column in 0..covered {
-            for row in column..size {
-                let mut value = weights[row] * projected[column] - product[(column, row)];
-                if row < covered {
-                    value += weights[column] * projected[row] - product[(row, column)] + gram[(row, column)];
-                }
-                out[(row, column)] += 0.5 * value;
+            let out = &mut out.col_as_slice_mut(column)[column..];
+            for (out, weight) in out.iter_mut().zip(&weights[column..]) {
+                *out += 0.5 * weight * projected[column];
+            }
+            let symmetric = projected[column..].iter().zip(&self.gram.col_as_slice(column)[column..]);
+            for (out, (projected, gram)) in out.iter_mut().zip(symmetric) {
+                *out += 0.5 * (weights[column] * projected + gram);
             }
         }
     }

@@ -1,6 +1,8 @@
 //! What several test files share.
 #![allow(dead_code)] // each test file uses a part
 
+pub mod dense;
+
 use std::path::{Path, PathBuf};
 
 /// A folder of reference material that is not part of the repository: `variable` names it, or it lies beside the checkout.

@@ -1,0 +1,180 @@
+//! Bound and gradient against the Python reference, in one run, on one core, on equal data, in turns.
+//!
+//! `taskset -c 0 cargo bench --bench against_reference` keeps both on the same core.
+//!
+//! The reference is not part of the repository: `MAGMAP_REFERENCE` names its folder, or it lies beside the checkout.
+
+use magmap::gp::kernel::{Constant, Places, Shape, Stationary, Sum};
+use magmap::gp::model::{Jitter, Model};
+use magmap::gp::points::Points;
+use magmap::gp::posterior::Posterior;
+use magmap::gp::whitened::Rows;
+use serde::Deserialize;
+use serde_json::json;
+use std::hint::black_box;
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::time::Instant;
+
+const READINGS: usize = 469;
+const JITTER: f64 = 1e-6;
+
+fn main() {
+    // `cargo test --benches` asks only whether it runs.
+    if !std::env::args().any(|argument| argument == "--bench") {
+        return;
+    }
+    let Some(folder) = reference_folder() else { return };
+    println!("bound and gradient, {READINGS} readings, nested, one core, medians of evaluations in turns");
+    println!("{:>5} {:>14} {:>10} {:>7}", "M", "reference / ms", "ours / ms", "ratio");
+    for (size, repetitions) in [(50, 400), (200, 100), (800, 25)] {
+        match compare(&folder, size, repetitions) {
+            Ok([reference, ours]) => {
+                println!("{size:>5} {:>14.3} {:>10.3} {:>7.2}", reference * 1e3, ours * 1e3, reference / ours)
+            }
+            Err(error) => {
+                println!("SKIPPED: the reference does not run ({error}); it needs python3 with numpy and scipy");
+                return;
+            }
+        }
+    }
+}
+
+fn reference_folder() -> Option<PathBuf> {
+    let folder = std::env::var_os("MAGMAP_REFERENCE")
+        .map(PathBuf::from)
+        .unwrap_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared/reference"));
+    if folder.join("sgpref.py").is_file() {
+        return Some(folder);
+    }
+    println!("SKIPPED: no sgpref.py in {} (set MAGMAP_REFERENCE to its folder)", folder.display());
+    None
+}
+
+/// The median seconds of one evaluation of the reference and of ours.
+fn compare(folder: &Path, size: usize, repetitions: usize) -> std::io::Result<[f64; 2]> {
+    let old = size * 3 / 4;
+    let side = 0.4 * (size as f64).sqrt();
+    let (old_places, old_targets) = readings(0, old, side);
+    let (places, targets) = readings(old, READINGS, side);
+    let model = Model {
+        kernel: Sum(
+            Constant { variance: 500.0 },
+            Stationary { shape: Shape::Matern52, variance: 150.0, lengthscales: vec![0.7] },
+        ),
+        noise: 2.0,
+        mean: 0.0,
+        jitter: Jitter::Absolute(JITTER),
+    };
+
+    let first = Rows::nested(&old_places, &old_targets, None, &old_places);
+    let whitened = first.whiten(&model).expect("positive definite");
+    let posterior = Posterior::new(model.clone(), first.into_past(whitened)).expect("positive definite");
+    let additional = places.select(0..size - old);
+    let rows = Rows::nested(&places, &targets, Some(posterior.past()), &additional);
+    let evaluate = || {
+        let whitened = rows.whiten(black_box(&model)).expect("positive definite");
+        let found = (whitened.bound(), rows.gradient(&model, &whitened));
+        rows.recycle(whitened);
+        found
+    };
+
+    let case = json!({
+        "constant": 500.0, "variance": 150.0, "lengthscale": 0.7, "noise": 2.0, "jitter": JITTER,
+        "old_places": pairs(&old_places), "old_targets": old_targets,
+        "places": pairs(&places), "targets": targets, "additional": size - old,
+    });
+    let mut reference = Reference::start(folder, &case.to_string())?;
+    assert_equal(&evaluate(), &reference.expected);
+    let mut seconds = [Vec::new(), Vec::new()];
+    for _ in 0..repetitions {
+        seconds[0].push(reference.evaluate()?);
+        let start = Instant::now();
+        black_box(evaluate());
+        seconds[1].push(start.elapsed().as_secs_f64());
+    }
+    Ok(seconds.map(median))
+}
+
+/// Both compute the same, or the comparison means nothing. The tolerances are far above the rounding of either.
+fn assert_equal((bound, gradient): &(f64, Vec<f64>), expected: &Expected) {
+    let error = (bound - expected.bound).abs() / expected.bound.abs();
+    assert!(error < 1e-6, "bound {bound}, reference {}", expected.bound);
+    let largest = expected.gradient.iter().fold(0.0, |largest: f64, entry| largest.max(entry.abs()));
+    for (found, expected) in gradient.iter().zip(&expected.gradient) {
+        assert!((found - expected).abs() < 1e-4 * largest, "gradient {found}, reference {expected}");
+    }
+}
+
+/// The running reference.
+struct Reference {
+    process: Child,
+    input: Option<ChildStdin>,
+    output: BufReader<ChildStdout>,
+    expected: Expected,
+    _case: tempfile::NamedTempFile,
+}
+
+#[derive(Deserialize)]
+struct Expected {
+    bound: f64,
+    gradient: Vec<f64>,
+}
+
+impl Reference {
+    fn start(folder: &Path, case: &str) -> std::io::Result<Self> {
+        let mut file = tempfile::NamedTempFile::new()?;
+        file.write_all(case.as_bytes())?;
+        let driver = Path::new(env!("CARGO_MANIFEST_DIR")).join("benches/compare_with_reference.py");
+        let mut command = Command::new("python3");
+        command.arg(driver).arg(folder).arg(file.path());
+        for threads in ["OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"] {
+            command.env(threads, "1");
+        }
+        let mut process = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
+        let input = process.stdin.take();
+        let mut output = BufReader::new(process.stdout.take().expect("a pipe"));
+        let mut line = String::new();
+        output.read_line(&mut line)?;
+        let expected = serde_json::from_str(&line)?;
+        Ok(Self { process, input, output, expected, _case: file })
+    }
+
+    /// Seconds of one evaluation.
+    fn evaluate(&mut self) -> std::io::Result<f64> {
+        self.input.as_mut().expect("open until dropped").write_all(b"\n")?;
+        let mut line = String::new();
+        self.output.read_line(&mut line)?;
+        line.trim().parse().map_err(std::io::Error::other)
+    }
+}
+
+impl Drop for Reference {
+    fn drop(&mut self) {
+        drop(self.input.take());
+        let _ = self.process.wait();
+    }
+}
+
+/// Points spread evenly over a square (a Weyl sequence), from number `first` on, and a smooth field there.
+fn readings(first: usize, count: usize, side: f64) -> (Points, Vec<f64>) {
+    let mut places = Points::new(2);
+    let mut targets = Vec::new();
+    for i in first..first + count {
+        let x = side * (i as f64 * 0.754_877_666_246_693).fract();
+        let y = side * (i as f64 * 0.569_840_290_998_053).fract();
+        places.push(&[x, y]);
+        targets.push(50.0 + 10.0 * (1.3 * x).sin() * (1.1 * y).cos() + (i as f64 * 7.7).sin());
+    }
+    (places, targets)
+}
+
+fn pairs(points: &Points) -> Vec<[f64; 2]> {
+    (0..points.len()).map(|i| [points.axis(0)[i], points.axis(1)[i]]).collect()
+}
+
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
+}

@@ -1,0 +1,430 @@
+//! No input makes the map panic, break down, or say what is not a number; and its size stays what the field asks for.
+
+use magmap::config::{Ceiling, Config, Hyperparameters};
+use magmap::gp::kernel::{Constant, Places, Shape, Stationary, Sum};
+use magmap::gp::learning::Learning;
+use magmap::gp::model::{Jitter, Model};
+use magmap::gp::points::Points;
+use magmap::gp::report::{CeilingUsed, LearningEnd, SelectionEnd, UpdateReport};
+use magmap::gp::selection::vips::Vips;
+use magmap::gp::streaming::{Error, Settings, StreamingGp};
+use magmap::mapping::field_model::FieldModel;
+use magmap::mapping::reading::{MagneticField, Observation, Stamp};
+use nalgebra::{Point3, Vector3};
+use rand::{RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use rand_distr::StandardNormal;
+
+fn random(seed: u64) -> ChaCha8Rng {
+    ChaCha8Rng::seed_from_u64(seed)
+}
+
+fn gaussian(random: &mut ChaCha8Rng) -> f64 {
+    random.sample(StandardNormal)
+}
+
+fn observation(x: f64, y: f64, strength: f64) -> Observation {
+    Observation {
+        stamp: Stamp::default(),
+        position: Point3::new(x, y, 0.0),
+        field: MagneticField::from_microtesla(Vector3::new(strength, 0.0, 0.0)),
+        strength,
+        readings: 1,
+    }
+}
+
+/// The settings the paper's experiments were made with.
+fn paper() -> Config {
+    let mut config = Config::default();
+    config.model.initial = Hyperparameters { constant: 500.0, variance: 1.0, lengthscale: 1.0, noise: 0.1 };
+    config.selection.delta = 0.095;
+    config.selection.guards = false;
+    config.selection.redundancy = 0.0;
+    config.learning.prior = false;
+    config.learning.max_evaluations = 1000;
+    config
+}
+
+/// A field with bumps of some decimetres.
+fn field(x: f64, y: f64) -> f64 {
+    50.0 + 8.0 * (2.1 * x).sin() * (1.7 * y).cos() + 5.0 * (0.9 * x - 1.3 * y).sin()
+}
+
+/// A walk through a room of 4 m by 3 m, one reading every few centimetres.
+fn walk(seed: u64, count: usize, strength: impl Fn(f64, f64, &mut ChaCha8Rng) -> f64) -> Vec<Observation> {
+    walk_in([4.0, 3.0], seed, count, strength)
+}
+
+/// The same in a room of any size.
+fn walk_in(
+    [width, depth]: [f64; 2],
+    seed: u64,
+    count: usize,
+    strength: impl Fn(f64, f64, &mut ChaCha8Rng) -> f64,
+) -> Vec<Observation> {
+    let mut random = random(seed);
+    let (mut x, mut y, mut heading) = (0.5 * width, 0.5 * depth, 0.3f64);
+    (0..count)
+        .map(|_| {
+            heading += 0.3 * gaussian(&mut random);
+            (x, y) = (x + 0.06 * heading.cos(), y + 0.06 * heading.sin());
+            if !(0.0..width).contains(&x) || !(0.0..depth).contains(&y) {
+                heading += std::f64::consts::FRAC_PI_2;
+                (x, y) = (x.clamp(0.0, width), y.clamp(0.0, depth));
+            }
+            let strength = strength(x, y, &mut random);
+            observation(x, y, strength)
+        })
+        .collect()
+}
+
+fn noisy(x: f64, y: f64, random: &mut ChaCha8Rng) -> f64 {
+    field(x, y) + 0.5 * gaussian(random)
+}
+
+/// Takes in the batches; everything reported and predicted must be a number, and variances not negative.
+#[track_caller]
+fn survive(name: &str, config: &Config, batches: &[Vec<Observation>]) -> (FieldModel, Vec<UpdateReport>) {
+    let mut model = FieldModel::new(config);
+    let mut reports = Vec::new();
+    for (number, batch) in batches.iter().enumerate() {
+        let report = model.update(batch, &|| false).unwrap_or_else(|error| panic!("{name}, batch {number}: {error}"));
+        let hyperparameters = report.hyperparameters.iter().map(|parameter| parameter.value);
+        assert!(hyperparameters.clone().all(|value| value.is_finite() && value > 0.0), "{name}: {report:?}");
+        assert!(report.bound.is_finite() && report.selection.ceiling.is_finite(), "{name}: {report:?}");
+        assert!(report.selection.bound.is_finite() && report.selection.threshold.is_finite(), "{name}: {report:?}");
+        assert!(report.learning.evaluations <= config.learning.max_evaluations, "{name}: {report:?}");
+
+        let mut places = Points::new(2);
+        for batch in batches {
+            batch.iter().step_by(1 + batch.len() / 20).for_each(|o| places.push(&[o.position.x, o.position.y]));
+        }
+        for step in 0..20 {
+            places.push(&[f64::from(step) * 0.31 - 1.0, f64::from(step * 7 % 20) * 0.23 - 1.0]);
+        }
+        places.push(&[1e9, -1e9]);
+        let posterior = model.posterior().unwrap();
+        let (mut mean, mut variance) = (vec![0.0; places.len()], vec![0.0; places.len()]);
+        posterior.predict(&places, &mut mean, &mut variance);
+        assert!(mean.iter().all(|mean| mean.is_finite()), "{name}, batch {number}: {mean:?}");
+        let sane = |variance: &f64| variance.is_finite() && *variance >= 0.0;
+        assert!(variance.iter().all(sane), "{name}, batch {number}: {variance:?}");
+        reports.push(report);
+    }
+    (model, reports)
+}
+
+/// Streams that nobody would wish for.
+fn awkward_streams() -> Vec<(&'static str, Vec<Vec<Observation>>)> {
+    let line = |count: usize, slope: f64, strength: &dyn Fn(f64) -> f64| -> Vec<Observation> {
+        (0..count).map(|i| 0.05 * i as f64).map(|x| observation(x, slope * x, strength(x))).collect()
+    };
+    let scaled = |factor: f64| -> Vec<Vec<Observation>> {
+        (0..3).map(|seed| walk(seed, 80, move |x, y, random| factor * noisy(x, y, random))).collect()
+    };
+    let duplicates = |apart: f64| -> Vec<Vec<Observation>> {
+        let once = walk(5, 40, noisy);
+        let again: Vec<_> =
+            once.iter().map(|o| observation(o.position.x + apart, o.position.y - apart, o.strength)).collect();
+        vec![[once.clone(), again.clone()].concat(), again, once]
+    };
+    let mut far = walk(8, 60, noisy);
+    far.iter_mut().for_each(|o| o.position.x += 1e4);
+    vec![
+        ("one reading", vec![vec![observation(1.0, 2.0, 48.0)]]),
+        ("one reading at a time", walk(1, 30, noisy).into_iter().map(|o| vec![o]).collect()),
+        ("identical readings", vec![vec![observation(1.0, 2.0, 48.0); 50]; 3]),
+        ("one place, other strengths", vec![(0..50).map(|i| observation(1.0, 2.0, 48.0 + f64::from(i))).collect()]),
+        ("duplicates", duplicates(0.0)),
+        ("near-duplicates", duplicates(1e-9)),
+        ("collinear", vec![line(100, 0.0, &|x| field(x, 0.0)), line(100, 0.0, &|x| field(x, 0.0) + 0.1)]),
+        ("collinear and slanting", vec![line(100, 0.7, &|x| field(x, 0.7 * x))]),
+        ("collinear without noise", vec![line(200, 0.3, &|x| 50.0 + x); 3]),
+        ("constant field", (0..4).map(|seed| walk(seed, 80, |_, _, _| 48.0)).collect()),
+        ("no field at all", (0..3).map(|seed| walk(seed, 80, |_, _, _| 0.0)).collect()),
+        ("smooth field without noise", (0..4).map(|seed| walk(seed, 100, |x, y, _| field(x, y))).collect()),
+        ("very weak field", scaled(1e-3 / 50.0)),
+        ("very strong field", scaled(1e5 / 50.0)),
+        ("constant and very strong", (0..3).map(|seed| walk(seed, 60, |_, _, _| 1e5)).collect()),
+        ("weak, then strong", [scaled(1e-3 / 50.0), scaled(1e5 / 50.0)].concat()),
+        ("strong, then weak", [scaled(1e5 / 50.0), scaled(1e-3 / 50.0)].concat()),
+        ("far away from all others", vec![walk(7, 60, noisy), far, walk(9, 60, noisy)]),
+        ("a single spike", {
+            let mut batch = walk(3, 80, noisy);
+            batch[40].strength = 1e5;
+            vec![walk(2, 80, noisy), batch, walk(4, 80, noisy)]
+        }),
+        ("a step", vec![line(100, 0.0, &|x| if x < 2.5 { 20.0 } else { 80.0 }); 2]),
+    ]
+}
+
+#[test]
+fn awkward_streams_are_survived_with_the_defaults() {
+    for (name, batches) in awkward_streams() {
+        survive(name, &Config::default(), &batches);
+    }
+}
+
+#[test]
+fn awkward_streams_are_survived_with_the_settings_of_the_paper() {
+    for (name, batches) in awkward_streams() {
+        survive(name, &paper(), &batches);
+    }
+}
+
+#[test]
+fn a_batch_far_away_leaves_the_first_place_as_it_was() {
+    let mut config = Config::default();
+    config.learning.max_evaluations = 0;
+    let near = walk(7, 100, noisy);
+    let far: Vec<_> = walk(8, 100, noisy).iter().map(|o| observation(o.position.x + 1e4, o.position.y, 60.0)).collect();
+    let (before, _) = survive("near", &config, std::slice::from_ref(&near));
+    let (after, _) = survive("far", &config, &[near, far]);
+    let at = Points::from_arrays(&[[2.0, 1.5], [1e4 + 2.0, 1.5]]);
+    let predict = |model: &FieldModel| {
+        let (mut mean, mut variance) = ([0.0; 2], [0.0; 2]);
+        model.posterior().unwrap().predict(&at, &mut mean, &mut variance);
+        (mean, variance)
+    };
+    let ((mean_before, _), (mean_after, variance_after)) = (predict(&before), predict(&after));
+    // Only the common constant ties the two places together, and a hundred readings know it to some decimicrotesla.
+    assert!((mean_before[0] - mean_after[0]).abs() < 0.2, "{mean_before:?} {mean_after:?}");
+    assert!(
+        (mean_before[1] - 60.0).abs() > 3.0 && (mean_after[1] - 60.0).abs() < 0.5,
+        "{mean_before:?} {mean_after:?}"
+    );
+    assert!(variance_after[1] < 4.0, "{variance_after:?}");
+}
+
+#[test]
+fn ten_thousand_batches_leave_the_map_bounded_and_right() {
+    let mut config = Config::default();
+    config.learning.max_evaluations = 2;
+    let mut model = FieldModel::new(&config);
+    let mut random = random(11);
+    let mut sizes = Vec::new();
+    for _ in 0..10_000 {
+        let batch: Vec<_> = (0..3)
+            .map(|_| {
+                let (x, y) = (random.random_range(0.0..2.0), random.random_range(0.0..2.0));
+                observation(x, y, noisy(x, y, &mut random))
+            })
+            .collect();
+        sizes.push(model.update(&batch, &|| false).unwrap().inducing_points);
+    }
+    let last = *sizes.last().unwrap();
+    assert!(last <= 80, "{last} inducing points in a room of 3 by 3 lengthscales");
+    assert!(last - sizes[5000] <= 4, "still growing: {} then {last}", sizes[5000]);
+
+    let mut squares = 0.0;
+    for i in 0..15 {
+        for j in 0..15 {
+            let (x, y) = (0.1 + f64::from(i) * 0.13, 0.1 + f64::from(j) * 0.13);
+            let (mut mean, mut variance) = ([0.0], [0.0]);
+            model.posterior().unwrap().predict(&Points::from_arrays(&[[x, y]]), &mut mean, &mut variance);
+            squares += (mean[0] - field(x, y)).powi(2);
+        }
+    }
+    // 30,000 readings with noise 0.5 over some 40 degrees of freedom: 0.02 from noise, the rest from sparsity.
+    let error = (squares / 225.0).sqrt();
+    assert!(error < 0.25, "root mean square error {error}");
+}
+
+/// Inducing points after a long drive through a hall with noise of 1 microtesla on a field of so many times [`field`].
+fn size_after(config: &Config, strength: f64) -> usize {
+    let reading = |x, y, random: &mut ChaCha8Rng| 50.0 + strength * (field(x, y) - 50.0) + gaussian(random);
+    let batches: Vec<_> = (0..16).map(|seed| walk_in([6.0, 6.0], seed, 200, reading)).collect();
+    survive("flat or strong", config, &batches).1.last().unwrap().inducing_points
+}
+
+#[test]
+fn noise_alone_takes_no_more_points_than_a_strong_field() {
+    let guarded = Config::default();
+    let (flat, strong) = (size_after(&guarded, 0.0), size_after(&guarded, 2.0));
+    assert!(flat <= strong, "{flat} points in a flat world, {strong} in a strong field");
+
+    // Without the guards it is the other way round: the guards are what this test tests.
+    let mut unguarded = Config::default();
+    unguarded.selection.guards = false;
+    let (flat, strong) = (size_after(&unguarded, 0.0), size_after(&unguarded, 2.0));
+    assert!(flat > strong, "unguarded: {flat} points in a flat world, {strong} in a strong field");
+}
+
+#[test]
+fn the_cap_binds_and_says_so() {
+    let mut config = Config::default();
+    config.selection.max_inducing_points = 12;
+    let batches: Vec<_> = (0..4).map(|seed| walk(seed, 200, noisy)).collect();
+    let (_, reports) = survive("capped", &config, &batches);
+    assert!(reports.iter().all(|report| report.inducing_points <= 12), "{reports:?}");
+    assert!(reports.iter().any(|report| report.selection.end == SelectionEnd::Capped), "{reports:?}");
+    let (_, reports) = survive("uncapped", &Config::default(), &batches);
+    assert!(reports.iter().all(|report| report.selection.end != SelectionEnd::Capped), "{reports:?}");
+    assert!(reports.last().unwrap().inducing_points > 12);
+}
+
+#[test]
+fn the_ceiling_used_is_reported() {
+    let batches = [walk(1, 60, noisy), walk(2, 61, noisy)];
+    let mut config = Config::default();
+    config.selection.exact_limit = 60;
+    let (_, reports) = survive("limit", &config, &batches);
+    let used: Vec<_> = reports.iter().map(|report| report.selection.ceiling_used).collect();
+    assert_eq!(used, [CeilingUsed::Exact, CeilingUsed::Upper]);
+    config.selection.ceiling = Ceiling::Upper;
+    let (_, reports) = survive("upper", &config, &batches);
+    assert!(reports.iter().all(|report| report.selection.ceiling_used == CeilingUsed::Upper));
+    // The threshold is met either way: the upper bound is never below L*.
+    for report in reports.iter().filter(|report| report.selection.end == SelectionEnd::Converged) {
+        assert!(report.selection.ceiling - report.selection.bound <= report.selection.threshold);
+    }
+}
+
+type FieldKernel = Sum<Option<Constant>, Stationary>;
+
+fn field_model(lengthscale: f64) -> Model<FieldKernel> {
+    Model {
+        kernel: Sum(
+            Some(Constant { variance: 500.0 }),
+            Stationary { shape: Shape::Matern52, variance: 100.0, lengthscales: vec![lengthscale] },
+        ),
+        noise: 0.3,
+        mean: 0.0,
+        jitter: Jitter::Relative(1e-6),
+    }
+}
+
+fn settings(max_evaluations: usize, redundancy: f64) -> Settings {
+    Settings {
+        selection: Vips {
+            delta: 0.02,
+            guards: true,
+            exact_limit: 10_000,
+            max_inducing_points: 500,
+            least_share: redundancy.max(0.0),
+        },
+        learning: Learning { max_evaluations, prior: None },
+        redundancy,
+    }
+}
+
+fn as_rows(observations: &[Observation]) -> (Points, Vec<f64>) {
+    let mut places = Points::new(2);
+    observations.iter().for_each(|o| places.push(&[o.position.x, o.position.y]));
+    (places, observations.iter().map(|o| o.strength).collect())
+}
+
+#[test]
+fn dropping_redundant_points_keeps_the_map() {
+    // A long lengthscale makes neighbours redundant; nothing is dropped on the way.
+    let (places, targets) = as_rows(&walk(3, 120, noisy));
+    let mut keep = settings(0, -1.0);
+    keep.selection.delta = 0.0;
+    let mut process = StreamingGp::new(field_model(0.8), keep);
+    process.update(&places, &targets, &|| false).unwrap();
+    let full = process.posterior().unwrap().as_ref().clone();
+    assert_eq!(full.inducing().len(), 120);
+    let (small, dropped) = full.clone().without_redundant(1e-4).unwrap();
+    assert!(dropped >= 10, "only {dropped} dropped");
+    assert_eq!(small.inducing().len() + dropped, 120);
+    let predict = |posterior: &magmap::mapping::field_model::FieldPosterior| {
+        let (mut mean, mut variance) = (vec![0.0; 120], vec![0.0; 120]);
+        posterior.predict(&places, &mut mean, &mut variance);
+        (mean, variance)
+    };
+    let ((mean, variance), (small_mean, small_variance)) = (predict(&full), predict(&small));
+    for i in 0..120 {
+        // What was dropped was known from the rest to 1e-4 of the prior variance of 600, 0.06 = 0.24^2, with noise 0.55.
+        assert!((mean[i] - small_mean[i]).abs() < 0.1, "{} {}", mean[i], small_mean[i]);
+        assert!((variance[i] - small_variance[i]).abs() < 0.06, "{} {}", variance[i], small_variance[i]);
+    }
+    assert_eq!(full.without_redundant(-1.0).unwrap().1, 0);
+}
+
+#[test]
+fn a_lengthscale_that_grows_makes_points_redundant() {
+    let mut process = StreamingGp::new(field_model(0.15), settings(60, 1e-4));
+    let mut dropped = 0;
+    for seed in 0..4 {
+        let (places, targets) = as_rows(&walk(seed, 100, |x, y, random| {
+            50.0 + 4.0 * (0.5 * x).sin() + 3.0 * (0.4 * y).cos() + 0.5 * gaussian(random)
+        }));
+        dropped += process.update(&places, &targets, &|| false).unwrap().dropped;
+    }
+    assert!(process.model().kernel.1.lengthscales[0] > 0.5, "{:?}", process.model());
+    assert!(dropped > 0);
+    let (mut mean, mut variance) = ([0.0], [0.0]);
+    process.posterior().unwrap().predict(&Points::from_arrays(&[[2.0, 1.5]]), &mut mean, &mut variance);
+    let expected = 50.0 + 4.0 * 1f64.sin() + 3.0 * 0.6f64.cos();
+    assert!((mean[0] - expected).abs() < 0.5, "{} {expected}", mean[0]);
+}
+
+#[test]
+fn refused_batches_leave_the_model_bit_identical() {
+    let (places, targets) = as_rows(&walk(3, 60, noisy));
+    let mut process = StreamingGp::new(field_model(0.7), settings(10, 1e-6));
+    process.update(&places, &targets, &|| false).unwrap();
+    // Every number is printed so that it reads back to the same bits.
+    let before = format!("{process:?}");
+    let mut three_dimensional = Points::new(3);
+    three_dimensional.push(&[0.0; 3]);
+    let nowhere = Points::from_arrays(&[[f64::NAN, 0.0]]);
+    let infinite = Points::from_arrays(&[[0.0, f64::INFINITY]]);
+    let here = Points::from_arrays(&[[0.0, 0.0]]);
+    let mut refuse = |places: &Points, targets: &[f64]| {
+        let error = process.update(places, targets, &|| false).unwrap_err();
+        assert_eq!(format!("{process:?}"), before);
+        error
+    };
+    assert_eq!(refuse(&places.cleared(), &[]), Error::Empty);
+    assert_eq!(refuse(&here, &[1.0, 2.0]), Error::Lengths { places: 1, targets: 2 });
+    assert_eq!(refuse(&three_dimensional, &[1.0]), Error::Dimension);
+    assert_eq!(refuse(&nowhere, &[1.0]), Error::NotFinite);
+    assert_eq!(refuse(&infinite, &[1.0]), Error::NotFinite);
+    assert_eq!(refuse(&here, &[f64::NAN]), Error::NotFinite);
+    assert_eq!(refuse(&here, &[f64::NEG_INFINITY]), Error::NotFinite);
+    let report = process.update(&here, &[50.0], &|| false).unwrap();
+    assert_ne!(report.learning.end, LearningEnd::Failed);
+}
+
+/// Streams from clean to absurd: any unit, any place, coincident and nearly coincident readings, with or without noise.
+fn any_stream(random: &mut ChaCha8Rng) -> Vec<Vec<Observation>> {
+    let level = 10f64.powf(random.random_range(-3.0..5.0));
+    let amplitude = level * 10f64.powf(random.random_range(-6.0..1.0));
+    let noise = if random.random() { 0.0 } else { level * 10f64.powf(random.random_range(-12.0..0.0)) };
+    let extent = 10f64.powf(random.random_range(-9.0..4.0));
+    let batches = random.random_range(1..9);
+    (0..batches)
+        .map(|_| {
+            let offset = if random.random_bool(0.2) { 1e4 } else { 0.0 };
+            let mut batch: Vec<Observation> = Vec::new();
+            for _ in 0..random.random_range(1..60) {
+                let repeated = if random.random_bool(0.2) { batch.last().map(|last| last.position) } else { None };
+                let (x, y) = match repeated {
+                    Some(position) => (position.x + 1e-9 * gaussian(random), position.y),
+                    None => (offset + extent * random.random::<f64>(), extent * random.random::<f64>()),
+                };
+                let strength = level + amplitude * (field(x / extent, y / extent) - 50.0) + noise * gaussian(random);
+                batch.push(observation(x, y, strength));
+            }
+            batch
+        })
+        .collect()
+}
+
+#[test]
+fn absurd_streams_are_survived() {
+    let shapes = [Shape::Matern12, Shape::Matern32, Shape::Matern52, Shape::SquaredExponential];
+    for seed in 0..60 {
+        let mut random = random(seed);
+        let mut config = if seed % 2 == 0 { paper() } else { Config::default() };
+        config.model.kernel = shapes[random.random_range(0..4)];
+        config.model.lengthscale_per_axis = random.random();
+        config.model.constant = random.random();
+        config.model.relative_jitter = 10f64.powf(random.random_range(-9.0..-4.0));
+        config.model.initial.noise = 10f64.powf(random.random_range(-8.0..2.0));
+        config.model.initial.lengthscale = 10f64.powf(random.random_range(-2.0..2.0));
+        config.learning.max_evaluations = random.random_range(0..200);
+        survive(&format!("seed {seed}"), &config, &any_stream(&mut random));
+    }
+}
