@@ -250,6 +250,8 @@ pub enum Ceiling {
 pub struct Learning {
     /// Evaluations of bound and gradient allowed per batch; 0 keeps the hyperparameters as they are.
     pub max_evaluations: usize,
+    /// A batch of fewer observations leaves the hyperparameters as they are: the prior would outweigh it.
+    pub min_observations: usize,
     /// Whether the log-normal prior takes part.
     pub prior: bool,
     /// Medians of the prior.
@@ -262,6 +264,7 @@ impl Default for Learning {
     fn default() -> Self {
         Self {
             max_evaluations: 60,
+            min_observations: 20,
             prior: true,
             prior_median: Hyperparameters { constant: 500.0, variance: 150.0, lengthscale: 0.7, noise: 2.0 },
             prior_log_sd: Hyperparameters { constant: 0.5, variance: 0.4, lengthscale: 0.2, noise: 0.5 },
@@ -285,7 +288,7 @@ pub struct Raster {
 
 impl Default for Raster {
     fn default() -> Self {
-        Self { resolution: 0.1, margin: 1.0, unknown_above: 0.75, max_cells: 4_000_000 }
+        Self { resolution: 0.05, margin: 1.0, unknown_above: 0.75, max_cells: 4_000_000 }
     }
 }
 

@@ -303,7 +303,7 @@ fn settings(max_evaluations: usize, redundancy: f64) -> Settings {
             max_inducing_points: 500,
             least_share: redundancy.max(0.0),
         },
-        learning: Learning { max_evaluations, prior: None },
+        learning: Learning { max_evaluations, least_rows: 0, prior: None },
         redundancy,
     }
 }

@@ -15,6 +15,9 @@ use std::cell::RefCell;
 pub struct Learning {
     /// Evaluations of bound and gradient allowed; 0 leaves the hyperparameters as they are.
     pub max_evaluations: usize,
+    /// A batch of fewer rows leaves the hyperparameters as they are: the prior, which each batch meets anew, would outweigh it
+    /// and undo what was learnt before.
+    pub least_rows: usize,
     /// A prior on the hyperparameters, in the order of [`Model::log_parameters`].
     pub prior: Option<LogNormalPrior>,
 }
@@ -39,6 +42,9 @@ impl Learning {
     ) -> (Model<K>, LearningReport) {
         if self.max_evaluations == 0 {
             return (model.clone(), LearningReport { evaluations: 0, end: LearningEnd::Off });
+        }
+        if rows.targets().len() < self.least_rows {
+            return (model.clone(), LearningReport { evaluations: 0, end: LearningEnd::TooFewRows });
         }
         let start = model.log_parameters();
         let objective = Objective { learning: self, model, rows, stop, memory: RefCell::default(), scale: 1.0 };
@@ -292,7 +298,18 @@ mod tests {
     }
 
     fn unlimited() -> Learning {
-        Learning { max_evaluations: 500, prior: None }
+        Learning { max_evaluations: 500, least_rows: 0, prior: None }
+    }
+
+    #[test]
+    fn a_batch_too_small_to_learn_from_leaves_the_hyperparameters() {
+        for (least_rows, end) in [(60, LearningEnd::Converged), (61, LearningEnd::TooFewRows)] {
+            learn(&Learning { least_rows, ..unlimited() }, f64::INFINITY, &|| false, |start, learnt, report, _| {
+                assert_eq!(report.end, end);
+                let untouched = start.log_parameters() == learnt.log_parameters() && report.evaluations == 0;
+                assert_eq!(untouched, end == LearningEnd::TooFewRows);
+            });
+        }
     }
 
     #[test]
@@ -315,7 +332,7 @@ mod tests {
     #[test]
     fn the_budget_is_kept_exactly() {
         for max_evaluations in [1, 2, 3, 5, 9] {
-            let learning = Learning { max_evaluations, prior: None };
+            let learning = Learning { max_evaluations, least_rows: 0, prior: None };
             learn(&learning, f64::INFINITY, &|| false, |start, learnt, report, bound| {
                 assert_eq!(report, LearningReport { evaluations: max_evaluations, end: LearningEnd::Budget });
                 // Every evaluation sets hyperparameters, and so does the learnt model.

@@ -58,6 +58,8 @@ pub struct SelectionReport {
 pub enum LearningEnd {
     /// No budget: hyperparameters are as they were.
     Off,
+    /// The batch was too small to learn from: hyperparameters are as they were.
+    TooFewRows,
     /// At an optimum.
     Converged,
     /// The budget of evaluations was used up.

@@ -106,6 +106,11 @@ impl<'a, K: Kernel> Rows<'a, K> {
         Self { places, targets, past, inducing, workspace: Workspace::default() }
     }
 
+    /// The targets of the batch.
+    pub(super) fn targets(&self) -> &[f64] {
+        self.targets
+    }
+
     /// The inducing points.
     pub fn inducing(&self) -> &K::Places {
         &self.inducing

@@ -71,7 +71,8 @@ mod tests {
         let mut model = FieldModel::new(&Config::default());
         let stop = StopSignal::default();
         stop.stop();
-        let report = model.learn(&batch(&[40.0, 45.0, 52.0]), &stop).result.unwrap();
+        let strengths: Vec<f64> = (0..30).map(|i| 45.0 + 5.0 * f64::from(i).sin()).collect();
+        let report = model.learn(&batch(&strengths), &stop).result.unwrap();
         assert_eq!(report.learning.end, LearningEnd::Stopped);
         assert!(report.inducing_points > 0);
     }

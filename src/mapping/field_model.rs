@@ -102,7 +102,7 @@ fn settings(config: &Config) -> Settings {
             max_inducing_points: selection.max_inducing_points,
             least_share: selection.redundancy,
         },
-        learning: Learning { max_evaluations: learning.max_evaluations, prior },
+        learning: Learning { max_evaluations: learning.max_evaluations, least_rows: learning.min_observations, prior },
         redundancy: selection.redundancy,
     }
 }

@@ -1,5 +1,6 @@
 //! `magmap convert`.
 
+use std::io::{self, Write};
 use std::path::PathBuf;
 
 use clap::Args;
@@ -45,8 +46,9 @@ impl Convert {
         let drive = Drive::open(&self.drive)?;
         let mount = if config.sensor.override_transforms { config.sensor.mount() } else { Isometry3::identity() };
         convert(&drive, &self.out, self.storage.into(), &mount)?;
-        println!("{} readings on {MAGNETOMETER_TOPIC}, as many poses on {ODOMETRY_TOPIC}", drive.len());
-        println!("written to {}", self.out.display());
+        let mut out = io::stdout().lock();
+        writeln!(out, "{} readings on {MAGNETOMETER_TOPIC}, as many poses on {ODOMETRY_TOPIC}", drive.len())?;
+        writeln!(out, "written to {}", self.out.display())?;
         drive.loss.items.iter().for_each(|lost| log::warn!("lost: {lost}"));
         Ok(if drive.loss.is_empty() { Ending::Done } else { Ending::WithLoss })
     }

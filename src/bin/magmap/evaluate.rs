@@ -21,13 +21,13 @@ use crate::terminal::Terminal;
 
 const EXAMPLES: &str = "\
 Examples:
-  magmap evaluate stream --data aalto-magnetic                             drive 3 in 20 batches, tested on the others
-  magmap evaluate stream --data aalto-magnetic --offsets 10                how much depends on where averaging cells lie
-  magmap evaluate paths --data aalto-magnetic --config config/paper.toml   with the settings of the VIPS paper
-  magmap evaluate worlds --set selection.delta=0.1                         simulated worlds, weak and strong
+  magmap evaluate stream --data aalto-magnetic                learns drive 3
+  magmap evaluate stream --data aalto-magnetic --offsets 10   and its scatter
+  magmap evaluate paths --data aalto-magnetic --config config/paper.toml
+  magmap evaluate worlds --set selection.delta=0.1            simulated worlds
 
-NLPD and coverage take the noise into account. The columns 0.3 m and 0.5 m hold test readings that near to where
-the robot has been. `mean` and `nearest` are the errors of two maps that cost nothing: the mean of all readings so
+NLPD and coverage take the noise into account. The columns 0.3 m and 0.5 m hold test readings that near to where \
+the robot has been. `mean` and `nearest` are the errors of two maps that cost nothing: the mean of all readings so \
 far, and the nearest of them.";
 
 /// Runs an experiment whose answers are known, and scores the maps.

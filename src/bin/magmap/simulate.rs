@@ -1,5 +1,6 @@
 //! `magmap simulate`.
 
+use std::io::{self, Write};
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
@@ -99,8 +100,9 @@ impl Simulate {
         let bar = terminal.bar("driving", (seconds * (robot.magnetometer_rate + robot.odometry_rate)) as u64);
         let written = bag::write(drive, &robot.mount, &self.out, self.storage.into(), || bar.inc(1))?;
         bar.finish_and_clear();
-        println!("{} readings and {} poses in {seconds:.1} s", written.readings, written.poses);
-        println!("written to {}, the truth beside them in {TRUTH_FILE}", self.out.display());
+        let mut out = io::stdout().lock();
+        writeln!(out, "{} readings and {} poses in {seconds:.1} s", written.readings, written.poses)?;
+        writeln!(out, "written to {}, the truth beside them in {TRUTH_FILE}", self.out.display())?;
         Ok(Ending::Done)
     }
 
