@@ -1,14 +1,18 @@
-//! Bound and gradient against the Python reference, in one run, on one core, on equal data, in turns.
+//! Bound and gradient, and the updates of a whole stream, against the Python reference: in one run, on one core, on equal data,
+//! in turns.
 //!
 //! `taskset -c 0 cargo bench --bench against_reference` keeps both on the same core.
 //!
 //! The reference is not part of the repository: `MAGMAP_REFERENCE` names its folder, or it lies beside the checkout.
 
+use magmap::config::Config;
+use magmap::evaluation::drives::{self, Experiment, Material};
 use magmap::gp::kernel::{Constant, Places, Shape, Stationary, Sum};
 use magmap::gp::model::{Jitter, Model};
 use magmap::gp::points::Points;
 use magmap::gp::posterior::Posterior;
 use magmap::gp::whitened::Rows;
+use magmap::recording::aalto_csv::Magnetometer;
 use serde::Deserialize;
 use serde_json::json;
 use std::hint::black_box;
@@ -19,6 +23,9 @@ use std::time::Instant;
 
 const READINGS: usize = 469;
 const JITTER: f64 = 1e-6;
+/// Evaluations of one side in a row, so that neither is timed while it wakes up.
+const TURN: usize = 10;
+const STREAM_REPETITIONS: usize = 5;
 
 fn main() {
     // `cargo test --benches` asks only whether it runs.
@@ -28,7 +35,7 @@ fn main() {
     let Some(folder) = reference_folder() else { return };
     println!("bound and gradient, {READINGS} readings, nested, one core, medians of evaluations in turns");
     println!("{:>5} {:>14} {:>10} {:>7}", "M", "reference / ms", "ours / ms", "ratio");
-    for (size, repetitions) in [(50, 400), (200, 100), (800, 25)] {
+    for (size, repetitions) in [(50, 600), (200, 200), (800, 30)] {
         match compare(&folder, size, repetitions) {
             Ok([reference, ours]) => {
                 println!("{size:>5} {:>14.3} {:>10.3} {:>7.2}", reference * 1e3, ours * 1e3, reference / ours)
@@ -39,6 +46,58 @@ fn main() {
             }
         }
     }
+    if let Err(error) = compare_streams(&folder) {
+        println!("SKIPPED the streams: {error}");
+    }
+}
+
+/// The updates of the `stream` experiment on the Aalto drives, in the settings of the paper and in magmap's.
+fn compare_streams(folder: &Path) -> std::io::Result<()> {
+    let data = std::env::var_os("MAGMAP_DATA").map_or_else(|| folder.join("../data/aalto-magnetic"), PathBuf::from);
+    if !data.is_dir() {
+        println!("SKIPPED the streams: no folder {} (set MAGMAP_DATA)", data.display());
+        return Ok(());
+    }
+    println!("all updates of `evaluate stream`, one core, medians of {STREAM_REPETITIONS} runs in turns");
+    println!("{:>8} {:>13} {:>8} {:>7}", "settings", "reference / s", "ours / s", "ratio");
+    let defaults = Config::default();
+    let paper = Config::load(Path::new(env!("CARGO_MANIFEST_DIR")).join("config/paper.toml").as_path());
+    let delta = defaults.selection.delta.to_string();
+    let arguments = ["--cut", "equal", "--spacing", "0.05", "--prior", "--parameter", &delta];
+    let settings =
+        [("paper's", paper.map_err(std::io::Error::other)?, &[][..]), ("magmap's", defaults, &arguments[..])];
+    for (name, config, arguments) in settings {
+        let material = Material::read(Experiment::Stream, &data, Magnetometer::Invensense, config.evaluation.cut)
+            .map_err(std::io::Error::other)?;
+        let mut seconds = [Vec::new(), Vec::new()];
+        for _ in 0..STREAM_REPETITIONS {
+            let mut command = single_threaded("python3");
+            command.arg(folder.join("evaluate_stream.py")).args(arguments).env("MAGMAP_DATA", &data);
+            let output = command.stderr(Stdio::null()).output()?;
+            let reference: Stream = serde_json::from_slice(&output.stdout)?;
+            seconds[0].push(reference.seconds);
+            let outcome = drives::run(&material, &config, 0.0, |_, _| ()).map_err(std::io::Error::other)?;
+            seconds[1].push(outcome.seconds);
+        }
+        let [reference, ours] = seconds.map(median);
+        println!("{name:>8} {reference:>13.3} {ours:>8.3} {:>7.1}", reference / ours);
+    }
+    Ok(())
+}
+
+/// What the reference's `evaluate_stream.py` prints.
+#[derive(Deserialize)]
+struct Stream {
+    seconds: f64,
+}
+
+/// A command whose linear algebra keeps to one core.
+fn single_threaded(program: &str) -> Command {
+    let mut command = Command::new(program);
+    for threads in ["OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"] {
+        command.env(threads, "1");
+    }
+    command
 }
 
 fn reference_folder() -> Option<PathBuf> {
@@ -88,11 +147,13 @@ fn compare(folder: &Path, size: usize, repetitions: usize) -> std::io::Result<[f
     let mut reference = Reference::start(folder, &case.to_string())?;
     assert_equal(&evaluate(), &reference.expected);
     let mut seconds = [Vec::new(), Vec::new()];
-    for _ in 0..repetitions {
-        seconds[0].push(reference.evaluate()?);
-        let start = Instant::now();
-        black_box(evaluate());
-        seconds[1].push(start.elapsed().as_secs_f64());
+    for _ in 0..repetitions / TURN {
+        seconds[0].extend(reference.evaluate(TURN)?);
+        for _ in 0..TURN {
+            let start = Instant::now();
+            black_box(evaluate());
+            seconds[1].push(start.elapsed().as_secs_f64());
+        }
     }
     Ok(seconds.map(median))
 }
@@ -127,11 +188,8 @@ impl Reference {
         let mut file = tempfile::NamedTempFile::new()?;
         file.write_all(case.as_bytes())?;
         let driver = Path::new(env!("CARGO_MANIFEST_DIR")).join("benches/compare_with_reference.py");
-        let mut command = Command::new("python3");
+        let mut command = single_threaded("python3");
         command.arg(driver).arg(folder).arg(file.path());
-        for threads in ["OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"] {
-            command.env(threads, "1");
-        }
         let mut process = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
         let input = process.stdin.take();
         let mut output = BufReader::new(process.stdout.take().expect("a pipe"));
@@ -141,12 +199,12 @@ impl Reference {
         Ok(Self { process, input, output, expected, _case: file })
     }
 
-    /// Seconds of one evaluation.
-    fn evaluate(&mut self) -> std::io::Result<f64> {
-        self.input.as_mut().expect("open until dropped").write_all(b"\n")?;
+    /// Seconds of each of some evaluations in a row.
+    fn evaluate(&mut self, count: usize) -> std::io::Result<Vec<f64>> {
+        writeln!(self.input.as_mut().expect("open until dropped"), "{count}")?;
         let mut line = String::new();
         self.output.read_line(&mut line)?;
-        line.trim().parse().map_err(std::io::Error::other)
+        Ok(serde_json::from_str(&line)?)
     }
 }
 

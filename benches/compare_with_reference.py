@@ -1,7 +1,8 @@
 """Times bound and gradient of the Python reference, one line at a time on demand.
 
 Started by the bench `against_reference`: python3 compare_with_reference.py REFERENCE_FOLDER CASE.json
-It reads the case, then for every line on stdin evaluates once and prints the seconds, and at the end of the input the bound.
+It reads the case and prints bound and gradient; then for every line on stdin, a number, it evaluates so often and prints the
+seconds of each.
 """
 import json, sys, time
 
@@ -29,7 +30,10 @@ def evaluate():
 
 value, gradient = evaluate()
 print(json.dumps(dict(bound=float(value), gradient=[float(entry) for entry in gradient])), flush=True)
-for _ in sys.stdin:
-    start = time.perf_counter()
-    evaluate()
-    print(time.perf_counter() - start, flush=True)
+for line in sys.stdin:
+    seconds = []
+    for _ in range(int(line)):
+        start = time.perf_counter()
+        evaluate()
+        seconds.append(time.perf_counter() - start)
+    print(json.dumps(seconds), flush=True)

@@ -116,7 +116,7 @@ fn update(criterion: &mut Criterion) {
                 max_inducing_points: size,
                 least_share: 1e-6,
             },
-            learning: Learning { max_evaluations: 20, prior: None },
+            learning: Learning { max_evaluations: 20, least_rows: 0, prior: None },
             redundancy: 1e-6,
         };
         let mut process = StreamingGp::new(model(), settings);

@@ -20,7 +20,8 @@ fn stream(config: &Config, offset: f64) -> Option<Outcome> {
 }
 
 fn paper() -> Config {
-    Config::load(&Path::new(env!("CARGO_MANIFEST_DIR")).join("config/paper.toml")).unwrap()
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("config/paper.toml");
+    Config::load(path.as_path()).unwrap()
 }
 
 #[test]

@@ -152,8 +152,8 @@ fn the_demo_beats_the_mean_and_writes_files_that_load() {
 
     let (shape, mean) = array(&out, "mean");
     let (_, deviation) = array(&out, "standard_deviation");
-    // The room is 6 m by 6 m, the robot keeps 0.4 m from its walls, the margin is 1 m: cells of 0.1 m from -0.6 to 6.6.
-    assert!(shape.iter().all(|side| (70..=76).contains(side)), "{shape:?}");
+    // The room is 6 m by 6 m, the robot keeps 0.4 m from its walls, the margin is 1 m: cells of 0.05 m from -0.6 to 6.6.
+    assert!(shape.iter().all(|side| (140..=150).contains(side)), "{shape:?}");
     assert_eq!(mean.len() as u64, shape[0] * shape[1]);
     let inducing_points = array(&out, "inducing_points").0[0];
     let report = json(&out.join("report.json"));
@@ -163,7 +163,7 @@ fn the_demo_beats_the_mean_and_writes_files_that_load() {
     for (name, values) in [("mean", &mean), ("standard_deviation", &deviation)] {
         let yaml = fs::read_to_string(out.join(name).with_extension("yaml")).unwrap();
         let key = |key: &str| yaml.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(": ")).unwrap();
-        assert_eq!((key("image"), key("mode"), key("resolution")), (&*format!("{name}.pgm"), "raw", "0.1"));
+        assert_eq!((key("image"), key("mode"), key("resolution")), (&*format!("{name}.pgm"), "raw", "0.05"));
         let pgm = fs::read(out.join(key("image"))).unwrap();
         let header = format!("P5\n{} {}\n255\n", shape[1], shape[0]);
         let pixels = pgm.strip_prefix(header.as_bytes()).unwrap();

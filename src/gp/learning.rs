@@ -25,8 +25,9 @@ pub struct Learning {
 /// Pairs of steps and gradients that L-BFGS remembers; more than there are hyperparameters gains nothing.
 const MEMORY: usize = 7;
 
-/// Learning ends when an iteration gains less than this, in nats: too little for a map to show.
-const LEAST_GAIN: f64 = 1e-4;
+/// Learning ends when an iteration gains less than this, in nats. Half a nat is what moves a hyperparameter by a standard
+/// deviation of its posterior; a fiftieth of that no map can show.
+const LEAST_GAIN: f64 = 1e-2;
 
 impl Learning {
     /// The best hyperparameters found from those of `model` onwards, never worse than those. `stop` is asked before every

@@ -2,7 +2,7 @@
 
 use super::bounds::UpperBoundTerms;
 use super::kernel::{Kernel, Places};
-use super::linalg::{self, GrowingTriangle, MatrixRef, NotPositiveDefinite, dot, squared_norm};
+use super::linalg::{self, GrowingTriangle, MatrixMut, MatrixRef, NotPositiveDefinite, dot, squared_norm};
 use super::model::Model;
 use super::whitened::{LOG_2_PI, Past, Rows, Whitened};
 
@@ -52,9 +52,8 @@ impl<'a, K: Kernel> GreedyVariance<'a, K> {
         let mut projected = vec![0.0; size];
         linalg::add_matrix_vector(&mut projected, 1.0, start.precision_root.transpose(), &start.weights);
         let mut features = Vec::with_capacity(places.len() * (size + 16));
-        for column in 0..size {
-            features.extend((0..places.len()).map(|i| start.features[(column, i)]));
-        }
+        features.resize(places.len() * size, 0.0);
+        MatrixMut::from_column_major_slice_mut(&mut features, places.len(), size).copy_from(start.features.transpose());
         Ok(Self {
             model,
             places,
