@@ -3,9 +3,12 @@
 //! A [`Kernel`] is generic over what it is evaluated at: points of R^D for a scalar field, (point, axis) for a vector field.
 //! The engine only ever asks for columns of covariance and for their contraction with weights.
 
+mod stationary;
+
+pub use stationary::{Shape, Stationary};
+
 use super::linalg::{Matrix, MatrixMut, MatrixRef, column, column_mut, mirror_lower};
 use super::points::Points;
-use serde::{Deserialize, Serialize};
 use std::fmt::Debug;
 use std::ops::Range;
 
@@ -193,317 +196,6 @@ impl Kernel for Constant {
     }
 }
 
-/// The shape of a stationary covariance function, from rough to smooth, as a function rho of the scaled distance s.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Shape {
-    /// Matérn 1/2: exp(-s).
-    Matern12,
-    /// Matérn 3/2: (1 + sqrt(3) s) exp(-sqrt(3) s).
-    Matern32,
-    /// Matérn 5/2: (1 + sqrt(5) s + 5/3 s^2) exp(-sqrt(5) s).
-    Matern52,
-    /// Squared exponential: exp(-s^2 / 2).
-    SquaredExponential,
-}
-
-/// A stationary covariance function of R^D (Rasmussen and Williams 2006, section 4.2): `variance * rho(s)` with
-/// `s^2 = sum_d ((x_d - x'_d) / lengthscale_d)^2`.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Stationary {
-    /// Its shape rho.
-    pub shape: Shape,
-    /// Its value at distance zero.
-    pub variance: f64,
-    /// One lengthscale for all dimensions, or one for each.
-    pub lengthscales: Vec<f64>,
-}
-
-/// Points handled at once: small enough for the stack.
-const CHUNK: usize = 64;
-
-/// Numbers in a vector instruction. Work buffers are filled to whole vectors, so that no tail is computed one by one.
-const LANES: usize = 8;
-
-impl Stationary {
-    /// Calls `body` with each chunk of the range, counted from its start, and the squared scaled distances of its points from
-    /// one column's point. The buffer is filled with zeros up to the next whole vector.
-    #[inline(always)]
-    fn for_each_chunk(
-        &self,
-        rows: &Points,
-        range: Range<usize>,
-        columns: &Points,
-        column: usize,
-        mut body: impl FnMut(Range<usize>, &mut [[f64; LANES]]),
-    ) {
-        let mut squares = [[0.0; LANES]; CHUNK / LANES];
-        for start in range.clone().step_by(CHUNK) {
-            let chunk = start..range.end.min(start + CHUNK);
-            let squares = &mut squares[..chunk.len().div_ceil(LANES)];
-            squares.as_flattened_mut().fill(0.0);
-            for axis in 0..rows.dimension() {
-                let inverse = 1.0 / self.lengthscale(axis);
-                let origin = columns.axis(axis)[column];
-                for (square, value) in squares.as_flattened_mut().iter_mut().zip(&rows.axis(axis)[chunk.clone()]) {
-                    let scaled = (value - origin) * inverse;
-                    *square += scaled * scaled;
-                }
-            }
-            body(chunk.start - range.start..chunk.end - range.start, squares);
-        }
-    }
-
-    fn lengthscale(&self, axis: usize) -> f64 {
-        if self.lengthscales.len() == 1 { self.lengthscales[0] } else { self.lengthscales[axis] }
-    }
-
-    /// Adds `variance * rho` for one shape, given rho as a function of s^2, which the compiler turns into vector instructions.
-    #[inline(always)]
-    fn add_shape(
-        &self,
-        rows: &Points,
-        range: Range<usize>,
-        columns: &Points,
-        column: usize,
-        out: &mut [f64],
-        rho: impl Fn(f64) -> f64,
-    ) {
-        self.for_each_chunk(
-            rows,
-            range,
-            columns,
-            column,
-            #[inline(always)]
-            |chunk, squares| {
-                for lanes in squares.iter_mut() {
-                    for value in lanes {
-                        *value = self.variance * rho(*value);
-                    }
-                }
-                out[chunk].iter_mut().zip(squares.as_flattened()).for_each(|(sum, value)| *sum += value);
-            },
-        );
-    }
-
-    /// The same for the derivatives. `formulas` gives rho and psi = -(d rho / d s) / s as functions of s^2; s^2 psi is the
-    /// derivative in the logarithm of the lengthscale.
-    #[inline(always)]
-    #[allow(clippy::too_many_arguments)] // those of the trait, and the formulas
-    fn contract_shape(
-        &self,
-        rows: &Points,
-        range: Range<usize>,
-        columns: &Points,
-        column: usize,
-        weights: &[f64],
-        gradient: &mut [f64],
-        formulas: impl Fn(f64) -> (f64, f64),
-    ) {
-        let shared = self.lengthscales.len() == 1;
-        let start = range.start;
-        let mut of_variance = [0.0; LANES];
-        let mut of_lengthscale = [0.0; LANES];
-        let mut padded = [[0.0; LANES]; CHUNK / LANES];
-        self.for_each_chunk(
-            rows,
-            range,
-            columns,
-            column,
-            #[inline(always)]
-            |chunk, squares| {
-                let weights = &weights[chunk.clone()];
-                let padded = &mut padded[..squares.len()];
-                padded.as_flattened_mut()[weights.len()..].fill(0.0);
-                padded.as_flattened_mut()[..weights.len()].copy_from_slice(weights);
-                for (weights, squares) in padded.iter_mut().zip(squares) {
-                    for lane in 0..LANES {
-                        let (rho, psi) = formulas(squares[lane]);
-                        of_variance[lane] += weights[lane] * rho;
-                        weights[lane] *= psi;
-                        of_lengthscale[lane] += weights[lane] * squares[lane];
-                    }
-                }
-                if shared {
-                    return;
-                }
-                let slopes = &padded.as_flattened()[..chunk.len()];
-                for (axis, entry) in gradient[1..].iter_mut().enumerate() {
-                    let inverse = 1.0 / self.lengthscale(axis);
-                    let origin = columns.axis(axis)[column];
-                    let coordinates = &rows.axis(axis)[start + chunk.start..start + chunk.end];
-                    let terms = slopes.iter().zip(coordinates).map(|(slope, coordinate)| {
-                        let scaled = (coordinate - origin) * inverse;
-                        slope * scaled * scaled
-                    });
-                    *entry += self.variance * terms.sum::<f64>();
-                }
-            },
-        );
-        gradient[0] += self.variance * of_variance.iter().sum::<f64>();
-        if shared {
-            gradient[1] += self.variance * of_lengthscale.iter().sum::<f64>();
-        }
-    }
-}
-
-const SQRT_3: f64 = 1.732_050_807_568_877_2;
-const SQRT_5: f64 = 2.236_067_977_499_79;
-
-impl Kernel for Stationary {
-    type Places = Points;
-
-    fn names(&self) -> Vec<String> {
-        let mut names = vec!["variance".to_owned()];
-        match self.lengthscales.len() {
-            1 => names.push("lengthscale".to_owned()),
-            several => names.extend((0..several).map(|axis| format!("lengthscale_{axis}"))),
-        }
-        names
-    }
-
-    fn log_parameters(&self) -> Vec<f64> {
-        std::iter::once(self.variance).chain(self.lengthscales.iter().copied()).map(f64::ln).collect()
-    }
-
-    fn set_log_parameters(&mut self, values: &[f64]) {
-        self.variance = values[0].exp();
-        for (lengthscale, value) in self.lengthscales.iter_mut().zip(&values[1..]) {
-            *lengthscale = value.exp();
-        }
-    }
-
-    fn add_column(&self, rows: &Points, range: Range<usize>, columns: &Points, column: usize, out: &mut [f64]) {
-        pulp::Arch::new().dispatch(
-            #[inline(always)]
-            || match self.shape {
-                Shape::Matern12 => self.add_shape(
-                    rows,
-                    range,
-                    columns,
-                    column,
-                    out,
-                    #[inline(always)]
-                    |square| exp_of_nonpositive(-square.sqrt()),
-                ),
-                Shape::Matern32 => self.add_shape(
-                    rows,
-                    range,
-                    columns,
-                    column,
-                    out,
-                    #[inline(always)]
-                    |square| {
-                        let a = SQRT_3 * square.sqrt();
-                        (1.0 + a) * exp_of_nonpositive(-a)
-                    },
-                ),
-                Shape::Matern52 => self.add_shape(
-                    rows,
-                    range,
-                    columns,
-                    column,
-                    out,
-                    #[inline(always)]
-                    |square| {
-                        let a = SQRT_5 * square.sqrt();
-                        (1.0 + a + 5.0 / 3.0 * square) * exp_of_nonpositive(-a)
-                    },
-                ),
-                Shape::SquaredExponential => self.add_shape(
-                    rows,
-                    range,
-                    columns,
-                    column,
-                    out,
-                    #[inline(always)]
-                    |square| exp_of_nonpositive(-0.5 * square),
-                ),
-            },
-        );
-    }
-
-    fn contract_column(
-        &self,
-        rows: &Points,
-        range: Range<usize>,
-        columns: &Points,
-        column: usize,
-        weights: &[f64],
-        gradient: &mut [f64],
-    ) {
-        pulp::Arch::new().dispatch(
-            #[inline(always)]
-            || match self.shape {
-                Shape::Matern12 => self.contract_shape(
-                    rows,
-                    range,
-                    columns,
-                    column,
-                    weights,
-                    gradient,
-                    #[inline(always)]
-                    |square| {
-                        let s = square.sqrt();
-                        let rho = exp_of_nonpositive(-s);
-                        // psi is singular at s = 0, where its product with s^2 vanishes; with any weight it must stay finite.
-                        (rho, rho / s.max(1e-100))
-                    },
-                ),
-                Shape::Matern32 => self.contract_shape(
-                    rows,
-                    range,
-                    columns,
-                    column,
-                    weights,
-                    gradient,
-                    #[inline(always)]
-                    |square| {
-                        let a = SQRT_3 * square.sqrt();
-                        let e = exp_of_nonpositive(-a);
-                        ((1.0 + a) * e, 3.0 * e)
-                    },
-                ),
-                Shape::Matern52 => self.contract_shape(
-                    rows,
-                    range,
-                    columns,
-                    column,
-                    weights,
-                    gradient,
-                    #[inline(always)]
-                    |square| {
-                        let a = SQRT_5 * square.sqrt();
-                        let e = exp_of_nonpositive(-a);
-                        ((1.0 + a + 5.0 / 3.0 * square) * e, 5.0 / 3.0 * (1.0 + a) * e)
-                    },
-                ),
-                Shape::SquaredExponential => self.contract_shape(
-                    rows,
-                    range,
-                    columns,
-                    column,
-                    weights,
-                    gradient,
-                    #[inline(always)]
-                    |square| {
-                        let e = exp_of_nonpositive(-0.5 * square);
-                        (e, e)
-                    },
-                ),
-            },
-        );
-    }
-
-    fn add_diagonal(&self, _: &Points, out: &mut [f64]) {
-        out.iter_mut().for_each(|value| *value += self.variance);
-    }
-
-    fn contract_diagonal(&self, _: &Points, weights: &[f64], gradient: &mut [f64]) {
-        gradient[0] += self.variance * sum(weights);
-    }
-}
-
 /// A covariance function that may be absent: then it is zero and has no hyperparameters.
 impl<K: Kernel> Kernel for Option<K> {
     type Places = K::Places;
@@ -627,62 +319,12 @@ impl<A: Kernel, B: Kernel<Places = A::Places>> Kernel for Sum<A, B> {
 
 /// A sum in independent lanes, so that it can be vectorized; the order of additions is fixed.
 fn sum(values: &[f64]) -> f64 {
-    let (chunks, rest) = values.as_chunks::<LANES>();
-    let mut lanes = [0.0; LANES];
+    let (chunks, rest) = values.as_chunks::<8>();
+    let mut lanes = [0.0; 8];
     for chunk in chunks {
         lanes.iter_mut().zip(chunk).for_each(|(lane, value)| *lane += value);
     }
     lanes.iter().chain(rest).sum()
-}
-
-/// e^x for x <= 0, to within three units in the last place; 0 below -708, where the true value is below 1e-307.
-///
-/// The exponential is most of the cost of a covariance. Written without branches or calls, it is vectorized together with the
-/// loop around it. Reduction to |r| <= ln(2) / 2, where a Taylor series of degree 12 is exact to 2e-16.
-#[inline(always)]
-fn exp_of_nonpositive(x: f64) -> f64 {
-    const LOG2_E: f64 = std::f64::consts::LOG2_E;
-    // ln(2) in two parts, the first with enough trailing zeros for an exact product with any exponent (as in fdlibm).
-    const LN_2_HIGH: f64 = 6.931_471_803_691_238e-1;
-    const LN_2_LOW: f64 = 1.908_214_929_270_587_7e-10;
-    // Adding it leaves the nearest integer in the low bits of the sum.
-    const ROUND: f64 = 6_755_399_441_055_744.0; // 1.5 * 2^52
-    const LOWEST: f64 = -708.0;
-    const TAYLOR: [f64; 13] = [
-        1.0,
-        1.0,
-        1.0 / 2.0,
-        1.0 / 6.0,
-        1.0 / 24.0,
-        1.0 / 120.0,
-        1.0 / 720.0,
-        1.0 / 5_040.0,
-        1.0 / 40_320.0,
-        1.0 / 362_880.0,
-        1.0 / 3_628_800.0,
-        1.0 / 39_916_800.0,
-        1.0 / 479_001_600.0,
-    ];
-
-    let bounded = if x > LOWEST { x } else { LOWEST };
-    let shifted = bounded * LOG2_E + ROUND;
-    let n = shifted - ROUND;
-    let r = (bounded - n * LN_2_HIGH) - n * LN_2_LOW;
-    // Estrin's scheme: neighbours first, so that the chain of dependent operations is short.
-    let pair = |i: usize| TAYLOR[i] + TAYLOR[i + 1] * r;
-    let (r2, r4) = (r * r, (r * r) * (r * r));
-    let low = (pair(0) + pair(2) * r2) + (pair(4) + pair(6) * r2) * r4;
-    let high = (pair(8) + pair(10) * r2) + TAYLOR[12] * r4;
-    let series = low + high * (r4 * r4);
-    let power_of_two = f64::from_bits(shifted.to_bits().wrapping_add(1023) << 52);
-    let value = series * power_of_two;
-    if x > LOWEST {
-        value
-    } else if x.is_nan() {
-        x
-    } else {
-        0.0
-    }
 }
 
 #[cfg(test)]
@@ -694,14 +336,15 @@ mod tests {
 
     /// The textbook formula, one pair at a time.
     fn textbook(kernel: &Stationary, a: &[f64], b: &[f64]) -> f64 {
+        let (sqrt_3, sqrt_5) = (3.0f64.sqrt(), 5.0f64.sqrt());
         let square: f64 =
             (0..a.len()).map(|d| ((a[d] - b[d]) / kernel.lengthscales[d % kernel.lengthscales.len()]).powi(2)).sum();
         let s = square.sqrt();
         kernel.variance
             * match kernel.shape {
                 Shape::Matern12 => (-s).exp(),
-                Shape::Matern32 => (1.0 + SQRT_3 * s) * (-SQRT_3 * s).exp(),
-                Shape::Matern52 => (1.0 + SQRT_5 * s + 5.0 / 3.0 * s * s) * (-SQRT_5 * s).exp(),
+                Shape::Matern32 => (1.0 + sqrt_3 * s) * (-sqrt_3 * s).exp(),
+                Shape::Matern52 => (1.0 + sqrt_5 * s + 5.0 / 3.0 * s * s) * (-sqrt_5 * s).exp(),
                 Shape::SquaredExponential => (-0.5 * s * s).exp(),
             }
     }
@@ -714,20 +357,6 @@ mod tests {
             points.push(&point);
         }
         points
-    }
-
-    #[test]
-    fn exponential_agrees_with_the_standard_library() {
-        for i in 0..200_000 {
-            let x = -f64::from(i) * 0.003_54;
-            let (found, expected) = (exp_of_nonpositive(x), x.exp());
-            assert!((found - expected).abs() <= 3.0 * f64::EPSILON * expected, "{x}: {found} {expected}");
-        }
-        assert_eq!(exp_of_nonpositive(0.0), 1.0);
-        assert_eq!(exp_of_nonpositive(-0.0), 1.0);
-        assert_eq!(exp_of_nonpositive(-1e300), 0.0);
-        assert_eq!(exp_of_nonpositive(f64::NEG_INFINITY), 0.0);
-        assert!(exp_of_nonpositive(f64::NAN).is_nan());
     }
 
     #[test]
