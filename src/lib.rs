@@ -6,8 +6,8 @@
 //! The house, from the inside out; inner rooms know nothing of outer ones:
 //!
 //! * [`gp`]: the science. A streaming sparse Gaussian process with adaptive inducing points. No I/O, no clock, no threads.
-//! * [`mapping`]: from readings and poses to batches, and from finished updates to rasters; the worker thread.
 //! * [`config`]: every setting, its default and its meaning.
+//! * [`mapping`]: from readings and poses to batches, and from finished updates to rasters; the worker thread.
 //! * [`recording`]: readers and writers of drives: Aalto CSV, MCAP, rosbag2.
 //! * [`simulation`]: a world of dipoles and a robot driving through it.
 //! * [`export`]: pictures, arrays, grids for `map_server`.

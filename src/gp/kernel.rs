@@ -5,49 +5,13 @@
 
 mod stationary;
 
+pub use super::places::Places;
 pub use stationary::{Shape, Stationary};
 
 use super::linalg::{Matrix, MatrixMut, MatrixRef, column, column_mut, mirror_lower};
 use super::points::Points;
 use std::fmt::Debug;
 use std::ops::Range;
-
-/// An ordered collection of what a kernel is evaluated at.
-pub trait Places: Clone + Debug + Send + Sync {
-    /// How many.
-    fn len(&self) -> usize;
-
-    /// Whether there is none.
-    fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
-    /// An empty collection of the same kind.
-    fn cleared(&self) -> Self;
-
-    /// Appends one place of another collection.
-    fn push_from(&mut self, source: &Self, index: usize);
-
-    /// Whether places of both collections can be compared (same dimension).
-    fn compatible(&self, other: &Self) -> bool;
-
-    /// Whether every number in it is finite.
-    fn is_finite(&self) -> bool;
-
-    /// The places with these indices, in this order.
-    fn select(&self, indices: impl IntoIterator<Item = usize>) -> Self {
-        let mut selected = self.cleared();
-        indices.into_iter().for_each(|index| selected.push_from(self, index));
-        selected
-    }
-
-    /// These places followed by all of `other`.
-    fn followed_by(&self, other: &Self) -> Self {
-        let mut all = self.clone();
-        (0..other.len()).for_each(|index| all.push_from(other, index));
-        all
-    }
-}
 
 /// A covariance function with hyperparameters.
 pub trait Kernel: Clone + Debug + Send + Sync {

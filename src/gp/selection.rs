@@ -1,10 +1,10 @@
 //! Which inducing points a batch needs, and where: one file per method.
 
-use super::bounds::UpperBoundTerms;
 use super::kernel::{Kernel, Places};
 use super::linalg::{self, GrowingTriangle, MatrixMut, MatrixRef, NotPositiveDefinite, dot, squared_norm};
-use super::model::Model;
-use super::whitened::{LOG_2_PI, Past, Rows, Whitened};
+use super::model::{LOG_2_PI, Model};
+use super::upper_bound::UpperBoundTerms;
+use super::whitened::{Past, Rows, Whitened};
 
 pub mod vips;
 

@@ -14,12 +14,10 @@
 //! matrices. Where all old inducing points stay, in order and in front (`nested`), a is a part of b: then
 //! `K_ab L_b^-T = [L_aa 0]`, and with R lower triangular the features of the past are a lower triangle.
 
-use super::bounds::UpperBoundTerms;
 use super::kernel::{Kernel, Places};
 use super::linalg::{self, Matrix, MatrixRef, NotPositiveDefinite, Part, Workspace, dot, squared_norm};
-use super::model::Model;
-
-pub(super) const LOG_2_PI: f64 = 1.837_877_066_409_345_3;
+use super::model::{LOG_2_PI, Model};
+use super::upper_bound::UpperBoundTerms;
 
 /// What the model keeps of all batches so far, under the hyperparameters it was made with.
 #[derive(Clone, Debug)]

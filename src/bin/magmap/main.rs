@@ -88,10 +88,22 @@ fn main() -> ExitCode {
         Ok(ending) => ending.into(),
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("error: {error:#}");
+            eprintln!("error: {}", in_words(&error));
             ExitCode::FAILURE
         }
     }
+}
+
+/// An error and its causes, each said once: many messages already hold that of their cause.
+fn in_words(error: &anyhow::Error) -> String {
+    let mut words = String::new();
+    for cause in error.chain().map(ToString::to_string) {
+        if !words.contains(&cause) {
+            words.push_str(if words.is_empty() { "" } else { ": " });
+            words.push_str(&cause);
+        }
+    }
+    words
 }
 
 /// Whether whoever read our output has seen enough, as `head` does.
@@ -105,6 +117,13 @@ mod tests {
     use clap::CommandFactory;
 
     use super::*;
+
+    #[test]
+    fn no_cause_is_said_twice() {
+        let cause = std::io::Error::other("no space");
+        let error = anyhow::Error::new(cause).context("cannot write map.png: no space").context("drawing");
+        assert_eq!(in_words(&error), "drawing: cannot write map.png: no space");
+    }
 
     #[test]
     fn the_arguments_are_consistent() {
