@@ -64,7 +64,7 @@ impl FieldModel {
 
 fn model(config: &Config) -> Model<FieldKernel> {
     let Hyperparameters { constant, variance, lengthscale, noise } = config.model.initial;
-    let lengthscales = vec![lengthscale; if config.model.lengthscale_per_axis { DIMENSION } else { 1 }];
+    let lengthscales = vec![lengthscale; lengthscales(config)];
     Model {
         kernel: Sum(
             config.model.constant.then_some(Constant { variance: constant }),
@@ -76,14 +76,20 @@ fn model(config: &Config) -> Model<FieldKernel> {
     }
 }
 
+/// How many lengthscales the kernel has.
+fn lengthscales(config: &Config) -> usize {
+    if config.model.lengthscale_per_axis { DIMENSION } else { 1 }
+}
+
 fn settings(config: &Config) -> Settings {
     let selection = &config.selection;
     let learning = &config.learning;
+    // One number per kind, in the order of the model's vector of hyperparameters.
     let spread = |values: &Hyperparameters| {
         let mut spread = Vec::new();
         spread.extend(config.model.constant.then_some(values.constant));
         spread.push(values.variance);
-        spread.extend(vec![values.lengthscale; if config.model.lengthscale_per_axis { DIMENSION } else { 1 }]);
+        spread.extend(vec![values.lengthscale; lengthscales(config)]);
         spread.push(values.noise);
         spread
     };

@@ -60,7 +60,8 @@ impl Vips {
             ceiling.lower(&points);
             let threshold = self.threshold(ceiling.value, noise_baseline, targets.len());
             let end = match points.next(self.least_share) {
-                _ if ceiling.value - bound <= threshold => SelectionEnd::Converged,
+                // Without a finite ceiling nothing is known to be close enough.
+                _ if ceiling.value.is_finite() && ceiling.value - bound <= threshold => SelectionEnd::Converged,
                 None => SelectionEnd::Exhausted,
                 Some(_) if points.len() >= self.max_inducing_points => SelectionEnd::Capped,
                 Some((index, _)) => {
