@@ -1,5 +1,5 @@
 //! What can go wrong with recordings as a whole. Damage within one is no error: it is reported as
-//! [`Loss`](super::Loss).
+//! [`Loss`].
 
 use std::path::PathBuf;
 
