@@ -5,6 +5,9 @@
 //!
 //! The reference is not part of the repository: `MAGMAP_REFERENCE` names its folder, or it lies beside the checkout.
 
+mod common;
+
+use common::readings;
 use magmap::config::Config;
 use magmap::evaluation::drives::{self, Experiment, Material};
 use magmap::gp::kernel::{Constant, Places, Shape, Stationary, Sum};
@@ -213,19 +216,6 @@ impl Drop for Reference {
         drop(self.input.take());
         let _ = self.process.wait();
     }
-}
-
-/// Points spread evenly over a square (a Weyl sequence), from number `first` on, and a smooth field there.
-fn readings(first: usize, count: usize, side: f64) -> (Points, Vec<f64>) {
-    let mut places = Points::new(2);
-    let mut targets = Vec::new();
-    for i in first..first + count {
-        let x = side * (i as f64 * 0.754_877_666_246_693).fract();
-        let y = side * (i as f64 * 0.569_840_290_998_053).fract();
-        places.push(&[x, y]);
-        targets.push(50.0 + 10.0 * (1.3 * x).sin() * (1.1 * y).cos() + (i as f64 * 7.7).sin());
-    }
-    (places, targets)
 }
 
 fn pairs(points: &Points) -> Vec<[f64; 2]> {

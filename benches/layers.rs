@@ -1,5 +1,8 @@
 //! How fast each layer of the Gaussian process is, on one core.
 
+mod common;
+
+use common::readings;
 use criterion::{BatchSize, BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use magmap::gp::kernel::{Constant, Places, Shape, Stationary, Sum};
 use magmap::gp::learning::Learning;
@@ -28,19 +31,6 @@ fn model() -> Model<FieldKernel> {
         mean: 0.0,
         jitter: Jitter::Relative(1e-6),
     }
-}
-
-/// Points spread evenly over a square (a Weyl sequence), from number `first` on, and a smooth field there.
-fn readings(first: usize, count: usize, side: f64) -> (Points, Vec<f64>) {
-    let mut places = Points::new(2);
-    let mut targets = Vec::new();
-    for i in first..first + count {
-        let x = side * (i as f64 * 0.754_877_666_246_693).fract();
-        let y = side * (i as f64 * 0.569_840_290_998_053).fract();
-        places.push(&[x, y]);
-        targets.push(50.0 + 10.0 * (1.3 * x).sin() * (1.1 * y).cos() + (i as f64 * 7.7).sin());
-    }
-    (places, targets)
 }
 
 /// A side at which `size` points lie about half a lengthscale apart.

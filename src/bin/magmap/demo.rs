@@ -25,7 +25,7 @@ const EXAMPLES: &str = "\
 Examples:
   magmap demo                              into magmap-demo/, over an earlier demo
   magmap demo --out /tmp/map               somewhere else
-  magmap demo --set selection.delta=0.3    with fewer inducing points
+  magmap demo --set selection.delta=0.5    with fewer inducing points
 
 Fails unless the map is nearer to the true field than the mean of the readings is.";
 

@@ -16,7 +16,7 @@ const EXAMPLES: &str = "\
 Examples:
   magmap replay house.mcap                         into house-map/
   magmap replay aalto/invensense/3 --out map       a drive of the Aalto data
-  magmap replay bag --set selection.delta=0.2      a smaller, less exact map
+  magmap replay bag --set selection.delta=0.5      a smaller, less exact map
   magmap replay bag --config map/config.toml       again as it was made
   magmap replay bag --speed 1                      at the pace it was driven
 
