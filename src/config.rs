@@ -19,8 +19,10 @@ pub use error::{Error, Problem};
 pub struct Config {
     /// Which topics of a recording to read.
     pub topics: Topics,
-    /// How the magnetometer sits on the robot.
+    /// How the magnetometer sits on the robot, and its calibration.
     pub sensor: Sensor,
+    /// In which frame the map is, and where poses come from.
+    pub frames: Frames,
     /// What is refused as implausible.
     pub gates: Gates,
     /// How readings find their poses.
@@ -39,11 +41,13 @@ pub struct Config {
     pub raster: Raster,
     /// The mapping thread.
     pub worker: Worker,
+    /// The ROS 2 node.
+    pub node: Node,
     /// The experiments of `magmap evaluate`.
     pub evaluation: Evaluation,
 }
 
-/// Which topics of a recording to read; empty means: found by their type.
+/// Which topics to read. Empty means: of a recording, those found by their type; in the node, `imu/mag` and `odom`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Topics {
@@ -53,21 +57,31 @@ pub struct Topics {
     pub odometry: String,
 }
 
-/// How the magnetometer sits on the robot, where the recording's transforms do not say.
+/// How the magnetometer sits on the robot, where transforms do not say, and its calibration.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Sensor {
-    /// Whether `position` and `orientation` replace the static transforms of the recording.
+    /// Whether `position` and `orientation` replace the transforms of the recording or the robot.
     pub override_transforms: bool,
     /// Position of the sensor in the robot's body frame, in metres.
     pub position: [f64; 3],
     /// Orientation of the sensor in the robot's body frame: roll, pitch, yaw in radians.
     pub orientation: [f64; 3],
+    /// Hard iron: what the robot itself adds to every reading, along the sensor's axes, in microtesla. It is subtracted.
+    pub hard_iron: [f64; 3],
+    /// Soft iron: the 3 x 3 matrix, row by row, that multiplies a reading when the hard iron is gone.
+    pub soft_iron: [f64; 9],
 }
 
 impl Default for Sensor {
     fn default() -> Self {
-        Self { override_transforms: false, position: [0.0; 3], orientation: [0.0; 3] }
+        Self {
+            override_transforms: false,
+            position: [0.0; 3],
+            orientation: [0.0; 3],
+            hard_iron: [0.0; 3],
+            soft_iron: [1.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 1.0],
+        }
     }
 }
 
@@ -77,6 +91,44 @@ impl Sensor {
         let [roll, pitch, yaw] = self.orientation;
         Isometry3::from_parts(Translation3::from(self.position), UnitQuaternion::from_euler_angles(roll, pitch, yaw))
     }
+}
+
+/// In which frame the map is, and where poses come from.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Frames {
+    /// The frame of the map; empty means that of the odometry.
+    pub map: String,
+    /// Where the node's poses come from.
+    pub pose_source: PoseSource,
+    /// How long a measurement waits for a transform before it is refused, in seconds between stamps.
+    pub patience: f64,
+    /// A transform from the odometry's frame to the map's that moves by more than this between two stamps has jumped, in metres.
+    pub jump_distance: f64,
+    /// The same for its rotation, in radians.
+    pub jump_angle: f64,
+}
+
+impl Default for Frames {
+    fn default() -> Self {
+        Self {
+            map: String::new(),
+            pose_source: PoseSource::Odometry,
+            patience: 10.0,
+            jump_distance: 0.1,
+            jump_angle: 0.05,
+        }
+    }
+}
+
+/// Where the node's poses come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum PoseSource {
+    /// From odometry messages, moved into the map's frame.
+    Odometry,
+    /// From transforms: where the sensor is in the map's frame at each reading's stamp.
+    Transforms,
 }
 
 /// What is refused as implausible. Every refusal is counted under its reason.
@@ -306,6 +358,59 @@ impl Default for Worker {
     fn default() -> Self {
         Self { inbox: 4096, max_merged: 5000 }
     }
+}
+
+/// The ROS 2 node.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Node {
+    /// Reliability of the subscriptions.
+    pub reliability: Reliability,
+    /// How many messages the middleware keeps for each subscription.
+    pub queue: usize,
+    /// Most maps published per second: mean, variance, field and cloud.
+    pub map_rate: f64,
+    /// Most sets of inducing points and paths published per second.
+    pub marker_rate: f64,
+    /// Reports on `/diagnostics` per second.
+    pub diagnostics_rate: f64,
+    /// Seconds between two messages in the log that say why nothing is being mapped.
+    pub complaint_period: f64,
+    /// The folder of saved maps; empty means `magmap` in `$ROS_HOME`, or in `~/.ros`.
+    pub map_folder: String,
+    /// The name of the map that is saved and loaded: a file of this name, with `.npz`, in the folder.
+    pub map_name: String,
+    /// Whether the map is loaded at the start and gone on with.
+    pub load_at_start: bool,
+    /// Whether the map is saved at the end.
+    pub save_at_end: bool,
+}
+
+impl Default for Node {
+    fn default() -> Self {
+        Self {
+            reliability: Reliability::BestEffort,
+            queue: 1000,
+            map_rate: 1.0,
+            marker_rate: 1.0,
+            diagnostics_rate: 1.0,
+            complaint_period: 5.0,
+            map_folder: String::new(),
+            map_name: "map".into(),
+            load_at_start: false,
+            save_at_end: false,
+        }
+    }
+}
+
+/// Reliability of the node's subscriptions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Reliability {
+    /// What is lost on the way is not sent again: matches every publisher.
+    BestEffort,
+    /// What is lost on the way is sent again: matches reliable publishers only.
+    Reliable,
 }
 
 /// The experiments of `magmap evaluate`.

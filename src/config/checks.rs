@@ -2,6 +2,8 @@
 
 use std::fmt::Display;
 
+use nalgebra::Matrix3;
+
 use super::{Config, Hyperparameters, Problem};
 
 /// The least number of poses between which one can interpolate.
@@ -18,9 +20,21 @@ impl Config {
     }
 
     fn check_measurements(&self, checks: &mut Checks) {
-        let Config { sensor, gates, synchronizer, averaging, batch, .. } = self;
+        let Config { sensor, frames, gates, synchronizer, averaging, batch, .. } = self;
         checks.all_finite("sensor.position", &sensor.position);
         checks.all_finite("sensor.orientation", &sensor.orientation);
+        checks.all_finite("sensor.hard_iron", &sensor.hard_iron);
+        let determinant = Matrix3::from_row_slice(&sensor.soft_iron).determinant();
+        let is_calibration = determinant.is_finite() && determinant > 0.0;
+        checks.require(
+            is_calibration,
+            "sensor.soft_iron",
+            "the nine numbers of a matrix with a determinant above 0",
+            format!("{:?}", sensor.soft_iron),
+        );
+        checks.not_negative("frames.patience", frames.patience);
+        checks.positive("frames.jump_distance", frames.jump_distance);
+        checks.positive("frames.jump_angle", frames.jump_angle);
         checks.not_negative("gates.minimum_field", gates.minimum_field);
         checks.positive("gates.maximum_field", gates.maximum_field);
         if gates.maximum_field <= gates.minimum_field {
@@ -52,13 +66,26 @@ impl Config {
     }
 
     fn check_outputs(&self, checks: &mut Checks) {
-        let Config { raster, worker, .. } = self;
+        let Config { raster, worker, node, .. } = self;
         checks.positive("raster.resolution", raster.resolution);
         checks.not_negative("raster.margin", raster.margin);
         checks.positive("raster.unknown_above", raster.unknown_above);
         checks.at_least("raster.max_cells", raster.max_cells, 1);
         checks.at_least("worker.inbox", worker.inbox, 1);
         checks.at_least("worker.max_merged", worker.max_merged, 1);
+        checks.at_least("node.queue", node.queue, 1);
+        checks.positive("node.map_rate", node.map_rate);
+        checks.positive("node.marker_rate", node.marker_rate);
+        checks.positive("node.diagnostics_rate", node.diagnostics_rate);
+        checks.positive("node.complaint_period", node.complaint_period);
+        let is_name =
+            !node.map_name.is_empty() && node.map_name.chars().all(|c| c.is_alphanumeric() || "-_.".contains(c));
+        checks.require(
+            is_name && !node.map_name.starts_with('.'),
+            "node.map_name",
+            "letters, digits, '-', '_' and '.', the first no '.'",
+            &node.map_name,
+        );
     }
 }
 
