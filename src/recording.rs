@@ -10,7 +10,6 @@
 pub mod aalto_csv;
 pub mod convert;
 mod error;
-mod frames;
 mod loss;
 mod mcap;
 pub mod messages;
@@ -40,7 +39,7 @@ pub use self::{
 };
 use crate::{
     config::{Sensor, Topics},
-    mapping::reading::Measurement,
+    mapping::reading::{Measurement, Stamp},
 };
 
 /// How a recording is stored.
@@ -323,7 +322,7 @@ fn overriding_mount(sensor: &Sensor) -> Option<Isometry3<f64>> {
 
 /// How the sensor sits, from the static transforms.
 fn recorded_mount(survey: &Survey, sensor: &str, body: &str) -> Result<Isometry3<f64>, Error> {
-    survey.frames.transform(sensor, body).ok_or_else(|| Error::FramesNotLinked {
+    survey.frames.transform(sensor, body, Stamp::default()).map_err(|_| Error::FramesNotLinked {
         sensor: sensor.into(),
         body: body.into(),
         links: survey.frames.links(),

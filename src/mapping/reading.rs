@@ -120,6 +120,18 @@ impl Pose {
     }
 }
 
+/// The transform at `fraction` of the way between two: position linearly, rotation along the shortest arc.
+pub fn interpolate(start: &Isometry3<f64>, end: &Isometry3<f64>, fraction: f64) -> Isometry3<f64> {
+    let position = start.translation.vector + (end.translation.vector - start.translation.vector) * fraction;
+    // None where the two rotations are equal to rounding: either will do.
+    let rotation = start.rotation.try_slerp(&end.rotation, fraction, f64::EPSILON).unwrap_or(if fraction < 0.5 {
+        start.rotation
+    } else {
+        end.rotation
+    });
+    Isometry3::from_parts(position.into(), rotation)
+}
+
 /// What a source sends: one sample of one of its two topics.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Measurement {

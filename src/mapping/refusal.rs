@@ -29,6 +29,8 @@ pub enum Refusal {
     NoLaterPose,
     /// More than `synchronizer.max_waiting` readings waited for their pose; the oldest had to go.
     WaitingQueueFull,
+    /// Nothing links the sensor's frame to the robot's, or to the map's, at the time of a reading.
+    ReadingWithoutTransform,
     /// A coordinate of a pose is infinite or not a number, or its orientation is no rotation.
     PoseNotFinite,
     /// A pose's stamp is older than the stamp of a pose before it.
@@ -37,11 +39,13 @@ pub enum Refusal {
     PoseStampRepeated,
     /// A pose is so far from the pose before it that the robot would be faster than `gates.max_speed`.
     PoseJump,
+    /// Nothing links the frame of a pose to the map's at its time.
+    PoseWithoutTransform,
 }
 
 impl Refusal {
     /// Every reason: readings' first, then poses'.
-    pub const ALL: [Refusal; 15] = [
+    pub const ALL: [Refusal; 17] = [
         Refusal::ReadingNotFinite,
         Refusal::FieldTooWeak,
         Refusal::FieldTooStrong,
@@ -53,10 +57,12 @@ impl Refusal {
         Refusal::AcrossPoseJump,
         Refusal::NoLaterPose,
         Refusal::WaitingQueueFull,
+        Refusal::ReadingWithoutTransform,
         Refusal::PoseNotFinite,
         Refusal::PoseStampBackwards,
         Refusal::PoseStampRepeated,
         Refusal::PoseJump,
+        Refusal::PoseWithoutTransform,
     ];
 
     /// A name for machines that does not change between versions.
@@ -73,10 +79,12 @@ impl Refusal {
             Refusal::AcrossPoseJump => "across_pose_jump",
             Refusal::NoLaterPose => "no_later_pose",
             Refusal::WaitingQueueFull => "waiting_queue_full",
+            Refusal::ReadingWithoutTransform => "reading_without_transform",
             Refusal::PoseNotFinite => "pose_not_finite",
             Refusal::PoseStampBackwards => "pose_stamp_backwards",
             Refusal::PoseStampRepeated => "pose_stamp_repeated",
             Refusal::PoseJump => "pose_jump",
+            Refusal::PoseWithoutTransform => "pose_without_transform",
         }
     }
 
@@ -94,10 +102,12 @@ impl Refusal {
             Refusal::AcrossPoseJump => "readings taken while the poses jumped",
             Refusal::NoLaterPose => "readings after the last pose",
             Refusal::WaitingQueueFull => "readings beyond the synchronizer.max_waiting that may wait for a pose",
+            Refusal::ReadingWithoutTransform => "readings in a frame without a transform to the robot's",
             Refusal::PoseNotFinite => "poses that are not finite numbers",
             Refusal::PoseStampBackwards => "poses stamped before an earlier pose",
             Refusal::PoseStampRepeated => "poses with the stamp of the pose before",
             Refusal::PoseJump => "poses that would need more speed than gates.max_speed",
+            Refusal::PoseWithoutTransform => "poses in a frame without a transform to the map's",
         }
     }
 
@@ -105,7 +115,11 @@ impl Refusal {
     pub const fn concerns_reading(self) -> bool {
         !matches!(
             self,
-            Refusal::PoseNotFinite | Refusal::PoseStampBackwards | Refusal::PoseStampRepeated | Refusal::PoseJump
+            Refusal::PoseNotFinite
+                | Refusal::PoseStampBackwards
+                | Refusal::PoseStampRepeated
+                | Refusal::PoseJump
+                | Refusal::PoseWithoutTransform
         )
     }
 }
@@ -126,6 +140,11 @@ impl Refusals {
     /// Counts one refusal.
     pub fn count(&mut self, refusal: Refusal) {
         self.counts[refusal as usize] += 1;
+    }
+
+    /// These and the others together.
+    pub fn plus(&self, others: &Self) -> Self {
+        Self { counts: std::array::from_fn(|reason| self.counts[reason] + others.counts[reason]) }
     }
 
     /// How often it happened for this reason.

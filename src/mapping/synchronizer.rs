@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use nalgebra::{Isometry3, Point3};
 
 use super::gates::Continuity;
-use super::reading::{LocatedReading, Pose, Reading, Stamp};
+use super::reading::{LocatedReading, Pose, Reading, Stamp, interpolate};
 use super::refusal::Refusal;
 use crate::config;
 
@@ -115,7 +115,8 @@ impl Synchronizer {
         if gap > self.max_gap {
             return Err(Refusal::PoseGap);
         }
-        Ok(self.at_pose(reading, interpolate(before, after, reading.stamp.seconds_since(before.stamp) / gap)))
+        let fraction = reading.stamp.seconds_since(before.stamp) / gap;
+        Ok(self.at_pose(reading, interpolate(&before.isometry(), &after.isometry(), fraction)))
     }
 
     fn at_pose(&self, reading: &Reading, body: Isometry3<f64>) -> LocatedReading {
@@ -136,17 +137,6 @@ impl Synchronizer {
         self.poses.pop_front();
         self.forgot_poses = true;
     }
-}
-
-/// The pose at `fraction` of the way between two poses.
-fn interpolate(before: &Pose, after: &Pose, fraction: f64) -> Isometry3<f64> {
-    let position = before.position + (after.position - before.position) * fraction;
-    // None where the two orientations are equal to rounding: either will do.
-    let orientation = before
-        .orientation
-        .try_slerp(&after.orientation, fraction, f64::EPSILON)
-        .unwrap_or(if fraction < 0.5 { before.orientation } else { after.orientation });
-    Isometry3::from_parts(position.into(), orientation)
 }
 
 #[cfg(test)]

@@ -6,11 +6,11 @@ use nalgebra::Isometry3;
 
 use super::{
     Error, Loss,
-    frames::{FrameTree, normalized},
     messages::{MagneticField, Message, Odometry, TFMessage},
     rosbag2::Bag,
     storage::{FileReader, RawMessage, StoredTopic, decode},
 };
+use crate::mapping::frames::{FrameTree, normalized};
 use crate::mapping::reading::Stamp;
 
 /// How the name of the topic of static transforms ends, namespaces before it.
@@ -96,7 +96,7 @@ impl Survey {
         match found {
             Ok(Found::Measured(frames)) => *topic.frames.entry(frames).or_default() += 1,
             Ok(Found::Links(links)) => {
-                links.iter().for_each(|(parent, child, at)| self.frames.insert(parent, child, *at))
+                links.iter().for_each(|(parent, child, at)| self.frames.insert_fixed(parent, child, *at))
             }
             Ok(Found::Unread) => {}
             Err(reason) => topic.undecodable.get_or_insert((0, reason)).0 += 1,
