@@ -9,6 +9,7 @@ pub mod growth_picture;
 pub mod map_picture;
 pub mod map_server;
 pub mod npz;
+pub mod occupancy;
 pub mod report;
 
 use std::path::PathBuf;

@@ -8,9 +8,10 @@ use crossbeam_channel::{Receiver, Sender, bounded};
 use tempfile::TempPath;
 
 use super::Error;
-use super::grids::{GridScales, GridWriter};
+use super::grids::GridWriter;
 use super::report::BatchRecord;
 use crate::config::Config;
+use crate::export::occupancy::GridScales;
 use crate::gp::report::UpdateReport;
 use crate::mapping::batcher::Batch;
 use crate::mapping::field_learner::FieldSnapshot;

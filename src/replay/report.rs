@@ -6,9 +6,9 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::drawing::History;
-use super::grids::GridScales;
 use super::{Progress, Source};
 use crate::export::GrowthPoint;
+use crate::export::occupancy::GridScales;
 use crate::gp::report::{CeilingUsed, NamedValue, SelectionEnd, UpdateReport};
 use crate::mapping::batcher::{CutReason, Joint};
 use crate::mapping::field_learner::FieldSnapshot;
