@@ -130,6 +130,11 @@ impl Intake {
         self.map.as_ref()
     }
 
+    /// Names the frame of the map, unless it is named already.
+    pub fn name_map(&mut self, frame: &str) {
+        self.map.get_or_insert_with(|| Arc::from(normalized(frame)));
+    }
+
     /// What came in and what did not go on.
     pub fn arrivals(&self) -> &Arrivals {
         &self.arrivals
@@ -177,9 +182,7 @@ impl Intake {
             self.refuse_held_poses();
         }
         let (frame, child) = (normalized(frame), normalized(child));
-        if self.map.is_none() {
-            self.map = Some(Arc::from(frame));
-        }
+        self.name_map(frame);
         if self.body.as_deref() != Some(child) {
             self.body = Some(Arc::from(child));
         }

@@ -8,8 +8,8 @@ use nalgebra::{Isometry3, Point3, Quaternion, Translation3, UnitQuaternion, Vect
 /// Microtesla in one tesla.
 const MICROTESLA_PER_TESLA: f64 = 1e6;
 
-/// How far the norm of a quaternion may be from one: some publishers send them in single precision.
-const QUATERNION_TOLERANCE: f64 = 1e-3;
+/// How far the norm of a quaternion may be from one before it is no rotation (single precision and rounding stay far below).
+const QUATERNION_TOLERANCE: f64 = 1e-2;
 
 const NANOSECONDS_PER_SECOND: i64 = 1_000_000_000;
 

@@ -146,6 +146,11 @@ impl Inbox {
         self.sender.send(Message::Measurement(measurement)).map_err(|_| Error::Closed)
     }
 
+    /// How many messages wait in it.
+    pub fn backlog(&self) -> usize {
+        self.sender.len()
+    }
+
     /// Sends without ever waiting: for live sources. When the inbox is full the measurement is lost and counted.
     ///
     /// # Errors
@@ -234,8 +239,8 @@ impl<S> Drop for EndNotice<S> {
     }
 }
 
-/// A panic elsewhere leaves nothing half-written here: values are replaced as a whole.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+/// Locks what is only ever replaced as a whole: a panic elsewhere leaves nothing half-written in it.
+pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

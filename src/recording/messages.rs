@@ -5,7 +5,7 @@
 //! `geometry_msgs`, `sensor_msgs`, `nav_msgs`, `tf2_msgs`), from which the encoding follows.
 
 use byteorder::{BigEndian, LittleEndian};
-use nalgebra::{Isometry3, Point3, Translation3, UnitQuaternion, Vector3 as Axes};
+use nalgebra::{Isometry3, Point3, UnitQuaternion, Vector3 as Axes};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use crate::mapping::reading::{self, Reading, Stamp};
