@@ -6,6 +6,7 @@
 
 pub mod averaging;
 pub mod batcher;
+pub mod checkpoint;
 pub mod complaint;
 mod error;
 pub mod field_learner;

@@ -110,6 +110,11 @@ impl<K: Kernel> StreamingGp<K> {
         Ok(report)
     }
 
+    /// Goes on with other settings.
+    pub fn configure(&mut self, settings: Settings) {
+        self.settings = settings;
+    }
+
     /// The model with its newest hyperparameters.
     pub fn model(&self) -> &Model<K> {
         &self.model

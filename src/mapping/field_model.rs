@@ -1,6 +1,6 @@
 //! The map's model: observations of field strength in the plane, learnt by a streaming Gaussian process.
 
-use super::reading::Observation;
+use super::reading::{Observation, Stamp};
 use crate::config::{Ceiling, Config, Hyperparameters};
 use crate::gp::hyperparameters::LogNormalPrior;
 use crate::gp::kernel::{Constant, Stationary, Sum};
@@ -24,6 +24,8 @@ pub type FieldPosterior = Posterior<FieldKernel>;
 pub struct FieldModel {
     process: StreamingGp<FieldKernel>,
     refused_batches: u64,
+    extent: Option<[[f64; 2]; 2]>,
+    newest: Stamp,
 }
 
 /// Coordinates of a point of the map.
@@ -32,7 +34,17 @@ const DIMENSION: usize = 2;
 impl FieldModel {
     /// Knows nothing yet but what the settings say.
     pub fn new(config: &Config) -> Self {
-        Self { process: StreamingGp::new(model(config), settings(config)), refused_batches: 0 }
+        Self {
+            process: StreamingGp::new(model(config), settings(config)),
+            refused_batches: 0,
+            extent: None,
+            newest: Stamp::default(),
+        }
+    }
+
+    /// Goes on with the sections `selection` and `learning` of these settings; the model and what it knows stay.
+    pub fn configure(&mut self, config: &Config) {
+        self.process.configure(settings(config));
     }
 
     /// Takes in one batch of observations. `stop` is asked before every evaluation of learning.
@@ -43,7 +55,24 @@ impl FieldModel {
         let mut places = Points::new(DIMENSION);
         observations.iter().for_each(|observation| places.push(&[observation.position.x, observation.position.y]));
         let strengths: Vec<f64> = observations.iter().map(|observation| observation.strength).collect();
-        self.process.update(&places, &strengths, stop).inspect_err(|_| self.refused_batches += 1)
+        let report = self.process.update(&places, &strengths, stop).inspect_err(|_| self.refused_batches += 1)?;
+        self.extent = observations.iter().fold(self.extent, |extent, observation| {
+            let (x, y) = (observation.position.x, observation.position.y);
+            let [[left, low], [right, high]] = extent.unwrap_or([[x, y]; 2]);
+            Some([[left.min(x), low.min(y)], [right.max(x), high.max(y)]])
+        });
+        self.newest = observations.last().map_or(self.newest, |observation| observation.stamp);
+        Ok(report)
+    }
+
+    /// Lower left and upper right corner of all places it has learnt from, in metres.
+    pub fn extent(&self) -> Option<[[f64; 2]; 2]> {
+        self.extent
+    }
+
+    /// Stamp of the last observation it has learnt from.
+    pub fn newest(&self) -> Stamp {
+        self.newest
     }
 
     /// How many batches were refused.

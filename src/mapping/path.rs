@@ -24,6 +24,13 @@ impl Default for Path {
 }
 
 impl Path {
+    /// The path through these points.
+    pub fn from_points(points: impl IntoIterator<Item = Point3<f64>>) -> Self {
+        let mut path = Self::default();
+        points.into_iter().for_each(|point| path.push(point));
+        path
+    }
+
     /// Records where the robot is.
     pub fn push(&mut self, position: Point3<f64>) {
         self.last = Some(position);

@@ -126,6 +126,12 @@ impl Pipeline {
         self.flush(ready);
     }
 
+    /// Goes on with another map, along the path it was learnt on: the open averaging cell and the open batch are dropped.
+    pub fn restart(&mut self, path: Path) {
+        self.downstream.flush(&mut VecDeque::new());
+        self.downstream.path = path;
+    }
+
     /// What went in, what came out and what did not.
     pub fn counters(&self) -> &Counters {
         &self.downstream.counters

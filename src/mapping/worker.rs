@@ -146,6 +146,10 @@ impl Inbox {
         self.sender.send(Message::Measurement(measurement)).map_err(|_| Error::Closed)
     }
 
+    pub fn set_mount(&self, _: nalgebra::Isometry3<f64>) -> Result<(), Error> {
+        Ok(())
+    }
+
     /// How many messages wait in it.
     pub fn backlog(&self) -> usize {
         self.sender.len()
