@@ -1,0 +1,102 @@
+"""Resumes a bag's paused player once a node's subscriptions are matched, so that the node gets the bag from its first message."""
+
+import argparse
+import sys
+import time
+
+import rclpy
+from rclpy.qos import QoSCompatibility, qos_check_compatible
+from rclpy.signals import SignalHandlerOptions
+from rosbag2_interfaces.srv import Resume
+
+# Seconds between two looks at the graph.
+PERIOD = 0.1
+
+# Seconds between what this process sees and what it takes for granted: that player and node have found each other as well.
+SETTLING = 1.0
+
+
+def main():
+    arguments = parse(sys.argv[1:])
+    rclpy.init(args=[], signal_handler_options=SignalHandlerOptions.NO)
+    observer = rclpy.create_node('magmap_replay')
+    try:
+        wait_until_matched(observer, arguments)
+        resume(observer, arguments)
+    except TimeoutError as error:
+        sys.exit(f'the bag is not played: {error}')
+    except KeyboardInterrupt:
+        pass
+    finally:
+        rclpy.shutdown()
+
+
+def parse(arguments):
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument('--node', required=True, help='the full name of the node')
+    parser.add_argument('--player', default='/rosbag2_player', help='the full name of the player')
+    parser.add_argument('--topics', nargs='+', required=True, help='the topics that must be matched')
+    parser.add_argument('--timeout', type=float, default=60.0, help='seconds to wait for that')
+    return parser.parse_args(arguments)
+
+
+def wait_until_matched(observer, arguments):
+    deadline = time.monotonic() + arguments.timeout
+    unmatched = arguments.topics
+    while unmatched:
+        if time.monotonic() > deadline:
+            raise TimeoutError('; '.join(why_unmatched(observer, topic, arguments) for topic in unmatched))
+        rclpy.spin_once(observer, timeout_sec=PERIOD)
+        unmatched = [topic for topic in arguments.topics if not is_matched(observer, topic, arguments)]
+    time.sleep(SETTLING)
+
+
+def is_matched(observer, topic, arguments):
+    players = endpoints_of(arguments.player, observer.get_publishers_info_by_topic(topic))
+    nodes = endpoints_of(arguments.node, observer.get_subscriptions_info_by_topic(topic))
+    return any(are_compatible(player, node) for player in players for node in nodes)
+
+
+def are_compatible(publisher, subscription):
+    compatibility, _ = qos_check_compatible(publisher.qos_profile, subscription.qos_profile)
+    return compatibility != QoSCompatibility.ERROR
+
+
+def endpoints_of(node, endpoints):
+    return [endpoint for endpoint in endpoints if full_name(endpoint) == node]
+
+
+def full_name(endpoint):
+    return f"{endpoint.node_namespace.rstrip('/')}/{endpoint.node_name}"
+
+
+def why_unmatched(observer, topic, arguments):
+    publishers = observer.get_publishers_info_by_topic(topic)
+    subscriptions = observer.get_subscriptions_info_by_topic(topic)
+    players = endpoints_of(arguments.player, publishers)
+    nodes = endpoints_of(arguments.node, subscriptions)
+    if players and nodes:
+        return f'{topic}: expected compatible reliability, found {quality(players)} published and {quality(nodes)} subscribed'
+    if players:
+        subscribers = ', '.join(map(full_name, subscriptions)) or 'none'
+        return f'{topic}: expected {arguments.node} as a subscriber, found {subscribers}; does config name another topic?'
+    return f"{topic}: expected {arguments.player} as a publisher, found {', '.join(map(full_name, publishers)) or 'none'}"
+
+
+def quality(endpoints):
+    return ', '.join(endpoint.qos_profile.reliability.name.lower() for endpoint in endpoints)
+
+
+def resume(observer, arguments):
+    service = f'{arguments.player}/resume'
+    client = observer.create_client(Resume, service)
+    if not client.wait_for_service(timeout_sec=arguments.timeout):
+        raise TimeoutError(f'expected the service {service} within {arguments.timeout:g} s, found none')
+    answer = client.call_async(Resume.Request())
+    rclpy.spin_until_future_complete(observer, answer, timeout_sec=arguments.timeout)
+    if not answer.done():
+        raise TimeoutError(f'expected an answer of {service} within {arguments.timeout:g} s, got none')
+
+
+if __name__ == '__main__':
+    main()
