@@ -10,8 +10,12 @@ fn main() -> ExitCode {
     match ros::run() {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("magmap: {error}");
-            log::error!("{error}");
+            // Before there is a node there is no log.
+            if log::max_level() == log::LevelFilter::Off {
+                eprintln!("magmap: {error}")
+            } else {
+                log::error!("{error}")
+            }
             match error {
                 Error::Config(_) | Error::ParameterType { .. } => ExitCode::from(2),
                 _ => ExitCode::FAILURE,

@@ -15,7 +15,7 @@ pub struct FieldSnapshot {
     /// The newest posterior; none before the first batch that was not refused.
     pub posterior: Option<Arc<FieldPosterior>>,
     /// What the update did, or why its batch was refused; the posterior is then that of the update before. None where nothing
-    /// was learnt: the map was loaded, reset or given other settings.
+    /// was learnt: the map was loaded or reset.
     pub result: Option<Result<UpdateReport, Error>>,
     /// Lower left and upper right corner of all places it was learnt from, in metres.
     pub extent: Option<[[f64; 2]; 2]>,

@@ -345,16 +345,16 @@ impl<L: Learner> Worker<L> {
         self.run(|pipeline, learner| (look(pipeline, learner), None))
     }
 
-    /// Changes pipeline and model on the mapping thread, when every batch cut from what was sent before is in the map. The
-    /// snapshot that `change` returns becomes the newest: an update of no observations.
+    /// Changes pipeline and model on the mapping thread, when every batch cut from what was sent before is in the map. A snapshot
+    /// that `change` returns becomes the newest: an update of no observations.
     ///
     /// # Errors
     /// [`Error::Closed`] when the mapping thread has ended.
     pub fn change(
         &self,
-        change: impl FnOnce(&mut Pipeline, &mut L) -> L::Snapshot + Send + 'static,
+        change: impl FnOnce(&mut Pipeline, &mut L) -> Option<L::Snapshot> + Send + 'static,
     ) -> Result<(), Error> {
-        self.run(|pipeline, learner| ((), Some(change(pipeline, learner))))
+        self.run(|pipeline, learner| ((), change(pipeline, learner)))
     }
 
     fn run<T: Send + 'static>(
@@ -710,7 +710,7 @@ mod tests {
         let seen = worker.inspect(move |pipeline, learner| (used(pipeline), learner.learnt.len())).unwrap();
         assert_eq!(seen, (13, 10), "the batch of ten is learnt, the open one is not closed");
         assert_eq!(worker.snapshots().newest().unwrap().number, 0);
-        worker.change(|_, learner| std::mem::take(&mut learner.learnt).len() + 1000).unwrap();
+        worker.change(|_, learner| Some(std::mem::take(&mut learner.learnt).len() + 1000)).unwrap();
         let newest = worker.snapshots().newest().unwrap();
         assert_eq!((newest.number, newest.snapshot, newest.observations), (1, 1010, 0));
         assert_eq!(worker.join().unwrap().learner.learnt.len(), 3);

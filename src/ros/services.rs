@@ -161,7 +161,7 @@ impl Desk {
             pipeline.restart(path.clone());
             *lock(&shown_path) = path;
             *learner = model;
-            FieldSnapshot::of(learner)
+            Some(FieldSnapshot::of(learner))
         };
         self.shown.worker.change(change).map_err(in_words)?;
         self.publishing.publish_now();
@@ -173,7 +173,7 @@ impl Desk {
         self.publishing.change(&config);
         let configure = move |_: &mut Pipeline, model: &mut FieldModel| {
             model.configure(&config);
-            FieldSnapshot::of(model)
+            None
         };
         if let Err(error) = self.shown.worker.change(configure) {
             log::warn!("parameters change nothing any more: {error}");
