@@ -90,6 +90,8 @@ impl Diagnostics {
         let mut values = vec![
             value("rate of readings", rate(arrivals.readings, self.last.readings)),
             value("rate of odometry", rate(arrivals.odometry, self.last.odometry)),
+            value("longest gap between readings", format!("{:.3} s", arrivals.reading_gap)),
+            value("longest gap between poses", format!("{:.3} s", arrivals.odometry_gap)),
             value("readings", arrivals.readings),
             value("readings used", counters.used_readings),
             value("observations", counters.observations),

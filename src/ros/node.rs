@@ -430,6 +430,7 @@ impl Spinner {
         let clock = node.get_ros_clock();
         let now = lock(&clock).get_now().unwrap_or_default();
         self.diagnostics.publish(&facts, Stamp::from_nanoseconds(i64::try_from(now.as_nanos()).unwrap_or(i64::MAX)));
+        self.intake.forget_gaps();
     }
 }
 
