@@ -13,6 +13,8 @@ use crate::gp::streaming::Error;
 pub struct FieldSnapshot {
     /// The newest posterior; none before the first batch that was not refused.
     pub posterior: Option<Arc<FieldPosterior>>,
+    /// Lower left and upper right corner, in metres, of where the map has learnt; none before the first such batch.
+    pub extent: Option<[[f64; 2]; 2]>,
     /// What the update did, or why its batch was refused; the posterior is then that of the update before.
     pub result: Result<UpdateReport, Error>,
 }
@@ -26,7 +28,7 @@ impl Learner for FieldModel {
             Ok(report) => log::debug!("{} observations, {} inducing points", report.rows, report.inducing_points),
             Err(refusal) => log::warn!("a batch of {} observations was refused: {refusal}", batch.len()),
         }
-        FieldSnapshot { posterior: self.posterior().cloned(), result }
+        FieldSnapshot { posterior: self.posterior().cloned(), extent: self.extent(), result }
     }
 }
 
@@ -56,12 +58,13 @@ mod tests {
         let mut model = FieldModel::new(&Config::default());
         let stop = StopSignal::default();
         let refused = model.learn(&batch(&[f64::NAN]), &stop);
-        assert!(refused.posterior.is_none());
+        assert!(refused.posterior.is_none() && refused.extent.is_none());
         assert_eq!(refused.result, Err(Error::NotFinite));
         let first = model.learn(&batch(&[40.0, 45.0, 52.0]), &stop);
         assert_eq!(first.result.unwrap().rows, 3);
         let second = model.learn(&batch(&[50.0, f64::INFINITY]), &stop);
         assert!(second.result.is_err());
+        assert_eq!((first.extent, second.extent), (Some([[0.0, 0.0], [0.6, 0.0]]), first.extent));
         assert!(Arc::ptr_eq(&first.posterior.unwrap(), &second.posterior.unwrap()));
         assert_eq!(model.refused_batches(), 2);
     }
