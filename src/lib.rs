@@ -20,6 +20,7 @@
 pub mod config;
 pub mod evaluation;
 pub mod export;
+mod files;
 pub mod gp;
 pub mod mapping;
 pub mod recording;

@@ -2,7 +2,8 @@
 //!
 //! A [`reading::Measurement`] goes one way: through the [`gates`] of its topic, to its place in the [`synchronizer`], into an
 //! average along the path ([`averaging`]), into a batch ([`batcher`]). The [`pipeline`] is that chain, the [`worker`] the thread
-//! that runs it and hands the batches to the model. Everything that is refused on the way is counted under its [`refusal`].
+//! that runs it and hands the batches to the model. Everything that is refused on the way is counted under its [`refusal`]. A
+//! [`checkpoint`] is the map in a file, to go on from.
 
 pub mod averaging;
 pub mod batcher;

@@ -19,8 +19,8 @@ pub struct FieldSnapshot {
     pub result: Option<Result<UpdateReport, Error>>,
     /// Lower left and upper right corner of all places it was learnt from, in metres.
     pub extent: Option<[[f64; 2]; 2]>,
-    /// Stamp of the last observation in it.
-    pub stamp: Stamp,
+    /// Stamp of the last observation in it; none before the first.
+    pub stamp: Option<Stamp>,
 }
 
 impl FieldSnapshot {
@@ -69,12 +69,13 @@ mod tests {
         let mut model = FieldModel::new(&Config::default());
         let stop = StopSignal::default();
         let refused = model.learn(&batch(&[f64::NAN]), &stop);
-        assert!(refused.posterior.is_none());
+        assert!(refused.posterior.is_none() && refused.extent.is_none());
         assert_eq!(refused.result, Some(Err(Error::NotFinite)));
         let first = model.learn(&batch(&[40.0, 45.0, 52.0]), &stop);
         assert_eq!(first.result.unwrap().unwrap().rows, 3);
         let second = model.learn(&batch(&[50.0, f64::INFINITY]), &stop);
         assert!(second.result.unwrap().is_err());
+        assert_eq!((first.extent, second.extent), (Some([[0.0, 0.0], [0.6, 0.0]]), first.extent));
         assert!(Arc::ptr_eq(&first.posterior.unwrap(), &second.posterior.unwrap()));
         assert_eq!(model.refused_batches(), 2);
     }

@@ -236,7 +236,7 @@ impl Press {
         }
         self.maps.took_place();
         let Some(Raster { grid, layers, .. }) = &self.raster else { return };
-        let header = || convert::header(frame, update.snapshot.stamp);
+        let header = || convert::header(frame, update.snapshot.stamp.unwrap_or_default());
         let topics = &mut self.topics;
         if wants[0] {
             topics.mean.publish(number, &convert::occupancy_grid(header(), &grid.geometry, &layers.mean));
@@ -296,7 +296,7 @@ impl Press {
 
     fn publish_markers(&mut self, update: &Update<FieldSnapshot>, frame: &str, at_once: bool) {
         let (number, is_due) = (update.number, at_once || self.markers.is_due());
-        let header = || convert::header(frame, update.snapshot.stamp);
+        let header = || convert::header(frame, update.snapshot.stamp.unwrap_or_default());
         let mut has_published = false;
         if self.topics.inducing_points.wants(number, is_due) {
             let points = update.snapshot.posterior.as_deref().map(inducing_points).unwrap_or_default();
@@ -304,8 +304,8 @@ impl Press {
             has_published = true;
         }
         if self.topics.path.wants(number, is_due) {
-            let points = lock(&self.shown.path).points();
-            self.topics.path.publish(number, &convert::path(header(), &points));
+            let path = lock(&self.shown.path).clone();
+            self.topics.path.publish(number, &convert::path(header(), path.points()));
             has_published = true;
         }
         if has_published {

@@ -12,7 +12,7 @@ use super::interfaces::Trigger;
 use super::publishing::{Publishing, Shown};
 use crate::config::Config;
 use crate::gp::places::Places;
-use crate::mapping::checkpoint::Checkpoint;
+use crate::mapping::checkpoint::{Checkpoint, Totals};
 use crate::mapping::field_learner::FieldSnapshot;
 use crate::mapping::field_model::FieldModel;
 use crate::mapping::path::Path;
@@ -118,12 +118,13 @@ impl Desk {
         let config = lock(&self.config).clone();
         let Some(frame) = self.shown.frame.get().cloned() else { return Err("there is no map to save yet".into()) };
         let file = map_file(&config);
-        let checkpoint = self
-            .shown
-            .worker
-            .inspect(move |pipeline, model| Checkpoint::of(&config, model, pipeline, &frame))
-            .map_err(in_words)?;
-        if checkpoint.is_empty() {
+        let updates = self.shown.worker.status().updates;
+        let take = move |pipeline: &Pipeline, model: &FieldModel| {
+            let totals = Totals::of(pipeline.counters(), updates);
+            Checkpoint::of(&config, model, pipeline.path(), totals, &frame)
+        };
+        let checkpoint = self.shown.worker.inspect(take).map_err(in_words)?.map_err(in_words)?;
+        if checkpoint.extent().is_none() {
             return Err("there is no map to save yet".into());
         }
         let folder = file.parent().unwrap_or(FilePath::new("."));
@@ -143,7 +144,7 @@ impl Desk {
             return Err(format!("{} is a map of frame \"{theirs}\", this one is of \"{frame}\"", file.display()));
         }
         let model = checkpoint.restore(&config).map_err(in_words)?;
-        let path = Path::from_points(checkpoint.path());
+        let path = checkpoint.path().clone();
         let points = model.posterior().map_or(0, |posterior| posterior.inducing().len());
         self.replace(model, path)?;
         Ok(format!("loaded {}: {points} inducing points", file.display()))
@@ -184,7 +185,7 @@ impl Desk {
     fn query(&self, request: ServiceRequest<QueryField::Service>) {
         let newest = self.shown.worker.snapshots().newest();
         let map =
-            newest.as_ref().and_then(|update| Some((update.snapshot.stamp, update.snapshot.posterior.as_deref()?)));
+            newest.as_ref().and_then(|update| Some((update.snapshot.stamp?, update.snapshot.posterior.as_deref()?)));
         let response = match (map, self.shown.frame.get()) {
             (Some((stamp, posterior)), Some(frame)) => {
                 let points: Vec<[f64; 2]> = request.message.points.iter().map(|point| [point.x, point.y]).collect();
