@@ -69,10 +69,10 @@ impl Complaints {
             return None;
         }
         if now.readings == before.readings {
-            return (arrivals.paused_readings == 0).then(|| silence(magnetometer, "readings"));
+            return (arrivals.paused_readings == 0).then(|| silence(magnetometer, "readings", now.readings));
         }
         if self.pose_source == PoseSource::Odometry && now.odometry == before.odometry {
-            return Some(silence(odometry, "odometry"));
+            return Some(silence(odometry, "odometry", now.odometry));
         }
         let refused = |refusal| now.refusals.of(refusal) - before.refusals.of(refusal);
         let without_transform = refused(Refusal::ReadingWithoutTransform) + refused(Refusal::PoseWithoutTransform);
@@ -107,15 +107,16 @@ impl Complaints {
     }
 }
 
-fn silence(topic: &Topic, what: &str) -> String {
+fn silence(topic: &Topic, what: &str, so_far: u64) -> String {
     let name = &topic.name;
+    let missing = if so_far == 0 { format!("no {what} yet") } else { format!("no more {what}") };
     match topic.publishers {
-        Some(0) => format!("no {what} yet: nothing publishes {name}. Remap the topic, or start its driver"),
+        Some(0) => format!("{missing}: nothing publishes {name}. Remap the topic, or start its driver"),
         Some(_) => format!(
-            "no {what}: {name} has a publisher, but no message comes. Is it sending? A reliable subscription \
+            "{missing}: {name} has a publisher, but no message comes. Is it sending? A reliable subscription \
              (node.reliability) gets nothing from a best-effort publisher"
         ),
-        None => format!("no {what} on {name}"),
+        None => format!("{missing} on {name}"),
     }
 }
 
@@ -174,7 +175,7 @@ mod tests {
             assert_eq!(complaints.look(&topic("m", 1), &topic("o", 1), &arrivals, 0, &counters), None);
         }
         let silent = complaints.look(&topic("m", 1), &topic("o", 1), &arrivals, 0, &counters).unwrap();
-        assert!(silent.starts_with("no readings: m has a publisher, but no message comes"), "{silent}");
+        assert!(silent.starts_with("no more readings: m has a publisher, but no message comes"), "{silent}");
     }
 
     #[test]

@@ -39,9 +39,6 @@ const SPIN: Duration = Duration::from_millis(20);
 /// Transforms the middleware keeps for each subscription.
 const TRANSFORMS: usize = 1000;
 
-/// Exit code after a second request to end.
-const IMPATIENT: i32 = 130;
-
 type Messages<T> = Box<dyn Stream<Item = T> + Unpin>;
 
 /// Runs the node until it is asked to end by SIGINT or SIGTERM.
@@ -122,11 +119,12 @@ impl Running {
     fn end(self) -> Result<(), Error> {
         let Self { desk, tasks, threads, stop } = self;
         stop.stop();
-        let is_saved = lock(&desk.config).node.save_at_end;
-        let last = if is_saved { desk.save() } else { desk.flush() };
-        match &last {
-            Ok(done) => log::info!("{done}"),
-            Err(reason) => log::error!("at the end: {reason}"),
+        let flushed = desk.flush();
+        let has_map = desk.shown.worker.snapshots().newest().is_some_and(|update| update.snapshot.posterior.is_some());
+        let is_to_be_saved = lock(&desk.config).node.save_at_end && has_map;
+        let last = flushed.and_then(|done| if is_to_be_saved { desk.save() } else { Ok(done) });
+        if let Ok(done) = &last {
+            log::info!("{done}");
         }
         let worker = Arc::clone(&desk.shown.worker);
         drop((desk, tasks));
@@ -146,22 +144,13 @@ impl Running {
                 status.updates
             );
         }
-        match last {
-            Err(reason) if is_saved => Err(Error::Save { reason }),
-            _ => Ok(()),
-        }
+        last.map(|_| ()).map_err(|reason| Error::Save { reason })
     }
 }
 
-/// The first signal ends the node in good order, the second at once.
+/// A signal ends the node in good order. Further ones change nothing: `ros2 launch` sends SIGTERM to a node that takes long.
 fn end_on_signals(stop: StopSignal) -> Result<(), Error> {
-    let handler = move || {
-        if stop.is_stopped() {
-            std::process::exit(IMPATIENT);
-        }
-        stop.stop();
-    };
-    ctrlc::set_handler(handler)
+    ctrlc::set_handler(move || stop.stop())
         .map_err(|error| Error::System { what: "signals cannot be handled", source: std::io::Error::other(error) })
 }
 
