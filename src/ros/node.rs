@@ -24,6 +24,7 @@ use crate::config::{self, Config, PoseSource, Reliability};
 use crate::mapping::complaint::{Complaints, Topic};
 use crate::mapping::field_learner::FieldSnapshot;
 use crate::mapping::field_model::FieldModel;
+use crate::mapping::frames::normalized;
 use crate::mapping::intake::{Arrival, Intake};
 use crate::mapping::path::Path;
 use crate::mapping::pipeline::Pipeline;
@@ -89,7 +90,7 @@ impl Running {
         end_on_signals(stop.clone())?;
         let frame = OnceLock::new();
         if !config.frames.map.is_empty() {
-            frame.get_or_init(|| Arc::from(config.frames.map.as_str()));
+            frame.get_or_init(|| Arc::from(normalized(&config.frames.map)));
         }
         let shown = Shown {
             worker: Arc::new(worker),
@@ -327,7 +328,7 @@ impl Spinner {
             }
         }
         while let Some(message) = ready(&mut topics.odometry) {
-            let frame = hands.desk.shown.frame.get_or_init(|| Arc::from(message.header.frame_id.as_str()));
+            let frame = hands.desk.shown.frame.get_or_init(|| Arc::from(normalized(&message.header.frame_id)));
             intake.name_map(frame);
             let pose = convert::pose(&message);
             intake.odometry(&message.header.frame_id, &message.child_frame_id, pose, &mut sink);
