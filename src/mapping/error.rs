@@ -1,5 +1,7 @@
 //! What can go wrong between a source and a raster.
 
+use nalgebra::Isometry3;
+
 /// What can go wrong between a source and a raster. Bad measurements are no errors: they are refused and counted, see
 /// [`Refusal`](super::refusal::Refusal).
 #[derive(Debug, thiserror::Error)]
@@ -16,6 +18,14 @@ pub enum Error {
     /// The operating system gave no thread.
     #[error("the mapping thread could not be started: {0}")]
     Spawn(#[source] std::io::Error),
+    /// A mount that is not a place on the robot.
+    #[error(
+        "a sensor cannot be mounted at {mount:?}: expected finite numbers; check the transform from the sensor's frame to the body's"
+    )]
+    MountNotFinite {
+        /// What it was said to be.
+        mount: Isometry3<f64>,
+    },
     /// A raster was asked for, but there is nothing to draw it around.
     #[error("no points to draw a grid around: expected at least one")]
     NoPoints,

@@ -92,6 +92,11 @@ impl Pipeline {
         }
     }
 
+    /// Changes where the sensor sits, for readings to come; those that wait for their pose keep the mount under which they came.
+    pub fn set_mount(&mut self, mount: Isometry3<f64>) {
+        self.synchronizer.set_mount(mount);
+    }
+
     /// Takes the next measurement of the stream and appends the batches that it completes to `ready`.
     pub fn ingest(&mut self, measurement: Measurement, ready: &mut VecDeque<Batch>) {
         match measurement {
