@@ -3,6 +3,8 @@
 use std::io;
 use std::path::PathBuf;
 
+use nalgebra::Isometry3;
+
 use super::checkpoint::Problem;
 use crate::config;
 use crate::gp::state::StateError;
@@ -23,6 +25,14 @@ pub enum Error {
     /// The operating system gave no thread.
     #[error("the mapping thread could not be started: {0}")]
     Spawn(#[source] io::Error),
+    /// A mount that is not a place on the robot.
+    #[error(
+        "a sensor cannot be mounted at {mount:?}: expected finite numbers; check the transform from the sensor's frame to the body's"
+    )]
+    MountNotFinite {
+        /// What it was said to be.
+        mount: Isometry3<f64>,
+    },
     /// A raster was asked for, but there is nothing to draw it around.
     #[error("no points to draw a grid around: expected at least one")]
     NoPoints,

@@ -11,6 +11,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, Sender, TrySendError, bounded, unbounded};
+use nalgebra::Isometry3;
 use serde::Serialize;
 
 use super::Error;
@@ -98,6 +99,7 @@ pub struct Status {
 
 enum Message {
     Measurement(Measurement),
+    Mount(Isometry3<f64>),
     Flush(Sender<()>),
     /// The next of the jobs is due.
     Job,
@@ -146,10 +148,6 @@ impl Inbox {
         self.sender.send(Message::Measurement(measurement)).map_err(|_| Error::Closed)
     }
 
-    pub fn set_mount(&self, _: nalgebra::Isometry3<f64>) -> Result<(), Error> {
-        Ok(())
-    }
-
     /// How many messages wait in it.
     pub fn backlog(&self) -> usize {
         self.sender.len()
@@ -172,6 +170,18 @@ impl Inbox {
                 Ok(Delivery::Lost)
             }
         }
+    }
+
+    /// Changes where the sensor sits (the transform from its frame to the robot's body frame), for readings sent afterwards. Waits
+    /// while the inbox is full, even for a live source: it is rare, and must not be lost.
+    ///
+    /// # Errors
+    /// [`Error::MountNotFinite`], and [`Error::Closed`] when the mapping thread has ended.
+    pub fn set_mount(&self, mount: Isometry3<f64>) -> Result<(), Error> {
+        if !mount.to_matrix().iter().all(|entry| entry.is_finite()) {
+            return Err(Error::MountNotFinite { mount });
+        }
+        self.sender.send(Message::Mount(mount)).map_err(|_| Error::Closed)
     }
 }
 
@@ -436,6 +446,7 @@ impl<L: Learner> Mapping<L> {
         while let Some(message) = self.next_message() {
             match message {
                 Message::Measurement(measurement) => self.pipeline.ingest(measurement, &mut self.ready),
+                Message::Mount(mount) => self.pipeline.set_mount(mount),
                 Message::Flush(reply) => {
                     self.pipeline.flush(&mut self.ready);
                     self.learn_all();
@@ -541,7 +552,7 @@ impl<L: Learner> Mapping<L> {
 
 #[cfg(test)]
 mod tests {
-    use nalgebra::{Isometry3, Point3, UnitQuaternion, Vector3};
+    use nalgebra::{Point3, UnitQuaternion, Vector3};
 
     use super::super::reading::{MagneticField, Observation, Pose, Reading, Stamp};
     use super::*;
@@ -714,6 +725,31 @@ mod tests {
         let newest = worker.snapshots().newest().unwrap();
         assert_eq!((newest.number, newest.snapshot, newest.observations), (1, 1010, 0));
         assert_eq!(worker.join().unwrap().learner.learnt.len(), 3);
+    }
+
+    #[test]
+    fn a_mount_takes_effect_in_order_even_through_a_full_inbox() {
+        let (open, gate) = bounded(1000);
+        let worker = spawn(&config(4, 5000), Mode::Offline, Recorder::new(Some(gate)), None);
+        let source = std::thread::spawn({
+            let inbox = worker.inbox();
+            move || {
+                for (index, pair) in (0..30).map(pair).enumerate() {
+                    if index % 10 == 5 {
+                        inbox.set_mount(Isometry3::translation(0.0, index as f64, 0.0))?;
+                    }
+                    pair.into_iter().try_for_each(|measurement| inbox.send(measurement))?;
+                }
+                inbox.set_mount(Isometry3::translation(0.0, f64::NAN, 0.0))
+            }
+        });
+        (0..3).for_each(|_| open.send(()).unwrap());
+        let error = source.join().unwrap().unwrap_err();
+        assert!(matches!(error, Error::MountNotFinite { .. }), "{error}");
+        let (inbox, finished) = (worker.inbox(), worker.join().unwrap());
+        let heights: Vec<f64> = finished.learner.learnt.iter().map(|observation| observation.position.y).collect();
+        assert_eq!(heights, [[0.0; 5].as_slice(), &[5.0; 10], &[15.0; 10], &[25.0; 5]].concat());
+        assert!(matches!(inbox.set_mount(Isometry3::identity()), Err(Error::Closed)));
     }
 
     #[test]
