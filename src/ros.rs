@@ -19,6 +19,7 @@ mod node;
 mod parameters;
 mod publishing;
 mod services;
+mod threads;
 
 pub use node::run;
 

@@ -2,7 +2,7 @@
 
 use toml::{Table, Value};
 
-use super::parsing::{leaves, unwritable};
+use super::parsing::{leaves, nested, unwritable};
 use super::{Config, Error, Problem};
 
 /// The file that spells out every setting, with the comments that describe them.
@@ -62,11 +62,6 @@ impl Config {
             value => Err(vec![unwritable(&value)]),
         }
     }
-}
-
-/// The value under a full key, as a table in tables.
-pub(super) fn nested(key: &str, value: Value) -> Value {
-    key.rsplit('.').fold(value, |inner, part| Value::Table(Table::from_iter([(part.to_owned(), inner)])))
 }
 
 fn value_of<'a>(table: &'a Table, key: &str) -> Option<&'a Value> {

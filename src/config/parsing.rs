@@ -7,7 +7,6 @@ use serde::Deserialize;
 use toml::de::{DeTable, DeValue};
 use toml::{Table, Value};
 
-use super::keys::nested;
 use super::{Config, Error, Problem};
 
 /// Names less alike than this (Jaro-Winkler, 0 to 1) are not worth suggesting.
@@ -153,6 +152,11 @@ fn parse_assignment(assignment: &str) -> Result<Table, Error> {
         Value::Table(table) => Ok(table),
         _ => Err(syntax("expected key=value".to_owned())),
     }
+}
+
+/// The value under a full key, as a table in tables.
+pub(super) fn nested(key: &str, value: Value) -> Value {
+    key.rsplit('.').fold(value, |inner, part| Value::Table(Table::from_iter([(part.to_owned(), inner)])))
 }
 
 /// Full keys of all values in a table.
