@@ -5,6 +5,7 @@
 
 mod checks;
 mod error;
+mod keys;
 mod parsing;
 
 use crate::gp::kernel::Shape;
@@ -12,6 +13,7 @@ use nalgebra::{Isometry3, Translation3, UnitQuaternion};
 use serde::{Deserialize, Serialize};
 
 pub use error::{Error, Problem};
+pub use keys::Setting;
 
 /// All settings. `Config::default()` is what `config/default.toml` spells out.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

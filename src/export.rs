@@ -9,6 +9,7 @@ pub mod growth_picture;
 pub mod map_picture;
 pub mod map_server;
 pub mod npz;
+pub mod occupancy;
 pub mod report;
 
 use std::path::PathBuf;
@@ -35,7 +36,7 @@ pub enum Error {
         path: PathBuf,
     },
     /// A file could not be written.
-    #[error("cannot write {}: {source}; whatever was there before is unchanged", path.display())]
+    #[error("cannot write {}: {source}; nothing half-written is in its place", path.display())]
     Write {
         /// The file.
         path: PathBuf,

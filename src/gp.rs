@@ -3,7 +3,8 @@
 //! Nothing in here reads, writes, logs, keeps time or starts threads.
 //!
 //! [`streaming::StreamingGp::update`] is the algorithm; it reads as the paper's. Around it: [`selection`] chooses inducing
-//! points, [`learning`] the hyperparameters, [`whitened`] is the arithmetic of both, [`posterior`] predicts.
+//! points, [`learning`] the hyperparameters, [`whitened`] is the arithmetic of both, [`posterior`] predicts,
+//! [`state`] is all there is to keep.
 
 pub mod bounds;
 pub mod hyperparameters;
@@ -16,6 +17,7 @@ pub mod points;
 pub mod posterior;
 pub mod report;
 pub mod selection;
+pub mod state;
 pub mod streaming;
 mod upper_bound;
 pub mod whitened;

@@ -13,14 +13,18 @@
 //! * [`export`]: pictures, arrays, grids for `map_server`.
 //! * [`replay`]: the offline main job, from a recording to a folder of outputs.
 //! * [`evaluation`]: experiments with known answers, and their metrics.
+//! * `ros`: the ROS 2 node, where the feature of that name is on.
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
 pub mod config;
 pub mod evaluation;
 pub mod export;
+mod files;
 pub mod gp;
 pub mod mapping;
 pub mod recording;
 pub mod replay;
+#[cfg(feature = "ros")]
+pub mod ros;
 pub mod simulation;

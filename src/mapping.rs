@@ -1,11 +1,16 @@
 //! From readings and poses to batches, and from finished updates to rasters.
 //!
-//! A [`reading::Measurement`] goes one way: through the [`gates`] of its topic, to its place in the [`synchronizer`], into an
-//! average along the path ([`averaging`]), into a batch ([`batcher`]). The [`pipeline`] is that chain, the [`worker`] the thread
-//! that runs it and hands the batches to the model. Everything that is refused on the way is counted under its [`refusal`].
+//! A [`reading::Measurement`] goes one way: a reading through its sensor's [`calibration`], then through the [`gates`] of its
+//! topic, to its place in the [`synchronizer`], into an average along the path ([`averaging`]), into a batch ([`batcher`]). The
+//! [`pipeline`] is that chain, the [`worker`] the thread that runs it and hands the batches to the model. Everything that is
+//! refused on the way is counted under its [`refusal`], and a [`complaint`] says why nothing passes. A [`checkpoint`] is the map
+//! in a file, to go on from. What a live robot sends comes in frames of its own: the [`intake`] brings it into that of the map.
 
 pub mod averaging;
 pub mod batcher;
+pub mod calibration;
+pub mod checkpoint;
+pub mod complaint;
 mod error;
 pub mod field_learner;
 pub mod field_model;

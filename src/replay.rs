@@ -44,7 +44,7 @@ use crate::mapping::reading::Measurement;
 use crate::mapping::worker::{Finished, Mode, Observer, StopSignal, Worker};
 use crate::recording::{Loss, Lost, Recording};
 
-pub use self::grids::{GridScales, MEAN_TOPIC, VARIANCE_TOPIC};
+pub use self::grids::{MEAN_TOPIC, VARIANCE_TOPIC};
 pub use self::report::{BatchRecord, Report, Totals};
 pub use self::truth::Comparison;
 

@@ -454,12 +454,12 @@ impl Kernel for TwoAxes {
         ["variance_x", "variance_y", "lengthscale"].map(String::from).to_vec()
     }
 
-    fn log_parameters(&self) -> Vec<f64> {
-        vec![self.variances[0].ln(), self.variances[1].ln(), self.lengthscale.ln()]
+    fn parameters(&self) -> Vec<f64> {
+        vec![self.variances[0], self.variances[1], self.lengthscale]
     }
 
-    fn set_log_parameters(&mut self, values: &[f64]) {
-        (self.variances, self.lengthscale) = ([values[0].exp(), values[1].exp()], values[2].exp());
+    fn set_parameters(&mut self, values: &[f64]) {
+        (self.variances, self.lengthscale) = ([values[0], values[1]], values[2]);
     }
 
     fn add_column(

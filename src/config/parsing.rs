@@ -13,7 +13,7 @@ use super::{Config, Error, Problem};
 const ALIKE: f64 = 0.75;
 
 /// Line of every key, from 1.
-type Lines = BTreeMap<String, usize>;
+pub(super) type Lines = BTreeMap<String, usize>;
 
 impl Config {
     /// Settings from TOML; what is left out has its default. `source_name` (a file's name) appears in errors.
@@ -90,7 +90,7 @@ impl Config {
     }
 
     /// These settings with the given ones in place: keys and types are checked, values are not.
-    fn merged(&self, given: &Table, lines: &Lines) -> Result<Self, Vec<Problem>> {
+    pub(super) fn merged(&self, given: &Table, lines: &Lines) -> Result<Self, Vec<Problem>> {
         let base = Table::try_from(self).map_err(|error| vec![unwritable(&error)])?;
         let mut merger = Merger { merged: base.clone(), lines, problems: Vec::new(), keys: leaves(&base, "") };
         merger.merge(given, &mut Vec::new(), &base);
@@ -107,7 +107,7 @@ fn invalid(source_name: &str, mut problems: Vec<Problem>) -> Error {
 }
 
 /// Settings made in code may hold what TOML cannot.
-fn unwritable(error: &dyn std::fmt::Display) -> Problem {
+pub(super) fn unwritable(error: &dyn std::fmt::Display) -> Problem {
     let expected = Some("settings that TOML can hold".to_owned());
     Problem { key: "configuration".to_owned(), line: None, expected, found: error.to_string(), nearest: None }
 }
@@ -148,15 +148,19 @@ fn parse_assignment(assignment: &str) -> Result<Table, Error> {
         .ok()
         .and_then(|mut table| table.remove("value"))
         .unwrap_or_else(|| Value::String(value.to_owned()));
-    let nested = key.rsplit('.').fold(value, |inner, part| Value::Table(Table::from_iter([(part.to_owned(), inner)])));
-    match nested {
+    match nested(key, value) {
         Value::Table(table) => Ok(table),
         _ => Err(syntax("expected key=value".to_owned())),
     }
 }
 
+/// The value under a full key, as a table in tables.
+pub(super) fn nested(key: &str, value: Value) -> Value {
+    key.rsplit('.').fold(value, |inner, part| Value::Table(Table::from_iter([(part.to_owned(), inner)])))
+}
+
 /// Full keys of all values in a table.
-fn leaves(table: &Table, prefix: &str) -> Vec<String> {
+pub(super) fn leaves(table: &Table, prefix: &str) -> Vec<String> {
     table
         .iter()
         .flat_map(|(key, value)| match value {

@@ -15,6 +15,11 @@ pub struct NoiseBaseline {
 }
 
 impl NoiseBaseline {
+    /// The baseline of so many targets with this mean and this sum of squared deviations from it.
+    pub fn new(count: u64, mean: f64, scatter: f64) -> Self {
+        Self { count, mean, scatter }
+    }
+
     /// The baseline after these targets too (Chan's update of a running mean and variance).
     pub fn including(&self, targets: &[f64]) -> Self {
         if targets.is_empty() {
@@ -40,6 +45,11 @@ impl NoiseBaseline {
     /// Their mean.
     pub fn mean(&self) -> f64 {
         self.mean
+    }
+
+    /// The sum of their squared deviations from the mean.
+    pub fn scatter(&self) -> f64 {
+        self.scatter
     }
 
     /// Their population variance; 0 before any.

@@ -21,14 +21,28 @@ pub trait Kernel: Clone + Debug + Send + Sync {
     /// The names of the hyperparameters, in the order of all vectors of them.
     fn names(&self) -> Vec<String>;
 
-    /// The logarithms of the hyperparameters.
-    fn log_parameters(&self) -> Vec<f64>;
+    /// The hyperparameters.
+    fn parameters(&self) -> Vec<f64>;
 
-    /// Takes new logarithms of the hyperparameters.
+    /// Takes new hyperparameters, to the last bit.
     ///
     /// # Panics
     /// When there are fewer than [`Kernel::names`].
-    fn set_log_parameters(&mut self, values: &[f64]);
+    fn set_parameters(&mut self, values: &[f64]);
+
+    /// The logarithms of the hyperparameters.
+    fn log_parameters(&self) -> Vec<f64> {
+        self.parameters().into_iter().map(f64::ln).collect()
+    }
+
+    /// Takes new hyperparameters, given as logarithms.
+    ///
+    /// # Panics
+    /// When there are fewer than [`Kernel::names`].
+    fn set_log_parameters(&mut self, values: &[f64]) {
+        let values: Vec<f64> = values.iter().copied().map(f64::exp).collect();
+        self.set_parameters(&values);
+    }
 
     /// Adds k(rows\[i\], columns\[column\]) to `out` for each i in `range`.
     fn add_column(
@@ -127,12 +141,12 @@ impl Kernel for Constant {
         vec!["constant".into()]
     }
 
-    fn log_parameters(&self) -> Vec<f64> {
-        vec![self.variance.ln()]
+    fn parameters(&self) -> Vec<f64> {
+        vec![self.variance]
     }
 
-    fn set_log_parameters(&mut self, values: &[f64]) {
-        self.variance = values[0].exp();
+    fn set_parameters(&mut self, values: &[f64]) {
+        self.variance = values[0];
     }
 
     fn add_column(&self, _: &Points, _: Range<usize>, _: &Points, _: usize, out: &mut [f64]) {
@@ -168,13 +182,13 @@ impl<K: Kernel> Kernel for Option<K> {
         self.as_ref().map_or_else(Vec::new, Kernel::names)
     }
 
-    fn log_parameters(&self) -> Vec<f64> {
-        self.as_ref().map_or_else(Vec::new, Kernel::log_parameters)
+    fn parameters(&self) -> Vec<f64> {
+        self.as_ref().map_or_else(Vec::new, Kernel::parameters)
     }
 
-    fn set_log_parameters(&mut self, values: &[f64]) {
+    fn set_parameters(&mut self, values: &[f64]) {
         if let Some(kernel) = self {
-            kernel.set_log_parameters(values);
+            kernel.set_parameters(values);
         }
     }
 
@@ -231,16 +245,16 @@ impl<A: Kernel, B: Kernel<Places = A::Places>> Kernel for Sum<A, B> {
         names
     }
 
-    fn log_parameters(&self) -> Vec<f64> {
-        let mut values = self.0.log_parameters();
-        values.extend(self.1.log_parameters());
+    fn parameters(&self) -> Vec<f64> {
+        let mut values = self.0.parameters();
+        values.extend(self.1.parameters());
         values
     }
 
-    fn set_log_parameters(&mut self, values: &[f64]) {
-        let (first, second) = values.split_at(self.0.log_parameters().len());
-        self.0.set_log_parameters(first);
-        self.1.set_log_parameters(second);
+    fn set_parameters(&mut self, values: &[f64]) {
+        let (first, second) = values.split_at(self.0.parameters().len());
+        self.0.set_parameters(first);
+        self.1.set_parameters(second);
     }
 
     fn add_column(
@@ -264,7 +278,7 @@ impl<A: Kernel, B: Kernel<Places = A::Places>> Kernel for Sum<A, B> {
         weights: &[f64],
         gradient: &mut [f64],
     ) {
-        let (first, second) = gradient.split_at_mut(self.0.log_parameters().len());
+        let (first, second) = gradient.split_at_mut(self.0.parameters().len());
         self.0.contract_column(rows, range.clone(), columns, column, weights, first);
         self.1.contract_column(rows, range, columns, column, weights, second);
     }
@@ -275,7 +289,7 @@ impl<A: Kernel, B: Kernel<Places = A::Places>> Kernel for Sum<A, B> {
     }
 
     fn contract_diagonal(&self, places: &Self::Places, weights: &[f64], gradient: &mut [f64]) {
-        let (first, second) = gradient.split_at_mut(self.0.log_parameters().len());
+        let (first, second) = gradient.split_at_mut(self.0.parameters().len());
         self.0.contract_diagonal(places, weights, first);
         self.1.contract_diagonal(places, weights, second);
     }

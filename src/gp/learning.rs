@@ -222,13 +222,13 @@ mod tests {
             self.inner.names()
         }
 
-        fn log_parameters(&self) -> Vec<f64> {
-            self.inner.log_parameters()
+        fn parameters(&self) -> Vec<f64> {
+            self.inner.parameters()
         }
 
-        fn set_log_parameters(&mut self, values: &[f64]) {
+        fn set_parameters(&mut self, values: &[f64]) {
             self.given.lock().unwrap().push(values.to_vec());
-            self.inner.set_log_parameters(values);
+            self.inner.set_parameters(values);
         }
 
         fn add_column(&self, rows: &Points, range: Range<usize>, columns: &Points, column: usize, out: &mut [f64]) {

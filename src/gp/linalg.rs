@@ -209,6 +209,19 @@ pub fn add_matrix_vector(target: &mut [f64], factor: f64, matrix: MatrixRef<'_>,
     );
 }
 
+/// A square matrix from its rows, one after another.
+///
+/// # Panics
+/// When there are fewer numbers than the square of `size`.
+pub fn from_rows(size: usize, rows: &[f64]) -> Matrix {
+    Matrix::from_fn(size, size, |row, column| rows[row * size + column])
+}
+
+/// The rows of a matrix, one after another.
+pub fn to_rows(matrix: MatrixRef<'_>) -> Vec<f64> {
+    (0..matrix.nrows()).flat_map(|row| (0..matrix.ncols()).map(move |column| matrix[(row, column)])).collect()
+}
+
 /// One column of a column-major matrix.
 pub fn column(matrix: MatrixRef<'_>, index: usize) -> &[f64] {
     matrix.col(index).try_as_col_major().expect("matrices are column-major").as_slice()

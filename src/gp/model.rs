@@ -59,8 +59,8 @@ impl<K: Kernel> Model<K> {
 
     /// The hyperparameters by name.
     pub fn named_values(&self) -> Vec<NamedValue> {
-        let values = self.log_parameters();
-        self.names().into_iter().zip(values).map(|(name, value)| NamedValue { name, value: value.exp() }).collect()
+        let values = self.kernel.parameters().into_iter().chain([self.noise]);
+        self.names().into_iter().zip(values).map(|(name, value)| NamedValue { name, value }).collect()
     }
 
     /// Adds the jitter to the diagonal of the covariance among `places`.

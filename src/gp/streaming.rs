@@ -8,7 +8,8 @@ use super::model::Model;
 use super::posterior::Posterior;
 use super::report::UpdateReport;
 use super::selection::vips::Vips;
-use super::whitened::Rows;
+use super::state::{State, StateError};
+use super::whitened::{Past, Rows};
 use std::sync::Arc;
 
 /// Why a batch was refused. The model is then as it was.
@@ -108,6 +109,49 @@ impl<K: Kernel> StreamingGp<K> {
         self.posterior = Some(Arc::new(posterior));
         self.baseline = baseline;
         Ok(report)
+    }
+
+    /// Goes on with other settings.
+    pub fn configure(&mut self, settings: Settings) {
+        self.settings = settings;
+    }
+
+    /// Everything it has learnt, as plain numbers.
+    pub fn state(&self) -> State<K::Places> {
+        State {
+            hyperparameters: self.model.named_values(),
+            mean: self.model.mean,
+            jitter: self.model.jitter,
+            baseline: self.baseline,
+            past: self.posterior.as_ref().map(|posterior| posterior.past().state()),
+        }
+    }
+
+    /// Goes on from a state, under settings that may be others than before. The kernel must be of the form that the state was
+    /// learnt with; its hyperparameters are replaced by those of the state.
+    ///
+    /// # Errors
+    /// When the state is not that of a model with this kernel.
+    pub fn from_state(kernel: K, settings: Settings, state: &State<K::Places>) -> Result<Self, StateError> {
+        state.check()?;
+        let mut model = Model { kernel, noise: 1.0, mean: state.mean, jitter: state.jitter };
+        let found: Vec<&str> = state.hyperparameters.iter().map(|value| value.name.as_str()).collect();
+        if model.names() != found {
+            let (expected, found) = (model.names().join(", "), found.join(", "));
+            return Err(StateError::Hyperparameters { expected, found });
+        }
+        let mut values: Vec<f64> = state.hyperparameters.iter().map(|value| value.value).collect();
+        model.noise = values.pop().expect("a model has at least the noise");
+        model.kernel.set_parameters(&values);
+        let posterior = match &state.past {
+            None => None,
+            Some(past) => {
+                let posterior = Posterior::new(model.clone(), Past::from_state(past))
+                    .map_err(|NotPositiveDefinite| StateError::NotPositiveDefinite)?;
+                Some(Arc::new(posterior))
+            }
+        };
+        Ok(Self { model, settings, posterior, baseline: state.baseline })
     }
 
     /// The model with its newest hyperparameters.

@@ -1,5 +1,14 @@
 //! What can go wrong between a source and a raster.
 
+use std::io;
+use std::path::PathBuf;
+
+use nalgebra::Isometry3;
+
+use super::checkpoint::Problem;
+use crate::config;
+use crate::gp::state::StateError;
+
 /// What can go wrong between a source and a raster. Bad measurements are no errors: they are refused and counted, see
 /// [`Refusal`](super::refusal::Refusal).
 #[derive(Debug, thiserror::Error)]
@@ -15,7 +24,15 @@ pub enum Error {
     },
     /// The operating system gave no thread.
     #[error("the mapping thread could not be started: {0}")]
-    Spawn(#[source] std::io::Error),
+    Spawn(#[source] io::Error),
+    /// A mount that is not a place on the robot.
+    #[error(
+        "a sensor cannot be mounted at {mount:?}: expected finite numbers; check the transform from the sensor's frame to the body's"
+    )]
+    MountNotFinite {
+        /// What it was said to be.
+        mount: Isometry3<f64>,
+    },
     /// A raster was asked for, but there is nothing to draw it around.
     #[error("no points to draw a grid around: expected at least one")]
     NoPoints,
@@ -63,4 +80,38 @@ pub enum Error {
         /// The value that would become 100.
         high: f64,
     },
+    /// A checkpoint could not be written.
+    #[error("cannot write the checkpoint {}: {source}; nothing half-written is in its place", path.display())]
+    WriteCheckpoint {
+        /// The file.
+        path: PathBuf,
+        /// What the operating system says.
+        source: io::Error,
+    },
+    /// A checkpoint could not be read.
+    #[error("cannot read the checkpoint {}: {problem}", path.display())]
+    ReadCheckpoint {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        problem: Problem,
+    },
+    /// The map was made with another model.
+    #[error(
+        "{key} is {configured}, but the map was made with {made_with}; set {key} = {made_with}, or start a new map"
+    )]
+    SettingDiffers {
+        /// The full key of the setting.
+        key: String,
+        /// Its value when the map was made.
+        made_with: String,
+        /// Its value in the configuration.
+        configured: String,
+    },
+    /// No model can have this state.
+    #[error("the state of the map does not hold together: {0}; take an older checkpoint")]
+    State(#[from] StateError),
+    /// Settings that cannot be written.
+    #[error(transparent)]
+    Config(#[from] config::Error),
 }

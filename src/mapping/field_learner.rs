@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::batcher::Batch;
 use super::field_model::{FieldModel, FieldPosterior};
+use super::reading::Stamp;
 use super::worker::{Learner, StopSignal};
 use crate::gp::report::UpdateReport;
 use crate::gp::streaming::Error;
@@ -13,8 +14,20 @@ use crate::gp::streaming::Error;
 pub struct FieldSnapshot {
     /// The newest posterior; none before the first batch that was not refused.
     pub posterior: Option<Arc<FieldPosterior>>,
-    /// What the update did, or why its batch was refused; the posterior is then that of the update before.
-    pub result: Result<UpdateReport, Error>,
+    /// What the update did, or why its batch was refused; the posterior is then that of the update before. None where nothing
+    /// was learnt: the map was loaded or reset.
+    pub result: Option<Result<UpdateReport, Error>>,
+    /// Lower left and upper right corner of all places it was learnt from, in metres.
+    pub extent: Option<[[f64; 2]; 2]>,
+    /// Stamp of the last observation in it; none before the first.
+    pub stamp: Option<Stamp>,
+}
+
+impl FieldSnapshot {
+    /// The map as it is.
+    pub fn of(model: &FieldModel) -> Self {
+        Self { posterior: model.posterior().cloned(), result: None, extent: model.extent(), stamp: model.newest() }
+    }
 }
 
 impl Learner for FieldModel {
@@ -26,7 +39,7 @@ impl Learner for FieldModel {
             Ok(report) => log::debug!("{} observations, {} inducing points", report.rows, report.inducing_points),
             Err(refusal) => log::warn!("a batch of {} observations was refused: {refusal}", batch.len()),
         }
-        FieldSnapshot { posterior: self.posterior().cloned(), result }
+        FieldSnapshot { result: Some(result), ..FieldSnapshot::of(self) }
     }
 }
 
@@ -35,7 +48,7 @@ mod tests {
     use nalgebra::{Point3, Vector3};
 
     use super::super::batcher::CutReason;
-    use super::super::reading::{MagneticField, Observation, Stamp};
+    use super::super::reading::{MagneticField, Observation};
     use super::*;
     use crate::config::Config;
     use crate::gp::report::LearningEnd;
@@ -56,12 +69,13 @@ mod tests {
         let mut model = FieldModel::new(&Config::default());
         let stop = StopSignal::default();
         let refused = model.learn(&batch(&[f64::NAN]), &stop);
-        assert!(refused.posterior.is_none());
-        assert_eq!(refused.result, Err(Error::NotFinite));
+        assert!(refused.posterior.is_none() && refused.extent.is_none());
+        assert_eq!(refused.result, Some(Err(Error::NotFinite)));
         let first = model.learn(&batch(&[40.0, 45.0, 52.0]), &stop);
-        assert_eq!(first.result.unwrap().rows, 3);
+        assert_eq!(first.result.unwrap().unwrap().rows, 3);
         let second = model.learn(&batch(&[50.0, f64::INFINITY]), &stop);
-        assert!(second.result.is_err());
+        assert!(second.result.unwrap().is_err());
+        assert_eq!((first.extent, second.extent), (Some([[0.0, 0.0], [0.6, 0.0]]), first.extent));
         assert!(Arc::ptr_eq(&first.posterior.unwrap(), &second.posterior.unwrap()));
         assert_eq!(model.refused_batches(), 2);
     }
@@ -72,7 +86,7 @@ mod tests {
         let stop = StopSignal::default();
         stop.stop();
         let strengths: Vec<f64> = (0..30).map(|i| 45.0 + 5.0 * f64::from(i).sin()).collect();
-        let report = model.learn(&batch(&strengths), &stop).result.unwrap();
+        let report = model.learn(&batch(&strengths), &stop).result.unwrap().unwrap();
         assert_eq!(report.learning.end, LearningEnd::Stopped);
         assert!(report.inducing_points > 0);
     }

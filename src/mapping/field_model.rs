@@ -1,7 +1,7 @@
 //! The map's model: observations of field strength in the plane, learnt by a streaming Gaussian process.
 
-use super::reading::Observation;
-use crate::config::{Ceiling, Config, Hyperparameters};
+use super::reading::{Observation, Stamp};
+use crate::config::{self, Ceiling, Config, Hyperparameters};
 use crate::gp::hyperparameters::LogNormalPrior;
 use crate::gp::kernel::{Constant, Stationary, Sum};
 use crate::gp::learning::Learning;
@@ -10,8 +10,10 @@ use crate::gp::points::Points;
 use crate::gp::posterior::Posterior;
 use crate::gp::report::UpdateReport;
 use crate::gp::selection::vips::Vips;
+use crate::gp::state::State;
 use crate::gp::streaming::{Error, Settings, StreamingGp};
 use std::sync::Arc;
+use toml::Table;
 
 /// Covariance of the field strength: a constant for the ambient field, unless it is switched off, and what varies around it.
 pub type FieldKernel = Sum<Option<Constant>, Stationary>;
@@ -22,17 +24,71 @@ pub type FieldPosterior = Posterior<FieldKernel>;
 /// The model of the field strength in the plane.
 #[derive(Clone, Debug)]
 pub struct FieldModel {
+    /// Those of the model.
+    settings: config::Model,
     process: StreamingGp<FieldKernel>,
     refused_batches: u64,
+    extent: Option<[[f64; 2]; 2]>,
+    newest: Option<Stamp>,
+}
+
+/// Everything a [`FieldModel`] has learnt, and the settings that give it its meaning.
+#[derive(Clone, Debug, PartialEq)]
+pub struct FieldState {
+    pub(super) settings: config::Model,
+    pub(super) process: State<Points>,
+    pub(super) refused_batches: u64,
+    pub(super) extent: Option<[[f64; 2]; 2]>,
+    pub(super) newest: Option<Stamp>,
 }
 
 /// Coordinates of a point of the map.
-const DIMENSION: usize = 2;
+pub(super) const DIMENSION: usize = 2;
 
 impl FieldModel {
     /// Knows nothing yet but what the settings say.
     pub fn new(config: &Config) -> Self {
-        Self { process: StreamingGp::new(model(config), settings(config)), refused_batches: 0 }
+        Self {
+            settings: config.model.clone(),
+            process: StreamingGp::new(model(config), settings(config)),
+            refused_batches: 0,
+            extent: None,
+            newest: None,
+        }
+    }
+
+    /// Goes on with the sections `selection` and `learning` of these settings; the model and what it knows stay.
+    pub fn configure(&mut self, config: &Config) {
+        self.process.configure(settings(config));
+    }
+
+    /// Everything it has learnt.
+    pub fn state(&self) -> FieldState {
+        FieldState {
+            settings: self.settings.clone(),
+            process: self.process.state(),
+            refused_batches: self.refused_batches,
+            extent: self.extent,
+            newest: self.newest,
+        }
+    }
+
+    /// Goes on from a state, to the last bit as if it had never been taken out. How inducing points are chosen and
+    /// hyperparameters learnt is as `config` says; what the section `model` says, but for where learning starts, is fixed for a
+    /// map's life.
+    ///
+    /// # Errors
+    /// [`SettingDiffers`](super::Error::SettingDiffers) where the configuration is for another model, and
+    /// [`State`](super::Error::State) where the state is none.
+    pub fn from_state(config: &Config, state: &FieldState) -> Result<Self, super::Error> {
+        check_same_model(&state.settings, &config.model)?;
+        Ok(Self {
+            settings: config.model.clone(),
+            process: StreamingGp::from_state(model(config).kernel, settings(config), &state.process)?,
+            refused_batches: state.refused_batches,
+            extent: state.extent,
+            newest: state.newest,
+        })
     }
 
     /// Takes in one batch of observations. `stop` is asked before every evaluation of learning.
@@ -43,12 +99,30 @@ impl FieldModel {
         let mut places = Points::new(DIMENSION);
         observations.iter().for_each(|observation| places.push(&[observation.position.x, observation.position.y]));
         let strengths: Vec<f64> = observations.iter().map(|observation| observation.strength).collect();
-        self.process.update(&places, &strengths, stop).inspect_err(|_| self.refused_batches += 1)
+        let report = self.process.update(&places, &strengths, stop).inspect_err(|_| self.refused_batches += 1)?;
+        for observation in observations {
+            let place = [observation.position.x, observation.position.y];
+            let [low, high] = self.extent.unwrap_or([place; 2]);
+            self.extent =
+                Some([[low[0].min(place[0]), low[1].min(place[1])], [high[0].max(place[0]), high[1].max(place[1])]]);
+        }
+        self.newest = observations.last().map(|observation| observation.stamp).or(self.newest);
+        Ok(report)
     }
 
     /// How many batches were refused.
     pub fn refused_batches(&self) -> u64 {
         self.refused_batches
+    }
+
+    /// Lower left and upper right corner, in metres, of where it has learnt; none before the first batch that was not refused.
+    pub fn extent(&self) -> Option<[[f64; 2]; 2]> {
+        self.extent
+    }
+
+    /// Stamp of the last observation it has learnt from.
+    pub fn newest(&self) -> Option<Stamp> {
+        self.newest
     }
 
     /// The newest posterior; none before the first batch.
@@ -60,6 +134,17 @@ impl FieldModel {
     pub fn process(&self) -> &StreamingGp<FieldKernel> {
         &self.process
     }
+}
+
+/// Refuses a configuration whose section `model` differs in more than where learning starts.
+fn check_same_model(made_with: &config::Model, configured: &config::Model) -> Result<(), super::Error> {
+    let section = |settings| Table::try_from(settings).map_err(config::Error::from);
+    let (made_with, configured) = (section(made_with)?, section(configured)?);
+    let differing = made_with.iter().find(|&(key, value)| key != "initial" && configured.get(key) != Some(value));
+    differing.map_or(Ok(()), |(key, value)| {
+        let configured = configured.get(key).map_or_else(String::new, ToString::to_string);
+        Err(super::Error::SettingDiffers { key: format!("model.{key}"), made_with: value.to_string(), configured })
+    })
 }
 
 fn model(config: &Config) -> Model<FieldKernel> {

@@ -5,7 +5,7 @@ use super::field_model::{FieldPosterior, far_variance, inducing_points};
 use super::grid::{FieldGrid, Rasterizer};
 use crate::gp::points::Points;
 
-/// The raster of a posterior, around its inducing points and the `path` (x and y in metres) that was added since the last raster.
+/// The raster of a posterior, around its inducing points and the places (x and y in metres) it was learnt from, or their extent.
 /// Posteriors with the same `number` must be the same.
 ///
 /// # Errors
@@ -14,9 +14,9 @@ pub fn rasterize<'a>(
     rasterizer: &'a mut Rasterizer,
     number: u64,
     posterior: &FieldPosterior,
-    path: &[[f64; 2]],
+    places: &[[f64; 2]],
 ) -> Result<&'a FieldGrid, Error> {
-    let points = inducing_points(posterior).into_iter().chain(path.iter().copied());
+    let points = inducing_points(posterior).into_iter().chain(places.iter().copied());
     rasterizer.rasterize(number, points, far_variance(posterior), |points, mean, variance| {
         posterior.predict(&Points::from_arrays(points), mean, variance);
     })

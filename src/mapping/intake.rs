@@ -47,6 +47,11 @@ pub struct Arrivals {
     pub last_reading: Option<Stamp>,
     /// Stamp of the last odometry.
     pub last_odometry: Option<Stamp>,
+    /// The longest time between the stamps of two readings since the gaps were last fetched, in seconds: where it is longer than
+    /// usual, the middleware lost some on the way.
+    pub reading_gap: f64,
+    /// The same of odometry.
+    pub odometry_gap: f64,
     /// Strength of the last reading as it came, in microtesla.
     pub last_strength: Option<f64>,
     /// Why the measurement that was last held back or refused had no transform.
@@ -130,9 +135,19 @@ impl Intake {
         self.map.as_ref()
     }
 
+    /// Names the frame of the map, unless it is named already.
+    pub fn name_map(&mut self, frame: &str) {
+        self.map.get_or_insert_with(|| Arc::from(normalized(frame)));
+    }
+
     /// What came in and what did not go on.
     pub fn arrivals(&self) -> &Arrivals {
         &self.arrivals
+    }
+
+    /// Starts measuring the longest gaps anew.
+    pub fn forget_gaps(&mut self) {
+        (self.arrivals.reading_gap, self.arrivals.odometry_gap) = (0.0, 0.0);
     }
 
     /// How many measurements are held back for want of a transform.
@@ -155,6 +170,7 @@ impl Intake {
         self.arrivals.readings += 1;
         self.arrivals.last_strength = Some(reading.field.strength());
         let last = self.arrivals.last_reading.replace(reading.stamp);
+        self.arrivals.reading_gap = self.arrivals.reading_gap.max(gap(last, reading.stamp));
         if self.paused {
             self.arrivals.paused_readings += 1;
             return;
@@ -170,6 +186,7 @@ impl Intake {
     pub fn odometry(&mut self, frame: &str, child: &str, pose: Pose, sink: &mut impl FnMut(Arrival)) {
         self.arrivals.odometry += 1;
         let last = self.arrivals.last_odometry.replace(pose.stamp);
+        self.arrivals.odometry_gap = self.arrivals.odometry_gap.max(gap(last, pose.stamp));
         if self.settings.pose_source == PoseSource::Transforms {
             return;
         }
@@ -177,9 +194,7 @@ impl Intake {
             self.refuse_held_poses();
         }
         let (frame, child) = (normalized(frame), normalized(child));
-        if self.map.is_none() {
-            self.map = Some(Arc::from(frame));
-        }
+        self.name_map(frame);
         if self.body.as_deref() != Some(child) {
             self.body = Some(Arc::from(child));
         }
@@ -325,8 +340,13 @@ impl Intake {
     }
 }
 
+/// Seconds from one stamp to the next.
+fn gap(last: Option<Stamp>, stamp: Stamp) -> f64 {
+    last.map_or(0.0, |last| stamp.seconds_since(last))
+}
+
 fn went_back(last: Option<Stamp>, stamp: Stamp) -> bool {
-    last.is_some_and(|last| last.seconds_since(stamp) > CLOCK_STEP)
+    gap(last, stamp) < -CLOCK_STEP
 }
 
 #[cfg(test)]
@@ -512,6 +532,18 @@ mod tests {
         bench.transform(["base_link", "imu"], None, shift(0.1, 0.0));
         assert_eq!((bench.readings(), bench.intake.held()), (1, 0));
         assert_eq!(bench.intake.arrivals().refusals.of(Refusal::ReadingWithoutTransform), 1);
+    }
+
+    #[test]
+    fn the_longest_gap_between_stamps_is_measured_until_it_is_fetched() {
+        let mut bench = Bench::new(|_| {});
+        for milliseconds in [0, 20, 40, 100, 120, 50] {
+            bench.reading("imu", milliseconds);
+        }
+        assert!((bench.intake.arrivals().reading_gap - 0.06).abs() < 1e-12);
+        bench.intake.forget_gaps();
+        bench.reading("imu", 140);
+        assert!((bench.intake.arrivals().reading_gap - 0.09).abs() < 1e-12);
     }
 
     #[test]

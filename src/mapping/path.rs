@@ -2,13 +2,13 @@
 
 use nalgebra::Point3;
 
-/// A thinned path: points at least `spacing` metres apart. When it holds too many, every other one is dropped and the spacing
-/// doubled, so that memory is bounded and the whole drive stays.
-#[derive(Clone, Debug)]
+/// A thinned path: points at least `spacing` metres apart, and the newest. When it holds too many, every other one is dropped and
+/// the spacing doubled, so that memory is bounded and the whole drive stays.
+#[derive(Clone, Debug, PartialEq)]
 pub struct Path {
     spacing: f64,
+    /// The newest is the last, however near to the one before; it stays if it is a spacing away when the next one comes.
     points: Vec<Point3<f64>>,
-    last: Option<Point3<f64>>,
 }
 
 /// Spacing of a path's points at first, in metres.
@@ -19,16 +19,33 @@ const CAPACITY: usize = 20_000;
 
 impl Default for Path {
     fn default() -> Self {
-        Self { spacing: SPACING, points: Vec::with_capacity(CAPACITY), last: None }
+        Self { spacing: SPACING, points: Vec::with_capacity(CAPACITY) }
     }
 }
 
 impl Path {
+    /// Goes on with a path of these points and this spacing, as [`points`](Self::points) and [`spacing`](Self::spacing) gave
+    /// them.
+    pub fn from_points(points: &[Point3<f64>], spacing: f64) -> Self {
+        let mut path = Self { spacing, ..Self::default() };
+        path.points.extend(points);
+        while path.points.len() > CAPACITY {
+            let newest = path.points.pop();
+            path.thin();
+            path.points.extend(newest);
+        }
+        path
+    }
+
     /// Records where the robot is.
     pub fn push(&mut self, position: Point3<f64>) {
-        self.last = Some(position);
-        if self.points.last().is_some_and(|last| (position - last).norm() < self.spacing) {
+        if self.points.last() == Some(&position) {
             return;
+        }
+        if let [.., kept, newest] = self.points[..]
+            && (newest - kept).norm() < self.spacing
+        {
+            self.points.pop();
         }
         if self.points.len() == CAPACITY {
             self.thin();
@@ -37,9 +54,13 @@ impl Path {
     }
 
     /// The points, in the order of the drive, in the map frame, in metres; the newest position is always the last of them.
-    pub fn points(&self) -> Vec<Point3<f64>> {
-        let newest = self.last.filter(|last| self.points.last() != Some(last));
-        self.points.iter().copied().chain(newest).collect()
+    pub fn points(&self) -> &[Point3<f64>] {
+        &self.points
+    }
+
+    /// How far apart the points are at least, in metres.
+    pub fn spacing(&self) -> f64 {
+        self.spacing
     }
 
     fn thin(&mut self) {
@@ -79,5 +100,32 @@ mod tests {
         assert_eq!(points[0].x, 0.0);
         assert_eq!(points.last().unwrap().x, 0.2 * (5 * CAPACITY - 1) as f64);
         assert!(points.windows(2).all(|pair| pair[1].x > pair[0].x));
+    }
+
+    #[test]
+    fn a_restored_path_goes_on_as_the_one_it_was() {
+        let winding = |index: usize| Point3::new((0.013 * index as f64).sin() * 400.0, 0.07 * index as f64, 0.0);
+        let mut path = Path::default();
+        let mut restored = path.clone();
+        for index in 0..(3 * CAPACITY) {
+            if index % 1_237 == 0 {
+                restored = Path::from_points(path.points(), path.spacing());
+                assert_eq!(restored, path);
+            }
+            // Now and then the robot stands still, or goes back.
+            let position = winding(if index % 10 == 7 { index - 2 } else { index - index % 3 / 2 });
+            path.push(position);
+            restored.push(position);
+        }
+        assert_eq!(restored, path);
+        assert!(path.spacing() > SPACING);
+    }
+
+    #[test]
+    fn too_many_points_are_thinned() {
+        let points: Vec<_> = (0..5 * CAPACITY).map(|index| Point3::new(0.1 * index as f64, 0.0, 0.0)).collect();
+        let path = Path::from_points(&points, SPACING);
+        assert!(path.points().len() <= CAPACITY && path.points().len() > CAPACITY / 4);
+        assert_eq!(path.points().last(), points.last());
     }
 }

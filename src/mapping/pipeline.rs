@@ -1,4 +1,4 @@
-//! From measurements to batches: gates, synchronizer, averaging, batcher, in this order.
+//! From measurements to batches: calibration, gates, synchronizer, averaging, batcher, in this order.
 
 use std::collections::VecDeque;
 
@@ -7,6 +7,7 @@ use serde::Serialize;
 
 use super::averaging::Averager;
 use super::batcher::{Batch, Batcher};
+use super::calibration::Calibration;
 use super::gates::{GradientGate, PoseGate, ReadingGate, Rejection, Reopening, Reopenings};
 use super::odometer::Odometer;
 use super::path::Path;
@@ -46,6 +47,7 @@ pub struct Counters {
 /// not on how the two topics interleave (see [`Synchronizer`] for how far one may run ahead). It allocates once per batch.
 #[derive(Clone, Debug)]
 pub struct Pipeline {
+    calibration: Calibration,
     reading_gate: ReadingGate,
     pose_gate: PoseGate,
     synchronizer: Synchronizer,
@@ -82,11 +84,17 @@ impl Pipeline {
             reopenings: Vec::new(),
         };
         Self {
+            calibration: Calibration::new(&config.sensor),
             reading_gate: ReadingGate::new(&config.gates),
             pose_gate: PoseGate::new(&config.gates),
             synchronizer: Synchronizer::new(&config.synchronizer, mount),
             downstream,
         }
+    }
+
+    /// Changes where the sensor sits, for readings to come; those that wait for their pose keep the mount under which they came.
+    pub fn set_mount(&mut self, mount: Isometry3<f64>) {
+        self.synchronizer.set_mount(mount);
     }
 
     /// Takes the next measurement of the stream and appends the batches that it completes to `ready`.
@@ -99,6 +107,7 @@ impl Pipeline {
 
     fn ingest_reading(&mut self, reading: Reading, ready: &mut VecDeque<Batch>) {
         self.downstream.counters.readings += 1;
+        let reading = self.calibration.apply(reading);
         match self.reading_gate.check(&reading) {
             Ok(()) => self.synchronizer.push_reading(reading, |outcome| self.downstream.accept(outcome, ready)),
             Err(refusal) => self.downstream.reject(refusal.into()),
@@ -124,6 +133,12 @@ impl Pipeline {
     pub fn finish(&mut self, ready: &mut VecDeque<Batch>) {
         self.synchronizer.finish(|outcome| self.downstream.accept(outcome, ready));
         self.flush(ready);
+    }
+
+    /// Goes on with another map, along the path it was learnt on: the open averaging cell and the open batch are dropped.
+    pub fn restart(&mut self, path: Path) {
+        self.downstream.flush(&mut VecDeque::new());
+        self.downstream.path = path;
     }
 
     /// What went in, what came out and what did not.
@@ -319,6 +334,39 @@ mod tests {
         let reopenings = pipeline.take_reopenings();
         assert!((reopenings[0].position.x - 0.208).abs() < 1e-9, "{}", reopenings[0]);
         assert!(pipeline.take_reopenings().is_empty());
+    }
+
+    #[test]
+    fn readings_are_calibrated_before_anything_looks_at_them() {
+        let ambient = Vector3::new(0.0, 30.0, -40.0);
+        // A hard iron stronger than gates.maximum_field, and axes that read a third of the field and half of it.
+        let sensor = config::Sensor {
+            hard_iron: [2000.0, 0.0, 0.0],
+            soft_iron: [3.0, 0.0, 0.0, 0.0, 2.0, 0.0, 0.0, 0.0, 1.0],
+            ..Default::default()
+        };
+        let turning: Vec<_> = (0..200)
+            .flat_map(|index| {
+                let stamp = Stamp::from_nanoseconds(index * 20_000_000);
+                let orientation = UnitQuaternion::from_euler_angles(0.0, 0.0, 0.05 * index as f64);
+                let field = orientation.inverse() * ambient;
+                let raw = Vector3::new(field.x / 3.0 + 2000.0, field.y / 2.0, field.z);
+                let reading = Reading { stamp, field: MagneticField::from_microtesla(raw) };
+                [
+                    Measurement::Pose(Pose { stamp, position: Point3::origin(), orientation }),
+                    Measurement::Reading(reading),
+                ]
+            })
+            .collect();
+        let unaveraged = Config { averaging: config::Averaging { spacing: 0.0 }, ..Config::default() };
+        let (pipeline, batches) = run(&Config { sensor, ..unaveraged.clone() }, &turning);
+        assert_eq!((pipeline.counters().used_readings, pipeline.counters().refusals.total()), (200, 0));
+        for observation in batches.iter().flat_map(|batch| &batch.observations) {
+            assert!((observation.strength - 50.0).abs() < 1e-10, "{observation:?}");
+            assert!((observation.field.microtesla() - ambient).norm() < 1e-10, "{observation:?}");
+        }
+        let (pipeline, _) = run(&unaveraged, &turning);
+        assert_eq!(pipeline.counters().refusals.of(Refusal::FieldTooStrong), 200);
     }
 
     #[test]

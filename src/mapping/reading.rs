@@ -3,10 +3,13 @@
 //! Outside magmap (ROS messages, bags) a field is in tesla; inside it is in microtesla, which is well scaled and readable.
 //! The conversion happens here, in [`MagneticField::from_tesla`] and [`MagneticField::to_tesla`], and nowhere else.
 
-use nalgebra::{Isometry3, Point3, Translation3, UnitQuaternion, Vector3};
+use nalgebra::{Isometry3, Point3, Quaternion, Translation3, UnitQuaternion, Vector3};
 
 /// Microtesla in one tesla.
 const MICROTESLA_PER_TESLA: f64 = 1e6;
+
+/// How far the norm of a quaternion may be from one before it is no rotation (single precision and rounding stay far below).
+const QUATERNION_TOLERANCE: f64 = 1e-2;
 
 const NANOSECONDS_PER_SECOND: i64 = 1_000_000_000;
 
@@ -118,6 +121,15 @@ impl Pose {
     pub fn isometry(&self) -> Isometry3<f64> {
         Isometry3::from_parts(Translation3::from(self.position), self.orientation)
     }
+}
+
+/// The transform made of these parts; none when a number is not finite or the quaternion is no rotation (all zero, not of norm
+/// one).
+pub fn isometry(translation: Vector3<f64>, rotation: Quaternion<f64>) -> Option<Isometry3<f64>> {
+    let is_rotation = (rotation.norm() - 1.0).abs() <= QUATERNION_TOLERANCE;
+    let is_finite = translation.iter().all(|value| value.is_finite());
+    (is_rotation && is_finite)
+        .then(|| Isometry3::from_parts(Translation3::from(translation), UnitQuaternion::from_quaternion(rotation)))
 }
 
 /// The transform at `fraction` of the way between two: position linearly, rotation along the shortest arc.

@@ -25,10 +25,18 @@ pub struct Synchronizer {
     mount: Isometry3<f64>,
     max_gap: f64,
     capacity: usize,
-    readings: VecDeque<Reading>,
+    readings: VecDeque<Waiting>,
     poses: VecDeque<(Pose, Continuity)>,
     newest_reading: Option<Stamp>,
     forgot_poses: bool,
+}
+
+/// A reading that waits for its pose.
+#[derive(Clone, Copy, Debug)]
+struct Waiting {
+    reading: Reading,
+    /// The sensor's mount when it came.
+    mount: Isometry3<f64>,
 }
 
 impl Synchronizer {
@@ -46,6 +54,11 @@ impl Synchronizer {
         }
     }
 
+    /// Changes where the sensor sits, for readings to come; those that wait keep the mount under which they came.
+    pub fn set_mount(&mut self, mount: Isometry3<f64>) {
+        self.mount = mount;
+    }
+
     /// How many readings wait for their pose.
     pub fn waiting(&self) -> usize {
         self.readings.len()
@@ -54,14 +67,15 @@ impl Synchronizer {
     /// Takes the next reading and hands `sink` whatever is decided by it, in the order of the readings.
     pub fn push_reading(&mut self, reading: Reading, mut sink: impl FnMut(Result<LocatedReading, Refusal>)) {
         self.newest_reading = Some(reading.stamp);
+        let waiting = Waiting { reading, mount: self.mount };
         if self.readings.is_empty() && self.is_decided(reading.stamp) {
-            return sink(self.locate(&reading));
+            return sink(self.locate(&waiting));
         }
         if self.readings.len() == self.capacity {
             self.readings.pop_front();
             sink(Err(Refusal::WaitingQueueFull));
         }
-        self.readings.push_back(reading);
+        self.readings.push_back(waiting);
     }
 
     /// Takes the next pose and hands `sink` whatever is decided by it, in the order of the readings.
@@ -75,9 +89,9 @@ impl Synchronizer {
             self.forget_oldest_pose();
         }
         self.poses.push_back((pose, continuity));
-        while let Some(reading) = self.readings.front().copied().filter(|reading| self.is_decided(reading.stamp)) {
+        while let Some(waiting) = self.readings.front().copied().filter(|next| self.is_decided(next.reading.stamp)) {
             self.readings.pop_front();
-            sink(self.locate(&reading));
+            sink(self.locate(&waiting));
         }
         // Readings that still wait are later than every pose, so that none needs more than the newest.
         if let Some(stamp) = self.newest_reading {
@@ -98,11 +112,12 @@ impl Synchronizer {
     }
 
     /// Locates a reading that [is decided](Self::is_decided).
-    fn locate(&mut self, reading: &Reading) -> Result<LocatedReading, Refusal> {
+    fn locate(&mut self, waiting: &Waiting) -> Result<LocatedReading, Refusal> {
+        let reading = &waiting.reading;
         self.drop_poses_before(reading.stamp);
         let (before, _) = &self.poses[0];
         if before.stamp == reading.stamp {
-            return Ok(self.at_pose(reading, before.isometry()));
+            return Ok(waiting.located(before.isometry()));
         }
         if before.stamp > reading.stamp {
             return Err(if self.forgot_poses { Refusal::PoseForgotten } else { Refusal::BeforeFirstPose });
@@ -116,13 +131,7 @@ impl Synchronizer {
             return Err(Refusal::PoseGap);
         }
         let fraction = reading.stamp.seconds_since(before.stamp) / gap;
-        Ok(self.at_pose(reading, interpolate(&before.isometry(), &after.isometry(), fraction)))
-    }
-
-    fn at_pose(&self, reading: &Reading, body: Isometry3<f64>) -> LocatedReading {
-        let sensor = body * self.mount;
-        let position = Point3::from(sensor.translation.vector);
-        LocatedReading { stamp: reading.stamp, position, field: reading.field.rotated(&sensor.rotation) }
+        Ok(waiting.located(interpolate(&before.isometry(), &after.isometry(), fraction)))
     }
 
     /// Keeps the last pose at or before `stamp` and all later ones.
@@ -136,6 +145,14 @@ impl Synchronizer {
     fn forget_oldest_pose(&mut self) {
         self.poses.pop_front();
         self.forgot_poses = true;
+    }
+}
+
+impl Waiting {
+    fn located(&self, body: Isometry3<f64>) -> LocatedReading {
+        let sensor = body * self.mount;
+        let position = Point3::from(sensor.translation.vector);
+        LocatedReading { stamp: self.reading.stamp, position, field: self.reading.field.rotated(&sensor.rotation) }
     }
 }
 
@@ -207,6 +224,26 @@ mod tests {
         let turned = yaw + FRAC_PI_2;
         let field = 50.0 * Vector3::new(turned.cos(), turned.sin(), 0.0);
         assert!((located.field.microtesla() - field).norm() < 1e-12, "{located:?}");
+    }
+
+    #[test]
+    fn a_new_mount_holds_for_readings_to_come_and_not_for_those_that_wait() {
+        let quarter = UnitQuaternion::from_euler_angles(0.0, 0.0, FRAC_PI_2);
+        let mounts = [Isometry3::identity(), Isometry3::from_parts(Translation3::new(0.5, 0.0, 0.0), quarter)];
+        let mut synchronizer = Synchronizer::new(&config::Synchronizer::default(), mounts[0]);
+        let mut outcomes = Vec::new();
+        synchronizer.push_pose(pose(0, 1.0, 0.0), Continuity::Continues, |_| unreachable!());
+        synchronizer.push_reading(reading(50), |_| unreachable!());
+        synchronizer.set_mount(mounts[1]);
+        synchronizer.push_reading(reading(60), |_| unreachable!());
+        synchronizer.push_pose(pose(100, 1.0, 0.0), Continuity::Continues, |outcome| outcomes.push(outcome.unwrap()));
+        synchronizer.push_reading(reading(100), |outcome| outcomes.push(outcome.unwrap()));
+        let [waited, then, now] = &outcomes[..] else { panic!("{outcomes:?}") };
+        assert_eq!((waited.position.x, *waited.field.microtesla()), (1.0, Vector3::new(50.0, 0.0, 0.0)));
+        for located in [then, now] {
+            assert_eq!(located.position.x, 1.5);
+            assert!((located.field.microtesla() - Vector3::new(0.0, 50.0, 0.0)).norm() < 1e-12, "{located:?}");
+        }
     }
 
     #[test]

@@ -10,7 +10,8 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use crossbeam_channel::{Receiver, Sender, TrySendError, bounded};
+use crossbeam_channel::{Receiver, Sender, TrySendError, bounded, unbounded};
+use nalgebra::Isometry3;
 use serde::Serialize;
 
 use super::Error;
@@ -98,9 +99,15 @@ pub struct Status {
 
 enum Message {
     Measurement(Measurement),
+    Mount(Isometry3<f64>),
     Flush(Sender<()>),
+    /// The next of the jobs is due.
+    Job,
     Finish,
 }
+
+/// What runs on the mapping thread between two messages. It may leave a snapshot that takes the newest's place.
+type Job<L> = Box<dyn FnOnce(&mut Pipeline, &mut L) -> Option<<L as Learner>::Snapshot> + Send>;
 
 /// What became of a measurement that was offered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -141,6 +148,11 @@ impl Inbox {
         self.sender.send(Message::Measurement(measurement)).map_err(|_| Error::Closed)
     }
 
+    /// How many messages wait in it.
+    pub fn backlog(&self) -> usize {
+        self.sender.len()
+    }
+
     /// Sends without ever waiting: for live sources. When the inbox is full the measurement is lost and counted.
     ///
     /// # Errors
@@ -158,6 +170,18 @@ impl Inbox {
                 Ok(Delivery::Lost)
             }
         }
+    }
+
+    /// Changes where the sensor sits (the transform from its frame to the robot's body frame), for readings sent afterwards. Waits
+    /// while the inbox is full, even for a live source: it is rare, and must not be lost.
+    ///
+    /// # Errors
+    /// [`Error::MountNotFinite`], and [`Error::Closed`] when the mapping thread has ended.
+    pub fn set_mount(&self, mount: Isometry3<f64>) -> Result<(), Error> {
+        if !mount.to_matrix().iter().all(|entry| entry.is_finite()) {
+            return Err(Error::MountNotFinite { mount });
+        }
+        self.sender.send(Message::Mount(mount)).map_err(|_| Error::Closed)
     }
 }
 
@@ -229,8 +253,8 @@ impl<S> Drop for EndNotice<S> {
     }
 }
 
-/// A panic elsewhere leaves nothing half-written here: values are replaced as a whole.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+/// Locks what is only ever replaced as a whole: a panic elsewhere leaves nothing half-written in it.
+pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -249,6 +273,7 @@ pub struct Finished<L> {
 #[derive(Debug)]
 pub struct Worker<L: Learner> {
     inbox: Inbox,
+    jobs: Jobs<L>,
     stop: StopSignal,
     status: Arc<Mutex<Status>>,
     snapshots: Snapshots<L::Snapshot>,
@@ -268,11 +293,13 @@ impl<L: Learner> Worker<L> {
         observer: Option<Observer<L::Snapshot>>,
     ) -> Result<Self, Error> {
         let (sender, receiver) = bounded(settings.inbox.max(1));
+        let (job_sender, jobs) = unbounded();
         let stop = StopSignal::default();
         let status = Arc::new(Mutex::new(Status::default()));
         let snapshots = Snapshots::new();
         let mapping = Mapping {
             receiver,
+            jobs,
             mode,
             max_merged: settings.max_merged,
             pipeline,
@@ -288,7 +315,7 @@ impl<L: Learner> Worker<L> {
         let thread =
             std::thread::Builder::new().name("mapping".into()).spawn(|| mapping.run()).map_err(Error::Spawn)?;
         let inbox = Inbox { sender, losses: Arc::default() };
-        Ok(Self { inbox, stop, status, snapshots, thread })
+        Ok(Self { inbox, jobs: Jobs(job_sender), stop, status, snapshots, thread })
     }
 
     /// The end that sources send into.
@@ -314,6 +341,45 @@ impl<L: Learner> Worker<L> {
     pub fn flush(&self) -> Result<(), Error> {
         let (reply, done) = bounded(1);
         self.inbox.sender.send(Message::Flush(reply)).map_err(|_| Error::Closed)?;
+        done.recv().map_err(|_| Error::Closed)
+    }
+
+    /// Looks at pipeline and model on the mapping thread, when every batch cut from what was sent before is in the map.
+    ///
+    /// # Errors
+    /// [`Error::Closed`] when the mapping thread has ended.
+    pub fn inspect<T: Send + 'static>(
+        &self,
+        look: impl FnOnce(&Pipeline, &L) -> T + Send + 'static,
+    ) -> Result<T, Error> {
+        self.run(|pipeline, learner| (look(pipeline, learner), None))
+    }
+
+    /// Changes pipeline and model on the mapping thread, when every batch cut from what was sent before is in the map. A snapshot
+    /// that `change` returns becomes the newest: an update of no observations.
+    ///
+    /// # Errors
+    /// [`Error::Closed`] when the mapping thread has ended.
+    pub fn change(
+        &self,
+        change: impl FnOnce(&mut Pipeline, &mut L) -> Option<L::Snapshot> + Send + 'static,
+    ) -> Result<(), Error> {
+        self.run(|pipeline, learner| ((), change(pipeline, learner)))
+    }
+
+    fn run<T: Send + 'static>(
+        &self,
+        job: impl FnOnce(&mut Pipeline, &mut L) -> (T, Option<L::Snapshot>) + Send + 'static,
+    ) -> Result<T, Error> {
+        let (reply, done) = bounded(1);
+        let job: Job<L> = Box::new(move |pipeline, learner| {
+            let (result, snapshot) = job(pipeline, learner);
+            // Whoever asked may have gone.
+            let _ = reply.send(result);
+            snapshot
+        });
+        self.jobs.0.send(job).map_err(|_| Error::Closed)?;
+        self.inbox.sender.send(Message::Job).map_err(|_| Error::Closed)?;
         done.recv().map_err(|_| Error::Closed)
     }
 
@@ -347,9 +413,19 @@ fn panic_message(panic: &(dyn Any + Send)) -> String {
     text.unwrap_or("no message").to_owned()
 }
 
+/// The end that jobs are sent into.
+struct Jobs<L: Learner>(Sender<Job<L>>);
+
+impl<L: Learner> std::fmt::Debug for Jobs<L> {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str("Jobs")
+    }
+}
+
 /// What runs on the thread.
 struct Mapping<L: Learner> {
     receiver: Receiver<Message>,
+    jobs: Receiver<Job<L>>,
     mode: Mode,
     max_merged: usize,
     pipeline: Pipeline,
@@ -370,12 +446,14 @@ impl<L: Learner> Mapping<L> {
         while let Some(message) = self.next_message() {
             match message {
                 Message::Measurement(measurement) => self.pipeline.ingest(measurement, &mut self.ready),
+                Message::Mount(mount) => self.pipeline.set_mount(mount),
                 Message::Flush(reply) => {
                     self.pipeline.flush(&mut self.ready);
                     self.learn_all();
                     // Whoever asked may have gone.
                     let _ = reply.send(());
                 }
+                Message::Job => self.run_job(),
                 Message::Finish => break,
             }
             self.report();
@@ -410,6 +488,22 @@ impl<L: Learner> Mapping<L> {
         }
     }
 
+    fn run_job(&mut self) {
+        self.learn_all();
+        let Ok(job) = self.jobs.try_recv() else { return };
+        if let Some(snapshot) = job(&mut self.pipeline, &mut self.learner) {
+            self.publish(Arc::new(Update {
+                number: self.updates,
+                snapshot,
+                observations: 0,
+                cut: CutReason::Flush,
+                joints: Vec::new(),
+                duration: Duration::ZERO,
+                counters: *self.pipeline.counters(),
+            }));
+        }
+    }
+
     fn learn_next(&mut self) {
         let batch = match self.mode {
             Mode::Offline => self.ready.pop_front(),
@@ -432,11 +526,15 @@ impl<L: Learner> Mapping<L> {
             duration: start.elapsed(),
             counters: *self.pipeline.counters(),
         });
-        self.updates += 1;
         self.merged_batches += batch.merged() as u64;
         if let Some(observer) = &mut self.observer {
             observer(batch, &update);
         }
+        self.publish(update);
+    }
+
+    fn publish(&mut self, update: Arc<Update<L::Snapshot>>) {
+        self.updates += 1;
         self.report();
         self.snapshots.change(|slot| slot.newest = Some(update));
     }
@@ -454,7 +552,7 @@ impl<L: Learner> Mapping<L> {
 
 #[cfg(test)]
 mod tests {
-    use nalgebra::{Isometry3, Point3, UnitQuaternion, Vector3};
+    use nalgebra::{Point3, UnitQuaternion, Vector3};
 
     use super::super::reading::{MagneticField, Observation, Pose, Reading, Stamp};
     use super::*;
@@ -616,6 +714,45 @@ mod tests {
     }
 
     #[test]
+    fn the_thread_is_looked_into_and_changed_between_batches() {
+        let worker = spawn(&config(100, 5000), Mode::Live, Recorder::new(None), None);
+        (0..13).flat_map(pair).for_each(|measurement| worker.inbox().send(measurement).unwrap());
+        let used = |pipeline: &Pipeline| pipeline.counters().used_readings;
+        let seen = worker.inspect(move |pipeline, learner| (used(pipeline), learner.learnt.len())).unwrap();
+        assert_eq!(seen, (13, 10), "the batch of ten is learnt, the open one is not closed");
+        assert_eq!(worker.snapshots().newest().unwrap().number, 0);
+        worker.change(|_, learner| Some(std::mem::take(&mut learner.learnt).len() + 1000)).unwrap();
+        let newest = worker.snapshots().newest().unwrap();
+        assert_eq!((newest.number, newest.snapshot, newest.observations), (1, 1010, 0));
+        assert_eq!(worker.join().unwrap().learner.learnt.len(), 3);
+    }
+
+    #[test]
+    fn a_mount_takes_effect_in_order_even_through_a_full_inbox() {
+        let (open, gate) = bounded(1000);
+        let worker = spawn(&config(4, 5000), Mode::Offline, Recorder::new(Some(gate)), None);
+        let source = std::thread::spawn({
+            let inbox = worker.inbox();
+            move || {
+                for (index, pair) in (0..30).map(pair).enumerate() {
+                    if index % 10 == 5 {
+                        inbox.set_mount(Isometry3::translation(0.0, index as f64, 0.0))?;
+                    }
+                    pair.into_iter().try_for_each(|measurement| inbox.send(measurement))?;
+                }
+                inbox.set_mount(Isometry3::translation(0.0, f64::NAN, 0.0))
+            }
+        });
+        (0..3).for_each(|_| open.send(()).unwrap());
+        let error = source.join().unwrap().unwrap_err();
+        assert!(matches!(error, Error::MountNotFinite { .. }), "{error}");
+        let (inbox, finished) = (worker.inbox(), worker.join().unwrap());
+        let heights: Vec<f64> = finished.learner.learnt.iter().map(|observation| observation.position.y).collect();
+        assert_eq!(heights, [[0.0; 5].as_slice(), &[5.0; 10], &[15.0; 10], &[25.0; 5]].concat());
+        assert!(matches!(inbox.set_mount(Isometry3::identity()), Err(Error::Closed)));
+    }
+
+    #[test]
     fn the_last_refusals_are_in_the_final_status() {
         let worker = spawn(&config(100, 5000), Mode::Offline, Recorder::new(None), None);
         let [pose, reading] = pair(0);
@@ -667,6 +804,7 @@ mod tests {
         assert!(matches!(sent, Err(Error::Closed)));
         assert!(matches!(inbox.offer(pair(0)[0]), Err(Error::Closed)));
         assert!(matches!(worker.flush(), Err(Error::Closed)));
+        assert!(matches!(worker.inspect(|_, _| ()), Err(Error::Closed)));
         let snapshots = worker.snapshots();
         assert!(matches!(snapshots.wait_newer(Some(0), SOON), Waited::Ended));
         assert_eq!(snapshots.newest().unwrap().snapshot, 10);

@@ -5,17 +5,13 @@
 //! `geometry_msgs`, `sensor_msgs`, `nav_msgs`, `tf2_msgs`), from which the encoding follows.
 
 use byteorder::{BigEndian, LittleEndian};
-use nalgebra::{Isometry3, Point3, Translation3, UnitQuaternion, Vector3 as Axes};
+use nalgebra::{Isometry3, Point3, UnitQuaternion, Vector3 as Axes};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use crate::mapping::reading::{self, Reading, Stamp};
 
 /// Bytes of the encapsulation header that precedes every encoded message: representation (2) and options (2).
 const ENCAPSULATION: usize = 4;
-
-/// How far the norm of a quaternion may be from one before it is no rotation (single precision and rounding stay far
-/// below).
-const QUATERNION_TOLERANCE: f64 = 1e-2;
 
 /// A message that can be read from and written to a bag.
 pub trait Message: Serialize + DeserializeOwned {
@@ -370,23 +366,11 @@ impl From<UnitQuaternion<f64>> for Quaternion {
     }
 }
 
-impl Quaternion {
-    /// The rotation, or nothing when this is none (all zero, not a number, not of norm one).
-    fn rotation(&self) -> Option<UnitQuaternion<f64>> {
-        let quaternion = nalgebra::Quaternion::new(self.w, self.x, self.y, self.z);
-        let is_rotation = (quaternion.norm() - 1.0).abs() <= QUATERNION_TOLERANCE;
-        is_rotation.then(|| UnitQuaternion::from_quaternion(quaternion))
-    }
-}
-
 /// The transform made of these parts, refused when a number is not finite or the quaternion is no rotation.
 fn isometry(translation: Axes<f64>, rotation: &Quaternion) -> Result<Isometry3<f64>, DecodeError> {
-    match rotation.rotation() {
-        Some(rotation) if translation.iter().all(|value| value.is_finite()) => {
-            Ok(Isometry3::from_parts(Translation3::from(translation), rotation))
-        }
-        _ => Err(DecodeError::NotAPose(format!("translation {:?} with {rotation:?}", translation.as_slice()))),
-    }
+    let quaternion = nalgebra::Quaternion::new(rotation.w, rotation.x, rotation.y, rotation.z);
+    let not_a_pose = || DecodeError::NotAPose(format!("translation {:?} with {rotation:?}", translation.as_slice()));
+    reading::isometry(translation, quaternion).ok_or_else(not_a_pose)
 }
 
 impl From<&Isometry3<f64>> for Pose {

@@ -8,9 +8,10 @@ use crossbeam_channel::{Receiver, Sender, bounded};
 use tempfile::TempPath;
 
 use super::Error;
-use super::grids::{GridScales, GridWriter};
+use super::grids::GridWriter;
 use super::report::BatchRecord;
 use crate::config::Config;
+use crate::export::occupancy::GridScales;
 use crate::gp::report::UpdateReport;
 use crate::mapping::batcher::Batch;
 use crate::mapping::field_learner::FieldSnapshot;
@@ -23,10 +24,9 @@ use crate::mapping::worker::Update;
 /// Updates that may wait for being drawn. The mapping thread waits beyond, so that memory is bounded.
 const WAITING: usize = 4;
 
-/// A finished update, and where and until when the robot was then.
+/// A finished update, and the stamp of the last observation of its batch.
 struct Step {
     stamp: Stamp,
-    path: Vec<[f64; 2]>,
     update: Arc<Update<FieldSnapshot>>,
 }
 
@@ -55,7 +55,6 @@ impl Drawing {
             rasterizer: Rasterizer::new(&config.raster),
             records: Vec::new(),
             budget: Budget::default(),
-            undrawn: Vec::new(),
             newest: None,
         };
         let builder = std::thread::Builder::new().name("drawing".into());
@@ -67,10 +66,9 @@ impl Drawing {
     pub(super) fn observer(&self) -> impl FnMut(&Batch, &Arc<Update<FieldSnapshot>>) + Send + 'static {
         let steps = self.steps.clone();
         move |batch, update| {
-            let path = batch.observations.iter().map(|at| [at.position.x, at.position.y]).collect();
             let stamp = batch.observations.last().map_or(Stamp::default(), |last| last.stamp);
             // A thread that has ended says why when joined.
-            let _ = steps.send(Step { stamp, path, update: Arc::clone(update) });
+            let _ = steps.send(Step { stamp, update: Arc::clone(update) });
         }
     }
 
@@ -92,8 +90,6 @@ struct Artist {
     rasterizer: Rasterizer,
     records: Vec<BatchRecord>,
     budget: Budget,
-    /// Where the robot was since the last raster.
-    undrawn: Vec<[f64; 2]>,
     newest: Option<Newest>,
 }
 
@@ -102,6 +98,7 @@ struct Newest {
     number: u64,
     stamp: Stamp,
     posterior: Arc<FieldPosterior>,
+    extent: [[f64; 2]; 2],
     /// Of the record that it belongs to.
     record: usize,
     /// Whether drawing it was tried, and what came of it.
@@ -124,15 +121,17 @@ impl Artist {
     }
 
     fn take(&mut self, step: Step) -> Result<(), Error> {
-        self.undrawn.extend(&step.path);
         self.records.push(BatchRecord::new(&step.update, step.stamp));
-        let (Ok(report), Some(posterior)) = (&step.update.snapshot.result, &step.update.snapshot.posterior) else {
+        let FieldSnapshot { result: Some(Ok(report)), posterior: Some(posterior), extent: Some(extent), .. } =
+            &step.update.snapshot
+        else {
             return Ok(());
         };
         self.newest = Some(Newest {
             number: step.update.number,
             stamp: step.stamp,
             posterior: Arc::clone(posterior),
+            extent: *extent,
             record: self.records.len() - 1,
             drawn: None,
         });
@@ -142,13 +141,12 @@ impl Artist {
 
     fn draw(&mut self) -> Result<(), Error> {
         let Some(newest) = &mut self.newest else { return Ok(()) };
-        let drawn = rasterize(&mut self.rasterizer, newest.number, &newest.posterior, &self.undrawn);
+        let drawn = rasterize(&mut self.rasterizer, newest.number, &newest.posterior, &newest.extent);
         newest.drawn = Some(match drawn {
             Ok(grid) => {
                 let prior = prior_standard_deviation(&newest.posterior);
                 let scales: GridScales = self.writer.write(grid, prior, newest.stamp)?;
                 self.records[newest.record].grids = Some(scales);
-                self.undrawn.clear();
                 Ok(())
             }
             Err(error) => {

@@ -3,29 +3,19 @@
 use std::path::{Path, PathBuf};
 
 use nalgebra::Isometry3;
-use serde::Serialize;
 use tempfile::TempPath;
 
 use super::Error;
-use crate::export::colour::mean_scale;
-use crate::mapping::grid::{FieldGrid, Scale};
+use crate::export::occupancy::{GridScales, OccupancyLayers};
+use crate::mapping::grid::FieldGrid;
 use crate::mapping::reading::Stamp;
 use crate::recording::messages::{Header, MapMetaData, OccupancyGrid, Pose};
 use crate::recording::writer::McapWriter;
 
-/// Topic of the mean: `nav_msgs/OccupancyGrid`, 0 to 100 over [`GridScales::mean`].
+/// Topic of the mean: `nav_msgs/OccupancyGrid`, 0 to 100 over [`GridScales`].
 pub const MEAN_TOPIC: &str = "/magmap/mean";
-/// Topic of the variance: `nav_msgs/OccupancyGrid`, 0 to 100 over [`GridScales::variance`].
+/// Topic of the variance: `nav_msgs/OccupancyGrid`, 0 to 100 over [`GridScales`].
 pub const VARIANCE_TOPIC: &str = "/magmap/variance";
-
-/// What the occupancies of a pair of grids mean: 0 is the first value, 100 the second, linear in between, clamped beyond.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct GridScales {
-    /// In microtesla; as in the picture, over the cells that are at least half known.
-    pub mean: [f64; 2],
-    /// In microtesla squared, from zero to the greatest.
-    pub variance: [f64; 2],
-}
 
 /// Writes pairs of grids to a file that only has its name once it is complete.
 pub(super) struct GridWriter {
@@ -46,20 +36,13 @@ impl GridWriter {
 
     /// Writes the mean and the variance as of `stamp`.
     pub(super) fn write(&mut self, grid: &FieldGrid, prior_deviation: f64, stamp: Stamp) -> Result<GridScales, Error> {
-        let variance: Vec<f64> = grid.standard_deviation.iter().map(|deviation| deviation * deviation).collect();
-        let range = mean_scale(grid, prior_deviation);
-        let scales = [Scale::new(range.low, range.high)?, from_zero(&variance)?];
-        let layers = [(MEAN_TOPIC, &grid.mean), (VARIANCE_TOPIC, &variance)];
-        for ((topic, values), scale) in layers.into_iter().zip(&scales) {
-            let message = OccupancyGrid {
-                header: Header::new(stamp, self.frame.as_str()),
-                info: metadata(grid, stamp),
-                data: scale.occupancies(values),
-            };
+        let OccupancyLayers { mean, variance, scales } = OccupancyLayers::of(grid, prior_deviation)?;
+        for (topic, data) in [(MEAN_TOPIC, mean), (VARIANCE_TOPIC, variance)] {
+            let header = Header::new(stamp, self.frame.as_str());
+            let message = OccupancyGrid { header, info: metadata(grid, stamp), data };
             self.writer.write(topic, &message, stamp)?;
         }
-        let [mean, variance] = scales.map(|scale| [scale.low(), scale.high()]);
-        Ok(GridScales { mean, variance })
+        Ok(scales)
     }
 
     /// Completes the file; it is removed unless it is given a name.
@@ -67,11 +50,6 @@ impl GridWriter {
         self.writer.finish()?;
         Ok(self.file)
     }
-}
-
-fn from_zero(values: &[f64]) -> Result<Scale, Error> {
-    let greatest = values.iter().copied().filter(|value| value.is_finite()).fold(0.0, f64::max);
-    Ok(Scale::new(0.0, if greatest > 0.0 { greatest } else { 1.0 })?)
 }
 
 fn metadata(grid: &FieldGrid, stamp: Stamp) -> MapMetaData {

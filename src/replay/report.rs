@@ -6,9 +6,9 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::drawing::History;
-use super::grids::GridScales;
 use super::{Progress, Source};
 use crate::export::GrowthPoint;
+use crate::export::occupancy::GridScales;
 use crate::gp::report::{CeilingUsed, NamedValue, SelectionEnd, UpdateReport};
 use crate::mapping::batcher::{CutReason, Joint};
 use crate::mapping::field_learner::FieldSnapshot;
@@ -94,7 +94,7 @@ pub struct BatchRecord {
 
 impl BatchRecord {
     pub(super) fn new(update: &Update<FieldSnapshot>, stamp: Stamp) -> Self {
-        let result = &update.snapshot.result;
+        let result = update.snapshot.result.as_ref();
         Self {
             batch: update.number + 1,
             stamp: stamp.seconds(),
@@ -102,8 +102,8 @@ impl BatchRecord {
             cut: update.cut,
             joints: update.joints.clone(),
             seconds: update.duration.as_secs_f64(),
-            update: result.as_ref().ok().cloned(),
-            refused: result.as_ref().err().map(ToString::to_string),
+            update: result.and_then(|result| result.as_ref().ok()).cloned(),
+            refused: result.and_then(|result| result.as_ref().err()).map(ToString::to_string),
             grids: None,
         }
     }

@@ -185,15 +185,13 @@ impl Kernel for Stationary {
         names
     }
 
-    fn log_parameters(&self) -> Vec<f64> {
-        std::iter::once(self.variance).chain(self.lengthscales.iter().copied()).map(f64::ln).collect()
+    fn parameters(&self) -> Vec<f64> {
+        std::iter::once(self.variance).chain(self.lengthscales.iter().copied()).collect()
     }
 
-    fn set_log_parameters(&mut self, values: &[f64]) {
-        self.variance = values[0].exp();
-        for (lengthscale, value) in self.lengthscales.iter_mut().zip(&values[1..]) {
-            *lengthscale = value.exp();
-        }
+    fn set_parameters(&mut self, values: &[f64]) {
+        self.variance = values[0];
+        self.lengthscales.copy_from_slice(&values[1..]);
     }
 
     fn add_column(&self, rows: &Points, range: Range<usize>, columns: &Points, column: usize, out: &mut [f64]) {

@@ -1,0 +1,101 @@
+//! Files that are replaced whole or not at all.
+
+use std::ffi::OsString;
+use std::fs::{self, File};
+use std::io::{self, BufWriter, Seek, Write};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Writes a file so that a reader sees the old one or the new one, never a part, whatever happens meanwhile: `write` fills a
+/// temporary file in the same folder, which is synced and renamed, and the folder is synced. When anything fails the temporary
+/// file is removed.
+pub(crate) fn write_atomically<F>(path: &Path, write: F) -> io::Result<()>
+where
+    F: FnOnce(&mut BufWriter<File>) -> io::Result<()>,
+{
+    let temporary = temporary_beside(path);
+    let written = fill(&temporary, write).and_then(|()| fs::rename(&temporary, path));
+    if written.is_err() {
+        // The first failure is the one worth reporting.
+        let _ = fs::remove_file(&temporary);
+    }
+    written.and_then(|()| sync_folder_of(path))
+}
+
+fn fill<F>(path: &Path, write: F) -> io::Result<()>
+where
+    F: FnOnce(&mut BufWriter<File>) -> io::Result<()>,
+{
+    let mut writer = BufWriter::new(File::create(path)?);
+    write(&mut writer)?;
+    // A writer of archives may have gone back to an earlier place; the file ends where its content does.
+    writer.seek(io::SeekFrom::End(0))?;
+    writer.flush()?;
+    writer.get_ref().sync_all()
+}
+
+/// A name of its own for every write, also when two threads replace the same file.
+fn temporary_beside(path: &Path) -> PathBuf {
+    static WRITES: AtomicU64 = AtomicU64::new(0);
+    let mut name = OsString::from(".");
+    name.push(path.file_name().unwrap_or_default());
+    name.push(format!(".{}.{}.partial", std::process::id(), WRITES.fetch_add(1, Ordering::Relaxed)));
+    path.with_file_name(name)
+}
+
+/// Makes the renaming outlast a power cut; only Unix has a way to.
+fn sync_folder_of(path: &Path) -> io::Result<()> {
+    if cfg!(unix) {
+        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        File::open(folder)?.sync_all()?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_is_replaced_whole() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("report.json");
+        write_atomically(&path, |writer| writer.write_all(b"a longer first version")).unwrap();
+        write_atomically(&path, |writer| writer.write_all(b"second")).unwrap();
+        assert_eq!(fs::read(&path).unwrap(), b"second");
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn a_failure_leaves_the_old_file_and_no_temporary_one() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("map.npz");
+        fs::write(&path, "old").unwrap();
+        let result = write_atomically(&path, |writer| {
+            writer.write_all(b"half of the new")?;
+            Err(io::Error::other("disk full"))
+        });
+        assert_eq!(result.unwrap_err().to_string(), "disk full");
+        assert_eq!(fs::read(&path).unwrap(), b"old");
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn of_two_writers_at_once_one_is_the_last() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("map.npz");
+        std::thread::scope(|scope| {
+            for letter in [b'a', b'b'] {
+                let path = &path;
+                scope.spawn(move || {
+                    for _ in 0..20 {
+                        write_atomically(path, |writer| writer.write_all(&[letter; 50_000])).unwrap();
+                    }
+                });
+            }
+        });
+        let bytes = fs::read(&path).unwrap();
+        assert!(bytes.len() == 50_000 && bytes.iter().all(|byte| *byte == bytes[0]));
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+    }
+}

@@ -1,0 +1,346 @@
+//! What a streaming model knows, as plain numbers: to be kept anywhere and put back.
+
+use super::bounds::NoiseBaseline;
+use super::kernel::{Kernel, Places};
+use super::linalg;
+use super::model::Jitter;
+use super::report::NamedValue;
+use super::whitened::Past;
+
+/// Everything a [`StreamingGp`](super::streaming::StreamingGp) has learnt, and what it was learnt under. Put back, it goes on to
+/// the last bit as if it had never been taken out.
+#[derive(Clone, Debug, PartialEq)]
+pub struct State<P> {
+    /// The hyperparameters, in the order of the model's vector of them; the noise variance is the last.
+    pub hyperparameters: Vec<NamedValue>,
+    /// The constant prior mean.
+    pub mean: f64,
+    /// The jitter of the inducing points.
+    pub jitter: Jitter,
+    /// Count, mean and variance of all targets so far.
+    pub baseline: NoiseBaseline,
+    /// What is kept of the batches; none before the first.
+    pub past: Option<PastState<P>>,
+}
+
+/// What is kept of all batches so far: of M inducing points, with matrices M x M, one row after another.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PastState<P> {
+    /// Inducing points.
+    pub inducing: P,
+    /// L_b: the lower Cholesky factor of their covariance, jitter included.
+    pub covariance_root: Vec<f64>,
+    /// T: lower triangular, with T^T T = B - I.
+    pub triangle: Vec<f64>,
+    /// r, with T^T r = Phi^T z: M numbers.
+    pub target: Vec<f64>,
+    /// log N(r; 0, I + R K_bb R^T) with R = T L_b^-1, in nats.
+    pub log_evidence: f64,
+}
+
+/// Why a state cannot be that of a model.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum StateError {
+    /// Of another kernel.
+    #[error("expected the hyperparameters {expected}, found {found}")]
+    Hyperparameters {
+        /// Their names.
+        expected: String,
+        /// The names in the state.
+        found: String,
+    },
+    /// An array that does not fit the number of inducing points.
+    #[error("expected {expected} numbers in the {what} of {points} inducing points, found {found}")]
+    Length {
+        /// Which array.
+        what: &'static str,
+        /// Numbers there should be.
+        expected: usize,
+        /// Numbers there are.
+        found: usize,
+        /// Number of inducing points.
+        points: usize,
+    },
+    /// A number that no model has.
+    #[error("expected {expected} in the {what}, found {found}")]
+    Value {
+        /// Where.
+        what: &'static str,
+        /// Which numbers are possible.
+        expected: &'static str,
+        /// The number.
+        found: f64,
+    },
+    /// No inducing point, or one that is nowhere.
+    #[error(
+        "expected at least one inducing point, and finite ones, found none, or one that is infinite or not a number"
+    )]
+    InducingPoints,
+    /// A matrix that should be lower triangular.
+    #[error("expected a lower triangular {what}, found {found} in row {row}, column {column} (from 0)")]
+    NotTriangular {
+        /// Which matrix.
+        what: &'static str,
+        /// The number above the diagonal.
+        found: f64,
+        /// Its row.
+        row: usize,
+        /// Its column.
+        column: usize,
+    },
+    /// Inducing points without targets, or targets without inducing points.
+    #[error("expected inducing points where there were targets and only there, found {targets} targets {with} a past")]
+    Past {
+        /// How many targets the baseline has seen.
+        targets: u64,
+        /// Whether there is a past: "with" or "without".
+        with: &'static str,
+    },
+    /// The arithmetic broke down.
+    #[error("expected a triangle T with a positive definite I + T^T T, found none: its numbers are too large")]
+    NotPositiveDefinite,
+}
+
+impl<P: Places> State<P> {
+    /// Refuses what cannot be the state of any model.
+    ///
+    /// # Errors
+    /// The first thing that is wrong.
+    pub fn check(&self) -> Result<(), StateError> {
+        let values: Vec<f64> = self.hyperparameters.iter().map(|hyperparameter| hyperparameter.value).collect();
+        check_positive("hyperparameters", &values)?;
+        check_finite("prior mean", &[self.mean])?;
+        let (Jitter::Absolute(jitter) | Jitter::Relative(jitter)) = self.jitter;
+        check_not_negative("jitter", jitter)?;
+        check_finite("mean of all targets", &[self.baseline.mean()])?;
+        check_not_negative("scatter of all targets", self.baseline.scatter())?;
+        let targets = self.baseline.count();
+        match &self.past {
+            None if targets > 0 => Err(StateError::Past { targets, with: "without" }),
+            Some(_) if targets == 0 => Err(StateError::Past { targets, with: "with" }),
+            Some(past) => past.check(),
+            None => Ok(()),
+        }
+    }
+}
+
+impl<P: Places> PastState<P> {
+    fn check(&self) -> Result<(), StateError> {
+        let points = self.inducing.len();
+        for (what, values, expected) in [
+            ("covariance root", &self.covariance_root, points * points),
+            ("triangle", &self.triangle, points * points),
+            ("target", &self.target, points),
+        ] {
+            if values.len() != expected {
+                return Err(StateError::Length { what, expected, found: values.len(), points });
+            }
+            check_finite(what, values)?;
+        }
+        if self.inducing.is_empty() || !self.inducing.is_finite() {
+            return Err(StateError::InducingPoints);
+        }
+        check_finite("log evidence", &[self.log_evidence])?;
+        check_triangular("covariance root", points, &self.covariance_root)?;
+        check_triangular("triangle", points, &self.triangle)?;
+        let diagonal: Vec<f64> = (0..points).map(|i| self.covariance_root[i * (points + 1)]).collect();
+        check_positive("diagonal of the covariance root", &diagonal)
+    }
+}
+
+impl<K: Kernel> Past<K> {
+    /// The past as plain numbers.
+    pub(super) fn state(&self) -> PastState<K::Places> {
+        PastState {
+            inducing: self.inducing.clone(),
+            covariance_root: linalg::to_rows(self.covariance_root.as_ref()),
+            triangle: linalg::to_rows(self.triangle.as_ref()),
+            target: self.target.clone(),
+            log_evidence: self.log_evidence,
+        }
+    }
+
+    /// The past of a state that was [checked](State::check).
+    pub(super) fn from_state(state: &PastState<K::Places>) -> Self {
+        let size = state.inducing.len();
+        Self {
+            inducing: state.inducing.clone(),
+            covariance_root: linalg::from_rows(size, &state.covariance_root),
+            triangle: linalg::from_rows(size, &state.triangle),
+            target: state.target.clone(),
+            log_evidence: state.log_evidence,
+        }
+    }
+}
+
+fn check_finite(what: &'static str, values: &[f64]) -> Result<(), StateError> {
+    check(what, "finite numbers", values, |value| value.is_finite())
+}
+
+fn check_positive(what: &'static str, values: &[f64]) -> Result<(), StateError> {
+    check(what, "finite numbers above 0", values, |value| value.is_finite() && value > 0.0)
+}
+
+fn check_not_negative(what: &'static str, value: f64) -> Result<(), StateError> {
+    check(what, "a finite number not below 0", &[value], |value| value.is_finite() && value >= 0.0)
+}
+
+fn check(
+    what: &'static str,
+    expected: &'static str,
+    values: &[f64],
+    is_possible: impl Fn(f64) -> bool,
+) -> Result<(), StateError> {
+    match values.iter().find(|&&value| !is_possible(value)) {
+        Some(&found) => Err(StateError::Value { what, expected, found }),
+        None => Ok(()),
+    }
+}
+
+fn check_triangular(what: &'static str, size: usize, rows: &[f64]) -> Result<(), StateError> {
+    for row in 0..size {
+        for column in row + 1..size {
+            let found = rows[row * size + column];
+            if found != 0.0 {
+                return Err(StateError::NotTriangular { what, found, row, column });
+            }
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::kernel::{Constant, Shape, Stationary, Sum};
+    use super::super::learning::Learning;
+    use super::super::model::Model;
+    use super::super::points::Points;
+    use super::super::selection::vips::Vips;
+    use super::super::streaming::{Settings, StreamingGp};
+    use super::*;
+
+    type TestKernel = Sum<Option<Constant>, Stationary>;
+    type Process = StreamingGp<TestKernel>;
+
+    fn kernel(shape: Shape, constant: bool, lengthscales: &[f64]) -> TestKernel {
+        let stationary = Stationary { shape, variance: 3.0, lengthscales: lengthscales.to_vec() };
+        Sum(constant.then_some(Constant { variance: 20.0 }), stationary)
+    }
+
+    /// With `redundancy` above 0, more inducing points are chosen than kept.
+    fn settings(redundancy: f64) -> Settings {
+        Settings {
+            selection: Vips { delta: 0.05, guards: false, exact_limit: 100, max_inducing_points: 60, least_share: 0.0 },
+            learning: Learning { max_evaluations: 10, least_rows: 0, prior: None },
+            redundancy,
+        }
+    }
+
+    fn process(kernel: TestKernel, redundancy: f64) -> Process {
+        let model = Model { kernel, noise: 0.4, mean: 1.5, jitter: Jitter::Relative(1e-6) };
+        StreamingGp::new(model, settings(redundancy))
+    }
+
+    fn batch(number: usize) -> (Points, Vec<f64>) {
+        let mut places = Points::new(2);
+        let mut targets = Vec::new();
+        for i in 0..25 {
+            let step = (25 * number + i) as f64;
+            let place = [0.11 * step, (0.4 * step).sin()];
+            targets.push(5.0 + 2.0 * (1.5 * place[0]).sin() + place[1] + 0.3 * (7.1 * step).cos());
+            places.push(&place);
+        }
+        (places, targets)
+    }
+
+    fn predictions(process: &Process) -> Vec<u64> {
+        let Some(posterior) = process.posterior() else { return Vec::new() };
+        let (places, _) = batch(2);
+        let (mut mean, mut variance) = (vec![0.0; places.len()], vec![0.0; places.len()]);
+        posterior.predict(&places, &mut mean, &mut variance);
+        mean.into_iter().chain(variance).map(f64::to_bits).collect()
+    }
+
+    const BATCHES: usize = 5;
+
+    /// Takes a process out and puts it back after each batch, and compares all that follows. Returns the points dropped by each.
+    fn assert_it_goes_on_as_if_nothing_had_happened(kernel: TestKernel, redundancy: f64) -> Vec<usize> {
+        let mut dropped = Vec::new();
+        let mut cut = process(kernel.clone(), redundancy);
+        for number in 0..=BATCHES {
+            let mut original = cut.clone();
+            // Only the form of the kernel counts.
+            let mut other = kernel.clone();
+            other.set_parameters(&vec![0.123; kernel.names().len()]);
+            let mut restored = StreamingGp::from_state(other, settings(redundancy), &original.state()).unwrap();
+            assert_eq!(predictions(&original), predictions(&restored));
+            for number in number..BATCHES {
+                let (places, targets) = batch(number);
+                let reports =
+                    [&mut original, &mut restored].map(|process| process.update(&places, &targets, &|| false));
+                assert_eq!(reports[0], reports[1]);
+                assert_eq!(original.state(), restored.state());
+                assert_eq!(predictions(&original), predictions(&restored));
+            }
+            let (places, targets) = batch(number);
+            dropped.push(cut.update(&places, &targets, &|| false).unwrap().dropped);
+        }
+        dropped
+    }
+
+    #[test]
+    fn a_restored_process_goes_on_to_the_last_bit() {
+        for (shape, constant, lengthscales) in [
+            (Shape::Matern52, true, &[0.7][..]),
+            (Shape::Matern32, true, &[0.7, 1.1]),
+            (Shape::Matern32, false, &[0.7, 1.1]),
+            (Shape::SquaredExponential, false, &[0.7]),
+        ] {
+            assert_it_goes_on_as_if_nothing_had_happened(kernel(shape, constant, lengthscales), 0.0);
+        }
+    }
+
+    #[test]
+    fn so_does_one_that_has_just_dropped_points() {
+        let dropped = assert_it_goes_on_as_if_nothing_had_happened(kernel(Shape::Matern52, true, &[0.7]), 0.02);
+        assert!(dropped[..BATCHES].iter().any(|&count| count > 0), "{dropped:?}");
+    }
+
+    #[test]
+    fn what_is_no_state_of_the_model_is_refused() {
+        let kernel = kernel(Shape::Matern52, true, &[0.7]);
+        let mut process = process(kernel.clone(), 0.0);
+        let (places, targets) = batch(0);
+        process.update(&places, &targets, &|| false).unwrap();
+        let state = process.state();
+        let size = state.past.as_ref().unwrap().inducing.len();
+        type Spoil = fn(&mut State<Points>, &mut PastState<Points>);
+        let cases: [(Spoil, &str); 14] = [
+            (|state, _| state.hyperparameters[2].name = "lengthscale_0".into(), "variance, lengthscale_0, noise"),
+            (|state, _| state.hyperparameters.truncate(3), "found constant, variance, lengthscale"),
+            (|state, _| state.hyperparameters[1].value = 0.0, "above 0 in the hyperparameters, found 0"),
+            (|state, _| state.mean = f64::NAN, "finite numbers in the prior mean, found NaN"),
+            (|state, _| state.jitter = Jitter::Relative(-1e-9), "not below 0 in the jitter, found -0.000000001"),
+            (|state, _| state.baseline = NoiseBaseline::new(25, 5.0, -1.0), "scatter of all targets, found -1"),
+            (|state, _| state.baseline = NoiseBaseline::default(), "found 0 targets with a past"),
+            (|_, past| past.target.truncate(1), "numbers in the target of"),
+            (|_, past| past.triangle.extend([0.0]), "numbers in the triangle of"),
+            (|_, past| past.inducing.push(&[f64::INFINITY, 0.0]), "numbers in the covariance root of"),
+            (|_, past| past.triangle[0] = f64::INFINITY, "finite numbers in the triangle, found inf"),
+            (|_, past| past.covariance_root[1] = 1e-9, "lower triangular covariance root, found 0.000000001 in row 0"),
+            (|_, past| past.covariance_root[0] = -0.1, "above 0 in the diagonal of the covariance root, found -0.1"),
+            (|_, past| past.triangle[0] = 1e200, "its numbers are too large"),
+        ];
+        for (spoil, expected) in cases {
+            let (mut spoilt, mut past) = (state.clone(), state.past.clone().unwrap());
+            spoil(&mut spoilt, &mut past);
+            spoilt.past = Some(past);
+            let error = StreamingGp::from_state(kernel.clone(), settings(0.0), &spoilt).unwrap_err().to_string();
+            assert!(error.contains(expected), "{error:?} instead of {expected:?}");
+        }
+        let without = State { past: None, ..state };
+        let error = StreamingGp::from_state(kernel, settings(0.0), &without).unwrap_err();
+        assert_eq!(error, StateError::Past { targets: 25, with: "without" });
+        assert!(size > 3);
+    }
+}

@@ -1,0 +1,638 @@
+//! The map in a file, to go on from: `docs/checkpoint.md` describes it for other programs.
+
+mod archive;
+mod problem;
+
+use std::fs::File;
+use std::io::{self, BufWriter, Read};
+
+use nalgebra::Point3;
+use serde::{Deserialize, Serialize};
+
+use super::Error;
+use super::field_model::{DIMENSION, FieldModel, FieldState};
+use super::path::Path;
+use super::pipeline::Counters;
+use super::reading::Stamp;
+use crate::config::{self, Config};
+use crate::files::write_atomically;
+use crate::gp::bounds::NoiseBaseline;
+use crate::gp::model::Jitter;
+use crate::gp::points::Points;
+use crate::gp::report::NamedValue;
+use crate::gp::state::{PastState, State};
+use archive::{ArrayReader, ArrayWriter};
+
+pub use problem::Problem;
+
+/// What the array `format` of every checkpoint says.
+const FORMAT: &str = "magmap-checkpoint";
+
+/// Version of the format. Another one is not read.
+pub const FORMAT_VERSION: i64 = 1;
+
+/// A map as it was at one moment, with all that is needed to go on as if it had never stopped, and to know what it is.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Checkpoint {
+    magmap_version: String,
+    config: String,
+    model: FieldState,
+    path: Path,
+    totals: Totals,
+    frame: String,
+}
+
+/// What went into a map.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Totals {
+    /// Observations made of the readings.
+    pub observations: u64,
+    /// Batches cut.
+    pub batches: u64,
+    /// Updates of the model.
+    pub updates: u64,
+    /// Readings that became part of an observation.
+    pub used_readings: u64,
+    /// Length of the path over which the field was measured, in metres.
+    pub travelled: f64,
+}
+
+impl Totals {
+    /// What went through a pipeline, in so many updates.
+    pub fn of(counters: &Counters, updates: u64) -> Self {
+        Self {
+            observations: counters.observations,
+            batches: counters.batches,
+            updates,
+            used_readings: counters.used_readings,
+            travelled: counters.travelled,
+        }
+    }
+}
+
+/// Everything in the file that is no array of numbers. Whole numbers are exact in JSON, others are not.
+#[derive(Serialize, Deserialize)]
+struct Metadata {
+    magmap_version: String,
+    frame: String,
+    stamp_nanoseconds: Option<i64>,
+    observations: u64,
+    batches: u64,
+    refused_batches: u64,
+    updates: u64,
+    used_readings: u64,
+    /// Of the noise baseline.
+    targets: u64,
+    hyperparameter_names: Vec<String>,
+    config: String,
+}
+
+impl Checkpoint {
+    /// The map that `model` is after an update, under the settings `config`, in the coordinates of `frame`.
+    ///
+    /// # Errors
+    /// [`Error::Config`] for settings that TOML cannot hold.
+    pub fn of(config: &Config, model: &FieldModel, path: &Path, totals: Totals, frame: &str) -> Result<Self, Error> {
+        let model = model.state();
+        // The model knows best what it was made with.
+        let config = Config { model: model.settings.clone(), ..config.clone() }.to_toml()?;
+        let magmap_version = env!("CARGO_PKG_VERSION").to_owned();
+        Ok(Self { magmap_version, config, model, path: path.clone(), totals, frame: frame.to_owned() })
+    }
+
+    /// The model, to go on with under `config`.
+    ///
+    /// # Errors
+    /// As [`FieldModel::from_state`].
+    pub fn restore(&self, config: &Config) -> Result<FieldModel, Error> {
+        FieldModel::from_state(config, &self.model)
+    }
+
+    /// Writes it so that, whatever happens meanwhile, the file is the old one or the new one, and stays so through a power cut.
+    /// Equal checkpoints are equal files.
+    ///
+    /// # Errors
+    /// [`Error::WriteCheckpoint`].
+    pub fn write(&self, path: impl AsRef<std::path::Path>) -> Result<(), Error> {
+        let path = path.as_ref();
+        write_atomically(path, |file| self.write_arrays(file))
+            .map_err(|source| Error::WriteCheckpoint { path: path.to_owned(), source })
+    }
+
+    /// Reads what [`write`](Self::write) wrote, to the last bit.
+    ///
+    /// # Errors
+    /// [`Error::ReadCheckpoint`] with what is wrong.
+    pub fn read(path: impl AsRef<std::path::Path>) -> Result<Self, Error> {
+        let path = path.as_ref();
+        read_whole(path)
+            .and_then(|bytes| Self::from_bytes(&bytes))
+            .map_err(|problem| Error::ReadCheckpoint { path: path.to_owned(), problem })
+    }
+
+    /// Version of magmap that made it.
+    pub fn magmap_version(&self) -> &str {
+        &self.magmap_version
+    }
+
+    /// All settings it was made with, as TOML.
+    pub fn config(&self) -> &str {
+        &self.config
+    }
+
+    /// The settings of the model; all but where learning starts are fixed for the map's life.
+    pub fn model_settings(&self) -> &config::Model {
+        &self.model.settings
+    }
+
+    /// Lower left and upper right corner, in metres, of where the map has learnt; none before the first batch.
+    pub fn extent(&self) -> Option<[[f64; 2]; 2]> {
+        self.model.extent
+    }
+
+    /// Where the sensor has been, thinned.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// What went into it.
+    pub fn totals(&self) -> &Totals {
+        &self.totals
+    }
+
+    /// The frame of its coordinates.
+    pub fn frame(&self) -> &str {
+        &self.frame
+    }
+
+    /// Stamp of the last observation in it; none before the first.
+    pub fn stamp(&self) -> Option<Stamp> {
+        self.model.newest
+    }
+
+    fn write_arrays(&self, file: &mut BufWriter<File>) -> io::Result<()> {
+        let FieldState { process, refused_batches, extent, .. } = &self.model;
+        let metadata = Metadata {
+            magmap_version: self.magmap_version.clone(),
+            frame: self.frame.clone(),
+            stamp_nanoseconds: self.stamp().map(Stamp::nanoseconds),
+            observations: self.totals.observations,
+            batches: self.totals.batches,
+            refused_batches: *refused_batches,
+            updates: self.totals.updates,
+            used_readings: self.totals.used_readings,
+            targets: process.baseline.count(),
+            hyperparameter_names: process.hyperparameters.iter().map(|value| value.name.clone()).collect(),
+            config: self.config.clone(),
+        };
+        let mut arrays = ArrayWriter::new(file);
+        arrays.text("format", FORMAT)?;
+        arrays.integer("format_version", FORMAT_VERSION)?;
+        arrays.text("metadata", &serde_json::to_string(&metadata)?)?;
+        let hyperparameters = process.hyperparameters.iter().map(|hyperparameter| hyperparameter.value);
+        arrays.numbers("hyperparameters", &[process.hyperparameters.len()], hyperparameters)?;
+        arrays.numbers("mean", &[], [process.mean])?;
+        arrays.numbers("baseline", &[2], [process.baseline.mean(), process.baseline.scatter()])?;
+        write_past(&mut arrays, process.past.as_ref())?;
+        let corners = extent.as_ref().map_or(&[][..], |corners| corners);
+        arrays.numbers("extent", &[corners.len(), 2], corners.iter().flatten().copied())?;
+        let points = self.path.points();
+        arrays.numbers("path", &[points.len(), 3], points.iter().flat_map(|point| [point.x, point.y, point.z]))?;
+        arrays.numbers("path_spacing", &[], [self.path.spacing()])?;
+        arrays.numbers("travelled", &[], [self.totals.travelled])?;
+        arrays.finish()
+    }
+
+    fn from_bytes(bytes: &[u8]) -> Result<Self, Problem> {
+        let arrays = ArrayReader::new(bytes)?;
+        let format = arrays.text("format")?;
+        if format != FORMAT {
+            return Err(Problem::NotACheckpoint { found: format });
+        }
+        let version = arrays.integer("format_version")?;
+        if version != FORMAT_VERSION {
+            return Err(Problem::Version { found: version });
+        }
+        let metadata: Metadata = serde_json::from_str(&arrays.text("metadata")?)?;
+        let settings = model_section(&metadata.config)?;
+        let process = read_process(&arrays, &metadata, &settings)?;
+        process.check()?;
+        let points = arrays.numbers("path", [None, Some(3)])?;
+        let points: Vec<_> = points.as_chunks().0.iter().map(|&point| Point3::from(point)).collect();
+        let totals = Totals {
+            observations: metadata.observations,
+            batches: metadata.batches,
+            updates: metadata.updates,
+            used_readings: metadata.used_readings,
+            travelled: arrays.number("travelled")?,
+        };
+        Ok(Self {
+            magmap_version: metadata.magmap_version,
+            config: metadata.config,
+            model: FieldState {
+                settings,
+                process,
+                refused_batches: metadata.refused_batches,
+                extent: read_extent(&arrays)?,
+                newest: metadata.stamp_nanoseconds.map(Stamp::from_nanoseconds),
+            },
+            path: Path::from_points(&points, read_spacing(&arrays)?),
+            totals,
+            frame: metadata.frame,
+        })
+    }
+}
+
+/// All bytes of a file, unless already the first ones show that it is no checkpoint.
+fn read_whole(path: &std::path::Path) -> Result<Vec<u8>, Problem> {
+    let mut file = File::open(path)?;
+    let mut bytes = Vec::new();
+    file.by_ref().take(archive::BEGINNING).read_to_end(&mut bytes)?;
+    archive::check_beginning(&bytes)?;
+    file.read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+/// The settings that give the state its meaning. The other sections may be those of another version of magmap.
+fn model_section(config: &str) -> Result<config::Model, Problem> {
+    let problem = |error: &dyn std::fmt::Display| Problem::Settings { message: error.to_string() };
+    let mut sections: toml::Table = config.parse().map_err(|error: toml::de::Error| problem(&error))?;
+    let section = sections.remove("model").ok_or_else(|| problem(&"expected a section model, found none"))?;
+    let model = config::Model::deserialize(section).map_err(|error| problem(&error))?;
+    Config { model: model.clone(), ..Config::default() }.validate().map_err(|error| problem(&error))?;
+    Ok(model)
+}
+
+/// The arrays of a past; before the first batch they are those of no inducing point.
+fn write_past(arrays: &mut ArrayWriter<'_>, past: Option<&PastState<Points>>) -> io::Result<()> {
+    let nothing = PastState {
+        inducing: Points::new(DIMENSION),
+        covariance_root: Vec::new(),
+        triangle: Vec::new(),
+        target: Vec::new(),
+        log_evidence: 0.0,
+    };
+    let PastState { inducing, covariance_root, triangle, target, log_evidence } = past.unwrap_or(&nothing);
+    let size = target.len();
+    let coordinates = (0..size).flat_map(|index| inducing.point(index));
+    arrays.numbers("inducing_points", &[size, DIMENSION], coordinates)?;
+    arrays.numbers("covariance_root", &[size, size], covariance_root.iter().copied())?;
+    arrays.numbers("triangle", &[size, size], triangle.iter().copied())?;
+    arrays.numbers("target", &[size], target.iter().copied())?;
+    arrays.numbers("log_evidence", &[], [*log_evidence])
+}
+
+fn read_process(
+    arrays: &ArrayReader<'_>,
+    metadata: &Metadata,
+    settings: &config::Model,
+) -> Result<State<Points>, Problem> {
+    let names = &metadata.hyperparameter_names;
+    let values = arrays.numbers("hyperparameters", [Some(names.len())])?;
+    let hyperparameters = names.iter().zip(values).map(|(name, value)| NamedValue { name: name.clone(), value });
+    let baseline = arrays.numbers("baseline", [Some(2)])?;
+    let coordinates = arrays.numbers("inducing_points", [None, Some(DIMENSION)])?;
+    let (points, _) = coordinates.as_chunks::<DIMENSION>();
+    let size = points.len();
+    let past = PastState {
+        inducing: Points::from_arrays(points),
+        covariance_root: arrays.numbers("covariance_root", [Some(size), Some(size)])?,
+        triangle: arrays.numbers("triangle", [Some(size), Some(size)])?,
+        target: arrays.numbers("target", [Some(size)])?,
+        log_evidence: arrays.number("log_evidence")?,
+    };
+    Ok(State {
+        hyperparameters: hyperparameters.collect(),
+        mean: arrays.number("mean")?,
+        jitter: Jitter::Relative(settings.relative_jitter),
+        baseline: NoiseBaseline::new(metadata.targets, baseline[0], baseline[1]),
+        past: (size > 0).then_some(past),
+    })
+}
+
+fn read_extent(arrays: &ArrayReader<'_>) -> Result<Option<[[f64; 2]; 2]>, Problem> {
+    let corners = arrays.numbers("extent", [None, Some(2)])?;
+    match corners[..] {
+        [] => Ok(None),
+        [left, bottom, right, top] if left <= right && bottom <= top => Ok(Some([[left, bottom], [right, top]])),
+        _ => Err(Problem::Array {
+            array: "extent",
+            expected: "the lower left and the upper right corner".to_owned(),
+            found: format!("{corners:?}"),
+        }),
+    }
+}
+
+fn read_spacing(arrays: &ArrayReader<'_>) -> Result<f64, Problem> {
+    let array = "path_spacing";
+    match arrays.number(array)? {
+        spacing if spacing > 0.0 => Ok(spacing),
+        found => Err(Problem::Array { array, expected: "a number above 0".to_owned(), found: found.to_string() }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use nalgebra::Vector3;
+
+    use super::super::reading::{MagneticField, Observation};
+    use super::*;
+    use crate::gp::kernel::{Places, Shape};
+
+    /// A winding drive of so many observations.
+    fn observations(count: usize) -> Vec<Observation> {
+        let observation = |index| {
+            let along = 0.05 * index as f64;
+            Observation {
+                stamp: Stamp::from_nanoseconds(1_700_000_000_123_456_789 + index as i64),
+                position: Point3::new(along, (2.0 * along).sin(), 0.1),
+                field: MagneticField::from_microtesla(Vector3::zeros()),
+                strength: 50.0 + 8.0 * (3.0 * along).sin() + (40.0 * along).cos(),
+                readings: 5,
+            }
+        };
+        (0..count).map(observation).collect()
+    }
+
+    fn learn(model: &mut FieldModel, observations: &[Observation]) {
+        model.update(observations, &|| false).unwrap();
+    }
+
+    /// One that holds what is hard to keep: the greatest integers, numbers without a short decimal, letters that are not ASCII.
+    fn checkpoint(config: &Config, model: &FieldModel) -> Checkpoint {
+        let mut path = Path::default();
+        observations(40).iter().for_each(|observation| path.push(observation.position));
+        let totals = Totals {
+            observations: u64::MAX,
+            batches: u64::MAX - 1,
+            updates: (1 << 53) + 1,
+            used_readings: 7,
+            travelled: 0.1 + 0.2,
+        };
+        Checkpoint::of(config, model, &path, totals, "lobby/\u{1f9ed}/\"nord\"").unwrap()
+    }
+
+    fn small() -> Checkpoint {
+        let config = Config::default();
+        let mut model = FieldModel::new(&config);
+        learn(&mut model, &observations(12));
+        checkpoint(&config, &model)
+    }
+
+    fn bytes(checkpoint: &Checkpoint) -> Vec<u8> {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("map.checkpoint.npz");
+        checkpoint.write(&path).unwrap();
+        std::fs::read(path).unwrap()
+    }
+
+    /// The file with one of its arrays exchanged, under a checksum that is right. No bytes: without the array.
+    fn forged(bytes: &[u8], array: &str, forge: impl Fn(&[u8]) -> Vec<u8>) -> Vec<u8> {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let mut writer = BufWriter::new(file.reopen().unwrap());
+        let mut arrays = ArrayWriter::new(&mut writer);
+        let (_, files) = archive::list(bytes).map(|mut files| (files.pop(), files)).unwrap();
+        for (name, content) in files {
+            let content = if name == format!("{array}.npy") { forge(content) } else { content.to_owned() };
+            if !content.is_empty() {
+                arrays.file(&name, &content).unwrap();
+            }
+        }
+        arrays.finish().unwrap();
+        drop(writer);
+        std::fs::read(file.path()).unwrap()
+    }
+
+    fn replaced(bytes: &[u8], from: &[u8], to: &[u8]) -> Vec<u8> {
+        assert_eq!(from.len(), to.len());
+        let start = bytes.windows(from.len()).position(|window| window == from).unwrap();
+        [&bytes[..start], to, &bytes[start + from.len()..]].concat()
+    }
+
+    fn utf32(text: &str) -> Vec<u8> {
+        text.chars().flat_map(|character| u32::from(character).to_le_bytes()).collect()
+    }
+
+    fn predictions(model: &FieldModel) -> Vec<u64> {
+        let Some(posterior) = model.posterior() else { return Vec::new() };
+        let mut places = Points::new(DIMENSION);
+        (0..50).for_each(|index| places.push(&[0.1 * f64::from(index), (0.3 * f64::from(index)).cos()]));
+        let (mut mean, mut variance) = (vec![0.0; places.len()], vec![0.0; places.len()]);
+        posterior.predict(&places, &mut mean, &mut variance);
+        mean.into_iter().chain(variance).map(f64::to_bits).collect()
+    }
+
+    fn anisotropic() -> Config {
+        let mut config = Config::default();
+        config.model.kernel = Shape::Matern32;
+        (config.model.lengthscale_per_axis, config.model.constant, config.model.mean) = (true, false, 48.7);
+        config
+    }
+
+    #[test]
+    fn what_is_written_reads_back_to_the_last_bit() {
+        for config in [Config::default(), anisotropic()] {
+            let mut model = FieldModel::new(&config);
+            for number in 0..3 {
+                let before = checkpoint(&config, &model);
+                let written = bytes(&before);
+                let read = Checkpoint::from_bytes(&written).unwrap();
+                assert_eq!(read, before);
+                assert_eq!(bytes(&read), written);
+                assert_eq!(read.extent().is_some(), number > 0);
+                learn(&mut model, &observations(90)[30 * number..30 * (number + 1)]);
+            }
+        }
+        let empty = FieldModel::new(&Config::default());
+        let nothing = Checkpoint::of(&Config::default(), &empty, &Path::default(), Totals::default(), "").unwrap();
+        assert_eq!(Checkpoint::from_bytes(&bytes(&nothing)).unwrap(), nothing);
+    }
+
+    #[test]
+    fn going_on_from_a_file_is_not_having_stopped() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("map.checkpoint.npz");
+        for config in [Config::default(), anisotropic()] {
+            let all = observations(200);
+            let mut uninterrupted = FieldModel::new(&config);
+            let mut interrupted = uninterrupted.clone();
+            for batch in all.chunks(40) {
+                assert!(interrupted.update(&[], &|| false).is_err());
+                assert!(uninterrupted.update(&[], &|| false).is_err());
+                checkpoint(&config, &interrupted).write(&file).unwrap();
+                interrupted = Checkpoint::read(&file).unwrap().restore(&config).unwrap();
+                learn(&mut uninterrupted, batch);
+                learn(&mut interrupted, batch);
+                assert_eq!(predictions(&interrupted), predictions(&uninterrupted));
+            }
+            assert_eq!(interrupted.state(), uninterrupted.state());
+            assert_eq!(bytes(&checkpoint(&config, &interrupted)), bytes(&checkpoint(&config, &uninterrupted)));
+            assert_eq!(interrupted.refused_batches(), 5);
+            let [low, high] = interrupted.extent().unwrap();
+            assert_eq!((low[0], high[0]), (0.0, all[199].position.x));
+            assert!(low[1] < -0.99 && high[1] > 0.99);
+        }
+    }
+
+    #[test]
+    fn a_file_cut_short_anywhere_is_refused() {
+        let whole = bytes(&small());
+        for length in 0..whole.len() {
+            let problem = Checkpoint::from_bytes(&whole[..length]).unwrap_err();
+            let expected = if length < 40 { "expected a checkpoint of magmap" } else { "damaged or cut short" };
+            assert!(problem.to_string().contains(expected), "{length} of {}: {problem}", whole.len());
+        }
+    }
+
+    #[test]
+    fn a_byte_flipped_anywhere_is_refused_or_changes_nothing() {
+        let checkpoint = small();
+        let mut bytes = bytes(&checkpoint);
+        let mut harmless = 0;
+        for index in 0..bytes.len() {
+            for mask in [1 << (index % 8), 0xff] {
+                bytes[index] ^= mask;
+                if let Ok(read) = Checkpoint::from_bytes(&bytes) {
+                    assert_eq!(read, checkpoint, "byte {index}");
+                    harmless += 1;
+                }
+                bytes[index] ^= mask;
+            }
+        }
+        // Of each of 17 arrays, 70 bytes of times, versions and attributes in two headers.
+        assert!(harmless < 2 * 17 * 70, "{harmless} of {}", 2 * bytes.len());
+    }
+
+    #[test]
+    fn a_file_that_was_not_written_by_magmap_is_refused_with_what_is_wrong() {
+        let good = bytes(&small());
+        let points = small().model.process.past.unwrap().inducing.len();
+        assert!((2..9).contains(&points), "one digit");
+        type Forge = Box<dyn Fn(&[u8]) -> Vec<u8>>;
+        let shape = |from: [usize; 2], to: [usize; 2]| -> Forge {
+            let text = |[rows, columns]: [usize; 2]| format!("({rows}, {columns}, ), }}").into_bytes();
+            // Headers end in blanks.
+            let width = text(to).len().max(text(from).len());
+            let [from, to] = [from, to].map(|shape| {
+                let mut text = text(shape);
+                text.resize(width, b' ');
+                text
+            });
+            Box::new(move |array| replaced(array, &from, &to))
+        };
+        let value = |from_the_end: usize, value: f64| -> Forge {
+            Box::new(move |array| {
+                let start = array.len() - 8 * from_the_end;
+                [&array[..start], &value.to_le_bytes(), &array[start + 8..]].concat()
+            })
+        };
+        let text = |from: &'static str, to: &'static str| -> Forge {
+            Box::new(move |array| replaced(array, &utf32(from), &utf32(to)))
+        };
+        let raw =
+            |from: &'static [u8], to: &'static [u8]| -> Forge { Box::new(move |array| replaced(array, from, to)) };
+        let cases: Vec<(&str, Forge, &str)> = vec![
+            ("format", text("magmap", "mapmag"), "a checkpoint of magmap, found mapmag-checkpoint;"),
+            ("format_version", raw(&[1, 0, 0], &[2, 0, 0]), "expected version 1 of the format, found version 2;"),
+            ("triangle", Box::new(|_| Vec::new()), "expected numbers in the array triangle, found none"),
+            ("triangle", shape([points; 2], [points, points + 1]), "in the array triangle, found <f8 of shape"),
+            // More bytes than can be counted, and not one more in the file.
+            ("inducing_points", shape([points, 2], [1 << 62, 2]), "found <f8 of shape (4611686018427387904, 2)"),
+            ("target", raw(b"<f8", b"<f4"), "in the array target, found <f4"),
+            ("target", raw(b"False", b"True "), "a header of numpy's format 1.0, in C order"),
+            ("target", value(1, f64::NAN), "expected finite numbers in the array target, found NaN"),
+            ("path", value(5, f64::INFINITY), "expected finite numbers in the array path, found inf"),
+            ("path_spacing", value(1, 0.0), "a number above 0 in the array path_spacing, found 0"),
+            ("extent", value(1, -9.0), "lower left and the upper right corner in the array extent"),
+            ("triangle", value(points * points - 1, 0.5), "lower triangular triangle, found 0.5 in row 0"),
+            ("covariance_root", value(1, -1.0), "diagonal of the covariance root, found -1"),
+            ("metadata", text("\"frame\"", "\"fraem\""), "missing field `frame`"),
+            ("metadata", text("\"targets\":12,", "\"targets\": 0,"), "found 0 targets with"),
+            ("metadata", text("matern52", "gaussian"), "its settings are not those of a map"),
+        ];
+        for (array, forge, expected) in cases {
+            let problem = Checkpoint::from_bytes(&forged(&good, array, forge)).expect_err(expected).to_string();
+            assert!(problem.contains(expected), "{problem} instead of {expected}");
+        }
+        assert_eq!(Checkpoint::from_bytes(&forged(&good, "triangle", <[u8]>::to_vec)).unwrap(), small());
+    }
+
+    #[test]
+    fn what_is_no_checkpoint_is_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let cases: [(&str, Option<&[u8]>, &str); 5] = [
+            ("missing.npz", None, "missing.npz: No such file"),
+            ("empty.npz", Some(b""), "found an empty file; name a file that magmap saved"),
+            ("map.png", Some(b"\x89PNG\r\n\x1a\n and more"), r#"begins with "\x89PNG\r\n\x1a\n""#),
+            (
+                "map.npz",
+                Some(b"PK\x03\x04\x14\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\x08\0\0\0mean.npy"),
+                "found a file that begins",
+            ),
+            ("", None, "Is a directory"),
+        ];
+        for (name, content, expected) in cases {
+            let path = folder.path().join(name);
+            content.into_iter().for_each(|content| std::fs::write(&path, content).unwrap());
+            let message = Checkpoint::read(&path).unwrap_err().to_string();
+            assert!(message.starts_with("cannot read the checkpoint /") && message.contains(expected), "{message}");
+        }
+    }
+
+    #[test]
+    fn only_a_configuration_for_the_same_model_goes_on() {
+        let config = Config::default();
+        let mut model = FieldModel::new(&config);
+        learn(&mut model, &observations(30));
+        let checkpoint = checkpoint(&config, &model);
+        for (setting, expected) in [
+            (
+                "model.kernel=matern32",
+                "model.kernel is \"matern32\", but the map was made with \"matern52\"; set model.kernel = \"matern52\"",
+            ),
+            ("model.lengthscale_per_axis=true", "model.lengthscale_per_axis is true, but the map was made with false"),
+            ("model.constant=false", "model.constant is false, but the map was made with true"),
+            ("model.mean=0.1", "model.mean is 0.1, but the map was made with 0.0"),
+            ("model.relative_jitter=1e-7", "model.relative_jitter is 0.0000001, but the map was made with 0.000001"),
+        ] {
+            let mut other = config.clone();
+            other.apply_override(setting).unwrap();
+            let message = checkpoint.restore(&other).unwrap_err().to_string();
+            assert!(message.starts_with(expected), "{message} instead of {expected}");
+        }
+        let mut other = config.clone();
+        other.apply_overrides(&["model.initial.noise=9", "selection.delta=0.5", "learning.max_evaluations=0"]).unwrap();
+        let mut restored = checkpoint.restore(&other).unwrap();
+        assert_eq!(predictions(&restored), predictions(&model));
+        let report = restored.update(&observations(60)[30..], &|| false).unwrap();
+        assert_eq!(report.learning.evaluations, 0);
+    }
+
+    #[test]
+    fn a_checkpoint_says_with_which_model_it_was_made() {
+        let model = FieldModel::new(&anisotropic());
+        let checkpoint = checkpoint(&Config::default(), &model);
+        assert_eq!(checkpoint.model_settings(), &anisotropic().model);
+        assert_eq!(Config::from_toml(checkpoint.config(), "checkpoint").unwrap().model, anisotropic().model);
+        assert!(checkpoint.restore(&anisotropic()).is_ok());
+    }
+
+    #[test]
+    fn a_failed_write_leaves_what_was_there() {
+        let folder = tempfile::tempdir().unwrap();
+        let checkpoint = small();
+        let good = folder.path().join("map.checkpoint.npz");
+        checkpoint.write(&good).unwrap();
+        let before = std::fs::read(&good).unwrap();
+        let taken = folder.path().join("taken");
+        std::fs::create_dir_all(taken.join("inside")).unwrap();
+        for path in [folder.path().join("missing/map.npz"), good.join("map.npz"), taken] {
+            let message = checkpoint.write(&path).unwrap_err().to_string();
+            assert!(message.starts_with(&format!("cannot write the checkpoint {}: ", path.display())), "{message}");
+        }
+        assert_eq!(std::fs::read(&good).unwrap(), before);
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 2);
+        checkpoint.write(&good).unwrap();
+        assert_eq!(std::fs::read(&good).unwrap(), before);
+    }
+}

@@ -1,0 +1,221 @@
+//! Why nothing is being mapped, in words.
+
+use super::intake::Arrivals;
+use super::pipeline::Counters;
+use super::refusal::{Refusal, Refusals};
+use crate::config::{Config, PoseSource};
+
+/// A topic as a person knows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Topic {
+    /// Its name.
+    pub name: String,
+    /// How many publish on it, where that is known.
+    pub publishers: Option<usize>,
+}
+
+/// Looks from time to time, and has something to say when no reading was used since the last time.
+#[derive(Clone, Debug)]
+pub struct Complaints {
+    pose_source: PoseSource,
+    max_gap: f64,
+    seen: Seen,
+}
+
+/// The counts of the last look.
+#[derive(Clone, Copy, Debug, Default)]
+struct Seen {
+    readings: u64,
+    odometry: u64,
+    used: u64,
+    refusals: Refusals,
+}
+
+/// Strengths that the Earth's field and what buildings make of it have, in microtesla.
+const NATURAL: std::ops::Range<f64> = 10.0..200.0;
+
+/// Units in which drivers send where tesla is expected, and how many microtesla one of them is.
+const UNITS: [(&str, f64); 4] = [("microtesla", 1.0), ("nanotesla", 1e-3), ("gauss", 100.0), ("milligauss", 0.1)];
+
+/// What a number in such a unit became when it was taken for tesla.
+const MICROTESLA_PER_TESLA: f64 = 1e6;
+
+impl Complaints {
+    /// Has looked at nothing yet.
+    pub fn new(config: &Config) -> Self {
+        let (pose_source, max_gap) = (config.frames.pose_source, config.synchronizer.max_gap);
+        Self { pose_source, max_gap, seen: Seen::default() }
+    }
+
+    /// Why no reading was used since the last look; nothing when one was, or when mapping is paused.
+    ///
+    /// `counters` are those of the pipeline, `held` measurements wait for a transform.
+    pub fn look(
+        &mut self,
+        magnetometer: &Topic,
+        odometry: &Topic,
+        arrivals: &Arrivals,
+        held: usize,
+        counters: &Counters,
+    ) -> Option<String> {
+        let now = Seen {
+            readings: arrivals.readings - arrivals.paused_readings,
+            odometry: arrivals.odometry,
+            used: counters.used_readings,
+            refusals: counters.refusals.plus(&arrivals.refusals),
+        };
+        let before = std::mem::replace(&mut self.seen, now);
+        if now.used > before.used {
+            return None;
+        }
+        if now.readings == before.readings {
+            return (arrivals.paused_readings == 0).then(|| silence(magnetometer, "readings", now.readings));
+        }
+        if self.pose_source == PoseSource::Odometry && now.odometry == before.odometry {
+            return Some(silence(odometry, "odometry", now.odometry));
+        }
+        let refused = |refusal| now.refusals.of(refusal) - before.refusals.of(refusal);
+        let without_transform = refused(Refusal::ReadingWithoutTransform) + refused(Refusal::PoseWithoutTransform);
+        if let Some(unresolved) = arrivals.unresolved.as_ref().filter(|_| held > 0 || without_transform > 0) {
+            return Some(format!(
+                "{unresolved}: is it published on /tf or /tf_static? Or set sensor.override_transforms, \
+                 sensor.position and sensor.orientation"
+            ));
+        }
+        if refused(Refusal::FieldTooStrong) + refused(Refusal::FieldTooWeak) > 0 {
+            return Some(implausible(arrivals.last_strength.unwrap_or_default()));
+        }
+        self.stamps_apart(magnetometer, odometry, arrivals).or_else(|| most_refused(&refused)).or_else(|| {
+            Some("readings wait for the first pose at or after their stamp; odometry comes late or has stopped".into())
+        })
+    }
+
+    /// Stamps of the two topics that never meet.
+    fn stamps_apart(&self, magnetometer: &Topic, odometry: &Topic, arrivals: &Arrivals) -> Option<String> {
+        let (reading, pose) = arrivals.last_reading.zip(arrivals.last_odometry)?;
+        let ahead = reading.seconds_since(pose);
+        let relation = if ahead > 0.0 { "ahead of" } else { "behind" };
+        (self.pose_source == PoseSource::Odometry && ahead.abs() > self.max_gap).then(|| {
+            format!(
+                "the stamps of {} and {} never overlap: the first are {:.1} s {relation} the second. Do both use the same \
+                 clock (use_sim_time, synchronised computers)?",
+                magnetometer.name,
+                odometry.name,
+                ahead.abs()
+            )
+        })
+    }
+}
+
+fn silence(topic: &Topic, what: &str, so_far: u64) -> String {
+    let name = &topic.name;
+    let missing = if so_far == 0 { format!("no {what} yet") } else { format!("no more {what}") };
+    match topic.publishers {
+        Some(0) => format!("{missing}: nothing publishes {name}. Remap the topic, or start its driver"),
+        Some(_) => format!(
+            "{missing}: {name} has a publisher, but no message comes. Is it sending? A reliable subscription \
+             (node.reliability) gets nothing from a best-effort publisher"
+        ),
+        None => format!("{missing} on {name}"),
+    }
+}
+
+fn implausible(strength: f64) -> String {
+    let number = strength / MICROTESLA_PER_TESLA;
+    let readable = UNITS.iter().map(|(unit, microtesla)| (unit, number * microtesla));
+    let advice = match readable.into_iter().find(|(_, strength)| NATURAL.contains(strength)) {
+        Some((unit, strength)) => format!(
+            "looks like the wrong unit: sensor_msgs/MagneticField is in tesla; if the driver sends {unit}, it is \
+             {strength:.1} microtesla"
+        ),
+        None => "is not between gates.minimum_field and gates.maximum_field".into(),
+    };
+    format!("a field of {strength:.3e} microtesla {advice}")
+}
+
+fn most_refused(refused: &dyn Fn(Refusal) -> u64) -> Option<String> {
+    let (refusal, count) =
+        Refusal::ALL.into_iter().map(|refusal| (refusal, refused(refusal))).max_by_key(|(_, count)| *count)?;
+    (count > 0).then(|| format!("nothing passes: refused were {count} {refusal}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::frames::Unresolved;
+    use super::super::reading::Stamp;
+    use super::*;
+
+    fn topic(name: &str, publishers: usize) -> Topic {
+        Topic { name: name.into(), publishers: Some(publishers) }
+    }
+
+    /// What is said when all of this happened since the start.
+    fn said(change: impl FnOnce(&mut Arrivals, &mut Counters)) -> Option<String> {
+        let mut arrivals = Arrivals {
+            readings: 100,
+            odometry: 100,
+            last_reading: Some(Stamp::from_seconds(10.0)),
+            last_odometry: Some(Stamp::from_seconds(10.01)),
+            last_strength: Some(50.0),
+            ..Arrivals::default()
+        };
+        let mut counters = Counters::default();
+        change(&mut arrivals, &mut counters);
+        let mut complaints = Complaints::new(&Config::default());
+        let held = usize::from(arrivals.unresolved.is_some());
+        complaints.look(&topic("/imu/mag", 1), &topic("/odom", 0), &arrivals, held, &counters)
+    }
+
+    #[test]
+    fn as_long_as_readings_are_used_there_is_nothing_to_say() {
+        let mut complaints = Complaints::new(&Config::default());
+        let (mut arrivals, mut counters) = (Arrivals::default(), Counters::default());
+        for round in 1..4 {
+            (arrivals.readings, arrivals.odometry, counters.used_readings) = (100 * round, 100 * round, 99 * round);
+            assert_eq!(complaints.look(&topic("m", 1), &topic("o", 1), &arrivals, 0, &counters), None);
+        }
+        let silent = complaints.look(&topic("m", 1), &topic("o", 1), &arrivals, 0, &counters).unwrap();
+        assert!(silent.starts_with("no more readings: m has a publisher, but no message comes"), "{silent}");
+    }
+
+    #[test]
+    fn what_is_missing_is_named() {
+        let silent = said(|arrivals, _| arrivals.odometry = 0).unwrap();
+        assert!(silent.starts_with("no odometry yet: nothing publishes /odom"), "{silent}");
+        let unlinked = said(|arrivals, _| {
+            arrivals.unresolved = Some(Unresolved::Unlinked { from: "imu".into(), to: "base_link".into() });
+        });
+        assert!(unlinked.unwrap().starts_with("frame \"imu\" has no transform to \"base_link\""));
+    }
+
+    #[test]
+    fn stamps_that_never_overlap_are_told_with_their_distance() {
+        let words = said(|arrivals, _| arrivals.last_odometry = Some(Stamp::from_seconds(1000.0))).unwrap();
+        assert!(words.contains("/imu/mag and /odom never overlap: the first are 990.0 s behind the second"), "{words}");
+    }
+
+    #[test]
+    fn a_wrong_unit_is_recognized() {
+        let told = |strength: f64| {
+            said(|arrivals, counters| {
+                arrivals.last_strength = Some(strength);
+                counters.refusals.count(Refusal::FieldTooStrong);
+            })
+            .unwrap()
+        };
+        assert!(told(4e5).contains("4.000e5 microtesla looks like the wrong unit"), "{}", told(4e5));
+        assert!(told(4e5).contains("if the driver sends gauss, it is 40.0 microtesla"), "{}", told(4e5));
+        assert!(told(5e7).contains("sends microtesla, it is 50.0 microtesla"), "{}", told(5e7));
+        assert!(told(5e10).contains("sends nanotesla"), "{}", told(5e10));
+        assert!(told(2e3).ends_with("is not between gates.minimum_field and gates.maximum_field"), "{}", told(2e3));
+    }
+
+    #[test]
+    fn otherwise_the_most_frequent_refusal_is_told() {
+        let words = said(|_, counters| {
+            (0..7).for_each(|_| counters.refusals.count(Refusal::PoseGap));
+            counters.refusals.count(Refusal::PoseJump);
+        });
+        assert!(words.unwrap().starts_with("nothing passes: refused were 7 readings between poses"));
+    }
+}

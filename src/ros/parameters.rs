@@ -1,0 +1,243 @@
+//! Settings as ROS parameters: every key of the configuration under its dotted name, over those of the file that `config` names.
+
+use r2r::indexmap::IndexMap;
+use r2r::{Parameter, ParameterValue, RosParams};
+use toml::Value;
+
+use super::Error;
+use crate::config::{Config, Setting};
+
+/// The parameter that names the configuration file.
+const CONFIG: &str = "config";
+
+/// The parameter that says whether time is simulated; r2r obeys it.
+const SIMULATED_TIME: &str = "use_sim_time";
+
+/// What parameters of the middleware's quality of service begin with; ROS tools set them, other nodes use them.
+const QUALITY_OVERRIDES: &str = "qos_overrides.";
+
+/// Settings that may change while the node runs: whole sections, or single keys.
+const CHANGEABLE: [&str; 9] = [
+    "selection.",
+    "learning.",
+    "raster.",
+    "node.map_rate",
+    "node.marker_rate",
+    "node.diagnostics_rate",
+    "node.complaint_period",
+    "node.map_name",
+    "node.save_at_end",
+];
+
+/// The parameters of the node.
+pub(super) struct Parameters {
+    file: String,
+    simulated_time: bool,
+    config: Config,
+    /// Settings that changed and were not fetched yet.
+    changed: Option<Config>,
+}
+
+impl Parameters {
+    /// What the parameters given at the start say.
+    ///
+    /// # Errors
+    /// A file that cannot be read, unknown keys, wrong types and impossible values.
+    pub(super) fn from_given(given: &IndexMap<String, Parameter>) -> Result<Self, Error> {
+        let file = match given.get(CONFIG).map(|parameter| &parameter.value) {
+            None | Some(ParameterValue::NotSet) => String::new(),
+            Some(ParameterValue::String(path)) => path.clone(),
+            Some(other) => return Err(Error::ParameterType { name: CONFIG.into(), found: other.type_name() }),
+        };
+        let simulated_time = match given.get(SIMULATED_TIME).map(|parameter| &parameter.value) {
+            None | Some(ParameterValue::NotSet) => false,
+            Some(ParameterValue::Bool(simulated)) => *simulated,
+            Some(other) => return Err(Error::ParameterType { name: SIMULATED_TIME.into(), found: other.type_name() }),
+        };
+        let mut config = if file.is_empty() { Config::default() } else { Config::load(&file)? };
+        let ours = given
+            .iter()
+            .filter(|(name, _)| *name != CONFIG && *name != SIMULATED_TIME && !name.starts_with(QUALITY_OVERRIDES));
+        let values = ours.map(|(name, parameter)| Ok((name.clone(), to_toml(name, &parameter.value)?)));
+        config.apply_values(&values.collect::<Result<Vec<_>, Error>>()?, "parameters")?;
+        Ok(Self { file, simulated_time, config, changed: None })
+    }
+
+    /// The settings.
+    pub(super) fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// Settings that changed since the last call.
+    pub(super) fn take_change(&mut self) -> Option<Config> {
+        self.changed.take()
+    }
+
+    /// The settings with one changed, when that may be.
+    fn with(&self, name: &str, value: &ParameterValue) -> r2r::Result<Config> {
+        let refused = |msg: String| r2r::Error::ParameterValueConv { name: name.to_owned(), msg };
+        let mut config = self.config.clone();
+        let value = to_toml(name, value).map_err(|error| refused(error.to_string()))?;
+        let is_known = name == CONFIG || name == SIMULATED_TIME;
+        if !is_known {
+            config
+                .apply_values(&[(name.to_owned(), value)], "parameter")
+                .map_err(|error| refused(error.to_string()))?;
+        }
+        if is_known || !CHANGEABLE.iter().any(|changeable| name.starts_with(changeable)) {
+            return Err(refused("it cannot change while the node runs; set it at the start".into()));
+        }
+        Ok(config)
+    }
+
+    fn find(&self, name: &str) -> r2r::Result<ParameterValue> {
+        let setting = || self.config.settings().ok()?.into_iter().find(|setting| setting.key == name);
+        let found = match name {
+            CONFIG => Some(ParameterValue::String(self.file.clone())),
+            SIMULATED_TIME => Some(ParameterValue::Bool(self.simulated_time)),
+            _ => setting().and_then(|setting| from_toml(&setting.value)),
+        };
+        found.ok_or_else(|| r2r::Error::InvalidParameterName { name: name.to_owned() })
+    }
+
+    /// All parameters with their values and descriptions. Called once: r2r wants descriptions that live for ever.
+    fn all(&self) -> Vec<(String, Parameter)> {
+        let parameter = |value, description: String| Parameter { value, description: description.leak() };
+        let file = parameter(
+            ParameterValue::String(self.file.clone()),
+            "A TOML file with settings; parameters win over it.".into(),
+        );
+        let time = parameter(ParameterValue::Bool(self.simulated_time), "Whether time comes from /clock.".into());
+        // Whatever parsed can be written.
+        let settings = self.config.settings().unwrap_or_default();
+        let ours = settings
+            .into_iter()
+            .filter_map(|Setting { key, value, description }| Some((key, parameter(from_toml(&value)?, description))));
+        [(CONFIG.to_owned(), file), (SIMULATED_TIME.to_owned(), time)].into_iter().chain(ours).collect()
+    }
+}
+
+impl RosParams for Parameters {
+    fn register_parameters(
+        &mut self,
+        _: &str,
+        _: Option<Parameter>,
+        parameters: &mut IndexMap<String, Parameter>,
+    ) -> r2r::Result<()> {
+        // The given ones are in the settings already.
+        parameters.clear();
+        parameters.extend(self.all());
+        Ok(())
+    }
+
+    fn get_parameter(&mut self, name: &str) -> r2r::Result<ParameterValue> {
+        self.find(name)
+    }
+
+    fn set_parameter(&mut self, name: &str, value: &ParameterValue) -> r2r::Result<()> {
+        self.config = self.with(name, value)?;
+        self.changed = Some(self.config.clone());
+        log::info!(
+            "parameter {name} is now {}",
+            to_toml(name, value).map_or_else(|_| "unset".into(), |v| v.to_string())
+        );
+        Ok(())
+    }
+
+    fn check_parameter(&self, name: &str, value: &ParameterValue) -> r2r::Result<()> {
+        self.with(name, value).map(|_| ())
+    }
+}
+
+fn to_toml(name: &str, value: &ParameterValue) -> Result<Value, Error> {
+    let list = |values: Vec<Value>| Value::Array(values);
+    Ok(match value {
+        ParameterValue::Bool(value) => Value::Boolean(*value),
+        ParameterValue::Integer(value) => Value::Integer(*value),
+        ParameterValue::Double(value) => Value::Float(*value),
+        ParameterValue::String(value) => Value::String(value.clone()),
+        ParameterValue::IntegerArray(values) => list(values.iter().copied().map(Value::Integer).collect()),
+        ParameterValue::DoubleArray(values) => list(values.iter().copied().map(Value::Float).collect()),
+        other => return Err(Error::ParameterType { name: name.to_owned(), found: other.type_name() }),
+    })
+}
+
+fn from_toml(value: &Value) -> Option<ParameterValue> {
+    Some(match value {
+        Value::Boolean(value) => ParameterValue::Bool(*value),
+        Value::Integer(value) => ParameterValue::Integer(*value),
+        Value::Float(value) => ParameterValue::Double(*value),
+        Value::String(value) => ParameterValue::String(value.clone()),
+        Value::Array(values) => ParameterValue::DoubleArray(values.iter().filter_map(Value::as_float).collect()),
+        Value::Datetime(_) | Value::Table(_) => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn given(values: &[(&str, ParameterValue)]) -> Result<Parameters, Error> {
+        let parameter = |(name, value): &(&str, ParameterValue)| (name.to_string(), Parameter::new(value.clone()));
+        Parameters::from_given(&values.iter().map(parameter).collect())
+    }
+
+    #[test]
+    fn parameters_win_over_the_file_and_the_file_over_the_defaults() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("robot.toml");
+        std::fs::write(&path, "selection.delta = 0.1\nraster.margin = 3.0\n").unwrap();
+        let parameters = given(&[
+            ("config", ParameterValue::String(path.display().to_string())),
+            ("use_sim_time", ParameterValue::Bool(true)),
+            ("raster.margin", ParameterValue::Integer(2)),
+            ("sensor.position", ParameterValue::DoubleArray(vec![0.1, 0.0, 0.3])),
+        ])
+        .unwrap();
+        let config = parameters.config();
+        assert_eq!((config.selection.delta, config.raster.margin, config.batch.max_path), (0.1, 2.0, 5.0));
+        assert_eq!(config.sensor.position, [0.1, 0.0, 0.3]);
+    }
+
+    #[test]
+    fn wrong_parameters_are_refused_with_key_and_reason() {
+        let refusal = |name, value| given(&[(name, value)]).err().unwrap().to_string();
+        let unknown = refusal("selection.dela", ParameterValue::Double(0.1));
+        assert_eq!(unknown, "parameters: unknown key selection.dela; did you mean selection.delta?");
+        let impossible = refusal("selection.delta", ParameterValue::Double(2.0));
+        assert_eq!(impossible, "parameters: selection.delta: expected more than 0 and less than 1, found 2");
+        let missing = refusal("config", ParameterValue::String("/nowhere/robot.toml".into()));
+        assert!(missing.starts_with("could not read the configuration /nowhere/robot.toml"), "{missing}");
+        let typed = refusal("config", ParameterValue::Bool(true));
+        assert!(typed.contains("parameter config") && typed.contains("found boolean"), "{typed}");
+    }
+
+    #[test]
+    fn what_may_change_does_and_what_may_not_is_refused() {
+        let mut parameters = given(&[]).unwrap();
+        parameters.set_parameter("selection.delta", &ParameterValue::Double(0.1)).unwrap();
+        assert_eq!(parameters.take_change().unwrap().selection.delta, 0.1);
+        assert_eq!(parameters.get_parameter("selection.delta").unwrap(), ParameterValue::Double(0.1));
+        assert!(parameters.take_change().is_none());
+        for (name, value) in [
+            ("model.mean", ParameterValue::Double(1.0)),
+            ("use_sim_time", ParameterValue::Bool(true)),
+            ("selection.delta", ParameterValue::Double(1.0)),
+            ("selection.nothing", ParameterValue::Double(1.0)),
+        ] {
+            assert!(parameters.set_parameter(name, &value).is_err(), "{name}");
+            assert!(parameters.check_parameter(name, &value).is_err(), "{name}");
+        }
+        assert!(parameters.take_change().is_none());
+    }
+
+    #[test]
+    fn every_setting_is_a_parameter_with_a_description() {
+        let mut parameters = given(&[]).unwrap();
+        let mut registered = IndexMap::new();
+        parameters.register_parameters("", None, &mut registered).unwrap();
+        assert_eq!(registered.len(), Config::default().settings().unwrap().len() + 2);
+        assert!(registered.values().all(|parameter| !parameter.description.is_empty()));
+        assert_eq!(registered["sensor.position"].value, ParameterValue::DoubleArray(vec![0.0; 3]));
+    }
+}
