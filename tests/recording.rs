@@ -610,7 +610,12 @@ fn frames_without_a_link_are_refused_unless_the_configuration_links_them() {
         assert!(message.contains(part), "{part} is not in: {message}");
     }
     let quarter = std::f64::consts::FRAC_PI_2;
-    let sensor = Sensor { override_transforms: true, position: [1.0, 2.0, 3.0], orientation: [0.0, 0.0, quarter] };
+    let sensor = Sensor {
+        override_transforms: true,
+        position: [1.0, 2.0, 3.0],
+        orientation: [0.0, 0.0, quarter],
+        ..Sensor::default()
+    };
     let recording = recording::open(&path, &Topics::default(), &sensor).unwrap();
     let tip = recording.mount() * Point3::new(1.0, 0.0, 0.0);
     assert!((tip - Point3::new(1.0, 3.0, 3.0)).norm() < 1e-15);
