@@ -17,6 +17,7 @@ pub mod grid;
 pub mod odometer;
 pub mod path;
 pub mod pipeline;
+pub mod pose_history;
 pub mod reading;
 pub mod refusal;
 pub mod synchronizer;
