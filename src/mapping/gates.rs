@@ -20,7 +20,7 @@ const QUATERNION_TOLERANCE: f64 = 1e-3;
 /// How far behind the newest a stamp may be and still be merely late, in seconds. Filters, networks and executors hand messages
 /// over out of order by milliseconds, by tenths of a second at worst; a looped recording, a restarted simulation and a corrupt
 /// stamp are seconds to years off. And what went back by less has caught up in less time than this, without a gate that reopens.
-const LATENESS: f64 = 1.0;
+pub(super) const LATENESS: f64 = 1.0;
 
 /// A gate that can reopen, named by its key in the configuration where it has one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
