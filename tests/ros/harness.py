@@ -6,7 +6,6 @@ seen instead, and the logs of the processes are printed.
 
 from dataclasses import dataclass, replace
 import math
-import os
 from pathlib import Path
 import signal
 import subprocess
@@ -57,8 +56,9 @@ MAPS = {
 MICROTESLA = 1e-6
 NANOSECONDS = 1_000_000_000
 
-# When the robot's drives start, in nanoseconds.
+# When the robot's drives start, in nanoseconds, and how long a lap takes, in seconds.
 START = 1_700_000_000 * NANOSECONDS
+LAP = 14.0
 
 
 def executable(name):
@@ -243,6 +243,10 @@ class Session:
         """A running node."""
         return Mapper(self, parameters or {}, **options)
 
+    def launched(self, name, process):
+        """A node of this full name that a launch file has started."""
+        return Mapper.attached(self, name, process)
+
     def robot(self, *mappers, **options):
         """A robot that these nodes listen to."""
         return Robot(self, mappers, **options)
@@ -269,6 +273,12 @@ class Diagnostics:
         """The counts of all reasons that happened."""
         counts = {key.removeprefix('refused: '): int(value) for key, value in self.values.items() if key.startswith('refused: ')}
         return {reason: count for reason, count in counts.items() if count}
+
+
+def refused_readings(counts):
+    """How many readings are among what was refused, given how often for each reason."""
+    poses = ('pose_not_finite', 'pose_stamp_backwards', 'pose_stamp_repeated', 'pose_jump', 'pose_without_transform')
+    return sum(count for reason, count in counts.items() if reason not in poses)
 
 
 class Mapper:
@@ -301,6 +311,13 @@ class Mapper:
             arguments += ['-r', f'{source}:={target}']
         title = f"{self.name.strip('/').replace('/', '_')}_{len(session.processes)}"
         self.process = session.run(title, [executable('magmap_node'), *arguments])
+
+    @classmethod
+    def attached(cls, session, name, process):
+        """A node of this full name, which this process has started."""
+        mapper = cls.__new__(cls)
+        mapper._session, mapper.name, mapper.process = session, name, process
+        return mapper
 
     def watch(self, topic, quality=LATCHED):
         """Collects one of the maps: mean, variance, field, cloud, inducing_points or path."""
@@ -419,7 +436,7 @@ def from_parameter(value):
 
 def field_at(x, y):
     """The field of the tests' world along its axes, in tesla: smooth, and between 30 and 70 microtesla strong."""
-    axes = (18.0 + 8.0 * np.sin(1.7 * x), 4.0 + 6.0 * np.cos(1.3 * y), -42.0 + 9.0 * np.sin(x + 0.7 * y))
+    axes = (18.0 + 8.0 * np.sin(3.1 * x), 4.0 + 6.0 * np.cos(2.6 * y), -42.0 + 9.0 * np.sin(2.4 * x + 1.7 * y))
     return MICROTESLA * np.stack(np.broadcast_arrays(*axes), axis=-1)
 
 
@@ -445,21 +462,23 @@ class Drive:
     def __getitem__(self, part):
         return Drive(self.pose_stamps[part], self.poses[part], self.reading_stamps[part], self.readings[part])
 
-    def with_readings(self, readings):
-        return replace(self, readings=readings)
+    def later(self, seconds):
+        """The same drive at another time."""
+        shift = round(seconds * NANOSECONDS)
+        return replace(self, pose_stamps=self.pose_stamps + shift, reading_stamps=self.reading_stamps + shift)
 
 
-def drive(seconds=14.0, rate=50.0, lap=14.0, start=START, mount=(0.0, 0.0, 0.0), origin=(0.0, 0.0, 0.0), field=field_at):
-    """A figure of eight, 2.4 m by 2.4 m, a lap of which takes `lap` seconds.
+def drive(seconds=14.0, rate=50.0, centre=0.0, mount=(0.0, 0.0, 0.0), origin=(0.0, 0.0, 0.0), field=field_at):
+    """A figure of eight, 2.4 m by 2.4 m, around x = `centre`, y = 0, a lap of which takes 14 s.
 
     `mount` is the sensor's x, y and heading on the body, `origin` the odometry's frame in the world, likewise.
     """
     time_of = np.arange(round(seconds * rate)) / rate
-    angle = 2 * math.pi / lap * time_of
+    angle = 2 * math.pi / LAP * time_of
     x, y = 1.2 * np.sin(angle), 1.2 * np.sin(2 * angle)
-    poses = np.stack([x, y, np.arctan2(2 * np.cos(2 * angle), np.cos(angle))], axis=1)
+    poses = np.stack([centre + x, y, np.arctan2(2 * np.cos(2 * angle), np.cos(angle))], axis=1)
     sensor = compose(compose(np.asarray(origin), poses), np.asarray(mount))
-    stamps = start + np.round(time_of * NANOSECONDS).astype(np.int64)
+    stamps = START + np.round(time_of * NANOSECONDS).astype(np.int64)
     return Drive(stamps, poses, stamps, turned(field(sensor[:, 0], sensor[:, 1]), -sensor[:, 2]))
 
 
@@ -516,20 +535,20 @@ class Robot:
         def is_heard():
             stamp = next(stood, None)
             if stamp is not None:
-                self._send_pose(int(stamp), start)
+                self.send_pose(int(stamp), start)
             reports = [mapper.diagnostics for mapper in self._mappers]
             return all(report and report.values['rate of odometry'] != '0.0 Hz' for report in reports)
 
         self._session.wait(is_heard, 'nodes that hear the odometry')
 
-    def drive(self, course, is_used=True):
-        """Sends a drive and waits until all nodes have received it, and, if it `is_used`, have taken it in."""
+    def drive(self, course):
+        """Sends a drive, and waits until all nodes have taken it in."""
         for first in range(0, len(course), CHUNK):
             chunk = course[first : first + CHUNK]
             for pose_stamp, pose, reading_stamp, reading in zip(
                 chunk.pose_stamps, chunk.poses, chunk.reading_stamps, chunk.readings
             ):
-                self._send_pose(int(pose_stamp), pose)
+                self.send_pose(int(pose_stamp), pose)
                 self.send_reading(int(reading_stamp), reading)
             self.wait_received()
         return self
@@ -541,7 +560,7 @@ class Robot:
                 f'{self.sent_readings} readings received and no backlog',
             )
 
-    def _send_pose(self, stamp, pose):
+    def send_pose(self, stamp, pose):
         message = Odometry(child_frame_id=self.body)
         message.header.stamp, message.header.frame_id = to_time(stamp), self.frame
         x, y, heading = map(float, pose)
