@@ -6,8 +6,10 @@ seen instead, and the logs of the processes are printed.
 
 from dataclasses import dataclass, replace
 import math
+import os
 from pathlib import Path
 import signal
+import socket
 import subprocess
 import threading
 import time
@@ -59,6 +61,32 @@ NANOSECONDS = 1_000_000_000
 # When the robot's drives start, in nanoseconds, and how long a lap takes, in seconds.
 START = 1_700_000_000 * NANOSECONDS
 LAP = 14.0
+
+
+HERE = Path(__file__).resolve().parent
+
+# Domains above this use ports that the operating system gives to others.
+DOMAINS = 100
+
+
+def isolate():
+    """Gives this process, and those it starts, a domain of their own on this machine alone."""
+    os.environ['ROS_DOMAIN_ID'] = str(free_domain())
+    os.environ['CYCLONEDDS_URI'] = (HERE / 'cyclonedds.xml').as_uri()
+    os.environ['RCUTILS_COLORIZED_OUTPUT'] = '0'
+
+
+def free_domain():
+    """A domain without participants, beginning with one that depends on the process."""
+    for offset in range(DOMAINS):
+        domain = 1 + (os.getpid() + offset) % DOMAINS
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as first_participant:
+            try:
+                first_participant.bind(('127.0.0.1', 7400 + 250 * domain + 10))
+            except OSError:
+                continue
+            return domain
+    raise RuntimeError('every ROS domain is taken')
 
 
 def executable(name):
@@ -285,7 +313,7 @@ class Mapper:
     """The node, as a user starts it and as others see it."""
 
     # Reliable subscriptions lose nothing; batches that are never merged make the same map every time.
-    PARAMETERS = {
+    FOR_TESTS = {
         'node.reliability': 'reliable',
         'node.diagnostics_rate': 20.0,
         'node.map_rate': 10.0,
@@ -295,11 +323,11 @@ class Mapper:
         'raster.resolution': 0.1,
     }
 
-    def __init__(self, session, parameters, name='magmap', namespace='', remappings=None):
+    def __init__(self, session, parameters, name='magmap', namespace='', remappings=None, defaults=FOR_TESTS):
         self._session = session
         self.name = f'{namespace}/{name}'
         arguments = ['--ros-args']
-        given = {**self.PARAMETERS, 'node.map_folder': session.folder / 'maps', **parameters}
+        given = {**defaults, 'node.map_folder': session.folder / 'maps', **parameters}
         for key, value in given.items():
             arguments += ['-p', f'{key}:={as_yaml(value)}']
         rules = dict(remappings or {})
