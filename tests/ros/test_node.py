@@ -1,12 +1,16 @@
 """The node among others: what it publishes, answers, says and refuses, on the drive of a robot in a world that is known."""
 
 import math
+import re
 import signal
+import threading
 import time
 
+from diagnostic_msgs.msg import DiagnosticStatus
 import numpy as np
 import pytest
 from rosgraph_msgs.msg import Clock
+from sensor_msgs.msg import MagneticField
 from visualization_msgs.msg import Marker
 
 from harness import (
@@ -141,6 +145,7 @@ def test_reset_empties_the_map_and_mapping_goes_on(session):
     before = mapper.finish(field)
     mapper.do('reset')
     empty = field.wait(lambda message: np.isnan(message.mean).all(), 'a map that knows nothing')
+    assert empty.update > before.update
     assert geometry_of(empty.info) == geometry_of(before.info) and not empty.inducing_points
     for grid in (mean, variance):
         grid.wait(lambda message: set(message.data) == {-1}, 'a grid of -1')
@@ -179,6 +184,25 @@ def test_pause_ignores_readings_and_resume_takes_them_again(session):
 
 
 # ---- Saved maps ----
+
+
+def test_a_map_says_how_much_it_is_made_of(session):
+    mapper = session.mapper({'node.save_at_end': True})
+    field = mapper.watch('field')
+    session.robot(mapper).drive(drive())
+    saved = mapper.finish(field)
+    counts = (saved.observations, saved.readings_used)
+    mapper.do('save')
+    mapper.do('reset')
+    empty = field.wait(lambda message: np.isnan(message.mean).all(), 'a map that knows nothing')
+    found = {'reset': (empty.observations, empty.readings_used)}
+    mapper.do('load')
+    loaded = field.wait(lambda message: np.isfinite(message.mean).any(), 'the loaded map')
+    found['loaded'] = (loaded.observations, loaded.readings_used)
+    assert mapper.process.stop() == 0
+    field = session.mapper({'node.load_at_start': True}).watch('field').wait(what='the loaded map')
+    found['loaded at the start'] = (field.observations, field.readings_used)
+    assert found == {'reset': (0, 0), 'loaded': counts, 'loaded at the start': counts}
 
 
 def test_a_saved_map_is_loaded_and_gone_on_with(session):
@@ -238,12 +262,38 @@ def test_a_map_that_cannot_be_loaded_is_refused_with_its_path(session):
 @pytest.mark.parametrize('number', [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_in_the_middle_of_a_drive_ends_the_node_in_good_order(session, number):
     mapper = session.mapper()
-    session.robot(mapper).drive(drive(7.0))
-    started = time.monotonic()
-    assert mapper.process.stop(number, timeout=15.0) == 0, mapper.process.log
-    assert time.monotonic() - started < 10.0
-    # The open batch has been closed.
-    assert 'mapped 350 of 350 readings' in mapper.process.log
+    robot = session.robot(mapper)
+    has_ended = threading.Event()
+    driver = threading.Thread(target=robot.send, args=(drive(120.0), 500, has_ended.is_set))
+    driver.start()
+    try:
+        mapper.wait_diagnostics(lambda report: report.count('readings used') > 200, 'a drive')
+        assert mapper.process.stop(number, timeout=15.0) == 0, mapper.process.log
+    finally:
+        has_ended.set()
+        driver.join()
+    used, received = map(int, re.search(r'mapped (\d+) of (\d+) readings', mapper.process.log).groups())
+    # The last reading may have waited for its pose. The others are in the map: the open batch has been closed.
+    assert 200 < received - 1 <= used
+
+
+def test_a_signal_stops_a_running_optimisation(session):
+    # So many inducing points and evaluations that learning takes much longer than anybody would wait.
+    mapper = session.mapper({
+        'averaging.spacing': 0.0, 'batch.max_observations': 3000, 'batch.max_path': 0.0, 'batch.max_duration': 0.0,
+        'model.initial.lengthscale': 0.1, 'model.initial.noise': 0.01, 'selection.ceiling': 'upper', 'selection.delta': 0.001,
+        'selection.max_inducing_points': 1000, 'learning.prior': False, 'learning.max_evaluations': 100000,
+    })  # fmt: skip
+    course = drive(60.0)
+    course.readings += np.random.default_rng(1).normal(0.0, 5.0 * MICROTESLA, course.readings.shape)
+    robot = session.robot(mapper).drive(course[:-10])
+    robot.send(course[-10:])
+    learning = mapper.wait_diagnostics(lambda report: report.count('readings used') == len(course), 'a full batch')
+    assert learning.count('updates') == 0
+    # Services wait for the batch; reports do not.
+    assert mapper.fresh_diagnostics().count('updates') == 0
+    assert mapper.process.stop(timeout=15.0) == 0
+    assert 'mapped 3000 of 3000 readings' in mapper.process.log and 'in 1 updates' in mapper.process.log
 
 
 def test_a_map_is_saved_at_the_end_when_that_is_wanted(session):
@@ -414,10 +464,25 @@ def test_a_best_effort_sensor_is_heard_by_default(session):
     assert mapper.finish(field).readings_used == len(course)
 
 
-def test_nothing_heard_is_told_by_topic(session):
+def test_what_is_not_heard_is_told_by_topic(session):
     mapper = session.mapper()
     mapper.wait_log('no readings yet: nothing publishes /imu/mag')
-    mapper.wait_diagnostics(lambda report: 'nothing publishes /imu/mag' in report.message and report.level == b'\x01', 'a warning')
+    silent = mapper.wait_diagnostics(lambda report: 'nothing publishes /imu/mag' in report.message, 'the topic')
+    assert silent.level == DiagnosticStatus.WARN
+    best_effort = session.publisher(MagneticField, '/imu/mag', BEST_EFFORT)
+    best_effort.publish(MagneticField())
+    mapper.wait_log('A reliable subscription (node.reliability) gets nothing from a best-effort publisher')
+
+    reliable = session.publisher(MagneticField, '/imu/mag')
+    stamps = iter(range(START, 2 * START, NANOSECONDS // 50))
+
+    def lacks_odometry():
+        reading = MagneticField()
+        reading.header.stamp, reading.header.frame_id = to_time(next(stamps)), 'base_link'
+        reliable.publish(reading)
+        return 'nothing publishes /odom' in mapper.diagnostics.message
+
+    session.wait(lacks_odometry, 'a word about /odom', seen=lambda: mapper.diagnostics.message)
 
 
 def test_a_wrong_unit_is_recognized(session):
@@ -428,7 +493,7 @@ def test_a_wrong_unit_is_recognized(session):
     session.robot(mapper).drive(course)
     mapper.wait_log('looks like the wrong unit')
     report = mapper.wait_diagnostics(lambda report: 'looks like the wrong unit' in report.message, 'the wrong unit')
-    assert 'gauss' in report.message and report.level == b'\x01'
+    assert 'gauss' in report.message and report.level == DiagnosticStatus.WARN
     assert report.refused() == {'field_too_strong': len(course)} and report.count('readings used') == 0
 
 
@@ -479,6 +544,23 @@ def test_what_comes_too_fast_is_lost_and_counted_and_told(session):
     lost, refused = report.count('readings lost'), refused_readings(report.refused())
     assert lost > 0 and final.readings_lost == lost
     assert report.count('readings used') == len(course) - lost - refused
+
+
+def test_a_map_that_is_too_large_is_told_from_time_to_time(session):
+    mapper = session.mapper()
+    mapper.watch('mean')
+    course = drive()
+    course.poses[350:, 0] += 1e5
+    session.robot(mapper).drive(course)
+    mapper.do('flush')
+    mapper.wait_log('raise raster.max_cells')
+    before = mapper.process.log.count('raise raster.max_cells')
+    # Two seconds of reports.
+    number = mapper.diagnostics.number
+    mapper.wait_diagnostics(lambda report: report.number > number + 40, 'reports')
+    assert mapper.process.log.count('raise raster.max_cells') - before <= 4
+    # Nothing else depends on the picture.
+    assert mapper.query([(0.0, 0.0), (1e5, 0.0)]).known == [True, True]
 
 
 def test_stamps_that_never_overlap_are_told_by_how_much(session):
