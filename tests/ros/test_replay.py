@@ -4,6 +4,7 @@ import json
 import os
 from pathlib import Path
 import subprocess
+import warnings
 
 from diagnostic_msgs.msg import DiagnosticArray
 from nav_msgs.msg import OccupancyGrid
@@ -31,7 +32,7 @@ def bag(tmp_path):
     if DRIVE.with_name(f'{DRIVE.name}-mag.csv').exists():
         magmap('convert', DRIVE, '--out', bag, '--storage', 'sqlite3')
     else:
-        print(f'no drive {DRIVE} (set MAGMAP_DATA): a simulated one instead')
+        warnings.warn(f'no drive {DRIVE} (set MAGMAP_DATA): a simulated one instead')
         magmap('simulate', '--out', bag, '--storage', 'sqlite3', '--duration', 120)
     return bag
 
