@@ -139,9 +139,10 @@ def measure_load(session, rate, seconds):
     share, (memory, peak) = usage.share(), usage.memory()
     report = mapper.fresh_diagnostics()
     print(
-        f'load at {rate} Hz (reached {reached:.1f}): {100 * share:.1f} % of one core, {memory:.0f} MB resident (at most {peak:.0f}); '
-        f'{seconds:g} s, {report.values["travelled"]}, {report.values.get("inducing points")} inducing points, '
-        f'{len(watched[0].messages)} maps, lost {report.values["readings lost"]}',
+        f'load at {rate} Hz (reached {reached:.1f}): {100 * share:.1f} % of one core, {memory:.0f} MB resident '
+        f'(at most {peak:.0f}); {seconds:g} s, {report.values["travelled"]}, '
+        f'{report.values.get("inducing points")} inducing points, {len(watched[0].messages)} maps, '
+        f'lost {report.values["readings lost"]}',
         flush=True,
     )
 
@@ -184,8 +185,9 @@ def measure_rate(session, steps):
         missing = robot.sent - report.count('readings')
         lost = [report.count('readings lost'), report.count('poses lost')]
         print(
-            f'rate {rate} Hz (reached {reached:.0f}): {missing} readings not received, {lost[0]} readings and {lost[1]} poses lost, '
-            f'{report.values["batches merged"]} batches merged, {len(watched.messages)} maps so far',
+            f'rate {rate} Hz (reached {reached:.0f}): {missing} readings not received, '
+            f'{lost[0]} readings and {lost[1]} poses lost, {report.values["batches merged"]} batches merged, '
+            f'{len(watched.messages)} maps so far',
             flush=True,
         )
         if missing or any(lost):

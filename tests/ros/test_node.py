@@ -61,9 +61,8 @@ def test_what_is_published_agrees_with_itself_and_with_the_world(session):
     session.robot(mapper).drive(course)
     field = mapper.finish(topics['field'])
     stamp = field.header.stamp
-    latest = {
-        name: topic.wait(lambda message: header_of(message).stamp == stamp, f'the stamp {stamp}') for name, topic in topics.items()
-    }
+    is_latest = lambda message: header_of(message).stamp == stamp  # noqa: E731
+    latest = {name: topic.wait(is_latest, f'the stamp {stamp}') for name, topic in topics.items()}
     assert {header_of(message).frame_id for message in latest.values()} == {'odom'}
     assert to_nanoseconds(stamp) == course.reading_stamps[-1]
     assert field.readings_used == len(course) and field.readings_refused == field.poses_refused == 0
@@ -279,22 +278,38 @@ def test_a_signal_in_the_middle_of_a_drive_ends_the_node_in_good_order(session, 
 
 
 def test_a_signal_stops_a_running_optimisation(session):
-    # So many inducing points and evaluations that learning takes much longer than anybody would wait.
+    mapper, robot, _ = learning_for_long(session)
+    # Reports do not wait for the batch.
+    assert mapper.fresh_diagnostics().count('updates') == 0
+    assert mapper.process.stop(timeout=15.0) == 0
+    assert 'mapped 3000 of 3000 readings' in mapper.process.log and 'in 1 updates' in mapper.process.log
+
+
+def test_a_node_that_is_busy_learning_does_not_blame_the_odometry(session):
+    mapper, robot, rest = learning_for_long(session)
+    # Long enough for it to look twice for reasons why nothing is mapped.
+    robot.send(rest, rate=50)
+    busy = mapper.fresh_diagnostics()
+    assert busy.count('updates') == 0 and busy.count('backlog') > 0
+    assert 'odometry comes late' not in mapper.process.log, mapper.process.log
+    assert mapper.process.stop(timeout=15.0) == 0
+
+
+def learning_for_long(session):
+    """A node that learns from a batch of 3000 readings, its robot, and the rest of the drive."""
+    # So many inducing points and evaluations that it takes much longer than anybody would wait.
     mapper = session.mapper({
         'averaging.spacing': 0.0, 'batch.max_observations': 3000, 'batch.max_path': 0.0, 'batch.max_duration': 0.0,
         'model.initial.lengthscale': 0.1, 'model.initial.noise': 0.01, 'selection.ceiling': 'upper', 'selection.delta': 0.001,
         'selection.max_inducing_points': 1000, 'learning.prior': False, 'learning.max_evaluations': 100000,
     })  # fmt: skip
-    course = drive(60.0)
+    course = drive(63.0)
     course.readings += np.random.default_rng(1).normal(0.0, 5.0 * MICROTESLA, course.readings.shape)
-    robot = session.robot(mapper).drive(course[:-10])
-    robot.send(course[-10:])
-    learning = mapper.wait_diagnostics(lambda report: report.count('readings used') == len(course), 'a full batch')
-    assert learning.count('updates') == 0
-    # Services wait for the batch; reports do not.
-    assert mapper.fresh_diagnostics().count('updates') == 0
-    assert mapper.process.stop(timeout=15.0) == 0
-    assert 'mapped 3000 of 3000 readings' in mapper.process.log and 'in 1 updates' in mapper.process.log
+    robot = session.robot(mapper).drive(course[:2990])
+    robot.send(course[2990:3000])
+    report = mapper.wait_diagnostics(lambda report: report.count('readings used') == 3000, 'a full batch')
+    assert report.count('updates') == 0
+    return mapper, robot, course[3000:]
 
 
 def test_a_map_is_saved_at_the_end_when_that_is_wanted(session):
@@ -585,7 +600,7 @@ def test_mapping_goes_on_after_a_clock_that_jumped_back(session):
     assert again.readings_used + again.readings_refused == 2 * len(course)
     assert again.observations > 1.9 * first.observations
     assert deviation_from_truth(again)[0] < TRUE_ENOUGH
-    assert 'back' in mapper.process.log, 'the log does not say that the clock jumped back'
+    assert 'went back by 14.0' in mapper.process.log or 'went back by 13.9' in mapper.process.log, mapper.process.log
 
 
 def test_what_no_field_and_no_pose_can_be_is_refused_and_counted(session):
@@ -614,7 +629,8 @@ def test_simulated_time_stamps_the_diagnostics(session):
         report = mapper.diagnostics
         return report is not None and report.stamp.sec == 5000
 
-    session.wait(follows, 'diagnostics stamped with the simulated time', seen=lambda: mapper.diagnostics and mapper.diagnostics.stamp)
+    found = lambda: mapper.diagnostics and mapper.diagnostics.stamp  # noqa: E731
+    session.wait(follows, 'diagnostics stamped with the simulated time', seen=found)
     field = mapper.watch('field')
     course = drive(4.0)
     session.robot(mapper).drive(course)

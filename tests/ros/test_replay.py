@@ -22,7 +22,7 @@ TIMEOUT = 180.0
 
 def magmap(*arguments):
     command = [executable('magmap'), *map(str, arguments)]
-    ended = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+    ended = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=TIMEOUT)
     assert ended.returncode == 0, f'{" ".join(command)}: exit code {ended.returncode}\n{ended.stdout}{ended.stderr}'
 
 
