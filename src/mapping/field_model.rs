@@ -49,9 +49,11 @@ pub struct Totals {
 
 impl Totals {
     fn add(&mut self, observations: &[Observation]) {
-        self.updates += 1;
-        self.observations += observations.len() as u64;
-        self.used_readings += observations.iter().map(|observation| u64::from(observation.readings)).sum::<u64>();
+        // A file may claim any number.
+        self.updates = self.updates.saturating_add(1);
+        self.observations = self.observations.saturating_add(observations.len() as u64);
+        let readings = observations.iter().map(|observation| u64::from(observation.readings)).sum();
+        self.used_readings = self.used_readings.saturating_add(readings);
     }
 }
 
@@ -122,8 +124,9 @@ impl FieldModel {
         let mut places = Points::new(DIMENSION);
         observations.iter().for_each(|observation| places.push(&[observation.position.x, observation.position.y]));
         let strengths: Vec<f64> = observations.iter().map(|observation| observation.strength).collect();
-        let report =
-            self.process.update(&places, &strengths, stop).inspect_err(|_| self.totals.refused_batches += 1)?;
+        let report = self.process.update(&places, &strengths, stop).inspect_err(|_| {
+            self.totals.refused_batches = self.totals.refused_batches.saturating_add(1);
+        })?;
         self.totals.add(observations);
         for observation in observations {
             let place = [observation.position.x, observation.position.y];

@@ -6,6 +6,9 @@ use super::reading::Stamp;
 /// Intervals from which the usual one is taken: their median.
 const INTERVALS: usize = 63;
 
+/// An interval longer than so many usual ones is a gap: below, it may be jitter.
+const GAP: f64 = 1.75;
+
 /// The rhythm of a topic's stamps.
 ///
 /// Messages that the middleware or the network drops leave a gap: where two stamps lie about `n` usual intervals apart, `n - 1`
@@ -30,8 +33,8 @@ impl Rhythm {
             return;
         }
         self.longest_gap = self.longest_gap.max(interval);
-        if let Some(usual) = self.usual_interval() {
-            self.missed += ((interval / usual).round() - 1.0).max(0.0) as u64;
+        if let Some(intervals) = self.usual_interval().map(|usual| interval / usual).filter(|&gap| gap > GAP) {
+            self.missed += intervals.round() as u64 - 1;
         }
         if self.intervals.len() < INTERVALS {
             self.intervals.push(interval);
