@@ -147,7 +147,8 @@ pub struct Gates {
     pub max_gradient: f64,
     /// Change of the field between two readings that is always plausible, however close they are, in microtesla.
     pub gradient_allowance: f64,
-    /// A gate that has refused so many in a row was wrong about the first: it reopens and says so.
+    /// A gate that has refused so many in a row was wrong about the first: it reopens and says so. So does one that refused so
+    /// many stamps more than a second behind: the clock went back.
     pub reopen_after: u32,
 }
 

@@ -22,6 +22,7 @@ pub mod intake;
 pub mod odometer;
 pub mod path;
 pub mod pipeline;
+pub mod pose_history;
 pub mod reading;
 pub mod refusal;
 pub mod synchronizer;

@@ -4,15 +4,13 @@ use std::collections::{BTreeMap, VecDeque};
 
 use nalgebra::Isometry3;
 
+use super::gates::LATENESS;
 use super::reading::{Stamp, interpolate};
 
 /// How long the motion of a frame is remembered, in seconds: measurements may wait that long for other frames.
 const MEMORY: f64 = 30.0;
 
-/// A stamp that lies further than this behind the newest of its frame, in seconds, is not only late.
-const LATE: f64 = 1.0;
-
-/// So many such stamps in a row are a clock that went back: what was remembered is forgotten.
+/// So many stamps in a row that are more than late are a clock that went back: what was remembered is forgotten.
 const STALE_IN_A_ROW: u32 = 5;
 
 /// Most frames of a tree. A robot has tens; beyond this a broken publisher makes them up.
@@ -183,7 +181,7 @@ impl Link {
 /// Remembers one more transform in its place, and forgets what is too old; everything, when the clock went back.
 fn extend(known: &mut VecDeque<(Stamp, Isometry3<f64>)>, stale: &mut u32, stamp: Stamp, transform: Isometry3<f64>) {
     let newest = known.back().map_or(stamp, |(newest, _)| *newest);
-    if newest.seconds_since(stamp) > LATE {
+    if newest.seconds_since(stamp) > LATENESS {
         *stale += 1;
         if *stale < STALE_IN_A_ROW {
             return;

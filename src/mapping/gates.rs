@@ -1,8 +1,9 @@
 //! Gates: what a topic alone, or a reading beside its neighbour, shows to be implausible.
 //!
 //! Each gate sees one stream in its own order, so that what it refuses does not depend on how topics interleave. The gates that
-//! compare with the last accepted measurement ([`PoseGate`] by speed, [`GradientGate`] by the field's change) may be wrong about
-//! that one: after `reopen_after` refusals in a row they take the newest refused measurement for the truth, and say so.
+//! compare with the last accepted measurement ([`ReadingGate`] and [`PoseGate`] by stamp, [`PoseGate`] by speed, [`GradientGate`]
+//! by the field's change) may be wrong about that one: after `reopen_after` refusals in a row they take the newest refused
+//! measurement for the truth, and say so.
 
 use std::fmt;
 
@@ -16,21 +17,32 @@ use crate::config;
 /// How far the norm of an orientation's quaternion may be from one.
 const QUATERNION_TOLERANCE: f64 = 1e-3;
 
-/// A gate that can reopen, named by its key in the configuration.
+/// How far behind the newest a stamp may be and still be merely late, in seconds. Filters, networks and executors hand messages
+/// over out of order by milliseconds, by tenths of a second at worst; a looped recording, a restarted simulation and a corrupt
+/// stamp are seconds to years off. And what went back by less has caught up in less time than this, without a gate that reopens.
+pub(super) const LATENESS: f64 = 1.0;
+
+/// A gate that can reopen, named by its key in the configuration where it has one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Gate {
     /// Poses: `gates.max_speed`.
     MaxSpeed,
     /// Readings: `gates.max_gradient`.
     MaxGradient,
+    /// Readings: stamps that do not decrease.
+    ReadingClock,
+    /// Poses: stamps that increase.
+    PoseClock,
 }
 
 impl Gate {
-    /// Its key in the configuration.
+    /// Its key in the configuration, or a name like one.
     pub const fn name(self) -> &'static str {
         match self {
             Gate::MaxSpeed => "max_speed",
             Gate::MaxGradient => "max_gradient",
+            Gate::ReadingClock => "reading_clock",
+            Gate::PoseClock => "pose_clock",
         }
     }
 }
@@ -44,21 +56,31 @@ pub struct Reopening {
     pub refusals: u32,
     /// Stamp of the last of them, with which the next one is compared.
     pub stamp: Stamp,
-    /// Where that was, in the map frame, in metres.
-    pub position: Point3<f64>,
+    /// Where that was, in the map frame, in metres; none for a reading that had not found its pose yet.
+    pub position: Option<Point3<f64>>,
+    /// Stamp of the last measurement it had accepted.
+    pub accepted: Stamp,
 }
 
 impl fmt::Display for Reopening {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { gate, refusals, stamp, position } = self;
-        write!(
-            formatter,
-            "gate {} reopened after {refusals} refusals at ({:.2}, {:.2}), stamp {:.3} s",
-            gate.name(),
-            position.x,
-            position.y,
-            stamp.seconds()
-        )
+        match self.gate {
+            Gate::ReadingClock => self.write_clock(formatter, "readings")?,
+            Gate::PoseClock => self.write_clock(formatter, "poses")?,
+            Gate::MaxSpeed | Gate::MaxGradient => {}
+        }
+        write!(formatter, "gate {} reopened after {} refusals", self.gate.name(), self.refusals)?;
+        if let Some(position) = self.position {
+            write!(formatter, " at ({:.2}, {:.2})", position.x, position.y)?;
+        }
+        write!(formatter, ", stamp {:.3} s", self.stamp.seconds())
+    }
+}
+
+impl Reopening {
+    fn write_clock(&self, formatter: &mut fmt::Formatter<'_>, topic: &str) -> fmt::Result {
+        let Self { stamp, accepted, .. } = self;
+        write!(formatter, "the clock of the {topic} went back by {:.3} s: ", accepted.seconds_since(*stamp))
     }
 }
 
@@ -69,6 +91,10 @@ pub struct Reopenings {
     pub max_speed: u64,
     /// The gate of the field's change.
     pub max_gradient: u64,
+    /// The gate of the readings' stamps.
+    pub reading_clock: u64,
+    /// The gate of the poses' stamps.
+    pub pose_clock: u64,
 }
 
 impl Reopenings {
@@ -77,6 +103,8 @@ impl Reopenings {
         match gate {
             Gate::MaxSpeed => self.max_speed += 1,
             Gate::MaxGradient => self.max_gradient += 1,
+            Gate::ReadingClock => self.reading_clock += 1,
+            Gate::PoseClock => self.pose_clock += 1,
         }
     }
 }
@@ -96,67 +124,112 @@ impl From<Refusal> for Rejection {
     }
 }
 
-/// Counts refusals in a row.
+/// Counts refusals in a row, for one reason.
 #[derive(Clone, Debug)]
 struct RefusalRun {
-    gate: Gate,
     length: u32,
     reopen_after: u32,
 }
 
 impl RefusalRun {
-    fn new(gate: Gate, reopen_after: u32) -> Self {
-        Self { gate, length: 0, reopen_after }
+    fn new(reopen_after: u32) -> Self {
+        Self { length: 0, reopen_after }
     }
 
     fn end(&mut self) {
         self.length = 0;
     }
 
-    /// One more refusal: the reopening, when it is the last that is allowed in a row.
-    fn refuse(&mut self, stamp: Stamp, position: Point3<f64>) -> Option<Reopening> {
+    /// One more refusal: how many there were, when it is the last that is allowed in a row.
+    fn refuse(&mut self) -> Option<u32> {
         self.length += 1;
-        if self.length < self.reopen_after {
-            return None;
+        (self.length >= self.reopen_after).then(|| std::mem::take(&mut self.length))
+    }
+}
+
+/// Counts refusals in a row of stamps that are so far behind that the clock may have gone back. They must not go back themselves.
+#[derive(Clone, Debug)]
+struct ClockRun {
+    run: RefusalRun,
+    last: Option<Stamp>,
+}
+
+impl ClockRun {
+    fn new(reopen_after: u32) -> Self {
+        Self { run: RefusalRun::new(reopen_after), last: None }
+    }
+
+    fn end(&mut self) {
+        self.run.end();
+    }
+
+    /// One more stamp before the last accepted one: how many there were, when it is the last that is allowed in a row.
+    fn refuse(&mut self, stamp: Stamp, accepted: Stamp) -> Option<u32> {
+        let goes_back = self.last.replace(stamp).is_some_and(|last| stamp < last);
+        let is_merely_late = accepted.seconds_since(stamp) <= LATENESS;
+        if goes_back || is_merely_late {
+            self.end();
         }
-        let refusals = std::mem::take(&mut self.length);
-        Some(Reopening { gate: self.gate, refusals, stamp, position })
+        if is_merely_late { None } else { self.run.refuse() }
     }
 }
 
 /// What a reading alone must fulfil: finite axes, a plausible strength, a stamp not before the last accepted one.
 ///
-/// Several readings may share a stamp (sensors whose clock is coarser than their rate send such); they are taken in order.
+/// Several readings may share a stamp (sensors whose clock is coarser than their rate send such); they are taken in order. Stamps
+/// that are more than a second behind, `reopen_after` in a row, reopen the gate: the clock went back, or was ahead before. Then
+/// stamps count from there.
 #[derive(Clone, Debug)]
 pub struct ReadingGate {
     minimum_field: f64,
     maximum_field: f64,
+    clock: ClockRun,
     newest: Option<Stamp>,
 }
 
 impl ReadingGate {
     /// The gate with the band of `settings`.
     pub fn new(settings: &config::Gates) -> Self {
-        Self { minimum_field: settings.minimum_field, maximum_field: settings.maximum_field, newest: None }
+        Self {
+            minimum_field: settings.minimum_field,
+            maximum_field: settings.maximum_field,
+            clock: ClockRun::new(settings.reopen_after),
+            newest: None,
+        }
     }
 
     /// Lets the next reading of the stream pass, or says why not.
-    pub fn check(&mut self, reading: &Reading) -> Result<(), Refusal> {
+    pub fn check(&mut self, reading: &Reading) -> Result<(), Rejection> {
         if !reading.field.microtesla().iter().all(|axis| axis.is_finite()) {
-            return Err(Refusal::ReadingNotFinite);
+            return Err(Refusal::ReadingNotFinite.into());
         }
         let strength = reading.field.strength();
         if strength < self.minimum_field {
-            return Err(Refusal::FieldTooWeak);
+            return Err(Refusal::FieldTooWeak.into());
         }
         if strength > self.maximum_field {
-            return Err(Refusal::FieldTooStrong);
+            return Err(Refusal::FieldTooStrong.into());
         }
-        if self.newest.is_some_and(|newest| reading.stamp < newest) {
-            return Err(Refusal::ReadingStampBackwards);
+        if let Some(newest) = self.newest.filter(|newest| reading.stamp < *newest) {
+            return Err(self.refuse(reading.stamp, newest));
         }
+        self.clock.end();
         self.newest = Some(reading.stamp);
         Ok(())
+    }
+
+    fn refuse(&mut self, stamp: Stamp, newest: Stamp) -> Rejection {
+        let reopening = self.clock.refuse(stamp, newest).map(|refusals| Reopening {
+            gate: Gate::ReadingClock,
+            refusals,
+            stamp,
+            position: None,
+            accepted: newest,
+        });
+        if reopening.is_some() {
+            self.newest = Some(stamp);
+        }
+        Rejection { refusal: Refusal::ReadingStampBackwards, reopening }
     }
 }
 
@@ -165,15 +238,19 @@ impl ReadingGate {
 pub enum Continuity {
     /// It did.
     Continues,
-    /// It did not: the gate reopened in between, and where the robot was meanwhile is not known.
+    /// It did not: the gate reopened in between, and where the robot was meanwhile, or when, is not known.
     Restarts,
 }
 
 /// What the stream of poses alone must fulfil: finite numbers, increasing stamps, a plausible speed.
+///
+/// Poses that are too far away, or whose stamps are more than a second behind, `reopen_after` in a row for the same reason, reopen
+/// the gate: the robot is there, or the clock went back (or was ahead before). Then places and stamps count from there.
 #[derive(Clone, Debug)]
 pub struct PoseGate {
     max_speed: f64,
-    run: RefusalRun,
+    jumps: RefusalRun,
+    clock: ClockRun,
     /// When and where the robot was last, as far as the gate believes.
     reference: Option<(Stamp, Point3<f64>)>,
     next: Continuity,
@@ -182,8 +259,13 @@ pub struct PoseGate {
 impl PoseGate {
     /// The gate with the speed of `settings`.
     pub fn new(settings: &config::Gates) -> Self {
-        let run = RefusalRun::new(Gate::MaxSpeed, settings.reopen_after);
-        Self { max_speed: settings.max_speed, run, reference: None, next: Continuity::Continues }
+        Self {
+            max_speed: settings.max_speed,
+            jumps: RefusalRun::new(settings.reopen_after),
+            clock: ClockRun::new(settings.reopen_after),
+            reference: None,
+            next: Continuity::Continues,
+        }
     }
 
     /// Lets the next pose of the stream pass and says whether it continues the drive, or says why it does not pass.
@@ -193,28 +275,39 @@ impl PoseGate {
         }
         if let Some((stamp, position)) = self.reference {
             if pose.stamp < stamp {
-                return Err(Refusal::PoseStampBackwards.into());
+                return Err(self.refuse_stamp(pose, stamp));
             }
+            self.clock.end();
             if pose.stamp == stamp {
                 return Err(Refusal::PoseStampRepeated.into());
             }
             let reach = self.max_speed * pose.stamp.seconds_since(stamp);
             if self.max_speed > 0.0 && (pose.position - position).norm() > reach {
-                return Err(self.refuse(pose));
+                return Err(self.refuse_jump(pose, stamp));
             }
         }
-        self.run.end();
+        self.jumps.end();
         self.reference = Some((pose.stamp, pose.position));
         Ok(std::mem::replace(&mut self.next, Continuity::Continues))
     }
 
-    fn refuse(&mut self, pose: &Pose) -> Rejection {
-        let reopening = self.run.refuse(pose.stamp, pose.position);
-        if reopening.is_some() {
-            self.reference = Some((pose.stamp, pose.position));
-            self.next = Continuity::Restarts;
-        }
+    fn refuse_stamp(&mut self, pose: &Pose, accepted: Stamp) -> Rejection {
+        let refusals = self.clock.refuse(pose.stamp, accepted);
+        let reopening = refusals.map(|refusals| self.reopen(Gate::PoseClock, refusals, pose, accepted));
+        Rejection { refusal: Refusal::PoseStampBackwards, reopening }
+    }
+
+    fn refuse_jump(&mut self, pose: &Pose, accepted: Stamp) -> Rejection {
+        let refusals = self.jumps.refuse();
+        let reopening = refusals.map(|refusals| self.reopen(Gate::MaxSpeed, refusals, pose, accepted));
         Rejection { refusal: Refusal::PoseJump, reopening }
+    }
+
+    fn reopen(&mut self, gate: Gate, refusals: u32, pose: &Pose, accepted: Stamp) -> Reopening {
+        self.jumps.end();
+        self.reference = Some((pose.stamp, pose.position));
+        self.next = Continuity::Restarts;
+        Reopening { gate, refusals, stamp: pose.stamp, position: Some(pose.position), accepted }
     }
 }
 
@@ -243,7 +336,7 @@ impl GradientGate {
         Self {
             max_gradient: settings.max_gradient,
             allowance: settings.gradient_allowance,
-            run: RefusalRun::new(Gate::MaxGradient, settings.reopen_after),
+            run: RefusalRun::new(settings.reopen_after),
             reference: None,
         }
     }
@@ -254,7 +347,8 @@ impl GradientGate {
             let distance = (reading.position - reference.position).norm();
             let change = (reading.field.microtesla() - reference.field.microtesla()).norm();
             if self.max_gradient > 0.0 && change > self.max_gradient * distance + self.allowance {
-                return Err(self.refuse(reading));
+                let accepted = reference.stamp;
+                return Err(self.refuse(reading, accepted));
             }
         }
         self.run.end();
@@ -262,8 +356,15 @@ impl GradientGate {
         Ok(())
     }
 
-    fn refuse(&mut self, reading: &LocatedReading) -> Rejection {
-        let reopening = self.run.refuse(reading.stamp, reading.position);
+    fn refuse(&mut self, reading: &LocatedReading, accepted: Stamp) -> Rejection {
+        let LocatedReading { stamp, position, .. } = *reading;
+        let reopening = self.run.refuse().map(|refusals| Reopening {
+            gate: Gate::MaxGradient,
+            refusals,
+            stamp,
+            position: Some(position),
+            accepted,
+        });
         if reopening.is_some() {
             self.reference = Some(*reading);
         }
@@ -301,12 +402,12 @@ mod tests {
         let mut gate = ReadingGate::new(&config::Gates::default());
         assert_eq!(gate.check(&reading(0, 1.0)), Ok(()));
         assert_eq!(gate.check(&reading(0, -1000.0)), Ok(()));
-        assert_eq!(gate.check(&reading(0, 0.999)), Err(Refusal::FieldTooWeak));
-        assert_eq!(gate.check(&reading(0, 1000.1)), Err(Refusal::FieldTooStrong));
-        assert_eq!(gate.check(&reading(0, f64::NAN)), Err(Refusal::ReadingNotFinite));
-        assert_eq!(gate.check(&reading(0, f64::INFINITY)), Err(Refusal::ReadingNotFinite));
+        assert_eq!(gate.check(&reading(0, 0.999)), Err(Refusal::FieldTooWeak.into()));
+        assert_eq!(gate.check(&reading(0, 1000.1)), Err(Refusal::FieldTooStrong.into()));
+        assert_eq!(gate.check(&reading(0, f64::NAN)), Err(Refusal::ReadingNotFinite.into()));
+        assert_eq!(gate.check(&reading(0, f64::INFINITY)), Err(Refusal::ReadingNotFinite.into()));
         // Finite axes whose norm overflows.
-        assert_eq!(gate.check(&reading(0, 1e200)), Err(Refusal::FieldTooStrong));
+        assert_eq!(gate.check(&reading(0, 1e200)), Err(Refusal::FieldTooStrong.into()));
     }
 
     #[test]
@@ -314,8 +415,8 @@ mod tests {
         let mut gate = ReadingGate::new(&config::Gates::default());
         assert_eq!(gate.check(&reading(20, 50.0)), Ok(()));
         assert_eq!(gate.check(&reading(20, 50.0)), Ok(()));
-        assert_eq!(gate.check(&reading(10, 50.0)), Err(Refusal::ReadingStampBackwards));
-        assert_eq!(gate.check(&reading(9_000, 5000.0)), Err(Refusal::FieldTooStrong));
+        assert_eq!(gate.check(&reading(10, 50.0)), Err(Refusal::ReadingStampBackwards.into()));
+        assert_eq!(gate.check(&reading(9_000, 5000.0)), Err(Refusal::FieldTooStrong.into()));
         assert_eq!(gate.check(&reading(40, 50.0)), Ok(()));
     }
 
@@ -355,6 +456,73 @@ mod tests {
         assert_eq!(reopening.to_string(), "gate max_speed reopened after 5 refusals at (100.00, 0.00), stamp 0.100 s");
         assert_eq!(gate.check(&pose(120, 100.0)), Ok(Continuity::Restarts));
         assert_eq!(gate.check(&pose(140, 100.0)), Ok(Continuity::Continues));
+    }
+
+    /// How many readings with these stamps, in milliseconds, are refused before one reopens the gate; all, when none does.
+    fn refused_before_reopening(gate: &mut ReadingGate, stamps: impl IntoIterator<Item = i64>) -> usize {
+        let rejections = stamps.into_iter().map(|stamp| gate.check(&reading(stamp, 50.0)).unwrap_err());
+        rejections.take_while(|rejection| rejection.reopening.is_none()).count()
+    }
+
+    #[test]
+    fn readings_stamped_behind_in_a_row_put_the_clock_back_and_say_so() {
+        let mut gate = ReadingGate::new(&config::Gates::default());
+        gate.check(&reading(90_000, 50.0)).unwrap();
+        assert_eq!(refused_before_reopening(&mut gate, [1000, 1020, 1020, 1040]), 4);
+        let rejection = gate.check(&reading(1060, 50.0)).unwrap_err();
+        let words = "the clock of the readings went back by 88.940 s: gate reading_clock reopened after 5 refusals, stamp 1.060 s";
+        assert_eq!(rejection.reopening.unwrap().to_string(), words);
+        assert_eq!(gate.check(&reading(1059, 50.0)), Err(Refusal::ReadingStampBackwards.into()));
+        assert_eq!(gate.check(&reading(1080, 50.0)), Ok(()));
+    }
+
+    #[test]
+    fn late_readings_and_stamps_without_order_do_not_put_the_clock_back() {
+        let mut gate = ReadingGate::new(&config::Gates::default());
+        gate.check(&reading(9_000, 50.0)).unwrap();
+        // A second behind or less, then further behind but backwards.
+        assert_eq!(refused_before_reopening(&mut gate, (0..100).map(|step| 8_000 + step)), 100);
+        assert_eq!(refused_before_reopening(&mut gate, (0..100).map(|step| 7_000 - step)), 100);
+        // Neither those that are merely late nor accepted ones leave a run as it is; implausible fields do.
+        assert_eq!(refused_before_reopening(&mut gate, [10, 20, 30, 40, 8_500, 50, 60, 70, 80]), 9);
+        gate.check(&reading(9_000, 50.0)).unwrap();
+        assert_eq!(refused_before_reopening(&mut gate, [10, 20, 30]), 3);
+        assert_eq!(gate.check(&reading(35, 5000.0)), Err(Refusal::FieldTooStrong.into()));
+        assert_eq!(refused_before_reopening(&mut gate, [40, 50, 60]), 1);
+    }
+
+    #[test]
+    fn poses_stamped_behind_in_a_row_put_the_clock_back_and_restart_the_drive() {
+        let mut gate = PoseGate::new(&config::Gates::default());
+        gate.check(&pose(90_000, 0.0)).unwrap();
+        for step in 0..4 {
+            assert_eq!(gate.check(&pose(20 * step, 7.0)), Err(Refusal::PoseStampBackwards.into()), "step {step}");
+        }
+        let reopening = gate.check(&pose(80, 7.0)).unwrap_err().reopening.expect("the fifth refusal reopens");
+        let words = "the clock of the poses went back by 89.920 s: gate pose_clock reopened after 5 refusals at (7.00, 0.00), \
+                     stamp 0.080 s";
+        assert_eq!(reopening.to_string(), words);
+        assert_eq!(gate.check(&pose(100, 7.01)), Ok(Continuity::Restarts));
+        assert_eq!(gate.check(&pose(120, 7.02)), Ok(Continuity::Continues));
+    }
+
+    #[test]
+    fn refusals_for_different_reasons_are_no_row() {
+        let mut gate = PoseGate::new(&config::Gates::default());
+        gate.check(&pose(90_000, 0.0)).unwrap();
+        // Four poses from far away and four from long ago, twice: neither are five of a kind in a row.
+        for step in 0..4 {
+            let rejection = gate.check(&pose(90_020 + step, 100.0)).unwrap_err();
+            assert_eq!(rejection, Refusal::PoseJump.into(), "step {step}");
+            let rejection = gate.check(&pose(step, 0.0)).unwrap_err();
+            assert_eq!(rejection, Refusal::PoseStampBackwards.into(), "step {step}");
+        }
+        for step in 4..8 {
+            let rejection = gate.check(&pose(step, 0.0)).unwrap_err();
+            assert_eq!(rejection.reopening.map(|reopening| reopening.gate), (step == 7).then_some(Gate::PoseClock));
+        }
+        // What was counted before the clock went back counts no longer.
+        assert_eq!(gate.check(&pose(20, 100.0)), Err(Refusal::PoseJump.into()));
     }
 
     #[test]
@@ -426,7 +594,8 @@ mod tests {
         }
         let reopening =
             gate.check(&located(100, 1.0, level)).unwrap_err().reopening.expect("the fifth refusal reopens");
-        assert_eq!((reopening.gate, reopening.refusals, reopening.position.x), (Gate::MaxGradient, 5, 1.0));
+        let expected = "gate max_gradient reopened after 5 refusals at (1.00, 0.00), stamp 0.100 s";
+        assert_eq!(reopening.to_string(), expected);
         assert_eq!(gate.check(&located(120, 1.0, level)), Ok(()));
     }
 

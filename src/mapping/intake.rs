@@ -14,12 +14,10 @@ use std::sync::Arc;
 use nalgebra::Isometry3;
 
 use super::frames::{FrameTree, Unresolved, normalized};
+use super::gates::LATENESS;
 use super::reading::{Measurement, Pose, Reading, Stamp};
 use super::refusal::{Refusal, Refusals};
 use crate::config::{Config, Frames, PoseSource};
-
-/// A topic whose stamps go back by more than this, in seconds, is in another time: nothing that was held before can be placed.
-const CLOCK_STEP: f64 = 1.0;
 
 /// What is handed on.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -345,8 +343,9 @@ fn gap(last: Option<Stamp>, stamp: Stamp) -> f64 {
     last.map_or(0.0, |last| stamp.seconds_since(last))
 }
 
+/// Whether a topic is in another time now: nothing that was held before can be placed then.
 fn went_back(last: Option<Stamp>, stamp: Stamp) -> bool {
-    gap(last, stamp) < -CLOCK_STEP
+    gap(last, stamp) < -LATENESS
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ use super::calibration::Calibration;
 use super::gates::{GradientGate, PoseGate, ReadingGate, Rejection, Reopening, Reopenings};
 use super::odometer::Odometer;
 use super::path::Path;
-use super::reading::{LocatedReading, Measurement, Observation, Pose, Reading};
+use super::reading::{LocatedReading, Measurement, Observation, Pose, Reading, Stamp};
 use super::refusal::{Refusal, Refusals};
 use super::synchronizer::Synchronizer;
 use crate::config::Config;
@@ -45,6 +45,9 @@ pub struct Counters {
 
 /// Turns measurements into batches. What it makes of them depends on their stamps, number and places alone: not on wall time, and
 /// not on how the two topics interleave (see [`Synchronizer`] for how far one may run ahead). It allocates once per batch.
+///
+/// Where the readings' clock goes back (a looped recording, a restarted simulation), the open averaging cell and the open batch
+/// are closed, so that neither spans two times; the path and its length go on.
 #[derive(Clone, Debug)]
 pub struct Pipeline {
     calibration: Calibration,
@@ -62,6 +65,8 @@ struct Downstream {
     batcher: Batcher,
     odometer: Odometer,
     path: Path,
+    /// Stamp of the last reading used.
+    newest: Option<Stamp>,
     counters: Counters,
     reopenings: Vec<Reopening>,
 }
@@ -80,6 +85,7 @@ impl Pipeline {
             batcher: Batcher::new(&config.batch),
             odometer: Odometer::new(TRAVEL_STEP),
             path: Path::default(),
+            newest: None,
             counters: Counters::default(),
             reopenings: Vec::new(),
         };
@@ -110,7 +116,7 @@ impl Pipeline {
         let reading = self.calibration.apply(reading);
         match self.reading_gate.check(&reading) {
             Ok(()) => self.synchronizer.push_reading(reading, |outcome| self.downstream.accept(outcome, ready)),
-            Err(refusal) => self.downstream.reject(refusal.into()),
+            Err(rejection) => self.downstream.reject(rejection),
         }
     }
 
@@ -176,6 +182,10 @@ impl Downstream {
     }
 
     fn learn_from(&mut self, reading: &LocatedReading, ready: &mut VecDeque<Batch>) {
+        // The clock went back: what was averaged and collected before is no part of what follows.
+        if self.newest.replace(reading.stamp).is_some_and(|newest| reading.stamp < newest) {
+            self.flush(ready);
+        }
         self.counters.used_readings += 1;
         self.record(reading.position);
         if let Some(observation) = self.averager.push(reading) {
@@ -225,9 +235,10 @@ mod tests {
     use nalgebra::{UnitQuaternion, Vector3};
     use proptest::prelude::*;
 
-    use super::super::reading::{MagneticField, Stamp};
+    use super::super::reading::MagneticField;
     use super::*;
     use crate::config;
+    use crate::mapping::batcher::CutReason;
 
     /// A drive along x at `speed`, both topics fifty times a second, each pose just before the reading of the same stamp.
     fn drive(steps: usize, speed: f64, field: impl Fn(f64) -> Vector3<f64>) -> Vec<Measurement> {
@@ -329,10 +340,10 @@ mod tests {
     fn a_field_that_jumped_for_good_is_reported_once_with_its_place() {
         let measurements = drive(200, 0.1, |x| Vector3::new(if x < 0.2 { 30.0 } else { 230.0 }, 0.0, 0.0));
         let (mut pipeline, _) = run(&Config::default(), &measurements);
-        assert_eq!(pipeline.counters().reopenings, Reopenings { max_speed: 0, max_gradient: 1 });
+        assert_eq!(pipeline.counters().reopenings, Reopenings { max_gradient: 1, ..Default::default() });
         assert_eq!(pipeline.counters().refusals.of(Refusal::FieldGradient), 5);
         let reopenings = pipeline.take_reopenings();
-        assert!((reopenings[0].position.x - 0.208).abs() < 1e-9, "{}", reopenings[0]);
+        assert!((reopenings[0].position.unwrap().x - 0.208).abs() < 1e-9, "{}", reopenings[0]);
         assert!(pipeline.take_reopenings().is_empty());
     }
 
@@ -382,14 +393,242 @@ mod tests {
         }
         let (_, batches) = run(&Config::default(), &measurements);
         let cuts: Vec<_> = batches.iter().map(|batch| batch.cut).collect();
-        use super::super::batcher::CutReason::{Flush, Time};
-        assert_eq!(cuts, [Time, Flush]);
+        assert_eq!(cuts, [CutReason::Time, CutReason::Flush]);
         assert_eq!(batches[1].len(), 1);
         assert!(batches[1].observations[0].readings > 1900);
     }
 
+    fn shifted(measurement: Measurement, milliseconds: i64) -> Measurement {
+        let shift = |stamp: Stamp| Stamp::from_nanoseconds(stamp.nanoseconds() + milliseconds * 1_000_000);
+        match measurement {
+            Measurement::Pose(pose) => Measurement::Pose(Pose { stamp: shift(pose.stamp), ..pose }),
+            Measurement::Reading(reading) => Measurement::Reading(Reading { stamp: shift(reading.stamp), ..reading }),
+        }
+    }
+
+    /// Readings and poses of a drive, each topic in its own order.
+    fn topics(drive: Vec<Measurement>) -> (Vec<Measurement>, Vec<Measurement>) {
+        drive.into_iter().partition(|measurement| matches!(measurement, Measurement::Reading(_)))
+    }
+
+    /// Speed on every lap, in metres per second.
+    const SPEED: f64 = 0.4;
+
+    /// Readings and poses of three laps with the same stamps, in lanes two metres apart; poses so many milliseconds later.
+    fn laps(steps: usize, delay: i64) -> (Vec<Measurement>, Vec<Measurement>) {
+        let lap = |lane| {
+            drive(steps, SPEED, |x| Vector3::new(30.0 + x, 0.0, 30.0)).into_iter().map(move |measurement| {
+                let Measurement::Pose(mut pose) = measurement else { return measurement };
+                pose.position += Vector3::new(SPEED * 1e-3 * delay as f64, 2.0 * f64::from(lane), 0.0);
+                shifted(Measurement::Pose(pose), delay)
+            })
+        };
+        topics((0..3).flat_map(lap).collect())
+    }
+
+    /// The two topics, poses so many messages ahead of the readings.
+    fn ahead(readings: &[Measurement], poses: &[Measurement], lead: i64) -> Vec<Measurement> {
+        let mut turns: Vec<_> = (-lead..).zip(poses).chain((0..).zip(readings)).collect();
+        turns.sort_by_key(|(turn, _)| *turn);
+        turns.into_iter().map(|(_, measurement)| *measurement).collect()
+    }
+
+    const LEADS: [i64; 5] = [-40, -1, 0, 1, 40];
+
+    #[test]
+    fn a_looped_drive_is_mapped_lap_by_lap_whichever_topic_is_ahead() {
+        // Each lap takes 5 s and fits into a batch.
+        let batch = config::Batch { max_observations: 0, max_path: 0.0, max_duration: 10.0 };
+        // Besides five readings and five poses in each lap but the first: readings before a lap's first pose, or after its last.
+        let cases = [
+            (0, vec![]),
+            (7, vec![(Refusal::BeforeFirstPose, 1), (Refusal::AcrossPoseJump, 2)]),
+            (-7, vec![(Refusal::NoLaterPose, 3)]),
+        ];
+        for (spacing, (delay, outside)) in
+            [0.0, 0.05].into_iter().flat_map(|spacing| cases.clone().map(|case| (spacing, case)))
+        {
+            let config = Config { batch: batch.clone(), averaging: config::Averaging { spacing }, ..Config::default() };
+            let (readings, poses) = laps(250, delay);
+            let mut expected = Refusals::default();
+            (0..10).for_each(|_| expected.count(Refusal::ReadingStampBackwards));
+            (0..10).for_each(|_| expected.count(Refusal::PoseStampBackwards));
+            for (refusal, count) in outside {
+                (0..count).for_each(|_| expected.count(refusal));
+            }
+            let mut first = None;
+            for lead in LEADS {
+                let (mut pipeline, batches) = run(&config, &ahead(&readings, &poses, lead));
+                let counters = *pipeline.counters();
+                let case = format!("spacing {spacing}, poses {delay} ms later and {lead} messages ahead: {counters:?}");
+                assert_eq!(counters.refusals, expected, "{case}");
+                assert_eq!(counters.used_readings, 750 - expected.readings(), "{case}");
+                let reopenings = Reopenings { reading_clock: 2, pose_clock: 2, ..Default::default() };
+                assert_eq!(counters.reopenings, reopenings, "{case}");
+                assert_eq!(pipeline.take_reopenings().len(), 4);
+                assert_eq!(batches.len(), 3, "{case}");
+                for (lane, batch) in (0..).zip(&batches) {
+                    assert_eq!(batch.cut, CutReason::Flush);
+                    assert!(batch.observations.windows(2).all(|pair| pair[0].stamp < pair[1].stamp));
+                    for observation in &batch.observations {
+                        assert_eq!(observation.position.y, 2.0 * f64::from(lane), "{case}: {observation:?}");
+                        let place = SPEED * observation.stamp.seconds();
+                        let apart = if spacing > 0.0 { spacing } else { 1e-9 };
+                        assert!((observation.position.x - place).abs() < apart, "{case}: {observation:?}");
+                    }
+                }
+                assert_eq!(*first.get_or_insert_with(|| batches.clone()), batches, "{case}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_batch_that_is_open_when_the_clock_goes_back_is_closed_there() {
+        let config = Config::default();
+        let (readings, poses) = laps(250, 0);
+        let mut pipeline = Pipeline::new(&config, Isometry3::identity());
+        let mut ready = VecDeque::new();
+        // The first lap, and of the second what puts the clock back.
+        let measurements = ahead(&readings, &poses, 0);
+        for measurement in &measurements[..510] {
+            pipeline.ingest(*measurement, &mut ready);
+        }
+        assert_eq!((ready.len(), pipeline.counters().used_readings), (0, 250));
+        let travelled = pipeline.counters().travelled;
+        for measurement in &measurements[510..512] {
+            pipeline.ingest(*measurement, &mut ready);
+        }
+        let readings: u32 = ready[0].observations.iter().map(|observation| observation.readings).sum();
+        assert_eq!((ready.len(), ready[0].cut, readings), (1, CutReason::Flush, 250));
+        let words: Vec<String> = pipeline.take_reopenings().iter().map(ToString::to_string).collect();
+        assert!(words[0].starts_with("the clock of the poses went back by 4.900 s"), "{words:?}");
+        assert!(words[1].starts_with("the clock of the readings went back by 4.900 s"), "{words:?}");
+        // The way to the next lane counts.
+        assert!(pipeline.counters().travelled > travelled + 1.9);
+    }
+
+    #[test]
+    fn one_corrupt_stamp_far_ahead_costs_no_more_than_a_handful_of_readings() {
+        let (readings, poses) = topics(drive(250, SPEED, |x| Vector3::new(30.0 + x, 0.0, 30.0)));
+        let config = Config::default();
+        let (_, clean) = run(&config, &ahead(&readings, &poses, 0));
+        let years = 1_000_000_000_000;
+        let cases = [
+            (0, Refusal::ReadingStampBackwards, Refusal::NoLaterPose, 1),
+            (1, Refusal::PoseStampBackwards, Refusal::AcrossPoseJump, 6),
+        ];
+        for (topic, backwards, consequence, count) in cases {
+            let mut spoilt = [readings.clone(), poses.clone()];
+            spoilt[topic][100] = shifted(spoilt[topic][100], years);
+            let mut first = None;
+            for lead in LEADS {
+                let (pipeline, batches) = run(&config, &ahead(&spoilt[0], &spoilt[1], lead));
+                let counters = pipeline.counters();
+                assert_eq!((counters.used_readings, counters.refusals.of(backwards)), (244, 5), "{lead}: {counters:?}");
+                assert_eq!(counters.refusals.of(consequence), count, "{lead}: {counters:?}");
+                assert_eq!(counters.reopenings.reading_clock + counters.reopenings.pose_clock, 1);
+                assert_eq!(batches.len(), clean.len());
+                assert_eq!(*first.get_or_insert_with(|| batches.clone()), batches, "{lead}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_clock_that_goes_back_on_one_topic_for_good_costs_about_what_it_went_back_by() {
+        let (readings, poses) = topics(drive(1000, SPEED, |x| Vector3::new(30.0 + x, 0.0, 30.0)));
+        let from_half = |topic: &[Measurement]| -> Vec<Measurement> {
+            let shift = |(index, measurement): (usize, &Measurement)| {
+                shifted(*measurement, if index < 500 { 0 } else { -3000 })
+            };
+            topic.iter().enumerate().map(shift).collect()
+        };
+        // 3 s are 150 readings. Those that say when they were taken before are refused, until they say what is new;
+        let (pipeline, _) = run(&Config::default(), &ahead(&from_half(&readings), &poses, 0));
+        let counters = pipeline.counters();
+        assert_eq!((counters.used_readings, counters.reopenings.reading_clock), (851, 1), "{counters:?}");
+        // and those for which poses come 3 s late wait for them, but for those of the 3 s in between.
+        let (pipeline, _) = run(&Config::default(), &ahead(&readings, &from_half(&poses), 0));
+        let counters = pipeline.counters();
+        assert_eq!((counters.used_readings, counters.reopenings.pose_clock), (701, 1), "{counters:?}");
+    }
+
+    #[test]
+    fn half_a_second_back_is_refused_until_the_clock_has_caught_up() {
+        let late = |topic: Vec<Measurement>| -> Vec<Measurement> {
+            let shift = |(index, measurement)| shifted(measurement, if index < 100 { 0 } else { -500 });
+            topic.into_iter().enumerate().map(shift).collect()
+        };
+        let (readings, poses) = topics(drive(250, 0.05, |x| Vector3::new(30.0 + x, 0.0, 30.0)));
+        let (readings, poses) = (late(readings), late(poses));
+        for lead in LEADS {
+            let (pipeline, _) = run(&Config::default(), &ahead(&readings, &poses, lead));
+            let counters = pipeline.counters();
+            let refusals = [
+                (Refusal::ReadingStampBackwards, 24),
+                (Refusal::PoseStampBackwards, 24),
+                (Refusal::PoseStampRepeated, 1),
+            ];
+            for (refusal, count) in refusals {
+                assert_eq!(counters.refusals.of(refusal), count, "{counters:?}");
+            }
+            assert_eq!((counters.used_readings, counters.reopenings), (226, Reopenings::default()), "{counters:?}");
+        }
+    }
+
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(64))]
+        #[test]
+        fn of_a_looped_drive_every_reading_is_used_or_refused_once_however_far_a_topic_is_ahead(
+            runs in prop::collection::vec((any::<bool>(), 1..200_usize), 0..60),
+            delay in -30..30_i64,
+            max_waiting in prop_oneof![Just(10_000_usize), 2..300_usize],
+        ) {
+            let mut config = Config::default();
+            config.synchronizer.max_waiting = max_waiting;
+            let (readings, poses) = laps(100, delay);
+            let (mut readings, mut poses) = (readings.into_iter(), poses.into_iter());
+            let mut shuffled = Vec::new();
+            for (pick, length) in runs {
+                let topic = if pick { &mut readings } else { &mut poses };
+                shuffled.extend(topic.take(length));
+            }
+            shuffled.extend(readings);
+            shuffled.extend(poses);
+            let (pipeline, batches) = run(&config, &shuffled);
+            let counters = pipeline.counters();
+            prop_assert_eq!((counters.readings, counters.poses), (300, 300));
+            prop_assert_eq!(counters.used_readings + counters.refusals.readings(), 300);
+            let observations = batches.iter().flat_map(|batch| &batch.observations);
+            prop_assert_eq!(observations.map(|observation| u64::from(observation.readings)).sum::<u64>(), counters.used_readings);
+            prop_assert!(batches.iter().all(|batch| batch.observations.is_sorted_by_key(|observation| observation.stamp)));
+            prop_assert_eq!(pipeline.waiting(), 0);
+        }
+
+        #[test]
+        fn laps_do_not_depend_on_how_the_topics_interleave(
+            picks in prop::collection::vec(any::<bool>(), 600),
+            bias in prop_oneof![Just(-35_i64), Just(0), Just(35)],
+            delay in -30..30_i64,
+        ) {
+            let (readings, poses) = laps(100, delay);
+            let (expected_pipeline, expected) = run(&Config::default(), &ahead(&readings, &poses, 0));
+            // Poses are ahead of the readings by the bias, give or take five.
+            let (mut taken_readings, mut taken_poses, mut shuffled) = (0, 0, Vec::new());
+            for pick in picks {
+                let lead = taken_poses as i64 - taken_readings as i64 - bias;
+                let is_reading = lead >= 5 || (pick && lead > -5);
+                let (topic, taken) =
+                    if is_reading { (&readings, &mut taken_readings) } else { (&poses, &mut taken_poses) };
+                shuffled.extend(topic.get(*taken));
+                *taken += 1;
+            }
+            shuffled.extend(readings.iter().skip(taken_readings));
+            shuffled.extend(poses.iter().skip(taken_poses));
+            let (pipeline, batches) = run(&Config::default(), &shuffled);
+            prop_assert_eq!(expected_pipeline.counters(), pipeline.counters());
+            prop_assert_eq!(expected, batches);
+        }
+
         #[test]
         fn batches_do_not_depend_on_how_the_topics_interleave(
             picks in prop::collection::vec(any::<bool>(), 800),

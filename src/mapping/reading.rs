@@ -56,6 +56,11 @@ impl Stamp {
     pub fn seconds_since(self, earlier: Stamp) -> f64 {
         self.nanoseconds.saturating_sub(earlier.nanoseconds) as f64 / NANOSECONDS_PER_SECOND as f64
     }
+
+    /// Whether this stamp is nearer to `one` than to `other`; not when it is halfway.
+    pub fn is_nearer_to(self, one: Stamp, other: Stamp) -> bool {
+        self.nanoseconds.abs_diff(one.nanoseconds) < self.nanoseconds.abs_diff(other.nanoseconds)
+    }
 }
 
 /// A magnetic flux density with its three axes, in microtesla.

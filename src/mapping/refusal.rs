@@ -23,9 +23,9 @@ pub enum Refusal {
     PoseForgotten,
     /// The poses before and after a reading are further apart in time than `synchronizer.max_gap`.
     PoseGap,
-    /// A reading was taken while the poses jumped to another place: where it was taken is not known.
+    /// A reading was taken while the poses jumped to another place or another time: where it was taken is not known.
     AcrossPoseJump,
-    /// The stream ended before a pose at or after a reading came.
+    /// The stream ended, or the clock went back, before a pose at or after a reading came.
     NoLaterPose,
     /// More than `synchronizer.max_waiting` readings waited for their pose; the oldest had to go.
     WaitingQueueFull,

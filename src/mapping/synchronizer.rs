@@ -5,11 +5,12 @@ use std::collections::VecDeque;
 use nalgebra::{Isometry3, Point3};
 
 use super::gates::Continuity;
-use super::reading::{LocatedReading, Pose, Reading, Stamp, interpolate};
+use super::pose_history::PoseHistory;
+use super::reading::{LocatedReading, Pose, Reading, Stamp};
 use super::refusal::Refusal;
 use crate::config;
 
-/// Room that is reserved at the start; beyond it the queues grow, up to their bound, when a source lags that far.
+/// Room that is reserved at the start; beyond it the queue grows, up to its bound, when poses lag that far.
 const RESERVED: usize = 16_384;
 
 /// Puts readings where they were taken. Poses are interpolated at a reading's stamp (position linearly, orientation along the
@@ -19,16 +20,21 @@ const RESERVED: usize = 16_384;
 /// two streams alone, so the result does not depend on how they interleave, as long as neither runs ahead of the other by more
 /// than the queues hold (`max_waiting` each): only [`Refusal::WaitingQueueFull`] and [`Refusal::PoseForgotten`] depend on that.
 ///
-/// Expects what the gates let pass: readings whose stamps do not decrease and poses whose stamps increase.
+/// Expects what the gates let pass: readings whose stamps do not decrease and poses whose stamps increase, except where the clock
+/// of a topic goes back. Then each time is kept to itself: readings from before are located between poses from before, or refused
+/// when those have all come ([`Refusal::NoLaterPose`]), and readings from after wait for the poses to go back as well. It does not
+/// matter which topic goes first, as long as it is ahead of the other by less than half of what the clock went back by. A clock
+/// that goes back on one topic alone, because a single stamp was far ahead or for good, is told from this by where the other
+/// topic goes on: nearer to the new time than to the old.
 #[derive(Clone, Debug)]
 pub struct Synchronizer {
     mount: Isometry3<f64>,
-    max_gap: f64,
     capacity: usize,
     readings: VecDeque<Waiting>,
-    poses: VecDeque<(Pose, Continuity)>,
     newest_reading: Option<Stamp>,
-    forgot_poses: bool,
+    /// Where the readings' clock was when it went back, until the poses are seen to be in the new time too.
+    left_behind: Option<Stamp>,
+    poses: PoseHistory,
 }
 
 /// A reading that waits for its pose.
@@ -45,12 +51,11 @@ impl Synchronizer {
         let capacity = settings.max_waiting.max(2);
         Self {
             mount,
-            max_gap: settings.max_gap,
             capacity,
             readings: VecDeque::with_capacity(capacity.min(RESERVED)),
-            poses: VecDeque::with_capacity(capacity.min(RESERVED)),
             newest_reading: None,
-            forgot_poses: false,
+            left_behind: None,
+            poses: PoseHistory::new(settings),
         }
     }
 
@@ -66,85 +71,65 @@ impl Synchronizer {
 
     /// Takes the next reading and hands `sink` whatever is decided by it, in the order of the readings.
     pub fn push_reading(&mut self, reading: Reading, mut sink: impl FnMut(Result<LocatedReading, Refusal>)) {
-        self.newest_reading = Some(reading.stamp);
-        let waiting = Waiting { reading, mount: self.mount };
-        if self.readings.is_empty() && self.is_decided(reading.stamp) {
-            return sink(self.locate(&waiting));
+        if self.newest_reading.is_some_and(|newest| reading.stamp < newest) {
+            self.left_behind = self.newest_reading;
         }
+        self.newest_reading = Some(reading.stamp);
         if self.readings.len() == self.capacity {
             self.readings.pop_front();
             sink(Err(Refusal::WaitingQueueFull));
         }
-        self.readings.push_back(waiting);
+        self.readings.push_back(Waiting { reading, mount: self.mount });
+        self.settle(sink);
     }
 
     /// Takes the next pose and hands `sink` whatever is decided by it, in the order of the readings.
-    pub fn push_pose(
-        &mut self,
-        pose: Pose,
-        continuity: Continuity,
-        mut sink: impl FnMut(Result<LocatedReading, Refusal>),
-    ) {
-        if self.poses.len() == self.capacity {
-            self.forget_oldest_pose();
-        }
-        self.poses.push_back((pose, continuity));
-        while let Some(waiting) = self.readings.front().copied().filter(|next| self.is_decided(next.reading.stamp)) {
-            self.readings.pop_front();
-            sink(self.locate(&waiting));
-        }
-        // Readings that still wait are later than every pose, so that none needs more than the newest.
-        if let Some(stamp) = self.newest_reading {
-            self.drop_poses_before(stamp);
-        }
+    pub fn push_pose(&mut self, pose: Pose, continuity: Continuity, sink: impl FnMut(Result<LocatedReading, Refusal>)) {
+        self.poses.push(pose, continuity);
+        self.settle(sink);
     }
 
     /// Ends both streams: readings still waiting for a later pose are refused.
     pub fn finish(&mut self, mut sink: impl FnMut(Result<LocatedReading, Refusal>)) {
+        self.poses.end();
+        self.settle(&mut sink);
         for _ in self.readings.drain(..) {
             sink(Err(Refusal::NoLaterPose));
         }
     }
 
-    /// Whether a pose at or after `stamp` has come.
-    fn is_decided(&self, stamp: Stamp) -> bool {
-        self.poses.back().is_some_and(|(newest, _)| stamp <= newest.stamp)
-    }
-
-    /// Locates a reading that [is decided](Self::is_decided).
-    fn locate(&mut self, waiting: &Waiting) -> Result<LocatedReading, Refusal> {
-        let reading = &waiting.reading;
-        self.drop_poses_before(reading.stamp);
-        let (before, _) = &self.poses[0];
-        if before.stamp == reading.stamp {
-            return Ok(waiting.located(before.isometry()));
-        }
-        if before.stamp > reading.stamp {
-            return Err(if self.forgot_poses { Refusal::PoseForgotten } else { Refusal::BeforeFirstPose });
-        }
-        let (after, continuity) = &self.poses[1];
-        if *continuity == Continuity::Restarts {
-            return Err(Refusal::AcrossPoseJump);
-        }
-        let gap = after.stamp.seconds_since(before.stamp);
-        if gap > self.max_gap {
-            return Err(Refusal::PoseGap);
-        }
-        let fraction = reading.stamp.seconds_since(before.stamp) / gap;
-        Ok(waiting.located(interpolate(&before.isometry(), &after.isometry(), fraction)))
-    }
-
-    /// Keeps the last pose at or before `stamp` and all later ones.
-    fn drop_poses_before(&mut self, stamp: Stamp) {
-        while self.poses.get(1).is_some_and(|(pose, _)| pose.stamp <= stamp) {
-            self.poses.pop_front();
+    /// Decides about every reading for which no pose has to be waited for any longer.
+    fn settle(&mut self, mut sink: impl FnMut(Result<LocatedReading, Refusal>)) {
+        self.compare_clocks();
+        while let Some(&waiting) = self.readings.front() {
+            self.poses.follow(waiting.reading.stamp);
+            if !self.is_settled(waiting.reading.stamp) {
+                return;
+            }
+            self.readings.pop_front();
+            sink(self.poses.body_at(waiting.reading.stamp).map(|body| waiting.located(body)));
         }
     }
 
-    /// Makes room where no reading came to make it.
-    fn forget_oldest_pose(&mut self) {
-        self.poses.pop_front();
-        self.forgot_poses = true;
+    /// When the readings' clock went back, the poses are in the new time as soon as they are nearer to it than to the old.
+    fn compare_clocks(&mut self) {
+        if let (Some(old), Some(new), Some(pose)) = (self.left_behind, self.newest_reading, self.poses.newest())
+            && !pose.is_nearer_to(old, new)
+        {
+            self.left_behind = None;
+        }
+    }
+
+    /// Whether no pose to come can be that of the oldest waiting reading, which has this stamp.
+    fn is_settled(&self, stamp: Stamp) -> bool {
+        let Some(oldest) = self.poses.oldest() else { return false };
+        let are_clocks_one = self.left_behind.is_none();
+        if stamp < oldest {
+            // The poses may have yet to go back to it.
+            return are_clocks_one;
+        }
+        // In the second case it is from a time that both topics have left.
+        self.poses.is_settled(stamp) || (are_clocks_one && self.newest_reading < Some(stamp))
     }
 }
 
@@ -333,7 +318,6 @@ mod tests {
         for index in 0..10_000 {
             synchronizer.push_pose(pose(index, 0.0, 0.0), Continuity::Continues, |_| unreachable!());
         }
-        assert_eq!(synchronizer.poses.len(), 100);
         let mut refused = 0;
         for index in 0..10_000 {
             synchronizer.push_reading(reading(20_000 + index), |outcome| {
@@ -354,7 +338,7 @@ mod tests {
             match *measurement {
                 Measurement::Reading(reading) => match reading_gate.check(&reading) {
                     Ok(()) => synchronizer.push_reading(reading, |outcome| outcomes.push(outcome)),
-                    Err(refusal) => refused.push(refusal),
+                    Err(rejection) => refused.push(rejection.refusal),
                 },
                 Measurement::Pose(pose) => match pose_gate.check(&pose) {
                     Ok(continuity) => synchronizer.push_pose(pose, continuity, |outcome| outcomes.push(outcome)),

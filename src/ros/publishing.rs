@@ -62,6 +62,7 @@ impl Publishing {
             shown,
             settings: config.raster.clone(),
             raster: None,
+            undrawable: None,
             maps: Pace::new(config.node.map_rate),
             markers: Pace::new(config.node.marker_rate),
         };
@@ -175,6 +176,8 @@ struct Press {
     shown: Shown,
     settings: config::Raster,
     raster: Option<Raster>,
+    /// The last update that could not be drawn.
+    undrawable: Option<u64>,
     maps: Pace,
     markers: Pace,
 }
@@ -199,7 +202,7 @@ impl Press {
         self.markers.period = Pace::new(config.node.marker_rate).period;
         if self.settings != config.raster {
             self.settings = config.raster.clone();
-            self.raster = None;
+            (self.raster, self.undrawable) = (None, None);
             self.forget_published();
         }
     }
@@ -261,6 +264,9 @@ impl Press {
         if self.raster.as_ref().is_some_and(|raster| raster.update == update.number) {
             return true;
         }
+        if self.undrawable == Some(update.number) {
+            return false;
+        }
         match self.drawn(update) {
             Ok(Some((grid, layers))) => {
                 *lock(&self.shown.scales) = Some(layers.scales);
@@ -270,6 +276,7 @@ impl Press {
             Ok(None) => false,
             Err(error) => {
                 log::warn!("the map after update {} cannot be drawn: {error}", update.number + 1);
+                self.undrawable = Some(update.number);
                 false
             }
         }

@@ -2,6 +2,7 @@
 
 use std::io::{self, Write};
 
+use magmap::mapping::gates::Reopenings;
 use magmap::mapping::refusal::Refusal;
 use magmap::replay::{Outcome, Report};
 
@@ -47,9 +48,12 @@ fn write_counts(out: &mut impl Write, report: &Report) -> io::Result<()> {
     for (index, (refusal, count)) in refused.enumerate() {
         row(out, if index == 0 { "refused" } else { "" }, &format!("{count} {refusal}"))?;
     }
-    let reopened = counters.reopenings.max_speed + counters.reopenings.max_gradient;
-    if reopened > 0 {
-        row(out, "gates reopened", &format!("{reopened} times: what they refused went on and on"))?;
+    let Reopenings { max_speed, max_gradient, reading_clock, pose_clock } = counters.reopenings;
+    if max_speed + max_gradient > 0 {
+        row(out, "gates reopened", &format!("{} times: what they refused went on and on", max_speed + max_gradient))?;
+    }
+    if reading_clock + pose_clock > 0 {
+        row(out, "clock went back", &format!("{reading_clock} times for readings, {pose_clock} times for poses"))?;
     }
     row(out, "path", &format!("{:.1} m, {} observations", counters.travelled, counters.observations))
 }

@@ -1,0 +1,708 @@
+"""The node among others: what it publishes, answers, says and refuses, on the drive of a robot in a world that is known."""
+
+import json
+import math
+from pathlib import Path
+import re
+import signal
+import threading
+
+from ament_index_python.packages import get_package_share_directory
+from diagnostic_msgs.msg import DiagnosticStatus
+import numpy as np
+import pytest
+from rosgraph_msgs.msg import Clock
+from sensor_msgs.msg import MagneticField
+from visualization_msgs.msg import Marker
+
+from harness import (
+    BEST_EFFORT,
+    LATCHED,
+    MICROTESLA,
+    NANOSECONDS,
+    START,
+    VOLATILE,
+    centres_of,
+    deviation_from_truth,
+    drive,
+    field_at,
+    geometry_of,
+    refused_readings,
+    strength_at,
+    to_nanoseconds,
+    to_time,
+    transform,
+)
+
+# Seconds within which a new subscriber gets the map: a second, and what the middleware takes to introduce it.
+SOON = 4.0
+
+# Root mean square of the difference from the truth that a map of a whole lap has at most, in microtesla.
+TRUE_ENOUGH = 2.5
+
+# How many cells of 0.1 m such a map knows well, at least.
+WELL_KNOWN = 250
+
+# How far a grid has to reach for some of it to be unknown.
+WIDE = {'raster.margin': 3.0}
+
+# Where the magnetometer sits on the robot, where it does not sit in its middle: x, y and heading, and z.
+MOUNT = (0.3, -0.2, 0.7)
+MOUNT_HEIGHT = 0.4
+
+
+# ---- Maps ----
+
+
+def test_what_is_published_agrees_with_itself_and_with_the_world(session):
+    mapper = session.mapper(WIDE)
+    topics = {name: mapper.watch(name) for name in ('field', 'mean', 'variance', 'cloud', 'inducing_points', 'path')}
+    course = drive()
+    session.robot(mapper).drive(course)
+    field = mapper.finish(topics['field'])
+    stamp = field.header.stamp
+    is_latest = lambda message: header_of(message).stamp == stamp  # noqa: E731
+    latest = {name: topic.wait(is_latest, f'the stamp {stamp}') for name, topic in topics.items()}
+    assert {header_of(message).frame_id for message in latest.values()} == {'odom'}
+    assert to_nanoseconds(stamp) == course.reading_stamps[-1]
+    assert field.readings_used == len(course) and field.readings_refused == field.poses_refused == 0
+
+    error, cells = deviation_from_truth(field)
+    assert error < TRUE_ENOUGH and cells > WELL_KNOWN, f'{error:.2f} microtesla over {cells} cells'
+    for layer in ('mean', 'variance'):
+        grid = latest[layer]
+        assert geometry_of(grid.info) == geometry_of(field.info)
+        occupancies = np.asarray(grid.data)
+        assert (occupancies.min(), occupancies.max()) == (-1, 100)
+        assert np.array_equal(occupancies == -1, np.isnan(field.mean))
+
+    cloud = latest['cloud']
+    known = np.isfinite(field.mean)
+    names = ['x', 'y', 'z', 'intensity', 'mean', 'standard_deviation']
+    assert [part.name for part in cloud.fields] == names
+    points = np.frombuffer(bytes(cloud.data), dtype=[(name, '<f4') for name in names])
+    assert cloud.width * cloud.height == len(points) == known.sum() and cloud.point_step == points.dtype.itemsize
+    x, y = centres_of(field.info)
+    np.testing.assert_allclose(points['x'], x[known], atol=1e-5)
+    np.testing.assert_allclose(points['y'], y[known], atol=1e-5)
+    np.testing.assert_array_equal(points['mean'], np.asarray(field.mean)[known])
+    np.testing.assert_array_equal(points['standard_deviation'], np.asarray(field.standard_deviation)[known])
+    np.testing.assert_allclose(points['intensity'], points['mean'] / MICROTESLA, rtol=1e-6)
+
+    (marker,) = latest['inducing_points'].markers
+    assert marker.action == Marker.ADD and len(field.inducing_points) > 5
+    assert [(p.x, p.y) for p in marker.points] == [(p.x, p.y) for p in field.inducing_points]
+
+    path = np.array([[pose.pose.position.x, pose.pose.position.y] for pose in latest['path'].poses])
+    lap = np.linalg.norm(np.diff(course.poses[:, :2], axis=0), axis=1).sum()
+    assert np.linalg.norm(np.diff(path, axis=0), axis=1).sum() == pytest.approx(lap, rel=0.05)
+
+
+def header_of(message):
+    return message.markers[0].header if hasattr(message, 'markers') else message.header
+
+
+def test_late_joiners_get_the_map_within_a_second(session):
+    mapper = session.mapper()
+    course = drive()
+    session.robot(mapper).drive(course)
+    mapper.do('flush')
+    for quality, which in [(LATCHED, 'transient local'), (VOLATILE, 'volatile'), (VOLATILE, 'the second volatile')]:
+        for name in ('mean', 'variance', 'field', 'cloud', 'inducing_points', 'path'):
+            joined = mapper.watch(name, quality)
+            message = joined.wait(what=f'the map for a late subscriber, {which}', timeout=SOON)
+            assert to_nanoseconds(header_of(message).stamp) == course.reading_stamps[-1]
+
+
+def test_the_query_service_answers_as_the_map_says(session):
+    mapper = session.mapper(WIDE)
+    assert not mapper.query([(0, 0)]).success
+    field = mapper.watch('field')
+    session.robot(mapper).drive(drive())
+    field = mapper.finish(field)
+    x, y = centres_of(field.info)
+    answer = mapper.query(zip(x, y))
+    assert answer.success, answer.message
+    assert answer.header == field.header
+    known = np.asarray(answer.known)
+    assert np.array_equal(known, np.isfinite(field.mean)) and 0.1 < known.mean() < 0.95
+    np.testing.assert_allclose(np.asarray(answer.mean)[known], np.asarray(field.mean)[known], rtol=1e-6)
+    deviations = np.asarray(field.standard_deviation)[known]
+    np.testing.assert_allclose(np.asarray(answer.standard_deviation)[known], deviations, rtol=1e-5)
+    assert np.isnan(np.asarray(answer.mean)[~known]).all(), 'a mean where the map knows nothing'
+    far = mapper.query([(1000.0, 0.0), (math.nan, 0.0), (0.0, math.inf), (0.0, 0.0)])
+    assert far.success and list(far.known) == [False, False, False, True]
+    assert mapper.query([]).success
+
+
+def test_reset_empties_the_map_and_mapping_goes_on(session):
+    mapper = session.mapper()
+    field, mean, variance = mapper.watch('field'), mapper.watch('mean'), mapper.watch('variance')
+    markers, path = mapper.watch('inducing_points'), mapper.watch('path')
+    robot = session.robot(mapper)
+    lap = drive(28.0)
+    robot.drive(lap[:700])
+    before = mapper.finish(field)
+    mapper.do('reset')
+    empty = field.wait(lambda message: np.isnan(message.mean).all(), 'a map that knows nothing')
+    assert empty.update > before.update
+    assert geometry_of(empty.info) == geometry_of(before.info) and not empty.inducing_points
+    for grid in (mean, variance):
+        grid.wait(lambda message: set(message.data) == {-1}, 'a grid of -1')
+        assert geometry_of(grid.last.info) == geometry_of(before.info)
+    markers.wait(lambda message: message.markers[0].action == Marker.DELETE, 'no inducing points')
+    path.wait(lambda message: not message.poses, 'no path')
+    assert not mapper.query([(0, 0)]).success
+
+    robot.drive(lap[700:])
+    after = mapper.finish(field)
+    error, cells = deviation_from_truth(after)
+    assert error < TRUE_ENOUGH and cells > WELL_KNOWN, f'{error:.2f} microtesla over {cells} cells'
+    assert mapper.query([(0, 0)]).success
+    path.wait(lambda message: message.poses, 'a path')
+
+
+def test_pause_ignores_readings_and_resume_takes_them_again(session):
+    mapper = session.mapper()
+    field = mapper.watch('field')
+    robot = session.robot(mapper)
+    course = drive()
+    robot.drive(course[:300])
+    assert 'paused' in mapper.do('pause')
+    paused = mapper.wait_diagnostics(lambda report: report.message == 'paused', '"paused"')
+    assert paused.values['paused'] == 'true'
+    before = field.wait(lambda message: message.readings_used == 300, 'a map of 300 readings')
+    robot.drive(course[300:500])
+    ignored = mapper.wait_diagnostics(lambda report: report.count('readings ignored while paused') == 200, '200 ignored')
+    assert ignored.count('readings used') == 300 and ignored.refused() == {}
+    mapper.do('flush')
+    assert field.last.observations == before.observations
+    mapper.do('resume')
+    robot.drive(course[500:])
+    assert mapper.finish(field).readings_used == 500
+    assert mapper.fresh_diagnostics().values['paused'] == 'false'
+
+
+# ---- Saved maps ----
+
+
+def test_a_map_says_how_much_it_is_made_of(session):
+    mapper = session.mapper({'node.save_at_end': True})
+    field = mapper.watch('field')
+    session.robot(mapper).drive(drive())
+    saved = mapper.finish(field)
+    counts = (saved.observations, saved.readings_used)
+    mapper.do('save')
+    mapper.do('reset')
+    empty = field.wait(lambda message: np.isnan(message.mean).all(), 'a map that knows nothing')
+    found = {'reset': (empty.observations, empty.readings_used)}
+    mapper.do('load')
+    loaded = field.wait(lambda message: np.isfinite(message.mean).any(), 'the loaded map')
+    found['loaded'] = (loaded.observations, loaded.readings_used)
+    assert mapper.process.stop() == 0
+    field = session.mapper({'node.load_at_start': True}).watch('field').wait(what='the loaded map')
+    found['loaded at the start'] = (field.observations, field.readings_used)
+    assert found == {'reset': (0, 0), 'loaded': counts, 'loaded at the start': counts}
+
+
+def test_a_saved_map_is_loaded_and_gone_on_with(session):
+    first = session.mapper({'node.map_name': 'hall'})
+    field, mean, variance = first.watch('field'), first.watch('mean'), first.watch('variance')
+    assert 'no map' in first.ask('save')[1]
+    session.robot(first).drive(drive())
+    saved = first.finish(field)
+    grids = [grid.wait(lambda message: message.header == saved.header, 'the last map') for grid in (mean, variance)]
+    path = session.folder / 'maps' / 'hall.npz'
+    assert str(path) in first.do('save')
+    assert path.exists()
+    assert first.process.stop() == 0
+
+    second = session.mapper({'node.map_name': 'hall', 'node.load_at_start': True})
+    field, mean, variance = second.watch('field'), second.watch('mean'), second.watch('variance')
+    loaded = field.wait(what='the loaded map')
+    assert loaded.header.frame_id == saved.header.frame_id and geometry_of(loaded.info) == geometry_of(saved.info)
+    np.testing.assert_array_equal(loaded.mean, saved.mean)
+    np.testing.assert_array_equal(loaded.standard_deviation, saved.standard_deviation)
+    for grid, expected in zip((mean, variance), grids):
+        assert grid.wait(what='the loaded map').data == expected.data
+    session.robot(second).drive(drive(centre=3.0).later(60.0))
+    grown = second.finish(field)
+    places = [(0.0, 0.0), (3.0, 0.0)]
+    assert grown.info.width > saved.info.width + 20 and list(second.query(places).known) == [True, True]
+    error, cells = deviation_from_truth(grown)
+    assert error < TRUE_ENOUGH and cells > 1.5 * deviation_from_truth(saved)[1], f'{error:.2f} microtesla over {cells} cells'
+
+    assert second.process.stop() == 0
+    third = session.mapper({'node.map_name': 'hall'})
+    field = third.watch('field')
+    assert str(path) in third.do('load')
+    np.testing.assert_array_equal(field.wait(what='the loaded map').mean, saved.mean)
+
+
+def test_a_map_that_cannot_be_loaded_is_refused_with_its_path(session):
+    mapper = session.mapper({'node.map_name': 'hall'})
+    field = mapper.watch('field')
+    session.robot(mapper).drive(drive(5.0))
+    before = mapper.finish(field)
+    path = session.folder / 'maps' / 'hall.npz'
+    success, message = mapper.ask('load')
+    assert not success and str(path) in message, message
+    path.parent.mkdir(exist_ok=True)
+    path.write_bytes(b'PK\x03\x04 this is no map')
+    success, message = mapper.ask('load')
+    assert not success and str(path) in message, message
+    assert path.read_bytes() == b'PK\x03\x04 this is no map'
+    assert mapper.query([(0, 0)]).success and field.last.observations == before.observations
+
+    other = session.mapper({'node.map_name': 'nowhere', 'node.load_at_start': True}, namespace='/other')
+    assert other.process.wait() == 1
+    assert str(path.with_name('nowhere.npz')) in other.process.log
+
+
+@pytest.mark.parametrize('number', [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_in_the_middle_of_a_drive_ends_the_node_in_good_order(session, number):
+    mapper = session.mapper()
+    robot = session.robot(mapper)
+    has_ended = threading.Event()
+    driver = threading.Thread(target=robot.send, args=(drive(120.0), 500, has_ended.is_set))
+    driver.start()
+    try:
+        mapper.wait_diagnostics(lambda report: report.count('readings used') > 200, 'a drive')
+        assert mapper.process.stop(number, timeout=15.0) == 0, mapper.process.log
+    finally:
+        has_ended.set()
+        driver.join()
+    used, received = map(int, re.search(r'mapped (\d+) of (\d+) readings', mapper.process.log).groups())
+    # The last reading may have waited for its pose. The others are in the map: the open batch has been closed.
+    assert 200 < received - 1 <= used
+
+
+def test_a_signal_stops_a_running_optimisation(session):
+    mapper, robot, _ = learning_for_long(session)
+    # Reports do not wait for the batch.
+    assert mapper.fresh_diagnostics().count('updates') == 0
+    assert mapper.process.stop(timeout=15.0) == 0
+    assert 'mapped 3000 of 3000 readings' in mapper.process.log and 'in 1 updates' in mapper.process.log
+
+
+def test_a_node_that_is_busy_learning_does_not_blame_the_odometry(session):
+    mapper, robot, rest = learning_for_long(session)
+    # Long enough for it to look twice for reasons why nothing is mapped.
+    robot.send(rest, rate=50)
+    busy = mapper.fresh_diagnostics()
+    assert busy.count('updates') == 0 and busy.count('backlog') > 0
+    assert 'odometry comes late' not in mapper.process.log, mapper.process.log
+    assert mapper.process.stop(timeout=15.0) == 0
+
+
+def learning_for_long(session):
+    """A node that learns from a batch of 3000 readings, its robot, and the rest of the drive."""
+    # So many inducing points and evaluations that it takes much longer than anybody would wait.
+    mapper = session.mapper({
+        'averaging.spacing': 0.0, 'batch.max_observations': 3000, 'batch.max_path': 0.0, 'batch.max_duration': 0.0,
+        'model.initial.lengthscale': 0.1, 'model.initial.noise': 0.01, 'selection.ceiling': 'upper', 'selection.delta': 0.001,
+        'selection.max_inducing_points': 1000, 'learning.prior': False, 'learning.max_evaluations': 100000,
+    })  # fmt: skip
+    course = drive(63.0)
+    course.readings += np.random.default_rng(1).normal(0.0, 5.0 * MICROTESLA, course.readings.shape)
+    robot = session.robot(mapper).drive(course[:2990])
+    robot.send(course[2990:3000])
+    report = mapper.wait_diagnostics(lambda report: report.count('readings used') == 3000, 'a full batch')
+    assert report.count('updates') == 0
+    return mapper, robot, course[3000:]
+
+
+def test_a_map_is_saved_at_the_end_when_that_is_wanted(session):
+    mapper = session.mapper({'node.save_at_end': True})
+    session.robot(mapper).drive(drive(7.0))
+    assert mapper.process.stop() == 0, mapper.process.log
+    path = session.folder / 'maps' / 'map.npz'
+    assert path.exists() and f'saved {path}' in mapper.process.log
+
+
+# ---- Parameters ----
+
+
+@pytest.mark.parametrize(
+    'parameters, expected',
+    [
+        ({'selection.delta': 2.0}, ['selection.delta', 'less than 1', 'found 2']),
+        ({'selection.delta': 'wide'}, ['selection.delta', 'wide']),
+        ({'selection.dela': 0.1}, ['unknown key selection.dela', 'did you mean selection.delta?']),
+        ({'sensor.position': [0.0, 1.0]}, ['sensor.position', '3']),
+        ({'frames.pose_source': 'oracle'}, ['frames.pose_source', 'oracle', 'transforms']),
+        ({'config': '/nowhere/robot.toml'}, ['could not read', '/nowhere/robot.toml']),
+        ({'config': 'broken.toml'}, ['broken.toml', 'selection.dela']),
+    ],
+    ids=lambda value: next(iter(value)) if isinstance(value, dict) else '',
+)
+def test_wrong_parameters_are_refused_at_the_start(session, tmp_path, parameters, expected):
+    if parameters.get('config') == 'broken.toml':
+        parameters = {'config': tmp_path / 'broken.toml'}
+        parameters['config'].write_text('selection.dela = 0.1\n')
+    process = session.mapper(parameters).process
+    assert process.wait() == 2, process.log
+    missing = [words for words in expected if words not in process.log]
+    assert not missing, f'expected {missing} in\n{process.log}'
+
+
+def test_every_key_of_the_configuration_is_a_parameter_with_a_description(session):
+    mapper = session.mapper()
+    expected = {'config', 'use_sim_time', *default_settings()}
+    names = mapper.list_parameters()
+    assert len(names) == len(set(names))
+    # What the middleware adds of its own is no setting.
+    assert {name for name in names if not name.startswith('qos_overrides')} == expected
+    descriptors = {descriptor.name: descriptor for descriptor in mapper.describe_parameters(sorted(expected))}
+    assert [name for name in sorted(expected) if not descriptors[name].description.strip()] == []
+    assert 'smaller' in descriptors['selection.delta'].description
+    wrong = {
+        name: mapper.parameter(name)
+        for name, default in default_settings().items()
+        if name not in mapper.FOR_TESTS and name != 'node.map_folder' and mapper.parameter(name) != default
+    }
+    assert wrong == {}
+
+
+def default_settings():
+    """Every key of the shipped configuration, with its value."""
+    settings, section = {}, ''
+    # Of TOML it uses no more than sections and values that JSON has as well.
+    for line in (Path(get_package_share_directory('magmap')) / 'config' / 'default.toml').read_text().splitlines():
+        if line.startswith('['):
+            section = line.strip('[]') + '.'
+        elif line and not line.startswith('#'):
+            key, value = line.split(' = ', 1)
+            settings[section + key] = json.loads(value)
+    return settings
+
+
+def test_what_may_change_while_the_node_runs_does_and_the_rest_is_refused(session):
+    mapper = session.mapper()
+    field = mapper.watch('field')
+    robot = session.robot(mapper)
+    lap = drive(28.0)
+    robot.drive(lap[:700])
+    coarse = mapper.finish(field)
+    assert mapper.set_parameter('selection.delta', 0.02) == (True, '')
+    assert mapper.parameter('selection.delta') == 0.02
+    robot.drive(lap[700:])
+    fine = mapper.finish(field)
+    assert len(fine.inducing_points) > len(coarse.inducing_points), 'a smaller delta, a more exact map'
+    assert mapper.set_parameter('raster.resolution', 0.2)[0]
+    field.wait(lambda message: abs(message.info.resolution - 0.2) < 1e-6, 'a map in cells of 0.2 m')
+
+    for name, value, expected in [
+        ('model.mean', 40.0, 'set it at the start'),
+        ('worker.inbox', 100, 'set it at the start'),
+        ('selection.delta', 2.0, 'less than 1'),
+        ('selection.delta', 'small', 'selection.delta'),
+        ('selection.nothing', 1.0, 'selection.nothing'),
+        ('nothing', 1.0, 'nothing'),
+    ]:
+        success, reason = mapper.set_parameter(name, value)
+        assert not success and expected in reason, f'{name} = {value}: {success}, "{reason}"'
+    assert mapper.parameter('model.mean') == 0.0 and mapper.parameter('selection.delta') == 0.02
+    assert mapper.list_parameters() == session.mapper(namespace='/other').list_parameters(), 'no parameter came to it'
+
+
+def test_parameters_win_over_the_file_and_the_file_over_the_defaults(session, tmp_path):
+    path = tmp_path / 'robot.toml'
+    path.write_text('selection.delta = 0.1\n[raster]\nmargin = 3.0\n')
+    mapper = session.mapper({'config': path, 'raster.margin': 2.0})
+    found = [mapper.parameter(name) for name in ('config', 'selection.delta', 'raster.margin', 'batch.max_path')]
+    assert found == [str(path), 0.1, 2.0, 5.0]
+
+
+# ---- Names ----
+
+
+def test_names_can_be_remapped_and_put_into_a_namespace(session):
+    remappings = {'imu/mag': '/sensors/mag', 'odom': 'wheels/odom'}
+    mapper = session.mapper(name='ground', namespace='/robot', remappings=remappings)
+    field = mapper.watch('field')
+    assert field.topic == '/robot/ground/field'
+    course = drive(7.0)
+    session.robot(mapper, magnetometer='/sensors/mag', odometry='/robot/wheels/odom').drive(course)
+    assert mapper.finish(field).readings_used == len(course)
+    assert 'mapping /sensors/mag along /robot/wheels/odom' in mapper.process.log
+
+
+def test_two_nodes_in_different_namespaces_make_maps_of_their_own(session):
+    def stronger(x, y):
+        return 1.5 * field_at(x, y)
+
+    mappers = [session.mapper(namespace=f'/robot{number}') for number in (1, 2)]
+    fields = [mapper.watch('field') for mapper in mappers]
+    robots = [
+        session.robot(mapper, magnetometer=f'/robot{number}/imu/mag', odometry=f'/robot{number}/odom')
+        for number, mapper in enumerate(mappers, start=1)
+    ]
+    courses = [drive(), drive(field=stronger)]
+    for first in range(0, 700, 100):
+        for robot, course in zip(robots, courses):
+            robot.drive(course[first : first + 100])
+    maps = [mapper.finish(field) for mapper, field in zip(mappers, fields)]
+    assert deviation_from_truth(maps[0])[0] < TRUE_ENOUGH
+    assert deviation_from_truth(maps[1], lambda x, y: 1.5 * strength_at(x, y))[0] < 1.5 * TRUE_ENOUGH
+
+
+def test_the_launch_file_starts_a_node_as_its_arguments_say(session, tmp_path):
+    config = tmp_path / 'robot.toml'
+    config.write_text('selection.delta = 0.1\nnode.diagnostics_rate = 20.0\nworker.max_merged = 1\n')
+    arguments = [
+        f'config:={config}', 'namespace:=robot', 'magnetometer_topic:=/sensors/mag', 'odometry_topic:=wheels/odom',
+        'reliability:=reliable', f'map_folder:={tmp_path / "maps"}',
+    ]
+    launch = session.run('launch', ['ros2', 'launch', 'magmap', 'mapping.launch.py', *arguments])
+    mapper = session.launched('/robot/magmap', launch)
+    field = mapper.watch('field')
+    course = drive(7.0)
+    session.robot(mapper, magnetometer='/sensors/mag', odometry='/robot/wheels/odom').drive(course)
+    assert mapper.finish(field).readings_used == len(course)
+    assert mapper.parameter('selection.delta') == 0.1
+    assert launch.stop() == 0, launch.log
+    assert 'mapped 350 of 350 readings' in launch.log
+
+
+# ---- What goes wrong on robots ----
+
+
+def test_a_best_effort_sensor_is_heard_by_default(session):
+    mapper = session.mapper({'node.reliability': 'best_effort'})
+    field = mapper.watch('field')
+    course = drive(4.0)
+    session.robot(mapper, quality=BEST_EFFORT).drive(course)
+    assert mapper.finish(field).readings_used == len(course)
+
+
+def test_what_is_not_heard_is_told_by_topic(session):
+    mapper = session.mapper()
+    mapper.wait_log('no readings yet: nothing publishes /imu/mag')
+    silent = mapper.wait_diagnostics(lambda report: 'nothing publishes /imu/mag' in report.message, 'the topic')
+    assert silent.level == DiagnosticStatus.WARN
+    best_effort = session.publisher(MagneticField, '/imu/mag', BEST_EFFORT)
+    best_effort.publish(MagneticField())
+    mapper.wait_log('A reliable subscription (node.reliability) gets nothing from a best-effort publisher')
+
+    reliable = session.publisher(MagneticField, '/imu/mag')
+    stamps = iter(range(START, 2 * START, NANOSECONDS // 50))
+
+    def lacks_odometry():
+        reading = MagneticField()
+        reading.header.stamp, reading.header.frame_id = to_time(next(stamps)), 'base_link'
+        reliable.publish(reading)
+        return 'nothing publishes /odom' in mapper.diagnostics.message
+
+    session.wait(lacks_odometry, 'a word about /odom', seen=lambda: mapper.diagnostics.message)
+
+
+def test_a_wrong_unit_is_recognized(session):
+    mapper = session.mapper()
+    course = drive(4.0)
+    # In gauss.
+    course.readings *= 1e4
+    session.robot(mapper).drive(course)
+    mapper.wait_log('looks like the wrong unit')
+    report = mapper.wait_diagnostics(lambda report: 'looks like the wrong unit' in report.message, 'the wrong unit')
+    assert 'gauss' in report.message and report.level == DiagnosticStatus.WARN
+    assert report.refused() == {'field_too_strong': len(course)} and report.count('readings used') == 0
+
+
+def test_readings_wait_for_a_transform_that_comes_late(session):
+    mapper = session.mapper()
+    field = mapper.watch('field')
+    robot = session.robot(mapper, sensor='imu')
+    course = drive(8.0, mount=MOUNT)
+    robot.drive(course[:300])
+    mapper.wait_log('frame "imu" has no transform to "base_link"')
+    held = mapper.wait_diagnostics(lambda report: 'frame "imu" has no transform' in report.message, 'the frame')
+    assert held.refused() == {} and held.count('waiting for a transform') == 300
+    session.broadcast_fixed(transform('base_link', 'imu', MOUNT, z=MOUNT_HEIGHT))
+    robot.drive(course[300:])
+    assert mapper.finish(field).readings_used == len(course)
+    report = mapper.fresh_diagnostics()
+    assert report.refused() == {} and report.count('waiting for a transform') == 0
+
+
+def test_readings_that_waited_too_long_for_a_transform_are_refused(session):
+    mapper = session.mapper({'frames.patience': 2.0})
+    robot = session.robot(mapper, sensor='imu')
+    robot.drive(drive(8.0))
+    report = mapper.fresh_diagnostics()
+    waiting = report.count('waiting for a transform')
+    assert report.refused() == {'reading_without_transform': 400 - waiting} and 95 <= waiting <= 105
+
+
+def test_a_map_frame_without_a_transform_is_named(session):
+    mapper = session.mapper({'frames.map': 'map'})
+    session.robot(mapper).drive(drive(4.0))
+    mapper.wait_log('frame "odom" has no transform to "map"')
+    assert mapper.fresh_diagnostics().count('readings used') == 0
+
+
+def test_what_comes_too_fast_is_lost_and_counted_and_told(session):
+    # Whatever comes while a batch is learnt from finds no room.
+    slow = {'worker.inbox': 1, 'averaging.spacing': 0.0, 'batch.max_observations': 300, 'learning.max_evaluations': 1000}
+    mapper = session.mapper(slow)
+    field = mapper.watch('field')
+    course = drive()
+    robot = session.robot(mapper).drive(course)
+    # The last readings may wait for a pose that was lost.
+    robot.send_pose(int(course.pose_stamps[-1]) + NANOSECONDS // 50, course.poses[-1])
+    mapper.wait_log('measurements were lost: they come faster than they can be mapped')
+    final = mapper.finish(field)
+    report = mapper.fresh_diagnostics()
+    lost, refused = report.count('readings lost'), refused_readings(report.refused())
+    assert lost > 0 and final.readings_lost == lost
+    assert report.count('readings used') == len(course) - lost - refused
+
+
+def test_a_map_that_is_too_large_is_told_from_time_to_time(session):
+    mapper = session.mapper()
+    mapper.watch('mean')
+    course = drive()
+    course.poses[350:, 0] += 1e5
+    session.robot(mapper).drive(course)
+    mapper.do('flush')
+    mapper.wait_log('raise raster.max_cells')
+    before = mapper.process.log.count('raise raster.max_cells')
+    # Two seconds of reports.
+    number = mapper.diagnostics.number
+    mapper.wait_diagnostics(lambda report: report.number > number + 40, 'reports')
+    assert mapper.process.log.count('raise raster.max_cells') - before <= 4
+    # Nothing else depends on the picture.
+    assert mapper.query([(0.0, 0.0), (1e5, 0.0)]).known == [True, True]
+
+
+def test_stamps_that_never_overlap_are_told_by_how_much(session):
+    mapper = session.mapper()
+    robot = session.robot(mapper)
+    course = drive(4.0)
+    course.reading_stamps = course.reading_stamps + 1000 * NANOSECONDS
+    robot.drive(course)
+    mapper.wait_log('the stamps of /imu/mag and /odom never overlap')
+    mapper.wait_diagnostics(lambda report: '1000.0 s ahead of' in report.message, '1000 s')
+
+
+def test_mapping_goes_on_after_a_clock_that_jumped_back(session):
+    mapper = session.mapper()
+    field = mapper.watch('field')
+    robot = session.robot(mapper)
+    course = drive()
+    robot.drive(course)
+    first = mapper.finish(field)
+    robot.drive(course)
+    again = mapper.finish(field)
+    report = mapper.fresh_diagnostics()
+    # Only what is needed to see that it was no single stray stamp may be lost.
+    assert again.readings_used >= 2 * len(course) - 20, report.refused()
+    assert again.readings_used + again.readings_refused == 2 * len(course)
+    assert again.observations > 1.9 * first.observations
+    assert deviation_from_truth(again)[0] < TRUE_ENOUGH
+    assert 'went back by 14.0' in mapper.process.log or 'went back by 13.9' in mapper.process.log, mapper.process.log
+
+
+def test_what_no_field_and_no_pose_can_be_is_refused_and_counted(session):
+    mapper = session.mapper()
+    field = mapper.watch('field')
+    course = drive()
+    course.readings[100:105] = math.nan
+    course.readings[200, 1] = math.inf
+    course.readings[300:303] = 0.0
+    course.readings[400] *= 100.0
+    course.poses[500:502, 0] = math.nan
+    session.robot(mapper).drive(course)
+    final = mapper.finish(field)
+    refused = {'reading_not_finite': 6, 'field_too_weak': 3, 'field_too_strong': 1, 'pose_not_finite': 2}
+    assert mapper.fresh_diagnostics().refused() == refused
+    assert (final.readings_refused, final.poses_refused, final.readings_used) == (10, 2, len(course) - 10)
+    assert deviation_from_truth(final)[0] < TRUE_ENOUGH
+
+
+def test_simulated_time_stamps_the_diagnostics(session):
+    mapper = session.mapper({'use_sim_time': True})
+    clock = session.publisher(Clock, '/clock', BEST_EFFORT)
+
+    def follows():
+        clock.publish(Clock(clock=to_time(5000 * NANOSECONDS)))
+        report = mapper.diagnostics
+        return report is not None and report.stamp.sec == 5000
+
+    found = lambda: mapper.diagnostics and mapper.diagnostics.stamp  # noqa: E731
+    session.wait(follows, 'diagnostics stamped with the simulated time', seen=found)
+    field = mapper.watch('field')
+    course = drive(4.0)
+    session.robot(mapper).drive(course)
+    assert to_nanoseconds(mapper.finish(field).header.stamp) == course.reading_stamps[-1]
+    assert mapper.parameter('use_sim_time') is True
+
+
+# ---- Frames ----
+
+
+def test_a_mount_from_transforms_equals_one_from_parameters(session):
+    mount = {
+        'sensor.override_transforms': True,
+        'sensor.position': [MOUNT[0], MOUNT[1], MOUNT_HEIGHT],
+        'sensor.orientation': [0.0, 0.0, MOUNT[2]],
+    }
+    session.broadcast_fixed(transform('base_link', 'imu', MOUNT, z=MOUNT_HEIGHT))
+    maps = driven_by_both(session, [{}, mount], drive(mount=MOUNT), sensor='imu')
+    assert_equal_maps(*maps)
+    error, cells = deviation_from_truth(maps[0])
+    assert error < TRUE_ENOUGH and cells > WELL_KNOWN, f'{error:.2f} microtesla over {cells} cells'
+
+
+def test_poses_from_transforms_give_the_map_that_odometry_gives(session):
+    origin = (2.0, 1.0, 0.5)
+    session.broadcast_fixed(
+        transform('map', 'odom', origin), transform('base_link', 'imu', MOUNT, z=MOUNT_HEIGHT)
+    )
+    variants = [{'frames.map': 'map', 'frames.pose_source': source} for source in ('odometry', 'transforms')]
+    course = drive(mount=MOUNT, origin=origin)
+    maps = driven_by_both(session, variants, course, sensor='imu', transforms=True)
+    assert {message.header.frame_id for message in maps} == {'map'}
+    assert_equal_maps(*maps)
+    error, cells = deviation_from_truth(maps[0])
+    assert error < TRUE_ENOUGH and cells > WELL_KNOWN, f'{error:.2f} microtesla over {cells} cells'
+
+
+def driven_by_both(session, variants, course, **robot):
+    """The maps of nodes with different parameters, of the same drive."""
+    topics = {'imu/mag': '/imu/mag', 'odom': '/odom'}
+    mappers = [
+        session.mapper(parameters, namespace=f'/variant{number}', remappings=topics)
+        for number, parameters in enumerate(variants)
+    ]
+    fields = [mapper.watch('field') for mapper in mappers]
+    session.robot(*mappers, **robot).drive(course)
+    maps = [mapper.finish(field) for mapper, field in zip(mappers, fields)]
+    assert [message.readings_used for message in maps] == [len(course)] * len(maps)
+    return maps
+
+
+def assert_equal_maps(first, second):
+    assert geometry_of(first.info) == geometry_of(second.info)
+    np.testing.assert_allclose(first.mean, second.mean, rtol=1e-5)
+    np.testing.assert_allclose(first.standard_deviation, second.standard_deviation, rtol=1e-3)
+
+
+def test_a_jump_of_the_odometry_in_the_map_is_counted_and_told(session):
+    mapper = session.mapper({'frames.map': 'map'})
+    field = mapper.watch('field')
+    robot = session.robot(mapper, transforms=True)
+    course = drive()
+    robot.send_transform(transform('map', 'odom', (0.0, 0.0, 0.0), course.pose_stamps[0]))
+    # As SLAM sends it: time and again, and a little ahead.
+    for first in range(0, len(course), 50):
+        x = 0.5 if first >= 350 else 0.0
+        part = course[first : first + 50]
+        robot.send_transform(transform('map', 'odom', (x, 0.0, 0.0), part.pose_stamps[-1] + 1000))
+        robot.drive(part)
+    final = mapper.finish(field)
+    report = mapper.fresh_diagnostics()
+    assert report.count('map jumps') == 1
+    mapper.wait_log('frame "odom" jumped by 0.50 m')
+    assert final.header.frame_id == 'map'
+    assert final.readings_used + final.readings_refused == len(course) and final.readings_used > 0.8 * len(course)

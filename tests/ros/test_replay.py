@@ -1,0 +1,141 @@
+"""From end to end: a bag played through the launch file gives, to the last cell, the map that the offline replay gives."""
+
+import json
+import os
+from pathlib import Path
+import subprocess
+import warnings
+
+from diagnostic_msgs.msg import DiagnosticArray
+from nav_msgs.msg import OccupancyGrid
+import numpy as np
+import pytest
+
+from harness import MICROTESLA, RELIABLE, executable, geometry_of, occupancies_of, refused_readings
+from magmap.msg import FieldMap
+
+DRIVE = Path(os.environ.get('MAGMAP_DATA') or Path(__file__).parents[3] / 'shared/data/aalto-magnetic') / 'invensense/3'
+
+# Seconds for all of it: twenty of playing, and what a busy machine needs to start everything.
+TIMEOUT = 180.0
+
+
+def magmap(*arguments):
+    command = [executable('magmap'), *map(str, arguments)]
+    ended = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=TIMEOUT)
+    assert ended.returncode == 0, f'{" ".join(command)}: exit code {ended.returncode}\n{ended.stdout}{ended.stderr}'
+
+
+@pytest.fixture
+def bag(tmp_path):
+    bag = tmp_path / 'bag'
+    if DRIVE.with_name(f'{DRIVE.name}-mag.csv').exists():
+        magmap('convert', DRIVE, '--out', bag, '--storage', 'sqlite3')
+    else:
+        warnings.warn(f'no drive {DRIVE} (set MAGMAP_DATA): a simulated one instead')
+        magmap('simulate', '--out', bag, '--storage', 'sqlite3', '--duration', 120)
+    return bag
+
+
+def test_a_bag_played_into_the_node_gives_the_map_of_the_offline_replay(session, bag, tmp_path):
+    offline = OfflineReplay(bag, tmp_path / 'offline')
+    online = play(session, bag)
+    assert_nothing_was_lost(online, offline)
+    assert_same_maps(online, offline)
+    assert online.field.update == len(offline.report['batches']), 'the number of the first update is 1'
+
+
+class OfflineReplay:
+    def __init__(self, bag, folder):
+        magmap('replay', bag, '--out', folder)
+        self.report = json.loads((folder / 'report.json').read_text())
+        self.counters = self.report['counters']
+        self.scales = self.report['batches'][-1]['grids']
+        with np.load(folder / 'map.npz', allow_pickle=False) as archive:
+            self.arrays = dict(archive)
+
+
+class Played:
+    """What an independent subscriber has seen in the end."""
+
+    def __init__(self, mean, variance, field, reports):
+        self.mean, self.variance, self.field = mean, variance, field
+        self.values = {pair.key: pair.value for pair in reports[-1].values}
+
+
+def play(session, bag):
+    # More reports than one a second, so that the last one was made when everything had been received.
+    parameters = session.folder / 'parameters.yaml'
+    parameters.write_text('/**: {ros__parameters: {node.diagnostics_rate: 10.0}}')
+    maps = {
+        'mean': session.collect(OccupancyGrid, '/magmap/mean'),
+        'variance': session.collect(OccupancyGrid, '/magmap/variance'),
+        'field': session.collect(FieldMap, '/magmap/field'),
+    }
+    diagnostics = session.collect(DiagnosticArray, '/diagnostics', RELIABLE)
+    arguments = [f'bag:={bag}', 'rate:=10', 'rviz:=false', 'exit:=true', 'reliability:=reliable', f'params_file:={parameters}']
+    launch = session.run('launch', ['ros2', 'launch', 'magmap', 'replay.launch.py', *arguments])
+    session.wait(lambda: launch.returncode is not None, 'the end of the launch', TIMEOUT, lambda: launch.log)
+    assert launch.returncode == 0, f'exit code {launch.returncode}\n{launch.log}'
+    assert 'the bag is over and the map flushed' in launch.log, launch.log
+    reports = [status for array in diagnostics.messages for status in array.status if status.name == 'magmap: mapping']
+    assert reports and all(collector.messages for collector in maps.values()), launch.log
+    assert len(maps['mean'].messages) > 3, 'the map is to be seen while it grows'
+    return Played(maps['mean'].last, maps['variance'].last, maps['field'].last, reports)
+
+
+def assert_nothing_was_lost(online, offline):
+    field, counters = online.field, offline.counters
+    losses = {key: online.values[key] for key in ('readings lost', 'poses lost', 'batches merged')}
+    assert set(losses.values()) == {'0'}, losses
+    assert field.readings_lost == 0
+    refused = {reason: int(online.values[f'refused: {reason}']) for reason in counters['refusals']}
+    # What waits for a pose at the end of a bag is refused offline; a node cannot know that it is the end.
+    expected = {**counters['refusals'], 'no_later_pose': 0}
+    assert refused == expected
+    assert int(online.values['readings']) == counters['readings']
+    assert field.readings_used == counters['used_readings']
+    assert field.observations == counters['observations']
+    assert field.readings_used + refused_readings(counters['refusals']) == counters['readings']
+    assert field.readings_refused == refused_readings(expected)
+
+
+def assert_same_maps(online, offline):
+    arrays, field = offline.arrays, online.field
+    rows, columns = arrays['mean'].shape
+    geometry = (columns, rows, np.float32(arrays['resolution']), *arrays['origin'])
+    for message in (online.mean, online.variance, field):
+        assert message.header.frame_id == offline.report['frame']
+        assert message.header.stamp == field.header.stamp
+        assert geometry_of(message.info) == geometry
+        assert message.info.origin.orientation.w == 1.0
+    stamp = field.header.stamp.sec + 1e-9 * field.header.stamp.nanosec
+    assert stamp == pytest.approx(offline.report['batches'][-1]['stamp'], abs=1e-6)
+
+    known = np.isfinite(arrays['mean']).ravel()
+    assert 0.1 < known.mean() < 1.0, 'a map with known and with unknown cells'
+    layers = {
+        'mean': (online.mean, arrays['mean'], offline.scales['mean']),
+        'variance': (online.variance, arrays['standard_deviation'] ** 2, offline.scales['variance']),
+    }
+    for name, (message, values, (low, high)) in layers.items():
+        expected = occupancies_of(values.ravel(), low, high)
+        different = np.flatnonzero(np.asarray(message.data) != expected)
+        assert different.size == 0, f'{name}: {different.size} of {expected.size} cells differ, the first is {different[0]}'
+        assert len(np.unique(expected)) > 50
+
+    assert_equal_floats(field.mean, MICROTESLA * arrays['mean'])
+    assert_equal_floats(field.standard_deviation, MICROTESLA * arrays['standard_deviation'])
+    ends = [field.mean_low, field.mean_high]
+    assert ends == pytest.approx([MICROTESLA * end for end in offline.scales['mean']], rel=1e-12)
+    ends = [field.variance_low, field.variance_high]
+    assert ends == pytest.approx([MICROTESLA**2 * end for end in offline.scales['variance']], rel=1e-12)
+    assert list(field.hyperparameter_names) == list(arrays['hyperparameter_names'])
+    assert list(field.hyperparameters) == pytest.approx(list(arrays['hyperparameters']), rel=1e-12)
+    points = np.array([[point.x, point.y] for point in field.inducing_points])
+    np.testing.assert_allclose(points, arrays['inducing_points'], rtol=0, atol=1e-12)
+
+
+def assert_equal_floats(found, expected):
+    expected = expected.ravel().astype(np.float32)
+    np.testing.assert_allclose(np.asarray(found, dtype=np.float32), expected, rtol=1e-6, atol=0, equal_nan=True)
