@@ -25,6 +25,7 @@ pub mod pipeline;
 pub mod pose_history;
 pub mod reading;
 pub mod refusal;
+pub mod rhythm;
 pub mod synchronizer;
 pub mod worker;
 

@@ -24,7 +24,6 @@ ARRAYS = {
     "extent": ("E", 2),
     "path": ("P", 3),
     "path_spacing": (),
-    "travelled": (),
 }
 
 # rho of the squared scaled distance, by the name of the kernel.

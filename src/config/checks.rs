@@ -4,7 +4,7 @@ use std::fmt::Display;
 
 use nalgebra::Matrix3;
 
-use super::{Config, Hyperparameters, Problem};
+use super::{Config, Hyperparameters, PoseSource, Problem};
 
 /// The least number of poses between which one can interpolate.
 const LEAST_WAITING: usize = 2;
@@ -32,6 +32,9 @@ impl Config {
             "the nine numbers of a matrix with a determinant above 0",
             format!("{:?}", sensor.soft_iron),
         );
+        let needs_map = frames.pose_source == PoseSource::Transforms;
+        let expected = "the name of a frame, because frames.pose_source is transforms";
+        checks.require(!needs_map || !frames.map.is_empty(), "frames.map", expected, "no name");
         checks.not_negative("frames.patience", frames.patience);
         checks.positive("frames.jump_distance", frames.jump_distance);
         checks.positive("frames.jump_angle", frames.jump_angle);

@@ -10,9 +10,8 @@ use nalgebra::Point3;
 use serde::{Deserialize, Serialize};
 
 use super::Error;
-use super::field_model::{DIMENSION, FieldModel, FieldState};
+use super::field_model::{DIMENSION, FieldModel, FieldState, Totals};
 use super::path::Path;
-use super::pipeline::Counters;
 use super::reading::Stamp;
 use crate::config::{self, Config};
 use crate::files::write_atomically;
@@ -38,36 +37,7 @@ pub struct Checkpoint {
     config: String,
     model: FieldState,
     path: Path,
-    totals: Totals,
     frame: String,
-}
-
-/// What went into a map.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
-pub struct Totals {
-    /// Observations made of the readings.
-    pub observations: u64,
-    /// Batches cut.
-    pub batches: u64,
-    /// Updates of the model.
-    pub updates: u64,
-    /// Readings that became part of an observation.
-    pub used_readings: u64,
-    /// Length of the path over which the field was measured, in metres.
-    pub travelled: f64,
-}
-
-impl Totals {
-    /// What went through a pipeline, in so many updates.
-    pub fn of(counters: &Counters, updates: u64) -> Self {
-        Self {
-            observations: counters.observations,
-            batches: counters.batches,
-            updates,
-            used_readings: counters.used_readings,
-            travelled: counters.travelled,
-        }
-    }
 }
 
 /// Everything in the file that is no array of numbers. Whole numbers are exact in JSON, others are not.
@@ -76,11 +46,8 @@ struct Metadata {
     magmap_version: String,
     frame: String,
     stamp_nanoseconds: Option<i64>,
-    observations: u64,
-    batches: u64,
-    refused_batches: u64,
-    updates: u64,
-    used_readings: u64,
+    #[serde(flatten)]
+    totals: Totals,
     /// Of the noise baseline.
     targets: u64,
     hyperparameter_names: Vec<String>,
@@ -92,12 +59,12 @@ impl Checkpoint {
     ///
     /// # Errors
     /// [`Error::Config`] for settings that TOML cannot hold.
-    pub fn of(config: &Config, model: &FieldModel, path: &Path, totals: Totals, frame: &str) -> Result<Self, Error> {
+    pub fn of(config: &Config, model: &FieldModel, path: &Path, frame: &str) -> Result<Self, Error> {
         let model = model.state();
         // The model knows best what it was made with.
         let config = Config { model: model.settings.clone(), ..config.clone() }.to_toml()?;
         let magmap_version = env!("CARGO_PKG_VERSION").to_owned();
-        Ok(Self { magmap_version, config, model, path: path.clone(), totals, frame: frame.to_owned() })
+        Ok(Self { magmap_version, config, model, path: path.clone(), frame: frame.to_owned() })
     }
 
     /// The model, to go on with under `config`.
@@ -157,7 +124,7 @@ impl Checkpoint {
 
     /// What went into it.
     pub fn totals(&self) -> &Totals {
-        &self.totals
+        &self.model.totals
     }
 
     /// The frame of its coordinates.
@@ -171,16 +138,12 @@ impl Checkpoint {
     }
 
     fn write_arrays(&self, file: &mut BufWriter<File>) -> io::Result<()> {
-        let FieldState { process, refused_batches, extent, .. } = &self.model;
+        let FieldState { process, totals, extent, .. } = &self.model;
         let metadata = Metadata {
             magmap_version: self.magmap_version.clone(),
             frame: self.frame.clone(),
             stamp_nanoseconds: self.stamp().map(Stamp::nanoseconds),
-            observations: self.totals.observations,
-            batches: self.totals.batches,
-            refused_batches: *refused_batches,
-            updates: self.totals.updates,
-            used_readings: self.totals.used_readings,
+            totals: *totals,
             targets: process.baseline.count(),
             hyperparameter_names: process.hyperparameters.iter().map(|value| value.name.clone()).collect(),
             config: self.config.clone(),
@@ -199,7 +162,6 @@ impl Checkpoint {
         let points = self.path.points();
         arrays.numbers("path", &[points.len(), 3], points.iter().flat_map(|point| [point.x, point.y, point.z]))?;
         arrays.numbers("path_spacing", &[], [self.path.spacing()])?;
-        arrays.numbers("travelled", &[], [self.totals.travelled])?;
         arrays.finish()
     }
 
@@ -219,25 +181,17 @@ impl Checkpoint {
         process.check()?;
         let points = arrays.numbers("path", [None, Some(3)])?;
         let points: Vec<_> = points.as_chunks().0.iter().map(|&point| Point3::from(point)).collect();
-        let totals = Totals {
-            observations: metadata.observations,
-            batches: metadata.batches,
-            updates: metadata.updates,
-            used_readings: metadata.used_readings,
-            travelled: arrays.number("travelled")?,
-        };
         Ok(Self {
             magmap_version: metadata.magmap_version,
             config: metadata.config,
             model: FieldState {
                 settings,
                 process,
-                refused_batches: metadata.refused_batches,
+                totals: metadata.totals,
                 extent: read_extent(&arrays)?,
                 newest: metadata.stamp_nanoseconds.map(Stamp::from_nanoseconds),
             },
             path: Path::from_points(&points, read_spacing(&arrays)?),
-            totals,
             frame: metadata.frame,
         })
     }
@@ -362,14 +316,10 @@ mod tests {
     fn checkpoint(config: &Config, model: &FieldModel) -> Checkpoint {
         let mut path = Path::default();
         observations(40).iter().for_each(|observation| path.push(observation.position));
-        let totals = Totals {
-            observations: u64::MAX,
-            batches: u64::MAX - 1,
-            updates: (1 << 53) + 1,
-            used_readings: 7,
-            travelled: 0.1 + 0.2,
-        };
-        Checkpoint::of(config, model, &path, totals, "lobby/\u{1f9ed}/\"nord\"").unwrap()
+        let mut checkpoint = Checkpoint::of(config, model, &path, "lobby/\u{1f9ed}/\"nord\"").unwrap();
+        checkpoint.model.totals =
+            Totals { updates: (1 << 53) + 1, refused_batches: 7, observations: u64::MAX, used_readings: u64::MAX - 1 };
+        checkpoint
     }
 
     fn small() -> Checkpoint {
@@ -444,7 +394,7 @@ mod tests {
             }
         }
         let empty = FieldModel::new(&Config::default());
-        let nothing = Checkpoint::of(&Config::default(), &empty, &Path::default(), Totals::default(), "").unwrap();
+        let nothing = Checkpoint::of(&Config::default(), &empty, &Path::default(), "").unwrap();
         assert_eq!(Checkpoint::from_bytes(&bytes(&nothing)).unwrap(), nothing);
     }
 
@@ -467,7 +417,7 @@ mod tests {
             }
             assert_eq!(interrupted.state(), uninterrupted.state());
             assert_eq!(bytes(&checkpoint(&config, &interrupted)), bytes(&checkpoint(&config, &uninterrupted)));
-            assert_eq!(interrupted.refused_batches(), 5);
+            assert_eq!(interrupted.totals().refused_batches, 5);
             let [low, high] = interrupted.extent().unwrap();
             assert_eq!((low[0], high[0]), (0.0, all[199].position.x));
             assert!(low[1] < -0.99 && high[1] > 0.99);

@@ -49,13 +49,14 @@ impl Complaints {
 
     /// Why no reading was used since the last look; nothing when one was, or when mapping is paused.
     ///
-    /// `counters` are those of the pipeline, `held` measurements wait for a transform.
+    /// `counters` are those of the pipeline, `held` measurements wait for a transform, `backlog` for the mapping thread.
     pub fn look(
         &mut self,
         magnetometer: &Topic,
         odometry: &Topic,
         arrivals: &Arrivals,
         held: usize,
+        backlog: usize,
         counters: &Counters,
     ) -> Option<String> {
         let now = Seen {
@@ -70,6 +71,10 @@ impl Complaints {
         }
         if now.readings == before.readings {
             return (arrivals.paused_readings == 0).then(|| silence(magnetometer, "readings", now.readings));
+        }
+        // Most of what came since waits for a mapping thread that is busy learning: nothing is wrong.
+        if 2 * backlog as u64 > now.readings - before.readings {
+            return None;
         }
         if self.pose_source == PoseSource::Odometry && now.odometry == before.odometry {
             return Some(silence(odometry, "odometry", now.odometry));
@@ -92,7 +97,7 @@ impl Complaints {
 
     /// Stamps of the two topics that never meet.
     fn stamps_apart(&self, magnetometer: &Topic, odometry: &Topic, arrivals: &Arrivals) -> Option<String> {
-        let (reading, pose) = arrivals.last_reading.zip(arrivals.last_odometry)?;
+        let (reading, pose) = arrivals.reading_rhythm.last().zip(arrivals.odometry_rhythm.last())?;
         let ahead = reading.seconds_since(pose);
         let relation = if ahead > 0.0 { "ahead of" } else { "behind" };
         (self.pose_source == PoseSource::Odometry && ahead.abs() > self.max_gap).then(|| {
@@ -143,10 +148,17 @@ fn most_refused(refused: &dyn Fn(Refusal) -> u64) -> Option<String> {
 mod tests {
     use super::super::frames::Unresolved;
     use super::super::reading::Stamp;
+    use super::super::rhythm::Rhythm;
     use super::*;
 
     fn topic(name: &str, publishers: usize) -> Topic {
         Topic { name: name.into(), publishers: Some(publishers) }
+    }
+
+    fn rhythm(last: f64) -> Rhythm {
+        let mut rhythm = Rhythm::default();
+        rhythm.push(Stamp::from_seconds(last));
+        rhythm
     }
 
     /// What is said when all of this happened since the start.
@@ -154,8 +166,8 @@ mod tests {
         let mut arrivals = Arrivals {
             readings: 100,
             odometry: 100,
-            last_reading: Some(Stamp::from_seconds(10.0)),
-            last_odometry: Some(Stamp::from_seconds(10.01)),
+            reading_rhythm: rhythm(10.0),
+            odometry_rhythm: rhythm(10.01),
             last_strength: Some(50.0),
             ..Arrivals::default()
         };
@@ -163,7 +175,7 @@ mod tests {
         change(&mut arrivals, &mut counters);
         let mut complaints = Complaints::new(&Config::default());
         let held = usize::from(arrivals.unresolved.is_some());
-        complaints.look(&topic("/imu/mag", 1), &topic("/odom", 0), &arrivals, held, &counters)
+        complaints.look(&topic("/imu/mag", 1), &topic("/odom", 0), &arrivals, held, 0, &counters)
     }
 
     #[test]
@@ -172,10 +184,19 @@ mod tests {
         let (mut arrivals, mut counters) = (Arrivals::default(), Counters::default());
         for round in 1..4 {
             (arrivals.readings, arrivals.odometry, counters.used_readings) = (100 * round, 100 * round, 99 * round);
-            assert_eq!(complaints.look(&topic("m", 1), &topic("o", 1), &arrivals, 0, &counters), None);
+            assert_eq!(complaints.look(&topic("m", 1), &topic("o", 1), &arrivals, 0, 0, &counters), None);
         }
-        let silent = complaints.look(&topic("m", 1), &topic("o", 1), &arrivals, 0, &counters).unwrap();
+        let silent = complaints.look(&topic("m", 1), &topic("o", 1), &arrivals, 0, 0, &counters).unwrap();
         assert!(silent.starts_with("no more readings: m has a publisher, but no message comes"), "{silent}");
+    }
+
+    #[test]
+    fn a_mapping_thread_that_is_busy_is_nothing_to_complain_about() {
+        let mut complaints = Complaints::new(&Config::default());
+        let arrivals = Arrivals { readings: 100, ..Arrivals::default() };
+        let mut look =
+            |backlog| complaints.look(&topic("m", 1), &topic("o", 1), &arrivals, 0, backlog, &Counters::default());
+        assert_eq!(look(200), None);
     }
 
     #[test]
@@ -190,7 +211,7 @@ mod tests {
 
     #[test]
     fn stamps_that_never_overlap_are_told_with_their_distance() {
-        let words = said(|arrivals, _| arrivals.last_odometry = Some(Stamp::from_seconds(1000.0))).unwrap();
+        let words = said(|arrivals, _| arrivals.odometry_rhythm = rhythm(1000.0)).unwrap();
         assert!(words.contains("/imu/mag and /odom never overlap: the first are 990.0 s behind the second"), "{words}");
     }
 

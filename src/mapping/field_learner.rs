@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::batcher::Batch;
-use super::field_model::{FieldModel, FieldPosterior};
+use super::field_model::{FieldModel, FieldPosterior, Totals};
 use super::reading::Stamp;
 use super::worker::{Learner, StopSignal};
 use crate::gp::report::UpdateReport;
@@ -19,6 +19,8 @@ pub struct FieldSnapshot {
     pub result: Option<Result<UpdateReport, Error>>,
     /// Lower left and upper right corner of all places it was learnt from, in metres.
     pub extent: Option<[[f64; 2]; 2]>,
+    /// What went into it.
+    pub totals: Totals,
     /// Stamp of the last observation in it; none before the first.
     pub stamp: Option<Stamp>,
 }
@@ -26,7 +28,13 @@ pub struct FieldSnapshot {
 impl FieldSnapshot {
     /// The map as it is.
     pub fn of(model: &FieldModel) -> Self {
-        Self { posterior: model.posterior().cloned(), result: None, extent: model.extent(), stamp: model.newest() }
+        Self {
+            posterior: model.posterior().cloned(),
+            result: None,
+            extent: model.extent(),
+            totals: *model.totals(),
+            stamp: model.newest(),
+        }
     }
 }
 
@@ -77,7 +85,7 @@ mod tests {
         assert!(second.result.unwrap().is_err());
         assert_eq!((first.extent, second.extent), (Some([[0.0, 0.0], [0.6, 0.0]]), first.extent));
         assert!(Arc::ptr_eq(&first.posterior.unwrap(), &second.posterior.unwrap()));
-        assert_eq!(model.refused_batches(), 2);
+        assert_eq!(model.totals().refused_batches, 2);
     }
 
     #[test]

@@ -13,6 +13,8 @@ use crate::gp::selection::vips::Vips;
 use crate::gp::state::State;
 use crate::gp::streaming::{Error, Settings, StreamingGp};
 use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
 use toml::Table;
 
 /// Covariance of the field strength: a constant for the ambient field, unless it is switched off, and what varies around it.
@@ -27,9 +29,30 @@ pub struct FieldModel {
     /// Those of the model.
     settings: config::Model,
     process: StreamingGp<FieldKernel>,
-    refused_batches: u64,
+    totals: Totals,
     extent: Option<[[f64; 2]; 2]>,
     newest: Option<Stamp>,
+}
+
+/// What went into a map, from its beginning.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Totals {
+    /// Updates of the model.
+    pub updates: u64,
+    /// Batches that were refused.
+    pub refused_batches: u64,
+    /// Observations it was learnt from.
+    pub observations: u64,
+    /// Readings that these were averaged from.
+    pub used_readings: u64,
+}
+
+impl Totals {
+    fn add(&mut self, observations: &[Observation]) {
+        self.updates += 1;
+        self.observations += observations.len() as u64;
+        self.used_readings += observations.iter().map(|observation| u64::from(observation.readings)).sum::<u64>();
+    }
 }
 
 /// Everything a [`FieldModel`] has learnt, and the settings that give it its meaning.
@@ -37,7 +60,7 @@ pub struct FieldModel {
 pub struct FieldState {
     pub(super) settings: config::Model,
     pub(super) process: State<Points>,
-    pub(super) refused_batches: u64,
+    pub(super) totals: Totals,
     pub(super) extent: Option<[[f64; 2]; 2]>,
     pub(super) newest: Option<Stamp>,
 }
@@ -51,7 +74,7 @@ impl FieldModel {
         Self {
             settings: config.model.clone(),
             process: StreamingGp::new(model(config), settings(config)),
-            refused_batches: 0,
+            totals: Totals::default(),
             extent: None,
             newest: None,
         }
@@ -67,7 +90,7 @@ impl FieldModel {
         FieldState {
             settings: self.settings.clone(),
             process: self.process.state(),
-            refused_batches: self.refused_batches,
+            totals: self.totals,
             extent: self.extent,
             newest: self.newest,
         }
@@ -85,7 +108,7 @@ impl FieldModel {
         Ok(Self {
             settings: config.model.clone(),
             process: StreamingGp::from_state(model(config).kernel, settings(config), &state.process)?,
-            refused_batches: state.refused_batches,
+            totals: state.totals,
             extent: state.extent,
             newest: state.newest,
         })
@@ -99,7 +122,9 @@ impl FieldModel {
         let mut places = Points::new(DIMENSION);
         observations.iter().for_each(|observation| places.push(&[observation.position.x, observation.position.y]));
         let strengths: Vec<f64> = observations.iter().map(|observation| observation.strength).collect();
-        let report = self.process.update(&places, &strengths, stop).inspect_err(|_| self.refused_batches += 1)?;
+        let report =
+            self.process.update(&places, &strengths, stop).inspect_err(|_| self.totals.refused_batches += 1)?;
+        self.totals.add(observations);
         for observation in observations {
             let place = [observation.position.x, observation.position.y];
             let [low, high] = self.extent.unwrap_or([place; 2]);
@@ -110,9 +135,9 @@ impl FieldModel {
         Ok(report)
     }
 
-    /// How many batches were refused.
-    pub fn refused_batches(&self) -> u64 {
-        self.refused_batches
+    /// What went into the map.
+    pub fn totals(&self) -> &Totals {
+        &self.totals
     }
 
     /// Lower left and upper right corner, in metres, of where it has learnt; none before the first batch that was not refused.

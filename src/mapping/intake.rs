@@ -17,6 +17,7 @@ use super::frames::{FrameTree, Unresolved, normalized};
 use super::gates::LATENESS;
 use super::reading::{Measurement, Pose, Reading, Stamp};
 use super::refusal::{Refusal, Refusals};
+use super::rhythm::Rhythm;
 use crate::config::{Config, Frames, PoseSource};
 
 /// What is handed on.
@@ -29,7 +30,7 @@ pub enum Arrival {
 }
 
 /// What came in and what did not go on.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default)]
 pub struct Arrivals {
     /// Readings that came.
     pub readings: u64,
@@ -41,15 +42,10 @@ pub struct Arrivals {
     pub paused_readings: u64,
     /// How often the odometry's frame jumped in the map's.
     pub map_jumps: u64,
-    /// Stamp of the last reading.
-    pub last_reading: Option<Stamp>,
-    /// Stamp of the last odometry.
-    pub last_odometry: Option<Stamp>,
-    /// The longest time between the stamps of two readings since the gaps were last fetched, in seconds: where it is longer than
-    /// usual, the middleware lost some on the way.
-    pub reading_gap: f64,
-    /// The same of odometry.
-    pub odometry_gap: f64,
+    /// How regularly readings come.
+    pub reading_rhythm: Rhythm,
+    /// How regularly odometry comes.
+    pub odometry_rhythm: Rhythm,
     /// Strength of the last reading as it came, in microtesla.
     pub last_strength: Option<f64>,
     /// Why the measurement that was last held back or refused had no transform.
@@ -143,9 +139,10 @@ impl Intake {
         &self.arrivals
     }
 
-    /// Starts measuring the longest gaps anew.
-    pub fn forget_gaps(&mut self) {
-        (self.arrivals.reading_gap, self.arrivals.odometry_gap) = (0.0, 0.0);
+    /// The longest gaps between the stamps of readings and of odometry since they were last fetched, in seconds.
+    pub fn take_longest_gaps(&mut self) -> [f64; 2] {
+        let Arrivals { reading_rhythm, odometry_rhythm, .. } = &mut self.arrivals;
+        [reading_rhythm.take_longest_gap(), odometry_rhythm.take_longest_gap()]
     }
 
     /// How many measurements are held back for want of a transform.
@@ -167,8 +164,8 @@ impl Intake {
     pub fn reading(&mut self, frame: &str, reading: Reading, sink: &mut impl FnMut(Arrival)) {
         self.arrivals.readings += 1;
         self.arrivals.last_strength = Some(reading.field.strength());
-        let last = self.arrivals.last_reading.replace(reading.stamp);
-        self.arrivals.reading_gap = self.arrivals.reading_gap.max(gap(last, reading.stamp));
+        let last = self.arrivals.reading_rhythm.last();
+        self.arrivals.reading_rhythm.push(reading.stamp);
         if self.paused {
             self.arrivals.paused_readings += 1;
             return;
@@ -183,8 +180,8 @@ impl Intake {
     /// Takes a pose of the body `child` in `frame`.
     pub fn odometry(&mut self, frame: &str, child: &str, pose: Pose, sink: &mut impl FnMut(Arrival)) {
         self.arrivals.odometry += 1;
-        let last = self.arrivals.last_odometry.replace(pose.stamp);
-        self.arrivals.odometry_gap = self.arrivals.odometry_gap.max(gap(last, pose.stamp));
+        let last = self.arrivals.odometry_rhythm.last();
+        self.arrivals.odometry_rhythm.push(pose.stamp);
         if self.settings.pose_source == PoseSource::Transforms {
             return;
         }
@@ -320,7 +317,7 @@ impl Intake {
     /// Whether a transform may still come for a measurement of this stamp.
     fn may_wait(&self, stamp: Stamp, unresolved: &Unresolved, waiting: usize) -> bool {
         let is_past = matches!(unresolved, Unresolved::NoMore { .. });
-        let newest = self.arrivals.last_reading.max(self.arrivals.last_odometry);
+        let newest = self.arrivals.reading_rhythm.last().max(self.arrivals.odometry_rhythm.last());
         let age = newest.map_or(0.0, |newest| newest.seconds_since(stamp));
         !is_past && age <= self.settings.patience && waiting <= self.capacity
     }
@@ -338,14 +335,9 @@ impl Intake {
     }
 }
 
-/// Seconds from one stamp to the next.
-fn gap(last: Option<Stamp>, stamp: Stamp) -> f64 {
-    last.map_or(0.0, |last| stamp.seconds_since(last))
-}
-
 /// Whether a topic is in another time now: nothing that was held before can be placed then.
 fn went_back(last: Option<Stamp>, stamp: Stamp) -> bool {
-    gap(last, stamp) < -LATENESS
+    last.is_some_and(|last| last.seconds_since(stamp) > LATENESS)
 }
 
 #[cfg(test)]
@@ -531,18 +523,6 @@ mod tests {
         bench.transform(["base_link", "imu"], None, shift(0.1, 0.0));
         assert_eq!((bench.readings(), bench.intake.held()), (1, 0));
         assert_eq!(bench.intake.arrivals().refusals.of(Refusal::ReadingWithoutTransform), 1);
-    }
-
-    #[test]
-    fn the_longest_gap_between_stamps_is_measured_until_it_is_fetched() {
-        let mut bench = Bench::new(|_| {});
-        for milliseconds in [0, 20, 40, 100, 120, 50] {
-            bench.reading("imu", milliseconds);
-        }
-        assert!((bench.intake.arrivals().reading_gap - 0.06).abs() < 1e-12);
-        bench.intake.forget_gaps();
-        bench.reading("imu", 140);
-        assert!((bench.intake.arrivals().reading_gap - 0.09).abs() < 1e-12);
     }
 
     #[test]

@@ -140,7 +140,7 @@ impl Report {
         let Context { source, interrupted, started } = context;
         let mut totals = Totals::of(&history.records);
         totals.seconds = started.elapsed().as_secs_f64();
-        totals.refused_batches = finished.learner.refused_batches();
+        totals.refused_batches = finished.learner.totals().refused_batches;
         totals.mapped_area = history.grid.as_ref().and_then(|grid| grid.as_ref().ok()).map_or(0.0, known_area);
         let model = finished.learner.process().model();
         totals.noise_standard_deviation = model.noise.sqrt();

@@ -18,6 +18,8 @@ use crate::mapping::worker::{Status, Update};
 
 /// Everything a report tells.
 pub(super) struct Facts<'a> {
+    /// The longest gaps between the stamps of readings and of odometry since the last report, in seconds.
+    pub(super) longest_gaps: [f64; 2],
     /// What came in.
     pub(super) arrivals: &'a Arrivals,
     /// Measurements that wait for a transform.
@@ -90,8 +92,10 @@ impl Diagnostics {
         let mut values = vec![
             value("rate of readings", rate(arrivals.readings, self.last.readings)),
             value("rate of odometry", rate(arrivals.odometry, self.last.odometry)),
-            value("longest gap between readings", format!("{:.3} s", arrivals.reading_gap)),
-            value("longest gap between poses", format!("{:.3} s", arrivals.odometry_gap)),
+            value("longest gap between readings", format!("{:.3} s", facts.longest_gaps[0])),
+            value("longest gap between poses", format!("{:.3} s", facts.longest_gaps[1])),
+            value("readings missed on the way (estimate)", arrivals.reading_rhythm.missed()),
+            value("poses missed on the way (estimate)", arrivals.odometry_rhythm.missed()),
             value("readings", arrivals.readings),
             value("readings used", counters.used_readings),
             value("observations", counters.observations),

@@ -68,6 +68,8 @@ struct Spinner {
     complaint: Option<String>,
     /// Losses that were reported.
     reported_losses: u64,
+    /// Messages that did not come, of which that was reported.
+    reported_misses: u64,
     settings: config::Node,
 }
 
@@ -186,6 +188,7 @@ impl Spinner {
             complaints_due: now + Duration::from_secs_f64(config.node.complaint_period),
             complaint: None,
             reported_losses: 0,
+            reported_misses: 0,
             settings: config.node.clone(),
         })
     }
@@ -281,7 +284,14 @@ impl Spinner {
             publishers: node.get_publishers_info_by_topic(name, false).ok().map(|publishers| publishers.len()),
         });
         let (arrivals, held) = (self.intake.arrivals(), self.intake.held());
-        self.complaint = self.complaints.look(&magnetometer, &odometry, arrivals, held, &status.counters);
+        self.complaint = self.complaints.look(
+            &magnetometer,
+            &odometry,
+            arrivals,
+            held,
+            self.hands.inbox.backlog(),
+            &status.counters,
+        );
         if let Some(complaint) = &self.complaint {
             log::warn!("{complaint}");
         }
@@ -294,6 +304,15 @@ impl Spinner {
             );
             self.reported_losses = lost;
         }
+        let missed = arrivals.reading_rhythm.missed() + arrivals.odometry_rhythm.missed();
+        if missed > self.reported_misses {
+            log::warn!(
+                "about {} messages were lost before they came here, as the gaps between stamps show; raise node.queue, or set \
+                 node.reliability to reliable where the publishers are",
+                missed - self.reported_misses
+            );
+            self.reported_misses = missed;
+        }
     }
 
     fn report(&mut self, node: &Node) {
@@ -304,7 +323,9 @@ impl Spinner {
         let shown = &self.hands.desk.shown;
         *lock(&shown.unplaced) = self.intake.arrivals().refusals;
         let newest = shown.worker.snapshots().newest();
+        let longest_gaps = self.intake.take_longest_gaps();
         let facts = Facts {
+            longest_gaps,
             arrivals: self.intake.arrivals(),
             held: self.intake.held(),
             is_paused: self.intake.is_paused(),
@@ -317,7 +338,6 @@ impl Spinner {
         let clock = node.get_ros_clock();
         let now = lock(&clock).get_now().unwrap_or_default();
         self.diagnostics.publish(&facts, Stamp::from_nanoseconds(i64::try_from(now.as_nanos()).unwrap_or(i64::MAX)));
-        self.intake.forget_gaps();
     }
 }
 

@@ -84,7 +84,7 @@ impl Parameters {
                 .apply_values(&[(name.to_owned(), value)], "parameter")
                 .map_err(|error| refused(error.to_string()))?;
         }
-        if is_known || !CHANGEABLE.iter().any(|changeable| name.starts_with(changeable)) {
+        if is_known || !may_change(name) {
             return Err(refused("it cannot change while the node runs; set it at the start".into()));
         }
         Ok(config)
@@ -147,6 +147,10 @@ impl RosParams for Parameters {
     fn check_parameter(&self, name: &str, value: &ParameterValue) -> r2r::Result<()> {
         self.with(name, value).map(|_| ())
     }
+}
+
+fn may_change(key: &str) -> bool {
+    CHANGEABLE.iter().any(|changeable| key.starts_with(changeable))
 }
 
 fn to_toml(name: &str, value: &ParameterValue) -> Result<Value, Error> {

@@ -12,7 +12,7 @@ use super::interfaces::Trigger;
 use super::publishing::{Publishing, Shown};
 use crate::config::Config;
 use crate::gp::places::Places;
-use crate::mapping::checkpoint::{Checkpoint, Totals};
+use crate::mapping::checkpoint::Checkpoint;
 use crate::mapping::field_learner::FieldSnapshot;
 use crate::mapping::field_model::FieldModel;
 use crate::mapping::path::Path;
@@ -118,11 +118,8 @@ impl Desk {
         let config = lock(&self.config).clone();
         let Some(frame) = self.shown.frame.get().cloned() else { return Err("there is no map to save yet".into()) };
         let file = map_file(&config);
-        let updates = self.shown.worker.status().updates;
-        let take = move |pipeline: &Pipeline, model: &FieldModel| {
-            let totals = Totals::of(pipeline.counters(), updates);
-            Checkpoint::of(&config, model, pipeline.path(), totals, &frame)
-        };
+        let take =
+            move |pipeline: &Pipeline, model: &FieldModel| Checkpoint::of(&config, model, pipeline.path(), &frame);
         let checkpoint = self.shown.worker.inspect(take).map_err(in_words)?.map_err(in_words)?;
         if checkpoint.extent().is_none() {
             return Err("there is no map to save yet".into());
@@ -192,13 +189,18 @@ impl Desk {
                 let (mut mean, mut variance) = (vec![0.0; points.len()], vec![0.0; points.len()]);
                 posterior.predict(&Points::from_arrays(&points), &mut mean, &mut variance);
                 let highest = lock(&self.config).raster.unknown_above * far_variance(posterior);
+                let known: Vec<bool> = variance.iter().map(|&variance| variance <= highest).collect();
+                let where_known = |values: Vec<f64>| {
+                    let value = |(value, &known): (f64, &bool)| if known { tesla(value) } else { f64::NAN };
+                    values.into_iter().zip(&known).map(value).collect()
+                };
                 QueryField::Response {
                     success: true,
                     message: format!("{} points", points.len()),
                     header: header(frame, stamp),
-                    known: variance.iter().map(|&variance| variance <= highest).collect(),
-                    mean: mean.into_iter().map(tesla).collect(),
-                    standard_deviation: variance.into_iter().map(|variance| tesla(variance.sqrt())).collect(),
+                    mean: where_known(mean),
+                    standard_deviation: where_known(variance.into_iter().map(f64::sqrt).collect()),
+                    known,
                 }
             }
             _ => QueryField::Response { message: "there is no map yet".into(), ..Default::default() },
