@@ -173,6 +173,19 @@ fn awkward_streams_are_survived_with_the_settings_of_the_paper() {
 }
 
 #[test]
+fn a_place_that_is_none_has_no_prediction() {
+    let (model, _) = survive("a walk", &Config::default(), &[walk(3, 60, noisy)]);
+    let places = Points::from_arrays(&[[f64::NAN, 0.0], [0.0, f64::INFINITY], [1e300, 0.0]]);
+    let (mut mean, mut variance) = ([0.0; 3], [0.0; 3]);
+    model.posterior().unwrap().predict(&places, &mut mean, &mut variance);
+    assert!(mean[0].is_nan() && variance[0].is_nan(), "{mean:?} {variance:?}");
+    // Infinitely far is as unknown as it gets, or no place: never certain.
+    for place in 1..3 {
+        assert!(variance[place].is_nan() || variance[place] > 100.0, "{mean:?} {variance:?}");
+    }
+}
+
+#[test]
 fn a_batch_far_away_leaves_the_first_place_as_it_was() {
     let mut config = Config::default();
     config.learning.max_evaluations = 0;

@@ -54,7 +54,8 @@ impl<K: Kernel> Posterior<K> {
         &self.past.inducing
     }
 
-    /// Mean and variance of the latent function (noise not included) at each place, in the unit of the targets and its square.
+    /// Mean and variance of the latent function (noise not included) at each place, in the unit of the targets and its square; not
+    /// a number where a place is none.
     ///
     /// # Panics
     /// When a slice has another length than `places`.
@@ -81,7 +82,9 @@ impl<K: Kernel> Posterior<K> {
             linalg::solve_lower(self.precision_root.as_ref(), work.as_mut().subcols_mut(0, length));
             for j in 0..length {
                 let variance = &mut variance[start + j];
-                *variance = (*variance + squared_norm(column(work.as_ref(), j))).max(0.0);
+                let sum = *variance + squared_norm(column(work.as_ref(), j));
+                // What is not a number stays so.
+                *variance = if sum < 0.0 { 0.0 } else { sum };
             }
         }
     }

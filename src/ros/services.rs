@@ -189,7 +189,8 @@ impl Desk {
                 let (mut mean, mut variance) = (vec![0.0; points.len()], vec![0.0; points.len()]);
                 posterior.predict(&Points::from_arrays(&points), &mut mean, &mut variance);
                 let highest = lock(&self.config).raster.unknown_above * far_variance(posterior);
-                let known: Vec<bool> = variance.iter().map(|&variance| variance <= highest).collect();
+                let is_known = |(mean, variance): (&f64, &f64)| mean.is_finite() && *variance <= highest;
+                let known: Vec<bool> = mean.iter().zip(&variance).map(is_known).collect();
                 let where_known = |values: Vec<f64>| {
                     let value = |(value, &known): (f64, &bool)| if known { tesla(value) } else { f64::NAN };
                     values.into_iter().zip(&known).map(value).collect()
