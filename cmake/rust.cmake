@@ -33,8 +33,8 @@ set(libclang "")
 foreach(folder "$ENV{LIBCLANG_PATH}" "${llvm_folder}" /usr/lib/llvm* /usr/lib /usr/lib64 /usr/lib/*-linux-gnu* /usr/local/lib*)
   if(folder)
     file(GLOB libraries
-      "${folder}/libclang.so*" "${folder}/libclang-*.so*"
-      "${folder}/lib/libclang.so*" "${folder}/lib/libclang-*.so*" "${folder}/libclang.dylib")
+      "${folder}/libclang.so*" "${folder}/libclang-[0-9]*.so*"
+      "${folder}/lib/libclang.so*" "${folder}/lib/libclang-[0-9]*.so*" "${folder}/libclang.dylib")
     list(APPEND libclang ${libraries})
   endif()
 endforeach()
