@@ -47,7 +47,7 @@ impl Complaints {
         Self { pose_source, max_gap, seen: Seen::default() }
     }
 
-    /// Why no reading was used since the last look; nothing when one was, or when mapping is paused.
+    /// Why no reading was used since the last look; nothing when one was. Not to be asked while mapping is paused.
     ///
     /// `counters` are those of the pipeline, `held` measurements wait for a transform, `backlog` for the mapping thread.
     pub fn look(
@@ -70,7 +70,7 @@ impl Complaints {
             return None;
         }
         if now.readings == before.readings {
-            return (arrivals.paused_readings == 0).then(|| silence(magnetometer, "readings", now.readings));
+            return Some(silence(magnetometer, "readings", now.readings));
         }
         // Most of what came since waits for a mapping thread that is busy learning: nothing is wrong.
         if 2 * backlog as u64 > now.readings - before.readings {

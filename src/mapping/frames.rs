@@ -120,8 +120,12 @@ impl FrameTree {
         let (from, to) = (normalized(from), normalized(to));
         let above = self.lineage(to);
         let common = self.lineage(from).into_iter().find(|frame| above.contains(frame));
-        let common = common.ok_or_else(|| Unresolved::Unlinked { from: from.into(), to: to.into() })?;
-        Ok(self.to_ancestor(to, common, stamp)?.inverse() * self.to_ancestor(from, common, stamp)?)
+        let unlinked = || Unresolved::Unlinked { from: from.into(), to: to.into() };
+        let common = common.ok_or_else(unlinked)?;
+        let transform = self.to_ancestor(to, common, stamp)?.inverse() * self.to_ancestor(from, common, stamp)?;
+        // Links that are finite may add up to what is not.
+        let is_finite = transform.translation.vector.iter().all(|value| value.is_finite());
+        if is_finite { Ok(transform) } else { Err(unlinked()) }
     }
 
     /// The links, `parent -> child`, for messages.
@@ -251,6 +255,14 @@ mod tests {
         let unlinked = Unresolved::Unlinked { from: "a".into(), to: "c".into() };
         assert_eq!(tree.transform("a", "c", at(0.0)), Err(unlinked));
         assert!(tree.transform("a", "b", at(0.0)).is_ok());
+    }
+
+    #[test]
+    fn links_that_lead_beyond_all_numbers_lead_nowhere() {
+        let mut tree = FrameTree::default();
+        tree.insert_fixed("a", "b", shift(1e308, 0.0, 0.0));
+        tree.insert_fixed("b", "c", shift(1e308, 0.0, 0.0));
+        assert!(matches!(tree.transform("c", "a", at(0.0)), Err(Unresolved::Unlinked { .. })));
     }
 
     /// map -> odom is fixed, odom -> base_link moves along x by 1 m/s from 10 s to 20 s, twice a second.

@@ -284,14 +284,9 @@ impl Spinner {
             publishers: node.get_publishers_info_by_topic(name, false).ok().map(|publishers| publishers.len()),
         });
         let (arrivals, held) = (self.intake.arrivals(), self.intake.held());
-        self.complaint = self.complaints.look(
-            &magnetometer,
-            &odometry,
-            arrivals,
-            held,
-            self.hands.inbox.backlog(),
-            &status.counters,
-        );
+        let backlog = self.hands.inbox.backlog();
+        let complaint = self.complaints.look(&magnetometer, &odometry, arrivals, held, backlog, &status.counters);
+        self.complaint = complaint.filter(|_| !self.intake.is_paused());
         if let Some(complaint) = &self.complaint {
             log::warn!("{complaint}");
         }
