@@ -135,12 +135,12 @@ impl Desk {
         let config = lock(&self.config).clone();
         let file = map_file(&config);
         let checkpoint = Checkpoint::read(&file).map_err(in_words)?;
+        let model = checkpoint.restore(&config).map_err(in_words)?;
         let frame = self.shown.frame.get_or_init(|| Arc::from(checkpoint.frame()));
         if **frame != *checkpoint.frame() {
             let theirs = checkpoint.frame();
             return Err(format!("{} is a map of frame \"{theirs}\", this one is of \"{frame}\"", file.display()));
         }
-        let model = checkpoint.restore(&config).map_err(in_words)?;
         let path = checkpoint.path().clone();
         let points = model.posterior().map_or(0, |posterior| posterior.inducing().len());
         self.replace(model, path)?;
