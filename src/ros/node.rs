@@ -15,7 +15,7 @@ use super::diagnostics::{Diagnostics, Facts};
 use super::interfaces::QueryField;
 use super::interfaces::Trigger;
 use super::parameters::Parameters;
-use super::services::{Plain, Task};
+use super::services::{MakeTask, Plain, Task};
 use super::threads::{Hands, Threads};
 use super::{Context, Error, logging, names};
 use crate::config::{self, Config, PoseSource, Reliability};
@@ -85,7 +85,7 @@ struct Subscriptions {
 
 /// The streams of requests.
 struct Services {
-    plain: Vec<(Messages<Plain>, fn(Plain) -> Task)>,
+    plain: Vec<(Messages<Plain>, MakeTask)>,
     #[cfg(not(feature = "ros-check"))]
     query: Messages<ServiceRequest<QueryField::Service>>,
 }
@@ -126,7 +126,7 @@ fn subscribe<M: WrappedTypesupport + 'static>(
 
 impl Services {
     fn create(node: &mut Node) -> Result<Self, Error> {
-        let plain: [(&str, fn(Plain) -> Task); 6] = [
+        let plain: [(&str, MakeTask); 6] = [
             ("~/flush", Task::Flush),
             ("~/pause", Task::Pause),
             ("~/resume", Task::Resume),

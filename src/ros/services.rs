@@ -29,6 +29,9 @@ use {
 /// A request that only asks for something to be done.
 pub(super) type Plain = ServiceRequest<Trigger::Service>;
 
+/// Makes a task of a request.
+pub(super) type MakeTask = fn(Plain) -> Task;
+
 /// What the service thread does.
 pub(super) enum Task {
     /// Closes the open cell and batch and publishes.
