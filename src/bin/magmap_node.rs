@@ -6,7 +6,29 @@ use std::process::ExitCode;
 
 use magmap::ros::{self, Error};
 
+/// What `--help` says.
+const HELP: &str = "\
+Maps the magnetic field while the robot drives.
+
+Usage: ros2 run magmap magmap_node [--ros-args -p KEY:=VALUE ... -r FROM:=TO ...]
+   or: ros2 launch magmap mapping.launch.py --show-args
+
+Listens to  imu/mag (sensor_msgs/MagneticField), odom (nav_msgs/Odometry), /tf, /tf_static
+Publishes   ~/mean ~/variance ~/field ~/cloud ~/inducing_points ~/path, /diagnostics
+Answers     ~/save ~/load ~/reset ~/pause ~/resume ~/flush ~/query
+
+Settings are parameters: 'config' names a TOML file, and every key of it is a parameter too, which wins over the file.
+  ros2 run magmap magmap_node --ros-args -r imu/mag:=/imu/magnetic_field -p selection.delta:=0.2
+  ros2 param list /magmap
+  ros2 param describe /magmap selection.delta
+
+Ends with 0 after SIGINT or SIGTERM, 1 when something failed, 2 when a parameter is wrong.";
+
 fn main() -> ExitCode {
+    if std::env::args().skip(1).any(|argument| argument == "--help" || argument == "-h") {
+        println!("{HELP}");
+        return ExitCode::SUCCESS;
+    }
     match ros::run() {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {

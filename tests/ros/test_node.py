@@ -25,6 +25,7 @@ from harness import (
     centres_of,
     deviation_from_truth,
     drive,
+    executable,
     field_at,
     geometry_of,
     refused_readings,
@@ -344,6 +345,18 @@ def test_wrong_parameters_are_refused_at_the_start(session, tmp_path, parameters
     assert process.wait() == 2, process.log
     missing = [words for words in expected if words not in process.log]
     assert not missing, f'expected {missing} in\n{process.log}'
+
+
+def test_help_teaches(session):
+    process = session.run('help', [executable('magmap_node'), '--help'])
+    assert process.wait() == 0
+    for words in ('Usage: ros2 run magmap magmap_node', 'imu/mag', '~/flush', 'ros2 param describe'):
+        assert words in process.log
+
+
+def test_transforms_as_the_source_of_poses_need_a_frame_for_the_map(session):
+    process = session.mapper({'frames.pose_source': 'transforms'}).process
+    assert process.wait() == 2 and 'frames.map: expected the name of a frame' in process.log, process.log
 
 
 def test_every_key_of_the_configuration_is_a_parameter_with_a_description(session):
