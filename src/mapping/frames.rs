@@ -74,27 +74,31 @@ pub enum Unresolved {
 }
 
 impl FrameTree {
-    /// Puts `child` into `parent` for all times; a later statement about the same child replaces an earlier one, as in tf2.
-    pub fn insert_fixed(&mut self, parent: &str, child: &str, transform: Isometry3<f64>) {
-        self.insert_link(parent, child, Course::Fixed(transform));
+    /// Puts `child` into `parent` for all times; a later statement about the same child replaces an earlier one, as in tf2. Says
+    /// whether there was room for it.
+    pub fn insert_fixed(&mut self, parent: &str, child: &str, transform: Isometry3<f64>) -> bool {
+        self.insert_link(parent, child, Course::Fixed(transform))
     }
 
-    /// Puts `child` into `parent` as of `stamp`.
-    pub fn insert_moving(&mut self, parent: &str, child: &str, stamp: Stamp, transform: Isometry3<f64>) {
+    /// Puts `child` into `parent` as of `stamp`. Says whether it was taken: there may be no room for it, or its stamp may be of
+    /// another time.
+    pub fn insert_moving(&mut self, parent: &str, child: &str, stamp: Stamp, transform: Isometry3<f64>) -> bool {
         let link = self.links.get_mut(normalized(child)).filter(|link| link.parent == normalized(parent));
         match link.map(|link| &mut link.course) {
             Some(Course::Moving { known, stale }) => extend(known, stale, stamp, transform),
             _ => {
                 let known = VecDeque::from([(stamp, transform)]);
-                self.insert_link(parent, child, Course::Moving { known, stale: 0 });
+                self.insert_link(parent, child, Course::Moving { known, stale: 0 })
             }
         }
     }
 
-    fn insert_link(&mut self, parent: &str, child: &str, course: Course) {
-        if self.links.len() < MAX_FRAMES || self.links.contains_key(normalized(child)) {
+    fn insert_link(&mut self, parent: &str, child: &str, course: Course) -> bool {
+        let has_room = self.links.len() < MAX_FRAMES || self.links.contains_key(normalized(child));
+        if has_room {
             self.links.insert(normalized(child).into(), Link { parent: normalized(parent).into(), course });
         }
+        has_room
     }
 
     /// The newest transform of a moving frame in its parent.
@@ -182,13 +186,19 @@ impl Link {
     }
 }
 
-/// Remembers one more transform in its place, and forgets what is too old; everything, when the clock went back.
-fn extend(known: &mut VecDeque<(Stamp, Isometry3<f64>)>, stale: &mut u32, stamp: Stamp, transform: Isometry3<f64>) {
+/// Remembers one more transform in its place, and forgets what is too old; everything, when the clock went back. Says whether it
+/// was taken.
+fn extend(
+    known: &mut VecDeque<(Stamp, Isometry3<f64>)>,
+    stale: &mut u32,
+    stamp: Stamp,
+    transform: Isometry3<f64>,
+) -> bool {
     let newest = known.back().map_or(stamp, |(newest, _)| *newest);
     if newest.seconds_since(stamp) > LATENESS {
         *stale += 1;
         if *stale < STALE_IN_A_ROW {
-            return;
+            return false;
         }
         known.clear();
     }
@@ -201,6 +211,7 @@ fn extend(known: &mut VecDeque<(Stamp, Isometry3<f64>)>, stale: &mut u32, stamp:
     while known.front().is_some_and(|(oldest, _)| stamp.seconds_since(*oldest) > MEMORY) {
         known.pop_front();
     }
+    true
 }
 
 /// A frame's name without the leading slash that ROS 1 wrote.
@@ -258,6 +269,15 @@ mod tests {
     }
 
     #[test]
+    fn a_publisher_that_makes_up_frames_finds_the_tree_full_and_known_frames_go_on() {
+        let mut tree = FrameTree::default();
+        let taken =
+            (0..2 * MAX_FRAMES).filter(|index| tree.insert_fixed("a", &format!("f{index}"), shift(0.0, 0.0, 0.0)));
+        assert_eq!(taken.count(), MAX_FRAMES);
+        assert!(tree.insert_fixed("a", "f0", shift(1.0, 0.0, 0.0)));
+    }
+
+    #[test]
     fn links_that_lead_beyond_all_numbers_lead_nowhere() {
         let mut tree = FrameTree::default();
         tree.insert_fixed("a", "b", shift(1e308, 0.0, 0.0));
@@ -304,7 +324,7 @@ mod tests {
     #[test]
     fn a_clock_that_goes_back_starts_anew_and_one_stray_stamp_does_not() {
         let mut tree = drive();
-        tree.insert_moving("odom", "base_link", at(3.0), shift(9.0, 0.0, 0.0));
+        assert!(!tree.insert_moving("odom", "base_link", at(3.0), shift(9.0, 0.0, 0.0)));
         assert!(tree.transform("base_link", "odom", at(15.0)).is_ok());
         for step in 0..10 {
             tree.insert_moving("odom", "base_link", at(10.0 + 0.1 * f64::from(step)), shift(0.0, 1.0, 0.0));

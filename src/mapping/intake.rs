@@ -40,6 +40,8 @@ pub struct Arrivals {
     pub refusals: Refusals,
     /// Readings that came while mapping was paused.
     pub paused_readings: u64,
+    /// Transforms that are none, whose stamps are of another time, or of more frames than a robot has.
+    pub refused_transforms: u64,
     /// How often the odometry's frame jumped in the map's.
     pub map_jumps: u64,
     /// How regularly readings come.
@@ -209,12 +211,18 @@ impl Intake {
     ) -> Option<MapJump> {
         let jump = self.jump(parent, child, &transform);
         self.arrivals.map_jumps += u64::from(jump.is_some());
-        match stamp {
+        let is_taken = match stamp {
             Some(stamp) => self.tree.insert_moving(parent, child, stamp, transform),
             None => self.tree.insert_fixed(parent, child, transform),
-        }
+        };
+        self.arrivals.refused_transforms += u64::from(!is_taken);
         self.release(sink);
         jump
+    }
+
+    /// Counts a transform that is none: one that is not finite, or no rotation.
+    pub fn refuse_transform(&mut self) {
+        self.arrivals.refused_transforms += 1;
     }
 
     /// A frame in the map in which something else moves is that of odometry; where SLAM corrects it, it jumps.

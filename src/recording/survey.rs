@@ -96,7 +96,11 @@ impl Survey {
         match found {
             Ok(Found::Measured(frames)) => *topic.frames.entry(frames).or_default() += 1,
             Ok(Found::Links(links)) => {
-                links.iter().for_each(|(parent, child, at)| self.frames.insert_fixed(parent, child, *at))
+                for (parent, child, at) in &links {
+                    if !self.frames.insert_fixed(parent, child, *at) {
+                        self.loss.add("static transforms, of more frames than a robot has", 1, None);
+                    }
+                }
             }
             Ok(Found::Unread) => {}
             Err(reason) => topic.undecodable.get_or_insert((0, reason)).0 += 1,

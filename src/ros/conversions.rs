@@ -171,7 +171,7 @@ pub(super) fn markers(header: Header, points: &[[f64; 2]]) -> visualization_msgs
         pose: unturned([0.0; 3]),
         scale: geometry_msgs::msg::Vector3 { x: MARKER_SIZE, y: MARKER_SIZE, z: MARKER_SIZE },
         color: ColorRGBA { r: 1.0, g: 1.0, b: 1.0, a: 1.0 },
-        // They lie on the floor, where grids and cloud do not hide them.
+        // Just above the floor, where grids and cloud do not hide them.
         points: points.iter().map(|&[x, y]| geometry_msgs::msg::Point { x, y, z: MARKER_SIZE }).collect(),
         ..Marker::default()
     };

@@ -109,6 +109,7 @@ impl Diagnostics {
             value("poses lost", status.lost_poses),
             value("batches merged", status.merged_batches),
             value("map jumps", arrivals.map_jumps),
+            value("refused: transforms", arrivals.refused_transforms),
         ];
         if let Some(update) = newest {
             let posterior = update.snapshot.posterior.as_deref();

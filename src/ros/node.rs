@@ -340,7 +340,8 @@ fn forward_transforms(intake: &mut Intake, message: &TFMessage, is_fixed: bool, 
     for link in &message.transforms {
         let (parent, child) = (&link.header.frame_id, &link.child_frame_id);
         let Some(transform) = convert::transform(&link.transform) else {
-            log::warn!("a transform of frame \"{child}\" in \"{parent}\" is none: it was ignored");
+            log::debug!("a transform of frame \"{child}\" in \"{parent}\" is none: it is refused");
+            intake.refuse_transform();
             continue;
         };
         let stamp = (!is_fixed).then(|| convert::stamp(&link.header.stamp));
