@@ -43,6 +43,8 @@ pub struct Config {
     pub raster: Raster,
     /// The mapping thread.
     pub worker: Worker,
+    /// What is kept against crashes.
+    pub journal: Journal,
     /// The ROS 2 node.
     pub node: Node,
     /// The experiments of `magmap evaluate`.
@@ -361,6 +363,36 @@ impl Default for Worker {
     fn default() -> Self {
         Self { inbox: 4096, max_merged: 5000 }
     }
+}
+
+/// What is kept against crashes.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Journal {
+    /// Whether a journal is kept.
+    pub enabled: bool,
+    /// Batches between two checkpoints.
+    pub checkpoint_batches: u64,
+    /// What the node does at its start with the journal it finds.
+    pub resume: Resume,
+}
+
+impl Default for Journal {
+    fn default() -> Self {
+        Self { enabled: true, checkpoint_batches: 20, resume: Resume::Unfinished }
+    }
+}
+
+/// What the node does at its start with the journal it finds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Resume {
+    /// Begins a new map.
+    Never,
+    /// Goes on with the map if the node before it did not end in good order.
+    Unfinished,
+    /// Goes on with the map.
+    Always,
 }
 
 /// The ROS 2 node.

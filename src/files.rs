@@ -44,7 +44,7 @@ fn temporary_beside(path: &Path) -> PathBuf {
 }
 
 /// Makes the renaming outlast a power cut; only Unix has a way to.
-fn sync_folder_of(path: &Path) -> io::Result<()> {
+pub(crate) fn sync_folder_of(path: &Path) -> io::Result<()> {
     if cfg!(unix) {
         let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
         File::open(folder)?.sync_all()?;

@@ -19,6 +19,8 @@ pub mod frames;
 pub mod gates;
 pub mod grid;
 pub mod intake;
+pub mod journal;
+pub mod mapper;
 pub mod odometer;
 pub mod path;
 pub mod pipeline;

@@ -24,6 +24,7 @@ use std::path::{Path, PathBuf};
 
 use nalgebra::{Isometry3, Translation3, UnitQuaternion};
 use serde::Serialize;
+use sha2::{Digest, Sha256};
 
 use self::{
     aalto_csv::{Drive, DrivePath},
@@ -39,7 +40,10 @@ pub use self::{
 };
 use crate::{
     config::{Sensor, Topics},
-    mapping::reading::{Measurement, Stamp},
+    mapping::{
+        mapper::SourceId,
+        reading::{Measurement, Stamp},
+    },
 };
 
 /// How a recording is stored.
@@ -146,6 +150,20 @@ impl Recording {
     /// The transform from the magnetometer's coordinates to those of the body whose poses the odometry gives.
     pub fn mount(&self) -> Isometry3<f64> {
         self.mount
+    }
+
+    /// Tells it from recordings of other content.
+    pub fn id(&self) -> SourceId {
+        let mut digest = Sha256::new();
+        match &self.source {
+            Source::Drive { drive, .. } => drive.digest(&mut digest),
+            Source::Bag(playback) => playback.digest(&mut digest),
+        }
+        let Summary { kind, topics, span_seconds, .. } = &self.summary;
+        // What a file's path says is no content: it may be moved.
+        let counts: Vec<u64> = topics.iter().map(|topic| topic.count).collect();
+        digest.update(format!("{kind:?} {counts:?} {span_seconds:?}"));
+        SourceId { name: self.summary.path.display().to_string(), fingerprint: format!("{:x}", digest.finalize()) }
     }
 
     /// What is missing, known from the start: the recording was read once when it was opened.

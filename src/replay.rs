@@ -17,7 +17,12 @@
 //! | `map.mcap` | the grids over time ([`MEAN_TOPIC`], [`VARIANCE_TOPIC`]) |
 //! | `report.json` | everything that happened ([`Report`]) |
 //! | `config.toml` | the settings that made it |
+//! | `checkpoint.npz` | everything that is needed to go on with the map ([`Checkpoint`](crate::mapping::checkpoint::Checkpoint)) |
+//!
+//! As long as it runs, a [journal](crate::mapping::journal) in the folder `journal` keeps what was mapped: a replay that was
+//! interrupted, in whatever way, can be resumed there.
 
+mod beginning;
 mod drawing;
 mod grids;
 mod outputs;
@@ -32,18 +37,21 @@ use std::time::Instant;
 use nalgebra::Isometry3;
 use serde_json::Value;
 
+use self::beginning::Beginning;
 use self::drawing::{Drawing, History};
 use self::outputs::OutputFolder;
 use self::pace::Pace;
 use crate::config::Config;
+use crate::gp::places::Places;
 use crate::mapping::field_learner::FieldSnapshot;
 use crate::mapping::field_model::FieldModel;
 use crate::mapping::grid::FieldGrid;
-use crate::mapping::pipeline::Pipeline;
+use crate::mapping::mapper::{Mapper, SourceId};
 use crate::mapping::reading::Measurement;
 use crate::mapping::worker::{Finished, Mode, Observer, StopSignal, Worker};
 use crate::recording::{Loss, Lost, Recording};
 
+pub use self::beginning::Resumed;
 pub use self::grids::{MEAN_TOPIC, VARIANCE_TOPIC};
 pub use self::report::{BatchRecord, Report, Totals};
 pub use self::truth::Comparison;
@@ -55,7 +63,10 @@ pub enum Error {
     #[error(transparent)]
     Config(#[from] crate::config::Error),
     /// The output folder holds something.
-    #[error("{} is not empty; name another folder, or say --force to replace what a replay writes there", .0.display())]
+    #[error(
+        "{} is not empty; name another folder, say --resume to go on with what a replay left there, or --force to replace it",
+        .0.display()
+    )]
     NotEmpty(PathBuf),
     /// The operating system does not say what is in the output folder.
     #[error("cannot look into the output folder {}: {source}", path.display())]
@@ -65,6 +76,27 @@ pub enum Error {
         /// Its answer.
         source: std::io::Error,
     },
+    /// The recording is in the map already.
+    #[error("{name} is in the map of {} already: there is nothing to go on with; name another recording, or say --force", path.display())]
+    AlreadyMapped {
+        /// The file of the map.
+        path: PathBuf,
+        /// The recording.
+        name: String,
+    },
+    /// The map and the recording have coordinates of different frames.
+    #[error("{} is a map of frame \"{kept}\", but the recording is of \"{found}\"; go on with a recording of the same frame", path.display())]
+    OtherFrame {
+        /// The file of the map.
+        path: PathBuf,
+        /// Its frame.
+        kept: String,
+        /// That of the recording.
+        found: String,
+    },
+    /// The journal cannot be kept, or not be gone on with.
+    #[error(transparent)]
+    Journal(#[from] crate::mapping::journal::Error),
     /// A factor that no replay can have.
     #[error("speed: expected a finite real-time factor, 0 (as fast as it goes) or above, found {0}")]
     Speed(f64),
@@ -109,6 +141,8 @@ fn because(reasons: &[String]) -> String {
 pub struct Source {
     /// What to call it in pictures.
     pub name: String,
+    /// Tells it from others, however they are called.
+    pub id: SourceId,
     /// What is known of it, for the report.
     pub about: Value,
     /// The transform from the sensor's frame to the robot's body frame.
@@ -125,6 +159,7 @@ impl Source {
         let summary = recording.summary();
         Self {
             name: display_name(&summary.path),
+            id: recording.id(),
             about: serde_json::to_value(summary).unwrap_or_default(),
             mount: recording.mount(),
             frame: summary.odometry_frame.clone(),
@@ -148,8 +183,10 @@ fn display_name(path: &Path) -> String {
 pub struct Options {
     /// Stamps pass at this multiple of real time; 0: as fast as it goes.
     pub speed: f64,
-    /// Whether outputs may be replaced in a folder that is not empty.
+    /// Whether outputs may be replaced in a folder that is not empty, and the journal of a replay that was interrupted forgotten.
     pub force: bool,
+    /// Whether to go on with what is in the folder: where a replay of the same recording was interrupted, or with a finished map.
+    pub resume: bool,
 }
 
 /// How far a replay has come.
@@ -163,6 +200,15 @@ pub struct Progress {
     pub inducing_points: usize,
 }
 
+impl Progress {
+    fn of(mapper: &Mapper<FieldModel>) -> Self {
+        let counters = mapper.pipeline().counters();
+        let inducing_points = mapper.learner().posterior().map_or(0, |posterior| posterior.inducing().len());
+        let batches = mapper.standing().updates;
+        Self { measurements: counters.readings + counters.poses, batches, inducing_points }
+    }
+}
+
 /// A replay whose threads run and wait for measurements.
 pub struct Replay {
     config: Config,
@@ -171,6 +217,9 @@ pub struct Replay {
     folder: OutputFolder,
     worker: Worker<FieldModel>,
     drawing: Drawing,
+    resumed: Option<Resumed>,
+    /// Whether the map has begun with this recording already.
+    has_begun: bool,
     started: Instant,
 }
 
@@ -186,10 +235,12 @@ pub struct Outcome {
 }
 
 impl Replay {
-    /// Makes the folder and starts the threads. `progress` is told about every batch, on the mapping thread.
+    /// Makes the folder, goes back to where a replay was interrupted if that is wanted, and starts the threads. `progress` is told
+    /// about every batch, on the mapping thread.
     ///
     /// # Errors
-    /// Impossible settings, a folder that is not empty (unless forced) or cannot be made, no threads.
+    /// Impossible settings, a folder that is not empty (unless forced or resumed) or cannot be made, what cannot be gone on with, no
+    /// threads.
     pub fn start(
         config: &Config,
         source: Source,
@@ -201,17 +252,20 @@ impl Replay {
         if !(options.speed.is_finite() && options.speed >= 0.0) {
             return Err(Error::Speed(options.speed));
         }
-        let folder = OutputFolder::prepare(folder, options.force)?;
-        let drawing = Drawing::start(config, &source.frame, folder.path())?;
+        let folder = OutputFolder::prepare(folder, options.force || options.resume)?;
+        let beginning = Beginning::find(config, &source, folder.path(), options, &mut progress)?;
+        let drawing = Drawing::start(config, &source.frame, folder.path(), &beginning.mapper)?;
         let mut draw = drawing.observer();
-        let observer: Observer<FieldSnapshot> = Box::new(move |batch, update| {
+        let observer: Observer<FieldSnapshot> = Box::new(move |observations, update| {
             progress(report::progress(update));
-            draw(batch, update);
+            draw(observations, update);
         });
-        let pipeline = Pipeline::new(config, source.mount);
-        let worker = Worker::spawn(&config.worker, Mode::Offline, pipeline, FieldModel::new(config), Some(observer))?;
+        let Beginning { mapper, journal, resumed } = beginning;
+        let has_begun = mapper.standing().sources.last() == Some(&source.id);
+        let keeper = Beginning::keeper(journal);
+        let worker = Worker::resume(&config.worker, Mode::Offline, mapper, keeper, Some(observer))?;
         let started = Instant::now();
-        Ok(Self { config: config.clone(), source, options, folder, worker, drawing, started })
+        Ok(Self { config: config.clone(), source, options, folder, worker, drawing, resumed, has_begun, started })
     }
 
     /// Ends the replay early when set: the batch that is being learnt is closed, what was sent becomes part of the map, and the
@@ -229,43 +283,60 @@ impl Replay {
         mut self,
         measurements: impl IntoIterator<Item = Result<Measurement, E>>,
     ) -> Result<Outcome, Error> {
-        self.feed(measurements);
+        self.feed(measurements)?;
         let interrupted = self.worker.stop_signal().is_stopped();
         let finished = self.worker.join()?;
         let history = self.drawing.join()?;
         check_mapped(&finished, &history)?;
-        let context = report::Context { source: self.source, interrupted, started: self.started };
-        outputs::write(&self.folder, &self.config, context, &finished, history)
+        let context =
+            report::Context { source: self.source, interrupted, resumed: self.resumed, started: self.started };
+        let outcome = outputs::write(&self.folder, &self.config, context, &finished, history)?;
+        // What was interrupted can be resumed.
+        if !interrupted {
+            beginning::remove_journal(self.folder.path())?;
+        }
+        Ok(outcome)
     }
 
-    fn feed<E: Display>(&mut self, measurements: impl IntoIterator<Item = Result<Measurement, E>>) {
+    fn feed<E: Display>(
+        &mut self,
+        measurements: impl IntoIterator<Item = Result<Measurement, E>>,
+    ) -> Result<(), Error> {
         let (inbox, stop) = (self.worker.inbox(), self.worker.stop_signal());
         let mut pace = Pace::new(self.options.speed);
-        for measurement in measurements {
+        let mapped = self.resumed.as_ref().map_or(0, |resumed| resumed.measurements);
+        if !self.has_begun {
+            inbox.begin(self.source.id.clone())?;
+        }
+        if mapped == 0 {
+            inbox.set_mount(self.source.mount)?;
+        }
+        for measurement in measurements.into_iter().skip(usize::try_from(mapped).unwrap_or(usize::MAX)) {
             let measurement = match measurement {
                 Ok(measurement) => measurement,
                 Err(error) => {
                     log::error!("reading ended early: {error}");
                     let what = format!("everything after the source failed: {error}");
                     self.source.loss.items.push(Lost { what, count: None, first: None });
-                    return;
+                    break;
                 }
             };
             pace.wait_for(measurement.stamp(), &stop);
             // Whoever has ended says why when joined.
             if stop.is_stopped() || self.drawing.has_ended() || inbox.send(measurement).is_err() {
-                return;
+                break;
             }
         }
+        Ok(())
     }
 }
 
 /// Refuses a replay without a map, with the reasons.
 fn check_mapped(finished: &Finished<FieldModel>, history: &History) -> Result<(), Error> {
-    if finished.learner.posterior().is_some() {
+    if finished.mapper.learner().posterior().is_some() {
         return Ok(());
     }
-    let counters = finished.pipeline.counters();
+    let counters = finished.mapper.pipeline().counters();
     let refused = counters.refusals.iter().filter(|(_, count)| *count > 0);
     let refused_readings = refused.map(|(refusal, count)| format!("{count} {refusal}"));
     let refused_batches = history.records.iter().filter_map(|record| record.refused.clone());

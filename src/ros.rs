@@ -10,6 +10,7 @@
 //! The ROS thread spins the node and never waits for the map. Only the mapping thread owns the model; the service thread asks it
 //! for what takes time, the publishing thread rasterizes its snapshots for those who watch.
 
+mod beginning;
 mod conversions;
 mod diagnostics;
 mod interfaces;
@@ -45,6 +46,9 @@ pub enum Error {
         /// The type found.
         found: &'static str,
     },
+    /// No journal can be kept, or gone on with.
+    #[error(transparent)]
+    Journal(#[from] crate::mapping::journal::Error),
     /// The mapping thread failed.
     #[error(transparent)]
     Mapping(#[from] crate::mapping::Error),

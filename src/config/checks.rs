@@ -69,13 +69,14 @@ impl Config {
     }
 
     fn check_outputs(&self, checks: &mut Checks) {
-        let Config { raster, worker, node, .. } = self;
+        let Config { raster, worker, journal, node, .. } = self;
         checks.positive("raster.resolution", raster.resolution);
         checks.not_negative("raster.margin", raster.margin);
         checks.positive("raster.unknown_above", raster.unknown_above);
         checks.at_least("raster.max_cells", raster.max_cells, 1);
         checks.at_least("worker.inbox", worker.inbox, 1);
         checks.at_least("worker.max_merged", worker.max_merged, 1);
+        checks.at_least("journal.checkpoint_batches", journal.checkpoint_batches as usize, 1);
         checks.at_least("node.queue", node.queue, 1);
         checks.positive("node.map_rate", node.map_rate);
         checks.positive("node.marker_rate", node.marker_rate);

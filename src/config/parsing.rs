@@ -404,6 +404,7 @@ mod tests {
             "raster.max_cells = 0",
             "worker.inbox = 0",
             "worker.max_merged = 0",
+            "journal.checkpoint_batches = 0",
             "sensor.position = [0, nan, 0]",
             "sensor.orientation = [inf, 0, 0]",
         ];

@@ -4,6 +4,7 @@
 //! a map worse (its lengthscale collapses) and slower.
 
 use nalgebra::Vector3;
+use serde::{Deserialize, Serialize};
 
 use super::odometer::Odometer;
 use super::reading::{LocatedReading, MagneticField, Observation};
@@ -11,7 +12,7 @@ use crate::config;
 
 /// Averages the readings of each cell of path. A reading's cell is `floor(travelled / spacing + offset)`, with the length of the
 /// path as an [`Odometer`] with chords of half the spacing measures it; a robot that stands still stays in its cell.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Averager {
     spacing: f64,
     offset: f64,
@@ -30,6 +31,11 @@ impl Averager {
     pub fn with_offset(settings: &config::Averaging, fraction: f64) -> Self {
         let odometer = Odometer::new(settings.spacing / 2.0);
         Self { spacing: settings.spacing, offset: fraction, odometer, open: None }
+    }
+
+    /// The length of a cell, in metres; 0 where nothing is averaged.
+    pub fn spacing(&self) -> f64 {
+        self.spacing
     }
 
     /// Takes the next reading and returns the observation it completes: that of the cell before, when the reading begins a
@@ -56,7 +62,7 @@ impl Averager {
 }
 
 /// Running means, which unlike sums keep their precision however many readings there are.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 struct Mean {
     last: LocatedReading,
     position: Vector3<f64>,

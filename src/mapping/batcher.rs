@@ -38,7 +38,7 @@ pub struct Joint {
 }
 
 /// Observations the model learns from in one update.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Batch {
     /// The observations in the order of the drive; at least one.
     pub observations: Vec<Observation>,
@@ -83,8 +83,9 @@ impl Batch {
 
 /// Collects observations and cuts them into batches at whichever limit is reached first. It depends on the stamps, number and
 /// places of observations alone.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Batcher {
+    #[serde(skip)]
     limits: config::Batch,
     odometer: Odometer,
     /// The length of the path at the last observation and at the first of the open batch.
@@ -106,6 +107,11 @@ impl Batcher {
             open: Vec::new(),
             started: Stamp::default(),
         }
+    }
+
+    /// Goes on under other limits.
+    pub fn configure(&mut self, settings: &config::Batch) {
+        self.limits = settings.clone();
     }
 
     /// Takes the next observation, and returns the batch that it completes.
@@ -158,14 +164,23 @@ impl Batcher {
     }
 }
 
-/// Merges the batch at the front of the queue with those that follow, as long as the result holds at most `max_observations`.
-/// `None` when the queue is empty; a batch that is larger on its own comes alone.
-pub fn pop_merged(ready: &mut VecDeque<Batch>, max_observations: usize) -> Option<Batch> {
-    let mut batch = ready.pop_front()?;
-    while ready.front().is_some_and(|next| batch.len() + next.len() <= max_observations) {
-        batch.merge(ready.pop_front()?);
-    }
-    Some(batch)
+/// How many batches from the front of the queue may be merged so that the result holds at most `max_observations`: none when it
+/// is empty; one that is larger on its own comes alone.
+pub fn mergeable(ready: &VecDeque<Batch>, max_observations: usize) -> usize {
+    let mut observations = 0;
+    let fits = |batch: &&Batch| {
+        observations += batch.len();
+        observations <= max_observations
+    };
+    ready.iter().take_while(fits).count().max(1).min(ready.len())
+}
+
+/// Takes so many batches from the front of the queue, merged into one; `None` when the queue is empty.
+pub fn pop_merged(ready: &mut VecDeque<Batch>, batches: usize) -> Option<Batch> {
+    let mut merged = ready.pop_front()?;
+    let rest = batches.saturating_sub(1).min(ready.len());
+    ready.drain(..rest).for_each(|batch| merged.merge(batch));
+    Some(merged)
 }
 
 #[cfg(test)]
@@ -256,7 +271,8 @@ mod tests {
         let mut ready: VecDeque<_> =
             [batch(0, 3, CutReason::Count), batch(3, 5, CutReason::Path), batch(5, 6, CutReason::Time)].into();
         ready.push_back(batch(6, 16, CutReason::Flush));
-        let merged = pop_merged(&mut ready, 6).unwrap();
+        assert_eq!(mergeable(&ready, 6), 3);
+        let merged = pop_merged(&mut ready, 3).unwrap();
         let stamps: Vec<f64> = merged.observations.iter().map(|observation| observation.stamp.seconds()).collect();
         assert_eq!(stamps, [0.0, 1.0, 2.0, 3.0, 4.0, 5.0]);
         assert_eq!(
@@ -265,8 +281,9 @@ mod tests {
         );
         assert_eq!((merged.cut, merged.merged()), (CutReason::Time, 2));
         // Larger than allowed, but whole.
-        assert_eq!(pop_merged(&mut ready, 6).unwrap().len(), 10);
-        assert_eq!(pop_merged(&mut ready, 6), None);
+        assert_eq!(mergeable(&ready, 6), 1);
+        assert_eq!(pop_merged(&mut ready, 1).unwrap().len(), 10);
+        assert_eq!((mergeable(&ready, 6), pop_merged(&mut ready, 1)), (0, None));
 
         let mut outer = batch(0, 2, CutReason::Flush);
         outer.merge(merged);

@@ -6,14 +6,14 @@ use super::reading::{MagneticField, Reading};
 use crate::config;
 
 /// Takes the robot's own magnetism out of readings: `soft_iron (raw - hard_iron)`, along the sensor's axes.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Calibration {
     /// None where there is nothing to correct, so that readings stay as they are to the last bit (a product with the identity
     /// would lose the sign of a zero).
     correction: Option<Correction>,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 struct Correction {
     hard_iron: Vector3<f64>,
     soft_iron: Matrix3<f64>,

@@ -1,17 +1,21 @@
-//! The map in a file, to go on from: `docs/checkpoint.md` describes it for other programs.
+//! The map and the stream that leads to it in a file, to go on from: `docs/checkpoint.md` describes it for other programs.
 
 mod archive;
 mod problem;
 
+use std::collections::VecDeque;
 use std::fs::File;
 use std::io::{self, BufWriter, Read};
 
-use nalgebra::Point3;
+use nalgebra::{Isometry3, Point3};
 use serde::{Deserialize, Serialize};
 
 use super::Error;
+use super::batcher::Batch;
 use super::field_model::{DIMENSION, FieldModel, FieldState, Totals};
+use super::mapper::{Mapper, Standing};
 use super::path::Path;
+use super::pipeline::Pipeline;
 use super::reading::Stamp;
 use crate::config::{self, Config};
 use crate::files::write_atomically;
@@ -27,8 +31,11 @@ pub use problem::Problem;
 /// What the array `format` of every checkpoint says.
 const FORMAT: &str = "magmap-checkpoint";
 
-/// Version of the format. Another one is not read.
-pub const FORMAT_VERSION: i64 = 1;
+/// Version of the format.
+pub const FORMAT_VERSION: i64 = 2;
+
+/// The oldest version that is read: it knows nothing of the stream.
+const OLDEST_VERSION: i64 = 1;
 
 /// A map as it was at one moment, with all that is needed to go on as if it had never stopped, and to know what it is.
 #[derive(Clone, Debug, PartialEq)]
@@ -36,11 +43,28 @@ pub struct Checkpoint {
     magmap_version: String,
     config: String,
     model: FieldState,
-    path: Path,
     frame: String,
+    stream: Stream,
 }
 
-/// Everything in the file that is no array of numbers. Whole numbers are exact in JSON, others are not.
+/// What is on its way into the map, and how far it has come. Finite numbers are exact in JSON, and no others get here.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct Stream {
+    standing: Standing,
+    /// Its path is an array of its own.
+    pipeline: Pipeline,
+    ready: VecDeque<Batch>,
+}
+
+/// Equal are those that are written alike: settings are not written with it.
+impl PartialEq for Stream {
+    fn eq(&self, other: &Self) -> bool {
+        let written = |stream: &Self| serde_json::to_string(stream).ok();
+        self.pipeline.path() == other.pipeline.path() && written(self) == written(other)
+    }
+}
+
+/// What the file says about the map beside its arrays of numbers.
 #[derive(Serialize, Deserialize)]
 struct Metadata {
     magmap_version: String,
@@ -55,19 +79,41 @@ struct Metadata {
 }
 
 impl Checkpoint {
-    /// The map that `model` is after an update, under the settings `config`, in the coordinates of `frame`.
+    /// The map that `mapper` is making between two steps, under the settings `config`, in the coordinates of `frame`.
     ///
     /// # Errors
     /// [`Error::Config`] for settings that TOML cannot hold.
-    pub fn of(config: &Config, model: &FieldModel, path: &Path, frame: &str) -> Result<Self, Error> {
-        let model = model.state();
+    pub fn of(config: &Config, mapper: &Mapper<FieldModel>, frame: &str) -> Result<Self, Error> {
+        let model = mapper.learner().state();
         // The model knows best what it was made with.
         let config = Config { model: model.settings.clone(), ..config.clone() }.to_toml()?;
         let magmap_version = env!("CARGO_PKG_VERSION").to_owned();
-        Ok(Self { magmap_version, config, model, path: path.clone(), frame: frame.to_owned() })
+        let stream = Stream {
+            standing: mapper.standing().clone(),
+            pipeline: mapper.pipeline().clone(),
+            ready: mapper.ready().clone(),
+        };
+        Ok(Self { magmap_version, config, model, frame: frame.to_owned(), stream })
     }
 
-    /// The model, to go on with under `config`.
+    /// Goes on with everything as if it had never stopped, under settings that may differ from those it was made with. A file of
+    /// version 1 knows nothing of the stream, which begins anew.
+    ///
+    /// # Errors
+    /// As [`FieldModel::from_state`].
+    pub fn resume(&self, config: &Config) -> Result<Mapper<FieldModel>, Error> {
+        let model = self.restore(config)?;
+        let Stream { standing, pipeline, mut ready } = self.stream.clone();
+        let pipeline = pipeline.resume(config, self.path().clone(), &mut ready);
+        Ok(Mapper::resume(pipeline, ready, model, standing))
+    }
+
+    /// How far the stream had come.
+    pub fn standing(&self) -> &Standing {
+        &self.stream.standing
+    }
+
+    /// The model alone, to go on with under `config` and from another stream.
     ///
     /// # Errors
     /// As [`FieldModel::from_state`].
@@ -119,7 +165,7 @@ impl Checkpoint {
 
     /// Where the sensor has been, thinned.
     pub fn path(&self) -> &Path {
-        &self.path
+        self.stream.pipeline.path()
     }
 
     /// What went into it.
@@ -159,9 +205,10 @@ impl Checkpoint {
         write_past(&mut arrays, process.past.as_ref())?;
         let corners = extent.as_ref().map_or(&[][..], |corners| corners);
         arrays.numbers("extent", &[corners.len(), 2], corners.iter().flatten().copied())?;
-        let points = self.path.points();
+        let points = self.path().points();
         arrays.numbers("path", &[points.len(), 3], points.iter().flat_map(|point| [point.x, point.y, point.z]))?;
-        arrays.numbers("path_spacing", &[], [self.path.spacing()])?;
+        arrays.numbers("path_spacing", &[], [self.path().spacing()])?;
+        arrays.text("stream", &serde_json::to_string(&self.stream)?)?;
         arrays.finish()
     }
 
@@ -172,15 +219,15 @@ impl Checkpoint {
             return Err(Problem::NotACheckpoint { found: format });
         }
         let version = arrays.integer("format_version")?;
-        if version != FORMAT_VERSION {
+        if !(OLDEST_VERSION..=FORMAT_VERSION).contains(&version) {
             return Err(Problem::Version { found: version });
         }
         let metadata: Metadata = serde_json::from_str(&arrays.text("metadata")?)?;
         let settings = model_section(&metadata.config)?;
         let process = read_process(&arrays, &metadata, &settings)?;
         process.check()?;
-        let points = arrays.numbers("path", [None, Some(3)])?;
-        let points: Vec<_> = points.as_chunks().0.iter().map(|&point| Point3::from(point)).collect();
+        let mut stream = if version == OLDEST_VERSION { Stream::unknown() } else { read_stream(&arrays)? };
+        stream.pipeline.set_path(read_path(&arrays)?);
         Ok(Self {
             magmap_version: metadata.magmap_version,
             config: metadata.config,
@@ -191,8 +238,8 @@ impl Checkpoint {
                 extent: read_extent(&arrays)?,
                 newest: metadata.stamp_nanoseconds.map(Stamp::from_nanoseconds),
             },
-            path: Path::from_points(&points, read_spacing(&arrays)?),
             frame: metadata.frame,
+            stream,
         })
     }
 }
@@ -264,6 +311,24 @@ fn read_process(
     })
 }
 
+impl Stream {
+    /// That of which nothing is known.
+    fn unknown() -> Self {
+        let pipeline = Pipeline::new(&Config::default(), Isometry3::identity());
+        Self { standing: Standing::default(), pipeline, ready: VecDeque::new() }
+    }
+}
+
+fn read_stream(arrays: &ArrayReader<'_>) -> Result<Stream, Problem> {
+    let stream: Stream = serde_json::from_str(&arrays.text("stream")?)?;
+    let are_batches_sound = stream.ready.iter().all(|batch| !batch.is_empty());
+    if are_batches_sound && stream.standing.is_sound() && stream.pipeline.is_sound() {
+        return Ok(stream);
+    }
+    let expected = "a state that a stream can be in".to_owned();
+    Err(Problem::Array { array: "stream", expected, found: "another".to_owned() })
+}
+
 fn read_extent(arrays: &ArrayReader<'_>) -> Result<Option<[[f64; 2]; 2]>, Problem> {
     let corners = arrays.numbers("extent", [None, Some(2)])?;
     match corners[..] {
@@ -277,6 +342,12 @@ fn read_extent(arrays: &ArrayReader<'_>) -> Result<Option<[[f64; 2]; 2]>, Proble
     }
 }
 
+fn read_path(arrays: &ArrayReader<'_>) -> Result<Path, Problem> {
+    let points = arrays.numbers("path", [None, Some(3)])?;
+    let points: Vec<_> = points.as_chunks().0.iter().map(|&point| Point3::from(point)).collect();
+    Ok(Path::from_points(&points, read_spacing(arrays)?))
+}
+
 fn read_spacing(arrays: &ArrayReader<'_>) -> Result<f64, Problem> {
     let array = "path_spacing";
     match arrays.number(array)? {
@@ -287,9 +358,11 @@ fn read_spacing(arrays: &ArrayReader<'_>) -> Result<f64, Problem> {
 
 #[cfg(test)]
 mod tests {
-    use nalgebra::Vector3;
+    use nalgebra::{UnitQuaternion, Vector3};
 
-    use super::super::reading::{MagneticField, Observation};
+    use super::super::mapper::Step;
+    use super::super::reading::{MagneticField, Measurement, Observation, Pose, Reading};
+    use super::super::worker::StopSignal;
     use super::*;
     use crate::gp::kernel::{Places, Shape};
 
@@ -308,15 +381,33 @@ mod tests {
         (0..count).map(observation).collect()
     }
 
+    /// So many readings 7 cm apart, each before the pose that places it.
+    fn drive(readings: usize) -> Vec<Measurement> {
+        let measurements = observations(readings).into_iter().flat_map(|observation| {
+            let Observation { stamp, position, strength, .. } = observation;
+            let field = MagneticField::from_microtesla(Vector3::new(0.1, strength, -0.0));
+            // Tenths of a second instead of nanoseconds.
+            let stamp = Stamp::from_nanoseconds((stamp.nanoseconds() - 1_700_000_000_123_456_789) * 100_000_007);
+            let pose =
+                Pose { stamp, position: position * 1.4, orientation: UnitQuaternion::from_euler_angles(0.1, 0.2, 0.3) };
+            [Measurement::Reading(Reading { stamp, field }), Measurement::Pose(pose)]
+        });
+        // The last reading waits for its pose.
+        measurements.take(2 * readings - 1).collect()
+    }
+
     fn learn(model: &mut FieldModel, observations: &[Observation]) {
         model.update(observations, &|| false).unwrap();
     }
 
     /// One that holds what is hard to keep: numbers without a short decimal, letters that are not ASCII.
     fn checkpoint(config: &Config, model: &FieldModel) -> Checkpoint {
-        let mut path = Path::default();
-        observations(40).iter().for_each(|observation| path.push(observation.position));
-        Checkpoint::of(config, model, &path, "lobby/\u{1f9ed}/\"nord\"").unwrap()
+        let mut mapper = Mapper::new(Pipeline::new(config, Isometry3::identity()), model.clone());
+        // Readings that wait, an open cell, an open batch.
+        for (place, measurement) in drive(8).into_iter().enumerate() {
+            mapper.take(Step::Measurement { place: place as u64, measurement }, &StopSignal::default());
+        }
+        Checkpoint::of(config, &mapper, "lobby/\u{1f9ed}/\"nord\"").unwrap()
     }
 
     fn small() -> Checkpoint {
@@ -392,8 +483,47 @@ mod tests {
             }
         }
         let empty = FieldModel::new(&Config::default());
-        let nothing = Checkpoint::of(&Config::default(), &empty, &Path::default(), "").unwrap();
+        let nothing = Mapper::new(Pipeline::new(&Config::default(), Isometry3::identity()), empty);
+        let nothing = Checkpoint::of(&Config::default(), &nothing, "").unwrap();
         assert_eq!(Checkpoint::from_bytes(&bytes(&nothing)).unwrap(), nothing);
+    }
+
+    #[test]
+    fn a_file_of_version_1_is_a_map_without_a_stream() {
+        let checkpoint = small();
+        let old = forged(&forged(&bytes(&checkpoint), "stream", |_| Vec::new()), "format_version", |bytes| {
+            replaced(bytes, &[FORMAT_VERSION as u8, 0, 0], &[1, 0, 0])
+        });
+        let read = Checkpoint::from_bytes(&old).unwrap();
+        assert_eq!((&read.model, read.path()), (&checkpoint.model, checkpoint.path()));
+        let mapper = read.resume(&Config::default()).unwrap();
+        assert_eq!((mapper.standing(), mapper.pipeline().waiting()), (&Standing::default(), 0));
+    }
+
+    #[test]
+    fn a_stream_that_is_taken_up_again_is_the_one_that_never_stopped() {
+        let mut config = Config::default();
+        config.batch.max_observations = 7;
+        let stop = StopSignal::default();
+        let measurements = drive(60);
+        let take = |mapper: &mut Mapper<FieldModel>, measurement| {
+            mapper.take(Step::Measurement { place: mapper.standing().place, measurement }, &stop);
+        };
+        let begin = || Mapper::new(Pipeline::new(&config, Isometry3::identity()), FieldModel::new(&config));
+        for stopped_at in [0, 1, 2, 37, 64, 118] {
+            let (mut uninterrupted, mut interrupted) = (begin(), begin());
+            for (place, &measurement) in measurements.iter().enumerate() {
+                if place == stopped_at {
+                    let written = bytes(&Checkpoint::of(&config, &interrupted, "odom").unwrap());
+                    interrupted = Checkpoint::from_bytes(&written).unwrap().resume(&config).unwrap();
+                }
+                take(&mut uninterrupted, measurement);
+                take(&mut interrupted, measurement);
+            }
+            let [expected, found] =
+                [uninterrupted, interrupted].map(|mapper| bytes(&Checkpoint::of(&config, &mapper, "odom").unwrap()));
+            assert_eq!(found, expected, "stopped at {stopped_at}");
+        }
     }
 
     #[test]
@@ -481,7 +611,8 @@ mod tests {
             |from: &'static [u8], to: &'static [u8]| -> Forge { Box::new(move |array| replaced(array, from, to)) };
         let cases: Vec<(&str, Forge, &str)> = vec![
             ("format", text("magmap", "mapmag"), "a checkpoint of magmap, found mapmag-checkpoint;"),
-            ("format_version", raw(&[1, 0, 0], &[2, 0, 0]), "expected version 1 of the format, found version 2;"),
+            ("format_version", raw(&[2, 0, 0], &[3, 0, 0]), "expected version 1 or 2 of the format, found version 3;"),
+            ("stream", text("\"past\":0", "\"past\":9"), "a state that a stream can be in"),
             ("triangle", Box::new(|_| Vec::new()), "expected numbers in the array triangle, found none"),
             ("triangle", shape([points; 2], [points, points + 1]), "in the array triangle, found <f8 of shape"),
             // More bytes than can be counted, and not one more in the file.

@@ -6,6 +6,7 @@ use super::batcher::Batch;
 use super::field_model::{FieldModel, FieldPosterior, Totals};
 use super::reading::Stamp;
 use super::worker::{Learner, StopSignal};
+use crate::config::Config;
 use crate::gp::report::UpdateReport;
 use crate::gp::streaming::Error;
 
@@ -48,6 +49,18 @@ impl Learner for FieldModel {
             Err(refusal) => log::warn!("a batch of {} observations was refused: {refusal}", batch.len()),
         }
         FieldSnapshot { result: Some(result), ..FieldSnapshot::of(self) }
+    }
+
+    fn configure(&mut self, config: &Config) {
+        FieldModel::configure(self, config);
+    }
+
+    fn reset(&mut self, config: &Config) {
+        *self = FieldModel::new(config);
+    }
+
+    fn snapshot(&self) -> FieldSnapshot {
+        FieldSnapshot::of(self)
     }
 }
 

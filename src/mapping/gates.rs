@@ -8,7 +8,7 @@
 use std::fmt;
 
 use nalgebra::Point3;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::reading::{LocatedReading, Pose, Reading, Stamp};
 use super::refusal::Refusal;
@@ -16,6 +16,10 @@ use crate::config;
 
 /// How far the norm of an orientation's quaternion may be from one.
 const QUATERNION_TOLERANCE: f64 = 1e-3;
+
+/// How far from the origin of its frame a pose may be, in metres: further than any frame on Earth reaches (UTM: 1e7), near enough
+/// that every length made of two of them is finite.
+pub(super) const FARTHEST: f64 = 1e9;
 
 /// How far behind the newest a stamp may be and still be merely late, in seconds. Filters, networks and executors hand messages
 /// over out of order by milliseconds, by tenths of a second at worst; a looped recording, a restarted simulation and a corrupt
@@ -85,7 +89,8 @@ impl Reopening {
 }
 
 /// How often each gate reopened.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Reopenings {
     /// The gate of poses.
     pub max_speed: u64,
@@ -125,52 +130,43 @@ impl From<Refusal> for Rejection {
 }
 
 /// Counts refusals in a row, for one reason.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 struct RefusalRun {
     length: u32,
-    reopen_after: u32,
 }
 
 impl RefusalRun {
-    fn new(reopen_after: u32) -> Self {
-        Self { length: 0, reopen_after }
-    }
-
     fn end(&mut self) {
         self.length = 0;
     }
 
-    /// One more refusal: how many there were, when it is the last that is allowed in a row.
-    fn refuse(&mut self) -> Option<u32> {
-        self.length += 1;
-        (self.length >= self.reopen_after).then(|| std::mem::take(&mut self.length))
+    /// One more refusal: how many there were, when it is the last of the `allowed` in a row.
+    fn refuse(&mut self, allowed: u32) -> Option<u32> {
+        self.length = self.length.saturating_add(1);
+        (self.length >= allowed).then(|| std::mem::take(&mut self.length))
     }
 }
 
 /// Counts refusals in a row of stamps that are so far behind that the clock may have gone back. They must not go back themselves.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 struct ClockRun {
     run: RefusalRun,
     last: Option<Stamp>,
 }
 
 impl ClockRun {
-    fn new(reopen_after: u32) -> Self {
-        Self { run: RefusalRun::new(reopen_after), last: None }
-    }
-
     fn end(&mut self) {
         self.run.end();
     }
 
-    /// One more stamp before the last accepted one: how many there were, when it is the last that is allowed in a row.
-    fn refuse(&mut self, stamp: Stamp, accepted: Stamp) -> Option<u32> {
+    /// One more stamp before the last accepted one: how many there were, when it is the last of the `allowed` in a row.
+    fn refuse(&mut self, stamp: Stamp, accepted: Stamp, allowed: u32) -> Option<u32> {
         let goes_back = self.last.replace(stamp).is_some_and(|last| stamp < last);
         let is_merely_late = accepted.seconds_since(stamp) <= LATENESS;
         if goes_back || is_merely_late {
             self.end();
         }
-        if is_merely_late { None } else { self.run.refuse() }
+        if is_merely_late { None } else { self.run.refuse(allowed) }
     }
 }
 
@@ -179,10 +175,10 @@ impl ClockRun {
 /// Several readings may share a stamp (sensors whose clock is coarser than their rate send such); they are taken in order. Stamps
 /// that are more than a second behind, `reopen_after` in a row, reopen the gate: the clock went back, or was ahead before. Then
 /// stamps count from there.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ReadingGate {
-    minimum_field: f64,
-    maximum_field: f64,
+    #[serde(skip)]
+    settings: config::Gates,
     clock: ClockRun,
     newest: Option<Stamp>,
 }
@@ -190,12 +186,12 @@ pub struct ReadingGate {
 impl ReadingGate {
     /// The gate with the band of `settings`.
     pub fn new(settings: &config::Gates) -> Self {
-        Self {
-            minimum_field: settings.minimum_field,
-            maximum_field: settings.maximum_field,
-            clock: ClockRun::new(settings.reopen_after),
-            newest: None,
-        }
+        Self { settings: settings.clone(), clock: ClockRun::default(), newest: None }
+    }
+
+    /// Goes on under other settings.
+    pub fn configure(&mut self, settings: &config::Gates) {
+        self.settings = settings.clone();
     }
 
     /// Lets the next reading of the stream pass, or says why not.
@@ -204,10 +200,10 @@ impl ReadingGate {
             return Err(Refusal::ReadingNotFinite.into());
         }
         let strength = reading.field.strength();
-        if strength < self.minimum_field {
+        if strength < self.settings.minimum_field {
             return Err(Refusal::FieldTooWeak.into());
         }
-        if strength > self.maximum_field {
+        if strength > self.settings.maximum_field {
             return Err(Refusal::FieldTooStrong.into());
         }
         if let Some(newest) = self.newest.filter(|newest| reading.stamp < *newest) {
@@ -219,7 +215,7 @@ impl ReadingGate {
     }
 
     fn refuse(&mut self, stamp: Stamp, newest: Stamp) -> Rejection {
-        let reopening = self.clock.refuse(stamp, newest).map(|refusals| Reopening {
+        let reopening = self.clock.refuse(stamp, newest, self.settings.reopen_after).map(|refusals| Reopening {
             gate: Gate::ReadingClock,
             refusals,
             stamp,
@@ -234,7 +230,8 @@ impl ReadingGate {
 }
 
 /// Whether the robot drove from the last accepted pose to this one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Continuity {
     /// It did.
     Continues,
@@ -242,13 +239,14 @@ pub enum Continuity {
     Restarts,
 }
 
-/// What the stream of poses alone must fulfil: finite numbers, increasing stamps, a plausible speed.
+/// What the stream of poses alone must fulfil: finite numbers (within 1e9 m), increasing stamps, a plausible speed.
 ///
 /// Poses that are too far away, or whose stamps are more than a second behind, `reopen_after` in a row for the same reason, reopen
 /// the gate: the robot is there, or the clock went back (or was ahead before). Then places and stamps count from there.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PoseGate {
-    max_speed: f64,
+    #[serde(skip)]
+    settings: config::Gates,
     jumps: RefusalRun,
     clock: ClockRun,
     /// When and where the robot was last, as far as the gate believes.
@@ -260,12 +258,17 @@ impl PoseGate {
     /// The gate with the speed of `settings`.
     pub fn new(settings: &config::Gates) -> Self {
         Self {
-            max_speed: settings.max_speed,
-            jumps: RefusalRun::new(settings.reopen_after),
-            clock: ClockRun::new(settings.reopen_after),
+            settings: settings.clone(),
+            jumps: RefusalRun::default(),
+            clock: ClockRun::default(),
             reference: None,
             next: Continuity::Continues,
         }
+    }
+
+    /// Goes on under other settings.
+    pub fn configure(&mut self, settings: &config::Gates) {
+        self.settings = settings.clone();
     }
 
     /// Lets the next pose of the stream pass and says whether it continues the drive, or says why it does not pass.
@@ -281,8 +284,8 @@ impl PoseGate {
             if pose.stamp == stamp {
                 return Err(Refusal::PoseStampRepeated.into());
             }
-            let reach = self.max_speed * pose.stamp.seconds_since(stamp);
-            if self.max_speed > 0.0 && (pose.position - position).norm() > reach {
+            let reach = self.settings.max_speed * pose.stamp.seconds_since(stamp);
+            if self.settings.max_speed > 0.0 && (pose.position - position).norm() > reach {
                 return Err(self.refuse_jump(pose, stamp));
             }
         }
@@ -292,13 +295,13 @@ impl PoseGate {
     }
 
     fn refuse_stamp(&mut self, pose: &Pose, accepted: Stamp) -> Rejection {
-        let refusals = self.clock.refuse(pose.stamp, accepted);
+        let refusals = self.clock.refuse(pose.stamp, accepted, self.settings.reopen_after);
         let reopening = refusals.map(|refusals| self.reopen(Gate::PoseClock, refusals, pose, accepted));
         Rejection { refusal: Refusal::PoseStampBackwards, reopening }
     }
 
     fn refuse_jump(&mut self, pose: &Pose, accepted: Stamp) -> Rejection {
-        let refusals = self.jumps.refuse();
+        let refusals = self.jumps.refuse(self.settings.reopen_after);
         let reopening = refusals.map(|refusals| self.reopen(Gate::MaxSpeed, refusals, pose, accepted));
         Rejection { refusal: Refusal::PoseJump, reopening }
     }
@@ -313,7 +316,7 @@ impl PoseGate {
 
 fn is_valid(pose: &Pose) -> bool {
     let norm = pose.orientation.as_ref().norm();
-    pose.position.iter().all(|coordinate| coordinate.is_finite()) && (norm - 1.0).abs() < QUATERNION_TOLERANCE
+    pose.position.iter().all(|coordinate| coordinate.abs() <= FARTHEST) && (norm - 1.0).abs() < QUATERNION_TOLERANCE
 }
 
 /// What a reading must fulfil beside the last accepted one: a field (all three axes, in the map frame) that changed by no more
@@ -322,10 +325,10 @@ fn is_valid(pose: &Pose) -> bool {
 /// The allowance is there because neighbours are millimetres apart at 50 Hz, where noise alone makes any gradient. Its default
 /// (40 microtesla) and that of the gradient (1000 microtesla per metre) let pass what magnets below the floor do: a dipole
 /// of 0.1 A m^2 5 cm below the sensor at 0.3 m/s, one of 0.2 A m^2 at 7 cm or 0.4 A m^2 at 10 cm at 1 m/s.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct GradientGate {
-    max_gradient: f64,
-    allowance: f64,
+    #[serde(skip)]
+    settings: config::Gates,
     run: RefusalRun,
     reference: Option<LocatedReading>,
 }
@@ -333,12 +336,12 @@ pub struct GradientGate {
 impl GradientGate {
     /// The gate with the gradient and the allowance of `settings`.
     pub fn new(settings: &config::Gates) -> Self {
-        Self {
-            max_gradient: settings.max_gradient,
-            allowance: settings.gradient_allowance,
-            run: RefusalRun::new(settings.reopen_after),
-            reference: None,
-        }
+        Self { settings: settings.clone(), run: RefusalRun::default(), reference: None }
+    }
+
+    /// Goes on under other settings.
+    pub fn configure(&mut self, settings: &config::Gates) {
+        self.settings = settings.clone();
     }
 
     /// Lets the next located reading pass, or says why not.
@@ -346,7 +349,8 @@ impl GradientGate {
         if let Some(reference) = &self.reference {
             let distance = (reading.position - reference.position).norm();
             let change = (reading.field.microtesla() - reference.field.microtesla()).norm();
-            if self.max_gradient > 0.0 && change > self.max_gradient * distance + self.allowance {
+            let config::Gates { max_gradient, gradient_allowance, .. } = self.settings;
+            if max_gradient > 0.0 && change > max_gradient * distance + gradient_allowance {
                 let accepted = reference.stamp;
                 return Err(self.refuse(reading, accepted));
             }
@@ -358,7 +362,7 @@ impl GradientGate {
 
     fn refuse(&mut self, reading: &LocatedReading, accepted: Stamp) -> Rejection {
         let LocatedReading { stamp, position, .. } = *reading;
-        let reopening = self.run.refuse().map(|refusals| Reopening {
+        let reopening = self.run.refuse(self.settings.reopen_after).map(|refusals| Reopening {
             gate: Gate::MaxGradient,
             refusals,
             stamp,

@@ -1,12 +1,13 @@
 //! The length of the path, without what merely trembles.
 
 use nalgebra::Point3;
+use serde::{Deserialize, Serialize};
 
 /// Measures the length of a path. On a straight drive it is the distance to the last position, without delay; a robot that
 /// stands still while its position trembles by less than `step` goes nowhere, however long it stands.
 ///
 /// The path is a chain of anchors at least `step` apart, so that curves are measured along chords of that length.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Odometer {
     step: f64,
     anchor: Option<Point3<f64>>,

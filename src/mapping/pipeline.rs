@@ -3,12 +3,13 @@
 use std::collections::VecDeque;
 
 use nalgebra::{Isometry3, Point3};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::averaging::Averager;
 use super::batcher::{Batch, Batcher};
 use super::calibration::Calibration;
 use super::gates::{GradientGate, PoseGate, ReadingGate, Rejection, Reopening, Reopenings};
+use super::mapper::COUNTABLE;
 use super::odometer::Odometer;
 use super::path::Path;
 use super::reading::{LocatedReading, Measurement, Observation, Pose, Reading, Stamp};
@@ -23,7 +24,8 @@ const TRAVEL_STEP: f64 = 0.02;
 const MAX_REOPENINGS: usize = 100;
 
 /// What went in, what came out and what did not.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Counters {
     /// Readings received.
     pub readings: u64,
@@ -43,13 +45,29 @@ pub struct Counters {
     pub travelled: f64,
 }
 
+impl Counters {
+    fn is_sound(&self) -> bool {
+        let Self { readings, poses, used_readings, refusals, reopenings, observations, batches, travelled: _ } = *self;
+        let refused = refusals.iter().map(|(_, count)| count);
+        let Reopenings { max_speed, max_gradient, reading_clock, pose_clock } = reopenings;
+        [readings, poses, used_readings, observations, batches, max_speed, max_gradient, reading_clock, pose_clock]
+            .into_iter()
+            .chain(refused)
+            .all(|count| count < COUNTABLE)
+    }
+}
+
 /// Turns measurements into batches. What it makes of them depends on their stamps, number and places alone: not on wall time, and
 /// not on how the two topics interleave (see [`Synchronizer`] for how far one may run ahead). It allocates once per batch.
 ///
 /// Where the readings' clock goes back (a looped recording, a restarted simulation), the open averaging cell and the open batch
 /// are closed, so that neither spans two times; the path and its length go on.
-#[derive(Clone, Debug)]
+///
+/// Serialized it is all that is known of the streams, but for the settings and the path: [`resume`](Self::resume) goes on from
+/// there as if it had never stopped.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Pipeline {
+    #[serde(skip)]
     calibration: Calibration,
     reading_gate: ReadingGate,
     pose_gate: PoseGate,
@@ -58,16 +76,18 @@ pub struct Pipeline {
 }
 
 /// What comes after the synchronizer.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 struct Downstream {
     gradient_gate: GradientGate,
     averager: Averager,
     batcher: Batcher,
     odometer: Odometer,
+    #[serde(skip)]
     path: Path,
     /// Stamp of the last reading used.
     newest: Option<Stamp>,
     counters: Counters,
+    #[serde(skip)]
     reopenings: Vec<Reopening>,
 }
 
@@ -96,6 +116,32 @@ impl Pipeline {
             synchronizer: Synchronizer::new(&config.synchronizer, mount),
             downstream,
         }
+    }
+
+    /// Goes on where a pipeline was that had come along `path`, under these settings. Where readings are averaged over other
+    /// lengths now, the open averaging cell is closed; what that completes is appended to `ready`.
+    pub(super) fn resume(mut self, config: &Config, path: Path, ready: &mut VecDeque<Batch>) -> Self {
+        self.calibration = Calibration::new(&config.sensor);
+        self.reading_gate.configure(&config.gates);
+        self.pose_gate.configure(&config.gates);
+        self.synchronizer.configure(&config.synchronizer);
+        self.set_path(path);
+        self.downstream.gradient_gate.configure(&config.gates);
+        self.downstream.batcher.configure(&config.batch);
+        if self.downstream.averager.spacing() != config.averaging.spacing {
+            self.downstream.flush(ready);
+            self.downstream.averager = Averager::new(&config.averaging);
+        }
+        self
+    }
+
+    pub(super) fn set_path(&mut self, path: Path) {
+        self.downstream.path = path;
+    }
+
+    /// Whether it can have come about: a file may claim anything.
+    pub(super) fn is_sound(&self) -> bool {
+        self.synchronizer.is_sound() && self.downstream.counters.is_sound()
     }
 
     /// Changes where the sensor sits, for readings to come; those that wait for their pose keep the mount under which they came.

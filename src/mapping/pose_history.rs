@@ -4,6 +4,7 @@ use std::cmp::Ordering;
 use std::collections::VecDeque;
 
 use nalgebra::Isometry3;
+use serde::{Deserialize, Serialize};
 
 use super::gates::Continuity;
 use super::reading::{Pose, Stamp, interpolate};
@@ -17,9 +18,11 @@ const RESERVED: usize = 16_384;
 ///
 /// Where the clock goes back (a pose with a stamp before that of the pose before it), the poses from before stay, and it is they
 /// that are asked, until the readings have [followed](Self::follow): so it does not matter which topic goes back first.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PoseHistory {
+    #[serde(skip)]
     max_gap: f64,
+    #[serde(skip)]
     capacity: usize,
     /// In the order they came.
     poses: VecDeque<(Pose, Continuity)>,
@@ -44,9 +47,20 @@ impl PoseHistory {
         }
     }
 
+    /// Goes on under other settings.
+    pub fn configure(&mut self, settings: &config::Synchronizer) {
+        self.max_gap = settings.max_gap;
+        self.capacity = settings.max_waiting.max(2);
+    }
+
+    /// Whether it can have come about: a file may claim anything.
+    pub(super) fn is_sound(&self) -> bool {
+        self.past == 0 || self.past < self.poses.len()
+    }
+
     /// Takes the next pose; the oldest makes room where no reading came to make it.
     pub fn push(&mut self, pose: Pose, continuity: Continuity) {
-        if self.poses.len() == self.capacity {
+        if self.poses.len() >= self.capacity {
             self.drop_oldest();
         }
         if self.newest().is_some_and(|newest| pose.stamp < newest) {

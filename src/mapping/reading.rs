@@ -4,6 +4,7 @@
 //! The conversion happens here, in [`MagneticField::from_tesla`] and [`MagneticField::to_tesla`], and nowhere else.
 
 use nalgebra::{Isometry3, Point3, Quaternion, Translation3, UnitQuaternion, Vector3};
+use serde::{Deserialize, Serialize};
 
 /// Microtesla in one tesla.
 const MICROTESLA_PER_TESLA: f64 = 1e6;
@@ -14,7 +15,8 @@ const QUATERNION_TOLERANCE: f64 = 1e-2;
 const NANOSECONDS_PER_SECOND: i64 = 1_000_000_000;
 
 /// A point in time: nanoseconds since the epoch of whichever clock stamped the data.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
 pub struct Stamp {
     nanoseconds: i64,
 }
@@ -64,7 +66,8 @@ impl Stamp {
 }
 
 /// A magnetic flux density with its three axes, in microtesla.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(transparent)]
 pub struct MagneticField {
     microtesla: Vector3<f64>,
 }
@@ -102,7 +105,7 @@ impl MagneticField {
 }
 
 /// One magnetometer sample, in the sensor's own frame.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Reading {
     /// When it was taken.
     pub stamp: Stamp,
@@ -111,7 +114,7 @@ pub struct Reading {
 }
 
 /// Where the robot's body was, in the map frame.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Pose {
     /// When it was there.
     pub stamp: Stamp,
@@ -150,7 +153,7 @@ pub fn interpolate(start: &Isometry3<f64>, end: &Isometry3<f64>, fraction: f64) 
 }
 
 /// What a source sends: one sample of one of its two topics.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Measurement {
     /// From the magnetometer.
     Reading(Reading),
@@ -169,7 +172,7 @@ impl Measurement {
 }
 
 /// A reading at its place: what leaves the synchronizer.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LocatedReading {
     /// When it was taken.
     pub stamp: Stamp,
@@ -180,7 +183,7 @@ pub struct LocatedReading {
 }
 
 /// What the model learns from: the average of the readings in one cell of path (of a single reading where nothing is averaged).
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Observation {
     /// Stamp of the last reading in it.
     pub stamp: Stamp,

@@ -1,7 +1,9 @@
 //! Why a measurement was refused, and how often.
 
+use std::collections::BTreeMap;
 use std::fmt;
 
+use serde::de::{Deserialize, Deserializer};
 use serde::ser::{Serialize, SerializeMap, Serializer};
 
 /// Why a reading or a pose was refused. Nothing is repaired: what is refused does not take part, and is counted.
@@ -31,7 +33,7 @@ pub enum Refusal {
     WaitingQueueFull,
     /// Nothing links the sensor's frame to the robot's, or to the map's, at the time of a reading.
     ReadingWithoutTransform,
-    /// A coordinate of a pose is infinite or not a number, or its orientation is no rotation.
+    /// A coordinate of a pose is not a number or beyond 1e9 m, or its orientation is no rotation.
     PoseNotFinite,
     /// A pose's stamp is older than the stamp of a pose before it.
     PoseStampBackwards,
@@ -103,7 +105,7 @@ impl Refusal {
             Refusal::NoLaterPose => "readings after the last pose",
             Refusal::WaitingQueueFull => "readings beyond the synchronizer.max_waiting that may wait for a pose",
             Refusal::ReadingWithoutTransform => "readings in a frame without a transform to the robot's",
-            Refusal::PoseNotFinite => "poses that are not finite numbers",
+            Refusal::PoseNotFinite => "poses that are no finite numbers, or beyond 1e9 m",
             Refusal::PoseStampBackwards => "poses stamped before an earlier pose",
             Refusal::PoseStampRepeated => "poses with the stamp of the pose before",
             Refusal::PoseJump => "poses that would need more speed than gates.max_speed",
@@ -183,6 +185,15 @@ impl Serialize for Refusals {
     }
 }
 
+/// Reasons that are not there count 0; those that nobody knows any more are left out.
+impl<'de> Deserialize<'de> for Refusals {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let counts = BTreeMap::<String, u64>::deserialize(deserializer)?;
+        let count = |refusal: Refusal| counts.get(refusal.name()).copied().unwrap_or(0);
+        Ok(Self { counts: Refusal::ALL.map(count) })
+    }
+}
+
 /// Reasons that happened and their counts, one per line; empty when nothing was refused.
 impl fmt::Display for Refusals {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -231,6 +242,7 @@ mod tests {
         let json = serde_json::to_value(refusals).unwrap();
         assert_eq!(json["pose_gap"], 2);
         assert_eq!(json["pose_jump"], 0);
+        assert_eq!(serde_json::from_value::<Refusals>(json.clone()).unwrap(), refusals);
         assert_eq!(json.as_object().unwrap().len(), Refusal::ALL.len());
     }
 

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 
 use nalgebra::{Isometry3, Point3};
+use serde::{Deserialize, Serialize};
 
 use super::gates::Continuity;
 use super::pose_history::PoseHistory;
@@ -26,9 +27,10 @@ const RESERVED: usize = 16_384;
 /// matter which topic goes first, as long as it is ahead of the other by less than half of what the clock went back by. A clock
 /// that goes back on one topic alone, because a single stamp was far ahead or for good, is told from this by where the other
 /// topic goes on: nearer to the new time than to the old.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Synchronizer {
     mount: Isometry3<f64>,
+    #[serde(skip)]
     capacity: usize,
     readings: VecDeque<Waiting>,
     newest_reading: Option<Stamp>,
@@ -38,7 +40,7 @@ pub struct Synchronizer {
 }
 
 /// A reading that waits for its pose.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 struct Waiting {
     reading: Reading,
     /// The sensor's mount when it came.
@@ -59,9 +61,20 @@ impl Synchronizer {
         }
     }
 
+    /// Goes on under other settings.
+    pub fn configure(&mut self, settings: &config::Synchronizer) {
+        self.capacity = settings.max_waiting.max(2);
+        self.poses.configure(settings);
+    }
+
     /// Changes where the sensor sits, for readings to come; those that wait keep the mount under which they came.
     pub fn set_mount(&mut self, mount: Isometry3<f64>) {
         self.mount = mount;
+    }
+
+    /// Whether it can have come about: a file may claim anything.
+    pub(super) fn is_sound(&self) -> bool {
+        self.poses.is_sound()
     }
 
     /// How many readings wait for their pose.
@@ -75,7 +88,7 @@ impl Synchronizer {
             self.left_behind = self.newest_reading;
         }
         self.newest_reading = Some(reading.stamp);
-        if self.readings.len() == self.capacity {
+        if self.readings.len() >= self.capacity {
             self.readings.pop_front();
             sink(Err(Refusal::WaitingQueueFull));
         }

@@ -1,10 +1,10 @@
 //! The mapping thread: the only owner of the model and of all that leads to it.
 //!
-//! Sources send into a bounded [`Inbox`], the thread runs the [`Pipeline`] and hands its batches to a [`Learner`], and whoever
-//! wants the map reads finished updates from [`Snapshots`]. Nobody else ever locks the model.
+//! Sources send into a bounded [`Inbox`], the thread turns what comes into the steps of a [`Mapper`], and whoever wants the map
+//! reads finished updates from [`Snapshots`]. Nobody else ever locks the model. A [`Keeper`], if there is one, is told about every
+//! step before it is taken.
 
 use std::any::Any;
-use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
@@ -15,10 +15,13 @@ use nalgebra::Isometry3;
 use serde::Serialize;
 
 use super::Error;
-use super::batcher::{Batch, CutReason, Joint, pop_merged};
+use super::batcher::{Batch, CutReason, Joint, mergeable};
+use super::gates::FARTHEST;
+use super::mapper::{Mapper, Outcome, SourceId, Step};
+use super::path::Path;
 use super::pipeline::{Counters, Pipeline};
-use super::reading::Measurement;
-use crate::config;
+use super::reading::{Measurement, Observation};
+use crate::config::{self, Config};
 
 /// What the mapping thread feeds.
 pub trait Learner: Send + 'static {
@@ -28,6 +31,36 @@ pub trait Learner: Send + 'static {
     /// Learns from the next batch and returns the map as it is afterwards. A long computation looks at `stop` now and then and,
     /// when it is set, ends early with the best it has.
     fn learn(&mut self, batch: &Batch, stop: &StopSignal) -> Self::Snapshot;
+
+    /// Goes on with the settings of these that may change while it runs.
+    fn configure(&mut self, config: &Config);
+
+    /// Forgets everything and begins anew with these settings.
+    fn reset(&mut self, config: &Config);
+
+    /// The map as it is.
+    fn snapshot(&self) -> Self::Snapshot;
+}
+
+/// Keeps the steps that lead to a map, so that they can be taken again. Nothing but [`settle`](Self::settle) and
+/// [`close`](Self::close) waits.
+pub trait Keeper<L>: Send {
+    /// Takes note of a step that is about to be taken, the `number`th of the map, counted from 0.
+    fn note(&mut self, number: u64, step: &Step);
+
+    /// Returns when everything noted is kept, when it cannot be, or when the keeper finds that waiting takes too long; a `patient`
+    /// one never does.
+    fn settle(&mut self, patient: bool);
+
+    /// Whether it is time to hand it the whole state.
+    fn wants_state(&self, mapper: &Mapper<L>) -> bool;
+
+    /// Takes the whole state, after which earlier steps are not needed any more.
+    fn keep(&mut self, mapper: &Mapper<L>);
+
+    /// Nothing more will come, and this is the `last` state, if it is one that the steps lead to: returns when everything is
+    /// kept, or cannot be.
+    fn close(self: Box<Self>, last: Option<&Mapper<L>>);
 }
 
 /// Asks a running computation to end at its next opportunity. Clones share one signal, which once set stays set.
@@ -79,8 +112,17 @@ pub struct Update<S> {
     pub counters: Counters,
 }
 
-/// Sees every update on the mapping thread, in order, before it is published; the thread waits for it.
-pub type Observer<S> = Box<dyn FnMut(&Batch, &Arc<Update<S>>) + Send>;
+impl<S> Update<S> {
+    /// That of a map that no batch led to.
+    fn unlearnt(number: u64, snapshot: S, counters: Counters) -> Self {
+        let (cut, duration) = (CutReason::Flush, Duration::ZERO);
+        Self { number, snapshot, observations: 0, cut, joints: Vec::new(), duration, counters }
+    }
+}
+
+/// Sees every update and the observations it learnt from (none where another map took its place) on the mapping thread, in order,
+/// before it is published; the thread waits for it.
+pub type Observer<S> = Box<dyn FnMut(&[Observation], &Arc<Update<S>>) + Send>;
 
 /// How the thread is doing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
@@ -100,14 +142,24 @@ pub struct Status {
 enum Message {
     Measurement(Measurement),
     Mount(Isometry3<f64>),
+    Source(SourceId),
     Flush(Sender<()>),
+    /// Settings or an empty map; the reply comes when every batch before is in the map and the step is taken.
+    Change(Step, Sender<()>),
     /// The next of the jobs is due.
     Job,
     Finish,
 }
 
-/// What runs on the mapping thread between two messages. It may leave a snapshot that takes the newest's place.
-type Job<L> = Box<dyn FnOnce(&mut Pipeline, &mut L) -> Option<<L as Learner>::Snapshot> + Send>;
+/// What runs on the mapping thread between two messages.
+type Job<L> = Box<dyn FnOnce(&mut Mapper<L>) -> Change + Send>;
+
+/// What a job did to the map.
+enum Change {
+    None,
+    /// Another took its place.
+    Another,
+}
 
 /// What became of a measurement that was offered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -178,10 +230,19 @@ impl Inbox {
     /// # Errors
     /// [`Error::MountNotFinite`], and [`Error::Closed`] when the mapping thread has ended.
     pub fn set_mount(&self, mount: Isometry3<f64>) -> Result<(), Error> {
-        if !mount.to_matrix().iter().all(|entry| entry.is_finite()) {
+        let is_near = mount.translation.vector.iter().all(|coordinate| coordinate.abs() <= FARTHEST);
+        if !is_near || !mount.to_matrix().iter().all(|entry| entry.is_finite()) {
             return Err(Error::MountNotFinite { mount });
         }
         self.sender.send(Message::Mount(mount)).map_err(|_| Error::Closed)
+    }
+
+    /// Says that the measurements that follow are those of a recording, from its beginning.
+    ///
+    /// # Errors
+    /// [`Error::Closed`] when the mapping thread has ended.
+    pub fn begin(&self, source: SourceId) -> Result<(), Error> {
+        self.sender.send(Message::Source(source)).map_err(|_| Error::Closed)
     }
 }
 
@@ -215,8 +276,8 @@ impl<S> Clone for Snapshots<S> {
 }
 
 impl<S> Snapshots<S> {
-    fn new() -> Self {
-        Self { shared: Arc::new((Mutex::new(Slot { newest: None, ended: false }), Condvar::new())) }
+    fn new(newest: Option<Arc<Update<S>>>) -> Self {
+        Self { shared: Arc::new((Mutex::new(Slot { newest, ended: false }), Condvar::new())) }
     }
 
     /// The newest update, if any is finished.
@@ -261,10 +322,8 @@ pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// What is left when the thread has ended.
 #[derive(Debug)]
 pub struct Finished<L> {
-    /// The model.
-    pub learner: L,
-    /// The pipeline, with its counters and its path.
-    pub pipeline: Pipeline,
+    /// The model, and the pipeline with its counters and its path.
+    pub mapper: Mapper<L>,
     /// How it went.
     pub status: Status,
 }
@@ -277,7 +336,7 @@ pub struct Worker<L: Learner> {
     stop: StopSignal,
     status: Arc<Mutex<Status>>,
     snapshots: Snapshots<L::Snapshot>,
-    thread: JoinHandle<(L, Pipeline)>,
+    thread: JoinHandle<Mapper<L>>,
 }
 
 impl<L: Learner> Worker<L> {
@@ -292,22 +351,39 @@ impl<L: Learner> Worker<L> {
         learner: L,
         observer: Option<Observer<L::Snapshot>>,
     ) -> Result<Self, Error> {
+        Self::resume(settings, mode, Mapper::new(pipeline, learner), None, observer)
+    }
+
+    /// Starts the thread where `mapper` is, with a keeper of the steps that follow. A map that is there already is the first that
+    /// is published.
+    ///
+    /// # Errors
+    /// [`Error::Spawn`] when the operating system gives no thread.
+    pub fn resume(
+        settings: &config::Worker,
+        mode: Mode,
+        mapper: Mapper<L>,
+        keeper: Option<Box<dyn Keeper<L>>>,
+        observer: Option<Observer<L::Snapshot>>,
+    ) -> Result<Self, Error> {
         let (sender, receiver) = bounded(settings.inbox.max(1));
         let (job_sender, jobs) = unbounded();
         let stop = StopSignal::default();
         let status = Arc::new(Mutex::new(Status::default()));
-        let snapshots = Snapshots::new();
+        let standing = mapper.standing();
+        let newest = standing.updates.checked_sub(1).map(|number| {
+            let (snapshot, counters) = (mapper.learner().snapshot(), *mapper.pipeline().counters());
+            Arc::new(Update::unlearnt(number, snapshot, counters))
+        });
+        let snapshots = Snapshots::new(newest);
         let mapping = Mapping {
             receiver,
             jobs,
             mode,
             max_merged: settings.max_merged,
-            pipeline,
-            learner,
+            mapper,
+            keeper,
             observer,
-            ready: VecDeque::new(),
-            updates: 0,
-            merged_batches: 0,
             stop: stop.clone(),
             status: Arc::clone(&status),
             snapshots: snapshots.clone(),
@@ -344,39 +420,57 @@ impl<L: Learner> Worker<L> {
         done.recv().map_err(|_| Error::Closed)
     }
 
+    /// Goes on with other settings of the model, when every batch cut from what was sent before is in the map.
+    ///
+    /// # Errors
+    /// [`Error::Closed`] when the mapping thread has ended.
+    pub fn configure(&self, config: &Config) -> Result<(), Error> {
+        self.step(Step::Configure(Box::new(config.clone())))
+    }
+
+    /// Forgets the map and begins a new one with these settings.
+    ///
+    /// # Errors
+    /// [`Error::Closed`] when the mapping thread has ended.
+    pub fn reset(&self, config: &Config) -> Result<(), Error> {
+        self.step(Step::Reset(Box::new(config.clone())))
+    }
+
+    fn step(&self, step: Step) -> Result<(), Error> {
+        let (reply, done) = bounded(1);
+        self.inbox.sender.send(Message::Change(step, reply)).map_err(|_| Error::Closed)?;
+        done.recv().map_err(|_| Error::Closed)
+    }
+
     /// Looks at pipeline and model on the mapping thread, when every batch cut from what was sent before is in the map.
     ///
     /// # Errors
     /// [`Error::Closed`] when the mapping thread has ended.
-    pub fn inspect<T: Send + 'static>(
-        &self,
-        look: impl FnOnce(&Pipeline, &L) -> T + Send + 'static,
-    ) -> Result<T, Error> {
-        self.run(|pipeline, learner| (look(pipeline, learner), None))
+    pub fn inspect<T: Send + 'static>(&self, look: impl FnOnce(&Mapper<L>) -> T + Send + 'static) -> Result<T, Error> {
+        self.run(|mapper| (look(mapper), Change::None))
     }
 
-    /// Changes pipeline and model on the mapping thread, when every batch cut from what was sent before is in the map. A snapshot
-    /// that `change` returns becomes the newest: an update of no observations.
+    /// Goes on with another map, learnt along `path`: an update of no observations.
     ///
     /// # Errors
     /// [`Error::Closed`] when the mapping thread has ended.
-    pub fn change(
-        &self,
-        change: impl FnOnce(&mut Pipeline, &mut L) -> Option<L::Snapshot> + Send + 'static,
-    ) -> Result<(), Error> {
-        self.run(|pipeline, learner| ((), change(pipeline, learner)))
+    pub fn replace(&self, learner: L, path: Path) -> Result<(), Error> {
+        self.run(|mapper| {
+            mapper.replace(learner, path);
+            ((), Change::Another)
+        })
     }
 
     fn run<T: Send + 'static>(
         &self,
-        job: impl FnOnce(&mut Pipeline, &mut L) -> (T, Option<L::Snapshot>) + Send + 'static,
+        job: impl FnOnce(&mut Mapper<L>) -> (T, Change) + Send + 'static,
     ) -> Result<T, Error> {
         let (reply, done) = bounded(1);
-        let job: Job<L> = Box::new(move |pipeline, learner| {
-            let (result, snapshot) = job(pipeline, learner);
+        let job: Job<L> = Box::new(move |mapper| {
+            let (result, change) = job(mapper);
             // Whoever asked may have gone.
             let _ = reply.send(result);
-            snapshot
+            change
         });
         self.jobs.0.send(job).map_err(|_| Error::Closed)?;
         self.inbox.sender.send(Message::Job).map_err(|_| Error::Closed)?;
@@ -401,10 +495,9 @@ impl<L: Learner> Worker<L> {
     pub fn join(self) -> Result<Finished<L>, Error> {
         // A thread that has ended already takes no message; joining it says why.
         let _ = self.inbox.sender.send(Message::Finish);
-        let (learner, pipeline) =
-            self.thread.join().map_err(|panic| Error::Panicked { message: panic_message(panic.as_ref()) })?;
+        let mapper = self.thread.join().map_err(|panic| Error::Panicked { message: panic_message(panic.as_ref()) })?;
         let status = self.inbox.losses.add_to(*lock(&self.status));
-        Ok(Finished { learner, pipeline, status })
+        Ok(Finished { mapper, status })
     }
 }
 
@@ -428,125 +521,179 @@ struct Mapping<L: Learner> {
     jobs: Receiver<Job<L>>,
     mode: Mode,
     max_merged: usize,
-    pipeline: Pipeline,
-    learner: L,
+    mapper: Mapper<L>,
+    keeper: Option<Box<dyn Keeper<L>>>,
     observer: Option<Observer<L::Snapshot>>,
-    ready: VecDeque<Batch>,
-    updates: u64,
-    merged_batches: u64,
     stop: StopSignal,
     status: Arc<Mutex<Status>>,
     snapshots: Snapshots<L::Snapshot>,
 }
 
 impl<L: Learner> Mapping<L> {
-    fn run(mut self) -> (L, Pipeline) {
+    fn run(mut self) -> Mapper<L> {
         let _notice = EndNotice(self.snapshots.clone());
         // Every sender gone means the same as being asked to finish.
         while let Some(message) = self.next_message() {
             match message {
-                Message::Measurement(measurement) => self.pipeline.ingest(measurement, &mut self.ready),
-                Message::Mount(mount) => self.pipeline.set_mount(mount),
+                Message::Measurement(measurement) => {
+                    let place = self.mapper.standing().place;
+                    self.take(Step::Measurement { place, measurement });
+                }
+                Message::Mount(mount) => self.take(Step::Mount(mount)),
+                Message::Source(source) => self.take(Step::Source(source)),
                 Message::Flush(reply) => {
-                    self.pipeline.flush(&mut self.ready);
+                    self.take(Step::Flush);
                     self.learn_all();
                     // Whoever asked may have gone.
+                    let _ = reply.send(());
+                }
+                Message::Change(step, reply) => {
+                    self.learn_all();
+                    self.take(step);
                     let _ = reply.send(());
                 }
                 Message::Job => self.run_job(),
                 Message::Finish => break,
             }
-            self.report();
+            self.rest();
         }
-        self.pipeline.finish(&mut self.ready);
-        self.learn_all();
-        self.report();
-        (self.learner, self.pipeline)
+        self.finish();
+        self.mapper
     }
 
     /// The next message; batches that are due are learnt from first.
     fn next_message(&mut self) -> Option<Message> {
-        while !self.ready.is_empty() {
+        while !self.mapper.ready().is_empty() {
             // Live, what waits in the inbox goes through the pipeline first, so that batches can be merged.
             let may_merge = self.mode == Mode::Live && self.ready_observations() < self.max_merged;
             if let Some(message) = may_merge.then(|| self.receiver.try_recv().ok()).flatten() {
                 return Some(message);
             }
             self.learn_next();
+            self.rest();
         }
         self.receiver.recv().ok()
     }
 
     /// Bounds what waits outside the inbox: a source that is too fast for good fills the inbox, where losses are counted.
     fn ready_observations(&self) -> usize {
-        self.ready.iter().map(Batch::len).sum()
+        self.mapper.ready().iter().map(Batch::len).sum()
     }
 
     fn learn_all(&mut self) {
-        while !self.ready.is_empty() {
+        while !self.mapper.ready().is_empty() {
             self.learn_next();
         }
+    }
+
+    fn learn_next(&mut self) {
+        let batches = match self.mode {
+            Mode::Offline => 1,
+            Mode::Live => mergeable(self.mapper.ready(), self.max_merged),
+        };
+        self.take(Step::Learn { batches: u32::try_from(batches).unwrap_or(u32::MAX) });
     }
 
     fn run_job(&mut self) {
         self.learn_all();
         let Ok(job) = self.jobs.try_recv() else { return };
-        if let Some(snapshot) = job(&mut self.pipeline, &mut self.learner) {
-            self.publish(Arc::new(Update {
-                number: self.updates,
-                snapshot,
-                observations: 0,
-                cut: CutReason::Flush,
-                joints: Vec::new(),
-                duration: Duration::ZERO,
-                counters: *self.pipeline.counters(),
-            }));
+        if let Change::Another = job(&mut self.mapper) {
+            self.publish_unlearnt();
+            // It was no step, so nothing but the state can tell of it.
+            if let Some(keeper) = &mut self.keeper {
+                keeper.keep(&self.mapper);
+            }
         }
     }
 
-    fn learn_next(&mut self) {
-        let batch = match self.mode {
-            Mode::Offline => self.ready.pop_front(),
-            Mode::Live => pop_merged(&mut self.ready, self.max_merged),
-        };
-        if let Some(batch) = batch {
-            self.learn(&batch);
+    /// Ends the stream. Offline, a stream that was stopped can be taken up again where it was: its end is not kept.
+    fn finish(&mut self) {
+        if self.is_interrupted()
+            && let Some(keeper) = self.keeper.take()
+        {
+            keeper.close(None);
+        }
+        self.take(Step::Finish);
+        self.learn_all();
+        self.report();
+        if let Some(keeper) = self.keeper.take() {
+            let is_whole = !self.is_interrupted();
+            keeper.close(is_whole.then_some(&self.mapper));
         }
     }
 
-    fn learn(&mut self, batch: &Batch) {
+    /// Whether learning was cut short, so that the state is not what the steps lead to.
+    fn is_interrupted(&self) -> bool {
+        self.mode == Mode::Offline && self.stop.is_stopped()
+    }
+
+    /// Takes the next step and publishes what it came to.
+    fn take(&mut self, step: Step) {
+        if let Some(keeper) = &mut self.keeper {
+            keeper.note(self.mapper.standing().steps, &step);
+            // What is published is kept.
+            if matches!(step, Step::Learn { .. }) {
+                keeper.settle(self.mode == Mode::Offline);
+            }
+        }
+        let number = self.mapper.standing().updates;
         let start = Instant::now();
-        let snapshot = self.learner.learn(batch, &self.stop);
-        let update = Arc::new(Update {
-            number: self.updates,
-            snapshot,
-            observations: batch.len(),
-            cut: batch.cut,
-            joints: batch.joints.clone(),
-            duration: start.elapsed(),
-            counters: *self.pipeline.counters(),
-        });
-        self.merged_batches += batch.merged() as u64;
-        if let Some(observer) = &mut self.observer {
-            observer(batch, &update);
+        match self.mapper.take(step, &self.stop) {
+            Outcome::Unchanged => {}
+            Outcome::Replaced => self.publish_unlearnt(),
+            Outcome::Learnt { batch, snapshot } => {
+                let Batch { observations, cut, joints } = batch;
+                let update = Update {
+                    number,
+                    snapshot,
+                    observations: observations.len(),
+                    cut,
+                    joints,
+                    duration: start.elapsed(),
+                    counters: *self.mapper.pipeline().counters(),
+                };
+                self.publish(&observations, update);
+            }
         }
-        self.publish(update);
     }
 
-    fn publish(&mut self, update: Arc<Update<L::Snapshot>>) {
-        self.updates += 1;
+    /// Publishes a map that no batch led to.
+    fn publish_unlearnt(&mut self) {
+        let number = self.mapper.standing().updates - 1;
+        let (snapshot, counters) = (self.mapper.learner().snapshot(), *self.mapper.pipeline().counters());
+        self.publish(&[], Update::unlearnt(number, snapshot, counters));
+    }
+
+    fn publish(&mut self, observations: &[Observation], update: Update<L::Snapshot>) {
+        let update = Arc::new(update);
+        if let Some(observer) = &mut self.observer {
+            observer(observations, &update);
+        }
         self.report();
         self.snapshots.change(|slot| slot.newest = Some(update));
     }
 
+    /// Between two messages.
+    fn rest(&mut self) {
+        self.report();
+        let is_interrupted = self.is_interrupted();
+        if let Some(keeper) = &mut self.keeper
+            && !is_interrupted
+            && keeper.wants_state(&self.mapper)
+        {
+            keeper.keep(&self.mapper);
+        }
+    }
+
     fn report(&mut self) {
-        for reopening in self.pipeline.take_reopenings() {
+        for reopening in self.mapper.pipeline_mut().take_reopenings() {
             log::warn!("{reopening}");
         }
+        let standing = self.mapper.standing();
         let mut status = lock(&self.status);
-        status.counters = *self.pipeline.counters();
-        status.updates = self.updates;
-        status.merged_batches = self.merged_batches;
+        status.counters = *self.mapper.pipeline().counters();
+        status.updates = standing.updates;
+        status.merged_batches = standing.merged_batches;
     }
 }
 
@@ -554,9 +701,8 @@ impl<L: Learner> Mapping<L> {
 mod tests {
     use nalgebra::{Point3, UnitQuaternion, Vector3};
 
-    use super::super::reading::{MagneticField, Observation, Pose, Reading, Stamp};
+    use super::super::reading::{MagneticField, Pose, Reading, Stamp};
     use super::*;
-    use crate::config::Config;
     use crate::mapping::refusal::Refusal;
 
     const SOON: Duration = Duration::from_secs(20);
@@ -587,6 +733,16 @@ mod tests {
             assert!(self.panic_at != Some(self.batches.len()), "the model broke");
             self.learnt.extend(&batch.observations);
             self.batches.push(batch.len());
+            self.learnt.len()
+        }
+
+        fn configure(&mut self, _: &Config) {}
+
+        fn reset(&mut self, _: &Config) {
+            *self = Recorder::new(None);
+        }
+
+        fn snapshot(&self) -> usize {
             self.learnt.len()
         }
     }
@@ -623,8 +779,8 @@ mod tests {
     fn offline_a_slow_learner_loses_nothing_and_every_batch_is_an_update() {
         let (open, gate) = bounded(1000);
         let (seen, updates) = bounded(1000);
-        let observer: Observer<usize> = Box::new(move |batch, update| {
-            seen.send((batch.len(), update.number, update.snapshot)).unwrap();
+        let observer: Observer<usize> = Box::new(move |observations, update| {
+            seen.send((observations.len(), update.number, update.snapshot)).unwrap();
         });
         // An inbox of 4 in front of a learner that waits: the source has to wait too.
         let worker = spawn(&config(4, 5000), Mode::Offline, Recorder::new(Some(gate)), Some(observer));
@@ -637,8 +793,8 @@ mod tests {
         }
         source.join().unwrap().unwrap();
         let finished = worker.join().unwrap();
-        assert_eq!(stamps(&finished.learner.learnt), (0..105).collect::<Vec<_>>());
-        assert_eq!(finished.learner.batches, [[10; 10].as_slice(), &[5]].concat());
+        assert_eq!(stamps(&finished.mapper.learner().learnt), (0..105).collect::<Vec<_>>());
+        assert_eq!(finished.mapper.learner().batches, [[10; 10].as_slice(), &[5]].concat());
         let seen: Vec<_> = updates.try_iter().collect();
         assert_eq!(seen.len(), 11);
         assert_eq!((seen[3], seen[10]), ((10, 3, 40), (5, 10, 105)));
@@ -660,9 +816,9 @@ mod tests {
             open.send(()).unwrap();
         }
         let finished = worker.join().unwrap();
-        assert_eq!(stamps(&finished.learner.learnt), (0..105).collect::<Vec<_>>());
+        assert_eq!(stamps(&finished.mapper.learner().learnt), (0..105).collect::<Vec<_>>());
         // While the first update waited the rest came in; at least the second update must then be a merged one.
-        let batches = &finished.learner.batches;
+        let batches = &finished.mapper.learner().batches;
         assert!(batches.iter().all(|&size| size <= 40) && batches.contains(&40), "{batches:?}");
         assert_eq!(finished.status.updates + finished.status.merged_batches, finished.status.counters.batches);
         assert_eq!(finished.status.updates as usize, batches.len());
@@ -693,7 +849,7 @@ mod tests {
         let counters = finished.status.counters;
         assert_eq!(counters.readings + lost[1], 500);
         assert_eq!(counters.used_readings + counters.refusals.readings(), counters.readings);
-        assert_eq!(finished.learner.learnt.len() as u64, counters.used_readings);
+        assert_eq!(finished.mapper.learner().learnt.len() as u64, counters.used_readings);
         assert_eq!(finished.status.lost_readings, lost[1]);
     }
 
@@ -718,13 +874,14 @@ mod tests {
         let worker = spawn(&config(100, 5000), Mode::Live, Recorder::new(None), None);
         (0..13).flat_map(pair).for_each(|measurement| worker.inbox().send(measurement).unwrap());
         let used = |pipeline: &Pipeline| pipeline.counters().used_readings;
-        let seen = worker.inspect(move |pipeline, learner| (used(pipeline), learner.learnt.len())).unwrap();
+        let seen = worker.inspect(move |mapper| (used(mapper.pipeline()), mapper.learner().learnt.len())).unwrap();
         assert_eq!(seen, (13, 10), "the batch of ten is learnt, the open one is not closed");
         assert_eq!(worker.snapshots().newest().unwrap().number, 0);
-        worker.change(|_, learner| Some(std::mem::take(&mut learner.learnt).len() + 1000)).unwrap();
+        worker.replace(Recorder::new(None), Path::default()).unwrap();
         let newest = worker.snapshots().newest().unwrap();
-        assert_eq!((newest.number, newest.snapshot, newest.observations), (1, 1010, 0));
-        assert_eq!(worker.join().unwrap().learner.learnt.len(), 3);
+        assert_eq!((newest.number, newest.snapshot, newest.observations), (1, 0, 0));
+        let finished = worker.join().unwrap();
+        assert_eq!(finished.mapper.learner().learnt.len(), 0, "what was open was of the other map");
     }
 
     #[test]
@@ -747,7 +904,8 @@ mod tests {
         let error = source.join().unwrap().unwrap_err();
         assert!(matches!(error, Error::MountNotFinite { .. }), "{error}");
         let (inbox, finished) = (worker.inbox(), worker.join().unwrap());
-        let heights: Vec<f64> = finished.learner.learnt.iter().map(|observation| observation.position.y).collect();
+        let heights: Vec<f64> =
+            finished.mapper.learner().learnt.iter().map(|observation| observation.position.y).collect();
         assert_eq!(heights, [[0.0; 5].as_slice(), &[5.0; 10], &[15.0; 10], &[25.0; 5]].concat());
         assert!(matches!(inbox.set_mount(Isometry3::identity()), Err(Error::Closed)));
     }
@@ -773,7 +931,7 @@ mod tests {
         worker.stop();
         assert!(worker.stop_signal().is_stopped());
         let finished = worker.join().unwrap();
-        assert_eq!(finished.learner.batches, [10, 10, 10, 5]);
+        assert_eq!(finished.mapper.learner().batches, [10, 10, 10, 5]);
     }
 
     #[test]
@@ -804,7 +962,7 @@ mod tests {
         assert!(matches!(sent, Err(Error::Closed)));
         assert!(matches!(inbox.offer(pair(0)[0]), Err(Error::Closed)));
         assert!(matches!(worker.flush(), Err(Error::Closed)));
-        assert!(matches!(worker.inspect(|_, _| ()), Err(Error::Closed)));
+        assert!(matches!(worker.inspect(|_| ()), Err(Error::Closed)));
         let snapshots = worker.snapshots();
         assert!(matches!(snapshots.wait_newer(Some(0), SOON), Waited::Ended));
         assert_eq!(snapshots.newest().unwrap().snapshot, 10);

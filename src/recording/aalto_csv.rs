@@ -7,6 +7,7 @@
 use std::path::{Path, PathBuf};
 
 use nalgebra::{Point3, UnitQuaternion, Vector3};
+use sha2::{Digest, Sha256};
 
 use super::{Error, Loss};
 use crate::mapping::reading::{MagneticField, Measurement, Pose, Reading, Stamp};
@@ -115,6 +116,14 @@ pub struct Drive {
 }
 
 impl Drive {
+    /// Adds what the files hold.
+    pub(super) fn digest(&self, digest: &mut Sha256) {
+        let places = self.positions.iter().flatten().copied();
+        let fields = self.fields.iter().flat_map(|field| [field.x, field.y, field.z]);
+        let numbers = self.seconds.iter().copied().chain(places).chain(fields);
+        numbers.for_each(|number| digest.update(number.to_le_bytes()));
+    }
+
     /// Reads the three files of a drive.
     ///
     /// A row whose stamp, position or field is missing (empty or not a number) or whose stamp goes back is left out and

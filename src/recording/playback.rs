@@ -1,5 +1,9 @@
 //! The second reading of a bag: its measurements, one after the other.
 
+use std::path::PathBuf;
+
+use sha2::{Digest, Sha256};
+
 use super::{
     Error,
     messages::{MagneticField, Odometry},
@@ -28,6 +32,12 @@ impl Playback {
     /// Starts at the beginning of a bag.
     pub(super) fn new(bag: Bag, magnetometer: Wanted, odometry: Wanted) -> Self {
         Self { bag, magnetometer, odometry, next_file: 0, reader: None }
+    }
+
+    /// Adds how long the files are, which is known without reading them once more.
+    pub(super) fn digest(&self, digest: &mut Sha256) {
+        let length = |path: &PathBuf| std::fs::metadata(path).map_or(0, |metadata| metadata.len());
+        self.bag.files.iter().for_each(|file| digest.update(length(&file.path).to_le_bytes()));
     }
 
     /// The next reading or pose in recorded order; nothing at the end and after an error.

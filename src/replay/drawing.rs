@@ -13,12 +13,12 @@ use super::report::BatchRecord;
 use crate::config::Config;
 use crate::export::occupancy::GridScales;
 use crate::gp::report::UpdateReport;
-use crate::mapping::batcher::Batch;
 use crate::mapping::field_learner::FieldSnapshot;
-use crate::mapping::field_model::{FieldPosterior, prior_standard_deviation};
+use crate::mapping::field_model::{FieldModel, FieldPosterior, prior_standard_deviation};
 use crate::mapping::field_raster::rasterize;
 use crate::mapping::grid::{FieldGrid, Rasterizer};
-use crate::mapping::reading::Stamp;
+use crate::mapping::mapper::Mapper;
+use crate::mapping::reading::{Observation, Stamp};
 use crate::mapping::worker::Update;
 
 /// Updates that may wait for being drawn. The mapping thread waits beyond, so that memory is bounded.
@@ -47,15 +47,20 @@ pub(super) struct History {
 }
 
 impl Drawing {
-    /// Starts the thread, which writes into `folder`.
-    pub(super) fn start(config: &Config, frame: &str, folder: &Path) -> Result<Self, Error> {
+    /// Starts the thread, which writes into `folder`, with the map as it is now.
+    pub(super) fn start(
+        config: &Config,
+        frame: &str,
+        folder: &Path,
+        mapper: &Mapper<FieldModel>,
+    ) -> Result<Self, Error> {
         let (steps, receiver) = bounded(WAITING);
         let artist = Artist {
             writer: GridWriter::create(folder, frame)?,
             rasterizer: Rasterizer::new(&config.raster),
             records: Vec::new(),
             budget: Budget::default(),
-            newest: None,
+            newest: Newest::at_the_beginning(mapper),
         };
         let builder = std::thread::Builder::new().name("drawing".into());
         let thread = builder.spawn(move || artist.run(&receiver)).map_err(Error::Spawn)?;
@@ -63,10 +68,10 @@ impl Drawing {
     }
 
     /// Passes updates on to the thread.
-    pub(super) fn observer(&self) -> impl FnMut(&Batch, &Arc<Update<FieldSnapshot>>) + Send + 'static {
+    pub(super) fn observer(&self) -> impl FnMut(&[Observation], &Arc<Update<FieldSnapshot>>) + Send + 'static {
         let steps = self.steps.clone();
-        move |batch, update| {
-            let stamp = batch.observations.last().map_or(Stamp::default(), |last| last.stamp);
+        move |observations, update| {
+            let stamp = observations.last().map_or(Stamp::default(), |last| last.stamp);
             // A thread that has ended says why when joined.
             let _ = steps.send(Step { stamp, update: Arc::clone(update) });
         }
@@ -99,10 +104,24 @@ struct Newest {
     stamp: Stamp,
     posterior: Arc<FieldPosterior>,
     extent: [[f64; 2]; 2],
-    /// Of the record that it belongs to.
-    record: usize,
+    /// Of the record that it belongs to; a map that was there from the beginning has none.
+    record: Option<usize>,
     /// Whether drawing it was tried, and what came of it.
     drawn: Option<Result<(), crate::mapping::Error>>,
+}
+
+impl Newest {
+    fn at_the_beginning(mapper: &Mapper<FieldModel>) -> Option<Self> {
+        let model = mapper.learner();
+        Some(Self {
+            number: mapper.standing().updates.saturating_sub(1),
+            stamp: model.newest()?,
+            posterior: Arc::clone(model.posterior()?),
+            extent: model.extent()?,
+            record: None,
+            drawn: None,
+        })
+    }
 }
 
 impl Artist {
@@ -132,7 +151,7 @@ impl Artist {
             stamp: step.stamp,
             posterior: Arc::clone(posterior),
             extent: *extent,
-            record: self.records.len() - 1,
+            record: Some(self.records.len() - 1),
             drawn: None,
         });
         let cells = self.rasterizer.grid().map_or(0, |grid| grid.geometry.len());
@@ -146,7 +165,9 @@ impl Artist {
             Ok(grid) => {
                 let prior = prior_standard_deviation(&newest.posterior);
                 let scales: GridScales = self.writer.write(grid, prior, newest.stamp)?;
-                self.records[newest.record].grids = Some(scales);
+                if let Some(record) = newest.record {
+                    self.records[record].grids = Some(scales);
+                }
                 Ok(())
             }
             Err(error) => {

@@ -3,6 +3,7 @@
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
+use super::beginning::CHECKPOINT;
 use super::drawing::History;
 use super::report::{Context, Report};
 use super::{Error, Outcome};
@@ -11,6 +12,7 @@ use crate::export::file::{create_folder, write_atomically};
 use crate::export::map_server::write_map_server;
 use crate::export::report::write_json;
 use crate::export::{self, GrowthPicture, GrowthPoint, MapArrays, MapPicture};
+use crate::mapping::checkpoint::Checkpoint;
 use crate::mapping::field_model::{FieldModel, FieldPosterior, inducing_points, prior_standard_deviation};
 use crate::mapping::grid::FieldGrid;
 use crate::mapping::worker::Finished;
@@ -55,10 +57,12 @@ pub(super) fn write(
     GrowthPicture { batches: &batches }.write(&folder.file("growth.png"))?;
 
     let grid = history.grid.unwrap_or(Err(crate::mapping::Error::NoPoints))?;
-    let posterior = finished.learner.posterior().ok_or(crate::mapping::Error::NoPoints)?;
-    let path: Vec<[f64; 2]> = finished.pipeline.path().points().iter().map(|point| [point.x, point.y]).collect();
+    let posterior = finished.mapper.learner().posterior().ok_or(crate::mapping::Error::NoPoints)?;
+    let path: Vec<[f64; 2]> =
+        finished.mapper.pipeline().path().points().iter().map(|point| [point.x, point.y]).collect();
     let subtitle = format!("{name}, {:.0} m driven", report.counters.travelled);
     write_grid(folder, &grid, posterior, &path, &subtitle)?;
+    Checkpoint::of(config, &finished.mapper, &report.frame)?.write(folder.file(CHECKPOINT))?;
     let grids = folder.file("map.mcap");
     history.grids.persist(&grids).map_err(|error| export::Error::Write { path: grids, source: error.error })?;
     let files = FILES.map(|name| folder.file(name)).to_vec();
@@ -66,7 +70,7 @@ pub(super) fn write(
 }
 
 /// What is written, pictures first.
-const FILES: [&str; 11] = [
+const FILES: [&str; 12] = [
     "map.png",
     "uncertainty.png",
     "growth.png",
@@ -78,6 +82,7 @@ const FILES: [&str; 11] = [
     "standard_deviation.pgm",
     "report.json",
     "config.toml",
+    CHECKPOINT,
 ];
 
 fn write_settings(path: &Path, config: &Config) -> Result<(), Error> {

@@ -6,9 +6,10 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::drawing::History;
-use super::{Progress, Source};
+use super::{Progress, Resumed, Source};
 use crate::export::GrowthPoint;
 use crate::export::occupancy::GridScales;
+use crate::gp::places::Places;
 use crate::gp::report::{CeilingUsed, NamedValue, SelectionEnd, UpdateReport};
 use crate::mapping::batcher::{CutReason, Joint};
 use crate::mapping::field_learner::FieldSnapshot;
@@ -30,6 +31,8 @@ pub struct Report {
     pub frame: String,
     /// Whether it was ended before the source was.
     pub interrupted: bool,
+    /// What it went on from; batches are listed from there on.
+    pub resumed: Option<Resumed>,
     /// What went in, what came out, and what was refused, by reason.
     pub counters: Counters,
     /// What it adds up to.
@@ -132,23 +135,27 @@ pub(super) fn progress(update: &Update<FieldSnapshot>) -> Progress {
 pub(super) struct Context {
     pub(super) source: Source,
     pub(super) interrupted: bool,
+    pub(super) resumed: Option<Resumed>,
     pub(super) started: Instant,
 }
 
 impl Report {
     pub(super) fn new(context: Context, finished: &Finished<FieldModel>, history: &History) -> Self {
-        let Context { source, interrupted, started } = context;
+        let Context { source, interrupted, resumed, started } = context;
         let mut totals = Totals::of(&history.records);
         totals.seconds = started.elapsed().as_secs_f64();
-        totals.refused_batches = finished.learner.totals().refused_batches;
+        totals.refused_batches = finished.mapper.learner().totals().refused_batches;
         totals.mapped_area = history.grid.as_ref().and_then(|grid| grid.as_ref().ok()).map_or(0.0, known_area);
-        let model = finished.learner.process().model();
+        let points = finished.mapper.learner().posterior().map(|posterior| posterior.inducing().len());
+        totals.inducing_points = points.unwrap_or(0);
+        let model = finished.mapper.learner().process().model();
         totals.noise_standard_deviation = model.noise.sqrt();
         Self {
             magmap_version: env!("CARGO_PKG_VERSION"),
             source: source.about,
             frame: source.frame,
             interrupted,
+            resumed,
             counters: finished.status.counters,
             hyperparameters: model.named_values(),
             loss: with_refused_batches(source.loss, &totals, &history.records),
@@ -164,7 +171,6 @@ impl Totals {
         let ceilings = |used| updates().filter(|update| update.selection.ceiling_used == used).count();
         Self {
             learning_seconds: records.iter().map(|record| record.seconds).sum(),
-            inducing_points: updates().next_back().map_or(0, |update| update.inducing_points),
             evaluations: updates().map(|update| update.learning.evaluations).sum(),
             capped_batches: updates().filter(|update| update.selection.end == SelectionEnd::Capped).count(),
             exact_ceilings: ceilings(CeilingUsed::Exact),

@@ -13,6 +13,7 @@ use crate::export::occupancy::GridScales;
 use crate::gp::places::Places;
 use crate::mapping::field_learner::FieldSnapshot;
 use crate::mapping::intake::Arrivals;
+use crate::mapping::journal;
 use crate::mapping::reading::Stamp;
 use crate::mapping::worker::{Status, Update};
 
@@ -28,6 +29,8 @@ pub(super) struct Facts<'a> {
     pub(super) is_paused: bool,
     /// How the mapping thread is doing.
     pub(super) status: &'a Status,
+    /// How its journal is doing, where one is wanted.
+    pub(super) journal: Option<&'a journal::Status>,
     /// Measurements in its inbox.
     pub(super) backlog: usize,
     /// The newest update.
@@ -111,6 +114,17 @@ impl Diagnostics {
             value("map jumps", arrivals.map_jumps),
             value("refused: transforms", arrivals.refused_transforms),
         ];
+        if let Some(journal) = facts.journal {
+            let state = match (&journal.lost, journal.is_behind) {
+                (Some(reason), _) => format!("not kept: {reason}"),
+                (None, true) => "behind".to_owned(),
+                (None, false) => "kept".to_owned(),
+            };
+            values.push(value("journal", state));
+            values.push(value("journal: steps written", journal.written));
+            values.push(value("journal: steps not written", journal.lost_steps));
+            values.push(value("journal: checkpoints that failed", journal.failed_checkpoints));
+        }
         if let Some(update) = newest {
             let posterior = update.snapshot.posterior.as_deref();
             values.push(value("inducing points", posterior.map_or(0, |posterior| posterior.inducing().len())));
@@ -139,7 +153,10 @@ fn value(key: &str, value: impl Display) -> KeyValue {
 fn verdict(facts: &Facts<'_>, newly_lost: u64) -> (u32, String) {
     let refused = facts.newest.and_then(|update| update.snapshot.result.as_ref()?.as_ref().err());
     let warn = DiagnosticStatus::WARN as u32;
-    if newly_lost > 0 {
+    if let Some(reason) = facts.journal.and_then(|journal| journal.lost.as_ref()) {
+        let error = DiagnosticStatus::ERROR as u32;
+        (error, format!("the journal is not kept ({reason}): a crash would cost what was mapped since"))
+    } else if newly_lost > 0 {
         (warn, format!("{newly_lost} measurements were lost: they come faster than they can be mapped"))
     } else if let Some(error) = refused {
         (warn, format!("the last batch was refused: {error}"))

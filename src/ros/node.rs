@@ -22,6 +22,7 @@ use crate::config::{self, Config, PoseSource, Reliability};
 use crate::mapping::complaint::{Complaints, Topic};
 use crate::mapping::frames::normalized;
 use crate::mapping::intake::{Arrival, Intake};
+use crate::mapping::journal::Gauge;
 use crate::mapping::reading::Stamp;
 use crate::mapping::worker::lock;
 
@@ -319,12 +320,14 @@ impl Spinner {
         *lock(&shown.unplaced) = self.intake.arrivals().refusals;
         let newest = shown.worker.snapshots().newest();
         let longest_gaps = self.intake.take_longest_gaps();
+        let journal = shown.journal.as_ref().map(Gauge::status);
         let facts = Facts {
             longest_gaps,
             arrivals: self.intake.arrivals(),
             held: self.intake.held(),
             is_paused: self.intake.is_paused(),
             status: &shown.worker.status(),
+            journal: journal.as_ref(),
             backlog: self.hands.inbox.backlog(),
             newest: newest.as_deref(),
             scales: *lock(&shown.scales),

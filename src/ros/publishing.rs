@@ -1,6 +1,6 @@
 //! The publishing thread: turns the newest snapshot into messages for those who watch.
 
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -17,6 +17,7 @@ use crate::mapping::field_learner::FieldSnapshot;
 use crate::mapping::field_model::{FieldModel, inducing_points, prior_standard_deviation};
 use crate::mapping::field_raster::rasterize;
 use crate::mapping::grid::{FieldGrid, Rasterizer};
+use crate::mapping::journal::{Frame, Gauge};
 use crate::mapping::path::Path;
 use crate::mapping::refusal::Refusals;
 use crate::mapping::worker::{Update, Worker, lock};
@@ -31,9 +32,13 @@ pub(super) struct Shown {
     /// The mapping thread.
     pub(super) worker: Arc<Worker<FieldModel>>,
     /// The frame of the map, once it is known.
-    pub(super) frame: Arc<OnceLock<Arc<str>>>,
+    pub(super) frame: Frame,
+    /// How the journal is doing, where one is wanted.
+    pub(super) journal: Option<Gauge>,
     /// Where the map's observations were made.
     pub(super) path: Arc<Mutex<Path>>,
+    /// The path of the map that is about to take the place of this one.
+    pub(super) path_of_next: Arc<Mutex<Path>>,
     /// What the last grids' occupancies mean.
     pub(super) scales: Arc<Mutex<Option<GridScales>>>,
     /// What was refused before it reached the mapping thread.

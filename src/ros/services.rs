@@ -13,10 +13,9 @@ use super::publishing::{Publishing, Shown};
 use crate::config::Config;
 use crate::gp::places::Places;
 use crate::mapping::checkpoint::Checkpoint;
-use crate::mapping::field_learner::FieldSnapshot;
 use crate::mapping::field_model::FieldModel;
+use crate::mapping::mapper::Mapper;
 use crate::mapping::path::Path;
-use crate::mapping::pipeline::Pipeline;
 use crate::mapping::worker::lock;
 #[cfg(not(feature = "ros-check"))]
 use {
@@ -121,8 +120,7 @@ impl Desk {
         let config = lock(&self.config).clone();
         let Some(frame) = self.shown.frame.get().cloned() else { return Err("there is no map to save yet".into()) };
         let file = map_file(&config);
-        let take =
-            move |pipeline: &Pipeline, model: &FieldModel| Checkpoint::of(&config, model, pipeline.path(), &frame);
+        let take = move |mapper: &Mapper<FieldModel>| Checkpoint::of(&config, mapper, &frame);
         let checkpoint = self.shown.worker.inspect(take).map_err(in_words)?.map_err(in_words)?;
         if checkpoint.extent().is_none() {
             return Err("there is no map to save yet".into());
@@ -152,19 +150,15 @@ impl Desk {
 
     fn reset(&self) -> Answer {
         let config = lock(&self.config).clone();
-        self.replace(FieldModel::new(&config), Path::default())?;
+        *lock(&self.shown.path_of_next) = Path::default();
+        self.shown.worker.reset(&config).map_err(in_words)?;
+        self.publishing.publish_now();
         Ok("the map is empty".into())
     }
 
     fn replace(&self, model: FieldModel, path: Path) -> Result<(), String> {
-        let shown_path = Arc::clone(&self.shown.path);
-        let change = move |pipeline: &mut Pipeline, learner: &mut FieldModel| {
-            pipeline.restart(path.clone());
-            *lock(&shown_path) = path;
-            *learner = model;
-            Some(FieldSnapshot::of(learner))
-        };
-        self.shown.worker.change(change).map_err(in_words)?;
+        *lock(&self.shown.path_of_next) = path.clone();
+        self.shown.worker.replace(model, path).map_err(in_words)?;
         self.publishing.publish_now();
         Ok(())
     }
@@ -172,11 +166,7 @@ impl Desk {
     fn configure(&self, config: Config) {
         *lock(&self.config) = config.clone();
         self.publishing.change(&config);
-        let configure = move |_: &mut Pipeline, model: &mut FieldModel| {
-            model.configure(&config);
-            None
-        };
-        if let Err(error) = self.shown.worker.change(configure) {
+        if let Err(error) = self.shown.worker.configure(&config) {
             log::warn!("parameters change nothing any more: {error}");
         }
     }

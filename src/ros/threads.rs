@@ -1,20 +1,19 @@
 //! The threads beside the ROS thread: how they start, and how they end in good order.
 
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
 use crossbeam_channel::Sender;
 use r2r::Node;
 
 use super::Error;
+use super::beginning::Beginning;
 use super::publishing::{Publishing, Shown};
 use super::services::{Desk, Task};
 use crate::config::Config;
 use crate::mapping::field_learner::FieldSnapshot;
-use crate::mapping::field_model::FieldModel;
-use crate::mapping::frames::normalized;
+use crate::mapping::journal::Frame;
 use crate::mapping::path::Path;
-use crate::mapping::pipeline::Pipeline;
 use crate::mapping::worker::{Inbox, Mode, Observer, StopSignal, Worker, lock};
 
 /// The threads beside the ROS thread.
@@ -37,31 +36,36 @@ impl Threads {
     /// Starts them; the map is loaded where the settings say so.
     pub(super) fn start(node: &mut Node, config: &Config) -> Result<Self, Error> {
         let path = Arc::new(Mutex::new(Path::default()));
+        let path_of_next = Arc::new(Mutex::new(Path::default()));
         let observer: Observer<FieldSnapshot> = Box::new({
             let path = Arc::clone(&path);
-            move |batch, _| {
+            let path_of_next = Arc::clone(&path_of_next);
+            move |observations, _| {
                 let mut path = lock(&path);
-                batch.observations.iter().for_each(|observation| path.push(observation.position));
+                if observations.is_empty() {
+                    *path = std::mem::take(&mut lock(&path_of_next));
+                }
+                observations.iter().for_each(|observation| path.push(observation.position));
             }
         });
-        let pipeline = Pipeline::new(config, Default::default());
-        let worker = Worker::spawn(&config.worker, Mode::Live, pipeline, FieldModel::new(config), Some(observer))?;
+        let frame = Frame::default();
+        let Beginning { mapper, keeper, gauge, is_resumed } = Beginning::find(config, &frame)?;
+        *lock(&path) = mapper.pipeline().path().clone();
+        let worker = Worker::resume(&config.worker, Mode::Live, mapper, keeper, Some(observer))?;
         let stop = worker.stop_signal();
         end_on_signals(stop.clone())?;
-        let frame = OnceLock::new();
-        if !config.frames.map.is_empty() {
-            frame.get_or_init(|| Arc::from(normalized(&config.frames.map)));
-        }
         let shown = Shown {
             worker: Arc::new(worker),
-            frame: Arc::new(frame),
+            frame,
+            journal: gauge,
             path,
+            path_of_next,
             scales: Arc::default(),
             unplaced: Arc::default(),
         };
         let (publishing, publisher) = Publishing::start(node, config, shown.clone())?;
         let desk = Desk { shown, publishing, config: Arc::new(Mutex::new(config.clone())) };
-        if config.node.load_at_start {
+        if config.node.load_at_start && !is_resumed {
             match desk.load() {
                 Ok(done) => log::info!("{done}"),
                 Err(reason) => return Err(Error::Load { reason }),

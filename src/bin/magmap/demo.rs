@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use anyhow::bail;
 use clap::Args;
 use magmap::config::Config;
+use magmap::mapping::mapper::SourceId;
 use magmap::mapping::reading::Measurement;
 use magmap::recording::Loss;
 use magmap::recording::convert::ODOMETRY_FRAME;
@@ -52,7 +53,7 @@ impl Demo {
         let bar = terminal.bar("mapping", expected_measurements(&simulation));
         // Nothing but an earlier demo is in the folder of the demo.
         let force = self.force || self.out.as_os_str() == FOLDER;
-        let options = Options { speed: 0.0, force };
+        let options = Options { force, ..Options::default() };
         let replay = Replay::start(&config, source(&simulation), &self.out, options, show(bar.clone()))?;
         stop_on_interrupt(replay.stop_signal())?;
         let drive = simulation.drive(&world)?.map(|sample| sample.measurement);
@@ -71,6 +72,7 @@ impl Demo {
 fn source(simulation: &Simulation) -> Source {
     Source {
         name: "simulated room".into(),
+        id: SourceId { name: "demo".into(), fingerprint: format!("demo {}", simulation.seed) },
         about: serde_json::json!({ "simulation": "demo", "seed": simulation.seed, "seconds": simulation.duration }),
         mount: simulation.robot.mount,
         frame: ODOMETRY_FRAME.into(),

@@ -19,14 +19,18 @@ Examples:
   magmap replay bag --set selection.delta=0.5      a smaller, less exact map
   magmap replay bag --config map/config.toml       again as it was made
   magmap replay bag --speed 1                      at the pace it was driven
+  magmap replay bag --resume                       after a crash or Ctrl-C: to the same map as without
+  magmap replay second --out bag-map --resume      a second drive into the map of the first
 
-Writes map.png, uncertainty.png, growth.png, map.npz (numpy), report.json, config.toml, mean and standard_deviation \
+Writes map.png, uncertainty.png, growth.png, map.npz (numpy), report.json, config.toml, checkpoint.npz (the map, to go on \
+with), mean and standard_deviation \
 as .yaml and .pgm for nav2's map_server, and map.mcap: mean and variance over time as nav_msgs/OccupancyGrid on \
 /magmap/mean and /magmap/variance, a pair after each batch. For each pair report.json says which values 0 and 100 \
 stand for. Where a map is so large that drawing it would take longer than learning, some batches have no pair; the \
 last always has.
 
-Ctrl-C ends the drive early: what was read is mapped and written (exit code 130). A second one ends at once.";
+Ctrl-C ends the drive early: what was read is mapped and written (exit code 130). A second one ends at once. As long as a \
+replay is not done, the folder journal keeps what was mapped, for --resume.";
 
 /// Maps a recording: an Aalto drive (FOLDER/invensense/3), an .mcap or .db3 file, a rosbag2 folder.
 #[derive(Args)]
@@ -45,6 +49,9 @@ pub struct Replay {
     /// Replace outputs in a folder that is not empty.
     #[arg(long)]
     force: bool,
+    /// Go on with what is in the folder: where a replay was interrupted, or add this recording to a finished map.
+    #[arg(long, conflicts_with = "force")]
+    resume: bool,
 }
 
 fn factor(text: &str) -> Result<f64, String> {
@@ -59,7 +66,7 @@ impl Replay {
         recording.summary().notes.iter().for_each(|note| log::info!("{note}"));
         let folder = self.out.unwrap_or_else(|| default_folder(&self.recording));
         let bar = terminal.bar("mapping", measurements(recording.summary()));
-        let options = Options { speed: self.speed, force: self.force };
+        let options = Options { speed: self.speed, force: self.force, resume: self.resume };
         let source = Source::of_recording(&recording);
         let replay = magmap::replay::Replay::start(&config, source, &folder, options, show(bar.clone()))?;
         stop_on_interrupt(replay.stop_signal())?;

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use super::FORMAT_VERSION;
+use super::{FORMAT_VERSION, OLDEST_VERSION};
 use crate::gp::state::StateError;
 
 /// What is wrong with the file of a checkpoint.
@@ -25,7 +25,7 @@ pub enum Problem {
     },
     /// It is of another version.
     #[error(
-        "expected version {FORMAT_VERSION} of the format, found version {found}; read it with the version of magmap that \
+        "expected version {OLDEST_VERSION} or {FORMAT_VERSION} of the format, found version {found}; read it with the version of magmap that \
          wrote it, or map anew"
     )]
     Version {

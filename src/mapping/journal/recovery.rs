@@ -1,0 +1,244 @@
+//! From a journal's files back to the map.
+
+use std::fs;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+
+use nalgebra::Isometry3;
+
+use super::super::checkpoint::Checkpoint;
+use super::super::field_model::FieldModel;
+use super::super::mapper::{Mapper, Step};
+use super::super::pipeline::Pipeline;
+use super::super::worker::StopSignal;
+use super::Error;
+use super::folder::{Folder, Numbered, set_aside};
+use super::segment::{Damage, Item, Segment};
+use crate::config::Config;
+
+/// Longest segment that is read. They are written up to a quarter of this.
+const LONGEST: u64 = 256 << 20;
+
+/// What to do where steps are missing, because a file is damaged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Gaps {
+    /// Stop there: what follows can be had again from its source.
+    Stop,
+    /// Go on behind it: what was lost is lost, the rest is not.
+    Skip,
+}
+
+/// What was found in a journal.
+#[derive(Debug)]
+pub struct Recovered {
+    /// The map as it was after the last step kept.
+    pub mapper: Mapper<FieldModel>,
+    /// The settings at that time.
+    pub config: Config,
+    /// The frame of the map; empty where the journal does not say.
+    pub frame: String,
+    /// What was not as it should be, in words.
+    pub findings: Vec<String>,
+    /// Steps that were lost.
+    pub lost_steps: u64,
+    /// Damaged files; [`Journal::start`](super::Journal::start) sets them aside when they are dispensable.
+    pub damaged: Vec<PathBuf>,
+}
+
+impl Folder {
+    /// Goes from the newest good checkpoint through all steps since, which learns again what was learnt since then. `progress` is
+    /// told about every step. None where there is no map. Nothing is changed in the folder.
+    ///
+    /// `settings` are those of a map that has none of its own any more.
+    ///
+    /// # Errors
+    /// [`Error::Folder`]. Damage is no error: it is among the findings.
+    pub fn recover(
+        &self,
+        settings: &Config,
+        gaps: Gaps,
+        mut progress: impl FnMut(&Mapper<FieldModel>),
+    ) -> Result<Option<Recovered>, Error> {
+        let segments = self.segments()?;
+        let mut found = Found::default();
+        let mut start = None;
+        for (_, path) in self.checkpoints()?.iter().rev() {
+            match found.from_checkpoint(path, settings) {
+                Ok(beginning) => {
+                    start = Some(beginning);
+                    break;
+                }
+                Err(error) => found.damage(path, &error.to_string()),
+            }
+        }
+        let start = match start {
+            Some(start) => Some(start),
+            None => found.from_first_segment(&segments, settings)?,
+        };
+        let Some(mut start) = start else {
+            return Ok(None);
+        };
+        for (index, (first, path)) in segments.iter().enumerate() {
+            let is_over = segments.get(index + 1).is_some_and(|(next, _)| *next <= start.mapper.standing().steps);
+            if !is_over && !found.take_steps(*first, path, gaps, &mut start, &mut progress) {
+                break;
+            }
+        }
+        let Start { mapper, config, frame } = start;
+        let Found { findings, lost_steps, damaged } = found;
+        Ok(Some(Recovered { mapper, config, frame, findings, lost_steps, damaged }))
+    }
+
+    /// Gives the folder the name of the journal that ended before it, which is removed, and returns that.
+    ///
+    /// # Errors
+    /// [`Error::SetAside`].
+    pub fn retire(self) -> Result<PathBuf, Error> {
+        let path = self.path().to_owned();
+        let mut name = path.file_name().unwrap_or_default().to_owned();
+        name.push(".previous");
+        let previous = path.with_file_name(name);
+        drop(self);
+        let removed = if previous.exists() { fs::remove_dir_all(&previous) } else { Ok(()) };
+        let renamed = removed.and_then(|()| fs::rename(&path, &previous));
+        renamed.map(|()| previous).map_err(|source| Error::SetAside { path, source })
+    }
+
+    /// Whether there is a map in it, or what is left of one.
+    ///
+    /// # Errors
+    /// [`Error::Folder`].
+    pub fn holds_map(&self) -> Result<bool, Error> {
+        Ok(!self.checkpoints()?.is_empty() || !self.segments()?.is_empty())
+    }
+
+    /// Gives the folder with everything in it another name, the first that is free, and returns that.
+    ///
+    /// # Errors
+    /// [`Error::SetAside`].
+    pub fn set_aside(self) -> Result<PathBuf, Error> {
+        let path = self.path().to_owned();
+        drop(self);
+        set_aside(&path, "aside").map_err(|source| Error::SetAside { path, source })
+    }
+}
+
+/// Where steps are taken up.
+struct Start {
+    mapper: Mapper<FieldModel>,
+    config: Config,
+    frame: String,
+}
+
+#[derive(Default)]
+struct Found {
+    findings: Vec<String>,
+    lost_steps: u64,
+    damaged: Vec<PathBuf>,
+}
+
+impl Found {
+    fn from_checkpoint(&mut self, path: &Path, settings: &Config) -> Result<Start, super::super::Error> {
+        let checkpoint = Checkpoint::read(path)?;
+        let config = self.settings_of(path, checkpoint.config(), settings);
+        let mapper = checkpoint.resume(&config)?;
+        Ok(Start { mapper, config, frame: checkpoint.frame().to_owned() })
+    }
+
+    /// The beginning of the map, where its first segment is there.
+    fn from_first_segment(&mut self, segments: &[Numbered], settings: &Config) -> Result<Option<Start>, Error> {
+        let Some((0, path)) = segments.first() else { return Ok(None) };
+        let head = read(path).ok().and_then(|bytes| Segment::open(&bytes, 0).ok()?.head);
+        let config =
+            head.as_ref().map_or_else(|| settings.clone(), |head| self.settings_of(path, &head.config, settings));
+        let mapper = Mapper::new(Pipeline::new(&config, Isometry3::identity()), FieldModel::new(&config));
+        Ok(Some(Start { mapper, config, frame: head.map(|head| head.frame).unwrap_or_default() }))
+    }
+
+    /// The settings in a file, or those given where another version wrote it that knew others.
+    fn settings_of(&mut self, path: &Path, text: &str, given: &Config) -> Config {
+        Config::from_toml(text, &path.display().to_string()).unwrap_or_else(|error| {
+            self.findings.push(format!("{error}; the settings of now are used instead"));
+            given.clone()
+        })
+    }
+
+    /// Takes the steps of a segment; false when no later one can follow.
+    fn take_steps(
+        &mut self,
+        first: u64,
+        path: &Path,
+        gaps: Gaps,
+        start: &mut Start,
+        progress: &mut impl FnMut(&Mapper<FieldModel>),
+    ) -> bool {
+        let bytes = match read(path) {
+            Ok(bytes) => bytes,
+            Err(error) => {
+                self.damage(path, &error.to_string());
+                return gaps == Gaps::Skip;
+            }
+        };
+        let mut segment = match Segment::open(&bytes, first) {
+            Ok(segment) => segment,
+            Err(damage) => {
+                self.damage(path, &damage.to_string());
+                return gaps == Gaps::Skip;
+            }
+        };
+        let stop = StopSignal::default();
+        while let Some(item) = segment.next() {
+            let (number, step) = match item {
+                Item::Step(number, step) => (number, step),
+                Item::Damage(damage) => {
+                    self.damage_bytes(path, &damage);
+                    continue;
+                }
+            };
+            let expected = start.mapper.standing().steps;
+            if number < expected {
+                continue;
+            }
+            let missing = number - expected;
+            if missing > 0 {
+                if gaps == Gaps::Stop {
+                    self.findings.push(format!(
+                        "{}: the steps from {expected} to {number} are missing; what follows is not used",
+                        path.display()
+                    ));
+                    return false;
+                }
+                self.findings.push(format!("{}: {missing} steps are lost", path.display()));
+                self.lost_steps += missing;
+                start.mapper.skip(missing);
+            }
+            if let Step::Configure(config) | Step::Reset(config) = &step {
+                start.config = (**config).clone();
+            }
+            start.mapper.take(step, &stop);
+            progress(&start.mapper);
+        }
+        true
+    }
+
+    fn damage_bytes(&mut self, path: &Path, damage: &Damage) {
+        self.damage(path, &damage.to_string());
+    }
+
+    fn damage(&mut self, path: &Path, what: &str) {
+        self.findings.push(format!("{}: {what}", path.display()));
+        if !self.damaged.iter().any(|damaged| damaged == path) {
+            self.damaged.push(path.to_owned());
+        }
+    }
+}
+
+/// All bytes of a segment, unless there are too many.
+fn read(path: &Path) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    fs::File::open(path)?.take(LONGEST + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > LONGEST {
+        return Err(io::Error::other(format!("expected at most {LONGEST} bytes, found more")));
+    }
+    Ok(bytes)
+}

@@ -1,0 +1,240 @@
+//! The map in the making, as a machine of steps: the same steps lead to the same map, to the last bit.
+//!
+//! Whatever the map depends on is a [`Step`]: measurements, but also which batches were merged, which depends on how fast the
+//! machine was. The [worker](super::worker) takes steps as they come; the [journal](super::journal) keeps them, so that they can be
+//! taken again.
+
+use std::collections::VecDeque;
+
+use nalgebra::Isometry3;
+use serde::{Deserialize, Serialize};
+
+use super::batcher::{Batch, pop_merged};
+use super::path::Path;
+use super::pipeline::Pipeline;
+use super::reading::Measurement;
+use super::worker::{Learner, StopSignal};
+use crate::config::Config;
+
+/// Something that changes the map, or what leads to it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum Step {
+    /// The measurements that follow are those of a recording, from its beginning.
+    Source(SourceId),
+    /// A reading or a pose, raw, as it came.
+    Measurement {
+        /// How many came before it from the same source.
+        place: u64,
+        /// The measurement.
+        measurement: Measurement,
+    },
+    /// How the sensor of the readings that follow sits: the transform from its frame to that of the robot's body.
+    Mount(Isometry3<f64>),
+    /// The open averaging cell and the open batch are closed.
+    Flush,
+    /// The stream has ended: readings that wait for a pose are refused, cell and batch closed.
+    Finish,
+    /// The model learns from the oldest batches that wait, merged into one.
+    Learn {
+        /// How many.
+        batches: u32,
+    },
+    /// The model goes on with other settings.
+    Configure(#[serde(with = "as_toml")] Box<Config>),
+    /// The map is forgotten, and a new one begins with these settings.
+    Reset(#[serde(with = "as_toml")] Box<Config>),
+}
+
+/// Tells recordings apart. Those of the same content are equal, whatever they are called.
+#[derive(Clone, Debug, Eq, Serialize, Deserialize)]
+pub struct SourceId {
+    /// What people call it.
+    pub name: String,
+    /// Differs between recordings of different content, wherever they lie.
+    pub fingerprint: String,
+}
+
+impl PartialEq for SourceId {
+    fn eq(&self, other: &Self) -> bool {
+        self.fingerprint == other.fingerprint
+    }
+}
+
+/// What a step came to.
+#[derive(Debug)]
+pub enum Outcome<S> {
+    /// The map is as it was.
+    Unchanged,
+    /// The model learnt from a batch.
+    Learnt {
+        /// The batch.
+        batch: Batch,
+        /// The map afterwards.
+        snapshot: S,
+    },
+    /// An empty map has taken its place.
+    Replaced,
+}
+
+/// How far the map has come, counted from its beginning.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Standing {
+    /// Steps taken.
+    pub steps: u64,
+    /// Updates of the map, those by another map included.
+    pub updates: u64,
+    /// Batches that were not updates of their own but merged into another.
+    pub merged_batches: u64,
+    /// The recordings it was made of; measurements come from the last.
+    pub sources: Vec<SourceId>,
+    /// Measurements taken from that recording, of a robot where there is none.
+    pub place: u64,
+    /// Whether the stream has ended, and nothing has come since.
+    pub has_ended: bool,
+}
+
+/// More than can ever have happened; room enough to count on.
+pub(super) const COUNTABLE: u64 = 1 << 60;
+
+impl Standing {
+    /// Whether it can have come about: a file may claim anything.
+    pub(super) fn is_sound(&self) -> bool {
+        [self.steps, self.updates, self.merged_batches, self.place].into_iter().all(|count| count < COUNTABLE)
+    }
+}
+
+/// Pipeline, batches that wait and model, between two steps.
+#[derive(Clone, Debug)]
+pub struct Mapper<L> {
+    pipeline: Pipeline,
+    ready: VecDeque<Batch>,
+    learner: L,
+    standing: Standing,
+}
+
+impl<L> Mapper<L> {
+    /// The beginning of a map.
+    pub fn new(pipeline: Pipeline, learner: L) -> Self {
+        Self::resume(pipeline, VecDeque::new(), learner, Standing::default())
+    }
+
+    /// Goes on from where one was.
+    pub(super) fn resume(pipeline: Pipeline, ready: VecDeque<Batch>, learner: L, standing: Standing) -> Self {
+        Self { pipeline, ready, learner, standing }
+    }
+
+    /// From measurements to batches.
+    pub fn pipeline(&self) -> &Pipeline {
+        &self.pipeline
+    }
+
+    pub(super) fn pipeline_mut(&mut self) -> &mut Pipeline {
+        &mut self.pipeline
+    }
+
+    /// Batches that wait to be learnt from.
+    pub fn ready(&self) -> &VecDeque<Batch> {
+        &self.ready
+    }
+
+    /// The model.
+    pub fn learner(&self) -> &L {
+        &self.learner
+    }
+
+    /// The model, when nothing more is to come.
+    pub fn into_learner(self) -> L {
+        self.learner
+    }
+
+    /// How far it has come.
+    pub fn standing(&self) -> &Standing {
+        &self.standing
+    }
+
+    /// Goes on with a stream of which nothing is known yet, along the path so far.
+    pub fn begin_stream(&mut self, config: &Config) {
+        let path = self.pipeline.path().clone();
+        self.pipeline = Pipeline::new(config, Isometry3::identity());
+        self.pipeline.set_path(path);
+    }
+
+    /// Leaves out steps that are lost.
+    pub(super) fn skip(&mut self, steps: u64) {
+        self.standing.steps = self.standing.steps.saturating_add(steps).min(COUNTABLE);
+    }
+
+    /// Goes on with another map, along the path it was learnt on: what waits, and the open cell and batch, are dropped.
+    pub fn replace(&mut self, learner: L, path: Path) {
+        self.ready.clear();
+        self.pipeline.restart(path);
+        self.learner = learner;
+        self.standing.steps += 1;
+        self.standing.updates += 1;
+    }
+}
+
+impl<L: Learner> Mapper<L> {
+    /// Takes a step. Learning ends early when `stop` is set.
+    pub fn take(&mut self, step: Step, stop: &StopSignal) -> Outcome<L::Snapshot> {
+        let standing = &mut self.standing;
+        standing.steps += 1;
+        standing.has_ended = match step {
+            Step::Finish => true,
+            Step::Learn { .. } => standing.has_ended,
+            _ => false,
+        };
+        match step {
+            Step::Source(source) => {
+                standing.sources.push(source);
+                standing.place = 0;
+            }
+            Step::Measurement { place, measurement } => {
+                standing.place = place.saturating_add(1);
+                self.pipeline.ingest(measurement, &mut self.ready);
+            }
+            Step::Mount(mount) => self.pipeline.set_mount(mount),
+            Step::Flush => self.pipeline.flush(&mut self.ready),
+            Step::Finish => self.pipeline.finish(&mut self.ready),
+            Step::Learn { batches } => return self.learn(batches as usize, stop),
+            Step::Configure(config) => self.learner.configure(&config),
+            Step::Reset(config) => {
+                self.reset(&config);
+                return Outcome::Replaced;
+            }
+        }
+        Outcome::Unchanged
+    }
+
+    fn learn(&mut self, batches: usize, stop: &StopSignal) -> Outcome<L::Snapshot> {
+        let Some(batch) = pop_merged(&mut self.ready, batches) else { return Outcome::Unchanged };
+        let snapshot = self.learner.learn(&batch, stop);
+        self.standing.updates += 1;
+        self.standing.merged_batches += batch.merged() as u64;
+        Outcome::Learnt { batch, snapshot }
+    }
+
+    fn reset(&mut self, config: &Config) {
+        self.ready.clear();
+        self.pipeline.restart(Path::default());
+        self.standing.sources.clear();
+        self.standing.updates += 1;
+        self.learner.reset(config);
+    }
+}
+
+/// Settings as they are written everywhere else: other versions of magmap can read them.
+mod as_toml {
+    use serde::{Deserialize, Deserializer, Serializer, de::Error as _, ser::Error as _};
+
+    use crate::config::Config;
+
+    pub(super) fn serialize<S: Serializer>(config: &Config, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&config.to_toml().map_err(S::Error::custom)?)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Box<Config>, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        Config::from_toml(&text, "the journal").map(Box::new).map_err(D::Error::custom)
+    }
+}
