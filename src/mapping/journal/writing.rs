@@ -93,36 +93,35 @@ impl Scribe {
         Self { disk, folder, config, frame, shared, damaged, keeping, buffer, synced }
     }
 
-    pub(super) fn run(mut self, entries: &Receiver<Entry>) {
+    pub(super) fn run(self, entries: &Receiver<Entry>) {
         let _notice = EndNotice(Arc::clone(&self.shared));
-        loop {
-            let entry = match entries.recv_timeout(SYNC) {
-                Ok(Entry::End) | Err(RecvTimeoutError::Disconnected) => break,
-                Ok(entry) => Some(entry),
-                Err(RecvTimeoutError::Timeout) => None,
-            };
-            if let Some(entry) = entry {
-                self.take(entry);
-                // What has come meanwhile is written in one go.
-                while self.buffer.len() < GATHERED {
-                    match entries.try_recv() {
-                        Ok(Entry::End) => {
-                            self.write();
-                            self.sync();
-                            return;
-                        }
-                        Ok(entry) => self.take(entry),
-                        Err(_) => break,
-                    }
-                }
-            }
-            self.write();
-            if self.synced.elapsed() >= SYNC {
-                self.sync();
+        // Dropped before the notice: who is told finds the folder free.
+        let mut scribe = self;
+        while scribe.gather(entries) {
+            scribe.write();
+            if scribe.synced.elapsed() >= SYNC {
+                scribe.sync();
             }
         }
-        self.write();
-        self.sync();
+        scribe.write();
+        scribe.sync();
+    }
+
+    /// Takes what has come, waiting no longer than a sync may; whether more can come.
+    fn gather(&mut self, entries: &Receiver<Entry>) -> bool {
+        let mut next = match entries.recv_timeout(SYNC) {
+            Err(RecvTimeoutError::Timeout) => return true,
+            Err(RecvTimeoutError::Disconnected) => return false,
+            Ok(entry) => Some(entry),
+        };
+        while let Some(entry) = next {
+            if matches!(entry, Entry::End) {
+                return false;
+            }
+            self.take(entry);
+            next = if self.buffer.len() < GATHERED { entries.try_recv().ok() } else { None };
+        }
+        true
     }
 
     fn take(&mut self, entry: Entry) {
