@@ -613,7 +613,10 @@ impl<L: Learner> Mapping<L> {
         {
             keeper.close(None);
         }
-        self.take(Step::Finish);
+        // Nothing has come since a map that had ended was taken up again.
+        if !self.mapper.standing().has_ended {
+            self.take(Step::Finish);
+        }
         self.learn_all();
         self.report();
         if let Some(keeper) = self.keeper.take() {

@@ -55,6 +55,11 @@ pub(super) fn append_step(buffer: &mut Vec<u8>, number: u64, step: &Step) -> io:
     append(buffer, number, step)
 }
 
+/// Whether a segment was cut short before its first step was whole, and so holds nothing.
+pub(super) fn is_blank(bytes: &[u8], first: u64) -> bool {
+    Segment::open(bytes, first).is_ok_and(|mut segment| segment.next().is_none())
+}
+
 fn append(buffer: &mut Vec<u8>, number: u64, content: &impl Serialize) -> io::Result<()> {
     let start = buffer.len();
     buffer.extend([0; 8]);
@@ -300,6 +305,7 @@ mod tests {
         for length in 0..bytes.len() {
             let whole = ends[1..].iter().filter(|&&end| end <= length).count() as u64;
             assert_eq!(read(&bytes[..length], 7), ((7..7 + whole).collect(), vec![]), "{length}");
+            assert_eq!(is_blank(&bytes[..length], 7), whole == 0);
         }
     }
 

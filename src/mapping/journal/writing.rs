@@ -171,10 +171,13 @@ impl Scribe {
         let head = Head { magmap_version: env!("CARGO_PKG_VERSION").to_owned(), frame, config };
         self.buffer.clear();
         let made = segment::begin(&mut self.buffer, first, &head).and_then(|()| {
-            // One that is there already was damaged from its first step on, or could not be written.
+            // One that is there already was damaged from its first step on, or ended before it.
             if path.exists() {
                 self.damaged.retain(|damaged| *damaged != path);
-                tell_set_aside(&path);
+                match segment::is_blank(&std::fs::read(&path)?, first) {
+                    true => remove(&path),
+                    false => tell_set_aside(&path),
+                }
             }
             self.disk.create(&path)
         });
