@@ -287,7 +287,11 @@ impl Replay {
         let interrupted = self.worker.stop_signal().is_stopped();
         let finished = self.worker.join()?;
         let history = self.drawing.join()?;
-        check_mapped(&finished, &history)?;
+        if let Err(nothing) = check_mapped(&finished, &history) {
+            // What led to no map is not gone on with.
+            beginning::remove_journal(self.folder.path())?;
+            return Err(nothing);
+        }
         let context =
             report::Context { source: self.source, interrupted, resumed: self.resumed, started: self.started };
         let outcome = outputs::write(&self.folder, &self.config, context, &finished, history)?;

@@ -15,7 +15,8 @@ use npyz::npz::NpzArchive;
 use serde_json::Value;
 use tempfile::{TempDir, tempdir};
 
-const OUTPUTS: [&str; 11] = [
+const OUTPUTS: [&str; 12] = [
+    "checkpoint.npz",
     "config.toml",
     "growth.png",
     "map.mcap",

@@ -8,6 +8,7 @@ use std::time::Instant;
 
 use magmap::config::Config;
 use magmap::mapping::grid::Scale;
+use magmap::mapping::mapper::SourceId;
 use magmap::mapping::reading::Measurement;
 use magmap::mapping::refusal::Refusal;
 use magmap::recording::Loss;
@@ -30,7 +31,8 @@ fn measurements(simulation: &Simulation) -> Vec<Measurement> {
 
 fn source() -> Source {
     let (about, loss) = (serde_json::json!({ "kind": "test" }), Loss::default());
-    Source { name: "test".into(), about, mount: Isometry3::identity(), frame: "odom".into(), loss }
+    let id = SourceId { name: "test".into(), fingerprint: "test".into() };
+    Source { name: "test".into(), id, about, mount: Isometry3::identity(), frame: "odom".into(), loss }
 }
 
 fn replay(folder: &Path, measurements: &[Measurement], options: Options) -> Result<Outcome, Error> {
@@ -113,7 +115,7 @@ fn the_same_measurements_make_the_same_map_at_any_speed() {
     let (fast, paced) = (tempdir().unwrap(), tempdir().unwrap());
     as_fast_as_it_goes(&fast, &measurements);
     let start = Instant::now();
-    replay(paced.path(), &measurements, Options { speed: 16.0, force: false }).unwrap();
+    replay(paced.path(), &measurements, Options { speed: 16.0, ..Default::default() }).unwrap();
     // 8 s at 16 times real time; the last pose comes a period before the end.
     assert!(start.elapsed().as_secs_f64() > 0.49, "{:?}", start.elapsed());
     for file in ["map.npz", "map.mcap", "mean.pgm", "map.png", "config.toml"] {
@@ -191,7 +193,7 @@ fn a_folder_that_holds_something_is_kept_unless_forced() {
     let measurements = measurements(&Simulation { duration: 3.0, ..simulation() });
     let error = replay(folder.path(), &measurements, Options::default()).unwrap_err();
     assert!(matches!(&error, Error::NotEmpty(path) if path == folder.path()), "{error}");
-    replay(folder.path(), &measurements, Options { speed: 0.0, force: true }).unwrap();
+    replay(folder.path(), &measurements, Options { force: true, ..Default::default() }).unwrap();
     assert_eq!(fs::read_to_string(folder.path().join("notes.txt")).unwrap(), "mine");
     assert!(folder.path().join("map.png").is_file());
 }
@@ -200,7 +202,7 @@ fn a_folder_that_holds_something_is_kept_unless_forced() {
 fn impossible_speeds_and_settings_are_refused_before_anything_is_written() {
     let folder = tempdir().unwrap();
     for speed in [-1.0, f64::NAN, f64::INFINITY] {
-        let options = Options { speed, force: false };
+        let options = Options { speed, ..Default::default() };
         assert!(matches!(replay(folder.path(), &[], options), Err(Error::Speed(_))), "{speed}");
     }
     let mut config = Config::default();

@@ -116,3 +116,109 @@ fn killed_a_hundred_times_it_makes_the_map_that_it_would_have_made() {
     }
     assert!(resumed_within > 10, "{kills} kills on the way to {maps} maps, {resumed_within} of them resumed within");
 }
+
+/// An interrupted replay of a drive.
+fn interrupted(folder: &TempDir, out: &str) {
+    // Long enough to have come some way; a replay as fast as it goes could be done by then.
+    let arguments = replay("drive", out, &["--speed", "40"]);
+    assert!(killed_after(Duration::from_millis(1800), &arguments, folder).is_none());
+    assert!(folder.path().join(out).join("journal").exists());
+}
+
+#[cfg(unix)]
+#[test]
+fn what_an_interrupt_ended_early_is_mapped_and_can_be_resumed_all_the_same() {
+    let folder = tempdir().unwrap();
+    simulate(&folder, "drive", &[]);
+    expect(0, &replay("drive", "whole", &[]), &folder);
+    let arguments = replay("drive", "early", &["--speed", "40"]);
+    let child = command(&arguments, folder.path()).spawn().unwrap();
+    sleep(Duration::from_millis(1500));
+    assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success());
+    expect_of(&child.wait_with_output().unwrap(), 130, &arguments);
+    let early = report(&folder, "early");
+    assert_eq!(early["interrupted"], true);
+    let (out, _) = expect(0, &replay("drive", "early", &["--resume"]), &folder);
+    assert!(out.lines().any(|line| line.starts_with("resumed") && line.contains("measurements")), "{out}");
+    assert_same(&folder, ["whole", "early"]);
+}
+
+#[test]
+fn a_second_drive_goes_into_the_map_of_the_first() {
+    let folder = tempdir().unwrap();
+    simulate(&folder, "first", &["--route", "lawn-mower"]);
+    simulate(&folder, "second", &["--route", "rectangle"]);
+    expect(0, &replay("first", "map", &[]), &folder);
+    let before = report(&folder, "map");
+    let (out, _) = expect(0, &replay("second", "map", &["--resume"]), &folder);
+    assert!(out.lines().any(|line| line.starts_with("resumed") && line.contains("first")), "{out}");
+    let after = report(&folder, "map");
+    // Counted is what came of the second drive; the map holds both.
+    assert_eq!(after["counters"]["readings"], before["counters"]["readings"]);
+    assert_eq!(after["resumed"]["updates"], before["counters"]["batches"]);
+    let points = |report: &Value| report["totals"]["inducing_points"].as_u64().unwrap();
+    assert!(points(&after) >= points(&before));
+    assert_eq!(after["resumed"]["recordings"], serde_json::json!(["first"]));
+    // A drive cannot be mapped twice by mistake.
+    let (_, err) = expect(1, &replay("second", "map", &["--resume"]), &folder);
+    assert!(err.contains("second is in the map of"), "{err}");
+
+    // Interrupted on the way, the second drive leads to the same map.
+    expect(0, &replay("first", "killed", &[]), &folder);
+    let arguments = replay("second", "killed", &["--resume", "--speed", "40"]);
+    assert!(killed_after(Duration::from_millis(1500), &arguments, &folder).is_none());
+    expect(0, &replay("second", "killed", &["--resume"]), &folder);
+    assert_same(&folder, ["map", "killed"]);
+}
+
+#[test]
+fn other_settings_or_another_drive_are_refused_and_the_journal_stays() {
+    let folder = tempdir().unwrap();
+    simulate(&folder, "drive", &[]);
+    simulate(&folder, "other", &["--route", "rectangle"]);
+    interrupted(&folder, "map");
+    let (_, err) = expect(1, &replay("drive", "map", &["--resume", "--set", "selection.delta=0.3"]), &folder);
+    assert!(err.contains("selection.delta") && err.contains("0.3"), "{err}");
+    let (_, err) = expect(1, &replay("other", "map", &["--resume"]), &folder);
+    assert!(err.contains("is of drive, whose replay was interrupted"), "{err}");
+    // Nor is it begun anew by mistake.
+    let (_, err) = expect(1, &replay("drive", "map", &[]), &folder);
+    assert!(err.contains("--resume"), "{err}");
+    expect(0, &replay("drive", "map", &["--resume"]), &folder);
+    expect(0, &replay("drive", "whole", &[]), &folder);
+    assert_same(&folder, ["whole", "map"]);
+}
+
+#[test]
+fn a_damaged_journal_is_named_and_kept_and_the_map_is_the_same() {
+    let folder = tempdir().unwrap();
+    simulate(&folder, "drive", &[]);
+    interrupted(&folder, "map");
+    let journal = folder.path().join("map/journal");
+    let mut files: Vec<_> = fs::read_dir(&journal).unwrap().map(|entry| entry.unwrap().path()).collect();
+    files.retain(|path| path.extension().is_some_and(|extension| extension == "npz" || extension == "journal"));
+    assert!(files.len() >= 3, "{files:?}");
+    let damaged: Vec<_> = files
+        .iter()
+        .map(|file| {
+            let mut bytes = fs::read(file).unwrap();
+            let middle = bytes.len() / 2;
+            bytes[middle] ^= 4;
+            fs::write(file, &bytes).unwrap();
+            bytes
+        })
+        .collect();
+    let (_, err) = expect(0, &replay("drive", "map", &["--resume"]), &folder);
+    for (file, bytes) in files.iter().zip(damaged) {
+        let name = file.file_name().unwrap().to_str().unwrap();
+        let aside = journal.join(format!("{name}.damaged"));
+        // A segment behind the last good step is not needed, and so not looked at.
+        if aside.exists() {
+            assert!(err.contains(name), "{err}");
+            assert!(fs::read(&aside).unwrap() == bytes, "{name}");
+        }
+    }
+    assert!(err.contains("damaged"), "{err}");
+    expect(0, &replay("drive", "whole", &[]), &folder);
+    assert_same(&folder, ["whole", "map"]);
+}

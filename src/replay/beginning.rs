@@ -36,6 +36,20 @@ pub struct Resumed {
     pub findings: Vec<String>,
 }
 
+impl std::fmt::Display for Resumed {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { measurements, updates, recordings, .. } = self;
+        write!(formatter, "after {updates} batches")?;
+        if !recordings.is_empty() {
+            write!(formatter, " with the map of {}", recordings.join(", "))?;
+        }
+        if *measurements > 0 {
+            write!(formatter, ", {measurements} measurements into this recording")?;
+        }
+        Ok(())
+    }
+}
+
 /// A map to go on with, and the journal of what follows.
 pub(super) struct Beginning {
     pub(super) mapper: Mapper<FieldModel>,

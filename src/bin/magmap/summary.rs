@@ -25,6 +25,9 @@ fn write_table(out: &mut impl Write, outcome: &Outcome) -> io::Result<()> {
         &format!("{:.1} m² in cells of {} m", totals.mapped_area, outcome.grid.geometry.resolution),
     )?;
     row(out, "time", &format!("{:.1} s, of which {:.1} s learning", totals.seconds, totals.learning_seconds))?;
+    if let Some(resumed) = &report.resumed {
+        row(out, "resumed", &resumed.to_string())?;
+    }
     if report.interrupted {
         row(out, "interrupted", "the rest of the recording is not in the map")?;
     }
