@@ -5,7 +5,7 @@ mod problem;
 
 use std::collections::VecDeque;
 use std::fs::File;
-use std::io::{self, BufWriter, Read};
+use std::io::{self, Read, Write};
 
 use nalgebra::{Isometry3, Point3};
 use serde::{Deserialize, Serialize};
@@ -128,7 +128,8 @@ impl Checkpoint {
     /// [`Error::WriteCheckpoint`].
     pub fn write(&self, path: impl AsRef<std::path::Path>) -> Result<(), Error> {
         let path = path.as_ref();
-        write_atomically(path, |file| self.write_arrays(file))
+        self.to_bytes()
+            .and_then(|bytes| write_atomically(path, |file| file.write_all(&bytes)))
             .map_err(|source| Error::WriteCheckpoint { path: path.to_owned(), source })
     }
 
@@ -183,7 +184,7 @@ impl Checkpoint {
         self.model.newest
     }
 
-    fn write_arrays(&self, file: &mut BufWriter<File>) -> io::Result<()> {
+    fn to_bytes(&self) -> io::Result<Vec<u8>> {
         let FieldState { process, totals, extent, .. } = &self.model;
         let metadata = Metadata {
             magmap_version: self.magmap_version.clone(),
@@ -194,7 +195,7 @@ impl Checkpoint {
             hyperparameter_names: process.hyperparameters.iter().map(|value| value.name.clone()).collect(),
             config: self.config.clone(),
         };
-        let mut arrays = ArrayWriter::new(file);
+        let mut arrays = ArrayWriter::new();
         arrays.text("format", FORMAT)?;
         arrays.integer("format_version", FORMAT_VERSION)?;
         arrays.text("metadata", &serde_json::to_string(&metadata)?)?;
@@ -248,7 +249,7 @@ impl Checkpoint {
 fn read_whole(path: &std::path::Path) -> Result<Vec<u8>, Problem> {
     let mut file = File::open(path)?;
     let mut bytes = Vec::new();
-    file.by_ref().take(archive::BEGINNING).read_to_end(&mut bytes)?;
+    (&mut file).take(archive::BEGINNING).read_to_end(&mut bytes)?;
     archive::check_beginning(&bytes)?;
     file.read_to_end(&mut bytes)?;
     Ok(bytes)
@@ -265,7 +266,7 @@ fn model_section(config: &str) -> Result<config::Model, Problem> {
 }
 
 /// The arrays of a past; before the first batch they are those of no inducing point.
-fn write_past(arrays: &mut ArrayWriter<'_>, past: Option<&PastState<Points>>) -> io::Result<()> {
+fn write_past(arrays: &mut ArrayWriter, past: Option<&PastState<Points>>) -> io::Result<()> {
     let nothing = PastState {
         inducing: Points::new(DIMENSION),
         covariance_root: Vec::new(),
@@ -418,17 +419,12 @@ mod tests {
     }
 
     fn bytes(checkpoint: &Checkpoint) -> Vec<u8> {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("map.checkpoint.npz");
-        checkpoint.write(&path).unwrap();
-        std::fs::read(path).unwrap()
+        checkpoint.to_bytes().unwrap()
     }
 
     /// The file with one of its arrays exchanged, under a checksum that is right. No bytes: without the array.
     fn forged(bytes: &[u8], array: &str, forge: impl Fn(&[u8]) -> Vec<u8>) -> Vec<u8> {
-        let file = tempfile::NamedTempFile::new().unwrap();
-        let mut writer = BufWriter::new(file.reopen().unwrap());
-        let mut arrays = ArrayWriter::new(&mut writer);
+        let mut arrays = ArrayWriter::new();
         let (_, files) = archive::list(bytes).map(|mut files| (files.pop(), files)).unwrap();
         for (name, content) in files {
             let content = if name == format!("{array}.npy") { forge(content) } else { content.to_owned() };
@@ -436,9 +432,7 @@ mod tests {
                 arrays.file(&name, &content).unwrap();
             }
         }
-        arrays.finish().unwrap();
-        drop(writer);
-        std::fs::read(file.path()).unwrap()
+        arrays.finish().unwrap()
     }
 
     fn replaced(bytes: &[u8], from: &[u8], to: &[u8]) -> Vec<u8> {

@@ -96,13 +96,6 @@ struct Known {
 pub struct Gauge(Arc<Shared>);
 
 impl Gauge {
-    /// That of a journal that could not be begun, for this reason.
-    pub fn of_none(reason: impl std::fmt::Display) -> Self {
-        let gauge = Self(Arc::default());
-        lock(&gauge.0.status).status.lost = Some(reason.to_string());
-        gauge
-    }
-
     /// How it is doing.
     pub fn status(&self) -> Status {
         lock(&self.0.status).status.clone()
@@ -126,7 +119,7 @@ pub struct Journal {
 }
 
 impl Journal {
-    /// Starts a journal in a folder, where `mapper` is now. A map that has come some way is written at once, and so that it stays
+    /// Starts a journal in a folder, or one that is [`wanted`](Folder::wanted), where `mapper` is now. A map that has come some way is written at once, and so that it stays
     /// the newest; then `damaged` files are set aside.
     ///
     /// # Errors
@@ -149,9 +142,9 @@ impl Journal {
         mapper: &Mapper<FieldModel>,
         damaged: Vec<std::path::PathBuf>,
     ) -> Result<Self, Error> {
-        folder.remove_partial_files();
         let (entries, receiver) = bounded(WAITING);
         let shared = Arc::new(Shared::default());
+        lock(&shared.status).status.lost = folder.trouble().map(str::to_owned);
         let is_new = mapper.standing().steps == 0;
         let scribe = Scribe::new(disk, folder, config, Arc::clone(&frame), Arc::clone(&shared), damaged, is_new);
         std::thread::Builder::new()

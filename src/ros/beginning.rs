@@ -38,8 +38,10 @@ impl Beginning {
         let path = journal_folder(config);
         match Self::with_journal(config, frame, &path, new) {
             Err(Error::Journal(error @ journal::Error::Folder { .. })) => {
-                log::error!("{error}; mapping goes on without a journal: a crash would cost the map");
-                Ok(Self { mapper: new(), keeper: None, gauge: Some(Gauge::of_none(error)), is_resumed: false })
+                log::error!(
+                    "{error}; mapping goes on without a journal, and it is tried again: a crash would cost the map"
+                );
+                Self::start(Folder::wanted(path, &error), config, frame, new(), Vec::new(), false)
             }
             other => other,
         }
@@ -67,6 +69,17 @@ impl Beginning {
                 (new(), Vec::new())
             }
         };
+        Self::start(folder, config, frame, mapper, damaged, is_resumed)
+    }
+
+    fn start(
+        folder: Folder,
+        config: &Config,
+        frame: &Frame,
+        mapper: Mapper<FieldModel>,
+        damaged: Vec<PathBuf>,
+        is_resumed: bool,
+    ) -> Result<Self, Error> {
         let journal = Journal::start(folder, config, Arc::clone(frame), &mapper, damaged)?;
         let gauge = Some(journal.gauge());
         Ok(Self { mapper, keeper: Some(Box::new(journal)), gauge, is_resumed })

@@ -3,8 +3,7 @@
 //! Arrays are read from the bytes in which they lie, so that no number in a file, only its true size, says how much memory is
 //! needed. What a header may look like is fixed: it is the one that is written here.
 
-use std::fs::File;
-use std::io::{self, BufWriter, Cursor, Write};
+use std::io::{self, Cursor, Write};
 
 use npyz::zip::write::FileOptions;
 use npyz::zip::{CompressionMethod, DateTime, ZipArchive, ZipWriter};
@@ -42,15 +41,15 @@ fn file_name(array: &str) -> String {
     format!("{array}.npy")
 }
 
-/// Writes arrays one after another.
-pub(super) struct ArrayWriter<'a> {
-    zip: ZipWriter<&'a mut BufWriter<File>>,
+/// Writes arrays one after another, into memory: an archive whose file cannot be written is not ended in good order.
+pub(super) struct ArrayWriter {
+    zip: ZipWriter<Cursor<Vec<u8>>>,
     digest: Sha256,
 }
 
-impl<'a> ArrayWriter<'a> {
-    pub(super) fn new(file: &'a mut BufWriter<File>) -> Self {
-        Self { zip: ZipWriter::new(file), digest: Sha256::new() }
+impl ArrayWriter {
+    pub(super) fn new() -> Self {
+        Self { zip: ZipWriter::new(Cursor::default()), digest: Sha256::new() }
     }
 
     /// Writes a text that is not empty, as numpy's `str`.
@@ -73,12 +72,11 @@ impl<'a> ArrayWriter<'a> {
         self.array(name, "<f8", shape, values.into_iter().map(f64::to_le_bytes))
     }
 
-    /// Writes the checksum and the archive's table of contents.
-    pub(super) fn finish(mut self) -> io::Result<()> {
+    /// Writes the checksum and the archive's table of contents; the bytes of the whole file.
+    pub(super) fn finish(mut self) -> io::Result<Vec<u8>> {
         let checksum = format!("{:x}", self.digest.finalize_reset());
         self.text(CHECKSUM, &checksum)?;
-        self.zip.finish()?;
-        Ok(())
+        Ok(self.zip.finish()?.into_inner())
     }
 
     fn array<const N: usize>(

@@ -17,12 +17,12 @@ pub(super) type Numbered = (u64, PathBuf);
 #[derive(Debug)]
 pub struct Folder {
     path: PathBuf,
-    /// Locked until it is closed, however the process ends.
-    _lock: File,
+    /// Locked until it is closed, however the process ends; or why the folder is not ours yet.
+    lock: Result<File, String>,
 }
 
 impl Folder {
-    /// Makes the folder, if there is none, and takes possession of it.
+    /// Makes the folder, if there is none, takes possession of it, and removes what was only half written.
     ///
     /// # Errors
     /// [`Error::Folder`], and [`Error::InUse`] where another process, or another journal of this one, writes into it.
@@ -31,10 +31,39 @@ impl Folder {
         let lock = fs::create_dir_all(&path)
             .and_then(|()| File::options().create(true).truncate(false).write(true).open(path.join("lock")));
         match lock.map(|lock| (lock.try_lock(), lock)) {
-            Ok((Ok(()), lock)) => Ok(Self { path, _lock: lock }),
+            Ok((Ok(()), lock)) => {
+                let folder = Self { path, lock: Ok(lock) };
+                folder.remove_partial_files();
+                Ok(folder)
+            }
             Ok((Err(TryLockError::WouldBlock), _)) => Err(Error::InUse { path }),
             Ok((Err(TryLockError::Error(source)), _)) | Err(source) => Err(Error::Folder { path, source }),
         }
+    }
+
+    /// A folder that could not be opened for now. A journal that is started in it keeps nothing at first, and tries again.
+    pub fn wanted(path: impl Into<PathBuf>, reason: &Error) -> Self {
+        Self { path: path.into(), lock: Err(reason.to_string()) }
+    }
+
+    /// Why nothing can be written; nothing where it can.
+    pub(super) fn trouble(&self) -> Option<&str> {
+        self.lock.as_ref().err().map(String::as_str)
+    }
+
+    /// Opens a folder that was only wanted. A map that it holds is not the one that is being made: it is set aside.
+    pub(super) fn take(&mut self) -> Result<(), Error> {
+        if self.trouble().is_none() {
+            return Ok(());
+        }
+        let mut folder = Self::open(&self.path)?;
+        if folder.holds_map()? {
+            let aside = folder.set_aside()?;
+            log::warn!("the journal of an earlier map is kept as {}", aside.display());
+            folder = Self::open(&self.path)?;
+        }
+        *self = folder;
+        Ok(())
     }
 
     /// Where it is.
@@ -75,7 +104,7 @@ impl Folder {
     }
 
     /// Removes what a process that died had only begun to write.
-    pub(super) fn remove_partial_files(&self) {
+    fn remove_partial_files(&self) {
         let names = self.names().unwrap_or_default();
         for name in names.iter().filter(|name| name.starts_with('.') && name.ends_with(".partial")) {
             remove(&self.path.join(name));

@@ -414,6 +414,37 @@ fn a_map_that_is_taken_up_on_a_full_disk_is_kept_as_soon_as_there_is_space() {
 }
 
 #[test]
+fn a_folder_that_cannot_be_had_is_taken_as_soon_as_it_can_and_what_it_holds_is_set_aside() {
+    let measurements = drive(120);
+    let disk = tempfile::tempdir().unwrap();
+    let path = disk.path().join("map/map.journal");
+    // Where the folder should be there is a file.
+    fs::write(disk.path().join("map"), "").unwrap();
+    let error = Folder::open(&path).unwrap_err();
+    let journal = Journal::start(Folder::wanted(&path, &error), &config(), frame(), &begin(), Vec::new()).unwrap();
+    let mut robot = Robot { mapper: begin(), journal };
+    assert!(robot.status().lost.is_some_and(|reason| reason.contains("map.journal")));
+    measurements[..100].iter().for_each(|&measurement| robot.measure(measurement, true));
+    assert!(robot.status().lost.is_some());
+    // The disk comes back, with the map of before.
+    fs::remove_file(disk.path().join("map")).unwrap();
+    fs::create_dir_all(&path).unwrap();
+    fs::write(path.join("steps-000000000000.journal"), "of before").unwrap();
+    while robot.status().lost.is_some() {
+        if robot.journal.wants_state(&robot.mapper) {
+            robot.journal.keep(&robot.mapper);
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    measurements[100..].iter().for_each(|&measurement| robot.measure(measurement, true));
+    robot.settle();
+    let aside = disk.path().join("map/map.journal.aside/steps-000000000000.journal");
+    assert_eq!(fs::read_to_string(aside).unwrap(), "of before");
+    let recovered = recover(copy(&path).path(), Gaps::Stop).unwrap();
+    assert!(state(&recovered.mapper) == finish(begin(), &measurements));
+}
+
+#[test]
 fn a_slow_disk_is_not_waited_for_and_catches_up() {
     let measurements = drive(120);
     let folder = tempfile::tempdir().unwrap();

@@ -10,7 +10,7 @@ use super::super::mapper::Step;
 use super::super::worker::lock;
 use super::folder::{Append, Disk, Folder, remove, set_aside};
 use super::segment::{self, Head};
-use super::{Frame, Known, Shared};
+use super::{Error, Frame, Known, Shared};
 use crate::config::Config;
 
 /// How long what was written may wait to be synced.
@@ -87,8 +87,8 @@ impl Scribe {
         is_new: bool,
     ) -> Self {
         let config = config.clone();
-        // A map that has come some way needs a checkpoint first.
-        let keeping = if is_new { Keeping::Ready { next: 0 } } else { Keeping::Lost };
+        // A map that has come some way needs a checkpoint first, and so does one whose folder is not there yet.
+        let keeping = if is_new && folder.trouble().is_none() { Keeping::Ready { next: 0 } } else { Keeping::Lost };
         let (buffer, synced) = (Vec::with_capacity(2 * GATHERED), Instant::now());
         Self { disk, folder, config, frame, shared, damaged, keeping, buffer, synced }
     }
@@ -225,7 +225,10 @@ impl Scribe {
 
     /// Writes a checkpoint; from there on steps are kept, in a new segment.
     fn save(&mut self, number: u64, checkpoint: &Checkpoint) {
-        let outcome = self.disk.write(&self.folder.checkpoint(number), checkpoint);
+        let outcome = match self.folder.take() {
+            Ok(()) => self.disk.write(&self.folder.checkpoint(number), checkpoint).map_err(Error::from),
+            Err(error) => Err(error),
+        };
         let was_lost = lock(&self.shared.status).status.lost.is_some();
         if let Err(error) = &outcome {
             let is_kept = match self.keeping {
