@@ -8,9 +8,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use magmap::config::Config;
 use magmap::mapping::batcher::Batch;
+use magmap::mapping::field_model::FieldModel;
+use magmap::mapping::journal::{Folder, Frame, Journal};
+use magmap::mapping::mapper::{Mapper, Step};
 use magmap::mapping::pipeline::Pipeline;
 use magmap::mapping::reading::{MagneticField, Measurement, Pose, Reading, Stamp};
-use magmap::mapping::worker::{Learner, Mode, StopSignal, Worker};
+use magmap::mapping::worker::{Keeper, Learner, Mode, StopSignal, Worker};
 use nalgebra::{Isometry3, Point3, UnitQuaternion, Vector3};
 
 struct Counting;
@@ -70,13 +73,23 @@ impl Learner for Counter {
         self.0 += batch.len() as u64;
         self.0
     }
+
+    fn configure(&mut self, _: &Config) {}
+
+    fn reset(&mut self, _: &Config) {
+        self.0 = 0;
+    }
+
+    fn snapshot(&self) -> u64 {
+        self.0
+    }
 }
 
 const WARM_UP: usize = 5_000;
 const MEASURED: usize = 50_000;
 
 #[test]
-fn readings_become_batches_without_an_allocation_each() {
+fn readings_become_batches_and_steps_of_the_journal_without_an_allocation_each() {
     let mut config = Config::default();
     config.batch.max_observations = 50;
     for spacing in [0.05, 0.0] {
@@ -84,6 +97,7 @@ fn readings_become_batches_without_an_allocation_each() {
         through_the_pipeline(&config);
         through_the_thread(&config);
     }
+    into_the_journal();
 }
 
 fn through_the_pipeline(config: &Config) {
@@ -122,4 +136,32 @@ fn through_the_thread(config: &Config) {
     let allowed = 2 * batches + 50;
     assert!(allocations <= allowed, "{allocations} allocations for {batches} batches of {MEASURED} readings");
     worker.join().unwrap();
+}
+
+/// On its way to the disk no step allocates, neither on the mapping thread nor on the journal's.
+fn into_the_journal() {
+    let config = Config::default();
+    let folder = tempfile::tempdir().unwrap();
+    let mapper = Mapper::new(Pipeline::new(&config, Isometry3::identity()), FieldModel::new(&config));
+    let journal = Folder::open(folder.path()).unwrap();
+    let mut journal = Journal::start(journal, &config, Frame::default(), &mapper, Vec::new()).unwrap();
+    let mut numbers = 0..;
+    let mut note = |range: std::ops::Range<usize>| {
+        for measurement in range.flat_map(converted) {
+            let number = numbers.next().unwrap();
+            journal.note(number, &Step::Measurement { place: number, measurement });
+            if number % 1000 == 0 {
+                journal.settle(true);
+            }
+        }
+        journal.settle(true);
+        journal.gauge().status().written
+    };
+    note(0..WARM_UP);
+    let mut written = 0;
+    let allocations = allocations(|| written = note(WARM_UP..WARM_UP + MEASURED));
+    assert_eq!(written, 2 * (WARM_UP + MEASURED) as u64);
+    // Threads that sleep and wake.
+    assert!(allocations < 50, "{allocations} allocations for {MEASURED} readings and poses");
+    Box::new(journal).close(None);
 }

@@ -167,7 +167,7 @@ fn go_on_with(file: &Path, config: &Config, source: &Source) -> Result<Option<(M
             found: source.frame.clone(),
         });
     }
-    let is_in_it = checkpoint.standing().sources.iter().any(|kept| *kept == source.id);
+    let is_in_it = checkpoint.standing().sources.contains(&source.id);
     if is_in_it {
         return Err(Error::AlreadyMapped { path: file.to_owned(), name: source.name.clone() });
     }

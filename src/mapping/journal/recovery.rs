@@ -63,7 +63,7 @@ impl Folder {
         let mut found = Found::default();
         let mut start = None;
         for (_, path) in self.checkpoints()?.iter().rev() {
-            match found.from_checkpoint(path, settings) {
+            match found.take_checkpoint(path, settings) {
                 Ok(beginning) => {
                     start = Some(beginning);
                     break;
@@ -73,7 +73,7 @@ impl Folder {
         }
         let start = match start {
             Some(start) => Some(start),
-            None => found.from_first_segment(&segments, settings)?,
+            None => found.take_first_segment(&segments, settings)?,
         };
         let Some(mut start) = start else {
             return Ok(None);
@@ -138,7 +138,7 @@ struct Found {
 }
 
 impl Found {
-    fn from_checkpoint(&mut self, path: &Path, settings: &Config) -> Result<Start, super::super::Error> {
+    fn take_checkpoint(&mut self, path: &Path, settings: &Config) -> Result<Start, super::super::Error> {
         let checkpoint = Checkpoint::read(path)?;
         let config = self.settings_of(path, checkpoint.config(), settings);
         let mapper = checkpoint.resume(&config)?;
@@ -146,7 +146,7 @@ impl Found {
     }
 
     /// The beginning of the map, where its first segment is there.
-    fn from_first_segment(&mut self, segments: &[Numbered], settings: &Config) -> Result<Option<Start>, Error> {
+    fn take_first_segment(&mut self, segments: &[Numbered], settings: &Config) -> Result<Option<Start>, Error> {
         let Some((0, path)) = segments.first() else { return Ok(None) };
         let head = read(path).ok().and_then(|bytes| Segment::open(&bytes, 0).ok()?.head);
         let config =
