@@ -84,7 +84,7 @@ def main(checkpoint_path, map_path):
     with np.load(checkpoint_path, allow_pickle=False) as archive:
         checkpoint = dict(archive)
     check(str(checkpoint["format"]) == "magmap-checkpoint", f"format {checkpoint['format']}")
-    check(int(checkpoint["format_version"]) == 1, f"version {checkpoint['format_version']}")
+    check(int(checkpoint["format_version"]) == 2, f"version {checkpoint['format_version']}")
     check_arrays(checkpoint)
     check_checksum(checkpoint_path, str(checkpoint["checksum"]))
     metadata = json.loads(str(checkpoint["metadata"]))
@@ -101,6 +101,8 @@ def main(checkpoint_path, map_path):
     # The rounding of doubles, 50 microtesla large, times a condition number of up to 1e9.
     check(max(errors) < 1e-5, f"mean and standard deviation differ by up to {errors} microtesla from {map_path}")
     values = ", ".join(f"{name} = {value:.4g}" for name, value in zip(names, checkpoint["hyperparameters"]))
+    standing = json.loads(str(checkpoint["stream"]))["standing"]
+    check(standing["updates"] == metadata["updates"], f"expected as many updates in the stream as in the map, found {standing}")
     print(f"magmap {metadata['magmap_version']}, frame {metadata['frame']!r}, {metadata['updates']} updates, {values}")
     print(f"{known.sum()} cells within {errors[0]:.1e} (mean) and {errors[1]:.1e} (standard deviation) microtesla")
 

@@ -10,7 +10,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use crossbeam_channel::{Receiver, Sender, TrySendError, bounded, unbounded};
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, TrySendError, bounded, unbounded};
 use nalgebra::Isometry3;
 use serde::Serialize;
 
@@ -22,6 +22,9 @@ use super::path::Path;
 use super::pipeline::{Counters, Pipeline};
 use super::reading::{Measurement, Observation};
 use crate::config::{self, Config};
+
+/// How long the thread waits for a message before it looks after what it keeps.
+const REST: Duration = Duration::from_secs(1);
 
 /// What the mapping thread feeds.
 pub trait Learner: Send + 'static {
@@ -572,7 +575,14 @@ impl<L: Learner> Mapping<L> {
             self.learn_next();
             self.rest();
         }
-        self.receiver.recv().ok()
+        loop {
+            match self.receiver.recv_timeout(REST) {
+                Ok(message) => return Some(message),
+                // What could not be kept is tried again, also while the robot stands still.
+                Err(RecvTimeoutError::Timeout) => self.rest(),
+                Err(RecvTimeoutError::Disconnected) => return None,
+            }
+        }
     }
 
     /// Bounds what waits outside the inbox: a source that is too fast for good fills the inbox, where losses are counted.

@@ -29,6 +29,8 @@ pub(super) struct Facts<'a> {
     pub(super) is_paused: bool,
     /// How the mapping thread is doing.
     pub(super) status: &'a Status,
+    /// Readings that came before the node was started, where it goes on with a map of before.
+    pub(super) readings_before: u64,
     /// How its journal is doing, where one is wanted.
     pub(super) journal: Option<&'a journal::Status>,
     /// Measurements in its inbox.
@@ -99,7 +101,7 @@ impl Diagnostics {
             value("longest gap between poses", format!("{:.3} s", facts.longest_gaps[1])),
             value("readings missed on the way (estimate)", arrivals.reading_rhythm.missed()),
             value("poses missed on the way (estimate)", arrivals.odometry_rhythm.missed()),
-            value("readings", arrivals.readings),
+            value("readings", facts.readings_before + arrivals.readings),
             value("readings used", counters.used_readings),
             value("observations", counters.observations),
             value("updates", status.updates),

@@ -327,6 +327,7 @@ impl Spinner {
             held: self.intake.held(),
             is_paused: self.intake.is_paused(),
             status: &shown.worker.status(),
+            readings_before: shown.readings_before,
             journal: journal.as_ref(),
             backlog: self.hands.inbox.backlog(),
             newest: newest.as_deref(),

@@ -33,6 +33,8 @@ pub(super) struct Shown {
     pub(super) worker: Arc<Worker<FieldModel>>,
     /// The frame of the map, once it is known.
     pub(super) frame: Frame,
+    /// Readings that came before the node was started, where it goes on with a map of before.
+    pub(super) readings_before: u64,
     /// How the journal is doing, where one is wanted.
     pub(super) journal: Option<Gauge>,
     /// Where the map's observations were made.

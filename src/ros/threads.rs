@@ -50,6 +50,7 @@ impl Threads {
         });
         let frame = Frame::default();
         let Beginning { mapper, keeper, gauge, is_resumed } = Beginning::find(config, &frame)?;
+        let readings_before = mapper.pipeline().counters().readings;
         *lock(&path) = mapper.pipeline().path().clone();
         let worker = Worker::resume(&config.worker, Mode::Live, mapper, keeper, Some(observer))?;
         let stop = worker.stop_signal();
@@ -57,6 +58,7 @@ impl Threads {
         let shown = Shown {
             worker: Arc::new(worker),
             frame,
+            readings_before,
             journal: gauge,
             path,
             path_of_next,

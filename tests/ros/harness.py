@@ -327,7 +327,11 @@ class Mapper:
         self._session = session
         self.name = f'{namespace}/{name}'
         arguments = ['--ros-args']
-        given = {**defaults, 'node.map_folder': session.folder / 'maps', **parameters}
+        # What one of this name said that was there before is not its word.
+        session.diagnostics.pop(self._status_name, None)
+        # Nodes that run at a time need maps of different names.
+        title = self.name.strip('/').replace('/', '_')
+        given = {**defaults, 'node.map_folder': session.folder / 'maps', 'node.map_name': title, **parameters}
         for key, value in given.items():
             arguments += ['-p', f'{key}:={as_yaml(value)}']
         rules = dict(remappings or {})
@@ -337,8 +341,7 @@ class Mapper:
             rules['__node'] = name
         for source, target in rules.items():
             arguments += ['-r', f'{source}:={target}']
-        title = f"{self.name.strip('/').replace('/', '_')}_{len(session.processes)}"
-        self.process = session.run(title, [executable('magmap_node'), *arguments])
+        self.process = session.run(f'{title}_{len(session.processes)}', [executable('magmap_node'), *arguments])
 
     @classmethod
     def attached(cls, session, name, process):
@@ -589,6 +592,19 @@ class Robot:
             if rate < math.inf:
                 time.sleep(1.0 / rate)
 
+    def turn_to(self, *mappers):
+        """Goes on with other nodes; what they count goes on where others were."""
+        self._mappers = mappers
+        last = self._last_pose
+
+        def is_heard():
+            # A pose that was sent before is refused by whoever knows it.
+            self.send_pose(*last)
+            reports = [mapper.diagnostics for mapper in mappers]
+            return all(report and report.values['rate of odometry'] != '0.0 Hz' for report in reports)
+
+        self._session.wait(is_heard, 'nodes that hear the odometry')
+
     def wait_received(self):
         for mapper in self._mappers:
             mapper.wait_diagnostics(
@@ -597,6 +613,7 @@ class Robot:
             )
 
     def send_pose(self, stamp, pose):
+        self._last_pose = (stamp, pose)
         message = Odometry(child_frame_id=self.body)
         message.header.stamp, message.header.frame_id = to_time(stamp), self.frame
         x, y, heading = map(float, pose)
