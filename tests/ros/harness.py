@@ -331,7 +331,8 @@ class Mapper:
         session.diagnostics.pop(self._status_name, None)
         # Nodes that run at a time need maps of different names.
         title = self.name.strip('/').replace('/', '_')
-        given = {**defaults, 'node.map_folder': session.folder / 'maps', 'node.map_name': title, **parameters}
+        own = {'node.map_name': title} if title != 'magmap' else {}
+        given = {**defaults, 'node.map_folder': session.folder / 'maps', **own, **parameters}
         for key, value in given.items():
             arguments += ['-p', f'{key}:={as_yaml(value)}']
         rules = dict(remappings or {})

@@ -78,7 +78,7 @@ def test_a_map_that_was_ended_in_good_order_is_not_gone_on_with_unless_that_is_w
     third = session.mapper(OFTEN)
     third.wait_log('is kept as')
     assert not third.query([(0, 0)]).success
-    assert (session.folder / 'maps' / 'magmap.journal.previous').is_dir()
+    assert (session.folder / 'maps' / 'map.journal.previous').is_dir()
 
 
 def test_a_node_without_a_folder_for_its_journal_maps_and_says_so_until_there_is_one(session):
@@ -169,7 +169,7 @@ def test_a_read_only_disk_is_told_and_mapping_goes_on(session, small_disk):
 def test_two_nodes_do_not_write_one_map(session):
     first = session.mapper()
     first.wait_diagnostics(journal_is('kept'), 'a journal')
-    second = session.mapper(name='another', parameters={'node.map_name': 'magmap'})
+    second = session.mapper(name='another', parameters={'node.map_name': 'map'})
     assert second.process.wait() == 1
     assert 'is being written by another process' in second.process.log
     first.assert_alive()
