@@ -162,7 +162,14 @@ fn check(simulation: &Simulation) {
         );
     };
     close("inducing points", second.inducing_points, last.inducing_points, 0.05);
-    close("resident memory", second.resident, last.resident, 0.05);
+    // In a short drive the path that is kept for pictures still grows to its 20,000 points, of which a checkpoint has copies.
+    let copies = 2e6 / second.resident;
+    close(
+        "resident memory",
+        second.resident,
+        last.resident,
+        if simulation.duration < 86_400.0 { copies } else { 0.05 },
+    );
     close("work per update", second.work, last.work, 0.1);
     // A checkpoint may be open when they are counted, or not.
     assert!((second.handles - last.handles).abs() < 1.0, "handles: {} and {}", second.handles, last.handles);
