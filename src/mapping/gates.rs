@@ -581,14 +581,103 @@ mod tests {
     fn poses_that_jumped_for_good_reopen_the_gate_and_restart_the_drive() {
         let mut gate = PoseGate::new(&config::Gates::default());
         gate.check(&pose(0, 0.0)).unwrap();
-        for step in 1..5 {
+        for step in 1..26 {
             assert_eq!(gate.check(&pose(step * 20, 100.0)), Err(Refusal::PoseJump.into()), "step {step}");
         }
-        let rejection = gate.check(&pose(100, 100.0)).unwrap_err();
-        let reopening = rejection.reopening.expect("the fifth refusal reopens");
-        assert_eq!(reopening.to_string(), "gate max_speed reopened after 5 refusals at (100.00, 0.00), stamp 0.100 s");
-        assert_eq!(gate.check(&pose(120, 100.0)), Ok(Continuity::Restarts));
-        assert_eq!(gate.check(&pose(140, 100.0)), Ok(Continuity::Continues));
+        let rejection = gate.check(&pose(520, 100.0)).unwrap_err();
+        let reopening = rejection.reopening.expect("half a second of refusals reopens");
+        assert_eq!(reopening.to_string(), "gate max_speed reopened after 26 refusals at (100.00, 0.00), stamp 0.520 s");
+        assert_eq!(gate.check(&pose(540, 100.0)), Ok(Continuity::Restarts));
+        assert_eq!(gate.check(&pose(560, 100.0)), Ok(Continuity::Continues));
+    }
+
+    #[test]
+    fn few_refusals_do_not_reopen_however_long_they_take() {
+        let mut gate = PoseGate::new(&config::Gates::default());
+        gate.check(&pose(0, 0.0)).unwrap();
+        for second in 1..5 {
+            let rejection = gate.check(&pose(1000 * second, 100.0)).unwrap_err();
+            assert_eq!(rejection.reopening, None, "{second} s");
+        }
+        assert!(gate.check(&pose(5000, 100.0)).unwrap_err().reopening.is_some());
+    }
+
+    #[test]
+    fn a_jump_that_time_brings_into_reach_restarts_the_drive_and_a_late_pose_does_not() {
+        // 0.3 m are 3 m/s after a tenth of a second.
+        let drive = |places: [f64; 8]| {
+            let mut gate = PoseGate::new(&config::Gates::default());
+            let mut stamps = (0..).step_by(20);
+            places.map(|place| gate.check(&pose(stamps.next().unwrap(), place)).ok())
+        };
+        let (go_on, restart, refused) = (Some(Continuity::Continues), Some(Continuity::Restarts), None);
+        let jumped = drive([0.0, 0.31, 0.32, 0.33, 0.34, 0.35, 0.36, 0.37]);
+        assert_eq!(jumped, [go_on, refused, refused, refused, refused, refused, restart, go_on]);
+        let and_back = drive([0.0, 0.31, 0.32, 0.33, 0.34, 0.05, 0.06, 0.07]);
+        assert_eq!(and_back, [go_on, refused, refused, refused, refused, go_on, go_on, go_on]);
+        let noisy = drive([0.0, 0.0, 0.065, 0.02, 0.02, 0.085, 0.03, 0.04]);
+        assert_eq!(noisy, [go_on, go_on, refused, go_on, go_on, refused, go_on, go_on]);
+    }
+
+    #[test]
+    fn an_axis_at_full_scale_is_saturated_and_one_that_is_not_finite_is_not() {
+        let gate = RangeGate::new(&config::Gates { full_scale: 130.0, ..Default::default() });
+        let outcomes =
+            [129.9, -129.9, 130.0, -130.0, 400.0, f64::NAN, f64::INFINITY].map(|x| gate.check(&reading(0, x)));
+        let saturated = Err(Refusal::ReadingSaturated.into());
+        assert_eq!(outcomes, [Ok(()), Ok(()), saturated, saturated, saturated, Ok(()), Ok(())]);
+        assert_eq!(RangeGate::new(&config::Gates::default()).check(&reading(0, 1e6)), Ok(()));
+    }
+
+    #[test]
+    fn more_readings_of_one_stamp_than_allowed_are_refused_until_the_clock_goes_on() {
+        let mut gate = ReadingGate::new(&config::Gates { max_same_stamp: 3, ..Default::default() });
+        for stamp in [0, 20, 20, 40] {
+            let before = usize::from(stamp == 20);
+            let taken = (0..10).take_while(|_| gate.check(&reading(stamp, 50.0)).is_ok()).count();
+            assert!(taken == 3 || (before == 1 && taken == 0), "{taken} at {stamp} ms");
+            assert_eq!(gate.check(&reading(stamp, 50.0)), Err(Refusal::ReadingStampRepeated.into()));
+        }
+        let mut gate = ReadingGate::new(&config::Gates { max_same_stamp: 0, ..Default::default() });
+        assert!((0..1000).all(|_| gate.check(&reading(0, 50.0)).is_ok()));
+    }
+
+    #[test]
+    fn a_clock_that_went_back_and_stands_still_does_not_hold() {
+        let mut gate = ReadingGate::new(&config::Gates::default());
+        gate.check(&reading(90_000, 50.0)).unwrap();
+        assert_eq!(refused_before_reopening(&mut gate, std::iter::repeat_n(0, 100)), 100);
+        gate.check(&reading(90_020, 50.0)).unwrap();
+    }
+
+    /// How many of these readings, whose first axis has this value at this place, pass one after another.
+    fn passed(readings: impl IntoIterator<Item = (f64, f64)>) -> usize {
+        let mut gate = RepeatGate::new(&config::Gates::default());
+        let mut others = 0.0;
+        let mut check = |value, place| {
+            others += 0.1;
+            gate.check(
+                &MagneticField::from_microtesla(Vector3::new(value, others, -others)),
+                Point3::new(place, 0.0, 0.0),
+            )
+        };
+        readings.into_iter().take_while(|&(value, place)| check(value, place).is_ok()).count()
+    }
+
+    #[test]
+    fn an_axis_that_stays_the_same_along_the_way_is_frozen_and_one_that_changes_by_a_bit_is_not() {
+        // In steps of 2.5 cm: the first, then ten that repeat it.
+        let way = |step: f64| (0..1000).map(move |index| step * f64::from(index));
+        assert_eq!(passed(way(0.026).map(|place| (50.0, place))), 10);
+        // A centimetre a reading is three to a step.
+        assert_eq!(passed(way(0.01).map(|place| (50.0, place))), 30);
+        assert_eq!(
+            passed(way(0.01).enumerate().map(|(index, place)| (50.0 + (index / 25) as f64 * 1e-13, place))),
+            1000
+        );
+        // Standing, trembling, and a single jump.
+        assert_eq!(passed((0..1000).map(|index| (50.0, 0.02 * f64::from(index % 2)))), 1000);
+        assert_eq!(passed((0..1000).map(|index| (50.0, if index < 500 { 0.0 } else { 7.0 }))), 1000);
     }
 
     /// How many readings with these stamps, in milliseconds, are refused before one reopens the gate; all, when none does.
@@ -722,14 +811,27 @@ mod tests {
         let mut gate = GradientGate::new(&config::Gates::default());
         gate.check(&located(0, 1.0, Vector3::new(50.0, 0.0, 0.0))).unwrap();
         let level = Vector3::new(200.0, 0.0, 0.0);
-        for step in 1..5 {
+        for step in 1..26 {
             assert_eq!(gate.check(&located(20 * step, 1.0, level)), Err(Refusal::FieldGradient.into()));
         }
         let reopening =
-            gate.check(&located(100, 1.0, level)).unwrap_err().reopening.expect("the fifth refusal reopens");
-        let expected = "gate max_gradient reopened after 5 refusals at (1.00, 0.00), stamp 0.100 s";
+            gate.check(&located(520, 1.0, level)).unwrap_err().reopening.expect("half a second of refusals reopens");
+        let expected = "gate max_gradient reopened after 26 refusals at (1.00, 0.00), stamp 0.520 s";
         assert_eq!(reopening.to_string(), expected);
-        assert_eq!(gate.check(&located(120, 1.0, level)), Ok(()));
+        assert_eq!(gate.check(&located(540, 1.0, level)), Ok(()));
+    }
+
+    #[test]
+    fn a_motor_does_not_become_the_building_because_the_robot_drives_on() {
+        let mut gate = GradientGate::new(&config::Gates::default());
+        // At 1 m/s, on from 0.1 to 0.4 s: 30 cm, across which 340 microtesla would be plausible.
+        for step in 0..50 {
+            let motor = if (5..20).contains(&step) { 79.0 } else { 0.0 };
+            let x = 0.02 * step as f64;
+            let outcome = gate.check(&located(20 * step, x, Vector3::new(20.0 + 5.0 * x + motor, 0.0, 40.0)));
+            let expected = if motor > 0.0 { Err(Refusal::FieldGradient.into()) } else { Ok(()) };
+            assert_eq!(outcome, expected, "step {step}");
+        }
     }
 
     #[test]

@@ -332,7 +332,7 @@ mod tests {
         let mut synchronizer = Synchronizer::new(&config::Synchronizer::default(), Isometry3::identity());
         let mut outcomes = Vec::new();
         synchronizer.push_pose(pose(0, 0.0, 0.0), Continuity::Continues, |_| unreachable!());
-        let mut push = |reading: Reading, outcomes: &mut Vec<_>, synchronizer: &mut Synchronizer| {
+        let push = |reading: Reading, outcomes: &mut Vec<_>, synchronizer: &mut Synchronizer| {
             synchronizer.push_reading(reading, reading.field, |outcome| outcomes.push(located(outcome)));
         };
         push(reading(50), &mut outcomes, &mut synchronizer);
