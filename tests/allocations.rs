@@ -71,6 +71,16 @@ impl Learner for Counter {
         self.0 += batch.len() as u64;
         self.0
     }
+
+    fn configure(&mut self, _: &Config) {}
+
+    fn reset(&mut self, _: &Config) {
+        self.0 = 0;
+    }
+
+    fn snapshot(&self) -> u64 {
+        self.0
+    }
 }
 
 const WARM_UP: usize = 5_000;
