@@ -8,9 +8,12 @@ use magmap::evaluation::metrics::Spread;
 use magmap::gp::report::{CeilingUsed, UpdateReport};
 use magmap::mapping::averaging::Averager;
 use magmap::mapping::field_model::FieldModel;
-use magmap::mapping::reading::{LocatedReading, MagneticField};
+use magmap::mapping::pipeline::Pipeline;
+use magmap::mapping::reading::{LocatedReading, MagneticField, Measurement};
+use magmap::mapping::refusal::Refusal;
 use magmap::recording::aalto_csv::{Drive, DrivePath, Magnetometer};
-use nalgebra::Point3;
+use nalgebra::{Isometry3, Point3};
+use std::collections::VecDeque;
 use std::path::Path;
 
 fn stream(config: &Config, offset: f64) -> Option<Outcome> {
@@ -84,4 +87,31 @@ fn both_ceilings_on_a_whole_drive_say_which_ruled() {
     beyond.selection.exact_limit = exact.rows - 1;
     let report = drive_1_at_once(beyond, Ceiling::Auto).unwrap();
     assert_eq!(report.selection.ceiling_used, CeilingUsed::Upper, "{} rows are above the limit", report.rows);
+}
+
+#[test]
+fn the_gates_lose_nothing_of_the_real_drives_even_when_the_sensor_counts_in_microtesla() {
+    let Some(data) = common::aalto_folder() else { return };
+    for number in 1..=9 {
+        let drive = Drive::read(&DrivePath::new(&data, Magnetometer::Invensense, number)).unwrap();
+        for quantum in [0.0, 1.0] {
+            let mut pipeline = Pipeline::new(&Config::default(), Isometry3::identity());
+            let mut ready = VecDeque::new();
+            for mut measurement in drive.measurements() {
+                if let Measurement::Reading(reading) = &mut measurement
+                    && quantum > 0.0
+                {
+                    let axes = reading.field.microtesla().map(|axis| (axis / quantum).round() * quantum);
+                    reading.field = MagneticField::from_microtesla(axes);
+                }
+                pipeline.ingest(measurement, &mut ready);
+            }
+            pipeline.finish(&mut ready);
+            let refusals = pipeline.counters().refusals;
+            println!("drive {number} in steps of {quantum}: {refusals} of {}", drive.len());
+            for refusal in [Refusal::ReadingSaturated, Refusal::ReadingStampRepeated, Refusal::AxisFrozen] {
+                assert_eq!(refusals.of(refusal), 0, "drive {number} in steps of {quantum} microtesla: {refusals}");
+            }
+        }
+    }
 }

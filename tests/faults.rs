@@ -7,12 +7,11 @@ use std::collections::VecDeque;
 use std::sync::{LazyLock, mpsc};
 
 use magmap::config::Config;
-use magmap::gp::kernel::Places;
 use magmap::gp::points::Points;
 use magmap::mapping::batcher::Batch;
 use magmap::mapping::checkpoint::Checkpoint;
 use magmap::mapping::complaint::{Complaints, Topic};
-use magmap::mapping::field_model::FieldModel;
+use magmap::mapping::field_model::{FieldModel, far_variance};
 use magmap::mapping::gates::Reopenings;
 use magmap::mapping::intake::{Arrival, Intake};
 use magmap::mapping::mapper::{Mapper, Step};
@@ -326,7 +325,7 @@ fn clocks_that_go_back_for_good_cost_a_tenth_of_a_second() {
     let Counters { used_readings, refusals, .. } = mapped.counters;
     assert_eq!((refusals.of(Refusal::ReadingStampBackwards), refusals.of(Refusal::PoseStampBackwards)), (5, 5));
     assert!(used_readings >= READINGS - 5 - 10, "{refusals}");
-    mapped.assert_said(&["the clock of the poses went back by 6", "the clock of the readings went back by 6"]);
+    mapped.assert_said(&["the clock of the readings went back by 6", "the clock of the poses went back by 6"]);
     mapped.assert_as_good_as_without();
 }
 
@@ -386,9 +385,9 @@ fn readings_without_odometry_are_refused_and_the_map_goes_on_when_it_comes_back(
 
 #[test]
 fn a_magnetometer_that_stops_and_comes_back_costs_what_it_did_not_send() {
-    let mapped = map(&without(drive(), 10.0, 16.0, true, false));
+    let mapped = map(&without(drive(), 10.0, 22.0, true, false));
     mapped.assert_refused(&[]);
-    assert_eq!(mapped.counters.used_readings, READINGS - 6 * RATE);
+    assert_eq!(mapped.counters.used_readings, READINGS - 12 * RATE);
     mapped.assert_said(&["no more readings: /imu/mag has a publisher, but no message comes"]);
     mapped.assert_as_good_as_without();
 }
@@ -476,7 +475,7 @@ fn an_axis_or_a_sensor_that_freezes_while_the_robot_drives_is_refused_after_a_qu
         config.gates.max_repeat = 0.0;
         let ungated = map_with(&config, &frozen(which));
         assert_eq!(ungated.counters.refusals.of(Refusal::AxisFrozen), 0);
-        assert!(ungated.error() > mapped.error() + 1.0, "{} and {} of {which:?}", ungated.error(), mapped.error());
+        assert!(ungated.error() > 1.5 * mapped.error(), "{} and {} of {which:?}", ungated.error(), mapped.error());
     }
 }
 
@@ -591,6 +590,35 @@ fn a_weak_motor_that_stays_on_is_neither_refused_nor_told() {
     assert!((20.0..26.0).contains(&mapped.bias(10.1, 12.9)), "{}", mapped.bias(10.1, 12.9));
 }
 
+/// The greatest error of the map where it claims to know the field, in microtesla, with the standard deviation that it states there.
+fn worst(mapped: &Mapped) -> (f64, f64) {
+    let posterior = mapped.model.posterior().unwrap();
+    let places: Vec<[f64; 2]> =
+        (0..=60).flat_map(|x| (0..=60).map(move |y| [0.05 * f64::from(x), 0.05 * f64::from(y)])).collect();
+    let (mut mean, mut variance) = (vec![0.0; places.len()], vec![0.0; places.len()]);
+    posterior.predict(&Points::from_arrays(&places), &mut mean, &mut variance);
+    let known = 0.75 * far_variance(posterior);
+    let errors = places.iter().zip(mean).zip(variance).filter(|(_, variance)| *variance < known);
+    let errors = errors.map(|((place, mean), variance)| ((mean - strength(*place)).abs(), variance.sqrt()));
+    errors.max_by(|one, other| one.0.total_cmp(&other.0)).unwrap()
+}
+
+#[test]
+fn a_stretch_with_a_motor_that_is_crossed_again_without_it_misleads_the_map() {
+    let simulation = Simulation { duration: 120.0, ..simulation() };
+    let (clean, _) = worst(&map(&driven(&simulation)));
+    for bias in [10.0, 25.0] {
+        let events =
+            with_readings(driven(&simulation), 10.0, 20.0, |reading| add(reading, Vector3::new(0.0, 0.0, -bias)));
+        let mapped = map(&events);
+        let (error, deviation) = worst(&mapped);
+        println!(
+            "bias {bias}: worst error {error} with sd {deviation}; {clean} without; where measured {}",
+            mapped.error()
+        );
+    }
+}
+
 // ---- Odometry ----
 
 #[test]
@@ -680,7 +708,7 @@ fn off_the_way(mapped: &Mapped, offset: impl Fn(f64) -> f64) -> f64 {
 fn odometry_that_jumped_for_good_is_believed_after_half_a_second_and_nothing_is_put_on_the_way() {
     let mapped = map(&with_poses(drive(), 9.99, 31.0, |pose| shift(pose, 2.0)));
     // Refused are 16 poses, from 10.0 s to 10.5 s; the next is at 10.533 s. The last before was at 9.967 s.
-    mapped.assert_refused(&[(Refusal::AcrossPoseJump, 28), (Refusal::PoseJump, 16)]);
+    mapped.assert_refused(&[(Refusal::AcrossPoseJump, 29), (Refusal::PoseJump, 16)]);
     mapped.assert_said(&["gate max_speed reopened after 16 refusals"]);
     let off = off_the_way(&mapped, |stamp| if stamp > 10.0 { 2.0 } else { 0.0 });
     // An observation is the mean of 5 cm.
@@ -728,11 +756,9 @@ fn a_thousand_readings_a_second_that_wait_for_odometry_take_bounded_memory() {
     let mut simulation = simulation();
     simulation.robot.magnetometer_rate = 1000.0;
     let mapped = map(&without(driven(&simulation), 10.0, 22.0, false, true));
-    // Of those of 12 s and 33 ms, ten thousand may wait; then the poses are too far apart.
-    let waited = 10_000;
-    let refusals = mapped.counters.refusals;
-    assert_eq!((refusals.of(Refusal::PoseGap), refusals.readings()), (waited, 12_033));
-    assert_eq!(refusals.of(Refusal::WaitingQueueFull), 2_033);
+    // Of those of 12 s and 33 ms ten thousand may wait, and of these those go for which 33 more come before a second pose confirms
+    // the first; then the poses are too far apart.
+    mapped.assert_refused(&[(Refusal::WaitingQueueFull, 2_066), (Refusal::PoseGap, 10_000 - 33)]);
     mapped.assert_as_good_as_without();
 }
 
