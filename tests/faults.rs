@@ -607,16 +607,14 @@ fn worst(mapped: &Mapped) -> (f64, f64) {
 fn a_stretch_with_a_motor_that_is_crossed_again_without_it_misleads_the_map() {
     let simulation = Simulation { duration: 120.0, ..simulation() };
     let (clean, _) = worst(&map(&driven(&simulation)));
-    for bias in [10.0, 25.0] {
-        let events =
-            with_readings(driven(&simulation), 10.0, 20.0, |reading| add(reading, Vector3::new(0.0, 0.0, -bias)));
-        let mapped = map(&events);
-        let (error, deviation) = worst(&mapped);
-        println!(
-            "bias {bias}: worst error {error} with sd {deviation}; {clean} without; where measured {}",
-            mapped.error()
-        );
-    }
+    let events = with_readings(driven(&simulation), 10.0, 20.0, |reading| add(reading, Vector3::new(0.0, 0.0, -25.0)));
+    let mapped = map(&events);
+    mapped.assert_refused(&[]);
+    let (error, deviation) = worst(&mapped);
+    // Found: 10.7 without, in a corner; 30.2 with it, where the map is sure of 4.1. A map that doubts itself there, or refuses
+    // one of the two, would be better: then the second line may go.
+    assert!(clean < 15.0 && error < 45.0, "{clean} and {error} microtesla");
+    assert!(error > 3.0 * deviation, "{error} microtesla, standard deviation {deviation}");
 }
 
 // ---- Odometry ----
