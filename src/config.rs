@@ -149,9 +149,18 @@ pub struct Gates {
     pub max_gradient: f64,
     /// Change of the field between two readings that is always plausible, however close they are, in microtesla.
     pub gradient_allowance: f64,
-    /// A gate that has refused so many in a row was wrong about the first: it reopens and says so. So does one that refused so
-    /// many stamps more than a second behind: the clock went back.
+    /// A gate that has refused so many in a row, for `reopen_time`, was wrong about the first: it reopens and says so. So does one
+    /// that refused so many stamps more than a second behind, however soon: the clock went back.
     pub reopen_after: u32,
+    /// How long a gate of places or fields refuses in a row before it reopens, in seconds.
+    pub reopen_time: f64,
+    /// Full scale of the sensor's axes as it sends them, in microtesla: a reading with an axis there or beyond is saturated; 0
+    /// where it is not known.
+    pub full_scale: f64,
+    /// How far the sensor may go while one of its axes stays the same to the last bit, in metres; 0 switches the gate off.
+    pub max_repeat: f64,
+    /// Most readings that may share a stamp; beyond, their clock has stopped. 0 switches the gate off.
+    pub max_same_stamp: u32,
 }
 
 impl Default for Gates {
@@ -163,6 +172,10 @@ impl Default for Gates {
             max_gradient: 1000.0,
             gradient_allowance: 40.0,
             reopen_after: 5,
+            reopen_time: 0.5,
+            full_scale: 0.0,
+            max_repeat: 0.25,
+            max_same_stamp: 20,
         }
     }
 }

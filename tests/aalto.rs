@@ -8,9 +8,12 @@ use magmap::evaluation::metrics::Spread;
 use magmap::gp::report::{CeilingUsed, UpdateReport};
 use magmap::mapping::averaging::Averager;
 use magmap::mapping::field_model::FieldModel;
-use magmap::mapping::reading::{LocatedReading, MagneticField};
+use magmap::mapping::pipeline::Pipeline;
+use magmap::mapping::reading::{LocatedReading, MagneticField, Measurement};
+use magmap::mapping::refusal::{Refusal, Refusals};
 use magmap::recording::aalto_csv::{Drive, DrivePath, Magnetometer};
-use nalgebra::Point3;
+use nalgebra::{Isometry3, Point3};
+use std::collections::VecDeque;
 use std::path::Path;
 
 fn stream(config: &Config, offset: f64) -> Option<Outcome> {
@@ -84,4 +87,40 @@ fn both_ceilings_on_a_whole_drive_say_which_ruled() {
     beyond.selection.exact_limit = exact.rows - 1;
     let report = drive_1_at_once(beyond, Ceiling::Auto).unwrap();
     assert_eq!(report.selection.ceiling_used, CeilingUsed::Upper, "{} rows are above the limit", report.rows);
+}
+
+/// What the gates refuse of nine drives whose axes are rounded to steps of `quantum` microtesla (0: not at all), and of how many
+/// readings; poses count as well.
+fn refused_in_steps_of(data: &Path, quantum: f64) -> (Refusals, u64) {
+    let rounded = |axis: f64| if quantum > 0.0 { (axis / quantum).round() * quantum } else { axis };
+    let (mut refusals, mut readings) = (Refusals::default(), 0);
+    for number in 1..=9 {
+        let drive = Drive::read(&DrivePath::new(data, Magnetometer::Invensense, number)).unwrap();
+        let mut pipeline = Pipeline::new(&Config::default(), Isometry3::identity());
+        let mut ready = VecDeque::new();
+        for mut measurement in drive.measurements() {
+            if let Measurement::Reading(reading) = &mut measurement {
+                reading.field = MagneticField::from_microtesla(reading.field.microtesla().map(rounded));
+            }
+            pipeline.ingest(measurement, &mut ready);
+        }
+        pipeline.finish(&mut ready);
+        refusals = refusals.plus(&pipeline.counters().refusals);
+        readings += pipeline.counters().readings;
+    }
+    (refusals, readings)
+}
+
+#[test]
+fn the_gates_lose_nothing_of_the_real_drives_even_when_the_sensor_counts_in_microtesla() {
+    let Some(data) = common::aalto_folder() else { return };
+    for quantum in [0.0, 0.3, 1.0] {
+        let (refusals, readings) = refused_in_steps_of(&data, quantum);
+        assert_eq!((refusals.total(), readings), (0, 76_027), "in steps of {quantum} microtesla: {refusals}");
+    }
+    // Steps so coarse that an axis stands still for a quarter of a metre now and then.
+    let (refusals, readings) = refused_in_steps_of(&data, 2.0);
+    let share = refusals.of(Refusal::AxisFrozen) as f64 / readings as f64;
+    assert!((0.01..0.02).contains(&share), "{refusals}");
+    assert_eq!(refusals.total(), refusals.of(Refusal::AxisFrozen));
 }

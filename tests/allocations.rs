@@ -53,7 +53,8 @@ fn converted(index: usize) -> [Measurement; 2] {
     let angle = index as f64 * 1e-3;
     let spike = if index % 97 == 13 { 1e-4 } else { 0.0 };
     let weakness = if index % 101 == 7 { 0.0 } else { 1.0 };
-    let axes = Vector3::new(2e-5 + 1e-6 * angle.sin() + spike, 1e-6, -4e-5) * weakness;
+    let axes =
+        Vector3::new(2e-5 + 1e-6 * angle.sin() + spike, 1e-6 * angle.cos(), -4e-5 + 1e-7 * angle.sin()) * weakness;
     let pose = Pose {
         stamp: Stamp::from_nanoseconds(if index % 89 == 5 { time - 17_000_000 } else { time + 3_000_000 }),
         position: Point3::new(5.0 * angle.cos(), 5.0 * angle.sin(), 0.0),

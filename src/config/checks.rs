@@ -48,6 +48,9 @@ impl Config {
         checks.not_negative("gates.max_gradient", gates.max_gradient);
         checks.not_negative("gates.gradient_allowance", gates.gradient_allowance);
         checks.at_least("gates.reopen_after", gates.reopen_after as usize, 1);
+        checks.not_negative("gates.reopen_time", gates.reopen_time);
+        checks.not_negative("gates.full_scale", gates.full_scale);
+        checks.not_negative("gates.max_repeat", gates.max_repeat);
         checks.positive("synchronizer.max_gap", synchronizer.max_gap);
         checks.at_least("synchronizer.max_waiting", synchronizer.max_waiting, LEAST_WAITING);
         checks.not_negative("averaging.spacing", averaging.spacing);

@@ -386,7 +386,9 @@ mod tests {
     fn drive(readings: usize) -> Vec<Measurement> {
         let measurements = observations(readings).into_iter().flat_map(|observation| {
             let Observation { stamp, position, strength, .. } = observation;
-            let field = MagneticField::from_microtesla(Vector3::new(0.1, strength, -0.0));
+            // No axis stays the same.
+            let z = if stamp.nanoseconds() % 2 == 0 { -0.0 } else { 0.1 };
+            let field = MagneticField::from_microtesla(Vector3::new(0.1 * strength, strength, z));
             // Tenths of a second instead of nanoseconds.
             let stamp = Stamp::from_nanoseconds((stamp.nanoseconds() - 1_700_000_000_123_456_789) * 100_000_007);
             let pose =

@@ -14,12 +14,15 @@ pub struct Topic {
     pub publishers: Option<usize>,
 }
 
-/// Looks from time to time, and has something to say when no reading was used since the last time.
+/// Looks from time to time, and has something to say when no reading was used since the last time, or readings are used but in
+/// the wrong place.
 #[derive(Clone, Debug)]
 pub struct Complaints {
     pose_source: PoseSource,
     max_gap: f64,
     seen: Seen,
+    /// Whether both topics came and their stamps were of different times at the last look.
+    were_apart: bool,
 }
 
 /// The counts of the last look.
@@ -37,6 +40,9 @@ const NATURAL: std::ops::Range<f64> = 10.0..200.0;
 /// Units in which drivers send where tesla is expected, and how many microtesla one of them is.
 const UNITS: [(&str, f64); 4] = [("microtesla", 1.0), ("nanotesla", 1e-3), ("gauss", 100.0), ("milligauss", 0.1)];
 
+/// Stamps that are further apart than this, in seconds, though they come together, are of different clocks: no odometry is so late.
+const OTHER_TIME: f64 = 10.0;
+
 /// What a number in such a unit became when it was taken for tesla.
 const MICROTESLA_PER_TESLA: f64 = 1e6;
 
@@ -44,10 +50,11 @@ impl Complaints {
     /// Has looked at nothing yet.
     pub fn new(config: &Config) -> Self {
         let (pose_source, max_gap) = (config.frames.pose_source, config.synchronizer.max_gap);
-        Self { pose_source, max_gap, seen: Seen::default() }
+        Self { pose_source, max_gap, seen: Seen::default(), were_apart: false }
     }
 
-    /// Why no reading was used since the last look; nothing when one was. Not to be asked while mapping is paused.
+    /// Why no reading was used since the last look, or only in the wrong place; nothing when all is well. Not to be asked while
+    /// mapping is paused.
     ///
     /// `counters` are those of the pipeline, `held` measurements wait for a transform, `backlog` for the mapping thread.
     pub fn look(
@@ -66,8 +73,11 @@ impl Complaints {
             refusals: counters.refusals.plus(&arrivals.refusals),
         };
         let before = std::mem::replace(&mut self.seen, now);
+        let have_both_come = now.readings > before.readings && now.odometry > before.odometry;
+        let ahead = self.ahead(arrivals).filter(|ahead| have_both_come && ahead.abs() > OTHER_TIME);
+        let were_apart = std::mem::replace(&mut self.were_apart, ahead.is_some());
         if now.used > before.used {
-            return None;
+            return ahead.filter(|_| were_apart).map(|ahead| misplaced(magnetometer, odometry, ahead));
         }
         if now.readings == before.readings {
             return Some(silence(magnetometer, "readings", now.readings));
@@ -87,6 +97,9 @@ impl Complaints {
                  sensor.position and sensor.orientation"
             ));
         }
+        if let Some(fault) = fault(magnetometer, odometry, &refused) {
+            return Some(fault);
+        }
         if refused(Refusal::FieldTooStrong) + refused(Refusal::FieldTooWeak) > 0 {
             return Some(implausible(arrivals.last_strength.unwrap_or_default()));
         }
@@ -97,19 +110,68 @@ impl Complaints {
 
     /// Stamps of the two topics that never meet.
     fn stamps_apart(&self, magnetometer: &Topic, odometry: &Topic, arrivals: &Arrivals) -> Option<String> {
-        let (reading, pose) = arrivals.reading_rhythm.last().zip(arrivals.odometry_rhythm.last())?;
-        let ahead = reading.seconds_since(pose);
-        let relation = if ahead > 0.0 { "ahead of" } else { "behind" };
-        (self.pose_source == PoseSource::Odometry && ahead.abs() > self.max_gap).then(|| {
-            format!(
-                "the stamps of {} and {} never overlap: the first are {:.1} s {relation} the second. Do both use the same \
-                 clock (use_sim_time, synchronised computers)?",
-                magnetometer.name,
-                odometry.name,
-                ahead.abs()
-            )
-        })
+        let ahead = self.ahead(arrivals).filter(|ahead| ahead.abs() > self.max_gap)?;
+        Some(format!(
+            "the stamps of {} and {} never overlap: {}",
+            magnetometer.name,
+            odometry.name,
+            words_for_apart(ahead)
+        ))
     }
+
+    /// By how many seconds the last reading is stamped ahead of the last odometry, where poses are made of that.
+    fn ahead(&self, arrivals: &Arrivals) -> Option<f64> {
+        let (reading, pose) = arrivals.reading_rhythm.last().zip(arrivals.odometry_rhythm.last())?;
+        (self.pose_source == PoseSource::Odometry).then(|| reading.seconds_since(pose))
+    }
+}
+
+fn words_for_apart(ahead: f64) -> String {
+    let relation = if ahead > 0.0 { "ahead of" } else { "behind" };
+    format!(
+        "the first are {:.1} s {relation} the second. Do both use the same clock (use_sim_time, synchronised computers)?",
+        ahead.abs()
+    )
+}
+
+fn misplaced(magnetometer: &Topic, odometry: &Topic, ahead: f64) -> String {
+    format!(
+        "the stamps of {} and {} come together but are of different times, so that readings are mapped in the wrong place: {}",
+        magnetometer.name,
+        odometry.name,
+        words_for_apart(ahead)
+    )
+}
+
+/// What the refusals say about a sensor that is broken.
+fn fault(magnetometer: &Topic, odometry: &Topic, refused: &dyn Fn(Refusal) -> u64) -> Option<String> {
+    let stopped = |topic: &Topic, what, refusal| {
+        let count = refused(refusal);
+        let name = &topic.name;
+        (count > 0).then(|| format!("the clock of {name} has stopped: {count} {what} came with the same stamp"))
+    };
+    let frozen = refused(Refusal::AxisFrozen);
+    let saturated = refused(Refusal::ReadingSaturated);
+    let name = &magnetometer.name;
+    stopped(magnetometer, "readings", Refusal::ReadingStampRepeated)
+        .or_else(|| stopped(odometry, "poses", Refusal::PoseStampRepeated))
+        .or_else(|| {
+            (frozen > 0).then(|| {
+                format!(
+                    "an axis of {name} stays the same to the last bit while the robot drives: {frozen} readings were \
+                     refused. Does the sensor or its driver hang? gates.max_repeat = 0 takes them, for a sensor without \
+                     that axis"
+                )
+            })
+        })
+        .or_else(|| {
+            (saturated > 0).then(|| {
+                format!(
+                    "an axis of {name} is at its full scale (gates.full_scale): {saturated} readings were refused. Is a \
+                     magnet near the sensor, or its range too small?"
+                )
+            })
+        })
 }
 
 fn silence(topic: &Topic, what: &str, so_far: u64) -> String {
@@ -213,6 +275,47 @@ mod tests {
     fn stamps_that_never_overlap_are_told_with_their_distance() {
         let words = said(|arrivals, _| arrivals.odometry_rhythm = rhythm(1000.0)).unwrap();
         assert!(words.contains("/imu/mag and /odom never overlap: the first are 990.0 s behind the second"), "{words}");
+    }
+
+    #[test]
+    fn readings_that_are_used_in_the_wrong_place_are_told_at_the_second_look() {
+        let mut complaints = Complaints::new(&Config::default());
+        let mut look = |round: u64, ahead: f64| {
+            let last = 10.0 * round as f64;
+            let arrivals = Arrivals {
+                readings: 100 * round,
+                odometry: 100 * round,
+                reading_rhythm: rhythm(last),
+                odometry_rhythm: rhythm(last - ahead),
+                ..Arrivals::default()
+            };
+            let counters = Counters { used_readings: 99 * round, ..Counters::default() };
+            complaints.look(&topic("/imu/mag", 1), &topic("/odom", 1), &arrivals, 0, 0, &counters)
+        };
+        assert_eq!((look(1, 9.0), look(2, 60.0), look(3, 9.0), look(4, -60.0)), (None, None, None, None));
+        let words = look(5, -60.0).unwrap();
+        assert!(
+            words.starts_with("the stamps of /imu/mag and /odom come together but are of different times"),
+            "{words}"
+        );
+        assert!(words.contains("the first are 60.0 s behind the second"), "{words}");
+    }
+
+    #[test]
+    fn a_broken_sensor_is_told_apart() {
+        let told = |refusal| said(|_, counters| (0..3).for_each(|_| counters.refusals.count(refusal))).unwrap();
+        let cases = [
+            (Refusal::ReadingStampRepeated, "the clock of /imu/mag has stopped: 3 readings came with the same stamp"),
+            (Refusal::PoseStampRepeated, "the clock of /odom has stopped: 3 poses came with the same stamp"),
+            (
+                Refusal::AxisFrozen,
+                "an axis of /imu/mag stays the same to the last bit while the robot drives: 3 readings",
+            ),
+            (Refusal::ReadingSaturated, "an axis of /imu/mag is at its full scale (gates.full_scale): 3 readings"),
+        ];
+        for (refusal, expected) in cases {
+            assert!(told(refusal).starts_with(expected), "{}", told(refusal));
+        }
     }
 
     #[test]

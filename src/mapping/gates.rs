@@ -3,14 +3,15 @@
 //! Each gate sees one stream in its own order, so that what it refuses does not depend on how topics interleave. The gates that
 //! compare with the last accepted measurement ([`ReadingGate`] and [`PoseGate`] by stamp, [`PoseGate`] by speed, [`GradientGate`]
 //! by the field's change) may be wrong about that one: after `reopen_after` refusals in a row they take the newest refused
-//! measurement for the truth, and say so.
+//! measurement for the truth, and say so. Those of speed and change take `reopen_time` for it as well: a fast sensor sends so
+//! many in milliseconds.
 
 use std::fmt;
 
 use nalgebra::Point3;
 use serde::{Deserialize, Serialize};
 
-use super::reading::{LocatedReading, Pose, Reading, Stamp};
+use super::reading::{LocatedReading, MagneticField, Pose, Reading, Stamp};
 use super::refusal::Refusal;
 use crate::config;
 
@@ -25,6 +26,13 @@ pub(super) const FARTHEST: f64 = 1e9;
 /// over out of order by milliseconds, by tenths of a second at worst; a looped recording, a restarted simulation and a corrupt
 /// stamp are seconds to years off. And what went back by less has caught up in less time than this, without a gate that reopens.
 pub(super) const LATENESS: f64 = 1.0;
+
+/// A jump of the odometry that is shorter than this may be interpolated across, in metres: that is how far off readings are then,
+/// at most, as they are by averaging.
+const HARMLESS_JUMP: f64 = 0.05;
+
+/// In how many steps the way is taken on which an axis stays the same.
+const REPEAT_STEPS: u32 = 10;
 
 /// A gate that can reopen, named by its key in the configuration where it has one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -133,21 +141,27 @@ impl From<Refusal> for Rejection {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 struct RefusalRun {
     length: u32,
+    /// The earliest stamp of them.
+    first: Option<Stamp>,
 }
 
 impl RefusalRun {
     fn end(&mut self) {
-        self.length = 0;
+        *self = Self::default();
     }
 
-    /// One more refusal: how many there were, when it is the last of the `allowed` in a row.
-    fn refuse(&mut self, allowed: u32) -> Option<u32> {
+    /// One more refusal: how many there were, when it is the last: `allowed` in a row, and `seconds` from the first.
+    fn refuse(&mut self, stamp: Stamp, allowed: u32, seconds: f64) -> Option<u32> {
+        let first = self.first.map_or(stamp, |first| first.min(stamp));
+        self.first = Some(first);
         self.length = self.length.saturating_add(1);
-        (self.length >= allowed).then(|| std::mem::take(&mut self.length))
+        let is_last = self.length >= allowed && stamp.seconds_since(first) >= seconds;
+        is_last.then(|| std::mem::take(self).length)
     }
 }
 
-/// Counts refusals in a row of stamps that are so far behind that the clock may have gone back. They must not go back themselves.
+/// Counts refusals in a row of stamps that are so far behind that the clock may have gone back. They must go on from there: not
+/// back themselves, nor stand still.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 struct ClockRun {
     run: RefusalRun,
@@ -166,27 +180,52 @@ impl ClockRun {
         if goes_back || is_merely_late {
             self.end();
         }
-        if is_merely_late { None } else { self.run.refuse(allowed) }
+        if is_merely_late { None } else { self.run.refuse(stamp, allowed, f64::MIN_POSITIVE) }
+    }
+}
+
+/// What a reading as the sensor sent it must fulfil: no axis at or beyond the sensor's full scale, where it says nothing but that
+/// the field is at least so strong.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct RangeGate {
+    full_scale: f64,
+}
+
+impl RangeGate {
+    /// The gate with the full scale of `settings`.
+    pub fn new(settings: &config::Gates) -> Self {
+        Self { full_scale: settings.full_scale }
+    }
+
+    /// Lets a reading pass that was not calibrated yet, or says why not.
+    pub fn check(&self, sent: &Reading) -> Result<(), Rejection> {
+        let is_saturated = |axis: &f64| axis.is_finite() && axis.abs() >= self.full_scale;
+        if self.full_scale > 0.0 && sent.field.microtesla().iter().any(is_saturated) {
+            return Err(Refusal::ReadingSaturated.into());
+        }
+        Ok(())
     }
 }
 
 /// What a reading alone must fulfil: finite axes, a plausible strength, a stamp not before the last accepted one.
 ///
-/// Several readings may share a stamp (sensors whose clock is coarser than their rate send such); they are taken in order. Stamps
-/// that are more than a second behind, `reopen_after` in a row, reopen the gate: the clock went back, or was ahead before. Then
-/// stamps count from there.
+/// Several readings may share a stamp (sensors whose clock is coarser than their rate send such); they are taken in order, up to
+/// `max_same_stamp`: beyond, the clock has stopped, and where the robot went since is not known. Stamps that are more than a second
+/// behind, `reopen_after` in a row, reopen the gate: the clock went back, or was ahead before. Then stamps count from there.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ReadingGate {
     #[serde(skip)]
     settings: config::Gates,
     clock: ClockRun,
     newest: Option<Stamp>,
+    /// How many accepted readings have the newest stamp.
+    at_newest: u32,
 }
 
 impl ReadingGate {
     /// The gate with the band of `settings`.
     pub fn new(settings: &config::Gates) -> Self {
-        Self { settings: settings.clone(), clock: ClockRun::default(), newest: None }
+        Self { settings: settings.clone(), clock: ClockRun::default(), newest: None, at_newest: 0 }
     }
 
     /// Goes on under other settings.
@@ -210,7 +249,13 @@ impl ReadingGate {
             return Err(self.refuse(reading.stamp, newest));
         }
         self.clock.end();
+        let before = if self.newest == Some(reading.stamp) { self.at_newest } else { 0 };
+        let config::Gates { max_same_stamp, .. } = self.settings;
+        if max_same_stamp > 0 && before >= max_same_stamp {
+            return Err(Refusal::ReadingStampRepeated.into());
+        }
         self.newest = Some(reading.stamp);
+        self.at_newest = before.saturating_add(1);
         Ok(())
     }
 
@@ -224,6 +269,7 @@ impl ReadingGate {
         });
         if reopening.is_some() {
             self.newest = Some(stamp);
+            self.at_newest = 0;
         }
         Rejection { refusal: Refusal::ReadingStampBackwards, reopening }
     }
@@ -241,8 +287,10 @@ pub enum Continuity {
 
 /// What the stream of poses alone must fulfil: finite numbers (within 1e9 m), increasing stamps, a plausible speed.
 ///
-/// Poses that are too far away, or whose stamps are more than a second behind, `reopen_after` in a row for the same reason, reopen
-/// the gate: the robot is there, or the clock went back (or was ahead before). Then places and stamps count from there.
+/// Poses that are too far away for `reopen_time`, or whose stamps are more than a second behind, `reopen_after` in a row for the
+/// same reason, reopen the gate: the robot is there, or the clock went back (or was ahead before). Then places and stamps count
+/// from there. A robot that jumped and stays there may be let pass before, merely because enough time has gone by to have driven
+/// there: it did not, so that the drive restarts then too.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PoseGate {
     #[serde(skip)]
@@ -251,6 +299,8 @@ pub struct PoseGate {
     clock: ClockRun,
     /// When and where the robot was last, as far as the gate believes.
     reference: Option<(Stamp, Point3<f64>)>,
+    /// Where it was by the last pose, if that was refused for its jump.
+    refused: Option<Point3<f64>>,
     next: Continuity,
 }
 
@@ -262,6 +312,7 @@ impl PoseGate {
             jumps: RefusalRun::default(),
             clock: ClockRun::default(),
             reference: None,
+            refused: None,
             next: Continuity::Continues,
         }
     }
@@ -285,8 +336,14 @@ impl PoseGate {
                 return Err(Refusal::PoseStampRepeated.into());
             }
             let reach = self.settings.max_speed * pose.stamp.seconds_since(stamp);
-            if self.settings.max_speed > 0.0 && (pose.position - position).norm() > reach {
+            let way = (pose.position - position).norm();
+            if self.settings.max_speed > 0.0 && way > reach {
                 return Err(self.refuse_jump(pose, stamp));
+            }
+            // What comes into reach only by waiting needed more than the greatest speed one pose before: more than half of it now.
+            let is_as_refused = self.refused.take().is_some_and(|refused| (pose.position - refused).norm() < way);
+            if is_as_refused && way > HARMLESS_JUMP && way > 0.5 * reach {
+                self.next = Continuity::Restarts;
             }
         }
         self.jumps.end();
@@ -301,13 +358,15 @@ impl PoseGate {
     }
 
     fn refuse_jump(&mut self, pose: &Pose, accepted: Stamp) -> Rejection {
-        let refusals = self.jumps.refuse(self.settings.reopen_after);
+        self.refused = Some(pose.position);
+        let refusals = self.jumps.refuse(pose.stamp, self.settings.reopen_after, self.settings.reopen_time);
         let reopening = refusals.map(|refusals| self.reopen(Gate::MaxSpeed, refusals, pose, accepted));
         Rejection { refusal: Refusal::PoseJump, reopening }
     }
 
     fn reopen(&mut self, gate: Gate, refusals: u32, pose: &Pose, accepted: Stamp) -> Reopening {
         self.jumps.end();
+        self.refused = None;
         self.reference = Some((pose.stamp, pose.position));
         self.next = Continuity::Restarts;
         Reopening { gate, refusals, stamp: pose.stamp, position: Some(pose.position), accepted }
@@ -319,8 +378,70 @@ fn is_valid(pose: &Pose) -> bool {
     pose.position.iter().all(|coordinate| coordinate.abs() <= FARTHEST) && (norm - 1.0).abs() < QUATERNION_TOLERANCE
 }
 
+/// What a reading must fulfil beside those before: each of its axes, as the sensor sent them, has changed since the sensor went
+/// further than `max_repeat`. A sensor or a driver that hangs sends the same again and again.
+///
+/// Sensors that count in steps repeat themselves where the field is even, and sensors that stand still may do so for ever. So the
+/// way is taken in ten steps, each seen by a reading: neither trembling nor a jump of the odometry is a way.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RepeatGate {
+    #[serde(skip)]
+    max_repeat: f64,
+    axes: [Option<Repeat>; 3],
+}
+
+/// An axis that may be staying the same.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+struct Repeat {
+    value: f64,
+    /// Where it was the same, a step or less ago.
+    place: Point3<f64>,
+    /// Steps it has been the same for.
+    steps: u32,
+}
+
+impl RepeatGate {
+    /// The gate with the way of `settings`.
+    pub fn new(settings: &config::Gates) -> Self {
+        Self { max_repeat: settings.max_repeat, axes: [None; 3] }
+    }
+
+    /// Goes on under other settings.
+    pub fn configure(&mut self, settings: &config::Gates) {
+        self.max_repeat = settings.max_repeat;
+    }
+
+    /// Lets the next reading pass, which the sensor sent at this place, or says why not.
+    pub fn check(&mut self, sent: &MagneticField, place: Point3<f64>) -> Result<(), Rejection> {
+        if self.max_repeat <= 0.0 {
+            return Ok(());
+        }
+        let step = self.max_repeat / f64::from(REPEAT_STEPS);
+        for (axis, &value) in self.axes.iter_mut().zip(sent.microtesla()) {
+            match axis {
+                Some(repeat) if repeat.value == value => repeat.go_on(place, step),
+                _ => *axis = Some(Repeat { value, place, steps: 0 }),
+            }
+        }
+        let is_frozen = self.axes.iter().flatten().any(|repeat| repeat.steps >= REPEAT_STEPS);
+        if is_frozen { Err(Refusal::AxisFrozen.into()) } else { Ok(()) }
+    }
+}
+
+impl Repeat {
+    fn go_on(&mut self, place: Point3<f64>, step: f64) {
+        if (place - self.place).norm() >= step {
+            self.place = place;
+            self.steps = self.steps.saturating_add(1);
+        }
+    }
+}
+
 /// What a reading must fulfil beside the last accepted one: a field (all three axes, in the map frame) that changed by no more
 /// than `max_gradient` times the distance between them, plus `gradient_allowance`.
+///
+/// What is nearer to the last refused field than to the last accepted one is refused as well, for `reopen_time`: a motor's field
+/// does not become the building's because the robot drives on meanwhile.
 ///
 /// The allowance is there because neighbours are millimetres apart at 50 Hz, where noise alone makes any gradient. Its default
 /// (40 microtesla) and that of the gradient (1000 microtesla per metre) let pass what magnets below the floor do: a dipole
@@ -331,12 +452,14 @@ pub struct GradientGate {
     settings: config::Gates,
     run: RefusalRun,
     reference: Option<LocatedReading>,
+    /// The field of the last reading, if that was refused.
+    refused: Option<MagneticField>,
 }
 
 impl GradientGate {
     /// The gate with the gradient and the allowance of `settings`.
     pub fn new(settings: &config::Gates) -> Self {
-        Self { settings: settings.clone(), run: RefusalRun::default(), reference: None }
+        Self { settings: settings.clone(), run: RefusalRun::default(), reference: None, refused: None }
     }
 
     /// Goes on under other settings.
@@ -348,21 +471,26 @@ impl GradientGate {
     pub fn check(&mut self, reading: &LocatedReading) -> Result<(), Rejection> {
         if let Some(reference) = &self.reference {
             let distance = (reading.position - reference.position).norm();
-            let change = (reading.field.microtesla() - reference.field.microtesla()).norm();
+            let change_from = |other: &MagneticField| (reading.field.microtesla() - other.microtesla()).norm();
+            let change = change_from(&reference.field);
             let config::Gates { max_gradient, gradient_allowance, .. } = self.settings;
-            if max_gradient > 0.0 && change > max_gradient * distance + gradient_allowance {
+            let is_as_refused = self.refused.is_some_and(|refused| change_from(&refused) < change);
+            if max_gradient > 0.0 && (is_as_refused || change > max_gradient * distance + gradient_allowance) {
                 let accepted = reference.stamp;
                 return Err(self.refuse(reading, accepted));
             }
         }
         self.run.end();
+        self.refused = None;
         self.reference = Some(*reading);
         Ok(())
     }
 
     fn refuse(&mut self, reading: &LocatedReading, accepted: Stamp) -> Rejection {
-        let LocatedReading { stamp, position, .. } = *reading;
-        let reopening = self.run.refuse(self.settings.reopen_after).map(|refusals| Reopening {
+        let LocatedReading { stamp, position, field } = *reading;
+        self.refused = Some(field);
+        let refusals = self.run.refuse(stamp, self.settings.reopen_after, self.settings.reopen_time);
+        let reopening = refusals.map(|refusals| Reopening {
             gate: Gate::MaxGradient,
             refusals,
             stamp,
@@ -370,6 +498,7 @@ impl GradientGate {
             accepted,
         });
         if reopening.is_some() {
+            self.refused = None;
             self.reference = Some(*reading);
         }
         Rejection { refusal: Refusal::FieldGradient, reopening }
@@ -452,14 +581,103 @@ mod tests {
     fn poses_that_jumped_for_good_reopen_the_gate_and_restart_the_drive() {
         let mut gate = PoseGate::new(&config::Gates::default());
         gate.check(&pose(0, 0.0)).unwrap();
-        for step in 1..5 {
+        for step in 1..26 {
             assert_eq!(gate.check(&pose(step * 20, 100.0)), Err(Refusal::PoseJump.into()), "step {step}");
         }
-        let rejection = gate.check(&pose(100, 100.0)).unwrap_err();
-        let reopening = rejection.reopening.expect("the fifth refusal reopens");
-        assert_eq!(reopening.to_string(), "gate max_speed reopened after 5 refusals at (100.00, 0.00), stamp 0.100 s");
-        assert_eq!(gate.check(&pose(120, 100.0)), Ok(Continuity::Restarts));
-        assert_eq!(gate.check(&pose(140, 100.0)), Ok(Continuity::Continues));
+        let rejection = gate.check(&pose(520, 100.0)).unwrap_err();
+        let reopening = rejection.reopening.expect("half a second of refusals reopens");
+        assert_eq!(reopening.to_string(), "gate max_speed reopened after 26 refusals at (100.00, 0.00), stamp 0.520 s");
+        assert_eq!(gate.check(&pose(540, 100.0)), Ok(Continuity::Restarts));
+        assert_eq!(gate.check(&pose(560, 100.0)), Ok(Continuity::Continues));
+    }
+
+    #[test]
+    fn few_refusals_do_not_reopen_however_long_they_take() {
+        let mut gate = PoseGate::new(&config::Gates::default());
+        gate.check(&pose(0, 0.0)).unwrap();
+        for second in 1..5 {
+            let rejection = gate.check(&pose(1000 * second, 100.0)).unwrap_err();
+            assert_eq!(rejection.reopening, None, "{second} s");
+        }
+        assert!(gate.check(&pose(5000, 100.0)).unwrap_err().reopening.is_some());
+    }
+
+    #[test]
+    fn a_jump_that_time_brings_into_reach_restarts_the_drive_and_a_late_pose_does_not() {
+        // 0.3 m are 3 m/s after a tenth of a second.
+        let drive = |places: [f64; 8]| {
+            let mut gate = PoseGate::new(&config::Gates::default());
+            let mut stamps = (0..).step_by(20);
+            places.map(|place| gate.check(&pose(stamps.next().unwrap(), place)).ok())
+        };
+        let (go_on, restart, refused) = (Some(Continuity::Continues), Some(Continuity::Restarts), None);
+        let jumped = drive([0.0, 0.31, 0.32, 0.33, 0.34, 0.35, 0.36, 0.37]);
+        assert_eq!(jumped, [go_on, refused, refused, refused, refused, refused, restart, go_on]);
+        let and_back = drive([0.0, 0.31, 0.32, 0.33, 0.34, 0.05, 0.06, 0.07]);
+        assert_eq!(and_back, [go_on, refused, refused, refused, refused, go_on, go_on, go_on]);
+        let noisy = drive([0.0, 0.0, 0.065, 0.02, 0.02, 0.085, 0.03, 0.04]);
+        assert_eq!(noisy, [go_on, go_on, refused, go_on, go_on, refused, go_on, go_on]);
+    }
+
+    #[test]
+    fn an_axis_at_full_scale_is_saturated_and_one_that_is_not_finite_is_not() {
+        let gate = RangeGate::new(&config::Gates { full_scale: 130.0, ..Default::default() });
+        let outcomes =
+            [129.9, -129.9, 130.0, -130.0, 400.0, f64::NAN, f64::INFINITY].map(|x| gate.check(&reading(0, x)));
+        let saturated = Err(Refusal::ReadingSaturated.into());
+        assert_eq!(outcomes, [Ok(()), Ok(()), saturated, saturated, saturated, Ok(()), Ok(())]);
+        assert_eq!(RangeGate::new(&config::Gates::default()).check(&reading(0, 1e6)), Ok(()));
+    }
+
+    #[test]
+    fn more_readings_of_one_stamp_than_allowed_are_refused_until_the_clock_goes_on() {
+        let mut gate = ReadingGate::new(&config::Gates { max_same_stamp: 3, ..Default::default() });
+        for stamp in [0, 20, 20, 40] {
+            let before = usize::from(stamp == 20);
+            let taken = (0..10).take_while(|_| gate.check(&reading(stamp, 50.0)).is_ok()).count();
+            assert!(taken == 3 || (before == 1 && taken == 0), "{taken} at {stamp} ms");
+            assert_eq!(gate.check(&reading(stamp, 50.0)), Err(Refusal::ReadingStampRepeated.into()));
+        }
+        let mut gate = ReadingGate::new(&config::Gates { max_same_stamp: 0, ..Default::default() });
+        assert!((0..1000).all(|_| gate.check(&reading(0, 50.0)).is_ok()));
+    }
+
+    #[test]
+    fn a_clock_that_went_back_and_stands_still_does_not_hold() {
+        let mut gate = ReadingGate::new(&config::Gates::default());
+        gate.check(&reading(90_000, 50.0)).unwrap();
+        assert_eq!(refused_before_reopening(&mut gate, std::iter::repeat_n(0, 100)), 100);
+        gate.check(&reading(90_020, 50.0)).unwrap();
+    }
+
+    /// How many of these readings, whose first axis has this value at this place, pass one after another.
+    fn passed(readings: impl IntoIterator<Item = (f64, f64)>) -> usize {
+        let mut gate = RepeatGate::new(&config::Gates::default());
+        let mut others = 0.0;
+        let mut check = |value, place| {
+            others += 0.1;
+            gate.check(
+                &MagneticField::from_microtesla(Vector3::new(value, others, -others)),
+                Point3::new(place, 0.0, 0.0),
+            )
+        };
+        readings.into_iter().take_while(|&(value, place)| check(value, place).is_ok()).count()
+    }
+
+    #[test]
+    fn an_axis_that_stays_the_same_along_the_way_is_frozen_and_one_that_changes_by_a_bit_is_not() {
+        // In steps of 2.5 cm: the first, then ten that repeat it.
+        let way = |step: f64| (0..1000).map(move |index| step * f64::from(index));
+        assert_eq!(passed(way(0.026).map(|place| (50.0, place))), 10);
+        // A centimetre a reading is three to a step.
+        assert_eq!(passed(way(0.01).map(|place| (50.0, place))), 30);
+        assert_eq!(
+            passed(way(0.01).enumerate().map(|(index, place)| (50.0 + (index / 25) as f64 * 1e-13, place))),
+            1000
+        );
+        // Standing, trembling, and a single jump.
+        assert_eq!(passed((0..1000).map(|index| (50.0, 0.02 * f64::from(index % 2)))), 1000);
+        assert_eq!(passed((0..1000).map(|index| (50.0, if index < 500 { 0.0 } else { 7.0 }))), 1000);
     }
 
     /// How many readings with these stamps, in milliseconds, are refused before one reopens the gate; all, when none does.
@@ -593,14 +811,27 @@ mod tests {
         let mut gate = GradientGate::new(&config::Gates::default());
         gate.check(&located(0, 1.0, Vector3::new(50.0, 0.0, 0.0))).unwrap();
         let level = Vector3::new(200.0, 0.0, 0.0);
-        for step in 1..5 {
+        for step in 1..26 {
             assert_eq!(gate.check(&located(20 * step, 1.0, level)), Err(Refusal::FieldGradient.into()));
         }
         let reopening =
-            gate.check(&located(100, 1.0, level)).unwrap_err().reopening.expect("the fifth refusal reopens");
-        let expected = "gate max_gradient reopened after 5 refusals at (1.00, 0.00), stamp 0.100 s";
+            gate.check(&located(520, 1.0, level)).unwrap_err().reopening.expect("half a second of refusals reopens");
+        let expected = "gate max_gradient reopened after 26 refusals at (1.00, 0.00), stamp 0.520 s";
         assert_eq!(reopening.to_string(), expected);
-        assert_eq!(gate.check(&located(120, 1.0, level)), Ok(()));
+        assert_eq!(gate.check(&located(540, 1.0, level)), Ok(()));
+    }
+
+    #[test]
+    fn a_motor_does_not_become_the_building_because_the_robot_drives_on() {
+        let mut gate = GradientGate::new(&config::Gates::default());
+        // At 1 m/s, on from 0.1 to 0.4 s: 30 cm, across which 340 microtesla would be plausible.
+        for step in 0..50 {
+            let motor = if (5..20).contains(&step) { 79.0 } else { 0.0 };
+            let x = 0.02 * step as f64;
+            let outcome = gate.check(&located(20 * step, x, Vector3::new(20.0 + 5.0 * x + motor, 0.0, 40.0)));
+            let expected = if motor > 0.0 { Err(Refusal::FieldGradient.into()) } else { Ok(()) };
+            assert_eq!(outcome, expected, "step {step}");
+        }
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! From measurements to batches: calibration, gates, synchronizer, averaging, batcher, in this order.
+//! From measurements to batches: calibration, gates, synchronizer, gates again, averaging, batcher, in this order.
 
 use std::collections::VecDeque;
 
@@ -8,13 +8,13 @@ use serde::{Deserialize, Serialize};
 use super::averaging::Averager;
 use super::batcher::{Batch, Batcher};
 use super::calibration::Calibration;
-use super::gates::{GradientGate, PoseGate, ReadingGate, Rejection, Reopening, Reopenings};
+use super::gates::{GradientGate, PoseGate, RangeGate, ReadingGate, Rejection, Reopening, Reopenings, RepeatGate};
 use super::mapper::COUNTABLE;
 use super::odometer::Odometer;
 use super::path::Path;
 use super::reading::{LocatedReading, Measurement, Observation, Pose, Reading, Stamp};
 use super::refusal::{Refusal, Refusals};
-use super::synchronizer::Synchronizer;
+use super::synchronizer::{PlacedReading, Synchronizer};
 use crate::config::Config;
 
 /// Trembling below this is no way travelled, in metres.
@@ -69,6 +69,8 @@ impl Counters {
 pub struct Pipeline {
     #[serde(skip)]
     calibration: Calibration,
+    #[serde(skip)]
+    range_gate: RangeGate,
     reading_gate: ReadingGate,
     pose_gate: PoseGate,
     synchronizer: Synchronizer,
@@ -78,6 +80,7 @@ pub struct Pipeline {
 /// What comes after the synchronizer.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 struct Downstream {
+    repeat_gate: RepeatGate,
     gradient_gate: GradientGate,
     averager: Averager,
     batcher: Batcher,
@@ -100,6 +103,7 @@ impl Pipeline {
     /// The same with an averager of one's own, such as one [with an offset](Averager::with_offset).
     pub fn with_averager(config: &Config, mount: Isometry3<f64>, averager: Averager) -> Self {
         let downstream = Downstream {
+            repeat_gate: RepeatGate::new(&config.gates),
             gradient_gate: GradientGate::new(&config.gates),
             averager,
             batcher: Batcher::new(&config.batch),
@@ -111,6 +115,7 @@ impl Pipeline {
         };
         Self {
             calibration: Calibration::new(&config.sensor),
+            range_gate: RangeGate::new(&config.gates),
             reading_gate: ReadingGate::new(&config.gates),
             pose_gate: PoseGate::new(&config.gates),
             synchronizer: Synchronizer::new(&config.synchronizer, mount),
@@ -122,10 +127,12 @@ impl Pipeline {
     /// lengths now, the open averaging cell is closed; what that completes is appended to `ready`.
     pub(super) fn resume(mut self, config: &Config, path: Path, ready: &mut VecDeque<Batch>) -> Self {
         self.calibration = Calibration::new(&config.sensor);
+        self.range_gate = RangeGate::new(&config.gates);
         self.reading_gate.configure(&config.gates);
         self.pose_gate.configure(&config.gates);
         self.synchronizer.configure(&config.synchronizer);
         self.set_path(path);
+        self.downstream.repeat_gate.configure(&config.gates);
         self.downstream.gradient_gate.configure(&config.gates);
         self.downstream.batcher.configure(&config.batch);
         if self.downstream.averager.spacing() != config.averaging.spacing {
@@ -157,11 +164,13 @@ impl Pipeline {
         }
     }
 
-    fn ingest_reading(&mut self, reading: Reading, ready: &mut VecDeque<Batch>) {
+    fn ingest_reading(&mut self, sent: Reading, ready: &mut VecDeque<Batch>) {
         self.downstream.counters.readings += 1;
-        let reading = self.calibration.apply(reading);
-        match self.reading_gate.check(&reading) {
-            Ok(()) => self.synchronizer.push_reading(reading, |outcome| self.downstream.accept(outcome, ready)),
+        let reading = self.calibration.apply(sent);
+        match self.range_gate.check(&sent).and_then(|()| self.reading_gate.check(&reading)) {
+            Ok(()) => {
+                self.synchronizer.push_reading(reading, sent.field, |outcome| self.downstream.accept(outcome, ready));
+            }
             Err(rejection) => self.downstream.reject(rejection),
         }
     }
@@ -216,10 +225,11 @@ impl Pipeline {
 
 impl Downstream {
     /// Takes what the synchronizer decided about the next reading.
-    fn accept(&mut self, outcome: Result<LocatedReading, Refusal>, ready: &mut VecDeque<Batch>) {
-        let checked = outcome.map_err(Rejection::from).and_then(|reading| {
-            self.gradient_gate.check(&reading)?;
-            Ok(reading)
+    fn accept(&mut self, outcome: Result<PlacedReading, Refusal>, ready: &mut VecDeque<Batch>) {
+        let checked = outcome.map_err(Rejection::from).and_then(|PlacedReading { located, sent }| {
+            self.repeat_gate.check(&sent, located.position)?;
+            self.gradient_gate.check(&located)?;
+            Ok(located)
         });
         match checked {
             Ok(reading) => self.learn_from(&reading, ready),
@@ -292,7 +302,8 @@ mod tests {
             .flat_map(|index| {
                 let stamp = Stamp::from_nanoseconds(index as i64 * 20_000_000);
                 let position = Point3::new(speed * 0.02 * index as f64, 0.0, 0.0);
-                let field = MagneticField::from_microtesla(field(position.x));
+                // No two readings of a sensor are the same to the last bit.
+                let field = MagneticField::from_microtesla(field(position.x).add_scalar(1e-9 * (index % 2) as f64));
                 [
                     Measurement::Pose(Pose { stamp, position, orientation: UnitQuaternion::identity() }),
                     Measurement::Reading(Reading { stamp, field }),
@@ -387,9 +398,10 @@ mod tests {
         let measurements = drive(200, 0.1, |x| Vector3::new(if x < 0.2 { 30.0 } else { 230.0 }, 0.0, 0.0));
         let (mut pipeline, _) = run(&Config::default(), &measurements);
         assert_eq!(pipeline.counters().reopenings, Reopenings { max_gradient: 1, ..Default::default() });
-        assert_eq!(pipeline.counters().refusals.of(Refusal::FieldGradient), 5);
+        assert_eq!(pipeline.counters().refusals.of(Refusal::FieldGradient), 26);
         let reopenings = pipeline.take_reopenings();
-        assert!((reopenings[0].position.unwrap().x - 0.208).abs() < 1e-9, "{}", reopenings[0]);
+        // Half a second behind the jump.
+        assert!((reopenings[0].position.unwrap().x - 0.25).abs() < 1e-9, "{}", reopenings[0]);
         assert!(pipeline.take_reopenings().is_empty());
     }
 

@@ -11,12 +11,18 @@ use serde::ser::{Serialize, SerializeMap, Serializer};
 pub enum Refusal {
     /// An axis of a reading is infinite or not a number.
     ReadingNotFinite,
+    /// An axis of a reading, as the sensor sent it, is at or beyond `gates.full_scale`.
+    ReadingSaturated,
     /// The field is weaker than `gates.minimum_field`.
     FieldTooWeak,
     /// The field is stronger than `gates.maximum_field`.
     FieldTooStrong,
     /// A reading's stamp is older than the stamp of a reading before it.
     ReadingStampBackwards,
+    /// More than `gates.max_same_stamp` readings have this stamp.
+    ReadingStampRepeated,
+    /// An axis, as the sensor sent it, stayed the same to the last bit over more than `gates.max_repeat` of the way.
+    AxisFrozen,
     /// The field changed by more than `gates.max_gradient` and `gates.gradient_allowance` permit.
     FieldGradient,
     /// A reading was taken before the first pose.
@@ -47,11 +53,14 @@ pub enum Refusal {
 
 impl Refusal {
     /// Every reason: readings' first, then poses'.
-    pub const ALL: [Refusal; 17] = [
+    pub const ALL: [Refusal; 20] = [
         Refusal::ReadingNotFinite,
+        Refusal::ReadingSaturated,
         Refusal::FieldTooWeak,
         Refusal::FieldTooStrong,
         Refusal::ReadingStampBackwards,
+        Refusal::ReadingStampRepeated,
+        Refusal::AxisFrozen,
         Refusal::FieldGradient,
         Refusal::BeforeFirstPose,
         Refusal::PoseForgotten,
@@ -71,9 +80,12 @@ impl Refusal {
     pub const fn name(self) -> &'static str {
         match self {
             Refusal::ReadingNotFinite => "reading_not_finite",
+            Refusal::ReadingSaturated => "reading_saturated",
             Refusal::FieldTooWeak => "field_too_weak",
             Refusal::FieldTooStrong => "field_too_strong",
             Refusal::ReadingStampBackwards => "reading_stamp_backwards",
+            Refusal::ReadingStampRepeated => "reading_stamp_repeated",
+            Refusal::AxisFrozen => "axis_frozen",
             Refusal::FieldGradient => "field_gradient",
             Refusal::BeforeFirstPose => "before_first_pose",
             Refusal::PoseForgotten => "pose_forgotten",
@@ -94,9 +106,12 @@ impl Refusal {
     pub const fn words(self) -> &'static str {
         match self {
             Refusal::ReadingNotFinite => "readings with an axis that is not a finite number",
+            Refusal::ReadingSaturated => "readings with an axis at or beyond gates.full_scale",
             Refusal::FieldTooWeak => "readings of a field weaker than gates.minimum_field",
             Refusal::FieldTooStrong => "readings of a field stronger than gates.maximum_field",
             Refusal::ReadingStampBackwards => "readings stamped before an earlier reading",
+            Refusal::ReadingStampRepeated => "readings beyond the gates.max_same_stamp that may share a stamp",
+            Refusal::AxisFrozen => "readings with an axis that stayed the same for more than gates.max_repeat",
             Refusal::FieldGradient => "readings of a field that changed faster than gates.max_gradient",
             Refusal::BeforeFirstPose => "readings from before the first pose",
             Refusal::PoseForgotten => "readings that came after the poses of their time were dropped",
@@ -105,7 +120,7 @@ impl Refusal {
             Refusal::NoLaterPose => "readings after the last pose",
             Refusal::WaitingQueueFull => "readings beyond the synchronizer.max_waiting that may wait for a pose",
             Refusal::ReadingWithoutTransform => "readings in a frame without a transform to the robot's",
-            Refusal::PoseNotFinite => "poses that are no finite numbers, or beyond 1e9 m",
+            Refusal::PoseNotFinite => "poses that are no finite numbers, no rotation, or beyond 1e9 m",
             Refusal::PoseStampBackwards => "poses stamped before an earlier pose",
             Refusal::PoseStampRepeated => "poses with the stamp of the pose before",
             Refusal::PoseJump => "poses that would need more speed than gates.max_speed",

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::gates::Continuity;
 use super::pose_history::PoseHistory;
-use super::reading::{LocatedReading, Pose, Reading, Stamp};
+use super::reading::{LocatedReading, MagneticField, Pose, Reading, Stamp};
 use super::refusal::Refusal;
 use crate::config;
 
@@ -43,8 +43,19 @@ pub struct Synchronizer {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 struct Waiting {
     reading: Reading,
+    /// Its field before calibration.
+    sent: MagneticField,
     /// The sensor's mount when it came.
     mount: Isometry3<f64>,
+}
+
+/// A reading at its place, and what the sensor sent.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct PlacedReading {
+    /// The reading.
+    pub located: LocatedReading,
+    /// Its field along the sensor's axes, before calibration.
+    pub sent: MagneticField,
 }
 
 impl Synchronizer {
@@ -82,8 +93,14 @@ impl Synchronizer {
         self.readings.len()
     }
 
-    /// Takes the next reading and hands `sink` whatever is decided by it, in the order of the readings.
-    pub fn push_reading(&mut self, reading: Reading, mut sink: impl FnMut(Result<LocatedReading, Refusal>)) {
+    /// Takes the next reading, whose field was `sent` before calibration, and hands `sink` whatever is decided by it, in the order
+    /// of the readings.
+    pub fn push_reading(
+        &mut self,
+        reading: Reading,
+        sent: MagneticField,
+        mut sink: impl FnMut(Result<PlacedReading, Refusal>),
+    ) {
         if self.newest_reading.is_some_and(|newest| reading.stamp < newest) {
             self.left_behind = self.newest_reading;
         }
@@ -92,18 +109,18 @@ impl Synchronizer {
             self.readings.pop_front();
             sink(Err(Refusal::WaitingQueueFull));
         }
-        self.readings.push_back(Waiting { reading, mount: self.mount });
+        self.readings.push_back(Waiting { reading, sent, mount: self.mount });
         self.settle(sink);
     }
 
     /// Takes the next pose and hands `sink` whatever is decided by it, in the order of the readings.
-    pub fn push_pose(&mut self, pose: Pose, continuity: Continuity, sink: impl FnMut(Result<LocatedReading, Refusal>)) {
+    pub fn push_pose(&mut self, pose: Pose, continuity: Continuity, sink: impl FnMut(Result<PlacedReading, Refusal>)) {
         self.poses.push(pose, continuity);
         self.settle(sink);
     }
 
     /// Ends both streams: readings still waiting for a later pose are refused.
-    pub fn finish(&mut self, mut sink: impl FnMut(Result<LocatedReading, Refusal>)) {
+    pub fn finish(&mut self, mut sink: impl FnMut(Result<PlacedReading, Refusal>)) {
         self.poses.end();
         self.settle(&mut sink);
         for _ in self.readings.drain(..) {
@@ -112,7 +129,7 @@ impl Synchronizer {
     }
 
     /// Decides about every reading for which no pose has to be waited for any longer.
-    fn settle(&mut self, mut sink: impl FnMut(Result<LocatedReading, Refusal>)) {
+    fn settle(&mut self, mut sink: impl FnMut(Result<PlacedReading, Refusal>)) {
         self.compare_clocks();
         while let Some(&waiting) = self.readings.front() {
             self.poses.follow(waiting.reading.stamp);
@@ -120,7 +137,7 @@ impl Synchronizer {
                 return;
             }
             self.readings.pop_front();
-            sink(self.poses.body_at(waiting.reading.stamp).map(|body| waiting.located(body)));
+            sink(self.poses.body_at(waiting.reading.stamp).map(|body| waiting.placed(body)));
         }
     }
 
@@ -147,10 +164,12 @@ impl Synchronizer {
 }
 
 impl Waiting {
-    fn located(&self, body: Isometry3<f64>) -> LocatedReading {
-        let sensor = body * self.mount;
+    fn placed(&self, body: Isometry3<f64>) -> PlacedReading {
+        let Self { reading, sent, mount } = *self;
+        let sensor = body * mount;
         let position = Point3::from(sensor.translation.vector);
-        LocatedReading { stamp: self.reading.stamp, position, field: self.reading.field.rotated(&sensor.rotation) }
+        let located = LocatedReading { stamp: reading.stamp, position, field: reading.field.rotated(&sensor.rotation) };
+        PlacedReading { located, sent }
     }
 }
 
@@ -188,14 +207,20 @@ mod tests {
         let mut outcomes = Vec::new();
         for measurement in measurements {
             match *measurement {
-                Measurement::Reading(reading) => synchronizer.push_reading(reading, |outcome| outcomes.push(outcome)),
+                Measurement::Reading(reading) => {
+                    synchronizer.push_reading(reading, reading.field, |outcome| outcomes.push(outcome));
+                }
                 Measurement::Pose(pose) => {
                     synchronizer.push_pose(pose, Continuity::Continues, |outcome| outcomes.push(outcome));
                 }
             }
         }
         synchronizer.finish(|outcome| outcomes.push(outcome));
-        outcomes
+        outcomes.into_iter().map(located).collect()
+    }
+
+    fn located(outcome: Result<PlacedReading, Refusal>) -> Result<LocatedReading, Refusal> {
+        outcome.map(|placed| placed.located)
     }
 
     fn run_default(measurements: &[Measurement]) -> Vec<Result<LocatedReading, Refusal>> {
@@ -231,11 +256,16 @@ mod tests {
         let mut synchronizer = Synchronizer::new(&config::Synchronizer::default(), mounts[0]);
         let mut outcomes = Vec::new();
         synchronizer.push_pose(pose(0, 1.0, 0.0), Continuity::Continues, |_| unreachable!());
-        synchronizer.push_reading(reading(50), |_| unreachable!());
+        let field = |x: f64| MagneticField::from_microtesla(Vector3::new(x, 0.0, 0.0));
+        synchronizer.push_reading(reading(50), field(1.0), |_| unreachable!());
         synchronizer.set_mount(mounts[1]);
-        synchronizer.push_reading(reading(60), |_| unreachable!());
+        synchronizer.push_reading(reading(60), field(2.0), |_| unreachable!());
         synchronizer.push_pose(pose(100, 1.0, 0.0), Continuity::Continues, |outcome| outcomes.push(outcome.unwrap()));
-        synchronizer.push_reading(reading(100), |outcome| outcomes.push(outcome.unwrap()));
+        synchronizer.push_reading(reading(100), field(3.0), |outcome| outcomes.push(outcome.unwrap()));
+        // What the sensor sent stays along its own axes.
+        let sent: Vec<MagneticField> = outcomes.iter().map(|placed| placed.sent).collect();
+        assert_eq!(sent, [1.0, 2.0, 3.0].map(field));
+        let outcomes: Vec<LocatedReading> = outcomes.iter().map(|placed| placed.located).collect();
         let [waited, then, now] = &outcomes[..] else { panic!("{outcomes:?}") };
         assert_eq!((waited.position.x, *waited.field.microtesla()), (1.0, Vector3::new(50.0, 0.0, 0.0)));
         for located in [then, now] {
@@ -302,9 +332,12 @@ mod tests {
         let mut synchronizer = Synchronizer::new(&config::Synchronizer::default(), Isometry3::identity());
         let mut outcomes = Vec::new();
         synchronizer.push_pose(pose(0, 0.0, 0.0), Continuity::Continues, |_| unreachable!());
-        synchronizer.push_reading(reading(50), |_| unreachable!());
-        synchronizer.push_pose(pose(100, 9.0, 0.0), Continuity::Restarts, |outcome| outcomes.push(outcome));
-        synchronizer.push_reading(reading(100), |outcome| outcomes.push(outcome));
+        let push = |reading: Reading, outcomes: &mut Vec<_>, synchronizer: &mut Synchronizer| {
+            synchronizer.push_reading(reading, reading.field, |outcome| outcomes.push(located(outcome)));
+        };
+        push(reading(50), &mut outcomes, &mut synchronizer);
+        synchronizer.push_pose(pose(100, 9.0, 0.0), Continuity::Restarts, |outcome| outcomes.push(located(outcome)));
+        push(reading(100), &mut outcomes, &mut synchronizer);
         assert_eq!(outcomes[0], Err(Refusal::AcrossPoseJump));
         assert_eq!(outcomes[1].unwrap().position.x, 9.0);
     }
@@ -333,7 +366,8 @@ mod tests {
         }
         let mut refused = 0;
         for index in 0..10_000 {
-            synchronizer.push_reading(reading(20_000 + index), |outcome| {
+            let reading = reading(20_000 + index);
+            synchronizer.push_reading(reading, reading.field, |outcome| {
                 assert_eq!(outcome, Err(Refusal::WaitingQueueFull));
                 refused += 1;
             });
@@ -350,16 +384,20 @@ mod tests {
         for measurement in measurements {
             match *measurement {
                 Measurement::Reading(reading) => match reading_gate.check(&reading) {
-                    Ok(()) => synchronizer.push_reading(reading, |outcome| outcomes.push(outcome)),
+                    Ok(()) => {
+                        synchronizer.push_reading(reading, reading.field, |outcome| outcomes.push(located(outcome)));
+                    }
                     Err(rejection) => refused.push(rejection.refusal),
                 },
                 Measurement::Pose(pose) => match pose_gate.check(&pose) {
-                    Ok(continuity) => synchronizer.push_pose(pose, continuity, |outcome| outcomes.push(outcome)),
+                    Ok(continuity) => {
+                        synchronizer.push_pose(pose, continuity, |outcome| outcomes.push(located(outcome)));
+                    }
                     Err(rejection) => refused.push(rejection.refusal),
                 },
             }
         }
-        synchronizer.finish(|outcome| outcomes.push(outcome));
+        synchronizer.finish(|outcome| outcomes.push(located(outcome)));
         refused.sort_by_key(|refusal| *refusal as usize);
         (outcomes, refused)
     }

@@ -777,7 +777,7 @@ mod tests {
     fn pair(index: usize) -> [Measurement; 2] {
         let stamp = Stamp::from_nanoseconds(index as i64 * 20_000_000);
         let position = Point3::new(0.01 * index as f64, 0.0, 0.0);
-        let field = MagneticField::from_microtesla(Vector3::new(50.0, 0.0, 0.0));
+        let field = MagneticField::from_microtesla(Vector3::new(50.0, 0.0, 0.0).add_scalar(1e-6 * index as f64));
         [
             Measurement::Pose(Pose { stamp, position, orientation: UnitQuaternion::identity() }),
             Measurement::Reading(Reading { stamp, field }),

@@ -37,7 +37,8 @@ fn drive(readings: usize) -> Vec<Measurement> {
         let along = 0.07 * index as f64;
         let stamp = Stamp::from_nanoseconds(1_700_000_000_123_456_789 + 100_000_007 * index as i64);
         let strength = if index % 17 == 11 { f64::NAN } else { 50.0 + 8.0 * along.sin() + (7.0 * along).cos() };
-        let field = MagneticField::from_microtesla(Vector3::new(0.1, strength, -0.0));
+        let z = if index.is_multiple_of(2) { -0.0 } else { 0.1 };
+        let field = MagneticField::from_microtesla(Vector3::new(0.1 * strength, strength, z));
         let position = Point3::new(along, (0.7 * along).sin(), 0.1);
         let orientation = UnitQuaternion::from_euler_angles(0.1, 0.2, 0.3 * along);
         [Measurement::Reading(Reading { stamp, field }), Measurement::Pose(Pose { stamp, position, orientation })]
