@@ -267,6 +267,7 @@ fn batch_scores(
 /// The observations of one batch; its last cell is closed with it.
 fn averaged(batch: &[LocatedReading], config: &Config, offset: f64) -> Vec<Observation> {
     let mut averager = Averager::with_offset(&config.averaging, offset);
+    averager.configure(&config.model);
     let mut observations: Vec<Observation> = batch.iter().filter_map(|reading| averager.push(reading)).collect();
     observations.extend(averager.close());
     observations

@@ -2,13 +2,19 @@
 //!
 //! Readings taken fifty times a second by a slow robot are no independent witnesses of the field; learning from all of them makes
 //! a map worse (its lengthscale collapses) and slower.
+//!
+//! An average spreads an outlier over all its readings, where a heavy-tailed model no longer recognizes it. So where the model's
+//! noise is Student's t, the readings of a cell have weights, too.
 
 use nalgebra::Vector3;
 use serde::{Deserialize, Serialize};
 
+use super::field_model;
 use super::odometer::Odometer;
 use super::reading::{LocatedReading, MagneticField, Observation};
+use super::robust_mean::{Kept, Location, RobustMean};
 use crate::config;
+use crate::gp::likelihood::Likelihood;
 
 /// Averages the readings of each cell of path. A reading's cell is `floor(travelled / spacing + offset)`, with the length of the
 /// path as an [`Odometer`] with chords of half the spacing measures it; a robot that stands still stays in its cell.
@@ -18,6 +24,11 @@ pub struct Averager {
     offset: f64,
     odometer: Odometer,
     open: Option<(i64, Mean)>,
+    /// Where outliers are to count for little: how, and readings of the open cell.
+    #[serde(skip)]
+    robust: Option<RobustMean>,
+    #[serde(default, skip_serializing_if = "Kept::is_empty")]
+    kept: Kept,
 }
 
 impl Averager {
@@ -30,7 +41,16 @@ impl Averager {
     /// where the cells happen to lie shows over several of these.
     pub fn with_offset(settings: &config::Averaging, fraction: f64) -> Self {
         let odometer = Odometer::new(settings.spacing / 2.0);
-        Self { spacing: settings.spacing, offset: fraction, odometer, open: None }
+        let (open, robust, kept) = (None, None, Kept::default());
+        Self { spacing: settings.spacing, offset: fraction, odometer, open, robust, kept }
+    }
+
+    /// Averages as the likelihood of the model asks for: means, unless it is Student's t.
+    pub fn configure(&mut self, model: &config::Model) {
+        self.robust = match field_model::likelihood(model) {
+            Likelihood::Gaussian => None,
+            Likelihood::StudentT(likelihood) => Some(RobustMean { likelihood, least_square: model.initial.noise }),
+        };
     }
 
     /// The length of a cell, in metres; 0 where nothing is averaged.
@@ -48,16 +68,34 @@ impl Averager {
         match &mut self.open {
             // The odometer may fall back a little: a cell once left stays closed.
             Some((open, mean)) if cell <= *open => {
+                if self.robust.is_some() {
+                    self.kept.add(reading, mean.readings);
+                }
                 mean.add(reading);
                 None
             }
-            _ => self.open.replace((cell, Mean::of(reading))).map(|(_, mean)| mean.observation()),
+            _ => {
+                let completed = self.close();
+                self.open = Some((cell, Mean::of(reading)));
+                if self.robust.is_some() {
+                    self.kept.begin(reading);
+                }
+                completed
+            }
         }
     }
 
     /// Closes the open cell, if any reading is in it. The next reading begins a new one.
     pub fn close(&mut self) -> Option<Observation> {
-        self.open.take().map(|(_, mean)| mean.observation())
+        let mean = self.open.take().map(|(_, mean)| mean.observation())?;
+        let location = self.robust.and_then(|robust| robust.of(&self.kept));
+        self.kept.clear();
+        Some(location.map_or(mean, |Location { position, field, strength }| Observation {
+            position,
+            field,
+            strength,
+            ..mean
+        }))
     }
 }
 

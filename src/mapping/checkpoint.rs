@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Error;
 use super::batcher::Batch;
-use super::field_model::{DIMENSION, FieldModel, FieldState, Totals};
+use super::field_model::{self, DIMENSION, FieldModel, FieldState, Totals};
 use super::mapper::{Mapper, Standing};
 use super::path::Path;
 use super::pipeline::Pipeline;
@@ -306,6 +306,7 @@ fn read_process(
         hyperparameters: hyperparameters.collect(),
         mean: arrays.number("mean")?,
         jitter: Jitter::Relative(settings.relative_jitter),
+        likelihood: field_model::likelihood(settings),
         baseline: NoiseBaseline::new(metadata.targets, baseline[0], baseline[1]),
         past: (size > 0).then_some(past),
     })

@@ -98,7 +98,8 @@ impl Pipeline {
     }
 
     /// The same with an averager of one's own, such as one [with an offset](Averager::with_offset).
-    pub fn with_averager(config: &Config, mount: Isometry3<f64>, averager: Averager) -> Self {
+    pub fn with_averager(config: &Config, mount: Isometry3<f64>, mut averager: Averager) -> Self {
+        averager.configure(&config.model);
         let downstream = Downstream {
             gradient_gate: GradientGate::new(&config.gates),
             averager,
@@ -128,9 +129,11 @@ impl Pipeline {
         self.set_path(path);
         self.downstream.gradient_gate.configure(&config.gates);
         self.downstream.batcher.configure(&config.batch);
+        self.downstream.averager.configure(&config.model);
         if self.downstream.averager.spacing() != config.averaging.spacing {
             self.downstream.flush(ready);
             self.downstream.averager = Averager::new(&config.averaging);
+            self.downstream.averager.configure(&config.model);
         }
         self
     }
