@@ -38,8 +38,8 @@ pub struct StudentT {
     pub degrees_of_freedom: f64,
 }
 
-/// Squares beyond this count as this, so that weights and what is divided by them stay finite.
-const LARGEST_SQUARE: f64 = 1e100;
+/// Squares beyond this count as this, so that weights and their logarithms stay finite.
+const LARGEST_SQUARE: f64 = 1e300;
 
 impl StudentT {
     /// The weight of a row, given E\[(y - f)^2\] / s^2: above 0, and at most (nu + 1) / nu.
