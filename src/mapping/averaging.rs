@@ -245,6 +245,74 @@ mod tests {
         assert_eq!(mean.observation().strength, 1.0);
     }
 
+    /// Averages along which outliers count for little.
+    fn robust() -> Averager {
+        let mut averager = Averager::new(&config::Averaging { spacing: 0.05 });
+        averager.configure(&config::Model { likelihood: config::Likelihood::StudentT, ..config::Model::default() });
+        averager
+    }
+
+    #[test]
+    fn outliers_in_a_cell_do_not_move_a_robust_average() {
+        // Up to two of five, of any size; without them the mean is 50 and each is within 0.2 of it.
+        let readings = |outliers: &[f64]| -> Vec<LocatedReading> {
+            let strengths = [49.8, 50.1, 50.0, 49.9, 50.2];
+            let strength =
+                |index: usize| outliers.get(index / 2).copied().filter(|_| index % 2 == 1).unwrap_or(strengths[index]);
+            (0..5).map(|index| located(index, 0.005 * index as f64, Vector3::z() * strength(index))).collect()
+        };
+        for outliers in [&[][..], &[1000.0], &[90.0], &[1000.0, 20.0], &[1000.0, 1000.0]] {
+            let mut averager = robust();
+            assert!(readings(outliers).iter().all(|reading| averager.push(reading).is_none()));
+            let observation = averager.close().unwrap();
+            // The scale is that of the noise that learning starts from, 1.4.
+            assert!((observation.strength - 50.0).abs() < 0.25, "{outliers:?}: {}", observation.strength);
+            assert!((observation.field.microtesla() - Vector3::z() * 50.0).norm() < 0.25, "{outliers:?}");
+            assert!((0.004..0.016).contains(&observation.position.x), "{outliers:?}: {}", observation.position.x);
+            assert_eq!(observation.readings, 5);
+        }
+        let spoilt = average(0.05, 0.0, &readings(&[1000.0]))[0];
+        assert!(spoilt.strength > 200.0, "a mean is moved: {}", spoilt.strength);
+    }
+
+    #[test]
+    fn a_robust_average_of_hours_in_one_cell_is_that_of_readings_spread_over_them() {
+        let mut averager = robust();
+        let hours = 100_000;
+        for index in 0..hours {
+            // Slowly from 40 to 60, with an outlier in seven.
+            let strength = if index % 7 == 3 { 900.0 } else { 40.0 + 20.0 * index as f64 / hours as f64 };
+            assert_eq!(averager.push(&located(index, 0.0, Vector3::z() * strength)), None);
+        }
+        let written = serde_json::to_string(&averager).unwrap().len();
+        assert!(written < 20_000, "{written} bytes for an open cell");
+        let observation = averager.close().unwrap();
+        assert_eq!(observation.readings as usize, hours);
+        // Between 32 and 64 are kept, the last of them at most a thirty-second before the end.
+        assert!((observation.strength - 50.0).abs() < 1.0, "{}", observation.strength);
+    }
+
+    #[test]
+    fn a_robust_average_taken_up_again_goes_on_to_the_last_bit() {
+        let settings = config::Model { likelihood: config::Likelihood::StudentT, ..config::Model::default() };
+        let reading = |index: usize| {
+            let strength = 50.0 + (index as f64).sin() + if index % 11 == 4 { 300.0 } else { 0.0 };
+            located(index, 2e-4 * index as f64, Vector3::new(strength, 0.1, -3.0))
+        };
+        for stopped_at in [0, 1, 70, 249, 250, 333] {
+            let (mut uninterrupted, mut interrupted) = (robust(), robust());
+            for index in 0..700 {
+                if index == stopped_at {
+                    interrupted = serde_json::from_str(&serde_json::to_string(&interrupted).unwrap()).unwrap();
+                    interrupted.configure(&settings);
+                    assert_eq!(interrupted, uninterrupted);
+                }
+                assert_eq!(interrupted.push(&reading(index)), uninterrupted.push(&reading(index)), "{stopped_at}");
+            }
+            assert_eq!(interrupted.close(), uninterrupted.close());
+        }
+    }
+
     proptest! {
         #[test]
         fn every_reading_is_in_exactly_one_observation(
