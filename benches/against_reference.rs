@@ -11,6 +11,7 @@ use common::readings;
 use magmap::config::Config;
 use magmap::evaluation::drives::{self, Experiment, Material};
 use magmap::gp::kernel::{Constant, Places, Shape, Stationary, Sum};
+use magmap::gp::likelihood::Likelihood;
 use magmap::gp::model::{Jitter, Model};
 use magmap::gp::points::Points;
 use magmap::gp::posterior::Posterior;
@@ -127,6 +128,7 @@ fn compare(folder: &Path, size: usize, repetitions: usize) -> std::io::Result<[f
         ),
         noise: 2.0,
         mean: 0.0,
+        likelihood: Likelihood::Gaussian,
         jitter: Jitter::Absolute(JITTER),
     };
 

@@ -6,6 +6,7 @@ use common::readings;
 use criterion::{BatchSize, BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use magmap::gp::kernel::{Constant, Places, Shape, Stationary, Sum};
 use magmap::gp::learning::Learning;
+use magmap::gp::likelihood::Likelihood;
 use magmap::gp::model::{Jitter, Model};
 use magmap::gp::points::Points;
 use magmap::gp::posterior::Posterior;
@@ -29,6 +30,7 @@ fn model() -> Model<FieldKernel> {
         kernel: Sum(Some(Constant { variance: 500.0 }), stationary),
         noise: 2.0,
         mean: 0.0,
+        likelihood: Likelihood::Gaussian,
         jitter: Jitter::Relative(1e-6),
     }
 }

@@ -242,6 +242,10 @@ pub struct Model {
     pub mean: f64,
     /// Added to the diagonal of the inducing points' covariance, relative to the prior variance.
     pub relative_jitter: f64,
+    /// How the noise is distributed.
+    pub likelihood: Likelihood,
+    /// Degrees of freedom of the noise where it is Student's t: the fewer, the heavier its tails. Above 2.
+    pub degrees_of_freedom: f64,
     /// Where learning starts.
     pub initial: Hyperparameters,
 }
@@ -254,9 +258,21 @@ impl Default for Model {
             constant: true,
             mean: 0.0,
             relative_jitter: 1e-6,
+            likelihood: Likelihood::Gaussian,
+            degrees_of_freedom: 4.0,
             initial: Hyperparameters { constant: 500.0, variance: 150.0, lengthscale: 0.7, noise: 2.0 },
         }
     }
+}
+
+/// How the noise is distributed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Likelihood {
+    /// Normally: every reading counts alike.
+    Gaussian,
+    /// As Student's t, with heavy tails: gross outliers count for little, in the averages along the path and in the model.
+    StudentT,
 }
 
 /// One number for each kind of hyperparameter.
@@ -269,7 +285,7 @@ pub struct Hyperparameters {
     pub variance: f64,
     /// Lengthscale, in metres.
     pub lengthscale: f64,
-    /// Variance of the noise, in microtesla squared.
+    /// Variance of the noise, in microtesla squared; of Student's t the square of its scale.
     pub noise: f64,
 }
 

@@ -2,6 +2,7 @@
 
 pub mod drives;
 pub mod metrics;
+pub mod outliers;
 pub mod worlds;
 
 /// Why an experiment could not be run.

@@ -4,20 +4,23 @@
 //!
 //! [`streaming::StreamingGp::update`] is the algorithm; it reads as the paper's. Around it: [`selection`] chooses inducing
 //! points, [`learning`] the hyperparameters, [`whitened`] is the arithmetic of both, [`posterior`] predicts,
-//! [`state`] is all there is to keep.
+//! [`state`] is all there is to keep. With a heavy-tailed [`likelihood`], rows have weights.
 
 pub mod bounds;
 pub mod hyperparameters;
 pub mod kernel;
 pub mod learning;
+pub mod likelihood;
 pub mod linalg;
 pub mod model;
 pub mod places;
 pub mod points;
 pub mod posterior;
 pub mod report;
+mod reweighting;
 pub mod selection;
 pub mod state;
 pub mod streaming;
+pub mod targets;
 mod upper_bound;
 pub mod whitened;

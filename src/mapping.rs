@@ -28,6 +28,7 @@ pub mod pose_history;
 pub mod reading;
 pub mod refusal;
 pub mod rhythm;
+mod robust_mean;
 pub mod synchronizer;
 pub mod worker;
 

@@ -4,6 +4,7 @@ mod common;
 
 use magmap::gp::bounds::{NoiseBaseline, exact_ceiling, upper_bound};
 use magmap::gp::kernel::{Constant, Kernel, Places, Shape, Stationary, Sum};
+use magmap::gp::likelihood::Likelihood;
 use magmap::gp::linalg::{self, Matrix};
 use magmap::gp::model::{Jitter, Model};
 use magmap::gp::points::Points;
@@ -99,6 +100,7 @@ fn model(case: &Case, hyper: Hyper) -> Model<SumKernel> {
         kernel: Sum(Constant { variance: hyper.constant }, stationary),
         noise: hyper.noise,
         mean: 0.0,
+        likelihood: Likelihood::Gaussian,
         jitter: Jitter::Absolute(case.jitter),
     }
 }

@@ -3,6 +3,7 @@
 use magmap::config::{Ceiling, Config, Hyperparameters};
 use magmap::gp::kernel::{Constant, Places, Shape, Stationary, Sum};
 use magmap::gp::learning::Learning;
+use magmap::gp::likelihood::Likelihood;
 use magmap::gp::model::{Jitter, Model};
 use magmap::gp::points::Points;
 use magmap::gp::report::{CeilingUsed, LearningEnd, SelectionEnd, UpdateReport};
@@ -303,6 +304,7 @@ fn field_model(lengthscale: f64) -> Model<FieldKernel> {
         ),
         noise: 0.3,
         mean: 0.0,
+        likelihood: Likelihood::Gaussian,
         jitter: Jitter::Relative(1e-6),
     }
 }

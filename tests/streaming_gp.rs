@@ -6,6 +6,7 @@ use common::dense::{self, Covariances, Old};
 use magmap::gp::bounds::{exact_ceiling, upper_bound};
 use magmap::gp::kernel::{Constant, Kernel, Places, Shape, Stationary, Sum};
 use magmap::gp::learning::Learning;
+use magmap::gp::likelihood::Likelihood;
 use magmap::gp::model::{Jitter, Model};
 use magmap::gp::points::Points;
 use magmap::gp::posterior::Posterior;
@@ -41,7 +42,8 @@ fn random(seed: u64) -> ChaCha8Rng {
 
 fn model(shape: Shape, lengthscales: Vec<f64>, constant: bool, jitter: Jitter) -> Model<FieldKernel> {
     let stationary = Stationary { shape, variance: 3.0, lengthscales };
-    Model { kernel: Sum(constant.then_some(Constant { variance: 20.0 }), stationary), noise: 0.4, mean: 0.0, jitter }
+    let kernel = Sum(constant.then_some(Constant { variance: 20.0 }), stationary);
+    Model { kernel, noise: 0.4, likelihood: Likelihood::Gaussian, mean: 0.0, jitter }
 }
 
 /// The same model with every hyperparameter changed.
@@ -258,6 +260,7 @@ fn any_model() -> impl Strategy<Value = Model<FieldKernel>> {
             ),
             noise: noise.exp(),
             mean: 0.0,
+            likelihood: Likelihood::Gaussian,
             jitter: Jitter::Relative(1e-6),
         },
     )
@@ -523,6 +526,7 @@ fn a_kernel_over_points_and_axes_needs_no_change_of_the_engine() {
         kernel: TwoAxes { variances: [1.0, 1.0], lengthscale: 0.5 },
         noise: 0.5,
         mean: 0.0,
+        likelihood: Likelihood::Gaussian,
         jitter: Jitter::Relative(1e-9),
     };
     let mut settings =

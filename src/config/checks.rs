@@ -62,6 +62,8 @@ impl Config {
         let Config { model, selection, learning, .. } = self;
         checks.finite("model.mean", model.mean);
         checks.not_negative("model.relative_jitter", model.relative_jitter);
+        let has_variance = model.degrees_of_freedom > 2.0 && model.degrees_of_freedom.is_finite();
+        checks.require(has_variance, "model.degrees_of_freedom", "a finite number above 2", model.degrees_of_freedom);
         checks.all_positive("model.initial", &model.initial);
         checks.inside_unit_interval("selection.delta", selection.delta);
         checks.at_least("selection.max_inducing_points", selection.max_inducing_points, 1);

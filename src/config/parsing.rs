@@ -395,6 +395,7 @@ mod tests {
             "batch.max_path = nan",
             "model.mean = inf",
             "model.relative_jitter = -1e-6",
+            "model.degrees_of_freedom = 2",
             "model.initial.noise = 0",
             "model.initial.lengthscale = -1",
             "learning.prior_log_sd.variance = 0",

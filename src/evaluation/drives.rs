@@ -5,6 +5,7 @@
 
 use super::Error;
 use super::metrics::{Nearest, Predictions, Samples, Scores, rmse};
+use super::outliers::Outliers;
 use crate::config::{Config, Cut};
 use crate::gp::report::{CeilingUsed, SelectionEnd, UpdateReport};
 use crate::mapping::averaging::Averager;
@@ -87,6 +88,13 @@ impl Material {
             test.extend(samples(&located(&read(number)?)));
         }
         Ok(Self { batches, test })
+    }
+
+    /// The same with outliers among the readings that are learnt from. No gate stands before the averages here.
+    pub fn spoilt(mut self, outliers: Outliers) -> Self {
+        let mut spoiler = outliers.spoiler(0);
+        self.batches.iter_mut().flatten().for_each(|reading| reading.field = spoiler.next(reading.field));
+        self
     }
 }
 
@@ -267,6 +275,7 @@ fn batch_scores(
 /// The observations of one batch; its last cell is closed with it.
 fn averaged(batch: &[LocatedReading], config: &Config, offset: f64) -> Vec<Observation> {
     let mut averager = Averager::with_offset(&config.averaging, offset);
+    averager.configure(&config.model);
     let mut observations: Vec<Observation> = batch.iter().filter_map(|reading| averager.push(reading)).collect();
     observations.extend(averager.close());
     observations

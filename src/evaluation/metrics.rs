@@ -60,7 +60,7 @@ impl Predictions {
         let places = Points::from_arrays(positions);
         let (mut means, mut variances) = (vec![0.0; places.len()], vec![0.0; places.len()]);
         posterior.predict(&places, &mut means, &mut variances);
-        variances.iter_mut().for_each(|variance| *variance += posterior.model().noise);
+        variances.iter_mut().for_each(|variance| *variance += posterior.model().noise_variance());
         Self { means, variances }
     }
 

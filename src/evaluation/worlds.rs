@@ -6,10 +6,11 @@
 
 use super::Error;
 use super::metrics::{Predictions, Samples, Scores, Spread};
+use super::outliers::Outliers;
 use crate::config::Config;
 use crate::mapping::field_model::FieldModel;
 use crate::mapping::pipeline::Pipeline;
-use crate::mapping::reading::Observation;
+use crate::mapping::reading::{Measurement, Observation};
 use crate::simulation::{Drive, Path, RandomField, RandomFieldOptions, RobotOptions, Route, World};
 use nalgebra::Isometry3;
 use serde::Serialize;
@@ -83,12 +84,13 @@ pub struct WorldScores {
     pub seconds: f64,
 }
 
-/// Maps worlds of one kind, one for each seed, and tests the maps.
+/// Maps worlds of one kind, one for each seed, and tests the maps. The outliers are among the readings that are learnt from, before
+/// the gates.
 ///
 /// # Errors
 /// When a world cannot be made or the model refuses a batch.
-pub fn run(setting: &Setting, seeds: Range<u64>, config: &Config) -> Result<WorldScores, Error> {
-    let worlds = seeds.map(|seed| map_one(setting, seed, config)).collect::<Result<Vec<_>, _>>()?;
+pub fn run(setting: &Setting, seeds: Range<u64>, config: &Config, outliers: Outliers) -> Result<WorldScores, Error> {
+    let worlds = seeds.map(|seed| map_one(setting, seed, config, outliers)).collect::<Result<Vec<_>, _>>()?;
     let mut all = Predictions::default();
     let mut strengths = Vec::new();
     for world in &worlds {
@@ -121,7 +123,7 @@ struct Mapped {
     seconds: f64,
 }
 
-fn map_one(setting: &Setting, seed: u64, config: &Config) -> Result<Mapped, Error> {
+fn map_one(setting: &Setting, seed: u64, config: &Config, outliers: Outliers) -> Result<Mapped, Error> {
     let options = RandomFieldOptions {
         // A strength is never negative: five standard deviations above zero.
         mean: (5.0 * setting.standard_deviation).max(50.0),
@@ -131,12 +133,12 @@ fn map_one(setting: &Setting, seed: u64, config: &Config) -> Result<Mapped, Erro
     };
     let world = RandomField::random(&options, seed)?;
     let robot = RobotOptions { noise: setting.noise, ..RobotOptions::default() };
-    let observe = |route, length, seed| {
+    let observe = |route, length, seed, outliers: Outliers| {
         let path = Path::through_room(route, [ROOM, ROOM], length, seed)?;
-        observations(Drive::new(&world, path, robot.clone(), seed)?, config)
+        observations(Drive::new(&world, path, robot.clone(), seed)?, config, outliers, seed)
     };
-    let mapped = observe(Route::LawnMower { spacing: LANES }, MAPPING_LENGTH, seed)?;
-    let tested = observe(Route::Random, TEST_LENGTH, seed + TEST_SEEDS)?;
+    let mapped = observe(Route::LawnMower { spacing: LANES }, MAPPING_LENGTH, seed, outliers)?;
+    let tested = observe(Route::Random, TEST_LENGTH, seed + TEST_SEEDS, Outliers::default())?;
 
     let mut model = FieldModel::new(config);
     let start = Instant::now();
@@ -156,11 +158,21 @@ fn map_one(setting: &Setting, seed: u64, config: &Config) -> Result<Mapped, Erro
 }
 
 /// A drive through the pipeline: its observations, batch by batch.
-fn observations<W: World>(drive: Drive<W>, config: &Config) -> Result<Vec<Vec<Observation>>, Error> {
+fn observations<W: World>(
+    drive: Drive<W>,
+    config: &Config,
+    outliers: Outliers,
+    seed: u64,
+) -> Result<Vec<Vec<Observation>>, Error> {
     let mut pipeline = Pipeline::new(config, Isometry3::identity());
     let mut ready = VecDeque::new();
+    let mut spoiler = outliers.spoiler(seed);
     for sample in drive {
-        pipeline.ingest(sample.measurement, &mut ready);
+        let mut measurement = sample.measurement;
+        if let Measurement::Reading(reading) = &mut measurement {
+            reading.field = spoiler.next(reading.field);
+        }
+        pipeline.ingest(measurement, &mut ready);
     }
     pipeline.finish(&mut ready);
     Ok(ready.into_iter().map(|batch| batch.observations).collect())

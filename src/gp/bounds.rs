@@ -1,8 +1,10 @@
 //! What the evidence lower bound is compared with: from above L* and the upper bound, from below the noise baseline.
 
 use super::kernel::{Kernel, Places};
+use super::likelihood::Weights;
 use super::linalg::{self, Matrix, NotPositiveDefinite, Part, squared_norm};
 use super::model::{LOG_2_PI, Model};
+use super::targets::Targets;
 use super::whitened::{Past, Rows, Whitened};
 
 /// Count, mean and variance of all targets so far: the model that sees no structure.
@@ -20,18 +22,25 @@ impl NoiseBaseline {
         Self { count, mean, scatter }
     }
 
-    /// The baseline after these targets too (Chan's update of a running mean and variance).
-    pub fn including(&self, targets: &[f64]) -> Self {
-        if targets.is_empty() {
+    /// The baseline after these targets too (Chan's update of a running mean and variance). Where they have weights, it is as if
+    /// all of them had the weighted mean and the weighted variance.
+    pub fn including<'a>(&self, targets: impl Into<Targets<'a>>) -> Self {
+        let targets = targets.into();
+        let values = targets.values();
+        if values.is_empty() {
             return *self;
         }
-        let added = targets.len() as f64;
-        let added_mean = targets.iter().sum::<f64>() / added;
-        let added_scatter = targets.iter().map(|y| (y - added_mean).powi(2)).sum::<f64>();
+        let weighted = |value: &dyn Fn(f64) -> f64| {
+            values.iter().enumerate().map(|(i, &y)| targets.weight(i) * value(y)).sum::<f64>()
+        };
+        let added = values.len() as f64;
+        let total = weighted(&|_| 1.0);
+        let added_mean = weighted(&|y| y) / total;
+        let added_scatter = weighted(&|y| (y - added_mean).powi(2)) * (added / total);
         let count = self.count as f64 + added;
         let difference = added_mean - self.mean;
         Self {
-            count: self.count + targets.len() as u64,
+            count: self.count + values.len() as u64,
             mean: self.mean + difference * added / count,
             scatter: self.scatter + added_scatter + difference * difference * self.count as f64 * added / count,
         }
@@ -58,32 +67,40 @@ impl NoiseBaseline {
     }
 
     /// The log likelihood of targets under it, in nats (VIPS paper, section 4.3), with a variance of at least
-    /// `least_variance`, which must be positive: identical targets would otherwise be infinitely likely.
-    pub fn log_likelihood(&self, targets: &[f64], least_variance: f64) -> f64 {
+    /// `least_variance`, which must be positive: identical targets would otherwise be infinitely likely. Targets with weights have
+    /// that variance divided by their weight.
+    pub fn log_likelihood<'a>(&self, targets: impl Into<Targets<'a>>, least_variance: f64) -> f64 {
+        let targets = targets.into();
         let variance = self.variance().max(least_variance);
-        let squares = targets.iter().map(|y| (y - self.mean).powi(2)).sum::<f64>();
-        -0.5 * (targets.len() as f64 * (LOG_2_PI + variance.ln()) + squares / variance)
+        let square = |(i, y): (usize, &f64)| targets.weight(i) * (y - self.mean).powi(2);
+        let squares = targets.values().iter().enumerate().map(square).sum::<f64>();
+        -0.5 * (targets.values().len() as f64 * (LOG_2_PI + variance.ln()) + squares / variance)
+            + targets.weights().map_or(0.0, Weights::evidence)
     }
 }
 
 /// L*: the bound with every reading of the batch an inducing point beside the old ones (VIPS paper, eq. 9).
 ///
 /// Computed as the evidence of the past alone under the model, plus the exact log likelihood of the batch under the posterior
-/// of the past. Needs one N x N matrix.
+/// of the past. Needs one N x N matrix. Where targets have weights, it is the ceiling for these.
 ///
 /// # Errors
 /// When a covariance is not positive definite to the precision of doubles.
-pub fn exact_ceiling<K: Kernel>(
+pub fn exact_ceiling<'a, K: Kernel>(
     model: &Model<K>,
     places: &K::Places,
-    targets: &[f64],
+    targets: impl Into<Targets<'a>>,
     past: Option<&Past<K>>,
 ) -> Result<f64, NotPositiveDefinite> {
-    let count = targets.len();
+    let targets = targets.into();
+    let count = targets.values().len();
     let mut covariance = Matrix::zeros(count, count);
     model.kernel.add_lower_covariance(places, covariance.as_mut());
-    let mut residual: Vec<f64> = targets.iter().map(|y| y - model.mean).collect();
-    let mut ceiling = 0.0;
+    let mut residual: Vec<f64> = targets.values().iter().map(|y| y - model.mean).collect();
+    // What the weights add beside the density of rows that are not scaled by their roots.
+    let mut ceiling = targets.weights().map_or(0.0, |weights| {
+        weights.evidence() - 0.5 * weights.values().iter().map(|weight| weight.ln()).sum::<f64>()
+    });
     if let Some(past) = past {
         let nothing = places.cleared();
         let whitened = Rows::nested(&nothing, &[], Some(past), &nothing).whiten(model)?;
@@ -99,7 +116,7 @@ pub fn exact_ceiling<K: Kernel>(
         linalg::solve_lower(whitened.precision_root.as_ref(), features.as_mut());
         add(1.0, &features);
     }
-    (0..count).for_each(|i| covariance[(i, i)] += model.noise);
+    (0..count).for_each(|i| covariance[(i, i)] += model.noise / targets.weight(i));
     linalg::cholesky_in_place(covariance.as_mut())?;
     linalg::solve_lower_vector(covariance.as_ref(), &mut residual);
     let log_determinant = linalg::log_determinant(covariance.as_ref());

@@ -200,6 +200,7 @@ impl<K: Kernel> Gradient for Minimized<'_, '_, K> {
 #[cfg(test)]
 mod tests {
     use super::super::kernel::{Places, Shape, Stationary};
+    use super::super::likelihood::Likelihood;
     use super::super::linalg::MatrixRef;
     use super::super::model::Jitter;
     use super::super::points::Points;
@@ -270,6 +271,7 @@ mod tests {
             kernel: Watched { inner, given: Arc::default(), breaks_beyond },
             noise: 1.0,
             mean: 0.0,
+            likelihood: Likelihood::Gaussian,
             jitter: Jitter::Relative(1e-6),
         }
     }

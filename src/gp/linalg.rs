@@ -234,7 +234,13 @@ pub fn column_mut<'a>(matrix: &'a mut MatrixMut<'_>, index: usize) -> &'a mut [f
 
 /// Multiplies every entry by `factor`.
 pub fn scale(matrix: &mut Matrix, factor: f64) {
+    scale_columns(matrix, |_| factor);
+}
+
+/// Multiplies every column by a factor of its own.
+pub fn scale_columns(matrix: &mut Matrix, factor: impl Fn(usize) -> f64) {
     for column in 0..matrix.ncols() {
+        let factor = factor(column);
         matrix.col_as_slice_mut(column).iter_mut().for_each(|value| *value *= factor);
     }
 }

@@ -1,6 +1,7 @@
 //! The model: a Gaussian process prior with noise, and the vector of its hyperparameters.
 
 use super::kernel::{Kernel, Places};
+use super::likelihood::Likelihood;
 use super::linalg::MatrixMut;
 use super::report::NamedValue;
 
@@ -23,8 +24,10 @@ pub enum Jitter {
 pub struct Model<K> {
     /// Covariance function.
     pub kernel: K,
-    /// Variance of the noise on each target.
+    /// Variance of the noise on each target; the square of its scale where the likelihood is Student's t.
     pub noise: f64,
+    /// How the noise is distributed.
+    pub likelihood: Likelihood,
     /// Constant prior mean.
     pub mean: f64,
     /// Jitter of the inducing points.
@@ -55,6 +58,11 @@ impl<K: Kernel> Model<K> {
         let mut kernel = self.kernel.clone();
         kernel.set_log_parameters(kernel_values);
         Self { kernel, noise: noise.exp(), ..*self }
+    }
+
+    /// The variance of what one reading is off by.
+    pub fn noise_variance(&self) -> f64 {
+        self.likelihood.variance(self.noise)
     }
 
     /// The hyperparameters by name.

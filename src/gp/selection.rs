@@ -3,19 +3,25 @@
 use super::kernel::{Kernel, Places};
 use super::linalg::{self, GrowingTriangle, MatrixMut, MatrixRef, NotPositiveDefinite, dot, squared_norm};
 use super::model::{LOG_2_PI, Model};
+use super::targets::Targets;
 use super::upper_bound::UpperBoundTerms;
 use super::whitened::{Past, Rows, Whitened};
 
 pub mod vips;
 
 /// Readings of a batch added one by one as inducing points, each where the variance left by all before it is greatest ("greedy
-/// variance", Burt et al. 2020), beside the inducing points of the past.
+/// variance", Burt et al. 2020), beside the inducing points of the past. Where readings have weights, it is the greatest in units
+/// of the variance of their noise, and a gross outlier is no place to represent.
 ///
 /// That is pivoted Cholesky: a chosen point appends one column to the features Phi, one row to the Cholesky factor of B and one
 /// entry to c = L_B^-1 Phi^T z. The bound after k points costs O(N k), and never refits.
 pub struct GreedyVariance<'a, K: Kernel> {
     model: &'a Model<K>,
     places: &'a K::Places,
+    /// The weight of each reading, its root, and the variance of its noise.
+    weights: Vec<f64>,
+    roots: Vec<f64>,
+    noises: Vec<f64>,
     /// The past and the batch on the old inducing points alone.
     start: Whitened,
     prior_variances: Vec<f64>,
@@ -41,13 +47,16 @@ impl<'a, K: Kernel> GreedyVariance<'a, K> {
     pub fn new(
         model: &'a Model<K>,
         places: &'a K::Places,
-        targets: &[f64],
+        targets: impl Into<Targets<'a>>,
         past: Option<&Past<K>>,
     ) -> Result<Self, NotPositiveDefinite> {
+        let targets = targets.into();
         let start = Rows::nested(places, targets, past, &places.cleared()).whiten(model)?;
         let size = start.weights.len();
         let prior_variances = model.kernel.diagonal(places);
-        let explained = (0..places.len()).map(|i| model.noise * squared_norm(start.features.col_as_slice(i)));
+        let weights: Vec<f64> = (0..places.len()).map(|i| targets.weight(i)).collect();
+        let noises: Vec<f64> = weights.iter().map(|weight| model.noise / weight).collect();
+        let explained = (0..places.len()).map(|i| noises[i] * squared_norm(start.features.col_as_slice(i)));
         let variances = prior_variances.iter().zip(explained).map(|(prior, explained)| prior - explained).collect();
         let mut projected = vec![0.0; size];
         linalg::add_matrix_vector(&mut projected, 1.0, start.precision_root.transpose(), &start.weights);
@@ -57,6 +66,9 @@ impl<'a, K: Kernel> GreedyVariance<'a, K> {
         Ok(Self {
             model,
             places,
+            roots: weights.iter().map(|weight| weight.sqrt()).collect(),
+            weights,
+            noises,
             prior_variances,
             variances,
             chosen: Vec::new(),
@@ -85,11 +97,12 @@ impl<'a, K: Kernel> GreedyVariance<'a, K> {
         &self.chosen
     }
 
-    /// The reading with the greatest variance left, and that variance; the first of equals. None when all are chosen, or when
-    /// none has more than `least_share` of its prior variance left.
+    /// The reading with the greatest variance left, in units of that of its noise, and that variance; the first of equals. None
+    /// when all are chosen, or when that one has no more than `least_share` of its prior variance left.
     pub fn next(&self, least_share: f64) -> Option<(usize, f64)> {
         let left = (0..self.variances.len()).filter(|&i| !self.is_chosen[i]);
-        let best = left.reduce(|best, i| if self.variances[i] > self.variances[best] { i } else { best })?;
+        let weighted = |i: usize| self.weights[i] * self.variances[i];
+        let best = left.reduce(|best, i| if weighted(i) > weighted(best) { i } else { best })?;
         let variance = self.variances[best];
         (variance > least_share * self.prior_variances[best] || self.is_empty()).then_some((best, variance))
     }
@@ -102,11 +115,11 @@ impl<'a, K: Kernel> GreedyVariance<'a, K> {
         let pivot = self.variances[index].max(0.0) + self.model.jitter_of(self.prior_variances[index]);
         let pivot_root = pivot.sqrt().max(f64::MIN_POSITIVE);
 
-        // The new column of Phi_f: what the point explains beyond the others, (k(X, x) / s - Phi_f l) / l_new.
+        // The new column of Phi_f: what the point explains beyond the others, (k(X, x) / s - Phi_f l) / l_new, with the s of each row.
         let mut column = vec![0.0; count];
         self.model.kernel.add_column(self.places, 0..count, self.places, index, &mut column);
-        column.iter_mut().for_each(|value| *value *= precision);
-        let scale = self.model.noise.sqrt();
+        column.iter_mut().zip(&self.roots).for_each(|(value, root)| *value *= precision * root);
+        let scale = self.model.noise.sqrt() / self.roots[index];
         linalg::add_matrix_vector(&mut column, -scale, self.feature_matrix(), &row);
         column.iter_mut().for_each(|value| *value /= pivot_root);
 
@@ -122,8 +135,8 @@ impl<'a, K: Kernel> GreedyVariance<'a, K> {
         self.projected.push(projected);
         self.log_determinant += 2.0 * diagonal.ln();
 
-        for (variance, value) in self.variances.iter_mut().zip(&column) {
-            *variance = (*variance - self.model.noise * value * value).max(0.0);
+        for ((variance, value), noise) in self.variances.iter_mut().zip(&column).zip(&self.noises) {
+            *variance = (*variance - noise * value * value).max(0.0);
         }
         self.features.extend_from_slice(&column);
         self.size += 1;
@@ -141,6 +154,7 @@ impl<'a, K: Kernel> GreedyVariance<'a, K> {
             - 0.5 * count * terms.log_noise
             - 0.5 * self.slack()
             - terms.old_log_evidence
+            + terms.weights_evidence
     }
 
     /// The upper bound on L* with the inducing points so far, in nats.
@@ -159,7 +173,8 @@ impl<'a, K: Kernel> GreedyVariance<'a, K> {
 
     /// tau: the trace of what is left of the scaled rows of the batch.
     fn slack(&self) -> f64 {
-        self.variances.iter().sum::<f64>() / self.model.noise
+        let weighted = self.variances.iter().zip(&self.weights).map(|(variance, weight)| weight * variance);
+        weighted.sum::<f64>() / self.model.noise
     }
 
     fn feature_matrix(&self) -> MatrixRef<'_> {

@@ -2,6 +2,7 @@
 
 use super::bounds::NoiseBaseline;
 use super::kernel::{Kernel, Places};
+use super::likelihood::Likelihood;
 use super::linalg;
 use super::model::Jitter;
 use super::report::NamedValue;
@@ -17,6 +18,8 @@ pub struct State<P> {
     pub mean: f64,
     /// The jitter of the inducing points.
     pub jitter: Jitter,
+    /// How the noise is distributed.
+    pub likelihood: Likelihood,
     /// Count, mean and variance of all targets so far.
     pub baseline: NoiseBaseline,
     /// What is kept of the batches; none before the first.
@@ -237,7 +240,8 @@ mod tests {
     }
 
     fn process(kernel: TestKernel, redundancy: f64) -> Process {
-        let model = Model { kernel, noise: 0.4, mean: 1.5, jitter: Jitter::Relative(1e-6) };
+        let model =
+            Model { kernel, noise: 0.4, likelihood: Likelihood::Gaussian, mean: 1.5, jitter: Jitter::Relative(1e-6) };
         StreamingGp::new(model, settings(redundancy))
     }
 

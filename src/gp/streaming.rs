@@ -3,12 +3,15 @@
 use super::bounds::NoiseBaseline;
 use super::kernel::{Kernel, Places};
 use super::learning::Learning;
+use super::likelihood::{Likelihood, Weights};
 use super::linalg::NotPositiveDefinite;
 use super::model::Model;
 use super::posterior::Posterior;
 use super::report::UpdateReport;
+use super::reweighting;
 use super::selection::vips::Vips;
 use super::state::{State, StateError};
+use super::targets::Targets;
 use super::whitened::{Past, Rows};
 use std::sync::Arc;
 
@@ -69,7 +72,7 @@ impl<K: Kernel> StreamingGp<K> {
     }
 
     /// Takes in one batch (VIPS paper, algorithm 1): chooses inducing points, learns the hyperparameters, and replaces the
-    /// posterior. `stop` is asked before every evaluation of learning; when it says yes, the update ends with the best
+    /// posterior. Where the likelihood is heavy-tailed, each row has a weight in all of that. `stop` is asked before every evaluation of learning; when it says yes, the update ends with the best
     /// hyperparameters so far.
     ///
     /// # Errors
@@ -82,15 +85,17 @@ impl<K: Kernel> StreamingGp<K> {
     ) -> Result<UpdateReport, Error> {
         self.check(places, targets)?;
         let past = self.posterior.as_ref().map(|posterior| posterior.past());
-        let baseline = self.baseline.including(targets);
+        let weights = self.first_weights(places, targets).map_err(|error| broken_down(error, &self.model))?;
+        let batch = Targets::new(targets, weights.as_ref());
+        let baseline = self.baseline.including(batch);
         let selected = self
             .settings
             .selection
-            .select(&self.model, places, targets, past, &baseline)
+            .select(&self.model, places, batch, past, &baseline)
             .map_err(|error| broken_down(error, &self.model))?;
         let additional = places.select(selected.indices.iter().copied());
-        let rows = Rows::nested(places, targets, past, &additional);
-        let (model, learning) = self.settings.learning.learn(&self.model, &rows, stop);
+        let mut rows = Rows::nested(places, batch, past, &additional);
+        let (model, learning) = reweighting::learn(&self.settings.learning, &self.model, &mut rows, stop);
         let whitened = rows.whiten(&model).map_err(|error| broken_down(error, &model))?;
         let bound = whitened.bound();
         let (posterior, dropped) = Posterior::new(model.clone(), rows.into_past(whitened))
@@ -111,6 +116,14 @@ impl<K: Kernel> StreamingGp<K> {
         Ok(report)
     }
 
+    /// The weights of the rows of a batch before inducing points are chosen for it; none where all count alike.
+    fn first_weights(&self, places: &K::Places, targets: &[f64]) -> Result<Option<Weights>, NotPositiveDefinite> {
+        let Likelihood::StudentT(likelihood) = self.model.likelihood else { return Ok(None) };
+        let posterior = self.posterior.as_deref();
+        reweighting::first_weights(likelihood, &self.model, &self.settings.selection, places, targets, posterior)
+            .map(Some)
+    }
+
     /// Goes on with other settings.
     pub fn configure(&mut self, settings: Settings) {
         self.settings = settings;
@@ -122,6 +135,7 @@ impl<K: Kernel> StreamingGp<K> {
             hyperparameters: self.model.named_values(),
             mean: self.model.mean,
             jitter: self.model.jitter,
+            likelihood: self.model.likelihood,
             baseline: self.baseline,
             past: self.posterior.as_ref().map(|posterior| posterior.past().state()),
         }
@@ -134,7 +148,8 @@ impl<K: Kernel> StreamingGp<K> {
     /// When the state is not that of a model with this kernel.
     pub fn from_state(kernel: K, settings: Settings, state: &State<K::Places>) -> Result<Self, StateError> {
         state.check()?;
-        let mut model = Model { kernel, noise: 1.0, mean: state.mean, jitter: state.jitter };
+        let mut model =
+            Model { kernel, noise: 1.0, likelihood: state.likelihood, mean: state.mean, jitter: state.jitter };
         let found: Vec<&str> = state.hyperparameters.iter().map(|value| value.name.as_str()).collect();
         if model.names() != found {
             let (expected, found) = (model.names().join(", "), found.join(", "));

@@ -25,6 +25,8 @@ pub(super) struct UpperBoundTerms<'a> {
     pub log_noise: f64,
     /// log N(r; 0, I + R K'_aa R^T).
     pub old_log_evidence: f64,
+    /// What the weights of the rows add; 0 without any.
+    pub weights_evidence: f64,
 }
 
 impl UpperBoundTerms<'_> {
@@ -53,6 +55,7 @@ impl UpperBoundTerms<'_> {
         let rows = count + self.past_rows as f64;
         Ok(-0.5 * (rows * LOG_2_PI + self.log_determinant + squares)
             - 0.5 * count * self.log_noise
-            - self.old_log_evidence)
+            - self.old_log_evidence
+            + self.weights_evidence)
     }
 }

@@ -13,10 +13,16 @@
 //! It equals the online bound of Bui et al. 2017 (VIPS paper, eq. 8) without the inverse of a difference of nearly equal
 //! matrices. Where all old inducing points stay, in order and in front (`nested`), a is a part of b: then
 //! `K_ab L_b^-T = [L_aa 0]`, and with R lower triangular the features of the past are a lower triangle.
+//!
+//! Where rows have [`Weights`] u_i, s^2 / u_i is the variance of the noise of row i: its row of A and z is scaled by sqrt(u_i) / s
+//! and its term of the slack by u_i / s^2. The bound has what the weights add beside (see
+//! [`likelihood`](super::likelihood)), which does not depend on the hyperparameters.
 
 use super::kernel::{Kernel, Places};
+use super::likelihood::Weights;
 use super::linalg::{self, Matrix, MatrixRef, NotPositiveDefinite, Part, Workspace, dot, squared_norm};
 use super::model::{LOG_2_PI, Model};
+use super::targets::Targets;
 use super::upper_bound::UpperBoundTerms;
 
 /// What the model keeps of all batches so far, under the hyperparameters it was made with.
@@ -61,6 +67,7 @@ impl<K: Kernel> Past<K> {
 pub struct Rows<'a, K: Kernel> {
     places: &'a K::Places,
     targets: &'a [f64],
+    weights: Option<Weights>,
     past: Option<PastRows<'a, K>>,
     inducing: K::Places,
     /// What one evaluation leaves for the next.
@@ -80,33 +87,63 @@ impl<'a, K: Kernel> Rows<'a, K> {
     /// The old inducing points and `additional` ones for a batch of `targets` at `places`.
     pub fn nested(
         places: &'a K::Places,
-        targets: &'a [f64],
+        targets: impl Into<Targets<'a>>,
         past: Option<&'a Past<K>>,
         additional: &K::Places,
     ) -> Self {
         let inducing = past.map_or_else(|| additional.clone(), |past| past.inducing.followed_by(additional));
-        Self::new(places, targets, past.map(|past| PastRows::new(past, true, Vec::new())), inducing)
+        Self::new(places, targets.into(), past.map(|past| PastRows::new(past, true, Vec::new())), inducing)
     }
 
     /// Inducing points that need not contain the old ones.
-    pub fn moved(places: &'a K::Places, targets: &'a [f64], past: Option<&'a Past<K>>, inducing: K::Places) -> Self {
-        Self::new(places, targets, past.map(|past| PastRows::new(past, false, Vec::new())), inducing)
+    pub fn moved(
+        places: &'a K::Places,
+        targets: impl Into<Targets<'a>>,
+        past: Option<&'a Past<K>>,
+        inducing: K::Places,
+    ) -> Self {
+        Self::new(places, targets.into(), past.map(|past| PastRows::new(past, false, Vec::new())), inducing)
     }
 
     /// No batch, and only some of the old inducing points: those with the indices `kept`. `nothing` is an empty collection.
     pub(super) fn reduced(nothing: &'a K::Places, past: &'a Past<K>, kept: &[usize]) -> Self {
         let inducing = past.inducing.select(kept.iter().copied());
         let shared = kept.iter().copied().enumerate().collect();
-        Self::new(nothing, &[], Some(PastRows::new(past, false, shared)), inducing)
+        Self::new(nothing, Targets::from(&[]), Some(PastRows::new(past, false, shared)), inducing)
     }
 
-    fn new(places: &'a K::Places, targets: &'a [f64], past: Option<PastRows<'a, K>>, inducing: K::Places) -> Self {
-        Self { places, targets, past, inducing, workspace: Workspace::default() }
+    fn new(places: &'a K::Places, targets: Targets<'a>, past: Option<PastRows<'a, K>>, inducing: K::Places) -> Self {
+        let weights = targets.weights().cloned();
+        Self { places, targets: targets.values(), weights, past, inducing, workspace: Workspace::default() }
     }
 
     /// The targets of the batch.
     pub(super) fn targets(&self) -> &[f64] {
         self.targets
+    }
+
+    /// The weights of the rows of the batch; none where all count alike.
+    pub fn weights(&self) -> Option<&Weights> {
+        self.weights.as_ref()
+    }
+
+    /// The weights, when nothing else is needed any more.
+    pub(super) fn into_weights(self) -> Option<Weights> {
+        self.weights
+    }
+
+    /// Goes on with other weights.
+    ///
+    /// # Panics
+    /// When there is another number of weights than of targets.
+    pub fn set_weights(&mut self, weights: Weights) {
+        assert_eq!(weights.values().len(), self.targets.len(), "one weight per target");
+        self.weights = Some(weights);
+    }
+
+    /// The weight of a row; 1 where all count alike.
+    fn weight(&self, row: usize) -> f64 {
+        self.weights.as_ref().map_or(1.0, |weights| weights.values()[row])
     }
 
     /// The inducing points.
@@ -126,13 +163,16 @@ impl<'a, K: Kernel> Rows<'a, K> {
         let covariance_root = linalg::cholesky(covariance)?;
 
         let precision = 1.0 / model.noise.sqrt();
+        let precision_of = |row: usize| precision * self.weight(row).sqrt();
         let mut features = self.workspace.zeros(size, self.places.len());
         model.kernel.add_covariance(&self.inducing, self.places, features.as_mut());
         linalg::solve_lower(covariance_root.as_ref(), features.as_mut());
-        linalg::scale(&mut features, precision);
-        let target: Vec<f64> = self.targets.iter().map(|y| (y - model.mean) * precision).collect();
+        linalg::scale_columns(&mut features, precision_of);
+        let centred = self.targets.iter().map(|y| y - model.mean);
+        let target: Vec<f64> = centred.enumerate().map(|(row, y)| y * precision_of(row)).collect();
         let prior_variances = model.kernel.diagonal(self.places);
-        let prior_trace = prior_variances.iter().sum::<f64>() / model.noise;
+        let weighted = prior_variances.iter().enumerate().map(|(row, variance)| self.weight(row) * variance);
+        let prior_trace = weighted.sum::<f64>() / model.noise;
 
         let mut gram = self.workspace.zeros(size, size);
         (0..size).for_each(|i| gram[(i, i)] = 1.0);
@@ -188,6 +228,7 @@ impl<'a, K: Kernel> Rows<'a, K> {
             slack,
             log_noise: model.noise.ln(),
             old_log_evidence: self.past.as_ref().map_or(0.0, |rows| rows.past.log_evidence),
+            weights_evidence: self.weights.as_ref().map_or(0.0, Weights::evidence),
         };
         if whitened.bound().is_finite() { Ok(whitened) } else { Err(NotPositiveDefinite) }
     }
@@ -242,7 +283,8 @@ impl<'a, K: Kernel> Rows<'a, K> {
         self.workspace.give_back([inverse, whitened_weights, of_features]);
 
         // dL/dk(x_i, x_i)
-        model.kernel.contract_diagonal(self.places, &vec![-0.5 / model.noise; count], kernel_gradient);
+        let of_diagonal: Vec<f64> = (0..count).map(|row| -0.5 / model.noise * self.weight(row)).collect();
+        model.kernel.contract_diagonal(self.places, &of_diagonal, kernel_gradient);
 
         // The noise scales the rows of the batch: <I - B^-1, Phi_f^T Phi_f> is what the whole Gram matrix gives less the past.
         let fitted = dot(target, residual) - squared_norm(residual);
@@ -271,7 +313,7 @@ impl<'a, K: Kernel> Rows<'a, K> {
             }
         };
         // L_b^-T is applied to whichever has fewer columns.
-        if count < size {
+        let mut result = if count < size {
             let mut result = self.workspace.zeros(size, count);
             result.copy_from(features);
             linalg::scale(&mut result, precision);
@@ -291,7 +333,28 @@ impl<'a, K: Kernel> Rows<'a, K> {
             linalg::solve_lower_transposed_vector(covariance_root.as_ref(), &mut dual_weights);
             add_outer(&mut result, &dual_weights);
             result
+        };
+        if let Some(weights) = &self.weights {
+            linalg::scale_columns(&mut result, |row| weights.values()[row].sqrt());
         }
+        result
+    }
+
+    /// E\[(y - f)^2\] / s^2 of each target under the posterior of batch and past, for what [`Rows::whiten`] made of the same model.
+    pub fn expected_squares(&self, model: &Model<K>, whitened: &Whitened) -> Vec<f64> {
+        let Whitened { features, residual, precision_root, .. } = whitened;
+        let mut spread = self.workspace.zeros(features.nrows(), features.ncols());
+        spread.copy_from(features);
+        linalg::solve_lower(precision_root.as_ref(), spread.as_mut());
+        let prior_variances = model.kernel.diagonal(self.places);
+        let scaled = |row: usize| {
+            let unexplained =
+                self.weight(row) * prior_variances[row] / model.noise - squared_norm(features.col_as_slice(row));
+            residual[row] * residual[row] + unexplained.max(0.0) + squared_norm(spread.col_as_slice(row))
+        };
+        let squares = (0..self.targets.len()).map(|row| scaled(row) / self.weight(row)).collect();
+        self.workspace.give_back([spread]);
+        squares
     }
 
     /// The state after the batch: the past of the next one.
@@ -485,6 +548,7 @@ pub struct Whitened {
     slack: f64,
     log_noise: f64,
     old_log_evidence: f64,
+    weights_evidence: f64,
 }
 
 impl Whitened {
@@ -497,6 +561,7 @@ impl Whitened {
             - 0.5 * count * self.log_noise
             - 0.5 * self.slack
             - self.old_log_evidence
+            + self.weights_evidence
     }
 
     /// What the upper bound of these inducing points is made of.
@@ -516,6 +581,7 @@ impl Whitened {
             slack: self.slack,
             log_noise: self.log_noise,
             old_log_evidence: self.old_log_evidence,
+            weights_evidence: self.weights_evidence,
         }
     }
 }

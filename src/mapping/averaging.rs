@@ -2,13 +2,19 @@
 //!
 //! Readings taken fifty times a second by a slow robot are no independent witnesses of the field; learning from all of them makes
 //! a map worse (its lengthscale collapses) and slower.
+//!
+//! An average spreads an outlier over all its readings, where a heavy-tailed model no longer recognizes it. So where the model's
+//! noise is Student's t, the readings of a cell have weights, too.
 
 use nalgebra::Vector3;
 use serde::{Deserialize, Serialize};
 
+use super::field_model;
 use super::odometer::Odometer;
 use super::reading::{LocatedReading, MagneticField, Observation};
+use super::robust_mean::{Kept, Location, RobustMean};
 use crate::config;
+use crate::gp::likelihood::Likelihood;
 
 /// Averages the readings of each cell of path. A reading's cell is `floor(travelled / spacing + offset)`, with the length of the
 /// path as an [`Odometer`] with chords of half the spacing measures it; a robot that stands still stays in its cell.
@@ -18,6 +24,11 @@ pub struct Averager {
     offset: f64,
     odometer: Odometer,
     open: Option<(i64, Mean)>,
+    /// Where outliers are to count for little: how, and readings of the open cell.
+    #[serde(skip)]
+    robust: Option<RobustMean>,
+    #[serde(default, skip_serializing_if = "Kept::is_empty")]
+    kept: Kept,
 }
 
 impl Averager {
@@ -30,7 +41,16 @@ impl Averager {
     /// where the cells happen to lie shows over several of these.
     pub fn with_offset(settings: &config::Averaging, fraction: f64) -> Self {
         let odometer = Odometer::new(settings.spacing / 2.0);
-        Self { spacing: settings.spacing, offset: fraction, odometer, open: None }
+        let (open, robust, kept) = (None, None, Kept::default());
+        Self { spacing: settings.spacing, offset: fraction, odometer, open, robust, kept }
+    }
+
+    /// Averages as the likelihood of the model asks for: means, unless it is Student's t.
+    pub fn configure(&mut self, model: &config::Model) {
+        self.robust = match field_model::likelihood(model) {
+            Likelihood::Gaussian => None,
+            Likelihood::StudentT(likelihood) => Some(RobustMean { likelihood, least_square: model.initial.noise }),
+        };
     }
 
     /// The length of a cell, in metres; 0 where nothing is averaged.
@@ -48,16 +68,34 @@ impl Averager {
         match &mut self.open {
             // The odometer may fall back a little: a cell once left stays closed.
             Some((open, mean)) if cell <= *open => {
+                if self.robust.is_some() {
+                    self.kept.add(reading, mean.readings);
+                }
                 mean.add(reading);
                 None
             }
-            _ => self.open.replace((cell, Mean::of(reading))).map(|(_, mean)| mean.observation()),
+            _ => {
+                let completed = self.close();
+                self.open = Some((cell, Mean::of(reading)));
+                if self.robust.is_some() {
+                    self.kept.begin(reading);
+                }
+                completed
+            }
         }
     }
 
     /// Closes the open cell, if any reading is in it. The next reading begins a new one.
     pub fn close(&mut self) -> Option<Observation> {
-        self.open.take().map(|(_, mean)| mean.observation())
+        let mean = self.open.take().map(|(_, mean)| mean.observation())?;
+        let location = self.robust.and_then(|robust| robust.of(&self.kept));
+        self.kept.clear();
+        Some(location.map_or(mean, |Location { position, field, strength }| Observation {
+            position,
+            field,
+            strength,
+            ..mean
+        }))
     }
 }
 
@@ -205,6 +243,74 @@ mod tests {
         mean.add(&located(1, 0.0, Vector3::x()));
         assert_eq!(mean.observation().readings, u32::MAX);
         assert_eq!(mean.observation().strength, 1.0);
+    }
+
+    /// Averages along which outliers count for little.
+    fn robust() -> Averager {
+        let mut averager = Averager::new(&config::Averaging { spacing: 0.05 });
+        averager.configure(&config::Model { likelihood: config::Likelihood::StudentT, ..config::Model::default() });
+        averager
+    }
+
+    #[test]
+    fn outliers_in_a_cell_do_not_move_a_robust_average() {
+        // Up to two of five, of any size; without them the mean is 50 and each is within 0.2 of it.
+        let readings = |outliers: &[f64]| -> Vec<LocatedReading> {
+            let strengths = [49.8, 50.1, 50.0, 49.9, 50.2];
+            let strength =
+                |index: usize| outliers.get(index / 2).copied().filter(|_| index % 2 == 1).unwrap_or(strengths[index]);
+            (0..5).map(|index| located(index, 0.005 * index as f64, Vector3::z() * strength(index))).collect()
+        };
+        for outliers in [&[][..], &[1000.0], &[90.0], &[1000.0, 20.0], &[1000.0, 1000.0]] {
+            let mut averager = robust();
+            assert!(readings(outliers).iter().all(|reading| averager.push(reading).is_none()));
+            let observation = averager.close().unwrap();
+            // The scale is that of the noise that learning starts from, 1.4.
+            assert!((observation.strength - 50.0).abs() < 0.25, "{outliers:?}: {}", observation.strength);
+            assert!((observation.field.microtesla() - Vector3::z() * 50.0).norm() < 0.25, "{outliers:?}");
+            assert!((0.004..0.016).contains(&observation.position.x), "{outliers:?}: {}", observation.position.x);
+            assert_eq!(observation.readings, 5);
+        }
+        let spoilt = average(0.05, 0.0, &readings(&[1000.0]))[0];
+        assert!(spoilt.strength > 200.0, "a mean is moved: {}", spoilt.strength);
+    }
+
+    #[test]
+    fn a_robust_average_of_hours_in_one_cell_is_that_of_readings_spread_over_them() {
+        let mut averager = robust();
+        let hours = 100_000;
+        for index in 0..hours {
+            // Slowly from 40 to 60, with an outlier in seven.
+            let strength = if index % 7 == 3 { 900.0 } else { 40.0 + 20.0 * index as f64 / hours as f64 };
+            assert_eq!(averager.push(&located(index, 0.0, Vector3::z() * strength)), None);
+        }
+        let written = serde_json::to_string(&averager).unwrap().len();
+        assert!(written < 20_000, "{written} bytes for an open cell");
+        let observation = averager.close().unwrap();
+        assert_eq!(observation.readings as usize, hours);
+        // Between 32 and 64 are kept, the last of them at most a thirty-second before the end.
+        assert!((observation.strength - 50.0).abs() < 1.0, "{}", observation.strength);
+    }
+
+    #[test]
+    fn a_robust_average_taken_up_again_goes_on_to_the_last_bit() {
+        let settings = config::Model { likelihood: config::Likelihood::StudentT, ..config::Model::default() };
+        let reading = |index: usize| {
+            let strength = 50.0 + (index as f64).sin() + if index % 11 == 4 { 300.0 } else { 0.0 };
+            located(index, 2e-4 * index as f64, Vector3::new(strength, 0.1, -3.0))
+        };
+        for stopped_at in [0, 1, 70, 249, 250, 333] {
+            let (mut uninterrupted, mut interrupted) = (robust(), robust());
+            for index in 0..700 {
+                if index == stopped_at {
+                    interrupted = serde_json::from_str(&serde_json::to_string(&interrupted).unwrap()).unwrap();
+                    interrupted.configure(&settings);
+                    assert_eq!(interrupted, uninterrupted);
+                }
+                assert_eq!(interrupted.push(&reading(index)), uninterrupted.push(&reading(index)), "{stopped_at}");
+            }
+            assert_eq!(interrupted.close(), uninterrupted.close());
+        }
     }
 
     proptest! {

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Error;
 use super::batcher::Batch;
-use super::field_model::{DIMENSION, FieldModel, FieldState, Totals};
+use super::field_model::{self, DIMENSION, FieldModel, FieldState, Totals};
 use super::mapper::{Mapper, Standing};
 use super::path::Path;
 use super::pipeline::Pipeline;
@@ -307,6 +307,7 @@ fn read_process(
         hyperparameters: hyperparameters.collect(),
         mean: arrays.number("mean")?,
         jitter: Jitter::Relative(settings.relative_jitter),
+        likelihood: field_model::likelihood(settings),
         baseline: NoiseBaseline::new(metadata.targets, baseline[0], baseline[1]),
         past: (size > 0).then_some(past),
     })
@@ -463,9 +464,15 @@ mod tests {
         config
     }
 
+    fn robust() -> Config {
+        let mut config = Config::default();
+        (config.model.likelihood, config.model.degrees_of_freedom) = (config::Likelihood::StudentT, 3.5);
+        config
+    }
+
     #[test]
     fn what_is_written_reads_back_to_the_last_bit() {
-        for config in [Config::default(), anisotropic()] {
+        for config in [Config::default(), anisotropic(), robust()] {
             let mut model = FieldModel::new(&config);
             for number in 0..3 {
                 let mut before = checkpoint(&config, &model);
@@ -498,7 +505,18 @@ mod tests {
 
     #[test]
     fn a_stream_that_is_taken_up_again_is_the_one_that_never_stopped() {
-        let mut config = Config::default();
+        taken_up_again(Config::default());
+    }
+
+    #[test]
+    fn so_is_one_of_a_robust_map_with_its_open_average() {
+        let mut config = robust();
+        // Two readings in a cell.
+        config.averaging.spacing = 0.15;
+        taken_up_again(config);
+    }
+
+    fn taken_up_again(mut config: Config) {
         config.batch.max_observations = 7;
         let stop = StopSignal::default();
         let measurements = drive(60);
@@ -526,7 +544,7 @@ mod tests {
     fn going_on_from_a_file_is_not_having_stopped() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("map.checkpoint.npz");
-        for config in [Config::default(), anisotropic()] {
+        for config in [Config::default(), anisotropic(), robust()] {
             let all = observations(200);
             let mut uninterrupted = FieldModel::new(&config);
             let mut interrupted = uninterrupted.clone();
@@ -668,6 +686,10 @@ mod tests {
             ("model.lengthscale_per_axis=true", "model.lengthscale_per_axis is true, but the map was made with false"),
             ("model.constant=false", "model.constant is false, but the map was made with true"),
             ("model.mean=0.1", "model.mean is 0.1, but the map was made with 0.0"),
+            (
+                "model.likelihood=student_t",
+                "model.likelihood is \"student_t\", but the map was made with \"gaussian\"; set model.likelihood = \"gaussian\"",
+            ),
             ("model.relative_jitter=1e-7", "model.relative_jitter is 0.0000001, but the map was made with 0.000001"),
         ] {
             let mut other = config.clone();
@@ -675,6 +697,15 @@ mod tests {
             let message = checkpoint.restore(&other).unwrap_err().to_string();
             assert!(message.starts_with(expected), "{message} instead of {expected}");
         }
+        let made = FieldModel::new(&robust());
+        let message = self::checkpoint(&robust(), &made)
+            .restore(&Config { model: config::Model { degrees_of_freedom: 4.0, ..robust().model }, ..robust() });
+        let message = message.unwrap_err().to_string();
+        assert!(message.starts_with("model.degrees_of_freedom is 4.0, but the map was made with 3.5"), "{message}");
+        let mut other = config.clone();
+        // Of a Gaussian they mean nothing.
+        other.apply_override("model.degrees_of_freedom=9").unwrap();
+        assert!(checkpoint.restore(&other).is_ok());
         let mut other = config.clone();
         other.apply_overrides(&["model.initial.noise=9", "selection.delta=0.5", "learning.max_evaluations=0"]).unwrap();
         let mut restored = checkpoint.restore(&other).unwrap();

@@ -5,6 +5,7 @@ use crate::config::{self, Ceiling, Config, Hyperparameters};
 use crate::gp::hyperparameters::LogNormalPrior;
 use crate::gp::kernel::{Constant, Stationary, Sum};
 use crate::gp::learning::Learning;
+use crate::gp::likelihood::{Likelihood, StudentT};
 use crate::gp::model::{Jitter, Model};
 use crate::gp::points::Points;
 use crate::gp::posterior::Posterior;
@@ -167,8 +168,10 @@ impl FieldModel {
 /// Refuses a configuration whose section `model` differs in more than where learning starts.
 fn check_same_model(made_with: &config::Model, configured: &config::Model) -> Result<(), super::Error> {
     let section = |settings| Table::try_from(settings).map_err(config::Error::from);
+    let is_gaussian = [made_with, configured].iter().all(|model| model.likelihood == config::Likelihood::Gaussian);
     let (made_with, configured) = (section(made_with)?, section(configured)?);
-    let differing = made_with.iter().find(|&(key, value)| key != "initial" && configured.get(key) != Some(value));
+    let matters = |key: &str| key != "initial" && !(key == "degrees_of_freedom" && is_gaussian);
+    let differing = made_with.iter().find(|&(key, value)| matters(key) && configured.get(key) != Some(value));
     differing.map_or(Ok(()), |(key, value)| {
         let configured = configured.get(key).map_or_else(String::new, ToString::to_string);
         Err(super::Error::SettingDiffers { key: format!("model.{key}"), made_with: value.to_string(), configured })
@@ -184,8 +187,18 @@ fn model(config: &Config) -> Model<FieldKernel> {
             Stationary { shape: config.model.kernel, variance, lengthscales },
         ),
         noise,
+        likelihood: likelihood(&config.model),
         mean: config.model.mean,
         jitter: Jitter::Relative(config.model.relative_jitter),
+    }
+}
+
+/// How the noise is distributed.
+pub(super) fn likelihood(settings: &config::Model) -> Likelihood {
+    let degrees_of_freedom = settings.degrees_of_freedom;
+    match settings.likelihood {
+        config::Likelihood::Gaussian => Likelihood::Gaussian,
+        config::Likelihood::StudentT => Likelihood::StudentT(StudentT { degrees_of_freedom }),
     }
 }
 

@@ -101,7 +101,8 @@ impl Pipeline {
     }
 
     /// The same with an averager of one's own, such as one [with an offset](Averager::with_offset).
-    pub fn with_averager(config: &Config, mount: Isometry3<f64>, averager: Averager) -> Self {
+    pub fn with_averager(config: &Config, mount: Isometry3<f64>, mut averager: Averager) -> Self {
+        averager.configure(&config.model);
         let downstream = Downstream {
             repeat_gate: RepeatGate::new(&config.gates),
             gradient_gate: GradientGate::new(&config.gates),
@@ -135,9 +136,11 @@ impl Pipeline {
         self.downstream.repeat_gate.configure(&config.gates);
         self.downstream.gradient_gate.configure(&config.gates);
         self.downstream.batcher.configure(&config.batch);
+        self.downstream.averager.configure(&config.model);
         if self.downstream.averager.spacing() != config.averaging.spacing {
             self.downstream.flush(ready);
             self.downstream.averager = Averager::new(&config.averaging);
+            self.downstream.averager.configure(&config.model);
         }
         self
     }

@@ -9,6 +9,7 @@ use clap::{Args, Subcommand, ValueEnum};
 use magmap::config::Config;
 use magmap::evaluation::drives::{self, BatchScores, Experiment, Material, Outcome};
 use magmap::evaluation::metrics::Spread;
+use magmap::evaluation::outliers::Outliers;
 use magmap::evaluation::worlds::{self, WorldScores};
 use magmap::export::report::write_json;
 use magmap::gp::report::{CeilingUsed, SelectionEnd};
@@ -25,6 +26,7 @@ Examples:
   magmap evaluate stream --data aalto-magnetic --offsets 10   and its scatter
   magmap evaluate paths --data aalto-magnetic --config config/paper.toml
   magmap evaluate worlds --set selection.delta=0.1            simulated worlds
+  magmap evaluate stream --data aalto-magnetic --outliers 0.05 --set model.likelihood=student_t
 
 NLPD and coverage take the noise into account. The columns 0.3 m and 0.5 m hold test readings that near to where \
 the robot has been. `mean` and `nearest` are the errors of two maps that cost nothing: the mean of all readings so \
@@ -79,6 +81,25 @@ struct Common {
     /// Also writes all numbers into this file.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
+    /// Share of the readings that are learnt from, 0 to 1, which are made outliers.
+    #[arg(long, value_name = "SHARE", default_value_t = 0.0, value_parser = share)]
+    outliers: f64,
+    /// By how much an outlier is too strong, in microtesla.
+    #[arg(long, value_name = "UT", default_value_t = 50.0)]
+    outlier_size: f64,
+}
+
+impl Common {
+    fn outliers(&self) -> Outliers {
+        Outliers { share: self.outliers, size: self.outlier_size }
+    }
+}
+
+fn share(text: &str) -> Result<f64, String> {
+    match text.parse() {
+        Ok(share) if (0.0..=1.0).contains(&share) => Ok(share),
+        _ => Err("expected a number from 0 to 1".into()),
+    }
 }
 
 #[derive(Clone, Copy, Default, ValueEnum)]
@@ -136,7 +157,8 @@ struct Offsets {
 
 fn on_drives(experiment: Experiment, arguments: &DriveArguments, terminal: &Terminal) -> anyhow::Result<Ending> {
     let config = arguments.common.settings.load()?;
-    let material = Material::read(experiment, &arguments.data, arguments.sensor.into(), config.evaluation.cut)?;
+    let material = Material::read(experiment, &arguments.data, arguments.sensor.into(), config.evaluation.cut)?
+        .spoilt(arguments.common.outliers());
     let bar = terminal.bar("evaluating", 0);
     let mut outcomes = Vec::new();
     for index in 0..arguments.offsets {
@@ -247,7 +269,7 @@ fn on_worlds(arguments: &WorldArguments, terminal: &Terminal) -> anyhow::Result<
     let bar = terminal.bar("evaluating", settings.len() as u64);
     let mut scores = Vec::new();
     for setting in &settings {
-        scores.push(worlds::run(setting, seeds.clone(), &config)?);
+        scores.push(worlds::run(setting, seeds.clone(), &config, arguments.common.outliers())?);
         bar.inc(1);
     }
     bar.finish_and_clear();

@@ -6,6 +6,7 @@ use super::super::kernel::{Kernel, Places};
 use super::super::linalg::NotPositiveDefinite;
 use super::super::model::Model;
 use super::super::report::{CeilingUsed, SelectionEnd, SelectionReport};
+use super::super::targets::Targets;
 use super::super::whitened::Past;
 use super::GreedyVariance;
 
@@ -40,14 +41,15 @@ impl Vips {
     ///
     /// # Errors
     /// When a covariance is not positive definite to the precision of doubles.
-    pub fn select<K: Kernel>(
+    pub fn select<'a, K: Kernel>(
         &self,
         model: &Model<K>,
         places: &K::Places,
-        targets: &[f64],
+        targets: impl Into<Targets<'a>>,
         past: Option<&Past<K>>,
         baseline: &NoiseBaseline,
     ) -> Result<Selected, NotPositiveDefinite> {
+        let targets = targets.into();
         let least_variance = if self.guards { model.noise } else { f64::MIN_POSITIVE };
         let noise_baseline = baseline.log_likelihood(targets, least_variance);
         let mut ceiling = Ceiling::new(self, model, places, targets, past);
@@ -58,7 +60,7 @@ impl Vips {
         loop {
             let bound = points.bound();
             ceiling.lower(&points);
-            let threshold = self.threshold(ceiling.value, noise_baseline, targets.len());
+            let threshold = self.threshold(ceiling.value, noise_baseline, targets.values().len());
             let end = match points.next(self.least_share) {
                 // Without a finite ceiling nothing is known to be close enough.
                 _ if ceiling.value.is_finite() && ceiling.value - bound <= threshold => SelectionEnd::Converged,
@@ -103,7 +105,7 @@ impl Ceiling {
         vips: &Vips,
         model: &Model<K>,
         places: &K::Places,
-        targets: &[f64],
+        targets: Targets<'_>,
         past: Option<&Past<K>>,
     ) -> Self {
         let exact = (places.len() <= vips.exact_limit)

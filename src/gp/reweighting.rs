@@ -1,0 +1,113 @@
+//! The weights of the rows of a batch under a heavy-tailed likelihood, by iterated reweighting.
+//!
+//! Posterior and weights raise one bound in turns (variational expectation maximization; see [`likelihood`](super::likelihood) for
+//! the equations and their sources). The turns begin with the weights that the map so far gives the rows: where it knows the field,
+//! an outlier shows at once; where it does not, all rows count for little, the first fit is smooth, and what stands out from it is
+//! an outlier. Beginning with equal weights would fit the outliers first.
+
+use super::kernel::{Kernel, Places};
+use super::learning::Learning;
+use super::likelihood::{Likelihood, StudentT, Weights};
+use super::linalg::NotPositiveDefinite;
+use super::model::Model;
+use super::posterior::Posterior;
+use super::report::{LearningEnd, LearningReport};
+use super::selection::GreedyVariance;
+use super::selection::vips::Vips;
+use super::targets::Targets;
+use super::whitened::Rows;
+
+/// Most turns between posterior and weights.
+const MOST_TURNS: usize = 30;
+
+/// Weights have settled when none changes by more than this share of itself in a turn.
+const SETTLED: f64 = 0.02;
+
+/// Most turns between weights and hyperparameters.
+const MOST_ROUNDS: usize = 3;
+
+/// What weights of a batch are first found with: places of the batch as inducing points until no more than this share of the
+/// variance of the noise is left to explain at any.
+const LEFT_TO_EXPLAIN: f64 = 0.1;
+
+/// The weights of a batch before its inducing points are chosen, by the past and as many places of the batch as it takes to
+/// represent it.
+///
+/// # Errors
+/// When a covariance is not positive definite to the precision of doubles.
+pub(super) fn first_weights<K: Kernel>(
+    likelihood: StudentT,
+    model: &Model<K>,
+    selection: &Vips,
+    places: &K::Places,
+    targets: &[f64],
+    posterior: Option<&Posterior<K>>,
+) -> Result<Weights, NotPositiveDefinite> {
+    let past = posterior.map(Posterior::past);
+    let mut points = GreedyVariance::new(model, places, targets, past)?;
+    while let Some((index, variance)) = points.next(selection.least_share)
+        && variance > LEFT_TO_EXPLAIN * model.noise
+        && points.len() < selection.max_inducing_points
+    {
+        points.add(index);
+    }
+    let (mut mean, mut variance) = (vec![model.mean; targets.len()], model.kernel.diagonal(places));
+    if let Some(posterior) = posterior {
+        posterior.predict(places, &mut mean, &mut variance);
+    }
+    let square = |i: usize| ((targets[i] - mean[i]).powi(2) + variance[i]) / model.noise;
+    let weights = likelihood.weights((0..targets.len()).map(square));
+    let additional = places.select(points.chosen().iter().copied());
+    let mut rows = Rows::nested(places, Targets::new(targets, Some(&weights)), past, &additional);
+    // So many inducing points may break down where those that will be chosen do not.
+    Ok(if settle(likelihood, model, &mut rows).is_ok() { rows.into_weights().unwrap_or(weights) } else { weights })
+}
+
+/// Learns the hyperparameters and, under a heavy-tailed likelihood, the weights of the rows in turns. When the arithmetic breaks
+/// down in a turn, model and weights are those of the turn before.
+pub(super) fn learn<K: Kernel>(
+    learning: &Learning,
+    model: &Model<K>,
+    rows: &mut Rows<'_, K>,
+    stop: &dyn Fn() -> bool,
+) -> (Model<K>, LearningReport) {
+    let (mut model, mut report) = learning.learn(model, rows, stop);
+    let Likelihood::StudentT(likelihood) = model.likelihood else { return (model, report) };
+    for round in 1.. {
+        let before = rows.weights().cloned();
+        let is_settled = settle(likelihood, &model, rows).is_err()
+            || before.zip(rows.weights()).is_none_or(|(before, after)| after.change_from(&before) <= SETTLED);
+        let can_learn = !matches!(report.end, LearningEnd::Off | LearningEnd::TooFewRows | LearningEnd::Stopped);
+        let left = learning.max_evaluations.saturating_sub(report.evaluations);
+        if is_settled || !can_learn || left == 0 || round == MOST_ROUNDS {
+            break;
+        }
+        let rest = Learning { max_evaluations: left, ..learning.clone() };
+        let (next, more) = rest.learn(&model, rows, stop);
+        model = next;
+        report = LearningReport { evaluations: report.evaluations + more.evaluations, end: more.end };
+    }
+    (model, report)
+}
+
+/// Takes turns between posterior and weights until these have settled.
+///
+/// # Errors
+/// When a covariance is not positive definite to the precision of doubles; the weights are then those of the turn before.
+fn settle<K: Kernel>(
+    likelihood: StudentT,
+    model: &Model<K>,
+    rows: &mut Rows<'_, K>,
+) -> Result<(), NotPositiveDefinite> {
+    for _ in 0..MOST_TURNS {
+        let whitened = rows.whiten(model)?;
+        let weights = likelihood.weights(rows.expected_squares(model, &whitened));
+        rows.recycle(whitened);
+        let change = rows.weights().map_or(f64::INFINITY, |before| weights.change_from(before));
+        rows.set_weights(weights);
+        if change <= SETTLED {
+            break;
+        }
+    }
+    Ok(())
+}
