@@ -44,6 +44,10 @@ pub use self::segment::Damage;
 /// Steps that may wait to be written: minutes of driving, in some megabytes.
 const WAITING: usize = 65_536;
 
+/// After so many steps a checkpoint is due also where nothing was learnt, so that a robot that stands all night fills no disk: an
+/// hour at 80 measurements a second, in some 16 megabytes.
+const MOST_STEPS: u64 = 300_000;
+
 /// How long the mapping thread waits at most, with a live source, for the steps of a batch to be written before it learns from it.
 const PATIENCE: Duration = Duration::from_millis(100);
 
@@ -113,8 +117,8 @@ pub struct Journal {
     noted: u64,
     /// Whether a step could not be handed over, so that only a whole state helps.
     has_gap: bool,
-    /// Updates of the map in the last state handed over.
-    kept_updates: u64,
+    /// Updates of the map, and steps, in the last state handed over.
+    kept: Kept,
     retry: Retry,
 }
 
@@ -158,7 +162,7 @@ impl Journal {
             frame,
             noted: mapper.standing().steps,
             has_gap: false,
-            kept_updates: 0,
+            kept: Kept::default(),
             retry: Retry::default(),
         };
         if !is_new {
@@ -239,8 +243,9 @@ impl Keeper<FieldModel> for Journal {
     }
 
     fn wants_state(&self, mapper: &Mapper<FieldModel>) -> bool {
-        let since = mapper.standing().updates.saturating_sub(self.kept_updates);
-        let is_due = since >= self.config.journal.checkpoint_batches;
+        let now = mapper.standing();
+        let is_due = now.updates.saturating_sub(self.kept.updates) >= self.config.journal.checkpoint_batches
+            || now.steps.saturating_sub(self.kept.steps) >= MOST_STEPS;
         // Looking costs a lock: only when there may be a reason.
         if !is_due && !self.retry.is_due() {
             return false;
@@ -252,7 +257,7 @@ impl Keeper<FieldModel> for Journal {
 
     fn keep(&mut self, mapper: &Mapper<FieldModel>) {
         let Some(state) = self.state_of(mapper) else { return };
-        self.kept_updates = mapper.standing().updates;
+        self.kept = Kept { updates: mapper.standing().updates, steps: mapper.standing().steps };
         let has_failed = lock(&self.shared.status).has_failed;
         self.retry.tried(has_failed || self.has_gap);
         lock(&self.shared.status).pending += 1;
@@ -281,6 +286,13 @@ impl Keeper<FieldModel> for Journal {
             );
         }
     }
+}
+
+/// How far the map was when a state was handed over.
+#[derive(Default)]
+struct Kept {
+    updates: u64,
+    steps: u64,
 }
 
 /// When a whole state is tried again.

@@ -446,6 +446,26 @@ fn a_folder_that_cannot_be_had_is_taken_as_soon_as_it_can_and_what_it_holds_is_s
 }
 
 #[test]
+fn a_robot_that_stands_still_fills_no_disk() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut robot = Robot::start(RealDisk, folder.path(), begin(), Vec::new());
+    let measurement = drive(1)[0];
+    for _ in 0..3 * MOST_STEPS + 100 {
+        robot.measure(measurement, true);
+        if robot.mapper.standing().steps.is_multiple_of(10_000) {
+            robot.settle();
+        }
+    }
+    robot.settle();
+    assert_eq!(robot.mapper.standing().updates, 0);
+    let crash = copy(folder.path());
+    let names = Folder::open(crash.path()).unwrap();
+    let numbers = |files: Vec<(u64, std::path::PathBuf)>| files.into_iter().map(|file| file.0).collect::<Vec<_>>();
+    assert_eq!(numbers(names.checkpoints().unwrap()), [2 * MOST_STEPS, 3 * MOST_STEPS]);
+    assert_eq!(numbers(names.segments().unwrap()), [2 * MOST_STEPS, 3 * MOST_STEPS]);
+}
+
+#[test]
 fn a_slow_disk_is_not_waited_for_and_catches_up() {
     let measurements = drive(120);
     let folder = tempfile::tempdir().unwrap();
