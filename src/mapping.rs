@@ -2,9 +2,10 @@
 //!
 //! A [`reading::Measurement`] goes one way: a reading through its sensor's [`calibration`], then through the [`gates`] of its
 //! topic, to its place in the [`synchronizer`], into an average along the path ([`averaging`]), into a batch ([`batcher`]). The
-//! [`pipeline`] is that chain, the [`worker`] the thread that runs it and hands the batches to the model. Everything that is
-//! refused on the way is counted under its [`refusal`], and a [`complaint`] says why nothing passes. A [`checkpoint`] is the map
-//! in a file, to go on from. What a live robot sends comes in frames of its own: the [`intake`] brings it into that of the map.
+//! [`pipeline`] is that chain, the [`mapper`] takes what comes step by step and hands the batches to the model, and the [`worker`]
+//! is the thread that runs it. Everything that is refused on the way is counted under its [`refusal`], and a [`complaint`] says why
+//! nothing passes. A [`checkpoint`] is the map and all that leads to it in a file, to go on from; the [`journal`] keeps every step
+//! since. What a live robot sends comes in frames of its own: the [`intake`] brings it into that of the map.
 
 pub mod averaging;
 pub mod batcher;
@@ -20,6 +21,8 @@ pub mod gates;
 pub mod grid;
 pub mod intake;
 pub mod journal;
+pub mod keeper;
+pub mod learner;
 pub mod mapper;
 pub mod odometer;
 pub mod path;

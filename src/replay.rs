@@ -46,9 +46,10 @@ use crate::gp::places::Places;
 use crate::mapping::field_learner::FieldSnapshot;
 use crate::mapping::field_model::FieldModel;
 use crate::mapping::grid::FieldGrid;
+use crate::mapping::learner::StopSignal;
 use crate::mapping::mapper::{Mapper, SourceId};
 use crate::mapping::reading::Measurement;
-use crate::mapping::worker::{Finished, Mode, Observer, StopSignal, Worker};
+use crate::mapping::worker::{Finished, Mode, Observer, Worker};
 use crate::recording::{Loss, Lost, Recording};
 
 pub use self::beginning::Resumed;

@@ -10,10 +10,12 @@ use magmap::config::Config;
 use magmap::mapping::batcher::Batch;
 use magmap::mapping::field_model::FieldModel;
 use magmap::mapping::journal::{Folder, Frame, Journal};
+use magmap::mapping::keeper::Keeper;
+use magmap::mapping::learner::{Learner, StopSignal};
 use magmap::mapping::mapper::{Mapper, Step};
 use magmap::mapping::pipeline::Pipeline;
 use magmap::mapping::reading::{MagneticField, Measurement, Pose, Reading, Stamp};
-use magmap::mapping::worker::{Keeper, Learner, Mode, StopSignal, Worker};
+use magmap::mapping::worker::{Mode, Worker};
 use nalgebra::{Isometry3, Point3, UnitQuaternion, Vector3};
 
 struct Counting;

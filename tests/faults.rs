@@ -14,11 +14,12 @@ use magmap::mapping::complaint::{Complaints, Topic};
 use magmap::mapping::field_model::{FieldModel, far_variance};
 use magmap::mapping::gates::Reopenings;
 use magmap::mapping::intake::{Arrival, Intake};
+use magmap::mapping::learner::{Learner, StopSignal};
 use magmap::mapping::mapper::{Mapper, Step};
 use magmap::mapping::pipeline::{Counters, Pipeline};
 use magmap::mapping::reading::{MagneticField, Measurement, Observation, Pose, Reading, Stamp};
 use magmap::mapping::refusal::{Refusal, Refusals};
-use magmap::mapping::worker::{Delivery, Learner, Mode, StopSignal, Worker};
+use magmap::mapping::worker::{Delivery, Mode, Worker};
 use magmap::simulation::{DipoleOptions, DipoleWorld, Route, Simulation, World, demo};
 use nalgebra::{Isometry3, Point3, Quaternion, UnitQuaternion, Vector3};
 

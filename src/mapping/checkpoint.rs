@@ -362,9 +362,9 @@ fn read_spacing(arrays: &ArrayReader<'_>) -> Result<f64, Problem> {
 mod tests {
     use nalgebra::{UnitQuaternion, Vector3};
 
+    use super::super::learner::StopSignal;
     use super::super::mapper::Step;
     use super::super::reading::{MagneticField, Measurement, Observation, Pose, Reading};
-    use super::super::worker::StopSignal;
     use super::*;
     use crate::gp::kernel::{Places, Shape};
 

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use super::batcher::Batch;
 use super::field_model::{FieldModel, FieldPosterior, Totals};
+use super::learner::{Learner, StopSignal};
 use super::reading::Stamp;
-use super::worker::{Learner, StopSignal};
 use crate::config::Config;
 use crate::gp::report::UpdateReport;
 use crate::gp::streaming::Error;

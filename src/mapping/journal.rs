@@ -32,8 +32,9 @@ use self::folder::{Disk, RealDisk};
 use self::writing::{Entry, Scribe};
 use super::checkpoint::Checkpoint;
 use super::field_model::FieldModel;
+use super::keeper::Keeper;
 use super::mapper::{Mapper, Step};
-use super::worker::{Keeper, lock};
+use super::worker::lock;
 use crate::config::Config;
 
 pub use self::error::Error;

@@ -10,10 +10,10 @@ use nalgebra::Isometry3;
 use serde::{Deserialize, Serialize};
 
 use super::batcher::{Batch, pop_merged};
+use super::learner::{Learner, StopSignal};
 use super::path::Path;
-use super::pipeline::Pipeline;
+use super::pipeline::{COUNTABLE, Pipeline};
 use super::reading::Measurement;
-use super::worker::{Learner, StopSignal};
 use crate::config::Config;
 
 /// Something that changes the map, or what leads to it.
@@ -92,9 +92,6 @@ pub struct Standing {
     /// Whether the stream has ended, and nothing has come since.
     pub has_ended: bool,
 }
-
-/// More than can ever have happened; room enough to count on.
-pub(super) const COUNTABLE: u64 = 1 << 60;
 
 impl Standing {
     /// Whether it can have come about: a file may claim anything.

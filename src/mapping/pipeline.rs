@@ -9,7 +9,6 @@ use super::averaging::Averager;
 use super::batcher::{Batch, Batcher};
 use super::calibration::Calibration;
 use super::gates::{GradientGate, PoseGate, RangeGate, ReadingGate, Rejection, Reopening, Reopenings, RepeatGate};
-use super::mapper::COUNTABLE;
 use super::odometer::Odometer;
 use super::path::Path;
 use super::reading::{LocatedReading, Measurement, Observation, Pose, Reading, Stamp};
@@ -45,6 +44,9 @@ pub struct Counters {
     pub travelled: f64,
 }
 
+/// More than can ever have happened; room enough to count on.
+pub(super) const COUNTABLE: u64 = 1 << 60;
+
 impl Counters {
     fn is_sound(&self) -> bool {
         let Self { readings, poses, used_readings, refusals, reopenings, observations, batches, travelled: _ } = *self;
@@ -63,7 +65,7 @@ impl Counters {
 /// Where the readings' clock goes back (a looped recording, a restarted simulation), the open averaging cell and the open batch
 /// are closed, so that neither spans two times; the path and its length go on.
 ///
-/// Serialized it is all that is known of the streams, but for the settings and the path: [`resume`](Self::resume) goes on from
+/// Serialized it is all that is known of the streams, but for the settings and the path: `resume` goes on from
 /// there as if it had never stopped.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Pipeline {

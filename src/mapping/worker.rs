@@ -5,7 +5,7 @@
 //! step before it is taken.
 
 use std::any::Any;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -17,6 +17,8 @@ use serde::Serialize;
 use super::Error;
 use super::batcher::{Batch, CutReason, Joint, mergeable};
 use super::gates::FARTHEST;
+use super::keeper::Keeper;
+use super::learner::{Learner, StopSignal};
 use super::mapper::{Mapper, Outcome, SourceId, Step};
 use super::path::Path;
 use super::pipeline::{Counters, Pipeline};
@@ -25,67 +27,6 @@ use crate::config::{self, Config};
 
 /// How long the thread waits for a message before it looks after what it keeps.
 const REST: Duration = Duration::from_secs(1);
-
-/// What the mapping thread feeds.
-pub trait Learner: Send + 'static {
-    /// A finished update: immutable, complete, independent of the learner.
-    type Snapshot: Send + Sync + 'static;
-
-    /// Learns from the next batch and returns the map as it is afterwards. A long computation looks at `stop` now and then and,
-    /// when it is set, ends early with the best it has.
-    fn learn(&mut self, batch: &Batch, stop: &StopSignal) -> Self::Snapshot;
-
-    /// Goes on with the settings of these that may change while it runs.
-    fn configure(&mut self, config: &Config);
-
-    /// Forgets everything and begins anew with these settings.
-    fn reset(&mut self, config: &Config);
-
-    /// The map as it is.
-    fn snapshot(&self) -> Self::Snapshot;
-}
-
-/// Keeps the steps that lead to a map, so that they can be taken again. Nothing but [`settle`](Self::settle) and
-/// [`close`](Self::close) waits.
-pub trait Keeper<L>: Send {
-    /// Takes note of a step that is about to be taken, the `number`th of the map, counted from 0.
-    fn note(&mut self, number: u64, step: &Step);
-
-    /// Returns when everything noted is kept, when it cannot be, or when the keeper finds that waiting takes too long; a `patient`
-    /// one never does.
-    fn settle(&mut self, patient: bool);
-
-    /// Whether it is time to hand it the whole state.
-    fn wants_state(&self, mapper: &Mapper<L>) -> bool;
-
-    /// Takes the whole state, after which earlier steps are not needed any more.
-    fn keep(&mut self, mapper: &Mapper<L>);
-
-    /// Nothing more will come, and this is the `last` state, if it is one that the steps lead to: returns when everything is
-    /// kept, or cannot be.
-    fn close(self: Box<Self>, last: Option<&Mapper<L>>);
-}
-
-/// Asks a running computation to end at its next opportunity. Clones share one signal, which once set stays set.
-#[derive(Clone, Debug, Default)]
-pub struct StopSignal(Arc<AtomicBool>);
-
-impl StopSignal {
-    /// Sets the signal.
-    pub fn stop(&self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
-
-    /// Whether it is set.
-    pub fn is_stopped(&self) -> bool {
-        self.0.load(Ordering::Relaxed)
-    }
-
-    /// The flag itself, for code that knows no more than flags.
-    pub fn flag(&self) -> &AtomicBool {
-        &self.0
-    }
-}
 
 /// How the thread deals with batches that became ready while it was learning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -10,9 +10,9 @@ use crate::config::Config;
 use crate::mapping::checkpoint::Checkpoint;
 use crate::mapping::field_model::FieldModel;
 use crate::mapping::journal::{Folder, Frame, Gaps, Journal, Recovered};
+use crate::mapping::keeper::Keeper;
 use crate::mapping::mapper::Mapper;
 use crate::mapping::pipeline::Pipeline;
-use crate::mapping::worker::Keeper;
 
 /// Folder of the journal while a replay runs or is interrupted.
 const JOURNAL: &str = "journal";

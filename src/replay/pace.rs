@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
+use crate::mapping::learner::StopSignal;
 use crate::mapping::reading::Stamp;
-use crate::mapping::worker::StopSignal;
 
 /// How long a wait goes on without a look at the stop signal.
 const SLICE: Duration = Duration::from_millis(50);

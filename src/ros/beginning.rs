@@ -10,9 +10,9 @@ use crate::mapping::checkpoint::Checkpoint;
 use crate::mapping::field_model::FieldModel;
 use crate::mapping::frames::normalized;
 use crate::mapping::journal::{self, Folder, Frame, Gaps, Gauge, Journal, Recovered};
+use crate::mapping::keeper::Keeper;
 use crate::mapping::mapper::Mapper;
 use crate::mapping::pipeline::Pipeline;
-use crate::mapping::worker::Keeper;
 
 /// A map to go on with, and the journal of what follows.
 pub(super) struct Beginning {

@@ -13,8 +13,9 @@ use super::services::{Desk, Task};
 use crate::config::Config;
 use crate::mapping::field_learner::FieldSnapshot;
 use crate::mapping::journal::Frame;
+use crate::mapping::learner::StopSignal;
 use crate::mapping::path::Path;
-use crate::mapping::worker::{Inbox, Mode, Observer, StopSignal, Worker, lock};
+use crate::mapping::worker::{Inbox, Mode, Observer, Worker, lock};
 
 /// The threads beside the ROS thread.
 pub(super) struct Threads {

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use indicatif::ProgressBar;
-use magmap::mapping::worker::StopSignal;
+use magmap::mapping::learner::StopSignal;
 use magmap::recording::{self, Summary};
 use magmap::replay::{Options, Outcome, Progress, Source};
 

@@ -8,9 +8,9 @@ use nalgebra::Isometry3;
 
 use super::super::checkpoint::Checkpoint;
 use super::super::field_model::FieldModel;
+use super::super::learner::StopSignal;
 use super::super::mapper::{Mapper, Step};
 use super::super::pipeline::Pipeline;
-use super::super::worker::StopSignal;
 use super::Error;
 use super::folder::{Folder, Numbered, set_aside};
 use super::segment::{Damage, Item, Segment};

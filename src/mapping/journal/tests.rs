@@ -11,10 +11,10 @@ use tempfile::TempDir;
 
 use super::folder::Append;
 use super::*;
+use crate::mapping::learner::StopSignal;
 use crate::mapping::mapper::SourceId;
 use crate::mapping::pipeline::Pipeline;
 use crate::mapping::reading::{MagneticField, Measurement, Pose, Reading, Stamp};
-use crate::mapping::worker::StopSignal;
 
 /// Every reading an observation, five of them a batch, every third batch a checkpoint.
 fn config() -> Config {
