@@ -1,0 +1,185 @@
+//! What reads files in magmap, as functions of bytes that may be anything: for `tests/hostile_files.rs` and for the targets of
+//! `cargo fuzz` in `fuzz/`.
+
+mod repair;
+mod seeds;
+
+use std::fs;
+use std::path::Path;
+
+use magmap::config::{Config, Sensor, Topics};
+use magmap::mapping::checkpoint::Checkpoint;
+use magmap::mapping::field_model::FieldModel;
+use magmap::mapping::journal::{Folder, Gaps};
+use magmap::mapping::mapper::Mapper;
+use magmap::mapping::pipeline::Pipeline;
+use magmap::recording;
+use magmap::recording::messages::{
+    MagneticField, Message, OccupancyGrid, Odometry, Path as PathMessage, TFMessage, decode, encode,
+};
+use nalgebra::Isometry3;
+use tempfile::TempDir;
+
+/// One kind of input.
+pub struct Reader {
+    /// What it is called, as a target too.
+    pub name: &'static str,
+    /// Reads the bytes, and whatever lies behind them where they are accepted. Must not panic.
+    pub read: fn(&[u8]),
+    /// Sets checksums right, so that what they guard is reached.
+    pub repair: fn(&mut [u8]),
+    /// Small good inputs.
+    pub seeds: fn() -> Vec<Vec<u8>>,
+    /// Words worth trying.
+    pub words: fn() -> Vec<String>,
+}
+
+/// All of them.
+pub const READERS: [Reader; 8] = [
+    Reader { name: "csv", read: csv, repair: nothing, seeds: seeds::csv, words: seeds::csv_words },
+    Reader { name: "metadata", read: metadata, repair: nothing, seeds: seeds::metadata, words: seeds::metadata_words },
+    Reader { name: "mcap", read: mcap, repair: repair::mcap, seeds: seeds::mcap, words: no_words },
+    Reader { name: "sqlite3", read: sqlite3, repair: nothing, seeds: seeds::sqlite3, words: seeds::sqlite3_words },
+    Reader { name: "cdr", read: cdr, repair: nothing, seeds: seeds::cdr, words: no_words },
+    Reader { name: "checkpoint", read: checkpoint, repair: repair::checkpoint, seeds: seeds::checkpoint, words: no_words },
+    Reader { name: "journal", read: journal, repair: repair::journal, seeds: seeds::journal, words: no_words },
+    Reader { name: "config", read: config, repair: nothing, seeds: seeds::config, words: seeds::config_words },
+];
+
+/// The reader of this name.
+pub fn reader(name: &str) -> &'static Reader {
+    READERS.iter().find(|reader| reader.name == name).expect("a reader of this name")
+}
+
+fn nothing(_: &mut [u8]) {}
+
+fn no_words() -> Vec<String> {
+    Vec::new()
+}
+
+/// A folder of its own, in memory where the system has a place for that.
+pub fn folder() -> TempDir {
+    let memory = Path::new("/dev/shm");
+    let parent = if memory.is_dir() { memory.to_owned() } else { std::env::temp_dir() };
+    TempDir::with_prefix_in("magmap-hostile-", parent).expect("a temporary folder")
+}
+
+/// Opens a recording and reads it to its end, twice as a replay with a summary does.
+fn replay(path: &Path) {
+    match recording::open(path, &Topics::default(), &Sensor::default()) {
+        Ok(recording) => {
+            let _ = recording.loss().to_string();
+            let _ = recording.id();
+            recording.for_each(drop);
+        }
+        Err(error) => drop(error.to_string()),
+    }
+}
+
+/// The three files of a drive, one behind the other with a zero byte between: times, positions, fields.
+fn csv(bytes: &[u8]) {
+    let folder = folder();
+    let sensor = folder.path().join("trivisio");
+    fs::create_dir(&sensor).expect("a folder");
+    let mut files = bytes.splitn(3, |byte| *byte == 0);
+    for kind in ["time", "loc", "mag"] {
+        fs::write(sensor.join(format!("1-{kind}.csv")), files.next().unwrap_or_default()).expect("a file");
+    }
+    replay(&sensor.join("1"));
+}
+
+/// The `metadata.yaml` of a bag that holds one sound MCAP file and one that is compressed as a whole.
+fn metadata(bytes: &[u8]) {
+    let folder = folder();
+    for (name, content) in seeds::storage_files() {
+        fs::write(folder.path().join(name), content).expect("a file");
+    }
+    fs::write(folder.path().join("metadata.yaml"), bytes).expect("a file");
+    replay(folder.path());
+}
+
+fn mcap(bytes: &[u8]) {
+    storage_file("bag.mcap", bytes);
+}
+
+fn sqlite3(bytes: &[u8]) {
+    storage_file("bag.db3", bytes);
+}
+
+fn storage_file(name: &str, bytes: &[u8]) {
+    let folder = folder();
+    let path = folder.path().join(name);
+    fs::write(&path, bytes).expect("a file");
+    replay(&path);
+}
+
+/// A message of every type that is known, in its encapsulation.
+fn cdr(bytes: &[u8]) {
+    fn read<M: Message>(bytes: &[u8]) -> Option<M> {
+        match decode::<M>(bytes) {
+            Ok(message) => {
+                encode(&message).expect("what was decoded can be encoded");
+                Some(message)
+            }
+            Err(error) => {
+                let _ = error.to_string();
+                None
+            }
+        }
+    }
+    if let Some(field) = read::<MagneticField>(bytes) {
+        let _ = field.to_reading();
+    }
+    if let Some(odometry) = read::<Odometry>(bytes) {
+        let _ = odometry.to_pose();
+    }
+    for transform in read::<TFMessage>(bytes).into_iter().flat_map(|message| message.transforms) {
+        let _ = transform.isometry();
+    }
+    read::<PathMessage>(bytes);
+    read::<OccupancyGrid>(bytes);
+}
+
+/// What is accepted is gone on with, and written to be the same again.
+fn checkpoint(bytes: &[u8]) {
+    let folder = folder();
+    let path = folder.path().join("map.npz");
+    fs::write(&path, bytes).expect("a file");
+    let checkpoint = match Checkpoint::read(&path) {
+        Ok(checkpoint) => checkpoint,
+        Err(error) => return drop(error.to_string()),
+    };
+    checkpoint.write(&path).expect("what was read can be written");
+    assert!(Checkpoint::read(&path).expect("what was written can be read") == checkpoint);
+    let settings = Config { model: checkpoint.model_settings().clone(), ..Config::default() };
+    if let Ok(mapper) = checkpoint.resume(&settings) {
+        let _ = Checkpoint::of(&settings, &mapper, checkpoint.frame());
+    }
+}
+
+/// The first segment of a journal; the map is learnt anew from what is in it.
+fn journal(bytes: &[u8]) {
+    for gaps in [Gaps::Stop, Gaps::Skip] {
+        let folder = folder();
+        fs::write(folder.path().join("steps-000000000000.journal"), bytes).expect("a file");
+        let journal = Folder::open(folder.path()).expect("a folder");
+        let _ = journal.recover(&seeds::quick_settings(), gaps, |_| {}).expect("damage is no error");
+    }
+}
+
+/// What is accepted reads back as it is, and the parts of a map can be made of it.
+fn config(bytes: &[u8]) {
+    let Ok(text) = std::str::from_utf8(bytes) else { return };
+    let mut changed = Config::default();
+    if let Some(line) = text.lines().next() {
+        let _ = changed.apply_override(line).map_err(|error| error.to_string());
+    }
+    match Config::from_toml(text, "fuzz.toml") {
+        Ok(config) => {
+            let written = config.to_toml().expect("what was read can be written");
+            assert!(Config::from_toml(&written, "written").expect("what was written can be read") == config);
+            drop(Mapper::new(Pipeline::new(&config, Isometry3::identity()), FieldModel::new(&config)));
+        }
+        Err(error) => drop(error.to_string()),
+    }
+}
