@@ -10,9 +10,11 @@ use std::path::Path;
 use magmap::config::{Config, Sensor, Topics};
 use magmap::mapping::checkpoint::Checkpoint;
 use magmap::mapping::field_model::FieldModel;
-use magmap::mapping::journal::{Folder, Gaps};
+use magmap::mapping::batcher::Batch;
+use magmap::mapping::journal::{Folder, Gaps, steps_of};
 use magmap::mapping::mapper::Mapper;
 use magmap::mapping::pipeline::Pipeline;
+use magmap::mapping::worker::{Learner, StopSignal};
 use magmap::recording;
 use magmap::recording::messages::{
     MagneticField, Message, OccupancyGrid, Odometry, Path as PathMessage, TFMessage, decode, encode,
@@ -24,8 +26,8 @@ use tempfile::TempDir;
 pub struct Reader {
     /// What it is called, as a target too.
     pub name: &'static str,
-    /// Reads the bytes, and whatever lies behind them where they are accepted. Must not panic.
-    pub read: fn(&[u8]),
+    /// Reads the bytes, and whatever lies behind them where they are accepted. Must not panic. The folder is for files.
+    pub read: fn(&Path, &[u8]),
     /// Sets checksums right, so that what they guard is reached.
     pub repair: fn(&mut [u8]),
     /// Small good inputs.
@@ -64,6 +66,15 @@ pub fn folder() -> TempDir {
     TempDir::with_prefix_in("magmap-hostile-", parent).expect("a temporary folder")
 }
 
+/// Writes a file, and its folder where there is none.
+fn put(path: &Path, bytes: &[u8]) {
+    let written = fs::write(path, bytes).or_else(|_| {
+        fs::create_dir_all(path.parent().expect("a path with a parent"))?;
+        fs::write(path, bytes)
+    });
+    written.expect("a file");
+}
+
 /// Opens a recording and reads it to its end, twice as a replay with a summary does.
 fn replay(path: &Path) {
     match recording::open(path, &Topics::default(), &Sensor::default()) {
@@ -77,44 +88,41 @@ fn replay(path: &Path) {
 }
 
 /// The three files of a drive, one behind the other with a zero byte between: times, positions, fields.
-fn csv(bytes: &[u8]) {
-    let folder = folder();
-    let sensor = folder.path().join("trivisio");
-    fs::create_dir(&sensor).expect("a folder");
+fn csv(folder: &Path, bytes: &[u8]) {
+    let sensor = folder.join("trivisio");
     let mut files = bytes.splitn(3, |byte| *byte == 0);
     for kind in ["time", "loc", "mag"] {
-        fs::write(sensor.join(format!("1-{kind}.csv")), files.next().unwrap_or_default()).expect("a file");
+        put(&sensor.join(format!("1-{kind}.csv")), files.next().unwrap_or_default());
     }
     replay(&sensor.join("1"));
 }
 
 /// The `metadata.yaml` of a bag that holds one sound MCAP file and one that is compressed as a whole.
-fn metadata(bytes: &[u8]) {
-    let folder = folder();
+fn metadata(folder: &Path, bytes: &[u8]) {
+    let folder = folder.join("bag");
     for (name, content) in seeds::storage_files() {
-        fs::write(folder.path().join(name), content).expect("a file");
+        if !folder.join(name).exists() {
+            put(&folder.join(name), content);
+        }
     }
-    fs::write(folder.path().join("metadata.yaml"), bytes).expect("a file");
-    replay(folder.path());
+    put(&folder.join("metadata.yaml"), bytes);
+    replay(&folder);
 }
 
-fn mcap(bytes: &[u8]) {
-    storage_file("bag.mcap", bytes);
+fn mcap(folder: &Path, bytes: &[u8]) {
+    let path = folder.join("bag.mcap");
+    put(&path, bytes);
+    replay(&path);
 }
 
-fn sqlite3(bytes: &[u8]) {
-    storage_file("bag.db3", bytes);
-}
-
-fn storage_file(name: &str, bytes: &[u8]) {
-    let folder = folder();
-    let path = folder.path().join(name);
-    fs::write(&path, bytes).expect("a file");
+fn sqlite3(folder: &Path, bytes: &[u8]) {
+    let path = folder.join("bag.db3");
+    put(&path, bytes);
     replay(&path);
 }
 
 /// A message of every type that is known, in its encapsulation.
-fn cdr(bytes: &[u8]) {
+fn cdr(_: &Path, bytes: &[u8]) {
     fn read<M: Message>(bytes: &[u8]) -> Option<M> {
         match decode::<M>(bytes) {
             Ok(message) => {
@@ -141,34 +149,53 @@ fn cdr(bytes: &[u8]) {
 }
 
 /// What is accepted is gone on with, and written to be the same again.
-fn checkpoint(bytes: &[u8]) {
-    let folder = folder();
-    let path = folder.path().join("map.npz");
-    fs::write(&path, bytes).expect("a file");
-    let checkpoint = match Checkpoint::read(&path) {
+fn checkpoint(folder: &Path, bytes: &[u8]) {
+    let checkpoint = match Checkpoint::from_bytes(bytes) {
         Ok(checkpoint) => checkpoint,
         Err(error) => return drop(error.to_string()),
     };
-    checkpoint.write(&path).expect("what was read can be written");
-    assert!(Checkpoint::read(&path).expect("what was written can be read") == checkpoint);
     let settings = Config { model: checkpoint.model_settings().clone(), ..Config::default() };
     if let Ok(mapper) = checkpoint.resume(&settings) {
-        let _ = Checkpoint::of(&settings, &mapper, checkpoint.frame());
+        let path = folder.join("map.npz");
+        let resumed = Checkpoint::of(&settings, &mapper, checkpoint.frame()).expect("settings that were read");
+        resumed.write(&path).expect("what was read can be written");
+        Checkpoint::read(&path).expect("what was written can be read");
     }
 }
 
-/// The first segment of a journal; the map is learnt anew from what is in it.
-fn journal(bytes: &[u8]) {
+/// The first segment of a journal, and what its steps do to all but the model.
+fn journal(_: &Path, bytes: &[u8]) {
+    match steps_of(bytes) {
+        Ok((steps, damages)) => {
+            damages.iter().for_each(|damage| drop(damage.to_string()));
+            let pipeline = Pipeline::new(&seeds::quick_settings(), Isometry3::identity());
+            let mut mapper = Mapper::new(pipeline, Forgetful);
+            steps.into_iter().for_each(|step| drop(mapper.take(step, &StopSignal::default())));
+        }
+        Err(damage) => drop(damage.to_string()),
+    }
+}
+
+/// The same with the model, which takes long.
+pub fn recovery(folder: &Path, bytes: &[u8]) {
+    put(&folder.join("steps-000000000000.journal"), bytes);
     for gaps in [Gaps::Stop, Gaps::Skip] {
-        let folder = folder();
-        fs::write(folder.path().join("steps-000000000000.journal"), bytes).expect("a file");
-        let journal = Folder::open(folder.path()).expect("a folder");
+        let journal = Folder::open(folder).expect("a folder");
         let _ = journal.recover(&seeds::quick_settings(), gaps, |_| {}).expect("damage is no error");
     }
 }
 
+/// Learns nothing.
+struct Forgetful;
+
+impl Learner for Forgetful {
+    type Snapshot = ();
+
+    fn learn(&mut self, _: &Batch, _: &StopSignal) {}
+}
+
 /// What is accepted reads back as it is, and the parts of a map can be made of it.
-fn config(bytes: &[u8]) {
+fn config(_: &Path, bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
     let mut changed = Config::default();
     if let Some(line) = text.lines().next() {

@@ -80,14 +80,14 @@ pub(super) fn csv_words() -> Vec<String> {
 }
 
 /// The storage files beside the `metadata.yaml`.
-pub(super) fn storage_files() -> [(&'static str, Vec<u8>); 2] {
+pub(super) fn storage_files() -> [(&'static str, &'static [u8]); 2] {
     static FILES: std::sync::OnceLock<[Vec<u8>; 2]> = std::sync::OnceLock::new();
     let [plain, compressed] = FILES.get_or_init(|| {
         let plain = mcap_file(WriteOptions::new().use_chunks(false), 2);
         let compressed = zstd(&plain);
         [plain, compressed]
     });
-    [("bag_0.mcap", plain.clone()), ("bag_1.mcap.zstd", compressed.clone())]
+    [("bag_0.mcap", plain), ("bag_1.mcap.zstd", compressed)]
 }
 
 /// A zstd frame of raw blocks: what decompresses to `content`.
@@ -274,7 +274,7 @@ pub(super) fn checkpoint() -> Vec<Vec<u8>> {
     let folder = super::folder();
     let path = folder.path().join("map.npz");
     let mut mapper = beginning(&config);
-    let mut written = |mapper: &Mapper<FieldModel>| {
+    let written = |mapper: &Mapper<FieldModel>| {
         Checkpoint::of(&config, mapper, "odom").unwrap().write(&path).unwrap();
         fs::read(&path).unwrap()
     };
