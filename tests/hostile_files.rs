@@ -1,5 +1,7 @@
 //! Files that somebody made to do harm, or that a disk spoiled.
 
+#[path = "common/allocator.rs"]
+mod allocator;
 mod hostile;
 
 use std::fs;
@@ -15,15 +17,25 @@ const INPUTS: usize = 1500;
 #[test]
 fn changed_files_never_panic_and_take_no_more_memory_than_they_may() {
     for reader in &READERS {
+        let folder = hostile::folder();
         let seeds = (reader.seeds)();
-        seeds.iter().for_each(|seed| (reader.read)(seed));
+        seeds.iter().for_each(|seed| (reader.read)(folder.path(), seed));
         let mut random = ChaCha8Rng::seed_from_u64(7);
+        let mut most = (0, 0);
         let started = std::time::Instant::now();
         for _ in 0..INPUTS {
             let input = changed(reader, &seeds, &mut random);
-            (reader.read)(&input);
+            let peak = allocator::peak(|| (reader.read)(folder.path(), &input));
+            most = most.max((peak, input.len()));
+            let most = reader.allowed_memory(input.len());
+            assert!(peak <= most, "{}: {peak} bytes for an input of {}, more than {most}", reader.name, input.len());
         }
-        eprintln!("{} {:?} sizes {:?}", reader.name, started.elapsed(), seeds.iter().map(Vec::len).collect::<Vec<_>>());
+        eprintln!(
+            "{} {:?} {most:?} sizes {:?}",
+            reader.name,
+            started.elapsed(),
+            seeds.iter().map(Vec::len).collect::<Vec<_>>()
+        );
     }
 }
 

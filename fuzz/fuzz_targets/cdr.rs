@@ -1,2 +1,3 @@
 #![no_main]
-libfuzzer_sys::fuzz_target!(|data: &[u8]| { let _ = magmap::recording::messages::decode::<magmap::recording::messages::Odometry>(data); });
+
+magmap_fuzz::target!("cdr");

@@ -12,7 +12,6 @@ use std::{
 };
 
 use mcap::{
-    McapResult,
     records::{Record, op},
     sans_io::linear_reader::{LinearReadEvent, LinearReader, LinearReaderOptions},
 };
@@ -36,9 +35,6 @@ const MAX_VERIFIED_CHUNK: u64 = 8 << 20;
 
 /// Largest chunk that is decompressed. Common writers make chunks of a megabyte; this one's claim would cost minutes.
 const MAX_CHUNK: u64 = 1 << 30;
-
-/// Largest record that describes messages. They hold names and the text of definitions, some kilobytes.
-const MAX_DESCRIPTION: usize = 1 << 20;
 
 /// Reads one MCAP file.
 pub(super) struct Reader {
@@ -316,21 +312,19 @@ impl Contents {
     /// Takes one record in. A message gives the index of its topic and its time; what cannot be used, the reason in
     /// words.
     fn take(&mut self, opcode: u8, data: &[u8]) -> Result<Option<(usize, Stamp)>, String> {
-        if opcode != op::MESSAGE && data.len() > MAX_DESCRIPTION {
-            let length = data.len();
-            return Err(format!("a description of {length} bytes, more than the {MAX_DESCRIPTION} that are read,"));
-        }
-        match parse(opcode, data).map_err(|error| format!("a record that cannot be parsed ({error})"))? {
-            Some(Record::Schema { header, .. }) => {
-                self.schemas.insert(header.id, checked_name(header.name)?);
+        match parse(opcode, data)? {
+            Some(Parsed::Schema { id, name }) => {
+                self.schemas.insert(id, name.into());
             }
-            Some(Record::Channel(channel)) => {
-                let type_name = self.schemas.get(&channel.schema_id).cloned().unwrap_or_default();
-                let topic = self.index(StoredTopic { name: checked_name(channel.topic)?, type_name })?;
-                self.channels.insert(channel.id, topic);
+            Some(Parsed::Channel { id, schema, topic }) => {
+                let type_name = self.schemas.get(&schema).cloned().unwrap_or_default();
+                let topic = self.index(StoredTopic { name: topic.into(), type_name })?;
+                self.channels.insert(id, topic);
             }
-            Some(Record::Statistics(statistics)) => self.messages_stated = Some(statistics.message_count),
-            Some(Record::Message { header, data }) => {
+            Some(Parsed::Other(Record::Statistics(statistics))) => {
+                self.messages_stated = Some(statistics.message_count);
+            }
+            Some(Parsed::Other(Record::Message { header, data })) => {
                 self.messages += 1;
                 let unknown =
                     || format!("a message of channel {}, which is described nowhere before it,", header.channel_id);
@@ -361,16 +355,42 @@ impl Contents {
     }
 }
 
-/// A name, unless it is longer than one can be.
-fn checked_name(name: String) -> Result<String, String> {
-    let length = name.len();
-    if length <= MAX_NAME { Ok(name) } else { Err(format!("a name of {length} bytes, more than {MAX_NAME},")) }
+/// A record of a kind that is used here.
+enum Parsed<'a> {
+    Schema { id: u16, name: &'a str },
+    Channel { id: u16, schema: u16, topic: &'a str },
+    Other(Record<'a>),
 }
 
-/// The record in these bytes, if it is of a kind that is used here.
-fn parse(opcode: u8, data: &[u8]) -> McapResult<Option<Record<'_>>> {
-    match opcode {
-        op::SCHEMA | op::CHANNEL | op::MESSAGE | op::STATISTICS => mcap::parse_record(opcode, data).map(Some),
-        _ => Ok(None),
+/// The record in these bytes, if it is of a kind that is used here; otherwise why it cannot be, in words.
+fn parse(opcode: u8, data: &[u8]) -> Result<Option<Parsed<'_>>, String> {
+    let parsed = match opcode {
+        // The crate would reserve as much memory as the length of a name claims.
+        op::SCHEMA => number(data).and_then(|(id, rest)| Ok(Parsed::Schema { id, name: name(rest)? })),
+        op::CHANNEL => number(data).and_then(|(id, rest)| {
+            let (schema, rest) = number(rest)?;
+            Ok(Parsed::Channel { id, schema, topic: name(rest)? })
+        }),
+        op::MESSAGE | op::STATISTICS => {
+            mcap::parse_record(opcode, data).map(Parsed::Other).map_err(|error| error.to_string())
+        }
+        _ => return Ok(None),
+    };
+    parsed.map(Some).map_err(|reason| format!("a record that cannot be parsed ({reason})"))
+}
+
+fn number(data: &[u8]) -> Result<(u16, &[u8]), String> {
+    let (number, rest) = data.split_first_chunk().ok_or("it ends within a number")?;
+    Ok((u16::from_le_bytes(*number), rest))
+}
+
+/// The name at the beginning of these bytes: its length (4 bytes) and text.
+fn name(data: &[u8]) -> Result<&str, String> {
+    let (length, rest) = data.split_first_chunk().ok_or("it ends within the length of a name")?;
+    let length = u32::from_le_bytes(*length) as usize;
+    if length > MAX_NAME {
+        return Err(format!("its name claims {length} bytes, more than {MAX_NAME}"));
     }
+    let name = rest.get(..length).ok_or_else(|| format!("its name claims {length} bytes, {} follow", rest.len()))?;
+    std::str::from_utf8(name).map_err(|error| error.to_string())
 }

@@ -8,9 +8,9 @@ use std::fs;
 use std::path::Path;
 
 use magmap::config::{Config, Sensor, Topics};
+use magmap::mapping::batcher::Batch;
 use magmap::mapping::checkpoint::Checkpoint;
 use magmap::mapping::field_model::FieldModel;
-use magmap::mapping::batcher::Batch;
 use magmap::mapping::journal::{Folder, Gaps, steps_of};
 use magmap::mapping::mapper::Mapper;
 use magmap::mapping::pipeline::Pipeline;
@@ -30,22 +30,66 @@ pub struct Reader {
     pub read: fn(&Path, &[u8]),
     /// Sets checksums right, so that what they guard is reached.
     pub repair: fn(&mut [u8]),
+    /// Bytes of memory that it may take, whatever the input; beyond that, a hundred times the input.
+    pub memory: usize,
     /// Small good inputs.
     pub seeds: fn() -> Vec<Vec<u8>>,
     /// Words worth trying.
     pub words: fn() -> Vec<String>,
 }
 
+impl Reader {
+    /// The most memory that an input of this length may take.
+    pub fn allowed_memory(&self, length: usize) -> usize {
+        self.memory + 100 * length
+    }
+}
+
 /// All of them.
 pub const READERS: [Reader; 8] = [
-    Reader { name: "csv", read: csv, repair: nothing, seeds: seeds::csv, words: seeds::csv_words },
-    Reader { name: "metadata", read: metadata, repair: nothing, seeds: seeds::metadata, words: seeds::metadata_words },
-    Reader { name: "mcap", read: mcap, repair: repair::mcap, seeds: seeds::mcap, words: no_words },
-    Reader { name: "sqlite3", read: sqlite3, repair: nothing, seeds: seeds::sqlite3, words: seeds::sqlite3_words },
-    Reader { name: "cdr", read: cdr, repair: nothing, seeds: seeds::cdr, words: no_words },
-    Reader { name: "checkpoint", read: checkpoint, repair: repair::checkpoint, seeds: seeds::checkpoint, words: no_words },
-    Reader { name: "journal", read: journal, repair: repair::journal, seeds: seeds::journal, words: no_words },
-    Reader { name: "config", read: config, repair: nothing, seeds: seeds::config, words: seeds::config_words },
+    Reader { name: "csv", read: csv, repair: nothing, memory: 64 << 20, seeds: seeds::csv, words: seeds::csv_words },
+    Reader {
+        name: "metadata",
+        read: metadata,
+        repair: nothing,
+        memory: 64 << 20,
+        seeds: seeds::metadata,
+        words: seeds::metadata_words,
+    },
+    Reader { name: "mcap", read: mcap, repair: repair::mcap, memory: 64 << 20, seeds: seeds::mcap, words: no_words },
+    Reader {
+        name: "sqlite3",
+        read: sqlite3,
+        repair: nothing,
+        memory: 64 << 20,
+        seeds: seeds::sqlite3,
+        words: seeds::sqlite3_words,
+    },
+    Reader { name: "cdr", read: cdr, repair: nothing, memory: 64 << 20, seeds: seeds::cdr, words: no_words },
+    Reader {
+        name: "checkpoint",
+        read: checkpoint,
+        repair: repair::checkpoint,
+        memory: 64 << 20,
+        seeds: seeds::checkpoint,
+        words: no_words,
+    },
+    Reader {
+        name: "journal",
+        read: journal,
+        repair: repair::journal,
+        memory: 64 << 20,
+        seeds: seeds::journal,
+        words: no_words,
+    },
+    Reader {
+        name: "config",
+        read: config,
+        repair: nothing,
+        memory: 64 << 20,
+        seeds: seeds::config,
+        words: seeds::config_words,
+    },
 ];
 
 /// The reader of this name.
@@ -192,6 +236,12 @@ impl Learner for Forgetful {
     type Snapshot = ();
 
     fn learn(&mut self, _: &Batch, _: &StopSignal) {}
+
+    fn configure(&mut self, _: &Config) {}
+
+    fn reset(&mut self, _: &Config) {}
+
+    fn snapshot(&self) {}
 }
 
 /// What is accepted reads back as it is, and the parts of a map can be made of it.

@@ -76,7 +76,9 @@ pub(super) fn csv() -> Vec<Vec<u8>> {
 }
 
 pub(super) fn csv_words() -> Vec<String> {
-    ["nan", "inf", "-inf", "1e308", "1e-308", "9223372036.854775807", "-0", ",,", "\r\n", "\u{feff}"].map(String::from).to_vec()
+    ["nan", "inf", "-inf", "1e308", "1e-308", "9223372036.854775807", "-0", ",,", "\r\n", "\u{feff}"]
+        .map(String::from)
+        .to_vec()
 }
 
 /// The storage files beside the `metadata.yaml`.
@@ -316,8 +318,10 @@ pub(super) fn config() -> Vec<Vec<u8>> {
 
 pub(super) fn config_words() -> Vec<String> {
     let settings = Config::default().settings().unwrap();
-    let mut words: Vec<String> = settings.iter().map(|setting| format!("{} = {}", setting.key, setting.value)).collect();
-    let others = ["nan", "inf", "-1", "1e308", "9223372036854775807", "[[", "\"\"\"", "'''", "1979-05-27T07:32:00Z", "0x"];
+    let mut words: Vec<String> =
+        settings.iter().map(|setting| format!("{} = {}", setting.key, setting.value)).collect();
+    let others =
+        ["nan", "inf", "-1", "1e308", "9223372036854775807", "[[", "\"\"\"", "'''", "1979-05-27T07:32:00Z", "0x"];
     words.extend(others.map(String::from));
     words
 }
