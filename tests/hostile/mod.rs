@@ -1,5 +1,6 @@
 //! What reads files in magmap, as functions of bytes that may be anything: for `tests/hostile_files.rs` and for the targets of
 //! `cargo fuzz` in `fuzz/`.
+#![allow(dead_code)] // tests and targets use a part each
 
 mod repair;
 mod seeds;
@@ -47,12 +48,12 @@ impl Reader {
 
 /// All of them.
 pub const READERS: [Reader; 8] = [
-    Reader { name: "csv", read: csv, repair: nothing, memory: 64 << 20, seeds: seeds::csv, words: seeds::csv_words },
+    Reader { name: "csv", read: csv, repair: nothing, memory: 16 << 20, seeds: seeds::csv, words: seeds::csv_words },
     Reader {
         name: "metadata",
         read: metadata,
         repair: nothing,
-        memory: 64 << 20,
+        memory: 16 << 20,
         seeds: seeds::metadata,
         words: seeds::metadata_words,
     },
@@ -61,16 +62,16 @@ pub const READERS: [Reader; 8] = [
         name: "sqlite3",
         read: sqlite3,
         repair: nothing,
-        memory: 64 << 20,
+        memory: 16 << 20,
         seeds: seeds::sqlite3,
         words: seeds::sqlite3_words,
     },
-    Reader { name: "cdr", read: cdr, repair: nothing, memory: 64 << 20, seeds: seeds::cdr, words: no_words },
+    Reader { name: "cdr", read: cdr, repair: nothing, memory: 16 << 20, seeds: seeds::cdr, words: no_words },
     Reader {
         name: "checkpoint",
         read: checkpoint,
         repair: repair::checkpoint,
-        memory: 64 << 20,
+        memory: 16 << 20,
         seeds: seeds::checkpoint,
         words: no_words,
     },
@@ -78,7 +79,7 @@ pub const READERS: [Reader; 8] = [
         name: "journal",
         read: journal,
         repair: repair::journal,
-        memory: 64 << 20,
+        memory: 16 << 20,
         seeds: seeds::journal,
         words: no_words,
     },
@@ -86,7 +87,7 @@ pub const READERS: [Reader; 8] = [
         name: "config",
         read: config,
         repair: nothing,
-        memory: 64 << 20,
+        memory: 16 << 20,
         seeds: seeds::config,
         words: seeds::config_words,
     },

@@ -23,7 +23,8 @@ use nalgebra::{Isometry3, Point3, Translation3, UnitQuaternion, Vector3};
 use rusqlite::{Connection, params};
 
 fn pose(row: usize) -> reading::Pose {
-    let along = 0.06 * row as f64;
+    // Slower than the gates allow.
+    let along = 0.03 * row as f64;
     reading::Pose {
         stamp: Stamp::from_nanoseconds(1_000_000_000 + row as i64 * 20_000_000),
         position: Point3::new(along, along.sin(), 0.0),
@@ -259,7 +260,7 @@ pub(super) fn quick_settings() -> Config {
 fn steps() -> Vec<Step> {
     let source = SourceId { name: "drive".into(), fingerprint: "00".into() };
     let mut steps = vec![Step::Source(source), Step::Mount(mount())];
-    for row in 0..6 {
+    for row in 0..8 {
         let measurements = [Measurement::Pose(pose(row)), Measurement::Reading(reading(row))];
         steps.extend((0u64..).zip(measurements).map(|(place, measurement)| Step::Measurement { place, measurement }));
     }
