@@ -1,11 +1,11 @@
 //! Between conversion and batch nothing is allocated per reading: a robot that drives for days must not fragment its memory.
 //!
 //! The allocator counts for the whole process, so this file holds a single test.
+#![expect(unsafe_code, reason = "an allocator is an unsafe trait; this one passes everything on to the system's")]
 
-#[path = "common/allocator.rs"]
-mod allocator;
-
+use std::alloc::{GlobalAlloc, Layout, System};
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use magmap::config::Config;
 use magmap::mapping::batcher::Batch;
@@ -14,7 +14,35 @@ use magmap::mapping::reading::{MagneticField, Measurement, Pose, Reading, Stamp}
 use magmap::mapping::worker::{Learner, Mode, StopSignal, Worker};
 use nalgebra::{Isometry3, Point3, UnitQuaternion, Vector3};
 
-use allocator::allocations;
+struct Counting;
+
+static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
+
+// Counts, and leaves the work to the system's allocator.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        unsafe { System.dealloc(pointer, layout) }
+    }
+
+    unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
+        unsafe { System.realloc(pointer, layout, size) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+fn allocations(work: impl FnOnce()) -> u64 {
+    let before = ALLOCATIONS.load(Ordering::Relaxed);
+    work();
+    ALLOCATIONS.load(Ordering::Relaxed) - before
+}
 
 /// What a source converts message number `index` to: a turning drive at 50 Hz in tesla, poses 3 ms after the readings, with a
 /// spike, a repeated pose and a weak reading now and then.

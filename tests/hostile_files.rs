@@ -1,14 +1,12 @@
 //! Files that somebody made to do harm, or that a disk spoiled.
 
-#[path = "common/allocator.rs"]
-mod allocator;
 mod hostile;
 
 use std::fs;
 use std::io::Read;
 use std::path::Path;
 
-use hostile::{READERS, Reader};
+use hostile::{READERS, Reader, memory};
 use magmap::config::{Config, Sensor, Topics};
 use magmap::mapping::checkpoint::Checkpoint;
 use magmap::recording;
@@ -27,7 +25,7 @@ fn changed_files_never_panic_and_take_no_more_memory_than_they_may() {
         let mut random = ChaCha8Rng::seed_from_u64(7);
         for _ in 0..INPUTS {
             let input = changed(reader, &seeds, &mut random);
-            let peak = allocator::peak(|| (reader.read)(folder.path(), &input));
+            let peak = memory::peak(|| (reader.read)(folder.path(), &input));
             let most = reader.allowed_memory(input.len());
             assert!(peak <= most, "{}: {peak} bytes for an input of {}, more than {most}", reader.name, input.len());
         }
@@ -80,7 +78,7 @@ fn change(bytes: &mut Vec<u8>, random: &mut ChaCha8Rng) {
 /// Opens a recording under the counting allocator: what was said about it, and the most memory it took.
 fn told(path: &Path) -> (String, usize) {
     let mut said = String::new();
-    let peak = allocator::peak(|| {
+    let peak = memory::peak(|| {
         said = match recording::open(path, &Topics::default(), &Sensor::default()) {
             Ok(recording) => {
                 let loss = recording.loss().to_string();
@@ -259,7 +257,7 @@ fn settings_of_a_gigabyte_and_settings_that_ask_for_one_are_refused() {
     // Without taking place on the disk.
     fs::File::create(&path).unwrap().set_len(1 << 30).unwrap();
     let mut said = String::new();
-    let peak = allocator::peak(|| said = Config::load(&path).unwrap_err().to_string());
+    let peak = memory::peak(|| said = Config::load(&path).unwrap_err().to_string());
     assert!(said.ends_with("it has 1073741824 bytes, more than the 262144 that settings may have"), "{said}");
     assert!(peak < 1 << 20, "{peak}");
     for (setting, range) in [
@@ -279,7 +277,7 @@ fn a_checkpoint_that_claims_more_than_it_holds_is_refused() {
     let [_, seed] = &(hostile::reader("checkpoint").seeds)()[..] else { panic!("two seeds") };
     let refusal = |bytes: &[u8]| {
         let mut said = String::new();
-        let peak = allocator::peak(|| said = Checkpoint::from_bytes(bytes).unwrap_err().to_string());
+        let peak = memory::peak(|| said = Checkpoint::from_bytes(bytes).unwrap_err().to_string());
         assert!(peak < 4 << 20, "{peak} bytes: {said}");
         said
     };

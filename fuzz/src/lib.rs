@@ -1,7 +1,5 @@
 //! What the targets have in common: they read as `tests/hostile_files.rs` does, with inputs that libFuzzer makes.
 
-#[path = "../../tests/common/allocator.rs"]
-mod allocator;
 #[path = "../../tests/hostile/mod.rs"]
 mod hostile;
 
@@ -17,7 +15,7 @@ static FOLDER: LazyLock<TempDir> = LazyLock::new(hostile::folder);
 pub fn read(name: &str, bytes: &[u8]) {
     let reader = hostile::reader(name);
     let folder = FOLDER.path();
-    let peak = allocator::peak(|| (reader.read)(folder, bytes));
+    let peak = hostile::memory::peak(|| (reader.read)(folder, bytes));
     let most = reader.allowed_memory(bytes.len());
     assert!(peak <= most, "{peak} bytes of memory for an input of {}, more than {most}", bytes.len());
 }

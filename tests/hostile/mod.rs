@@ -2,6 +2,7 @@
 //! `cargo fuzz` in `fuzz/`.
 #![allow(dead_code)] // tests and targets use a part each
 
+pub mod memory;
 mod repair;
 mod seeds;
 

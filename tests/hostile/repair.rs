@@ -14,15 +14,17 @@ fn u32_at(bytes: &[u8], at: usize) -> Option<usize> {
 /// Takes the checksums of MCAP's chunks away, which is allowed.
 pub(super) fn mcap(bytes: &mut [u8]) {
     const CHUNK: u8 = 6;
-    let mut at = 8;
-    while let (Some(&opcode), Some(length)) = (bytes.get(at), number(bytes, at + 1).map(u64::from_le_bytes)) {
+    let mut rest = bytes.get_mut(8..).unwrap_or_default();
+    while let Some((&mut opcode, content)) = rest.split_first_mut()
+        && let Some((length, content)) = content.split_first_chunk_mut()
+    {
         if opcode == CHUNK
-            && let Some(checksum) = bytes.get_mut(at + 9 + 24..at + 9 + 28)
+            && let Some(checksum) = content.get_mut(24..28)
         {
             checksum.fill(0);
         }
-        let Some(next) = usize::try_from(length).ok().and_then(|length| (at + 9).checked_add(length)) else { break };
-        at = next;
+        let length = usize::try_from(u64::from_le_bytes(*length)).unwrap_or(usize::MAX);
+        rest = content.get_mut(length..).unwrap_or_default();
     }
 }
 

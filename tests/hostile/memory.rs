@@ -1,17 +1,14 @@
-//! An allocator that counts: for the whole process how often it was asked, for each thread how much it holds.
+//! How much memory something takes.
 #![expect(unsafe_code, reason = "an allocator is an unsafe trait; this one passes everything on to the system's")]
-#![allow(dead_code)] // each test file uses a part
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
-use std::sync::atomic::{AtomicU64, Ordering};
 
+/// Counts for each thread what it holds.
 struct Counting;
 
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
-
-static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
 
 thread_local! {
     /// Bytes this thread allocated less those it freed, and the most it ever was.
@@ -29,13 +26,11 @@ fn hold(bytes: isize) {
 
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
         hold(layout.size() as isize);
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
         hold(layout.size() as isize);
         unsafe { System.alloc_zeroed(layout) }
     }
@@ -46,20 +41,12 @@ unsafe impl GlobalAlloc for Counting {
     }
 
     unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
         hold(size as isize - layout.size() as isize);
         unsafe { System.realloc(pointer, layout, size) }
     }
 }
 
-/// How often all threads together asked for memory meanwhile.
-pub fn allocations(work: impl FnOnce()) -> u64 {
-    let before = ALLOCATIONS.load(Ordering::Relaxed);
-    work();
-    ALLOCATIONS.load(Ordering::Relaxed) - before
-}
-
-/// The most bytes that this thread held meanwhile, beyond those before.
+/// The most bytes that this thread held meanwhile, beyond those before. Memory that C libraries take is not counted.
 pub fn peak(work: impl FnOnce()) -> usize {
     let before = HELD.get();
     PEAK.set(before);
