@@ -1,6 +1,7 @@
 //! Between conversion and batch nothing is allocated per reading: a robot that drives for days must not fragment its memory.
 //!
 //! The allocator counts for the whole process, so this file holds a single test.
+#![expect(unsafe_code, reason = "an allocator is an unsafe trait; this one passes everything on to the system's")]
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::collections::VecDeque;

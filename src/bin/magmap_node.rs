@@ -2,6 +2,8 @@
 //!
 //! It ends with 0 when asked to by SIGINT or SIGTERM, with 2 when its parameters are wrong, with 1 when something fails.
 
+#![forbid(unsafe_code)]
+
 use std::process::ExitCode;
 
 use magmap::ros::{self, Error};

@@ -1,6 +1,7 @@
 //! Which values are possible.
 
 use std::fmt::Display;
+use std::ops::RangeInclusive;
 
 use nalgebra::Matrix3;
 
@@ -8,6 +9,23 @@ use super::{Config, Hyperparameters, PoseSource, Problem};
 
 /// The least number of poses between which one can interpolate.
 const LEAST_WAITING: usize = 2;
+
+// What follows keeps a slip of the pen, or a file that somebody else wrote, from asking for more memory than there is.
+
+/// Most measurements or messages that wait in one place: hours of them, in some 100 megabytes.
+const MOST_WAITING: usize = 1_000_000;
+
+/// Most observations of one batch, whose covariances with the inducing points are one matrix.
+const MOST_OBSERVATIONS: usize = 100_000;
+
+/// Most observations whose covariances with each other are computed: 3 gigabytes, where the default takes 0.8.
+const MOST_EXACT: usize = 20_000;
+
+/// Most inducing points: 3 gigabytes for each of a few matrices, where the default takes 0.07.
+const MOST_INDUCING_POINTS: usize = 20_000;
+
+/// Most cells of a grid: 0.8 gigabytes, a square of 350 m at 5 cm.
+const MOST_CELLS: usize = 50_000_000;
 
 impl Config {
     /// Every impossible value. Their lines are not known here.
@@ -52,8 +70,9 @@ impl Config {
         checks.not_negative("gates.full_scale", gates.full_scale);
         checks.not_negative("gates.max_repeat", gates.max_repeat);
         checks.positive("synchronizer.max_gap", synchronizer.max_gap);
-        checks.at_least("synchronizer.max_waiting", synchronizer.max_waiting, LEAST_WAITING);
+        checks.within("synchronizer.max_waiting", synchronizer.max_waiting, LEAST_WAITING..=MOST_WAITING);
         checks.not_negative("averaging.spacing", averaging.spacing);
+        checks.within("batch.max_observations", batch.max_observations, 0..=MOST_OBSERVATIONS);
         checks.not_negative("batch.max_path", batch.max_path);
         checks.not_negative("batch.max_duration", batch.max_duration);
     }
@@ -66,7 +85,8 @@ impl Config {
         checks.require(has_variance, "model.degrees_of_freedom", "a finite number above 2", model.degrees_of_freedom);
         checks.all_positive("model.initial", &model.initial);
         checks.inside_unit_interval("selection.delta", selection.delta);
-        checks.at_least("selection.max_inducing_points", selection.max_inducing_points, 1);
+        checks.within("selection.exact_limit", selection.exact_limit, 0..=MOST_EXACT);
+        checks.within("selection.max_inducing_points", selection.max_inducing_points, 1..=MOST_INDUCING_POINTS);
         let is_share = (0.0..1.0).contains(&selection.redundancy);
         checks.require(is_share, "selection.redundancy", "at least 0 and less than 1", selection.redundancy);
         checks.all_positive("learning.prior_median", &learning.prior_median);
@@ -78,11 +98,11 @@ impl Config {
         checks.positive("raster.resolution", raster.resolution);
         checks.not_negative("raster.margin", raster.margin);
         checks.positive("raster.unknown_above", raster.unknown_above);
-        checks.at_least("raster.max_cells", raster.max_cells, 1);
-        checks.at_least("worker.inbox", worker.inbox, 1);
-        checks.at_least("worker.max_merged", worker.max_merged, 1);
+        checks.within("raster.max_cells", raster.max_cells, 1..=MOST_CELLS);
+        checks.within("worker.inbox", worker.inbox, 1..=MOST_WAITING);
+        checks.within("worker.max_merged", worker.max_merged, 1..=MOST_OBSERVATIONS);
         checks.at_least("journal.checkpoint_batches", journal.checkpoint_batches as usize, 1);
-        checks.at_least("node.queue", node.queue, 1);
+        checks.within("node.queue", node.queue, 1..=MOST_WAITING);
         checks.positive("node.map_rate", node.map_rate);
         checks.positive("node.marker_rate", node.marker_rate);
         checks.positive("node.diagnostics_rate", node.diagnostics_rate);
@@ -142,6 +162,10 @@ impl Checks {
 
     fn inside_unit_interval(&mut self, key: &str, value: f64) {
         self.require(value > 0.0 && value < 1.0, key, "more than 0 and less than 1", value);
+    }
+
+    fn within(&mut self, key: &str, value: usize, range: RangeInclusive<usize>) {
+        self.require(range.contains(&value), key, format!("{} to {}", range.start(), range.end()), value);
     }
 
     fn at_least(&mut self, key: &str, value: usize, least: usize) {

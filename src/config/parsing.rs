@@ -1,6 +1,8 @@
 //! From TOML to [`Config`], key by key, so that every message names its key and its line.
 
 use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::Read;
 use std::path::Path;
 
 use serde::Deserialize;
@@ -11,6 +13,9 @@ use super::{Config, Error, Problem};
 
 /// Names less alike than this (Jaro-Winkler, 0 to 1) are not worth suggesting.
 const ALIKE: f64 = 0.75;
+
+/// Longest text that is read as settings; all of them with their comments are a thirtieth of it.
+const MAX_TEXT: u64 = 1 << 18;
 
 /// Line of every key, from 1.
 pub(super) type Lines = BTreeMap<String, usize>;
@@ -31,7 +36,15 @@ impl Config {
     /// [`Error::Read`] and those of [`from_toml`](Self::from_toml).
     pub fn load(path: impl AsRef<Path>) -> Result<Self, Error> {
         let path = path.as_ref();
-        let text = std::fs::read_to_string(path).map_err(|source| Error::Read { path: path.to_owned(), source })?;
+        let read = |source| Error::Read { path: path.to_owned(), source };
+        let mut text = String::new();
+        let file = File::open(path).map_err(read)?;
+        let length = file.metadata().map_err(read)?.len();
+        if length > MAX_TEXT {
+            return Err(too_long(&path.display().to_string(), length));
+        }
+        // What has no length, such as a pipe, may still be endless.
+        file.take(MAX_TEXT + 1).read_to_string(&mut text).map_err(read)?;
         Self::from_toml(&text, &path.display().to_string())
     }
 
@@ -117,19 +130,29 @@ fn parse(text: &str, source_name: &str) -> Result<(Table, Lines), Error> {
         source_name: source_name.to_owned(),
         message: error.to_string().trim_end().to_owned(),
     };
+    if text.len() as u64 > MAX_TEXT {
+        return Err(too_long(source_name, text.len() as u64));
+    }
     let table: Table = text.parse().map_err(syntax)?;
+    let ends: Vec<usize> = text.match_indices('\n').map(|(end, _)| end).collect();
     let mut lines = Lines::new();
-    collect_lines(text, DeTable::parse(text).map_err(syntax)?.get_ref(), "", &mut lines);
+    collect_lines(&ends, DeTable::parse(text).map_err(syntax)?.get_ref(), "", &mut lines);
     Ok((table, lines))
 }
 
-fn collect_lines(text: &str, table: &DeTable<'_>, prefix: &str, lines: &mut Lines) {
+fn too_long(source_name: &str, length: u64) -> Error {
+    let message = format!("it has {length} bytes, more than the {MAX_TEXT} that settings may have");
+    Error::Syntax { source_name: source_name.to_owned(), message }
+}
+
+/// The line of every key, given where the lines end.
+fn collect_lines(ends: &[usize], table: &DeTable<'_>, prefix: &str, lines: &mut Lines) {
     for (key, value) in table {
         let name = format!("{prefix}{}", key.get_ref());
         if let DeValue::Table(inner) = value.get_ref() {
-            collect_lines(text, inner, &format!("{name}."), lines);
+            collect_lines(ends, inner, &format!("{name}."), lines);
         }
-        lines.insert(name, 1 + text[..key.span().start].matches('\n').count());
+        lines.insert(name, 1 + ends.partition_point(|&end| end < key.span().start));
     }
 }
 

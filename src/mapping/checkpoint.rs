@@ -213,7 +213,11 @@ impl Checkpoint {
         arrays.finish()
     }
 
-    fn from_bytes(bytes: &[u8]) -> Result<Self, Problem> {
+    /// Reads the bytes of what [`write`](Self::write) wrote.
+    ///
+    /// # Errors
+    /// What is wrong.
+    pub fn from_bytes(bytes: &[u8]) -> Result<Self, Problem> {
         let arrays = ArrayReader::new(bytes)?;
         let format = arrays.text("format")?;
         if format != FORMAT {

@@ -42,6 +42,24 @@ pub use self::folder::Folder;
 pub use self::recovery::{Gaps, Recovered};
 pub use self::segment::Damage;
 
+/// The steps in the bytes of a segment, and what is damaged between them, as recovery finds them: for tests with files that may hold
+/// anything.
+///
+/// # Errors
+/// What is no segment at all.
+#[doc(hidden)]
+pub fn steps_of(bytes: &[u8]) -> Result<(Vec<Step>, Vec<Damage>), Damage> {
+    let mut segment = segment::Segment::open(bytes, 0)?;
+    let (mut steps, mut damages) = (Vec::new(), Vec::new());
+    while let Some(item) = segment.next() {
+        match item {
+            segment::Item::Step(_, step) => steps.push(step),
+            segment::Item::Damage(damage) => damages.push(damage),
+        }
+    }
+    Ok((steps, damages))
+}
+
 /// Steps that may wait to be written: minutes of driving, in some megabytes.
 const WAITING: usize = 65_536;
 

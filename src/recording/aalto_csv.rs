@@ -4,6 +4,8 @@
 //! frame). The data supplements A. Solin, M. Kok, N. Wahlström, T. Schön, S. Särkkä, "Modeling and interpolation of the
 //! ambient magnetic field by Gaussian processes", IEEE Transactions on Robotics 34(4), 2018.
 
+use std::fs::File;
+use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 
 use nalgebra::{Point3, UnitQuaternion, Vector3};
@@ -20,6 +22,9 @@ use crate::mapping::reading::{MagneticField, Measurement, Pose, Reading, Stamp};
 /// geomagnetic field in southern Finland (Finnish Meteorological Institute, Nurmijärvi observatory), because the unit
 /// is the field where the sensor was calibrated: indoors.
 pub const TRIVISIO_UNIT: f64 = 44.6;
+
+/// Longest line of a file. Three numbers with all their digits are a tenth of it.
+const MAX_LINE: u64 = 1024;
 
 /// The three sensors that drove along.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -250,8 +255,27 @@ impl Drive {
 /// The rows of a CSV file of numbers without a header; an empty cell is not a number (NaN), empty lines at the end are
 /// no rows.
 fn read_rows<const COLUMNS: usize>(path: &Path) -> Result<Vec<[f64; COLUMNS]>, Error> {
-    let text = std::fs::read_to_string(path).map_err(Error::io("read", path))?;
-    text.trim_end().lines().enumerate().map(|(index, line)| parse_row(path, index + 1, line)).collect()
+    let mut file = BufReader::new(File::open(path).map_err(Error::io("read", path))?);
+    let (mut rows, mut filled) = (Vec::new(), 0);
+    let mut bytes = Vec::new();
+    loop {
+        bytes.clear();
+        file.by_ref().take(MAX_LINE + 1).read_until(b'\n', &mut bytes).map_err(Error::io("read", path))?;
+        if bytes.is_empty() {
+            rows.truncate(filled);
+            return Ok(rows);
+        }
+        let line = rows.len() + 1;
+        let error = |found: String| Error::Csv { path: path.into(), line, expected: "a row of numbers".into(), found };
+        if bytes.len() as u64 > MAX_LINE {
+            return Err(error(format!("a line that does not end within {MAX_LINE} bytes")));
+        }
+        let text = std::str::from_utf8(&bytes).map_err(|_| error(format!("\"{}\"", bytes.escape_ascii())))?;
+        rows.push(parse_row(path, line, text.trim_end_matches(['\r', '\n']))?);
+        if !text.trim().is_empty() {
+            filled = rows.len();
+        }
+    }
 }
 
 fn parse_row<const COLUMNS: usize>(path: &Path, line: usize, text: &str) -> Result<[f64; COLUMNS], Error> {

@@ -4,6 +4,12 @@ use std::fmt;
 
 use serde::Serialize;
 
+/// Most causes that are listed one by one: who makes a file to do harm can make them up by the million.
+const MOST: usize = 1000;
+
+/// What those beyond are counted under.
+const OTHERS: &str = "losses of other kinds";
+
 /// What of a recording could not be used. Empty when all of it was.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Loss {
@@ -30,7 +36,7 @@ impl Loss {
 
     /// The sum of what can be counted.
     pub fn total(&self) -> u64 {
-        self.items.iter().filter_map(|lost| lost.count).sum()
+        self.items.iter().filter_map(|lost| lost.count).fold(0, u64::saturating_add)
     }
 
     /// Counts one more of a kind.
@@ -41,14 +47,30 @@ impl Loss {
     /// Counts so many more of a kind.
     pub(super) fn add(&mut self, what: &str, count: u64, first: Option<String>) {
         match self.items.iter_mut().find(|lost| lost.what == what) {
-            Some(lost) => lost.count = lost.count.map(|so_far| so_far + count),
-            None => self.items.push(Lost { what: what.into(), count: Some(count), first }),
+            Some(lost) => lost.count = lost.count.map(|so_far| so_far.saturating_add(count)),
+            None => self.push(Lost { what: what.into(), count: Some(count), first }),
         }
     }
 
     /// Notes damage whose extent is unknown.
     pub(super) fn damage(&mut self, what: String) {
-        self.items.push(Lost { what, count: None, first: None });
+        self.push(Lost { what, count: None, first: None });
+    }
+
+    /// Adds all that another one lists.
+    pub(super) fn extend(&mut self, other: &Self) {
+        other.items.iter().for_each(|lost| self.push(lost.clone()));
+    }
+
+    fn push(&mut self, lost: Lost) {
+        if self.items.len() < MOST {
+            return self.items.push(lost);
+        }
+        let count = lost.count.unwrap_or(1);
+        match self.items.iter_mut().find(|known| known.what == OTHERS) {
+            Some(others) => others.count = others.count.map(|so_far| so_far.saturating_add(count)),
+            None => self.items.push(Lost { what: OTHERS.into(), count: Some(count), first: Some(lost.what) }),
+        }
     }
 }
 

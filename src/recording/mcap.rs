@@ -5,21 +5,20 @@
 //! is the `mcap` crate's.
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, hash_map::Entry},
     fs::File,
     io::{self, BufReader, Read, Seek, SeekFrom},
     path::{Path, PathBuf},
 };
 
 use mcap::{
-    McapResult,
     records::{Record, op},
     sans_io::linear_reader::{LinearReadEvent, LinearReader, LinearReaderOptions},
 };
 
 use super::{
-    Error,
-    storage::{MAX_MESSAGE, RawMessage, StoredTopic, is_read},
+    Error, Loss,
+    storage::{MAX_MESSAGE, MAX_NAME, MAX_TOPICS, RawMessage, StoredTopic, is_read},
 };
 use crate::mapping::reading::Stamp;
 
@@ -34,6 +33,9 @@ const MAX_RECORD: usize = 32 << 20;
 /// make, messages are believed first and a wrong checksum is reported afterwards.
 const MAX_VERIFIED_CHUNK: u64 = 8 << 20;
 
+/// Largest chunk that is decompressed. Common writers make chunks of a megabyte; this one's claim would cost minutes.
+const MAX_CHUNK: u64 = 1 << 30;
+
 /// Reads one MCAP file.
 pub(super) struct Reader {
     shown: PathBuf,
@@ -43,7 +45,7 @@ pub(super) struct Reader {
     position: u64,
     record: Option<OpenRecord>,
     contents: Contents,
-    damage: Vec<String>,
+    loss: Loss,
     phase: Phase,
 }
 
@@ -71,10 +73,14 @@ struct Contents {
     /// By channel id: the index of its topic.
     channels: HashMap<u16, usize>,
     topics: Vec<StoredTopic>,
+    /// By topic: its index.
+    indices: HashMap<StoredTopic, usize>,
     messages: u64,
     messages_stated: Option<u64>,
-    /// The message that was read last.
+    /// The message that was read last, unless it is of a type that is not read, or too large.
     message: Vec<u8>,
+    /// How long it is in the file.
+    message_length: usize,
 }
 
 impl Reader {
@@ -89,7 +95,7 @@ impl Reader {
             position: 0,
             record: None,
             contents: Contents::default(),
-            damage: Vec::new(),
+            loss: Loss::default(),
             phase: Phase::Data,
         };
         reader.go_to(mcap::MAGIC.len() as u64).map_err(Error::io("read", shown))?;
@@ -100,8 +106,8 @@ impl Reader {
         &self.contents.topics
     }
 
-    pub(super) fn damage(&self) -> &[String] {
-        &self.damage
+    pub(super) fn loss(&self) -> &Loss {
+        &self.loss
     }
 
     /// The next message in the order of the file; nothing at the end or where the file is cut off.
@@ -111,6 +117,7 @@ impl Reader {
             topic: &self.contents.topics[topic],
             stamp,
             data: &self.contents.message,
+            length: self.contents.message_length,
         }))
     }
 
@@ -125,7 +132,7 @@ impl Reader {
                 Some(Ok(LinearReadEvent::Record { opcode, data })) => match self.contents.take(opcode, data) {
                     Ok(None) => {}
                     Ok(message) => return Ok(message),
-                    Err(reason) => self.damage.push(format!("{reason} in {}", self.shown.display())),
+                    Err(reason) => self.loss.damage(format!("{reason} in {}", self.shown.display())),
                 },
                 Some(Err(error)) => {
                     let reason = error.to_string();
@@ -171,17 +178,15 @@ impl Reader {
         let start = self.position;
         let whole = end <= self.length;
         let mut verified = false;
-        if opcode == op::CHUNK {
-            match self.chunk_sizes(end)? {
-                Some(sizes) if sizes.contradict(end) => {
-                    let file = self.shown.display();
-                    self.damage.push(format!(
-                        "messages of the chunk at byte {start} of {file}: its sizes contradict each other"
-                    ));
-                    return self.skip_to(end);
-                }
-                sizes => verified = whole && sizes.is_some_and(|sizes| sizes.verifiable()),
+        if opcode == op::CHUNK
+            && let Some(sizes) = self.chunk_sizes(end)?
+        {
+            if let Some(reason) = sizes.refusal(end) {
+                let file = self.shown.display();
+                self.loss.damage(format!("messages of the chunk at byte {start} of {file}: {reason}"));
+                return self.skip_to(end);
             }
+            verified = whole && sizes.verifiable();
         }
         self.go_to(start)?;
         let options = LinearReaderOptions::default()
@@ -224,7 +229,7 @@ impl Reader {
         let Some(record) = self.record.take() else { return Ok(()) };
         if let Some(reason) = damage.filter(|_| record.end <= self.length) {
             let file = self.shown.display();
-            self.damage.push(format!("messages of the record at byte {} of {file}: {reason}", record.start));
+            self.loss.damage(format!("messages of the record at byte {} of {file}: {reason}", record.start));
         }
         self.skip_to(record.end)
     }
@@ -250,7 +255,7 @@ impl Reader {
         let Contents { messages, messages_stated, .. } = self.contents;
         if let Some(stated) = messages_stated.filter(|&stated| stated > messages) {
             let file = self.shown.display();
-            self.damage.push(format!("{} of the {stated} messages that {file} states to hold", stated - messages));
+            self.loss.damage(format!("{} of the {stated} messages that {file} states to hold", stated - messages));
         }
     }
 
@@ -261,8 +266,8 @@ impl Reader {
             _ => "its index is missing, no message is",
         };
         let (file, length) = (self.shown.display(), self.length);
-        self.damage
-            .push(format!("{file} is cut off at byte {length} in a record that reaches to {expected}: {missing}"));
+        self.loss
+            .damage(format!("{file} is cut off at byte {length} in a record that reaches to {expected}: {missing}"));
         self.phase = Phase::Ended;
     }
 }
@@ -288,9 +293,14 @@ struct ChunkSizes {
 }
 
 impl ChunkSizes {
-    /// Whether a chunk that is not compressed does not end with its messages.
-    fn contradict(&self, end: u64) -> bool {
-        !self.is_compressed && self.records_at.checked_add(self.compressed) != Some(end)
+    /// Why the chunk is not read, if it is not.
+    fn refusal(&self, end: u64) -> Option<String> {
+        // One that is not compressed ends with its messages.
+        if !self.is_compressed && self.records_at.checked_add(self.compressed) != Some(end) {
+            return Some("its sizes contradict each other".into());
+        }
+        let size = self.uncompressed;
+        (size > MAX_CHUNK).then(|| format!("it states {size} bytes, more than the {MAX_CHUNK} that are read"))
     }
 
     fn verifiable(&self) -> bool {
@@ -302,22 +312,25 @@ impl Contents {
     /// Takes one record in. A message gives the index of its topic and its time; what cannot be used, the reason in
     /// words.
     fn take(&mut self, opcode: u8, data: &[u8]) -> Result<Option<(usize, Stamp)>, String> {
-        match parse(opcode, data).map_err(|error| format!("a record that cannot be parsed ({error})"))? {
-            Some(Record::Schema { header, .. }) => {
-                self.schemas.insert(header.id, header.name);
+        match parse(opcode, data)? {
+            Some(Parsed::Schema { id, name }) => {
+                self.schemas.insert(id, name.into());
             }
-            Some(Record::Channel(channel)) => {
-                let type_name = self.schemas.get(&channel.schema_id).cloned().unwrap_or_default();
-                let topic = self.index(StoredTopic { name: channel.topic, type_name });
-                self.channels.insert(channel.id, topic);
+            Some(Parsed::Channel { id, schema, topic }) => {
+                let type_name = self.schemas.get(&schema).cloned().unwrap_or_default();
+                let topic = self.index(StoredTopic { name: topic.into(), type_name })?;
+                self.channels.insert(id, topic);
             }
-            Some(Record::Statistics(statistics)) => self.messages_stated = Some(statistics.message_count),
-            Some(Record::Message { header, data }) => {
+            Some(Parsed::Other(Record::Statistics(statistics))) => {
+                self.messages_stated = Some(statistics.message_count);
+            }
+            Some(Parsed::Other(Record::Message { header, data })) => {
                 self.messages += 1;
                 let unknown =
                     || format!("a message of channel {}, which is described nowhere before it,", header.channel_id);
                 let topic = *self.channels.get(&header.channel_id).ok_or_else(unknown)?;
                 self.message.clear();
+                self.message_length = data.len();
                 if data.len() <= MAX_MESSAGE && is_read(&self.topics[topic].type_name) {
                     self.message.extend_from_slice(&data);
                 }
@@ -329,18 +342,55 @@ impl Contents {
         Ok(None)
     }
 
-    fn index(&mut self, topic: StoredTopic) -> usize {
-        self.topics.iter().position(|known| *known == topic).unwrap_or_else(|| {
-            self.topics.push(topic);
-            self.topics.len() - 1
-        })
+    fn index(&mut self, topic: StoredTopic) -> Result<usize, String> {
+        let index = self.topics.len();
+        match self.indices.entry(topic) {
+            Entry::Occupied(known) => Ok(*known.get()),
+            Entry::Vacant(_) if index == MAX_TOPICS => Err(format!("a topic beyond the first {MAX_TOPICS}")),
+            Entry::Vacant(new) => {
+                self.topics.push(new.key().clone());
+                Ok(*new.insert(index))
+            }
+        }
     }
 }
 
-/// The record in these bytes, if it is of a kind that is used here.
-fn parse(opcode: u8, data: &[u8]) -> McapResult<Option<Record<'_>>> {
-    match opcode {
-        op::SCHEMA | op::CHANNEL | op::MESSAGE | op::STATISTICS => mcap::parse_record(opcode, data).map(Some),
-        _ => Ok(None),
+/// A record of a kind that is used here.
+enum Parsed<'a> {
+    Schema { id: u16, name: &'a str },
+    Channel { id: u16, schema: u16, topic: &'a str },
+    Other(Record<'a>),
+}
+
+/// The record in these bytes, if it is of a kind that is used here; otherwise why it cannot be, in words.
+fn parse(opcode: u8, data: &[u8]) -> Result<Option<Parsed<'_>>, String> {
+    let parsed = match opcode {
+        // The crate would reserve as much memory as the length of a name claims.
+        op::SCHEMA => number(data).and_then(|(id, rest)| Ok(Parsed::Schema { id, name: name(rest)? })),
+        op::CHANNEL => number(data).and_then(|(id, rest)| {
+            let (schema, rest) = number(rest)?;
+            Ok(Parsed::Channel { id, schema, topic: name(rest)? })
+        }),
+        op::MESSAGE | op::STATISTICS => {
+            mcap::parse_record(opcode, data).map(Parsed::Other).map_err(|error| error.to_string())
+        }
+        _ => return Ok(None),
+    };
+    parsed.map(Some).map_err(|reason| format!("a record that cannot be parsed ({reason})"))
+}
+
+fn number(data: &[u8]) -> Result<(u16, &[u8]), String> {
+    let (number, rest) = data.split_first_chunk().ok_or("it ends within a number")?;
+    Ok((u16::from_le_bytes(*number), rest))
+}
+
+/// The name at the beginning of these bytes: its length (4 bytes) and text.
+fn name(data: &[u8]) -> Result<&str, String> {
+    let (length, rest) = data.split_first_chunk().ok_or("it ends within the length of a name")?;
+    let length = u32::from_le_bytes(*length) as usize;
+    if length > MAX_NAME {
+        return Err(format!("its name claims {length} bytes, more than {MAX_NAME}"));
     }
+    let name = rest.get(..length).ok_or_else(|| format!("its name claims {length} bytes, {} follow", rest.len()))?;
+    std::str::from_utf8(name).map_err(|error| error.to_string())
 }

@@ -8,7 +8,7 @@ use super::{
     Error,
     messages::{MagneticField, Odometry},
     rosbag2::Bag,
-    storage::{FileReader, RawMessage, StoredTopic, decode},
+    storage::{FileReader, RawMessage, StoredTopic},
     survey::Frames,
 };
 use crate::mapping::reading::Measurement;
@@ -70,11 +70,11 @@ impl Playback {
 /// was counted as loss by the survey.
 fn measurement(message: &RawMessage<'_>, magnetometer: &Wanted, odometry: &Wanted) -> Option<Measurement> {
     if *message.topic == magnetometer.topic {
-        let field: MagneticField = decode(message.data).ok()?;
+        let field: MagneticField = message.decode().ok()?;
         return (Frames::of_field(&field) == magnetometer.frames).then(|| Measurement::Reading(field.to_reading()));
     }
     if *message.topic == odometry.topic {
-        let pose: Odometry = decode(message.data).ok()?;
+        let pose: Odometry = message.decode().ok()?;
         let is_wanted = Frames::of_odometry(&pose) == odometry.frames;
         return pose.to_pose().ok().filter(|_| is_wanted).map(Measurement::Pose);
     }

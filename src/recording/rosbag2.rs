@@ -1,9 +1,10 @@
 //! A bag: the folder that rosbag2 records into, or a single storage file.
 
 use std::{
+    collections::HashSet,
     fs::File,
     io::{Read, Write},
-    path::{Path, PathBuf},
+    path::{Component, Path, PathBuf},
 };
 
 use serde::Deserialize;
@@ -19,6 +20,17 @@ pub(super) const METADATA: &str = "metadata.yaml";
 
 /// Bytes decompressed at once.
 const COPY_SIZE: usize = 1 << 16;
+
+/// Longest metadata that is read. Those of a bag with hundreds of topics are a megabyte.
+const MAX_METADATA: u64 = 16 << 20;
+
+/// Most storage files of one bag.
+const MAX_FILES: usize = 100_000;
+
+/// A file may decompress to so many bytes, or so many times its own size if that is more: what robots record shrinks to a tenth,
+/// and what shrinks to less than a thousandth was made to fill the disk.
+const DECOMPRESSED: u64 = 64 << 20;
+const DECOMPRESSED_TIMES: u64 = 1000;
 
 /// The storage files of one bag, in recorded order.
 pub(super) struct Bag {
@@ -99,8 +111,20 @@ impl Bag {
         if metadata.relative_file_paths.is_empty() {
             return Err(Error::Metadata { path: metadata_path, reason: "it lists no files".into() });
         }
-        let files = metadata.relative_file_paths.iter().map(|file| resolve(folder, file)).collect();
+        let mut files: Vec<PathBuf> = Vec::new();
+        let mut seen = HashSet::new();
+        let mut repeated = 0;
+        for file in metadata.relative_file_paths.iter().map(|file| resolve(folder, file)) {
+            if seen.insert(file.clone()) { files.push(file) } else { repeated += 1 }
+        }
+        if files.len() > MAX_FILES {
+            let reason = format!("it lists {} files, more than the {MAX_FILES} that are read", files.len());
+            return Err(Error::Metadata { path: metadata_path, reason });
+        }
         let mut bag = Self::open_files(files, true)?;
+        if repeated > 0 {
+            bag.notes.push(format!("{METADATA} lists {repeated} files again; each is read once"));
+        }
         let counts = metadata.topics_with_message_count.into_iter();
         bag.counts = counts.map(|topic| (topic.topic_metadata.name, topic.message_count)).collect();
         Ok(bag)
@@ -153,20 +177,29 @@ fn open_file(path: PathBuf, loss: &mut Loss) -> Result<(Format, BagFile), Error>
     Ok((format, file))
 }
 
-/// Decompresses a file into a temporary one. Where it is damaged or cut off, what comes before that place is kept; the
-/// second part says so.
+/// Decompresses a file into a temporary one. Where it is damaged or cut off, or holds more than it can, what comes before that
+/// place is kept; the second part says so.
 fn decompress(path: &Path) -> Result<(NamedTempFile, Option<String>), Error> {
     let mut target = NamedTempFile::new().map_err(Error::io("create a file in", std::env::temp_dir()))?;
     let source = File::open(path).map_err(Error::io("read", path))?;
     let mut decoder = zstd::Decoder::new(source).map_err(Error::io("decompress", path))?;
+    let size = std::fs::metadata(path).map_err(Error::io("read", path))?.len();
+    let most = DECOMPRESSED.max(size.saturating_mul(DECOMPRESSED_TIMES));
     let mut buffer = vec![0; COPY_SIZE];
-    let mut length = 0;
+    let mut length: u64 = 0;
     loop {
         match decoder.read(&mut buffer) {
             Ok(0) => return Ok((target, None)),
+            Ok(count) if length + count as u64 > most => {
+                let damage = format!(
+                    "what follows the first {length} bytes decompressed from {}, whose {size} bytes may become at most {most}",
+                    path.display()
+                );
+                return Ok((target, Some(damage)));
+            }
             Ok(count) => {
                 target.write_all(&buffer[..count]).map_err(Error::io("write", target.path()))?;
-                length += count;
+                length += count as u64;
             }
             Err(error) => {
                 let damage =
@@ -187,17 +220,25 @@ fn damaged_before(path: &Path, damage: Option<&str>, error: Error) -> Error {
 }
 
 fn read_metadata(path: &Path) -> Result<Metadata, Error> {
-    let text = std::fs::read_to_string(path).map_err(Error::io("read", path))?;
+    let refused = |reason| Error::Metadata { path: path.into(), reason };
+    let file = File::open(path).map_err(Error::io("read", path))?;
+    let size = file.metadata().map_err(Error::io("read", path))?.len();
+    let mut text = String::new();
+    file.take(MAX_METADATA + 1).read_to_string(&mut text).map_err(Error::io("read", path))?;
+    if text.len() as u64 > MAX_METADATA {
+        return Err(refused(format!("it has {size} bytes, more than the {MAX_METADATA} that are read")));
+    }
     let parsed: Result<MetadataFile, _> = serde_saphyr::from_str(&text);
-    let file = parsed.map_err(|error| Error::Metadata { path: path.into(), reason: error.to_string() })?;
+    let file = parsed.map_err(|error| refused(error.to_string()))?;
     Ok(file.rosbag2_bagfile_information)
 }
 
-/// Where a listed file lies. Early versions wrote the bag's own name before the file's.
+/// Where a listed file lies: in the folder. Early versions wrote the bag's own name before the file's.
 fn resolve(folder: &Path, file: &Path) -> PathBuf {
+    let stays_inside = file.components().all(|part| matches!(part, Component::Normal(_) | Component::CurDir));
     let listed = folder.join(file);
     match file.file_name() {
-        Some(name) if !listed.exists() => folder.join(name),
+        Some(name) if !stays_inside || !listed.exists() => folder.join(name),
         _ => listed,
     }
 }

@@ -5,22 +5,40 @@ use std::{
     fs::File,
     io::Read,
     path::{Path, PathBuf},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
 };
 
-use rusqlite::{Connection, OpenFlags, Row, params};
+use rusqlite::{Connection, OpenFlags, OptionalExtension, Row, config::DbConfig, limits::Limit, params};
 
 use super::{
-    Error,
-    storage::{MAX_MESSAGE, RawMessage, StoredTopic, is_read},
+    Error, Loss,
+    storage::{MAX_MESSAGE, MAX_NAME, MAX_TOPICS, RawMessage, StoredTopic, is_read},
 };
 use crate::mapping::reading::Stamp;
 
 /// How many rows are fetched at once.
 const ROWS: i64 = 64;
 
+/// Longest text or blob that SQLite may make. Longer data is counted and never loaded.
+const MAX_VALUE: i32 = 16 << 20;
+
+/// How many steps SQLite takes between two looks at how many it has taken.
+const STEPS: i32 = 10_000;
+
+/// Steps that SQLite may take for one query: so many, and so many more per byte of the file. A sound file needs far fewer,
+/// however it is ordered; in one that was made to, a tree's branches are shared and never end.
+const MOST_STEPS: u64 = 1_000_000;
+const STEPS_PER_BYTE: u64 = 10;
+
 /// Reads one database.
 pub(super) struct Reader {
     connection: Connection,
+    /// Steps left for the query that is running.
+    steps: Arc<AtomicU64>,
+    steps_per_query: u64,
     query: String,
     /// Index of the topic by its id in the database.
     indices: HashMap<i64, usize>,
@@ -29,9 +47,10 @@ pub(super) struct Reader {
     fetched: VecDeque<StoredRow>,
     /// Time and id of the row that was fetched last.
     last: (i64, i64),
+    is_by_time: bool,
     ended: bool,
     data: Vec<u8>,
-    damage: Vec<String>,
+    loss: Loss,
     shown: PathBuf,
 }
 
@@ -40,11 +59,19 @@ struct StoredRow {
     topic_id: i64,
     timestamp: i64,
     data: Option<Vec<u8>>,
+    length: usize,
 }
 
 impl StoredRow {
     fn read(row: &Row<'_>) -> rusqlite::Result<Self> {
-        Ok(Self { id: row.get(0)?, topic_id: row.get(1)?, timestamp: row.get(2)?, data: row.get(3)? })
+        let length: Option<i64> = row.get(4)?;
+        Ok(Self {
+            id: row.get(0)?,
+            topic_id: row.get(1)?,
+            timestamp: row.get(2)?,
+            data: row.get(3)?,
+            length: length.and_then(|length| length.try_into().ok()).unwrap_or(0),
+        })
     }
 }
 
@@ -52,22 +79,32 @@ impl Reader {
     /// Opens a database; messages about it call it `shown`. One that is cut off is read as far as it goes.
     pub(super) fn open(path: &Path, shown: &Path) -> Result<Self, Error> {
         let error = |source| Error::Sqlite { path: shown.into(), source };
-        let connection = connect(path).map_err(error)?;
-        let damage: Vec<String> = cut_off(path, shown)?.into_iter().collect();
+        let length = std::fs::metadata(path).map_err(Error::io("read", shown))?.len();
+        let steps_per_query = MOST_STEPS.saturating_add(length.saturating_mul(STEPS_PER_BYTE));
+        let steps = Arc::new(AtomicU64::new(steps_per_query));
+        let mut connection = connect(path).map_err(error)?;
+        limit_steps(&mut connection, &steps).map_err(error)?;
+        check_tables(&connection, shown)?;
+        let mut loss = Loss::default();
+        cut_off(path, shown)?.into_iter().for_each(|damage| loss.damage(damage));
         let stored = topics(&connection).map_err(error)?;
-        let by_time = damage.is_empty() && has_time_index(&connection).map_err(error)?;
+        check_topics(&stored, shown)?;
+        let is_by_time = loss.is_empty() && has_time_index(&connection).map_err(error)?;
         let wanted: Vec<String> =
             stored.iter().filter(|(_, topic)| is_read(&topic.type_name)).map(|(id, _)| id.to_string()).collect();
         Ok(Self {
-            query: query(by_time, &wanted.join(", ")),
+            query: query(is_by_time, &wanted.join(", ")),
             connection,
+            steps,
+            steps_per_query,
             indices: stored.iter().enumerate().map(|(index, (id, _))| (*id, index)).collect(),
             topics: stored.into_iter().map(|(_, topic)| topic).collect(),
             fetched: VecDeque::new(),
             last: (i64::MIN, i64::MIN),
+            is_by_time,
             ended: false,
             data: Vec::new(),
-            damage,
+            loss,
             shown: shown.into(),
         })
     }
@@ -76,8 +113,8 @@ impl Reader {
         &self.topics
     }
 
-    pub(super) fn damage(&self) -> &[String] {
-        &self.damage
+    pub(super) fn loss(&self) -> &Loss {
+        &self.loss
     }
 
     /// The next message in the order of time (of storage, where the database is cut off or has no index); nothing at
@@ -92,30 +129,45 @@ impl Reader {
                 continue;
             };
             let Some(&topic) = self.indices.get(&row.topic_id) else {
-                self.damage.push(format!("a message in {} of a topic that it does not list", self.shown.display()));
+                self.loss.damage(format!("a message in {} of a topic that it does not list", self.shown.display()));
                 continue;
             };
             self.data = row.data.unwrap_or_default();
             let stamp = Stamp::from_nanoseconds(row.timestamp);
-            return Ok(Some(RawMessage { topic: &self.topics[topic], stamp, data: &self.data }));
+            let (topic, length) = (&self.topics[topic], row.length);
+            return Ok(Some(RawMessage { topic, stamp, data: &self.data, length }));
         }
     }
 
     /// Fetches the next rows. Those before a damaged place are kept; behind it nothing can be found.
     fn fetch(&mut self) {
+        self.steps.store(self.steps_per_query, Ordering::Relaxed);
         let result = fetch(&self.connection, &self.query, self.last, &mut self.fetched);
-        if let Some(row) = self.fetched.back() {
-            self.last = (row.timestamp, row.id);
-        }
+        let result = self.go_on().and(result.map_err(|error| error.to_string()));
         match result {
             Ok(rows) => self.ended = rows < ROWS,
-            Err(error) => {
+            Err(reason) => {
                 self.ended = true;
                 let (file, id) = (self.shown.display(), self.last.1);
                 let place = if id == i64::MIN { "from the first".to_string() } else { format!("behind number {id}") };
-                self.damage.push(format!("the messages {place} in {file} cannot be read: {error}"));
+                self.loss.damage(format!("the messages {place} in {file} cannot be read: {reason}"));
             }
         }
+    }
+
+    /// Goes to the last of the fetched rows. Where they do not come in order, which they always do in a sound database, those
+    /// that come before are kept: otherwise the same ones could be fetched again and again.
+    fn go_on(&mut self) -> Result<(), String> {
+        for index in 0..self.fetched.len() {
+            let row = &self.fetched[index];
+            let place = if self.is_by_time { (row.timestamp, row.id) } else { (self.last.0, row.id) };
+            if place <= self.last {
+                self.fetched.truncate(index);
+                return Err("they are not in order".into());
+            }
+            self.last = place;
+        }
+        Ok(())
     }
 }
 
@@ -134,9 +186,53 @@ fn connect(path: &Path) -> rusqlite::Result<Connection> {
         }
         _ => Connection::open_with_flags(path, flags)?,
     };
+    // What the schema says is not run, values cannot be made of nothing, and pages are looked at before they are believed.
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_TRUSTED_SCHEMA, false)?;
+    connection.set_limit(Limit::SQLITE_LIMIT_LENGTH, MAX_VALUE)?;
     // Otherwise SQLite refuses the whole of a database whose last pages are missing.
-    connection.execute_batch("PRAGMA writable_schema = ON")?;
+    connection.execute_batch("PRAGMA cell_size_check = ON; PRAGMA writable_schema = ON")?;
     Ok(connection)
+}
+
+/// Ends a query that takes more `steps` than are left.
+fn limit_steps(connection: &mut Connection, steps: &Arc<AtomicU64>) -> rusqlite::Result<()> {
+    let left = Arc::clone(steps);
+    let is_too_long = move || {
+        let before = left.load(Ordering::Relaxed);
+        left.store(before.saturating_sub(STEPS as u64), Ordering::Relaxed);
+        before == 0
+    };
+    connection.progress_handler(STEPS, Some(is_too_long))
+}
+
+/// Refuses views and virtual tables in the place of tables: they could compute what they hold, without end.
+fn check_tables(connection: &Connection, shown: &Path) -> Result<(), Error> {
+    let error = |source| Error::Sqlite { path: shown.into(), source };
+    for table in ["topics", "messages"] {
+        let made: Option<String> = connection
+            .query_row("SELECT sql FROM sqlite_master WHERE lower(name) = ?1", params![table], |row| row.get(0))
+            .optional()
+            .map_err(error)?;
+        let Some(made) = made else { continue };
+        let is_table = made.get(..12).is_some_and(|start| start.eq_ignore_ascii_case("CREATE TABLE"));
+        if !is_table {
+            let found: String = made.chars().take(40).collect();
+            let (path, expected) = (shown.into(), "a table, as rosbag2 makes it");
+            return Err(Error::Unsupported { path, what: "the storage of messages", found, expected });
+        }
+    }
+    Ok(())
+}
+
+/// Refuses more topics than a robot has, and names longer than names can be.
+fn check_topics(topics: &[(i64, StoredTopic)], shown: &Path) -> Result<(), Error> {
+    let longest = topics.iter().map(|(_, topic)| topic.name.len().max(topic.type_name.len())).max().unwrap_or(0);
+    let found = match topics.len() {
+        count if count > MAX_TOPICS => format!("a database of more than {MAX_TOPICS} topics"),
+        _ if longest > MAX_NAME => format!("a database with a name of {longest} bytes, more than {MAX_NAME}"),
+        _ => return Ok(()),
+    };
+    Err(Error::NotARecording { path: shown.into(), found })
 }
 
 /// Whether the file is shorter than its header says, in words.
@@ -165,7 +261,9 @@ fn cut_off(path: &Path, shown: &Path) -> Result<Option<String>, Error> {
 }
 
 fn topics(connection: &Connection) -> rusqlite::Result<Vec<(i64, StoredTopic)>> {
-    let mut statement = connection.prepare("SELECT id, name, type FROM topics ORDER BY id")?;
+    // One more than there may be shows that there are too many.
+    let query = format!("SELECT id, name, type FROM topics ORDER BY id LIMIT {}", MAX_TOPICS + 1);
+    let mut statement = connection.prepare(&query)?;
     let rows =
         statement.query_map([], |row| Ok((row.get(0)?, StoredTopic { name: row.get(1)?, type_name: row.get(2)? })))?;
     rows.collect()
@@ -181,7 +279,7 @@ fn has_time_index(connection: &Connection) -> rusqlite::Result<bool> {
 fn query(by_time: bool, wanted: &str) -> String {
     let columns = format!(
         "SELECT id, topic_id, timestamp, CASE WHEN topic_id IN ({wanted}) AND length(data) <= {MAX_MESSAGE} THEN data \
-         END \
+         END, CASE WHEN topic_id IN ({wanted}) THEN length(data) END \
          FROM messages"
     );
     if by_time {

@@ -6,18 +6,27 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use super::{Error, mcap, messages, messages::Message, rosbag2_sqlite};
+use super::{Error, Loss, mcap, messages, messages::Message, rosbag2_sqlite};
 use crate::mapping::reading::Stamp;
 
 /// Largest message of a type that is read. Magnetometer and odometry messages are smaller than a kilobyte, transforms
 /// than a megabyte; whatever claims to be larger is damaged, and is not given the memory it asks for.
 pub(super) const MAX_MESSAGE: usize = 1 << 20;
 
+/// Longest name of a topic or a type. ROS 2 allows 255 bytes.
+pub(super) const MAX_NAME: usize = 1 << 10;
+
+/// Most topics of one file.
+pub(super) const MAX_TOPICS: usize = 10_000;
+
+/// Largest window, as a power of two, that a compressed message may ask memory for: more than the message itself may have.
+const MAX_WINDOW_LOG: u32 = 23;
+
 /// First bytes of a zstd frame. CDR begins with 00 and can never be taken for it.
 pub(super) const ZSTD_MAGIC: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
 
 /// A topic as a storage file describes it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct StoredTopic {
     pub(super) name: String,
     pub(super) type_name: String,
@@ -32,6 +41,34 @@ pub(super) struct RawMessage<'a> {
     pub(super) stamp: Stamp,
     /// The encoded message; may be empty for types that are not read, and is for those too large.
     pub(super) data: &'a [u8],
+    /// How many bytes it has in the file.
+    pub(super) length: usize,
+}
+
+impl RawMessage<'_> {
+    /// The message, decompressed where rosbag2's compression mode "message" left each one a zstd frame.
+    pub(super) fn decode<M: Message>(&self) -> Result<M, String> {
+        if self.length > MAX_MESSAGE {
+            return Err(format!("it has {} bytes, more than the {MAX_MESSAGE} that are read", self.length));
+        }
+        if self.data.starts_with(&ZSTD_MAGIC) {
+            let plain = decompressed(self.data)?;
+            return messages::decode(&plain).map_err(|error| error.to_string());
+        }
+        messages::decode(self.data).map_err(|error| error.to_string())
+    }
+}
+
+fn decompressed(data: &[u8]) -> Result<Vec<u8>, String> {
+    let mut plain = Vec::new();
+    let problem = |error: std::io::Error| format!("it cannot be decompressed: {error}");
+    let mut decoder = zstd::Decoder::with_buffer(data).map_err(problem)?;
+    decoder.window_log_max(MAX_WINDOW_LOG).map_err(problem)?;
+    decoder.take(MAX_MESSAGE as u64 + 1).read_to_end(&mut plain).map_err(problem)?;
+    if plain.len() > MAX_MESSAGE {
+        return Err(format!("it is more than the {MAX_MESSAGE} bytes that are read when it is decompressed"));
+    }
+    Ok(plain)
 }
 
 /// Whether messages of this type are read at all.
@@ -101,23 +138,11 @@ impl FileReader {
         }
     }
 
-    /// What was found damaged so far, in words.
-    pub(super) fn damage(&self) -> &[String] {
+    /// What was found damaged so far.
+    pub(super) fn loss(&self) -> &Loss {
         match self {
-            Self::Mcap(reader) => reader.damage(),
-            Self::Sqlite3(reader) => reader.damage(),
+            Self::Mcap(reader) => reader.loss(),
+            Self::Sqlite3(reader) => reader.loss(),
         }
     }
-}
-
-/// The message in these bytes, decompressed where rosbag2's compression mode "message" left each one a zstd frame.
-pub(super) fn decode<M: Message>(data: &[u8]) -> Result<M, String> {
-    if !data.starts_with(&ZSTD_MAGIC) {
-        return messages::decode(data).map_err(|error| error.to_string());
-    }
-    let mut plain = Vec::new();
-    let decoder = zstd::Decoder::new(data).map_err(|error| error.to_string())?;
-    let limited = decoder.take(MAX_MESSAGE as u64).read_to_end(&mut plain);
-    limited.map_err(|error| format!("cannot be decompressed: {error}"))?;
-    messages::decode(&plain).map_err(|error| error.to_string())
 }

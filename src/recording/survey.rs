@@ -8,13 +8,16 @@ use super::{
     Error, Loss,
     messages::{MagneticField, Message, Odometry, TFMessage},
     rosbag2::Bag,
-    storage::{FileReader, RawMessage, StoredTopic, decode},
+    storage::{FileReader, MAX_NAME, RawMessage, StoredTopic},
 };
 use crate::mapping::frames::{FrameTree, normalized};
 use crate::mapping::reading::Stamp;
 
 /// How the name of the topic of static transforms ends, namespaces before it.
 const STATIC_TRANSFORMS: &str = "tf_static";
+
+/// Most pairs of frames that are told apart, over all topics.
+const MAX_FRAMES: usize = 10_000;
 
 /// What was found in a bag.
 #[derive(Default)]
@@ -24,6 +27,8 @@ pub(super) struct Survey {
     pub(super) span: Option<(Stamp, Stamp)>,
     pub(super) frames: FrameTree,
     pub(super) loss: Loss,
+    /// How many pairs of frames the topics hold.
+    frame_pairs: usize,
 }
 
 /// What was found on one topic.
@@ -51,6 +56,15 @@ impl Frames {
     pub(super) fn of_odometry(message: &Odometry) -> Self {
         Self { frame: normalized(&message.header.frame_id).into(), child: normalized(&message.child_frame_id).into() }
     }
+
+    /// Themselves, unless a name is longer than one can be.
+    fn checked(self) -> Result<Self, String> {
+        let length = self.frame.len().max(self.child.len());
+        if length <= MAX_NAME {
+            return Ok(self);
+        }
+        Err(format!("the name of its frame has {length} bytes, more than {MAX_NAME}"))
+    }
 }
 
 impl Survey {
@@ -60,18 +74,16 @@ impl Survey {
         for file in &bag.files {
             let mut reader = file.reader()?;
             survey.read(&mut reader)?;
-            for damage in reader.damage() {
-                survey.loss.damage(damage.clone());
-            }
+            survey.loss.extend(reader.loss());
         }
         survey.compare_counts(&bag.counts);
         Ok(survey)
     }
 
     fn read(&mut self, reader: &mut FileReader) -> Result<(), Error> {
-        while let Some(RawMessage { topic, stamp, data }) = reader.next_message()? {
-            let index = self.index(topic);
-            self.take(index, stamp, decode_surveyed(topic, data));
+        while let Some(message) = reader.next_message()? {
+            let index = self.index(message.topic);
+            self.take(index, message.stamp, decode_surveyed(&message));
         }
         for topic in reader.topics() {
             self.index(topic);
@@ -94,7 +106,14 @@ impl Survey {
         let (start, end) = self.span.unwrap_or((stamp, stamp));
         self.span = Some((start.min(stamp), end.max(stamp)));
         match found {
-            Ok(Found::Measured(frames)) => *topic.frames.entry(frames).or_default() += 1,
+            Ok(Found::Measured(frames)) => {
+                let is_new = !topic.frames.contains_key(&frames);
+                if is_new && self.frame_pairs == MAX_FRAMES {
+                    return self.loss.add("messages, of more frames than a robot has", 1, None);
+                }
+                self.frame_pairs += usize::from(is_new);
+                *topic.frames.entry(frames).or_default() += 1;
+            }
             Ok(Found::Links(links)) => {
                 for (parent, child, at) in &links {
                     if !self.frames.insert_fixed(parent, child, *at) {
@@ -168,19 +187,22 @@ enum Found {
     Unread,
 }
 
-fn decode_surveyed(topic: &StoredTopic, data: &[u8]) -> Result<Found, String> {
+fn decode_surveyed(message: &RawMessage<'_>) -> Result<Found, String> {
+    let topic = message.topic;
     match topic.type_name.as_str() {
-        MagneticField::TYPE => Ok(Found::Measured(Frames::of_field(&decode(data)?))),
+        MagneticField::TYPE => Frames::of_field(&message.decode()?).checked().map(Found::Measured),
         Odometry::TYPE => {
-            let message: Odometry = decode(data)?;
+            let message: Odometry = message.decode()?;
             message.to_pose().map_err(|error| error.to_string())?;
-            Ok(Found::Measured(Frames::of_odometry(&message)))
+            Frames::of_odometry(&message).checked().map(Found::Measured)
         }
         TFMessage::TYPE if topic.name.ends_with(STATIC_TRANSFORMS) => {
-            let message: TFMessage = decode(data)?;
+            let message: TFMessage = message.decode()?;
             let links = message.transforms.iter().map(|link| {
                 let at = link.isometry().map_err(|error| error.to_string())?;
-                Ok((link.header.frame_id.clone(), link.child_frame_id.clone(), at))
+                let Frames { frame, child } =
+                    Frames { frame: link.header.frame_id.clone(), child: link.child_frame_id.clone() }.checked()?;
+                Ok((frame, child, at))
             });
             links.collect::<Result<_, String>>().map(Found::Links)
         }

@@ -1,5 +1,7 @@
 //! The command line of magmap: one file per command, results to stdout, diagnostics to stderr.
 
+#![forbid(unsafe_code)]
+
 mod convert;
 mod demo;
 mod evaluate;

@@ -24,6 +24,15 @@ pub(super) const BEGINNING: u64 = 40;
 /// Length of a header in a zip archive, without the name that follows it.
 const ZIP_HEADER: usize = 30;
 
+/// Length of the record that ends an archive, without a comment.
+const ZIP_END: usize = 22;
+
+/// Length of the record before it in archives of many files or gigabytes.
+const ZIP64_LOCATOR: usize = 20;
+
+/// Most arrays of a checkpoint; it has fewer than twenty.
+const MOST_FILES: u16 = 100;
+
 /// Refuses what does not begin as an archive whose first array is `format`.
 pub(super) fn check_beginning(bytes: &[u8]) -> Result<(), Problem> {
     let name = bytes.get(ZIP_HEADER..).unwrap_or_default();
@@ -168,8 +177,24 @@ impl<'a> ArrayReader<'a> {
     }
 }
 
+/// Refuses an archive that claims more files than a checkpoint has, for which memory would be reserved before they are found.
+fn check_count(bytes: &[u8]) -> Result<(), Problem> {
+    let end_at = bytes.len().saturating_sub(ZIP_END);
+    let Some(count) = bytes[end_at..].strip_prefix(b"PK\x05\x06").and_then(|end| end[6..].first_chunk()) else {
+        return Err(damaged("it does not end as an archive"));
+    };
+    // Past four gigabytes the count is elsewhere, and there is memory for as many.
+    let is_elsewhere = bytes[end_at.saturating_sub(ZIP64_LOCATOR)..].starts_with(b"PK\x06\x07");
+    let count = u16::from_le_bytes(*count);
+    if count > MOST_FILES || (is_elsewhere && u32::try_from(bytes.len()).is_ok()) {
+        return Err(damaged(format!("its table of contents states {count} arrays, more than {MOST_FILES}")));
+    }
+    Ok(())
+}
+
 /// Name and bytes of every file in the archive. Its directory is believed only as far as there are bytes.
 pub(super) fn list(bytes: &[u8]) -> Result<Vec<(String, &[u8])>, Problem> {
+    check_count(bytes)?;
     let damaged_by =
         |error: npyz::zip::result::ZipError| damaged(format!("its table of contents is not right ({error})"));
     let mut zip = ZipArchive::new(Cursor::new(bytes)).map_err(damaged_by)?;

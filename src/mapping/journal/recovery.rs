@@ -235,10 +235,12 @@ impl Found {
 
 /// All bytes of a segment, unless there are too many.
 fn read(path: &Path) -> io::Result<Vec<u8>> {
-    let mut bytes = Vec::new();
-    fs::File::open(path)?.take(LONGEST + 1).read_to_end(&mut bytes)?;
-    if bytes.len() as u64 > LONGEST {
-        return Err(io::Error::other(format!("expected at most {LONGEST} bytes, found more")));
+    let file = fs::File::open(path)?;
+    let length = file.metadata()?.len();
+    if length > LONGEST {
+        return Err(io::Error::other(format!("expected at most {LONGEST} bytes, found {length}")));
     }
+    let mut bytes = Vec::new();
+    file.take(LONGEST).read_to_end(&mut bytes)?;
     Ok(bytes)
 }
