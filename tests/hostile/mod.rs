@@ -14,9 +14,9 @@ use magmap::mapping::batcher::Batch;
 use magmap::mapping::checkpoint::Checkpoint;
 use magmap::mapping::field_model::FieldModel;
 use magmap::mapping::journal::{Folder, Gaps, steps_of};
+use magmap::mapping::learner::{Learner, StopSignal};
 use magmap::mapping::mapper::Mapper;
 use magmap::mapping::pipeline::Pipeline;
-use magmap::mapping::worker::{Learner, StopSignal};
 use magmap::recording;
 use magmap::recording::messages::{
     MagneticField, Message, OccupancyGrid, Odometry, Path as PathMessage, TFMessage, decode, encode,

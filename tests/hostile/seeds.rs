@@ -10,10 +10,11 @@ use magmap::config::Config;
 use magmap::mapping::checkpoint::Checkpoint;
 use magmap::mapping::field_model::FieldModel;
 use magmap::mapping::journal::{Folder, Journal};
+use magmap::mapping::keeper::Keeper;
+use magmap::mapping::learner::StopSignal;
 use magmap::mapping::mapper::{Mapper, SourceId, Step};
 use magmap::mapping::pipeline::Pipeline;
 use magmap::mapping::reading::{self, Measurement, Reading, Stamp};
-use magmap::mapping::worker::{Keeper, StopSignal};
 use magmap::recording::messages::{
     Header, MagneticField, Message, OccupancyGrid, Odometry, Path as PathMessage, Pose, PoseStamped, TFMessage,
     Transform, TransformStamped, encode,
@@ -68,7 +69,7 @@ fn messages(rows: usize) -> Vec<(&'static str, &'static str, i64, Vec<u8>)> {
 
 pub(super) fn csv() -> Vec<Vec<u8>> {
     [
-        "0\n0.01\n0.01\n0.02\n\00,0\n0.1,0\n0.2,0\n0.3,0.1\n\01,0,-2\n1,0,-2\n1.1,0,-2\n1,0,-2.5\n",
+        "0\n0.01\n0.01\n0.02\n\x000,0\n0.1,0\n0.2,0\n0.3,0.1\n\x001,0,-2\n1,0,-2\n1.1,0,-2\n1,0,-2.5\n",
         "0.5\r\n\r\n1e0\r\n\0-1,2\r\n,\r\nNaN,inf\r\n\0.5,1e-3,0\r\n,,\r\n1,2,3\r\n",
         "\0\0",
     ]
