@@ -78,7 +78,7 @@ pub enum Error {
         source: std::io::Error,
     },
     /// The recording is in the map already.
-    #[error("{name} is in the map of {} already: there is nothing to go on with; name another recording, or say --force", path.display())]
+    #[error("{name} is in the map of {} already: there is nothing to do; say --force to map it anew", path.display())]
     AlreadyMapped {
         /// The file of the map.
         path: PathBuf,

@@ -80,7 +80,12 @@ impl Beginning {
                 }
             }
             if begun.is_none() {
-                begun = go_on_with(&folder.join(CHECKPOINT), config, source)?;
+                begun = go_on_with(&folder.join(CHECKPOINT), config, source).inspect_err(|error| {
+                    // Its removal was interrupted.
+                    if matches!(error, Error::AlreadyMapped { .. }) {
+                        let _ = remove_journal(folder);
+                    }
+                })?;
             }
         } else if path.exists() {
             Folder::open(&path)?.remove();

@@ -6,7 +6,7 @@ use clap::Args;
 use indicatif::ProgressBar;
 use magmap::mapping::learner::StopSignal;
 use magmap::recording::{self, Summary};
-use magmap::replay::{Options, Outcome, Progress, Source};
+use magmap::replay::{Error, Options, Outcome, Progress, Source};
 
 use crate::settings::Settings;
 use crate::terminal::Terminal;
@@ -68,7 +68,14 @@ impl Replay {
         let bar = terminal.bar("mapping", measurements(recording.summary()));
         let options = Options { speed: self.speed, force: self.force, resume: self.resume };
         let source = Source::of_recording(&recording);
-        let replay = magmap::replay::Replay::start(&config, source, &folder, options, show(bar.clone()))?;
+        let replay = match magmap::replay::Replay::start(&config, source, &folder, options, show(bar.clone())) {
+            // Who was interrupted just before the end, and tries again, is done.
+            Err(done @ Error::AlreadyMapped { .. }) => {
+                log::warn!("{done}");
+                return Ok(Ending::Done);
+            }
+            started => started?,
+        };
         stop_on_interrupt(replay.stop_signal())?;
         let outcome = replay.run(recording)?;
         bar.finish_and_clear();
