@@ -426,11 +426,10 @@ fn assert_only_robust_maps_withstand(name: &str, worlds: &[[Change; 2]]) {
     assert!(root < 1.0, "{name}: {root} over all worlds");
 }
 
-/// How far off an outlier is, in microtesla.
-type Size = fn(&mut ChaCha8Rng) -> f64;
+type Outlier = fn(&mut ChaCha8Rng) -> f64;
 
-/// What one in twenty readings is off by.
-const OUTLIERS: [(&str, Size); 4] = [
+/// What one in twenty readings is off by, in microtesla.
+const OUTLIERS: [(&str, Outlier); 4] = [
     ("20 to 60, either sign", |random| {
         let size = random.random_range(20.0..60.0);
         if random.random_bool(0.5) { size } else { -size }
