@@ -1,6 +1,6 @@
 //! Days of driving in one room: neither the map nor the process may grow for ever.
 //!
-//! The short drive runs with the other tests. A whole day takes some minutes:
+//! The short drive runs with the other tests. A whole day takes most of an hour:
 //!
 //! ```sh
 //! cargo test --release --test soak -- --ignored --nocapture
@@ -193,7 +193,7 @@ fn hours_in_a_small_room_leave_everything_as_it_was() {
 }
 
 #[test]
-#[ignore = "takes a quarter of an hour, with --release"]
+#[ignore = "takes most of an hour, with --release"]
 fn a_day_in_one_room_leaves_everything_as_it_was() {
     check(&simulation(10.0, 24.0));
 }
