@@ -105,10 +105,11 @@ fn no_words() -> Vec<String> {
     Vec::new()
 }
 
-/// A folder of its own, in memory where the system has a place for that.
+/// A folder of its own: where `TMPDIR` says, otherwise in memory where the system has a place for that.
 pub fn folder() -> TempDir {
     let memory = Path::new("/dev/shm");
-    let parent = if memory.is_dir() { memory.to_owned() } else { std::env::temp_dir() };
+    let is_free = std::env::var_os("TMPDIR").is_none() && memory.is_dir();
+    let parent = if is_free { memory.to_owned() } else { std::env::temp_dir() };
     TempDir::with_prefix_in("magmap-hostile-", parent).expect("a temporary folder")
 }
 
