@@ -142,8 +142,8 @@ pub struct Journal {
 }
 
 impl Journal {
-    /// Starts a journal in a folder, or one that is [`wanted`](Folder::wanted), where `mapper` is now. A map that has come some way is written at once, and so that it stays
-    /// the newest; then `damaged` files are set aside.
+    /// Starts a journal in a folder, or one that is [`wanted`](Folder::wanted), where `mapper` is now. A map that has come some way
+    /// is written at once, and so that it stays the newest; then `damaged` files are set aside.
     ///
     /// # Errors
     /// [`Error::Spawn`]. A disk that fails is no error but a [`Status`].

@@ -129,8 +129,12 @@ fn take_up(
     source: &Source,
     path: &Path,
 ) -> Result<Option<(Mapper<FieldModel>, Resumed)>, Error> {
-    let Recovered { mut mapper, config: kept, findings, .. } = recovered;
+    let Recovered { mut mapper, config: kept, frame, findings, .. } = recovered;
     findings.iter().for_each(|finding| log::warn!("{finding}"));
+    // It is not known where the head of the first segment was damaged.
+    if !frame.is_empty() {
+        check_same_frame(path, &frame, source)?;
+    }
     let standing = mapper.standing();
     match standing.sources.last() {
         Some(last) if *last == source.id => {
@@ -165,13 +169,7 @@ fn go_on_with(file: &Path, config: &Config, source: &Source) -> Result<Option<(M
         return Ok(None);
     }
     let checkpoint = Checkpoint::read(file)?;
-    if checkpoint.frame() != source.frame {
-        return Err(Error::OtherFrame {
-            path: file.to_owned(),
-            kept: checkpoint.frame().to_owned(),
-            found: source.frame.clone(),
-        });
-    }
+    check_same_frame(file, checkpoint.frame(), source)?;
     let is_in_it = checkpoint.standing().sources.contains(&source.id);
     if is_in_it {
         return Err(Error::AlreadyMapped { path: file.to_owned(), name: source.name.clone() });
@@ -190,6 +188,14 @@ fn added(mapper: &Mapper<FieldModel>, findings: Vec<String>) -> Resumed {
 
 fn names(sources: &[crate::mapping::mapper::SourceId]) -> Vec<String> {
     sources.iter().map(|source| source.name.clone()).collect()
+}
+
+/// Refuses a map whose coordinates are not those of the recording.
+fn check_same_frame(path: &Path, kept: &str, source: &Source) -> Result<(), Error> {
+    if kept == source.frame {
+        return Ok(());
+    }
+    Err(Error::OtherFrame { path: path.to_owned(), kept: kept.to_owned(), found: source.frame.clone() })
 }
 
 /// Refuses settings under which the rest of a recording would be mapped otherwise than its beginning.

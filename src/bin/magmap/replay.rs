@@ -23,8 +23,7 @@ Examples:
   magmap replay second --out bag-map --resume      a second drive into the map of the first
 
 Writes map.png, uncertainty.png, growth.png, map.npz (numpy), report.json, config.toml, checkpoint.npz (the map, to go on \
-with), mean and standard_deviation \
-as .yaml and .pgm for nav2's map_server, and map.mcap: mean and variance over time as nav_msgs/OccupancyGrid on \
+with), mean and standard_deviation as .yaml and .pgm for nav2's map_server, and map.mcap: mean and variance over time as nav_msgs/OccupancyGrid on \
 /magmap/mean and /magmap/variance, a pair after each batch. For each pair report.json says which values 0 and 100 \
 stand for. Where a map is so large that drawing it would take longer than learning, some batches have no pair; the \
 last always has.
