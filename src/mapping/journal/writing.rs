@@ -226,7 +226,15 @@ impl Scribe {
     /// Writes a checkpoint; from there on steps are kept, in a new segment.
     fn save(&mut self, number: u64, checkpoint: &Checkpoint) {
         let outcome = match self.folder.take() {
-            Ok(()) => self.disk.write(&self.folder.checkpoint(number), checkpoint).map_err(Error::from),
+            Ok(()) => {
+                let path = self.folder.checkpoint(number);
+                // Where the first step after a damaged checkpoint is damaged too, the map is gone on with from just there.
+                if self.damaged.contains(&path) && path.exists() {
+                    self.damaged.retain(|damaged| *damaged != path);
+                    tell_set_aside(&path);
+                }
+                self.disk.write(&path, checkpoint).map_err(Error::from)
+            }
             Err(error) => Err(error),
         };
         let was_lost = lock(&self.shared.status).status.lost.is_some();
