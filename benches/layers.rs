@@ -106,6 +106,7 @@ fn update(criterion: &mut Criterion) {
                 guards: true,
                 exact_limit: 10_000,
                 max_inducing_points: size,
+                known: 2.0,
                 least_share: 1e-6,
             },
             learning: Learning { max_evaluations: 20, least_rows: 0, prior: None },

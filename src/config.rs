@@ -305,6 +305,9 @@ pub struct Selection {
     pub max_inducing_points: usize,
     /// An inducing point whose variance given the others, relative to the prior variance, is below this is dropped.
     pub redundancy: f64,
+    /// Where the map's variance is at most this, relative to the variance of the noise, the field is known and gets no more
+    /// inducing points.
+    pub known_variance: f64,
 }
 
 impl Default for Selection {
@@ -316,6 +319,7 @@ impl Default for Selection {
             exact_limit: 10_000,
             max_inducing_points: 3000,
             redundancy: 1e-6,
+            known_variance: 2.0,
         }
     }
 }

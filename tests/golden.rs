@@ -253,9 +253,10 @@ fn selection() {
             guards: false,
             exact_limit: usize::MAX,
             max_inducing_points: usize::MAX,
+            known: 0.0,
             least_share: 0.0,
         };
-        let selected = vips.select(&model, places, &batch.y, past, &baseline).unwrap();
+        let selected = vips.select(&model, places, &batch.y, posterior, &baseline).unwrap();
         assert_eq!(past.map_or(0, Past::len) + selected.indices.len(), expected.vips_M_total, "{name}: size");
     });
 }

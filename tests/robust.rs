@@ -64,8 +64,14 @@ fn readings(random: &mut ChaCha8Rng, count: usize) -> (Points, Vec<f64>) {
 }
 
 fn everything_is_inducing(redundancy: f64) -> Settings {
-    let selection =
-        Vips { delta: 0.0, guards: false, exact_limit: 1000, max_inducing_points: 1000, least_share: redundancy };
+    let selection = Vips {
+        delta: 0.0,
+        guards: false,
+        exact_limit: 1000,
+        max_inducing_points: 1000,
+        known: 0.0,
+        least_share: redundancy,
+    };
     Settings { selection, learning: Learning::default(), redundancy: -1.0 }
 }
 

@@ -3,7 +3,7 @@
 mod common;
 
 use common::dense::{self, Covariances, Old};
-use magmap::gp::bounds::{exact_ceiling, upper_bound};
+use magmap::gp::bounds::{NoiseBaseline, exact_ceiling, upper_bound};
 use magmap::gp::kernel::{Constant, Kernel, Places, Shape, Stationary, Sum};
 use magmap::gp::learning::Learning;
 use magmap::gp::likelihood::Likelihood;
@@ -275,7 +275,27 @@ fn posterior_of(model: &Model<FieldKernel>, random: &mut ChaCha8Rng) -> Posterio
 }
 
 fn all_readings(max_inducing_points: usize) -> Vips {
-    Vips { delta: 0.0, guards: false, exact_limit: 10_000, max_inducing_points, least_share: 0.0 }
+    Vips { delta: 0.0, guards: false, exact_limit: 10_000, max_inducing_points, known: 0.0, least_share: 0.0 }
+}
+
+/// With no gap allowed every reading becomes an inducing point, but for those where the past leaves little to know.
+#[test]
+fn places_that_are_known_get_no_inducing_points() {
+    let mut random = random(11);
+    let model = model(Shape::Matern52, vec![1.0], true, Jitter::Relative(1e-6));
+    let posterior = posterior_of(&model, &mut random);
+    let (places, targets) = readings(&mut random, 60, 2);
+    let (mut mean, mut variance) = (vec![0.0; 60], vec![0.0; 60]);
+    posterior.predict(&places, &mut mean, &mut variance);
+    let baseline = NoiseBaseline::default().including(&targets);
+    for known in [1.0, 4.0] {
+        let unknown: Vec<usize> = (0..60).filter(|&i| variance[i] > known * model.noise).collect();
+        assert!((5..55).contains(&unknown.len()), "{}", unknown.len());
+        let vips = Vips { known, ..all_readings(1000) };
+        let mut chosen = vips.select(&model, &places, &targets, Some(&posterior), &baseline).unwrap().indices;
+        chosen.sort_unstable();
+        assert_eq!(chosen, unknown, "known below {known} noise variances");
+    }
 }
 
 proptest! {

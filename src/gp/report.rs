@@ -27,7 +27,7 @@ pub enum CeilingUsed {
 pub enum SelectionEnd {
     /// The gap between ceiling and bound fell below the threshold.
     Converged,
-    /// No reading of the batch is left that is not an inducing point already, or adds anything to one.
+    /// No reading of the batch is left that may become an inducing point.
     Exhausted,
     /// The cap on inducing points was reached: the map is less exact than asked for.
     Capped,

@@ -3,6 +3,7 @@
 use super::kernel::{Kernel, Places};
 use super::linalg::{self, GrowingTriangle, MatrixMut, MatrixRef, NotPositiveDefinite, dot, squared_norm};
 use super::model::{LOG_2_PI, Model};
+use super::posterior::Posterior;
 use super::targets::Targets;
 use super::upper_bound::UpperBoundTerms;
 use super::whitened::{Past, Rows, Whitened};
@@ -28,7 +29,8 @@ pub struct GreedyVariance<'a, K: Kernel> {
     /// What the chosen points leave of the prior variance at each reading.
     variances: Vec<f64>,
     chosen: Vec<usize>,
-    is_chosen: Vec<bool>,
+    /// Whether a reading is still to be had: neither chosen nor left out.
+    is_candidate: Vec<bool>,
     /// Phi_f, one column after another.
     features: Vec<f64>,
     /// Number of columns of Phi_f.
@@ -72,7 +74,7 @@ impl<'a, K: Kernel> GreedyVariance<'a, K> {
             prior_variances,
             variances,
             chosen: Vec::new(),
-            is_chosen: vec![false; places.len()],
+            is_candidate: vec![true; places.len()],
             features,
             size,
             precision_root: GrowingTriangle::new(start.precision_root.as_ref()),
@@ -97,10 +99,20 @@ impl<'a, K: Kernel> GreedyVariance<'a, K> {
         &self.chosen
     }
 
+    /// Makes no inducing points of the readings where the posterior variance is at most `known` times the variance of their noise.
+    pub fn leave_out_known(&mut self, posterior: &Posterior<K>, known: f64) {
+        let count = self.places.len();
+        let (mut mean, mut variance) = (vec![0.0; count], vec![0.0; count]);
+        posterior.predict(self.places, &mut mean, &mut variance);
+        for ((is_candidate, variance), noise) in self.is_candidate.iter_mut().zip(variance).zip(&self.noises) {
+            *is_candidate &= variance > known * noise;
+        }
+    }
+
     /// The reading with the greatest variance left, in units of that of its noise, and that variance; the first of equals. None
-    /// when all are chosen, or when that one has no more than `least_share` of its prior variance left.
+    /// when none is left to choose, or when that one has no more than `least_share` of its prior variance left.
     pub fn next(&self, least_share: f64) -> Option<(usize, f64)> {
-        let left = (0..self.variances.len()).filter(|&i| !self.is_chosen[i]);
+        let left = (0..self.variances.len()).filter(|&i| self.is_candidate[i]);
         let weighted = |i: usize| self.weights[i] * self.variances[i];
         let best = left.reduce(|best, i| if weighted(i) > weighted(best) { i } else { best })?;
         let variance = self.variances[best];
@@ -141,7 +153,7 @@ impl<'a, K: Kernel> GreedyVariance<'a, K> {
         self.features.extend_from_slice(&column);
         self.size += 1;
         self.chosen.push(index);
-        self.is_chosen[index] = true;
+        self.is_candidate[index] = false;
     }
 
     /// The evidence lower bound with the inducing points so far, in nats.

@@ -233,7 +233,14 @@ mod tests {
     /// With `redundancy` above 0, more inducing points are chosen than kept.
     fn settings(redundancy: f64) -> Settings {
         Settings {
-            selection: Vips { delta: 0.05, guards: false, exact_limit: 100, max_inducing_points: 60, least_share: 0.0 },
+            selection: Vips {
+                delta: 0.05,
+                guards: false,
+                exact_limit: 100,
+                max_inducing_points: 60,
+                known: 0.0,
+                least_share: 0.0,
+            },
             learning: Learning { max_evaluations: 10, least_rows: 0, prior: None },
             redundancy,
         }

@@ -91,7 +91,7 @@ impl<K: Kernel> StreamingGp<K> {
         let selected = self
             .settings
             .selection
-            .select(&self.model, places, batch, past, &baseline)
+            .select(&self.model, places, batch, self.posterior.as_deref(), &baseline)
             .map_err(|error| broken_down(error, &self.model))?;
         let additional = places.select(selected.indices.iter().copied());
         let mut rows = Rows::nested(places, batch, past, &additional);

@@ -233,6 +233,7 @@ fn settings(config: &Config) -> Settings {
             },
             max_inducing_points: selection.max_inducing_points,
             least_share: selection.redundancy,
+            known: selection.known_variance,
         },
         learning: Learning { max_evaluations: learning.max_evaluations, least_rows: learning.min_observations, prior },
         redundancy: selection.redundancy,

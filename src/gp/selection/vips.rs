@@ -5,6 +5,7 @@ use super::super::bounds::{self, NoiseBaseline};
 use super::super::kernel::{Kernel, Places};
 use super::super::linalg::NotPositiveDefinite;
 use super::super::model::Model;
+use super::super::posterior::Posterior;
 use super::super::report::{CeilingUsed, SelectionEnd, SelectionReport};
 use super::super::targets::Targets;
 use super::super::whitened::Past;
@@ -25,6 +26,10 @@ pub struct Vips {
     /// A reading with no more than this share of its prior variance left is no inducing point: it would add nothing but
     /// ill-conditioning.
     pub least_share: f64,
+    /// A reading where the posterior variance of the past is at most so many times the variance of the noise is no inducing point:
+    /// the place is known. With 0 a model of a field that never changes grows without end: a kernel of finite smoothness has ever
+    /// finer detail, and with every pass some batch that leaves a little more of it unexplained than any before.
+    pub known: f64,
 }
 
 /// The points that were chosen.
@@ -46,14 +51,18 @@ impl Vips {
         model: &Model<K>,
         places: &K::Places,
         targets: impl Into<Targets<'a>>,
-        past: Option<&Past<K>>,
+        posterior: Option<&Posterior<K>>,
         baseline: &NoiseBaseline,
     ) -> Result<Selected, NotPositiveDefinite> {
         let targets = targets.into();
+        let past = posterior.map(Posterior::past);
         let least_variance = if self.guards { model.noise } else { f64::MIN_POSITIVE };
         let noise_baseline = baseline.log_likelihood(targets, least_variance);
         let mut ceiling = Ceiling::new(self, model, places, targets, past);
         let mut points = GreedyVariance::new(model, places, targets, past)?;
+        if let (Some(posterior), true) = (posterior, self.known > 0.0) {
+            points.leave_out_known(posterior, self.known);
+        }
         if let (true, Some((first, _))) = (points.is_empty(), points.next(0.0)) {
             points.add(first);
         }
