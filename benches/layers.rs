@@ -11,10 +11,12 @@ use magmap::gp::model::{Jitter, Model};
 use magmap::gp::points::Points;
 use magmap::gp::posterior::Posterior;
 use magmap::gp::selection::GreedyVariance;
+use magmap::gp::selection::Limits;
 use magmap::gp::selection::vips::Vips;
 use magmap::gp::streaming::{Settings, StreamingGp};
 use magmap::gp::whitened::Rows;
 use std::hint::black_box;
+use std::sync::Arc;
 
 type FieldKernel = Sum<Option<Constant>, Stationary>;
 
@@ -101,14 +103,8 @@ fn update(criterion: &mut Criterion) {
     group.throughput(Throughput::Elements(READINGS as u64)).sample_size(10);
     for size in SIZES {
         let settings = Settings {
-            selection: Vips {
-                delta: 0.0,
-                guards: true,
-                exact_limit: 10_000,
-                max_inducing_points: size,
-                known: 2.0,
-                least_share: 1e-6,
-            },
+            selection: Arc::new(Vips { delta: 0.0, guards: true, exact_limit: 10_000, known: 2.0 }),
+            limits: Limits { max_inducing_points: size, least_share: 1e-6 },
             learning: Learning { max_evaluations: 20, least_rows: 0, prior: None },
             redundancy: 1e-6,
         };

@@ -9,6 +9,7 @@ mod keys;
 mod parsing;
 
 use crate::gp::kernel::Shape;
+use crate::gp::methods::Named;
 use nalgebra::{Isometry3, Translation3, UnitQuaternion};
 use serde::{Deserialize, Serialize};
 
@@ -293,7 +294,9 @@ pub struct Hyperparameters {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Selection {
-    /// Share of the information in a batch that may be lost for want of inducing points: smaller is larger maps, more exact.
+    /// By which method, `NAME` or `NAME=PARAMETER`.
+    pub method: Named,
+    /// Of `vips`: share of the information in a batch that may be lost for want of inducing points: smaller is larger maps, more exact.
     pub delta: f64,
     /// Keep the threshold from vanishing where there is nothing to model.
     pub guards: bool,
@@ -313,6 +316,7 @@ pub struct Selection {
 impl Default for Selection {
     fn default() -> Self {
         Self {
+            method: Named::default(),
             delta: 0.28,
             guards: true,
             ceiling: Ceiling::Auto,

@@ -12,6 +12,7 @@ pub mod kernel;
 pub mod learning;
 pub mod likelihood;
 pub mod linalg;
+pub mod methods;
 pub mod model;
 pub mod places;
 pub mod points;

@@ -79,14 +79,19 @@ fn drive_1_at_once(mut config: Config, ceiling: Ceiling) -> Option<UpdateReport>
 fn both_ceilings_on_a_whole_drive_say_which_ruled() {
     let Some(exact) = drive_1_at_once(Config::default(), Ceiling::Auto) else { return };
     let upper = drive_1_at_once(Config::default(), Ceiling::Upper).unwrap();
-    assert_eq!(exact.selection.ceiling_used, CeilingUsed::Exact);
-    assert_eq!(upper.selection.ceiling_used, CeilingUsed::Upper);
-    assert!(upper.selection.ceiling > exact.selection.ceiling);
+    assert_eq!(exact.selection.gap.unwrap().ceiling_used, CeilingUsed::Exact);
+    assert_eq!(upper.selection.gap.unwrap().ceiling_used, CeilingUsed::Upper);
+    assert!(upper.selection.gap.unwrap().ceiling > exact.selection.gap.unwrap().ceiling);
     assert!(upper.inducing_points >= exact.inducing_points);
     let mut beyond = Config::default();
     beyond.selection.exact_limit = exact.rows - 1;
     let report = drive_1_at_once(beyond, Ceiling::Auto).unwrap();
-    assert_eq!(report.selection.ceiling_used, CeilingUsed::Upper, "{} rows are above the limit", report.rows);
+    assert_eq!(
+        report.selection.gap.unwrap().ceiling_used,
+        CeilingUsed::Upper,
+        "{} rows are above the limit",
+        report.rows
+    );
 }
 
 /// What the gates refuse of nine drives whose axes are rounded to steps of `quantum` microtesla (0: not at all), and of how many

@@ -9,8 +9,8 @@ use magmap::gp::linalg::{self, Matrix};
 use magmap::gp::model::{Jitter, Model};
 use magmap::gp::points::Points;
 use magmap::gp::posterior::Posterior;
-use magmap::gp::selection::GreedyVariance;
 use magmap::gp::selection::vips::Vips;
+use magmap::gp::selection::{Batch, GreedyVariance, Limits, Rule};
 use magmap::gp::whitened::{Past, Rows};
 use serde::Deserialize;
 use std::collections::HashMap;
@@ -248,16 +248,10 @@ fn selection() {
             }
         }
 
-        let vips = Vips {
-            delta: case.delta,
-            guards: false,
-            exact_limit: usize::MAX,
-            max_inducing_points: usize::MAX,
-            known: 0.0,
-            least_share: 0.0,
-        };
-        let selected = vips.select(&model, places, &batch.y, posterior, &baseline).unwrap();
-        assert_eq!(past.map_or(0, Past::len) + selected.indices.len(), expected.vips_M_total, "{name}: size");
+        let vips = Vips { delta: case.delta, guards: false, exact_limit: usize::MAX, known: 0.0 };
+        let batch = Batch { model: &model, places, targets: (&batch.y).into(), posterior, baseline: &baseline };
+        let chosen = vips.choose(&batch, Limits::NONE).unwrap();
+        assert_eq!(batch.old() + chosen.added.len(), expected.vips_M_total, "{name}: size");
     });
 }
 

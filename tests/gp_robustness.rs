@@ -7,6 +7,7 @@ use magmap::gp::likelihood::Likelihood;
 use magmap::gp::model::{Jitter, Model};
 use magmap::gp::points::Points;
 use magmap::gp::report::{CeilingUsed, LearningEnd, SelectionEnd, UpdateReport};
+use magmap::gp::selection::Limits;
 use magmap::gp::selection::vips::Vips;
 use magmap::gp::streaming::{Error, Settings, StreamingGp};
 use magmap::mapping::field_model::FieldModel;
@@ -15,6 +16,7 @@ use nalgebra::{Point3, Vector3};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use rand_distr::StandardNormal;
+use std::sync::Arc;
 
 fn random(seed: u64) -> ChaCha8Rng {
     ChaCha8Rng::seed_from_u64(seed)
@@ -92,8 +94,9 @@ fn survive(name: &str, config: &Config, batches: &[Vec<Observation>]) -> (FieldM
         let report = model.update(batch, &|| false).unwrap_or_else(|error| panic!("{name}, batch {number}: {error}"));
         let hyperparameters = report.hyperparameters.iter().map(|parameter| parameter.value);
         assert!(hyperparameters.clone().all(|value| value.is_finite() && value > 0.0), "{name}: {report:?}");
-        assert!(report.bound.is_finite() && report.selection.ceiling.is_finite(), "{name}: {report:?}");
-        assert!(report.selection.bound.is_finite() && report.selection.threshold.is_finite(), "{name}: {report:?}");
+        let gap = report.selection.gap.unwrap();
+        assert!(report.bound.is_finite() && gap.ceiling.is_finite(), "{name}: {report:?}");
+        assert!(gap.bound.is_finite() && gap.allowed.is_finite(), "{name}: {report:?}");
         assert!(report.learning.evaluations <= config.learning.max_evaluations, "{name}: {report:?}");
 
         let mut places = Points::new(2);
@@ -284,14 +287,15 @@ fn the_ceiling_used_is_reported() {
     let mut config = Config::default();
     config.selection.exact_limit = 60;
     let (_, reports) = survive("limit", &config, &batches);
-    let used: Vec<_> = reports.iter().map(|report| report.selection.ceiling_used).collect();
+    let used: Vec<_> = reports.iter().map(|report| report.selection.gap.unwrap().ceiling_used).collect();
     assert_eq!(used, [CeilingUsed::Exact, CeilingUsed::Upper]);
     config.selection.ceiling = Ceiling::Upper;
     let (_, reports) = survive("upper", &config, &batches);
-    assert!(reports.iter().all(|report| report.selection.ceiling_used == CeilingUsed::Upper));
+    assert!(reports.iter().all(|report| report.selection.gap.unwrap().ceiling_used == CeilingUsed::Upper));
     // The threshold is met either way: the upper bound is never below L*.
     for report in reports.iter().filter(|report| report.selection.end == SelectionEnd::Converged) {
-        assert!(report.selection.ceiling - report.selection.bound <= report.selection.threshold);
+        let gap = report.selection.gap.unwrap();
+        assert!(gap.ceiling - gap.bound <= gap.allowed);
     }
 }
 
@@ -310,16 +314,14 @@ fn field_model(lengthscale: f64) -> Model<FieldKernel> {
     }
 }
 
-fn settings(max_evaluations: usize, redundancy: f64) -> Settings {
+fn settings(max_evaluations: usize, redundancy: f64) -> Settings<FieldKernel> {
+    settings_with(0.02, max_evaluations, redundancy)
+}
+
+fn settings_with(delta: f64, max_evaluations: usize, redundancy: f64) -> Settings<FieldKernel> {
     Settings {
-        selection: Vips {
-            delta: 0.02,
-            guards: true,
-            exact_limit: 10_000,
-            max_inducing_points: 500,
-            known: 0.0,
-            least_share: redundancy.max(0.0),
-        },
+        selection: Arc::new(Vips { delta, guards: true, exact_limit: 10_000, known: 0.0 }),
+        limits: Limits { max_inducing_points: 500, least_share: redundancy.max(0.0) },
         learning: Learning { max_evaluations, least_rows: 0, prior: None },
         redundancy,
     }
@@ -335,9 +337,7 @@ fn as_rows(observations: &[Observation]) -> (Points, Vec<f64>) {
 fn dropping_redundant_points_keeps_the_map() {
     // A long lengthscale makes neighbours redundant; nothing is dropped on the way.
     let (places, targets) = as_rows(&walk(3, 120, noisy));
-    let mut keep = settings(0, -1.0);
-    keep.selection.delta = 0.0;
-    let mut process = StreamingGp::new(field_model(0.8), keep);
+    let mut process = StreamingGp::new(field_model(0.8), settings_with(0.0, 0, -1.0));
     process.update(&places, &targets, &|| false).unwrap();
     let full = process.posterior().unwrap().as_ref().clone();
     assert_eq!(full.inducing().len(), 120);

@@ -14,6 +14,7 @@ use magmap::gp::model::{Jitter, Model};
 use magmap::gp::points::Points;
 use magmap::gp::posterior::Posterior;
 use magmap::gp::selection::GreedyVariance;
+use magmap::gp::selection::Limits;
 use magmap::gp::selection::vips::Vips;
 use magmap::gp::streaming::{Settings, StreamingGp};
 use magmap::gp::targets::Targets;
@@ -26,6 +27,7 @@ use nalgebra::Isometry3;
 use proptest::prelude::*;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
+use std::sync::Arc;
 
 type TestKernel = Sum<Option<Constant>, Stationary>;
 
@@ -63,16 +65,10 @@ fn readings(random: &mut ChaCha8Rng, count: usize) -> (Points, Vec<f64>) {
     (places, targets)
 }
 
-fn everything_is_inducing(redundancy: f64) -> Settings {
-    let selection = Vips {
-        delta: 0.0,
-        guards: false,
-        exact_limit: 1000,
-        max_inducing_points: 1000,
-        known: 0.0,
-        least_share: redundancy,
-    };
-    Settings { selection, learning: Learning::default(), redundancy: -1.0 }
+fn everything_is_inducing<K: Kernel>(redundancy: f64) -> Settings<K> {
+    let limits = Limits { max_inducing_points: 1000, least_share: redundancy };
+    let selection = Arc::new(Vips { delta: 0.0, guards: false, exact_limit: 1000, known: 0.0 });
+    Settings { selection, limits, learning: Learning::default(), redundancy: -1.0 }
 }
 
 /// A dense Gaussian process with a noise variance per target: mean and covariance at the targets' own places.

@@ -11,14 +11,15 @@ use magmap::gp::model::{Jitter, Model};
 use magmap::gp::points::Points;
 use magmap::gp::posterior::Posterior;
 use magmap::gp::report::SelectionEnd;
-use magmap::gp::selection::GreedyVariance;
 use magmap::gp::selection::vips::Vips;
+use magmap::gp::selection::{Batch, GreedyVariance, Limits, Rule};
 use magmap::gp::streaming::{Settings, StreamingGp};
 use magmap::gp::whitened::{Past, Rows};
 use proptest::prelude::*;
 use rand::seq::SliceRandom;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
+use std::sync::Arc;
 
 type FieldKernel = Sum<Option<Constant>, Stationary>;
 
@@ -274,9 +275,8 @@ fn posterior_of(model: &Model<FieldKernel>, random: &mut ChaCha8Rng) -> Posterio
     Posterior::new(model.clone(), rows.into_past(whitened)).unwrap()
 }
 
-fn all_readings(max_inducing_points: usize) -> Vips {
-    Vips { delta: 0.0, guards: false, exact_limit: 10_000, max_inducing_points, known: 0.0, least_share: 0.0 }
-}
+/// Every reading an inducing point.
+const ALL_READINGS: Vips = Vips { delta: 0.0, guards: false, exact_limit: 10_000, known: 0.0 };
 
 /// With no gap allowed every reading becomes an inducing point, but for those where the past leaves little to know.
 #[test]
@@ -291,8 +291,15 @@ fn places_that_are_known_get_no_inducing_points() {
     for known in [1.0, 4.0] {
         let unknown: Vec<usize> = (0..60).filter(|&i| variance[i] > known * model.noise).collect();
         assert!((5..55).contains(&unknown.len()), "{}", unknown.len());
-        let vips = Vips { known, ..all_readings(1000) };
-        let mut chosen = vips.select(&model, &places, &targets, Some(&posterior), &baseline).unwrap().indices;
+        let vips = Vips { known, ..ALL_READINGS };
+        let batch = Batch {
+            model: &model,
+            places: &places,
+            targets: (&targets).into(),
+            posterior: Some(&posterior),
+            baseline: &baseline,
+        };
+        let mut chosen = vips.choose(&batch, Limits::NONE).unwrap().added;
         chosen.sort_unstable();
         assert_eq!(chosen, unknown, "known below {known} noise variances");
     }
@@ -383,7 +390,8 @@ proptest! {
         // A tiny jitter, so that inducing points are the readings themselves.
         let model = Model { jitter: Jitter::Relative(1e-10), ..model };
         let settings = Settings {
-            selection: all_readings(usize::MAX),
+            selection: Arc::new(ALL_READINGS),
+            limits: Limits::NONE,
             learning: Learning::default(),
             redundancy: -1.0,
         };
@@ -549,8 +557,12 @@ fn a_kernel_over_points_and_axes_needs_no_change_of_the_engine() {
         likelihood: Likelihood::Gaussian,
         jitter: Jitter::Relative(1e-9),
     };
-    let mut settings =
-        Settings { selection: all_readings(usize::MAX), learning: Learning::default(), redundancy: -1.0 };
+    let mut settings = Settings {
+        selection: Arc::new(ALL_READINGS),
+        limits: Limits::NONE,
+        learning: Learning::default(),
+        redundancy: -1.0,
+    };
     settings.learning.max_evaluations = 40;
     let mut random = random(3);
     let (places, targets) = two_axis_readings(&mut random, 15);
@@ -590,7 +602,8 @@ fn a_kernel_over_points_and_axes_needs_no_change_of_the_engine() {
 
     // One axis alone tells something of the other, and a few inducing points will do.
     let sparse = Settings {
-        selection: Vips { delta: 0.2, ..all_readings(usize::MAX) },
+        selection: Arc::new(Vips { delta: 0.2, ..ALL_READINGS }),
+        limits: Limits::NONE,
         learning: Learning::default(),
         redundancy: 1e-6,
     };

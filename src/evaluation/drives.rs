@@ -167,8 +167,8 @@ pub struct BatchScores {
     pub hyperparameters: Vec<f64>,
     /// Observations learnt from.
     pub rows: usize,
-    /// Which ceiling ruled.
-    pub ceiling: CeilingUsed,
+    /// Which ceiling ruled, of a rule that has one.
+    pub ceiling: Option<CeilingUsed>,
     /// Why no further inducing point was added.
     pub selection_end: SelectionEnd,
     /// Evaluations of bound and gradient.
@@ -265,7 +265,7 @@ fn batch_scores(
         rmse_nearest_neighbour,
         hyperparameters: report.hyperparameters.iter().map(|value| value.value).collect(),
         rows: report.rows,
-        ceiling: report.selection.ceiling_used,
+        ceiling: report.selection.gap.map(|gap| gap.ceiling_used),
         selection_end: report.selection.end,
         evaluations: report.learning.evaluations,
         seconds,

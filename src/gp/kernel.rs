@@ -71,6 +71,11 @@ pub trait Kernel: Clone + Debug + Send + Sync {
     /// Adds `sum_i weights[i] d k(x_i, x_i) / d log parameter` to each entry of `gradient`.
     fn contract_diagonal(&self, places: &Self::Places, weights: &[f64], gradient: &mut [f64]);
 
+    /// What is part of the covariance between any two places: the variance of a constant.
+    fn shared_variance(&self) -> f64 {
+        0.0
+    }
+
     /// k(x, x) for each place.
     fn diagonal(&self, places: &Self::Places) -> Vec<f64> {
         let mut diagonal = vec![0.0; places.len()];
@@ -172,6 +177,10 @@ impl Kernel for Constant {
     fn contract_diagonal(&self, _: &Points, weights: &[f64], gradient: &mut [f64]) {
         gradient[0] += self.variance * sum(weights);
     }
+
+    fn shared_variance(&self) -> f64 {
+        self.variance
+    }
 }
 
 /// A covariance function that may be absent: then it is zero and has no hyperparameters.
@@ -229,6 +238,10 @@ impl<K: Kernel> Kernel for Option<K> {
         if let Some(kernel) = self {
             kernel.contract_diagonal(places, weights, gradient);
         }
+    }
+
+    fn shared_variance(&self) -> f64 {
+        self.as_ref().map_or(0.0, Kernel::shared_variance)
     }
 }
 
@@ -292,6 +305,10 @@ impl<A: Kernel, B: Kernel<Places = A::Places>> Kernel for Sum<A, B> {
         let (first, second) = gradient.split_at_mut(self.0.parameters().len());
         self.0.contract_diagonal(places, weights, first);
         self.1.contract_diagonal(places, weights, second);
+    }
+
+    fn shared_variance(&self) -> f64 {
+        self.0.shared_variance() + self.1.shared_variance()
     }
 }
 

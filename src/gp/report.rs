@@ -25,7 +25,7 @@ pub enum CeilingUsed {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SelectionEnd {
-    /// The gap between ceiling and bound fell below the threshold.
+    /// What the rule asks for is reached.
     Converged,
     /// No reading of the batch is left that may become an inducing point.
     Exhausted,
@@ -36,6 +36,19 @@ pub enum SelectionEnd {
 /// How the inducing points were chosen.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SelectionReport {
+    /// Inducing points added.
+    pub added: usize,
+    /// Old inducing points that were given up.
+    pub removed: usize,
+    /// Why it ended.
+    pub end: SelectionEnd,
+    /// What the bound was compared with, by a rule that compares it.
+    pub gap: Option<Gap>,
+}
+
+/// The gap between the bound and its ceiling when inducing points stopped being added.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Gap {
     /// Which ceiling ruled.
     pub ceiling_used: CeilingUsed,
     /// Its value at the end, in nats.
@@ -45,11 +58,7 @@ pub struct SelectionReport {
     /// The log likelihood of the batch under the noise baseline, in nats.
     pub noise_baseline: f64,
     /// The gap that was allowed, in nats.
-    pub threshold: f64,
-    /// Inducing points added.
-    pub added: usize,
-    /// Why it ended.
-    pub end: SelectionEnd,
+    pub allowed: f64,
 }
 
 /// How learning ended.

@@ -12,8 +12,7 @@ use super::linalg::NotPositiveDefinite;
 use super::model::Model;
 use super::posterior::Posterior;
 use super::report::{LearningEnd, LearningReport};
-use super::selection::GreedyVariance;
-use super::selection::vips::Vips;
+use super::selection::{GreedyVariance, Limits};
 use super::targets::Targets;
 use super::whitened::Rows;
 
@@ -38,16 +37,16 @@ const LEFT_TO_EXPLAIN: f64 = 0.1;
 pub(super) fn first_weights<K: Kernel>(
     likelihood: StudentT,
     model: &Model<K>,
-    selection: &Vips,
+    limits: Limits,
     places: &K::Places,
     targets: &[f64],
     posterior: Option<&Posterior<K>>,
 ) -> Result<Weights, NotPositiveDefinite> {
     let past = posterior.map(Posterior::past);
     let mut points = GreedyVariance::new(model, places, targets, past)?;
-    while let Some((index, variance)) = points.next(selection.least_share)
+    while let Some((index, variance)) = points.next(limits.least_share)
         && variance > LEFT_TO_EXPLAIN * model.noise
-        && points.len() < selection.max_inducing_points
+        && points.len() < limits.max_inducing_points
     {
         points.add(index);
     }

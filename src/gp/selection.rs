@@ -1,195 +1,222 @@
-//! Which inducing points a batch needs, and where: one file per method.
+//! Which inducing points a batch needs, and where: one file per rule.
 
-use super::kernel::{Kernel, Places};
-use super::linalg::{self, GrowingTriangle, MatrixMut, MatrixRef, NotPositiveDefinite, dot, squared_norm};
-use super::model::{LOG_2_PI, Model};
+use std::fmt::Debug;
+
+use super::bounds::NoiseBaseline;
+use super::kernel::Kernel;
+use super::linalg::NotPositiveDefinite;
+use super::model::Model;
 use super::posterior::Posterior;
+use super::report::SelectionReport;
 use super::targets::Targets;
-use super::upper_bound::UpperBoundTerms;
-use super::whitened::{Past, Rows, Whitened};
 
+mod greedy_variance;
+mod pivoted_cholesky;
+
+pub mod conditional_variance;
+pub mod oips;
 pub mod vips;
 
-/// Readings of a batch added one by one as inducing points, each where the variance left by all before it is greatest ("greedy
-/// variance", Burt et al. 2020), beside the inducing points of the past. Where readings have weights, it is the greatest in units
-/// of the variance of their noise, and a gross outlier is no place to represent.
-///
-/// That is pivoted Cholesky: a chosen point appends one column to the features Phi, one row to the Cholesky factor of B and one
-/// entry to c = L_B^-1 Phi^T z. The bound after k points costs O(N k), and never refits.
-pub struct GreedyVariance<'a, K: Kernel> {
-    model: &'a Model<K>,
-    places: &'a K::Places,
-    /// The weight of each reading, its root, and the variance of its noise.
-    weights: Vec<f64>,
-    roots: Vec<f64>,
-    noises: Vec<f64>,
-    /// The past and the batch on the old inducing points alone.
-    start: Whitened,
-    prior_variances: Vec<f64>,
-    /// What the chosen points leave of the prior variance at each reading.
-    variances: Vec<f64>,
-    chosen: Vec<usize>,
-    /// Whether a reading is still to be had: neither chosen nor left out.
-    is_candidate: Vec<bool>,
-    /// Phi_f, one column after another.
-    features: Vec<f64>,
-    /// Number of columns of Phi_f.
-    size: usize,
-    precision_root: GrowingTriangle,
-    log_determinant: f64,
-    /// c.
-    projected: Vec<f64>,
-}
+pub use greedy_variance::GreedyVariance;
+pub use pivoted_cholesky::PivotedCholesky;
 
-impl<'a, K: Kernel> GreedyVariance<'a, K> {
-    /// Starts from the inducing points of the past, or from none.
+/// Chooses the inducing points of a batch, under the hyperparameters before learning.
+pub trait Rule<K: Kernel>: Debug + Send + Sync {
+    /// Chooses among the places of the batch, and says which of the old inducing points stay.
     ///
     /// # Errors
     /// When a covariance is not positive definite to the precision of doubles.
-    pub fn new(
-        model: &'a Model<K>,
-        places: &'a K::Places,
-        targets: impl Into<Targets<'a>>,
-        past: Option<&Past<K>>,
-    ) -> Result<Self, NotPositiveDefinite> {
-        let targets = targets.into();
-        let start = Rows::nested(places, targets, past, &places.cleared()).whiten(model)?;
-        let size = start.weights.len();
-        let prior_variances = model.kernel.diagonal(places);
-        let weights: Vec<f64> = (0..places.len()).map(|i| targets.weight(i)).collect();
-        let noises: Vec<f64> = weights.iter().map(|weight| model.noise / weight).collect();
-        let explained = (0..places.len()).map(|i| noises[i] * squared_norm(start.features.col_as_slice(i)));
-        let variances = prior_variances.iter().zip(explained).map(|(prior, explained)| prior - explained).collect();
-        let mut projected = vec![0.0; size];
-        linalg::add_matrix_vector(&mut projected, 1.0, start.precision_root.transpose(), &start.weights);
-        let mut features = Vec::with_capacity(places.len() * (size + 16));
-        features.resize(places.len() * size, 0.0);
-        MatrixMut::from_column_major_slice_mut(&mut features, places.len(), size).copy_from(start.features.transpose());
-        Ok(Self {
-            model,
-            places,
-            roots: weights.iter().map(|weight| weight.sqrt()).collect(),
-            weights,
-            noises,
-            prior_variances,
-            variances,
-            chosen: Vec::new(),
-            is_candidate: vec![true; places.len()],
-            features,
-            size,
-            precision_root: GrowingTriangle::new(start.precision_root.as_ref()),
-            log_determinant: linalg::log_determinant(start.precision_root.as_ref()),
-            projected,
-            start,
+    fn choose(&self, batch: &Batch<'_, K>, limits: Limits) -> Result<Choice, NotPositiveDefinite>;
+}
+
+/// A batch and what is known before it, as rules see them.
+#[derive(Debug)]
+pub struct Batch<'a, K: Kernel> {
+    /// The model, with the hyperparameters before learning.
+    pub model: &'a Model<K>,
+    /// Where it was measured.
+    pub places: &'a K::Places,
+    /// What was measured.
+    pub targets: Targets<'a>,
+    /// What is known of the past; its inducing points are the old ones.
+    pub posterior: Option<&'a Posterior<K>>,
+    /// Count, mean and variance of all targets, those of the batch included.
+    pub baseline: &'a NoiseBaseline,
+}
+
+impl<K: Kernel> Batch<'_, K> {
+    /// Number of old inducing points.
+    pub fn old(&self) -> usize {
+        self.posterior.map_or(0, |posterior| posterior.past().len())
+    }
+}
+
+/// What holds for every rule.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Limits {
+    /// Most inducing points, old and new.
+    pub max_inducing_points: usize,
+    /// A place with no more than this share of its prior variance left is no inducing point: it would add nothing but
+    /// ill-conditioning.
+    pub least_share: f64,
+}
+
+impl Limits {
+    /// None.
+    pub const NONE: Self = Self { max_inducing_points: usize::MAX, least_share: 0.0 };
+}
+
+/// The inducing points of a batch.
+#[derive(Clone, Debug)]
+pub struct Choice {
+    /// Indices of the old inducing points that stay.
+    pub kept: Kept,
+    /// Indices of the places of the batch that become inducing points, in the order in which they were chosen.
+    pub added: Vec<usize>,
+    /// How and why.
+    pub report: SelectionReport,
+}
+
+/// Which of the old inducing points stay.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Kept {
+    /// All of them.
+    All,
+    /// Those with these indices, in this order.
+    Only(Vec<usize>),
+}
+
+impl Kept {
+    /// Those with these indices, which ascend, of `old` in all.
+    fn of(indices: Vec<usize>, old: usize) -> Self {
+        if indices.len() == old { Self::All } else { Self::Only(indices) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::kernel::{Constant, Places, Shape, Stationary, Sum};
+    use super::super::learning::Learning;
+    use super::super::likelihood::Likelihood;
+    use super::super::linalg;
+    use super::super::model::Jitter;
+    use super::super::points::Points;
+    use super::super::report::SelectionEnd;
+    use super::super::streaming::{Settings, StreamingGp};
+    use super::conditional_variance::ConditionalVariance;
+    use super::oips::Oips;
+    use super::*;
+    use std::sync::Arc;
+
+    type FieldKernel = Sum<Constant, Stationary>;
+
+    fn model() -> Model<FieldKernel> {
+        let stationary = Stationary { shape: Shape::Matern52, variance: 4.0, lengthscales: vec![0.8] };
+        Model {
+            kernel: Sum(Constant { variance: 100.0 }, stationary),
+            noise: 0.1,
+            likelihood: Likelihood::Gaussian,
+            mean: 0.0,
+            jitter: Jitter::Relative(1e-9),
+        }
+    }
+
+    fn readings(count: usize, phase: f64) -> (Points, Vec<f64>) {
+        let mut places = Points::new(2);
+        for i in 0..count {
+            let along = phase + 0.37 * i as f64;
+            places.push(&[2.0 * along.sin() + phase, (1.7 * along).cos()]);
+        }
+        let targets = places.axis(0).iter().zip(places.axis(1)).map(|(x, y)| (2.0 * x).sin() + y).collect();
+        (places, targets)
+    }
+
+    /// The inducing points after each of two batches, with learning off.
+    fn after_two_batches(rule: impl Rule<FieldKernel> + 'static, limits: Limits) -> [(Points, SelectionReport); 2] {
+        let settings = Settings {
+            selection: Arc::new(rule),
+            limits,
+            learning: Learning { max_evaluations: 0, least_rows: 0, prior: None },
+            redundancy: -1.0,
+        };
+        let mut process = StreamingGp::new(model(), settings);
+        [0.0, 1.3].map(|phase| {
+            let (places, targets) = readings(40, phase);
+            let report = process.update(&places, &targets, &|| false).unwrap();
+            (process.posterior().unwrap().inducing().clone(), report.selection)
         })
     }
 
-    /// Number of inducing points, old and chosen.
-    pub fn len(&self) -> usize {
-        self.size
+    /// The variance at one place given inducing points, by a solve with the whole covariance among them.
+    fn variance_given(inducing: &Points, places: &Points, index: usize) -> f64 {
+        let kernel = model().kernel;
+        let mut covariance = kernel.symmetric_covariance(inducing);
+        model().add_jitter(inducing, covariance.as_mut());
+        let mut cross = vec![0.0; inducing.len()];
+        kernel.add_column(inducing, 0..inducing.len(), places, index, &mut cross);
+        linalg::solve_lower_vector(linalg::cholesky(covariance).unwrap().as_ref(), &mut cross);
+        kernel.diagonal(places)[index] - linalg::squared_norm(&cross)
     }
 
-    /// Whether there is no inducing point yet.
-    pub fn is_empty(&self) -> bool {
-        self.size == 0
-    }
-
-    /// The readings chosen so far, in order.
-    pub fn chosen(&self) -> &[usize] {
-        &self.chosen
-    }
-
-    /// Makes no inducing points of the readings where the posterior variance is at most `known` times the variance of their noise.
-    pub fn leave_out_known(&mut self, posterior: &Posterior<K>, known: f64) {
-        let count = self.places.len();
-        let (mut mean, mut variance) = (vec![0.0; count], vec![0.0; count]);
-        posterior.predict(self.places, &mut mean, &mut variance);
-        for ((is_candidate, variance), noise) in self.is_candidate.iter_mut().zip(variance).zip(&self.noises) {
-            *is_candidate &= variance > known * noise;
+    #[test]
+    fn conditional_variance_chooses_anew_what_a_dense_solve_would() {
+        let tolerance = 1.0;
+        let found = after_two_batches(ConditionalVariance { tolerance }, Limits::NONE);
+        let mut old = Points::new(2);
+        for ((inducing, report), phase) in found.iter().zip([0.0, 1.3]) {
+            let pool = old.followed_by(&readings(40, phase).0);
+            let mut chosen = Vec::new();
+            loop {
+                let points = pool.select(chosen.iter().copied());
+                let left: Vec<f64> = (0..pool.len()).map(|i| variance_given(&points, &pool, i)).collect();
+                if !chosen.is_empty() && left.iter().sum::<f64>() <= tolerance {
+                    break;
+                }
+                let candidates = (0..pool.len()).filter(|i| !chosen.contains(i));
+                chosen.push(candidates.reduce(|best, i| if left[i] > left[best] { i } else { best }).unwrap());
+            }
+            // Those that stay come first, in their old order.
+            let (mut kept, added): (Vec<usize>, Vec<usize>) = chosen.iter().partition(|&&index| index < old.len());
+            kept.sort_unstable();
+            assert_eq!(*inducing, pool.select(kept.iter().chain(&added).copied()));
+            assert_eq!((report.added, report.removed), (added.len(), old.len() - kept.len()));
+            assert_eq!(report.end, SelectionEnd::Converged);
+            old = inducing.clone();
         }
+        assert!(found[1].1.removed > 0 && found[1].0.len() > found[0].0.len(), "{:?}", found[1].1);
     }
 
-    /// The reading with the greatest variance left, in units of that of its noise, and that variance; the first of equals. None
-    /// when none is left to choose, or when that one has no more than `least_share` of its prior variance left.
-    pub fn next(&self, least_share: f64) -> Option<(usize, f64)> {
-        let left = (0..self.variances.len()).filter(|&i| self.is_candidate[i]);
-        let weighted = |i: usize| self.weights[i] * self.variances[i];
-        let best = left.reduce(|best, i| if weighted(i) > weighted(best) { i } else { best })?;
-        let variance = self.variances[best];
-        (variance > least_share * self.prior_variances[best] || self.is_empty()).then_some((best, variance))
-    }
-
-    /// Makes reading `index` an inducing point.
-    pub fn add(&mut self, index: usize) {
-        let count = self.places.len();
-        let precision = 1.0 / self.model.noise.sqrt();
-        let row: Vec<f64> = (0..self.size).map(|column| self.features[column * count + index]).collect();
-        let pivot = self.variances[index].max(0.0) + self.model.jitter_of(self.prior_variances[index]);
-        let pivot_root = pivot.sqrt().max(f64::MIN_POSITIVE);
-
-        // The new column of Phi_f: what the point explains beyond the others, (k(X, x) / s - Phi_f l) / l_new, with the s of each row.
-        let mut column = vec![0.0; count];
-        self.model.kernel.add_column(self.places, 0..count, self.places, index, &mut column);
-        column.iter_mut().zip(&self.roots).for_each(|(value, root)| *value *= precision * root);
-        let scale = self.model.noise.sqrt() / self.roots[index];
-        linalg::add_matrix_vector(&mut column, -scale, self.feature_matrix(), &row);
-        column.iter_mut().for_each(|value| *value /= pivot_root);
-
-        // The new row of L_B and entry of c. The rows of the past add nothing: the new point is independent of them.
-        let mut border = vec![0.0; self.size];
-        linalg::add_matrix_vector(&mut border, 1.0, self.feature_matrix().transpose(), &column);
-        self.precision_root.solve(&mut border);
-        // B - I is positive semi-definite, so a pivot below 1 is rounding.
-        let diagonal = (1.0 + squared_norm(&column) - squared_norm(&border)).max(1.0).sqrt();
-        let projected = (dot(&column, &self.start.target) - dot(&border, &self.projected)) / diagonal;
-        border.push(diagonal);
-        self.precision_root.append(&border);
-        self.projected.push(projected);
-        self.log_determinant += 2.0 * diagonal.ln();
-
-        for ((variance, value), noise) in self.variances.iter_mut().zip(&column).zip(&self.noises) {
-            *variance = (*variance - noise * value * value).max(0.0);
+    #[test]
+    fn online_selection_leaves_out_what_is_correlated_with_an_inducing_point() {
+        let correlation = 0.8;
+        let rho = |a: &Points, i: usize, b: &Points, j: usize| {
+            let square: f64 = a.point(i).zip(b.point(j)).map(|(a, b)| ((a - b) / 0.8).powi(2)).sum();
+            let s = 5.0f64.sqrt() * square.sqrt();
+            (1.0 + s + s * s / 3.0) * (-s).exp()
+        };
+        let found = after_two_batches(Oips { correlation }, Limits::NONE);
+        let mut expected = Points::new(2);
+        for ((inducing, report), phase) in found.iter().zip([0.0, 1.3]) {
+            let (places, _) = readings(40, phase);
+            let before = expected.len();
+            for i in 0..places.len() {
+                if (0..expected.len()).all(|j| rho(&places, i, &expected, j) < correlation) {
+                    expected.push_from(&places, i);
+                }
+            }
+            assert_eq!(*inducing, expected);
+            assert_eq!((report.added, report.removed), (expected.len() - before, 0));
         }
-        self.features.extend_from_slice(&column);
-        self.size += 1;
-        self.chosen.push(index);
-        self.is_candidate[index] = false;
+        assert!((5..60).contains(&expected.len()), "{}", expected.len());
     }
 
-    /// The evidence lower bound with the inducing points so far, in nats.
-    pub fn bound(&self) -> f64 {
-        let terms = self.start.upper_bound_terms();
-        let count = terms.target.len() as f64;
-        let rows = count + terms.past_rows as f64;
-        let squares = squared_norm(terms.target) + terms.past_squares - squared_norm(&self.projected);
-        -0.5 * (rows * LOG_2_PI + self.log_determinant + squares)
-            - 0.5 * count * terms.log_noise
-            - 0.5 * self.slack()
-            - terms.old_log_evidence
-            + terms.weights_evidence
-    }
-
-    /// The upper bound on L* with the inducing points so far, in nats.
-    ///
-    /// # Errors
-    /// When B is not positive definite to the precision of doubles.
-    pub fn upper_bound(&self) -> Result<f64, NotPositiveDefinite> {
-        UpperBoundTerms {
-            features: self.feature_matrix(),
-            log_determinant: self.log_determinant,
-            slack: self.slack(),
-            ..self.start.upper_bound_terms()
+    #[test]
+    fn every_rule_stops_at_the_cap_and_says_so() {
+        let limits = Limits { max_inducing_points: 7, least_share: 0.0 };
+        let by_variance = after_two_batches(ConditionalVariance { tolerance: 1e-6 }, limits);
+        let online = after_two_batches(Oips { correlation: 0.99 }, limits);
+        for (inducing, report) in by_variance.iter().chain(&online) {
+            assert_eq!((inducing.len(), report.end), (7, SelectionEnd::Capped));
         }
-        .evaluate()
-    }
-
-    /// tau: the trace of what is left of the scaled rows of the batch.
-    fn slack(&self) -> f64 {
-        let weighted = self.variances.iter().zip(&self.weights).map(|(variance, weight)| weight * variance);
-        weighted.sum::<f64>() / self.model.noise
-    }
-
-    fn feature_matrix(&self) -> MatrixRef<'_> {
-        MatrixRef::from_column_major_slice(&self.features, self.places.len(), self.size)
     }
 }

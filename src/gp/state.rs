@@ -218,9 +218,11 @@ mod tests {
     use super::super::learning::Learning;
     use super::super::model::Model;
     use super::super::points::Points;
+    use super::super::selection::Limits;
     use super::super::selection::vips::Vips;
     use super::super::streaming::{Settings, StreamingGp};
     use super::*;
+    use std::sync::Arc;
 
     type TestKernel = Sum<Option<Constant>, Stationary>;
     type Process = StreamingGp<TestKernel>;
@@ -231,16 +233,10 @@ mod tests {
     }
 
     /// With `redundancy` above 0, more inducing points are chosen than kept.
-    fn settings(redundancy: f64) -> Settings {
+    fn settings<K: Kernel>(redundancy: f64) -> Settings<K> {
         Settings {
-            selection: Vips {
-                delta: 0.05,
-                guards: false,
-                exact_limit: 100,
-                max_inducing_points: 60,
-                known: 0.0,
-                least_share: 0.0,
-            },
+            selection: Arc::new(Vips { delta: 0.05, guards: false, exact_limit: 100, known: 0.0 }),
+            limits: Limits { max_inducing_points: 60, least_share: 0.0 },
             learning: Learning { max_evaluations: 10, least_rows: 0, prior: None },
             redundancy,
         }

@@ -9,7 +9,7 @@ use super::model::Model;
 use super::posterior::Posterior;
 use super::report::UpdateReport;
 use super::reweighting;
-use super::selection::vips::Vips;
+use super::selection::{Batch, Limits, Rule};
 use super::state::{State, StateError};
 use super::targets::Targets;
 use super::whitened::{Past, Rows};
@@ -46,10 +46,12 @@ pub enum Error {
 }
 
 /// Everything about an update that is chosen beforehand.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Settings {
+#[derive(Clone, Debug)]
+pub struct Settings<K: Kernel> {
     /// How inducing points are chosen.
-    pub selection: Vips,
+    pub selection: Arc<dyn Rule<K>>,
+    /// What holds for every way of choosing them.
+    pub limits: Limits,
     /// How hyperparameters are learnt.
     pub learning: Learning,
     /// Inducing points with no more than this share of their prior variance given the others are dropped; negative: none is.
@@ -60,20 +62,20 @@ pub struct Settings {
 #[derive(Clone, Debug)]
 pub struct StreamingGp<K: Kernel> {
     model: Model<K>,
-    settings: Settings,
+    settings: Settings<K>,
     posterior: Option<Arc<Posterior<K>>>,
     baseline: NoiseBaseline,
 }
 
 impl<K: Kernel> StreamingGp<K> {
     /// Knows nothing yet but the model, with the hyperparameters learning starts from.
-    pub fn new(model: Model<K>, settings: Settings) -> Self {
+    pub fn new(model: Model<K>, settings: Settings<K>) -> Self {
         Self { model, settings, posterior: None, baseline: NoiseBaseline::default() }
     }
 
     /// Takes in one batch (VIPS paper, algorithm 1): chooses inducing points, learns the hyperparameters, and replaces the
-    /// posterior. Where the likelihood is heavy-tailed, each row has a weight in all of that. `stop` is asked before every evaluation of learning; when it says yes, the update ends with the best
-    /// hyperparameters so far.
+    /// posterior. Where the likelihood is heavy-tailed, each row has a weight in all of that. `stop` is asked before every
+    /// evaluation of learning; when it says yes, the update ends with the best hyperparameters so far.
     ///
     /// # Errors
     /// When the batch is refused; the model is then as it was.
@@ -86,15 +88,17 @@ impl<K: Kernel> StreamingGp<K> {
         self.check(places, targets)?;
         let past = self.posterior.as_ref().map(|posterior| posterior.past());
         let weights = self.first_weights(places, targets).map_err(|error| broken_down(error, &self.model))?;
-        let batch = Targets::new(targets, weights.as_ref());
-        let baseline = self.baseline.including(batch);
-        let selected = self
+        let targets = Targets::new(targets, weights.as_ref());
+        let baseline = self.baseline.including(targets);
+        let posterior = self.posterior.as_deref();
+        let batch = Batch { model: &self.model, places, targets, posterior, baseline: &baseline };
+        let chosen = self
             .settings
             .selection
-            .select(&self.model, places, batch, self.posterior.as_deref(), &baseline)
+            .choose(&batch, self.settings.limits)
             .map_err(|error| broken_down(error, &self.model))?;
-        let additional = places.select(selected.indices.iter().copied());
-        let mut rows = Rows::nested(places, batch, past, &additional);
+        let additional = places.select(chosen.added.iter().copied());
+        let mut rows = Rows::chosen(places, targets, past, &chosen.kept, &additional);
         let (model, learning) = reweighting::learn(&self.settings.learning, &self.model, &mut rows, stop);
         let whitened = rows.whiten(&model).map_err(|error| broken_down(error, &model))?;
         let bound = whitened.bound();
@@ -102,12 +106,12 @@ impl<K: Kernel> StreamingGp<K> {
             .and_then(|posterior| posterior.without_redundant(self.settings.redundancy))
             .map_err(|error| broken_down(error, &model))?;
         let report = UpdateReport {
-            rows: targets.len(),
+            rows: places.len(),
             inducing_points: posterior.inducing().len(),
             dropped,
             hyperparameters: model.named_values(),
             bound,
-            selection: selected.report,
+            selection: chosen.report,
             learning,
         };
         self.model = model;
@@ -120,12 +124,11 @@ impl<K: Kernel> StreamingGp<K> {
     fn first_weights(&self, places: &K::Places, targets: &[f64]) -> Result<Option<Weights>, NotPositiveDefinite> {
         let Likelihood::StudentT(likelihood) = self.model.likelihood else { return Ok(None) };
         let posterior = self.posterior.as_deref();
-        reweighting::first_weights(likelihood, &self.model, &self.settings.selection, places, targets, posterior)
-            .map(Some)
+        reweighting::first_weights(likelihood, &self.model, self.settings.limits, places, targets, posterior).map(Some)
     }
 
     /// Goes on with other settings.
-    pub fn configure(&mut self, settings: Settings) {
+    pub fn configure(&mut self, settings: Settings<K>) {
         self.settings = settings;
     }
 
@@ -146,7 +149,7 @@ impl<K: Kernel> StreamingGp<K> {
     ///
     /// # Errors
     /// When the state is not that of a model with this kernel.
-    pub fn from_state(kernel: K, settings: Settings, state: &State<K::Places>) -> Result<Self, StateError> {
+    pub fn from_state(kernel: K, settings: Settings<K>, state: &State<K::Places>) -> Result<Self, StateError> {
         state.check()?;
         let mut model =
             Model { kernel, noise: 1.0, likelihood: state.likelihood, mean: state.mean, jitter: state.jitter };

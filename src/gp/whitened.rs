@@ -22,6 +22,7 @@ use super::kernel::{Kernel, Places};
 use super::likelihood::Weights;
 use super::linalg::{self, Matrix, MatrixRef, NotPositiveDefinite, Part, Workspace, dot, squared_norm};
 use super::model::{LOG_2_PI, Model};
+use super::selection::Kept;
 use super::targets::Targets;
 use super::upper_bound::UpperBoundTerms;
 
@@ -95,6 +96,24 @@ impl<'a, K: Kernel> Rows<'a, K> {
         Self::new(places, targets.into(), past.map(|past| PastRows::new(past, true, Vec::new())), inducing)
     }
 
+    /// Those of the old inducing points that `kept` says, and `additional` ones.
+    pub fn chosen(
+        places: &'a K::Places,
+        targets: impl Into<Targets<'a>>,
+        past: Option<&'a Past<K>>,
+        kept: &Kept,
+        additional: &K::Places,
+    ) -> Self {
+        match (past, kept) {
+            (Some(past), Kept::Only(kept)) => {
+                let inducing = past.inducing.select(kept.iter().copied()).followed_by(additional);
+                let shared = kept.iter().copied().enumerate().collect();
+                Self::new(places, targets.into(), Some(PastRows::new(past, false, shared)), inducing)
+            }
+            _ => Self::nested(places, targets, past, additional),
+        }
+    }
+
     /// Inducing points that need not contain the old ones.
     pub fn moved(
         places: &'a K::Places,
@@ -107,9 +126,7 @@ impl<'a, K: Kernel> Rows<'a, K> {
 
     /// No batch, and only some of the old inducing points: those with the indices `kept`. `nothing` is an empty collection.
     pub(super) fn reduced(nothing: &'a K::Places, past: &'a Past<K>, kept: &[usize]) -> Self {
-        let inducing = past.inducing.select(kept.iter().copied());
-        let shared = kept.iter().copied().enumerate().collect();
-        Self::new(nothing, Targets::from(&[]), Some(PastRows::new(past, false, shared)), inducing)
+        Self::chosen(nothing, &[], Some(past), &Kept::Only(kept.to_vec()), nothing)
     }
 
     fn new(places: &'a K::Places, targets: Targets<'a>, past: Option<PastRows<'a, K>>, inducing: K::Places) -> Self {

@@ -10,6 +10,7 @@ use crate::gp::model::{Jitter, Model};
 use crate::gp::points::Points;
 use crate::gp::posterior::Posterior;
 use crate::gp::report::UpdateReport;
+use crate::gp::selection::Limits;
 use crate::gp::selection::vips::Vips;
 use crate::gp::state::State;
 use crate::gp::streaming::{Error, Settings, StreamingGp};
@@ -207,7 +208,7 @@ fn lengthscales(config: &Config) -> usize {
     if config.model.lengthscale_per_axis { DIMENSION } else { 1 }
 }
 
-fn settings(config: &Config) -> Settings {
+fn settings(config: &Config) -> Settings<FieldKernel> {
     let selection = &config.selection;
     let learning = &config.learning;
     // One number per kind, in the order of the model's vector of hyperparameters.
@@ -223,21 +224,23 @@ fn settings(config: &Config) -> Settings {
         log_medians: spread(&learning.prior_median).into_iter().map(f64::ln).collect(),
         log_standard_deviations: spread(&learning.prior_log_sd),
     });
-    Settings {
-        selection: Vips {
-            delta: selection.delta,
-            guards: selection.guards,
-            exact_limit: match selection.ceiling {
-                Ceiling::Auto => selection.exact_limit,
-                Ceiling::Upper => 0,
-            },
-            max_inducing_points: selection.max_inducing_points,
-            least_share: selection.redundancy,
-            known: selection.known_variance,
+    let vips = Vips {
+        delta: selection.delta,
+        guards: selection.guards,
+        exact_limit: match selection.ceiling {
+            Ceiling::Auto => selection.exact_limit,
+            Ceiling::Upper => 0,
         },
+        known: selection.known_variance,
+    };
+    let mut settings = Settings {
+        selection: Arc::new(vips.clone()),
+        limits: Limits { max_inducing_points: selection.max_inducing_points, least_share: selection.redundancy },
         learning: Learning { max_evaluations: learning.max_evaluations, least_rows: learning.min_observations, prior },
         redundancy: selection.redundancy,
-    }
+    };
+    selection.method.configure(&mut settings, &vips);
+    settings
 }
 
 /// The variance of the field strength where the map knows nothing: what it says infinitely far from every reading.

@@ -207,7 +207,7 @@ impl Budget {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::gp::report::{CeilingUsed, LearningEnd, LearningReport, SelectionEnd, SelectionReport};
+    use crate::gp::report::{LearningEnd, LearningReport, SelectionEnd, SelectionReport};
 
     fn report(inducing_points: usize) -> UpdateReport {
         UpdateReport {
@@ -216,15 +216,7 @@ mod tests {
             dropped: 0,
             hyperparameters: Vec::new(),
             bound: 0.0,
-            selection: SelectionReport {
-                ceiling_used: CeilingUsed::Exact,
-                ceiling: 0.0,
-                bound: 0.0,
-                noise_baseline: 0.0,
-                threshold: 0.0,
-                added: 0,
-                end: SelectionEnd::Converged,
-            },
+            selection: SelectionReport { added: 0, removed: 0, end: SelectionEnd::Converged, gap: None },
             learning: LearningReport { evaluations: 9, end: LearningEnd::Converged },
         }
     }

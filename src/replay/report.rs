@@ -168,7 +168,8 @@ impl Report {
 impl Totals {
     fn of(records: &[BatchRecord]) -> Self {
         let updates = || records.iter().filter_map(|record| record.update.as_ref());
-        let ceilings = |used| updates().filter(|update| update.selection.ceiling_used == used).count();
+        let gaps = || updates().filter_map(|update| update.selection.gap);
+        let ceilings = |used| gaps().filter(|gap| gap.ceiling_used == used).count();
         Self {
             learning_seconds: records.iter().map(|record| record.seconds).sum(),
             evaluations: updates().map(|update| update.learning.evaluations).sum(),

@@ -230,10 +230,11 @@ fn write_batches(out: &mut impl Write, outcome: &Outcome) -> io::Result<()> {
     writeln!(out, "all updates: {:.3} s", outcome.seconds)
 }
 
-fn ceiling(used: CeilingUsed) -> &'static str {
+fn ceiling(used: Option<CeilingUsed>) -> &'static str {
     match used {
-        CeilingUsed::Exact => "exact",
-        CeilingUsed::Upper => "upper",
+        Some(CeilingUsed::Exact) => "exact",
+        Some(CeilingUsed::Upper) => "upper",
+        None => "-",
     }
 }
 

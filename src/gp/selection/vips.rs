@@ -1,15 +1,12 @@
 //! VIPS: inducing points are added until the bound is close enough to what more of them could give (VIPS paper, algorithm 4,
 //! with the condition of its loop the right way round).
 
-use super::super::bounds::{self, NoiseBaseline};
+use super::super::bounds;
 use super::super::kernel::{Kernel, Places};
 use super::super::linalg::NotPositiveDefinite;
-use super::super::model::Model;
 use super::super::posterior::Posterior;
-use super::super::report::{CeilingUsed, SelectionEnd, SelectionReport};
-use super::super::targets::Targets;
-use super::super::whitened::Past;
-use super::GreedyVariance;
+use super::super::report::{CeilingUsed, Gap, SelectionEnd, SelectionReport};
+use super::{Batch, Choice, GreedyVariance, Kept, Limits, Rule};
 
 /// The settings of VIPS.
 #[derive(Clone, Debug, PartialEq)]
@@ -21,46 +18,20 @@ pub struct Vips {
     pub guards: bool,
     /// Most rows of a batch for which L* is computed; beyond, the upper bound rules. 0: always the upper bound.
     pub exact_limit: usize,
-    /// Most inducing points, old and new.
-    pub max_inducing_points: usize,
-    /// A reading with no more than this share of its prior variance left is no inducing point: it would add nothing but
-    /// ill-conditioning.
-    pub least_share: f64,
     /// A reading where the posterior variance of the past is at most so many times the variance of the noise is no inducing point:
     /// the place is known. With 0 a model of a field that never changes grows without end: a kernel of finite smoothness has ever
     /// finer detail, and with every pass some batch that leaves a little more of it unexplained than any before.
     pub known: f64,
 }
 
-/// The points that were chosen.
-#[derive(Clone, Debug)]
-pub struct Selected {
-    /// Indices into the batch, in the order in which they were chosen.
-    pub indices: Vec<usize>,
-    /// How and why.
-    pub report: SelectionReport,
-}
-
-impl Vips {
-    /// Chooses among the places of a batch. `baseline` includes the batch.
-    ///
-    /// # Errors
-    /// When a covariance is not positive definite to the precision of doubles.
-    pub fn select<'a, K: Kernel>(
-        &self,
-        model: &Model<K>,
-        places: &K::Places,
-        targets: impl Into<Targets<'a>>,
-        posterior: Option<&Posterior<K>>,
-        baseline: &NoiseBaseline,
-    ) -> Result<Selected, NotPositiveDefinite> {
-        let targets = targets.into();
-        let past = posterior.map(Posterior::past);
-        let least_variance = if self.guards { model.noise } else { f64::MIN_POSITIVE };
-        let noise_baseline = baseline.log_likelihood(targets, least_variance);
-        let mut ceiling = Ceiling::new(self, model, places, targets, past);
-        let mut points = GreedyVariance::new(model, places, targets, past)?;
-        if let (Some(posterior), true) = (posterior, self.known > 0.0) {
+impl<K: Kernel> Rule<K> for Vips {
+    fn choose(&self, batch: &Batch<'_, K>, limits: Limits) -> Result<Choice, NotPositiveDefinite> {
+        let least_variance = if self.guards { batch.model.noise } else { f64::MIN_POSITIVE };
+        let noise_baseline = batch.baseline.log_likelihood(batch.targets, least_variance);
+        let mut ceiling = Ceiling::new(self.exact_limit, batch);
+        let past = batch.posterior.map(Posterior::past);
+        let mut points = GreedyVariance::new(batch.model, batch.places, batch.targets, past)?;
+        if let (Some(posterior), true) = (batch.posterior, self.known > 0.0) {
             points.leave_out_known(posterior, self.known);
         }
         if let (true, Some((first, _))) = (points.is_empty(), points.next(0.0)) {
@@ -69,30 +40,29 @@ impl Vips {
         loop {
             let bound = points.bound();
             ceiling.lower(&points);
-            let threshold = self.threshold(ceiling.value, noise_baseline, targets.values().len());
-            let end = match points.next(self.least_share) {
+            let threshold = self.threshold(ceiling.value, noise_baseline, batch.targets.values().len());
+            let end = match points.next(limits.least_share) {
                 // Without a finite ceiling nothing is known to be close enough.
                 _ if ceiling.value.is_finite() && ceiling.value - bound <= threshold => SelectionEnd::Converged,
                 None => SelectionEnd::Exhausted,
-                Some(_) if points.len() >= self.max_inducing_points => SelectionEnd::Capped,
+                Some(_) if points.len() >= limits.max_inducing_points => SelectionEnd::Capped,
                 Some((index, _)) => {
                     points.add(index);
                     continue;
                 }
             };
-            let report = SelectionReport {
-                ceiling_used: ceiling.used,
-                ceiling: ceiling.value,
-                bound,
-                noise_baseline,
-                threshold,
-                added: points.chosen().len(),
-                end,
-            };
-            return Ok(Selected { indices: points.chosen().to_vec(), report });
+            let gap =
+                Gap { ceiling_used: ceiling.used, ceiling: ceiling.value, bound, noise_baseline, allowed: threshold };
+            return Ok(Choice {
+                kept: Kept::All,
+                added: points.chosen().to_vec(),
+                report: SelectionReport { added: points.chosen().len(), removed: 0, end, gap: Some(gap) },
+            });
         }
     }
+}
 
+impl Vips {
     /// The gap that is allowed, in nats.
     fn threshold(&self, ceiling: f64, noise_baseline: f64, count: usize) -> f64 {
         let information = (ceiling - noise_baseline).abs();
@@ -110,15 +80,10 @@ struct Ceiling {
 }
 
 impl Ceiling {
-    fn new<K: Kernel>(
-        vips: &Vips,
-        model: &Model<K>,
-        places: &K::Places,
-        targets: Targets<'_>,
-        past: Option<&Past<K>>,
-    ) -> Self {
-        let exact = (places.len() <= vips.exact_limit)
-            .then(|| bounds::exact_ceiling(model, places, targets, past).ok())
+    fn new<K: Kernel>(exact_limit: usize, batch: &Batch<'_, K>) -> Self {
+        let past = batch.posterior.map(Posterior::past);
+        let exact = (batch.places.len() <= exact_limit)
+            .then(|| bounds::exact_ceiling(batch.model, batch.places, batch.targets, past).ok())
             .flatten()
             .filter(|ceiling| ceiling.is_finite());
         match exact {

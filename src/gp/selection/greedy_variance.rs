@@ -1,0 +1,127 @@
+//! The evidence lower bound while inducing points are added one by one.
+
+use super::super::kernel::{Kernel, Places};
+use super::super::linalg::{self, GrowingTriangle, NotPositiveDefinite, dot, squared_norm};
+use super::super::model::{LOG_2_PI, Model};
+use super::super::posterior::Posterior;
+use super::super::targets::Targets;
+use super::super::upper_bound::UpperBoundTerms;
+use super::super::whitened::{Past, Rows, Whitened};
+use super::PivotedCholesky;
+
+/// Readings of a batch added one by one as inducing points, each where the variance left by all before it is greatest ("greedy
+/// variance", Burt et al. 2020), beside the inducing points of the past. Where readings have weights, it is the greatest in units
+/// of the variance of their noise, and a gross outlier is no place to represent.
+///
+/// That is pivoted Cholesky: a chosen point appends one column to the features Phi, one row to the Cholesky factor of B and one
+/// entry to c = L_B^-1 Phi^T z. The bound after k points costs O(N k), and never refits.
+pub struct GreedyVariance<'a, K: Kernel> {
+    points: PivotedCholesky<'a, K>,
+    places: &'a K::Places,
+    /// The past and the batch on the old inducing points alone.
+    start: Whitened,
+    precision_root: GrowingTriangle,
+    log_determinant: f64,
+    /// c.
+    projected: Vec<f64>,
+}
+
+impl<'a, K: Kernel> GreedyVariance<'a, K> {
+    /// Starts from the inducing points of the past, or from none.
+    ///
+    /// # Errors
+    /// When a covariance is not positive definite to the precision of doubles.
+    pub fn new(
+        model: &'a Model<K>,
+        places: &'a K::Places,
+        targets: impl Into<Targets<'a>>,
+        past: Option<&Past<K>>,
+    ) -> Result<Self, NotPositiveDefinite> {
+        let targets = targets.into();
+        let start = Rows::nested(places, targets, past, &places.cleared()).whiten(model)?;
+        let weights = (0..places.len()).map(|i| targets.weight(i)).collect();
+        let mut projected = vec![0.0; start.weights.len()];
+        linalg::add_matrix_vector(&mut projected, 1.0, start.precision_root.transpose(), &start.weights);
+        Ok(Self {
+            points: PivotedCholesky::starting_from(model, places, weights, &start.features),
+            places,
+            precision_root: GrowingTriangle::new(start.precision_root.as_ref()),
+            log_determinant: linalg::log_determinant(start.precision_root.as_ref()),
+            projected,
+            start,
+        })
+    }
+
+    /// Number of inducing points, old and chosen.
+    pub fn len(&self) -> usize {
+        self.points.len()
+    }
+
+    /// Whether there is no inducing point yet.
+    pub fn is_empty(&self) -> bool {
+        self.points.is_empty()
+    }
+
+    /// The readings chosen so far, in order.
+    pub fn chosen(&self) -> &[usize] {
+        self.points.chosen()
+    }
+
+    /// Makes no inducing points of the readings where the posterior variance is at most `known` times the variance of their noise.
+    pub fn leave_out_known(&mut self, posterior: &Posterior<K>, known: f64) {
+        let count = self.places.len();
+        let (mut mean, mut variance) = (vec![0.0; count], vec![0.0; count]);
+        posterior.predict(self.places, &mut mean, &mut variance);
+        self.points.restrict(|index, noise| variance[index] > known * noise);
+    }
+
+    /// The reading with the greatest variance left: see [`PivotedCholesky::next`].
+    pub fn next(&self, least_share: f64) -> Option<(usize, f64)> {
+        self.points.next(least_share)
+    }
+
+    /// Makes reading `index` an inducing point.
+    pub fn add(&mut self, index: usize) {
+        let size = self.points.len();
+        let column = self.points.add(index).to_vec();
+
+        // The new row of L_B and entry of c. The rows of the past add nothing: the new point is independent of them.
+        let mut border = vec![0.0; size];
+        linalg::add_matrix_vector(&mut border, 1.0, self.points.features().subcols(0, size).transpose(), &column);
+        self.precision_root.solve(&mut border);
+        // B - I is positive semi-definite, so a pivot below 1 is rounding.
+        let diagonal = (1.0 + squared_norm(&column) - squared_norm(&border)).max(1.0).sqrt();
+        let projected = (dot(&column, &self.start.target) - dot(&border, &self.projected)) / diagonal;
+        border.push(diagonal);
+        self.precision_root.append(&border);
+        self.projected.push(projected);
+        self.log_determinant += 2.0 * diagonal.ln();
+    }
+
+    /// The evidence lower bound with the inducing points so far, in nats.
+    pub fn bound(&self) -> f64 {
+        let terms = self.start.upper_bound_terms();
+        let count = terms.target.len() as f64;
+        let rows = count + terms.past_rows as f64;
+        let squares = squared_norm(terms.target) + terms.past_squares - squared_norm(&self.projected);
+        -0.5 * (rows * LOG_2_PI + self.log_determinant + squares)
+            - 0.5 * count * terms.log_noise
+            - 0.5 * self.points.slack()
+            - terms.old_log_evidence
+            + terms.weights_evidence
+    }
+
+    /// The upper bound on L* with the inducing points so far, in nats.
+    ///
+    /// # Errors
+    /// When B is not positive definite to the precision of doubles.
+    pub fn upper_bound(&self) -> Result<f64, NotPositiveDefinite> {
+        UpperBoundTerms {
+            features: self.points.features(),
+            log_determinant: self.log_determinant,
+            slack: self.points.slack(),
+            ..self.start.upper_bound_terms()
+        }
+        .evaluate()
+    }
+}

@@ -1,0 +1,43 @@
+//! Online inducing point selection: a reading becomes an inducing point where it is correlated with none of them (Galy-Fajou and
+//! Opper 2021; VIPS paper, algorithm 6).
+
+use super::super::kernel::{Kernel, Places};
+use super::super::linalg::NotPositiveDefinite;
+use super::super::report::{SelectionEnd, SelectionReport};
+use super::{Batch, Choice, Kept, Limits, Rule};
+
+/// The settings of online inducing point selection.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Oips {
+    /// rho: a reading whose greatest correlation with an inducing point is below this becomes one. The constant that a kernel may
+    /// have, which all places share, does not count.
+    pub correlation: f64,
+}
+
+impl<K: Kernel> Rule<K> for Oips {
+    fn choose(&self, batch: &Batch<'_, K>, limits: Limits) -> Result<Choice, NotPositiveDefinite> {
+        let kernel = &batch.model.kernel;
+        let mut inducing =
+            batch.posterior.map_or_else(|| batch.places.cleared(), |posterior| posterior.inducing().clone());
+        let shared = kernel.shared_variance();
+        let mut covariances = Vec::new();
+        let (mut added, mut end) = (Vec::new(), SelectionEnd::Converged);
+        for (index, variance) in kernel.diagonal(batch.places).into_iter().enumerate() {
+            covariances.clear();
+            covariances.resize(inducing.len(), 0.0);
+            kernel.add_column(&inducing, 0..inducing.len(), batch.places, index, &mut covariances);
+            let greatest = covariances.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+            if greatest - shared >= self.correlation * (variance - shared) {
+                continue;
+            }
+            if inducing.len() >= limits.max_inducing_points {
+                end = SelectionEnd::Capped;
+                break;
+            }
+            inducing.push_from(batch.places, index);
+            added.push(index);
+        }
+        let report = SelectionReport { added: added.len(), removed: 0, end, gap: None };
+        Ok(Choice { kept: Kept::All, added, report })
+    }
+}

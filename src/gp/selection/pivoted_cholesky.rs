@@ -1,0 +1,140 @@
+//! Greedy variance: places one by one, each where the variance that all before it leave is greatest.
+
+use super::super::kernel::{Kernel, Places};
+use super::super::linalg::{self, Matrix, MatrixMut, MatrixRef, squared_norm};
+use super::super::model::Model;
+
+/// Pivoted Cholesky of the covariance among places ("greedy variance", Burt et al. 2020): which to make inducing points, and
+/// their features.
+///
+/// Column k of the features is what the k-th point explains at every place beyond the others, in units of the noise there: with
+/// all of them, Phi Phi^T is Q_ff scaled from both sides. Adding the k-th point costs O(N k).
+pub struct PivotedCholesky<'a, K: Kernel> {
+    model: &'a Model<K>,
+    places: &'a K::Places,
+    /// The root of each place's weight: the variance of its noise is that of the model divided by the weight.
+    roots: Vec<f64>,
+    noises: Vec<f64>,
+    prior_variances: Vec<f64>,
+    /// What the points leave of the prior variance at each place.
+    variances: Vec<f64>,
+    chosen: Vec<usize>,
+    /// Whether a place is still to be had: neither chosen nor left out.
+    is_candidate: Vec<bool>,
+    /// Phi_f, one column after another.
+    features: Vec<f64>,
+    /// Number of columns of Phi_f.
+    size: usize,
+}
+
+impl<'a, K: Kernel> PivotedCholesky<'a, K> {
+    /// Starts from nothing.
+    pub fn new(model: &'a Model<K>, places: &'a K::Places) -> Self {
+        Self::starting_from(model, places, vec![1.0; places.len()], &Matrix::zeros(0, places.len()))
+    }
+
+    /// Starts from inducing points whose features at the places are the columns of `features` (M x N), scaled by the roots of
+    /// these weights over the root of the noise.
+    pub(super) fn starting_from(
+        model: &'a Model<K>,
+        places: &'a K::Places,
+        weights: Vec<f64>,
+        features: &Matrix,
+    ) -> Self {
+        let (size, count) = (features.nrows(), places.len());
+        let prior_variances = model.kernel.diagonal(places);
+        let noises: Vec<f64> = weights.iter().map(|weight| model.noise / weight).collect();
+        let explained = (0..count).map(|i| noises[i] * squared_norm(features.col_as_slice(i)));
+        let variances = prior_variances.iter().zip(explained).map(|(prior, explained)| prior - explained).collect();
+        let mut columns = Vec::with_capacity(count * (size + 16));
+        columns.resize(count * size, 0.0);
+        MatrixMut::from_column_major_slice_mut(&mut columns, count, size).copy_from(features.transpose());
+        Self {
+            model,
+            places,
+            roots: weights.iter().map(|weight| weight.sqrt()).collect(),
+            noises,
+            prior_variances,
+            variances,
+            chosen: Vec::new(),
+            is_candidate: vec![true; count],
+            features: columns,
+            size,
+        }
+    }
+
+    /// Number of inducing points, those from the start and those chosen.
+    pub fn len(&self) -> usize {
+        self.size
+    }
+
+    /// Whether there is no inducing point yet.
+    pub fn is_empty(&self) -> bool {
+        self.size == 0
+    }
+
+    /// The places chosen so far, in order.
+    pub fn chosen(&self) -> &[usize] {
+        &self.chosen
+    }
+
+    /// What the points leave of the prior variance at each place.
+    pub fn variances(&self) -> &[f64] {
+        &self.variances
+    }
+
+    /// Phi_f: N x M.
+    pub(super) fn features(&self) -> MatrixRef<'_> {
+        MatrixRef::from_column_major_slice(&self.features, self.places.len(), self.size)
+    }
+
+    /// tau: the trace of what is left of the covariance among the places, in units of the noise at each.
+    pub(super) fn slack(&self) -> f64 {
+        let weighted = self.variances.iter().zip(&self.roots).map(|(variance, root)| root * root * variance);
+        weighted.sum::<f64>() / self.model.noise
+    }
+
+    /// Chooses only where `keep` holds, given the index of a place and the variance of the noise there.
+    pub(super) fn restrict(&mut self, keep: impl Fn(usize, f64) -> bool) {
+        for (index, (is_candidate, noise)) in self.is_candidate.iter_mut().zip(&self.noises).enumerate() {
+            *is_candidate &= keep(index, *noise);
+        }
+    }
+
+    /// The place with the greatest variance left, in units of that of its noise, and that variance; the first of equals. None
+    /// when none is left to choose, or when that one has no more than `least_share` of its prior variance left and there are
+    /// inducing points.
+    pub fn next(&self, least_share: f64) -> Option<(usize, f64)> {
+        let left = (0..self.variances.len()).filter(|&i| self.is_candidate[i]);
+        let weighted = |i: usize| self.roots[i] * self.roots[i] * self.variances[i];
+        let best = left.reduce(|best, i| if weighted(i) > weighted(best) { i } else { best })?;
+        let variance = self.variances[best];
+        (variance > least_share * self.prior_variances[best] || self.is_empty()).then_some((best, variance))
+    }
+
+    /// Makes place `index` an inducing point, and gives the new column of Phi_f.
+    pub fn add(&mut self, index: usize) -> &[f64] {
+        let count = self.places.len();
+        let precision = 1.0 / self.model.noise.sqrt();
+        let row: Vec<f64> = (0..self.size).map(|column| self.features[column * count + index]).collect();
+        let pivot = self.variances[index].max(0.0) + self.model.jitter_of(self.prior_variances[index]);
+        let pivot_root = pivot.sqrt().max(f64::MIN_POSITIVE);
+
+        // What the point explains beyond the others, (k(X, x) / s - Phi_f l) / l_new, with the s of each place.
+        let mut column = vec![0.0; count];
+        self.model.kernel.add_column(self.places, 0..count, self.places, index, &mut column);
+        column.iter_mut().zip(&self.roots).for_each(|(value, root)| *value *= precision * root);
+        let scale = self.model.noise.sqrt() / self.roots[index];
+        linalg::add_matrix_vector(&mut column, -scale, self.features(), &row);
+        column.iter_mut().for_each(|value| *value /= pivot_root);
+
+        for ((variance, value), noise) in self.variances.iter_mut().zip(&column).zip(&self.noises) {
+            *variance = (*variance - noise * value * value).max(0.0);
+        }
+        self.features.extend_from_slice(&column);
+        self.size += 1;
+        self.chosen.push(index);
+        self.is_candidate[index] = false;
+        &self.features[self.features.len() - count..]
+    }
+}
