@@ -103,9 +103,9 @@ fn update(criterion: &mut Criterion) {
     group.throughput(Throughput::Elements(READINGS as u64)).sample_size(10);
     for size in SIZES {
         let settings = Settings {
-            selection: Arc::new(Vips { delta: 0.0, guards: true, exact_limit: 10_000, known: 2.0 }),
+            selection: Arc::new(Vips { delta: 0.0, guards: true, exact_limit: 10_000 }),
             limits: Limits { max_inducing_points: size, least_share: 1e-6 },
-            learning: Learning { max_evaluations: 20, least_rows: 0, prior: None },
+            learning: Learning { max_evaluations: 20, least_rows: 0, prior: None, noise_memory: 0.0 },
             redundancy: 1e-6,
         };
         let mut process = StreamingGp::new(model(), settings);

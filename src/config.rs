@@ -308,9 +308,6 @@ pub struct Selection {
     pub max_inducing_points: usize,
     /// An inducing point whose variance given the others, relative to the prior variance, is below this is dropped.
     pub redundancy: f64,
-    /// Where the map's variance is at most this, relative to the variance of the noise, the field is known and gets no more
-    /// inducing points.
-    pub known_variance: f64,
 }
 
 impl Default for Selection {
@@ -323,7 +320,6 @@ impl Default for Selection {
             exact_limit: 10_000,
             max_inducing_points: 3000,
             redundancy: 1e-6,
-            known_variance: 2.0,
         }
     }
 }
@@ -346,6 +342,8 @@ pub struct Learning {
     pub max_evaluations: usize,
     /// A batch of fewer observations leaves the hyperparameters as they are: the prior would outweigh it.
     pub min_observations: usize,
+    /// How many of the observations before a batch count for the variance of the noise; 0: it is learnt from each batch alone.
+    pub noise_memory: u32,
     /// Whether the log-normal prior takes part.
     pub prior: bool,
     /// Medians of the prior.
@@ -359,6 +357,7 @@ impl Default for Learning {
         Self {
             max_evaluations: 60,
             min_observations: 20,
+            noise_memory: 1000,
             prior: true,
             prior_median: Hyperparameters { constant: 500.0, variance: 150.0, lengthscale: 0.7, noise: 2.0 },
             prior_log_sd: Hyperparameters { constant: 0.5, variance: 0.4, lengthscale: 0.2, noise: 0.5 },

@@ -248,7 +248,7 @@ fn selection() {
             }
         }
 
-        let vips = Vips { delta: case.delta, guards: false, exact_limit: usize::MAX, known: 0.0 };
+        let vips = Vips { delta: case.delta, guards: false, exact_limit: usize::MAX };
         let batch = Batch { model: &model, places, targets: (&batch.y).into(), posterior, baseline: &baseline };
         let chosen = vips.choose(&batch, Limits::NONE).unwrap();
         assert_eq!(batch.old() + chosen.added.len(), expected.vips_M_total, "{name}: size");

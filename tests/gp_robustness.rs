@@ -263,9 +263,41 @@ fn noise_alone_takes_no_more_points_than_a_strong_field() {
     // As published it is the other way round: the guards are what this test tests.
     let mut unguarded = Config::default();
     unguarded.selection.guards = false;
-    unguarded.selection.known_variance = 0.0;
     let (flat, strong) = (size_after(&unguarded, 0.0), size_after(&unguarded, 2.0));
     assert!(flat > strong, "unguarded: {flat} points in a flat world, {strong} in a strong field");
+}
+
+/// Logarithms of the noise variance after each of 60 batches of 50 readings, the last 30 of them with four times the noise, as the
+/// sensor has it in truth and as the map says.
+fn learnt_noise(noise_memory: u32) -> [Vec<f64>; 2] {
+    let mut config = Config::default();
+    config.learning.noise_memory = noise_memory;
+    let truth: Vec<f64> = (0..60).map(|batch| if batch < 30 { 1.0 } else { 2.0 }).collect();
+    let batch = |(seed, noise): (u64, &f64)| {
+        walk(seed, 50, |x, y, random| 50.0 + 0.4 * (field(x, y) - 50.0) + noise * gaussian(random))
+    };
+    let batches: Vec<_> = (0..).zip(&truth).map(batch).collect();
+    let (_, reports) = survive("noise", &config, &batches);
+    let learnt = reports.iter().map(|report| report.hyperparameters.last().unwrap().value.ln()).collect();
+    [truth.iter().map(|noise| 2.0 * noise.ln()).collect(), learnt]
+}
+
+#[test]
+fn the_noise_is_remembered_from_batch_to_batch_and_follows_the_sensor() {
+    let scatter = |values: &[f64]| {
+        let mean = values.iter().sum::<f64>() / values.len() as f64;
+        (values.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / values.len() as f64).sqrt()
+    };
+    let [truth, remembered] = learnt_noise(1000);
+    let [_, forgotten] = learnt_noise(0);
+    // A batch of 50 says the logarithm of a variance to 0.2 at best, a thousand readings to 0.045.
+    assert!(scatter(&forgotten[10..30]) > 0.12, "{}", scatter(&forgotten[10..30]));
+    assert!(scatter(&remembered[10..30]) < 0.06, "{}", scatter(&remembered[10..30]));
+    // 1500 readings after the change the memory still holds a quarter of what was, whose logarithm was 1.4 less.
+    for batch in [29, 59] {
+        let error = remembered[batch] - truth[batch];
+        assert!(error.abs() < 0.4, "batch {batch}: {error}");
+    }
 }
 
 #[test]
@@ -320,9 +352,9 @@ fn settings(max_evaluations: usize, redundancy: f64) -> Settings<FieldKernel> {
 
 fn settings_with(delta: f64, max_evaluations: usize, redundancy: f64) -> Settings<FieldKernel> {
     Settings {
-        selection: Arc::new(Vips { delta, guards: true, exact_limit: 10_000, known: 0.0 }),
+        selection: Arc::new(Vips { delta, guards: true, exact_limit: 10_000 }),
         limits: Limits { max_inducing_points: 500, least_share: redundancy.max(0.0) },
-        learning: Learning { max_evaluations, least_rows: 0, prior: None },
+        learning: Learning { max_evaluations, least_rows: 0, prior: None, noise_memory: 0.0 },
         redundancy,
     }
 }

@@ -89,7 +89,6 @@ impl Config {
         checks.within("selection.max_inducing_points", selection.max_inducing_points, 1..=MOST_INDUCING_POINTS);
         let is_share = (0.0..1.0).contains(&selection.redundancy);
         checks.require(is_share, "selection.redundancy", "at least 0 and less than 1", selection.redundancy);
-        checks.not_negative("selection.known_variance", selection.known_variance);
         checks.all_positive("learning.prior_median", &learning.prior_median);
         checks.all_positive("learning.prior_log_sd", &learning.prior_log_sd);
     }

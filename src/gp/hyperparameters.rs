@@ -10,6 +10,26 @@ pub struct LogNormalPrior {
 }
 
 impl LogNormalPrior {
+    /// Believes nothing of so many hyperparameters.
+    pub fn flat(count: usize) -> Self {
+        Self { log_medians: vec![0.0; count], log_standard_deviations: vec![f64::INFINITY; count] }
+    }
+
+    /// With what else is known of one hyperparameter: that its logarithm has this mean and this precision.
+    ///
+    /// # Panics
+    /// When there are not so many hyperparameters.
+    pub fn knowing(mut self, index: usize, log_mean: f64, precision: f64) -> Self {
+        let (median, deviation) = (&mut self.log_medians[index], &mut self.log_standard_deviations[index]);
+        let before = deviation.powi(-2);
+        let after = before + precision;
+        if after > 0.0 {
+            *median = (before * *median + precision * log_mean) / after;
+            *deviation = after.sqrt().recip();
+        }
+        self
+    }
+
     /// The log density at these logarithms, less its constant.
     pub fn log_density(&self, log_parameters: &[f64]) -> f64 {
         -0.5 * self.standardized(log_parameters).map(|z| z * z).sum::<f64>()
@@ -40,6 +60,23 @@ pub fn clamp(log_parameters: &[f64]) -> Vec<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_else_is_known_multiplies_the_density() {
+        let prior = LogNormalPrior { log_medians: vec![1.0, -2.0], log_standard_deviations: vec![0.5, 2.0] };
+        let knowing = prior.clone().knowing(1, 0.7, 3.0);
+        let product = |at: f64| prior.log_density(&[0.3, at]) - 0.5 * 3.0 * (at - 0.7f64).powi(2);
+        // Equal but for the constant, which cancels in differences.
+        for at in [-3.0, 0.0, 4.0] {
+            let found = knowing.log_density(&[0.3, at]) - knowing.log_density(&[0.3, 1.0]);
+            assert!((found - (product(at) - product(1.0))).abs() < 1e-12, "{found}");
+        }
+        let alone = LogNormalPrior::flat(2).knowing(0, 0.7, 4.0);
+        assert!((alone.log_density(&[1.7, 1e9]) + 2.0).abs() < 1e-12);
+        let mut gradient = [0.0; 2];
+        LogNormalPrior::flat(2).add_gradient(&[5.0, 5.0], &mut gradient);
+        assert_eq!((LogNormalPrior::flat(2).log_density(&[5.0, 5.0]), gradient), (0.0, [0.0; 2]));
+    }
 
     #[test]
     fn the_gradient_of_the_prior_is_its_finite_difference() {

@@ -20,6 +20,9 @@ pub struct Learning {
     pub least_rows: usize,
     /// A prior on the hyperparameters, in the order of [`Model::log_parameters`].
     pub prior: Option<LogNormalPrior>,
+    /// How many of the targets before a batch count for the variance of the noise. What the past knows of the kernel is in its
+    /// rows, but of the noise there is nothing in them: with 0 it is learnt from each batch alone.
+    pub noise_memory: f64,
 }
 
 /// Pairs of steps and gradients that L-BFGS remembers; more than there are hyperparameters gains nothing.
@@ -30,6 +33,18 @@ const MEMORY: usize = 7;
 const LEAST_GAIN: f64 = 1e-2;
 
 impl Learning {
+    /// The same with what `targets` before the batch say about the noise: that its variance is that of the model. The logarithm
+    /// of a variance is known from n squares with a precision of n / 2.
+    pub(super) fn remembering<K: Kernel>(&self, model: &Model<K>, targets: u64) -> Self {
+        let remembered = self.noise_memory.min(targets as f64);
+        if remembered <= 0.0 {
+            return self.clone();
+        }
+        let names = model.names().len();
+        let prior = self.prior.clone().unwrap_or_else(|| LogNormalPrior::flat(names));
+        Self { prior: Some(prior.knowing(names - 1, model.noise.ln(), 0.5 * remembered)), ..self.clone() }
+    }
+
     /// The best hyperparameters found from those of `model` onwards, never worse than those. `stop` is asked before every
     /// evaluation.
     ///
@@ -301,7 +316,7 @@ mod tests {
     }
 
     fn unlimited() -> Learning {
-        Learning { max_evaluations: 500, least_rows: 0, prior: None }
+        Learning { max_evaluations: 500, least_rows: 0, prior: None, noise_memory: 0.0 }
     }
 
     #[test]
@@ -335,7 +350,7 @@ mod tests {
     #[test]
     fn the_budget_is_kept_exactly() {
         for max_evaluations in [1, 2, 3, 5, 9] {
-            let learning = Learning { max_evaluations, least_rows: 0, prior: None };
+            let learning = Learning { max_evaluations, least_rows: 0, prior: None, noise_memory: 0.0 };
             learn(&learning, f64::INFINITY, &|| false, |start, learnt, report, bound| {
                 assert_eq!(report, LearningReport { evaluations: max_evaluations, end: LearningEnd::Budget });
                 // Every evaluation sets hyperparameters, and so does the learnt model.

@@ -136,7 +136,7 @@ mod tests {
         let settings = Settings {
             selection: Arc::new(rule),
             limits,
-            learning: Learning { max_evaluations: 0, least_rows: 0, prior: None },
+            learning: Learning { max_evaluations: 0, least_rows: 0, prior: None, noise_memory: 0.0 },
             redundancy: -1.0,
         };
         let mut process = StreamingGp::new(model(), settings);

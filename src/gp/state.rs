@@ -235,9 +235,9 @@ mod tests {
     /// With `redundancy` above 0, more inducing points are chosen than kept.
     fn settings<K: Kernel>(redundancy: f64) -> Settings<K> {
         Settings {
-            selection: Arc::new(Vips { delta: 0.05, guards: false, exact_limit: 100, known: 0.0 }),
+            selection: Arc::new(Vips { delta: 0.05, guards: false, exact_limit: 100 }),
             limits: Limits { max_inducing_points: 60, least_share: 0.0 },
-            learning: Learning { max_evaluations: 10, least_rows: 0, prior: None },
+            learning: Learning { max_evaluations: 10, least_rows: 0, prior: None, noise_memory: 0.0 },
             redundancy,
         }
     }

@@ -99,7 +99,8 @@ impl<K: Kernel> StreamingGp<K> {
             .map_err(|error| broken_down(error, &self.model))?;
         let additional = places.select(chosen.added.iter().copied());
         let mut rows = Rows::chosen(places, targets, past, &chosen.kept, &additional);
-        let (model, learning) = reweighting::learn(&self.settings.learning, &self.model, &mut rows, stop);
+        let learning = self.settings.learning.remembering(&self.model, self.baseline.count());
+        let (model, learning) = reweighting::learn(&learning, &self.model, &mut rows, stop);
         let whitened = rows.whiten(&model).map_err(|error| broken_down(error, &model))?;
         let bound = whitened.bound();
         let (posterior, dropped) = Posterior::new(model.clone(), rows.into_past(whitened))

@@ -231,12 +231,16 @@ fn settings(config: &Config) -> Settings<FieldKernel> {
             Ceiling::Auto => selection.exact_limit,
             Ceiling::Upper => 0,
         },
-        known: selection.known_variance,
     };
     let mut settings = Settings {
         selection: Arc::new(vips.clone()),
         limits: Limits { max_inducing_points: selection.max_inducing_points, least_share: selection.redundancy },
-        learning: Learning { max_evaluations: learning.max_evaluations, least_rows: learning.min_observations, prior },
+        learning: Learning {
+            max_evaluations: learning.max_evaluations,
+            least_rows: learning.min_observations,
+            prior,
+            noise_memory: learning.noise_memory as f64,
+        },
         redundancy: selection.redundancy,
     };
     selection.method.configure(&mut settings, &vips);

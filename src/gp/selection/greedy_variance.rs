@@ -3,7 +3,6 @@
 use super::super::kernel::{Kernel, Places};
 use super::super::linalg::{self, GrowingTriangle, NotPositiveDefinite, dot, squared_norm};
 use super::super::model::{LOG_2_PI, Model};
-use super::super::posterior::Posterior;
 use super::super::targets::Targets;
 use super::super::upper_bound::UpperBoundTerms;
 use super::super::whitened::{Past, Rows, Whitened};
@@ -17,7 +16,6 @@ use super::PivotedCholesky;
 /// entry to c = L_B^-1 Phi^T z. The bound after k points costs O(N k), and never refits.
 pub struct GreedyVariance<'a, K: Kernel> {
     points: PivotedCholesky<'a, K>,
-    places: &'a K::Places,
     /// The past and the batch on the old inducing points alone.
     start: Whitened,
     precision_root: GrowingTriangle,
@@ -44,7 +42,6 @@ impl<'a, K: Kernel> GreedyVariance<'a, K> {
         linalg::add_matrix_vector(&mut projected, 1.0, start.precision_root.transpose(), &start.weights);
         Ok(Self {
             points: PivotedCholesky::starting_from(model, places, weights, &start.features),
-            places,
             precision_root: GrowingTriangle::new(start.precision_root.as_ref()),
             log_determinant: linalg::log_determinant(start.precision_root.as_ref()),
             projected,
@@ -65,14 +62,6 @@ impl<'a, K: Kernel> GreedyVariance<'a, K> {
     /// The readings chosen so far, in order.
     pub fn chosen(&self) -> &[usize] {
         self.points.chosen()
-    }
-
-    /// Makes no inducing points of the readings where the posterior variance is at most `known` times the variance of their noise.
-    pub fn leave_out_known(&mut self, posterior: &Posterior<K>, known: f64) {
-        let count = self.places.len();
-        let (mut mean, mut variance) = (vec![0.0; count], vec![0.0; count]);
-        posterior.predict(self.places, &mut mean, &mut variance);
-        self.points.restrict(|index, noise| variance[index] > known * noise);
     }
 
     /// The reading with the greatest variance left: see [`PivotedCholesky::next`].

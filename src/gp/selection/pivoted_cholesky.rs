@@ -19,8 +19,7 @@ pub struct PivotedCholesky<'a, K: Kernel> {
     /// What the points leave of the prior variance at each place.
     variances: Vec<f64>,
     chosen: Vec<usize>,
-    /// Whether a place is still to be had: neither chosen nor left out.
-    is_candidate: Vec<bool>,
+    is_chosen: Vec<bool>,
     /// Phi_f, one column after another.
     features: Vec<f64>,
     /// Number of columns of Phi_f.
@@ -57,7 +56,7 @@ impl<'a, K: Kernel> PivotedCholesky<'a, K> {
             prior_variances,
             variances,
             chosen: Vec::new(),
-            is_candidate: vec![true; count],
+            is_chosen: vec![false; count],
             features: columns,
             size,
         }
@@ -94,18 +93,11 @@ impl<'a, K: Kernel> PivotedCholesky<'a, K> {
         weighted.sum::<f64>() / self.model.noise
     }
 
-    /// Chooses only where `keep` holds, given the index of a place and the variance of the noise there.
-    pub(super) fn restrict(&mut self, keep: impl Fn(usize, f64) -> bool) {
-        for (index, (is_candidate, noise)) in self.is_candidate.iter_mut().zip(&self.noises).enumerate() {
-            *is_candidate &= keep(index, *noise);
-        }
-    }
-
     /// The place with the greatest variance left, in units of that of its noise, and that variance; the first of equals. None
-    /// when none is left to choose, or when that one has no more than `least_share` of its prior variance left and there are
+    /// when all are chosen, or when that one has no more than `least_share` of its prior variance left and there are
     /// inducing points.
     pub fn next(&self, least_share: f64) -> Option<(usize, f64)> {
-        let left = (0..self.variances.len()).filter(|&i| self.is_candidate[i]);
+        let left = (0..self.variances.len()).filter(|&i| !self.is_chosen[i]);
         let weighted = |i: usize| self.roots[i] * self.roots[i] * self.variances[i];
         let best = left.reduce(|best, i| if weighted(i) > weighted(best) { i } else { best })?;
         let variance = self.variances[best];
@@ -134,7 +126,7 @@ impl<'a, K: Kernel> PivotedCholesky<'a, K> {
         self.features.extend_from_slice(&column);
         self.size += 1;
         self.chosen.push(index);
-        self.is_candidate[index] = false;
+        self.is_chosen[index] = true;
         &self.features[self.features.len() - count..]
     }
 }

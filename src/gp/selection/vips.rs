@@ -18,10 +18,6 @@ pub struct Vips {
     pub guards: bool,
     /// Most rows of a batch for which L* is computed; beyond, the upper bound rules. 0: always the upper bound.
     pub exact_limit: usize,
-    /// A reading where the posterior variance of the past is at most so many times the variance of the noise is no inducing point:
-    /// the place is known. With 0 a model of a field that never changes grows without end: a kernel of finite smoothness has ever
-    /// finer detail, and with every pass some batch that leaves a little more of it unexplained than any before.
-    pub known: f64,
 }
 
 impl<K: Kernel> Rule<K> for Vips {
@@ -31,19 +27,16 @@ impl<K: Kernel> Rule<K> for Vips {
         let mut ceiling = Ceiling::new(self.exact_limit, batch);
         let past = batch.posterior.map(Posterior::past);
         let mut points = GreedyVariance::new(batch.model, batch.places, batch.targets, past)?;
-        if let (Some(posterior), true) = (batch.posterior, self.known > 0.0) {
-            points.leave_out_known(posterior, self.known);
-        }
         if let (true, Some((first, _))) = (points.is_empty(), points.next(0.0)) {
             points.add(first);
         }
         loop {
             let bound = points.bound();
             ceiling.lower(&points);
-            let threshold = self.threshold(ceiling.value, noise_baseline, batch.targets.values().len());
+            let allowed = self.allowed_gap(ceiling.value, noise_baseline, batch.targets.values().len());
             let end = match points.next(limits.least_share) {
                 // Without a finite ceiling nothing is known to be close enough.
-                _ if ceiling.value.is_finite() && ceiling.value - bound <= threshold => SelectionEnd::Converged,
+                _ if ceiling.value.is_finite() && ceiling.value - bound <= allowed => SelectionEnd::Converged,
                 None => SelectionEnd::Exhausted,
                 Some(_) if points.len() >= limits.max_inducing_points => SelectionEnd::Capped,
                 Some((index, _)) => {
@@ -51,8 +44,7 @@ impl<K: Kernel> Rule<K> for Vips {
                     continue;
                 }
             };
-            let gap =
-                Gap { ceiling_used: ceiling.used, ceiling: ceiling.value, bound, noise_baseline, allowed: threshold };
+            let gap = Gap { ceiling_used: ceiling.used, ceiling: ceiling.value, bound, noise_baseline, allowed };
             return Ok(Choice {
                 kept: Kept::All,
                 added: points.chosen().to_vec(),
@@ -64,7 +56,7 @@ impl<K: Kernel> Rule<K> for Vips {
 
 impl Vips {
     /// The gap that is allowed, in nats.
-    fn threshold(&self, ceiling: f64, noise_baseline: f64, count: usize) -> f64 {
+    fn allowed_gap(&self, ceiling: f64, noise_baseline: f64, count: usize) -> f64 {
         let information = (ceiling - noise_baseline).abs();
         let least = if self.guards { 0.5 * count as f64 } else { 0.0 };
         self.delta * information.max(least)
