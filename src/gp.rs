@@ -8,6 +8,7 @@
 
 pub mod bounds;
 pub mod hyperparameters;
+pub mod inference;
 pub mod kernel;
 pub mod learning;
 pub mod likelihood;

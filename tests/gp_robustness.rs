@@ -1,6 +1,7 @@
 //! No input makes the map panic, break down, or say what is not a number; and its size stays what the field asks for.
 
 use magmap::config::{Ceiling, Config, Hyperparameters};
+use magmap::gp::inference::Inference;
 use magmap::gp::kernel::{Constant, Places, Shape, Stationary, Sum};
 use magmap::gp::learning::Learning;
 use magmap::gp::likelihood::Likelihood;
@@ -322,6 +323,7 @@ fn settings(max_evaluations: usize, redundancy: f64) -> Settings {
         },
         learning: Learning { max_evaluations, least_rows: 0, prior: None },
         redundancy,
+        inference: Inference::Variational,
     }
 }
 

@@ -7,6 +7,7 @@ use std::collections::VecDeque;
 use common::dense;
 use magmap::config::{self, Config};
 use magmap::gp::bounds::{exact_ceiling, upper_bound};
+use magmap::gp::inference::Inference;
 use magmap::gp::kernel::{Constant, Kernel, Places, Shape, Stationary, Sum};
 use magmap::gp::learning::Learning;
 use magmap::gp::likelihood::{Likelihood, StudentT, Weights};
@@ -72,7 +73,7 @@ fn everything_is_inducing(redundancy: f64) -> Settings {
         known: 0.0,
         least_share: redundancy,
     };
-    Settings { selection, learning: Learning::default(), redundancy: -1.0 }
+    Settings { selection, learning: Learning::default(), redundancy: -1.0, inference: Inference::Variational }
 }
 
 /// A dense Gaussian process with a noise variance per target: mean and covariance at the targets' own places.

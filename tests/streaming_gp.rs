@@ -4,9 +4,10 @@ mod common;
 
 use common::dense::{self, Covariances, Old};
 use magmap::gp::bounds::{NoiseBaseline, exact_ceiling, upper_bound};
+use magmap::gp::inference::Inference;
 use magmap::gp::kernel::{Constant, Kernel, Places, Shape, Stationary, Sum};
 use magmap::gp::learning::Learning;
-use magmap::gp::likelihood::Likelihood;
+use magmap::gp::likelihood::{Likelihood, StudentT};
 use magmap::gp::model::{Jitter, Model};
 use magmap::gp::points::Points;
 use magmap::gp::posterior::Posterior;
@@ -14,6 +15,7 @@ use magmap::gp::report::SelectionEnd;
 use magmap::gp::selection::GreedyVariance;
 use magmap::gp::selection::vips::Vips;
 use magmap::gp::streaming::{Settings, StreamingGp};
+use magmap::gp::targets::Targets;
 use magmap::gp::whitened::{Past, Rows};
 use proptest::prelude::*;
 use rand::seq::SliceRandom;
@@ -169,53 +171,172 @@ fn every_model() -> impl Iterator<Item = (usize, Model<FieldKernel>)> {
     })
 }
 
+/// Each way to approximate the posterior, and what the dense formulas say of it.
+type DenseFormula = fn(&Covariances, &[f64], Option<&Old>) -> dense::Online;
+
+fn every_inference() -> [(Inference, DenseFormula); 4] {
+    [
+        (Inference::Variational, dense::online),
+        (Inference::power_ep(0.05).unwrap(), |covariances, y, old| dense::power_ep(covariances, y, old, 0.05)),
+        (Inference::power_ep(0.5).unwrap(), |covariances, y, old| dense::power_ep(covariances, y, old, 0.5)),
+        (Inference::power_ep(1.0).unwrap(), |covariances, y, old| dense::power_ep(covariances, y, old, 1.0)),
+    ]
+}
+
 #[test]
 fn streams_are_what_dense_formulas_say() {
-    for (dimension, first_model) in every_model() {
+    for (dimension, model) in every_model() {
         for nested in [true, false] {
-            let stream = Stream::new(dimension, nested);
-            let mut model = first_model.clone();
-            let mut posterior: Option<Posterior<FieldKernel>> = None;
-            let mut old: Option<Old> = None;
-            for (batch, (places, targets)) in stream.batches.iter().enumerate() {
-                let name = format!("{:?}, dimension {dimension}, nested {nested}, batch {batch}", model);
-                let past = posterior.as_ref().map(Posterior::past);
-                let rows = stream.rows(batch, past, nested);
-                let whitened = rows.whiten(&model).unwrap();
-
-                let inducing = &stream.inducing[batch];
-                let old_inducing = batch.checked_sub(1).map(|before| &stream.inducing[before]);
-                let covariances = dense_batch(&model, places, inducing, old_inducing, nested);
-                let centred: Vec<f64> = targets.iter().map(|y| y - model.mean).collect();
-                let q = dense::online(&covariances, &centred, old.as_ref());
-                // The dense formulas invert matrices with condition numbers up to 1e5 and subtract the inverses.
-                assert_near(&name, whitened.bound(), q.bound, 1e-7);
-
-                let next = Posterior::new(model.clone(), rows.into_past(whitened)).unwrap();
-                let (mean, covariance) = next.inducing_distribution();
-                for i in 0..inducing.len() {
-                    assert_near(&name, mean[i] - model.mean, q.mean[i], 1e-7);
-                    (0..inducing.len()).for_each(|j| assert_near(&name, covariance[(i, j)], q.covariance[i][j], 1e-7));
-                }
-                let (test, _) = readings(&mut random(99), 5, dimension);
-                let cross = dense_covariance(&model.kernel, inducing, &test);
-                let prior = dense_covariance(&model.kernel, &test, &test);
-                let (expected_mean, expected) = dense::predict(&covariances.inducing, &cross, &prior, &q);
-                let (mut means, mut variances) = (vec![0.0; 5], vec![0.0; 5]);
-                next.predict(&test, &mut means, &mut variances);
-                let (joint_mean, joint) = next.predict_joint(&test);
-                for i in 0..5 {
-                    assert_near(&name, means[i] - model.mean, expected_mean[i], 1e-7);
-                    assert_near(&name, joint_mean[i] - model.mean, expected_mean[i], 1e-7);
-                    assert_near(&name, variances[i], expected[i][i], 1e-7);
-                    (0..5).for_each(|j| assert_near(&name, joint[(i, j)], expected[i][j], 1e-7));
-                }
-                old = Some(Old { mean: q.mean, covariance: q.covariance, prior: covariances.inducing });
-                posterior = Some(next);
-                model = changed(&model);
+            for (inference, formula) in every_inference() {
+                check_stream(dimension, &model, nested, inference, formula);
             }
         }
     }
+}
+
+fn check_stream(
+    dimension: usize,
+    first_model: &Model<FieldKernel>,
+    nested: bool,
+    inference: Inference,
+    formula: DenseFormula,
+) {
+    let stream = Stream::new(dimension, nested);
+    let mut model = first_model.clone();
+    let mut posterior: Option<Posterior<FieldKernel>> = None;
+    let mut old: Option<Old> = None;
+    for (batch, (places, targets)) in stream.batches.iter().enumerate() {
+        let name = format!("{model:?}, {inference:?}, dimension {dimension}, nested {nested}, batch {batch}");
+        let past = posterior.as_ref().map(Posterior::past);
+        let rows = stream.rows(batch, past, nested).with_inference(inference);
+        let whitened = rows.whiten(&model).unwrap();
+
+        let inducing = &stream.inducing[batch];
+        let old_inducing = batch.checked_sub(1).map(|before| &stream.inducing[before]);
+        let covariances = dense_batch(&model, places, inducing, old_inducing, nested);
+        let centred: Vec<f64> = targets.iter().map(|y| y - model.mean).collect();
+        let q = formula(&covariances, &centred, old.as_ref());
+        // The dense formulas invert matrices with condition numbers up to 1e5 and subtract the inverses; that of Power-EP inverts
+        // the difference once more.
+        let tolerance = if inference == Inference::Variational { 1e-7 } else { 1e-6 };
+        assert_near(&name, whitened.bound(), q.bound, tolerance);
+
+        let next = Posterior::new(model.clone(), rows.into_past(whitened)).unwrap();
+        let (mean, covariance) = next.inducing_distribution();
+        for i in 0..inducing.len() {
+            assert_near(&name, mean[i] - model.mean, q.mean[i], tolerance);
+            (0..inducing.len()).for_each(|j| assert_near(&name, covariance[(i, j)], q.covariance[i][j], tolerance));
+        }
+        let (test, _) = readings(&mut random(99), 5, dimension);
+        let cross = dense_covariance(&model.kernel, inducing, &test);
+        let prior = dense_covariance(&model.kernel, &test, &test);
+        let (expected_mean, expected) = dense::predict(&covariances.inducing, &cross, &prior, &q);
+        let (mut means, mut variances) = (vec![0.0; 5], vec![0.0; 5]);
+        next.predict(&test, &mut means, &mut variances);
+        let (joint_mean, joint) = next.predict_joint(&test);
+        for i in 0..5 {
+            assert_near(&name, means[i] - model.mean, expected_mean[i], tolerance);
+            assert_near(&name, joint_mean[i] - model.mean, expected_mean[i], tolerance);
+            assert_near(&name, variances[i], expected[i][i], tolerance);
+            (0..5).for_each(|j| assert_near(&name, joint[(i, j)], expected[i][j], tolerance));
+        }
+        old = Some(Old { mean: q.mean, covariance: q.covariance, prior: covariances.inducing });
+        posterior = Some(next);
+        model = changed(&model);
+    }
+}
+
+#[test]
+fn power_ep_with_alpha_1_is_fitc() {
+    for (dimension, model) in every_model() {
+        let stream = Stream::new(dimension, true);
+        let (places, targets) = &stream.batches[0];
+        let rows = stream.rows(0, None, true).with_inference(Inference::power_ep(1.0).unwrap());
+        let covariances = dense_batch(&model, places, &stream.inducing[0], None, true);
+        let centred: Vec<f64> = targets.iter().map(|y| y - model.mean).collect();
+        let expected = dense::fitc(&covariances, &centred);
+        // Two inverses of matrices with condition numbers up to 1e5.
+        assert_near(&format!("{model:?}"), rows.whiten(&model).unwrap().bound(), expected, 1e-8);
+    }
+}
+
+/// Rows with weights: what Power-EP changes is what it changes where the noise itself is that much smaller, and the expected
+/// squares are those of the prediction.
+#[test]
+fn power_ep_takes_the_rows_with_their_weights() {
+    let mut random = random(5);
+    let likelihood = StudentT { degrees_of_freedom: 4.0 };
+    let model = model(Shape::Matern52, vec![0.8], true, Jitter::Relative(1e-6));
+    let posterior = posterior_of(&model, &mut random);
+    let (places, targets) = readings(&mut random, 20, 2);
+    let weights = likelihood.weights(vec![0.5; 20]);
+    let precise = Model { noise: model.noise / weights.values()[0], ..model.clone() };
+    let power_ep = Inference::power_ep(0.7).unwrap();
+    let rows = |targets, inference| {
+        Rows::moved(&places, targets, Some(posterior.past()), places.select(3..9)).with_inference(inference)
+    };
+    let bound = |targets, inference, model| rows(targets, inference).whiten(model).unwrap().bound();
+    let weighted = Targets::new(&targets, Some(&weights));
+    let found = bound(weighted, power_ep, &model) - bound(weighted, Inference::Variational, &model);
+    let plain = Targets::from(&targets);
+    let expected = bound(plain, power_ep, &precise) - bound(plain, Inference::Variational, &precise);
+    // Rounding of bounds of some hundred nats.
+    assert_near("change of the bound", found, expected, 1e-10);
+
+    let uneven = likelihood.weights((0..20).map(f64::from));
+    for inference in [Inference::Variational, power_ep] {
+        let rows = rows(Targets::new(&targets, Some(&uneven)), inference);
+        let whitened = rows.whiten(&model).unwrap();
+        let squares = rows.expected_squares(&model, &whitened);
+        let next = Posterior::new(model.clone(), rows.into_past(whitened)).unwrap();
+        let (mut mean, mut variance) = (vec![0.0; 20], vec![0.0; 20]);
+        next.predict(&places, &mut mean, &mut variance);
+        for i in 0..20 {
+            let expected = ((targets[i] - mean[i]).powi(2) + variance[i]) / model.noise;
+            assert_near("expected square", squares[i], expected, 1e-9 * (1.0 + expected));
+        }
+    }
+}
+
+#[test]
+fn a_stream_learns_and_updates_with_the_inference_of_its_settings() {
+    let mut random = random(6);
+    let start = model(Shape::Matern52, vec![0.8], true, Jitter::Relative(1e-6));
+    for inference in [Inference::Variational, Inference::power_ep(0.5).unwrap()] {
+        let settings = Settings {
+            selection: all_readings(8),
+            learning: Learning { max_evaluations: 30, ..Learning::default() },
+            redundancy: -1.0,
+            inference,
+        };
+        let mut process = StreamingGp::new(start.clone(), settings.clone());
+        for _ in 0..2 {
+            let past = process.posterior().cloned();
+            let before = process.model().clone();
+            let (places, targets) = readings(&mut random, 40, 2);
+            let report = process.update(&places, &targets, &|| false).unwrap();
+            let inducing = process.posterior().unwrap().inducing();
+            let past = past.as_deref().map(Posterior::past);
+            let additional = inducing.select(past.map_or(0, Past::len)..inducing.len());
+            let rows = Rows::nested(&places, &targets, past, &additional).with_inference(inference);
+            let (learnt, _) = settings.learning.learn(&before, &rows, &|| false);
+            assert_eq!(process.model(), &learnt);
+            let whitened = rows.whiten(&learnt).unwrap();
+            assert_eq!(report.bound, whitened.bound());
+            let expected = Posterior::new(learnt, rows.into_past(whitened)).unwrap().inducing_distribution().0;
+            assert_eq!(process.posterior().unwrap().inducing_distribution().0, expected);
+        }
+    }
+}
+
+#[test]
+fn power_ep_knows_no_upper_bound() {
+    let model = model(Shape::Matern52, vec![0.8], true, Jitter::Relative(1e-6));
+    let (places, targets) = readings(&mut random(5), 20, 2);
+    let rows = Rows::nested(&places, &targets, None, &places.select(0..3));
+    assert!(upper_bound(&rows.whiten(&model).unwrap()).unwrap().is_finite());
+    let rows = rows.with_inference(Inference::power_ep(0.5).unwrap());
+    assert_eq!(upper_bound(&rows.whiten(&model).unwrap()), Ok(f64::INFINITY));
 }
 
 #[test]
@@ -226,8 +347,10 @@ fn gradients_are_finite_differences() {
             let first = stream.rows(0, None, nested);
             let whitened = first.whiten(&first_model).unwrap();
             let posterior = Posterior::new(first_model.clone(), first.into_past(whitened)).unwrap();
-            for past in [None, Some(posterior.past())] {
-                let rows = stream.rows(if past.is_some() { 1 } else { 0 }, past, nested);
+            for (past, (inference, _)) in
+                [None, Some(posterior.past())].into_iter().flat_map(|past| every_inference().map(|each| (past, each)))
+            {
+                let rows = stream.rows(if past.is_some() { 1 } else { 0 }, past, nested).with_inference(inference);
                 let model = changed(&first_model);
                 let gradient = rows.gradient(&model, &rows.whiten(&model).unwrap());
                 let at = model.log_parameters();
@@ -241,7 +364,9 @@ fn gradients_are_finite_differences() {
                     // 1e-13 * 100 / 1e-3.
                     let difference = |step: f64| (bound(step) - bound(-step)) / (2.0 * step);
                     let expected = (4.0 * difference(1e-3) - difference(2e-3)) / 3.0;
-                    let name = format!("{model:?}, dimension {dimension}, nested {nested}, parameter {parameter}");
+                    let name = format!(
+                        "{model:?}, {inference:?}, dimension {dimension}, nested {nested}, parameter {parameter}"
+                    );
                     assert_near(&name, *found, expected, 2e-7 * (1.0 + expected.abs()));
                 }
             }
@@ -379,6 +504,7 @@ proptest! {
     #[test]
     fn with_all_points_inducing_the_stream_is_the_batch(
         model in any_model(), seed in any::<u64>(), sizes in prop::collection::vec(1..12usize, 1..5),
+        inference in prop::sample::select(every_inference().map(|(inference, _)| inference).to_vec()),
     ) {
         // A tiny jitter, so that inducing points are the readings themselves.
         let model = Model { jitter: Jitter::Relative(1e-10), ..model };
@@ -386,6 +512,7 @@ proptest! {
             selection: all_readings(usize::MAX),
             learning: Learning::default(),
             redundancy: -1.0,
+            inference,
         };
         let mut process = StreamingGp::new(model.clone(), settings);
         let mut random = random(seed);
@@ -549,8 +676,12 @@ fn a_kernel_over_points_and_axes_needs_no_change_of_the_engine() {
         likelihood: Likelihood::Gaussian,
         jitter: Jitter::Relative(1e-9),
     };
-    let mut settings =
-        Settings { selection: all_readings(usize::MAX), learning: Learning::default(), redundancy: -1.0 };
+    let mut settings = Settings {
+        selection: all_readings(usize::MAX),
+        learning: Learning::default(),
+        redundancy: -1.0,
+        inference: Inference::Variational,
+    };
     settings.learning.max_evaluations = 40;
     let mut random = random(3);
     let (places, targets) = two_axis_readings(&mut random, 15);
@@ -593,6 +724,7 @@ fn a_kernel_over_points_and_axes_needs_no_change_of_the_engine() {
         selection: Vips { delta: 0.2, ..all_readings(usize::MAX) },
         learning: Learning::default(),
         redundancy: 1e-6,
+        inference: Inference::Variational,
     };
     let mut process = StreamingGp::new(learnt, sparse);
     let report = process.update(&all, &all_targets, &|| false).unwrap();

@@ -214,6 +214,7 @@ fn check_triangular(what: &'static str, size: usize, rows: &[f64]) -> Result<(),
 
 #[cfg(test)]
 mod tests {
+    use super::super::inference::Inference;
     use super::super::kernel::{Constant, Shape, Stationary, Sum};
     use super::super::learning::Learning;
     use super::super::model::Model;
@@ -243,6 +244,7 @@ mod tests {
             },
             learning: Learning { max_evaluations: 10, least_rows: 0, prior: None },
             redundancy,
+            inference: Inference::Variational,
         }
     }
 

@@ -1,6 +1,7 @@
 //! The streaming model: one batch after another, none of them kept.
 
 use super::bounds::NoiseBaseline;
+use super::inference::Inference;
 use super::kernel::{Kernel, Places};
 use super::learning::Learning;
 use super::likelihood::{Likelihood, Weights};
@@ -54,6 +55,9 @@ pub struct Settings {
     pub learning: Learning,
     /// Inducing points with no more than this share of their prior variance given the others are dropped; negative: none is.
     pub redundancy: f64,
+    /// How the posterior is approximated, and the bound that hyperparameters are learnt with. Inducing points are chosen, and dropped,
+    /// variationally.
+    pub inference: Inference,
 }
 
 /// A sparse Gaussian process that learns from a stream of batches and sizes itself.
@@ -94,7 +98,7 @@ impl<K: Kernel> StreamingGp<K> {
             .select(&self.model, places, batch, self.posterior.as_deref(), &baseline)
             .map_err(|error| broken_down(error, &self.model))?;
         let additional = places.select(selected.indices.iter().copied());
-        let mut rows = Rows::nested(places, batch, past, &additional);
+        let mut rows = Rows::nested(places, batch, past, &additional).with_inference(self.settings.inference);
         let (model, learning) = reweighting::learn(&self.settings.learning, &self.model, &mut rows, stop);
         let whitened = rows.whiten(&model).map_err(|error| broken_down(error, &model))?;
         let bound = whitened.bound();

@@ -3,6 +3,7 @@
 use super::reading::{Observation, Stamp};
 use crate::config::{self, Ceiling, Config, Hyperparameters};
 use crate::gp::hyperparameters::LogNormalPrior;
+use crate::gp::inference::Inference;
 use crate::gp::kernel::{Constant, Stationary, Sum};
 use crate::gp::learning::Learning;
 use crate::gp::likelihood::{Likelihood, StudentT};
@@ -237,6 +238,7 @@ fn settings(config: &Config) -> Settings {
         },
         learning: Learning { max_evaluations: learning.max_evaluations, least_rows: learning.min_observations, prior },
         redundancy: selection.redundancy,
+        inference: Inference::default(),
     }
 }
 
