@@ -11,7 +11,7 @@ use magmap::gp::likelihood::{Likelihood, StudentT};
 use magmap::gp::model::{Jitter, Model};
 use magmap::gp::points::Points;
 use magmap::gp::posterior::Posterior;
-use magmap::gp::report::SelectionEnd;
+use magmap::gp::report::{LearningEnd, LearningReport, SelectionEnd};
 use magmap::gp::selection::GreedyVariance;
 use magmap::gp::selection::vips::Vips;
 use magmap::gp::streaming::{Settings, StreamingGp};
@@ -374,6 +374,195 @@ fn gradients_are_finite_differences() {
     }
 }
 
+/// Places in the box of the readings at some distance from all others, so that no difference reaches over the kink of a Matérn 1/2.
+fn places_apart(random: &mut ChaCha8Rng, count: usize, others: &Points) -> Points {
+    let mut apart = others.cleared();
+    while apart.len() < count {
+        let (candidate, _) = readings(random, 1, others.dimension());
+        let all = others.followed_by(&apart);
+        let square = |i| all.point(i).zip(candidate.point(0)).map(|(a, b): (f64, f64)| (a - b).powi(2)).sum::<f64>();
+        if (0..all.len()).all(|i| square(i) > 0.02f64.powi(2)) {
+            apart.push_from(&candidate, 0);
+        }
+    }
+    apart
+}
+
+#[test]
+fn gradients_in_inducing_points_are_finite_differences() {
+    for (dimension, first_model) in every_model() {
+        let stream = Stream::new(dimension, true);
+        let first = stream.rows(0, None, true);
+        let whitened = first.whiten(&first_model).unwrap();
+        let posterior = Posterior::new(first_model.clone(), first.into_past(whitened)).unwrap();
+        let model = changed(&first_model);
+        let (places, targets) = &stream.batches[1];
+        let apart = places_apart(&mut random(17), 5, &places.followed_by(posterior.inducing()));
+        // Readings and old inducing points themselves; a Matérn 1/2 has no derivative there.
+        let coincident = places.select([2, 5]).followed_by(&posterior.inducing().select([1, 2])).followed_by(&apart);
+        let is_smooth = model.kernel.1.shape != Shape::Matern12;
+        for past in [None, Some(posterior.past())] {
+            for (inference, _) in every_inference() {
+                let moved = |inducing| Rows::moved(places, targets, past, inducing).with_inference(inference);
+                check_gradient_in_inducing(&model, &apart, moved);
+                if is_smooth {
+                    check_gradient_in_inducing(&model, &coincident, moved);
+                }
+            }
+        }
+
+        // Where the old inducing points stay, only the others have a gradient.
+        let rows = |additional: &Points| Rows::nested(places, targets, Some(posterior.past()), additional);
+        let (in_model, in_inducing) = {
+            let rows = rows(&apart);
+            let whitened = rows.whiten(&model).unwrap();
+            assert_eq!(rows.gradient(&model, &whitened), rows.gradient_with_inducing(&model, &whitened).0);
+            rows.gradient_with_inducing(&model, &whitened)
+        };
+        assert_eq!(in_model.len(), model.names().len());
+        let (old, size) = (posterior.inducing().len(), posterior.inducing().len() + apart.len());
+        let bound = |additional: Points| rows(&additional).whiten(&model).unwrap().bound();
+        for axis in 0..dimension {
+            assert!(in_inducing[axis * size..][..old].iter().all(|entry| *entry == 0.0));
+            for i in 0..apart.len() {
+                let expected = difference_in_place(&apart, axis * apart.len() + i, bound);
+                assert_near(
+                    &format!("{model:?} nested"),
+                    in_inducing[axis * size + old + i],
+                    expected,
+                    1e-6 * (1.0 + expected.abs()),
+                );
+            }
+        }
+    }
+}
+
+fn check_gradient_in_inducing<'a>(
+    model: &Model<FieldKernel>,
+    inducing: &Points,
+    rows: impl Fn(Points) -> Rows<'a, FieldKernel>,
+) {
+    let start = rows(inducing.clone());
+    let (in_model, in_inducing) = start.gradient_with_inducing(model, &start.whiten(model).unwrap());
+    assert_eq!(in_model, start.gradient(model, &start.whiten(model).unwrap()));
+    for (coordinate, found) in in_inducing.iter().enumerate() {
+        let expected =
+            difference_in_place(inducing, coordinate, |inducing| rows(inducing).whiten(model).unwrap().bound());
+        let name = format!("{model:?}, coordinate {coordinate}");
+        assert_near(&name, *found, expected, 1e-6 * (1.0 + expected.abs()));
+    }
+}
+
+/// The derivative in one coordinate by Richardson's extrapolation of central differences: rounding 1e-13 * 100 / 2e-4; the steps are
+/// small beside the distance of the nearest places, where the bound bends, and over the jump of a third derivative of a Matérn 3/2.
+fn difference_in_place(places: &Points, coordinate: usize, value: impl Fn(Points) -> f64) -> f64 {
+    let moved = |step: f64| {
+        let mut coordinates = places.coordinates();
+        coordinates[coordinate] += step;
+        value(places.with_coordinates(&coordinates))
+    };
+    let difference = |step: f64| (moved(step) - moved(-step)) / (2.0 * step);
+    (4.0 * difference(2e-4) - difference(4e-4)) / 3.0
+}
+
+/// Eight inducing points crowded in the first third of a wave of readings, and a model to learn from.
+fn crowded_wave() -> (Points, Vec<f64>, Points, Model<FieldKernel>) {
+    let mut random = random(8);
+    let (mut places, mut crowded, mut targets) = (Points::new(1), Points::new(1), Vec::new());
+    for i in 0..60 {
+        let x = 0.1 * f64::from(i);
+        places.push(&[x]);
+        targets.push(4.0 * x.sin() + random.random_range(-0.2..0.2));
+    }
+    (0..8).for_each(|i| crowded.push(&[0.3 * f64::from(i)]));
+    let start = model(Shape::Matern52, vec![1.0], false, Jitter::Relative(1e-6));
+    (places, targets, crowded, start)
+}
+
+fn bound(rows: &Rows<'_, FieldKernel>, model: &Model<FieldKernel>) -> f64 {
+    rows.whiten(model).unwrap().bound()
+}
+
+#[test]
+fn crowded_inducing_points_move_to_where_they_are_needed() {
+    let (places, targets, crowded, start) = crowded_wave();
+    let learning = Learning { max_evaluations: 200, ..Learning::default() };
+    for inference in [Inference::Variational, Inference::power_ep(0.1).unwrap(), Inference::power_ep(0.5).unwrap()] {
+        let rows = |inducing| Rows::moved(&places, &targets, None, inducing).with_inference(inference);
+        let learn = |rows: &Rows<'_, FieldKernel>| bound(rows, &learning.learn(&start, rows, &|| false).0);
+        let fixed = learn(&rows(crowded.clone()));
+        let even = learn(&rows(places.select((0..60).step_by(8))));
+        let mut rows = rows(crowded.clone());
+        let (learnt, report) = learning.learn_with_places(&start, &mut rows, &|| false);
+        let moved = bound(&rows, &learnt);
+        assert_eq!(report.end, LearningEnd::Converged);
+        // Half the wave is noise to points that stay; points that move do better than points spread by hand.
+        assert!(fixed < even - 50.0 && moved > even, "{inference:?}: moved {moved}, fixed {fixed}, even {even}");
+        let furthest = rows.inducing().coordinates().into_iter().fold(f64::NEG_INFINITY, f64::max);
+        assert!(furthest > 5.0, "{furthest}");
+    }
+}
+
+#[test]
+fn beside_a_past_moved_inducing_points_learn_and_those_of_a_nested_past_stay_to_the_last_bit() {
+    let mut random = random(9);
+    let start = model(Shape::Matern52, vec![0.8], true, Jitter::Relative(1e-6));
+    let posterior = posterior_of(&start, &mut random);
+    let (places, targets) = readings(&mut random, 60, 2);
+    let learning = Learning { max_evaluations: 60, ..Learning::default() };
+    let old = posterior.inducing();
+    let additional = places.select(0..4);
+    let mut moved = Rows::moved(&places, &targets, Some(posterior.past()), old.followed_by(&additional));
+    let mut nested = Rows::nested(&places, &targets, Some(posterior.past()), &additional);
+    for (rows, stay) in [(&mut moved, 0), (&mut nested, old.len())] {
+        let fixed = bound(rows, &learning.learn(&start, rows, &|| false).0);
+        let before = rows.inducing().clone();
+        let (learnt, _) = learning.learn_with_places(&start, rows, &|| false);
+        assert!(bound(rows, &learnt) > fixed + 1.0, "{} {fixed}", bound(rows, &learnt));
+        let after = rows.inducing();
+        for i in 0..after.len() {
+            assert_eq!(before.point(i).eq(after.point(i)), i < stay, "{i}");
+        }
+    }
+}
+
+#[test]
+fn learning_with_places_keeps_its_budget_and_stops_and_is_never_worse_than_its_start() {
+    let (places, targets, crowded, start) = crowded_wave();
+    // As learning evaluates it: the hyperparameters from their logarithms.
+    let evaluated = start.with_log_parameters(&start.log_parameters());
+    let begin = bound(&Rows::moved(&places, &targets, None, crowded.clone()), &evaluated);
+    let learn = |learning: Learning, stop: &dyn Fn() -> bool| {
+        let mut rows = Rows::moved(&places, &targets, None, crowded.clone());
+        let (learnt, report) = learning.learn_with_places(&start, &mut rows, stop);
+        (bound(&rows, &learnt), rows.inducing().clone(), learnt, report)
+    };
+    for max_evaluations in 1..12 {
+        let learning = Learning { max_evaluations, ..Learning::default() };
+        let (reached, _, _, report) = learn(learning, &|| false);
+        assert_eq!(report, LearningReport { evaluations: max_evaluations, end: LearningEnd::Budget });
+        assert!(reached >= begin, "{reached} {begin}");
+    }
+    for allowed in 0..12 {
+        let asked = std::cell::Cell::new(0);
+        let stop = || asked.replace(asked.get() + 1) == allowed;
+        let (reached, _, _, report) = learn(Learning { max_evaluations: 100, ..Learning::default() }, &stop);
+        assert_eq!(report, LearningReport { evaluations: allowed, end: LearningEnd::Stopped });
+        assert!(reached >= begin, "{reached} {begin}");
+    }
+    // Nothing learnt leaves everything to the last bit.
+    let unchanged = |learning: Learning, stop: bool, end: LearningEnd| {
+        let (_, inducing, learnt, report) = learn(learning, &|| stop);
+        assert_eq!(
+            (inducing, learnt, report),
+            (crowded.clone(), start.clone(), LearningReport { evaluations: 0, end })
+        );
+    };
+    unchanged(Learning::default(), false, LearningEnd::Off);
+    unchanged(Learning { max_evaluations: 9, least_rows: 61, ..Learning::default() }, false, LearningEnd::TooFewRows);
+    unchanged(Learning { max_evaluations: 9, ..Learning::default() }, true, LearningEnd::Stopped);
+}
+
 /// A model with hyperparameters anywhere that a map could have them.
 fn any_model() -> impl Strategy<Value = Model<FieldKernel>> {
     let shape = prop::sample::select(SHAPES.to_vec());
@@ -573,6 +762,18 @@ impl Places for AxisPlaces {
     fn is_finite(&self) -> bool {
         self.points.is_finite()
     }
+
+    fn coordinates_per_place(&self) -> usize {
+        self.points.coordinates_per_place()
+    }
+
+    fn coordinates(&self) -> Vec<f64> {
+        self.points.coordinates()
+    }
+
+    fn with_coordinates(&self, coordinates: &[f64]) -> Self {
+        Self { points: self.points.with_coordinates(coordinates), axes: self.axes.clone() }
+    }
 }
 
 /// Intrinsic coregionalization: two correlated axes that share a squared exponential in space.
@@ -636,6 +837,25 @@ impl Kernel for TwoAxes {
             let (_, derivatives) = self.evaluate(rows, i, columns, column);
             gradient.iter_mut().zip(derivatives).for_each(|(entry, derivative)| *entry += weight * derivative);
         }
+    }
+
+    fn contract_column_in_places(
+        &self,
+        rows: &AxisPlaces,
+        columns: &AxisPlaces,
+        column: usize,
+        weights: &[f64],
+        gradient: &mut [f64],
+    ) {
+        for (i, weight) in weights.iter().enumerate() {
+            let slope = -weight * self.evaluate(rows, i, columns, column).0 / self.lengthscale.powi(2);
+            let steps = rows.points.point(i).zip(columns.points.point(column)).map(|(x, y)| x - y);
+            steps.enumerate().for_each(|(axis, step)| gradient[axis * rows.len() + i] += slope * step);
+        }
+    }
+
+    fn length_along(&self, _: usize) -> Option<f64> {
+        Some(self.lengthscale)
     }
 
     fn add_diagonal(&self, places: &AxisPlaces, out: &mut [f64]) {

@@ -27,7 +27,7 @@ use super::inference::Inference;
 use super::kernel::{Kernel, Places};
 use super::likelihood::Weights;
 use super::linalg::{self, Matrix, MatrixRef, NotPositiveDefinite, Part, Workspace, dot, squared_norm};
-use super::model::{LOG_2_PI, Model};
+use super::model::{Jitter, LOG_2_PI, Model};
 use super::targets::Targets;
 use super::upper_bound::UpperBoundTerms;
 
@@ -164,6 +164,11 @@ impl<'a, K: Kernel> Rows<'a, K> {
         &self.inducing
     }
 
+    /// Goes on with inducing points elsewhere: as many, and those of a nested past where they were.
+    pub(super) fn set_inducing(&mut self, inducing: K::Places) {
+        self.inducing = inducing;
+    }
+
     /// Rows, features and everything that bound, gradient and posterior share.
     ///
     /// # Errors
@@ -287,6 +292,25 @@ impl<'a, K: Kernel> Rows<'a, K> {
     /// The gradient of the bound in the logarithms of the hyperparameters (those of the kernel, then the noise variance), for
     /// what [`Rows::whiten`] made of the same model.
     pub fn gradient(&self, model: &Model<K>, whitened: &Whitened) -> Vec<f64> {
+        self.gradients(model, whitened, None)
+    }
+
+    /// [`Rows::gradient`], and the gradient in the coordinates of the inducing points, in the order of [`Places::coordinates`]. Those of
+    /// a nested past stay where they are: for them it is 0.
+    pub fn gradient_with_inducing(&self, model: &Model<K>, whitened: &Whitened) -> (Vec<f64>, Vec<f64>) {
+        let size = self.inducing.len();
+        let mut in_inducing = vec![0.0; size * self.inducing.coordinates_per_place()];
+        let gradient = self.gradients(model, whitened, Some(&mut in_inducing));
+        let fixed = self.past.as_ref().filter(|rows| rows.nested).map_or(0, |rows| rows.past.len());
+        if fixed > 0 {
+            in_inducing.chunks_exact_mut(size).for_each(|coordinate| coordinate[..fixed].fill(0.0));
+        }
+        (gradient, in_inducing)
+    }
+
+    /// The gradient in the logarithms of the hyperparameters; that in the coordinates of the inducing points is added to
+    /// `in_inducing`.
+    fn gradients(&self, model: &Model<K>, whitened: &Whitened, mut in_inducing: Option<&mut Vec<f64>>) -> Vec<f64> {
         let size = self.inducing.len();
         let count = self.targets.len();
         let Whitened { covariance_root, gram, weights, residual, target, .. } = whitened;
@@ -301,6 +325,9 @@ impl<'a, K: Kernel> Rows<'a, K> {
         let spread = self.spread_under_power_ep(whitened);
         let of_features = self.gradient_in_features(model, whitened, &spread, &inverse, &mut work);
         model.kernel.contract(&self.inducing, self.places, of_features.as_ref(), kernel_gradient);
+        if let Some(in_inducing) = &mut in_inducing {
+            model.kernel.contract_in_places(&self.inducing, self.places, of_features.as_ref(), in_inducing);
+        }
 
         // dL/dK_bb = L_b^-T W L_b^-1, to which a nested past adds its dL/dK_ab and dL/dK_aa.
         let mut whitened_weights = work;
@@ -326,11 +353,26 @@ impl<'a, K: Kernel> Rows<'a, K> {
                 past.add_nested_gradient(&inverse, weights, &whitened.past_residual, &mut whitened_weights);
             } else {
                 let out = &mut whitened_weights;
-                rows.contract_moved(model, &self.inducing, whitened, past, &inverse, out, kernel_gradient);
+                let of_cross_covariance =
+                    rows.contract_moved(model, &self.inducing, whitened, past, &inverse, out, kernel_gradient);
+                if let Some(in_inducing) = &mut in_inducing {
+                    let (old, weights) = (&rows.past.inducing, of_cross_covariance.as_ref());
+                    model.kernel.contract_in_places(&self.inducing, old, weights, in_inducing);
+                }
             }
         }
         linalg::solve_both_sides(covariance_root.as_ref(), whitened_weights.as_mut());
         let mut diagonal: Vec<f64> = (0..size).map(|i| whitened_weights[(i, i)]).collect();
+        if let Some(in_inducing) = &mut in_inducing {
+            // Each place is in a row and in a column; k(x, x) is in the jitter too.
+            let mut doubled = whitened_weights.clone();
+            linalg::mirror_lower(doubled.as_mut());
+            linalg::scale(&mut doubled, 2.0);
+            if let Jitter::Relative(share) = model.jitter {
+                (0..size).for_each(|i| doubled[(i, i)] *= 1.0 + share);
+            }
+            model.kernel.contract_in_places(&self.inducing, &self.inducing, doubled.as_ref(), in_inducing);
+        }
         model.kernel.contract_symmetric(&self.inducing, whitened_weights.as_mut(), kernel_gradient);
         model.contract_jitter(&self.inducing, &mut diagonal, kernel_gradient);
         self.workspace.give_back([inverse, whitened_weights, of_features]);
@@ -519,7 +561,7 @@ impl<'a, K: Kernel> PastRows<'a, K> {
     }
 
     /// Adds what enters through K_ab and K_aa when the old inducing points are no part of the new ones, and to the lower triangle of
-    /// W what Power-EP adds there.
+    /// W what Power-EP adds there. Returns dL/dK_ba.
     #[allow(clippy::too_many_arguments)] // all that the gradient is made of
     fn contract_moved(
         &self,
@@ -530,7 +572,7 @@ impl<'a, K: Kernel> PastRows<'a, K> {
         inverse: &Matrix,
         out: &mut Matrix,
         kernel_gradient: &mut [f64],
-    ) {
+    ) -> Matrix {
         let root = past.widened.as_ref().map_or(&self.root, |past| &past.root);
         let spread = past.widened.as_ref().map(|widened| {
             let mut spread = Matrix::zeros(self.past.len(), self.past.len());
@@ -568,6 +610,7 @@ impl<'a, K: Kernel> PastRows<'a, K> {
         self.shared.iter().for_each(|&(new, old)| diagonal[old] += of_cross_covariance[(new, old)]);
         model.kernel.contract_symmetric(&self.past.inducing, of_covariance.as_mut(), kernel_gradient);
         model.contract_jitter(&self.past.inducing, &mut diagonal, kernel_gradient);
+        of_cross_covariance
     }
 }
 
