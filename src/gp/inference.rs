@@ -6,15 +6,15 @@
 //! the rest:
 //!
 //! ```text
-//!                 noise of row i           what the bound pays                    noise of the past      what the bound pays
-//! variational     s^2 / u_i                t_i / 2                                I                      tr(C) / 2
-//! Power-EP        s^2 / u_i (1 + alpha t_i)    log(1 + alpha t_i) / (2 alpha)     E = I + alpha C        log|E| / (2 alpha)
+//!                noise of row i                 the bound pays                      noise of the past    the bound pays
+//! variational    s^2 / u_i                      t_i / 2                             I                    tr(C) / 2
+//! Power-EP       s^2 / u_i (1 + alpha t_i)      log(1 + alpha t_i) / (2 alpha)      E = I + alpha C      log|E| / (2 alpha)
 //! ```
 //!
-//! with `C = R (K_aa - Q_aa) R^T`, which is zero while all old inducing points stay. That is eq. 9 and eq. 117 of the paper, with
-//! log terms in one piece: `log N(y; 0, Sigma)` there holds another `-1/2 log(1 + alpha t_i)`. As alpha goes to 0 it becomes
-//! variational inference; with alpha = 1 it is expectation propagation, for one batch FITC (Snelson and Ghahramani 2006). Only the
-//! variational bound is a lower bound on the evidence. The paper advises a small alpha for streams.
+//! with `C = R (K_aa - Q_aa) R^T`, which is zero while all old inducing points stay. That is eq. 9 and eq. 117 of the paper, whose
+//! `(1 - alpha) / (2 alpha)` lacks the half that is in its normal density. As alpha goes to 0 it becomes variational inference; with
+//! alpha = 1 it is expectation propagation, for one batch FITC (Snelson and Ghahramani 2006). Only the variational bound is a lower
+//! bound on the evidence. For streams the paper advises a small alpha.
 //!
 //! Under a heavy-tailed likelihood Power-EP treats the rows given their weights, and the weights come from the squares expected
 //! under its posterior, as in variational inference; these turns settle, but raise no common bound.

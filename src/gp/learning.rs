@@ -126,7 +126,7 @@ impl Learning {
         &self,
         start: Vec<f64>,
         rows: usize,
-        value: &dyn Fn(&[f64]) -> Option<(f64, Vec<f64>)>,
+        value: &Value<'_>,
         stop: &dyn Fn() -> bool,
     ) -> (Option<Vec<f64>>, LearningReport) {
         if self.max_evaluations == 0 {
@@ -150,10 +150,12 @@ impl Learning {
     }
 }
 
+/// What is maximized, and its gradient; none where they are not finite.
+type Value<'a> = dyn Fn(&[f64]) -> Option<(f64, Vec<f64>)> + 'a;
+
 /// The negative of a value as the optimizer asks for it: remembered, counted and ended.
 struct Objective<'a> {
-    /// The value and its gradient; none where they are not finite.
-    value: &'a dyn Fn(&[f64]) -> Option<(f64, Vec<f64>)>,
+    value: &'a Value<'a>,
     max_evaluations: usize,
     stop: &'a dyn Fn() -> bool,
     memory: RefCell<Memory>,

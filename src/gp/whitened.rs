@@ -23,6 +23,8 @@
 //! All else is as it was, but for the gradient: where that of tau enters, it has the factors `1 - alpha c_i` and `I - alpha C_a`, with
 //! `c_i = phi_i^T B^-1 phi_i + w_i^2` and `C_a = Phi_a B^-1 Phi_a^T + w_a w_a^T`.
 
+mod power_ep;
+
 use super::inference::Inference;
 use super::kernel::{Kernel, Places};
 use super::likelihood::Weights;
@@ -30,6 +32,7 @@ use super::linalg::{self, Matrix, MatrixRef, NotPositiveDefinite, Part, Workspac
 use super::model::{Jitter, LOG_2_PI, Model};
 use super::targets::Targets;
 use super::upper_bound::UpperBoundTerms;
+use power_ep::{WidenedNoise, WidenedPast};
 
 /// What the model keeps of all batches so far, under the hyperparameters it was made with.
 #[derive(Clone, Debug)]
@@ -186,9 +189,7 @@ impl<'a, K: Kernel> Rows<'a, K> {
         let prior_variances = model.kernel.diagonal(self.places);
         let widened = self.inference.alpha().map(|alpha| {
             let left = |row: usize| prior_variances[row] - squared_norm(features.col_as_slice(row));
-            // Below zero is rounding.
-            let unexplained = |row| (self.weight(row) * left(row) / model.noise).max(0.0);
-            WidenedNoise { alpha, unexplained: (0..self.places.len()).map(unexplained).collect() }
+            WidenedNoise::new(alpha, (0..self.places.len()).map(|row| self.weight(row) * left(row) / model.noise))
         });
         let precision = 1.0 / model.noise.sqrt();
         let precision_of =
@@ -540,7 +541,7 @@ impl<'a, K: Kernel> PastRows<'a, K> {
                     products.sum::<f64>() - linalg::squared_frobenius_norm(&features)
                 }
                 Some(alpha) => {
-                    let past = WidenedPast::new(self, alpha, &covariance, &mut features)?;
+                    let past = WidenedPast::new(alpha, &self.root, &self.past.target, &covariance, &mut features)?;
                     let slack = past.slack;
                     widened = Some(past);
                     slack
@@ -626,58 +627,6 @@ struct PastFeatures {
     slack: f64,
     /// Under Power-EP, when not nested.
     widened: Option<WidenedPast>,
-}
-
-/// The noise of the rows of the batch under Power-EP.
-struct WidenedNoise {
-    alpha: f64,
-    /// t_i.
-    unexplained: Vec<f64>,
-}
-
-impl WidenedNoise {
-    /// 1 + alpha t_i: how many times the variance of its noise a row has.
-    fn factor(&self, row: usize) -> f64 {
-        1.0 + self.alpha * self.unexplained[row]
-    }
-
-    /// sum_i log(1 + alpha t_i) / alpha
-    fn slack(&self) -> f64 {
-        self.unexplained.iter().map(|unexplained| (self.alpha * unexplained).ln_1p() / self.alpha).sum()
-    }
-}
-
-/// The rows of the past under Power-EP: scaled so that their noise I + alpha R (K_aa - Q_aa) R^T = L_E L_E^T is unit noise again.
-struct WidenedPast {
-    alpha: f64,
-    /// L_E^-1 R.
-    root: Matrix,
-    /// L_E^-1 r.
-    target: Vec<f64>,
-    /// log|E| / alpha.
-    slack: f64,
-}
-
-impl WidenedPast {
-    /// Scales the features R K_ab L_b^-T, given K_aa.
-    fn new<K: Kernel>(
-        rows: &PastRows<'_, K>,
-        alpha: f64,
-        covariance: &Matrix,
-        features: &mut Matrix,
-    ) -> Result<Self, NotPositiveDefinite> {
-        let count = rows.past.len();
-        let mut noise = Matrix::identity(count, count);
-        let product = &rows.root * covariance;
-        linalg::add_product(noise.as_mut(), alpha, product.as_ref(), rows.root.transpose());
-        linalg::add_outer_gram(noise.as_mut(), -alpha, features.as_ref());
-        let noise_root = linalg::cholesky(noise)?;
-        linalg::solve_lower(noise_root.as_ref(), features.as_mut());
-        let (mut root, mut target) = (rows.root.clone(), rows.past.target.clone());
-        linalg::solve_lower(noise_root.as_ref(), root.as_mut());
-        linalg::solve_lower_vector(noise_root.as_ref(), &mut target);
-        Ok(Self { alpha, root, target, slack: linalg::log_determinant(noise_root.as_ref()) / alpha })
-    }
 }
 
 impl PastFeatures {
