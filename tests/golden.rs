@@ -171,7 +171,7 @@ fn power_ep_begins_at_the_variational_bound() {
         };
         let (near, far) = (bound(1e-6), bound(2e-6));
         assert_relative(&format!("{name} bound at alpha 0"), 2.0 * near - far, batch.elbo, 1e-8);
-        // The slope is at most the slack squared and times the weight of the rows: these cases have some hundred.
+        // The slopes in alpha are some hundred nats, as slack is squared in them.
         assert!((near - batch.elbo).abs() < 1e-3, "{name}: found {near}, expected {}", batch.elbo);
     });
 }

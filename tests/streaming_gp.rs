@@ -260,8 +260,8 @@ fn power_ep_with_alpha_1_is_fitc() {
     }
 }
 
-/// Rows with weights: what Power-EP changes is what it changes where the noise itself is that much smaller, and the expected
-/// squares are those of the prediction.
+/// Rows with weights: what Power-EP changes is what it changes where the noise itself is that much smaller, the gradient is that of
+/// the bound, and the expected squares are those of the prediction.
 #[test]
 fn power_ep_takes_the_rows_with_their_weights() {
     let mut random = random(5);
@@ -287,6 +287,18 @@ fn power_ep_takes_the_rows_with_their_weights() {
     for inference in [Inference::Variational, power_ep] {
         let rows = rows(Targets::new(&targets, Some(&uneven)), inference);
         let whitened = rows.whiten(&model).unwrap();
+        let gradient = rows.gradient(&model, &whitened);
+        for (parameter, found) in gradient.iter().enumerate() {
+            let moved = |step: f64| {
+                let mut at = model.log_parameters();
+                at[parameter] += step;
+                rows.whiten(&model.with_log_parameters(&at)).unwrap().bound()
+            };
+            let difference = |step: f64| (moved(step) - moved(-step)) / (2.0 * step);
+            let expected = (4.0 * difference(1e-3) - difference(2e-3)) / 3.0;
+            // As where all rows count alike.
+            assert_near("gradient", *found, expected, 2e-7 * (1.0 + expected.abs()));
+        }
         let squares = rows.expected_squares(&model, &whitened);
         let next = Posterior::new(model.clone(), rows.into_past(whitened)).unwrap();
         let (mut mean, mut variance) = (vec![0.0; 20], vec![0.0; 20]);
