@@ -4,6 +4,7 @@ mod common;
 
 use common::readings;
 use criterion::{BatchSize, BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
+use magmap::gp::inference::Inference;
 use magmap::gp::kernel::{Constant, Places, Shape, Stationary, Sum};
 use magmap::gp::learning::Learning;
 use magmap::gp::likelihood::Likelihood;
@@ -107,6 +108,7 @@ fn update(criterion: &mut Criterion) {
             limits: Limits { max_inducing_points: size, least_share: 1e-6 },
             learning: Learning { max_evaluations: 20, least_rows: 0, prior: None, noise_memory: 0.0 },
             redundancy: 1e-6,
+            inference: Inference::Variational,
         };
         let mut process = StreamingGp::new(model(), settings);
         let old = size * 3 / 4;

@@ -4,10 +4,11 @@
 //!
 //! [`streaming::StreamingGp::update`] is the algorithm; it reads as the paper's. Around it: [`selection`] chooses inducing
 //! points, [`learning`] the hyperparameters, [`whitened`] is the arithmetic of both, [`posterior`] predicts,
-//! [`state`] is all there is to keep. With a heavy-tailed [`likelihood`], rows have weights.
+//! [`state`] is all there is to keep. With a heavy-tailed [`likelihood`], rows have weights. [`inference`] is variational or Power-EP.
 
 pub mod bounds;
 pub mod hyperparameters;
+pub mod inference;
 pub mod kernel;
 pub mod learning;
 pub mod likelihood;

@@ -3,6 +3,7 @@
 mod common;
 
 use magmap::gp::bounds::{NoiseBaseline, exact_ceiling, upper_bound};
+use magmap::gp::inference::Inference;
 use magmap::gp::kernel::{Constant, Kernel, Places, Shape, Stationary, Sum};
 use magmap::gp::likelihood::Likelihood;
 use magmap::gp::linalg::{self, Matrix};
@@ -149,6 +150,29 @@ fn bound_and_gradient() {
             let error = (found - expected).abs() / largest;
             assert!(error < 1e-5, "{name} d/d log {parameter}: found {found}, expected {expected}, error {error:.1e}");
         }
+    });
+}
+
+/// Power-EP with alpha going to 0, by the straight line through two small alphas, which leaves what is of second order in them.
+#[test]
+fn power_ep_begins_at_the_variational_bound() {
+    for_each_batch(|case, batch, places, posterior, _, name| {
+        let model = model(case, batch.hyper);
+        let past = posterior.map(Posterior::past);
+        let inducing = points(&batch.Z);
+        let additional = inducing.select(past.map_or(0, Past::len)..inducing.len());
+        let bound = |alpha: f64| {
+            let rows = if case.nested {
+                Rows::nested(places, &batch.y, past, &additional)
+            } else {
+                Rows::moved(places, &batch.y, past, inducing.clone())
+            };
+            rows.with_inference(Inference::power_ep(alpha).unwrap()).whiten(&model).unwrap().bound()
+        };
+        let (near, far) = (bound(1e-6), bound(2e-6));
+        assert_relative(&format!("{name} bound at alpha 0"), 2.0 * near - far, batch.elbo, 1e-8);
+        // The slopes in alpha are some hundred nats, as slack is squared in them.
+        assert!((near - batch.elbo).abs() < 1e-3, "{name}: found {near}, expected {}", batch.elbo);
     });
 }
 

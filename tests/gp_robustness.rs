@@ -1,6 +1,7 @@
 //! No input makes the map panic, break down, or say what is not a number; and its size stays what the field asks for.
 
 use magmap::config::{Ceiling, Config, Hyperparameters};
+use magmap::gp::inference::Inference;
 use magmap::gp::kernel::{Constant, Places, Shape, Stationary, Sum};
 use magmap::gp::learning::Learning;
 use magmap::gp::likelihood::Likelihood;
@@ -356,6 +357,7 @@ fn settings_with(delta: f64, max_evaluations: usize, redundancy: f64) -> Setting
         limits: Limits { max_inducing_points: 500, least_share: redundancy.max(0.0) },
         learning: Learning { max_evaluations, least_rows: 0, prior: None, noise_memory: 0.0 },
         redundancy,
+        inference: Inference::Variational,
     }
 }
 

@@ -7,6 +7,7 @@ use std::collections::VecDeque;
 use common::dense;
 use magmap::config::{self, Config};
 use magmap::gp::bounds::{exact_ceiling, upper_bound};
+use magmap::gp::inference::Inference;
 use magmap::gp::kernel::{Constant, Kernel, Places, Shape, Stationary, Sum};
 use magmap::gp::learning::Learning;
 use magmap::gp::likelihood::{Likelihood, StudentT, Weights};
@@ -68,7 +69,7 @@ fn readings(random: &mut ChaCha8Rng, count: usize) -> (Points, Vec<f64>) {
 fn everything_is_inducing<K: Kernel>(redundancy: f64) -> Settings<K> {
     let limits = Limits { max_inducing_points: 1000, least_share: redundancy };
     let selection = Arc::new(Vips { delta: 0.0, guards: false, exact_limit: 1000 });
-    Settings { selection, limits, learning: Learning::default(), redundancy: -1.0 }
+    Settings { selection, limits, learning: Learning::default(), redundancy: -1.0, inference: Inference::Variational }
 }
 
 /// A dense Gaussian process with a noise variance per target: mean and covariance at the targets' own places.

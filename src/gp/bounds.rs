@@ -123,12 +123,12 @@ pub fn exact_ceiling<'a, K: Kernel>(
     Ok(ceiling - 0.5 * (count as f64 * LOG_2_PI + log_determinant + squared_norm(&residual)))
 }
 
-/// The upper bound for what [`Rows::nested`] and [`Rows::whiten`] made of a batch.
+/// The upper bound for what [`Rows::nested`] and [`Rows::whiten`] made of a batch; infinite under Power-EP, for which none is known.
 ///
 /// # Errors
 /// When B is not positive definite to the precision of doubles.
 pub fn upper_bound(whitened: &Whitened) -> Result<f64, NotPositiveDefinite> {
-    whitened.upper_bound_terms().evaluate()
+    if whitened.is_power_ep() { Ok(f64::INFINITY) } else { whitened.upper_bound_terms().evaluate() }
 }
 
 #[cfg(test)]

@@ -1,7 +1,8 @@
-//! Hyperparameters by maximization of the evidence lower bound (and a prior), with L-BFGS in log space.
+//! Hyperparameters by maximization of the evidence lower bound (and a prior), with L-BFGS in log space; where asked for, the places
+//! of the inducing points with them (Bui et al. 2017, "Streaming sparse Gaussian process approximations").
 
 use super::hyperparameters::{self, LogNormalPrior};
-use super::kernel::Kernel;
+use super::kernel::{Kernel, Places};
 use super::model::Model;
 use super::report::{LearningEnd, LearningReport};
 use super::whitened::Rows;
@@ -56,34 +57,121 @@ impl Learning {
         rows: &Rows<'_, K>,
         stop: &dyn Fn() -> bool,
     ) -> (Model<K>, LearningReport) {
+        let bound = |model: &Model<K>| {
+            let whitened = rows.whiten(model).ok()?;
+            let (bound, gradient) = (whitened.bound(), rows.gradient(model, &whitened));
+            rows.recycle(whitened);
+            Some((bound, gradient))
+        };
+        let value = |at: &[f64]| self.with_prior(model, at, bound);
+        let (best, report) = self.maximize(model.log_parameters(), rows.targets().len(), &value, stop);
+        (best.map_or_else(|| model.clone(), |at| model.with_log_parameters(&hyperparameters::clamp(&at))), report)
+    }
+
+    /// The same together with the coordinates of the inducing points of `rows`, which has the best places afterwards; those of a nested
+    /// past stay where they are. A step of one lengthscale of `model` counts as much as one of the logarithm of a hyperparameter.
+    pub fn learn_with_places<K: Kernel>(
+        &self,
+        model: &Model<K>,
+        rows: &mut Rows<'_, K>,
+        stop: &dyn Fn() -> bool,
+    ) -> (Model<K>, LearningReport) {
+        let first = rows.inducing().clone();
+        let origin = first.coordinates();
+        let lengths = |i: usize| model.kernel.length_along(i / first.len()).unwrap_or(1.0);
+        let lengths: Vec<f64> = (0..origin.len()).map(lengths).collect();
+        let moved = |steps: &[f64]| {
+            let coordinates = origin.iter().zip(steps).zip(&lengths);
+            let coordinates: Vec<f64> = coordinates.map(|((origin, step), length)| origin + step * length).collect();
+            first.with_coordinates(&coordinates)
+        };
+        let mut start = model.log_parameters();
+        let hyperparameters = start.len();
+        start.resize(hyperparameters + origin.len(), 0.0);
+        let count = rows.targets().len();
+        let shared = RefCell::new(&mut *rows);
+        let value = |at: &[f64]| {
+            let (log_parameters, steps) = at.split_at(hyperparameters);
+            let mut rows = shared.borrow_mut();
+            rows.set_inducing(moved(steps));
+            self.with_prior(model, log_parameters, |model| {
+                let whitened = rows.whiten(model).ok()?;
+                let (bound, (mut gradient, in_inducing)) =
+                    (whitened.bound(), rows.gradient_with_inducing(model, &whitened));
+                rows.recycle(whitened);
+                gradient.extend(in_inducing.iter().zip(&lengths).map(|(entry, length)| entry * length));
+                Some((bound, gradient))
+            })
+        };
+        let (best, report) = self.maximize(start, count, &value, stop);
+        let Some(best) = best else {
+            rows.set_inducing(first);
+            return (model.clone(), report);
+        };
+        let (log_parameters, steps) = best.split_at(hyperparameters);
+        rows.set_inducing(moved(steps));
+        (model.with_log_parameters(&hyperparameters::clamp(log_parameters)), report)
+    }
+
+    /// The bound and log prior density at these logarithms of the hyperparameters, and the gradient, which may go on with other
+    /// coordinates than these. None where it is not finite.
+    fn with_prior<K: Kernel>(
+        &self,
+        model: &Model<K>,
+        log_parameters: &[f64],
+        bound: impl FnOnce(&Model<K>) -> Option<(f64, Vec<f64>)>,
+    ) -> Option<(f64, Vec<f64>)> {
+        let bounded = hyperparameters::clamp(log_parameters);
+        let (mut value, mut gradient) = bound(&model.with_log_parameters(&bounded))?;
+        if let Some(prior) = &self.prior {
+            value += prior.log_density(&bounded);
+            prior.add_gradient(&bounded, &mut gradient);
+        }
+        // Beyond the bounds a parabola leads back.
+        for ((entry, at), bounded) in gradient.iter_mut().zip(log_parameters).zip(&bounded) {
+            let beyond = at - bounded;
+            value -= 0.5 * beyond * beyond;
+            *entry -= beyond;
+        }
+        (value.is_finite() && gradient.iter().all(|entry| entry.is_finite())).then_some((value, gradient))
+    }
+
+    /// Where the value is greatest of all points evaluated from `start` onwards; none where learning is off, or the start fails.
+    fn maximize(
+        &self,
+        start: Vec<f64>,
+        rows: usize,
+        value: &Value<'_>,
+        stop: &dyn Fn() -> bool,
+    ) -> (Option<Vec<f64>>, LearningReport) {
         if self.max_evaluations == 0 {
-            return (model.clone(), LearningReport { evaluations: 0, end: LearningEnd::Off });
+            return (None, LearningReport { evaluations: 0, end: LearningEnd::Off });
         }
-        if rows.targets().len() < self.least_rows {
-            return (model.clone(), LearningReport { evaluations: 0, end: LearningEnd::TooFewRows });
+        if rows < self.least_rows {
+            return (None, LearningReport { evaluations: 0, end: LearningEnd::TooFewRows });
         }
-        let start = model.log_parameters();
-        let objective = Objective { learning: self, model, rows, stop, memory: RefCell::default(), scale: 1.0 };
+        let max_evaluations = self.max_evaluations;
+        let objective = Objective { value, max_evaluations, stop, memory: RefCell::default(), scale: 1.0 };
         let Ok(first) = objective.evaluate(&start) else {
-            let end = objective.memory.borrow().end.unwrap_or(LearningEnd::Failed);
-            return (model.clone(), LearningReport { evaluations: objective.memory.borrow().evaluations, end });
+            let Memory { evaluations, end, .. } = objective.memory.into_inner();
+            return (None, LearningReport { evaluations, end: end.unwrap_or(LearningEnd::Failed) });
         };
         // Scaled so that the first step, along the gradient, is at most one unit of a logarithm.
         let norm = first.gradient.iter().map(|g| g * g).sum::<f64>().sqrt();
         let objective = Objective { scale: 1.0 / norm.max(1.0), ..objective };
         let end = objective.minimize(start);
         let memory = objective.memory.into_inner();
-        let best = memory.best.expect("the first evaluation succeeded");
-        let report = LearningReport { evaluations: memory.evaluations, end };
-        (model.with_log_parameters(&hyperparameters::clamp(&best.at)), report)
+        (memory.best.map(|best| best.at), LearningReport { evaluations: memory.evaluations, end })
     }
 }
 
-/// The negative bound and log prior density as a function of the logarithms of the hyperparameters.
-struct Objective<'a, K: Kernel> {
-    learning: &'a Learning,
-    model: &'a Model<K>,
-    rows: &'a Rows<'a, K>,
+/// What is maximized, and its gradient; none where they are not finite.
+type Value<'a> = dyn Fn(&[f64]) -> Option<(f64, Vec<f64>)> + 'a;
+
+/// The negative of a value as the optimizer asks for it: remembered, counted and ended.
+struct Objective<'a> {
+    value: &'a Value<'a>,
+    max_evaluations: usize,
     stop: &'a dyn Fn() -> bool,
     memory: RefCell<Memory>,
     /// Factor on everything the optimizer sees.
@@ -111,7 +199,7 @@ struct Evaluation {
 #[error("no further evaluation")]
 struct NoFurtherEvaluation;
 
-impl<K: Kernel> Objective<'_, K> {
+impl Objective<'_> {
     fn minimize(&self, start: Vec<f64>) -> LearningEnd {
         let mut start = start;
         loop {
@@ -154,47 +242,26 @@ impl<K: Kernel> Objective<'_, K> {
             memory.end = Some(LearningEnd::Stopped);
             return Err(NoFurtherEvaluation);
         }
-        if memory.evaluations >= self.learning.max_evaluations {
+        if memory.evaluations >= self.max_evaluations {
             memory.end = Some(LearningEnd::Budget);
             return Err(NoFurtherEvaluation);
         }
         memory.evaluations += 1;
-        let evaluation = self.compute(at).ok_or(NoFurtherEvaluation)?;
+        let (value, mut gradient) = (self.value)(at).ok_or(NoFurtherEvaluation)?;
+        gradient.iter_mut().for_each(|entry| *entry = -*entry);
+        let evaluation = Evaluation { at: at.to_vec(), cost: -value, gradient };
         if memory.best.as_ref().is_none_or(|best| evaluation.cost < best.cost) {
             memory.best = Some(evaluation.clone());
         }
         memory.latest = Some(evaluation.clone());
         Ok(evaluation)
     }
-
-    /// None where the bound is not finite.
-    fn compute(&self, at: &[f64]) -> Option<Evaluation> {
-        let bounded = hyperparameters::clamp(at);
-        let model = self.model.with_log_parameters(&bounded);
-        let whitened = self.rows.whiten(&model).ok()?;
-        let mut value = whitened.bound();
-        let mut gradient = self.rows.gradient(&model, &whitened);
-        self.rows.recycle(whitened);
-        if let Some(prior) = &self.learning.prior {
-            value += prior.log_density(&bounded);
-            prior.add_gradient(&bounded, &mut gradient);
-        }
-        // Beyond the bounds a parabola leads back.
-        for ((entry, at), bounded) in gradient.iter_mut().zip(at).zip(&bounded) {
-            let beyond = at - bounded;
-            value -= 0.5 * beyond * beyond;
-            *entry -= beyond;
-        }
-        let finite = value.is_finite() && gradient.iter().all(|entry| entry.is_finite());
-        gradient.iter_mut().for_each(|entry| *entry = -*entry);
-        finite.then(|| Evaluation { at: at.to_vec(), cost: -value, gradient })
-    }
 }
 
 /// What the optimizer sees of the objective.
-struct Minimized<'a, 'b, K: Kernel>(&'a Objective<'b, K>);
+struct Minimized<'a, 'b>(&'a Objective<'b>);
 
-impl<K: Kernel> CostFunction for Minimized<'_, '_, K> {
+impl CostFunction for Minimized<'_, '_> {
     type Param = Vec<f64>;
     type Output = f64;
 
@@ -203,7 +270,7 @@ impl<K: Kernel> CostFunction for Minimized<'_, '_, K> {
     }
 }
 
-impl<K: Kernel> Gradient for Minimized<'_, '_, K> {
+impl Gradient for Minimized<'_, '_> {
     type Param = Vec<f64>;
     type Gradient = Vec<f64>;
 
@@ -264,6 +331,21 @@ mod tests {
             gradient: &mut [f64],
         ) {
             self.inner.contract_column(rows, range, columns, column, weights, gradient);
+        }
+
+        fn contract_column_in_places(
+            &self,
+            rows: &Points,
+            columns: &Points,
+            column: usize,
+            weights: &[f64],
+            gradient: &mut [f64],
+        ) {
+            self.inner.contract_column_in_places(rows, columns, column, weights, gradient);
+        }
+
+        fn length_along(&self, coordinate: usize) -> Option<f64> {
+            self.inner.length_along(coordinate)
         }
 
         fn contract(&self, rows: &Points, columns: &Points, weights: MatrixRef<'_>, gradient: &mut [f64]) {

@@ -24,6 +24,18 @@ pub trait Places: Clone + Debug + Send + Sync {
     /// Whether every number in it is finite.
     fn is_finite(&self) -> bool;
 
+    /// How many coordinates of each place can be moved (the axis of a vector field is none).
+    fn coordinates_per_place(&self) -> usize;
+
+    /// The coordinates of all places: the first of each, then the second of each, and so on.
+    fn coordinates(&self) -> Vec<f64>;
+
+    /// The same places with other coordinates, in the order of [`Places::coordinates`].
+    ///
+    /// # Panics
+    /// When there is another number of them.
+    fn with_coordinates(&self, coordinates: &[f64]) -> Self;
+
     /// The places with these indices, in this order.
     fn select(&self, indices: impl IntoIterator<Item = usize>) -> Self {
         let mut selected = self.cleared();

@@ -73,4 +73,31 @@ impl Places for Points {
     fn is_finite(&self) -> bool {
         self.coordinates.iter().flatten().all(|value| value.is_finite())
     }
+
+    fn coordinates_per_place(&self) -> usize {
+        self.dimension()
+    }
+
+    fn coordinates(&self) -> Vec<f64> {
+        self.coordinates.concat()
+    }
+
+    fn with_coordinates(&self, coordinates: &[f64]) -> Self {
+        assert_eq!(coordinates.len(), self.length * self.dimension(), "as many coordinates as there are");
+        let axis = |axis: usize| coordinates[axis * self.length..][..self.length].to_vec();
+        Self { length: self.length, coordinates: (0..self.dimension()).map(axis).collect() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn coordinates_are_taken_out_and_put_back_one_axis_after_another() {
+        let points = Points::from_arrays(&[[1.0, 10.0], [2.0, 20.0], [3.0, 30.0]]);
+        assert_eq!(points.coordinates_per_place(), 2);
+        assert_eq!(points.coordinates(), [1.0, 2.0, 3.0, 10.0, 20.0, 30.0]);
+        assert_eq!(points.select([2, 0, 1]).with_coordinates(&points.coordinates()), points);
+    }
 }

@@ -101,7 +101,7 @@ pub struct UpdateReport {
     pub dropped: usize,
     /// Hyperparameters after the update; the noise variance is the last.
     pub hyperparameters: Vec<NamedValue>,
-    /// Evidence lower bound after learning, in nats.
+    /// Evidence lower bound after learning, in nats; under Power-EP the approximate log evidence.
     pub bound: f64,
     /// How the inducing points were chosen.
     pub selection: SelectionReport,

@@ -95,6 +95,7 @@ impl Kept {
 
 #[cfg(test)]
 mod tests {
+    use super::super::inference::Inference;
     use super::super::kernel::{Constant, Places, Shape, Stationary, Sum};
     use super::super::learning::Learning;
     use super::super::likelihood::Likelihood;
@@ -138,6 +139,7 @@ mod tests {
             limits,
             learning: Learning { max_evaluations: 0, least_rows: 0, prior: None, noise_memory: 0.0 },
             redundancy: -1.0,
+            inference: Inference::Variational,
         };
         let mut process = StreamingGp::new(model(), settings);
         [0.0, 1.3].map(|phase| {

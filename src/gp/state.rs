@@ -214,6 +214,7 @@ fn check_triangular(what: &'static str, size: usize, rows: &[f64]) -> Result<(),
 
 #[cfg(test)]
 mod tests {
+    use super::super::inference::Inference;
     use super::super::kernel::{Constant, Shape, Stationary, Sum};
     use super::super::learning::Learning;
     use super::super::model::Model;
@@ -239,6 +240,7 @@ mod tests {
             limits: Limits { max_inducing_points: 60, least_share: 0.0 },
             learning: Learning { max_evaluations: 10, least_rows: 0, prior: None, noise_memory: 0.0 },
             redundancy,
+            inference: Inference::Variational,
         }
     }
 

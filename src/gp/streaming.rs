@@ -1,6 +1,7 @@
 //! The streaming model: one batch after another, none of them kept.
 
 use super::bounds::NoiseBaseline;
+use super::inference::Inference;
 use super::kernel::{Kernel, Places};
 use super::learning::Learning;
 use super::likelihood::{Likelihood, Weights};
@@ -56,6 +57,9 @@ pub struct Settings<K: Kernel> {
     pub learning: Learning,
     /// Inducing points with no more than this share of their prior variance given the others are dropped; negative: none is.
     pub redundancy: f64,
+    /// How the posterior is approximated, and the bound that hyperparameters are learnt with. Inducing points are chosen, and dropped,
+    /// variationally.
+    pub inference: Inference,
 }
 
 /// A sparse Gaussian process that learns from a stream of batches and sizes itself.
@@ -98,7 +102,8 @@ impl<K: Kernel> StreamingGp<K> {
             .choose(&batch, self.settings.limits)
             .map_err(|error| broken_down(error, &self.model))?;
         let additional = places.select(chosen.added.iter().copied());
-        let mut rows = Rows::chosen(places, targets, past, &chosen.kept, &additional);
+        let mut rows =
+            Rows::chosen(places, targets, past, &chosen.kept, &additional).with_inference(self.settings.inference);
         let learning = self.settings.learning.remembering(&self.model, self.baseline.count());
         let (model, learning) = reweighting::learn(&learning, &self.model, &mut rows, stop);
         let whitened = rows.whiten(&model).map_err(|error| broken_down(error, &model))?;

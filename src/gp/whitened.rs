@@ -17,14 +17,23 @@
 //! Where rows have [`Weights`] u_i, s^2 / u_i is the variance of the noise of row i: its row of A and z is scaled by sqrt(u_i) / s
 //! and its term of the slack by u_i / s^2. The bound has what the weights add beside (see
 //! [`likelihood`](super::likelihood)), which does not depend on the hyperparameters.
+//!
+//! Under Power-EP (see [`inference`](super::inference)) row i is scaled by 1 / sqrt(1 + alpha t_i) too, the rows of a past that is
+//! not nested by L_E^-1, with `L_E L_E^T = E = I + alpha R (K_aa - Q_aa) R^T`, and `tau = (sum_i log(1 + alpha t_i) + log|E|) / alpha`.
+//! All else is as it was, but for the gradient: where that of tau enters, it has the factors `1 - alpha c_i` and `I - alpha C_a`, with
+//! `c_i = phi_i^T B^-1 phi_i + w_i^2` and `C_a = Phi_a B^-1 Phi_a^T + w_a w_a^T`.
 
+mod power_ep;
+
+use super::inference::Inference;
 use super::kernel::{Kernel, Places};
 use super::likelihood::Weights;
 use super::linalg::{self, Matrix, MatrixRef, NotPositiveDefinite, Part, Workspace, dot, squared_norm};
-use super::model::{LOG_2_PI, Model};
+use super::model::{Jitter, LOG_2_PI, Model};
 use super::selection::Kept;
 use super::targets::Targets;
 use super::upper_bound::UpperBoundTerms;
+use power_ep::{WidenedNoise, WidenedPast};
 
 /// What the model keeps of all batches so far, under the hyperparameters it was made with.
 #[derive(Clone, Debug)]
@@ -71,6 +80,7 @@ pub struct Rows<'a, K: Kernel> {
     weights: Option<Weights>,
     past: Option<PastRows<'a, K>>,
     inducing: K::Places,
+    inference: Inference,
     /// What one evaluation leaves for the next.
     workspace: Workspace,
 }
@@ -131,7 +141,13 @@ impl<'a, K: Kernel> Rows<'a, K> {
 
     fn new(places: &'a K::Places, targets: Targets<'a>, past: Option<PastRows<'a, K>>, inducing: K::Places) -> Self {
         let weights = targets.weights().cloned();
-        Self { places, targets: targets.values(), weights, past, inducing, workspace: Workspace::default() }
+        let (inference, workspace) = (Inference::default(), Workspace::default());
+        Self { places, targets: targets.values(), weights, past, inducing, inference, workspace }
+    }
+
+    /// The same rows with another approximation of the posterior; the default is variational.
+    pub fn with_inference(self, inference: Inference) -> Self {
+        Self { inference, ..self }
     }
 
     /// The targets of the batch.
@@ -168,6 +184,11 @@ impl<'a, K: Kernel> Rows<'a, K> {
         &self.inducing
     }
 
+    /// Goes on with inducing points elsewhere: as many, and those of a nested past where they were.
+    pub(super) fn set_inducing(&mut self, inducing: K::Places) {
+        self.inducing = inducing;
+    }
+
     /// Rows, features and everything that bound, gradient and posterior share.
     ///
     /// # Errors
@@ -179,15 +200,20 @@ impl<'a, K: Kernel> Rows<'a, K> {
         model.add_jitter(&self.inducing, covariance.as_mut());
         let covariance_root = linalg::cholesky(covariance)?;
 
-        let precision = 1.0 / model.noise.sqrt();
-        let precision_of = |row: usize| precision * self.weight(row).sqrt();
         let mut features = self.workspace.zeros(size, self.places.len());
         model.kernel.add_covariance(&self.inducing, self.places, features.as_mut());
         linalg::solve_lower(covariance_root.as_ref(), features.as_mut());
+        let prior_variances = model.kernel.diagonal(self.places);
+        let widened = self.inference.alpha().map(|alpha| {
+            let left = |row: usize| prior_variances[row] - squared_norm(features.col_as_slice(row));
+            WidenedNoise::new(alpha, (0..self.places.len()).map(|row| self.weight(row) * left(row) / model.noise))
+        });
+        let precision = 1.0 / model.noise.sqrt();
+        let precision_of =
+            |row| precision * (self.weight(row) / widened.as_ref().map_or(1.0, |noise| noise.factor(row))).sqrt();
         linalg::scale_columns(&mut features, precision_of);
         let centred = self.targets.iter().map(|y| y - model.mean);
         let target: Vec<f64> = centred.enumerate().map(|(row, y)| y * precision_of(row)).collect();
-        let prior_variances = model.kernel.diagonal(self.places);
         let weighted = prior_variances.iter().enumerate().map(|(row, variance)| self.weight(row) * variance);
         let prior_trace = weighted.sum::<f64>() / model.noise;
 
@@ -199,7 +225,8 @@ impl<'a, K: Kernel> Rows<'a, K> {
         let past = self
             .past
             .as_ref()
-            .map(|past| past.whiten(model, &self.inducing, covariance_root.as_ref(), &self.workspace));
+            .map(|past| past.whiten(model, &self.inducing, covariance_root.as_ref(), self.inference, &self.workspace))
+            .transpose()?;
         if let Some(past) = &past {
             let covered = past.projected.len();
             for column in 0..covered {
@@ -220,7 +247,7 @@ impl<'a, K: Kernel> Rows<'a, K> {
         linalg::add_matrix_vector(&mut residual, -1.0, features.as_ref().transpose(), &weights);
         let past_residual = match (&past, &self.past) {
             (Some(features), Some(rows)) => {
-                let mut residual = rows.past.target.clone();
+                let mut residual = features.target(rows).to_vec();
                 let covered = features.features.ncols();
                 linalg::add_matrix_vector(&mut residual, -1.0, features.features.as_ref(), &weights[..covered]);
                 residual
@@ -228,8 +255,10 @@ impl<'a, K: Kernel> Rows<'a, K> {
             _ => Vec::new(),
         };
 
-        let slack =
-            prior_trace - linalg::squared_frobenius_norm(&features) + past.as_ref().map_or(0.0, |past| past.slack);
+        let slack = widened
+            .as_ref()
+            .map_or_else(|| prior_trace - linalg::squared_frobenius_norm(&features), WidenedNoise::slack)
+            + past.as_ref().map_or(0.0, |past| past.slack);
         let whitened = Whitened {
             covariance_root,
             precision_root,
@@ -242,6 +271,7 @@ impl<'a, K: Kernel> Rows<'a, K> {
             past_residual,
             past_squares: self.past.as_ref().map_or(0.0, |rows| squared_norm(&rows.past.target)),
             prior_trace,
+            widened,
             slack,
             log_noise: model.noise.ln(),
             old_log_evidence: self.past.as_ref().map_or(0.0, |rows| rows.past.log_evidence),
@@ -257,9 +287,48 @@ impl<'a, K: Kernel> Rows<'a, K> {
         self.workspace.give_back(past.into_iter().flat_map(|past| [past.features, past.gram]));
     }
 
+    /// c_i = phi_i^T B^-1 phi_i + w_i^2, where the inference asks for it: under Power-EP.
+    fn spread_under_power_ep(&self, whitened: &Whitened) -> Vec<f64> {
+        if whitened.widened.is_none() {
+            return Vec::new();
+        }
+        let spread = self.posterior_spread(whitened);
+        spread.iter().zip(&whitened.residual).map(|(spread, residual)| spread + residual * residual).collect()
+    }
+
+    /// phi_i^T B^-1 phi_i
+    fn posterior_spread(&self, whitened: &Whitened) -> Vec<f64> {
+        let features = &whitened.features;
+        let mut spread = self.workspace.zeros(features.nrows(), features.ncols());
+        spread.copy_from(features);
+        linalg::solve_lower(whitened.precision_root.as_ref(), spread.as_mut());
+        let squares = (0..features.ncols()).map(|row| squared_norm(spread.col_as_slice(row))).collect();
+        self.workspace.give_back([spread]);
+        squares
+    }
+
     /// The gradient of the bound in the logarithms of the hyperparameters (those of the kernel, then the noise variance), for
     /// what [`Rows::whiten`] made of the same model.
     pub fn gradient(&self, model: &Model<K>, whitened: &Whitened) -> Vec<f64> {
+        self.gradients(model, whitened, None)
+    }
+
+    /// [`Rows::gradient`], and the gradient in the coordinates of the inducing points, in the order of [`Places::coordinates`]. Those of
+    /// a nested past stay where they are: for them it is 0.
+    pub fn gradient_with_inducing(&self, model: &Model<K>, whitened: &Whitened) -> (Vec<f64>, Vec<f64>) {
+        let size = self.inducing.len();
+        let mut in_inducing = vec![0.0; size * self.inducing.coordinates_per_place()];
+        let gradient = self.gradients(model, whitened, Some(&mut in_inducing));
+        let fixed = self.past.as_ref().filter(|rows| rows.nested).map_or(0, |rows| rows.past.len());
+        if fixed > 0 {
+            in_inducing.chunks_exact_mut(size).for_each(|coordinate| coordinate[..fixed].fill(0.0));
+        }
+        (gradient, in_inducing)
+    }
+
+    /// The gradient in the logarithms of the hyperparameters; that in the coordinates of the inducing points is added to
+    /// `in_inducing`.
+    fn gradients(&self, model: &Model<K>, whitened: &Whitened, mut in_inducing: Option<&mut Vec<f64>>) -> Vec<f64> {
         let size = self.inducing.len();
         let count = self.targets.len();
         let Whitened { covariance_root, gram, weights, residual, target, .. } = whitened;
@@ -271,8 +340,12 @@ impl<'a, K: Kernel> Rows<'a, K> {
         linalg::invert_from_cholesky(whitened.precision_root.as_ref(), inverse.as_mut(), work.as_mut());
         let shrunk_trace = (0..size).map(|i| gram[(i, i)] - 2.0 + inverse[(i, i)]).sum::<f64>();
 
-        let of_features = self.gradient_in_features(model, whitened, &inverse, &mut work);
+        let spread = self.spread_under_power_ep(whitened);
+        let of_features = self.gradient_in_features(model, whitened, &spread, &inverse, &mut work);
         model.kernel.contract(&self.inducing, self.places, of_features.as_ref(), kernel_gradient);
+        if let Some(in_inducing) = &mut in_inducing {
+            model.kernel.contract_in_places(&self.inducing, self.places, of_features.as_ref(), in_inducing);
+        }
 
         // dL/dK_bb = L_b^-T W L_b^-1, to which a nested past adds its dL/dK_ab and dL/dK_aa.
         let mut whitened_weights = work;
@@ -284,25 +357,57 @@ impl<'a, K: Kernel> Rows<'a, K> {
             }
             out[0] += 1.0;
         }
+        if let Some(noise) = &whitened.widened {
+            let mut weighted = self.workspace.zeros(size, count);
+            weighted.copy_from(&whitened.features);
+            linalg::scale_columns(&mut weighted, |row| (noise.alpha * spread[row]).sqrt());
+            linalg::add_outer_gram(whitened_weights.as_mut(), 0.5, weighted.as_ref());
+            self.workspace.give_back([weighted]);
+        }
         let mut past_in_shrunk = 0.0;
         if let (Some(rows), Some(past)) = (&self.past, &whitened.past) {
             past_in_shrunk = past.inner_product_with_shrunk(&inverse);
             if rows.nested {
                 past.add_nested_gradient(&inverse, weights, &whitened.past_residual, &mut whitened_weights);
             } else {
-                rows.contract_moved(model, &self.inducing, whitened, past, &inverse, kernel_gradient);
+                let out = &mut whitened_weights;
+                let of_cross_covariance =
+                    rows.contract_moved(model, &self.inducing, whitened, past, &inverse, out, kernel_gradient);
+                if let Some(in_inducing) = &mut in_inducing {
+                    let (old, weights) = (&rows.past.inducing, of_cross_covariance.as_ref());
+                    model.kernel.contract_in_places(&self.inducing, old, weights, in_inducing);
+                }
             }
         }
         linalg::solve_both_sides(covariance_root.as_ref(), whitened_weights.as_mut());
         let mut diagonal: Vec<f64> = (0..size).map(|i| whitened_weights[(i, i)]).collect();
+        if let Some(in_inducing) = &mut in_inducing {
+            // Each place is in a row and in a column; k(x, x) is in the jitter too.
+            let mut doubled = whitened_weights.clone();
+            linalg::mirror_lower(doubled.as_mut());
+            linalg::scale(&mut doubled, 2.0);
+            if let Jitter::Relative(share) = model.jitter {
+                (0..size).for_each(|i| doubled[(i, i)] *= 1.0 + share);
+            }
+            model.kernel.contract_in_places(&self.inducing, &self.inducing, doubled.as_ref(), in_inducing);
+        }
         model.kernel.contract_symmetric(&self.inducing, whitened_weights.as_mut(), kernel_gradient);
         model.contract_jitter(&self.inducing, &mut diagonal, kernel_gradient);
         self.workspace.give_back([inverse, whitened_weights, of_features]);
 
         // dL/dk(x_i, x_i)
-        let of_diagonal: Vec<f64> = (0..count).map(|row| -0.5 / model.noise * self.weight(row)).collect();
+        let mut of_diagonal: Vec<f64> = (0..count).map(|row| -0.5 / model.noise * self.weight(row)).collect();
+        if let Some(noise) = &whitened.widened {
+            let entries = of_diagonal.iter_mut().enumerate();
+            entries.for_each(|(row, entry)| *entry *= (1.0 - noise.alpha * spread[row]) / noise.factor(row));
+        }
         model.kernel.contract_diagonal(self.places, &of_diagonal, kernel_gradient);
 
+        if let Some(noise) = &whitened.widened {
+            let of_row = |row: usize| (spread[row] + noise.unexplained[row]) / noise.factor(row);
+            *noise_entry = 0.5 * (0..count).map(of_row).sum::<f64>() - 0.5 * count as f64;
+            return gradient;
+        }
         // The noise scales the rows of the batch: <I - B^-1, Phi_f^T Phi_f> is what the whole Gram matrix gives less the past.
         let fitted = dot(target, residual) - squared_norm(residual);
         *noise_entry =
@@ -311,11 +416,13 @@ impl<'a, K: Kernel> Rows<'a, K> {
         gradient
     }
 
-    /// dL/dK_bf = L_b^-T ((I - B^-1) Phi_f^T + g w_f^T) / s, given B^-1. `work` is as large as that.
+    /// dL/dK_bf = L_b^-T ((I - B^-1) Phi_f^T + g w_f^T) / s, given B^-1. `work` is as large as that. Under Power-EP with (1 - alpha c_i)
+    /// in the place of I, given c_i, the `spread`.
     fn gradient_in_features(
         &self,
         model: &Model<K>,
         whitened: &Whitened,
+        spread: &[f64],
         inverse: &Matrix,
         work: &mut Matrix,
     ) -> Matrix {
@@ -330,10 +437,13 @@ impl<'a, K: Kernel> Rows<'a, K> {
             }
         };
         // L_b^-T is applied to whichever has fewer columns.
-        let mut result = if count < size {
+        let mut result = if count < size || whitened.widened.is_some() {
             let mut result = self.workspace.zeros(size, count);
             result.copy_from(features);
-            linalg::scale(&mut result, precision);
+            match &whitened.widened {
+                None => linalg::scale(&mut result, precision),
+                Some(noise) => linalg::scale_columns(&mut result, |row| precision * (1.0 - noise.alpha * spread[row])),
+            }
             linalg::add_product(result.as_mut(), -precision, inverse.as_ref(), features.as_ref());
             add_outer(&mut result, weights);
             linalg::solve_lower_transposed(covariance_root.as_ref(), result.as_mut());
@@ -354,24 +464,26 @@ impl<'a, K: Kernel> Rows<'a, K> {
         if let Some(weights) = &self.weights {
             linalg::scale_columns(&mut result, |row| weights.values()[row].sqrt());
         }
+        if let Some(noise) = &whitened.widened {
+            linalg::scale_columns(&mut result, |row| 1.0 / noise.factor(row).sqrt());
+        }
         result
     }
 
     /// E\[(y - f)^2\] / s^2 of each target under the posterior of batch and past, for what [`Rows::whiten`] made of the same model.
     pub fn expected_squares(&self, model: &Model<K>, whitened: &Whitened) -> Vec<f64> {
-        let Whitened { features, residual, precision_root, .. } = whitened;
-        let mut spread = self.workspace.zeros(features.nrows(), features.ncols());
-        spread.copy_from(features);
-        linalg::solve_lower(precision_root.as_ref(), spread.as_mut());
+        let Whitened { features, residual, widened, .. } = whitened;
+        let spread = self.posterior_spread(whitened);
         let prior_variances = model.kernel.diagonal(self.places);
-        let scaled = |row: usize| {
-            let unexplained =
-                self.weight(row) * prior_variances[row] / model.noise - squared_norm(features.col_as_slice(row));
-            residual[row] * residual[row] + unexplained.max(0.0) + squared_norm(spread.col_as_slice(row))
+        let scaled = |row: usize| match widened {
+            None => {
+                let unexplained =
+                    self.weight(row) * prior_variances[row] / model.noise - squared_norm(features.col_as_slice(row));
+                residual[row] * residual[row] + unexplained.max(0.0) + spread[row]
+            }
+            Some(noise) => noise.factor(row) * (residual[row] * residual[row] + spread[row]) + noise.unexplained[row],
         };
-        let squares = (0..self.targets.len()).map(|row| scaled(row) / self.weight(row)).collect();
-        self.workspace.give_back([spread]);
-        squares
+        (0..self.targets.len()).map(|row| scaled(row) / self.weight(row)).collect()
     }
 
     /// The state after the batch: the past of the next one.
@@ -385,7 +497,7 @@ impl<'a, K: Kernel> Rows<'a, K> {
         if let (Some(rows), Some(past)) = (&self.past, &whitened.past) {
             let covered = past.features.ncols();
             features.as_mut().submatrix_mut(count, 0, past_count, covered).copy_from(&past.features);
-            target.extend_from_slice(&rows.past.target);
+            target.extend_from_slice(past.target(rows));
         }
         let linalg::Triangularized { triangle, target } = linalg::triangularize(features.as_ref(), &target);
         let log_evidence =
@@ -412,9 +524,11 @@ impl<'a, K: Kernel> PastRows<'a, K> {
         model: &Model<K>,
         inducing: &K::Places,
         covariance_root: MatrixRef<'_>,
+        inference: Inference,
         workspace: &Workspace,
-    ) -> PastFeatures {
+    ) -> Result<PastFeatures, NotPositiveDefinite> {
         let count = self.past.len();
+        let mut widened = None;
         let (features, slack) = if self.nested {
             let mut features = workspace.zeros(count, count);
             linalg::multiply(
@@ -437,9 +551,19 @@ impl<'a, K: Kernel> PastRows<'a, K> {
             linalg::add_product(features.as_mut(), 1.0, self.root.as_ref(), whitened.as_ref().transpose());
             let mut covariance = model.kernel.symmetric_covariance(&self.past.inducing);
             model.add_jitter(&self.past.inducing, covariance.as_mut());
-            let information = self.root.transpose() * &self.root;
-            let trace = (0..count).map(|j| dot(information.col_as_slice(j), covariance.col_as_slice(j))).sum::<f64>();
-            let slack = trace - linalg::squared_frobenius_norm(&features);
+            let slack = match inference.alpha() {
+                None => {
+                    let information = self.root.transpose() * &self.root;
+                    let products = (0..count).map(|j| dot(information.col_as_slice(j), covariance.col_as_slice(j)));
+                    products.sum::<f64>() - linalg::squared_frobenius_norm(&features)
+                }
+                Some(alpha) => {
+                    let past = WidenedPast::new(alpha, &self.root, &self.past.target, &covariance, &mut features)?;
+                    let slack = past.slack;
+                    widened = Some(past);
+                    slack
+                }
+            };
             (features, slack)
         };
         let structure = if self.nested { Part::Lower } else { Part::Full };
@@ -449,11 +573,14 @@ impl<'a, K: Kernel> PastRows<'a, K> {
         linalg::multiply(gram.as_mut(), Part::Lower, 0.0, 1.0, left, transposed, right, structure);
         linalg::mirror_lower(gram.as_mut());
         let mut projected = vec![0.0; features.ncols()];
-        linalg::add_matrix_vector(&mut projected, 1.0, features.transpose(), &self.past.target);
-        PastFeatures { features, gram, projected, slack }
+        let target = widened.as_ref().map_or(&self.past.target, |past| &past.target);
+        linalg::add_matrix_vector(&mut projected, 1.0, features.transpose(), target);
+        Ok(PastFeatures { features, gram, projected, slack, widened })
     }
 
-    /// Adds what enters through K_ab and K_aa when the old inducing points are no part of the new ones.
+    /// Adds what enters through K_ab and K_aa when the old inducing points are no part of the new ones, and to the lower triangle of
+    /// W what Power-EP adds there. Returns dL/dK_ba.
+    #[allow(clippy::too_many_arguments)] // all that the gradient is made of
     fn contract_moved(
         &self,
         model: &Model<K>,
@@ -461,26 +588,47 @@ impl<'a, K: Kernel> PastRows<'a, K> {
         whitened: &Whitened,
         past: &PastFeatures,
         inverse: &Matrix,
+        out: &mut Matrix,
         kernel_gradient: &mut [f64],
-    ) {
-        // dL/dK_ba = L_b^-T ((I - B^-1) Phi_a^T + g w_a^T) R
+    ) -> Matrix {
+        let root = past.widened.as_ref().map_or(&self.root, |past| &past.root);
+        let spread = past.widened.as_ref().map(|widened| {
+            let mut spread = Matrix::zeros(self.past.len(), self.past.len());
+            let residual = MatrixRef::from_column_major_slice(&whitened.past_residual, self.past.len(), 1);
+            linalg::add_product(spread.as_mut(), widened.alpha, residual, residual.transpose());
+            let product = &past.features * inverse;
+            linalg::add_product(spread.as_mut(), widened.alpha, product.as_ref(), past.features.transpose());
+            spread
+        });
+        // dL/dK_ba = L_b^-T ((I - B^-1) Phi_a^T + g w_a^T) R, under Power-EP with L_E^-1 R and with I - alpha C_a in the place of I.
         let mut shrunk = past.features.transpose().to_owned();
+        if let Some(spread) = &spread {
+            let product = past.features.transpose() * spread;
+            let (left, right) = (product.as_ref(), past.features.as_ref());
+            linalg::multiply(out.as_mut(), Part::Lower, 1.0, 0.5, left, Part::Full, right, Part::Full);
+            shrunk -= product;
+        }
         linalg::add_product(shrunk.as_mut(), -1.0, inverse.as_ref(), past.features.transpose());
         for (column, residual) in whitened.past_residual.iter().enumerate() {
             let column = shrunk.col_as_slice_mut(column);
             column.iter_mut().zip(&whitened.weights).for_each(|(entry, weight)| *entry += weight * residual);
         }
         linalg::solve_lower_transposed(whitened.covariance_root.as_ref(), shrunk.as_mut());
-        let of_cross_covariance = &shrunk * &self.root;
+        let of_cross_covariance = &shrunk * root;
         model.kernel.contract(inducing, &self.past.inducing, of_cross_covariance.as_ref(), kernel_gradient);
 
-        // dL/dK_aa = -1/2 R^T R
-        let mut of_covariance = self.root.transpose() * &self.root;
+        // dL/dK_aa = -1/2 R^T R, under Power-EP likewise.
+        let mut of_covariance = root.transpose() * root;
         linalg::scale(&mut of_covariance, -0.5);
+        if let Some(spread) = &spread {
+            let product = spread * root;
+            linalg::add_product(of_covariance.as_mut(), 0.5, root.transpose(), product.as_ref());
+        }
         let mut diagonal: Vec<f64> = (0..of_covariance.nrows()).map(|i| of_covariance[(i, i)]).collect();
         self.shared.iter().for_each(|&(new, old)| diagonal[old] += of_cross_covariance[(new, old)]);
         model.kernel.contract_symmetric(&self.past.inducing, of_covariance.as_mut(), kernel_gradient);
         model.contract_jitter(&self.past.inducing, &mut diagonal, kernel_gradient);
+        of_cross_covariance
     }
 }
 
@@ -492,11 +640,18 @@ struct PastFeatures {
     gram: Matrix,
     /// Phi_a^T r, of the same columns.
     projected: Vec<f64>,
-    /// tr(R K_aa R^T) - |Phi_a|_F^2, zero when nested.
+    /// tr(R K_aa R^T) - |Phi_a|_F^2, under Power-EP log|E| / alpha; zero when nested.
     slack: f64,
+    /// Under Power-EP, when not nested.
+    widened: Option<WidenedPast>,
 }
 
 impl PastFeatures {
+    /// r, as it is scaled.
+    fn target<'a, K: Kernel>(&'a self, rows: &'a PastRows<'_, K>) -> &'a [f64] {
+        self.widened.as_ref().map_or(&rows.past.target, |past| &past.target)
+    }
+
     /// `<I - B^-1, S>`.
     fn inner_product_with_shrunk(&self, inverse: &Matrix) -> f64 {
         let size = self.gram.nrows();
@@ -561,6 +716,8 @@ pub struct Whitened {
     past_squares: f64,
     /// sum_i k(x_i, x_i) / s^2.
     prior_trace: f64,
+    /// Under Power-EP.
+    widened: Option<WidenedNoise>,
     /// tau.
     slack: f64,
     log_noise: f64,
@@ -569,7 +726,7 @@ pub struct Whitened {
 }
 
 impl Whitened {
-    /// The evidence lower bound of the batch, given the past, in nats.
+    /// The evidence lower bound of the batch, given the past, in nats; under Power-EP its approximate log evidence.
     pub fn bound(&self) -> f64 {
         let count = self.target.len() as f64;
         let rows = count + self.past_residual.len() as f64;
@@ -581,7 +738,12 @@ impl Whitened {
             + self.weights_evidence
     }
 
-    /// What the upper bound of these inducing points is made of.
+    /// Whether the noise of the rows is that of Power-EP.
+    pub(super) fn is_power_ep(&self) -> bool {
+        self.widened.is_some()
+    }
+
+    /// What the upper bound of these inducing points is made of; variational inference only.
     pub(super) fn upper_bound_terms(&self) -> UpperBoundTerms<'_> {
         let (past_gram, past_projected) = match &self.past {
             Some(past) => (past.gram.as_ref(), past.projected.as_slice()),

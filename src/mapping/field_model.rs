@@ -3,6 +3,7 @@
 use super::reading::{Observation, Stamp};
 use crate::config::{self, Ceiling, Config, Hyperparameters};
 use crate::gp::hyperparameters::LogNormalPrior;
+use crate::gp::inference::Inference;
 use crate::gp::kernel::{Constant, Stationary, Sum};
 use crate::gp::learning::Learning;
 use crate::gp::likelihood::{Likelihood, StudentT};
@@ -242,6 +243,7 @@ fn settings(config: &Config) -> Settings<FieldKernel> {
             noise_memory: learning.noise_memory as f64,
         },
         redundancy: selection.redundancy,
+        inference: Inference::default(),
     };
     selection.method.configure(&mut settings, &vips);
     settings

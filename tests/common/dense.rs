@@ -130,6 +130,55 @@ pub fn online(covariances: &Covariances, y: &[f64], old: Option<&Old>) -> Online
     Online { bound, mean, covariance }
 }
 
+/// The approximate log evidence and q(b) of Power-EP (Bui et al. 2017, appendix C: eq. 117, eq. 107 and eq. 108), written with the
+/// inverses and the rows of all readings and old inducing points it is stated in.
+pub fn power_ep(covariances: &Covariances, y: &[f64], old: Option<&Old>, alpha: f64) -> Online {
+    let Covariances { inducing, cross, diagonal, old_cross, old: old_covariance, noise } = covariances;
+    let (count, old_count) = (y.len(), old.map_or(0, |old| old.mean.len()));
+    let inducing_inverse = inverse(inducing).0;
+    let all_cross: Rows =
+        cross.iter().zip(old_cross).map(|(new, old)| [new.as_slice(), &old[..old_count]].concat()).collect();
+    let explained = product(&transpose(&all_cross), &product(&inducing_inverse, &all_cross));
+    let mut sigma = matrix(count + old_count, count + old_count, |_, _| 0.0);
+    let mut bound = 0.0;
+    for i in 0..count {
+        sigma[i][i] = noise + alpha * (diagonal[i] - explained[i][i]);
+        bound += (1.0 - alpha) / (2.0 * alpha) * (noise.ln() - sigma[i][i].ln());
+    }
+    let mut all_y = y.to_vec();
+    if let Some(Old { mean, covariance, prior }) = old {
+        let (prior_inverse, prior_log_determinant) = inverse(prior);
+        let (covariance_inverse, covariance_log_determinant) = inverse(covariance);
+        let information = plus(&covariance_inverse, -1.0, &prior_inverse);
+        let spread = inverse(&information).0;
+        let eta = times(&covariance_inverse, mean);
+        let left = matrix(old_count, old_count, |i, j| old_covariance[i][j] - explained[count + i][count + j]);
+        let sigma_old = plus(&spread, alpha, &left);
+        let identity = matrix(old_count, old_count, |i, j| f64::from(u8::from(i == j)));
+        bound += 0.5 * (prior_log_determinant - covariance_log_determinant + inverse(&sigma_old).1)
+            - inverse(&plus(&identity, alpha, &product(&information, &left))).1 / (2.0 * alpha)
+            + 0.5 * old_count as f64 * TAU.ln()
+            + 0.5 * (dot(&eta, &times(&spread, &eta)) - dot(mean, &eta));
+        for i in 0..old_count {
+            (0..old_count).for_each(|j| sigma[count + i][count + j] = sigma_old[i][j]);
+        }
+        all_y.extend(times(&spread, &eta));
+    }
+    let total = plus(&explained, 1.0, &sigma);
+    bound += log_normal(&all_y, &total);
+    let gain = product(&all_cross, &inverse(&total).0);
+    let mean = times(&gain, &all_y);
+    Online { bound, mean, covariance: plus(inducing, -1.0, &product(&gain, &transpose(&all_cross))) }
+}
+
+/// The log evidence of a batch by FITC (Snelson and Ghahramani 2006): log N(y; 0, Q + diag(K - Q) + noise).
+pub fn fitc(covariances: &Covariances, y: &[f64]) -> f64 {
+    let Covariances { inducing, cross, diagonal, noise, .. } = covariances;
+    let explained = product(&transpose(cross), &product(&inverse(inducing).0, cross));
+    let entry = |i: usize, j: usize| if i == j { diagonal[i] + noise } else { explained[i][j] };
+    log_normal(y, &matrix(y.len(), y.len(), entry))
+}
+
 /// Mean and joint covariance at test places, given q(b).
 pub fn predict(inducing: &Rows, cross: &Rows, prior: &Rows, q: &Online) -> (Vec<f64>, Rows) {
     let projection = product(&inverse(inducing).0, cross);

@@ -156,6 +156,48 @@ impl Stationary {
         }
     }
 
+    fn contract_in_rows<F: Formula>(&self, entries: Column<'_>, weights: &[f64], gradient: &mut [f64]) {
+        match Arch::new() {
+            Arch::Scalar => self.contract_vectors_in_rows::<F, false>(entries, weights, gradient),
+            arch => arch.dispatch(
+                #[inline(always)]
+                || self.contract_vectors_in_rows::<F, true>(entries, weights, gradient),
+            ),
+        }
+    }
+
+    /// The derivative of k in a coordinate is `-variance psi (x_d - x'_d) / lengthscale_d^2`.
+    #[inline(always)]
+    fn contract_vectors_in_rows<F: Formula, const FUSED: bool>(
+        &self,
+        entries: Column<'_>,
+        weights: &[f64],
+        gradient: &mut [f64],
+    ) {
+        let (rows, columns, column) = (entries.rows, entries.columns, entries.column);
+        self.for_each_chunk(
+            &entries,
+            #[inline(always)]
+            |chunk, squares| {
+                for lanes in squares.iter_mut() {
+                    for value in lanes {
+                        *value = F::rho_and_psi::<FUSED>(*value).1;
+                    }
+                }
+                for axis in 0..rows.dimension() {
+                    let factor = -self.variance / self.lengthscale(axis).powi(2);
+                    let origin = columns.axis(axis)[column];
+                    let terms = squares.as_flattened().iter().zip(&weights[chunk.clone()]);
+                    let coordinates = &rows.axis(axis)[chunk.clone()];
+                    let gradient = &mut gradient[axis * weights.len()..][chunk.clone()];
+                    for ((entry, coordinate), (psi, weight)) in gradient.iter_mut().zip(coordinates).zip(terms) {
+                        *entry += factor * weight * (psi * (coordinate - origin));
+                    }
+                }
+            },
+        );
+    }
+
     /// The derivatives in the logarithm of each axis's lengthscale, given `weight * psi` for each point of a chunk.
     #[inline(always)]
     fn contract_axes(&self, entries: &Column<'_>, chunk: Range<usize>, slopes: &[f64], gradient: &mut [f64]) {
@@ -220,6 +262,27 @@ impl Kernel for Stationary {
             Shape::Matern52 => self.contract::<Matern52>(entries, weights, gradient),
             Shape::SquaredExponential => self.contract::<SquaredExponential>(entries, weights, gradient),
         }
+    }
+
+    fn contract_column_in_places(
+        &self,
+        rows: &Points,
+        columns: &Points,
+        column: usize,
+        weights: &[f64],
+        gradient: &mut [f64],
+    ) {
+        let entries = Column { rows, range: 0..weights.len(), columns, column };
+        match self.shape {
+            Shape::Matern12 => self.contract_in_rows::<Matern12>(entries, weights, gradient),
+            Shape::Matern32 => self.contract_in_rows::<Matern32>(entries, weights, gradient),
+            Shape::Matern52 => self.contract_in_rows::<Matern52>(entries, weights, gradient),
+            Shape::SquaredExponential => self.contract_in_rows::<SquaredExponential>(entries, weights, gradient),
+        }
+    }
+
+    fn length_along(&self, coordinate: usize) -> Option<f64> {
+        Some(self.lengthscale(coordinate))
     }
 
     fn add_diagonal(&self, _: &Points, out: &mut [f64]) {
