@@ -95,9 +95,10 @@ fn survive(name: &str, config: &Config, batches: &[Vec<Observation>]) -> (FieldM
         let report = model.update(batch, &|| false).unwrap_or_else(|error| panic!("{name}, batch {number}: {error}"));
         let hyperparameters = report.hyperparameters.iter().map(|parameter| parameter.value);
         assert!(hyperparameters.clone().all(|value| value.is_finite() && value > 0.0), "{name}: {report:?}");
-        let gap = report.selection.gap.unwrap();
-        assert!(report.bound.is_finite() && gap.ceiling.is_finite(), "{name}: {report:?}");
-        assert!(gap.bound.is_finite() && gap.allowed.is_finite(), "{name}: {report:?}");
+        assert!(report.bound.is_finite(), "{name}: {report:?}");
+        if let Some(gap) = report.selection.gap {
+            assert!(gap.ceiling.is_finite() && gap.bound.is_finite() && gap.allowed.is_finite(), "{name}: {report:?}");
+        }
         assert!(report.learning.evaluations <= config.learning.max_evaluations, "{name}: {report:?}");
 
         let mut places = Points::new(2);
@@ -299,6 +300,52 @@ fn the_noise_is_remembered_from_batch_to_batch_and_follows_the_sensor() {
         let error = remembered[batch] - truth[batch];
         assert!(error.abs() < 0.4, "batch {batch}: {error}");
     }
+}
+
+/// Root mean square error of a map on the grid of a room, where it was driven through.
+fn error_in_room(model: &FieldModel) -> f64 {
+    let mut places = Points::new(2);
+    (0..40).for_each(|i| (0..30).for_each(|j| places.push(&[0.1 * f64::from(i), 0.1 * f64::from(j)])));
+    let (mut mean, mut variance) = (vec![0.0; places.len()], vec![0.0; places.len()]);
+    model.posterior().unwrap().predict(&places, &mut mean, &mut variance);
+    let squares = places.axis(0).iter().zip(places.axis(1)).zip(&mean).map(|((&x, &y), mean)| mean - field(x, y));
+    (squares.map(|error| error * error).sum::<f64>() / places.len() as f64).sqrt()
+}
+
+#[test]
+fn every_method_maps_the_field_and_takes_odd_batches() {
+    let mut batches: Vec<_> = (0..6).map(|seed| walk(seed, 150, noisy)).collect();
+    // All at one place, one reading alone, and far away from all others.
+    batches.push(vec![observation(1.0, 1.0, field(1.0, 1.0)); 30]);
+    batches.push(vec![observation(2.0, 1.0, field(2.0, 1.0))]);
+    batches.push((0..25).map(|i| observation(900.0 + 0.05 * f64::from(i), -900.0, 50.0)).collect());
+    let methods = ["vips", "conditional_variance=0.1", "oips=0.9", "fixed=45", "power_ep=0.3", "power_ep=1"];
+    for method in methods {
+        let mut config = Config::default();
+        config.selection.method = method.parse().unwrap();
+        let (model, reports) = survive(method, &config, &batches);
+        let size = reports.last().unwrap().inducing_points;
+        println!("{method}: {size} inducing points, error {}", error_in_room(&model));
+        // 900 readings with noise 0.5; the walks leave corners out, where a field of standard deviation 5 is a guess.
+        assert!(error_in_room(&model) < 1.5, "{method}: {}", error_in_room(&model));
+        assert!((25..400).contains(&size), "{method}: {size}");
+        if method == "fixed=45" {
+            assert!(reports.iter().all(|report| report.inducing_points <= 45), "{reports:?}");
+        }
+    }
+}
+
+#[test]
+fn a_few_points_say_more_where_they_are_moved_to() {
+    let batches: Vec<_> = (0..6).map(|seed| walk(seed, 150, noisy)).collect();
+    let error = |method: &str, max_inducing_points| {
+        let mut config = Config::default();
+        config.selection.method = method.parse().unwrap();
+        config.selection.max_inducing_points = max_inducing_points;
+        error_in_room(&survive(method, &config, &batches).0)
+    };
+    let (moved, chosen) = (error("fixed=15", 15), error("conditional_variance=1e-9", 15));
+    assert!(moved < 0.8 * chosen, "moved {moved}, chosen {chosen}");
 }
 
 #[test]

@@ -34,8 +34,7 @@ const MEMORY: usize = 7;
 const LEAST_GAIN: f64 = 1e-2;
 
 impl Learning {
-    /// The same with what `targets` before the batch say about the noise: that its variance is that of the model. The logarithm
-    /// of a variance is known from n squares with a precision of n / 2.
+    /// The same with what `targets` before the batch say about the noise: that it is that of the model.
     pub(super) fn remembering<K: Kernel>(&self, model: &Model<K>, targets: u64) -> Self {
         let remembered = self.noise_memory.min(targets as f64);
         if remembered <= 0.0 {
@@ -43,7 +42,14 @@ impl Learning {
         }
         let names = model.names().len();
         let prior = self.prior.clone().unwrap_or_else(|| LogNormalPrior::flat(names));
-        Self { prior: Some(prior.knowing(names - 1, model.noise.ln(), 0.5 * remembered)), ..self.clone() }
+        Self {
+            prior: Some(prior.knowing(
+                names - 1,
+                model.noise.ln(),
+                model.likelihood.information_on_noise() * remembered,
+            )),
+            ..self.clone()
+        }
     }
 
     /// The best hyperparameters found from those of `model` onwards, never worse than those. `stop` is asked before every

@@ -29,6 +29,14 @@ impl Likelihood {
             Self::StudentT(StudentT { degrees_of_freedom }) => noise * degrees_of_freedom / (degrees_of_freedom - 2.0),
         }
     }
+
+    /// The Fisher information of one reading, where the function is known, on the logarithm of the hyperparameter `noise`.
+    pub fn information_on_noise(&self) -> f64 {
+        match self {
+            Self::Gaussian => 0.5,
+            Self::StudentT(StudentT { degrees_of_freedom }) => 0.5 * degrees_of_freedom / (degrees_of_freedom + 3.0),
+        }
+    }
 }
 
 /// Student's t.
@@ -114,6 +122,26 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
     use std::f64::consts::PI;
+
+    #[test]
+    fn the_information_on_the_noise_is_the_mean_square_of_its_score() {
+        for degrees_of_freedom in [3.0, 4.0, 10.0] {
+            let nu = degrees_of_freedom;
+            // The midpoint rule over the squares of t, with t = sinh(u) so that the tails are reached.
+            let (mut mass, mut information) = (0.0, 0.0);
+            for step in -4000..4000 {
+                let u = (f64::from(step) + 0.5) * 0.003;
+                let square = u.sinh().powi(2);
+                let density = (1.0 + square / nu).powf(-0.5 * (nu + 1.0)) * u.cosh();
+                let score = -0.5 + 0.5 * (nu + 1.0) * square / (nu + square);
+                mass += density;
+                information += density * score * score;
+            }
+            let found = Likelihood::StudentT(StudentT { degrees_of_freedom }).information_on_noise();
+            // The rule is exact to rounding but for the tails beyond 1e5 degrees, whose mass is below 1e-10.
+            assert!((found - information / mass).abs() < 1e-8, "{found} {}", information / mass);
+        }
+    }
 
     #[test]
     fn the_step_of_log_gamma_is_that_of_known_values() {

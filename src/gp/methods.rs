@@ -8,8 +8,10 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use super::inference::Inference;
 use super::kernel::{Kernel, Stationary};
 use super::selection::conditional_variance::ConditionalVariance;
+use super::selection::fixed::Fixed;
 use super::selection::oips::Oips;
 use super::selection::vips::Vips;
 use super::streaming::Settings;
@@ -35,8 +37,8 @@ pub struct Parameter {
     pub meaning: &'static str,
     /// It must be greater than this.
     pub above: f64,
-    /// It must be less than this.
-    pub below: f64,
+    /// It must not be greater than this.
+    pub most: f64,
 }
 
 impl Parameter {
@@ -45,10 +47,10 @@ impl Parameter {
     /// # Errors
     /// What was expected instead; `method` appears in it.
     pub fn check(&self, method: &str, value: Option<f64>) -> Result<(), String> {
-        let Self { symbol, above, below, .. } = self;
+        let Self { symbol, above, most, .. } = self;
         match value {
-            Some(value) if value <= *above || value >= *below => {
-                let end = if below.is_finite() { format!(" and less than {below}") } else { String::new() };
+            Some(value) if value <= *above || value > *most => {
+                let end = if most.is_finite() { format!(" and at most {most}") } else { String::new() };
                 Err(format!("expected {symbol} of {method} to be more than {above}{end}"))
             }
             _ => Ok(()),
@@ -66,7 +68,7 @@ pub fn methods<K: Kernel>() -> Vec<Method<K>> {
                 symbol: "delta",
                 meaning: "share of the information in a batch that may be lost",
                 above: 0.0,
-                below: 1.0,
+                most: 1.0,
             },
             set: |settings, vips, delta| {
                 settings.selection = Arc::new(Vips { delta: delta.unwrap_or(vips.delta), ..vips.clone() });
@@ -79,7 +81,7 @@ pub fn methods<K: Kernel>() -> Vec<Method<K>> {
                 symbol: "eta",
                 meaning: "prior variance that may be left, summed, in the unit of the targets squared",
                 above: 0.0,
-                below: f64::INFINITY,
+                most: f64::INFINITY,
             },
             // What meets the paper's accuracy on all its tables (VIPS paper, table 7).
             set: |settings, _, eta| {
@@ -93,10 +95,31 @@ pub fn methods<K: Kernel>() -> Vec<Method<K>> {
                 symbol: "rho",
                 meaning: "correlation with an inducing point from which on a reading becomes none",
                 above: 0.0,
-                below: 1.0,
+                most: 1.0,
             },
             // What meets the paper's accuracy on all its tables but one (VIPS paper, table 7).
             set: |settings, _, rho| settings.selection = Arc::new(Oips { correlation: rho.unwrap_or(0.93) }),
+        },
+        Method {
+            name: "fixed",
+            summary: "keeps the number of inducing points, and moves them while it learns",
+            parameter: Parameter { symbol: "M", meaning: "number of inducing points", above: 0.0, most: 20_000.0 },
+            set: |settings, _, size| {
+                settings.selection = Arc::new(Fixed { size: size.unwrap_or(100.0).ceil() as usize })
+            },
+        },
+        Method {
+            name: "power_ep",
+            summary: "chooses as vips, and approximates by power expectation propagation",
+            parameter: Parameter {
+                symbol: "alpha",
+                meaning: "0 is nearly variational inference, 1 is expectation propagation",
+                above: 0.0,
+                most: 1.0,
+            },
+            set: |settings, _, alpha| {
+                settings.inference = Inference::power_ep(alpha.unwrap_or(0.5)).unwrap_or_default()
+            },
         },
     ]
 }
@@ -184,14 +207,14 @@ mod tests {
 
     #[test]
     fn methods_are_named_with_or_without_their_parameter() {
-        for text in ["vips", "oips=0.9", "conditional_variance=0.005"] {
+        for text in ["vips", "oips=0.9", "conditional_variance=0.005", "fixed=50", "power_ep=1"] {
             assert_eq!(text.parse::<Named>().unwrap().to_string(), text);
         }
         let refused = |text: &str| text.parse::<Named>().unwrap_err();
-        assert_eq!(refused("vip"), "expected one of vips, conditional_variance, oips");
+        assert_eq!(refused("vip"), "expected one of vips, conditional_variance, oips, fixed, power_ep");
         assert_eq!(refused("oips=much"), "expected a number after oips=");
         assert_eq!(refused("oips=inf"), "expected a number after oips=");
-        assert_eq!(refused("oips=1"), "expected rho of oips to be more than 0 and less than 1");
+        assert_eq!(refused("oips=1.1"), "expected rho of oips to be more than 0 and at most 1");
         assert_eq!(refused("conditional_variance=-1"), "expected eta of conditional_variance to be more than 0");
     }
 }

@@ -68,9 +68,14 @@ pub(super) fn learn<K: Kernel>(
     learning: &Learning,
     model: &Model<K>,
     rows: &mut Rows<'_, K>,
+    moves: bool,
     stop: &dyn Fn() -> bool,
 ) -> (Model<K>, LearningReport) {
-    let (mut model, mut report) = learning.learn(model, rows, stop);
+    let learn = |learning: &Learning, model: &Model<K>, rows: &mut Rows<'_, K>| match moves {
+        true => learning.learn_with_places(model, rows, stop),
+        false => learning.learn(model, rows, stop),
+    };
+    let (mut model, mut report) = learn(learning, model, rows);
     let Likelihood::StudentT(likelihood) = model.likelihood else { return (model, report) };
     for round in 1.. {
         let before = rows.weights().cloned();
@@ -82,7 +87,7 @@ pub(super) fn learn<K: Kernel>(
             break;
         }
         let rest = Learning { max_evaluations: left, ..learning.clone() };
-        let (next, more) = rest.learn(&model, rows, stop);
+        let (next, more) = learn(&rest, &model, rows);
         model = next;
         report = LearningReport { evaluations: report.evaluations + more.evaluations, end: more.end };
     }

@@ -3,17 +3,18 @@
 use std::fmt::Debug;
 
 use super::bounds::NoiseBaseline;
-use super::kernel::Kernel;
+use super::kernel::{Kernel, Places};
 use super::linalg::NotPositiveDefinite;
 use super::model::Model;
 use super::posterior::Posterior;
-use super::report::SelectionReport;
+use super::report::{SelectionEnd, SelectionReport};
 use super::targets::Targets;
 
 mod greedy_variance;
 mod pivoted_cholesky;
 
 pub mod conditional_variance;
+pub mod fixed;
 pub mod oips;
 pub mod vips;
 
@@ -73,8 +74,24 @@ pub struct Choice {
     pub kept: Kept,
     /// Indices of the places of the batch that become inducing points, in the order in which they were chosen.
     pub added: Vec<usize>,
+    /// Whether learning moves them, the old ones too.
+    pub moves: bool,
     /// How and why.
     pub report: SelectionReport,
+}
+
+impl Choice {
+    /// The inducing points: the old ones that stay, then those added.
+    pub fn inducing<K: Kernel>(&self, batch: &Batch<'_, K>) -> K::Places {
+        let added = batch.places.select(self.added.iter().copied());
+        match (batch.posterior, &self.kept) {
+            (None, _) => added,
+            (Some(posterior), Kept::All) => posterior.inducing().followed_by(&added),
+            (Some(posterior), Kept::Only(kept)) => {
+                posterior.inducing().select(kept.iter().copied()).followed_by(&added)
+            }
+        }
+    }
 }
 
 /// Which of the old inducing points stay.
@@ -93,16 +110,42 @@ impl Kept {
     }
 }
 
+/// Chooses by greedy variance among the old inducing points and the places of the batch, from none, until `is_enough`.
+fn choose_anew<K: Kernel>(
+    batch: &Batch<'_, K>,
+    limits: Limits,
+    is_enough: impl Fn(&PivotedCholesky<'_, K>) -> bool,
+) -> Choice {
+    let old = batch.old();
+    let pool = match batch.posterior {
+        Some(posterior) => posterior.inducing().followed_by(batch.places),
+        None => batch.places.clone(),
+    };
+    let mut points = PivotedCholesky::new(batch.model, &pool);
+    let end = loop {
+        match points.next(limits.least_share) {
+            _ if !points.is_empty() && is_enough(&points) => break SelectionEnd::Converged,
+            None => break SelectionEnd::Exhausted,
+            Some(_) if points.len() >= limits.max_inducing_points => break SelectionEnd::Capped,
+            Some((index, _)) => points.add(index),
+        };
+    };
+    let (mut kept, added): (Vec<usize>, Vec<usize>) = points.chosen().iter().partition(|&&index| index < old);
+    kept.sort_unstable();
+    let added: Vec<usize> = added.into_iter().map(|index| index - old).collect();
+    let report = SelectionReport { added: added.len(), removed: old - kept.len(), end, gap: None };
+    Choice { kept: Kept::of(kept, old), added, moves: false, report }
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::inference::Inference;
-    use super::super::kernel::{Constant, Places, Shape, Stationary, Sum};
+    use super::super::kernel::{Constant, Shape, Stationary, Sum};
     use super::super::learning::Learning;
     use super::super::likelihood::Likelihood;
     use super::super::linalg;
     use super::super::model::Jitter;
     use super::super::points::Points;
-    use super::super::report::SelectionEnd;
     use super::super::streaming::{Settings, StreamingGp};
     use super::conditional_variance::ConditionalVariance;
     use super::oips::Oips;

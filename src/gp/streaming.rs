@@ -102,10 +102,13 @@ impl<K: Kernel> StreamingGp<K> {
             .choose(&batch, self.settings.limits)
             .map_err(|error| broken_down(error, &self.model))?;
         let additional = places.select(chosen.added.iter().copied());
-        let mut rows =
-            Rows::chosen(places, targets, past, &chosen.kept, &additional).with_inference(self.settings.inference);
+        let rows = match chosen.moves {
+            true => Rows::moved(places, targets, past, chosen.inducing(&batch)),
+            false => Rows::chosen(places, targets, past, &chosen.kept, &additional),
+        };
+        let mut rows = rows.with_inference(self.settings.inference);
         let learning = self.settings.learning.remembering(&self.model, self.baseline.count());
-        let (model, learning) = reweighting::learn(&learning, &self.model, &mut rows, stop);
+        let (model, learning) = reweighting::learn(&learning, &self.model, &mut rows, chosen.moves, stop);
         let whitened = rows.whiten(&model).map_err(|error| broken_down(error, &model))?;
         let bound = whitened.bound();
         let (posterior, dropped) = Posterior::new(model.clone(), rows.into_past(whitened))

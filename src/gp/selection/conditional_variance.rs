@@ -1,10 +1,9 @@
 //! Conditional variance: inducing points are chosen anew, among the old ones and the readings, until they leave little of the
 //! prior variance of either (Burt et al. 2020; VIPS paper, algorithm 5, with the condition of its loop the right way round).
 
-use super::super::kernel::{Kernel, Places};
+use super::super::kernel::Kernel;
 use super::super::linalg::NotPositiveDefinite;
-use super::super::report::{SelectionEnd, SelectionReport};
-use super::{Batch, Choice, Kept, Limits, PivotedCholesky, Rule};
+use super::{Batch, Choice, Limits, Rule, choose_anew};
 
 /// The settings of conditional variance.
 #[derive(Clone, Debug, PartialEq)]
@@ -16,24 +15,6 @@ pub struct ConditionalVariance {
 
 impl<K: Kernel> Rule<K> for ConditionalVariance {
     fn choose(&self, batch: &Batch<'_, K>, limits: Limits) -> Result<Choice, NotPositiveDefinite> {
-        let old = batch.old();
-        let pool = batch
-            .posterior
-            .map_or_else(|| batch.places.clone(), |posterior| posterior.inducing().followed_by(batch.places));
-        let mut points = PivotedCholesky::new(batch.model, &pool);
-        let end = loop {
-            let left: f64 = points.variances().iter().sum();
-            match points.next(limits.least_share) {
-                _ if !points.is_empty() && left <= self.tolerance => break SelectionEnd::Converged,
-                None => break SelectionEnd::Exhausted,
-                Some(_) if points.len() >= limits.max_inducing_points => break SelectionEnd::Capped,
-                Some((index, _)) => points.add(index),
-            };
-        };
-        let (mut kept, added): (Vec<usize>, Vec<usize>) = points.chosen().iter().partition(|&&index| index < old);
-        kept.sort_unstable();
-        let added: Vec<usize> = added.into_iter().map(|index| index - old).collect();
-        let report = SelectionReport { added: added.len(), removed: old - kept.len(), end, gap: None };
-        Ok(Choice { kept: Kept::of(kept, old), added, report })
+        Ok(choose_anew(batch, limits, |points| points.variances().iter().sum::<f64>() <= self.tolerance))
     }
 }

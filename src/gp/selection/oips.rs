@@ -38,6 +38,6 @@ impl<K: Kernel> Rule<K> for Oips {
             added.push(index);
         }
         let report = SelectionReport { added: added.len(), removed: 0, end, gap: None };
-        Ok(Choice { kept: Kept::All, added, report })
+        Ok(Choice { kept: Kept::All, added, moves: false, report })
     }
 }

@@ -48,6 +48,7 @@ impl<K: Kernel> Rule<K> for Vips {
             return Ok(Choice {
                 kept: Kept::All,
                 added: points.chosen().to_vec(),
+                moves: false,
                 report: SelectionReport { added: points.chosen().len(), removed: 0, end, gap: Some(gap) },
             });
         }
