@@ -7,6 +7,7 @@
 //! [`state`] is all there is to keep. With a heavy-tailed [`likelihood`], rows have weights.
 
 pub mod bounds;
+pub mod expectation;
 pub mod hyperparameters;
 pub mod kernel;
 pub mod learning;
