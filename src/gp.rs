@@ -6,7 +6,9 @@
 //! points, [`learning`] the hyperparameters, [`whitened`] is the arithmetic of both, [`posterior`] predicts,
 //! [`state`] is all there is to keep. With a heavy-tailed [`likelihood`], rows have weights.
 
+mod ascent;
 pub mod bounds;
+pub mod dual_memory;
 pub mod expectation;
 pub mod hyperparameters;
 pub mod kernel;

@@ -5,8 +5,8 @@ use super::super::model::LOG_2_PI;
 /// Beyond so many standard deviations the continued fraction of a tail has settled after [`TERMS`] terms.
 const TAIL: f64 = 2.0;
 
-/// Its error falls as exp(-2 z sqrt(2 n)).
-const TERMS: u32 = 60;
+/// The error of n terms falls about as exp(-2 z sqrt(n)).
+const TERMS: u32 = 100;
 
 /// Phi(x).
 pub(super) fn cumulative(x: f64) -> f64 {
@@ -15,7 +15,7 @@ pub(super) fn cumulative(x: f64) -> f64 {
     } else if x >= TAIL {
         1.0 - density(x) * tail_ratio(x)
     } else {
-        // Marsaglia 2004: the terms have all the same sign, and x = 2 needs fewest digits of the half.
+        // Marsaglia 2004. All terms have the same sign; at x = -2 the half cancels all but a twentieth.
         let (mut term, mut sum) = (x, x);
         for odd in (3..).step_by(2).map(f64::from) {
             term *= x * x / odd;
