@@ -27,7 +27,10 @@ pub(super) fn maximize(
     let mut ascent = Ascent { learning, stop, objective, trace: RefCell::default(), scale: 1.0 };
     let Ok(first) = ascent.evaluate(&start) else {
         let trace = ascent.trace.into_inner();
-        return (start, LearningReport { evaluations: trace.evaluations, end: trace.end.unwrap_or(LearningEnd::Failed) });
+        return (
+            start,
+            LearningReport { evaluations: trace.evaluations, end: trace.end.unwrap_or(LearningEnd::Failed) },
+        );
     };
     // The first step, along the gradient, is at most one unit of a logarithm.
     let norm = first.gradient.iter().map(|g| g * g).sum::<f64>().sqrt();

@@ -214,7 +214,8 @@ mod tests {
         for (observation, target) in ALL {
             for (mean, variance) in [(0.0f64, 1e-8f64), (0.4, 1e-3), (-1.0, 0.09), (0.8, 0.5)] {
                 let found = observation.expect(target, mean, variance);
-                let of = |part: fn(&Density) -> f64| integral(mean, variance, |f| part(&observation.density(target, f)));
+                let of =
+                    |part: fn(&Density) -> f64| integral(mean, variance, |f| part(&observation.density(target, f)));
                 let expected = [of(|d| d.log), of(|d| d.first), -of(|d| d.second), of(|d| d.in_log_noise)];
                 let found = [found.log_density, found.alpha, found.beta, found.in_log_noise];
                 // Twenty nodes are exact but for the distance of the nearest complex singularity in standard deviations: that of

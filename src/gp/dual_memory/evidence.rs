@@ -50,10 +50,7 @@ impl Site {
 
     fn towards(self, other: Self, share: f64) -> Self {
         let between = |from: f64, to: f64| if share == 1.0 { to } else { from + share * (to - from) };
-        Self {
-            precision: between(self.precision, other.precision),
-            natural: between(self.natural, other.natural),
-        }
+        Self { precision: between(self.precision, other.precision), natural: between(self.natural, other.natural) }
     }
 }
 
