@@ -12,6 +12,8 @@
 
 mod evidence;
 mod memory;
+mod site;
+mod summary;
 
 use super::ascent;
 use super::expectation::{Link, Observation};
@@ -23,9 +25,11 @@ use super::posterior::Posterior;
 use super::report::{LearningEnd, LearningReport, NamedValue};
 use super::selection::GreedyVariance;
 use super::streaming;
-use evidence::{Counts, Fit, Setup, Site, Summary, Whitened};
+use evidence::{Counts, Fit, Setup, Whitened};
 use memory::Memory;
+use site::Site;
 use std::sync::Arc;
+use summary::Summary;
 
 /// Why a batch was refused. The model is then as it was.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
@@ -59,8 +63,8 @@ pub enum OldEvidence {
     /// The memory, and the pseudo-observations that stand for all other readings: everything once (eq. 21).
     #[default]
     Summary,
-    /// The memory alone, each reading of it for as many as there were (eq. 26 and what follows it). A memory chosen by leverage
-    /// holds more of what is hard to predict than its share, and the noise learnt from it is too large.
+    /// The memory alone, each reading of it for as many as there were (eq. 26 and what follows it). Where there is no memory, the
+    /// pseudo-observations.
     ScaledMemory,
 }
 

@@ -17,90 +17,17 @@
 
 use super::super::expectation::{Expectation, Observation};
 use super::super::kernel::{Kernel, Places};
-use super::super::linalg::{self, Matrix, MatrixRef, NotPositiveDefinite, dot, squared_norm};
+use super::super::linalg::{self, Matrix, NotPositiveDefinite, dot, squared_norm};
 use super::super::model::{LOG_2_PI, Model};
 use super::super::posterior::Posterior;
-use super::super::whitened::Past;
-
-/// The Gaussian that stands for the likelihood of one reading in the posterior (eq. 12), in natural parameters.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(super) struct Site {
-    /// beta.
-    pub(super) precision: f64,
-    /// beta (y~ - m), with the pseudo-output y~ = alpha / beta + E\[f\] and the prior mean m.
-    pub(super) natural: f64,
-}
-
-/// The smallest precision of a site, in units of the inverse prior variance: as good as nothing. Where Student's t is convex beta is
-/// below 0, and no Gaussian stands for it.
-const LEAST_PRECISION: f64 = 1e-8;
+use super::site::{self, Site};
+use super::summary::{Summary, WhitenedSummary};
 
 /// Sites have settled when none changes by more than this share of itself, or of the largest.
 const SETTLED: f64 = 1e-7;
 
 /// A step that lowers the bound by more than this share of it is taken back and halved.
 const ROUNDING: f64 = 1e-10;
-
-impl Site {
-    /// The natural gradient of the expected log density (eq. 23 for one reading).
-    fn of(expectation: &Expectation, centred_mean: f64, prior_variance: f64) -> Self {
-        let precision = expectation.beta.max(LEAST_PRECISION / prior_variance.max(f64::MIN_POSITIVE));
-        Self { precision, natural: expectation.alpha + precision * centred_mean }
-    }
-
-    fn towards(self, other: Self, share: f64) -> Self {
-        let between = |from: f64, to: f64| if share == 1.0 { to } else { from + share * (to - from) };
-        Self { precision: between(self.precision, other.precision), natural: between(self.natural, other.natural) }
-    }
-}
-
-/// The largest change of a site relative to the larger of the two, or to the largest of all naturals.
-fn change(before: &[Site], after: &[Site]) -> f64 {
-    let largest = after.iter().map(|site| site.natural.abs()).fold(f64::MIN_POSITIVE, f64::max);
-    let changes = before.iter().zip(after).map(|(before, after)| {
-        let precision = (after.precision - before.precision).abs() / after.precision.max(before.precision);
-        precision.max((after.natural - before.natural).abs() / largest)
-    });
-    changes.fold(0.0, f64::max)
-}
-
-/// What is kept of readings that are neither in memory nor in the batch: pseudo-observations `r = R u_old + e` of unit noise.
-#[derive(Clone, Debug)]
-pub(super) struct Summary<K: Kernel> {
-    past: Past<K>,
-    /// R = T L_b^-1.
-    root: Matrix,
-}
-
-impl<K: Kernel> Summary<K> {
-    pub(super) fn new(posterior: Posterior<K>) -> Self {
-        let past = posterior.past;
-        let mut root = past.triangle.clone();
-        linalg::solve_lower_transposed(past.covariance_root.as_ref(), root.as_mut().transpose_mut());
-        for column in 1..root.ncols() {
-            root.col_as_slice_mut(column)[..column].fill(0.0);
-        }
-        Self { past, root }
-    }
-
-    fn whiten(&self, model: &Model<K>, setup: &Setup<'_, K>, covariance_root: MatrixRef<'_>) -> WhitenedSummary {
-        let mut whitened = model.kernel.covariance(&setup.inducing, &self.past.inducing);
-        let prior = model.kernel.diagonal(&self.past.inducing);
-        setup.shared.iter().for_each(|&(new, old)| whitened[(new, old)] += model.jitter_of(prior[old]));
-        linalg::solve_lower(covariance_root, whitened.as_mut());
-        let features = &whitened * self.root.transpose();
-        let mut covariance = model.kernel.symmetric_covariance(&self.past.inducing);
-        model.add_jitter(&self.past.inducing, covariance.as_mut());
-        let information = self.root.transpose() * &self.root;
-        let trace: f64 =
-            (0..covariance.ncols()).map(|j| dot(information.col_as_slice(j), covariance.col_as_slice(j))).sum();
-        let slack = trace - linalg::squared_frobenius_norm(&features);
-        let gram = &features * features.transpose();
-        let mut projected = vec![0.0; features.nrows()];
-        linalg::add_matrix_vector(&mut projected, 1.0, features.as_ref(), &self.past.target);
-        WhitenedSummary { features, gram, projected, slack }
-    }
-}
 
 /// Which evidence counts.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -137,17 +64,6 @@ pub(super) struct Whitened {
     features: Matrix,
     prior_variances: Vec<f64>,
     summary: Option<WhitenedSummary>,
-}
-
-struct WhitenedSummary {
-    /// F^T.
-    features: Matrix,
-    /// F^T F.
-    gram: Matrix,
-    /// F^T r.
-    projected: Vec<f64>,
-    /// tr(R K_(old)(old) R^T) - |F|_F^2.
-    slack: f64,
 }
 
 /// The posterior of some sites, and what it says of the readings.
@@ -278,7 +194,7 @@ impl<K: Kernel> Setup<'_, K> {
             let next_bound = next_fit.as_ref().map_or(f64::NAN, |fit| self.bound(fit, Counts::ONCE));
             match next_fit {
                 Ok(next_fit) if next_bound >= bound - ROUNDING * bound.abs() => {
-                    let change = change(sites, &next);
+                    let change = site::change(sites, &next);
                     (fit, bound, *sites) = (next_fit, next_bound, next);
                     if change <= SETTLED * length {
                         return Ok((fit, step));
@@ -415,33 +331,5 @@ impl<K: Kernel> Setup<'_, K> {
         }
         let (inducing, root) = (self.inducing.clone(), whitened.covariance_root.clone());
         Posterior::of_rows(model.clone(), inducing, root, rows.transpose(), &targets)
-    }
-}
-
-impl<K: Kernel> Summary<K> {
-    /// r - F g.
-    fn residual(&self, whitened: &WhitenedSummary, weights: &[f64]) -> Vec<f64> {
-        let mut residual = self.past.target.clone();
-        linalg::add_matrix_vector(&mut residual, -1.0, whitened.features.transpose(), weights);
-        residual
-    }
-
-    /// Adds to the gradient what enters through K_z(old), given the gradient in that, and through K_(old)(old).
-    fn contract(
-        &self,
-        model: &Model<K>,
-        setup: &Setup<'_, K>,
-        in_cross_covariance: &Matrix,
-        counts: Counts,
-        gradient: &mut [f64],
-    ) {
-        let old = &self.past.inducing;
-        model.kernel.contract(&setup.inducing, old, in_cross_covariance.as_ref(), gradient);
-        let mut in_covariance = self.root.transpose() * &self.root;
-        linalg::scale(&mut in_covariance, -0.5 * counts.summary);
-        let mut diagonal: Vec<f64> = (0..old.len()).map(|i| in_covariance[(i, i)]).collect();
-        setup.shared.iter().for_each(|&(new, old)| diagonal[old] += in_cross_covariance[(new, old)]);
-        model.kernel.contract_symmetric(old, in_covariance.as_mut(), gradient);
-        model.contract_jitter(old, &mut diagonal, gradient);
     }
 }
