@@ -533,7 +533,8 @@ proptest! {
                     prop_assert!(found[8..].iter().all(|&variance| variance >= 0.0), "{:?}", found);
                 }
                 Err(error) => {
-                    prop_assert!(matches!(error, Error::Batch(streaming::Error::NotPositiveDefinite { .. })));
+                    let broke_down = matches!(error, Error::Batch(streaming::Error::NotPositiveDefinite { .. }));
+                    prop_assert!(broke_down, "{}", error);
                     prop_assert_eq!(process.readings(), before);
                 }
             }
