@@ -14,15 +14,18 @@ const MEMORY: usize = 7;
 /// An iteration that gains less than this, in nats, is the last: half a nat is a standard deviation of a hyperparameter.
 const LEAST_GAIN: f64 = 1e-2;
 
+/// Value and gradient at logarithms within the bounds of [`hyperparameters`]; none where there is none.
+pub(super) type Objective<'a> = dyn Fn(&[f64]) -> Option<(f64, Vec<f64>)> + 'a;
+
 /// The best logarithms found from `start` onwards, and how; never worse than `start`.
 ///
-/// `objective` gives value and gradient at logarithms within the bounds of [`hyperparameters`], or none where there is none, which
-/// is stepped back from. Budget and prior are those of `learning`. `stop` is asked before every evaluation.
+/// Where the objective has no finite value it is stepped back from. Budget and prior are those of `learning`. `stop` is asked before
+/// every evaluation.
 pub(super) fn maximize(
     learning: &Learning,
     start: Vec<f64>,
     stop: &dyn Fn() -> bool,
-    objective: &dyn Fn(&[f64]) -> Option<(f64, Vec<f64>)>,
+    objective: &Objective<'_>,
 ) -> (Vec<f64>, LearningReport) {
     let mut ascent = Ascent { learning, stop, objective, trace: RefCell::default(), scale: 1.0 };
     let Ok(first) = ascent.evaluate(&start) else {
@@ -44,7 +47,7 @@ pub(super) fn maximize(
 struct Ascent<'a> {
     learning: &'a Learning,
     stop: &'a dyn Fn() -> bool,
-    objective: &'a dyn Fn(&[f64]) -> Option<(f64, Vec<f64>)>,
+    objective: &'a Objective<'a>,
     trace: RefCell<Trace>,
     /// Factor on everything the optimizer sees.
     scale: f64,

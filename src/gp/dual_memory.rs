@@ -16,7 +16,7 @@ mod site;
 mod summary;
 
 use super::ascent;
-use super::expectation::{Link, Observation};
+use super::expectation::Link;
 use super::kernel::{Kernel, Places};
 use super::learning::Learning;
 use super::linalg::NotPositiveDefinite;
@@ -25,7 +25,7 @@ use super::posterior::Posterior;
 use super::report::{LearningEnd, LearningReport, NamedValue};
 use super::selection::GreedyVariance;
 use super::streaming;
-use evidence::{Counts, Fit, Setup, Whitened};
+use evidence::{Counts, Fit, Inducing, Setup, Whitened};
 use memory::Memory;
 use site::Site;
 use std::sync::Arc;
@@ -152,9 +152,15 @@ impl<K: Kernel> DualGp<K> {
         let nothing = Memory { places: places.cleared(), targets: Vec::new(), sites: Vec::new() };
         let memory = self.memory.as_ref().unwrap_or(&nothing);
         let Memory { places: all, targets: values, sites } = memory.followed_by(places, targets);
-        let (inducing, shared) = self.choose_inducing(places).map_err(|error| broken_down(error, &self.model))?;
-        let summary = self.summary.as_ref();
-        let setup = Setup { places: &all, targets: &values, memory: memory.len(), summary, inducing, shared };
+        let inducing = self.choose_inducing(places).map_err(|error| broken_down(error, &self.model))?;
+        let setup = Setup {
+            places: &all,
+            targets: &values,
+            memory: memory.len(),
+            summary: self.summary.as_ref(),
+            inducing,
+            link: self.link,
+        };
         let learnt = self.learn(&setup, sites, stop).map_err(|error| broken_down(error, &self.model))?;
 
         let Learnt { model, whitened, sites, fit, .. } = &learnt;
@@ -163,7 +169,7 @@ impl<K: Kernel> DualGp<K> {
         let (kept, released) = self.remember(&scores, memory.len());
         let posterior = setup.posterior(model, whitened, sites, &everything);
         let posterior = posterior.map_err(|error| broken_down(error, model))?;
-        let summary = if released.is_empty() && summary.is_none() {
+        let summary = if released.is_empty() && self.summary.is_none() {
             None
         } else {
             let released = setup.posterior(model, whitened, sites, &released);
@@ -246,23 +252,15 @@ impl<K: Kernel> DualGp<K> {
         if !places.is_finite() || !targets.iter().all(|target| target.is_finite()) {
             return Err(streaming::Error::NotFinite.into());
         }
-        let observation = self.observation(&self.model);
-        match targets.iter().position(|&target| !observation.allows(target)) {
+        let no_label = targets.iter().position(|&target| target != 0.0 && target != 1.0);
+        match no_label.filter(|_| self.link.is_some()) {
             Some(row) => Err(Error::Label { found: targets[row], row }),
             None => Ok(()),
         }
     }
 
-    fn observation(&self, model: &Model<K>) -> Observation {
-        match self.link {
-            Some(link) => Observation::Bernoulli(link),
-            None => Observation::continuous(model.likelihood, model.noise),
-        }
-    }
-
-    /// Inducing points among the old ones and the places of a batch (section 3.4), and the pairs (new, old) of indices of those that
-    /// stay.
-    fn choose_inducing(&self, places: &K::Places) -> Result<(K::Places, Vec<(usize, usize)>), NotPositiveDefinite> {
+    /// Inducing points among the old ones and the places of a batch (section 3.4).
+    fn choose_inducing(&self, places: &K::Places) -> Result<Inducing<K::Places>, NotPositiveDefinite> {
         let old = self.posterior.as_ref().map(|posterior| posterior.inducing());
         let candidates = old.map_or_else(|| places.clone(), |old| old.followed_by(places));
         // The variance that is left does not depend on the targets.
@@ -275,7 +273,8 @@ impl<K: Kernel> DualGp<K> {
         }
         let chosen = points.chosen().iter().copied();
         let stays = |&(_, index): &(usize, usize)| old.is_some_and(|old| index < old.len());
-        Ok((candidates.select(chosen.clone()), chosen.enumerate().filter(stays).collect()))
+        let shared = chosen.clone().enumerate().filter(stays).collect();
+        Ok(Inducing { places: candidates.select(chosen), shared })
     }
 
     /// Finds sites and hyperparameters in turns. When the arithmetic breaks down in a turn, all is as in the turn before.
@@ -302,7 +301,7 @@ impl<K: Kernel> DualGp<K> {
             let objective = |at: &[f64]| {
                 let model = learnt.model.with_log_parameters(at);
                 let whitened = setup.whiten(&model).ok()?;
-                let fit = setup.fit(self.observation(&model), model.mean, &whitened, &learnt.sites).ok()?;
+                let fit = setup.fit(&model, &whitened, &learnt.sites).ok()?;
                 let gradient = setup.gradient(&model, &whitened, &learnt.sites, &fit, counts);
                 Some((setup.bound(&fit, counts), gradient))
             };
@@ -331,7 +330,7 @@ impl<K: Kernel> DualGp<K> {
     ) -> Result<Learnt<K>, NotPositiveDefinite> {
         let whitened = setup.whiten(&model)?;
         let steps = (self.settings.steps, self.settings.step_length);
-        let (fit, steps) = setup.settle(&model, self.observation(&model), &whitened, &mut sites, steps)?;
+        let (fit, steps) = setup.settle(&model, &whitened, &mut sites, steps)?;
         let report = LearningReport { evaluations: 0, end: LearningEnd::Off };
         let is_finite = setup.bound(&fit, Counts::ONCE).is_finite();
         is_finite.then_some(Learnt { model, whitened, sites, fit, steps, report }).ok_or(NotPositiveDefinite)

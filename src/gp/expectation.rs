@@ -92,11 +92,6 @@ impl Observation {
         }
     }
 
-    /// Whether a finite number can be a target.
-    pub fn allows(&self, target: f64) -> bool {
-        !matches!(self, Self::Bernoulli(_)) || target == 0.0 || target == 1.0
-    }
-
     /// The expected log density of a target where f is normal with this mean and variance.
     ///
     /// By quadrature, beta is taken by parts from the first derivative: E\[g''\] = E\[g' (f - m)\] / v. That asks less of the

@@ -15,7 +15,7 @@
 //! the hyperparameters change. (Eq. 25 would have the rows a_i of the summary change with the hyperparameters, too; their
 //! readings are gone. R is right for every change of the variance, and for the lengthscale as far as the inducing points are dense.)
 
-use super::super::expectation::{Expectation, Observation};
+use super::super::expectation::{Expectation, Link, Observation};
 use super::super::kernel::{Kernel, Places};
 use super::super::linalg::{self, Matrix, NotPositiveDefinite, dot, squared_norm};
 use super::super::model::{LOG_2_PI, Model};
@@ -43,6 +43,13 @@ impl Counts {
     pub(super) const ONCE: Self = Self { memory: 1.0, summary: 1.0 };
 }
 
+/// The inducing points Z.
+pub(super) struct Inducing<P> {
+    pub(super) places: P,
+    /// Pairs (new, old) of indices of those that were inducing points before: the same variable, with the same jitter.
+    pub(super) shared: Vec<(usize, usize)>,
+}
+
 /// What stays the same while sites and hyperparameters change.
 pub(super) struct Setup<'a, K: Kernel> {
     /// Those of the memory, then those of the batch.
@@ -51,9 +58,9 @@ pub(super) struct Setup<'a, K: Kernel> {
     /// How many of them are in memory.
     pub(super) memory: usize,
     pub(super) summary: Option<&'a Summary<K>>,
-    pub(super) inducing: K::Places,
-    /// Pairs (new, old) of indices of inducing points of which the summary knows: the same variable, with the same jitter.
-    pub(super) shared: Vec<(usize, usize)>,
+    pub(super) inducing: Inducing<K::Places>,
+    /// Where the targets are labels.
+    pub(super) link: Option<Link>,
 }
 
 /// What depends on the hyperparameters alone.
@@ -84,26 +91,37 @@ pub(super) struct Fit {
 }
 
 impl<K: Kernel> Setup<'_, K> {
+    /// How the targets depend on the latent function.
+    fn observation(&self, model: &Model<K>) -> Observation {
+        match self.link {
+            Some(link) => Observation::Bernoulli(link),
+            None => Observation::continuous(model.likelihood, model.noise),
+        }
+    }
+
+    /// What depends on the hyperparameters of the model.
+    ///
     /// # Errors
     /// When the covariance of the inducing points is not positive definite to the precision of doubles.
     pub(super) fn whiten(&self, model: &Model<K>) -> Result<Whitened, NotPositiveDefinite> {
-        let size = self.inducing.len();
-        let mut covariance = Matrix::zeros(size, size);
-        model.kernel.add_lower_covariance(&self.inducing, covariance.as_mut());
-        model.add_jitter(&self.inducing, covariance.as_mut());
+        let inducing = &self.inducing.places;
+        let mut covariance = Matrix::zeros(inducing.len(), inducing.len());
+        model.kernel.add_lower_covariance(inducing, covariance.as_mut());
+        model.add_jitter(inducing, covariance.as_mut());
         let covariance_root = linalg::cholesky(covariance)?;
-        let mut features = model.kernel.covariance(&self.inducing, self.places);
+        let mut features = model.kernel.covariance(inducing, self.places);
         linalg::solve_lower(covariance_root.as_ref(), features.as_mut());
-        let summary = self.summary.map(|summary| summary.whiten(model, self, covariance_root.as_ref()));
+        let summary = self.summary.map(|summary| summary.whiten(model, &self.inducing, covariance_root.as_ref()));
         Ok(Whitened { covariance_root, features, prior_variances: model.kernel.diagonal(self.places), summary })
     }
 
+    /// The posterior of these sites.
+    ///
     /// # Errors
     /// When B is not finite.
     pub(super) fn fit(
         &self,
-        observation: Observation,
-        prior_mean: f64,
+        model: &Model<K>,
         whitened: &Whitened,
         sites: &[Site],
     ) -> Result<Fit, NotPositiveDefinite> {
@@ -131,9 +149,9 @@ impl<K: Kernel> Setup<'_, K> {
         let centred_means: Vec<f64> = (0..sites.len()).map(|i| dot(features.col_as_slice(i), &weights)).collect();
         let left = |i: usize| (prior_variances[i] - squared_norm(features.col_as_slice(i))).max(0.0);
         let variances: Vec<f64> = (0..sites.len()).map(|i| left(i) + spreads[i]).collect();
-        let expectations = (0..sites.len())
-            .map(|i| observation.expect(self.targets[i], prior_mean + centred_means[i], variances[i]))
-            .collect();
+        let observation = self.observation(model);
+        let expect = |i: usize| observation.expect(self.targets[i], model.mean + centred_means[i], variances[i]);
+        let expectations = (0..sites.len()).map(expect).collect();
 
         // tr(B^-1 B) = M shares out to the identity, the sites and the summary.
         let of_sites: f64 = sites.iter().zip(&spreads).map(|(site, spread)| site.precision * spread).sum();
@@ -175,12 +193,11 @@ impl<K: Kernel> Setup<'_, K> {
     pub(super) fn settle(
         &self,
         model: &Model<K>,
-        observation: Observation,
         whitened: &Whitened,
         sites: &mut Vec<Site>,
         (steps, step_length): (usize, f64),
     ) -> Result<(Fit, usize), NotPositiveDefinite> {
-        let mut fit = self.fit(observation, model.mean, whitened, sites)?;
+        let mut fit = self.fit(model, whitened, sites)?;
         let mut bound = self.bound(&fit, Counts::ONCE);
         let mut length = step_length;
         for step in 1..=steps {
@@ -190,7 +207,7 @@ impl<K: Kernel> Setup<'_, K> {
                     sites[i].towards(to, length)
                 })
                 .collect();
-            let next_fit = self.fit(observation, model.mean, whitened, &next);
+            let next_fit = self.fit(model, whitened, &next);
             let next_bound = next_fit.as_ref().map_or(f64::NAN, |fit| self.bound(fit, Counts::ONCE));
             match next_fit {
                 Ok(next_fit) if next_bound >= bound - ROUNDING * bound.abs() => {
@@ -288,16 +305,17 @@ impl<K: Kernel> Setup<'_, K> {
             }
             in_covariance += &in_features * past.features.transpose();
             linalg::solve_lower_transposed(covariance_root.as_ref(), in_features.as_mut());
-            summary.contract(model, self, &(&in_features * &summary.root), counts, in_kernel);
+            let in_cross_covariance = &in_features * &summary.root;
+            summary.contract(model, &self.inducing, &in_cross_covariance, counts.summary, in_kernel);
         }
         linalg::solve_lower_transposed(covariance_root.as_ref(), in_features.as_mut());
-        model.kernel.contract(&self.inducing, self.places, in_features.as_ref(), in_kernel);
+        model.kernel.contract(&self.inducing.places, self.places, in_features.as_ref(), in_kernel);
         model.kernel.contract_diagonal(self.places, &in_variance, in_kernel);
         linalg::scale(&mut in_covariance, -0.5);
         linalg::solve_both_sides(covariance_root.as_ref(), in_covariance.as_mut());
         let mut diagonal: Vec<f64> = (0..size).map(|i| in_covariance[(i, i)]).collect();
-        model.kernel.contract_symmetric(&self.inducing, in_covariance.as_mut(), in_kernel);
-        model.contract_jitter(&self.inducing, &mut diagonal, in_kernel);
+        model.kernel.contract_symmetric(&self.inducing.places, in_covariance.as_mut(), in_kernel);
+        model.contract_jitter(&self.inducing.places, &mut diagonal, in_kernel);
         gradient
     }
 
@@ -312,7 +330,7 @@ impl<K: Kernel> Setup<'_, K> {
         sites: &[Site],
         indices: &[usize],
     ) -> Result<Posterior<K>, NotPositiveDefinite> {
-        let size = self.inducing.len();
+        let size = self.inducing.places.len();
         let of_summary = whitened.summary.as_ref().map_or(0, |summary| summary.features.ncols());
         let mut rows = Matrix::zeros(size, indices.len() + of_summary);
         let mut targets = vec![0.0; indices.len()];
@@ -329,7 +347,7 @@ impl<K: Kernel> Setup<'_, K> {
             rows.as_mut().subcols_mut(indices.len(), of_summary).copy_from(&whitened.features);
             targets.extend_from_slice(&summary.past.target);
         }
-        let (inducing, root) = (self.inducing.clone(), whitened.covariance_root.clone());
+        let (inducing, root) = (self.inducing.places.clone(), whitened.covariance_root.clone());
         Posterior::of_rows(model.clone(), inducing, root, rows.transpose(), &targets)
     }
 }

@@ -5,7 +5,7 @@ use super::super::linalg::{self, Matrix, MatrixRef, dot};
 use super::super::model::Model;
 use super::super::posterior::Posterior;
 use super::super::whitened::Past;
-use super::evidence::{Counts, Setup};
+use super::evidence::Inducing;
 
 /// What is kept of readings that are neither in memory nor in the batch: pseudo-observations `r = R u_old + e` of unit noise.
 #[derive(Clone, Debug)]
@@ -27,16 +27,16 @@ impl<K: Kernel> Summary<K> {
         Self { past, root }
     }
 
-    /// Rows and sums that change with the hyperparameters, on the inducing points of `setup`.
+    /// Rows and sums that change with the hyperparameters, on these inducing points.
     pub(super) fn whiten(
         &self,
         model: &Model<K>,
-        setup: &Setup<'_, K>,
+        inducing: &Inducing<K::Places>,
         covariance_root: MatrixRef<'_>,
     ) -> WhitenedSummary {
-        let mut whitened = model.kernel.covariance(&setup.inducing, &self.past.inducing);
+        let mut whitened = model.kernel.covariance(&inducing.places, &self.past.inducing);
         let prior = model.kernel.diagonal(&self.past.inducing);
-        setup.shared.iter().for_each(|&(new, old)| whitened[(new, old)] += model.jitter_of(prior[old]));
+        inducing.shared.iter().for_each(|&(new, old)| whitened[(new, old)] += model.jitter_of(prior[old]));
         linalg::solve_lower(covariance_root, whitened.as_mut());
         let features = &whitened * self.root.transpose();
         let mut covariance = model.kernel.symmetric_covariance(&self.past.inducing);
@@ -58,21 +58,22 @@ impl<K: Kernel> Summary<K> {
         residual
     }
 
-    /// Adds to the gradient what enters through K_z(old), given the gradient in that, and through K_(old)(old).
+    /// Adds to the gradient what enters through K_z(old), given the gradient in that, and through K_(old)(old)
+    /// where the evidence of the summary counts so often.
     pub(super) fn contract(
         &self,
         model: &Model<K>,
-        setup: &Setup<'_, K>,
+        inducing: &Inducing<K::Places>,
         in_cross_covariance: &Matrix,
-        counts: Counts,
+        count: f64,
         gradient: &mut [f64],
     ) {
         let old = &self.past.inducing;
-        model.kernel.contract(&setup.inducing, old, in_cross_covariance.as_ref(), gradient);
+        model.kernel.contract(&inducing.places, old, in_cross_covariance.as_ref(), gradient);
         let mut in_covariance = self.root.transpose() * &self.root;
-        linalg::scale(&mut in_covariance, -0.5 * counts.summary);
+        linalg::scale(&mut in_covariance, -0.5 * count);
         let mut diagonal: Vec<f64> = (0..old.len()).map(|i| in_covariance[(i, i)]).collect();
-        setup.shared.iter().for_each(|&(new, old)| diagonal[old] += in_cross_covariance[(new, old)]);
+        inducing.shared.iter().for_each(|&(new, old)| diagonal[old] += in_cross_covariance[(new, old)]);
         model.kernel.contract_symmetric(old, in_covariance.as_mut(), gradient);
         model.contract_jitter(old, &mut diagonal, gradient);
     }

@@ -1,3 +1,4 @@
+use super::super::expectation::Observation;
 use super::super::kernel::{Shape, Stationary};
 use super::super::likelihood::{Likelihood, StudentT};
 use super::super::linalg::{self, Matrix, dot};
@@ -255,10 +256,16 @@ fn with_setup(binary: bool, check: impl Fn(&Setup<'_, Stationary>, &[Site])) {
     }
     let memory = process.memory.as_ref().unwrap();
     let Memory { places: all, targets: values, sites } = memory.followed_by(&places, &targets);
-    let (inducing, shared) = process.choose_inducing(&places).unwrap();
-    assert!(!shared.is_empty() && shared.len() < 12);
-    let summary = process.summary.as_ref();
-    let setup = Setup { places: &all, targets: &values, memory: memory.len(), summary, inducing, shared };
+    let inducing = process.choose_inducing(&places).unwrap();
+    assert!(!inducing.shared.is_empty() && inducing.shared.len() < 12);
+    let setup = Setup {
+        places: &all,
+        targets: &values,
+        memory: memory.len(),
+        summary: process.summary.as_ref(),
+        inducing,
+        link: process.link,
+    };
     let some = |(i, site): (usize, &Site)| Site {
         precision: site.precision + 0.5 + 0.4 * (i as f64).sin(),
         natural: site.natural + (2.0 * i as f64).cos(),
@@ -272,14 +279,10 @@ fn the_gradient_is_the_finite_difference() {
     let student = Likelihood::StudentT(StudentT { degrees_of_freedom: 4.0 });
     for (likelihood, link) in [(Likelihood::Gaussian, None), (student, None), (student, Some(Link::Logit))] {
         with_setup(link.is_some(), |setup, sites| {
-            let of = |model: &Model<Stationary>| match link {
-                Some(link) => Observation::Bernoulli(link),
-                None => Observation::continuous(model.likelihood, model.noise),
-            };
             let model = Model { jitter: Jitter::Relative(1e-3), noise: 0.4, ..model(likelihood) };
             for counts in [Counts::ONCE, Counts { memory: 3.0, summary: 0.0 }] {
                 let whitened = setup.whiten(&model).unwrap();
-                let fit = setup.fit(of(&model), model.mean, &whitened, sites).unwrap();
+                let fit = setup.fit(&model, &whitened, sites).unwrap();
                 let found = setup.gradient(&model, &whitened, sites, &fit, counts);
                 let at = model.log_parameters();
                 for (parameter, found) in found.iter().enumerate() {
@@ -288,7 +291,7 @@ fn the_gradient_is_the_finite_difference() {
                         moved[parameter] += step;
                         let model = model.with_log_parameters(&moved);
                         let whitened = setup.whiten(&model).unwrap();
-                        setup.bound(&setup.fit(of(&model), model.mean, &whitened, sites).unwrap(), counts)
+                        setup.bound(&setup.fit(&model, &whitened, sites).unwrap(), counts)
                     };
                     // Of fourth order: truncation of order 1e-12, rounding 1e-13 / 1e-3 of a bound of hundreds.
                     let step = 1e-3;
@@ -307,10 +310,9 @@ fn the_gradient_is_the_finite_difference() {
 fn settled_sites_are_dual_parameters_and_their_bound_is_a_maximum() {
     with_setup(true, |setup, sites| {
         let model = model(Likelihood::Gaussian);
-        let observation = Observation::Bernoulli(Link::Logit);
         let whitened = setup.whiten(&model).unwrap();
         let mut settled = sites.to_vec();
-        let (fit, steps) = setup.settle(&model, observation, &whitened, &mut settled, (100, 1.0)).unwrap();
+        let (fit, steps) = setup.settle(&model, &whitened, &mut settled, (100, 1.0)).unwrap();
         assert!(steps < 100);
         let bound = setup.bound(&fit, Counts::ONCE);
         for index in [0, 5, settled.len() - 1] {
@@ -318,7 +320,7 @@ fn settled_sites_are_dual_parameters_and_their_bound_is_a_maximum() {
                 let mut moved = settled.clone();
                 moved[index].precision *= factor;
                 moved[index].natural += 0.1 * (factor - 1.0);
-                let moved = setup.fit(observation, model.mean, &whitened, &moved).unwrap();
+                let moved = setup.fit(&model, &whitened, &moved).unwrap();
                 assert!(setup.bound(&moved, Counts::ONCE) < bound);
             }
         }
@@ -334,13 +336,12 @@ fn the_leverage_of_one_reading_is_its_share_of_the_variance() {
         targets: &[1.0; 3],
         memory: 0,
         summary: None,
-        inducing: places.select([0, 1]),
-        shared: Vec::new(),
+        inducing: Inducing { places: places.select([0, 1]), shared: Vec::new() },
+        link: None,
     };
     let whitened = setup.whiten(&model).unwrap();
-    let observation = Observation::continuous(model.likelihood, model.noise);
     let mut sites = vec![Site::default(); 3];
-    let (fit, _) = setup.settle(&model, observation, &whitened, &mut sites, (1, 1.0)).unwrap();
+    let (fit, _) = setup.settle(&model, &whitened, &mut sites, (1, 1.0)).unwrap();
     let scores: Vec<f64> = sites.iter().zip(&fit.variances).map(|(site, v)| site.precision * v).collect();
     // beta v = k / (k + s^2) alone, k / (2 k + s^2) for each of two at one place; up to the jitter of 1e-10 / 0.05 * 2.
     assert_close(&scores, &[2.0 / 2.05, 2.0 / 4.05, 2.0 / 4.05], 1e-7);
