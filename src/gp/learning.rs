@@ -1,14 +1,12 @@
 //! Hyperparameters by maximization of the evidence lower bound (and a prior), with L-BFGS in log space; where asked for, the places
 //! of the inducing points with them (Bui et al. 2017, "Streaming sparse Gaussian process approximations").
 
+use super::ascent::{self, Value};
 use super::hyperparameters::{self, LogNormalPrior};
 use super::kernel::{Kernel, Places};
 use super::model::Model;
 use super::report::{LearningEnd, LearningReport};
 use super::whitened::Rows;
-use argmin::core::{CostFunction, Error, Executor, Gradient, State, TerminationReason, TerminationStatus};
-use argmin::solver::linesearch::MoreThuenteLineSearch;
-use argmin::solver::quasinewton::LBFGS;
 use std::cell::RefCell;
 
 /// How hyperparameters are learnt.
@@ -25,13 +23,6 @@ pub struct Learning {
     /// rows, but of the noise there is nothing in them: with 0 it is learnt from each batch alone.
     pub noise_memory: f64,
 }
-
-/// Pairs of steps and gradients that L-BFGS remembers; more than there are hyperparameters gains nothing.
-const MEMORY: usize = 7;
-
-/// Learning ends when an iteration gains less than this, in nats. Half a nat is what moves a hyperparameter by a standard
-/// deviation of its posterior; a fiftieth of that no map can show.
-const LEAST_GAIN: f64 = 1e-2;
 
 impl Learning {
     /// The same with what `targets` before the batch say about the noise: that it is that of the model.
@@ -121,7 +112,7 @@ impl Learning {
 
     /// The bound and log prior density at these logarithms of the hyperparameters, and the gradient, which may go on with other
     /// coordinates than these. None where it is not finite.
-    fn with_prior<K: Kernel>(
+    pub(super) fn with_prior<K: Kernel>(
         &self,
         model: &Model<K>,
         log_parameters: &[f64],
@@ -143,7 +134,7 @@ impl Learning {
     }
 
     /// Where the value is greatest of all points evaluated from `start` onwards; none where learning is off, or the start fails.
-    fn maximize(
+    pub(super) fn maximize(
         &self,
         start: Vec<f64>,
         rows: usize,
@@ -156,132 +147,7 @@ impl Learning {
         if rows < self.least_rows {
             return (None, LearningReport { evaluations: 0, end: LearningEnd::TooFewRows });
         }
-        let max_evaluations = self.max_evaluations;
-        let objective = Objective { value, max_evaluations, stop, memory: RefCell::default(), scale: 1.0 };
-        let Ok(first) = objective.evaluate(&start) else {
-            let Memory { evaluations, end, .. } = objective.memory.into_inner();
-            return (None, LearningReport { evaluations, end: end.unwrap_or(LearningEnd::Failed) });
-        };
-        // Scaled so that the first step, along the gradient, is at most one unit of a logarithm.
-        let norm = first.gradient.iter().map(|g| g * g).sum::<f64>().sqrt();
-        let objective = Objective { scale: 1.0 / norm.max(1.0), ..objective };
-        let end = objective.minimize(start);
-        let memory = objective.memory.into_inner();
-        (memory.best.map(|best| best.at), LearningReport { evaluations: memory.evaluations, end })
-    }
-}
-
-/// What is maximized, and its gradient; none where they are not finite.
-type Value<'a> = dyn Fn(&[f64]) -> Option<(f64, Vec<f64>)> + 'a;
-
-/// The negative of a value as the optimizer asks for it: remembered, counted and ended.
-struct Objective<'a> {
-    value: &'a Value<'a>,
-    max_evaluations: usize,
-    stop: &'a dyn Fn() -> bool,
-    memory: RefCell<Memory>,
-    /// Factor on everything the optimizer sees.
-    scale: f64,
-}
-
-#[derive(Default)]
-struct Memory {
-    evaluations: usize,
-    latest: Option<Evaluation>,
-    best: Option<Evaluation>,
-    /// Why an evaluation was refused.
-    end: Option<LearningEnd>,
-}
-
-#[derive(Clone)]
-struct Evaluation {
-    at: Vec<f64>,
-    cost: f64,
-    gradient: Vec<f64>,
-}
-
-/// Ends a run of the optimizer; why is in [`Memory`].
-#[derive(Debug, thiserror::Error)]
-#[error("no further evaluation")]
-struct NoFurtherEvaluation;
-
-impl Objective<'_> {
-    fn minimize(&self, start: Vec<f64>) -> LearningEnd {
-        let mut start = start;
-        loop {
-            let before = self.best_cost();
-            let solver = LBFGS::new(MoreThuenteLineSearch::new(), MEMORY)
-                .with_tolerance_cost(LEAST_GAIN * self.scale)
-                .and_then(|solver| solver.with_tolerance_grad(1e-6));
-            let Ok(solver) = solver else { return LearningEnd::Stalled };
-            let run =
-                Executor::new(Minimized(self), solver).configure(|state| state.param(start).max_iters(1000)).run();
-            if let Some(end) = self.memory.borrow().end {
-                return end;
-            }
-            let converged = run.is_ok_and(|result| {
-                let status = result.state().get_termination_status();
-                *status == TerminationStatus::Terminated(TerminationReason::SolverConverged)
-            });
-            if converged {
-                return LearningEnd::Converged;
-            }
-            // A line search can fail on a bound that is not quite smooth; a fresh start forgets its curvature.
-            if before - self.best_cost() <= LEAST_GAIN {
-                return LearningEnd::Stalled;
-            }
-            start = self.memory.borrow().best.as_ref().expect("there was a first evaluation").at.clone();
-        }
-    }
-
-    fn best_cost(&self) -> f64 {
-        self.memory.borrow().best.as_ref().map_or(f64::INFINITY, |best| best.cost)
-    }
-
-    /// Cost and gradient, from memory if they were just computed.
-    fn evaluate(&self, at: &[f64]) -> Result<Evaluation, NoFurtherEvaluation> {
-        if let Some(latest) = self.memory.borrow().latest.as_ref().filter(|latest| latest.at == at) {
-            return Ok(latest.clone());
-        }
-        let mut memory = self.memory.borrow_mut();
-        if (self.stop)() {
-            memory.end = Some(LearningEnd::Stopped);
-            return Err(NoFurtherEvaluation);
-        }
-        if memory.evaluations >= self.max_evaluations {
-            memory.end = Some(LearningEnd::Budget);
-            return Err(NoFurtherEvaluation);
-        }
-        memory.evaluations += 1;
-        let (value, mut gradient) = (self.value)(at).ok_or(NoFurtherEvaluation)?;
-        gradient.iter_mut().for_each(|entry| *entry = -*entry);
-        let evaluation = Evaluation { at: at.to_vec(), cost: -value, gradient };
-        if memory.best.as_ref().is_none_or(|best| evaluation.cost < best.cost) {
-            memory.best = Some(evaluation.clone());
-        }
-        memory.latest = Some(evaluation.clone());
-        Ok(evaluation)
-    }
-}
-
-/// What the optimizer sees of the objective.
-struct Minimized<'a, 'b>(&'a Objective<'b>);
-
-impl CostFunction for Minimized<'_, '_> {
-    type Param = Vec<f64>;
-    type Output = f64;
-
-    fn cost(&self, at: &Vec<f64>) -> Result<f64, Error> {
-        Ok(self.0.evaluate(at)?.cost * self.0.scale)
-    }
-}
-
-impl Gradient for Minimized<'_, '_> {
-    type Param = Vec<f64>;
-    type Gradient = Vec<f64>;
-
-    fn gradient(&self, at: &Vec<f64>) -> Result<Vec<f64>, Error> {
-        Ok(self.0.evaluate(at)?.gradient.iter().map(|entry| entry * self.0.scale).collect())
+        ascent::maximize(start, self.max_evaluations, stop, value)
     }
 }
 

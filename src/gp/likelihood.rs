@@ -104,7 +104,7 @@ impl Weights {
 
 /// log Gamma(x + 1/2) - log Gamma(x) for x > 0, without the cancellation of the two: Stirling's series from 20 on (its next term
 /// is below 1e-14), and the recurrence of the Gamma function below.
-fn log_gamma_step(x: f64) -> f64 {
+pub(super) fn log_gamma_step(x: f64) -> f64 {
     let mut correction = 0.0;
     let mut x = x;
     while x < 20.0 {

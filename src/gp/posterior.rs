@@ -1,8 +1,8 @@
 //! Prediction at any place.
 
 use super::kernel::{Kernel, Places};
-use super::linalg::{self, Matrix, NotPositiveDefinite, Part, column, dot, squared_norm};
-use super::model::Model;
+use super::linalg::{self, Matrix, MatrixRef, NotPositiveDefinite, Part, Triangularized, column, dot, squared_norm};
+use super::model::{LOG_2_PI, Model};
 use super::whitened::{Past, Rows};
 
 /// Places handled at once: keeps the working memory small and in the cache.
@@ -37,6 +37,30 @@ impl<K: Kernel> Posterior<K> {
         linalg::solve_lower_vector(precision_root.as_ref(), &mut weights);
         linalg::solve_lower_transposed_vector(precision_root.as_ref(), &mut weights);
         Ok(Self { model, past, precision_root, weights })
+    }
+
+    /// The posterior of whitened rows of unit noise (P x M) and their targets, whatever they stand for.
+    ///
+    /// # Errors
+    /// When B is not finite.
+    pub(super) fn of_rows(
+        model: Model<K>,
+        inducing: K::Places,
+        covariance_root: Matrix,
+        features: MatrixRef<'_>,
+        target: &[f64],
+    ) -> Result<Self, NotPositiveDefinite> {
+        let Triangularized { triangle, target } = linalg::triangularize(features, target);
+        let past = Past { inducing, covariance_root, triangle, target, log_evidence: f64::NAN };
+        let mut posterior = Self::new(model, past)?;
+        // log N(r; 0, I + T T^T), with B = I + T^T T.
+        let Past { triangle, target, .. } = &posterior.past;
+        let mut residual = target.clone();
+        linalg::add_matrix_vector(&mut residual, -1.0, triangle.as_ref(), &posterior.weights);
+        let squares = squared_norm(&residual) + squared_norm(&posterior.weights);
+        let log_determinant = linalg::log_determinant(posterior.precision_root.as_ref());
+        posterior.past.log_evidence = -0.5 * (target.len() as f64 * LOG_2_PI + log_determinant + squares);
+        Ok(posterior)
     }
 
     /// The model, with its hyperparameters.

@@ -89,7 +89,7 @@ impl<K: Kernel> StreamingGp<K> {
         targets: &[f64],
         stop: &dyn Fn() -> bool,
     ) -> Result<UpdateReport, Error> {
-        self.check(places, targets)?;
+        check(places, targets, self.posterior.as_deref())?;
         let past = self.posterior.as_ref().map(|posterior| posterior.past());
         let weights = self.first_weights(places, targets).map_err(|error| broken_down(error, &self.model))?;
         let targets = Targets::new(targets, weights.as_ref());
@@ -195,25 +195,31 @@ impl<K: Kernel> StreamingGp<K> {
     pub fn baseline(&self) -> &NoiseBaseline {
         &self.baseline
     }
-
-    fn check(&self, places: &K::Places, targets: &[f64]) -> Result<(), Error> {
-        if places.len() != targets.len() {
-            return Err(Error::Lengths { places: places.len(), targets: targets.len() });
-        }
-        if places.is_empty() {
-            return Err(Error::Empty);
-        }
-        if self.posterior.as_ref().is_some_and(|posterior| !posterior.inducing().compatible(places)) {
-            return Err(Error::Dimension);
-        }
-        if !places.is_finite() || !targets.iter().all(|target| target.is_finite()) {
-            return Err(Error::NotFinite);
-        }
-        Ok(())
-    }
 }
 
-fn broken_down<K: Kernel>(_: NotPositiveDefinite, model: &Model<K>) -> Error {
+/// Whether a batch can be taken in after this posterior.
+pub(super) fn check<K: Kernel>(
+    places: &K::Places,
+    targets: &[f64],
+    posterior: Option<&Posterior<K>>,
+) -> Result<(), Error> {
+    if places.len() != targets.len() {
+        return Err(Error::Lengths { places: places.len(), targets: targets.len() });
+    }
+    if places.is_empty() {
+        return Err(Error::Empty);
+    }
+    if posterior.is_some_and(|posterior| !posterior.inducing().compatible(places)) {
+        return Err(Error::Dimension);
+    }
+    if !places.is_finite() || !targets.iter().all(|target| target.is_finite()) {
+        return Err(Error::NotFinite);
+    }
+    Ok(())
+}
+
+/// What to say when the arithmetic breaks down under this model.
+pub(super) fn broken_down<K: Kernel>(_: NotPositiveDefinite, model: &Model<K>) -> Error {
     let values = model.named_values();
     let words: Vec<String> = values.iter().map(|value| format!("{} {:.6e}", value.name, value.value)).collect();
     Error::NotPositiveDefinite { hyperparameters: words.join(", ") }

@@ -1,0 +1,92 @@
+//! What is kept of the readings that were let go.
+
+use super::super::kernel::{Kernel, Places};
+use super::super::linalg::{self, Matrix, MatrixRef, dot};
+use super::super::model::Model;
+use super::super::posterior::Posterior;
+use super::super::whitened::Past;
+use super::evidence::Inducing;
+
+/// What is kept of readings that are neither in memory nor in the batch: pseudo-observations `r = R u_old + e` of unit noise.
+#[derive(Clone, Debug)]
+pub(super) struct Summary<K: Kernel> {
+    pub(super) past: Past<K>,
+    /// R = T L_b^-1.
+    pub(super) root: Matrix,
+}
+
+impl<K: Kernel> Summary<K> {
+    /// All that this posterior knows.
+    pub(super) fn new(posterior: Posterior<K>) -> Self {
+        let past = posterior.past;
+        let mut root = past.triangle.clone();
+        linalg::solve_lower_transposed(past.covariance_root.as_ref(), root.as_mut().transpose_mut());
+        for column in 1..root.ncols() {
+            root.col_as_slice_mut(column)[..column].fill(0.0);
+        }
+        Self { past, root }
+    }
+
+    /// Rows and sums that change with the hyperparameters, on these inducing points.
+    pub(super) fn whiten(
+        &self,
+        model: &Model<K>,
+        inducing: &Inducing<K::Places>,
+        covariance_root: MatrixRef<'_>,
+    ) -> WhitenedSummary {
+        let mut whitened = model.kernel.covariance(&inducing.places, &self.past.inducing);
+        let prior = model.kernel.diagonal(&self.past.inducing);
+        inducing.shared.iter().for_each(|&(new, old)| whitened[(new, old)] += model.jitter_of(prior[old]));
+        linalg::solve_lower(covariance_root, whitened.as_mut());
+        let features = &whitened * self.root.transpose();
+        let mut covariance = model.kernel.symmetric_covariance(&self.past.inducing);
+        model.add_jitter(&self.past.inducing, covariance.as_mut());
+        let information = self.root.transpose() * &self.root;
+        let trace: f64 =
+            (0..covariance.ncols()).map(|j| dot(information.col_as_slice(j), covariance.col_as_slice(j))).sum();
+        let slack = trace - linalg::squared_frobenius_norm(&features);
+        let gram = &features * features.transpose();
+        let mut projected = vec![0.0; features.nrows()];
+        linalg::add_matrix_vector(&mut projected, 1.0, features.as_ref(), &self.past.target);
+        WhitenedSummary { features, gram, projected, slack }
+    }
+
+    /// r - F g.
+    pub(super) fn residual(&self, whitened: &WhitenedSummary, weights: &[f64]) -> Vec<f64> {
+        let mut residual = self.past.target.clone();
+        linalg::add_matrix_vector(&mut residual, -1.0, whitened.features.transpose(), weights);
+        residual
+    }
+
+    /// Adds to the gradient what enters through K_z(old), given the gradient in that, and through K_(old)(old)
+    /// where the evidence of the summary counts so often.
+    pub(super) fn contract(
+        &self,
+        model: &Model<K>,
+        inducing: &Inducing<K::Places>,
+        in_cross_covariance: &Matrix,
+        count: f64,
+        gradient: &mut [f64],
+    ) {
+        let old = &self.past.inducing;
+        model.kernel.contract(&inducing.places, old, in_cross_covariance.as_ref(), gradient);
+        let mut in_covariance = self.root.transpose() * &self.root;
+        linalg::scale(&mut in_covariance, -0.5 * count);
+        let mut diagonal: Vec<f64> = (0..old.len()).map(|i| in_covariance[(i, i)]).collect();
+        inducing.shared.iter().for_each(|&(new, old)| diagonal[old] += in_cross_covariance[(new, old)]);
+        model.kernel.contract_symmetric(old, in_covariance.as_mut(), gradient);
+        model.contract_jitter(old, &mut diagonal, gradient);
+    }
+}
+
+/// A summary under some hyperparameters, whitened by the covariance of the inducing points.
+pub(super) struct WhitenedSummary {
+    /// F^T.
+    pub(super) features: Matrix,
+    /// F^T F.
+    pub(super) gram: Matrix,
+    /// F^T r.
+    pub(super) projected: Vec<f64>,
+    /// tr(R K_(old)(old) R^T) - |F|_F^2.
+    pub(super) slack: f64,
+}
