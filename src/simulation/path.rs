@@ -19,6 +19,8 @@ pub enum Route {
     },
     /// From one random place to the next.
     Random,
+    /// Along the walls once, then to some random places, and so on: no part of the room is left out for long.
+    Patrol,
 }
 
 /// Distance kept from the walls, in metres (in small rooms a tenth of the side).
@@ -26,6 +28,12 @@ const MARGIN: f64 = 0.4;
 
 /// Radius of the turns where there is room for it, in metres.
 const TURNING_RADIUS: f64 = 0.4;
+
+/// Random places between two laps of a patrol.
+const PATROLLED_PLACES: usize = 20;
+
+/// The sharpest turn towards a random place, in radians, as far as the room allows.
+const SHARPEST: f64 = 2.0 * PI / 3.0;
 
 /// The tightest turn, in metres: below, the robot would spin on the spot.
 const LEAST_RADIUS: f64 = 1e-3;
@@ -65,7 +73,7 @@ fn towards(heading: f64) -> Vector2<f64> {
 }
 
 impl Path {
-    /// A path of `length` metres on a route through the room from (0, 0) to `size`. Only [`Route::Random`] asks for the seed.
+    /// A path of `length` metres on a route through the room from (0, 0) to `size`. [`Route::Random`] and [`Route::Patrol`] ask for the seed.
     pub fn through_room(route: Route, size: [f64; 2], length: f64, seed: u64) -> Result<Self, Error> {
         positive("size, x", size[0])?;
         positive("size, y", size[1])?;
@@ -78,6 +86,7 @@ impl Path {
                 room.lanes(spacing, length)
             }
             Route::Random => room.random(length, &mut generator(seed, Stream::Path)),
+            Route::Patrol => room.patrol(length, &mut generator(seed, Stream::Path)),
         };
         let mut path = Self::through(&waypoints, TURNING_RADIUS)?;
         path.length = path.length.min(length);
@@ -204,40 +213,65 @@ impl Room {
         })
     }
 
-    /// Random places, each far enough from the last and not behind the robot's back, as far as the room allows.
     fn random(&self, length: f64, random: &mut impl Rng) -> Vec<Point2<f64>> {
+        enough(length, |waypoints| self.go_to_a_random_place(waypoints, random))
+    }
+
+    fn patrol(&self, length: f64, random: &mut impl Rng) -> Vec<Point2<f64>> {
+        enough(length, |waypoints| {
+            self.go_along_the_walls(waypoints);
+            (0..PATROLLED_PLACES).for_each(|_| self.go_to_a_random_place(waypoints, random));
+        })
+    }
+
+    /// A random place, far enough from the last and not behind the robot's back, as far as the room allows.
+    fn go_to_a_random_place(&self, waypoints: &mut Vec<Point2<f64>>, random: &mut impl Rng) {
         const CANDIDATES: usize = 30;
-        const SHARPEST: f64 = 2.0 * PI / 3.0;
         let nearest = 0.25 * (self.high[0] - self.low[0]).hypot(self.high[1] - self.low[1]);
         let mut place = || -> Point2<f64> {
             Point2::new(random.random_range(self.low[0]..self.high[0]), random.random_range(self.low[1]..self.high[1]))
         };
-        let first = place();
-        let mut heading = None;
-        enough(length, |waypoints| {
-            let last = waypoints.last().copied().unwrap_or(first);
-            if waypoints.is_empty() {
-                waypoints.push(first);
+        if waypoints.is_empty() {
+            waypoints.push(place());
+        }
+        let last = waypoints[waypoints.len() - 1];
+        let turn = |next: &Point2<f64>| turn_at_end(waypoints, *next);
+        let mut best: Option<Point2<f64>> = None;
+        for _ in 0..CANDIDATES {
+            let next = place();
+            let far = (next - last).norm() >= nearest;
+            if far && best.is_none_or(|best| turn(&next) < turn(&best)) {
+                best = Some(next);
             }
-            let turn = |next: &Point2<f64>| {
-                heading.map_or(0.0, |heading: f64| wrapped(heading_of(next - last) - heading).abs())
-            };
-            let mut best: Option<Point2<f64>> = None;
-            for _ in 0..CANDIDATES {
-                let next = place();
-                let far = (next - last).norm() >= nearest;
-                if far && best.is_none_or(|best| turn(&next) < turn(&best)) {
-                    best = Some(next);
-                }
-                if best.is_some_and(|best| turn(&best) <= SHARPEST) {
-                    break;
-                }
+            if best.is_some_and(|best| turn(&best) <= SHARPEST) {
+                break;
             }
-            if let Some(next) = best {
-                heading = Some(heading_of(next - last));
-                waypoints.push(next);
-            }
-        })
+        }
+        waypoints.extend(best);
+    }
+
+    /// From corner to corner and back to the first, whichever that is and whichever way round takes the least turns to begin.
+    fn go_along_the_walls(&self, waypoints: &mut Vec<Point2<f64>>) {
+        let ([left, bottom], [right, top]) = (self.low, self.high);
+        let corners = [[left, bottom], [right, bottom], [right, top], [left, top]].map(Point2::from);
+        let laps = (0..8).map(|lap| {
+            let corner = |step: usize| corners[if lap < 4 { lap + step } else { lap + 4 - step } % 4];
+            [0, 1, 2, 3, 4].map(corner)
+        });
+        let sharpest = |lap: &[Point2<f64>; 5]| {
+            let begin = waypoints.last().map_or(0.0, |last| turn_at_end(&[*last, lap[0]], lap[1]));
+            turn_at_end(waypoints, lap[0]).max(begin)
+        };
+        let lap = laps.reduce(|best, lap| if sharpest(&lap) < sharpest(&best) { lap } else { best });
+        waypoints.extend(lap.into_iter().flatten());
+    }
+}
+
+/// By how much the way to the last of these turns there towards `next`, in radians; 0 where there is no way yet.
+fn turn_at_end(waypoints: &[Point2<f64>], next: Point2<f64>) -> f64 {
+    match waypoints {
+        [.., before, last] => wrapped(heading_of(next - last) - heading_of(last - before)).abs(),
+        _ => 0.0,
     }
 }
 
@@ -263,7 +297,7 @@ fn enough(length: f64, mut extend: impl FnMut(&mut Vec<Point2<f64>>)) -> Vec<Poi
 mod tests {
     use super::*;
 
-    const ROUTES: [Route; 3] = [Route::Rectangle, Route::LawnMower { spacing: 0.7 }, Route::Random];
+    const ROUTES: [Route; 4] = [Route::Rectangle, Route::LawnMower { spacing: 0.7 }, Route::Random, Route::Patrol];
 
     #[test]
     fn position_moves_along_the_heading_and_neither_ever_jumps() {
@@ -331,11 +365,28 @@ mod tests {
     }
 
     #[test]
-    fn only_the_random_route_depends_on_the_seed() {
+    fn a_patrol_comes_along_all_walls_again_and_again() {
+        // A lap has 34 m, and 20 places some 3.5 m from one to the next.
+        let path = Path::through_room(Route::Patrol, [10.0, 8.0], 1000.0, 5).unwrap();
+        for start in [0.0, 400.0, 800.0] {
+            let driven: Vec<_> = (0..20_000).map(|i| path.at(start + 0.01 * f64::from(i)).0).collect();
+            let walls = (0..10).flat_map(|i| {
+                let [x, y] = [9.2, 7.2].map(|side| 0.8 + (side - 0.8) * f64::from(i) / 9.0);
+                [[x, 0.4], [x, 7.6], [0.4, y], [9.6, y]]
+            });
+            for place in walls.map(Point2::from) {
+                let nearest = driven.iter().map(|at| (at - place).norm()).fold(f64::INFINITY, f64::min);
+                assert!(nearest < 0.02, "{place} from {start} m on: {nearest}");
+            }
+        }
+    }
+
+    #[test]
+    fn only_routes_to_random_places_depend_on_the_seed() {
         for route in ROUTES {
             let path = |seed| Path::through_room(route, [6.0, 6.0], 50.0, seed).unwrap();
             assert_eq!(path(1), path(1));
-            assert_eq!(path(1) == path(2), route != Route::Random);
+            assert_eq!(path(1) == path(2), !matches!(route, Route::Random | Route::Patrol));
         }
     }
 

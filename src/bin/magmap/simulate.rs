@@ -80,6 +80,8 @@ enum RouteArgument {
     LawnMower,
     /// From one random place to the next.
     Random,
+    /// Along the walls once, then to some random places, and so on.
+    Patrol,
 }
 
 fn size(text: &str) -> Result<[f64; 2], String> {
@@ -116,6 +118,7 @@ impl Simulate {
                 RouteArgument::Rectangle => Route::Rectangle,
                 RouteArgument::LawnMower => Route::LawnMower { spacing: self.lane_spacing },
                 RouteArgument::Random => Route::Random,
+                RouteArgument::Patrol => Route::Patrol,
             },
             robot: RobotOptions { speed: self.speed, noise: self.noise, drift, start: START, ..Default::default() },
             duration: self.duration,
