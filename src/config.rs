@@ -314,7 +314,7 @@ impl Default for Selection {
     fn default() -> Self {
         Self {
             method: Named::default(),
-            delta: 0.28,
+            delta: 0.32,
             guards: true,
             ceiling: Ceiling::Auto,
             exact_limit: 10_000,

