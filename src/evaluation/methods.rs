@@ -1,6 +1,6 @@
 //! Every method, as the experiments run it: those of the streaming model, and the references that they are judged by.
 //!
-//! A further method is a file with its [`Learner`] and one entry of [`methods`].
+//! A further method is a file with its [`Learner`] and one entry of [`methods()`].
 
 mod dual_memory;
 mod mean;
