@@ -13,6 +13,7 @@ use crate::gp::kernel::Stationary;
 use crate::gp::methods::{self, Parameter, name_and_parameter};
 use crate::gp::points::Points;
 use crate::gp::report::{NamedValue, SelectionEnd};
+use crate::mapping::field_model::FieldPosterior;
 use std::fmt;
 use std::str::FromStr;
 
@@ -24,11 +25,16 @@ pub trait Learner {
     /// When it is refused.
     fn learn(&mut self, places: &Points, targets: &[f64]) -> Result<Learnt, Refused>;
 
-    /// What would be measured at the places, noise included, after at least one batch.
-    fn predict(&self, places: &Points) -> Predictions;
+    /// The posterior of the latent function; none before the first batch, or where it has no such thing.
+    fn posterior(&self) -> Option<&FieldPosterior>;
 
-    /// Where its inducing points are; none where it has no such thing.
-    fn inducing(&self) -> Option<Points>;
+    /// What would be measured at the places, noise included.
+    ///
+    /// # Panics
+    /// Before the first batch.
+    fn predict(&self, places: &Points) -> Predictions {
+        Predictions::at(self.posterior().expect("there was a batch"), places)
+    }
 }
 
 /// What a batch left a learner with.
@@ -166,6 +172,7 @@ impl fmt::Display for Named {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::gp::kernel::Places;
 
     /// A wave along a line, with a little noise that is not random.
     fn readings(from: usize, to: usize) -> (Points, Vec<f64>) {
@@ -184,10 +191,8 @@ mod tests {
             for batch in 0..3 {
                 let (places, targets) = readings(40 * batch, 40 * (batch + 1));
                 let learnt = learner.learn(&places, &targets).unwrap_or_else(|error| panic!("{named}: {error}"));
-                assert_eq!(
-                    learner.inducing().map_or(0, |points| crate::gp::kernel::Places::len(&points)),
-                    learnt.inducing_points
-                );
+                let size = learner.posterior().map_or(0, |posterior| posterior.inducing().len());
+                assert_eq!(size, learnt.inducing_points, "{named}");
             }
             let (places, targets) = readings(0, 120);
             let scores = learner.predict(&places).score(&targets, |_| true);

@@ -2,11 +2,11 @@
 
 use super::{Learner, Learnt, Named, Refused};
 use crate::config::Config;
-use crate::evaluation::metrics::Predictions;
 use crate::gp::dual_memory::{DualGp, MemorySize, OldEvidence, Settings};
 use crate::gp::methods::Parameter;
 use crate::gp::points::Points;
-use crate::mapping::field_model::{self, FieldKernel};
+use crate::mapping::field_model::{self, FieldKernel, FieldPosterior};
+use std::sync::Arc;
 
 /// The parameter of `dual_memory`.
 pub(super) const PARAMETER: Parameter =
@@ -39,11 +39,7 @@ impl Learner for Dual {
         })
     }
 
-    fn predict(&self, places: &Points) -> Predictions {
-        Predictions::at(self.0.posterior().expect("after a batch"), places)
-    }
-
-    fn inducing(&self) -> Option<Points> {
-        self.0.posterior().map(|posterior| posterior.inducing().clone())
+    fn posterior(&self) -> Option<&FieldPosterior> {
+        self.0.posterior().map(Arc::as_ref)
     }
 }

@@ -6,6 +6,7 @@ use crate::evaluation::metrics::Predictions;
 use crate::gp::bounds::NoiseBaseline;
 use crate::gp::kernel::Places;
 use crate::gp::points::Points;
+use crate::mapping::field_model::FieldPosterior;
 
 /// Mean and variance of all readings so far: the noise model of the papers.
 #[derive(Default)]
@@ -26,7 +27,7 @@ impl Learner for Mean {
         Predictions { means: vec![self.0.mean(); count], variances: vec![self.0.variance(); count] }
     }
 
-    fn inducing(&self) -> Option<Points> {
+    fn posterior(&self) -> Option<&FieldPosterior> {
         None
     }
 }

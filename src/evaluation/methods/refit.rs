@@ -2,7 +2,6 @@
 
 use super::{Learner, Learnt, Named, Refused};
 use crate::config::Config;
-use crate::evaluation::metrics::Predictions;
 use crate::gp::kernel::Places;
 use crate::gp::methods::Parameter;
 use crate::gp::model::Model;
@@ -10,7 +9,7 @@ use crate::gp::points::Points;
 use crate::gp::selection::Limits;
 use crate::gp::selection::conditional_variance::ConditionalVariance;
 use crate::gp::streaming::{Settings, StreamingGp};
-use crate::mapping::field_model::{self, FieldKernel};
+use crate::mapping::field_model::{self, FieldKernel, FieldPosterior};
 use std::sync::Arc;
 
 /// Most readings of the exact Gaussian process: a matrix of 0.3 gigabytes, which is factored for every evaluation.
@@ -75,11 +74,7 @@ impl Learner for Refit {
         })
     }
 
-    fn predict(&self, places: &Points) -> Predictions {
-        Predictions::at(self.process.posterior().expect("after a batch"), places)
-    }
-
-    fn inducing(&self) -> Option<Points> {
-        self.process.posterior().map(|posterior| posterior.inducing().clone())
+    fn posterior(&self) -> Option<&FieldPosterior> {
+        self.process.posterior().map(Arc::as_ref)
     }
 }

@@ -2,10 +2,10 @@
 
 use super::{Learner, Learnt, Named, Refused};
 use crate::config::Config;
-use crate::evaluation::metrics::Predictions;
 use crate::gp::points::Points;
 use crate::gp::streaming::StreamingGp;
-use crate::mapping::field_model::{self, FieldKernel};
+use crate::mapping::field_model::{self, FieldKernel, FieldPosterior};
+use std::sync::Arc;
 
 struct Streaming(StreamingGp<FieldKernel>);
 
@@ -27,11 +27,7 @@ impl Learner for Streaming {
         })
     }
 
-    fn predict(&self, places: &Points) -> Predictions {
-        Predictions::at(self.0.posterior().expect("after a batch"), places)
-    }
-
-    fn inducing(&self) -> Option<Points> {
-        self.0.posterior().map(|posterior| posterior.inducing().clone())
+    fn posterior(&self) -> Option<&FieldPosterior> {
+        self.0.posterior().map(Arc::as_ref)
     }
 }
