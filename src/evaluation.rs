@@ -1,6 +1,9 @@
-//! Experiments with known answers: the papers' two on the Aalto drives, and worlds whose field is known everywhere.
+//! Experiments with known answers: the papers' two on the Aalto drives, and worlds whose field is known everywhere; with any of the
+//! [`methods`], side by side in a [`contest`].
 
+pub mod contest;
 pub mod drives;
+pub mod methods;
 pub mod metrics;
 pub mod outliers;
 pub mod worlds;

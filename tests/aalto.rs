@@ -3,6 +3,7 @@
 mod common;
 
 use magmap::config::{Ceiling, Config};
+use magmap::evaluation::contest::Step;
 use magmap::evaluation::drives::{self, Experiment, Material, Outcome};
 use magmap::evaluation::metrics::Spread;
 use magmap::gp::report::{CeilingUsed, UpdateReport};
@@ -20,6 +21,35 @@ fn stream(config: &Config, offset: f64) -> Option<Outcome> {
     let data = common::aalto_folder()?;
     let material = Material::read(Experiment::Stream, &data, Magnetometer::Invensense, config.evaluation.cut).unwrap();
     Some(drives::run(&material, config, offset, |_, _| ()).unwrap())
+}
+
+/// The last of the steps of each method.
+fn side_by_side(order: impl FnOnce(Material) -> Material, methods: &[&str]) -> Option<Vec<Step>> {
+    let data = common::aalto_folder()?;
+    let config = Config::default();
+    let material = Material::read(Experiment::Stream, &data, Magnetometer::Invensense, config.evaluation.cut).unwrap();
+    let task = order(material).task(&config, 0.0);
+    let run = |method: &&str| task.run(&method.parse().unwrap(), &config, |_| ()).last().unwrap().clone();
+    Some(methods.iter().map(run).collect())
+}
+
+#[test]
+fn side_by_side_every_method_learns_the_same_batches() {
+    let methods = ["vips", "oips=0.8", "fixed=60", "batch_sparse=100", "mean"];
+    let Some(steps) = side_by_side(|material| material, &methods) else { return };
+    let alone = stream(&Config::default(), 0.0).unwrap();
+    assert_eq!((steps[0].rmse, steps[0].nlpd), (alone.last().rmse, alone.last().nlpd));
+    assert_eq!((steps[0].inducing_points, steps[0].batch), (alone.last().inducing_points, 20));
+    assert_eq!((steps[2].inducing_points, steps[3].inducing_points), (60, 100));
+    // The mean of the averaged observations is not quite that of the readings.
+    assert!((steps[4].rmse - alone.last().rmse_mean_predictor).abs() < 0.1, "{steps:?}");
+    for (method, step) in methods.iter().zip(&steps[..4]) {
+        assert!(step.rmse < 8.5, "{method}: {step:?}");
+    }
+    let shuffled = side_by_side(|material| material.shuffled(1), &["mean", "vips"]).unwrap();
+    // The same readings in another order have the same mean, but for how they fall into cells.
+    assert!((shuffled[0].rmse - steps[4].rmse).abs() < 0.1, "{shuffled:?}");
+    assert!(shuffled[1].rmse < 8.5, "{shuffled:?}");
 }
 
 fn paper() -> Config {

@@ -92,6 +92,9 @@ fn a_wrong_command_line_is_2_and_says_what_is_expected() {
         (&["replay", "x", "--set", "selection.dleta=0.1"], "selection.delta"),
         (&["replay", "x", "--set", "selection.delta=much"], "selection.delta"),
         (&["demo", "--set", "selection.delta=-1"], "selection.delta"),
+        (&["demo", "--set", "selection.method=vip"], "one of vips, conditional_variance, oips"),
+        (&["demo", "--set", "selection.method=oips=2"], "rho of oips to be more than 0 and at most 1"),
+        (&["evaluate", "stream", "--data", "x", "--method", "gp"], "exact, batch_sparse, mean"),
     ] {
         let (out, err) = expect(2, arguments, &folder);
         assert!(err.contains(expected) && out.is_empty(), "{arguments:?}: {err}");

@@ -4,15 +4,20 @@
 //! batch each and is tested on 3.
 
 use super::Error;
+use super::contest::{Readings, Task};
 use super::metrics::{Nearest, Predictions, Samples, Scores, rmse};
 use super::outliers::Outliers;
 use crate::config::{Config, Cut};
+use crate::gp::points::Points;
 use crate::gp::report::{CeilingUsed, SelectionEnd, UpdateReport};
 use crate::mapping::averaging::Averager;
 use crate::mapping::field_model::FieldModel;
 use crate::mapping::reading::{LocatedReading, MagneticField, Observation};
 use crate::recording::aalto_csv::{Drive, DrivePath, Magnetometer};
 use nalgebra::Point3;
+use rand::SeedableRng;
+use rand::seq::SliceRandom;
+use rand_chacha::ChaCha8Rng;
 use serde::Serialize;
 use std::path::Path;
 use std::time::Instant;
@@ -88,6 +93,26 @@ impl Material {
             test.extend(samples(&located(&read(number)?)));
         }
         Ok(Self { batches, test })
+    }
+
+    /// The same readings in a random order, in batches of the same sizes: no batch is a piece of the path any more.
+    pub fn shuffled(mut self, seed: u64) -> Self {
+        let mut readings: Vec<LocatedReading> = self.batches.iter().flatten().copied().collect();
+        readings.shuffle(&mut ChaCha8Rng::seed_from_u64(seed));
+        let mut rest = readings.into_iter();
+        self.batches.iter_mut().for_each(|batch| *batch = rest.by_ref().take(batch.len()).collect());
+        self
+    }
+
+    /// What any method can learn, with averaging cells shifted by `offset` of a cell.
+    pub fn task(&self, config: &Config, offset: f64) -> Task {
+        let readings =
+            |samples: Samples| Readings { places: Points::from_arrays(&samples.positions), targets: samples.strengths };
+        let observed = |batch: &Vec<LocatedReading>| Samples::of(averaged(batch, config, offset).iter());
+        Task {
+            batches: self.batches.iter().map(|batch| readings(observed(batch))).collect(),
+            test: readings(self.test.clone()),
+        }
     }
 
     /// The same with outliers among the readings that are learnt from. No gate stands before the averages here.

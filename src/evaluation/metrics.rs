@@ -57,9 +57,13 @@ pub struct Predictions {
 impl Predictions {
     /// What the posterior says would be measured at the positions.
     pub fn of(posterior: &FieldPosterior, positions: &[[f64; 2]]) -> Self {
-        let places = Points::from_arrays(positions);
+        Self::at(posterior, &Points::from_arrays(positions))
+    }
+
+    /// What the posterior says would be measured at the places.
+    pub fn at(posterior: &FieldPosterior, places: &Points) -> Self {
         let (mut means, mut variances) = (vec![0.0; places.len()], vec![0.0; places.len()]);
-        posterior.predict(&places, &mut means, &mut variances);
+        posterior.predict(places, &mut means, &mut variances);
         variances.iter_mut().for_each(|variance| *variance += posterior.model().noise_variance());
         Self { means, variances }
     }

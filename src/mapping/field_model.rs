@@ -78,7 +78,7 @@ impl FieldModel {
     pub fn new(config: &Config) -> Self {
         Self {
             settings: config.model.clone(),
-            process: StreamingGp::new(model(config), settings(config)),
+            process: StreamingGp::new(model(config, DIMENSION), settings(config, DIMENSION)),
             totals: Totals::default(),
             extent: None,
             newest: None,
@@ -87,7 +87,7 @@ impl FieldModel {
 
     /// Goes on with the sections `selection` and `learning` of these settings; the model and what it knows stay.
     pub fn configure(&mut self, config: &Config) {
-        self.process.configure(settings(config));
+        self.process.configure(settings(config, DIMENSION));
     }
 
     /// Everything it has learnt.
@@ -112,7 +112,11 @@ impl FieldModel {
         check_same_model(&state.settings, &config.model)?;
         Ok(Self {
             settings: config.model.clone(),
-            process: StreamingGp::from_state(model(config).kernel, settings(config), &state.process)?,
+            process: StreamingGp::from_state(
+                model(config, DIMENSION).kernel,
+                settings(config, DIMENSION),
+                &state.process,
+            )?,
             totals: state.totals,
             extent: state.extent,
             newest: state.newest,
@@ -180,9 +184,10 @@ fn check_same_model(made_with: &config::Model, configured: &config::Model) -> Re
     })
 }
 
-fn model(config: &Config) -> Model<FieldKernel> {
+/// The model that learning starts from, over places of so many coordinates.
+pub fn model(config: &Config, dimension: usize) -> Model<FieldKernel> {
     let Hyperparameters { constant, variance, lengthscale, noise } = config.model.initial;
-    let lengthscales = vec![lengthscale; lengthscales(config)];
+    let lengthscales = vec![lengthscale; lengthscales(config, dimension)];
     Model {
         kernel: Sum(
             config.model.constant.then_some(Constant { variance: constant }),
@@ -205,11 +210,12 @@ pub(super) fn likelihood(settings: &config::Model) -> Likelihood {
 }
 
 /// How many lengthscales the kernel has.
-fn lengthscales(config: &Config) -> usize {
-    if config.model.lengthscale_per_axis { DIMENSION } else { 1 }
+fn lengthscales(config: &Config, dimension: usize) -> usize {
+    if config.model.lengthscale_per_axis { dimension } else { 1 }
 }
 
-fn settings(config: &Config) -> Settings<FieldKernel> {
+/// How it learns, over places of so many coordinates.
+pub fn settings(config: &Config, dimension: usize) -> Settings<FieldKernel> {
     let selection = &config.selection;
     let learning = &config.learning;
     // One number per kind, in the order of the model's vector of hyperparameters.
@@ -217,7 +223,7 @@ fn settings(config: &Config) -> Settings<FieldKernel> {
         let mut spread = Vec::new();
         spread.extend(config.model.constant.then_some(values.constant));
         spread.push(values.variance);
-        spread.extend(vec![values.lengthscale; lengthscales(config)]);
+        spread.extend(vec![values.lengthscale; lengthscales(config, dimension)]);
         spread.push(values.noise);
         spread
     };

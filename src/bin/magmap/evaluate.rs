@@ -7,11 +7,14 @@ use std::path::PathBuf;
 use anyhow::Context;
 use clap::{Args, Subcommand, ValueEnum};
 use magmap::config::Config;
+use magmap::evaluation::contest::{Run, Task};
 use magmap::evaluation::drives::{self, BatchScores, Experiment, Material, Outcome};
+use magmap::evaluation::methods::{Method, Named, methods};
 use magmap::evaluation::metrics::Spread;
 use magmap::evaluation::outliers::Outliers;
 use magmap::evaluation::worlds::{self, WorldScores};
 use magmap::export::report::write_json;
+use magmap::gp::methods::Parameter;
 use magmap::gp::report::{CeilingUsed, SelectionEnd};
 use magmap::recording::aalto_csv::Magnetometer;
 use serde::Serialize;
@@ -25,6 +28,7 @@ Examples:
   magmap evaluate stream --data aalto-magnetic                learns drive 3
   magmap evaluate stream --data aalto-magnetic --offsets 10   and its scatter
   magmap evaluate paths --data aalto-magnetic --config config/paper.toml
+  magmap evaluate stream --data aalto-magnetic --method vips --method oips=0.9 --method fixed=100
   magmap evaluate worlds --set selection.delta=0.1            simulated worlds
   magmap evaluate stream --data aalto-magnetic --outliers 0.05 --set model.likelihood=student_t
 
@@ -58,6 +62,15 @@ struct DriveArguments {
     /// Whose drives.
     #[arg(long, value_enum, default_value_t)]
     sensor: Sensor,
+    /// A method, and a parameter where it is not the default; several are compared on the same batches.
+    #[arg(long = "method", value_name = "NAME[=PARAMETER]", conflicts_with = "offsets", long_help = help_on_methods())]
+    methods: Vec<Named>,
+    /// The order of the readings that are learnt from.
+    #[arg(long, value_enum, default_value_t)]
+    order: Order,
+    /// Seed of a shuffled order.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
     /// Runs so often, with averaging cells shifted by equal parts of a cell, and adds medians and ranges.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000))]
     offsets: u32,
@@ -89,6 +102,19 @@ struct Common {
     outlier_size: f64,
 }
 
+/// The methods, each with its parameter.
+fn help_on_methods() -> String {
+    let mut help =
+        "A method, and a parameter where it is not the default; several are compared on the same batches.\n".to_owned();
+    for Method { name, summary, parameter, .. } in methods() {
+        help.push_str(&format!("\n  {name}: {summary}"));
+        if let Some(Parameter { symbol, meaning, .. }) = parameter {
+            help.push_str(&format!("\n      {symbol}: {meaning}"));
+        }
+    }
+    help
+}
+
 impl Common {
     fn outliers(&self) -> Outliers {
         Outliers { share: self.outliers, size: self.outlier_size }
@@ -100,6 +126,15 @@ fn share(text: &str) -> Result<f64, String> {
         Ok(share) if (0.0..=1.0).contains(&share) => Ok(share),
         _ => Err("expected a number from 0 to 1".into()),
     }
+}
+
+#[derive(Clone, Copy, Default, PartialEq, ValueEnum)]
+enum Order {
+    /// As they were recorded.
+    #[default]
+    Recorded,
+    /// At random.
+    Shuffled,
 }
 
 #[derive(Clone, Copy, Default, ValueEnum)]
@@ -159,6 +194,13 @@ fn on_drives(experiment: Experiment, arguments: &DriveArguments, terminal: &Term
     let config = arguments.common.settings.load()?;
     let material = Material::read(experiment, &arguments.data, arguments.sensor.into(), config.evaluation.cut)?
         .spoilt(arguments.common.outliers());
+    let material = match arguments.order {
+        Order::Recorded => material,
+        Order::Shuffled => material.shuffled(arguments.seed),
+    };
+    if !arguments.methods.is_empty() {
+        return side_by_side(&material.task(&config, 0.0), &arguments.methods, &config, &arguments.common, terminal);
+    }
     let bar = terminal.bar("evaluating", 0);
     let mut outcomes = Vec::new();
     for index in 0..arguments.offsets {
@@ -182,6 +224,60 @@ fn on_drives(experiment: Experiment, arguments: &DriveArguments, terminal: &Term
         write_json(file, &DriveNumbers { unshifted, config: &config, offsets })?;
     }
     Ok(Ending::Done)
+}
+
+/// What `--json` writes for several methods.
+#[derive(Serialize)]
+struct ContestNumbers<'a> {
+    config: &'a Config,
+    runs: &'a [Run],
+}
+
+fn side_by_side(
+    task: &Task,
+    methods: &[Named],
+    config: &Config,
+    common: &Common,
+    terminal: &Terminal,
+) -> anyhow::Result<Ending> {
+    let batches = task.batches.len() as u64;
+    let bar = terminal.bar("evaluating", methods.len() as u64 * batches);
+    let runs: Vec<Run> = (0..)
+        .zip(methods)
+        .map(|(index, method)| task.run(method, config, |batch| bar.set_position(index * batches + batch as u64)))
+        .collect();
+    bar.finish_and_clear();
+    write_runs(&mut io::stdout().lock(), &runs)?;
+    if let Some(file) = &common.json {
+        write_json(file, &ContestNumbers { config, runs: &runs })?;
+    }
+    Ok(Ending::Done)
+}
+
+fn write_runs(out: &mut impl Write, runs: &[Run]) -> io::Result<()> {
+    let width = runs.iter().map(|run| run.method.len()).fold(6, usize::max);
+    writeln!(out, "{:width$} | batch    M |   RMSE   NLPD  cover |        s", "method")?;
+    for run in runs {
+        match run.last() {
+            Some(last) => writeln!(
+                out,
+                "{:width$} | {:5} {:4} | {:6.3} {:6.3}  {:.3} | {:8.3}{}",
+                run.method,
+                last.batch,
+                last.inducing_points,
+                last.rmse,
+                last.nlpd,
+                last.coverage,
+                run.seconds(),
+                if run.capped() > 0 { format!("  capped in {} batches", run.capped()) } else { String::new() },
+            )?,
+            None => writeln!(out, "{:width$} |", run.method)?,
+        }
+        if let Some(refused) = &run.refused {
+            writeln!(out, "{:width$} | ended early: {refused}", "")?;
+        }
+    }
+    Ok(())
 }
 
 fn over_offsets(outcomes: &[Outcome]) -> Offsets {

@@ -1,0 +1,117 @@
+//! Methods side by side on one task.
+
+use super::methods::{Learner, Learnt, Named};
+use crate::config::Config;
+use crate::gp::points::Points;
+use crate::gp::report::{NamedValue, SelectionEnd};
+use serde::Serialize;
+use std::time::Instant;
+
+/// Places and what was measured there.
+#[derive(Clone, Debug)]
+pub struct Readings {
+    /// Where.
+    pub places: Points,
+    /// What.
+    pub targets: Vec<f64>,
+}
+
+/// Batches to learn from, one after another, and readings to be tested on.
+#[derive(Clone, Debug)]
+pub struct Task {
+    /// What is learnt from.
+    pub batches: Vec<Readings>,
+    /// What is tested on.
+    pub test: Readings,
+}
+
+/// What a batch brought.
+#[derive(Clone, Debug, Serialize)]
+pub struct Step {
+    /// Which batch, counted from one.
+    pub batch: usize,
+    /// Number of inducing points.
+    #[serde(rename = "M")]
+    pub inducing_points: usize,
+    /// Root mean squared error on the test readings, in the unit of the targets.
+    pub rmse: f64,
+    /// Mean negative log predictive density, noise included, in nats.
+    pub nlpd: f64,
+    /// Share of the test readings in their 95 % interval.
+    pub coverage: f64,
+    /// Hyperparameters; the noise variance is the last.
+    pub hyperparameters: Vec<NamedValue>,
+    /// Evaluations of bound and gradient.
+    pub evaluations: usize,
+    /// Why no further inducing point was added, where a method chooses how many.
+    pub selection_end: Option<SelectionEnd>,
+    /// Duration of the update, in seconds.
+    pub seconds: f64,
+}
+
+/// How a method did.
+#[derive(Clone, Debug, Serialize)]
+pub struct Run {
+    /// The method, with its parameter where it is not the default.
+    pub method: String,
+    /// One entry per batch that was learnt from.
+    pub steps: Vec<Step>,
+    /// Why it ended before the last batch.
+    pub refused: Option<String>,
+}
+
+impl Run {
+    /// What the last batch brought; none where already the first was refused.
+    pub fn last(&self) -> Option<&Step> {
+        self.steps.last()
+    }
+
+    /// Duration of all updates, in seconds.
+    pub fn seconds(&self) -> f64 {
+        self.steps.iter().map(|step| step.seconds).sum()
+    }
+
+    /// Batches at which the cap on inducing points bound.
+    pub fn capped(&self) -> usize {
+        self.steps.iter().filter(|step| step.selection_end == Some(SelectionEnd::Capped)).count()
+    }
+}
+
+impl Task {
+    /// Lets a method learn from all batches, and tests it after each. `progress` hears of every batch before it is learnt from. A
+    /// batch that the method refuses ends its run.
+    pub fn run(&self, method: &Named, config: &Config, mut progress: impl FnMut(usize)) -> Run {
+        let mut learner = method.learner(config, self.test.places.dimension());
+        let mut run = Run { method: method.to_string(), steps: Vec::new(), refused: None };
+        for (index, batch) in self.batches.iter().enumerate() {
+            progress(index);
+            let start = Instant::now();
+            match learner.learn(&batch.places, &batch.targets) {
+                Ok(learnt) => {
+                    run.steps.push(self.step(index + 1, learner.as_ref(), learnt, start.elapsed().as_secs_f64()));
+                }
+                Err(refused) => {
+                    run.refused = Some(format!("batch {}: {refused}", index + 1));
+                    break;
+                }
+            }
+        }
+        run
+    }
+
+    fn step(&self, batch: usize, learner: &dyn Learner, learnt: Learnt, seconds: f64) -> Step {
+        let scores = learner.predict(&self.test.places).score(&self.test.targets, |_| true);
+        let Learnt { inducing_points, hyperparameters, evaluations, end } = learnt;
+        Step {
+            batch,
+            inducing_points,
+            rmse: scores.rmse,
+            nlpd: scores.nlpd,
+            coverage: scores.coverage,
+            hyperparameters,
+            evaluations,
+            selection_end: end,
+            seconds,
+        }
+    }
+}

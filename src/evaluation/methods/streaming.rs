@@ -1,0 +1,33 @@
+//! The streaming model, with any method that its settings name.
+
+use super::{Learner, Learnt, Named, Refused};
+use crate::config::Config;
+use crate::gp::points::Points;
+use crate::gp::streaming::StreamingGp;
+use crate::mapping::field_model::{self, FieldKernel, FieldPosterior};
+use std::sync::Arc;
+
+struct Streaming(StreamingGp<FieldKernel>);
+
+pub(super) fn learner(config: &Config, dimension: usize, named: &Named) -> Box<dyn Learner> {
+    let mut config = config.clone();
+    config.selection.method = named.to_string().parse().expect("a method of the streaming model");
+    let (model, settings) = (field_model::model(&config, dimension), field_model::settings(&config, dimension));
+    Box::new(Streaming(StreamingGp::new(model, settings)))
+}
+
+impl Learner for Streaming {
+    fn learn(&mut self, places: &Points, targets: &[f64]) -> Result<Learnt, Refused> {
+        let report = self.0.update(places, targets, &|| false)?;
+        Ok(Learnt {
+            inducing_points: report.inducing_points,
+            hyperparameters: report.hyperparameters,
+            evaluations: report.learning.evaluations,
+            end: Some(report.selection.end),
+        })
+    }
+
+    fn posterior(&self) -> Option<&FieldPosterior> {
+        self.0.posterior().map(Arc::as_ref)
+    }
+}
