@@ -127,9 +127,14 @@ class Process:
         except subprocess.TimeoutExpired:
             raise AssertionError(f'{self.name}: expected its end within {timeout:g} s, it still runs') from None
 
-    def stop(self, number=signal.SIGINT, timeout=PATIENCE):
-        """Asks it to end; its exit code."""
+    def stop(self, number=signal.SIGINT, timeout=PATIENCE, insist=False):
+        """Asks it to end, if that is wanted once more after a while; its exit code. On a busy machine ros2 launch can miss a signal."""
         self.send_signal(number)
+        if insist:
+            try:
+                return self._process.wait(timeout / 3)
+            except subprocess.TimeoutExpired:
+                self.send_signal(number)
         return self.wait(timeout)
 
     def close(self):
