@@ -12,7 +12,7 @@ use crate::config::Config;
 use crate::gp::kernel::Stationary;
 use crate::gp::methods::{self, Parameter, name_and_parameter};
 use crate::gp::points::Points;
-use crate::gp::report::{NamedValue, SelectionEnd};
+use crate::gp::report::{NamedValue, SelectionEnd, UpdateReport};
 use crate::mapping::field_model::FieldPosterior;
 use std::fmt;
 use std::str::FromStr;
@@ -48,6 +48,17 @@ pub struct Learnt {
     pub evaluations: usize,
     /// Why no further inducing point was added; none where there is no such choice.
     pub end: Option<SelectionEnd>,
+}
+
+impl From<UpdateReport> for Learnt {
+    fn from(report: UpdateReport) -> Self {
+        Self {
+            inducing_points: report.inducing_points,
+            hyperparameters: report.hyperparameters,
+            evaluations: report.learning.evaluations,
+            end: Some(report.selection.end),
+        }
+    }
 }
 
 /// Why a learner refused a batch.

@@ -66,12 +66,7 @@ impl Learner for Refit {
         // The next batch goes on from the hyperparameters of this one.
         self.model = process.model().clone();
         (self.places, self.targets, self.process) = (all, values, process);
-        Ok(Learnt {
-            inducing_points: report.inducing_points,
-            hyperparameters: report.hyperparameters,
-            evaluations: report.learning.evaluations,
-            end: None,
-        })
+        Ok(Learnt { end: None, ..report.into() })
     }
 
     fn posterior(&self) -> Option<&FieldPosterior> {

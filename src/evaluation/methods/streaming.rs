@@ -18,13 +18,7 @@ pub(super) fn learner(config: &Config, dimension: usize, named: &Named) -> Box<d
 
 impl Learner for Streaming {
     fn learn(&mut self, places: &Points, targets: &[f64]) -> Result<Learnt, Refused> {
-        let report = self.0.update(places, targets, &|| false)?;
-        Ok(Learnt {
-            inducing_points: report.inducing_points,
-            hyperparameters: report.hyperparameters,
-            evaluations: report.learning.evaluations,
-            end: Some(report.selection.end),
-        })
+        Ok(self.0.update(places, targets, &|| false)?.into())
     }
 
     fn posterior(&self) -> Option<&FieldPosterior> {
