@@ -10,6 +10,7 @@ pub mod map_picture;
 pub mod map_server;
 pub mod npz;
 pub mod occupancy;
+pub mod panels;
 pub mod report;
 
 use std::path::PathBuf;
