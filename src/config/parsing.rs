@@ -35,6 +35,14 @@ impl Config {
     /// # Errors
     /// [`Error::Read`] and those of [`from_toml`](Self::from_toml).
     pub fn load(path: impl AsRef<Path>) -> Result<Self, Error> {
+        Config::default().with_file(path)
+    }
+
+    /// These settings, with those that a TOML file names in their place.
+    ///
+    /// # Errors
+    /// As [`load`](Self::load).
+    pub fn with_file(self, path: impl AsRef<Path>) -> Result<Self, Error> {
         let path = path.as_ref();
         let read = |source| Error::Read { path: path.to_owned(), source };
         let mut text = String::new();
@@ -45,7 +53,9 @@ impl Config {
         }
         // What has no length, such as a pipe, may still be endless.
         file.take(MAX_TEXT + 1).read_to_string(&mut text).map_err(read)?;
-        Self::from_toml(&text, &path.display().to_string())
+        let source_name = path.display().to_string();
+        let (given, lines) = parse(&text, &source_name)?;
+        self.changed(&given, lines, &source_name)
     }
 
     /// All settings as TOML, without comments.

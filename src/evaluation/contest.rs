@@ -23,6 +23,19 @@ pub struct Task {
     pub batches: Vec<Readings>,
     /// What is tested on.
     pub test: Readings,
+    /// For each test reading the batch, counted from one, from which on it is tested: what lies where nobody has been yet is no test.
+    pub tested_from: Vec<usize>,
+}
+
+/// A task, and how methods did on it.
+#[derive(Clone, Debug)]
+pub struct Contest {
+    /// Name of the task.
+    pub name: String,
+    /// What they were to do.
+    pub task: Task,
+    /// One per method.
+    pub runs: Vec<Run>,
 }
 
 /// What a batch brought.
@@ -78,6 +91,12 @@ impl Run {
 }
 
 impl Task {
+    /// All test readings are tested after every batch.
+    pub fn new(batches: Vec<Readings>, test: Readings) -> Self {
+        let tested_from = vec![1; test.targets.len()];
+        Self { batches, test, tested_from }
+    }
+
     /// Lets a method learn from all batches, and tests it after each. `progress` hears of every batch before it is learnt from. A
     /// batch that the method refuses ends its run.
     pub fn run(&self, method: &Named, config: &Config, mut progress: impl FnMut(usize)) -> Run {
@@ -100,7 +119,7 @@ impl Task {
     }
 
     fn step(&self, batch: usize, learner: &dyn Learner, learnt: Learnt, seconds: f64) -> Step {
-        let scores = learner.predict(&self.test.places).score(&self.test.targets, |_| true);
+        let scores = learner.predict(&self.test.places).score(&self.test.targets, |i| self.tested_from[i] <= batch);
         let Learnt { inducing_points, hyperparameters, evaluations, end } = learnt;
         Step {
             batch,

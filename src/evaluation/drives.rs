@@ -109,10 +109,8 @@ impl Material {
         let readings =
             |samples: Samples| Readings { places: Points::from_arrays(&samples.positions), targets: samples.strengths };
         let observed = |batch: &Vec<LocatedReading>| Samples::of(averaged(batch, config, offset).iter());
-        Task {
-            batches: self.batches.iter().map(|batch| readings(observed(batch))).collect(),
-            test: readings(self.test.clone()),
-        }
+        let batches = self.batches.iter().map(|batch| readings(observed(batch))).collect();
+        Task::new(batches, readings(self.test.clone()))
     }
 
     /// The same with outliers among the readings that are learnt from. No gate stands before the averages here.

@@ -21,9 +21,14 @@ pub struct Settings {
 impl Settings {
     /// The settings. A wrong `--set` ends the program as any other wrong argument does.
     pub fn load(&self) -> anyhow::Result<Config> {
+        self.load_over(Config::default())
+    }
+
+    /// The settings, where what neither the file nor a key names is as in `base`.
+    pub fn load_over(&self, base: Config) -> anyhow::Result<Config> {
         let mut config = match &self.config {
-            Some(path) => Config::load(path)?,
-            None => Config::default(),
+            Some(path) => base.with_file(path)?,
+            None => base,
         };
         if let Err(error) = config.apply_overrides(&self.overrides) {
             usage_error(format!("--set {error}"));

@@ -1,0 +1,93 @@
+//! Methods side by side, for every experiment that compares them.
+
+use std::io::{self, Write};
+
+use magmap::config::Config;
+use magmap::evaluation::contest::{Contest, Run, Task};
+use magmap::evaluation::methods::Named;
+use magmap::export::report::write_json;
+use serde::Serialize;
+
+use super::arguments::Common;
+use crate::Ending;
+use crate::terminal::Terminal;
+
+/// Runs every method on every task, which has a name, and presents what came of it.
+pub fn side_by_side(
+    tasks: Vec<(String, Task)>,
+    methods: &[Named],
+    config: &Config,
+    common: &Common,
+    terminal: &Terminal,
+) -> anyhow::Result<Ending> {
+    let batches: usize = tasks.iter().map(|(_, task)| task.batches.len()).sum();
+    let bar = terminal.bar("evaluating", (batches * methods.len()) as u64);
+    let mut contests = Vec::new();
+    for (name, task) in tasks {
+        let mut runs = Vec::new();
+        for method in methods {
+            let before = bar.position();
+            runs.push(task.run(method, config, |batch| bar.set_position(before + batch as u64)));
+            bar.set_position(before + task.batches.len() as u64);
+        }
+        contests.push(Contest { name, task, runs });
+    }
+    bar.finish_and_clear();
+    present(&contests, config, common)?;
+    Ok(Ending::Done)
+}
+
+/// What `--json` writes.
+#[derive(Serialize)]
+struct Numbers<'a> {
+    config: &'a Config,
+    contests: Vec<ContestNumbers<'a>>,
+}
+
+#[derive(Serialize)]
+struct ContestNumbers<'a> {
+    name: &'a str,
+    runs: &'a [Run],
+}
+
+/// Everything that is shown and written of contests.
+fn present(contests: &[Contest], config: &Config, common: &Common) -> anyhow::Result<()> {
+    let mut out = io::stdout().lock();
+    for contest in contests {
+        if contests.len() > 1 {
+            writeln!(out, "{}", contest.name)?;
+        }
+        write_runs(&mut out, &contest.runs)?;
+    }
+    if let Some(file) = &common.json {
+        let contests = contests.iter().map(|Contest { name, runs, .. }| ContestNumbers { name, runs }).collect();
+        write_json(file, &Numbers { config, contests })?;
+    }
+    Ok(())
+}
+
+fn write_runs(out: &mut impl Write, runs: &[Run]) -> io::Result<()> {
+    let width = runs.iter().map(|run| run.method.len()).fold(6, usize::max);
+    writeln!(out, "{:width$} | batch    M |   RMSE   NLPD  cover |        s", "method")?;
+    for run in runs {
+        match run.last() {
+            Some(last) => writeln!(
+                out,
+                "{:width$} | {:5} {:4} | {:6.3} {:6.3}  {:.3} | {:8.3}{}",
+                run.method,
+                last.batch,
+                last.inducing_points,
+                last.rmse,
+                last.nlpd,
+                last.coverage,
+                run.seconds(),
+                if run.capped() > 0 { format!("  capped in {} batches", run.capped()) } else { String::new() },
+            )?,
+            None => writeln!(out, "{:width$} |", run.method)?,
+        }
+        if let Some(refused) = &run.refused {
+            writeln!(out, "{:width$} | ended early: {refused}", "")?;
+        }
+    }
+    Ok(())
+}
