@@ -94,7 +94,7 @@ pub fn exact_ceiling<'a, K: Kernel>(
 ) -> Result<f64, NotPositiveDefinite> {
     let targets = targets.into();
     let count = targets.values().len();
-    let mut covariance = Matrix::zeros(count, count);
+    let mut covariance = linalg::zeros(count, count);
     model.kernel.add_lower_covariance(places, covariance.as_mut());
     let mut residual: Vec<f64> = targets.values().iter().map(|y| y - model.mean).collect();
     // What the weights add beside the density of rows that are not scaled by their roots.

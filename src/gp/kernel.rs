@@ -8,7 +8,7 @@ mod stationary;
 pub use super::places::Places;
 pub use stationary::{Shape, Stationary};
 
-use super::linalg::{Matrix, MatrixMut, MatrixRef, column, column_mut, mirror_lower};
+use super::linalg::{Matrix, MatrixMut, MatrixRef, column, column_mut, mirror_lower, zeros};
 use super::points::Points;
 use std::fmt::Debug;
 use std::ops::Range;
@@ -100,7 +100,7 @@ pub trait Kernel: Clone + Debug + Send + Sync {
 
     /// The covariance between all rows and all columns.
     fn covariance(&self, rows: &Self::Places, columns: &Self::Places) -> Matrix {
-        let mut covariance = Matrix::zeros(rows.len(), columns.len());
+        let mut covariance = zeros(rows.len(), columns.len());
         self.add_covariance(rows, columns, covariance.as_mut());
         covariance
     }
@@ -122,7 +122,7 @@ pub trait Kernel: Clone + Debug + Send + Sync {
 
     /// The covariance among the places, both triangles filled.
     fn symmetric_covariance(&self, places: &Self::Places) -> Matrix {
-        let mut covariance = Matrix::zeros(places.len(), places.len());
+        let mut covariance = zeros(places.len(), places.len());
         self.add_lower_covariance(places, covariance.as_mut());
         mirror_lower(covariance.as_mut());
         covariance

@@ -18,6 +18,38 @@ pub type MatrixMut<'a> = faer::MatMut<'a, f64>;
 
 const SEQUENTIAL: Par = Par::Seq;
 
+/// A matrix of zeros.
+///
+/// Large ones take one of few sizes of memory: the number of inducing points changes with every other batch, and what one update
+/// leaves should fit what the next one needs, or the process grows by holes that fit nothing.
+pub fn zeros(rows: usize, columns: usize) -> Matrix {
+    /// Numbers of a matrix that is not small: 128 kB.
+    const LARGE: usize = 1 << 14;
+    const STEP: usize = 64;
+    /// Columns that begin at a multiple of 4 kB would all compete for the same lines of a cache.
+    const SKEW: usize = 8;
+    if rows.saturating_mul(columns) < LARGE {
+        return Matrix::zeros(rows, columns);
+    }
+    let mut matrix = Matrix::with_capacity(rows.next_multiple_of(STEP) + SKEW, columns.next_multiple_of(STEP));
+    matrix.resize_with(rows, columns, |_, _| 0.0);
+    matrix
+}
+
+/// The product of two matrices.
+pub fn product(left: MatrixRef<'_>, right: MatrixRef<'_>) -> Matrix {
+    let mut product = zeros(left.nrows(), right.ncols());
+    multiply(product.as_mut(), Part::Full, 0.0, 1.0, left, Part::Full, right, Part::Full);
+    product
+}
+
+/// A matrix of its own with the numbers of a view.
+pub fn copied(matrix: MatrixRef<'_>) -> Matrix {
+    let mut copy = zeros(matrix.nrows(), matrix.ncols());
+    copy.as_mut().copy_from(matrix);
+    copy
+}
+
 /// A matrix that should have been positive definite is not, to the precision of its numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NotPositiveDefinite;
@@ -104,7 +136,7 @@ pub fn solve_lower_transposed_vector(lower: MatrixRef<'_>, vector: &mut [f64]) {
 
 /// The inverse of a lower triangular matrix; its upper triangle is zero.
 pub fn inverse_lower(lower: MatrixRef<'_>) -> Matrix {
-    let mut inverse = Matrix::zeros(lower.nrows(), lower.ncols());
+    let mut inverse = zeros(lower.nrows(), lower.ncols());
     triangular_inverse::invert_lower_triangular(inverse.as_mut(), lower, SEQUENTIAL);
     inverse
 }
@@ -112,8 +144,8 @@ pub fn inverse_lower(lower: MatrixRef<'_>) -> Matrix {
 /// The inverse of the matrix with this Cholesky factor, both triangles filled.
 pub fn inverse_from_cholesky(factor: MatrixRef<'_>) -> Matrix {
     let size = factor.nrows();
-    let mut inverse = Matrix::zeros(size, size);
-    invert_from_cholesky(factor, inverse.as_mut(), Matrix::zeros(size, size).as_mut());
+    let mut inverse = zeros(size, size);
+    invert_from_cholesky(factor, inverse.as_mut(), zeros(size, size).as_mut());
     inverse
 }
 
@@ -276,7 +308,7 @@ impl Workspace {
     pub fn zeros(&self, rows: usize, columns: usize) -> Matrix {
         let mut free = self.free.borrow_mut();
         let fits = |matrix: &Matrix| matrix.nrows() == rows && matrix.ncols() == columns;
-        let Some(index) = free.iter().position(fits) else { return Matrix::zeros(rows, columns) };
+        let Some(index) = free.iter().position(fits) else { return zeros(rows, columns) };
         let mut matrix = free.swap_remove(index);
         matrix.as_mut().fill(0.0);
         matrix
@@ -368,7 +400,7 @@ pub struct Triangularized {
 pub fn triangularize(features: MatrixRef<'_>, target: &[f64]) -> Triangularized {
     let size = features.ncols();
     let rows = features.nrows().max(size + 1);
-    let mut work = Matrix::zeros(rows, size + 1);
+    let mut work = zeros(rows, size + 1);
     for column in 0..size {
         let reversed = size - 1 - column;
         for row in 0..features.nrows() {
@@ -378,18 +410,27 @@ pub fn triangularize(features: MatrixRef<'_>, target: &[f64]) -> Triangularized 
     work.col_as_slice_mut(size)[..target.len()].copy_from_slice(target);
     householder(work.as_mut());
     Triangularized {
-        triangle: Matrix::from_fn(size, size, |row, column| {
-            if row >= column { work[(size - 1 - row, size - 1 - column)] } else { 0.0 }
-        }),
+        triangle: lower_from_reversed(work.as_ref(), size),
         target: (0..size).map(|row| work[(size - 1 - row, size)]).collect(),
     }
+}
+
+/// The lower triangle whose rows and columns, in reverse order, are the upper triangle at the beginning of `work`.
+fn lower_from_reversed(work: MatrixRef<'_>, size: usize) -> Matrix {
+    let mut triangle = zeros(size, size);
+    for column in 0..size {
+        for row in column..size {
+            triangle[(row, column)] = work[(size - 1 - row, size - 1 - column)];
+        }
+    }
+    triangle
 }
 
 /// Replaces the upper triangle of the matrix by the triangle of its QR factorization.
 fn householder(mut matrix: MatrixMut<'_>) {
     let (rows, columns) = (matrix.nrows(), matrix.ncols());
     let block = qr::no_pivoting::factor::recommended_block_size::<f64>(rows, columns);
-    let mut coefficients = Matrix::zeros(block, rows.min(columns));
+    let mut coefficients = zeros(block, rows.min(columns));
     let scratch =
         qr::no_pivoting::factor::qr_in_place_scratch::<f64>(rows, columns, block, SEQUENTIAL, Default::default());
     let mut buffer = MemBuffer::new(scratch);

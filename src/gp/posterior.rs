@@ -87,7 +87,7 @@ impl<K: Kernel> Posterior<K> {
         assert_eq!(mean.len(), places.len(), "one mean per place");
         assert_eq!(variance.len(), places.len(), "one variance per place");
         let size = self.past.len();
-        let mut work = Matrix::zeros(size, CHUNK.min(places.len()));
+        let mut work = linalg::zeros(size, CHUNK.min(places.len()));
         let prior = self.model.kernel.diagonal(places);
         for start in (0..places.len()).step_by(CHUNK) {
             let length = CHUNK.min(places.len() - start);
@@ -132,9 +132,10 @@ impl<K: Kernel> Posterior<K> {
         let root = &self.past.covariance_root;
         let mut mean = vec![self.model.mean; self.past.len()];
         linalg::add_matrix_vector(&mut mean, 1.0, root.as_ref(), &self.weights);
-        let mut scaled = root.transpose().to_owned();
+        let mut scaled = linalg::copied(root.transpose());
         linalg::solve_lower(self.precision_root.as_ref(), scaled.as_mut());
-        (mean, scaled.transpose() * &scaled)
+        let covariance = linalg::product(scaled.transpose(), scaled.as_ref());
+        (mean, covariance)
     }
 
     /// The same posterior without the inducing points whose variance given all others is at most `tolerance` times their prior
@@ -177,7 +178,7 @@ impl<K: Kernel> Posterior<K> {
 }
 
 fn model_covariance<K: Kernel>(model: &Model<K>, places: &K::Places) -> Matrix {
-    let mut covariance = Matrix::zeros(places.len(), places.len());
+    let mut covariance = linalg::zeros(places.len(), places.len());
     model.kernel.add_lower_covariance(places, covariance.as_mut());
     covariance
 }

@@ -491,7 +491,7 @@ impl<'a, K: Kernel> Rows<'a, K> {
         let count = whitened.target.len();
         let size = self.inducing.len();
         let past_count = whitened.past.as_ref().map_or(0, |past| past.features.nrows());
-        let mut features = Matrix::zeros(count + past_count, size);
+        let mut features = linalg::zeros(count + past_count, size);
         features.as_mut().subrows_mut(0, count).copy_from(whitened.features.transpose());
         let mut target = whitened.target;
         if let (Some(rows), Some(past)) = (&self.past, &whitened.past) {
@@ -547,13 +547,13 @@ impl<'a, K: Kernel> PastRows<'a, K> {
             let prior = model.kernel.diagonal(&self.past.inducing);
             self.shared.iter().for_each(|&(new, old)| whitened[(new, old)] += model.jitter_of(prior[old]));
             linalg::solve_lower(covariance_root, whitened.as_mut());
-            let mut features = Matrix::zeros(count, inducing.len());
+            let mut features = linalg::zeros(count, inducing.len());
             linalg::add_product(features.as_mut(), 1.0, self.root.as_ref(), whitened.as_ref().transpose());
             let mut covariance = model.kernel.symmetric_covariance(&self.past.inducing);
             model.add_jitter(&self.past.inducing, covariance.as_mut());
             let slack = match inference.alpha() {
                 None => {
-                    let information = self.root.transpose() * &self.root;
+                    let information = linalg::product(self.root.transpose(), self.root.as_ref());
                     let products = (0..count).map(|j| dot(information.col_as_slice(j), covariance.col_as_slice(j)));
                     products.sum::<f64>() - linalg::squared_frobenius_norm(&features)
                 }
@@ -593,17 +593,17 @@ impl<'a, K: Kernel> PastRows<'a, K> {
     ) -> Matrix {
         let root = past.widened.as_ref().map_or(&self.root, |past| &past.root);
         let spread = past.widened.as_ref().map(|widened| {
-            let mut spread = Matrix::zeros(self.past.len(), self.past.len());
+            let mut spread = linalg::zeros(self.past.len(), self.past.len());
             let residual = MatrixRef::from_column_major_slice(&whitened.past_residual, self.past.len(), 1);
             linalg::add_product(spread.as_mut(), widened.alpha, residual, residual.transpose());
-            let product = &past.features * inverse;
+            let product = linalg::product(past.features.as_ref(), inverse.as_ref());
             linalg::add_product(spread.as_mut(), widened.alpha, product.as_ref(), past.features.transpose());
             spread
         });
         // dL/dK_ba = L_b^-T ((I - B^-1) Phi_a^T + g w_a^T) R, under Power-EP with L_E^-1 R and with I - alpha C_a in the place of I.
-        let mut shrunk = past.features.transpose().to_owned();
+        let mut shrunk = linalg::copied(past.features.transpose());
         if let Some(spread) = &spread {
-            let product = past.features.transpose() * spread;
+            let product = linalg::product(past.features.transpose(), spread.as_ref());
             let (left, right) = (product.as_ref(), past.features.as_ref());
             linalg::multiply(out.as_mut(), Part::Lower, 1.0, 0.5, left, Part::Full, right, Part::Full);
             shrunk -= product;
@@ -614,11 +614,11 @@ impl<'a, K: Kernel> PastRows<'a, K> {
             column.iter_mut().zip(&whitened.weights).for_each(|(entry, weight)| *entry += weight * residual);
         }
         linalg::solve_lower_transposed(whitened.covariance_root.as_ref(), shrunk.as_mut());
-        let of_cross_covariance = &shrunk * root;
+        let of_cross_covariance = linalg::product(shrunk.as_ref(), root.as_ref());
         model.kernel.contract(inducing, &self.past.inducing, of_cross_covariance.as_ref(), kernel_gradient);
 
         // dL/dK_aa = -1/2 R^T R, under Power-EP likewise.
-        let mut of_covariance = root.transpose() * root;
+        let mut of_covariance = linalg::product(root.transpose(), root.as_ref());
         linalg::scale(&mut of_covariance, -0.5);
         if let Some(spread) = &spread {
             let product = spread * root;
