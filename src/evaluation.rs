@@ -3,9 +3,12 @@
 
 pub mod contest;
 pub mod drives;
+pub mod maps;
 pub mod methods;
 pub mod metrics;
 pub mod outliers;
+pub mod portfolio;
+pub mod published;
 pub mod worlds;
 
 /// Why an experiment could not be run.

@@ -8,6 +8,7 @@ pub mod file;
 pub mod growth_picture;
 pub mod map_picture;
 pub mod map_server;
+pub mod map_strip;
 pub mod npz;
 pub mod occupancy;
 pub mod panels;

@@ -29,7 +29,7 @@ fn side_by_side(order: impl FnOnce(Material) -> Material, methods: &[&str]) -> O
     let config = Config::default();
     let material = Material::read(Experiment::Stream, &data, Magnetometer::Invensense, config.evaluation.cut).unwrap();
     let task = order(material).task(&config, 0.0);
-    let run = |method: &&str| task.run(&method.parse().unwrap(), &config, |_| ()).last().unwrap().clone();
+    let run = |method: &&str| task.run(&method.parse().unwrap(), &config, |_, _| ()).last().unwrap().clone();
     Some(methods.iter().map(run).collect())
 }
 

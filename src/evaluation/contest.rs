@@ -1,5 +1,6 @@
 //! Methods side by side on one task.
 
+use super::maps::MapAfter;
 use super::methods::{Learner, Learnt, Named};
 use crate::config::Config;
 use crate::gp::points::Points;
@@ -25,6 +26,8 @@ pub struct Task {
     pub test: Readings,
     /// For each test reading the batch, counted from one, from which on it is tested: what lies where nobody has been yet is no test.
     pub tested_from: Vec<usize>,
+    /// Whether places are x and y in metres and targets field strengths in microtesla, which make a map.
+    pub is_map: bool,
 }
 
 /// A task, and how methods did on it.
@@ -71,6 +74,9 @@ pub struct Run {
     pub steps: Vec<Step>,
     /// Why it ended before the last batch.
     pub refused: Option<String>,
+    /// The map after some of the batches, where maps were asked for.
+    #[serde(skip)]
+    pub maps: Vec<MapAfter>,
 }
 
 impl Run {
@@ -94,20 +100,20 @@ impl Task {
     /// All test readings are tested after every batch.
     pub fn new(batches: Vec<Readings>, test: Readings) -> Self {
         let tested_from = vec![1; test.targets.len()];
-        Self { batches, test, tested_from }
+        Self { batches, test, tested_from, is_map: false }
     }
 
-    /// Lets a method learn from all batches, and tests it after each. `progress` hears of every batch before it is learnt from. A
-    /// batch that the method refuses ends its run.
-    pub fn run(&self, method: &Named, config: &Config, mut progress: impl FnMut(usize)) -> Run {
+    /// Lets a method learn from all batches, and tests it after each. `after` is shown the learner after each, with the number of
+    /// batches so far. A batch that the method refuses ends its run.
+    pub fn run(&self, method: &Named, config: &Config, mut after: impl FnMut(usize, &dyn Learner)) -> Run {
         let mut learner = method.learner(config, self.test.places.dimension());
-        let mut run = Run { method: method.to_string(), steps: Vec::new(), refused: None };
+        let mut run = Run { method: method.to_string(), steps: Vec::new(), refused: None, maps: Vec::new() };
         for (index, batch) in self.batches.iter().enumerate() {
-            progress(index);
             let start = Instant::now();
             match learner.learn(&batch.places, &batch.targets) {
                 Ok(learnt) => {
                     run.steps.push(self.step(index + 1, learner.as_ref(), learnt, start.elapsed().as_secs_f64()));
+                    after(index + 1, learner.as_ref());
                 }
                 Err(refused) => {
                     run.refused = Some(format!("batch {}: {refused}", index + 1));

@@ -110,7 +110,7 @@ impl Material {
             |samples: Samples| Readings { places: Points::from_arrays(&samples.positions), targets: samples.strengths };
         let observed = |batch: &Vec<LocatedReading>| Samples::of(averaged(batch, config, offset).iter());
         let batches = self.batches.iter().map(|batch| readings(observed(batch))).collect();
-        Task::new(batches, readings(self.test.clone()))
+        Task { is_map: true, ..Task::new(batches, readings(self.test.clone())) }
     }
 
     /// The same with outliers among the readings that are learnt from. No gate stands before the averages here.

@@ -69,15 +69,16 @@ pub(super) fn line(colour: impl Into<RGBAColor>, width: f64) -> ShapeStyle {
     colour.into().stroke_width(pixels(width).max(1) as u32)
 }
 
-/// A number as an axis labels it: six decimals at most, powers of ten where that says nothing.
+/// A number as an axis labels it: six digits at most, powers of ten where that says nothing.
 pub(super) fn short(value: f64) -> String {
-    let plain = format!("{value:.6}");
-    let plain = plain.trim_end_matches('0').trim_end_matches('.');
-    match plain {
-        "0" | "-0" if value.abs() < 1e-12 => "0".to_owned(),
-        "0" | "-0" => format!("{value:.2e}"),
-        _ if value.abs() >= 1e6 => format!("{value:.2e}"),
-        _ => plain.to_owned(),
+    let magnitude = value.abs();
+    if magnitude < 1e-12 {
+        "0".to_owned()
+    } else if (1e-4..1e6).contains(&magnitude) {
+        format!("{value:.6}").trim_end_matches('0').trim_end_matches('.').to_owned()
+    } else {
+        let power = format!("{value:.2e}");
+        power.parse::<f64>().map_or(power, |rounded| format!("{rounded:e}"))
     }
 }
 
@@ -146,7 +147,7 @@ mod tests {
     #[test]
     fn labels_are_short() {
         let labels = [0.1 + 0.2, -0.0, 50.0, -2.5, 1e-9, 2e6, 100_000.0].map(short);
-        assert_eq!(labels, ["0.3", "0", "50", "-2.5", "1.00e-9", "2.00e6", "100000"]);
+        assert_eq!(labels, ["0.3", "0", "50", "-2.5", "1e-9", "2e6", "100000"]);
     }
 
     #[test]

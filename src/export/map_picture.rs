@@ -39,25 +39,25 @@ pub struct MapPicture<'a> {
 // Lengths in pixels of the picture.
 const LARGEST_PLOT: (f64, f64) = (780.0, 860.0);
 const SMALLEST_PLOT: (f64, f64) = (420.0, 260.0);
-const LEFT: f64 = 78.0;
+pub(super) const LEFT: f64 = 78.0;
 const TOP: f64 = 84.0;
 const SUBTITLE_MIDDLE: f64 = 60.0;
-const BOTTOM: f64 = 66.0;
-const BAR_GAP: f64 = 26.0;
-const BAR_WIDTH: f64 = 24.0;
-const BAR_LABELS: f64 = 92.0;
-const TITLE_TEXT: f64 = 25.0;
-const SMALL_TEXT: f64 = 18.0;
+pub(super) const BOTTOM: f64 = 66.0;
+pub(super) const BAR_GAP: f64 = 26.0;
+pub(super) const BAR_WIDTH: f64 = 24.0;
+pub(super) const BAR_LABELS: f64 = 92.0;
+pub(super) const TITLE_TEXT: f64 = 25.0;
+pub(super) const SMALL_TEXT: f64 = 18.0;
 const AXIS_TEXT: f64 = 19.0;
 const TICK_TEXT: f64 = 17.0;
 
 /// What sets the two pictures apart.
-struct Theme {
+pub(super) struct Theme {
     /// What the title says beside its own.
     about: &'static str,
     quantity: &'static str,
     cells: Vec<Rgb>,
-    scale: Scale,
+    pub(super) scale: Scale,
     colours: ColourMap,
     path: RGBAColor,
 }
@@ -65,20 +65,26 @@ struct Theme {
 impl MapPicture<'_> {
     /// Draws the mean: colour for the field strength, fading to white with uncertainty. 1000 pixels wide at most.
     pub fn write_mean(&self, path: &Path) -> Result<(), Error> {
+        let scale = self.mean_scale()?;
+        self.write(path, &self.mean_theme(scale))
+    }
+
+    /// The colours of the mean that show this map best.
+    pub(super) fn mean_scale(&self) -> Result<Scale, Error> {
         check_shape(self.grid)?;
-        let scale = mean_scale(self.grid, self.prior_standard_deviation);
-        let cells = mean_colours(self.grid, self.prior_standard_deviation, scale);
-        self.write(
-            path,
-            &Theme {
-                about: "",
-                quantity: "field strength (µT)",
-                cells,
-                scale,
-                colours: VIRIDIS,
-                path: BLACK.mix(0.55),
-            },
-        )
+        Ok(mean_scale(self.grid, self.prior_standard_deviation))
+    }
+
+    /// Colour for the field strength, fading to white with uncertainty.
+    pub(super) fn mean_theme(&self, scale: Scale) -> Theme {
+        Theme {
+            about: "",
+            quantity: "field strength (µT)",
+            cells: mean_colours(self.grid, self.prior_standard_deviation, scale),
+            scale,
+            colours: VIRIDIS,
+            path: BLACK.mix(0.55),
+        }
     }
 
     /// Draws the standard deviation, from dark (certain) to light (uncertain).
@@ -100,13 +106,13 @@ impl MapPicture<'_> {
     }
 
     fn write(&self, path: &Path, theme: &Theme) -> Result<(), Error> {
-        let window = Window::around(self);
+        let window = Window::around([self], LARGEST_PLOT, SMALLEST_PLOT);
         let width = LEFT + window.width + BAR_GAP + BAR_WIDTH + BAR_LABELS;
         let height = TOP + window.height + BOTTOM;
         write_png(path, width.round() as u32, height.round() as u32, |sheet| {
             self.draw_header(sheet, &window, theme)?;
-            self.draw_map(sheet, &window, theme)?;
-            draw_bar(sheet, &window, theme)
+            self.draw_map(sheet, (LEFT, TOP), &window, theme)?;
+            draw_bar(sheet, (LEFT + window.width + BAR_GAP, TOP), window.height, theme)
         })
     }
 
@@ -145,8 +151,16 @@ impl MapPicture<'_> {
         Ok(())
     }
 
-    fn draw_map<'a>(&self, sheet: &Area<'a>, window: &Window, theme: &Theme) -> Drawn<'a> {
-        let area = part(sheet, (0.0, TOP), (LEFT + window.width, window.height + BOTTOM));
+    /// Draws the map into the window whose upper left corner is there, in pixels of the picture; its axes need [`LEFT`] and
+    /// [`BOTTOM`] beside it.
+    pub(super) fn draw_map<'a>(
+        &self,
+        sheet: &Area<'a>,
+        (left, top): (f64, f64),
+        window: &Window,
+        theme: &Theme,
+    ) -> Drawn<'a> {
+        let area = part(sheet, (left - LEFT, top), (LEFT + window.width, window.height + BOTTOM));
         let mut chart = ChartBuilder::on(&area)
             .x_label_area_size(pixels(BOTTOM))
             .y_label_area_size(pixels(LEFT))
@@ -168,20 +182,18 @@ impl MapPicture<'_> {
             .y_label_formatter(&|y| short(*y))
             .draw()?;
         frame(chart.plotting_area())?;
-        let (middle_x, middle_y) = window.middle();
-        let below = (middle_x, pixels(TOP + window.height + BOTTOM - 16.0));
+        let below = (pixels(left + 0.5 * window.width), pixels(top + window.height + BOTTOM - 16.0));
         write_text(sheet, "x (m)", below, (AXIS_TEXT, INK), HPos::Center, FontTransform::None)?;
-        let beside = (pixels(18.0), middle_y);
+        let beside = (pixels(left - LEFT + 18.0), pixels(top + 0.5 * window.height));
         write_text(sheet, "y (m)", beside, (AXIS_TEXT, INK), HPos::Center, FontTransform::Rotate270)
     }
 }
 
-/// Draws the bar that says which colour is which value, to the right of the map.
-fn draw_bar<'a>(sheet: &Area<'a>, window: &Window, theme: &Theme) -> Drawn<'a> {
+/// Draws the bar that says which colour is which value, with its upper left corner there, in pixels of the picture.
+pub(super) fn draw_bar<'a>(sheet: &Area<'a>, (left, top): (f64, f64), height: f64, theme: &Theme) -> Drawn<'a> {
     const STEPS: u32 = 256;
     let Scale { low, high } = theme.scale;
-    let corner = (LEFT + window.width + BAR_GAP, TOP);
-    let area = part(sheet, corner, (BAR_WIDTH + BAR_LABELS, window.height));
+    let area = part(sheet, (left, top), (BAR_WIDTH + BAR_LABELS, height));
     let mut chart =
         ChartBuilder::on(&area).right_y_label_area_size(pixels(BAR_LABELS)).build_cartesian_2d(0.0..1.0, low..high)?;
     chart.draw_series((0..STEPS).map(|step| {
@@ -197,11 +209,11 @@ fn draw_bar<'a>(sheet: &Area<'a>, window: &Window, theme: &Theme) -> Drawn<'a> {
         .label_style(text(TICK_TEXT, INK))
         .y_label_offset(text_drop(TICK_TEXT))
         .set_all_tick_mark_size(pixels(5.0))
-        .y_labels((window.height / 80.0) as usize + 1)
+        .y_labels((height / 80.0) as usize + 1)
         .y_label_formatter(&|value| short(*value))
         .draw()?;
     frame(chart.plotting_area())?;
-    let beside = (pixels(corner.0 + BAR_WIDTH + BAR_LABELS - 16.0), window.middle().1);
+    let beside = (pixels(left + BAR_WIDTH + BAR_LABELS - 16.0), pixels(top + 0.5 * height));
     write_text(sheet, theme.quantity, beside, (AXIS_TEXT, INK), HPos::Center, FontTransform::Rotate90)
 }
 
@@ -253,31 +265,35 @@ fn strokes(path: &[[f64; 2]]) -> impl Iterator<Item = Vec<(f64, f64)>> {
 
 /// The part of the world that is shown, and how large: a metre is as long along y as along x.
 #[derive(Debug, PartialEq)]
-struct Window {
+pub(super) struct Window {
     /// In metres.
     x: Range<f64>,
     /// In metres.
     y: Range<f64>,
     /// In pixels of the picture.
-    width: f64,
+    pub(super) width: f64,
     /// In pixels of the picture.
-    height: f64,
+    pub(super) height: f64,
 }
 
 impl Window {
-    /// The middle of the map on the sheet, in pixels drawn.
-    fn middle(&self) -> (i32, i32) {
-        (pixels(LEFT + 0.5 * self.width), pixels(TOP + 0.5 * self.height))
-    }
-
-    fn around(picture: &MapPicture) -> Self {
-        let ([left, bottom], [right, top]) = extent(picture).unwrap_or(([0.0; 2], [1.0; 2]));
+    /// Holds everything that any of the pictures shows, and is no larger or smaller (width and height in pixels of the picture).
+    pub(super) fn around<'a>(
+        pictures: impl IntoIterator<Item = &'a MapPicture<'a>>,
+        largest: (f64, f64),
+        smallest: (f64, f64),
+    ) -> Self {
+        let extents = pictures.into_iter().filter_map(extent);
+        let both = extents.reduce(|(low, high), (other_low, other_high)| {
+            (std::array::from_fn(|i| low[i].min(other_low[i])), std::array::from_fn(|i| high[i].max(other_high[i])))
+        });
+        let ([left, bottom], [right, top]) = both.unwrap_or(([0.0; 2], [1.0; 2]));
         // A single point has no width; a metre around it is as good as anything.
         let size = |low: f64, high: f64| if high > low { high - low } else { 1.0 };
         let (metres_x, metres_y) = (size(left, right), size(bottom, top));
-        let metres_per_pixel = (metres_x / LARGEST_PLOT.0).max(metres_y / LARGEST_PLOT.1);
-        let width = (metres_x / metres_per_pixel).max(SMALLEST_PLOT.0).round();
-        let height = (metres_y / metres_per_pixel).max(SMALLEST_PLOT.1).round();
+        let metres_per_pixel = (metres_x / largest.0).max(metres_y / largest.1);
+        let width = (metres_x / metres_per_pixel).max(smallest.0).round();
+        let height = (metres_y / metres_per_pixel).max(smallest.1).round();
         let around = |middle: f64, pixels: f64| {
             let half = pixels * metres_per_pixel / 2.0;
             middle - half..middle + half
@@ -337,7 +353,7 @@ mod tests {
     fn a_metre_is_as_long_along_y_as_along_x() {
         for (columns, rows) in [(20, 10), (10, 20), (200, 1), (1, 300), (1, 1), (0, 0)] {
             let grid = grid(columns, rows, vec![50.0; columns * rows]);
-            let window = Window::around(&picture(&grid, &[], &[]));
+            let window = Window::around([&picture(&grid, &[], &[])], LARGEST_PLOT, SMALLEST_PLOT);
             let along_x = (window.x.end - window.x.start) / window.width;
             let along_y = (window.y.end - window.y.start) / window.height;
             assert!((along_x / along_y - 1.0).abs() < 1e-12, "{window:?}");
@@ -348,7 +364,11 @@ mod tests {
     #[test]
     fn the_window_holds_cells_path_and_inducing_points() {
         let grid = grid(4, 2, vec![50.0; 8]);
-        let window = Window::around(&picture(&grid, &[[5.0, 2.5], [f64::NAN, 900.0]], &[[0.0, -3.0]]));
+        let window = Window::around(
+            [&picture(&grid, &[[5.0, 2.5], [f64::NAN, 900.0]], &[[0.0, -3.0]])],
+            LARGEST_PLOT,
+            SMALLEST_PLOT,
+        );
         assert!(window.x.start <= -1.0 && window.x.end >= 5.0 && window.x.end < 6.0, "{window:?}");
         assert!(window.y.start <= -3.0 && window.y.end >= 3.0 && window.y.end < 4.0, "{window:?}");
     }
@@ -377,7 +397,7 @@ mod tests {
         let picture = picture(&grid, &[], &[]);
         picture.write_mean(&path).unwrap();
         let (width, _, pixels) = read_png(&path);
-        let window = Window::around(&picture);
+        let window = Window::around([&picture], LARGEST_PLOT, SMALLEST_PLOT);
         let bar = (LEFT + window.width + BAR_GAP + BAR_WIDTH / 2.0) as usize;
         let at = |down: f64| pixels[(TOP + window.height * down) as usize * width + bar];
         let distance = |a: Rgb, b: Rgb| (0..3).map(|i| a[i].abs_diff(b[i])).max().unwrap();

@@ -206,7 +206,7 @@ fn legend(names: &[String]) -> Vec<Entry> {
         .iter()
         .map(|name| {
             // A letter is as wide as about half its height; what this is wrong by is lost in the gap.
-            let width = SAMPLE + AFTER_SAMPLE + 0.6 * TICK_TEXT * name.chars().count() as f64;
+            let width = SAMPLE + AFTER_SAMPLE + 0.5 * TICK_TEXT * name.chars().count() as f64;
             if next.left > LEFT && next.left + width > WIDTH - RIGHT {
                 next = Entry { row: next.row + 1, left: LEFT };
             }

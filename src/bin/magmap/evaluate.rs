@@ -3,6 +3,7 @@
 mod arguments;
 mod contests;
 mod drives;
+mod papers;
 mod worlds;
 
 use clap::{Args, Subcommand};
@@ -38,6 +39,8 @@ enum Experiments {
     Stream(drives::Arguments),
     /// Learns Aalto drives 1, 2, 4 and 5 as one batch each and is tested on drive 3.
     Paths(drives::Arguments),
+    /// Learns drive 3 and the paths with every method of the papers, and writes a page with our figures beside theirs.
+    Papers(papers::Arguments),
     /// Maps simulated fields of many strengths and lengthscales, and is tested on a second drive through each.
     Worlds(worlds::Arguments),
 }
@@ -47,6 +50,7 @@ impl Evaluate {
         match self.experiment {
             Experiments::Stream(arguments) => drives::run(Experiment::Stream, &arguments, terminal),
             Experiments::Paths(arguments) => drives::run(Experiment::Paths, &arguments, terminal),
+            Experiments::Papers(arguments) => papers::run(&arguments, terminal),
             Experiments::Worlds(arguments) => worlds::run(&arguments, terminal),
         }
     }

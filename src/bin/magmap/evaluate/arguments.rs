@@ -17,6 +17,9 @@ pub struct Common {
     /// Also writes all numbers into this file.
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
+    /// Also writes a page (results.md) with its pictures into this folder, where methods are compared.
+    #[arg(long, value_name = "DIR")]
+    pub output: Option<PathBuf>,
 }
 
 /// What is made of the readings that are learnt from.

@@ -2,9 +2,12 @@
 
 use std::io::{self, Write};
 
+use jiff::Timestamp;
 use magmap::config::Config;
 use magmap::evaluation::contest::{Contest, Run, Task};
+use magmap::evaluation::maps::MapRecorder;
 use magmap::evaluation::methods::Named;
+use magmap::evaluation::portfolio::{self, Chapter};
 use magmap::export::report::write_json;
 use serde::Serialize;
 
@@ -20,6 +23,19 @@ pub fn side_by_side(
     common: &Common,
     terminal: &Terminal,
 ) -> anyhow::Result<Ending> {
+    let contests = run_all(tasks, methods, config, common.output.is_some(), terminal);
+    present(&contests, config, common)?;
+    Ok(Ending::Done)
+}
+
+/// Runs every method on every task, which has a name; maps are drawn only where they are wanted.
+pub fn run_all(
+    tasks: Vec<(String, Task)>,
+    methods: &[Named],
+    config: &Config,
+    with_maps: bool,
+    terminal: &Terminal,
+) -> Vec<Contest> {
     let batches: usize = tasks.iter().map(|(_, task)| task.batches.len()).sum();
     let bar = terminal.bar("evaluating", (batches * methods.len()) as u64);
     let mut contests = Vec::new();
@@ -27,14 +43,19 @@ pub fn side_by_side(
         let mut runs = Vec::new();
         for method in methods {
             let before = bar.position();
-            runs.push(task.run(method, config, |batch| bar.set_position(before + batch as u64)));
+            bar.set_message(method.to_string());
+            let mut maps = with_maps.then(|| MapRecorder::new(&task, config));
+            let run = task.run(method, config, |batch, learner| {
+                maps.iter_mut().for_each(|maps| maps.see(batch, learner));
+                bar.set_position(before + batch as u64);
+            });
             bar.set_position(before + task.batches.len() as u64);
+            runs.push(Run { maps: maps.map_or_else(Vec::new, |recorder| recorder.maps), ..run });
         }
         contests.push(Contest { name, task, runs });
     }
     bar.finish_and_clear();
-    present(&contests, config, common)?;
-    Ok(Ending::Done)
+    contests
 }
 
 /// What `--json` writes.
@@ -63,7 +84,20 @@ fn present(contests: &[Contest], config: &Config, common: &Common) -> anyhow::Re
         let contests = contests.iter().map(|Contest { name, runs, .. }| ContestNumbers { name, runs }).collect();
         write_json(file, &Numbers { config, contests })?;
     }
+    if let Some(folder) = &common.output {
+        let chapter = Chapter { config, introduction: String::new(), contests };
+        portfolio::write(folder, "Results", &how_it_was_made(), &[chapter])?;
+        writeln!(out, "written: {}", portfolio::page(folder).display())?;
+    }
     Ok(())
+}
+
+/// When, with what, and by which command a page was made.
+pub fn how_it_was_made() -> String {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let date = Timestamp::now().strftime("%-d %B %Y");
+    let version = env!("CARGO_PKG_VERSION");
+    format!("Made on {date} by magmap {version}:\n\n```sh\nmagmap {}\n```", arguments.join(" "))
 }
 
 fn write_runs(out: &mut impl Write, runs: &[Run]) -> io::Result<()> {

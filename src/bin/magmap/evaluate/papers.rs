@@ -1,0 +1,96 @@
+//! `magmap evaluate papers`: our figures beside the published ones, on one page.
+
+use std::io::{self, Write};
+use std::path::PathBuf;
+
+use clap::Args;
+use magmap::config::Config;
+use magmap::evaluation::contest::Contest;
+use magmap::evaluation::drives::{Experiment, Material};
+use magmap::evaluation::methods::Named;
+use magmap::evaluation::portfolio::{self, Chapter};
+use magmap::evaluation::published::{self, Ours};
+use magmap::recording::aalto_csv::Magnetometer;
+
+use super::contests::{how_it_was_made, run_all};
+use crate::Ending;
+use crate::terminal::Terminal;
+
+/// The settings of the published experiments.
+const PAPER: &str = include_str!("../../../../config/paper.toml");
+
+/// What the page says of the differences. It holds for any figures that these settings give.
+const READING: &str = include_str!("papers.md");
+
+/// Arguments of the comparison with the papers.
+#[derive(Args)]
+pub struct Arguments {
+    /// The folder that holds the sensors' folders of the Aalto data.
+    #[arg(long, value_name = "DIR")]
+    data: PathBuf,
+    /// The folder that gets the page (results.md) and its pictures.
+    #[arg(long, value_name = "DIR")]
+    output: PathBuf,
+    /// Seed of the shuffled order.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Leaves out conditional variance with the paper's settings, which takes most of the time.
+    #[arg(long)]
+    quick: bool,
+}
+
+/// Runs everything, and writes the page.
+pub fn run(arguments: &Arguments, terminal: &Terminal) -> anyhow::Result<Ending> {
+    let paper = Config::from_toml(PAPER, "config/paper.toml")?;
+    let defaults = Config::default();
+    // What is known to be needed with raw readings is beyond any map of a drive; with averaged ones everything is affordable.
+    let costly = if arguments.quick { &[][..] } else { &["conditional_variance=0.005"][..] };
+    let as_published =
+        ["vips=0.095", "oips=0.93", "fixed=100", "power_ep=0.5", "dual_memory=100", "batch_sparse=500", "mean"];
+    let as_published = [&as_published[..], costly].concat();
+    let everything = [
+        "vips",
+        "vips=0.095",
+        "oips=0.93",
+        "conditional_variance=0.005",
+        "conditional_variance=0.5",
+        "fixed=100",
+        "power_ep=0.5",
+        "dual_memory=100",
+        "batch_sparse=500",
+        "exact",
+        "mean",
+    ];
+    let shuffled = ["vips=0.095", "fixed=100", "dual_memory=100", "mean"];
+    let contest = |name: &str, experiment, config: &Config, is_shuffled, methods: &[&str]| -> anyhow::Result<Contest> {
+        let material = Material::read(experiment, &arguments.data, Magnetometer::Invensense, config.evaluation.cut)?;
+        let material = if is_shuffled { material.shuffled(arguments.seed) } else { material };
+        let methods: Vec<Named> =
+            methods.iter().map(|method| method.parse()).collect::<Result<_, _>>().map_err(anyhow::Error::msg)?;
+        let tasks = vec![(name.to_owned(), material.task(config, 0.0))];
+        Ok(run_all(tasks, &methods, config, true, terminal).remove(0))
+    };
+    let published = [
+        contest("drive 3, the papers' settings", Experiment::Stream, &paper, false, &as_published)?,
+        contest("drive 3 shuffled, the papers' settings", Experiment::Stream, &paper, true, &shuffled)?,
+    ];
+    let ours = [
+        contest("drive 3, magmap's settings", Experiment::Stream, &defaults, false, &everything)?,
+        contest("drive 3 shuffled, magmap's settings", Experiment::Stream, &defaults, true, &shuffled)?,
+        contest("drives 1, 2, 4 and 5, magmap's settings", Experiment::Paths, &defaults, false, &everything)?,
+    ];
+    let comparison = published::table(&[
+        Ours { name: "papers' settings", recorded: &published[0], shuffled: &published[1] },
+        Ours { name: "magmap's settings", recorded: &ours[0], shuffled: &ours[1] },
+    ]);
+    let introduction = format!("{}\n\n{comparison}\n{READING}", how_it_was_made());
+    let chapters = [
+        Chapter { config: &paper, introduction: String::new(), contests: &published },
+        Chapter { config: &defaults, introduction: String::new(), contests: &ours },
+    ];
+    portfolio::write(&arguments.output, "Every method beside the papers", &introduction, &chapters)?;
+    let mut out = io::stdout().lock();
+    writeln!(out, "{comparison}")?;
+    writeln!(out, "written: {}", portfolio::page(&arguments.output).display())?;
+    Ok(Ending::Done)
+}
