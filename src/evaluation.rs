@@ -1,11 +1,14 @@
-//! Experiments with known answers: the papers' two on the Aalto drives, and worlds whose field is known everywhere; with any of the
-//! [`methods`], side by side in a [`contest`].
+//! Experiments with known answers: the papers' on the Aalto drives, on synthetic streams and on tables, and worlds whose field is
+//! known everywhere; with any of the [`methods`], side by side in a [`contest`].
 
 pub mod contest;
 pub mod drives;
+pub mod growth;
 pub mod methods;
 pub mod metrics;
 pub mod outliers;
+mod published;
+pub mod scenarios;
 pub mod worlds;
 
 /// Why an experiment could not be run.

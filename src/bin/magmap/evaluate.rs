@@ -3,6 +3,7 @@
 mod arguments;
 mod contests;
 mod drives;
+mod synthetic;
 mod worlds;
 
 use clap::{Args, Subcommand};
@@ -19,6 +20,9 @@ Examples:
   magmap evaluate stream --data aalto-magnetic --method vips --method oips=0.9 --method fixed=100
   magmap evaluate worlds --set selection.delta=0.1            simulated worlds
   magmap evaluate stream --data aalto-magnetic --outliers 0.05 --set model.likelihood=student_t
+  magmap evaluate scenarios                           synthetic streams along a line
+  magmap evaluate sizes --method fixed=15 --method vips=0.05 --method exact
+  magmap evaluate growth --points 5000 --batches 10   synthetic streams in three dimensions
 
 NLPD and coverage take the noise into account. The columns 0.3 m and 0.5 m hold test readings that near to where \
 the robot has been. `mean` and `nearest` are the errors of two maps that cost nothing: the mean of all readings so \
@@ -40,6 +44,12 @@ enum Experiments {
     Paths(drives::Arguments),
     /// Maps simulated fields of many strengths and lengthscales, and is tested on a second drive through each.
     Worlds(worlds::Arguments),
+    /// Learns three streams along a line: an expanding one, a shuffled one, and one with late outliers.
+    Scenarios(synthetic::Scenarios),
+    /// Compares fixed numbers of inducing points with those that a method chooses, in four batches along a line.
+    Sizes(synthetic::Sizes),
+    /// Learns the three streams in three dimensions, with many readings, and shows how models grow.
+    Growth(synthetic::Growth),
 }
 
 impl Evaluate {
@@ -48,6 +58,9 @@ impl Evaluate {
             Experiments::Stream(arguments) => drives::run(Experiment::Stream, &arguments, terminal),
             Experiments::Paths(arguments) => drives::run(Experiment::Paths, &arguments, terminal),
             Experiments::Worlds(arguments) => worlds::run(&arguments, terminal),
+            Experiments::Scenarios(arguments) => arguments.run(terminal),
+            Experiments::Sizes(arguments) => arguments.run(terminal),
+            Experiments::Growth(arguments) => arguments.run(terminal),
         }
     }
 }
