@@ -147,3 +147,113 @@ fn within_reach(batches: Vec<Readings>, grid: Vec<f64>) -> Task {
         batches,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::contest::Run;
+    use super::*;
+    use crate::gp::kernel::Places;
+
+    fn run(task: &Task, method: &str) -> Run {
+        let run = task.run(&method.parse().unwrap(), &settings(), |_| ());
+        assert_eq!((run.refused.as_deref(), run.steps.len()), (None, task.batches.len()), "{method}");
+        run
+    }
+
+    fn sizes_by_batch(scenario: Scenario, seed: u64) -> Vec<usize> {
+        run(&scenario.task(seed), "vips=0.05").steps.iter().map(|step| step.inducing_points).collect()
+    }
+
+    fn places(task: &Task) -> Vec<Vec<f64>> {
+        task.batches.iter().map(|batch| batch.places.axis(0).to_vec()).collect()
+    }
+
+    #[test]
+    fn the_scenarios_have_the_papers_counts_ranges_and_order() {
+        for (scenario, count) in [(Scenario::Expanding, 500), (Scenario::Shuffled, 150), (Scenario::Outliers, 1300)] {
+            let task = scenario.task(7);
+            assert!(task.batches.iter().all(|batch| batch.targets.len() == count / 10));
+            assert_eq!((task.batches.len(), places(&task)), (10, places(&scenario.task(7))));
+            assert_ne!(places(&task), places(&scenario.task(8)));
+            let error = |batch: &Readings| -> f64 {
+                batch.places.axis(0).iter().zip(&batch.targets).map(|(x, y)| (y - truth(*x)).powi(2)).sum()
+            };
+            let noise = (task.batches.iter().map(error).sum::<f64>() / count as f64).sqrt();
+            // Four standard errors of a standard deviation, 1 / sqrt(2 n), at the fewest readings.
+            assert!((noise / NOISE - 1.0).abs() < 4.0 / 300f64.sqrt(), "{noise}");
+        }
+        let expanding = places(&Scenario::Expanding.task(1)).concat();
+        assert!(expanding.is_sorted() && expanding[0] >= 0.0 && expanding[499] < 10.0);
+        for batch in places(&Scenario::Shuffled.task(1)) {
+            let side = batch.iter().filter(|x| **x < 5.0).count();
+            assert!(side > 0 && side < 15, "all on one side");
+        }
+        let outliers = places(&Scenario::Outliers.task(1)).concat();
+        let (near, far) = outliers.split_at(1000);
+        assert!(near.iter().all(|x| (4.0..6.0).contains(x)));
+        // Half of a Cauchy distribution lies within its scale: 150 of 300, with a standard deviation of 9.
+        let within = far.iter().filter(|x| (4.0..6.0).contains(*x)).count();
+        assert!((114..=186).contains(&within), "{within}");
+        assert!(far.iter().any(|x| (x - 5.0).abs() > 20.0), "no outlier");
+    }
+
+    #[test]
+    fn tested_is_the_function_itself_where_somebody_has_been() {
+        for task in Scenario::ALL.map(|scenario| scenario.task(3)).into_iter().chain([sizes(3)]) {
+            assert_eq!(task.tested_from.len(), task.test.targets.len());
+            for (i, (x, from)) in task.test.places.axis(0).iter().zip(&task.tested_from).enumerate() {
+                let distance = |batches: &[Readings]| {
+                    let readings = batches.iter().flat_map(|batch| batch.places.axis(0));
+                    readings.map(|reading| (reading - x).abs()).fold(f64::INFINITY, f64::min)
+                };
+                assert_eq!(task.test.targets[i], truth(*x));
+                assert!(distance(&task.batches[..*from]) <= REACH && distance(&task.batches[..from - 1]) > REACH);
+            }
+        }
+        let task = sizes(3);
+        assert_eq!((task.batches.len(), task.test.places.len()), (4, 500));
+        assert!(task.batches.iter().all(|batch| batch.targets.len() == 250));
+    }
+
+    #[test]
+    fn an_expanding_stream_grows_about_linearly() {
+        for seed in 1..=3 {
+            let sizes = sizes_by_batch(Scenario::Expanding, seed);
+            let (half, whole) = (sizes[4] as f64, sizes[9] as f64);
+            // Exactly linear is 2; what levels off or explodes is far from it.
+            assert!((1.6..2.4).contains(&(whole / half)), "{sizes:?}");
+            assert!(sizes.windows(2).all(|pair| pair[1] > pair[0]), "{sizes:?}");
+        }
+    }
+
+    #[test]
+    fn a_shuffled_stream_levels_off() {
+        for seed in 1..=3 {
+            let sizes = sizes_by_batch(Scenario::Shuffled, seed);
+            // The last third brings less than a tenth of what the first three batches did.
+            assert!(10 * (sizes[9] - sizes[6]) < sizes[2], "{sizes:?}");
+        }
+    }
+
+    #[test]
+    fn a_narrow_stream_stays_small_until_outliers_come() {
+        for seed in 1..=3 {
+            let sizes = sizes_by_batch(Scenario::Outliers, seed);
+            // Batch 8 is the first with readings from the Cauchy distribution.
+            assert!(sizes[6] <= sizes[0] + 2 && sizes[9] > 3 * sizes[6], "{sizes:?}");
+        }
+    }
+
+    #[test]
+    fn enough_fixed_inducing_points_and_vips_match_the_exact_process_and_ten_do_not() {
+        let task = sizes(1);
+        let rmse = |method: &str| run(&task, method).last().unwrap().rmse;
+        let exact = rmse("exact");
+        // Of the function's standard deviation, which is 1: a noise of 0.3 on a thousand readings leaves the exact process about 0.04.
+        assert!(exact < 0.06, "{exact}");
+        for method in ["fixed=30", "vips=0.05"] {
+            assert!(rmse(method) < exact + 0.03, "{method}: {} {exact}", rmse(method));
+        }
+        assert!(rmse("fixed=10") > exact + 0.2, "{}", rmse("fixed=10"));
+    }
+}
