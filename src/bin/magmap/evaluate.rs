@@ -4,6 +4,7 @@ mod arguments;
 mod contests;
 mod drives;
 mod synthetic;
+mod table;
 mod worlds;
 
 use clap::{Args, Subcommand};
@@ -23,6 +24,7 @@ Examples:
   magmap evaluate scenarios                           synthetic streams along a line
   magmap evaluate sizes --method fixed=15 --method vips=0.05 --method exact
   magmap evaluate growth --points 5000 --batches 10   synthetic streams in three dimensions
+  magmap evaluate table --data concrete.csv --method vips=0.02 --method vips=0.1 --method oips=0.95
 
 NLPD and coverage take the noise into account. The columns 0.3 m and 0.5 m hold test readings that near to where \
 the robot has been. `mean` and `nearest` are the errors of two maps that cost nothing: the mean of all readings so \
@@ -50,6 +52,8 @@ enum Experiments {
     Sizes(synthetic::Sizes),
     /// Learns the three streams in three dimensions, with many readings, and shows how models grow.
     Growth(synthetic::Growth),
+    /// Learns any table of numbers by its first column, and measures methods between an exact process and the mean.
+    Table(table::Arguments),
 }
 
 impl Evaluate {
@@ -61,6 +65,7 @@ impl Evaluate {
             Experiments::Scenarios(arguments) => arguments.run(terminal),
             Experiments::Sizes(arguments) => arguments.run(terminal),
             Experiments::Growth(arguments) => arguments.run(terminal),
+            Experiments::Table(arguments) => arguments.run(terminal),
         }
     }
 }

@@ -82,10 +82,17 @@ struct Numbers<'a> {
     contests: Vec<ContestNumbers<'a>>,
 }
 
+/// A contest in JSON.
 #[derive(Serialize)]
-struct ContestNumbers<'a> {
+pub struct ContestNumbers<'a> {
     name: &'a str,
     runs: &'a [Run],
+}
+
+impl<'a> ContestNumbers<'a> {
+    pub fn of(contest: &'a Contest) -> Self {
+        Self { name: &contest.name, runs: &contest.runs }
+    }
 }
 
 /// Everything that is shown and written of contests.
@@ -99,7 +106,7 @@ fn present(contests: &[Contest], by_batch: &[ByBatch], config: &Config, common: 
         by_batch.iter().try_for_each(|table| table.write(&mut out, &contest.runs))?;
     }
     if let Some(file) = &common.json {
-        let contests = contests.iter().map(|Contest { name, runs, .. }| ContestNumbers { name, runs }).collect();
+        let contests = contests.iter().map(ContestNumbers::of).collect();
         write_json(file, &Numbers { config, contests })?;
     }
     Ok(())
