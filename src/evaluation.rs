@@ -7,7 +7,7 @@ pub mod growth;
 pub mod methods;
 pub mod metrics;
 pub mod outliers;
-mod published;
+mod paper_settings;
 pub mod scenarios;
 pub mod table;
 pub mod worlds;

@@ -179,6 +179,10 @@ fn an_experiment_on_a_table_goes_on_where_it_was_and_refuses_what_it_is_not() {
     let (again, _) = expect(0, &[&two[..], &["--jobs", "1"]].concat(), &folder);
     assert_eq!(table, again);
     assert_eq!(fs::read_dir(folder.path().join("state")).unwrap().count(), 8);
+    expect(0, &[&two[..], &["--json", "all.json"]].concat(), &folder);
+    let all = json(&folder.path().join("all.json"));
+    assert_eq!((&all["contests"][1]["name"], &all["protocol"]["batches"]), (&"split 2".into(), &3.into()));
+    assert_eq!(all["summary"]["methods"][1]["rmse_percent"]["mean"], 100.0);
 
     let (_, err) = expect(1, &[&two[..], &["--seed", "2"]].concat(), &folder);
     assert!(err.contains("split-") && err.contains("another target, test share, batches or seed"), "{err}");

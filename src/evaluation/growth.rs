@@ -5,7 +5,7 @@
 //! places that are drawn as those of the readings are, each from the batch on that it would have come in.
 
 use super::contest::{Readings, Task};
-use super::published;
+use super::paper_settings;
 use super::scenarios::{Scenario, sorted, stream};
 use crate::config::{Config, Selection};
 use crate::gp::points::Points;
@@ -36,7 +36,7 @@ pub fn truth(place: &Place) -> f64 {
 
 /// Lengthscale 1, variance 1 and noise variance 0.2 are where learning starts, and 5000 inducing points are the most.
 pub fn settings() -> Config {
-    let config = published::settings(1.0, 1.0, NOISE_VARIANCE, 0.095);
+    let config = paper_settings::settings(1.0, 1.0, NOISE_VARIANCE, 0.095);
     Config { selection: Selection { max_inducing_points: 5000, ..config.selection }, ..config }
 }
 
@@ -48,11 +48,8 @@ pub fn task(scenario: Scenario, points: usize, batches: usize, seed: u64) -> Tas
     let places = places(scenario, points, &mut random);
     let learnt = stream(places, batches, truth, NOISE_VARIANCE.sqrt(), &mut random);
     let tested = self::places(scenario, TESTS, &mut random);
-    Task {
-        batches: learnt,
-        tested_from: (0..TESTS).map(|test| test * batches / TESTS + 1).collect(),
-        test: Readings { places: Points::from_arrays(&tested), targets: tested.iter().map(truth).collect() },
-    }
+    let test = Readings { places: Points::from_arrays(&tested), targets: tested.iter().map(truth).collect() };
+    Task { tested_from: (0..TESTS).map(|test| test * batches / TESTS + 1).collect(), ..Task::new(learnt, test) }
 }
 
 fn places(scenario: Scenario, count: usize, random: &mut impl Rng) -> Vec<Place> {

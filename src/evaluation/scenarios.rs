@@ -5,7 +5,7 @@
 //! itself, on a grid, where somebody has been: a point counts from the batch on that has a reading within [`REACH`] of it.
 
 use super::contest::{Readings, Task};
-use super::published;
+use super::paper_settings;
 use crate::config::Config;
 use crate::gp::points::Points;
 use rand::seq::SliceRandom;
@@ -32,7 +32,7 @@ pub fn truth(x: f64) -> f64 {
 
 /// Lengthscale 0.5, variance 1 and noise variance 0.5 are where learning starts; delta is 0.05.
 pub fn settings() -> Config {
-    published::settings(0.5, 1.0, 0.5, 0.05)
+    paper_settings::settings(0.5, 1.0, 0.5, 0.05)
 }
 
 /// How data comes. Always in ten batches.
@@ -138,14 +138,11 @@ fn within_reach(batches: Vec<Readings>, grid: Vec<f64>) -> Task {
     let tested: Vec<(f64, usize)> =
         grid.into_iter().filter_map(|point| Some((point, first_in_reach(point)? + 1))).collect();
     let points: Vec<[f64; 1]> = tested.iter().map(|(point, _)| [*point]).collect();
-    Task {
-        test: Readings {
-            places: Points::from_arrays(&points),
-            targets: tested.iter().map(|(point, _)| truth(*point)).collect(),
-        },
-        tested_from: tested.iter().map(|(_, batch)| *batch).collect(),
-        batches,
-    }
+    let test = Readings {
+        places: Points::from_arrays(&points),
+        targets: tested.iter().map(|(point, _)| truth(*point)).collect(),
+    };
+    Task { tested_from: tested.iter().map(|(_, batch)| *batch).collect(), ..Task::new(batches, test) }
 }
 
 #[cfg(test)]

@@ -13,7 +13,7 @@ mod summary;
 use super::Error;
 use super::contest::Run;
 use super::methods::{MOST_EXACT, Named};
-use super::published;
+use super::paper_settings;
 use crate::config::{Config, Selection};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -27,7 +27,7 @@ pub use summary::{Metric, OperatingPoint, Relative, Summary};
 /// All hyperparameters start at 1 but for the noise variance, at 0.1; delta is the 0.035 that the paper recommends, and 7000 inducing
 /// points are the most, as its tables have it.
 pub fn settings() -> Config {
-    let config = published::settings(1.0, 1.0, 0.1, 0.035);
+    let config = paper_settings::settings(1.0, 1.0, 0.1, 0.035);
     Config { selection: Selection { max_inducing_points: 7000, ..config.selection }, ..config }
 }
 
@@ -72,13 +72,13 @@ pub fn run(
             progress(protocol.batches);
             return Ok(run);
         }
-        let mut begun = 0;
-        let run = protocol.task(table, split).run(method, config, |_| {
-            progress(usize::from(begun > 0));
-            begun += 1;
+        let mut over = 0;
+        let run = protocol.task(table, split).run(method, config, |batches| {
+            progress(batches - over);
+            over = batches;
         });
         store.map(|store| store.put(split, &run)).transpose()?;
-        progress(protocol.batches + 1 - begun);
+        progress(protocol.batches - over);
         Ok(run)
     };
     let mut runs = in_parallel(splits * methods.len(), jobs, trial)?.into_iter();
@@ -117,6 +117,7 @@ fn in_parallel<T: Send>(
 
 #[cfg(test)]
 mod tests {
+    use super::super::contest::Step;
     use super::*;
     use std::fs;
     use std::path::Path;
@@ -142,10 +143,9 @@ mod tests {
         line_up(&reference(216), &others)
     }
 
-    /// Without the durations, which no two runs share.
-    fn timeless(mut runs: Vec<Vec<Run>>) -> Vec<Vec<Run>> {
-        runs.iter_mut().flatten().flat_map(|run| &mut run.steps).for_each(|step| step.seconds = 0.0);
-        runs
+    /// All steps, without their durations, which no two runs share.
+    fn timeless(runs: &[Vec<Run>]) -> Vec<Step> {
+        runs.iter().flatten().flat_map(|run| &run.steps).map(|step| Step { seconds: 0.0, ..step.clone() }).collect()
     }
 
     fn all(table: &Table, store: Option<&Store>, jobs: usize) -> Vec<Vec<Run>> {
@@ -227,8 +227,8 @@ mod tests {
     fn neither_jobs_nor_an_interruption_change_a_bit() {
         let folder = tempfile::tempdir().unwrap();
         let table = table(folder.path());
-        let whole = timeless(all(&table, None, 1));
-        assert_eq!(whole, timeless(all(&table, None, 2)));
+        let whole = timeless(&all(&table, None, 1));
+        assert_eq!(whole, timeless(&all(&table, None, 2)));
 
         let open = |config: &Config, protocol: &Protocol| {
             Store::open(folder.path().join("state"), Fingerprint::of(&table, protocol, config).unwrap()).unwrap()
@@ -242,9 +242,9 @@ mod tests {
             .filter(|path| path.display().to_string().contains("vips"))
             .for_each(|path| fs::remove_file(path).unwrap());
         let after = all(&table, Some(&store), 2);
-        assert_eq!(whole, timeless(after.clone()));
+        assert_eq!(whole, timeless(&after));
         // The rest was not done again: even its durations are the same.
-        assert_eq!((&after[0][0], &after[1][1]), (&before[0][0], &before[1][1]));
+        assert_eq!((&after[0][0].steps, &after[1][1].steps), (&before[0][0].steps, &before[1][1].steps));
 
         let config = Config { selection: Selection { guards: true, ..settings().selection }, ..settings() };
         let stale = |store: Store| store.get(1, &methods()[0]).unwrap_err().to_string();

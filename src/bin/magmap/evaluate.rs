@@ -1,6 +1,7 @@
 //! `magmap evaluate`: one file per group of experiments.
 
 mod arguments;
+mod by_batch;
 mod contests;
 mod drives;
 mod synthetic;

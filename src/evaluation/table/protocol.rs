@@ -79,11 +79,8 @@ impl Protocol {
             .collect();
         let reaches: Vec<f64> = batches.iter().filter_map(|batch| batch.last()).map(first_input).collect();
         let reached = |row| (reaches.partition_point(|reach| *reach < first_input(row)) + 1).min(self.batches);
-        Task {
-            tested_from: tested.iter().map(reached).collect(),
-            test: readings(&tested),
-            batches: batches.into_iter().map(readings).collect(),
-        }
+        let task = Task::new(batches.into_iter().map(readings).collect(), readings(&tested));
+        Task { tested_from: tested.iter().map(reached).collect(), ..task }
     }
 }
 

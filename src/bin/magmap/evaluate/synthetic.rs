@@ -7,7 +7,8 @@ use magmap::evaluation::methods::Named;
 use magmap::evaluation::scenarios::{self, Scenario};
 
 use super::arguments::{Common, help_on_methods};
-use super::contests::{ByBatch, side_by_side};
+use super::by_batch::ByBatch;
+use super::contests::side_by_side;
 use crate::Ending;
 use crate::settings::usage_error;
 use crate::terminal::Terminal;

@@ -6,15 +6,13 @@ use std::path::PathBuf;
 use std::thread;
 
 use clap::Args;
-use magmap::config::Config;
 use magmap::evaluation::contest::Contest;
 use magmap::evaluation::methods::Named;
 use magmap::evaluation::table::{self, Fingerprint, Metric, Protocol, Store, Summary, Table};
-use magmap::export::report::write_json;
 use serde::Serialize;
 
 use super::arguments::{Common, help_on_methods};
-use super::contests::ContestNumbers;
+use super::contests::write_files;
 use crate::Ending;
 use crate::settings::usage_error;
 use crate::terminal::Terminal;
@@ -68,14 +66,12 @@ fn share(text: &str) -> Result<f64, String> {
     }
 }
 
-/// What `--json` writes.
+/// What `--json` writes beside the runs.
 #[derive(Serialize)]
 struct Numbers<'a> {
-    config: &'a Config,
     protocol: &'a Protocol,
     threshold: f64,
     summary: &'a Summary,
-    contests: Vec<ContestNumbers<'a>>,
 }
 
 impl Arguments {
@@ -117,25 +113,11 @@ impl Arguments {
             protocol.test_rows(&table),
         )?;
         self.write(&mut out, &summary, &reference)?;
-        if let Some(file) = &self.common.json {
-            let contests: Vec<Contest> = (1..)
-                .zip(runs)
-                .map(|(split, runs)| Contest {
-                    name: format!("split {split}"),
-                    task: protocol.task(&table, split),
-                    runs,
-                })
-                .collect();
-            let contests = contests.iter().map(ContestNumbers::of).collect();
-            let numbers = Numbers {
-                config: &config,
-                protocol: &protocol,
-                threshold: self.threshold,
-                summary: &summary,
-                contests,
-            };
-            write_json(file, &numbers)?;
-        }
+        let contest =
+            |(split, runs)| Contest { name: format!("split {split}"), task: protocol.task(&table, split), runs };
+        let contests: Vec<Contest> = (1..).zip(runs).map(contest).collect();
+        let more = Numbers { protocol: &protocol, threshold: self.threshold, summary: &summary };
+        write_files(&contests, more, &config, &self.common)?;
         Ok(Ending::Done)
     }
 
