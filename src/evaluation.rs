@@ -1,15 +1,21 @@
-//! Experiments with known answers: the papers' two on the Aalto drives, and worlds whose field is known everywhere; with any of the
-//! [`methods`], side by side in a [`contest`].
+//! Experiments with known answers: the papers' on the Aalto drives, on synthetic streams and on tables, and worlds whose field is
+//! known everywhere; with any of the [`methods`], side by side in a [`contest`].
 
 pub mod contest;
 pub mod drives;
+pub mod growth;
 pub mod maps;
 pub mod methods;
 pub mod metrics;
 pub mod outliers;
+mod paper_settings;
 pub mod portfolio;
 pub mod published;
+pub mod scenarios;
+pub mod table;
 pub mod worlds;
+
+use std::path::PathBuf;
 
 /// Why an experiment could not be run.
 #[derive(Debug, thiserror::Error)]
@@ -41,6 +47,54 @@ pub enum Error {
         /// Why.
         source: crate::gp::streaming::Error,
     },
+    /// A table could not be read.
+    #[error("cannot read {path}: {source}")]
+    ReadTable {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// A table is not as it should be at one place.
+    #[error("{path}, line {line}, column {column}: expected {expected}, found {found}")]
+    Cell {
+        /// The file.
+        path: PathBuf,
+        /// Counted from one.
+        line: u64,
+        /// Counted from one.
+        column: usize,
+        /// What should be there.
+        expected: String,
+        /// What is there.
+        found: String,
+    },
+    /// A table is not as it should be as a whole.
+    #[error("{path}: expected {expected}, found {found}")]
+    Table {
+        /// The file.
+        path: PathBuf,
+        /// What it should have.
+        expected: String,
+        /// What it has.
+        found: String,
+    },
+    /// A finished run is none of this experiment.
+    #[error(
+        "{path}: expected a finished run of this experiment, found {found}: choose another folder, or remove the file"
+    )]
+    Stored {
+        /// The file.
+        path: PathBuf,
+        /// What it is.
+        found: String,
+    },
+    /// A finished run could not be kept.
+    #[error(transparent)]
+    Write(#[from] crate::export::Error),
+    /// Settings could not be written down.
+    #[error(transparent)]
+    Settings(#[from] crate::config::Error),
     /// A world could not be made.
     #[error(transparent)]
     Simulation(#[from] crate::simulation::Error),

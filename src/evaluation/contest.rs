@@ -5,7 +5,7 @@ use super::methods::{Learner, Learnt, Named};
 use crate::config::Config;
 use crate::gp::points::Points;
 use crate::gp::report::{NamedValue, SelectionEnd};
-use serde::Serialize;
+use serde::{Deserialize, Deserializer, Serialize};
 use std::time::Instant;
 
 /// Places and what was measured there.
@@ -42,7 +42,7 @@ pub struct Contest {
 }
 
 /// What a batch brought.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Step {
     /// Which batch, counted from one.
     pub batch: usize,
@@ -50,10 +50,13 @@ pub struct Step {
     #[serde(rename = "M")]
     pub inducing_points: usize,
     /// Root mean squared error on the test readings, in the unit of the targets.
+    #[serde(deserialize_with = "number")]
     pub rmse: f64,
     /// Mean negative log predictive density, noise included, in nats.
+    #[serde(deserialize_with = "number")]
     pub nlpd: f64,
     /// Share of the test readings in their 95 % interval.
+    #[serde(deserialize_with = "number")]
     pub coverage: f64,
     /// Hyperparameters; the noise variance is the last.
     pub hyperparameters: Vec<NamedValue>,
@@ -65,8 +68,13 @@ pub struct Step {
     pub seconds: f64,
 }
 
+/// A score; JSON has no other word than null for one that is not a number, because there was nothing to test on.
+fn number<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f64, D::Error> {
+    Ok(Option::deserialize(deserializer)?.unwrap_or(f64::NAN))
+}
+
 /// How a method did.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Run {
     /// The method, with its parameter where it is not the default.
     pub method: String,

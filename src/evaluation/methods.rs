@@ -17,6 +17,8 @@ use crate::mapping::field_model::FieldPosterior;
 use std::fmt;
 use std::str::FromStr;
 
+pub use refit::MOST_EXACT;
+
 /// Learns from batches, one after another, and predicts.
 pub trait Learner {
     /// Takes in a batch of readings.
@@ -140,6 +142,11 @@ pub struct Named {
 }
 
 impl Named {
+    /// The name of the method, without its parameter.
+    pub fn name(&self) -> &'static str {
+        self.name
+    }
+
     /// A learner over so many coordinates.
     pub fn learner(&self, config: &Config, dimension: usize) -> Box<dyn Learner> {
         let method = methods().into_iter().find(|method| method.name == self.name);

@@ -177,6 +177,26 @@ impl Spread {
     }
 }
 
+/// The mean and the standard deviation of some numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct MeanAndDeviation {
+    /// The mean.
+    pub mean: f64,
+    /// The root of the mean squared deviation from it.
+    pub standard_deviation: f64,
+}
+
+impl MeanAndDeviation {
+    /// Of at least one number; not numbers where there is none.
+    pub fn of(values: impl IntoIterator<Item = f64>) -> Self {
+        let values: Vec<f64> = values.into_iter().collect();
+        let mean_of = |values: &[f64]| values.iter().sum::<f64>() / values.len() as f64;
+        let mean = mean_of(&values);
+        let squares: Vec<f64> = values.iter().map(|value| (value - mean).powi(2)).collect();
+        Self { mean, standard_deviation: mean_of(&squares).sqrt() }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -204,6 +224,13 @@ mod tests {
         assert_eq!(nearest.strengths(), [10.0, 20.0]);
         assert!(nearest.within(0, 1.0) && !nearest.within(0, 0.99));
         assert!(nearest.within(1, 0.5) && !nearest.within(1, 0.49));
+    }
+
+    #[test]
+    fn the_standard_deviation_is_the_root_of_the_mean_squared_deviation() {
+        let found = MeanAndDeviation::of([2.0, 4.0, 9.0]);
+        assert!((found.mean - 5.0).abs() < 1e-12 && (found.standard_deviation - (26.0f64 / 3.0).sqrt()).abs() < 1e-12);
+        assert!(MeanAndDeviation::of([]).mean.is_nan());
     }
 
     #[test]

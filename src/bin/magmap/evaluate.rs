@@ -1,9 +1,12 @@
 //! `magmap evaluate`: one file per group of experiments.
 
 mod arguments;
+mod by_batch;
 mod contests;
 mod drives;
 mod papers;
+mod synthetic;
+mod table;
 mod worlds;
 
 use clap::{Args, Subcommand};
@@ -20,6 +23,10 @@ Examples:
   magmap evaluate stream --data aalto-magnetic --method vips --method oips=0.9 --method fixed=100
   magmap evaluate worlds --set selection.delta=0.1            simulated worlds
   magmap evaluate stream --data aalto-magnetic --outliers 0.05 --set model.likelihood=student_t
+  magmap evaluate scenarios                           synthetic streams along a line
+  magmap evaluate sizes --method fixed=15 --method vips=0.05 --method exact
+  magmap evaluate growth --points 5000 --batches 10   synthetic streams in three dimensions
+  magmap evaluate table --data concrete.csv --method vips=0.02 --method vips=0.1 --method oips=0.95
 
 NLPD and coverage take the noise into account. The columns 0.3 m and 0.5 m hold test readings that near to where \
 the robot has been. `mean` and `nearest` are the errors of two maps that cost nothing: the mean of all readings so \
@@ -43,6 +50,14 @@ enum Experiments {
     Papers(papers::Arguments),
     /// Maps simulated fields of many strengths and lengthscales, and is tested on a second drive through each.
     Worlds(worlds::Arguments),
+    /// Learns three streams along a line: an expanding one, a shuffled one, and one with late outliers.
+    Scenarios(synthetic::Scenarios),
+    /// Compares fixed numbers of inducing points with those that a method chooses, in four batches along a line.
+    Sizes(synthetic::Sizes),
+    /// Learns the three streams in three dimensions, with many readings, and shows how models grow.
+    Growth(synthetic::Growth),
+    /// Learns any table of numbers by its first column, and measures methods between an exact process and the mean.
+    Table(table::Arguments),
 }
 
 impl Evaluate {
@@ -52,6 +67,10 @@ impl Evaluate {
             Experiments::Paths(arguments) => drives::run(Experiment::Paths, &arguments, terminal),
             Experiments::Papers(arguments) => papers::run(&arguments, terminal),
             Experiments::Worlds(arguments) => worlds::run(&arguments, terminal),
+            Experiments::Scenarios(arguments) => arguments.run(terminal),
+            Experiments::Sizes(arguments) => arguments.run(terminal),
+            Experiments::Growth(arguments) => arguments.run(terminal),
+            Experiments::Table(arguments) => arguments.run(terminal),
         }
     }
 }

@@ -13,7 +13,7 @@ use crate::mapping::field_model::{self, FieldKernel, FieldPosterior};
 use std::sync::Arc;
 
 /// Most readings of the exact Gaussian process: a matrix of 0.3 gigabytes, which is factored for every evaluation.
-const MOST_EXACT: usize = 6000;
+pub const MOST_EXACT: usize = 6000;
 
 /// The parameter of `batch_sparse`.
 pub(super) const PARAMETER: Parameter =

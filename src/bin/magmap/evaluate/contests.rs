@@ -12,6 +12,7 @@ use magmap::export::report::write_json;
 use serde::Serialize;
 
 use super::arguments::Common;
+use super::by_batch::ByBatch;
 use crate::Ending;
 use crate::terminal::Terminal;
 
@@ -19,12 +20,14 @@ use crate::terminal::Terminal;
 pub fn side_by_side(
     tasks: Vec<(String, Task)>,
     methods: &[Named],
+    by_batch: &[ByBatch],
     config: &Config,
     common: &Common,
     terminal: &Terminal,
 ) -> anyhow::Result<Ending> {
     let contests = run_all(tasks, methods, config, common.output.is_some(), terminal);
-    present(&contests, config, common)?;
+    show(&contests, by_batch)?;
+    write_files(&contests, (), config, common)?;
     Ok(Ending::Done)
 }
 
@@ -60,8 +63,10 @@ pub fn run_all(
 
 /// What `--json` writes.
 #[derive(Serialize)]
-struct Numbers<'a> {
+struct Numbers<'a, M> {
     config: &'a Config,
+    #[serde(flatten)]
+    more: M,
     contests: Vec<ContestNumbers<'a>>,
 }
 
@@ -71,23 +76,28 @@ struct ContestNumbers<'a> {
     runs: &'a [Run],
 }
 
-/// Everything that is shown and written of contests.
-fn present(contests: &[Contest], config: &Config, common: &Common) -> anyhow::Result<()> {
-    let mut out = io::stdout().lock();
-    for contest in contests {
-        if contests.len() > 1 {
-            writeln!(out, "{}", contest.name)?;
-        }
-        write_runs(&mut out, &contest.runs)?;
-    }
+/// Everything that is written of contests into files; `more` is what else an experiment has found.
+pub fn write_files(contests: &[Contest], more: impl Serialize, config: &Config, common: &Common) -> anyhow::Result<()> {
     if let Some(file) = &common.json {
         let contests = contests.iter().map(|Contest { name, runs, .. }| ContestNumbers { name, runs }).collect();
-        write_json(file, &Numbers { config, contests })?;
+        write_json(file, &Numbers { config, more, contests })?;
     }
     if let Some(folder) = &common.output {
         let chapter = Chapter { config, introduction: String::new(), contests };
         portfolio::write(folder, "Results", &how_it_was_made(), &[chapter])?;
-        writeln!(out, "written: {}", portfolio::page(folder).display())?;
+        writeln!(io::stdout(), "written: {}", portfolio::page(folder).display())?;
+    }
+    Ok(())
+}
+
+fn show(contests: &[Contest], by_batch: &[ByBatch]) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    for (index, contest) in contests.iter().enumerate() {
+        if contests.len() > 1 {
+            writeln!(out, "{}{}", if index > 0 { "\n" } else { "" }, contest.name)?;
+        }
+        write_runs(&mut out, &contest.runs)?;
+        by_batch.iter().try_for_each(|table| table.write(&mut out, &contest.runs))?;
     }
     Ok(())
 }

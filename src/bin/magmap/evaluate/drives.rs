@@ -109,7 +109,7 @@ pub fn run(experiment: Experiment, arguments: &Arguments, terminal: &Terminal) -
     };
     if !arguments.methods.is_empty() {
         let tasks = vec![(name(experiment).to_owned(), material.task(&config, 0.0))];
-        return side_by_side(tasks, &arguments.methods, &config, &arguments.common, terminal);
+        return side_by_side(tasks, &arguments.methods, &[], &config, &arguments.common, terminal);
     }
     let bar = terminal.bar("evaluating", 0);
     let mut outcomes = Vec::new();
