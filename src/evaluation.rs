@@ -1,6 +1,7 @@
 //! Experiments with known answers: the papers' two on the Aalto drives, and worlds whose field is known everywhere; with any of the
-//! [`methods`], side by side in a [`contest`].
+//! [`methods`], side by side in a [`contest`]. The [`banana`] is a yes/no question.
 
+pub mod banana;
 pub mod contest;
 pub mod drives;
 pub mod methods;
@@ -37,6 +38,14 @@ pub enum Error {
         batch: usize,
         /// Why.
         source: crate::gp::streaming::Error,
+    },
+    /// The dual model refused a batch.
+    #[error("batch {batch}: {source}")]
+    DualUpdate {
+        /// Which batch, counted from one.
+        batch: usize,
+        /// Why.
+        source: crate::gp::dual_memory::Error,
     },
     /// A world could not be made.
     #[error(transparent)]

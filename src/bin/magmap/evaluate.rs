@@ -1,6 +1,7 @@
 //! `magmap evaluate`: one file per group of experiments.
 
 mod arguments;
+mod banana;
 mod contests;
 mod drives;
 mod worlds;
@@ -18,11 +19,13 @@ Examples:
   magmap evaluate paths --data aalto-magnetic --config config/paper.toml
   magmap evaluate stream --data aalto-magnetic --method vips --method oips=0.9 --method fixed=100
   magmap evaluate worlds --set selection.delta=0.1            simulated worlds
+  magmap evaluate banana --batches 8                          a yes/no question, from left to right
   magmap evaluate stream --data aalto-magnetic --outliers 0.05 --set model.likelihood=student_t
 
 NLPD and coverage take the noise into account. The columns 0.3 m and 0.5 m hold test readings that near to where \
 the robot has been. `mean` and `nearest` are the errors of two maps that cost nothing: the mean of all readings so \
-far, and the nearest of them.";
+far, and the nearest of them. Of `banana`, `first region` is the error where the first batch was, `seen` that left of the next \
+batch, and `whole` is the same model with all points as one batch.";
 
 /// Runs an experiment whose answers are known, and scores the maps.
 #[derive(Args)]
@@ -40,6 +43,8 @@ enum Experiments {
     Paths(drives::Arguments),
     /// Maps simulated fields of many strengths and lengthscales, and is tested on a second drive through each.
     Worlds(worlds::Arguments),
+    /// Tells two crescents apart that come from left to right, with the dual model, and is tested on another draw.
+    Banana(banana::Arguments),
 }
 
 impl Evaluate {
@@ -48,6 +53,7 @@ impl Evaluate {
             Experiments::Stream(arguments) => drives::run(Experiment::Stream, &arguments, terminal),
             Experiments::Paths(arguments) => drives::run(Experiment::Paths, &arguments, terminal),
             Experiments::Worlds(arguments) => worlds::run(&arguments, terminal),
+            Experiments::Banana(arguments) => banana::run(&arguments),
         }
     }
 }
