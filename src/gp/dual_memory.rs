@@ -13,8 +13,10 @@
 mod evidence;
 mod memory;
 mod site;
+pub mod state;
 mod summary;
 
+use super::bounds::NoiseBaseline;
 use super::expectation::Link;
 use super::hyperparameters;
 use super::kernel::{Kernel, Places};
@@ -124,13 +126,15 @@ pub struct DualGp<K: Kernel> {
     summary: Option<Summary<K>>,
     memory: Option<Memory<K::Places>>,
     posterior: Option<Arc<Posterior<K>>>,
-    readings: u64,
+    /// Of all readings so far.
+    baseline: NoiseBaseline,
 }
 
 impl<K: Kernel> DualGp<K> {
     /// Of continuous targets, with the likelihood of the model, and the hyperparameters learning starts from.
     pub fn new(model: Model<K>, settings: Settings) -> Self {
-        Self { model, link: None, settings, summary: None, memory: None, posterior: None, readings: 0 }
+        let baseline = NoiseBaseline::default();
+        Self { model, link: None, settings, summary: None, memory: None, posterior: None, baseline }
     }
 
     /// Of labels 0 and 1; noise and likelihood of the model are without effect.
@@ -190,7 +194,7 @@ impl<K: Kernel> DualGp<K> {
         self.summary = summary;
         self.posterior = Some(Arc::new(posterior));
         self.model = model;
-        self.readings += targets.len() as u64;
+        self.baseline = self.baseline.including(targets);
         Ok(report)
     }
 
@@ -237,7 +241,12 @@ impl<K: Kernel> DualGp<K> {
 
     /// How many readings it has taken in.
     pub fn readings(&self) -> u64 {
-        self.readings
+        self.baseline.count()
+    }
+
+    /// Count, mean and variance of all targets so far.
+    pub fn baseline(&self) -> &NoiseBaseline {
+        &self.baseline
     }
 
     fn check(&self, places: &K::Places, targets: &[f64]) -> Result<(), Error> {
@@ -330,7 +339,7 @@ impl<K: Kernel> DualGp<K> {
     fn counts(&self, memory: usize) -> Counts {
         match self.settings.old_evidence {
             OldEvidence::ScaledMemory if memory > 0 => {
-                Counts { memory: self.readings as f64 / memory as f64, summary: 0.0 }
+                Counts { memory: self.readings() as f64 / memory as f64, summary: 0.0 }
             }
             _ => Counts::ONCE,
         }
