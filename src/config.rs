@@ -38,6 +38,8 @@ pub struct Config {
     pub model: Model,
     /// How many inducing points, and where.
     pub selection: Selection,
+    /// The dual model, where the method is `dual_memory`.
+    pub dual_memory: DualMemory,
     /// How hyperparameters are learnt.
     pub learning: Learning,
     /// The published grid.
@@ -332,6 +334,28 @@ pub enum Ceiling {
     Auto,
     /// The upper bound, always.
     Upper,
+}
+
+/// The memory-based dual model, where `selection.method` is `dual_memory`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct DualMemory {
+    /// Most inducing points; they move with every batch.
+    pub inducing_points: usize,
+    /// Observations of each batch that are remembered, unless the method says how many.
+    pub memory_per_batch: usize,
+    /// Most observations in memory; beyond, some of the old and the new stay.
+    pub max_memory: usize,
+    /// Most natural-gradient steps in a row; fewer where they change nothing any more.
+    pub max_steps: usize,
+    /// Length of a step: 1 goes all the way, less is slower and steadier.
+    pub step_length: f64,
+}
+
+impl Default for DualMemory {
+    fn default() -> Self {
+        Self { inducing_points: 100, memory_per_batch: 100, max_memory: 2000, max_steps: 50, step_length: 0.9 }
+    }
 }
 
 /// How hyperparameters are learnt.

@@ -39,14 +39,6 @@ pub enum Error {
         /// Why.
         source: crate::gp::streaming::Error,
     },
-    /// The dual model refused a batch.
-    #[error("batch {batch}: {source}")]
-    DualUpdate {
-        /// Which batch, counted from one.
-        batch: usize,
-        /// Why.
-        source: crate::gp::dual_memory::Error,
-    },
     /// A world could not be made.
     #[error(transparent)]
     Simulation(#[from] crate::simulation::Error),

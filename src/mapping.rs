@@ -15,6 +15,7 @@ pub mod complaint;
 mod error;
 pub mod field_learner;
 pub mod field_model;
+mod field_process;
 pub mod field_raster;
 pub mod frames;
 pub mod gates;

@@ -230,12 +230,23 @@ fn simulate_info_replay_goes_round_to_a_map_near_the_truth() {
     assert_eq!((&info["magnetometer"]["topic"], &info["odometry"]["topic"]), (&"/imu/mag".into(), &"/odom".into()));
     assert_eq!(info["magnetometer"]["others"], Value::Array(Vec::new()));
 
-    let (table, _) = expect(0, &["replay", "bag"], &folder);
-    assert!(table.contains("1000 of 1000 used"), "{table}");
-    let out = folder.path().join("bag-map");
-    let (shape, mean) = array(&out, "mean");
-    let (origin, resolution) = (array(&out, "origin").1, array(&out, "resolution").1[0]);
-    let truth = fs::read_to_string(folder.path().join("bag/truth.csv")).unwrap();
+    for (method, out) in [("vips", "a"), ("dual_memory", "b"), ("dual_memory=0", "c")] {
+        let method = format!("selection.method={method}");
+        let (table, _) = expect(0, &["replay", "bag", "--out", out, "--set", &method], &folder);
+        assert!(table.contains("1000 of 1000 used"), "{table}");
+        assert_near_the_truth(&folder, "bag", &folder.path().join(out));
+    }
+    let memory =
+        |out: &str| json(&folder.path().join(out).join("report.json"))["batches"][0]["update"]["memory"].clone();
+    assert_eq!([memory("a"), memory("b"), memory("c")], [Value::Null, 100.into(), 0.into()]);
+}
+
+/// Whether the map is as near to the truth of the bag as its cells allow.
+#[track_caller]
+fn assert_near_the_truth(folder: &TempDir, bag: &str, out: &Path) {
+    let (shape, mean) = array(out, "mean");
+    let (origin, resolution) = (array(out, "origin").1, array(out, "resolution").1[0]);
+    let truth = fs::read_to_string(folder.path().join(bag).join("truth.csv")).unwrap();
     let mut squares = Vec::new();
     for line in truth.lines().skip(1) {
         let row: Vec<f64> = line.split(',').map(|value| value.parse().unwrap()).collect();

@@ -24,6 +24,9 @@ const MOST_EXACT: usize = 20_000;
 /// Most inducing points: 3 gigabytes for each of a few matrices, where the default takes 0.07.
 const MOST_INDUCING_POINTS: usize = 20_000;
 
+/// Most steps in a row: they settle in tens.
+const MOST_STEPS: usize = 10_000;
+
 /// Most cells of a grid: 0.8 gigabytes, a square of 350 m at 5 cm.
 const MOST_CELLS: usize = 50_000_000;
 
@@ -78,7 +81,7 @@ impl Config {
     }
 
     fn check_model(&self, checks: &mut Checks) {
-        let Config { model, selection, learning, .. } = self;
+        let Config { model, selection, dual_memory, learning, .. } = self;
         checks.finite("model.mean", model.mean);
         checks.not_negative("model.relative_jitter", model.relative_jitter);
         let has_variance = model.degrees_of_freedom > 2.0 && model.degrees_of_freedom.is_finite();
@@ -89,6 +92,13 @@ impl Config {
         checks.within("selection.max_inducing_points", selection.max_inducing_points, 1..=MOST_INDUCING_POINTS);
         let is_share = (0.0..1.0).contains(&selection.redundancy);
         checks.require(is_share, "selection.redundancy", "at least 0 and less than 1", selection.redundancy);
+        let inducing_points = 1..=MOST_INDUCING_POINTS;
+        checks.within("dual_memory.inducing_points", dual_memory.inducing_points, inducing_points);
+        checks.within("dual_memory.memory_per_batch", dual_memory.memory_per_batch, 0..=MOST_OBSERVATIONS);
+        checks.within("dual_memory.max_memory", dual_memory.max_memory, 0..=MOST_OBSERVATIONS);
+        checks.within("dual_memory.max_steps", dual_memory.max_steps, 1..=MOST_STEPS);
+        let is_length = dual_memory.step_length > 0.0 && dual_memory.step_length <= 1.0;
+        checks.require(is_length, "dual_memory.step_length", "more than 0 and at most 1", dual_memory.step_length);
         checks.all_positive("learning.prior_median", &learning.prior_median);
         checks.all_positive("learning.prior_log_sd", &learning.prior_log_sd);
     }

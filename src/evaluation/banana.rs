@@ -138,7 +138,7 @@ fn step(
     let (places, labels) = places_and_labels(batch);
     let start = Instant::now();
     let report =
-        process.update(&places, &labels, &|| false).map_err(|source| Error::DualUpdate { batch: index + 1, source })?;
+        process.update(&places, &labels, &|| false).map_err(|source| Error::Update { batch: index + 1, source })?;
     let seconds = start.elapsed().as_secs_f64();
     let probabilities = process.predict_probability(&test.places).expect("it learns labels");
     let mut hyperparameters = report.hyperparameters;

@@ -24,30 +24,14 @@ use super::learning::Learning;
 use super::linalg::NotPositiveDefinite;
 use super::model::Model;
 use super::posterior::Posterior;
-use super::report::{LearningEnd, LearningReport, NamedValue};
+use super::report::{LearningEnd, LearningReport, NamedValue, SelectionEnd, SelectionReport, UpdateReport};
 use super::selection::PivotedCholesky;
-use super::streaming;
+use super::streaming::{self, Error};
 use evidence::{Counts, Fit, Inducing, Setup, Whitened};
 use memory::Memory;
 use site::Site;
 use std::sync::Arc;
 use summary::Summary;
-
-/// Why a batch was refused. The model is then as it was.
-#[derive(Debug, Clone, PartialEq, thiserror::Error)]
-pub enum Error {
-    /// For a reason that any model has.
-    #[error(transparent)]
-    Batch(#[from] streaming::Error),
-    /// A target that is no label.
-    #[error("expected the labels 0 and 1 as targets, found {found} at row {row} (from 0)")]
-    Label {
-        /// The target.
-        found: f64,
-        /// Where in the batch.
-        row: usize,
-    },
-}
 
 /// Which readings stay in memory: a sample, by their Bayesian leverage scores h = beta Var\[f\] (eq. 31).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -107,8 +91,25 @@ pub struct DualReport {
     pub bound: f64,
     /// Natural-gradient steps.
     pub steps: usize,
+    /// How the inducing points were chosen.
+    pub selection: SelectionReport,
     /// How the hyperparameters were learnt.
     pub learning: LearningReport,
+}
+
+impl From<DualReport> for UpdateReport {
+    fn from(report: DualReport) -> Self {
+        Self {
+            rows: report.rows,
+            inducing_points: report.inducing_points,
+            dropped: 0,
+            hyperparameters: report.hyperparameters,
+            bound: report.bound,
+            memory: Some(report.memory),
+            selection: report.selection,
+            learning: report.learning,
+        }
+    }
 }
 
 /// Most turns between sites and hyperparameters in an update. Sites are held while hyperparameters are learnt (section 3.4).
@@ -187,6 +188,7 @@ impl<K: Kernel> DualGp<K> {
             hyperparameters: model.named_values(),
             bound: setup.bound(fit, Counts::ONCE),
             steps: learnt.steps,
+            selection: self.selection(&setup.inducing),
             learning: learnt.report,
         };
         let Learnt { model, sites, .. } = learnt;
@@ -272,6 +274,14 @@ impl<K: Kernel> DualGp<K> {
         let stays = |&(_, index): &(usize, usize)| old.is_some_and(|old| index < old.len());
         let shared = chosen.clone().enumerate().filter(stays).collect();
         Inducing { places: candidates.select(chosen), shared }
+    }
+
+    fn selection(&self, inducing: &Inducing<K::Places>) -> SelectionReport {
+        let (size, stayed) = (inducing.places.len(), inducing.shared.len());
+        let old = self.posterior.as_ref().map_or(0, |posterior| posterior.inducing().len());
+        let is_full = size >= self.settings.inducing_points;
+        let end = if is_full { SelectionEnd::Converged } else { SelectionEnd::Exhausted };
+        SelectionReport { added: size - stayed, removed: old - stayed, end, gap: None }
     }
 
     /// Finds sites and hyperparameters in turns. When the arithmetic breaks down in a turn, all is as in the turn before.

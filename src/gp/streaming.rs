@@ -36,6 +36,14 @@ pub enum Error {
     /// A number that is not finite.
     #[error("expected finite places and targets, found a value that is infinite or not a number")]
     NotFinite,
+    /// A target that is no label, where labels are learnt.
+    #[error("expected the labels 0 and 1 as targets, found {found} at row {row} (from 0)")]
+    Label {
+        /// The target.
+        found: f64,
+        /// Where in the batch.
+        row: usize,
+    },
     /// The arithmetic broke down.
     #[error(
         "a covariance matrix is not positive definite under the hyperparameters {hyperparameters}: raise the jitter or the noise"
@@ -120,6 +128,7 @@ impl<K: Kernel> StreamingGp<K> {
             dropped,
             hyperparameters: model.named_values(),
             bound,
+            memory: None,
             selection: chosen.report,
             learning,
         };

@@ -1,7 +1,9 @@
-//! The map's model: observations of field strength in the plane, learnt by a streaming Gaussian process.
+//! The map's model: observations of field strength in the plane, learnt by a sparse Gaussian process.
 
+use super::field_process::{FieldProcess, ProcessState};
 use super::reading::{Observation, Stamp};
 use crate::config::{self, Ceiling, Config, Hyperparameters};
+use crate::gp::dual_memory::{self, MemorySize, OldEvidence};
 use crate::gp::hyperparameters::LogNormalPrior;
 use crate::gp::inference::Inference;
 use crate::gp::kernel::{Constant, Stationary, Sum};
@@ -13,8 +15,7 @@ use crate::gp::posterior::Posterior;
 use crate::gp::report::UpdateReport;
 use crate::gp::selection::Limits;
 use crate::gp::selection::vips::Vips;
-use crate::gp::state::State;
-use crate::gp::streaming::{Error, Settings, StreamingGp};
+use crate::gp::streaming::{Error, Settings};
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
@@ -31,7 +32,7 @@ pub type FieldPosterior = Posterior<FieldKernel>;
 pub struct FieldModel {
     /// Those of the model.
     settings: config::Model,
-    process: StreamingGp<FieldKernel>,
+    process: FieldProcess,
     totals: Totals,
     extent: Option<[[f64; 2]; 2]>,
     newest: Option<Stamp>,
@@ -64,7 +65,7 @@ impl Totals {
 #[derive(Clone, Debug, PartialEq)]
 pub struct FieldState {
     pub(super) settings: config::Model,
-    pub(super) process: State<Points>,
+    pub(super) process: ProcessState,
     pub(super) totals: Totals,
     pub(super) extent: Option<[[f64; 2]; 2]>,
     pub(super) newest: Option<Stamp>,
@@ -78,16 +79,17 @@ impl FieldModel {
     pub fn new(config: &Config) -> Self {
         Self {
             settings: config.model.clone(),
-            process: StreamingGp::new(model(config, DIMENSION), settings(config, DIMENSION)),
+            process: FieldProcess::new(config),
             totals: Totals::default(),
             extent: None,
             newest: None,
         }
     }
 
-    /// Goes on with the sections `selection` and `learning` of these settings; the model and what it knows stay.
+    /// Goes on with the sections `selection`, `dual_memory` and `learning` of these settings; the model and what it knows stay. A
+    /// method of another model changes nothing.
     pub fn configure(&mut self, config: &Config) {
-        self.process.configure(settings(config, DIMENSION));
+        self.process.configure(config);
     }
 
     /// Everything it has learnt.
@@ -112,11 +114,7 @@ impl FieldModel {
         check_same_model(&state.settings, &config.model)?;
         Ok(Self {
             settings: config.model.clone(),
-            process: StreamingGp::from_state(
-                model(config, DIMENSION).kernel,
-                settings(config, DIMENSION),
-                &state.process,
-            )?,
+            process: FieldProcess::from_state(config, &state.process)?,
             totals: state.totals,
             extent: state.extent,
             newest: state.newest,
@@ -165,9 +163,9 @@ impl FieldModel {
         self.process.posterior()
     }
 
-    /// The streaming process behind it.
-    pub fn process(&self) -> &StreamingGp<FieldKernel> {
-        &self.process
+    /// The model with its newest hyperparameters.
+    pub fn model(&self) -> &Model<FieldKernel> {
+        self.process.model()
     }
 }
 
@@ -214,7 +212,7 @@ fn lengthscales(config: &Config, dimension: usize) -> usize {
     if config.model.lengthscale_per_axis { dimension } else { 1 }
 }
 
-/// How it learns, over places of so many coordinates.
+/// How the streaming model learns, over places of so many coordinates.
 pub fn settings(config: &Config, dimension: usize) -> Settings<FieldKernel> {
     let selection = &config.selection;
     let learning = &config.learning;
@@ -253,6 +251,22 @@ pub fn settings(config: &Config, dimension: usize) -> Settings<FieldKernel> {
     };
     selection.method.configure(&mut settings, &vips);
     settings
+}
+
+/// How the dual model learns, over places of so many coordinates.
+pub fn dual_settings(config: &Config, dimension: usize) -> dual_memory::Settings {
+    let config::DualMemory { inducing_points, memory_per_batch, max_memory, max_steps, step_length } =
+        config.dual_memory;
+    let per_batch = config.selection.method.parameter().map_or(memory_per_batch, |memory| memory.ceil() as usize);
+    dual_memory::Settings {
+        inducing_points,
+        least_share: config.selection.redundancy,
+        memory: MemorySize { per_batch, most: max_memory },
+        steps: max_steps,
+        step_length,
+        old_evidence: OldEvidence::ScaledMemory,
+        learning: settings(config, dimension).learning,
+    }
 }
 
 /// The variance of the field strength where the map knows nothing: what it says infinitely far from every reading.

@@ -21,7 +21,8 @@ const JOURNAL: &str = "journal";
 pub(super) const CHECKPOINT: &str = "checkpoint.npz";
 
 /// Sections of the settings that decide what is made of a recording.
-const DECISIVE: [&str; 8] = ["sensor", "gates", "synchronizer", "averaging", "batch", "model", "selection", "learning"];
+const DECISIVE: [&str; 9] =
+    ["sensor", "gates", "synchronizer", "averaging", "batch", "model", "selection", "dual_memory", "learning"];
 
 /// What a replay went on from.
 #[derive(Clone, Debug, PartialEq, Serialize)]

@@ -148,7 +148,7 @@ impl Report {
         totals.mapped_area = history.grid.as_ref().and_then(|grid| grid.as_ref().ok()).map_or(0.0, known_area);
         let points = finished.mapper.learner().posterior().map(|posterior| posterior.inducing().len());
         totals.inducing_points = points.unwrap_or(0);
-        let model = finished.mapper.learner().process().model();
+        let model = finished.mapper.learner().model();
         totals.noise_standard_deviation = model.noise.sqrt();
         Self {
             magmap_version: env!("CARGO_PKG_VERSION"),

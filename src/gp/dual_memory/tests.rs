@@ -477,11 +477,11 @@ fn a_refused_batch_leaves_everything_as_it_was() {
     let before = format!("{process:?}");
     let nowhere = Points::from_arrays(&[[f64::NAN, 0.0]]);
     let cases: [(&Points, &[f64], Error); 6] = [
-        (&path(0..0), &[], streaming::Error::Empty.into()),
-        (&path(0..3), &[1.0], streaming::Error::Lengths { places: 3, targets: 1 }.into()),
-        (&Points::from_arrays(&[[0.0; 3]]), &[1.0], streaming::Error::Dimension.into()),
-        (&nowhere, &[1.0], streaming::Error::NotFinite.into()),
-        (&path(0..1), &[f64::INFINITY], streaming::Error::NotFinite.into()),
+        (&path(0..0), &[], Error::Empty),
+        (&path(0..3), &[1.0], Error::Lengths { places: 3, targets: 1 }),
+        (&Points::from_arrays(&[[0.0; 3]]), &[1.0], Error::Dimension),
+        (&nowhere, &[1.0], Error::NotFinite),
+        (&path(0..1), &[f64::INFINITY], Error::NotFinite),
         (&path(0..3), &[1.0, 0.0, -1.0], Error::Label { found: -1.0, row: 2 }),
     ];
     for (places, targets, expected) in cases {
@@ -494,7 +494,7 @@ fn a_refused_batch_leaves_everything_as_it_was() {
     let mut process = DualGp::new(broken, settings(10, 5));
     let (places, targets) = readings(0..20);
     let error = process.update(&places, &targets, &never).unwrap_err();
-    assert!(matches!(error, Error::Batch(streaming::Error::NotPositiveDefinite { .. })), "{error}");
+    assert!(matches!(error, Error::NotPositiveDefinite { .. }), "{error}");
     assert!(process.posterior().is_none() && process.readings() == 0);
 }
 
@@ -558,7 +558,7 @@ proptest! {
                     prop_assert!(found[8..].iter().all(|&variance| variance >= 0.0), "{:?}", found);
                 }
                 Err(error) => {
-                    let broke_down = matches!(error, Error::Batch(streaming::Error::NotPositiveDefinite { .. }));
+                    let broke_down = matches!(error, Error::NotPositiveDefinite { .. });
                     prop_assert!(broke_down, "{}", error);
                     prop_assert_eq!(process.readings(), before);
                 }
