@@ -36,6 +36,8 @@ pub struct Config {
     pub batch: Batch,
     /// The Gaussian process and where its hyperparameters start.
     pub model: Model,
+    /// A yes/no signal, where the likelihood is `bernoulli`.
+    pub bernoulli: Bernoulli,
     /// How many inducing points, and where.
     pub selection: Selection,
     /// The dual model, where the method is `dual_memory`.
@@ -62,6 +64,9 @@ pub struct Topics {
     pub magnetometer: String,
     /// Topic of type `nav_msgs/msg/Odometry`.
     pub odometry: String,
+    /// Topic of type `std_msgs/msg/Bool`, which is mapped in place of the magnetometer's where `model.likelihood` is `bernoulli`. It has to
+    /// be named there, and only there.
+    pub signal: String,
 }
 
 /// How the magnetometer sits on the robot, where transforms do not say, and its calibration.
@@ -276,6 +281,29 @@ pub enum Likelihood {
     Gaussian,
     /// As Student's t, with heavy tails: gross outliers count for little, in the averages along the path and in the model.
     StudentT,
+    /// There is none: a yes/no signal is mapped, by the method `dual_memory`.
+    Bernoulli,
+}
+
+/// A yes/no signal, where `model.likelihood` is `bernoulli`: the latent function whose cumulative normal is the probability of a yes.
+/// In place of `model.initial` and of the prior's medians and deviations, which are those of a field.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Bernoulli {
+    /// Variance of the constant: where learning starts, and the prior's median.
+    pub constant: f64,
+    /// Variance of what varies around it: the same.
+    pub variance: f64,
+    /// Lengthscale, in metres: the same.
+    pub lengthscale: f64,
+    /// Standard deviation of the logarithm of each under the prior.
+    pub prior_log_sd: f64,
+}
+
+impl Default for Bernoulli {
+    fn default() -> Self {
+        Self { constant: 1.0, variance: 4.0, lengthscale: 0.7, prior_log_sd: 0.7 }
+    }
 }
 
 /// One number for each kind of hyperparameter.

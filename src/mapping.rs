@@ -29,6 +29,7 @@ pub mod odometer;
 pub mod path;
 pub mod pipeline;
 pub mod pose_history;
+pub mod quantity;
 pub mod reading;
 pub mod refusal;
 pub mod rhythm;

@@ -94,10 +94,16 @@ fn so_does_one_whose_model_has_a_memory() {
     killed_and_resumed(20, &["--set", "selection.method=dual_memory=6", "--set", "dual_memory.max_memory=60"]);
 }
 
+#[test]
+fn so_does_one_of_a_yes_no_signal() {
+    let settings = ["model.likelihood=bernoulli", "selection.method=dual_memory=6", "topics.signal=/signal"];
+    killed_and_resumed(10, &settings.map(|setting| ["--set", setting]).concat());
+}
+
 /// Kills replays under these settings so often, and compares each map that comes out at last.
 fn killed_and_resumed(times: u32, settings: &[&str]) {
     let folder = tempdir().unwrap();
-    simulate(&folder, "drive", &[]);
+    simulate(&folder, "drive", &["--signal-above", "50"]);
     let start = Instant::now();
     expect(0, &replay("drive", "whole", settings), &folder);
     // The shortest so far: were it too long, most would end before they are killed.

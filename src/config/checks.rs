@@ -5,7 +5,7 @@ use std::ops::RangeInclusive;
 
 use nalgebra::Matrix3;
 
-use super::{Config, Hyperparameters, PoseSource, Problem};
+use super::{Config, Hyperparameters, Likelihood, PoseSource, Problem};
 
 /// The least number of poses between which one can interpolate.
 const LEAST_WAITING: usize = 2;
@@ -36,6 +36,7 @@ impl Config {
         let mut checks = Checks::default();
         self.check_measurements(&mut checks);
         self.check_model(&mut checks);
+        self.check_signal(&mut checks);
         self.check_outputs(&mut checks);
         checks.problems
     }
@@ -101,6 +102,28 @@ impl Config {
         checks.require(is_length, "dual_memory.step_length", "more than 0 and at most 1", dual_memory.step_length);
         checks.all_positive("learning.prior_median", &learning.prior_median);
         checks.all_positive("learning.prior_log_sd", &learning.prior_log_sd);
+    }
+
+    /// What a yes/no signal asks for, and what asks for one.
+    fn check_signal(&self, checks: &mut Checks) {
+        let Config { topics, frames, model, bernoulli, selection, .. } = self;
+        checks.positive("bernoulli.constant", bernoulli.constant);
+        checks.positive("bernoulli.variance", bernoulli.variance);
+        checks.positive("bernoulli.lengthscale", bernoulli.lengthscale);
+        checks.positive("bernoulli.prior_log_sd", bernoulli.prior_log_sd);
+        if model.likelihood != Likelihood::Bernoulli {
+            let expected = "no name, because model.likelihood is not bernoulli";
+            checks.require(topics.signal.is_empty(), "topics.signal", expected, &topics.signal);
+            return;
+        }
+        let method = &selection.method;
+        let expected = "dual_memory, because no other method maps a yes/no signal (model.likelihood is bernoulli)";
+        checks.require(method.is_dual_memory(), "selection.method", expected, method);
+        let expected = "the name of a topic of type std_msgs/msg/Bool, because model.likelihood is bernoulli";
+        checks.require(!topics.signal.is_empty(), "topics.signal", expected, "no name");
+        let expected = "odometry, because the messages of topics.signal name no frame";
+        let is_odometry = frames.pose_source == PoseSource::Odometry;
+        checks.require(is_odometry, "frames.pose_source", expected, "transforms");
     }
 
     fn check_outputs(&self, checks: &mut Checks) {

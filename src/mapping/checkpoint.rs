@@ -289,7 +289,14 @@ fn model_section(config: &str) -> Result<config::Model, Problem> {
     let mut sections: toml::Table = config.parse().map_err(|error: toml::de::Error| problem(&error))?;
     let section = sections.remove("model").ok_or_else(|| problem(&"expected a section model, found none"))?;
     let model = config::Model::deserialize(section).map_err(|error| problem(&error))?;
-    Config { model: model.clone(), ..Config::default() }.validate().map_err(|error| problem(&error))?;
+    let mut whole = Config { model: model.clone(), ..Config::default() };
+    if model.likelihood == config::Likelihood::Bernoulli {
+        // What else it asks for is in other sections.
+        whole
+            .apply_overrides(&["topics.signal=signal", "selection.method=dual_memory"])
+            .map_err(|error| problem(&error))?;
+    }
+    whole.validate().map_err(|error| problem(&error))?;
     Ok(model)
 }
 
@@ -354,7 +361,7 @@ fn read_memory(arrays: &ArrayReader<'_>, common: State<Points>) -> Result<DualSt
     let is_kept = !summary.target.is_empty();
     // Before the first batch there is no memory, not even an empty one.
     let has_begun = common.past.is_some() || !memory.targets.is_empty();
-    Ok(DualState { common, link: None, memory: has_begun.then_some(memory), summary: is_kept.then_some(summary) })
+    Ok(DualState { common, memory: has_begun.then_some(memory), summary: is_kept.then_some(summary) })
 }
 
 fn read_process(
@@ -544,6 +551,13 @@ mod tests {
         config
     }
 
+    fn of_a_signal() -> Config {
+        let mut config = dual();
+        config.model.likelihood = config::Likelihood::Bernoulli;
+        config.topics.signal = "/contact".into();
+        config
+    }
+
     fn robust() -> Config {
         let mut config = Config::default();
         (config.model.likelihood, config.model.degrees_of_freedom) = (config::Likelihood::StudentT, 3.5);
@@ -552,7 +566,7 @@ mod tests {
 
     #[test]
     fn what_is_written_reads_back_to_the_last_bit() {
-        for config in [Config::default(), anisotropic(), robust(), dual()] {
+        for config in [Config::default(), anisotropic(), robust(), dual(), of_a_signal()] {
             let mut model = FieldModel::new(&config);
             for number in 0..3 {
                 let mut before = checkpoint(&config, &model);
@@ -610,6 +624,11 @@ mod tests {
     #[test]
     fn so_is_one_of_a_map_with_a_memory() {
         taken_up_again(dual());
+    }
+
+    #[test]
+    fn so_is_one_of_a_map_of_a_signal() {
+        taken_up_again(of_a_signal());
     }
 
     #[test]
@@ -696,7 +715,7 @@ mod tests {
     fn going_on_from_a_file_is_not_having_stopped() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("map.checkpoint.npz");
-        for config in [Config::default(), anisotropic(), robust(), dual()] {
+        for config in [Config::default(), anisotropic(), robust(), dual(), of_a_signal()] {
             let all = observations(200);
             let mut uninterrupted = FieldModel::new(&config);
             let mut interrupted = uninterrupted.clone();

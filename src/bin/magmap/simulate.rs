@@ -70,6 +70,9 @@ pub struct Simulate {
     /// Standard deviation of the heading of odometry after one metre, in radians.
     #[arg(long, value_name = "RADIANS", default_value_t = 0.0)]
     drift_heading: f64,
+    /// Also writes a yes/no signal, std_msgs/msg/Bool on /signal: whether a reading is stronger than this, in microtesla.
+    #[arg(long, value_name = "MICROTESLA")]
+    signal_above: Option<f64>,
     /// How the messages are stored.
     #[arg(long, value_enum, default_value_t)]
     storage: StorageArgument,
@@ -120,7 +123,7 @@ impl Simulate {
         let seconds = drive.duration();
         let robot = &simulation.robot;
         let bar = terminal.bar("driving", (seconds * (robot.magnetometer_rate + robot.odometry_rate)) as u64);
-        let written = bag::write(drive, &robot.mount, out, self.storage.into(), || bar.inc(1))?;
+        let written = bag::write(drive, &robot.mount, out, self.storage.into(), self.signal_above, || bar.inc(1))?;
         bar.finish_and_clear();
         let mut stdout = io::stdout().lock();
         writeln!(stdout, "{} readings and {} poses in {seconds:.1} s", written.readings, written.poses)?;

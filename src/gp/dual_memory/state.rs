@@ -1,6 +1,7 @@
 //! What a dual model knows, as plain numbers: to be kept anywhere and put back.
 
 use super::super::kernel::{Kernel, Places};
+use super::super::likelihood::Likelihood;
 use super::super::linalg;
 use super::super::state::{
     self, PastState, State, StateError, check_finite, check_lengths, check_not_negative, check_triangular,
@@ -8,7 +9,7 @@ use super::super::state::{
 use super::super::whitened::Past;
 use super::memory::Memory;
 use super::site::Site;
-use super::{DualGp, Link, Settings, Summary};
+use super::{DualGp, Settings, Summary};
 
 /// Everything a [`DualGp`] has learnt, and what it was learnt under. Put back, it goes on to the last bit as if it had never been
 /// taken out.
@@ -16,8 +17,6 @@ use super::{DualGp, Link, Settings, Summary};
 pub struct DualState<P> {
     /// What every sparse model knows.
     pub common: State<P>,
-    /// How labels depend on the latent function; none where targets are no labels.
-    pub link: Option<Link>,
     /// The readings in memory; none before the first batch.
     pub memory: Option<MemoryState<P>>,
     /// What is kept of the readings that are not in memory; none where all are.
@@ -66,7 +65,7 @@ impl<P: Places> DualState<P> {
             return Err(StateError::Memory { readings, in_memory, with });
         }
         if let (Some(past), Some(memory)) = (&self.common.past, &self.memory) {
-            memory.check(past, self.link.is_some())?;
+            memory.check(past, matches!(self.common.likelihood, Likelihood::Bernoulli(_)))?;
         }
         match (&self.common.past, &self.summary) {
             (Some(past), Some(summary)) => summary.check(past.inducing.len()),
@@ -121,7 +120,6 @@ impl<K: Kernel> DualGp<K> {
     pub fn state(&self) -> DualState<K::Places> {
         DualState {
             common: State::of(&self.model, self.baseline, self.posterior.as_deref()),
-            link: self.link,
             memory: self.memory.as_ref().map(|memory| MemoryState {
                 places: memory.places.clone(),
                 targets: memory.targets.clone(),
@@ -163,7 +161,7 @@ impl<K: Kernel> DualGp<K> {
             }
             _ => None,
         };
-        Ok(Self { model, link: state.link, settings, summary, memory, posterior, baseline: state.common.baseline })
+        Ok(Self { model, settings, summary, memory, posterior, baseline: state.common.baseline })
     }
 }
 
@@ -173,7 +171,7 @@ mod tests {
     use super::super::super::expectation::Link;
     use super::super::super::kernel::{Constant, Shape, Stationary, Sum};
     use super::super::super::learning::Learning;
-    use super::super::super::likelihood::{Likelihood, StudentT};
+    use super::super::super::likelihood::StudentT;
     use super::super::super::model::{Jitter, Model};
     use super::super::super::points::Points;
     use super::super::{MemorySize, OldEvidence};
