@@ -466,7 +466,8 @@ mod tests {
     fn a_yes_no_signal_asks_for_its_topic_its_method_and_odometry() {
         let found = problems("model.likelihood = 'bernoulli'\nframes = { pose_source = 'transforms', map = 'map' }");
         let keys: Vec<&str> = found.iter().map(|problem| problem.key.as_str()).collect();
-        assert_eq!(keys, ["frames.pose_source", "selection.method", "topics.signal"]);
+        // What has no line comes first.
+        assert_eq!(keys, ["selection.method", "topics.signal", "frames.pose_source"]);
         let error = message("model.likelihood = 'bernoulli'\ntopics.signal = '/contact'");
         assert_eq!(
             error,

@@ -131,6 +131,10 @@ impl Diagnostics {
         if let Some(update) = newest {
             let posterior = update.snapshot.posterior.as_deref();
             values.push(value("inducing points", posterior.map_or(0, |posterior| posterior.inducing().len())));
+            let report = update.snapshot.result.as_ref().and_then(|result| result.as_ref().ok());
+            if let Some(memory) = report.and_then(|report| report.memory) {
+                values.push(value("observations in memory", memory));
+            }
             values.push(value("last update", format!("{:.3} s", update.duration.as_secs_f64())));
             for named in posterior.map(|posterior| posterior.model().named_values()).unwrap_or_default() {
                 values.push(value(&named.name, format!("{:.6}", named.value)));

@@ -78,6 +78,9 @@ fn write_model(out: &mut impl Write, report: &Report) -> io::Result<()> {
     };
     row(out, "batches", &format!("{}{ceilings}", report.batches.len()))?;
     row(out, "inducing points", &totals.inducing_points.to_string())?;
+    if let Some(memory) = report.batches.iter().rev().find_map(|batch| batch.update.as_ref()?.memory) {
+        row(out, "memory", &format!("{memory} observations"))?;
+    }
     if totals.capped_batches > 0 {
         let words = "batches hit selection.max_inducing_points: the map is less exact than asked for";
         row(out, "", &format!("{} {words}", totals.capped_batches))?;
