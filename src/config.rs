@@ -36,8 +36,12 @@ pub struct Config {
     pub batch: Batch,
     /// The Gaussian process and where its hyperparameters start.
     pub model: Model,
+    /// A yes/no signal, where the likelihood is `bernoulli`.
+    pub bernoulli: Bernoulli,
     /// How many inducing points, and where.
     pub selection: Selection,
+    /// The dual model, where the method is `dual_memory`.
+    pub dual_memory: DualMemory,
     /// How hyperparameters are learnt.
     pub learning: Learning,
     /// The published grid.
@@ -60,6 +64,9 @@ pub struct Topics {
     pub magnetometer: String,
     /// Topic of type `nav_msgs/msg/Odometry`.
     pub odometry: String,
+    /// Topic of type `std_msgs/msg/Bool`, which is mapped in place of the magnetometer's where `model.likelihood` is `bernoulli`. It has to
+    /// be named there, and only there.
+    pub signal: String,
 }
 
 /// How the magnetometer sits on the robot, where transforms do not say, and its calibration.
@@ -274,6 +281,29 @@ pub enum Likelihood {
     Gaussian,
     /// As Student's t, with heavy tails: gross outliers count for little, in the averages along the path and in the model.
     StudentT,
+    /// There is none: a yes/no signal is mapped, by the method `dual_memory`.
+    Bernoulli,
+}
+
+/// A yes/no signal, where `model.likelihood` is `bernoulli`: the latent function whose cumulative normal is the probability of a yes.
+/// In place of `model.initial` and of the prior's medians and deviations, which are those of a field.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Bernoulli {
+    /// Variance of the constant: where learning starts, and the prior's median.
+    pub constant: f64,
+    /// Variance of what varies around it: the same.
+    pub variance: f64,
+    /// Lengthscale, in metres: the same.
+    pub lengthscale: f64,
+    /// Standard deviation of the logarithm of each under the prior.
+    pub prior_log_sd: f64,
+}
+
+impl Default for Bernoulli {
+    fn default() -> Self {
+        Self { constant: 1.0, variance: 4.0, lengthscale: 0.7, prior_log_sd: 0.7 }
+    }
 }
 
 /// One number for each kind of hyperparameter.
@@ -332,6 +362,28 @@ pub enum Ceiling {
     Auto,
     /// The upper bound, always.
     Upper,
+}
+
+/// The memory-based dual model, where `selection.method` is `dual_memory`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct DualMemory {
+    /// Most inducing points; they move with every batch.
+    pub inducing_points: usize,
+    /// Observations of each batch that are remembered, unless the method says how many.
+    pub memory_per_batch: usize,
+    /// Most observations in memory; beyond, some of the old and the new stay.
+    pub max_memory: usize,
+    /// Most natural-gradient steps in a row; fewer where they change nothing any more.
+    pub max_steps: usize,
+    /// Length of a step: 1 goes all the way, less is slower and steadier.
+    pub step_length: f64,
+}
+
+impl Default for DualMemory {
+    fn default() -> Self {
+        Self { inducing_points: 100, memory_per_batch: 100, max_memory: 2000, max_steps: 50, step_length: 0.9 }
+    }
 }
 
 /// How hyperparameters are learnt.

@@ -1,6 +1,7 @@
 //! Experiments with known answers: the papers' on the Aalto drives, on synthetic streams and on tables, and worlds whose field is
-//! known everywhere; with any of the [`methods`], side by side in a [`contest`].
+//! known everywhere; with any of the [`methods`], side by side in a [`contest`]. The [`banana`] is a yes/no question.
 
+pub mod banana;
 pub mod contest;
 pub mod drives;
 pub mod growth;

@@ -28,7 +28,7 @@ use sha2::{Digest, Sha256};
 
 use self::{
     aalto_csv::{Drive, DrivePath},
-    messages::{MagneticField, Message, Odometry, TFMessage},
+    messages::{Bool, MagneticField, Message, Odometry, TFMessage},
     playback::{Playback, Wanted},
     rosbag2::Bag,
     storage::{Format, StoredTopic},
@@ -73,11 +73,11 @@ pub struct Summary {
     pub topics: Vec<TopicSummary>,
     /// First and last time at which a message was recorded, in seconds; nothing when it is empty.
     pub span_seconds: Option<(f64, f64)>,
-    /// The topic the readings are taken from.
+    /// The topic the readings are taken from; that of the yes/no signal, where one is named.
     pub magnetometer: Choice,
     /// The topic the poses are taken from.
     pub odometry: Choice,
-    /// Frame of the readings.
+    /// Frame of the readings; the robot's body, of a yes/no signal.
     pub magnetometer_frame: String,
     /// Frame of the poses: the frame of the map.
     pub odometry_frame: String,
@@ -136,7 +136,7 @@ enum Source {
 pub fn open(path: &Path, topics: &Topics, sensor: &Sensor) -> Result<Recording, Error> {
     let drive = if path.is_dir() { None } else { DrivePath::guess(path) };
     match drive {
-        Some(drive) => Recording::from_drive(path, &drive, sensor),
+        Some(drive) => Recording::from_drive(path, &drive, topics, sensor),
         None => Recording::from_bag(path, topics, sensor),
     }
 }
@@ -171,9 +171,13 @@ impl Recording {
         &self.loss
     }
 
-    fn from_drive(path: &Path, drive_path: &DrivePath, sensor: &Sensor) -> Result<Self, Error> {
+    fn from_drive(path: &Path, drive_path: &DrivePath, topics: &Topics, sensor: &Sensor) -> Result<Self, Error> {
         let drive = Drive::read(drive_path)?;
         let file = |kind: &str| drive_path.file(kind).display().to_string();
+        if !topics.signal.is_empty() {
+            let topics_there = ["loc", "mag"].map(file).to_vec();
+            return Err(wrong_topic::<Bool>(path, "topics.signal", &topics.signal, topics_there));
+        }
         let choice = |kind: &str| Choice { topic: file(kind), others: Vec::new() };
         let count = drive.len() as u64;
         let topic = |kind: &str, content: &str| TopicSummary { name: file(kind), type_name: content.into(), count };
@@ -209,10 +213,16 @@ impl Recording {
     fn from_bag(path: &Path, topics: &Topics, sensor: &Sensor) -> Result<Self, Error> {
         let bag = Bag::open(path)?;
         let survey = Survey::of(&bag)?;
-        let magnetometer = pick::<MagneticField>(path, &survey, "topics.magnetometer", &topics.magnetometer)?;
+        let magnetometer = match topics.signal.as_str() {
+            "" => pick::<MagneticField>(path, &survey, "topics.magnetometer", &topics.magnetometer)?,
+            signal => pick::<Bool>(path, &survey, "topics.signal", signal)?,
+        };
+        let is_signal = !topics.signal.is_empty();
         let odometry = pick::<Odometry>(path, &survey, "topics.odometry", &topics.odometry)?;
         let mount = match overriding_mount(sensor) {
             Some(mount) => mount,
+            // Its messages name no frame.
+            None if is_signal => sensor.mount(),
             None => recorded_mount(&survey, &magnetometer.frames.frame, &odometry.frames.child)?,
         };
         let notes = [magnetometer.note.clone(), odometry.note.clone()].into_iter().flatten();
@@ -223,7 +233,7 @@ impl Recording {
             span_seconds: survey.span.map(|(start, end)| (start.seconds(), end.seconds())),
             magnetometer: magnetometer.choice(),
             odometry: odometry.choice(),
-            magnetometer_frame: magnetometer.frames.frame.clone(),
+            magnetometer_frame: if is_signal { &odometry.frames.child } else { &magnetometer.frames.frame }.clone(),
             odometry_frame: odometry.frames.frame.clone(),
             body_frame: odometry.frames.child.clone(),
             notes: bag.notes.iter().cloned().chain(notes).collect(),
@@ -287,7 +297,7 @@ fn pick<'a, M: Message>(path: &Path, survey: &'a Survey, key: &'static str, name
         let (path, topics, expected) = (path.to_path_buf(), survey.listed(), M::TYPE);
         return Err(match named {
             "" => Error::NoTopic { path, expected, topics, loss: survey.loss.clone() },
-            topic => Error::WrongTopic { path, topic: topic.into(), expected, key, topics },
+            topic => wrong_topic::<M>(&path, key, topic, topics),
         });
     };
     let frames = surveyed.main_frames().cloned().ok_or_else(|| {
@@ -301,6 +311,11 @@ fn pick<'a, M: Message>(path: &Path, survey: &'a Survey, key: &'static str, name
         format!("several topics fit {key}, which names none: {taken} was taken, {not_taken} were not")
     });
     Ok(Picked { surveyed, frames, others, note })
+}
+
+/// There is no such topic of the type among those that are there.
+fn wrong_topic<M: Message>(path: &Path, key: &'static str, topic: &str, topics: Vec<String>) -> Error {
+    Error::WrongTopic { path: path.into(), topic: topic.into(), expected: M::TYPE, key, topics }
 }
 
 /// What is missing of the whole bag, of these topics and of the transforms.

@@ -84,7 +84,7 @@ def main(checkpoint_path, map_path):
     with np.load(checkpoint_path, allow_pickle=False) as archive:
         checkpoint = dict(archive)
     check(str(checkpoint["format"]) == "magmap-checkpoint", f"format {checkpoint['format']}")
-    check(int(checkpoint["format_version"]) == 2, f"version {checkpoint['format_version']}")
+    check(int(checkpoint["format_version"]) == 3, f"version {checkpoint['format_version']}")
     check_arrays(checkpoint)
     check_checksum(checkpoint_path, str(checkpoint["checksum"]))
     metadata = json.loads(str(checkpoint["metadata"]))

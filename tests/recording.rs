@@ -114,6 +114,34 @@ fn assert_rows(found: &[Measurement], rows: std::ops::Range<usize>) {
 }
 
 #[test]
+fn a_yes_no_signal_is_as_old_as_its_message_and_where_the_settings_say() {
+    for storage in STORAGES {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("bag");
+        let mut writer = BagWriter::create(&path, storage).unwrap();
+        for row in 0..50 {
+            writer.write("/odom", &odometry(row), pose(row).stamp).unwrap();
+            writer.write("/imu/mag", &field(row), reading(row).stamp).unwrap();
+            writer.write("/contact", &messages::Bool { data: row % 3 == 0 }, reading(row).stamp).unwrap();
+        }
+        writer.finish().unwrap();
+        let topics = Topics { signal: "/contact".into(), ..Topics::default() };
+        let sensor = Sensor { position: [0.1, 0.2, 0.3], ..Sensor::default() };
+        let recording = magmap::recording::open(&path, &topics, &sensor).unwrap();
+        let summary = recording.summary();
+        assert_eq!(
+            (summary.magnetometer.topic.as_str(), summary.magnetometer_frame.as_str()),
+            ("/contact", "base_link")
+        );
+        assert_eq!(recording.mount(), Isometry3::translation(0.1, 0.2, 0.3));
+        assert!(recording.loss().is_empty());
+        let found = measurements(recording).into_iter().filter(|found| matches!(found, Measurement::Reading(_)));
+        let expected = (0..50).map(|row| Measurement::Reading(Reading::of_signal(reading(row).stamp, row % 3 == 0)));
+        assert_eq!(found.collect::<Vec<_>>(), expected.collect::<Vec<_>>());
+    }
+}
+
+#[test]
 fn a_bag_returns_what_was_written() {
     for storage in STORAGES {
         let (_folder, path) = bag(storage, 500);

@@ -86,22 +86,38 @@ fn killed_after(delay: Duration, arguments: &[&str], folder: &TempDir) -> Option
 
 #[test]
 fn killed_a_hundred_times_it_makes_the_map_that_it_would_have_made() {
+    killed_and_resumed(100, &[]);
+}
+
+#[test]
+fn so_does_one_whose_model_has_a_memory() {
+    killed_and_resumed(20, &["--set", "selection.method=dual_memory=6", "--set", "dual_memory.max_memory=60"]);
+}
+
+#[test]
+fn so_does_one_of_a_yes_no_signal() {
+    let settings = ["model.likelihood=bernoulli", "selection.method=dual_memory=6", "topics.signal=/signal"];
+    killed_and_resumed(10, &settings.map(|setting| ["--set", setting]).concat());
+}
+
+/// Kills replays under these settings so often, and compares each map that comes out at last.
+fn killed_and_resumed(times: u32, settings: &[&str]) {
     let folder = tempdir().unwrap();
-    simulate(&folder, "drive", &[]);
+    simulate(&folder, "drive", &["--signal-above", "50"]);
     let start = Instant::now();
-    expect(0, &replay("drive", "whole", &[]), &folder);
+    expect(0, &replay("drive", "whole", settings), &folder);
     // The shortest so far: were it too long, most would end before they are killed.
     let mut duration = start.elapsed();
 
     let (mut kills, mut maps, mut resumed_within) = (0, 0, 0);
-    while kills < 100 {
+    while kills < times {
         let out = format!("killed-{maps}");
-        let arguments = replay("drive", &out, &["--resume"]);
+        let arguments = replay("drive", &out, &[&["--resume"], settings].concat());
         let kills_before = kills;
         let output = loop {
             // Multiples of the golden ratio are spread over a replay, from before it begins to the writing of its outputs.
             let moment = (0.618_034 * f64::from(kills + maps + 1)).fract();
-            let patience = if kills < 100 { duration.mul_f64(moment) } else { Duration::from_secs(600) };
+            let patience = if kills < times { duration.mul_f64(moment) } else { Duration::from_secs(600) };
             let start = Instant::now();
             match killed_after(patience, &arguments, &folder) {
                 Some(output) => {
@@ -123,7 +139,10 @@ fn killed_a_hundred_times_it_makes_the_map_that_it_would_have_made() {
         fs::remove_dir_all(folder.path().join(out)).unwrap();
         maps += 1;
     }
-    assert!(resumed_within > 10, "{kills} kills on the way to {maps} maps, {resumed_within} of them resumed within");
+    assert!(
+        resumed_within > times / 10,
+        "{kills} kills on the way to {maps} maps, {resumed_within} of them resumed within"
+    );
 }
 
 /// An interrupted replay of a drive.
@@ -188,6 +207,9 @@ fn other_settings_or_another_drive_are_refused_and_the_journal_stays() {
     interrupted(&folder, "map");
     let (_, err) = expect(1, &replay("drive", "map", &["--resume", "--set", "selection.delta=0.3"]), &folder);
     assert!(err.contains("selection.delta") && err.contains("0.3"), "{err}");
+    let other = ["--resume", "--set", "selection.method=dual_memory"];
+    let (_, err) = expect(1, &replay("drive", "map", &other), &folder);
+    assert!(err.contains("selection.method is \"dual_memory\", but the map was made with \"vips\""), "{err}");
     let (_, err) = expect(1, &replay("other", "map", &["--resume"]), &folder);
     assert!(err.contains("is of drive, whose replay was interrupted"), "{err}");
     // Nor is it begun anew by mistake.

@@ -5,7 +5,7 @@ use std::ops::RangeInclusive;
 
 use nalgebra::Matrix3;
 
-use super::{Config, Hyperparameters, PoseSource, Problem};
+use super::{Config, Hyperparameters, Likelihood, PoseSource, Problem};
 
 /// The least number of poses between which one can interpolate.
 const LEAST_WAITING: usize = 2;
@@ -24,6 +24,9 @@ const MOST_EXACT: usize = 20_000;
 /// Most inducing points: 3 gigabytes for each of a few matrices, where the default takes 0.07.
 const MOST_INDUCING_POINTS: usize = 20_000;
 
+/// Most steps in a row: they settle in tens.
+const MOST_STEPS: usize = 10_000;
+
 /// Most cells of a grid: 0.8 gigabytes, a square of 350 m at 5 cm.
 const MOST_CELLS: usize = 50_000_000;
 
@@ -33,6 +36,7 @@ impl Config {
         let mut checks = Checks::default();
         self.check_measurements(&mut checks);
         self.check_model(&mut checks);
+        self.check_signal(&mut checks);
         self.check_outputs(&mut checks);
         checks.problems
     }
@@ -78,7 +82,7 @@ impl Config {
     }
 
     fn check_model(&self, checks: &mut Checks) {
-        let Config { model, selection, learning, .. } = self;
+        let Config { model, selection, dual_memory, learning, .. } = self;
         checks.finite("model.mean", model.mean);
         checks.not_negative("model.relative_jitter", model.relative_jitter);
         let has_variance = model.degrees_of_freedom > 2.0 && model.degrees_of_freedom.is_finite();
@@ -89,8 +93,37 @@ impl Config {
         checks.within("selection.max_inducing_points", selection.max_inducing_points, 1..=MOST_INDUCING_POINTS);
         let is_share = (0.0..1.0).contains(&selection.redundancy);
         checks.require(is_share, "selection.redundancy", "at least 0 and less than 1", selection.redundancy);
+        let inducing_points = 1..=MOST_INDUCING_POINTS;
+        checks.within("dual_memory.inducing_points", dual_memory.inducing_points, inducing_points);
+        checks.within("dual_memory.memory_per_batch", dual_memory.memory_per_batch, 0..=MOST_OBSERVATIONS);
+        checks.within("dual_memory.max_memory", dual_memory.max_memory, 0..=MOST_OBSERVATIONS);
+        checks.within("dual_memory.max_steps", dual_memory.max_steps, 1..=MOST_STEPS);
+        let is_length = dual_memory.step_length > 0.0 && dual_memory.step_length <= 1.0;
+        checks.require(is_length, "dual_memory.step_length", "more than 0 and at most 1", dual_memory.step_length);
         checks.all_positive("learning.prior_median", &learning.prior_median);
         checks.all_positive("learning.prior_log_sd", &learning.prior_log_sd);
+    }
+
+    /// What a yes/no signal asks for, and what asks for one.
+    fn check_signal(&self, checks: &mut Checks) {
+        let Config { topics, frames, model, bernoulli, selection, .. } = self;
+        checks.positive("bernoulli.constant", bernoulli.constant);
+        checks.positive("bernoulli.variance", bernoulli.variance);
+        checks.positive("bernoulli.lengthscale", bernoulli.lengthscale);
+        checks.positive("bernoulli.prior_log_sd", bernoulli.prior_log_sd);
+        if model.likelihood != Likelihood::Bernoulli {
+            let expected = "no name, because model.likelihood is not bernoulli";
+            checks.require(topics.signal.is_empty(), "topics.signal", expected, &topics.signal);
+            return;
+        }
+        let method = &selection.method;
+        let expected = "dual_memory, because no other method maps a yes/no signal (model.likelihood is bernoulli)";
+        checks.require(method.is_dual_memory(), "selection.method", expected, method);
+        let expected = "the name of a topic of type std_msgs/msg/Bool, because model.likelihood is bernoulli";
+        checks.require(!topics.signal.is_empty(), "topics.signal", expected, "no name");
+        let expected = "odometry, because the messages of topics.signal name no frame";
+        let is_odometry = frames.pose_source == PoseSource::Odometry;
+        checks.require(is_odometry, "frames.pose_source", expected, "transforms");
     }
 
     fn check_outputs(&self, checks: &mut Checks) {

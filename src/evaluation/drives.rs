@@ -260,7 +260,7 @@ pub fn run(
     }
     Ok(Outcome {
         seconds: batches.iter().map(|batch| batch.seconds).sum(),
-        hyperparameter_names: model.process().model().names(),
+        hyperparameter_names: model.model().names(),
         batches,
     })
 }

@@ -1,4 +1,4 @@
-//! Every method, as the experiments run it: those of the streaming model, and the references that they are judged by.
+//! Every method, as the experiments run it: those that make maps, and the references that they are judged by.
 //!
 //! A further method is a file with its [`Learner`] and one entry of [`methods()`].
 
@@ -10,7 +10,7 @@ mod streaming;
 use super::metrics::Predictions;
 use crate::config::Config;
 use crate::gp::kernel::Stationary;
-use crate::gp::methods::{self, Parameter, name_and_parameter};
+use crate::gp::methods::{self, Engine, Parameter, name_and_parameter};
 use crate::gp::points::Points;
 use crate::gp::report::{NamedValue, SelectionEnd, UpdateReport};
 use crate::mapping::field_model::FieldPosterior;
@@ -66,12 +66,9 @@ impl From<UpdateReport> for Learnt {
 /// Why a learner refused a batch.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum Refused {
-    /// The streaming model did.
+    /// The model did.
     #[error(transparent)]
-    Streaming(#[from] crate::gp::streaming::Error),
-    /// The dual model did.
-    #[error(transparent)]
-    Dual(#[from] crate::gp::dual_memory::Error),
+    Model(#[from] crate::gp::streaming::Error),
     /// It would need a matrix that is too large.
     #[error(
         "expected at most {most} readings in all for the exact Gaussian process, found {found}: batch_sparse takes more"
@@ -98,20 +95,17 @@ pub struct Method {
 
 /// All methods.
 pub fn methods() -> Vec<Method> {
-    // What the streaming model can be told to do has the same names and parameters whatever its kernel.
-    let streaming = methods::methods::<Stationary>().into_iter().map(|method| Method {
+    // What the map's model can be told to do has the same names and parameters whatever its kernel.
+    let of_maps = methods::methods::<Stationary>().into_iter().map(|method| Method {
         name: method.name,
         summary: method.summary,
         parameter: Some(method.parameter),
-        learner: streaming::learner,
+        learner: match method.engine {
+            Engine::Streaming(_) => streaming::learner,
+            Engine::DualMemory => dual_memory::learner,
+        },
     });
     let references = [
-        Method {
-            name: "dual_memory",
-            summary: "a fixed number of inducing points that move, and a memory of readings of each batch",
-            parameter: Some(dual_memory::PARAMETER),
-            learner: dual_memory::learner,
-        },
         Method {
             name: "exact",
             summary: "the Gaussian process itself on all readings so far, for few of them",
@@ -131,7 +125,7 @@ pub fn methods() -> Vec<Method> {
             learner: mean::learner,
         },
     ];
-    streaming.chain(references).collect()
+    of_maps.chain(references).collect()
 }
 
 /// A method and its parameter, written `NAME` or `NAME=PARAMETER`. There is always such a method, and it allows the value.

@@ -114,8 +114,11 @@ pub fn uncertainty_colours(grid: &FieldGrid, scale: Scale) -> Vec<Rgb> {
 }
 
 /// The scale of the mean: over the cells that are at least half opaque, where there are any, because elsewhere the mean is
-/// extrapolation that nobody sees; otherwise over all.
+/// extrapolation that nobody sees; otherwise over all. What has ends of its own is shown between them.
 pub fn mean_scale(grid: &FieldGrid, prior_standard_deviation: f64) -> Scale {
+    if let Some([low, high]) = grid.quantity.range() {
+        return Scale { low, high };
+    }
     let cells = || grid.mean.iter().copied().zip(grid.standard_deviation.iter().copied());
     let visible =
         |&(mean, deviation): &(f64, f64)| mean.is_finite() && opacity(deviation, prior_standard_deviation) >= 0.5;
@@ -136,10 +139,11 @@ pub fn uncertainty_scale(grid: &FieldGrid) -> Scale {
 mod tests {
     use super::*;
     use crate::mapping::grid::GridGeometry;
+    use crate::mapping::quantity::Quantity;
 
     fn row(mean: Vec<f64>, standard_deviation: Vec<f64>) -> FieldGrid {
         let geometry = GridGeometry { resolution: 0.1, first_column: 0, first_row: 0, columns: mean.len(), rows: 1 };
-        FieldGrid { geometry, mean, standard_deviation }
+        FieldGrid { geometry, quantity: Quantity::Strength, mean, standard_deviation }
     }
 
     #[test]
@@ -207,6 +211,14 @@ mod tests {
         assert_eq!(mean_scale(&grid, 12.0), Scale { low: 40.0, high: 60.0 });
         let faint = row(vec![40.0, 45.0], vec![11.0, 11.0]);
         assert_eq!(mean_scale(&faint, 12.0), Scale { low: 40.0, high: 45.0 });
+    }
+
+    #[test]
+    fn the_scale_of_a_probability_is_0_to_1() {
+        let grid = FieldGrid { quantity: Quantity::Probability, ..row(vec![0.4, 0.45], vec![0.1, 0.1]) };
+        assert_eq!(mean_scale(&grid, 0.3), Scale { low: 0.0, high: 1.0 });
+        let layers = super::super::occupancy::OccupancyLayers::of(&grid, 0.3).unwrap();
+        assert_eq!(layers.mean, [40, 45]);
     }
 
     #[test]

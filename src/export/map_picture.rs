@@ -17,6 +17,7 @@ use super::colour::{
 };
 use super::{Error, check_shape};
 use crate::mapping::grid::{FieldGrid, GridGeometry};
+use crate::mapping::quantity::Quantity;
 
 /// Everything a picture of a map shows.
 #[derive(Clone, Debug)]
@@ -55,11 +56,19 @@ const TICK_TEXT: f64 = 17.0;
 pub(super) struct Theme {
     /// What the title says beside its own.
     about: &'static str,
-    quantity: &'static str,
+    quantity: String,
     cells: Vec<Rgb>,
     pub(super) scale: Scale,
     colours: ColourMap,
     path: RGBAColor,
+}
+
+/// What an axis of this quantity says.
+fn with_unit(name: &str, quantity: Quantity) -> String {
+    match quantity {
+        Quantity::Strength => format!("{name} (µT)"),
+        Quantity::Probability => name.to_owned(),
+    }
 }
 
 impl MapPicture<'_> {
@@ -79,7 +88,7 @@ impl MapPicture<'_> {
     pub(super) fn mean_theme(&self, scale: Scale) -> Theme {
         Theme {
             about: "",
-            quantity: "field strength (µT)",
+            quantity: with_unit(self.grid.quantity.name(), self.grid.quantity),
             cells: mean_colours(self.grid, self.prior_standard_deviation, scale),
             scale,
             colours: VIRIDIS,
@@ -96,7 +105,7 @@ impl MapPicture<'_> {
             path,
             &Theme {
                 about: ", uncertainty",
-                quantity: "standard deviation (µT)",
+                quantity: with_unit("standard deviation", self.grid.quantity),
                 cells,
                 scale,
                 colours: MAGMA,
@@ -214,7 +223,7 @@ pub(super) fn draw_bar<'a>(sheet: &Area<'a>, (left, top): (f64, f64), height: f6
         .draw()?;
     frame(chart.plotting_area())?;
     let beside = (pixels(left + BAR_WIDTH + BAR_LABELS - 16.0), pixels(top + 0.5 * height));
-    write_text(sheet, theme.quantity, beside, (AXIS_TEXT, INK), HPos::Center, FontTransform::Rotate90)
+    write_text(sheet, &theme.quantity, beside, (AXIS_TEXT, INK), HPos::Center, FontTransform::Rotate90)
 }
 
 /// Closes the axes to a frame.
@@ -326,7 +335,7 @@ mod tests {
     fn grid(columns: usize, rows: usize, mean: Vec<f64>) -> FieldGrid {
         let geometry = GridGeometry { resolution: 0.5, first_column: -2, first_row: 4, columns, rows };
         let standard_deviation = mean.iter().map(|mean| mean * 0.0).collect();
-        FieldGrid { geometry, mean, standard_deviation }
+        FieldGrid { geometry, quantity: Quantity::Strength, mean, standard_deviation }
     }
 
     fn picture<'a>(grid: &'a FieldGrid, path: &'a [[f64; 2]], inducing_points: &'a [[f64; 2]]) -> MapPicture<'a> {

@@ -11,6 +11,7 @@ use super::colour::{Scale, mean_scale, uncertainty_scale};
 use super::file::write_atomically;
 use super::{Error, check_shape};
 use crate::mapping::grid::{FieldGrid, GridGeometry};
+use crate::mapping::quantity::Quantity;
 
 /// The highest occupancy value.
 const HIGHEST: f64 = 100.0;
@@ -25,17 +26,13 @@ const UNKNOWN: u8 = 255;
 pub fn write_map_server(folder: &Path, grid: &FieldGrid, prior_standard_deviation: f64) -> Result<(), Error> {
     check_shape(grid)?;
     let layers = [
-        ("mean", "mean field strength", &grid.mean, mean_scale(grid, prior_standard_deviation)),
-        (
-            "standard_deviation",
-            "standard deviation of the field strength",
-            &grid.standard_deviation,
-            uncertainty_scale(grid),
-        ),
+        ("mean", "mean", &grid.mean, mean_scale(grid, prior_standard_deviation)),
+        ("standard_deviation", "standard deviation of the", &grid.standard_deviation, uncertainty_scale(grid)),
     ];
-    for (name, quantity, values, scale) in layers {
+    for (name, of, values, scale) in layers {
         write_pgm(&folder.join(format!("{name}.pgm")), &grid.geometry, values, scale)?;
-        write_yaml(&folder.join(format!("{name}.yaml")), &grid.geometry, name, quantity, scale)?;
+        let quantity = format!("{of} {}", grid.quantity.name());
+        write_yaml(&folder.join(format!("{name}.yaml")), grid, name, &quantity, scale)?;
     }
     Ok(())
 }
@@ -62,7 +59,12 @@ fn write_pgm(path: &Path, geometry: &GridGeometry, values: &[f64], scale: Scale)
     })
 }
 
-fn write_yaml(path: &Path, geometry: &GridGeometry, name: &str, quantity: &str, scale: Scale) -> Result<(), Error> {
+fn write_yaml(path: &Path, grid: &FieldGrid, name: &str, quantity: &str, scale: Scale) -> Result<(), Error> {
+    let FieldGrid { geometry, .. } = grid;
+    let (unit, in_unit) = match grid.quantity {
+        Quantity::Strength => (" microtesla", ", in microtesla"),
+        Quantity::Probability => ("", ""),
+    };
     let Scale { low, high } = scale;
     let step = (high - low) / HIGHEST;
     let [x, y] = geometry.origin();
@@ -70,8 +72,8 @@ fn write_yaml(path: &Path, geometry: &GridGeometry, name: &str, quantity: &str, 
     write_atomically(path, |writer| -> io::Result<()> {
         write!(
             writer,
-            "# {quantity}, in microtesla = {low} + {step} * value\n\
-             # value 0 is {low} microtesla, value 100 is {high} microtesla, -1 is unknown\n\
+            "# {quantity}{in_unit} = {low} + {step} * value\n\
+             # value 0 is {low}{unit}, value 100 is {high}{unit}, -1 is unknown\n\
              image: {name}.pgm\n\
              mode: raw\n\
              resolution: {resolution}\n\
@@ -130,6 +132,7 @@ mod tests {
     fn grid() -> FieldGrid {
         let geometry = GridGeometry { resolution: 0.05, first_column: -7, first_row: 3, columns: 3, rows: 2 };
         FieldGrid {
+            quantity: Quantity::Strength,
             geometry,
             mean: vec![40.0, 50.0, 60.0, 45.05, f64::NAN, 90.0],
             standard_deviation: vec![1.0, 2.0, 4.0, 0.0, f64::NAN, 9.9],
@@ -166,7 +169,7 @@ mod tests {
     fn a_map_without_cells_is_refused() {
         let folder = tempfile::tempdir().unwrap();
         let geometry = GridGeometry { resolution: 0.05, first_column: 0, first_row: 0, columns: 0, rows: 0 };
-        let grid = FieldGrid { geometry, mean: vec![], standard_deviation: vec![] };
+        let grid = FieldGrid { geometry, quantity: Quantity::Strength, mean: vec![], standard_deviation: vec![] };
         let result = write_map_server(folder.path(), &grid, 10.0);
         assert!(matches!(result, Err(Error::NoCells { .. })));
     }

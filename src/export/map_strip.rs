@@ -60,11 +60,17 @@ impl MapStrip<'_> {
 mod tests {
     use super::*;
     use crate::mapping::grid::{FieldGrid, GridGeometry};
+    use crate::mapping::quantity::Quantity;
 
     #[test]
     fn maps_stand_in_rows_of_three() {
         let geometry = GridGeometry { resolution: 0.5, first_column: 0, first_row: 0, columns: 4, rows: 4 };
-        let grid = FieldGrid { geometry, mean: vec![50.0; 16], standard_deviation: vec![0.0; 16] };
+        let grid = FieldGrid {
+            geometry,
+            quantity: Quantity::Strength,
+            mean: vec![50.0; 16],
+            standard_deviation: vec![0.0; 16],
+        };
         let map = MapPicture {
             grid: &grid,
             path: &[],

@@ -18,7 +18,7 @@ use crate::mapping::grid::FieldGrid;
 ///
 /// | array | shape | unit |
 /// | --- | --- | --- |
-/// | `mean`, `standard_deviation` | rows x columns, lowest row first; not-a-number where unknown | microtesla |
+/// | `mean`, `standard_deviation` | rows x columns, lowest row first; not-a-number where unknown | microtesla; of a yes/no signal a probability |
 /// | `origin` | 2: lower left corner of the lower left cell | metres |
 /// | `resolution` | scalar: side of a cell | metres |
 /// | `x`, `y` | columns, rows: centres of the cells | metres |
@@ -113,6 +113,7 @@ mod tests {
 
     use super::*;
     use crate::mapping::grid::GridGeometry;
+    use crate::mapping::quantity::Quantity;
 
     /// Shape and values of an array.
     fn read<T: Deserialize>(path: &Path, name: &str) -> (Vec<u64>, Vec<T>) {
@@ -124,6 +125,7 @@ mod tests {
     fn grid() -> FieldGrid {
         let geometry = GridGeometry { resolution: 0.5, first_column: -3, first_row: 2, columns: 3, rows: 2 };
         FieldGrid {
+            quantity: Quantity::Strength,
             geometry,
             mean: vec![40.0, 41.0, 42.0, 50.0, f64::NAN, 52.0],
             standard_deviation: vec![1.0, 1.1, 1.2, 2.0, f64::NAN, 2.2],
@@ -162,7 +164,7 @@ mod tests {
     fn an_empty_map_keeps_its_shapes_and_equal_maps_are_equal_files() {
         let folder = tempfile::tempdir().unwrap();
         let geometry = GridGeometry { resolution: 0.1, first_column: 0, first_row: 0, columns: 0, rows: 0 };
-        let grid = FieldGrid { geometry, mean: vec![], standard_deviation: vec![] };
+        let grid = FieldGrid { geometry, quantity: Quantity::Strength, mean: vec![], standard_deviation: vec![] };
         let arrays = MapArrays { grid: &grid, inducing_points: &[], hyperparameters: &[], path: &[] };
         let files = ["a.npz", "b.npz"].map(|name| folder.path().join(name));
         files.iter().for_each(|file| arrays.write(file).unwrap());

@@ -5,22 +5,25 @@ use serde::Serialize;
 use super::colour::mean_scale;
 use crate::mapping::Error;
 use crate::mapping::grid::{FieldGrid, Scale};
+use crate::mapping::quantity::Quantity;
 
 /// What the occupancies of a pair of grids mean: 0 is the first value, 100 the second, linear in between, clamped beyond.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct GridScales {
-    /// In microtesla; as in the picture, over the cells that are at least half known.
+    /// What the grids are of.
+    pub quantity: Quantity,
+    /// In microtesla; as in the picture, over the cells that are at least half known. Of a probability 0 and 1.
     pub mean: [f64; 2],
-    /// In microtesla squared, from zero to the greatest.
+    /// In microtesla squared, or the square of a probability; from zero to the greatest.
     pub variance: [f64; 2],
 }
 
 /// Mean and variance as occupancies, row-major from the lower left cell.
 #[derive(Clone, Debug, PartialEq)]
 pub struct OccupancyLayers {
-    /// The mean field strength.
+    /// The mean.
     pub mean: Vec<i8>,
-    /// The variance of the field strength.
+    /// The variance.
     pub variance: Vec<i8>,
     /// What they mean.
     pub scales: GridScales,
@@ -39,7 +42,7 @@ impl OccupancyLayers {
         Ok(Self {
             mean: mean_scale.occupancies(&grid.mean),
             variance: variance_scale.occupancies(&variance),
-            scales: GridScales { mean: ends(&mean_scale), variance: ends(&variance_scale) },
+            scales: GridScales { quantity: grid.quantity, mean: ends(&mean_scale), variance: ends(&variance_scale) },
         })
     }
 }
@@ -59,8 +62,13 @@ mod tests {
         let geometry = GridGeometry { resolution: 1.0, first_column: 0, first_row: 0, columns: 4, rows: 1 };
         // The third cell is nearly unknown: its mean is clamped. The fourth is unknown.
         let (mean, standard_deviation) = (vec![40.0, 60.0, 90.0, f64::NAN], vec![1.0, 2.0, 4.0, f64::NAN]);
-        let layers = OccupancyLayers::of(&FieldGrid { geometry, mean, standard_deviation }, 4.1).unwrap();
+        let layers =
+            OccupancyLayers::of(&FieldGrid { geometry, quantity: Quantity::Strength, mean, standard_deviation }, 4.1)
+                .unwrap();
         assert_eq!((layers.mean, layers.variance), (vec![0, 100, 100, -1], vec![6, 25, 100, -1]));
-        assert_eq!(layers.scales, GridScales { mean: [40.0, 60.0], variance: [0.0, 16.0] });
+        assert_eq!(
+            layers.scales,
+            GridScales { quantity: Quantity::Strength, mean: [40.0, 60.0], variance: [0.0, 16.0] }
+        );
     }
 }

@@ -40,7 +40,7 @@ impl NoiseBaseline {
         let count = self.count as f64 + added;
         let difference = added_mean - self.mean;
         Self {
-            count: self.count + values.len() as u64,
+            count: self.count.saturating_add(values.len() as u64),
             mean: self.mean + difference * added / count,
             scatter: self.scatter + added_scatter + difference * difference * self.count as f64 * added / count,
         }

@@ -13,39 +13,26 @@
 mod evidence;
 mod memory;
 mod site;
+pub mod state;
 mod summary;
 
+use super::bounds::NoiseBaseline;
 use super::expectation::Link;
 use super::hyperparameters;
 use super::kernel::{Kernel, Places};
 use super::learning::Learning;
+use super::likelihood::Likelihood;
 use super::linalg::NotPositiveDefinite;
 use super::model::Model;
 use super::posterior::Posterior;
-use super::report::{LearningEnd, LearningReport, NamedValue};
+use super::report::{LearningEnd, LearningReport, NamedValue, SelectionEnd, SelectionReport, UpdateReport};
 use super::selection::PivotedCholesky;
-use super::streaming;
+use super::streaming::{self, Error};
 use evidence::{Counts, Fit, Inducing, Setup, Whitened};
 use memory::Memory;
 use site::Site;
 use std::sync::Arc;
 use summary::Summary;
-
-/// Why a batch was refused. The model is then as it was.
-#[derive(Debug, Clone, PartialEq, thiserror::Error)]
-pub enum Error {
-    /// For a reason that any model has.
-    #[error(transparent)]
-    Batch(#[from] streaming::Error),
-    /// A target that is no label.
-    #[error("expected the labels 0 and 1 as targets, found {found} at row {row} (from 0)")]
-    Label {
-        /// The target.
-        found: f64,
-        /// Where in the batch.
-        row: usize,
-    },
-}
 
 /// Which readings stay in memory: a sample, by their Bayesian leverage scores h = beta Var\[f\] (eq. 31).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -105,8 +92,25 @@ pub struct DualReport {
     pub bound: f64,
     /// Natural-gradient steps.
     pub steps: usize,
+    /// How the inducing points were chosen.
+    pub selection: SelectionReport,
     /// How the hyperparameters were learnt.
     pub learning: LearningReport,
+}
+
+impl From<DualReport> for UpdateReport {
+    fn from(report: DualReport) -> Self {
+        Self {
+            rows: report.rows,
+            inducing_points: report.inducing_points,
+            dropped: 0,
+            hyperparameters: report.hyperparameters,
+            bound: report.bound,
+            memory: Some(report.memory),
+            selection: report.selection,
+            learning: report.learning,
+        }
+    }
 }
 
 /// Most turns between sites and hyperparameters in an update. Sites are held while hyperparameters are learnt (section 3.4).
@@ -119,23 +123,24 @@ const SETTLED: f64 = 0.01;
 #[derive(Clone, Debug)]
 pub struct DualGp<K: Kernel> {
     model: Model<K>,
-    link: Option<Link>,
     settings: Settings,
     summary: Option<Summary<K>>,
     memory: Option<Memory<K::Places>>,
     posterior: Option<Arc<Posterior<K>>>,
-    readings: u64,
+    /// Of all readings so far.
+    baseline: NoiseBaseline,
 }
 
 impl<K: Kernel> DualGp<K> {
-    /// Of continuous targets, with the likelihood of the model, and the hyperparameters learning starts from.
+    /// With the likelihood of the model, and the hyperparameters learning starts from.
     pub fn new(model: Model<K>, settings: Settings) -> Self {
-        Self { model, link: None, settings, summary: None, memory: None, posterior: None, readings: 0 }
+        let baseline = NoiseBaseline::default();
+        Self { model, settings, summary: None, memory: None, posterior: None, baseline }
     }
 
-    /// Of labels 0 and 1; noise and likelihood of the model are without effect.
+    /// Of labels 0 and 1, whatever the likelihood of the model; its noise is without effect.
     pub fn binary(model: Model<K>, link: Link, settings: Settings) -> Self {
-        Self { link: Some(link), ..Self::new(model, settings) }
+        Self::new(Model { likelihood: Likelihood::Bernoulli(link), ..model }, settings)
     }
 
     /// Takes in one batch (algorithm 1). `stop` is asked before every evaluation of learning; when it says yes, the update ends with
@@ -154,14 +159,8 @@ impl<K: Kernel> DualGp<K> {
         let memory = self.memory.as_ref().unwrap_or(&nothing);
         let Memory { places: all, targets: values, sites } = memory.followed_by(places, targets);
         let inducing = self.choose_inducing(places);
-        let setup = Setup {
-            places: &all,
-            targets: &values,
-            memory: memory.len(),
-            summary: self.summary.as_ref(),
-            inducing,
-            link: self.link,
-        };
+        let setup =
+            Setup { places: &all, targets: &values, memory: memory.len(), summary: self.summary.as_ref(), inducing };
         let learnt = self.learn(&setup, sites, stop).map_err(|error| streaming::broken_down(error, &self.model))?;
 
         let Learnt { model, whitened, sites, fit, .. } = &learnt;
@@ -183,6 +182,7 @@ impl<K: Kernel> DualGp<K> {
             hyperparameters: model.named_values(),
             bound: setup.bound(fit, Counts::ONCE),
             steps: learnt.steps,
+            selection: self.selection(&setup.inducing),
             learning: learnt.report,
         };
         let Learnt { model, sites, .. } = learnt;
@@ -190,7 +190,7 @@ impl<K: Kernel> DualGp<K> {
         self.summary = summary;
         self.posterior = Some(Arc::new(posterior));
         self.model = model;
-        self.readings += targets.len() as u64;
+        self.baseline = self.baseline.including(targets);
         Ok(report)
     }
 
@@ -209,7 +209,7 @@ impl<K: Kernel> DualGp<K> {
 
     /// The probability of a 1 at each place; none where targets are no labels.
     pub fn predict_probability(&self, places: &K::Places) -> Option<Vec<f64>> {
-        let link = self.link?;
+        let Likelihood::Bernoulli(link) = self.model.likelihood else { return None };
         let (mut mean, mut variance) = (vec![0.0; places.len()], vec![0.0; places.len()]);
         self.predict(places, &mut mean, &mut variance);
         Some(mean.into_iter().zip(variance).map(|(mean, variance)| link.probability(mean, variance)).collect())
@@ -237,13 +237,18 @@ impl<K: Kernel> DualGp<K> {
 
     /// How many readings it has taken in.
     pub fn readings(&self) -> u64 {
-        self.readings
+        self.baseline.count()
+    }
+
+    /// Count, mean and variance of all targets so far.
+    pub fn baseline(&self) -> &NoiseBaseline {
+        &self.baseline
     }
 
     fn check(&self, places: &K::Places, targets: &[f64]) -> Result<(), Error> {
         streaming::check(places, targets, self.posterior.as_deref())?;
         let no_label = targets.iter().position(|&target| target != 0.0 && target != 1.0);
-        match no_label.filter(|_| self.link.is_some()) {
+        match no_label.filter(|_| matches!(self.model.likelihood, Likelihood::Bernoulli(_))) {
             Some(row) => Err(Error::Label { found: targets[row], row }),
             None => Ok(()),
         }
@@ -263,6 +268,14 @@ impl<K: Kernel> DualGp<K> {
         let stays = |&(_, index): &(usize, usize)| old.is_some_and(|old| index < old.len());
         let shared = chosen.clone().enumerate().filter(stays).collect();
         Inducing { places: candidates.select(chosen), shared }
+    }
+
+    fn selection(&self, inducing: &Inducing<K::Places>) -> SelectionReport {
+        let (size, stayed) = (inducing.places.len(), inducing.shared.len());
+        let old = self.posterior.as_ref().map_or(0, |posterior| posterior.inducing().len());
+        let is_full = size >= self.settings.inducing_points;
+        let end = if is_full { SelectionEnd::Converged } else { SelectionEnd::Exhausted };
+        SelectionReport { added: size - stayed, removed: old - stayed, end, gap: None }
     }
 
     /// Finds sites and hyperparameters in turns. When the arithmetic breaks down in a turn, all is as in the turn before.
@@ -330,7 +343,7 @@ impl<K: Kernel> DualGp<K> {
     fn counts(&self, memory: usize) -> Counts {
         match self.settings.old_evidence {
             OldEvidence::ScaledMemory if memory > 0 => {
-                Counts { memory: self.readings as f64 / memory as f64, summary: 0.0 }
+                Counts { memory: self.readings() as f64 / memory as f64, summary: 0.0 }
             }
             _ => Counts::ONCE,
         }

@@ -35,6 +35,23 @@ impl Link {
             }
         }
     }
+
+    /// The standard deviation of the probability itself, of which [`probability`](Self::probability) is the mean: 0 where f is known, half
+    /// at most.
+    pub fn deviation_of_probability(self, mean: f64, variance: f64) -> f64 {
+        let deviation = variance.sqrt();
+        let (mut first, mut second) = (0.0, 0.0);
+        for &(node, weight) in quadrature::nodes() {
+            let f = mean + deviation * node;
+            let probability = match self {
+                Self::Probit => normal::cumulative(f),
+                Self::Logit => logistic(f),
+            };
+            first += weight * probability;
+            second += weight * probability * probability;
+        }
+        (second - first * first).max(0.0).sqrt()
+    }
 }
 
 /// The distribution p(y | f) of one target y given the latent function f at its place.
@@ -82,13 +99,14 @@ struct Density {
 const NARROW: f64 = 1e-3;
 
 impl Observation {
-    /// A continuous target with this hyperparameter `noise`.
-    pub fn continuous(likelihood: Likelihood, noise: f64) -> Self {
+    /// A target of this likelihood, with this hyperparameter `noise`.
+    pub fn of(likelihood: Likelihood, noise: f64) -> Self {
         match likelihood {
             Likelihood::Gaussian => Self::Gaussian { variance: noise },
             Likelihood::StudentT(student) => {
                 Self::StudentT { squared_scale: noise, degrees_of_freedom: student.degrees_of_freedom }
             }
+            Likelihood::Bernoulli(link) => Self::Bernoulli(link),
         }
     }
 
@@ -244,7 +262,7 @@ mod tests {
     #[test]
     fn the_derivative_in_the_noise_is_its_finite_difference() {
         for likelihood in [Likelihood::Gaussian, Likelihood::StudentT(StudentT { degrees_of_freedom: 5.0 })] {
-            let at = |log_noise: f64| Observation::continuous(likelihood, log_noise.exp()).expect(2.0, -0.3, 0.4);
+            let at = |log_noise: f64| Observation::of(likelihood, log_noise.exp()).expect(2.0, -0.3, 0.4);
             let expected = (at(-0.7 + 1e-5).log_density - at(-0.7 - 1e-5).log_density) / 2e-5;
             assert!((at(-0.7).in_log_noise - expected).abs() < 1e-8, "{likelihood:?}");
         }
@@ -278,6 +296,24 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn the_deviation_of_a_probability_is_that_of_its_integrals() {
+        for link in [Link::Probit, Link::Logit] {
+            for (mean, variance) in [(0.0, 1.0), (1.3, 0.2), (-2.0, 3.0), (0.4, 0.0)] {
+                let density = |f: f64| Observation::Bernoulli(link).density(1.0, f).log.exp();
+                let square = integral(mean, variance, |f| density(f).powi(2));
+                let expected = (square - integral(mean, variance, density).powi(2)).max(0.0).sqrt();
+                let found = link.deviation_of_probability(mean, variance);
+                // The quadrature of the mean and of the square is within 1e-4; rounding of 1e-16 under the root.
+                assert!((found - expected).abs() < 1e-3, "{link:?} {mean} {variance}: {found} {expected}");
+            }
+            assert!(link.deviation_of_probability(0.0, 1e6) < 0.5 + 1e-12);
+        }
+        // Two labels at one place are both 1 with probability 1/4 + asin(v / (1 + v)) / 2 pi, where f has mean 0 and variance v.
+        let expected = (0.5f64.asin() / (2.0 * PI)).sqrt();
+        assert!((Link::Probit.deviation_of_probability(0.0, 1.0) - expected).abs() < 1e-4);
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! The methods of the papers by name, each with the one parameter that trades size for accuracy.
 //!
-//! A further method is a file with its [`Rule`](super::selection::Rule) and one entry of [`methods`].
+//! A further method of the streaming model is a file with its [`Rule`](super::selection::Rule) and one entry of [`methods`]. One of them
+//! is another model, the [dual](super::dual_memory) one.
 
 use std::fmt;
 use std::str::FromStr;
@@ -16,7 +17,7 @@ use super::selection::oips::Oips;
 use super::selection::vips::Vips;
 use super::streaming::Settings;
 
-/// A method of the streaming model.
+/// A method.
 pub struct Method<K: Kernel> {
     /// Its name.
     pub name: &'static str,
@@ -24,8 +25,18 @@ pub struct Method<K: Kernel> {
     pub summary: &'static str,
     /// Its parameter.
     pub parameter: Parameter,
-    /// Changes the settings of VIPS, which are given too, to those of the method; with its default where there is no parameter.
-    set: fn(&mut Settings<K>, &Vips, Option<f64>),
+    /// The model that it is a method of.
+    pub engine: Engine<K>,
+}
+
+/// A model, and what a method makes of it.
+#[derive(Clone, Copy, Debug)]
+pub enum Engine<K: Kernel> {
+    /// The streaming model, whose settings for VIPS, which are given too, are changed to those of the method; with its default where
+    /// there is no parameter.
+    Streaming(fn(&mut Settings<K>, &Vips, Option<f64>)),
+    /// The dual model.
+    DualMemory,
 }
 
 /// The parameter of a method.
@@ -70,9 +81,9 @@ pub fn methods<K: Kernel>() -> Vec<Method<K>> {
                 above: 0.0,
                 most: 1.0,
             },
-            set: |settings, vips, delta| {
+            engine: Engine::Streaming(|settings, vips, delta| {
                 settings.selection = Arc::new(Vips { delta: delta.unwrap_or(vips.delta), ..vips.clone() });
-            },
+            }),
         },
         Method {
             name: "conditional_variance",
@@ -84,9 +95,9 @@ pub fn methods<K: Kernel>() -> Vec<Method<K>> {
                 most: f64::INFINITY,
             },
             // What meets the paper's accuracy on all its tables (VIPS paper, table 7).
-            set: |settings, _, eta| {
+            engine: Engine::Streaming(|settings, _, eta| {
                 settings.selection = Arc::new(ConditionalVariance { tolerance: eta.unwrap_or(0.005) });
-            },
+            }),
         },
         Method {
             name: "oips",
@@ -98,15 +109,17 @@ pub fn methods<K: Kernel>() -> Vec<Method<K>> {
                 most: 1.0,
             },
             // What meets the paper's accuracy on all its tables but one (VIPS paper, table 7).
-            set: |settings, _, rho| settings.selection = Arc::new(Oips { correlation: rho.unwrap_or(0.93) }),
+            engine: Engine::Streaming(|settings, _, rho| {
+                settings.selection = Arc::new(Oips { correlation: rho.unwrap_or(0.93) });
+            }),
         },
         Method {
             name: "fixed",
             summary: "keeps the number of inducing points, and moves them while it learns",
             parameter: Parameter { symbol: "M", meaning: "number of inducing points", above: 0.0, most: 20_000.0 },
-            set: |settings, _, size| {
+            engine: Engine::Streaming(|settings, _, size| {
                 settings.selection = Arc::new(Fixed { size: size.unwrap_or(100.0).ceil() as usize })
-            },
+            }),
         },
         Method {
             name: "power_ep",
@@ -117,9 +130,20 @@ pub fn methods<K: Kernel>() -> Vec<Method<K>> {
                 above: 0.0,
                 most: 1.0,
             },
-            set: |settings, _, alpha| {
+            engine: Engine::Streaming(|settings, _, alpha| {
                 settings.inference = Inference::power_ep(alpha.unwrap_or(0.5)).unwrap_or_default()
+            }),
+        },
+        Method {
+            name: "dual_memory",
+            summary: "a fixed number of inducing points that move, and a memory of readings of each batch",
+            parameter: Parameter {
+                symbol: "memory",
+                meaning: "readings of each batch that are remembered",
+                above: -1.0,
+                most: 1e6,
             },
+            engine: Engine::DualMemory,
         },
     ]
 }
@@ -193,11 +217,25 @@ impl fmt::Display for Named {
 }
 
 impl Named {
-    /// The settings of the method, made from those of VIPS.
+    /// The settings of the method, made from those of VIPS; those of VIPS where it is not one of the streaming model.
     pub fn configure<K: Kernel>(&self, settings: &mut Settings<K>, vips: &Vips) {
-        if let Some(method) = methods().into_iter().find(|method| method.name == self.name) {
-            (method.set)(settings, vips, self.parameter);
+        if let Some(Engine::Streaming(set)) = self.engine() {
+            set(settings, vips, self.parameter);
         }
+    }
+
+    /// Whether it is the dual model.
+    pub fn is_dual_memory(&self) -> bool {
+        matches!(self.engine::<Stationary>(), Some(Engine::DualMemory))
+    }
+
+    /// Its parameter, where it is not the default.
+    pub fn parameter(&self) -> Option<f64> {
+        self.parameter
+    }
+
+    fn engine<K: Kernel>(&self) -> Option<Engine<K>> {
+        methods().into_iter().find(|method| method.name == self.name).map(|method| method.engine)
     }
 }
 
@@ -207,11 +245,11 @@ mod tests {
 
     #[test]
     fn methods_are_named_with_or_without_their_parameter() {
-        for text in ["vips", "oips=0.9", "conditional_variance=0.005", "fixed=50", "power_ep=1"] {
+        for text in ["vips", "oips=0.9", "conditional_variance=0.005", "fixed=50", "power_ep=1", "dual_memory=0"] {
             assert_eq!(text.parse::<Named>().unwrap().to_string(), text);
         }
         let refused = |text: &str| text.parse::<Named>().unwrap_err();
-        assert_eq!(refused("vip"), "expected one of vips, conditional_variance, oips, fixed, power_ep");
+        assert_eq!(refused("vip"), "expected one of vips, conditional_variance, oips, fixed, power_ep, dual_memory");
         assert_eq!(refused("oips=much"), "expected a number after oips=");
         assert_eq!(refused("oips=inf"), "expected a number after oips=");
         assert_eq!(refused("oips=1.1"), "expected rho of oips to be more than 0 and at most 1");

@@ -3,10 +3,12 @@
 use super::bounds::NoiseBaseline;
 use super::kernel::{Kernel, Places};
 use super::likelihood::Likelihood;
-use super::linalg;
-use super::model::Jitter;
+use super::linalg::{self, NotPositiveDefinite};
+use super::model::{Jitter, Model};
+use super::posterior::Posterior;
 use super::report::NamedValue;
 use super::whitened::Past;
+use std::sync::Arc;
 
 /// Everything a [`StreamingGp`](super::streaming::StreamingGp) has learnt, and what it was learnt under. Put back, it goes on to
 /// the last bit as if it had never been taken out.
@@ -52,8 +54,8 @@ pub enum StateError {
         /// The names in the state.
         found: String,
     },
-    /// An array that does not fit the number of inducing points.
-    #[error("expected {expected} numbers in the {what} of {points} inducing points, found {found}")]
+    /// An array that does not fit the number of inducing points, or of readings in memory.
+    #[error("expected {expected} numbers in the {what} of {count} {of}, found {found}")]
     Length {
         /// Which array.
         what: &'static str,
@@ -61,8 +63,10 @@ pub enum StateError {
         expected: usize,
         /// Numbers there are.
         found: usize,
-        /// Number of inducing points.
-        points: usize,
+        /// Of what there is an array.
+        of: &'static str,
+        /// How many of these there are.
+        count: usize,
     },
     /// A number that no model has.
     #[error("expected {expected} in the {what}, found {found}")]
@@ -99,6 +103,21 @@ pub enum StateError {
         /// Whether there is a past: "with" or "without".
         with: &'static str,
     },
+    /// Readings are neither in memory nor in the summary of all others, or in both.
+    #[error(
+        "expected a memory of some of the readings and a summary of the others, found {in_memory} of {readings} {with} a summary"
+    )]
+    Memory {
+        /// How many readings there were.
+        readings: u64,
+        /// How many are in memory.
+        in_memory: usize,
+        /// Whether there is a summary: "with" or "without".
+        with: &'static str,
+    },
+    /// Readings in memory that are nowhere.
+    #[error("expected finite places in memory, of the dimension of the inducing points, found others")]
+    MemoryPlaces,
     /// The arithmetic broke down.
     #[error("expected a triangle T with a positive definite I + T^T T, found none: its numbers are too large")]
     NotPositiveDefinite,
@@ -127,6 +146,50 @@ impl<P: Places> State<P> {
     }
 }
 
+impl<P: Places> State<P> {
+    /// What a model and its posterior know.
+    pub(super) fn of<K: Kernel<Places = P>>(
+        model: &Model<K>,
+        baseline: NoiseBaseline,
+        posterior: Option<&Posterior<K>>,
+    ) -> Self {
+        Self {
+            hyperparameters: model.named_values(),
+            mean: model.mean,
+            jitter: model.jitter,
+            likelihood: model.likelihood,
+            baseline,
+            past: posterior.map(|posterior| posterior.past().state()),
+        }
+    }
+
+    /// Model and posterior of a state that was [checked](State::check), with a kernel of this form.
+    ///
+    /// # Errors
+    /// When the state is of another kernel, or too large.
+    pub(super) fn restore<K: Kernel<Places = P>>(&self, kernel: K) -> Result<Restored<K>, StateError> {
+        let mut model = Model { kernel, noise: 1.0, likelihood: self.likelihood, mean: self.mean, jitter: self.jitter };
+        let found: Vec<&str> = self.hyperparameters.iter().map(|value| value.name.as_str()).collect();
+        if model.names() != found {
+            let (expected, found) = (model.names().join(", "), found.join(", "));
+            return Err(StateError::Hyperparameters { expected, found });
+        }
+        let mut values: Vec<f64> = self.hyperparameters.iter().map(|value| value.value).collect();
+        model.noise = values.pop().expect("a model has at least the noise");
+        model.kernel.set_parameters(&values);
+        let posterior = self.past.as_ref().map(|past| posterior(&model, Past::from_state(past))).transpose()?;
+        Ok((model, posterior.map(Arc::new)))
+    }
+}
+
+/// A model, and its posterior after the first batch.
+type Restored<K> = (Model<K>, Option<Arc<Posterior<K>>>);
+
+/// The posterior of a past.
+pub(super) fn posterior<K: Kernel>(model: &Model<K>, past: Past<K>) -> Result<Posterior<K>, StateError> {
+    Posterior::new(model.clone(), past).map_err(|NotPositiveDefinite| StateError::NotPositiveDefinite)
+}
+
 impl<P: Places> PastState<P> {
     fn check(&self) -> Result<(), StateError> {
         let points = self.inducing.len();
@@ -135,9 +198,7 @@ impl<P: Places> PastState<P> {
             ("triangle", &self.triangle, points * points),
             ("target", &self.target, points),
         ] {
-            if values.len() != expected {
-                return Err(StateError::Length { what, expected, found: values.len(), points });
-            }
+            check_lengths("inducing points", points, [(what, values.len(), expected)])?;
             check_finite(what, values)?;
         }
         if self.inducing.is_empty() || !self.inducing.is_finite() {
@@ -176,7 +237,7 @@ impl<K: Kernel> Past<K> {
     }
 }
 
-fn check_finite(what: &'static str, values: &[f64]) -> Result<(), StateError> {
+pub(super) fn check_finite(what: &'static str, values: &[f64]) -> Result<(), StateError> {
     check(what, "finite numbers", values, |value| value.is_finite())
 }
 
@@ -184,11 +245,21 @@ fn check_positive(what: &'static str, values: &[f64]) -> Result<(), StateError> 
     check(what, "finite numbers above 0", values, |value| value.is_finite() && value > 0.0)
 }
 
-fn check_not_negative(what: &'static str, value: f64) -> Result<(), StateError> {
+pub(super) fn check_not_negative(what: &'static str, value: f64) -> Result<(), StateError> {
     check(what, "a finite number not below 0", &[value], |value| value.is_finite() && value >= 0.0)
 }
 
-fn check(
+/// Whether the arrays are as long as they should be: each with its name, its length and the length expected.
+pub(super) fn check_lengths<const N: usize>(
+    of: &'static str,
+    count: usize,
+    lengths: [(&'static str, usize, usize); N],
+) -> Result<(), StateError> {
+    let wrong = lengths.into_iter().find(|(_, found, expected)| found != expected);
+    wrong.map_or(Ok(()), |(what, found, expected)| Err(StateError::Length { what, expected, found, of, count }))
+}
+
+pub(super) fn check(
     what: &'static str,
     expected: &'static str,
     values: &[f64],
@@ -200,7 +271,7 @@ fn check(
     }
 }
 
-fn check_triangular(what: &'static str, size: usize, rows: &[f64]) -> Result<(), StateError> {
+pub(super) fn check_triangular(what: &'static str, size: usize, rows: &[f64]) -> Result<(), StateError> {
     for row in 0..size {
         for column in row + 1..size {
             let found = rows[row * size + column];
@@ -217,13 +288,11 @@ mod tests {
     use super::super::inference::Inference;
     use super::super::kernel::{Constant, Shape, Stationary, Sum};
     use super::super::learning::Learning;
-    use super::super::model::Model;
     use super::super::points::Points;
     use super::super::selection::Limits;
     use super::super::selection::vips::Vips;
     use super::super::streaming::{Settings, StreamingGp};
     use super::*;
-    use std::sync::Arc;
 
     type TestKernel = Sum<Option<Constant>, Stationary>;
     type Process = StreamingGp<TestKernel>;

@@ -13,7 +13,7 @@ use super::reweighting;
 use super::selection::{Batch, Limits, Rule};
 use super::state::{State, StateError};
 use super::targets::Targets;
-use super::whitened::{Past, Rows};
+use super::whitened::Rows;
 use std::sync::Arc;
 
 /// Why a batch was refused. The model is then as it was.
@@ -36,6 +36,14 @@ pub enum Error {
     /// A number that is not finite.
     #[error("expected finite places and targets, found a value that is infinite or not a number")]
     NotFinite,
+    /// A target that is no label, where labels are learnt.
+    #[error("expected the labels 0 and 1 as targets, found {found} at row {row} (from 0)")]
+    Label {
+        /// The target.
+        found: f64,
+        /// Where in the batch.
+        row: usize,
+    },
     /// The arithmetic broke down.
     #[error(
         "a covariance matrix is not positive definite under the hyperparameters {hyperparameters}: raise the jitter or the noise"
@@ -120,6 +128,7 @@ impl<K: Kernel> StreamingGp<K> {
             dropped,
             hyperparameters: model.named_values(),
             bound,
+            memory: None,
             selection: chosen.report,
             learning,
         };
@@ -143,14 +152,7 @@ impl<K: Kernel> StreamingGp<K> {
 
     /// Everything it has learnt, as plain numbers.
     pub fn state(&self) -> State<K::Places> {
-        State {
-            hyperparameters: self.model.named_values(),
-            mean: self.model.mean,
-            jitter: self.model.jitter,
-            likelihood: self.model.likelihood,
-            baseline: self.baseline,
-            past: self.posterior.as_ref().map(|posterior| posterior.past().state()),
-        }
+        State::of(&self.model, self.baseline, self.posterior.as_deref())
     }
 
     /// Goes on from a state, under settings that may be others than before. The kernel must be of the form that the state was
@@ -160,24 +162,7 @@ impl<K: Kernel> StreamingGp<K> {
     /// When the state is not that of a model with this kernel.
     pub fn from_state(kernel: K, settings: Settings<K>, state: &State<K::Places>) -> Result<Self, StateError> {
         state.check()?;
-        let mut model =
-            Model { kernel, noise: 1.0, likelihood: state.likelihood, mean: state.mean, jitter: state.jitter };
-        let found: Vec<&str> = state.hyperparameters.iter().map(|value| value.name.as_str()).collect();
-        if model.names() != found {
-            let (expected, found) = (model.names().join(", "), found.join(", "));
-            return Err(StateError::Hyperparameters { expected, found });
-        }
-        let mut values: Vec<f64> = state.hyperparameters.iter().map(|value| value.value).collect();
-        model.noise = values.pop().expect("a model has at least the noise");
-        model.kernel.set_parameters(&values);
-        let posterior = match &state.past {
-            None => None,
-            Some(past) => {
-                let posterior = Posterior::new(model.clone(), Past::from_state(past))
-                    .map_err(|NotPositiveDefinite| StateError::NotPositiveDefinite)?;
-                Some(Arc::new(posterior))
-            }
-        };
+        let (model, posterior) = state.restore(kernel)?;
         Ok(Self { model, settings, posterior, baseline: state.baseline })
     }
 

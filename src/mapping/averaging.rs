@@ -5,6 +5,8 @@
 //!
 //! An average spreads an outlier over all its readings, where a heavy-tailed model no longer recognizes it. So where the model's
 //! noise is Student's t, the readings of a cell have weights, too.
+//!
+//! The mean of a yes and a no is neither. Of a yes/no signal the last reading of each cell stands for all of them.
 
 use nalgebra::Vector3;
 use serde::{Deserialize, Serialize};
@@ -27,6 +29,9 @@ pub struct Averager {
     /// Where outliers are to count for little: how, and readings of the open cell.
     #[serde(skip)]
     robust: Option<RobustMean>,
+    /// Whether the last reading of a cell stands for all.
+    #[serde(skip)]
+    thins: bool,
     #[serde(default, skip_serializing_if = "Kept::is_empty")]
     kept: Kept,
 }
@@ -42,13 +47,15 @@ impl Averager {
     pub fn with_offset(settings: &config::Averaging, fraction: f64) -> Self {
         let odometer = Odometer::new(settings.spacing / 2.0);
         let (open, robust, kept) = (None, None, Kept::default());
-        Self { spacing: settings.spacing, offset: fraction, odometer, open, robust, kept }
+        Self { spacing: settings.spacing, offset: fraction, odometer, open, robust, thins: false, kept }
     }
 
-    /// Averages as the likelihood of the model asks for: means, unless it is Student's t.
+    /// Averages as the likelihood of the model asks for: means, unless it is Student's t, or of labels.
     pub fn configure(&mut self, model: &config::Model) {
-        self.robust = match field_model::likelihood(model) {
-            Likelihood::Gaussian => None,
+        let likelihood = field_model::likelihood(model);
+        self.thins = matches!(likelihood, Likelihood::Bernoulli(_));
+        self.robust = match likelihood {
+            Likelihood::Gaussian | Likelihood::Bernoulli(_) => None,
             Likelihood::StudentT(likelihood) => Some(RobustMean { likelihood, least_square: model.initial.noise }),
         };
     }
@@ -87,7 +94,7 @@ impl Averager {
 
     /// Closes the open cell, if any reading is in it. The next reading begins a new one.
     pub fn close(&mut self) -> Option<Observation> {
-        let mean = self.open.take().map(|(_, mean)| mean.observation())?;
+        let mean = self.open.take().map(|(_, mean)| if self.thins { mean.newest() } else { mean.observation() })?;
         let location = self.robust.and_then(|robust| robust.of(&self.kept));
         self.kept.clear();
         Some(location.map_or(mean, |Location { position, field, strength }| Observation {
@@ -127,6 +134,12 @@ impl Mean {
         self.field += (reading.field.microtesla() - self.field) * weight;
         self.strength += (reading.field.strength() - self.strength) * weight;
         self.last = *reading;
+    }
+
+    /// The last reading, for all of them.
+    fn newest(&self) -> Observation {
+        let LocatedReading { stamp, position, field } = self.last;
+        Observation { stamp, position, field, strength: field.strength(), readings: self.readings }
     }
 
     fn observation(&self) -> Observation {
@@ -311,6 +324,23 @@ mod tests {
             }
             assert_eq!(interrupted.close(), uninterrupted.close());
         }
+    }
+
+    #[test]
+    fn of_a_signal_the_last_reading_of_a_cell_stands_for_all() {
+        let mut averager = Averager::new(&config::Averaging { spacing: 0.05 });
+        averager.configure(&config::Model { likelihood: config::Likelihood::Bernoulli, ..config::Model::default() });
+        // Twelve readings 1 cm apart, yes from the fourth of each five on.
+        let readings: Vec<_> = (0..12)
+            .map(|index| {
+                let x = if index == 0 { 0.0 } else { 0.01 * index as f64 + 0.0005 };
+                located(index, x, Vector3::x() * f64::from(u8::from(index % 5 >= 3)))
+            })
+            .collect();
+        let mut observations: Vec<_> = readings.iter().filter_map(|reading| averager.push(reading)).collect();
+        observations.extend(averager.close());
+        let found: Vec<_> = observations.iter().map(|seen| (seen.label(), seen.readings, seen.position.x)).collect();
+        assert_eq!(found, [(1.0, 5, 0.0405), (1.0, 5, 0.0905), (0.0, 2, 0.1105)]);
     }
 
     proptest! {

@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 use super::Error;
 use super::batcher::Batch;
 use super::field_model::{self, DIMENSION, FieldModel, FieldState, Totals};
+use super::field_process::ProcessState;
 use super::mapper::{Mapper, Standing};
 use super::path::Path;
 use super::pipeline::Pipeline;
@@ -20,6 +21,7 @@ use super::reading::Stamp;
 use crate::config::{self, Config};
 use crate::files::write_atomically;
 use crate::gp::bounds::NoiseBaseline;
+use crate::gp::dual_memory::state::{DualState, MemoryState, SummaryState};
 use crate::gp::model::Jitter;
 use crate::gp::points::Points;
 use crate::gp::report::NamedValue;
@@ -32,9 +34,9 @@ pub use problem::Problem;
 const FORMAT: &str = "magmap-checkpoint";
 
 /// Version of the format.
-pub const FORMAT_VERSION: i64 = 2;
+pub const FORMAT_VERSION: i64 = 3;
 
-/// The oldest version that is read: it knows nothing of the stream.
+/// The oldest version that is read: it knows nothing of the stream. Versions before the third know only the streaming model.
 const OLDEST_VERSION: i64 = 1;
 
 /// A map as it was at one moment, with all that is needed to go on as if it had never stopped, and to know what it is.
@@ -75,7 +77,18 @@ struct Metadata {
     /// Of the noise baseline.
     targets: u64,
     hyperparameter_names: Vec<String>,
+    #[serde(default)]
+    process: Process,
     config: String,
+}
+
+/// Which process has made the map.
+#[derive(Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Process {
+    #[default]
+    Streaming,
+    DualMemory,
 }
 
 impl Checkpoint {
@@ -186,6 +199,11 @@ impl Checkpoint {
 
     fn to_bytes(&self) -> io::Result<Vec<u8>> {
         let FieldState { process, totals, extent, .. } = &self.model;
+        let (kind, dual) = match process {
+            ProcessState::Streaming(_) => (Process::Streaming, None),
+            ProcessState::Dual(state) => (Process::DualMemory, Some(state)),
+        };
+        let process = process.common();
         let metadata = Metadata {
             magmap_version: self.magmap_version.clone(),
             frame: self.frame.clone(),
@@ -193,6 +211,7 @@ impl Checkpoint {
             totals: *totals,
             targets: process.baseline.count(),
             hyperparameter_names: process.hyperparameters.iter().map(|value| value.name.clone()).collect(),
+            process: kind,
             config: self.config.clone(),
         };
         let mut arrays = ArrayWriter::new();
@@ -204,6 +223,7 @@ impl Checkpoint {
         arrays.numbers("mean", &[], [process.mean])?;
         arrays.numbers("baseline", &[2], [process.baseline.mean(), process.baseline.scatter()])?;
         write_past(&mut arrays, process.past.as_ref())?;
+        dual.map_or(Ok(()), |dual| write_memory(&mut arrays, dual))?;
         let corners = extent.as_ref().map_or(&[][..], |corners| corners);
         arrays.numbers("extent", &[corners.len(), 2], corners.iter().flatten().copied())?;
         let points = self.path().points();
@@ -229,7 +249,11 @@ impl Checkpoint {
         }
         let metadata: Metadata = serde_json::from_str(&arrays.text("metadata")?)?;
         let settings = model_section(&metadata.config)?;
-        let process = read_process(&arrays, &metadata, &settings)?;
+        let common = read_process(&arrays, &metadata, &settings)?;
+        let process = match metadata.process {
+            Process::Streaming => ProcessState::Streaming(common),
+            Process::DualMemory => ProcessState::Dual(read_memory(&arrays, common)?),
+        };
         process.check()?;
         let mut stream = if version == OLDEST_VERSION { Stream::unknown() } else { read_stream(&arrays)? };
         stream.pipeline.set_path(read_path(&arrays)?);
@@ -265,7 +289,14 @@ fn model_section(config: &str) -> Result<config::Model, Problem> {
     let mut sections: toml::Table = config.parse().map_err(|error: toml::de::Error| problem(&error))?;
     let section = sections.remove("model").ok_or_else(|| problem(&"expected a section model, found none"))?;
     let model = config::Model::deserialize(section).map_err(|error| problem(&error))?;
-    Config { model: model.clone(), ..Config::default() }.validate().map_err(|error| problem(&error))?;
+    let mut whole = Config { model: model.clone(), ..Config::default() };
+    if model.likelihood == config::Likelihood::Bernoulli {
+        // What else it asks for is in other sections.
+        whole
+            .apply_overrides(&["topics.signal=signal", "selection.method=dual_memory"])
+            .map_err(|error| problem(&error))?;
+    }
+    whole.validate().map_err(|error| problem(&error))?;
     Ok(model)
 }
 
@@ -286,6 +317,51 @@ fn write_past(arrays: &mut ArrayWriter, past: Option<&PastState<Points>>) -> io:
     arrays.numbers("triangle", &[size, size], triangle.iter().copied())?;
     arrays.numbers("target", &[size], target.iter().copied())?;
     arrays.numbers("log_evidence", &[], [*log_evidence])
+}
+
+/// The arrays of the dual model: what it remembers, and what it keeps of all else.
+fn write_memory(arrays: &mut ArrayWriter, dual: &DualState<Points>) -> io::Result<()> {
+    let nothing = MemoryState {
+        places: Points::new(DIMENSION),
+        targets: Vec::new(),
+        precisions: Vec::new(),
+        naturals: Vec::new(),
+    };
+    let MemoryState { places, targets, precisions, naturals } = dual.memory.as_ref().unwrap_or(&nothing);
+    let size = targets.len();
+    arrays.numbers("memory_places", &[size, DIMENSION], (0..size).flat_map(|index| places.point(index)))?;
+    arrays.numbers("memory_targets", &[size], targets.iter().copied())?;
+    let sites = precisions.iter().zip(naturals).flat_map(|(&precision, &natural)| [precision, natural]);
+    arrays.numbers("memory_sites", &[size, 2], sites)?;
+    let nothing = SummaryState { triangle: Vec::new(), target: Vec::new(), log_evidence: 0.0 };
+    let SummaryState { triangle, target, log_evidence } = dual.summary.as_ref().unwrap_or(&nothing);
+    let size = target.len();
+    arrays.numbers("summary_triangle", &[size, size], triangle.iter().copied())?;
+    arrays.numbers("summary_target", &[size], target.iter().copied())?;
+    arrays.numbers("summary_log_evidence", &[], [*log_evidence])
+}
+
+fn read_memory(arrays: &ArrayReader<'_>, common: State<Points>) -> Result<DualState<Points>, Problem> {
+    let coordinates = arrays.numbers("memory_places", [None, Some(DIMENSION)])?;
+    let (places, _) = coordinates.as_chunks::<DIMENSION>();
+    let sites = arrays.numbers("memory_sites", [Some(places.len()), Some(2)])?;
+    let (precisions, naturals) = sites.as_chunks().0.iter().map(|&[precision, natural]| (precision, natural)).unzip();
+    let memory = MemoryState {
+        places: Points::from_arrays(places),
+        targets: arrays.numbers("memory_targets", [Some(places.len())])?,
+        precisions,
+        naturals,
+    };
+    let target = arrays.numbers("summary_target", [None])?;
+    let summary = SummaryState {
+        triangle: arrays.numbers("summary_triangle", [Some(target.len()); 2])?,
+        log_evidence: arrays.number("summary_log_evidence")?,
+        target,
+    };
+    let is_kept = !summary.target.is_empty();
+    // Before the first batch there is no memory, not even an empty one.
+    let has_begun = common.past.is_some() || !memory.targets.is_empty();
+    Ok(DualState { common, memory: has_begun.then_some(memory), summary: is_kept.then_some(summary) })
 }
 
 fn read_process(
@@ -468,6 +544,20 @@ mod tests {
         config
     }
 
+    fn dual() -> Config {
+        let mut config = Config::default();
+        config.selection.method = "dual_memory=4".parse().unwrap();
+        (config.dual_memory.inducing_points, config.dual_memory.max_memory) = (12, 10);
+        config
+    }
+
+    fn of_a_signal() -> Config {
+        let mut config = dual();
+        config.model.likelihood = config::Likelihood::Bernoulli;
+        config.topics.signal = "/contact".into();
+        config
+    }
+
     fn robust() -> Config {
         let mut config = Config::default();
         (config.model.likelihood, config.model.degrees_of_freedom) = (config::Likelihood::StudentT, 3.5);
@@ -476,7 +566,7 @@ mod tests {
 
     #[test]
     fn what_is_written_reads_back_to_the_last_bit() {
-        for config in [Config::default(), anisotropic(), robust()] {
+        for config in [Config::default(), anisotropic(), robust(), dual(), of_a_signal()] {
             let mut model = FieldModel::new(&config);
             for number in 0..3 {
                 let mut before = checkpoint(&config, &model);
@@ -493,6 +583,17 @@ mod tests {
         let nothing = Mapper::new(Pipeline::new(&Config::default(), Isometry3::identity()), empty);
         let nothing = Checkpoint::of(&Config::default(), &nothing, "").unwrap();
         assert_eq!(Checkpoint::from_bytes(&bytes(&nothing)).unwrap(), nothing);
+    }
+
+    #[test]
+    fn a_file_of_version_2_is_one_of_the_streaming_model() {
+        let checkpoint = small();
+        let old = forged(&bytes(&checkpoint), "format_version", |bytes| {
+            replaced(bytes, &[FORMAT_VERSION as u8, 0, 0], &[2, 0, 0])
+        });
+        let key = "\"process\":\"streaming\",";
+        let old = forged(&old, "metadata", |bytes| replaced(bytes, &utf32(key), &utf32(&" ".repeat(key.len()))));
+        assert_eq!(Checkpoint::from_bytes(&old).unwrap(), checkpoint);
     }
 
     #[test]
@@ -518,6 +619,72 @@ mod tests {
         // Two readings in a cell.
         config.averaging.spacing = 0.15;
         taken_up_again(config);
+    }
+
+    #[test]
+    fn so_is_one_of_a_map_with_a_memory() {
+        taken_up_again(dual());
+    }
+
+    #[test]
+    fn so_is_one_of_a_map_of_a_signal() {
+        taken_up_again(of_a_signal());
+    }
+
+    #[test]
+    fn a_map_with_a_memory_is_gone_on_with_by_its_method_alone() {
+        let mut model = FieldModel::new(&dual());
+        learn(&mut model, &observations(30));
+        let other = checkpoint(&dual(), &model).restore(&Config::default()).unwrap_err().to_string();
+        assert_eq!(
+            other,
+            "selection.method is \"vips\", but the map was made with \"dual_memory\"; set selection.method = \"dual_memory\", or \
+             start a new map"
+        );
+        let other = small().restore(&dual()).unwrap_err().to_string();
+        assert!(
+            other.starts_with("selection.method is \"dual_memory=4\", but the map was made with \"vips\" or"),
+            "{other}"
+        );
+        // How much it remembers may change.
+        let mut config = dual();
+        config.selection.method = "dual_memory=2".parse().unwrap();
+        let mut restored = checkpoint(&dual(), &model).restore(&config).unwrap();
+        assert_eq!(predictions(&restored), predictions(&model));
+        let sizes =
+            [&mut restored, &mut model].map(|model| model.update(&observations(60)[30..], &|| false).unwrap().memory);
+        assert_eq!(sizes, [Some(6), Some(8)]);
+    }
+
+    #[test]
+    fn a_memory_that_was_not_written_by_magmap_is_refused_with_what_is_wrong() {
+        let mut model = FieldModel::new(&dual());
+        learn(&mut model, &observations(30));
+        let good = bytes(&checkpoint(&dual(), &model));
+        let last = |value: f64| move |array: &[u8]| [&array[..array.len() - 8], &value.to_le_bytes()].concat();
+        let cases: [(&str, &dyn Fn(&[u8]) -> Vec<u8>, &str); 5] = [
+            ("memory_sites", &|_| Vec::new(), "expected numbers in the array memory_sites, found none"),
+            ("memory_targets", &last(f64::NAN), "expected finite numbers in the array memory_targets, found NaN"),
+            (
+                "memory_targets",
+                &|array| replaced(array, b"(4, )", b"(3, )"),
+                "expected <f8 of shape (4) in the array memory_targets",
+            ),
+            ("summary_triangle", &last(1e200), "its numbers are too large"),
+            (
+                "metadata",
+                &|array| replaced(array, &utf32("\"targets\":30"), &utf32("\"targets\": 4")),
+                "found 4 of 4 with a summary",
+            ),
+        ];
+        for (array, forge, expected) in cases {
+            let read = Checkpoint::from_bytes(&forged(&good, array, forge));
+            let problem = read
+                .map_err(|problem| problem.to_string())
+                .and_then(|read| read.restore(&dual()).map(|_| ()).map_err(|error| error.to_string()));
+            let problem = problem.expect_err(expected);
+            assert!(problem.contains(expected), "{problem} instead of {expected}");
+        }
     }
 
     fn taken_up_again(mut config: Config) {
@@ -548,7 +715,7 @@ mod tests {
     fn going_on_from_a_file_is_not_having_stopped() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("map.checkpoint.npz");
-        for config in [Config::default(), anisotropic(), robust()] {
+        for config in [Config::default(), anisotropic(), robust(), dual(), of_a_signal()] {
             let all = observations(200);
             let mut uninterrupted = FieldModel::new(&config);
             let mut interrupted = uninterrupted.clone();
@@ -602,7 +769,7 @@ mod tests {
     #[test]
     fn a_file_that_was_not_written_by_magmap_is_refused_with_what_is_wrong() {
         let good = bytes(&small());
-        let points = small().model.process.past.unwrap().inducing.len();
+        let points = small().model.process.common().past.as_ref().unwrap().inducing.len();
         assert!((2..9).contains(&points), "one digit");
         type Forge = Box<dyn Fn(&[u8]) -> Vec<u8>>;
         let shape = |from: [usize; 2], to: [usize; 2]| -> Forge {
@@ -629,7 +796,11 @@ mod tests {
             |from: &'static [u8], to: &'static [u8]| -> Forge { Box::new(move |array| replaced(array, from, to)) };
         let cases: Vec<(&str, Forge, &str)> = vec![
             ("format", text("magmap", "mapmag"), "a checkpoint of magmap, found mapmag-checkpoint;"),
-            ("format_version", raw(&[2, 0, 0], &[3, 0, 0]), "expected version 1 or 2 of the format, found version 3;"),
+            (
+                "format_version",
+                raw(&[3, 0, 0], &[4, 0, 0]),
+                "expected a version from 1 to 3 of the format, found version 4;",
+            ),
             ("stream", text("\"past\":0", "\"past\":9"), "a state that a stream can be in"),
             ("triangle", Box::new(|_| Vec::new()), "expected numbers in the array triangle, found none"),
             ("triangle", shape([points; 2], [points, points + 1]), "in the array triangle, found <f8 of shape"),

@@ -1,7 +1,11 @@
-//! The map's model: observations of field strength in the plane, learnt by a streaming Gaussian process.
+//! The map's model: observations of field strength in the plane, learnt by a sparse Gaussian process.
 
+use super::field_process::{FieldProcess, ProcessState};
+use super::quantity::Quantity;
 use super::reading::{Observation, Stamp};
 use crate::config::{self, Ceiling, Config, Hyperparameters};
+use crate::gp::dual_memory::{self, MemorySize, OldEvidence};
+use crate::gp::expectation::Link;
 use crate::gp::hyperparameters::LogNormalPrior;
 use crate::gp::inference::Inference;
 use crate::gp::kernel::{Constant, Stationary, Sum};
@@ -13,8 +17,7 @@ use crate::gp::posterior::Posterior;
 use crate::gp::report::UpdateReport;
 use crate::gp::selection::Limits;
 use crate::gp::selection::vips::Vips;
-use crate::gp::state::State;
-use crate::gp::streaming::{Error, Settings, StreamingGp};
+use crate::gp::streaming::{Error, Settings};
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
@@ -31,7 +34,7 @@ pub type FieldPosterior = Posterior<FieldKernel>;
 pub struct FieldModel {
     /// Those of the model.
     settings: config::Model,
-    process: StreamingGp<FieldKernel>,
+    process: FieldProcess,
     totals: Totals,
     extent: Option<[[f64; 2]; 2]>,
     newest: Option<Stamp>,
@@ -64,7 +67,7 @@ impl Totals {
 #[derive(Clone, Debug, PartialEq)]
 pub struct FieldState {
     pub(super) settings: config::Model,
-    pub(super) process: State<Points>,
+    pub(super) process: ProcessState,
     pub(super) totals: Totals,
     pub(super) extent: Option<[[f64; 2]; 2]>,
     pub(super) newest: Option<Stamp>,
@@ -78,16 +81,17 @@ impl FieldModel {
     pub fn new(config: &Config) -> Self {
         Self {
             settings: config.model.clone(),
-            process: StreamingGp::new(model(config, DIMENSION), settings(config, DIMENSION)),
+            process: FieldProcess::new(config),
             totals: Totals::default(),
             extent: None,
             newest: None,
         }
     }
 
-    /// Goes on with the sections `selection` and `learning` of these settings; the model and what it knows stay.
+    /// Goes on with the sections `selection`, `dual_memory` and `learning` of these settings; the model and what it knows stay. A
+    /// method of another model changes nothing.
     pub fn configure(&mut self, config: &Config) {
-        self.process.configure(settings(config, DIMENSION));
+        self.process.configure(config);
     }
 
     /// Everything it has learnt.
@@ -112,11 +116,7 @@ impl FieldModel {
         check_same_model(&state.settings, &config.model)?;
         Ok(Self {
             settings: config.model.clone(),
-            process: StreamingGp::from_state(
-                model(config, DIMENSION).kernel,
-                settings(config, DIMENSION),
-                &state.process,
-            )?,
+            process: FieldProcess::from_state(config, &state.process)?,
             totals: state.totals,
             extent: state.extent,
             newest: state.newest,
@@ -130,8 +130,12 @@ impl FieldModel {
     pub fn update(&mut self, observations: &[Observation], stop: &dyn Fn() -> bool) -> Result<UpdateReport, Error> {
         let mut places = Points::new(DIMENSION);
         observations.iter().for_each(|observation| places.push(&[observation.position.x, observation.position.y]));
-        let strengths: Vec<f64> = observations.iter().map(|observation| observation.strength).collect();
-        let report = self.process.update(&places, &strengths, stop).inspect_err(|_| {
+        let target = match self.settings.likelihood {
+            config::Likelihood::Bernoulli => Observation::label,
+            config::Likelihood::Gaussian | config::Likelihood::StudentT => |seen: &Observation| seen.strength,
+        };
+        let targets: Vec<f64> = observations.iter().map(target).collect();
+        let report = self.process.update(&places, &targets, stop).inspect_err(|_| {
             self.totals.refused_batches = self.totals.refused_batches.saturating_add(1);
         })?;
         self.totals.add(observations);
@@ -165,18 +169,18 @@ impl FieldModel {
         self.process.posterior()
     }
 
-    /// The streaming process behind it.
-    pub fn process(&self) -> &StreamingGp<FieldKernel> {
-        &self.process
+    /// The model with its newest hyperparameters.
+    pub fn model(&self) -> &Model<FieldKernel> {
+        self.process.model()
     }
 }
 
 /// Refuses a configuration whose section `model` differs in more than where learning starts.
 fn check_same_model(made_with: &config::Model, configured: &config::Model) -> Result<(), super::Error> {
     let section = |settings| Table::try_from(settings).map_err(config::Error::from);
-    let is_gaussian = [made_with, configured].iter().all(|model| model.likelihood == config::Likelihood::Gaussian);
+    let has_no_degrees = [made_with, configured].iter().all(|model| model.likelihood != config::Likelihood::StudentT);
     let (made_with, configured) = (section(made_with)?, section(configured)?);
-    let matters = |key: &str| key != "initial" && !(key == "degrees_of_freedom" && is_gaussian);
+    let matters = |key: &str| key != "initial" && !(key == "degrees_of_freedom" && has_no_degrees);
     let differing = made_with.iter().find(|&(key, value)| matters(key) && configured.get(key) != Some(value));
     differing.map_or(Ok(()), |(key, value)| {
         let configured = configured.get(key).map_or_else(String::new, ToString::to_string);
@@ -186,7 +190,7 @@ fn check_same_model(made_with: &config::Model, configured: &config::Model) -> Re
 
 /// The model that learning starts from, over places of so many coordinates.
 pub fn model(config: &Config, dimension: usize) -> Model<FieldKernel> {
-    let Hyperparameters { constant, variance, lengthscale, noise } = config.model.initial;
+    let Hyperparameters { constant, variance, lengthscale, noise } = start(config).initial;
     let lengthscales = vec![lengthscale; lengthscales(config, dimension)];
     Model {
         kernel: Sum(
@@ -200,12 +204,37 @@ pub fn model(config: &Config, dimension: usize) -> Model<FieldKernel> {
     }
 }
 
-/// How the noise is distributed.
+/// Where learning starts, and the prior.
+struct Start {
+    initial: Hyperparameters,
+    prior_median: Hyperparameters,
+    prior_log_sd: Hyperparameters,
+}
+
+fn start(config: &Config) -> Start {
+    let config::Bernoulli { constant, variance, lengthscale, prior_log_sd: sd } = config.bernoulli;
+    match config.model.likelihood {
+        config::Likelihood::Bernoulli => {
+            // The noise is without effect.
+            let initial = Hyperparameters { constant, variance, lengthscale, noise: 1.0 };
+            let prior_log_sd = Hyperparameters { constant: sd, variance: sd, lengthscale: sd, noise: sd };
+            Start { prior_median: initial.clone(), initial, prior_log_sd }
+        }
+        config::Likelihood::Gaussian | config::Likelihood::StudentT => Start {
+            initial: config.model.initial.clone(),
+            prior_median: config.learning.prior_median.clone(),
+            prior_log_sd: config.learning.prior_log_sd.clone(),
+        },
+    }
+}
+
+/// How the targets depend on the latent function.
 pub(super) fn likelihood(settings: &config::Model) -> Likelihood {
     let degrees_of_freedom = settings.degrees_of_freedom;
     match settings.likelihood {
         config::Likelihood::Gaussian => Likelihood::Gaussian,
         config::Likelihood::StudentT => Likelihood::StudentT(StudentT { degrees_of_freedom }),
+        config::Likelihood::Bernoulli => Likelihood::Bernoulli(Link::Probit),
     }
 }
 
@@ -214,7 +243,7 @@ fn lengthscales(config: &Config, dimension: usize) -> usize {
     if config.model.lengthscale_per_axis { dimension } else { 1 }
 }
 
-/// How it learns, over places of so many coordinates.
+/// How the streaming model learns, over places of so many coordinates.
 pub fn settings(config: &Config, dimension: usize) -> Settings<FieldKernel> {
     let selection = &config.selection;
     let learning = &config.learning;
@@ -227,9 +256,10 @@ pub fn settings(config: &Config, dimension: usize) -> Settings<FieldKernel> {
         spread.push(values.noise);
         spread
     };
+    let Start { prior_median, prior_log_sd, .. } = start(config);
     let prior = learning.prior.then(|| LogNormalPrior {
-        log_medians: spread(&learning.prior_median).into_iter().map(f64::ln).collect(),
-        log_standard_deviations: spread(&learning.prior_log_sd),
+        log_medians: spread(&prior_median).into_iter().map(f64::ln).collect(),
+        log_standard_deviations: spread(&prior_log_sd),
     });
     let vips = Vips {
         delta: selection.delta,
@@ -255,7 +285,42 @@ pub fn settings(config: &Config, dimension: usize) -> Settings<FieldKernel> {
     settings
 }
 
-/// The variance of the field strength where the map knows nothing: what it says infinitely far from every reading.
+/// How the dual model learns, over places of so many coordinates.
+pub fn dual_settings(config: &Config, dimension: usize) -> dual_memory::Settings {
+    let config::DualMemory { inducing_points, memory_per_batch, max_memory, max_steps, step_length } =
+        config.dual_memory;
+    let per_batch = config.selection.method.parameter().map_or(memory_per_batch, |memory| memory.ceil() as usize);
+    dual_memory::Settings {
+        inducing_points,
+        least_share: config.selection.redundancy,
+        memory: MemorySize { per_batch, most: max_memory },
+        steps: max_steps,
+        step_length,
+        old_evidence: OldEvidence::ScaledMemory,
+        learning: settings(config, dimension).learning,
+    }
+}
+
+/// What a map by this model is of.
+pub fn quantity(model: &Model<FieldKernel>) -> Quantity {
+    match model.likelihood {
+        Likelihood::Gaussian | Likelihood::StudentT(_) => Quantity::Strength,
+        Likelihood::Bernoulli(_) => Quantity::Probability,
+    }
+}
+
+/// Mean and variance of what the map is of, given those of the latent function: the same for a field, for a yes/no signal those of the
+/// probability of a yes.
+pub fn of_quantity(posterior: &FieldPosterior, mean: f64, variance: f64) -> (f64, f64) {
+    match posterior.model().likelihood {
+        Likelihood::Gaussian | Likelihood::StudentT(_) => (mean, variance),
+        Likelihood::Bernoulli(link) => {
+            (link.probability(mean, variance), link.deviation_of_probability(mean, variance).powi(2))
+        }
+    }
+}
+
+/// The variance of the latent function where the map knows nothing: what it says infinitely far from every reading.
 pub fn far_variance(posterior: &FieldPosterior) -> f64 {
     let far = Points::from_arrays(&[[1e9, 1e9]]);
     let (mut mean, mut variance) = ([0.0], [0.0]);
@@ -263,9 +328,10 @@ pub fn far_variance(posterior: &FieldPosterior) -> f64 {
     variance[0]
 }
 
-/// The standard deviation of the field strength around its constant where nothing is known, in microtesla.
+/// The standard deviation of what the map is of where nothing is known: of the field strength around its constant, in microtesla, or of
+/// the probability of a yes.
 pub fn prior_standard_deviation(posterior: &FieldPosterior) -> f64 {
-    posterior.model().kernel.1.variance.sqrt()
+    of_quantity(posterior, 0.0, posterior.model().kernel.1.variance).1.sqrt()
 }
 
 /// Where the inducing points are, in metres.

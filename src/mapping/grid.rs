@@ -5,6 +5,7 @@
 //! the raster was computed at once or has grown.
 
 use super::Error;
+use super::quantity::Quantity;
 use crate::config;
 
 /// Cells along each side of the tile that is predicted at once.
@@ -125,17 +126,19 @@ impl GridGeometry {
 pub struct FieldGrid {
     /// Which cells.
     pub geometry: GridGeometry,
-    /// Mean field strength per cell, in microtesla.
+    /// What the numbers are.
+    pub quantity: Quantity,
+    /// Mean per cell.
     pub mean: Vec<f64>,
-    /// Standard deviation of the field strength per cell (noise not included), in microtesla.
+    /// Standard deviation per cell (noise not included).
     pub standard_deviation: Vec<f64>,
 }
 
 impl FieldGrid {
     /// A grid of which nothing is known.
-    pub fn unknown(geometry: GridGeometry) -> Self {
+    pub fn unknown(geometry: GridGeometry, quantity: Quantity) -> Self {
         let nothing = vec![f64::NAN; geometry.len()];
-        Self { geometry, mean: nothing.clone(), standard_deviation: nothing }
+        Self { geometry, quantity, mean: nothing.clone(), standard_deviation: nothing }
     }
 }
 
@@ -179,11 +182,35 @@ impl Rasterizer {
         far_variance: f64,
         predict: impl FnMut(&[[f64; 2]], &mut [f64], &mut [f64]),
     ) -> Result<&FieldGrid, Error> {
+        self.rasterize_as(
+            snapshot,
+            points,
+            far_variance,
+            Quantity::Strength,
+            |mean, variance| (mean, variance),
+            predict,
+        )
+    }
+
+    /// The same for a `quantity` of which `of_quantity` gives mean and variance in a known cell, from those that `predict` gives. Which
+    /// cells are known is decided by what `predict` gives.
+    ///
+    /// # Errors
+    /// As [`rasterize`](Self::rasterize).
+    pub fn rasterize_as(
+        &mut self,
+        snapshot: u64,
+        points: impl IntoIterator<Item = [f64; 2]>,
+        far_variance: f64,
+        quantity: Quantity,
+        of_quantity: impl Fn(f64, f64) -> (f64, f64),
+        predict: impl FnMut(&[[f64; 2]], &mut [f64], &mut [f64]),
+    ) -> Result<&FieldGrid, Error> {
         let geometry = self.grow(points)?;
-        let mut grid = FieldGrid::unknown(geometry);
+        let mut grid = FieldGrid::unknown(geometry, quantity);
         let known = self.last.take().filter(|(number, _)| *number == snapshot).map(|(_, grid)| grid);
         let highest = self.settings.unknown_above * far_variance;
-        TilePredictor::new(highest, predict).fill(&mut grid, known.as_ref());
+        TilePredictor::new(highest, of_quantity, predict).fill(&mut grid, known.as_ref());
         Ok(&self.last.insert((snapshot, grid)).1)
     }
 
@@ -198,19 +225,21 @@ impl Rasterizer {
 }
 
 /// Predicts a tile at a time.
-struct TilePredictor<P> {
+struct TilePredictor<Q, P> {
     highest_variance: f64,
+    of_quantity: Q,
     predict: P,
     points: Vec<[f64; 2]>,
     mean: Vec<f64>,
     variance: Vec<f64>,
 }
 
-impl<P: FnMut(&[[f64; 2]], &mut [f64], &mut [f64])> TilePredictor<P> {
-    fn new(highest_variance: f64, predict: P) -> Self {
+impl<Q: Fn(f64, f64) -> (f64, f64), P: FnMut(&[[f64; 2]], &mut [f64], &mut [f64])> TilePredictor<Q, P> {
+    fn new(highest_variance: f64, of_quantity: Q, predict: P) -> Self {
         let cells = (TILE * TILE) as usize;
         Self {
             highest_variance,
+            of_quantity,
             predict,
             points: Vec::with_capacity(cells),
             mean: vec![0.0; cells],
@@ -240,8 +269,9 @@ impl<P: FnMut(&[[f64; 2]], &mut [f64], &mut [f64])> TilePredictor<P> {
             let Some(place) = grid.geometry.place(column, row) else { continue };
             let (mean, variance) = (self.mean[cell], self.variance[cell]);
             if variance <= self.highest_variance && mean.is_finite() {
+                let (mean, variance) = (self.of_quantity)(mean, variance.max(0.0));
                 grid.mean[place] = mean;
-                grid.standard_deviation[place] = variance.max(0.0).sqrt();
+                grid.standard_deviation[place] = variance.sqrt();
             }
         }
     }

@@ -18,7 +18,7 @@ use super::gates::LATENESS;
 use super::reading::{Measurement, Pose, Reading, Stamp};
 use super::refusal::{Refusal, Refusals};
 use super::rhythm::Rhythm;
-use crate::config::{Config, Frames, PoseSource};
+use crate::config::{Config, Frames, Likelihood, PoseSource};
 
 /// What is handed on.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -68,7 +68,7 @@ pub struct MapJump {
 pub struct Intake {
     settings: Frames,
     capacity: usize,
-    /// How the sensor sits, where the settings say it.
+    /// How the sensor sits, where the settings say it, or nothing else does.
     given_mount: Option<Isometry3<f64>>,
     tree: FrameTree,
     /// The frame of the map, once it is known.
@@ -110,10 +110,12 @@ impl Intake {
     /// An intake that has seen nothing yet.
     pub fn new(config: &Config) -> Self {
         let map = normalized(&config.frames.map);
+        // Its messages name no frame.
+        let is_signal = config.model.likelihood == Likelihood::Bernoulli;
         Self {
             settings: config.frames.clone(),
             capacity: config.synchronizer.max_waiting,
-            given_mount: config.sensor.override_transforms.then(|| config.sensor.mount()),
+            given_mount: (config.sensor.override_transforms || is_signal).then(|| config.sensor.mount()),
             tree: FrameTree::default(),
             map: (!map.is_empty()).then(|| Arc::from(map)),
             body: None,
@@ -466,6 +468,17 @@ mod tests {
         });
         bench.reading("nowhere", 0);
         assert_eq!((bench.readings(), bench.mounts()), (1, vec![shift(0.3, 0.0)]));
+    }
+
+    #[test]
+    fn a_yes_no_signal_which_names_no_frame_is_where_the_settings_say() {
+        let mut bench = Bench::new(|config| {
+            config.model.likelihood = Likelihood::Bernoulli;
+            config.sensor.position = [0.3, 0.0, 0.0];
+        });
+        bench.odometry(0, 0.0);
+        bench.intake.reading("", Reading::of_signal(at(5), true), &mut |arrival| bench.out.push(arrival));
+        assert_eq!((bench.mounts(), bench.readings()), (vec![shift(0.3, 0.0)], 1));
     }
 
     #[test]

@@ -14,7 +14,7 @@ use super::path::Path;
 use super::reading::{LocatedReading, Measurement, Observation, Pose, Reading, Stamp};
 use super::refusal::{Refusal, Refusals};
 use super::synchronizer::{PlacedReading, Synchronizer};
-use crate::config::Config;
+use crate::config::{self, Config};
 
 /// Trembling below this is no way travelled, in metres.
 const TRAVEL_STEP: f64 = 0.02;
@@ -105,9 +105,10 @@ impl Pipeline {
     /// The same with an averager of one's own, such as one [with an offset](Averager::with_offset).
     pub fn with_averager(config: &Config, mount: Isometry3<f64>, mut averager: Averager) -> Self {
         averager.configure(&config.model);
+        let gates = &gates(config);
         let downstream = Downstream {
-            repeat_gate: RepeatGate::new(&config.gates),
-            gradient_gate: GradientGate::new(&config.gates),
+            repeat_gate: RepeatGate::new(gates),
+            gradient_gate: GradientGate::new(gates),
             averager,
             batcher: Batcher::new(&config.batch),
             odometer: Odometer::new(TRAVEL_STEP),
@@ -117,10 +118,10 @@ impl Pipeline {
             reopenings: Vec::new(),
         };
         Self {
-            calibration: Calibration::new(&config.sensor),
-            range_gate: RangeGate::new(&config.gates),
-            reading_gate: ReadingGate::new(&config.gates),
-            pose_gate: PoseGate::new(&config.gates),
+            calibration: calibration(config),
+            range_gate: RangeGate::new(gates),
+            reading_gate: ReadingGate::new(gates),
+            pose_gate: PoseGate::new(gates),
             synchronizer: Synchronizer::new(&config.synchronizer, mount),
             downstream,
         }
@@ -129,14 +130,15 @@ impl Pipeline {
     /// Goes on where a pipeline was that had come along `path`, under these settings. Where readings are averaged over other
     /// lengths now, the open averaging cell is closed; what that completes is appended to `ready`.
     pub(super) fn resume(mut self, config: &Config, path: Path, ready: &mut VecDeque<Batch>) -> Self {
-        self.calibration = Calibration::new(&config.sensor);
-        self.range_gate = RangeGate::new(&config.gates);
-        self.reading_gate.configure(&config.gates);
-        self.pose_gate.configure(&config.gates);
+        let gates = &gates(config);
+        self.calibration = calibration(config);
+        self.range_gate = RangeGate::new(gates);
+        self.reading_gate.configure(gates);
+        self.pose_gate.configure(gates);
         self.synchronizer.configure(&config.synchronizer);
         self.set_path(path);
-        self.downstream.repeat_gate.configure(&config.gates);
-        self.downstream.gradient_gate.configure(&config.gates);
+        self.downstream.repeat_gate.configure(gates);
+        self.downstream.gradient_gate.configure(gates);
         self.downstream.batcher.configure(&config.batch);
         self.downstream.averager.configure(&config.model);
         if self.downstream.averager.spacing() != config.averaging.spacing {
@@ -228,6 +230,30 @@ impl Pipeline {
     }
 }
 
+/// The settings of the gates. A yes/no signal is no field: those that judge fields let it pass.
+fn gates(config: &Config) -> config::Gates {
+    let gates = config.gates.clone();
+    match config.model.likelihood {
+        config::Likelihood::Bernoulli => config::Gates {
+            minimum_field: 0.0,
+            maximum_field: f64::INFINITY,
+            max_gradient: 0.0,
+            full_scale: 0.0,
+            max_repeat: 0.0,
+            ..gates
+        },
+        config::Likelihood::Gaussian | config::Likelihood::StudentT => gates,
+    }
+}
+
+/// How readings are calibrated; not at all where they are those of a yes/no signal.
+fn calibration(config: &Config) -> Calibration {
+    match config.model.likelihood {
+        config::Likelihood::Bernoulli => Calibration::default(),
+        config::Likelihood::Gaussian | config::Likelihood::StudentT => Calibration::new(&config.sensor),
+    }
+}
+
 impl Downstream {
     /// Takes what the synchronizer decided about the next reading.
     fn accept(&mut self, outcome: Result<PlacedReading, Refusal>, ready: &mut VecDeque<Batch>) {
@@ -298,7 +324,6 @@ mod tests {
 
     use super::super::reading::MagneticField;
     use super::*;
-    use crate::config;
     use crate::mapping::batcher::CutReason;
 
     /// A drive along x at `speed`, both topics fifty times a second, each pose just before the reading of the same stamp.
@@ -408,6 +433,30 @@ mod tests {
         // Half a second behind the jump.
         assert!((reopenings[0].position.unwrap().x - 0.25).abs() < 1e-9, "{}", reopenings[0]);
         assert!(pipeline.take_reopenings().is_empty());
+    }
+
+    #[test]
+    fn a_yes_no_signal_is_neither_gated_as_a_field_nor_averaged() {
+        let mut config = Config::default();
+        config.model.likelihood = config::Likelihood::Bernoulli;
+        config.sensor.hard_iron = [30.0; 3];
+        config.gates.full_scale = 0.5;
+        // Three metres, yes between 1 m and 2 m. As fields most are too weak, and all axes are frozen.
+        let is_yes = |x: f64| (1.0..2.0).contains(&x);
+        let measurements = drive(751, 0.2, |_| Vector3::zeros()).into_iter().map(|measurement| match measurement {
+            Measurement::Reading(Reading { stamp, .. }) => {
+                Measurement::Reading(Reading::of_signal(stamp, is_yes(0.2 * stamp.seconds())))
+            }
+            pose => pose,
+        });
+        let (pipeline, batches) = run(&config, &measurements.collect::<Vec<_>>());
+        assert_eq!((pipeline.counters().used_readings, pipeline.counters().refusals.total()), (751, 0));
+        let observations: Vec<_> = batches.iter().flat_map(|batch| &batch.observations).collect();
+        assert!((60..=62).contains(&observations.len()), "{}", observations.len());
+        for seen in observations {
+            assert!(seen.strength == 0.0 || seen.strength == 1.0, "{seen:?}");
+            assert_eq!(seen.label() == 1.0, is_yes(seen.position.x), "{seen:?}");
+        }
     }
 
     #[test]

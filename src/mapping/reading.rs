@@ -113,6 +113,14 @@ pub struct Reading {
     pub field: MagneticField,
 }
 
+impl Reading {
+    /// What a yes/no signal said, as a reading: a field of strength 1 for yes, of strength 0 for no.
+    pub fn of_signal(stamp: Stamp, is_yes: bool) -> Self {
+        let strength = f64::from(u8::from(is_yes));
+        Self { stamp, field: MagneticField::from_microtesla(Vector3::new(strength, 0.0, 0.0)) }
+    }
+}
+
 /// Where the robot's body was, in the map frame.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Pose {
@@ -195,6 +203,13 @@ pub struct Observation {
     pub strength: f64,
     /// How many readings were averaged; at least one.
     pub readings: u32,
+}
+
+impl Observation {
+    /// What a yes/no signal said here: 1 for yes, 0 for no. Rotations leave a strength as it is but for rounding.
+    pub fn label(&self) -> f64 {
+        f64::from(u8::from(self.strength > 0.5))
+    }
 }
 
 #[cfg(test)]

@@ -147,6 +147,14 @@ message! {
 }
 
 message! {
+    /// Yes or no.
+    Bool = "std_msgs" / "Bool", uses [], {
+        /// Whether yes.
+        data: bool = "bool",
+    }
+}
+
+message! {
     /// A vector in space.
     Vector3 = "geometry_msgs" / "Vector3", uses [], {
         /// Along the first axis.

@@ -6,12 +6,12 @@ use sha2::{Digest, Sha256};
 
 use super::{
     Error,
-    messages::{MagneticField, Odometry},
+    messages::{Bool, MagneticField, Message, Odometry},
     rosbag2::Bag,
     storage::{FileReader, RawMessage, StoredTopic},
     survey::Frames,
 };
-use crate::mapping::reading::Measurement;
+use crate::mapping::reading::{Measurement, Reading};
 
 /// A topic to read, and the frames its messages should be in.
 pub(super) struct Wanted {
@@ -22,7 +22,8 @@ pub(super) struct Wanted {
 /// The second reading of a bag.
 pub(super) struct Playback {
     bag: Bag,
-    magnetometer: Wanted,
+    /// The topic of the readings: a magnetometer's, or of a yes/no signal.
+    readings: Wanted,
     odometry: Wanted,
     next_file: usize,
     reader: Option<FileReader>,
@@ -30,8 +31,8 @@ pub(super) struct Playback {
 
 impl Playback {
     /// Starts at the beginning of a bag.
-    pub(super) fn new(bag: Bag, magnetometer: Wanted, odometry: Wanted) -> Self {
-        Self { bag, magnetometer, odometry, next_file: 0, reader: None }
+    pub(super) fn new(bag: Bag, readings: Wanted, odometry: Wanted) -> Self {
+        Self { bag, readings, odometry, next_file: 0, reader: None }
     }
 
     /// Adds how long the files are, which is known without reading them once more.
@@ -51,7 +52,7 @@ impl Playback {
             };
             match reader.next_message() {
                 Ok(Some(message)) => {
-                    if let Some(measurement) = measurement(&message, &self.magnetometer, &self.odometry) {
+                    if let Some(measurement) = measurement(&message, &self.readings, &self.odometry) {
                         return Ok(Some(measurement));
                     }
                 }
@@ -68,10 +69,15 @@ impl Playback {
 
 /// The measurement in a message, if it is on one of the wanted topics. What cannot be decoded or is in another frame
 /// was counted as loss by the survey.
-fn measurement(message: &RawMessage<'_>, magnetometer: &Wanted, odometry: &Wanted) -> Option<Measurement> {
-    if *message.topic == magnetometer.topic {
+fn measurement(message: &RawMessage<'_>, readings: &Wanted, odometry: &Wanted) -> Option<Measurement> {
+    if *message.topic == readings.topic && readings.topic.type_name == Bool::TYPE {
+        let Bool { data } = message.decode().ok()?;
+        // It has no stamp of its own.
+        return Some(Measurement::Reading(Reading::of_signal(message.stamp, data)));
+    }
+    if *message.topic == readings.topic {
         let field: MagneticField = message.decode().ok()?;
-        return (Frames::of_field(&field) == magnetometer.frames).then(|| Measurement::Reading(field.to_reading()));
+        return (Frames::of_field(&field) == readings.frames).then(|| Measurement::Reading(field.to_reading()));
     }
     if *message.topic == odometry.topic {
         let pose: Odometry = message.decode().ok()?;

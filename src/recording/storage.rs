@@ -73,7 +73,8 @@ fn decompressed(data: &[u8]) -> Result<Vec<u8>, String> {
 
 /// Whether messages of this type are read at all.
 pub(super) fn is_read(type_name: &str) -> bool {
-    [messages::MagneticField::TYPE, messages::Odometry::TYPE, messages::TFMessage::TYPE].contains(&type_name)
+    [messages::MagneticField::TYPE, messages::Bool::TYPE, messages::Odometry::TYPE, messages::TFMessage::TYPE]
+        .contains(&type_name)
 }
 
 /// How a file stores messages, as its first bytes tell.

@@ -6,7 +6,7 @@ use nalgebra::Isometry3;
 
 use super::{
     Error, Loss,
-    messages::{MagneticField, Message, Odometry, TFMessage},
+    messages::{Bool, MagneticField, Message, Odometry, TFMessage},
     rosbag2::Bag,
     storage::{FileReader, MAX_NAME, RawMessage, StoredTopic},
 };
@@ -41,7 +41,7 @@ pub(super) struct SurveyedTopic {
     undecodable: Option<(u64, String)>,
 }
 
-/// The frames a message names; the child is empty for a magnetometer.
+/// The frames a message names; the child is empty for a magnetometer, both are for a yes/no signal.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Frames {
     pub(super) frame: String,
@@ -190,6 +190,7 @@ enum Found {
 fn decode_surveyed(message: &RawMessage<'_>) -> Result<Found, String> {
     let topic = message.topic;
     match topic.type_name.as_str() {
+        Bool::TYPE => message.decode::<Bool>().map(|_| Found::Measured(Frames::default())),
         MagneticField::TYPE => Frames::of_field(&message.decode()?).checked().map(Found::Measured),
         Odometry::TYPE => {
             let message: Odometry = message.decode()?;

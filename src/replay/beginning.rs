@@ -21,7 +21,18 @@ const JOURNAL: &str = "journal";
 pub(super) const CHECKPOINT: &str = "checkpoint.npz";
 
 /// Sections of the settings that decide what is made of a recording.
-const DECISIVE: [&str; 8] = ["sensor", "gates", "synchronizer", "averaging", "batch", "model", "selection", "learning"];
+const DECISIVE: [&str; 10] = [
+    "sensor",
+    "gates",
+    "synchronizer",
+    "averaging",
+    "batch",
+    "model",
+    "bernoulli",
+    "selection",
+    "dual_memory",
+    "learning",
+];
 
 /// What a replay went on from.
 #[derive(Clone, Debug, PartialEq, Serialize)]

@@ -15,6 +15,7 @@ use crate::export::{self, GrowthPicture, GrowthPoint, MapArrays, MapPicture};
 use crate::mapping::checkpoint::Checkpoint;
 use crate::mapping::field_model::{FieldModel, FieldPosterior, inducing_points, prior_standard_deviation};
 use crate::mapping::grid::FieldGrid;
+use crate::mapping::quantity::Quantity;
 use crate::mapping::worker::Finished;
 
 /// A folder that may be written into.
@@ -104,7 +105,10 @@ fn write_grid(
         path,
         inducing_points,
         prior_standard_deviation,
-        title: "Magnetic field",
+        title: match grid.quantity {
+            Quantity::Strength => "Magnetic field",
+            Quantity::Probability => "Yes or no",
+        },
         subtitle: Some(subtitle),
     };
     picture.write_mean(&folder.file("map.png"))?;

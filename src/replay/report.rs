@@ -13,9 +13,10 @@ use crate::gp::places::Places;
 use crate::gp::report::{CeilingUsed, NamedValue, SelectionEnd, UpdateReport};
 use crate::mapping::batcher::{CutReason, Joint};
 use crate::mapping::field_learner::FieldSnapshot;
-use crate::mapping::field_model::FieldModel;
+use crate::mapping::field_model::{FieldModel, quantity};
 use crate::mapping::grid::FieldGrid;
 use crate::mapping::pipeline::Counters;
+use crate::mapping::quantity::Quantity;
 use crate::mapping::reading::Stamp;
 use crate::mapping::worker::{Finished, Update};
 use crate::recording::{Loss, Lost};
@@ -29,6 +30,8 @@ pub struct Report {
     pub source: Value,
     /// The frame of the map.
     pub frame: String,
+    /// What the map is of.
+    pub quantity: Quantity,
     /// Whether it was ended before the source was.
     pub interrupted: bool,
     /// What it went on from; batches are listed from there on.
@@ -148,12 +151,13 @@ impl Report {
         totals.mapped_area = history.grid.as_ref().and_then(|grid| grid.as_ref().ok()).map_or(0.0, known_area);
         let points = finished.mapper.learner().posterior().map(|posterior| posterior.inducing().len());
         totals.inducing_points = points.unwrap_or(0);
-        let model = finished.mapper.learner().process().model();
+        let model = finished.mapper.learner().model();
         totals.noise_standard_deviation = model.noise.sqrt();
         Self {
             magmap_version: env!("CARGO_PKG_VERSION"),
             source: source.about,
             frame: source.frame,
+            quantity: quantity(model),
             interrupted,
             resumed,
             counters: finished.status.counters,

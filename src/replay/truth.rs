@@ -69,6 +69,7 @@ mod tests {
 
     use super::*;
     use crate::mapping::grid::GridGeometry;
+    use crate::mapping::quantity::Quantity;
     use crate::simulation::DipoleWorld;
 
     #[test]
@@ -77,6 +78,7 @@ mod tests {
         let world = DipoleWorld::new(Vector3::new(30.0, 0.0, 40.0), Vec::new());
         let geometry = GridGeometry { resolution: 1.0, first_column: -1, first_row: 0, columns: 4, rows: 1 };
         let grid = FieldGrid {
+            quantity: Quantity::Strength,
             geometry,
             mean: vec![0.0, 51.0, 47.0, f64::NAN],
             standard_deviation: vec![1.0, 1.0, 1.0, f64::NAN],
@@ -91,7 +93,7 @@ mod tests {
     fn an_empty_map_compares_nothing() {
         let geometry = GridGeometry { resolution: 1.0, first_column: 0, first_row: 0, columns: 1, rows: 1 };
         let found = Comparison::within_room(
-            &FieldGrid::unknown(geometry),
+            &FieldGrid::unknown(geometry, Quantity::Strength),
             &DipoleWorld::new(Vector3::x(), vec![]),
             [1.0; 2],
             0.0,

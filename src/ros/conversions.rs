@@ -6,6 +6,7 @@ use r2r::std_msgs::msg::{ColorRGBA, Header};
 use r2r::{geometry_msgs, nav_msgs, sensor_msgs, visualization_msgs};
 
 use crate::mapping::grid::{FieldGrid, GridGeometry};
+use crate::mapping::quantity::Quantity;
 #[cfg(not(feature = "ros-check"))]
 use {
     super::interfaces::FieldMap,
@@ -24,7 +25,8 @@ const MARKER_SIZE: f64 = 0.08;
 /// Bytes of a point of the cloud: six single-precision numbers.
 const POINT_SIZE: usize = 24;
 
-/// What a point of the cloud holds. Intensity is the mean in microtesla, for viewers; mean and standard deviation are in tesla.
+/// What a point of the cloud holds. Intensity is the mean in microtesla, for viewers; mean and standard deviation are in tesla. Of a
+/// yes/no signal all three are probabilities.
 const POINT_FIELDS: [&str; 6] = ["x", "y", "z", "intensity", "mean", "standard_deviation"];
 
 pub(super) fn stamp(time: &Time) -> Stamp {
@@ -104,14 +106,15 @@ pub(super) fn field_map(
     let posterior = update.snapshot.posterior.as_deref();
     let hyperparameters = posterior.map(|posterior| posterior.model().named_values()).unwrap_or_default();
     let points = posterior.map(inducing_points).unwrap_or_default();
-    let [mean_low, mean_high] = scales.mean.map(tesla);
+    let outside = |value| outside(grid.quantity, value);
+    let [mean_low, mean_high] = scales.mean.map(outside);
     // Twice, for the square.
-    let [variance_low, variance_high] = scales.variance.map(|variance| tesla(tesla(variance)));
+    let [variance_low, variance_high] = scales.variance.map(|variance| outside(outside(variance)));
     FieldMap {
         info: metadata(&grid.geometry, header.stamp.clone()),
         header,
-        mean: grid.mean.iter().map(|&value| tesla(value) as f32).collect(),
-        standard_deviation: grid.standard_deviation.iter().map(|&value| tesla(value) as f32).collect(),
+        mean: grid.mean.iter().map(|&value| outside(value) as f32).collect(),
+        standard_deviation: grid.standard_deviation.iter().map(|&value| outside(value) as f32).collect(),
         mean_low,
         mean_high,
         variance_low,
@@ -135,7 +138,8 @@ pub(super) fn cloud(header: Header, grid: &FieldGrid) -> sensor_msgs::msg::Point
     for (cell, (mean, deviation)) in grid.mean.iter().zip(&grid.standard_deviation).enumerate() {
         if mean.is_finite() {
             let [x, y] = geometry.centre(cell % geometry.columns, cell / geometry.columns);
-            for value in [x, y, 0.0, *mean, tesla(*mean), tesla(*deviation)] {
+            let [outer_mean, outer_deviation] = [*mean, *deviation].map(|value| outside(grid.quantity, value));
+            for value in [x, y, 0.0, *mean, outer_mean, outer_deviation] {
                 data.extend((value as f32).to_le_bytes());
             }
         }
@@ -187,9 +191,12 @@ pub(super) fn path(header: Header, points: &[Point3<f64>]) -> nav_msgs::msg::Pat
     nav_msgs::msg::Path { poses: points.iter().map(pose).collect(), header }
 }
 
-/// A strength in microtesla, or a standard deviation, in tesla.
-pub(super) fn tesla(microtesla: f64) -> f64 {
-    MagneticField::from_microtesla(Vector3::new(microtesla, 0.0, 0.0)).to_tesla().x
+/// A mean of this quantity, or a standard deviation, as messages have it: a strength in tesla.
+pub(super) fn outside(quantity: Quantity, value: f64) -> f64 {
+    match quantity {
+        Quantity::Strength => MagneticField::from_microtesla(Vector3::new(value, 0.0, 0.0)).to_tesla().x,
+        Quantity::Probability => value,
+    }
 }
 
 fn unturned([x, y, z]: [f64; 3]) -> geometry_msgs::msg::Pose {

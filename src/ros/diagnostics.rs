@@ -7,13 +7,14 @@ use r2r::diagnostic_msgs::msg::{DiagnosticArray, DiagnosticStatus, KeyValue};
 use r2r::std_msgs::msg::Header;
 use r2r::{Node, Publisher, QosProfile};
 
-use super::conversions::{tesla, time};
+use super::conversions::{outside, time};
 use super::{Context, Error};
 use crate::export::occupancy::GridScales;
 use crate::gp::places::Places;
 use crate::mapping::field_learner::FieldSnapshot;
 use crate::mapping::intake::Arrivals;
 use crate::mapping::journal;
+use crate::mapping::quantity::Quantity;
 use crate::mapping::reading::Stamp;
 use crate::mapping::worker::{Status, Update};
 
@@ -130,16 +131,25 @@ impl Diagnostics {
         if let Some(update) = newest {
             let posterior = update.snapshot.posterior.as_deref();
             values.push(value("inducing points", posterior.map_or(0, |posterior| posterior.inducing().len())));
+            let report = update.snapshot.result.as_ref().and_then(|result| result.as_ref().ok());
+            if let Some(memory) = report.and_then(|report| report.memory) {
+                values.push(value("observations in memory", memory));
+            }
             values.push(value("last update", format!("{:.3} s", update.duration.as_secs_f64())));
             for named in posterior.map(|posterior| posterior.model().named_values()).unwrap_or_default() {
                 values.push(value(&named.name, format!("{:.6}", named.value)));
             }
         }
         if let Some(scales) = facts.scales {
-            let [low, high] = scales.mean.map(tesla);
-            values.push(value("mean scale", format!("{low:e} to {high:e} T")));
-            let [low, high] = scales.variance.map(|variance| tesla(tesla(variance)));
-            values.push(value("variance scale", format!("{low:e} to {high:e} T^2")));
+            let outside = |value| outside(scales.quantity, value);
+            let (unit, squared) = match scales.quantity {
+                Quantity::Strength => (" T", " T^2"),
+                Quantity::Probability => ("", ""),
+            };
+            let [low, high] = scales.mean.map(outside);
+            values.push(value("mean scale", format!("{low:e} to {high:e}{unit}")));
+            let [low, high] = scales.variance.map(|variance| outside(outside(variance)));
+            values.push(value("variance scale", format!("{low:e} to {high:e}{squared}")));
         }
         let refusals = counters.refusals.plus(&arrivals.refusals);
         values.extend(refusals.iter().map(|(refusal, count)| value(&format!("refused: {}", refusal.name()), count)));

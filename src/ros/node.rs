@@ -7,7 +7,7 @@ use futures::executor::LocalPool;
 use futures::task::LocalSpawnExt;
 use futures::{FutureExt, Stream, StreamExt};
 use r2r::{Node, QosProfile, ServiceRequest, WrappedServiceTypeSupport, WrappedTypesupport};
-use r2r::{nav_msgs::msg::Odometry, sensor_msgs::msg::MagneticField, tf2_msgs::msg::TFMessage};
+use r2r::{nav_msgs::msg::Odometry, sensor_msgs::msg::MagneticField, std_msgs::msg::Bool, tf2_msgs::msg::TFMessage};
 
 use super::conversions as convert;
 use super::diagnostics::{Diagnostics, Facts};
@@ -18,12 +18,12 @@ use super::parameters::Parameters;
 use super::services::{MakeTask, Plain, Task};
 use super::threads::{Hands, Threads};
 use super::{Context, Error, logging, names};
-use crate::config::{self, Config, PoseSource, Reliability};
+use crate::config::{self, Config, Likelihood, PoseSource, Reliability};
 use crate::mapping::complaint::{Complaints, Topic};
 use crate::mapping::frames::normalized;
 use crate::mapping::intake::{Arrival, Intake};
 use crate::mapping::journal::Gauge;
-use crate::mapping::reading::Stamp;
+use crate::mapping::reading::{Reading, Stamp};
 use crate::mapping::worker::lock;
 
 /// The node's name unless it is remapped.
@@ -76,12 +76,19 @@ struct Spinner {
 
 /// The streams of messages.
 struct Subscriptions {
-    /// Full names of the magnetometer's topic and the odometry's.
+    /// Full names of the topic that is mapped and the odometry's.
     names: [String; 2],
-    readings: Messages<MagneticField>,
+    readings: Readings,
     odometry: Messages<Odometry>,
     transforms: Messages<TFMessage>,
     fixed_transforms: Messages<TFMessage>,
+}
+
+/// The messages that are mapped.
+enum Readings {
+    Magnetometer(Messages<MagneticField>),
+    /// A yes/no signal.
+    Signal(Messages<Bool>),
 }
 
 /// The streams of requests.
@@ -99,17 +106,21 @@ impl Subscriptions {
         };
         let sensors = sensors.keep_last(config.node.queue);
         let transforms = QosProfile::default().keep_last(TRANSFORMS);
-        let topics = [(&config.topics.magnetometer, "imu/mag"), (&config.topics.odometry, "odom")];
-        let [magnetometer, odometry] =
-            topics.map(|(named, usual)| if named.is_empty() { usual } else { named.as_str() });
+        let is_signal = config.model.likelihood == Likelihood::Bernoulli;
+        let mapped = if is_signal { &config.topics.signal } else { &config.topics.magnetometer };
+        let topics = [(mapped, "imu/mag"), (&config.topics.odometry, "odom")];
+        let [mapped, odometry] = topics.map(|(named, usual)| if named.is_empty() { usual } else { named.as_str() });
         let full = |topic: &str| {
             let (name, namespace) = (node.name()?, node.namespace()?);
             Ok(names::resolved(topic, &name, &namespace, std::env::args()))
         };
         let full = |topic| full(topic).context(|| "the node has no name".into());
         Ok(Self {
-            names: [full(magnetometer)?, full(odometry)?],
-            readings: subscribe(node, magnetometer, sensors.clone())?,
+            names: [full(mapped)?, full(odometry)?],
+            readings: match is_signal {
+                true => Readings::Signal(subscribe(node, mapped, sensors.clone())?),
+                false => Readings::Magnetometer(subscribe(node, mapped, sensors.clone())?),
+            },
             odometry: subscribe(node, odometry, sensors)?,
             transforms: subscribe(node, "/tf", transforms.clone())?,
             fixed_transforms: subscribe(node, "/tf_static", transforms.transient_local())?,
@@ -198,7 +209,7 @@ impl Spinner {
         while !self.hands.stop.is_stopped() {
             // r2r takes at most one message of each subscription at a time and has room for ten.
             node.spin_once(SPIN);
-            self.forward()?;
+            self.forward(now(node))?;
             self.take_requests();
             self.pool.run_until_stalled();
             self.take_changes();
@@ -209,8 +220,8 @@ impl Spinner {
         Ok(())
     }
 
-    /// Brings everything that came on its way to the mapping thread.
-    fn forward(&mut self) -> Result<(), Error> {
+    /// Brings everything that came until `now` on its way to the mapping thread.
+    fn forward(&mut self, now: Stamp) -> Result<(), Error> {
         let Self { topics, intake, hands, .. } = self;
         let mut outcome = Ok(());
         let inbox = &hands.inbox;
@@ -234,8 +245,18 @@ impl Spinner {
             let pose = convert::pose(&message);
             intake.odometry(&message.header.frame_id, &message.child_frame_id, pose, &mut sink);
         }
-        while let Some(message) = ready(&mut topics.readings) {
-            intake.reading(&message.header.frame_id, convert::reading(&message), &mut sink);
+        match &mut topics.readings {
+            Readings::Magnetometer(messages) => {
+                while let Some(message) = ready(messages) {
+                    intake.reading(&message.header.frame_id, convert::reading(&message), &mut sink);
+                }
+            }
+            Readings::Signal(messages) => {
+                // It says neither when nor where.
+                while let Some(Bool { data }) = ready(messages) {
+                    intake.reading("", Reading::of_signal(now, data), &mut sink);
+                }
+            }
         }
         Ok(outcome?)
     }
@@ -334,10 +355,15 @@ impl Spinner {
             scales: *lock(&shown.scales),
             complaint: self.complaint.as_deref(),
         };
-        let clock = node.get_ros_clock();
-        let now = lock(&clock).get_now().unwrap_or_default();
-        self.diagnostics.publish(&facts, Stamp::from_nanoseconds(i64::try_from(now.as_nanos()).unwrap_or(i64::MAX)));
+        self.diagnostics.publish(&facts, now(node));
     }
+}
+
+/// The time of the node's clock, which is simulated where the middleware is told so.
+fn now(node: &Node) -> Stamp {
+    let clock = node.get_ros_clock();
+    let now = lock(&clock).get_now().unwrap_or_default();
+    Stamp::from_nanoseconds(i64::try_from(now.as_nanos()).unwrap_or(i64::MAX))
 }
 
 fn forward_transforms(intake: &mut Intake, message: &TFMessage, is_fixed: bool, sink: &mut impl FnMut(Arrival)) {

@@ -17,8 +17,9 @@ const SIMULATED_TIME: &str = "use_sim_time";
 const QUALITY_OVERRIDES: &str = "qos_overrides.";
 
 /// Settings that may change while the node runs: whole sections, or single keys.
-const CHANGEABLE: [&str; 9] = [
+const CHANGEABLE: [&str; 10] = [
     "selection.",
+    "dual_memory.",
     "learning.",
     "raster.",
     "node.map_rate",
@@ -86,6 +87,10 @@ impl Parameters {
         }
         if is_known || !may_change(name) {
             return Err(refused("it cannot change while the node runs; set it at the start".into()));
+        }
+        if config.selection.method.is_dual_memory() != self.config.selection.method.is_dual_memory() {
+            let reason = "dual_memory is another model than that of the other methods, so that it takes another map";
+            return Err(refused(format!("{reason}; set it at the start")));
         }
         Ok(config)
     }

@@ -303,7 +303,8 @@ impl Press {
 
     /// A map that was reset: nothing is known where something was.
     fn emptied(&self) -> Option<(FieldGrid, OccupancyLayers)> {
-        let grid = FieldGrid::unknown(self.raster.as_ref()?.grid.geometry);
+        let FieldGrid { geometry, quantity, .. } = self.raster.as_ref()?.grid;
+        let grid = FieldGrid::unknown(geometry, quantity);
         let layers = OccupancyLayers::of(&grid, 1.0).ok()?;
         Some((grid, layers))
     }

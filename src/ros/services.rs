@@ -19,10 +19,10 @@ use crate::mapping::path::Path;
 use crate::mapping::worker::lock;
 #[cfg(not(feature = "ros-check"))]
 use {
-    super::conversions::{header, tesla},
+    super::conversions::{header, outside},
     super::interfaces::QueryField,
     crate::gp::points::Points,
-    crate::mapping::field_model::far_variance,
+    crate::mapping::field_model::{far_variance, of_quantity, quantity},
 };
 
 /// A request that only asks for something to be done.
@@ -184,8 +184,13 @@ impl Desk {
                 let highest = lock(&self.config).raster.unknown_above * far_variance(posterior);
                 let is_known = |(mean, variance): (&f64, &f64)| mean.is_finite() && *variance <= highest;
                 let known: Vec<bool> = mean.iter().zip(&variance).map(is_known).collect();
+                for (mean, variance) in mean.iter_mut().zip(&mut variance) {
+                    (*mean, *variance) = of_quantity(posterior, *mean, *variance);
+                }
                 let where_known = |values: Vec<f64>| {
-                    let value = |(value, &known): (f64, &bool)| if known { tesla(value) } else { f64::NAN };
+                    let value = |(value, &known): (f64, &bool)| {
+                        if known { outside(quantity(posterior.model()), value) } else { f64::NAN }
+                    };
                     values.into_iter().zip(&known).map(value).collect()
                 };
                 QueryField::Response {

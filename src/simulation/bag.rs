@@ -10,11 +10,14 @@ use super::{Drive, Sample, Truth, World};
 use crate::mapping::reading::{Measurement, Stamp};
 use crate::recording::Error;
 use crate::recording::convert::{BODY_FRAME, MAGNETOMETER_FRAME, MAGNETOMETER_TOPIC, ODOMETRY_FRAME, ODOMETRY_TOPIC};
-use crate::recording::messages::{Header, MagneticField, Odometry, TFMessage, Transform, TransformStamped};
+use crate::recording::messages::{Bool, Header, MagneticField, Odometry, TFMessage, Transform, TransformStamped};
 use crate::recording::writer::{BagWriter, Storage};
 
 /// The truth, beside the messages in the bag's folder. It is no topic, so that nobody takes it for what a robot measured.
 pub const TRUTH_FILE: &str = "truth.csv";
+
+/// Topic of the yes/no signal.
+pub const SIGNAL_TOPIC: &str = "/signal";
 
 /// The columns of [`TRUTH_FILE`], one row per reading: its stamp in nanoseconds; where the sensor is, in metres; the field there along
 /// the axes of the map and its strength, in microtesla; where the body is, in metres, and its heading, in radians.
@@ -30,7 +33,8 @@ pub struct Written {
 }
 
 /// Writes a drive as a bag: readings on `/imu/mag` in tesla, poses on `/odom` and `/tf`, the sensor's mount on `/tf_static`; and the
-/// truth in [`TRUTH_FILE`]. `progress` is told of every measurement.
+/// truth in [`TRUTH_FILE`]. Where there is a strength `signal_above` (microtesla), [`SIGNAL_TOPIC`] says with each reading whether it was
+/// stronger. `progress` is told of every measurement.
 ///
 /// # Errors
 /// A folder that is not empty, and what the storage and the operating system refuse.
@@ -39,6 +43,7 @@ pub fn write<W: World>(
     mount: &Isometry3<f64>,
     folder: &Path,
     storage: Storage,
+    signal_above: Option<f64>,
     mut progress: impl FnMut(),
 ) -> Result<Written, Error> {
     let mut bag = BagWriter::create(folder, storage)?;
@@ -58,6 +63,9 @@ pub fn write<W: World>(
             Measurement::Reading(reading) => {
                 let message = MagneticField::from_reading(&reading, MAGNETOMETER_FRAME);
                 bag.write(MAGNETOMETER_TOPIC, &message, stamp)?;
+                if let Some(limit) = signal_above {
+                    bag.write(SIGNAL_TOPIC, &Bool { data: reading.field.strength() > limit }, stamp)?;
+                }
                 truth.write(&at)?;
                 written.readings += 1;
             }
@@ -127,7 +135,7 @@ mod tests {
         let bag = folder.path().join("bag");
         let mut steps = 0;
         let drive = simulation.drive(&world).unwrap();
-        let written = write(drive, &simulation.robot.mount, &bag, Storage::Mcap, || steps += 1).unwrap();
+        let written = write(drive, &simulation.robot.mount, &bag, Storage::Mcap, None, || steps += 1).unwrap();
         assert_eq!(written, Written { readings: 200, poses: 121 });
         assert_eq!(steps, 321);
 

@@ -19,7 +19,7 @@ use magmap::mapping::mapper::Mapper;
 use magmap::mapping::pipeline::Pipeline;
 use magmap::recording;
 use magmap::recording::messages::{
-    MagneticField, Message, OccupancyGrid, Odometry, Path as PathMessage, TFMessage, decode, encode,
+    Bool, MagneticField, Message, OccupancyGrid, Odometry, Path as PathMessage, TFMessage, decode, encode,
 };
 use nalgebra::Isometry3;
 use tempfile::TempDir;
@@ -185,6 +185,7 @@ fn cdr(_: &Path, bytes: &[u8]) {
     if let Some(field) = read::<MagneticField>(bytes) {
         let _ = field.to_reading();
     }
+    read::<Bool>(bytes);
     if let Some(odometry) = read::<Odometry>(bytes) {
         let _ = odometry.to_pose();
     }
@@ -201,8 +202,13 @@ fn checkpoint(folder: &Path, bytes: &[u8]) {
         Ok(checkpoint) => checkpoint,
         Err(error) => return drop(error.to_string()),
     };
-    let settings = Config { model: checkpoint.model_settings().clone(), ..Config::default() };
-    if let Ok(mapper) = checkpoint.resume(&settings) {
+    let mut settings = Config { model: checkpoint.model_settings().clone(), ..Config::default() };
+    let mut resumed = checkpoint.resume(&settings);
+    if resumed.is_err() {
+        settings.selection.method = "dual_memory".parse().expect("a method");
+        resumed = checkpoint.resume(&settings);
+    }
+    if let Ok(mapper) = resumed {
         let path = folder.join("map.npz");
         let resumed = Checkpoint::of(&settings, &mapper, checkpoint.frame()).expect("settings that were read");
         resumed.write(&path).expect("what was read can be written");

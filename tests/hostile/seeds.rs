@@ -274,12 +274,17 @@ fn beginning(config: &Config) -> Mapper<FieldModel> {
 }
 
 pub(super) fn checkpoint() -> Vec<Vec<u8>> {
-    let config = quick_settings();
+    let mut with_memory = quick_settings();
+    with_memory.selection.method = "dual_memory=3".parse().unwrap();
+    [quick_settings(), with_memory].iter().flat_map(checkpoints_under).collect()
+}
+
+fn checkpoints_under(config: &Config) -> Vec<Vec<u8>> {
     let folder = super::folder();
     let path = folder.path().join("map.npz");
-    let mut mapper = beginning(&config);
+    let mut mapper = beginning(config);
     let written = |mapper: &Mapper<FieldModel>| {
-        Checkpoint::of(&config, mapper, "odom").unwrap().write(&path).unwrap();
+        Checkpoint::of(config, mapper, "odom").unwrap().write(&path).unwrap();
         fs::read(&path).unwrap()
     };
     let empty = written(&mapper);

@@ -6,13 +6,16 @@ from pathlib import Path
 import re
 import signal
 import threading
+import time
 
 from ament_index_python.packages import get_package_share_directory
 from diagnostic_msgs.msg import DiagnosticStatus
+from nav_msgs.msg import Odometry
 import numpy as np
 import pytest
 from rosgraph_msgs.msg import Clock
 from sensor_msgs.msg import MagneticField
+from std_msgs.msg import Bool
 from visualization_msgs.msg import Marker
 
 from harness import (
@@ -206,8 +209,10 @@ def test_a_map_says_how_much_it_is_made_of(session):
     assert found == {'reset': (0, 0), 'loaded': counts, 'loaded at the start': counts}
 
 
-def test_a_saved_map_is_loaded_and_gone_on_with(session):
-    first = session.mapper({'node.map_name': 'hall'})
+@pytest.mark.parametrize('method, other', [('vips', 'dual_memory'), ('dual_memory', 'vips')])
+def test_a_saved_map_is_loaded_and_gone_on_with(session, method, other):
+    settings = {'node.map_name': 'hall', 'selection.method': method}
+    first = session.mapper(settings)
     field, mean, variance = first.watch('field'), first.watch('mean'), first.watch('variance')
     assert 'no map' in first.ask('save')[1]
     session.robot(first).drive(drive())
@@ -218,7 +223,7 @@ def test_a_saved_map_is_loaded_and_gone_on_with(session):
     assert path.exists()
     assert first.process.stop() == 0
 
-    second = session.mapper({'node.map_name': 'hall', 'node.load_at_start': True})
+    second = session.mapper({**settings, 'node.load_at_start': True})
     field, mean, variance = second.watch('field'), second.watch('mean'), second.watch('variance')
     loaded = field.wait(what='the loaded map')
     assert loaded.header.frame_id == saved.header.frame_id and geometry_of(loaded.info) == geometry_of(saved.info)
@@ -234,10 +239,49 @@ def test_a_saved_map_is_loaded_and_gone_on_with(session):
     assert error < TRUE_ENOUGH and cells > 1.5 * deviation_from_truth(saved)[1], f'{error:.2f} microtesla over {cells} cells'
 
     assert second.process.stop() == 0
-    third = session.mapper({'node.map_name': 'hall'})
+    third = session.mapper(settings)
     field = third.watch('field')
     assert str(path) in third.do('load')
     np.testing.assert_array_equal(field.wait(what='the loaded map').mean, saved.mean)
+    assert not third.set_parameter('selection.method', other)[0], 'another model while it runs'
+
+    assert third.process.stop() == 0
+    fourth = session.mapper({**settings, 'selection.method': other, 'journal.resume': 'never'})
+    success, message = fourth.ask('load')
+    assert not success and f'selection.method is "{other}", but the map was made with "{method}"' in message, message
+
+
+def test_a_yes_no_signal_is_mapped_as_of_its_arrival(session):
+    settings = {'model.likelihood': 'bernoulli', 'selection.method': 'dual_memory', 'topics.signal': '/contact'}
+    mapper = session.mapper(settings)
+    contact, poses = session.publisher(Bool, '/contact'), session.publisher(Odometry, '/odom')
+    everything_listens = lambda: contact.get_subscription_count() and poses.get_subscription_count()  # noqa: E731
+    session.wait(everything_listens, 'a node that listens')
+    field, mean = mapper.watch('field'), mapper.watch('mean')
+
+    # Four metres along x in as many seconds of real time, since messages are as old as their arrival; yes behind the second metre.
+    start, sent = time.time(), 0
+    while (along := time.time() - start) < 4.0:
+        pose = Odometry(child_frame_id='base_link')
+        pose.header.stamp, pose.header.frame_id = to_time(time.time_ns()), 'odom'
+        pose.pose.pose.position.x, pose.pose.pose.orientation.w = along, 1.0
+        poses.publish(pose)
+        contact.publish(Bool(data=along > 2.0))
+        sent += 1
+        time.sleep(0.02)
+    mapper.wait_diagnostics(lambda report: report.count('readings') == sent, f'{sent} messages')
+    message = mapper.finish(field)
+    assert (message.mean_low, message.mean_high) == (0.0, 1.0)
+    # The last may wait for a pose that never comes.
+    assert message.readings_used > 0.9 * sent and message.readings_refused < 0.1 * sent
+    known = np.isfinite(message.mean)
+    probabilities = np.asarray(message.mean)[known]
+    assert probabilities.min() >= 0.0 and probabilities.max() <= 1.0
+    no, border, yes = mapper.query([(0.8, 0.0), (2.0, 0.0), (3.2, 0.0)]).mean
+    # A message that is late by a tenth of a second is ten centimetres off.
+    assert no < 0.1 and 0.1 < border < 0.9 and yes > 0.9, (no, border, yes)
+    occupancies = np.asarray(mean.wait(lambda grid: grid.header == message.header, 'the last map').data)
+    np.testing.assert_allclose(occupancies[known], 100 * probabilities, atol=0.51)
 
 
 def test_a_map_that_cannot_be_loaded_is_refused_with_its_path(session):

@@ -47,6 +47,11 @@ pub struct Demo {
 impl Demo {
     pub fn run(self, terminal: &Terminal) -> anyhow::Result<Ending> {
         let config = self.settings.load()?;
+        if !config.topics.signal.is_empty() {
+            settings::usage_error(
+                "the demo has no yes/no signal; magmap simulate --signal-above writes one".to_owned(),
+            );
+        }
         let simulation = simulation::demo();
         let world = simulation.world()?;
         let mut strengths = RunningMean::default();

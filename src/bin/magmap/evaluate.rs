@@ -1,6 +1,7 @@
 //! `magmap evaluate`: one file per group of experiments.
 
 mod arguments;
+mod banana;
 mod by_batch;
 mod contests;
 mod drives;
@@ -22,6 +23,7 @@ Examples:
   magmap evaluate paths --data aalto-magnetic --config config/paper.toml
   magmap evaluate stream --data aalto-magnetic --method vips --method oips=0.9 --method fixed=100
   magmap evaluate worlds --set selection.delta=0.1            simulated worlds
+  magmap evaluate banana --batches 8                          a yes/no question, from left to right
   magmap evaluate stream --data aalto-magnetic --outliers 0.05 --set model.likelihood=student_t
   magmap evaluate scenarios                           synthetic streams along a line
   magmap evaluate sizes --method fixed=15 --method vips=0.05 --method exact
@@ -30,7 +32,8 @@ Examples:
 
 NLPD and coverage take the noise into account. The columns 0.3 m and 0.5 m hold test readings that near to where \
 the robot has been. `mean` and `nearest` are the errors of two maps that cost nothing: the mean of all readings so \
-far, and the nearest of them.";
+far, and the nearest of them. Of `banana`, `first region` is the error where the first batch was, `seen` that left of the next \
+batch, and `whole` is the same model with all points as one batch.";
 
 /// Runs an experiment whose answers are known, and scores the maps.
 #[derive(Args)]
@@ -58,6 +61,8 @@ enum Experiments {
     Growth(synthetic::Growth),
     /// Learns any table of numbers by its first column, and measures methods between an exact process and the mean.
     Table(table::Arguments),
+    /// Tells two crescents apart that come from left to right, with the dual model, and is tested on another draw.
+    Banana(banana::Arguments),
 }
 
 impl Evaluate {
@@ -71,6 +76,7 @@ impl Evaluate {
             Experiments::Sizes(arguments) => arguments.run(terminal),
             Experiments::Growth(arguments) => arguments.run(terminal),
             Experiments::Table(arguments) => arguments.run(terminal),
+            Experiments::Banana(arguments) => banana::run(&arguments),
         }
     }
 }

@@ -4,6 +4,7 @@ use std::io::{self, Write};
 use std::path::PathBuf;
 
 use clap::Args;
+use magmap::config::Config;
 use magmap::recording::{self, Choice, Kind, Loss, Recording, Summary};
 use serde::Serialize;
 
@@ -60,7 +61,7 @@ impl Info {
             serde_json::to_writer_pretty(&mut out, &described).map_err(io::Error::from)?;
             writeln!(out)?;
         } else {
-            describe(&mut out, &recording)?;
+            describe(&mut out, &recording, &config)?;
         }
         Ok(if recording.loss().is_empty() { Ending::Done } else { Ending::WithLoss })
     }
@@ -83,7 +84,7 @@ fn mount(recording: &Recording) -> Mount {
     Mount { position: mount.translation.vector.into(), orientation: [roll + 0.0, pitch + 0.0, yaw + 0.0] }
 }
 
-fn describe(out: &mut impl Write, recording: &Recording) -> io::Result<()> {
+fn describe(out: &mut impl Write, recording: &Recording, config: &Config) -> io::Result<()> {
     let summary = recording.summary();
     row(out, "recording", &summary.path.display().to_string())?;
     row(out, "kind", in_words(summary.kind))?;
@@ -98,7 +99,8 @@ fn describe(out: &mut impl Write, recording: &Recording) -> io::Result<()> {
         let line = format!("{:width$}  {:>8}{rate}  {}", topic.name, topic.count, topic.type_name);
         row(out, if index == 0 { "topics" } else { "" }, &line)?;
     }
-    row(out, "magnetometer", &chosen(&summary.magnetometer, &summary.magnetometer_frame))?;
+    let readings = if config.topics.signal.is_empty() { "magnetometer" } else { "signal" };
+    row(out, readings, &chosen(&summary.magnetometer, &summary.magnetometer_frame))?;
     row(out, "odometry", &chosen(&summary.odometry, &summary.odometry_frame))?;
     row(out, "body frame", &summary.body_frame)?;
     let Mount { position: [x, y, z], orientation: [roll, pitch, yaw] } = mount(recording);

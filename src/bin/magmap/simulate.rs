@@ -1,9 +1,11 @@
-//! `magmap simulate`.
+//! `magmap simulate`: a robot's drive, or the points of another experiment.
+
+mod banana;
 
 use std::io::{self, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use clap::{Args, ValueEnum};
+use clap::{Args, Subcommand, ValueEnum};
 use magmap::mapping::reading::Stamp;
 use magmap::simulation::bag::{self, TRUTH_FILE};
 use magmap::simulation::{DipoleOptions, Drift, RobotOptions, Route, Simulation};
@@ -18,6 +20,7 @@ Examples:
   magmap simulate --out hall --route random --seed 7 --size 12x8 --duration 600
   magmap simulate --out weak --sd 2 --noise 1    a weak field and a poor sensor
   magmap simulate --out drifting --drift-scale 0.01 --drift-heading 0.02
+  magmap simulate banana --output banana.csv     no robot: points on two crescents
 
 The true field is written beside the messages, as truth.csv in the folder of the bag. Each of its rows belongs to a \
 reading: stamp in nanoseconds, where the sensor was in truth, the field there along the map's axes and its strength in \
@@ -30,11 +33,13 @@ const START: Stamp = Stamp::from_ros(1_700_000_000, 0);
 ///
 /// The room has dipoles under and beside its floor. The bag holds /imu/mag, /odom, /tf and /tf_static.
 #[derive(Args)]
-#[command(after_help = EXAMPLES, allow_negative_numbers = true)]
+#[command(after_help = EXAMPLES, allow_negative_numbers = true, args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 pub struct Simulate {
+    #[command(subcommand)]
+    other: Option<Other>,
     /// Folder of the bag; must not exist or be empty.
-    #[arg(long, value_name = "BAG")]
-    out: PathBuf,
+    #[arg(long, value_name = "BAG", required = true)]
+    out: Option<PathBuf>,
     /// How the robot goes through the room.
     #[arg(long, value_enum, default_value_t)]
     route: RouteArgument,
@@ -65,9 +70,19 @@ pub struct Simulate {
     /// Standard deviation of the heading of odometry after one metre, in radians.
     #[arg(long, value_name = "RADIANS", default_value_t = 0.0)]
     drift_heading: f64,
+    /// Also writes a yes/no signal, std_msgs/msg/Bool on /signal: whether a reading is stronger than this, in microtesla.
+    #[arg(long, value_name = "MICROTESLA")]
+    signal_above: Option<f64>,
     /// How the messages are stored.
     #[arg(long, value_enum, default_value_t)]
     storage: StorageArgument,
+}
+
+/// What can be simulated beside a drive.
+#[derive(Subcommand)]
+enum Other {
+    /// Draws points on two crescents that interlock, from left to right, as in `magmap evaluate banana`.
+    Banana(banana::Arguments),
 }
 
 /// The routes.
@@ -92,6 +107,14 @@ fn size(text: &str) -> Result<[f64; 2], String> {
 
 impl Simulate {
     pub fn run(self, terminal: &Terminal) -> anyhow::Result<Ending> {
+        match (&self.other, &self.out) {
+            (Some(Other::Banana(arguments)), _) => banana::run(arguments),
+            (None, Some(out)) => self.drive(out, terminal),
+            (None, None) => usage_error("expected --out <BAG>".to_owned()),
+        }
+    }
+
+    fn drive(&self, out: &Path, terminal: &Terminal) -> anyhow::Result<Ending> {
         let simulation = self.simulation();
         // Whatever a simulation refuses was said on the command line.
         let refused = |error: magmap::simulation::Error| -> ! { usage_error(error.to_string()) };
@@ -100,11 +123,11 @@ impl Simulate {
         let seconds = drive.duration();
         let robot = &simulation.robot;
         let bar = terminal.bar("driving", (seconds * (robot.magnetometer_rate + robot.odometry_rate)) as u64);
-        let written = bag::write(drive, &robot.mount, &self.out, self.storage.into(), || bar.inc(1))?;
+        let written = bag::write(drive, &robot.mount, out, self.storage.into(), self.signal_above, || bar.inc(1))?;
         bar.finish_and_clear();
-        let mut out = io::stdout().lock();
-        writeln!(out, "{} readings and {} poses in {seconds:.1} s", written.readings, written.poses)?;
-        writeln!(out, "written to {}, the truth beside them in {TRUTH_FILE}", self.out.display())?;
+        let mut stdout = io::stdout().lock();
+        writeln!(stdout, "{} readings and {} poses in {seconds:.1} s", written.readings, written.poses)?;
+        writeln!(stdout, "written to {}, the truth beside them in {TRUTH_FILE}", out.display())?;
         Ok(Ending::Done)
     }
 

@@ -3,6 +3,7 @@
 use std::io::{self, Write};
 
 use magmap::mapping::gates::Reopenings;
+use magmap::mapping::quantity::Quantity;
 use magmap::mapping::refusal::Refusal;
 use magmap::replay::{Outcome, Report};
 
@@ -69,19 +70,29 @@ fn refused_poses(report: &Report) -> u64 {
 fn write_model(out: &mut impl Write, report: &Report) -> io::Result<()> {
     let totals = &report.totals;
     let ceilings = match (totals.exact_ceilings, totals.upper_ceilings) {
-        (_, 0) => "ruled by the exact ceiling".to_owned(),
-        (0, _) => "ruled by the upper bound".to_owned(),
-        (exact, upper) => format!("{exact} ruled by the exact ceiling, {upper} by the upper bound"),
+        // Not every method has one.
+        (0, 0) => String::new(),
+        (_, 0) => ", ruled by the exact ceiling".to_owned(),
+        (0, _) => ", ruled by the upper bound".to_owned(),
+        (exact, upper) => format!(", {exact} ruled by the exact ceiling, {upper} by the upper bound"),
     };
-    row(out, "batches", &format!("{}, {ceilings}", report.batches.len()))?;
+    row(out, "batches", &format!("{}{ceilings}", report.batches.len()))?;
     row(out, "inducing points", &totals.inducing_points.to_string())?;
+    if let Some(memory) = report.batches.iter().rev().find_map(|batch| batch.update.as_ref()?.memory) {
+        row(out, "memory", &format!("{memory} observations"))?;
+    }
     if totals.capped_batches > 0 {
         let words = "batches hit selection.max_inducing_points: the map is less exact than asked for";
         row(out, "", &format!("{} {words}", totals.capped_batches))?;
     }
     let values = report.hyperparameters.iter().map(|named| format!("{} {:.3}", named.name, named.value));
     row(out, "hyperparameters", &values.collect::<Vec<_>>().join(", "))?;
-    row(out, "noise", &format!("{:.2} µT (standard deviation)", totals.noise_standard_deviation))
+    match report.quantity {
+        Quantity::Strength => {
+            row(out, "noise", &format!("{:.2} µT (standard deviation)", totals.noise_standard_deviation))
+        }
+        Quantity::Probability => Ok(()),
+    }
 }
 
 /// One line.

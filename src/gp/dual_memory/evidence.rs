@@ -15,7 +15,7 @@
 //! the hyperparameters change. (Eq. 25 would have the rows a_i of the summary change with the hyperparameters, too; their
 //! readings are gone. R is right for every change of the variance, and for the lengthscale as far as the inducing points are dense.)
 
-use super::super::expectation::{Expectation, Link, Observation};
+use super::super::expectation::{Expectation, Observation};
 use super::super::kernel::{Kernel, Places};
 use super::super::linalg::{self, Matrix, NotPositiveDefinite, dot, squared_norm};
 use super::super::model::{LOG_2_PI, Model};
@@ -59,8 +59,6 @@ pub(super) struct Setup<'a, K: Kernel> {
     pub(super) memory: usize,
     pub(super) summary: Option<&'a Summary<K>>,
     pub(super) inducing: Inducing<K::Places>,
-    /// Where the targets are labels.
-    pub(super) link: Option<Link>,
 }
 
 /// What depends on the hyperparameters alone.
@@ -91,14 +89,6 @@ pub(super) struct Fit {
 }
 
 impl<K: Kernel> Setup<'_, K> {
-    /// How the targets depend on the latent function.
-    fn observation(&self, model: &Model<K>) -> Observation {
-        match self.link {
-            Some(link) => Observation::Bernoulli(link),
-            None => Observation::continuous(model.likelihood, model.noise),
-        }
-    }
-
     /// What depends on the hyperparameters of the model.
     ///
     /// # Errors
@@ -149,7 +139,7 @@ impl<K: Kernel> Setup<'_, K> {
         let centred_means: Vec<f64> = (0..sites.len()).map(|i| dot(features.col_as_slice(i), &weights)).collect();
         let left = |i: usize| (prior_variances[i] - squared_norm(features.col_as_slice(i))).max(0.0);
         let variances: Vec<f64> = (0..sites.len()).map(|i| left(i) + spreads[i]).collect();
-        let observation = self.observation(model);
+        let observation = Observation::of(model.likelihood, model.noise);
         let expect = |i: usize| observation.expect(self.targets[i], model.mean + centred_means[i], variances[i]);
         let expectations = (0..sites.len()).map(expect).collect();
 

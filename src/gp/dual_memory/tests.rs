@@ -258,14 +258,8 @@ fn with_setup(binary: bool, check: impl Fn(&Setup<'_, Stationary>, &[Site])) {
     let Memory { places: all, targets: values, sites } = memory.followed_by(&places, &targets);
     let inducing = process.choose_inducing(&places);
     assert!(!inducing.shared.is_empty() && inducing.shared.len() < 12);
-    let setup = Setup {
-        places: &all,
-        targets: &values,
-        memory: memory.len(),
-        summary: process.summary.as_ref(),
-        inducing,
-        link: process.link,
-    };
+    let setup =
+        Setup { places: &all, targets: &values, memory: memory.len(), summary: process.summary.as_ref(), inducing };
     let some = |(i, site): (usize, &Site)| Site {
         precision: site.precision + 0.5 + 0.4 * (i as f64).sin(),
         natural: site.natural + (2.0 * i as f64).cos(),
@@ -277,8 +271,8 @@ fn with_setup(binary: bool, check: impl Fn(&Setup<'_, Stationary>, &[Site])) {
 #[test]
 fn the_gradient_is_the_finite_difference() {
     let student = Likelihood::StudentT(StudentT { degrees_of_freedom: 4.0 });
-    for (likelihood, link) in [(Likelihood::Gaussian, None), (student, None), (student, Some(Link::Logit))] {
-        with_setup(link.is_some(), |setup, sites| {
+    for likelihood in [Likelihood::Gaussian, student, Likelihood::Bernoulli(Link::Logit)] {
+        with_setup(matches!(likelihood, Likelihood::Bernoulli(_)), |setup, sites| {
             let model = Model { jitter: Jitter::Relative(1e-3), noise: 0.4, ..model(likelihood) };
             for counts in [Counts::ONCE, Counts { memory: 3.0, summary: 0.0 }] {
                 let whitened = setup.whiten(&model).unwrap();
@@ -299,7 +293,7 @@ fn the_gradient_is_the_finite_difference() {
                     let far = bound(2.0 * step) - bound(-2.0 * step);
                     let expected = (8.0 * near - far) / (12.0 * step);
                     let error = (found - expected).abs() / (1.0 + expected.abs());
-                    assert!(error < 1e-7, "{likelihood:?} {link:?} {counts:?} {parameter}: {found} {expected}");
+                    assert!(error < 1e-7, "{likelihood:?} {counts:?} {parameter}: {found} {expected}");
                 }
             }
         });
@@ -309,7 +303,7 @@ fn the_gradient_is_the_finite_difference() {
 #[test]
 fn settled_sites_are_dual_parameters_and_their_bound_is_a_maximum() {
     with_setup(true, |setup, sites| {
-        let model = model(Likelihood::Gaussian);
+        let model = model(Likelihood::Bernoulli(Link::Logit));
         let whitened = setup.whiten(&model).unwrap();
         let mut settled = sites.to_vec();
         let (fit, steps) = setup.settle(&model, &whitened, &mut settled, (100, 1.0)).unwrap();
@@ -337,7 +331,6 @@ fn the_leverage_of_one_reading_is_its_share_of_the_variance() {
         memory: 0,
         summary: None,
         inducing: Inducing { places: places.select([0, 1]), shared: Vec::new() },
-        link: None,
     };
     let whitened = setup.whiten(&model).unwrap();
     let mut sites = vec![Site::default(); 3];
@@ -477,11 +470,11 @@ fn a_refused_batch_leaves_everything_as_it_was() {
     let before = format!("{process:?}");
     let nowhere = Points::from_arrays(&[[f64::NAN, 0.0]]);
     let cases: [(&Points, &[f64], Error); 6] = [
-        (&path(0..0), &[], streaming::Error::Empty.into()),
-        (&path(0..3), &[1.0], streaming::Error::Lengths { places: 3, targets: 1 }.into()),
-        (&Points::from_arrays(&[[0.0; 3]]), &[1.0], streaming::Error::Dimension.into()),
-        (&nowhere, &[1.0], streaming::Error::NotFinite.into()),
-        (&path(0..1), &[f64::INFINITY], streaming::Error::NotFinite.into()),
+        (&path(0..0), &[], Error::Empty),
+        (&path(0..3), &[1.0], Error::Lengths { places: 3, targets: 1 }),
+        (&Points::from_arrays(&[[0.0; 3]]), &[1.0], Error::Dimension),
+        (&nowhere, &[1.0], Error::NotFinite),
+        (&path(0..1), &[f64::INFINITY], Error::NotFinite),
         (&path(0..3), &[1.0, 0.0, -1.0], Error::Label { found: -1.0, row: 2 }),
     ];
     for (places, targets, expected) in cases {
@@ -494,7 +487,7 @@ fn a_refused_batch_leaves_everything_as_it_was() {
     let mut process = DualGp::new(broken, settings(10, 5));
     let (places, targets) = readings(0..20);
     let error = process.update(&places, &targets, &never).unwrap_err();
-    assert!(matches!(error, Error::Batch(streaming::Error::NotPositiveDefinite { .. })), "{error}");
+    assert!(matches!(error, Error::NotPositiveDefinite { .. }), "{error}");
     assert!(process.posterior().is_none() && process.readings() == 0);
 }
 
@@ -558,7 +551,7 @@ proptest! {
                     prop_assert!(found[8..].iter().all(|&variance| variance >= 0.0), "{:?}", found);
                 }
                 Err(error) => {
-                    let broke_down = matches!(error, Error::Batch(streaming::Error::NotPositiveDefinite { .. }));
+                    let broke_down = matches!(error, Error::NotPositiveDefinite { .. });
                     prop_assert!(broke_down, "{}", error);
                     prop_assert_eq!(process.readings(), before);
                 }

@@ -25,7 +25,7 @@ pub enum Problem {
     },
     /// It is of another version.
     #[error(
-        "expected version {OLDEST_VERSION} or {FORMAT_VERSION} of the format, found version {found}; read it with the version of magmap that \
+        "expected a version from {OLDEST_VERSION} to {FORMAT_VERSION} of the format, found version {found}; read it with the version of magmap that \
          wrote it, or map anew"
     )]
     Version {
