@@ -209,6 +209,8 @@ fn an_experiment_on_a_table_goes_on_where_it_was_and_refuses_what_it_is_not() {
 
     let (_, err) = expect(1, &[&two[..], &["--seed", "2"]].concat(), &folder);
     assert!(err.contains("split-") && err.contains("another target, test share, batches or seed"), "{err}");
+    let (_, err) = expect(2, &[&two[..], &["--reference", "mean"]].concat(), &folder);
+    assert!(err.contains("--reference"), "{err}");
     let (_, err) = expect(1, &[&two[..], &["--target", "z"]].concat(), &folder);
     assert!(err.contains("wave.csv: expected a target among x, y"), "{err}");
     fs::write(folder.path().join("wave.csv"), format!("x,y\n{rows}1,?\n")).unwrap();

@@ -66,12 +66,19 @@ pub fn run(
     jobs: usize,
     progress: &(dyn Fn(usize) + Sync),
 ) -> Result<Vec<Vec<Run>>, Error> {
+    let which = |index: usize| (index / methods.len() + 1, &methods[index % methods.len()]);
+    // All before the first is run: who goes on in the wrong folder hears of it now, not hours later.
+    let stored = |index: usize| {
+        let (split, method) = which(index);
+        Ok(store.map(|store| store.get(split, method)).transpose()?.flatten())
+    };
+    let stored: Vec<Option<Run>> = (0..splits * methods.len()).map(stored).collect::<Result<_, Error>>()?;
     let trial = |index: usize| {
-        let (split, method) = (index / methods.len() + 1, &methods[index % methods.len()]);
-        if let Some(run) = store.map(|store| store.get(split, method)).transpose()?.flatten() {
+        if let Some(run) = &stored[index] {
             progress(protocol.batches);
-            return Ok(run);
+            return Ok(run.clone());
         }
+        let (split, method) = which(index);
         let mut over = 0;
         let run = protocol.task(table, split).run(method, config, |batches, _| {
             progress(batches - over);
@@ -81,7 +88,7 @@ pub fn run(
         progress(protocol.batches - over);
         Ok(run)
     };
-    let mut runs = in_parallel(splits * methods.len(), jobs, trial)?.into_iter();
+    let mut runs = in_parallel(stored.len(), jobs, trial)?.into_iter();
     Ok((0..splits).map(|_| runs.by_ref().take(methods.len()).collect()).collect())
 }
 

@@ -5,9 +5,10 @@ use std::num::NonZero;
 use std::path::PathBuf;
 use std::thread;
 
+use anyhow::bail;
 use clap::Args;
 use magmap::evaluation::contest::Contest;
-use magmap::evaluation::methods::Named;
+use magmap::evaluation::methods::{MOST_EXACT, Named};
 use magmap::evaluation::table::{self, Fingerprint, Metric, Protocol, Store, Summary, Table};
 use serde::Serialize;
 
@@ -46,7 +47,7 @@ pub struct Arguments {
     #[arg(long, default_value_t = 1)]
     seed: u64,
     /// How much worse than the reference is good enough, in percent of how much worse the mean of all readings is.
-    #[arg(long, value_name = "PERCENT", default_value_t = 10.0)]
+    #[arg(long, value_name = "PERCENT", default_value_t = 10.0, value_parser = percent)]
     threshold: f64,
     /// Runs at a time; otherwise as many as there are cores. The numbers are the same.
     #[arg(long, value_name = "N")]
@@ -63,6 +64,13 @@ fn share(text: &str) -> Result<f64, String> {
     match text.parse() {
         Ok(share) if 0.0 < share && share < 1.0 => Ok(share),
         _ => Err("expected a number between 0 and 1".into()),
+    }
+}
+
+fn percent(text: &str) -> Result<f64, String> {
+    match text.parse() {
+        Ok(percent) if percent >= 0.0 => Ok(percent),
+        _ => Err("expected a number, 0 or above".into()),
     }
 }
 
@@ -85,6 +93,12 @@ impl Arguments {
         let reference = self.reference.clone().unwrap_or_else(|| table::reference(protocol.training_rows(&table)));
         if reference.name() == "mean" {
             usage_error("--reference: expected another method than mean, which is the other end of the scale".into());
+        }
+        let rows = protocol.training_rows(&table);
+        if reference.name() == "exact" && rows > MOST_EXACT {
+            bail!(
+                "--reference exact: expected at most {MOST_EXACT} rows to learn from, found {rows}: batch_sparse takes more"
+            );
         }
         let methods = table::line_up(&reference, &self.methods);
         let store = match &self.state {
