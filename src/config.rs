@@ -382,7 +382,7 @@ pub struct DualMemory {
 
 impl Default for DualMemory {
     fn default() -> Self {
-        Self { inducing_points: 100, memory_per_batch: 100, max_memory: 2000, max_steps: 50, step_length: 0.9 }
+        Self { inducing_points: 100, memory_per_batch: 100, max_memory: 2000, max_steps: 10, step_length: 0.9 }
     }
 }
 

@@ -274,17 +274,17 @@ fn settings_of_a_gigabyte_and_settings_that_ask_for_one_are_refused() {
 
 #[test]
 fn a_checkpoint_that_claims_more_than_it_holds_is_refused() {
-    let [_, seed] = &(hostile::reader("checkpoint").seeds)()[..] else { panic!("two seeds") };
     let refusal = |bytes: &[u8]| {
         let mut said = String::new();
         let peak = memory::peak(|| said = Checkpoint::from_bytes(bytes).unwrap_err().to_string());
         assert!(peak < 4 << 20, "{peak} bytes: {said}");
         said
     };
-    let mut arrays = seed.clone();
-    let count_at = arrays.len() - 12;
-    arrays[count_at..count_at + 2].copy_from_slice(&60_000u16.to_le_bytes());
-    assert!(refusal(&arrays).contains("states 60000 arrays, more than 100"), "{}", refusal(&arrays));
+    for mut arrays in (hostile::reader("checkpoint").seeds)() {
+        let count_at = arrays.len() - 12;
+        arrays[count_at..count_at + 2].copy_from_slice(&60_000u16.to_le_bytes());
+        assert!(refusal(&arrays).contains("states 60000 arrays, more than 100"), "{}", refusal(&arrays));
+    }
 }
 
 #[test]

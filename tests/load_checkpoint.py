@@ -26,6 +26,16 @@ ARRAYS = {
     "path_spacing": (),
 }
 
+# Those of the dual model alone; S is M, or 0 where all observations are in memory.
+MEMORY = {
+    "memory_places": ("K", 2),
+    "memory_targets": ("K",),
+    "memory_sites": ("K", 2),
+    "summary_triangle": ("S", "S"),
+    "summary_target": ("S",),
+    "summary_log_evidence": (),
+}
+
 # rho of the squared scaled distance, by the name of the kernel.
 SHAPES = {
     "matern12": lambda s2: np.exp(-np.sqrt(s2)),
@@ -40,16 +50,21 @@ def check(condition, message):
         sys.exit(f"{sys.argv[1]}: {message}")
 
 
-def check_arrays(checkpoint):
+def check_arrays(checkpoint, process):
     """Types, shapes and finite numbers."""
+    has_memory = process == "dual_memory"
+    check(has_memory == ("memory_places" in checkpoint), f"arrays {sorted(checkpoint)} of the process {process}")
     lengths = {"H": len(checkpoint["hyperparameters"]), "M": len(checkpoint["target"]), "P": len(checkpoint["path"])}
     lengths["E"] = 2 if lengths["M"] else 0
-    for name, shape in ARRAYS.items():
+    if has_memory:
+        lengths["K"] = len(checkpoint["memory_targets"])
+        lengths["S"] = lengths["M"] if len(checkpoint["summary_target"]) else 0
+    for name, shape in (ARRAYS | MEMORY if has_memory else ARRAYS).items():
         array = checkpoint[name]
         expected = tuple(lengths.get(length, length) for length in shape)
         check(array.shape == expected, f"expected {name} of shape {expected}, found {array.shape}")
         check(array.dtype == "<f8" and np.isfinite(array).all(), f"expected finite float64 in {name}, found {array.dtype}")
-    for name in ("covariance_root", "triangle"):
+    for name in ("covariance_root", "triangle") + (("summary_triangle",) if has_memory else ()):
         check((np.triu(checkpoint[name], 1) == 0).all(), f"expected {name} to be lower triangular")
 
 
@@ -85,9 +100,9 @@ def main(checkpoint_path, map_path):
         checkpoint = dict(archive)
     check(str(checkpoint["format"]) == "magmap-checkpoint", f"format {checkpoint['format']}")
     check(int(checkpoint["format_version"]) == 3, f"version {checkpoint['format_version']}")
-    check_arrays(checkpoint)
-    check_checksum(checkpoint_path, str(checkpoint["checksum"]))
     metadata = json.loads(str(checkpoint["metadata"]))
+    check_arrays(checkpoint, metadata["process"])
+    check_checksum(checkpoint_path, str(checkpoint["checksum"]))
     names = metadata["hyperparameter_names"]
     kernel = tomllib.loads(metadata["config"])["model"]["kernel"]
 

@@ -662,7 +662,8 @@ mod tests {
         learn(&mut model, &observations(30));
         let good = bytes(&checkpoint(&dual(), &model));
         let last = |value: f64| move |array: &[u8]| [&array[..array.len() - 8], &value.to_le_bytes()].concat();
-        let cases: [(&str, &dyn Fn(&[u8]) -> Vec<u8>, &str); 5] = [
+        type Forge<'a> = &'a dyn Fn(&[u8]) -> Vec<u8>;
+        let cases: [(&str, Forge<'_>, &str); 5] = [
             ("memory_sites", &|_| Vec::new(), "expected numbers in the array memory_sites, found none"),
             ("memory_targets", &last(f64::NAN), "expected finite numbers in the array memory_targets, found NaN"),
             (

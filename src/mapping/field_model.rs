@@ -289,7 +289,9 @@ pub fn settings(config: &Config, dimension: usize) -> Settings<FieldKernel> {
 pub fn dual_settings(config: &Config, dimension: usize) -> dual_memory::Settings {
     let config::DualMemory { inducing_points, memory_per_batch, max_memory, max_steps, step_length } =
         config.dual_memory;
-    let per_batch = config.selection.method.parameter().map_or(memory_per_batch, |memory| memory.ceil() as usize);
+    let method = &config.selection.method;
+    let memory = method.parameter().filter(|_| method.is_dual_memory());
+    let per_batch = memory.map_or(memory_per_batch, |memory| memory.ceil() as usize);
     dual_memory::Settings {
         inducing_points,
         least_share: config.selection.redundancy,

@@ -16,9 +16,9 @@ use crate::gp::streaming::{Error, StreamingGp};
 #[derive(Clone, Debug)]
 pub(super) enum FieldProcess {
     /// Sizes itself, and keeps no observation.
-    Streaming(StreamingGp<FieldKernel>),
+    Streaming(Box<StreamingGp<FieldKernel>>),
     /// Is of a fixed size, and remembers some observations.
-    Dual(DualGp<FieldKernel>),
+    Dual(Box<DualGp<FieldKernel>>),
 }
 
 /// Everything a [`FieldProcess`] has learnt.
@@ -51,8 +51,8 @@ impl FieldProcess {
     pub(super) fn new(config: &Config) -> Self {
         let model = field_model::model(config, DIMENSION);
         match config.selection.method.is_dual_memory() {
-            true => Self::Dual(DualGp::new(model, field_model::dual_settings(config, DIMENSION))),
-            false => Self::Streaming(StreamingGp::new(model, field_model::settings(config, DIMENSION))),
+            true => Self::Dual(Box::new(DualGp::new(model, field_model::dual_settings(config, DIMENSION)))),
+            false => Self::Streaming(Box::new(StreamingGp::new(model, field_model::settings(config, DIMENSION)))),
         }
     }
 
@@ -87,10 +87,12 @@ impl FieldProcess {
         let kernel = field_model::model(config, DIMENSION).kernel;
         Ok(match (state, method.is_dual_memory()) {
             (ProcessState::Streaming(state), false) => {
-                Self::Streaming(StreamingGp::from_state(kernel, field_model::settings(config, DIMENSION), state)?)
+                let settings = field_model::settings(config, DIMENSION);
+                Self::Streaming(Box::new(StreamingGp::from_state(kernel, settings, state)?))
             }
             (ProcessState::Dual(state), true) => {
-                Self::Dual(DualGp::from_state(kernel, field_model::dual_settings(config, DIMENSION), state)?)
+                let settings = field_model::dual_settings(config, DIMENSION);
+                Self::Dual(Box::new(DualGp::from_state(kernel, settings, state)?))
             }
             (ProcessState::Streaming(_), true) => {
                 return Err(differs("\"vips\" or another method than \"dual_memory\""));
