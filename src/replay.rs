@@ -221,6 +221,8 @@ pub struct Replay {
     resumed: Option<Resumed>,
     /// Whether the map has begun with this recording already.
     has_begun: bool,
+    /// Whether the map has the mount of this recording's sensor already.
+    has_mount: bool,
     started: Instant,
 }
 
@@ -263,10 +265,12 @@ impl Replay {
         });
         let Beginning { mapper, journal, resumed } = beginning;
         let has_begun = mapper.standing().sources.last() == Some(&source.id);
+        let has_mount = *mapper.pipeline().mount() == source.mount;
         let keeper = Beginning::keeper(journal);
         let worker = Worker::resume(&config.worker, Mode::Offline, mapper, keeper, Some(observer))?;
         let started = Instant::now();
-        Ok(Self { config: config.clone(), source, options, folder, worker, drawing, resumed, has_begun, started })
+        let config = config.clone();
+        Ok(Self { config, source, options, folder, worker, drawing, resumed, has_begun, has_mount, started })
     }
 
     /// Ends the replay early when set: the batch that is being learnt is closed, what was sent becomes part of the map, and the
@@ -313,7 +317,8 @@ impl Replay {
         if !self.has_begun {
             inbox.begin(self.source.id.clone())?;
         }
-        if mapped == 0 {
+        // Only a recording that follows another can find its sensor elsewhere, and that only once.
+        if !self.has_mount {
             inbox.set_mount(self.source.mount)?;
         }
         for measurement in measurements.into_iter().skip(usize::try_from(mapped).unwrap_or(usize::MAX)) {

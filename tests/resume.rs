@@ -221,6 +221,32 @@ fn other_settings_or_another_drive_are_refused_and_the_journal_stays() {
 }
 
 #[test]
+fn neither_a_journal_nor_a_map_goes_on_in_another_frame() {
+    let folder = tempdir().unwrap();
+    simulate(&folder, "drive", &["--storage", "sqlite3"]);
+    // The same drive, as if its odometry were of another frame: strings of CDR end with a zero.
+    fs::create_dir(folder.path().join("moved")).unwrap();
+    for entry in fs::read_dir(folder.path().join("drive")).unwrap() {
+        let path = entry.unwrap().path();
+        let mut bytes = fs::read(&path).unwrap();
+        for start in 0..bytes.len().saturating_sub(5) {
+            if bytes[start..start + 5] == *b"odom\0" {
+                bytes[start..start + 4].copy_from_slice(b"ekf0");
+            }
+        }
+        fs::write(folder.path().join("moved").join(path.file_name().unwrap()), bytes).unwrap();
+    }
+    interrupted(&folder, "map");
+    let (_, err) = expect(1, &replay("moved", "map", &["--resume"]), &folder);
+    assert!(err.contains("journal is a map of frame \"odom\", but the recording is of \"ekf0\""), "{err}");
+    expect(0, &replay("drive", "map", &["--resume"]), &folder);
+    let (_, err) = expect(1, &replay("moved", "map", &["--resume"]), &folder);
+    assert!(err.contains("checkpoint.npz is a map of frame \"odom\", but the recording is of \"ekf0\""), "{err}");
+    expect(0, &replay("drive", "whole", &[]), &folder);
+    assert_same(&folder, ["whole", "map"]);
+}
+
+#[test]
 fn a_damaged_journal_is_named_and_kept_and_the_map_is_the_same() {
     let folder = tempdir().unwrap();
     simulate(&folder, "drive", &[]);

@@ -158,6 +158,11 @@ impl Pipeline {
         self.synchronizer.is_sound() && self.downstream.counters.is_sound()
     }
 
+    /// Where the sensor sits.
+    pub fn mount(&self) -> &Isometry3<f64> {
+        self.synchronizer.mount()
+    }
+
     /// Changes where the sensor sits, for readings to come; those that wait for their pose keep the mount under which they came.
     pub fn set_mount(&mut self, mount: Isometry3<f64>) {
         self.synchronizer.set_mount(mount);

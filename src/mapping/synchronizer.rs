@@ -78,6 +78,11 @@ impl Synchronizer {
         self.poses.configure(settings);
     }
 
+    /// Where the sensor sits.
+    pub fn mount(&self) -> &Isometry3<f64> {
+        &self.mount
+    }
+
     /// Changes where the sensor sits, for readings to come; those that wait keep the mount under which they came.
     pub fn set_mount(&mut self, mount: Isometry3<f64>) {
         self.mount = mount;
