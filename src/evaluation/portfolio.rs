@@ -195,8 +195,9 @@ fn capitalized(name: &str) -> String {
 
 /// A name that any file system takes.
 fn file_stem(name: &str) -> String {
-    let letter = |letter: char| if letter.is_alphanumeric() || ".-_".contains(letter) { letter } else { '-' };
-    name.to_lowercase().chars().map(letter).collect()
+    let is_plain = |letter: char| letter.is_alphanumeric() || ".-_".contains(letter);
+    let words = name.split(|letter| !is_plain(letter)).filter(|word| !word.is_empty());
+    words.map(str::to_lowercase).collect::<Vec<_>>().join("-")
 }
 
 /// The page within the folder.

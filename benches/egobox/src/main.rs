@@ -60,8 +60,8 @@ fn main() -> Result<(), Box<dyn Error>> {
                 egobox_gp::Inducings::Located(inducing),
             )
             .theta_tuning(ThetaTuning::Full {
-                init: Array1::from(vec![1.0; 2]),
-                bounds: Array1::from(vec![(1e-2, 1e2); 2]),
+                init: Array1::from(vec![1.0; 1]),
+                bounds: Array1::from(vec![(1e-2, 1e2); 1]),
             })
             .noise_variance(ParamTuning::Optimized { init: 1.0, bounds: (1e-6, 1e3) })
             .n_start(1)
