@@ -10,8 +10,7 @@ mod common;
 use common::readings;
 use magmap::config::Config;
 use magmap::evaluation::drives::{self, Experiment, Material};
-use magmap::gp::kernel::{Constant, Places, Shape, Stationary, Sum};
-use magmap::gp::likelihood::Likelihood;
+use magmap::gp::kernel::Places;
 use magmap::gp::model::{Jitter, Model};
 use magmap::gp::points::Points;
 use magmap::gp::posterior::Posterior;
@@ -129,19 +128,10 @@ fn reference_folder() -> Option<PathBuf> {
 /// The median seconds of one evaluation of the reference and of ours.
 fn compare(folder: &Path, size: usize, repetitions: usize) -> std::io::Result<[f64; 2]> {
     let old = size * 3 / 4;
-    let side = 0.4 * (size as f64).sqrt();
+    let side = common::side(size);
     let (old_places, old_targets) = readings(0, old, side);
     let (places, targets) = readings(old, READINGS, side);
-    let model = Model {
-        kernel: Sum(
-            Constant { variance: 500.0 },
-            Stationary { shape: Shape::Matern52, variance: 150.0, lengthscales: vec![0.7] },
-        ),
-        noise: 2.0,
-        mean: 0.0,
-        likelihood: Likelihood::Gaussian,
-        jitter: Jitter::Absolute(JITTER),
-    };
+    let model = Model { jitter: Jitter::Absolute(JITTER), ..common::model() };
 
     let first = Rows::nested(&old_places, &old_targets, None, &old_places);
     let whitened = first.whiten(&model).expect("positive definite");

@@ -5,13 +5,10 @@
 
 mod common;
 
-use common::readings;
+use common::{model, readings, side};
 use magmap::export::panels::{Curve, Panel, Panels, Scale};
 use magmap::gp::inference::Inference;
-use magmap::gp::kernel::{Constant, Shape, Stationary, Sum};
 use magmap::gp::learning::Learning;
-use magmap::gp::likelihood::Likelihood;
-use magmap::gp::model::{Jitter, Model};
 use magmap::gp::selection::Limits;
 use magmap::gp::selection::conditional_variance::ConditionalVariance;
 use magmap::gp::streaming::{Settings, StreamingGp};
@@ -22,7 +19,7 @@ use std::time::Instant;
 /// Numbers of inducing points, at batches of [`BATCH`] readings.
 const SIZES: [usize; 7] = [50, 100, 200, 400, 800, 1500, 3000];
 /// Sizes of batches, at [`SIZE`] inducing points.
-const BATCHES: [usize; 6] = [50, 100, 200, 500, 1000, 2000];
+const BATCHES: [usize; 5] = [100, 300, 1000, 3000, 10_000];
 const BATCH: usize = 200;
 const SIZE: usize = 200;
 /// Evaluations of bound and gradient in an update.
@@ -42,7 +39,7 @@ fn main() {
     // Where the cubes rule, and where the readings do.
     let (in_size, in_batch) = (exponent(&of_size[3..]), exponent(&of_batch[2..]));
     println!(
-        "grows with the power {in_size:.2} of the inducing points (from 400 on), {in_batch:.2} of the readings (from 200 on)"
+        "grows with the power {in_size:.2} of the inducing points (from 400 on), {in_batch:.2} of the readings (from 1000 on)"
     );
     let Some(picture) = arguments.iter().find(|argument| argument.ends_with(".png")) else { return };
     let curve = |name: String, points| Curve { name, points, labels: Vec::new() };
@@ -54,7 +51,7 @@ fn main() {
             scale: Scale::Logarithmic,
             curves: vec![
                 curve(format!("of inducing points, {BATCH} readings: power {in_size:.2} from 400 on"), of_size),
-                curve(format!("of readings, {SIZE} inducing points: power {in_batch:.2} from 200 on"), of_batch),
+                curve(format!("of readings, {SIZE} inducing points: power {in_batch:.2} from 1000 on"), of_batch),
             ],
         }],
     };
@@ -66,8 +63,7 @@ fn main() {
 
 /// Seconds of an update with so many readings that starts and ends with so many inducing points: the least of some.
 fn measured(size: usize, batch: usize) -> f64 {
-    // Half a lengthscale apart.
-    let side = 0.4 * (size as f64).sqrt();
+    let side = side(size);
     let settings = Settings {
         selection: Arc::new(ConditionalVariance { tolerance: 0.0 }),
         limits: Limits { max_inducing_points: size, least_share: 0.0 },
@@ -75,17 +71,7 @@ fn measured(size: usize, batch: usize) -> f64 {
         redundancy: -1.0,
         inference: Inference::Variational,
     };
-    let model = Model {
-        kernel: Sum(
-            Constant { variance: 500.0 },
-            Stationary { shape: Shape::Matern52, variance: 150.0, lengthscales: vec![0.7] },
-        ),
-        noise: 2.0,
-        mean: 0.0,
-        likelihood: Likelihood::Gaussian,
-        jitter: Jitter::Relative(1e-6),
-    };
-    let mut process = StreamingGp::new(model, settings);
+    let mut process = StreamingGp::new(model(), settings);
     let (places, targets) = readings(0, size, side);
     process.update(&places, &targets, &|| false).expect("a good batch");
     let (places, targets) = readings(size, batch, side);

@@ -2,13 +2,11 @@
 
 mod common;
 
-use common::readings;
+use common::{FieldKernel, model, readings, side};
 use criterion::{BatchSize, BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use magmap::gp::inference::Inference;
-use magmap::gp::kernel::{Constant, Places, Shape, Stationary, Sum};
+use magmap::gp::kernel::Places;
 use magmap::gp::learning::Learning;
-use magmap::gp::likelihood::Likelihood;
-use magmap::gp::model::{Jitter, Model};
 use magmap::gp::points::Points;
 use magmap::gp::posterior::Posterior;
 use magmap::gp::selection::GreedyVariance;
@@ -19,29 +17,11 @@ use magmap::gp::whitened::Rows;
 use std::hint::black_box;
 use std::sync::Arc;
 
-type FieldKernel = Sum<Option<Constant>, Stationary>;
-
 /// Readings in a batch, as the published experiment cuts them.
 const READINGS: usize = 469;
 
 /// Inducing points in use.
 const SIZES: [usize; 3] = [50, 200, 800];
-
-fn model() -> Model<FieldKernel> {
-    let stationary = Stationary { shape: Shape::Matern52, variance: 150.0, lengthscales: vec![0.7] };
-    Model {
-        kernel: Sum(Some(Constant { variance: 500.0 }), stationary),
-        noise: 2.0,
-        mean: 0.0,
-        likelihood: Likelihood::Gaussian,
-        jitter: Jitter::Relative(1e-6),
-    }
-}
-
-/// A side at which `size` points lie about half a lengthscale apart.
-fn side(size: usize) -> f64 {
-    0.4 * (size as f64).sqrt()
-}
 
 /// A map with `size` inducing points that has seen as many readings.
 fn posterior(size: usize, side: f64) -> Posterior<FieldKernel> {

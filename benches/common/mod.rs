@@ -1,6 +1,30 @@
 //! What the benches share.
+#![allow(dead_code)] // not every one needs all of it
 
+use magmap::gp::kernel::{Constant, Shape, Stationary, Sum};
+use magmap::gp::likelihood::Likelihood;
+use magmap::gp::model::{Jitter, Model};
 use magmap::gp::points::Points;
+
+/// A constant, and what varies around it.
+pub type FieldKernel = Sum<Constant, Stationary>;
+
+/// A field as in a building.
+pub fn model() -> Model<FieldKernel> {
+    let stationary = Stationary { shape: Shape::Matern52, variance: 150.0, lengthscales: vec![0.7] };
+    Model {
+        kernel: Sum(Constant { variance: 500.0 }, stationary),
+        noise: 2.0,
+        mean: 0.0,
+        likelihood: Likelihood::Gaussian,
+        jitter: Jitter::Relative(1e-6),
+    }
+}
+
+/// A side of a square at which `size` points lie about half a lengthscale apart.
+pub fn side(size: usize) -> f64 {
+    0.4 * (size as f64).sqrt()
+}
 
 /// Points spread evenly over a square (a Weyl sequence), from number `first` on, and a smooth field there.
 pub fn readings(first: usize, count: usize, side: f64) -> (Points, Vec<f64>) {
