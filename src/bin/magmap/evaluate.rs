@@ -25,6 +25,7 @@ Examples:
   magmap evaluate worlds --set selection.delta=0.1            simulated worlds
   magmap evaluate banana --batches 8                          a yes/no question, from left to right
   magmap evaluate stream --data aalto-magnetic --outliers 0.05 --set model.likelihood=student_t
+  magmap evaluate papers --data aalto-magnetic --output comparison
   magmap evaluate scenarios                           synthetic streams along a line
   magmap evaluate sizes --method fixed=15 --method vips=0.05 --method exact
   magmap evaluate growth --points 5000 --batches 10   synthetic streams in three dimensions

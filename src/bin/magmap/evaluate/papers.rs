@@ -28,7 +28,7 @@ const CAP: usize = 1500;
 /// Evaluations that conditional variance may take for each batch with the papers' settings, as the page says.
 const EVALUATIONS_AT_CAP: usize = 25;
 
-/// What the page says of the differences. It holds for any figures that these settings give.
+/// What the page says of the differences: what people read in the figures of the default seed. Who changes a method reads again.
 const READING: &str = include_str!("papers.md");
 
 /// Arguments of the comparison with the papers.
