@@ -251,7 +251,9 @@ pub fn from_rows(size: usize, rows: &[f64]) -> Matrix {
 
 /// The rows of a matrix, one after another.
 pub fn to_rows(matrix: MatrixRef<'_>) -> Vec<f64> {
-    (0..matrix.nrows()).flat_map(|row| (0..matrix.ncols()).map(move |column| matrix[(row, column)])).collect()
+    let mut rows = Vec::with_capacity(matrix.nrows() * matrix.ncols());
+    rows.extend((0..matrix.nrows()).flat_map(|row| (0..matrix.ncols()).map(move |column| matrix[(row, column)])));
+    rows
 }
 
 /// One column of a column-major matrix.
@@ -352,8 +354,11 @@ impl GrowingTriangle {
     /// Starts with this lower triangular matrix.
     pub fn new(lower: MatrixRef<'_>) -> Self {
         let mut triangle = Self::default();
+        triangle.make_room(lower.nrows());
+        let mut entries = Vec::with_capacity(lower.nrows());
         for row in 0..lower.nrows() {
-            let entries: Vec<f64> = (0..=row).map(|column| lower[(row, column)]).collect();
+            entries.clear();
+            entries.extend((0..=row).map(|column| lower[(row, column)]));
             triangle.append(&entries);
         }
         triangle
@@ -366,16 +371,23 @@ impl GrowingTriangle {
     pub fn append(&mut self, row: &[f64]) {
         assert_eq!(row.len(), self.size + 1, "a row ends at the diagonal");
         if self.size == self.capacity {
-            let capacity = (2 * self.capacity).max(16);
-            let mut buffer = vec![0.0; capacity * capacity];
-            for column in 0..self.size {
-                let old = &self.buffer[column * self.capacity..][..self.size];
-                buffer[column * capacity..][..self.size].copy_from_slice(old);
-            }
-            (self.buffer, self.capacity) = (buffer, capacity);
+            self.make_room(row.len());
         }
         self.buffer[self.size * self.capacity..][..row.len()].copy_from_slice(row);
         self.size += 1;
+    }
+
+    /// Makes room for so many rows, and a quarter more.
+    fn make_room(&mut self, rows: usize) {
+        /// Triangles of nearly equal size take equal memory, as other [`zeros`] do.
+        const STEP: usize = 64;
+        let capacity = (rows + rows / 4).next_multiple_of(STEP);
+        let mut buffer = vec![0.0; capacity * capacity];
+        for column in 0..self.size {
+            let old = &self.buffer[column * self.capacity..][..self.size];
+            buffer[column * capacity..][..self.size].copy_from_slice(old);
+        }
+        (self.buffer, self.capacity) = (buffer, capacity);
     }
 
     /// Replaces the vector by `triangle^-1 vector`.

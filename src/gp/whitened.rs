@@ -63,7 +63,7 @@ impl<K: Kernel> Past<K> {
 
     /// R = T L_b^-1, lower triangular.
     fn root(&self) -> Matrix {
-        let mut root = self.triangle.clone();
+        let mut root = linalg::copied(self.triangle.as_ref());
         // R L_b = T, so L_b^T R^T = T^T.
         linalg::solve_lower_transposed(self.covariance_root.as_ref(), root.as_mut().transpose_mut());
         for column in 1..root.ncols() {

@@ -39,6 +39,9 @@ pub const FORMAT_VERSION: i64 = 3;
 /// The oldest version that is read: it knows nothing of the stream. Versions before the third know only the streaming model.
 const OLDEST_VERSION: i64 = 1;
 
+/// What a file is beside its large arrays, at most as a rule: settings, counters, readings that wait, names.
+const OTHER_BYTES: usize = 1 << 16;
+
 /// A map as it was at one moment, with all that is needed to go on as if it had never stopped, and to know what it is.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Checkpoint {
@@ -214,7 +217,12 @@ impl Checkpoint {
             process: kind,
             config: self.config.clone(),
         };
-        let mut arrays = ArrayWriter::new();
+        let inducing_points = process.past.as_ref().map_or(0, |past| past.target.len());
+        let triangles = 2 + usize::from(dual.is_some());
+        let points = self.path().points();
+        // Nearly all of it are the triangles and the path.
+        let numbers = triangles * inducing_points * inducing_points + 3 * points.len();
+        let mut arrays = ArrayWriter::with_capacity(size_of::<f64>() * numbers + OTHER_BYTES);
         arrays.text("format", FORMAT)?;
         arrays.integer("format_version", FORMAT_VERSION)?;
         arrays.text("metadata", &serde_json::to_string(&metadata)?)?;
@@ -226,7 +234,6 @@ impl Checkpoint {
         dual.map_or(Ok(()), |dual| write_memory(&mut arrays, dual))?;
         let corners = extent.as_ref().map_or(&[][..], |corners| corners);
         arrays.numbers("extent", &[corners.len(), 2], corners.iter().flatten().copied())?;
-        let points = self.path().points();
         arrays.numbers("path", &[points.len(), 3], points.iter().flat_map(|point| [point.x, point.y, point.z]))?;
         arrays.numbers("path_spacing", &[], [self.path().spacing()])?;
         arrays.text("stream", &serde_json::to_string(&self.stream)?)?;
@@ -507,7 +514,7 @@ mod tests {
 
     /// The file with one of its arrays exchanged, under a checksum that is right. No bytes: without the array.
     fn forged(bytes: &[u8], array: &str, forge: impl Fn(&[u8]) -> Vec<u8>) -> Vec<u8> {
-        let mut arrays = ArrayWriter::new();
+        let mut arrays = ArrayWriter::with_capacity(bytes.len());
         let (_, files) = archive::list(bytes).map(|mut files| (files.pop(), files)).unwrap();
         for (name, content) in files {
             let content = if name == format!("{array}.npy") { forge(content) } else { content.to_owned() };

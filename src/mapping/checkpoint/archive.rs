@@ -57,8 +57,9 @@ pub(super) struct ArrayWriter {
 }
 
 impl ArrayWriter {
-    pub(super) fn new() -> Self {
-        Self { zip: ZipWriter::new(Cursor::default()), digest: Sha256::new() }
+    /// With memory for so many bytes; more come as they are needed.
+    pub(super) fn with_capacity(bytes: usize) -> Self {
+        Self { zip: ZipWriter::new(Cursor::new(Vec::with_capacity(bytes))), digest: Sha256::new() }
     }
 
     /// Writes a text that is not empty, as numpy's `str`.
@@ -99,7 +100,9 @@ impl ArrayWriter {
         let data_type = DType::Plain(type_string.parse().map_err(io::Error::other)?);
         let header = WriteOptions::new_header_only().dtype(data_type).shape(&shape).writer(Vec::new());
         let mut bytes = header.write_header_only()?;
-        values.into_iter().for_each(|value| bytes.extend(value));
+        let values = values.into_iter();
+        bytes.reserve_exact(N * values.size_hint().0);
+        values.for_each(|value| bytes.extend(value));
         self.file(&file_name(name), &bytes)
     }
 
