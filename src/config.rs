@@ -374,6 +374,9 @@ pub struct DualMemory {
     pub memory_per_batch: usize,
     /// Most observations in memory; beyond, some of the old and the new stay.
     pub max_memory: usize,
+    /// How much of the evidence that the memory stands for counts when hyperparameters are learnt: 1 is all of it. Less allows for
+    /// errors that neighbours share.
+    pub memory_evidence: f64,
     /// Most natural-gradient steps in a row; fewer where they change nothing any more.
     pub max_steps: usize,
     /// Length of a step: 1 goes all the way, less is slower and steadier.
@@ -382,7 +385,14 @@ pub struct DualMemory {
 
 impl Default for DualMemory {
     fn default() -> Self {
-        Self { inducing_points: 100, memory_per_batch: 100, max_memory: 2000, max_steps: 10, step_length: 0.9 }
+        Self {
+            inducing_points: 250,
+            memory_per_batch: 100,
+            max_memory: 2000,
+            memory_evidence: 0.1,
+            max_steps: 10,
+            step_length: 0.9,
+        }
     }
 }
 

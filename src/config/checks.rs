@@ -97,6 +97,8 @@ impl Config {
         checks.within("dual_memory.inducing_points", dual_memory.inducing_points, inducing_points);
         checks.within("dual_memory.memory_per_batch", dual_memory.memory_per_batch, 0..=MOST_OBSERVATIONS);
         checks.within("dual_memory.max_memory", dual_memory.max_memory, 0..=MOST_OBSERVATIONS);
+        let is_share = (0.0..=1.0).contains(&dual_memory.memory_evidence);
+        checks.require(is_share, "dual_memory.memory_evidence", "0 to 1", dual_memory.memory_evidence);
         checks.within("dual_memory.max_steps", dual_memory.max_steps, 1..=MOST_STEPS);
         let is_length = dual_memory.step_length > 0.0 && dual_memory.step_length <= 1.0;
         checks.require(is_length, "dual_memory.step_length", "more than 0 and at most 1", dual_memory.step_length);

@@ -436,6 +436,7 @@ mod tests {
             "selection.max_inducing_points = 0",
             "selection.redundancy = 1",
             "dual_memory.inducing_points = 0",
+            "dual_memory.memory_evidence = 1.1",
             "dual_memory.max_steps = 0",
             "dual_memory.step_length = 1.5",
             "bernoulli.variance = 0",

@@ -116,7 +116,7 @@ fn process(experiment: &Experiment, config: &Config) -> DualGp<Stationary> {
         memory: MemorySize { per_batch: experiment.memory, most: usize::MAX },
         steps: 50,
         step_length: 0.9,
-        old_evidence: OldEvidence::ScaledMemory,
+        old_evidence: OldEvidence::ScaledMemory { share: 1.0 },
         // The prior of the configuration is one of magnetic fields.
         learning: Learning {
             max_evaluations: config.learning.max_evaluations,

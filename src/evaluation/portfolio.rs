@@ -1,7 +1,7 @@
 //! What contests leave in a folder: a page that people read, and its pictures.
 
 use super::contest::{Contest, Run, Step};
-use crate::config::Config;
+use crate::config::{self, Config};
 use crate::export::file::{create_folder, write_atomically};
 use crate::export::map_strip::MapStrip;
 use crate::export::panels::{Curve, Panel, Panels, Scale};
@@ -38,7 +38,10 @@ pub fn write(folder: &Path, heading: &str, introduction: &str, chapters: &[Chapt
         if !introduction.is_empty() {
             page.push_str(&format!("\n{introduction}\n"));
         }
-        page.push_str(&settings(config));
+        page.push_str(
+            &settings(config)
+                .map_err(|error| Error::Write { path: self::page(folder), source: std::io::Error::other(error) })?,
+        );
         for contest in *contests {
             page.push_str(&section(contest, &pictures)?);
         }
@@ -47,14 +50,14 @@ pub fn write(folder: &Path, heading: &str, introduction: &str, chapters: &[Chapt
 }
 
 /// The settings that are not the defaults.
-fn settings(config: &Config) -> String {
-    let (Ok(settings), Ok(defaults)) = (config.settings(), Config::default().settings()) else { return String::new() };
+fn settings(config: &Config) -> Result<String, config::Error> {
+    let (settings, defaults) = (config.settings()?, Config::default().settings()?);
     let changed = settings.iter().zip(&defaults).filter(|(setting, default)| setting.value != default.value);
     let changed: Vec<String> = changed.map(|(setting, _)| format!("`{} = {}`", setting.key, setting.value)).collect();
-    match changed.as_slice() {
+    Ok(match changed.as_slice() {
         [] => "\nSettings: the defaults.\n".to_owned(),
         changed => format!("\nSettings: the defaults, but for {}.\n", changed.join(", ")),
-    }
+    })
 }
 
 /// The table and the pictures of one contest.

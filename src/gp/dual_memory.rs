@@ -45,14 +45,18 @@ pub struct MemorySize {
 }
 
 /// What the hyperparameters are learnt from, beside the batch.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum OldEvidence {
     /// The memory, and the pseudo-observations that stand for all other readings: everything once (eq. 21).
     #[default]
     Summary,
-    /// The memory alone, each reading of it for as many as there were (eq. 26 and what follows it). Where there is no memory, the
-    /// pseudo-observations.
-    ScaledMemory,
+    /// The memory alone, each reading of it for as many as there were (eq. 26 and what follows it), times a share. Where there is no
+    /// memory, the pseudo-observations.
+    ScaledMemory {
+        /// How much of that evidence counts: 1 in the paper. Less is of use where the errors of neighbouring readings are not
+        /// independent, as those of a path that is a few centimetres off are not.
+        share: f64,
+    },
 }
 
 /// Everything about an update that is chosen beforehand. The published experiment with a magnetometer has 100 inducing points,
@@ -342,8 +346,8 @@ impl<K: Kernel> DualGp<K> {
 
     fn counts(&self, memory: usize) -> Counts {
         match self.settings.old_evidence {
-            OldEvidence::ScaledMemory if memory > 0 => {
-                Counts { memory: self.readings() as f64 / memory as f64, summary: 0.0 }
+            OldEvidence::ScaledMemory { share } if memory > 0 => {
+                Counts { memory: share * self.readings() as f64 / memory as f64, summary: 0.0 }
             }
             _ => Counts::ONCE,
         }

@@ -287,7 +287,7 @@ pub fn settings(config: &Config, dimension: usize) -> Settings<FieldKernel> {
 
 /// How the dual model learns, over places of so many coordinates.
 pub fn dual_settings(config: &Config, dimension: usize) -> dual_memory::Settings {
-    let config::DualMemory { inducing_points, memory_per_batch, max_memory, max_steps, step_length } =
+    let config::DualMemory { inducing_points, memory_per_batch, max_memory, memory_evidence, max_steps, step_length } =
         config.dual_memory;
     let method = &config.selection.method;
     let memory = method.parameter().filter(|_| method.is_dual_memory());
@@ -298,7 +298,7 @@ pub fn dual_settings(config: &Config, dimension: usize) -> dual_memory::Settings
         memory: MemorySize { per_batch, most: max_memory },
         steps: max_steps,
         step_length,
-        old_evidence: OldEvidence::ScaledMemory,
+        old_evidence: OldEvidence::ScaledMemory { share: memory_evidence },
         learning: settings(config, dimension).learning,
     }
 }

@@ -195,7 +195,7 @@ mod tests {
             memory,
             steps: 6,
             step_length: 0.9,
-            old_evidence: OldEvidence::ScaledMemory,
+            old_evidence: OldEvidence::ScaledMemory { share: 1.0 },
             learning: Learning { max_evaluations: 6, ..Learning::default() },
         }
     }

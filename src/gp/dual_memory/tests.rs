@@ -376,7 +376,7 @@ fn a_stream_of_crescents_is_told_apart_everywhere() {
     for (link, old_evidence) in [
         (Link::Probit, OldEvidence::Summary),
         (Link::Logit, OldEvidence::Summary),
-        (Link::Probit, OldEvidence::ScaledMemory),
+        (Link::Probit, OldEvidence::ScaledMemory { share: 1.0 }),
     ] {
         let settings = Settings { steps: 4, old_evidence, learning: learning(20), ..settings(25, 15) };
         let mut process = DualGp::binary(model(Likelihood::Gaussian), link, settings);
@@ -452,7 +452,7 @@ fn memory_leads_the_hyperparameters_of_a_stream_to_those_of_one_batch() {
     let distance = |found: &[f64]| found.iter().zip(&whole).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max);
     let forgetful = distance(&learnt(OldEvidence::Summary, 0, 6));
     assert!(forgetful > 0.25, "{forgetful}");
-    for old_evidence in [OldEvidence::Summary, OldEvidence::ScaledMemory] {
+    for old_evidence in [OldEvidence::Summary, OldEvidence::ScaledMemory { share: 1.0 }] {
         for memory in [10, 25] {
             let found = distance(&learnt(old_evidence, memory, 6));
             // Learning ends where an iteration gains a hundredth of a nat: that is 0.14 of a standard deviation, which is about
@@ -460,6 +460,10 @@ fn memory_leads_the_hyperparameters_of_a_stream_to_those_of_one_batch() {
             assert!(found < 0.1, "{old_evidence:?} {memory}: {found}");
         }
     }
+    // The less of the evidence of the memory counts, the farther from it: 0.16, 0.36 and 0.46 after the first.
+    let of_share = |share| distance(&learnt(OldEvidence::ScaledMemory { share }, 25, 6));
+    let distances = [1.0, 0.5, 0.1, 0.0].map(of_share);
+    assert!(distances.is_sorted() && distances[3] > 0.3, "{distances:?}");
 }
 
 #[test]

@@ -13,6 +13,16 @@ use crate::Ending;
 use crate::settings::usage_error;
 use crate::terminal::Terminal;
 
+/// What every stream of a known function takes.
+#[derive(Args)]
+struct Drawn {
+    /// Seed of the readings.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    #[command(flatten)]
+    common: Common,
+}
+
 /// Arguments of the scenarios along a line.
 #[derive(Args)]
 pub struct Scenarios {
@@ -20,11 +30,8 @@ pub struct Scenarios {
     #[arg(long = "method", value_name = "NAME[=PARAMETER]", long_help = help_on_methods())]
     #[arg(default_values = ["vips=0.05", "conditional_variance", "oips", "exact"])]
     methods: Vec<Named>,
-    /// Seed of the readings.
-    #[arg(long, default_value_t = 1)]
-    seed: u64,
     #[command(flatten)]
-    common: Common,
+    drawn: Drawn,
 }
 
 /// Arguments of fixed against chosen sizes.
@@ -34,11 +41,8 @@ pub struct Sizes {
     #[arg(long = "method", value_name = "NAME[=PARAMETER]", long_help = help_on_methods())]
     #[arg(default_values = ["fixed=10", "fixed=20", "fixed=30", "vips=0.05", "exact"])]
     methods: Vec<Named>,
-    /// Seed of the readings.
-    #[arg(long, default_value_t = 1)]
-    seed: u64,
     #[command(flatten)]
-    common: Common,
+    drawn: Drawn,
 }
 
 /// Arguments of the streams in three dimensions.
@@ -57,11 +61,8 @@ pub struct Growth {
     /// Only this scenario; may be repeated.
     #[arg(long = "scenario", value_enum)]
     scenarios: Vec<ScenarioArgument>,
-    /// Seed of the readings.
-    #[arg(long, default_value_t = 1)]
-    seed: u64,
     #[command(flatten)]
-    common: Common,
+    drawn: Drawn,
 }
 
 #[derive(Clone, Copy, clap::ValueEnum)]
@@ -86,18 +87,18 @@ impl From<ScenarioArgument> for Scenario {
 
 impl Scenarios {
     pub fn run(&self, terminal: &Terminal) -> anyhow::Result<Ending> {
-        let config = self.common.settings.load_over(scenarios::settings())?;
-        let tasks = named(Scenario::ALL, |scenario| scenario.task(self.seed));
-        side_by_side(tasks, &self.methods, &[ByBatch::sizes(1)], &config, &self.common, terminal)
+        let config = self.drawn.common.settings.load_over(scenarios::settings())?;
+        let tasks = named(Scenario::ALL, |scenario| scenario.task(self.drawn.seed));
+        side_by_side(tasks, &self.methods, &[ByBatch::sizes(1)], &config, &self.drawn.common, terminal)
     }
 }
 
 impl Sizes {
     pub fn run(&self, terminal: &Terminal) -> anyhow::Result<Ending> {
-        let config = self.common.settings.load_over(scenarios::settings())?;
-        let tasks = vec![("sizes".to_owned(), scenarios::sizes(self.seed))];
+        let config = self.drawn.common.settings.load_over(scenarios::settings())?;
+        let tasks = vec![("sizes".to_owned(), scenarios::sizes(self.drawn.seed))];
         let by_batch = [ByBatch::sizes(1), ByBatch::errors(1)];
-        side_by_side(tasks, &self.methods, &by_batch, &config, &self.common, terminal)
+        side_by_side(tasks, &self.methods, &by_batch, &config, &self.drawn.common, terminal)
     }
 }
 
@@ -106,14 +107,14 @@ impl Growth {
         if self.batches > self.points {
             usage_error(format!("--batches: expected no more than --points ({}), found {}", self.points, self.batches));
         }
-        let config = self.common.settings.load_over(growth::settings())?;
+        let config = self.drawn.common.settings.load_over(growth::settings())?;
         let scenarios: Vec<Scenario> = match self.scenarios.is_empty() {
             true => Scenario::ALL.to_vec(),
             false => self.scenarios.iter().map(|scenario| (*scenario).into()).collect(),
         };
         let (points, batches) = (self.points as usize, self.batches as usize);
-        let tasks = named(scenarios, |scenario| growth::task(scenario, points, batches, self.seed));
-        side_by_side(tasks, &self.methods, &[ByBatch::sizes(5)], &config, &self.common, terminal)
+        let tasks = named(scenarios, |scenario| growth::task(scenario, points, batches, self.drawn.seed));
+        side_by_side(tasks, &self.methods, &[ByBatch::sizes(5)], &config, &self.drawn.common, terminal)
     }
 }
 
