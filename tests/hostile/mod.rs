@@ -10,6 +10,7 @@ use std::fs;
 use std::path::Path;
 
 use magmap::config::{Config, Sensor, Topics};
+use magmap::evaluation::table::{Protocol, Table};
 use magmap::mapping::batcher::Batch;
 use magmap::mapping::checkpoint::Checkpoint;
 use magmap::mapping::field_model::FieldModel;
@@ -48,7 +49,7 @@ impl Reader {
 }
 
 /// All of them.
-pub const READERS: [Reader; 8] = [
+pub const READERS: [Reader; 9] = [
     Reader { name: "csv", read: csv, repair: nothing, memory: 16 << 20, seeds: seeds::csv, words: seeds::csv_words },
     Reader {
         name: "metadata",
@@ -91,6 +92,14 @@ pub const READERS: [Reader; 8] = [
         memory: 16 << 20,
         seeds: seeds::config,
         words: seeds::config_words,
+    },
+    Reader {
+        name: "table",
+        read: table,
+        repair: nothing,
+        memory: 16 << 20,
+        seeds: seeds::table,
+        words: seeds::csv_words,
     },
 ];
 
@@ -265,6 +274,28 @@ fn config(_: &Path, bytes: &[u8]) {
             let written = config.to_toml().expect("what was read can be written");
             assert!(Config::from_toml(&written, "written").expect("what was written can be read") == config);
             drop(Mapper::new(Pipeline::new(&config, Isometry3::identity()), FieldModel::new(&config)));
+        }
+        Err(error) => drop(error.to_string()),
+    }
+}
+
+/// A table of numbers; one that is large enough becomes a stream and its test.
+fn table(folder: &Path, bytes: &[u8]) {
+    let path = folder.join("table.csv");
+    put(&path, bytes);
+    let table = match Table::read(&path) {
+        Ok(table) => table,
+        Err(error) => return drop(error.to_string()),
+    };
+    let last = table.columns() - 1;
+    assert!(table.column(&(last + 1).to_string()).is_ok());
+    let _ = table.column(&table.name(last)).map_err(|error| error.to_string());
+    let protocol = Protocol { target: last, test_share: 0.3, batches: 2, seed: 1 };
+    match protocol.check(&table) {
+        Ok(()) => {
+            let task = protocol.task(&table, 1);
+            let learnt: usize = task.batches.iter().map(|batch| batch.targets.len()).sum();
+            assert_eq!(learnt + task.test.targets.len(), table.rows());
         }
         Err(error) => drop(error.to_string()),
     }

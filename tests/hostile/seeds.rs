@@ -77,6 +77,15 @@ pub(super) fn csv() -> Vec<Vec<u8>> {
     .to_vec()
 }
 
+pub(super) fn table() -> Vec<Vec<u8>> {
+    [
+        "x,\"long, name\",y\n1,2,3\n4,5,6\n7,8,10\n-1e0,.5,+2\n",
+        "\u{feff}0.5,1\r\n\r\n \"1\" ,2\r\n3,4\r\n",
+    ]
+    .map(|text| text.as_bytes().to_vec())
+    .to_vec()
+}
+
 pub(super) fn csv_words() -> Vec<String> {
     ["nan", "inf", "-inf", "1e308", "1e-308", "9223372036.854775807", "-0", ",,", "\r\n", "\u{feff}"]
         .map(String::from)

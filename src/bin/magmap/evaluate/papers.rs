@@ -126,6 +126,7 @@ fn on_the_cap(is_left_out: bool) -> String {
         ),
     };
     format!(
-        "`conditional_variance` with the papers' settings {how}: its published size of 5785 and its error are quoted, not reproduced.\n"
+        "`conditional_variance` with the papers' settings {how}:\n\
+         its published size of 5785 and its error are quoted, not reproduced.\n"
     )
 }
