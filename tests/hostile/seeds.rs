@@ -78,12 +78,9 @@ pub(super) fn csv() -> Vec<Vec<u8>> {
 }
 
 pub(super) fn table() -> Vec<Vec<u8>> {
-    [
-        "x,\"long, name\",y\n1,2,3\n4,5,6\n7,8,10\n-1e0,.5,+2\n",
-        "\u{feff}0.5,1\r\n\r\n \"1\" ,2\r\n3,4\r\n",
-    ]
-    .map(|text| text.as_bytes().to_vec())
-    .to_vec()
+    ["x,\"long, name\",y\n1,2,3\n4,5,6\n7,8,10\n-1e0,.5,+2\n", "\u{feff}0.5,1\r\n\r\n \"1\" ,2\r\n3,4\r\n"]
+        .map(|text| text.as_bytes().to_vec())
+        .to_vec()
 }
 
 pub(super) fn csv_words() -> Vec<String> {
