@@ -379,7 +379,7 @@ impl GrowingTriangle {
 
     /// Makes room for so many rows, and a quarter more.
     fn make_room(&mut self, rows: usize) {
-        /// Triangles of nearly equal size take equal memory, as other [`zeros`] do.
+        /// Triangles of nearly equal size take equal memory, as matrices of [`zeros`] do.
         const STEP: usize = 64;
         let capacity = (rows + rows / 4).next_multiple_of(STEP);
         let mut buffer = vec![0.0; capacity * capacity];
