@@ -19,11 +19,7 @@ impl<K: Kernel> Summary<K> {
     /// All that this posterior knows.
     pub(super) fn new(posterior: Posterior<K>) -> Self {
         let past = posterior.past;
-        let mut root = past.triangle.clone();
-        linalg::solve_lower_transposed(past.covariance_root.as_ref(), root.as_mut().transpose_mut());
-        for column in 1..root.ncols() {
-            root.col_as_slice_mut(column)[..column].fill(0.0);
-        }
+        let root = past.root();
         Self { past, root }
     }
 
