@@ -70,7 +70,9 @@ DOMAINS = 100
 
 
 def isolate():
-    """Gives this process, and those it starts, a domain of their own on this machine alone."""
+    """Gives this process, and those it starts, a domain of their own on this machine alone, and a SIGINT that is heard."""
+    # What a shell starts in the background ignores SIGINT, and all that it starts in turn; ros2 launch then does not hear it either.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     os.environ['ROS_DOMAIN_ID'] = str(free_domain())
     os.environ['CYCLONEDDS_URI'] = (HERE / 'cyclonedds.xml').as_uri()
     os.environ['RCUTILS_COLORIZED_OUTPUT'] = '0'
@@ -127,14 +129,9 @@ class Process:
         except subprocess.TimeoutExpired:
             raise AssertionError(f'{self.name}: expected its end within {timeout:g} s, it still runs') from None
 
-    def stop(self, number=signal.SIGINT, timeout=PATIENCE, insist=False):
-        """Asks it to end, if that is wanted once more after a while; its exit code. On a busy machine ros2 launch can miss a signal."""
+    def stop(self, number=signal.SIGINT, timeout=PATIENCE):
+        """Asks it to end; its exit code."""
         self.send_signal(number)
-        if insist:
-            try:
-                return self._process.wait(timeout / 3)
-            except subprocess.TimeoutExpired:
-                self.send_signal(number)
         return self.wait(timeout)
 
     def close(self):
