@@ -6,10 +6,10 @@
 use super::Error;
 use crate::config::Config;
 use crate::gp::dual_memory::{self, DualGp, MemorySize, OldEvidence};
-use crate::gp::expectation::Link;
 use crate::gp::kernel::{Places, Stationary};
 use crate::gp::learning::Learning;
 use crate::gp::likelihood::Likelihood;
+use crate::gp::link::Link;
 use crate::gp::model::{Jitter, Model};
 use crate::gp::points::Points;
 use crate::gp::report::NamedValue;

@@ -3,7 +3,8 @@
 use super::kernel::{Kernel, Places};
 use super::likelihood::Weights;
 use super::linalg::{self, Matrix, NotPositiveDefinite, Part, squared_norm};
-use super::model::{LOG_2_PI, Model};
+use super::model::Model;
+use super::normal::LOG_2_PI;
 use super::targets::Targets;
 use super::whitened::{Past, Rows, Whitened};
 

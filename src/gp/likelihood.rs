@@ -11,7 +11,7 @@
 //! and f sees a Gaussian of variance s^2 / w. Each of the two raises one lower bound of the evidence: that of the Gaussian whose
 //! rows are scaled by sqrt(w) / s, -log s for each, and [`StudentT::evidence`] of its weight.
 
-use super::expectation::Link;
+use super::link::Link;
 use std::f64::consts::PI;
 
 /// How the targets depend on the latent function.

@@ -5,9 +5,6 @@ use super::likelihood::Likelihood;
 use super::linalg::MatrixMut;
 use super::report::NamedValue;
 
-/// log(2 pi), of every normal density.
-pub(super) const LOG_2_PI: f64 = 1.837_877_066_409_345_3;
-
 /// What is added to the diagonal of the covariance among inducing points, to keep it positive definite.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Jitter {

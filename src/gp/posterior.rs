@@ -2,7 +2,8 @@
 
 use super::kernel::{Kernel, Places};
 use super::linalg::{self, Matrix, MatrixRef, NotPositiveDefinite, Part, Triangularized, column, dot, squared_norm};
-use super::model::{LOG_2_PI, Model};
+use super::model::Model;
+use super::normal::LOG_2_PI;
 use super::whitened::{Past, Rows};
 
 /// Places handled at once: keeps the working memory small and in the cache.

@@ -18,6 +18,7 @@ pub mod fixed;
 pub mod oips;
 pub mod vips;
 
+pub use super::whitened::Kept;
 pub use greedy_variance::GreedyVariance;
 pub use pivoted_cholesky::PivotedCholesky;
 
@@ -91,22 +92,6 @@ impl Choice {
                 posterior.inducing().select(kept.iter().copied()).followed_by(&added)
             }
         }
-    }
-}
-
-/// Which of the old inducing points stay.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Kept {
-    /// All of them.
-    All,
-    /// Those with these indices, in this order.
-    Only(Vec<usize>),
-}
-
-impl Kept {
-    /// Those with these indices, which ascend, of `old` in all.
-    fn of(indices: Vec<usize>, old: usize) -> Self {
-        if indices.len() == old { Self::All } else { Self::Only(indices) }
     }
 }
 

@@ -1,7 +1,7 @@
 //! The upper bound on what any number of inducing points could reach.
 
 use super::linalg::{self, Matrix, MatrixRef, NotPositiveDefinite, squared_norm};
-use super::model::LOG_2_PI;
+use super::normal::LOG_2_PI;
 
 /// What the upper bound needs to know of a batch and a past under some inducing points that contain the old ones.
 pub(super) struct UpperBoundTerms<'a> {

@@ -26,14 +26,14 @@
 mod past;
 mod power_ep;
 
-pub use past::Past;
+pub use past::{Kept, Past};
 
 use super::inference::Inference;
 use super::kernel::{Kernel, Places};
 use super::likelihood::Weights;
 use super::linalg::{self, Matrix, MatrixRef, NotPositiveDefinite, Workspace, dot, squared_norm};
-use super::model::{Jitter, LOG_2_PI, Model};
-use super::selection::Kept;
+use super::model::{Jitter, Model};
+use super::normal::LOG_2_PI;
 use super::targets::Targets;
 use super::upper_bound::UpperBoundTerms;
 use past::{PastFeatures, PastRows};

@@ -168,10 +168,10 @@ impl<K: Kernel> DualGp<K> {
 #[cfg(test)]
 mod tests {
     use super::super::super::bounds::NoiseBaseline;
-    use super::super::super::expectation::Link;
     use super::super::super::kernel::{Constant, Shape, Stationary, Sum};
     use super::super::super::learning::Learning;
     use super::super::super::likelihood::StudentT;
+    use super::super::super::link::Link;
     use super::super::super::model::{Jitter, Model};
     use super::super::super::points::Points;
     use super::super::{MemorySize, OldEvidence};

@@ -5,7 +5,7 @@ use super::super::linalg::{self, Matrix, MatrixRef, dot};
 use super::super::model::Model;
 use super::super::posterior::Posterior;
 use super::super::whitened::Past;
-use super::evidence::Inducing;
+use super::inducing::Inducing;
 
 /// What is kept of readings that are neither in memory nor in the batch: pseudo-observations `r = R u_old + e` of unit noise.
 #[derive(Clone, Debug)]

@@ -2,7 +2,8 @@
 
 use super::super::kernel::{Kernel, Places};
 use super::super::linalg::{self, GrowingTriangle, NotPositiveDefinite, dot, squared_norm};
-use super::super::model::{LOG_2_PI, Model};
+use super::super::model::Model;
+use super::super::normal::LOG_2_PI;
 use super::super::targets::Targets;
 use super::super::upper_bound::UpperBoundTerms;
 use super::super::whitened::{Past, Rows, Whitened};

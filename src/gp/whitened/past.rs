@@ -45,6 +45,22 @@ impl<K: Kernel> Past<K> {
     }
 }
 
+/// Which of the old inducing points stay.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Kept {
+    /// All of them.
+    All,
+    /// Those with these indices, in this order.
+    Only(Vec<usize>),
+}
+
+impl Kept {
+    /// Those with these indices, which ascend, of `old` in all.
+    pub(in crate::gp) fn of(indices: Vec<usize>, old: usize) -> Self {
+        if indices.len() == old { Self::All } else { Self::Only(indices) }
+    }
+}
+
 /// The past while hyperparameters are learnt.
 pub(super) struct PastRows<'a, K: Kernel> {
     pub(super) past: &'a Past<K>,

@@ -1,6 +1,7 @@
-//! The cumulative distribution Phi of the standard normal, accurate in both tails.
+//! The standard normal distribution; its cumulative one, Phi, is accurate in both tails.
 
-use super::super::model::LOG_2_PI;
+/// log(2 pi), of every normal density.
+pub(super) const LOG_2_PI: f64 = 1.837_877_066_409_345_3;
 
 /// Beyond so many standard deviations the continued fraction of a tail has settled after [`TERMS`] terms.
 const TAIL: f64 = 2.0;
