@@ -62,8 +62,8 @@ pub enum OldEvidence {
 }
 
 /// Everything about an update that is chosen beforehand. The published experiment with a magnetometer has 100 inducing points,
-/// 100 readings of each of 20 batches in memory, and 2 steps of length 0.9; its script, unlike the paper, keeps the inducing points
-/// on a fixed grid and draws the memory evenly.
+/// 100 readings of each of 20 batches in memory, and 2 steps of length 0.9; its script, unlike the paper, starts with inducing points
+/// on a grid, learns their places with the hyperparameters, and draws the memory evenly.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
     /// Inducing points M (at least one), chosen anew with every batch among the old ones and the places of the batch: each where the
