@@ -487,9 +487,9 @@ impl Default for Journal {
 pub enum Resume {
     /// Begins a new map.
     Never,
-    /// Goes on with the map if the node before it did not end in good order.
+    /// Continues the map if the node before it did not end in good order.
     Unfinished,
-    /// Goes on with the map.
+    /// Continues the map.
     Always,
 }
 
@@ -509,14 +509,26 @@ pub struct Node {
     pub diagnostics_rate: f64,
     /// Seconds between two messages in the log that say why nothing is being mapped.
     pub complaint_period: f64,
-    /// The folder of saved maps; empty means `magmap` in `$ROS_HOME`, or in `~/.ros`.
+    /// The folder of saved maps; empty means `magmap` in `$ROS_HOME`, or in `~/.ros`. A node in a namespace takes the folder of that
+    /// name in it.
     pub map_folder: String,
     /// The name of the map that is saved and loaded: a file of this name, with `.npz`, in the folder.
     pub map_name: String,
-    /// Whether the map is loaded at the start and gone on with.
+    /// Whether the saved map is loaded at the start, where there is one, and continued.
     pub load_at_start: bool,
     /// Whether the map is saved at the end.
     pub save_at_end: bool,
+    /// How many earlier maps of the same name are kept: those that made room for another map.
+    pub earlier_maps: usize,
+    /// The recording that is played to the node, as NAME#FINGERPRINT; empty for a robot.
+    pub recording: String,
+}
+
+impl Node {
+    /// Name and fingerprint of the recording that is played to the node, if it is one.
+    pub fn recording_id(&self) -> Option<(&str, &str)> {
+        self.recording.rsplit_once('#').filter(|(_, fingerprint)| !fingerprint.is_empty())
+    }
 }
 
 impl Default for Node {
@@ -530,8 +542,10 @@ impl Default for Node {
             complaint_period: 5.0,
             map_folder: String::new(),
             map_name: "map".into(),
-            load_at_start: false,
-            save_at_end: false,
+            load_at_start: true,
+            save_at_end: true,
+            earlier_maps: 100,
+            recording: String::new(),
         }
     }
 }

@@ -205,7 +205,7 @@ impl Progress {
     fn of(mapper: &Mapper<FieldModel>) -> Self {
         let counters = mapper.pipeline().counters();
         let inducing_points = mapper.learner().posterior().map_or(0, |posterior| posterior.inducing().len());
-        let batches = mapper.standing().updates;
+        let batches = mapper.standing().versions;
         Self { measurements: counters.readings + counters.poses, batches, inducing_points }
     }
 }
@@ -264,7 +264,7 @@ impl Replay {
             draw(observations, update);
         });
         let Beginning { mapper, journal, resumed } = beginning;
-        let has_begun = mapper.standing().sources.last() == Some(&source.id);
+        let has_begun = mapper.standing().source() == Some(&source.id);
         let has_mount = *mapper.pipeline().mount() == source.mount;
         let keeper = Beginning::keeper(journal);
         let worker = Worker::resume(&config.worker, Mode::Offline, mapper, keeper, Some(observer))?;
@@ -315,7 +315,8 @@ impl Replay {
         let mut pace = Pace::new(self.options.speed);
         let mapped = self.resumed.as_ref().map_or(0, |resumed| resumed.measurements);
         if !self.has_begun {
-            inbox.begin(self.source.id.clone())?;
+            // A recording is the same whenever it is replayed, and so is its map.
+            inbox.begin(self.source.id.clone(), String::new())?;
         }
         // Only a recording that follows another can find its sensor elsewhere, and that only once.
         if !self.has_mount {

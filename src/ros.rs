@@ -10,7 +10,6 @@
 //! The ROS thread spins the node and never waits for the map. Only the mapping thread owns the model; the service thread asks it
 //! for what takes time, the publishing thread rasterizes its snapshots for those who watch.
 
-mod beginning;
 mod conversions;
 mod diagnostics;
 mod interfaces;
@@ -46,9 +45,9 @@ pub enum Error {
         /// The type found.
         found: &'static str,
     },
-    /// No journal can be kept, or gone on with.
+    /// The run could not begin, or did not end in good order.
     #[error(transparent)]
-    Journal(#[from] crate::mapping::journal::Error),
+    Session(#[from] crate::mapping::session::Error),
     /// The mapping thread failed.
     #[error(transparent)]
     Mapping(#[from] crate::mapping::Error),
@@ -59,18 +58,6 @@ pub enum Error {
         what: &'static str,
         /// Its answer.
         source: std::io::Error,
-    },
-    /// The map that was to be gone on with cannot be.
-    #[error("the map was not loaded: {reason}")]
-    Load {
-        /// Why not.
-        reason: String,
-    },
-    /// The map was to be saved at the end and was not.
-    #[error("the map was not saved: {reason}")]
-    Save {
-        /// Why not.
-        reason: String,
     },
 }
 

@@ -150,6 +150,13 @@ impl Config {
             "letters, digits, '-', '_' and '.', the first no '.'",
             &node.map_name,
         );
+        checks.within("node.earlier_maps", node.earlier_maps, 1..=MOST_WAITING);
+        checks.require(
+            node.recording.is_empty() || node.recording_id().is_some(),
+            "node.recording",
+            "NAME#FINGERPRINT, or nothing",
+            &node.recording,
+        );
     }
 }
 

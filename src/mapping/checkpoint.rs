@@ -129,7 +129,7 @@ impl Checkpoint {
         &self.stream.standing
     }
 
-    /// The model alone, to go on with under `config` and from another stream.
+    /// The model alone, to continue under `config` and from another stream.
     ///
     /// # Errors
     /// As [`FieldModel::from_state`].
@@ -193,6 +193,17 @@ impl Checkpoint {
     /// The frame of its coordinates.
     pub fn frame(&self) -> &str {
         &self.frame
+    }
+
+    /// Whether this is a later state of that map, or the same: what was learnt there is in it, and nothing else took its place.
+    pub fn continues(&self, other: &Self) -> bool {
+        let (mine, theirs) = (&self.standing().sources, &other.standing().sources);
+        let learnt = other.totals().batches();
+        // A source that nothing was learnt from yet says nothing about the map.
+        let taught = theirs.iter().take_while(|origin| origin.after_updates < learnt).count();
+        // Where the next source began, the map had at least what the other one has.
+        let shared = mine.get(taught).map_or(self.totals().batches(), |next| next.after_updates);
+        mine.starts_with(&theirs[..taught]) && shared >= learnt
     }
 
     /// Stamp of the last observation in it; none before the first.

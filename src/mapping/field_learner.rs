@@ -62,6 +62,10 @@ impl Learner for FieldModel {
     fn snapshot(&self) -> FieldSnapshot {
         FieldSnapshot::of(self)
     }
+
+    fn updates(&self) -> u64 {
+        self.totals().batches()
+    }
 }
 
 #[cfg(test)]

@@ -53,7 +53,18 @@ pub struct Totals {
     pub used_readings: u64,
 }
 
+impl std::fmt::Display for Totals {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(formatter, "{} readings in {} updates", self.used_readings, self.updates)
+    }
+}
+
 impl Totals {
+    /// Batches that the map has been taught, those that it refused included.
+    pub fn batches(&self) -> u64 {
+        self.updates.saturating_add(self.refused_batches)
+    }
+
     fn add(&mut self, observations: &[Observation]) {
         // A file may claim any number.
         self.updates = self.updates.saturating_add(1);

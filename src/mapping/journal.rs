@@ -38,8 +38,8 @@ use super::worker::lock;
 use crate::config::Config;
 
 pub use self::error::Error;
-pub use self::folder::Folder;
-pub use self::recovery::{Gaps, Recovered};
+pub use self::folder::{Existing, Folder};
+pub use self::recovery::{Gaps, Look, Recovered, look};
 pub use self::segment::Damage;
 
 /// The steps in the bytes of a segment, and what is damaged between them, as recovery finds them: for tests with files that may hold
@@ -97,13 +97,13 @@ pub struct Status {
 }
 
 /// What both threads know.
-#[derive(Default)]
+#[derive(Debug, Default)]
 struct Shared {
     status: Mutex<Known>,
     changed: Condvar,
 }
 
-#[derive(Default)]
+#[derive(Debug, Default)]
 struct Known {
     status: Status,
     /// Whole states that wait to be written.
@@ -115,7 +115,7 @@ struct Known {
 }
 
 /// Tells how the journal is doing, from any thread.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct Gauge(Arc<Shared>);
 
 impl Gauge {
@@ -136,9 +136,11 @@ pub struct Journal {
     noted: u64,
     /// Whether a step could not be handed over, so that only a whole state helps.
     has_gap: bool,
-    /// Updates of the map, and steps, in the last state handed over.
+    /// Versions of the map, and steps, in the last state handed over.
     kept: Kept,
     retry: Retry,
+    /// While nothing is written yet: the readings that were used before. The first one that is used since wakes it.
+    asleep: Option<u64>,
 }
 
 impl Journal {
@@ -157,6 +159,22 @@ impl Journal {
         Self::start_on(Box::new(RealDisk), folder, config, frame, mapper, damaged)
     }
 
+    /// The same, but nothing on disk changes before a reading is used: a robot that is only switched on and off leaves its folder
+    /// as it was.
+    ///
+    /// # Errors
+    /// As [`start`](Self::start).
+    pub fn start_with_first_reading(
+        folder: Folder,
+        config: &Config,
+        frame: Frame,
+        mapper: &Mapper<FieldModel>,
+        damaged: Vec<std::path::PathBuf>,
+    ) -> Result<Self, Error> {
+        let used = mapper.pipeline().counters().used_readings;
+        Self::spawn(Box::new(RealDisk), folder, config, frame, mapper, damaged, Some(used))
+    }
+
     fn start_on(
         disk: Box<dyn Disk>,
         folder: Folder,
@@ -165,10 +183,22 @@ impl Journal {
         mapper: &Mapper<FieldModel>,
         damaged: Vec<std::path::PathBuf>,
     ) -> Result<Self, Error> {
+        Self::spawn(disk, folder, config, frame, mapper, damaged, None)
+    }
+
+    fn spawn(
+        disk: Box<dyn Disk>,
+        folder: Folder,
+        config: &Config,
+        frame: Frame,
+        mapper: &Mapper<FieldModel>,
+        damaged: Vec<std::path::PathBuf>,
+        asleep: Option<u64>,
+    ) -> Result<Self, Error> {
         let (entries, receiver) = bounded(WAITING);
         let shared = Arc::new(Shared::default());
         lock(&shared.status).status.lost = folder.trouble().map(str::to_owned);
-        let is_new = mapper.standing().steps == 0;
+        let is_new = mapper.standing().steps == 0 && asleep.is_none();
         let scribe = Scribe::new(disk, folder, config, Arc::clone(&frame), Arc::clone(&shared), damaged, is_new);
         std::thread::Builder::new()
             .name("journal".into())
@@ -183,6 +213,7 @@ impl Journal {
             has_gap: false,
             kept: Kept::default(),
             retry: Retry::default(),
+            asleep,
         };
         if !is_new {
             journal.keep(mapper);
@@ -193,6 +224,14 @@ impl Journal {
     /// Tells how it is doing.
     pub fn gauge(&self) -> Gauge {
         Gauge(Arc::clone(&self.shared))
+    }
+
+    /// Writes from now on, beginning with the whole state, if a reading was used since the start.
+    fn wake(&mut self, mapper: &Mapper<FieldModel>) {
+        if self.asleep.is_some_and(|used| used < mapper.pipeline().counters().used_readings) {
+            self.asleep = None;
+            self.keep(mapper);
+        }
     }
 
     fn state_of(&self, mapper: &Mapper<FieldModel>) -> Option<Entry> {
@@ -211,10 +250,15 @@ impl Journal {
 }
 
 impl Keeper<FieldModel> for Journal {
-    fn note(&mut self, number: u64, step: &Step) {
+    fn note(&mut self, mapper: &Mapper<FieldModel>, step: &Step) {
+        self.wake(mapper);
         if let Step::Configure(config) | Step::Reset(config) = step {
             self.config = (**config).clone();
         }
+        if self.asleep.is_some() {
+            return;
+        }
+        let number = mapper.standing().steps;
         if self.has_gap {
             lock(&self.shared.status).status.lost_steps += 1;
             return;
@@ -235,7 +279,7 @@ impl Keeper<FieldModel> for Journal {
     }
 
     fn settle(&mut self, patient: bool) {
-        if self.has_gap {
+        if self.has_gap || self.asleep.is_some() {
             return;
         }
         let noted = self.noted;
@@ -262,8 +306,11 @@ impl Keeper<FieldModel> for Journal {
     }
 
     fn wants_state(&self, mapper: &Mapper<FieldModel>) -> bool {
+        if self.asleep.is_some() {
+            return false;
+        }
         let now = mapper.standing();
-        let is_due = now.updates.saturating_sub(self.kept.updates) >= self.config.journal.checkpoint_batches
+        let is_due = now.versions.saturating_sub(self.kept.versions) >= self.config.journal.checkpoint_batches
             || now.steps.saturating_sub(self.kept.steps) >= MOST_STEPS;
         // Looking costs a lock: only when there may be a reason.
         if !is_due && !self.retry.is_due() {
@@ -275,8 +322,11 @@ impl Keeper<FieldModel> for Journal {
     }
 
     fn keep(&mut self, mapper: &Mapper<FieldModel>) {
+        if self.asleep.is_some() {
+            return;
+        }
         let Some(state) = self.state_of(mapper) else { return };
-        self.kept = Kept { updates: mapper.standing().updates, steps: mapper.standing().steps };
+        self.kept = Kept { versions: mapper.standing().versions, steps: mapper.standing().steps };
         let has_failed = lock(&self.shared.status).has_failed;
         self.retry.tried(has_failed || self.has_gap);
         lock(&self.shared.status).pending += 1;
@@ -292,7 +342,7 @@ impl Keeper<FieldModel> for Journal {
     fn close(self: Box<Self>, last: Option<&Mapper<FieldModel>>) {
         let Self { entries, shared, .. } = &*self;
         let until = Instant::now() + LAST_PATIENCE;
-        let last = last.and_then(|mapper| self.state_of(mapper));
+        let last = last.filter(|_| self.asleep.is_none()).and_then(|mapper| self.state_of(mapper));
         lock(&shared.status).pending += usize::from(last.is_some());
         let is_sent = last.into_iter().chain([Entry::End]).all(|entry| entries.send_deadline(entry, until).is_ok());
         let left = until.saturating_duration_since(Instant::now());
@@ -310,7 +360,7 @@ impl Keeper<FieldModel> for Journal {
 /// How far the map was when a state was handed over.
 #[derive(Default)]
 struct Kept {
-    updates: u64,
+    versions: u64,
     steps: u64,
 }
 

@@ -5,8 +5,8 @@ use super::mapper::{Mapper, Step};
 /// Keeps the steps that lead to a map, so that they can be taken again. Nothing but [`settle`](Self::settle) and
 /// [`close`](Self::close) waits.
 pub trait Keeper<L>: Send {
-    /// Takes note of a step that is about to be taken, the `number`th of the map, counted from 0.
-    fn note(&mut self, number: u64, step: &Step);
+    /// Takes note of a step that `mapper` is about to take.
+    fn note(&mut self, mapper: &Mapper<L>, step: &Step);
 
     /// Returns when everything noted is kept, when it cannot be, or when the keeper finds that waiting takes too long; a `patient`
     /// one never does.

@@ -23,6 +23,9 @@ pub trait Learner: Send + 'static {
 
     /// The map as it is.
     fn snapshot(&self) -> Self::Snapshot;
+
+    /// Batches that the map has been taught, from its beginning on.
+    fn updates(&self) -> u64;
 }
 
 /// Asks a running computation to end at its next opportunity. Clones share one signal, which once set stays set.

@@ -19,8 +19,13 @@ use crate::config::Config;
 /// Something that changes the map, or what leads to it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Step {
-    /// The measurements that follow are those of a recording, from its beginning.
-    Source(SourceId),
+    /// The measurements that follow come from another source: a recording, from its beginning, or a robot.
+    Source {
+        /// The source.
+        id: SourceId,
+        /// Tells this run of the source from all others: of two maps that share a run, one continues the other or both share a past.
+        run: String,
+    },
     /// A reading or a pose, raw, as it came.
     Measurement {
         /// How many came before it from the same source.
@@ -45,19 +50,45 @@ pub enum Step {
     Reset(#[serde(with = "as_toml")] Box<Config>),
 }
 
-/// Tells recordings apart. Those of the same content are equal, whatever they are called.
+/// Tells sources of measurements apart. Recordings of the same content are equal, whatever they are called.
 #[derive(Clone, Debug, Eq, Serialize, Deserialize)]
 pub struct SourceId {
-    /// What people call it.
+    /// What people call it: the recording, or the robot's node.
     pub name: String,
-    /// Differs between recordings of different content, wherever they lie.
+    /// Differs between recordings of different content, wherever they lie. Empty for a robot.
     pub fingerprint: String,
+}
+
+impl SourceId {
+    /// A robot, by the name of its node.
+    pub fn robot(name: impl Into<String>) -> Self {
+        Self { name: name.into(), fingerprint: String::new() }
+    }
+
+    /// Whether it is a recording, which has an end and can be read again.
+    pub fn is_recording(&self) -> bool {
+        !self.fingerprint.is_empty()
+    }
 }
 
 impl PartialEq for SourceId {
     fn eq(&self, other: &Self) -> bool {
-        self.fingerprint == other.fingerprint
+        self.fingerprint == other.fingerprint && (self.is_recording() || self.name == other.name)
     }
+}
+
+/// A source of a map, and where in the map's life it began.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Origin {
+    /// The source.
+    #[serde(flatten)]
+    pub id: SourceId,
+    /// This run of the source; unique.
+    #[serde(default)]
+    pub run: String,
+    /// Updates that the map had before.
+    #[serde(default)]
+    pub after_updates: u64,
 }
 
 /// What a step came to.
@@ -81,13 +112,17 @@ pub enum Outcome<S> {
 pub struct Standing {
     /// Steps taken.
     pub steps: u64,
-    /// Updates of the map, those by another map included.
-    pub updates: u64,
+    /// Versions of the map that were published: updates, and other maps that took its place.
+    #[serde(alias = "updates")]
+    pub versions: u64,
+    /// Batches that were learnt, from the beginning of the stream on.
+    #[serde(default)]
+    pub learnt: u64,
     /// Batches that were not updates of their own but merged into another.
     pub merged_batches: u64,
-    /// The recordings it was made of; measurements come from the last.
-    pub sources: Vec<SourceId>,
-    /// Measurements taken from that recording, of a robot where there is none.
+    /// What it was made of; measurements come from the last.
+    pub sources: Vec<Origin>,
+    /// Measurements taken from that source.
     pub place: u64,
     /// Whether the stream has ended, and nothing has come since.
     pub has_ended: bool,
@@ -96,7 +131,21 @@ pub struct Standing {
 impl Standing {
     /// Whether it can have come about: a file may claim anything.
     pub(super) fn is_sound(&self) -> bool {
-        [self.steps, self.updates, self.merged_batches, self.place].into_iter().all(|count| count < COUNTABLE)
+        let began = self.sources.iter().map(|origin| origin.after_updates);
+        [self.steps, self.versions, self.learnt, self.merged_batches, self.place]
+            .into_iter()
+            .chain(began)
+            .all(|count| count < COUNTABLE)
+    }
+
+    /// The source that measurements come from.
+    pub fn source(&self) -> Option<&SourceId> {
+        self.sources.last().map(|origin| &origin.id)
+    }
+
+    /// Whether a source is part of the map.
+    pub fn holds(&self, source: &SourceId) -> bool {
+        self.sources.iter().any(|origin| origin.id == *source)
     }
 }
 
@@ -149,11 +198,14 @@ impl<L> Mapper<L> {
         &self.standing
     }
 
-    /// Goes on with a stream of which nothing is known yet, along the path so far.
+    /// Continues the map with a stream of which nothing is known yet, along the path so far.
     pub fn begin_stream(&mut self, config: &Config) {
         let path = self.pipeline.path().clone();
         self.pipeline = Pipeline::new(config, Isometry3::identity());
         self.pipeline.set_path(path);
+        self.ready.clear();
+        let standing = &mut self.standing;
+        (standing.learnt, standing.merged_batches, standing.place, standing.has_ended) = (0, 0, 0, false);
     }
 
     /// Leaves out steps that are lost.
@@ -161,13 +213,15 @@ impl<L> Mapper<L> {
         self.standing.steps = self.standing.steps.saturating_add(steps).min(COUNTABLE);
     }
 
-    /// Goes on with another map, along the path it was learnt on: what waits, and the open cell and batch, are dropped.
-    pub fn replace(&mut self, learner: L, path: Path) {
+    /// Continues another map, along the path it was learnt on and made of these sources: what waits, and the open cell and batch,
+    /// are dropped.
+    pub fn replace(&mut self, learner: L, path: Path, sources: Vec<Origin>) {
         self.ready.clear();
         self.pipeline.restart(path);
         self.learner = learner;
+        self.standing.sources = sources;
         self.standing.steps += 1;
-        self.standing.updates += 1;
+        self.standing.versions += 1;
     }
 }
 
@@ -182,8 +236,9 @@ impl<L: Learner> Mapper<L> {
             _ => false,
         };
         match step {
-            Step::Source(source) => {
-                standing.sources.push(source);
+            Step::Source { id, run } => {
+                let after_updates = self.learner.updates();
+                standing.sources.push(Origin { id, run, after_updates });
                 standing.place = 0;
             }
             Step::Measurement { place, measurement } => {
@@ -206,7 +261,8 @@ impl<L: Learner> Mapper<L> {
     fn learn(&mut self, batches: usize, stop: &StopSignal) -> Outcome<L::Snapshot> {
         let Some(batch) = pop_merged(&mut self.ready, batches) else { return Outcome::Unchanged };
         let snapshot = self.learner.learn(&batch, stop);
-        self.standing.updates += 1;
+        self.standing.versions += 1;
+        self.standing.learnt += 1;
         self.standing.merged_batches += batch.merged() as u64;
         Outcome::Learnt { batch, snapshot }
     }
@@ -215,7 +271,7 @@ impl<L: Learner> Mapper<L> {
         self.ready.clear();
         self.pipeline.restart(Path::default());
         self.standing.sources.clear();
-        self.standing.updates += 1;
+        self.standing.versions += 1;
         self.learner.reset(config);
     }
 }

@@ -19,7 +19,7 @@ use super::batcher::{Batch, CutReason, Joint, mergeable};
 use super::gates::FARTHEST;
 use super::keeper::Keeper;
 use super::learner::{Learner, StopSignal};
-use super::mapper::{Mapper, Outcome, SourceId, Step};
+use super::mapper::{Mapper, Origin, Outcome, SourceId, Step};
 use super::path::Path;
 use super::pipeline::{Counters, Pipeline};
 use super::reading::{Measurement, Observation};
@@ -86,7 +86,10 @@ pub struct Status {
 enum Message {
     Measurement(Measurement),
     Mount(Isometry3<f64>),
-    Source(SourceId),
+    Source {
+        id: SourceId,
+        run: String,
+    },
     Flush(Sender<()>),
     /// Settings or an empty map; the reply comes when every batch before is in the map and the step is taken.
     Change(Step, Sender<()>),
@@ -98,11 +101,38 @@ enum Message {
 /// What runs on the mapping thread between two messages.
 type Job<L> = Box<dyn FnOnce(&mut Mapper<L>) -> Change + Send>;
 
-/// What a job did to the map.
-enum Change {
-    None,
-    /// Another took its place.
-    Another,
+/// What a job did to the map, and the steps to take next.
+struct Change {
+    /// Whether another map took its place.
+    is_other: bool,
+    steps: Vec<Step>,
+}
+
+/// What takes the place of a map.
+#[derive(Debug)]
+pub struct Replacement<L> {
+    /// The map.
+    pub map: NextMap<L>,
+    /// Where the measurements that follow come from.
+    pub source: SourceId,
+    /// Tells this run of the source from all others.
+    pub run: String,
+}
+
+/// A map that takes the place of another.
+#[derive(Debug)]
+pub enum NextMap<L> {
+    /// One that knows nothing, with these settings.
+    Empty(Box<Config>),
+    /// One that was saved.
+    Loaded {
+        /// The model.
+        learner: Box<L>,
+        /// Where its observations were made.
+        path: Path,
+        /// What it was made of.
+        sources: Vec<Origin>,
+    },
 }
 
 /// What became of a measurement that was offered.
@@ -181,12 +211,13 @@ impl Inbox {
         self.sender.send(Message::Mount(mount)).map_err(|_| Error::Closed)
     }
 
-    /// Says that the measurements that follow are those of a recording, from its beginning.
+    /// Says that the measurements that follow come from another source: a recording, from its beginning, or a robot. `run` tells
+    /// this run of it from all others.
     ///
     /// # Errors
     /// [`Error::Closed`] when the mapping thread has ended.
-    pub fn begin(&self, source: SourceId) -> Result<(), Error> {
-        self.sender.send(Message::Source(source)).map_err(|_| Error::Closed)
+    pub fn begin(&self, id: SourceId, run: String) -> Result<(), Error> {
+        self.sender.send(Message::Source { id, run }).map_err(|_| Error::Closed)
     }
 }
 
@@ -315,7 +346,7 @@ impl<L: Learner> Worker<L> {
         let stop = StopSignal::default();
         let status = Arc::new(Mutex::new(Status::default()));
         let standing = mapper.standing();
-        let newest = standing.updates.checked_sub(1).map(|number| {
+        let newest = standing.versions.checked_sub(1).map(|number| {
             let (snapshot, counters) = (mapper.learner().snapshot(), *mapper.pipeline().counters());
             Arc::new(Update::unlearnt(number, snapshot, counters))
         });
@@ -372,14 +403,6 @@ impl<L: Learner> Worker<L> {
         self.step(Step::Configure(Box::new(config.clone())))
     }
 
-    /// Forgets the map and begins a new one with these settings.
-    ///
-    /// # Errors
-    /// [`Error::Closed`] when the mapping thread has ended.
-    pub fn reset(&self, config: &Config) -> Result<(), Error> {
-        self.step(Step::Reset(Box::new(config.clone())))
-    }
-
     fn step(&self, step: Step) -> Result<(), Error> {
         let (reply, done) = bounded(1);
         self.inbox.sender.send(Message::Change(step, reply)).map_err(|_| Error::Closed)?;
@@ -391,17 +414,37 @@ impl<L: Learner> Worker<L> {
     /// # Errors
     /// [`Error::Closed`] when the mapping thread has ended.
     pub fn inspect<T: Send + 'static>(&self, look: impl FnOnce(&Mapper<L>) -> T + Send + 'static) -> Result<T, Error> {
-        self.run(|mapper| (look(mapper), Change::None))
+        self.run(|mapper| (look(mapper), Change { is_other: false, steps: Vec::new() }))
     }
 
-    /// Goes on with another map, learnt along `path`: an update of no observations.
+    /// Puts another map in the place of this one, an update of no observations, once `guard` agrees: it sees the map that is about
+    /// to go when every batch cut from what was sent before is in it, and no reading comes in between.
     ///
     /// # Errors
-    /// [`Error::Closed`] when the mapping thread has ended.
-    pub fn replace(&self, learner: L, path: Path) -> Result<(), Error> {
-        self.run(|mapper| {
-            mapper.replace(learner, path);
-            ((), Change::Another)
+    /// [`Error::Closed`] when the mapping thread has ended. What the guard says is inside.
+    pub fn replace<T: Send + 'static, E: Send + 'static>(
+        &self,
+        replacement: Replacement<L>,
+        guard: impl FnOnce(&Mapper<L>) -> Result<T, E> + Send + 'static,
+    ) -> Result<Result<T, E>, Error>
+    where
+        L: Send,
+    {
+        self.run(move |mapper| {
+            let mut change = Change { is_other: false, steps: Vec::new() };
+            let agreed = guard(mapper);
+            if agreed.is_ok() {
+                let Replacement { map, source, run } = replacement;
+                match map {
+                    NextMap::Empty(config) => change.steps.push(Step::Reset(config)),
+                    NextMap::Loaded { learner, path, sources } => {
+                        mapper.replace(*learner, path, sources);
+                        change.is_other = true;
+                    }
+                }
+                change.steps.push(Step::Source { id: source, run });
+            }
+            (agreed, change)
         })
     }
 
@@ -484,7 +527,7 @@ impl<L: Learner> Mapping<L> {
                     self.take(Step::Measurement { place, measurement });
                 }
                 Message::Mount(mount) => self.take(Step::Mount(mount)),
-                Message::Source(source) => self.take(Step::Source(source)),
+                Message::Source { id, run } => self.take(Step::Source { id, run }),
                 Message::Flush(reply) => {
                     self.take(Step::Flush);
                     self.learn_all();
@@ -548,13 +591,15 @@ impl<L: Learner> Mapping<L> {
     fn run_job(&mut self) {
         self.learn_all();
         let Ok(job) = self.jobs.try_recv() else { return };
-        if let Change::Another = job(&mut self.mapper) {
+        let Change { is_other, steps } = job(&mut self.mapper);
+        if is_other {
             self.publish_unlearnt();
             // It was no step, so nothing but the state can tell of it.
             if let Some(keeper) = &mut self.keeper {
                 keeper.keep(&self.mapper);
             }
         }
+        steps.into_iter().for_each(|step| self.take(step));
     }
 
     /// Ends the stream. Offline, a stream that was stopped can be taken up again where it was: its end is not kept.
@@ -584,13 +629,13 @@ impl<L: Learner> Mapping<L> {
     /// Takes the next step and publishes what it came to.
     fn take(&mut self, step: Step) {
         if let Some(keeper) = &mut self.keeper {
-            keeper.note(self.mapper.standing().steps, &step);
+            keeper.note(&self.mapper, &step);
             // What is published is kept.
             if matches!(step, Step::Learn { .. }) {
                 keeper.settle(self.mode == Mode::Offline);
             }
         }
-        let number = self.mapper.standing().updates;
+        let number = self.mapper.standing().versions;
         let start = Instant::now();
         match self.mapper.take(step, &self.stop) {
             Outcome::Unchanged => {}
@@ -613,7 +658,7 @@ impl<L: Learner> Mapping<L> {
 
     /// Publishes a map that no batch led to.
     fn publish_unlearnt(&mut self) {
-        let number = self.mapper.standing().updates - 1;
+        let number = self.mapper.standing().versions - 1;
         let (snapshot, counters) = (self.mapper.learner().snapshot(), *self.mapper.pipeline().counters());
         self.publish(&[], Update::unlearnt(number, snapshot, counters));
     }
@@ -646,7 +691,7 @@ impl<L: Learner> Mapping<L> {
         let standing = self.mapper.standing();
         let mut status = lock(&self.status);
         status.counters = *self.mapper.pipeline().counters();
-        status.updates = standing.updates;
+        status.updates = standing.learnt;
         status.merged_batches = standing.merged_batches;
     }
 }
@@ -698,6 +743,10 @@ mod tests {
 
         fn snapshot(&self) -> usize {
             self.learnt.len()
+        }
+
+        fn updates(&self) -> u64 {
+            self.batches.len() as u64
         }
     }
 
@@ -831,9 +880,18 @@ mod tests {
         let seen = worker.inspect(move |mapper| (used(mapper.pipeline()), mapper.learner().learnt.len())).unwrap();
         assert_eq!(seen, (13, 10), "the batch of ten is learnt, the open one is not closed");
         assert_eq!(worker.snapshots().newest().unwrap().number, 0);
-        worker.replace(Recorder::new(None), Path::default()).unwrap();
+        let replace = |guard: Result<(), &'static str>| {
+            let map =
+                NextMap::Loaded { learner: Box::new(Recorder::new(None)), path: Path::default(), sources: Vec::new() };
+            let replacement = Replacement { map, source: SourceId::robot("robot"), run: "1".into() };
+            worker.replace(replacement, move |_| guard).unwrap()
+        };
+        assert_eq!(replace(Err("not now")), Err("not now"));
+        assert_eq!(worker.snapshots().newest().unwrap().number, 0, "the map stays");
+        assert_eq!(replace(Ok(())), Ok(()));
         let newest = worker.snapshots().newest().unwrap();
         assert_eq!((newest.number, newest.snapshot, newest.observations), (1, 0, 0));
+        assert_eq!(worker.status().updates, 1, "another map is no update");
         let finished = worker.join().unwrap();
         assert_eq!(finished.mapper.learner().learnt.len(), 0, "what was open was of the other map");
     }

@@ -11,7 +11,7 @@ use crate::mapping::checkpoint::Checkpoint;
 use crate::mapping::field_model::FieldModel;
 use crate::mapping::journal::{Folder, Frame, Gaps, Journal, Recovered};
 use crate::mapping::keeper::Keeper;
-use crate::mapping::mapper::Mapper;
+use crate::mapping::mapper::{Mapper, Origin};
 use crate::mapping::pipeline::Pipeline;
 
 /// Folder of the journal while a replay runs or is interrupted.
@@ -147,12 +147,12 @@ fn take_up(
         check_same_frame(path, &frame, source)?;
     }
     let standing = mapper.standing();
-    match standing.sources.last() {
+    match standing.source() {
         Some(last) if *last == source.id => {
             check_same_settings(&kept, config)?;
             let resumed = Resumed {
                 measurements: standing.place,
-                updates: standing.updates,
+                updates: standing.versions,
                 recordings: names(&standing.sources[..standing.sources.len() - 1]),
                 findings,
             };
@@ -181,7 +181,7 @@ fn go_on_with(file: &Path, config: &Config, source: &Source) -> Result<Option<(M
     }
     let checkpoint = Checkpoint::read(file)?;
     check_same_frame(file, checkpoint.frame(), source)?;
-    let is_in_it = checkpoint.standing().sources.contains(&source.id);
+    let is_in_it = checkpoint.standing().holds(&source.id);
     if is_in_it {
         return Err(Error::AlreadyMapped { path: file.to_owned(), name: source.name.clone() });
     }
@@ -194,11 +194,11 @@ fn go_on_with(file: &Path, config: &Config, source: &Source) -> Result<Option<(M
 
 fn added(mapper: &Mapper<FieldModel>, findings: Vec<String>) -> Resumed {
     let standing = mapper.standing();
-    Resumed { measurements: 0, updates: standing.updates, recordings: names(&standing.sources), findings }
+    Resumed { measurements: 0, updates: standing.versions, recordings: names(&standing.sources), findings }
 }
 
-fn names(sources: &[crate::mapping::mapper::SourceId]) -> Vec<String> {
-    sources.iter().map(|source| source.name.clone()).collect()
+fn names(sources: &[Origin]) -> Vec<String> {
+    sources.iter().map(|origin| origin.id.name.clone()).collect()
 }
 
 /// Refuses a map whose coordinates are not those of the recording.

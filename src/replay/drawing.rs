@@ -114,7 +114,7 @@ impl Newest {
     fn at_the_beginning(mapper: &Mapper<FieldModel>) -> Option<Self> {
         let model = mapper.learner();
         Some(Self {
-            number: mapper.standing().updates.saturating_sub(1),
+            number: mapper.standing().versions.saturating_sub(1),
             stamp: model.newest()?,
             posterior: Arc::clone(model.posterior()?),
             extent: model.extent()?,

@@ -22,7 +22,6 @@ use crate::config::{self, Config, Likelihood, PoseSource, Reliability};
 use crate::mapping::complaint::{Complaints, Topic};
 use crate::mapping::frames::normalized;
 use crate::mapping::intake::{Arrival, Intake};
-use crate::mapping::journal::Gauge;
 use crate::mapping::reading::{Reading, Stamp};
 use crate::mapping::worker::lock;
 
@@ -210,6 +209,7 @@ impl Spinner {
             // r2r takes at most one message of each subscription at a time and has room for ten.
             node.spin_once(SPIN);
             self.forward(now(node))?;
+            *lock(&self.hands.desk.shown.unplaced) = self.intake.arrivals().refusals;
             self.take_requests();
             self.pool.run_until_stalled();
             self.take_changes();
@@ -240,7 +240,8 @@ impl Spinner {
             }
         }
         while let Some(message) = ready(&mut topics.odometry) {
-            let frame = hands.desk.shown.frame.get_or_init(|| Arc::from(normalized(&message.header.frame_id)));
+            let frame =
+                hands.desk.shown.session.frame().get_or_init(|| Arc::from(normalized(&message.header.frame_id)));
             intake.name_map(frame);
             let pose = convert::pose(&message);
             intake.odometry(&message.header.frame_id, &message.child_frame_id, pose, &mut sink);
@@ -300,7 +301,7 @@ impl Spinner {
             return;
         }
         self.complaints_due = Instant::now() + Duration::from_secs_f64(self.settings.complaint_period);
-        let status = self.hands.desk.shown.worker.status();
+        let status = self.hands.desk.shown.session.worker().status();
         let [magnetometer, odometry] = self.topics.names.each_ref().map(|name| Topic {
             name: name.clone(),
             publishers: node.get_publishers_info_by_topic(name, false).ok().map(|publishers| publishers.len()),
@@ -338,17 +339,17 @@ impl Spinner {
         }
         self.diagnostics_due = Instant::now() + Duration::from_secs_f64(1.0 / self.settings.diagnostics_rate);
         let shown = &self.hands.desk.shown;
-        *lock(&shown.unplaced) = self.intake.arrivals().refusals;
-        let newest = shown.worker.snapshots().newest();
+        let worker = shown.session.worker();
+        let newest = worker.snapshots().newest();
         let longest_gaps = self.intake.take_longest_gaps();
-        let journal = shown.journal.as_ref().map(Gauge::status);
+        let journal = shown.session.journal();
         let facts = Facts {
             longest_gaps,
             arrivals: self.intake.arrivals(),
             held: self.intake.held(),
             is_paused: self.intake.is_paused(),
-            status: &shown.worker.status(),
-            readings_before: shown.readings_before,
+            status: &worker.status(),
+            readings_before: shown.session.before().readings,
             journal: journal.as_ref(),
             backlog: self.hands.inbox.backlog(),
             newest: newest.as_deref(),

@@ -14,13 +14,12 @@ use super::{Context, Error};
 use crate::config::{self, Config};
 use crate::export::occupancy::{GridScales, OccupancyLayers};
 use crate::mapping::field_learner::FieldSnapshot;
-use crate::mapping::field_model::{FieldModel, inducing_points, prior_standard_deviation};
+use crate::mapping::field_model::{inducing_points, prior_standard_deviation};
 use crate::mapping::field_raster::rasterize;
 use crate::mapping::grid::{FieldGrid, Rasterizer};
-use crate::mapping::journal::{Frame, Gauge};
-use crate::mapping::path::Path;
 use crate::mapping::refusal::Refusals;
-use crate::mapping::worker::{Update, Worker, lock};
+use crate::mapping::session::Session;
+use crate::mapping::worker::{Update, lock};
 use r2r::{nav_msgs, sensor_msgs, visualization_msgs};
 
 /// How often it looks for what is new and for who has come.
@@ -29,18 +28,8 @@ const LOOK: Duration = Duration::from_millis(50);
 /// What the publishing thread shows and shares with others.
 #[derive(Clone)]
 pub(super) struct Shown {
-    /// The mapping thread.
-    pub(super) worker: Arc<Worker<FieldModel>>,
-    /// The frame of the map, once it is known.
-    pub(super) frame: Frame,
-    /// Readings that came before the node was started, where it goes on with a map of before.
-    pub(super) readings_before: u64,
-    /// How the journal is doing, where one is wanted.
-    pub(super) journal: Option<Gauge>,
-    /// Where the map's observations were made.
-    pub(super) path: Arc<Mutex<Path>>,
-    /// The path of the map that is about to take the place of this one.
-    pub(super) path_of_next: Arc<Mutex<Path>>,
+    /// The run, with the mapping thread.
+    pub(super) session: Arc<Session>,
     /// What the last grids' occupancies mean.
     pub(super) scales: Arc<Mutex<Option<GridScales>>>,
     /// What was refused before it reached the mapping thread.
@@ -223,7 +212,8 @@ impl Press {
     }
 
     fn publish(&mut self, at_once: bool) {
-        let (Some(update), Some(frame)) = (self.shown.worker.snapshots().newest(), self.shown.frame.get().cloned())
+        let session = &self.shown.session;
+        let (Some(update), Some(frame)) = (session.worker().snapshots().newest(), session.frame().get().cloned())
         else {
             return;
         };
@@ -259,7 +249,7 @@ impl Press {
         }
         #[cfg(not(feature = "ros-check"))]
         if wants[3] {
-            let status = self.shown.worker.status();
+            let status = self.shown.session.worker().status();
             let refusals = update.counters.refusals.plus(&lock(&self.shown.unplaced));
             let message = convert::field_map(header(), update, &status, &refusals, grid, &layers.scales);
             topics.field.publish(number, &message);
@@ -319,7 +309,7 @@ impl Press {
             has_published = true;
         }
         if self.topics.path.wants(number, is_due) {
-            let path = lock(&self.shown.path).clone();
+            let path = self.shown.session.path();
             self.topics.path.publish(number, &convert::path(header(), path.points()));
             has_published = true;
         }

@@ -266,7 +266,7 @@ pub(super) fn quick_settings() -> Config {
 /// The beginning of a map: settings, source, measurements, batches.
 fn steps() -> Vec<Step> {
     let source = SourceId { name: "drive".into(), fingerprint: "00".into() };
-    let mut steps = vec![Step::Source(source), Step::Mount(mount())];
+    let mut steps = vec![Step::Source { id: source, run: "1".into() }, Step::Mount(mount())];
     for row in 0..8 {
         let measurements = [Measurement::Pose(pose(row)), Measurement::Reading(reading(row))];
         steps.extend((0u64..).zip(measurements).map(|(place, measurement)| Step::Measurement { place, measurement }));

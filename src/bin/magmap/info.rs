@@ -1,10 +1,12 @@
 //! `magmap info`.
 
 use std::io::{self, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
+use jiff::Timestamp;
 use magmap::config::Config;
+use magmap::mapping::map_store::{self, Listed, State};
 use magmap::recording::{self, Choice, Kind, Loss, Recording, Summary};
 use serde::Serialize;
 
@@ -15,15 +17,16 @@ use crate::summary::row;
 const EXAMPLES: &str = "\
 Examples:
   magmap info house.mcap
+  magmap info ~/.ros/magmap                             every map of the robots that run here
   magmap info aalto/invensense/3
   magmap info bag --json | jq .topics
   magmap info bag --set topics.magnetometer=/imu/mag    can it be read?";
 
-/// Says what is in a recording, which of it a replay would read, and what is missing.
+/// Says what is in a recording, which of it a replay would read, and what is missing; or which maps are in a folder.
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Info {
-    /// The recording: an Aalto drive (FOLDER/invensense/3), an .mcap or .db3 file, a rosbag2 folder.
+    /// The recording: an Aalto drive (FOLDER/invensense/3), an .mcap or .db3 file, a rosbag2 folder. Or a folder of maps.
     recording: PathBuf,
     #[command(flatten)]
     settings: Settings,
@@ -52,6 +55,9 @@ struct Mount {
 
 impl Info {
     pub fn run(self) -> anyhow::Result<Ending> {
+        if let Some(maps) = maps_in(&self.recording)? {
+            return print_maps(&self.recording, &maps, self.json);
+        }
         let config = self.settings.load()?;
         let recording = recording::open(&self.recording, &config.topics, &config.sensor)?;
         let mut out = io::stdout().lock();
@@ -65,6 +71,58 @@ impl Info {
         }
         Ok(if recording.loss().is_empty() { Ending::Done } else { Ending::WithLoss })
     }
+}
+
+/// The maps in a folder; none where it is a recording or holds no map.
+fn maps_in(folder: &Path) -> io::Result<Option<Vec<Listed>>> {
+    // The folder of a bag says so.
+    if !folder.is_dir() || folder.join("metadata.yaml").exists() {
+        return Ok(None);
+    }
+    map_store::list(folder).map(|maps| Some(maps).filter(|maps| !maps.is_empty()))
+}
+
+/// A line for each map, and below it what is wrong, if anything is.
+fn print_maps(folder: &Path, maps: &[Listed], json: bool) -> anyhow::Result<Ending> {
+    let mut out = io::stdout().lock();
+    let is_damaged = maps.iter().any(|map| matches!(map.state, State::Damaged(_)));
+    let ending = if is_damaged { Ending::WithLoss } else { Ending::Done };
+    if json {
+        serde_json::to_writer_pretty(&mut out, maps).map_err(io::Error::from)?;
+        writeln!(out)?;
+        return Ok(ending);
+    }
+    writeln!(out, "{} maps in {}", maps.len(), folder.display())?;
+    let width = maps.iter().map(|map| map.name.chars().count()).max().unwrap_or(0);
+    for map in maps {
+        let written = Timestamp::try_from(map.modified).map(|time| time.strftime("%Y-%m-%d %H:%M:%SZ").to_string());
+        let state = match &map.state {
+            State::Saved => "saved",
+            State::InUse => "in use",
+            State::Unfinished => "unfinished",
+            State::Damaged(_) => "damaged",
+        };
+        let kilobytes = map.bytes.div_ceil(1000);
+        write!(out, "  {:width$}  {state:10}  {}  {kilobytes:6} kB", map.name, written.unwrap_or_default())?;
+        if let Some(contents) = &map.contents {
+            if let Some([low, high]) = contents.extent {
+                write!(out, "  {:.1} m x {:.1} m in {}", high[0] - low[0], high[1] - low[1], contents.frame)?;
+            }
+            write!(out, "  {}", contents.totals)?;
+            if !contents.sources.is_empty() {
+                write!(out, " from {}", contents.sources.join(", "))?;
+            }
+        }
+        writeln!(out)?;
+        if let State::Damaged(why) = &map.state {
+            writeln!(out, "  {:width$}  {why}", "")?;
+        }
+    }
+    writeln!(
+        out,
+        "Continue one with node.map_name, in the launch files map_name:=NAME; unfinished ones by starting under their name."
+    )?;
+    Ok(ending)
 }
 
 fn in_words(kind: Kind) -> &'static str {

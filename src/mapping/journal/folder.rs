@@ -17,12 +17,33 @@ pub(super) type Numbered = (u64, PathBuf);
 #[derive(Debug)]
 pub struct Folder {
     path: PathBuf,
-    /// Locked until it is closed, however the process ends; or why the folder is not ours yet.
-    lock: Result<File, String>,
+    lock: Lock,
+}
+
+#[derive(Debug)]
+enum Lock {
+    /// Locked until the file is closed, however the process ends.
+    Held { _file: File },
+    /// It is not ours yet.
+    Wanted {
+        /// What stands in the way, if anything does.
+        trouble: Option<String>,
+        /// What becomes of a journal that is there when it is taken.
+        existing: Existing,
+    },
+}
+
+/// What becomes of an existing journal when another one takes its place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Existing {
+    /// It gets a name of its own.
+    Keep,
+    /// It is removed: its map is saved.
+    Remove,
 }
 
 impl Folder {
-    /// Makes the folder, if there is none, takes possession of it, and removes what was only half written.
+    /// Makes the folder, if there is none, and takes possession of it.
     ///
     /// # Errors
     /// [`Error::Folder`], and [`Error::InUse`] where another process, or another journal of this one, writes into it.
@@ -31,38 +52,49 @@ impl Folder {
         let lock = fs::create_dir_all(&path)
             .and_then(|()| File::options().create(true).truncate(false).write(true).open(path.join("lock")));
         match lock.map(|lock| (lock.try_lock(), lock)) {
-            Ok((Ok(()), lock)) => {
-                let folder = Self { path, lock: Ok(lock) };
-                folder.remove_partial_files();
-                Ok(folder)
-            }
+            Ok((Ok(()), lock)) => Ok(Self { path, lock: Lock::Held { _file: lock } }),
             Ok((Err(TryLockError::WouldBlock), _)) => Err(Error::InUse { path }),
             Ok((Err(TryLockError::Error(source)), _)) | Err(source) => Err(Error::Folder { path, source }),
         }
     }
 
-    /// A folder that could not be opened for now. A journal that is started in it keeps nothing at first, and tries again.
-    pub fn wanted(path: impl Into<PathBuf>, reason: &Error) -> Self {
-        Self { path: path.into(), lock: Err(reason.to_string()) }
+    /// A folder that is made, and taken possession of, when there is something to write: nothing on disk changes before. `trouble`
+    /// says why it could not be for now.
+    pub fn wanted(path: impl Into<PathBuf>, existing: Existing, trouble: Option<String>) -> Self {
+        Self { path: path.into(), lock: Lock::Wanted { trouble, existing } }
     }
 
     /// Why nothing can be written; nothing where it can.
     pub(super) fn trouble(&self) -> Option<&str> {
-        self.lock.as_ref().err().map(String::as_str)
+        match &self.lock {
+            Lock::Held { .. } => None,
+            Lock::Wanted { trouble, .. } => trouble.as_deref(),
+        }
     }
 
-    /// Opens a folder that was only wanted. A map that it holds is not the one that is being made: it is set aside.
-    pub(super) fn take(&mut self) -> Result<(), Error> {
-        if self.trouble().is_none() {
-            return Ok(());
+    /// Whether it is ours.
+    pub(super) fn is_held(&self) -> bool {
+        matches!(self.lock, Lock::Held { .. })
+    }
+
+    /// Makes the folder ours, and removes what was only half written. A map that a wanted folder holds is not the one that is being
+    /// made: it makes room, and of earlier maps at most so many are kept.
+    pub(super) fn take(&mut self, earlier_maps: usize) -> Result<(), Error> {
+        if let Lock::Wanted { existing, .. } = self.lock {
+            let mut folder = Self::open(&self.path)?;
+            if folder.holds_map()? {
+                match existing {
+                    Existing::Keep => {
+                        let kept = folder.set_aside(earlier_maps)?;
+                        log::info!("the journal of an earlier map is kept as {}", kept.display());
+                    }
+                    Existing::Remove => folder.remove(),
+                }
+                folder = Self::open(&self.path)?;
+            }
+            *self = folder;
         }
-        let mut folder = Self::open(&self.path)?;
-        if folder.holds_map()? {
-            let aside = folder.set_aside()?;
-            log::warn!("the journal of an earlier map is kept as {}", aside.display());
-            folder = Self::open(&self.path)?;
-        }
-        *self = folder;
+        self.remove_partial_files();
         Ok(())
     }
 
@@ -111,10 +143,12 @@ impl Folder {
         }
     }
 
-    /// Ends the journal: the map is safe elsewhere. Files that were set aside, and the folder with them, stay.
+    /// Ends the journal: the map is safe elsewhere. Files that were set aside, and the folder with them, stay. The newest checkpoint
+    /// goes last, so that an end in between leaves the map as it was in it.
     pub fn remove(self) {
-        let files = [self.checkpoints(), self.segments()].into_iter().flatten().flatten();
-        files.for_each(|(_, file)| remove(&file));
+        let segments = self.segments().unwrap_or_default();
+        let checkpoints = self.checkpoints().unwrap_or_default();
+        segments.into_iter().rev().chain(checkpoints).for_each(|(_, file)| remove(&file));
         remove(&self.path.join("lock"));
         // Refused when something is left.
         let _ = fs::remove_dir(&self.path);

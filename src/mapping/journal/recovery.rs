@@ -9,11 +9,12 @@ use nalgebra::Isometry3;
 use super::super::checkpoint::Checkpoint;
 use super::super::field_model::FieldModel;
 use super::super::learner::StopSignal;
+use super::super::map_store;
 use super::super::mapper::{Mapper, Step};
 use super::super::pipeline::Pipeline;
 use super::Error;
-use super::folder::{Folder, Numbered, set_aside};
-use super::segment::{Damage, Item, Segment};
+use super::folder::{Existing, Folder, Numbered};
+use super::segment::{Item, Segment};
 use crate::config::Config;
 
 /// Longest segment that is read. They are written up to a quarter of this.
@@ -89,21 +90,6 @@ impl Folder {
         Ok(Some(Recovered { mapper, config, frame, findings, lost_steps, damaged }))
     }
 
-    /// Gives the folder the name of the journal that ended before it, which is removed, and returns that.
-    ///
-    /// # Errors
-    /// [`Error::SetAside`].
-    pub fn retire(self) -> Result<PathBuf, Error> {
-        let path = self.path().to_owned();
-        let mut name = path.file_name().unwrap_or_default().to_owned();
-        name.push(".previous");
-        let previous = path.with_file_name(name);
-        drop(self);
-        let removed = if previous.exists() { fs::remove_dir_all(&previous) } else { Ok(()) };
-        let renamed = removed.and_then(|()| fs::rename(&path, &previous));
-        renamed.map(|()| previous).map_err(|source| Error::SetAside { path, source })
-    }
-
     /// Whether there is a map in it, or what is left of one.
     ///
     /// # Errors
@@ -112,15 +98,67 @@ impl Folder {
         Ok(!self.checkpoints()?.is_empty() || !self.segments()?.is_empty())
     }
 
-    /// Gives the folder with everything in it another name, the first that is free, and returns that.
+    /// Gives the folder with everything in it the name of an earlier map, and returns that; at most so many of those are kept.
     ///
     /// # Errors
     /// [`Error::SetAside`].
-    pub fn set_aside(self) -> Result<PathBuf, Error> {
+    pub fn set_aside(self, earlier_maps: usize) -> Result<PathBuf, Error> {
         let path = self.path().to_owned();
         drop(self);
-        set_aside(&path, "aside").map_err(|source| Error::SetAside { path, source })
+        map_store::set_aside(&path, earlier_maps).map_err(|source| Error::SetAside { path, source })
     }
+}
+
+/// What is in a journal, without learning again what was learnt since its last checkpoint, and without taking possession of it.
+#[derive(Debug)]
+pub struct Look {
+    /// The newest checkpoint that can be read.
+    pub checkpoint: Option<Checkpoint>,
+    /// What is damaged, in words.
+    pub findings: Vec<String>,
+}
+
+/// Looks into the folder of a journal. None where there is no map in it.
+///
+/// # Errors
+/// [`Error::Folder`].
+pub fn look(path: &Path) -> Result<Option<Look>, Error> {
+    let folder = Folder::wanted(path, Existing::Keep, None);
+    if !folder.holds_map()? {
+        return Ok(None);
+    }
+    let mut found = Found::default();
+    let checkpoint = folder.checkpoints()?.iter().rev().find_map(|(_, path)| match Checkpoint::read(path) {
+        Ok(checkpoint) => Some(checkpoint),
+        Err(error) => {
+            found.damage(path, &error.to_string());
+            None
+        }
+    });
+    let since = checkpoint.as_ref().map_or(0, |checkpoint| checkpoint.standing().steps);
+    for (first, path) in folder.segments()?.into_iter().filter(|(first, _)| *first >= since) {
+        let bytes = match read(&path) {
+            Ok(bytes) => bytes,
+            Err(error) => {
+                found.damage(&path, &error.to_string());
+                continue;
+            }
+        };
+        match Segment::open(&bytes, first) {
+            Ok(mut segment) => {
+                while let Some(item) = segment.next() {
+                    if let Item::Damage(damage) = item {
+                        found.damage(&path, &damage.to_string());
+                    }
+                }
+            }
+            Err(damage) => found.damage(&path, &damage.to_string()),
+        }
+    }
+    if checkpoint.is_none() && found.findings.is_empty() {
+        found.findings.push(format!("{}: expected a checkpoint, found none", path.display()));
+    }
+    Ok(Some(Look { checkpoint, findings: found.findings }))
 }
 
 /// Where steps are taken up.
@@ -191,7 +229,7 @@ impl Found {
             let (number, step) = match item {
                 Item::Step(number, step) => (number, step),
                 Item::Damage(damage) => {
-                    self.damage_bytes(path, &damage);
+                    self.damage(path, &damage.to_string());
                     continue;
                 }
             };
@@ -219,10 +257,6 @@ impl Found {
             progress(&start.mapper);
         }
         true
-    }
-
-    fn damage_bytes(&mut self, path: &Path, damage: &Damage) {
-        self.damage(path, &damage.to_string());
     }
 
     fn damage(&mut self, path: &Path, what: &str) {

@@ -18,7 +18,7 @@ use super::super::mapper::Step;
 const MAGIC: [u8; 8] = *b"magmapJ\n";
 
 /// Version of the format.
-pub(super) const VERSION: u32 = 1;
+pub(super) const VERSION: u32 = 2;
 
 /// Bytes before the first record.
 const PREFIX: usize = MAGIC.len() + size_of::<u32>();
@@ -251,7 +251,10 @@ mod tests {
         };
         let config = Box::new(Config::default());
         vec![
-            Step::Source(SourceId { name: "lobby/\u{1f9ed}".into(), fingerprint: "ab".into() }),
+            Step::Source {
+                id: SourceId { name: "lobby/\u{1f9ed}".into(), fingerprint: "ab".into() },
+                run: "cd".into(),
+            },
             Step::Mount(Isometry3::translation(0.1, 0.2, 0.3)),
             Step::Measurement { place: 0, measurement: Measurement::Reading(Reading { stamp, field }) },
             Step::Measurement { place: u64::MAX, measurement: Measurement::Pose(pose) },
@@ -343,7 +346,7 @@ mod tests {
         let (mut bytes, _) = written(0);
         bytes[8] = 9;
         assert!(
-            refusal(&bytes).starts_with("expected version 1 of the journal, found version 9"),
+            refusal(&bytes).starts_with("expected version 2 of the journal, found version 9"),
             "{}",
             refusal(&bytes)
         );

@@ -71,7 +71,7 @@ impl Robot {
     }
 
     fn take(&mut self, step: Step, patient: bool) {
-        self.journal.note(self.mapper.standing().steps, &step);
+        self.journal.note(&self.mapper, &step);
         if matches!(step, Step::Learn { .. }) {
             self.journal.settle(patient);
         }
@@ -140,7 +140,8 @@ fn whenever_it_ends_the_map_is_the_one_that_was_and_goes_on_to_be_the_one_that_w
     let measurements = drive(60);
     let folder = tempfile::tempdir().unwrap();
     let mut robot = Robot::start(RealDisk, folder.path(), begin(), Vec::new());
-    robot.take(Step::Source(SourceId { name: "a drive".into(), fingerprint: "1".into() }), true);
+    let id = SourceId { name: "a drive".into(), fingerprint: "1".into() };
+    robot.take(Step::Source { id, run: "2".into() }, true);
     robot.take(Step::Mount(Isometry3::translation(0.1, 0.0, 0.2)), true);
     let mut crashes = Vec::new();
     for (index, &measurement) in measurements.iter().enumerate() {
@@ -246,10 +247,16 @@ fn damaged_files_are_set_aside(share: f64) {
     let segment = contents.segments().unwrap().pop().unwrap().1;
     drop(contents);
     for file in [&checkpoint, &segment] {
-        let mut bytes = fs::read(file).unwrap();
-        let place = (share * bytes.len() as f64) as usize;
-        bytes[place] ^= 0x10;
-        fs::write(file, bytes).unwrap();
+        let bytes = fs::read(file).unwrap();
+        let flipped = |place: usize| {
+            let mut bytes = bytes.clone();
+            bytes[place] ^= 0x10;
+            bytes
+        };
+        // Some bytes of an archive mean nothing.
+        let matters = |bytes: &Vec<u8>| file == &segment || Checkpoint::from_bytes(bytes).is_err();
+        let first = (share * bytes.len() as f64) as usize;
+        fs::write(file, (first..bytes.len()).map(flipped).find(matters).unwrap()).unwrap();
     }
     let damaged = [&checkpoint, &segment].map(|file| fs::read(file).unwrap());
     let recovered = recover(crash.path(), Gaps::Stop).unwrap();
@@ -430,7 +437,8 @@ fn a_folder_that_cannot_be_had_is_taken_as_soon_as_it_can_and_what_it_holds_is_s
     // Where the folder should be there is a file.
     fs::write(disk.path().join("map"), "").unwrap();
     let error = Folder::open(&path).unwrap_err();
-    let journal = Journal::start(Folder::wanted(&path, &error), &config(), frame(), &begin(), Vec::new()).unwrap();
+    let folder = Folder::wanted(&path, Existing::Keep, Some(error.to_string()));
+    let journal = Journal::start(folder, &config(), frame(), &begin(), Vec::new()).unwrap();
     let mut robot = Robot { mapper: begin(), journal };
     assert!(robot.status().lost.is_some_and(|reason| reason.contains("map.journal")));
     measurements[..100].iter().for_each(|&measurement| robot.measure(measurement, true));
@@ -447,8 +455,9 @@ fn a_folder_that_cannot_be_had_is_taken_as_soon_as_it_can_and_what_it_holds_is_s
     }
     measurements[100..].iter().for_each(|&measurement| robot.measure(measurement, true));
     robot.settle();
-    let aside = disk.path().join("map/map.journal.aside/steps-000000000000.journal");
-    assert_eq!(fs::read_to_string(aside).unwrap(), "of before");
+    let mut folders = fs::read_dir(disk.path().join("map")).unwrap().map(|entry| entry.unwrap().path());
+    let kept = folders.find(|folder| *folder != path).expect("what was there");
+    assert_eq!(fs::read_to_string(kept.join("steps-000000000000.journal")).unwrap(), "of before");
     let recovered = recover(copy(&path).path(), Gaps::Stop).unwrap();
     assert!(state(&recovered.mapper) == finish(begin(), &measurements));
 }
@@ -465,7 +474,7 @@ fn a_robot_that_stands_still_fills_no_disk() {
         }
     }
     robot.settle();
-    assert_eq!(robot.mapper.standing().updates, 0);
+    assert_eq!(robot.mapper.standing().versions, 0);
     let crash = copy(folder.path());
     let names = Folder::open(crash.path()).unwrap();
     let numbers = |files: Vec<(u64, std::path::PathBuf)>| files.into_iter().map(|file| file.0).collect::<Vec<_>>();
@@ -483,7 +492,7 @@ fn a_slow_disk_is_not_waited_for_and_catches_up() {
     measurements.iter().for_each(|&measurement| robot.measure(measurement, false));
     // Everything is mapped, and nothing written yet.
     assert_eq!(disk.0.appended.load(Ordering::SeqCst), 0);
-    assert!(robot.status().is_behind && robot.mapper.standing().updates > 20);
+    assert!(robot.status().is_behind && robot.mapper.standing().versions > 20);
     drop(gate);
     robot.settle();
     robot.journal.settle(false);
@@ -523,13 +532,38 @@ fn another_map_in_its_place_is_a_checkpoint_of_its_own() {
     let folder = tempfile::tempdir().unwrap();
     let mut robot = Robot::start(RealDisk, folder.path(), begin(), Vec::new());
     drive(20).into_iter().for_each(|measurement| robot.measure(measurement, true));
-    robot.mapper.replace(FieldModel::new(&config()), crate::mapping::path::Path::default());
+    robot.mapper.replace(FieldModel::new(&config()), crate::mapping::path::Path::default(), Vec::new());
     robot.journal.keep(&robot.mapper);
     drive(9).into_iter().for_each(|measurement| robot.measure(measurement, true));
     robot.settle();
     let recovered = recover(copy(folder.path()).path(), Gaps::Stop).unwrap();
     assert!(state(&recovered.mapper) == state(&robot.mapper));
     assert_eq!(recovered.mapper.learner().totals().updates, robot.mapper.learner().totals().updates);
+}
+
+#[test]
+fn nothing_is_written_before_a_reading_is_used_and_everything_from_then_on() {
+    let measurements = drive(30);
+    let disk = tempfile::tempdir().unwrap();
+    let path = disk.path().join("map.journal");
+    let folder = Folder::wanted(&path, Existing::Keep, None);
+    let journal = Journal::start_with_first_reading(folder, &config(), frame(), &begin(), Vec::new()).unwrap();
+    let mut robot = Robot { mapper: begin(), journal };
+    let id = SourceId::robot("/magmap");
+    robot.take(Step::Source { id, run: "1".into() }, true);
+    robot.take(Step::Mount(Isometry3::translation(0.1, 0.0, 0.2)), true);
+    let mut other = config();
+    other.selection.delta = 0.1;
+    robot.take(Step::Configure(Box::new(other)), true);
+    let is_reading = |measurement: &&Measurement| matches!(measurement, Measurement::Reading(_));
+    measurements.iter().filter(|m| !is_reading(m)).take(3).for_each(|&pose| robot.measure(pose, true));
+    robot.settle();
+    assert!(!path.exists() && robot.status() == Status::default());
+    measurements[6..].iter().for_each(|&measurement| robot.measure(measurement, true));
+    robot.settle();
+    let recovered = recover(copy(&path).path(), Gaps::Stop).unwrap();
+    assert!(state(&recovered.mapper) == state(&robot.mapper));
+    assert_eq!(recovered.config.selection.delta, 0.1);
 }
 
 #[test]

@@ -88,7 +88,7 @@ impl Scribe {
     ) -> Self {
         let config = config.clone();
         // A map that has come some way needs a checkpoint first, and so does one whose folder is not there yet.
-        let keeping = if is_new && folder.trouble().is_none() { Keeping::Ready { next: 0 } } else { Keeping::Lost };
+        let keeping = if is_new && folder.is_held() { Keeping::Ready { next: 0 } } else { Keeping::Lost };
         let (buffer, synced) = (Vec::with_capacity(2 * GATHERED), Instant::now());
         Self { disk, folder, config, frame, shared, damaged, keeping, buffer, synced }
     }
@@ -225,7 +225,7 @@ impl Scribe {
 
     /// Writes a checkpoint; from there on steps are kept, in a new segment.
     fn save(&mut self, number: u64, checkpoint: &Checkpoint) {
-        let outcome = match self.folder.take() {
+        let outcome = match self.folder.take(self.config.node.earlier_maps) {
             Ok(()) => {
                 let path = self.folder.checkpoint(number);
                 // Where the first step after a damaged checkpoint is damaged too, the map is gone on with from just there.

@@ -1,0 +1,149 @@
+//! What is in a folder of maps.
+
+use std::fs::{self, File, TryLockError};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use serde::Serialize;
+
+use super::super::checkpoint::Checkpoint;
+use super::super::field_model::Totals;
+use super::super::journal;
+
+/// How deep folders are looked into: namespaces have parts.
+const DEPTH: usize = 4;
+
+/// A map in a folder.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Listed {
+    /// What `node.map_name` has to be to continue it, behind the namespace.
+    pub name: String,
+    /// Its file, or the folder of its journal.
+    pub path: PathBuf,
+    /// Whether it is saved, unfinished or damaged.
+    #[serde(flatten)]
+    pub state: State,
+    /// When it was last written.
+    pub modified: SystemTime,
+    /// Bytes that it takes.
+    pub bytes: u64,
+    /// What it holds, where that can be read.
+    #[serde(flatten)]
+    pub contents: Option<Contents>,
+}
+
+/// How well a map is kept.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(tag = "state", content = "why", rename_all = "snake_case")]
+pub enum State {
+    /// In a file of its own.
+    Saved,
+    /// A process is making it.
+    InUse,
+    /// Its process ended before it was saved; whoever starts under its name continues it.
+    Unfinished,
+    /// It cannot be read, or not all of it.
+    Damaged(String),
+}
+
+/// What a map holds; of an unfinished one as of its last checkpoint.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Contents {
+    /// Lower left and upper right corner, in metres.
+    pub extent: Option<[[f64; 2]; 2]>,
+    /// The frame of its coordinates.
+    pub frame: String,
+    /// What it was made of.
+    pub totals: Totals,
+    /// The recordings, or the robot's nodes, that it was made with; each once.
+    pub sources: Vec<String>,
+}
+
+impl Contents {
+    fn of(checkpoint: &Checkpoint) -> Self {
+        let mut sources: Vec<String> = Vec::new();
+        for origin in &checkpoint.standing().sources {
+            if !sources.contains(&origin.id.name) {
+                sources.push(origin.id.name.clone());
+            }
+        }
+        let (extent, totals) = (checkpoint.extent(), *checkpoint.totals());
+        Self { extent, frame: checkpoint.frame().to_owned(), totals, sources }
+    }
+}
+
+/// Every map in a folder and in the folders of namespaces in it, in the order of their names.
+///
+/// # Errors
+/// When the folder cannot be read.
+pub fn list(folder: &Path) -> io::Result<Vec<Listed>> {
+    let mut maps = Vec::new();
+    walk(folder, folder, DEPTH, &mut maps)?;
+    maps.sort_by(|left, right| (&left.name, &left.path).cmp(&(&right.name, &right.path)));
+    Ok(maps)
+}
+
+fn walk(top: &Path, folder: &Path, depth: usize, maps: &mut Vec<Listed>) -> io::Result<()> {
+    for entry in fs::read_dir(folder)? {
+        let path = entry?.path();
+        let ending = path.extension().and_then(|ending| ending.to_str()).unwrap_or_default();
+        let is_hidden = path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"."));
+        let found = match (path.is_dir(), ending) {
+            _ if is_hidden => continue,
+            (false, "npz") => of_file(&path),
+            (true, "journal") => of_journal(&path),
+            (true, _) if depth > 0 => {
+                walk(top, &path, depth - 1, maps)?;
+                continue;
+            }
+            _ => continue,
+        };
+        let Some((state, contents)) = found else { continue };
+        let (modified, bytes) = size(&path)?;
+        let name = path.strip_prefix(top).unwrap_or(&path).with_extension("").display().to_string();
+        maps.push(Listed { name, path, state, modified, bytes, contents });
+    }
+    Ok(())
+}
+
+fn of_file(path: &Path) -> Option<(State, Option<Contents>)> {
+    Some(match Checkpoint::read(path) {
+        Ok(checkpoint) => (State::Saved, Some(Contents::of(&checkpoint))),
+        Err(error) => (State::Damaged(error.to_string()), None),
+    })
+}
+
+/// None where it holds no map.
+fn of_journal(path: &Path) -> Option<(State, Option<Contents>)> {
+    let is_in_use = || {
+        let lock = File::open(path.join("lock")).ok()?;
+        Some(matches!(lock.try_lock_shared(), Err(TryLockError::WouldBlock)))
+    };
+    let found = match journal::look(path) {
+        Ok(found) => found?,
+        Err(error) => return Some((State::Damaged(error.to_string()), None)),
+    };
+    let state = match found.findings.first() {
+        _ if is_in_use() == Some(true) => State::InUse,
+        Some(finding) => State::Damaged(finding.clone()),
+        None => State::Unfinished,
+    };
+    Some((state, found.checkpoint.as_ref().map(Contents::of)))
+}
+
+/// When the newest of its files was written, and how large they are together.
+fn size(path: &Path) -> io::Result<(SystemTime, u64)> {
+    let metadata = fs::metadata(path)?;
+    if !metadata.is_dir() {
+        return Ok((metadata.modified()?, metadata.len()));
+    }
+    let mut newest = SystemTime::UNIX_EPOCH;
+    let mut bytes = 0;
+    for entry in fs::read_dir(path)? {
+        let metadata = entry?.metadata()?;
+        newest = newest.max(metadata.modified()?);
+        bytes += metadata.len();
+    }
+    Ok((newest, bytes))
+}

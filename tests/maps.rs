@@ -1,0 +1,491 @@
+//! No sequence of starts, ends, kills, failed starts, loads, saves, resets and replays loses a map that was shown, puts readings of
+//! one map into another, or one recording twice into the same: random sequences against the real folder.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use magmap::config::{Config, Resume};
+use magmap::mapping::checkpoint::Checkpoint;
+use magmap::mapping::journal::{Folder, Gaps};
+use magmap::mapping::map_store::{Beginning, MapFile, State, list};
+use magmap::mapping::reading::{MagneticField, Measurement, Pose, Reading, Stamp};
+use magmap::mapping::session::Session;
+use nalgebra::{Point3, UnitQuaternion, Vector3};
+use proptest::prelude::*;
+use proptest::sample::select;
+
+/// Metres between places that have nothing to do with each other.
+const FAR: f64 = 1000.0;
+
+/// Readings of a recording.
+const RECORDED: usize = 30;
+
+/// Who drives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Who {
+    /// The only robot, or one that shares the machine.
+    Robot(&'static str),
+    /// A recording that is played, under the name of a map of its own or (carelessly) under that of the robot's.
+    Recording { name: &'static str, is_careless: bool },
+}
+
+#[derive(Clone, Debug)]
+enum Action {
+    /// Readings come until the map has learnt them.
+    Drive {
+        readings: usize,
+    },
+    /// Odometry comes, but no reading; or readings without odometry.
+    Nothing {
+        poses: bool,
+    },
+    Save,
+    Load,
+    Reset,
+}
+
+/// A run: who it is, under which settings, what happens in it and how it ends.
+#[derive(Clone, Debug)]
+struct Run {
+    who: Who,
+    resume: Resume,
+    load_at_start: bool,
+    save_at_end: bool,
+    journal: bool,
+    /// Settings of another model: the start fails where there is a map.
+    is_misconfigured: bool,
+    actions: Vec<Action>,
+    is_killed: bool,
+}
+
+fn who() -> impl Strategy<Value = Who> {
+    prop_oneof![
+        5 => select(vec![Who::Robot(""), Who::Robot("/robot1")]),
+        2 => (select(vec!["lobby", "cellar"]), prop::bool::weighted(0.3))
+            .prop_map(|(name, is_careless)| Who::Recording { name, is_careless }),
+    ]
+}
+
+fn action() -> impl Strategy<Value = Action> {
+    prop_oneof![
+        4 => (1_usize..25).prop_map(|readings| Action::Drive { readings }),
+        1 => any::<bool>().prop_map(|poses| Action::Nothing { poses }),
+        1 => Just(Action::Save),
+        1 => Just(Action::Load),
+        1 => Just(Action::Reset),
+    ]
+}
+
+prop_compose! {
+    fn run()(
+        who in who(),
+        resume in select(vec![Resume::Unfinished, Resume::Unfinished, Resume::Unfinished, Resume::Never, Resume::Always]),
+        [load_at_start, save_at_end, journal] in [prop::bool::weighted(0.8), prop::bool::weighted(0.8), prop::bool::weighted(0.95)],
+        is_misconfigured in prop::bool::weighted(0.1),
+        actions in prop::collection::vec(action(), 0..4),
+        is_killed in prop::bool::weighted(0.4),
+    ) -> Run {
+        // Who asks for it adds a recording to a map of others.
+        let load_at_start = load_at_start && !matches!(who, Who::Recording { is_careless: true, .. });
+        // Who wants neither a journal nor a saved map has neither.
+        let (is_killed, save_at_end) = (is_killed && journal, save_at_end || !journal);
+        Run { who, resume, load_at_start, save_at_end, journal, is_misconfigured, actions, is_killed }
+    }
+}
+
+/// What the world knows of a folder of maps.
+struct World {
+    folder: PathBuf,
+    /// The newest state of everything that was ever shown.
+    shown: Vec<Checkpoint>,
+    /// Who has driven at each place.
+    places: Vec<Who>,
+    /// How far they came there.
+    driven: BTreeMap<usize, usize>,
+    /// Time passes, in readings.
+    now: usize,
+}
+
+impl World {
+    fn settings(&self, run: &Run) -> Config {
+        let mut config = Config::default();
+        config.averaging.spacing = 0.0;
+        config.batch.max_observations = 8;
+        config.gates.max_speed = 0.0;
+        config.gates.max_gradient = 0.0;
+        config.learning.max_evaluations = 2;
+        config.journal.checkpoint_batches = 2;
+        config.journal.resume = run.resume;
+        config.journal.enabled = run.journal;
+        config.node.load_at_start = run.load_at_start;
+        config.node.save_at_end = run.save_at_end;
+        config.node.map_folder = self.folder.display().to_string();
+        if run.is_misconfigured {
+            config.model.mean = 1.0;
+        }
+        if let Who::Recording { name, is_careless } = run.who {
+            config.node.recording = format!("{name}#fingerprint of {name}");
+            if !is_careless {
+                config.node.map_folder = self.folder.join("replays").display().to_string();
+                config.node.map_name = name.into();
+            }
+        }
+        config
+    }
+
+    fn go(&mut self, run: &Run) {
+        let before = contents(&self.folder);
+        let config = self.settings(run);
+        let namespace = match run.who {
+            Who::Robot(namespace) => namespace,
+            Who::Recording { .. } => "",
+        };
+        let session = match Session::start(&config, namespace, &format!("{namespace}/magmap")) {
+            Ok(session) => session,
+            Err(error) => {
+                assert_unchanged(&self.folder, &before, &format!("a start that failed with {error}"));
+                return;
+            }
+        };
+        let second = Session::start(&config, namespace, "second").err().expect("one process for each map");
+        assert!(second.to_string().contains("is being written by another process"), "{second}");
+        let mut place = self.place_of(&session, run.who);
+        let mut has_read = false;
+        let mut played = 0;
+        for action in &run.actions {
+            match action {
+                Action::Drive { readings } => {
+                    let readings = match run.who {
+                        Who::Recording { .. } => (*readings).min(RECORDED - played),
+                        Who::Robot(_) => *readings,
+                    };
+                    played += readings;
+                    self.drive(&session, place, readings);
+                    has_read |= readings > 0;
+                }
+                Action::Nothing { poses } => self.drive_in_vain(&session, place, *poses),
+                Action::Save => drop(session.save()),
+                Action::Load => {
+                    let is_done = session.load().is_ok();
+                    if is_done {
+                        place = self.place_of_map(&session).unwrap_or(place);
+                    }
+                }
+                Action::Reset => {
+                    session.reset().unwrap();
+                    // A recording that is reset goes on where it was: what follows is at the same place.
+                    if matches!(run.who, Who::Robot(_)) {
+                        place = self.new_place(run.who);
+                    }
+                }
+            }
+            self.see(&session);
+        }
+        if run.is_killed {
+            wait_for_journal(&session);
+            let killed = tempfile::tempdir().unwrap();
+            copy(&self.folder, killed.path());
+            drop(session.end());
+            fs::remove_dir_all(&self.folder).unwrap();
+            copy(killed.path(), &self.folder);
+        } else {
+            session.end().unwrap();
+        }
+        let is_asked = |action: &Action| matches!(action, Action::Save | Action::Load | Action::Reset);
+        if !has_read && !run.actions.iter().any(is_asked) {
+            assert_unchanged(&self.folder, &before, "a run without a reading");
+        }
+        self.check();
+    }
+
+    /// Where a run drives: where its map is, or at a place of its own.
+    fn place_of(&mut self, session: &Session, who: Who) -> usize {
+        if let Who::Recording { .. } = who {
+            let known = self.places.iter().position(|driver| is_same_driver(driver, &who));
+            assert!(
+                session.beginning() == Beginning::New || self.place_of_map(session) != known,
+                "a recording continues a map that holds it"
+            );
+            return known.unwrap_or_else(|| self.new_place(who));
+        }
+        match self.place_of_map(session) {
+            None => self.new_place(who),
+            Some(place) => {
+                assert_ne!(session.beginning(), Beginning::New);
+                place
+            }
+        }
+    }
+
+    fn new_place(&mut self, who: Who) -> usize {
+        self.places.push(who);
+        self.places.len() - 1
+    }
+
+    fn place_of_map(&self, session: &Session) -> Option<usize> {
+        let extent = session.worker().inspect(|mapper| mapper.learner().extent()).unwrap()?;
+        Some((extent[0][0] / FAR).round() as usize)
+    }
+
+    fn drive(&mut self, session: &Session, place: usize, readings: usize) {
+        let inbox = session.worker().inbox();
+        session.frame().get_or_init(|| "odom".into());
+        for _ in 0..readings {
+            self.now += 1;
+            let driven = self.driven.entry(place).or_default();
+            *driven += 1;
+            // At most a few metres from the middle of the place, never twice in the same spot.
+            let along = 0.05 * (*driven as f64);
+            let position = Point3::new(FAR * place as f64 + 3.0 * along.sin(), 3.0 * (1.3 * along).cos(), 0.0);
+            let stamp = Stamp::from_seconds(0.1 * self.now as f64);
+            let field = Vector3::new(20.0 + along.cos(), 5.0 * along.sin(), 40.0 + (0.7 * along).sin());
+            let field = MagneticField::from_microtesla(field);
+            inbox.send(Measurement::Pose(Pose { stamp, position, orientation: UnitQuaternion::identity() })).unwrap();
+            inbox.send(Measurement::Reading(Reading { stamp, field })).unwrap();
+        }
+        session.flush().unwrap();
+    }
+
+    fn drive_in_vain(&mut self, session: &Session, place: usize, poses: bool) {
+        let inbox = session.worker().inbox();
+        self.now += 1000;
+        for _ in 0..10 {
+            self.now += 1;
+            let stamp = Stamp::from_seconds(0.1 * self.now as f64);
+            let field = MagneticField::from_microtesla(Vector3::new(20.0, 0.0, 40.0));
+            let position = Point3::new(FAR * place as f64, 0.0, 0.0);
+            let pose = Pose { stamp, position, orientation: UnitQuaternion::identity() };
+            let reading = Reading { stamp, field };
+            inbox.send(if poses { Measurement::Pose(pose) } else { Measurement::Reading(reading) }).unwrap();
+        }
+        self.now += 1000;
+        session.flush().unwrap();
+    }
+
+    /// Remembers what is shown now, in place of what it continues.
+    fn see(&mut self, session: &Session) {
+        let config = session.config();
+        let frame = session.frame().get().cloned().unwrap_or_default();
+        let now = session.worker().inspect(move |mapper| Checkpoint::of(&config, mapper, &frame)).unwrap().unwrap();
+        if now.extent().is_some() {
+            self.shown.retain(|before| !now.continues(before));
+            self.shown.push(now);
+        }
+    }
+
+    /// Everything that was shown is there, and nothing was mixed.
+    fn check(&self) {
+        let copied = tempfile::tempdir().unwrap();
+        copy(&self.folder, copied.path());
+        let mut kept = Vec::new();
+        for map in list(copied.path()).unwrap() {
+            assert!(matches!(map.state, State::Saved | State::Unfinished), "{map:?}");
+            kept.push(match map.state {
+                State::Saved => Checkpoint::read(&map.path).unwrap(),
+                _ => {
+                    let folder = Folder::open(&map.path).unwrap();
+                    let found = folder.recover(&Config::default(), Gaps::Skip, |_| ()).unwrap().unwrap();
+                    assert!(found.findings.is_empty(), "{:?}", found.findings);
+                    Checkpoint::of(&found.config, &found.mapper, &found.frame).unwrap()
+                }
+            });
+        }
+        for shown in &self.shown {
+            let has =
+                |map: &&Checkpoint| map.continues(shown) && map.totals().used_readings >= shown.totals().used_readings;
+            assert!(kept.iter().any(|map| has(&map)), "lost: {:?}, {:?}", shown.standing().sources, shown.totals());
+        }
+        for map in &kept {
+            let Some([low, high]) = map.extent() else { continue };
+            assert!(high[0] - low[0] < 10.0, "two places in one map: {low:?} to {high:?}");
+            let sources = &map.standing().sources;
+            for origin in sources.iter().filter(|origin| origin.id.is_recording()) {
+                let times = sources.iter().filter(|other| other.id == origin.id).count();
+                assert_eq!(times, 1, "{sources:?}");
+                // Who loads the map of others adds the recording to it.
+                assert!(sources.len() > 1 || map.totals().used_readings <= RECORDED as u64);
+            }
+        }
+    }
+}
+
+fn is_same_driver(left: &Who, right: &Who) -> bool {
+    match (left, right) {
+        (Who::Recording { name: left, .. }, Who::Recording { name: right, .. }) => left == right,
+        _ => left == right,
+    }
+}
+
+/// Until everything that was shown is in the hands of the operating system, which is where a SIGKILL finds it.
+fn wait_for_journal(session: &Session) {
+    let (steps, used) = session
+        .worker()
+        .inspect(|mapper| (mapper.standing().steps, mapper.pipeline().counters().used_readings))
+        .unwrap();
+    let until = Instant::now() + Duration::from_secs(30);
+    while used > session.before().used_readings && session.journal().is_some_and(|status| status.written < steps) {
+        assert!(Instant::now() < until, "{:?}", session.journal());
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+/// Every file and folder below, with its bytes.
+fn contents(folder: &Path) -> BTreeMap<PathBuf, Option<Vec<u8>>> {
+    let mut found = BTreeMap::new();
+    let mut open = vec![folder.to_owned()];
+    while let Some(folder) = open.pop() {
+        for entry in fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            let bytes = path.is_file().then(|| fs::read(&path).unwrap());
+            if bytes.is_none() {
+                open.push(path.clone());
+            }
+            found.insert(path, bytes);
+        }
+    }
+    found
+}
+
+/// Names what changed, not its bytes.
+fn assert_unchanged(folder: &Path, before: &BTreeMap<PathBuf, Option<Vec<u8>>>, who: &str) {
+    let after = contents(folder);
+    let changed: Vec<_> =
+        before.keys().chain(after.keys()).filter(|path| before.get(*path) != after.get(*path)).collect();
+    assert!(changed.is_empty(), "{who} changed {changed:?}");
+}
+
+fn copy(from: &Path, to: &Path) {
+    fs::create_dir_all(to).unwrap();
+    for (path, bytes) in contents(from) {
+        let target = to.join(path.strip_prefix(from).unwrap());
+        match bytes {
+            None => fs::create_dir_all(target).unwrap(),
+            Some(bytes) => {
+                fs::create_dir_all(target.parent().unwrap()).unwrap();
+                fs::write(target, bytes).unwrap();
+            }
+        }
+    }
+}
+
+fn world(folder: &Path) -> World {
+    World { folder: folder.to_owned(), shown: Vec::new(), places: Vec::new(), driven: BTreeMap::new(), now: 0 }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn whatever_happens_no_map_is_lost_or_mixed(runs in prop::collection::vec(run(), 1..9)) {
+        let folder = tempfile::tempdir().unwrap();
+        let mut world = world(folder.path());
+        runs.iter().for_each(|run| world.go(run));
+    }
+}
+
+fn everyday(actions: Vec<Action>) -> Run {
+    Run {
+        who: Who::Robot(""),
+        resume: Resume::Unfinished,
+        load_at_start: true,
+        save_at_end: true,
+        journal: true,
+        is_misconfigured: false,
+        actions,
+        is_killed: false,
+    }
+}
+
+#[test]
+fn a_drive_outlasts_starts_and_ends_with_nothing_publishing() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut world = world(folder.path());
+    world.go(&everyday(vec![Action::Drive { readings: 20 }]));
+    let file = MapFile::new(folder.path(), "map", 100);
+    let saved = fs::read(file.path()).unwrap();
+    for _ in 0..2 {
+        world.go(&everyday(vec![]));
+        world.go(&Run { load_at_start: false, ..everyday(vec![]) });
+        world.go(&Run { is_killed: true, ..everyday(vec![]) });
+        world.go(&Run { is_misconfigured: true, ..everyday(vec![]) });
+    }
+    assert_eq!(fs::read(file.path()).unwrap(), saved);
+    assert_eq!(contents(folder.path()).len(), 1);
+    // Another day adds to it.
+    world.go(&everyday(vec![Action::Drive { readings: 20 }]));
+    assert_eq!(Checkpoint::read(file.path()).unwrap().totals().used_readings, 40);
+    assert_eq!(contents(folder.path()).len(), 1);
+}
+
+#[test]
+fn saving_overwrites_no_map_of_another_origin() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut world = world(folder.path());
+    world.go(&everyday(vec![Action::Drive { readings: 20 }]));
+    let file = MapFile::new(folder.path(), "map", 100);
+    let first = fs::read(file.path()).unwrap();
+    world.go(&Run { load_at_start: false, ..everyday(vec![Action::Drive { readings: 9 }]) });
+    let maps = list(folder.path()).unwrap();
+    assert_eq!(maps.len(), 2);
+    let earlier = maps.iter().find(|map| map.path != file.path()).unwrap();
+    assert_eq!(fs::read(&earlier.path).unwrap(), first);
+    assert!(earlier.name.starts_with("map.2") && earlier.state == State::Saved, "{earlier:?}");
+    let contents = earlier.contents.as_ref().unwrap();
+    assert_eq!((contents.totals.used_readings, contents.sources.as_slice()), (20, &["/magmap".to_owned()][..]));
+    // It is continued by its name, and is what it was.
+    let mut config = world.settings(&everyday(vec![]));
+    config.node.map_name = earlier.name.clone();
+    let session = Session::start(&config, "", "/magmap").unwrap();
+    assert_eq!(session.worker().snapshots().newest().unwrap().snapshot.totals.used_readings, 20);
+    session.end().unwrap();
+}
+
+#[test]
+fn a_replay_that_was_killed_gives_the_map_that_it_would_have_given() {
+    let replay = |runs: &[bool]| {
+        let folder = tempfile::tempdir().unwrap();
+        let mut world = world(folder.path());
+        for &is_killed in runs {
+            // A recording is the same whenever it is played.
+            (world.now, world.driven) = (0, BTreeMap::new());
+            let readings = if is_killed { 17 } else { RECORDED };
+            let who = Who::Recording { name: "lobby", is_careless: false };
+            let drive = everyday(vec![Action::Drive { readings: 10 }, Action::Drive { readings: readings - 10 }]);
+            world.go(&Run { who, is_killed, load_at_start: false, ..drive });
+        }
+        let maps = list(folder.path()).unwrap();
+        let map = maps.iter().find(|map| map.path.ends_with("replays/lobby.npz")).unwrap();
+        Checkpoint::read(&map.path).unwrap().restore(&Config::default()).map(|model| model.state()).unwrap()
+    };
+    assert!(replay(&[true, false]) == replay(&[false]));
+}
+
+#[test]
+fn a_damaged_map_is_kept_and_listed_with_what_is_wrong() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut world = world(folder.path());
+    let file = MapFile::new(folder.path(), "map", 100);
+    fs::write(file.path(), b"PK\x03\x04 no map").unwrap();
+    let config = world.settings(&everyday(vec![]));
+    let session = Session::start(&config, "", "/magmap").unwrap();
+    world.drive(&session, 0, 9);
+    session.end().unwrap();
+    let maps = list(folder.path()).unwrap();
+    let damaged = maps.iter().find(|map| map.path != file.path()).unwrap();
+    assert_eq!(fs::read(&damaged.path).unwrap(), b"PK\x03\x04 no map");
+    assert!(matches!(&damaged.state, State::Damaged(why) if why.contains("cannot read the checkpoint")), "{damaged:?}");
+    assert_eq!(maps.iter().filter(|map| map.state == State::Saved).count(), 1);
+}
+
+#[test]
+fn robots_in_namespaces_have_maps_of_their_own() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut world = world(folder.path());
+    for namespace in ["", "/robot1", "/robot1"] {
+        world.go(&Run { who: Who::Robot(namespace), ..everyday(vec![Action::Drive { readings: 10 }]) });
+    }
+    let names: Vec<_> = list(folder.path()).unwrap().into_iter().map(|map| map.name).collect();
+    assert_eq!(names, ["map", "robot1/map"]);
+}
