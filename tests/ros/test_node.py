@@ -191,7 +191,7 @@ def test_pause_ignores_readings_and_resume_takes_them_again(session):
 
 
 def test_a_map_says_how_much_it_is_made_of(session):
-    mapper = session.mapper({'node.save_at_end': True})
+    mapper = session.mapper()
     field = mapper.watch('field')
     session.robot(mapper).drive(drive())
     saved = mapper.finish(field)
@@ -204,7 +204,7 @@ def test_a_map_says_how_much_it_is_made_of(session):
     loaded = field.wait(lambda message: np.isfinite(message.mean).any(), 'the loaded map')
     found['loaded'] = (loaded.observations, loaded.readings_used)
     assert mapper.process.stop() == 0
-    field = session.mapper({'node.load_at_start': True}).watch('field').wait(what='the loaded map')
+    field = session.mapper().watch('field').wait(what='the loaded map')
     found['loaded at the start'] = (field.observations, field.readings_used)
     assert found == {'reset': (0, 0), 'loaded': counts, 'loaded at the start': counts}
 
@@ -223,7 +223,8 @@ def test_a_saved_map_is_loaded_and_gone_on_with(session, method, other):
     assert path.exists()
     assert first.process.stop() == 0
 
-    second = session.mapper({**settings, 'node.load_at_start': True})
+    # It leaves the file as it is.
+    second = session.mapper({**settings, 'node.save_at_end': False, 'journal.enabled': False})
     field, mean, variance = second.watch('field'), second.watch('mean'), second.watch('variance')
     loaded = field.wait(what='the loaded map')
     assert loaded.header.frame_id == saved.header.frame_id and geometry_of(loaded.info) == geometry_of(saved.info)
@@ -239,16 +240,22 @@ def test_a_saved_map_is_loaded_and_gone_on_with(session, method, other):
     assert error < TRUE_ENOUGH and cells > 1.5 * deviation_from_truth(saved)[1], f'{error:.2f} microtesla over {cells} cells'
 
     assert second.process.stop() == 0
-    third = session.mapper(settings)
+    third = session.mapper({**settings, 'node.load_at_start': False})
     field = third.watch('field')
     assert str(path) in third.do('load')
     np.testing.assert_array_equal(field.wait(what='the loaded map').mean, saved.mean)
     assert not third.set_parameter('selection.method', other)[0], 'another model while it runs'
 
     assert third.process.stop() == 0
-    fourth = session.mapper({**settings, 'selection.method': other, 'journal.resume': 'never'})
+    differs = f'selection.method is "{other}", but the map was made with "{method}"'
+    fourth = session.mapper({**settings, 'selection.method': other, 'node.load_at_start': False})
     success, message = fourth.ask('load')
-    assert not success and f'selection.method is "{other}", but the map was made with "{method}"' in message, message
+    assert not success and differs in message, message
+
+    assert fourth.process.stop() == 0
+    fifth = session.mapper({**settings, 'selection.method': other})
+    assert fifth.process.wait() == 1
+    assert f'{path} cannot be continued' in fifth.process.log and differs in fifth.process.log
 
 
 def test_a_yes_no_signal_is_mapped_as_of_its_arrival(session):
@@ -299,9 +306,10 @@ def test_a_map_that_cannot_be_loaded_is_refused_with_its_path(session):
     assert path.read_bytes() == b'PK\x03\x04 this is no map'
     assert mapper.query([(0, 0)]).success and field.last.observations == before.observations
 
-    other = session.mapper({'node.map_name': 'nowhere', 'node.load_at_start': True}, namespace='/other')
-    assert other.process.wait() == 1
-    assert str(path.with_name('nowhere.npz')) in other.process.log
+    # What is no map is kept when the map is saved in its place.
+    assert mapper.process.stop() == 0
+    (kept,) = [other for other in path.parent.iterdir() if other != path]
+    assert kept.read_bytes() == b'PK\x03\x04 this is no map'
 
 
 @pytest.mark.parametrize('number', [signal.SIGINT, signal.SIGTERM])
@@ -357,12 +365,13 @@ def learning_for_long(session):
     return mapper, robot, course[3000:]
 
 
-def test_a_map_is_saved_at_the_end_when_that_is_wanted(session):
-    mapper = session.mapper({'node.save_at_end': True})
-    session.robot(mapper).drive(drive(7.0))
-    assert mapper.process.stop() == 0, mapper.process.log
+def test_a_map_is_saved_at_the_end_unless_that_is_not_wanted(session):
     path = session.folder / 'maps' / 'map.npz'
-    assert path.exists() and f'saved {path}' in mapper.process.log
+    for is_wanted in (False, True):
+        mapper = session.mapper({'node.save_at_end': is_wanted, 'node.load_at_start': False})
+        session.robot(mapper).drive(drive(7.0))
+        assert mapper.process.stop() == 0, mapper.process.log
+        assert path.exists() == is_wanted and (f'saved {path}' in mapper.process.log) == is_wanted
 
 
 # ---- Parameters ----

@@ -52,7 +52,7 @@ def test_a_node_that_was_killed_goes_on_to_the_map_of_one_that_was_not(session):
         robot.drive(course[part[0] : part[-1] + 1])
         kill(mapper)
         mapper = session.mapper(OFTEN)
-        mapper.wait_log('going on with the map of before')
+        mapper.wait_log('continuing the unfinished map')
         robot.turn_to(mapper, undisturbed)
     robot.drive(course[parts[-1][0] :])
     field, whole = mapper.finish(mapper.watch('field')), undisturbed.finish(expected)
@@ -61,24 +61,28 @@ def test_a_node_that_was_killed_goes_on_to_the_map_of_one_that_was_not(session):
     equal(field, whole)
 
 
-def test_a_map_that_was_ended_in_good_order_is_not_gone_on_with_unless_that_is_wanted(session):
+def test_a_map_that_ended_in_good_order_is_saved_and_another_one_never_overwrites_it(session):
     first = session.mapper(OFTEN)
     course = drive()
     robot = session.robot(first).drive(course)
     saved = first.finish(first.watch('field'))
     assert first.process.stop() == 0
+    file = session.folder / 'maps' / 'map.npz'
+    assert file.exists() and not file.with_suffix('.journal').exists()
+    bytes_of_first = file.read_bytes()
 
-    second = session.mapper({**OFTEN, 'journal.resume': 'always'})
-    second.wait_log('going on with the map of before')
-    equal(second.watch('field').wait(), saved)
+    second = session.mapper({**OFTEN, 'node.load_at_start': False})
     robot.turn_to(second)
-    robot.drive(drive(centre=3.0).later(60.0))
+    robot.sent_readings = 0
+    assert not second.query([(0, 0)]).success
+    robot.drive(drive(5.0, centre=3.0).later(60.0))
     assert second.process.stop() == 0
+    assert 'is another map: it is kept as' in second.process.log
+    (earlier,) = [path for path in file.parent.iterdir() if path != file]
+    assert earlier.read_bytes() == bytes_of_first and earlier.name.startswith('map.2')
 
-    third = session.mapper(OFTEN)
-    third.wait_log('is kept as')
-    assert not third.query([(0, 0)]).success
-    assert (session.folder / 'maps' / 'map.journal.previous').is_dir()
+    third = session.mapper({**OFTEN, 'node.map_name': earlier.stem})
+    equal(third.watch('field').wait(), saved)
 
 
 def test_a_node_without_a_folder_for_its_journal_maps_and_says_so_until_there_is_one(session):
