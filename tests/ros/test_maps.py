@@ -119,8 +119,10 @@ class Everyday:
         maps = info(self.folder)
         assert {map['state'] for map in maps} <= {'saved', 'unfinished'}, maps
         found = {}
-        for name in sorted({map['name'] for map in maps}):
-            node = self.session.mapper({**OFTEN, 'node.map_name': name})
+        for name, state in sorted((map['name'], map['state']) for map in maps):
+            # Of a saved and an unfinished map of one name a node continues the unfinished one, unless it is told not to.
+            resume = 'never' if state == 'saved' else 'unfinished'
+            node = self.session.mapper({**OFTEN, 'node.map_name': name, 'journal.resume': resume})
             field = node.watch('field')
             node.wait_diagnostics(lambda report: True, 'a report')
             if 'continuing the' in node.process.log:

@@ -4,7 +4,6 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use jiff::Timestamp;
 use magmap::config::Config;
 use magmap::mapping::map_store::{self, Listed, State};
 use magmap::recording::{self, Choice, Kind, Loss, Recording, Summary};
@@ -95,7 +94,7 @@ fn print_maps(folder: &Path, maps: &[Listed], json: bool) -> anyhow::Result<Endi
     writeln!(out, "{} maps in {}", maps.len(), folder.display())?;
     let width = maps.iter().map(|map| map.name.chars().count()).max().unwrap_or(0);
     for map in maps {
-        let written = Timestamp::try_from(map.modified).map(|time| time.strftime("%Y-%m-%d %H:%M:%SZ").to_string());
+        let written = map.modified.strftime("%Y-%m-%d %H:%M:%SZ");
         let state = match &map.state {
             State::Saved => "saved",
             State::InUse => "in use",
@@ -103,7 +102,7 @@ fn print_maps(folder: &Path, maps: &[Listed], json: bool) -> anyhow::Result<Endi
             State::Damaged(_) => "damaged",
         };
         let kilobytes = map.bytes.div_ceil(1000);
-        write!(out, "  {:width$}  {state:10}  {}  {kilobytes:6} kB", map.name, written.unwrap_or_default())?;
+        write!(out, "  {:width$}  {state:10}  {written}  {kilobytes:6} kB", map.name)?;
         if let Some(contents) = &map.contents {
             if let Some([low, high]) = contents.extent {
                 write!(out, "  {:.1} m x {:.1} m in {}", high[0] - low[0], high[1] - low[1], contents.frame)?;

@@ -5,7 +5,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use serde::Serialize;
+use jiff::Timestamp;
+use serde::{Serialize, Serializer};
 
 use super::super::checkpoint::Checkpoint;
 use super::super::field_model::Totals;
@@ -25,7 +26,8 @@ pub struct Listed {
     #[serde(flatten)]
     pub state: State,
     /// When it was last written.
-    pub modified: SystemTime,
+    #[serde(serialize_with = "as_text")]
+    pub modified: Timestamp,
     /// Bytes that it takes.
     pub bytes: u64,
     /// What it holds, where that can be read.
@@ -55,6 +57,7 @@ pub struct Contents {
     /// The frame of its coordinates.
     pub frame: String,
     /// What it was made of.
+    #[serde(flatten)]
     pub totals: Totals,
     /// The recordings, or the robot's nodes, that it was made with; each once.
     pub sources: Vec<String>,
@@ -101,6 +104,7 @@ fn walk(top: &Path, folder: &Path, depth: usize, maps: &mut Vec<Listed>) -> io::
         };
         let Some((state, contents)) = found else { continue };
         let (modified, bytes) = size(&path)?;
+        let modified = Timestamp::try_from(modified).unwrap_or_default();
         let name = path.strip_prefix(top).unwrap_or(&path).with_extension("").display().to_string();
         maps.push(Listed { name, path, state, modified, bytes, contents });
     }
@@ -146,4 +150,8 @@ fn size(path: &Path) -> io::Result<(SystemTime, u64)> {
         bytes += metadata.len();
     }
     Ok((newest, bytes))
+}
+
+fn as_text<S: Serializer>(time: &Timestamp, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(time)
 }
