@@ -5,16 +5,12 @@
 //!
 //! The reference is not part of the repository: `MAGMAP_REFERENCE` names its folder, or it lies beside the checkout.
 
+#[path = "../crates/streaming-gp/benches/common/mod.rs"]
 mod common;
 
 use common::readings;
 use magmap::config::Config;
 use magmap::evaluation::drives::{self, Experiment, Material};
-use magmap::gp::kernel::Places;
-use magmap::gp::model::{Jitter, Model};
-use magmap::gp::points::Points;
-use magmap::gp::posterior::Posterior;
-use magmap::gp::whitened::Rows;
 use magmap::recording::aalto_csv::Magnetometer;
 use serde::Deserialize;
 use serde_json::json;
@@ -23,6 +19,11 @@ use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::Instant;
+use streaming_gp::kernel::Places;
+use streaming_gp::model::{Jitter, Model};
+use streaming_gp::points::Points;
+use streaming_gp::posterior::Posterior;
+use streaming_gp::whitened::Rows;
 
 const READINGS: usize = 469;
 const JITTER: f64 = 1e-6;

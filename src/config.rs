@@ -8,10 +8,10 @@ mod error;
 mod keys;
 mod parsing;
 
-use crate::gp::kernel::Shape;
-use crate::gp::methods::Named;
 use nalgebra::{Isometry3, Translation3, UnitQuaternion};
 use serde::{Deserialize, Serialize};
+use streaming_gp::kernel::Shape;
+use streaming_gp::methods::Named;
 
 pub use error::{Error, Problem};
 pub use keys::Setting;

@@ -46,7 +46,7 @@ pub enum Error {
         /// Which batch, counted from one.
         batch: usize,
         /// Why.
-        source: crate::gp::streaming::Error,
+        source: streaming_gp::streaming::Error,
     },
     /// A table could not be read.
     #[error("cannot read {path}: {source}")]

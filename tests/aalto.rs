@@ -6,7 +6,6 @@ use magmap::config::{Ceiling, Config};
 use magmap::evaluation::contest::Step;
 use magmap::evaluation::drives::{self, Experiment, Material, Outcome};
 use magmap::evaluation::metrics::Spread;
-use magmap::gp::report::{CeilingUsed, UpdateReport};
 use magmap::mapping::averaging::Averager;
 use magmap::mapping::field_model::FieldModel;
 use magmap::mapping::pipeline::Pipeline;
@@ -16,6 +15,7 @@ use magmap::recording::aalto_csv::{Drive, DrivePath, Magnetometer};
 use nalgebra::{Isometry3, Point3};
 use std::collections::VecDeque;
 use std::path::Path;
+use streaming_gp::report::{CeilingUsed, UpdateReport};
 
 fn stream(config: &Config, offset: f64) -> Option<Outcome> {
     let data = common::aalto_folder()?;

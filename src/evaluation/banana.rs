@@ -5,17 +5,17 @@
 
 use super::Error;
 use crate::config::Config;
-use crate::gp::dual_memory::{self, DualGp, MemorySize, OldEvidence};
-use crate::gp::kernel::{Places, Stationary};
-use crate::gp::learning::Learning;
-use crate::gp::likelihood::Likelihood;
-use crate::gp::link::Link;
-use crate::gp::model::{Jitter, Model};
-use crate::gp::points::Points;
-use crate::gp::report::NamedValue;
 use crate::simulation::banana::{BananaOptions, Labelled, banana};
 use serde::Serialize;
 use std::time::Instant;
+use streaming_gp::dual_memory::{self, DualGp, MemorySize, OldEvidence};
+use streaming_gp::kernel::{Places, Stationary};
+use streaming_gp::learning::Learning;
+use streaming_gp::likelihood::Likelihood;
+use streaming_gp::link::Link;
+use streaming_gp::model::{Jitter, Model};
+use streaming_gp::points::Points;
+use streaming_gp::report::NamedValue;
 
 /// What is added to the seed for the points that are tested on.
 const TEST_SEEDS: u64 = 1_000_000;

@@ -3,10 +3,10 @@
 use super::maps::MapAfter;
 use super::methods::{Learner, Learnt, Named};
 use crate::config::Config;
-use crate::gp::points::Points;
-use crate::gp::report::{NamedValue, SelectionEnd};
 use serde::{Deserialize, Deserializer, Serialize};
 use std::time::Instant;
+use streaming_gp::points::Points;
+use streaming_gp::report::{NamedValue, SelectionEnd};
 
 /// Places and what was measured there.
 #[derive(Clone, Debug)]

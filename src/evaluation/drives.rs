@@ -8,8 +8,6 @@ use super::contest::{Readings, Task};
 use super::metrics::{Nearest, Predictions, Samples, Scores, rmse};
 use super::outliers::Outliers;
 use crate::config::{Config, Cut};
-use crate::gp::points::Points;
-use crate::gp::report::{CeilingUsed, SelectionEnd, UpdateReport};
 use crate::mapping::averaging::Averager;
 use crate::mapping::field_model::FieldModel;
 use crate::mapping::reading::{LocatedReading, MagneticField, Observation};
@@ -21,6 +19,8 @@ use rand_chacha::ChaCha8Rng;
 use serde::Serialize;
 use std::path::Path;
 use std::time::Instant;
+use streaming_gp::points::Points;
+use streaming_gp::report::{CeilingUsed, SelectionEnd, UpdateReport};
 
 /// Number of batches of the `stream` experiment.
 const STREAM_BATCHES: usize = 20;

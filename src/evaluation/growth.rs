@@ -8,11 +8,11 @@ use super::contest::{Readings, Task};
 use super::paper_settings;
 use super::scenarios::{Scenario, sorted, stream};
 use crate::config::{Config, Selection};
-use crate::gp::points::Points;
 use rand::seq::SliceRandom;
 use rand::{Rng, RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use rand_distr::{Cauchy, Distribution};
+use streaming_gp::points::Points;
 
 /// Number of test places.
 pub const TESTS: usize = 1000;
@@ -87,7 +87,7 @@ fn near_the_centre(random: &mut impl Rng) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::gp::kernel::Places;
+    use streaming_gp::kernel::Places;
 
     fn axes(task: &Task, batches: std::ops::Range<usize>) -> Vec<f64> {
         task.batches[batches]

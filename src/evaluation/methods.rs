@@ -9,13 +9,13 @@ mod streaming;
 
 use super::metrics::Predictions;
 use crate::config::Config;
-use crate::gp::kernel::Stationary;
-use crate::gp::methods::{self, Engine, Parameter, name_and_parameter};
-use crate::gp::points::Points;
-use crate::gp::report::{NamedValue, SelectionEnd, UpdateReport};
 use crate::mapping::field_model::FieldPosterior;
 use std::fmt;
 use std::str::FromStr;
+use streaming_gp::kernel::Stationary;
+use streaming_gp::methods::{self, Engine, Parameter, name_and_parameter};
+use streaming_gp::points::Points;
+use streaming_gp::report::{NamedValue, SelectionEnd, UpdateReport};
 
 pub use refit::MOST_EXACT;
 
@@ -68,7 +68,7 @@ impl From<UpdateReport> for Learnt {
 pub enum Refused {
     /// The model did.
     #[error(transparent)]
-    Model(#[from] crate::gp::streaming::Error),
+    Model(#[from] streaming_gp::streaming::Error),
     /// It would need a matrix that is too large.
     #[error(
         "expected at most {most} readings in all for the exact Gaussian process, found {found}: batch_sparse takes more"
@@ -184,7 +184,7 @@ impl fmt::Display for Named {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::gp::kernel::Places;
+    use streaming_gp::kernel::Places;
 
     /// A wave along a line, with a little noise that is not random.
     fn readings(from: usize, to: usize) -> (Points, Vec<f64>) {

@@ -1,11 +1,11 @@
 //! How good predictions are.
 
-use crate::gp::kernel::Places;
-use crate::gp::points::Points;
 use crate::mapping::field_model::FieldPosterior;
 use crate::mapping::reading::Observation;
 use serde::Serialize;
 use std::f64::consts::TAU;
+use streaming_gp::kernel::Places;
+use streaming_gp::points::Points;
 
 /// Half the width of the interval that holds 95 % of a normal distribution, in standard deviations.
 const NORMAL_95: f64 = 1.96;

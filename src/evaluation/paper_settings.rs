@@ -1,7 +1,7 @@
 //! The settings of the papers' experiments on synthetic data and on tables.
 
 use crate::config::{Config, Hyperparameters, Learning, Model, Selection};
-use crate::gp::kernel::Shape;
+use streaming_gp::kernel::Shape;
 
 /// What the papers do: a squared exponential kernel alone, and hyperparameters learnt from each batch until there is nothing to be
 /// gained, with no prior and no memory of the noise. The lengthscale, the variance and the variance of the noise are where learning

@@ -213,8 +213,8 @@ mod tests {
     use super::*;
     use crate::evaluation::contest::{Readings, Task};
     use crate::evaluation::maps::MapRecorder;
-    use crate::gp::points::Points;
     use std::fs;
+    use streaming_gp::points::Points;
 
     /// A wave in the plane, in three batches.
     fn task() -> Task {

@@ -114,7 +114,7 @@ mod tests {
     use super::*;
     use crate::evaluation::contest::{Readings, Task};
     use crate::evaluation::methods::Named;
-    use crate::gp::points::Points;
+    use streaming_gp::points::Points;
 
     #[test]
     fn every_published_method_is_one_of_ours() {

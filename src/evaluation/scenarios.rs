@@ -7,11 +7,11 @@
 use super::contest::{Readings, Task};
 use super::paper_settings;
 use crate::config::Config;
-use crate::gp::points::Points;
 use rand::seq::SliceRandom;
 use rand::{Rng, RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use rand_distr::{Cauchy, Distribution, StandardNormal};
+use streaming_gp::points::Points;
 
 /// Standard deviation of the noise of a reading.
 pub const NOISE: f64 = 0.3;
@@ -149,7 +149,7 @@ fn within_reach(batches: Vec<Readings>, grid: Vec<f64>) -> Task {
 mod tests {
     use super::super::contest::Run;
     use super::*;
-    use crate::gp::kernel::Places;
+    use streaming_gp::kernel::Places;
 
     fn run(task: &Task, method: &str) -> Run {
         let run = task.run(&method.parse().unwrap(), &settings(), |_, _| ());

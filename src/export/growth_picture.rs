@@ -4,7 +4,7 @@ use std::path::Path;
 
 use super::Error;
 use super::panels::{Curve, Panel, Panels, Scale};
-use crate::gp::report::NamedValue;
+use streaming_gp::report::NamedValue;
 
 /// The model after one batch.
 #[derive(Clone, Debug, PartialEq)]

@@ -11,8 +11,8 @@ use npyz::{DType, Serialize, WriterBuilder};
 
 use super::file::write_atomically;
 use super::{Error, check_shape};
-use crate::gp::report::NamedValue;
 use crate::mapping::grid::FieldGrid;
+use streaming_gp::report::NamedValue;
 
 /// Everything `map.npz` holds.
 ///

@@ -11,18 +11,18 @@ use super::Error;
 use super::interfaces::Trigger;
 use super::publishing::{Publishing, Shown};
 use crate::config::Config;
-use crate::gp::places::Places;
 use crate::mapping::checkpoint::Checkpoint;
 use crate::mapping::field_model::FieldModel;
 use crate::mapping::mapper::Mapper;
 use crate::mapping::path::Path;
 use crate::mapping::worker::lock;
+use streaming_gp::places::Places;
 #[cfg(not(feature = "ros-check"))]
 use {
     super::conversions::{header, outside},
     super::interfaces::QueryField,
-    crate::gp::points::Points,
     crate::mapping::field_model::{far_variance, of_quantity, quantity},
+    streaming_gp::points::Points,
 };
 
 /// A request that only asks for something to be done.

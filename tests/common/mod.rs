@@ -1,7 +1,4 @@
 //! What several test files share.
-#![allow(dead_code)] // each test file uses a part
-
-pub mod dense;
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -19,11 +16,6 @@ pub fn reference_folder(variable: &str, beside: &str) -> Option<PathBuf> {
     let line = format!("SKIPPED: no folder {} (set {variable} to run this test)\n", folder.display());
     let _ = std::io::stderr().write_all(line.as_bytes());
     None
-}
-
-/// The folder of golden cases.
-pub fn golden_folder() -> Option<PathBuf> {
-    reference_folder("MAGMAP_GOLDEN", "golden")
 }
 
 /// The folder of the Aalto drives.

@@ -2,11 +2,11 @@
 
 use super::{Learner, Learnt, Named, Refused};
 use crate::config::Config;
-use crate::gp::dual_memory::DualGp;
-use crate::gp::points::Points;
-use crate::gp::report::UpdateReport;
 use crate::mapping::field_model::{self, FieldKernel, FieldPosterior};
 use std::sync::Arc;
+use streaming_gp::dual_memory::DualGp;
+use streaming_gp::points::Points;
+use streaming_gp::report::UpdateReport;
 
 struct Dual(DualGp<FieldKernel>);
 

@@ -3,10 +3,10 @@
 use super::{Learner, Learnt, Named, Refused};
 use crate::config::Config;
 use crate::evaluation::metrics::Predictions;
-use crate::gp::bounds::NoiseBaseline;
-use crate::gp::kernel::Places;
-use crate::gp::points::Points;
 use crate::mapping::field_model::FieldPosterior;
+use streaming_gp::bounds::NoiseBaseline;
+use streaming_gp::kernel::Places;
+use streaming_gp::points::Points;
 
 /// Mean and variance of all readings so far: the noise model of the papers.
 #[derive(Default)]

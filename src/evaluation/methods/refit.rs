@@ -2,15 +2,15 @@
 
 use super::{Learner, Learnt, Named, Refused};
 use crate::config::Config;
-use crate::gp::kernel::Places;
-use crate::gp::methods::Parameter;
-use crate::gp::model::Model;
-use crate::gp::points::Points;
-use crate::gp::selection::Limits;
-use crate::gp::selection::conditional_variance::ConditionalVariance;
-use crate::gp::streaming::{Settings, StreamingGp};
 use crate::mapping::field_model::{self, FieldKernel, FieldPosterior};
 use std::sync::Arc;
+use streaming_gp::kernel::Places;
+use streaming_gp::methods::Parameter;
+use streaming_gp::model::Model;
+use streaming_gp::points::Points;
+use streaming_gp::selection::Limits;
+use streaming_gp::selection::conditional_variance::ConditionalVariance;
+use streaming_gp::streaming::{Settings, StreamingGp};
 
 /// Most readings of the exact Gaussian process: a matrix of 0.3 gigabytes, which is factored for every evaluation.
 pub const MOST_EXACT: usize = 6000;

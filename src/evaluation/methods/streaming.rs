@@ -2,10 +2,10 @@
 
 use super::{Learner, Learnt, Named, Refused};
 use crate::config::Config;
-use crate::gp::points::Points;
-use crate::gp::streaming::StreamingGp;
 use crate::mapping::field_model::{self, FieldKernel, FieldPosterior};
 use std::sync::Arc;
+use streaming_gp::points::Points;
+use streaming_gp::streaming::StreamingGp;
 
 struct Streaming(StreamingGp<FieldKernel>);
 

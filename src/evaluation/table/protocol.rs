@@ -3,11 +3,11 @@
 use super::super::Error;
 use super::super::contest::{Readings, Task};
 use super::file::{Table, refused};
-use crate::gp::points::Points;
 use rand::SeedableRng;
 use rand::seq::SliceRandom;
 use rand_chacha::ChaCha8Rng;
 use serde::{Deserialize, Serialize};
+use streaming_gp::points::Points;
 
 /// How a table becomes a stream and its test.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 use magmap::evaluation::methods::{Method, methods};
 use magmap::evaluation::outliers::Outliers;
-use magmap::gp::methods::Parameter;
+use streaming_gp::methods::Parameter;
 
 use crate::settings::Settings;
 

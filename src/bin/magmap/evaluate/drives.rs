@@ -10,9 +10,9 @@ use magmap::evaluation::drives::{self, BatchScores, Experiment, Material, Outcom
 use magmap::evaluation::methods::Named;
 use magmap::evaluation::metrics::Spread;
 use magmap::export::report::write_json;
-use magmap::gp::report::{CeilingUsed, SelectionEnd};
 use magmap::recording::aalto_csv::Magnetometer;
 use serde::Serialize;
+use streaming_gp::report::{CeilingUsed, SelectionEnd};
 
 use super::arguments::{Common, Spoilt, help_on_methods};
 use super::contests::side_by_side;

@@ -1,6 +1,6 @@
-//! What Power-EP makes of the noise: see [`inference`](crate::gp::inference).
+//! What Power-EP makes of the noise: see [`inference`](crate::inference).
 
-use crate::gp::linalg::{self, Matrix, NotPositiveDefinite};
+use crate::linalg::{self, Matrix, NotPositiveDefinite};
 
 /// The noise of the rows of the batch under Power-EP.
 pub(super) struct WidenedNoise {

@@ -1,27 +1,27 @@
 //! The engine against dense formulas in plain loops, finite differences, and what must hold for any stream.
 
-mod common;
+mod dense;
 
-use common::dense::{self, Covariances, Old};
-use magmap::gp::bounds::{exact_ceiling, upper_bound};
-use magmap::gp::inference::Inference;
-use magmap::gp::kernel::{Constant, Kernel, Places, Shape, Stationary, Sum};
-use magmap::gp::learning::Learning;
-use magmap::gp::likelihood::{Likelihood, StudentT};
-use magmap::gp::model::{Jitter, Model};
-use magmap::gp::points::Points;
-use magmap::gp::posterior::Posterior;
-use magmap::gp::report::{LearningEnd, LearningReport, SelectionEnd};
-use magmap::gp::selection::vips::Vips;
-use magmap::gp::selection::{GreedyVariance, Limits};
-use magmap::gp::streaming::{Settings, StreamingGp};
-use magmap::gp::targets::Targets;
-use magmap::gp::whitened::{Past, Rows};
+use dense::{Covariances, Old};
 use proptest::prelude::*;
 use rand::seq::SliceRandom;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use std::sync::Arc;
+use streaming_gp::bounds::{exact_ceiling, upper_bound};
+use streaming_gp::inference::Inference;
+use streaming_gp::kernel::{Constant, Kernel, Places, Shape, Stationary, Sum};
+use streaming_gp::learning::Learning;
+use streaming_gp::likelihood::{Likelihood, StudentT};
+use streaming_gp::model::{Jitter, Model};
+use streaming_gp::points::Points;
+use streaming_gp::posterior::Posterior;
+use streaming_gp::report::{LearningEnd, LearningReport, SelectionEnd};
+use streaming_gp::selection::vips::Vips;
+use streaming_gp::selection::{GreedyVariance, Limits};
+use streaming_gp::streaming::{Settings, StreamingGp};
+use streaming_gp::targets::Targets;
+use streaming_gp::whitened::{Past, Rows};
 
 type FieldKernel = Sum<Option<Constant>, Stationary>;
 

@@ -4,18 +4,18 @@ mod common;
 
 use common::{FieldKernel, model, readings, side};
 use criterion::{BatchSize, BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
-use magmap::gp::inference::Inference;
-use magmap::gp::kernel::Places;
-use magmap::gp::learning::Learning;
-use magmap::gp::points::Points;
-use magmap::gp::posterior::Posterior;
-use magmap::gp::selection::GreedyVariance;
-use magmap::gp::selection::Limits;
-use magmap::gp::selection::vips::Vips;
-use magmap::gp::streaming::{Settings, StreamingGp};
-use magmap::gp::whitened::Rows;
 use std::hint::black_box;
 use std::sync::Arc;
+use streaming_gp::inference::Inference;
+use streaming_gp::kernel::Places;
+use streaming_gp::learning::Learning;
+use streaming_gp::points::Points;
+use streaming_gp::posterior::Posterior;
+use streaming_gp::selection::GreedyVariance;
+use streaming_gp::selection::Limits;
+use streaming_gp::selection::vips::Vips;
+use streaming_gp::streaming::{Settings, StreamingGp};
+use streaming_gp::whitened::Rows;
 
 /// Readings in a batch, as the published experiment cuts them.
 const READINGS: usize = 469;

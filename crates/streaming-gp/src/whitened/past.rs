@@ -2,24 +2,24 @@
 
 use super::Whitened;
 use super::power_ep::WidenedPast;
-use crate::gp::inference::Inference;
-use crate::gp::kernel::{Kernel, Places};
-use crate::gp::linalg::{self, Matrix, MatrixRef, NotPositiveDefinite, Part, Workspace, dot};
-use crate::gp::model::Model;
+use crate::inference::Inference;
+use crate::kernel::{Kernel, Places};
+use crate::linalg::{self, Matrix, MatrixRef, NotPositiveDefinite, Part, Workspace, dot};
+use crate::model::Model;
 
 /// What the model keeps of all batches so far, under the hyperparameters it was made with.
 #[derive(Clone, Debug)]
 pub struct Past<K: Kernel> {
     /// Inducing points Z_o.
-    pub(in crate::gp) inducing: K::Places,
+    pub(crate) inducing: K::Places,
     /// L_b: Cholesky factor of their covariance, jitter included.
-    pub(in crate::gp) covariance_root: Matrix,
+    pub(crate) covariance_root: Matrix,
     /// T, lower triangular, with T^T T = B - I. The rows of the past are R = T L_b^-1.
-    pub(in crate::gp) triangle: Matrix,
+    pub(crate) triangle: Matrix,
     /// r, with T^T r = Phi^T z.
-    pub(in crate::gp) target: Vec<f64>,
+    pub(crate) target: Vec<f64>,
     /// log N(r; 0, I + R K'_aa R^T).
-    pub(in crate::gp) log_evidence: f64,
+    pub(crate) log_evidence: f64,
 }
 
 impl<K: Kernel> Past<K> {
@@ -34,7 +34,7 @@ impl<K: Kernel> Past<K> {
     }
 
     /// R = T L_b^-1, lower triangular.
-    pub(in crate::gp) fn root(&self) -> Matrix {
+    pub(crate) fn root(&self) -> Matrix {
         let mut root = linalg::copied(self.triangle.as_ref());
         // R L_b = T, so L_b^T R^T = T^T.
         linalg::solve_lower_transposed(self.covariance_root.as_ref(), root.as_mut().transpose_mut());
@@ -56,7 +56,7 @@ pub enum Kept {
 
 impl Kept {
     /// Those with these indices, which ascend, of `old` in all.
-    pub(in crate::gp) fn of(indices: Vec<usize>, old: usize) -> Self {
+    pub(crate) fn of(indices: Vec<usize>, old: usize) -> Self {
         if indices.len() == old { Self::All } else { Self::Only(indices) }
     }
 }

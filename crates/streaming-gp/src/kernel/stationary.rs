@@ -4,7 +4,7 @@
 //! which the compiler turns into the widest vector instructions of the processor that runs them.
 
 use super::{Kernel, sum};
-use crate::gp::points::Points;
+use crate::points::Points;
 use pulp::Arch;
 use serde::{Deserialize, Serialize};
 use std::ops::Range;

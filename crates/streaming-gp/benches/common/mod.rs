@@ -1,10 +1,10 @@
 //! What the benches share.
 #![allow(dead_code)] // not every one needs all of it
 
-use magmap::gp::kernel::{Constant, Shape, Stationary, Sum};
-use magmap::gp::likelihood::Likelihood;
-use magmap::gp::model::{Jitter, Model};
-use magmap::gp::points::Points;
+use streaming_gp::kernel::{Constant, Shape, Stationary, Sum};
+use streaming_gp::likelihood::Likelihood;
+use streaming_gp::model::{Jitter, Model};
+use streaming_gp::points::Points;
 
 /// A constant, and what varies around it.
 pub type FieldKernel = Sum<Constant, Stationary>;
