@@ -52,7 +52,7 @@ pub struct Config {
     pub journal: Journal,
     /// The ROS 2 node.
     pub node: Node,
-    /// The experiments of `magmap evaluate`.
+    /// The experiments of `magmap-evaluate`.
     pub evaluation: Evaluation,
 }
 
@@ -546,7 +546,7 @@ pub enum Reliability {
     Reliable,
 }
 
-/// The experiments of `magmap evaluate`.
+/// The experiments of `magmap-evaluate`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Evaluation {

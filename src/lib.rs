@@ -11,13 +11,14 @@
 //! * [`simulation`]: a world of dipoles and a robot driving through it.
 //! * [`export`]: pictures, arrays, grids for `map_server`.
 //! * [`replay`]: the offline main job, from a recording to a folder of outputs.
-//! * [`evaluation`]: experiments with known answers, and their metrics.
+//! * `cli`: what the command lines share, where the feature of that name is on, as it is by default.
 //! * `ros`: the ROS 2 node, where the feature of that name is on.
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
+#[cfg(feature = "cli")]
+pub mod cli;
 pub mod config;
-pub mod evaluation;
 pub mod export;
 mod files;
 pub mod mapping;

@@ -10,7 +10,6 @@ use std::fs;
 use std::path::Path;
 
 use magmap::config::{Config, Sensor, Topics};
-use magmap::evaluation::table::{Protocol, Table};
 use magmap::mapping::batcher::Batch;
 use magmap::mapping::checkpoint::Checkpoint;
 use magmap::mapping::field_model::FieldModel;
@@ -22,6 +21,7 @@ use magmap::recording;
 use magmap::recording::messages::{
     Bool, MagneticField, Message, OccupancyGrid, Odometry, Path as PathMessage, TFMessage, decode, encode,
 };
+use magmap_evaluate::table::{Protocol, Table};
 use nalgebra::Isometry3;
 use tempfile::TempDir;
 

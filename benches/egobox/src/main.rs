@@ -9,6 +9,10 @@
 use egobox_gp::correlation_models::Matern52Corr;
 use egobox_gp::{ParamTuning, SparseGaussianProcess, SparseMethod, ThetaTuning};
 use linfa::prelude::{Dataset, Fit};
+use ndarray::{Array1, Array2};
+use std::error::Error;
+use std::sync::Arc;
+use std::time::Instant;
 use streaming_gp::inference::Inference;
 use streaming_gp::kernel::{Places, Shape, Stationary};
 use streaming_gp::learning::Learning;
@@ -18,10 +22,6 @@ use streaming_gp::points::Points;
 use streaming_gp::selection::Limits;
 use streaming_gp::selection::conditional_variance::ConditionalVariance;
 use streaming_gp::streaming::{Settings, StreamingGp};
-use ndarray::{Array1, Array2};
-use std::error::Error;
-use std::sync::Arc;
-use std::time::Instant;
 
 const READINGS: usize = 2000;
 const SIZES: [usize; 3] = [50, 100, 200];
