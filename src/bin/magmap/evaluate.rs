@@ -14,8 +14,7 @@ pub struct Evaluate {
 
 impl Evaluate {
     pub fn run(self) -> anyhow::Result<Ending> {
-        let arguments = self.arguments.join(" ");
-        let program = format!("cargo run --release -p magmap-evaluate -- {arguments}");
-        Err(UsageError(format!("the experiments are a program of their own, magmap-evaluate:\n\n  {program}")).into())
+        let program = format!("cargo run --release -p magmap-evaluate -- {}", self.arguments.join(" "));
+        Err(UsageError(format!("the experiments are a program of their own:\n\n  {}", program.trim_end())).into())
     }
 }
