@@ -8,11 +8,11 @@ use npyz::npz::NpzWriter;
 use npyz::zip::DateTime;
 use npyz::zip::write::FileOptions;
 use npyz::{DType, Serialize, WriterBuilder};
+use streaming_gp::report::NamedValue;
 
 use super::file::write_atomically;
 use super::{Error, check_shape};
 use crate::mapping::grid::FieldGrid;
-use streaming_gp::report::NamedValue;
 
 /// Everything `map.npz` holds.
 ///
