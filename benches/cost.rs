@@ -3,18 +3,19 @@
 //! `cargo bench --bench cost` prints a table; `cargo bench --bench cost -- docs/images/cost.png` also draws it. The largest model
 //! takes minutes.
 
+#[path = "../crates/streaming-gp/benches/common/mod.rs"]
 mod common;
 
 use common::{model, readings, side};
 use magmap::export::panels::{Curve, Panel, Panels, Scale};
-use magmap::gp::inference::Inference;
-use magmap::gp::learning::Learning;
-use magmap::gp::selection::Limits;
-use magmap::gp::selection::conditional_variance::ConditionalVariance;
-use magmap::gp::streaming::{Settings, StreamingGp};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
+use streaming_gp::inference::Inference;
+use streaming_gp::learning::Learning;
+use streaming_gp::selection::Limits;
+use streaming_gp::selection::conditional_variance::ConditionalVariance;
+use streaming_gp::streaming::{Settings, StreamingGp};
 
 /// Numbers of inducing points, at batches of [`BATCH`] readings.
 const SIZES: [usize; 7] = [50, 100, 200, 400, 800, 1500, 3000];

@@ -8,10 +8,10 @@ mod error;
 mod keys;
 mod parsing;
 
-use crate::gp::kernel::Shape;
-use crate::gp::methods::Named;
 use nalgebra::{Isometry3, Translation3, UnitQuaternion};
 use serde::{Deserialize, Serialize};
+use streaming_gp::kernel::Shape;
+use streaming_gp::methods::Named;
 
 pub use error::{Error, Problem};
 pub use keys::Setting;
@@ -52,7 +52,7 @@ pub struct Config {
     pub journal: Journal,
     /// The ROS 2 node.
     pub node: Node,
-    /// The experiments of `magmap evaluate`.
+    /// The experiments of `magmap-evaluate`.
     pub evaluation: Evaluation,
 }
 
@@ -560,7 +560,7 @@ pub enum Reliability {
     Reliable,
 }
 
-/// The experiments of `magmap evaluate`.
+/// The experiments of `magmap-evaluate`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Evaluation {

@@ -42,7 +42,6 @@ use self::drawing::{Drawing, History};
 use self::outputs::OutputFolder;
 use self::pace::Pace;
 use crate::config::Config;
-use crate::gp::places::Places;
 use crate::mapping::field_learner::FieldSnapshot;
 use crate::mapping::field_model::FieldModel;
 use crate::mapping::grid::FieldGrid;
@@ -51,6 +50,7 @@ use crate::mapping::mapper::{Mapper, SourceId};
 use crate::mapping::reading::Measurement;
 use crate::mapping::worker::{Finished, Mode, Observer, Worker};
 use crate::recording::{Loss, Lost, Recording};
+use streaming_gp::places::Places;
 
 pub use self::beginning::Resumed;
 pub use self::grids::{MEAN_TOPIC, VARIANCE_TOPIC};

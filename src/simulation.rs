@@ -6,7 +6,6 @@ pub mod bag;
 pub mod banana;
 pub mod dipoles;
 pub mod path;
-pub mod random_field;
 pub mod robot;
 
 use std::f64::consts::PI;
@@ -19,7 +18,6 @@ use crate::mapping::reading::MagneticField;
 
 pub use dipoles::{Dipole, DipoleOptions, DipoleWorld};
 pub use path::{Path, Route};
-pub use random_field::{RandomField, RandomFieldOptions};
 pub use robot::{Drift, Drive, RobotOptions, Sample, Truth};
 
 /// Why a simulation cannot be.
@@ -117,16 +115,17 @@ fn generator(seed: u64, stream: Stream) -> ChaCha8Rng {
 }
 
 /// Refuses what is not a finite number above zero.
-fn positive(name: &'static str, value: f64) -> Result<(), Error> {
+pub fn positive(name: &'static str, value: f64) -> Result<(), Error> {
     check(name, value.is_finite() && value > 0.0, "a finite number above 0", value)
 }
 
 /// Refuses what is not a finite number from zero up.
-fn not_negative(name: &'static str, value: f64) -> Result<(), Error> {
+pub fn not_negative(name: &'static str, value: f64) -> Result<(), Error> {
     check(name, value.is_finite() && value >= 0.0, "a finite number, 0 or above", value)
 }
 
-fn check(name: &'static str, good: bool, expected: &'static str, found: impl std::fmt::Debug) -> Result<(), Error> {
+/// Refuses a setting that is not good.
+pub fn check(name: &'static str, good: bool, expected: &'static str, found: impl std::fmt::Debug) -> Result<(), Error> {
     if good { Ok(()) } else { Err(Error::Setting { name, expected, found: format!("{found:?}") }) }
 }
 

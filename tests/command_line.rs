@@ -5,8 +5,9 @@ mod common;
 use std::collections::VecDeque;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::{Command, Stdio};
 
+use common::json;
 use magmap::config::{Config, Sensor, Topics};
 use magmap::mapping::pipeline::Pipeline;
 use magmap::mapping::reading::Observation;
@@ -31,23 +32,13 @@ const OUTPUTS: [&str; 12] = [
 ];
 
 fn command(arguments: &[&str], folder: &Path) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_magmap"));
-    command.args(arguments).current_dir(folder).env_remove("RUST_LOG");
-    command
-}
-
-fn run(arguments: &[&str], folder: &TempDir) -> Output {
-    command(arguments, folder.path()).output().unwrap()
+    common::command(env!("CARGO_BIN_EXE_magmap"), arguments, folder)
 }
 
 /// Runs, and checks the exit code; what was written to stdout and to stderr.
 #[track_caller]
 fn expect(code: i32, arguments: &[&str], folder: &TempDir) -> (String, String) {
-    let output = run(arguments, folder);
-    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
-    let (out, err) = (text(output.stdout), text(output.stderr));
-    assert_eq!(output.status.code(), Some(code), "{arguments:?}\n{out}\n{err}");
-    (out, err)
+    common::expect(code, command(arguments, folder.path()))
 }
 
 /// A bag of some 10 m through a room of 3 m by 3 m.
@@ -55,10 +46,6 @@ fn simulate(folder: &TempDir, name: &str, more: &[&str]) {
     let arguments = ["simulate", "--out", name, "--size", "3x3", "--lane-spacing", "0.6"];
     let duration: &[&str] = if more.contains(&"--duration") { &[] } else { &["--duration", "20"] };
     expect(0, &[&arguments[..], duration, more].concat(), folder);
-}
-
-fn json(path: &Path) -> Value {
-    serde_json::from_reader(File::open(path).unwrap()).unwrap()
 }
 
 fn report(folder: &TempDir, name: &str) -> Value {
@@ -94,10 +81,8 @@ fn a_wrong_command_line_is_2_and_says_what_is_expected() {
         (&["demo", "--set", "selection.delta=-1"], "selection.delta"),
         (&["demo", "--set", "selection.method=vip"], "one of vips, conditional_variance, oips"),
         (&["demo", "--set", "selection.method=oips=2"], "rho of oips to be more than 0 and at most 1"),
-        (&["evaluate", "stream", "--data", "x", "--method", "gp"], "exact, batch_sparse, mean"),
-        (&["evaluate", "growth", "--points", "10", "--batches", "11"], "no more than --points (10), found 11"),
-        (&["evaluate", "table", "--data", "x.csv", "--test-share", "1"], "between 0 and 1"),
-        (&["evaluate", "table"], "--data"),
+        (&["evaluate", "stream", "--data", "x"], "cargo run --release -p magmap-evaluate -- stream --data x\n"),
+        (&["evaluate", "--help"], "-p magmap-evaluate -- --help\n"),
         (&["demo", "--set", "model.likelihood=bernoulli"], "selection.method: expected dual_memory, because no other"),
         (&["demo", "--set", "topics.signal=/signal"], "expected no name, because model.likelihood is not bernoulli"),
     ] {
@@ -108,20 +93,12 @@ fn a_wrong_command_line_is_2_and_says_what_is_expected() {
 }
 
 #[test]
-fn crescents_are_drawn_into_a_file_and_told_apart_batch_by_batch() {
+fn crescents_are_drawn_into_a_file() {
     let folder = tempdir().unwrap();
     let (out, _) = expect(0, &["simulate", "banana", "--output", "banana.csv", "--points", "60"], &folder);
     assert_eq!(out, "60 points written to banana.csv\n");
     let text = fs::read_to_string(folder.path().join("banana.csv")).unwrap();
     assert_eq!((text.lines().next(), text.lines().count()), (Some("x,y,label"), 61));
-    let arguments = ["--points", "120", "--test-points", "500", "--batches", "3", "--json", "scores.json"];
-    let (out, _) = expect(0, &[&["evaluate", "banana"][..], &arguments].concat(), &folder);
-    assert_eq!(out.lines().count(), 1 + 3 + 1, "{out}");
-    let scores = json(&folder.path().join("scores.json"));
-    let error = |scores: &Value| scores["error_rate"].as_f64().unwrap();
-    let (last, whole) = (error(&scores["batches"][2]), error(&scores["whole"]));
-    // A share of 500 has a standard deviation of 0.012, here and there the same test points.
-    assert!(last < 0.1 && last < whole + 0.03, "{last} {whole}");
     for arguments in [&["simulate", "banana"][..], &["simulate", "--seed", "1", "banana", "--output", "x.csv"]] {
         let (_, err) = expect(2, arguments, &folder);
         assert!(err.contains("--output") || err.contains("cannot be used"), "{err}");
@@ -157,65 +134,6 @@ fn every_help_teaches_by_example_and_the_exit_codes_are_documented() {
     for code in ["0  done", "1  failed", "2  the command line", "3  done, but something was lost", "130  interrupted"] {
         assert!(help.contains(code), "{help}");
     }
-}
-
-#[test]
-fn experiments_show_a_row_per_method_and_write_every_batch() {
-    let folder = tempdir().unwrap();
-    let arguments = ["evaluate", "scenarios", "--method", "vips=0.05", "--method", "mean", "--json", "all.json"];
-    let (table, err) = expect(0, &arguments, &folder);
-    assert!(err.is_empty(), "{err}");
-    let all = json(&folder.path().join("all.json"));
-    assert_eq!(all["config"]["learning"]["prior"], false);
-    let names: Vec<&Value> = all["contests"].as_array().unwrap().iter().map(|contest| &contest["name"]).collect();
-    assert_eq!(names, ["expanding", "shuffled", "outliers"]);
-    for contest in all["contests"].as_array().unwrap() {
-        assert!(table.contains(contest["name"].as_str().unwrap()));
-        assert_eq!(contest["runs"][0]["method"], "vips=0.05");
-        assert_eq!(contest["runs"][0]["steps"].as_array().unwrap().len(), 10);
-    }
-    // What --set says stands over what the experiment starts from, and equal flags give equal numbers.
-    let sizes = |more: &[&str]| {
-        let arguments = ["evaluate", "sizes", "--method", "fixed=12", "--json", "sizes.json"];
-        expect(0, &[&arguments[..], more].concat(), &folder);
-        let sizes = json(&folder.path().join("sizes.json"));
-        (sizes["config"]["learning"].clone(), sizes["contests"][0]["runs"][0]["steps"][3]["rmse"].clone())
-    };
-    let (first, again, kept) = (sizes(&[]), sizes(&[]), sizes(&["--set", "learning.max_evaluations=0"]));
-    assert_eq!(first, again);
-    assert_eq!((&kept.0["max_evaluations"], &kept.0["prior"]), (&0.into(), &false.into()));
-    assert_ne!(first.1, kept.1);
-}
-
-#[test]
-fn an_experiment_on_a_table_goes_on_where_it_was_and_refuses_what_it_is_not() {
-    let folder = tempdir().unwrap();
-    let row =
-        |i: u32| format!("{},{}\n", f64::from(i) * 0.05, (f64::from(i) * 0.1).sin() + 0.1 * f64::from(i * i).cos());
-    let rows: String = (0..120).map(row).collect();
-    fs::write(folder.path().join("wave.csv"), format!("x,y\n{rows}")).unwrap();
-    let arguments = ["evaluate", "table", "--data", "wave.csv", "--batches", "3", "--splits", "2", "--state", "state"];
-    let two = [&arguments[..], &["--method", "vips=0.05", "--method", "vips=0.5"]].concat();
-    let (table, _) = expect(0, &[&two[..], &["--jobs", "2"]].concat(), &folder);
-    assert!(table.contains("120 rows of 1 inputs, target y; 108 rows in 3 batches, 12 tested, 2 splits"), "{table}");
-    assert!(table.contains("smallest within 10 % of exact") && table.contains("RMSE  vips"), "{table}");
-    let (again, _) = expect(0, &[&two[..], &["--jobs", "1"]].concat(), &folder);
-    assert_eq!(table, again);
-    assert_eq!(fs::read_dir(folder.path().join("state")).unwrap().count(), 8);
-    expect(0, &[&two[..], &["--json", "all.json"]].concat(), &folder);
-    let all = json(&folder.path().join("all.json"));
-    assert_eq!((&all["contests"][1]["name"], &all["protocol"]["batches"]), (&"split 2".into(), &3.into()));
-    assert_eq!(all["summary"]["methods"][1]["rmse_percent"]["mean"], 100.0);
-
-    let (_, err) = expect(1, &[&two[..], &["--seed", "2"]].concat(), &folder);
-    assert!(err.contains("split-") && err.contains("another target, test share, batches or seed"), "{err}");
-    let (_, err) = expect(2, &[&two[..], &["--reference", "mean"]].concat(), &folder);
-    assert!(err.contains("--reference"), "{err}");
-    let (_, err) = expect(1, &[&two[..], &["--target", "z"]].concat(), &folder);
-    assert!(err.contains("wave.csv: expected a target among x, y"), "{err}");
-    fs::write(folder.path().join("wave.csv"), format!("x,y\n{rows}1,?\n")).unwrap();
-    let (_, err) = expect(1, &two, &folder);
-    assert!(err.contains("wave.csv, line 122, column 2: expected a number, found \"?\""), "{err}");
 }
 
 #[test]

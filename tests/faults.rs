@@ -7,7 +7,6 @@ use std::collections::VecDeque;
 use std::sync::{LazyLock, mpsc};
 
 use magmap::config::Config;
-use magmap::gp::points::Points;
 use magmap::mapping::batcher::Batch;
 use magmap::mapping::checkpoint::Checkpoint;
 use magmap::mapping::complaint::{Complaints, Topic};
@@ -22,6 +21,7 @@ use magmap::mapping::refusal::{Refusal, Refusals};
 use magmap::mapping::worker::{Delivery, Mode, Worker};
 use magmap::simulation::{DipoleOptions, DipoleWorld, Route, Simulation, World, demo};
 use nalgebra::{Isometry3, Point3, Quaternion, UnitQuaternion, Vector3};
+use streaming_gp::points::Points;
 
 /// A measurement and when it comes, in seconds since the drive began: what a fault changes is what the measurement says.
 type Event = (f64, Measurement);

@@ -149,7 +149,7 @@ impl World {
                 return;
             }
         };
-        let second = Session::start(&config, namespace, "second").err().expect("one process for each map");
+        let second = Session::start(&config, namespace, "second").expect_err("one process for each map");
         assert!(second.to_string().contains("is being written by another process"), "{second}");
         let mut place = self.place_of(&session, run.who);
         let mut has_read = false;

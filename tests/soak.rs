@@ -11,7 +11,6 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Instant;
 
 use magmap::config::Config;
-use magmap::gp::places::Places;
 use magmap::mapping::field_learner::FieldSnapshot;
 use magmap::mapping::field_model::FieldModel;
 use magmap::mapping::field_raster::rasterize;
@@ -22,6 +21,7 @@ use magmap::mapping::pipeline::Pipeline;
 use magmap::mapping::worker::{Finished, Mode, Observer, Worker};
 use magmap::replay::Comparison;
 use magmap::simulation::{DipoleOptions, RobotOptions, Route, Simulation};
+use streaming_gp::places::Places;
 
 /// What is looked at after an update.
 #[derive(Clone, Copy)]

@@ -318,7 +318,7 @@ fn put(table: &mut Table, path: &[String], value: Value) {
 mod tests {
     use super::super::Ceiling;
     use super::*;
-    use crate::gp::kernel::Shape;
+    use streaming_gp::kernel::Shape;
 
     const DEFAULT: &str = include_str!("../../config/default.toml");
     const PAPER: &str = include_str!("../../config/paper.toml");

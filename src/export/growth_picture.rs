@@ -2,9 +2,10 @@
 
 use std::path::Path;
 
+use streaming_gp::report::NamedValue;
+
 use super::Error;
 use super::panels::{Curve, Panel, Panels, Scale};
-use crate::gp::report::NamedValue;
 
 /// The model after one batch.
 #[derive(Clone, Debug, PartialEq)]

@@ -8,10 +8,10 @@ use npyz::npz::NpzWriter;
 use npyz::zip::DateTime;
 use npyz::zip::write::FileOptions;
 use npyz::{DType, Serialize, WriterBuilder};
+use streaming_gp::report::NamedValue;
 
 use super::file::write_atomically;
 use super::{Error, check_shape};
-use crate::gp::report::NamedValue;
 use crate::mapping::grid::FieldGrid;
 
 /// Everything `map.npz` holds.

@@ -19,7 +19,7 @@ pub fn write_json<T: Serialize + ?Sized>(path: &Path, report: &T) -> Result<(), 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::gp::report::NamedValue;
+    use streaming_gp::report::NamedValue;
 
     #[test]
     fn a_report_reads_back() {

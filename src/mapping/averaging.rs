@@ -16,7 +16,7 @@ use super::odometer::Odometer;
 use super::reading::{LocatedReading, MagneticField, Observation};
 use super::robust_mean::{Kept, Location, RobustMean};
 use crate::config;
-use crate::gp::likelihood::Likelihood;
+use streaming_gp::likelihood::Likelihood;
 
 /// Averages the readings of each cell of path. A reading's cell is `floor(travelled / spacing + offset)`, with the length of the
 /// path as an [`Odometer`] with chords of half the spacing measures it; a robot that stands still stays in its cell.

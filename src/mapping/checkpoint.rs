@@ -20,13 +20,13 @@ use super::pipeline::Pipeline;
 use super::reading::Stamp;
 use crate::config::{self, Config};
 use crate::files::write_atomically;
-use crate::gp::bounds::NoiseBaseline;
-use crate::gp::dual_memory::state::{DualState, MemoryState, SummaryState};
-use crate::gp::model::Jitter;
-use crate::gp::points::Points;
-use crate::gp::report::NamedValue;
-use crate::gp::state::{PastState, State};
 use archive::{ArrayReader, ArrayWriter};
+use streaming_gp::bounds::NoiseBaseline;
+use streaming_gp::dual_memory::state::{DualState, MemoryState, SummaryState};
+use streaming_gp::model::Jitter;
+use streaming_gp::points::Points;
+use streaming_gp::report::NamedValue;
+use streaming_gp::state::{PastState, State};
 
 pub use problem::Problem;
 
@@ -464,7 +464,7 @@ mod tests {
     use super::super::mapper::Step;
     use super::super::reading::{MagneticField, Measurement, Observation, Pose, Reading};
     use super::*;
-    use crate::gp::kernel::{Places, Shape};
+    use streaming_gp::kernel::{Places, Shape};
 
     /// A winding drive of so many observations.
     fn observations(count: usize) -> Vec<Observation> {

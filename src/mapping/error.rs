@@ -7,7 +7,7 @@ use nalgebra::Isometry3;
 
 use super::checkpoint::Problem;
 use crate::config;
-use crate::gp::state::StateError;
+use streaming_gp::state::StateError;
 
 /// What can go wrong between a source and a raster. Bad measurements are no errors: they are refused and counted, see
 /// [`Refusal`](super::refusal::Refusal).

@@ -7,8 +7,8 @@ use super::field_model::{FieldModel, FieldPosterior, Totals};
 use super::learner::{Learner, StopSignal};
 use super::reading::Stamp;
 use crate::config::Config;
-use crate::gp::report::UpdateReport;
-use crate::gp::streaming::Error;
+use streaming_gp::report::UpdateReport;
+use streaming_gp::streaming::Error;
 
 /// The map after an update, and what the update came to.
 #[derive(Clone, Debug)]
@@ -76,7 +76,7 @@ mod tests {
     use super::super::reading::{MagneticField, Observation};
     use super::*;
     use crate::config::Config;
-    use crate::gp::report::LearningEnd;
+    use streaming_gp::report::LearningEnd;
 
     fn batch(strengths: &[f64]) -> Batch {
         let observation = |(index, &strength): (usize, &f64)| Observation {

@@ -4,13 +4,13 @@ use std::sync::Arc;
 
 use super::field_model::{self, DIMENSION, FieldKernel, FieldPosterior};
 use crate::config::Config;
-use crate::gp::dual_memory::DualGp;
-use crate::gp::dual_memory::state::DualState;
-use crate::gp::model::Model;
-use crate::gp::points::Points;
-use crate::gp::report::UpdateReport;
-use crate::gp::state::{State, StateError};
-use crate::gp::streaming::{Error, StreamingGp};
+use streaming_gp::dual_memory::DualGp;
+use streaming_gp::dual_memory::state::DualState;
+use streaming_gp::model::Model;
+use streaming_gp::points::Points;
+use streaming_gp::report::UpdateReport;
+use streaming_gp::state::{State, StateError};
+use streaming_gp::streaming::{Error, StreamingGp};
 
 /// Learns the field from a stream of batches.
 #[derive(Clone, Debug)]

@@ -3,7 +3,7 @@
 use super::Error;
 use super::field_model::{FieldPosterior, far_variance, inducing_points, of_quantity, quantity};
 use super::grid::{FieldGrid, Rasterizer};
-use crate::gp::points::Points;
+use streaming_gp::points::Points;
 
 /// The raster of a posterior, around its inducing points and the places (x and y in metres) it was learnt from, or their extent.
 /// Posteriors with the same `number` must be the same.

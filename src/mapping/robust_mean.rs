@@ -7,7 +7,7 @@ use nalgebra::{Point3, SVector, Vector3};
 use serde::{Deserialize, Serialize};
 
 use super::reading::{LocatedReading, MagneticField};
-use crate::gp::likelihood::StudentT;
+use streaming_gp::likelihood::StudentT;
 
 /// Most readings of a cell that are kept.
 const MOST_KEPT: usize = 64;

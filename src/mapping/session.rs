@@ -14,7 +14,7 @@ use super::path::Path;
 use super::pipeline::Counters;
 use super::worker::{Mode, NextMap, Observer, Replacement, Worker, lock};
 use crate::config::Config;
-use crate::gp::places::Places;
+use streaming_gp::places::Places;
 
 /// Why a run cannot begin, or did not end in good order.
 #[derive(Debug, thiserror::Error)]

@@ -12,7 +12,6 @@ use super::grids::GridWriter;
 use super::report::BatchRecord;
 use crate::config::Config;
 use crate::export::occupancy::GridScales;
-use crate::gp::report::UpdateReport;
 use crate::mapping::field_learner::FieldSnapshot;
 use crate::mapping::field_model::{FieldModel, FieldPosterior, prior_standard_deviation};
 use crate::mapping::field_raster::rasterize;
@@ -20,6 +19,7 @@ use crate::mapping::grid::{FieldGrid, Rasterizer};
 use crate::mapping::mapper::Mapper;
 use crate::mapping::reading::{Observation, Stamp};
 use crate::mapping::worker::Update;
+use streaming_gp::report::UpdateReport;
 
 /// Updates that may wait for being drawn. The mapping thread waits beyond, so that memory is bounded.
 const WAITING: usize = 4;
@@ -207,7 +207,7 @@ impl Budget {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::gp::report::{LearningEnd, LearningReport, SelectionEnd, SelectionReport};
+    use streaming_gp::report::{LearningEnd, LearningReport, SelectionEnd, SelectionReport};
 
     fn report(inducing_points: usize) -> UpdateReport {
         UpdateReport {

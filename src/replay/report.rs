@@ -9,8 +9,6 @@ use super::drawing::History;
 use super::{Progress, Resumed, Source};
 use crate::export::GrowthPoint;
 use crate::export::occupancy::GridScales;
-use crate::gp::places::Places;
-use crate::gp::report::{CeilingUsed, NamedValue, SelectionEnd, UpdateReport};
 use crate::mapping::batcher::{CutReason, Joint};
 use crate::mapping::field_learner::FieldSnapshot;
 use crate::mapping::field_model::{FieldModel, quantity};
@@ -20,6 +18,8 @@ use crate::mapping::quantity::Quantity;
 use crate::mapping::reading::Stamp;
 use crate::mapping::worker::{Finished, Update};
 use crate::recording::{Loss, Lost};
+use streaming_gp::places::Places;
+use streaming_gp::report::{CeilingUsed, NamedValue, SelectionEnd, UpdateReport};
 
 /// Everything that happened in a replay.
 #[derive(Clone, Debug, Serialize)]
@@ -130,7 +130,7 @@ pub(super) fn progress(update: &Update<FieldSnapshot>) -> Progress {
     Progress {
         measurements: update.counters.readings + update.counters.poses,
         batches: update.number + 1,
-        inducing_points: posterior.map_or(0, |posterior| crate::gp::kernel::Places::len(posterior.inducing())),
+        inducing_points: posterior.map_or(0, |posterior| streaming_gp::kernel::Places::len(posterior.inducing())),
     }
 }
 

@@ -10,13 +10,13 @@ use r2r::{Node, Publisher, QosProfile};
 use super::conversions::{outside, time};
 use super::{Context, Error};
 use crate::export::occupancy::GridScales;
-use crate::gp::places::Places;
 use crate::mapping::field_learner::FieldSnapshot;
 use crate::mapping::intake::Arrivals;
 use crate::mapping::journal;
 use crate::mapping::quantity::Quantity;
 use crate::mapping::reading::Stamp;
 use crate::mapping::worker::{Status, Update};
+use streaming_gp::places::Places;
 
 /// Everything a report tells.
 pub(super) struct Facts<'a> {

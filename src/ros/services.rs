@@ -14,8 +14,8 @@ use crate::mapping::session::Answer;
 use {
     super::conversions::{header, outside},
     super::interfaces::QueryField,
-    crate::gp::points::Points,
     crate::mapping::field_model::{far_variance, of_quantity, quantity},
+    streaming_gp::points::Points,
 };
 
 /// A request that only asks for something to be done.

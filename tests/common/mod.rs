@@ -1,32 +1,46 @@
-//! What several test files share.
+//! What several test files share, here and in `crates/magmap-evaluate`.
 #![allow(dead_code)] // each test file uses a part
 
-pub mod dense;
-
+use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
-/// A folder of reference material that is not part of the repository: `variable` names it, or it lies beside the checkout.
+use serde_json::Value;
+
+/// The folder of the Aalto drives, which are not part of the repository: `MAGMAP_DATA` names it, or it lies beside the checkout.
 /// Says so when it is nowhere.
-pub fn reference_folder(variable: &str, beside: &str) -> Option<PathBuf> {
-    let folder = std::env::var_os(variable)
-        .map(PathBuf::from)
-        .unwrap_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared").join(beside));
+pub fn aalto_folder() -> Option<PathBuf> {
+    let mut above = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors();
+    let checkout = above.find(|folder| folder.join("Cargo.lock").is_file()).unwrap();
+    let folder =
+        std::env::var_os("MAGMAP_DATA").map_or_else(|| checkout.join("../shared/data/aalto-magnetic"), PathBuf::from);
     if folder.is_dir() {
         return Some(folder);
     }
     // Written past the test runner, which keeps to itself what a passing test prints.
-    let line = format!("SKIPPED: no folder {} (set {variable} to run this test)\n", folder.display());
+    let line = format!("SKIPPED: no folder {} (set MAGMAP_DATA to run this test)\n", folder.display());
     let _ = std::io::stderr().write_all(line.as_bytes());
     None
 }
 
-/// The folder of golden cases.
-pub fn golden_folder() -> Option<PathBuf> {
-    reference_folder("MAGMAP_GOLDEN", "golden")
+/// A program with arguments, in a folder.
+pub fn command(program: &str, arguments: &[&str], folder: &Path) -> Command {
+    let mut command = Command::new(program);
+    command.args(arguments).current_dir(folder).env_remove("RUST_LOG");
+    command
 }
 
-/// The folder of the Aalto drives.
-pub fn aalto_folder() -> Option<PathBuf> {
-    reference_folder("MAGMAP_DATA", "data/aalto-magnetic")
+/// Runs, and checks the exit code; what was written to stdout and to stderr.
+#[track_caller]
+pub fn expect(code: i32, mut command: Command) -> (String, String) {
+    let output = command.output().unwrap();
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+    let (out, err) = (text(output.stdout), text(output.stderr));
+    assert_eq!(output.status.code(), Some(code), "{command:?}\n{out}\n{err}");
+    (out, err)
+}
+
+pub fn json(path: &Path) -> Value {
+    serde_json::from_reader(File::open(path).unwrap()).unwrap()
 }

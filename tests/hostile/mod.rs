@@ -10,7 +10,6 @@ use std::fs;
 use std::path::Path;
 
 use magmap::config::{Config, Sensor, Topics};
-use magmap::evaluation::table::{Protocol, Table};
 use magmap::mapping::batcher::Batch;
 use magmap::mapping::checkpoint::Checkpoint;
 use magmap::mapping::field_model::FieldModel;
@@ -22,6 +21,7 @@ use magmap::recording;
 use magmap::recording::messages::{
     Bool, MagneticField, Message, OccupancyGrid, Odometry, Path as PathMessage, TFMessage, decode, encode,
 };
+use magmap_evaluate::table::{Protocol, Table};
 use nalgebra::Isometry3;
 use tempfile::TempDir;
 
@@ -260,6 +260,10 @@ impl Learner for Forgetful {
     fn reset(&mut self, _: &Config) {}
 
     fn snapshot(&self) {}
+
+    fn updates(&self) -> u64 {
+        0
+    }
 }
 
 /// What is accepted reads back as it is, and the parts of a map can be made of it.

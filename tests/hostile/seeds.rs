@@ -313,10 +313,13 @@ pub(super) fn journal() -> Vec<Vec<u8>> {
 fn journal_of(config: &Config, steps: &[Step]) -> Vec<u8> {
     let folder = super::folder();
     let path: PathBuf = folder.path().join("journal");
-    let mapper = beginning(config);
+    let mut mapper = beginning(config);
     let frame = std::sync::Arc::default();
     let mut journal = Journal::start(Folder::open(&path).unwrap(), config, frame, &mapper, Vec::new()).unwrap();
-    (0..).zip(steps).for_each(|(number, step)| journal.note(number, step));
+    for step in steps {
+        journal.note(&mapper, step);
+        mapper.take(step.clone(), &StopSignal::default());
+    }
     Box::new(journal).close(None);
     fs::read(path.join("steps-000000000000.journal")).unwrap()
 }

@@ -9,19 +9,19 @@
 use egobox_gp::correlation_models::Matern52Corr;
 use egobox_gp::{ParamTuning, SparseGaussianProcess, SparseMethod, ThetaTuning};
 use linfa::prelude::{Dataset, Fit};
-use magmap::gp::inference::Inference;
-use magmap::gp::kernel::{Places, Shape, Stationary};
-use magmap::gp::learning::Learning;
-use magmap::gp::likelihood::Likelihood;
-use magmap::gp::model::{Jitter, Model};
-use magmap::gp::points::Points;
-use magmap::gp::selection::Limits;
-use magmap::gp::selection::conditional_variance::ConditionalVariance;
-use magmap::gp::streaming::{Settings, StreamingGp};
 use ndarray::{Array1, Array2};
 use std::error::Error;
 use std::sync::Arc;
 use std::time::Instant;
+use streaming_gp::inference::Inference;
+use streaming_gp::kernel::{Places, Shape, Stationary};
+use streaming_gp::learning::Learning;
+use streaming_gp::likelihood::Likelihood;
+use streaming_gp::model::{Jitter, Model};
+use streaming_gp::points::Points;
+use streaming_gp::selection::Limits;
+use streaming_gp::selection::conditional_variance::ConditionalVariance;
+use streaming_gp::streaming::{Settings, StreamingGp};
 
 const READINGS: usize = 2000;
 const SIZES: [usize; 3] = [50, 100, 200];
@@ -29,7 +29,7 @@ const REPETITIONS: usize = 3;
 /// Side of the square, in lengthscales of the start.
 const SIDE: f64 = 6.0;
 
-#[path = "../../common/mod.rs"]
+#[path = "../../../crates/streaming-gp/benches/common/mod.rs"]
 mod common;
 
 fn main() -> Result<(), Box<dyn Error>> {

@@ -4,13 +4,12 @@ use std::io::{self, Write};
 use std::path::PathBuf;
 
 use clap::Args;
+use magmap::cli::{Ending, Settings, Terminal};
 use magmap::recording::aalto_csv::Drive;
 use magmap::recording::convert::{MAGNETOMETER_TOPIC, ODOMETRY_TOPIC, convert};
 use nalgebra::Isometry3;
 
-use crate::Ending;
-use crate::settings::{Settings, StorageArgument};
-use crate::terminal::Terminal;
+use crate::storage::StorageArgument;
 
 const EXAMPLES: &str = "\
 Examples:

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 
 use anyhow::bail;
 use clap::Args;
+use magmap::cli::{Ending, Settings, Terminal, UsageError};
 use magmap::config::Config;
 use magmap::mapping::mapper::SourceId;
 use magmap::mapping::reading::Measurement;
@@ -16,8 +17,6 @@ use magmap::simulation::{self, Simulation};
 
 use crate::replay::{ending, show, stop_on_interrupt};
 use crate::summary::{self, row};
-use crate::terminal::Terminal;
-use crate::{Ending, settings};
 
 /// Where the outputs go unless said otherwise.
 const FOLDER: &str = "magmap-demo";
@@ -35,7 +34,7 @@ Fails unless the map is nearer to the true field than the mean of the readings i
 #[command(after_help = EXAMPLES)]
 pub struct Demo {
     #[command(flatten)]
-    settings: settings::Settings,
+    settings: Settings,
     /// Folder for the outputs.
     #[arg(long, value_name = "DIR", default_value = FOLDER)]
     out: PathBuf,
@@ -48,9 +47,8 @@ impl Demo {
     pub fn run(self, terminal: &Terminal) -> anyhow::Result<Ending> {
         let config = self.settings.load()?;
         if !config.topics.signal.is_empty() {
-            settings::usage_error(
-                "the demo has no yes/no signal; magmap simulate --signal-above writes one".to_owned(),
-            );
+            let message = "the demo has no yes/no signal; magmap simulate --signal-above writes one";
+            return Err(UsageError(message.to_owned()).into());
         }
         let simulation = simulation::demo();
         let world = simulation.world()?;

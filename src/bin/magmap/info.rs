@@ -4,13 +4,12 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use clap::Args;
+use magmap::cli::{Ending, Settings};
 use magmap::config::Config;
 use magmap::mapping::map_store::{self, Listed, State};
 use magmap::recording::{self, Choice, Kind, Loss, Recording, Summary};
 use serde::Serialize;
 
-use crate::Ending;
-use crate::settings::Settings;
 use crate::summary::row;
 
 const EXAMPLES: &str = "\

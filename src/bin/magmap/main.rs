@@ -7,16 +7,14 @@ mod demo;
 mod evaluate;
 mod info;
 mod replay;
-mod settings;
 mod simulate;
+mod storage;
 mod summary;
-mod terminal;
 
 use std::process::ExitCode;
 
-use clap::{ArgAction, Parser, Subcommand};
-
-use crate::terminal::Terminal;
+use clap::{Parser, Subcommand};
+use magmap::cli::{self, Verbosity};
 
 const EXIT_CODES: &str = "\
 Exit codes:
@@ -39,12 +37,8 @@ Examples:
 struct Arguments {
     #[command(subcommand)]
     command: Command,
-    /// Say more on stderr; twice: everything.
-    #[arg(short, long, global = true, action = ArgAction::Count, conflicts_with = "quiet")]
-    verbose: u8,
-    /// Say nothing on stderr but errors, and show no progress.
-    #[arg(short, long, global = true)]
-    quiet: bool,
+    #[command(flatten)]
+    verbosity: Verbosity,
 }
 
 #[derive(Subcommand)]
@@ -54,64 +48,21 @@ enum Command {
     Convert(convert::Convert),
     Replay(replay::Replay),
     Info(info::Info),
+    #[command(hide = true)]
     Evaluate(evaluate::Evaluate),
 }
 
-/// How a command that did not fail ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Ending {
-    Done,
-    WithLoss,
-    Interrupted,
-}
-
-impl From<Ending> for ExitCode {
-    fn from(ending: Ending) -> Self {
-        Self::from(match ending {
-            Ending::Done => 0,
-            Ending::WithLoss => 3,
-            Ending::Interrupted => 130,
-        })
-    }
-}
-
 fn main() -> ExitCode {
-    let Arguments { command, verbose, quiet } = Arguments::parse();
-    let terminal = Terminal::new(verbose, quiet);
-    let ending = match command {
+    let Arguments { command, verbosity } = Arguments::parse();
+    let terminal = verbosity.terminal();
+    cli::exit_code::<Arguments>(match command {
         Command::Demo(command) => command.run(&terminal),
         Command::Simulate(command) => command.run(&terminal),
         Command::Convert(command) => command.run(&terminal),
         Command::Replay(command) => command.run(&terminal),
         Command::Info(command) => command.run(),
-        Command::Evaluate(command) => command.run(&terminal),
-    };
-    match ending {
-        Ok(ending) => ending.into(),
-        Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("error: {}", in_words(&error));
-            ExitCode::FAILURE
-        }
-    }
-}
-
-/// An error and its causes, each said once: many messages already hold that of their cause.
-fn in_words(error: &anyhow::Error) -> String {
-    let mut words = String::new();
-    for cause in error.chain().map(ToString::to_string) {
-        if !words.contains(&cause) {
-            words.push_str(if words.is_empty() { "" } else { ": " });
-            words.push_str(&cause);
-        }
-    }
-    words
-}
-
-/// Whether whoever read our output has seen enough, as `head` does.
-fn is_broken_pipe(error: &anyhow::Error) -> bool {
-    let as_io = |cause: &(dyn std::error::Error + 'static)| cause.downcast_ref::<std::io::Error>().map(|io| io.kind());
-    error.chain().filter_map(as_io).any(|kind| kind == std::io::ErrorKind::BrokenPipe)
+        Command::Evaluate(command) => command.run(),
+    })
 }
 
 #[cfg(test)]
@@ -119,13 +70,6 @@ mod tests {
     use clap::CommandFactory;
 
     use super::*;
-
-    #[test]
-    fn no_cause_is_said_twice() {
-        let cause = std::io::Error::other("no space");
-        let error = anyhow::Error::new(cause).context("cannot write map.png: no space").context("drawing");
-        assert_eq!(in_words(&error), "drawing: cannot write map.png: no space");
-    }
 
     #[test]
     fn the_arguments_are_consistent() {

@@ -4,13 +4,12 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use indicatif::ProgressBar;
+use magmap::cli::{Ending, Settings, Terminal};
 use magmap::mapping::learner::StopSignal;
 use magmap::recording::{self, Summary};
 use magmap::replay::{Error, Options, Outcome, Progress, Source};
 
-use crate::settings::Settings;
-use crate::terminal::Terminal;
-use crate::{Ending, summary};
+use crate::summary;
 
 const EXAMPLES: &str = "\
 Examples:

@@ -6,13 +6,12 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand, ValueEnum};
+use magmap::cli::{Ending, Terminal, UsageError};
 use magmap::mapping::reading::Stamp;
 use magmap::simulation::bag::{self, TRUTH_FILE};
 use magmap::simulation::{DipoleOptions, Drift, RobotOptions, Route, Simulation};
 
-use crate::Ending;
-use crate::settings::{StorageArgument, usage_error};
-use crate::terminal::Terminal;
+use crate::storage::StorageArgument;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -81,7 +80,7 @@ pub struct Simulate {
 /// What can be simulated beside a drive.
 #[derive(Subcommand)]
 enum Other {
-    /// Draws points on two crescents that interlock, from left to right, as in `magmap evaluate banana`.
+    /// Draws points on two crescents that interlock, from left to right, as in `magmap-evaluate banana`.
     Banana(banana::Arguments),
 }
 
@@ -110,16 +109,16 @@ impl Simulate {
         match (&self.other, &self.out) {
             (Some(Other::Banana(arguments)), _) => banana::run(arguments),
             (None, Some(out)) => self.drive(out, terminal),
-            (None, None) => usage_error("expected --out <BAG>".to_owned()),
+            (None, None) => Err(UsageError("expected --out <BAG>".to_owned()).into()),
         }
     }
 
     fn drive(&self, out: &Path, terminal: &Terminal) -> anyhow::Result<Ending> {
         let simulation = self.simulation();
         // Whatever a simulation refuses was said on the command line.
-        let refused = |error: magmap::simulation::Error| -> ! { usage_error(error.to_string()) };
-        let world = simulation.world().unwrap_or_else(|error| refused(error));
-        let drive = simulation.drive(&world).unwrap_or_else(|error| refused(error));
+        let refused = |error: magmap::simulation::Error| UsageError(error.to_string());
+        let world = simulation.world().map_err(refused)?;
+        let drive = simulation.drive(&world).map_err(refused)?;
         let seconds = drive.duration();
         let robot = &simulation.robot;
         let bar = terminal.bar("driving", (seconds * (robot.magnetometer_rate + robot.odometry_rate)) as u64);

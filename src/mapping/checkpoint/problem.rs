@@ -3,7 +3,7 @@
 use std::io;
 
 use super::{FORMAT_VERSION, OLDEST_VERSION};
-use crate::gp::state::StateError;
+use streaming_gp::state::StateError;
 
 /// What is wrong with the file of a checkpoint.
 #[derive(Debug, thiserror::Error)]

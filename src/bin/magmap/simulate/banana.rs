@@ -5,10 +5,8 @@ use std::path::PathBuf;
 
 use anyhow::Context;
 use clap::Args;
+use magmap::cli::{Ending, UsageError};
 use magmap::simulation::banana::{self, BananaOptions};
-
-use crate::Ending;
-use crate::settings::usage_error;
 
 /// Arguments of the crescents.
 #[derive(Args)]
@@ -32,7 +30,7 @@ pub struct Arguments {
 pub fn run(arguments: &Arguments) -> anyhow::Result<Ending> {
     let Arguments { output, points, noise, seed } = arguments;
     let options = BananaOptions { points: *points, noise: *noise };
-    let points = banana::banana(&options, *seed).unwrap_or_else(|error| usage_error(error.to_string()));
+    let points = banana::banana(&options, *seed).map_err(|error| UsageError(error.to_string()))?;
     banana::write_csv(output, &points).with_context(|| format!("cannot write {}", output.display()))?;
     writeln!(io::stdout().lock(), "{} points written to {}", points.len(), output.display())?;
     Ok(Ending::Done)

@@ -1,0 +1,229 @@
+//! Streaming classification: the dual model learns two crescents from left to right, batch by batch, beside one that has all data at once.
+//!
+//! Every batch is of another region. What was learnt of the first must still be known after the last: that is the error over the
+//! region of the first batch.
+
+use super::Error;
+use magmap::config::Config;
+use magmap::simulation::banana::{BananaOptions, Labelled, banana};
+use serde::Serialize;
+use std::time::Instant;
+use streaming_gp::dual_memory::{self, DualGp, MemorySize, OldEvidence};
+use streaming_gp::kernel::{Places, Stationary};
+use streaming_gp::learning::Learning;
+use streaming_gp::likelihood::Likelihood;
+use streaming_gp::link::Link;
+use streaming_gp::model::{Jitter, Model};
+use streaming_gp::points::Points;
+use streaming_gp::report::NamedValue;
+
+/// What is added to the seed for the points that are tested on.
+const TEST_SEEDS: u64 = 1_000_000;
+
+/// Probabilities nearer to 0 or 1 count as these in the predictive probability of a label.
+const LEAST_PROBABILITY: f64 = 1e-12;
+
+/// The experiment.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Experiment {
+    /// Points to learn from.
+    pub points: usize,
+    /// Points to be tested on, of another draw.
+    pub test_points: usize,
+    /// Standard deviation of the points around the crescents, of radius 1.
+    pub noise: f64,
+    /// Seed of the draws.
+    pub seed: u64,
+    /// Batches; the last may be smaller.
+    pub batches: usize,
+    /// Most inducing points.
+    pub inducing_points: usize,
+    /// Readings of each batch that are remembered.
+    pub memory: usize,
+}
+
+impl Default for Experiment {
+    fn default() -> Self {
+        let BananaOptions { points, noise } = BananaOptions::default();
+        Self { points, test_points: 2000, noise, seed: 1, batches: 4, inducing_points: 40, memory: 20 }
+    }
+}
+
+/// How good the model is after some points.
+#[derive(Clone, Debug, Serialize)]
+pub struct Scores {
+    /// Points learnt from so far.
+    pub points: usize,
+    /// Number of inducing points.
+    #[serde(rename = "M")]
+    pub inducing_points: usize,
+    /// Points in memory.
+    pub memory: usize,
+    /// Share of the test points that are told wrongly.
+    pub error_rate: f64,
+    /// The same among the test points that lie to the left of the second batch.
+    pub first_error_rate: f64,
+    /// The same among the test points that lie to the left of the next batch.
+    pub seen_error_rate: f64,
+    /// Mean negative log predictive probability of the test labels, in nats; a coin has 0.693.
+    pub nlpd: f64,
+    /// Hyperparameters of the kernel.
+    pub hyperparameters: Vec<NamedValue>,
+    /// Duration of the update, in seconds.
+    pub seconds: f64,
+}
+
+/// What came out.
+#[derive(Clone, Debug, Serialize)]
+pub struct Outcome {
+    /// After each batch.
+    pub batches: Vec<Scores>,
+    /// The same model with all points as one batch.
+    pub whole: Scores,
+}
+
+/// Runs the experiment; how hyperparameters are learnt is as `config` says.
+///
+/// # Errors
+/// When there can be no such crescents, or the model refuses a batch.
+pub fn run(experiment: &Experiment, config: &Config) -> Result<Outcome, Error> {
+    let options = BananaOptions { points: experiment.points, noise: experiment.noise };
+    let points = banana(&options, experiment.seed)?;
+    let test = BananaOptions { points: experiment.test_points, ..options };
+    let test = Test::new(&banana(&test, experiment.seed.wrapping_add(TEST_SEEDS))?);
+    let rows = points.len().div_ceil(experiment.batches.max(1));
+    let first_end = points.get(rows).map_or(f64::INFINITY, |point| point.place[0]);
+
+    let mut process = process(experiment, config);
+    let mut batches = Vec::new();
+    for (index, batch) in points.chunks(rows).enumerate() {
+        let seen_end = points.get((index + 1) * rows).map_or(f64::INFINITY, |point| point.place[0]);
+        batches.push(step(&mut process, index, batch, &test, first_end, seen_end)?);
+    }
+    let mut whole = self::process(experiment, config);
+    let whole = step(&mut whole, 0, &points, &test, first_end, f64::INFINITY)?;
+    Ok(Outcome { batches, whole })
+}
+
+/// A model of a yes/no question that is asked between crescents of radius 1.
+fn process(experiment: &Experiment, config: &Config) -> DualGp<Stationary> {
+    let kernel = Stationary { shape: config.model.kernel, variance: 4.0, lengthscales: vec![0.7] };
+    let jitter = Jitter::Relative(config.model.relative_jitter);
+    let model = Model { kernel, noise: 1.0, likelihood: Likelihood::Gaussian, mean: 0.0, jitter };
+    let settings = dual_memory::Settings {
+        inducing_points: experiment.inducing_points,
+        least_share: config.selection.redundancy,
+        memory: MemorySize { per_batch: experiment.memory, most: usize::MAX },
+        steps: 50,
+        step_length: 0.9,
+        old_evidence: OldEvidence::ScaledMemory { share: 1.0 },
+        // The prior of the configuration is one of magnetic fields.
+        learning: Learning {
+            max_evaluations: config.learning.max_evaluations,
+            least_rows: config.learning.min_observations,
+            ..Learning::default()
+        },
+    };
+    DualGp::binary(model, Link::Probit, settings)
+}
+
+fn step(
+    process: &mut DualGp<Stationary>,
+    index: usize,
+    batch: &[Labelled],
+    test: &Test,
+    first_end: f64,
+    seen_end: f64,
+) -> Result<Scores, Error> {
+    let (places, labels) = places_and_labels(batch);
+    let start = Instant::now();
+    let report =
+        process.update(&places, &labels, &|| false).map_err(|source| Error::Update { batch: index + 1, source })?;
+    let seconds = start.elapsed().as_secs_f64();
+    let probabilities = process.predict_probability(&test.places).expect("it learns labels");
+    let mut hyperparameters = report.hyperparameters;
+    // Labels have no noise of their own.
+    hyperparameters.retain(|value| value.name != "noise");
+    Ok(Scores {
+        points: process.readings() as usize,
+        inducing_points: report.inducing_points,
+        memory: report.memory,
+        error_rate: test.error_rate(&probabilities, f64::INFINITY),
+        first_error_rate: test.error_rate(&probabilities, first_end),
+        seen_error_rate: test.error_rate(&probabilities, seen_end),
+        nlpd: test.nlpd(&probabilities),
+        hyperparameters,
+        seconds,
+    })
+}
+
+fn places_and_labels(points: &[Labelled]) -> (Points, Vec<f64>) {
+    let places: Vec<[f64; 2]> = points.iter().map(|point| point.place).collect();
+    (Points::from_arrays(&places), points.iter().map(|point| f64::from(point.is_upper)).collect())
+}
+
+/// What is tested on.
+struct Test {
+    places: Points,
+    labels: Vec<f64>,
+}
+
+impl Test {
+    fn new(points: &[Labelled]) -> Self {
+        let (places, labels) = places_and_labels(points);
+        Self { places, labels }
+    }
+
+    /// Share of the points left of `end` whose label is the less probable one; not a number where there is none.
+    fn error_rate(&self, probabilities: &[f64], end: f64) -> f64 {
+        let left = (0..self.places.len()).filter(|&i| self.places.axis(0)[i] < end);
+        let wrong = left.clone().filter(|&i| (probabilities[i] > 0.5) != (self.labels[i] == 1.0));
+        wrong.count() as f64 / left.count() as f64
+    }
+
+    fn nlpd(&self, probabilities: &[f64]) -> f64 {
+        let of = |(p, label): (&f64, &f64)| if *label == 1.0 { *p } else { 1.0 - p };
+        let terms = probabilities.iter().zip(&self.labels).map(of).map(|p| -p.max(LEAST_PROBABILITY).ln());
+        terms.sum::<f64>() / self.labels.len() as f64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stream_from_left_to_right_ends_where_all_points_at_once_end() {
+        for seed in [1, 2] {
+            let outcome = run(&Experiment { seed, ..Experiment::default() }, &Config::default()).unwrap();
+            println!("{outcome:#?}");
+            let [first, .., last] = &outcome.batches[..] else { panic!("four batches") };
+            assert_eq!((first.points, last.points, outcome.batches.len()), (100, 400, 4));
+            assert!(outcome.batches.iter().enumerate().all(|(index, batch)| batch.memory == 20 * (index + 1)));
+            assert!(last.inducing_points <= 40 && outcome.whole.inducing_points <= 40);
+            // A share of 2000 has a standard deviation of 0.005.
+            assert!(last.error_rate < outcome.whole.error_rate + 0.015, "{last:?} {:?}", outcome.whole);
+            assert!(last.nlpd < outcome.whole.nlpd + 0.03, "{last:?} {:?}", outcome.whole);
+            // What it has not seen it does not know.
+            assert!(first.error_rate > last.error_rate + 0.05 && first.nlpd > last.nlpd + 0.2, "{first:?}");
+            // The region of the first batch, 500 of the test points: nothing is forgotten.
+            assert!(first.first_error_rate == first.seen_error_rate);
+            assert!(last.first_error_rate < first.first_error_rate + 0.01, "{first:?} {last:?}");
+        }
+    }
+
+    #[test]
+    fn scores_are_their_definitions() {
+        let labelled = |x: f64, is_upper| Labelled { place: [x, 0.0], is_upper };
+        let test = Test::new(&[labelled(0.0, true), labelled(1.0, false), labelled(2.0, true), labelled(3.0, true)]);
+        let probabilities = [0.8, 0.6, 0.4, 0.9];
+        assert_eq!(test.error_rate(&probabilities, f64::INFINITY), 0.5);
+        assert_eq!(test.error_rate(&probabilities, 1.5), 0.5);
+        assert_eq!(test.error_rate(&probabilities, 1.0), 0.0);
+        assert!(test.error_rate(&probabilities, -1.0).is_nan());
+        let expected = -(0.8f64 * 0.4 * 0.4 * 0.9).ln() / 4.0;
+        assert!((test.nlpd(&probabilities) - expected).abs() < 1e-15);
+        // Sure of the wrong label is bad, not infinite.
+        assert!(test.nlpd(&[0.0; 4]) < 28.0);
+    }
+}

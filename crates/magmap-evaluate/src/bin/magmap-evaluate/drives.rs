@@ -1,0 +1,213 @@
+//! `magmap-evaluate stream` and `paths`.
+
+use std::io::{self, Write};
+use std::path::PathBuf;
+
+use anyhow::Context;
+use clap::{Args, ValueEnum};
+use magmap::cli::{Ending, Terminal};
+use magmap::config::Config;
+use magmap::export::report::write_json;
+use magmap::recording::aalto_csv::Magnetometer;
+use magmap_evaluate::drives::{self, BatchScores, Experiment, Material, Outcome};
+use magmap_evaluate::methods::Named;
+use magmap_evaluate::metrics::Spread;
+use serde::Serialize;
+use streaming_gp::report::{CeilingUsed, SelectionEnd};
+
+use super::arguments::{Common, Spoilt, help_on_methods};
+use super::contests::side_by_side;
+
+/// Arguments of the experiments on drives.
+#[derive(Args)]
+pub struct Arguments {
+    /// The folder that holds the sensors' folders of the Aalto data.
+    #[arg(long, value_name = "DIR")]
+    data: PathBuf,
+    /// Whose drives.
+    #[arg(long, value_enum, default_value_t)]
+    sensor: Sensor,
+    /// A method, and a parameter where it is not the default; several are compared on the same batches.
+    #[arg(long = "method", value_name = "NAME[=PARAMETER]", conflicts_with = "offsets", long_help = help_on_methods())]
+    methods: Vec<Named>,
+    /// The order of the readings that are learnt from.
+    #[arg(long, value_enum, default_value_t)]
+    order: Order,
+    /// Seed of a shuffled order.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Runs so often, with averaging cells shifted by equal parts of a cell, and adds medians and ranges.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    offsets: u32,
+    #[command(flatten)]
+    spoilt: Spoilt,
+    #[command(flatten)]
+    common: Common,
+}
+
+#[derive(Clone, Copy, Default, PartialEq, ValueEnum)]
+enum Order {
+    /// As they were recorded.
+    #[default]
+    Recorded,
+    /// At random.
+    Shuffled,
+}
+
+#[derive(Clone, Copy, Default, ValueEnum)]
+enum Sensor {
+    #[default]
+    Invensense,
+    Nexus,
+    Trivisio,
+}
+
+impl From<Sensor> for Magnetometer {
+    fn from(sensor: Sensor) -> Self {
+        match sensor {
+            Sensor::Invensense => Self::Invensense,
+            Sensor::Nexus => Self::Nexus,
+            Sensor::Trivisio => Self::Trivisio,
+        }
+    }
+}
+
+/// What `--json` writes: the run with unshifted cells, and all runs at their end.
+#[derive(Serialize)]
+struct DriveNumbers<'a> {
+    #[serde(flatten)]
+    unshifted: &'a Outcome,
+    config: &'a Config,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    offsets: Option<Offsets>,
+}
+
+/// The last batch over all offsets of the averaging cells.
+#[derive(Serialize)]
+struct Offsets {
+    count: usize,
+    #[serde(rename = "M")]
+    inducing_points: Spread,
+    rmse: Spread,
+    nlpd: Spread,
+    coverage: Spread,
+    #[serde(rename = "coverage_0.5")]
+    coverage_05: Spread,
+    /// The worst, from batch 5 on, of the error less that of the mean of all readings so far.
+    worst_against_mean: f64,
+}
+
+/// Learns from drives, and shows how.
+pub fn run(experiment: Experiment, arguments: &Arguments, terminal: &Terminal) -> anyhow::Result<Ending> {
+    let config = arguments.common.settings.load()?;
+    let material = Material::read(experiment, &arguments.data, arguments.sensor.into(), config.evaluation.cut)?
+        .spoilt(arguments.spoilt.outliers());
+    let material = match arguments.order {
+        Order::Recorded => material,
+        Order::Shuffled => material.shuffled(arguments.seed),
+    };
+    if !arguments.methods.is_empty() {
+        let tasks = vec![(name(experiment).to_owned(), material.task(&config, 0.0))];
+        return side_by_side(tasks, &arguments.methods, &[], &config, &arguments.common, terminal);
+    }
+    let bar = terminal.bar("evaluating", 0);
+    let mut outcomes = Vec::new();
+    for index in 0..arguments.offsets {
+        let offset = f64::from(index) / f64::from(arguments.offsets);
+        let outcome = drives::run(&material, &config, offset, |batch, batches| {
+            bar.set_length(u64::from(arguments.offsets) * batches as u64);
+            bar.set_position(u64::from(index) * batches as u64 + batch as u64);
+        })?;
+        outcomes.push(outcome);
+    }
+    bar.finish_and_clear();
+
+    let unshifted = outcomes.first().context("there is at least one offset")?;
+    let offsets = (outcomes.len() > 1).then(|| over_offsets(&outcomes));
+    let mut out = io::stdout().lock();
+    write_batches(&mut out, unshifted)?;
+    if let Some(offsets) = &offsets {
+        write_offsets(&mut out, offsets)?;
+    }
+    if let Some(file) = &arguments.common.json {
+        write_json(file, &DriveNumbers { unshifted, config: &config, offsets })?;
+    }
+    Ok(Ending::Done)
+}
+
+fn name(experiment: Experiment) -> &'static str {
+    match experiment {
+        Experiment::Stream => "stream",
+        Experiment::Paths => "paths",
+    }
+}
+
+fn over_offsets(outcomes: &[Outcome]) -> Offsets {
+    let spread = |value: fn(&BatchScores) -> f64| Spread::of(outcomes.iter().map(|outcome| value(outcome.last())));
+    let judged = outcomes.iter().flat_map(|outcome| outcome.batches.iter().filter(|batch| batch.batch >= 5));
+    Offsets {
+        count: outcomes.len(),
+        inducing_points: spread(|batch| batch.inducing_points as f64),
+        rmse: spread(|batch| batch.rmse),
+        nlpd: spread(|batch| batch.nlpd),
+        coverage: spread(|batch| batch.coverage),
+        coverage_05: spread(|batch| batch.coverage_05),
+        worst_against_mean: judged.map(|batch| batch.rmse - batch.rmse_mean_predictor).fold(f64::NAN, f64::max),
+    }
+}
+
+fn write_batches(out: &mut impl Write, outcome: &Outcome) -> io::Result<()> {
+    writeln!(
+        out,
+        "batch    M |  RMSE  NLPD cover |  0.3 m: RMSE  NLPD cover |  0.5 m: RMSE  NLPD cover |   mean nearest | {} | ceiling |      s",
+        outcome.hyperparameter_names.iter().map(|name| format!("{name:>12}")).collect::<String>()
+    )?;
+    for batch in &outcome.batches {
+        let hyperparameters: String = batch.hyperparameters.iter().map(|value| format!("{value:12.4}")).collect();
+        writeln!(
+            out,
+            "{:5} {:4} | {:5.2} {:5.2} {:5.3} |        {:5.2} {:5.2} {:5.3} |        {:5.2} {:5.2} {:5.3} |  {:5.2}   {:5.2} | {hyperparameters} | {:>7} | {:6.3}{}",
+            batch.batch,
+            batch.inducing_points,
+            batch.rmse,
+            batch.nlpd,
+            batch.coverage,
+            batch.rmse_03,
+            batch.nlpd_03,
+            batch.coverage_03,
+            batch.rmse_05,
+            batch.nlpd_05,
+            batch.coverage_05,
+            batch.rmse_mean_predictor,
+            batch.rmse_nearest_neighbour,
+            ceiling(batch.ceiling),
+            batch.seconds,
+            if batch.selection_end == SelectionEnd::Capped { "  capped" } else { "" },
+        )?;
+    }
+    writeln!(out, "all updates: {:.3} s", outcome.seconds)
+}
+
+fn ceiling(used: Option<CeilingUsed>) -> &'static str {
+    match used {
+        Some(CeilingUsed::Exact) => "exact",
+        Some(CeilingUsed::Upper) => "upper",
+        None => "-",
+    }
+}
+
+fn write_offsets(out: &mut impl Write, offsets: &Offsets) -> io::Result<()> {
+    writeln!(out, "last batch over {} offsets of the averaging cell: median (least to greatest)", offsets.count)?;
+    let rows = [
+        ("M", offsets.inducing_points),
+        ("RMSE", offsets.rmse),
+        ("NLPD", offsets.nlpd),
+        ("coverage", offsets.coverage),
+        ("coverage within 0.5 m", offsets.coverage_05),
+    ];
+    for (name, spread) in rows {
+        writeln!(out, "  {name:22} {:8.3} ({:.3} to {:.3})", spread.median, spread.least, spread.greatest)?;
+    }
+    let worst = offsets.worst_against_mean;
+    writeln!(out, "  worst RMSE from batch 5 on, less that of the mean of the readings so far: {worst:+.2}")
+}

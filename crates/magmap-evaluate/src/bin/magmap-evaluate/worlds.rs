@@ -1,0 +1,88 @@
+//! `magmap-evaluate worlds`.
+
+use std::io::{self, Write};
+use std::ops::Range;
+
+use clap::Args;
+use magmap::cli::{Ending, Terminal};
+use magmap::config::Config;
+use magmap::export::report::write_json;
+use magmap_evaluate::worlds::{self, WorldScores};
+use serde::Serialize;
+
+use super::arguments::{Common, Spoilt};
+
+/// Arguments of the simulated worlds.
+#[derive(Args)]
+pub struct Arguments {
+    /// Worlds of each kind.
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..=1000))]
+    seeds: u64,
+    #[command(flatten)]
+    spoilt: Spoilt,
+    #[command(flatten)]
+    common: Common,
+}
+
+/// What `--json` writes for the worlds.
+#[derive(Serialize)]
+struct WorldNumbers<'a> {
+    seconds: f64,
+    seeds: Range<u64>,
+    config: &'a Config,
+    worlds: &'a [WorldScores],
+}
+
+/// Maps worlds, and shows how well.
+pub fn run(arguments: &Arguments, terminal: &Terminal) -> anyhow::Result<Ending> {
+    let config = arguments.common.settings.load()?;
+    let settings = worlds::settings();
+    let seeds = 1..arguments.seeds + 1;
+    let bar = terminal.bar("evaluating", settings.len() as u64);
+    let mut scores = Vec::new();
+    for setting in &settings {
+        scores.push(worlds::run(setting, seeds.clone(), &config, arguments.spoilt.outliers())?);
+        bar.inc(1);
+    }
+    bar.finish_and_clear();
+
+    write_worlds(&mut io::stdout().lock(), &scores)?;
+    if let Some(file) = &arguments.common.json {
+        let seconds = scores.iter().map(|world| world.seconds).sum();
+        write_json(file, &WorldNumbers { seconds, seeds, config: &config, worlds: &scores })?;
+    }
+    Ok(Ending::Done)
+}
+
+fn write_worlds(out: &mut impl Write, scores: &[WorldScores]) -> io::Result<()> {
+    writeln!(
+        out,
+        "field sd  lengthscale  noise |    M |   RMSE   NLPD | coverage (least) | sd/RMSE (greatest) |      s"
+    )?;
+    for world in scores {
+        writeln!(
+            out,
+            "{:8.0}  {:11.1}  {:5.1} | {:4.0} | {:6.3} {:6.3} |    {:.3} ({:.3}) |       {:4.2} ({:4.2})  | {:6.3}",
+            world.setting.standard_deviation,
+            world.setting.lengthscale,
+            world.setting.noise,
+            world.inducing_points.median,
+            world.scores.rmse,
+            world.scores.nlpd,
+            world.scores.coverage,
+            world.coverage_by_world.least,
+            world.caution,
+            world.caution_by_world.greatest,
+            world.seconds,
+        )?;
+    }
+    let worst = |keep: fn(&WorldScores) -> bool| {
+        let ratios = scores.iter().filter(|world| keep(world)).map(|world| world.caution);
+        ratios.fold(f64::NAN, f64::max)
+    };
+    let least = scores.iter().map(|world| world.scores.coverage).fold(f64::NAN, f64::min);
+    writeln!(out, "least coverage {least:.3}")?;
+    let weakest = worst(|world| world.setting.standard_deviation == worlds::STANDARD_DEVIATIONS[0]);
+    let others = worst(|world| world.setting.standard_deviation != worlds::STANDARD_DEVIATIONS[0]);
+    writeln!(out, "greatest sd/RMSE {weakest:.2} in the weakest fields, {others:.2} in the others")
+}

@@ -1,0 +1,28 @@
+//! The settings of the papers' experiments on synthetic data and on tables.
+
+use magmap::config::{Config, Hyperparameters, Learning, Model, Selection};
+use streaming_gp::kernel::Shape;
+
+/// What the papers do: a squared exponential kernel alone, and hyperparameters learnt from each batch until there is nothing to be
+/// gained, with no prior and no memory of the noise. The lengthscale, the variance and the variance of the noise are where learning
+/// starts; `delta` is that of `vips` where it is given none.
+pub(super) fn settings(lengthscale: f64, variance: f64, noise: f64, delta: f64) -> Config {
+    let defaults = Config::default();
+    Config {
+        model: Model {
+            kernel: Shape::SquaredExponential,
+            constant: false,
+            initial: Hyperparameters { lengthscale, variance, noise, ..defaults.model.initial.clone() },
+            ..defaults.model
+        },
+        selection: Selection { delta, guards: false, redundancy: 0.0, ..defaults.selection },
+        learning: Learning {
+            max_evaluations: 1000,
+            min_observations: 0,
+            noise_memory: 0,
+            prior: false,
+            ..defaults.learning
+        },
+        ..defaults
+    }
+}

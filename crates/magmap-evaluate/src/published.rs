@@ -1,0 +1,157 @@
+//! What the papers report on the Aalto drives, to stand beside our own figures.
+
+use super::contest::{Contest, Run, Step};
+use std::fmt::Write;
+
+/// Figures of a paper at one point of a run.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Published {
+    /// Which paper, and where in it.
+    pub source: &'static str,
+    /// What the paper calls the method.
+    pub name: &'static str,
+    /// The same, as [`methods`](super::methods) name it.
+    pub method: &'static str,
+    /// Whether the readings were shuffled before they were cut into batches.
+    pub is_shuffled: bool,
+    /// After which batch, counted from one.
+    pub batch: usize,
+    /// Number of inducing points.
+    pub inducing_points: Option<usize>,
+    /// Root mean squared error, in microtesla, where it is stated.
+    pub rmse: Option<f64>,
+}
+
+/// A run in its batches: number of the batch, inducing points, root mean squared error.
+type Figures<'a> = &'a [(usize, Option<usize>, Option<f64>)];
+
+/// All of them: drive 3 in twenty batches, tested on drives 1, 2, 4 and 5.
+pub fn published() -> Vec<Published> {
+    let of = |source, name, method, is_shuffled, figures: Figures<'_>| {
+        let published = |&(batch, inducing_points, rmse)| Published {
+            source,
+            name,
+            method,
+            is_shuffled,
+            batch,
+            inducing_points,
+            rmse,
+        };
+        figures.iter().map(published).collect::<Vec<_>>()
+    };
+    let grown = |sizes: [usize; 5], rmse| {
+        let last = |batch| (batch == 20).then_some(rmse);
+        [1, 5, 10, 15, 20]
+            .into_iter()
+            .zip(sizes)
+            .map(|(batch, size)| (batch, Some(size), last(batch)))
+            .collect::<Vec<_>>()
+    };
+    let errors = |errors: [f64; 4]| {
+        [5, 10, 15, 20].into_iter().zip(errors).map(|(batch, rmse)| (batch, None, Some(rmse))).collect::<Vec<_>>()
+    };
+    [
+        of("VIPS (2025), figure 8", "VIPS", "vips=0.095", false, &grown([5, 32, 66, 101, 134], 7.55)),
+        of("VIPS (2025), figure 12", "OIPS", "oips=0.93", false, &grown([10, 27, 43, 59, 76], 9.42)),
+        of(
+            "VIPS (2025), figure 10",
+            "Conditional variance",
+            "conditional_variance=0.005",
+            false,
+            &grown([12, 597, 2206, 4071, 5785], 10.66),
+        ),
+        of("Dual memory (2023), figure 5", "Dual memory", "dual_memory=100", true, &errors([7.79, 7.75, 7.40, 7.38])),
+        of("Dual memory (2023), figure 5", "Bui et al. (2017)", "fixed=100", true, &errors([8.31, 10.9, 9.90, 9.79])),
+    ]
+    .concat()
+}
+
+/// Contests on the same batches, and whether the readings were shuffled before.
+#[derive(Clone, Copy, Debug)]
+pub struct Ours<'a> {
+    /// What heads the columns.
+    pub name: &'a str,
+    /// In the order of the drive.
+    pub recorded: &'a Contest,
+    /// In a random order.
+    pub shuffled: &'a Contest,
+}
+
+/// A table in Markdown: every published figure with our own beside it.
+pub fn table(ours: &[Ours<'_>]) -> String {
+    let mut text = "| source | method | batch | M | RMSE |".to_owned();
+    // Writing to a string cannot fail.
+    for Ours { name, .. } in ours {
+        let _ = write!(text, " M, {name} | RMSE, {name} |");
+    }
+    text.push_str("\n|---|---|---:|---:|---:|");
+    text.push_str(&"---:|---:|".repeat(ours.len()));
+    text.push('\n');
+    let whole = |value: Option<usize>| value.map_or_else(|| "-".to_owned(), |value| value.to_string());
+    let error = |value: Option<f64>| value.map_or_else(|| "-".to_owned(), |value| format!("{value:.2}"));
+    for figure in published() {
+        let Published { source, name, batch, inducing_points, rmse, .. } = figure;
+        let _ = write!(text, "| {source} | {name} | {batch} | {} | {} |", whole(inducing_points), error(rmse));
+        for ours in ours {
+            let step = step(&figure, ours);
+            let size = whole(step.map(|step| step.inducing_points));
+            let _ = write!(text, " {size} | {} |", error(step.map(|step| step.rmse)));
+        }
+        text.push('\n');
+    }
+    text
+}
+
+/// Where our own run of the method was after the same batch.
+fn step<'a>(figure: &Published, ours: &Ours<'a>) -> Option<&'a Step> {
+    let contest = if figure.is_shuffled { ours.shuffled } else { ours.recorded };
+    let is_it = |run: &&Run| run.method == figure.method;
+    contest.runs.iter().find(is_it)?.steps.iter().find(|step| step.batch == figure.batch)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::contest::{Readings, Task};
+    use crate::methods::Named;
+    use streaming_gp::points::Points;
+
+    #[test]
+    fn every_published_method_is_one_of_ours() {
+        let figures = published();
+        assert_eq!(figures.len(), 23);
+        for figure in figures {
+            let named: Named = figure.method.parse().unwrap();
+            assert_eq!(named.to_string(), figure.method);
+        }
+    }
+
+    #[test]
+    fn our_figures_stand_in_the_row_of_the_same_method_batch_and_order() {
+        let step = |batch: usize, inducing_points, rmse| Step {
+            batch,
+            inducing_points,
+            rmse,
+            nlpd: 0.0,
+            coverage: 0.0,
+            hyperparameters: Vec::new(),
+            evaluations: 0,
+            selection_end: None,
+            seconds: 0.0,
+        };
+        let contest = |method: &str, steps| {
+            let nothing = Readings { places: Points::new(2), targets: Vec::new() };
+            let run = Run { method: method.into(), steps, refused: None, maps: Vec::new() };
+            Contest { name: String::new(), task: Task::new(Vec::new(), nothing), runs: vec![run] }
+        };
+        let recorded = contest("vips=0.095", vec![step(1, 4, 9.0), step(20, 111, 7.123)]);
+        let shuffled = contest("fixed=100", vec![step(5, 99, 8.456)]);
+        let text = table(&[Ours { name: "here", recorded: &recorded, shuffled: &shuffled }]);
+        let rows: Vec<&str> = text.lines().collect();
+        assert_eq!(rows[0], "| source | method | batch | M | RMSE | M, here | RMSE, here |");
+        assert_eq!(rows[2], "| VIPS (2025), figure 8 | VIPS | 1 | 5 | - | 4 | 9.00 |");
+        assert_eq!(rows[3], "| VIPS (2025), figure 8 | VIPS | 5 | 32 | - | - | - |");
+        assert_eq!(rows[6], "| VIPS (2025), figure 8 | VIPS | 20 | 134 | 7.55 | 111 | 7.12 |");
+        assert_eq!(rows[21], "| Dual memory (2023), figure 5 | Bui et al. (2017) | 5 | - | 8.31 | 99 | 8.46 |");
+    }
+}

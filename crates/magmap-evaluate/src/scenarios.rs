@@ -1,0 +1,256 @@
+//! Streams along a line whose function is known (VIPS paper, sections D.1 and D.2.1): three ways for data to come, and what the
+//! size of a model has to do with its accuracy.
+//!
+//! The paper does not say how noisy its readings are: here their noise has a standard deviation of [`NOISE`]. Tested is the function
+//! itself, on a grid, where somebody has been: a point counts from the batch on that has a reading within [`REACH`] of it.
+
+use super::contest::{Readings, Task};
+use super::paper_settings;
+use magmap::config::Config;
+use rand::seq::SliceRandom;
+use rand::{Rng, RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use rand_distr::{Cauchy, Distribution, StandardNormal};
+use streaming_gp::points::Points;
+
+/// Standard deviation of the noise of a reading.
+pub const NOISE: f64 = 0.3;
+
+/// How near a test point lies to a reading, from when on it is tested.
+pub const REACH: f64 = 0.1;
+
+/// Distance between the test points of the scenarios.
+const GRID: f64 = 0.02;
+
+/// Where there are readings, but for those from the Cauchy distribution.
+const LINE: [f64; 2] = [0.0, 10.0];
+
+/// The function that is learnt.
+pub fn truth(x: f64) -> f64 {
+    (2.0 * x).sin() + (5.0 * x).cos()
+}
+
+/// Lengthscale 0.5, variance 1 and noise variance 0.5 are where learning starts; delta is 0.05.
+pub fn settings() -> Config {
+    paper_settings::settings(0.5, 1.0, 0.5, 0.05)
+}
+
+/// How data comes. Always in ten batches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scenario {
+    /// 500 readings from 0 to 10, in their order: every batch is from where nobody has been.
+    Expanding,
+    /// 150 readings from 0 to 10, shuffled: every batch is from everywhere.
+    Shuffled,
+    /// 1000 readings from 4 to 6, then 300 from a Cauchy distribution around 5 of scale 1: nothing is new until outliers come.
+    Outliers,
+}
+
+impl Scenario {
+    /// In the order of the paper.
+    pub const ALL: [Self; 3] = [Self::Expanding, Self::Shuffled, Self::Outliers];
+
+    /// What it is called.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Expanding => "expanding",
+            Self::Shuffled => "shuffled",
+            Self::Outliers => "outliers",
+        }
+    }
+
+    /// Its readings and its test; the same for the same seed.
+    pub fn task(self, seed: u64) -> Task {
+        let mut random = ChaCha8Rng::seed_from_u64(seed);
+        let batches = stream(self.places(&mut random), 10, |&[x]| truth(x), NOISE, &mut random);
+        let readings = || batches.iter().flat_map(|batch| batch.places.axis(0));
+        // Only what is in reach of a reading is ever tested; a reading far out must not ask for all points on the way to it.
+        let mut grid: Vec<i64> = readings()
+            .flat_map(|x| (((x - REACH) / GRID).ceil() as i64)..=(((x + REACH) / GRID).floor() as i64))
+            .collect();
+        grid.sort_unstable();
+        grid.dedup();
+        within_reach(batches, grid.into_iter().map(|step| step as f64 * GRID).collect())
+    }
+
+    fn places(self, random: &mut ChaCha8Rng) -> Vec<[f64; 1]> {
+        match self {
+            Self::Expanding => sorted(uniform(500, LINE, random)),
+            Self::Shuffled => {
+                let mut places = uniform(150, LINE, random);
+                places.shuffle(random);
+                places
+            }
+            Self::Outliers => {
+                let outliers = Cauchy::new(5.0, 1.0).expect("a scale above zero");
+                let mut places = uniform(1000, [4.0, 6.0], random);
+                places.extend((0..300).map(|_| [outliers.sample(random)]));
+                places
+            }
+        }
+    }
+}
+
+/// What a fixed size costs: 1000 readings from 0 to 10 in their order, in four batches, and a test grid of 500 points.
+pub fn sizes(seed: u64) -> Task {
+    const POINTS: usize = 500;
+    let mut random = ChaCha8Rng::seed_from_u64(seed);
+    let places = sorted(uniform(1000, LINE, &mut random));
+    let batches = stream(places, 4, |&[x]| truth(x), NOISE, &mut random);
+    let [low, high] = LINE;
+    let step = (high - low) / (POINTS - 1) as f64;
+    within_reach(batches, (0..POINTS).map(|point| low + step * point as f64).collect())
+}
+
+fn uniform(count: usize, [low, high]: [f64; 2], random: &mut impl Rng) -> Vec<[f64; 1]> {
+    (0..count).map(|_| [random.random_range(low..high)]).collect()
+}
+
+/// By the first coordinate.
+pub(super) fn sorted<const D: usize>(mut places: Vec<[f64; D]>) -> Vec<[f64; D]> {
+    places.sort_by(|a, b| a[0].total_cmp(&b[0]));
+    places
+}
+
+/// Noisy readings of a function at places, in batches as equal as can be.
+pub(super) fn stream<const D: usize>(
+    places: Vec<[f64; D]>,
+    batches: usize,
+    truth: impl Fn(&[f64; D]) -> f64,
+    noise: f64,
+    random: &mut impl Rng,
+) -> Vec<Readings> {
+    (0..batches)
+        .map(|batch| {
+            let places = &places[batch * places.len() / batches..(batch + 1) * places.len() / batches];
+            let mut read = |place| truth(place) + noise * Distribution::<f64>::sample(&StandardNormal, random);
+            Readings { targets: places.iter().map(&mut read).collect(), places: Points::from_arrays(places) }
+        })
+        .collect()
+}
+
+/// Tests the function on those points of a grid that come within reach of a reading, from then on.
+fn within_reach(batches: Vec<Readings>, grid: Vec<f64>) -> Task {
+    let first_in_reach = |point: f64| {
+        let in_reach = |batch: &Readings| batch.places.axis(0).iter().any(|x| (x - point).abs() <= REACH);
+        batches.iter().position(in_reach)
+    };
+    let tested: Vec<(f64, usize)> =
+        grid.into_iter().filter_map(|point| Some((point, first_in_reach(point)? + 1))).collect();
+    let points: Vec<[f64; 1]> = tested.iter().map(|(point, _)| [*point]).collect();
+    let test = Readings {
+        places: Points::from_arrays(&points),
+        targets: tested.iter().map(|(point, _)| truth(*point)).collect(),
+    };
+    Task { tested_from: tested.iter().map(|(_, batch)| *batch).collect(), ..Task::new(batches, test) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::contest::Run;
+    use super::*;
+    use streaming_gp::kernel::Places;
+
+    fn run(task: &Task, method: &str) -> Run {
+        let run = task.run(&method.parse().unwrap(), &settings(), |_, _| ());
+        assert_eq!((run.refused.as_deref(), run.steps.len()), (None, task.batches.len()), "{method}");
+        run
+    }
+
+    fn sizes_by_batch(scenario: Scenario, seed: u64) -> Vec<usize> {
+        run(&scenario.task(seed), "vips=0.05").steps.iter().map(|step| step.inducing_points).collect()
+    }
+
+    fn places(task: &Task) -> Vec<Vec<f64>> {
+        task.batches.iter().map(|batch| batch.places.axis(0).to_vec()).collect()
+    }
+
+    #[test]
+    fn the_scenarios_have_the_papers_counts_ranges_and_order() {
+        for (scenario, count) in [(Scenario::Expanding, 500), (Scenario::Shuffled, 150), (Scenario::Outliers, 1300)] {
+            let task = scenario.task(7);
+            assert!(task.batches.iter().all(|batch| batch.targets.len() == count / 10));
+            assert_eq!((task.batches.len(), places(&task)), (10, places(&scenario.task(7))));
+            assert_ne!(places(&task), places(&scenario.task(8)));
+            let error = |batch: &Readings| -> f64 {
+                batch.places.axis(0).iter().zip(&batch.targets).map(|(x, y)| (y - truth(*x)).powi(2)).sum()
+            };
+            let noise = (task.batches.iter().map(error).sum::<f64>() / count as f64).sqrt();
+            // Four standard errors of a standard deviation, 1 / sqrt(2 n), at the fewest readings.
+            assert!((noise / NOISE - 1.0).abs() < 4.0 / 300f64.sqrt(), "{noise}");
+        }
+        let expanding = places(&Scenario::Expanding.task(1)).concat();
+        assert!(expanding.is_sorted() && expanding[0] >= 0.0 && expanding[499] < 10.0);
+        for batch in places(&Scenario::Shuffled.task(1)) {
+            let side = batch.iter().filter(|x| **x < 5.0).count();
+            assert!(side > 0 && side < 15, "all on one side");
+        }
+        let outliers = places(&Scenario::Outliers.task(1)).concat();
+        let (near, far) = outliers.split_at(1000);
+        assert!(near.iter().all(|x| (4.0..6.0).contains(x)));
+        // Half of a Cauchy distribution lies within its scale: 150 of 300, with a standard deviation of 9.
+        let within = far.iter().filter(|x| (4.0..6.0).contains(*x)).count();
+        assert!((114..=186).contains(&within), "{within}");
+        assert!(far.iter().any(|x| (x - 5.0).abs() > 20.0), "no outlier");
+    }
+
+    #[test]
+    fn tested_is_the_function_itself_where_somebody_has_been() {
+        for task in Scenario::ALL.map(|scenario| scenario.task(3)).into_iter().chain([sizes(3)]) {
+            assert_eq!(task.tested_from.len(), task.test.targets.len());
+            for (i, (x, from)) in task.test.places.axis(0).iter().zip(&task.tested_from).enumerate() {
+                let distance = |batches: &[Readings]| {
+                    let readings = batches.iter().flat_map(|batch| batch.places.axis(0));
+                    readings.map(|reading| (reading - x).abs()).fold(f64::INFINITY, f64::min)
+                };
+                assert_eq!(task.test.targets[i], truth(*x));
+                assert!(distance(&task.batches[..*from]) <= REACH && distance(&task.batches[..from - 1]) > REACH);
+            }
+        }
+        let task = sizes(3);
+        assert_eq!((task.batches.len(), task.test.places.len()), (4, 500));
+        assert!(task.batches.iter().all(|batch| batch.targets.len() == 250));
+    }
+
+    #[test]
+    fn an_expanding_stream_grows_about_linearly() {
+        for seed in 1..=3 {
+            let sizes = sizes_by_batch(Scenario::Expanding, seed);
+            let (half, whole) = (sizes[4] as f64, sizes[9] as f64);
+            // Exactly linear is 2; what levels off or explodes is far from it.
+            assert!((1.6..2.4).contains(&(whole / half)), "{sizes:?}");
+            assert!(sizes.windows(2).all(|pair| pair[1] > pair[0]), "{sizes:?}");
+        }
+    }
+
+    #[test]
+    fn a_shuffled_stream_levels_off() {
+        for seed in 1..=3 {
+            let sizes = sizes_by_batch(Scenario::Shuffled, seed);
+            // The last third brings less than a tenth of what the first three batches did.
+            assert!(10 * (sizes[9] - sizes[6]) < sizes[2], "{sizes:?}");
+        }
+    }
+
+    #[test]
+    fn a_narrow_stream_stays_small_until_outliers_come() {
+        for seed in 1..=3 {
+            let sizes = sizes_by_batch(Scenario::Outliers, seed);
+            // Batch 8 is the first with readings from the Cauchy distribution.
+            assert!(sizes[6] <= sizes[0] + 2 && sizes[9] > 3 * sizes[6], "{sizes:?}");
+        }
+    }
+
+    #[test]
+    fn enough_fixed_inducing_points_and_vips_match_the_exact_process_and_ten_do_not() {
+        let task = sizes(1);
+        let rmse = |method: &str| run(&task, method).last().unwrap().rmse;
+        let exact = rmse("exact");
+        // Of the function's standard deviation, which is 1: a noise of 0.3 on a thousand readings leaves the exact process about 0.04.
+        assert!(exact < 0.06, "{exact}");
+        for method in ["fixed=30", "vips=0.05"] {
+            assert!(rmse(method) < exact + 0.03, "{method}: {} {exact}", rmse(method));
+        }
+        assert!(rmse("fixed=10") > exact + 0.2, "{}", rmse("fixed=10"));
+    }
+}

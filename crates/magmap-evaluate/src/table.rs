@@ -1,0 +1,287 @@
+//! Any table of numbers as a stream (VIPS paper, section D.3): how small a model of each method can be and still be nearly as good
+//! as a Gaussian process on all readings.
+//!
+//! A [`Protocol`] makes a task of a [`Table`] for each random split. On every split the methods are [`run`], in parallel, with a
+//! [`Store`] of what is finished, and a [`Summary`] measures each against two that are always there: the reference, a Gaussian
+//! process on all readings so far, and the noise model.
+
+mod file;
+mod protocol;
+mod store;
+mod summary;
+
+use super::Error;
+use super::contest::Run;
+use super::methods::{MOST_EXACT, Named};
+use super::paper_settings;
+use magmap::config::{Config, Selection};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+
+pub use file::Table;
+pub use protocol::Protocol;
+pub use store::{Fingerprint, Store};
+pub use summary::{Metric, OperatingPoint, Relative, Summary};
+
+/// All hyperparameters start at 1 but for the noise variance, at 0.1; delta is the 0.035 that the paper recommends, and 7000 inducing
+/// points are the most, as its tables have it.
+pub fn settings() -> Config {
+    let config = paper_settings::settings(1.0, 1.0, 0.1, 0.035);
+    Config { selection: Selection { max_inducing_points: 7000, ..config.selection }, ..config }
+}
+
+/// What the methods are measured against where nothing else is asked for: the exact Gaussian process for at most 2000 rows, whose
+/// updates take minutes then, and beyond them a sparse one with 1000 inducing points.
+pub fn reference(training_rows: usize) -> Named {
+    const MOST: usize = 2000;
+    const { assert!(MOST <= MOST_EXACT) };
+    let name = if training_rows <= MOST { "exact" } else { "batch_sparse=1000" };
+    name.parse().expect("a method of the experiments")
+}
+
+/// What is run: the reference, the noise model, and each other method once.
+pub fn line_up(reference: &Named, methods: &[Named]) -> Vec<Named> {
+    let mut line_up = vec![reference.clone(), "mean".parse().expect("a method of the experiments")];
+    for method in methods {
+        if !line_up.contains(method) {
+            line_up.push(method.clone());
+        }
+    }
+    line_up
+}
+
+/// Every method on every one of `splits` splits, up to `jobs` of them at a time: the runs of the first split in the order of the
+/// methods, then those of the second, and so on. The numbers do not depend on `jobs`. What the store has is not done again, and what
+/// is done is stored at once. `progress` hears of so many further batches.
+///
+/// # Errors
+/// When the store holds something else, or cannot be written.
+pub fn run(
+    table: &Table,
+    protocol: &Protocol,
+    (splits, methods): (usize, &[Named]),
+    config: &Config,
+    store: Option<&Store>,
+    jobs: usize,
+    progress: &(dyn Fn(usize) + Sync),
+) -> Result<Vec<Vec<Run>>, Error> {
+    let which = |index: usize| (index / methods.len() + 1, &methods[index % methods.len()]);
+    // All before the first is run: who goes on in the wrong folder hears of it now, not hours later.
+    let stored = |index: usize| {
+        let (split, method) = which(index);
+        Ok(store.map(|store| store.get(split, method)).transpose()?.flatten())
+    };
+    let stored: Vec<Option<Run>> = (0..splits * methods.len()).map(stored).collect::<Result<_, Error>>()?;
+    let trial = |index: usize| {
+        if let Some(run) = &stored[index] {
+            progress(protocol.batches);
+            return Ok(run.clone());
+        }
+        let (split, method) = which(index);
+        let mut over = 0;
+        let run = protocol.task(table, split).run(method, config, |batches, _| {
+            progress(batches - over);
+            over = batches;
+        });
+        store.map(|store| store.put(split, &run)).transpose()?;
+        progress(protocol.batches - over);
+        Ok(run)
+    };
+    let mut runs = in_parallel(stored.len(), jobs, trial)?.into_iter();
+    Ok((0..splits).map(|_| runs.by_ref().take(methods.len()).collect()).collect())
+}
+
+/// The results of `work` for 0, 1, 2 and so on, in this order. After an error nothing further is begun.
+fn in_parallel<T: Send>(
+    count: usize,
+    jobs: usize,
+    work: impl Fn(usize) -> Result<T, Error> + Sync,
+) -> Result<Vec<T>, Error> {
+    let next = AtomicUsize::new(0);
+    let done = Mutex::new(Vec::with_capacity(count));
+    thread::scope(|scope| {
+        for _ in 0..jobs.clamp(1, count.max(1)) {
+            scope.spawn(|| {
+                loop {
+                    let index = next.fetch_add(1, Ordering::Relaxed);
+                    if index >= count {
+                        break;
+                    }
+                    let result = work(index);
+                    if result.is_err() {
+                        next.store(count, Ordering::Relaxed);
+                    }
+                    done.lock().expect("no thread panics while it holds this").push((index, result));
+                }
+            });
+        }
+    });
+    let mut done = done.into_inner().expect("no thread panics while it holds this");
+    done.sort_by_key(|(index, _)| *index);
+    done.into_iter().map(|(_, result)| result).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::contest::Step;
+    use super::*;
+    use std::fs;
+    use std::path::Path;
+
+    /// 240 rows: two inputs, a target that is a wave over the first and a slope over the second, and a little noise that is not random.
+    fn table(folder: &Path) -> Table {
+        let row = |i: u32| {
+            let i = f64::from(i);
+            let (x, y) = ((i * 0.618).fract() * 6.0, (i * 0.414).fract() * 2.0);
+            format!("{x},{y},{}\n", 30.0 + 10.0 * x.sin() + 3.0 * y + (i * i).cos())
+        };
+        let path = folder.join("wave.csv");
+        fs::write(&path, format!("x,y,z\n{}", (0..240).map(row).collect::<String>())).unwrap();
+        Table::read(path).unwrap()
+    }
+
+    fn protocol() -> Protocol {
+        Protocol { target: 2, test_share: 0.1, batches: 4, seed: 1 }
+    }
+
+    fn methods() -> Vec<Named> {
+        let others = ["vips=0.02", "vips=0.5", "vips=0.9", "oips=0.3"].map(|name| name.parse().unwrap());
+        line_up(&reference(216), &others)
+    }
+
+    /// All steps, without their durations, which no two runs share.
+    fn timeless(runs: &[Vec<Run>]) -> Vec<Step> {
+        runs.iter().flatten().flat_map(|run| &run.steps).map(|step| Step { seconds: 0.0, ..step.clone() }).collect()
+    }
+
+    fn all(table: &Table, store: Option<&Store>, jobs: usize) -> Vec<Vec<Run>> {
+        let heard = AtomicUsize::new(0);
+        let hear = |batches| {
+            heard.fetch_add(batches, Ordering::Relaxed);
+        };
+        let runs = run(table, &protocol(), (2, &methods()), &settings(), store, jobs, &hear).unwrap();
+        assert_eq!(heard.into_inner(), 2 * methods().len() * 4);
+        runs
+    }
+
+    #[test]
+    fn a_split_is_standardised_sorted_and_tested_no_further_than_it_was_learnt() {
+        let folder = tempfile::tempdir().unwrap();
+        let table = table(folder.path());
+        let task = protocol().task(&table, 1);
+        assert_eq!(task.batches.iter().map(|batch| batch.targets.len()).collect::<Vec<_>>(), [54; 4]);
+        assert_eq!(task.test.targets.len(), 24);
+        let learnt: Vec<f64> = task.batches.iter().flat_map(|batch| batch.places.axis(0).to_vec()).collect();
+        assert!(learnt.is_sorted());
+        let targets: Vec<f64> = task.batches.iter().flat_map(|batch| batch.targets.clone()).collect();
+        for values in [&learnt, &targets] {
+            let mean = values.iter().sum::<f64>() / 216.0;
+            let variance = values.iter().map(|value| value * value).sum::<f64>() / 216.0;
+            assert!(mean.abs() < 1e-12 && (variance - 1.0).abs() < 1e-12, "{mean} {variance}");
+        }
+        for (x, from) in task.test.places.axis(0).iter().zip(&task.tested_from) {
+            let reach = |batch: usize| learnt[54 * batch - 1];
+            assert!(*from == 4 || *x <= reach(*from), "{x} {from}");
+            assert!(*from == 1 || *x > reach(from - 1), "{x} {from}");
+        }
+        let other = protocol().task(&table, 2);
+        assert_ne!(task.test.targets, other.test.targets);
+        assert_eq!(task.test.targets, protocol().task(&table, 1).test.targets);
+    }
+
+    #[test]
+    fn a_target_in_front_is_no_input() {
+        let folder = tempfile::tempdir().unwrap();
+        let table = table(folder.path());
+        let task = Protocol { target: 0, ..protocol() }.task(&table, 1);
+        let learnt: Vec<f64> = task.batches.iter().flat_map(|batch| batch.places.axis(0).to_vec()).collect();
+        assert!(learnt.is_sorted() && task.batches[0].places.dimension() == 2);
+        assert!(!task.batches.iter().flat_map(|batch| batch.targets.clone()).is_sorted());
+    }
+
+    #[test]
+    fn the_reference_is_at_0_the_noise_model_at_100_and_the_smallest_that_is_good_enough_is_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let runs = all(&table(folder.path()), None, 2);
+        let summary = Summary::of(&methods(), &runs, 10.0);
+        let of = |method: &str| summary.methods.iter().find(|relative| relative.method == method).unwrap();
+        for (method, percent) in [("exact", 0.0), ("mean", 100.0)] {
+            let found = of(method);
+            for value in [found.rmse_percent, found.nlpd_percent] {
+                assert!((value.mean - percent).abs() < 1e-9 && value.standard_deviation < 1e-9, "{found:?}");
+            }
+            assert!(found.rmse_percent_by_batch.iter().all(|value| (value - percent).abs() < 1e-9), "{found:?}");
+        }
+        assert_eq!(of("exact").inducing_points.mean, 216.0);
+        println!("{summary:#?}");
+        let by_rmse = |method: &str| {
+            let point = summary.operating_points.iter().find(|p| p.method == method && p.metric == Metric::Rmse);
+            point.unwrap().at.clone()
+        };
+        let best = by_rmse("vips").expect("2 % of the information is near to none");
+        for delta in ["vips=0.02", "vips=0.5", "vips=0.9"] {
+            let (found, best) = (of(delta), of(&best));
+            let beaten = found.rmse_percent.mean > 10.0 || found.inducing_points.mean >= best.inducing_points.mean;
+            assert!(best.rmse_percent.mean <= 10.0 && beaten, "{found:?} {best:?}");
+        }
+        // Readings that are hardly correlated with one another cannot hold a wave.
+        assert!(of("oips=0.3").rmse_percent.mean > 10.0);
+        assert_eq!(by_rmse("oips"), None);
+    }
+
+    #[test]
+    fn neither_jobs_nor_an_interruption_change_a_bit() {
+        let folder = tempfile::tempdir().unwrap();
+        let table = table(folder.path());
+        let whole = timeless(&all(&table, None, 1));
+        assert_eq!(whole, timeless(&all(&table, None, 2)));
+
+        let open = |config: &Config, protocol: &Protocol| {
+            Store::open(folder.path().join("state"), Fingerprint::of(&table, protocol, config).unwrap()).unwrap()
+        };
+        let store = open(&settings(), &protocol());
+        let before = all(&table, Some(&store), 2);
+        let files = || fs::read_dir(folder.path().join("state")).unwrap().map(|entry| entry.unwrap().path());
+        assert_eq!(files().count(), 2 * methods().len());
+        // What an interruption leaves: some files, whole.
+        files()
+            .filter(|path| path.display().to_string().contains("vips"))
+            .for_each(|path| fs::remove_file(path).unwrap());
+        let after = all(&table, Some(&store), 2);
+        assert_eq!(whole, timeless(&after));
+        // The rest was not done again: even its durations are the same.
+        assert_eq!((&after[0][0].steps, &after[1][1].steps), (&before[0][0].steps, &before[1][1].steps));
+
+        let config = Config { selection: Selection { guards: true, ..settings().selection }, ..settings() };
+        let stale = |store: Store| store.get(1, &methods()[0]).unwrap_err().to_string();
+        let message = stale(open(&config, &protocol()));
+        assert!(message.contains("split-1-exact.json") && message.contains("another settings"), "{message}");
+        let message = stale(open(&settings(), &Protocol { seed: 2, ..protocol() }));
+        assert!(message.contains("another target, test share, batches or seed"), "{message}");
+        let file = folder.path().join("state/split-2-mean.json");
+        fs::copy(folder.path().join("state/split-1-mean.json"), &file).unwrap();
+        assert!(store.get(2, &methods()[1]).unwrap_err().to_string().contains("found split 1 of mean"));
+        fs::write(&file, "{").unwrap();
+        assert!(store.get(2, &methods()[1]).is_err());
+    }
+
+    #[test]
+    fn a_run_with_nothing_to_test_on_reads_back() {
+        let run: Run = serde_json::from_str(
+            r#"{"method":"mean","refused":null,"steps":[{"batch":1,"M":0,"rmse":null,"nlpd":null,"coverage":null,
+            "hyperparameters":[],"evaluations":0,"selection_end":null,"seconds":0.5}]}"#,
+        )
+        .unwrap();
+        assert!(run.steps[0].rmse.is_nan() && run.steps[0].coverage.is_nan());
+    }
+
+    #[test]
+    fn a_table_too_small_for_its_batches_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let table = table(folder.path());
+        let error = Protocol { batches: 230, ..protocol() }.check(&table).unwrap_err().to_string();
+        assert!(error.ends_with("wave.csv: expected rows for 230 batches and their test, found 240 rows"), "{error}");
+        assert!(Protocol { batches: 216, ..protocol() }.check(&table).is_ok());
+    }
+}

@@ -1,0 +1,162 @@
+//! The model on the real drives, where they are: the figures that the README states, with room for other processors.
+
+#[path = "../../../tests/common/mod.rs"]
+mod common;
+
+use magmap::config::{Ceiling, Config};
+use magmap::mapping::averaging::Averager;
+use magmap::mapping::field_model::FieldModel;
+use magmap::mapping::pipeline::Pipeline;
+use magmap::mapping::reading::{LocatedReading, MagneticField, Measurement};
+use magmap::mapping::refusal::{Refusal, Refusals};
+use magmap::recording::aalto_csv::{Drive, DrivePath, Magnetometer};
+use magmap_evaluate::contest::Step;
+use magmap_evaluate::drives::{self, Experiment, Material, Outcome};
+use magmap_evaluate::metrics::Spread;
+use nalgebra::{Isometry3, Point3};
+use std::collections::VecDeque;
+use std::path::Path;
+use streaming_gp::report::{CeilingUsed, UpdateReport};
+
+fn stream(config: &Config, offset: f64) -> Option<Outcome> {
+    let data = common::aalto_folder()?;
+    let material = Material::read(Experiment::Stream, &data, Magnetometer::Invensense, config.evaluation.cut).unwrap();
+    Some(drives::run(&material, config, offset, |_, _| ()).unwrap())
+}
+
+/// The last of the steps of each method.
+fn side_by_side(order: impl FnOnce(Material) -> Material, methods: &[&str]) -> Option<Vec<Step>> {
+    let data = common::aalto_folder()?;
+    let config = Config::default();
+    let material = Material::read(Experiment::Stream, &data, Magnetometer::Invensense, config.evaluation.cut).unwrap();
+    let task = order(material).task(&config, 0.0);
+    let run = |method: &&str| task.run(&method.parse().unwrap(), &config, |_, _| ()).last().unwrap().clone();
+    Some(methods.iter().map(run).collect())
+}
+
+#[test]
+fn side_by_side_every_method_learns_the_same_batches() {
+    let methods = ["vips", "oips=0.8", "fixed=60", "batch_sparse=100", "mean"];
+    let Some(steps) = side_by_side(|material| material, &methods) else { return };
+    let alone = stream(&Config::default(), 0.0).unwrap();
+    assert_eq!((steps[0].rmse, steps[0].nlpd), (alone.last().rmse, alone.last().nlpd));
+    assert_eq!((steps[0].inducing_points, steps[0].batch), (alone.last().inducing_points, 20));
+    assert_eq!((steps[2].inducing_points, steps[3].inducing_points), (60, 100));
+    // The mean of the averaged observations is not quite that of the readings.
+    assert!((steps[4].rmse - alone.last().rmse_mean_predictor).abs() < 0.1, "{steps:?}");
+    for (method, step) in methods.iter().zip(&steps[..4]) {
+        assert!(step.rmse < 8.5, "{method}: {step:?}");
+    }
+    let shuffled = side_by_side(|material| material.shuffled(1), &["mean", "vips"]).unwrap();
+    // The same readings in another order have the same mean, but for how they fall into cells.
+    assert!((shuffled[0].rmse - steps[4].rmse).abs() < 0.1, "{shuffled:?}");
+    assert!(shuffled[1].rmse < 8.5, "{shuffled:?}");
+}
+
+fn paper() -> Config {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../config/paper.toml");
+    Config::load(path.as_path()).unwrap()
+}
+
+#[test]
+fn the_settings_of_the_paper_give_its_model_sizes() {
+    let Some(outcome) = stream(&paper(), 0.0) else { return };
+    for (batch, published) in [(1, 5.0), (5, 32.0), (10, 66.0), (15, 101.0), (20, 134.0)] {
+        let found = outcome.batches[batch - 1].inducing_points as f64;
+        let allowed = f64::max(0.1 * published, 1.0);
+        assert!((found - published).abs() <= allowed, "batch {batch}: {found} inducing points, published {published}");
+    }
+    // Published: 7.55. Learning without a prior is chaotic, so that rounding alone moves it by tenths.
+    assert!(outcome.last().rmse <= 8.3, "{}", outcome.last().rmse);
+}
+
+#[test]
+fn the_defaults_beat_every_cheap_map_with_few_points() {
+    let outcomes: Option<Vec<Outcome>> =
+        (0..10).map(|index| stream(&Config::default(), f64::from(index) / 10.0)).collect();
+    let Some(outcomes) = outcomes else { return };
+    let last = |value: fn(&drives::BatchScores) -> f64| Spread::of(outcomes.iter().map(|o| value(o.last()))).median;
+    assert!(last(|batch| batch.inducing_points as f64) <= 95.0);
+    assert!(last(|batch| batch.rmse) <= 7.7);
+    assert!(last(|batch| batch.rmse) < last(|batch| batch.rmse_nearest_neighbour));
+    assert!(last(|batch| batch.nlpd) <= 3.2);
+    assert!(last(|batch| batch.coverage_05) >= 0.92);
+    for batch in outcomes.iter().flat_map(|outcome| &outcome.batches).filter(|batch| batch.batch >= 5) {
+        assert!(batch.rmse <= batch.rmse_mean_predictor, "batch {}: {}", batch.batch, batch.rmse);
+    }
+}
+
+/// Drive 1 as one batch, with the hyperparameters as they are.
+fn drive_1_at_once(mut config: Config, ceiling: Ceiling) -> Option<UpdateReport> {
+    let path = DrivePath::new(&common::aalto_folder()?, Magnetometer::Invensense, 1);
+    config.learning.max_evaluations = 0;
+    config.selection.ceiling = ceiling;
+    let drive = Drive::read(&path).unwrap();
+    let mut averager = Averager::new(&config.averaging);
+    let mut observations = Vec::new();
+    for row in 0..drive.len() {
+        let [x, y] = drive.positions[row];
+        observations.extend(averager.push(&LocatedReading {
+            stamp: drive.stamp(row),
+            position: Point3::new(x, y, 0.0),
+            field: MagneticField::from_microtesla(drive.fields[row]),
+        }));
+    }
+    observations.extend(averager.close());
+    Some(FieldModel::new(&config).update(&observations, &|| false).unwrap())
+}
+
+#[test]
+fn both_ceilings_on_a_whole_drive_say_which_ruled() {
+    let Some(exact) = drive_1_at_once(Config::default(), Ceiling::Auto) else { return };
+    let upper = drive_1_at_once(Config::default(), Ceiling::Upper).unwrap();
+    assert_eq!(exact.selection.gap.unwrap().ceiling_used, CeilingUsed::Exact);
+    assert_eq!(upper.selection.gap.unwrap().ceiling_used, CeilingUsed::Upper);
+    assert!(upper.selection.gap.unwrap().ceiling > exact.selection.gap.unwrap().ceiling);
+    assert!(upper.inducing_points >= exact.inducing_points);
+    let mut beyond = Config::default();
+    beyond.selection.exact_limit = exact.rows - 1;
+    let report = drive_1_at_once(beyond, Ceiling::Auto).unwrap();
+    assert_eq!(
+        report.selection.gap.unwrap().ceiling_used,
+        CeilingUsed::Upper,
+        "{} rows are above the limit",
+        report.rows
+    );
+}
+
+/// What the gates refuse of nine drives whose axes are rounded to steps of `quantum` microtesla (0: not at all), and of how many
+/// readings; poses count as well.
+fn refused_in_steps_of(data: &Path, quantum: f64) -> (Refusals, u64) {
+    let rounded = |axis: f64| if quantum > 0.0 { (axis / quantum).round() * quantum } else { axis };
+    let (mut refusals, mut readings) = (Refusals::default(), 0);
+    for number in 1..=9 {
+        let drive = Drive::read(&DrivePath::new(data, Magnetometer::Invensense, number)).unwrap();
+        let mut pipeline = Pipeline::new(&Config::default(), Isometry3::identity());
+        let mut ready = VecDeque::new();
+        for mut measurement in drive.measurements() {
+            if let Measurement::Reading(reading) = &mut measurement {
+                reading.field = MagneticField::from_microtesla(reading.field.microtesla().map(rounded));
+            }
+            pipeline.ingest(measurement, &mut ready);
+        }
+        pipeline.finish(&mut ready);
+        refusals = refusals.plus(&pipeline.counters().refusals);
+        readings += pipeline.counters().readings;
+    }
+    (refusals, readings)
+}
+
+#[test]
+fn the_gates_lose_nothing_of_the_real_drives_even_when_the_sensor_counts_in_microtesla() {
+    let Some(data) = common::aalto_folder() else { return };
+    for quantum in [0.0, 0.3, 1.0] {
+        let (refusals, readings) = refused_in_steps_of(&data, quantum);
+        assert_eq!((refusals.total(), readings), (0, 76_027), "in steps of {quantum} microtesla: {refusals}");
+    }
+    // Steps so coarse that an axis stands still for a quarter of a metre now and then.
+    let (refusals, readings) = refused_in_steps_of(&data, 2.0);
+    let share = refusals.of(Refusal::AxisFrozen) as f64 / readings as f64;
+    assert!((0.01..0.02).contains(&share), "{refusals}");
+    assert_eq!(refusals.total(), refusals.of(Refusal::AxisFrozen));
+}

@@ -1,0 +1,104 @@
+//! The built program, as a user meets it: exit codes, outputs, messages.
+
+#[path = "../../../tests/common/mod.rs"]
+mod common;
+
+use std::fs;
+
+use common::json;
+use serde_json::Value;
+use tempfile::{TempDir, tempdir};
+
+/// Runs, and checks the exit code; what was written to stdout and to stderr.
+#[track_caller]
+fn expect(code: i32, arguments: &[&str], folder: &TempDir) -> (String, String) {
+    common::expect(code, common::command(env!("CARGO_BIN_EXE_magmap-evaluate"), arguments, folder.path()))
+}
+
+#[test]
+fn a_wrong_command_line_is_2_and_says_what_is_expected() {
+    let folder = tempdir().unwrap();
+    for (arguments, expected) in [
+        (&["stream", "--data", "x", "--method", "gp"][..], "exact, batch_sparse, mean"),
+        (&["growth", "--points", "10", "--batches", "11"], "no more than --points (10), found 11"),
+        (&["table", "--data", "x.csv", "--test-share", "1"], "between 0 and 1"),
+        (&["table"], "--data"),
+        (&["worlds", "--set", "selection.dleta=0.1"], "selection.delta"),
+    ] {
+        let (out, err) = expect(2, arguments, &folder);
+        assert!(err.contains(expected) && out.is_empty(), "{arguments:?}: {err}");
+    }
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0, "something was written");
+}
+
+#[test]
+fn crescents_are_told_apart_batch_by_batch() {
+    let folder = tempdir().unwrap();
+    let arguments = ["banana", "--points", "120", "--test-points", "500", "--batches", "3", "--json", "scores.json"];
+    let (out, _) = expect(0, &arguments, &folder);
+    assert_eq!(out.lines().count(), 1 + 3 + 1, "{out}");
+    let scores = json(&folder.path().join("scores.json"));
+    let error = |scores: &Value| scores["error_rate"].as_f64().unwrap();
+    let (last, whole) = (error(&scores["batches"][2]), error(&scores["whole"]));
+    // A share of 500 has a standard deviation of 0.012, here and there the same test points.
+    assert!(last < 0.1 && last < whole + 0.03, "{last} {whole}");
+}
+
+#[test]
+fn experiments_show_a_row_per_method_and_write_every_batch() {
+    let folder = tempdir().unwrap();
+    let arguments = ["scenarios", "--method", "vips=0.05", "--method", "mean", "--json", "all.json"];
+    let (table, err) = expect(0, &arguments, &folder);
+    assert!(err.is_empty(), "{err}");
+    let all = json(&folder.path().join("all.json"));
+    assert_eq!(all["config"]["learning"]["prior"], false);
+    let names: Vec<&Value> = all["contests"].as_array().unwrap().iter().map(|contest| &contest["name"]).collect();
+    assert_eq!(names, ["expanding", "shuffled", "outliers"]);
+    for contest in all["contests"].as_array().unwrap() {
+        assert!(table.contains(contest["name"].as_str().unwrap()));
+        assert_eq!(contest["runs"][0]["method"], "vips=0.05");
+        assert_eq!(contest["runs"][0]["steps"].as_array().unwrap().len(), 10);
+    }
+    // What --set says stands over what the experiment starts from, and equal flags give equal numbers.
+    let sizes = |more: &[&str]| {
+        let arguments = ["sizes", "--method", "fixed=12", "--json", "sizes.json"];
+        expect(0, &[&arguments[..], more].concat(), &folder);
+        let sizes = json(&folder.path().join("sizes.json"));
+        (sizes["config"]["learning"].clone(), sizes["contests"][0]["runs"][0]["steps"][3]["rmse"].clone())
+    };
+    let (first, again, kept) = (sizes(&[]), sizes(&[]), sizes(&["--set", "learning.max_evaluations=0"]));
+    assert_eq!(first, again);
+    assert_eq!((&kept.0["max_evaluations"], &kept.0["prior"]), (&0.into(), &false.into()));
+    assert_ne!(first.1, kept.1);
+}
+
+#[test]
+fn an_experiment_on_a_table_goes_on_where_it_was_and_refuses_what_it_is_not() {
+    let folder = tempdir().unwrap();
+    let row =
+        |i: u32| format!("{},{}\n", f64::from(i) * 0.05, (f64::from(i) * 0.1).sin() + 0.1 * f64::from(i * i).cos());
+    let rows: String = (0..120).map(row).collect();
+    fs::write(folder.path().join("wave.csv"), format!("x,y\n{rows}")).unwrap();
+    let arguments = ["table", "--data", "wave.csv", "--batches", "3", "--splits", "2", "--state", "state"];
+    let two = [&arguments[..], &["--method", "vips=0.05", "--method", "vips=0.5"]].concat();
+    let (table, _) = expect(0, &[&two[..], &["--jobs", "2"]].concat(), &folder);
+    assert!(table.contains("120 rows of 1 inputs, target y; 108 rows in 3 batches, 12 tested, 2 splits"), "{table}");
+    assert!(table.contains("smallest within 10 % of exact") && table.contains("RMSE  vips"), "{table}");
+    let (again, _) = expect(0, &[&two[..], &["--jobs", "1"]].concat(), &folder);
+    assert_eq!(table, again);
+    assert_eq!(fs::read_dir(folder.path().join("state")).unwrap().count(), 8);
+    expect(0, &[&two[..], &["--json", "all.json"]].concat(), &folder);
+    let all = json(&folder.path().join("all.json"));
+    assert_eq!((&all["contests"][1]["name"], &all["protocol"]["batches"]), (&"split 2".into(), &3.into()));
+    assert_eq!(all["summary"]["methods"][1]["rmse_percent"]["mean"], 100.0);
+
+    let (_, err) = expect(1, &[&two[..], &["--seed", "2"]].concat(), &folder);
+    assert!(err.contains("split-") && err.contains("another target, test share, batches or seed"), "{err}");
+    let (_, err) = expect(2, &[&two[..], &["--reference", "mean"]].concat(), &folder);
+    assert!(err.contains("--reference"), "{err}");
+    let (_, err) = expect(1, &[&two[..], &["--target", "z"]].concat(), &folder);
+    assert!(err.contains("wave.csv: expected a target among x, y"), "{err}");
+    fs::write(folder.path().join("wave.csv"), format!("x,y\n{rows}1,?\n")).unwrap();
+    let (_, err) = expect(1, &two, &folder);
+    assert!(err.contains("wave.csv, line 122, column 2: expected a number, found \"?\""), "{err}");
+}

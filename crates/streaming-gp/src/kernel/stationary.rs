@@ -1,0 +1,456 @@
+//! Stationary covariance functions of R^D.
+//!
+//! Kernel evaluations are much of the cost of an update. They are written as loops over whole vectors without branches or calls,
+//! which the compiler turns into the widest vector instructions of the processor that runs them.
+
+use super::{Kernel, sum};
+use crate::points::Points;
+use pulp::Arch;
+use serde::{Deserialize, Serialize};
+use std::ops::Range;
+
+/// The shape of a stationary covariance function, from rough to smooth, as a function rho of the scaled distance s.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Shape {
+    /// Matérn 1/2: exp(-s).
+    Matern12,
+    /// Matérn 3/2: (1 + sqrt(3) s) exp(-sqrt(3) s).
+    Matern32,
+    /// Matérn 5/2: (1 + sqrt(5) s + 5/3 s^2) exp(-sqrt(5) s).
+    Matern52,
+    /// Squared exponential: exp(-s^2 / 2).
+    SquaredExponential,
+}
+
+/// A stationary covariance function of R^D (Rasmussen and Williams 2006, section 4.2): `variance * rho(s)` with
+/// `s^2 = sum_d ((x_d - x'_d) / lengthscale_d)^2`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Stationary {
+    /// Its shape rho.
+    pub shape: Shape,
+    /// Its value at distance zero.
+    pub variance: f64,
+    /// One lengthscale for all dimensions, or one for each.
+    pub lengthscales: Vec<f64>,
+}
+
+/// Points handled at once: small enough for the stack.
+const CHUNK: usize = 64;
+
+/// Numbers in a vector instruction. Work buffers are filled to whole vectors, so that no tail is computed one by one.
+const LANES: usize = 8;
+
+type Vectors = [[f64; LANES]; CHUNK / LANES];
+
+/// One column of covariances: of `columns[column]` with each of `rows[range]`.
+///
+/// It is passed by value: a closure that consumes something is inlined into the code for the processor's vectors, one that does
+/// not is called from there, and is then compiled for any processor.
+struct Column<'a> {
+    rows: &'a Points,
+    range: Range<usize>,
+    columns: &'a Points,
+    column: usize,
+}
+
+impl Stationary {
+    fn lengthscale(&self, axis: usize) -> f64 {
+        if self.lengthscales.len() == 1 { self.lengthscales[0] } else { self.lengthscales[axis] }
+    }
+
+    /// Calls `body` with each chunk of the range, counted from its start, and the squared scaled distances of its points from
+    /// the column's point. The buffer is filled with zeros up to the next whole vector.
+    #[inline(always)]
+    fn for_each_chunk(&self, entries: &Column<'_>, mut body: impl FnMut(Range<usize>, &mut [[f64; LANES]])) {
+        let Column { rows, range, columns, column } = entries;
+        let mut squares: Vectors = Default::default();
+        for start in range.clone().step_by(CHUNK) {
+            let chunk = start..range.end.min(start + CHUNK);
+            let squares = &mut squares[..chunk.len().div_ceil(LANES)];
+            squares.as_flattened_mut().fill(0.0);
+            for axis in 0..rows.dimension() {
+                let inverse = 1.0 / self.lengthscale(axis);
+                let origin = columns.axis(axis)[*column];
+                for (square, value) in squares.as_flattened_mut().iter_mut().zip(&rows.axis(axis)[chunk.clone()]) {
+                    let scaled = (value - origin) * inverse;
+                    *square += scaled * scaled;
+                }
+            }
+            body(chunk.start - range.start..chunk.end - range.start, squares);
+        }
+    }
+
+    fn add<F: Formula>(&self, entries: Column<'_>, out: &mut [f64]) {
+        match Arch::new() {
+            Arch::Scalar => self.add_vectors::<F, false>(entries, out),
+            arch => arch.dispatch(
+                #[inline(always)]
+                || self.add_vectors::<F, true>(entries, out),
+            ),
+        }
+    }
+
+    #[inline(always)]
+    fn add_vectors<F: Formula, const FUSED: bool>(&self, entries: Column<'_>, out: &mut [f64]) {
+        self.for_each_chunk(
+            &entries,
+            #[inline(always)]
+            |chunk, squares| {
+                for lanes in squares.iter_mut() {
+                    for value in lanes {
+                        *value = self.variance * F::rho::<FUSED>(*value);
+                    }
+                }
+                out[chunk].iter_mut().zip(squares.as_flattened()).for_each(|(sum, value)| *sum += value);
+            },
+        );
+    }
+
+    fn contract<F: Formula>(&self, entries: Column<'_>, weights: &[f64], gradient: &mut [f64]) {
+        match Arch::new() {
+            Arch::Scalar => self.contract_vectors::<F, false>(entries, weights, gradient),
+            arch => arch.dispatch(
+                #[inline(always)]
+                || self.contract_vectors::<F, true>(entries, weights, gradient),
+            ),
+        }
+    }
+
+    #[inline(always)]
+    fn contract_vectors<F: Formula, const FUSED: bool>(
+        &self,
+        entries: Column<'_>,
+        weights: &[f64],
+        gradient: &mut [f64],
+    ) {
+        let shared = self.lengthscales.len() == 1;
+        let mut of_variance = [0.0; LANES];
+        let mut of_lengthscale = [0.0; LANES];
+        let mut padded: Vectors = Default::default();
+        self.for_each_chunk(
+            &entries,
+            #[inline(always)]
+            |chunk, squares| {
+                let weights = &weights[chunk.clone()];
+                let padded = &mut padded[..squares.len()];
+                padded.as_flattened_mut()[weights.len()..].fill(0.0);
+                padded.as_flattened_mut()[..weights.len()].copy_from_slice(weights);
+                for (weights, squares) in padded.iter_mut().zip(squares) {
+                    for lane in 0..LANES {
+                        let (rho, psi) = F::rho_and_psi::<FUSED>(squares[lane]);
+                        of_variance[lane] += weights[lane] * rho;
+                        weights[lane] *= psi;
+                        of_lengthscale[lane] += weights[lane] * squares[lane];
+                    }
+                }
+                if !shared {
+                    let slopes = &padded.as_flattened()[..chunk.len()];
+                    self.contract_axes(&entries, chunk, slopes, &mut gradient[1..]);
+                }
+            },
+        );
+        gradient[0] += self.variance * of_variance.iter().sum::<f64>();
+        if shared {
+            gradient[1] += self.variance * of_lengthscale.iter().sum::<f64>();
+        }
+    }
+
+    fn contract_in_rows<F: Formula>(&self, entries: Column<'_>, weights: &[f64], gradient: &mut [f64]) {
+        match Arch::new() {
+            Arch::Scalar => self.contract_vectors_in_rows::<F, false>(entries, weights, gradient),
+            arch => arch.dispatch(
+                #[inline(always)]
+                || self.contract_vectors_in_rows::<F, true>(entries, weights, gradient),
+            ),
+        }
+    }
+
+    /// The derivative of k in a coordinate is `-variance psi (x_d - x'_d) / lengthscale_d^2`.
+    #[inline(always)]
+    fn contract_vectors_in_rows<F: Formula, const FUSED: bool>(
+        &self,
+        entries: Column<'_>,
+        weights: &[f64],
+        gradient: &mut [f64],
+    ) {
+        let (rows, columns, column) = (entries.rows, entries.columns, entries.column);
+        self.for_each_chunk(
+            &entries,
+            #[inline(always)]
+            |chunk, squares| {
+                for lanes in squares.iter_mut() {
+                    for value in lanes {
+                        *value = F::rho_and_psi::<FUSED>(*value).1;
+                    }
+                }
+                for axis in 0..rows.dimension() {
+                    let factor = -self.variance / self.lengthscale(axis).powi(2);
+                    let origin = columns.axis(axis)[column];
+                    let terms = squares.as_flattened().iter().zip(&weights[chunk.clone()]);
+                    let coordinates = &rows.axis(axis)[chunk.clone()];
+                    let gradient = &mut gradient[axis * weights.len()..][chunk.clone()];
+                    for ((entry, coordinate), (psi, weight)) in gradient.iter_mut().zip(coordinates).zip(terms) {
+                        *entry += factor * weight * (psi * (coordinate - origin));
+                    }
+                }
+            },
+        );
+    }
+
+    /// The derivatives in the logarithm of each axis's lengthscale, given `weight * psi` for each point of a chunk.
+    #[inline(always)]
+    fn contract_axes(&self, entries: &Column<'_>, chunk: Range<usize>, slopes: &[f64], gradient: &mut [f64]) {
+        let Column { rows, range, columns, column } = entries;
+        for (axis, entry) in gradient.iter_mut().enumerate() {
+            let inverse = 1.0 / self.lengthscale(axis);
+            let origin = columns.axis(axis)[*column];
+            let coordinates = &rows.axis(axis)[range.start + chunk.start..range.start + chunk.end];
+            let terms = slopes.iter().zip(coordinates).map(|(slope, coordinate)| {
+                let scaled = (coordinate - origin) * inverse;
+                slope * scaled * scaled
+            });
+            *entry += self.variance * terms.sum::<f64>();
+        }
+    }
+}
+
+impl Kernel for Stationary {
+    type Places = Points;
+
+    fn names(&self) -> Vec<String> {
+        let mut names = vec!["variance".to_owned()];
+        match self.lengthscales.len() {
+            1 => names.push("lengthscale".to_owned()),
+            several => names.extend((0..several).map(|axis| format!("lengthscale_{axis}"))),
+        }
+        names
+    }
+
+    fn parameters(&self) -> Vec<f64> {
+        std::iter::once(self.variance).chain(self.lengthscales.iter().copied()).collect()
+    }
+
+    fn set_parameters(&mut self, values: &[f64]) {
+        self.variance = values[0];
+        self.lengthscales.copy_from_slice(&values[1..]);
+    }
+
+    fn add_column(&self, rows: &Points, range: Range<usize>, columns: &Points, column: usize, out: &mut [f64]) {
+        let entries = Column { rows, range, columns, column };
+        match self.shape {
+            Shape::Matern12 => self.add::<Matern12>(entries, out),
+            Shape::Matern32 => self.add::<Matern32>(entries, out),
+            Shape::Matern52 => self.add::<Matern52>(entries, out),
+            Shape::SquaredExponential => self.add::<SquaredExponential>(entries, out),
+        }
+    }
+
+    fn contract_column(
+        &self,
+        rows: &Points,
+        range: Range<usize>,
+        columns: &Points,
+        column: usize,
+        weights: &[f64],
+        gradient: &mut [f64],
+    ) {
+        let entries = Column { rows, range, columns, column };
+        match self.shape {
+            Shape::Matern12 => self.contract::<Matern12>(entries, weights, gradient),
+            Shape::Matern32 => self.contract::<Matern32>(entries, weights, gradient),
+            Shape::Matern52 => self.contract::<Matern52>(entries, weights, gradient),
+            Shape::SquaredExponential => self.contract::<SquaredExponential>(entries, weights, gradient),
+        }
+    }
+
+    fn contract_column_in_places(
+        &self,
+        rows: &Points,
+        columns: &Points,
+        column: usize,
+        weights: &[f64],
+        gradient: &mut [f64],
+    ) {
+        let entries = Column { rows, range: 0..weights.len(), columns, column };
+        match self.shape {
+            Shape::Matern12 => self.contract_in_rows::<Matern12>(entries, weights, gradient),
+            Shape::Matern32 => self.contract_in_rows::<Matern32>(entries, weights, gradient),
+            Shape::Matern52 => self.contract_in_rows::<Matern52>(entries, weights, gradient),
+            Shape::SquaredExponential => self.contract_in_rows::<SquaredExponential>(entries, weights, gradient),
+        }
+    }
+
+    fn length_along(&self, coordinate: usize) -> Option<f64> {
+        Some(self.lengthscale(coordinate))
+    }
+
+    fn add_diagonal(&self, _: &Points, out: &mut [f64]) {
+        out.iter_mut().for_each(|value| *value += self.variance);
+    }
+
+    fn contract_diagonal(&self, _: &Points, weights: &[f64], gradient: &mut [f64]) {
+        gradient[0] += self.variance * sum(weights);
+    }
+}
+
+/// rho of one shape and its derivative, as functions of s^2. `FUSED`: whether the processor multiplies and adds at once.
+trait Formula {
+    fn rho<const FUSED: bool>(square: f64) -> f64;
+
+    /// rho and psi = -(d rho / d s) / s; s^2 psi is the derivative of rho in the logarithm of the lengthscale.
+    fn rho_and_psi<const FUSED: bool>(square: f64) -> (f64, f64);
+}
+
+struct Matern12;
+struct Matern32;
+struct Matern52;
+struct SquaredExponential;
+
+const SQRT_3: f64 = 1.732_050_807_568_877_2;
+const SQRT_5: f64 = 2.236_067_977_499_79;
+
+impl Formula for Matern12 {
+    #[inline(always)]
+    fn rho<const FUSED: bool>(square: f64) -> f64 {
+        exp_of_nonpositive::<FUSED>(-square.sqrt())
+    }
+
+    #[inline(always)]
+    fn rho_and_psi<const FUSED: bool>(square: f64) -> (f64, f64) {
+        let s = square.sqrt();
+        let rho = exp_of_nonpositive::<FUSED>(-s);
+        // psi is singular at s = 0, where its product with s^2 vanishes; with any weight it must stay finite.
+        (rho, rho / s.max(1e-100))
+    }
+}
+
+impl Formula for Matern32 {
+    #[inline(always)]
+    fn rho<const FUSED: bool>(square: f64) -> f64 {
+        Self::rho_and_psi::<FUSED>(square).0
+    }
+
+    #[inline(always)]
+    fn rho_and_psi<const FUSED: bool>(square: f64) -> (f64, f64) {
+        let a = SQRT_3 * square.sqrt();
+        let e = exp_of_nonpositive::<FUSED>(-a);
+        ((1.0 + a) * e, 3.0 * e)
+    }
+}
+
+impl Formula for Matern52 {
+    #[inline(always)]
+    fn rho<const FUSED: bool>(square: f64) -> f64 {
+        Self::rho_and_psi::<FUSED>(square).0
+    }
+
+    #[inline(always)]
+    fn rho_and_psi<const FUSED: bool>(square: f64) -> (f64, f64) {
+        let a = SQRT_5 * square.sqrt();
+        let e = exp_of_nonpositive::<FUSED>(-a);
+        ((1.0 + a + 5.0 / 3.0 * square) * e, 5.0 / 3.0 * (1.0 + a) * e)
+    }
+}
+
+impl Formula for SquaredExponential {
+    #[inline(always)]
+    fn rho<const FUSED: bool>(square: f64) -> f64 {
+        exp_of_nonpositive::<FUSED>(-0.5 * square)
+    }
+
+    #[inline(always)]
+    fn rho_and_psi<const FUSED: bool>(square: f64) -> (f64, f64) {
+        let e = exp_of_nonpositive::<FUSED>(-0.5 * square);
+        (e, e)
+    }
+}
+
+/// Coefficients of the Taylor series of the exponential.
+const TAYLOR: [f64; 13] = [
+    1.0,
+    1.0,
+    1.0 / 2.0,
+    1.0 / 6.0,
+    1.0 / 24.0,
+    1.0 / 120.0,
+    1.0 / 720.0,
+    1.0 / 5_040.0,
+    1.0 / 40_320.0,
+    1.0 / 362_880.0,
+    1.0 / 3_628_800.0,
+    1.0 / 39_916_800.0,
+    1.0 / 479_001_600.0,
+];
+
+/// Four terms of the series from number `first` on, over r^first.
+#[inline(always)]
+fn four_terms<const FUSED: bool>(first: usize, r: f64, r2: f64) -> f64 {
+    let low = multiply_add::<FUSED>(TAYLOR[first + 1], r, TAYLOR[first]);
+    let high = multiply_add::<FUSED>(TAYLOR[first + 3], r, TAYLOR[first + 2]);
+    multiply_add::<FUSED>(high, r2, low)
+}
+
+/// a b + c, in one instruction where the processor has it; without, that would be a slow call.
+#[inline(always)]
+fn multiply_add<const FUSED: bool>(a: f64, b: f64, c: f64) -> f64 {
+    if FUSED { a.mul_add(b, c) } else { a * b + c }
+}
+
+/// e^x for x <= 0, to within three units in the last place; 0 below -708, where the true value is below 1e-307.
+///
+/// The exponential is most of the cost of a covariance. Written without branches or calls, it is vectorized together with the
+/// loop around it. Reduction to |r| <= ln(2) / 2, where a Taylor series of degree 12 is exact to 2e-16.
+#[inline(always)]
+fn exp_of_nonpositive<const FUSED: bool>(x: f64) -> f64 {
+    const LOG2_E: f64 = std::f64::consts::LOG2_E;
+    // ln(2) in two parts, the first with enough trailing zeros for an exact product with any exponent (as in fdlibm).
+    const LN_2_HIGH: f64 = 6.931_471_803_691_238e-1;
+    const LN_2_LOW: f64 = 1.908_214_929_270_587_7e-10;
+    // Adding it leaves the nearest integer in the low bits of the sum.
+    const ROUND: f64 = 6_755_399_441_055_744.0; // 1.5 * 2^52
+    const LOWEST: f64 = -708.0;
+
+    let bounded = if x > LOWEST { x } else { LOWEST };
+    let shifted = multiply_add::<FUSED>(bounded, LOG2_E, ROUND);
+    let n = shifted - ROUND;
+    let r = multiply_add::<FUSED>(-n, LN_2_LOW, multiply_add::<FUSED>(-n, LN_2_HIGH, bounded));
+    // Estrin's scheme: neighbours first, so that the chain of dependent operations is short.
+    let (r2, r4) = (r * r, (r * r) * (r * r));
+    let low = multiply_add::<FUSED>(four_terms::<FUSED>(4, r, r2), r4, four_terms::<FUSED>(0, r, r2));
+    let high = multiply_add::<FUSED>(TAYLOR[12], r4, four_terms::<FUSED>(8, r, r2));
+    let series = multiply_add::<FUSED>(high, r4 * r4, low);
+    let power_of_two = f64::from_bits(shifted.to_bits().wrapping_add(1023) << 52);
+    let value = series * power_of_two;
+    if x > LOWEST {
+        value
+    } else if x.is_nan() {
+        x
+    } else {
+        0.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn assert_agreement<const FUSED: bool>() {
+        for i in 0..200_000 {
+            let x = -f64::from(i) * 0.003_54;
+            let (found, expected) = (exp_of_nonpositive::<FUSED>(x), x.exp());
+            assert!((found - expected).abs() <= 3.0 * f64::EPSILON * expected, "{x}: {found} {expected}");
+        }
+        assert_eq!(exp_of_nonpositive::<FUSED>(0.0), 1.0);
+        assert_eq!(exp_of_nonpositive::<FUSED>(-0.0), 1.0);
+        assert_eq!(exp_of_nonpositive::<FUSED>(-1e300), 0.0);
+        assert_eq!(exp_of_nonpositive::<FUSED>(f64::NEG_INFINITY), 0.0);
+        assert!(exp_of_nonpositive::<FUSED>(f64::NAN).is_nan());
+    }
+
+    #[test]
+    fn the_exponential_agrees_with_the_standard_library() {
+        assert_agreement::<false>();
+        assert_agreement::<true>();
+    }
+}

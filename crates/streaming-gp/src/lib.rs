@@ -1,0 +1,88 @@
+//! Gaussian process regression on a stream: one batch after another, none of them kept, and a model that grows only where the data
+//! ask for it.
+//!
+//! [`streaming::StreamingGp`] is a sparse Gaussian process that sizes itself: for each batch it chooses inducing points (VIPS:
+//! Pescador-Barrios, Filippi and van der Wilk, *Adjusting Model Size in Continual Gaussian Processes*, ICML 2025), learns the
+//! hyperparameters by maximizing the evidence lower bound, and replaces its posterior. Everything is kept as square roots, so that
+//! nearly equal matrices are never subtracted.
+//!
+//! ```
+//! use std::sync::Arc;
+//! use streaming_gp::inference::Inference;
+//! use streaming_gp::kernel::{Constant, Shape, Stationary, Sum};
+//! use streaming_gp::learning::Learning;
+//! use streaming_gp::likelihood::Likelihood;
+//! use streaming_gp::model::{Jitter, Model};
+//! use streaming_gp::points::Points;
+//! use streaming_gp::selection::{Limits, vips::Vips};
+//! use streaming_gp::streaming::{Settings, StreamingGp};
+//!
+//! # fn main() -> Result<(), streaming_gp::streaming::Error> {
+//! let stationary = Stationary { shape: Shape::Matern52, variance: 1.0, lengthscales: vec![1.0] };
+//! let model = Model {
+//!     kernel: Sum(Constant { variance: 1.0 }, stationary),
+//!     noise: 0.01,
+//!     mean: 0.0,
+//!     likelihood: Likelihood::Gaussian,
+//!     jitter: Jitter::Relative(1e-6),
+//! };
+//! let settings = Settings {
+//!     selection: Arc::new(Vips { delta: 0.05, guards: true, exact_limit: 1000 }),
+//!     limits: Limits { max_inducing_points: 500, least_share: 1e-6 },
+//!     learning: Learning { max_evaluations: 60, ..Learning::default() },
+//!     redundancy: 1e-6,
+//!     inference: Inference::Variational,
+//! };
+//! let mut process = StreamingGp::new(model, settings);
+//! for batch in 0..3 {
+//!     let places: Vec<[f64; 1]> = (0..30).map(|i| [f64::from(batch) + f64::from(i) / 30.0]).collect();
+//!     let targets: Vec<f64> = places.iter().map(|[x]| x.sin()).collect();
+//!     let report = process.update(&Points::from_arrays(&places), &targets, &|| false)?;
+//!     println!("{} inducing points", report.inducing_points);
+//! }
+//! let (mut mean, mut variance) = ([0.0], [0.0]);
+//! let posterior = process.posterior().expect("there is one after an update");
+//! posterior.predict(&Points::from_arrays(&[[1.5]]), &mut mean, &mut variance);
+//! assert!((mean[0] - 1.5f64.sin()).abs() < 0.05);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! Nothing in here reads, writes, logs, keeps time or starts threads.
+//!
+//! [`streaming::StreamingGp::update`] is the algorithm; it reads as the paper's. Around it: [`selection`] chooses inducing
+//! points, [`learning`] the hyperparameters, [`whitened`] is the arithmetic of both, [`posterior`] predicts,
+//! [`state`] is all there is to keep. With a heavy-tailed [`likelihood`], rows have weights. [`inference`] is variational or
+//! Power-EP. [`methods`] has them all by name. [`kernel`] has the kernels, and the trait for others.
+//!
+//! [`dual_memory`] is another engine: its size is fixed, it remembers some readings, and it takes any likelihood of which
+//! [`expectation`] knows the expected log density.
+#![forbid(unsafe_code)]
+#![warn(missing_docs)]
+
+mod ascent;
+pub mod bounds;
+pub mod dual_memory;
+pub mod expectation;
+pub mod hyperparameters;
+pub mod inference;
+pub mod kernel;
+pub mod learning;
+pub mod likelihood;
+pub mod linalg;
+pub mod link;
+pub mod methods;
+pub mod model;
+mod normal;
+pub mod places;
+pub mod points;
+pub mod posterior;
+mod quadrature;
+pub mod report;
+mod reweighting;
+pub mod selection;
+pub mod state;
+pub mod streaming;
+pub mod targets;
+mod upper_bound;
+pub mod whitened;

@@ -1,0 +1,259 @@
+//! The past: what the model keeps of all batches so far, and the rows that it adds to the next.
+
+use super::Whitened;
+use super::power_ep::WidenedPast;
+use crate::inference::Inference;
+use crate::kernel::{Kernel, Places};
+use crate::linalg::{self, Matrix, MatrixRef, NotPositiveDefinite, Part, Workspace, dot};
+use crate::model::Model;
+
+/// What the model keeps of all batches so far, under the hyperparameters it was made with.
+#[derive(Clone, Debug)]
+pub struct Past<K: Kernel> {
+    /// Inducing points Z_o.
+    pub(crate) inducing: K::Places,
+    /// L_b: Cholesky factor of their covariance, jitter included.
+    pub(crate) covariance_root: Matrix,
+    /// T, lower triangular, with T^T T = B - I. The rows of the past are R = T L_b^-1.
+    pub(crate) triangle: Matrix,
+    /// r, with T^T r = Phi^T z.
+    pub(crate) target: Vec<f64>,
+    /// log N(r; 0, I + R K'_aa R^T).
+    pub(crate) log_evidence: f64,
+}
+
+impl<K: Kernel> Past<K> {
+    /// Number of inducing points M_a.
+    pub fn len(&self) -> usize {
+        self.inducing.len()
+    }
+
+    /// Whether there is no inducing point.
+    pub fn is_empty(&self) -> bool {
+        self.inducing.is_empty()
+    }
+
+    /// R = T L_b^-1, lower triangular.
+    pub(crate) fn root(&self) -> Matrix {
+        let mut root = linalg::copied(self.triangle.as_ref());
+        // R L_b = T, so L_b^T R^T = T^T.
+        linalg::solve_lower_transposed(self.covariance_root.as_ref(), root.as_mut().transpose_mut());
+        for column in 1..root.ncols() {
+            root.col_as_slice_mut(column)[..column].fill(0.0);
+        }
+        root
+    }
+}
+
+/// Which of the old inducing points stay.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Kept {
+    /// All of them.
+    All,
+    /// Those with these indices, in this order.
+    Only(Vec<usize>),
+}
+
+impl Kept {
+    /// Those with these indices, which ascend, of `old` in all.
+    pub(crate) fn of(indices: Vec<usize>, old: usize) -> Self {
+        if indices.len() == old { Self::All } else { Self::Only(indices) }
+    }
+}
+
+/// The past while hyperparameters are learnt.
+pub(super) struct PastRows<'a, K: Kernel> {
+    pub(super) past: &'a Past<K>,
+    /// R.
+    pub(super) root: Matrix,
+    /// Whether the old inducing points are the first of the new ones, in the same order.
+    pub(super) nested: bool,
+    /// Where not nested: pairs (new, old) of indices of inducing points that are the same variable, and share its jitter.
+    pub(super) shared: Vec<(usize, usize)>,
+}
+
+impl<'a, K: Kernel> PastRows<'a, K> {
+    pub(super) fn new(past: &'a Past<K>, nested: bool, shared: Vec<(usize, usize)>) -> Self {
+        Self { past, root: past.root(), nested, shared }
+    }
+
+    /// The rows under the hyperparameters of the model, for new inducing points whose covariance has the root L_b.
+    pub(super) fn whiten(
+        &self,
+        model: &Model<K>,
+        inducing: &K::Places,
+        covariance_root: MatrixRef<'_>,
+        inference: Inference,
+        workspace: &Workspace,
+    ) -> Result<PastFeatures, NotPositiveDefinite> {
+        let count = self.past.len();
+        let mut widened = None;
+        let (features, slack) = if self.nested {
+            let mut features = workspace.zeros(count, count);
+            linalg::multiply(
+                features.as_mut(),
+                Part::Lower,
+                0.0,
+                1.0,
+                self.root.as_ref(),
+                Part::Lower,
+                covariance_root.submatrix(0, 0, count, count),
+                Part::Lower,
+            );
+            (features, 0.0)
+        } else {
+            let mut whitened = model.kernel.covariance(inducing, &self.past.inducing);
+            let prior = model.kernel.diagonal(&self.past.inducing);
+            self.shared.iter().for_each(|&(new, old)| whitened[(new, old)] += model.jitter_of(prior[old]));
+            linalg::solve_lower(covariance_root, whitened.as_mut());
+            let mut features = linalg::zeros(count, inducing.len());
+            linalg::add_product(features.as_mut(), 1.0, self.root.as_ref(), whitened.as_ref().transpose());
+            let mut covariance = model.kernel.symmetric_covariance(&self.past.inducing);
+            model.add_jitter(&self.past.inducing, covariance.as_mut());
+            let slack = match inference.alpha() {
+                None => {
+                    let information = linalg::product(self.root.transpose(), self.root.as_ref());
+                    let products = (0..count).map(|j| dot(information.col_as_slice(j), covariance.col_as_slice(j)));
+                    products.sum::<f64>() - linalg::squared_frobenius_norm(&features)
+                }
+                Some(alpha) => {
+                    let past = WidenedPast::new(alpha, &self.root, &self.past.target, &covariance, &mut features)?;
+                    let slack = past.slack;
+                    widened = Some(past);
+                    slack
+                }
+            };
+            (features, slack)
+        };
+        let structure = if self.nested { Part::Lower } else { Part::Full };
+        let transposed = if self.nested { Part::Upper } else { Part::Full };
+        let mut gram = workspace.zeros(features.ncols(), features.ncols());
+        let (left, right) = (features.transpose(), features.as_ref());
+        linalg::multiply(gram.as_mut(), Part::Lower, 0.0, 1.0, left, transposed, right, structure);
+        linalg::mirror_lower(gram.as_mut());
+        let mut projected = vec![0.0; features.ncols()];
+        let target = widened.as_ref().map_or(&self.past.target, |past| &past.target);
+        linalg::add_matrix_vector(&mut projected, 1.0, features.transpose(), target);
+        Ok(PastFeatures { features, gram, projected, slack, widened })
+    }
+
+    /// Adds what enters through K_ab and K_aa when the old inducing points are no part of the new ones, and to the lower triangle of
+    /// W what Power-EP adds there. Returns dL/dK_ba.
+    #[allow(clippy::too_many_arguments)] // all that the gradient is made of
+    pub(super) fn contract_moved(
+        &self,
+        model: &Model<K>,
+        inducing: &K::Places,
+        whitened: &Whitened,
+        past: &PastFeatures,
+        inverse: &Matrix,
+        out: &mut Matrix,
+        kernel_gradient: &mut [f64],
+    ) -> Matrix {
+        let root = past.widened.as_ref().map_or(&self.root, |past| &past.root);
+        let spread = past.widened.as_ref().map(|widened| {
+            let mut spread = linalg::zeros(self.past.len(), self.past.len());
+            let residual = MatrixRef::from_column_major_slice(&whitened.past_residual, self.past.len(), 1);
+            linalg::add_product(spread.as_mut(), widened.alpha, residual, residual.transpose());
+            let product = linalg::product(past.features.as_ref(), inverse.as_ref());
+            linalg::add_product(spread.as_mut(), widened.alpha, product.as_ref(), past.features.transpose());
+            spread
+        });
+        // dL/dK_ba = L_b^-T ((I - B^-1) Phi_a^T + g w_a^T) R, under Power-EP with L_E^-1 R and with I - alpha C_a in the place of I.
+        let mut shrunk = linalg::copied(past.features.transpose());
+        if let Some(spread) = &spread {
+            let product = linalg::product(past.features.transpose(), spread.as_ref());
+            let (left, right) = (product.as_ref(), past.features.as_ref());
+            linalg::multiply(out.as_mut(), Part::Lower, 1.0, 0.5, left, Part::Full, right, Part::Full);
+            shrunk -= product;
+        }
+        linalg::add_product(shrunk.as_mut(), -1.0, inverse.as_ref(), past.features.transpose());
+        for (column, residual) in whitened.past_residual.iter().enumerate() {
+            let column = shrunk.col_as_slice_mut(column);
+            column.iter_mut().zip(&whitened.weights).for_each(|(entry, weight)| *entry += weight * residual);
+        }
+        linalg::solve_lower_transposed(whitened.covariance_root.as_ref(), shrunk.as_mut());
+        let of_cross_covariance = linalg::product(shrunk.as_ref(), root.as_ref());
+        model.kernel.contract(inducing, &self.past.inducing, of_cross_covariance.as_ref(), kernel_gradient);
+
+        // dL/dK_aa = -1/2 R^T R, under Power-EP likewise.
+        let mut of_covariance = linalg::product(root.transpose(), root.as_ref());
+        linalg::scale(&mut of_covariance, -0.5);
+        if let Some(spread) = &spread {
+            let product = spread * root;
+            linalg::add_product(of_covariance.as_mut(), 0.5, root.transpose(), product.as_ref());
+        }
+        let mut diagonal: Vec<f64> = (0..of_covariance.nrows()).map(|i| of_covariance[(i, i)]).collect();
+        self.shared.iter().for_each(|&(new, old)| diagonal[old] += of_cross_covariance[(new, old)]);
+        model.kernel.contract_symmetric(&self.past.inducing, of_covariance.as_mut(), kernel_gradient);
+        model.contract_jitter(&self.past.inducing, &mut diagonal, kernel_gradient);
+        of_cross_covariance
+    }
+}
+
+/// The rows of the past, whitened.
+pub(super) struct PastFeatures {
+    /// Phi_a: M_a x M, or its first M_a columns (the others are zero) when the past is nested.
+    pub(super) features: Matrix,
+    /// S = Phi_a^T Phi_a, of the same columns.
+    pub(super) gram: Matrix,
+    /// Phi_a^T r, of the same columns.
+    pub(super) projected: Vec<f64>,
+    /// tr(R K_aa R^T) - |Phi_a|_F^2, under Power-EP log|E| / alpha; zero when nested.
+    pub(super) slack: f64,
+    /// Under Power-EP, when not nested.
+    pub(super) widened: Option<WidenedPast>,
+}
+
+impl PastFeatures {
+    /// r, as it is scaled.
+    pub(super) fn target<'a, K: Kernel>(&'a self, rows: &'a PastRows<'_, K>) -> &'a [f64] {
+        self.widened.as_ref().map_or(&rows.past.target, |past| &past.target)
+    }
+
+    /// `<I - B^-1, S>`.
+    pub(super) fn inner_product_with_shrunk(&self, inverse: &Matrix) -> f64 {
+        let size = self.gram.nrows();
+        let mut sum = 0.0;
+        for column in 0..size {
+            let gram = &self.gram.col_as_slice(column)[column..];
+            let inverse = &inverse.col_as_slice(column)[column..size];
+            sum += gram[0] * (1.0 - inverse[0]) - 2.0 * dot(&gram[1..], &inverse[1..]);
+        }
+        sum
+    }
+
+    /// Adds to the lower triangle of W what enters through K_ab and K_aa, both part of K_bb:
+    /// `S (I - B^-1) + (Phi_a^T w_a) g^T - S / 2` in the first M_a rows, made symmetric.
+    pub(super) fn add_nested_gradient(
+        &self,
+        inverse: &Matrix,
+        weights: &[f64],
+        past_residual: &[f64],
+        out: &mut Matrix,
+    ) {
+        let (covered, size) = (self.gram.nrows(), inverse.nrows());
+        let gram = self.gram.as_ref();
+        let (_, _, below, _) = inverse.as_ref().split_at(covered, covered);
+        let among = inverse.as_ref().submatrix(0, 0, covered, covered);
+        let mut add = |part, first, rows, left, right| {
+            let target = out.as_mut().submatrix_mut(first, 0, rows, covered);
+            linalg::multiply(target, part, 1.0, -0.5, left, Part::Full, right, Part::Full);
+        };
+        add(Part::Lower, 0, covered, gram, among);
+        add(Part::Lower, 0, covered, among, gram);
+        add(Part::Full, covered, size - covered, below, gram);
+        let mut projected = vec![0.0; covered];
+        linalg::add_matrix_vector(&mut projected, 1.0, self.features.transpose(), past_residual);
+        for column in 0..covered {
+            let out = &mut out.col_as_slice_mut(column)[column..];
+            for (out, weight) in out.iter_mut().zip(&weights[column..]) {
+                *out += 0.5 * weight * projected[column];
+            }
+            let symmetric = projected[column..].iter().zip(&self.gram.col_as_slice(column)[column..]);
+            for (out, (projected, gram)) in out.iter_mut().zip(symmetric) {
+                *out += 0.5 * (weights[column] * projected + gram);
+            }
+        }
+    }
+}

@@ -1,0 +1,42 @@
+//! Where settings come from.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+use super::UsageError;
+use crate::config::Config;
+
+/// Where settings come from: a file, then single keys.
+#[derive(Args)]
+pub struct Settings {
+    /// Settings in TOML; what it leaves out has its default (config/default.toml).
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Changes one setting, after the file; may be repeated.
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    overrides: Vec<String>,
+}
+
+impl Settings {
+    /// The settings.
+    ///
+    /// # Errors
+    /// A file that cannot be read or is wrong; a wrong `--set` is a [`UsageError`].
+    pub fn load(&self) -> anyhow::Result<Config> {
+        self.load_over(Config::default())
+    }
+
+    /// The settings, where what neither the file nor a key names is as in `base`.
+    ///
+    /// # Errors
+    /// As for [`Settings::load`].
+    pub fn load_over(&self, base: Config) -> anyhow::Result<Config> {
+        let mut config = match &self.config {
+            Some(path) => base.with_file(path)?,
+            None => base,
+        };
+        config.apply_overrides(&self.overrides).map_err(|error| UsageError(format!("--set {error}")))?;
+        Ok(config)
+    }
+}
