@@ -87,6 +87,10 @@ impl Learner for Counter {
     fn snapshot(&self) -> u64 {
         self.0
     }
+
+    fn updates(&self) -> u64 {
+        0
+    }
 }
 
 const WARM_UP: usize = 5_000;
@@ -146,14 +150,16 @@ fn through_the_thread(config: &Config) {
 fn into_the_journal() {
     let config = Config::default();
     let folder = tempfile::tempdir().unwrap();
-    let mapper = Mapper::new(Pipeline::new(&config, Isometry3::identity()), FieldModel::new(&config));
+    let mut mapper = Mapper::new(Pipeline::new(&config, Isometry3::identity()), FieldModel::new(&config));
     let journal = Folder::open(folder.path()).unwrap();
     let mut journal = Journal::start(journal, &config, Frame::default(), &mapper, Vec::new()).unwrap();
-    let mut numbers = 0..;
+    let stop = StopSignal::default();
     let mut note = |range: std::ops::Range<usize>| {
         for measurement in range.flat_map(converted) {
-            let number = numbers.next().unwrap();
-            journal.note(number, &Step::Measurement { place: number, measurement });
+            let number = mapper.standing().steps;
+            journal.note(&mapper, &Step::Measurement { place: number, measurement });
+            // A step that changes nothing but the number of the next one.
+            mapper.take(Step::Learn { batches: 1 }, &stop);
             if number % 1000 == 0 {
                 journal.settle(true);
             }

@@ -820,6 +820,10 @@ impl Learner for Waits {
     fn snapshot(&self) -> usize {
         self.1
     }
+
+    fn updates(&self) -> u64 {
+        0
+    }
 }
 
 #[test]
