@@ -160,7 +160,7 @@ fn into_the_journal() {
             journal.note(&mapper, &Step::Measurement { place: number, measurement });
             // A step that changes nothing but the number of the next one.
             mapper.take(Step::Learn { batches: 1 }, &stop);
-            if number % 1000 == 0 {
+            if number.is_multiple_of(1000) {
                 journal.settle(true);
             }
         }
