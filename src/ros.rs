@@ -11,8 +11,10 @@
 //! for what takes time, the publishing thread rasterizes its snapshots for those who watch.
 
 mod beginning;
+mod clock;
 mod conversions;
 mod diagnostics;
+mod graph;
 mod interfaces;
 mod logging;
 mod names;
