@@ -19,7 +19,7 @@ use super::interfaces::Trigger;
 use super::parameters::Parameters;
 use super::services::{MakeTask, Plain, Task};
 use super::threads::{Hands, Threads};
-use super::{Context, Error, logging, names};
+use super::{Context, Error, arguments, logging, names};
 use crate::config::{self, Config, Likelihood, PoseSource, Reliability};
 use crate::mapping::complaint::{Complaints, Remark, Scene, Topic};
 use crate::mapping::frames::normalized;
@@ -44,8 +44,8 @@ type Messages<T> = Box<dyn Stream<Item = T> + Unpin>;
 /// # Errors
 /// When it cannot start, and when the mapping thread fails.
 pub fn run() -> Result<(), Error> {
-    let context = r2r::Context::create().context(|| "ROS cannot be initialised".into())?;
-    let mut node = Node::create(context, NAME, "").context(|| format!("node {NAME} cannot be created"))?;
+    let mut node =
+        Node::create(arguments::context()?, NAME, "").context(|| format!("node {NAME} cannot be created"))?;
     logging::install(node.logger());
     let parameters = Parameters::from_given(&lock(&node.params))?;
     let config = parameters.config().clone();
