@@ -1,18 +1,28 @@
 """Maps the magnetic field while the robot drives: the node, and RViz if wanted."""
 
+import os
 from pathlib import Path
+import sys
 
+from ament_index_python.packages import PackageNotFoundError
 from launch import LaunchDescription
 from launch.actions import DeclareLaunchArgument, OpaqueFunction
-from launch.conditions import IfCondition
-from launch.substitutions import LaunchConfiguration
+from launch.launch_description_sources.python_launch_file_utilities import load_python_launch_file_as_module
+from launch.logging import get_logger
+from launch.substitutions import SubstitutionFailure
 from launch_ros.actions import Node
 from launch_ros.parameter_descriptions import ParameterValue
+from launch_ros.substitutions import ExecutableInPackage
 from launch_ros.utilities import make_namespace_absolute, prefix_namespace
+
+LAUNCH_FOLDER = Path(__file__).resolve().parent
+CONFIG_FOLDER = LAUNCH_FOLDER.parent / 'config'
+
+arguments = load_python_launch_file_as_module(str(LAUNCH_FOLDER / 'arguments.py'))
+ending = load_python_launch_file_as_module(str(LAUNCH_FOLDER / 'ending.py'))
 
 PACKAGE = 'magmap'
 NODE = 'magmap'
-CONFIG_FOLDER = Path(__file__).resolve().parent.parent / 'config'
 
 # Topics of the node that RViz shows, relative to the node.
 SHOWN_TOPICS = ('mean', 'variance', 'cloud', 'inducing_points', 'path')
@@ -62,16 +72,24 @@ ARGUMENTS = [
         'map_folder', default_value='', description='Folder of saved maps. Empty means as config says, else ~/.ros/magmap.'
     ),
     DeclareLaunchArgument(
+        'map_name', default_value='', description='Name of the map in this folder. Empty means as config says.'
+    ),
+    DeclareLaunchArgument(
         'load_at_start',
         default_value='',
-        description='Whether the saved map is loaded and gone on with: true or false. Empty means as config says.',
+        description='Whether the saved map is loaded, where there is one, and continued: true or false. Empty means as config '
+        'says, else true.',
     ),
     DeclareLaunchArgument(
         'save_at_end',
         default_value='',
-        description='Whether the map is saved when the node stops: true or false. Empty means as config says.',
+        description='Whether the map is saved when the node stops: true or false. Empty means as config says, else true.',
     ),
-    DeclareLaunchArgument('log_level', default_value='', description="The node's log level, such as debug or warn."),
+    DeclareLaunchArgument(
+        'log_level',
+        default_value='',
+        description="The node's log level: debug, info, warn, error or fatal. Empty means info.",
+    ),
     DeclareLaunchArgument('rviz', default_value='false', description='Whether RViz shows the map: true or false.'),
     DeclareLaunchArgument(
         'fixed_frame', default_value='', description="RViz's fixed frame. Empty means map_frame, and odom where that is empty."
@@ -86,25 +104,37 @@ PARAMETERS = {
     'pose_source': ('frames.pose_source', str),
     'reliability': ('node.reliability', str),
     'map_folder': ('node.map_folder', str),
+    'map_name': ('node.map_name', str),
     'load_at_start': ('node.load_at_start', bool),
     'save_at_end': ('node.save_at_end', bool),
 }
 PATHS = ('config', 'params_file', 'map_folder')
+TRUTHS = ('use_sim_time', 'load_at_start', 'save_at_end', 'rviz')
 
 
 def generate_launch_description():
-    return LaunchDescription([*ARGUMENTS, OpaqueFunction(function=node_and_rviz)])
+    return LaunchDescription([*ARGUMENTS, OpaqueFunction(function=start)])
 
 
-def node_and_rviz(context):
-    given = {argument.name: context.launch_configurations[argument.name] for argument in ARGUMENTS}
-    for path in PATHS:
-        given[path] = str(Path(given[path]).expanduser()) if given[path] else ''
+def start(context):
+    given = arguments.given_to(__file__, sys.argv)
+    if given is not None:
+        arguments.refuse_unknown(given, [argument.name for argument in ARGUMENTS])
+    # Where others include this file, they decide what becomes of the rest when the node ends.
+    watch = ending.Ending(is_whole=given is not None)
+    return [*watch.handlers(), *node_and_rviz(context, watch)]
+
+
+def node_and_rviz(context, watch, extra=None):
+    """Starts them. `extra` holds parameters that are no argument of this file."""
+    given = checked(context)
     parameters = {
-        name: ParameterValue(given[argument], value_type=str) if kind is str else truth(argument, given[argument])
+        name: ParameterValue(given[argument], value_type=str) if kind is str else arguments.truth(argument, given[argument])
         for argument, (name, kind) in PARAMETERS.items()
         if given[argument]
     }
+    for name, value in (extra or {}).items():
+        parameters[name] = ParameterValue(value, value_type=str)
     node = Node(
         package=PACKAGE,
         executable='magmap_node',
@@ -113,20 +143,45 @@ def node_and_rviz(context):
         parameters=[given['params_file'], parameters] if given['params_file'] else [parameters],
         remappings=[('imu/mag', given['magnetometer_topic']), ('odom', given['odometry_topic'])],
         ros_arguments=['--log-level', given['log_level']] if given['log_level'] else None,
+        # A prefix would be the name otherwise.
+        exec_name='magmap_node',
         output='screen',
         sigterm_timeout=SHUTDOWN_PATIENCE,
         sigkill_timeout=SHUTDOWN_PATIENCE,
+        **ending.ended_with_launch(context, 'INT'),
     )
     # A group of another launch file may have pushed a namespace that ours is relative to.
     pushed = context.launch_configurations.get('ros_namespace', '')
     namespace = make_namespace_absolute(prefix_namespace(pushed, given['namespace'])) or '/'
-    return [node, rviz(given, namespace)]
+    viewer = [rviz(given, namespace)] if given['rviz'] and has_rviz(context) else []
+    return [*watch.essential(node, 'magmap_node'), *viewer]
 
 
-def truth(argument, value):
-    if value.lower() not in ('true', 'false'):
-        raise RuntimeError(f"{argument}: expected true or false, found '{value}'")
-    return value.lower() == 'true'
+def checked(context):
+    """The arguments, when they are as they should be: nothing has started yet."""
+    given = {argument.name: context.launch_configurations[argument.name] for argument in ARGUMENTS}
+    for path in PATHS:
+        given[path] = str(Path(given[path]).expanduser()) if given[path] else ''
+    # The node refuses a config that is not there; a file of parameters would only be left out.
+    arguments.refuse_missing_file(given, 'params_file')
+    for argument in TRUTHS:
+        if given[argument]:
+            arguments.truth(argument, given[argument])
+    arguments.refuse_unknown_log_level(given, 'log_level')
+    given['rviz'] = arguments.truth('rviz', given['rviz'])
+    return given
+
+
+def has_rviz(context):
+    try:
+        ExecutableInPackage(package='rviz2', executable='rviz2').perform(context)
+    except (PackageNotFoundError, SubstitutionFailure):
+        distribution = os.environ.get('ROS_DISTRO', 'humble')
+        get_logger(PACKAGE).warning(
+            f'rviz2 is not installed: continuing without it; install it with: sudo apt install ros-{distribution}-rviz2'
+        )
+        return False
+    return True
 
 
 def rviz(given, namespace):
@@ -145,7 +200,6 @@ def rviz(given, namespace):
             '--display-config', str(CONFIG_FOLDER / 'mapping.rviz'),
             '--fixed-frame', given['fixed_frame'] or given['map_frame'] or 'odom',
         ],
-        parameters=[{'use_sim_time': truth('use_sim_time', given['use_sim_time'] or 'false')}],
+        parameters=[{'use_sim_time': arguments.truth('use_sim_time', given['use_sim_time'] or 'false')}],
         remappings=[(shown, actual) for shown, actual in topics if shown != actual],
-        condition=IfCondition(LaunchConfiguration('rviz')),
     )

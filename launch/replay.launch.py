@@ -1,31 +1,31 @@
 """Plays a bag into the node, from the first message to the last: the player starts once the node listens, the node flushes last."""
 
 import atexit
+import hashlib
 import json
+import os
 from pathlib import Path
+import re
 import shutil
 import sys
 import tempfile
 
 from launch import LaunchDescription
-from launch.actions import (
-    DeclareLaunchArgument,
-    ExecuteProcess,
-    IncludeLaunchDescription,
-    LogInfo,
-    OpaqueFunction,
-    RegisterEventHandler,
-    Shutdown,
-)
-from launch.event_handlers import OnProcessExit
-from launch.launch_description_sources import PythonLaunchDescriptionSource
-from launch_ros.actions import Node
+from launch.actions import DeclareLaunchArgument, ExecuteProcess, LogInfo, OpaqueFunction, RegisterEventHandler
+from launch.event_handlers import OnProcessIO
+from launch.launch_description_sources.python_launch_file_utilities import load_python_launch_file_as_module
 from launch_ros.utilities import make_namespace_absolute, prefix_namespace
 
 LAUNCH_FOLDER = Path(__file__).resolve().parent
 
+mapping = load_python_launch_file_as_module(str(LAUNCH_FOLDER / 'mapping.launch.py'))
+arguments, ending = mapping.arguments, mapping.ending
+
 MAGNETOMETER = 'sensor_msgs/msg/MagneticField'
 ODOMETRY = 'nav_msgs/msg/Odometry'
+
+# What is said once the node listens, and the player can start.
+LISTENS = 'the node listens: starting the player'
 
 # Messages that the player keeps for a node that is behind.
 PLAYER_DEPTH = 1000
@@ -35,13 +35,15 @@ PLAYER_PATIENCE = '10000'
 
 ARGUMENTS = [
     DeclareLaunchArgument('bag', description='The bag: a rosbag2 folder, or a single .mcap or .db3 file.'),
+    DeclareLaunchArgument(
+        'use_sim_time', default_value='true', description='Nothing but true: the time is that of the bag, from /clock.'
+    ),
     DeclareLaunchArgument('rate', default_value='1.0', description='How many times faster than recorded it is played.'),
     DeclareLaunchArgument('clock', default_value='100.0', description='How often /clock is published, per second.'),
     DeclareLaunchArgument(
         'exit',
         default_value='false',
-        choices=['true', 'false'],
-        description='Whether everything stops when the bag is over and the map flushed.',
+        description='Whether everything stops when the bag is over and the map flushed: true or false.',
     ),
     DeclareLaunchArgument('rviz', default_value='true', description='Whether RViz shows the map: true or false.'),
     DeclareLaunchArgument(
@@ -60,35 +62,118 @@ ARGUMENTS = [
         default_value='',
         description=f'Topic of the odometry in the bag. Empty means the only one of type {ODOMETRY}.',
     ),
+    DeclareLaunchArgument(
+        'map_folder',
+        default_value='',
+        description='Folder of saved maps. Empty means the folder replays in ~/.ros/magmap, apart from the maps of robots.',
+    ),
+    DeclareLaunchArgument(
+        'map_name',
+        default_value='',
+        description='Name of the map in this folder. Empty means one for this recording, under whatever name it lies.',
+    ),
+    DeclareLaunchArgument(
+        'load_at_start',
+        default_value='false',
+        description='Whether the saved map is loaded, where there is one, and continued: true or false.',
+    ),
 ]
+OWN = [argument.name for argument in ARGUMENTS]
+ARGUMENTS += [argument for argument in mapping.ARGUMENTS if argument.name not in OWN]
 
 
 def generate_launch_description():
-    mapping = PythonLaunchDescriptionSource(str(LAUNCH_FOLDER / 'mapping.launch.py'))
-    return LaunchDescription([
-        *ARGUMENTS,
-        OpaqueFunction(function=choose_topics),
-        IncludeLaunchDescription(mapping, launch_arguments={'use_sim_time': 'true'}.items()),
-        OpaqueFunction(function=play),
-    ])
+    return LaunchDescription([*ARGUMENTS, OpaqueFunction(function=start)])
 
 
-def choose_topics(context):
-    """Fills in the topics and RViz's frame with what the bag holds."""
+def start(context):
+    words = arguments.given_to(__file__, sys.argv)
+    if words is not None:
+        arguments.refuse_unknown(words, [argument.name for argument in ARGUMENTS])
     given = context.launch_configurations
+    arguments.refuse_untrue(given, 'use_sim_time', "the node follows the bag's clock")
+    for argument in ('rate', 'clock'):
+        arguments.refuse_other_than_positive(given, argument)
+    arguments.truth('exit', given['exit'])
     given['bag'] = str(Path(given['bag']).expanduser())
+    refuse_no_bag(given['bag'])
+    recording = choose(given)
+    # Everything that can be wrong has been looked at: from here on processes start.
+    watch = ending.Ending(is_whole=True)
+    return [
+        *watch.handlers(),
+        LogInfo(msg=f"mapping {given['magnetometer_topic']} along {given['odometry_topic']} of {given['bag']}"),
+        *mapping.node_and_rviz(context, watch, extra={'node.recording': recording}),
+        *play(context, watch),
+    ]
+
+
+def refuse_no_bag(bag):
+    """Refuses what is no bag, with what can be named in its place."""
+    path = Path(bag)
+    if not path.exists():
+        raise RuntimeError(f'bag: expected a rosbag2 folder, or an .mcap or .db3 file, found nothing at {bag}')
+    if not path.is_dir() or (path / 'metadata.yaml').is_file():
+        return
+    files = sorted(str(file) for kind in ('*.mcap', '*.db3') for file in path.glob(kind))
+    folders = sorted(str(metadata.parent) for metadata in path.glob('*/metadata.yaml'))
+    if files:
+        advice = f'name a file in it, {either(files)}, or have it made by ros2 bag reindex {bag}'
+    elif folders:
+        advice = f'name a bag in it, {either(folders)}'
+    else:
+        advice = 'nor is an .mcap or .db3 file in it'
+    raise RuntimeError(f'bag: expected metadata.yaml in the folder {bag}, found none; {advice}')
+
+
+def either(paths):
+    return ' or '.join(f'bag:={path}' for path in paths)
+
+
+def choose(given):
+    """Fills in topics, RViz's frame and the map's place with what the bag holds, and says which recording it is."""
     for argument, message_type in [('magnetometer_topic', MAGNETOMETER), ('odometry_topic', ODOMETRY)]:
         given[argument] = choose_topic(given['bag'], message_type, argument, given[argument])
     if not given.get('fixed_frame') and not given.get('map_frame'):
         given['fixed_frame'] = first_odometry_frame(given['bag'], given['odometry_topic'])
-    return [LogInfo(msg=f"mapping {given['magnetometer_topic']} along {given['odometry_topic']} of {given['bag']}")]
+    name, fingerprint = bag_name(given['bag']), fingerprint_of(metadata_of(given['bag']))
+    given['map_folder'] = given['map_folder'] or str(default_map_folder() / 'replays')
+    given['map_name'] = given['map_name'] or f'{name}-{fingerprint[:8]}'
+    return f'{name}#{fingerprint}'
+
+
+def default_map_folder():
+    """The folder that the node takes when no other is named."""
+    home = os.environ.get('ROS_HOME')
+    return (Path(home) if home else Path.home() / '.ros') / 'magmap'
+
+
+def bag_name(bag):
+    """The name of the folder or file, without the file's extension, as it may be the name of a map."""
+    path = Path(bag).resolve()
+    name = path.name if path.is_dir() else path.stem
+    return re.sub(r'[^A-Za-z0-9._-]', '_', name).lstrip('.') or 'bag'
+
+
+def fingerprint_of(metadata):
+    """What tells a recording from others, wherever it lies: when it began, how long it is, and what is on which topics."""
+    topics = [
+        (topic.topic_metadata.name, topic.topic_metadata.type, topic.message_count)
+        for topic in metadata.topics_with_message_count
+    ]
+    said = [metadata.starting_time.nanoseconds, metadata.duration.nanoseconds, metadata.message_count, sorted(topics)]
+    return hashlib.sha256(json.dumps(said).encode()).hexdigest()
+
+
+def metadata_of(bag):
+    from rosbag2_py import Info
+
+    return Info().read_metadata(bag, '')
 
 
 def topic_types(bag):
     """The type of each topic in the bag."""
-    from rosbag2_py import Info
-
-    topics = Info().read_metadata(bag, '').topics_with_message_count
+    topics = metadata_of(bag).topics_with_message_count
     return {topic.topic_metadata.name: topic.topic_metadata.type for topic in topics}
 
 
@@ -123,45 +208,42 @@ def first_odometry_frame(bag, topic):
     return deserialize_message(reader.read_next()[1], Odometry).header.frame_id
 
 
-def play(context):
+def play(context, watch):
     given = context.launch_configurations
     node = node_name(given)
-    player = ExecuteProcess(cmd=play_command(given, node), name='player', output='screen')
+    follows = ending.ended_with_launch(context, 'TERM')
+    player = ExecuteProcess(cmd=play_command(given, node), name='player', output='screen', **follows)
     resume = ExecuteProcess(
         cmd=[
             sys.executable, str(LAUNCH_FOLDER / 'resume_when_matched.py'),
             '--node', node,
+            '--say', LISTENS,
             '--topics', given['magnetometer_topic'], given['odometry_topic'],
         ],
         name='resume_when_matched',
         output='screen',
+        **follows,
     )
     flush = ExecuteProcess(
-        cmd=['ros2', 'service', 'call', f'{node}/flush', 'std_srvs/srv/Trigger'], name='flush', output='screen'
+        cmd=['ros2', 'service', 'call', f'{node}/flush', 'std_srvs/srv/Trigger'], name='flush', output='screen', **follows
     )
+    over = 'the bag is over and the map flushed'
 
-    def is_node(action):
-        return isinstance(action, Node) and action.node_executable == 'magmap_node'
+    def end():
+        if arguments.truth('exit', given['exit']):
+            return [LogInfo(msg=over), *watch.stop(over)]
+        return [LogInfo(msg=f'{over}: Ctrl-C ends the node; exit:=true would have done that now')]
 
-    def after(target, actions):
-        """Does what actions(succeeded) says when the target has ended, unless everything is being shut down."""
+    start_flush = watch.helper(flush, 'flush', 'the map could not be flushed', then=end)
+    start_player = watch.helper(player, 'player', 'the bag could not be played', then=lambda: start_flush)
 
-        def handle(event, context):
-            return [] if context.is_shutdown else actions(event.returncode == 0)
+    def once_the_node_listens(event):
+        """Starts the player: earlier it could be interrupted while it starts, by a node that refuses its parameters."""
+        return start_player if LISTENS in event.text.decode(errors='replace') else []
 
-        return RegisterEventHandler(OnProcessExit(target_action=target, on_exit=handle))
-
-    def stop(reason):
-        return [LogInfo(msg=reason), Shutdown(reason=reason)]
-
-    end = stop('the bag is over and the map flushed') if given['exit'] == 'true' else []
     return [
-        after(resume, lambda succeeded: [] if succeeded else stop('stopping, because the node and the player did not meet')),
-        after(player, lambda succeeded: [flush] if succeeded else stop('stopping, because the bag could not be played')),
-        after(flush, lambda succeeded: end),
-        after(is_node, lambda succeeded: stop('stopping, because the node has ended')),
-        player,
-        resume,
+        RegisterEventHandler(OnProcessIO(target_action=resume, on_stdout=once_the_node_listens)),
+        *watch.helper(resume, 'resume_when_matched', 'the bag is not played'),
     ]
 
 

@@ -1,13 +1,23 @@
-"""Resumes a bag's paused player once a node's subscriptions are matched, so that the node gets the bag from its first message."""
+"""Resumes a bag's paused player once a node's subscriptions are matched, so that the node gets the bag from its first message.
 
-import argparse
-import sys
-import time
+It says when the node listens: then the player may start.
+"""
 
-import rclpy
-from rclpy.qos import QoSCompatibility, qos_check_compatible
-from rclpy.signals import SignalHandlerOptions
-from rosbag2_interfaces.srv import Resume
+import os
+import signal
+
+# Before anything that takes its time: who is asked to end has nothing to say about where it was just then.
+for number in (signal.SIGINT, signal.SIGTERM):
+    signal.signal(number, lambda *_: os._exit(0))
+
+import argparse  # noqa: E402
+import sys  # noqa: E402
+import time  # noqa: E402
+
+import rclpy  # noqa: E402
+from rclpy.qos import QoSCompatibility, qos_check_compatible  # noqa: E402
+from rclpy.signals import SignalHandlerOptions  # noqa: E402
+from rosbag2_interfaces.srv import Resume  # noqa: E402
 
 # Seconds between two looks at the graph.
 PERIOD = 0.1
@@ -21,12 +31,13 @@ def main():
     rclpy.init(args=[], signal_handler_options=SignalHandlerOptions.NO)
     observer = rclpy.create_node('magmap_replay')
     try:
-        wait_until_matched(observer, arguments)
+        wait_until(is_listening, why_deaf, observer, arguments)
+        print(arguments.say, flush=True)
+        wait_until(is_matched, why_unmatched, observer, arguments)
+        time.sleep(SETTLING)
         resume(observer, arguments)
     except TimeoutError as error:
-        sys.exit(f'the bag is not played: {error}')
-    except KeyboardInterrupt:
-        pass
+        sys.exit(str(error))
     finally:
         rclpy.shutdown()
 
@@ -36,19 +47,29 @@ def parse(arguments):
     parser.add_argument('--node', required=True, help='the full name of the node')
     parser.add_argument('--player', default='/rosbag2_player', help='the full name of the player')
     parser.add_argument('--topics', nargs='+', required=True, help='the topics that must be matched')
-    parser.add_argument('--timeout', type=float, default=60.0, help='seconds to wait for that')
+    parser.add_argument('--say', default='the node listens', help='what to say once the node listens to them')
+    parser.add_argument('--timeout', type=float, default=60.0, help='seconds to wait for each step')
     return parser.parse_args(arguments)
 
 
-def wait_until_matched(observer, arguments):
+def wait_until(holds, why_not, observer, arguments):
+    """Returns once this holds for all topics."""
     deadline = time.monotonic() + arguments.timeout
-    unmatched = arguments.topics
-    while unmatched:
+    missing = arguments.topics
+    while missing:
         if time.monotonic() > deadline:
-            raise TimeoutError('; '.join(why_unmatched(observer, topic, arguments) for topic in unmatched))
+            raise TimeoutError('; '.join(why_not(observer, topic, arguments) for topic in missing))
         rclpy.spin_once(observer, timeout_sec=PERIOD)
-        unmatched = [topic for topic in arguments.topics if not is_matched(observer, topic, arguments)]
-    time.sleep(SETTLING)
+        missing = [topic for topic in arguments.topics if not holds(observer, topic, arguments)]
+
+
+def is_listening(observer, topic, arguments):
+    return bool(endpoints_of(arguments.node, observer.get_subscriptions_info_by_topic(topic)))
+
+
+def why_deaf(observer, topic, arguments):
+    subscribers = ', '.join(map(full_name, observer.get_subscriptions_info_by_topic(topic))) or 'none'
+    return f'{topic}: expected {arguments.node} as a subscriber, found {subscribers}; does config name another topic?'
 
 
 def is_matched(observer, topic, arguments):
@@ -78,8 +99,7 @@ def why_unmatched(observer, topic, arguments):
     if players and nodes:
         return f'{topic}: expected compatible reliability, found {quality(players)} published and {quality(nodes)} subscribed'
     if players:
-        subscribers = ', '.join(map(full_name, subscriptions)) or 'none'
-        return f'{topic}: expected {arguments.node} as a subscriber, found {subscribers}; does config name another topic?'
+        return why_deaf(observer, topic, arguments)
     return f"{topic}: expected {arguments.player} as a publisher, found {', '.join(map(full_name, publishers)) or 'none'}"
 
 
@@ -93,9 +113,12 @@ def resume(observer, arguments):
     if not client.wait_for_service(timeout_sec=arguments.timeout):
         raise TimeoutError(f'expected the service {service} within {arguments.timeout:g} s, found none')
     answer = client.call_async(Resume.Request())
-    rclpy.spin_until_future_complete(observer, answer, timeout_sec=arguments.timeout)
-    if not answer.done():
-        raise TimeoutError(f'expected an answer of {service} within {arguments.timeout:g} s, got none')
+    deadline = time.monotonic() + arguments.timeout
+    while not answer.done():
+        if time.monotonic() > deadline:
+            raise TimeoutError(f'expected an answer of {service} within {arguments.timeout:g} s, got none')
+        # In short steps: a signal is heard between them.
+        rclpy.spin_once(observer, timeout_sec=PERIOD)
 
 
 if __name__ == '__main__':

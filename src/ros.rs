@@ -10,8 +10,11 @@
 //! The ROS thread spins the node and never waits for the map. Only the mapping thread owns the model; the service thread asks it
 //! for what takes time, the publishing thread rasterizes its snapshots for those who watch.
 
+mod arguments;
+mod clock;
 mod conversions;
 mod diagnostics;
+mod graph;
 mod interfaces;
 mod logging;
 mod names;
@@ -33,6 +36,18 @@ pub enum Error {
         what: String,
         /// What it says.
         source: r2r::Error,
+    },
+    /// ROS does not start.
+    #[error("ROS cannot be initialised: {reason}")]
+    Start {
+        /// What it says.
+        reason: String,
+    },
+    /// What is on the command line for ROS is wrong.
+    #[error("wrong arguments: {reason}")]
+    Arguments {
+        /// What is wrong.
+        reason: String,
     },
     /// A parameter, or the configuration file that one names, is wrong.
     #[error(transparent)]

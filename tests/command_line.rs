@@ -350,6 +350,20 @@ fn outputs_of_another_replay_are_kept_unless_forced() {
 #[cfg(unix)]
 #[test]
 fn an_interrupt_maps_what_was_read_and_is_130() {
+    interrupted_by(&["-INT"]);
+}
+
+/// As `timeout`, a container's stop and the process group of a terminal do it.
+#[cfg(unix)]
+#[test]
+fn signals_that_come_at_once_are_one_interrupt() {
+    interrupted_by(&["-TERM", "-INT", "-TERM"]);
+}
+
+/// A replay that these signals end, 50 ms apart, while it lasts.
+#[cfg(unix)]
+#[track_caller]
+fn interrupted_by(signals: &[&str]) {
     let folder = tempdir().unwrap();
     simulate(&folder, "bag", &["--duration", "600"]);
     let mut replay = command(&["replay", "bag", "--speed", "4"], folder.path());
@@ -361,11 +375,18 @@ fn an_interrupt_maps_what_was_read_and_is_130() {
         std::thread::sleep(std::time::Duration::from_millis(20));
     }
     std::thread::sleep(std::time::Duration::from_millis(1500));
-    assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success());
+    for (index, signal) in signals.iter().enumerate() {
+        if index > 0 {
+            std::thread::sleep(std::time::Duration::from_millis(50));
+        }
+        let sent = Command::new("kill").args([signal, &child.id().to_string()[..]]).status().unwrap();
+        // One that has ended by now is not there any more; nobody has waited for it yet, so that its number is its own.
+        assert!(sent.success());
+    }
     let output = child.wait_with_output().unwrap();
     let err = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(130), "{err}");
-    assert!(err.contains("interrupted"), "{err}");
+    assert_eq!(err.matches("interrupted").count(), 1, "{err}");
     let report = report(&folder, "bag-map");
     assert_eq!(report["interrupted"], true);
     let readings = report["counters"]["readings"].as_u64().unwrap();

@@ -9,7 +9,7 @@ use std::sync::{LazyLock, mpsc};
 use magmap::config::Config;
 use magmap::mapping::batcher::Batch;
 use magmap::mapping::checkpoint::Checkpoint;
-use magmap::mapping::complaint::{Complaints, Topic};
+use magmap::mapping::complaint::{Complaints, Scene, Topic};
 use magmap::mapping::field_model::{FieldModel, far_variance};
 use magmap::mapping::gates::Reopenings;
 use magmap::mapping::intake::{Arrival, Intake};
@@ -182,16 +182,24 @@ fn map(events: &[Event]) -> Mapped {
 
 /// The way from a robot's messages to the map, with what is said on it.
 fn map_with(config: &Config, events: &[Event]) -> Mapped {
-    let topic = |name: &str| Topic { name: name.into(), publishers: Some(1) };
-    let (magnetometer, odometry) = (topic("/imu/mag"), topic("/odom"));
+    let topic = |name: &str, setting, wanted: &'static str| Topic {
+        name: name.into(),
+        setting,
+        wanted,
+        published: Some(vec![wanted.into()]),
+        others: Vec::new(),
+    };
+    let magnetometer = &topic("/imu/mag", "magnetometer_topic", "sensor_msgs/msg/MagneticField");
+    let odometry = &topic("/odom", "odometry_topic", "nav_msgs/msg/Odometry");
     let (mut intake, mut complaints) = (Intake::new(config), Complaints::new(config));
     let mut pipeline = Pipeline::new(config, Isometry3::identity());
     let (mut ready, mut said, mut look) = (VecDeque::new(), Vec::new(), LOOK);
     for (at, measurement) in events {
         if *at >= look {
             look += LOOK;
-            let (arrivals, counters) = (intake.arrivals(), pipeline.counters());
-            said.extend(complaints.look(&magnetometer, &odometry, arrivals, intake.held(), 0, counters));
+            let (arrivals, counters, held) = (intake.arrivals(), pipeline.counters(), intake.held());
+            let scene = Scene { magnetometer, odometry, arrivals, held, backlog: 0, counters, stopped: None };
+            said.extend(complaints.look(&scene).map(|remark| remark.words().to_owned()));
         }
         let mut sink = |arrival: Arrival| match arrival {
             Arrival::Mount(mount) => pipeline.set_mount(mount),

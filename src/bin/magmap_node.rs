@@ -1,9 +1,10 @@
 //! The ROS 2 node: `ros2 run magmap magmap_node`, or better `ros2 launch magmap mapping.launch.py`.
 //!
-//! It ends with 0 when asked to by SIGINT or SIGTERM, with 2 when its parameters are wrong, with 1 when something fails.
+//! It ends with 0 when asked to by SIGINT or SIGTERM, with 2 when its arguments or parameters are wrong, with 1 when something fails.
 
 #![forbid(unsafe_code)]
 
+use std::io::Write;
 use std::process::ExitCode;
 
 use magmap::ros::{self, Error};
@@ -24,11 +25,12 @@ Settings are parameters: 'config' names a TOML file, and every key of it is a pa
   ros2 param list /magmap
   ros2 param describe /magmap selection.delta
 
-Ends with 0 after SIGINT or SIGTERM, 1 when something failed, 2 when a parameter is wrong.";
+Ends with 0 after SIGINT or SIGTERM, 1 when something failed, 2 when an argument or a parameter is wrong.";
 
 fn main() -> ExitCode {
-    if std::env::args().skip(1).any(|argument| argument == "--help" || argument == "-h") {
-        println!("{HELP}");
+    if std::env::args_os().skip(1).any(|argument| argument == "--help" || argument == "-h") {
+        // Who has seen enough, as `head` has, closes it.
+        let _ = writeln!(std::io::stdout(), "{HELP}");
         return ExitCode::SUCCESS;
     }
     match ros::run() {
@@ -41,7 +43,7 @@ fn main() -> ExitCode {
                 log::error!("{error}")
             }
             match error {
-                Error::Config(_) | Error::ParameterType { .. } => ExitCode::from(2),
+                Error::Arguments { .. } | Error::Config(_) | Error::ParameterType { .. } => ExitCode::from(2),
                 _ => ExitCode::FAILURE,
             }
         }

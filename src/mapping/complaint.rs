@@ -1,17 +1,51 @@
 //! Why nothing is being mapped, in words.
 
+mod silence;
+
+use super::frames::{Unresolved, normalized};
 use super::intake::Arrivals;
 use super::pipeline::Counters;
+use super::reading::Stamp;
 use super::refusal::{Refusal, Refusals};
 use crate::config::{Config, PoseSource};
+pub use silence::Topic;
+use silence::silence;
 
-/// A topic as a person knows it.
+/// What is looked at.
+#[derive(Clone, Copy, Debug)]
+pub struct Scene<'a> {
+    /// The topic that is mapped.
+    pub magnetometer: &'a Topic,
+    /// The odometry's.
+    pub odometry: &'a Topic,
+    /// What came in.
+    pub arrivals: &'a Arrivals,
+    /// How many measurements wait for a transform.
+    pub held: usize,
+    /// How many wait for the mapping thread.
+    pub backlog: usize,
+    /// The counters of the pipeline.
+    pub counters: &'a Counters,
+    /// Where simulated time stands still, when it is used and does.
+    pub stopped: Option<Stamp>,
+}
+
+/// What there is to say.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Topic {
-    /// Its name.
-    pub name: String,
-    /// How many publish on it, where that is known.
-    pub publishers: Option<usize>,
+pub enum Remark {
+    /// Something is wrong.
+    Complaint(String),
+    /// Nothing is being mapped, as it should be.
+    Rest(String),
+}
+
+impl Remark {
+    /// What is said.
+    pub fn words(&self) -> &str {
+        match self {
+            Self::Complaint(words) | Self::Rest(words) => words,
+        }
+    }
 }
 
 /// Looks from time to time, and has something to say when no reading was used since the last time, or readings are used but in
@@ -19,6 +53,8 @@ pub struct Topic {
 #[derive(Clone, Debug)]
 pub struct Complaints {
     pose_source: PoseSource,
+    /// The frame of the map, where the settings name one.
+    map: String,
     max_gap: f64,
     seen: Seen,
     /// Whether both topics came and their stamps were of different times at the last look.
@@ -49,23 +85,19 @@ const MICROTESLA_PER_TESLA: f64 = 1e6;
 impl Complaints {
     /// Has looked at nothing yet.
     pub fn new(config: &Config) -> Self {
-        let (pose_source, max_gap) = (config.frames.pose_source, config.synchronizer.max_gap);
-        Self { pose_source, max_gap, seen: Seen::default(), were_apart: false }
+        Self {
+            pose_source: config.frames.pose_source,
+            map: normalized(&config.frames.map).to_owned(),
+            max_gap: config.synchronizer.max_gap,
+            seen: Seen::default(),
+            were_apart: false,
+        }
     }
 
     /// Why no reading was used since the last look, or only in the wrong place; nothing when all is well. Not to be asked while
     /// mapping is paused.
-    ///
-    /// `counters` are those of the pipeline, `held` measurements wait for a transform, `backlog` for the mapping thread.
-    pub fn look(
-        &mut self,
-        magnetometer: &Topic,
-        odometry: &Topic,
-        arrivals: &Arrivals,
-        held: usize,
-        backlog: usize,
-        counters: &Counters,
-    ) -> Option<String> {
+    pub fn look(&mut self, scene: &Scene<'_>) -> Option<Remark> {
+        let &Scene { arrivals, counters, .. } = scene;
         let now = Seen {
             readings: arrivals.readings - arrivals.paused_readings,
             odometry: arrivals.odometry,
@@ -77,25 +109,38 @@ impl Complaints {
         let ahead = self.ahead(arrivals).filter(|ahead| have_both_come && ahead.abs() > OTHER_TIME);
         let were_apart = std::mem::replace(&mut self.were_apart, ahead.is_some());
         if now.used > before.used {
-            return ahead.filter(|_| were_apart).map(|ahead| misplaced(magnetometer, odometry, ahead));
+            let misplaced = |ahead| Remark::Complaint(misplaced(scene.magnetometer, scene.odometry, ahead));
+            return ahead.filter(|_| were_apart).map(misplaced);
         }
+        let needs_odometry = self.pose_source == PoseSource::Odometry;
+        let is_silent = now.readings == before.readings || (needs_odometry && now.odometry == before.odometry);
+        if let Some(stopped) = scene.stopped.filter(|_| is_silent) {
+            return Some(Remark::Rest(format!(
+                "simulated time has stopped at {:.3} s: the bag is over, or paused",
+                stopped.seconds()
+            )));
+        }
+        self.complaint(scene, &before).map(Remark::Complaint)
+    }
+
+    /// Why no reading was used since what was seen `before`.
+    fn complaint(&self, scene: &Scene<'_>, before: &Seen) -> Option<String> {
+        let &Scene { magnetometer, odometry, arrivals, held, backlog, .. } = scene;
+        let now = &self.seen;
         if now.readings == before.readings {
-            return Some(silence(magnetometer, "readings", now.readings));
+            return Some(silence(magnetometer, odometry, "readings", now.readings));
         }
         // Most of what came since waits for a mapping thread that is busy learning: nothing is wrong.
         if 2 * backlog as u64 > now.readings - before.readings {
             return None;
         }
         if self.pose_source == PoseSource::Odometry && now.odometry == before.odometry {
-            return Some(silence(odometry, "odometry", now.odometry));
+            return Some(silence(odometry, magnetometer, "odometry", now.odometry));
         }
         let refused = |refusal| now.refusals.of(refusal) - before.refusals.of(refusal);
         let without_transform = refused(Refusal::ReadingWithoutTransform) + refused(Refusal::PoseWithoutTransform);
         if let Some(unresolved) = arrivals.unresolved.as_ref().filter(|_| held > 0 || without_transform > 0) {
-            return Some(format!(
-                "{unresolved}: is it published on /tf or /tf_static? Or set sensor.override_transforms, \
-                 sensor.position and sensor.orientation"
-            ));
+            return Some(format!("{unresolved}: {}", self.remedy(unresolved)));
         }
         if let Some(fault) = fault(magnetometer, odometry, &refused) {
             return Some(fault);
@@ -106,6 +151,28 @@ impl Complaints {
         self.stamps_apart(magnetometer, odometry, arrivals).or_else(|| most_refused(&refused)).or_else(|| {
             Some("readings wait for the first pose at or after their stamp; odometry comes late or has stopped".into())
         })
+    }
+
+    /// What helps where a transform is missing.
+    fn remedy(&self, unresolved: &Unresolved) -> String {
+        let (from, to) = match unresolved {
+            Unresolved::Unlinked { from, to } => (from, to),
+            Unresolved::NotYet { frame, parent, .. } | Unresolved::NoMore { frame, parent, .. } => (frame, parent),
+        };
+        // Where the sensor sits on the robot does not say where the robot is in the map.
+        match self.pose_source {
+            PoseSource::Odometry if !self.map.is_empty() && *to == self.map => format!(
+                "start SLAM or localization, which publishes it on /tf; or leave map_frame (frames.map) empty, to map in \
+                 the odometry's frame \"{from}\""
+            ),
+            PoseSource::Transforms if *to == self.map => format!(
+                "is it published on /tf? SLAM or localization publishes where the robot is in \"{to}\", the robot's \
+                 description where its sensors are; or set frames.pose_source to odometry"
+            ),
+            _ => "is it published on /tf or /tf_static? Or set sensor.override_transforms, sensor.position and \
+                 sensor.orientation"
+                .into(),
+        }
     }
 
     /// Stamps of the two topics that never meet.
@@ -174,19 +241,6 @@ fn fault(magnetometer: &Topic, odometry: &Topic, refused: &dyn Fn(Refusal) -> u6
         })
 }
 
-fn silence(topic: &Topic, what: &str, so_far: u64) -> String {
-    let name = &topic.name;
-    let missing = if so_far == 0 { format!("no {what} yet") } else { format!("no more {what}") };
-    match topic.publishers {
-        Some(0) => format!("{missing}: nothing publishes {name}. Remap the topic, or start its driver"),
-        Some(_) => format!(
-            "{missing}: {name} has a publisher, but no message comes. Is it sending? A reliable subscription \
-             (node.reliability) gets nothing from a best-effort publisher"
-        ),
-        None => format!("{missing} on {name}"),
-    }
-}
-
 fn implausible(strength: f64) -> String {
     let number = strength / MICROTESLA_PER_TESLA;
     let readable = UNITS.iter().map(|(unit, microtesla)| (unit, number * microtesla));
@@ -208,13 +262,33 @@ fn most_refused(refused: &dyn Fn(Refusal) -> u64) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::frames::Unresolved;
-    use super::super::reading::Stamp;
     use super::super::rhythm::Rhythm;
     use super::*;
 
     fn topic(name: &str, publishers: usize) -> Topic {
-        Topic { name: name.into(), publishers: Some(publishers) }
+        let published = Some(vec!["a/msg/Type".into(); publishers]);
+        Topic { name: name.into(), setting: "a_topic", wanted: "a/msg/Type", published, others: Vec::new() }
+    }
+
+    /// What is said of topics of these names, which both have a publisher.
+    fn look(
+        complaints: &mut Complaints,
+        [magnetometer, odometry]: [&str; 2],
+        arrivals: &Arrivals,
+        backlog: usize,
+        counters: &Counters,
+    ) -> Option<String> {
+        let (magnetometer, odometry) = (&topic(magnetometer, 1), &topic(odometry, 1));
+        let scene = Scene { magnetometer, odometry, arrivals, held: 0, backlog, counters, stopped: None };
+        complaints.look(&scene).map(in_words)
+    }
+
+    #[track_caller]
+    fn in_words(remark: Remark) -> String {
+        match remark {
+            Remark::Complaint(words) => words,
+            Remark::Rest(words) => panic!("expected a complaint, found {words}"),
+        }
     }
 
     fn rhythm(last: f64) -> Rhythm {
@@ -225,6 +299,10 @@ mod tests {
 
     /// What is said when all of this happened since the start.
     fn said(change: impl FnOnce(&mut Arrivals, &mut Counters)) -> Option<String> {
+        said_under(&Config::default(), change)
+    }
+
+    fn said_under(config: &Config, change: impl FnOnce(&mut Arrivals, &mut Counters)) -> Option<String> {
         let mut arrivals = Arrivals {
             readings: 100,
             odometry: 100,
@@ -235,9 +313,10 @@ mod tests {
         };
         let mut counters = Counters::default();
         change(&mut arrivals, &mut counters);
-        let mut complaints = Complaints::new(&Config::default());
-        let held = usize::from(arrivals.unresolved.is_some());
-        complaints.look(&topic("/imu/mag", 1), &topic("/odom", 0), &arrivals, held, 0, &counters)
+        let (magnetometer, odometry) = (&topic("/imu/mag", 1), &topic("/odom", 0));
+        let (arrivals, counters, held) = (&arrivals, &counters, usize::from(arrivals.unresolved.is_some()));
+        let scene = Scene { magnetometer, odometry, arrivals, held, backlog: 0, counters, stopped: None };
+        Complaints::new(config).look(&scene).map(in_words)
     }
 
     #[test]
@@ -246,9 +325,9 @@ mod tests {
         let (mut arrivals, mut counters) = (Arrivals::default(), Counters::default());
         for round in 1..4 {
             (arrivals.readings, arrivals.odometry, counters.used_readings) = (100 * round, 100 * round, 99 * round);
-            assert_eq!(complaints.look(&topic("m", 1), &topic("o", 1), &arrivals, 0, 0, &counters), None);
+            assert_eq!(look(&mut complaints, ["m", "o"], &arrivals, 0, &counters), None);
         }
-        let silent = complaints.look(&topic("m", 1), &topic("o", 1), &arrivals, 0, 0, &counters).unwrap();
+        let silent = look(&mut complaints, ["m", "o"], &arrivals, 0, &counters).unwrap();
         assert!(silent.starts_with("no more readings: m has a publisher, but no message comes"), "{silent}");
     }
 
@@ -256,9 +335,7 @@ mod tests {
     fn a_mapping_thread_that_is_busy_is_nothing_to_complain_about() {
         let mut complaints = Complaints::new(&Config::default());
         let arrivals = Arrivals { readings: 100, ..Arrivals::default() };
-        let mut look =
-            |backlog| complaints.look(&topic("m", 1), &topic("o", 1), &arrivals, 0, backlog, &Counters::default());
-        assert_eq!(look(200), None);
+        assert_eq!(look(&mut complaints, ["m", "o"], &arrivals, 200, &Counters::default()), None);
     }
 
     #[test]
@@ -272,6 +349,50 @@ mod tests {
     }
 
     #[test]
+    fn a_transform_to_the_map_is_not_to_be_had_from_the_sensors_mount() {
+        let unlinked = |from: &str, to: &str| Some(Unresolved::Unlinked { from: from.into(), to: to.into() });
+        let told = |source: PoseSource, unresolved: Option<Unresolved>| {
+            let mut config = Config::default();
+            (config.frames.map, config.frames.pose_source) = ("/map".into(), source);
+            said_under(&config, |arrivals, _| arrivals.unresolved = unresolved).unwrap()
+        };
+        let without_slam = told(PoseSource::Odometry, unlinked("odom", "map"));
+        assert_eq!(
+            without_slam,
+            "frame \"odom\" has no transform to \"map\": start SLAM or localization, which publishes it on /tf; or leave \
+             map_frame (frames.map) empty, to map in the odometry's frame \"odom\""
+        );
+        let behind = Unresolved::NotYet { frame: "odom".into(), parent: "map".into(), by: 2.5 };
+        let stopped = told(PoseSource::Odometry, Some(behind));
+        assert!(stopped.contains("2.500 s older than the data: start SLAM"), "{stopped}");
+        let lost = told(PoseSource::Transforms, unlinked("imu", "map"));
+        assert!(lost.contains("is it published on /tf?") && !lost.contains("override_transforms"), "{lost}");
+        // Where the sensor sits is another matter.
+        let unmounted = told(PoseSource::Odometry, unlinked("imu", "base_link"));
+        assert!(unmounted.contains("Or set sensor.override_transforms"), "{unmounted}");
+    }
+
+    #[test]
+    fn where_simulated_time_stands_still_silence_is_no_fault() {
+        let mut complaints = Complaints::new(&Config::default());
+        let (magnetometer, odometry) = (&topic("/imu/mag", 0), &topic("/odom", 0));
+        let arrivals = Arrivals { readings: 100, odometry: 100, ..Arrivals::default() };
+        let counters = Counters { used_readings: 100, ..Counters::default() };
+        let mut looked = |stopped, readings| {
+            let arrivals = &Arrivals { readings, ..arrivals.clone() };
+            let counters = &counters;
+            complaints.look(&Scene { magnetometer, odometry, arrivals, held: 0, backlog: 0, counters, stopped })
+        };
+        let stopped = Some(Stamp::from_seconds(1234.5));
+        assert_eq!(looked(stopped, 100), None, "the first look sees what was mapped before");
+        let rest = "simulated time has stopped at 1234.500 s: the bag is over, or paused";
+        assert_eq!(looked(stopped, 100), Some(Remark::Rest(rest.into())));
+        assert_eq!(looked(stopped, 100), Some(Remark::Rest(rest.into())));
+        let silent = looked(None, 100).map(in_words).unwrap();
+        assert!(silent.starts_with("no more readings: nothing publishes /imu/mag"), "{silent}");
+    }
+
+    #[test]
     fn stamps_that_never_overlap_are_told_with_their_distance() {
         let words = said(|arrivals, _| arrivals.odometry_rhythm = rhythm(1000.0)).unwrap();
         assert!(words.contains("/imu/mag and /odom never overlap: the first are 990.0 s behind the second"), "{words}");
@@ -280,7 +401,7 @@ mod tests {
     #[test]
     fn readings_that_are_used_in_the_wrong_place_are_told_at_the_second_look() {
         let mut complaints = Complaints::new(&Config::default());
-        let mut look = |round: u64, ahead: f64| {
+        let mut looked = |round: u64, ahead: f64| {
             let last = 10.0 * round as f64;
             let arrivals = Arrivals {
                 readings: 100 * round,
@@ -290,10 +411,10 @@ mod tests {
                 ..Arrivals::default()
             };
             let counters = Counters { used_readings: 99 * round, ..Counters::default() };
-            complaints.look(&topic("/imu/mag", 1), &topic("/odom", 1), &arrivals, 0, 0, &counters)
+            look(&mut complaints, ["/imu/mag", "/odom"], &arrivals, 0, &counters)
         };
-        assert_eq!((look(1, 9.0), look(2, 60.0), look(3, 9.0), look(4, -60.0)), (None, None, None, None));
-        let words = look(5, -60.0).unwrap();
+        assert_eq!([looked(1, 9.0), looked(2, 60.0), looked(3, 9.0), looked(4, -60.0)], [const { None }; 4]);
+        let words = looked(5, -60.0).unwrap();
         assert!(
             words.starts_with("the stamps of /imu/mag and /odom come together but are of different times"),
             "{words}"

@@ -10,6 +10,7 @@ use r2r::{Node, Publisher, QosProfile};
 use super::conversions::{outside, time};
 use super::{Context, Error};
 use crate::export::occupancy::GridScales;
+use crate::mapping::complaint::Remark;
 use crate::mapping::field_learner::FieldSnapshot;
 use crate::mapping::intake::Arrivals;
 use crate::mapping::journal;
@@ -41,7 +42,7 @@ pub(super) struct Facts<'a> {
     /// What the occupancies of the last grids mean.
     pub(super) scales: Option<GridScales>,
     /// Why nothing is being mapped.
-    pub(super) complaint: Option<&'a str>,
+    pub(super) remark: Option<&'a Remark>,
 }
 
 /// The publisher, and what it needs to know of the last report.
@@ -174,8 +175,12 @@ fn verdict(facts: &Facts<'_>, newly_lost: u64) -> (u32, String) {
         (warn, format!("the last batch was refused: {error}"))
     } else if facts.is_paused {
         (DiagnosticStatus::OK as u32, "paused".into())
-    } else if let Some(complaint) = facts.complaint {
-        (warn, complaint.to_owned())
+    } else if let Some(remark) = facts.remark {
+        let level = match remark {
+            Remark::Complaint(_) => warn,
+            Remark::Rest(_) => DiagnosticStatus::OK as u32,
+        };
+        (level, remark.words().to_owned())
     } else {
         (DiagnosticStatus::OK as u32, "mapping".into())
     }

@@ -9,17 +9,19 @@ use futures::{FutureExt, Stream, StreamExt};
 use r2r::{Node, QosProfile, ServiceRequest, WrappedServiceTypeSupport, WrappedTypesupport};
 use r2r::{nav_msgs::msg::Odometry, sensor_msgs::msg::MagneticField, std_msgs::msg::Bool, tf2_msgs::msg::TFMessage};
 
+use super::clock::SimulatedTime;
 use super::conversions as convert;
 use super::diagnostics::{Diagnostics, Facts};
+use super::graph::{Topics, published_types};
 #[cfg(not(feature = "ros-check"))]
 use super::interfaces::QueryField;
 use super::interfaces::Trigger;
 use super::parameters::Parameters;
 use super::services::{MakeTask, Plain, Task};
 use super::threads::{Hands, Threads};
-use super::{Context, Error, logging, names};
+use super::{Context, Error, arguments, logging, names};
 use crate::config::{self, Config, Likelihood, PoseSource, Reliability};
-use crate::mapping::complaint::{Complaints, Topic};
+use crate::mapping::complaint::{Complaints, Remark, Scene, Topic};
 use crate::mapping::frames::normalized;
 use crate::mapping::intake::{Arrival, Intake};
 use crate::mapping::reading::{Reading, Stamp};
@@ -41,8 +43,8 @@ type Messages<T> = Box<dyn Stream<Item = T> + Unpin>;
 /// # Errors
 /// When it cannot start, and when the mapping thread fails.
 pub fn run() -> Result<(), Error> {
-    let context = r2r::Context::create().context(|| "ROS cannot be initialised".into())?;
-    let mut node = Node::create(context, NAME, "").context(|| format!("node {NAME} cannot be created"))?;
+    let mut node =
+        Node::create(arguments::context()?, NAME, "").context(|| format!("node {NAME} cannot be created"))?;
     logging::install(node.logger());
     let parameters = Parameters::from_given(&lock(&node.params))?;
     let config = parameters.config().clone();
@@ -64,8 +66,12 @@ struct Spinner {
     diagnostics_due: Instant,
     complaints: Complaints,
     complaints_due: Instant,
-    /// What was complained about last, until readings are used again.
-    complaint: Option<String>,
+    /// Why nothing was being mapped at the last look, if nothing was.
+    remark: Option<Remark>,
+    /// Simulated time, where it is used.
+    simulated_time: Option<SimulatedTime>,
+    /// Topics that could have been meant.
+    topics_there_are: Topics,
     /// Losses that were reported.
     reported_losses: u64,
     /// Messages that did not come, of which that was reported.
@@ -75,8 +81,8 @@ struct Spinner {
 
 /// The streams of messages.
 struct Subscriptions {
-    /// Full names of the topic that is mapped and the odometry's.
-    names: [String; 2],
+    /// The topic that is mapped and the odometry's, as they were when they were looked at last.
+    named: [Topic; 2],
     readings: Readings,
     odometry: Messages<Odometry>,
     transforms: Messages<TFMessage>,
@@ -114,8 +120,13 @@ impl Subscriptions {
             Ok(names::resolved(topic, &name, &namespace, std::env::args()))
         };
         let full = |topic| full(topic).context(|| "the node has no name".into());
+        let topic = |name, setting, wanted| Topic { name, setting, wanted, published: None, others: Vec::new() };
+        let mapped_topic = match is_signal {
+            true => topic(full(mapped)?, "topics.signal", "std_msgs/msg/Bool"),
+            false => topic(full(mapped)?, "magnetometer_topic", "sensor_msgs/msg/MagneticField"),
+        };
         Ok(Self {
-            names: [full(mapped)?, full(odometry)?],
+            named: [mapped_topic, topic(full(odometry)?, "odometry_topic", "nav_msgs/msg/Odometry")],
             readings: match is_signal {
                 true => Readings::Signal(subscribe(node, mapped, sensors.clone())?),
                 false => Readings::Magnetometer(subscribe(node, mapped, sensors.clone())?),
@@ -172,6 +183,8 @@ fn ready<T>(stream: &mut Messages<T>) -> Option<T> {
 
 impl Spinner {
     fn start(node: &mut Node, parameters: Parameters, hands: Hands, config: &Config) -> Result<Self, Error> {
+        let now = Instant::now();
+        let simulated_time = parameters.simulated_time().then(|| SimulatedTime::new(now));
         let parameters = Arc::new(Mutex::new(parameters));
         let (handler, _) = node
             .make_derived_parameter_handler(Arc::clone(&parameters) as _)
@@ -180,12 +193,11 @@ impl Spinner {
         // A pool that lives takes every task.
         let _ = pool.spawner().spawn_local(handler);
         let topics = Subscriptions::create(node, config)?;
-        let [magnetometer, odometry] = &topics.names;
+        let [magnetometer, odometry] = topics.named.each_ref().map(|topic| &topic.name);
         match config.frames.pose_source {
             PoseSource::Odometry => log::info!("mapping {magnetometer} along {odometry}"),
             PoseSource::Transforms => log::info!("mapping {magnetometer} along the transforms to the map's frame"),
         }
-        let now = Instant::now();
         Ok(Self {
             topics,
             services: Services::create(node)?,
@@ -197,7 +209,9 @@ impl Spinner {
             diagnostics_due: now,
             complaints: Complaints::new(config),
             complaints_due: now + Duration::from_secs_f64(config.node.complaint_period),
-            complaint: None,
+            remark: None,
+            simulated_time,
+            topics_there_are: Topics::new(),
             reported_losses: 0,
             reported_misses: 0,
             settings: config.node.clone(),
@@ -208,7 +222,11 @@ impl Spinner {
         while !self.hands.stop.is_stopped() {
             // r2r takes at most one message of each subscription at a time and has room for ten.
             node.spin_once(SPIN);
-            self.forward(now(node))?;
+            let time = now(node);
+            if let Some(simulated) = &mut self.simulated_time {
+                simulated.see(time, Instant::now());
+            }
+            self.forward(time)?;
             *lock(&self.hands.desk.shown.unplaced) = self.intake.arrivals().refusals;
             self.take_requests();
             self.pool.run_until_stalled();
@@ -302,17 +320,27 @@ impl Spinner {
         }
         self.complaints_due = Instant::now() + Duration::from_secs_f64(self.settings.complaint_period);
         let status = self.hands.desk.shown.session.worker().status();
-        let [magnetometer, odometry] = self.topics.names.each_ref().map(|name| Topic {
-            name: name.clone(),
-            publishers: node.get_publishers_info_by_topic(name, false).ok().map(|publishers| publishers.len()),
-        });
-        let (arrivals, held) = (self.intake.arrivals(), self.intake.held());
-        let backlog = self.hands.inbox.backlog();
-        let complaint = self.complaints.look(&magnetometer, &odometry, arrivals, held, backlog, &status.counters);
-        self.complaint = complaint.filter(|_| !self.intake.is_paused());
-        if let Some(complaint) = &self.complaint {
-            log::warn!("{complaint}");
+        self.look_at_topics(node);
+        let [magnetometer, odometry] = &self.topics.named;
+        let scene = Scene {
+            magnetometer,
+            odometry,
+            arrivals: self.intake.arrivals(),
+            held: self.intake.held(),
+            backlog: self.hands.inbox.backlog(),
+            counters: &status.counters,
+            stopped: self.simulated_time.and_then(|simulated| simulated.stopped(Instant::now())),
+        };
+        let remark = self.complaints.look(&scene).filter(|_| !self.intake.is_paused());
+        let is_new = self.remark != remark;
+        self.remark = remark;
+        match &self.remark {
+            Some(Remark::Complaint(words)) => log::warn!("{words}"),
+            // Until it goes on there is nothing else to say.
+            Some(Remark::Rest(words)) if is_new => log::info!("{words}"),
+            _ => {}
         }
+        let arrivals = self.intake.arrivals();
         let lost = status.lost_readings + status.lost_poses;
         if lost > self.reported_losses {
             log::warn!(
@@ -330,6 +358,21 @@ impl Spinner {
                 missed - self.reported_misses
             );
             self.reported_misses = missed;
+        }
+    }
+
+    /// Looks who publishes on our topics, and, where it was already complained that nobody does, what else could be meant.
+    fn look_at_topics(&mut self, node: &Node) {
+        let was_complained = matches!(self.remark, Some(Remark::Complaint(_)));
+        for topic in &mut self.topics.named {
+            topic.published = published_types(node, &topic.name);
+            let is_published =
+                topic.published.as_ref().is_none_or(|types| types.iter().any(|found| found == topic.wanted));
+            topic.others.clear();
+            if was_complained && !is_published {
+                self.topics_there_are.list();
+                topic.others = self.topics_there_are.of_type(topic.wanted, node);
+            }
         }
     }
 
@@ -354,7 +397,7 @@ impl Spinner {
             backlog: self.hands.inbox.backlog(),
             newest: newest.as_deref(),
             scales: *lock(&shown.scales),
-            complaint: self.complaint.as_deref(),
+            remark: self.remark.as_ref(),
         };
         self.diagnostics.publish(&facts, now(node));
     }

@@ -69,6 +69,11 @@ impl Parameters {
         &self.config
     }
 
+    /// Whether time is simulated.
+    pub(super) fn simulated_time(&self) -> bool {
+        self.simulated_time
+    }
+
     /// Settings that changed since the last call.
     pub(super) fn take_change(&mut self) -> Option<Config> {
         self.changed.take()

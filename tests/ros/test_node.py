@@ -23,6 +23,7 @@ from harness import (
     LATCHED,
     MICROTESLA,
     NANOSECONDS,
+    PATIENCE,
     START,
     VOLATILE,
     centres_of,
@@ -563,6 +564,26 @@ def test_what_is_not_heard_is_told_by_topic(session):
     session.wait(lacks_odometry, 'a word about /odom', seen=lambda: mapper.diagnostics.message)
 
 
+def test_topics_that_are_swapped_are_told_by_their_types(session):
+    publishers = [session.publisher(MagneticField, '/imu/mag'), session.publisher(Odometry, '/odom')]
+    mapper = session.mapper(remappings={'imu/mag': '/odom', 'odom': '/imu/mag'})
+    words = '/odom has the type nav_msgs/msg/Odometry, expected sensor_msgs/msg/MagneticField'
+    mapper.wait_log(f'no readings yet: {words}. Are magnetometer_topic and odometry_topic swapped?')
+    mapper.wait_diagnostics(lambda report: words in report.message, 'the types')
+    assert len(publishers) == 2 and 'Is it sending?' not in mapper.process.log
+
+
+def test_of_a_misspelt_topic_the_nearest_of_its_type_is_suggested(session):
+    topics = [(MagneticField, '/imu/mag'), (MagneticField, '/rear/compass'), (Odometry, '/odom'), (Bool, '/imu/mgaa')]
+    publishers = [session.publisher(kind, topic) for kind, topic in topics]
+    mapper = session.mapper(remappings={'imu/mag': '/imu/mga'})
+    mapper.wait_log('no readings yet: nothing publishes /imu/mga')
+    suggestion = 'sensor_msgs/msg/MagneticField is published on /imu/mag and on /rear/compass: magnetometer_topic:=/imu/mag?'
+    # The tool that lists all topics takes its time.
+    mapper.wait_log(f'nothing publishes /imu/mga. {suggestion}', 2 * PATIENCE)
+    assert len(publishers) == 4
+
+
 def test_a_wrong_unit_is_recognized(session):
     mapper = session.mapper()
     course = drive(4.0)
@@ -603,7 +624,9 @@ def test_readings_that_waited_too_long_for_a_transform_are_refused(session):
 def test_a_map_frame_without_a_transform_is_named(session):
     mapper = session.mapper({'frames.map': 'map'})
     session.robot(mapper).drive(drive(4.0))
-    mapper.wait_log('frame "odom" has no transform to "map"')
+    mapper.wait_log('frame "odom" has no transform to "map": start SLAM or localization')
+    # Where the sensor sits on the robot is not what is missing.
+    assert 'override_transforms' not in mapper.process.log
     assert mapper.fresh_diagnostics().count('readings used') == 0
 
 

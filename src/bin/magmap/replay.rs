@@ -1,6 +1,7 @@
 //! `magmap replay`.
 
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use clap::Args;
 use indicatif::ProgressBar;
@@ -27,8 +28,12 @@ with), mean and standard_deviation as .yaml and .pgm for nav2's map_server, and 
 stand for. Where a map is so large that drawing it would take longer than learning, some batches have no pair; the \
 last always has.
 
-Ctrl-C ends the drive early: what was read is mapped and written (exit code 130). A second one ends at once. As long as a \
-replay is not done, the folder journal keeps what was mapped, for --resume.";
+Ctrl-C ends the drive early: what was read is mapped and written (exit code 130). Another one, two seconds later or more, ends \
+at once. As long as a replay is not done, the folder journal keeps what was mapped, for --resume.";
+
+/// Signals that follow the first within this time are one with it: `timeout`, a container's stop and the process group of a
+/// terminal send several at once.
+const TOGETHER: Duration = Duration::from_secs(2);
 
 /// Maps a recording: an Aalto drive (FOLDER/invensense/3), an .mcap or .db3 file, a rosbag2 folder.
 #[derive(Args)]
@@ -102,15 +107,50 @@ pub fn show(bar: ProgressBar) -> impl FnMut(Progress) + Send + 'static {
     }
 }
 
-/// The first interrupt ends the work in good order, the second at once.
+/// The first interrupt ends the work in good order, another one, when it comes later, at once.
 pub fn stop_on_interrupt(stop: StopSignal) -> anyhow::Result<()> {
-    Ok(ctrlc::set_handler(move || {
-        if stop.is_stopped() {
-            std::process::exit(130);
+    let mut interrupts = Interrupts::default();
+    Ok(ctrlc::set_handler(move || match interrupts.take(Instant::now()) {
+        Wish::GoodOrder => {
+            stop.stop();
+            let again = TOGETHER.as_secs();
+            eprintln!(
+                "interrupted: mapping what was read, then writing the outputs; again after {again} seconds to end at once"
+            );
         }
-        eprintln!("interrupted: mapping what was read, then writing the outputs; again to end at once");
-        stop.stop();
+        Wish::Repeated => {}
+        Wish::AtOnce => std::process::exit(130),
     })?)
+}
+
+/// The interrupts that have come.
+#[derive(Default)]
+struct Interrupts {
+    first: Option<Instant>,
+}
+
+/// What an interrupt asks for.
+#[derive(Debug, PartialEq, Eq)]
+enum Wish {
+    /// To end in good order.
+    GoodOrder,
+    /// Nothing that the one before it did not.
+    Repeated,
+    /// To end at once.
+    AtOnce,
+}
+
+impl Interrupts {
+    fn take(&mut self, now: Instant) -> Wish {
+        match self.first {
+            None => {
+                self.first = Some(now);
+                Wish::GoodOrder
+            }
+            Some(first) if now.duration_since(first) < TOGETHER => Wish::Repeated,
+            Some(_) => Wish::AtOnce,
+        }
+    }
 }
 
 /// Says what is missing, and how the program ends.
@@ -123,5 +163,20 @@ pub fn ending(outcome: &Outcome) -> Ending {
         Ending::Done
     } else {
         Ending::WithLoss
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn interrupts_at_once_are_one_and_a_later_one_ends_at_once() {
+        let start = Instant::now();
+        let mut interrupts = Interrupts::default();
+        let mut after = |milliseconds| interrupts.take(start + Duration::from_millis(milliseconds));
+        assert_eq!(after(0), Wish::GoodOrder);
+        assert_eq!([after(1), after(50), after(1999)], [Wish::Repeated, Wish::Repeated, Wish::Repeated]);
+        assert_eq!(after(2000), Wish::AtOnce);
     }
 }

@@ -1,0 +1,162 @@
+"""How a launch ends: with the failure of its processes as its own, the reason as its last line, and nothing left behind."""
+
+from collections import deque
+import re
+import shutil
+import signal
+
+from launch.actions import EmitEvent, OpaqueFunction, RegisterEventHandler, Shutdown
+from launch.event_handlers import OnProcessExit, OnProcessIO, OnProcessStart, OnShutdown
+from launch.events import matches_action
+from launch.events.process import SignalProcess
+
+# Lines of a process's stderr that are kept, for its reason to be among them.
+KEPT_LINES = 50
+
+# A line of the log of ROS: severity, time, logger, message.
+LOG_LINE = re.compile(r'\[(DEBUG|INFO|WARN|ERROR|FATAL)\] \[[^]]*\] \[[^]]*\]: (.*)')
+COLOUR = re.compile(r'\x1b\[[0-9;]*m')
+
+
+class Ending:
+    """Watches the processes of a launch, all of which end with the first that is essential or fails.
+
+    A launch file that others include (`is_whole` is false) says what has failed, and leaves it to them to go on.
+    """
+
+    def __init__(self, is_whole):
+        self._is_whole = is_whole
+        self._watched = {}
+        self._running = {}
+        self._failures = []
+
+    def handlers(self):
+        """What must be registered before the processes: their own handlers, which write their output, then come first."""
+        return [
+            RegisterEventHandler(OnProcessStart(on_start=self._started)),
+            RegisterEventHandler(OnProcessIO(on_stderr=self._heard)),
+            RegisterEventHandler(OnProcessExit(on_exit=self._ended)),
+            RegisterEventHandler(OnShutdown(on_shutdown=lambda event, context: self._say_last(context))),
+        ]
+
+    def essential(self, process, name):
+        """Starts a process that all depends on. When it fails while everything is being shut down, that is a failure as well."""
+        return self._watch(process, Watched(name, True, f'{name} ', list))
+
+    def helper(self, process, name, failure, then=list):
+        """Starts a process that must not fail, or else `failure` has happened; `then` says what to do when it has succeeded."""
+        return self._watch(process, Watched(name, False, f'{failure}: {name} ', then))
+
+    def _watch(self, process, watched):
+        self._watched[process] = watched
+        return [process, kept(process)]
+
+    def stop(self, reason):
+        """Ends everything; launch says which process it was that all the others end with."""
+        # On SIGINT while it starts, Python shows where it was interrupted; on SIGTERM it just ends.
+        helpers = [process for process in self._running.values() if process in self._watched]
+        asked = [
+            EmitEvent(event=SignalProcess(signal_number=signal.SIGTERM, process_matcher=matches_action(helper)))
+            for helper in helpers
+            if not self._watched[helper].is_essential
+        ]
+        return [*asked, Shutdown(reason=reason)]
+
+    def _started(self, event, _):
+        self._running[event.pid] = event.action
+
+    def _heard(self, event):
+        if event.action in self._watched:
+            self._watched[event.action].hear(event.text.decode(errors='replace'))
+
+    def _ended(self, event, context):
+        self._running.pop(event.pid, None)
+        watched = self._watched.get(event.action)
+        if context.is_shutdown:
+            # What helpers say when they are shut down is nobody's reason.
+            if watched and watched.is_essential:
+                self._note(watched, event.returncode)
+            self._say_last(context)
+            return []
+        if not watched:
+            return []
+        self._note(watched, event.returncode)
+        if event.returncode == 0 and not watched.is_essential:
+            return watched.then()
+        if self._is_whole:
+            return self.stop(f'{watched.name} has ended')
+        self._say(context)
+        return []
+
+    def _note(self, watched, returncode):
+        if returncode != 0:
+            self._failures.append(watched.failure + end_in_words(returncode, reason_of(watched.lines)))
+
+    def _say_last(self, context):
+        if not self._running:
+            self._say(context)
+
+    def _say(self, context):
+        """Says what has failed. What launch is told in this way makes it end with an exit code that is not 0."""
+        for failure in self._failures:
+            context.asyncio_loop.call_exception_handler({'message': failure})
+        self._failures.clear()
+
+
+class Watched:
+    """What is known of a process."""
+
+    def __init__(self, name, is_essential, failure, then):
+        self.name, self.is_essential, self.failure, self.then = name, is_essential, failure, then
+        self.lines = deque([''], maxlen=KEPT_LINES)
+
+    def hear(self, text):
+        # The last line may have only begun.
+        first, *rest = text.split('\n')
+        self.lines[-1] += first
+        self.lines.extend(rest)
+
+
+def kept(process):
+    """Makes launch wait for a process to end, whatever becomes of the launch file that has started it.
+
+    Without that, launch forgets the processes of a launch file that raises an exception later on, and leaves them running.
+    """
+
+    def keep(context):
+        future = process.get_asyncio_future()
+        # There is none when everything is being shut down already.
+        if future is not None:
+            context.add_completion_future(future)
+
+    return OpaqueFunction(function=keep)
+
+
+def ended_with_launch(context, name):
+    """Options of a process that make the system send it this signal when launch itself is killed and can send none."""
+    # A prefix of ours would take the place of the user's.
+    if 'launch-prefix' in context.launch_configurations or not shutil.which('setpriv'):
+        return {}
+    return {'prefix': f'setpriv --pdeathsig {name}'}
+
+
+def reason_of(lines):
+    """The last error in the log of a process with what follows it, or else the last line, as one line."""
+    lines = [COLOUR.sub('', line).rstrip() for line in lines]
+    errors = [place for place, line in enumerate(lines) if (found := LOG_LINE.match(line)) and found[1] in ('ERROR', 'FATAL')]
+    if not errors:
+        return next((line.strip() for line in reversed(lines) if line), '')
+    message = [LOG_LINE.match(lines[errors[-1]])[2]]
+    for line in lines[errors[-1] + 1 :]:
+        if LOG_LINE.match(line):
+            break
+        message.append(line.strip())
+    return '; '.join(filter(None, message))
+
+
+def end_in_words(returncode, reason):
+    if returncode == -signal.SIGKILL:
+        # It could not say why.
+        return 'was ended by SIGKILL'
+    how = f'failed with exit code {returncode}' if returncode > 0 else f'was ended by {signal.Signals(-returncode).name}'
+    return f'{how}: {reason}' if reason else how

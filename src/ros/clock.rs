@@ -1,0 +1,56 @@
+//! Simulated time that stands still.
+
+use std::time::{Duration, Instant};
+
+use crate::mapping::reading::Stamp;
+
+/// How long the same time is nothing special: clocks are published tens of times a second.
+const STILL: Duration = Duration::from_millis(500);
+
+/// The simulated time, and since when it is that.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct SimulatedTime {
+    time: Stamp,
+    since: Instant,
+}
+
+impl SimulatedTime {
+    /// No time has come yet.
+    pub(super) fn new(now: Instant) -> Self {
+        Self { time: Stamp::default(), since: now }
+    }
+
+    /// Takes in what the clock says now.
+    pub(super) fn see(&mut self, time: Stamp, now: Instant) {
+        if self.time != time {
+            *self = Self { time, since: now };
+        }
+    }
+
+    /// Where it stands still; nothing while it goes on, or when none has come.
+    pub(super) fn stopped(&self, now: Instant) -> Option<Stamp> {
+        let is_still = self.time != Stamp::default() && now.duration_since(self.since) > STILL;
+        is_still.then_some(self.time)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn time_that_does_not_change_for_a_while_has_stopped() {
+        let start = Instant::now();
+        let at = |milliseconds| start + Duration::from_millis(milliseconds);
+        let mut clock = SimulatedTime::new(start);
+        clock.see(Stamp::default(), at(2000));
+        assert_eq!(clock.stopped(at(2000)), None, "no time has come");
+        clock.see(Stamp::from_seconds(5.0), at(2010));
+        clock.see(Stamp::from_seconds(5.0), at(2500));
+        assert_eq!(clock.stopped(at(2500)), None);
+        clock.see(Stamp::from_seconds(5.0), at(2600));
+        assert_eq!(clock.stopped(at(2600)), Some(Stamp::from_seconds(5.0)));
+        clock.see(Stamp::from_seconds(4.0), at(2620));
+        assert_eq!(clock.stopped(at(2620)), None, "it goes on, from where the bag begins again");
+    }
+}
