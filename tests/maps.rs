@@ -475,6 +475,13 @@ fn a_damaged_map_is_kept_and_listed_with_what_is_wrong() {
     let maps = list(folder.path()).unwrap();
     let damaged = maps.iter().find(|map| map.path != file.path()).unwrap();
     assert_eq!(fs::read(&damaged.path).unwrap(), b"PK\x03\x04 no map");
+    // The arrays of a picture are no map.
+    let mut arrays = b"PK\x03\x04".to_vec();
+    arrays.resize(30, 0);
+    arrays.extend(b"mean.npy and its bytes, and what comes after them");
+    fs::write(folder.path().join("picture.npz"), arrays).unwrap();
+    let maps = list(folder.path()).unwrap();
+    assert_eq!(maps.len(), 2, "{maps:?}");
     assert!(matches!(&damaged.state, State::Damaged(why) if why.contains("cannot read the checkpoint")), "{damaged:?}");
     assert_eq!(maps.iter().filter(|map| map.state == State::Saved).count(), 1);
 }

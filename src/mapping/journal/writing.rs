@@ -99,6 +99,9 @@ impl Scribe {
         let mut scribe = self;
         while scribe.gather(entries) {
             scribe.write();
+            if entries.is_empty() {
+                scribe.catch_up();
+            }
             if scribe.synced.elapsed() >= SYNC {
                 scribe.sync();
             }
@@ -210,6 +213,13 @@ impl Scribe {
                 }
             }
             Err(error) => self.lose(&error),
+        }
+    }
+
+    /// Nothing waits to be written.
+    fn catch_up(&self) {
+        if std::mem::take(&mut lock(&self.shared.status).status.is_behind) {
+            log::info!("the journal is no longer behind");
         }
     }
 

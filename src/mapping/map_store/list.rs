@@ -1,7 +1,7 @@
 //! What is in a folder of maps.
 
 use std::fs::{self, File, TryLockError};
-use std::io;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
@@ -95,7 +95,8 @@ fn walk(top: &Path, folder: &Path, depth: usize, maps: &mut Vec<Listed>) -> io::
         let found = match (path.is_dir(), ending) {
             _ if is_hidden => continue,
             (false, "npz") => of_file(&path),
-            (true, "journal") => of_journal(&path),
+            // That of a replay has no other name.
+            (true, _) if ending == "journal" || path.ends_with("journal") => of_journal(&path),
             (true, _) if depth > 0 => {
                 walk(top, &path, depth - 1, maps)?;
                 continue;
@@ -111,11 +112,25 @@ fn walk(top: &Path, folder: &Path, depth: usize, maps: &mut Vec<Listed>) -> io::
     Ok(())
 }
 
+/// None where it holds arrays of something else, such as those of a picture.
 fn of_file(path: &Path) -> Option<(State, Option<Contents>)> {
-    Some(match Checkpoint::read(path) {
-        Ok(checkpoint) => (State::Saved, Some(Contents::of(&checkpoint))),
-        Err(error) => (State::Damaged(error.to_string()), None),
-    })
+    match Checkpoint::read(path) {
+        Ok(checkpoint) => Some((State::Saved, Some(Contents::of(&checkpoint)))),
+        Err(_) if holds_other_arrays(path) => None,
+        Err(error) => Some((State::Damaged(error.to_string()), None)),
+    }
+}
+
+/// Whether it is an archive of arrays that does not begin with the one that every checkpoint begins with.
+fn holds_other_arrays(path: &Path) -> bool {
+    let mut head = [0; 64];
+    let read = File::open(path).and_then(|mut file| file.read_exact(&mut head));
+    // The local header of a file in a zip archive has 30 bytes, and then its name.
+    let name = head[30..].split(|byte| !byte.is_ascii_graphic()).next().unwrap_or_default();
+    read.is_ok()
+        && head.starts_with(b"PK\x03\x04")
+        && !name.starts_with(b"format.npy")
+        && name.windows(4).any(|part| part == b".npy")
 }
 
 /// None where it holds no map.
