@@ -108,7 +108,7 @@ pub fn exact_ceiling<'a, K: Kernel>(
         ceiling += whitened.bound();
         let mut features = model.kernel.covariance(&past.inducing, places);
         linalg::solve_lower(whitened.covariance_root.as_ref(), features.as_mut());
-        linalg::add_matrix_vector(&mut residual, -1.0, features.transpose(), &whitened.weights);
+        linalg::add_matrix_vector(&mut residual, -1.0, features.transpose(), &whitened.coefficients);
         let mut add = |factor, rows: &Matrix| {
             let (left, right) = (rows.transpose(), rows.as_ref());
             linalg::multiply(covariance.as_mut(), Part::Lower, 1.0, factor, left, Part::Full, right, Part::Full);
