@@ -240,7 +240,9 @@ impl Checkpoint {
         let hyperparameters = process.hyperparameters.iter().map(|hyperparameter| hyperparameter.value);
         arrays.numbers("hyperparameters", &[process.hyperparameters.len()], hyperparameters)?;
         arrays.numbers("mean", &[], [process.mean])?;
-        arrays.numbers("baseline", &[2], [process.baseline.mean(), process.baseline.scatter()])?;
+        // A scalar field has one output.
+        let baseline = &process.baseline.outputs()[0];
+        arrays.numbers("baseline", &[2], [baseline.mean(), baseline.scatter()])?;
         write_past(&mut arrays, process.past.as_ref())?;
         dual.map_or(Ok(()), |dual| write_memory(&mut arrays, dual))?;
         let corners = extent.as_ref().map_or(&[][..], |corners| corners);
@@ -411,7 +413,7 @@ fn read_process(
         mean: arrays.number("mean")?,
         jitter: Jitter::Relative(settings.relative_jitter),
         likelihood: field_model::likelihood(settings),
-        baseline: NoiseBaseline::new(metadata.targets, baseline[0], baseline[1]),
+        baseline: NoiseBaseline::new(metadata.targets, baseline[0], baseline[1]).into(),
         past: (size > 0).then_some(past),
     })
 }

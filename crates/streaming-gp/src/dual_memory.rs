@@ -17,7 +17,7 @@ mod site;
 pub mod state;
 mod summary;
 
-use super::bounds::NoiseBaseline;
+use super::bounds::NoiseBaselines;
 use super::hyperparameters;
 use super::kernel::{Kernel, Places};
 use super::learning::Learning;
@@ -135,13 +135,13 @@ pub struct DualGp<K: Kernel> {
     memory: Option<Memory<K::Places>>,
     posterior: Option<Arc<Posterior<K>>>,
     /// Of all readings so far.
-    baseline: NoiseBaseline,
+    baseline: NoiseBaselines,
 }
 
 impl<K: Kernel> DualGp<K> {
     /// Of measured targets, with the likelihood of the model, and the hyperparameters learning starts from.
     pub fn new(model: Model<K>, settings: Settings) -> Self {
-        let baseline = NoiseBaseline::default();
+        let baseline = NoiseBaselines::default();
         Self { model, link: None, settings, summary: None, memory: None, posterior: None, baseline }
     }
 
@@ -203,7 +203,7 @@ impl<K: Kernel> DualGp<K> {
         self.summary = summary;
         self.posterior = Some(Arc::new(posterior));
         self.model = model;
-        self.baseline = self.baseline.including(targets);
+        self.baseline = self.baseline.including(places, targets);
         Ok(report)
     }
 
@@ -228,7 +228,7 @@ impl<K: Kernel> DualGp<K> {
         Some(mean.into_iter().zip(variance).map(|(mean, variance)| link.probability(mean, variance)).collect())
     }
 
-    /// Goes on with other settings.
+    /// Continues with other settings.
     pub fn configure(&mut self, settings: Settings) {
         self.settings = settings;
     }
@@ -253,8 +253,8 @@ impl<K: Kernel> DualGp<K> {
         self.baseline.count()
     }
 
-    /// Count, mean and variance of all targets so far.
-    pub fn baseline(&self) -> &NoiseBaseline {
+    /// Count, mean and variance of all targets of each output so far.
+    pub fn baseline(&self) -> &NoiseBaselines {
         &self.baseline
     }
 

@@ -123,7 +123,7 @@ impl<K: Kernel> DualGp<K> {
     /// Everything it has learnt, as plain numbers.
     pub fn state(&self) -> DualState<K::Places> {
         DualState {
-            common: State::of(&self.model, self.baseline, self.posterior.as_deref()),
+            common: State::of(&self.model, self.baseline.clone(), self.posterior.as_deref()),
             link: self.link,
             memory: self.memory.as_ref().map(|memory| MemoryState {
                 places: memory.places.clone(),
@@ -168,7 +168,15 @@ impl<K: Kernel> DualGp<K> {
             }
             _ => None,
         };
-        Ok(Self { model, link: state.link, settings, summary, memory, posterior, baseline: state.common.baseline })
+        Ok(Self {
+            model,
+            link: state.link,
+            settings,
+            summary,
+            memory,
+            posterior,
+            baseline: state.common.baseline.clone(),
+        })
     }
 }
 
@@ -281,8 +289,14 @@ mod tests {
             (|state, _, _| state.common.hyperparameters.truncate(2), "found constant, variance"),
             (|state, _, _| state.common.past.as_mut().unwrap().triangle[0] = 1e200, "its numbers are too large"),
             (|state, _, _| state.common.past.as_mut().unwrap().target[0] = f64::NAN, "in the target, found NaN"),
-            (|state, _, _| state.common.baseline = NoiseBaseline::new(4, 0.5, 1.0), "found 5 of 4 with a summary"),
-            (|state, _, _| state.common.baseline = NoiseBaseline::new(5, 0.5, 1.0), "found 5 of 5 with a summary"),
+            (
+                |state, _, _| state.common.baseline = NoiseBaseline::new(4, 0.5, 1.0).into(),
+                "found 5 of 4 with a summary",
+            ),
+            (
+                |state, _, _| state.common.baseline = NoiseBaseline::new(5, 0.5, 1.0).into(),
+                "found 5 of 5 with a summary",
+            ),
             (|_, memory, _| memory.targets.truncate(2), "2 numbers in the places of 2 readings in memory, found 5"),
             (
                 |_, memory, _| memory.precisions.truncate(2),
