@@ -53,9 +53,9 @@ impl Averager {
     /// Averages as the likelihood of the model asks for: means, unless it is Student's t, or of labels.
     pub fn configure(&mut self, model: &config::Model) {
         let likelihood = field_model::likelihood(model);
-        self.thins = matches!(likelihood, Likelihood::Bernoulli(_));
+        self.thins = field_model::link(model).is_some();
         self.robust = match likelihood {
-            Likelihood::Gaussian | Likelihood::Bernoulli(_) => None,
+            Likelihood::Gaussian => None,
             Likelihood::StudentT(likelihood) => Some(RobustMean { likelihood, least_square: model.initial.noise }),
         };
     }

@@ -240,7 +240,9 @@ impl Checkpoint {
         let hyperparameters = process.hyperparameters.iter().map(|hyperparameter| hyperparameter.value);
         arrays.numbers("hyperparameters", &[process.hyperparameters.len()], hyperparameters)?;
         arrays.numbers("mean", &[], [process.mean])?;
-        arrays.numbers("baseline", &[2], [process.baseline.mean(), process.baseline.scatter()])?;
+        // A scalar field has one output.
+        let baseline = &process.baseline.outputs()[0];
+        arrays.numbers("baseline", &[2], [baseline.mean(), baseline.scatter()])?;
         write_past(&mut arrays, process.past.as_ref())?;
         dual.map_or(Ok(()), |dual| write_memory(&mut arrays, dual))?;
         let corners = extent.as_ref().map_or(&[][..], |corners| corners);
@@ -270,7 +272,7 @@ impl Checkpoint {
         let common = read_process(&arrays, &metadata, &settings)?;
         let process = match metadata.process {
             Process::Streaming => ProcessState::Streaming(common),
-            Process::DualMemory => ProcessState::Dual(read_memory(&arrays, common)?),
+            Process::DualMemory => ProcessState::Dual(read_memory(&arrays, common, &settings)?),
         };
         process.check()?;
         let mut stream = if version == OLDEST_VERSION { Stream::unknown() } else { read_stream(&arrays)? };
@@ -359,7 +361,11 @@ fn write_memory(arrays: &mut ArrayWriter, dual: &DualState<Points>) -> io::Resul
     arrays.numbers("summary_log_evidence", &[], [*log_evidence])
 }
 
-fn read_memory(arrays: &ArrayReader<'_>, common: State<Points>) -> Result<DualState<Points>, Problem> {
+fn read_memory(
+    arrays: &ArrayReader<'_>,
+    common: State<Points>,
+    settings: &config::Model,
+) -> Result<DualState<Points>, Problem> {
     let coordinates = arrays.numbers("memory_places", [None, Some(DIMENSION)])?;
     let (places, _) = coordinates.as_chunks::<DIMENSION>();
     let sites = arrays.numbers("memory_sites", [Some(places.len()), Some(2)])?;
@@ -379,7 +385,8 @@ fn read_memory(arrays: &ArrayReader<'_>, common: State<Points>) -> Result<DualSt
     let is_kept = !summary.target.is_empty();
     // Before the first batch there is no memory, not even an empty one.
     let has_begun = common.past.is_some() || !memory.targets.is_empty();
-    Ok(DualState { common, memory: has_begun.then_some(memory), summary: is_kept.then_some(summary) })
+    let link = field_model::link(settings);
+    Ok(DualState { common, link, memory: has_begun.then_some(memory), summary: is_kept.then_some(summary) })
 }
 
 fn read_process(
@@ -406,7 +413,7 @@ fn read_process(
         mean: arrays.number("mean")?,
         jitter: Jitter::Relative(settings.relative_jitter),
         likelihood: field_model::likelihood(settings),
-        baseline: NoiseBaseline::new(metadata.targets, baseline[0], baseline[1]),
+        baseline: NoiseBaseline::new(metadata.targets, baseline[0], baseline[1]).into(),
         past: (size > 0).then_some(past),
     })
 }

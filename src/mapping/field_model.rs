@@ -180,6 +180,11 @@ impl FieldModel {
         self.process.posterior()
     }
 
+    /// What it maps.
+    pub fn quantity(&self) -> Quantity {
+        quantity_by(link(&self.settings))
+    }
+
     /// The model with its newest hyperparameters.
     pub fn model(&self) -> &Model<FieldKernel> {
         self.process.model()
@@ -239,13 +244,20 @@ fn start(config: &Config) -> Start {
     }
 }
 
-/// How the targets depend on the latent function.
+/// How labels depend on the latent function; none where strengths are mapped.
+pub(super) fn link(settings: &config::Model) -> Option<Link> {
+    match settings.likelihood {
+        config::Likelihood::Gaussian | config::Likelihood::StudentT => None,
+        config::Likelihood::Bernoulli => Some(Link::Probit),
+    }
+}
+
+/// How measured strengths depend on the latent function; without effect on labels.
 pub(super) fn likelihood(settings: &config::Model) -> Likelihood {
     let degrees_of_freedom = settings.degrees_of_freedom;
     match settings.likelihood {
-        config::Likelihood::Gaussian => Likelihood::Gaussian,
+        config::Likelihood::Gaussian | config::Likelihood::Bernoulli => Likelihood::Gaussian,
         config::Likelihood::StudentT => Likelihood::StudentT(StudentT { degrees_of_freedom }),
-        config::Likelihood::Bernoulli => Likelihood::Bernoulli(Link::Probit),
     }
 }
 
@@ -314,22 +326,21 @@ pub fn dual_settings(config: &Config, dimension: usize) -> dual_memory::Settings
     }
 }
 
-/// What a map by this model is of.
-pub fn quantity(model: &Model<FieldKernel>) -> Quantity {
-    match model.likelihood {
-        Likelihood::Gaussian | Likelihood::StudentT(_) => Quantity::Strength,
-        Likelihood::Bernoulli(_) => Quantity::Probability,
-    }
+/// What a map with this posterior is of.
+pub fn quantity(posterior: &FieldPosterior) -> Quantity {
+    quantity_by(posterior.link())
+}
+
+fn quantity_by(link: Option<Link>) -> Quantity {
+    link.map_or(Quantity::Strength, |_| Quantity::Probability)
 }
 
 /// Mean and variance of what the map is of, given those of the latent function: the same for a field, for a yes/no signal those of the
 /// probability of a yes.
 pub fn of_quantity(posterior: &FieldPosterior, mean: f64, variance: f64) -> (f64, f64) {
-    match posterior.model().likelihood {
-        Likelihood::Gaussian | Likelihood::StudentT(_) => (mean, variance),
-        Likelihood::Bernoulli(link) => {
-            (link.probability(mean, variance), link.deviation_of_probability(mean, variance).powi(2))
-        }
+    match posterior.link() {
+        None => (mean, variance),
+        Some(link) => (link.probability(mean, variance), link.deviation_of_probability(mean, variance).powi(2)),
     }
 }
 

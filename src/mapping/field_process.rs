@@ -50,9 +50,13 @@ impl FieldProcess {
     /// Knows nothing yet but what the settings say.
     pub(super) fn new(config: &Config) -> Self {
         let model = field_model::model(config, DIMENSION);
-        match config.selection.method.is_dual_memory() {
-            true => Self::Dual(Box::new(DualGp::new(model, field_model::dual_settings(config, DIMENSION)))),
-            false => Self::Streaming(Box::new(StreamingGp::new(model, field_model::settings(config, DIMENSION)))),
+        let dual_settings = || field_model::dual_settings(config, DIMENSION);
+        match field_model::link(&config.model) {
+            Some(link) => Self::Dual(Box::new(DualGp::binary(model, link, dual_settings()))),
+            None if config.selection.method.is_dual_memory() => {
+                Self::Dual(Box::new(DualGp::new(model, dual_settings())))
+            }
+            None => Self::Streaming(Box::new(StreamingGp::new(model, field_model::settings(config, DIMENSION)))),
         }
     }
 

@@ -21,7 +21,7 @@ pub fn rasterize<'a>(
         number,
         points,
         far_variance(posterior),
-        quantity(posterior.model()),
+        quantity(posterior),
         |mean, variance| of_quantity(posterior, mean, variance),
         |points, mean, variance| posterior.predict(&Points::from_arrays(points), mean, variance),
     )

@@ -11,7 +11,7 @@ use crate::export::GrowthPoint;
 use crate::export::occupancy::GridScales;
 use crate::mapping::batcher::{CutReason, Joint};
 use crate::mapping::field_learner::FieldSnapshot;
-use crate::mapping::field_model::{FieldModel, quantity};
+use crate::mapping::field_model::FieldModel;
 use crate::mapping::grid::FieldGrid;
 use crate::mapping::pipeline::Counters;
 use crate::mapping::quantity::Quantity;
@@ -157,7 +157,7 @@ impl Report {
             magmap_version: env!("CARGO_PKG_VERSION"),
             source: source.about,
             frame: source.frame,
-            quantity: quantity(model),
+            quantity: finished.mapper.learner().quantity(),
             interrupted,
             resumed,
             counters: finished.status.counters,

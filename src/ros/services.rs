@@ -121,7 +121,7 @@ impl Desk {
                 }
                 let where_known = |values: Vec<f64>| {
                     let value = |(value, &known): (f64, &bool)| {
-                        if known { outside(quantity(posterior.model()), value) } else { f64::NAN }
+                        if known { outside(quantity(posterior), value) } else { f64::NAN }
                     };
                     values.into_iter().zip(&known).map(value).collect()
                 };

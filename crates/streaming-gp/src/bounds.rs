@@ -8,7 +8,7 @@ use super::normal::LOG_2_PI;
 use super::targets::Targets;
 use super::whitened::{Past, Rows, Whitened};
 
-/// Count, mean and variance of all targets so far: the model that sees no structure.
+/// Count, mean and variance of all targets of one output so far: the model that sees no structure.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct NoiseBaseline {
     count: u64,
@@ -18,7 +18,7 @@ pub struct NoiseBaseline {
 }
 
 impl NoiseBaseline {
-    /// The baseline of so many targets with this mean and this sum of squared deviations from it.
+    /// The baseline of this number of targets with this mean and this sum of squared deviations from it.
     pub fn new(count: u64, mean: f64, scatter: f64) -> Self {
         Self { count, mean, scatter }
     }
@@ -26,22 +26,22 @@ impl NoiseBaseline {
     /// The baseline after these targets too (Chan's update of a running mean and variance). Where they have weights, it is as if
     /// all of them had the weighted mean and the weighted variance.
     pub fn including<'a>(&self, targets: impl Into<Targets<'a>>) -> Self {
-        let targets = targets.into();
-        let values = targets.values();
-        if values.is_empty() {
+        self.including_rows(&weighted_rows(targets.into()))
+    }
+
+    fn including_rows(&self, rows: &[WeightedRow]) -> Self {
+        if rows.is_empty() {
             return *self;
         }
-        let weighted = |value: &dyn Fn(f64) -> f64| {
-            values.iter().enumerate().map(|(i, &y)| targets.weight(i) * value(y)).sum::<f64>()
-        };
-        let added = values.len() as f64;
+        let weighted = |value: &dyn Fn(f64) -> f64| rows.iter().map(|row| row.weight * value(row.target)).sum::<f64>();
+        let added = rows.len() as f64;
         let total = weighted(&|_| 1.0);
         let added_mean = weighted(&|y| y) / total;
         let added_scatter = weighted(&|y| (y - added_mean).powi(2)) * (added / total);
         let count = self.count as f64 + added;
         let difference = added_mean - self.mean;
         Self {
-            count: self.count.saturating_add(values.len() as u64),
+            count: self.count.saturating_add(rows.len() as u64),
             mean: self.mean + difference * added / count,
             scatter: self.scatter + added_scatter + difference * difference * self.count as f64 * added / count,
         }
@@ -72,12 +72,96 @@ impl NoiseBaseline {
     /// that variance divided by their weight.
     pub fn log_likelihood<'a>(&self, targets: impl Into<Targets<'a>>, least_variance: f64) -> f64 {
         let targets = targets.into();
-        let variance = self.variance().max(least_variance);
-        let square = |(i, y): (usize, &f64)| targets.weight(i) * (y - self.mean).powi(2);
-        let squares = targets.values().iter().enumerate().map(square).sum::<f64>();
-        -0.5 * (targets.values().len() as f64 * (LOG_2_PI + variance.ln()) + squares / variance)
-            + targets.weights().map_or(0.0, Weights::evidence)
+        self.log_density(&weighted_rows(targets), least_variance) + targets.weights().map_or(0.0, Weights::evidence)
     }
+
+    fn log_density(&self, rows: &[WeightedRow], least_variance: f64) -> f64 {
+        let variance = self.variance().max(least_variance);
+        let squares = rows.iter().map(|row| row.weight * (row.target - self.mean).powi(2)).sum::<f64>();
+        -0.5 * (rows.len() as f64 * (LOG_2_PI + variance.ln()) + squares / variance)
+    }
+}
+
+/// A target and its weight.
+#[derive(Clone, Copy)]
+struct WeightedRow {
+    target: f64,
+    weight: f64,
+}
+
+fn weighted_rows(targets: Targets<'_>) -> Vec<WeightedRow> {
+    let row = |(i, &target): (usize, &f64)| WeightedRow { target, weight: targets.weight(i) };
+    targets.values().iter().enumerate().map(row).collect()
+}
+
+/// One [`NoiseBaseline`] per output of the field: its axes have different means, and pooled they would have too large a variance.
+#[derive(Clone, Debug, PartialEq)]
+pub struct NoiseBaselines(Vec<NoiseBaseline>);
+
+impl Default for NoiseBaselines {
+    /// Of one output, before any target.
+    fn default() -> Self {
+        NoiseBaseline::default().into()
+    }
+}
+
+impl From<NoiseBaseline> for NoiseBaselines {
+    /// Of one output.
+    fn from(baseline: NoiseBaseline) -> Self {
+        Self(vec![baseline])
+    }
+}
+
+impl NoiseBaselines {
+    /// The baselines of these outputs, in the order of [`Places::output`]; of one without targets where there are none.
+    pub fn new(outputs: Vec<NoiseBaseline>) -> Self {
+        if outputs.is_empty() { Self::default() } else { Self(outputs) }
+    }
+
+    /// That of each output: at least one.
+    pub fn outputs(&self) -> &[NoiseBaseline] {
+        &self.0
+    }
+
+    /// How many targets they have seen.
+    pub fn count(&self) -> u64 {
+        self.0.iter().fold(0, |sum, baseline| sum.saturating_add(baseline.count()))
+    }
+
+    /// The baselines after these targets too, each of the output that its place says: see [`NoiseBaseline::including`].
+    pub fn including<'a>(&self, places: &impl Places, targets: impl Into<Targets<'a>>) -> Self {
+        let rows = rows_by_output(places, targets.into());
+        let mut outputs = self.0.clone();
+        outputs.resize(outputs.len().max(rows.len()), NoiseBaseline::default());
+        outputs.iter_mut().zip(&rows).for_each(|(baseline, rows)| *baseline = baseline.including_rows(rows));
+        Self(outputs)
+    }
+
+    /// The log likelihood of targets under them, in nats: the sum over the outputs. See [`NoiseBaseline::log_likelihood`].
+    pub fn log_likelihood<'a>(
+        &self,
+        places: &impl Places,
+        targets: impl Into<Targets<'a>>,
+        least_variance: f64,
+    ) -> f64 {
+        let targets = targets.into();
+        let unseen = NoiseBaseline::default();
+        let rows = rows_by_output(places, targets);
+        let of_output = |(output, rows): (usize, &Vec<WeightedRow>)| {
+            self.0.get(output).unwrap_or(&unseen).log_density(rows, least_variance)
+        };
+        rows.iter().enumerate().map(of_output).sum::<f64>() + targets.weights().map_or(0.0, Weights::evidence)
+    }
+}
+
+fn rows_by_output(places: &impl Places, targets: Targets<'_>) -> Vec<Vec<WeightedRow>> {
+    let mut by_output: Vec<Vec<WeightedRow>> = Vec::new();
+    for (index, row) in weighted_rows(targets).into_iter().enumerate() {
+        let output = places.output(index);
+        by_output.resize_with(by_output.len().max(output + 1), Vec::new);
+        by_output[output].push(row);
+    }
+    by_output
 }
 
 /// L*: the bound with every reading of the batch an inducing point beside the old ones (VIPS paper, eq. 9).
@@ -108,7 +192,7 @@ pub fn exact_ceiling<'a, K: Kernel>(
         ceiling += whitened.bound();
         let mut features = model.kernel.covariance(&past.inducing, places);
         linalg::solve_lower(whitened.covariance_root.as_ref(), features.as_mut());
-        linalg::add_matrix_vector(&mut residual, -1.0, features.transpose(), &whitened.weights);
+        linalg::add_matrix_vector(&mut residual, -1.0, features.transpose(), &whitened.coefficients);
         let mut add = |factor, rows: &Matrix| {
             let (left, right) = (rows.transpose(), rows.as_ref());
             linalg::multiply(covariance.as_mut(), Part::Lower, 1.0, factor, left, Part::Full, right, Part::Full);
@@ -151,6 +235,77 @@ mod tests {
         let expected: f64 =
             targets.iter().map(|y| -0.5 * (LOG_2_PI + variance.ln() + (y - mean).powi(2) / variance)).sum();
         assert!((running.log_likelihood(&targets, 1e-9) - expected).abs() < 1e-10);
+    }
+
+    /// Places of a field of two outputs, in turns.
+    #[derive(Clone, Debug)]
+    struct InTurns(usize);
+
+    impl Places for InTurns {
+        fn len(&self) -> usize {
+            self.0
+        }
+        fn output(&self, index: usize) -> usize {
+            index % 2
+        }
+        fn cleared(&self) -> Self {
+            Self(0)
+        }
+        fn push_from(&mut self, _: &Self, _: usize) {
+            self.0 += 1;
+        }
+        fn compatible(&self, _: &Self) -> bool {
+            true
+        }
+        fn is_finite(&self) -> bool {
+            true
+        }
+        fn coordinates_per_place(&self) -> usize {
+            0
+        }
+        fn coordinates(&self) -> Vec<f64> {
+            Vec::new()
+        }
+        fn with_coordinates(&self, _: &[f64]) -> Self {
+            self.clone()
+        }
+    }
+
+    #[test]
+    fn each_output_has_a_baseline_of_its_own() {
+        let means = [20.0, -45.0];
+        let targets: Vec<f64> = (0..40).map(|i| means[i % 2] + (i as f64).sin() * (1 + i % 2) as f64).collect();
+        let mut running = NoiseBaselines::default();
+        for chunk in [&targets[..10], &targets[10..]] {
+            running = running.including(&InTurns(chunk.len()), chunk);
+        }
+        let mut expected = 0.0;
+        for output in 0..2 {
+            let own: Vec<f64> = targets.iter().copied().skip(output).step_by(2).collect();
+            let mean = own.iter().sum::<f64>() / 20.0;
+            let variance = own.iter().map(|y| (y - mean).powi(2)).sum::<f64>() / 20.0;
+            let found = running.outputs()[output];
+            assert_eq!(found.count(), 20);
+            assert!((found.mean() - mean).abs() < 1e-12 && (found.variance() - variance).abs() < 1e-12);
+            expected +=
+                own.iter().map(|y| -0.5 * (LOG_2_PI + variance.ln() + (y - mean).powi(2) / variance)).sum::<f64>();
+        }
+        assert_eq!((running.outputs().len(), running.count()), (2, 40));
+        let found = running.log_likelihood(&InTurns(40), &targets, 1e-9);
+        assert!((found - expected).abs() < 1e-10, "{found} {expected}");
+        // Pooled, the difference of the means would count as noise.
+        let pooled = NoiseBaseline::default().including(&targets).log_likelihood(&targets, 1e-9);
+        assert!(found > pooled + 50.0, "{found} {pooled}");
+    }
+
+    #[test]
+    fn with_one_output_they_are_the_baseline_to_the_last_bit() {
+        let targets: Vec<f64> = (0..37).map(|i| 50.0 + (i as f64).sin() * 8.0).collect();
+        let places = crate::points::Points::from_arrays(&[[0.0]; 37]);
+        let one = NoiseBaseline::default().including(&targets);
+        let several = NoiseBaselines::default().including(&places, &targets);
+        assert_eq!(several, one.into());
+        assert_eq!(several.log_likelihood(&places, &targets, 1e-9), one.log_likelihood(&targets, 1e-9));
     }
 
     #[test]

@@ -17,11 +17,10 @@ mod site;
 pub mod state;
 mod summary;
 
-use super::bounds::NoiseBaseline;
+use super::bounds::NoiseBaselines;
 use super::hyperparameters;
 use super::kernel::{Kernel, Places};
 use super::learning::Learning;
-use super::likelihood::Likelihood;
 use super::linalg::NotPositiveDefinite;
 use super::link::Link;
 use super::model::Model;
@@ -129,24 +128,26 @@ const SETTLED: f64 = 0.01;
 #[derive(Clone, Debug)]
 pub struct DualGp<K: Kernel> {
     model: Model<K>,
+    /// Where targets are labels; the likelihood and the noise of the model are then without effect.
+    link: Option<Link>,
     settings: Settings,
     summary: Option<Summary<K>>,
     memory: Option<Memory<K::Places>>,
     posterior: Option<Arc<Posterior<K>>>,
     /// Of all readings so far.
-    baseline: NoiseBaseline,
+    baseline: NoiseBaselines,
 }
 
 impl<K: Kernel> DualGp<K> {
-    /// With the likelihood of the model, and the hyperparameters learning starts from.
+    /// Of measured targets, with the likelihood of the model, and the hyperparameters learning starts from.
     pub fn new(model: Model<K>, settings: Settings) -> Self {
-        let baseline = NoiseBaseline::default();
-        Self { model, settings, summary: None, memory: None, posterior: None, baseline }
+        let baseline = NoiseBaselines::default();
+        Self { model, link: None, settings, summary: None, memory: None, posterior: None, baseline }
     }
 
     /// Of labels 0 and 1, whatever the likelihood of the model; its noise is without effect.
     pub fn binary(model: Model<K>, link: Link, settings: Settings) -> Self {
-        Self::new(Model { likelihood: Likelihood::Bernoulli(link), ..model }, settings)
+        Self { link: Some(link), ..Self::new(model, settings) }
     }
 
     /// Takes in one batch (algorithm 1). `stop` is asked before every evaluation of learning; when it says yes, the update ends with
@@ -165,8 +166,14 @@ impl<K: Kernel> DualGp<K> {
         let memory = self.memory.as_ref().unwrap_or(&nothing);
         let Memory { places: all, targets: values, sites } = memory.followed_by(places, targets);
         let inducing = self.choose_inducing(places);
-        let setup =
-            Setup { places: &all, targets: &values, memory: memory.len(), summary: self.summary.as_ref(), inducing };
+        let setup = Setup {
+            places: &all,
+            targets: &values,
+            link: self.link,
+            memory: memory.len(),
+            summary: self.summary.as_ref(),
+            inducing,
+        };
         let learnt = self.learn(&setup, sites, stop).map_err(|error| streaming::broken_down(error, &self.model))?;
 
         let Learnt { model, whitened, sites, fit, .. } = &learnt;
@@ -196,7 +203,7 @@ impl<K: Kernel> DualGp<K> {
         self.summary = summary;
         self.posterior = Some(Arc::new(posterior));
         self.model = model;
-        self.baseline = self.baseline.including(targets);
+        self.baseline = self.baseline.including(places, targets);
         Ok(report)
     }
 
@@ -215,13 +222,13 @@ impl<K: Kernel> DualGp<K> {
 
     /// The probability of a 1 at each place; none where targets are no labels.
     pub fn predict_probability(&self, places: &K::Places) -> Option<Vec<f64>> {
-        let Likelihood::Bernoulli(link) = self.model.likelihood else { return None };
+        let link = self.link?;
         let (mut mean, mut variance) = (vec![0.0; places.len()], vec![0.0; places.len()]);
         self.predict(places, &mut mean, &mut variance);
         Some(mean.into_iter().zip(variance).map(|(mean, variance)| link.probability(mean, variance)).collect())
     }
 
-    /// Goes on with other settings.
+    /// Continues with other settings.
     pub fn configure(&mut self, settings: Settings) {
         self.settings = settings;
     }
@@ -246,15 +253,15 @@ impl<K: Kernel> DualGp<K> {
         self.baseline.count()
     }
 
-    /// Count, mean and variance of all targets so far.
-    pub fn baseline(&self) -> &NoiseBaseline {
+    /// Count, mean and variance of all targets of each output so far.
+    pub fn baseline(&self) -> &NoiseBaselines {
         &self.baseline
     }
 
     fn check(&self, places: &K::Places, targets: &[f64]) -> Result<(), Error> {
         streaming::check(places, targets, self.posterior.as_deref())?;
         let no_label = targets.iter().position(|&target| target != 0.0 && target != 1.0);
-        match no_label.filter(|_| matches!(self.model.likelihood, Likelihood::Bernoulli(_))) {
+        match no_label.filter(|_| self.link.is_some()) {
             Some(row) => Err(Error::Label { found: targets[row], row }),
             None => Ok(()),
         }

@@ -57,14 +57,13 @@ struct Density {
 const NARROW: f64 = 1e-3;
 
 impl Observation {
-    /// A target of this likelihood, with this hyperparameter `noise`.
+    /// A measured target of this likelihood, with this hyperparameter `noise`.
     pub fn of(likelihood: Likelihood, noise: f64) -> Self {
         match likelihood {
             Likelihood::Gaussian => Self::Gaussian { variance: noise },
             Likelihood::StudentT(student) => {
                 Self::StudentT { squared_scale: noise, degrees_of_freedom: student.degrees_of_freedom }
             }
-            Likelihood::Bernoulli(link) => Self::Bernoulli(link),
         }
     }
 

@@ -1,4 +1,4 @@
-//! The noise on the targets: Gaussian, or heavy-tailed, so that gross outliers count for little; or what makes labels of them.
+//! The noise on the targets: Gaussian, or heavy-tailed, so that gross outliers count for little.
 //!
 //! Student's t is a Gaussian whose precision is itself random (Lange, Little and Taylor 1989): with w ~ Gamma(nu/2, nu/2) and
 //! `y - f ~ N(0, s^2 / w)`, `y - f` has nu degrees of freedom and scale s. Under a posterior of f that is independent of w
@@ -11,10 +11,8 @@
 //! and f sees a Gaussian of variance s^2 / w. Each of the two raises one lower bound of the evidence: that of the Gaussian whose
 //! rows are scaled by sqrt(w) / s, -log s for each, and [`StudentT::evidence`] of its weight.
 
-use super::link::Link;
-use std::f64::consts::PI;
-
-/// How the targets depend on the latent function.
+/// How measured targets depend on the latent function. Labels have a [`Link`](super::link::Link) in its place, which only the
+/// [dual](super::dual_memory) model takes.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum Likelihood {
     /// Normally, with the variance `noise`.
@@ -22,20 +20,14 @@ pub enum Likelihood {
     Gaussian,
     /// With heavy tails, and the squared scale `noise`.
     StudentT(StudentT),
-    /// As labels, 1 with a probability that grows with it, else 0. Of the [dual](super::dual_memory) model alone: the streaming one
-    /// takes them for Gaussian targets.
-    Bernoulli(Link),
 }
 
 impl Likelihood {
-    /// The variance of what one reading is off by, given the hyperparameter `noise`; of a label that of the distribution whose cumulative
-    /// one is the link.
+    /// The variance of the error of one reading, given the hyperparameter `noise`.
     pub fn variance(&self, noise: f64) -> f64 {
         match self {
             Self::Gaussian => noise,
             Self::StudentT(StudentT { degrees_of_freedom }) => noise * degrees_of_freedom / (degrees_of_freedom - 2.0),
-            Self::Bernoulli(Link::Probit) => 1.0,
-            Self::Bernoulli(Link::Logit) => PI * PI / 3.0,
         }
     }
 
@@ -44,7 +36,6 @@ impl Likelihood {
         match self {
             Self::Gaussian => 0.5,
             Self::StudentT(StudentT { degrees_of_freedom }) => 0.5 * degrees_of_freedom / (degrees_of_freedom + 3.0),
-            Self::Bernoulli(_) => 0.0,
         }
     }
 }
@@ -207,8 +198,6 @@ mod tests {
     fn the_noise_of_four_degrees_of_freedom_has_twice_the_squared_scale_as_its_variance() {
         assert_eq!(Likelihood::StudentT(StudentT { degrees_of_freedom: 4.0 }).variance(3.0), 6.0);
         assert_eq!(Likelihood::Gaussian.variance(3.0), 3.0);
-        // A label is 1 where f and a number of this variance are above 0 together.
-        assert_eq!(Likelihood::Bernoulli(Link::Probit).variance(3.0), 1.0);
     }
 
     proptest! {

@@ -316,6 +316,13 @@ impl Workspace {
         matrix
     }
 
+    /// A copy.
+    pub fn copied(&self, matrix: &Matrix) -> Matrix {
+        let mut copy = self.zeros(matrix.nrows(), matrix.ncols());
+        copy.copy_from(matrix);
+        copy
+    }
+
     /// Takes back matrices that are no longer needed, to be lent again.
     pub fn give_back(&self, matrices: impl IntoIterator<Item = Matrix>) {
         self.free.borrow_mut().extend(matrices);

@@ -57,7 +57,7 @@ impl<K: Kernel> Model<K> {
         Self { kernel, noise: noise.exp(), ..*self }
     }
 
-    /// The variance of what one reading is off by.
+    /// The variance of the error of one reading.
     pub fn noise_variance(&self) -> f64 {
         self.likelihood.variance(self.noise)
     }

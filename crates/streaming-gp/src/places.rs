@@ -12,6 +12,11 @@ pub trait Places: Clone + Debug + Send + Sync {
         self.len() == 0
     }
 
+    /// Which output of the field a place is of, counted from 0: the axis of a vector field; a scalar field has one.
+    fn output(&self, _index: usize) -> usize {
+        0
+    }
+
     /// An empty collection of the same kind.
     fn cleared(&self) -> Self;
 

@@ -2,6 +2,7 @@
 
 use super::kernel::{Kernel, Places};
 use super::linalg::{self, Matrix, MatrixRef, NotPositiveDefinite, Part, Triangularized, column, dot, squared_norm};
+use super::link::Link;
 use super::model::Model;
 use super::normal::LOG_2_PI;
 use super::whitened::{Past, Rows};
@@ -20,6 +21,8 @@ pub struct Posterior<K: Kernel> {
     pub(super) precision_root: Matrix,
     /// g.
     pub(super) weights: Vec<f64>,
+    /// Where targets are labels.
+    pub(super) link: Option<Link>,
 }
 
 impl<K: Kernel> Posterior<K> {
@@ -37,7 +40,7 @@ impl<K: Kernel> Posterior<K> {
         linalg::add_matrix_vector(&mut weights, 1.0, past.triangle.transpose(), &past.target);
         linalg::solve_lower_vector(precision_root.as_ref(), &mut weights);
         linalg::solve_lower_transposed_vector(precision_root.as_ref(), &mut weights);
-        Ok(Self { model, past, precision_root, weights })
+        Ok(Self { model, past, precision_root, weights, link: None })
     }
 
     /// The posterior of whitened rows of unit noise (P x M) and their targets, whatever they stand for.
@@ -67,6 +70,11 @@ impl<K: Kernel> Posterior<K> {
     /// The model, with its hyperparameters.
     pub fn model(&self) -> &Model<K> {
         &self.model
+    }
+
+    /// How the probability of a 1 depends on the latent function, where targets are labels; none where they are measured.
+    pub fn link(&self) -> Option<Link> {
+        self.link
     }
 
     /// What the next batch will need.

@@ -2,7 +2,7 @@
 
 use std::fmt::Debug;
 
-use super::bounds::NoiseBaseline;
+use super::bounds::NoiseBaselines;
 use super::kernel::{Kernel, Places};
 use super::linalg::NotPositiveDefinite;
 use super::model::Model;
@@ -42,8 +42,8 @@ pub struct Batch<'a, K: Kernel> {
     pub targets: Targets<'a>,
     /// What is known of the past; its inducing points are the old ones.
     pub posterior: Option<&'a Posterior<K>>,
-    /// Count, mean and variance of all targets, those of the batch included.
-    pub baseline: &'a NoiseBaseline,
+    /// Count, mean and variance of all targets of each output, those of the batch included.
+    pub baseline: &'a NoiseBaselines,
 }
 
 impl<K: Kernel> Batch<'_, K> {

@@ -1,6 +1,6 @@
 //! What a streaming model knows, as plain numbers: to be kept anywhere and put back.
 
-use super::bounds::NoiseBaseline;
+use super::bounds::NoiseBaselines;
 use super::kernel::{Kernel, Places};
 use super::likelihood::Likelihood;
 use super::linalg::{self, NotPositiveDefinite};
@@ -22,8 +22,8 @@ pub struct State<P> {
     pub jitter: Jitter,
     /// How the noise is distributed.
     pub likelihood: Likelihood,
-    /// Count, mean and variance of all targets so far.
-    pub baseline: NoiseBaseline,
+    /// Count, mean and variance of all targets of each output so far.
+    pub baseline: NoiseBaselines,
     /// What is kept of the batches; none before the first.
     pub past: Option<PastState<P>>,
 }
@@ -134,8 +134,10 @@ impl<P: Places> State<P> {
         check_finite("prior mean", &[self.mean])?;
         let (Jitter::Absolute(jitter) | Jitter::Relative(jitter)) = self.jitter;
         check_not_negative("jitter", jitter)?;
-        check_finite("mean of all targets", &[self.baseline.mean()])?;
-        check_not_negative("scatter of all targets", self.baseline.scatter())?;
+        for baseline in self.baseline.outputs() {
+            check_finite("mean of all targets", &[baseline.mean()])?;
+            check_not_negative("scatter of all targets", baseline.scatter())?;
+        }
         let targets = self.baseline.count();
         match &self.past {
             None if targets > 0 => Err(StateError::Past { targets, with: "without" }),
@@ -150,7 +152,7 @@ impl<P: Places> State<P> {
     /// What a model and its posterior know.
     pub(super) fn of<K: Kernel<Places = P>>(
         model: &Model<K>,
-        baseline: NoiseBaseline,
+        baseline: NoiseBaselines,
         posterior: Option<&Posterior<K>>,
     ) -> Self {
         Self {
@@ -285,6 +287,7 @@ pub(super) fn check_triangular(what: &'static str, size: usize, rows: &[f64]) ->
 
 #[cfg(test)]
 mod tests {
+    use super::super::bounds::NoiseBaseline;
     use super::super::inference::Inference;
     use super::super::kernel::{Constant, Shape, Stationary, Sum};
     use super::super::learning::Learning;
@@ -399,8 +402,8 @@ mod tests {
             (|state, _| state.hyperparameters[1].value = 0.0, "above 0 in the hyperparameters, found 0"),
             (|state, _| state.mean = f64::NAN, "finite numbers in the prior mean, found NaN"),
             (|state, _| state.jitter = Jitter::Relative(-1e-9), "not below 0 in the jitter, found -0.000000001"),
-            (|state, _| state.baseline = NoiseBaseline::new(25, 5.0, -1.0), "scatter of all targets, found -1"),
-            (|state, _| state.baseline = NoiseBaseline::default(), "found 0 targets with a past"),
+            (|state, _| state.baseline = NoiseBaseline::new(25, 5.0, -1.0).into(), "scatter of all targets, found -1"),
+            (|state, _| state.baseline = NoiseBaselines::default(), "found 0 targets with a past"),
             (|_, past| past.target.truncate(1), "numbers in the target of"),
             (|_, past| past.triangle.extend([0.0]), "numbers in the triangle of"),
             (|_, past| past.inducing.push(&[f64::INFINITY, 0.0]), "numbers in the covariance root of"),

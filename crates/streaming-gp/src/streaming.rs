@@ -1,6 +1,6 @@
 //! The streaming model: one batch after another, none of them kept.
 
-use super::bounds::NoiseBaseline;
+use super::bounds::NoiseBaselines;
 use super::inference::Inference;
 use super::kernel::{Kernel, Places};
 use super::learning::Learning;
@@ -76,13 +76,13 @@ pub struct StreamingGp<K: Kernel> {
     model: Model<K>,
     settings: Settings<K>,
     posterior: Option<Arc<Posterior<K>>>,
-    baseline: NoiseBaseline,
+    baseline: NoiseBaselines,
 }
 
 impl<K: Kernel> StreamingGp<K> {
     /// Knows nothing yet but the model, with the hyperparameters learning starts from.
     pub fn new(model: Model<K>, settings: Settings<K>) -> Self {
-        Self { model, settings, posterior: None, baseline: NoiseBaseline::default() }
+        Self { model, settings, posterior: None, baseline: NoiseBaselines::default() }
     }
 
     /// Takes in one batch (VIPS paper, algorithm 1): chooses inducing points, learns the hyperparameters, and replaces the
@@ -101,7 +101,7 @@ impl<K: Kernel> StreamingGp<K> {
         let past = self.posterior.as_ref().map(|posterior| posterior.past());
         let weights = self.first_weights(places, targets).map_err(|error| broken_down(error, &self.model))?;
         let targets = Targets::new(targets, weights.as_ref());
-        let baseline = self.baseline.including(targets);
+        let baseline = self.baseline.including(places, targets);
         let posterior = self.posterior.as_deref();
         let batch = Batch { model: &self.model, places, targets, posterior, baseline: &baseline };
         let chosen = self
@@ -145,17 +145,17 @@ impl<K: Kernel> StreamingGp<K> {
         reweighting::first_weights(likelihood, &self.model, self.settings.limits, places, targets, posterior).map(Some)
     }
 
-    /// Goes on with other settings.
+    /// Continues with other settings.
     pub fn configure(&mut self, settings: Settings<K>) {
         self.settings = settings;
     }
 
     /// Everything it has learnt, as plain numbers.
     pub fn state(&self) -> State<K::Places> {
-        State::of(&self.model, self.baseline, self.posterior.as_deref())
+        State::of(&self.model, self.baseline.clone(), self.posterior.as_deref())
     }
 
-    /// Goes on from a state, under settings that may be others than before. The kernel must be of the form that the state was
+    /// Continues from a state, under settings that may be others than before. The kernel must be of the form that the state was
     /// learnt with; its hyperparameters are replaced by those of the state.
     ///
     /// # Errors
@@ -163,7 +163,7 @@ impl<K: Kernel> StreamingGp<K> {
     pub fn from_state(kernel: K, settings: Settings<K>, state: &State<K::Places>) -> Result<Self, StateError> {
         state.check()?;
         let (model, posterior) = state.restore(kernel)?;
-        Ok(Self { model, settings, posterior, baseline: state.baseline })
+        Ok(Self { model, settings, posterior, baseline: state.baseline.clone() })
     }
 
     /// The model with its newest hyperparameters.
@@ -176,8 +176,8 @@ impl<K: Kernel> StreamingGp<K> {
         self.posterior.as_ref()
     }
 
-    /// Count, mean and variance of all targets so far.
-    pub fn baseline(&self) -> &NoiseBaseline {
+    /// Count, mean and variance of all targets of each output so far.
+    pub fn baseline(&self) -> &NoiseBaselines {
         &self.baseline
     }
 }

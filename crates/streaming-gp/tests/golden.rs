@@ -3,7 +3,7 @@
 use serde::Deserialize;
 use std::collections::HashMap;
 use std::path::Path;
-use streaming_gp::bounds::{NoiseBaseline, exact_ceiling, upper_bound};
+use streaming_gp::bounds::{NoiseBaseline, NoiseBaselines, exact_ceiling, upper_bound};
 use streaming_gp::inference::Inference;
 use streaming_gp::kernel::{Constant, Kernel, Places, Shape, Stationary, Sum};
 use streaming_gp::likelihood::Likelihood;
@@ -239,12 +239,12 @@ fn posterior_and_prediction() {
 
 #[test]
 fn selection() {
-    let mut baseline = NoiseBaseline::default();
+    let mut baseline = NoiseBaselines::default();
     for_each_batch(|case, batch, places, posterior, _, name| {
         if posterior.is_none() {
-            baseline = NoiseBaseline::default();
+            baseline = NoiseBaselines::default();
         }
-        baseline = baseline.including(&batch.y);
+        baseline = baseline.including(places, &batch.y);
         let (Some(hyper), Some(expected)) = (batch.hyper_select, &batch.select) else { return };
         let model = model(case, hyper);
         let past = posterior.map(Posterior::past);

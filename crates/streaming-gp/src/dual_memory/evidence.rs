@@ -18,6 +18,7 @@
 use super::super::expectation::{Expectation, Observation};
 use super::super::kernel::{Kernel, Places};
 use super::super::linalg::{self, Matrix, NotPositiveDefinite, dot, squared_norm};
+use super::super::link::Link;
 use super::super::model::Model;
 use super::super::normal::LOG_2_PI;
 use super::super::posterior::Posterior;
@@ -50,6 +51,8 @@ pub(super) struct Setup<'a, K: Kernel> {
     /// Those of the memory, then those of the batch.
     pub(super) places: &'a K::Places,
     pub(super) targets: &'a [f64],
+    /// Where targets are labels.
+    pub(super) link: Option<Link>,
     /// How many of them are in memory.
     pub(super) memory: usize,
     pub(super) summary: Option<&'a Summary<K>>,
@@ -134,7 +137,8 @@ impl<K: Kernel> Setup<'_, K> {
         let centred_means: Vec<f64> = (0..sites.len()).map(|i| dot(features.col_as_slice(i), &weights)).collect();
         let left = |i: usize| (prior_variances[i] - squared_norm(features.col_as_slice(i))).max(0.0);
         let variances: Vec<f64> = (0..sites.len()).map(|i| left(i) + spreads[i]).collect();
-        let observation = Observation::of(model.likelihood, model.noise);
+        let measured = Observation::of(model.likelihood, model.noise);
+        let observation = self.link.map_or(measured, Observation::Bernoulli);
         let expect = |i: usize| observation.expect(self.targets[i], model.mean + centred_means[i], variances[i]);
         let expectations = (0..sites.len()).map(expect).collect();
 
@@ -333,6 +337,7 @@ impl<K: Kernel> Setup<'_, K> {
             targets.extend_from_slice(&summary.past.target);
         }
         let (inducing, root) = (self.inducing.places.clone(), whitened.covariance_root.clone());
-        Posterior::of_rows(model.clone(), inducing, root, rows.transpose(), &targets)
+        let posterior = Posterior::of_rows(model.clone(), inducing, root, rows.transpose(), &targets)?;
+        Ok(Posterior { link: self.link, ..posterior })
     }
 }

@@ -1,8 +1,9 @@
 //! What a dual model knows, as plain numbers: to be kept anywhere and put back.
 
 use super::super::kernel::{Kernel, Places};
-use super::super::likelihood::Likelihood;
 use super::super::linalg;
+use super::super::link::Link;
+use super::super::posterior::Posterior;
 use super::super::state::{
     self, PastState, State, StateError, check_finite, check_lengths, check_not_negative, check_triangular,
 };
@@ -10,6 +11,7 @@ use super::super::whitened::Past;
 use super::memory::Memory;
 use super::site::Site;
 use super::{DualGp, Settings, Summary};
+use std::sync::Arc;
 
 /// Everything a [`DualGp`] has learnt, and what it was learnt under. Put back, it goes on to the last bit as if it had never been
 /// taken out.
@@ -17,6 +19,8 @@ use super::{DualGp, Settings, Summary};
 pub struct DualState<P> {
     /// What every sparse model knows.
     pub common: State<P>,
+    /// How labels depend on the latent function; none where targets are measured.
+    pub link: Option<Link>,
     /// The readings in memory; none before the first batch.
     pub memory: Option<MemoryState<P>>,
     /// What is kept of the readings that are not in memory; none where all are.
@@ -65,7 +69,7 @@ impl<P: Places> DualState<P> {
             return Err(StateError::Memory { readings, in_memory, with });
         }
         if let (Some(past), Some(memory)) = (&self.common.past, &self.memory) {
-            memory.check(past, matches!(self.common.likelihood, Likelihood::Bernoulli(_)))?;
+            memory.check(past, self.link.is_some())?;
         }
         match (&self.common.past, &self.summary) {
             (Some(past), Some(summary)) => summary.check(past.inducing.len()),
@@ -119,7 +123,8 @@ impl<K: Kernel> DualGp<K> {
     /// Everything it has learnt, as plain numbers.
     pub fn state(&self) -> DualState<K::Places> {
         DualState {
-            common: State::of(&self.model, self.baseline, self.posterior.as_deref()),
+            common: State::of(&self.model, self.baseline.clone(), self.posterior.as_deref()),
+            link: self.link,
             memory: self.memory.as_ref().map(|memory| MemoryState {
                 places: memory.places.clone(),
                 targets: memory.targets.clone(),
@@ -134,7 +139,7 @@ impl<K: Kernel> DualGp<K> {
         }
     }
 
-    /// Goes on from a state, under settings that may be others than before. The kernel must be of the form that the state was
+    /// Continues from a state, under settings that may be others than before. The kernel must be of the form that the state was
     /// learnt with; its hyperparameters are replaced by those of the state.
     ///
     /// # Errors
@@ -142,6 +147,8 @@ impl<K: Kernel> DualGp<K> {
     pub fn from_state(kernel: K, settings: Settings, state: &DualState<K::Places>) -> Result<Self, StateError> {
         state.check()?;
         let (model, posterior) = state.common.restore(kernel)?;
+        let posterior =
+            posterior.map(|posterior| Arc::new(Posterior { link: state.link, ..Arc::unwrap_or_clone(posterior) }));
         let memory = state.memory.as_ref().map(|memory| {
             let sites = memory.precisions.iter().zip(&memory.naturals);
             let sites = sites.map(|(&precision, &natural)| Site { precision, natural }).collect();
@@ -161,7 +168,15 @@ impl<K: Kernel> DualGp<K> {
             }
             _ => None,
         };
-        Ok(Self { model, settings, summary, memory, posterior, baseline: state.common.baseline })
+        Ok(Self {
+            model,
+            link: state.link,
+            settings,
+            summary,
+            memory,
+            posterior,
+            baseline: state.common.baseline.clone(),
+        })
     }
 }
 
@@ -170,8 +185,7 @@ mod tests {
     use super::super::super::bounds::NoiseBaseline;
     use super::super::super::kernel::{Constant, Shape, Stationary, Sum};
     use super::super::super::learning::Learning;
-    use super::super::super::likelihood::StudentT;
-    use super::super::super::link::Link;
+    use super::super::super::likelihood::{Likelihood, StudentT};
     use super::super::super::model::{Jitter, Model};
     use super::super::super::points::Points;
     use super::super::{MemorySize, OldEvidence};
@@ -275,8 +289,14 @@ mod tests {
             (|state, _, _| state.common.hyperparameters.truncate(2), "found constant, variance"),
             (|state, _, _| state.common.past.as_mut().unwrap().triangle[0] = 1e200, "its numbers are too large"),
             (|state, _, _| state.common.past.as_mut().unwrap().target[0] = f64::NAN, "in the target, found NaN"),
-            (|state, _, _| state.common.baseline = NoiseBaseline::new(4, 0.5, 1.0), "found 5 of 4 with a summary"),
-            (|state, _, _| state.common.baseline = NoiseBaseline::new(5, 0.5, 1.0), "found 5 of 5 with a summary"),
+            (
+                |state, _, _| state.common.baseline = NoiseBaseline::new(4, 0.5, 1.0).into(),
+                "found 5 of 4 with a summary",
+            ),
+            (
+                |state, _, _| state.common.baseline = NoiseBaseline::new(5, 0.5, 1.0).into(),
+                "found 5 of 5 with a summary",
+            ),
             (|_, memory, _| memory.targets.truncate(2), "2 numbers in the places of 2 readings in memory, found 5"),
             (
                 |_, memory, _| memory.precisions.truncate(2),

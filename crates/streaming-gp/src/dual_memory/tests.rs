@@ -258,8 +258,14 @@ fn with_setup(binary: bool, check: impl Fn(&Setup<'_, Stationary>, &[Site])) {
     let Memory { places: all, targets: values, sites } = memory.followed_by(&places, &targets);
     let inducing = process.choose_inducing(&places);
     assert!(!inducing.shared.is_empty() && inducing.shared.len() < 12);
-    let setup =
-        Setup { places: &all, targets: &values, memory: memory.len(), summary: process.summary.as_ref(), inducing };
+    let setup = Setup {
+        places: &all,
+        targets: &values,
+        link: process.link,
+        memory: memory.len(),
+        summary: process.summary.as_ref(),
+        inducing,
+    };
     let some = |(i, site): (usize, &Site)| Site {
         precision: site.precision + 0.5 + 0.4 * (i as f64).sin(),
         natural: site.natural + (2.0 * i as f64).cos(),
@@ -271,8 +277,8 @@ fn with_setup(binary: bool, check: impl Fn(&Setup<'_, Stationary>, &[Site])) {
 #[test]
 fn the_gradient_is_the_finite_difference() {
     let student = Likelihood::StudentT(StudentT { degrees_of_freedom: 4.0 });
-    for likelihood in [Likelihood::Gaussian, student, Likelihood::Bernoulli(Link::Logit)] {
-        with_setup(matches!(likelihood, Likelihood::Bernoulli(_)), |setup, sites| {
+    for (likelihood, binary) in [(Likelihood::Gaussian, false), (student, false), (student, true)] {
+        with_setup(binary, |setup, sites| {
             let model = Model { jitter: Jitter::Relative(1e-3), noise: 0.4, ..model(likelihood) };
             for counts in [Counts::ONCE, Counts { memory: 3.0, summary: 0.0 }] {
                 let whitened = setup.whiten(&model).unwrap();
@@ -293,7 +299,7 @@ fn the_gradient_is_the_finite_difference() {
                     let far = bound(2.0 * step) - bound(-2.0 * step);
                     let expected = (8.0 * near - far) / (12.0 * step);
                     let error = (found - expected).abs() / (1.0 + expected.abs());
-                    assert!(error < 1e-7, "{likelihood:?} {counts:?} {parameter}: {found} {expected}");
+                    assert!(error < 1e-7, "{likelihood:?} {binary} {counts:?} {parameter}: {found} {expected}");
                 }
             }
         });
@@ -303,7 +309,7 @@ fn the_gradient_is_the_finite_difference() {
 #[test]
 fn settled_sites_are_dual_parameters_and_their_bound_is_a_maximum() {
     with_setup(true, |setup, sites| {
-        let model = model(Likelihood::Bernoulli(Link::Logit));
+        let model = model(Likelihood::Gaussian);
         let whitened = setup.whiten(&model).unwrap();
         let mut settled = sites.to_vec();
         let (fit, steps) = setup.settle(&model, &whitened, &mut settled, (100, 1.0)).unwrap();
@@ -328,6 +334,7 @@ fn the_leverage_of_one_reading_is_its_share_of_the_variance() {
     let setup = Setup {
         places: &places,
         targets: &[1.0; 3],
+        link: None,
         memory: 0,
         summary: None,
         inducing: Inducing { places: places.select([0, 1]), shared: Vec::new() },

@@ -39,8 +39,8 @@ impl<'a, K: Kernel> GreedyVariance<'a, K> {
         let targets = targets.into();
         let start = Rows::nested(places, targets, past, &places.cleared()).whiten(model)?;
         let weights = (0..places.len()).map(|i| targets.weight(i)).collect();
-        let mut projected = vec![0.0; start.weights.len()];
-        linalg::add_matrix_vector(&mut projected, 1.0, start.precision_root.transpose(), &start.weights);
+        let mut projected = vec![0.0; start.coefficients.len()];
+        linalg::add_matrix_vector(&mut projected, 1.0, start.precision_root.transpose(), &start.coefficients);
         Ok(Self {
             points: PivotedCholesky::starting_from(model, places, weights, &start.features),
             precision_root: GrowingTriangle::new(start.precision_root.as_ref()),

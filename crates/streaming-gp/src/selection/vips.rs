@@ -23,7 +23,7 @@ pub struct Vips {
 impl<K: Kernel> Rule<K> for Vips {
     fn choose(&self, batch: &Batch<'_, K>, limits: Limits) -> Result<Choice, NotPositiveDefinite> {
         let least_variance = if self.guards { batch.model.noise } else { f64::MIN_POSITIVE };
-        let noise_baseline = batch.baseline.log_likelihood(batch.targets, least_variance);
+        let noise_baseline = batch.baseline.log_likelihood(batch.places, batch.targets, least_variance);
         let mut ceiling = Ceiling::new(self.exact_limit, batch);
         let past = batch.posterior.map(Posterior::past);
         let mut points = GreedyVariance::new(batch.model, batch.places, batch.targets, past)?;

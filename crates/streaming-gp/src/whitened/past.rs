@@ -170,7 +170,8 @@ impl<'a, K: Kernel> PastRows<'a, K> {
         linalg::add_product(shrunk.as_mut(), -1.0, inverse.as_ref(), past.features.transpose());
         for (column, residual) in whitened.past_residual.iter().enumerate() {
             let column = shrunk.col_as_slice_mut(column);
-            column.iter_mut().zip(&whitened.weights).for_each(|(entry, weight)| *entry += weight * residual);
+            let terms = column.iter_mut().zip(&whitened.coefficients);
+            terms.for_each(|(entry, coefficient)| *entry += coefficient * residual);
         }
         linalg::solve_lower_transposed(whitened.covariance_root.as_ref(), shrunk.as_mut());
         let of_cross_covariance = linalg::product(shrunk.as_ref(), root.as_ref());
@@ -211,6 +212,14 @@ impl PastFeatures {
         self.widened.as_ref().map_or(&rows.past.target, |past| &past.target)
     }
 
+    /// w_a = r - Phi_a g.
+    pub(super) fn residual<K: Kernel>(&self, rows: &PastRows<'_, K>, coefficients: &[f64]) -> Vec<f64> {
+        let mut residual = self.target(rows).to_vec();
+        let covered = self.features.ncols();
+        linalg::add_matrix_vector(&mut residual, -1.0, self.features.as_ref(), &coefficients[..covered]);
+        residual
+    }
+
     /// `<I - B^-1, S>`.
     pub(super) fn inner_product_with_shrunk(&self, inverse: &Matrix) -> f64 {
         let size = self.gram.nrows();
@@ -228,7 +237,7 @@ impl PastFeatures {
     pub(super) fn add_nested_gradient(
         &self,
         inverse: &Matrix,
-        weights: &[f64],
+        coefficients: &[f64],
         past_residual: &[f64],
         out: &mut Matrix,
     ) {
@@ -247,12 +256,12 @@ impl PastFeatures {
         linalg::add_matrix_vector(&mut projected, 1.0, self.features.transpose(), past_residual);
         for column in 0..covered {
             let out = &mut out.col_as_slice_mut(column)[column..];
-            for (out, weight) in out.iter_mut().zip(&weights[column..]) {
-                *out += 0.5 * weight * projected[column];
+            for (out, coefficient) in out.iter_mut().zip(&coefficients[column..]) {
+                *out += 0.5 * coefficient * projected[column];
             }
             let symmetric = projected[column..].iter().zip(&self.gram.col_as_slice(column)[column..]);
             for (out, (projected, gram)) in out.iter_mut().zip(symmetric) {
-                *out += 0.5 * (weights[column] * projected + gram);
+                *out += 0.5 * (coefficients[column] * projected + gram);
             }
         }
     }

@@ -1,30 +1,6 @@
-//! What Power-EP makes of the noise: see [`inference`](crate::inference).
+//! What Power-EP makes of the noise of the past: see [`inference`](crate::inference).
 
 use crate::linalg::{self, Matrix, NotPositiveDefinite};
-
-/// The noise of the rows of the batch under Power-EP.
-pub(super) struct WidenedNoise {
-    pub alpha: f64,
-    /// t_i.
-    pub unexplained: Vec<f64>,
-}
-
-impl WidenedNoise {
-    /// For the unexplained t_i of each row; below zero they are rounding.
-    pub fn new(alpha: f64, unexplained: impl Iterator<Item = f64>) -> Self {
-        Self { alpha, unexplained: unexplained.map(|unexplained| unexplained.max(0.0)).collect() }
-    }
-
-    /// 1 + alpha t_i: how many times the variance of its noise a row has.
-    pub fn factor(&self, row: usize) -> f64 {
-        1.0 + self.alpha * self.unexplained[row]
-    }
-
-    /// sum_i log(1 + alpha t_i) / alpha
-    pub fn slack(&self) -> f64 {
-        self.unexplained.iter().map(|unexplained| (self.alpha * unexplained).ln_1p() / self.alpha).sum()
-    }
-}
 
 /// The rows of the past under Power-EP: scaled so that their noise I + alpha R (K_aa - Q_aa) R^T = L_E L_E^T is unit noise again.
 pub(super) struct WidenedPast {
