@@ -156,7 +156,7 @@ impl Journal {
         mapper: &Mapper<FieldModel>,
         damaged: Vec<std::path::PathBuf>,
     ) -> Result<Self, Error> {
-        Self::start_on(Box::new(RealDisk), folder, config, frame, mapper, damaged)
+        Self::start_on(Box::new(RealDisk), folder, config, frame, mapper, damaged, None)
     }
 
     /// The same, but nothing on disk changes before a reading is used: a robot that is only switched on and off leaves its folder
@@ -172,21 +172,11 @@ impl Journal {
         damaged: Vec<std::path::PathBuf>,
     ) -> Result<Self, Error> {
         let used = mapper.pipeline().counters().used_readings;
-        Self::spawn(Box::new(RealDisk), folder, config, frame, mapper, damaged, Some(used))
+        Self::start_on(Box::new(RealDisk), folder, config, frame, mapper, damaged, Some(used))
     }
 
+    /// `asleep` holds the readings that were used before, of a journal that waits for the next one.
     fn start_on(
-        disk: Box<dyn Disk>,
-        folder: Folder,
-        config: &Config,
-        frame: Frame,
-        mapper: &Mapper<FieldModel>,
-        damaged: Vec<std::path::PathBuf>,
-    ) -> Result<Self, Error> {
-        Self::spawn(disk, folder, config, frame, mapper, damaged, None)
-    }
-
-    fn spawn(
         disk: Box<dyn Disk>,
         folder: Folder,
         config: &Config,

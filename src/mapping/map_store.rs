@@ -352,7 +352,7 @@ enum Unfinished {
     None { existing: Existing, trouble: Option<String> },
 }
 
-/// The folder of maps where none is named: that of ROS.
+/// The folder of maps where the settings name no other: that of ROS.
 fn default_folder() -> PathBuf {
     let from_environment = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     from_environment("ROS_HOME")

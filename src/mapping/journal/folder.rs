@@ -43,7 +43,7 @@ pub enum Existing {
 }
 
 impl Folder {
-    /// Makes the folder, if there is none, and takes possession of it.
+    /// Creates the folder if it does not exist, and takes possession of it.
     ///
     /// # Errors
     /// [`Error::Folder`], and [`Error::InUse`] where another process, or another journal of this one, writes into it.
@@ -78,7 +78,7 @@ impl Folder {
     }
 
     /// Makes the folder ours, and removes what was only half written. A map that a wanted folder holds is not the one that is being
-    /// made: it makes room, and of earlier maps at most so many are kept.
+    /// made: it becomes an earlier map, of which at most `earlier_maps` are kept.
     pub(super) fn take(&mut self, earlier_maps: usize) -> Result<(), Error> {
         if let Lock::Wanted { existing, .. } = self.lock {
             let mut folder = Self::open(&self.path)?;

@@ -98,7 +98,7 @@ impl Folder {
         Ok(!self.checkpoints()?.is_empty() || !self.segments()?.is_empty())
     }
 
-    /// Gives the folder with everything in it the name of an earlier map, and returns that; at most so many of those are kept.
+    /// Renames the folder with everything in it to an earlier map, of which at most `earlier_maps` are kept, and returns its new path.
     ///
     /// # Errors
     /// [`Error::SetAside`].

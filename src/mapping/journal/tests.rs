@@ -66,7 +66,7 @@ impl Robot {
         damaged: Vec<std::path::PathBuf>,
     ) -> Self {
         let folder = Folder::open(folder).unwrap();
-        let journal = Journal::start_on(Box::new(disk), folder, &config(), frame(), &mapper, damaged).unwrap();
+        let journal = Journal::start_on(Box::new(disk), folder, &config(), frame(), &mapper, damaged, None).unwrap();
         Self { mapper, journal }
     }
 

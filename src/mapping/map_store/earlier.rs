@@ -21,12 +21,12 @@ pub(in crate::mapping) fn earlier(path: &Path) -> PathBuf {
     let stems = std::iter::once(format!("{name}.{time}")).chain((2..).map(|n| format!("{name}.{time}-{n}")));
     let file = |stem: &str, ending: &str| path.with_file_name(format!("{stem}.{ending}"));
     let is_free = |stem: &String| ENDINGS.iter().all(|ending| !file(stem, ending).exists());
-    // The names do not end.
+    // There is always a next number.
     let free = stems.into_iter().find(is_free).unwrap_or_default();
     file(&free, ending)
 }
 
-/// Gives a map or journal the name of an earlier map, and returns that. Of those of its name at most so many are kept.
+/// Renames a map or journal to an earlier map, of which at most `most` are kept for each name, and returns its new path.
 pub(in crate::mapping) fn set_aside(path: &Path, most: usize) -> io::Result<PathBuf> {
     let free = earlier(path);
     fs::rename(path, &free)?;
@@ -35,7 +35,7 @@ pub(in crate::mapping) fn set_aside(path: &Path, most: usize) -> io::Result<Path
     Ok(free)
 }
 
-/// Removes the oldest of the earlier maps of this name until no more are left than that, each with a line in the log.
+/// Removes the oldest earlier maps of this name until at most `most` are left, each with a line in the log.
 pub(in crate::mapping) fn make_room(path: &Path, most: usize) {
     let (name, _) = parts(path);
     let name = dated(name).map_or(name, |(name, _)| name);
