@@ -4,7 +4,7 @@ use super::kernel::{Kernel, Places};
 use super::likelihood::Weights;
 use super::linalg::{self, Matrix, NotPositiveDefinite, Part, squared_norm};
 use super::model::Model;
-use super::normal::LOG_2_PI;
+use super::normal::{LOG_2_PI, log_density_of};
 use super::targets::Targets;
 use super::whitened::{Past, Rows, Whitened};
 
@@ -205,7 +205,7 @@ pub fn exact_ceiling<'a, K: Kernel>(
     linalg::cholesky_in_place(covariance.as_mut())?;
     linalg::solve_lower_vector(covariance.as_ref(), &mut residual);
     let log_determinant = linalg::log_determinant(covariance.as_ref());
-    Ok(ceiling - 0.5 * (count as f64 * LOG_2_PI + log_determinant + squared_norm(&residual)))
+    Ok(ceiling + log_density_of(count as f64, log_determinant, squared_norm(&residual)))
 }
 
 /// The upper bound for what [`Rows::nested`] and [`Rows::whiten`] made of a batch; infinite under Power-EP, for which none is known.
@@ -213,7 +213,7 @@ pub fn exact_ceiling<'a, K: Kernel>(
 /// # Errors
 /// When B is not positive definite to the precision of doubles.
 pub fn upper_bound(whitened: &Whitened) -> Result<f64, NotPositiveDefinite> {
-    if whitened.is_power_ep() { Ok(f64::INFINITY) } else { whitened.upper_bound_terms().evaluate() }
+    if whitened.is_power_ep() { Ok(f64::INFINITY) } else { whitened.bound_terms().upper_bound() }
 }
 
 #[cfg(test)]

@@ -8,9 +8,9 @@ use super::report::NamedValue;
 /// What is added to the diagonal of the covariance among inducing points, to keep it positive definite.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Jitter {
-    /// So much, in the units of the covariance.
+    /// This, in the units of the covariance.
     Absolute(f64),
-    /// So much times the prior variance of each inducing point.
+    /// This times the prior variance of each inducing point.
     Relative(f64),
 }
 

@@ -4,8 +4,7 @@ use super::kernel::{Kernel, Places};
 use super::linalg::{self, Matrix, MatrixRef, NotPositiveDefinite, Part, Triangularized, column, dot, squared_norm};
 use super::link::Link;
 use super::model::Model;
-use super::normal::LOG_2_PI;
-use super::whitened::{Past, Rows};
+use super::whitened::{Past, Rows, log_evidence};
 
 /// Places handled at once: keeps the working memory small and in the cache.
 const CHUNK: usize = 256;
@@ -57,13 +56,8 @@ impl<K: Kernel> Posterior<K> {
         let Triangularized { triangle, target } = linalg::triangularize(features, target);
         let past = Past { inducing, covariance_root, triangle, target, log_evidence: f64::NAN };
         let mut posterior = Self::new(model, past)?;
-        // log N(r; 0, I + T T^T), with B = I + T^T T.
-        let Past { triangle, target, .. } = &posterior.past;
-        let mut residual = target.clone();
-        linalg::add_matrix_vector(&mut residual, -1.0, triangle.as_ref(), &posterior.weights);
-        let squares = squared_norm(&residual) + squared_norm(&posterior.weights);
-        let log_determinant = linalg::log_determinant(posterior.precision_root.as_ref());
-        posterior.past.log_evidence = -0.5 * (target.len() as f64 * LOG_2_PI + log_determinant + squares);
+        let Self { past: Past { triangle, target, .. }, precision_root, weights, .. } = &posterior;
+        posterior.past.log_evidence = log_evidence(triangle.as_ref(), target, weights, precision_root.as_ref());
         Ok(posterior)
     }
 

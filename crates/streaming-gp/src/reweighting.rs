@@ -58,7 +58,7 @@ pub(super) fn first_weights<K: Kernel>(
     let weights = likelihood.weights((0..targets.len()).map(square));
     let additional = places.select(points.chosen().iter().copied());
     let mut rows = Rows::nested(places, Targets::new(targets, Some(&weights)), past, &additional);
-    // So many inducing points may break down where those that will be chosen do not.
+    // This number of inducing points may be ill-conditioned where those that will be chosen are not.
     Ok(if settle(likelihood, model, &mut rows).is_ok() { rows.into_weights().unwrap_or(weights) } else { weights })
 }
 

@@ -10,7 +10,7 @@ use super::report::NamedValue;
 use super::whitened::Past;
 use std::sync::Arc;
 
-/// Everything a [`StreamingGp`](super::streaming::StreamingGp) has learnt, and what it was learnt under. Put back, it goes on to
+/// Everything a [`StreamingGp`](super::streaming::StreamingGp) has learnt, and what it was learnt under. Put back, it continues to
 /// the last bit as if it had never been taken out.
 #[derive(Clone, Debug, PartialEq)]
 pub struct State<P> {

@@ -63,7 +63,7 @@ pub struct Settings<K: Kernel> {
     pub limits: Limits,
     /// How hyperparameters are learnt.
     pub learning: Learning,
-    /// Inducing points with no more than this share of their prior variance given the others are dropped; negative: none is.
+    /// Inducing points with no more than this share of their prior variance given the others are dropped; a negative number drops none.
     pub redundancy: f64,
     /// How the posterior is approximated, and the bound that hyperparameters are learnt with. Inducing points are chosen, and dropped,
     /// variationally.

@@ -1,10 +1,10 @@
-//! The upper bound on what any number of inducing points could reach.
+//! What the bounds are made of: the lower one, and the upper one on what any number of inducing points could reach.
 
 use super::linalg::{self, Matrix, MatrixRef, NotPositiveDefinite, squared_norm};
-use super::normal::LOG_2_PI;
+use super::normal::log_density_of;
 
-/// What the upper bound needs to know of a batch and a past under some inducing points that contain the old ones.
-pub(super) struct UpperBoundTerms<'a> {
+/// What the bounds need to know of a batch and a past under some inducing points; the upper one, where these contain the old ones.
+pub(super) struct BoundTerms<'a> {
     /// Phi_f: N x M.
     pub features: MatrixRef<'a>,
     /// z_f: N.
@@ -29,15 +29,29 @@ pub(super) struct UpperBoundTerms<'a> {
     pub weights_evidence: f64,
 }
 
-impl UpperBoundTerms<'_> {
+impl BoundTerms<'_> {
+    /// The evidence lower bound, in nats: `log N(z; 0, I + Phi Phi^T) - N log s - tau / 2 - log N(r; 0, I + R K'_aa R^T)`, given
+    /// the quadratic term of the first.
+    pub fn lower_bound(&self, squares: f64) -> f64 {
+        self.bound(squares, self.slack)
+    }
+
+    fn bound(&self, squares: f64, slack: f64) -> f64 {
+        let count = self.target.len() as f64;
+        log_density_of(count + self.past_rows as f64, self.log_determinant, squares)
+            - 0.5 * count * self.log_noise
+            - 0.5 * slack
+            - self.old_log_evidence
+            + self.weights_evidence
+    }
+
     /// An upper bound on L* (VIPS paper, section 4.1, in scaled rows): the determinant is that of the approximation, the
     /// quadratic term has noise 1 + tau on the rows of the batch. The rows of the past keep noise 1, since while every old
     /// inducing point stays they are represented exactly; that is tighter than the paper's tau on all rows.
     ///
     /// # Errors
     /// When B is not positive definite to the precision of doubles.
-    pub fn evaluate(&self) -> Result<f64, NotPositiveDefinite> {
-        let count = self.target.len() as f64;
+    pub fn upper_bound(&self) -> Result<f64, NotPositiveDefinite> {
         let size = self.features.ncols();
         let weight = 1.0 / (1.0 + self.slack.max(0.0));
         let mut gram = Matrix::identity(size, size);
@@ -52,10 +66,6 @@ impl UpperBoundTerms<'_> {
         let root = linalg::cholesky(gram)?;
         linalg::solve_lower_vector(root.as_ref(), &mut projected);
         let squares = weight * squared_norm(self.target) + self.past_squares - squared_norm(&projected);
-        let rows = count + self.past_rows as f64;
-        Ok(-0.5 * (rows * LOG_2_PI + self.log_determinant + squares)
-            - 0.5 * count * self.log_noise
-            - self.old_log_evidence
-            + self.weights_evidence)
+        Ok(self.bound(squares, 0.0))
     }
 }

@@ -1,4 +1,4 @@
-//! The streaming model in square-root form: rows, features, bound, gradient, next state.
+//! The streaming model in square-root form: rows, features, bound, gradient (`whitened/gradient.rs`), next state.
 //!
 //! The past is M_a pseudo-observations with unit noise, `r = R a + e`, of the old inducing values a. A batch of N readings adds
 //! its rows, scaled to unit noise too, and all that follows is one regression on P = N + M_a rows:
@@ -7,7 +7,7 @@
 //! rows        A = [ K_fb / s ; R K_ab ]        z = [ (y - m) / s ; r ]
 //! features    L_b L_b^T = K_bb,  Phi = A L_b^-T,  B = I + Phi^T Phi = L_B L_B^T,  g = B^-1 Phi^T z,  w = z - Phi g
 //! slack       tau = sum_i k(x_i, x_i) / s^2 + tr(R K_aa R^T) - |Phi|_F^2
-//! bound       -1/2 (P log 2 pi + log|B| + w^T w + g^T g) - N log s - tau / 2 - log N(r; 0, I + R K'_aa R^T)
+//! bound       L = -1/2 (P log 2 pi + log|B| + w^T w + g^T g) - N log s - tau / 2 - log N(r; 0, I + R K'_aa R^T)
 //! ```
 //!
 //! It equals the online bound of Bui et al. 2017 (VIPS paper, eq. 8) without the inverse of a difference of nearly equal
@@ -20,7 +20,7 @@
 //!
 //! Under Power-EP (see [`inference`](super::inference)) row i is scaled by 1 / sqrt(1 + alpha t_i) too, the rows of a past that is
 //! not nested by L_E^-1, with `L_E L_E^T = E = I + alpha R (K_aa - Q_aa) R^T`, and `tau = (sum_i log(1 + alpha t_i) + log|E|) / alpha`.
-//! All else is as it was, but for the gradient: where that of tau enters, it has the factors `1 - alpha c_i` and `I - alpha C_a`, with
+//! All else is the same, but for the gradient: where that of tau enters, it has the factors `1 - alpha c_i` and `I - alpha C_a`, with
 //! `c_i = phi_i^T B^-1 phi_i + w_i^2` and `C_a = Phi_a B^-1 Phi_a^T + w_a w_a^T`.
 
 mod gradient;
@@ -28,6 +28,7 @@ mod noise;
 mod past;
 mod power_ep;
 
+pub(crate) use past::prior_trace;
 pub use past::{Kept, Past};
 
 use super::inference::Inference;
@@ -35,9 +36,9 @@ use super::kernel::{Kernel, Places};
 use super::likelihood::Weights;
 use super::linalg::{self, Matrix, MatrixRef, NotPositiveDefinite, Workspace, squared_norm};
 use super::model::Model;
-use super::normal::LOG_2_PI;
+use super::normal::log_density_of;
 use super::targets::Targets;
-use super::upper_bound::UpperBoundTerms;
+use super::upper_bound::BoundTerms;
 use noise::RowNoise;
 use past::{PastFeatures, PastRows};
 
@@ -282,11 +283,16 @@ impl<'a, K: Kernel> Rows<'a, K> {
 }
 
 /// log N(r; 0, I + T T^T), given g = B^-1 T^T r and the Cholesky factor of B = I + T^T T.
-fn log_evidence(triangle: MatrixRef<'_>, target: &[f64], coefficients: &[f64], precision_root: MatrixRef<'_>) -> f64 {
+pub(super) fn log_evidence(
+    triangle: MatrixRef<'_>,
+    target: &[f64],
+    coefficients: &[f64],
+    precision_root: MatrixRef<'_>,
+) -> f64 {
     let mut residual = target.to_vec();
     linalg::add_matrix_vector(&mut residual, -1.0, triangle, coefficients);
     let squares = squared_norm(&residual) + squared_norm(coefficients);
-    -0.5 * (target.len() as f64 * LOG_2_PI + linalg::log_determinant(precision_root) + squares)
+    log_density_of(target.len() as f64, linalg::log_determinant(precision_root), squares)
 }
 
 /// The rows of a batch, scaled to unit noise.
@@ -333,15 +339,9 @@ pub struct Whitened {
 impl Whitened {
     /// The evidence lower bound of the batch, given the past, in nats; under Power-EP its approximate log evidence.
     pub fn bound(&self) -> f64 {
-        let count = self.target.len() as f64;
-        let rows = count + self.past_residual.len() as f64;
         let squares =
             squared_norm(&self.residual) + squared_norm(&self.past_residual) + squared_norm(&self.coefficients);
-        -0.5 * (rows * LOG_2_PI + linalg::log_determinant(self.precision_root.as_ref()) + squares)
-            - 0.5 * count * self.noise.log_variance()
-            - 0.5 * self.slack
-            - self.old_log_evidence
-            + self.noise.evidence()
+        self.bound_terms().lower_bound(squares)
     }
 
     /// Whether the noise of the rows is that of Power-EP.
@@ -349,13 +349,13 @@ impl Whitened {
         self.noise.is_power_ep()
     }
 
-    /// What the upper bound of these inducing points is made of; variational inference only.
-    pub(super) fn upper_bound_terms(&self) -> UpperBoundTerms<'_> {
+    /// What the bounds of these inducing points are made of; the upper one under variational inference only.
+    pub(super) fn bound_terms(&self) -> BoundTerms<'_> {
         let (past_gram, past_projected) = match &self.past {
             Some(past) => (past.gram.as_ref(), past.projected.as_slice()),
             None => (self.gram.as_ref().submatrix(0, 0, 0, 0), [].as_slice()),
         };
-        UpperBoundTerms {
+        BoundTerms {
             features: self.features.transpose(),
             target: &self.target,
             past_gram,

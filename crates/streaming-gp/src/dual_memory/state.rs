@@ -13,7 +13,7 @@ use super::site::Site;
 use super::{DualGp, Settings, Summary};
 use std::sync::Arc;
 
-/// Everything a [`DualGp`] has learnt, and what it was learnt under. Put back, it goes on to the last bit as if it had never been
+/// Everything a [`DualGp`] has learnt, and what it was learnt under. Put back, it continues to the last bit as if it had never been
 /// taken out.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DualState<P> {

@@ -1,10 +1,10 @@
 //! What is kept of the readings that were let go.
 
 use super::super::kernel::{Kernel, Places};
-use super::super::linalg::{self, Matrix, MatrixRef, dot};
+use super::super::linalg::{self, Matrix, MatrixRef};
 use super::super::model::Model;
 use super::super::posterior::Posterior;
-use super::super::whitened::Past;
+use super::super::whitened::{Past, prior_trace};
 use super::inducing::Inducing;
 
 /// What is kept of readings that are neither in memory nor in the batch: pseudo-observations `r = R u_old + e` of unit noise.
@@ -30,17 +30,10 @@ impl<K: Kernel> Summary<K> {
         inducing: &Inducing<K::Places>,
         covariance_root: MatrixRef<'_>,
     ) -> WhitenedSummary {
-        let mut whitened = model.kernel.covariance(&inducing.places, &self.past.inducing);
-        let prior = model.kernel.diagonal(&self.past.inducing);
-        inducing.shared.iter().for_each(|&(new, old)| whitened[(new, old)] += model.jitter_of(prior[old]));
-        linalg::solve_lower(covariance_root, whitened.as_mut());
+        let whitened = self.past.whitened_covariance(model, &inducing.places, &inducing.shared, covariance_root);
         let features = &whitened * self.root.transpose();
-        let mut covariance = model.kernel.symmetric_covariance(&self.past.inducing);
-        model.add_jitter(&self.past.inducing, covariance.as_mut());
-        let information = self.root.transpose() * &self.root;
-        let trace: f64 =
-            (0..covariance.ncols()).map(|j| dot(information.col_as_slice(j), covariance.col_as_slice(j))).sum();
-        let slack = trace - linalg::squared_frobenius_norm(&features);
+        let covariance = self.past.covariance(model);
+        let slack = prior_trace(&self.root, &covariance) - linalg::squared_frobenius_norm(&features);
         let gram = &features * features.transpose();
         let mut projected = vec![0.0; features.nrows()];
         linalg::add_matrix_vector(&mut projected, 1.0, features.as_ref(), &self.past.target);

@@ -3,9 +3,8 @@
 use super::super::kernel::{Kernel, Places};
 use super::super::linalg::{self, GrowingTriangle, NotPositiveDefinite, dot, squared_norm};
 use super::super::model::Model;
-use super::super::normal::LOG_2_PI;
 use super::super::targets::Targets;
-use super::super::upper_bound::UpperBoundTerms;
+use super::super::upper_bound::BoundTerms;
 use super::super::whitened::{Past, Rows, Whitened};
 use super::PivotedCholesky;
 
@@ -90,15 +89,8 @@ impl<'a, K: Kernel> GreedyVariance<'a, K> {
 
     /// The evidence lower bound with the inducing points so far, in nats.
     pub fn bound(&self) -> f64 {
-        let terms = self.start.upper_bound_terms();
-        let count = terms.target.len() as f64;
-        let rows = count + terms.past_rows as f64;
-        let squares = squared_norm(terms.target) + terms.past_squares - squared_norm(&self.projected);
-        -0.5 * (rows * LOG_2_PI + self.log_determinant + squares)
-            - 0.5 * count * terms.log_noise
-            - 0.5 * self.points.slack()
-            - terms.old_log_evidence
-            + terms.weights_evidence
+        let terms = self.bound_terms();
+        terms.lower_bound(squared_norm(terms.target) + terms.past_squares - squared_norm(&self.projected))
     }
 
     /// The upper bound on L* with the inducing points so far, in nats.
@@ -106,12 +98,15 @@ impl<'a, K: Kernel> GreedyVariance<'a, K> {
     /// # Errors
     /// When B is not positive definite to the precision of doubles.
     pub fn upper_bound(&self) -> Result<f64, NotPositiveDefinite> {
-        UpperBoundTerms {
+        self.bound_terms().upper_bound()
+    }
+
+    fn bound_terms(&self) -> BoundTerms<'_> {
+        BoundTerms {
             features: self.points.features(),
             log_determinant: self.log_determinant,
             slack: self.points.slack(),
-            ..self.start.upper_bound_terms()
+            ..self.start.bound_terms()
         }
-        .evaluate()
     }
 }

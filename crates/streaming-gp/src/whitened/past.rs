@@ -45,6 +45,37 @@ impl<K: Kernel> Past<K> {
     }
 }
 
+impl<K: Kernel> Past<K> {
+    /// L_b^-1 K_ba for new inducing points whose covariance has the root L_b. Pairs (new, old) of `shared` are the same variable, and
+    /// share its jitter.
+    pub(crate) fn whitened_covariance(
+        &self,
+        model: &Model<K>,
+        inducing: &K::Places,
+        shared: &[(usize, usize)],
+        covariance_root: MatrixRef<'_>,
+    ) -> Matrix {
+        let mut whitened = model.kernel.covariance(inducing, &self.inducing);
+        let prior = model.kernel.diagonal(&self.inducing);
+        shared.iter().for_each(|&(new, old)| whitened[(new, old)] += model.jitter_of(prior[old]));
+        linalg::solve_lower(covariance_root, whitened.as_mut());
+        whitened
+    }
+
+    /// K_aa, jitter included.
+    pub(crate) fn covariance(&self, model: &Model<K>) -> Matrix {
+        let mut covariance = model.kernel.symmetric_covariance(&self.inducing);
+        model.add_jitter(&self.inducing, covariance.as_mut());
+        covariance
+    }
+}
+
+/// tr(R K_aa R^T)
+pub(crate) fn prior_trace(root: &Matrix, covariance: &Matrix) -> f64 {
+    let information = linalg::product(root.transpose(), root.as_ref());
+    (0..covariance.ncols()).map(|j| dot(information.col_as_slice(j), covariance.col_as_slice(j))).sum()
+}
+
 /// Which of the old inducing points stay.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Kept {
@@ -102,20 +133,12 @@ impl<'a, K: Kernel> PastRows<'a, K> {
             );
             (features, 0.0)
         } else {
-            let mut whitened = model.kernel.covariance(inducing, &self.past.inducing);
-            let prior = model.kernel.diagonal(&self.past.inducing);
-            self.shared.iter().for_each(|&(new, old)| whitened[(new, old)] += model.jitter_of(prior[old]));
-            linalg::solve_lower(covariance_root, whitened.as_mut());
+            let whitened = self.past.whitened_covariance(model, inducing, &self.shared, covariance_root);
             let mut features = linalg::zeros(count, inducing.len());
             linalg::add_product(features.as_mut(), 1.0, self.root.as_ref(), whitened.as_ref().transpose());
-            let mut covariance = model.kernel.symmetric_covariance(&self.past.inducing);
-            model.add_jitter(&self.past.inducing, covariance.as_mut());
+            let covariance = self.past.covariance(model);
             let slack = match inference.alpha() {
-                None => {
-                    let information = linalg::product(self.root.transpose(), self.root.as_ref());
-                    let products = (0..count).map(|j| dot(information.col_as_slice(j), covariance.col_as_slice(j)));
-                    products.sum::<f64>() - linalg::squared_frobenius_norm(&features)
-                }
+                None => prior_trace(&self.root, &covariance) - linalg::squared_frobenius_norm(&features),
                 Some(alpha) => {
                     let past = WidenedPast::new(alpha, &self.root, &self.past.target, &covariance, &mut features)?;
                     let slack = past.slack;
