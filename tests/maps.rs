@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use magmap::config::{Config, Resume};
 use magmap::mapping::checkpoint::Checkpoint;
-use magmap::mapping::journal::{Folder, Gaps};
+use magmap::mapping::journal::{self, Folder, Gaps};
 use magmap::mapping::map_store::{Beginning, MapFile, State, list};
 use magmap::mapping::reading::{MagneticField, Measurement, Pose, Reading, Stamp};
 use magmap::mapping::session::Session;
@@ -325,7 +325,8 @@ fn wait_for_journal(session: &Session) {
         .inspect(|mapper| (mapper.standing().steps, mapper.pipeline().counters().used_readings))
         .unwrap();
     let until = Instant::now() + Duration::from_secs(30);
-    while used > session.before().used_readings && session.journal().is_some_and(|status| status.written < steps) {
+    let is_busy = |status: journal::Status| status.written < steps || status.pending_checkpoints > 0;
+    while used > session.before().used_readings && session.journal().is_some_and(is_busy) {
         assert!(Instant::now() < until, "{:?}", session.journal());
         std::thread::sleep(Duration::from_millis(2));
     }
@@ -484,6 +485,18 @@ fn a_damaged_map_is_kept_and_listed_with_what_is_wrong() {
     assert_eq!(maps.len(), 2, "{maps:?}");
     assert!(matches!(&damaged.state, State::Damaged(why) if why.contains("cannot read the checkpoint")), "{damaged:?}");
     assert_eq!(maps.iter().filter(|map| map.state == State::Saved).count(), 1);
+}
+
+#[test]
+fn an_unfinished_map_is_listed_with_all_that_it_holds() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut world = world(folder.path());
+    // Fewer batches than a checkpoint takes.
+    world.go(&Run { is_killed: true, ..everyday(vec![Action::Drive { readings: 9 }]) });
+    let [map] = &list(folder.path()).unwrap()[..] else { panic!("expected one map") };
+    let contents = map.contents.as_ref().unwrap();
+    assert_eq!((&map.state, contents.totals.used_readings), (&State::Unfinished, 9));
+    assert_eq!((contents.frame.as_str(), contents.extent.is_some()), ("odom", true));
 }
 
 #[test]

@@ -94,6 +94,8 @@ pub struct Status {
     pub lost_steps: u64,
     /// Checkpoints that could not be written.
     pub failed_checkpoints: u64,
+    /// Checkpoints that wait to be written.
+    pub pending_checkpoints: usize,
 }
 
 /// What both threads know.
@@ -106,8 +108,6 @@ struct Shared {
 #[derive(Debug, Default)]
 struct Known {
     status: Status,
-    /// Whole states that wait to be written.
-    pending: usize,
     /// Whether the last state could not be written.
     has_failed: bool,
     /// Whether the journal's thread has ended.
@@ -308,7 +308,7 @@ impl Keeper<FieldModel> for Journal {
         }
         let known = lock(&self.shared.status);
         let has_trouble = self.has_gap || known.has_failed || known.status.lost.is_some();
-        known.pending == 0 && if has_trouble { self.retry.is_due() } else { is_due }
+        known.status.pending_checkpoints == 0 && if has_trouble { self.retry.is_due() } else { is_due }
     }
 
     fn keep(&mut self, mapper: &Mapper<FieldModel>) {
@@ -319,12 +319,12 @@ impl Keeper<FieldModel> for Journal {
         self.kept = Kept { versions: mapper.standing().versions, steps: mapper.standing().steps };
         let has_failed = lock(&self.shared.status).has_failed;
         self.retry.tried(has_failed || self.has_gap);
-        lock(&self.shared.status).pending += 1;
+        lock(&self.shared.status).status.pending_checkpoints += 1;
         if self.entries.try_send(state).is_ok() {
             self.has_gap = false;
             self.noted = mapper.standing().steps;
         } else {
-            lock(&self.shared.status).pending -= 1;
+            lock(&self.shared.status).status.pending_checkpoints -= 1;
             self.has_gap = true;
         }
     }
@@ -333,7 +333,7 @@ impl Keeper<FieldModel> for Journal {
         let Self { entries, shared, .. } = &*self;
         let until = Instant::now() + LAST_PATIENCE;
         let last = last.filter(|_| self.asleep.is_none()).and_then(|mapper| self.state_of(mapper));
-        lock(&shared.status).pending += usize::from(last.is_some());
+        lock(&shared.status).status.pending_checkpoints += usize::from(last.is_some());
         let is_sent = last.into_iter().chain([Entry::End]).all(|entry| entries.send_deadline(entry, until).is_ok());
         let left = until.saturating_duration_since(Instant::now());
         let waited = shared.changed.wait_timeout_while(lock(&shared.status), left, |known| !known.has_ended);

@@ -118,7 +118,7 @@ fn print_maps(folder: &Path, maps: &[Listed], json: bool) -> anyhow::Result<Endi
     }
     writeln!(
         out,
-        "Continue one with node.map_name, in the launch files map_name:=NAME; unfinished ones by starting under their name."
+        "A node continues the map that node.map_name names (in the launch files map_name:=NAME): the unfinished one, or else the saved one."
     )?;
     Ok(ending)
 }

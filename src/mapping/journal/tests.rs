@@ -91,7 +91,7 @@ impl Robot {
     /// Waits until everything handed over is on disk.
     fn settle(&mut self) {
         self.journal.settle(true);
-        while lock(&self.journal.shared.status).pending > 0 {
+        while self.status().pending_checkpoints > 0 {
             std::thread::yield_now();
         }
     }

@@ -258,8 +258,12 @@ impl Scribe {
                 self.lose(&std::io::Error::other(error.to_string()));
             }
         }
+        // Who waits for the checkpoint finds the folder as it stays.
+        if outcome.is_ok() {
+            self.clear_up(number);
+        }
         self.know(|known| {
-            known.pending -= 1;
+            known.status.pending_checkpoints -= 1;
             known.has_failed = outcome.is_err();
             known.status.failed_checkpoints += u64::from(outcome.is_err());
             if outcome.is_ok() {
@@ -271,7 +275,6 @@ impl Scribe {
         match outcome {
             Ok(()) => {
                 self.keeping = Keeping::Ready { next: number };
-                self.clear_up(number);
                 if was_lost {
                     log::info!("the journal is kept again: everything so far is in a checkpoint");
                 }

@@ -9,8 +9,10 @@ use jiff::Timestamp;
 use serde::{Serialize, Serializer};
 
 use super::super::checkpoint::Checkpoint;
-use super::super::field_model::Totals;
-use super::super::journal;
+use super::super::field_model::{FieldModel, Totals};
+use super::super::journal::{Existing, Folder, Gaps};
+use super::super::mapper::Standing;
+use crate::config::Config;
 
 /// How deep folders are looked into: namespaces have parts.
 const DEPTH: usize = 4;
@@ -49,7 +51,7 @@ pub enum State {
     Damaged(String),
 }
 
-/// What a map holds; of an unfinished one as of its last checkpoint.
+/// What a map holds.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Contents {
     /// Lower left and upper right corner, in metres.
@@ -64,15 +66,19 @@ pub struct Contents {
 }
 
 impl Contents {
-    fn of(checkpoint: &Checkpoint) -> Self {
+    fn of(standing: &Standing, model: &FieldModel, frame: &str) -> Self {
         let mut sources: Vec<String> = Vec::new();
-        for origin in &checkpoint.standing().sources {
+        for origin in &standing.sources {
             if !sources.contains(&origin.id.name) {
                 sources.push(origin.id.name.clone());
             }
         }
-        let (extent, totals) = (checkpoint.extent(), *checkpoint.totals());
-        Self { extent, frame: checkpoint.frame().to_owned(), totals, sources }
+        Self { extent: model.extent(), frame: frame.to_owned(), totals: *model.totals(), sources }
+    }
+
+    fn of_saved(checkpoint: &Checkpoint) -> Option<Self> {
+        let config = Config::from_toml(checkpoint.config(), "the map").unwrap_or_default();
+        Some(Self::of(checkpoint.standing(), &checkpoint.restore(&config).ok()?, checkpoint.frame()))
     }
 }
 
@@ -115,7 +121,7 @@ fn walk(top: &Path, folder: &Path, depth: usize, maps: &mut Vec<Listed>) -> io::
 /// None where it holds arrays of something else, such as those of a picture.
 fn of_file(path: &Path) -> Option<(State, Option<Contents>)> {
     match Checkpoint::read(path) {
-        Ok(checkpoint) => Some((State::Saved, Some(Contents::of(&checkpoint)))),
+        Ok(checkpoint) => Some((State::Saved, Contents::of_saved(&checkpoint))),
         Err(_) if holds_other_arrays(path) => None,
         Err(error) => Some((State::Damaged(error.to_string()), None)),
     }
@@ -139,16 +145,21 @@ fn of_journal(path: &Path) -> Option<(State, Option<Contents>)> {
         let lock = File::open(path.join("lock")).ok()?;
         Some(matches!(lock.try_lock_shared(), Err(TryLockError::WouldBlock)))
     };
-    let found = match journal::look(path) {
-        Ok(found) => found?,
+    // What was learnt since the last checkpoint is learnt again, as the next run would.
+    let folder = Folder::wanted(path, Existing::Keep, None);
+    let recovered = match folder.recover(&Config::default(), Gaps::Skip, |_| ()) {
+        Ok(Some(recovered)) => recovered,
+        Ok(None) if !folder.holds_map().unwrap_or(false) => return None,
+        Ok(None) => return Some((State::Damaged("neither a checkpoint nor the first steps can be read".into()), None)),
         Err(error) => return Some((State::Damaged(error.to_string()), None)),
     };
-    let state = match found.findings.first() {
+    let state = match recovered.findings.first() {
         _ if is_in_use() == Some(true) => State::InUse,
         Some(finding) => State::Damaged(finding.clone()),
         None => State::Unfinished,
     };
-    Some((state, found.checkpoint.as_ref().map(Contents::of)))
+    let mapper = &recovered.mapper;
+    Some((state, Some(Contents::of(mapper.standing(), mapper.learner(), &recovered.frame))))
 }
 
 /// When the newest of its files was written, and how large they are together.
