@@ -117,7 +117,7 @@ def main(checkpoint_path, map_path):
     check(max(errors) < 1e-5, f"mean and standard deviation differ by up to {errors} microtesla from {map_path}")
     values = ", ".join(f"{name} = {value:.4g}" for name, value in zip(names, checkpoint["hyperparameters"]))
     standing = json.loads(str(checkpoint["stream"]))["standing"]
-    check(standing["updates"] == metadata["updates"], f"expected as many updates in the stream as in the map, found {standing}")
+    check(standing["versions"] == metadata["updates"], f"expected as many versions of the map as updates, found {standing}")
     print(f"magmap {metadata['magmap_version']}, frame {metadata['frame']!r}, {metadata['updates']} updates, {values}")
     print(f"{known.sum()} cells within {errors[0]:.1e} (mean) and {errors[1]:.1e} (standard deviation) microtesla")
 
