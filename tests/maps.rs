@@ -175,7 +175,7 @@ impl World {
                 }
                 Action::Reset => {
                     session.reset().unwrap();
-                    // A recording that is reset goes on where it was: what follows is at the same place.
+                    // A recording continues to play: what follows is at the same place.
                     if matches!(run.who, Who::Robot(_)) {
                         place = self.new_place(run.who);
                     }

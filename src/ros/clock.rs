@@ -27,7 +27,7 @@ impl SimulatedTime {
         }
     }
 
-    /// Where it stands still; nothing while it goes on, or when none has come.
+    /// Where it stands still; nothing while it advances, or before the first time has come.
     pub(super) fn stopped(&self, now: Instant) -> Option<Stamp> {
         let is_still = self.time != Stamp::default() && now.duration_since(self.since) > STILL;
         is_still.then_some(self.time)
@@ -51,6 +51,6 @@ mod tests {
         clock.see(Stamp::from_seconds(5.0), at(2600));
         assert_eq!(clock.stopped(at(2600)), Some(Stamp::from_seconds(5.0)));
         clock.see(Stamp::from_seconds(4.0), at(2620));
-        assert_eq!(clock.stopped(at(2620)), None, "it goes on, from where the bag begins again");
+        assert_eq!(clock.stopped(at(2620)), None, "it advances again, from where the bag begins");
     }
 }

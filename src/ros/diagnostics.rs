@@ -31,7 +31,7 @@ pub(super) struct Facts<'a> {
     pub(super) is_paused: bool,
     /// How the mapping thread is doing.
     pub(super) status: &'a Status,
-    /// Readings that came before the node was started, where it goes on with a map of before.
+    /// Readings that came before the node was started, where it continues an unfinished map.
     pub(super) readings_before: u64,
     /// How its journal is doing, where one is wanted.
     pub(super) journal: Option<&'a journal::Status>,

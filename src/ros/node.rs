@@ -336,7 +336,7 @@ impl Spinner {
         self.remark = remark;
         match &self.remark {
             Some(Remark::Complaint(words)) => log::warn!("{words}"),
-            // Until it goes on there is nothing else to say.
+            // Until it advances again there is nothing else to say.
             Some(Remark::Rest(words)) if is_new => log::info!("{words}"),
             _ => {}
         }

@@ -1,5 +1,5 @@
 """Everyday use of nodes: started, stopped, killed, started twice or with wrong settings, saved, loaded, reset. No map that was shown
-is lost, and none is mixed with another."""
+is lost or mixed with another."""
 
 import hashlib
 import json
