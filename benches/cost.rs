@@ -7,7 +7,7 @@
 mod common;
 
 use common::{model, readings, side};
-use magmap::export::panels::{Curve, Panel, Panels, Scale};
+use magmap::export::panels::{AxisScale, Curve, Panel, Panels};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
@@ -37,7 +37,7 @@ fn main() {
     );
     let of_size: Vec<(f64, f64)> = SIZES.iter().map(|&size| (size as f64, measured(size, BATCH))).collect();
     let of_batch: Vec<(f64, f64)> = BATCHES.iter().map(|&batch| (batch as f64, measured(SIZE, batch))).collect();
-    // Where the cubes rule, and where the readings do.
+    // Where the cubic terms dominate, and where the readings do.
     let (in_size, in_batch) = (exponent(&of_size[3..]), exponent(&of_batch[2..]));
     println!(
         "grows with the power {in_size:.2} of the inducing points (from 400 on), {in_batch:.2} of the readings (from 1000 on)"
@@ -46,10 +46,10 @@ fn main() {
     let curve = |name: String, points| Curve { name, points, labels: Vec::new() };
     let panels = Panels {
         title: format!("Seconds of an update with {EVALUATIONS} evaluations"),
-        across: ("number", Scale::Logarithmic),
+        across: ("number", AxisScale::Logarithmic),
         panels: vec![Panel {
             quantity: "seconds",
-            scale: Scale::Logarithmic,
+            scale: AxisScale::Logarithmic,
             curves: vec![
                 curve(format!("of inducing points, {BATCH} readings: power {in_size:.2} from 400 on"), of_size),
                 curve(format!("of readings, {SIZE} inducing points: power {in_batch:.2} from 1000 on"), of_batch),
@@ -62,7 +62,7 @@ fn main() {
     }
 }
 
-/// Seconds of an update with so many readings that starts and ends with so many inducing points: the least of some.
+/// Seconds of an update with `batch` readings that starts and ends with `size` inducing points: the minimum of several.
 fn measured(size: usize, batch: usize) -> f64 {
     let side = side(size);
     let settings = Settings {
@@ -85,7 +85,7 @@ fn measured(size: usize, batch: usize) -> f64 {
         assert_eq!(
             (report.inducing_points, report.learning.evaluations),
             (size, EVALUATIONS),
-            "another update than meant"
+            "the update is not the intended one"
         );
         seconds
     });

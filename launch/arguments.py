@@ -1,4 +1,4 @@
-"""What was given to a launch file, looked at before anything starts: what is wrong is refused with what was expected."""
+"""Checks the arguments of a launch file before anything starts: wrong ones are rejected with what was expected."""
 
 import difflib
 import math
@@ -6,29 +6,29 @@ from pathlib import Path
 
 PACKAGE = 'magmap'
 
-# Configurations that launch itself and launch_ros understand, whatever the launch file declares.
+# Configurations of launch itself and launch_ros, whatever the launch file declares.
 OF_LAUNCH = ('emulate_tty', 'launch-prefix', 'launch-prefix-filter', 'ros_namespace', 'sigkill_timeout', 'sigterm_timeout')
 
-TRUTHS = {'true': True, '1': True, 'false': False, '0': False}
+BOOLEANS = {'true': True, '1': True, 'false': False, '0': False}
 
 LOG_LEVELS = ('debug', 'info', 'warn', 'error', 'fatal')
 
 
 def given_to(launch_file, words):
-    """The arguments (NAME:=VALUE) for this launch file, where it is the one that these words of a command line launch; else None.
+    """The arguments (NAME:=VALUE) for this launch file, if it is the one launched by this command line; else None.
 
-    Launch files that are included get the arguments of the whole launch: what they do not know, another may.
+    Included launch files get the arguments of the whole launch: what they do not know, another may.
     """
     path = Path(launch_file).resolve()
-    for place, word in enumerate(words):
-        is_of_package = place > 0 and words[place - 1] == PACKAGE and word == path.name
+    for index, word in enumerate(words):
+        is_of_package = index > 0 and words[index - 1] == PACKAGE and word == path.name
         if is_of_package or (Path(word).name == path.name and Path(word).is_file() and Path(word).resolve() == path):
-            return [word for word in words[place + 1 :] if ':=' in word and not word.startswith('-')]
+            return [word for word in words[index + 1 :] if ':=' in word and not word.startswith('-')]
     return None
 
 
-def refuse_unknown(given, known):
-    """Refuses arguments of other names than these."""
+def reject_unknown(given, known):
+    """Rejects arguments with other names than these."""
     for argument in given:
         name = argument.split(':=')[0]
         if name in known or name in OF_LAUNCH:
@@ -38,19 +38,19 @@ def refuse_unknown(given, known):
         raise RuntimeError(f'unknown argument {name}; {advice}')
 
 
-def truth(argument, value):
-    if value.lower() not in TRUTHS:
+def boolean(argument, value):
+    if value.lower() not in BOOLEANS:
         raise RuntimeError(f"{argument}: expected true or false, found '{value}'")
-    return TRUTHS[value.lower()]
+    return BOOLEANS[value.lower()]
 
 
-def refuse_untrue(given, argument, reason):
-    """Refuses everything but true."""
-    if not truth(argument, given[argument]):
+def reject_false(given, argument, reason):
+    """Rejects everything but true."""
+    if not boolean(argument, given[argument]):
         raise RuntimeError(f"{argument}: expected true, because {reason}, found '{given[argument]}'")
 
 
-def refuse_other_than_positive(given, argument):
+def reject_not_positive(given, argument):
     try:
         is_positive = 0.0 < float(given[argument]) < math.inf
     except ValueError:
@@ -59,13 +59,13 @@ def refuse_other_than_positive(given, argument):
         raise RuntimeError(f"{argument}: expected a number above 0, found '{given[argument]}'")
 
 
-def refuse_unknown_log_level(given, argument):
-    # The logger that it is for may stand before it.
+def reject_unknown_log_level(given, argument):
+    # The name of a logger may precede it.
     level = given[argument].rsplit(':=', 1)[-1]
     if given[argument] and level.lower() not in LOG_LEVELS:
         raise RuntimeError(f"{argument}: expected one of {', '.join(LOG_LEVELS)}, found '{given[argument]}'")
 
 
-def refuse_missing_file(given, argument):
+def reject_missing_file(given, argument):
     if given[argument] and not Path(given[argument]).is_file():
         raise RuntimeError(f"{argument}: expected a file, found none at '{given[argument]}'")

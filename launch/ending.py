@@ -1,4 +1,4 @@
-"""How a launch ends: with the failure of its processes as its own, the reason as its last line, and nothing left behind."""
+"""How a launch ends: it fails when a process fails, with the reason as its last line, and leaves nothing running."""
 
 from collections import deque
 import re
@@ -10,7 +10,7 @@ from launch.event_handlers import OnProcessExit, OnProcessIO, OnProcessStart, On
 from launch.events import matches_action
 from launch.events.process import SignalProcess
 
-# Lines of a process's stderr that are kept, for its reason to be among them.
+# Lines of a process's stderr that are kept to find the reason of its failure.
 KEPT_LINES = 50
 
 # A line of the log of ROS: severity, time, logger, message.
@@ -19,9 +19,9 @@ COLOUR = re.compile(r'\x1b\[[0-9;]*m')
 
 
 class Ending:
-    """Watches the processes of a launch, all of which end with the first that is essential or fails.
+    """Watches the processes of a launch, which all end when an essential one ends or one fails.
 
-    A launch file that others include (`is_whole` is false) says what has failed, and leaves it to them to go on.
+    An included launch file (`is_whole` is false) reports what has failed, and the including one continues.
     """
 
     def __init__(self, is_whole):
@@ -31,29 +31,29 @@ class Ending:
         self._failures = []
 
     def handlers(self):
-        """What must be registered before the processes: their own handlers, which write their output, then come first."""
+        """To be registered before the processes, so that their own handlers, which write their output, run first."""
         return [
             RegisterEventHandler(OnProcessStart(on_start=self._started)),
             RegisterEventHandler(OnProcessIO(on_stderr=self._heard)),
             RegisterEventHandler(OnProcessExit(on_exit=self._ended)),
-            RegisterEventHandler(OnShutdown(on_shutdown=lambda event, context: self._say_last(context))),
+            RegisterEventHandler(OnShutdown(on_shutdown=lambda event, context: self._report_at_end(context))),
         ]
 
     def essential(self, process, name):
-        """Starts a process that all depends on. When it fails while everything is being shut down, that is a failure as well."""
+        """Starts an essential process. Failing during the shutdown is a failure as well."""
         return self._watch(process, Watched(name, True, f'{name} ', list))
 
     def helper(self, process, name, failure, then=list):
-        """Starts a process that must not fail, or else `failure` has happened; `then` says what to do when it has succeeded."""
+        """Starts a process whose failure is reported as `failure`; `then` returns the actions after its success."""
         return self._watch(process, Watched(name, False, f'{failure}: {name} ', then))
 
     def _watch(self, process, watched):
         self._watched[process] = watched
-        return [process, kept(process)]
+        return [process, awaited(process)]
 
     def stop(self, reason):
-        """Ends everything; launch says which process it was that all the others end with."""
-        # On SIGINT while it starts, Python shows where it was interrupted; on SIGTERM it just ends.
+        """Ends everything; launch logs which process caused it."""
+        # On SIGINT while it starts, Python prints a traceback; on SIGTERM it just ends.
         helpers = [process for process in self._running.values() if process in self._watched]
         asked = [
             EmitEvent(event=SignalProcess(signal_number=signal.SIGTERM, process_matcher=matches_action(helper)))
@@ -73,10 +73,10 @@ class Ending:
         self._running.pop(event.pid, None)
         watched = self._watched.get(event.action)
         if context.is_shutdown:
-            # What helpers say when they are shut down is nobody's reason.
+            # What helpers log when they are shut down is no reason of a failure.
             if watched and watched.is_essential:
                 self._note(watched, event.returncode)
-            self._say_last(context)
+            self._report_at_end(context)
             return []
         if not watched:
             return []
@@ -85,47 +85,47 @@ class Ending:
             return watched.then()
         if self._is_whole:
             return self.stop(f'{watched.name} has ended')
-        self._say(context)
+        self._report(context)
         return []
 
     def _note(self, watched, returncode):
         if returncode != 0:
             self._failures.append(watched.failure + end_in_words(returncode, reason_of(watched.lines)))
 
-    def _say_last(self, context):
+    def _report_at_end(self, context):
         if not self._running:
-            self._say(context)
+            self._report(context)
 
-    def _say(self, context):
-        """Says what has failed. What launch is told in this way makes it end with an exit code that is not 0."""
+    def _report(self, context):
+        """Reports failures to launch in a way that makes it end with an exit code that is not 0."""
         for failure in self._failures:
             context.asyncio_loop.call_exception_handler({'message': failure})
         self._failures.clear()
 
 
 class Watched:
-    """What is known of a process."""
+    """A process and the end of its log."""
 
     def __init__(self, name, is_essential, failure, then):
         self.name, self.is_essential, self.failure, self.then = name, is_essential, failure, then
         self.lines = deque([''], maxlen=KEPT_LINES)
 
     def hear(self, text):
-        # The last line may have only begun.
+        # The last line may be incomplete.
         first, *rest = text.split('\n')
         self.lines[-1] += first
         self.lines.extend(rest)
 
 
-def kept(process):
-    """Makes launch wait for a process to end, whatever becomes of the launch file that has started it.
+def awaited(process):
+    """Makes launch wait for the end of a process, even if the launch file that has started it fails.
 
-    Without that, launch forgets the processes of a launch file that raises an exception later on, and leaves them running.
+    Otherwise launch forgets the processes of a launch file that raises an exception later, and leaves them running.
     """
 
     def keep(context):
         future = process.get_asyncio_future()
-        # There is none when everything is being shut down already.
+        # There is none during a shutdown.
         if future is not None:
             context.add_completion_future(future)
 
@@ -133,17 +133,17 @@ def kept(process):
 
 
 def ended_with_launch(context, name):
-    """Options of a process that make the system send it this signal when launch itself is killed and can send none."""
-    # A prefix of ours would take the place of the user's.
+    """Options of a process that make the system send it this signal when launch itself is killed."""
+    # Our prefix would replace the user's.
     if 'launch-prefix' in context.launch_configurations or not shutil.which('setpriv'):
         return {}
     return {'prefix': f'setpriv --pdeathsig {name}'}
 
 
 def reason_of(lines):
-    """The last error in the log of a process with what follows it, or else the last line, as one line."""
+    """The last error in the log of a process with its further lines, or else the last line, as one line."""
     lines = [COLOUR.sub('', line).rstrip() for line in lines]
-    errors = [place for place, line in enumerate(lines) if (found := LOG_LINE.match(line)) and found[1] in ('ERROR', 'FATAL')]
+    errors = [index for index, line in enumerate(lines) if (found := LOG_LINE.match(line)) and found[1] in ('ERROR', 'FATAL')]
     if not errors:
         return next((line.strip() for line in reversed(lines) if line), '')
     message = [LOG_LINE.match(lines[errors[-1]])[2]]
@@ -156,7 +156,7 @@ def reason_of(lines):
 
 def end_in_words(returncode, reason):
     if returncode == -signal.SIGKILL:
-        # It could not say why.
+        # It could not report why.
         return 'was ended by SIGKILL'
     how = f'failed with exit code {returncode}' if returncode > 0 else f'was ended by {signal.Signals(-returncode).name}'
     return f'{how}: {reason}' if reason else how

@@ -27,7 +27,7 @@ NODE = 'magmap'
 # Topics of the node that RViz shows, relative to the node.
 SHOWN_TOPICS = ('mean', 'variance', 'cloud', 'inducing_points', 'path')
 
-# Seconds that the node may take to finish its batch and save before it is killed.
+# Seconds that the node may take to complete its batch and save before it is killed.
 SHUTDOWN_PATIENCE = '30'
 
 ARGUMENTS = [
@@ -54,7 +54,7 @@ ARGUMENTS = [
         description='Topic of the odometry (nav_msgs/msg/Odometry): what odom is remapped to.',
     ),
     DeclareLaunchArgument(
-        'map_frame', default_value='', description="Frame of the map. Empty means the odometry's, unless config says other."
+        'map_frame', default_value='', description="Frame of the map. Empty means the odometry's, unless config names another."
     ),
     DeclareLaunchArgument(
         'pose_source',
@@ -96,7 +96,7 @@ ARGUMENTS = [
     ),
 ]
 
-# Arguments that are parameters of the node, if they are given: the parameter's name and its type.
+# Arguments that are parameters of the node: the parameter's name and its type.
 PARAMETERS = {
     'config': ('config', str),
     'use_sim_time': ('use_sim_time', bool),
@@ -109,7 +109,7 @@ PARAMETERS = {
     'save_at_end': ('node.save_at_end', bool),
 }
 PATHS = ('config', 'params_file', 'map_folder')
-TRUTHS = ('use_sim_time', 'load_at_start', 'save_at_end', 'rviz')
+BOOLEANS = ('use_sim_time', 'load_at_start', 'save_at_end', 'rviz')
 
 
 def generate_launch_description():
@@ -119,17 +119,17 @@ def generate_launch_description():
 def start(context):
     given = arguments.given_to(__file__, sys.argv)
     if given is not None:
-        arguments.refuse_unknown(given, [argument.name for argument in ARGUMENTS])
-    # Where others include this file, they decide what becomes of the rest when the node ends.
+        arguments.reject_unknown(given, [argument.name for argument in ARGUMENTS])
+    # An including launch file decides what happens when the node ends.
     watch = ending.Ending(is_whole=given is not None)
     return [*watch.handlers(), *node_and_rviz(context, watch)]
 
 
 def node_and_rviz(context, watch, extra=None):
-    """Starts them. `extra` holds parameters that are no argument of this file."""
+    """Starts them. `extra` holds parameters that are not arguments of this file."""
     given = checked(context)
     parameters = {
-        name: ParameterValue(given[argument], value_type=str) if kind is str else arguments.truth(argument, given[argument])
+        name: ParameterValue(given[argument], value_type=str) if kind is str else arguments.boolean(argument, given[argument])
         for argument, (name, kind) in PARAMETERS.items()
         if given[argument]
     }
@@ -143,14 +143,14 @@ def node_and_rviz(context, watch, extra=None):
         parameters=[given['params_file'], parameters] if given['params_file'] else [parameters],
         remappings=[('imu/mag', given['magnetometer_topic']), ('odom', given['odometry_topic'])],
         ros_arguments=['--log-level', given['log_level']] if given['log_level'] else None,
-        # A prefix would be the name otherwise.
+        # Otherwise the name would be that of a prefix.
         exec_name='magmap_node',
         output='screen',
         sigterm_timeout=SHUTDOWN_PATIENCE,
         sigkill_timeout=SHUTDOWN_PATIENCE,
         **ending.ended_with_launch(context, 'INT'),
     )
-    # A group of another launch file may have pushed a namespace that ours is relative to.
+    # Ours is relative to the namespace that a group of another launch file may have pushed.
     pushed = context.launch_configurations.get('ros_namespace', '')
     namespace = make_namespace_absolute(prefix_namespace(pushed, given['namespace'])) or '/'
     viewer = [rviz(given, namespace)] if given['rviz'] and has_rviz(context) else []
@@ -158,17 +158,17 @@ def node_and_rviz(context, watch, extra=None):
 
 
 def checked(context):
-    """The arguments, when they are as they should be: nothing has started yet."""
+    """The arguments, once they are valid: nothing has started yet."""
     given = {argument.name: context.launch_configurations[argument.name] for argument in ARGUMENTS}
     for path in PATHS:
         given[path] = str(Path(given[path]).expanduser()) if given[path] else ''
-    # The node refuses a config that is not there; a file of parameters would only be left out.
-    arguments.refuse_missing_file(given, 'params_file')
-    for argument in TRUTHS:
+    # The node rejects a missing config, but would ignore a missing file of parameters.
+    arguments.reject_missing_file(given, 'params_file')
+    for argument in BOOLEANS:
         if given[argument]:
-            arguments.truth(argument, given[argument])
-    arguments.refuse_unknown_log_level(given, 'log_level')
-    given['rviz'] = arguments.truth('rviz', given['rviz'])
+            arguments.boolean(argument, given[argument])
+    arguments.reject_unknown_log_level(given, 'log_level')
+    given['rviz'] = arguments.boolean('rviz', given['rviz'])
     return given
 
 
@@ -185,7 +185,7 @@ def has_rviz(context):
 
 
 def rviz(given, namespace):
-    """RViz with the topics of a node in this namespace in place of those that mapping.rviz names."""
+    """RViz with the topics of a node in this namespace instead of those in mapping.rviz."""
 
     def absolute(topic):
         return topic if topic.startswith('/') else f"{namespace.rstrip('/')}/{topic}"
@@ -200,6 +200,6 @@ def rviz(given, namespace):
             '--display-config', str(CONFIG_FOLDER / 'mapping.rviz'),
             '--fixed-frame', given['fixed_frame'] or given['map_frame'] or 'odom',
         ],
-        parameters=[{'use_sim_time': arguments.truth('use_sim_time', given['use_sim_time'] or 'false')}],
+        parameters=[{'use_sim_time': arguments.boolean('use_sim_time', given['use_sim_time'] or 'false')}],
         remappings=[(shown, actual) for shown, actual in topics if shown != actual],
     )

@@ -1,4 +1,4 @@
-"""Plays a bag into the node, from the first message to the last: the player starts once the node listens, the node flushes last."""
+"""Plays a whole bag into the node: the player starts once the node has subscribed, and at the end the node flushes."""
 
 import atexit
 import hashlib
@@ -24,19 +24,19 @@ arguments, ending = mapping.arguments, mapping.ending
 MAGNETOMETER = 'sensor_msgs/msg/MagneticField'
 ODOMETRY = 'nav_msgs/msg/Odometry'
 
-# What is said once the node listens, and the player can start.
-LISTENS = 'the node listens: starting the player'
+# Reported once the node has subscribed, and the player can start.
+SUBSCRIBED = 'the node has subscribed: starting the player'
 
-# Messages that the player keeps for a node that is behind.
+# Queue size of the player, for a node that is behind.
 PLAYER_DEPTH = 1000
 
-# Milliseconds that the player waits at the end for the node to have received everything.
+# Milliseconds that the player waits at the end until the node has received everything.
 PLAYER_PATIENCE = '10000'
 
 ARGUMENTS = [
     DeclareLaunchArgument('bag', description='The bag: a rosbag2 folder, or a single .mcap or .db3 file.'),
     DeclareLaunchArgument(
-        'use_sim_time', default_value='true', description='Nothing but true: the time is that of the bag, from /clock.'
+        'use_sim_time', default_value='true', description='Must be true: the time is that of the bag, from /clock.'
     ),
     DeclareLaunchArgument('rate', default_value='1.0', description='How many times faster than recorded it is played.'),
     DeclareLaunchArgument('clock', default_value='100.0', description='How often /clock is published, per second.'),
@@ -70,7 +70,7 @@ ARGUMENTS = [
     DeclareLaunchArgument(
         'map_name',
         default_value='',
-        description='Name of the map in this folder. Empty means one for this recording, under whatever name it lies.',
+        description='Name of the map in this folder. Empty means one for this recording, whatever the name of the bag.',
     ),
     DeclareLaunchArgument(
         'load_at_start',
@@ -89,16 +89,16 @@ def generate_launch_description():
 def start(context):
     words = arguments.given_to(__file__, sys.argv)
     if words is not None:
-        arguments.refuse_unknown(words, [argument.name for argument in ARGUMENTS])
+        arguments.reject_unknown(words, [argument.name for argument in ARGUMENTS])
     given = context.launch_configurations
-    arguments.refuse_untrue(given, 'use_sim_time', "the node follows the bag's clock")
+    arguments.reject_false(given, 'use_sim_time', "the node follows the bag's clock")
     for argument in ('rate', 'clock'):
-        arguments.refuse_other_than_positive(given, argument)
-    arguments.truth('exit', given['exit'])
+        arguments.reject_not_positive(given, argument)
+    arguments.boolean('exit', given['exit'])
     given['bag'] = str(Path(given['bag']).expanduser())
-    refuse_no_bag(given['bag'])
+    reject_no_bag(given['bag'])
     recording = choose(given)
-    # Everything that can be wrong has been looked at: from here on processes start.
+    # All arguments are valid: from here on processes start.
     watch = ending.Ending(is_whole=True)
     return [
         *watch.handlers(),
@@ -108,8 +108,8 @@ def start(context):
     ]
 
 
-def refuse_no_bag(bag):
-    """Refuses what is no bag, with what can be named in its place."""
+def reject_no_bag(bag):
+    """Rejects what is not a bag, with alternatives."""
     path = Path(bag)
     if not path.exists():
         raise RuntimeError(f'bag: expected a rosbag2 folder, or an .mcap or .db3 file, found nothing at {bag}')
@@ -131,7 +131,7 @@ def either(paths):
 
 
 def choose(given):
-    """Fills in topics, RViz's frame and the map's place with what the bag holds, and says which recording it is."""
+    """Fills in topics, RViz's frame and the map's location from the bag. Returns the identity of the recording."""
     for argument, message_type in [('magnetometer_topic', MAGNETOMETER), ('odometry_topic', ODOMETRY)]:
         given[argument] = choose_topic(given['bag'], message_type, argument, given[argument])
     if not given.get('fixed_frame') and not given.get('map_frame'):
@@ -143,26 +143,26 @@ def choose(given):
 
 
 def default_map_folder():
-    """The folder that the node takes when no other is named."""
+    """The default map folder of the node."""
     home = os.environ.get('ROS_HOME')
     return (Path(home) if home else Path.home() / '.ros') / 'magmap'
 
 
 def bag_name(bag):
-    """The name of the folder or file, without the file's extension, as it may be the name of a map."""
+    """The name of the folder or file, without the file's extension, as a valid name of a map."""
     path = Path(bag).resolve()
     name = path.name if path.is_dir() else path.stem
     return re.sub(r'[^A-Za-z0-9._-]', '_', name).lstrip('.') or 'bag'
 
 
 def fingerprint_of(metadata):
-    """What tells a recording from others, wherever it lies: when it began, how long it is, and what is on which topics."""
+    """Identifies a recording, wherever it is stored, by its start, its duration and the messages on its topics."""
     topics = [
         (topic.topic_metadata.name, topic.topic_metadata.type, topic.message_count)
         for topic in metadata.topics_with_message_count
     ]
-    said = [metadata.starting_time.nanoseconds, metadata.duration.nanoseconds, metadata.message_count, sorted(topics)]
-    return hashlib.sha256(json.dumps(said).encode()).hexdigest()
+    content = [metadata.starting_time.nanoseconds, metadata.duration.nanoseconds, metadata.message_count, sorted(topics)]
+    return hashlib.sha256(json.dumps(content).encode()).hexdigest()
 
 
 def metadata_of(bag):
@@ -178,7 +178,7 @@ def topic_types(bag):
 
 
 def choose_topic(bag, message_type, argument, topic):
-    """The topic that was asked for, or else the only one of this type."""
+    """The given topic, or else the only one of this type."""
     types = topic_types(bag)
     candidates = sorted(name for name, found in types.items() if found == message_type)
     if topic:
@@ -194,7 +194,7 @@ def choose_topic(bag, message_type, argument, topic):
 
 
 def first_odometry_frame(bag, topic):
-    """The frame of the first odometry message, which the map is in unless the settings say otherwise."""
+    """The frame of the first odometry message, which is that of the map unless the settings name another."""
     from nav_msgs.msg import Odometry
     from rclpy.serialization import deserialize_message
     import rosbag2_py
@@ -217,7 +217,7 @@ def play(context, watch):
         cmd=[
             sys.executable, str(LAUNCH_FOLDER / 'resume_when_matched.py'),
             '--node', node,
-            '--say', LISTENS,
+            '--say', SUBSCRIBED,
             '--topics', given['magnetometer_topic'], given['odometry_topic'],
         ],
         name='resume_when_matched',
@@ -230,19 +230,19 @@ def play(context, watch):
     over = 'the bag is over and the map flushed'
 
     def end():
-        if arguments.truth('exit', given['exit']):
+        if arguments.boolean('exit', given['exit']):
             return [LogInfo(msg=over), *watch.stop(over)]
         return [LogInfo(msg=f'{over}: Ctrl-C ends the node; exit:=true would have done that now')]
 
     start_flush = watch.helper(flush, 'flush', 'the map could not be flushed', then=end)
     start_player = watch.helper(player, 'player', 'the bag could not be played', then=lambda: start_flush)
 
-    def once_the_node_listens(event):
-        """Starts the player: earlier it could be interrupted while it starts, by a node that refuses its parameters."""
-        return start_player if LISTENS in event.text.decode(errors='replace') else []
+    def once_subscribed(event):
+        """Starts the player; earlier, a node that rejects its parameters could interrupt its start."""
+        return start_player if SUBSCRIBED in event.text.decode(errors='replace') else []
 
     return [
-        RegisterEventHandler(OnProcessIO(target_action=resume, on_stdout=once_the_node_listens)),
+        RegisterEventHandler(OnProcessIO(target_action=resume, on_stdout=once_subscribed)),
         *watch.helper(resume, 'resume_when_matched', 'the bag is not played'),
     ]
 
@@ -255,7 +255,7 @@ def node_name(given):
 
 def play_command(given, node):
     types = topic_types(given['bag'])
-    # The player makes /clock itself, and the node its own topics: recorded ones would come on top of them.
+    # The player publishes /clock and the node its own topics: recorded ones would be duplicates.
     played = [topic for topic in types if topic != '/clock' and not topic.startswith(f'{node}/')]
     topics = ['--topics', *played] if len(played) < len(types) else []
     return [
@@ -270,7 +270,7 @@ def play_command(given, node):
 
 
 def quality_of_service(given, types):
-    """A file that says how the player publishes: as the bag says, except for what a node could miss otherwise."""
+    """A file with the quality of service of the player: that of the bag, except where the node could miss messages."""
     reliable = {'reliability': 'reliable', 'history': 'keep_last', 'depth': PLAYER_DEPTH}
     overrides = {}
     if given['reliability'] == 'reliable':

@@ -1,12 +1,12 @@
-"""Resumes a bag's paused player once a node's subscriptions are matched, so that the node gets the bag from its first message.
+"""Resumes the paused player of a bag once the subscriptions of a node are matched, so that it receives the first message too.
 
-It says when the node listens: then the player may start.
+It reports when the node has subscribed: then the player may start.
 """
 
 import os
 import signal
 
-# Before anything that takes its time: who is asked to end has nothing to say about where it was just then.
+# Before slow imports, so that a signal during them causes no traceback.
 for number in (signal.SIGINT, signal.SIGTERM):
     signal.signal(number, lambda *_: os._exit(0))
 
@@ -19,10 +19,10 @@ from rclpy.qos import QoSCompatibility, qos_check_compatible  # noqa: E402
 from rclpy.signals import SignalHandlerOptions  # noqa: E402
 from rosbag2_interfaces.srv import Resume  # noqa: E402
 
-# Seconds between two looks at the graph.
+# Seconds between two checks of the graph.
 PERIOD = 0.1
 
-# Seconds between what this process sees and what it takes for granted: that player and node have found each other as well.
+# Seconds for player and node to discover each other too, after this process has seen both.
 SETTLING = 1.0
 
 
@@ -31,9 +31,9 @@ def main():
     rclpy.init(args=[], signal_handler_options=SignalHandlerOptions.NO)
     observer = rclpy.create_node('magmap_replay')
     try:
-        wait_until(is_listening, why_deaf, observer, arguments)
+        wait_until(is_subscribed, why_not_subscribed, observer, arguments)
         print(arguments.say, flush=True)
-        wait_until(is_matched, why_unmatched, observer, arguments)
+        wait_until(is_matched, why_not_matched, observer, arguments)
         time.sleep(SETTLING)
         resume(observer, arguments)
     except TimeoutError as error:
@@ -47,7 +47,7 @@ def parse(arguments):
     parser.add_argument('--node', required=True, help='the full name of the node')
     parser.add_argument('--player', default='/rosbag2_player', help='the full name of the player')
     parser.add_argument('--topics', nargs='+', required=True, help='the topics that must be matched')
-    parser.add_argument('--say', default='the node listens', help='what to say once the node listens to them')
+    parser.add_argument('--say', default='the node has subscribed', help='what to print once the node has subscribed to them')
     parser.add_argument('--timeout', type=float, default=60.0, help='seconds to wait for each step')
     return parser.parse_args(arguments)
 
@@ -63,11 +63,11 @@ def wait_until(holds, why_not, observer, arguments):
         missing = [topic for topic in arguments.topics if not holds(observer, topic, arguments)]
 
 
-def is_listening(observer, topic, arguments):
+def is_subscribed(observer, topic, arguments):
     return bool(endpoints_of(arguments.node, observer.get_subscriptions_info_by_topic(topic)))
 
 
-def why_deaf(observer, topic, arguments):
+def why_not_subscribed(observer, topic, arguments):
     subscribers = ', '.join(map(full_name, observer.get_subscriptions_info_by_topic(topic))) or 'none'
     return f'{topic}: expected {arguments.node} as a subscriber, found {subscribers}; does config name another topic?'
 
@@ -91,7 +91,7 @@ def full_name(endpoint):
     return f"{endpoint.node_namespace.rstrip('/')}/{endpoint.node_name}"
 
 
-def why_unmatched(observer, topic, arguments):
+def why_not_matched(observer, topic, arguments):
     publishers = observer.get_publishers_info_by_topic(topic)
     subscriptions = observer.get_subscriptions_info_by_topic(topic)
     players = endpoints_of(arguments.player, publishers)
@@ -99,7 +99,7 @@ def why_unmatched(observer, topic, arguments):
     if players and nodes:
         return f'{topic}: expected compatible reliability, found {quality(players)} published and {quality(nodes)} subscribed'
     if players:
-        return why_deaf(observer, topic, arguments)
+        return why_not_subscribed(observer, topic, arguments)
     return f"{topic}: expected {arguments.player} as a publisher, found {', '.join(map(full_name, publishers)) or 'none'}"
 
 
@@ -117,7 +117,7 @@ def resume(observer, arguments):
     while not answer.done():
         if time.monotonic() > deadline:
             raise TimeoutError(f'expected an answer of {service} within {arguments.timeout:g} s, got none')
-        # In short steps: a signal is heard between them.
+        # In short steps, so that signals are handled in between.
         rclpy.spin_once(observer, timeout_sec=PERIOD)
 
 

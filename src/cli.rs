@@ -1,4 +1,4 @@
-//! What the command lines have in common: `magmap`, and `magmap-evaluate`, which is a crate of its own.
+//! The command-line code that `magmap` and `magmap-evaluate`, a crate of its own, share.
 
 mod settings;
 mod terminal;
@@ -8,45 +8,44 @@ use std::process::ExitCode;
 use clap::error::ErrorKind;
 use clap::{ArgAction, Args, CommandFactory};
 
-pub use settings::Settings;
+pub use settings::SettingsArguments;
 pub use terminal::Terminal;
 
-/// How much is said on stderr.
+/// How much to write to stderr.
 #[derive(Args)]
 pub struct Verbosity {
-    /// Say more on stderr; twice: everything.
+    /// Write more to stderr; twice for debug messages, three times for everything.
     #[arg(short, long, global = true, action = ArgAction::Count, conflicts_with = "quiet")]
     verbose: u8,
-    /// Say nothing on stderr but errors, and show no progress.
+    /// Write only errors to stderr, and show no progress.
     #[arg(short, long, global = true)]
     quiet: bool,
 }
 
 impl Verbosity {
-    /// Sets the log up.
+    /// Sets up the log.
     pub fn terminal(&self) -> Terminal {
         Terminal::new(self.verbose, self.quiet)
     }
 }
 
-/// How a command that did not fail ended.
+/// How a command ended that did not fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ending {
     /// Everything was done.
     Done,
-    /// Done, but something was lost.
+    /// Done, but data was lost.
     WithLoss,
     /// Interrupted by a signal.
     Interrupted,
 }
 
-/// A command line that is wrong in what only its command can know.
+/// An error in the command line that only its command can find.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct UsageError(pub String);
 
-/// What the program ends with, after it has said why where it is not [`Ending::Done`]. A wrong command line ends as any that the
-/// parser of `A` refuses.
+/// The program's exit code; an error is printed first. A [`UsageError`] exits like any command line that the parser of `A` rejects.
 pub fn exit_code<A: CommandFactory>(ending: anyhow::Result<Ending>) -> ExitCode {
     match ending {
         Ok(Ending::Done) => ExitCode::SUCCESS,
@@ -63,7 +62,7 @@ pub fn exit_code<A: CommandFactory>(ending: anyhow::Result<Ending>) -> ExitCode 
     }
 }
 
-/// An error and its causes, each said once: many messages already hold that of their cause.
+/// An error and its causes, each once: many messages already contain that of their cause.
 fn in_words(error: &anyhow::Error) -> String {
     let mut words = String::new();
     for cause in error.chain().map(ToString::to_string) {
@@ -75,7 +74,7 @@ fn in_words(error: &anyhow::Error) -> String {
     words
 }
 
-/// Whether whoever read our output has seen enough, as `head` does.
+/// Whether the reader of our output stopped reading, as `head` does.
 fn is_broken_pipe(error: &anyhow::Error) -> bool {
     let as_io = |cause: &(dyn std::error::Error + 'static)| cause.downcast_ref::<std::io::Error>().map(|io| io.kind());
     error.chain().filter_map(as_io).any(|kind| kind == std::io::ErrorKind::BrokenPipe)
@@ -86,7 +85,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_cause_is_said_twice() {
+    fn no_cause_is_repeated() {
         let cause = std::io::Error::other("no space");
         let error = anyhow::Error::new(cause).context("cannot write map.png: no space").context("drawing");
         assert_eq!(in_words(&error), "drawing: cannot write map.png: no space");

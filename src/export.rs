@@ -1,7 +1,8 @@
-//! What a finished map is written as: pictures, arrays, grids for nav2's `map_server`, a report.
+//! The output files of a map: pictures, arrays, grids for nav2's `map_server`, a report.
 //!
-//! Every file is written beside its place and then renamed into it, so that nobody ever reads half a file.
+//! Every file is written under a temporary name and then renamed, so that nobody ever reads half a file.
 
+pub mod axes_grid;
 mod canvas;
 pub mod colour;
 pub mod file;
@@ -13,18 +14,21 @@ pub mod npz;
 pub mod occupancy;
 pub mod panels;
 pub mod report;
+pub mod scale;
+mod vector_picture;
 
 use std::path::PathBuf;
 
+pub use axes_grid::AxesGrid;
 pub use growth_picture::{GrowthPicture, GrowthPoint};
 pub use map_picture::MapPicture;
 pub use npz::MapArrays;
 
-/// Why something could not be written.
+/// Why an output cannot be written.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The output folder could not be made.
-    #[error("cannot make the output folder {}: {source}; choose another one or its permissions", path.display())]
+    /// The output folder cannot be created.
+    #[error("cannot create the output folder {}: {source}; choose another folder or change its permissions", path.display())]
     CreateFolder {
         /// The folder.
         path: PathBuf,
@@ -37,7 +41,7 @@ pub enum Error {
         /// The file.
         path: PathBuf,
     },
-    /// A file could not be written.
+    /// A file cannot be written.
     #[error("cannot write {}: {source}; nothing half-written is in its place", path.display())]
     Write {
         /// The file.
@@ -45,7 +49,7 @@ pub enum Error {
         /// What the operating system, or the format's library, says.
         source: std::io::Error,
     },
-    /// A picture could not be drawn.
+    /// A picture cannot be drawn.
     #[error("cannot draw {}: {reason}", path.display())]
     Draw {
         /// The picture.
@@ -56,27 +60,27 @@ pub enum Error {
     /// The arrays do not fit the grid they come with.
     #[error("expected {expected} values of {what} for a grid of {columns} by {rows} cells, found {found}")]
     Shape {
-        /// Which array.
+        /// The name of the array.
         what: &'static str,
-        /// Values there should be.
+        /// The number of values it should have.
         expected: usize,
-        /// Values there are.
+        /// The number of values it has.
         found: usize,
         /// Columns of the grid.
         columns: usize,
         /// Rows of the grid.
         rows: usize,
     },
-    /// There is no cell to write, and the format has no way to say so.
+    /// The map has no cell, which the format cannot represent.
     #[error("expected a map of at least one cell for {}, found none; has any reading passed the gates?", path.display())]
     NoCells {
-        /// The file that was to be written.
+        /// The file.
         path: PathBuf,
     },
 }
 
-/// Refuses a grid whose arrays are not as long as its geometry says.
-fn check_shape(grid: &crate::mapping::grid::FieldGrid) -> Result<(), Error> {
+/// Checks that the arrays of a grid fit its geometry.
+fn check_shape(grid: &crate::field::grid::FieldGrid) -> Result<(), Error> {
     let geometry = &grid.geometry;
     for (what, values) in [("the mean", &grid.mean), ("the standard deviation", &grid.standard_deviation)] {
         if values.len() != geometry.len() {
@@ -85,4 +89,16 @@ fn check_shape(grid: &crate::mapping::grid::FieldGrid) -> Result<(), Error> {
         }
     }
     Ok(())
+}
+
+/// A grid of strengths for tests; its lower left corner is (-1, 2), and its cells have half a metre.
+#[cfg(test)]
+fn strength_grid(
+    [columns, rows]: [usize; 2],
+    mean: Vec<f64>,
+    standard_deviation: Vec<f64>,
+) -> crate::field::grid::FieldGrid {
+    use crate::field::grid::{FieldGrid, GridGeometry};
+    let geometry = GridGeometry { resolution: 0.5, first_column: -2, first_row: 4, columns, rows };
+    FieldGrid { geometry, quantity: crate::field::quantity::Quantity::Strength, mean, standard_deviation }
 }

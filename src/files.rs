@@ -7,34 +7,30 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Writes a file so that a reader sees the old one or the new one, never a part, whatever happens meanwhile: `write` fills a
-/// temporary file in the same folder, which is synced and renamed, and the folder is synced. When anything fails the temporary
-/// file is removed.
+/// temporary file in the same folder, which is synced and renamed, and the folder is synced. After a failure the temporary file is
+/// removed.
 pub(crate) fn write_atomically<F>(path: &Path, write: F) -> io::Result<()>
 where
     F: FnOnce(&mut BufWriter<File>) -> io::Result<()>,
 {
     let temporary = temporary_beside(path);
-    let written = fill(&temporary, write).and_then(|()| fs::rename(&temporary, path));
+    let fill = || {
+        let mut writer = BufWriter::new(File::create(&temporary)?);
+        write(&mut writer)?;
+        // A writer of archives may have returned to an earlier position; the file ends where its content does.
+        writer.seek(io::SeekFrom::End(0))?;
+        writer.flush()?;
+        writer.get_ref().sync_all()
+    };
+    let written = fill().and_then(|()| fs::rename(&temporary, path));
     if written.is_err() {
-        // The first failure is the one worth reporting.
+        // The first failure is the one to report.
         let _ = fs::remove_file(&temporary);
     }
     written.and_then(|()| sync_folder_of(path))
 }
 
-fn fill<F>(path: &Path, write: F) -> io::Result<()>
-where
-    F: FnOnce(&mut BufWriter<File>) -> io::Result<()>,
-{
-    let mut writer = BufWriter::new(File::create(path)?);
-    write(&mut writer)?;
-    // A writer of archives may have gone back to an earlier place; the file ends where its content does.
-    writer.seek(io::SeekFrom::End(0))?;
-    writer.flush()?;
-    writer.get_ref().sync_all()
-}
-
-/// A name of its own for every write, also when two threads replace the same file.
+/// A unique name for every write, even when two threads replace the same file.
 fn temporary_beside(path: &Path) -> PathBuf {
     static WRITES: AtomicU64 = AtomicU64::new(0);
     let mut name = OsString::from(".");
@@ -43,7 +39,7 @@ fn temporary_beside(path: &Path) -> PathBuf {
     path.with_file_name(name)
 }
 
-/// Makes the renaming outlast a power cut; only Unix has a way to.
+/// Makes a rename survive a power cut, which is possible on Unix only.
 pub(crate) fn sync_folder_of(path: &Path) -> io::Result<()> {
     if cfg!(unix) {
         let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
@@ -81,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn of_two_writers_at_once_one_is_the_last() {
+    fn of_two_concurrent_writers_one_wins() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("map.npz");
         std::thread::scope(|scope| {

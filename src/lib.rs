@@ -3,27 +3,38 @@
 //! magmap turns a magnetometer and odometry into a live map of the magnetic field a robot drives through: a mean, a variance,
 //! and a model that grows only where the field asks for it.
 //!
-//! The model is a crate of its own, [`streaming_gp`]. Around it, from the inside out; inner rooms know nothing of outer ones:
+//! The model is a separate crate, [`streaming_gp`]. Around it, from the inside out; inner modules know nothing of outer ones:
 //!
 //! * [`config`]: every setting, its default and its meaning.
-//! * [`mapping`]: from readings and poses to batches, and from finished updates to rasters; the worker thread.
+//! * [`sensing`]: from a reading to a located reading: calibration, gates, frames, and why nothing is being mapped.
+//! * [`field`]: the map of the field: prediction, learning, state and rasters.
+//! * [`mapping`]: averaging, batches, the steps that build a map, and the thread that takes them.
+//! * [`durability`]: checkpoints, the journal (a write-ahead log), and which map a run continues.
+//! * [`session`]: a live run, independent of ROS.
+//! * [`calibration`]: what a drive says of its magnetometer.
 //! * [`recording`]: readers and writers of drives: Aalto CSV, MCAP, rosbag2.
 //! * [`simulation`]: a world of dipoles and a robot driving through it.
 //! * [`export`]: pictures, arrays, grids for `map_server`.
-//! * [`replay`]: the offline main job, from a recording to a folder of outputs.
-//! * `cli`: what the command lines share, where the feature of that name is on, as it is by default.
-//! * `ros`: the ROS 2 node, where the feature of that name is on.
+//! * [`replay`]: offline mapping, from a recording to a folder of outputs.
+//! * `cli`: what the command-line programs share (feature `cli`, on by default).
+//! * `ros`: the ROS 2 node (feature `ros`).
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
+mod arrays;
+pub mod calibration;
 #[cfg(feature = "cli")]
 pub mod cli;
 pub mod config;
+pub mod durability;
 pub mod export;
+pub mod field;
 mod files;
 pub mod mapping;
 pub mod recording;
 pub mod replay;
 #[cfg(feature = "ros")]
 pub mod ros;
+pub mod sensing;
+pub mod session;
 pub mod simulation;

@@ -1,43 +1,21 @@
-//! From readings and poses to batches, and from finished updates to rasters.
+//! From measurements to a map: a state machine driven by steps, and the thread that runs it.
 //!
-//! A [`reading::Measurement`] goes one way: a reading through its sensor's [`calibration`], then through the [`gates`] of its
-//! topic, to its place in the [`synchronizer`], into an average along the path ([`averaging`]), into a batch ([`batcher`]). The
-//! [`pipeline`] is that chain, the [`mapper`] takes what comes step by step and hands the batches to the model, and the [`worker`]
-//! is the thread that runs it. Everything that is refused on the way is counted under its [`refusal`], and a [`complaint`] says why
-//! nothing passes. A [`checkpoint`] is the map and all that leads to it in a file, to go on from; the [`journal`] keeps every step
-//! since, and the [`map_store`] knows which map a run continues and which it must not touch. What a live robot sends comes in frames of its own: the [`intake`] brings it into that of the map; a [`session`]
-//! is one run of it, from its start to its end.
+//! In the [`pipeline`] a measurement is calibrated, gated and located (see [`sensing`](crate::sensing)), averaged along the path
+//! ([`averaging`]) and collected into batches ([`batcher`]). The [`mapper`] takes everything that a map depends on as steps. The
+//! [`worker`] is the thread that runs it and appends each step to a [`step_log`] before it is taken.
 
 pub mod averaging;
 pub mod batcher;
-pub mod calibration;
-pub mod checkpoint;
-pub mod complaint;
 mod error;
-pub mod field_learner;
-pub mod field_model;
-mod field_process;
-pub mod field_raster;
-pub mod frames;
-pub mod gates;
-pub mod grid;
-pub mod intake;
-pub mod journal;
-pub mod keeper;
-pub mod learner;
-pub mod map_store;
+pub mod inbox;
 pub mod mapper;
 pub mod odometer;
 pub mod path;
 pub mod pipeline;
-pub mod pose_history;
-pub mod quantity;
-pub mod reading;
-pub mod refusal;
-pub mod rhythm;
 mod robust_mean;
-pub mod session;
-pub mod synchronizer;
+pub mod step_log;
+pub mod stop;
+pub mod updates;
 pub mod worker;
 
 pub use error::Error;

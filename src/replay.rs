@@ -1,33 +1,35 @@
-//! The offline main job: a recording goes in, a folder with the map of its field comes out.
+//! Offline mapping: from a recording to a folder with the map of its field.
 //!
 //! ```text
 //! measurements ── inbox ── mapping thread ── every update ── drawing thread ── map.mcap
 //! (paced)         waits    pipeline, model                   raster
 //! ```
 //!
-//! [`Replay::start`] starts both threads, [`Replay::run`] sends the measurements, nothing of which is lost, and writes the
-//! rest of the folder when they have ended:
+//! [`Replay::start`] starts both threads, [`Replay::run`] sends the measurements without loss and writes the rest of the folder
+//! when the threads have ended:
 //!
 //! | file | holds |
 //! | --- | --- |
 //! | `map.png`, `uncertainty.png` | mean and standard deviation, with the path and the inducing points |
-//! | `growth.png` | inducing points, hyperparameters and time, batch by batch |
-//! | `map.npz` | grids, inducing points, hyperparameters and path as arrays ([`MapArrays`](crate::export::MapArrays)) |
+//! | `vectors.png` | of a map of the three axes: the horizontal field as arrows |
+//! | `growth.png` | inducing points, hyperparameters, hard iron and time, batch by batch |
+//! | `map.npz` | grids, axes, inducing points, hyperparameters, hard iron and path as arrays ([`MapArrays`](crate::export::MapArrays)) |
 //! | `mean.*`, `standard_deviation.*` | the grids for nav2's `map_server` |
 //! | `map.mcap` | the grids over time ([`MEAN_TOPIC`], [`VARIANCE_TOPIC`]) |
-//! | `report.json` | everything that happened ([`Report`]) |
+//! | `report.json` | counts, rejections, and every batch ([`Report`]) |
 //! | `config.toml` | the settings that made it |
-//! | `checkpoint.npz` | everything that is needed to go on with the map ([`Checkpoint`](crate::mapping::checkpoint::Checkpoint)) |
+//! | `checkpoint.npz` | everything needed to continue the map ([`Checkpoint`](crate::durability::checkpoint::Checkpoint)) |
 //!
-//! As long as it runs, a [journal](crate::mapping::journal) in the folder `journal` keeps what was mapped: a replay that was
-//! interrupted, in whatever way, can be resumed there.
+//! While it runs, a [journal](crate::durability::journal) in the folder `journal` records every step, so that a replay that was
+//! interrupted in any way can be resumed.
 
-mod beginning;
+mod batch_record;
 mod drawing;
 mod grids;
 mod outputs;
 mod pace;
 mod report;
+mod start;
 mod truth;
 
 use std::fmt::Display;
@@ -37,79 +39,80 @@ use std::time::Instant;
 use nalgebra::Isometry3;
 use serde_json::Value;
 
-use self::beginning::Beginning;
 use self::drawing::{Drawing, History};
 use self::outputs::OutputFolder;
 use self::pace::Pace;
+use self::start::ReplayStart;
 use crate::config::Config;
-use crate::mapping::field_learner::FieldSnapshot;
-use crate::mapping::field_model::FieldModel;
-use crate::mapping::grid::FieldGrid;
-use crate::mapping::learner::StopSignal;
+use crate::field::grid::FieldGrid;
+use crate::field::map::FieldMap;
 use crate::mapping::mapper::{Mapper, SourceId};
-use crate::mapping::reading::Measurement;
+use crate::mapping::step_log::StepLog;
+use crate::mapping::stop::StopSignal;
+use crate::mapping::updates::Update;
 use crate::mapping::worker::{Finished, Mode, Observer, Worker};
 use crate::recording::{Loss, Lost, Recording};
-use streaming_gp::places::Places;
+use crate::sensing::reading::Measurement;
 
-pub use self::beginning::Resumed;
+pub use self::batch_record::BatchRecord;
 pub use self::grids::{MEAN_TOPIC, VARIANCE_TOPIC};
-pub use self::report::{BatchRecord, Report, Totals};
-pub use self::truth::Comparison;
+pub use self::report::{ReplayTotals, Report};
+pub use self::start::Resumed;
+pub use self::truth::TruthComparison;
 
-/// Why a replay came to nothing.
+/// Why a replay failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The settings are impossible.
+    /// The settings are invalid.
     #[error(transparent)]
     Config(#[from] crate::config::Error),
-    /// The output folder holds something.
+    /// The output folder is not empty.
     #[error(
-        "{} is not empty; name another folder, say --resume to go on with what a replay left there, or --force to replace it",
+        "{} is not empty; choose another folder, --resume to continue what a replay left there, or --force to replace it",
         .0.display()
     )]
     NotEmpty(PathBuf),
-    /// The operating system does not say what is in the output folder.
-    #[error("cannot look into the output folder {}: {source}", path.display())]
+    /// The output folder cannot be read.
+    #[error("cannot read the output folder {}: {source}", path.display())]
     ReadFolder {
         /// The folder.
         path: PathBuf,
-        /// Its answer.
+        /// What the operating system says.
         source: std::io::Error,
     },
     /// The recording is in the map already.
-    #[error("{name} is in the map of {} already: there is nothing to do; say --force to map it anew", path.display())]
+    #[error("{name} is already in the map of {}: nothing to do; use --force to map it again", path.display())]
     AlreadyMapped {
         /// The file of the map.
         path: PathBuf,
         /// The recording.
         name: String,
     },
-    /// The map and the recording have coordinates of different frames.
-    #[error("{} is a map of frame \"{kept}\", but the recording is of \"{found}\"; go on with a recording of the same frame", path.display())]
+    /// The map and the recording have different frames.
+    #[error("{} is a map of frame \"{kept}\", but the recording is of \"{found}\"; continue with a recording of the same frame", path.display())]
     OtherFrame {
         /// The file of the map.
         path: PathBuf,
         /// Its frame.
         kept: String,
-        /// That of the recording.
+        /// The frame of the recording.
         found: String,
     },
-    /// The journal cannot be kept, or not be gone on with.
+    /// The journal cannot be started or continued.
     #[error(transparent)]
-    Journal(#[from] crate::mapping::journal::Error),
-    /// A factor that no replay can have.
-    #[error("speed: expected a finite real-time factor, 0 (as fast as it goes) or above, found {0}")]
+    Journal(#[from] crate::durability::journal::Error),
+    /// The real-time factor is invalid.
+    #[error("speed: expected a finite real-time factor, 0 (as fast as possible) or above, found {0}")]
     Speed(f64),
-    /// No thread for drawing.
+    /// The operating system could not start the drawing thread.
     #[error("the drawing thread could not be started: {0}")]
     Spawn(#[source] std::io::Error),
     /// The drawing thread panicked.
-    #[error("the drawing thread panicked; nothing but the settings was written")]
+    #[error("the drawing thread panicked; no outputs were written")]
     DrawingPanicked,
-    /// No batch became part of a map.
+    /// No batch was learnt.
     #[error(
-        "there is no map: of {readings} readings and {poses} poses {used} readings could be used{}",
+        "there is no map: of {readings} readings and {poses} poses, {used} readings could be used{}",
         because(reasons)
     )]
     NothingMapped {
@@ -117,14 +120,20 @@ pub enum Error {
         readings: u64,
         /// Poses received.
         poses: u64,
-        /// Readings that passed the gates and found their pose.
+        /// Readings that passed the gates and have a pose.
         used: u64,
-        /// Why the others were refused, and batches.
+        /// Why readings, poses and batches were rejected.
         reasons: Vec<String>,
     },
-    /// The mapping thread failed, or the map cannot be drawn.
+    /// The mapping thread failed.
     #[error(transparent)]
     Mapping(#[from] crate::mapping::Error),
+    /// The map cannot be drawn, or cannot be continued with these settings.
+    #[error(transparent)]
+    Field(#[from] crate::field::Error),
+    /// A checkpoint cannot be written, read or continued.
+    #[error(transparent)]
+    Checkpoint(#[from] crate::durability::checkpoint::Error),
     /// An output could not be written.
     #[error(transparent)]
     Export(#[from] crate::export::Error),
@@ -134,28 +143,28 @@ pub enum Error {
 }
 
 fn because(reasons: &[String]) -> String {
-    if reasons.is_empty() { String::new() } else { format!("; refused were {}", reasons.join(", ")) }
+    if reasons.is_empty() { String::new() } else { format!("; rejected: {}", reasons.join(", ")) }
 }
 
-/// Where measurements come from, but for the measurements themselves.
+/// The source of the measurements.
 #[derive(Clone, Debug)]
 pub struct Source {
-    /// What to call it in pictures.
+    /// Its name in pictures.
     pub name: String,
-    /// Tells it from others, however they are called.
+    /// Its identity, independent of the name.
     pub id: SourceId,
-    /// What is known of it, for the report.
+    /// A description for the report.
     pub about: Value,
     /// The transform from the sensor's frame to the robot's body frame.
     pub mount: Isometry3<f64>,
-    /// The frame of the poses, which is that of the map.
+    /// The frame of the poses and of the map.
     pub frame: String,
-    /// What of it is known to be missing.
+    /// What is known to be missing from it.
     pub loss: Loss,
 }
 
 impl Source {
-    /// That of a recording.
+    /// The source of a recording.
     pub fn of_recording(recording: &Recording) -> Self {
         let summary = recording.summary();
         Self {
@@ -169,7 +178,7 @@ impl Source {
     }
 }
 
-/// The last two parts of a path where the last alone says too little: `invensense/3`, `house.mcap`.
+/// The last part of a path, or the last two if the last is very short: `house.mcap`, `invensense/3`.
 fn display_name(path: &Path) -> String {
     let name = |path: &Path| path.file_name().map(|name| name.to_string_lossy().into_owned());
     let last = name(path).unwrap_or_else(|| path.display().to_string());
@@ -179,20 +188,20 @@ fn display_name(path: &Path) -> String {
     }
 }
 
-/// How to replay.
+/// Options of a replay.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Options {
-    /// Stamps pass at this multiple of real time; 0: as fast as it goes.
+    /// Multiple of real time; 0: as fast as possible.
     pub speed: f64,
-    /// Whether outputs may be replaced in a folder that is not empty, and the journal of a replay that was interrupted forgotten.
+    /// Whether to replace the outputs in a folder that is not empty, and the journal of an interrupted replay.
     pub force: bool,
-    /// Whether to go on with what is in the folder: where a replay of the same recording was interrupted, or with a finished map.
+    /// Whether to continue an interrupted replay of the same recording, or a finished map, in the folder.
     pub resume: bool,
 }
 
-/// How far a replay has come.
+/// Progress of a replay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Progress {
+pub struct ReplayProgress {
     /// Readings and poses that went through the pipeline.
     pub measurements: u64,
     /// Batches learnt.
@@ -201,35 +210,43 @@ pub struct Progress {
     pub inducing_points: usize,
 }
 
-impl Progress {
-    fn of(mapper: &Mapper<FieldModel>) -> Self {
+impl ReplayProgress {
+    fn of(mapper: &Mapper) -> Self {
         let counters = mapper.pipeline().counters();
-        let inducing_points = mapper.learner().posterior().map_or(0, |posterior| posterior.inducing().len());
-        let batches = mapper.standing().versions;
+        let inducing_points = mapper.model().map().map_or(0, |map| map.size());
+        let batches = mapper.progress().versions;
         Self { measurements: counters.readings + counters.poses, batches, inducing_points }
+    }
+
+    fn after(update: &Update) -> Self {
+        Self {
+            measurements: update.counters.readings + update.counters.poses,
+            batches: update.number + 1,
+            inducing_points: update.map.as_ref().map_or(0, FieldMap::size),
+        }
     }
 }
 
-/// A replay whose threads run and wait for measurements.
+/// A running replay, whose threads wait for measurements.
 pub struct Replay {
     config: Config,
     source: Source,
     options: Options,
     folder: OutputFolder,
-    worker: Worker<FieldModel>,
+    worker: Worker,
     drawing: Drawing,
     resumed: Option<Resumed>,
-    /// Whether the map has begun with this recording already.
+    /// Whether the map already has this recording as its source.
     has_begun: bool,
-    /// Whether the map has the mount of this recording's sensor already.
+    /// Whether the map already has the mount of this recording's sensor.
     has_mount: bool,
     started: Instant,
 }
 
-/// What a replay came to.
+/// The outputs of a replay.
 #[derive(Clone, Debug)]
-pub struct Outcome {
-    /// Everything that happened; also in `report.json`.
+pub struct ReplayOutputs {
+    /// The report; also in `report.json`.
     pub report: Report,
     /// The final map.
     pub grid: FieldGrid,
@@ -238,71 +255,71 @@ pub struct Outcome {
 }
 
 impl Replay {
-    /// Makes the folder, goes back to where a replay was interrupted if that is wanted, and starts the threads. `progress` is told
-    /// about every batch, on the mapping thread.
+    /// Creates the folder, resumes an interrupted replay if requested, and starts the threads. `progress` is called after every batch
+    /// on the mapping thread.
     ///
     /// # Errors
-    /// Impossible settings, a folder that is not empty (unless forced or resumed) or cannot be made, what cannot be gone on with, no
-    /// threads.
+    /// Invalid settings, a folder that is not empty (unless forced or resumed) or cannot be created, a map that cannot be continued,
+    /// threads that cannot be started.
     pub fn start(
         config: &Config,
         source: Source,
         folder: &Path,
         options: Options,
-        mut progress: impl FnMut(Progress) + Send + 'static,
+        mut progress: impl FnMut(ReplayProgress) + Send + 'static,
     ) -> Result<Self, Error> {
         config.validate()?;
         if !(options.speed.is_finite() && options.speed >= 0.0) {
             return Err(Error::Speed(options.speed));
         }
         let folder = OutputFolder::prepare(folder, options.force || options.resume)?;
-        let beginning = Beginning::find(config, &source, folder.path(), options, &mut progress)?;
-        let drawing = Drawing::start(config, &source.frame, folder.path(), &beginning.mapper)?;
+        let start = ReplayStart::find(config, &source, folder.path(), options, &mut progress)?;
+        let drawing = Drawing::start(config, &source.frame, folder.path(), &start.mapper)?;
         let mut draw = drawing.observer();
-        let observer: Observer<FieldSnapshot> = Box::new(move |observations, update| {
-            progress(report::progress(update));
+        let observer: Observer = Box::new(move |observations, update| {
+            progress(ReplayProgress::after(update));
             draw(observations, update);
         });
-        let Beginning { mapper, journal, resumed } = beginning;
-        let has_begun = mapper.standing().source() == Some(&source.id);
+        let ReplayStart { mapper, journal, resumed } = start;
+        let has_begun = mapper.progress().source() == Some(&source.id);
         let has_mount = *mapper.pipeline().mount() == source.mount;
-        let keeper = Beginning::keeper(journal);
-        let worker = Worker::resume(&config.worker, Mode::Offline, mapper, keeper, Some(observer))?;
+        let step_log = journal.map(|journal| Box::new(journal) as Box<dyn StepLog>);
+        let worker = Worker::start(Mode::Offline, mapper, step_log, Some(observer))?;
         let started = Instant::now();
         let config = config.clone();
         Ok(Self { config, source, options, folder, worker, drawing, resumed, has_begun, has_mount, started })
     }
 
-    /// Ends the replay early when set: the batch that is being learnt is closed, what was sent becomes part of the map, and the
-    /// outputs are written.
+    /// Ends the replay early when set: learning stops at its next evaluation, what was sent becomes part of the map, and the outputs
+    /// are written.
     pub fn stop_signal(&self) -> StopSignal {
         self.worker.stop_signal()
     }
 
-    /// Sends the measurements, waits for the map and writes the outputs. An error of the source ends the measurements, and is
-    /// reported as loss.
+    /// Sends the measurements, waits for the map and writes the outputs. An error of the source ends the measurements and is reported
+    /// as loss.
     ///
     /// # Errors
-    /// [`Error::NothingMapped`], a map that cannot be drawn, and outputs that cannot be written.
+    /// [`Error::NothingMapped`], a map that cannot be drawn, or outputs that cannot be written.
     pub fn run<E: Display>(
         mut self,
         measurements: impl IntoIterator<Item = Result<Measurement, E>>,
-    ) -> Result<Outcome, Error> {
+    ) -> Result<ReplayOutputs, Error> {
         self.feed(measurements)?;
         let interrupted = self.worker.stop_signal().is_stopped();
         let finished = self.worker.join()?;
         let history = self.drawing.join()?;
         if let Err(nothing) = check_mapped(&finished, &history) {
-            // What led to no map is not gone on with.
-            beginning::remove_journal(self.folder.path())?;
+            // There is nothing to resume.
+            start::remove_journal(self.folder.path())?;
             return Err(nothing);
         }
         let context =
             report::Context { source: self.source, interrupted, resumed: self.resumed, started: self.started };
         let outcome = outputs::write(&self.folder, &self.config, context, &finished, history)?;
-        // What was interrupted can be resumed.
+        // An interrupted replay can be resumed.
         if !interrupted {
-            beginning::remove_journal(self.folder.path())?;
+            start::remove_journal(self.folder.path())?;
         }
         Ok(outcome)
     }
@@ -315,10 +332,11 @@ impl Replay {
         let mut pace = Pace::new(self.options.speed);
         let mapped = self.resumed.as_ref().map_or(0, |resumed| resumed.measurements);
         if !self.has_begun {
-            // A recording is the same whenever it is replayed, and so is its map.
+            // All runs of a recording are equal, and so are their maps.
             inbox.begin(self.source.id.clone(), String::new())?;
         }
-        // Only a recording that follows another can find its sensor elsewhere, and that only once.
+        inbox.name_frame(&self.source.frame)?;
+        // A resumed map may have it already.
         if !self.has_mount {
             inbox.set_mount(self.source.mount)?;
         }
@@ -333,7 +351,7 @@ impl Replay {
                 }
             };
             pace.wait_for(measurement.stamp(), &stop);
-            // Whoever has ended says why when joined.
+            // Joining the thread that has ended says why.
             if stop.is_stopped() || self.drawing.has_ended() || inbox.send(measurement).is_err() {
                 break;
             }
@@ -342,20 +360,20 @@ impl Replay {
     }
 }
 
-/// Refuses a replay without a map, with the reasons.
-fn check_mapped(finished: &Finished<FieldModel>, history: &History) -> Result<(), Error> {
-    if finished.mapper.learner().posterior().is_some() {
+/// Fails without a map, with the reasons.
+fn check_mapped(finished: &Finished, history: &History) -> Result<(), Error> {
+    if finished.mapper.model().map().is_some() {
         return Ok(());
     }
     let counters = finished.mapper.pipeline().counters();
-    let refused = counters.refusals.iter().filter(|(_, count)| *count > 0);
-    let refused_readings = refused.map(|(refusal, count)| format!("{count} {refusal}"));
-    let refused_batches = history.records.iter().filter_map(|record| record.refused.clone());
+    let rejected = counters.refusals.iter().filter(|(_, count)| *count > 0);
+    let rejected_measurements = rejected.map(|(refusal, count)| format!("{count} {refusal}"));
+    let rejected_batches = history.records.iter().filter_map(|record| record.refused.clone());
     Err(Error::NothingMapped {
         readings: counters.readings,
         poses: counters.poses,
         used: counters.used_readings,
-        reasons: refused_readings.chain(refused_batches).collect(),
+        reasons: rejected_measurements.chain(rejected_batches).collect(),
     })
 }
 
@@ -364,7 +382,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_source_is_called_what_tells_it_from_others() {
+    fn a_source_has_a_name_that_distinguishes_it() {
         assert_eq!(display_name(Path::new("data/invensense/3")), "invensense/3");
         assert_eq!(display_name(Path::new("bags/house.mcap")), "house.mcap");
         assert_eq!(display_name(Path::new("3")), "3");

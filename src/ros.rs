@@ -1,14 +1,14 @@
-//! The ROS 2 node: converts, forwards and publishes; everything else is in the rooms further in.
+//! The ROS 2 node: converts, forwards and publishes; everything else is in the inner rooms.
 //!
 //! ```text
 //! subscriptions ── intake ── inbox ── mapping thread ── snapshots ── publishing thread ── maps
 //! parameters      (frames)              │   ▲
-//! diagnostics, complaints               ▼   │
-//! ───────── ROS thread ─────────     service thread ── answers
+//! diagnostics, health                   ▼   │
+//! ───────── ROS thread ─────────     service thread ── responses
 //! ```
 //!
-//! The ROS thread spins the node and never waits for the map. Only the mapping thread owns the model; the service thread asks it
-//! for what takes time, the publishing thread rasterizes its snapshots for those who watch.
+//! The ROS thread spins the node and never waits for the map. Only the mapping thread owns the model; the service thread sends it
+//! requests that take time, the publishing thread rasterizes its snapshots for subscribers.
 
 mod arguments;
 mod clock;
@@ -22,33 +22,23 @@ mod node;
 mod parameters;
 mod publishing;
 mod services;
+mod shared;
 mod threads;
 
 pub use node::run;
 
-/// Why the node could not start, or ended.
+/// Why the node could not start, or failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// ROS refused something.
-    #[error("{what}: {source}")]
-    Ros {
-        /// What was tried.
-        what: String,
-        /// What it says.
-        source: r2r::Error,
-    },
-    /// ROS does not start.
-    #[error("ROS cannot be initialised: {reason}")]
-    Start {
-        /// What it says.
-        reason: String,
-    },
-    /// What is on the command line for ROS is wrong.
-    #[error("wrong arguments: {reason}")]
-    Arguments {
-        /// What is wrong.
-        reason: String,
-    },
+    /// A call of ROS failed: what was tried, and its error.
+    #[error("{0}: {1}")]
+    Ros(String, #[source] r2r::Error),
+    /// ROS does not start, with its reason.
+    #[error("ROS cannot be initialised: {0}")]
+    Start(String),
+    /// The command line for ROS is wrong, with the reason.
+    #[error("wrong arguments: {0}")]
+    Arguments(String),
     /// A parameter, or the configuration file that one names, is wrong.
     #[error(transparent)]
     Config(#[from] crate::config::Error),
@@ -60,29 +50,24 @@ pub enum Error {
         /// The type found.
         found: &'static str,
     },
-    /// The run could not begin, or did not end in good order.
+    /// The session could not start, or did not end in good order.
     #[error(transparent)]
-    Session(#[from] crate::mapping::session::Error),
+    Session(#[from] crate::session::Error),
     /// The mapping thread failed.
     #[error(transparent)]
     Mapping(#[from] crate::mapping::Error),
-    /// The operating system gave no thread, or no signals.
-    #[error("{what}: {source}")]
-    System {
-        /// What was tried.
-        what: &'static str,
-        /// Its answer.
-        source: std::io::Error,
-    },
+    /// The operating system failed to start a thread or to handle signals: what failed, and its error.
+    #[error("{0}: {1}")]
+    System(&'static str, #[source] std::io::Error),
 }
 
-/// Says what was tried when ROS refuses it.
+/// Adds what was tried to errors of ROS.
 trait Context<T> {
     fn context(self, what: impl FnOnce() -> String) -> Result<T, Error>;
 }
 
 impl<T> Context<T> for Result<T, r2r::Error> {
     fn context(self, what: impl FnOnce() -> String) -> Result<T, Error> {
-        self.map_err(|source| Error::Ros { what: what(), source })
+        self.map_err(|source| Error::Ros(what(), source))
     }
 }

@@ -14,25 +14,22 @@ use nalgebra::Point3;
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 
-use crate::mapping::reading::MagneticField;
+use crate::sensing::reading::MagneticField;
 
 pub use dipoles::{Dipole, DipoleOptions, DipoleWorld};
 pub use path::{Path, Route};
 pub use robot::{Drift, Drive, RobotOptions, Sample, Truth};
 
-/// Why a simulation cannot be.
+/// A setting that no world, path or robot can have.
 #[derive(Debug, PartialEq, thiserror::Error)]
-pub enum Error {
-    /// A setting that no world or robot can have.
-    #[error("simulation setting `{name}`: expected {expected}, found {found}")]
-    Setting {
-        /// The setting.
-        name: &'static str,
-        /// What it may be.
-        expected: &'static str,
-        /// What it is.
-        found: String,
-    },
+#[error("simulation setting `{name}`: expected {expected}, found {found}")]
+pub struct Error {
+    /// The setting.
+    pub name: &'static str,
+    /// The values it may have.
+    pub expected: &'static str,
+    /// Its value.
+    pub found: String,
 }
 
 /// A field that is known everywhere.
@@ -52,34 +49,34 @@ impl<W: World + ?Sized> World for &W {
     }
 }
 
-impl<W: World + ?Sized> World for std::sync::Arc<W> {
-    fn field_at(&self, position: &Point3<f64>) -> MagneticField {
-        (**self).field_at(position)
-    }
-}
-
-/// A world, a route through it and a robot: all that a simulated recording is made of.
+/// What determines a simulated recording: a world, a route through it and a robot.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Simulation {
-    /// Seed of the world, the route and the noise, each of which draws from a stream of its own.
+    /// Seed of the world, the route and the noise, each of which has its own stream of random numbers.
     pub seed: u64,
     /// The room and the sources around it.
     pub world: DipoleOptions,
-    /// How the robot drives.
+    /// The route of the robot.
     pub route: Route,
     /// The robot.
     pub robot: RobotOptions,
-    /// How long it drives, in seconds.
+    /// Duration of the drive, in seconds.
     pub duration: f64,
 }
 
 impl Simulation {
     /// The world: a function of the seed and of `world` alone.
+    ///
+    /// # Errors
+    /// Options that no world can have.
     pub fn world(&self) -> Result<DipoleWorld, Error> {
         DipoleWorld::random(&self.world, self.seed)
     }
 
     /// The drive through `world`, which is usually [`Simulation::world`] but may be any other.
+    ///
+    /// # Errors
+    /// Settings that no route or robot can have.
     pub fn drive<W: World>(&self, world: W) -> Result<Drive<W>, Error> {
         positive("duration", self.duration)?;
         let path = Path::through_room(self.route, self.world.size, self.robot.speed * self.duration, self.seed)?;
@@ -99,7 +96,7 @@ pub fn demo() -> Simulation {
     }
 }
 
-/// What the random numbers of a stream are for. Each has its own, so that changing one part leaves the others as they were.
+/// The streams of random numbers, separate so that changing one part of a simulation leaves the others as they are.
 #[derive(Clone, Copy)]
 enum Stream {
     World,
@@ -114,22 +111,27 @@ fn generator(seed: u64, stream: Stream) -> ChaCha8Rng {
     generator
 }
 
-/// Refuses what is not a finite number above zero.
+/// Checks that a setting is a finite number above zero.
 pub fn positive(name: &'static str, value: f64) -> Result<(), Error> {
     check(name, value.is_finite() && value > 0.0, "a finite number above 0", value)
 }
 
-/// Refuses what is not a finite number from zero up.
+/// Checks that a setting is a finite number, zero or above.
 pub fn not_negative(name: &'static str, value: f64) -> Result<(), Error> {
     check(name, value.is_finite() && value >= 0.0, "a finite number, 0 or above", value)
 }
 
-/// Refuses a setting that is not good.
-pub fn check(name: &'static str, good: bool, expected: &'static str, found: impl std::fmt::Debug) -> Result<(), Error> {
-    if good { Ok(()) } else { Err(Error::Setting { name, expected, found: format!("{found:?}") }) }
+/// An [`Error`] unless the setting is valid.
+pub fn check(
+    name: &'static str,
+    is_valid: bool,
+    expected: &'static str,
+    found: impl std::fmt::Debug,
+) -> Result<(), Error> {
+    if is_valid { Ok(()) } else { Err(Error { name, expected, found: format!("{found:?}") }) }
 }
 
-/// The angle as it lies between -pi and pi.
+/// The same angle between -pi and pi.
 fn wrapped(angle: f64) -> f64 {
     angle - (angle / (2.0 * PI)).round() * 2.0 * PI
 }
@@ -137,7 +139,7 @@ fn wrapped(angle: f64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::mapping::reading::Measurement;
+    use crate::sensing::reading::Measurement;
 
     #[test]
     fn the_demo_looks_like_a_building_and_lasts_three_minutes() {
@@ -176,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn a_setting_that_cannot_be_is_named() {
+    fn an_invalid_setting_is_named() {
         let mut simulation = demo();
         simulation.duration = -1.0;
         let world = simulation.world().unwrap();

@@ -1,4 +1,4 @@
-//! The built program, as a user meets it: exit codes, outputs, messages.
+//! The built program, as users see it: exit codes, outputs, messages.
 
 mod common;
 
@@ -10,8 +10,8 @@ use std::process::{Command, Stdio};
 use common::json;
 use magmap::config::{Config, Sensor, Topics};
 use magmap::mapping::pipeline::Pipeline;
-use magmap::mapping::reading::Observation;
 use magmap::recording;
+use magmap::sensing::reading::Observation;
 use npyz::npz::NpzArchive;
 use serde_json::Value;
 use tempfile::{TempDir, tempdir};
@@ -65,7 +65,7 @@ fn same_file(folder: &TempDir, [one, other]: [&str; 2], file: &str) -> bool {
 }
 
 #[test]
-fn a_wrong_command_line_is_2_and_says_what_is_expected() {
+fn an_invalid_command_line_exits_with_2_and_says_what_is_expected() {
     let folder = tempdir().unwrap();
     for (arguments, expected) in [
         (&["reply", "x"][..], "replay"),
@@ -106,7 +106,7 @@ fn crescents_are_drawn_into_a_file() {
 }
 
 #[test]
-fn a_recording_or_configuration_that_is_not_there_is_1_and_named() {
+fn a_missing_recording_or_configuration_exits_with_1_and_is_named() {
     let folder = tempdir().unwrap();
     for command in ["replay", "info"] {
         let (_, err) = expect(1, &[command, "nowhere.mcap"], &folder);
@@ -123,7 +123,7 @@ fn a_recording_or_configuration_that_is_not_there_is_1_and_named() {
 }
 
 #[test]
-fn every_help_teaches_by_example_and_the_exit_codes_are_documented() {
+fn every_help_has_examples_and_the_exit_codes_are_documented() {
     let folder = tempdir().unwrap();
     for name in ["demo", "simulate", "convert", "replay", "info"] {
         let (help, _) = expect(0, &[name, "--help"], &folder);
@@ -188,18 +188,18 @@ fn the_demo_beats_the_mean_and_writes_files_that_load() {
 }
 
 #[test]
-fn a_demo_that_is_no_map_fails() {
+fn a_demo_without_a_useful_map_fails() {
     let folder = tempdir().unwrap();
     // Noise as large as the field, and nothing is learnt: every prediction is near the prior's mean, zero.
     let settings = ["model.initial.noise=1e9", "learning.max_evaluations=0", "raster.unknown_above=1"];
     let mut arguments = vec!["demo"];
     settings.iter().for_each(|setting| arguments.extend(["--set", setting]));
     let (_, err) = expect(1, &arguments, &folder);
-    assert!(err.contains("no nearer to the truth"), "{err}");
+    assert!(err.contains("no closer to the truth"), "{err}");
 }
 
 #[test]
-fn simulate_info_replay_goes_round_to_a_map_near_the_truth() {
+fn simulate_info_and_replay_lead_to_a_map_near_the_truth() {
     let folder = tempdir().unwrap();
     simulate(&folder, "bag", &[]);
     let (text, _) = expect(0, &["info", "bag"], &folder);
@@ -314,7 +314,7 @@ fn both_storages_make_the_same_map() {
 }
 
 #[test]
-fn a_truncated_recording_is_3_and_what_is_there_is_mapped() {
+fn a_truncated_recording_exits_with_3_and_its_rest_is_mapped() {
     let folder = tempdir().unwrap();
     simulate(&folder, "bag", &["--duration", "60"]);
     let whole = fs::read(folder.path().join("bag/bag_0.mcap")).unwrap();
@@ -349,14 +349,14 @@ fn outputs_of_another_replay_are_kept_unless_forced() {
 
 #[cfg(unix)]
 #[test]
-fn an_interrupt_maps_what_was_read_and_is_130() {
+fn an_interrupt_maps_what_was_read_and_exits_with_130() {
     interrupted_by(&["-INT"]);
 }
 
 /// As `timeout`, a container's stop and the process group of a terminal do it.
 #[cfg(unix)]
 #[test]
-fn signals_that_come_at_once_are_one_interrupt() {
+fn simultaneous_signals_are_one_interrupt() {
     interrupted_by(&["-TERM", "-INT", "-TERM"]);
 }
 

@@ -1,14 +1,13 @@
-//! No input makes the map panic, break down, or say what is not a number; and its size stays what the field asks for.
+//! No input makes the map panic, fail numerically or predict NaN; and its size follows the field.
 
 use magmap::config::{Ceiling, Config, Hyperparameters};
-use magmap::mapping::field_model::FieldModel;
-use magmap::mapping::reading::{MagneticField, Observation, Stamp};
-use nalgebra::{Point3, Vector3};
+use magmap::field::model::FieldModel;
+use magmap::sensing::reading::{MagneticField, Observation, Stamp};
+use nalgebra::{Matrix3, Point3, Vector3};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use rand_distr::StandardNormal;
-use streaming_gp::kernel::{Places, Shape};
-use streaming_gp::points::Points;
+use streaming_gp::kernel::Shape;
 use streaming_gp::report::{CeilingUsed, SelectionEnd, UpdateReport};
 
 fn random(seed: u64) -> ChaCha8Rng {
@@ -24,12 +23,14 @@ fn observation(x: f64, y: f64, strength: f64) -> Observation {
         stamp: Stamp::default(),
         position: Point3::new(x, y, 0.0),
         field: MagneticField::from_microtesla(Vector3::new(strength, 0.0, 0.0)),
+        orientation: Matrix3::identity(),
+        speed: 0.0,
         strength,
         readings: 1,
     }
 }
 
-/// The settings the paper's experiments were made with.
+/// The settings of the paper's experiments.
 fn paper() -> Config {
     let mut config = Config::default();
     config.model.initial = Hyperparameters { constant: 500.0, variance: 1.0, lengthscale: 1.0, noise: 0.1 };
@@ -78,7 +79,7 @@ fn noisy(x: f64, y: f64, random: &mut ChaCha8Rng) -> f64 {
     field(x, y) + 0.5 * gaussian(random)
 }
 
-/// Takes in the batches; everything reported and predicted must be a number, and variances not negative.
+/// Learns the batches; everything reported and predicted must be finite, and variances not negative.
 #[track_caller]
 fn survive(name: &str, config: &Config, batches: &[Vec<Observation>]) -> (FieldModel, Vec<UpdateReport>) {
     let mut model = FieldModel::new(config);
@@ -93,17 +94,17 @@ fn survive(name: &str, config: &Config, batches: &[Vec<Observation>]) -> (FieldM
         }
         assert!(report.learning.evaluations <= config.learning.max_evaluations, "{name}: {report:?}");
 
-        let mut places = Points::new(2);
+        let mut places = Vec::new();
         for batch in batches {
-            batch.iter().step_by(1 + batch.len() / 20).for_each(|o| places.push(&[o.position.x, o.position.y]));
+            batch.iter().step_by(1 + batch.len() / 20).for_each(|o| places.push([o.position.x, o.position.y]));
         }
         for step in 0..20 {
-            places.push(&[f64::from(step) * 0.31 - 1.0, f64::from(step * 7 % 20) * 0.23 - 1.0]);
+            places.push([f64::from(step) * 0.31 - 1.0, f64::from(step * 7 % 20) * 0.23 - 1.0]);
         }
-        places.push(&[1e9, -1e9]);
-        let posterior = model.posterior().unwrap();
+        places.push([1e9, -1e9]);
+        let map = model.map().unwrap();
         let (mut mean, mut variance) = (vec![0.0; places.len()], vec![0.0; places.len()]);
-        posterior.predict(&places, &mut mean, &mut variance);
+        map.predict(&places, f64::INFINITY, &mut mean, &mut variance);
         assert!(mean.iter().all(|mean| mean.is_finite()), "{name}, batch {number}: {mean:?}");
         let sane = |variance: &f64| variance.is_finite() && *variance >= 0.0;
         assert!(variance.iter().all(sane), "{name}, batch {number}: {variance:?}");
@@ -112,7 +113,7 @@ fn survive(name: &str, config: &Config, batches: &[Vec<Observation>]) -> (FieldM
     (model, reports)
 }
 
-/// Streams that nobody would wish for.
+/// Awkward streams.
 fn awkward_streams() -> Vec<(&'static str, Vec<Vec<Observation>>)> {
     let line = |count: usize, slope: f64, strength: &dyn Fn(f64) -> f64| -> Vec<Observation> {
         (0..count).map(|i| 0.05 * i as f64).map(|x| observation(x, slope * x, strength(x))).collect()
@@ -171,34 +172,34 @@ fn awkward_streams_are_survived_with_the_settings_of_the_paper() {
 }
 
 #[test]
-fn a_place_that_is_none_has_no_prediction() {
+fn a_place_that_is_not_finite_has_no_prediction() {
     let (model, _) = survive("a walk", &Config::default(), &[walk(3, 60, noisy)]);
-    let places = Points::from_arrays(&[[f64::NAN, 0.0], [0.0, f64::INFINITY], [1e300, 0.0]]);
+    let places = [[f64::NAN, 0.0], [0.0, f64::INFINITY], [1e300, 0.0]];
     let (mut mean, mut variance) = ([0.0; 3], [0.0; 3]);
-    model.posterior().unwrap().predict(&places, &mut mean, &mut variance);
+    model.map().unwrap().predict(&places, f64::INFINITY, &mut mean, &mut variance);
     assert!(mean[0].is_nan() && variance[0].is_nan(), "{mean:?} {variance:?}");
-    // Infinitely far is as unknown as it gets, or no place: never certain.
+    // Infinitely far away the map is unknown or there is no prediction: never certain.
     for place in 1..3 {
         assert!(variance[place].is_nan() || variance[place] > 100.0, "{mean:?} {variance:?}");
     }
 }
 
 #[test]
-fn a_batch_far_away_leaves_the_first_place_as_it_was() {
+fn a_batch_far_away_does_not_change_the_first_place() {
     let mut config = Config::default();
     config.learning.max_evaluations = 0;
     let near = walk(7, 100, noisy);
     let far: Vec<_> = walk(8, 100, noisy).iter().map(|o| observation(o.position.x + 1e4, o.position.y, 60.0)).collect();
     let (before, _) = survive("near", &config, std::slice::from_ref(&near));
     let (after, _) = survive("far", &config, &[near, far]);
-    let at = Points::from_arrays(&[[2.0, 1.5], [1e4 + 2.0, 1.5]]);
+    let at = [[2.0, 1.5], [1e4 + 2.0, 1.5]];
     let predict = |model: &FieldModel| {
         let (mut mean, mut variance) = ([0.0; 2], [0.0; 2]);
-        model.posterior().unwrap().predict(&at, &mut mean, &mut variance);
+        model.map().unwrap().predict(&at, f64::INFINITY, &mut mean, &mut variance);
         (mean, variance)
     };
     let ((mean_before, _), (mean_after, variance_after)) = (predict(&before), predict(&after));
-    // Only the common constant ties the two places together, and a hundred readings know it to some decimicrotesla.
+    // Only the common constant couples the two places, and a hundred readings determine it to some tenths of a microtesla.
     assert!((mean_before[0] - mean_after[0]).abs() < 0.2, "{mean_before:?} {mean_after:?}");
     assert!(
         (mean_before[1] - 60.0).abs() > 3.0 && (mean_after[1] - 60.0).abs() < 0.5,
@@ -208,7 +209,7 @@ fn a_batch_far_away_leaves_the_first_place_as_it_was() {
 }
 
 #[test]
-fn ten_thousand_batches_leave_the_map_bounded_and_right() {
+fn after_ten_thousand_batches_the_map_is_bounded_and_accurate() {
     let mut config = Config::default();
     config.learning.max_evaluations = 2;
     let mut model = FieldModel::new(&config);
@@ -232,7 +233,7 @@ fn ten_thousand_batches_leave_the_map_bounded_and_right() {
         for j in 0..15 {
             let (x, y) = (0.1 + f64::from(i) * 0.13, 0.1 + f64::from(j) * 0.13);
             let (mut mean, mut variance) = ([0.0], [0.0]);
-            model.posterior().unwrap().predict(&Points::from_arrays(&[[x, y]]), &mut mean, &mut variance);
+            model.map().unwrap().predict(&[[x, y]], f64::INFINITY, &mut mean, &mut variance);
             squares += (mean[0] - field(x, y)).powi(2);
         }
     }
@@ -241,7 +242,7 @@ fn ten_thousand_batches_leave_the_map_bounded_and_right() {
     assert!(error < 0.25, "root mean square error {error}");
 }
 
-/// Inducing points after a long drive through a hall with noise of 1 microtesla on a field of so many times [`field`].
+/// Inducing points after a long drive through a hall with noise of 1 microtesla on a field of `strength` times [`field`].
 fn size_after(config: &Config, strength: f64) -> usize {
     let reading = |x, y, random: &mut ChaCha8Rng| 50.0 + strength * (field(x, y) - 50.0) + gaussian(random);
     let batches: Vec<_> = (0..16).map(|seed| walk_in([6.0, 6.0], seed, 200, reading)).collect();
@@ -254,15 +255,15 @@ fn noise_alone_takes_no_more_points_than_a_strong_field() {
     let (flat, strong) = (size_after(&guarded, 0.0), size_after(&guarded, 2.0));
     assert!(flat <= strong, "{flat} points in a flat world, {strong} in a strong field");
 
-    // As published it is the other way round: the guards are what this test tests.
+    // With the published method it is the other way round: this tests the guards.
     let mut unguarded = Config::default();
     unguarded.selection.guards = false;
     let (flat, strong) = (size_after(&unguarded, 0.0), size_after(&unguarded, 2.0));
     assert!(flat > strong, "unguarded: {flat} points in a flat world, {strong} in a strong field");
 }
 
-/// Logarithms of the noise variance after each of 60 batches of 50 readings, the last 30 of them with four times the noise, as the
-/// sensor has it in truth and as the map says.
+/// Logarithms of the noise variance after each of 60 batches of 50 readings, the last 30 of them with four times the noise, of
+/// the sensor and as estimated by the map.
 fn learnt_noise(noise_memory: u32) -> [Vec<f64>; 2] {
     let mut config = Config::default();
     config.learning.noise_memory = noise_memory;
@@ -277,17 +278,17 @@ fn learnt_noise(noise_memory: u32) -> [Vec<f64>; 2] {
 }
 
 #[test]
-fn the_noise_is_remembered_from_batch_to_batch_and_follows_the_sensor() {
+fn the_noise_estimate_is_carried_over_and_follows_the_sensor() {
     let scatter = |values: &[f64]| {
         let mean = values.iter().sum::<f64>() / values.len() as f64;
         (values.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / values.len() as f64).sqrt()
     };
     let [truth, remembered] = learnt_noise(1000);
     let [_, forgotten] = learnt_noise(0);
-    // A batch of 50 says the logarithm of a variance to 0.2 at best, a thousand readings to 0.045.
+    // A batch of 50 determines the logarithm of a variance to 0.2 at best, a thousand readings to 0.045.
     assert!(scatter(&forgotten[10..30]) > 0.12, "{}", scatter(&forgotten[10..30]));
     assert!(scatter(&remembered[10..30]) < 0.06, "{}", scatter(&remembered[10..30]));
-    // 1500 readings after the change the memory still holds a quarter of what was, whose logarithm was 1.4 less.
+    // 1500 readings after the change the memory still contains a quarter of the old noise, whose logarithm was 1.4 less.
     for batch in [29, 59] {
         let error = remembered[batch] - truth[batch];
         assert!(error.abs() < 0.4, "batch {batch}: {error}");
@@ -296,16 +297,16 @@ fn the_noise_is_remembered_from_batch_to_batch_and_follows_the_sensor() {
 
 /// Root mean square error of a map on the grid of a room, where it was driven through.
 fn error_in_room(model: &FieldModel) -> f64 {
-    let mut places = Points::new(2);
-    (0..40).for_each(|i| (0..30).for_each(|j| places.push(&[0.1 * f64::from(i), 0.1 * f64::from(j)])));
+    let places: Vec<[f64; 2]> =
+        (0..40).flat_map(|i| (0..30).map(move |j| [0.1 * f64::from(i), 0.1 * f64::from(j)])).collect();
     let (mut mean, mut variance) = (vec![0.0; places.len()], vec![0.0; places.len()]);
-    model.posterior().unwrap().predict(&places, &mut mean, &mut variance);
-    let squares = places.axis(0).iter().zip(places.axis(1)).zip(&mean).map(|((&x, &y), mean)| mean - field(x, y));
+    model.map().unwrap().predict(&places, f64::INFINITY, &mut mean, &mut variance);
+    let squares = places.iter().zip(&mean).map(|(&[x, y], mean)| mean - field(x, y));
     (squares.map(|error| error * error).sum::<f64>() / places.len() as f64).sqrt()
 }
 
 #[test]
-fn every_method_maps_the_field_and_takes_odd_batches() {
+fn every_method_maps_the_field_and_survives_odd_batches() {
     let mut batches: Vec<_> = (0..6).map(|seed| walk(seed, 150, noisy)).collect();
     // All at one place, one reading alone, and far away from all others.
     batches.push(vec![observation(1.0, 1.0, field(1.0, 1.0)); 30]);
@@ -329,7 +330,7 @@ fn every_method_maps_the_field_and_takes_odd_batches() {
 }
 
 #[test]
-fn a_few_points_say_more_where_they_are_moved_to() {
+fn a_few_points_represent_more_after_they_are_moved() {
     let batches: Vec<_> = (0..6).map(|seed| walk(seed, 150, noisy)).collect();
     let error = |method: &str, max_inducing_points| {
         let mut config = Config::default();
@@ -342,7 +343,7 @@ fn a_few_points_say_more_where_they_are_moved_to() {
 }
 
 #[test]
-fn the_cap_binds_and_says_so() {
+fn a_reached_cap_is_reported() {
     let mut config = Config::default();
     config.selection.max_inducing_points = 12;
     let batches: Vec<_> = (0..4).map(|seed| walk(seed, 200, noisy)).collect();

@@ -1,4 +1,4 @@
-//! Files that somebody made to do harm, or that a disk spoiled.
+//! Malicious and damaged files.
 
 mod hostile;
 
@@ -8,7 +8,7 @@ use std::path::Path;
 
 use hostile::{READERS, Reader, memory};
 use magmap::config::{Config, Sensor, Topics};
-use magmap::mapping::checkpoint::Checkpoint;
+use magmap::durability::checkpoint::Checkpoint;
 use magmap::recording;
 use rand::{Rng, RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -76,7 +76,7 @@ fn change(bytes: &mut Vec<u8>, random: &mut ChaCha8Rng) {
 }
 
 /// Opens a recording under the counting allocator: what was said about it, and the most memory it took.
-fn told(path: &Path) -> (String, usize) {
+fn read_and_measure(path: &Path) -> (String, usize) {
     let mut said = String::new();
     let peak = memory::peak(|| {
         said = match recording::open(path, &Topics::default(), &Sensor::default()) {
@@ -96,7 +96,7 @@ fn record(kind: u8, content: &[u8]) -> Vec<u8> {
     [&[kind], &(content.len() as u64).to_le_bytes()[..], content].concat()
 }
 
-/// A chunk that says it holds so many bytes.
+/// A chunk that claims to contain `stated` bytes.
 fn chunk(compression: &str, stated: u64, content: &[u8]) -> Vec<u8> {
     let mut chunk = [0; 16].to_vec();
     chunk.extend(stated.to_le_bytes());
@@ -113,7 +113,7 @@ fn mcap_file(records: &[Vec<u8>]) -> Vec<u8> {
     [&magic, &records.concat()[..], &record(15, &[0; 4]), &record(2, &[0; 20]), &magic].concat()
 }
 
-/// So many bytes, all the same, made few.
+/// This many zeros, compressed.
 fn zeros(count: u64) -> Vec<u8> {
     let mut few = Vec::new();
     zstd::stream::copy_encode(std::io::repeat(0).take(count), &mut few, 3).unwrap();
@@ -121,41 +121,45 @@ fn zeros(count: u64) -> Vec<u8> {
 }
 
 /// Writes a file, opens it, and checks what is said and that memory stays within 64 MiB and a hundred times the file.
-fn assert_told(name: &str, bytes: &[u8], expected: &str) {
+fn assert_error(name: &str, bytes: &[u8], expected: &str) {
     let folder = hostile::folder();
     let path = folder.path().join(name);
     fs::write(&path, bytes).unwrap();
-    let (said, peak) = told(&path);
+    let (said, peak) = read_and_measure(&path);
     assert!(said.contains(expected), "{said:?} does not say {expected:?}");
     assert!(peak <= (64 << 20) + 100 * bytes.len(), "{peak} bytes of memory for {}: {said}", bytes.len());
 }
 
 #[test]
-fn what_an_mcap_file_claims_is_refused_with_the_claim_and_the_limit() {
+fn excessive_claims_of_an_mcap_file_are_rejected_with_the_claim_and_the_limit() {
     let long_name = [&[1, 0][..], &(1u32 << 31).to_le_bytes(), b"sensor_msgs"].concat();
-    assert_told("a.mcap", &mcap_file(&[record(3, &long_name)]), "its name claims 2147483648 bytes, more than 1024");
+    assert_error("a.mcap", &mcap_file(&[record(3, &long_name)]), "its name claims 2147483648 bytes, more than 1024");
     let chunk_claim = chunk("zstd", 1 << 40, &zeros(1000));
     let expected = "it states 1099511627776 bytes, more than the 1073741824 that are read";
-    assert_told("a.mcap", &mcap_file(&[chunk_claim]), expected);
+    assert_error("a.mcap", &mcap_file(&[chunk_claim]), expected);
     // A message record of 100 MiB that the file does not hold, within a chunk and without.
     let message = [&[5][..], &(100u64 << 20).to_le_bytes(), &[0; 40]].concat();
-    assert_told("a.mcap", &mcap_file(&[chunk("", message.len() as u64, &message)]), "messages of the record at byte 8");
-    assert_told("a.mcap", &mcap_file(&[message]), "is cut off");
+    assert_error(
+        "a.mcap",
+        &mcap_file(&[chunk("", message.len() as u64, &message)]),
+        "messages of the record at byte 8",
+    );
+    assert_error("a.mcap", &mcap_file(&[message]), "is cut off");
     for compression in ["zstd", "lz4"] {
         let nonsense = chunk(compression, 1 << 30, &[7; 900]);
-        assert_told("a.mcap", &mcap_file(&[nonsense]), "messages of the record at byte 8");
+        assert_error("a.mcap", &mcap_file(&[nonsense]), "messages of the record at byte 8");
     }
 }
 
 #[test]
-fn a_chunk_that_unpacks_to_a_hundred_thousand_bad_messages_is_told_in_a_few_words() {
+fn a_chunk_that_unpacks_to_a_hundred_thousand_bad_messages_is_summarized() {
     let message = record(5, &[9; 22]);
     let mut few = Vec::new();
     let count = 100_000;
     zstd::stream::copy_encode(&message.repeat(count)[..], &mut few, 3).unwrap();
     let file = mcap_file(&[chunk("zstd", (message.len() * count) as u64, &few)]);
     assert!(file.len() < 2000, "{} bytes", file.len());
-    assert_told("a.mcap", &file, "99000 losses of other kinds");
+    assert_error("a.mcap", &file, "99000 losses of other kinds");
 }
 
 #[test]
@@ -164,11 +168,11 @@ fn a_compressed_bag_file_does_not_fill_the_disk() {
     let file = zeros(2 * most);
     assert!(file.len() < 20_000, "{} bytes", file.len());
     let expected = format!("whose {} bytes may become at most {most}", file.len());
-    assert_told("a.mcap.zstd", &file, &expected);
+    assert_error("a.mcap.zstd", &file, &expected);
 }
 
 #[test]
-fn a_database_that_computes_its_messages_is_refused() {
+fn a_database_that_computes_its_messages_is_rejected() {
     let made = |schema: &str| {
         let folder = hostile::folder();
         let path = folder.path().join("a.db3");
@@ -182,31 +186,31 @@ fn a_database_that_computes_its_messages_is_refused() {
     let endless = "CREATE VIEW messages AS WITH RECURSIVE n(id) AS (SELECT 1 UNION ALL SELECT id + 1 FROM n)
                    SELECT id, 1 AS topic_id, id AS timestamp, x'00' AS data FROM n;";
     let expected = "the storage of messages \"CREATE VIEW messages";
-    assert_told("a.db3", &made(&format!("{topics}{endless}")), expected);
+    assert_error("a.db3", &made(&format!("{topics}{endless}")), expected);
     let grown = "CREATE TABLE messages(id INTEGER PRIMARY KEY, topic_id INTEGER, timestamp INTEGER,
                                        data BLOB AS (printf('%.*c', 500000000, 'x')));
                  INSERT INTO messages VALUES (1, 1, 1);";
-    assert_told("a.db3", &made(&format!("{topics}{grown}")), "too big");
+    assert_error("a.db3", &made(&format!("{topics}{grown}")), "too big");
     let long_name = "CREATE TABLE topics(id INTEGER PRIMARY KEY, name TEXT, type TEXT);
                      INSERT INTO topics VALUES (1, printf('%.*c', 5000, 'x'), 'a');
                      CREATE TABLE messages(id INTEGER PRIMARY KEY, topic_id INTEGER, timestamp INTEGER, data BLOB);";
-    assert_told("a.db3", &made(long_name), "a name of 5000 bytes, more than 1024");
+    assert_error("a.db3", &made(long_name), "a name of 5000 bytes, more than 1024");
     let large = "CREATE TABLE messages(id INTEGER PRIMARY KEY, topic_id INTEGER, timestamp INTEGER, data BLOB);
                  INSERT INTO messages VALUES (1, 1, 1, zeroblob(2000000)), (2, 1, 2, zeroblob(40000000));";
     let expected =
         "2 messages on /mag cannot be decoded (first: it has 2000000 bytes, more than the 1048576 that are read)";
-    assert_told("a.db3", &made(&format!("{topics}{large}")), expected);
+    assert_error("a.db3", &made(&format!("{topics}{large}")), expected);
 }
 
 #[test]
-fn a_line_without_an_end_is_refused() {
+fn a_line_without_an_end_is_rejected() {
     let folder = hostile::folder();
     let sensor = folder.path().join("nexus");
     fs::create_dir(&sensor).unwrap();
     fs::write(sensor.join("1-time.csv"), "0\n1\n").unwrap();
     fs::write(sensor.join("1-loc.csv"), ["0,0\n0,", &"1".repeat(8 << 20)].concat()).unwrap();
     fs::write(sensor.join("1-mag.csv"), "").unwrap();
-    let (said, peak) = told(&sensor.join("1"));
+    let (said, peak) = read_and_measure(&sensor.join("1"));
     assert!(
         said.ends_with("line 2: expected a row of numbers, found a line that does not end within 1024 bytes"),
         "{said}"
@@ -215,7 +219,7 @@ fn a_line_without_an_end_is_refused() {
 }
 
 #[test]
-fn metadata_cannot_make_work_without_end_nor_lead_out_of_its_folder() {
+fn metadata_can_neither_cause_endless_work_nor_name_files_outside_its_folder() {
     let folder = hostile::folder();
     let bag = folder.path().join("bag");
     fs::create_dir(&bag).unwrap();
@@ -224,7 +228,7 @@ fn metadata_cannot_make_work_without_end_nor_lead_out_of_its_folder() {
     let listed = |files: &str| {
         let text = format!("rosbag2_bagfile_information:\n  relative_file_paths: [{files}]\n");
         fs::write(bag.join("metadata.yaml"), text).unwrap();
-        told(&bag).0
+        read_and_measure(&bag).0
     };
     for path in ["../secret.mcap", &secret.display().to_string()] {
         let said = listed(path);
@@ -242,16 +246,16 @@ fn metadata_cannot_make_work_without_end_nor_lead_out_of_its_folder() {
         bomb += &format!("a{level}: &a{level} [{}]\n", format!("*a{}, ", level - 1).repeat(10));
     }
     fs::write(bag.join("metadata.yaml"), bomb + "rosbag2_bagfile_information: *a8\n").unwrap();
-    let (said, peak) = told(&bag);
-    assert!(said.contains("is no rosbag2 metadata") && peak < 64 << 20, "{peak} bytes: {said}");
+    let (said, peak) = read_and_measure(&bag);
+    assert!(said.contains("is not rosbag2 metadata") && peak < 64 << 20, "{peak} bytes: {said}");
     fs::write(bag.join("metadata.yaml"), " ".repeat((16 << 20) + 5)).unwrap();
-    let (said, peak) = told(&bag);
+    let (said, peak) = read_and_measure(&bag);
     assert!(said.ends_with("it has 16777221 bytes, more than the 16777216 that are read"), "{said}");
     assert!(peak < 64 << 20, "{peak}");
 }
 
 #[test]
-fn settings_of_a_gigabyte_and_settings_that_ask_for_one_are_refused() {
+fn settings_of_a_gigabyte_and_settings_that_need_one_are_rejected() {
     let folder = hostile::folder();
     let path = folder.path().join("a.toml");
     // Without taking place on the disk.
@@ -273,7 +277,7 @@ fn settings_of_a_gigabyte_and_settings_that_ask_for_one_are_refused() {
 }
 
 #[test]
-fn a_checkpoint_that_claims_more_than_it_holds_is_refused() {
+fn a_checkpoint_that_claims_more_than_it_contains_is_rejected() {
     let refusal = |bytes: &[u8]| {
         let mut said = String::new();
         let peak = memory::peak(|| said = Checkpoint::from_bytes(bytes).unwrap_err().to_string());

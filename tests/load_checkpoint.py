@@ -15,8 +15,8 @@ import numpy as np
 ARRAYS = {
     "hyperparameters": ("H",),
     "mean": (),
-    "baseline": (2,),
-    "inducing_points": ("M", 2),
+    "baseline": ("O", 2),
+    "inducing_points": ("M", "C"),
     "covariance_root": ("M", "M"),
     "triangle": ("M", "M"),
     "target": ("M",),
@@ -56,6 +56,8 @@ def check_arrays(checkpoint, process):
     check(has_memory == ("memory_places" in checkpoint), f"arrays {sorted(checkpoint)} of the process {process}")
     lengths = {"H": len(checkpoint["hyperparameters"]), "M": len(checkpoint["target"]), "P": len(checkpoint["path"])}
     lengths["E"] = 2 if lengths["M"] else 0
+    # Outputs, and numbers per inducing point: those of a map of three axes are rows of x, y, z, kind and axis.
+    lengths["O"], lengths["C"] = (3, 5) if process == "vector" else (1, 2)
     if has_memory:
         lengths["K"] = len(checkpoint["memory_targets"])
         lengths["S"] = lengths["M"] if len(checkpoint["summary_target"]) else 0
@@ -99,11 +101,16 @@ def main(checkpoint_path, map_path):
     with np.load(checkpoint_path, allow_pickle=False) as archive:
         checkpoint = dict(archive)
     check(str(checkpoint["format"]) == "magmap-checkpoint", f"format {checkpoint['format']}")
-    check(int(checkpoint["format_version"]) == 3, f"version {checkpoint['format_version']}")
+    check(int(checkpoint["format_version"]) == 4, f"version {checkpoint['format_version']}")
     metadata = json.loads(str(checkpoint["metadata"]))
     check_arrays(checkpoint, metadata["process"])
     check_checksum(checkpoint_path, str(checkpoint["checksum"]))
     names = metadata["hyperparameter_names"]
+    if metadata["process"] == "vector":
+        kinds, axes = checkpoint["inducing_points"][:, 3:].T
+        check(np.isin(kinds, (0, 1, 2)).all() and np.isin(axes, (0, 1, 2)).all(), "kinds and axes of the inducing points")
+        print(f"a map of three axes, {len(kinds)} inducing variables, {(kinds > 0).sum()} of them of the sensor's bias")
+        return
     kernel = tomllib.loads(metadata["config"])["model"]["kernel"]
 
     with np.load(map_path, allow_pickle=False) as archive:
@@ -116,8 +123,8 @@ def main(checkpoint_path, map_path):
     # The rounding of doubles, 50 microtesla large, times a condition number of up to 1e9.
     check(max(errors) < 1e-5, f"mean and standard deviation differ by up to {errors} microtesla from {map_path}")
     values = ", ".join(f"{name} = {value:.4g}" for name, value in zip(names, checkpoint["hyperparameters"]))
-    standing = json.loads(str(checkpoint["stream"]))["standing"]
-    check(standing["versions"] == metadata["updates"], f"expected as many versions of the map as updates, found {standing}")
+    progress = json.loads(str(checkpoint["stream"]))["progress"]
+    check(progress["versions"] == metadata["updates"], f"expected as many versions of the map as updates, found {progress}")
     print(f"magmap {metadata['magmap_version']}, frame {metadata['frame']!r}, {metadata['updates']} updates, {values}")
     print(f"{known.sum()} cells within {errors[0]:.1e} (mean) and {errors[1]:.1e} (standard deviation) microtesla")
 

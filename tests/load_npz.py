@@ -34,9 +34,39 @@ for centres, start in ((x, origin[0]), (y, origin[1])):
 
 for name in ("inducing_points", "path"):
     check(arrays[name].ndim == 2 and arrays[name].shape[1] == 2, f"expected {name} with two columns, found {arrays[name].shape}")
+# Of a map of the three axes: x, y, z and xx, xy, xz, yy, yz, zz.
+has_axes = "axes" in arrays
+check(has_axes == ("axes_covariance" in arrays), f"expected axes and their covariance, found only one of them: {sorted(arrays)}")
+if has_axes:
+    axes, covariance = arrays["axes"], arrays["axes_covariance"]
+    check(axes.dtype == covariance.dtype == np.float64, f"expected axes as float64, found {axes.dtype} and {covariance.dtype}")
+    check(axes.shape == (3, *mean.shape) and covariance.shape == (6, *mean.shape), f"shapes {axes.shape}, {covariance.shape}")
+    for values in (*axes, *covariance):
+        check(np.array_equal(np.isnan(values), np.isnan(mean)), "strength and axes are unknown in different cells")
+    known_axes = axes[:, np.isfinite(mean)]
+    matrices = covariance[[0, 1, 2, 1, 3, 4, 2, 4, 5]][:, np.isfinite(mean)].T.reshape(-1, 3, 3)
+    check(np.linalg.eigvalsh(matrices).min() > -1e-9 * matrices.max(), "a covariance of axes is not positive")
+    # The strength follows from the axes, to second order.
+    length = np.linalg.norm(known_axes, axis=0)
+    direction = known_axes / length
+    along = np.einsum("in,nij,jn->n", direction, matrices, direction)
+    trace = np.trace(matrices, axis1=1, axis2=2)
+    strength = length + np.minimum((trace - along) / (2 * length), np.sqrt(trace))
+    for found, of_axes in ((mean, strength), (deviation, np.sqrt(along))):
+        error = np.abs(found[np.isfinite(mean)] - of_axes).max()
+        check(error < 1e-6, f"strength and axes differ by up to {error} microtesla")
+has_iron = "hard_iron" in arrays
+check(has_iron == ("hard_iron_sd" in arrays) and has_iron <= has_axes, f"a hard iron without its arrays: {sorted(arrays)}")
+if has_iron:
+    iron, iron_deviation = arrays["hard_iron"], arrays["hard_iron_sd"]
+    check(iron.shape == iron_deviation.shape == (3,), f"expected a hard iron of 3, found {iron.shape}, {iron_deviation.shape}")
+    check(np.isfinite(iron).all() and (iron_deviation > 0).all(), f"hard iron {iron} with the deviations {iron_deviation}")
+
 names, values = arrays["hyperparameter_names"], arrays["hyperparameters"]
 check(names.dtype.kind == "U" and names.shape == values.shape, f"{names.dtype} {names.shape} beside {values.shape}")
 
 known = np.isfinite(mean).sum()
 print(f"{mean.shape[0]} x {mean.shape[1]} cells, {known} known, mean {np.nanmin(mean):.1f} to {np.nanmax(mean):.1f} microtesla,")
 print(f"{len(arrays['inducing_points'])} inducing points, {', '.join(f'{n} = {v:.4g}' for n, v in zip(names, values))}")
+if has_iron:
+    print("hard iron " + ", ".join(f"{h:.2f} +- {sd:.2f}" for h, sd in zip(iron, iron_deviation)) + " microtesla")

@@ -8,14 +8,14 @@ use std::{
 
 use magmap::{
     config::{Sensor, Topics},
-    mapping::reading::{MagneticField, Measurement, Pose, Reading, Stamp},
     recording::{
         self, Error, Kind, Loss, Recording,
         aalto_csv::{Drive, DrivePath},
         convert::convert,
-        messages::{self, Message, Odometry, TFMessage, Transform, TransformStamped},
+        messages::{self, Message, Odometry, TFMessage},
         writer::{BagWriter, McapWriter, Storage},
     },
+    sensing::reading::{MagneticField, Measurement, Pose, Reading, Stamp},
 };
 use mcap::{Compression, WriteOptions, records::MessageHeader};
 use nalgebra::{Isometry3, Point3, Translation3, UnitQuaternion, Vector3};
@@ -52,12 +52,7 @@ fn mount() -> Isometry3<f64> {
 }
 
 fn static_transform(parent: &str, child: &str, transform: &Isometry3<f64>) -> TFMessage {
-    let transform = TransformStamped {
-        header: messages::Header::new(Stamp::default(), parent),
-        child_frame_id: child.into(),
-        transform: Transform::from(transform),
-    };
-    TFMessage { transforms: vec![transform] }
+    TFMessage::of_one(Stamp::default(), parent, child, transform)
 }
 
 fn odometry(row: usize) -> Odometry {

@@ -1,4 +1,4 @@
-//! Days of driving in one room: neither the map nor the process may grow for ever.
+//! Days of driving in one room: neither the map nor the process may grow without limit.
 //!
 //! The short drive runs with the other tests. A whole day takes a third of an hour:
 //!
@@ -7,23 +7,18 @@
 //! ```
 
 use std::fs;
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use magmap::config::Config;
-use magmap::mapping::field_learner::FieldSnapshot;
-use magmap::mapping::field_model::FieldModel;
-use magmap::mapping::field_raster::rasterize;
-use magmap::mapping::grid::Rasterizer;
-use magmap::mapping::journal::{Folder, Gaps, Journal};
+use magmap::durability::journal::{Folder, Gaps, Journal};
+use magmap::field::raster::Rasterizer;
 use magmap::mapping::mapper::Mapper;
-use magmap::mapping::pipeline::Pipeline;
 use magmap::mapping::worker::{Finished, Mode, Observer, Worker};
-use magmap::replay::Comparison;
+use magmap::replay::TruthComparison;
 use magmap::simulation::{DipoleOptions, RobotOptions, Route, Simulation};
-use streaming_gp::places::Places;
 
-/// What is looked at after an update.
+/// A sample after an update.
 #[derive(Clone, Copy)]
 struct Sample {
     /// Seconds driven.
@@ -31,13 +26,13 @@ struct Sample {
     inducing_points: usize,
     /// Multiplications and additions, estimated from the sizes of the matrices.
     work: f64,
-    /// Of the process, in bytes; looked at now and then.
+    /// Resident memory of the process, in bytes; sampled at intervals.
     resident: Option<f64>,
-    /// Files that are open; looked at now and then.
+    /// Number of open files; sampled at intervals.
     handles: Option<usize>,
 }
 
-/// A slow robot, as cleaning robots are. It drives along the walls again and again: what it has never seen would have to be added
+/// A slow robot, such as a cleaning robot. It drives along the walls again and again: what it has never seen would have to be added
 /// to the map however late it comes.
 fn simulation(size: f64, hours: f64) -> Simulation {
     let sources = |density: f64| (density * size * size).round() as usize;
@@ -47,31 +42,26 @@ fn simulation(size: f64, hours: f64) -> Simulation {
 }
 
 /// Drives, maps, draws and keeps a journal, all in this process.
-fn soak(simulation: &Simulation) -> (Vec<Sample>, Finished<FieldModel>) {
+fn soak(simulation: &Simulation) -> (Vec<Sample>, Finished) {
     let config = Config::default();
     let folder = tempfile::tempdir().unwrap();
-    let frame = Arc::new(OnceLock::from(Arc::from("odom")));
-    let mapper = Mapper::new(Pipeline::new(&config, simulation.robot.mount), FieldModel::new(&config));
-    let journal = Journal::start(Folder::open(folder.path()).unwrap(), &config, frame, &mapper, Vec::new()).unwrap();
-    let gauge = journal.gauge();
+    let mapper = Mapper::new(&config);
+    let journal = Journal::start(Folder::open(folder.path()).unwrap(), &mapper, Vec::new()).unwrap();
+    let monitor = journal.monitor();
     let samples = Arc::new(Mutex::new(Vec::new()));
-    let observer: Observer<FieldSnapshot> = Box::new({
+    let observer: Observer = Box::new({
         let samples = Arc::clone(&samples);
         let mut rasterizer = Rasterizer::new(&config.raster);
         move |_, update| {
-            let FieldSnapshot { posterior: Some(posterior), result: Some(result), extent: Some(extent), stamp, .. } =
-                &update.snapshot
-            else {
-                panic!("nothing was learnt");
-            };
-            let report = result.as_ref().expect("no batch is refused");
+            let (Some(map), Some(result)) = (&update.map, &update.result) else { panic!("nothing was learnt") };
+            let report = result.as_ref().expect("no batch is rejected");
             let is_looked_at = update.number % 20 == 0;
             if is_looked_at {
-                rasterize(&mut rasterizer, update.number, posterior, extent).expect("the room can be drawn");
+                rasterizer.rasterize(map, &map.extent()).expect("the room can be drawn");
             }
-            let points = posterior.inducing().len();
+            let points = map.size();
             samples.lock().unwrap().push(Sample {
-                time: stamp.expect("a map has a stamp").nanoseconds() as f64 * 1e-9,
+                time: map.stamp().nanoseconds() as f64 * 1e-9,
                 inducing_points: points,
                 // An evaluation whitens the rows, then triangularizes them under what was known (Householder), forwards and back.
                 work: (report.learning.evaluations.max(1) * (report.rows + points) * points * points) as f64,
@@ -80,16 +70,16 @@ fn soak(simulation: &Simulation) -> (Vec<Sample>, Finished<FieldModel>) {
             });
         }
     });
-    let keeper = Some(Box::new(journal) as _);
-    let worker = Worker::resume(&config.worker, Mode::Offline, mapper, keeper, Some(observer)).unwrap();
+    let step_log = Some(Box::new(journal) as _);
+    let worker = Worker::start(Mode::Offline, mapper, step_log, Some(observer)).unwrap();
     let inbox = worker.inbox();
     for sample in simulation.drive(simulation.world().unwrap()).unwrap() {
         inbox.send(sample.measurement).unwrap();
     }
     let finished = worker.join().unwrap();
-    assert_eq!(gauge.status().lost, None);
+    assert_eq!(monitor.status().lost, None);
     let recovered = Folder::open(folder.path()).unwrap().recover(&config, Gaps::Stop, |_| ()).unwrap().unwrap();
-    assert!(recovered.findings.is_empty() && recovered.mapper.standing() == finished.mapper.standing());
+    assert!(recovered.findings.is_empty() && recovered.mapper.progress() == finished.mapper.progress());
     let samples = std::mem::take(&mut *samples.lock().unwrap());
     (samples, finished)
 }
@@ -126,7 +116,7 @@ fn means(samples: &[Sample]) -> Means {
     }
 }
 
-/// The last quarter of the drive is as the second one was, and the map is right.
+/// The last quarter of the drive equals the second one within limits, and the map is accurate.
 fn check(simulation: &Simulation) {
     let started = Instant::now();
     let (samples, finished) = soak(simulation);
@@ -163,7 +153,7 @@ fn check(simulation: &Simulation) {
         );
     };
     close("inducing points", second.inducing_points, last.inducing_points, 0.05);
-    // In a short drive the path that is kept for pictures still grows to its 20,000 points, of which a checkpoint has copies.
+    // In a short drive the path still grows to its 20,000 points, of which a checkpoint has copies.
     let copies = 2e6 / second.resident;
     close(
         "resident memory",
@@ -172,31 +162,30 @@ fn check(simulation: &Simulation) {
         if simulation.duration < 86_400.0 { copies } else { 0.05 },
     );
     close("work per update", second.work, last.work, 0.1);
-    // A checkpoint may be open when they are counted, or not.
+    // A checkpoint may be open while they are counted.
     assert!((second.handles - last.handles).abs() < 1.0, "handles: {} and {}", second.handles, last.handles);
     assert_eq!(counters.readings, (simulation.duration * simulation.robot.magnetometer_rate).round() as u64);
     assert_eq!(counters.refusals.total(), 0);
     // The field has a standard deviation of 10 microtesla; what the model leaves out on purpose, and says it does, are 2 of them.
-    // In a small room a third of the cells lie between the robot's way and the walls, where the field is steepest.
+    // In a small room a third of the cells lie between the robot's path and the walls, where the field is steepest.
     let least_coverage = if simulation.world.size[0] < 5.0 { 0.85 } else { 0.9 };
     assert!(comparison.rmse < 2.5 && comparison.coverage > least_coverage, "{comparison:?}");
 }
 
-fn compare(simulation: &Simulation, finished: &Finished<FieldModel>) -> Comparison {
+fn compare(simulation: &Simulation, finished: &Finished) -> TruthComparison {
     let config = Config::default();
-    let model = finished.mapper.learner();
-    let mut rasterizer = Rasterizer::new(&config.raster);
-    let grid = rasterize(&mut rasterizer, 0, model.posterior().unwrap(), &model.extent().unwrap()).unwrap();
-    Comparison::within_room(grid, &simulation.world().unwrap(), simulation.world.size, 50.0)
+    let map = finished.mapper.model().map().unwrap();
+    let grid = Rasterizer::new(&config.raster).rasterize(&map, &map.extent()).unwrap();
+    TruthComparison::within_room(&grid, &simulation.world().unwrap(), simulation.world.size, 50.0)
 }
 
 #[test]
-fn hours_in_a_small_room_leave_everything_as_it_was() {
+fn hours_in_a_small_room_cause_no_growth() {
     check(&simulation(3.0, 2.0));
 }
 
 #[test]
 #[ignore = "takes a third of an hour, with --release"]
-fn a_day_in_one_room_leaves_everything_as_it_was() {
+fn a_day_in_one_room_causes_no_growth() {
     check(&simulation(10.0, 24.0));
 }

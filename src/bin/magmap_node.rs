@@ -1,6 +1,6 @@
 //! The ROS 2 node: `ros2 run magmap magmap_node`, or better `ros2 launch magmap mapping.launch.py`.
 //!
-//! It ends with 0 when asked to by SIGINT or SIGTERM, with 2 when its arguments or parameters are wrong, with 1 when something fails.
+//! It exits with 0 after SIGINT or SIGTERM, with 2 when its arguments or parameters are wrong, with 1 when something fails.
 
 #![forbid(unsafe_code)]
 
@@ -29,7 +29,7 @@ Ends with 0 after SIGINT or SIGTERM, 1 when something failed, 2 when an argument
 
 fn main() -> ExitCode {
     if std::env::args_os().skip(1).any(|argument| argument == "--help" || argument == "-h") {
-        // Who has seen enough, as `head` has, closes it.
+        // A reader such as `head` may close it early.
         let _ = writeln!(std::io::stdout(), "{HELP}");
         return ExitCode::SUCCESS;
     }

@@ -1,4 +1,4 @@
-//! Where settings come from.
+//! The options for settings.
 
 use std::path::PathBuf;
 
@@ -7,30 +7,30 @@ use clap::Args;
 use super::UsageError;
 use crate::config::Config;
 
-/// Where settings come from: a file, then single keys.
+/// Options for settings: a file, then single keys.
 #[derive(Args)]
-pub struct Settings {
+pub struct SettingsArguments {
     /// Settings in TOML; what it leaves out has its default (config/default.toml).
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Changes one setting, after the file; may be repeated.
+    /// Change one setting, after the file; may be repeated.
     #[arg(long = "set", value_name = "KEY=VALUE")]
     overrides: Vec<String>,
 }
 
-impl Settings {
+impl SettingsArguments {
     /// The settings.
     ///
     /// # Errors
-    /// A file that cannot be read or is wrong; a wrong `--set` is a [`UsageError`].
+    /// A file that cannot be read or is invalid; an invalid `--set` is a [`UsageError`].
     pub fn load(&self) -> anyhow::Result<Config> {
         self.load_over(Config::default())
     }
 
-    /// The settings, where what neither the file nor a key names is as in `base`.
+    /// The settings, with those of `base` for those that are not given.
     ///
     /// # Errors
-    /// As for [`Settings::load`].
+    /// As for [`SettingsArguments::load`].
     pub fn load_over(&self, base: Config) -> anyhow::Result<Config> {
         let mut config = match &self.config {
             Some(path) => base.with_file(path)?,

@@ -1,4 +1,4 @@
-//! What goes to stderr: the log and progress bars, without the one smearing the other.
+//! Stderr: the log and progress bars, without overwriting each other.
 
 use std::io::{self, Write};
 
@@ -12,7 +12,7 @@ pub struct Terminal {
 }
 
 impl Terminal {
-    /// Sets the log up. Bars are drawn only where stderr is a terminal.
+    /// Sets up the log. Bars are drawn only if stderr is a terminal.
     pub fn new(verbose: u8, quiet: bool) -> Self {
         let bars = MultiProgress::new();
         if quiet {
@@ -35,18 +35,18 @@ impl Terminal {
         Self { bars }
     }
 
-    /// A bar that fills up to `length` steps; `action` names the work.
+    /// A bar of `length` steps; `action` names the work.
     pub fn bar(&self, action: &'static str, length: u64) -> ProgressBar {
         let style = ProgressStyle::with_template("{prefix} [{bar:32}] {percent:>3} %  {elapsed_precise}  {msg}");
         let bar = ProgressBar::new(length)
             .with_prefix(action)
-            // The template is a constant: it is right, or no bar ever is.
+            // The template is a constant and valid.
             .with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()).progress_chars("=> "));
         self.bars.add(bar)
     }
 }
 
-/// Writes whole log lines while the bars are out of the way.
+/// Writes whole log lines while the bars are hidden.
 struct AboveBars(MultiProgress);
 
 impl Write for AboveBars {

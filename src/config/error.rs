@@ -1,9 +1,12 @@
-//! What can be wrong with settings.
+//! Errors in settings.
 
 use std::fmt;
 use std::path::PathBuf;
 
-/// Why settings were refused.
+use serde::Serialize;
+use toml::Value;
+
+/// Why settings were rejected.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The file could not be read.
@@ -14,7 +17,7 @@ pub enum Error {
         /// Why not.
         source: std::io::Error,
     },
-    /// The text is no TOML.
+    /// The text is not valid TOML.
     #[error("{source_name} is not valid TOML: {message}")]
     Syntax {
         /// Where the text came from.
@@ -27,7 +30,7 @@ pub enum Error {
     Invalid {
         /// Where the settings came from.
         source_name: String,
-        /// Everything that is wrong, in the order of the lines.
+        /// Every problem, in the order of the lines.
         problems: Vec<Problem>,
     },
     /// The settings could not be written as TOML.
@@ -35,19 +38,34 @@ pub enum Error {
     Write(#[from] toml::ser::Error),
 }
 
-/// One thing that is wrong with a setting.
+/// A problem with one setting.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Problem {
     /// The full key, such as `selection.delta`.
     pub key: String,
-    /// Line of the key, from 1; none for a default that another value made impossible.
+    /// Line of the key, from 1; none for a default that contradicts another value.
     pub line: Option<usize>,
     /// What was expected; nothing for a key that does not exist.
     pub expected: Option<String>,
     /// What was found.
     pub found: String,
-    /// For a key that does not exist, the one that was perhaps meant.
+    /// For a key that does not exist, the one that was probably meant.
     pub nearest: Option<String>,
+}
+
+impl Problem {
+    pub(super) fn wrong(key: &str, expected: impl Into<String>, found: impl Serialize) -> Self {
+        let found = Value::try_from(found).map_or_else(|error| error.to_string(), |value| in_words(&value));
+        Self { key: key.to_owned(), line: None, expected: Some(expected.into()), found, nearest: None }
+    }
+
+    pub(super) fn unknown(key: &str, found: &Value, nearest: Option<String>) -> Self {
+        Self { key: key.to_owned(), line: None, expected: None, found: in_words(found), nearest }
+    }
+}
+
+fn in_words(value: &Value) -> String {
+    if value.is_table() { "a section".to_owned() } else { value.to_string() }
 }
 
 impl fmt::Display for Problem {

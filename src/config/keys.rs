@@ -1,12 +1,10 @@
-//! The settings one by one: for those who set them by name, as ROS parameters are.
+//! The settings one by one, by their full keys, as ROS parameters set and describe them.
 
 use toml::{Table, Value};
 
-use super::parsing::{leaves, nested, unwritable};
-use super::{Config, Error, Problem};
-
-/// The file that spells out every setting, with the comments that describe them.
-const DESCRIBED: &str = include_str!("../../config/default.toml");
+use super::declare::{Described, Part};
+use super::parsing::leaves;
+use super::{Config, Error};
 
 /// One setting.
 #[derive(Clone, Debug, PartialEq)]
@@ -15,97 +13,108 @@ pub struct Setting {
     pub key: String,
     /// Its value.
     pub value: Value,
-    /// What it means, as `config/default.toml` says it.
+    /// What it means.
     pub description: String,
 }
 
 impl Config {
-    /// Every setting with its value here, in the order of their keys.
+    /// Every setting with its value here, in the order of the keys.
     ///
     /// # Errors
     /// [`Error::Write`] for a number that TOML cannot hold.
     pub fn settings(&self) -> Result<Vec<Setting>, Error> {
         let table = Table::try_from(self)?;
-        let setting = |key: String| {
-            let value = value_of(&table, &key)?.clone();
-            Some(Setting { description: description(&key), key, value })
-        };
-        Ok(leaves(&table, "").into_iter().filter_map(setting).collect())
-    }
-
-    /// Changes settings by their full keys, all or none. `source_name` appears in errors.
-    ///
-    /// # Errors
-    /// [`Error::Invalid`] with every problem; nothing is changed then.
-    pub fn apply_values(&mut self, values: &[(String, Value)], source_name: &str) -> Result<(), Error> {
-        let mut changed = self.clone();
-        let mut problems = Vec::new();
-        for (key, value) in values {
-            match changed.with_value(key, value.clone()) {
-                Ok(next) => changed = next,
-                Err(found) => problems.extend(found),
-            }
-        }
-        if problems.is_empty() {
-            problems = changed.problems();
-        }
-        if !problems.is_empty() {
-            return Err(Error::Invalid { source_name: source_name.to_owned(), problems });
-        }
-        *self = changed;
-        Ok(())
-    }
-
-    fn with_value(&self, key: &str, value: Value) -> Result<Self, Vec<Problem>> {
-        match nested(key, value) {
-            Value::Table(given) => self.merged(&given, &Default::default()),
-            value => Err(vec![unwritable(&value)]),
-        }
+        let setting =
+            |(key, value): (String, &Value)| Setting { description: description(&key), key, value: value.clone() };
+        Ok(leaves(&table, "").into_iter().map(setting).collect())
     }
 }
 
-fn value_of<'a>(table: &'a Table, key: &str) -> Option<&'a Value> {
-    match key.split_once('.') {
-        Some((section, rest)) => value_of(table.get(section)?.as_table()?, rest),
-        None => table.get(key),
-    }
+/// What a setting means, after what the setting that holds it means, and the values to choose from.
+fn description(key: &str) -> String {
+    let parts = parts(key);
+    let choices = parts.last().copied().into_iter().flat_map(choices);
+    parts.iter().copied().skip(1).flat_map(lines).chain(choices).collect::<Vec<_>>().join(" ")
 }
 
-/// The comment above a key.
-fn description(wanted: &str) -> String {
-    let (mut section, mut comment) = (String::new(), String::new());
-    for line in DESCRIBED.lines() {
-        if let Some(words) = line.strip_prefix('#') {
-            comment.push_str(words);
-            continue;
-        }
-        if let Some((key, _)) = line.split_once(" = ")
-            && format!("{section}{key}") == wanted
-        {
-            return comment.trim().to_owned();
-        }
-        if let Some(name) = line.strip_prefix('[') {
-            section = format!("{}.", name.trim_end_matches(']'));
-        }
-        comment.clear();
-    }
-    String::new()
+/// What the names in a full key stand for, from its section on.
+fn parts(key: &str) -> Vec<&'static Part> {
+    let mut inner = Config::PARTS;
+    let find = |name| {
+        let part = inner.iter().find(|part| part.name == name)?;
+        inner = part.parts;
+        Some(part)
+    };
+    key.split('.').map_while(find).collect()
+}
+
+fn lines(part: &'static Part) -> impl Iterator<Item = String> {
+    part.meaning.lines().map(|line| line.trim().to_owned())
+}
+
+/// The values that a setting chooses from, each with its meaning.
+fn choices(setting: &'static Part) -> impl Iterator<Item = String> {
+    setting.parts.iter().map(|part| format!("- {}: {}", part.name, lines(part).collect::<Vec<_>>().join(" ")))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    /// All settings with their defaults and what they mean: the text of config/default.toml.
+    fn default_toml() -> String {
+        let mut text = "# Every setting of magmap with its default. Copy those you want to change; the others keep these values.\n\
+                        # Generated from src/config.rs by: MAGMAP_WRITE=1 cargo test -p magmap --lib default_toml\n\n"
+            .to_owned();
+        let mut section = String::new();
+        for line in toml::to_string(&Config::default()).unwrap().lines() {
+            let mut comment = Vec::new();
+            if let Some(name) = line.strip_prefix('[') {
+                section = name.trim_end_matches(']').to_owned();
+                comment.extend(lines(parts(&section).last().unwrap()));
+            } else if let Some((name, _)) = line.split_once(" = ") {
+                let part = *parts(&format!("{section}.{name}")).last().unwrap();
+                comment.extend(lines(part).chain(choices(part)));
+            }
+            let comment = comment.into_iter().map(|words| format!("# {words}\n"));
+            text.extend(comment.chain([format!("{line}\n")]));
+        }
+        text
+    }
+
+    #[test]
+    fn default_toml_lists_every_setting_with_its_default_and_its_meaning() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/config/default.toml");
+        if std::env::var_os("MAGMAP_WRITE").is_some() {
+            std::fs::write(path, default_toml()).unwrap();
+        }
+        let text = std::fs::read_to_string(path).unwrap();
+        assert!(
+            text == default_toml(),
+            "config/default.toml differs from src/config.rs; its second line says how to generate it"
+        );
+        assert_eq!(Config::from_toml(&text, path).unwrap(), Config::default());
+    }
+
     #[test]
     fn every_setting_is_described() {
         let settings = Config::default().settings().unwrap();
         assert!(settings.len() > 50, "{}", settings.len());
-        let silent: Vec<_> = settings.iter().filter(|setting| setting.description.is_empty()).collect();
-        assert!(silent.is_empty(), "{silent:?}");
-        let noise = settings.iter().find(|setting| setting.key == "model.initial.noise").unwrap();
-        assert_eq!(noise.description, "Variance of the noise, in microtesla squared.");
-        let source = settings.iter().find(|setting| setting.key == "frames.pose_source").unwrap();
-        assert!(source.description.ends_with("map's frame at each reading's stamp)."), "{}", source.description);
+        let description = |key: &str| {
+            let setting = settings.iter().find(|setting| setting.key == key);
+            setting.unwrap().description.as_str()
+        };
+        assert!(settings.iter().all(|setting| parts(&setting.key).len() == setting.key.split('.').count()));
+        assert_eq!(description("sensor.position"), "Position of the sensor in the robot's body frame, in metres.");
+        assert_eq!(
+            description("learning.prior_log_sd.lengthscale"),
+            "Standard deviation of the logarithm of each hyperparameter under the prior. Lengthscale."
+        );
+        assert_eq!(
+            description("frames.pose_source"),
+            "Where the node's poses come from. - odometry: Odometry messages, moved into the map's frame. - transforms: \
+             The pose of the sensor in the map's frame, from transforms at each reading's stamp."
+        );
     }
 
     #[test]
@@ -125,6 +134,9 @@ mod tests {
         let error = config.apply_values(&unknown, "parameters").unwrap_err().to_string();
         assert!(error.contains("unknown key selection.dela; did you mean selection.delta?"), "{error}");
         assert!(error.contains("raster.margin: expected a number, found true"), "{error}");
+        let deep = [("a.".repeat(20_000), Value::Float(0.1))];
+        let error = config.apply_values(&deep, "parameters").unwrap_err().to_string();
+        assert_eq!(error, "parameters: unknown key a");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! A sheet to draw on that looks the same on every machine: its own font, smooth edges, a PNG at the end.
+//! Drawing to a PNG that looks the same on every machine: antialiased, with a font that is compiled in.
 
 use std::path::Path;
 use std::sync::LazyLock;
@@ -20,7 +20,7 @@ const FONT: &str = "DejaVu Sans";
 /// Colour of text and axes.
 pub(super) const INK: RGBColor = RGBColor(38, 38, 38);
 
-/// Colour of what is said in passing: subtitles and grid lines.
+/// Colour of subtitles and grid lines.
 pub(super) const PALE_INK: RGBColor = RGBColor(110, 110, 110);
 
 /// A part of the sheet.
@@ -39,28 +39,28 @@ pub(super) fn text(height: f64, colour: RGBColor) -> TextStyle<'static> {
     (FONT, height * f64::from(SUPERSAMPLING)).into_font().color(&colour)
 }
 
-/// How far below the middle of its place plotters has to be told to put text of a height (pixels of the picture) for the
-/// letters to be in the middle: it takes the baseline of a font for its middle.
-pub(super) fn text_drop(height: f64) -> i32 {
+/// The offset, downwards, that centres the letters of text of a height (in pixels of the picture): plotters mistakes the baseline of
+/// a font for its middle.
+pub(super) fn text_offset(height: f64) -> i32 {
     pixels(0.2 * height)
 }
 
-/// Writes text with the middle of its letters level with `place` (pixels drawn), reading as `turned`.
+/// Writes text whose letters are centred at the height of `place` (pixels drawn).
 pub(super) fn write_text<'a>(
     area: &Area<'a>,
     content: &str,
     place: (i32, i32),
     (height, colour): (f64, RGBColor),
     anchor: HPos,
-    turned: FontTransform,
+    rotation: FontTransform,
 ) -> Drawn<'a> {
-    let drop = text_drop(height);
-    let (x, y) = match turned {
-        FontTransform::Rotate270 => (place.0 + drop, place.1),
-        FontTransform::Rotate90 => (place.0 - drop, place.1),
-        _ => (place.0, place.1 + drop),
+    let offset = text_offset(height);
+    let (x, y) = match rotation {
+        FontTransform::Rotate270 => (place.0 + offset, place.1),
+        FontTransform::Rotate90 => (place.0 - offset, place.1),
+        _ => (place.0, place.1 + offset),
     };
-    let style = text(height, colour).transform(turned).pos(Pos::new(anchor, VPos::Center));
+    let style = text(height, colour).transform(rotation).pos(Pos::new(anchor, VPos::Center));
     area.draw(&Text::new(content, (x, y), style))
 }
 
@@ -69,7 +69,7 @@ pub(super) fn line(colour: impl Into<RGBAColor>, width: f64) -> ShapeStyle {
     colour.into().stroke_width(pixels(width).max(1) as u32)
 }
 
-/// A number as an axis labels it: six digits at most, powers of ten where that says nothing.
+/// A number as the label of an axis: six decimals at most, or a power of ten.
 pub(super) fn short(value: f64) -> String {
     let magnitude = value.abs();
     if magnitude < 1e-12 {
@@ -87,7 +87,7 @@ pub(super) fn part<'a>(area: &Area<'a>, corner: (f64, f64), size: (f64, f64)) ->
     area.clone().shrink((pixels(corner.0), pixels(corner.1)), (pixels(size.0), pixels(size.1)))
 }
 
-/// Lets `draw` draw on white paper of `width` by `height` pixels and writes the picture.
+/// Calls `draw` with a white sheet of `width` by `height` pixels and writes the picture.
 pub(super) fn write_png<F>(path: &Path, width: u32, height: u32, draw: F) -> Result<(), Error>
 where
     F: for<'a> FnOnce(&Area<'a>) -> Drawn<'a>,
@@ -113,12 +113,12 @@ where
     })
 }
 
-/// Whether the font could be read.
+/// Registers the font.
 static FONT_REGISTERED: LazyLock<Result<(), &str>> = LazyLock::new(|| {
     register_font(FONT, FontStyle::Normal, dejavu::sans::regular()).map_err(|_| "the font compiled in cannot be read")
 });
 
-/// Each pixel of the picture is the mean of the square of pixels drawn for it.
+/// The picture: each of its pixels is the mean of the square of pixels drawn for it.
 fn averaged(drawn: &[u8], width: usize) -> Vec<u8> {
     let side = SUPERSAMPLING as usize;
     let row_length = 3 * width * side;
@@ -129,6 +129,16 @@ fn averaged(drawn: &[u8], width: usize) -> Vec<u8> {
             (square.sum::<u32>() / (SUPERSAMPLING * SUPERSAMPLING)) as u8
         })
         .collect()
+}
+
+/// Width, height and pixels of a PNG.
+#[cfg(test)]
+pub(super) fn read_png(path: &Path) -> (usize, usize, Vec<super::colour::Rgb>) {
+    let file = std::io::BufReader::new(std::fs::File::open(path).unwrap());
+    let mut reader = png::Decoder::new(file).read_info().unwrap();
+    let mut bytes = vec![0; reader.output_buffer_size().unwrap()];
+    let frame = reader.next_frame(&mut bytes).unwrap();
+    (frame.width as usize, frame.height as usize, bytes.as_chunks().0.to_vec())
 }
 
 #[cfg(test)]

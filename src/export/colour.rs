@@ -1,6 +1,7 @@
-//! From numbers to colours: perceptually uniform colour maps, scales, and fading to white.
+//! From numbers to colours: perceptually uniform colour maps, and fading to white.
 
-use crate::mapping::grid::FieldGrid;
+use super::scale::Scale;
+use crate::field::grid::FieldGrid;
 
 /// Red, green and blue.
 pub type Rgb = [u8; 3];
@@ -52,59 +53,20 @@ pub fn over_white(colour: Rgb, opacity: f64) -> Rgb {
     mix(WHITE, colour, opacity.clamp(0.0, 1.0))
 }
 
-/// The range of values that the colours of a map span.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Scale {
-    /// Value of the first colour.
-    pub low: f64,
-    /// Value of the last colour; above `low`.
-    pub high: f64,
-}
-
-impl Scale {
-    /// The scale from the least to the greatest finite value. A single value gets a band around it; none, the band 0 to 1.
-    pub fn spanning(values: impl Iterator<Item = f64>) -> Self {
-        let (low, high) = values
-            .filter(|value| value.is_finite())
-            .fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), value| (low.min(value), high.max(value)));
-        if low > high {
-            return Self { low: 0.0, high: 1.0 };
-        }
-        // Narrower than this, ticks could not tell the ends apart.
-        let least = 1e-9 * low.abs().max(high.abs()).max(1e-3);
-        if high - low > least {
-            return Self { low, high };
-        }
-        let half = (0.01 * low.abs()).max(1e-6);
-        Self { low: low - half, high: high + half }
-    }
-
-    /// How far `value` is from `low` (0) to `high` (1).
-    pub fn fraction(&self, value: f64) -> f64 {
-        (value - self.low) / (self.high - self.low)
-    }
-}
-
-/// How opaque a cell is: the share of the prior variance that the readings have taken away, 0 (unknown) to 1 (certain).
+/// The opacity of a cell: the share of the prior variance that the readings have explained, 0 (unknown) to 1 (certain).
 pub fn opacity(standard_deviation: f64, prior_standard_deviation: f64) -> f64 {
     let left = standard_deviation / prior_standard_deviation;
-    // Not-a-number, an unknown cell, is not greater than zero either.
-    let known = 1.0 - left * left;
-    if known > 0.0 { known } else { 0.0 }
+    // For an unknown cell, which is not a number, this is zero too.
+    (1.0 - left * left).max(0.0)
 }
 
 /// Colours of the mean, faded to white by the uncertainty; row-major from the lower left cell, unknown cells white.
 pub fn mean_colours(grid: &FieldGrid, prior_standard_deviation: f64, scale: Scale) -> Vec<Rgb> {
-    let cells = grid.mean.iter().zip(&grid.standard_deviation);
-    cells
-        .map(|(&mean, &deviation)| {
-            if mean.is_finite() {
-                over_white(VIRIDIS.colour(scale.fraction(mean)), opacity(deviation, prior_standard_deviation))
-            } else {
-                WHITE
-            }
-        })
-        .collect()
+    let colour = |(&mean, &deviation): (&f64, &f64)| match mean.is_finite() {
+        true => over_white(VIRIDIS.colour(scale.fraction(mean)), opacity(deviation, prior_standard_deviation)),
+        false => WHITE,
+    };
+    grid.mean.iter().zip(&grid.standard_deviation).map(colour).collect()
 }
 
 /// Colours of the standard deviation; row-major from the lower left cell, unknown cells white.
@@ -113,8 +75,8 @@ pub fn uncertainty_colours(grid: &FieldGrid, scale: Scale) -> Vec<Rgb> {
     grid.standard_deviation.iter().map(colour).collect()
 }
 
-/// The scale of the mean: over the cells that are at least half opaque, where there are any, because elsewhere the mean is
-/// extrapolation that nobody sees; otherwise over all. What has ends of its own is shown between them.
+/// The scale of the mean: that of its quantity, if it has one. Otherwise it spans the cells that are at least half opaque: elsewhere
+/// the mean is extrapolated, and hardly visible. Without such cells it spans all.
 pub fn mean_scale(grid: &FieldGrid, prior_standard_deviation: f64) -> Scale {
     if let Some([low, high]) = grid.quantity.range() {
         return Scale { low, high };
@@ -125,25 +87,18 @@ pub fn mean_scale(grid: &FieldGrid, prior_standard_deviation: f64) -> Scale {
     if cells().any(|cell| visible(&cell)) {
         Scale::spanning(cells().filter(visible).map(|(mean, _)| mean))
     } else {
-        Scale::spanning(cells().map(|(mean, _)| mean))
+        Scale::spanning(grid.mean.iter().copied())
     }
-}
-
-/// The scale of the standard deviation: from zero to its greatest value.
-pub fn uncertainty_scale(grid: &FieldGrid) -> Scale {
-    let greatest = grid.standard_deviation.iter().copied().filter(|value| value.is_finite()).fold(0.0, f64::max);
-    Scale { low: 0.0, high: if greatest > 0.0 { greatest } else { 1.0 } }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::mapping::grid::GridGeometry;
-    use crate::mapping::quantity::Quantity;
+    use crate::export::strength_grid;
+    use crate::field::quantity::Quantity;
 
     fn row(mean: Vec<f64>, standard_deviation: Vec<f64>) -> FieldGrid {
-        let geometry = GridGeometry { resolution: 0.1, first_column: 0, first_row: 0, columns: mean.len(), rows: 1 };
-        FieldGrid { geometry, quantity: Quantity::Strength, mean, standard_deviation }
+        strength_grid([mean.len(), 1], mean, standard_deviation)
     }
 
     #[test]
@@ -199,13 +154,6 @@ mod tests {
     }
 
     #[test]
-    fn the_scale_of_the_uncertainty_starts_at_zero() {
-        let scale = |deviations: Vec<f64>| uncertainty_scale(&row(vec![50.0; deviations.len()], deviations));
-        assert_eq!(scale(vec![2.0, 8.0, f64::NAN]), Scale { low: 0.0, high: 8.0 });
-        assert_eq!(scale(vec![f64::NAN]), Scale { low: 0.0, high: 1.0 });
-    }
-
-    #[test]
     fn the_scale_ignores_cells_that_can_hardly_be_seen() {
         let grid = row(vec![40.0, 60.0, 500.0, f64::NAN], vec![1.0, 1.0, 11.0, f64::NAN]);
         assert_eq!(mean_scale(&grid, 12.0), Scale { low: 40.0, high: 60.0 });
@@ -217,17 +165,5 @@ mod tests {
     fn the_scale_of_a_probability_is_0_to_1() {
         let grid = FieldGrid { quantity: Quantity::Probability, ..row(vec![0.4, 0.45], vec![0.1, 0.1]) };
         assert_eq!(mean_scale(&grid, 0.3), Scale { low: 0.0, high: 1.0 });
-        let layers = super::super::occupancy::OccupancyLayers::of(&grid, 0.3).unwrap();
-        assert_eq!(layers.mean, [40, 45]);
-    }
-
-    #[test]
-    fn a_scale_always_has_a_width() {
-        for values in [vec![], vec![f64::NAN], vec![50.0], vec![50.0, 50.0], vec![0.0], vec![-1e5, -1e5], vec![1e-3]] {
-            let scale = Scale::spanning(values.iter().copied());
-            assert!(scale.high > scale.low && scale.high.is_finite(), "{values:?}: {scale:?}");
-        }
-        let scale = Scale::spanning([50.0].into_iter());
-        assert!((scale.fraction(50.0) - 0.5).abs() < 1e-12);
     }
 }

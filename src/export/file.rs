@@ -1,4 +1,4 @@
-//! Folders and files: made with clear errors, replaced whole or not at all.
+//! Output folders and files, with errors that name them.
 
 use std::fs::{self, File};
 use std::io::{self, BufWriter};
@@ -6,7 +6,7 @@ use std::path::Path;
 
 use super::Error;
 
-/// Makes the folder and its parents where they do not exist yet.
+/// Creates the folder and its parents unless they exist.
 pub fn create_folder(path: &Path) -> Result<(), Error> {
     if path.exists() && !path.is_dir() {
         return Err(Error::NotAFolder { path: path.to_owned() });
@@ -14,7 +14,7 @@ pub fn create_folder(path: &Path) -> Result<(), Error> {
     fs::create_dir_all(path).map_err(|source| Error::CreateFolder { path: path.to_owned(), source })
 }
 
-/// Writes a file so that a reader sees the old one or the new one, never a part.
+/// Writes a file atomically: a reader sees the old one or the new one, never a part.
 pub fn write_atomically<F>(path: &Path, write: F) -> Result<(), Error>
 where
     F: FnOnce(&mut BufWriter<File>) -> io::Result<()>,
@@ -35,7 +35,7 @@ mod tests {
     }
 
     #[test]
-    fn folders_are_made_with_their_parents_and_a_file_in_the_way_is_named() {
+    fn folders_are_created_with_their_parents_and_a_file_in_the_way_is_named() {
         let folder = tempfile::tempdir().unwrap();
         let deep = folder.path().join("a/b/c");
         create_folder(&deep).unwrap();

@@ -1,11 +1,12 @@
-//! How the model grew: inducing points, hyperparameters and time, batch by batch.
+//! The growth of the model: inducing points, hyperparameters, hard iron and time, batch by batch.
 
 use std::path::Path;
 
 use streaming_gp::report::NamedValue;
 
 use super::Error;
-use super::panels::{Curve, Panel, Panels, Scale};
+use super::panels::{AxisScale, Curve, Panel, Panels};
+use crate::field::map::SensorBias;
 
 /// The model after one batch.
 #[derive(Clone, Debug, PartialEq)]
@@ -14,11 +15,13 @@ pub struct GrowthPoint {
     pub inducing_points: usize,
     /// Hyperparameters after the batch.
     pub hyperparameters: Vec<NamedValue>,
+    /// The bias of the sensor after the batch, where it is learnt.
+    pub sensor_bias: Option<SensorBias>,
     /// Time the update took, in seconds.
     pub seconds: f64,
 }
 
-/// How the model grew.
+/// The growth of the model.
 #[derive(Clone, Debug)]
 pub struct GrowthPicture<'a> {
     /// One point per batch, in order; may be empty.
@@ -26,7 +29,7 @@ pub struct GrowthPicture<'a> {
 }
 
 impl GrowthPicture<'_> {
-    /// Draws the three panels, one below the other. 1000 pixels wide.
+    /// Draws the panels, one below the other: three, and two of the hard iron where it is learnt. 1000 pixels wide.
     ///
     /// # Errors
     /// When the file cannot be written.
@@ -36,17 +39,33 @@ impl GrowthPicture<'_> {
             None => "Growth: no batch yet".to_owned(),
         };
         let panel = |quantity, scale, curves| Panel { quantity, scale, curves };
-        let panels = vec![
-            panel("inducing points", Scale::FromZero, vec![self.curve(|batch| batch.inducing_points as f64)]),
-            panel("hyperparameters", Scale::Logarithmic, self.hyperparameter_curves()),
-            panel("seconds per batch", Scale::FromZero, vec![self.curve(|batch| batch.seconds)]),
+        let mut panels = vec![
+            panel("inducing points", AxisScale::FromZero, vec![self.curve(|batch| batch.inducing_points as f64)]),
+            panel("hyperparameters", AxisScale::Logarithmic, self.hyperparameter_curves()),
         ];
-        Panels { title, across: ("batch", Scale::Counts), panels }.write(path)
+        if self.batches.iter().any(|batch| batch.sensor_bias.is_some()) {
+            let (mean, deviation) =
+                (self.axis_curves(|bias| bias.hard_iron), self.axis_curves(|bias| bias.hard_iron_sd));
+            panels.push(panel("hard iron (µT)", AxisScale::Fitting, mean));
+            panels.push(panel("its standard deviation (µT)", AxisScale::Logarithmic, deviation));
+        }
+        panels.push(panel("seconds per batch", AxisScale::FromZero, vec![self.curve(|batch| batch.seconds)]));
+        Panels { title, across: ("batch", AxisScale::Counts), panels }.write(path)
     }
 
     fn curve(&self, value: impl Fn(&GrowthPoint) -> f64) -> Curve {
         let values = self.batches.iter().map(value).enumerate();
         Curve { points: values.map(|(i, value)| (i as f64 + 1.0, value)).collect(), ..Curve::default() }
+    }
+
+    /// A curve per axis of the sensor.
+    fn axis_curves(&self, values: impl Fn(&SensorBias) -> [f64; 3]) -> Vec<Curve> {
+        let points = |axis: usize| {
+            let batches = self.batches.iter().enumerate();
+            batches.filter_map(|(i, batch)| Some((i as f64 + 1.0, values(batch.sensor_bias.as_ref()?)[axis]))).collect()
+        };
+        let curve = |(axis, name): (usize, &str)| Curve { name: name.into(), points: points(axis), labels: Vec::new() };
+        ["x", "y", "z"].into_iter().enumerate().map(curve).collect()
     }
 
     /// A curve per hyperparameter, in the order of their first appearance.
@@ -68,10 +87,11 @@ impl GrowthPicture<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::export::canvas::read_png;
 
     fn point(values: &[(&str, f64)], seconds: f64) -> GrowthPoint {
         let hyperparameters = values.iter().map(|&(name, value)| NamedValue { name: name.into(), value }).collect();
-        GrowthPoint { inducing_points: 3, hyperparameters, seconds }
+        GrowthPoint { inducing_points: 3, hyperparameters, sensor_bias: None, seconds }
     }
 
     #[test]
@@ -102,9 +122,28 @@ mod tests {
         ];
         for batches in cases {
             GrowthPicture { batches: &batches }.write(&path).unwrap();
-            let file = std::io::BufReader::new(std::fs::File::open(&path).unwrap());
-            let information = png::Decoder::new(file).read_info().unwrap().info().size();
-            assert_eq!(information, (1000, 900));
+            let (width, height, _) = read_png(&path);
+            assert_eq!((width, height), (1000, 900));
         }
+    }
+
+    #[test]
+    fn a_hard_iron_adds_its_two_panels_with_a_curve_per_axis() {
+        let biased = |hard_iron, hard_iron_sd| GrowthPoint {
+            sensor_bias: Some(SensorBias { hard_iron, hard_iron_sd, hard_iron_covariance: [[0.0; 3]; 3] }),
+            ..point(&[("lengthscale", 0.7)], 0.1)
+        };
+        let batches =
+            [biased([0.0, 0.5, 0.0], [2.0, 3.0, 5.0]), point(&[], 0.1), biased([-2.8, 1.0, 0.0], [0.1, 0.2, 5.0])];
+        let picture = GrowthPicture { batches: &batches };
+        let curves = picture.axis_curves(|bias| bias.hard_iron_sd);
+        let found: Vec<_> = curves.iter().map(|curve| (curve.name.as_str(), curve.points.clone())).collect();
+        let expected = [("x", [2.0, 0.1]), ("y", [3.0, 0.2]), ("z", [5.0, 5.0])];
+        assert_eq!(found, expected.map(|(name, [first, last])| (name, vec![(1.0, first), (3.0, last)])));
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("growth.png");
+        picture.write(&path).unwrap();
+        let (width, height, _) = read_png(&path);
+        assert_eq!((width, height), (1000, 900 + 2 * 274));
     }
 }

@@ -11,29 +11,28 @@ use plotters::prelude::{
 };
 use plotters::style::text_anchor::HPos;
 
-use super::canvas::{Area, Drawn, INK, PALE_INK, line, part, pixels, short, text, text_drop, write_png, write_text};
-use super::colour::{
-    self, ColourMap, MAGMA, Rgb, Scale, VIRIDIS, mean_colours, mean_scale, uncertainty_colours, uncertainty_scale,
-};
+use super::canvas::{Area, Drawn, INK, PALE_INK, line, part, pixels, short, text, text_offset, write_png, write_text};
+use super::colour::{self, ColourMap, MAGMA, Rgb, VIRIDIS, mean_colours, mean_scale, uncertainty_colours};
+use super::scale::Scale;
 use super::{Error, check_shape};
-use crate::mapping::grid::{FieldGrid, GridGeometry};
-use crate::mapping::quantity::Quantity;
+use crate::field::grid::{FieldGrid, GridGeometry};
+use crate::field::quantity::Quantity;
 
-/// Everything a picture of a map shows.
+/// The content of a picture of a map.
 #[derive(Clone, Debug)]
 pub struct MapPicture<'a> {
     /// Mean and standard deviation per cell, in microtesla.
     pub grid: &'a FieldGrid,
-    /// Where the sensor was, in order, in metres; may be empty.
+    /// The path of the sensor, in metres; may be empty.
     pub path: &'a [[f64; 2]],
-    /// Where the inducing points are, in metres; may be empty.
+    /// Places of the inducing points, in metres; may be empty.
     pub inducing_points: &'a [[f64; 2]],
-    /// Standard deviation of the field where nothing is known, in microtesla (the square root of the kernel's variance, its
-    /// constant left out): a cell as uncertain as that has faded to white.
+    /// Prior standard deviation of the field, in microtesla (the square root of the kernel's variance, without its constant): a cell
+    /// as uncertain as that is white.
     pub prior_standard_deviation: f64,
-    /// What is shown; the number of inducing points M is added to it.
+    /// The title; the number of inducing points M is added to it.
     pub title: &'a str,
-    /// A second, smaller line: where the data come from, how far the drive was.
+    /// A second, smaller line, such as the source of the data.
     pub subtitle: Option<&'a str>,
 }
 
@@ -41,8 +40,8 @@ pub struct MapPicture<'a> {
 const LARGEST_PLOT: (f64, f64) = (780.0, 860.0);
 const SMALLEST_PLOT: (f64, f64) = (420.0, 260.0);
 pub(super) const LEFT: f64 = 78.0;
-const TOP: f64 = 84.0;
-const SUBTITLE_MIDDLE: f64 = 60.0;
+pub(super) const TOP: f64 = 84.0;
+pub(super) const SUBTITLE_MIDDLE: f64 = 60.0;
 pub(super) const BOTTOM: f64 = 66.0;
 pub(super) const BAR_GAP: f64 = 26.0;
 pub(super) const BAR_WIDTH: f64 = 24.0;
@@ -52,18 +51,18 @@ pub(super) const SMALL_TEXT: f64 = 18.0;
 const AXIS_TEXT: f64 = 19.0;
 const TICK_TEXT: f64 = 17.0;
 
-/// What sets the two pictures apart.
+/// What differs between the pictures of the mean and of its uncertainty.
 pub(super) struct Theme {
-    /// What the title says beside its own.
-    about: &'static str,
+    /// What is added to the title.
+    pub(super) suffix: &'static str,
     quantity: String,
     cells: Vec<Rgb>,
     pub(super) scale: Scale,
     colours: ColourMap,
-    path: RGBAColor,
+    pub(super) path: RGBAColor,
 }
 
-/// What an axis of this quantity says.
+/// The label of an axis.
 fn with_unit(name: &str, quantity: Quantity) -> String {
     match quantity {
         Quantity::Strength => format!("{name} (µT)"),
@@ -78,7 +77,7 @@ impl MapPicture<'_> {
         self.write(path, &self.mean_theme(scale))
     }
 
-    /// The colours of the mean that show this map best.
+    /// The scale of the mean that suits this map.
     pub(super) fn mean_scale(&self) -> Result<Scale, Error> {
         check_shape(self.grid)?;
         Ok(mean_scale(self.grid, self.prior_standard_deviation))
@@ -87,7 +86,7 @@ impl MapPicture<'_> {
     /// Colour for the field strength, fading to white with uncertainty.
     pub(super) fn mean_theme(&self, scale: Scale) -> Theme {
         Theme {
-            about: "",
+            suffix: "",
             quantity: with_unit(self.grid.quantity.name(), self.grid.quantity),
             cells: mean_colours(self.grid, self.prior_standard_deviation, scale),
             scale,
@@ -99,12 +98,12 @@ impl MapPicture<'_> {
     /// Draws the standard deviation, from dark (certain) to light (uncertain).
     pub fn write_uncertainty(&self, path: &Path) -> Result<(), Error> {
         check_shape(self.grid)?;
-        let scale = uncertainty_scale(self.grid);
+        let scale = Scale::from_zero(&self.grid.standard_deviation);
         let cells = uncertainty_colours(self.grid, scale);
         self.write(
             path,
             &Theme {
-                about: ", uncertainty",
+                suffix: ", uncertainty",
                 quantity: with_unit("standard deviation", self.grid.quantity),
                 cells,
                 scale,
@@ -115,28 +114,39 @@ impl MapPicture<'_> {
     }
 
     fn write(&self, path: &Path, theme: &Theme) -> Result<(), Error> {
-        let window = Window::around([self], LARGEST_PLOT, SMALLEST_PLOT);
+        let window = Window::of(self);
+        Self::write_sheet(path, &window, theme, |sheet| {
+            self.draw_title(sheet, theme)?;
+            self.draw_legend(sheet, LEFT + window.width)?;
+            self.draw_map(sheet, (LEFT, TOP), &window, theme)
+        })
+    }
+
+    /// Writes a picture: what `draw` draws, and the colour bar.
+    pub(super) fn write_sheet<F>(path: &Path, window: &Window, theme: &Theme, draw: F) -> Result<(), Error>
+    where
+        F: for<'a> FnOnce(&Area<'a>) -> Drawn<'a>,
+    {
         let width = LEFT + window.width + BAR_GAP + BAR_WIDTH + BAR_LABELS;
         let height = TOP + window.height + BOTTOM;
         write_png(path, width.round() as u32, height.round() as u32, |sheet| {
-            self.draw_header(sheet, &window, theme)?;
-            self.draw_map(sheet, (LEFT, TOP), &window, theme)?;
+            draw(sheet)?;
             draw_bar(sheet, (LEFT + window.width + BAR_GAP, TOP), window.height, theme)
         })
     }
 
-    fn draw_header<'a>(&self, sheet: &Area<'a>, window: &Window, theme: &Theme) -> Drawn<'a> {
+    pub(super) fn draw_title<'a>(&self, sheet: &Area<'a>, theme: &Theme) -> Drawn<'a> {
         let left = pixels(LEFT);
-        let title = format!("{}{}, M = {}", self.title, theme.about, self.inducing_points.len());
+        let title = format!("{}{}, M = {}", self.title, theme.suffix, self.inducing_points.len());
         sheet.draw(&Text::new(title, (left, pixels(14.0)), text(TITLE_TEXT, INK)))?;
         if let Some(subtitle) = self.subtitle {
             let place = (left, pixels(SUBTITLE_MIDDLE));
             write_text(sheet, subtitle, place, (SMALL_TEXT, PALE_INK), HPos::Left, FontTransform::None)?;
         }
-        self.draw_legend(sheet, LEFT + window.width)
+        Ok(())
     }
 
-    /// Says what the line and the dots are, from `right` to the left.
+    /// Draws the legend of the path and the inducing points, which ends at `right`.
     fn draw_legend<'a>(&self, sheet: &Area<'a>, right: f64) -> Drawn<'a> {
         let write = |content: &str, right: f64| -> Result<f64, _> {
             let place = (pixels(right), pixels(SUBTITLE_MIDDLE));
@@ -160,8 +170,8 @@ impl MapPicture<'_> {
         Ok(())
     }
 
-    /// Draws the map into the window whose upper left corner is there, in pixels of the picture; its axes need [`LEFT`] and
-    /// [`BOTTOM`] beside it.
+    /// Draws the map into the window with this upper left corner, in pixels of the picture; its axes take [`LEFT`] and [`BOTTOM`]
+    /// beside it.
     pub(super) fn draw_map<'a>(
         &self,
         sheet: &Area<'a>,
@@ -183,7 +193,7 @@ impl MapPicture<'_> {
             .disable_mesh()
             .axis_style(line(INK, 1.0))
             .label_style(text(TICK_TEXT, INK))
-            .y_label_offset(text_drop(TICK_TEXT))
+            .y_label_offset(text_offset(TICK_TEXT))
             .set_all_tick_mark_size(pixels(5.0))
             .x_labels((window.width / 75.0) as usize + 1)
             .y_labels((window.height / 75.0) as usize + 1)
@@ -198,7 +208,7 @@ impl MapPicture<'_> {
     }
 }
 
-/// Draws the bar that says which colour is which value, with its upper left corner there, in pixels of the picture.
+/// Draws the colour bar with this upper left corner, in pixels of the picture.
 pub(super) fn draw_bar<'a>(sheet: &Area<'a>, (left, top): (f64, f64), height: f64, theme: &Theme) -> Drawn<'a> {
     const STEPS: u32 = 256;
     let Scale { low, high } = theme.scale;
@@ -216,7 +226,7 @@ pub(super) fn draw_bar<'a>(sheet: &Area<'a>, (left, top): (f64, f64), height: f6
         .disable_mesh()
         .axis_style(line(INK, 1.0))
         .label_style(text(TICK_TEXT, INK))
-        .y_label_offset(text_drop(TICK_TEXT))
+        .y_label_offset(text_offset(TICK_TEXT))
         .set_all_tick_mark_size(pixels(5.0))
         .y_labels((height / 80.0) as usize + 1)
         .y_label_formatter(&|value| short(*value))
@@ -226,7 +236,7 @@ pub(super) fn draw_bar<'a>(sheet: &Area<'a>, (left, top): (f64, f64), height: f6
     write_text(sheet, &theme.quantity, beside, (AXIS_TEXT, INK), HPos::Center, FontTransform::Rotate90)
 }
 
-/// Closes the axes to a frame.
+/// Draws a frame around the plot.
 fn frame<'a, X, Y>(plot: &DrawingArea<BitMapBackend<'a>, Cartesian2d<X, Y>>) -> Drawn<'a>
 where
     X: Ranged<ValueType = f64>,
@@ -237,7 +247,7 @@ where
     plot.draw(&Rectangle::new([(0, 0), (width as i32 - 1, height as i32 - 1)], line(INK, 1.0)))
 }
 
-/// A rectangle per cell that has a colour, in metres.
+/// A rectangle per known cell, in metres.
 fn cell_rectangles<'a>(
     geometry: &'a GridGeometry,
     cells: &'a [Rgb],
@@ -266,19 +276,19 @@ fn is_finite(point: &&[f64; 2]) -> bool {
     point.iter().all(|coordinate| coordinate.is_finite())
 }
 
-/// The path in pieces without holes.
+/// The path, divided where it is not finite.
 fn strokes(path: &[[f64; 2]]) -> impl Iterator<Item = Vec<(f64, f64)>> {
     let pieces = path.split(|point| !is_finite(&point)).filter(|piece| !piece.is_empty());
     pieces.map(|piece| piece.iter().map(|&[x, y]| (x, y)).collect())
 }
 
-/// The part of the world that is shown, and how large: a metre is as long along y as along x.
+/// The part of the world that is shown, and its size in the picture: a metre is as long along y as along x.
 #[derive(Debug, PartialEq)]
 pub(super) struct Window {
     /// In metres.
-    x: Range<f64>,
+    pub(super) x: Range<f64>,
     /// In metres.
-    y: Range<f64>,
+    pub(super) y: Range<f64>,
     /// In pixels of the picture.
     pub(super) width: f64,
     /// In pixels of the picture.
@@ -286,7 +296,12 @@ pub(super) struct Window {
 }
 
 impl Window {
-    /// Holds everything that any of the pictures shows, and is no larger or smaller (width and height in pixels of the picture).
+    /// The window of a picture by itself.
+    pub(super) fn of(picture: &MapPicture<'_>) -> Self {
+        Self::around([picture], LARGEST_PLOT, SMALLEST_PLOT)
+    }
+
+    /// The window that holds the content of all pictures, within these limits of width and height (in pixels of the picture).
     pub(super) fn around<'a>(
         pictures: impl IntoIterator<Item = &'a MapPicture<'a>>,
         largest: (f64, f64),
@@ -297,7 +312,7 @@ impl Window {
             (std::array::from_fn(|i| low[i].min(other_low[i])), std::array::from_fn(|i| high[i].max(other_high[i])))
         });
         let ([left, bottom], [right, top]) = both.unwrap_or(([0.0; 2], [1.0; 2]));
-        // A single point has no width; a metre around it is as good as anything.
+        // A single point has no extent.
         let size = |low: f64, high: f64| if high > low { high - low } else { 1.0 };
         let (metres_x, metres_y) = (size(left, right), size(bottom, top));
         let metres_per_pixel = (metres_x / largest.0).max(metres_y / largest.1);
@@ -311,7 +326,7 @@ impl Window {
     }
 }
 
-/// The lowest and highest corner of all there is to show, where there is anything.
+/// The lower left and upper right corner of the content, unless it is empty.
 fn extent(picture: &MapPicture) -> Option<([f64; 2], [f64; 2])> {
     let geometry = &picture.grid.geometry;
     let [left, bottom] = geometry.origin();
@@ -327,15 +342,13 @@ fn extent(picture: &MapPicture) -> Option<([f64; 2], [f64; 2])> {
 
 #[cfg(test)]
 mod tests {
-    use std::fs::File;
-    use std::io::BufReader;
-
     use super::*;
+    use crate::export::canvas::read_png;
+    use crate::export::strength_grid;
 
     fn grid(columns: usize, rows: usize, mean: Vec<f64>) -> FieldGrid {
-        let geometry = GridGeometry { resolution: 0.5, first_column: -2, first_row: 4, columns, rows };
         let standard_deviation = mean.iter().map(|mean| mean * 0.0).collect();
-        FieldGrid { geometry, quantity: Quantity::Strength, mean, standard_deviation }
+        strength_grid([columns, rows], mean, standard_deviation)
     }
 
     fn picture<'a>(grid: &'a FieldGrid, path: &'a [[f64; 2]], inducing_points: &'a [[f64; 2]]) -> MapPicture<'a> {
@@ -349,20 +362,21 @@ mod tests {
         }
     }
 
-    /// Width, height and pixels of a PNG.
-    fn read_png(path: &Path) -> (usize, usize, Vec<Rgb>) {
-        let mut reader = png::Decoder::new(BufReader::new(File::open(path).unwrap())).read_info().unwrap();
-        let mut bytes = vec![0; reader.output_buffer_size().unwrap()];
-        let frame = reader.next_frame(&mut bytes).unwrap();
-        let pixels = bytes.chunks_exact(3).map(|pixel| [pixel[0], pixel[1], pixel[2]]).collect();
-        (frame.width as usize, frame.height as usize, pixels)
+    /// Draws the mean: a function of the colour of a place in a square plot, given by its share of the way right and down.
+    fn drawn(picture: &MapPicture) -> impl Fn(f64, f64) -> Rgb + use<> {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("map.png");
+        picture.write_mean(&path).unwrap();
+        let (width, _, pixels) = read_png(&path);
+        let plot = LARGEST_PLOT.0;
+        move |right, down| pixels[(TOP + plot * down) as usize * width + (LEFT + plot * right) as usize]
     }
 
     #[test]
     fn a_metre_is_as_long_along_y_as_along_x() {
         for (columns, rows) in [(20, 10), (10, 20), (200, 1), (1, 300), (1, 1), (0, 0)] {
             let grid = grid(columns, rows, vec![50.0; columns * rows]);
-            let window = Window::around([&picture(&grid, &[], &[])], LARGEST_PLOT, SMALLEST_PLOT);
+            let window = Window::of(&picture(&grid, &[], &[]));
             let along_x = (window.x.end - window.x.start) / window.width;
             let along_y = (window.y.end - window.y.start) / window.height;
             assert!((along_x / along_y - 1.0).abs() < 1e-12, "{window:?}");
@@ -386,12 +400,7 @@ mod tests {
     fn y_points_up_x_points_right_and_unknown_is_white() {
         // Upper row: high, unknown. Lower row: low, middle.
         let grid = grid(2, 2, vec![40.0, 50.0, 60.0, f64::NAN]);
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("map.png");
-        picture(&grid, &[], &[]).write_mean(&path).unwrap();
-        let (width, _, pixels) = read_png(&path);
-        let plot = LARGEST_PLOT.0;
-        let at = |right: f64, down: f64| pixels[(TOP + plot * down) as usize * width + (LEFT + plot * right) as usize];
+        let at = drawn(&picture(&grid, &[], &[]));
         assert_eq!(at(0.25, 0.25), VIRIDIS.colour(1.0));
         assert_eq!(at(0.75, 0.25), colour::WHITE);
         assert_eq!(at(0.25, 0.75), VIRIDIS.colour(0.0));
@@ -406,7 +415,7 @@ mod tests {
         let picture = picture(&grid, &[], &[]);
         picture.write_mean(&path).unwrap();
         let (width, _, pixels) = read_png(&path);
-        let window = Window::around([&picture], LARGEST_PLOT, SMALLEST_PLOT);
+        let window = Window::of(&picture);
         let bar = (LEFT + window.width + BAR_GAP + BAR_WIDTH / 2.0) as usize;
         let at = |down: f64| pixels[(TOP + window.height * down) as usize * width + bar];
         let distance = |a: Rgb, b: Rgb| (0..3).map(|i| a[i].abs_diff(b[i])).max().unwrap();
@@ -419,12 +428,7 @@ mod tests {
     #[test]
     fn inducing_points_are_black_dots_where_they_belong() {
         let grid = grid(2, 2, vec![60.0; 4]);
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("map.png");
-        picture(&grid, &[], &[[-0.75, 2.25]]).write_mean(&path).unwrap();
-        let (width, _, pixels) = read_png(&path);
-        let plot = LARGEST_PLOT.0;
-        let at = |right: f64, down: f64| pixels[(TOP + plot * down) as usize * width + (LEFT + plot * right) as usize];
+        let at = drawn(&picture(&grid, &[], &[[-0.75, 2.25]]));
         assert_eq!(at(0.25, 0.75), [0, 0, 0]);
         assert_ne!(at(0.25, 0.25), [0, 0, 0]);
     }
@@ -432,19 +436,14 @@ mod tests {
     #[test]
     fn the_path_is_a_thin_dark_line_that_ends_where_it_ends() {
         let grid = grid(2, 2, vec![60.0; 4]);
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("map.png");
-        picture(&grid, &[[-0.9, 2.25], [-0.5, 2.25]], &[]).write_mean(&path).unwrap();
-        let (width, _, pixels) = read_png(&path);
-        let plot = LARGEST_PLOT.0;
-        let at = |right: f64, down: f64| pixels[(TOP + plot * down) as usize * width + (LEFT + plot * right) as usize];
+        let at = drawn(&picture(&grid, &[[-0.9, 2.25], [-0.5, 2.25]], &[]));
         let field = VIRIDIS.colour(0.5);
         assert!(at(0.3, 0.75)[0] < field[0] / 4 * 3 && at(0.3, 0.75) != [0, 0, 0], "{:?}", at(0.3, 0.75));
         assert_eq!([at(0.3, 0.74), at(0.3, 0.76), at(0.6, 0.75)], [field; 3]);
     }
 
     #[test]
-    fn nothing_to_show_and_strange_maps_are_drawn_all_the_same() {
+    fn empty_and_extreme_maps_are_drawn() {
         let folder = tempfile::tempdir().unwrap();
         let unknown = grid(3, 2, vec![f64::NAN; 6]);
         let cases = [
@@ -469,7 +468,7 @@ mod tests {
     }
 
     #[test]
-    fn arrays_that_do_not_fit_the_grid_are_refused() {
+    fn arrays_that_do_not_fit_the_grid_are_an_error() {
         let mut grid = grid(2, 2, vec![50.0; 4]);
         grid.standard_deviation.pop();
         let message = picture(&grid, &[], &[]).write_mean(Path::new("never.png")).unwrap_err().to_string();

@@ -1,33 +1,35 @@
 //! Grids that nav2's `map_server` serves as `nav_msgs/OccupancyGrid`: a yaml and a pgm per layer.
 //!
-//! In `mode: raw` the server takes each grey value from 0 to 100 as it is and every other as unknown (-1); `negate` and the
-//! thresholds play no part but have to be there (`nav2_map_server`, `map_io.cpp`, checked 2026). The top row of the picture is
-//! the one with the highest y; `origin` is the lower left corner of the lower left cell.
+//! In `mode: raw` the server takes each grey value from 0 to 100 as it is and all others as unknown (-1); `negate` and the
+//! thresholds have no effect but are required (`nav2_map_server`, `map_io.cpp`, checked 2026). The top row of the picture has the
+//! highest y; `origin` is the lower left corner of the lower left cell.
 
 use std::io::{self, Write};
 use std::path::Path;
 
-use super::colour::{Scale, mean_scale, uncertainty_scale};
+use super::colour::mean_scale;
 use super::file::write_atomically;
+use super::scale::Scale;
 use super::{Error, check_shape};
-use crate::mapping::grid::{FieldGrid, GridGeometry};
-use crate::mapping::quantity::Quantity;
-
-/// The highest occupancy value.
-const HIGHEST: f64 = 100.0;
-
-/// The grey value that `map_server` reads as unknown in `mode: raw`.
-const UNKNOWN: u8 = 255;
+use crate::field::grid::{FieldGrid, GridGeometry};
+use crate::field::quantity::Quantity;
 
 /// Writes `mean.yaml`, `mean.pgm`, `standard_deviation.yaml` and `standard_deviation.pgm` into `folder`.
 ///
-/// The mean runs from 0 (lowest) to 100 (highest) over the cells that `prior_standard_deviation` calls known, like in the
-/// picture, and is clamped beyond; the standard deviation from 0 (0 microtesla) to 100 (highest). The yaml says which.
+/// The mean is scaled as in the picture; the standard deviation from 0 (0 microtesla) to 100 (the highest). The yaml states the scale.
+///
+/// # Errors
+/// Arrays that do not fit the grid, a grid without cells, and errors of the operating system.
 pub fn write_map_server(folder: &Path, grid: &FieldGrid, prior_standard_deviation: f64) -> Result<(), Error> {
     check_shape(grid)?;
     let layers = [
         ("mean", "mean", &grid.mean, mean_scale(grid, prior_standard_deviation)),
-        ("standard_deviation", "standard deviation of the", &grid.standard_deviation, uncertainty_scale(grid)),
+        (
+            "standard_deviation",
+            "standard deviation of the",
+            &grid.standard_deviation,
+            Scale::from_zero(&grid.standard_deviation),
+        ),
     ];
     for (name, of, values, scale) in layers {
         write_pgm(&folder.join(format!("{name}.pgm")), &grid.geometry, values, scale)?;
@@ -37,14 +39,6 @@ pub fn write_map_server(folder: &Path, grid: &FieldGrid, prior_standard_deviatio
     Ok(())
 }
 
-/// The occupancy value of a field value, or [`UNKNOWN`].
-fn occupancy(value: f64, scale: Scale) -> u8 {
-    if !value.is_finite() {
-        return UNKNOWN;
-    }
-    (HIGHEST * scale.fraction(value)).round().clamp(0.0, HIGHEST) as u8
-}
-
 fn write_pgm(path: &Path, geometry: &GridGeometry, values: &[f64], scale: Scale) -> Result<(), Error> {
     if geometry.is_empty() {
         return Err(Error::NoCells { path: path.to_owned() });
@@ -52,7 +46,8 @@ fn write_pgm(path: &Path, geometry: &GridGeometry, values: &[f64], scale: Scale)
     write_atomically(path, |writer| {
         write!(writer, "P5\n{} {}\n255\n", geometry.columns, geometry.rows)?;
         for row in values.chunks_exact(geometry.columns).rev() {
-            let row: Vec<u8> = row.iter().map(|&value| occupancy(value, scale)).collect();
+            // Unknown, -1, becomes 255.
+            let row: Vec<u8> = row.iter().map(|&value| scale.occupancy(value) as u8).collect();
             writer.write_all(&row)?;
         }
         Ok(())
@@ -66,7 +61,7 @@ fn write_yaml(path: &Path, grid: &FieldGrid, name: &str, quantity: &str, scale: 
         Quantity::Probability => ("", ""),
     };
     let Scale { low, high } = scale;
-    let step = (high - low) / HIGHEST;
+    let step = scale.step();
     let [x, y] = geometry.origin();
     let resolution = geometry.resolution;
     write_atomically(path, |writer| -> io::Result<()> {
@@ -90,6 +85,7 @@ mod tests {
     use std::collections::HashMap;
 
     use super::*;
+    use crate::export::strength_grid;
 
     /// What `map_server` publishes.
     struct OccupancyGrid {
@@ -131,12 +127,9 @@ mod tests {
 
     fn grid() -> FieldGrid {
         let geometry = GridGeometry { resolution: 0.05, first_column: -7, first_row: 3, columns: 3, rows: 2 };
-        FieldGrid {
-            quantity: Quantity::Strength,
-            geometry,
-            mean: vec![40.0, 50.0, 60.0, 45.05, f64::NAN, 90.0],
-            standard_deviation: vec![1.0, 2.0, 4.0, 0.0, f64::NAN, 9.9],
-        }
+        let (mean, deviation) =
+            (vec![40.0, 50.0, 60.0, 45.05, f64::NAN, 90.0], vec![1.0, 2.0, 4.0, 0.0, f64::NAN, 9.9]);
+        FieldGrid { geometry, ..strength_grid([3, 2], mean, deviation) }
     }
 
     #[test]
@@ -166,11 +159,9 @@ mod tests {
     }
 
     #[test]
-    fn a_map_without_cells_is_refused() {
+    fn a_map_without_cells_is_an_error() {
         let folder = tempfile::tempdir().unwrap();
-        let geometry = GridGeometry { resolution: 0.05, first_column: 0, first_row: 0, columns: 0, rows: 0 };
-        let grid = FieldGrid { geometry, quantity: Quantity::Strength, mean: vec![], standard_deviation: vec![] };
-        let result = write_map_server(folder.path(), &grid, 10.0);
+        let result = write_map_server(folder.path(), &strength_grid([0, 0], vec![], vec![]), 10.0);
         assert!(matches!(result, Err(Error::NoCells { .. })));
     }
 }

@@ -1,4 +1,4 @@
-//! A map as it grew: several maps side by side, on one scale.
+//! Several maps side by side, on one scale: the growth of a map.
 
 use std::path::Path;
 
@@ -16,8 +16,7 @@ use super::map_picture::{
 pub struct MapStrip<'a> {
     /// What is shown.
     pub title: &'a str,
-    /// From left to right; the last one says which colour is which field strength. Each has its title above it, and the number of
-    /// its inducing points.
+    /// From left to right, each below its title and its number of inducing points. The last one determines the colours.
     pub maps: &'a [MapPicture<'a>],
 }
 
@@ -28,7 +27,7 @@ const TOP: f64 = 92.0;
 const RIGHT: f64 = 14.0;
 
 impl MapStrip<'_> {
-    /// Draws the means, fading to white with uncertainty, in as many rows as it takes for three of them in each at most.
+    /// Draws the means, fading to white with uncertainty, in rows of three at most.
     ///
     /// # Errors
     /// When an array does not fit its grid, or the file cannot be written.
@@ -59,22 +58,16 @@ impl MapStrip<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::mapping::grid::{FieldGrid, GridGeometry};
-    use crate::mapping::quantity::Quantity;
+    use crate::export::canvas::read_png;
+    use crate::export::strength_grid;
 
     #[test]
     fn maps_stand_in_rows_of_three() {
-        let geometry = GridGeometry { resolution: 0.5, first_column: 0, first_row: 0, columns: 4, rows: 4 };
-        let grid = FieldGrid {
-            geometry,
-            quantity: Quantity::Strength,
-            mean: vec![50.0; 16],
-            standard_deviation: vec![0.0; 16],
-        };
+        let grid = strength_grid([4, 4], vec![50.0; 16], vec![0.0; 16]);
         let map = MapPicture {
             grid: &grid,
             path: &[],
-            inducing_points: &[[0.5, 0.5]],
+            inducing_points: &[[0.5, 2.5]],
             prior_standard_deviation: 10.0,
             title: "batch 1",
             subtitle: None,
@@ -83,11 +76,11 @@ mod tests {
         let path = folder.path().join("strip.png");
         let size = |count: usize| {
             MapStrip { title: "Test", maps: &vec![map.clone(); count] }.write(&path).unwrap();
-            let file = std::io::BufReader::new(std::fs::File::open(&path).unwrap());
-            png::Decoder::new(file).read_info().unwrap().info().size()
+            let (width, height, _) = read_png(&path);
+            (width, height)
         };
         let [one, three, four, six] = [1, 3, 4, 6].map(size);
-        let step = (LEFT + LARGEST_PLOT.0 + RIGHT) as u32;
+        let step = (LEFT + LARGEST_PLOT.0 + RIGHT) as usize;
         assert_eq!(three.0, one.0 + 2 * step);
         assert_eq!((three.1, four), (one.1, six));
         assert!(four.1 > three.1 && four.0 == three.0);

@@ -11,19 +11,25 @@ use npyz::{DType, Serialize, WriterBuilder};
 use streaming_gp::report::NamedValue;
 
 use super::file::write_atomically;
-use super::{Error, check_shape};
-use crate::mapping::grid::FieldGrid;
+use super::{AxesGrid, Error, check_shape};
+use crate::field::grid::FieldGrid;
+use crate::field::map::SensorBias;
 
 /// Everything `map.npz` holds.
 ///
 /// | array | shape | unit |
 /// | --- | --- | --- |
-/// | `mean`, `standard_deviation` | rows x columns, lowest row first; not-a-number where unknown | microtesla; of a yes/no signal a probability |
+/// | `mean`, `standard_deviation` | rows x columns, lowest row first; NaN where unknown | microtesla; of a yes/no signal a probability |
 /// | `origin` | 2: lower left corner of the lower left cell | metres |
 /// | `resolution` | scalar: side of a cell | metres |
 /// | `x`, `y` | columns, rows: centres of the cells | metres |
 /// | `inducing_points`, `path` | M x 2, points x 2 | metres |
 /// | `hyperparameters`, `hyperparameter_names` | one each | of the kernel |
+/// | `axes` | 3 x rows x columns: x, y and z in the map's frame; NaN where unknown | microtesla |
+/// | `axes_covariance` | 6 x rows x columns: xx, xy, xz, yy, yz, zz; NaN where unknown | microtesla squared |
+/// | `hard_iron`, `hard_iron_sd` | 3: along the sensor's axes, and its standard deviation | microtesla |
+///
+/// The axes are only in a map of the three axes, the hard iron only where the map learns it.
 ///
 /// It loads with `numpy.load(path, allow_pickle=False)`; numbers are float64, names are unicode strings.
 #[derive(Clone, Debug)]
@@ -36,6 +42,10 @@ pub struct MapArrays<'a> {
     pub hyperparameters: &'a [NamedValue],
     /// Where the sensor was, in order.
     pub path: &'a [[f64; 2]],
+    /// The axes per cell, where they are mapped.
+    pub axes: Option<&'a AxesGrid>,
+    /// The bias of the sensor, where it is learnt.
+    pub sensor_bias: Option<SensorBias>,
 }
 
 type Archive<'a> = NpzWriter<&'a mut BufWriter<File>>;
@@ -44,6 +54,7 @@ impl MapArrays<'_> {
     /// Writes the arrays; the same arrays give the same bytes.
     pub fn write(&self, path: &Path) -> Result<(), Error> {
         check_shape(self.grid)?;
+        self.axes.map_or(Ok(()), |axes| axes.check_shape(self.grid))?;
         write_atomically(path, |file| {
             let mut archive = NpzWriter::new(file);
             self.write_arrays(&mut archive)?;
@@ -53,41 +64,38 @@ impl MapArrays<'_> {
     }
 
     fn write_arrays(&self, archive: &mut Archive) -> io::Result<()> {
-        let geometry = &self.grid.geometry;
+        let FieldGrid { geometry, mean, standard_deviation, .. } = self.grid;
         let cells = [geometry.rows as u64, geometry.columns as u64];
-        write_numbers(archive, "mean", &cells, self.grid.mean.iter().copied())?;
-        write_numbers(archive, "standard_deviation", &cells, self.grid.standard_deviation.iter().copied())?;
-        write_numbers(archive, "origin", &[2], geometry.origin())?;
-        write_numbers(archive, "resolution", &[], [geometry.resolution])?;
-        write_numbers(archive, "x", &cells[1..], (0..geometry.columns).map(|column| geometry.centre(column, 0)[0]))?;
-        write_numbers(archive, "y", &cells[..1], (0..geometry.rows).map(|row| geometry.centre(0, row)[1]))?;
-        write_points(archive, "inducing_points", self.inducing_points)?;
-        write_points(archive, "path", self.path)?;
-        let values = self.hyperparameters.iter().map(|hyperparameter| hyperparameter.value);
-        write_numbers(archive, "hyperparameters", &[self.hyperparameters.len() as u64], values)?;
-        let names: Vec<&str> = self.hyperparameters.iter().map(|hyperparameter| hyperparameter.name.as_str()).collect();
-        write_names(archive, "hyperparameter_names", &names)
+        let x = (0..geometry.columns).map(|column| geometry.centre(column, 0)[0]);
+        let y = (0..geometry.rows).map(|row| geometry.centre(0, row)[1]);
+        let points = |points: &[[f64; 2]]| ([points.len() as u64, 2], points.as_flattened().to_vec());
+        let ((inducing_shape, inducing_points), (path_shape, path)) = (points(self.inducing_points), points(self.path));
+        let hyperparameters = self.hyperparameters.iter();
+        let count = [hyperparameters.len() as u64];
+        write_array(archive, "mean", "<f8", &cells, mean.iter().copied())?;
+        write_array(archive, "standard_deviation", "<f8", &cells, standard_deviation.iter().copied())?;
+        write_array(archive, "origin", "<f8", &[2], geometry.origin())?;
+        write_array(archive, "resolution", "<f8", &[], [geometry.resolution])?;
+        write_array(archive, "x", "<f8", &cells[1..], x)?;
+        write_array(archive, "y", "<f8", &cells[..1], y)?;
+        write_array(archive, "inducing_points", "<f8", &inducing_shape, inducing_points)?;
+        write_array(archive, "path", "<f8", &path_shape, path)?;
+        write_array(archive, "hyperparameters", "<f8", &count, hyperparameters.clone().map(|named| named.value))?;
+        // numpy's `str`, as wide as the longest name.
+        let names: Vec<Vec<char>> = hyperparameters.map(|named| named.name.chars().collect()).collect();
+        let width = names.iter().map(Vec::len).max().unwrap_or(0).max(1);
+        write_array(archive, "hyperparameter_names", &format!("<U{width}"), &count, names)?;
+        if let Some(axes) = self.axes {
+            let [rows, columns] = cells;
+            write_array(archive, "axes", "<f8", &[3, rows, columns], axes.means())?;
+            write_array(archive, "axes_covariance", "<f8", &[6, rows, columns], axes.covariances())?;
+        }
+        if let Some(bias) = self.sensor_bias {
+            write_array(archive, "hard_iron", "<f8", &[3], bias.hard_iron)?;
+            write_array(archive, "hard_iron_sd", "<f8", &[3], bias.hard_iron_sd)?;
+        }
+        Ok(())
     }
-}
-
-fn write_points(archive: &mut Archive, name: &str, points: &[[f64; 2]]) -> io::Result<()> {
-    write_numbers(archive, name, &[points.len() as u64, 2], points.iter().flatten().copied())
-}
-
-fn write_numbers(
-    archive: &mut Archive,
-    name: &str,
-    shape: &[u64],
-    values: impl IntoIterator<Item = f64>,
-) -> io::Result<()> {
-    write_array(archive, name, "<f8", shape, values)
-}
-
-/// Writes names as numpy's `str`, as wide as the longest.
-fn write_names(archive: &mut Archive, array: &str, names: &[&str]) -> io::Result<()> {
-    let width = names.iter().map(|name| name.chars().count()).max().unwrap_or(0).max(1);
-    let names_as_code_points = names.iter().map(|name| name.chars().collect::<Vec<char>>());
-    write_array(archive, array, &format!("<U{width}"), &[names.len() as u64], names_as_code_points)
 }
 
 fn write_array<T: Serialize>(
@@ -110,10 +118,10 @@ fn write_array<T: Serialize>(
 mod tests {
     use npyz::Deserialize;
     use npyz::npz::NpzArchive;
+    use streaming_gp::vector::Axes;
 
     use super::*;
-    use crate::mapping::grid::GridGeometry;
-    use crate::mapping::quantity::Quantity;
+    use crate::export::strength_grid;
 
     /// Shape and values of an array.
     fn read<T: Deserialize>(path: &Path, name: &str) -> (Vec<u64>, Vec<T>) {
@@ -122,26 +130,55 @@ mod tests {
         (array.shape().to_vec(), array.into_vec().unwrap())
     }
 
-    fn grid() -> FieldGrid {
-        let geometry = GridGeometry { resolution: 0.5, first_column: -3, first_row: 2, columns: 3, rows: 2 };
-        FieldGrid {
-            quantity: Quantity::Strength,
-            geometry,
-            mean: vec![40.0, 41.0, 42.0, 50.0, f64::NAN, 52.0],
-            standard_deviation: vec![1.0, 1.1, 1.2, 2.0, f64::NAN, 2.2],
+    /// The arrays of a grid without anything else.
+    fn only(grid: &FieldGrid) -> MapArrays<'_> {
+        MapArrays { grid, inducing_points: &[], hyperparameters: &[], path: &[], axes: None, sensor_bias: None }
+    }
+
+    #[test]
+    fn axes_and_hard_iron_read_back_where_there_are_some() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("map.npz");
+        let grid = strength_grid([2, 1], vec![50.0, f64::NAN], vec![1.0, f64::NAN]);
+        let axes = Axes { mean: [1.0, 2.0, 3.0], covariance: [[4.0, 5.0, 6.0], [5.0, 7.0, 8.0], [6.0, 8.0, 9.0]] };
+        let axes = AxesGrid::from_cells(vec![Some(axes), None]);
+        let bias = SensorBias {
+            hard_iron: [-2.8, 1.0, 0.0],
+            hard_iron_sd: [0.1, 0.2, 5.0],
+            hard_iron_covariance: [[0.0; 3]; 3],
+        };
+        MapArrays { axes: Some(&axes), sensor_bias: Some(bias), ..only(&grid) }.write(&path).unwrap();
+        let (shape, values) = read::<f64>(&path, "axes");
+        assert_eq!((shape, [values[0], values[2], values[4]]), (vec![3, 1, 2], [1.0, 2.0, 3.0]));
+        assert!([1, 3, 5].iter().all(|&unknown: &usize| values[unknown].is_nan()));
+        let (shape, values) = read::<f64>(&path, "axes_covariance");
+        assert_eq!(shape, [6, 1, 2]);
+        assert_eq!(values.iter().copied().step_by(2).collect::<Vec<_>>(), [4.0, 5.0, 6.0, 7.0, 8.0, 9.0]);
+        assert!(values.iter().skip(1).step_by(2).all(|value| value.is_nan()));
+        assert_eq!(read::<f64>(&path, "hard_iron"), (vec![3], vec![-2.8, 1.0, 0.0]));
+        assert_eq!(read::<f64>(&path, "hard_iron_sd"), (vec![3], vec![0.1, 0.2, 5.0]));
+
+        only(&grid).write(&path).unwrap();
+        let mut archive = NpzArchive::open(&path).unwrap();
+        for name in ["axes", "axes_covariance", "hard_iron", "hard_iron_sd"] {
+            assert!(archive.by_name(name).unwrap().is_none(), "{name}");
         }
+        let axes = AxesGrid::from_cells(vec![None]);
+        let message = MapArrays { axes: Some(&axes), ..only(&grid) }.write(&path).unwrap_err().to_string();
+        assert!(message.contains("expected 2 values of the axes") && message.contains("found 1"), "{message}");
     }
 
     #[test]
     fn every_array_reads_back() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("map.npz");
-        let grid = grid();
+        let mean = vec![40.0, 41.0, 42.0, 50.0, f64::NAN, 52.0];
+        let grid = strength_grid([3, 2], mean, vec![1.0, 1.1, 1.2, 2.0, f64::NAN, 2.2]);
         let named = |name: &str, value| NamedValue { name: name.into(), value };
         let hyperparameters = [named("lengthscale", 0.7), named("noise variance in µT²", 2.0)];
         let (points, driven) = ([[0.0, 1.0], [2.0, 3.0], [4.0, 5.0]], [[-1.0, -2.0]]);
         let arrays =
-            MapArrays { grid: &grid, inducing_points: &points, hyperparameters: &hyperparameters, path: &driven };
+            MapArrays { inducing_points: &points, hyperparameters: &hyperparameters, path: &driven, ..only(&grid) };
         arrays.write(&path).unwrap();
 
         let (shape, mean) = read::<f64>(&path, "mean");
@@ -149,10 +186,10 @@ mod tests {
         assert_eq!(mean[..4], [40.0, 41.0, 42.0, 50.0]);
         assert!(mean[4].is_nan());
         assert_eq!(read::<f64>(&path, "standard_deviation").1[5], 2.2);
-        assert_eq!(read::<f64>(&path, "origin"), (vec![2], vec![-1.5, 1.0]));
+        assert_eq!(read::<f64>(&path, "origin"), (vec![2], vec![-1.0, 2.0]));
         assert_eq!(read::<f64>(&path, "resolution"), (vec![], vec![0.5]));
-        assert_eq!(read::<f64>(&path, "x"), (vec![3], vec![-1.25, -0.75, -0.25]));
-        assert_eq!(read::<f64>(&path, "y"), (vec![2], vec![1.25, 1.75]));
+        assert_eq!(read::<f64>(&path, "x"), (vec![3], vec![-0.75, -0.25, 0.25]));
+        assert_eq!(read::<f64>(&path, "y"), (vec![2], vec![2.25, 2.75]));
         assert_eq!(read::<f64>(&path, "inducing_points"), (vec![3, 2], vec![0.0, 1.0, 2.0, 3.0, 4.0, 5.0]));
         assert_eq!(read::<f64>(&path, "path"), (vec![1, 2], vec![-1.0, -2.0]));
         assert_eq!(read::<f64>(&path, "hyperparameters"), (vec![2], vec![0.7, 2.0]));
@@ -163,9 +200,8 @@ mod tests {
     #[test]
     fn an_empty_map_keeps_its_shapes_and_equal_maps_are_equal_files() {
         let folder = tempfile::tempdir().unwrap();
-        let geometry = GridGeometry { resolution: 0.1, first_column: 0, first_row: 0, columns: 0, rows: 0 };
-        let grid = FieldGrid { geometry, quantity: Quantity::Strength, mean: vec![], standard_deviation: vec![] };
-        let arrays = MapArrays { grid: &grid, inducing_points: &[], hyperparameters: &[], path: &[] };
+        let grid = strength_grid([0, 0], vec![], vec![]);
+        let arrays = only(&grid);
         let files = ["a.npz", "b.npz"].map(|name| folder.path().join(name));
         files.iter().for_each(|file| arrays.write(file).unwrap());
         assert_eq!(read::<f64>(&files[0], "mean"), (vec![0, 0], vec![]));

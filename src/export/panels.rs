@@ -1,4 +1,4 @@
-//! Curves in panels, one below the other, over one axis that all of them share.
+//! Curves in panels, one below the other, with a shared horizontal axis.
 
 use std::ops::Range;
 use std::path::Path;
@@ -13,15 +13,15 @@ use plotters::prelude::{
 use plotters::style::text_anchor::HPos;
 
 use super::Error;
-use super::canvas::{Area, Drawn, INK, PALE_INK, line, part, pixels, short, text, text_drop, write_png, write_text};
+use super::canvas::{Area, Drawn, INK, PALE_INK, line, part, pixels, short, text, text_offset, write_png, write_text};
 
 /// Curves in panels, one below the other.
 #[derive(Clone, Debug)]
 pub struct Panels<'a> {
-    /// What is shown.
+    /// The title.
     pub title: String,
-    /// The quantity that all panels share as their horizontal axis, and how it is drawn.
-    pub across: (&'a str, Scale),
+    /// The quantity of the shared horizontal axis, and its scale.
+    pub across: (&'a str, AxisScale),
     /// From the top down.
     pub panels: Vec<Panel<'a>>,
 }
@@ -29,28 +29,28 @@ pub struct Panels<'a> {
 /// Curves over the shared axis.
 #[derive(Clone, Debug)]
 pub struct Panel<'a> {
-    /// What is drawn upwards, with its unit.
+    /// The quantity of the vertical axis, with its unit.
     pub quantity: &'a str,
-    /// How it is drawn.
-    pub scale: Scale,
-    /// The curves; a legend says which is which where there are several.
+    /// The scale of the vertical axis.
+    pub scale: AxisScale,
+    /// The curves; several get a legend.
     pub curves: Vec<Curve>,
 }
 
 /// Points that are joined by a line.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Curve {
-    /// What the legend calls it.
+    /// Its name in the legend.
     pub name: String,
-    /// Places; what an axis cannot show (no number, or none above zero on a logarithmic one) is left out.
+    /// Its points; those that an axis cannot show (not finite, or not above zero on a logarithmic axis) are left out.
     pub points: Vec<(f64, f64)>,
-    /// What is written beside each point; may be empty.
+    /// A label for each point; may be empty.
     pub labels: Vec<String>,
 }
 
 /// How an axis places numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Scale {
+pub enum AxisScale {
     /// Whole numbers, with a margin.
     Counts,
     /// From zero to a little above the greatest value.
@@ -65,21 +65,21 @@ pub enum Scale {
 const WIDTH: f64 = 1000.0;
 const TOP: f64 = 44.0;
 const PANEL: f64 = 274.0;
-/// The height of a single panel, which has the sheet for itself.
+/// The height of a single panel.
 const SINGLE_PANEL: f64 = 560.0;
-/// Of a panel, the part above its axes, without the rows of its legend.
+/// The part of a panel above its axes, without the rows of its legend.
 const HEADER: f64 = 10.0;
 const LEGEND_ROW: f64 = 24.0;
 const LEFT: f64 = 96.0;
 const RIGHT: f64 = 24.0;
-/// Of a panel, the part below its axes.
+/// The part of a panel below its axes.
 const BELOW: f64 = 34.0;
-/// For the name of the axis that all panels share.
+/// The space for the name of the shared axis.
 const BOTTOM: f64 = 34.0;
 const TITLE_TEXT: f64 = 25.0;
 const AXIS_TEXT: f64 = 18.0;
 const TICK_TEXT: f64 = 16.0;
-/// Of a legend: the line, the gap behind it and the one before the next name.
+/// The line in a legend, the gap after it, and the gap after its name.
 const SAMPLE: f64 = 26.0;
 const AFTER_SAMPLE: f64 = 8.0;
 const AFTER_NAME: f64 = 28.0;
@@ -95,7 +95,7 @@ const COLOURS: [RGBColor; 7] = [
     RGBColor(0, 0, 0),
 ];
 
-/// How the curve with this number looks: dots are hollow from the eighth on, which has the first colour again.
+/// The look of a curve: from the eighth on colours repeat, with hollow dots.
 #[derive(Clone, Copy)]
 struct Look {
     colour: RGBColor,
@@ -140,7 +140,7 @@ impl Panels<'_> {
         })
     }
 
-    /// The legend of each panel; none where there is but one curve, or the panel above has the same.
+    /// The legend of each panel; empty for a single curve, or where the panel above has the same.
     fn legends(&self) -> Vec<Vec<Entry>> {
         let names = |panel: &Panel<'_>| panel.curves.iter().map(|curve| curve.name.clone()).collect::<Vec<_>>();
         let mut above = Vec::new();
@@ -192,7 +192,7 @@ impl Panels<'_> {
     }
 }
 
-/// Where a name is in a legend.
+/// The position of a name in a legend.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Entry {
     row: usize,
@@ -205,7 +205,7 @@ fn legend(names: &[String]) -> Vec<Entry> {
     names
         .iter()
         .map(|name| {
-            // A letter is as wide as about half its height; what this is wrong by is lost in the gap.
+            // A letter is about half as wide as it is high; the gap makes up for the error.
             let width = SAMPLE + AFTER_SAMPLE + 0.5 * TICK_TEXT * name.chars().count() as f64;
             if next.left > LEFT && next.left + width > WIDTH - RIGHT {
                 next = Entry { row: next.row + 1, left: LEFT };
@@ -228,29 +228,29 @@ fn draw_entry<'a>(area: &Area<'a>, entry: &Entry, name: &str, look: Look) -> Dra
     write_text(area, name, place, (TICK_TEXT, INK), HPos::Left, FontTransform::None)
 }
 
-impl Scale {
-    /// Whether an axis has a place for it.
+impl AxisScale {
+    /// Whether the axis can show a value.
     fn shows(self, value: f64) -> bool {
-        value.is_finite() && (self != Scale::Logarithmic || value > 0.0)
+        value.is_finite() && (self != AxisScale::Logarithmic || value > 0.0)
     }
 
-    /// The axis that holds all of these values which it can show.
+    /// The axis that holds all values that it can show.
     fn axis(self, values: impl Iterator<Item = f64>) -> Axis {
         let (low, high) = values
             .filter(|&value| self.shows(value))
             .fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), value| (low.min(value), high.max(value)));
         let (low, high) = if low <= high { (low, high) } else { (1.0, 1.0) };
         match self {
-            Scale::Counts => {
+            AxisScale::Counts => {
                 let margin = (0.02 * high).max(0.4);
                 Axis::Linear((low.min(1.0) - margin..high + margin).into())
             }
-            Scale::FromZero => Axis::Linear((0.0..if high > 0.0 { 1.08 * high } else { 1.0 }).into()),
-            Scale::Fitting => {
+            AxisScale::FromZero => Axis::Linear((0.0..if high > 0.0 { 1.08 * high } else { 1.0 }).into()),
+            AxisScale::Fitting => {
                 let margin = if high > low { 0.08 * (high - low) } else { 0.5 };
                 Axis::Linear((low - margin..high + margin).into())
             }
-            Scale::Logarithmic => {
+            AxisScale::Logarithmic => {
                 let Range { start, end } = around(low, high);
                 Axis::Logarithmic((start..end).log_scale().into())
             }
@@ -258,10 +258,10 @@ impl Scale {
     }
 }
 
-/// The steps of 1, 2, 5, 10, ... around both values, a little wider.
+/// The nearest of 1, 2, 5, 10, 20, ... around both values, slightly wider.
 fn around(low: f64, high: f64) -> Range<f64> {
     const STEPS: [f64; 4] = [1.0, 2.0, 5.0, 10.0];
-    // A little beyond, or rounding would cost the outermost labels.
+    // Otherwise rounding would remove the outermost labels.
     const BEYOND: f64 = 1e-6;
     let decade = |value: f64| 10f64.powf(value.log10().floor());
     let below = STEPS.iter().rev().map(|step| step * decade(low)).find(|&step| step <= low * (1.0 + BEYOND));
@@ -311,23 +311,23 @@ impl ValueFormatter<f64> for Axis {
 
 type Chart<'b, 'a> = ChartContext<'b, BitMapBackend<'a>, Cartesian2d<Axis, Axis>>;
 
-fn draw_axes<'a>(chart: &mut Chart<'_, 'a>, across: Scale) -> Drawn<'a> {
+fn draw_axes<'a>(chart: &mut Chart<'_, 'a>, across: AxisScale) -> Drawn<'a> {
     chart
         .configure_mesh()
         .light_line_style(WHITE.mix(0.0))
         .bold_line_style(line(PALE_INK.mix(0.25), 0.5))
         .axis_style(line(INK, 1.0))
         .label_style(text(TICK_TEXT, INK))
-        .y_label_offset(text_drop(TICK_TEXT))
+        .y_label_offset(text_offset(TICK_TEXT))
         .set_all_tick_mark_size(pixels(5.0))
         .x_labels(12)
         .y_labels(6)
-        .x_label_formatter(&|x| if across != Scale::Counts || x.fract() == 0.0 { short(*x) } else { String::new() })
+        .x_label_formatter(&|x| if across != AxisScale::Counts || x.fract() == 0.0 { short(*x) } else { String::new() })
         .y_label_formatter(&|y| short(*y))
         .draw()
 }
 
-/// Draws a line through the points, and the points themselves while they are few enough to be told apart.
+/// Draws a line through the points, and the points too if they are few enough to be told apart.
 fn draw_curve<'a>(chart: &mut Chart<'_, 'a>, points: &[(f64, f64)], look: Look) -> Drawn<'a> {
     const MOST_DOTS: usize = 100;
     chart.draw_series(LineSeries::new(points.iter().copied(), line(look.colour, 2.0)))?;
@@ -340,21 +340,22 @@ fn draw_curve<'a>(chart: &mut Chart<'_, 'a>, points: &[(f64, f64)], look: Look) 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::export::canvas::read_png;
 
-    fn range(scale: Scale, values: &[f64]) -> Range<f64> {
+    fn range(scale: AxisScale, values: &[f64]) -> Range<f64> {
         scale.axis(values.iter().copied()).range()
     }
 
     #[test]
     fn axes_hold_every_value_that_they_can_show() {
-        assert_eq!(range(Scale::FromZero, &[0.0]), 0.0..1.0);
-        assert!(range(Scale::FromZero, &[130.0, f64::NAN]).contains(&130.0));
-        let fitting = range(Scale::Fitting, &[-3.0, f64::INFINITY, 5.0]);
+        assert_eq!(range(AxisScale::FromZero, &[0.0]), 0.0..1.0);
+        assert!(range(AxisScale::FromZero, &[130.0, f64::NAN]).contains(&130.0));
+        let fitting = range(AxisScale::Fitting, &[-3.0, f64::INFINITY, 5.0]);
         assert!(fitting.start < -3.0 && fitting.start > -5.0 && fitting.end > 5.0 && fitting.end < 7.0, "{fitting:?}");
-        let counts = range(Scale::Counts, &[1.0, 20.0]);
+        let counts = range(AxisScale::Counts, &[1.0, 20.0]);
         assert!(counts.start < 1.0 && counts.start > 0.0 && counts.end > 20.0 && counts.end < 21.0, "{counts:?}");
         let steps = |values: &[f64]| {
-            let Range { start, end } = range(Scale::Logarithmic, values);
+            let Range { start, end } = range(AxisScale::Logarithmic, values);
             assert!(values.iter().filter(|&&value| value > 0.0).all(|value| (start..end).contains(value)));
             ((1e3 * start).round() / 1e3, end.round())
         };
@@ -365,14 +366,14 @@ mod tests {
     }
 
     #[test]
-    fn a_legend_goes_on_in_the_next_row_and_is_not_repeated() {
+    fn a_legend_continues_in_the_next_row_and_is_not_repeated() {
         let curves = |count: usize| -> Vec<Curve> {
             (0..count).map(|i| Curve { name: format!("conditional_variance={i}"), ..Curve::default() }).collect()
         };
-        let panel = |count| Panel { quantity: "M", scale: Scale::FromZero, curves: curves(count) };
+        let panel = |count| Panel { quantity: "M", scale: AxisScale::FromZero, curves: curves(count) };
         let panels = Panels {
             title: String::new(),
-            across: ("batch", Scale::Counts),
+            across: ("batch", AxisScale::Counts),
             panels: vec![panel(1), panel(9), panel(9), panel(2)],
         };
         let legends = panels.legends();
@@ -383,28 +384,27 @@ mod tests {
     }
 
     #[test]
-    fn a_sheet_is_as_high_as_its_panels_and_nothing_to_show_is_drawn_all_the_same() {
+    fn a_sheet_is_as_high_as_its_panels_which_may_be_empty() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("panels.png");
         let height = |panels: Vec<Panel<'_>>| {
-            let panels = Panels { title: "Test".into(), across: ("M", Scale::Logarithmic), panels };
+            let panels = Panels { title: "Test".into(), across: ("M", AxisScale::Logarithmic), panels };
             panels.write(&path).unwrap();
-            let file = std::io::BufReader::new(std::fs::File::open(&path).unwrap());
-            png::Decoder::new(file).read_info().unwrap().info().size()
+            let (width, height, _) = read_png(&path);
+            (width, height)
         };
         let curve = Curve {
             name: "vips".into(),
             points: vec![(10.0, 3.0), (f64::NAN, 2.0), (0.0, 1.0)],
             labels: vec!["0.1".into(), "0.2".into(), "0.3".into()],
         };
-        let panel = |curves| Panel { quantity: "RMSE", scale: Scale::Logarithmic, curves };
+        let panel = |curves| Panel { quantity: "RMSE", scale: AxisScale::Logarithmic, curves };
         assert_eq!(height(vec![panel(vec![])]), (1000, 638));
         assert_eq!(height(vec![panel(vec![curve.clone(), curve.clone()])]), (1000, 638));
         assert_eq!(height(vec![panel(vec![curve.clone()]), panel(vec![]), panel(vec![curve])]), (1000, 900));
         assert_eq!(height(vec![]), (1000, 78));
     }
 
-    /// The colour of a point of the curve, seen where it should be.
     #[test]
     fn points_are_where_the_axes_say() {
         let folder = tempfile::tempdir().unwrap();
@@ -412,22 +412,19 @@ mod tests {
         let curve =
             Curve { name: "vips".into(), points: vec![(10.0, 5.0), (100.0, 5.0), (1000.0, 5.0)], labels: vec![] };
         let ceiling = Curve { name: "top".into(), points: vec![(10.0, 10.0 / 1.08)], labels: vec![] };
-        let panel = Panel { quantity: "RMSE", scale: Scale::FromZero, curves: vec![curve, ceiling] };
-        Panels { title: "Test".into(), across: ("M", Scale::Logarithmic), panels: vec![panel] }.write(&path).unwrap();
-        let mut reader =
-            png::Decoder::new(std::io::BufReader::new(std::fs::File::open(&path).unwrap())).read_info().unwrap();
-        let mut bytes = vec![0; reader.output_buffer_size().unwrap()];
-        reader.next_frame(&mut bytes).unwrap();
-        let at = |x: f64, y: f64| {
-            let start = 3 * (y.round() as usize * WIDTH as usize + x.round() as usize);
-            RGBColor(bytes[start], bytes[start + 1], bytes[start + 2])
-        };
+        let panel = Panel { quantity: "RMSE", scale: AxisScale::FromZero, curves: vec![curve, ceiling] };
+        Panels { title: "Test".into(), across: ("M", AxisScale::Logarithmic), panels: vec![panel] }
+            .write(&path)
+            .unwrap();
+        let (width, _, pixels) = read_png(&path);
+        let at = |x: f64, y: f64| pixels[y.round() as usize * width + x.round() as usize];
         // 5 is half of the axis, which ends at 10; the header is one row, and 4 pixels of it are for the uppermost label.
         let top = TOP + HEADER + LEGEND_ROW - 4.0;
+        let blue = [0, 114, 178];
         let middle = 0.5 * (top + TOP + SINGLE_PANEL - BELOW);
         for share in [0.0, 0.25, 0.5, 1.0] {
-            assert_eq!(at(LEFT + share * (WIDTH - RIGHT - LEFT - 1.0), middle), COLOURS[0], "{share}");
+            assert_eq!(at(LEFT + share * (WIDTH - RIGHT - LEFT - 1.0), middle), blue, "{share}");
         }
-        assert_ne!(at(LEFT + 300.0, middle + 8.0), COLOURS[0]);
+        assert_ne!(at(LEFT + 300.0, middle + 8.0), blue);
     }
 }

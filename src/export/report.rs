@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::Error;
 use super::file::write_atomically;
 
-/// Writes any report as indented JSON. A number that is not finite becomes `null`, as JSON knows none.
+/// Writes a report as indented JSON. A number that is not finite becomes `null`, because JSON has none.
 pub fn write_json<T: Serialize + ?Sized>(path: &Path, report: &T) -> Result<(), Error> {
     write_atomically(path, |writer| {
         serde_json::to_writer_pretty(&mut *writer, report).map_err(io::Error::from)?;

@@ -1,24 +1,24 @@
 //! Readings averaged along the path: one observation per `spacing` metres.
 //!
-//! Readings taken fifty times a second by a slow robot are no independent witnesses of the field; learning from all of them makes
-//! a map worse (its lengthscale collapses) and slower.
+//! Readings taken fifty times a second by a slow robot are not independent; learning from all of them makes a map worse (its
+//! lengthscale collapses) and slower.
 //!
-//! An average spreads an outlier over all its readings, where a heavy-tailed model no longer recognizes it. So where the model's
-//! noise is Student's t, the readings of a cell have weights, too.
+//! An average hides an outlier among its readings, where a heavy-tailed model no longer recognizes it. So where the model's
+//! likelihood is Student's t, the readings of a cell are weighted, too.
 //!
-//! The mean of a yes and a no is neither. Of a yes/no signal the last reading of each cell stands for all of them.
+//! A yes/no signal is not averaged: the last reading of each cell represents it.
 
-use nalgebra::Vector3;
+use nalgebra::{Matrix3, Vector3};
 use serde::{Deserialize, Serialize};
 
-use super::field_model;
-use super::odometer::Odometer;
-use super::reading::{LocatedReading, MagneticField, Observation};
-use super::robust_mean::{Kept, Location, RobustMean};
 use crate::config;
+use crate::field;
+use crate::mapping::odometer::Odometer;
+use crate::mapping::robust_mean::{Location, RobustMean, SampledReadings};
+use crate::sensing::reading::{LocatedReading, MagneticField, Observation};
 use streaming_gp::likelihood::Likelihood;
 
-/// Averages the readings of each cell of path. A reading's cell is `floor(travelled / spacing + offset)`, with the length of the
+/// Averages the readings of each cell along the path. A reading's cell is `floor(travelled / spacing + offset)`, with the length of the
 /// path as an [`Odometer`] with chords of half the spacing measures it; a robot that stands still stays in its cell.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Averager {
@@ -26,14 +26,14 @@ pub struct Averager {
     offset: f64,
     odometer: Odometer,
     open: Option<(i64, Mean)>,
-    /// Where outliers are to count for little: how, and readings of the open cell.
+    /// The robust mean, if outliers are to be downweighted.
     #[serde(skip)]
     robust: Option<RobustMean>,
-    /// Whether the last reading of a cell stands for all.
+    /// Whether the last reading of a cell represents it.
     #[serde(skip)]
-    thins: bool,
-    #[serde(default, skip_serializing_if = "Kept::is_empty")]
-    kept: Kept,
+    keeps_last: bool,
+    #[serde(default, skip_serializing_if = "SampledReadings::is_empty")]
+    kept: SampledReadings,
 }
 
 impl Averager {
@@ -42,18 +42,18 @@ impl Averager {
         Self::with_offset(settings, 0.0)
     }
 
-    /// An averager whose first cell is shorter by `fraction` (of a cell, at least 0 and below 1): how much a result depends on
-    /// where the cells happen to lie shows over several of these.
+    /// An averager whose first cell is shorter by `fraction` of a cell (at least 0 and below 1), to measure how much a result
+    /// depends on where the cells lie.
     pub fn with_offset(settings: &config::Averaging, fraction: f64) -> Self {
         let odometer = Odometer::new(settings.spacing / 2.0);
-        let (open, robust, kept) = (None, None, Kept::default());
-        Self { spacing: settings.spacing, offset: fraction, odometer, open, robust, thins: false, kept }
+        let (open, robust, kept) = (None, None, SampledReadings::default());
+        Self { spacing: settings.spacing, offset: fraction, odometer, open, robust, keeps_last: false, kept }
     }
 
-    /// Averages as the likelihood of the model asks for: means, unless it is Student's t, or of labels.
+    /// Chooses the kind of average that suits the likelihood: mean, robust mean (Student's t) or last reading (labels).
     pub fn configure(&mut self, model: &config::Model) {
-        let likelihood = field_model::likelihood(model);
-        self.thins = field_model::link(model).is_some();
+        let likelihood = field::engine::likelihood(model);
+        self.keeps_last = field::engine::link(model).is_some();
         self.robust = match likelihood {
             Likelihood::Gaussian => None,
             Likelihood::StudentT(likelihood) => Some(RobustMean { likelihood, least_square: model.initial.noise }),
@@ -73,7 +73,7 @@ impl Averager {
         }
         let cell = (self.odometer.advance(reading.position) / self.spacing + self.offset).floor() as i64;
         match &mut self.open {
-            // The odometer may fall back a little: a cell once left stays closed.
+            // The odometer may decrease slightly: a cell once left stays closed.
             Some((open, mean)) if cell <= *open => {
                 if self.robust.is_some() {
                     self.kept.add(reading, mean.readings);
@@ -94,7 +94,7 @@ impl Averager {
 
     /// Closes the open cell, if any reading is in it. The next reading begins a new one.
     pub fn close(&mut self) -> Option<Observation> {
-        let mean = self.open.take().map(|(_, mean)| if self.thins { mean.newest() } else { mean.observation() })?;
+        let mean = self.open.take().map(|(_, mean)| if self.keeps_last { mean.last() } else { mean.observation() })?;
         let location = self.robust.and_then(|robust| robust.of(&self.kept));
         self.kept.clear();
         Some(location.map_or(mean, |Location { position, field, strength }| Observation {
@@ -112,8 +112,10 @@ struct Mean {
     last: LocatedReading,
     position: Vector3<f64>,
     field: Vector3<f64>,
+    orientation: Matrix3<f64>,
     strength: f64,
     readings: u32,
+    first: LocatedReading,
 }
 
 impl Mean {
@@ -122,6 +124,8 @@ impl Mean {
             last: *reading,
             position: reading.position.coords,
             field: *reading.field.microtesla(),
+            orientation: reading.orientation.to_rotation_matrix().into_inner(),
+            first: *reading,
             strength: reading.field.strength(),
             readings: 1,
         }
@@ -132,14 +136,22 @@ impl Mean {
         let weight = 1.0 / f64::from(self.readings);
         self.position += (reading.position.coords - self.position) * weight;
         self.field += (reading.field.microtesla() - self.field) * weight;
+        self.orientation += (reading.orientation.to_rotation_matrix().into_inner() - self.orientation) * weight;
         self.strength += (reading.field.strength() - self.strength) * weight;
         self.last = *reading;
     }
 
-    /// The last reading, for all of them.
-    fn newest(&self) -> Observation {
-        let LocatedReading { stamp, position, field } = self.last;
-        Observation { stamp, position, field, strength: field.strength(), readings: self.readings }
+    /// The last reading, representing all of them.
+    fn last(&self) -> Observation {
+        let LocatedReading { stamp, position, orientation, field } = self.last;
+        let (strength, orientation) = (field.strength(), orientation.to_rotation_matrix().into_inner());
+        Observation { stamp, position, field, orientation, strength, ..self.observation() }
+    }
+
+    /// From the first reading to the last.
+    fn speed(&self) -> f64 {
+        let seconds = self.last.stamp.seconds_since(self.first.stamp);
+        if seconds > 0.0 { (self.last.position - self.first.position).norm() / seconds } else { 0.0 }
     }
 
     fn observation(&self) -> Observation {
@@ -147,6 +159,8 @@ impl Mean {
             stamp: self.last.stamp,
             position: self.position.into(),
             field: MagneticField::from_microtesla(self.field),
+            orientation: self.orientation,
+            speed: self.speed(),
             strength: self.strength,
             readings: self.readings,
         }
@@ -156,13 +170,15 @@ impl Mean {
 #[cfg(test)]
 mod tests {
     use nalgebra::Point3;
+    use nalgebra::UnitQuaternion;
     use proptest::prelude::*;
 
-    use super::super::reading::Stamp;
     use super::*;
+    use crate::sensing::reading::Stamp;
 
     fn located(index: usize, x: f64, field: Vector3<f64>) -> LocatedReading {
         LocatedReading {
+            orientation: UnitQuaternion::identity(),
             stamp: Stamp::from_nanoseconds(index as i64 * 20_000_000),
             position: Point3::new(x, 0.0, 0.0),
             field: MagneticField::from_microtesla(field),
@@ -223,12 +239,12 @@ mod tests {
     }
 
     #[test]
-    fn hours_of_standing_still_with_a_trembling_position_are_one_exact_observation() {
+    fn hours_of_standing_still_with_a_jittering_position_are_one_exact_observation() {
         let mut averager = Averager::new(&config::Averaging { spacing: 0.05 });
         let hours = 1_000_000;
         for index in 0..hours {
-            let tremble = if index % 2 == 0 { 0.001 } else { -0.001 };
-            let reading = located(index, 1e3 + tremble, Vector3::new(0.0, 0.0, 50.0 + 1e3 * tremble));
+            let jitter = if index % 2 == 0 { 0.001 } else { -0.001 };
+            let reading = located(index, 1e3 + jitter, Vector3::new(0.0, 0.0, 50.0 + 1e3 * jitter));
             assert_eq!(averager.push(&reading), None);
         }
         let observation = averager.close().unwrap();
@@ -240,10 +256,10 @@ mod tests {
     }
 
     #[test]
-    fn trembling_across_a_border_does_not_open_cells_again_and_again() {
+    fn jitter_across_a_border_does_not_open_new_cells() {
         // A border is at 5 cm.
-        let trembling = (0..100).map(|index| if index % 2 == 0 { 0.052 } else { 0.048 });
-        let xs: Vec<f64> = [0.0, 0.02, 0.04].into_iter().chain(trembling).collect();
+        let jitter = (0..100).map(|index| if index % 2 == 0 { 0.052 } else { 0.048 });
+        let xs: Vec<f64> = [0.0, 0.02, 0.04].into_iter().chain(jitter).collect();
         let readings: Vec<_> = xs.iter().enumerate().map(|(index, x)| located(index, *x, Vector3::x())).collect();
         let counts: Vec<u32> = average(0.05, 0.0, &readings).iter().map(|observation| observation.readings).collect();
         assert_eq!(counts, [3, 100]);
@@ -258,7 +274,7 @@ mod tests {
         assert_eq!(mean.observation().strength, 1.0);
     }
 
-    /// Averages along which outliers count for little.
+    /// An averager that downweights outliers.
     fn robust() -> Averager {
         let mut averager = Averager::new(&config::Averaging { spacing: 0.05 });
         averager.configure(&config::Model { likelihood: config::Likelihood::StudentT, ..config::Model::default() });
@@ -284,8 +300,8 @@ mod tests {
             assert!((0.004..0.016).contains(&observation.position.x), "{outliers:?}: {}", observation.position.x);
             assert_eq!(observation.readings, 5);
         }
-        let spoilt = average(0.05, 0.0, &readings(&[1000.0]))[0];
-        assert!(spoilt.strength > 200.0, "a mean is moved: {}", spoilt.strength);
+        let corrupted = average(0.05, 0.0, &readings(&[1000.0]))[0];
+        assert!(corrupted.strength > 200.0, "a mean is moved: {}", corrupted.strength);
     }
 
     #[test]
@@ -306,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn a_robust_average_taken_up_again_goes_on_to_the_last_bit() {
+    fn a_robust_average_that_is_resumed_continues_to_the_last_bit() {
         let settings = config::Model { likelihood: config::Likelihood::StudentT, ..config::Model::default() };
         let reading = |index: usize| {
             let strength = 50.0 + (index as f64).sin() + if index % 11 == 4 { 300.0 } else { 0.0 };
@@ -327,10 +343,10 @@ mod tests {
     }
 
     #[test]
-    fn of_a_signal_the_last_reading_of_a_cell_stands_for_all() {
+    fn the_last_reading_of_a_cell_represents_a_signal() {
         let mut averager = Averager::new(&config::Averaging { spacing: 0.05 });
         averager.configure(&config::Model { likelihood: config::Likelihood::Bernoulli, ..config::Model::default() });
-        // Twelve readings 1 cm apart, yes from the fourth of each five on.
+        // Twelve readings 1 cm apart, yes from the fourth of every five.
         let readings: Vec<_> = (0..12)
             .map(|index| {
                 let x = if index == 0 { 0.0 } else { 0.01 * index as f64 + 0.0005 };

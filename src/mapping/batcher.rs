@@ -1,17 +1,17 @@
-//! When a batch is full: by count, by path, by time.
+//! Collects observations into batches, limited by count, path length and duration.
 
 use std::collections::VecDeque;
 
 use serde::{Deserialize, Serialize};
 
-use super::odometer::Odometer;
-use super::reading::{Observation, Stamp};
 use crate::config;
+use crate::mapping::odometer::Odometer;
+use crate::sensing::reading::{Observation, Stamp};
 
-/// Trembling below this is no path, in metres.
+/// Jitter of the position below this is not counted as path, in metres.
 const PATH_STEP: f64 = 0.02;
 
-/// Most observations a batch without a limit on their number has room for at the start.
+/// Most observations that memory is reserved for at first.
 const RESERVED: usize = 1024;
 
 /// Why a batch was cut where it was.
@@ -24,14 +24,14 @@ pub enum CutReason {
     Path,
     /// It had lasted for `batch.max_duration`.
     Time,
-    /// It was asked for, or the stream ended.
+    /// A flush was requested, or the stream ended.
     Flush,
 }
 
 /// Where a batch ended before another was merged into it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Joint {
-    /// How many observations of the merged batch come before.
+pub struct MergePoint {
+    /// Number of observations of the merged batch before this point.
     pub observations: usize,
     /// Why it had been cut there.
     pub cut: CutReason,
@@ -44,14 +44,15 @@ pub struct Batch {
     pub observations: Vec<Observation>,
     /// Why it was cut at its end.
     pub cut: CutReason,
-    /// Where the batches that were merged into this one ended, but for the last; empty when nothing was merged.
-    pub joints: Vec<Joint>,
+    /// Where the batches merged into this one ended, except the last; empty when nothing was merged.
+    #[serde(rename = "joints")]
+    pub merge_points: Vec<MergePoint>,
 }
 
 impl Batch {
     /// A batch of these observations as it was cut.
     pub fn new(observations: Vec<Observation>, cut: CutReason) -> Self {
-        Self { observations, cut, joints: Vec::new() }
+        Self { observations, cut, merge_points: Vec::new() }
     }
 
     /// Number of observations.
@@ -64,31 +65,33 @@ impl Batch {
         self.observations.is_empty()
     }
 
-    /// How many further batches were merged into this one.
+    /// Number of further batches merged into this one.
     pub fn merged(&self) -> usize {
-        self.joints.len()
+        self.merge_points.len()
     }
 
     /// Appends the batch that follows.
     pub fn merge(&mut self, next: Batch) {
-        self.joints.push(Joint { observations: self.len(), cut: self.cut });
+        self.merge_points.push(MergePoint { observations: self.len(), cut: self.cut });
         let before = self.len();
-        self.joints.extend(
-            next.joints.iter().map(|joint| Joint { observations: before + joint.observations, cut: joint.cut }),
+        self.merge_points.extend(
+            next.merge_points
+                .iter()
+                .map(|point| MergePoint { observations: before + point.observations, cut: point.cut }),
         );
         self.observations.extend(next.observations);
         self.cut = next.cut;
     }
 }
 
-/// Collects observations and cuts them into batches at whichever limit is reached first. It depends on the stamps, number and
-/// places of observations alone.
+/// Collects observations and cuts them into batches at whichever limit is reached first. It depends only on the stamps, number and
+/// positions of observations.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Batcher {
     #[serde(skip)]
     limits: config::Batch,
     odometer: Odometer,
-    /// The length of the path at the last observation and at the first of the open batch.
+    /// Path length at the last observation and at the first of the open batch.
     travelled: f64,
     path_start: f64,
     open: Vec<Observation>,
@@ -109,7 +112,7 @@ impl Batcher {
         }
     }
 
-    /// Goes on under other limits.
+    /// Changes the limits.
     pub fn configure(&mut self, settings: &config::Batch) {
         self.limits = settings.clone();
     }
@@ -132,8 +135,8 @@ impl Batcher {
         self.advance(observation.stamp)
     }
 
-    /// Takes note of the time on the stream's clock, also when it brings no observation (a robot that stands still), and returns
-    /// the batch that has lasted long enough.
+    /// Advances the stream's clock, even without an observation (the robot stands still), and returns the batch whose duration
+    /// has reached the limit.
     pub fn advance(&mut self, stamp: Stamp) -> Option<Batch> {
         let lasted = stamp.seconds_since(self.started);
         if self.limits.max_duration > 0.0 && lasted >= self.limits.max_duration {
@@ -143,12 +146,12 @@ impl Batcher {
         }
     }
 
-    /// Closes the open batch; nothing when it is empty.
+    /// Closes the open batch; `None` when it is empty.
     pub fn flush(&mut self) -> Option<Batch> {
         self.cut(CutReason::Flush)
     }
 
-    /// A batch's path begins where the one before ended, so that no way is counted twice or lost.
+    /// The path of a batch begins where the previous one ended, so that no distance is counted twice or lost.
     fn begin(&mut self, first: &Observation, path_start: f64) {
         let expected = if self.limits.max_observations > 0 { self.limits.max_observations } else { RESERVED };
         self.open.reserve_exact(expected.min(RESERVED));
@@ -164,8 +167,8 @@ impl Batcher {
     }
 }
 
-/// How many batches from the front of the queue may be merged so that the result holds at most `max_observations`: none when it
-/// is empty; one that is larger on its own comes alone.
+/// Number of batches at the front of the queue that may be merged into at most `max_observations`: 0 when it is empty; a single
+/// batch that is larger is not split.
 pub fn mergeable(ready: &VecDeque<Batch>, max_observations: usize) -> usize {
     let mut observations = 0;
     let fits = |batch: &&Batch| {
@@ -175,7 +178,7 @@ pub fn mergeable(ready: &VecDeque<Batch>, max_observations: usize) -> usize {
     ready.iter().take_while(fits).count().max(1).min(ready.len())
 }
 
-/// Takes so many batches from the front of the queue, merged into one; `None` when the queue is empty.
+/// Takes this number of batches from the front of the queue, merged into one; `None` when it is empty.
 pub fn pop_merged(ready: &mut VecDeque<Batch>, batches: usize) -> Option<Batch> {
     let mut merged = ready.pop_front()?;
     let rest = batches.saturating_sub(1).min(ready.len());
@@ -185,16 +188,18 @@ pub fn pop_merged(ready: &mut VecDeque<Batch>, batches: usize) -> Option<Batch> 
 
 #[cfg(test)]
 mod tests {
-    use nalgebra::{Point3, Vector3};
+    use nalgebra::{Matrix3, Point3, Vector3};
 
-    use super::super::reading::MagneticField;
     use super::*;
+    use crate::sensing::reading::MagneticField;
 
     fn observation(seconds: f64, x: f64) -> Observation {
         Observation {
             stamp: Stamp::from_seconds(seconds),
             position: Point3::new(x, 0.0, 0.0),
             field: MagneticField::from_microtesla(Vector3::x()),
+            orientation: Matrix3::identity(),
+            speed: 0.0,
             strength: 1.0,
             readings: 1,
         }
@@ -255,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn without_limits_only_a_flush_cuts_and_an_empty_batch_is_none() {
+    fn without_limits_only_a_flush_cuts_and_there_is_no_empty_batch() {
         assert_eq!(
             run(&off(), (0..5000).map(|index| observation(index as f64, index as f64))),
             [(5000, CutReason::Flush)]
@@ -276,8 +281,11 @@ mod tests {
         let stamps: Vec<f64> = merged.observations.iter().map(|observation| observation.stamp.seconds()).collect();
         assert_eq!(stamps, [0.0, 1.0, 2.0, 3.0, 4.0, 5.0]);
         assert_eq!(
-            merged.joints,
-            [Joint { observations: 3, cut: CutReason::Count }, Joint { observations: 5, cut: CutReason::Path }]
+            merged.merge_points,
+            [
+                MergePoint { observations: 3, cut: CutReason::Count },
+                MergePoint { observations: 5, cut: CutReason::Path }
+            ]
         );
         assert_eq!((merged.cut, merged.merged()), (CutReason::Time, 2));
         // Larger than allowed, but whole.
@@ -287,7 +295,7 @@ mod tests {
 
         let mut outer = batch(0, 2, CutReason::Flush);
         outer.merge(merged);
-        let places: Vec<usize> = outer.joints.iter().map(|joint| joint.observations).collect();
+        let places: Vec<usize> = outer.merge_points.iter().map(|point| point.observations).collect();
         assert_eq!(places, [2, 5, 7]);
     }
 }

@@ -1,71 +1,93 @@
-//! The map in the making, as a machine of steps: the same steps lead to the same map, to the last bit.
+//! The map under construction, as a deterministic state machine: the same steps lead to the same map, to the last bit.
 //!
 //! Whatever the map depends on is a [`Step`]: measurements, but also which batches were merged, which depends on how fast the
-//! machine was. The [worker](super::worker) takes steps as they come; the [journal](super::journal) keeps them, so that they can be
-//! taken again.
+//! machine was. The [worker](crate::mapping::worker) takes steps as they come; the [journal](crate::durability::journal) records
+//! them, so that they can be replayed.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use nalgebra::Isometry3;
 use serde::{Deserialize, Serialize};
+use streaming_gp::report::UpdateReport;
 
 use super::batcher::{Batch, pop_merged};
-use super::learner::{Learner, StopSignal};
 use super::path::Path;
-use super::pipeline::{COUNTABLE, Pipeline};
-use super::reading::Measurement;
+use super::pipeline::Pipeline;
+use super::stop::StopSignal;
 use crate::config::Config;
+use crate::field;
+use crate::field::model::FieldModel;
+use crate::field::state::FieldState;
+use crate::sensing::counters::COUNTABLE;
+use crate::sensing::reading::Measurement;
 
-/// Something that changes the map, or what leads to it.
+/// Something that changes the map, or the state that leads to it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Step {
-    /// The measurements that follow come from another source: a recording, from its beginning, or a robot.
+    /// The measurements that follow come from another source: a recording, from its start, or a robot.
     Source {
         /// The source.
         id: SourceId,
-        /// Tells this run of the source from all others: of two maps that share a run, one continues the other or both share a past.
+        /// Identifies this run of the source: of two maps that share a run, one continues the other or both share a past.
         run: String,
     },
-    /// A reading or a pose, raw, as it came.
+    /// A reading or a pose, raw.
     Measurement {
-        /// How many came before it from the same source.
-        place: u64,
+        /// Its index in the stream of its source, counted from 0.
+        index: u64,
         /// The measurement.
         measurement: Measurement,
     },
-    /// How the sensor of the readings that follow sits: the transform from its frame to that of the robot's body.
+    /// The mount of the sensor for the readings that follow: the transform from its frame to the robot's body frame.
     Mount(Isometry3<f64>),
+    /// The frame of the map is known.
+    Frame(String),
     /// The open averaging cell and the open batch are closed.
     Flush,
-    /// The stream has ended: readings that wait for a pose are refused, cell and batch closed.
+    /// The stream has ended: readings that wait for a pose are rejected, cell and batch closed.
     Finish,
-    /// The model learns from the oldest batches that wait, merged into one.
+    /// The model learns from the oldest waiting batches, merged into one.
     Learn {
-        /// How many.
+        /// Number of batches.
         batches: u32,
     },
-    /// The model goes on with other settings.
+    /// The map continues with other settings.
     Configure(#[serde(with = "as_toml")] Box<Config>),
-    /// The map is forgotten, and a new one begins with these settings.
-    Reset(#[serde(with = "as_toml")] Box<Config>),
+    /// The map is discarded, and a new one begins.
+    Reset,
+    /// A saved map replaces this one. It is far larger than other steps, so a log of steps continues with a checkpoint.
+    #[serde(skip)]
+    Load(Box<SavedMap>),
 }
 
-/// Tells sources of measurements apart. Recordings of the same content are equal, whatever they are called.
+/// A saved map, without the stream that led to it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SavedMap {
+    /// What was learnt.
+    pub model: FieldState,
+    /// Its path.
+    pub path: Path,
+    /// Its sources.
+    pub sources: Vec<SourceRun>,
+}
+
+/// Identifies a source of measurements. Recordings with the same content are equal, whatever their names.
 #[derive(Clone, Debug, Eq, Serialize, Deserialize)]
 pub struct SourceId {
-    /// What people call it: the recording, or the robot's node.
+    /// Name of the recording, or of the robot's node.
     pub name: String,
-    /// Differs between recordings of different content, wherever they lie. Empty for a robot.
+    /// Fingerprint of the recording's content. Empty for a robot.
     pub fingerprint: String,
 }
 
 impl SourceId {
-    /// A robot, by the name of its node.
+    /// A robot, identified by the name of its node.
     pub fn robot(name: impl Into<String>) -> Self {
         Self { name: name.into(), fingerprint: String::new() }
     }
 
-    /// Whether it is a recording, which has an end and can be read again.
+    /// Whether it is a recording, which can be read again.
     pub fn is_recording(&self) -> bool {
         !self.fingerprint.is_empty()
     }
@@ -77,62 +99,62 @@ impl PartialEq for SourceId {
     }
 }
 
-/// A source of a map, and where in the map's life it began.
+/// A run of a source, and when in the life of the map it began.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Origin {
+pub struct SourceRun {
     /// The source.
     #[serde(flatten)]
     pub id: SourceId,
-    /// This run of the source; unique.
+    /// Identifier of this run; unique for robots.
     #[serde(default)]
     pub run: String,
-    /// Updates that the map had before.
+    /// Number of batches that the map had been given before.
     #[serde(default)]
     pub after_updates: u64,
 }
 
-/// What a step came to.
+/// Effect of a step on the map.
 #[derive(Debug)]
-pub enum Outcome<S> {
-    /// The map is as it was.
+#[allow(clippy::large_enum_variant)] // returned once per step, never stored
+pub enum Effect {
+    /// None.
     Unchanged,
-    /// The model learnt from a batch.
+    /// The model learnt from a batch, or rejected it.
     Learnt {
         /// The batch.
         batch: Batch,
-        /// The map afterwards.
-        snapshot: S,
+        /// What the update did, or why the batch was rejected.
+        result: Result<UpdateReport, streaming_gp::streaming::Error>,
     },
-    /// An empty map has taken its place.
+    /// Another map has replaced it.
     Replaced,
 }
 
-/// How far the map has come, counted from its beginning.
+/// Progress of the map since its beginning.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Standing {
+pub struct Progress {
     /// Steps taken.
     pub steps: u64,
-    /// Versions of the map that were published: updates, and other maps that took its place.
-    #[serde(alias = "updates")]
+    /// Versions of the map that were published: updates, and maps that replaced it.
     pub versions: u64,
-    /// Batches that were learnt, from the beginning of the stream on.
-    #[serde(default)]
+    /// Batches learnt since the stream began.
     pub learnt: u64,
-    /// Batches that were not updates of their own but merged into another.
+    /// Batches that were merged into another one.
     pub merged_batches: u64,
-    /// What it was made of; measurements come from the last.
-    pub sources: Vec<Origin>,
-    /// Measurements taken from that source.
-    pub place: u64,
-    /// Whether the stream has ended, and nothing has come since.
+    /// Its sources; measurements come from the last.
+    pub sources: Vec<SourceRun>,
+    /// Index of the next measurement from that source.
+    #[serde(rename = "place")]
+    pub index: u64,
+    /// Whether the stream has ended, with nothing after it.
     pub has_ended: bool,
 }
 
-impl Standing {
-    /// Whether it can have come about: a file may claim anything.
-    pub(super) fn is_sound(&self) -> bool {
+impl Progress {
+    /// Whether all counts are plausible: a file may contain anything.
+    pub(crate) fn is_valid(&self) -> bool {
         let began = self.sources.iter().map(|origin| origin.after_updates);
-        [self.steps, self.versions, self.learnt, self.merged_batches, self.place]
+        [self.steps, self.versions, self.learnt, self.merged_batches, self.index]
             .into_iter()
             .chain(began)
             .all(|count| count < COUNTABLE)
@@ -143,30 +165,51 @@ impl Standing {
         self.sources.last().map(|origin| &origin.id)
     }
 
-    /// Whether a source is part of the map.
+    /// Whether the map contains measurements from a source.
     pub fn holds(&self, source: &SourceId) -> bool {
         self.sources.iter().any(|origin| origin.id == *source)
     }
 }
 
-/// Pipeline, batches that wait and model, between two steps.
+/// A map under construction, between two steps: settings, frame, pipeline, waiting batches and model.
 #[derive(Clone, Debug)]
-pub struct Mapper<L> {
+pub struct Mapper {
+    config: Arc<Config>,
+    /// Empty until it is known.
+    frame: String,
     pipeline: Pipeline,
     ready: VecDeque<Batch>,
-    learner: L,
-    standing: Standing,
+    model: FieldModel,
+    progress: Progress,
 }
 
-impl<L> Mapper<L> {
-    /// The beginning of a map.
-    pub fn new(pipeline: Pipeline, learner: L) -> Self {
-        Self::resume(pipeline, VecDeque::new(), learner, Standing::default())
+impl Mapper {
+    /// A new map; the sensor is at the origin of the robot's body until a step says otherwise.
+    pub fn new(config: &Config) -> Self {
+        let (pipeline, model) = (Pipeline::new(config, Isometry3::identity()), FieldModel::new(config));
+        Self::resume(config.clone(), String::new(), pipeline, VecDeque::new(), model, Progress::default())
     }
 
-    /// Goes on from where one was.
-    pub(super) fn resume(pipeline: Pipeline, ready: VecDeque<Batch>, learner: L, standing: Standing) -> Self {
-        Self { pipeline, ready, learner, standing }
+    /// Continues from saved parts as if mapping had never stopped.
+    pub(crate) fn resume(
+        config: Config,
+        frame: String,
+        pipeline: Pipeline,
+        ready: VecDeque<Batch>,
+        model: FieldModel,
+        progress: Progress,
+    ) -> Self {
+        Self { config: Arc::new(config), frame, pipeline, ready, model, progress }
+    }
+
+    /// The settings in force.
+    pub fn config(&self) -> &Arc<Config> {
+        &self.config
+    }
+
+    /// The frame of the map; empty until it is known.
+    pub fn frame(&self) -> &str {
+        &self.frame
     }
 
     /// From measurements to batches.
@@ -178,115 +221,123 @@ impl<L> Mapper<L> {
         &mut self.pipeline
     }
 
-    /// Batches that wait to be learnt from.
+    /// Batches waiting to be learnt from.
     pub fn ready(&self) -> &VecDeque<Batch> {
         &self.ready
     }
 
     /// The model.
-    pub fn learner(&self) -> &L {
-        &self.learner
+    pub fn model(&self) -> &FieldModel {
+        &self.model
     }
 
-    /// The model, when nothing more is to come.
-    pub fn into_learner(self) -> L {
-        self.learner
+    /// Its progress.
+    pub fn progress(&self) -> &Progress {
+        &self.progress
     }
 
-    /// How far it has come.
-    pub fn standing(&self) -> &Standing {
-        &self.standing
+    /// Checks that the map can be continued with these settings.
+    ///
+    /// # Errors
+    /// [`SettingDiffers`](field::Error::SettingDiffers) for what is fixed for the life of a map.
+    pub fn check(&self, config: &Config) -> Result<(), field::Error> {
+        self.model.check(config)
     }
 
-    /// Continues the map with a stream of which nothing is known yet, along the path so far.
-    pub fn begin_stream(&mut self, config: &Config) {
+    /// Starts a new stream into this map; the path so far is kept.
+    pub fn begin_stream(&mut self) {
         let path = self.pipeline.path().clone();
-        self.pipeline = Pipeline::new(config, Isometry3::identity());
+        self.pipeline = Pipeline::new(&self.config, Isometry3::identity());
         self.pipeline.set_path(path);
         self.ready.clear();
-        let standing = &mut self.standing;
-        (standing.learnt, standing.merged_batches, standing.place, standing.has_ended) = (0, 0, 0, false);
+        let progress = &mut self.progress;
+        (progress.learnt, progress.merged_batches, progress.index, progress.has_ended) = (0, 0, 0, false);
     }
 
-    /// Leaves out steps that are lost.
-    pub(super) fn skip(&mut self, steps: u64) {
-        self.standing.steps = self.standing.steps.saturating_add(steps).min(COUNTABLE);
+    /// Skips steps that are lost.
+    pub(crate) fn skip(&mut self, steps: u64) {
+        self.progress.steps = self.progress.steps.saturating_add(steps).min(COUNTABLE);
     }
 
-    /// Continues another map, along the path it was learnt on and made of these sources: what waits, and the open cell and batch,
-    /// are dropped.
-    pub fn replace(&mut self, learner: L, path: Path, sources: Vec<Origin>) {
-        self.ready.clear();
-        self.pipeline.restart(path);
-        self.learner = learner;
-        self.standing.sources = sources;
-        self.standing.steps += 1;
-        self.standing.versions += 1;
-    }
-}
-
-impl<L: Learner> Mapper<L> {
-    /// Takes a step. Learning ends early when `stop` is set.
-    pub fn take(&mut self, step: Step, stop: &StopSignal) -> Outcome<L::Snapshot> {
-        let standing = &mut self.standing;
-        standing.steps += 1;
-        standing.has_ended = match step {
+    /// Takes a step. Learning ends early when `stop` is set. Settings that [`check`](Self::check) rejects change nothing and are logged.
+    pub fn take(&mut self, step: Step, stop: &StopSignal) -> Effect {
+        let progress = &mut self.progress;
+        progress.steps += 1;
+        progress.has_ended = match step {
             Step::Finish => true,
-            Step::Learn { .. } => standing.has_ended,
+            Step::Learn { .. } => progress.has_ended,
             _ => false,
         };
         match step {
             Step::Source { id, run } => {
-                let after_updates = self.learner.updates();
-                standing.sources.push(Origin { id, run, after_updates });
-                standing.place = 0;
+                let after_updates = self.model.totals().batches();
+                progress.sources.push(SourceRun { id, run, after_updates });
+                progress.index = 0;
             }
-            Step::Measurement { place, measurement } => {
-                standing.place = place.saturating_add(1);
+            Step::Measurement { index, measurement } => {
+                progress.index = index.saturating_add(1);
                 self.pipeline.ingest(measurement, &mut self.ready);
             }
             Step::Mount(mount) => self.pipeline.set_mount(mount),
+            Step::Frame(frame) => self.frame = frame,
             Step::Flush => self.pipeline.flush(&mut self.ready),
             Step::Finish => self.pipeline.finish(&mut self.ready),
             Step::Learn { batches } => return self.learn(batches as usize, stop),
-            Step::Configure(config) => self.learner.configure(&config),
-            Step::Reset(config) => {
-                self.reset(&config);
-                return Outcome::Replaced;
-            }
+            Step::Configure(config) => self.configure(*config),
+            Step::Reset => return self.replace(FieldModel::new(&self.config), Path::default(), Vec::new()),
+            Step::Load(map) => match FieldModel::from_state(&self.config, &map.model) {
+                Ok(model) => return self.replace(model, map.path, map.sources),
+                Err(error) => log::error!("the map is not loaded: {error}"),
+            },
         }
-        Outcome::Unchanged
+        Effect::Unchanged
     }
 
-    fn learn(&mut self, batches: usize, stop: &StopSignal) -> Outcome<L::Snapshot> {
-        let Some(batch) = pop_merged(&mut self.ready, batches) else { return Outcome::Unchanged };
-        let snapshot = self.learner.learn(&batch, stop);
-        self.standing.versions += 1;
-        self.standing.learnt += 1;
-        self.standing.merged_batches += batch.merged() as u64;
-        Outcome::Learnt { batch, snapshot }
+    fn learn(&mut self, batches: usize, stop: &StopSignal) -> Effect {
+        let Some(batch) = pop_merged(&mut self.ready, batches) else { return Effect::Unchanged };
+        let result = self.model.update(&batch.observations, &|| stop.is_stopped());
+        match &result {
+            Ok(report) => log::debug!("{} observations, {} inducing points", report.rows, report.inducing_points),
+            Err(reason) => log::warn!("a batch of {} observations was rejected: {reason}", batch.len()),
+        }
+        self.progress.versions += 1;
+        self.progress.learnt += 1;
+        self.progress.merged_batches += batch.merged() as u64;
+        Effect::Learnt { batch, result }
     }
 
-    fn reset(&mut self, config: &Config) {
+    fn configure(&mut self, config: Config) {
+        if let Err(error) = self.check(&config) {
+            log::error!("the settings stay as they were: {error}");
+            return;
+        }
+        self.pipeline.configure(&config, &mut self.ready);
+        self.model.configure(&config);
+        self.config = Arc::new(config);
+    }
+
+    /// Waiting batches and the open cell and batch are dropped.
+    fn replace(&mut self, model: FieldModel, path: Path, sources: Vec<SourceRun>) -> Effect {
         self.ready.clear();
-        self.pipeline.restart(Path::default());
-        self.standing.sources.clear();
-        self.standing.versions += 1;
-        self.learner.reset(config);
+        self.pipeline.restart(path);
+        self.model = model;
+        self.progress.sources = sources;
+        self.progress.versions += 1;
+        Effect::Replaced
     }
 }
 
-/// Settings as they are written everywhere else: other versions of magmap can read them.
+/// Settings as TOML, which other versions of magmap can read.
 mod as_toml {
     use serde::{Deserialize, Deserializer, Serializer, de::Error as _, ser::Error as _};
 
     use crate::config::Config;
 
-    pub(super) fn serialize<S: Serializer>(config: &Config, serializer: S) -> Result<S::Ok, S::Error> {
+    pub(crate) fn serialize<S: Serializer>(config: &Config, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_str(&config.to_toml().map_err(S::Error::custom)?)
     }
 
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Box<Config>, D::Error> {
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Box<Config>, D::Error> {
         let text = String::deserialize(deserializer)?;
         Config::from_toml(&text, "the journal").map(Box::new).map_err(D::Error::custom)
     }

@@ -1,10 +1,10 @@
-//! The length of the path, without what merely trembles.
+//! The length of the path, without the jitter of positions.
 
 use nalgebra::Point3;
 use serde::{Deserialize, Serialize};
 
-/// Measures the length of a path. On a straight drive it is the distance to the last position, without delay; a robot that
-/// stands still while its position trembles by less than `step` goes nowhere, however long it stands.
+/// Measures the length of a path. On a straight drive it is the distance to the last position, without delay; a position that
+/// jitters by less than `step` adds no length, however long the robot stands still.
 ///
 /// The path is a chain of anchors at least `step` apart, so that curves are measured along chords of that length.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -20,7 +20,7 @@ impl Odometer {
         Self { step, anchor: None, to_anchor: 0.0 }
     }
 
-    /// The length of the path from the first position to this one, in metres. It may fall back by less than `step`.
+    /// The length of the path from the first position to this one, in metres. It may decrease by less than `step`.
     pub fn advance(&mut self, position: Point3<f64>) -> f64 {
         let anchor = *self.anchor.get_or_insert(position);
         let length = self.to_anchor + (position - anchor).norm();
@@ -62,7 +62,7 @@ mod tests {
     }
 
     #[test]
-    fn trembling_on_the_spot_goes_nowhere() {
+    fn jitter_on_the_spot_adds_no_length() {
         let mut odometer = Odometer::new(0.025);
         for index in 0..1_000_000 {
             let length =

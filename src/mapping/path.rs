@@ -2,12 +2,12 @@
 
 use nalgebra::Point3;
 
-/// A thinned path: points at least `spacing` metres apart, and the newest. When it holds too many, every other one is dropped and
-/// the spacing doubled, so that memory is bounded and the whole drive stays.
+/// A thinned path: points at least `spacing` metres apart, and the last position. When there are too many, every other one is
+/// dropped and the spacing doubled, so that memory is bounded and the whole drive is covered.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Path {
     spacing: f64,
-    /// The newest is the last, however near to the one before; it stays if it is a spacing away when the next one comes.
+    /// The last position is always the last point; it is kept if it is a spacing away when the next one arrives.
     points: Vec<Point3<f64>>,
 }
 
@@ -24,8 +24,7 @@ impl Default for Path {
 }
 
 impl Path {
-    /// Goes on with a path of these points and this spacing, as [`points`](Self::points) and [`spacing`](Self::spacing) gave
-    /// them.
+    /// Restores a path from its [`points`](Self::points) and [`spacing`](Self::spacing).
     pub fn from_points(points: &[Point3<f64>], spacing: f64) -> Self {
         let mut path = Self { spacing, ..Self::default() };
         path.points.extend(points);
@@ -53,12 +52,12 @@ impl Path {
         self.points.push(position);
     }
 
-    /// The points, in the order of the drive, in the map frame, in metres; the newest position is always the last of them.
+    /// The points, in the order of the drive, in the map frame, in metres; the last one is the last position.
     pub fn points(&self) -> &[Point3<f64>] {
         &self.points
     }
 
-    /// How far apart the points are at least, in metres.
+    /// The least distance between points, in metres.
     pub fn spacing(&self) -> f64 {
         self.spacing
     }
@@ -90,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_drive_stays_bounded_and_whole() {
+    fn a_long_drive_is_bounded_and_covered() {
         let mut path = Path::default();
         for index in 0..(5 * CAPACITY) {
             path.push(Point3::new(0.2 * index as f64, 0.0, 0.0));
@@ -103,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn a_restored_path_goes_on_as_the_one_it_was() {
+    fn a_restored_path_continues_as_before() {
         let winding = |index: usize| Point3::new((0.013 * index as f64).sin() * 400.0, 0.07 * index as f64, 0.0);
         let mut path = Path::default();
         let mut restored = path.clone();

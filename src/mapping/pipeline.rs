@@ -5,68 +5,31 @@ use std::collections::VecDeque;
 use nalgebra::{Isometry3, Point3};
 use serde::{Deserialize, Serialize};
 
-use super::averaging::Averager;
-use super::batcher::{Batch, Batcher};
-use super::calibration::Calibration;
-use super::gates::{GradientGate, PoseGate, RangeGate, ReadingGate, Rejection, Reopening, Reopenings, RepeatGate};
-use super::odometer::Odometer;
-use super::path::Path;
-use super::reading::{LocatedReading, Measurement, Observation, Pose, Reading, Stamp};
-use super::refusal::{Refusal, Refusals};
-use super::synchronizer::{PlacedReading, Synchronizer};
 use crate::config::{self, Config};
+use crate::mapping::averaging::Averager;
+use crate::mapping::batcher::{Batch, Batcher};
+use crate::mapping::odometer::Odometer;
+use crate::mapping::path::Path;
+use crate::sensing::calibration::Calibration;
+use crate::sensing::counters::Counters;
+use crate::sensing::gates::{GradientGate, PoseGate, RangeGate, ReadingGate, Rejection, Reopening, RepeatGate};
+use crate::sensing::reading::{LocatedReading, Measurement, Observation, Pose, Reading, Stamp};
+use crate::sensing::refusal::Refusal;
+use crate::sensing::synchronizer::{PlacedReading, Synchronizer};
 
-/// Trembling below this is no way travelled, in metres.
+/// Jitter of the position below this is not counted as distance, in metres.
 const TRAVEL_STEP: f64 = 0.02;
 
-/// Most reopenings kept until they are fetched; counted beyond.
+/// Most reopenings kept until they are fetched; further ones are only counted.
 const MAX_REOPENINGS: usize = 100;
 
-/// What went in, what came out and what did not.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct Counters {
-    /// Readings received.
-    pub readings: u64,
-    /// Poses received.
-    pub poses: u64,
-    /// Readings that became part of an observation. The others were refused, or wait for their pose.
-    pub used_readings: u64,
-    /// Readings and poses refused, by reason.
-    pub refusals: Refusals,
-    /// How often gates took for the truth what they had refused.
-    pub reopenings: Reopenings,
-    /// Observations made of the readings.
-    pub observations: u64,
-    /// Batches cut.
-    pub batches: u64,
-    /// Length of the path over which the field was measured, in metres.
-    pub travelled: f64,
-}
-
-/// More than can ever have happened; room enough to count on.
-pub(super) const COUNTABLE: u64 = 1 << 60;
-
-impl Counters {
-    fn is_sound(&self) -> bool {
-        let Self { readings, poses, used_readings, refusals, reopenings, observations, batches, travelled: _ } = *self;
-        let refused = refusals.iter().map(|(_, count)| count);
-        let Reopenings { max_speed, max_gradient, reading_clock, pose_clock } = reopenings;
-        [readings, poses, used_readings, observations, batches, max_speed, max_gradient, reading_clock, pose_clock]
-            .into_iter()
-            .chain(refused)
-            .all(|count| count < COUNTABLE)
-    }
-}
-
-/// Turns measurements into batches. What it makes of them depends on their stamps, number and places alone: not on wall time, and
-/// not on how the two topics interleave (see [`Synchronizer`] for how far one may run ahead). It allocates once per batch.
+/// Turns measurements into batches. The result depends only on the measurements: not on wall time, and not on how the two topics
+/// interleave (see [`Synchronizer`] for how far one may be ahead). It allocates once per batch.
 ///
 /// Where the readings' clock goes back (a looped recording, a restarted simulation), the open averaging cell and the open batch
-/// are closed, so that neither spans two times; the path and its length go on.
+/// are closed, so that neither spans the jump; the path and its length continue.
 ///
-/// Serialized it is all that is known of the streams, but for the settings and the path: `resume` goes on from
-/// there as if it had never stopped.
+/// Its serialized form is the complete state of the stream, except the path and what `configure` sets.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Pipeline {
     #[serde(skip)]
@@ -79,7 +42,7 @@ pub struct Pipeline {
     downstream: Downstream,
 }
 
-/// What comes after the synchronizer.
+/// The stages after the synchronizer.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 struct Downstream {
     repeat_gate: RepeatGate,
@@ -102,7 +65,7 @@ impl Pipeline {
         Self::with_averager(config, mount, Averager::new(&config.averaging))
     }
 
-    /// The same with an averager of one's own, such as one [with an offset](Averager::with_offset).
+    /// A pipeline with a given averager, such as one [with an offset](Averager::with_offset).
     pub fn with_averager(config: &Config, mount: Isometry3<f64>, mut averager: Averager) -> Self {
         averager.configure(&config.model);
         let gates = &gates(config);
@@ -127,16 +90,15 @@ impl Pipeline {
         }
     }
 
-    /// Goes on where a pipeline was that had come along `path`, under these settings. Where readings are averaged over other
-    /// lengths now, the open averaging cell is closed; what that completes is appended to `ready`.
-    pub(super) fn resume(mut self, config: &Config, path: Path, ready: &mut VecDeque<Batch>) -> Self {
+    /// Changes the settings. If the averaging length changes, the open averaging cell is closed; batches that this completes are
+    /// appended to `ready`.
+    pub(crate) fn configure(&mut self, config: &Config, ready: &mut VecDeque<Batch>) {
         let gates = &gates(config);
         self.calibration = calibration(config);
         self.range_gate = RangeGate::new(gates);
         self.reading_gate.configure(gates);
         self.pose_gate.configure(gates);
         self.synchronizer.configure(&config.synchronizer);
-        self.set_path(path);
         self.downstream.repeat_gate.configure(gates);
         self.downstream.gradient_gate.configure(gates);
         self.downstream.batcher.configure(&config.batch);
@@ -146,24 +108,23 @@ impl Pipeline {
             self.downstream.averager = Averager::new(&config.averaging);
             self.downstream.averager.configure(&config.model);
         }
-        self
     }
 
-    pub(super) fn set_path(&mut self, path: Path) {
+    pub(crate) fn set_path(&mut self, path: Path) {
         self.downstream.path = path;
     }
 
-    /// Whether it can have come about: a file may claim anything.
-    pub(super) fn is_sound(&self) -> bool {
-        self.synchronizer.is_sound() && self.downstream.counters.is_sound()
+    /// Whether the state is valid: a file may contain anything.
+    pub(crate) fn is_valid(&self) -> bool {
+        self.synchronizer.is_valid() && self.downstream.counters.is_valid()
     }
 
-    /// Where the sensor sits.
+    /// The mount of the sensor.
     pub fn mount(&self) -> &Isometry3<f64> {
         self.synchronizer.mount()
     }
 
-    /// Changes where the sensor sits, for readings to come; those that wait for their pose keep the mount under which they came.
+    /// Changes the mount of the sensor for subsequent readings; those that wait for their pose keep their mount.
     pub fn set_mount(&mut self, mount: Isometry3<f64>) {
         self.synchronizer.set_mount(mount);
     }
@@ -181,7 +142,7 @@ impl Pipeline {
         let reading = self.calibration.apply(sent);
         match self.range_gate.check(&sent).and_then(|()| self.reading_gate.check(&reading)) {
             Ok(()) => {
-                self.synchronizer.push_reading(reading, sent.field, |outcome| self.downstream.accept(outcome, ready));
+                self.synchronizer.push_reading(reading, sent.field, |result| self.downstream.accept(result, ready));
             }
             Err(rejection) => self.downstream.reject(rejection),
         }
@@ -191,51 +152,51 @@ impl Pipeline {
         self.downstream.counters.poses += 1;
         match self.pose_gate.check(&pose) {
             Ok(continuity) => {
-                self.synchronizer.push_pose(pose, continuity, |outcome| self.downstream.accept(outcome, ready));
+                self.synchronizer.push_pose(pose, continuity, |result| self.downstream.accept(result, ready));
             }
             Err(rejection) => self.downstream.reject(rejection),
         }
     }
 
-    /// Closes the open averaging cell and the open batch. Readings that wait for their pose go on waiting.
+    /// Closes the open averaging cell and the open batch. Readings that wait for their pose continue to wait.
     pub fn flush(&mut self, ready: &mut VecDeque<Batch>) {
         self.downstream.flush(ready);
     }
 
-    /// Ends the stream: readings that wait for a pose are refused, then everything is closed as in [`flush`](Self::flush).
+    /// Ends the stream: readings that wait for a pose are rejected, then everything is closed as in [`flush`](Self::flush).
     pub fn finish(&mut self, ready: &mut VecDeque<Batch>) {
-        self.synchronizer.finish(|outcome| self.downstream.accept(outcome, ready));
+        self.synchronizer.finish(|result| self.downstream.accept(result, ready));
         self.flush(ready);
     }
 
-    /// Goes on with another map, along the path it was learnt on: the open averaging cell and the open batch are dropped.
+    /// Continues with another map and its path: the open averaging cell and the open batch are dropped.
     pub fn restart(&mut self, path: Path) {
         self.downstream.flush(&mut VecDeque::new());
         self.downstream.path = path;
     }
 
-    /// What went in, what came out and what did not.
+    /// Counts of what was received, used and rejected.
     pub fn counters(&self) -> &Counters {
         &self.downstream.counters
     }
 
-    /// How many readings wait for their pose.
+    /// Number of readings waiting for their pose.
     pub fn waiting(&self) -> usize {
         self.synchronizer.waiting()
     }
 
-    /// Where accepted readings were taken, thinned.
+    /// The thinned path along which readings were used.
     pub fn path(&self) -> &Path {
         &self.downstream.path
     }
 
-    /// Reopenings of gates since the last call, for a log; at most 100 are kept.
+    /// Reopenings of gates since the last call, to be logged; at most 100 are kept.
     pub fn take_reopenings(&mut self) -> Vec<Reopening> {
         std::mem::take(&mut self.downstream.reopenings)
     }
 }
 
-/// The settings of the gates. A yes/no signal is no field: those that judge fields let it pass.
+/// The settings of the gates. Those that check fields are disabled for a yes/no signal.
 fn gates(config: &Config) -> config::Gates {
     let gates = config.gates.clone();
     match config.model.likelihood {
@@ -251,7 +212,7 @@ fn gates(config: &Config) -> config::Gates {
     }
 }
 
-/// How readings are calibrated; not at all where they are those of a yes/no signal.
+/// The calibration of readings; none for a yes/no signal.
 fn calibration(config: &Config) -> Calibration {
     match config.model.likelihood {
         config::Likelihood::Bernoulli => Calibration::default(),
@@ -260,9 +221,9 @@ fn calibration(config: &Config) -> Calibration {
 }
 
 impl Downstream {
-    /// Takes what the synchronizer decided about the next reading.
-    fn accept(&mut self, outcome: Result<PlacedReading, Refusal>, ready: &mut VecDeque<Batch>) {
-        let checked = outcome.map_err(Rejection::from).and_then(|PlacedReading { located, sent }| {
+    /// Takes the synchronizer's result for the next reading.
+    fn accept(&mut self, result: Result<PlacedReading, Refusal>, ready: &mut VecDeque<Batch>) {
+        let checked = result.map_err(Rejection::from).and_then(|PlacedReading { located, sent }| {
             self.repeat_gate.check(&sent, located.position)?;
             self.gradient_gate.check(&located)?;
             Ok(located)
@@ -274,7 +235,7 @@ impl Downstream {
     }
 
     fn learn_from(&mut self, reading: &LocatedReading, ready: &mut VecDeque<Batch>) {
-        // The clock went back: what was averaged and collected before is no part of what follows.
+        // The clock went back: the open cell and batch must not span the jump.
         if self.newest.replace(reading.stamp).is_some_and(|newest| reading.stamp < newest) {
             self.flush(ready);
         }
@@ -327,9 +288,11 @@ mod tests {
     use nalgebra::{UnitQuaternion, Vector3};
     use proptest::prelude::*;
 
-    use super::super::reading::MagneticField;
     use super::*;
     use crate::mapping::batcher::CutReason;
+    use crate::sensing::gates::Reopenings;
+    use crate::sensing::reading::MagneticField;
+    use crate::sensing::refusal::Refusals;
 
     /// A drive along x at `speed`, both topics fifty times a second, each pose just before the reading of the same stamp.
     fn drive(steps: usize, speed: f64, field: impl Fn(f64) -> Vector3<f64>) -> Vec<Measurement> {
@@ -372,19 +335,19 @@ mod tests {
             batches.iter().flat_map(|batch| &batch.observations).map(|observation| observation.readings).sum();
         assert_eq!(readings, 2001);
         assert_eq!(batches.len() as u64, counters.batches);
-        // 5 m and 10 s fall together, path is looked at first.
+        // 5 m and 10 s fall together, the path limit is checked first.
         assert!(batches.len() >= 4 && batches.iter().all(|batch| batch.len() <= config.batch.max_observations));
         // A point every 10 cm, or every 11 where rounding falls short.
         assert!((180..=202).contains(&pipeline.path().points().len()), "{}", pipeline.path().points().len());
     }
 
     #[test]
-    fn one_reading_27_centimetres_and_79_microtesla_off_is_kept_out() {
+    fn one_reading_27_centimetres_and_79_microtesla_off_is_rejected() {
         let config = Config::default();
         let field = |x: f64| Vector3::new(20.0 + 5.0 * x, 0.0, 40.0);
         let clean = drive(500, 0.2, field);
-        let mut spoilt = clean.clone();
-        for measurement in &mut spoilt[500..502] {
+        let mut corrupted = clean.clone();
+        for measurement in &mut corrupted[500..502] {
             match measurement {
                 Measurement::Pose(pose) => pose.position.y += 0.27,
                 Measurement::Reading(reading) => {
@@ -392,7 +355,7 @@ mod tests {
                 }
             }
         }
-        let (pipeline, batches) = run(&config, &spoilt);
+        let (pipeline, batches) = run(&config, &corrupted);
         let refusals = pipeline.counters().refusals;
         assert_eq!((refusals.of(Refusal::PoseJump), refusals.of(Refusal::FieldGradient), refusals.total()), (1, 1, 2));
         let (_, expected) = run(&config, &clean);
@@ -405,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flush_closes_the_cell_but_lets_readings_wait_and_the_end_refuses_them() {
+    fn a_flush_closes_the_cell_but_lets_readings_wait_and_the_end_rejects_them() {
         let mut measurements = drive(10, 0.1, |_| Vector3::new(50.0, 0.0, 0.0));
         let last_pose = measurements.remove(18);
         let mut pipeline = Pipeline::new(&Config::default(), Isometry3::identity());
@@ -429,7 +392,7 @@ mod tests {
     }
 
     #[test]
-    fn a_field_that_jumped_for_good_is_reported_once_with_its_place() {
+    fn a_permanent_jump_of_the_field_is_reported_once_with_its_position() {
         let measurements = drive(200, 0.1, |x| Vector3::new(if x < 0.2 { 30.0 } else { 230.0 }, 0.0, 0.0));
         let (mut pipeline, _) = run(&Config::default(), &measurements);
         assert_eq!(pipeline.counters().reopenings, Reopenings { max_gradient: 1, ..Default::default() });
@@ -465,7 +428,7 @@ mod tests {
     }
 
     #[test]
-    fn readings_are_calibrated_before_anything_looks_at_them() {
+    fn readings_are_calibrated_before_they_are_gated() {
         let ambient = Vector3::new(0.0, 30.0, -40.0);
         // A hard iron stronger than gates.maximum_field, and axes that read a third of the field and half of it.
         let sensor = config::Sensor {
@@ -498,7 +461,7 @@ mod tests {
     }
 
     #[test]
-    fn a_robot_that_stands_still_leaves_its_batch_to_the_clock() {
+    fn the_batch_of_a_robot_that_stands_still_is_cut_by_time() {
         let mut measurements = drive(100, 0.5, |_| Vector3::new(50.0, 0.0, 0.0));
         let stop = measurements.len();
         let Measurement::Pose(last) = measurements[stop - 2] else { unreachable!() };
@@ -531,7 +494,7 @@ mod tests {
     /// Speed on every lap, in metres per second.
     const SPEED: f64 = 0.4;
 
-    /// Readings and poses of three laps with the same stamps, in lanes two metres apart; poses so many milliseconds later.
+    /// Readings and poses of three laps with the same stamps, in lanes two metres apart; poses `delay` milliseconds later.
     fn laps(steps: usize, delay: i64) -> (Vec<Measurement>, Vec<Measurement>) {
         let lap = |lane| {
             drive(steps, SPEED, |x| Vector3::new(30.0 + x, 0.0, 30.0)).into_iter().map(move |measurement| {
@@ -543,7 +506,7 @@ mod tests {
         topics((0..3).flat_map(lap).collect())
     }
 
-    /// The two topics, poses so many messages ahead of the readings.
+    /// The two topics, poses `lead` messages ahead of the readings.
     fn ahead(readings: &[Measurement], poses: &[Measurement], lead: i64) -> Vec<Measurement> {
         let mut turns: Vec<_> = (-lead..).zip(poses).chain((0..).zip(readings)).collect();
         turns.sort_by_key(|(turn, _)| *turn);
@@ -605,7 +568,7 @@ mod tests {
         let (readings, poses) = laps(250, 0);
         let mut pipeline = Pipeline::new(&config, Isometry3::identity());
         let mut ready = VecDeque::new();
-        // The first lap, and of the second what puts the clock back.
+        // The first lap, and enough of the second to set the clock back.
         let measurements = ahead(&readings, &poses, 0);
         for measurement in &measurements[..510] {
             pipeline.ingest(*measurement, &mut ready);
@@ -620,12 +583,12 @@ mod tests {
         let words: Vec<String> = pipeline.take_reopenings().iter().map(ToString::to_string).collect();
         assert!(words[0].starts_with("the clock of the poses went back by 4.900 s"), "{words:?}");
         assert!(words[1].starts_with("the clock of the readings went back by 4.900 s"), "{words:?}");
-        // The way to the next lane counts.
+        // The distance to the next lane counts.
         assert!(pipeline.counters().travelled > travelled + 1.9);
     }
 
     #[test]
-    fn one_corrupt_stamp_far_ahead_costs_no_more_than_a_handful_of_readings() {
+    fn one_corrupt_stamp_far_ahead_costs_only_a_handful_of_readings() {
         let (readings, poses) = topics(drive(250, SPEED, |x| Vector3::new(30.0 + x, 0.0, 30.0)));
         let config = Config::default();
         let (_, clean) = run(&config, &ahead(&readings, &poses, 0));
@@ -635,11 +598,11 @@ mod tests {
             (1, Refusal::PoseStampBackwards, Refusal::AcrossPoseJump, 6),
         ];
         for (topic, backwards, consequence, count) in cases {
-            let mut spoilt = [readings.clone(), poses.clone()];
-            spoilt[topic][100] = shifted(spoilt[topic][100], years);
+            let mut corrupted = [readings.clone(), poses.clone()];
+            corrupted[topic][100] = shifted(corrupted[topic][100], years);
             let mut first = None;
             for lead in LEADS {
-                let (pipeline, batches) = run(&config, &ahead(&spoilt[0], &spoilt[1], lead));
+                let (pipeline, batches) = run(&config, &ahead(&corrupted[0], &corrupted[1], lead));
                 let counters = pipeline.counters();
                 assert_eq!((counters.used_readings, counters.refusals.of(backwards)), (244, 5), "{lead}: {counters:?}");
                 assert_eq!(counters.refusals.of(consequence), count, "{lead}: {counters:?}");
@@ -651,7 +614,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_goes_back_on_one_topic_for_good_costs_about_what_it_went_back_by() {
+    fn a_clock_of_one_topic_that_stays_back_costs_about_the_duration_of_the_jump() {
         let (readings, poses) = topics(drive(1000, SPEED, |x| Vector3::new(30.0 + x, 0.0, 30.0)));
         let from_half = |topic: &[Measurement]| -> Vec<Measurement> {
             let shift = |(index, measurement): (usize, &Measurement)| {
@@ -659,18 +622,18 @@ mod tests {
             };
             topic.iter().enumerate().map(shift).collect()
         };
-        // 3 s are 150 readings. Those that say when they were taken before are refused, until they say what is new;
+        // 3 s are 150 readings. Those with stamps of the past are rejected until their stamps are new;
         let (pipeline, _) = run(&Config::default(), &ahead(&from_half(&readings), &poses, 0));
         let counters = pipeline.counters();
         assert_eq!((counters.used_readings, counters.reopenings.reading_clock), (851, 1), "{counters:?}");
-        // and those for which poses come 3 s late wait for them, but for those of the 3 s in between.
+        // those whose poses come 3 s late wait for them, except during the 3 s in between.
         let (pipeline, _) = run(&Config::default(), &ahead(&readings, &from_half(&poses), 0));
         let counters = pipeline.counters();
         assert_eq!((counters.used_readings, counters.reopenings.pose_clock), (701, 1), "{counters:?}");
     }
 
     #[test]
-    fn half_a_second_back_is_refused_until_the_clock_has_caught_up() {
+    fn half_a_second_back_is_rejected_until_the_clock_has_caught_up() {
         let late = |topic: Vec<Measurement>| -> Vec<Measurement> {
             let shift = |(index, measurement)| shifted(measurement, if index < 100 { 0 } else { -500 });
             topic.into_iter().enumerate().map(shift).collect()
@@ -695,7 +658,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(64))]
         #[test]
-        fn of_a_looped_drive_every_reading_is_used_or_refused_once_however_far_a_topic_is_ahead(
+        fn every_reading_of_a_looped_drive_is_used_or_rejected_once_however_far_a_topic_is_ahead(
             runs in prop::collection::vec((any::<bool>(), 1..200_usize), 0..60),
             delay in -30..30_i64,
             max_waiting in prop_oneof![Just(10_000_usize), 2..300_usize],

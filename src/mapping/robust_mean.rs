@@ -1,55 +1,55 @@
-//! The average of a cell that a few gross outliers do not move: the location of Student's t.
+//! A robust average of the readings of a cell: the location of Student's t.
 //!
-//! A reading counts with the weight 1 / (nu + d^2 / s^2), where d is how far it is from the location and s the scale (Lange, Little
-//! and Taylor 1989). The search begins at the median, so that it ends at where most of the readings are.
+//! A reading has the weight 1 / (nu + d^2 / s^2), where d is its distance from the location and s the scale (Lange, Little and
+//! Taylor 1989). The iteration starts at the median, so that it converges to where most of the readings are.
 
 use nalgebra::{Point3, SVector, Vector3};
 use serde::{Deserialize, Serialize};
 
-use super::reading::{LocatedReading, MagneticField};
+use crate::sensing::reading::{LocatedReading, MagneticField};
 use streaming_gp::likelihood::StudentT;
 
 /// Most readings of a cell that are kept.
 const MOST_KEPT: usize = 64;
 
-/// Most turns between location and weights.
-const MOST_TURNS: usize = 20;
+/// Most iterations of location and weights.
+const MAX_ITERATIONS: usize = 20;
 
-/// The location has settled when a turn moves it by less than this share of the scale: a hundredth of what an observation made of
-/// a hundred readings is uncertain by.
-const SETTLED: f64 = 1e-3;
+/// Converged when an iteration moves the location by less than this fraction of the scale: a hundredth of the standard error of
+/// a hundred readings.
+const TOLERANCE: f64 = 1e-3;
 
 /// Median distance of a normal distribution of standard deviation 1 from its centre, along one axis and in space.
 const MEDIAN_DISTANCE: [f64; 2] = [0.6745, 1.5382];
 
-/// How readings are averaged when outliers are to count for little.
+/// A mean that downweights outliers.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct RobustMean {
+pub(crate) struct RobustMean {
     pub likelihood: StudentT,
-    /// The square of the least scale, in microtesla squared: what is nearer than that is no outlier, however alike the others are.
+    /// The square of the least scale, in microtesla squared: within it nothing is an outlier, however alike the other readings.
     pub least_square: f64,
 }
 
-/// Readings of one cell, evenly spread over it: all of them while they are few, then every second, every fourth and so on.
+/// An even sample of the readings of one cell: all of them while they are few, then every second, every fourth and so on.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub(super) struct Kept {
+pub(crate) struct SampledReadings {
     readings: Vec<LocatedReading>,
     halvings: u32,
 }
 
-impl Kept {
-    /// Whether nothing is kept.
+impl SampledReadings {
+    /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.readings.is_empty()
     }
 
-    /// Forgets all.
+    /// Removes all.
     pub fn clear(&mut self) {
         self.readings.clear();
         self.halvings = 0;
     }
 
-    /// Forgets all and keeps the first reading of a cell.
+    /// Starts a new cell with its first reading.
     pub fn begin(&mut self, first: &LocatedReading) {
         self.clear();
         self.readings.reserve_exact(MOST_KEPT);
@@ -75,18 +75,18 @@ impl Kept {
     }
 }
 
-/// Where most of the readings of a cell are, in space and in the field.
-pub(super) struct Location {
+/// The robust mean of the readings of a cell.
+pub(crate) struct Location {
     pub position: Point3<f64>,
     pub field: MagneticField,
     pub strength: f64,
 }
 
 impl RobustMean {
-    /// The location of what is kept of a cell; none where nothing is. Strength and axes have weights of their own, since a wrong
-    /// direction does not spoil a strength; the position goes with the strength.
-    pub fn of(&self, kept: &Kept) -> Option<Location> {
-        let readings = &kept.readings[..kept.readings.len().min(MOST_KEPT)];
+    /// The location of the sampled readings; `None` without any. Strength and axes are weighted separately, since a wrong direction
+    /// does not affect the strength; the position has the weights of the strength.
+    pub fn of(&self, sample: &SampledReadings) -> Option<Location> {
+        let readings = &sample.readings[..sample.readings.len().min(MOST_KEPT)];
         let first = readings.first()?;
         let mut strengths = [SVector::<f64, 1>::zeros(); MOST_KEPT];
         let mut fields = [Vector3::zeros(); MOST_KEPT];
@@ -116,17 +116,17 @@ impl RobustMean {
         let distance = median(samples.iter().map(|sample| (sample - location).norm()));
         let square = (distance / median_distance).powi(2).max(self.least_square);
         let mut weights = [0.0; MOST_KEPT];
-        for _ in 0..MOST_TURNS {
+        for _ in 0..MAX_ITERATIONS {
             let (mut total, mut pull) = (0.0, SVector::zeros());
             for (sample, weight) in samples.iter().zip(&mut weights) {
-                let off: SVector<f64, D> = sample - location;
-                *weight = self.likelihood.weight(off.norm_squared() / square);
+                let offset: SVector<f64, D> = sample - location;
+                *weight = self.likelihood.weight(offset.norm_squared() / square);
                 total += *weight;
-                pull += off * *weight;
+                pull += offset * *weight;
             }
             let step: SVector<f64, D> = pull / total;
             location += step;
-            if step.norm_squared() <= SETTLED * SETTLED * square {
+            if step.norm_squared() <= TOLERANCE * TOLERANCE * square {
                 break;
             }
         }
@@ -138,8 +138,8 @@ impl RobustMean {
 fn median(values: impl Iterator<Item = f64>) -> f64 {
     let mut sorted = [0.0; MOST_KEPT];
     let mut count = 0;
-    for (place, value) in sorted.iter_mut().zip(values) {
-        *place = value;
+    for (slot, value) in sorted.iter_mut().zip(values) {
+        *slot = value;
         count += 1;
     }
     sorted[..count].sort_unstable_by(f64::total_cmp);

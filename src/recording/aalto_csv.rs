@@ -8,11 +8,11 @@ use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 
-use nalgebra::{Point3, UnitQuaternion, Vector3};
+use nalgebra::{Point3, UnitQuaternion, Vector2, Vector3};
 use sha2::{Digest, Sha256};
 
-use super::{Error, Loss};
-use crate::mapping::reading::{MagneticField, Measurement, Pose, Reading, Stamp};
+use super::{error::Error, loss::Loss};
+use crate::sensing::reading::{MagneticField, Measurement, Pose, Reading, Stamp};
 
 /// What Trivisio's unit, the local field, is in microtesla.
 ///
@@ -23,10 +23,10 @@ use crate::mapping::reading::{MagneticField, Measurement, Pose, Reading, Stamp};
 /// is the field where the sensor was calibrated: indoors.
 pub const TRIVISIO_UNIT: f64 = 44.6;
 
-/// Longest line of a file. Three numbers with all their digits are a tenth of it.
+/// Longest line of a file, ten times as long as three numbers with all their digits.
 const MAX_LINE: u64 = 1024;
 
-/// The three sensors that drove along.
+/// The three magnetometers of the drives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Magnetometer {
     /// MPU-9150 on the robot, 50 Hz, in microtesla.
@@ -38,7 +38,7 @@ pub enum Magnetometer {
 }
 
 impl Magnetometer {
-    /// All of them.
+    /// All magnetometers.
     pub const ALL: [Self; 3] = [Self::Invensense, Self::Nexus, Self::Trivisio];
 
     /// Microtesla in one unit of the sensor's files.
@@ -57,13 +57,9 @@ impl Magnetometer {
             Magnetometer::Trivisio => "trivisio",
         }
     }
-
-    fn named(folder: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|sensor| sensor.folder() == folder)
-    }
 }
 
-/// Where the files of one drive lie.
+/// The path of the files of one drive.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DrivePath {
     folder: PathBuf,
@@ -76,8 +72,7 @@ impl DrivePath {
         Self { folder: data.join(magnetometer.folder()), name: number.to_string() }
     }
 
-    /// The drive that a path names: `FOLDER/invensense/3`, or any of its three files. Nothing when the path names no
-    /// drive.
+    /// The drive that a path names: `FOLDER/invensense/3`, or any of its three files. `None` for any other path.
     pub fn guess(path: &Path) -> Option<Self> {
         let last = path.file_name()?.to_str()?;
         let suffix = ["-time.csv", "-loc.csv", "-mag.csv"].into_iter().find(|suffix| last.ends_with(suffix));
@@ -99,29 +94,35 @@ impl DrivePath {
     fn magnetometer(&self) -> Result<Magnetometer, Error> {
         let folder = std::path::absolute(&self.folder).map_err(Error::io("find", &self.folder))?;
         let found = folder.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-        Magnetometer::named(&found).ok_or(Error::UnknownSensor { path: self.folder.join(&self.name), found })
+        let named = Magnetometer::ALL.into_iter().find(|sensor| sensor.folder() == found);
+        named.ok_or_else(|| {
+            let expected = "invensense, nexus (microtesla) or trivisio (local field)";
+            let reason = format!("the folder {found:?} names no sensor: expected {expected}");
+            Error::unusable(self.folder.join(&self.name), reason)
+        })
     }
 }
 
 /// One drive: arrays of equal length, in the order of time.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Drive {
-    /// Which sensor drove.
+    /// The sensor.
     pub magnetometer: Magnetometer,
-    /// When, in seconds since the start of the drive, strictly increasing; see [`Drive::read`] for repeated stamps.
+    /// Time in seconds since the start of the drive, strictly increasing; see [`Drive::read`] for repeated stamps.
     pub seconds: Vec<f64>,
-    /// Where the sensor was in the room, in metres.
+    /// Position of the sensor in the room, in metres.
     pub positions: Vec<[f64; 2]>,
     /// The field along the room's axes, in microtesla.
     pub fields: Vec<Vector3<f64>>,
-    /// How many rows repeated the stamp of the row before.
+    headings: Vec<f64>,
+    /// Number of rows that repeated the stamp of the row before.
     pub repeated_stamps: usize,
     /// Rows that were left out.
     pub loss: Loss,
 }
 
 impl Drive {
-    /// Adds what the files hold.
+    /// Adds the content of the files.
     pub(super) fn digest(&self, digest: &mut Sha256) {
         let places = self.positions.iter().flatten().copied();
         let fields = self.fields.iter().flat_map(|field| [field.x, field.y, field.z]);
@@ -132,27 +133,32 @@ impl Drive {
     /// Reads the three files of a drive.
     ///
     /// A row whose stamp, position or field is missing (empty or not a number) or whose stamp goes back is left out and
-    /// counted as loss: one drive of the public data ends in such a row. Rows that repeat a stamp were taken one after
-    /// another and stamped late: they are spread evenly over the time to the next stamp, at most at the drive's usual
-    /// interval, so that every row has a stamp, and a pose, of its own. Other gaps stay as they are: how long a gap may
-    /// be is for the synchronizer.
+    /// counted as loss: one drive of the public data ends in such a row. Consecutive rows with the same stamp were stamped
+    /// late: they are spread evenly over the time to the next stamp, at most at the drive's usual interval, so that every row
+    /// has a stamp, and a pose, of its own. Other gaps stay as they are: the synchronizer decides how long a gap may be.
     ///
     /// # Errors
-    /// A file that cannot be read, a cell that is no number, a row with too few or too many cells, files with different
+    /// A file that cannot be read, a cell that is not a number, a row with too few or too many cells, files with different
     /// numbers of rows, and a folder that names no sensor.
     pub fn read(path: &DrivePath) -> Result<Self, Error> {
         let magnetometer = path.magnetometer()?;
         let times: Vec<[f64; 1]> = read_rows(&path.file("time"))?;
         let positions: Vec<[f64; 2]> = read_rows(&path.file("loc"))?;
         let fields: Vec<[f64; 3]> = read_rows(&path.file("mag"))?;
-        for (kind, rows) in [("loc", positions.len()), ("mag", fields.len())] {
-            same_rows(path, kind, rows, times.len())?;
+        let expected = times.len();
+        if let Some((kind, found)) =
+            [("loc", positions.len()), ("mag", fields.len())].into_iter().find(|(_, rows)| *rows != expected)
+        {
+            let time = path.file("time");
+            let reason = format!("it has {found} rows, but {} has {expected}; they should correspond", time.display());
+            return Err(Error::unusable(path.file(kind), reason));
         }
         let mut drive = Self {
             magnetometer,
-            seconds: Vec::with_capacity(times.len()),
-            positions: Vec::with_capacity(times.len()),
-            fields: Vec::with_capacity(times.len()),
+            seconds: Vec::new(),
+            positions: Vec::new(),
+            fields: Vec::new(),
+            headings: Vec::new(),
             repeated_stamps: 0,
             loss: Loss::default(),
         };
@@ -160,13 +166,14 @@ impl Drive {
             drive.push(path, row + 1, seconds, position, field);
         }
         drive.spread_repeated_stamps();
+        drive.headings = headings(&drive.positions);
         Ok(drive)
     }
 
     /// Reads the drive that a path names: `FOLDER/invensense/3`, or any of its three files.
     ///
     /// # Errors
-    /// A path that names no drive, and those of [`Drive::read`].
+    /// A path that names no drive, and the errors of [`Drive::read`].
     pub fn open(path: &Path) -> Result<Self, Error> {
         let not_a_drive = || Error::NotARecording {
             path: path.into(),
@@ -175,7 +182,7 @@ impl Drive {
         Self::read(&DrivePath::guess(path).ok_or_else(not_a_drive)?)
     }
 
-    /// How many rows.
+    /// Number of rows.
     pub fn len(&self) -> usize {
         self.seconds.len()
     }
@@ -185,38 +192,53 @@ impl Drive {
         self.seconds.is_empty()
     }
 
-    /// When row `row` was taken.
+    /// The stamp of row `row`.
     pub fn stamp(&self, row: usize) -> Stamp {
         Stamp::from_seconds(self.seconds[row])
     }
 
-    /// A pose for every row, directly followed by the reading with the same stamp. The pose has z = 0 and no rotation:
-    /// the field is already along the room's axes.
+    /// Rotation from the sensor's frame to the room at row `row`: the drives hold none, so it is the direction of travel, smoothed.
+    pub fn orientation(&self, row: usize) -> UnitQuaternion<f64> {
+        UnitQuaternion::from_euler_angles(0.0, 0.0, self.headings[row])
+    }
+
+    /// A pose for every row, directly followed by the reading with the same stamp. The pose has z = 0; the field, which the files
+    /// have along the room's axes, is turned into the sensor's frame.
     pub fn measurements(&self) -> impl Iterator<Item = Measurement> + '_ {
-        (0..self.len()).flat_map(|row| [Measurement::Pose(self.pose(row)), Measurement::Reading(self.reading(row))])
+        (0..).map_while(|index| self.measurement(index))
+    }
+
+    /// The measurement at this index of [`Drive::measurements`].
+    pub(super) fn measurement(&self, index: usize) -> Option<Measurement> {
+        let row = index / 2;
+        (row < self.len()).then(|| match index.is_multiple_of(2) {
+            true => Measurement::Pose(self.pose(row)),
+            false => Measurement::Reading(self.reading(row)),
+        })
     }
 
     pub(super) fn pose(&self, row: usize) -> Pose {
         let [x, y] = self.positions[row];
-        Pose { stamp: self.stamp(row), position: Point3::new(x, y, 0.0), orientation: UnitQuaternion::identity() }
+        Pose { stamp: self.stamp(row), position: Point3::new(x, y, 0.0), orientation: self.orientation(row) }
     }
 
     pub(super) fn reading(&self, row: usize) -> Reading {
-        Reading { stamp: self.stamp(row), field: MagneticField::from_microtesla(self.fields[row]) }
+        let field = MagneticField::from_microtesla(self.fields[row]).rotated(&self.orientation(row).inverse());
+        Reading { stamp: self.stamp(row), field }
     }
 
-    /// Takes one row in, or counts why not.
+    /// Adds one row, or counts it as a loss.
     fn push(&mut self, path: &DrivePath, line: usize, seconds: f64, position: [f64; 2], field: [f64; 3]) {
-        let refused = [
+        let faults = [
             ("time", !seconds.is_finite(), "no stamp"),
             ("time", seconds < 0.0, "a stamp before the start of the drive"),
             ("time", self.seconds.last().is_some_and(|&last| seconds < last), "a stamp before that of the row above"),
             ("loc", position.iter().any(|value| !value.is_finite()), "no position"),
             ("mag", field.iter().any(|value| !value.is_finite()), "no field"),
         ];
-        if let Some((kind, _, why)) = refused.into_iter().find(|(_, refused, _)| *refused) {
+        if let Some((kind, _, why)) = faults.into_iter().find(|(_, is_faulty, _)| *is_faulty) {
             let file = path.file(kind);
-            self.loss.count(&format!("rows with {why} in {}", file.display()), format!("line {line}"));
+            self.loss.add(&format!("rows with {why} in {}", file.display()), 1, Some(format!("line {line}")));
             return;
         }
         self.seconds.push(seconds);
@@ -242,8 +264,7 @@ impl Drive {
         }
     }
 
-    /// The median time between two different stamps that follow one another; a hundredth of a second when there are
-    /// none.
+    /// The median time between consecutive different stamps; a hundredth of a second without any.
     fn usual_interval(&self) -> f64 {
         let steps = self.seconds.windows(2).map(|pair| pair[1] - pair[0]);
         let mut intervals: Vec<f64> = steps.filter(|&step| step > 0.0).collect();
@@ -252,8 +273,7 @@ impl Drive {
     }
 }
 
-/// The rows of a CSV file of numbers without a header; an empty cell is not a number (NaN), empty lines at the end are
-/// no rows.
+/// The rows of a CSV file of numbers without a header. An empty cell is NaN; empty lines at the end are not rows.
 fn read_rows<const COLUMNS: usize>(path: &Path) -> Result<Vec<[f64; COLUMNS]>, Error> {
     let mut file = BufReader::new(File::open(path).map_err(Error::io("read", path))?);
     let (mut rows, mut filled) = (Vec::new(), 0);
@@ -266,42 +286,83 @@ fn read_rows<const COLUMNS: usize>(path: &Path) -> Result<Vec<[f64; COLUMNS]>, E
             return Ok(rows);
         }
         let line = rows.len() + 1;
-        let error = |found: String| Error::Csv { path: path.into(), line, expected: "a row of numbers".into(), found };
+        let error = |reason: String| Error::unusable(path, format!("line {line}: {reason}"));
         if bytes.len() as u64 > MAX_LINE {
-            return Err(error(format!("a line that does not end within {MAX_LINE} bytes")));
+            return Err(error(format!(
+                "expected a row of numbers, found a line that does not end within {MAX_LINE} bytes"
+            )));
         }
-        let text = std::str::from_utf8(&bytes).map_err(|_| error(format!("\"{}\"", bytes.escape_ascii())))?;
-        rows.push(parse_row(path, line, text.trim_end_matches(['\r', '\n']))?);
+        let text = std::str::from_utf8(&bytes)
+            .map_err(|_| error(format!("expected a row of numbers, found \"{}\"", bytes.escape_ascii())))?;
+        rows.push(parse_row(text.trim_end_matches(['\r', '\n'])).map_err(error)?);
         if !text.trim().is_empty() {
             filled = rows.len();
         }
     }
 }
 
-fn parse_row<const COLUMNS: usize>(path: &Path, line: usize, text: &str) -> Result<[f64; COLUMNS], Error> {
-    let error = |expected: String, found: &str| Error::Csv { path: path.into(), line, expected, found: found.into() };
+fn parse_row<const COLUMNS: usize>(text: &str) -> Result<[f64; COLUMNS], String> {
     let mut row = [f64::NAN; COLUMNS];
     let cells = text.split(',').count();
     if cells != COLUMNS && !text.trim().is_empty() {
-        return Err(error(format!("{COLUMNS} numbers separated by commas"), &format!("{cells} cells in {text:?}")));
+        return Err(format!("expected {COLUMNS} numbers separated by commas, found {cells} cells in {text:?}"));
     }
     for (value, cell) in row.iter_mut().zip(text.split(',').map(str::trim)) {
         if !cell.is_empty() {
-            *value = cell.parse().map_err(|_| error("a number".into(), &format!("{cell:?}")))?;
+            *value = cell.parse().map_err(|_| format!("expected a number, found {cell:?}"))?;
         }
     }
     Ok(row)
 }
 
-fn same_rows(path: &DrivePath, kind: &str, rows: usize, times: usize) -> Result<(), Error> {
-    if rows == times {
-        return Ok(());
+/// Spacing of the points of the path between which the direction of travel is measured, in metres.
+const HEADING_SPACING: f64 = 0.05;
+
+/// Directions on either side of one that it is averaged with: over 30 cm.
+const HEADING_NEIGHBOURS: i32 = 3;
+
+/// The direction of travel at each position, in radians from the x axis: between the neighbours of each of equally spaced points of
+/// the path, averaged over neighbours, and interpolated.
+fn headings(positions: &[[f64; 2]]) -> Vec<f64> {
+    let mut travelled = Vec::with_capacity(positions.len());
+    let mut total = 0.0;
+    for (row, [x, y]) in positions.iter().enumerate() {
+        let [from_x, from_y] = positions[row.saturating_sub(1)];
+        total += (x - from_x).hypot(y - from_y);
+        travelled.push(total);
     }
-    Err(Error::RowCounts { first: path.file("time"), first_rows: times, second: path.file(kind), second_rows: rows })
+    let last_point = (total / HEADING_SPACING).floor();
+    let point = |number: f64| {
+        let at = number.clamp(0.0, last_point) * HEADING_SPACING;
+        let next = travelled.partition_point(|&way| way <= at).min(positions.len() - 1);
+        let from = next.saturating_sub(1);
+        let length = travelled[next] - travelled[from];
+        let share = if length > 0.0 { ((at - travelled[from]) / length).min(1.0) } else { 0.0 };
+        [0, 1].map(|axis| positions[from][axis] + (positions[next][axis] - positions[from][axis]) * share)
+    };
+    // Sums of unit vectors know nothing of the turn from pi to -pi.
+    let smooth = |number: f64| {
+        let mut sum = Vector2::zeros();
+        for offset in -HEADING_NEIGHBOURS..=HEADING_NEIGHBOURS {
+            let middle = (number + f64::from(offset)).clamp(0.0, last_point);
+            let [[x, y], [to_x, to_y]] = [middle - 1.0, middle + 1.0].map(point);
+            sum += Vector2::new(to_x - x, to_y - y).try_normalize(0.0).unwrap_or_default();
+        }
+        sum
+    };
+    let at = |way: &f64| {
+        let place = way / HEADING_SPACING;
+        let next = (place.floor() + 1.0).min(last_point);
+        let direction = smooth(place.floor()).lerp(&smooth(next), place.fract());
+        direction.y.atan2(direction.x)
+    };
+    travelled.iter().map(at).collect()
 }
 
 #[cfg(test)]
 mod tests {
+    use std::f64::consts::{FRAC_PI_2, FRAC_PI_4};
+
     use super::*;
 
     /// A drive `1` of some sensor with these files, in a folder of its own.
@@ -338,7 +399,10 @@ mod tests {
         let [_, _, Measurement::Pose(pose), Measurement::Reading(reading)] = measurements[..] else { panic!() };
         assert_eq!((pose.stamp, reading.stamp), (Stamp::from_ros(1, 520_000_000), Stamp::from_ros(1, 520_000_000)));
         assert_eq!(pose.position, Point3::new(3.0, 4.0, 0.0));
-        assert_eq!(*reading.field.microtesla(), Vector3::new(-1.0, 20.0, 0.5));
+        // Two metres along each axis: a heading of 45 degrees.
+        assert!((pose.orientation.euler_angles().2 - FRAC_PI_4).abs() < 1e-12);
+        let turned_back = pose.orientation * reading.field.microtesla();
+        assert!((turned_back - Vector3::new(-1.0, 20.0, 0.5)).norm() < 1e-12);
         assert!(drive.loss.is_empty());
     }
 
@@ -375,24 +439,46 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_number_is_named_with_file_and_line() {
+    fn a_cell_that_is_not_a_number_is_named_with_file_and_line() {
         let (_folder, path) = drive("invensense", "0\n0.1\n", "0,0\n1,x\n", "1,2,3\n1,2,3\n");
         let message = Drive::read(&path).unwrap_err().to_string();
-        assert!(message.contains("1-loc.csv, line 2") && message.contains("\"x\""), "{message}");
+        assert!(message.contains("1-loc.csv: line 2") && message.contains("\"x\""), "{message}");
     }
 
     #[test]
     fn too_few_cells_and_different_row_counts_are_errors() {
         let (_folder, path) = drive("invensense", "0\n", "0,0\n", "1,2\n");
-        assert!(Drive::read(&path).unwrap_err().to_string().contains("1-mag.csv, line 1: expected 3 numbers"));
+        assert!(Drive::read(&path).unwrap_err().to_string().contains("1-mag.csv: line 1: expected 3 numbers"));
         let (_folder, path) = drive("invensense", "0\n0.1\n", "0,0\n1,1\n", "1,2,3\n");
         let message = Drive::read(&path).unwrap_err().to_string();
         assert!(message.contains("has 2") && message.contains("has 1"), "{message}");
     }
 
     #[test]
-    fn a_folder_without_a_sensors_name_is_refused() {
+    fn a_folder_without_a_sensors_name_is_an_error() {
         let (_folder, path) = drive("phone", "0\n", "0,0\n", "1,2,3\n");
         assert!(Drive::read(&path).unwrap_err().to_string().contains("\"phone\""));
+    }
+
+    #[test]
+    fn headings_follow_a_circle_and_any_rows() {
+        // A circle of 2 m radius, its rows 1 to 9 cm apart: smoothing turns the ends alone.
+        let angles: Vec<f64> = (0..600)
+            .scan(0.0, |angle, row| {
+                *angle += f64::from(row % 5 + 1) * 0.004;
+                Some(*angle)
+            })
+            .collect();
+        let positions: Vec<[f64; 2]> = angles.iter().map(|angle| [2.0 * angle.cos(), 2.0 * angle.sin()]).collect();
+        let found = headings(&positions);
+        for (angle, heading) in angles.iter().zip(&found).skip(30).take(540) {
+            let error = (heading - angle - FRAC_PI_2).sin().abs();
+            // The chord of the path's points leads or lags by up to half of theirs.
+            assert!(error < 0.02, "{heading} at {angle}");
+        }
+        assert!(headings(&[]).is_empty());
+        for awkward in [vec![[0.0; 2]; 3], vec![[1.0, 2.0]], vec![[0.0; 2], [1e300, -1e300], [0.0; 2]]] {
+            assert!(headings(&awkward).iter().all(|heading| heading.is_finite()), "{awkward:?}");
+        }
     }
 }

@@ -1,28 +1,25 @@
-//! What can go wrong with recordings as a whole. Damage within one is no error: it is reported as
-//! [`Loss`].
+//! What can go wrong with a recording as a whole. Damage within it is not an error, but reported as [`Loss`](super::Loss).
 
 use std::path::PathBuf;
 
-use super::Loss;
-
-/// Why a recording cannot be opened, read on or written.
+/// Why a recording cannot be opened, read or written.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The operating system refused.
+    /// An operation of the operating system failed.
     #[error("cannot {action} {path}: {source}")]
     Io {
-        /// What was tried: `read`, `create`, ...
+        /// The operation: `read`, `create`, ...
         action: &'static str,
-        /// On which file or folder.
+        /// The file or folder.
         path: PathBuf,
-        /// Its answer.
+        /// The cause.
         source: std::io::Error,
     },
-    /// The path names no recording.
+    /// The path is not that of a recording.
     #[error(
-        "{path} is no recording: {found}. Expected a drive of the Aalto data (FOLDER/invensense/3), an .mcap or \
-         .db3 file, or the folder of a rosbag2"
+        "{path} is not a recording: {found}. Expected a drive of the Aalto data (FOLDER/invensense/3), an .mcap or \
+         .db3 file, or a rosbag2 folder"
     )]
     NotARecording {
         /// The path.
@@ -30,129 +27,28 @@ pub enum Error {
         /// What is there instead.
         found: String,
     },
-    /// A CSV file does not have the expected form.
-    #[error("{path}, line {line}: expected {expected}, found {found}")]
-    Csv {
-        /// The file.
+    /// A recording, or one of its files, cannot be used.
+    #[error("{path}: {reason}")]
+    Unusable {
+        /// The recording or the file.
         path: PathBuf,
-        /// Counted from one.
-        line: usize,
-        /// What should be there.
-        expected: String,
-        /// What is there.
-        found: String,
-    },
-    /// The files of a drive do not belong together.
-    #[error("the rows of a drive's files correspond, but {first} has {first_rows} and {second} has {second_rows}")]
-    RowCounts {
-        /// One file.
-        first: PathBuf,
-        /// Its rows.
-        first_rows: usize,
-        /// Another file.
-        second: PathBuf,
-        /// Its rows.
-        second_rows: usize,
-    },
-    /// A drive lies in a folder that is not named after one of the three sensors.
-    #[error(
-        "{path}: the folder {found:?} names no sensor: expected invensense, nexus (microtesla) or trivisio (local \
-         field)"
-    )]
-    UnknownSensor {
-        /// The drive.
-        path: PathBuf,
-        /// The folder's name.
-        found: String,
-    },
-    /// `metadata.yaml` is not what rosbag2 writes.
-    #[error("{path} is no rosbag2 metadata: {reason}")]
-    Metadata {
-        /// The file.
-        path: PathBuf,
-        /// What is wrong with it.
+        /// What was expected and what was found.
         reason: String,
     },
-    /// A storage plugin or compression that magmap does not read.
-    #[error("{path}: {what} {found:?} is not supported; expected {expected}")]
-    Unsupported {
-        /// The file.
-        path: PathBuf,
-        /// Storage, compression, encoding.
-        what: &'static str,
-        /// What it is.
-        found: String,
-        /// What is supported.
-        expected: &'static str,
-    },
-    /// No topic of the needed type.
-    #[error("{path} has no topic of type {expected}; it has {}{}", listed(topics), damaged(loss))]
-    NoTopic {
-        /// The recording.
-        path: PathBuf,
-        /// The needed type.
-        expected: &'static str,
-        /// `name (type)` of all topics.
-        topics: Vec<String>,
-        /// What of the recording is missing, which may be why.
-        loss: Loss,
-    },
-    /// The configured topic is not in the recording, or has another type.
-    #[error("{path} has no topic {topic:?} of type {expected} ({key} names it); it has {}", listed(topics))]
-    WrongTopic {
-        /// The recording.
-        path: PathBuf,
-        /// The configured name.
-        topic: String,
-        /// The needed type.
-        expected: &'static str,
-        /// The key of the configuration that names it.
-        key: &'static str,
-        /// `name (type)` of all topics.
-        topics: Vec<String>,
-    },
-    /// A topic is there, but nothing on it can be read.
-    #[error("{path}: the topic {topic} holds no readable {expected}{}", damaged(loss))]
-    EmptyTopic {
-        /// The recording.
-        path: PathBuf,
-        /// The topic.
-        topic: String,
-        /// The expected type.
-        expected: String,
-        /// What of the recording is missing, which may be why.
-        loss: Loss,
-    },
-    /// It is unknown how the sensor sits on the robot.
-    #[error(
-        "no static transform links the magnetometer's frame {sensor:?} with the odometry's body frame {body:?}; \
-         recorded \
-         are {}. \
-         Say how the sensor sits: sensor.override_transforms = true, sensor.position, sensor.orientation",
-        listed(links)
-    )]
-    FramesNotLinked {
-        /// Frame of the magnetometer's messages.
-        sensor: String,
-        /// Child frame of the odometry's messages.
-        body: String,
-        /// `parent -> child` of all static transforms.
-        links: Vec<String>,
-    },
-    /// SQLite refused.
+    /// SQLite failed.
     #[error("{path}: {source}")]
     Sqlite {
         /// The database.
         path: PathBuf,
-        /// Its answer.
+        /// The cause.
         source: rusqlite::Error,
     },
-    /// The MCAP library refused to write.
+    /// The MCAP library failed to write.
     #[error("cannot write {path}: {source}")]
     McapWrite {
         /// The file.
         path: PathBuf,
-        /// Its answer.
+        /// The cause.
         source: mcap::McapError,
     },
     /// A message that cannot be encoded or stamped.
@@ -160,28 +56,23 @@ pub enum Error {
     Write {
         /// The topic.
         topic: String,
-        /// Why not.
+        /// The cause.
         reason: String,
     },
-    /// Something is already there.
+    /// The folder to write is not empty.
     #[error("{0} exists and is not empty; name a new folder or remove it")]
     Exists(PathBuf),
 }
 
 impl Error {
-    /// Wraps an answer of the operating system: `File::open(path).map_err(Error::io("read", path))`.
+    /// Wraps an error of the operating system: `File::open(path).map_err(Error::io("read", path))`.
     pub(crate) fn io(action: &'static str, path: impl Into<PathBuf>) -> impl FnOnce(std::io::Error) -> Self {
         let path = path.into();
         move |source| Self::Io { action, path, source }
     }
-}
 
-/// What is missing, for the end of a sentence.
-fn damaged(loss: &Loss) -> String {
-    if loss.is_empty() { String::new() } else { format!(". It is damaged: {loss}") }
-}
-
-/// A list for a sentence.
-fn listed(items: &[String]) -> String {
-    if items.is_empty() { "none".into() } else { items.join(", ") }
+    /// What cannot be used, and why.
+    pub(super) fn unusable(path: impl Into<PathBuf>, reason: impl Into<String>) -> Self {
+        Self::Unusable { path: path.into(), reason: reason.into() }
+    }
 }

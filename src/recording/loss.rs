@@ -1,16 +1,16 @@
-//! What of a recording is missing, in words and counts.
+//! What is missing of a recording, in words and counts.
 
 use std::fmt;
 
 use serde::Serialize;
 
-/// Most causes that are listed one by one: who makes a file to do harm can make them up by the million.
+/// Largest number of causes that are listed: a malicious file could have millions.
 const MOST: usize = 1000;
 
-/// What those beyond are counted under.
+/// The cause under which the others are counted.
 const OTHERS: &str = "losses of other kinds";
 
-/// What of a recording could not be used. Empty when all of it was.
+/// The part of a recording that cannot be used; empty when all of it can.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Loss {
     /// One entry per cause.
@@ -20,11 +20,11 @@ pub struct Loss {
 /// One cause of loss.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Lost {
-    /// In words, so that the count fits before it: `rows without a stamp in 3-time.csv`.
+    /// A description that may follow a count: `rows without a stamp in 3-time.csv`.
     pub what: String,
-    /// How many; nothing where that cannot be known, as behind the place where a file is cut off.
+    /// The count, if it is known; after the place where a file is cut off it is not.
     pub count: Option<u64>,
-    /// Where it first happened, or why.
+    /// Where it happened first, or why.
     pub first: Option<String>,
 }
 
@@ -34,17 +34,12 @@ impl Loss {
         self.items.is_empty()
     }
 
-    /// The sum of what can be counted.
+    /// The sum of the known counts.
     pub fn total(&self) -> u64 {
         self.items.iter().filter_map(|lost| lost.count).fold(0, u64::saturating_add)
     }
 
-    /// Counts one more of a kind.
-    pub(super) fn count(&mut self, what: &str, first: String) {
-        self.add(what, 1, Some(first));
-    }
-
-    /// Counts so many more of a kind.
+    /// Adds to the count of a cause; `first` is kept from the first call.
     pub(super) fn add(&mut self, what: &str, count: u64, first: Option<String>) {
         match self.items.iter_mut().find(|lost| lost.what == what) {
             Some(lost) => lost.count = lost.count.map(|so_far| so_far.saturating_add(count)),
@@ -52,12 +47,12 @@ impl Loss {
         }
     }
 
-    /// Notes damage whose extent is unknown.
+    /// Adds damage of unknown extent.
     pub(super) fn damage(&mut self, what: String) {
         self.push(Lost { what, count: None, first: None });
     }
 
-    /// Adds all that another one lists.
+    /// Adds all causes of another loss.
     pub(super) fn extend(&mut self, other: &Self) {
         other.items.iter().for_each(|lost| self.push(lost.clone()));
     }

@@ -1,8 +1,7 @@
-//! Reader of MCAP files, from front to back with little memory, whatever their size.
+//! Reader of MCAP files of any size, from front to back with little memory.
 //!
-//! The file's outermost frame (kind and length of each record) is walked here, so that large attachments and indexes
-//! are skipped without being loaded, and so that a damaged chunk costs its own messages only. What is inside a record
-//! is the `mcap` crate's.
+//! Kind and length of each record are read here, so that large attachments and indexes are skipped without being loaded,
+//! and so that a damaged chunk costs its own messages only. The `mcap` crate reads the content of the records.
 
 use std::{
     collections::{HashMap, hash_map::Entry},
@@ -17,23 +16,23 @@ use mcap::{
 };
 
 use super::{
-    Error, Loss,
-    storage::{MAX_MESSAGE, MAX_NAME, MAX_TOPICS, RawMessage, StoredTopic, is_read},
+    error::Error,
+    loss::Loss,
+    storage::{FileReader, MAX_MESSAGE, MAX_NAME, MAX_TOPICS, RawMessage, StoredTopic, is_read},
 };
-use crate::mapping::reading::Stamp;
+use crate::sensing::reading::Stamp;
 
 /// Opcode (1 byte) and length (8 bytes) before every record.
 const RECORD_HEADER: u64 = 9;
 
-/// Largest single record that is loaded, an uncompressed 4K image with room to spare; larger ones are reported as
-/// damage.
+/// Size of the largest record that is loaded, more than an uncompressed 4K image; larger ones are reported as damage.
 const MAX_RECORD: usize = 32 << 20;
 
-/// Largest chunk whose checksum is verified before any of its messages is believed. In larger ones, which few writers
-/// make, messages are believed first and a wrong checksum is reported afterwards.
+/// Size of the largest chunk whose checksum is verified before its messages are used. In larger ones, which few writers make,
+/// messages are used first and a wrong checksum is reported afterwards.
 const MAX_VERIFIED_CHUNK: u64 = 8 << 20;
 
-/// Largest chunk that is decompressed. Common writers make chunks of a megabyte; this one's claim would cost minutes.
+/// Size of the largest chunk that is decompressed. Common writers make chunks of a megabyte; more than this would take minutes.
 const MAX_CHUNK: u64 = 1 << 30;
 
 /// Reads one MCAP file.
@@ -62,24 +61,24 @@ struct OpenRecord {
     start: u64,
     /// Where it should end, which may be beyond the end of the file.
     end: u64,
-    /// Bytes of it that are in the file and were not read yet.
+    /// Bytes of it that are in the file and not read yet.
     unread: u64,
 }
 
-/// What was learnt from the records so far.
+/// The content of the records so far.
 #[derive(Default)]
 struct Contents {
     schemas: HashMap<u16, String>,
-    /// By channel id: the index of its topic.
+    /// The index of the topic by channel id.
     channels: HashMap<u16, usize>,
     topics: Vec<StoredTopic>,
-    /// By topic: its index.
+    /// The index by topic.
     indices: HashMap<StoredTopic, usize>,
     messages: u64,
     messages_stated: Option<u64>,
-    /// The message that was read last, unless it is of a type that is not read, or too large.
+    /// The last message; empty if its type is not read or it is too large.
     message: Vec<u8>,
-    /// How long it is in the file.
+    /// Its size in the file.
     message_length: usize,
 }
 
@@ -100,25 +99,6 @@ impl Reader {
         };
         reader.go_to(mcap::MAGIC.len() as u64).map_err(Error::io("read", shown))?;
         Ok(reader)
-    }
-
-    pub(super) fn topics(&self) -> &[StoredTopic] {
-        &self.contents.topics
-    }
-
-    pub(super) fn loss(&self) -> &Loss {
-        &self.loss
-    }
-
-    /// The next message in the order of the file; nothing at the end or where the file is cut off.
-    pub(super) fn next_message(&mut self) -> Result<Option<RawMessage<'_>>, Error> {
-        let found = self.find_message().map_err(Error::io("read", &self.shown))?;
-        Ok(found.map(|(topic, stamp)| RawMessage {
-            topic: &self.contents.topics[topic],
-            stamp,
-            data: &self.contents.message,
-            length: self.contents.message_length,
-        }))
     }
 
     fn find_message(&mut self) -> io::Result<Option<(usize, Stamp)>> {
@@ -144,7 +124,7 @@ impl Reader {
         Ok(None)
     }
 
-    /// Goes to the next record that is worth reading, or ends.
+    /// Goes to the next record that is read, or ends.
     fn next_record(&mut self) -> io::Result<()> {
         if self.length - self.position < RECORD_HEADER {
             self.end_cut_off(self.position + RECORD_HEADER);
@@ -181,7 +161,7 @@ impl Reader {
         if opcode == op::CHUNK
             && let Some(sizes) = self.chunk_sizes(end)?
         {
-            if let Some(reason) = sizes.refusal(end) {
+            if let Some(reason) = sizes.rejection(end) {
                 let file = self.shown.display();
                 self.loss.damage(format!("messages of the chunk at byte {start} of {file}: {reason}"));
                 return self.skip_to(end);
@@ -200,7 +180,7 @@ impl Reader {
         Ok(())
     }
 
-    /// The sizes that the chunk at this position states, where the file holds them.
+    /// The sizes that the chunk at this position states, if the file holds them.
     fn chunk_sizes(&mut self, end: u64) -> io::Result<Option<ChunkSizes>> {
         // Start time, end time, uncompressed size (8 bytes each), checksum, length of the compression's name (4 each).
         const FIXED: u64 = 32;
@@ -224,7 +204,7 @@ impl Reader {
         Ok(Some(ChunkSizes { is_compressed: name > 0, uncompressed, compressed, records_at: size_at + 8 }))
     }
 
-    /// Leaves a record, read to its end or damaged, for the next one.
+    /// Leaves a record, whether read to its end or damaged.
     fn leave_record(&mut self, damage: Option<String>) -> io::Result<()> {
         let Some(record) = self.record.take() else { return Ok(()) };
         if let Some(reason) = damage.filter(|_| record.end <= self.length) {
@@ -234,7 +214,7 @@ impl Reader {
         self.skip_to(record.end)
     }
 
-    /// Goes on with the record behind `end`; the file is cut off when that lies beyond it.
+    /// Continues with the record after `end`; the file is cut off if it ends before that.
     fn skip_to(&mut self, end: u64) -> io::Result<()> {
         if end > self.length {
             self.end_cut_off(end);
@@ -259,10 +239,10 @@ impl Reader {
         }
     }
 
-    /// Ends where the file stops although a record should reach until `expected`.
+    /// Ends where the file stops, although a record should end at `expected`.
     fn end_cut_off(&mut self, expected: u64) {
         let missing = match self.phase {
-            Phase::Data => "the messages behind that place are missing",
+            Phase::Data => "the messages after that place are missing",
             _ => "its index is missing, no message is",
         };
         let (file, length) = (self.shown.display(), self.length);
@@ -272,8 +252,28 @@ impl Reader {
     }
 }
 
+impl FileReader for Reader {
+    fn next_message(&mut self) -> Result<Option<RawMessage<'_>>, Error> {
+        let found = self.find_message().map_err(Error::io("read", &self.shown))?;
+        Ok(found.map(|(topic, stamp)| RawMessage {
+            topic: &self.contents.topics[topic],
+            stamp,
+            data: &self.contents.message,
+            length: self.contents.message_length,
+        }))
+    }
+
+    fn topics(&self) -> &[StoredTopic] {
+        &self.contents.topics
+    }
+
+    fn loss(&self) -> &Loss {
+        &self.loss
+    }
+}
+
 impl OpenRecord {
-    /// Gives the parser what it wants, as far as the record and the file hold it; nothing means the end to it.
+    /// Gives the parser the bytes it wants, as far as the record and the file hold them; none mean the end.
     fn read(&mut self, file: &mut BufReader<File>, wanted: usize) -> io::Result<()> {
         let count = wanted.min(usize::try_from(self.unread).unwrap_or(usize::MAX));
         file.read_exact(&mut self.reader.insert(count)[..count])?;
@@ -283,18 +283,18 @@ impl OpenRecord {
     }
 }
 
-/// What a chunk states of itself before its messages.
+/// What a chunk states before its messages.
 struct ChunkSizes {
     is_compressed: bool,
     uncompressed: u64,
     compressed: u64,
-    /// Where its messages begin.
+    /// Position of its messages.
     records_at: u64,
 }
 
 impl ChunkSizes {
     /// Why the chunk is not read, if it is not.
-    fn refusal(&self, end: u64) -> Option<String> {
+    fn rejection(&self, end: u64) -> Option<String> {
         // One that is not compressed ends with its messages.
         if !self.is_compressed && self.records_at.checked_add(self.compressed) != Some(end) {
             return Some("its sizes contradict each other".into());
@@ -309,8 +309,7 @@ impl ChunkSizes {
 }
 
 impl Contents {
-    /// Takes one record in. A message gives the index of its topic and its time; what cannot be used, the reason in
-    /// words.
+    /// Adds one record. A message gives the index of its topic and its time; a record that cannot be used, the reason.
     fn take(&mut self, opcode: u8, data: &[u8]) -> Result<Option<(usize, Stamp)>, String> {
         match parse(opcode, data)? {
             Some(Parsed::Schema { id, name }) => {
@@ -327,7 +326,7 @@ impl Contents {
             Some(Parsed::Other(Record::Message { header, data })) => {
                 self.messages += 1;
                 let unknown =
-                    || format!("a message of channel {}, which is described nowhere before it,", header.channel_id);
+                    || format!("a message of channel {}, which is not described before it,", header.channel_id);
                 let topic = *self.channels.get(&header.channel_id).ok_or_else(unknown)?;
                 self.message.clear();
                 self.message_length = data.len();
@@ -355,17 +354,17 @@ impl Contents {
     }
 }
 
-/// A record of a kind that is used here.
+/// A record of a kind that is used.
 enum Parsed<'a> {
     Schema { id: u16, name: &'a str },
     Channel { id: u16, schema: u16, topic: &'a str },
     Other(Record<'a>),
 }
 
-/// The record in these bytes, if it is of a kind that is used here; otherwise why it cannot be, in words.
+/// Parses a record, if it is of a kind that is used.
 fn parse(opcode: u8, data: &[u8]) -> Result<Option<Parsed<'_>>, String> {
     let parsed = match opcode {
-        // The crate would reserve as much memory as the length of a name claims.
+        // The crate would allocate as much memory as the length of a name claims.
         op::SCHEMA => number(data).and_then(|(id, rest)| Ok(Parsed::Schema { id, name: name(rest)? })),
         op::CHANNEL => number(data).and_then(|(id, rest)| {
             let (schema, rest) = number(rest)?;

@@ -1,19 +1,18 @@
-//! The few ROS 2 messages magmap reads and writes, as plain structs, with their CDR encoding and their definitions as
-//! text.
+//! The ROS 2 messages that magmap reads and writes without ROS, with their CDR encoding and their definitions as text.
 //!
-//! Field names, order and types are those of the ROS 2 interface packages (`builtin_interfaces`, `std_msgs`,
-//! `geometry_msgs`, `sensor_msgs`, `nav_msgs`, `tf2_msgs`), from which the encoding follows.
+//! Names, order and types of the fields are those of the ROS 2 interface packages; the encoding follows from them.
 
 use byteorder::{BigEndian, LittleEndian};
 use nalgebra::{Isometry3, Point3, UnitQuaternion, Vector3 as Axes};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
-use crate::mapping::reading::{self, Reading, Stamp};
+use crate::field::grid::GridGeometry;
+use crate::sensing::reading::{self, Reading, Stamp};
 
 /// Bytes of the encapsulation header that precedes every encoded message: representation (2) and options (2).
 const ENCAPSULATION: usize = 4;
 
-/// A message that can be read from and written to a bag.
+/// A message that can be read from a bag and written to one.
 pub trait Message: Serialize + DeserializeOwned {
     /// Its type, as ROS names it: `package/msg/Name`.
     const TYPE: &'static str;
@@ -22,16 +21,16 @@ pub trait Message: Serialize + DeserializeOwned {
     fn definition() -> String;
 }
 
-/// Why bytes are not the message they should be.
+/// Why a message cannot be decoded.
 #[derive(Debug, thiserror::Error)]
 pub enum DecodeError {
     /// Too short for the encapsulation header.
     #[error("{0} bytes are too few for a CDR message: at least {ENCAPSULATION} were expected")]
     TooShort(usize),
-    /// Another encoding than plain CDR.
+    /// An encoding other than plain CDR.
     #[error("the encapsulation header is {0:02x?}: plain CDR (00 00 big-endian, 00 01 little-endian) was expected")]
     Encapsulation([u8; 2]),
-    /// The bytes end early or hold something that the type cannot.
+    /// The bytes end early or do not fit the type.
     #[error("not a {message}: {source}")]
     Cdr {
         /// The expected type.
@@ -39,20 +38,19 @@ pub enum DecodeError {
         /// What the decoder says.
         source: cdr_encoding::Error,
     },
-    /// A quaternion that is no rotation, or a position that is no number.
+    /// A quaternion that is not a rotation, or a position that is not finite.
     #[error("{0} is not a pose: finite numbers and a quaternion of norm one were expected")]
     NotAPose(String),
 }
 
-/// The message in CDR, little-endian, with its encapsulation header.
+/// Encodes a message as little-endian CDR with its encapsulation header.
 pub fn encode<M: Message>(message: &M) -> Result<Vec<u8>, cdr_encoding::Error> {
     let mut bytes = vec![0, 1, 0, 0];
     bytes.extend(cdr_encoding::to_vec::<M, LittleEndian>(message)?);
     Ok(bytes)
 }
 
-/// The message in these bytes, CDR of either endianness with its encapsulation header. Bytes beyond it are ignored
-/// (middlewares pad).
+/// Decodes CDR of either endianness with its encapsulation header. Bytes after the message are ignored, as middlewares pad.
 pub fn decode<M: Message>(bytes: &[u8]) -> Result<M, DecodeError> {
     let Some((header, payload)) = bytes.split_first_chunk::<ENCAPSULATION>() else {
         return Err(DecodeError::TooShort(bytes.len()));
@@ -66,273 +64,205 @@ pub fn decode<M: Message>(bytes: &[u8]) -> Result<M, DecodeError> {
     decoded.map(|(message, _)| message).map_err(|source| DecodeError::Cdr { message: M::TYPE, source })
 }
 
-/// Declares a message: its struct from the table of fields, its type's name and the text of its definition.
-macro_rules! message {
-    ($(#[$doc:meta])* $name:ident = $package:literal / $ros_name:literal, uses [$($used:ty),*], {
-        $($(#[$field_doc:meta])* $field:ident: $rust:ty = $ros:literal),* $(,)?
-    }) => {
+/// What a field of a message can be: a primitive, a message, or a list of either.
+trait Field {
+    /// Its type in a definition: `float64`, `package/Name`.
+    fn ros_type() -> String;
+
+    /// Appends the types and definitions of the messages it is made of, each once, outer ones first.
+    fn collect(parts: &mut Vec<(String, String)>);
+}
+
+macro_rules! primitives {
+    ($($type:ty = $ros_type:literal),* $(,)?) => {
+        $(impl Field for $type {
+            fn ros_type() -> String {
+                $ros_type.into()
+            }
+
+            fn collect(_: &mut Vec<(String, String)>) {}
+        })*
+    };
+}
+
+primitives! {
+    bool = "bool",
+    i8 = "int8",
+    i32 = "int32",
+    u32 = "uint32",
+    f32 = "float32",
+    f64 = "float64",
+    String = "string",
+    [f64; 9] = "float64[9]",
+    // Nested, because serde knows no array of 36; on the wire they are the same.
+    [[f64; 6]; 6] = "float64[36]",
+}
+
+impl<T: Field> Field for Vec<T> {
+    fn ros_type() -> String {
+        T::ros_type() + "[]"
+    }
+
+    fn collect(parts: &mut Vec<(String, String)>) {
+        T::collect(parts);
+    }
+}
+
+/// The `ros2msg` text: the definition of `M`, then that of each part after a line of 80 `=` and a line with its type.
+fn definition<M: Field>() -> String {
+    let mut parts = Vec::new();
+    M::collect(&mut parts);
+    let separator = "=".repeat(80);
+    let texts = parts.into_iter().enumerate().map(|(index, (ros_type, fields))| match index {
+        0 => fields,
+        _ => format!("{separator}\nMSG: {ros_type}\n{fields}"),
+    });
+    texts.collect()
+}
+
+/// Declares messages: their structs, types and definitions.
+macro_rules! messages {
+    ($($(#[$doc:meta])* $package:literal $name:ident { $($(#[$field_doc:meta])* $field:ident: $type:ty,)* })*) => {$(
         $(#[$doc])*
         #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+        #[allow(missing_docs)] // Where a field is not documented, its name in the ROS 2 interface says everything.
         pub struct $name {
-            $($(#[$field_doc])* pub $field: $rust,)*
+            $($(#[$field_doc])* pub $field: $type,)*
         }
 
-        impl Definition for $name {
-            const RESOURCE: &'static str = concat!($package, "/", $ros_name);
-            const FIELDS: &'static str = concat!($($ros, " ", stringify!($field), "\n"),*);
+        impl Field for $name {
+            fn ros_type() -> String {
+                concat!($package, "/", stringify!($name)).into()
+            }
 
-            fn collect(parts: &mut Vec<(&'static str, &'static str)>) {
-                let part = (Self::RESOURCE, Self::FIELDS);
+            fn collect(parts: &mut Vec<(String, String)>) {
+                let fields = [$(<$type>::ros_type(), concat!(" ", stringify!($field), "\n").into()),*].concat();
+                let part = (Self::ros_type(), fields);
                 if !parts.contains(&part) {
                     parts.push(part);
-                    $(<$used>::collect(parts);)*
+                    $(<$type>::collect(parts);)*
                 }
             }
         }
 
         impl Message for $name {
-            const TYPE: &'static str = concat!($package, "/msg/", $ros_name);
+            const TYPE: &'static str = concat!($package, "/msg/", stringify!($name));
 
             fn definition() -> String {
-                let mut parts = Vec::new();
-                Self::collect(&mut parts);
-                join(&parts)
+                definition::<Self>()
             }
         }
-    };
+    )*};
 }
 
-/// The pieces of which a definition is put together.
-trait Definition {
-    /// `package/Name`.
-    const RESOURCE: &'static str;
-    /// One line per field: type and name.
-    const FIELDS: &'static str;
-
-    /// Appends this message and those it is made of, each once, this one first.
-    fn collect(parts: &mut Vec<(&'static str, &'static str)>);
-}
-
-/// The `ros2msg` text: the first definition as it is, every other one after a line of 80 `=` and a line with its name.
-fn join(parts: &[(&str, &str)]) -> String {
-    let separator = "=".repeat(80);
-    let mut text = String::new();
-    for (index, (resource, fields)) in parts.iter().enumerate() {
-        if index > 0 {
-            text.push_str(&format!("{separator}\nMSG: {resource}\n"));
-        }
-        text.push_str(fields);
-    }
-    text
-}
-
-message! {
+messages! {
     /// A point in time.
-    Time = "builtin_interfaces" / "Time", uses [], {
+    "builtin_interfaces" Time {
         /// Whole seconds since the epoch.
-        sec: i32 = "int32",
+        sec: i32,
         /// Nanoseconds beyond them.
-        nanosec: u32 = "uint32",
+        nanosec: u32,
     }
-}
 
-message! {
     /// When something was measured, and in which frame.
-    Header = "std_msgs" / "Header", uses [Time], {
-        /// When.
-        stamp: Time = "builtin_interfaces/Time",
-        /// The frame's name.
-        frame_id: String = "string",
-    }
-}
+    "std_msgs" Header { stamp: Time, frame_id: String, }
 
-message! {
     /// Yes or no.
-    Bool = "std_msgs" / "Bool", uses [], {
-        /// Whether yes.
-        data: bool = "bool",
-    }
-}
+    "std_msgs" Bool { data: bool, }
 
-message! {
     /// A vector in space.
-    Vector3 = "geometry_msgs" / "Vector3", uses [], {
-        /// Along the first axis.
-        x: f64 = "float64",
-        /// Along the second axis.
-        y: f64 = "float64",
-        /// Along the third axis.
-        z: f64 = "float64",
-    }
-}
+    "geometry_msgs" Vector3 { x: f64, y: f64, z: f64, }
 
-message! {
     /// A point in space, in metres.
-    Point = "geometry_msgs" / "Point", uses [], {
-        /// Along the first axis.
-        x: f64 = "float64",
-        /// Along the second axis.
-        y: f64 = "float64",
-        /// Along the third axis.
-        z: f64 = "float64",
-    }
-}
+    "geometry_msgs" Point { x: f64, y: f64, z: f64, }
 
-message! {
-    /// A rotation.
-    Quaternion = "geometry_msgs" / "Quaternion", uses [], {
-        /// First imaginary part.
-        x: f64 = "float64",
-        /// Second imaginary part.
-        y: f64 = "float64",
-        /// Third imaginary part.
-        z: f64 = "float64",
-        /// Real part.
-        w: f64 = "float64",
-    }
-}
+    /// A rotation, `w` being the real part.
+    "geometry_msgs" Quaternion { x: f64, y: f64, z: f64, w: f64, }
 
-message! {
     /// Position and orientation.
-    Pose = "geometry_msgs" / "Pose", uses [Point, Quaternion], {
-        /// Where.
-        position: Point = "geometry_msgs/Point",
-        /// Turned how.
-        orientation: Quaternion = "geometry_msgs/Quaternion",
-    }
-}
+    "geometry_msgs" Pose { position: Point, orientation: Quaternion, }
 
-message! {
-    /// A pose and how uncertain it is.
-    PoseWithCovariance = "geometry_msgs" / "PoseWithCovariance", uses [Pose], {
-        /// The pose.
-        pose: Pose = "geometry_msgs/Pose",
-        /// Row-major covariance of x, y, z and the rotations about them. Nested, so that it has no length on the wire.
-        covariance: [[f64; 6]; 6] = "float64[36]",
+    /// A pose and its uncertainty.
+    "geometry_msgs" PoseWithCovariance {
+        pose: Pose,
+        /// Row-major covariance of x, y, z and the rotations about them.
+        covariance: [[f64; 6]; 6],
     }
-}
 
-message! {
-    /// Linear and angular velocity.
-    Twist = "geometry_msgs" / "Twist", uses [Vector3], {
+    /// A velocity.
+    "geometry_msgs" Twist {
         /// In metres per second.
-        linear: Vector3 = "geometry_msgs/Vector3",
+        linear: Vector3,
         /// In radians per second.
-        angular: Vector3 = "geometry_msgs/Vector3",
+        angular: Vector3,
     }
-}
 
-message! {
-    /// A twist and how uncertain it is.
-    TwistWithCovariance = "geometry_msgs" / "TwistWithCovariance", uses [Twist], {
-        /// The twist.
-        twist: Twist = "geometry_msgs/Twist",
+    /// A velocity and its uncertainty.
+    "geometry_msgs" TwistWithCovariance {
+        twist: Twist,
         /// Row-major covariance of the linear and the angular velocity.
-        covariance: [[f64; 6]; 6] = "float64[36]",
+        covariance: [[f64; 6]; 6],
     }
-}
 
-message! {
     /// A rigid transform.
-    Transform = "geometry_msgs" / "Transform", uses [Vector3, Quaternion], {
+    "geometry_msgs" Transform {
         /// In metres.
-        translation: Vector3 = "geometry_msgs/Vector3",
+        translation: Vector3,
         /// Applied before the translation.
-        rotation: Quaternion = "geometry_msgs/Quaternion",
+        rotation: Quaternion,
     }
-}
 
-message! {
-    /// Where the frame `child_frame_id` sits in the header's frame.
-    TransformStamped = "geometry_msgs" / "TransformStamped", uses [Header, Transform], {
-        /// When, and the parent frame.
-        header: Header = "std_msgs/Header",
-        /// The child frame.
-        child_frame_id: String = "string",
-        /// From child coordinates to parent coordinates.
-        transform: Transform = "geometry_msgs/Transform",
+    /// The transform from the frame `child_frame_id` to the header's frame.
+    "geometry_msgs" TransformStamped {
+        header: Header,
+        child_frame_id: String,
+        transform: Transform,
     }
-}
 
-message! {
-    /// What travels on `/tf` and `/tf_static`.
-    TFMessage = "tf2_msgs" / "TFMessage", uses [TransformStamped], {
-        /// The transforms.
-        transforms: Vec<TransformStamped> = "geometry_msgs/TransformStamped[]",
-    }
-}
+    /// The message of `/tf` and `/tf_static`.
+    "tf2_msgs" TFMessage { transforms: Vec<TransformStamped>, }
 
-message! {
     /// A magnetometer sample.
-    MagneticField = "sensor_msgs" / "MagneticField", uses [Header, Vector3], {
+    "sensor_msgs" MagneticField {
         /// When, and the sensor's frame.
-        header: Header = "std_msgs/Header",
+        header: Header,
         /// Along the sensor's axes, in tesla.
-        magnetic_field: Vector3 = "geometry_msgs/Vector3",
+        magnetic_field: Vector3,
         /// Row-major covariance of the axes; all zero means unknown.
-        magnetic_field_covariance: [f64; 9] = "float64[9]",
+        magnetic_field_covariance: [f64; 9],
     }
-}
 
-message! {
-    /// Where odometry believes the robot is.
-    Odometry = "nav_msgs" / "Odometry", uses [Header, PoseWithCovariance, TwistWithCovariance], {
+    /// Pose and velocity of the robot, as odometry estimates them.
+    "nav_msgs" Odometry {
         /// When, and the frame of the pose.
-        header: Header = "std_msgs/Header",
+        header: Header,
         /// The robot's body frame.
-        child_frame_id: String = "string",
+        child_frame_id: String,
         /// The body in the header's frame.
-        pose: PoseWithCovariance = "geometry_msgs/PoseWithCovariance",
+        pose: PoseWithCovariance,
         /// The velocity in the body's frame.
-        twist: TwistWithCovariance = "geometry_msgs/TwistWithCovariance",
+        twist: TwistWithCovariance,
     }
-}
 
-message! {
-    /// A pose with its time and frame.
-    PoseStamped = "geometry_msgs" / "PoseStamped", uses [Header, Pose], {
-        /// When, and the frame.
-        header: Header = "std_msgs/Header",
-        /// The pose.
-        pose: Pose = "geometry_msgs/Pose",
-    }
-}
-
-message! {
-    /// A sequence of poses.
-    Path = "nav_msgs" / "Path", uses [Header, PoseStamped], {
-        /// When, and the frame.
-        header: Header = "std_msgs/Header",
-        /// The poses along the path.
-        poses: Vec<PoseStamped> = "geometry_msgs/PoseStamped[]",
-    }
-}
-
-message! {
     /// The geometry of a grid.
-    MapMetaData = "nav_msgs" / "MapMetaData", uses [Time, Pose], {
-        /// When the map was loaded.
-        map_load_time: Time = "builtin_interfaces/Time",
+    "nav_msgs" MapMetaData {
+        map_load_time: Time,
         /// Side of a cell, in metres.
-        resolution: f32 = "float32",
-        /// Cells along x.
-        width: u32 = "uint32",
-        /// Cells along y.
-        height: u32 = "uint32",
-        /// The corner of cell (0, 0).
-        origin: Pose = "geometry_msgs/Pose",
+        resolution: f32,
+        /// Number of cells along x.
+        width: u32,
+        /// Number of cells along y.
+        height: u32,
+        /// The lower left corner of the lower left cell.
+        origin: Pose,
     }
-}
 
-message! {
-    /// A grid of cells with a value of 0 to 100 each, or -1 where it is unknown.
-    OccupancyGrid = "nav_msgs" / "OccupancyGrid", uses [Header, MapMetaData], {
-        /// When, and the frame.
-        header: Header = "std_msgs/Header",
-        /// The grid's geometry.
-        info: MapMetaData = "nav_msgs/MapMetaData",
-        /// Row by row, starting at the origin.
-        data: Vec<i8> = "int8[]",
+    /// A grid whose cells have a value from 0 to 100 each, or -1 where it is unknown.
+    "nav_msgs" OccupancyGrid {
+        header: Header,
+        info: MapMetaData,
+        /// Row-major from the lower left cell.
+        data: Vec<i8>,
     }
 }
 
@@ -350,7 +280,7 @@ impl From<&Time> for Stamp {
 }
 
 impl Header {
-    /// The header of something at this time in this frame.
+    /// A header with this time and frame.
     pub fn new(stamp: Stamp, frame: impl Into<String>) -> Self {
         Self { stamp: stamp.into(), frame_id: frame.into() }
     }
@@ -374,7 +304,7 @@ impl From<UnitQuaternion<f64>> for Quaternion {
     }
 }
 
-/// The transform made of these parts, refused when a number is not finite or the quaternion is no rotation.
+/// The transform made of these parts, unless a number is not finite or the quaternion is not a rotation.
 fn isometry(translation: Axes<f64>, rotation: &Quaternion) -> Result<Isometry3<f64>, DecodeError> {
     let quaternion = nalgebra::Quaternion::new(rotation.w, rotation.x, rotation.y, rotation.z);
     let not_a_pose = || DecodeError::NotAPose(format!("translation {:?} with {rotation:?}", translation.as_slice()));
@@ -396,8 +326,34 @@ impl From<&Isometry3<f64>> for Transform {
 
 impl TransformStamped {
     /// The transform from child coordinates to parent coordinates.
+    ///
+    /// # Errors
+    /// When a number is not finite or the quaternion is not a rotation.
     pub fn isometry(&self) -> Result<Isometry3<f64>, DecodeError> {
         isometry(Axes::from(&self.transform.translation), &self.transform.rotation)
+    }
+}
+
+impl TFMessage {
+    /// A message of one transform, from coordinates of `child` to coordinates of `parent`.
+    pub fn of_one(stamp: Stamp, parent: &str, child: &str, transform: &Isometry3<f64>) -> Self {
+        let (header, transform) = (Header::new(stamp, parent), Transform::from(transform));
+        Self { transforms: vec![TransformStamped { header, child_frame_id: child.into(), transform }] }
+    }
+}
+
+impl OccupancyGrid {
+    /// The grid of this geometry; `data` is row-major from the lower left cell.
+    pub fn new(stamp: Stamp, frame: &str, geometry: &GridGeometry, data: Vec<i8>) -> Self {
+        let [x, y] = geometry.origin();
+        let info = MapMetaData {
+            map_load_time: stamp.into(),
+            resolution: geometry.resolution as f32,
+            width: geometry.columns as u32,
+            height: geometry.rows as u32,
+            origin: Pose::from(&Isometry3::translation(x, y, 0.0)),
+        };
+        Self { header: Header::new(stamp, frame), info, data }
     }
 }
 
@@ -411,7 +367,7 @@ impl MagneticField {
         }
     }
 
-    /// The reading in it, as it is: implausible ones are for the gates.
+    /// The reading, plausible or not: rejecting it is up to the gates.
     pub fn to_reading(&self) -> Reading {
         Reading {
             stamp: Stamp::from(&self.header.stamp),
@@ -431,7 +387,10 @@ impl Odometry {
         }
     }
 
-    /// The pose in it. Refused when a number is not finite or the quaternion is no rotation.
+    /// The pose of the body.
+    ///
+    /// # Errors
+    /// When a number is not finite or the quaternion is not a rotation.
     pub fn to_pose(&self) -> Result<reading::Pose, DecodeError> {
         let Pose { position, orientation } = &self.pose.pose;
         let isometry = isometry(Axes::new(position.x, position.y, position.z), orientation)?;

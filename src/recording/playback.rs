@@ -1,17 +1,14 @@
-//! The second reading of a bag: its measurements, one after the other.
-
-use std::path::PathBuf;
+//! The second pass over a bag: its measurements, one after the other.
 
 use sha2::{Digest, Sha256};
 
 use super::{
-    Error,
-    messages::{Bool, MagneticField, Message, Odometry},
+    decoding::{Decoded, Frames, decode},
+    error::Error,
     rosbag2::Bag,
     storage::{FileReader, RawMessage, StoredTopic},
-    survey::Frames,
 };
-use crate::mapping::reading::{Measurement, Reading};
+use crate::sensing::reading::Measurement;
 
 /// A topic to read, and the frames its messages should be in.
 pub(super) struct Wanted {
@@ -19,70 +16,63 @@ pub(super) struct Wanted {
     pub(super) frames: Frames,
 }
 
-/// The second reading of a bag.
+/// The second pass over a bag.
 pub(super) struct Playback {
     bag: Bag,
-    /// The topic of the readings: a magnetometer's, or of a yes/no signal.
-    readings: Wanted,
-    odometry: Wanted,
+    /// The topic of the readings (of a magnetometer or a yes/no signal) and that of the poses.
+    wanted: [Wanted; 2],
     next_file: usize,
-    reader: Option<FileReader>,
+    reader: Option<Box<dyn FileReader>>,
 }
 
 impl Playback {
     /// Starts at the beginning of a bag.
-    pub(super) fn new(bag: Bag, readings: Wanted, odometry: Wanted) -> Self {
-        Self { bag, readings, odometry, next_file: 0, reader: None }
+    pub(super) fn new(bag: Bag, wanted: [Wanted; 2]) -> Self {
+        Self { bag, wanted, next_file: 0, reader: None }
     }
 
-    /// Adds how long the files are, which is known without reading them once more.
+    /// Adds the sizes of the files, which are known without reading them again.
     pub(super) fn digest(&self, digest: &mut Sha256) {
-        let length = |path: &PathBuf| std::fs::metadata(path).map_or(0, |metadata| metadata.len());
-        self.bag.files.iter().for_each(|file| digest.update(length(&file.path).to_le_bytes()));
+        for file in &self.bag.files {
+            digest.update(std::fs::metadata(&file.path).map_or(0, |metadata| metadata.len()).to_le_bytes());
+        }
     }
 
-    /// The next reading or pose in recorded order; nothing at the end and after an error.
+    /// The next reading or pose in recorded order; `None` at the end and after an error.
     pub(super) fn next_measurement(&mut self) -> Result<Option<Measurement>, Error> {
+        let next = self.find_measurement();
+        if next.is_err() {
+            (self.reader, self.next_file) = (None, usize::MAX);
+        }
+        next
+    }
+
+    fn find_measurement(&mut self) -> Result<Option<Measurement>, Error> {
         loop {
             let Some(reader) = &mut self.reader else {
                 let Some(file) = self.bag.files.get(self.next_file) else { return Ok(None) };
                 self.next_file += 1;
-                self.reader = Some(file.reader().inspect_err(|_| self.next_file = usize::MAX)?);
+                self.reader = Some(file.reader()?);
                 continue;
             };
-            match reader.next_message() {
-                Ok(Some(message)) => {
-                    if let Some(measurement) = measurement(&message, &self.readings, &self.odometry) {
+            match reader.next_message()? {
+                Some(message) => {
+                    if let Some(measurement) = wanted_measurement(&message, &self.wanted) {
                         return Ok(Some(measurement));
                     }
                 }
-                Ok(None) => self.reader = None,
-                Err(error) => {
-                    self.reader = None;
-                    self.next_file = usize::MAX;
-                    return Err(error);
-                }
+                None => self.reader = None,
             }
         }
     }
 }
 
-/// The measurement in a message, if it is on one of the wanted topics. What cannot be decoded or is in another frame
-/// was counted as loss by the survey.
-fn measurement(message: &RawMessage<'_>, readings: &Wanted, odometry: &Wanted) -> Option<Measurement> {
-    if *message.topic == readings.topic && readings.topic.type_name == Bool::TYPE {
-        let Bool { data } = message.decode().ok()?;
-        // It has no stamp of its own.
-        return Some(Measurement::Reading(Reading::of_signal(message.stamp, data)));
+/// The measurement in a message, if it is on one of the wanted topics. Messages that cannot be decoded or are in another frame
+/// were counted as loss by the survey.
+fn wanted_measurement(message: &RawMessage<'_>, wanted: &[Wanted]) -> Option<Measurement> {
+    let wanted = wanted.iter().find(|wanted| wanted.topic == *message.topic)?;
+    match decode(message) {
+        Ok(Decoded::Measurement(frames, measurement)) if frames == wanted.frames => Some(measurement),
+        _ => None,
     }
-    if *message.topic == readings.topic {
-        let field: MagneticField = message.decode().ok()?;
-        return (Frames::of_field(&field) == readings.frames).then(|| Measurement::Reading(field.to_reading()));
-    }
-    if *message.topic == odometry.topic {
-        let pose: Odometry = message.decode().ok()?;
-        let is_wanted = Frames::of_odometry(&pose) == odometry.frames;
-        return pose.to_pose().ok().filter(|_| is_wanted).map(Measurement::Pose);
-    }
-    None
 }

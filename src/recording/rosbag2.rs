@@ -11,7 +11,9 @@ use serde::Deserialize;
 use tempfile::NamedTempFile;
 
 use super::{
-    Error, Loss,
+    error::Error,
+    loss::Loss,
+    mcap, rosbag2_sqlite,
     storage::{FileReader, Format},
 };
 
@@ -21,15 +23,17 @@ pub(super) const METADATA: &str = "metadata.yaml";
 /// Bytes decompressed at once.
 const COPY_SIZE: usize = 1 << 16;
 
-/// Longest metadata that is read. Those of a bag with hundreds of topics are a megabyte.
+/// Size of the longest metadata that is read. That of a bag with hundreds of topics has a megabyte.
 const MAX_METADATA: u64 = 16 << 20;
 
-/// Most storage files of one bag.
+/// Largest number of storage files in one bag.
 const MAX_FILES: usize = 100_000;
 
-/// A file may decompress to so many bytes, or so many times its own size if that is more: what robots record shrinks to a tenth,
-/// and what shrinks to less than a thousandth was made to fill the disk.
+/// Bytes that any file may decompress to.
 const DECOMPRESSED: u64 = 64 << 20;
+
+/// How many times its size a larger file may decompress to: recordings shrink to a tenth; a file that shrank to less than a
+/// thousandth was made to fill the disk.
 const DECOMPRESSED_TIMES: u64 = 1000;
 
 /// The storage files of one bag, in recorded order.
@@ -37,31 +41,35 @@ pub(super) struct Bag {
     pub(super) files: Vec<BagFile>,
     pub(super) format: Format,
     pub(super) is_folder: bool,
-    /// Messages per topic, as the metadata states them.
+    /// The numbers of messages by topic that the metadata states.
     pub(super) counts: Vec<(String, u64)>,
     /// Files that are missing or cannot be read.
     pub(super) loss: Loss,
-    /// What is unusual and no loss.
+    /// What is unusual without being a loss.
     pub(super) notes: Vec<String>,
 }
 
 /// One storage file.
 pub(super) struct BagFile {
-    /// As the user knows it.
+    /// Its path for the user.
     pub(super) path: PathBuf,
-    /// Where it was decompressed to, if it had to be; removed with the bag.
+    /// Its decompressed content, if it is compressed; removed with the bag.
     decompressed: Option<NamedTempFile>,
 }
 
 impl BagFile {
     /// A reader at the beginning of the file.
-    pub(super) fn reader(&self) -> Result<FileReader, Error> {
+    pub(super) fn reader(&self) -> Result<Box<dyn FileReader>, Error> {
         let readable = self.decompressed.as_ref().map_or(self.path.as_path(), NamedTempFile::path);
-        FileReader::open(readable, &self.path)
+        match Format::of(readable)? {
+            Format::Mcap => Ok(Box::new(mcap::Reader::open(readable, &self.path)?)),
+            Format::Sqlite3 => Ok(Box::new(rosbag2_sqlite::Reader::open(readable, &self.path)?)),
+            Format::Zstd => Err(Error::unusable(&self.path, "it is compressed twice; expected one layer of zstd")),
+        }
     }
 }
 
-/// What is read of `metadata.yaml`, any version: what changed between versions is not among it, or may be missing.
+/// The part of `metadata.yaml` that is read: the same in all versions, or optional.
 #[derive(Debug, Default, Deserialize)]
 struct MetadataFile {
     rosbag2_bagfile_information: Metadata,
@@ -105,11 +113,11 @@ impl Bag {
         let metadata = read_metadata(&metadata_path)?;
         let compression = metadata.compression_format.unwrap_or_default();
         if !["", "zstd"].contains(&compression.as_str()) {
-            let (what, expected) = ("the compression", "zstd or none");
-            return Err(Error::Unsupported { path: metadata_path, what, found: compression, expected });
+            let reason = format!("the compression {compression:?} is not supported; expected zstd or none");
+            return Err(Error::unusable(metadata_path, reason));
         }
         if metadata.relative_file_paths.is_empty() {
-            return Err(Error::Metadata { path: metadata_path, reason: "it lists no files".into() });
+            return Err(not_metadata(&metadata_path, "it lists no files"));
         }
         let mut files: Vec<PathBuf> = Vec::new();
         let mut seen = HashSet::new();
@@ -119,7 +127,7 @@ impl Bag {
         }
         if files.len() > MAX_FILES {
             let reason = format!("it lists {} files, more than the {MAX_FILES} that are read", files.len());
-            return Err(Error::Metadata { path: metadata_path, reason });
+            return Err(not_metadata(&metadata_path, &reason));
         }
         let mut bag = Self::open_files(files, true)?;
         if repeated > 0 {
@@ -130,8 +138,7 @@ impl Bag {
         Ok(bag)
     }
 
-    /// Takes these files in. Of several, those that cannot be read are a loss; when none can, the first one's error is
-    /// returned.
+    /// Opens these files. Those that cannot be read are a loss; if none can, the first error is returned.
     fn open_files(paths: Vec<PathBuf>, is_folder: bool) -> Result<Self, Error> {
         let mut bag = Self {
             files: Vec::new(),
@@ -161,8 +168,7 @@ impl Bag {
     }
 }
 
-/// Looks into a file, and decompresses it where it is compressed as a whole. What of it cannot be decompressed is a
-/// loss.
+/// Opens a file, and decompresses it if it is compressed as a whole. The part that cannot be decompressed is a loss.
 fn open_file(path: PathBuf, loss: &mut Loss) -> Result<(Format, BagFile), Error> {
     let mut format = Format::of(&path)?;
     let mut decompressed = None;
@@ -177,8 +183,8 @@ fn open_file(path: PathBuf, loss: &mut Loss) -> Result<(Format, BagFile), Error>
     Ok((format, file))
 }
 
-/// Decompresses a file into a temporary one. Where it is damaged or cut off, or holds more than it can, what comes before that
-/// place is kept; the second part says so.
+/// Decompresses a file into a temporary one. Where it is damaged or cut off, or holds more than it may, what comes before is kept,
+/// and the second part describes the rest.
 fn decompress(path: &Path) -> Result<(NamedTempFile, Option<String>), Error> {
     let mut target = NamedTempFile::new().map_err(Error::io("create a file in", std::env::temp_dir()))?;
     let source = File::open(path).map_err(Error::io("read", path))?;
@@ -187,30 +193,23 @@ fn decompress(path: &Path) -> Result<(NamedTempFile, Option<String>), Error> {
     let most = DECOMPRESSED.max(size.saturating_mul(DECOMPRESSED_TIMES));
     let mut buffer = vec![0; COPY_SIZE];
     let mut length: u64 = 0;
-    loop {
+    let reason = loop {
         match decoder.read(&mut buffer) {
             Ok(0) => return Ok((target, None)),
             Ok(count) if length + count as u64 > most => {
-                let damage = format!(
-                    "what follows the first {length} bytes decompressed from {}, whose {size} bytes may become at most {most}",
-                    path.display()
-                );
-                return Ok((target, Some(damage)));
+                break format!(", whose {size} bytes may become at most {most}");
             }
             Ok(count) => {
                 target.write_all(&buffer[..count]).map_err(Error::io("write", target.path()))?;
                 length += count as u64;
             }
-            Err(error) => {
-                let damage =
-                    format!("what follows the first {length} bytes decompressed from {}: {error}", path.display());
-                return Ok((target, Some(damage)));
-            }
+            Err(error) => break format!(": {error}"),
         }
-    }
+    };
+    Ok((target, Some(format!("what follows the first {length} bytes decompressed from {}{reason}", path.display()))))
 }
 
-/// The error about a decompressed file, about the compressed one.
+/// An error about a decompressed file, as one about the compressed file.
 fn damaged_before(path: &Path, damage: Option<&str>, error: Error) -> Error {
     match (damage, error) {
         (Some(damage), Error::NotARecording { .. }) => Error::NotARecording { path: path.into(), found: damage.into() },
@@ -219,21 +218,23 @@ fn damaged_before(path: &Path, damage: Option<&str>, error: Error) -> Error {
     }
 }
 
+fn not_metadata(path: &Path, reason: &str) -> Error {
+    Error::unusable(path, format!("it is not rosbag2 metadata: {reason}"))
+}
+
 fn read_metadata(path: &Path) -> Result<Metadata, Error> {
-    let refused = |reason| Error::Metadata { path: path.into(), reason };
     let file = File::open(path).map_err(Error::io("read", path))?;
     let size = file.metadata().map_err(Error::io("read", path))?.len();
     let mut text = String::new();
     file.take(MAX_METADATA + 1).read_to_string(&mut text).map_err(Error::io("read", path))?;
     if text.len() as u64 > MAX_METADATA {
-        return Err(refused(format!("it has {size} bytes, more than the {MAX_METADATA} that are read")));
+        return Err(not_metadata(path, &format!("it has {size} bytes, more than the {MAX_METADATA} that are read")));
     }
     let parsed: Result<MetadataFile, _> = serde_saphyr::from_str(&text);
-    let file = parsed.map_err(|error| refused(error.to_string()))?;
-    Ok(file.rosbag2_bagfile_information)
+    parsed.map(|file| file.rosbag2_bagfile_information).map_err(|error| not_metadata(path, &error.to_string()))
 }
 
-/// Where a listed file lies: in the folder. Early versions wrote the bag's own name before the file's.
+/// The path of a listed file, which is always in the folder. Early versions listed files with the name of the folder.
 fn resolve(folder: &Path, file: &Path) -> PathBuf {
     let stays_inside = file.components().all(|part| matches!(part, Component::Normal(_) | Component::CurDir));
     let listed = folder.join(file);

@@ -1,4 +1,4 @@
-//! Reader of rosbag2's SQLite storage (`.db3`), read only, a few messages at a time.
+//! Read-only reader of rosbag2's SQLite storage (`.db3`), a few messages at a time.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -14,22 +14,23 @@ use std::{
 use rusqlite::{Connection, OpenFlags, OptionalExtension, Row, config::DbConfig, limits::Limit, params};
 
 use super::{
-    Error, Loss,
-    storage::{MAX_MESSAGE, MAX_NAME, MAX_TOPICS, RawMessage, StoredTopic, is_read},
+    error::Error,
+    loss::Loss,
+    storage::{FileReader, MAX_MESSAGE, MAX_NAME, MAX_TOPICS, RawMessage, StoredTopic, is_read},
 };
-use crate::mapping::reading::Stamp;
+use crate::sensing::reading::Stamp;
 
-/// How many rows are fetched at once.
+/// Number of rows that are fetched at once.
 const ROWS: i64 = 64;
 
-/// Longest text or blob that SQLite may make. Longer data is counted and never loaded.
+/// Size of the longest text or blob that SQLite may load. Longer data is counted and never loaded.
 const MAX_VALUE: i32 = 16 << 20;
 
-/// How many steps SQLite takes between two looks at how many it has taken.
+/// Number of steps after which SQLite checks the number of steps.
 const STEPS: i32 = 10_000;
 
-/// Steps that SQLite may take for one query: so many, and so many more per byte of the file. A sound file needs far fewer,
-/// however it is ordered; in one that was made to, a tree's branches are shared and never end.
+/// Number of steps that SQLite may take for one query: a constant and a number per byte of the file. A valid file needs far fewer,
+/// whatever its order; in a malicious one, the branches of a tree may be shared and endless.
 const MOST_STEPS: u64 = 1_000_000;
 const STEPS_PER_BYTE: u64 = 10;
 
@@ -43,9 +44,9 @@ pub(super) struct Reader {
     /// Index of the topic by its id in the database.
     indices: HashMap<i64, usize>,
     topics: Vec<StoredTopic>,
-    /// Rows that were fetched and not handed out yet.
+    /// Rows that are fetched and not returned yet.
     fetched: VecDeque<StoredRow>,
-    /// Time and id of the row that was fetched last.
+    /// Time and id of the last fetched row.
     last: (i64, i64),
     is_by_time: bool,
     ended: bool,
@@ -76,7 +77,7 @@ impl StoredRow {
 }
 
 impl Reader {
-    /// Opens a database; messages about it call it `shown`. One that is cut off is read as far as it goes.
+    /// Opens a database; messages about it name `shown`. One that is cut off is read up to that place.
     pub(super) fn open(path: &Path, shown: &Path) -> Result<Self, Error> {
         let error = |source| Error::Sqlite { path: shown.into(), source };
         let length = std::fs::metadata(path).map_err(Error::io("read", shown))?.len();
@@ -109,17 +110,41 @@ impl Reader {
         })
     }
 
-    pub(super) fn topics(&self) -> &[StoredTopic] {
-        &self.topics
+    /// Fetches the next rows. Those before a damaged place are kept; after it nothing can be found.
+    fn fetch(&mut self) {
+        self.steps.store(self.steps_per_query, Ordering::Relaxed);
+        let result = fetch(&self.connection, &self.query, self.last, &mut self.fetched);
+        let result = self.advance().and(result.map_err(|error| error.to_string()));
+        match result {
+            Ok(rows) => self.ended = rows < ROWS,
+            Err(reason) => {
+                self.ended = true;
+                let (file, id) = (self.shown.display(), self.last.1);
+                let place = if id == i64::MIN { "from the first".to_string() } else { format!("after number {id}") };
+                self.loss.damage(format!("the messages {place} in {file} cannot be read: {reason}"));
+            }
+        }
     }
 
-    pub(super) fn loss(&self) -> &Loss {
-        &self.loss
+    /// Advances to the last of the fetched rows. Where they are not in order, as they are in a valid database, those before
+    /// are kept: otherwise the same rows could be fetched again and again.
+    fn advance(&mut self) -> Result<(), String> {
+        for index in 0..self.fetched.len() {
+            let row = &self.fetched[index];
+            let place = if self.is_by_time { (row.timestamp, row.id) } else { (self.last.0, row.id) };
+            if place <= self.last {
+                self.fetched.truncate(index);
+                return Err("they are not in order".into());
+            }
+            self.last = place;
+        }
+        Ok(())
     }
+}
 
-    /// The next message in the order of time (of storage, where the database is cut off or has no index); nothing at
-    /// the end.
-    pub(super) fn next_message(&mut self) -> Result<Option<RawMessage<'_>>, Error> {
+impl FileReader for Reader {
+    /// Messages come in the order of time, or of storage where the database is cut off or has no index.
+    fn next_message(&mut self) -> Result<Option<RawMessage<'_>>, Error> {
         loop {
             let Some(row) = self.fetched.pop_front() else {
                 if self.ended {
@@ -139,39 +164,16 @@ impl Reader {
         }
     }
 
-    /// Fetches the next rows. Those before a damaged place are kept; behind it nothing can be found.
-    fn fetch(&mut self) {
-        self.steps.store(self.steps_per_query, Ordering::Relaxed);
-        let result = fetch(&self.connection, &self.query, self.last, &mut self.fetched);
-        let result = self.go_on().and(result.map_err(|error| error.to_string()));
-        match result {
-            Ok(rows) => self.ended = rows < ROWS,
-            Err(reason) => {
-                self.ended = true;
-                let (file, id) = (self.shown.display(), self.last.1);
-                let place = if id == i64::MIN { "from the first".to_string() } else { format!("behind number {id}") };
-                self.loss.damage(format!("the messages {place} in {file} cannot be read: {reason}"));
-            }
-        }
+    fn topics(&self) -> &[StoredTopic] {
+        &self.topics
     }
 
-    /// Goes to the last of the fetched rows. Where they do not come in order, which they always do in a sound database, those
-    /// that come before are kept: otherwise the same ones could be fetched again and again.
-    fn go_on(&mut self) -> Result<(), String> {
-        for index in 0..self.fetched.len() {
-            let row = &self.fetched[index];
-            let place = if self.is_by_time { (row.timestamp, row.id) } else { (self.last.0, row.id) };
-            if place <= self.last {
-                self.fetched.truncate(index);
-                return Err("they are not in order".into());
-            }
-            self.last = place;
-        }
-        Ok(())
+    fn loss(&self) -> &Loss {
+        &self.loss
     }
 }
 
-/// Opens the database such that nothing is written beside it. Only a write-ahead log needs the ordinary way: its
+/// Opens the database such that no file is written beside it. Only a write-ahead log has to be opened the ordinary way: its
 /// messages are not in the database yet.
 fn connect(path: &Path) -> rusqlite::Result<Connection> {
     let mut log = path.as_os_str().to_owned();
@@ -186,15 +188,15 @@ fn connect(path: &Path) -> rusqlite::Result<Connection> {
         }
         _ => Connection::open_with_flags(path, flags)?,
     };
-    // What the schema says is not run, values cannot be made of nothing, and pages are looked at before they are believed.
+    // Code in the schema is not run, values cannot exceed the limit, and pages are checked before they are used.
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_TRUSTED_SCHEMA, false)?;
     connection.set_limit(Limit::SQLITE_LIMIT_LENGTH, MAX_VALUE)?;
-    // Otherwise SQLite refuses the whole of a database whose last pages are missing.
+    // Otherwise SQLite rejects a whole database because its last pages are missing.
     connection.execute_batch("PRAGMA cell_size_check = ON; PRAGMA writable_schema = ON")?;
     Ok(connection)
 }
 
-/// Ends a query that takes more `steps` than are left.
+/// Ends a query that takes more than the remaining `steps`.
 fn limit_steps(connection: &mut Connection, steps: &Arc<AtomicU64>) -> rusqlite::Result<()> {
     let left = Arc::clone(steps);
     let is_too_long = move || {
@@ -205,7 +207,7 @@ fn limit_steps(connection: &mut Connection, steps: &Arc<AtomicU64>) -> rusqlite:
     connection.progress_handler(STEPS, Some(is_too_long))
 }
 
-/// Refuses views and virtual tables in the place of tables: they could compute what they hold, without end.
+/// Rejects views and virtual tables in the place of tables: their content could be computed endlessly.
 fn check_tables(connection: &Connection, shown: &Path) -> Result<(), Error> {
     let error = |source| Error::Sqlite { path: shown.into(), source };
     for table in ["topics", "messages"] {
@@ -217,14 +219,15 @@ fn check_tables(connection: &Connection, shown: &Path) -> Result<(), Error> {
         let is_table = made.get(..12).is_some_and(|start| start.eq_ignore_ascii_case("CREATE TABLE"));
         if !is_table {
             let found: String = made.chars().take(40).collect();
-            let (path, expected) = (shown.into(), "a table, as rosbag2 makes it");
-            return Err(Error::Unsupported { path, what: "the storage of messages", found, expected });
+            let reason =
+                format!("the storage of messages {found:?} is not supported; expected a table, as rosbag2 makes it");
+            return Err(Error::unusable(shown, reason));
         }
     }
     Ok(())
 }
 
-/// Refuses more topics than a robot has, and names longer than names can be.
+/// Rejects too many topics, and names that are too long.
 fn check_topics(topics: &[(i64, StoredTopic)], shown: &Path) -> Result<(), Error> {
     let longest = topics.iter().map(|(_, topic)| topic.name.len().max(topic.type_name.len())).max().unwrap_or(0);
     let found = match topics.len() {
@@ -235,7 +238,7 @@ fn check_topics(topics: &[(i64, StoredTopic)], shown: &Path) -> Result<(), Error
     Err(Error::NotARecording { path: shown.into(), found })
 }
 
-/// Whether the file is shorter than its header says, in words.
+/// Says that the file is shorter than its header states, if it is.
 fn cut_off(path: &Path, shown: &Path) -> Result<Option<String>, Error> {
     let mut header = [0; 100];
     let mut file = File::open(path).map_err(Error::io("read", shown))?;
@@ -254,14 +257,14 @@ fn cut_off(path: &Path, shown: &Path) -> Result<Option<String>, Error> {
     let is_short = number(24) == number(92) && stated > length;
     Ok(is_short.then(|| {
         format!(
-            "{} is cut off at byte {length} of {stated}: messages stored behind that place are missing",
+            "{} is cut off at byte {length} of {stated}: messages stored after that place are missing",
             shown.display()
         )
     }))
 }
 
 fn topics(connection: &Connection) -> rusqlite::Result<Vec<(i64, StoredTopic)>> {
-    // One more than there may be shows that there are too many.
+    // One more than allowed shows that there are too many.
     let query = format!("SELECT id, name, type FROM topics ORDER BY id LIMIT {}", MAX_TOPICS + 1);
     let mut statement = connection.prepare(&query)?;
     let rows =
@@ -275,7 +278,7 @@ fn has_time_index(connection: &Connection) -> rusqlite::Result<bool> {
     statement.exists([])
 }
 
-/// Rows behind a given one (time ?1, id ?2), without the data of messages that are not read.
+/// The query for the rows after a given one (time ?1, id ?2), without the data of messages that are not read.
 fn query(by_time: bool, wanted: &str) -> String {
     let columns = format!(
         "SELECT id, topic_id, timestamp, CASE WHEN topic_id IN ({wanted}) AND length(data) <= {MAX_MESSAGE} THEN data \
@@ -289,7 +292,7 @@ fn query(by_time: bool, wanted: &str) -> String {
     }
 }
 
-/// Appends the next rows and says how many they were. Rows before an error are appended too.
+/// Appends the next rows and returns their number. Rows before an error are appended too.
 fn fetch(
     connection: &Connection,
     query: &str,

@@ -1,22 +1,22 @@
 //! Writes bags that ROS 2's tools play: a rosbag2 folder with MCAP or SQLite storage, or a single MCAP file.
 
 use std::{
-    collections::{BTreeMap, btree_map::Entry},
+    collections::BTreeMap,
     fs::File,
     io::BufWriter,
     path::{Path, PathBuf},
 };
 
-use mcap::{Compression, WriteOptions, records::MessageHeader};
+use mcap::{Compression, McapError, WriteOptions, records::MessageHeader};
 use rusqlite::{Connection, params};
 use serde::Serialize;
 
 use super::{
-    Error,
-    messages::{self, Message, TFMessage},
+    error::Error,
+    messages::{self, Message, OccupancyGrid, TFMessage},
     rosbag2::METADATA,
 };
-use crate::mapping::reading::Stamp;
+use crate::sensing::reading::Stamp;
 
 /// The version of `metadata.yaml` that ROS 2 Humble writes; newer ones read it.
 const METADATA_VERSION: u32 = 5;
@@ -24,33 +24,18 @@ const METADATA_VERSION: u32 = 5;
 /// Uncompressed bytes in a chunk: small enough that little is lost where a file is cut off.
 const CHUNK_SIZE: u64 = 1 << 18;
 
-/// Rows written to a database in one go.
+/// Rows written to a database in one transaction.
 const ROWS_PER_TRANSACTION: u64 = 10_000;
 
 /// How a bag's messages are stored.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "cli", derive(clap::ValueEnum))]
 pub enum Storage {
-    /// MCAP, chunks compressed with zstd.
+    /// MCAP, compressed with zstd.
     #[default]
     Mcap,
-    /// SQLite, in the schema of ROS 2 Humble.
+    /// SQLite, as ROS 2 Humble stores it.
     Sqlite3,
-}
-
-impl Storage {
-    fn identifier(self) -> &'static str {
-        match self {
-            Storage::Mcap => "mcap",
-            Storage::Sqlite3 => "sqlite3",
-        }
-    }
-
-    fn extension(self) -> &'static str {
-        match self {
-            Storage::Mcap => "mcap",
-            Storage::Sqlite3 => "db3",
-        }
-    }
 }
 
 /// Writes a rosbag2 folder. Only [`BagWriter::finish`] makes it complete.
@@ -58,27 +43,16 @@ pub struct BagWriter {
     folder: PathBuf,
     file_name: String,
     storage: Storage,
-    file: FileWriter,
-    topics: Vec<WrittenTopic>,
+    messages: MessageWriter,
+    /// The earliest and latest stamp so far.
     span: Option<(i64, i64)>,
-}
-
-struct WrittenTopic {
-    name: String,
-    type_name: &'static str,
-    count: u64,
-}
-
-enum FileWriter {
-    Mcap(Box<McapWriter>),
-    Sqlite3(SqliteWriter),
 }
 
 impl BagWriter {
     /// Creates the folder, which must not exist or be empty, and in it a storage file named after it.
     ///
     /// # Errors
-    /// A folder that holds something, and what the operating system refuses.
+    /// A folder that is not empty, and errors of the operating system and the storage.
     pub fn create(folder: &Path, storage: Storage) -> Result<Self, Error> {
         std::fs::create_dir_all(folder).map_err(Error::io("create", folder))?;
         let mut entries = std::fs::read_dir(folder).map_err(Error::io("read", folder))?;
@@ -87,28 +61,25 @@ impl BagWriter {
         }
         let absolute = std::path::absolute(folder).map_err(Error::io("find", folder))?;
         let name = absolute.file_name().map_or("bag".into(), |name| name.to_string_lossy().into_owned());
-        let file_name = format!("{name}_0.{}", storage.extension());
-        let path = folder.join(&file_name);
-        let file = match storage {
-            Storage::Mcap => FileWriter::Mcap(Box::new(McapWriter::create(&path)?)),
-            Storage::Sqlite3 => FileWriter::Sqlite3(SqliteWriter::create(&path)?),
+        let extension = match storage {
+            Storage::Mcap => "mcap",
+            Storage::Sqlite3 => "db3",
         };
-        Ok(Self { folder: folder.into(), file_name, storage, file, topics: Vec::new(), span: None })
+        let file_name = format!("{name}_0.{extension}");
+        let path = folder.join(&file_name);
+        let messages = match storage {
+            Storage::Mcap => MessageWriter::new(McapFile::create(&path)?),
+            Storage::Sqlite3 => MessageWriter::new(SqliteFile::create(&path)?),
+        };
+        Ok(Self { folder: folder.into(), file_name, storage, messages, span: None })
     }
 
-    /// Writes one message, recorded at `stamp`. A topic comes into being with its first message, and keeps its type.
+    /// Writes one message, recorded at `stamp`. The first message of a topic determines the topic's type.
     ///
     /// # Errors
-    /// A message of another type than the topic's, a stamp before the epoch, and what the storage refuses.
+    /// A message of another type than the topic's, a stamp before the epoch (in MCAP), and errors of the storage.
     pub fn write<M: Message>(&mut self, topic: &str, message: &M, stamp: Stamp) -> Result<(), Error> {
-        match &mut self.file {
-            FileWriter::Mcap(file) => file.write(topic, message, stamp)?,
-            FileWriter::Sqlite3(file) => file.write(topic, message, stamp)?,
-        }
-        match self.topics.iter_mut().find(|known| known.name == topic) {
-            Some(known) => known.count += 1,
-            None => self.topics.push(WrittenTopic { name: topic.into(), type_name: M::TYPE, count: 1 }),
-        }
+        self.messages.write(topic, message, stamp)?;
         let time = stamp.nanoseconds();
         let (start, end) = self.span.unwrap_or((time, time));
         self.span = Some((start.min(time), end.max(time)));
@@ -118,25 +89,22 @@ impl BagWriter {
     /// Completes the storage file and writes `metadata.yaml`.
     ///
     /// # Errors
-    /// What the storage and the operating system refuse.
+    /// Errors of the operating system and the storage.
     pub fn finish(self) -> Result<(), Error> {
         let metadata = self.metadata();
-        match self.file {
-            FileWriter::Mcap(file) => file.finish()?,
-            FileWriter::Sqlite3(file) => file.finish()?,
-        }
+        self.messages.file.finish()?;
         let path = self.folder.join(METADATA);
-        let text = serde_saphyr::to_string(&metadata)
-            .map_err(|error| Error::Metadata { path: path.clone(), reason: error.to_string() })?;
+        let text = serde_saphyr::to_string(&metadata).map_err(|error| Error::unusable(&path, error.to_string()))?;
         std::fs::write(&path, text).map_err(Error::io("write", &path))
     }
 
     fn metadata(&self) -> MetadataFile {
         let (start, end) = self.span.unwrap_or((0, 0));
-        let message_count = self.topics.iter().map(|topic| topic.count).sum();
+        let topics = &self.messages.topics;
+        let message_count = topics.iter().map(|topic| topic.count).sum();
         let (duration, starting_time) =
             (Duration { nanoseconds: end - start }, StartingTime { nanoseconds_since_epoch: start });
-        let topics = self.topics.iter().map(|topic| TopicWithCount {
+        let with_count = |topic: &WrittenTopic| TopicWithCount {
             topic_metadata: TopicMetadata {
                 name: topic.name.clone(),
                 r#type: topic.type_name,
@@ -144,15 +112,18 @@ impl BagWriter {
                 offered_qos_profiles: quality_of_service(topic.type_name, &topic.name),
             },
             message_count: topic.count,
-        });
+        };
         MetadataFile {
             rosbag2_bagfile_information: Metadata {
                 version: METADATA_VERSION,
-                storage_identifier: self.storage.identifier(),
+                storage_identifier: match self.storage {
+                    Storage::Mcap => "mcap",
+                    Storage::Sqlite3 => "sqlite3",
+                },
                 duration,
                 starting_time,
                 message_count,
-                topics_with_message_count: topics.collect(),
+                topics_with_message_count: topics.iter().map(with_count).collect(),
                 compression_format: "",
                 compression_mode: "",
                 relative_file_paths: vec![self.file_name.clone()],
@@ -214,13 +185,10 @@ struct FileInformation {
     message_count: u64,
 }
 
-/// The quality of service with which players should publish a topic, as rosbag2 writes it, YAML within a string:
-/// reliable, and kept for late subscribers (durability 1, transient local, else 2, volatile) where a topic is a state
-/// and not a stream.
+/// The quality of service with which players should publish a topic, as rosbag2 writes it, YAML within a string: reliable, and
+/// kept for late subscribers (durability 1, transient local; otherwise 2, volatile) where a topic is a state and not a stream.
 fn quality_of_service(type_name: &str, topic: &str) -> String {
-    let is_state = type_name == messages::OccupancyGrid::TYPE
-        || type_name == messages::Path::TYPE
-        || type_name == TFMessage::TYPE && topic.ends_with("tf_static");
+    let is_state = type_name == OccupancyGrid::TYPE || type_name == TFMessage::TYPE && topic.ends_with("tf_static");
     let (depth, durability) = if is_state { (1, 1) } else { (100, 2) };
     let unlimited = "\n    sec: 0\n    nsec: 0";
     format!(
@@ -230,40 +198,97 @@ fn quality_of_service(type_name: &str, topic: &str) -> String {
     )
 }
 
-/// The message in CDR, or an error that names the topic.
-fn encode<M: Message>(topic: &str, message: &M) -> Result<Vec<u8>, Error> {
-    messages::encode(message).map_err(|error| Error::Write { topic: topic.into(), reason: error.to_string() })
+/// Writes messages of any type to a storage file.
+struct MessageWriter {
+    file: Box<dyn StorageFile>,
+    /// In the order of their first messages.
+    topics: Vec<WrittenTopic>,
 }
 
-/// Refuses a second type on a topic.
-fn same_type<M: Message>(topic: &str, type_name: &str) -> Result<(), Error> {
-    if type_name == M::TYPE {
-        return Ok(());
-    }
-    let reason = format!("it has the type {type_name}, the message is a {}", M::TYPE);
-    Err(Error::Write { topic: topic.into(), reason })
-}
-
-/// Writes a single MCAP file with the profile `ros2`, in chunks compressed with zstd. Only [`McapWriter::finish`] makes
-/// it complete.
-pub struct McapWriter {
-    path: PathBuf,
-    writer: mcap::Writer<BufWriter<File>>,
-    channels: BTreeMap<String, McapChannel>,
-}
-
-struct McapChannel {
-    id: u16,
+struct WrittenTopic {
+    /// Of the topic in its file.
+    id: i64,
+    name: String,
     type_name: &'static str,
-    written: u32,
+    /// Number of messages written.
+    count: u64,
 }
+
+/// A storage file that is being written.
+trait StorageFile: Send {
+    /// Adds a topic and returns its id.
+    fn add_topic(&mut self, name: &str, type_name: &str, definition: &str) -> Result<i64, Error>;
+
+    /// Writes one encoded message.
+    fn write(&mut self, topic: &WrittenTopic, data: &[u8], stamp: Stamp) -> Result<(), Error>;
+
+    /// Completes the file.
+    fn finish(self: Box<Self>) -> Result<(), Error>;
+}
+
+impl MessageWriter {
+    fn new(file: impl StorageFile + 'static) -> Self {
+        Self { file: Box::new(file), topics: Vec::new() }
+    }
+
+    fn write<M: Message>(&mut self, name: &str, message: &M, stamp: Stamp) -> Result<(), Error> {
+        let problem = |reason| Error::Write { topic: name.into(), reason };
+        let data = messages::encode(message).map_err(|error| problem(error.to_string()))?;
+        let index = match self.topics.iter().position(|topic| topic.name == name) {
+            Some(index) => index,
+            None => {
+                let id = self.file.add_topic(name, M::TYPE, &M::definition())?;
+                self.topics.push(WrittenTopic { id, name: name.into(), type_name: M::TYPE, count: 0 });
+                self.topics.len() - 1
+            }
+        };
+        let topic = &mut self.topics[index];
+        if topic.type_name != M::TYPE {
+            return Err(problem(format!("it has the type {}, the message is a {}", topic.type_name, M::TYPE)));
+        }
+        self.file.write(topic, &data, stamp)?;
+        topic.count += 1;
+        Ok(())
+    }
+}
+
+/// Writes a single MCAP file with the profile `ros2`. Only [`McapWriter::finish`] makes it complete.
+pub struct McapWriter(MessageWriter);
 
 impl McapWriter {
     /// Creates the file, or replaces it.
     ///
     /// # Errors
-    /// What the operating system refuses.
+    /// Errors of the operating system.
     pub fn create(path: &Path) -> Result<Self, Error> {
+        McapFile::create(path).map(|file| Self(MessageWriter::new(file)))
+    }
+
+    /// Writes one message, recorded at `stamp`. The first message of a topic determines the topic's type.
+    ///
+    /// # Errors
+    /// A message of another type than the topic's, a stamp before the epoch, and errors of the operating system.
+    pub fn write<M: Message>(&mut self, topic: &str, message: &M, stamp: Stamp) -> Result<(), Error> {
+        self.0.write(topic, message, stamp)
+    }
+
+    /// Completes the file: closes the last chunk, writes the index.
+    ///
+    /// # Errors
+    /// Errors of the operating system.
+    pub fn finish(self) -> Result<(), Error> {
+        self.0.file.finish()
+    }
+}
+
+/// MCAP in chunks compressed with zstd.
+struct McapFile {
+    path: PathBuf,
+    writer: mcap::Writer<BufWriter<File>>,
+}
+
+impl McapFile {
+    fn create(path: &Path) -> Result<Self, Error> {
         let file = BufWriter::new(File::create(path).map_err(Error::io("create", path))?);
         let options = WriteOptions::new()
             .profile("ros2")
@@ -271,70 +296,46 @@ impl McapWriter {
             .compression_threads(0)
             .chunk_size(Some(CHUNK_SIZE));
         let writer = options.create(file).map_err(|source| Error::McapWrite { path: path.into(), source })?;
-        Ok(Self { path: path.into(), writer, channels: BTreeMap::new() })
+        Ok(Self { path: path.into(), writer })
     }
 
-    /// Writes one message, recorded at `stamp`. A topic comes into being with its first message, and keeps its type.
-    ///
-    /// # Errors
-    /// A message of another type than the topic's, a stamp before the epoch, and what the operating system refuses.
-    pub fn write<M: Message>(&mut self, topic: &str, message: &M, stamp: Stamp) -> Result<(), Error> {
-        let data = encode(topic, message)?;
-        let log_time = u64::try_from(stamp.nanoseconds())
-            .map_err(|_| Error::Write { topic: topic.into(), reason: "its stamp is before the epoch".into() })?;
-        let (channel_id, sequence) = self.next_in_channel::<M>(topic)?;
-        let header = MessageHeader { channel_id, sequence, log_time, publish_time: log_time };
-        self.writer.write_to_known_channel(&header, &data).map_err(mcap_error(&self.path))
+    fn error(&self, source: McapError) -> Error {
+        Error::McapWrite { path: self.path.clone(), source }
+    }
+}
+
+impl StorageFile for McapFile {
+    fn add_topic(&mut self, name: &str, type_name: &str, definition: &str) -> Result<i64, Error> {
+        let metadata = BTreeMap::from([("offered_qos_profiles".into(), quality_of_service(type_name, name))]);
+        let schema = self.writer.add_schema(type_name, "ros2msg", definition.as_bytes());
+        let channel = schema.and_then(|schema| self.writer.add_channel(schema, name, "cdr", &metadata));
+        channel.map(i64::from).map_err(|source| self.error(source))
     }
 
-    /// Completes the file: closes the last chunk, writes the index.
-    ///
-    /// # Errors
-    /// What the operating system refuses.
-    pub fn finish(mut self) -> Result<(), Error> {
-        self.writer.finish().map(|_| ()).map_err(mcap_error(&self.path))?;
+    fn write(&mut self, topic: &WrittenTopic, data: &[u8], stamp: Stamp) -> Result<(), Error> {
+        let problem = |reason: &str| Error::Write { topic: topic.name.clone(), reason: reason.into() };
+        let log_time = stamp.nanoseconds().try_into().map_err(|_| problem("its stamp is before the epoch"))?;
+        let channel_id = topic.id.try_into().map_err(|_| problem("its channel is unknown"))?;
+        let header = MessageHeader { channel_id, sequence: topic.count as u32 + 1, log_time, publish_time: log_time };
+        self.writer.write_to_known_channel(&header, data).map_err(|source| self.error(source))
+    }
+
+    fn finish(mut self: Box<Self>) -> Result<(), Error> {
+        self.writer.finish().map_err(|source| self.error(source))?;
         let file = self.writer.into_inner().into_inner();
-        file.map_err(|error| Error::io("write", &self.path)(error.into_error())).map(|_| ())
-    }
-
-    /// The channel of a topic and the number of the next message in it.
-    fn next_in_channel<M: Message>(&mut self, topic: &str) -> Result<(u16, u32), Error> {
-        let channel = match self.channels.entry(topic.into()) {
-            Entry::Occupied(known) => known.into_mut(),
-            Entry::Vacant(new) => {
-                let id = add_channel::<M>(&mut self.writer, topic).map_err(mcap_error(&self.path))?;
-                new.insert(McapChannel { id, type_name: M::TYPE, written: 0 })
-            }
-        };
-        same_type::<M>(topic, channel.type_name)?;
-        channel.written += 1;
-        Ok((channel.id, channel.written))
+        file.map_err(|error| Error::io("write", &self.path)(error.into_error())).map(drop)
     }
 }
 
-fn add_channel<M: Message>(writer: &mut mcap::Writer<BufWriter<File>>, topic: &str) -> mcap::McapResult<u16> {
-    let schema = writer.add_schema(M::TYPE, "ros2msg", M::definition().as_bytes())?;
-    let metadata = BTreeMap::from([("offered_qos_profiles".to_string(), quality_of_service(M::TYPE, topic))]);
-    writer.add_channel(schema, topic, "cdr", &metadata)
-}
-
-fn mcap_error(path: &Path) -> impl Fn(mcap::McapError) -> Error + use<> {
-    let path = path.to_path_buf();
-    move |source| Error::McapWrite { path: path.clone(), source }
-}
-
-/// Writes a database in the schema (version 3) of ROS 2 Humble.
-struct SqliteWriter {
+/// A database in the schema (version 3) of ROS 2 Humble.
+struct SqliteFile {
     path: PathBuf,
     connection: Connection,
-    topics: BTreeMap<String, (i64, &'static str)>,
     written: u64,
 }
 
-impl SqliteWriter {
+impl SqliteFile {
     fn create(path: &Path) -> Result<Self, Error> {
-        let sqlite = sqlite_error(path);
-        let connection = Connection::open(path).map_err(&sqlite)?;
         let schema = "
             CREATE TABLE schema(schema_version INTEGER PRIMARY KEY, ros_distro TEXT NOT NULL);
             CREATE TABLE metadata(id INTEGER PRIMARY KEY, metadata_version INTEGER NOT NULL, metadata TEXT NOT NULL);
@@ -345,45 +346,47 @@ impl SqliteWriter {
             CREATE INDEX timestamp_idx ON messages (timestamp ASC);
             INSERT INTO schema (schema_version, ros_distro) VALUES (3, 'humble');
             BEGIN;";
-        connection.execute_batch(schema).map_err(&sqlite)?;
-        Ok(Self { path: path.into(), connection, topics: BTreeMap::new(), written: 0 })
+        let opened = Connection::open(path).and_then(|connection| {
+            connection.execute_batch(schema)?;
+            Ok(connection)
+        });
+        let connection = opened.map_err(|source| Error::Sqlite { path: path.into(), source })?;
+        Ok(Self { path: path.into(), connection, written: 0 })
     }
 
-    fn write<M: Message>(&mut self, topic: &str, message: &M, stamp: Stamp) -> Result<(), Error> {
-        let data = encode(topic, message)?;
-        let sqlite = sqlite_error(&self.path);
-        let id = self.topic_id::<M>(topic)?;
+    fn error(&self, source: rusqlite::Error) -> Error {
+        Error::Sqlite { path: self.path.clone(), source }
+    }
+
+    fn insert(&self, topic_id: i64, data: &[u8], stamp: Stamp) -> rusqlite::Result<()> {
         let insert = "INSERT INTO messages (timestamp, topic_id, data) VALUES (?, ?, ?)";
-        let mut statement = self.connection.prepare_cached(insert).map_err(&sqlite)?;
-        statement.execute(params![stamp.nanoseconds(), id, data]).map_err(&sqlite)?;
-        self.written += 1;
-        if self.written.is_multiple_of(ROWS_PER_TRANSACTION) {
-            self.connection.execute_batch("COMMIT; BEGIN").map_err(&sqlite)?;
+        self.connection.prepare_cached(insert)?.execute(params![stamp.nanoseconds(), topic_id, data])?;
+        if (self.written + 1).is_multiple_of(ROWS_PER_TRANSACTION) {
+            self.connection.execute_batch("COMMIT; BEGIN")?;
         }
         Ok(())
     }
-
-    fn topic_id<M: Message>(&mut self, topic: &str) -> Result<i64, Error> {
-        if let Some((id, type_name)) = self.topics.get(topic) {
-            return same_type::<M>(topic, type_name).map(|()| *id);
-        }
-        let insert =
-            "INSERT INTO topics (name, type, serialization_format, offered_qos_profiles) VALUES (?, ?, 'cdr', ?)";
-        let row = params![topic, M::TYPE, quality_of_service(M::TYPE, topic)];
-        self.connection.execute(insert, row).map_err(sqlite_error(&self.path))?;
-        let id = self.connection.last_insert_rowid();
-        self.topics.insert(topic.into(), (id, M::TYPE));
-        Ok(id)
-    }
-
-    fn finish(self) -> Result<(), Error> {
-        let sqlite = sqlite_error(&self.path);
-        self.connection.execute_batch("COMMIT").map_err(&sqlite)?;
-        self.connection.close().map_err(|(_, source)| sqlite(source))
-    }
 }
 
-fn sqlite_error(path: &Path) -> impl Fn(rusqlite::Error) -> Error + use<> {
-    let path = path.to_path_buf();
-    move |source| Error::Sqlite { path: path.clone(), source }
+impl StorageFile for SqliteFile {
+    fn add_topic(&mut self, name: &str, type_name: &str, _: &str) -> Result<i64, Error> {
+        let insert =
+            "INSERT INTO topics (name, type, serialization_format, offered_qos_profiles) VALUES (?, ?, 'cdr', ?)";
+        let row = params![name, type_name, quality_of_service(type_name, name)];
+        self.connection.execute(insert, row).map_err(|source| self.error(source))?;
+        Ok(self.connection.last_insert_rowid())
+    }
+
+    fn write(&mut self, topic: &WrittenTopic, data: &[u8], stamp: Stamp) -> Result<(), Error> {
+        self.insert(topic.id, data, stamp).map_err(|source| self.error(source))?;
+        self.written += 1;
+        Ok(())
+    }
+
+    fn finish(self: Box<Self>) -> Result<(), Error> {
+        let Self { path, connection, .. } = *self;
+        let committed =
+            connection.execute_batch("COMMIT").and_then(|()| connection.close().map_err(|(_, error)| error));
+        committed.map_err(|source| Error::Sqlite { path, source })
+    }
 }

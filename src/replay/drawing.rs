@@ -1,4 +1,4 @@
-//! The drawing thread: keeps a record of every update and writes the map over time.
+//! The drawing thread, which records every update and writes the map over time.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -8,195 +8,158 @@ use crossbeam_channel::{Receiver, Sender, bounded};
 use tempfile::TempPath;
 
 use super::Error;
+use super::batch_record::BatchRecord;
 use super::grids::GridWriter;
-use super::report::BatchRecord;
 use crate::config::Config;
-use crate::export::occupancy::GridScales;
-use crate::mapping::field_learner::FieldSnapshot;
-use crate::mapping::field_model::{FieldModel, FieldPosterior, prior_standard_deviation};
-use crate::mapping::field_raster::rasterize;
-use crate::mapping::grid::{FieldGrid, Rasterizer};
+use crate::field::grid::FieldGrid;
+use crate::field::map::FieldMap;
+use crate::field::raster::Rasterizer;
 use crate::mapping::mapper::Mapper;
-use crate::mapping::reading::{Observation, Stamp};
-use crate::mapping::worker::Update;
+use crate::mapping::updates::Update;
+use crate::sensing::reading::{Observation, Stamp};
 use streaming_gp::report::UpdateReport;
 
-/// Updates that may wait for being drawn. The mapping thread waits beyond, so that memory is bounded.
-const WAITING: usize = 4;
+/// Most updates waiting to be drawn. Beyond, the mapping thread waits, so that memory is bounded.
+const MAX_WAITING: usize = 4;
 
 /// A finished update, and the stamp of the last observation of its batch.
-struct Step {
+struct FinishedUpdate {
     stamp: Stamp,
-    update: Arc<Update<FieldSnapshot>>,
+    update: Arc<Update>,
 }
 
-/// The drawing thread, seen from outside.
+/// A handle of the drawing thread.
 pub(super) struct Drawing {
-    steps: Sender<Step>,
+    updates: Sender<FinishedUpdate>,
     thread: JoinHandle<Result<History, Error>>,
 }
 
-/// What the drawing thread leaves.
+/// The result of the drawing thread.
 pub(super) struct History {
     /// One per batch.
     pub(super) records: Vec<BatchRecord>,
-    /// The final map; without one there is none, or it cannot be drawn.
-    pub(super) grid: Option<Result<FieldGrid, crate::mapping::Error>>,
-    /// The map over time, complete but without its name yet.
+    /// The raster of the final map, or why it cannot be drawn; `None` without a map.
+    pub(super) grid: Option<Result<FieldGrid, crate::field::Error>>,
+    /// The map over time, in a complete file without its final name.
     pub(super) grids: TempPath,
 }
 
 impl Drawing {
-    /// Starts the thread, which writes into `folder`, with the map as it is now.
-    pub(super) fn start(
-        config: &Config,
-        frame: &str,
-        folder: &Path,
-        mapper: &Mapper<FieldModel>,
-    ) -> Result<Self, Error> {
-        let (steps, receiver) = bounded(WAITING);
-        let artist = Artist {
+    /// Starts the thread, which writes into `folder`, with the current map.
+    pub(super) fn start(config: &Config, frame: &str, folder: &Path, mapper: &Mapper) -> Result<Self, Error> {
+        let (updates, receiver) = bounded(MAX_WAITING);
+        let task = DrawingTask {
             writer: GridWriter::create(folder, frame)?,
             rasterizer: Rasterizer::new(&config.raster),
             records: Vec::new(),
             budget: Budget::default(),
-            newest: Newest::at_the_beginning(mapper),
+            latest: mapper.model().map().map(|map| {
+                let number = mapper.progress().versions.saturating_sub(1);
+                LatestMap { number, map, record: None, drawn: None }
+            }),
         };
         let builder = std::thread::Builder::new().name("drawing".into());
-        let thread = builder.spawn(move || artist.run(&receiver)).map_err(Error::Spawn)?;
-        Ok(Self { steps, thread })
+        let thread = builder.spawn(move || task.run(&receiver)).map_err(Error::Spawn)?;
+        Ok(Self { updates, thread })
     }
 
-    /// Passes updates on to the thread.
-    pub(super) fn observer(&self) -> impl FnMut(&[Observation], &Arc<Update<FieldSnapshot>>) + Send + 'static {
-        let steps = self.steps.clone();
+    /// An observer that sends updates to the thread.
+    pub(super) fn observer(&self) -> impl FnMut(&[Observation], &Arc<Update>) + Send + 'static {
+        let updates = self.updates.clone();
         move |observations, update| {
             let stamp = observations.last().map_or(Stamp::default(), |last| last.stamp);
-            // A thread that has ended says why when joined.
-            let _ = steps.send(Step { stamp, update: Arc::clone(update) });
+            // If the thread has ended, joining it says why.
+            let _ = updates.send(FinishedUpdate { stamp, update: Arc::clone(update) });
         }
     }
 
-    /// Whether the thread has given up.
+    /// Whether the thread has failed.
     pub(super) fn has_ended(&self) -> bool {
         self.thread.is_finished()
     }
 
-    /// Waits until everything is drawn; the mapping thread has to have ended.
+    /// Waits until everything is drawn; the mapping thread must have ended before.
     pub(super) fn join(self) -> Result<History, Error> {
-        drop(self.steps);
+        drop(self.updates);
         self.thread.join().map_err(|_| Error::DrawingPanicked)?
     }
 }
 
-/// What runs on the thread.
-struct Artist {
+/// The task of the drawing thread.
+struct DrawingTask {
     writer: GridWriter,
     rasterizer: Rasterizer,
     records: Vec<BatchRecord>,
     budget: Budget,
-    newest: Option<Newest>,
+    latest: Option<LatestMap>,
 }
 
-/// The newest map.
-struct Newest {
+/// The latest map, drawn or not.
+struct LatestMap {
     number: u64,
-    stamp: Stamp,
-    posterior: Arc<FieldPosterior>,
-    extent: [[f64; 2]; 2],
-    /// Of the record that it belongs to; a map that was there from the beginning has none.
+    map: FieldMap,
+    /// Index of its record; none for the initial map.
     record: Option<usize>,
-    /// Whether drawing it was tried, and what came of it.
-    drawn: Option<Result<(), crate::mapping::Error>>,
+    /// Its raster, or why it cannot be drawn; none before the attempt.
+    drawn: Option<Result<FieldGrid, crate::field::Error>>,
 }
 
-impl Newest {
-    fn at_the_beginning(mapper: &Mapper<FieldModel>) -> Option<Self> {
-        let model = mapper.learner();
-        Some(Self {
-            number: mapper.standing().versions.saturating_sub(1),
-            stamp: model.newest()?,
-            posterior: Arc::clone(model.posterior()?),
-            extent: model.extent()?,
-            record: None,
-            drawn: None,
-        })
-    }
-}
-
-impl Artist {
-    fn run(mut self, steps: &Receiver<Step>) -> Result<History, Error> {
-        for step in steps {
-            self.take(step)?;
+impl DrawingTask {
+    fn run(mut self, updates: &Receiver<FinishedUpdate>) -> Result<History, Error> {
+        for finished in updates {
+            self.take(finished)?;
         }
-        // The last map is drawn whatever it costs.
-        if self.newest.as_ref().is_some_and(|newest| newest.drawn.is_none()) {
+        // The last map is always drawn.
+        if self.latest.as_ref().is_some_and(|latest| latest.drawn.is_none()) {
             self.draw()?;
         }
-        let outcome = self.newest.and_then(|newest| newest.drawn);
-        let grid = outcome
-            .map(|drawn| drawn.and_then(|()| self.rasterizer.grid().cloned().ok_or(crate::mapping::Error::NoPoints)));
+        let grid = self.latest.and_then(|latest| latest.drawn);
         Ok(History { records: self.records, grid, grids: self.writer.finish()? })
     }
 
-    fn take(&mut self, step: Step) -> Result<(), Error> {
-        self.records.push(BatchRecord::new(&step.update, step.stamp));
-        let FieldSnapshot { result: Some(Ok(report)), posterior: Some(posterior), extent: Some(extent), .. } =
-            &step.update.snapshot
-        else {
-            return Ok(());
-        };
-        self.newest = Some(Newest {
-            number: step.update.number,
-            stamp: step.stamp,
-            posterior: Arc::clone(posterior),
-            extent: *extent,
-            record: Some(self.records.len() - 1),
-            drawn: None,
-        });
-        let cells = self.rasterizer.grid().map_or(0, |grid| grid.geometry.len());
-        if self.budget.allows(report, cells) { self.draw() } else { Ok(()) }
+    fn take(&mut self, finished: FinishedUpdate) -> Result<(), Error> {
+        self.records.push(BatchRecord::new(&finished.update, finished.stamp));
+        let Update { number, result: Some(Ok(report)), map: Some(map), .. } = &*finished.update else { return Ok(()) };
+        let record = Some(self.records.len() - 1);
+        self.latest = Some(LatestMap { number: *number, map: map.clone(), record, drawn: None });
+        if self.budget.allows(report, self.rasterizer.cells()) { self.draw() } else { Ok(()) }
     }
 
     fn draw(&mut self) -> Result<(), Error> {
-        let Some(newest) = &mut self.newest else { return Ok(()) };
-        let drawn = rasterize(&mut self.rasterizer, newest.number, &newest.posterior, &newest.extent);
-        newest.drawn = Some(match drawn {
+        let Some(latest) = &mut self.latest else { return Ok(()) };
+        let drawn = self.rasterizer.rasterize(&latest.map, &latest.map.extent());
+        match &drawn {
             Ok(grid) => {
-                let prior = prior_standard_deviation(&newest.posterior);
-                let scales: GridScales = self.writer.write(grid, prior, newest.stamp)?;
-                if let Some(record) = newest.record {
+                let scales = self.writer.write(grid, latest.map.prior_standard_deviation(), latest.map.stamp())?;
+                if let Some(record) = latest.record {
                     self.records[record].grids = Some(scales);
                 }
-                Ok(())
             }
-            Err(error) => {
-                log::warn!("the map after batch {} cannot be drawn: {error}", newest.number + 1);
-                Err(error)
-            }
-        });
+            Err(error) => log::warn!("the map after batch {} cannot be drawn: {error}", latest.number + 1),
+        }
+        latest.drawn = Some(drawn);
         Ok(())
     }
 }
 
-/// Keeps drawing from taking much longer than learning: a map that takes long to draw is drawn when what was learnt since the last
-/// drawing took about as many operations. It counts operations, not time, so that the same replay draws the same maps.
+/// Limits the cost of drawing to about that of learning: a large map is drawn when learning since the last drawing took about as
+/// many operations. It counts operations, not time, so that a replay always draws the same maps.
 #[derive(Debug, Default)]
 struct Budget {
     learnt: f64,
 }
 
-/// So many operations are always allowed: a quarter of a second, measured.
-const SMALL: f64 = 5e8;
+/// Number of operations that are always allowed: a quarter of a second, measured.
+const ALWAYS_ALLOWED: f64 = 5e8;
 
 impl Budget {
-    /// Whether to draw so many cells after this update. Predicting a cell and evaluating the bound and its gradient for a row both
+    /// Whether to draw this number of cells after this update. Predicting a cell and evaluating the bound and its gradient for a row both
     /// take the square of the number of inducing points, and about the same time (measured).
     fn allows(&mut self, report: &UpdateReport, cells: usize) -> bool {
         let square = (report.inducing_points as f64).powi(2);
         let evaluations = report.learning.evaluations as f64 + 1.0;
         self.learnt += evaluations * (report.rows + report.inducing_points) as f64 * square;
-        let is_allowed = cells as f64 * square <= self.learnt.max(SMALL);
+        let is_allowed = cells as f64 * square <= self.learnt.max(ALWAYS_ALLOWED);
         if is_allowed {
             self.learnt = 0.0;
         }

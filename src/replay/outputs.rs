@@ -1,34 +1,34 @@
-//! The folder a replay leaves.
+//! The output folder of a replay.
 
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
-use super::beginning::CHECKPOINT;
 use super::drawing::History;
 use super::report::{Context, Report};
-use super::{Error, Outcome};
-use crate::config::Config;
+use super::start::CHECKPOINT;
+use super::{Error, ReplayOutputs};
+use crate::config::{Config, Mapped};
+use crate::durability::checkpoint::Checkpoint;
 use crate::export::file::{create_folder, write_atomically};
 use crate::export::map_server::write_map_server;
 use crate::export::report::write_json;
-use crate::export::{self, GrowthPicture, GrowthPoint, MapArrays, MapPicture};
-use crate::mapping::checkpoint::Checkpoint;
-use crate::mapping::field_model::{FieldModel, FieldPosterior, inducing_points, prior_standard_deviation};
-use crate::mapping::grid::FieldGrid;
-use crate::mapping::quantity::Quantity;
+use crate::export::{self, AxesGrid, GrowthPicture, GrowthPoint, MapArrays, MapPicture};
+use crate::field::grid::FieldGrid;
+use crate::field::map::FieldMap;
+use crate::field::quantity::Quantity;
 use crate::mapping::worker::Finished;
 
-/// A folder that may be written into.
+/// The output folder.
 pub(super) struct OutputFolder {
     path: PathBuf,
 }
 
 impl OutputFolder {
-    /// Makes the folder; one that holds something is refused unless `force`.
+    /// Creates the folder; an existing one must be empty unless `force`.
     pub(super) fn prepare(path: &Path, force: bool) -> Result<Self, Error> {
         create_folder(path)?;
-        let refused = |source| Error::ReadFolder { path: path.to_owned(), source };
-        let is_empty = std::fs::read_dir(path).map_err(refused)?.next().is_none();
+        let unreadable = |source| Error::ReadFolder { path: path.to_owned(), source };
+        let is_empty = std::fs::read_dir(path).map_err(unreadable)?.next().is_none();
         if is_empty || force { Ok(Self { path: path.to_owned() }) } else { Err(Error::NotEmpty(path.to_owned())) }
     }
 
@@ -41,15 +41,15 @@ impl OutputFolder {
     }
 }
 
-/// Writes everything but the map over time, which is only named. What needs no raster comes first, so that a map too large to be
-/// drawn leaves its report.
+/// Writes all outputs, and names the file of the map over time. Outputs that need no raster come first, so that a map too large to
+/// be drawn leaves its report.
 pub(super) fn write(
     folder: &OutputFolder,
     config: &Config,
     context: Context,
-    finished: &Finished<FieldModel>,
+    finished: &Finished,
     history: History,
-) -> Result<Outcome, Error> {
+) -> Result<ReplayOutputs, Error> {
     let name = context.source.name.clone();
     let report = Report::new(context, finished, &history);
     write_settings(&folder.file("config.toml"), config)?;
@@ -57,23 +57,28 @@ pub(super) fn write(
     let batches: Vec<GrowthPoint> = report.batches.iter().filter_map(|record| record.growth()).collect();
     GrowthPicture { batches: &batches }.write(&folder.file("growth.png"))?;
 
-    let grid = history.grid.unwrap_or(Err(crate::mapping::Error::NoPoints))?;
-    let posterior = finished.mapper.learner().posterior().ok_or(crate::mapping::Error::NoPoints)?;
+    let grid = history.grid.unwrap_or(Err(crate::field::Error::NoPoints))?;
+    let map = finished.mapper.model().map().ok_or(crate::field::Error::NoPoints)?;
     let path: Vec<[f64; 2]> =
         finished.mapper.pipeline().path().points().iter().map(|point| [point.x, point.y]).collect();
     let subtitle = format!("{name}, {:.0} m driven", report.counters.travelled);
-    write_grid(folder, &grid, posterior, &path, &subtitle)?;
-    Checkpoint::of(config, &finished.mapper, &report.frame)?.write(folder.file(CHECKPOINT))?;
+    write_grid(folder, &grid, &map, &path, &subtitle)?;
+    Checkpoint::of(&finished.mapper)?.write(folder.file(CHECKPOINT))?;
     let grids = folder.file("map.mcap");
     history.grids.persist(&grids).map_err(|error| export::Error::Write { path: grids, source: error.error })?;
-    let files = FILES.map(|name| folder.file(name)).to_vec();
-    Ok(Outcome { report, grid, files })
+    let is_vector = config.model.field == Mapped::Vector;
+    let files = FILES.iter().filter(|&&name| name != VECTORS || is_vector).map(|name| folder.file(name)).collect();
+    Ok(ReplayOutputs { report, grid, files })
 }
 
-/// What is written, pictures first.
-const FILES: [&str; 12] = [
+/// The picture of the axes, where they are mapped.
+const VECTORS: &str = "vectors.png";
+
+/// The files, pictures first.
+const FILES: [&str; 13] = [
     "map.png",
     "uncertainty.png",
+    VECTORS,
     "growth.png",
     "map.npz",
     "map.mcap",
@@ -91,15 +96,24 @@ fn write_settings(path: &Path, config: &Config) -> Result<(), Error> {
     Ok(write_atomically(path, |file| file.write_all(text.as_bytes()))?)
 }
 
+fn remove_if_there(path: &Path) -> Result<(), Error> {
+    match std::fs::remove_file(path) {
+        Err(source) if source.kind() != ErrorKind::NotFound => {
+            Err(export::Error::Write { path: path.to_owned(), source }.into())
+        }
+        _ => Ok(()),
+    }
+}
+
 fn write_grid(
     folder: &OutputFolder,
     grid: &FieldGrid,
-    posterior: &FieldPosterior,
+    map: &FieldMap,
     path: &[[f64; 2]],
     subtitle: &str,
 ) -> Result<(), Error> {
-    let inducing_points = &inducing_points(posterior);
-    let prior_standard_deviation = prior_standard_deviation(posterior);
+    let inducing_points = &map.inducing_points();
+    let prior_standard_deviation = map.prior_standard_deviation();
     let picture = MapPicture {
         grid,
         path,
@@ -113,7 +127,14 @@ fn write_grid(
     };
     picture.write_mean(&folder.file("map.png"))?;
     picture.write_uncertainty(&folder.file("uncertainty.png"))?;
-    let hyperparameters = &posterior.model().named_values();
-    MapArrays { grid, inducing_points, hyperparameters, path }.write(&folder.file("map.npz"))?;
+    let hyperparameters = &map.hyperparameters();
+    let (axes, sensor_bias) = (AxesGrid::of(map, grid), map.sensor_bias());
+    let axes = axes.as_ref();
+    match axes {
+        Some(axes) => picture.write_vectors(&folder.file(VECTORS), axes)?,
+        // That of a map of the axes, which this one replaces.
+        None => remove_if_there(&folder.file(VECTORS))?,
+    }
+    MapArrays { grid, inducing_points, hyperparameters, path, axes, sensor_bias }.write(&folder.file("map.npz"))?;
     Ok(write_map_server(&folder.path, grid, prior_standard_deviation)?)
 }

@@ -1,14 +1,14 @@
-//! Lets stamps pass at a multiple of real time.
+//! Replays stamps at a multiple of real time.
 
 use std::time::{Duration, Instant};
 
-use crate::mapping::learner::StopSignal;
-use crate::mapping::reading::Stamp;
+use crate::mapping::stop::StopSignal;
+use crate::sensing::reading::Stamp;
 
-/// How long a wait goes on without a look at the stop signal.
+/// Interval at which a wait checks the stop signal.
 const SLICE: Duration = Duration::from_millis(50);
 
-/// Lets stamps pass at a multiple of real time.
+/// Replays stamps at a multiple of real time.
 #[derive(Debug)]
 pub(super) struct Pace {
     speed: f64,
@@ -16,7 +16,7 @@ pub(super) struct Pace {
 }
 
 impl Pace {
-    /// At `speed` times real time; without waiting when it is 0.
+    /// At `speed` times real time; 0 means without waiting.
     pub(super) fn new(speed: f64) -> Self {
         Self { speed, start: None }
     }
@@ -43,14 +43,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn stamps_pass_at_the_multiple_and_backward_ones_at_once() {
+    fn stamps_are_paced_and_those_of_the_past_pass_at_once() {
         let mut pace = Pace::new(10.0);
         let (start, stop) = (Instant::now(), StopSignal::default());
         for seconds in [100.0, 101.0, 100.5, 101.5] {
             pace.wait_for(Stamp::from_seconds(seconds), &stop);
         }
         let waited = start.elapsed().as_secs_f64();
-        // A sleep is never short; how much too long depends on the machine.
+        // A sleep is never too short; how much too long it is depends on the machine.
         assert!((0.15..5.0).contains(&waited), "{waited}");
     }
 

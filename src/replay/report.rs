@@ -1,57 +1,55 @@
-//! What a replay says about itself.
+//! The report of a replay.
 
 use std::time::Instant;
 
 use serde::Serialize;
 use serde_json::Value;
 
+use super::batch_record::BatchRecord;
 use super::drawing::History;
-use super::{Progress, Resumed, Source};
-use crate::export::GrowthPoint;
-use crate::export::occupancy::GridScales;
-use crate::mapping::batcher::{CutReason, Joint};
-use crate::mapping::field_learner::FieldSnapshot;
-use crate::mapping::field_model::FieldModel;
-use crate::mapping::grid::FieldGrid;
-use crate::mapping::pipeline::Counters;
-use crate::mapping::quantity::Quantity;
-use crate::mapping::reading::Stamp;
-use crate::mapping::worker::{Finished, Update};
+use super::{Resumed, Source};
+use crate::field::grid::FieldGrid;
+use crate::field::map::{FieldMap, SensorBias};
+use crate::field::quantity::Quantity;
+use crate::mapping::worker::Finished;
 use crate::recording::{Loss, Lost};
-use streaming_gp::places::Places;
-use streaming_gp::report::{CeilingUsed, NamedValue, SelectionEnd, UpdateReport};
+use crate::sensing::counters::Counters;
+use streaming_gp::report::{CeilingUsed, NamedValue, SelectionEnd};
 
-/// Everything that happened in a replay.
+/// The report of a replay.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
     /// Version of magmap.
     pub magmap_version: &'static str,
-    /// What is known of the source; of a recording, its [`Summary`](crate::recording::Summary).
+    /// A description of the source; of a recording, its [`Summary`](crate::recording::Summary).
     pub source: Value,
     /// The frame of the map.
     pub frame: String,
-    /// What the map is of.
+    /// The mapped quantity.
     pub quantity: Quantity,
-    /// Whether it was ended before the source was.
+    /// Whether it ended before the source did.
     pub interrupted: bool,
-    /// What it went on from; batches are listed from there on.
+    /// What it continued; only batches after that are listed.
     pub resumed: Option<Resumed>,
-    /// What went in, what came out, and what was refused, by reason.
+    /// Counts of measurements received, used and, by reason, rejected.
     pub counters: Counters,
-    /// What it adds up to.
-    pub totals: Totals,
+    /// Totals of the replay.
+    pub totals: ReplayTotals,
     /// Hyperparameters at the end; the noise variance is the last.
     pub hyperparameters: Vec<NamedValue>,
-    /// What is missing: of the source, and batches that were refused.
+    /// The bias of the sensor at the end, where it is learnt: `hard_iron` and `hard_iron_sd`.
+    #[serde(flatten)]
+    pub sensor_bias: Option<SensorBias>,
+    /// What is missing from the source, and batches that were rejected.
     pub loss: Loss,
     /// One per batch.
     pub batches: Vec<BatchRecord>,
 }
 
-/// What a replay adds up to.
+/// Totals of a replay.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
-pub struct Totals {
-    /// Seconds from the first measurement to the map, pictures not included.
+pub struct ReplayTotals {
+    /// Seconds from the first measurement to the map, without pictures.
     pub seconds: f64,
     /// Seconds of them spent learning.
     pub learning_seconds: f64,
@@ -61,80 +59,21 @@ pub struct Totals {
     pub evaluations: usize,
     /// Standard deviation of the noise at the end, in microtesla.
     pub noise_standard_deviation: f64,
-    /// Batches that were refused.
+    /// Batches that were rejected.
     pub refused_batches: u64,
-    /// Batches that ended with the most inducing points allowed: the map is less exact there than asked for.
+    /// Batches that reached the limit of inducing points: the map is less accurate there than requested.
     pub capped_batches: usize,
-    /// Batches of which the exact ceiling ruled the number of inducing points.
+    /// Batches whose number of inducing points followed from the exact ceiling.
     pub exact_ceilings: usize,
-    /// Batches of which the upper bound did.
+    /// Batches whose number of inducing points followed from the upper bound.
     pub upper_ceilings: usize,
     /// Batches after which grids were written.
     pub drawn_grids: usize,
-    /// Area of the cells that the map knows, in square metres.
+    /// Area of the known cells, in square metres.
     pub mapped_area: f64,
 }
 
-/// One batch.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct BatchRecord {
-    /// Which, counted from 1.
-    pub batch: u64,
-    /// Stamp of its last reading, in seconds.
-    pub stamp: f64,
-    /// Observations in it.
-    pub observations: usize,
-    /// Why it was cut.
-    pub cut: CutReason,
-    /// Where batches merged into it had been cut.
-    pub joints: Vec<Joint>,
-    /// Seconds that learning took.
-    pub seconds: f64,
-    /// What learning did; nothing for a batch that was refused.
-    pub update: Option<UpdateReport>,
-    /// Why it was refused.
-    pub refused: Option<String>,
-    /// The scales of the grids written after it, if any were.
-    pub grids: Option<GridScales>,
-}
-
-impl BatchRecord {
-    pub(super) fn new(update: &Update<FieldSnapshot>, stamp: Stamp) -> Self {
-        let result = update.snapshot.result.as_ref();
-        Self {
-            batch: update.number + 1,
-            stamp: stamp.seconds(),
-            observations: update.observations,
-            cut: update.cut,
-            joints: update.joints.clone(),
-            seconds: update.duration.as_secs_f64(),
-            update: result.and_then(|result| result.as_ref().ok()).cloned(),
-            refused: result.and_then(|result| result.as_ref().err()).map(ToString::to_string),
-            grids: None,
-        }
-    }
-
-    /// How the model was after it, for the picture of its growth.
-    pub(super) fn growth(&self) -> Option<GrowthPoint> {
-        self.update.as_ref().map(|update| GrowthPoint {
-            inducing_points: update.inducing_points,
-            hyperparameters: update.hyperparameters.clone(),
-            seconds: self.seconds,
-        })
-    }
-}
-
-/// How far the pipeline was when an update ended.
-pub(super) fn progress(update: &Update<FieldSnapshot>) -> Progress {
-    let posterior = update.snapshot.posterior.as_ref();
-    Progress {
-        measurements: update.counters.readings + update.counters.poses,
-        batches: update.number + 1,
-        inducing_points: posterior.map_or(0, |posterior| streaming_gp::kernel::Places::len(posterior.inducing())),
-    }
-}
-
-/// What the report knows from the start.
+/// What the report contains besides the results of the threads.
 pub(super) struct Context {
     pub(super) source: Source,
     pub(super) interrupted: bool,
@@ -143,33 +82,36 @@ pub(super) struct Context {
 }
 
 impl Report {
-    pub(super) fn new(context: Context, finished: &Finished<FieldModel>, history: &History) -> Self {
+    pub(super) fn new(context: Context, finished: &Finished, history: &History) -> Self {
         let Context { source, interrupted, resumed, started } = context;
-        let mut totals = Totals::of(&history.records);
+        let mut totals = ReplayTotals::of(&history.records);
         totals.seconds = started.elapsed().as_secs_f64();
-        totals.refused_batches = finished.mapper.learner().totals().refused_batches;
+        let model = finished.mapper.model();
+        totals.refused_batches = model.totals().refused_batches;
         totals.mapped_area = history.grid.as_ref().and_then(|grid| grid.as_ref().ok()).map_or(0.0, known_area);
-        let points = finished.mapper.learner().posterior().map(|posterior| posterior.inducing().len());
-        totals.inducing_points = points.unwrap_or(0);
-        let model = finished.mapper.learner().model();
-        totals.noise_standard_deviation = model.noise.sqrt();
+        let map = model.map();
+        totals.inducing_points = map.as_ref().map_or(0, FieldMap::size);
+        let sensor_bias = map.as_ref().and_then(FieldMap::sensor_bias);
+        let hyperparameters = map.map(|map| map.hyperparameters()).unwrap_or_default();
+        totals.noise_standard_deviation = hyperparameters.last().map_or(0.0, |noise| noise.value.sqrt());
         Self {
             magmap_version: env!("CARGO_PKG_VERSION"),
             source: source.about,
             frame: source.frame,
-            quantity: finished.mapper.learner().quantity(),
+            quantity: model.quantity(),
             interrupted,
             resumed,
             counters: finished.status.counters,
-            hyperparameters: model.named_values(),
-            loss: with_refused_batches(source.loss, &totals, &history.records),
+            hyperparameters,
+            sensor_bias,
+            loss: with_rejected_batches(source.loss, &totals, &history.records),
             totals,
             batches: history.records.clone(),
         }
     }
 }
 
-impl Totals {
+impl ReplayTotals {
     fn of(records: &[BatchRecord]) -> Self {
         let updates = || records.iter().filter_map(|record| record.update.as_ref());
         let gaps = || updates().filter_map(|update| update.selection.gap);
@@ -186,10 +128,10 @@ impl Totals {
     }
 }
 
-fn with_refused_batches(mut loss: Loss, totals: &Totals, records: &[BatchRecord]) -> Loss {
+fn with_rejected_batches(mut loss: Loss, totals: &ReplayTotals, records: &[BatchRecord]) -> Loss {
     if totals.refused_batches > 0 {
         let first = records.iter().find_map(|record| record.refused.clone());
-        let what = "batches were refused by the model".into();
+        let what = "batches were rejected by the model".into();
         loss.items.push(Lost { what, count: Some(totals.refused_batches), first });
     }
     loss

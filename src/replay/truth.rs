@@ -1,30 +1,30 @@
-//! How near a map comes to a field that is known.
+//! Compares a map with the true field of a simulation.
 
 use nalgebra::Point3;
 use serde::Serialize;
 
-use crate::mapping::grid::FieldGrid;
+use crate::field::grid::FieldGrid;
 use crate::simulation::World;
 
-/// How many standard deviations on either side of the mean hold 95 % of a normal distribution.
+/// Half-width of the 95 % interval of a normal distribution, in standard deviations.
 const NORMAL_95: f64 = 1.959_963_984_540_054;
 
 /// A map compared with the truth at the centres of its known cells.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
-pub struct Comparison {
+pub struct TruthComparison {
     /// Cells compared.
     pub cells: usize,
     /// Root mean square error of the map's mean, in microtesla.
     pub rmse: f64,
-    /// That of a constant, in microtesla.
+    /// Root mean square error of a constant, in microtesla.
     pub constant_rmse: f64,
-    /// Share of the cells whose truth lies within the map's 95 % interval.
+    /// Fraction of the cells whose truth lies within the map's 95 % interval.
     pub coverage: f64,
-    /// Root mean square of the map's standard deviation, in microtesla: what it thinks its error is.
+    /// Root mean square of the map's standard deviation, in microtesla: its expected error.
     pub expected_rmse: f64,
 }
 
-impl Comparison {
+impl TruthComparison {
     /// Compares the known cells of a room from (0, 0) to `size` on the floor of `world`; and the `constant` (microtesla), such as the
     /// mean of the readings, that a map has to beat.
     pub fn within_room(grid: &FieldGrid, world: &impl World, size: [f64; 2], constant: f64) -> Self {
@@ -32,8 +32,8 @@ impl Comparison {
         for row in 0..grid.geometry.rows {
             for column in 0..grid.geometry.columns {
                 let [x, y] = grid.geometry.centre(column, row);
-                let place = row * grid.geometry.columns + column;
-                let (mean, deviation) = (grid.mean[place], grid.standard_deviation[place]);
+                let index = row * grid.geometry.columns + column;
+                let (mean, deviation) = (grid.mean[index], grid.standard_deviation[index]);
                 let in_room = (0.0..=size[0]).contains(&x) && (0.0..=size[1]).contains(&y);
                 if in_room && mean.is_finite() {
                     sums.add(mean, deviation, world.strength_at(&Point3::new(x, y, 0.0)), constant);
@@ -68,8 +68,8 @@ mod tests {
     use nalgebra::Vector3;
 
     use super::*;
-    use crate::mapping::grid::GridGeometry;
-    use crate::mapping::quantity::Quantity;
+    use crate::field::grid::GridGeometry;
+    use crate::field::quantity::Quantity;
     use crate::simulation::DipoleWorld;
 
     #[test]
@@ -83,7 +83,7 @@ mod tests {
             mean: vec![0.0, 51.0, 47.0, f64::NAN],
             standard_deviation: vec![1.0, 1.0, 1.0, f64::NAN],
         };
-        let found = Comparison::within_room(&grid, &world, [3.0, 1.0], 52.0);
+        let found = TruthComparison::within_room(&grid, &world, [3.0, 1.0], 52.0);
         assert_eq!((found.cells, found.coverage, found.constant_rmse), (2, 0.5, 2.0));
         assert!((found.rmse - 5.0_f64.sqrt()).abs() < 1e-12);
         assert_eq!(found.expected_rmse, 1.0);
@@ -92,12 +92,12 @@ mod tests {
     #[test]
     fn an_empty_map_compares_nothing() {
         let geometry = GridGeometry { resolution: 1.0, first_column: 0, first_row: 0, columns: 1, rows: 1 };
-        let found = Comparison::within_room(
+        let found = TruthComparison::within_room(
             &FieldGrid::unknown(geometry, Quantity::Strength),
             &DipoleWorld::new(Vector3::x(), vec![]),
             [1.0; 2],
             0.0,
         );
-        assert_eq!(found, Comparison::default());
+        assert_eq!(found, TruthComparison::default());
     }
 }

@@ -1,44 +1,41 @@
-//! What is on the command line for ROS, looked at before ROS does: r2r panics where ROS refuses it.
+//! Checks the command line for ROS first, because r2r panics where ROS rejects it.
 
 use std::panic::{catch_unwind, set_hook, take_hook};
 
-use super::Error;
+use super::{Context, Error};
 
-/// Severities that `--log-level` takes, in any case.
+/// Severities that `--log-level` accepts, in any case; rcl also accepts `unset`, which nobody needs.
 const LEVELS: [&str; 5] = ["debug", "info", "warn", "error", "fatal"];
 
-/// What rcl has for "as the logger above says"; nobody needs it, and nobody is refused for it.
-const UNSET: &str = "unset";
-
-/// Makes the context of ROS.
+/// Creates the context of ROS.
 ///
 /// # Errors
 /// When the arguments are wrong, or ROS cannot be initialised.
 pub(super) fn context() -> Result<r2r::Context, Error> {
     check(std::env::args())?;
-    // The panic is told as what it is: as an error.
+    // A panic is reported as an error.
     let hook = take_hook();
     set_hook(Box::new(|_| ()));
     let made = catch_unwind(r2r::Context::create);
     set_hook(hook);
     match made {
-        Ok(context) => Ok(context.map_err(|source| Error::Ros { what: "ROS cannot be initialised".into(), source })?),
+        Ok(context) => context.context(|| "ROS cannot be initialised".into()),
         Err(panic) => {
             let text = panic.downcast_ref::<String>().cloned();
             let text = text.or_else(|| panic.downcast_ref::<&str>().map(ToString::to_string));
-            Err(refusal(text.unwrap_or_else(|| "ROS does not say why".into())))
+            Err(start_error(&text.unwrap_or_else(|| "ROS does not say why".into())))
         }
     }
 }
 
-/// What rcl says when it does not start: it parses the arguments, then starts the middleware.
-fn refusal(text: String) -> Error {
-    // Behind it are the places in the sources of ROS where it was noticed.
-    let reason = text.split(", at ").next().unwrap_or_default().to_owned();
-    if reason.contains("parse") { Error::Arguments { reason } } else { Error::Start { reason } }
+/// The error in a message of rcl, which parses the arguments and then starts the middleware.
+fn start_error(message: &str) -> Error {
+    // Behind the reason are lines in the sources of ROS.
+    let reason = message.split(", at ").next().unwrap_or_default().to_owned();
+    if reason.contains("parse") { Error::Arguments(reason) } else { Error::Start(reason) }
 }
 
-/// Whether ROS will take the log levels.
+/// Whether ROS will accept the log levels.
 fn check(arguments: impl IntoIterator<Item = String>) -> Result<(), Error> {
     let mut is_for_ros = false;
     let mut arguments = arguments.into_iter();
@@ -50,10 +47,10 @@ fn check(arguments: impl IntoIterator<Item = String>) -> Result<(), Error> {
                 let found = arguments.next().unwrap_or_default();
                 // A logger may be named before it.
                 let level = found.rsplit_once(":=").map_or(found.as_str(), |(_, level)| level).to_lowercase();
-                if !LEVELS.contains(&&*level) && level != UNSET {
+                if !LEVELS.contains(&&*level) && level != "unset" {
                     let expected = LEVELS.join(", ");
                     let reason = format!("--log-level: expected one of {expected}, found \"{found}\"");
-                    return Err(Error::Arguments { reason });
+                    return Err(Error::Arguments(reason));
                 }
             }
             _ => {}
@@ -71,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn log_levels_that_ros_takes_pass() {
+    fn log_levels_that_ros_accepts_pass() {
         for level in ["debug", "WARN", "Info", "magmap:=debug", "rcl:=FATAL", "unset"] {
             assert_eq!(checked(&["magmap_node", "--ros-args", "--log-level", level]), Ok(()), "{level}");
         }
@@ -80,29 +77,28 @@ mod tests {
     }
 
     #[test]
-    fn others_are_refused_with_those_it_takes() {
+    fn other_log_levels_are_rejected_with_the_accepted_ones() {
         for level in ["chatty", "magmap:=chatty", "", "5", "warning"] {
-            let refused = checked(&["magmap_node", "--ros-args", "--log-level", level]).unwrap_err();
+            let rejected = checked(&["magmap_node", "--ros-args", "--log-level", level]).unwrap_err();
             let expected = "wrong arguments: --log-level: expected one of debug, info, warn, error, fatal, found";
-            assert_eq!(refused, format!("{expected} \"{level}\""));
+            assert_eq!(rejected, format!("{expected} \"{level}\""));
         }
         assert!(checked(&["--ros-args", "--log-level"]).is_err());
     }
 
     #[test]
-    fn what_is_not_for_ros_is_not_looked_at() {
+    fn arguments_that_are_not_for_ros_are_ignored() {
         assert_eq!(checked(&["--log-level", "chatty"]), Ok(()));
         assert_eq!(checked(&["--ros-args", "-p", "a:=b", "--", "--log-level", "chatty"]), Ok(()));
     }
 
     #[test]
-    fn arguments_that_ros_refuses_are_told_from_a_middleware_that_does_not_start() {
-        let wrong = refusal(
-            "Couldn't parse remap rule: '-r nonsense'. Error: x, at rcl/lexer.c:1, at rcl/arguments.c:2".into(),
-        );
-        assert!(matches!(wrong, Error::Arguments { .. }), "{wrong}");
+    fn wrong_arguments_are_distinguished_from_a_middleware_that_does_not_start() {
+        let wrong =
+            start_error("Couldn't parse remap rule: '-r nonsense'. Error: x, at rcl/lexer.c:1, at rcl/arguments.c:2");
+        assert!(matches!(wrong, Error::Arguments(_)), "{wrong}");
         assert_eq!(wrong.to_string(), "wrong arguments: Couldn't parse remap rule: '-r nonsense'. Error: x");
-        let broken = refusal("failed to create domain".into());
-        assert!(matches!(broken, Error::Start { .. }), "{broken}");
+        let broken = start_error("failed to create domain");
+        assert!(matches!(broken, Error::Start(_)), "{broken}");
     }
 }

@@ -1,23 +1,20 @@
-//! Between ROS messages and magmap's own types.
+//! Conversions between ROS messages and magmap's own types.
 
-use nalgebra::{Isometry3, Point3, Quaternion, UnitQuaternion, Vector3};
+use nalgebra::{Isometry3, Point3, Quaternion, Vector3};
 use r2r::builtin_interfaces::msg::Time;
 use r2r::std_msgs::msg::{ColorRGBA, Header};
 use r2r::{geometry_msgs, nav_msgs, sensor_msgs, visualization_msgs};
 
-use crate::mapping::grid::{FieldGrid, GridGeometry};
-use crate::mapping::quantity::Quantity;
+use crate::field::grid::{FieldGrid, GridGeometry};
+use crate::field::map::SensorBias;
+use crate::field::quantity::Quantity;
 #[cfg(not(feature = "ros-check"))]
 use {
-    super::interfaces::FieldMap,
-    crate::export::occupancy::GridScales,
-    crate::mapping::field_learner::FieldSnapshot,
-    crate::mapping::field_model::inducing_points,
-    crate::mapping::refusal::Refusals,
-    crate::mapping::worker::{Status, Update},
+    super::interfaces::FieldMapMessage, crate::export::occupancy::GridScales, crate::field::map::FieldMap,
+    crate::mapping::updates::Update, crate::mapping::worker::WorkerStatus, crate::sensing::refusal::Refusals,
 };
 
-use crate::mapping::reading::{MagneticField, Pose, Reading, Stamp, isometry};
+use crate::sensing::reading::{MagneticField, Pose, Reading, Stamp, isometry};
 
 /// Diameter of an inducing point's sphere, in metres.
 const MARKER_SIZE: f64 = 0.08;
@@ -25,7 +22,7 @@ const MARKER_SIZE: f64 = 0.08;
 /// Bytes of a point of the cloud: six single-precision numbers.
 const POINT_SIZE: usize = 24;
 
-/// What a point of the cloud holds. Intensity is the mean in microtesla, for viewers; mean and standard deviation are in tesla. Of a
+/// Fields of a point of the cloud. Intensity is the mean in microtesla, for viewers; mean and standard deviation are in tesla. For a
 /// yes/no signal all three are probabilities.
 const POINT_FIELDS: [&str; 6] = ["x", "y", "z", "intensity", "mean", "standard_deviation"];
 
@@ -42,28 +39,24 @@ pub(super) fn header(frame: &str, at: Stamp) -> Header {
     Header { stamp: time(at), frame_id: frame.to_owned() }
 }
 
-/// The reading in a message, as it is: implausible ones are for the gates.
+/// The reading in a message; the gates reject implausible ones.
 pub(super) fn reading(message: &sensor_msgs::msg::MagneticField) -> Reading {
     let axes = &message.magnetic_field;
-    Reading {
-        stamp: stamp(&message.header.stamp),
-        field: MagneticField::from_tesla(Vector3::new(axes.x, axes.y, axes.z)),
-    }
+    let field = MagneticField::from_tesla(Vector3::new(axes.x, axes.y, axes.z));
+    Reading { stamp: stamp(&message.header.stamp), field }
 }
 
-/// The pose in a message. One that is none becomes one that the gate of poses refuses and counts.
+/// The pose in a message. An invalid one becomes not-a-number, which the pose gate rejects and counts.
 pub(super) fn pose(message: &nav_msgs::msg::Odometry) -> Pose {
     let geometry_msgs::msg::Pose { position, orientation } = &message.pose.pose;
     let translation = Vector3::new(position.x, position.y, position.z);
     let rotation = Quaternion::new(orientation.w, orientation.x, orientation.y, orientation.z);
-    let (position, orientation) = match isometry(translation, rotation) {
-        Some(pose) => (pose.translation.vector.into(), pose.rotation),
-        None => (Point3::new(f64::NAN, f64::NAN, f64::NAN), UnitQuaternion::identity()),
-    };
-    Pose { stamp: stamp(&message.header.stamp), position, orientation }
+    let invalid = || Isometry3::translation(f64::NAN, f64::NAN, f64::NAN);
+    let pose = isometry(translation, rotation).unwrap_or_else(invalid);
+    Pose { stamp: stamp(&message.header.stamp), position: pose.translation.vector.into(), orientation: pose.rotation }
 }
 
-/// A transform; none when it is no transform.
+/// A transform, if it is valid.
 pub(super) fn transform(message: &geometry_msgs::msg::Transform) -> Option<Isometry3<f64>> {
     let geometry_msgs::msg::Transform { translation, rotation } = message;
     isometry(
@@ -89,28 +82,29 @@ pub(super) fn metadata(geometry: &GridGeometry, loaded: Time) -> nav_msgs::msg::
         resolution: geometry.resolution as f32,
         width: geometry.columns as u32,
         height: geometry.rows as u32,
-        origin: unturned([x, y, 0.0]),
+        origin: without_rotation([x, y, 0.0]),
     }
 }
 
-/// Everything about the map in one message, with its floats.
+/// The whole map in one message.
 #[cfg(not(feature = "ros-check"))]
 pub(super) fn field_map(
     header: Header,
-    update: &Update<FieldSnapshot>,
-    status: &Status,
+    update: &Update,
+    status: &WorkerStatus,
     refusals: &Refusals,
     grid: &FieldGrid,
     scales: &GridScales,
-) -> FieldMap {
-    let posterior = update.snapshot.posterior.as_deref();
-    let hyperparameters = posterior.map(|posterior| posterior.model().named_values()).unwrap_or_default();
-    let points = posterior.map(inducing_points).unwrap_or_default();
+) -> FieldMapMessage {
+    let map = update.map.as_ref();
+    let hyperparameters = map.map(FieldMap::hyperparameters).unwrap_or_default();
+    let points = map.map(FieldMap::inducing_points).unwrap_or_default();
+    let totals = map.map(|map| *map.totals()).unwrap_or_default();
     let outside = |value| outside(grid.quantity, value);
     let [mean_low, mean_high] = scales.mean.map(outside);
     // Twice, for the square.
     let [variance_low, variance_high] = scales.variance.map(|variance| outside(outside(variance)));
-    FieldMap {
+    FieldMapMessage {
         info: metadata(&grid.geometry, header.stamp.clone()),
         header,
         mean: grid.mean.iter().map(|&value| outside(value) as f32).collect(),
@@ -121,10 +115,10 @@ pub(super) fn field_map(
         variance_high,
         hyperparameter_names: hyperparameters.iter().map(|named| named.name.clone()).collect(),
         hyperparameters: hyperparameters.iter().map(|named| named.value).collect(),
-        inducing_points: points.iter().map(|&[x, y]| geometry_msgs::msg::Point { x, y, z: 0.0 }).collect(),
-        update: update.snapshot.totals.updates,
-        observations: update.snapshot.totals.observations,
-        readings_used: update.snapshot.totals.used_readings,
+        inducing_points: points.iter().map(|&[x, y]| point([x, y, 0.0])).collect(),
+        update: totals.updates,
+        observations: totals.observations,
+        readings_used: totals.used_readings,
         readings_refused: refusals.readings(),
         poses_refused: refusals.poses(),
         readings_lost: status.lost_readings,
@@ -170,13 +164,13 @@ pub(super) fn markers(header: Header, points: &[[f64; 2]]) -> visualization_msgs
         header,
         ns: "inducing_points".into(),
         type_: Marker::SPHERE_LIST as i32,
-        // A list without points is an error to RViz; it has to be taken away.
+        // RViz reports a list without points as an error: it must be deleted.
         action: if points.is_empty() { Marker::DELETE as i32 } else { Marker::ADD as i32 },
-        pose: unturned([0.0; 3]),
+        pose: without_rotation([0.0; 3]),
         scale: geometry_msgs::msg::Vector3 { x: MARKER_SIZE, y: MARKER_SIZE, z: MARKER_SIZE },
         color: ColorRGBA { r: 1.0, g: 1.0, b: 1.0, a: 1.0 },
-        // Just above the floor, where grids and cloud do not hide them.
-        points: points.iter().map(|&[x, y]| geometry_msgs::msg::Point { x, y, z: MARKER_SIZE }).collect(),
+        // Just above the floor, so that grids and cloud do not hide them.
+        points: points.iter().map(|&[x, y]| point([x, y, MARKER_SIZE])).collect(),
         ..Marker::default()
     };
     MarkerArray { markers: vec![marker] }
@@ -186,12 +180,24 @@ pub(super) fn markers(header: Header, points: &[[f64; 2]]) -> visualization_msgs
 pub(super) fn path(header: Header, points: &[Point3<f64>]) -> nav_msgs::msg::Path {
     let pose = |point: &Point3<f64>| geometry_msgs::msg::PoseStamped {
         header: header.clone(),
-        pose: unturned([point.x, point.y, point.z]),
+        pose: without_rotation([point.x, point.y, point.z]),
     };
     nav_msgs::msg::Path { poses: points.iter().map(pose).collect(), header }
 }
 
-/// A mean of this quantity, or a standard deviation, as messages have it: a strength in tesla.
+/// The hard iron that was learnt, in the frame of the sensor.
+pub(super) fn bias(header: Header, bias: &SensorBias) -> sensor_msgs::msg::MagneticField {
+    let tesla = |microtesla: f64| outside(Quantity::Strength, microtesla);
+    let [x, y, z] = bias.hard_iron.map(tesla);
+    let covariance = bias.hard_iron_covariance.as_flattened();
+    sensor_msgs::msg::MagneticField {
+        header,
+        magnetic_field: geometry_msgs::msg::Vector3 { x, y, z },
+        magnetic_field_covariance: covariance.iter().map(|&squared| tesla(tesla(squared))).collect(),
+    }
+}
+
+/// A mean or standard deviation of this quantity in the units of messages: strengths are in tesla.
 pub(super) fn outside(quantity: Quantity, value: f64) -> f64 {
     match quantity {
         Quantity::Strength => MagneticField::from_microtesla(Vector3::new(value, 0.0, 0.0)).to_tesla().x,
@@ -199,9 +205,31 @@ pub(super) fn outside(quantity: Quantity, value: f64) -> f64 {
     }
 }
 
-fn unturned([x, y, z]: [f64; 3]) -> geometry_msgs::msg::Pose {
-    geometry_msgs::msg::Pose {
-        position: geometry_msgs::msg::Point { x, y, z },
-        orientation: geometry_msgs::msg::Quaternion { x: 0.0, y: 0.0, z: 0.0, w: 1.0 },
+fn point([x, y, z]: [f64; 3]) -> geometry_msgs::msg::Point {
+    geometry_msgs::msg::Point { x, y, z }
+}
+
+fn without_rotation(position: [f64; 3]) -> geometry_msgs::msg::Pose {
+    let orientation = geometry_msgs::msg::Quaternion { x: 0.0, y: 0.0, z: 0.0, w: 1.0 };
+    geometry_msgs::msg::Pose { position: point(position), orientation }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_hard_iron_is_in_tesla_and_its_covariance_in_tesla_squared_row_by_row() {
+        let hard_iron_covariance = [[0.04, 0.01, 0.0], [0.01, 0.09, 0.02], [0.0, 0.02, 25.0]];
+        let bias = SensorBias { hard_iron: [-2.8, 1.0, 0.0], hard_iron_sd: [0.2, 0.3, 5.0], hard_iron_covariance };
+        let message = super::bias(header("imu", Stamp::from_nanoseconds(1_500_000_000)), &bias);
+        assert_eq!((message.header.frame_id.as_str(), message.header.stamp.sec), ("imu", 1));
+        let field = &message.magnetic_field;
+        let near = |found: f64, expected: f64| (found - expected).abs() <= 1e-12 * expected.abs();
+        assert!(near(field.x, -2.8e-6) && near(field.y, 1e-6) && field.z == 0.0, "{field:?}");
+        let expected = [4e-14, 1e-14, 0.0, 1e-14, 9e-14, 2e-14, 0.0, 2e-14, 2.5e-11];
+        assert_eq!(message.magnetic_field_covariance.len(), 9);
+        let pairs = message.magnetic_field_covariance.iter().zip(expected);
+        assert!(pairs.clone().all(|(&found, expected)| near(found, expected)), "{:?}", pairs.collect::<Vec<_>>());
     }
 }

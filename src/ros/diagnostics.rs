@@ -1,4 +1,4 @@
-//! `/diagnostics`: how mapping goes, for people and for watchdogs.
+//! `/diagnostics`: the state of mapping, for people and for watchdogs.
 
 use std::fmt::Display;
 use std::time::Instant;
@@ -8,180 +8,157 @@ use r2r::std_msgs::msg::Header;
 use r2r::{Node, Publisher, QosProfile};
 
 use super::conversions::{outside, time};
+use super::shared::Shared;
 use super::{Context, Error};
+use crate::durability::journal;
 use crate::export::occupancy::GridScales;
-use crate::mapping::complaint::Remark;
-use crate::mapping::field_learner::FieldSnapshot;
-use crate::mapping::intake::Arrivals;
-use crate::mapping::journal;
-use crate::mapping::quantity::Quantity;
-use crate::mapping::reading::Stamp;
-use crate::mapping::worker::{Status, Update};
-use streaming_gp::places::Places;
+use crate::field::map::{FieldMap, SensorBias};
+use crate::field::quantity::Quantity;
+use crate::mapping::updates::{Update, lock};
+use crate::sensing::health::Finding;
+use crate::sensing::intake::Intake;
+use crate::sensing::reading::Stamp;
 
-/// Everything a report tells.
-pub(super) struct Facts<'a> {
-    /// The longest gaps between the stamps of readings and of odometry since the last report, in seconds.
-    pub(super) longest_gaps: [f64; 2],
-    /// What came in.
-    pub(super) arrivals: &'a Arrivals,
-    /// Measurements that wait for a transform.
-    pub(super) held: usize,
-    /// Whether mapping is paused.
-    pub(super) is_paused: bool,
-    /// How the mapping thread is doing.
-    pub(super) status: &'a Status,
-    /// Readings that came before the node was started, where it continues an unfinished map.
-    pub(super) readings_before: u64,
-    /// How its journal is doing, where one is wanted.
-    pub(super) journal: Option<&'a journal::Status>,
-    /// Measurements in its inbox.
-    pub(super) backlog: usize,
-    /// The newest update.
-    pub(super) newest: Option<&'a Update<FieldSnapshot>>,
-    /// What the occupancies of the last grids mean.
-    pub(super) scales: Option<GridScales>,
-    /// Why nothing is being mapped.
-    pub(super) remark: Option<&'a Remark>,
-}
-
-/// The publisher, and what it needs to know of the last report.
+/// The publisher, and the counts of its last report.
 pub(super) struct Diagnostics {
     publisher: Publisher<DiagnosticArray>,
     name: String,
-    last: Last,
-}
-
-/// The counts of the last report.
-struct Last {
-    at: Instant,
+    last: Instant,
     readings: u64,
     odometry: u64,
     lost: u64,
 }
 
 impl Diagnostics {
-    /// Makes the publisher.
     pub(super) fn create(node: &mut Node) -> Result<Self, Error> {
         let cannot = || "cannot publish /diagnostics".to_owned();
         let name = node.fully_qualified_name().context(cannot)?;
         let publisher = node.create_publisher("/diagnostics", QosProfile::default()).context(cannot)?;
-        Ok(Self {
-            publisher,
-            name: format!("{}: mapping", name.trim_start_matches('/')),
-            last: Last { at: Instant::now(), readings: 0, odometry: 0, lost: 0 },
-        })
+        let name = format!("{}: mapping", name.trim_start_matches('/'));
+        Ok(Self { publisher, name, last: Instant::now(), readings: 0, odometry: 0, lost: 0 })
     }
 
-    /// Publishes a report.
-    pub(super) fn publish(&mut self, facts: &Facts<'_>, now: Stamp) {
-        let status = self.report(facts);
+    /// Publishes a report; `finding` is why nothing is being mapped.
+    pub(super) fn publish(&mut self, shared: &Shared, intake: &mut Intake, finding: Option<&Finding>, now: Stamp) {
+        let (worker, journal) = (shared.session.worker(), shared.session.journal());
+        let (status, newest) = (worker.status(), worker.updates().newest());
+        let lost = status.lost_readings + status.lost_poses;
+        let newly_lost = lost - self.lost;
+        let (level, message) = if let Some(reason) = journal.as_ref().and_then(|journal| journal.lost.as_ref()) {
+            let message = format!("the journal cannot be written ({reason}): a crash would lose what was mapped since");
+            (DiagnosticStatus::ERROR as u8, message)
+        } else if newly_lost > 0 {
+            let message = format!("{newly_lost} measurements were lost: they arrive faster than they can be mapped");
+            (DiagnosticStatus::WARN as u8, message)
+        } else if let Some(Err(error)) = newest.as_ref().and_then(|update| update.result.as_ref()) {
+            (DiagnosticStatus::WARN as u8, format!("the last batch was rejected: {error}"))
+        } else if intake.is_paused() {
+            (DiagnosticStatus::OK as u8, "paused".into())
+        } else {
+            match finding {
+                Some(Finding::Fault(message)) => (DiagnosticStatus::WARN as u8, message.clone()),
+                Some(Finding::Idle(message)) => (DiagnosticStatus::OK as u8, message.clone()),
+                None => (DiagnosticStatus::OK as u8, "mapping".into()),
+            }
+        };
+        let mut values = self.counts(shared, intake);
+        values.extend(journal.as_ref().map(journal_values).unwrap_or_default());
+        values.extend(newest.as_deref().map(update_values).unwrap_or_default());
+        values.extend(lock(&shared.scales).as_ref().map(scale_values).unwrap_or_default());
+        let refusals = status.counters.refusals.plus(&intake.status().refusals);
+        values.extend(refusals.iter().map(|(refusal, count)| value(&format!("refused: {}", refusal.name()), count)));
+        self.last = Instant::now();
+        (self.readings, self.odometry, self.lost) = (intake.status().readings, intake.status().odometry, lost);
+        let (name, hardware_id) = (self.name.clone(), String::new());
+        let status = vec![DiagnosticStatus { level, name, message, hardware_id, values }];
         let header = Header { stamp: time(now), frame_id: String::new() };
-        if let Err(error) = self.publisher.publish(&DiagnosticArray { header, status: vec![status] }) {
+        if let Err(error) = self.publisher.publish(&DiagnosticArray { header, status }) {
             log::debug!("diagnostics could not be published: {error}");
         }
     }
 
-    fn report(&mut self, facts: &Facts<'_>) -> DiagnosticStatus {
-        let lost = facts.status.lost_readings + facts.status.lost_poses;
-        let (level, message) = verdict(facts, lost - self.last.lost);
-        let values = self.values(facts);
-        self.last =
-            Last { at: Instant::now(), readings: facts.arrivals.readings, odometry: facts.arrivals.odometry, lost };
-        DiagnosticStatus { level: level as u8, name: self.name.clone(), message, hardware_id: String::new(), values }
-    }
-
-    fn values(&self, facts: &Facts<'_>) -> Vec<KeyValue> {
-        let Facts { arrivals, status, newest, .. } = facts;
-        let seconds = self.last.at.elapsed().as_secs_f64().max(1e-3);
+    fn counts(&self, shared: &Shared, intake: &mut Intake) -> Vec<KeyValue> {
+        let [reading_gap, pose_gap] = intake.take_longest_gaps().map(|gap| format!("{gap:.3} s"));
+        let (arrived, session) = (intake.status(), &shared.session);
+        let (status, backlog) = (session.worker().status(), session.worker().inbox().backlog());
+        let seconds = self.last.elapsed().as_secs_f64().max(1e-3);
         let rate = |now: u64, before: u64| format!("{:.1} Hz", (now - before) as f64 / seconds);
-        let counters = &status.counters;
-        let mut values = vec![
-            value("rate of readings", rate(arrivals.readings, self.last.readings)),
-            value("rate of odometry", rate(arrivals.odometry, self.last.odometry)),
-            value("longest gap between readings", format!("{:.3} s", facts.longest_gaps[0])),
-            value("longest gap between poses", format!("{:.3} s", facts.longest_gaps[1])),
-            value("readings missed on the way (estimate)", arrivals.reading_rhythm.missed()),
-            value("poses missed on the way (estimate)", arrivals.odometry_rhythm.missed()),
-            value("readings", facts.readings_before + arrivals.readings),
-            value("readings used", counters.used_readings),
-            value("observations", counters.observations),
+        vec![
+            value("rate of readings", rate(arrived.readings, self.readings)),
+            value("rate of odometry", rate(arrived.odometry, self.odometry)),
+            value("longest gap between readings", reading_gap),
+            value("longest gap between poses", pose_gap),
+            value("readings missed on the way (estimate)", arrived.reading_timing.missed()),
+            value("poses missed on the way (estimate)", arrived.odometry_timing.missed()),
+            // Where an unfinished map is continued, these include the readings in it.
+            value("readings", session.before().readings + arrived.readings),
+            value("readings used", status.counters.used_readings),
+            value("observations", status.counters.observations),
             value("updates", status.updates),
-            value("backlog", facts.backlog),
-            value("waiting for a transform", facts.held),
-            value("travelled", format!("{:.2} m", counters.travelled)),
-            value("paused", facts.is_paused),
-            value("readings ignored while paused", arrivals.paused_readings),
+            value("backlog", backlog),
+            value("waiting for a transform", intake.held()),
+            value("travelled", format!("{:.2} m", status.counters.travelled)),
+            value("paused", intake.is_paused()),
+            value("readings ignored while paused", arrived.paused_readings),
             value("readings lost", status.lost_readings),
             value("poses lost", status.lost_poses),
             value("batches merged", status.merged_batches),
-            value("map jumps", arrivals.map_jumps),
-            value("refused: transforms", arrivals.refused_transforms),
-        ];
-        if let Some(journal) = facts.journal {
-            let state = match (&journal.lost, journal.is_behind) {
-                (Some(reason), _) => format!("not kept: {reason}"),
-                (None, true) => "behind".to_owned(),
-                (None, false) => "kept".to_owned(),
-            };
-            values.push(value("journal", state));
-            values.push(value("journal: steps written", journal.written));
-            values.push(value("journal: steps not written", journal.lost_steps));
-            values.push(value("journal: checkpoints that failed", journal.failed_checkpoints));
-        }
-        if let Some(update) = newest {
-            let posterior = update.snapshot.posterior.as_deref();
-            values.push(value("inducing points", posterior.map_or(0, |posterior| posterior.inducing().len())));
-            let report = update.snapshot.result.as_ref().and_then(|result| result.as_ref().ok());
-            if let Some(memory) = report.and_then(|report| report.memory) {
-                values.push(value("observations in memory", memory));
-            }
-            values.push(value("last update", format!("{:.3} s", update.duration.as_secs_f64())));
-            for named in posterior.map(|posterior| posterior.model().named_values()).unwrap_or_default() {
-                values.push(value(&named.name, format!("{:.6}", named.value)));
-            }
-        }
-        if let Some(scales) = facts.scales {
-            let outside = |value| outside(scales.quantity, value);
-            let (unit, squared) = match scales.quantity {
-                Quantity::Strength => (" T", " T^2"),
-                Quantity::Probability => ("", ""),
-            };
-            let [low, high] = scales.mean.map(outside);
-            values.push(value("mean scale", format!("{low:e} to {high:e}{unit}")));
-            let [low, high] = scales.variance.map(|variance| outside(outside(variance)));
-            values.push(value("variance scale", format!("{low:e} to {high:e}{squared}")));
-        }
-        let refusals = counters.refusals.plus(&arrivals.refusals);
-        values.extend(refusals.iter().map(|(refusal, count)| value(&format!("refused: {}", refusal.name()), count)));
-        values
+            value("map jumps", arrived.map_jumps),
+            value("refused: transforms", arrived.rejected_transforms),
+        ]
     }
+}
+
+fn journal_values(journal: &journal::JournalStatus) -> Vec<KeyValue> {
+    let state = match (&journal.lost, journal.is_behind) {
+        (Some(reason), _) => format!("not kept: {reason}"),
+        (None, true) => "behind".to_owned(),
+        (None, false) => "kept".to_owned(),
+    };
+    vec![
+        value("journal", state),
+        value("journal: steps written", journal.written),
+        value("journal: steps not written", journal.lost_steps),
+        value("journal: checkpoints that failed", journal.failed_checkpoints),
+    ]
+}
+
+fn update_values(update: &Update) -> Vec<KeyValue> {
+    let map = update.map.as_ref();
+    let mut values = vec![value("inducing points", map.map_or(0, FieldMap::size))];
+    if let Some(memory) = update.result.as_ref().and_then(|result| result.as_ref().ok()?.memory) {
+        values.push(value("observations in memory", memory));
+    }
+    values.push(value("last update", format!("{:.3} s", update.duration.as_secs_f64())));
+    let hyperparameters = map.map(FieldMap::hyperparameters).unwrap_or_default();
+    values.extend(hyperparameters.iter().map(|named| value(&named.name, format!("{:.6}", named.value))));
+    values.extend(map.and_then(FieldMap::sensor_bias).iter().flat_map(bias_values));
+    values
+}
+
+/// In microtesla, as the setting `sensor.hard_iron`.
+fn bias_values(bias: &SensorBias) -> [KeyValue; 2] {
+    let microtesla = |[x, y, z]: [f64; 3]| format!("{x:.3}, {y:.3}, {z:.3} microtesla");
+    [
+        value("hard iron", microtesla(bias.hard_iron)),
+        value("hard iron: standard deviation", microtesla(bias.hard_iron_sd)),
+    ]
+}
+
+fn scale_values(scales: &GridScales) -> Vec<KeyValue> {
+    let outside = |value| outside(scales.quantity, value);
+    let (unit, squared) = match scales.quantity {
+        Quantity::Strength => (" T", " T^2"),
+        Quantity::Probability => ("", ""),
+    };
+    let [mean_low, mean_high] = scales.mean.map(outside);
+    let [variance_low, variance_high] = scales.variance.map(|variance| outside(outside(variance)));
+    vec![
+        value("mean scale", format!("{mean_low:e} to {mean_high:e}{unit}")),
+        value("variance scale", format!("{variance_low:e} to {variance_high:e}{squared}")),
+    ]
 }
 
 fn value(key: &str, value: impl Display) -> KeyValue {
     KeyValue { key: key.to_owned(), value: value.to_string() }
-}
-
-/// How bad it is, and the one thing to know.
-fn verdict(facts: &Facts<'_>, newly_lost: u64) -> (u32, String) {
-    let refused = facts.newest.and_then(|update| update.snapshot.result.as_ref()?.as_ref().err());
-    let warn = DiagnosticStatus::WARN as u32;
-    if let Some(reason) = facts.journal.and_then(|journal| journal.lost.as_ref()) {
-        let error = DiagnosticStatus::ERROR as u32;
-        (error, format!("the journal is not kept ({reason}): a crash would cost what was mapped since"))
-    } else if newly_lost > 0 {
-        (warn, format!("{newly_lost} measurements were lost: they come faster than they can be mapped"))
-    } else if let Some(error) = refused {
-        (warn, format!("the last batch was refused: {error}"))
-    } else if facts.is_paused {
-        (DiagnosticStatus::OK as u32, "paused".into())
-    } else if let Some(remark) = facts.remark {
-        let level = match remark {
-            Remark::Complaint(_) => warn,
-            Remark::Rest(_) => DiagnosticStatus::OK as u32,
-        };
-        (level, remark.words().to_owned())
-    } else {
-        (DiagnosticStatus::OK as u32, "mapping".into())
-    }
 }

@@ -1,72 +1,67 @@
-//! What is published under which names.
+//! The topics of the ROS graph and their types.
 
 use std::process::{Command, Stdio};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use r2r::Node;
 
-use crate::mapping::worker::lock;
-
-/// The least time between two lists.
+/// Minimum time between two lists.
 const PERIOD: Duration = Duration::from_secs(30);
 
-/// The tool that lists all topics, and what makes it look for itself rather than ask a daemon that may know an old graph.
+/// The tool that lists all topics, without its daemon, which may know an outdated graph.
 ///
-/// r2r has a list as well, but up to 0.9.7 it reads beyond the end of it where a topic has several types, as one that is taken for
-/// another has.
+/// The list of r2r up to 0.9.7 reads out of bounds where a topic has several types, as one with a wrong publisher does.
 const LIST: [&str; 7] = ["ros2", "topic", "list", "--show-types", "--no-daemon", "--spin-time", "2"];
 
-/// The topics there are, listed now and then in the background.
-pub(super) struct Topics {
+/// All topics, listed in the background when asked.
+pub(super) struct TopicList {
     /// Names and types.
-    listed: Arc<Mutex<Vec<(String, String)>>>,
-    is_listing: Arc<AtomicBool>,
+    listed: Vec<(String, String)>,
+    listing: Option<JoinHandle<Vec<(String, String)>>>,
     due: Instant,
 }
 
-impl Topics {
-    /// None are known yet.
+impl TopicList {
+    /// An empty list.
     pub(super) fn new() -> Self {
-        Self { listed: Arc::default(), is_listing: Arc::default(), due: Instant::now() }
+        Self { listed: Vec::new(), listing: None, due: Instant::now() }
     }
 
-    /// Has them listed, unless that was a short time ago. It takes some seconds; where the tool is not installed, none are known.
-    pub(super) fn list(&mut self) {
-        if Instant::now() < self.due || self.is_listing.swap(true, Ordering::AcqRel) {
-            return;
+    /// Starts an update, unless there was one recently, and takes its result once there is one, some seconds later. Without the
+    /// tool the list stays empty.
+    pub(super) fn update(&mut self) {
+        if let Some(thread) = self.listing.take_if(|thread| thread.is_finished()) {
+            self.listed = thread.join().unwrap_or_default();
         }
-        self.due = Instant::now() + PERIOD;
-        let (listed, is_listing) = (Arc::clone(&self.listed), Arc::clone(&self.is_listing));
-        let thread = std::thread::Builder::new().name("topics".into());
-        let started = thread.spawn(move || {
-            let [tool, arguments @ ..] = LIST;
-            let run = Command::new(tool).args(arguments).stdin(Stdio::null()).stderr(Stdio::null()).output();
-            match run {
-                Ok(output) => *lock(&listed) = parsed(&String::from_utf8_lossy(&output.stdout)),
-                Err(error) => log::debug!("topics cannot be listed by {tool}: {error}"),
-            }
-            is_listing.store(false, Ordering::Release);
-        });
-        if let Err(error) = started {
-            log::debug!("topics cannot be listed: {error}");
-            self.is_listing.store(false, Ordering::Release);
+        if self.listing.is_none() && Instant::now() >= self.due {
+            self.due = Instant::now() + PERIOD;
+            self.listing = std::thread::Builder::new().name("topics".into()).spawn(list).ok();
         }
     }
 
-    /// Those on which messages of this type are published now.
+    /// The topics on which messages of this type are published now.
     pub(super) fn of_type(&self, wanted: &str, node: &Node) -> Vec<String> {
-        let listed = lock(&self.listed);
-        let named = listed.iter().filter(|(_, found)| found == wanted).map(|(name, _)| name);
-        // A topic is listed as well where somebody only listens.
+        let named = self.listed.iter().filter(|(_, found)| found == wanted).map(|(name, _)| name);
+        // Topics with subscribers only are listed too.
         let is_published =
             |name: &&String| published_types(node, name).is_some_and(|types| types.iter().any(|found| found == wanted));
         named.filter(is_published).cloned().collect()
     }
 }
 
-/// The types of what is published on a topic, once for each publisher, where that is known.
+fn list() -> Vec<(String, String)> {
+    let [tool, arguments @ ..] = LIST;
+    match Command::new(tool).args(arguments).stdin(Stdio::null()).stderr(Stdio::null()).output() {
+        Ok(output) => parsed(&String::from_utf8_lossy(&output.stdout)),
+        Err(error) => {
+            log::debug!("topics cannot be listed by {tool}: {error}");
+            Vec::new()
+        }
+    }
+}
+
+/// The type of message of each publisher of a topic, if known.
 pub(super) fn published_types(node: &Node, topic: &str) -> Option<Vec<String>> {
     let publishers = node.get_publishers_info_by_topic(topic, false).ok()?;
     Some(publishers.into_iter().map(|publisher| publisher.topic_type).collect())
@@ -86,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_and_types_are_read_from_the_list() {
+    fn names_and_types_are_parsed() {
         let pair = |name: &str, kind: &str| (name.to_owned(), kind.to_owned());
         let lines = "/imu/mag [sensor_msgs/msg/MagneticField]\n/odom [a/msg/A, b/msg/B]\n\nsomething else\n";
         let expected =

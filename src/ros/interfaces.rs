@@ -1,11 +1,11 @@
 //! The interfaces that r2r's documentation bindings lack: those of `std_srvs`, and magmap's own.
 //!
-//! Without ROS (feature `ros-check`) a service of the same shape stands in for `std_srvs/Trigger`, and what needs magmap's own
+//! Without ROS (feature `ros-check`) a service with the same fields replaces `std_srvs/Trigger`, and what needs magmap's own
 //! interfaces is left out.
 
 #[cfg(feature = "ros-check")]
 pub(super) use r2r::diagnostic_msgs::srv::AddDiagnostics as Trigger;
 #[cfg(not(feature = "ros-check"))]
-pub(super) use r2r::magmap::{msg::FieldMap, srv::QueryField};
+pub(super) use r2r::magmap::{msg::FieldMap as FieldMapMessage, srv::QueryField};
 #[cfg(not(feature = "ros-check"))]
 pub(super) use r2r::std_srvs::srv::Trigger;

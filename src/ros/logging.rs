@@ -1,17 +1,16 @@
-//! The log goes where ROS sends it: to the console in ROS's format, to the log file, to `/rosout`.
+//! Sends the log through ROS: to the console, the log file and `/rosout`.
 
 use log::{Level, LevelFilter, Log, Metadata, Record};
 
-/// Sends records to the logger of the node.
 struct RosLog {
-    /// The node's logger.
+    /// The name of the node's logger.
     logger: String,
 }
 
-/// Installs it; `--ros-args --log-level` chooses what is shown.
+/// Installs the logger; `--ros-args --log-level` chooses what is shown.
 pub(super) fn install(logger: &str) {
     let log = RosLog { logger: logger.to_owned() };
-    // A logger that is there already stays: that of a test.
+    // A logger that is installed already, such as that of a test, stays.
     if log::set_boxed_logger(Box::new(log)).is_ok() {
         log::set_max_level(LevelFilter::Debug);
     }

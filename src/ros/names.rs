@@ -1,4 +1,4 @@
-//! Full names of topics, for people and for looking up publishers: r2r does not tell them.
+//! Full names of topics, for messages and for looking up publishers, which r2r does not provide.
 
 /// The full name of a topic: relative names get the namespace, and a remapping rule for it on the command line applies.
 pub(super) fn resolved(
@@ -7,9 +7,8 @@ pub(super) fn resolved(
     namespace: &str,
     arguments: impl IntoIterator<Item = String>,
 ) -> String {
-    let full = |name: &str| match name.strip_prefix('/') {
-        Some(_) => name.to_owned(),
-        None => format!("{}/{name}", namespace.trim_end_matches('/')),
+    let full = |name: &str| {
+        if name.starts_with('/') { name.to_owned() } else { format!("{}/{name}", namespace.trim_end_matches('/')) }
     };
     let wanted = full(topic);
     let renamed = arguments.into_iter().find_map(|rule| {

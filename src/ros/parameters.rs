@@ -13,7 +13,7 @@ const CONFIG: &str = "config";
 /// The parameter that says whether time is simulated; r2r obeys it.
 const SIMULATED_TIME: &str = "use_sim_time";
 
-/// What parameters of the middleware's quality of service begin with; ROS tools set them, other nodes use them.
+/// Prefix of the parameters that override the quality of service; ROS tools may set them, this node does not use them.
 const QUALITY_OVERRIDES: &str = "qos_overrides.";
 
 /// Settings that may change while the node runs: whole sections, or single keys.
@@ -35,15 +35,15 @@ pub(super) struct Parameters {
     file: String,
     simulated_time: bool,
     config: Config,
-    /// Settings that changed and were not fetched yet.
+    /// Changed settings that were not fetched yet.
     changed: Option<Config>,
 }
 
 impl Parameters {
-    /// What the parameters given at the start say.
+    /// The parameters given at startup, over the file and the defaults.
     ///
     /// # Errors
-    /// A file that cannot be read, unknown keys, wrong types and impossible values.
+    /// A file that cannot be read, unknown keys, wrong types and values out of range.
     pub(super) fn from_given(given: &IndexMap<String, Parameter>) -> Result<Self, Error> {
         let file = match given.get(CONFIG).map(|parameter| &parameter.value) {
             None | Some(ParameterValue::NotSet) => String::new(),
@@ -74,28 +74,28 @@ impl Parameters {
         self.simulated_time
     }
 
-    /// Settings that changed since the last call.
+    /// The settings, if they changed since the last call.
     pub(super) fn take_change(&mut self) -> Option<Config> {
         self.changed.take()
     }
 
-    /// The settings with one changed, when that may be.
+    /// The settings with one of them changed, if it may change while the node runs.
     fn with(&self, name: &str, value: &ParameterValue) -> r2r::Result<Config> {
-        let refused = |msg: String| r2r::Error::ParameterValueConv { name: name.to_owned(), msg };
+        let rejected = |msg: String| r2r::Error::ParameterValueConv { name: name.to_owned(), msg };
         let mut config = self.config.clone();
-        let value = to_toml(name, value).map_err(|error| refused(error.to_string()))?;
+        let value = to_toml(name, value).map_err(|error| rejected(error.to_string()))?;
         let is_known = name == CONFIG || name == SIMULATED_TIME;
         if !is_known {
             config
                 .apply_values(&[(name.to_owned(), value)], "parameter")
-                .map_err(|error| refused(error.to_string()))?;
+                .map_err(|error| rejected(error.to_string()))?;
         }
         if is_known || !may_change(name) {
-            return Err(refused("it cannot change while the node runs; set it at the start".into()));
+            return Err(rejected("it cannot change while the node runs; set it at startup".into()));
         }
         if config.selection.method.is_dual_memory() != self.config.selection.method.is_dual_memory() {
-            let reason = "dual_memory is another model than that of the other methods, so that it takes another map";
-            return Err(refused(format!("{reason}; set it at the start")));
+            let reason = "dual_memory is a different model from the other methods and needs a new map";
+            return Err(rejected(format!("{reason}; set it at startup")));
         }
         Ok(config)
     }
@@ -110,15 +110,15 @@ impl Parameters {
         found.ok_or_else(|| r2r::Error::InvalidParameterName { name: name.to_owned() })
     }
 
-    /// All parameters with their values and descriptions. Called once: r2r wants descriptions that live for ever.
+    /// All parameters with their values and descriptions. Called once: r2r needs static descriptions, which are leaked.
     fn all(&self) -> Vec<(String, Parameter)> {
         let parameter = |value, description: String| Parameter { value, description: description.leak() };
         let file = parameter(
             ParameterValue::String(self.file.clone()),
-            "A TOML file with settings; parameters win over it.".into(),
+            "A TOML file with settings; parameters override it.".into(),
         );
         let time = parameter(ParameterValue::Bool(self.simulated_time), "Whether time comes from /clock.".into());
-        // Whatever parsed can be written.
+        // What was parsed can be written.
         let settings = self.config.settings().unwrap_or_default();
         let ours = settings
             .into_iter()
@@ -134,7 +134,7 @@ impl RosParams for Parameters {
         _: Option<Parameter>,
         parameters: &mut IndexMap<String, Parameter>,
     ) -> r2r::Result<()> {
-        // The given ones are in the settings already.
+        // The settings already include the given ones.
         parameters.clear();
         parameters.extend(self.all());
         Ok(())
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn parameters_win_over_the_file_and_the_file_over_the_defaults() {
+    fn parameters_override_the_file_and_the_file_overrides_the_defaults() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("robot.toml");
         std::fs::write(&path, "selection.delta = 0.1\nraster.margin = 3.0\n").unwrap();
@@ -214,20 +214,20 @@ mod tests {
     }
 
     #[test]
-    fn wrong_parameters_are_refused_with_key_and_reason() {
-        let refusal = |name, value| given(&[(name, value)]).err().unwrap().to_string();
-        let unknown = refusal("selection.dela", ParameterValue::Double(0.1));
+    fn invalid_parameters_are_rejected_with_key_and_reason() {
+        let message = |name, value| given(&[(name, value)]).err().unwrap().to_string();
+        let unknown = message("selection.dela", ParameterValue::Double(0.1));
         assert_eq!(unknown, "parameters: unknown key selection.dela; did you mean selection.delta?");
-        let impossible = refusal("selection.delta", ParameterValue::Double(2.0));
-        assert_eq!(impossible, "parameters: selection.delta: expected more than 0 and less than 1, found 2");
-        let missing = refusal("config", ParameterValue::String("/nowhere/robot.toml".into()));
+        let impossible = message("selection.delta", ParameterValue::Double(2.0));
+        assert_eq!(impossible, "parameters: selection.delta: expected more than 0 and less than 1, found 2.0");
+        let missing = message("config", ParameterValue::String("/nowhere/robot.toml".into()));
         assert!(missing.starts_with("could not read the configuration /nowhere/robot.toml"), "{missing}");
-        let typed = refusal("config", ParameterValue::Bool(true));
+        let typed = message("config", ParameterValue::Bool(true));
         assert!(typed.contains("parameter config") && typed.contains("found boolean"), "{typed}");
     }
 
     #[test]
-    fn what_may_change_does_and_what_may_not_is_refused() {
+    fn only_some_parameters_change_while_the_node_runs() {
         let mut parameters = given(&[]).unwrap();
         parameters.set_parameter("selection.delta", &ParameterValue::Double(0.1)).unwrap();
         assert_eq!(parameters.take_change().unwrap().selection.delta, 0.1);

@@ -1,4 +1,4 @@
-//! The threads beside the ROS thread: how they start, and how they end in good order.
+//! The threads beside the ROS thread: how they start and end.
 
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -6,60 +6,50 @@ use std::thread::JoinHandle;
 use crossbeam_channel::Sender;
 use r2r::Node;
 
-use super::publishing::{Publishing, Shown};
-use super::services::{Desk, Task};
+use super::publishing::PublishingHandle;
+use super::services::{ServiceThread, Task};
+use super::shared::Shared;
 use super::{Context, Error};
 use crate::config::Config;
-use crate::mapping::learner::StopSignal;
-use crate::mapping::session::Session;
-use crate::mapping::worker::Inbox;
+use crate::mapping::stop::StopSignal;
+use crate::session::Session;
 
-/// The threads beside the ROS thread.
+/// The threads beside the ROS thread, and what it needs of them.
 pub(super) struct Threads {
-    desk: Desk,
+    pub(super) shared: Shared,
+    pub(super) stop: StopSignal,
+    publishing: PublishingHandle,
     tasks: Sender<Task>,
     threads: [JoinHandle<()>; 2],
-    stop: StopSignal,
-}
-
-/// What the ROS thread holds of the others.
-pub(super) struct Hands {
-    pub(super) desk: Desk,
-    pub(super) tasks: Sender<Task>,
-    pub(super) inbox: Inbox,
-    pub(super) stop: StopSignal,
 }
 
 impl Threads {
-    /// Starts them.
     pub(super) fn start(node: &mut Node, config: &Config) -> Result<Self, Error> {
-        let named = || "the node has no name".to_owned();
-        let namespace = node.namespace().context(named)?;
-        let name = node.fully_qualified_name().context(named)?;
+        let unnamed = || "the node has no name".to_owned();
+        let namespace = node.namespace().context(unnamed)?;
+        let name = node.fully_qualified_name().context(unnamed)?;
         let session = Arc::new(Session::start(config, &namespace, &name)?);
         let stop = session.worker().stop_signal();
-        end_on_signals(stop.clone())?;
-        let shown = Shown { session, scales: Arc::default(), unplaced: Arc::default() };
-        let (publishing, publisher) = Publishing::start(node, config, shown.clone())?;
-        let desk = Desk { shown, publishing };
-        let (tasks, clerk) = desk.clone().open()?;
-        Ok(Self { desk, tasks, threads: [publisher, clerk], stop })
+        stop_on_signals(stop.clone())?;
+        let shared =
+            Shared { session, scales: Arc::default(), intake_refusals: Arc::default(), sensor_frame: Arc::default() };
+        let (publishing, publisher) = PublishingHandle::start(node, config, shared.clone())?;
+        let (tasks, services) = ServiceThread { shared: shared.clone(), publishing: publishing.clone() }.start()?;
+        Ok(Self { shared, stop, publishing, tasks, threads: [publisher, services] })
     }
 
-    /// What the ROS thread needs of them.
-    pub(super) fn hands(&self) -> Hands {
-        let inbox = self.desk.shown.session.worker().inbox();
-        Hands { desk: self.desk.clone(), tasks: self.tasks.clone(), inbox, stop: self.stop.clone() }
+    /// Sends a task to the service thread; one that has ended executes nothing more.
+    pub(super) fn send(&self, task: Task) {
+        let _ = self.tasks.send(task);
     }
 
-    /// Publishes what is left to learn, and joins the threads; the map is saved where the settings say so.
+    /// Publishes the last map and joins the threads; the session saves the map where the settings say so.
     pub(super) fn end(self) -> Result<(), Error> {
-        let Self { desk, tasks, threads, stop } = self;
+        let Self { shared: Shared { session, .. }, stop, publishing, tasks, threads } = self;
         stop.stop();
-        // Whoever watches sees the last map too. What fails here fails again at the end, which says so.
-        let _ = desk.flush();
-        let session = Arc::clone(&desk.shown.session);
-        drop((desk, tasks));
+        // What fails here fails again when the session ends, which reports it.
+        let _ = publishing.publish_result(session.flush());
+        drop((publishing, tasks));
         for thread in threads {
             if thread.join().is_err() {
                 log::error!("a thread panicked");
@@ -73,7 +63,7 @@ impl Threads {
 }
 
 /// A signal ends the node in good order. Further ones change nothing: `ros2 launch` sends SIGTERM to a node that takes long.
-fn end_on_signals(stop: StopSignal) -> Result<(), Error> {
+fn stop_on_signals(stop: StopSignal) -> Result<(), Error> {
     ctrlc::set_handler(move || stop.stop())
-        .map_err(|error| Error::System { what: "signals cannot be handled", source: std::io::Error::other(error) })
+        .map_err(|error| Error::System("signals cannot be handled", std::io::Error::other(error)))
 }

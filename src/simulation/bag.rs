@@ -7,37 +7,33 @@ use std::path::Path;
 use nalgebra::Isometry3;
 
 use super::{Drive, Sample, Truth, World};
-use crate::mapping::reading::{Measurement, Stamp};
 use crate::recording::Error;
-use crate::recording::convert::{BODY_FRAME, MAGNETOMETER_FRAME, MAGNETOMETER_TOPIC, ODOMETRY_FRAME, ODOMETRY_TOPIC};
-use crate::recording::messages::{Bool, Header, MagneticField, Odometry, TFMessage, Transform, TransformStamped};
-use crate::recording::writer::{BagWriter, Storage};
+use crate::recording::drive_writer::DriveWriter;
+use crate::recording::writer::Storage;
+use crate::sensing::reading::Measurement;
 
-/// The truth, beside the messages in the bag's folder. It is no topic, so that nobody takes it for what a robot measured.
+/// The file with the truth, in the bag's folder. It is not a topic, so that nobody mistakes it for measurements.
 pub const TRUTH_FILE: &str = "truth.csv";
 
-/// Topic of the yes/no signal.
-pub const SIGNAL_TOPIC: &str = "/signal";
-
-/// The columns of [`TRUTH_FILE`], one row per reading: its stamp in nanoseconds; where the sensor is, in metres; the field there along
-/// the axes of the map and its strength, in microtesla; where the body is, in metres, and its heading, in radians.
+/// The columns of [`TRUTH_FILE`], with one row per reading: its stamp in nanoseconds; the position of the sensor in metres; the
+/// field there, along the axes of the map, and its strength in microtesla; the position of the body in metres and its heading in
+/// radians.
 pub const TRUTH_COLUMNS: &str = "stamp,x,y,z,field_x,field_y,field_z,strength,body_x,body_y,heading";
 
-/// How many of each a bag holds.
+/// Number of measurements in a bag.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Written {
-    /// Readings.
+    /// Number of readings.
     pub readings: u64,
-    /// Poses.
+    /// Number of poses.
     pub poses: u64,
 }
 
-/// Writes a drive as a bag: readings on `/imu/mag` in tesla, poses on `/odom` and `/tf`, the sensor's mount on `/tf_static`; and the
-/// truth in [`TRUTH_FILE`]. Where there is a strength `signal_above` (microtesla), [`SIGNAL_TOPIC`] says with each reading whether it was
-/// stronger. `progress` is told of every measurement.
+/// Writes a drive as a bag, and the truth to [`TRUTH_FILE`]. Given a strength `signal_above` in microtesla, each reading comes with
+/// a sample of the yes/no signal: whether it is stronger. `progress` is called after every measurement.
 ///
 /// # Errors
-/// A folder that is not empty, and what the storage and the operating system refuse.
+/// A folder that is not empty, and errors of the storage and the operating system.
 pub fn write<W: World>(
     drive: Drive<W>,
     mount: &Isometry3<f64>,
@@ -46,25 +42,16 @@ pub fn write<W: World>(
     signal_above: Option<f64>,
     mut progress: impl FnMut(),
 ) -> Result<Written, Error> {
-    let mut bag = BagWriter::create(folder, storage)?;
+    let mut bag = DriveWriter::create(folder, storage, mount)?;
     let mut truth = TruthWriter::create(folder)?;
     let mut written = Written::default();
     for Sample { measurement, truth: at } in drive {
-        let stamp = measurement.stamp();
-        if written == Written::default() {
-            bag.write("/tf_static", &transform(stamp, BODY_FRAME, MAGNETOMETER_FRAME, mount), stamp)?;
-        }
+        bag.write(&measurement)?;
         match measurement {
-            Measurement::Pose(pose) => {
-                bag.write("/tf", &transform(stamp, ODOMETRY_FRAME, BODY_FRAME, &pose.isometry()), stamp)?;
-                bag.write(ODOMETRY_TOPIC, &Odometry::from_pose(&pose, ODOMETRY_FRAME, BODY_FRAME), stamp)?;
-                written.poses += 1;
-            }
+            Measurement::Pose(_) => written.poses += 1,
             Measurement::Reading(reading) => {
-                let message = MagneticField::from_reading(&reading, MAGNETOMETER_FRAME);
-                bag.write(MAGNETOMETER_TOPIC, &message, stamp)?;
                 if let Some(limit) = signal_above {
-                    bag.write(SIGNAL_TOPIC, &Bool { data: reading.field.strength() > limit }, stamp)?;
+                    bag.write_signal(reading.stamp, reading.field.strength() > limit)?;
                 }
                 truth.write(&at)?;
                 written.readings += 1;
@@ -75,12 +62,6 @@ pub fn write<W: World>(
     truth.finish()?;
     bag.finish()?;
     Ok(written)
-}
-
-fn transform(stamp: Stamp, parent: &str, child: &str, transform: &Isometry3<f64>) -> TFMessage {
-    let transform = Transform::from(transform);
-    let header = Header::new(stamp, parent);
-    TFMessage { transforms: vec![TransformStamped { header, child_frame_id: child.into(), transform }] }
 }
 
 /// Writes [`TRUTH_FILE`].

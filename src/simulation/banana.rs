@@ -1,7 +1,7 @@
-//! Two crescents that interlock: a yes/no question whose answer is a curved line.
+//! Two interlocking crescents: a classification problem with a curved boundary.
 //!
-//! It has the shape of the benchmark `banana`, which Bui et al. (2017, section 6 and appendix) stream from left to right to a classifier,
-//! so that every batch is of another region than the one before.
+//! It resembles the benchmark `banana`, which Bui et al. (2017, section 6 and appendix) stream from left to right to a classifier, so
+//! that every batch is from another region.
 
 use std::f64::consts::PI;
 use std::io::{self, Write};
@@ -13,12 +13,12 @@ use rand_distr::{Distribution, StandardNormal};
 use super::{Error, Stream, check, generator, not_negative};
 use crate::files::write_atomically;
 
-/// What the crescents are like.
+/// The properties of the crescents.
 #[derive(Clone, Debug, PartialEq)]
 pub struct BananaOptions {
-    /// How many points.
+    /// Number of points.
     pub points: usize,
-    /// Standard deviation of either coordinate around the middle line of a crescent, of radius 1.
+    /// Standard deviation of either coordinate around the middle line of a crescent, which has radius 1.
     pub noise: f64,
 }
 
@@ -28,20 +28,20 @@ impl Default for BananaOptions {
     }
 }
 
-/// A place, and on which of the two crescents it is.
+/// A point on one of the two crescents.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Labelled {
-    /// Where.
+    /// Its coordinates.
     pub place: [f64; 2],
-    /// On the upper crescent rather than the lower.
+    /// Whether it is on the upper crescent.
     pub is_upper: bool,
 }
 
-/// Draws points on either crescent with equal probability, ordered by their first coordinate; the same for the same options and
-/// seed. The upper crescent is half a circle around the origin, the lower one hangs around (1, 0.4).
+/// Draws points on either crescent with equal probability, ordered by their first coordinate: a function of the options and the seed.
+/// The upper crescent is half a circle around the origin, the lower one half a circle around (1, 0.4).
 ///
 /// # Errors
-/// When an option is one that no crescents can have.
+/// Options that no crescents can have.
 pub fn banana(options: &BananaOptions, seed: u64) -> Result<Vec<Labelled>, Error> {
     check("points", options.points > 0, "at least one", options.points)?;
     not_negative("noise", options.noise)?;
@@ -59,10 +59,10 @@ fn draw(noise: f64, random: &mut impl Rng) -> Labelled {
     Labelled { place: if is_upper { place } else { [1.0 - place[0], 0.4 - place[1]] }, is_upper }
 }
 
-/// Writes points as rows of x, y and label, 1 on the upper crescent and 0 on the lower, under a header that says so.
+/// Writes points as rows of x, y and label (1 on the upper crescent, 0 on the lower), after a header.
 ///
 /// # Errors
-/// When the file cannot be written; what was there is then still there.
+/// When the file cannot be written; an older one is kept.
 pub fn write_csv(path: &Path, points: &[Labelled]) -> io::Result<()> {
     write_atomically(path, |file| {
         writeln!(file, "x,y,label")?;
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn the_noise_is_what_was_asked_for() {
+    fn the_noise_has_its_standard_deviation() {
         let points = banana(&BananaOptions { points: 4000, noise: 0.1 }, 2).unwrap();
         let radii = points.iter().filter(|point| point.is_upper).map(|point| point.place[0].hypot(point.place[1]));
         let (count, squares) = radii.fold((0.0, 0.0), |(count, sum), r| (count + 1.0, sum + (r - 1.0).powi(2)));
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn they_come_from_left_to_right_and_from_the_seed_alone() {
+    fn points_come_from_left_to_right_and_depend_on_the_seed_alone() {
         let points = banana(&BananaOptions::default(), 3).unwrap();
         assert!(points.is_sorted_by(|a, b| a.place[0] <= b.place[0]));
         assert_eq!(points, banana(&BananaOptions::default(), 3).unwrap());

@@ -5,17 +5,17 @@ use rand::{Rng, RngExt};
 use rand_distr::{Distribution, UnitSphere};
 
 use super::{Error, Stream, World, check, generator, not_negative, positive};
-use crate::mapping::reading::MagneticField;
+use crate::sensing::reading::MagneticField;
 
 /// The magnetic constant over 4 pi, in microtesla times cubic metres per ampere square metre (1e-7 T m / A).
 const MAGNETIC_CONSTANT_OVER_4_PI: f64 = 0.1;
 
-/// A source that is small beside its distance.
+/// A source that is small compared to its distance.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Dipole {
-    /// Where it is, in metres.
+    /// Position, in metres.
     pub position: Point3<f64>,
-    /// Its moment, in ampere square metres.
+    /// Moment, in ampere square metres.
     pub moment: Vector3<f64>,
 }
 
@@ -31,10 +31,10 @@ impl Dipole {
     }
 }
 
-/// What a random world is like.
+/// The properties of a random world.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DipoleOptions {
-    /// The room reaches from (0, 0) to here, in metres; its floor is at z = 0.
+    /// The room extends from (0, 0) to here, in metres; its floor is at z = 0.
     pub size: [f64; 2],
     /// The field without the dipoles, in microtesla: by default the Earth's in southern Finland, x to the east.
     pub ambient: [f64; 3],
@@ -94,36 +94,24 @@ fn anomaly(dipoles: &[Dipole], position: &Point3<f64>) -> Vector3<f64> {
 }
 
 impl DipoleWorld {
-    /// A world of given dipoles, in an ambient field in microtesla.
+    /// A world of these dipoles in an ambient field, in microtesla.
     pub fn new(ambient: Vector3<f64>, dipoles: Vec<Dipole>) -> Self {
         Self { ambient, dipoles }
     }
 
-    /// A random world; the same for the same options and seed.
+    /// A random world: a function of the options and the seed.
+    ///
+    /// # Errors
+    /// Options that no world can have.
     pub fn random(options: &DipoleOptions, seed: u64) -> Result<Self, Error> {
         options.check()?;
         let mut generator = generator(seed, Stream::World);
-        let mut dipoles = Vec::with_capacity(options.under + options.beside);
-        for _ in 0..options.under {
-            dipoles.push(dipole_under(options, &mut generator));
-        }
-        for _ in 0..options.beside {
-            dipoles.push(dipole_beside(options, &mut generator));
-        }
+        let mut dipoles: Vec<Dipole> = (0..options.under).map(|_| dipole_under(options, &mut generator)).collect();
+        dipoles.extend((0..options.beside).map(|_| dipole_beside(options, &mut generator)));
         let ambient = Vector3::from(options.ambient);
         let scale = scale_to_reach(options.standard_deviation, ambient, &anomalies_over_floor(options.size, &dipoles));
         dipoles.iter_mut().for_each(|dipole| dipole.moment *= scale);
         Ok(Self::new(ambient, dipoles))
-    }
-
-    /// The ambient field, in microtesla.
-    pub fn ambient(&self) -> &Vector3<f64> {
-        &self.ambient
-    }
-
-    /// The dipoles.
-    pub fn dipoles(&self) -> &[Dipole] {
-        &self.dipoles
     }
 }
 
@@ -138,7 +126,7 @@ fn dipole_beside(options: &DipoleOptions, random: &mut impl Rng) -> Dipole {
     let distance = distance(options, random);
     let [width, length] = options.size;
     let height = random.random_range(0.0..HIGHEST);
-    // A place along the four walls, one after the other.
+    // A place along the four walls.
     let along = random.random_range(0.0..2.0 * (width + length));
     let (x, y) = if along < width {
         (along, -distance)
@@ -156,8 +144,8 @@ fn distance(options: &DipoleOptions, random: &mut impl Rng) -> f64 {
     random.random_range(options.distance[0]..=options.distance[1])
 }
 
-/// A moment in any direction. It grows with the cube of the distance, so that each source is as strong where it is nearest:
-/// with equal moments the shallowest one would be all there is to see.
+/// A moment in a random direction. It grows with the cube of the distance, so that all sources are similarly strong at the floor or the
+/// wall: with equal moments the nearest one would dominate.
 fn moment(distance: f64, random: &mut impl Rng) -> Vector3<f64> {
     let direction: [f64; 3] = UnitSphere.sample(random);
     Vector3::from(direction) * random.random_range(0.3..1.0) * distance.powi(3)
@@ -182,7 +170,7 @@ fn scale_to_reach(target: f64, ambient: Vector3<f64>, anomalies: &[Vector3<f64>]
     if target == 0.0 {
         return 0.0;
     }
-    // It is zero without anomalies, continuous, and in the end proportional to them: there is a place in between.
+    // The deviation is zero at scale zero, continuous, and asymptotically proportional to the scale: it reaches the target.
     let (mut low, mut high) = (0.0, 1.0);
     while reached(high) < target && high < f64::MAX / 2.0 {
         high *= 2.0;
@@ -256,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn a_random_world_varies_as_much_as_asked() {
+    fn a_random_world_has_the_standard_deviation_of_its_options() {
         for (seed, target) in [(1, 2.0), (2, 10.0), (3, 30.0), (4, 0.0)] {
             let options = DipoleOptions { standard_deviation: target, ..Default::default() };
             let world = DipoleWorld::random(&options, seed).unwrap();
@@ -276,8 +264,8 @@ mod tests {
     fn no_dipole_is_in_the_room() {
         let options = DipoleOptions { under: 200, beside: 200, ..Default::default() };
         let world = DipoleWorld::random(&options, 7).unwrap();
-        assert_eq!(world.dipoles().len(), 400);
-        for Dipole { position, .. } in world.dipoles() {
+        assert_eq!(world.dipoles.len(), 400);
+        for Dipole { position, .. } in &world.dipoles {
             let beyond = |value: f64, side: f64| (-value).max(value - side);
             let distance = beyond(position.x, 6.0).max(beyond(position.y, 6.0)).max(-position.z);
             assert!((0.4..=1.5).contains(&distance), "{position}");
@@ -285,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn a_world_is_its_seed() {
+    fn a_world_is_a_function_of_its_seed() {
         let options = DipoleOptions::default();
         let world = DipoleWorld::random(&options, 1).unwrap();
         assert_eq!(world, DipoleWorld::random(&options, 1).unwrap());
@@ -293,13 +281,13 @@ mod tests {
     }
 
     #[test]
-    fn impossible_worlds_are_refused() {
-        let refused = |options: DipoleOptions| DipoleWorld::random(&options, 0).unwrap_err().to_string();
-        let nothing = refused(DipoleOptions { under: 0, beside: 0, ..Default::default() });
+    fn impossible_worlds_are_errors() {
+        let error = |options: DipoleOptions| DipoleWorld::random(&options, 0).unwrap_err().to_string();
+        let nothing = error(DipoleOptions { under: 0, beside: 0, ..Default::default() });
         assert!(nothing.contains("at least one dipole"), "{nothing}");
-        let inside = refused(DipoleOptions { distance: [0.0, 1.0], ..Default::default() });
+        let inside = error(DipoleOptions { distance: [0.0, 1.0], ..Default::default() });
         assert!(inside.contains("`distance`") && inside.contains("[0.0, 1.0]"), "{inside}");
-        let flat = refused(DipoleOptions { size: [6.0, f64::NAN], ..Default::default() });
+        let flat = error(DipoleOptions { size: [6.0, f64::NAN], ..Default::default() });
         assert!(flat.contains("`size, y`"), "{flat}");
     }
 }

@@ -1,4 +1,4 @@
-//! Where a simulated robot drives: straight lines joined by arcs, so that its heading never jumps.
+//! The path of a simulated robot: straight lines joined by arcs, so that its heading is continuous.
 
 use std::f64::consts::PI;
 
@@ -7,14 +7,14 @@ use rand::{Rng, RngExt};
 
 use super::{Error, Stream, check, generator, positive, wrapped};
 
-/// How a robot goes through a room.
+/// The route of a robot through a room.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Route {
     /// Along the walls, lap after lap.
     Rectangle,
     /// Up and down in parallel lanes, then across them, and so on.
     LawnMower {
-        /// Distance between lanes, in metres; a little less where lanes would not fill the room evenly.
+        /// Distance between lanes, in metres; slightly less where the lanes would not fill the room evenly.
         spacing: f64,
     },
     /// From one random place to the next.
@@ -23,19 +23,19 @@ pub enum Route {
     Patrol,
 }
 
-/// Distance kept from the walls, in metres (in small rooms a tenth of the side).
+/// Distance to the walls, in metres (in small rooms a tenth of the side).
 const MARGIN: f64 = 0.4;
 
-/// Radius of the turns where there is room for it, in metres.
+/// Radius of the turns, in metres, where the lines are long enough.
 const TURNING_RADIUS: f64 = 0.4;
 
-/// Random places between two laps of a patrol.
+/// Number of random places between two laps of a patrol.
 const PATROLLED_PLACES: usize = 20;
 
 /// The sharpest turn towards a random place, in radians, as far as the room allows.
 const SHARPEST: f64 = 2.0 * PI / 3.0;
 
-/// The tightest turn, in metres: below, the robot would spin on the spot.
+/// Radius of the tightest turn, in metres: with less, the robot would turn on the spot.
 const LEAST_RADIUS: f64 = 1e-3;
 
 /// A smooth path in the plane, measured along its length.
@@ -48,7 +48,7 @@ pub struct Path {
 /// A piece of constant curvature: a line or an arc.
 #[derive(Clone, Debug, PartialEq)]
 struct Piece {
-    /// How far along the path it starts, in metres.
+    /// Distance of its start along the path, in metres.
     start: f64,
     position: Point2<f64>,
     /// Counterclockwise from the x axis, in radians.
@@ -73,7 +73,11 @@ fn towards(heading: f64) -> Vector2<f64> {
 }
 
 impl Path {
-    /// A path of `length` metres on a route through the room from (0, 0) to `size`. [`Route::Random`] and [`Route::Patrol`] ask for the seed.
+    /// A path of `length` metres on a route through the room from (0, 0) to `size`. [`Route::Random`] and [`Route::Patrol`] depend on
+    /// the seed.
+    ///
+    /// # Errors
+    /// Lengths that are not above zero.
     pub fn through_room(route: Route, size: [f64; 2], length: f64, seed: u64) -> Result<Self, Error> {
         positive("size, x", size[0])?;
         positive("size, y", size[1])?;
@@ -93,8 +97,11 @@ impl Path {
         Ok(path)
     }
 
-    /// The path along straight lines from one waypoint to the next (metres), the corners rounded with `radius` or, where that
-    /// takes more than half of a line, with what fits. Refuses a path that turns back on itself.
+    /// The path along straight lines from one waypoint to the next (metres). Corners are rounded with `radius` or, where that takes
+    /// more than half of a line, with the largest radius that does not.
+    ///
+    /// # Errors
+    /// A path that turns back on itself, and fewer than two places.
     pub fn through(waypoints: &[Point2<f64>], radius: f64) -> Result<Self, Error> {
         positive("turning radius", radius)?;
         let mut corners = waypoints.to_vec();
@@ -130,8 +137,8 @@ impl Path {
         self.length
     }
 
-    /// The place and the heading (radians, counterclockwise from the x axis, not wrapped) `distance` metres along; before its
-    /// start and beyond its end, those ends.
+    /// Position and heading (radians, counterclockwise from the x axis, not wrapped) after `distance` metres, which is clamped to the
+    /// path.
     pub fn at(&self, distance: f64) -> (Point2<f64>, f64) {
         let distance = distance.clamp(0.0, self.length);
         let next = self.pieces.partition_point(|piece| piece.start <= distance);
@@ -141,14 +148,14 @@ impl Path {
 
 /// A rounded corner.
 struct Turn {
-    /// To the left positive, in radians.
+    /// In radians; left turns are positive.
     angle: f64,
     radius: f64,
-    /// How much of either line the arc replaces.
+    /// Length of either line that the arc replaces.
     cut: f64,
 }
 
-/// The heading towards a corner, and its turn unless the path goes straight on.
+/// The heading towards a corner, and its turn unless the path continues straight.
 fn corner(
     before: Point2<f64>,
     corner: Point2<f64>,
@@ -172,7 +179,7 @@ fn heading_of(direction: Vector2<f64>) -> f64 {
     direction.y.atan2(direction.x)
 }
 
-/// Where the robot may be.
+/// The part of the room where the robot drives.
 struct Room {
     low: [f64; 2],
     high: [f64; 2],
@@ -185,13 +192,16 @@ impl Room {
     }
 
     fn rectangle(&self, length: f64) -> Vec<Point2<f64>> {
+        enough(length, |waypoints| waypoints.extend(self.corners()))
+    }
+
+    fn corners(&self) -> [Point2<f64>; 4] {
         let ([left, bottom], [right, top]) = (self.low, self.high);
-        let lap = [[left, bottom], [right, bottom], [right, top], [left, top]].map(Point2::from);
-        enough(length, |waypoints| waypoints.extend(lap))
+        [[left, bottom], [right, bottom], [right, top], [left, top]].map(Point2::from)
     }
 
     fn lanes(&self, spacing: f64, length: f64) -> Vec<Point2<f64>> {
-        // On which side of the room, along either axis, the robot is.
+        // The side of the room on which the robot is, along either axis.
         let mut at_high = [false; 2];
         let mut along = 0;
         enough(length, |waypoints| {
@@ -214,18 +224,18 @@ impl Room {
     }
 
     fn random(&self, length: f64, random: &mut impl Rng) -> Vec<Point2<f64>> {
-        enough(length, |waypoints| self.go_to_a_random_place(waypoints, random))
+        enough(length, |waypoints| self.add_random_place(waypoints, random))
     }
 
     fn patrol(&self, length: f64, random: &mut impl Rng) -> Vec<Point2<f64>> {
         enough(length, |waypoints| {
-            self.go_along_the_walls(waypoints);
-            (0..PATROLLED_PLACES).for_each(|_| self.go_to_a_random_place(waypoints, random));
+            self.add_lap(waypoints);
+            (0..PATROLLED_PLACES).for_each(|_| self.add_random_place(waypoints, random));
         })
     }
 
-    /// A random place, far enough from the last and not behind the robot's back, as far as the room allows.
-    fn go_to_a_random_place(&self, waypoints: &mut Vec<Point2<f64>>, random: &mut impl Rng) {
+    /// Adds a random place, far enough from the last and without a sharp turn, as far as the room allows.
+    fn add_random_place(&self, waypoints: &mut Vec<Point2<f64>>, random: &mut impl Rng) {
         const CANDIDATES: usize = 30;
         let nearest = 0.25 * (self.high[0] - self.low[0]).hypot(self.high[1] - self.low[1]);
         let mut place = || -> Point2<f64> {
@@ -250,10 +260,9 @@ impl Room {
         waypoints.extend(best);
     }
 
-    /// From corner to corner and back to the first, whichever that is and whichever way round takes the least turns to begin.
-    fn go_along_the_walls(&self, waypoints: &mut Vec<Point2<f64>>) {
-        let ([left, bottom], [right, top]) = (self.low, self.high);
-        let corners = [[left, bottom], [right, bottom], [right, top], [left, top]].map(Point2::from);
+    /// Adds a lap from corner to corner and back to the first one, of all laps the one that begins with the least turns.
+    fn add_lap(&self, waypoints: &mut Vec<Point2<f64>>) {
+        let corners = self.corners();
         let laps = (0..8).map(|lap| {
             let corner = |step: usize| corners[if lap < 4 { lap + step } else { lap + 4 - step } % 4];
             [0, 1, 2, 3, 4].map(corner)
@@ -267,7 +276,7 @@ impl Room {
     }
 }
 
-/// By how much the way to the last of these turns there towards `next`, in radians; 0 where there is no way yet.
+/// The turn at the last of these towards `next`, in radians; 0 with fewer than two.
 fn turn_at_end(waypoints: &[Point2<f64>], next: Point2<f64>) -> f64 {
     match waypoints {
         [.., before, last] => wrapped(heading_of(next - last) - heading_of(last - before)).abs(),
@@ -275,7 +284,7 @@ fn turn_at_end(waypoints: &[Point2<f64>], next: Point2<f64>) -> f64 {
     }
 }
 
-/// Calls `extend` until the lines between the waypoints are long enough that `length` is left when their corners are rounded.
+/// Calls `extend` until the lines between the waypoints have at least `length` after rounding their corners.
 fn enough(length: f64, mut extend: impl FnMut(&mut Vec<Point2<f64>>)) -> Vec<Point2<f64>> {
     // Rounding a right angle saves a fifth of what it replaces, a sharp turn most of it but at most half of either line.
     const SPARE: f64 = 2.0;
@@ -288,7 +297,7 @@ fn enough(length: f64, mut extend: impl FnMut(&mut Vec<Point2<f64>>)) -> Vec<Poi
         }
         counted = waypoints.len().max(1);
     }
-    // A line beyond, so that the last corner is rounded as well.
+    // One more line, so that the last corner is rounded as well.
     extend(&mut waypoints);
     waypoints
 }
@@ -300,7 +309,7 @@ mod tests {
     const ROUTES: [Route; 4] = [Route::Rectangle, Route::LawnMower { spacing: 0.7 }, Route::Random, Route::Patrol];
 
     #[test]
-    fn position_moves_along_the_heading_and_neither_ever_jumps() {
+    fn position_moves_along_the_heading_and_both_are_continuous() {
         for route in ROUTES {
             let path = Path::through_room(route, [6.0, 4.0], 120.0, 3).unwrap();
             let step = 1e-3;
@@ -365,7 +374,7 @@ mod tests {
     }
 
     #[test]
-    fn a_patrol_comes_along_all_walls_again_and_again() {
+    fn a_patrol_passes_all_walls_repeatedly() {
         // A lap has 34 m, and 20 places some 3.5 m from one to the next.
         let path = Path::through_room(Route::Patrol, [10.0, 8.0], 1000.0, 5).unwrap();
         for start in [0.0, 400.0, 800.0] {
@@ -391,7 +400,7 @@ mod tests {
     }
 
     #[test]
-    fn impossible_paths_are_refused() {
+    fn impossible_paths_are_errors() {
         let back = [[0.0, 0.0], [2.0, 0.0], [0.0, 0.0]].map(Point2::from);
         assert!(Path::through(&back, 0.5).unwrap_err().to_string().contains("no turn straight back"));
         assert!(Path::through(&back[..1], 0.5).unwrap_err().to_string().contains("found 1"));

@@ -5,12 +5,12 @@ use rand_chacha::ChaCha8Rng;
 use rand_distr::{Distribution, StandardNormal};
 
 use super::{Error, Path, Stream, World, generator, not_negative, positive};
-use crate::mapping::reading::{MagneticField, Measurement, Pose, Reading, Stamp};
+use crate::sensing::reading::{MagneticField, Measurement, Pose, Reading, Stamp};
 
-/// How far into its first period the magnetometer starts, so that the two sensors do not beat together.
+/// The phase of the magnetometer in its first period, so that the two sensors do not sample at the same times.
 const MAGNETOMETER_PHASE: f64 = 0.37;
 
-/// What a robot is like.
+/// The properties of a robot.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RobotOptions {
     /// Speed along the path, in metres per second.
@@ -21,11 +21,11 @@ pub struct RobotOptions {
     pub odometry_rate: f64,
     /// Standard deviation of the noise on each axis of a reading, in microtesla.
     pub noise: f64,
-    /// What odometry gets wrong; without it, it is the truth.
+    /// The errors of odometry; without them, it is the truth.
     pub drift: Option<Drift>,
     /// The transform from the sensor's frame to the robot's body frame (x forward, z up).
     pub mount: Isometry3<f64>,
-    /// When the drive starts.
+    /// Start of the drive.
     pub start: Stamp,
 }
 
@@ -43,37 +43,37 @@ impl Default for RobotOptions {
     }
 }
 
-/// How odometry goes wrong as wheels slip: more with every metre.
+/// The errors of odometry, which accumulate with the distance as wheels slip.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Drift {
-    /// Distances are reported too long by this share (0.01: one in a hundred; negative: too short).
+    /// Relative error of distances: positive, they are reported too long; negative, too short.
     pub scale: f64,
-    /// Standard deviation of the heading after one metre, in radians; it grows with the root of the distance.
+    /// Standard deviation of the heading after one metre, in radians; it grows with the square root of the distance.
     pub heading: f64,
 }
 
-/// A measurement and what it would be without any error.
+/// A measurement and the truth at its time.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Sample {
-    /// What the robot says.
+    /// The measurement.
     pub measurement: Measurement,
-    /// What is.
+    /// The truth.
     pub truth: Truth,
 }
 
 /// The truth at the stamp of a measurement, in the map frame.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Truth {
-    /// Where the body is.
+    /// Pose of the body.
     pub pose: Pose,
-    /// Where the sensor is, in metres.
+    /// Position of the sensor, in metres.
     pub sensor: Point3<f64>,
-    /// The field at the sensor, along the axes of the map.
+    /// Field at the sensor, along the axes of the map.
     pub field: MagneticField,
 }
 
 /// A drive: an iterator over its measurements in the order of their stamps. It begins and ends with a pose, so that every
-/// reading lies between two.
+/// reading is between two.
 #[derive(Clone, Debug)]
 pub struct Drive<W> {
     world: W,
@@ -87,7 +87,10 @@ pub struct Drive<W> {
 }
 
 impl<W: World> Drive<W> {
-    /// A robot at the start of `path`; the seed is that of its errors. Refuses speeds and rates that are not above zero.
+    /// A robot at the start of `path`; `seed` is that of its errors.
+    ///
+    /// # Errors
+    /// Speeds and rates that are not above zero.
     pub fn new(world: W, path: Path, options: RobotOptions, seed: u64) -> Result<Self, Error> {
         positive("speed", options.speed)?;
         positive("magnetometer_rate", options.magnetometer_rate)?;
@@ -98,19 +101,14 @@ impl<W: World> Drive<W> {
             not_negative("drift heading", drift.heading)?;
         }
         let duration = path.length() / options.speed;
-        // The last period may be lost to rounding without this.
+        // Without the addition, rounding could lose the last period.
         let poses = (duration * options.odometry_rate + 1e-6) as u64 + 1;
         let odometry = Odometry { drift: options.drift, random: generator(seed, Stream::Drift), last: None };
         let noise = generator(seed, Stream::Noise);
         Ok(Self { world, path, options, noise, odometry, poses, next_pose: 0, next_reading: 0 })
     }
 
-    /// The path, as it is driven in truth.
-    pub fn path(&self) -> &Path {
-        &self.path
-    }
-
-    /// How long the drive takes, in seconds.
+    /// Duration of the drive, in seconds.
     pub fn duration(&self) -> f64 {
         self.path.length() / self.options.speed
     }
@@ -130,11 +128,8 @@ impl<W: World> Drive<W> {
 
     fn reading(&mut self, truth: &Truth) -> Reading {
         let sensor_from_map = (truth.pose.orientation * self.options.mount.rotation).inverse();
-        let noise = Vector3::from_fn(|_, _| {
-            let normal: f64 = StandardNormal.sample(&mut self.noise);
-            self.options.noise * normal
-        });
-        let field = truth.field.rotated(&sensor_from_map).microtesla() + noise;
+        let noise: Vector3<f64> = Vector3::from_fn(|_, _| StandardNormal.sample(&mut self.noise));
+        let field = truth.field.rotated(&sensor_from_map).microtesla() + noise * self.options.noise;
         Reading { stamp: truth.pose.stamp, field: MagneticField::from_microtesla(field) }
     }
 }
@@ -159,12 +154,12 @@ impl<W: World> Iterator for Drive<W> {
     }
 }
 
-/// Dead reckoning: adds up movements, and their errors with them.
+/// Dead reckoning: accumulates movements and their errors.
 #[derive(Clone, Debug)]
 struct Odometry {
     drift: Option<Drift>,
     random: ChaCha8Rng,
-    /// The last pose in truth and as it was reported.
+    /// The last true and reported pose.
     last: Option<(Pose, Pose)>,
 }
 
@@ -225,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn stamps_rise_and_both_sensors_keep_their_rates() {
+    fn stamps_increase_and_both_sensors_keep_their_rates() {
         let start = Stamp::from_ros(1_700_000_000, 5);
         let samples = drive(RobotOptions { start, ..Default::default() }, 0);
         assert!(samples.windows(2).all(|pair| pair[0].measurement.stamp() < pair[1].measurement.stamp()));
@@ -238,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn the_robot_looks_where_it_goes_at_its_speed() {
+    fn the_robot_drives_along_its_heading_at_its_speed() {
         let samples = drive(RobotOptions { speed: 0.8, ..Default::default() }, 0);
         for pair in poses(&samples).windows(2) {
             let [(earlier, _), (later, _)] = [pair[0], pair[1]];
@@ -281,9 +276,9 @@ mod tests {
     }
 
     #[test]
-    fn drift_of_nothing_is_the_truth_and_noise_does_not_depend_on_drift() {
-        let nothing = Some(Drift { scale: 0.0, heading: 0.0 });
-        let samples = drive(RobotOptions { drift: nothing, ..Default::default() }, 4);
+    fn zero_drift_is_the_truth_and_noise_does_not_depend_on_drift() {
+        let zero = Some(Drift { scale: 0.0, heading: 0.0 });
+        let samples = drive(RobotOptions { drift: zero, ..Default::default() }, 4);
         // Rounding adds up over 3600 poses.
         assert!(poses(&samples).iter().all(|pair| distance(pair) < 1e-9));
         let exact = drive(RobotOptions::default(), 4);
@@ -314,16 +309,16 @@ mod tests {
     }
 
     #[test]
-    fn impossible_robots_are_refused() {
+    fn impossible_robots_are_errors() {
         let path = || Path::through_room(Route::Rectangle, ROOM, 1.0, 0).unwrap();
-        let refused = |options| {
+        let error = |options| {
             let world = DipoleWorld::new(Vector3::zeros(), vec![]);
             Drive::new(world, path(), options, 0).err().unwrap().to_string()
         };
-        assert!(refused(RobotOptions { speed: 0.0, ..Default::default() }).contains("`speed`"));
-        let rate = refused(RobotOptions { odometry_rate: f64::INFINITY, ..Default::default() });
+        assert!(error(RobotOptions { speed: 0.0, ..Default::default() }).contains("`speed`"));
+        let rate = error(RobotOptions { odometry_rate: f64::INFINITY, ..Default::default() });
         assert!(rate.contains("`odometry_rate`") && rate.contains("inf"), "{rate}");
         let drift = Some(Drift { scale: -1.0, heading: 0.0 });
-        assert!(refused(RobotOptions { drift, ..Default::default() }).contains("drift scale"));
+        assert!(error(RobotOptions { drift, ..Default::default() }).contains("drift scale"));
     }
 }

@@ -10,19 +10,13 @@ use std::fs;
 use std::path::Path;
 
 use magmap::config::{Config, Sensor, Topics};
-use magmap::mapping::batcher::Batch;
-use magmap::mapping::checkpoint::Checkpoint;
-use magmap::mapping::field_model::FieldModel;
-use magmap::mapping::journal::{Folder, Gaps, steps_of};
-use magmap::mapping::learner::{Learner, StopSignal};
-use magmap::mapping::mapper::Mapper;
-use magmap::mapping::pipeline::Pipeline;
+use magmap::durability::checkpoint::Checkpoint;
+use magmap::durability::journal::{Folder, Gaps, steps_of};
+use magmap::mapping::mapper::{Mapper, Step};
+use magmap::mapping::stop::StopSignal;
 use magmap::recording;
-use magmap::recording::messages::{
-    Bool, MagneticField, Message, OccupancyGrid, Odometry, Path as PathMessage, TFMessage, decode, encode,
-};
+use magmap::recording::messages::{Bool, MagneticField, Message, OccupancyGrid, Odometry, TFMessage, decode, encode};
 use magmap_evaluate::table::{Protocol, Table};
-use nalgebra::Isometry3;
 use tempfile::TempDir;
 
 /// One kind of input.
@@ -201,7 +195,6 @@ fn cdr(_: &Path, bytes: &[u8]) {
     for transform in read::<TFMessage>(bytes).into_iter().flat_map(|message| message.transforms) {
         let _ = transform.isometry();
     }
-    read::<PathMessage>(bytes);
     read::<OccupancyGrid>(bytes);
 }
 
@@ -211,7 +204,7 @@ fn checkpoint(folder: &Path, bytes: &[u8]) {
         Ok(checkpoint) => checkpoint,
         Err(error) => return drop(error.to_string()),
     };
-    let mut settings = Config { model: checkpoint.model_settings().clone(), ..Config::default() };
+    let mut settings = Config { model: checkpoint.model().settings().clone(), ..Config::default() };
     let mut resumed = checkpoint.resume(&settings);
     if resumed.is_err() {
         settings.selection.method = "dual_memory".parse().expect("a method");
@@ -219,7 +212,7 @@ fn checkpoint(folder: &Path, bytes: &[u8]) {
     }
     if let Ok(mapper) = resumed {
         let path = folder.join("map.npz");
-        let resumed = Checkpoint::of(&settings, &mapper, checkpoint.frame()).expect("settings that were read");
+        let resumed = Checkpoint::of(&mapper).expect("settings that were read");
         resumed.write(&path).expect("what was read can be written");
         Checkpoint::read(&path).expect("what was written can be read");
     }
@@ -230,9 +223,9 @@ fn journal(_: &Path, bytes: &[u8]) {
     match steps_of(bytes) {
         Ok((steps, damages)) => {
             damages.iter().for_each(|damage| drop(damage.to_string()));
-            let pipeline = Pipeline::new(&seeds::quick_settings(), Isometry3::identity());
-            let mut mapper = Mapper::new(pipeline, Forgetful);
-            steps.into_iter().for_each(|step| drop(mapper.take(step, &StopSignal::default())));
+            let mut mapper = Mapper::new(&seeds::quick_settings());
+            let steps = steps.into_iter().filter(|step| !matches!(step, Step::Learn { .. }));
+            steps.for_each(|step| drop(mapper.take(step, &StopSignal::default())));
         }
         Err(damage) => drop(damage.to_string()),
     }
@@ -247,25 +240,6 @@ pub fn recovery(folder: &Path, bytes: &[u8]) {
     }
 }
 
-/// Learns nothing.
-struct Forgetful;
-
-impl Learner for Forgetful {
-    type Snapshot = ();
-
-    fn learn(&mut self, _: &Batch, _: &StopSignal) {}
-
-    fn configure(&mut self, _: &Config) {}
-
-    fn reset(&mut self, _: &Config) {}
-
-    fn snapshot(&self) {}
-
-    fn updates(&self) -> u64 {
-        0
-    }
-}
-
 /// What is accepted reads back as it is, and the parts of a map can be made of it.
 fn config(_: &Path, bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
@@ -277,7 +251,7 @@ fn config(_: &Path, bytes: &[u8]) {
         Ok(config) => {
             let written = config.to_toml().expect("what was read can be written");
             assert!(Config::from_toml(&written, "written").expect("what was written can be read") == config);
-            drop(Mapper::new(Pipeline::new(&config, Isometry3::identity()), FieldModel::new(&config)));
+            drop(Mapper::new(&config));
         }
         Err(error) => drop(error.to_string()),
     }

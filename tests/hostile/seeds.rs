@@ -7,19 +7,14 @@ use std::path::PathBuf;
 use ::mcap::records::MessageHeader;
 use ::mcap::{Compression, WriteOptions};
 use magmap::config::Config;
-use magmap::mapping::checkpoint::Checkpoint;
-use magmap::mapping::field_model::FieldModel;
-use magmap::mapping::journal::{Folder, Journal};
-use magmap::mapping::keeper::Keeper;
-use magmap::mapping::learner::StopSignal;
+use magmap::durability::checkpoint::Checkpoint;
+use magmap::durability::journal::{Folder, Journal};
 use magmap::mapping::mapper::{Mapper, SourceId, Step};
-use magmap::mapping::pipeline::Pipeline;
-use magmap::mapping::reading::{self, Measurement, Reading, Stamp};
-use magmap::recording::messages::{
-    Header, MagneticField, Message, OccupancyGrid, Odometry, Path as PathMessage, Pose, PoseStamped, TFMessage,
-    Transform, TransformStamped, encode,
-};
+use magmap::mapping::step_log::StepLog;
+use magmap::mapping::stop::StopSignal;
+use magmap::recording::messages::{MagneticField, Message, OccupancyGrid, Odometry, TFMessage, encode};
 use magmap::recording::writer::{BagWriter, Storage};
+use magmap::sensing::reading::{self, Measurement, Reading, Stamp};
 use nalgebra::{Isometry3, Point3, Translation3, UnitQuaternion, Vector3};
 use rusqlite::{Connection, params};
 
@@ -46,12 +41,7 @@ fn mount() -> Isometry3<f64> {
 }
 
 fn static_transform() -> TFMessage {
-    let transform = TransformStamped {
-        header: Header::new(Stamp::default(), "base"),
-        child_frame_id: "imu".into(),
-        transform: Transform::from(&mount()),
-    };
-    TFMessage { transforms: vec![transform] }
+    TFMessage::of_one(Stamp::default(), "base", "imu", &mount())
 }
 
 /// What a bag holds, in the order of time: topic, type, stamp, encoded message.
@@ -244,13 +234,9 @@ pub(super) fn sqlite3_words() -> Vec<String> {
 }
 
 pub(super) fn cdr() -> Vec<Vec<u8>> {
-    let path_message = PathMessage {
-        header: Header::new(Stamp::default(), "map"),
-        poses: vec![PoseStamped { header: Header::new(Stamp::default(), "map"), pose: Pose::from(&mount()) }; 2],
-    };
     let grid = OccupancyGrid { data: vec![-1, 0, 100], ..OccupancyGrid::default() };
     let mut seeds: Vec<Vec<u8>> = messages(1).into_iter().map(|(_, _, _, data)| data).collect();
-    seeds.extend([encode(&path_message).unwrap(), encode(&grid).unwrap()]);
+    seeds.push(encode(&grid).unwrap());
     seeds
 }
 
@@ -269,14 +255,10 @@ fn steps() -> Vec<Step> {
     let mut steps = vec![Step::Source { id: source, run: "1".into() }, Step::Mount(mount())];
     for row in 0..8 {
         let measurements = [Measurement::Pose(pose(row)), Measurement::Reading(reading(row))];
-        steps.extend((0u64..).zip(measurements).map(|(place, measurement)| Step::Measurement { place, measurement }));
+        steps.extend((0u64..).zip(measurements).map(|(index, measurement)| Step::Measurement { index, measurement }));
     }
     steps.extend([Step::Flush, Step::Learn { batches: 1 }]);
     steps
-}
-
-fn beginning(config: &Config) -> Mapper<FieldModel> {
-    Mapper::new(Pipeline::new(config, Isometry3::identity()), FieldModel::new(config))
 }
 
 pub(super) fn checkpoint() -> Vec<Vec<u8>> {
@@ -288,9 +270,9 @@ pub(super) fn checkpoint() -> Vec<Vec<u8>> {
 fn checkpoints_under(config: &Config) -> Vec<Vec<u8>> {
     let folder = super::folder();
     let path = folder.path().join("map.npz");
-    let mut mapper = beginning(config);
-    let written = |mapper: &Mapper<FieldModel>| {
-        Checkpoint::of(config, mapper, "odom").unwrap().write(&path).unwrap();
+    let mut mapper = Mapper::new(config);
+    let written = |mapper: &Mapper| {
+        Checkpoint::of(mapper).unwrap().write(&path).unwrap();
         fs::read(&path).unwrap()
     };
     let empty = written(&mapper);
@@ -304,7 +286,8 @@ pub(super) fn journal() -> Vec<Vec<u8>> {
         Step::Configure(Box::new(config.clone())),
         Step::Finish,
         Step::Learn { batches: 3 },
-        Step::Reset(Box::new(config.clone())),
+        Step::Frame("odom".into()),
+        Step::Reset,
     ];
     [steps(), changes].map(|steps| journal_of(&config, &steps)).to_vec()
 }
@@ -313,11 +296,10 @@ pub(super) fn journal() -> Vec<Vec<u8>> {
 fn journal_of(config: &Config, steps: &[Step]) -> Vec<u8> {
     let folder = super::folder();
     let path: PathBuf = folder.path().join("journal");
-    let mut mapper = beginning(config);
-    let frame = std::sync::Arc::default();
-    let mut journal = Journal::start(Folder::open(&path).unwrap(), config, frame, &mapper, Vec::new()).unwrap();
+    let mut mapper = Mapper::new(config);
+    let mut journal = Journal::start(Folder::open(&path).unwrap(), &mapper, Vec::new()).unwrap();
     for step in steps {
-        journal.note(&mapper, step);
+        journal.append(&mapper, step);
         mapper.take(step.clone(), &StopSignal::default());
     }
     Box::new(journal).close(None);

@@ -306,7 +306,7 @@ class Diagnostics:
 
 
 def refused_readings(counts):
-    """How many readings are among what was refused, given how often for each reason."""
+    """The number of rejected readings, given the counts by reason."""
     poses = ('pose_not_finite', 'pose_stamp_backwards', 'pose_stamp_repeated', 'pose_jump', 'pose_without_transform')
     return sum(count for reason, count in counts.items() if reason not in poses)
 
@@ -329,9 +329,9 @@ class Mapper:
         self._session = session
         self.name = f'{namespace}/{name}'
         arguments = ['--ros-args']
-        # What one of this name said that was there before is not its word.
+        # Reports of an earlier node with this name are not its own.
         session.diagnostics.pop(self._status_name, None)
-        # Nodes that run at a time need maps of different names.
+        # Nodes that run at the same time need maps with different names.
         title = self.name.strip('/').replace('/', '_')
         own = {'node.map_name': title} if title != 'magmap' else {}
         given = {**defaults, 'node.map_folder': session.folder / 'maps', **own, **parameters}
@@ -410,7 +410,7 @@ class Mapper:
 
     def fresh_diagnostics(self):
         """A report that was made after this call."""
-        # One may be on its way.
+        # One may be in transit.
         wanted = (self.diagnostics.number if self.diagnostics else 0) + 2
         return self.wait_diagnostics(lambda report: report.number >= wanted, 'a new report')
 
@@ -596,12 +596,12 @@ class Robot:
                 time.sleep(1.0 / rate)
 
     def turn_to(self, *mappers):
-        """Goes on with other nodes; what they count goes on where others were."""
+        """Continues with other nodes, whose counts continue those of the previous ones."""
         self._mappers = mappers
         last = self._last_pose
 
         def is_heard():
-            # A pose that was sent before is refused by whoever knows it.
+            # Nodes that received it before reject the same pose.
             self.send_pose(*last)
             reports = [mapper.diagnostics for mapper in mappers]
             return all(report and report.values['rate of odometry'] != '0.0 Hz' for report in reports)

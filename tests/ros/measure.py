@@ -52,7 +52,7 @@ class RawRobot:
         time.sleep(2.0)
 
     def drive(self, seconds, rate):
-        """Sends so many of both per second, in real time; the rate that was reached."""
+        """Sends both at this rate, in real time. Returns the rate that was reached."""
         count = round(seconds * rate)
         time_of = np.arange(count) / rate
         x, y = 3.0 * np.sin(0.17 * time_of), 3.0 * np.sin(0.23 * time_of + 1.0)

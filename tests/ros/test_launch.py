@@ -1,4 +1,4 @@
-"""The launch files: how they end, what they refuse, and what they pass on to the node."""
+"""The launch files: how they end, what they reject, and what they pass on to the node."""
 
 import os
 from pathlib import Path
@@ -19,7 +19,7 @@ LAUNCH_FOLDER = Path(get_package_share_directory('magmap')) / 'launch'
 # Seconds that the start of everything may take on a busy machine, and the end of it.
 LONG = 90.0
 
-# What a node refuses.
+# What a node rejects.
 BAD_CONFIG = 'selection.dela = 0.1\n'
 WHY_BAD = 'unknown key selection.dela; did you mean selection.delta?'
 
@@ -89,12 +89,12 @@ def bad_config(tmp_path):
 # ---- How they end ----
 
 
-def test_a_node_that_refuses_its_settings_fails_the_launch_with_its_reason_last(session, bad_config):
+def test_a_node_that_rejects_its_settings_fails_the_launch_with_its_reason_last(session, bad_config):
     last = failed(launch(session, 'mapping.launch.py', f'config:={bad_config}'))
     assert 'magmap_node failed with exit code 2' in last and WHY_BAD in last, last
 
 
-def test_a_node_that_refuses_its_settings_fails_a_replay_with_nothing_behind_its_reason(session, bad_config, bag):
+def test_a_node_that_rejects_its_settings_fails_a_replay_with_nothing_after_its_reason(session, bad_config, bag):
     replay = launch(session, 'replay.launch.py', f'bag:={bag}', f'config:={bad_config}', 'rviz:=false')
     last = failed(replay)
     assert 'magmap_node failed with exit code 2' in last and WHY_BAD in last, last
@@ -129,7 +129,7 @@ def test_a_bag_that_cannot_be_played_fails_the_launch(session, bag):
     assert 'the bag could not be played: player failed with exit code' in last, last
 
 
-def test_without_rviz_mapping_goes_on_and_one_line_says_how_to_get_it(session):
+def test_without_rviz_mapping_continues_and_one_line_says_how_to_install_it(session):
     try:
         get_package_prefix('rviz2')
     except PackageNotFoundError:
@@ -143,7 +143,7 @@ def test_without_rviz_mapping_goes_on_and_one_line_says_how_to_get_it(session):
     assert process.stop() == 0, process.log
 
 
-def test_a_launch_file_that_fails_after_ours_leaves_no_node_behind(session):
+def test_a_launch_file_that_fails_after_ours_leaves_no_node_running(session):
     process = launch_file(session, 'robot.launch.py', '[MAPPING(), OpaqueFunction(function=fails)]')
     last = failed(process)
     assert 'this launch file is broken' in process.log, last
@@ -163,7 +163,7 @@ def test_a_node_outlives_no_launch_that_is_killed(session, number):
     session.wait(lambda: not is_running(pid), 'the end of the node')
 
 
-def test_where_others_include_it_the_node_fails_and_they_go_on(session, bad_config):
+def test_in_an_including_launch_file_the_node_fails_and_the_rest_continues(session, bad_config):
     body = f"[MAPPING(config={str(bad_config)!r}), ExecuteProcess(cmd=['sleep', '5'])]"
     process = launch_file(session, 'mapping.launch.py', body)
     code = process.wait(LONG)
@@ -171,7 +171,7 @@ def test_where_others_include_it_the_node_fails_and_they_go_on(session, bad_conf
     assert re.search(r'\[sleep-\d+\]: process has finished cleanly', process.log), process.log
 
 
-# ---- What they refuse ----
+# ---- What they reject ----
 
 
 @pytest.mark.parametrize(
@@ -189,7 +189,7 @@ def test_where_others_include_it_the_node_fails_and_they_go_on(session, bad_conf
     ],
     ids=lambda value: value.split(':=')[0] if ':=' in value else '',
 )
-def test_what_is_wrong_is_refused_before_anything_starts(session, argument, expected):
+def test_wrong_arguments_are_rejected_before_anything_starts(session, argument, expected):
     process = launch(session, 'mapping.launch.py', argument)
     assert expected in failed(process), process.log
     assert 'process started' not in process.log, process.log
@@ -210,13 +210,13 @@ def test_what_is_wrong_is_refused_before_anything_starts(session, argument, expe
     ],
     ids=lambda value: value.split(':=')[0] if ':=' in value else '',
 )
-def test_what_is_wrong_with_a_replay_is_refused_before_anything_starts(session, bag, argument, expected):
+def test_wrong_arguments_of_a_replay_are_rejected_before_anything_starts(session, bag, argument, expected):
     process = launch(session, 'replay.launch.py', f'bag:={bag}', argument)
     assert expected in failed(process), process.log
     assert 'process started' not in process.log, process.log
 
 
-def test_a_folder_without_metadata_is_refused_with_what_to_name(session, bag):
+def test_a_folder_without_metadata_is_rejected_with_alternatives(session, bag):
     (bag / 'metadata.yaml').unlink()
     (file,) = bag.glob('*.db3')
     last = failed(launch(session, 'replay.launch.py', f'bag:={bag}'))
@@ -224,7 +224,7 @@ def test_a_folder_without_metadata_is_refused_with_what_to_name(session, bag):
     assert f'bag:={file}' in last and f'ros2 bag reindex {bag}' in last, last
 
 
-def test_arguments_of_a_launch_file_that_includes_ours_are_its_own(session):
+def test_an_including_launch_file_may_have_arguments_of_its_own(session):
     body = "[DeclareLaunchArgument('colour', default_value='red'), MAPPING(namespace='robot')]"
     process = launch_file(session, 'mapping.launch.py', body)
     session.launched('/robot/magmap', process).wait_diagnostics(lambda _: True, 'a report', LONG)
@@ -234,7 +234,7 @@ def test_arguments_of_a_launch_file_that_includes_ours_are_its_own(session):
 # ---- Replays ----
 
 
-def test_when_the_bag_is_over_that_is_said_and_no_silence_is_complained_about(session, bag):
+def test_the_end_of_the_bag_is_reported_and_the_silence_after_it_is_no_fault(session, bag):
     parameters = session.folder / 'parameters.yaml'
     parameters.write_text('/**: {ros__parameters: {node.complaint_period: 1.0}}')
     arguments = [f'bag:={bag}', 'rviz:=false', 'rate:=10', f'params_file:={parameters}', f'map_folder:={session.folder / "maps"}']
@@ -244,7 +244,7 @@ def test_when_the_bag_is_over_that_is_said_and_no_silence_is_complained_about(se
     mapper.wait_log('simulated time has stopped at', LONG)
     report = mapper.wait_diagnostics(lambda report: 'simulated time has stopped' in report.message, 'the end of the bag')
     assert report.level == DiagnosticStatus.OK
-    # Several looks later.
+    # Several checks later.
     mapper.wait_diagnostics(lambda later: later.number > report.number + 5, 'reports')
     # Once while the player waited for the node, where that took a second, and once now.
     assert replay.log.count('simulated time has stopped') <= 2, replay.log
@@ -267,7 +267,7 @@ def test_a_replay_has_a_map_of_its_own_for_each_recording(session, bag):
     assert name == f'house-{fingerprint[:8]}' and loads is False
 
 
-def test_a_copy_of_a_recording_is_the_same_recording_and_another_is_another(bag, tmp_path):
+def test_the_fingerprint_identifies_a_recording_and_its_copies(bag, tmp_path):
     replay = load_python_launch_file_as_module(str(LAUNCH_FOLDER / 'replay.launch.py'))
 
     def fingerprint(path):
@@ -286,7 +286,7 @@ def test_a_copy_of_a_recording_is_the_same_recording_and_another_is_another(bag,
 @pytest.mark.parametrize(
     'name, expected', [('house', 'house'), ('.hidden', 'hidden'), ('my house/2', '2'), ('a b (ä)', 'a_b____'), ('...', 'bag')]
 )
-def test_the_name_of_a_bag_becomes_one_that_a_map_may_have(tmp_path, name, expected):
+def test_the_name_of_a_bag_becomes_a_valid_name_of_a_map(tmp_path, name, expected):
     replay = load_python_launch_file_as_module(str(LAUNCH_FOLDER / 'replay.launch.py'))
     if name == '...':
         assert replay.bag_name(str(tmp_path / '....mcap')) == expected
@@ -299,7 +299,7 @@ def test_the_name_of_a_bag_becomes_one_that_a_map_may_have(tmp_path, name, expec
 # ---- Parts ----
 
 
-def test_only_the_launch_file_on_the_command_line_answers_for_its_arguments(tmp_path):
+def test_only_the_launch_file_on_the_command_line_checks_its_arguments(tmp_path):
     arguments = load_python_launch_file_as_module(str(LAUNCH_FOLDER / 'arguments.py'))
     ours = LAUNCH_FOLDER / 'mapping.launch.py'
     given = ['rviz:=true', 'a:=b']
@@ -312,7 +312,7 @@ def test_only_the_launch_file_on_the_command_line_answers_for_its_arguments(tmp_
     assert arguments.given_to(ours, ['pytest', f'file:={ours}']) is None
 
 
-def test_the_reason_is_found_in_what_a_process_says():
+def test_the_reason_is_found_in_the_log_of_a_process():
     ending = load_python_launch_file_as_module(str(LAUNCH_FOLDER / 'ending.py'))
 
     def reason(*chunks):
@@ -344,7 +344,7 @@ def test_the_reason_is_found_in_what_a_process_says():
     ],
     ids=lambda value: value[0].strip('-') if isinstance(value, list) else '',
 )
-def test_wrong_arguments_for_ros_are_refused_without_a_panic(session, arguments, expected):
+def test_wrong_arguments_for_ros_are_rejected_without_a_panic(session, arguments, expected):
     process = session.run('node', [executable('magmap_node'), '--ros-args', *arguments])
     assert process.wait() == 2, process.log
     last = process.log.splitlines()[-1]
@@ -352,13 +352,13 @@ def test_wrong_arguments_for_ros_are_refused_without_a_panic(session, arguments,
     assert 'panicked' not in process.log, process.log
 
 
-def test_log_levels_in_any_case_are_taken(session):
+def test_log_levels_in_any_case_are_accepted(session):
     process = session.run('node', [executable('magmap_node'), '--ros-args', '--log-level', 'WARN', '--log-level', 'rcl:=error'])
     session.launched('/magmap', process).wait_diagnostics(lambda _: True, 'a report')
     assert process.stop() == 0, process.log
 
 
-def test_help_that_nobody_reads_to_the_end_is_no_error():
+def test_help_into_a_closed_pipe_is_no_error():
     reader, writer = os.pipe()
     os.close(reader)
     ended = subprocess.run([executable('magmap_node'), '--help'], stdout=writer, stderr=subprocess.PIPE, text=True)

@@ -150,7 +150,7 @@ def test_no_everyday_sequence_loses_or_mixes_maps(session, seed):
     everyday.check()
 
 
-def test_a_start_that_takes_no_reading_leaves_no_trace(session):
+def test_a_node_without_readings_leaves_no_files(session):
     folder = session.folder / 'maps'
     first = session.mapper()
     first.wait_diagnostics(lambda report: report.values['journal'] == 'kept', 'a journal that would be kept')
@@ -165,7 +165,7 @@ def test_a_start_that_takes_no_reading_leaves_no_trace(session):
         everyday.start_in_vain()
 
 
-def test_the_first_day_works_like_the_hundredth(session):
+def test_every_day_works_like_the_first(session):
     everyday = Everyday(session, 0)
     for day in range(3):
         everyday.start()
@@ -179,7 +179,7 @@ def test_the_first_day_works_like_the_hundredth(session):
     ]
 
 
-def test_what_a_map_holds_is_said_alike_everywhere(session):
+def test_the_size_of_a_map_is_reported_consistently(session):
     everyday = Everyday(session, 0)
     everyday.start()
     everyday.drive()
@@ -196,7 +196,7 @@ def test_what_a_map_holds_is_said_alike_everywhere(session):
     assert (everyday.field.last.readings_used, everyday.field.last.update) == (saved.readings_used, saved.update)
 
 
-def test_what_was_refused_is_counted_as_of_now(session):
+def test_rejected_readings_are_counted_immediately(session):
     mapper = session.mapper({'frames.patience': 0.2})
     field = mapper.watch('field')
     course = drive()

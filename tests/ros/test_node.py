@@ -1,4 +1,4 @@
-"""The node among others: what it publishes, answers, says and refuses, on the drive of a robot in a world that is known."""
+"""The node among others: what it publishes, responds, reports and rejects, on the drive of a robot in a known world."""
 
 import json
 import math
@@ -59,7 +59,7 @@ MOUNT_HEIGHT = 0.4
 # ---- Maps ----
 
 
-def test_what_is_published_agrees_with_itself_and_with_the_world(session):
+def test_published_maps_are_consistent_and_true(session):
     mapper = session.mapper(WIDE)
     topics = {name: mapper.watch(name) for name in ('field', 'mean', 'variance', 'cloud', 'inducing_points', 'path')}
     course = drive()
@@ -119,7 +119,7 @@ def test_late_joiners_get_the_map_within_a_second(session):
             assert to_nanoseconds(header_of(message).stamp) == course.reading_stamps[-1]
 
 
-def test_the_query_service_answers_as_the_map_says(session):
+def test_the_query_service_agrees_with_the_map(session):
     mapper = session.mapper(WIDE)
     assert not mapper.query([(0, 0)]).success
     field = mapper.watch('field')
@@ -140,7 +140,7 @@ def test_the_query_service_answers_as_the_map_says(session):
     assert mapper.query([]).success
 
 
-def test_reset_empties_the_map_and_mapping_goes_on(session):
+def test_reset_clears_the_map_and_mapping_continues(session):
     mapper = session.mapper()
     field, mean, variance = mapper.watch('field'), mapper.watch('mean'), mapper.watch('variance')
     markers, path = mapper.watch('inducing_points'), mapper.watch('path')
@@ -167,7 +167,7 @@ def test_reset_empties_the_map_and_mapping_goes_on(session):
     path.wait(lambda message: message.poses, 'a path')
 
 
-def test_pause_ignores_readings_and_resume_takes_them_again(session):
+def test_pause_ignores_readings_and_resume_uses_them_again(session):
     mapper = session.mapper()
     field = mapper.watch('field')
     robot = session.robot(mapper)
@@ -191,7 +191,7 @@ def test_pause_ignores_readings_and_resume_takes_them_again(session):
 # ---- Saved maps ----
 
 
-def test_a_map_says_how_much_it_is_made_of(session):
+def test_a_map_reports_its_numbers_of_observations_and_readings(session):
     mapper = session.mapper()
     field = mapper.watch('field')
     session.robot(mapper).drive(drive())
@@ -211,7 +211,7 @@ def test_a_map_says_how_much_it_is_made_of(session):
 
 
 @pytest.mark.parametrize('method, other', [('vips', 'dual_memory'), ('dual_memory', 'vips')])
-def test_a_saved_map_is_loaded_and_gone_on_with(session, method, other):
+def test_a_saved_map_is_loaded_and_continued(session, method, other):
     settings = {'node.map_name': 'hall', 'selection.method': method}
     first = session.mapper(settings)
     field, mean, variance = first.watch('field'), first.watch('mean'), first.watch('variance')
@@ -259,7 +259,7 @@ def test_a_saved_map_is_loaded_and_gone_on_with(session, method, other):
     assert f'{path} cannot be continued' in fifth.process.log and differs in fifth.process.log
 
 
-def test_a_yes_no_signal_is_mapped_as_of_its_arrival(session):
+def test_a_yes_no_signal_is_mapped_at_its_time_of_arrival(session):
     settings = {'model.likelihood': 'bernoulli', 'selection.method': 'dual_memory', 'topics.signal': '/contact'}
     mapper = session.mapper(settings)
     contact, poses = session.publisher(Bool, '/contact'), session.publisher(Odometry, '/odom')
@@ -292,7 +292,7 @@ def test_a_yes_no_signal_is_mapped_as_of_its_arrival(session):
     np.testing.assert_allclose(occupancies[known], 100 * probabilities, atol=0.51)
 
 
-def test_a_map_that_cannot_be_loaded_is_refused_with_its_path(session):
+def test_a_map_that_cannot_be_loaded_is_reported_with_its_path(session):
     mapper = session.mapper({'node.map_name': 'hall'})
     field = mapper.watch('field')
     session.robot(mapper).drive(drive(5.0))
@@ -307,7 +307,7 @@ def test_a_map_that_cannot_be_loaded_is_refused_with_its_path(session):
     assert path.read_bytes() == b'PK\x03\x04 this is no map'
     assert mapper.query([(0, 0)]).success and field.last.observations == before.observations
 
-    # What is no map is kept when the map is saved in its place.
+    # A file that is not a map is kept when the map is saved in its place.
     assert mapper.process.stop() == 0
     (kept,) = [other for other in path.parent.iterdir() if other != path]
     assert kept.read_bytes() == b'PK\x03\x04 this is no map'
@@ -341,17 +341,17 @@ def test_a_signal_stops_a_running_optimisation(session):
 
 def test_a_node_that_is_busy_learning_does_not_blame_the_odometry(session):
     mapper, robot, rest = learning_for_long(session)
-    # Long enough for it to look twice for reasons why nothing is mapped.
+    # Long enough for two health checks.
     robot.send(rest, rate=50)
     busy = mapper.fresh_diagnostics()
     assert busy.count('updates') == 0 and busy.count('backlog') > 0
-    assert 'odometry comes late' not in mapper.process.log, mapper.process.log
+    assert 'odometry is late' not in mapper.process.log, mapper.process.log
     assert mapper.process.stop(timeout=15.0) == 0
 
 
 def learning_for_long(session):
     """A node that learns from a batch of 3000 readings, its robot, and the rest of the drive."""
-    # So many inducing points and evaluations that it takes much longer than anybody would wait.
+    # Enough inducing points and evaluations to take much longer than anybody would wait.
     mapper = session.mapper({
         'averaging.spacing': 0.0, 'batch.max_observations': 3000, 'batch.max_path': 0.0, 'batch.max_duration': 0.0,
         'model.initial.lengthscale': 0.1, 'model.initial.noise': 0.01, 'selection.ceiling': 'upper', 'selection.delta': 0.001,
@@ -366,7 +366,7 @@ def learning_for_long(session):
     return mapper, robot, course[3000:]
 
 
-def test_a_map_is_saved_at_the_end_unless_that_is_not_wanted(session):
+def test_a_map_is_saved_at_the_end_if_wanted(session):
     path = session.folder / 'maps' / 'map.npz'
     for is_wanted in (False, True):
         mapper = session.mapper({'node.save_at_end': is_wanted, 'node.load_at_start': False})
@@ -391,7 +391,7 @@ def test_a_map_is_saved_at_the_end_unless_that_is_not_wanted(session):
     ],
     ids=lambda value: next(iter(value)) if isinstance(value, dict) else '',
 )
-def test_wrong_parameters_are_refused_at_the_start(session, tmp_path, parameters, expected):
+def test_wrong_parameters_are_rejected_at_the_start(session, tmp_path, parameters, expected):
     if parameters.get('config') == 'broken.toml':
         parameters = {'config': tmp_path / 'broken.toml'}
         parameters['config'].write_text('selection.dela = 0.1\n')
@@ -401,7 +401,7 @@ def test_wrong_parameters_are_refused_at_the_start(session, tmp_path, parameters
     assert not missing, f'expected {missing} in\n{process.log}'
 
 
-def test_help_teaches(session):
+def test_help_explains_usage(session):
     process = session.run('help', [executable('magmap_node'), '--help'])
     assert process.wait() == 0
     for words in ('Usage: ros2 run magmap magmap_node', 'imu/mag', '~/flush', 'ros2 param describe'):
@@ -418,7 +418,7 @@ def test_every_key_of_the_configuration_is_a_parameter_with_a_description(sessio
     expected = {'config', 'use_sim_time', *default_settings()}
     names = mapper.list_parameters()
     assert len(names) == len(set(names))
-    # What the middleware adds of its own is no setting.
+    # Parameters of the middleware are not settings.
     assert {name for name in names if not name.startswith('qos_overrides')} == expected
     descriptors = {descriptor.name: descriptor for descriptor in mapper.describe_parameters(sorted(expected))}
     assert [name for name in sorted(expected) if not descriptors[name].description.strip()] == []
@@ -444,7 +444,7 @@ def default_settings():
     return settings
 
 
-def test_what_may_change_while_the_node_runs_does_and_the_rest_is_refused(session):
+def test_changeable_parameters_change_while_the_node_runs_and_others_are_rejected(session):
     mapper = session.mapper()
     field = mapper.watch('field')
     robot = session.robot(mapper)
@@ -460,8 +460,8 @@ def test_what_may_change_while_the_node_runs_does_and_the_rest_is_refused(sessio
     field.wait(lambda message: abs(message.info.resolution - 0.2) < 1e-6, 'a map in cells of 0.2 m')
 
     for name, value, expected in [
-        ('model.mean', 40.0, 'set it at the start'),
-        ('worker.inbox', 100, 'set it at the start'),
+        ('model.mean', 40.0, 'set it at startup'),
+        ('worker.inbox', 100, 'set it at startup'),
         ('selection.delta', 2.0, 'less than 1'),
         ('selection.delta', 'small', 'selection.delta'),
         ('selection.nothing', 1.0, 'selection.nothing'),
@@ -543,14 +543,14 @@ def test_a_best_effort_sensor_is_heard_by_default(session):
     assert mapper.finish(field).readings_used == len(course)
 
 
-def test_what_is_not_heard_is_told_by_topic(session):
+def test_a_silent_topic_is_named(session):
     mapper = session.mapper()
     mapper.wait_log('no readings yet: nothing publishes /imu/mag')
     silent = mapper.wait_diagnostics(lambda report: 'nothing publishes /imu/mag' in report.message, 'the topic')
     assert silent.level == DiagnosticStatus.WARN
     best_effort = session.publisher(MagneticField, '/imu/mag', BEST_EFFORT)
     best_effort.publish(MagneticField())
-    mapper.wait_log('A reliable subscription (node.reliability) gets nothing from a best-effort publisher')
+    mapper.wait_log('A reliable subscription (node.reliability) receives nothing from a best-effort publisher')
 
     reliable = session.publisher(MagneticField, '/imu/mag')
     stamps = iter(range(START, 2 * START, NANOSECONDS // 50))
@@ -564,7 +564,7 @@ def test_what_is_not_heard_is_told_by_topic(session):
     session.wait(lacks_odometry, 'a word about /odom', seen=lambda: mapper.diagnostics.message)
 
 
-def test_topics_that_are_swapped_are_told_by_their_types(session):
+def test_swapped_topics_are_recognized_by_their_types(session):
     publishers = [session.publisher(MagneticField, '/imu/mag'), session.publisher(Odometry, '/odom')]
     mapper = session.mapper(remappings={'imu/mag': '/odom', 'odom': '/imu/mag'})
     words = '/odom has the type nav_msgs/msg/Odometry, expected sensor_msgs/msg/MagneticField'
@@ -573,7 +573,7 @@ def test_topics_that_are_swapped_are_told_by_their_types(session):
     assert len(publishers) == 2 and 'Is it sending?' not in mapper.process.log
 
 
-def test_of_a_misspelt_topic_the_nearest_of_its_type_is_suggested(session):
+def test_for_a_misspelt_topic_the_most_similar_of_its_type_is_suggested(session):
     topics = [(MagneticField, '/imu/mag'), (MagneticField, '/rear/compass'), (Odometry, '/odom'), (Bool, '/imu/mgaa')]
     publishers = [session.publisher(kind, topic) for kind, topic in topics]
     mapper = session.mapper(remappings={'imu/mag': '/imu/mga'})
@@ -596,7 +596,7 @@ def test_a_wrong_unit_is_recognized(session):
     assert report.refused() == {'field_too_strong': len(course)} and report.count('readings used') == 0
 
 
-def test_readings_wait_for_a_transform_that_comes_late(session):
+def test_readings_wait_for_a_late_transform(session):
     mapper = session.mapper()
     field = mapper.watch('field')
     robot = session.robot(mapper, sensor='imu')
@@ -612,7 +612,7 @@ def test_readings_wait_for_a_transform_that_comes_late(session):
     assert report.refused() == {} and report.count('waiting for a transform') == 0
 
 
-def test_readings_that_waited_too_long_for_a_transform_are_refused(session):
+def test_readings_that_waited_too_long_for_a_transform_are_rejected(session):
     mapper = session.mapper({'frames.patience': 2.0})
     robot = session.robot(mapper, sensor='imu')
     robot.drive(drive(8.0))
@@ -625,21 +625,21 @@ def test_a_map_frame_without_a_transform_is_named(session):
     mapper = session.mapper({'frames.map': 'map'})
     session.robot(mapper).drive(drive(4.0))
     mapper.wait_log('frame "odom" has no transform to "map": start SLAM or localization')
-    # Where the sensor sits on the robot is not what is missing.
+    # The mount of the sensor is not what is missing.
     assert 'override_transforms' not in mapper.process.log
     assert mapper.fresh_diagnostics().count('readings used') == 0
 
 
-def test_what_comes_too_fast_is_lost_and_counted_and_told(session):
-    # Whatever comes while a batch is learnt from finds no room.
-    slow = {'worker.inbox': 1, 'averaging.spacing': 0.0, 'batch.max_observations': 300, 'learning.max_evaluations': 1000}
+def test_what_arrives_too_fast_is_lost_counted_and_reported(session):
+    # What arrives while a batch is being learnt, beyond what the inbox holds, is lost.
+    slow = {'worker.inbox': 20, 'averaging.spacing': 0.0, 'batch.max_observations': 300, 'learning.max_evaluations': 1000}
     mapper = session.mapper(slow)
     field = mapper.watch('field')
     course = drive()
     robot = session.robot(mapper).drive(course)
     # The last readings may wait for a pose that was lost.
     robot.send_pose(int(course.pose_stamps[-1]) + NANOSECONDS // 50, course.poses[-1])
-    mapper.wait_log('measurements were lost: they come faster than they can be mapped')
+    mapper.wait_log('measurements were lost: they arrive faster than they can be mapped')
     final = mapper.finish(field)
     report = mapper.fresh_diagnostics()
     lost, refused = report.count('readings lost'), refused_readings(report.refused())
@@ -647,7 +647,7 @@ def test_what_comes_too_fast_is_lost_and_counted_and_told(session):
     assert report.count('readings used') == len(course) - lost - refused
 
 
-def test_a_map_that_is_too_large_is_told_from_time_to_time(session):
+def test_a_map_that_is_too_large_is_reported_once_per_update(session):
     mapper = session.mapper()
     mapper.watch('mean')
     course = drive()
@@ -660,11 +660,11 @@ def test_a_map_that_is_too_large_is_told_from_time_to_time(session):
     number = mapper.diagnostics.number
     mapper.wait_diagnostics(lambda report: report.number > number + 40, 'reports')
     assert mapper.process.log.count('raise raster.max_cells') - before <= 4
-    # Nothing else depends on the picture.
+    # Nothing else depends on the raster.
     assert mapper.query([(0.0, 0.0), (1e5, 0.0)]).known == [True, True]
 
 
-def test_stamps_that_never_overlap_are_told_by_how_much(session):
+def test_stamps_that_never_overlap_are_reported_with_their_distance(session):
     mapper = session.mapper()
     robot = session.robot(mapper)
     course = drive(4.0)
@@ -674,7 +674,7 @@ def test_stamps_that_never_overlap_are_told_by_how_much(session):
     mapper.wait_diagnostics(lambda report: '1000.0 s ahead of' in report.message, '1000 s')
 
 
-def test_mapping_goes_on_after_a_clock_that_jumped_back(session):
+def test_mapping_continues_after_the_clock_jumped_back(session):
     mapper = session.mapper()
     field = mapper.watch('field')
     robot = session.robot(mapper)
@@ -684,7 +684,7 @@ def test_mapping_goes_on_after_a_clock_that_jumped_back(session):
     robot.drive(course)
     again = mapper.finish(field)
     report = mapper.fresh_diagnostics()
-    # Only what is needed to see that it was no single stray stamp may be lost.
+    # Only what is needed to recognize more than a single wrong stamp may be lost.
     assert again.readings_used >= 2 * len(course) - 20, report.refused()
     assert again.readings_used + again.readings_refused == 2 * len(course)
     assert again.observations > 1.9 * first.observations
@@ -692,7 +692,7 @@ def test_mapping_goes_on_after_a_clock_that_jumped_back(session):
     assert 'went back by 14.0' in mapper.process.log or 'went back by 13.9' in mapper.process.log, mapper.process.log
 
 
-def test_what_no_field_and_no_pose_can_be_is_refused_and_counted(session):
+def test_impossible_fields_and_poses_are_rejected_and_counted(session):
     mapper = session.mapper()
     field = mapper.watch('field')
     course = drive()
@@ -777,7 +777,7 @@ def assert_equal_maps(first, second):
     np.testing.assert_allclose(first.standard_deviation, second.standard_deviation, rtol=1e-3)
 
 
-def test_a_jump_of_the_odometry_in_the_map_is_counted_and_told(session):
+def test_a_jump_of_the_odometry_in_the_map_is_counted_and_reported(session):
     mapper = session.mapper({'frames.map': 'map'})
     field = mapper.watch('field')
     robot = session.robot(mapper, transforms=True)

@@ -1,4 +1,4 @@
-"""The node against crashes, disks that fail and subscribers that hang: what was mapped is still there, and mapping goes on."""
+"""The node against crashes, disks that fail and subscribers that hang: what was mapped is still there, and mapping continues."""
 
 import os
 from pathlib import Path
@@ -40,7 +40,7 @@ def journal_is(state):
     return lambda report: report.values.get('journal', '').startswith(state)
 
 
-def test_a_node_that_was_killed_goes_on_to_the_map_of_one_that_was_not(session):
+def test_a_killed_node_resumes_to_the_map_of_an_undisturbed_one(session):
     undisturbed = session.mapper(OFTEN, name='undisturbed')
     expected = undisturbed.watch('field')
     first = session.mapper(OFTEN)
@@ -61,7 +61,7 @@ def test_a_node_that_was_killed_goes_on_to_the_map_of_one_that_was_not(session):
     equal(field, whole)
 
 
-def test_a_map_that_ended_in_good_order_is_saved_and_another_one_never_overwrites_it(session):
+def test_a_completed_map_is_saved_and_never_overwritten_by_another(session):
     first = session.mapper(OFTEN)
     course = drive()
     robot = session.robot(first).drive(course)
@@ -85,12 +85,12 @@ def test_a_map_that_ended_in_good_order_is_saved_and_another_one_never_overwrite
     equal(third.watch('field').wait(), saved)
 
 
-def test_a_node_without_a_folder_for_its_journal_maps_and_says_so_until_there_is_one(session):
+def test_a_node_without_a_folder_for_its_journal_maps_and_reports_it_until_there_is_one(session):
     blocked = session.folder / 'maps'
     blocked.write_text('a file where the folder should be')
     mapper = session.mapper(OFTEN)
     report = mapper.wait_diagnostics(journal_is('not kept'), 'a journal that is not kept')
-    assert report.level == DiagnosticStatus.ERROR and 'a crash would cost' in report.message
+    assert report.level == DiagnosticStatus.ERROR and 'a crash would lose' in report.message
     course = drive()
     robot = session.robot(mapper).drive(course[: len(course) // 2])
     blocked.unlink()
@@ -118,7 +118,7 @@ def small_disk(tmp_path):
     subprocess.run(['umount', '--lazy', str(path)], check=True)
 
 
-def test_on_a_full_disk_mapping_goes_on_and_the_journal_with_it_when_there_is_space(session, small_disk):
+def test_on_a_full_disk_mapping_continues_and_the_journal_when_there_is_space(session, small_disk):
     mapper = session.mapper({**OFTEN, 'node.map_folder': small_disk})
     mapper.wait_diagnostics(journal_is('kept'), 'a journal')
     course = drive()
@@ -129,13 +129,13 @@ def test_on_a_full_disk_mapping_goes_on_and_the_journal_with_it_when_there_is_sp
     robot.drive(course[parts[1][0] : parts[2][0]])
     report = mapper.wait_diagnostics(journal_is('not kept'), 'a journal that is not kept')
     assert report.level == DiagnosticStatus.ERROR and 'No space left' in report.message
-    mapper.wait_log('the journal is not kept any more')
-    # Nor can the map be saved, which is said.
+    mapper.wait_log('the journal is no longer written')
+    # Saving the map fails too.
     success, message = mapper.ask('save')
     assert not success and 'No space left' in message
     filler.unlink()
     mapper.wait_diagnostics(journal_is('kept'), 'a journal', timeout=60.0)
-    mapper.wait_log('the journal is kept again')
+    mapper.wait_log('the journal is written again')
     robot.drive(course[parts[2][0] :])
     field = mapper.finish(mapper.watch('field'))
     assert field.readings_used == len(course)
@@ -155,7 +155,7 @@ def fill(path):
                 pass
 
 
-def test_a_read_only_disk_is_told_and_mapping_goes_on(session, small_disk):
+def test_a_read_only_disk_is_reported_and_mapping_continues(session, small_disk):
     subprocess.run(['mount', '-o', 'remount,ro', str(small_disk)], check=True)
     mapper = session.mapper({**OFTEN, 'node.map_folder': small_disk})
     report = mapper.wait_diagnostics(journal_is('not kept'), 'a journal that is not kept')

@@ -90,7 +90,7 @@ def assert_nothing_was_lost(online, offline):
     assert set(losses.values()) == {'0'}, losses
     assert field.readings_lost == 0
     refused = {reason: int(online.values[f'refused: {reason}']) for reason in counters['refusals']}
-    # What waits for a pose at the end of a bag is refused offline; a node cannot know that it is the end.
+    # Readings waiting for a pose at the end of a bag are rejected offline; a node cannot know that it is the end.
     expected = {**counters['refusals'], 'no_later_pose': 0}
     assert refused == expected
     assert int(online.values['readings']) == counters['readings']

@@ -1,20 +1,20 @@
 //! Streaming classification: the dual model learns two crescents from left to right, batch by batch, beside one that has all data at once.
 //!
-//! Every batch is of another region. What was learnt of the first must still be known after the last: that is the error over the
-//! region of the first batch.
+//! Every batch is of another region. The error over the region of the first batch shows whether the model still knows it after the last.
 
-use super::Error;
+use super::metrics::Readings;
+use anyhow::anyhow;
+use clap::Args;
 use magmap::config::Config;
 use magmap::simulation::banana::{BananaOptions, Labelled, banana};
 use serde::Serialize;
 use std::time::Instant;
-use streaming_gp::dual_memory::{self, DualGp, MemorySize, OldEvidence};
-use streaming_gp::kernel::{Places, Stationary};
+use streaming_gp::dual_memory::{DualGp, DualSettings, MemorySize, OldEvidence};
+use streaming_gp::kernel::Stationary;
 use streaming_gp::learning::Learning;
 use streaming_gp::likelihood::Likelihood;
 use streaming_gp::link::Link;
 use streaming_gp::model::{Jitter, Model};
-use streaming_gp::points::Points;
 use streaming_gp::report::NamedValue;
 
 /// What is added to the seed for the points that are tested on.
@@ -24,22 +24,36 @@ const TEST_SEEDS: u64 = 1_000_000;
 const LEAST_PROBABILITY: f64 = 1e-12;
 
 /// The experiment.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Args, Clone, Debug, PartialEq, Serialize)]
 pub struct Experiment {
-    /// Points to learn from.
+    /// Points that are learnt from.
+    #[arg(long, value_name = "N", default_value_t = Self::default().points, value_parser = count)]
     pub points: usize,
-    /// Points to be tested on, of another draw.
+    /// Points that are tested on, of another draw.
+    #[arg(long, value_name = "N", default_value_t = Self::default().test_points, value_parser = count)]
     pub test_points: usize,
     /// Standard deviation of the points around the crescents, of radius 1.
+    #[arg(long, default_value_t = Self::default().noise)]
     pub noise: f64,
     /// Seed of the draws.
+    #[arg(long, default_value_t = Self::default().seed)]
     pub seed: u64,
-    /// Batches; the last may be smaller.
+    /// Batches, from left to right; the last may be smaller.
+    #[arg(long, value_name = "N", default_value_t = Self::default().batches, value_parser = count)]
     pub batches: usize,
     /// Most inducing points.
+    #[arg(long, value_name = "N", default_value_t = Self::default().inducing_points, value_parser = count)]
     pub inducing_points: usize,
-    /// Readings of each batch that are remembered.
+    /// Points of each batch that are remembered.
+    #[arg(long, value_name = "N", default_value_t = Self::default().memory)]
     pub memory: usize,
+}
+
+fn count(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(count) if (1..=100_000).contains(&count) => Ok(count),
+        _ => Err("expected a number from 1 to 100000".into()),
+    }
 }
 
 impl Default for Experiment {
@@ -59,7 +73,7 @@ pub struct Scores {
     pub inducing_points: usize,
     /// Points in memory.
     pub memory: usize,
-    /// Share of the test points that are told wrongly.
+    /// Share of the test points that are classified wrongly.
     pub error_rate: f64,
     /// The same among the test points that lie to the left of the second batch.
     pub first_error_rate: f64,
@@ -73,44 +87,42 @@ pub struct Scores {
     pub seconds: f64,
 }
 
-/// What came out.
+/// The scores after every batch, and those of the same model with all points at once.
 #[derive(Clone, Debug, Serialize)]
-pub struct Outcome {
+pub struct BananaOutcome {
     /// After each batch.
     pub batches: Vec<Scores>,
     /// The same model with all points as one batch.
     pub whole: Scores,
 }
 
-/// Runs the experiment; how hyperparameters are learnt is as `config` says.
+/// Runs the experiment; `config` says how hyperparameters are learnt.
 ///
 /// # Errors
-/// When there can be no such crescents, or the model refuses a batch.
-pub fn run(experiment: &Experiment, config: &Config) -> Result<Outcome, Error> {
+/// When there can be no such crescents, or the model rejects a batch.
+pub fn run(experiment: &Experiment, config: &Config) -> anyhow::Result<BananaOutcome> {
     let options = BananaOptions { points: experiment.points, noise: experiment.noise };
     let points = banana(&options, experiment.seed)?;
     let test = BananaOptions { points: experiment.test_points, ..options };
-    let test = Test::new(&banana(&test, experiment.seed.wrapping_add(TEST_SEEDS))?);
+    let test = Test(readings(&banana(&test, experiment.seed.wrapping_add(TEST_SEEDS))?));
     let rows = points.len().div_ceil(experiment.batches.max(1));
-    let first_end = points.get(rows).map_or(f64::INFINITY, |point| point.place[0]);
-
-    let mut process = process(experiment, config);
+    let first_coordinate = |index: usize| points.get(index).map_or(f64::INFINITY, |point| point.place[0]);
+    let first_end = first_coordinate(rows);
+    let mut model = model(experiment, config);
     let mut batches = Vec::new();
-    for (index, batch) in points.chunks(rows).enumerate() {
-        let seen_end = points.get((index + 1) * rows).map_or(f64::INFINITY, |point| point.place[0]);
-        batches.push(step(&mut process, index, batch, &test, first_end, seen_end)?);
+    for (batch, points) in (1..).zip(points.chunks(rows)) {
+        batches.push(step(&mut model, batch, points, &test, [first_end, first_coordinate(batch * rows)])?);
     }
-    let mut whole = self::process(experiment, config);
-    let whole = step(&mut whole, 0, &points, &test, first_end, f64::INFINITY)?;
-    Ok(Outcome { batches, whole })
+    let whole = step(&mut self::model(experiment, config), 1, &points, &test, [first_end, f64::INFINITY])?;
+    Ok(BananaOutcome { batches, whole })
 }
 
-/// A model of a yes/no question that is asked between crescents of radius 1.
-fn process(experiment: &Experiment, config: &Config) -> DualGp<Stationary> {
+/// A classifier of crescents of radius 1.
+fn model(experiment: &Experiment, config: &Config) -> DualGp<Stationary> {
     let kernel = Stationary { shape: config.model.kernel, variance: 4.0, lengthscales: vec![0.7] };
     let jitter = Jitter::Relative(config.model.relative_jitter);
     let model = Model { kernel, noise: 1.0, likelihood: Likelihood::Gaussian, mean: 0.0, jitter };
-    let settings = dual_memory::Settings {
+    let settings = DualSettings {
         inducing_points: experiment.inducing_points,
         least_share: config.selection.redundancy,
         memory: MemorySize { per_batch: experiment.memory, most: usize::MAX },
@@ -128,24 +140,22 @@ fn process(experiment: &Experiment, config: &Config) -> DualGp<Stationary> {
 }
 
 fn step(
-    process: &mut DualGp<Stationary>,
-    index: usize,
-    batch: &[Labelled],
+    model: &mut DualGp<Stationary>,
+    batch: usize,
+    points: &[Labelled],
     test: &Test,
-    first_end: f64,
-    seen_end: f64,
-) -> Result<Scores, Error> {
-    let (places, labels) = places_and_labels(batch);
+    [first_end, seen_end]: [f64; 2],
+) -> anyhow::Result<Scores> {
+    let Readings { places, targets } = readings(points);
     let start = Instant::now();
-    let report =
-        process.update(&places, &labels, &|| false).map_err(|source| Error::Update { batch: index + 1, source })?;
+    let report = model.update(&places, &targets, &|| false).map_err(|rejected| anyhow!("batch {batch}: {rejected}"))?;
     let seconds = start.elapsed().as_secs_f64();
-    let probabilities = process.predict_probability(&test.places).expect("it learns labels");
+    let probabilities = model.predict_probability(&test.0.places).expect("it learns labels");
     let mut hyperparameters = report.hyperparameters;
     // Labels have no noise of their own.
     hyperparameters.retain(|value| value.name != "noise");
     Ok(Scores {
-        points: process.readings() as usize,
+        points: model.readings() as usize,
         inducing_points: report.inducing_points,
         memory: report.memory,
         error_rate: test.error_rate(&probabilities, f64::INFINITY),
@@ -157,34 +167,25 @@ fn step(
     })
 }
 
-fn places_and_labels(points: &[Labelled]) -> (Points, Vec<f64>) {
-    let places: Vec<[f64; 2]> = points.iter().map(|point| point.place).collect();
-    (Points::from_arrays(&places), points.iter().map(|point| f64::from(point.is_upper)).collect())
+fn readings(points: &[Labelled]) -> Readings {
+    points.iter().map(|point| (point.place, f64::from(point.is_upper))).collect()
 }
 
 /// What is tested on.
-struct Test {
-    places: Points,
-    labels: Vec<f64>,
-}
+struct Test(Readings);
 
 impl Test {
-    fn new(points: &[Labelled]) -> Self {
-        let (places, labels) = places_and_labels(points);
-        Self { places, labels }
-    }
-
     /// Share of the points left of `end` whose label is the less probable one; not a number where there is none.
     fn error_rate(&self, probabilities: &[f64], end: f64) -> f64 {
-        let left = (0..self.places.len()).filter(|&i| self.places.axis(0)[i] < end);
-        let wrong = left.clone().filter(|&i| (probabilities[i] > 0.5) != (self.labels[i] == 1.0));
+        let left = (0..self.0.targets.len()).filter(|&i| self.0.places.axis(0)[i] < end);
+        let wrong = left.clone().filter(|&i| (probabilities[i] > 0.5) != (self.0.targets[i] == 1.0));
         wrong.count() as f64 / left.count() as f64
     }
 
     fn nlpd(&self, probabilities: &[f64]) -> f64 {
         let of = |(p, label): (&f64, &f64)| if *label == 1.0 { *p } else { 1.0 - p };
-        let terms = probabilities.iter().zip(&self.labels).map(of).map(|p| -p.max(LEAST_PROBABILITY).ln());
-        terms.sum::<f64>() / self.labels.len() as f64
+        let terms = probabilities.iter().zip(&self.0.targets).map(of).map(|p| -p.max(LEAST_PROBABILITY).ln());
+        terms.sum::<f64>() / self.0.targets.len() as f64
     }
 }
 
@@ -215,7 +216,8 @@ mod tests {
     #[test]
     fn scores_are_their_definitions() {
         let labelled = |x: f64, is_upper| Labelled { place: [x, 0.0], is_upper };
-        let test = Test::new(&[labelled(0.0, true), labelled(1.0, false), labelled(2.0, true), labelled(3.0, true)]);
+        let test =
+            Test(readings(&[labelled(0.0, true), labelled(1.0, false), labelled(2.0, true), labelled(3.0, true)]));
         let probabilities = [0.8, 0.6, 0.4, 0.9];
         assert_eq!(test.error_rate(&probabilities, f64::INFINITY), 0.5);
         assert_eq!(test.error_rate(&probabilities, 1.5), 0.5);

@@ -1,31 +1,33 @@
 //! The two experiments on the Aalto drives (VIPS paper, section D.4).
 //!
 //! `stream` learns drive 3 in 20 contiguous batches and is tested on drives 1, 2, 4 and 5; `paths` learns 1, 2, 4 and 5 as one
-//! batch each and is tested on 3.
+//! batch each and is tested on 3. The map is one of strengths, or of the three axes; both are tested on the strength of the readings.
 
-use super::Error;
-use super::contest::{Readings, Task};
-use super::metrics::{Nearest, Predictions, Samples, Scores, rmse};
+use super::comparison::Task;
+use super::methods::Learnt;
+use super::metrics::{Nearest, Predictions, Readings, rmse};
 use super::outliers::Outliers;
+use anyhow::{Context, ensure};
 use magmap::config::{Config, Cut};
+use magmap::field::map::SensorBias;
+use magmap::field::model::FieldModel;
 use magmap::mapping::averaging::Averager;
-use magmap::mapping::field_model::FieldModel;
-use magmap::mapping::reading::{LocatedReading, MagneticField, Observation};
 use magmap::recording::aalto_csv::{Drive, DrivePath, Magnetometer};
-use nalgebra::Point3;
+use magmap::sensing::reading::{LocatedReading, MagneticField, Observation};
+use nalgebra::{Point3, Vector3};
 use rand::SeedableRng;
 use rand::seq::SliceRandom;
 use rand_chacha::ChaCha8Rng;
 use serde::Serialize;
 use std::path::Path;
 use std::time::Instant;
-use streaming_gp::points::Points;
-use streaming_gp::report::{CeilingUsed, SelectionEnd, UpdateReport};
+use streaming_gp::report::{CeilingUsed, SelectionEnd};
+use streaming_gp::vector::SensorPose;
 
 /// Number of batches of the `stream` experiment.
 const STREAM_BATCHES: usize = 20;
 
-/// Of the places where the robot has been, every so many-th row counts as visited: 10 cm apart at most, and ten times fewer.
+/// Every fifth row counts as a place where the robot has been: 10 cm apart at most, and five times fewer.
 const VISITED_STEP: usize = 5;
 
 /// Distances from where the robot has been to which scores are restricted, in metres.
@@ -40,27 +42,12 @@ pub enum Experiment {
     Paths,
 }
 
-impl Experiment {
-    fn learnt(self) -> &'static [u32] {
-        match self {
-            Experiment::Stream => &[3],
-            Experiment::Paths => &[1, 2, 4, 5],
-        }
-    }
-
-    fn tested(self) -> &'static [u32] {
-        match self {
-            Experiment::Stream => &[1, 2, 4, 5],
-            Experiment::Paths => &[3],
-        }
-    }
-}
-
 /// The drives of one experiment, read and cut.
 #[derive(Clone, Debug)]
 pub struct Material {
     batches: Vec<Vec<LocatedReading>>,
-    test: Samples,
+    /// Drives that it is tested on.
+    test: Vec<Vec<LocatedReading>>,
 }
 
 impl Material {
@@ -68,55 +55,58 @@ impl Material {
     ///
     /// # Errors
     /// When a drive is missing, damaged or too short.
-    pub fn read(experiment: Experiment, data: &Path, magnetometer: Magnetometer, cut: Cut) -> Result<Self, Error> {
+    pub fn read(experiment: Experiment, data: &Path, magnetometer: Magnetometer, cut: Cut) -> anyhow::Result<Self> {
         let read = |number: &u32| {
-            Drive::read(&DrivePath::new(data, magnetometer, *number))
-                .map_err(|source| Error::Drive { number: *number, source })
+            let drive = Drive::read(&DrivePath::new(data, magnetometer, *number));
+            Ok(located(&drive.with_context(|| format!("drive {number}"))?))
         };
-        let mut batches = Vec::new();
-        for number in experiment.learnt() {
-            let readings = located(&read(number)?);
-            match experiment {
-                Experiment::Paths => batches.push(readings),
-                Experiment::Stream => {
-                    let expected = 2 * STREAM_BATCHES;
-                    if readings.len() < expected {
-                        return Err(Error::TooShort { number: *number, expected, found: readings.len() });
-                    }
-                    batches
-                        .extend(edges(readings.len(), cut).windows(2).map(|edge| readings[edge[0]..edge[1]].to_vec()));
-                }
+        let read_all = |numbers: &[u32]| numbers.iter().map(read).collect::<anyhow::Result<Vec<_>>>();
+        let (stream, paths) = (read_all(&[3])?, read_all(&[1, 2, 4, 5])?);
+        let (batches, test) = match experiment {
+            Experiment::Paths => (paths, stream),
+            Experiment::Stream => {
+                let (rows, expected) = (stream[0].len(), 2 * STREAM_BATCHES);
+                ensure!(rows >= expected, "drive 3: expected at least {expected} rows, found {rows}");
+                (edges(rows, cut).windows(2).map(|edge| stream[0][edge[0]..edge[1]].to_vec()).collect(), paths)
             }
-        }
-        let mut test = Samples::default();
-        for number in experiment.tested() {
-            test.extend(samples(&located(&read(number)?)));
-        }
+        };
         Ok(Self { batches, test })
     }
 
     /// The same readings in a random order, in batches of the same sizes: no batch is a piece of the path any more.
     pub fn shuffled(mut self, seed: u64) -> Self {
-        let mut readings: Vec<LocatedReading> = self.batches.iter().flatten().copied().collect();
+        let mut readings = self.batches.concat();
         readings.shuffle(&mut ChaCha8Rng::seed_from_u64(seed));
         let mut rest = readings.into_iter();
         self.batches.iter_mut().for_each(|batch| *batch = rest.by_ref().take(batch.len()).collect());
         self
     }
 
-    /// What any method can learn, with averaging cells shifted by `offset` of a cell.
+    /// The strengths that any method can learn, with averaging cells shifted by `offset` of a cell.
     pub fn task(&self, config: &Config, offset: f64) -> Task {
-        let readings =
-            |samples: Samples| Readings { places: Points::from_arrays(&samples.positions), targets: samples.strengths };
-        let observed = |batch: &Vec<LocatedReading>| Samples::of(averaged(batch, config, offset).iter());
-        let batches = self.batches.iter().map(|batch| readings(observed(batch))).collect();
-        Task { is_map: true, ..Task::new(batches, readings(self.test.clone())) }
+        let batches = self.batches.iter().map(|batch| strengths(&averaged(batch, config, offset))).collect();
+        Task { is_map: true, ..Task::new(batches, readings(self.test.iter().flatten())) }
+    }
+
+    /// Tested on every `step`-th reading only, which takes less time.
+    pub fn tested_on_every(mut self, step: usize) -> Self {
+        self.test.iter_mut().for_each(|drive| *drive = drive.iter().copied().step_by(step).collect());
+        self
+    }
+
+    /// The same read by a sensor with this hard iron besides its own, in microtesla along its axes.
+    pub fn with_hard_iron(mut self, hard_iron: Vector3<f64>) -> Self {
+        for reading in self.batches.iter_mut().chain(&mut self.test).flatten() {
+            reading.field =
+                MagneticField::from_microtesla(reading.field.microtesla() + reading.orientation * hard_iron);
+        }
+        self
     }
 
     /// The same with outliers among the readings that are learnt from. No gate stands before the averages here.
     pub fn spoilt(mut self, outliers: Outliers) -> Self {
-        let mut spoiler = outliers.spoiler(0);
-        self.batches.iter_mut().flatten().for_each(|reading| reading.field = spoiler.next(reading.field));
+        let mut spoil = outliers.spoiler(0);
+        self.batches.iter_mut().flatten().for_each(|reading| reading.field = spoil(reading.field));
         self
     }
 }
@@ -138,19 +128,30 @@ fn located(drive: &Drive) -> Vec<LocatedReading> {
         .map(|row| LocatedReading {
             stamp: drive.stamp(row),
             position: Point3::new(drive.positions[row][0], drive.positions[row][1], 0.0),
+            orientation: drive.orientation(row),
             field: MagneticField::from_microtesla(drive.fields[row]),
         })
         .collect()
 }
 
-fn samples(readings: &[LocatedReading]) -> Samples {
-    Samples {
-        positions: readings.iter().map(|reading| [reading.position.x, reading.position.y]).collect(),
-        strengths: readings.iter().map(|reading| reading.field.strength()).collect(),
-    }
+/// Of the sensor at each reading of a drive, with the speed between its neighbours.
+fn poses(drive: &[LocatedReading]) -> impl Iterator<Item = SensorPose> {
+    drive.iter().enumerate().map(|(row, reading)| {
+        let (before, after) = (&drive[row.saturating_sub(1)], &drive[(row + 1).min(drive.len() - 1)]);
+        let seconds = after.stamp.seconds_since(before.stamp);
+        SensorPose {
+            position: reading.position.coords.into(),
+            orientation: reading.orientation.to_rotation_matrix().matrix().transpose().into(),
+            speed: if seconds > 0.0 { (after.position - before.position).norm() / seconds } else { 0.0 },
+        }
+    })
 }
 
-/// What one batch brought.
+fn readings<'a>(located: impl Iterator<Item = &'a LocatedReading>) -> Readings {
+    located.map(|reading| ([reading.position.x, reading.position.y], reading.field.strength())).collect()
+}
+
+/// Size, scores and cost after a batch.
 #[derive(Clone, Debug, Serialize)]
 pub struct BatchScores {
     /// Which batch, counted from one.
@@ -188,12 +189,15 @@ pub struct BatchScores {
     pub rmse_nearest_neighbour: f64,
     /// Hyperparameters in the order of [`Outcome::hyperparameter_names`].
     pub hyperparameters: Vec<f64>,
+    /// The sensor's hard iron and its standard deviation, of a map of three axes.
+    #[serde(flatten)]
+    pub sensor_bias: Option<SensorBias>,
     /// Observations learnt from.
     pub rows: usize,
-    /// Which ceiling ruled, of a rule that has one.
+    /// Which ceiling the bound was compared with, by a rule that has one.
     pub ceiling: Option<CeilingUsed>,
     /// Why no further inducing point was added.
-    pub selection_end: SelectionEnd,
+    pub selection_end: Option<SelectionEnd>,
     /// Evaluations of bound and gradient.
     pub evaluations: usize,
     /// Duration of the update, in seconds.
@@ -218,81 +222,66 @@ impl Outcome {
     }
 }
 
-/// Runs an experiment with averaging cells shifted by `offset` of a cell. `progress` hears of every batch.
+/// Runs an experiment with the configured model and averaging cells shifted by `offset` of a cell. `progress` is called after every
+/// batch with the number of batches so far, and of all.
 ///
 /// # Errors
-/// When the model refuses a batch.
+/// When the model rejects a batch.
 pub fn run(
     material: &Material,
     config: &Config,
     offset: f64,
     mut progress: impl FnMut(usize, usize),
-) -> Result<Outcome, Error> {
+) -> anyhow::Result<Outcome> {
+    let Readings { places, targets } = &readings(material.test.iter().flatten());
+    let poses: Vec<SensorPose> = material.test.iter().flat_map(|drive| poses(drive)).collect();
+    let (mut nearest, mut visited) = (Nearest::new(targets.len()), Nearest::new(targets.len()));
+    let (mut readings_so_far, mut sum) = (0, 0.0);
+    let (mut batches, mut hyperparameter_names) = (Vec::new(), Vec::new());
     let mut model = FieldModel::new(config);
-    let mut nearest = Nearest::new(material.test.len());
-    let mut visited = Nearest::new(material.test.len());
-    let (mut readings, mut sum) = (0, 0.0);
-    let mut batches = Vec::new();
-    for (index, batch) in material.batches.iter().enumerate() {
-        progress(index, material.batches.len());
-        let observations = averaged(batch, config, offset);
+    for (batch, located) in (1..).zip(&material.batches) {
+        let observations = averaged(located, config, offset);
         let start = Instant::now();
-        let report =
-            model.update(&observations, &|| false).map_err(|source| Error::Update { batch: index + 1, source })?;
+        let report = model.update(&observations, &|| false).with_context(|| format!("batch {batch}"))?;
         let seconds = start.elapsed().as_secs_f64();
+        let map = model.map().context("there was a batch")?;
 
-        let seen = samples(batch);
-        readings += seen.len();
-        sum += seen.strengths.iter().sum::<f64>();
-        nearest.see(&material.test.positions, &Samples::of(observations.iter()));
-        visited
-            .see(&material.test.positions, &samples(&batch.iter().step_by(VISITED_STEP).copied().collect::<Vec<_>>()));
-        let posterior = model.posterior().expect("an update leaves a posterior");
-        let predictions = Predictions::of(posterior, &material.test.positions);
-        let strengths = &material.test.strengths;
-        let all = predictions.score(strengths, |_| true);
-        let near = RADII.map(|radius| predictions.score(strengths, |i| visited.within(i, radius)));
-        let mean = sum / readings as f64;
-        let rmse_mean_predictor = rmse(std::iter::repeat_n(mean, strengths.len()), strengths);
-        let rmse_nearest_neighbour = rmse(nearest.strengths().iter().copied(), strengths);
-        let baselines = [rmse_mean_predictor, rmse_nearest_neighbour];
-        batches.push(batch_scores(index + 1, &report, [all, near[0], near[1]], baselines, seconds));
-    }
-    Ok(Outcome {
-        seconds: batches.iter().map(|batch| batch.seconds).sum(),
-        hyperparameter_names: model.model().names(),
-        batches,
-    })
-}
+        nearest.see(places, &strengths(&observations));
+        visited.see(places, &readings(located.iter().step_by(VISITED_STEP)));
+        readings_so_far += located.len();
+        sum += located.iter().map(|reading| reading.field.strength()).sum::<f64>();
 
-fn batch_scores(
-    batch: usize,
-    report: &UpdateReport,
-    [all, near, wide]: [Scores; 3],
-    [rmse_mean_predictor, rmse_nearest_neighbour]: [f64; 2],
-    seconds: f64,
-) -> BatchScores {
-    BatchScores {
-        batch,
-        inducing_points: report.inducing_points,
-        rmse: all.rmse,
-        nlpd: all.nlpd,
-        coverage: all.coverage,
-        rmse_03: near.rmse,
-        nlpd_03: near.nlpd,
-        coverage_03: near.coverage,
-        rmse_05: wide.rmse,
-        nlpd_05: wide.nlpd,
-        coverage_05: wide.coverage,
-        rmse_mean_predictor,
-        rmse_nearest_neighbour,
-        hyperparameters: report.hyperparameters.iter().map(|value| value.value).collect(),
-        rows: report.rows,
-        ceiling: report.selection.gap.map(|gap| gap.ceiling_used),
-        selection_end: report.selection.end,
-        evaluations: report.learning.evaluations,
-        seconds,
+        let predictions = Predictions::of_map(&map, &poses);
+        let all = predictions.score(targets, |_| true);
+        let [near, wide] = RADII.map(|radius| predictions.score(targets, |i| visited.within(i, radius)));
+        let Learnt { inducing_points, hyperparameters, evaluations, selection } = report.into();
+        let (names, values) = hyperparameters.into_iter().map(|value| (value.name, value.value)).unzip();
+        hyperparameter_names = names;
+        batches.push(BatchScores {
+            batch,
+            inducing_points,
+            rmse: all.rmse,
+            nlpd: all.nlpd,
+            coverage: all.coverage,
+            rmse_03: near.rmse,
+            nlpd_03: near.nlpd,
+            coverage_03: near.coverage,
+            rmse_05: wide.rmse,
+            nlpd_05: wide.nlpd,
+            coverage_05: wide.coverage,
+            rmse_mean_predictor: rmse(targets.iter().map(|_| sum / readings_so_far as f64), targets),
+            rmse_nearest_neighbour: rmse(nearest.targets().iter().copied(), targets),
+            hyperparameters: values,
+            sensor_bias: map.sensor_bias(),
+            rows: observations.len(),
+            ceiling: selection.as_ref().and_then(|selection| selection.gap).map(|gap| gap.ceiling_used),
+            selection_end: selection.map(|selection| selection.end),
+            evaluations,
+            seconds,
+        });
+        progress(batch, material.batches.len());
     }
+    Ok(Outcome { seconds: batches.iter().map(|batch| batch.seconds).sum(), hyperparameter_names, batches })
 }
 
 /// The observations of one batch; its last cell is closed with it.
@@ -302,6 +291,10 @@ fn averaged(batch: &[LocatedReading], config: &Config, offset: f64) -> Vec<Obser
     let mut observations: Vec<Observation> = batch.iter().filter_map(|reading| averager.push(reading)).collect();
     observations.extend(averager.close());
     observations
+}
+
+fn strengths(observations: &[Observation]) -> Readings {
+    observations.iter().map(|seen| ([seen.position.x, seen.position.y], seen.strength)).collect()
 }
 
 #[cfg(test)]

@@ -1,18 +1,16 @@
 //! Long streams in three dimensions (VIPS paper, section D.5): how models grow where an exact one is out of reach.
 //!
-//! The paper names neither its function nor how noisy its readings are. Here the function is [`truth`], so smooth that few inducing
-//! points hold it, and the noise has the variance that learning starts from. Tested is the function itself, at [`TESTS`] further
-//! places that are drawn as those of the readings are, each from the batch on that it would have come in.
+//! The paper names neither its function nor the noise of its readings. Here the function is [`truth`], so smooth that few inducing
+//! points represent it, and the noise has the variance that learning starts from. Tested is the function itself, at [`TESTS`] further
+//! places drawn as those of the readings, each from the batch on that it would have come in.
 
-use super::contest::{Readings, Task};
+use super::comparison::Task;
 use super::paper_settings;
-use super::scenarios::{Scenario, sorted, stream};
+use super::scenarios::{Scenario, stream, uniform};
 use magmap::config::{Config, Selection};
-use rand::seq::SliceRandom;
-use rand::{Rng, RngExt, SeedableRng};
+use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 use rand_distr::{Cauchy, Distribution};
-use streaming_gp::points::Points;
 
 /// Number of test places.
 pub const TESTS: usize = 1000;
@@ -45,43 +43,22 @@ pub fn settings() -> Config {
 /// axis and cut off 5 from there, and then a tenth uniformly from a cube of 40.
 pub fn task(scenario: Scenario, points: usize, batches: usize, seed: u64) -> Task {
     let mut random = ChaCha8Rng::seed_from_u64(seed);
-    let places = places(scenario, points, &mut random);
-    let learnt = stream(places, batches, truth, NOISE_VARIANCE.sqrt(), &mut random);
-    let tested = self::places(scenario, TESTS, &mut random);
-    let test = Readings { places: Points::from_arrays(&tested), targets: tested.iter().map(truth).collect() };
+    let places =
+        |count, random: &mut ChaCha8Rng| scenario.places(count, ROOM, random, |random| outliers(count, random));
+    let learnt = stream(places(points, &mut random), batches, truth, NOISE_VARIANCE.sqrt(), &mut random);
+    let test = places(TESTS, &mut random).into_iter().map(|place| (place, truth(&place))).collect();
     Task { tested_from: (0..TESTS).map(|test| test * batches / TESTS + 1).collect(), ..Task::new(learnt, test) }
 }
 
-fn places(scenario: Scenario, count: usize, random: &mut impl Rng) -> Vec<Place> {
-    let mut uniform = |count, [low, high]: [f64; 2]| -> Vec<Place> {
-        (0..count).map(|_| std::array::from_fn(|_| random.random_range(low..high))).collect()
-    };
-    match scenario {
-        Scenario::Expanding => sorted(uniform(count, ROOM)),
-        Scenario::Shuffled => {
-            let mut places = uniform(count, ROOM);
-            places.shuffle(random);
-            places
-        }
-        Scenario::Outliers => {
-            let outliers = uniform(count / 10, BEYOND);
-            let mut places: Vec<Place> =
-                (outliers.len()..count).map(|_| std::array::from_fn(|_| near_the_centre(random))).collect();
-            places.extend(outliers);
-            places
-        }
-    }
-}
-
-fn near_the_centre(random: &mut impl Rng) -> f64 {
+fn outliers(count: usize, random: &mut ChaCha8Rng) -> Vec<Place> {
+    let outliers = uniform(count / 10, BEYOND, random);
     let [low, high] = CENTRE;
     let distribution = Cauchy::new(0.5 * (low + high), 1.0).expect("a scale above zero");
-    loop {
-        let x = distribution.sample(random);
-        if (low..=high).contains(&x) {
-            return x;
-        }
-    }
+    let mut coordinates = distribution.sample_iter(random).filter(|x| (low..=high).contains(x));
+    let mut near_the_centre = || coordinates.next().expect("it never ends");
+    let mut places: Vec<Place> = (outliers.len()..count).map(|_| std::array::from_fn(|_| near_the_centre())).collect();
+    places.extend(outliers);
+    places
 }
 
 #[cfg(test)]

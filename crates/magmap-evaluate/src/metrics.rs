@@ -1,70 +1,68 @@
 //! How good predictions are.
 
-use magmap::mapping::field_model::FieldPosterior;
-use magmap::mapping::reading::Observation;
+use magmap::field::engine::FieldPosterior;
+use magmap::field::map::FieldMap;
 use serde::Serialize;
 use std::f64::consts::TAU;
 use streaming_gp::kernel::Places;
 use streaming_gp::points::Points;
+use streaming_gp::vector::{Axes, SensorPose};
 
 /// Half the width of the interval that holds 95 % of a normal distribution, in standard deviations.
 const NORMAL_95: f64 = 1.96;
 
 /// Places and what was measured there.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Samples {
-    /// Positions, in metres.
-    pub positions: Vec<[f64; 2]>,
-    /// Field strengths, in microtesla.
-    pub strengths: Vec<f64>,
+#[derive(Clone, Debug)]
+pub struct Readings {
+    /// Places, on a map in metres.
+    pub places: Points,
+    /// What was measured, on a map the field strength in microtesla.
+    pub targets: Vec<f64>,
 }
 
-impl Samples {
-    /// Places and strengths of observations.
-    pub fn of<'a>(observations: impl Iterator<Item = &'a Observation> + Clone) -> Self {
-        Self {
-            positions: observations.clone().map(|seen| [seen.position.x, seen.position.y]).collect(),
-            strengths: observations.map(|seen| seen.strength).collect(),
-        }
-    }
-
-    /// Appends all of `other`.
-    pub fn extend(&mut self, other: Samples) {
-        self.positions.extend(other.positions);
-        self.strengths.extend(other.strengths);
-    }
-
-    /// How many.
-    pub fn len(&self) -> usize {
-        self.positions.len()
-    }
-
-    /// Whether there is none.
-    pub fn is_empty(&self) -> bool {
-        self.positions.is_empty()
+impl<const D: usize> FromIterator<([f64; D], f64)> for Readings {
+    fn from_iter<I: IntoIterator<Item = ([f64; D], f64)>>(readings: I) -> Self {
+        let (places, targets): (Vec<[f64; D]>, _) = readings.into_iter().unzip();
+        Self { places: Points::from_arrays(&places), targets }
     }
 }
 
-/// A normal distribution for each sample: what a map says would be measured there, noise included.
+/// Points of the plane, one by one.
+pub fn in_the_plane(points: &Points) -> impl Iterator<Item = [f64; 2]> {
+    points.axis(0).iter().zip(points.axis(1)).map(|(&x, &y)| [x, y])
+}
+
+/// A normal distribution for each place: what would be measured there, noise included.
 #[derive(Clone, Debug, Default)]
 pub struct Predictions {
-    /// Means, in microtesla.
+    /// Means, in the unit of the targets.
     pub means: Vec<f64>,
-    /// Variances, in microtesla squared.
+    /// Variances, in that unit squared.
     pub variances: Vec<f64>,
 }
 
 impl Predictions {
-    /// What the posterior says would be measured at the positions.
-    pub fn of(posterior: &FieldPosterior, positions: &[[f64; 2]]) -> Self {
-        Self::at(posterior, &Points::from_arrays(positions))
-    }
-
-    /// What the posterior says would be measured at the places.
-    pub fn at(posterior: &FieldPosterior, places: &Points) -> Self {
+    /// Those of a posterior.
+    pub fn of(posterior: &FieldPosterior, places: &Points) -> Self {
         let (mut means, mut variances) = (vec![0.0; places.len()], vec![0.0; places.len()]);
         posterior.predict(places, &mut means, &mut variances);
         variances.iter_mut().for_each(|variance| *variance += posterior.model().noise_variance());
+        Self { means, variances }
+    }
+
+    /// Those of the strength that a sensor reads in these poses: of a map of three axes with its hard iron, as it comes.
+    pub fn of_map(map: &FieldMap, poses: &[SensorPose]) -> Self {
+        let (means, mut variances): (Vec<f64>, Vec<f64>) = match map.readings(poses) {
+            Some(axes) => axes.iter().map(Axes::strength).unzip(),
+            None => {
+                let places: Vec<[f64; 2]> =
+                    poses.iter().map(|&SensorPose { position: [x, y, _], .. }| [x, y]).collect();
+                let (mut means, mut variances) = (vec![0.0; places.len()], vec![0.0; places.len()]);
+                map.predict(&places, f64::INFINITY, &mut means, &mut variances);
+                (means, variances)
+            }
+        };
+        variances.iter_mut().for_each(|variance| *variance += map.noise_variance());
         Self { means, variances }
     }
 
@@ -74,11 +72,11 @@ impl Predictions {
         self.variances.extend_from_slice(&other.variances);
     }
 
-    /// How good they are on the samples that `keep` holds for.
-    pub fn score(&self, strengths: &[f64], keep: impl Fn(usize) -> bool) -> Scores {
+    /// How good they are on the targets whose index `keep` accepts.
+    pub fn score(&self, targets: &[f64], keep: impl Fn(usize) -> bool) -> Scores {
         let mut scores = Scores::default();
-        for i in (0..strengths.len()).filter(|&i| keep(i)) {
-            let (error, variance) = (strengths[i] - self.means[i], self.variances[i]);
+        for i in (0..targets.len()).filter(|&i| keep(i)) {
+            let (error, variance) = (targets[i] - self.means[i], self.variances[i]);
             scores.samples += 1;
             scores.rmse += error * error;
             scores.nlpd += 0.5 * ((TAU * variance).ln() + error * error / variance);
@@ -111,28 +109,27 @@ pub struct Scores {
     pub predictive_sd: f64,
 }
 
-/// For each of some fixed points, the nearest of all points seen so far.
+/// For each of some fixed points of the plane, the nearest of all readings seen so far.
 #[derive(Clone, Debug)]
 pub struct Nearest {
     squared_distances: Vec<f64>,
-    strengths: Vec<f64>,
+    targets: Vec<f64>,
 }
 
 impl Nearest {
-    /// For so many points, with nothing seen yet.
+    /// For this number of points, with nothing seen yet.
     pub fn new(points: usize) -> Self {
-        Self { squared_distances: vec![f64::INFINITY; points], strengths: vec![f64::NAN; points] }
+        Self { squared_distances: vec![f64::INFINITY; points], targets: vec![f64::NAN; points] }
     }
 
-    /// Takes in what was seen.
-    pub fn see(&mut self, points: &[[f64; 2]], seen: &Samples) {
-        for (point, (nearest, strength)) in
-            points.iter().zip(self.squared_distances.iter_mut().zip(&mut self.strengths))
-        {
-            for (position, seen) in seen.positions.iter().zip(&seen.strengths) {
-                let square = (point[0] - position[0]).powi(2) + (point[1] - position[1]).powi(2);
+    /// Adds what was seen.
+    pub fn see(&mut self, points: &Points, seen: &Readings) {
+        let nearest = self.squared_distances.iter_mut().zip(&mut self.targets);
+        for (point, (nearest, target)) in in_the_plane(points).zip(nearest) {
+            for (place, seen) in in_the_plane(&seen.places).zip(&seen.targets) {
+                let square = (point[0] - place[0]).powi(2) + (point[1] - place[1]).powi(2);
                 if square < *nearest {
-                    (*nearest, *strength) = (square, *seen);
+                    (*nearest, *target) = (square, *seen);
                 }
             }
         }
@@ -143,9 +140,9 @@ impl Nearest {
         self.squared_distances[point] <= radius * radius
     }
 
-    /// The strength seen nearest to each point, in microtesla: the simplest of all maps.
-    pub fn strengths(&self) -> &[f64] {
-        &self.strengths
+    /// What was measured nearest to each point: the simplest of all maps.
+    pub fn targets(&self) -> &[f64] {
+        &self.targets
     }
 }
 
@@ -217,11 +214,11 @@ mod tests {
 
     #[test]
     fn the_nearest_is_the_nearest_of_all_seen() {
-        let points = [[0.0, 0.0], [5.0, 0.0]];
+        let points = Points::from_arrays(&[[0.0, 0.0], [5.0, 0.0]]);
         let mut nearest = Nearest::new(2);
-        nearest.see(&points, &Samples { positions: vec![[1.0, 0.0]], strengths: vec![10.0] });
-        nearest.see(&points, &Samples { positions: vec![[4.5, 0.0], [0.0, 3.0]], strengths: vec![20.0, 30.0] });
-        assert_eq!(nearest.strengths(), [10.0, 20.0]);
+        nearest.see(&points, &[([1.0, 0.0], 10.0)].into_iter().collect());
+        nearest.see(&points, &[([4.5, 0.0], 20.0), ([0.0, 3.0], 30.0)].into_iter().collect());
+        assert_eq!(nearest.targets(), [10.0, 20.0]);
         assert!(nearest.within(0, 1.0) && !nearest.within(0, 0.99));
         assert!(nearest.within(1, 0.5) && !nearest.within(1, 0.49));
     }

@@ -1,40 +1,38 @@
 //! Gross outliers among the readings that a map is learnt from: how much a few spoil it.
 
+use clap::Args;
+use magmap::sensing::reading::MagneticField;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
-use magmap::mapping::reading::MagneticField;
-
 /// Which readings are spoilt, and by how much.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Args, Clone, Copy, Debug, Default, PartialEq)]
 pub struct Outliers {
-    /// Share of the readings, 0 to 1.
+    /// Share of the readings that are learnt from, 0 to 1, which become outliers.
+    #[arg(long = "outliers", value_name = "SHARE", default_value_t = 0.0, value_parser = share)]
     pub share: f64,
-    /// By how much each of these is too strong, in microtesla; all to one side, so that they do not cancel.
+    /// By how much an outlier is too strong, in microtesla; all to one side, so that they do not cancel.
+    #[arg(long = "outlier-size", value_name = "UT", default_value_t = 50.0)]
     pub size: f64,
 }
 
-/// Readings of a drive, some of them spoilt; the same ones for the same seed.
-pub(super) struct Spoiler {
-    outliers: Outliers,
-    random: ChaCha8Rng,
-}
-
-impl Outliers {
-    pub(super) fn spoiler(self, seed: u64) -> Spoiler {
-        Spoiler { outliers: self, random: ChaCha8Rng::seed_from_u64(seed) }
+fn share(text: &str) -> Result<f64, String> {
+    match text.parse() {
+        Ok(share) if (0.0..=1.0).contains(&share) => Ok(share),
+        _ => Err("expected a number from 0 to 1".into()),
     }
 }
 
-impl Spoiler {
-    /// The next reading, with its direction as it was.
-    pub fn next(&mut self, field: MagneticField) -> MagneticField {
-        let Outliers { share, size } = self.outliers;
-        let strength = field.strength();
-        if self.random.random::<f64>() < share && strength > 0.0 {
-            MagneticField::from_microtesla(field.microtesla() * ((strength + size) / strength))
-        } else {
-            field
+impl Outliers {
+    /// Spoils one reading of a drive after another, and keeps their directions; the same ones for the same seed.
+    pub(super) fn spoiler(self, seed: u64) -> impl FnMut(MagneticField) -> MagneticField {
+        let mut random = ChaCha8Rng::seed_from_u64(seed);
+        move |field| {
+            let strength = field.strength();
+            match random.random::<f64>() < self.share && strength > 0.0 {
+                true => MagneticField::from_microtesla(field.microtesla() * ((strength + self.size) / strength)),
+                false => field,
+            }
         }
     }
 }

@@ -3,9 +3,8 @@
 use magmap::config::{Config, Hyperparameters, Learning, Model, Selection};
 use streaming_gp::kernel::Shape;
 
-/// What the papers do: a squared exponential kernel alone, and hyperparameters learnt from each batch until there is nothing to be
-/// gained, with no prior and no memory of the noise. The lengthscale, the variance and the variance of the noise are where learning
-/// starts; `delta` is that of `vips` where it is given none.
+/// A squared exponential kernel alone, and hyperparameters learnt from each batch until the bound no longer rises, with no prior and no
+/// memory of the noise. Learning starts from the lengthscale, the variance and the noise variance; `delta` is the default of `vips`.
 pub(super) fn settings(lengthscale: f64, variance: f64, noise: f64, delta: f64) -> Config {
     let defaults = Config::default();
     Config {

@@ -1,10 +1,10 @@
-//! What contests leave in a folder: a page that people read, and its pictures.
+//! Comparisons as a page to read, with its pictures.
 
-use super::contest::{Contest, Run, Step};
+use super::comparison::{BatchResult, Comparison, Run};
 use magmap::config::{self, Config};
 use magmap::export::file::{create_folder, write_atomically};
 use magmap::export::map_strip::MapStrip;
-use magmap::export::panels::{Curve, Panel, Panels, Scale};
+use magmap::export::panels::{AxisScale, Curve, Panel, Panels};
 use magmap::export::{Error, MapPicture};
 use std::fmt::Write as _;
 use std::io::Write as _;
@@ -15,38 +15,30 @@ const PAGE: &str = "results.md";
 /// The folder of its pictures, within the folder.
 const PICTURES: &str = "results";
 
-/// Contests on one page.
-#[derive(Clone, Debug)]
+/// Comparisons with the same settings.
+#[derive(Clone, Copy, Debug)]
 pub struct Chapter<'a> {
-    /// What the contests were run with.
+    /// The settings.
     pub config: &'a Config,
-    /// What the chapter says before its tables, in Markdown.
-    pub introduction: String,
-    /// One table and its pictures each.
-    pub contests: &'a [Contest],
+    /// One table with its pictures each.
+    pub comparisons: &'a [Comparison],
 }
 
-/// Writes the page and its pictures. `heading` and `introduction` are what the page begins with, in Markdown.
+/// Writes the page and its pictures. The page begins with `heading` and `introduction`, in Markdown.
 ///
 /// # Errors
 /// When a file cannot be written.
-pub fn write(folder: &Path, heading: &str, introduction: &str, chapters: &[Chapter<'_>]) -> Result<(), Error> {
+pub fn write(folder: &Path, heading: &str, introduction: &str, chapters: &[Chapter<'_>]) -> anyhow::Result<()> {
     let pictures = folder.join(PICTURES);
     create_folder(&pictures)?;
     let mut page = format!("# {heading}\n\n{introduction}\n");
-    for Chapter { config, introduction, contests } in chapters {
-        if !introduction.is_empty() {
-            page.push_str(&format!("\n{introduction}\n"));
-        }
-        page.push_str(
-            &settings(config)
-                .map_err(|error| Error::Write { path: self::page(folder), source: std::io::Error::other(error) })?,
-        );
-        for contest in *contests {
-            page.push_str(&section(contest, &pictures)?);
+    for Chapter { config, comparisons } in chapters {
+        page.push_str(&settings(config)?);
+        for comparison in *comparisons {
+            page.push_str(&section(comparison, &pictures)?);
         }
     }
-    write_atomically(&folder.join(PAGE), |file| file.write_all(page.as_bytes()))
+    Ok(write_atomically(&folder.join(PAGE), |file| file.write_all(page.as_bytes()))?)
 }
 
 /// The settings that are not the defaults.
@@ -60,10 +52,10 @@ fn settings(config: &Config) -> Result<String, config::Error> {
     })
 }
 
-/// The table and the pictures of one contest.
-fn section(contest: &Contest, pictures: &Path) -> Result<String, Error> {
-    let mut text = format!("\n## {}\n\n{}", capitalized(&contest.name), table(&contest.runs));
-    let stem = file_stem(&contest.name);
+/// The table and the pictures of a comparison.
+fn section(comparison: &Comparison, pictures: &Path) -> Result<String, Error> {
+    let mut text = format!("\n## {}\n\n{}", capitalized(&comparison.name), table(&comparison.runs));
+    let stem = file_stem(&comparison.name);
     let mut add = |kind: &str, about: &str, draw: &dyn Fn(&Path) -> Result<(), Error>| {
         let name = format!("{stem}-{kind}.png");
         draw(&pictures.join(&name))?;
@@ -71,79 +63,71 @@ fn section(contest: &Contest, pictures: &Path) -> Result<String, Error> {
         let _ = write!(text, "\n![{about}]({PICTURES}/{name})\n");
         Ok::<_, Error>(())
     };
-    add("batches", &format!("{}, batch by batch", contest.name), &|path| batches(contest).write(path))?;
-    if let Some(trade_off) = trade_off(contest) {
-        add("trade-off", &format!("{}, accuracy against size", contest.name), &|path| trade_off.write(path))?;
+    add("batches", &format!("{}, batch by batch", comparison.name), &|path| batches(comparison).write(path))?;
+    if let Some(trade_off) = trade_off(comparison) {
+        add("trade-off", &format!("{}, accuracy against size", comparison.name), &|path| trade_off.write(path))?;
     }
-    for run in contest.runs.iter().filter(|run| !run.maps.is_empty()) {
+    for run in comparison.runs.iter().filter(|run| !run.maps.is_empty()) {
         let kind = format!("map-{}", file_stem(&run.method));
-        add(&kind, &format!("Maps of {}", run.method), &|path| write_maps(contest, run, path))?;
+        add(&kind, &format!("Maps of {}", run.method), &|path| write_maps(comparison, run, path))?;
     }
     Ok(text)
 }
 
-/// How every method did in the end.
+/// Every method after its last batch.
 fn table(runs: &[Run]) -> String {
     let mut text = "| method | batches | M | RMSE | NLPD | coverage | evaluations | seconds |\n\
                     |---|---:|---:|---:|---:|---:|---:|---:|\n"
         .to_owned();
+    // Writing to a string cannot fail.
     for run in runs {
-        if let Some(last) = run.last() {
-            let Step { batch, inducing_points, rmse, nlpd, coverage, .. } = last;
-            let evaluations: usize = run.steps.iter().map(|step| step.evaluations).sum();
-            let row = format!(
-                "| {} | {batch} | {inducing_points} | {rmse:.3} | {nlpd:.3} | {coverage:.3} | {evaluations} | {:.2} |\n",
-                run.method,
-                run.seconds()
-            );
-            text.push_str(&row);
-        }
+        let Some(BatchResult { batch, inducing_points, rmse, nlpd, coverage, .. }) = run.last() else { continue };
+        let (evaluations, seconds) = (run.steps.iter().map(|step| step.evaluations).sum::<usize>(), run.seconds());
+        let _ = write!(text, "| {} | {batch} | {inducing_points} | {rmse:.3} | {nlpd:.3} | {coverage:.3} ", run.method);
+        let _ = writeln!(text, "| {evaluations} | {seconds:.2} |");
     }
     for run in runs {
-        match run.capped() {
-            0 => {}
-            capped => {
-                text.push_str(&format!("\n`{}` met the cap on inducing points in {capped} batches.\n", run.method))
-            }
+        if run.capped() > 0 {
+            let _ = writeln!(text, "\n`{}` met the cap on inducing points in {} batches.", run.method, run.capped());
         }
         if let Some(refused) = &run.refused {
-            text.push_str(&format!("\n`{}` ended early: {refused}.\n", run.method));
+            let _ = writeln!(text, "\n`{}` ended early: {refused}.", run.method);
         }
     }
     text
 }
 
 /// Size, errors and time of every method, batch by batch.
-fn batches(contest: &Contest) -> Panels<'_> {
-    let curves = |value: &dyn Fn(&Step) -> f64| -> Vec<Curve> {
+fn batches(comparison: &Comparison) -> Panels<'_> {
+    let curves = |value: &dyn Fn(&BatchResult) -> f64| -> Vec<Curve> {
         let curve = |run: &Run| Curve {
             name: run.method.clone(),
             points: run.steps.iter().map(|step| (step.batch as f64, value(step))).collect(),
             labels: Vec::new(),
         };
-        contest.runs.iter().map(curve).collect()
+        comparison.runs.iter().map(curve).collect()
     };
-    let panel = |quantity, scale, value: &dyn Fn(&Step) -> f64| Panel { quantity, scale, curves: curves(value) };
+    let panel = |quantity, scale, value: &dyn Fn(&BatchResult) -> f64| Panel { quantity, scale, curves: curves(value) };
     Panels {
-        title: capitalized(&contest.name),
-        across: ("batch", Scale::Counts),
+        title: capitalized(&comparison.name),
+        across: ("batch", AxisScale::Counts),
         panels: vec![
-            panel("inducing points", Scale::Logarithmic, &|step| step.inducing_points as f64),
-            panel(rmse_with_unit(contest), Scale::Fitting, &|step| step.rmse),
-            panel("NLPD", Scale::Fitting, &|step| step.nlpd),
-            panel("seconds per batch", Scale::Logarithmic, &|step| step.seconds),
+            panel("inducing points", AxisScale::Logarithmic, &|step| step.inducing_points as f64),
+            panel(rmse_with_unit(comparison), AxisScale::Fitting, &|step| step.rmse),
+            panel("NLPD", AxisScale::Fitting, &|step| step.nlpd),
+            panel("seconds per batch", AxisScale::Logarithmic, &|step| step.seconds),
         ],
     }
 }
 
-fn rmse_with_unit(contest: &Contest) -> &'static str {
-    if contest.task.is_map { "RMSE (µT)" } else { "RMSE" }
+fn rmse_with_unit(comparison: &Comparison) -> &'static str {
+    if comparison.task.is_map { "RMSE (µT)" } else { "RMSE" }
 }
 
 /// Errors against size: a curve per method through its parameters; none where no method has inducing points.
-fn trade_off(contest: &Contest) -> Option<Panels<'_>> {
+fn trade_off(comparison: &Comparison) -> Option<Panels<'_>> {
     let (mut names, mut runs) = (Vec::new(), Vec::new());
-    for run in &contest.runs {
+    for run in &comparison.runs {
         let Some(last) = run.last().filter(|last| last.inducing_points > 0) else { continue };
         let (name, parameter) = run.method.split_once('=').unwrap_or((&run.method, ""));
         if !names.contains(&name) {
@@ -152,26 +136,29 @@ fn trade_off(contest: &Contest) -> Option<Panels<'_>> {
         runs.push((name, parameter, last));
     }
     runs.sort_by_key(|(.., last)| last.inducing_points);
-    let curves = |value: &dyn Fn(&Step) -> f64| -> Vec<Curve> {
+    let curves = |value: &dyn Fn(&BatchResult) -> f64| -> Vec<Curve> {
         let curve = |name: &&str| {
             let of_method = runs.iter().filter(|(of, ..)| of == name);
-            let point = |last: &Step| (last.inducing_points as f64, value(last));
+            let point = |last: &BatchResult| (last.inducing_points as f64, value(last));
             let (points, labels) = of_method.map(|&(_, parameter, last)| (point(last), parameter.to_owned())).unzip();
             Curve { name: (*name).to_owned(), points, labels }
         };
         names.iter().map(curve).collect()
     };
-    let panel =
-        |quantity, value: &dyn Fn(&Step) -> f64| Panel { quantity, scale: Scale::Fitting, curves: curves(value) };
-    let rmse = panel(rmse_with_unit(contest), &|step| step.rmse);
+    let panel = |quantity, value: &dyn Fn(&BatchResult) -> f64| Panel {
+        quantity,
+        scale: AxisScale::Fitting,
+        curves: curves(value),
+    };
+    let rmse = panel(rmse_with_unit(comparison), &|step| step.rmse);
     (!rmse.curves.is_empty()).then(|| Panels {
-        title: format!("{}: accuracy against size", capitalized(&contest.name)),
-        across: ("inducing points", Scale::Logarithmic),
+        title: format!("{}: accuracy against size", capitalized(&comparison.name)),
+        across: ("inducing points", AxisScale::Logarithmic),
         panels: vec![rmse, panel("NLPD", &|step| step.nlpd)],
     })
 }
 
-fn write_maps(contest: &Contest, run: &Run, path: &Path) -> Result<(), Error> {
+fn write_maps(comparison: &Comparison, run: &Run, path: &Path) -> Result<(), Error> {
     let titles: Vec<String> = run.maps.iter().map(|map| format!("Batch {}", map.batch)).collect();
     let maps: Vec<MapPicture<'_>> = run
         .maps
@@ -186,7 +173,7 @@ fn write_maps(contest: &Contest, run: &Run, path: &Path) -> Result<(), Error> {
             subtitle: None,
         })
         .collect();
-    let title = format!("{}: {}", capitalized(&contest.name), run.method);
+    let title = format!("{}: {}", capitalized(&comparison.name), run.method);
     MapStrip { title: &title, maps: &maps }.write(path)
 }
 
@@ -196,7 +183,7 @@ fn capitalized(name: &str) -> String {
     letters.next().map_or_else(String::new, |first| first.to_uppercase().chain(letters).collect())
 }
 
-/// A name that any file system takes.
+/// A name that every file system accepts.
 fn file_stem(name: &str) -> String {
     let is_plain = |letter: char| letter.is_alphanumeric() || ".-_".contains(letter);
     let words = name.split(|letter| !is_plain(letter)).filter(|word| !word.is_empty());
@@ -211,45 +198,43 @@ pub fn page(folder: &Path) -> PathBuf {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::contest::{Readings, Task};
-    use crate::maps::MapRecorder;
+    use crate::comparison::Task;
+    use crate::metrics::Readings;
     use std::fs;
-    use streaming_gp::points::Points;
 
     /// A wave in the plane, in three batches.
     fn task() -> Task {
-        let place = |i: usize| [0.1 * (i % 30) as f64, 0.3 * (i / 30) as f64];
-        let strength = |[x, y]: [f64; 2]| 50.0 + 8.0 * (2.0 * x).sin() * (1.5 * y).cos();
-        let readings = |indices: &[usize]| {
-            let places: Vec<[f64; 2]> = indices.iter().map(|&i| place(i)).collect();
-            Readings { targets: places.iter().map(|&at| strength(at)).collect(), places: Points::from_arrays(&places) }
+        let reading = |i: usize| {
+            let (x, y) = (0.1 * (i % 30) as f64, 0.3 * (i / 30) as f64);
+            ([x, y], 50.0 + 8.0 * (2.0 * x).sin() * (1.5 * y).cos())
         };
-        let batch = |number: usize| readings(&(60 * number..60 * (number + 1)).collect::<Vec<_>>());
-        let test = readings(&(0..180).step_by(7).collect::<Vec<_>>());
-        Task { is_map: true, ..Task::new((0..3).map(batch).collect(), test) }
+        let batch = |number: usize| -> Readings { (60 * number..60 * (number + 1)).map(reading).collect() };
+        Task { is_map: true, ..Task::new((0..3).map(batch).collect(), (0..180).step_by(7).map(reading).collect()) }
     }
 
     #[test]
     fn a_page_holds_what_was_found_and_every_picture_it_names() {
         let (config, task) = (Config::default(), task());
         let run = |method: &str| {
-            let mut maps = MapRecorder::new(&task, &config);
-            let run = task.run(&method.parse().unwrap(), &config, |batch, learner| maps.see(batch, learner));
-            Run { maps: maps.maps, ..run }
+            let mut maps = Vec::new();
+            let run = task.run(&method.parse().unwrap(), &config, |batch, learner| {
+                maps.extend(task.map_after(batch, learner, &config));
+            });
+            Run { maps, ..run }
         };
         let runs: Vec<Run> = ["vips=0.1", "vips=0.5", "mean"].map(run).into();
         assert_eq!(runs[0].maps.iter().map(|map| map.batch).collect::<Vec<_>>(), [1, 2, 3]);
         assert!(runs[2].maps.is_empty(), "a mean has no map");
         let sizes: Vec<usize> = runs.iter().map(|run| run.last().unwrap().inducing_points).collect();
-        let contests = [Contest { name: "a wave".into(), task, runs }];
+        let comparisons = [Comparison { name: "a wave".into(), task, runs }];
         let folder = tempfile::tempdir().unwrap();
         let mut changed = config.clone();
         changed.apply_override("selection.delta=0.2").unwrap();
-        let chapter = |config| Chapter { config, introduction: "What it is.".into(), contests: &contests };
+        let chapter = |config| Chapter { config, comparisons: &comparisons };
         write(folder.path(), "Results", "Made by a test.", &[chapter(&config), chapter(&changed)]).unwrap();
 
         let text = fs::read_to_string(page(folder.path())).unwrap();
-        assert!(text.starts_with("# Results\n\nMade by a test.\n\nWhat it is.\n\nSettings: the defaults.\n"), "{text}");
+        assert!(text.starts_with("# Results\n\nMade by a test.\n\nSettings: the defaults.\n"), "{text}");
         assert!(text.contains("Settings: the defaults, but for `selection.delta = 0.2`."), "{text}");
         assert!(text.contains("## A wave") && text.contains(&format!("| vips=0.5 | 3 | {} |", sizes[1])), "{text}");
         let pictures: Vec<&str> = text.split("](").skip(1).filter_map(|rest| rest.split(')').next()).collect();
@@ -266,11 +251,11 @@ mod tests {
         let (config, task) = (Config::default(), task());
         let methods = ["vips=0.05", "mean", "vips=0.9", "oips=0.6"];
         let runs = methods.map(|method| task.run(&method.parse().unwrap(), &config, |_, _| ())).into();
-        let contest = Contest { name: "a wave".into(), task, runs };
-        let panels = trade_off(&contest).unwrap().panels;
+        let comparison = Comparison { name: "a wave".into(), task, runs };
+        let panels = trade_off(&comparison).unwrap().panels;
         let curves: Vec<(&str, &[String])> =
             panels[0].curves.iter().map(|curve| (curve.name.as_str(), curve.labels.as_slice())).collect();
         assert_eq!(curves, [("vips", &["0.9".to_owned(), "0.05".to_owned()][..]), ("oips", &["0.6".to_owned()][..])]);
-        assert_eq!(panels[1].curves[0].points[1].1, contest.runs[0].last().unwrap().nlpd);
+        assert_eq!(panels[1].curves[0].points[1].1, comparison.runs[0].last().unwrap().nlpd);
     }
 }

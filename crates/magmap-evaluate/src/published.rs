@@ -1,6 +1,6 @@
 //! What the papers report on the Aalto drives, to stand beside our own figures.
 
-use super::contest::{Contest, Run, Step};
+use super::comparison::{BatchResult, Comparison};
 use std::fmt::Write;
 
 /// Figures of a paper at one point of a run.
@@ -22,59 +22,58 @@ pub struct Published {
     pub rmse: Option<f64>,
 }
 
-/// A run in its batches: number of the batch, inducing points, root mean squared error.
-type Figures<'a> = &'a [(usize, Option<usize>, Option<f64>)];
-
 /// All of them: drive 3 in twenty batches, tested on drives 1, 2, 4 and 5.
 pub fn published() -> Vec<Published> {
-    let of = |source, name, method, is_shuffled, figures: Figures<'_>| {
-        let published = |&(batch, inducing_points, rmse)| Published {
+    let grown = |source, name, method, sizes: [usize; 5], error| {
+        let at = |(batch, size)| Published {
             source,
             name,
             method,
-            is_shuffled,
+            is_shuffled: false,
             batch,
-            inducing_points,
-            rmse,
+            inducing_points: Some(size),
+            rmse: (batch == 20).then_some(error),
         };
-        figures.iter().map(published).collect::<Vec<_>>()
+        [1, 5, 10, 15, 20].into_iter().zip(sizes).map(at).collect::<Vec<_>>()
     };
-    let grown = |sizes: [usize; 5], rmse| {
-        let last = |batch| (batch == 20).then_some(rmse);
-        [1, 5, 10, 15, 20]
-            .into_iter()
-            .zip(sizes)
-            .map(|(batch, size)| (batch, Some(size), last(batch)))
-            .collect::<Vec<_>>()
+    let shuffled = |source, name, method, errors: [f64; 4]| {
+        let at = |(batch, error)| Published {
+            source,
+            name,
+            method,
+            is_shuffled: true,
+            batch,
+            inducing_points: None,
+            rmse: Some(error),
+        };
+        [5, 10, 15, 20].into_iter().zip(errors).map(at).collect::<Vec<_>>()
     };
-    let errors = |errors: [f64; 4]| {
-        [5, 10, 15, 20].into_iter().zip(errors).map(|(batch, rmse)| (batch, None, Some(rmse))).collect::<Vec<_>>()
-    };
+    let conditional_variance = "conditional_variance=0.005";
     [
-        of("VIPS (2025), figure 8", "VIPS", "vips=0.095", false, &grown([5, 32, 66, 101, 134], 7.55)),
-        of("VIPS (2025), figure 12", "OIPS", "oips=0.93", false, &grown([10, 27, 43, 59, 76], 9.42)),
-        of(
+        grown("VIPS (2025), figure 8", "VIPS", "vips=0.095", [5, 32, 66, 101, 134], 7.55),
+        grown("VIPS (2025), figure 12", "OIPS", "oips=0.93", [10, 27, 43, 59, 76], 9.42),
+        grown(
             "VIPS (2025), figure 10",
             "Conditional variance",
-            "conditional_variance=0.005",
-            false,
-            &grown([12, 597, 2206, 4071, 5785], 10.66),
+            conditional_variance,
+            [12, 597, 2206, 4071, 5785],
+            10.66,
         ),
-        of("Dual memory (2023), figure 5", "Dual memory", "dual_memory=100", true, &errors([7.79, 7.75, 7.40, 7.38])),
-        of("Dual memory (2023), figure 5", "Bui et al. (2017)", "fixed=100", true, &errors([8.31, 10.9, 9.90, 9.79])),
+        shuffled("Dual memory (2023), figure 5", "Dual memory", "dual_memory=100", [7.79, 7.75, 7.40, 7.38]),
+        shuffled("Dual memory (2023), figure 5", "Bui et al. (2017)", "fixed=100", [8.31, 10.9, 9.90, 9.79]),
     ]
     .concat()
 }
 
-/// Contests on the same batches, and whether the readings were shuffled before.
+/// Our runs on the same batches, and on shuffled readings.
 #[derive(Clone, Copy, Debug)]
 pub struct Ours<'a> {
     /// What heads the columns.
     pub name: &'a str,
     /// In the order of the drive.
-    pub recorded: &'a Contest,
+    pub recorded: &'a Comparison,
     /// In a random order.
-    pub shuffled: &'a Contest,
+    pub shuffled: &'a Comparison,
 }
 
 /// A table in Markdown: every published figure with our own beside it.
@@ -103,32 +102,31 @@ pub fn table(ours: &[Ours<'_>]) -> String {
 }
 
 /// Where our own run of the method was after the same batch.
-fn step<'a>(figure: &Published, ours: &Ours<'a>) -> Option<&'a Step> {
-    let contest = if figure.is_shuffled { ours.shuffled } else { ours.recorded };
-    let is_it = |run: &&Run| run.method == figure.method;
-    contest.runs.iter().find(is_it)?.steps.iter().find(|step| step.batch == figure.batch)
+fn step<'a>(figure: &Published, ours: &Ours<'a>) -> Option<&'a BatchResult> {
+    let comparison = if figure.is_shuffled { ours.shuffled } else { ours.recorded };
+    let run = comparison.runs.iter().find(|run| run.method == figure.method)?;
+    run.steps.iter().find(|step| step.batch == figure.batch)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::contest::{Readings, Task};
-    use crate::methods::Named;
-    use streaming_gp::points::Points;
+    use crate::comparison::{Run, Task};
+    use crate::methods::Method;
 
     #[test]
     fn every_published_method_is_one_of_ours() {
         let figures = published();
         assert_eq!(figures.len(), 23);
         for figure in figures {
-            let named: Named = figure.method.parse().unwrap();
-            assert_eq!(named.to_string(), figure.method);
+            let method: Method = figure.method.parse().unwrap();
+            assert_eq!(method.to_string(), figure.method);
         }
     }
 
     #[test]
     fn our_figures_stand_in_the_row_of_the_same_method_batch_and_order() {
-        let step = |batch: usize, inducing_points, rmse| Step {
+        let step = |batch: usize, inducing_points, rmse| BatchResult {
             batch,
             inducing_points,
             rmse,
@@ -139,13 +137,13 @@ mod tests {
             selection_end: None,
             seconds: 0.0,
         };
-        let contest = |method: &str, steps| {
-            let nothing = Readings { places: Points::new(2), targets: Vec::new() };
+        let comparison = |method: &str, steps| {
+            let nothing = std::iter::empty::<([f64; 2], f64)>().collect();
             let run = Run { method: method.into(), steps, refused: None, maps: Vec::new() };
-            Contest { name: String::new(), task: Task::new(Vec::new(), nothing), runs: vec![run] }
+            Comparison { name: String::new(), task: Task::new(Vec::new(), nothing), runs: vec![run] }
         };
-        let recorded = contest("vips=0.095", vec![step(1, 4, 9.0), step(20, 111, 7.123)]);
-        let shuffled = contest("fixed=100", vec![step(5, 99, 8.456)]);
+        let recorded = comparison("vips=0.095", vec![step(1, 4, 9.0), step(20, 111, 7.123)]);
+        let shuffled = comparison("fixed=100", vec![step(5, 99, 8.456)]);
         let text = table(&[Ours { name: "here", recorded: &recorded, shuffled: &shuffled }]);
         let rows: Vec<&str> = text.lines().collect();
         assert_eq!(rows[0], "| source | method | batch | M | RMSE | M, here | RMSE, here |");

@@ -1,6 +1,6 @@
 //! A world drawn from a Gaussian process: the truth is exactly what the model assumes, so its calibration can be judged.
 
-use magmap::mapping::reading::MagneticField;
+use magmap::sensing::reading::MagneticField;
 use magmap::simulation::{Error, World, check, not_negative, positive};
 use nalgebra::{Point3, Vector2, Vector3};
 use rand::{Rng, SeedableRng};
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn a_field_is_its_seed_and_impossible_ones_are_refused() {
+    fn a_field_is_its_seed_and_impossible_ones_are_rejected() {
         let options = RandomFieldOptions::default();
         let field = RandomField::random(&options, 1).unwrap();
         assert_eq!(field, RandomField::random(&options, 1).unwrap());

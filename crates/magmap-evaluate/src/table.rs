@@ -2,17 +2,16 @@
 //! as a Gaussian process on all readings.
 //!
 //! A [`Protocol`] makes a task of a [`Table`] for each random split. On every split the methods are [`run`], in parallel, with a
-//! [`Store`] of what is finished, and a [`Summary`] measures each against two that are always there: the reference, a Gaussian
-//! process on all readings so far, and the noise model.
+//! [`Store`] of finished runs, and a [`Summary`] measures each against two that always run: the reference, a Gaussian process on all
+//! readings so far, and the noise model.
 
 mod file;
 mod protocol;
 mod store;
 mod summary;
 
-use super::Error;
-use super::contest::Run;
-use super::methods::{MOST_EXACT, Named};
+use super::comparison::Run;
+use super::methods::{MOST_EXACT, Method};
 use super::paper_settings;
 use magmap::config::{Config, Selection};
 use std::sync::Mutex;
@@ -25,24 +24,23 @@ pub use store::{Fingerprint, Store};
 pub use summary::{Metric, OperatingPoint, Relative, Summary};
 
 /// All hyperparameters start at 1 but for the noise variance, at 0.1; delta is the 0.035 that the paper recommends, and 7000 inducing
-/// points are the most, as its tables have it.
+/// points are the most, as in its tables.
 pub fn settings() -> Config {
     let config = paper_settings::settings(1.0, 1.0, 0.1, 0.035);
     Config { selection: Selection { max_inducing_points: 7000, ..config.selection }, ..config }
 }
 
-/// What the methods are measured against where nothing else is asked for: the exact Gaussian process for at most 2000 rows, whose
-/// updates take minutes then, and beyond them a sparse one with 1000 inducing points.
-pub fn reference(training_rows: usize) -> Named {
+/// The default reference: the exact Gaussian process for at most 2000 rows, where its updates already take minutes, and beyond them a
+/// sparse one with 1000 inducing points.
+pub fn reference(training_rows: usize) -> Method {
     const MOST: usize = 2000;
     const { assert!(MOST <= MOST_EXACT) };
-    let name = if training_rows <= MOST { "exact" } else { "batch_sparse=1000" };
-    name.parse().expect("a method of the experiments")
+    if training_rows <= MOST { Method::Exact } else { Method::BatchSparse(Some(1000.0)) }
 }
 
 /// What is run: the reference, the noise model, and each other method once.
-pub fn line_up(reference: &Named, methods: &[Named]) -> Vec<Named> {
-    let mut line_up = vec![reference.clone(), "mean".parse().expect("a method of the experiments")];
+pub fn line_up(reference: &Method, methods: &[Method]) -> Vec<Method> {
+    let mut line_up = vec![reference.clone(), Method::Mean];
     for method in methods {
         if !line_up.contains(method) {
             line_up.push(method.clone());
@@ -52,52 +50,51 @@ pub fn line_up(reference: &Named, methods: &[Named]) -> Vec<Named> {
 }
 
 /// Every method on every one of `splits` splits, up to `jobs` of them at a time: the runs of the first split in the order of the
-/// methods, then those of the second, and so on. The numbers do not depend on `jobs`. What the store has is not done again, and what
-/// is done is stored at once. `progress` hears of so many further batches.
+/// methods, then those of the second, and so on. The numbers do not depend on `jobs`. Runs in the store are not repeated, and each
+/// finished run is stored at once. `progress` is called with the number of further batches.
 ///
 /// # Errors
 /// When the store holds something else, or cannot be written.
 pub fn run(
     table: &Table,
     protocol: &Protocol,
-    (splits, methods): (usize, &[Named]),
+    (splits, methods): (usize, &[Method]),
     config: &Config,
     store: Option<&Store>,
     jobs: usize,
     progress: &(dyn Fn(usize) + Sync),
-) -> Result<Vec<Vec<Run>>, Error> {
-    let which = |index: usize| (index / methods.len() + 1, &methods[index % methods.len()]);
-    // All before the first is run: who goes on in the wrong folder hears of it now, not hours later.
-    let stored = |index: usize| {
-        let (split, method) = which(index);
-        Ok(store.map(|store| store.get(split, method)).transpose()?.flatten())
-    };
-    let stored: Vec<Option<Run>> = (0..splits * methods.len()).map(stored).collect::<Result<_, Error>>()?;
+) -> anyhow::Result<Vec<Vec<Run>>> {
+    let trials: Vec<_> = (1..=splits).flat_map(|split| methods.iter().map(move |method| (split, method))).collect();
+    // All before the first is run: a wrong folder is reported now, not hours later.
+    let stored = |&(split, method): &_| Ok(store.map(|store| store.get(split, method)).transpose()?.flatten());
+    let stored: Vec<Option<Run>> = trials.iter().map(stored).collect::<anyhow::Result<_>>()?;
     let trial = |index: usize| {
-        if let Some(run) = &stored[index] {
-            progress(protocol.batches);
-            return Ok(run.clone());
-        }
-        let (split, method) = which(index);
-        let mut over = 0;
-        let run = protocol.task(table, split).run(method, config, |batches, _| {
-            progress(batches - over);
-            over = batches;
-        });
-        store.map(|store| store.put(split, &run)).transpose()?;
-        progress(protocol.batches - over);
+        let (split, method) = trials[index];
+        let mut reported = 0;
+        let run = match &stored[index] {
+            Some(run) => run.clone(),
+            None => {
+                let run = protocol.task(table, split).run(method, config, |batches, _| {
+                    progress(batches - reported);
+                    reported = batches;
+                });
+                store.map_or(Ok(()), |store| store.put(split, &run))?;
+                run
+            }
+        };
+        progress(protocol.batches - reported);
         Ok(run)
     };
-    let mut runs = in_parallel(stored.len(), jobs, trial)?.into_iter();
-    Ok((0..splits).map(|_| runs.by_ref().take(methods.len()).collect()).collect())
+    let runs = in_parallel(trials.len(), jobs, trial)?;
+    Ok(runs.chunks(methods.len()).map(<[Run]>::to_vec).collect())
 }
 
-/// The results of `work` for 0, 1, 2 and so on, in this order. After an error nothing further is begun.
+/// The results of `work` for 0, 1, 2 and so on, in this order. After an error no further work is started.
 fn in_parallel<T: Send>(
     count: usize,
     jobs: usize,
-    work: impl Fn(usize) -> Result<T, Error> + Sync,
-) -> Result<Vec<T>, Error> {
+    work: impl Fn(usize) -> anyhow::Result<T> + Sync,
+) -> anyhow::Result<Vec<T>> {
     let next = AtomicUsize::new(0);
     let done = Mutex::new(Vec::with_capacity(count));
     thread::scope(|scope| {
@@ -124,7 +121,7 @@ fn in_parallel<T: Send>(
 
 #[cfg(test)]
 mod tests {
-    use super::super::contest::Step;
+    use super::super::comparison::BatchResult;
     use super::*;
     use std::fs;
     use std::path::Path;
@@ -145,14 +142,18 @@ mod tests {
         Protocol { target: 2, test_share: 0.1, batches: 4, seed: 1 }
     }
 
-    fn methods() -> Vec<Named> {
+    fn methods() -> Vec<Method> {
         let others = ["vips=0.02", "vips=0.5", "vips=0.9", "oips=0.3"].map(|name| name.parse().unwrap());
         line_up(&reference(216), &others)
     }
 
     /// All steps, without their durations, which no two runs share.
-    fn timeless(runs: &[Vec<Run>]) -> Vec<Step> {
-        runs.iter().flatten().flat_map(|run| &run.steps).map(|step| Step { seconds: 0.0, ..step.clone() }).collect()
+    fn timeless(runs: &[Vec<Run>]) -> Vec<BatchResult> {
+        runs.iter()
+            .flatten()
+            .flat_map(|run| &run.steps)
+            .map(|step| BatchResult { seconds: 0.0, ..step.clone() })
+            .collect()
     }
 
     fn all(table: &Table, store: Option<&Store>, jobs: usize) -> Vec<Vec<Run>> {
@@ -277,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn a_table_too_small_for_its_batches_is_refused() {
+    fn a_table_too_small_for_its_batches_is_rejected() {
         let folder = tempfile::tempdir().unwrap();
         let table = table(folder.path());
         let error = Protocol { batches: 230, ..protocol() }.check(&table).unwrap_err().to_string();

@@ -4,14 +4,14 @@
 //! drive along random paths, averaged the same way, tests the map. Its observations carry the noise of the sensor, averaged as
 //! those that were learnt from, so that the predictive distribution (noise included) should fit them.
 
-use super::Error;
-use super::metrics::{Predictions, Samples, Scores, Spread};
+use super::methods::{Learnt, Method};
+use super::metrics::{Predictions, Readings, Scores, Spread, in_the_plane};
 use super::outliers::Outliers;
 use super::random_field::{RandomField, RandomFieldOptions};
+use anyhow::{Context, anyhow};
 use magmap::config::Config;
-use magmap::mapping::field_model::FieldModel;
 use magmap::mapping::pipeline::Pipeline;
-use magmap::mapping::reading::{Measurement, Observation};
+use magmap::sensing::reading::Measurement;
 use magmap::simulation::{Drive, Path, RobotOptions, Route, World};
 use nalgebra::Isometry3;
 use serde::Serialize;
@@ -50,15 +50,8 @@ pub struct Setting {
 
 /// All kinds of worlds.
 pub fn settings() -> Vec<Setting> {
-    let mut settings = Vec::new();
-    for standard_deviation in STANDARD_DEVIATIONS {
-        for lengthscale in LENGTHSCALES {
-            for noise in NOISES {
-                settings.push(Setting { standard_deviation, lengthscale, noise });
-            }
-        }
-    }
-    settings
+    let with = |standard_deviation, lengthscale| NOISES.map(|noise| Setting { standard_deviation, lengthscale, noise });
+    STANDARD_DEVIATIONS.iter().flat_map(|sd| LENGTHSCALES.iter().flat_map(|length| with(*sd, *length))).collect()
 }
 
 /// What was found in one kind of world.
@@ -89,42 +82,37 @@ pub struct WorldScores {
 /// the gates.
 ///
 /// # Errors
-/// When a world cannot be made or the model refuses a batch.
-pub fn run(setting: &Setting, seeds: Range<u64>, config: &Config, outliers: Outliers) -> Result<WorldScores, Error> {
-    let worlds = seeds.map(|seed| map_one(setting, seed, config, outliers)).collect::<Result<Vec<_>, _>>()?;
+/// When a world cannot be made or the model rejects a batch.
+pub fn run(setting: &Setting, seeds: Range<u64>, config: &Config, outliers: Outliers) -> anyhow::Result<WorldScores> {
+    let worlds = seeds.map(|seed| map_one(setting, seed, config, outliers)).collect::<anyhow::Result<Vec<_>>>()?;
     let mut all = Predictions::default();
-    let mut strengths = Vec::new();
-    for world in &worlds {
-        all.extend(&world.predictions);
-        strengths.extend_from_slice(&world.strengths);
-    }
-    let scores = all.score(&strengths, |_| true);
-    let each: Vec<Scores> = worlds.iter().map(|world| world.predictions.score(&world.strengths, |_| true)).collect();
-    let names = worlds.first().map_or(0, |world| world.hyperparameters.len());
+    worlds.iter().for_each(|world| all.extend(&world.predictions));
+    let targets: Vec<f64> = worlds.iter().flat_map(|world| world.targets.iter().copied()).collect();
+    let scores = all.score(&targets, |_| true);
+    let each: Vec<Scores> = worlds.iter().map(|world| world.predictions.score(&world.targets, |_| true)).collect();
+    let hyperparameters = worlds.first().map_or(0, |world| world.learnt.hyperparameters.len());
+    let hyperparameter = |i: usize| Spread::of(worlds.iter().map(|world| world.learnt.hyperparameters[i].value)).median;
     Ok(WorldScores {
         setting: *setting,
-        inducing_points: Spread::of(worlds.iter().map(|world| world.inducing_points as f64)),
+        inducing_points: Spread::of(worlds.iter().map(|world| world.learnt.inducing_points as f64)),
         caution: scores.predictive_sd / scores.rmse,
         caution_by_world: Spread::of(each.iter().map(|scores| scores.predictive_sd / scores.rmse)),
         coverage_by_world: Spread::of(each.iter().map(|scores| scores.coverage)),
         scores,
-        hyperparameters: (0..names)
-            .map(|i| Spread::of(worlds.iter().map(|world| world.hyperparameters[i])).median)
-            .collect(),
+        hyperparameters: (0..hyperparameters).map(hyperparameter).collect(),
         seconds: worlds.iter().map(|world| world.seconds).sum(),
     })
 }
 
-/// One world, mapped.
+/// One world, mapped and tested.
 struct Mapped {
-    inducing_points: usize,
-    hyperparameters: Vec<f64>,
+    learnt: Learnt,
     predictions: Predictions,
-    strengths: Vec<f64>,
+    targets: Vec<f64>,
     seconds: f64,
 }
 
-fn map_one(setting: &Setting, seed: u64, config: &Config, outliers: Outliers) -> Result<Mapped, Error> {
+fn map_one(setting: &Setting, seed: u64, config: &Config, outliers: Outliers) -> anyhow::Result<Mapped> {
     let options = RandomFieldOptions {
         // A strength is never negative: five standard deviations above zero.
         mean: (5.0 * setting.standard_deviation).max(50.0),
@@ -136,45 +124,36 @@ fn map_one(setting: &Setting, seed: u64, config: &Config, outliers: Outliers) ->
     let robot = RobotOptions { noise: setting.noise, ..RobotOptions::default() };
     let observe = |route, length, seed, outliers: Outliers| {
         let path = Path::through_room(route, [ROOM, ROOM], length, seed)?;
-        observations(Drive::new(&world, path, robot.clone(), seed)?, config, outliers, seed)
+        anyhow::Ok(observations(Drive::new(&world, path, robot.clone(), seed)?, config, outliers, seed))
     };
     let mapped = observe(Route::LawnMower { spacing: LANES }, MAPPING_LENGTH, seed, outliers)?;
     let tested = observe(Route::Random, TEST_LENGTH, seed + TEST_SEEDS, Outliers::default())?;
 
-    let mut model = FieldModel::new(config);
-    let start = Instant::now();
-    for (index, batch) in mapped.iter().enumerate() {
-        model.update(batch, &|| false).map_err(|source| Error::Update { batch: index + 1, source })?;
+    let mut learner = Method::configured(config).learner(config, 2);
+    let (mut learnt, start) = (None, Instant::now());
+    for (batch, readings) in (1..).zip(&mapped) {
+        learnt = Some(learner.learn(readings).map_err(|rejected| anyhow!("batch {batch}: {rejected}"))?);
     }
     let seconds = start.elapsed().as_secs_f64();
-    let test = Samples::of(tested.iter().flatten());
-    let posterior = model.posterior().expect("a drive of many metres fills a batch");
-    Ok(Mapped {
-        inducing_points: posterior.past().len(),
-        hyperparameters: posterior.model().named_values().iter().map(|value| value.value).collect(),
-        predictions: Predictions::of(posterior, &test.positions),
-        strengths: test.strengths,
-        seconds,
-    })
+    let learnt = learnt.context("the drive is too short for a batch")?;
+    let tested = tested.iter().flat_map(|batch| in_the_plane(&batch.places).zip(batch.targets.iter().copied()));
+    let Readings { places, targets } = tested.collect();
+    Ok(Mapped { learnt, predictions: learner.predict(&places), targets, seconds })
 }
 
 /// A drive through the pipeline: its observations, batch by batch.
-fn observations<W: World>(
-    drive: Drive<W>,
-    config: &Config,
-    outliers: Outliers,
-    seed: u64,
-) -> Result<Vec<Vec<Observation>>, Error> {
+fn observations<W: World>(drive: Drive<W>, config: &Config, outliers: Outliers, seed: u64) -> Vec<Readings> {
     let mut pipeline = Pipeline::new(config, Isometry3::identity());
     let mut ready = VecDeque::new();
-    let mut spoiler = outliers.spoiler(seed);
+    let mut spoil = outliers.spoiler(seed);
     for sample in drive {
         let mut measurement = sample.measurement;
         if let Measurement::Reading(reading) = &mut measurement {
-            reading.field = spoiler.next(reading.field);
+            reading.field = spoil(reading.field);
         }
         pipeline.ingest(measurement, &mut ready);
     }
     pipeline.finish(&mut ready);
-    Ok(ready.into_iter().map(|batch| batch.observations).collect())
+    let readings = ready.iter().map(|batch| batch.observations.iter());
+    readings.map(|seen| seen.map(|seen| ([seen.position.x, seen.position.y], seen.strength)).collect()).collect()
 }

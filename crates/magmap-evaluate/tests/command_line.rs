@@ -18,21 +18,28 @@ fn expect(code: i32, arguments: &[&str], folder: &TempDir) -> (String, String) {
 #[test]
 fn a_wrong_command_line_is_2_and_says_what_is_expected() {
     let folder = tempdir().unwrap();
+    let labels =
+        "[model]\nlikelihood = \"bernoulli\"\n[selection]\nmethod = \"dual_memory\"\n[topics]\nsignal = \"/contact\"\n";
+    fs::write(folder.path().join("labels.toml"), labels).unwrap();
     for (arguments, expected) in [
         (&["stream", "--data", "x", "--method", "gp"][..], "exact, batch_sparse, mean"),
         (&["growth", "--points", "10", "--batches", "11"], "no more than --points (10), found 11"),
         (&["table", "--data", "x.csv", "--test-share", "1"], "between 0 and 1"),
         (&["table"], "--data"),
         (&["worlds", "--set", "selection.dleta=0.1"], "selection.delta"),
+        (&["worlds", "--config", "labels.toml"], "found bernoulli"),
+        (&["worlds", "--set", "model.field=vector"], "found vector"),
+        (&["stream", "--data", "x", "--method", "vips", "--set", "model.field=vector"], "found vector"),
+        (&["stream", "--data", "x", "--hard-iron", "15"], "two numbers"),
     ] {
         let (out, err) = expect(2, arguments, &folder);
         assert!(err.contains(expected) && out.is_empty(), "{arguments:?}: {err}");
     }
-    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0, "something was written");
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "something was written");
 }
 
 #[test]
-fn crescents_are_told_apart_batch_by_batch() {
+fn crescents_are_classified_batch_by_batch() {
     let folder = tempdir().unwrap();
     let arguments = ["banana", "--points", "120", "--test-points", "500", "--batches", "3", "--json", "scores.json"];
     let (out, _) = expect(0, &arguments, &folder);
@@ -52,14 +59,14 @@ fn experiments_show_a_row_per_method_and_write_every_batch() {
     assert!(err.is_empty(), "{err}");
     let all = json(&folder.path().join("all.json"));
     assert_eq!(all["config"]["learning"]["prior"], false);
-    let names: Vec<&Value> = all["contests"].as_array().unwrap().iter().map(|contest| &contest["name"]).collect();
+    let names: Vec<&Value> = all["contests"].as_array().unwrap().iter().map(|comparison| &comparison["name"]).collect();
     assert_eq!(names, ["expanding", "shuffled", "outliers"]);
-    for contest in all["contests"].as_array().unwrap() {
-        assert!(table.contains(contest["name"].as_str().unwrap()));
-        assert_eq!(contest["runs"][0]["method"], "vips=0.05");
-        assert_eq!(contest["runs"][0]["steps"].as_array().unwrap().len(), 10);
+    for comparison in all["contests"].as_array().unwrap() {
+        assert!(table.contains(comparison["name"].as_str().unwrap()));
+        assert_eq!(comparison["runs"][0]["method"], "vips=0.05");
+        assert_eq!(comparison["runs"][0]["steps"].as_array().unwrap().len(), 10);
     }
-    // What --set says stands over what the experiment starts from, and equal flags give equal numbers.
+    // --set takes precedence over the settings of the experiment, and the same flags give the same numbers.
     let sizes = |more: &[&str]| {
         let arguments = ["sizes", "--method", "fixed=12", "--json", "sizes.json"];
         expect(0, &[&arguments[..], more].concat(), &folder);
@@ -73,7 +80,7 @@ fn experiments_show_a_row_per_method_and_write_every_batch() {
 }
 
 #[test]
-fn an_experiment_on_a_table_goes_on_where_it_was_and_refuses_what_it_is_not() {
+fn an_experiment_on_a_table_continues_and_rejects_the_runs_of_another() {
     let folder = tempdir().unwrap();
     let row =
         |i: u32| format!("{},{}\n", f64::from(i) * 0.05, (f64::from(i) * 0.1).sin() + 0.1 * f64::from(i * i).cos());

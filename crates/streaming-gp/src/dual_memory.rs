@@ -28,7 +28,7 @@ use super::posterior::Posterior;
 use super::report::{LearningEnd, LearningReport, NamedValue, SelectionEnd, SelectionReport, UpdateReport};
 use super::selection::PivotedCholesky;
 use super::streaming::{self, Error};
-use evidence::{Counts, Fit, Setup, Whitened};
+use evidence::{Counts, Fit, Setup, WhitenedSites};
 use inducing::Inducing;
 use memory::Memory;
 use site::Site;
@@ -64,7 +64,7 @@ pub enum OldEvidence {
 /// 100 readings of each of 20 batches in memory, and 2 steps of length 0.9; its script, unlike the paper, starts with inducing points
 /// on a grid, learns their places with the hyperparameters, and draws the memory evenly.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Settings {
+pub struct DualSettings {
     /// Inducing points M (at least one), chosen anew with every batch among the old ones and the places of the batch: each where the
     /// variance left by all before it is greatest (pivoted Cholesky, section 3.4).
     pub inducing_points: usize,
@@ -130,7 +130,7 @@ pub struct DualGp<K: Kernel> {
     model: Model<K>,
     /// Where targets are labels; the likelihood and the noise of the model are then without effect.
     link: Option<Link>,
-    settings: Settings,
+    settings: DualSettings,
     summary: Option<Summary<K>>,
     memory: Option<Memory<K::Places>>,
     posterior: Option<Arc<Posterior<K>>>,
@@ -140,14 +140,19 @@ pub struct DualGp<K: Kernel> {
 
 impl<K: Kernel> DualGp<K> {
     /// Of measured targets, with the likelihood of the model, and the hyperparameters learning starts from.
-    pub fn new(model: Model<K>, settings: Settings) -> Self {
+    pub fn new(model: Model<K>, settings: DualSettings) -> Self {
         let baseline = NoiseBaselines::default();
         Self { model, link: None, settings, summary: None, memory: None, posterior: None, baseline }
     }
 
     /// Of labels 0 and 1, whatever the likelihood of the model; its noise is without effect.
-    pub fn binary(model: Model<K>, link: Link, settings: Settings) -> Self {
+    pub fn binary(model: Model<K>, link: Link, settings: DualSettings) -> Self {
         Self { link: Some(link), ..Self::new(model, settings) }
+    }
+
+    /// The link of the labels that it learns; none where it learns measurements.
+    pub fn link(&self) -> Option<Link> {
+        self.link
     }
 
     /// Takes in one batch (algorithm 1). `stop` is asked before every evaluation of learning; when it says yes, the update ends with
@@ -229,7 +234,7 @@ impl<K: Kernel> DualGp<K> {
     }
 
     /// Continues with other settings.
-    pub fn configure(&mut self, settings: Settings) {
+    pub fn configure(&mut self, settings: DualSettings) {
         self.settings = settings;
     }
 
@@ -377,7 +382,7 @@ impl<K: Kernel> DualGp<K> {
 /// The outcome of learning.
 struct Learnt<K: Kernel> {
     model: Model<K>,
-    whitened: Whitened,
+    whitened: WhitenedSites,
     sites: Vec<Site>,
     fit: Fit,
     steps: usize,

@@ -4,9 +4,11 @@
 //! The engine only ever asks for columns of covariance and for their contraction with weights.
 
 mod stationary;
+mod vector_field;
 
 pub use super::places::Places;
 pub use stationary::{Shape, Stationary};
+pub use vector_field::VectorField;
 
 use super::linalg::{Matrix, MatrixMut, MatrixRef, column, column_mut, mirror_lower, zeros};
 use super::points::Points;
@@ -89,6 +91,22 @@ pub trait Kernel: Clone + Debug + Send + Sync {
     /// What is part of the covariance between any two places: the variance of a constant.
     fn shared_variance(&self) -> f64 {
         0.0
+    }
+
+    /// The variables that are inducing ones from the first update on and are never removed, as a collection of the same kind as `like`, in
+    /// an order that does not change: what all readings share, such as the hard iron of their sensor. Most kernels have none.
+    fn permanent(&self, like: &Self::Places) -> Self::Places {
+        like.cleared()
+    }
+
+    /// How much `places[index]` has in common with the one of the `others` that it has most in common with, and how much it has in common
+    /// with itself, constants not counted: the ratio of the two is a correlation.
+    fn closest(&self, others: &Self::Places, places: &Self::Places, index: usize) -> (f64, f64) {
+        let (shared, variance) = (self.shared_variance(), self.diagonal(&places.select([index]))[0]);
+        let mut covariances = vec![0.0; others.len()];
+        self.add_column(others, 0..others.len(), places, index, &mut covariances);
+        let greatest = covariances.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+        (greatest - shared, variance - shared)
     }
 
     /// k(x, x) for each place.
@@ -295,6 +313,10 @@ impl<K: Kernel> Kernel for Option<K> {
     fn shared_variance(&self) -> f64 {
         self.as_ref().map_or(0.0, Kernel::shared_variance)
     }
+
+    fn permanent(&self, like: &Self::Places) -> Self::Places {
+        self.as_ref().map_or_else(|| like.cleared(), |kernel| kernel.permanent(like))
+    }
 }
 
 /// The sum of two covariance functions.
@@ -378,6 +400,10 @@ impl<A: Kernel, B: Kernel<Places = A::Places>> Kernel for Sum<A, B> {
 
     fn shared_variance(&self) -> f64 {
         self.0.shared_variance() + self.1.shared_variance()
+    }
+
+    fn permanent(&self, like: &Self::Places) -> Self::Places {
+        self.0.permanent(like).followed_by(&self.1.permanent(like))
     }
 }
 

@@ -329,6 +329,19 @@ impl Workspace {
     }
 }
 
+/// Eigenvalues of a symmetric matrix, ascending, and its eigenvectors as columns; only the lower triangle is read. Not numbers where the
+/// matrix has some that are none.
+pub fn symmetric_eigen(matrix: MatrixRef<'_>) -> (Vec<f64>, Matrix) {
+    // The solver subtracts one from the size.
+    if matrix.nrows() == 0 {
+        return (Vec::new(), Matrix::zeros(0, 0));
+    }
+    match matrix.self_adjoint_eigen(faer::Side::Lower) {
+        Ok(eigen) => (eigen.S().column_vector().iter().copied().collect(), eigen.U().to_owned()),
+        Err(_) => (vec![f64::NAN; matrix.nrows()], Matrix::from_fn(matrix.nrows(), matrix.nrows(), |_, _| f64::NAN)),
+    }
+}
+
 /// The dot product of two vectors of equal length.
 pub fn dot(a: &[f64], b: &[f64]) -> f64 {
     const LANES: usize = 8;

@@ -1,5 +1,6 @@
 //! What a kernel is evaluated at: points of R^D for a scalar field, (point, axis) for a vector field.
 
+use std::borrow::Cow;
 use std::fmt::Debug;
 
 /// An ordered collection of what a kernel is evaluated at.
@@ -15,6 +16,17 @@ pub trait Places: Clone + Debug + Send + Sync {
     /// Which output of the field a place is of, counted from 0: the axis of a vector field; a scalar field has one.
     fn output(&self, _index: usize) -> usize {
         0
+    }
+
+    /// What these places, as those of a batch, offer as inducing variables, one for each and in the same order: the places themselves, or
+    /// what is of the field alone in them, where a reading holds more than that.
+    fn candidates(&self) -> Cow<'_, Self> {
+        Cow::Borrowed(self)
+    }
+
+    /// Whether a place is a variable that stays an inducing one for the life of a model: see [`Kernel::permanent`](super::kernel::Kernel::permanent).
+    fn is_permanent(&self, _index: usize) -> bool {
+        false
     }
 
     /// An empty collection of the same kind.

@@ -141,6 +141,51 @@ impl<K: Kernel> Posterior<K> {
         (mean, covariance)
     }
 
+    /// Mean and joint covariance of the latent function at each group of `D` consecutive places: the axes of a field at a place.
+    ///
+    /// # Panics
+    /// When the number of places is no multiple of `D`.
+    pub fn predict_groups<const D: usize>(&self, places: &K::Places) -> Vec<([f64; D], [[f64; D]; D])> {
+        assert_eq!(places.len() % D, 0, "whole groups of places");
+        let size = self.past.len();
+        let mut groups = Vec::with_capacity(places.len() / D);
+        for start in (0..places.len()).step_by(CHUNK * D) {
+            let length = (CHUNK * D).min(places.len() - start);
+            let mut features = linalg::zeros(size, length);
+            for j in 0..length {
+                let out = features.col_as_slice_mut(j);
+                self.model.kernel.add_column(&self.past.inducing, 0..size, places, start + j, out);
+            }
+            linalg::solve_lower(self.past.covariance_root.as_ref(), features.as_mut());
+            let first = groups.len();
+            for group in (0..length).step_by(D) {
+                let mean = |i: usize| self.model.mean + dot(features.col_as_slice(group + i), &self.weights);
+                let range = start + group..start + group + D;
+                let covariance = |j: usize| {
+                    let mut prior = [0.0; D];
+                    self.model.kernel.add_column(places, range.clone(), places, start + group + j, &mut prior);
+                    let explained = |i: usize| inner_product(&features, group + i, group + j);
+                    std::array::from_fn(|i| prior[i] - explained(i))
+                };
+                groups.push((std::array::from_fn(mean), std::array::from_fn(covariance)));
+            }
+            linalg::solve_lower(self.precision_root.as_ref(), features.as_mut());
+            for (group, (_, covariance)) in groups[first..].iter_mut().enumerate() {
+                let added = |i: usize, j: usize| inner_product(&features, D * group + i, D * group + j);
+                let prior = *covariance;
+                *covariance = std::array::from_fn(|i| {
+                    std::array::from_fn(|j| {
+                        // From one triangle, so that it is symmetric to the last bit.
+                        let (row, column) = (i.max(j), i.min(j));
+                        let sum = prior[row][column] + added(row, column);
+                        if i == j && sum < 0.0 { 0.0 } else { sum }
+                    })
+                });
+            }
+        }
+        groups
+    }
+
     /// The same posterior without the inducing points whose variance given all others is at most `tolerance` times their prior
     /// variance, and how many those were. Their information stays: the rows of the past are projected on those that remain.
     ///
@@ -167,7 +212,8 @@ impl<K: Kernel> Posterior<K> {
             let conditional = 1.0 / squared_norm(inverse_root.col_as_slice(i));
             (conditional - self.model.jitter_of(prior[i])) / prior[i]
         };
-        let (index, share) = (0..self.past.len()).map(|i| (i, share(i))).min_by(|a, b| a.1.total_cmp(&b.1))?;
+        let removable = (0..self.past.len()).filter(|&i| !self.past.inducing.is_permanent(i));
+        let (index, share) = removable.map(|i| (i, share(i))).min_by(|a, b| a.1.total_cmp(&b.1))?;
         (share <= tolerance).then_some(index)
     }
 
@@ -178,6 +224,10 @@ impl<K: Kernel> Posterior<K> {
         let whitened = rows.whiten(&self.model)?;
         Self::new(self.model.clone(), rows.into_past(whitened))
     }
+}
+
+fn inner_product(features: &Matrix, i: usize, j: usize) -> f64 {
+    dot(features.col_as_slice(i), features.col_as_slice(j))
 }
 
 fn model_covariance<K: Kernel>(model: &Model<K>, places: &K::Places) -> Matrix {

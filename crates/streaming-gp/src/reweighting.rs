@@ -14,7 +14,7 @@ use super::posterior::Posterior;
 use super::report::{LearningEnd, LearningReport};
 use super::selection::{GreedyVariance, Limits};
 use super::targets::Targets;
-use super::whitened::Rows;
+use super::whitened::{Rows, missing_permanent};
 
 /// Most turns between posterior and weights.
 const MOST_TURNS: usize = 30;
@@ -56,7 +56,9 @@ pub(super) fn first_weights<K: Kernel>(
     }
     let square = |i: usize| ((targets[i] - mean[i]).powi(2) + variance[i]) / model.noise;
     let weights = likelihood.weights((0..targets.len()).map(square));
-    let additional = places.select(points.chosen().iter().copied());
+    let mut additional = missing_permanent(&model.kernel, places, past);
+    let candidates = places.candidates();
+    points.chosen().iter().for_each(|&index| additional.push_from(&candidates, index));
     let mut rows = Rows::nested(places, Targets::new(targets, Some(&weights)), past, &additional);
     // This number of inducing points may be ill-conditioned where those that will be chosen are not.
     Ok(if settle(likelihood, model, &mut rows).is_ok() { rows.into_weights().unwrap_or(weights) } else { weights })

@@ -1,5 +1,6 @@
 //! Which inducing points a batch needs, and where: one file per rule.
 
+use std::borrow::Cow;
 use std::fmt::Debug;
 
 use super::bounds::NoiseBaselines;
@@ -9,6 +10,7 @@ use super::model::Model;
 use super::posterior::Posterior;
 use super::report::{SelectionEnd, SelectionReport};
 use super::targets::Targets;
+use super::whitened::missing_permanent;
 
 mod greedy_variance;
 mod pivoted_cholesky;
@@ -47,6 +49,16 @@ pub struct Batch<'a, K: Kernel> {
 }
 
 impl<K: Kernel> Batch<'_, K> {
+    /// What may become an inducing variable: one for each row of the batch, in the same order.
+    pub fn candidates(&self) -> Cow<'_, K::Places> {
+        self.places.candidates()
+    }
+
+    /// The [permanent](Kernel::permanent) inducing variables that are not among the old ones.
+    pub fn missing_permanent(&self) -> K::Places {
+        missing_permanent(&self.model.kernel, self.places, self.posterior.map(Posterior::past))
+    }
+
     /// Number of old inducing points.
     pub fn old(&self) -> usize {
         self.posterior.map_or(0, |posterior| posterior.past().len())
@@ -73,7 +85,7 @@ impl Limits {
 pub struct Choice {
     /// Indices of the old inducing points that stay.
     pub kept: Kept,
-    /// Indices of the places of the batch that become inducing points, in the order in which they were chosen.
+    /// Indices of the candidates of the batch that become inducing points, in the order in which they were chosen.
     pub added: Vec<usize>,
     /// Whether learning moves them, the old ones too.
     pub moves: bool,
@@ -82,9 +94,17 @@ pub struct Choice {
 }
 
 impl Choice {
-    /// The inducing points: the old ones that stay, then those added.
+    /// The inducing points that are not among the old ones: permanent ones that were missing, then those added.
+    pub fn additional<K: Kernel>(&self, batch: &Batch<'_, K>) -> K::Places {
+        let candidates = batch.candidates();
+        let mut additional = batch.missing_permanent();
+        self.added.iter().for_each(|&index| additional.push_from(&candidates, index));
+        additional
+    }
+
+    /// The inducing points: the old ones that stay, then the additional ones.
     pub fn inducing<K: Kernel>(&self, batch: &Batch<'_, K>) -> K::Places {
-        let added = batch.places.select(self.added.iter().copied());
+        let added = self.additional(batch);
         match (batch.posterior, &self.kept) {
             (None, _) => added,
             (Some(posterior), Kept::All) => posterior.inducing().followed_by(&added),
@@ -95,18 +115,21 @@ impl Choice {
     }
 }
 
-/// Chooses by greedy variance among the old inducing points and the places of the batch, from none, until `is_enough`.
+/// Chooses by greedy variance among the old inducing points and the candidates of the batch, from the permanent ones, until `is_enough`.
 fn choose_anew<K: Kernel>(
     batch: &Batch<'_, K>,
     limits: Limits,
     is_enough: impl Fn(&PivotedCholesky<'_, K>) -> bool,
 ) -> Choice {
     let old = batch.old();
-    let pool = match batch.posterior {
-        Some(posterior) => posterior.inducing().followed_by(batch.places),
-        None => batch.places.clone(),
-    };
+    let permanent = batch.missing_permanent();
+    let before = old + permanent.len();
+    let known = batch.posterior.map_or_else(|| permanent.clone(), |past| past.inducing().followed_by(&permanent));
+    let pool = known.followed_by(&batch.candidates());
     let mut points = PivotedCholesky::new(batch.model, &pool);
+    (0..before).filter(|&index| pool.is_permanent(index)).for_each(|index| {
+        points.add(index);
+    });
     let end = loop {
         match points.next(limits.least_share) {
             _ if !points.is_empty() && is_enough(&points) => break SelectionEnd::Converged,
@@ -117,7 +140,7 @@ fn choose_anew<K: Kernel>(
     };
     let (mut kept, added): (Vec<usize>, Vec<usize>) = points.chosen().iter().partition(|&&index| index < old);
     kept.sort_unstable();
-    let added: Vec<usize> = added.into_iter().map(|index| index - old).collect();
+    let added: Vec<usize> = added.into_iter().filter_map(|index| index.checked_sub(before)).collect();
     let report = SelectionReport { added: added.len(), removed: old - kept.len(), end, gap: None };
     Choice { kept: Kept::of(kept, old), added, moves: false, report }
 }

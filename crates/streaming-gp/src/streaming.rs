@@ -85,6 +85,21 @@ impl<K: Kernel> StreamingGp<K> {
         Self { model, settings, posterior: None, baseline: NoiseBaselines::default() }
     }
 
+    /// Learns from a batch, without taking it in, which hyperparameters to begin with; to be called before [`update`](Self::update) with the
+    /// first batch. The inducing points of a batch are chosen before its hyperparameters are learnt: where the first are far off, so
+    /// is the number of points, and what too few of them do not represent is lost. After a first batch this does nothing.
+    ///
+    /// # Errors
+    /// When the batch is refused; the model is then as it was.
+    pub fn learn_start(&mut self, places: &K::Places, targets: &[f64], stop: &dyn Fn() -> bool) -> Result<(), Error> {
+        if self.posterior.is_none() {
+            let mut trial = self.clone();
+            trial.update(places, targets, stop)?;
+            self.model = trial.model;
+        }
+        Ok(())
+    }
+
     /// Takes in one batch (VIPS paper, algorithm 1): chooses inducing points, learns the hyperparameters, and replaces the
     /// posterior. Where the likelihood is heavy-tailed, each row has a weight in all of that. `stop` is asked before every
     /// evaluation of learning; when it says yes, the update ends with the best hyperparameters so far.
@@ -109,7 +124,7 @@ impl<K: Kernel> StreamingGp<K> {
             .selection
             .choose(&batch, self.settings.limits)
             .map_err(|error| broken_down(error, &self.model))?;
-        let additional = places.select(chosen.added.iter().copied());
+        let additional = chosen.additional(&batch);
         let rows = match chosen.moves {
             true => Rows::moved(places, targets, past, chosen.inducing(&batch)),
             false => Rows::chosen(places, targets, past, &chosen.kept, &additional),

@@ -28,8 +28,8 @@ mod noise;
 mod past;
 mod power_ep;
 
-pub(crate) use past::prior_trace;
 pub use past::{Kept, Past};
+pub(crate) use past::{missing_permanent, prior_trace};
 
 use super::inference::Inference;
 use super::kernel::{Kernel, Places};
@@ -40,7 +40,7 @@ use super::normal::log_density_of;
 use super::targets::Targets;
 use super::upper_bound::BoundTerms;
 use noise::RowNoise;
-use past::{PastFeatures, PastRows};
+use past::{PastFeatures, PastRows, permanent_indices};
 
 /// What stays the same while hyperparameters are learnt: the batch, the past, and the inducing points for both.
 pub struct Rows<'a, K: Kernel> {
@@ -84,14 +84,18 @@ impl<'a, K: Kernel> Rows<'a, K> {
         }
     }
 
-    /// Inducing points that need not contain the old ones.
+    /// Inducing points that need not contain the old ones, but for those that are permanent.
     pub fn moved(
         places: &'a K::Places,
         targets: impl Into<Targets<'a>>,
         past: Option<&'a Past<K>>,
         inducing: K::Places,
     ) -> Self {
-        Self::new(places, targets.into(), past.map(|past| PastRows::new(past, false, Vec::new())), inducing)
+        let past = past.map(|past| {
+            let shared = permanent_indices(&inducing).zip(permanent_indices(&past.inducing)).collect();
+            PastRows::new(past, false, shared)
+        });
+        Self::new(places, targets.into(), past, inducing)
     }
 
     /// No batch, and only some of the old inducing points: those with the indices `kept`. `nothing` is an empty collection.

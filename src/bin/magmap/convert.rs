@@ -4,12 +4,13 @@ use std::io::{self, Write};
 use std::path::PathBuf;
 
 use clap::Args;
-use magmap::cli::{Ending, Settings, Terminal};
+use magmap::cli::{Ending, SettingsArguments, Terminal};
 use magmap::recording::aalto_csv::Drive;
-use magmap::recording::convert::{MAGNETOMETER_TOPIC, ODOMETRY_TOPIC, convert};
+use magmap::recording::convert::convert;
+use magmap::recording::drive_writer::{MAGNETOMETER_TOPIC, ODOMETRY_TOPIC};
 use nalgebra::Isometry3;
 
-use crate::storage::StorageArgument;
+use magmap::recording::writer::Storage;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -18,10 +19,10 @@ Examples:
   magmap convert aalto/invensense/3 --out turned \\
       --set sensor.override_transforms=true --set sensor.orientation=[0,0,1.57]
 
-The files carry no orientation: the body takes the heading of the path, and the field is turned into its frame. \
-With sensor.override_transforms the sensor sits on it as sensor.position and sensor.orientation say.";
+The files have no orientation: the body takes the heading of the path, and the field is rotated into its frame. \
+With sensor.override_transforms, sensor.position and sensor.orientation give the place of the sensor on the body.";
 
-/// Turns a drive of the Aalto data into a rosbag2 folder, as a robot would have recorded it.
+/// Converts a drive of the Aalto data to a rosbag2 folder, as a robot would have recorded it.
 ///
 /// It holds readings in tesla on /imu/mag, poses on /odom and /tf, and the sensor's mount on /tf_static.
 #[derive(Args)]
@@ -34,9 +35,9 @@ pub struct Convert {
     out: PathBuf,
     /// How the messages are stored.
     #[arg(long, value_enum, default_value_t)]
-    storage: StorageArgument,
+    storage: Storage,
     #[command(flatten)]
-    settings: Settings,
+    settings: SettingsArguments,
 }
 
 impl Convert {
@@ -44,9 +45,9 @@ impl Convert {
         let config = self.settings.load()?;
         let drive = Drive::open(&self.drive)?;
         let mount = if config.sensor.override_transforms { config.sensor.mount() } else { Isometry3::identity() };
-        convert(&drive, &self.out, self.storage.into(), &mount)?;
+        convert(&drive, &self.out, self.storage, &mount)?;
         let mut out = io::stdout().lock();
-        writeln!(out, "{} readings on {MAGNETOMETER_TOPIC}, as many poses on {ODOMETRY_TOPIC}", drive.len())?;
+        writeln!(out, "{} readings on {MAGNETOMETER_TOPIC} and as many poses on {ODOMETRY_TOPIC}", drive.len())?;
         writeln!(out, "written to {}", self.out.display())?;
         drive.loss.items.iter().for_each(|lost| log::warn!("lost: {lost}"));
         Ok(if drive.loss.is_empty() { Ending::Done } else { Ending::WithLoss })

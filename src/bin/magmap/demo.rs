@@ -6,19 +6,19 @@ use std::path::PathBuf;
 
 use anyhow::bail;
 use clap::Args;
-use magmap::cli::{Ending, Settings, Terminal, UsageError};
+use magmap::cli::{Ending, SettingsArguments, Terminal, UsageError};
 use magmap::config::Config;
 use magmap::mapping::mapper::SourceId;
-use magmap::mapping::reading::Measurement;
 use magmap::recording::Loss;
-use magmap::recording::convert::ODOMETRY_FRAME;
-use magmap::replay::{Comparison, Options, Replay, Source};
+use magmap::recording::drive_writer::ODOMETRY_FRAME;
+use magmap::replay::{Options, Replay, Source, TruthComparison};
+use magmap::sensing::reading::Measurement;
 use magmap::simulation::{self, Simulation};
 
 use crate::replay::{ending, show, stop_on_interrupt};
 use crate::summary::{self, row};
 
-/// Where the outputs go unless said otherwise.
+/// Default folder of the outputs.
 const FOLDER: &str = "magmap-demo";
 
 const EXAMPLES: &str = "\
@@ -27,14 +27,14 @@ Examples:
   magmap demo --out /tmp/map               somewhere else
   magmap demo --set selection.delta=0.5    with fewer inducing points
 
-Fails unless the map is nearer to the true field than the mean of the readings is.";
+Fails unless the map is closer to the true field than the mean of the readings is.";
 
 /// Maps an embedded simulated world and compares the map with the truth: three minutes in a room of 6 m by 6 m.
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Demo {
     #[command(flatten)]
-    settings: Settings,
+    settings: SettingsArguments,
     /// Folder for the outputs.
     #[arg(long, value_name = "DIR", default_value = FOLDER)]
     out: PathBuf,
@@ -54,7 +54,7 @@ impl Demo {
         let world = simulation.world()?;
         let mut strengths = RunningMean::default();
         let bar = terminal.bar("mapping", expected_measurements(&simulation));
-        // Nothing but an earlier demo is in the folder of the demo.
+        // The default folder holds nothing but an earlier demo.
         let force = self.force || self.out.as_os_str() == FOLDER;
         let options = Options { force, ..Options::default() };
         let replay = Replay::start(&config, source(&simulation), &self.out, options, show(bar.clone()))?;
@@ -63,10 +63,10 @@ impl Demo {
         let outcome = replay.run(drive.inspect(|measurement| strengths.take(measurement)).map(Ok::<_, Infallible>))?;
         bar.finish_and_clear();
         summary::print(&outcome)?;
-        let comparison = Comparison::within_room(&outcome.grid, &world, simulation.world.size, strengths.mean);
+        let comparison = TruthComparison::within_room(&outcome.grid, &world, simulation.world.size, strengths.mean);
         print_comparison(&comparison, &config)?;
         if ending(&outcome) == Ending::Done && comparison.rmse >= comparison.constant_rmse {
-            bail!("the map is no nearer to the truth than the mean of the readings");
+            bail!("the map is no closer to the truth than the mean of the readings");
         }
         Ok(ending(&outcome))
     }
@@ -87,7 +87,7 @@ fn expected_measurements(simulation: &Simulation) -> u64 {
     (simulation.duration * (simulation.robot.magnetometer_rate + simulation.robot.odometry_rate)) as u64
 }
 
-/// The mean of the strengths of readings, in microtesla.
+/// The mean strength of the readings, in microtesla.
 #[derive(Default)]
 struct RunningMean {
     count: f64,
@@ -103,12 +103,12 @@ impl RunningMean {
     }
 }
 
-fn print_comparison(comparison: &Comparison, config: &Config) -> io::Result<()> {
+fn print_comparison(comparison: &TruthComparison, config: &Config) -> io::Result<()> {
     let out = &mut io::stdout().lock();
-    let Comparison { cells, rmse, constant_rmse, coverage, expected_rmse } = comparison;
+    let TruthComparison { cells, rmse, constant_rmse, coverage, expected_rmse } = comparison;
     let area = *cells as f64 * config.raster.resolution.powi(2);
-    row(out, "truth", &format!("compared on the {area:.1} m² of the room that the map knows"))?;
-    row(out, "", &format!("error of the map {rmse:.2} µT, it expected {expected_rmse:.2} µT"))?;
+    row(out, "truth", &format!("compared on the {area:.1} m² of the room that are mapped"))?;
+    row(out, "", &format!("error of the map {rmse:.2} µT, expected {expected_rmse:.2} µT"))?;
     row(out, "", &format!("error of the mean of the readings {constant_rmse:.2} µT"))?;
     row(out, "", &format!("{:.1} % of the truth within the map's 95 % interval", 100.0 * coverage))
 }

@@ -4,13 +4,13 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use magmap::cli::{Ending, Settings};
+use magmap::cli::{Ending, SettingsArguments};
 use magmap::config::Config;
-use magmap::mapping::map_store::{self, Listed, State};
+use magmap::durability::map_store::{self, Listed, State};
 use magmap::recording::{self, Choice, Kind, Loss, Recording, Summary};
 use serde::Serialize;
 
-use crate::summary::row;
+use crate::summary::{row, rows};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -20,15 +20,15 @@ Examples:
   magmap info bag --json | jq .topics
   magmap info bag --set topics.magnetometer=/imu/mag    can it be read?";
 
-/// Says what is in a recording, which of it a replay would read, and what is missing; or which maps are in a folder.
+/// Describes a recording, what a replay would read of it, and what is missing; or lists the maps in a folder.
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Info {
     /// The recording: an Aalto drive (FOLDER/invensense/3), an .mcap or .db3 file, a rosbag2 folder. Or a folder of maps.
     recording: PathBuf,
     #[command(flatten)]
-    settings: Settings,
-    /// For machines.
+    settings: SettingsArguments,
+    /// Print JSON.
     #[arg(long)]
     json: bool,
 }
@@ -42,7 +42,7 @@ struct Described<'a> {
     loss: &'a Loss,
 }
 
-/// How the sensor sits on the robot.
+/// The place of the sensor on the robot.
 #[derive(Serialize)]
 struct Mount {
     /// In metres.
@@ -71,16 +71,16 @@ impl Info {
     }
 }
 
-/// The maps in a folder; none where it is a recording or holds no map.
+/// The maps in a folder; `None` if it is a recording or has no map.
 fn maps_in(folder: &Path) -> io::Result<Option<Vec<Listed>>> {
-    // The folder of a bag says so.
+    // The folder of a bag has metadata.
     if !folder.is_dir() || folder.join("metadata.yaml").exists() {
         return Ok(None);
     }
     map_store::list(folder).map(|maps| Some(maps).filter(|maps| !maps.is_empty()))
 }
 
-/// A line for each map, and below it what is wrong, if anything is.
+/// Prints a line for each map, and below it the damage, if any.
 fn print_maps(folder: &Path, maps: &[Listed], json: bool) -> anyhow::Result<Ending> {
     let mut out = io::stdout().lock();
     let is_damaged = maps.iter().any(|map| matches!(map.state, State::Damaged(_)));
@@ -149,12 +149,12 @@ fn describe(out: &mut impl Write, recording: &Recording, config: &Config) -> io:
         row(out, "time", &format!("{duration:.1} s, from {start:.3} s to {end:.3} s"))?;
     }
     let width = summary.topics.iter().map(|topic| topic.name.chars().count()).max().unwrap_or(0);
-    for (index, topic) in summary.topics.iter().enumerate() {
+    let topics = summary.topics.iter().map(|topic| {
         let rate = duration.filter(|duration| *duration > 0.0).map(|duration| topic.count as f64 / duration);
         let rate = rate.map_or(String::new(), |rate| format!("{rate:8.1} /s"));
-        let line = format!("{:width$}  {:>8}{rate}  {}", topic.name, topic.count, topic.type_name);
-        row(out, if index == 0 { "topics" } else { "" }, &line)?;
-    }
+        format!("{:width$}  {:>8}{rate}  {}", topic.name, topic.count, topic.type_name)
+    });
+    rows(out, "topics", topics)?;
     let readings = if config.topics.signal.is_empty() { "magnetometer" } else { "signal" };
     row(out, readings, &chosen(&summary.magnetometer, &summary.magnetometer_frame))?;
     row(out, "odometry", &chosen(&summary.odometry, &summary.odometry_frame))?;
@@ -172,8 +172,4 @@ fn describe(out: &mut impl Write, recording: &Recording, config: &Config) -> io:
 fn chosen(choice: &Choice, frame: &str) -> String {
     let others = if choice.others.is_empty() { String::new() } else { format!(", not {}", choice.others.join(", ")) };
     format!("{} in frame {frame}{others}", choice.topic)
-}
-
-fn rows<T: ToString>(out: &mut impl Write, label: &str, values: impl Iterator<Item = T>) -> io::Result<()> {
-    values.enumerate().try_for_each(|(index, value)| row(out, if index == 0 { label } else { "" }, &value.to_string()))
 }

@@ -2,26 +2,25 @@
 
 #![forbid(unsafe_code)]
 
+mod calibrate;
 mod convert;
 mod demo;
-mod evaluate;
 mod info;
 mod replay;
 mod simulate;
-mod storage;
 mod summary;
 
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use magmap::cli::{self, Verbosity};
+use magmap::cli::{self, UsageError, Verbosity};
 
 const EXIT_CODES: &str = "\
 Exit codes:
     0  done
     1  failed; the last line on stderr says why
     2  the command line is wrong
-    3  done, but something was lost: damage in a recording, a batch the model refused
+    3  done, but something was lost: damage in a recording, a batch that the model rejected
   130  interrupted; what had been read was mapped and written";
 
 const EXAMPLES: &str = "\
@@ -48,8 +47,14 @@ enum Command {
     Convert(convert::Convert),
     Replay(replay::Replay),
     Info(info::Info),
-    #[command(hide = true)]
-    Evaluate(evaluate::Evaluate),
+    Calibrate(calibrate::Calibrate),
+    /// Says where the experiments are.
+    #[command(hide = true, disable_help_flag = true)]
+    Evaluate {
+        /// What was to be evaluated.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<String>,
+    },
 }
 
 fn main() -> ExitCode {
@@ -61,8 +66,15 @@ fn main() -> ExitCode {
         Command::Convert(command) => command.run(&terminal),
         Command::Replay(command) => command.run(&terminal),
         Command::Info(command) => command.run(),
-        Command::Evaluate(command) => command.run(),
+        Command::Calibrate(command) => command.run(&terminal),
+        Command::Evaluate { arguments } => Err(moved(&arguments).into()),
     })
+}
+
+/// The experiments are a program of their own.
+fn moved(arguments: &[String]) -> UsageError {
+    let program = format!("cargo run --release -p magmap-evaluate -- {}", arguments.join(" "));
+    UsageError(format!("the experiments are a program of their own:\n\n  {}", program.trim_end()))
 }
 
 #[cfg(test)]

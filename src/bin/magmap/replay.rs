@@ -5,10 +5,10 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use indicatif::ProgressBar;
-use magmap::cli::{Ending, Settings, Terminal};
-use magmap::mapping::learner::StopSignal;
+use magmap::cli::{Ending, SettingsArguments, Terminal};
+use magmap::mapping::stop::StopSignal;
 use magmap::recording::{self, Summary};
-use magmap::replay::{Error, Options, Outcome, Progress, Source};
+use magmap::replay::{Error, Options, ReplayOutputs, ReplayProgress, Source};
 
 use crate::summary;
 
@@ -22,17 +22,17 @@ Examples:
   magmap replay bag --resume                       after a crash or Ctrl-C: to the same map as without
   magmap replay second --out bag-map --resume      a second drive into the map of the first
 
-Writes map.png, uncertainty.png, growth.png, map.npz (numpy), report.json, config.toml, checkpoint.npz (the map, to go on \
-with), mean and standard_deviation as .yaml and .pgm for nav2's map_server, and map.mcap: mean and variance over time as nav_msgs/OccupancyGrid on \
-/magmap/mean and /magmap/variance, a pair after each batch. For each pair report.json says which values 0 and 100 \
-stand for. Where a map is so large that drawing it would take longer than learning, some batches have no pair; the \
-last always has.
+Writes map.png, uncertainty.png, growth.png, map.npz (numpy), report.json, config.toml, checkpoint.npz (the map, to be \
+continued), mean and standard_deviation as .yaml and .pgm for nav2's map_server, and map.mcap: mean and variance over \
+time as nav_msgs/OccupancyGrid on /magmap/mean and /magmap/variance, a pair after each batch. For each pair report.json \
+states the values of 0 and 100. Where drawing a large map would take longer than learning it, some batches have no pair; \
+the last one always has.
 
-Ctrl-C ends the drive early: what was read is mapped and written (exit code 130). Another one, two seconds later or more, ends \
-at once. As long as a replay is not done, the folder journal keeps what was mapped, for --resume.";
+Ctrl-C ends the replay early: what was read is mapped and written (exit code 130). Another one, at least two seconds later, \
+ends it at once. Until a replay is done, the folder journal keeps what was mapped, for --resume.";
 
-/// Signals that follow the first within this time are one with it: `timeout`, a container's stop and the process group of a
-/// terminal send several at once.
+/// Signals within this time after the first are ignored: `timeout`, the stop of a container and the process group of a terminal
+/// send several at once.
 const TOGETHER: Duration = Duration::from_secs(2);
 
 /// Maps a recording: an Aalto drive (FOLDER/invensense/3), an .mcap or .db3 file, a rosbag2 folder.
@@ -42,17 +42,17 @@ pub struct Replay {
     /// The recording.
     recording: PathBuf,
     #[command(flatten)]
-    settings: Settings,
+    settings: SettingsArguments,
     /// Folder for the outputs; by default one named after the recording, here.
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
-    /// Let time pass at this multiple of real time; 0: as fast as it goes.
+    /// Speed as a multiple of real time; 0: as fast as possible.
     #[arg(long, value_name = "FACTOR", default_value_t = 0.0, value_parser = factor)]
     speed: f64,
     /// Replace outputs in a folder that is not empty.
     #[arg(long)]
     force: bool,
-    /// Go on with what is in the folder: where a replay was interrupted, or add this recording to a finished map.
+    /// Continue an interrupted replay in the folder, or add this recording to a finished map.
     #[arg(long, conflicts_with = "force")]
     resume: bool,
 }
@@ -72,7 +72,7 @@ impl Replay {
         let options = Options { speed: self.speed, force: self.force, resume: self.resume };
         let source = Source::of_recording(&recording);
         let replay = match magmap::replay::Replay::start(&config, source, &folder, options, show(bar.clone())) {
-            // Who was interrupted just before the end, and tries again, is done.
+            // A replay that was interrupted just before its end is done.
             Err(done @ Error::AlreadyMapped { .. }) => {
                 log::warn!("{done}");
                 return Ok(Ending::Done);
@@ -87,74 +87,74 @@ impl Replay {
     }
 }
 
-/// A folder here, named after the recording.
+/// A folder in the working directory, named after the recording.
 fn default_folder(recording: &Path) -> PathBuf {
     let name = recording.file_stem().map_or("recording".into(), |name| name.to_string_lossy());
     PathBuf::from(format!("{name}-map"))
 }
 
-/// Readings and poses to come.
+/// Number of readings and poses.
 fn measurements(summary: &Summary) -> u64 {
     let chosen = [&summary.magnetometer.topic, &summary.odometry.topic];
     summary.topics.iter().filter(|topic| chosen.contains(&&topic.name)).map(|topic| topic.count).sum()
 }
 
 /// Shows progress on a bar.
-pub fn show(bar: ProgressBar) -> impl FnMut(Progress) + Send + 'static {
+pub fn show(bar: ProgressBar) -> impl FnMut(ReplayProgress) + Send + 'static {
     move |progress| {
         bar.set_position(progress.measurements);
         bar.set_message(format!("batch {}, {} inducing points", progress.batches, progress.inducing_points));
     }
 }
 
-/// The first interrupt ends the work in good order, another one, when it comes later, at once.
+/// Makes the first interrupt end the replay in good order, and a later one at once.
 pub fn stop_on_interrupt(stop: StopSignal) -> anyhow::Result<()> {
     let mut interrupts = Interrupts::default();
     Ok(ctrlc::set_handler(move || match interrupts.take(Instant::now()) {
-        Wish::GoodOrder => {
+        Response::GoodOrder => {
             stop.stop();
             let again = TOGETHER.as_secs();
             eprintln!(
-                "interrupted: mapping what was read, then writing the outputs; again after {again} seconds to end at once"
+                "interrupted: mapping what was read, then writing the outputs; interrupt again after {again} seconds to end at once"
             );
         }
-        Wish::Repeated => {}
-        Wish::AtOnce => std::process::exit(130),
+        Response::Ignored => {}
+        Response::AtOnce => std::process::exit(130),
     })?)
 }
 
-/// The interrupts that have come.
+/// The interrupts so far.
 #[derive(Default)]
 struct Interrupts {
     first: Option<Instant>,
 }
 
-/// What an interrupt asks for.
+/// The response to an interrupt.
 #[derive(Debug, PartialEq, Eq)]
-enum Wish {
-    /// To end in good order.
+enum Response {
+    /// End in good order.
     GoodOrder,
-    /// Nothing that the one before it did not.
-    Repeated,
-    /// To end at once.
+    /// Ignore it: it belongs to the one before.
+    Ignored,
+    /// End at once.
     AtOnce,
 }
 
 impl Interrupts {
-    fn take(&mut self, now: Instant) -> Wish {
+    fn take(&mut self, now: Instant) -> Response {
         match self.first {
             None => {
                 self.first = Some(now);
-                Wish::GoodOrder
+                Response::GoodOrder
             }
-            Some(first) if now.duration_since(first) < TOGETHER => Wish::Repeated,
-            Some(_) => Wish::AtOnce,
+            Some(first) if now.duration_since(first) < TOGETHER => Response::Ignored,
+            Some(_) => Response::AtOnce,
         }
     }
 }
 
-/// Says what is missing, and how the program ends.
-pub fn ending(outcome: &Outcome) -> Ending {
+/// Logs what is missing, and returns how the program ends.
+pub fn ending(outcome: &ReplayOutputs) -> Ending {
     let report = &outcome.report;
     report.loss.items.iter().for_each(|lost| log::warn!("lost: {lost}"));
     if report.interrupted {
@@ -171,12 +171,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn interrupts_at_once_are_one_and_a_later_one_ends_at_once() {
+    fn interrupts_in_quick_succession_are_one_and_a_later_one_ends_at_once() {
         let start = Instant::now();
         let mut interrupts = Interrupts::default();
         let mut after = |milliseconds| interrupts.take(start + Duration::from_millis(milliseconds));
-        assert_eq!(after(0), Wish::GoodOrder);
-        assert_eq!([after(1), after(50), after(1999)], [Wish::Repeated, Wish::Repeated, Wish::Repeated]);
-        assert_eq!(after(2000), Wish::AtOnce);
+        assert_eq!(after(0), Response::GoodOrder);
+        assert_eq!([after(1), after(50), after(1999)], [Response::Ignored, Response::Ignored, Response::Ignored]);
+        assert_eq!(after(2000), Response::AtOnce);
     }
 }

@@ -7,11 +7,11 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand, ValueEnum};
 use magmap::cli::{Ending, Terminal, UsageError};
-use magmap::mapping::reading::Stamp;
+use magmap::sensing::reading::Stamp;
 use magmap::simulation::bag::{self, TRUTH_FILE};
 use magmap::simulation::{DipoleOptions, Drift, RobotOptions, Route, Simulation};
 
-use crate::storage::StorageArgument;
+use magmap::recording::writer::Storage;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -21,14 +21,14 @@ Examples:
   magmap simulate --out drifting --drift-scale 0.01 --drift-heading 0.02
   magmap simulate banana --output banana.csv     no robot: points on two crescents
 
-The true field is written beside the messages, as truth.csv in the folder of the bag. Each of its rows belongs to a \
-reading: stamp in nanoseconds, where the sensor was in truth, the field there along the map's axes and its strength in \
-microtesla, where the body was. It is no topic, so that a replay cannot take it for what the robot measured.";
+The true field is written to truth.csv in the folder of the bag, with a row per reading: stamp in nanoseconds, true \
+position of the sensor, the field there along the map's axes and its strength in microtesla, true position of the body. \
+It is not a topic, so that a replay cannot mistake it for a measurement.";
 
-/// When simulated drives start: some tools take stamps near the epoch for no stamps.
+/// Start of simulated drives: some tools mistake stamps near the epoch for missing ones.
 const START: Stamp = Stamp::from_ros(1_700_000_000, 0);
 
-/// Drives a simulated robot through a simulated room and writes what it records as a rosbag2 folder.
+/// Drives a simulated robot through a simulated room and writes its recording as a rosbag2 folder.
 ///
 /// The room has dipoles under and beside its floor. The bag holds /imu/mag, /odom, /tf and /tf_static.
 #[derive(Args)]
@@ -39,7 +39,7 @@ pub struct Simulate {
     /// Folder of the bag; must not exist or be empty.
     #[arg(long, value_name = "BAG", required = true)]
     out: Option<PathBuf>,
-    /// How the robot goes through the room.
+    /// Route of the robot through the room.
     #[arg(long, value_enum, default_value_t)]
     route: RouteArgument,
     /// Distance between the lanes of the lawn mower, in metres.
@@ -54,7 +54,7 @@ pub struct Simulate {
     /// Speed of the robot, in metres per second.
     #[arg(long, default_value_t = 0.5)]
     speed: f64,
-    /// How long it drives, in seconds.
+    /// Duration of the drive, in seconds.
     #[arg(long, value_name = "SECONDS", default_value_t = 180.0)]
     duration: f64,
     /// Standard deviation of the noise on each axis of a reading, in microtesla.
@@ -63,24 +63,24 @@ pub struct Simulate {
     /// Standard deviation of the field's strength over the floor, in microtesla.
     #[arg(long, value_name = "MICROTESLA", default_value_t = 10.0)]
     sd: f64,
-    /// Odometry reports distances too long by this share (negative: too short).
+    /// Relative error of the distances that odometry reports (negative: too short).
     #[arg(long, value_name = "SHARE", default_value_t = 0.0)]
     drift_scale: f64,
     /// Standard deviation of the heading of odometry after one metre, in radians.
     #[arg(long, value_name = "RADIANS", default_value_t = 0.0)]
     drift_heading: f64,
-    /// Also writes a yes/no signal, std_msgs/msg/Bool on /signal: whether a reading is stronger than this, in microtesla.
+    /// Also write a yes/no signal, std_msgs/msg/Bool on /signal: whether a reading is stronger than this, in microtesla.
     #[arg(long, value_name = "MICROTESLA")]
     signal_above: Option<f64>,
     /// How the messages are stored.
     #[arg(long, value_enum, default_value_t)]
-    storage: StorageArgument,
+    storage: Storage,
 }
 
-/// What can be simulated beside a drive.
+/// What else can be simulated.
 #[derive(Subcommand)]
 enum Other {
-    /// Draws points on two crescents that interlock, from left to right, as in `magmap-evaluate banana`.
+    /// Draws points on two interlocking crescents, from left to right, as in `magmap-evaluate banana`.
     Banana(banana::Arguments),
 }
 
@@ -115,18 +115,18 @@ impl Simulate {
 
     fn drive(&self, out: &Path, terminal: &Terminal) -> anyhow::Result<Ending> {
         let simulation = self.simulation();
-        // Whatever a simulation refuses was said on the command line.
-        let refused = |error: magmap::simulation::Error| UsageError(error.to_string());
-        let world = simulation.world().map_err(refused)?;
-        let drive = simulation.drive(&world).map_err(refused)?;
+        // All settings come from the command line.
+        let usage = |error: magmap::simulation::Error| UsageError(error.to_string());
+        let world = simulation.world().map_err(usage)?;
+        let drive = simulation.drive(&world).map_err(usage)?;
         let seconds = drive.duration();
         let robot = &simulation.robot;
         let bar = terminal.bar("driving", (seconds * (robot.magnetometer_rate + robot.odometry_rate)) as u64);
-        let written = bag::write(drive, &robot.mount, out, self.storage.into(), self.signal_above, || bar.inc(1))?;
+        let written = bag::write(drive, &robot.mount, out, self.storage, self.signal_above, || bar.inc(1))?;
         bar.finish_and_clear();
         let mut stdout = io::stdout().lock();
         writeln!(stdout, "{} readings and {} poses in {seconds:.1} s", written.readings, written.poses)?;
-        writeln!(stdout, "written to {}, the truth beside them in {TRUTH_FILE}", out.display())?;
+        writeln!(stdout, "written to {}, with the truth in {TRUTH_FILE}", out.display())?;
         Ok(Ending::Done)
     }
 

@@ -1,21 +1,21 @@
-//! What a replay came to, for a person.
+//! The results of a replay as a table for people.
 
 use std::io::{self, Write};
 
-use magmap::mapping::gates::Reopenings;
-use magmap::mapping::quantity::Quantity;
-use magmap::mapping::refusal::Refusal;
-use magmap::replay::{Outcome, Report};
+use magmap::field::quantity::Quantity;
+use magmap::replay::{ReplayOutputs, Report};
+use magmap::sensing::gates::Reopenings;
+use magmap::sensing::refusal::Refusal;
 
 /// Width of the first column.
 const LABEL: usize = 18;
 
 /// Writes the table to stdout.
-pub fn print(outcome: &Outcome) -> io::Result<()> {
+pub fn print(outcome: &ReplayOutputs) -> io::Result<()> {
     write_table(&mut io::stdout().lock(), outcome)
 }
 
-fn write_table(out: &mut impl Write, outcome: &Outcome) -> io::Result<()> {
+fn write_table(out: &mut impl Write, outcome: &ReplayOutputs) -> io::Result<()> {
     let report = &outcome.report;
     write_counts(out, report)?;
     write_model(out, report)?;
@@ -32,29 +32,22 @@ fn write_table(out: &mut impl Write, outcome: &Outcome) -> io::Result<()> {
     if report.interrupted {
         row(out, "interrupted", "the rest of the recording is not in the map")?;
     }
-    for (index, lost) in report.loss.items.iter().enumerate() {
-        row(out, if index == 0 { "lost" } else { "" }, &lost.to_string())?;
-    }
+    rows(out, "lost", report.loss.items.iter())?;
     let folder = outcome.files.first().and_then(|file| file.parent());
     let names: Vec<_> = outcome.files.iter().filter_map(|file| file.file_name()?.to_str()).collect();
     row(out, "written", &format!("{} in {}", names.len(), folder.unwrap_or("".as_ref()).display()))?;
-    for names in names.chunks(4) {
-        row(out, "", &names.join(", "))?;
-    }
-    Ok(())
+    rows(out, "", names.chunks(4).map(|names| names.join(", ")))
 }
 
 fn write_counts(out: &mut impl Write, report: &Report) -> io::Result<()> {
     let counters = &report.counters;
     row(out, "readings", &format!("{} of {} used", counters.used_readings, counters.readings))?;
-    row(out, "poses", &format!("{} of {} used", counters.poses - refused_poses(report), counters.poses))?;
-    let refused = counters.refusals.iter().filter(|(_, count)| *count > 0);
-    for (index, (refusal, count)) in refused.enumerate() {
-        row(out, if index == 0 { "refused" } else { "" }, &format!("{count} {refusal}"))?;
-    }
+    row(out, "poses", &format!("{} of {} used", counters.poses - rejected_poses(report), counters.poses))?;
+    let rejected = counters.refusals.iter().filter(|(_, count)| *count > 0);
+    rows(out, "rejected", rejected.map(|(reason, count)| format!("{count} {reason}")))?;
     let Reopenings { max_speed, max_gradient, reading_clock, pose_clock } = counters.reopenings;
     if max_speed + max_gradient > 0 {
-        row(out, "gates reopened", &format!("{} times: what they refused went on and on", max_speed + max_gradient))?;
+        row(out, "gates reopened", &format!("{} times: what they rejected persisted", max_speed + max_gradient))?;
     }
     if reading_clock + pose_clock > 0 {
         row(out, "clock went back", &format!("{reading_clock} times for readings, {pose_clock} times for poses"))?;
@@ -62,7 +55,7 @@ fn write_counts(out: &mut impl Write, report: &Report) -> io::Result<()> {
     row(out, "path", &format!("{:.1} m, {} observations", counters.travelled, counters.observations))
 }
 
-fn refused_poses(report: &Report) -> u64 {
+fn rejected_poses(report: &Report) -> u64 {
     let of_poses = |refusal: &Refusal| !refusal.concerns_reading();
     report.counters.refusals.iter().filter(|(refusal, _)| of_poses(refusal)).map(|(_, count)| count).sum()
 }
@@ -82,7 +75,7 @@ fn write_model(out: &mut impl Write, report: &Report) -> io::Result<()> {
         row(out, "memory", &format!("{memory} observations"))?;
     }
     if totals.capped_batches > 0 {
-        let words = "batches hit selection.max_inducing_points: the map is less exact than asked for";
+        let words = "batches hit selection.max_inducing_points: the map is less exact than configured";
         row(out, "", &format!("{} {words}", totals.capped_batches))?;
     }
     let values = report.hyperparameters.iter().map(|named| format!("{} {:.3}", named.name, named.value));
@@ -95,7 +88,12 @@ fn write_model(out: &mut impl Write, report: &Report) -> io::Result<()> {
     }
 }
 
-/// One line.
+/// Writes one line.
 pub fn row(out: &mut impl Write, label: &str, value: &str) -> io::Result<()> {
     writeln!(out, "{label:LABEL$}{value}")
+}
+
+/// Writes a line for each value, the first one with the label.
+pub fn rows<T: ToString>(out: &mut impl Write, label: &str, values: impl Iterator<Item = T>) -> io::Result<()> {
+    values.enumerate().try_for_each(|(index, value)| row(out, if index == 0 { label } else { "" }, &value.to_string()))
 }

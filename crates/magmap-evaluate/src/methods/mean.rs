@@ -1,25 +1,20 @@
 //! The map that costs nothing.
 
-use super::{Learner, Learnt, Named, Refused};
-use crate::metrics::Predictions;
-use magmap::config::Config;
-use magmap::mapping::field_model::FieldPosterior;
+use super::learner::{Learner, Learnt};
+use crate::metrics::{Predictions, Readings};
+use magmap::field::engine::FieldPosterior;
 use streaming_gp::bounds::NoiseBaseline;
 use streaming_gp::kernel::Places;
 use streaming_gp::points::Points;
 
 /// Mean and variance of all readings so far: the noise model of the papers.
 #[derive(Default)]
-struct Mean(NoiseBaseline);
-
-pub(super) fn learner(_: &Config, _: usize, _: &Named) -> Box<dyn Learner> {
-    Box::new(Mean::default())
-}
+pub(super) struct Mean(NoiseBaseline);
 
 impl Learner for Mean {
-    fn learn(&mut self, _: &Points, targets: &[f64]) -> Result<Learnt, Refused> {
-        self.0 = self.0.including(targets);
-        Ok(Learnt { inducing_points: 0, hyperparameters: Vec::new(), evaluations: 0, end: None })
+    fn learn(&mut self, batch: &Readings) -> anyhow::Result<Learnt> {
+        self.0 = self.0.including(&batch.targets);
+        Ok(Learnt::default())
     }
 
     fn predict(&self, places: &Points) -> Predictions {

@@ -1,6 +1,6 @@
 //! Reading a table.
 
-use super::super::Error;
+use anyhow::{Context, anyhow, bail, ensure};
 use sha2::{Digest, Sha256};
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
@@ -23,16 +23,15 @@ impl Table {
     /// Reads numbers separated by commas. The first line may hold the names of the columns: then none of its cells is a number.
     ///
     /// # Errors
-    /// A file that cannot be read or is too long, and what is no number, with its line and column.
-    pub fn read(path: impl AsRef<Path>) -> Result<Self, Error> {
+    /// A file that cannot be read or is too long, and a cell that is not a number, with its line and column.
+    pub fn read(path: impl AsRef<Path>) -> anyhow::Result<Self> {
         let path = path.as_ref();
-        let unreadable = |source: io::Error| Error::ReadTable { path: path.to_owned(), source };
+        let name = path.display();
+        let unreadable = |error: io::Error| anyhow!("cannot read {name}: {error}");
         let file = File::open(path).map_err(unreadable)?;
         let length = file.metadata().map_err(unreadable)?.len();
-        if length > MOST_BYTES {
-            return Err(refused(path, format!("at most {MOST_BYTES} bytes"), format!("{length}")));
-        }
-        // What has no length, such as a pipe, may still be endless.
+        ensure!(length <= MOST_BYTES, "{name}: expected at most {MOST_BYTES} bytes, found {length}");
+        // A file without a length, such as a pipe, may still be endless.
         let mut file = BufReader::new(file.take(MOST_BYTES));
         let mut table = Self { path: path.to_owned(), names: None, columns: 0, values: Vec::new() };
         let (mut line, mut bytes) = (0, Vec::new());
@@ -40,18 +39,16 @@ impl Table {
             line += 1;
             let text = bytes.strip_prefix(b"\xef\xbb\xbf").filter(|_| line == 1).unwrap_or(&bytes).trim_ascii();
             if !text.is_empty() {
-                table.take_in(line, &cells(text))?;
+                table.add(line, &cells(text))?;
             }
             bytes.clear();
         }
-        match table.values.is_empty() {
-            true => Err(refused(path, "rows of numbers separated by commas".into(), "none".into())),
-            false => Ok(table),
-        }
+        ensure!(!table.values.is_empty(), "{name}: expected rows of numbers separated by commas, found none");
+        Ok(table)
     }
 
-    /// A line that is not empty.
-    fn take_in(&mut self, line: u64, cells: &[&[u8]]) -> Result<(), Error> {
+    /// Adds a line that is not empty.
+    fn add(&mut self, line: u64, cells: &[&[u8]]) -> anyhow::Result<()> {
         if self.columns == 0 {
             self.columns = cells.len();
             if cells.iter().all(|cell| number(cell).is_none()) {
@@ -59,21 +56,15 @@ impl Table {
                 return Ok(());
             }
         }
-        let error = |column: usize, expected: String, found: String| Error::Cell {
-            path: self.path.clone(),
-            line,
-            column: column + 1,
-            expected,
-            found,
-        };
-        if cells.len() != self.columns {
-            let (expected, found) = (format!("{} columns, as above", self.columns), cells.len().to_string());
-            return Err(error(cells.len().min(self.columns), expected, found));
+        let at = |column: usize| format!("{}, line {line}, column {}", self.path.display(), column + 1);
+        let (expected, found) = (self.columns, cells.len());
+        if found != expected {
+            bail!("{}: expected {expected} columns, as above, found {found}", at(found.min(expected)));
         }
         for (column, cell) in cells.iter().enumerate() {
-            match number(cell) {
-                Some(value) if value.is_finite() => self.values.push(value),
-                _ => return Err(error(column, "a number".into(), format!("\"{}\"", cell.escape_ascii()))),
+            match number(cell).filter(|value| value.is_finite()) {
+                Some(value) => self.values.push(value),
+                None => bail!("{}: expected a number, found \"{}\"", at(column), cell.escape_ascii()),
             }
         }
         Ok(())
@@ -104,37 +95,37 @@ impl Table {
         self.names.as_ref().map_or_else(|| (column + 1).to_string(), |names| names[column].clone())
     }
 
-    /// Which column is meant by a name, or else by a number counted from one.
+    /// The column with a name, or else with a number counted from one.
     ///
     /// # Errors
     /// When there is no such column.
-    pub fn column(&self, name: &str) -> Result<usize, Error> {
+    pub fn column(&self, name: &str) -> anyhow::Result<usize> {
         let named = self.names.iter().flatten().position(|known| known == name);
         let numbered = || name.parse::<usize>().ok()?.checked_sub(1).filter(|column| *column < self.columns);
-        named.or_else(numbered).ok_or_else(|| {
+        named.or_else(numbered).with_context(|| {
             let numbers = format!("a number from 1 to {}", self.columns);
             let expected = match &self.names {
                 Some(names) => format!("a target among {}, or {numbers}", names.join(", ")),
                 None => format!("{numbers} as the target"),
             };
-            refused(&self.path, expected, name.to_owned())
+            format!("{}: expected {expected}, found {name}", self.path.display())
         })
     }
 
-    /// What it holds, whatever its file is called and however its numbers are written.
+    /// Digest of its numbers, whatever the name of its file and however they are written.
     pub(super) fn digest(&self) -> String {
         let mut digest = Sha256::new();
         digest.update((self.columns as u64).to_le_bytes());
         self.values.iter().for_each(|value| digest.update(value.to_le_bytes()));
-        digest.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
+        hexadecimal(&digest.finalize())
     }
 }
 
-pub(super) fn refused(path: &Path, expected: String, found: String) -> Error {
-    Error::Table { path: path.to_owned(), expected, found }
+pub(super) fn hexadecimal(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// What is between the commas of a line that are not in quotes.
+/// The cells of a line: commas in quotes do not separate.
 fn cells(line: &[u8]) -> Vec<&[u8]> {
     let mut quoted = false;
     let between = line.split(|byte| {

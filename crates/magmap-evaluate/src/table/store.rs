@@ -1,9 +1,10 @@
-//! What is finished, in a folder: a file per split and method, to go on from.
+//! Finished runs in a folder, a file per split and method, so that an interrupted experiment can continue.
 
-use super::super::Error;
-use super::super::contest::Run;
-use super::super::methods::Named;
-use super::{Protocol, Table};
+use super::super::comparison::Run;
+use super::super::methods::Method;
+use super::file::{Table, hexadecimal};
+use super::protocol::Protocol;
+use anyhow::anyhow;
 use magmap::config::Config;
 use magmap::export::file::create_folder;
 use magmap::export::report::write_json;
@@ -13,7 +14,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// What the numbers of a run depend on, but for its split and method.
+/// What the numbers of a run depend on beside its split and method.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Fingerprint {
     /// Of magmap.
@@ -26,21 +27,20 @@ pub struct Fingerprint {
 }
 
 impl Fingerprint {
-    /// Of an experiment.
+    /// That of an experiment.
     ///
     /// # Errors
-    /// When the settings cannot be written down.
-    pub fn of(table: &Table, protocol: &Protocol, config: &Config) -> Result<Self, Error> {
-        let settings = Sha256::digest(config.to_toml()?);
+    /// When the settings cannot be written as TOML.
+    pub fn of(table: &Table, protocol: &Protocol, config: &Config) -> anyhow::Result<Self> {
         Ok(Self {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             table: table.digest(),
-            settings: settings.iter().map(|byte| format!("{byte:02x}")).collect(),
+            settings: hexadecimal(&Sha256::digest(config.to_toml()?)),
             protocol: protocol.clone(),
         })
     }
 
-    /// In what it differs from another.
+    /// The parts in which it differs from another.
     fn differs_in(&self, other: &Self) -> String {
         let parts = [
             ("version of magmap", self.version != other.version),
@@ -68,11 +68,11 @@ struct Trial<F, R> {
 }
 
 impl Store {
-    /// In a folder, which is made where it does not exist.
+    /// In a folder, which is created if it does not exist.
     ///
     /// # Errors
-    /// When it cannot be made.
-    pub fn open(folder: impl AsRef<Path>, fingerprint: Fingerprint) -> Result<Self, Error> {
+    /// When it cannot be created.
+    pub fn open(folder: impl AsRef<Path>, fingerprint: Fingerprint) -> anyhow::Result<Self> {
         create_folder(folder.as_ref())?;
         Ok(Self { folder: folder.as_ref().to_owned(), fingerprint })
     }
@@ -81,34 +81,40 @@ impl Store {
         self.folder.join(format!("split-{split}-{method}.json"))
     }
 
-    /// A finished run; none where it is not there yet.
+    /// A finished run; none where there is none yet.
     ///
     /// # Errors
     /// When the file is damaged, or of another experiment.
-    pub fn get(&self, split: usize, method: &Named) -> Result<Option<Run>, Error> {
-        let path = self.file(split, &method.to_string());
-        let damaged = |found: String| Error::Stored { path: path.clone(), found };
+    pub fn get(&self, split: usize, method: &Method) -> anyhow::Result<Option<Run>> {
+        let method = method.to_string();
+        let path = self.file(split, &method);
+        let unusable = |found: String| {
+            anyhow!(
+                "{}: expected a finished run of this experiment, found {found}: choose another folder, or remove the file",
+                path.display()
+            )
+        };
         let text = match fs::read(&path) {
             Ok(text) => text,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            Err(error) => return Err(damaged(error.to_string())),
+            Err(error) => return Err(unusable(error.to_string())),
         };
-        let trial: Trial<Fingerprint, Run> =
-            serde_json::from_slice(&text).map_err(|error| damaged(error.to_string()))?;
-        if trial.fingerprint != self.fingerprint {
-            return Err(damaged(format!("one with another {}", trial.fingerprint.differs_in(&self.fingerprint))));
+        let Trial { fingerprint, split: found, run }: Trial<Fingerprint, Run> =
+            serde_json::from_slice(&text).map_err(|error| unusable(error.to_string()))?;
+        if fingerprint != self.fingerprint {
+            return Err(unusable(format!("one with another {}", fingerprint.differs_in(&self.fingerprint))));
         }
-        if (trial.split, trial.run.method.as_str()) != (split, method.to_string().as_str()) {
-            return Err(damaged(format!("split {} of {}", trial.split, trial.run.method)));
+        if (found, &run.method) != (split, &method) {
+            return Err(unusable(format!("split {found} of {}", run.method)));
         }
-        Ok(Some(trial.run))
+        Ok(Some(run))
     }
 
     /// Keeps a finished run: the whole file is written, or none.
     ///
     /// # Errors
     /// When it cannot be written.
-    pub fn put(&self, split: usize, run: &Run) -> Result<(), Error> {
+    pub fn put(&self, split: usize, run: &Run) -> anyhow::Result<()> {
         let trial = Trial { fingerprint: &self.fingerprint, split, run };
         Ok(write_json(&self.file(split, &run.method), &trial)?)
     }

@@ -1,7 +1,7 @@
-//! How far each method is from the reference, on the scale from there to the noise model.
+//! Errors of each method on the scale from the reference to the noise model.
 
-use super::super::contest::{Run, Step};
-use super::super::methods::Named;
+use super::super::comparison::{BatchResult, Run};
+use super::super::methods::Method;
 use super::super::metrics::MeanAndDeviation;
 use serde::Serialize;
 
@@ -16,7 +16,7 @@ pub enum Metric {
 }
 
 impl Metric {
-    fn of(self, step: &Step) -> f64 {
+    fn of(self, step: &BatchResult) -> f64 {
         match self {
             Self::Rmse => step.rmse,
             Self::Nlpd => step.nlpd,
@@ -29,7 +29,7 @@ impl Metric {
 pub struct Relative {
     /// The method.
     pub method: String,
-    /// Splits that it learnt to their end. All other numbers are over these.
+    /// Number of splits that it learnt to their end. All other numbers are over these.
     pub splits: usize,
     /// Number of inducing points.
     #[serde(rename = "M")]
@@ -58,13 +58,13 @@ pub struct Relative {
 pub struct OperatingPoint {
     /// The method without its parameter.
     pub method: String,
-    /// By which measure it is good enough.
+    /// The measure by which it is good enough.
     pub metric: Metric,
     /// The method with the parameter of the smallest size; none where no parameter is good enough on all splits.
     pub at: Option<String>,
 }
 
-/// What came of all splits.
+/// All methods over all splits.
 #[derive(Clone, Debug, Serialize)]
 pub struct Summary {
     /// The reference, the noise model, and the others.
@@ -79,25 +79,25 @@ impl Summary {
     ///
     /// # Panics
     /// When there are other runs than those of the methods.
-    pub fn of(methods: &[Named], splits: &[Vec<Run>], threshold: f64) -> Self {
+    pub fn of(methods: &[Method], splits: &[Vec<Run>], threshold: f64) -> Self {
         let relatives: Vec<Relative> = (0..methods.len()).map(|method| relative(method, splits)).collect();
         let mut operating_points: Vec<OperatingPoint> = Vec::new();
-        for name in methods.iter().skip(2).map(Named::name) {
+        for name in methods.iter().skip(2).map(Method::name) {
             if operating_points.iter().any(|point| point.method == name) {
                 continue;
             }
             for metric in [Metric::Rmse, Metric::Nlpd] {
                 let good_enough = methods.iter().zip(&relatives).skip(2).filter(|(method, relative)| {
                     let percent = match metric {
-                        Metric::Rmse => relative.rmse_percent.mean,
-                        Metric::Nlpd => relative.nlpd_percent.mean,
+                        Metric::Rmse => &relative.rmse_percent,
+                        Metric::Nlpd => &relative.nlpd_percent,
                     };
-                    method.name() == name && relative.splits == splits.len() && percent <= threshold
+                    method.name() == name && relative.splits == splits.len() && percent.mean <= threshold
                 });
                 let smallest = good_enough
                     .min_by(|(_, a), (_, b)| a.inducing_points.mean.total_cmp(&b.inducing_points.mean))
                     .map(|(method, _)| method.to_string());
-                operating_points.push(OperatingPoint { method: name.to_owned(), metric, at: smallest });
+                operating_points.push(OperatingPoint { method: name.clone(), metric, at: smallest });
             }
         }
         Self { methods: relatives, operating_points }
@@ -106,7 +106,7 @@ impl Summary {
 
 fn relative(method: usize, splits: &[Vec<Run>]) -> Relative {
     let batches = splits.iter().flatten().map(|run| run.steps.len()).max().unwrap_or(0);
-    // The step of this method in every split that it came so far in.
+    // The step of this method in every split in which it got to this batch.
     let steps = |batch: usize| splits.iter().filter_map(move |runs| Some((runs, runs[method].steps.get(batch)?)));
     let percent = |metric: Metric, batch: usize| {
         MeanAndDeviation::of(steps(batch).filter_map(|(runs, step)| {
@@ -115,10 +115,11 @@ fn relative(method: usize, splits: &[Vec<Run>]) -> Relative {
         }))
     };
     let last = batches.saturating_sub(1);
-    let number =
-        |number: fn(&Step) -> f64, batch: usize| MeanAndDeviation::of(steps(batch).map(|(_, step)| number(step)));
+    let number = |number: fn(&BatchResult) -> f64, batch: usize| {
+        MeanAndDeviation::of(steps(batch).map(|(_, step)| number(step)))
+    };
     let by_batch = |mean: &dyn Fn(usize) -> MeanAndDeviation| (0..batches).map(|batch| mean(batch).mean).collect();
-    let size = |step: &Step| step.inducing_points as f64;
+    let size = |step: &BatchResult| step.inducing_points as f64;
     Relative {
         method: splits.first().map_or_else(String::new, |runs| runs[method].method.clone()),
         splits: splits.iter().filter(|runs| runs[method].refused.is_none()).count(),

@@ -60,7 +60,7 @@ pub(super) struct Setup<'a, K: Kernel> {
 }
 
 /// What depends on the hyperparameters alone.
-pub(super) struct Whitened {
+pub(super) struct WhitenedSites {
     /// L_b.
     pub(super) covariance_root: Matrix,
     /// phi: M x N.
@@ -91,7 +91,7 @@ impl<K: Kernel> Setup<'_, K> {
     ///
     /// # Errors
     /// When the covariance of the inducing points is not positive definite to the precision of doubles.
-    pub(super) fn whiten(&self, model: &Model<K>) -> Result<Whitened, NotPositiveDefinite> {
+    pub(super) fn whiten(&self, model: &Model<K>) -> Result<WhitenedSites, NotPositiveDefinite> {
         let inducing = &self.inducing.places;
         let mut covariance = Matrix::zeros(inducing.len(), inducing.len());
         model.kernel.add_lower_covariance(inducing, covariance.as_mut());
@@ -100,7 +100,7 @@ impl<K: Kernel> Setup<'_, K> {
         let mut features = model.kernel.covariance(inducing, self.places);
         linalg::solve_lower(covariance_root.as_ref(), features.as_mut());
         let summary = self.summary.map(|summary| summary.whiten(model, &self.inducing, covariance_root.as_ref()));
-        Ok(Whitened { covariance_root, features, prior_variances: model.kernel.diagonal(self.places), summary })
+        Ok(WhitenedSites { covariance_root, features, prior_variances: model.kernel.diagonal(self.places), summary })
     }
 
     /// The posterior of these sites.
@@ -110,10 +110,10 @@ impl<K: Kernel> Setup<'_, K> {
     pub(super) fn fit(
         &self,
         model: &Model<K>,
-        whitened: &Whitened,
+        whitened: &WhitenedSites,
         sites: &[Site],
     ) -> Result<Fit, NotPositiveDefinite> {
-        let Whitened { features, prior_variances, summary, .. } = whitened;
+        let WhitenedSites { features, prior_variances, summary, .. } = whitened;
         let size = features.nrows();
         let mut precision = Matrix::identity(size, size);
         let mut scaled = features.clone();
@@ -182,7 +182,7 @@ impl<K: Kernel> Setup<'_, K> {
     pub(super) fn settle(
         &self,
         model: &Model<K>,
-        whitened: &Whitened,
+        whitened: &WhitenedSites,
         sites: &mut Vec<Site>,
         (steps, step_length): (usize, f64),
     ) -> Result<(Fit, usize), NotPositiveDefinite> {
@@ -229,12 +229,12 @@ impl<K: Kernel> Setup<'_, K> {
     pub(super) fn gradient(
         &self,
         model: &Model<K>,
-        whitened: &Whitened,
+        whitened: &WhitenedSites,
         sites: &[Site],
         fit: &Fit,
         counts: Counts,
     ) -> Vec<f64> {
-        let Whitened { covariance_root, features, .. } = whitened;
+        let WhitenedSites { covariance_root, features, .. } = whitened;
         let Fit { weights, expectations, .. } = fit;
         let (size, number) = (features.nrows(), features.ncols());
         let in_mean: Vec<f64> = (0..number).map(|i| self.count(i, counts) * expectations[i].alpha).collect();
@@ -315,7 +315,7 @@ impl<K: Kernel> Setup<'_, K> {
     pub(super) fn posterior(
         &self,
         model: &Model<K>,
-        whitened: &Whitened,
+        whitened: &WhitenedSites,
         sites: &[Site],
         indices: &[usize],
     ) -> Result<Posterior<K>, NotPositiveDefinite> {

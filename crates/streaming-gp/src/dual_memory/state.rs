@@ -10,7 +10,7 @@ use super::super::state::{
 use super::super::whitened::Past;
 use super::memory::Memory;
 use super::site::Site;
-use super::{DualGp, Settings, Summary};
+use super::{DualGp, DualSettings, Summary};
 use std::sync::Arc;
 
 /// Everything a [`DualGp`] has learnt, and what it was learnt under. Put back, it continues to the last bit as if it had never been
@@ -144,7 +144,7 @@ impl<K: Kernel> DualGp<K> {
     ///
     /// # Errors
     /// When the state is not that of a model with this kernel.
-    pub fn from_state(kernel: K, settings: Settings, state: &DualState<K::Places>) -> Result<Self, StateError> {
+    pub fn from_state(kernel: K, settings: DualSettings, state: &DualState<K::Places>) -> Result<Self, StateError> {
         state.check()?;
         let (model, posterior) = state.common.restore(kernel)?;
         let posterior =
@@ -202,8 +202,8 @@ mod tests {
         Sum(Some(Constant { variance: 20.0 }), stationary)
     }
 
-    fn settings(memory: MemorySize) -> Settings {
-        Settings {
+    fn settings(memory: MemorySize) -> DualSettings {
+        DualSettings {
             inducing_points: 14,
             least_share: 1e-6,
             memory,

@@ -13,8 +13,8 @@ fn model(likelihood: Likelihood) -> Model<Stationary> {
     Model { kernel, noise: 0.05, likelihood, mean: 0.5, jitter: Jitter::Relative(1e-10) }
 }
 
-fn settings(inducing_points: usize, memory: usize) -> Settings {
-    Settings {
+fn settings(inducing_points: usize, memory: usize) -> DualSettings {
+    DualSettings {
         inducing_points,
         least_share: 1e-9,
         memory: MemorySize { per_batch: memory, most: usize::MAX },
@@ -91,7 +91,7 @@ fn with_every_place_inducing_it_is_the_exact_process_with_any_memory() {
     let expected = textbook(&model, &places, &targets, &at);
     for memory in [0, 5, usize::MAX] {
         for cuts in [vec![0, 40], vec![0, 3, 25, 40]] {
-            let one_step = Settings { steps: 1, ..settings(100, memory) };
+            let one_step = DualSettings { steps: 1, ..settings(100, memory) };
             let mut process = DualGp::new(model.clone(), one_step);
             for cut in cuts.windows(2) {
                 let (places, targets) = readings(cut[0]..cut[1]);
@@ -350,7 +350,7 @@ fn the_leverage_of_one_reading_is_its_share_of_the_variance() {
 #[test]
 fn memory_grows_by_batch_up_to_its_limit() {
     let memory = MemorySize { per_batch: 5, most: 12 };
-    let mut process = DualGp::new(model(Likelihood::Gaussian), Settings { memory, ..settings(10, 0) });
+    let mut process = DualGp::new(model(Likelihood::Gaussian), DualSettings { memory, ..settings(10, 0) });
     let sizes = [0..20, 20..23, 23..60, 60..90].map(|range| {
         let (places, targets) = readings(range);
         process.update(&places, &targets, &never).unwrap().memory
@@ -385,7 +385,7 @@ fn a_stream_of_crescents_is_told_apart_everywhere() {
         (Link::Logit, OldEvidence::Summary),
         (Link::Probit, OldEvidence::ScaledMemory { share: 1.0 }),
     ] {
-        let settings = Settings { steps: 4, old_evidence, learning: learning(20), ..settings(25, 15) };
+        let settings = DualSettings { steps: 4, old_evidence, learning: learning(20), ..settings(25, 15) };
         let mut process = DualGp::binary(model(Likelihood::Gaussian), link, settings);
         for batch in 0..4 {
             let range = 100 * batch..100 * (batch + 1);
@@ -404,7 +404,7 @@ fn students_t_shrugs_off_outliers() {
     let at = path(0..60);
     let truth: Vec<f64> = (0..60).map(|i| field([at.axis(0)[i], at.axis(1)[i]])).collect();
     let error = |likelihood: Likelihood, outliers: bool| {
-        let mut process = DualGp::new(model(likelihood), Settings { step_length: 0.9, ..settings(40, 10) });
+        let mut process = DualGp::new(model(likelihood), DualSettings { step_length: 0.9, ..settings(40, 10) });
         for range in [0..20, 20..40, 40..60] {
             let (places, mut targets) = readings(range);
             if outliers {
@@ -426,7 +426,7 @@ fn students_t_shrugs_off_outliers() {
 fn learning_finds_what_the_collapsed_bound_finds() {
     let (places, targets) = readings(0..60);
     let start = model(Likelihood::Gaussian);
-    let mut process = DualGp::new(start.clone(), Settings { learning: learning(200), ..settings(30, 0) });
+    let mut process = DualGp::new(start.clone(), DualSettings { learning: learning(200), ..settings(30, 0) });
     let report = process.update(&places, &targets, &never).unwrap();
     let inducing = process.posterior().unwrap().inducing();
     let rows = Rows::nested(&places, &targets, None, inducing);
@@ -441,7 +441,7 @@ fn learning_finds_what_the_collapsed_bound_finds() {
 fn memory_leads_the_hyperparameters_of_a_stream_to_those_of_one_batch() {
     let (places, targets) = readings(0..150);
     let learnt = |old_evidence: OldEvidence, memory: usize, batches: usize| {
-        let settings = Settings { old_evidence, learning: learning(30), ..settings(60, memory) };
+        let settings = DualSettings { old_evidence, learning: learning(30), ..settings(60, memory) };
         let mut process = DualGp::new(model(Likelihood::Gaussian), settings);
         let rows = 150 / batches;
         for batch in 0..batches {
@@ -514,7 +514,7 @@ fn before_any_batch_it_predicts_the_prior() {
 #[test]
 fn equal_streams_give_equal_bits_and_stopping_ends_learning_at_once() {
     let run = |stop: &dyn Fn() -> bool| {
-        let settings = Settings { learning: learning(10), ..settings(10, 5) };
+        let settings = DualSettings { learning: learning(10), ..settings(10, 5) };
         let mut process = DualGp::new(model(Likelihood::Gaussian), settings);
         let reports = [0..20, 20..40].map(|range| {
             let (places, targets) = readings(range);
@@ -540,7 +540,7 @@ proptest! {
         step_length in 0.1..=1.0f64,
     ) {
         let student = Likelihood::StudentT(StudentT { degrees_of_freedom: 3.0 });
-        let settings = Settings { steps: 5, step_length, learning: learning(6), ..settings(6, memory) };
+        let settings = DualSettings { steps: 5, step_length, learning: learning(6), ..settings(6, memory) };
         let mut process = match kind {
             0 => DualGp::new(model(Likelihood::Gaussian), settings),
             1 => DualGp::new(model(student), settings),

@@ -5,8 +5,9 @@ use super::super::linalg::{self, GrowingTriangle, NotPositiveDefinite, dot, squa
 use super::super::model::Model;
 use super::super::targets::Targets;
 use super::super::upper_bound::BoundTerms;
-use super::super::whitened::{Past, Rows, Whitened};
+use super::super::whitened::{Past, Rows, Whitened, missing_permanent};
 use super::PivotedCholesky;
+use std::borrow::Cow;
 
 /// Readings of a batch added one by one as inducing points, each where the variance left by all before it is greatest ("greedy
 /// variance", Burt et al. 2020), beside the inducing points of the past. Where readings have weights, it is the greatest in units
@@ -25,7 +26,7 @@ pub struct GreedyVariance<'a, K: Kernel> {
 }
 
 impl<'a, K: Kernel> GreedyVariance<'a, K> {
-    /// Starts from the inducing points of the past, or from none.
+    /// Starts from the inducing points of the past and the permanent ones, or from none.
     ///
     /// # Errors
     /// When a covariance is not positive definite to the precision of doubles.
@@ -36,12 +37,22 @@ impl<'a, K: Kernel> GreedyVariance<'a, K> {
         past: Option<&Past<K>>,
     ) -> Result<Self, NotPositiveDefinite> {
         let targets = targets.into();
-        let start = Rows::nested(places, targets, past, &places.cleared()).whiten(model)?;
-        let weights = (0..places.len()).map(|i| targets.weight(i)).collect();
+        let rows = Rows::nested(places, targets, past, &missing_permanent(&model.kernel, places, past));
+        let start = rows.whiten(model)?;
+        let weights: Vec<f64> = (0..places.len()).map(|i| targets.weight(i)).collect();
+        let others = match places.candidates() {
+            Cow::Borrowed(_) => None,
+            Cow::Owned(candidates) => {
+                let mut features = model.kernel.covariance(rows.inducing(), &candidates);
+                linalg::solve_lower(start.covariance_root.as_ref(), features.as_mut());
+                linalg::scale_columns(&mut features, |row| (weights[row] / model.noise).sqrt());
+                Some((candidates, features))
+            }
+        };
         let mut projected = vec![0.0; start.coefficients.len()];
         linalg::add_matrix_vector(&mut projected, 1.0, start.precision_root.transpose(), &start.coefficients);
         Ok(Self {
-            points: PivotedCholesky::starting_from(model, places, weights, &start.features),
+            points: PivotedCholesky::starting_from(model, places, weights, &start.features, others),
             precision_root: GrowingTriangle::new(start.precision_root.as_ref()),
             log_determinant: linalg::log_determinant(start.precision_root.as_ref()),
             projected,
@@ -59,7 +70,7 @@ impl<'a, K: Kernel> GreedyVariance<'a, K> {
         self.points.is_empty()
     }
 
-    /// The readings chosen so far, in order.
+    /// The candidates chosen so far, in order: each as its reading is numbered.
     pub fn chosen(&self) -> &[usize] {
         self.points.chosen()
     }
@@ -69,7 +80,7 @@ impl<'a, K: Kernel> GreedyVariance<'a, K> {
         self.points.next(least_share)
     }
 
-    /// Makes reading `index` an inducing point.
+    /// Makes candidate `index` an inducing point.
     pub fn add(&mut self, index: usize) {
         let size = self.points.len();
         let column = self.points.add(index).to_vec();

@@ -17,24 +17,20 @@ pub struct Oips {
 impl<K: Kernel> Rule<K> for Oips {
     fn choose(&self, batch: &Batch<'_, K>, limits: Limits) -> Result<Choice, NotPositiveDefinite> {
         let kernel = &batch.model.kernel;
-        let mut inducing =
-            batch.posterior.map_or_else(|| batch.places.cleared(), |posterior| posterior.inducing().clone());
-        let shared = kernel.shared_variance();
-        let mut covariances = Vec::new();
+        let candidates = batch.candidates();
+        let missing = batch.missing_permanent();
+        let mut inducing = batch.posterior.map_or(missing.clone(), |past| past.inducing().followed_by(&missing));
         let (mut added, mut end) = (Vec::new(), SelectionEnd::Converged);
-        for (index, variance) in kernel.diagonal(batch.places).into_iter().enumerate() {
-            covariances.clear();
-            covariances.resize(inducing.len(), 0.0);
-            kernel.add_column(&inducing, 0..inducing.len(), batch.places, index, &mut covariances);
-            let greatest = covariances.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-            if greatest - shared >= self.correlation * (variance - shared) {
+        for index in 0..candidates.len() {
+            let (greatest, most) = kernel.closest(&inducing, &candidates, index);
+            if greatest >= self.correlation * most {
                 continue;
             }
             if inducing.len() >= limits.max_inducing_points {
                 end = SelectionEnd::Capped;
                 break;
             }
-            inducing.push_from(batch.places, index);
+            inducing.push_from(&candidates, index);
             added.push(index);
         }
         let report = SelectionReport { added: added.len(), removed: 0, end, gap: None };

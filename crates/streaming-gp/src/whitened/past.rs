@@ -70,6 +70,17 @@ impl<K: Kernel> Past<K> {
     }
 }
 
+/// The [permanent](Kernel::permanent) inducing variables of a kernel that the past does not have yet.
+pub(crate) fn missing_permanent<K: Kernel>(kernel: &K, like: &K::Places, past: Option<&Past<K>>) -> K::Places {
+    let permanent = kernel.permanent(like);
+    let present = past.map_or(0, |past| permanent_indices(&past.inducing).count());
+    permanent.select(present..permanent.len())
+}
+
+pub(super) fn permanent_indices(places: &impl Places) -> impl Iterator<Item = usize> {
+    (0..places.len()).filter(|&index| places.is_permanent(index))
+}
+
 /// tr(R K_aa R^T)
 pub(crate) fn prior_trace(root: &Matrix, covariance: &Matrix) -> f64 {
     let information = linalg::product(root.transpose(), root.as_ref());

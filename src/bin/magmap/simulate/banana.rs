@@ -15,7 +15,7 @@ pub struct Arguments {
     /// The file, with a row of x, y and label (1 on the upper crescent, else 0) for each point.
     #[arg(long, value_name = "FILE")]
     output: PathBuf,
-    /// How many points.
+    /// Number of points.
     #[arg(long, value_name = "N", default_value_t = BananaOptions::default().points)]
     points: usize,
     /// Standard deviation of the points around the crescents, of radius 1.

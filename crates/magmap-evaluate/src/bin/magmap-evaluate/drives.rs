@@ -8,15 +8,18 @@ use clap::{Args, ValueEnum};
 use magmap::cli::{Ending, Terminal};
 use magmap::config::Config;
 use magmap::export::report::write_json;
+use magmap::field::map::SensorBias;
 use magmap::recording::aalto_csv::Magnetometer;
 use magmap_evaluate::drives::{self, BatchScores, Experiment, Material, Outcome};
-use magmap_evaluate::methods::Named;
+use magmap_evaluate::methods::Method;
 use magmap_evaluate::metrics::Spread;
+use magmap_evaluate::outliers::Outliers;
+use nalgebra::Vector3;
 use serde::Serialize;
 use streaming_gp::report::{CeilingUsed, SelectionEnd};
 
-use super::arguments::{Common, Spoilt, help_on_methods};
-use super::contests::side_by_side;
+use super::arguments::{Common, help_on_methods};
+use super::comparison::side_by_side;
 
 /// Arguments of the experiments on drives.
 #[derive(Args)]
@@ -29,20 +32,29 @@ pub struct Arguments {
     sensor: Sensor,
     /// A method, and a parameter where it is not the default; several are compared on the same batches.
     #[arg(long = "method", value_name = "NAME[=PARAMETER]", conflicts_with = "offsets", long_help = help_on_methods())]
-    methods: Vec<Named>,
+    methods: Vec<Method>,
     /// The order of the readings that are learnt from.
     #[arg(long, value_enum, default_value_t)]
     order: Order,
     /// Seed of a shuffled order.
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Runs so often, with averaging cells shifted by equal parts of a cell, and adds medians and ranges.
+    /// Number of runs, with averaging cells shifted by equal parts of a cell; several add medians and ranges.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000))]
     offsets: u32,
+    /// Added to every reading: a hard iron along the x and y axes of the sensor, in microtesla.
+    #[arg(long, value_name = "X,Y", default_value = "0,0", value_parser = hard_iron, allow_hyphen_values = true)]
+    hard_iron: Vector3<f64>,
     #[command(flatten)]
-    spoilt: Spoilt,
+    outliers: Outliers,
     #[command(flatten)]
     common: Common,
+}
+
+fn hard_iron(text: &str) -> Result<Vector3<f64>, String> {
+    let number = |text: &str| text.trim().parse().ok().filter(|number: &f64| number.is_finite());
+    let components = text.split_once(',').and_then(|(x, y)| Some(Vector3::new(number(x)?, number(y)?, 0.0)));
+    components.ok_or_else(|| "expected two numbers, such as 15,-10".into())
 }
 
 #[derive(Clone, Copy, Default, PartialEq, ValueEnum)]
@@ -97,29 +109,35 @@ struct Offsets {
     worst_against_mean: f64,
 }
 
-/// Learns from drives, and shows how.
+/// Learns from drives, and shows how well.
 pub fn run(experiment: Experiment, arguments: &Arguments, terminal: &Terminal) -> anyhow::Result<Ending> {
-    let config = arguments.common.settings.load()?;
-    let material = Material::read(experiment, &arguments.data, arguments.sensor.into(), config.evaluation.cut)?
-        .spoilt(arguments.spoilt.outliers());
-    let material = match arguments.order {
-        Order::Recorded => material,
-        Order::Shuffled => material.shuffled(arguments.seed),
+    let Arguments { data, sensor, methods, order, seed, offsets, hard_iron, outliers, common } = arguments;
+    let config = match methods.is_empty() {
+        true => common.config_of_any_field(Config::default())?,
+        false => common.config(Config::default())?,
     };
-    if !arguments.methods.is_empty() {
-        let tasks = vec![(name(experiment).to_owned(), material.task(&config, 0.0))];
-        return side_by_side(tasks, &arguments.methods, &[], &config, &arguments.common, terminal);
+    let material = Material::read(experiment, data, (*sensor).into(), config.evaluation.cut)?;
+    let material = material.with_hard_iron(*hard_iron).spoilt(*outliers);
+    let material = match order {
+        Order::Recorded => material,
+        Order::Shuffled => material.shuffled(*seed),
+    };
+    if !methods.is_empty() {
+        let name = match experiment {
+            Experiment::Stream => "stream",
+            Experiment::Paths => "paths",
+        };
+        let tasks = vec![(name.to_owned(), material.task(&config, 0.0))];
+        return side_by_side(tasks, methods, &[], &config, common, terminal);
     }
     let bar = terminal.bar("evaluating", 0);
-    let mut outcomes = Vec::new();
-    for index in 0..arguments.offsets {
-        let offset = f64::from(index) / f64::from(arguments.offsets);
-        let outcome = drives::run(&material, &config, offset, |batch, batches| {
-            bar.set_length(u64::from(arguments.offsets) * batches as u64);
+    let outcome = |index: u32| {
+        drives::run(&material, &config, f64::from(index) / f64::from(*offsets), |batch, batches| {
+            bar.set_length(u64::from(*offsets) * batches as u64);
             bar.set_position(u64::from(index) * batches as u64 + batch as u64);
-        })?;
-        outcomes.push(outcome);
-    }
+        })
+    };
+    let outcomes = (0..*offsets).map(outcome).collect::<anyhow::Result<Vec<Outcome>>>()?;
     bar.finish_and_clear();
 
     let unshifted = outcomes.first().context("there is at least one offset")?;
@@ -129,17 +147,10 @@ pub fn run(experiment: Experiment, arguments: &Arguments, terminal: &Terminal) -
     if let Some(offsets) = &offsets {
         write_offsets(&mut out, offsets)?;
     }
-    if let Some(file) = &arguments.common.json {
+    if let Some(file) = &common.json {
         write_json(file, &DriveNumbers { unshifted, config: &config, offsets })?;
     }
     Ok(Ending::Done)
-}
-
-fn name(experiment: Experiment) -> &'static str {
-    match experiment {
-        Experiment::Stream => "stream",
-        Experiment::Paths => "paths",
-    }
 }
 
 fn over_offsets(outcomes: &[Outcome]) -> Offsets {
@@ -180,20 +191,23 @@ fn write_batches(out: &mut impl Write, outcome: &Outcome) -> io::Result<()> {
             batch.coverage_05,
             batch.rmse_mean_predictor,
             batch.rmse_nearest_neighbour,
-            ceiling(batch.ceiling),
+            match batch.ceiling {
+                Some(CeilingUsed::Exact) => "exact",
+                Some(CeilingUsed::Upper) => "upper",
+                None => "-",
+            },
             batch.seconds,
-            if batch.selection_end == SelectionEnd::Capped { "  capped" } else { "" },
+            if batch.selection_end == Some(SelectionEnd::Capped) { "  capped" } else { "" },
+        )?;
+    }
+    if let Some(SensorBias { hard_iron: [x, y, z], hard_iron_sd: [sd_x, sd_y, sd_z], .. }) = outcome.last().sensor_bias
+    {
+        writeln!(
+            out,
+            "hard iron of the sensor, in microtesla: {x:.2}, {y:.2}, {z:.2} (standard deviations {sd_x:.2}, {sd_y:.2}, {sd_z:.2})"
         )?;
     }
     writeln!(out, "all updates: {:.3} s", outcome.seconds)
-}
-
-fn ceiling(used: Option<CeilingUsed>) -> &'static str {
-    match used {
-        Some(CeilingUsed::Exact) => "exact",
-        Some(CeilingUsed::Upper) => "upper",
-        None => "-",
-    }
 }
 
 fn write_offsets(out: &mut impl Write, offsets: &Offsets) -> io::Result<()> {

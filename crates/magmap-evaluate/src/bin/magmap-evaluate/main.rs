@@ -4,8 +4,7 @@
 
 mod arguments;
 mod banana;
-mod by_batch;
-mod contests;
+mod comparison;
 mod drives;
 mod papers;
 mod synthetic;
@@ -65,10 +64,13 @@ enum Experiments {
     /// Maps simulated fields of many strengths and lengthscales, and is tested on a second drive through each.
     Worlds(worlds::Arguments),
     /// Learns three streams along a line: an expanding one, a shuffled one, and one with late outliers.
-    Scenarios(synthetic::Scenarios),
+    #[command(mut_arg("methods", |methods| methods.default_values(["vips=0.05", "conditional_variance", "oips", "exact"])))]
+    Scenarios(synthetic::Arguments),
     /// Compares fixed numbers of inducing points with those that a method chooses, in four batches along a line.
-    Sizes(synthetic::Sizes),
+    #[command(mut_arg("methods", |methods| methods.default_values(["fixed=10", "fixed=20", "fixed=30", "vips=0.05", "exact"])))]
+    Sizes(synthetic::Arguments),
     /// Learns the three streams in three dimensions, with many readings, and shows how models grow.
+    #[command(mut_arg("methods", |methods| methods.default_values(["vips=0.095", "oips=0.93"])))]
     Growth(synthetic::Growth),
     /// Learns any table of numbers by its first column, and measures methods between an exact process and the mean.
     Table(table::Arguments),
@@ -84,8 +86,8 @@ fn main() -> ExitCode {
         Experiments::Paths(arguments) => drives::run(Experiment::Paths, &arguments, &terminal),
         Experiments::Papers(arguments) => papers::run(&arguments, &terminal),
         Experiments::Worlds(arguments) => worlds::run(&arguments, &terminal),
-        Experiments::Scenarios(arguments) => arguments.run(&terminal),
-        Experiments::Sizes(arguments) => arguments.run(&terminal),
+        Experiments::Scenarios(arguments) => arguments.scenarios(&terminal),
+        Experiments::Sizes(arguments) => arguments.sizes(&terminal),
         Experiments::Growth(arguments) => arguments.run(&terminal),
         Experiments::Table(arguments) => arguments.run(&terminal),
         Experiments::Banana(arguments) => banana::run(&arguments),

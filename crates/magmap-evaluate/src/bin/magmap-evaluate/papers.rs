@@ -7,13 +7,12 @@ use clap::Args;
 use magmap::cli::{Ending, Terminal};
 use magmap::config::Config;
 use magmap::recording::aalto_csv::Magnetometer;
-use magmap_evaluate::contest::Contest;
 use magmap_evaluate::drives::{Experiment, Material};
-use magmap_evaluate::methods::Named;
+use magmap_evaluate::methods::Method;
 use magmap_evaluate::portfolio::{self, Chapter};
 use magmap_evaluate::published::{self, Ours};
 
-use super::contests::{how_it_was_made, run_all};
+use super::comparison::{how_it_was_made, run_all};
 
 /// The settings of the published experiments.
 const PAPER: &str = include_str!("../../../../../config/paper.toml");
@@ -28,7 +27,7 @@ const CAP: usize = 1500;
 /// hyperparameters settle long before.
 const EVALUATIONS_AT_CAP: usize = 25;
 
-/// What the page says of the differences: what people read in the figures of the default seed. Who changes a method reads again.
+/// What the page says of the differences, read from the figures of the default seed. It needs another reading when a method changes.
 const READING: &str = include_str!("papers.md");
 
 /// Arguments of the comparison with the papers.
@@ -67,48 +66,43 @@ pub fn run(arguments: &Arguments, terminal: &Terminal) -> anyhow::Result<Ending>
         "exact",
         "mean",
     ];
-    // Where a whole drive is a batch, with what takes minutes left out.
-    let on_paths = everything.map(|method| (method, !matches!(method, "exact" | "conditional_variance=0.5")));
-    let on_paths: Vec<&str> =
-        on_paths.iter().filter(|(_, is_affordable)| *is_affordable).map(|(method, _)| *method).collect();
+    // Where a whole drive is a batch, without what takes minutes.
+    let mut on_paths = everything.to_vec();
+    on_paths.retain(|method| !matches!(*method, "exact" | "conditional_variance=0.5"));
     let shuffled = ["vips=0.095", "fixed=100", "dual_memory=100", "batch_sparse=100", "mean"];
-    let contest = |name: &str, experiment, config: &Config, is_shuffled, methods: &[&str]| -> anyhow::Result<Contest> {
+    let compare = |name: &str, experiment, config: &Config, is_shuffled, methods: &[&str]| {
         let material = Material::read(experiment, &arguments.data, Magnetometer::Invensense, config.evaluation.cut)?;
         let material = if is_shuffled { material.shuffled(arguments.seed) } else { material };
-        let methods: Vec<Named> =
-            methods.iter().map(|method| method.parse()).collect::<Result<_, _>>().map_err(anyhow::Error::msg)?;
+        let methods = methods.iter().map(|method| method.parse()).collect::<Result<Vec<Method>, _>>();
         let tasks = vec![(name.to_owned(), material.task(config, 0.0))];
-        let with_maps = !is_shuffled && *config == defaults;
-        let mut contest = run_all(tasks, &methods, config, with_maps, terminal).remove(0);
-        contest.runs.iter_mut().filter(|run| !DRAWN.contains(&run.method.as_str())).for_each(|run| run.maps.clear());
-        Ok(contest)
+        let draws =
+            |method: &Method| !is_shuffled && *config == defaults && DRAWN.contains(&method.to_string().as_str());
+        anyhow::Ok(run_all(tasks, &methods.map_err(anyhow::Error::msg)?, config, draws, terminal).remove(0))
     };
     let mut published = [
-        contest("drive 3, the papers' settings", Experiment::Stream, &paper, false, &as_published)?,
-        contest("drive 3 shuffled, the papers' settings", Experiment::Stream, &paper, true, &shuffled)?,
+        compare("drive 3, the papers' settings", Experiment::Stream, &paper, false, &as_published)?,
+        compare("drive 3 shuffled, the papers' settings", Experiment::Stream, &paper, true, &shuffled)?,
     ];
     if !arguments.quick {
         let mut few = paper.clone();
         few.learning.max_evaluations = EVALUATIONS_AT_CAP;
         few.selection.max_inducing_points = CAP;
         let name = "drive 3, conditional variance";
-        let capped = contest(name, Experiment::Stream, &few, false, &["conditional_variance=0.005"])?;
+        let capped = compare(name, Experiment::Stream, &few, false, &["conditional_variance=0.005"])?;
         published[0].runs.extend(capped.runs);
     }
     let ours = [
-        contest("drive 3, magmap's settings", Experiment::Stream, &defaults, false, &everything)?,
-        contest("drive 3 shuffled, magmap's settings", Experiment::Stream, &defaults, true, &shuffled)?,
-        contest("drives 1, 2, 4 and 5, magmap's settings", Experiment::Paths, &defaults, false, &on_paths)?,
+        compare("drive 3, magmap's settings", Experiment::Stream, &defaults, false, &everything)?,
+        compare("drive 3 shuffled, magmap's settings", Experiment::Stream, &defaults, true, &shuffled)?,
+        compare("drives 1, 2, 4 and 5, magmap's settings", Experiment::Paths, &defaults, false, &on_paths)?,
     ];
     let comparison = published::table(&[
         Ours { name: "papers' settings", recorded: &published[0], shuffled: &published[1] },
         Ours { name: "magmap's settings", recorded: &ours[0], shuffled: &ours[1] },
     ]);
     let introduction = format!("{}\n\n{comparison}\n{READING}\n{}", how_it_was_made(), on_the_cap(arguments.quick));
-    let chapters = [
-        Chapter { config: &paper, introduction: String::new(), contests: &published },
-        Chapter { config: &defaults, introduction: String::new(), contests: &ours },
-    ];
+    let chapters =
+        [Chapter { config: &paper, comparisons: &published }, Chapter { config: &defaults, comparisons: &ours }];
     portfolio::write(&arguments.output, "Every method beside the papers", &introduction, &chapters)?;
     let mut out = io::stdout().lock();
     writeln!(out, "{comparison}")?;
@@ -116,7 +110,7 @@ pub fn run(arguments: &Arguments, terminal: &Terminal) -> anyhow::Result<Ending>
     Ok(Ending::Done)
 }
 
-/// What the page says of conditional variance with the papers' settings.
+/// The page's note on conditional variance with the papers' settings.
 fn on_the_cap(is_left_out: bool) -> String {
     let how = match is_left_out {
         true => "was left out (`--quick`)".to_owned(),

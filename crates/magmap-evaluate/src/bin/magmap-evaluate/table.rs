@@ -8,13 +8,13 @@ use std::thread;
 use anyhow::bail;
 use clap::Args;
 use magmap::cli::{Ending, Terminal, UsageError};
-use magmap_evaluate::contest::Contest;
-use magmap_evaluate::methods::{MOST_EXACT, Named};
+use magmap_evaluate::comparison::Comparison;
+use magmap_evaluate::methods::{MOST_EXACT, Method};
 use magmap_evaluate::table::{self, Fingerprint, Metric, Protocol, Store, Summary, Table};
 use serde::Serialize;
 
 use super::arguments::{Common, help_on_methods};
-use super::contests::write_files;
+use super::comparison::write_files;
 
 /// Arguments of the experiment on a table.
 #[derive(Args)]
@@ -28,17 +28,17 @@ pub struct Arguments {
     /// A method, and a parameter where it is not the default; may be repeated, also with several parameters of one method.
     #[arg(long = "method", value_name = "NAME[=PARAMETER]", long_help = help_on_methods())]
     #[arg(default_values = ["vips=0.035", "conditional_variance", "oips"])]
-    methods: Vec<Named>,
+    methods: Vec<Method>,
     /// What they are measured against; otherwise exact for at most 2000 rows, and batch_sparse=1000 for more.
     #[arg(long, value_name = "NAME[=PARAMETER]")]
-    reference: Option<Named>,
+    reference: Option<Method>,
     /// Random splits into rows that are learnt from and rows that are tested.
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     splits: u32,
     /// Share of the rows that are tested, between 0 and 1.
     #[arg(long, value_name = "SHARE", default_value_t = 0.1, value_parser = share)]
     test_share: f64,
-    /// Batches that the other rows come in, by their first input.
+    /// Batches of the other rows, by their first input.
     #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     batches: u32,
     /// Seed of the splits.
@@ -50,8 +50,8 @@ pub struct Arguments {
     /// Runs at a time; otherwise as many as there are cores. The numbers are the same.
     #[arg(long, value_name = "N")]
     jobs: Option<NonZero<usize>>,
-    /// Keeps every finished run in this folder, and goes on from those that are there. Runs of other data, settings or flags are
-    /// refused.
+    /// Keeps every finished run in this folder, and continues from those that are there. Runs of other data, settings or flags are
+    /// rejected.
     #[arg(long, value_name = "DIR")]
     state: Option<PathBuf>,
     #[command(flatten)]
@@ -82,28 +82,26 @@ struct Numbers<'a> {
 
 impl Arguments {
     pub fn run(&self, terminal: &Terminal) -> anyhow::Result<Ending> {
-        let config = self.common.settings.load_over(table::settings())?;
+        let config = self.common.config(table::settings())?;
         let table = Table::read(&self.data)?;
         let target = self.target.as_ref().map_or(Ok(table.columns() - 1), |name| table.column(name))?;
         let Self { test_share, seed, .. } = *self;
         let protocol = Protocol { target, test_share, batches: self.batches as usize, seed };
         protocol.check(&table)?;
-        let reference = self.reference.clone().unwrap_or_else(|| table::reference(protocol.training_rows(&table)));
-        if reference.name() == "mean" {
+        let rows = protocol.training_rows(&table);
+        let reference = self.reference.clone().unwrap_or_else(|| table::reference(rows));
+        if reference == Method::Mean {
             let message = "--reference: expected another method than mean, which is the other end of the scale";
             return Err(UsageError(message.into()).into());
         }
-        let rows = protocol.training_rows(&table);
-        if reference.name() == "exact" && rows > MOST_EXACT {
+        if reference == Method::Exact && rows > MOST_EXACT {
             bail!(
                 "--reference exact: expected at most {MOST_EXACT} rows to learn from, found {rows}: batch_sparse takes more"
             );
         }
         let methods = table::line_up(&reference, &self.methods);
-        let store = match &self.state {
-            Some(folder) => Some(Store::open(folder, Fingerprint::of(&table, &protocol, &config)?)?),
-            None => None,
-        };
+        let store = |folder| Store::open(folder, Fingerprint::of(&table, &protocol, &config)?);
+        let store = self.state.as_ref().map(store).transpose()?;
         let jobs = self.jobs.map_or_else(|| thread::available_parallelism().map_or(1, NonZero::get), NonZero::get);
         let splits = self.splits as usize;
 
@@ -121,20 +119,20 @@ impl Arguments {
             table.rows(),
             table.columns() - 1,
             table.name(target),
-            protocol.training_rows(&table),
+            rows,
             protocol.batches,
             protocol.test_rows(&table),
         )?;
         self.write(&mut out, &summary, &reference)?;
-        let contest =
-            |(split, runs)| Contest { name: format!("split {split}"), task: protocol.task(&table, split), runs };
-        let contests: Vec<Contest> = (1..).zip(runs).map(contest).collect();
+        let comparison =
+            |(split, runs)| Comparison { name: format!("split {split}"), task: protocol.task(&table, split), runs };
+        let comparisons: Vec<Comparison> = (1..).zip(runs).map(comparison).collect();
         let more = Numbers { protocol: &protocol, threshold: self.threshold, summary: &summary };
-        write_files(&contests, more, &config, &self.common)?;
+        write_files(&comparisons, more, &config, &self.common)?;
         Ok(Ending::Done)
     }
 
-    fn write(&self, out: &mut impl Write, summary: &Summary, reference: &Named) -> io::Result<()> {
+    fn write(&self, out: &mut impl Write, summary: &Summary, reference: &Method) -> io::Result<()> {
         let width = summary.methods.iter().map(|relative| relative.method.len()).fold(6, usize::max);
         writeln!(
             out,

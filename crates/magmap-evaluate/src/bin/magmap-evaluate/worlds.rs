@@ -7,10 +7,11 @@ use clap::Args;
 use magmap::cli::{Ending, Terminal};
 use magmap::config::Config;
 use magmap::export::report::write_json;
+use magmap_evaluate::outliers::Outliers;
 use magmap_evaluate::worlds::{self, WorldScores};
 use serde::Serialize;
 
-use super::arguments::{Common, Spoilt};
+use super::arguments::Common;
 
 /// Arguments of the simulated worlds.
 #[derive(Args)]
@@ -19,7 +20,7 @@ pub struct Arguments {
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..=1000))]
     seeds: u64,
     #[command(flatten)]
-    spoilt: Spoilt,
+    outliers: Outliers,
     #[command(flatten)]
     common: Common,
 }
@@ -34,20 +35,20 @@ struct WorldNumbers<'a> {
 }
 
 /// Maps worlds, and shows how well.
-pub fn run(arguments: &Arguments, terminal: &Terminal) -> anyhow::Result<Ending> {
-    let config = arguments.common.settings.load()?;
+pub fn run(Arguments { seeds, outliers, common }: &Arguments, terminal: &Terminal) -> anyhow::Result<Ending> {
+    let config = common.config(Config::default())?;
     let settings = worlds::settings();
-    let seeds = 1..arguments.seeds + 1;
+    let seeds = 1..seeds + 1;
     let bar = terminal.bar("evaluating", settings.len() as u64);
     let mut scores = Vec::new();
     for setting in &settings {
-        scores.push(worlds::run(setting, seeds.clone(), &config, arguments.spoilt.outliers())?);
+        scores.push(worlds::run(setting, seeds.clone(), &config, *outliers)?);
         bar.inc(1);
     }
     bar.finish_and_clear();
 
     write_worlds(&mut io::stdout().lock(), &scores)?;
-    if let Some(file) = &arguments.common.json {
+    if let Some(file) = &common.json {
         let seconds = scores.iter().map(|world| world.seconds).sum();
         write_json(file, &WorldNumbers { seconds, seeds, config: &config, worlds: &scores })?;
     }
@@ -76,13 +77,11 @@ fn write_worlds(out: &mut impl Write, scores: &[WorldScores]) -> io::Result<()> 
             world.seconds,
         )?;
     }
-    let worst = |keep: fn(&WorldScores) -> bool| {
-        let ratios = scores.iter().filter(|world| keep(world)).map(|world| world.caution);
-        ratios.fold(f64::NAN, f64::max)
-    };
     let least = scores.iter().map(|world| world.scores.coverage).fold(f64::NAN, f64::min);
     writeln!(out, "least coverage {least:.3}")?;
-    let weakest = worst(|world| world.setting.standard_deviation == worlds::STANDARD_DEVIATIONS[0]);
-    let others = worst(|world| world.setting.standard_deviation != worlds::STANDARD_DEVIATIONS[0]);
+    let (weakest, others): (Vec<_>, Vec<_>) =
+        scores.iter().partition(|world| world.setting.standard_deviation == worlds::STANDARD_DEVIATIONS[0]);
+    let [weakest, others] =
+        [weakest, others].map(|worlds| worlds.iter().map(|world| world.caution).fold(f64::NAN, f64::max));
     writeln!(out, "greatest sd/RMSE {weakest:.2} in the weakest fields, {others:.2} in the others")
 }

@@ -1,0 +1,312 @@
+//! The magnetic field's three axes and the bias of the sensor that reads them.
+//!
+//! ```text
+//! R m = B0 + B(x) + R (h + g speed) + e     B = -grad phi     cov(phi(x), phi(x')) = v s^3 / r
+//! d = (x - x', y - y', w)     w = z + z' + s     r = |d|
+//! ```
+//!
+//! phi is the potential of random sources on layers below the plane z = 0. It is harmonic above, so B has neither curl nor divergence.
+//! With e and f the directions of both axes, `a = (s / r)^3`, `u = e . d`, `t = f . S d` and S = diag(1, 1, -1), the covariance of the axes is
+//! `v a (e . S f - 3 u t / r^2)`: on the plane the variance of a horizontal axis is v, that of the vertical one 2 v.
+
+use super::{Kernel, sum};
+use crate::field_places::{Axis, FieldPlace, FieldPlaces, Numbers};
+use crate::places::Places;
+use pulp::Arch;
+use std::ops::Range;
+
+/// A constant field with independent axes, a harmonic field around it, and the bias of its sensor.
+///
+/// Places must be above the plane at half a lengthscale below z = 0: under it there are sources. Below, the covariance is not a number, and an
+/// update that needs it is refused.
+#[derive(Clone, Debug, PartialEq)]
+pub struct VectorField {
+    /// Variance of the constant of each axis.
+    pub constant: f64,
+    /// v: variance of a horizontal axis around it, at z = 0.
+    pub variance: f64,
+    /// s: the length over which the field varies, which is twice the depth of the uppermost sources.
+    pub lengthscale: f64,
+    /// Prior standard deviation of each component of the hard iron h, which is not learnt. At 0 there is no hard iron.
+    pub hard_iron: f64,
+    /// Prior standard deviation of each component of g, in the unit of the field per unit of speed; likewise.
+    pub speed_bias: f64,
+}
+
+/// Rows handled at once: small enough for the stack.
+const CHUNK: usize = 64;
+
+/// Sign of each axis under S, the reflection in the plane.
+const REFLECTED: [f64; 3] = [1.0, 1.0, -1.0];
+
+/// What the harmonic covariance of two axes is made of.
+struct Pair {
+    /// d.
+    difference: [f64; 3],
+    /// 1 / r^2.
+    inverse: f64,
+    /// a = (s / r)^3.
+    decay: f64,
+    /// e . S f.
+    aligned: f64,
+    /// u = e . d.
+    row: f64,
+    /// t = f . S d.
+    column: f64,
+}
+
+impl Pair {
+    #[inline(always)]
+    fn new(length: f64, e: [f64; 3], at: [f64; 3], column: &Numbers) -> Self {
+        let f = column.direction;
+        let height = at[2] + column.position[2] + length;
+        let above = if height > 0.0 { height } else { f64::NAN };
+        let [x, y, w] = [at[0] - column.position[0], at[1] - column.position[1], above];
+        let inverse = 1.0 / (x * x + y * y + w * w);
+        let square = length * length * inverse;
+        Self {
+            difference: [x, y, w],
+            inverse,
+            decay: square * square.sqrt(),
+            aligned: e[0] * f[0] + e[1] * f[1] - e[2] * f[2],
+            row: e[0] * x + e[1] * y + e[2] * w,
+            column: f[0] * x + f[1] * y - f[2] * w,
+        }
+    }
+
+    /// The covariance over v.
+    #[inline(always)]
+    fn value(&self) -> f64 {
+        self.decay * (self.aligned - 3.0 * self.inverse * self.row * self.column)
+    }
+
+    /// Its derivative in one coordinate of the row, given what e and f have along it.
+    #[inline(always)]
+    fn slope(&self, coordinate: usize, e: f64, f: f64) -> f64 {
+        let product = self.row * self.column;
+        let along = self.difference[coordinate] * (5.0 * self.inverse * product - self.aligned);
+        3.0 * self.inverse * self.decay * (along - e * self.column - REFLECTED[coordinate] * f * self.row)
+    }
+}
+
+/// A range of rows as slices of one length.
+struct RowsOf<'a> {
+    positions: [&'a [f64]; 3],
+    directions: [&'a [f64]; 3],
+}
+
+impl<'a> RowsOf<'a> {
+    #[inline(always)]
+    fn new(rows: &'a FieldPlaces, range: Range<usize>) -> Self {
+        let cut = |column: &'a [f64]| &column[range.start..][..range.end - range.start];
+        Self { positions: rows.positions().map(cut), directions: rows.directions().map(cut) }
+    }
+
+    #[inline(always)]
+    fn direction(&self, i: usize) -> [f64; 3] {
+        [self.directions[0][i], self.directions[1][i], self.directions[2][i]]
+    }
+
+    #[inline(always)]
+    fn pair(&self, i: usize, length: f64, column: &Numbers) -> Pair {
+        let at = [self.positions[0][i], self.positions[1][i], self.positions[2][i]];
+        Pair::new(length, self.direction(i), at, column)
+    }
+}
+
+impl VectorField {
+    #[inline(always)]
+    fn add_field(&self, rows: &FieldPlaces, range: Range<usize>, column: &Numbers, out: &mut [f64]) {
+        let f = column.direction;
+        for start in range.clone().step_by(CHUNK) {
+            let chunk = start..range.end.min(start + CHUNK);
+            let count = chunk.len();
+            let out = &mut out[start - range.start..][..count];
+            let rows = RowsOf::new(rows, chunk);
+            for (i, out) in out.iter_mut().enumerate() {
+                let e = rows.direction(i);
+                let offset = self.constant * (e[0] * f[0] + e[1] * f[1] + e[2] * f[2]);
+                *out += offset + self.variance * rows.pair(i, self.lengthscale, column).value();
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn contract_field(
+        &self,
+        rows: &FieldPlaces,
+        range: Range<usize>,
+        column: &Numbers,
+        weights: &[f64],
+        gradient: &mut [f64],
+    ) {
+        let f = column.direction;
+        let mut terms = [[0.0; CHUNK]; 3];
+        for start in range.clone().step_by(CHUNK) {
+            let chunk = start..range.end.min(start + CHUNK);
+            let count = chunk.len();
+            let weights = &weights[start - range.start..][..count];
+            let rows = RowsOf::new(rows, chunk);
+            let [constants, values, slopes] = &mut terms;
+            for i in 0..count {
+                let e = rows.direction(i);
+                let pair = rows.pair(i, self.lengthscale, column);
+                let value = pair.value();
+                constants[i] = weights[i] * (e[0] * f[0] + e[1] * f[1] + e[2] * f[2]);
+                values[i] = weights[i] * value;
+                slopes[i] = weights[i] * (3.0 * value + self.lengthscale * pair.slope(2, e[2], f[2]));
+            }
+            let factors = [self.constant, self.variance, self.variance];
+            for ((entry, terms), factor) in gradient.iter_mut().zip(&terms).zip(factors) {
+                *entry += factor * sum(&terms[..count]);
+            }
+        }
+    }
+
+    /// Adds the covariance that is of the sensor.
+    fn add_bias(&self, rows: &FieldPlaces, range: Range<usize>, column: &Numbers, out: &mut [f64]) {
+        let iron = self.hard_iron * self.hard_iron * column.iron;
+        let speed = self.speed_bias * self.speed_bias * column.speed;
+        if iron == 0.0 && speed == 0.0 {
+            return;
+        }
+        let (turns, [irons, speeds]) = (rows.turns(), rows.bias_factors());
+        for (out, i) in out.iter_mut().zip(range) {
+            let turned: f64 = turns.iter().zip(column.turn).map(|(turn, component)| turn[i] * component).sum();
+            *out += turned * (iron * irons[i] + speed * speeds[i]);
+        }
+    }
+
+    fn is_of_field(column: &Numbers) -> bool {
+        column.direction != [0.0; 3]
+    }
+
+    /// The variance of an axis around the constant, over v, and its derivative in log s.
+    fn spread(&self, place: &Numbers) -> (f64, f64) {
+        if !Self::is_of_field(place) {
+            return (0.0, 0.0);
+        }
+        let pair = Pair::new(self.lengthscale, place.direction, place.position, place);
+        let [_, _, vertical] = place.direction;
+        (pair.value(), 3.0 * pair.value() + self.lengthscale * pair.slope(2, vertical, vertical))
+    }
+
+    fn bias_variance(&self, place: &Numbers) -> f64 {
+        let turned: f64 = place.turn.iter().map(|component| component * component).sum();
+        turned * ((self.hard_iron * place.iron).powi(2) + (self.speed_bias * place.speed).powi(2))
+    }
+}
+
+impl Kernel for VectorField {
+    type Places = FieldPlaces;
+
+    fn names(&self) -> Vec<String> {
+        ["constant", "variance", "lengthscale"].map(String::from).to_vec()
+    }
+
+    fn parameters(&self) -> Vec<f64> {
+        vec![self.constant, self.variance, self.lengthscale]
+    }
+
+    fn set_parameters(&mut self, values: &[f64]) {
+        (self.constant, self.variance, self.lengthscale) = (values[0], values[1], values[2]);
+    }
+
+    fn add_column(
+        &self,
+        rows: &FieldPlaces,
+        range: Range<usize>,
+        columns: &FieldPlaces,
+        column: usize,
+        out: &mut [f64],
+    ) {
+        let column = columns.numbers(column);
+        if Self::is_of_field(&column) {
+            Arch::new().dispatch(
+                #[inline(always)]
+                || self.add_field(rows, range.clone(), &column, out),
+            );
+        }
+        self.add_bias(rows, range, &column, out);
+    }
+
+    fn contract_column(
+        &self,
+        rows: &FieldPlaces,
+        range: Range<usize>,
+        columns: &FieldPlaces,
+        column: usize,
+        weights: &[f64],
+        gradient: &mut [f64],
+    ) {
+        let column = columns.numbers(column);
+        if Self::is_of_field(&column) {
+            Arch::new().dispatch(
+                #[inline(always)]
+                || self.contract_field(rows, range, &column, weights, gradient),
+            );
+        }
+    }
+
+    fn contract_column_in_places(
+        &self,
+        rows: &FieldPlaces,
+        columns: &FieldPlaces,
+        column: usize,
+        weights: &[f64],
+        gradient: &mut [f64],
+    ) {
+        let column = columns.numbers(column);
+        if !Self::is_of_field(&column) {
+            return;
+        }
+        let count = rows.len();
+        let of = RowsOf::new(rows, 0..count);
+        for (i, weight) in weights.iter().enumerate() {
+            let (e, pair) = (of.direction(i), of.pair(i, self.lengthscale, &column));
+            for coordinate in 0..3 {
+                let slope = pair.slope(coordinate, e[coordinate], column.direction[coordinate]);
+                gradient[coordinate * count + i] += weight * self.variance * slope;
+            }
+        }
+    }
+
+    fn length_along(&self, _: usize) -> Option<f64> {
+        Some(self.lengthscale)
+    }
+
+    fn add_diagonal(&self, places: &FieldPlaces, out: &mut [f64]) {
+        for (i, out) in out.iter_mut().enumerate() {
+            let place = places.numbers(i);
+            let constant = if Self::is_of_field(&place) { self.constant } else { 0.0 };
+            *out += constant + self.variance * self.spread(&place).0 + self.bias_variance(&place);
+        }
+    }
+
+    fn contract_diagonal(&self, places: &FieldPlaces, weights: &[f64], gradient: &mut [f64]) {
+        for (i, weight) in weights.iter().enumerate() {
+            let place = places.numbers(i);
+            if Self::is_of_field(&place) {
+                let (value, in_length) = self.spread(&place);
+                gradient[0] += weight * self.constant;
+                gradient[1] += weight * self.variance * value;
+                gradient[2] += weight * self.variance * in_length;
+            }
+        }
+    }
+
+    fn permanent(&self, _: &FieldPlaces) -> FieldPlaces {
+        let hard_iron = Axis::ALL.map(FieldPlace::HardIron).into_iter().filter(|_| self.hard_iron > 0.0);
+        let speed_bias = Axis::ALL.map(FieldPlace::SpeedBias).into_iter().filter(|_| self.speed_bias > 0.0);
+        hard_iron.chain(speed_bias).collect()
+    }
+
+    /// The constant is part of the covariance between equal axes only; and axes that are correlated negatively have as much in common.
+    fn closest(&self, others: &FieldPlaces, places: &FieldPlaces, index: usize) -> (f64, f64) {
+        let varying = Self { constant: 0.0, ..self.clone() };
+        let covariances = varying.covariance(others, &places.select([index]));
+        let variances = varying.diagonal(others);
+        let shares = variances.iter().enumerate().map(|(i, variance)| covariances[(i, 0)].abs() / variance.sqrt());
+        (shares.fold(f64::NEG_INFINITY, f64::max), varying.diagonal(&places.select([index]))[0].sqrt())
+    }
+}

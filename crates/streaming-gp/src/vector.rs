@@ -1,0 +1,201 @@
+//! A map of the field's three axes: readings as rows of a batch, the field free of the sensor, the sensor's hard iron.
+
+use super::field_places::{Axis, FieldPlace, FieldPlaces};
+use super::kernel::{Kernel, Places, VectorField};
+use super::linalg::{self, Matrix, dot};
+use super::posterior::Posterior;
+
+/// A reading of three axes, turned into the map's frame.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct AxesReading {
+    /// Where: x, y and the height z above the plane of the map.
+    pub position: [f64; 3],
+    /// What was read, in the map's frame.
+    pub field: [f64; 3],
+    /// R, as rows: it turns the sensor's frame into the map's. Of readings that are averaged it is the mean.
+    pub orientation: [[f64; 3]; 3],
+    /// How fast the sensor moved; only the part of the bias that grows with speed depends on it.
+    pub speed: f64,
+}
+
+impl AxesReading {
+    /// The three rows of each reading of a batch, and their targets: the x axes of all readings, then y, then z.
+    pub fn rows(readings: &[Self]) -> (FieldPlaces, Vec<f64>) {
+        let row = |reading: &Self, axis: Axis| FieldPlace::Reading {
+            axis,
+            position: reading.position,
+            turn: reading.orientation[axis as usize],
+            speed: reading.speed,
+        };
+        let places =
+            Axis::ALL.iter().flat_map(|&axis| readings.iter().map(move |reading| row(reading, axis))).collect();
+        let targets = (0..3).flat_map(|axis| readings.iter().map(move |reading| reading.field[axis])).collect();
+        (places, targets)
+    }
+}
+
+/// The three axes somewhere: mean and joint covariance, noise not included.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Axes {
+    /// Mean of each axis.
+    pub mean: [f64; 3],
+    /// Their covariance.
+    pub covariance: [[f64; 3]; 3],
+}
+
+impl Axes {
+    /// Mean and variance of the strength |B|, to second order: with the mean mu, the covariance W and u = mu / |mu| these are
+    /// `|mu| + (tr W - u^T W u) / (2 |mu|)` and `u^T W u`. Where the mean is no longer than its uncertainty, that is a rough estimate.
+    pub fn strength(&self) -> (f64, f64) {
+        let norm = dot(&self.mean, &self.mean).sqrt().max(f64::MIN_POSITIVE);
+        let direction = self.mean.map(|value| value / norm);
+        let along = dot(&direction, &self.covariance.map(|row| dot(&row, &direction)));
+        let trace: f64 = (0..3).map(|i| self.covariance[i][i]).sum();
+        // The second order must not exceed the first where a mean near zero divides it.
+        (norm + (0.5 * (trace - along) / norm).min(trace.max(0.0).sqrt()), along.max(0.0))
+    }
+}
+
+/// The bias of the sensor: its hard iron h, then g where it is modelled.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SensorBias {
+    /// The components: those of h, then those of g.
+    pub components: Vec<FieldPlace>,
+    /// Mean of each, along directions that are known; zero along the others.
+    pub mean: Vec<f64>,
+    /// Their covariance, as the posterior has it.
+    pub covariance: Matrix,
+}
+
+impl SensorBias {
+    /// Standard deviation of each component.
+    pub fn standard_deviations(&self) -> Vec<f64> {
+        (0..self.mean.len()).map(|i| self.covariance[(i, i)].sqrt()).collect()
+    }
+}
+
+/// A direction of the bias is known when less than this share of its prior variance is left: half the standard deviation.
+const KNOWN_BELOW: f64 = 0.25;
+
+/// What a posterior says of the field, free of the sensor.
+///
+/// A robot that stays in the plane cannot tell the vertical part of h from a constant of the field, and one that drives straight ahead no part
+/// of it. Along directions of the bias of which the data say little, the map is therefore that of a sensor without bias: the field
+/// given that they are zero. Otherwise it would be uncertain by the prior of h everywhere.
+#[derive(Debug)]
+pub struct FieldMap<'a> {
+    posterior: &'a Posterior<VectorField>,
+    bias: SensorBias,
+    /// What is not known of the bias.
+    unknown: Vec<Unknown>,
+}
+
+/// A direction of the bias u of which little is known: independent of the others under the posterior.
+#[derive(Debug)]
+struct Unknown {
+    /// `E[u] / sd(u)`.
+    mean: f64,
+    /// L_b^-1 cov(b, u) / sd(u), under the prior.
+    features: Vec<f64>,
+    /// B^-1 of that.
+    shrunk: Vec<f64>,
+}
+
+impl<'a> FieldMap<'a> {
+    /// The map of this posterior.
+    pub fn new(posterior: &'a Posterior<VectorField>) -> Self {
+        let inducing = posterior.inducing();
+        let indices: Vec<usize> = (0..inducing.len()).filter(|&index| inducing.is_permanent(index)).collect();
+        let components = inducing.select(indices);
+        let (mean, covariance) = posterior.predict_joint(&components);
+        let model = posterior.model();
+        let prior: Vec<f64> = model.kernel.diagonal(&components).iter().map(|variance| variance.sqrt()).collect();
+        let size = mean.len();
+        let standardized = Matrix::from_fn(size, size, |i, j| covariance[(i, j)] / (prior[i] * prior[j]));
+        let (variances, directions) = linalg::symmetric_eigen(standardized.as_ref());
+        let mut features = model.kernel.covariance(inducing, &components);
+        linalg::solve_lower(posterior.past.covariance_root.as_ref(), features.as_mut());
+
+        let mut known_mean = vec![0.0; size];
+        let mut unknown = Vec::new();
+        for (k, &variance) in variances.iter().enumerate() {
+            // u = sum_i e_i b_i / sd_i.
+            let direction: Vec<f64> = (0..size).map(|i| directions[(i, k)]).collect();
+            let along = (0..size).map(|i| direction[i] * mean[i] / prior[i]).sum::<f64>();
+            if variance < KNOWN_BELOW {
+                (0..size).for_each(|i| known_mean[i] += prior[i] * direction[i] * along);
+                continue;
+            }
+            let deviation = variance.sqrt();
+            let weights: Vec<f64> = (0..size).map(|i| direction[i] / (prior[i] * deviation)).collect();
+            let mut combined = vec![0.0; inducing.len()];
+            linalg::add_matrix_vector(&mut combined, 1.0, features.as_ref(), &weights);
+            let mut shrunk = combined.clone();
+            linalg::solve_lower_vector(posterior.precision_root.as_ref(), &mut shrunk);
+            linalg::solve_lower_transposed_vector(posterior.precision_root.as_ref(), &mut shrunk);
+            unknown.push(Unknown { mean: along / deviation, features: combined, shrunk });
+        }
+        let bias = SensorBias { components: components.iter().collect(), mean: known_mean, covariance };
+        Self { posterior, bias, unknown }
+    }
+
+    /// The axes of the field at each of the places (x, y, z).
+    pub fn axes(&self, positions: &[[f64; 3]]) -> Vec<Axes> {
+        let places = FieldPlaces::axes(positions);
+        let mut axes: Vec<Axes> = self
+            .posterior
+            .predict_groups(&places)
+            .into_iter()
+            .map(|(mean, covariance)| Axes { mean, covariance })
+            .collect();
+        if self.unknown.is_empty() {
+            return axes;
+        }
+        let (past, model) = (&self.posterior.past, self.posterior.model());
+        for (position, axes) in positions.iter().zip(&mut axes) {
+            let mut features = model.kernel.covariance(&past.inducing, &FieldPlaces::axes(&[*position]));
+            linalg::solve_lower(past.covariance_root.as_ref(), features.as_mut());
+            for unknown in &self.unknown {
+                // Under the prior the field and the bias are independent.
+                let shared: [f64; 3] = std::array::from_fn(|i| {
+                    let features = features.col_as_slice(i);
+                    dot(features, &unknown.shrunk) - dot(features, &unknown.features)
+                });
+                for i in 0..3 {
+                    axes.mean[i] -= shared[i] * unknown.mean;
+                    (0..3).for_each(|j| axes.covariance[i][j] -= shared[i] * shared[j]);
+                }
+            }
+            (0..3).for_each(|i| axes.covariance[i][i] = axes.covariance[i][i].max(0.0));
+        }
+        axes
+    }
+
+    /// What the sensor would read, in the map's frame, with this orientation R and speed at each of the places, noise not included: field and
+    /// bias together, with all that is known of both.
+    pub fn readings(&self, of: &[SensorPose]) -> Vec<Axes> {
+        let rows = |pose: &SensorPose| {
+            let SensorPose { position, orientation, speed } = *pose;
+            Axis::ALL.map(|axis| FieldPlace::Reading { axis, position, turn: orientation[axis as usize], speed })
+        };
+        let places = of.iter().flat_map(rows).collect();
+        let groups = self.posterior.predict_groups(&places).into_iter();
+        groups.map(|(mean, covariance)| Axes { mean, covariance }).collect()
+    }
+
+    /// The bias of the sensor.
+    pub fn bias(&self) -> &SensorBias {
+        &self.bias
+    }
+}
+
+/// Where a sensor is, how it is turned and how fast it moves.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct SensorPose {
+    /// x, y, z.
+    pub position: [f64; 3],
+    /// R, as rows.
+    pub orientation: [[f64; 3]; 3],
+    /// Speed.
+    pub speed: f64,
+}

@@ -1,0 +1,175 @@
+//! `magmap calibrate`.
+
+use std::fs;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, bail};
+use clap::Args;
+use magmap::calibration::{Calibration, Estimate, SpeedBias, calibrate};
+use magmap::cli::{Ending, SettingsArguments, Terminal, UsageError};
+use magmap::config::Config;
+use magmap::recording;
+use magmap::sensing::reading::Measurement;
+
+use crate::summary::{row, rows};
+
+const EXAMPLES: &str = "\
+Examples:
+  magmap calibrate house.mcap
+  magmap calibrate house.mcap --out sensor.toml && magmap replay house.mcap --config sensor.toml
+  magmap calibrate bag --yaml ~/.ros/magnetometer_calib.yaml
+  magmap calibrate bag --json | jq .hard_iron
+
+An ordinary drive of half a minute or more is enough if it passes the same places under different headings. What the drive does not \
+tell is left out, with the reason. Fails if it tells neither hard iron nor yaw, or if the unit is wrong.";
+
+/// Most measurements that are read: some hours of driving.
+const MOST_MEASUREMENTS: usize = 2_000_000;
+
+/// Calibrates the magnetometer from an ordinary drive: hard iron, yaw of the mount, delay, unit, currents of the motors.
+#[derive(Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Calibrate {
+    /// The recording: an Aalto drive (FOLDER/invensense/3), an .mcap or .db3 file, a rosbag2 folder.
+    recording: PathBuf,
+    #[command(flatten)]
+    settings: SettingsArguments,
+    /// Write the section [sensor] of the settings, for --config.
+    #[arg(long, value_name = "FILE.toml")]
+    out: Option<PathBuf>,
+    /// Write the hard iron for the ROS package magnetometer_pipeline.
+    #[arg(long, value_name = "magnetometer_calib.yaml")]
+    yaml: Option<PathBuf>,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+impl Calibrate {
+    pub fn run(self, terminal: &Terminal) -> anyhow::Result<Ending> {
+        let config = self.settings.load()?;
+        if !config.topics.signal.is_empty() {
+            return Err(UsageError("expected a magnetometer; topics.signal names a yes/no signal".to_owned()).into());
+        }
+        let mut recording = recording::open(&self.recording, &config.topics, &config.sensor)?;
+        let (mount, loss) = (recording.mount(), recording.loss().clone());
+        let measurements: Vec<Measurement> = recording.by_ref().take(MOST_MEASUREMENTS).collect::<Result<_, _>>()?;
+        if recording.next().is_some() {
+            log::warn!("the drive is long: only its first {MOST_MEASUREMENTS} readings and poses are used");
+        }
+        let bar = terminal.bar("calibrating", 1000);
+        let calibration = calibrate(&measurements, mount, &config, |share| bar.set_position((1000.0 * share) as u64))?;
+        bar.finish_and_clear();
+        self.print(&calibration)?;
+        loss.items.iter().for_each(|lost| log::warn!("lost: {lost}"));
+        let is_told = calibration.hard_iron.is_some() || calibration.yaw.is_some();
+        if !is_told {
+            bail!("the drive does not calibrate the magnetometer: {}", calibration.shortcomings.join("; "));
+        }
+        self.write_files(&calibration, &config)?;
+        Ok(if loss.is_empty() { Ending::Done } else { Ending::WithLoss })
+    }
+
+    fn print(&self, calibration: &Calibration) -> io::Result<()> {
+        let mut out = io::stdout().lock();
+        if self.json {
+            serde_json::to_writer_pretty(&mut out, calibration).map_err(io::Error::from)?;
+            return writeln!(out);
+        }
+        print_table(&mut out, calibration)
+    }
+
+    fn write_files(&self, calibration: &Calibration, config: &Config) -> anyhow::Result<()> {
+        let outputs = [
+            (&self.out, calibration.to_toml(&config.sensor), "nothing differs from the settings: not written"),
+            (&self.yaml, calibration.to_bias_yaml(), "the hard iron is not known: not written"),
+        ];
+        for (path, text, otherwise) in outputs {
+            match (path, text) {
+                (Some(path), Some(text)) => write(path, &text)?,
+                (Some(path), None) => log::warn!("{}: {otherwise}", path.display()),
+                (None, _) => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+fn write(path: &Path, text: &str) -> anyhow::Result<()> {
+    fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
+}
+
+fn print_table(out: &mut impl Write, calibration: &Calibration) -> io::Result<()> {
+    let Calibration { readings, used_readings, path, headings, unit, .. } = calibration;
+    row(out, "drive", &format!("{path:.1} m, {used_readings} of {readings} readings used"))?;
+    row(out, "headings", &in_words(headings))?;
+    let strength = format!("median {:.1} µT", unit.median_strength);
+    row(
+        out,
+        "strength",
+        &match &unit.suspected {
+            Some(suspected) => {
+                let strength = unit.median_strength;
+                format!(
+                    "median {strength:.3e} µT: sensor_msgs/MagneticField is in tesla, these readings seem to be in {suspected}"
+                )
+            }
+            None if unit.is_like_earth => format!("{strength}, like the Earth's (22 to 67 µT)"),
+            None => format!("{strength}, not like the Earth's (22 to 67 µT): steel nearby, or a large hard iron"),
+        },
+    )?;
+    if let Some(hard_iron) = calibration.hard_iron {
+        let component = |i: usize| match hard_iron.sd[i] {
+            Some(sd) => format!("{:.2} ± {sd:.2}", hard_iron.value[i]),
+            None => "unknown".to_owned(),
+        };
+        let components = [0, 1, 2].map(component).join(", ");
+        row(out, "hard iron", &format!("({components}) µT along the sensor's axes"))?;
+    }
+    if let Some(Estimate { value, sd }) = calibration.yaw {
+        let (value, sd) = (value.to_degrees(), sd.to_degrees());
+        row(out, "yaw of the mount", &format!("{value:.1}° ± {sd:.1}° from the recorded one"))?;
+    }
+    if let Some(Estimate { value, sd }) = calibration.delay {
+        row(out, "delay", &format!("readings are stamped {value:.3} ± {sd:.3} s later than poses"))?;
+    }
+    if let Some(agreement) = calibration.agreement {
+        let (before, after) = (agreement.before, agreement.after);
+        row(
+            out,
+            "at one place",
+            &format!("readings differ by {before:.2} µT, calibrated by {after:.2} µT ({} pairs)", agreement.pairs),
+        )?;
+    }
+    row(
+        out,
+        "speed",
+        &match calibration.speed_bias {
+            Some(SpeedBias { value: [x, y, z], is_significant, .. }) => {
+                let verdict =
+                    if is_significant { "the bias grows with the speed" } else { "no bias that grows with the speed" };
+                format!("{verdict}: ({x:.2}, {y:.2}, {z:.2}) µT per m/s along the robot's axes")
+            }
+            None => "hardly changes: whether the bias grows with it remains unknown".to_owned(),
+        },
+    )?;
+    if calibration.inflation > 1.0 {
+        let factor = calibration.inflation;
+        row(out, "±", &format!("standard deviations, times {factor:.1} because neighbouring readings share errors"))?;
+    }
+    rows(out, "not told", calibration.shortcomings.iter())
+}
+
+/// The headings that were driven, and those that are missing: less than half a metre.
+fn in_words(headings: &[f64; 8]) -> String {
+    let of = |is_named: fn(f64) -> bool, with_metres: bool| -> Vec<String> {
+        let named = headings.iter().enumerate().filter(|(_, metres)| is_named(**metres));
+        named
+            .map(|(i, metres)| if with_metres { format!("{}° {metres:.1} m", 45 * i) } else { format!("{}°", 45 * i) })
+            .collect()
+    };
+    let driven = of(|metres| metres >= 0.5, true).join(", ");
+    let missing = of(|metres| metres < 0.5, false);
+    if missing.is_empty() { driven } else { format!("{driven}; missing: {}", missing.join(", ")) }
+}

@@ -1,0 +1,152 @@
+//! The evidence of a stretch of a drive as a function of the yaw of the mount, and what it says of the sensor's bias.
+//!
+//! With the mount turned by the yaw about the vertical of the body, a reading in the map's frame is
+//! `y = a + b cos(yaw) + c sin(yaw)`. Its covariance K does not depend on the yaw: the prior of the bias is the same along all axes. So one
+//! Cholesky factor L of K gives the log evidence for every yaw, and with `e = L^-1 y` the bias of the sensor as well.
+
+use nalgebra::{Matrix3, Vector3};
+use streaming_gp::field_places::{Axis, FieldPlace, FieldPlaces};
+use streaming_gp::kernel::{Kernel, VectorField};
+use streaming_gp::linalg::{self, Matrix, NotPositiveDefinite};
+use streaming_gp::places::Places;
+
+use super::stretch::TurnableReading;
+
+/// The columns: a, b and c, the axes of the body in each row, and those times the speed.
+const COLUMNS: usize = 9;
+const AXES: usize = 3;
+const SPEEDS: usize = 6;
+
+/// Readings under one model, at one delay.
+pub(super) struct Evidence {
+    /// The terms that do not depend on the yaw, in nats.
+    constant: f64,
+    /// Prior variance of each component of the hard iron.
+    prior_variance: f64,
+    /// Products of the columns with each other, after L^-1.
+    gram: Matrix,
+}
+
+/// A vector of the sensor with its covariance, along the axes of the body.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Bias {
+    pub(super) mean: Vector3<f64>,
+    pub(super) covariance: Matrix3<f64>,
+}
+
+impl Evidence {
+    /// # Errors
+    /// When the covariance is not positive definite.
+    pub(super) fn new(
+        readings: &[TurnableReading],
+        kernel: &VectorField,
+        noise: f64,
+    ) -> Result<Self, NotPositiveDefinite> {
+        let places: FieldPlaces = readings.iter().flat_map(rows).collect();
+        let rows = places.len();
+        let mut covariance = linalg::zeros(rows, rows);
+        kernel.add_lower_covariance(&places, covariance.as_mut());
+        (0..rows).for_each(|i| covariance[(i, i)] += noise);
+        let lower = linalg::cholesky(covariance)?;
+        let mut whitened = Matrix::from_fn(rows, COLUMNS, |row, column| {
+            let (reading, axis) = (&readings[row / 3], row % 3);
+            match column {
+                0..AXES => reading.parts[column][axis],
+                AXES..SPEEDS => reading.body[(axis, column - AXES)],
+                _ => reading.body[(axis, column - SPEEDS)] * reading.speed,
+            }
+        });
+        linalg::solve_lower(lower.as_ref(), whitened.as_mut());
+        let constant = -0.5 * (linalg::log_determinant(lower.as_ref()) + rows as f64 * std::f64::consts::TAU.ln());
+        let gram = linalg::product(whitened.transpose(), whitened.as_ref());
+        Ok(Self { gram, constant, prior_variance: kernel.hard_iron.powi(2) })
+    }
+
+    /// The log evidence with the mount turned by `yaw`, in nats.
+    pub(super) fn at(&self, yaw: f64) -> f64 {
+        self.constant - 0.5 * self.product(turned(yaw), turned(yaw))
+    }
+
+    /// Its first and second derivative.
+    pub(super) fn derivatives(&self, yaw: f64) -> [f64; 2] {
+        let (at, first, second) = (turned(yaw), slope(yaw), curvature(yaw));
+        [-self.product(at, first), -self.product(first, first) - self.product(at, second)]
+    }
+
+    /// The yaw of the greatest log evidence, between -pi and pi.
+    pub(super) fn best_yaw(&self) -> f64 {
+        let start = grid().max_by(|a, b| self.at(*a).total_cmp(&self.at(*b))).unwrap_or(0.0);
+        // Newton's method; the log evidence is a parabola within a degree.
+        let newton = |yaw: f64, _| {
+            let [first, second] = self.derivatives(yaw);
+            if second < 0.0 { yaw - (first / second).clamp(-STEP, STEP) } else { yaw }
+        };
+        let best = (0..10).fold(start, newton);
+        if self.at(best) >= self.at(start) { best } else { start }
+    }
+
+    /// How much greater the log evidence of the best yaw is than that of any other local maximum; infinite without another.
+    pub(super) fn lead(&self) -> f64 {
+        let is_maximum = |yaw: &f64| self.at(*yaw) > self.at(yaw - STEP).max(self.at(yaw + STEP));
+        let mut maxima: Vec<f64> = grid().filter(is_maximum).map(|yaw| self.at(yaw)).collect();
+        maxima.sort_by(|a, b| b.total_cmp(a));
+        if let [first, second, ..] = maxima[..] { first - second } else { f64::INFINITY }
+    }
+
+    /// The hard iron.
+    pub(super) fn hard_iron(&self, yaw: f64) -> Bias {
+        let prior = self.prior_variance;
+        let [projected, squares] = self.projected(AXES, yaw);
+        let mean = projected.column(0) * prior;
+        Bias { mean, covariance: Matrix3::identity() * prior - squares * (prior * prior) }
+    }
+
+    /// The part of the bias that grows with the speed, under this prior variance.
+    pub(super) fn speed_bias(&self, yaw: f64, prior: f64) -> Option<Bias> {
+        let [projected, squares] = self.projected(SPEEDS, yaw);
+        let covariance = (squares + Matrix3::identity() / prior).try_inverse()?;
+        Some(Bias { mean: covariance * projected.column(0), covariance })
+    }
+
+    /// `Z^T e`, repeated, and `Z^T Z` for three columns Z from `first` on.
+    fn projected(&self, first: usize, yaw: f64) -> [Matrix3<f64>; 2] {
+        let weights = turned(yaw);
+        let product = |i: usize| (0..3).map(|k| weights[k] * self.gram[(first + i, k)]).sum::<f64>();
+        let projected = Matrix3::from_fn(|i, _| product(i));
+        [projected, Matrix3::from_fn(|i, j| self.gram[(first + i, first + j)])]
+    }
+
+    fn product(&self, left: [f64; 3], right: [f64; 3]) -> f64 {
+        (0..3).map(|i| (0..3).map(|j| left[i] * self.gram[(i, j)] * right[j]).sum::<f64>()).sum()
+    }
+}
+
+/// Half a degree.
+const STEP: f64 = std::f64::consts::PI / 360.0;
+
+/// Every half degree of a turn.
+fn grid() -> impl Iterator<Item = f64> {
+    (-360..360).map(|step| f64::from(step) * STEP)
+}
+
+/// The weights of a, b and c.
+fn turned(yaw: f64) -> [f64; 3] {
+    [1.0, yaw.cos(), yaw.sin()]
+}
+
+fn slope(yaw: f64) -> [f64; 3] {
+    [0.0, -yaw.sin(), yaw.cos()]
+}
+
+fn curvature(yaw: f64) -> [f64; 3] {
+    [0.0, -yaw.cos(), -yaw.sin()]
+}
+
+/// The three rows of a reading. Its axes are those of the body: under the prior of the bias every mount is the same.
+fn rows(reading: &TurnableReading) -> [FieldPlace; 3] {
+    let turns = &reading.body;
+    Axis::ALL.map(|axis| {
+        let row = turns.row(axis as usize);
+        FieldPlace::Reading { axis, position: reading.position.into(), turn: [row[0], row[1], row[2]], speed: 0.0 }
+    })
+}

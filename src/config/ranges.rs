@@ -1,0 +1,144 @@
+//! Which values are possible: the ranges of single settings, and what one setting asks of another.
+
+use std::fmt::Display;
+use std::ops::RangeInclusive;
+
+use nalgebra::Matrix3;
+use toml::Value;
+
+use super::declare::Described;
+use super::{Config, Likelihood, Mapped, PoseSource, Problem};
+
+// These limits keep a typing error, or somebody else's file, from allocating more memory than there is.
+
+/// Most measurements or messages that wait in one place: hours of them, in about 100 megabytes.
+pub(super) const MOST_WAITING: usize = 1_000_000;
+
+/// Most observations in a batch, whose covariances with the inducing points are one matrix.
+pub(super) const MOST_OBSERVATIONS: usize = 100_000;
+
+/// Most observations whose covariances with each other are computed: 3 gigabytes; the default takes 0.8.
+pub(super) const MOST_EXACT: usize = 20_000;
+
+/// Most inducing points: 3 gigabytes for each of a few matrices; the default takes 0.07.
+pub(super) const MOST_INDUCING_POINTS: usize = 20_000;
+
+/// Most natural-gradient steps per update: they converge in tens.
+pub(super) const MOST_STEPS: usize = 10_000;
+
+/// Most cells of a grid: 0.8 gigabytes, a square of 350 m at 5 cm.
+pub(super) const MOST_CELLS: usize = 50_000_000;
+
+/// Fails with what was expected.
+type Check = Result<(), String>;
+
+fn require(holds: bool, expected: &str) -> Check {
+    if holds { Ok(()) } else { Err(expected.to_owned()) }
+}
+
+pub(super) fn number(expected: &'static str, holds: impl Fn(f64) -> bool) -> impl Fn(&f64) -> Check {
+    move |&value| require(holds(value), expected)
+}
+
+pub(super) fn finite(value: &f64) -> Check {
+    require(value.is_finite(), "a finite number")
+}
+
+pub(super) fn positive(value: &f64) -> Check {
+    require(*value > 0.0 && value.is_finite(), "a finite number above 0")
+}
+
+pub(super) fn not_negative(value: &f64) -> Check {
+    require(*value >= 0.0 && value.is_finite(), "a finite number, 0 or above")
+}
+
+pub(super) fn all_finite(values: &[f64; 3]) -> Check {
+    require(values.iter().all(|value| value.is_finite()), "finite numbers")
+}
+
+pub(super) fn within(range: RangeInclusive<usize>) -> impl Fn(&usize) -> Check {
+    move |value| require(range.contains(value), &format!("{} to {}", range.start(), range.end()))
+}
+
+pub(super) fn at_least<T: PartialOrd + Display>(least: T) -> impl Fn(&T) -> Check {
+    move |value| require(*value >= least, &format!("at least {least}"))
+}
+
+pub(super) fn calibration_matrix(rows: &[f64; 9]) -> Check {
+    let determinant = Matrix3::from_row_slice(rows).determinant();
+    require(determinant.is_finite() && determinant > 0.0, "the nine numbers of a matrix with a determinant above 0")
+}
+
+pub(super) fn file_name(name: &str) -> Check {
+    let is_plain = !name.is_empty() && name.chars().all(|c| c.is_alphanumeric() || "-_.".contains(c));
+    require(is_plain && !name.starts_with('.'), "letters, digits, '-', '_' and '.', not beginning with '.'")
+}
+
+impl Config {
+    /// Every value that is out of range or contradicts another.
+    pub(super) fn problems(&self) -> Vec<Problem> {
+        let mut problems = Vec::new();
+        self.check("", &mut problems);
+        self.check_combinations(&mut problems);
+        problems
+    }
+
+    fn check_combinations(&self, problems: &mut Vec<Problem>) {
+        let Config { topics, frames, gates, model, selection, node, .. } = self;
+        let is_signal = model.likelihood == Likelihood::Bernoulli;
+        let has_transforms = frames.pose_source == PoseSource::Transforms;
+        let is_vector = model.field == Mapped::Vector;
+        let wrong: [(bool, &str, &str, Value); 8] = [
+            (
+                gates.maximum_field <= gates.minimum_field,
+                "gates.maximum_field",
+                &format!("more than gates.minimum_field ({})", gates.minimum_field),
+                gates.maximum_field.into(),
+            ),
+            (
+                has_transforms && frames.map.is_empty(),
+                "frames.map",
+                "the name of a frame, because frames.pose_source is transforms",
+                "".into(),
+            ),
+            (
+                is_signal && !selection.method.is_dual_memory(),
+                "selection.method",
+                "dual_memory, because no other method maps a yes/no signal (model.likelihood is bernoulli)",
+                selection.method.to_string().into(),
+            ),
+            (
+                is_vector && (is_signal || selection.method.is_dual_memory()),
+                "model.field",
+                "strength, because neither dual_memory nor a yes/no signal has axes",
+                "vector".into(),
+            ),
+            (
+                is_signal && topics.signal.is_empty(),
+                "topics.signal",
+                "the name of a topic of type std_msgs/msg/Bool, because model.likelihood is bernoulli",
+                "".into(),
+            ),
+            (
+                !is_signal && !topics.signal.is_empty(),
+                "topics.signal",
+                "no name, because model.likelihood is not bernoulli",
+                topics.signal.as_str().into(),
+            ),
+            (
+                is_signal && has_transforms,
+                "frames.pose_source",
+                "odometry, because the messages of topics.signal name no frame",
+                "transforms".into(),
+            ),
+            (
+                !node.recording.is_empty() && node.recording_id().is_none(),
+                "node.recording",
+                "NAME#FINGERPRINT, or nothing",
+                node.recording.as_str().into(),
+            ),
+        ];
+        let wrong = wrong.into_iter().filter(|(is_wrong, ..)| *is_wrong);
+        problems.extend(wrong.map(|(_, key, expected, found)| Problem::wrong(key, expected, found)));
+    }
+}

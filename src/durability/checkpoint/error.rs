@@ -1,0 +1,34 @@
+//! What can go wrong with a checkpoint.
+
+use std::io;
+use std::path::PathBuf;
+
+use crate::arrays::Problem;
+use crate::{config, field};
+
+/// What can go wrong with a checkpoint.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A checkpoint could not be written.
+    #[error("cannot write the checkpoint {}: {source}; no partial file was left", path.display())]
+    Write {
+        /// The file.
+        path: PathBuf,
+        /// What the operating system says.
+        source: io::Error,
+    },
+    /// A checkpoint could not be read.
+    #[error("cannot read the checkpoint {}: {problem}", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        problem: Problem,
+    },
+    /// The map cannot be continued with these settings.
+    #[error(transparent)]
+    Field(#[from] field::Error),
+    /// The settings cannot be serialized.
+    #[error(transparent)]
+    Config(#[from] config::Error),
+}

@@ -1,0 +1,241 @@
+//! Recovers the map from the files of a journal.
+
+use std::fs;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+
+use super::Error;
+use super::folder::{ExistingJournal, Folder, Numbered};
+use super::segment::{Item, Segment};
+use crate::config::Config;
+use crate::durability::checkpoint::{self, Checkpoint};
+use crate::durability::map_store;
+use crate::mapping::mapper::Mapper;
+use crate::mapping::stop::StopSignal;
+
+/// Largest segment that is read, in bytes; four times what is written.
+const LONGEST: u64 = 256 << 20;
+
+/// What to do where steps are missing because a file is damaged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Gaps {
+    /// Stop there: the source can be read again.
+    Stop,
+    /// Continue after the gap: only the missing steps are lost.
+    Skip,
+}
+
+/// A map recovered from a journal.
+#[derive(Debug)]
+pub struct Recovered {
+    /// The map after the last recovered step.
+    pub mapper: Mapper,
+    /// Descriptions of damage and other problems.
+    pub findings: Vec<String>,
+    /// Number of steps that are lost.
+    pub lost_steps: u64,
+    /// Damaged files; [`Journal::start`](super::Journal::start) sets them aside once they are no longer needed.
+    pub damaged: Vec<PathBuf>,
+}
+
+impl Folder {
+    /// Replays all steps since the newest valid checkpoint, including learning. `progress` is called after every step. `None` where
+    /// there is no map. Nothing in the folder changes.
+    ///
+    /// `settings` are used where the journal's own cannot be read.
+    ///
+    /// # Errors
+    /// [`Error::Folder`]. Damage is not an error: it is among the findings.
+    pub fn recover(
+        &self,
+        settings: &Config,
+        gaps: Gaps,
+        mut progress: impl FnMut(&Mapper),
+    ) -> Result<Option<Recovered>, Error> {
+        let segments = self.segments()?;
+        let mut recovery = Recovery::default();
+        let start = recovery.newest(&self.checkpoints()?, |recovery, path| recovery.take_checkpoint(path, settings));
+        let start = match start {
+            Some(start) => Some(start),
+            None => recovery.take_first_segment(&segments, settings)?,
+        };
+        let Some(mut mapper) = start else { return Ok(None) };
+        for (index, (first, path)) in segments.iter().enumerate() {
+            let is_over = segments.get(index + 1).is_some_and(|(next, _)| *next <= mapper.progress().steps);
+            if !is_over && !recovery.take_steps(*first, path, gaps, &mut mapper, &mut progress) {
+                break;
+            }
+        }
+        let Recovery { findings, lost_steps, damaged } = recovery;
+        Ok(Some(Recovered { mapper, findings, lost_steps, damaged }))
+    }
+
+    /// Whether it contains a map, or the remains of one.
+    ///
+    /// # Errors
+    /// [`Error::Folder`].
+    pub fn holds_map(&self) -> Result<bool, Error> {
+        Ok(!self.checkpoints()?.is_empty() || !self.segments()?.is_empty())
+    }
+
+    /// Renames the folder with everything in it to an earlier map, of which at most `earlier_maps` are kept, and returns its new path.
+    ///
+    /// # Errors
+    /// [`Error::SetAside`].
+    pub fn set_aside(self, earlier_maps: usize) -> Result<PathBuf, Error> {
+        let path = self.path().to_owned();
+        drop(self);
+        map_store::set_aside(&path, earlier_maps).map_err(|source| Error::SetAside { path, source })
+    }
+}
+
+/// The contents of a journal, without replaying its steps and without locking it.
+#[derive(Debug)]
+pub struct Inspection {
+    /// The newest valid checkpoint.
+    pub checkpoint: Option<Checkpoint>,
+    /// Descriptions of damage.
+    pub findings: Vec<String>,
+}
+
+/// Inspects the folder of a journal. `None` where it contains no map.
+///
+/// # Errors
+/// [`Error::Folder`].
+pub fn inspect(path: &Path) -> Result<Option<Inspection>, Error> {
+    let folder = Folder::deferred(path, ExistingJournal::Keep, None);
+    if !folder.holds_map()? {
+        return Ok(None);
+    }
+    let mut recovery = Recovery::default();
+    let checkpoint = recovery.newest(&folder.checkpoints()?, |_, path| Checkpoint::read(path));
+    let since = checkpoint.as_ref().map_or(0, |checkpoint| checkpoint.progress().steps);
+    for (first, path) in folder.segments()?.into_iter().filter(|(first, _)| *first >= since) {
+        let Some(bytes) = recovery.read(&path) else { continue };
+        let Some(mut segment) = recovery.open(&path, &bytes, first) else { continue };
+        while let Some(item) = segment.next() {
+            if let Item::Damage(damage) = item {
+                recovery.damage(&path, &damage.to_string());
+            }
+        }
+    }
+    if checkpoint.is_none() && recovery.findings.is_empty() {
+        recovery.findings.push(format!("{}: expected a checkpoint, found none", path.display()));
+    }
+    Ok(Some(Inspection { checkpoint, findings: recovery.findings }))
+}
+
+#[derive(Default)]
+struct Recovery {
+    findings: Vec<String>,
+    lost_steps: u64,
+    damaged: Vec<PathBuf>,
+}
+
+impl Recovery {
+    /// The newest checkpoint that can be read; newer ones are damaged.
+    fn newest<T>(
+        &mut self,
+        checkpoints: &[Numbered],
+        mut read: impl FnMut(&mut Self, &Path) -> Result<T, checkpoint::Error>,
+    ) -> Option<T> {
+        checkpoints
+            .iter()
+            .rev()
+            .find_map(|(_, path)| read(self, path).inspect_err(|error| self.damage(path, &error.to_string())).ok())
+    }
+
+    /// All bytes of a segment, unless it is damaged.
+    fn read(&mut self, path: &Path) -> Option<Vec<u8>> {
+        read(path).inspect_err(|error| self.damage(path, &error.to_string())).ok()
+    }
+
+    /// A segment in these bytes, unless it is damaged.
+    fn open<'a>(&mut self, path: &Path, bytes: &'a [u8], first: u64) -> Option<Segment<'a>> {
+        Segment::open(bytes, first).inspect_err(|damage| self.damage(path, &damage.to_string())).ok()
+    }
+
+    fn take_checkpoint(&mut self, path: &Path, settings: &Config) -> Result<Mapper, checkpoint::Error> {
+        let checkpoint = Checkpoint::read(path)?;
+        let config = self.settings_of(path, checkpoint.config(), settings);
+        checkpoint.resume(&config)
+    }
+
+    /// A new map with the settings of its first segment, if that exists.
+    fn take_first_segment(&mut self, segments: &[Numbered], settings: &Config) -> Result<Option<Mapper>, Error> {
+        let Some((0, path)) = segments.first() else { return Ok(None) };
+        let head = read(path).ok().and_then(|bytes| Segment::open(&bytes, 0).ok()?.head);
+        let config = head.map_or_else(|| settings.clone(), |head| self.settings_of(path, &head.config, settings));
+        Ok(Some(Mapper::new(&config)))
+    }
+
+    /// The settings in a file, or those given if they are of an incompatible version.
+    fn settings_of(&mut self, path: &Path, text: &str, given: &Config) -> Config {
+        Config::from_toml(text, &path.display().to_string()).unwrap_or_else(|error| {
+            self.findings.push(format!("{error}; the current settings are used instead"));
+            given.clone()
+        })
+    }
+
+    /// Takes the steps of a segment; false if later segments cannot follow.
+    fn take_steps(
+        &mut self,
+        first: u64,
+        path: &Path,
+        gaps: Gaps,
+        mapper: &mut Mapper,
+        progress: &mut impl FnMut(&Mapper),
+    ) -> bool {
+        let Some(bytes) = self.read(path) else { return gaps == Gaps::Skip };
+        let Some(mut segment) = self.open(path, &bytes, first) else { return gaps == Gaps::Skip };
+        let stop = StopSignal::default();
+        while let Some(item) = segment.next() {
+            let (number, step) = match item {
+                Item::Step(number, step) => (number, step),
+                Item::Damage(damage) => {
+                    self.damage(path, &damage.to_string());
+                    continue;
+                }
+            };
+            let expected = mapper.progress().steps;
+            if number < expected {
+                continue;
+            }
+            let missing = number - expected;
+            if missing > 0 {
+                if gaps == Gaps::Stop {
+                    self.findings.push(format!(
+                        "{}: the steps from {expected} to {number} are missing; later steps are not used",
+                        path.display()
+                    ));
+                    return false;
+                }
+                self.findings.push(format!("{}: {missing} steps are lost", path.display()));
+                self.lost_steps += missing;
+                mapper.skip(missing);
+            }
+            mapper.take(step, &stop);
+            progress(mapper);
+        }
+        true
+    }
+
+    fn damage(&mut self, path: &Path, what: &str) {
+        self.findings.push(format!("{}: {what}", path.display()));
+        if !self.damaged.iter().any(|damaged| damaged == path) {
+            self.damaged.push(path.to_owned());
+        }
+    }
+}
+
+/// All bytes of a segment, unless it is too large.
+fn read(path: &Path) -> io::Result<Vec<u8>> {
+    let file = fs::File::open(path)?;
+    let length = file.metadata()?.len();
+    if length > LONGEST {
+        return Err(io::Error::other(format!("expected at most {LONGEST} bytes, found {length}")));
+    }
+    let mut bytes = Vec::new();
+    file.take(LONGEST).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}

@@ -1,0 +1,15 @@
+//! The map of the field: prediction, learning, its state in a file, and its rasters.
+
+pub mod engine;
+mod error;
+pub mod grid;
+pub mod map;
+pub mod model;
+mod process;
+pub mod quantity;
+pub mod raster;
+pub mod state;
+pub mod totals;
+
+pub use error::Error;
+pub use process::MapPosterior;

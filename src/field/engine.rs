@@ -1,0 +1,185 @@
+//! The Gaussian process of the map, built from the settings: kernel, likelihood, prior, selection and learning.
+
+use std::sync::Arc;
+
+use crate::config::{self, Ceiling, Config, Hyperparameters};
+use streaming_gp::dual_memory::{DualSettings, MemorySize, OldEvidence};
+use streaming_gp::hyperparameters::LogNormalPrior;
+use streaming_gp::inference::Inference;
+use streaming_gp::kernel::{Constant, Kernel, Stationary, Sum, VectorField};
+use streaming_gp::learning::Learning;
+use streaming_gp::likelihood::{Likelihood, StudentT};
+use streaming_gp::link::Link;
+use streaming_gp::model::{Jitter, Model};
+use streaming_gp::posterior::Posterior;
+use streaming_gp::selection::Limits;
+use streaming_gp::selection::vips::Vips;
+use streaming_gp::streaming::Settings;
+
+/// Covariance of the field strength: a constant for the ambient field (optional) plus the variation around it.
+pub type FieldKernel = Sum<Option<Constant>, Stationary>;
+
+/// The posterior of the field strength, in microtesla, over points of the plane, in metres.
+pub type FieldPosterior = Posterior<FieldKernel>;
+
+/// The posterior of the field's axes, in microtesla, and of the sensor's bias.
+pub type VectorPosterior = Posterior<VectorField>;
+
+/// Number of coordinates of a point of the map.
+pub(crate) const DIMENSION: usize = 2;
+
+/// The initial model, over places of `dimension` coordinates.
+pub fn model(config: &Config, dimension: usize) -> Model<FieldKernel> {
+    let Hyperparameters { constant, variance, lengthscale, noise } = initial_and_prior(config).initial;
+    let lengthscales = vec![lengthscale; lengthscales(config, dimension)];
+    Model {
+        kernel: Sum(
+            config.model.constant.then_some(Constant { variance: constant }),
+            Stationary { shape: config.model.kernel, variance, lengthscales },
+        ),
+        noise,
+        likelihood: likelihood(&config.model),
+        mean: config.model.mean,
+        jitter: Jitter::Relative(config.model.relative_jitter),
+    }
+}
+
+/// The initial hyperparameters and their prior.
+struct InitialAndPrior {
+    initial: Hyperparameters,
+    prior_median: Hyperparameters,
+    prior_log_sd: Hyperparameters,
+}
+
+fn initial_and_prior(config: &Config) -> InitialAndPrior {
+    let config::Bernoulli { constant, variance, lengthscale, prior_log_sd: sd } = config.bernoulli;
+    match config.model.likelihood {
+        config::Likelihood::Bernoulli => {
+            // The noise has no effect.
+            let initial = Hyperparameters { constant, variance, lengthscale, noise: 1.0 };
+            let prior_log_sd = Hyperparameters { constant: sd, variance: sd, lengthscale: sd, noise: sd };
+            InitialAndPrior { prior_median: initial.clone(), initial, prior_log_sd }
+        }
+        config::Likelihood::Gaussian | config::Likelihood::StudentT => InitialAndPrior {
+            initial: config.model.initial.clone(),
+            prior_median: config.learning.prior_median.clone(),
+            prior_log_sd: config.learning.prior_log_sd.clone(),
+        },
+    }
+}
+
+/// The link between labels and the latent function; none where strengths are mapped.
+pub(crate) fn link(settings: &config::Model) -> Option<Link> {
+    match settings.likelihood {
+        config::Likelihood::Gaussian | config::Likelihood::StudentT => None,
+        config::Likelihood::Bernoulli => Some(Link::Probit),
+    }
+}
+
+/// The likelihood of measured strengths; no effect on labels.
+pub(crate) fn likelihood(settings: &config::Model) -> Likelihood {
+    let degrees_of_freedom = settings.degrees_of_freedom;
+    match settings.likelihood {
+        config::Likelihood::Gaussian | config::Likelihood::Bernoulli => Likelihood::Gaussian,
+        config::Likelihood::StudentT => Likelihood::StudentT(StudentT { degrees_of_freedom }),
+    }
+}
+
+/// Number of lengthscales of the kernel.
+fn lengthscales(config: &Config, dimension: usize) -> usize {
+    if config.model.lengthscale_per_axis { dimension } else { 1 }
+}
+
+/// Settings of the streaming model, over places of `dimension` coordinates.
+pub fn settings(config: &Config, dimension: usize) -> Settings<FieldKernel> {
+    // In the order of the model's vector of hyperparameters.
+    let spread = |values: &Hyperparameters| {
+        let mut spread = Vec::new();
+        spread.extend(config.model.constant.then_some(values.constant));
+        spread.push(values.variance);
+        spread.extend(vec![values.lengthscale; lengthscales(config, dimension)]);
+        spread.push(values.noise);
+        spread
+    };
+    let InitialAndPrior { prior_median, prior_log_sd, .. } = initial_and_prior(config);
+    streaming_settings(config, config.selection.delta, spread(&prior_median), spread(&prior_log_sd))
+}
+
+/// The initial model of the field's axes and the sensor's bias.
+pub fn vector_model(config: &Config) -> Model<VectorField> {
+    let config::Vector { initial, hard_iron, speed_bias, .. } = &config.vector;
+    Model {
+        kernel: VectorField {
+            constant: initial.constant,
+            variance: initial.variance,
+            lengthscale: initial.lengthscale,
+            hard_iron: *hard_iron,
+            speed_bias: *speed_bias,
+        },
+        noise: initial.noise,
+        likelihood: likelihood(&config.model),
+        mean: 0.0,
+        jitter: Jitter::Relative(config.model.relative_jitter),
+    }
+}
+
+/// Settings of the streaming model of the field's axes.
+pub fn vector_settings(config: &Config) -> Settings<VectorField> {
+    let config::Vector { initial, prior_log_sd, delta, .. } = &config.vector;
+    let spread = |values: &Hyperparameters| vec![values.constant, values.variance, values.lengthscale, values.noise];
+    streaming_settings(config, *delta, spread(initial), spread(prior_log_sd))
+}
+
+/// Settings under this prior of the hyperparameters.
+fn streaming_settings<K: Kernel>(
+    config: &Config,
+    delta: f64,
+    prior_medians: Vec<f64>,
+    log_standard_deviations: Vec<f64>,
+) -> Settings<K> {
+    let (selection, learning) = (&config.selection, &config.learning);
+    let prior = learning.prior.then(|| LogNormalPrior {
+        log_medians: prior_medians.into_iter().map(f64::ln).collect(),
+        log_standard_deviations,
+    });
+    let vips = Vips {
+        delta,
+        guards: selection.guards,
+        exact_limit: match selection.ceiling {
+            Ceiling::Auto => selection.exact_limit,
+            Ceiling::Upper => 0,
+        },
+    };
+    let mut settings = Settings {
+        selection: Arc::new(vips.clone()),
+        limits: Limits { max_inducing_points: selection.max_inducing_points, least_share: selection.redundancy },
+        learning: Learning {
+            max_evaluations: learning.max_evaluations,
+            least_rows: learning.min_observations,
+            prior,
+            noise_memory: learning.noise_memory as f64,
+        },
+        redundancy: selection.redundancy,
+        inference: Inference::default(),
+    };
+    selection.method.configure(&mut settings, &vips);
+    settings
+}
+
+/// Settings of the dual model, over places of `dimension` coordinates.
+pub fn dual_settings(config: &Config, dimension: usize) -> DualSettings {
+    let config::DualMemory { inducing_points, memory_per_batch, max_memory, memory_evidence, max_steps, step_length } =
+        config.dual_memory;
+    let method = &config.selection.method;
+    let memory = method.parameter().filter(|_| method.is_dual_memory());
+    let per_batch = memory.map_or(memory_per_batch, |memory| memory.ceil() as usize);
+    DualSettings {
+        inducing_points,
+        least_share: config.selection.redundancy,
+        memory: MemorySize { per_batch, most: max_memory },
+        steps: max_steps,
+        step_length,
+        old_evidence: OldEvidence::ScaledMemory { share: memory_evidence },
+        learning: settings(config, dimension).learning,
+    }
+}

@@ -1,0 +1,174 @@
+//! A raster: mean and standard deviation per cell, on a grid whose cells are aligned with the origin.
+
+use super::Error;
+use crate::field::quantity::Quantity;
+
+/// Beyond this index a double no longer resolves half a cell.
+const MAX_INDEX: f64 = (1_u64 << 51) as f64;
+
+/// Which cells a raster has. Cell (column, row) covers `[column, column + 1) x [row, row + 1)` times the resolution, so that
+/// rasters of the same resolution always have aligned cells.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct GridGeometry {
+    /// Side of a cell, in metres.
+    pub resolution: f64,
+    /// Index of the leftmost column (lowest x).
+    pub first_column: i64,
+    /// Index of the lowest row (lowest y).
+    pub first_row: i64,
+    /// Number of columns.
+    pub columns: usize,
+    /// Number of rows.
+    pub rows: usize,
+}
+
+impl GridGeometry {
+    /// The smallest geometry whose cells cover all `points` (x and y in metres) and `margin` metres around them.
+    ///
+    /// # Errors
+    /// [`Error::NoPoints`], [`Error::PointOutOfRange`] for a point that is not finite or too far away, [`Error::GridTooLarge`].
+    pub fn around(
+        points: impl IntoIterator<Item = [f64; 2]>,
+        margin: f64,
+        resolution: f64,
+        max_cells: usize,
+    ) -> Result<Self, Error> {
+        let mut range: Option<[[i64; 2]; 2]> = None;
+        for [x, y] in points {
+            let cell = |coordinate: f64| index(coordinate, resolution);
+            let corners = cell(x - margin).zip(cell(y - margin)).zip(cell(x + margin).zip(cell(y + margin)));
+            let Some(((left, low), (right, high))) = corners else {
+                return Err(Error::PointOutOfRange { x, y, resolution });
+            };
+            let [[first_column, last_column], [first_row, last_row]] = range.unwrap_or([[left, right], [low, high]]);
+            range = Some([[first_column.min(left), last_column.max(right)], [first_row.min(low), last_row.max(high)]]);
+        }
+        let [columns, rows] = range.ok_or(Error::NoPoints)?;
+        Self::spanning(columns, rows, resolution, max_cells)
+    }
+
+    /// The smallest geometry that covers both.
+    ///
+    /// # Errors
+    /// [`Error::ResolutionsDiffer`], [`Error::GridTooLarge`].
+    pub fn union(&self, other: &Self, max_cells: usize) -> Result<Self, Error> {
+        if self.resolution != other.resolution {
+            return Err(Error::ResolutionsDiffer { left: self.resolution, right: other.resolution });
+        }
+        let columns = [self.first_column.min(other.first_column), self.last_column().max(other.last_column())];
+        let rows = [self.first_row.min(other.first_row), self.last_row().max(other.last_row())];
+        Self::spanning(columns, rows, self.resolution, max_cells)
+    }
+
+    /// The geometry from the first to the last column and row, each inclusive.
+    fn spanning(columns: [i64; 2], rows: [i64; 2], resolution: f64, max_cells: usize) -> Result<Self, Error> {
+        let count = |[first, last]: [i64; 2]| first.abs_diff(last) + 1;
+        let [column_count, row_count] = [count(columns), count(rows)];
+        if column_count.checked_mul(row_count).is_none_or(|cells| cells > max_cells as u64) {
+            return Err(Error::GridTooLarge { columns: column_count, rows: row_count, resolution, max_cells });
+        }
+        Ok(Self {
+            resolution,
+            first_column: columns[0],
+            first_row: rows[0],
+            columns: column_count as usize,
+            rows: row_count as usize,
+        })
+    }
+
+    pub(super) fn last_column(&self) -> i64 {
+        self.first_column + self.columns as i64 - 1
+    }
+
+    pub(super) fn last_row(&self) -> i64 {
+        self.first_row + self.rows as i64 - 1
+    }
+
+    /// Index of a cell, given by its absolute column and row, in row-major arrays; `None` outside.
+    pub(super) fn index(&self, column: i64, row: i64) -> Option<usize> {
+        let inside = (self.first_column..=self.last_column()).contains(&column)
+            && (self.first_row..=self.last_row()).contains(&row);
+        inside.then(|| (row - self.first_row) as usize * self.columns + (column - self.first_column) as usize)
+    }
+
+    /// The lower left corner of the lower left cell, in metres.
+    pub fn origin(&self) -> [f64; 2] {
+        [self.first_column as f64 * self.resolution, self.first_row as f64 * self.resolution]
+    }
+
+    /// The centre of the cell at `column` and `row`, counted from the lower left cell, in metres.
+    pub fn centre(&self, column: usize, row: usize) -> [f64; 2] {
+        let centre = |first: i64, index: usize| (first as f64 + index as f64 + 0.5) * self.resolution;
+        [centre(self.first_column, column), centre(self.first_row, row)]
+    }
+
+    /// Number of cells.
+    pub fn len(&self) -> usize {
+        self.columns * self.rows
+    }
+
+    /// Whether there is no cell.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+/// A raster of the map: row-major from the lower left cell, NaN where the map is unknown.
+#[derive(Clone, Debug, PartialEq)]
+pub struct FieldGrid {
+    /// Its cells.
+    pub geometry: GridGeometry,
+    /// What the numbers are.
+    pub quantity: Quantity,
+    /// Mean per cell.
+    pub mean: Vec<f64>,
+    /// Standard deviation per cell (noise not included).
+    pub standard_deviation: Vec<f64>,
+}
+
+impl FieldGrid {
+    /// A grid whose cells are all unknown.
+    pub fn unknown(geometry: GridGeometry, quantity: Quantity) -> Self {
+        let nothing = vec![f64::NAN; geometry.len()];
+        Self { geometry, quantity, mean: nothing.clone(), standard_deviation: nothing }
+    }
+}
+
+/// Index of the cell that contains a coordinate; `None` where cells cannot be resolved.
+fn index(coordinate: f64, resolution: f64) -> Option<i64> {
+    let index = (coordinate / resolution).floor();
+    (index.abs() < MAX_INDEX).then_some(index as i64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cells_cover_points_and_margin_and_are_aligned() {
+        let geometry = GridGeometry::around([[0.25, -0.25], [1.01, 0.0]], 0.1, 0.5, 100).unwrap();
+        // From 0.15 to 1.11 and from -0.35 to 0.1: columns 0 to 2, rows -1 to 0.
+        let expected = GridGeometry { resolution: 0.5, first_column: 0, first_row: -1, columns: 3, rows: 2 };
+        assert_eq!(geometry, expected);
+        assert_eq!(geometry.origin(), [0.0, -0.5]);
+        let wider = geometry.union(&GridGeometry::around([[-1.0, 0.7]], 0.0, 0.5, 100).unwrap(), 100).unwrap();
+        assert_eq!(wider, GridGeometry { resolution: 0.5, first_column: -2, first_row: -1, columns: 5, rows: 3 });
+    }
+
+    #[test]
+    fn what_cannot_be_drawn_is_refused_with_the_numbers() {
+        let around = |points: &[[f64; 2]]| GridGeometry::around(points.iter().copied(), 1.0, 0.1, 1000);
+        assert!(matches!(around(&[]), Err(Error::NoPoints)));
+        for bad in [f64::NAN, f64::INFINITY, -1e300] {
+            assert!(matches!(around(&[[0.0, 0.0], [0.0, bad]]), Err(Error::PointOutOfRange { .. })), "{bad}");
+        }
+        let error = around(&[[0.05, 0.05], [10.05, 0.05]]).unwrap_err();
+        assert!(matches!(error, Error::GridTooLarge { columns: 121, rows: 21, max_cells: 1000, .. }), "{error}");
+        assert!(error.to_string().contains("raster.max_cells"));
+        // So large that the number of cells overflows.
+        assert!(matches!(around(&[[-1e14, -1e14], [1e14, 1e14]]), Err(Error::GridTooLarge { .. })));
+        let coarse = GridGeometry::around([[0.0, 0.0]], 0.0, 0.2, 10).unwrap();
+        let fine = GridGeometry::around([[0.0, 0.0]], 0.0, 0.1, 10).unwrap();
+        assert!(matches!(coarse.union(&fine, 10), Err(Error::ResolutionsDiffer { .. })));
+    }
+}

@@ -1,0 +1,115 @@
+//! The map's model: observations of the field, learnt by a sparse Gaussian process.
+
+use streaming_gp::report::UpdateReport;
+use streaming_gp::streaming::Error;
+
+use super::engine::link;
+use super::map::FieldMap;
+use super::process::FieldProcess;
+use super::quantity::Quantity;
+use super::state::{FieldState, check};
+use super::totals::Totals;
+use crate::config::{self, Config};
+use crate::sensing::reading::{Observation, Stamp};
+
+/// The model of the field.
+#[derive(Clone, Debug)]
+pub struct FieldModel {
+    /// The section `model`.
+    settings: config::Model,
+    process: FieldProcess,
+    totals: Totals,
+    extent: Option<[[f64; 2]; 2]>,
+    newest: Option<Stamp>,
+}
+
+impl FieldModel {
+    /// An empty map.
+    pub fn new(config: &Config) -> Self {
+        Self {
+            settings: config.model.clone(),
+            process: FieldProcess::new(config),
+            totals: Totals::default(),
+            extent: None,
+            newest: None,
+        }
+    }
+
+    /// Checks that the map can be continued with these settings: the section `model`, except for `model.initial`, is fixed for the
+    /// life of a map, and so is whether `selection.method` is `dual_memory`.
+    ///
+    /// # Errors
+    /// [`SettingDiffers`](super::Error::SettingDiffers).
+    pub fn check(&self, config: &Config) -> Result<(), super::Error> {
+        check(&self.settings, self.process.is_dual_memory(), config)
+    }
+
+    /// Continues with the sections `selection`, `dual_memory` and `learning` of settings that [`check`](Self::check) accepts; what
+    /// was learnt stays.
+    pub fn configure(&mut self, config: &Config) {
+        self.settings = config.model.clone();
+        self.process.configure(config);
+    }
+
+    /// Everything it has learnt.
+    pub fn state(&self) -> FieldState {
+        FieldState {
+            settings: self.settings.clone(),
+            process: self.process.state(),
+            totals: self.totals,
+            extent: self.extent,
+            newest: self.newest,
+        }
+    }
+
+    /// Continues from a state, bit for bit as if it had never stopped. Selection and learning follow `config`; what is fixed for
+    /// the life of a map must match, see [`check`](Self::check).
+    ///
+    /// # Errors
+    /// [`SettingDiffers`](super::Error::SettingDiffers) for the settings of a different model, and
+    /// [`State`](super::Error::State) for an inconsistent state.
+    pub fn from_state(config: &Config, state: &FieldState) -> Result<Self, super::Error> {
+        state.check(config)?;
+        Ok(Self {
+            settings: config.model.clone(),
+            process: FieldProcess::from_state(config, &state.process)?,
+            totals: state.totals,
+            extent: state.extent,
+            newest: state.newest,
+        })
+    }
+
+    /// Learns from one batch of observations. `stop` is checked before every evaluation of the objective.
+    ///
+    /// # Errors
+    /// Why the batch was rejected; the model is then unchanged.
+    pub fn update(&mut self, observations: &[Observation], stop: &dyn Fn() -> bool) -> Result<UpdateReport, Error> {
+        let report = self.process.update(observations, stop).inspect_err(|_| {
+            self.totals.refused_batches = self.totals.refused_batches.saturating_add(1);
+        })?;
+        self.totals.add(observations);
+        for observation in observations {
+            let place = [observation.position.x, observation.position.y];
+            let [low, high] = self.extent.unwrap_or([place; 2]);
+            self.extent =
+                Some([[low[0].min(place[0]), low[1].min(place[1])], [high[0].max(place[0]), high[1].max(place[1])]]);
+        }
+        self.newest = observations.last().map(|observation| observation.stamp).or(self.newest);
+        Ok(report)
+    }
+
+    /// Counts of what it was learnt from.
+    pub fn totals(&self) -> &Totals {
+        &self.totals
+    }
+
+    /// The current map; none before the first accepted batch.
+    pub fn map(&self) -> Option<FieldMap> {
+        Some(FieldMap::new(self.process.posterior()?, self.extent?, self.newest?, self.totals))
+    }
+
+    /// What is mapped.
+    pub fn quantity(&self) -> Quantity {
+        link(&self.settings).into()
+    }
+}

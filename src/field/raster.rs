@@ -1,0 +1,221 @@
+//! Rasters of a map that grow with it.
+//!
+//! A raster is a pure function of a map and its geometry. Cells are computed in tiles that are aligned with the origin, as cells
+//! are: a cell is always computed together with the same neighbours, so its value is the same to the last bit whether the raster
+//! was computed at once or has grown.
+
+use super::Error;
+use super::grid::{FieldGrid, GridGeometry};
+use super::map::FieldMap;
+use super::quantity::Quantity;
+use crate::config;
+
+/// Number of cells along each side of a tile, which is predicted at once.
+const TILE: i64 = 16;
+
+/// Computes rasters that grow with the map and never shrink.
+#[derive(Clone, Debug)]
+pub struct Rasterizer {
+    settings: config::Raster,
+    /// Geometry of the last raster.
+    geometry: Option<GridGeometry>,
+}
+
+impl Rasterizer {
+    /// A rasterizer that has computed nothing yet.
+    pub fn new(settings: &config::Raster) -> Self {
+        Self { settings: settings.clone(), geometry: None }
+    }
+
+    /// Number of cells of the last raster.
+    pub fn cells(&self) -> usize {
+        self.geometry.map_or(0, |geometry| geometry.len())
+    }
+
+    /// The raster of a map, covering its inducing points, the given places (x and y in metres) and the previous raster.
+    ///
+    /// # Errors
+    /// As [`GridGeometry::around`]; the next raster grows from the last one that succeeded.
+    pub fn rasterize(&mut self, map: &FieldMap, places: &[[f64; 2]]) -> Result<FieldGrid, Error> {
+        let points = map.inducing_points().into_iter().chain(places.iter().copied());
+        let unknown_above = self.settings.unknown_above;
+        let predict = |places: &[[f64; 2]], mean: &mut [f64], variance: &mut [f64]| {
+            map.predict(places, unknown_above, mean, variance)
+        };
+        self.grow(points, map.quantity(), predict)
+    }
+
+    fn grow(
+        &mut self,
+        points: impl IntoIterator<Item = [f64; 2]>,
+        quantity: Quantity,
+        predict: impl FnMut(&[[f64; 2]], &mut [f64], &mut [f64]),
+    ) -> Result<FieldGrid, Error> {
+        let config::Raster { resolution, margin, max_cells, .. } = self.settings;
+        let around = GridGeometry::around(points, margin, resolution, max_cells)?;
+        let geometry = self.geometry.map_or(Ok(around), |last| last.union(&around, max_cells))?;
+        self.geometry = Some(geometry);
+        Ok(fill(FieldGrid::unknown(geometry, quantity), predict))
+    }
+}
+
+/// Fills a grid with predictions, tile by tile.
+fn fill(mut grid: FieldGrid, mut predict: impl FnMut(&[[f64; 2]], &mut [f64], &mut [f64])) -> FieldGrid {
+    let geometry = grid.geometry;
+    let cells = (TILE * TILE) as usize;
+    let (mut points, mut mean, mut variance) = (Vec::with_capacity(cells), vec![0.0; cells], vec![0.0; cells]);
+    let centre = |index: i64| (index as f64 + 0.5) * geometry.resolution;
+    for corner in tiles(&geometry) {
+        points.clear();
+        points.extend(cells_of(corner).map(|[column, row]| [centre(column), centre(row)]));
+        predict(&points, &mut mean, &mut variance);
+        for (cell, [column, row]) in cells_of(corner).enumerate() {
+            let Some(index) = geometry.index(column, row) else { continue };
+            grid.mean[index] = mean[cell];
+            grid.standard_deviation[index] = variance[cell].sqrt();
+        }
+    }
+    grid
+}
+
+/// The lower left corners of the tiles that cover a geometry.
+fn tiles(geometry: &GridGeometry) -> impl Iterator<Item = [i64; 2]> + use<> {
+    let [columns, rows] = [[geometry.first_column, geometry.last_column()], [geometry.first_row, geometry.last_row()]];
+    let tiles = |[first, last]: [i64; 2]| first.div_euclid(TILE)..=last.div_euclid(TILE);
+    tiles(rows).flat_map(move |row| tiles(columns).map(move |column| [column * TILE, row * TILE]))
+}
+
+/// Columns and rows of a tile's cells, row by row.
+fn cells_of([column, row]: [i64; 2]) -> impl Iterator<Item = [i64; 2]> {
+    (row..row + TILE).flat_map(move |row| (column..column + TILE).map(move |column| [column, row]))
+}
+
+#[cfg(test)]
+mod tests {
+    use nalgebra::{Matrix3, Point3, Vector3};
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::config::Config;
+    use crate::field::model::FieldModel;
+    use crate::sensing::reading::{MagneticField, Observation, Stamp};
+
+    fn settings(margin: f64) -> config::Raster {
+        config::Raster { resolution: 0.1, margin, unknown_above: 0.75, max_cells: 100_000 }
+    }
+
+    /// A field whose values depend, in the last bits, on which points are predicted together, as those of matrix products do.
+    fn predict(points: &[[f64; 2]], mean: &mut [f64], variance: &mut [f64]) {
+        let shared: f64 = points.iter().map(|[x, y]| x * 1e-3 + y).sum();
+        for (index, [x, y]) in points.iter().enumerate() {
+            mean[index] = 40.0 + (3.0 * x).sin() + y + shared * 1e-15 + index as f64 * 1e-13;
+            variance[index] = (x * x + y * y) * 0.2;
+        }
+    }
+
+    fn bits(values: &[f64]) -> Vec<u64> {
+        values.iter().map(|value| value.to_bits()).collect()
+    }
+
+    fn observed(places: &[[f64; 2]], strength: impl Fn(f64) -> f64) -> Vec<Observation> {
+        let observation = |&[x, y]: &[f64; 2]| Observation {
+            stamp: Stamp::default(),
+            position: Point3::new(x, y, 0.0),
+            field: MagneticField::from_microtesla(Vector3::zeros()),
+            orientation: Matrix3::identity(),
+            speed: 0.0,
+            strength: strength(x),
+            readings: 10,
+        };
+        places.iter().map(observation).collect()
+    }
+
+    #[test]
+    fn a_rejected_growth_keeps_the_last_geometry() {
+        let mut rasterizer = Rasterizer::new(&settings(0.5));
+        let before = rasterizer.grow([[0.0, 0.0]], Quantity::Strength, predict).unwrap().geometry;
+        assert!(rasterizer.grow([[1e6, 0.0]], Quantity::Strength, predict).is_err());
+        assert_eq!((rasterizer.geometry, rasterizer.cells()), (Some(before), before.len()));
+    }
+
+    #[test]
+    fn cells_hold_the_prediction_at_their_centre() {
+        let grid = Rasterizer::new(&settings(3.0)).grow([[0.0, 0.0]], Quantity::Strength, predict).unwrap();
+        for row in 0..grid.geometry.rows {
+            for column in 0..grid.geometry.columns {
+                let [x, y] = grid.geometry.centre(column, row);
+                let place = row * grid.geometry.columns + column;
+                assert!((grid.mean[place] - (40.0 + (3.0 * x).sin() + y)).abs() < 1e-9);
+                assert!((grid.standard_deviation[place] - ((x * x + y * y) * 0.2).sqrt()).abs() < 1e-12);
+            }
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+        #[test]
+        fn a_raster_that_grew_equals_one_computed_at_once_bit_for_bit(
+            growth in prop::collection::vec((-4.0..4.0_f64, -4.0..4.0_f64), 1..8),
+            margin in 0.0..1.5_f64,
+        ) {
+            let mut growing = Rasterizer::new(&settings(margin));
+            for last in 0..growth.len() {
+                let (x, y) = growth[last];
+                let grown = growing.grow([[x, y]], Quantity::Strength, predict).unwrap();
+                let all = growth[..=last].iter().map(|&(x, y)| [x, y]);
+                let full = Rasterizer::new(&settings(margin)).grow(all, Quantity::Strength, predict).unwrap();
+                prop_assert_eq!(grown.geometry, full.geometry);
+                prop_assert_eq!(bits(&grown.mean), bits(&full.mean));
+                prop_assert_eq!(bits(&grown.standard_deviation), bits(&full.standard_deviation));
+            }
+        }
+    }
+
+    #[test]
+    fn a_map_of_a_signal_is_of_probabilities() {
+        let mut config = Config::default();
+        config.model.likelihood = config::Likelihood::Bernoulli;
+        config.selection.method = "dual_memory".parse().unwrap();
+        config.raster.margin = 4.0;
+        let mut model = FieldModel::new(&config);
+        // Yes up to x = 2 m, no beyond.
+        let path: Vec<[f64; 2]> = (0..80).map(|index| [0.05 * f64::from(index), 0.0]).collect();
+        model.update(&observed(&path, |x| f64::from(u8::from(x < 2.0))), &|| false).unwrap();
+        let grid = Rasterizer::new(&config.raster).rasterize(&model.map().unwrap(), &path).unwrap();
+        assert_eq!(grid.quantity, Quantity::Probability);
+        let at = |values: &[f64], x: f64, y: f64| {
+            let [left, bottom] = grid.geometry.origin();
+            let cell = |from: f64, to: f64| ((to - from) / grid.geometry.resolution) as usize;
+            values[cell(bottom, y) * grid.geometry.columns + cell(left, x)]
+        };
+        let [yes, border, no] = [0.5, 2.0, 3.5].map(|x| (at(&grid.mean, x, 0.0), at(&grid.standard_deviation, x, 0.0)));
+        assert!(yes.0 > 0.95 && no.0 < 0.05 && (0.3..0.7).contains(&border.0), "{yes:?} {border:?} {no:?}");
+        // It is least certain where the answer changes, and unknown where the robot has never been.
+        assert!(border.1 > 2.0 * yes.1.max(no.1) && border.1 < 0.5, "{yes:?} {border:?} {no:?}");
+        assert!(at(&grid.mean, 2.0, 3.5).is_nan());
+        assert!(grid.mean.iter().all(|value| value.is_nan() || (0.0..=1.0).contains(value)));
+    }
+
+    #[test]
+    fn the_map_is_known_where_the_robot_was_and_unknown_far_away() {
+        let mut config = Config::default();
+        config.raster.margin = 4.0;
+        let mut model = FieldModel::new(&config);
+        let path: Vec<[f64; 2]> = (0..40).map(|index| [0.05 * f64::from(index), 0.0]).collect();
+        model.update(&observed(&path, |x| 50.0 + 8.0 * (2.0 * x).sin()), &|| false).unwrap();
+        let grid = Rasterizer::new(&config.raster).rasterize(&model.map().unwrap(), &path).unwrap();
+        for row in 0..grid.geometry.rows {
+            for column in 0..grid.geometry.columns {
+                let [x, y] = grid.geometry.centre(column, row);
+                let mean = grid.mean[row * grid.geometry.columns + column];
+                if (0.0..2.0).contains(&x) && y.abs() < 0.1 {
+                    // Half a cell off the path and the noise's prior: well below the field's 8 microtesla.
+                    assert!((mean - 50.0 - 8.0 * (2.0 * x).sin()).abs() < 1.0, "{mean} at ({x}, {y})");
+                }
+                if y.abs() > 3.0 {
+                    assert!(mean.is_nan(), "{mean} at ({x}, {y})");
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,365 @@
+//! The complete state of a map, to and from arrays in a file.
+
+use std::io;
+
+use serde::{Deserialize, Serialize};
+use streaming_gp::bounds::{NoiseBaseline, NoiseBaselines};
+use streaming_gp::dual_memory::state::{DualState, MemoryState, SummaryState};
+use streaming_gp::field_places::{Axis, FieldPlace, FieldPlaces};
+use streaming_gp::model::Jitter;
+use streaming_gp::places::Places;
+use streaming_gp::points::Points;
+use streaming_gp::report::NamedValue;
+use streaming_gp::state::{PastState, State};
+use toml::Table;
+
+use super::engine::{DIMENSION, likelihood, link};
+use super::process::ProcessState;
+use super::totals::Totals;
+use crate::arrays::{ArrayReader, ArrayWriter, Problem};
+use crate::config::{self, Config};
+use crate::sensing::reading::Stamp;
+
+/// Everything a [`FieldModel`](super::model::FieldModel) has learnt, and the settings needed to interpret it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct FieldState {
+    pub(super) settings: config::Model,
+    pub(super) process: ProcessState,
+    pub(super) totals: Totals,
+    pub(super) extent: Option<[[f64; 2]; 2]>,
+    pub(super) newest: Option<Stamp>,
+}
+
+/// The part of a map's state that is not arrays of numbers.
+#[derive(Serialize, Deserialize)]
+pub(crate) struct StateMetadata {
+    stamp_nanoseconds: Option<i64>,
+    #[serde(flatten)]
+    totals: Totals,
+    /// Number of targets in the noise baseline.
+    targets: u64,
+    hyperparameter_names: Vec<String>,
+    process: Process,
+}
+
+/// The process that made the map.
+#[derive(Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Process {
+    Streaming,
+    DualMemory,
+    Vector,
+}
+
+impl FieldState {
+    /// The section `model`; all but `model.initial` is fixed for the life of the map.
+    pub fn settings(&self) -> &config::Model {
+        &self.settings
+    }
+
+    /// Lower left and upper right corner of the observations, in metres; none before the first batch.
+    pub fn extent(&self) -> Option<[[f64; 2]; 2]> {
+        self.extent
+    }
+
+    /// Counts of what it was learnt from.
+    pub fn totals(&self) -> &Totals {
+        &self.totals
+    }
+
+    /// Stamp of the last observation in it; none before the first.
+    pub fn stamp(&self) -> Option<Stamp> {
+        self.newest
+    }
+
+    /// Checks that the map can be continued with these settings.
+    ///
+    /// # Errors
+    /// [`SettingDiffers`](super::Error::SettingDiffers) for what is fixed for the life of a map.
+    pub fn check(&self, config: &Config) -> Result<(), super::Error> {
+        check(&self.settings, matches!(self.process, ProcessState::Dual(_)), config)
+    }
+
+    /// The part that is not arrays of numbers.
+    pub(crate) fn metadata(&self) -> StateMetadata {
+        let (process, (targets, hyperparameter_names)) = match &self.process {
+            ProcessState::Streaming(state) => (Process::Streaming, described(state)),
+            ProcessState::Dual(state) => (Process::DualMemory, described(&state.common)),
+            ProcessState::Vector(state) => (Process::Vector, described(state)),
+        };
+        let stamp_nanoseconds = self.newest.map(Stamp::nanoseconds);
+        StateMetadata { stamp_nanoseconds, totals: self.totals, targets, hyperparameter_names, process }
+    }
+
+    /// Size of the arrays in bytes, without headers.
+    pub(crate) fn size(&self) -> usize {
+        let (triangles, past) = match &self.process {
+            ProcessState::Streaming(state) => (2, state.past.as_ref().map(|past| past.target.len())),
+            ProcessState::Dual(state) => (3, state.common.past.as_ref().map(|past| past.target.len())),
+            ProcessState::Vector(state) => (2, state.past.as_ref().map(|past| past.target.len())),
+        };
+        size_of::<f64>() * triangles * past.unwrap_or(0).pow(2)
+    }
+
+    /// Writes the arrays of numbers.
+    pub(crate) fn write(&self, arrays: &mut ArrayWriter) -> io::Result<()> {
+        match &self.process {
+            ProcessState::Streaming(state) => write_common(arrays, state)?,
+            ProcessState::Vector(state) => write_common(arrays, state)?,
+            ProcessState::Dual(dual) => {
+                write_common(arrays, &dual.common)?;
+                write_memory(arrays, dual)?;
+            }
+        }
+        let corners = self.extent.as_ref().map_or(&[][..], |corners| corners);
+        arrays.numbers("extent", &[corners.len(), 2], corners.iter().flatten().copied())
+    }
+
+    /// Reads what [`write`](Self::write) wrote, of a map made with the settings in `config`.
+    ///
+    /// # Errors
+    /// What is wrong.
+    pub(crate) fn read(arrays: &ArrayReader<'_>, metadata: StateMetadata, config: &str) -> Result<Self, Problem> {
+        let settings = model_section(config)?;
+        let process = match metadata.process {
+            Process::Streaming => ProcessState::Streaming(read_common(arrays, &metadata, &settings)?),
+            Process::Vector => ProcessState::Vector(read_common(arrays, &metadata, &settings)?),
+            Process::DualMemory => {
+                let common = read_common(arrays, &metadata, &settings)?;
+                ProcessState::Dual(read_memory(arrays, common, &settings)?)
+            }
+        };
+        process.check()?;
+        Ok(Self {
+            settings,
+            process,
+            totals: metadata.totals,
+            extent: read_extent(arrays)?,
+            newest: metadata.stamp_nanoseconds.map(Stamp::from_nanoseconds),
+        })
+    }
+}
+
+/// Number of targets, and names of the hyperparameters.
+fn described<P>(state: &State<P>) -> (u64, Vec<String>) {
+    (state.baseline.count(), state.hyperparameters.iter().map(|value| value.name.clone()).collect())
+}
+
+/// Inducing variables as rows of numbers.
+trait Rows: Sized + Clone {
+    /// Numbers in a row.
+    const COLUMNS: usize;
+
+    fn rows(&self) -> Vec<f64>;
+
+    /// None for rows that are not what [`rows`](Self::rows) gives.
+    fn from_rows(rows: &[f64]) -> Option<Self>;
+}
+
+/// x and y, in metres.
+impl Rows for Points {
+    const COLUMNS: usize = DIMENSION;
+
+    fn rows(&self) -> Vec<f64> {
+        (0..self.len()).flat_map(|index| self.point(index)).collect()
+    }
+
+    fn from_rows(rows: &[f64]) -> Option<Self> {
+        Some(Self::from_arrays(rows.as_chunks::<DIMENSION>().0))
+    }
+}
+
+/// x, y and z, in metres; 0 for the field, 1 for the hard iron, 2 for the bias that grows with speed; and the axis, from 0 to 2.
+impl Rows for FieldPlaces {
+    const COLUMNS: usize = 5;
+
+    fn rows(&self) -> Vec<f64> {
+        let row = |place| {
+            let ([x, y, z], kind, axis) = match place {
+                FieldPlace::Field { axis, position } | FieldPlace::Reading { axis, position, .. } => {
+                    (position, 0, axis)
+                }
+                FieldPlace::HardIron(axis) => ([0.0; 3], 1, axis),
+                FieldPlace::SpeedBias(axis) => ([0.0; 3], 2, axis),
+            };
+            [x, y, z, f64::from(kind), f64::from(axis as u8)]
+        };
+        self.iter().flat_map(row).collect()
+    }
+
+    fn from_rows(rows: &[f64]) -> Option<Self> {
+        let place = |&[x, y, z, kind, axis]: &[f64; 5]| {
+            let axis = Axis::ALL.into_iter().find(|candidate| f64::from(*candidate as u8) == axis)?;
+            match kind {
+                0.0 => Some(FieldPlace::Field { axis, position: [x, y, z] }),
+                1.0 => Some(FieldPlace::HardIron(axis)),
+                2.0 => Some(FieldPlace::SpeedBias(axis)),
+                _ => None,
+            }
+        };
+        rows.as_chunks::<5>().0.iter().map(place).collect()
+    }
+}
+
+/// Rejects a configuration whose section `model` differs in more than `model.initial`, or whose method belongs to the other process.
+pub(super) fn check(made_with: &config::Model, is_dual_memory: bool, config: &Config) -> Result<(), super::Error> {
+    check_method(is_dual_memory, config)?;
+    let configured = &config.model;
+    let section = |settings| Table::try_from(settings).map_err(config::Error::from);
+    let has_no_degrees = [made_with, configured].iter().all(|model| model.likelihood != config::Likelihood::StudentT);
+    let (made_with, configured) = (section(made_with)?, section(configured)?);
+    let matters = |key: &str| key != "initial" && !(key == "degrees_of_freedom" && has_no_degrees);
+    let differing = made_with.iter().find(|&(key, value)| matters(key) && configured.get(key) != Some(value));
+    differing.map_or(Ok(()), |(key, value)| {
+        let configured = configured.get(key).map_or_else(String::new, ToString::to_string);
+        Err(super::Error::SettingDiffers { key: format!("model.{key}"), made_with: value.to_string(), configured })
+    })
+}
+
+fn check_method(is_dual_memory: bool, config: &Config) -> Result<(), super::Error> {
+    let method = &config.selection.method;
+    if method.is_dual_memory() == is_dual_memory {
+        return Ok(());
+    }
+    let made_with = if is_dual_memory { "\"dual_memory\"" } else { "\"vips\" or another method than \"dual_memory\"" };
+    Err(super::Error::SettingDiffers {
+        key: "selection.method".to_owned(),
+        made_with: made_with.to_owned(),
+        configured: format!("\"{method}\""),
+    })
+}
+
+/// The section needed to interpret the state. The others may come from a different version of magmap.
+fn model_section(config: &str) -> Result<config::Model, Problem> {
+    let problem = |error: &dyn std::fmt::Display| Problem::Settings { message: error.to_string() };
+    let mut sections: Table = config.parse().map_err(|error: toml::de::Error| problem(&error))?;
+    let section = sections.remove("model").ok_or_else(|| problem(&"expected a section model, found none"))?;
+    let model = config::Model::deserialize(section).map_err(|error| problem(&error))?;
+    let mut whole = Config { model: model.clone(), ..Config::default() };
+    if model.likelihood == config::Likelihood::Bernoulli {
+        // It requires settings in other sections.
+        whole
+            .apply_overrides(&["topics.signal=signal", "selection.method=dual_memory"])
+            .map_err(|error| problem(&error))?;
+    }
+    whole.validate().map_err(|error| problem(&error))?;
+    Ok(model)
+}
+
+/// The arrays that all processes have. Those of the past are empty before the first batch.
+fn write_common<P: Rows>(arrays: &mut ArrayWriter, state: &State<P>) -> io::Result<()> {
+    let hyperparameters = state.hyperparameters.iter().map(|hyperparameter| hyperparameter.value);
+    arrays.numbers("hyperparameters", &[state.hyperparameters.len()], hyperparameters)?;
+    arrays.numbers("mean", &[], [state.mean])?;
+    let outputs = state.baseline.outputs();
+    let baselines = outputs.iter().flat_map(|baseline| [baseline.mean(), baseline.scatter()]);
+    arrays.numbers("baseline", &[outputs.len(), 2], baselines)?;
+    let past = state.past.as_ref();
+    let rows = past.map_or_else(Vec::new, |past| past.inducing.rows());
+    let of_past = |numbers: fn(&PastState<P>) -> &Vec<f64>| past.map_or(&[][..], |past| numbers(past)).iter().copied();
+    let size = rows.len() / P::COLUMNS;
+    arrays.numbers("inducing_points", &[size, P::COLUMNS], rows)?;
+    arrays.numbers("covariance_root", &[size, size], of_past(|past| &past.covariance_root))?;
+    arrays.numbers("triangle", &[size, size], of_past(|past| &past.triangle))?;
+    arrays.numbers("target", &[size], of_past(|past| &past.target))?;
+    arrays.numbers("log_evidence", &[], [past.map_or(0.0, |past| past.log_evidence)])
+}
+
+/// The arrays of the dual model: its memory, and the summary of all other observations.
+fn write_memory(arrays: &mut ArrayWriter, dual: &DualState<Points>) -> io::Result<()> {
+    let nothing = MemoryState {
+        places: Points::new(DIMENSION),
+        targets: Vec::new(),
+        precisions: Vec::new(),
+        naturals: Vec::new(),
+    };
+    let MemoryState { places, targets, precisions, naturals } = dual.memory.as_ref().unwrap_or(&nothing);
+    let size = targets.len();
+    arrays.numbers("memory_places", &[size, DIMENSION], (0..size).flat_map(|index| places.point(index)))?;
+    arrays.numbers("memory_targets", &[size], targets.iter().copied())?;
+    let sites = precisions.iter().zip(naturals).flat_map(|(&precision, &natural)| [precision, natural]);
+    arrays.numbers("memory_sites", &[size, 2], sites)?;
+    let nothing = SummaryState { triangle: Vec::new(), target: Vec::new(), log_evidence: 0.0 };
+    let SummaryState { triangle, target, log_evidence } = dual.summary.as_ref().unwrap_or(&nothing);
+    let size = target.len();
+    arrays.numbers("summary_triangle", &[size, size], triangle.iter().copied())?;
+    arrays.numbers("summary_target", &[size], target.iter().copied())?;
+    arrays.numbers("summary_log_evidence", &[], [*log_evidence])
+}
+
+fn read_memory(
+    arrays: &ArrayReader<'_>,
+    common: State<Points>,
+    settings: &config::Model,
+) -> Result<DualState<Points>, Problem> {
+    let coordinates = arrays.numbers("memory_places", [None, Some(DIMENSION)])?;
+    let (places, _) = coordinates.as_chunks::<DIMENSION>();
+    let sites = arrays.numbers("memory_sites", [Some(places.len()), Some(2)])?;
+    let (precisions, naturals) = sites.as_chunks().0.iter().map(|&[precision, natural]| (precision, natural)).unzip();
+    let memory = MemoryState {
+        places: Points::from_arrays(places),
+        targets: arrays.numbers("memory_targets", [Some(places.len())])?,
+        precisions,
+        naturals,
+    };
+    let target = arrays.numbers("summary_target", [None])?;
+    let summary = SummaryState {
+        triangle: arrays.numbers("summary_triangle", [Some(target.len()); 2])?,
+        log_evidence: arrays.number("summary_log_evidence")?,
+        target,
+    };
+    let has_summary = !summary.target.is_empty();
+    // Before the first batch there is no memory, not even an empty one.
+    let has_begun = common.past.is_some() || !memory.targets.is_empty();
+    let link = link(settings);
+    Ok(DualState { common, link, memory: has_begun.then_some(memory), summary: has_summary.then_some(summary) })
+}
+
+fn read_common<P: Rows>(
+    arrays: &ArrayReader<'_>,
+    metadata: &StateMetadata,
+    settings: &config::Model,
+) -> Result<State<P>, Problem> {
+    let names = &metadata.hyperparameter_names;
+    let values = arrays.numbers("hyperparameters", [Some(names.len())])?;
+    let hyperparameters = names.iter().zip(values).map(|(name, value)| NamedValue { name: name.clone(), value });
+    let baselines = arrays.numbers("baseline", [None, Some(2)])?;
+    let (baselines, _) = baselines.as_chunks();
+    // Every reading has a target for each output.
+    let count = metadata.targets / (baselines.len() as u64).max(1);
+    let baselines = baselines.iter().map(|&[mean, scatter]| NoiseBaseline::new(count, mean, scatter));
+    let rows = arrays.numbers("inducing_points", [None, Some(P::COLUMNS)])?;
+    let size = rows.len() / P::COLUMNS;
+    let past = PastState {
+        inducing: P::from_rows(&rows).ok_or_else(|| Problem::Array {
+            array: "inducing_points",
+            expected: "axes of the field and components of the sensor's bias".to_owned(),
+            found: "others".to_owned(),
+        })?,
+        covariance_root: arrays.numbers("covariance_root", [Some(size), Some(size)])?,
+        triangle: arrays.numbers("triangle", [Some(size), Some(size)])?,
+        target: arrays.numbers("target", [Some(size)])?,
+        log_evidence: arrays.number("log_evidence")?,
+    };
+    Ok(State {
+        hyperparameters: hyperparameters.collect(),
+        mean: arrays.number("mean")?,
+        jitter: Jitter::Relative(settings.relative_jitter),
+        likelihood: likelihood(settings),
+        baseline: NoiseBaselines::new(baselines.collect()),
+        past: (size > 0).then_some(past),
+    })
+}
+
+fn read_extent(arrays: &ArrayReader<'_>) -> Result<Option<[[f64; 2]; 2]>, Problem> {
+    let corners = arrays.numbers("extent", [None, Some(2)])?;
+    match corners[..] {
+        [] => Ok(None),
+        [left, bottom, right, top] if left <= right && bottom <= top => Ok(Some([[left, bottom], [right, top]])),
+        _ => Err(Problem::Array {
+            array: "extent",
+            expected: "the lower left and the upper right corner".to_owned(),
+            found: format!("{corners:?}"),
+        }),
+    }
+}

@@ -1,0 +1,39 @@
+//! What went into a map, counted.
+
+use serde::{Deserialize, Serialize};
+
+use crate::sensing::reading::Observation;
+
+/// What went into a map, from its beginning.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Totals {
+    /// Updates of the model.
+    pub updates: u64,
+    /// Batches that were rejected.
+    pub refused_batches: u64,
+    /// Observations learnt from.
+    pub observations: u64,
+    /// Readings averaged into these observations.
+    pub used_readings: u64,
+}
+
+impl std::fmt::Display for Totals {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(formatter, "{} readings in {} updates", self.used_readings, self.updates)
+    }
+}
+
+impl Totals {
+    /// Batches given to the model, rejected ones included.
+    pub fn batches(&self) -> u64 {
+        self.updates.saturating_add(self.refused_batches)
+    }
+
+    pub(super) fn add(&mut self, observations: &[Observation]) {
+        // A file may contain any number.
+        self.updates = self.updates.saturating_add(1);
+        self.observations = self.observations.saturating_add(observations.len() as u64);
+        let readings = observations.iter().map(|observation| u64::from(observation.readings)).sum();
+        self.used_readings = self.used_readings.saturating_add(readings);
+    }
+}

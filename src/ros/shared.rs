@@ -1,0 +1,20 @@
+//! What the threads of the node share.
+
+use std::sync::{Arc, Mutex};
+
+use crate::export::occupancy::GridScales;
+use crate::sensing::refusal::Refusals;
+use crate::session::Session;
+
+/// What the threads share.
+#[derive(Clone)]
+pub(super) struct Shared {
+    /// The session, with the mapping thread.
+    pub(super) session: Arc<Session>,
+    /// The scales of the last grids.
+    pub(super) scales: Arc<Mutex<Option<GridScales>>>,
+    /// What the intake rejected.
+    pub(super) intake_refusals: Arc<Mutex<Refusals>>,
+    /// The frame of the last reading; empty before the first.
+    pub(super) sensor_frame: Arc<Mutex<Arc<str>>>,
+}
