@@ -152,12 +152,21 @@ sections! {
     /// Mapping of the field's three axes, if model.field is vector. These replace model.initial, selection.delta and the prior in
     /// learning, which are those of the strength.
     vector: Vector {
-        /// Initial value of each hyperparameter, and its median under the prior: variances in microtesla squared, of the constant of
-        /// each axis and of a horizontal axis around it, and the lengthscale in metres.
+        /// Initial value of each hyperparameter: variances in microtesla squared, of the constant of each axis and of a horizontal axis
+        /// around it, and the lengthscale in metres.
         initial: Hyperparameters = Hyperparameters { constant: 1000.0, variance: 112.0, lengthscale: 0.94, noise: 2.0 },
+        /// Median of each under the prior.
+        prior_median: Hyperparameters =
+            Hyperparameters { constant: 1000.0, variance: 112.0, lengthscale: 0.94, noise: 2.0 },
         /// Standard deviation of the logarithm of each under the prior. That of the lengthscale is small: readings of one path would
         /// favour a length that predicts other paths worse.
         prior_log_sd: Hyperparameters = Hyperparameters { constant: 0.5, variance: 0.3, lengthscale: 0.03, noise: 0.5 },
+        /// Observations of a batch up to which the prior counts once; in a larger batch it counts in proportion, so that what is learnt
+        /// depends less on how a drive is cut into batches. 0: always once.
+        prior_observations: usize = 100 => within(0..=MOST_OBSERVATIONS),
+        /// Power of the likelihood: this many independent observations say as much as one of the map's. Below 1, since neighbours share
+        /// errors of place and heading.
+        likelihood_power: f64 = 0.3 => number("more than 0 and at most 1", |value| value > 0.0 && value <= 1.0),
         /// Of vips: the fraction of the information in a batch that may be lost for lack of inducing points.
         delta: f64 = 0.145 => number("more than 0 and less than 1", |value| value > 0.0 && value < 1.0),
         /// Standard deviation of each component of the sensor's hard iron under the prior, in microtesla; 0 if there is none.

@@ -1,17 +1,19 @@
 //! The two experiments on the Aalto drives (VIPS paper, section D.4).
 //!
-//! `stream` learns drive 3 in 20 contiguous batches and is tested on drives 1, 2, 4 and 5; `paths` learns 1, 2, 4 and 5 as one
-//! batch each and is tested on 3. The map is one of strengths, or of the three axes; both are tested on the strength of the readings.
+//! `stream` learns drive 3 in 20 contiguous batches and is tested on drives 1, 2, 4 and 5; `paths` learns 1, 2, 4 and 5 and is tested
+//! on 3. The map is one of strengths, or of the three axes; both are tested on the strength of the readings. A map of strengths learns
+//! `paths` as the papers do, each drive as one batch; one of three axes in the batches that a robot would make of the drive.
 
 use super::comparison::Task;
 use super::methods::Learnt;
 use super::metrics::{Nearest, Predictions, Readings, rmse};
 use super::outliers::Outliers;
 use anyhow::{Context, ensure};
-use magmap::config::{Config, Cut};
+use magmap::config::{Config, Cut, Mapped};
 use magmap::field::map::SensorBias;
 use magmap::field::model::FieldModel;
 use magmap::mapping::averaging::Averager;
+use magmap::mapping::batcher::Batcher;
 use magmap::recording::aalto_csv::{Drive, DrivePath, Magnetometer};
 use magmap::sensing::reading::{LocatedReading, MagneticField, Observation};
 use nalgebra::{Point3, Vector3};
@@ -38,8 +40,31 @@ pub const RADII: [f64; 2] = [0.3, 0.5];
 pub enum Experiment {
     /// Drive 3 in 20 batches.
     Stream,
-    /// Drives 1, 2, 4 and 5 as one batch each.
+    /// Drives 1, 2, 4 and 5, for a map of strengths as one batch each.
     Paths,
+}
+
+/// Which drives are learnt from, and which are tested on.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Drives {
+    /// The numbers of those that are learnt from, in this order.
+    pub learn: Vec<u32>,
+    /// The numbers of those that are tested on. One that is learnt from too is divided: see [`HELD_OUT`].
+    pub test: Vec<u32>,
+}
+
+/// Of a drive that is both learnt from and tested on, the last `HELD_OUT.0` of every `HELD_OUT.1` readings are tested on, the others
+/// learnt from: 0.3 of every 1.3 m.
+pub const HELD_OUT: (usize, usize) = (50, 250);
+
+impl Experiment {
+    /// Its drives.
+    pub fn drives(self) -> Drives {
+        match self {
+            Self::Stream => Drives { learn: vec![3], test: vec![1, 2, 4, 5] },
+            Self::Paths => Drives { learn: vec![1, 2, 4, 5], test: vec![3] },
+        }
+    }
 }
 
 /// The drives of one experiment, read and cut.
@@ -55,21 +80,36 @@ impl Material {
     ///
     /// # Errors
     /// When a drive is missing, damaged or too short.
-    pub fn read(experiment: Experiment, data: &Path, magnetometer: Magnetometer, cut: Cut) -> anyhow::Result<Self> {
+    pub fn read(
+        experiment: Experiment,
+        drives: &Drives,
+        data: &Path,
+        magnetometer: Magnetometer,
+        config: &Config,
+    ) -> anyhow::Result<Self> {
         let read = |number: &u32| {
             let drive = Drive::read(&DrivePath::new(data, magnetometer, *number));
-            Ok(located(&drive.with_context(|| format!("drive {number}"))?))
+            anyhow::Ok(located(&drive.with_context(|| format!("drive {number}"))?))
         };
-        let read_all = |numbers: &[u32]| numbers.iter().map(read).collect::<anyhow::Result<Vec<_>>>();
-        let (stream, paths) = (read_all(&[3])?, read_all(&[1, 2, 4, 5])?);
-        let (batches, test) = match experiment {
-            Experiment::Paths => (paths, stream),
-            Experiment::Stream => {
-                let (rows, expected) = (stream[0].len(), 2 * STREAM_BATCHES);
-                ensure!(rows >= expected, "drive 3: expected at least {expected} rows, found {rows}");
-                (edges(rows, cut).windows(2).map(|edge| stream[0][edge[0]..edge[1]].to_vec()).collect(), paths)
-            }
+        let part = |number: &u32, others: &[u32], held_out: bool| -> anyhow::Result<Vec<LocatedReading>> {
+            let (count, every) = HELD_OUT;
+            let is_part = |row: usize| !others.contains(number) || (row % every >= every - count) == held_out;
+            let rows = read(number)?.into_iter().enumerate();
+            Ok(rows.filter(|(row, _)| is_part(*row)).map(|(_, reading)| reading).collect())
         };
+        let test = drives.test.iter().map(|number| part(number, &drives.learn, true)).collect::<anyhow::Result<_>>()?;
+        let mut batches = Vec::new();
+        for number in &drives.learn {
+            let drive = part(number, &drives.test, false)?;
+            let (rows, expected) = (drive.len(), 2 * STREAM_BATCHES);
+            ensure!(rows >= expected, "drive {number}: expected at least {expected} rows, found {rows}");
+            let edges = match (experiment, config.model.field) {
+                (Experiment::Stream, _) => edges(rows, config.evaluation.cut),
+                (Experiment::Paths, Mapped::Strength) => vec![0, rows],
+                (Experiment::Paths, Mapped::Vector) => edges_of_batches(&drive, config),
+            };
+            batches.extend(edges.windows(2).map(|edge| drive[edge[0]..edge[1]].to_vec()));
+        }
         Ok(Self { batches, test })
     }
 
@@ -121,6 +161,16 @@ fn edges(rows: usize, cut: Cut) -> Vec<usize> {
             (0..STREAM_BATCHES).map(|i| 1 + i * size).chain([rows]).collect()
         }
     }
+}
+
+/// Where the batches of a robot would begin and end.
+fn edges_of_batches(drive: &[LocatedReading], config: &Config) -> Vec<usize> {
+    let (mut averager, mut batcher) = (Averager::new(&config.averaging), Batcher::new(&config.batch));
+    averager.configure(&config.model);
+    let mut is_cut = |reading: &LocatedReading| averager.push(reading).and_then(|seen| batcher.push(seen)).is_some();
+    // The reading that completes an observation is the first of the next.
+    let cuts = drive.iter().enumerate().filter(|(_, reading)| is_cut(reading)).map(|(row, _)| row);
+    std::iter::once(0).chain(cuts).chain([drive.len()]).collect()
 }
 
 fn located(drive: &Drive) -> Vec<LocatedReading> {

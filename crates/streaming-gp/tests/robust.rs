@@ -59,7 +59,7 @@ fn readings(random: &mut ChaCha8Rng, count: usize) -> (Points, Vec<f64>) {
 fn everything_is_inducing<K: Kernel>(redundancy: f64) -> Settings<K> {
     let limits = Limits { max_inducing_points: 1000, least_share: redundancy };
     let selection = Arc::new(Vips { delta: 0.0, guards: false, exact_limit: 1000 });
-    Settings { selection, limits, learning: Learning::default(), redundancy: -1.0, inference: Inference::Variational }
+    Settings { selection, limits, learning: Learning::default(), redundancy: -1.0, inference: Inference::Variational, likelihood_power: 1.0 }
 }
 
 /// A dense Gaussian process with a noise variance per target: mean and covariance at the targets' own places.
