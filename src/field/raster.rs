@@ -98,7 +98,7 @@ mod tests {
     use super::*;
     use crate::config::Config;
     use crate::field::model::FieldModel;
-    use crate::sensing::reading::{MagneticField, Observation, Stamp};
+    use crate::sensing::reading::{MagneticField, Observation, Observed, Stamp};
 
     fn settings(margin: f64) -> config::Raster {
         config::Raster { resolution: 0.1, margin, unknown_above: 0.75, max_cells: 100_000 }
@@ -121,10 +121,9 @@ mod tests {
         let observation = |&[x, y]: &[f64; 2]| Observation {
             stamp: Stamp::default(),
             position: Point3::new(x, y, 0.0),
-            field: MagneticField::from_microtesla(Vector3::zeros()),
+            observed: Observed::Field { mean: MagneticField::from_microtesla(Vector3::zeros()), strength: strength(x) },
             orientation: Matrix3::identity(),
             speed: 0.0,
-            strength: strength(x),
             readings: 10,
         };
         places.iter().map(observation).collect()

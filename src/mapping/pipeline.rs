@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use nalgebra::{Isometry3, Point3};
 use serde::{Deserialize, Serialize};
 
-use crate::config::{self, Config};
+use crate::config::Config;
 use crate::mapping::averaging::Averager;
 use crate::mapping::batcher::{Batch, Batcher};
 use crate::mapping::odometer::Odometer;
@@ -68,7 +68,7 @@ impl Pipeline {
     /// A pipeline with a given averager, such as one [with an offset](Averager::with_offset).
     pub fn with_averager(config: &Config, mount: Isometry3<f64>, mut averager: Averager) -> Self {
         averager.configure(&config.model);
-        let gates = &gates(config);
+        let gates = &config.gates;
         let downstream = Downstream {
             repeat_gate: RepeatGate::new(gates),
             gradient_gate: GradientGate::new(gates),
@@ -81,7 +81,7 @@ impl Pipeline {
             reopenings: Vec::new(),
         };
         Self {
-            calibration: calibration(config),
+            calibration: Calibration::new(&config.sensor),
             range_gate: RangeGate::new(gates),
             reading_gate: ReadingGate::new(gates),
             pose_gate: PoseGate::new(gates),
@@ -93,8 +93,8 @@ impl Pipeline {
     /// Changes the settings. If the averaging length changes, the open averaging cell is closed; batches that this completes are
     /// appended to `ready`.
     pub(crate) fn configure(&mut self, config: &Config, ready: &mut VecDeque<Batch>) {
-        let gates = &gates(config);
-        self.calibration = calibration(config);
+        let gates = &config.gates;
+        self.calibration = Calibration::new(&config.sensor);
         self.range_gate = RangeGate::new(gates);
         self.reading_gate.configure(gates);
         self.pose_gate.configure(gates);
@@ -139,10 +139,10 @@ impl Pipeline {
 
     fn ingest_reading(&mut self, sent: Reading, ready: &mut VecDeque<Batch>) {
         self.downstream.counters.readings += 1;
-        let reading = self.calibration.apply(sent);
-        match self.range_gate.check(&sent).and_then(|()| self.reading_gate.check(&reading)) {
+        let reading = Reading { sample: self.calibration.apply(sent.sample), ..sent };
+        match self.range_gate.check(&sent.sample).and_then(|()| self.reading_gate.check(&reading)) {
             Ok(()) => {
-                self.synchronizer.push_reading(reading, sent.field, |result| self.downstream.accept(result, ready));
+                self.synchronizer.push_reading(reading, sent.sample, |result| self.downstream.accept(result, ready));
             }
             Err(rejection) => self.downstream.reject(rejection),
         }
@@ -193,30 +193,6 @@ impl Pipeline {
     /// Reopenings of gates since the last call, to be logged; at most 100 are kept.
     pub fn take_reopenings(&mut self) -> Vec<Reopening> {
         std::mem::take(&mut self.downstream.reopenings)
-    }
-}
-
-/// The settings of the gates. Those that check fields are disabled for a yes/no signal.
-fn gates(config: &Config) -> config::Gates {
-    let gates = config.gates.clone();
-    match config.model.likelihood {
-        config::Likelihood::Bernoulli => config::Gates {
-            minimum_field: 0.0,
-            maximum_field: f64::INFINITY,
-            max_gradient: 0.0,
-            full_scale: 0.0,
-            max_repeat: 0.0,
-            ..gates
-        },
-        config::Likelihood::Gaussian | config::Likelihood::StudentT => gates,
-    }
-}
-
-/// The calibration of readings; none for a yes/no signal.
-fn calibration(config: &Config) -> Calibration {
-    match config.model.likelihood {
-        config::Likelihood::Bernoulli => Calibration::default(),
-        config::Likelihood::Gaussian | config::Likelihood::StudentT => Calibration::new(&config.sensor),
     }
 }
 
@@ -289,9 +265,10 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::config;
     use crate::mapping::batcher::CutReason;
     use crate::sensing::gates::Reopenings;
-    use crate::sensing::reading::MagneticField;
+    use crate::sensing::reading::{MagneticField, Observed, Sample};
     use crate::sensing::refusal::Refusals;
 
     /// A drive along x at `speed`, both topics fifty times a second, each pose just before the reading of the same stamp.
@@ -304,10 +281,14 @@ mod tests {
                 let field = MagneticField::from_microtesla(field(position.x).add_scalar(1e-9 * (index % 2) as f64));
                 [
                     Measurement::Pose(Pose { stamp, position, orientation: UnitQuaternion::identity() }),
-                    Measurement::Reading(Reading { stamp, field }),
+                    Measurement::Reading(Reading { stamp, sample: field.into() }),
                 ]
             })
             .collect()
+    }
+
+    fn shifted_field(sample: Sample, by: Vector3<f64>) -> Sample {
+        sample.map_field(|field| MagneticField::from_microtesla(field.microtesla() + by))
     }
 
     fn run(config: &Config, measurements: &[Measurement]) -> (Pipeline, Vec<Batch>) {
@@ -351,7 +332,7 @@ mod tests {
             match measurement {
                 Measurement::Pose(pose) => pose.position.y += 0.27,
                 Measurement::Reading(reading) => {
-                    reading.field = MagneticField::from_microtesla(reading.field.microtesla() + Vector3::z() * 79.0);
+                    reading.sample = shifted_field(reading.sample, Vector3::z() * 79.0);
                 }
             }
         }
@@ -362,7 +343,7 @@ mod tests {
         // A cell of about 12 readings lost one: its mean position moves by at most half a cell in 12, its strength with the slope.
         let pairs = batches.iter().flat_map(|batch| &batch.observations);
         for (observation, clean) in pairs.zip(expected.iter().flat_map(|batch| &batch.observations)) {
-            assert!((observation.strength - clean.strength).abs() < 0.0125, "{observation:?} instead of {clean:?}");
+            assert!((observation.strength() - clean.strength()).abs() < 0.0125, "{observation:?} instead of {clean:?}");
             assert!((observation.position - clean.position).norm() < 2.5e-3);
         }
     }
@@ -406,14 +387,13 @@ mod tests {
     #[test]
     fn a_yes_no_signal_is_neither_gated_as_a_field_nor_averaged() {
         let mut config = Config::default();
-        config.model.likelihood = config::Likelihood::Bernoulli;
         config.sensor.hard_iron = [30.0; 3];
         config.gates.full_scale = 0.5;
         // Three metres, yes between 1 m and 2 m. As fields most are too weak, and all axes are frozen.
         let is_yes = |x: f64| (1.0..2.0).contains(&x);
         let measurements = drive(751, 0.2, |_| Vector3::zeros()).into_iter().map(|measurement| match measurement {
             Measurement::Reading(Reading { stamp, .. }) => {
-                Measurement::Reading(Reading::of_signal(stamp, is_yes(0.2 * stamp.seconds())))
+                Measurement::Reading(Reading { stamp, sample: Sample::Signal(is_yes(0.2 * stamp.seconds())) })
             }
             pose => pose,
         });
@@ -422,8 +402,7 @@ mod tests {
         let observations: Vec<_> = batches.iter().flat_map(|batch| &batch.observations).collect();
         assert!((60..=62).contains(&observations.len()), "{}", observations.len());
         for seen in observations {
-            assert!(seen.strength == 0.0 || seen.strength == 1.0, "{seen:?}");
-            assert_eq!(seen.label() == 1.0, is_yes(seen.position.x), "{seen:?}");
+            assert_eq!(seen.observed, Observed::Signal(is_yes(seen.position.x)), "{seen:?}");
         }
     }
 
@@ -442,7 +421,7 @@ mod tests {
                 let orientation = UnitQuaternion::from_euler_angles(0.0, 0.0, 0.05 * index as f64);
                 let field = orientation.inverse() * ambient;
                 let raw = Vector3::new(field.x / 3.0 + 2000.0, field.y / 2.0, field.z);
-                let reading = Reading { stamp, field: MagneticField::from_microtesla(raw) };
+                let reading = Reading { stamp, sample: MagneticField::from_microtesla(raw).into() };
                 [
                     Measurement::Pose(Pose { stamp, position: Point3::origin(), orientation }),
                     Measurement::Reading(reading),
@@ -453,8 +432,8 @@ mod tests {
         let (pipeline, batches) = run(&Config { sensor, ..unaveraged.clone() }, &turning);
         assert_eq!((pipeline.counters().used_readings, pipeline.counters().refusals.total()), (200, 0));
         for observation in batches.iter().flat_map(|batch| &batch.observations) {
-            assert!((observation.strength - 50.0).abs() < 1e-10, "{observation:?}");
-            assert!((observation.field.microtesla() - ambient).norm() < 1e-10, "{observation:?}");
+            assert!((observation.strength() - 50.0).abs() < 1e-10, "{observation:?}");
+            assert!((observation.field().microtesla() - ambient).norm() < 1e-10, "{observation:?}");
         }
         let (pipeline, _) = run(&unaveraged, &turning);
         assert_eq!(pipeline.counters().refusals.of(Refusal::FieldTooStrong), 200);
@@ -469,7 +448,7 @@ mod tests {
             let stamp = Stamp::from_nanoseconds(last.stamp.nanoseconds() + index * 20_000_000);
             let field = MagneticField::from_microtesla(Vector3::new(50.0, 0.0, 0.0));
             measurements.push(Measurement::Pose(Pose { stamp, ..last }));
-            measurements.push(Measurement::Reading(Reading { stamp, field }));
+            measurements.push(Measurement::Reading(Reading { stamp, sample: field.into() }));
         }
         let (_, batches) = run(&Config::default(), &measurements);
         let cuts: Vec<_> = batches.iter().map(|batch| batch.cut).collect();
@@ -725,7 +704,7 @@ mod tests {
                 let [Measurement::Pose(pose), Measurement::Reading(reading)] = pair else { unreachable!() };
                 pose.stamp = Stamp::from_nanoseconds(pose.stamp.nanoseconds() + 7_000_000);
                 pose.position.y += spike / 100.0;
-                reading.field = MagneticField::from_microtesla(reading.field.microtesla().add_scalar(*spike));
+                reading.sample = shifted_field(reading.sample, Vector3::repeat(*spike));
             }
             let (readings, poses): (Vec<_>, Vec<_>) =
                 measurements.iter().copied().partition(|measurement| matches!(measurement, Measurement::Reading(_)));

@@ -149,11 +149,11 @@ fn observations<W: World>(drive: Drive<W>, config: &Config, outliers: Outliers, 
     for sample in drive {
         let mut measurement = sample.measurement;
         if let Measurement::Reading(reading) = &mut measurement {
-            reading.field = spoil(reading.field);
+            reading.sample = reading.sample.map_field(&mut spoil);
         }
         pipeline.ingest(measurement, &mut ready);
     }
     pipeline.finish(&mut ready);
     let readings = ready.iter().map(|batch| batch.observations.iter());
-    readings.map(|seen| seen.map(|seen| ([seen.position.x, seen.position.y], seen.strength)).collect()).collect()
+    readings.map(|seen| seen.map(|seen| ([seen.position.x, seen.position.y], seen.strength())).collect()).collect()
 }

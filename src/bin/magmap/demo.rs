@@ -12,7 +12,7 @@ use magmap::mapping::mapper::SourceId;
 use magmap::recording::Loss;
 use magmap::recording::drive_writer::ODOMETRY_FRAME;
 use magmap::replay::{Options, Replay, Source, TruthComparison};
-use magmap::sensing::reading::Measurement;
+use magmap::sensing::reading::{Measurement, Reading, Sample};
 use magmap::simulation::{self, Simulation};
 
 use crate::replay::{ending, show, stop_on_interrupt};
@@ -96,9 +96,9 @@ struct RunningMean {
 
 impl RunningMean {
     fn take(&mut self, measurement: &Measurement) {
-        if let Measurement::Reading(reading) = measurement {
+        if let Measurement::Reading(Reading { sample: Sample::Field(field), .. }) = measurement {
             self.count += 1.0;
-            self.mean += (reading.field.strength() - self.mean) / self.count;
+            self.mean += (field.strength() - self.mean) / self.count;
         }
     }
 }

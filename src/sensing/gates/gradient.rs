@@ -1,5 +1,6 @@
 //! Implausible changes of the field.
 
+use nalgebra::Point3;
 use serde::{Deserialize, Serialize};
 
 use super::runs::RejectionRun;
@@ -22,7 +23,8 @@ pub struct GradientGate {
     #[serde(skip)]
     settings: config::Gates,
     run: RejectionRun,
-    reference: Option<LocatedReading>,
+    /// Stamp, position and field of the last accepted reading.
+    reference: Option<(Stamp, Point3<f64>, MagneticField)>,
     /// The field of the last reading, if that was rejected.
     refused: Option<MagneticField>,
 }
@@ -38,26 +40,27 @@ impl GradientGate {
         self.settings = settings.clone();
     }
 
-    /// Accepts or rejects the next located reading.
+    /// Accepts or rejects the next located reading; a yes/no signal may change at once.
     pub fn check(&mut self, reading: &LocatedReading) -> Result<(), Rejection> {
-        if let Some(reference) = self.reference {
-            let distance = (reading.position - reference.position).norm();
-            let change_from = |other: &MagneticField| (reading.field.microtesla() - other.microtesla()).norm();
-            let change = change_from(&reference.field);
+        let Some(&field) = reading.sample.field() else { return Ok(()) };
+        if let Some((stamp, position, accepted)) = self.reference {
+            let distance = (reading.position - position).norm();
+            let change_from = |other: &MagneticField| (field.microtesla() - other.microtesla()).norm();
+            let change = change_from(&accepted);
             let config::Gates { max_gradient, gradient_allowance, .. } = self.settings;
             let is_like_rejected = self.refused.is_some_and(|rejected| change_from(&rejected) < change);
             if max_gradient > 0.0 && (is_like_rejected || change > max_gradient * distance + gradient_allowance) {
-                return Err(self.reject(reading, reference.stamp));
+                return Err(self.reject(reading, field, stamp));
             }
         }
         self.run.end();
         self.refused = None;
-        self.reference = Some(*reading);
+        self.reference = Some((reading.stamp, reading.position, field));
         Ok(())
     }
 
-    fn reject(&mut self, reading: &LocatedReading, accepted: Stamp) -> Rejection {
-        let &LocatedReading { stamp, position, field, .. } = reading;
+    fn reject(&mut self, reading: &LocatedReading, field: MagneticField, accepted: Stamp) -> Rejection {
+        let &LocatedReading { stamp, position, .. } = reading;
         self.refused = Some(field);
         let rejections = self.run.reject(stamp, self.settings.reopen_after, self.settings.reopen_time);
         let gate = Gate::MaxGradient;
@@ -65,7 +68,7 @@ impl GradientGate {
             rejections.map(|rejections| Reopening { gate, rejections, stamp, position: Some(position), accepted });
         if reopening.is_some() {
             self.refused = None;
-            self.reference = Some(*reading);
+            self.reference = Some((stamp, position, field));
         }
         Rejection { refusal: Refusal::FieldGradient, reopening }
     }
@@ -73,7 +76,7 @@ impl GradientGate {
 
 #[cfg(test)]
 mod tests {
-    use nalgebra::{Point3, UnitQuaternion, Vector3};
+    use nalgebra::{UnitQuaternion, Vector3};
 
     use super::*;
     use crate::sensing::samples::at;
@@ -84,7 +87,7 @@ mod tests {
             orientation: UnitQuaternion::identity(),
             stamp: at(milliseconds),
             position: Point3::new(x, 0.0, 0.0),
-            field,
+            sample: field.into(),
         }
     }
 

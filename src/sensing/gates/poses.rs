@@ -6,11 +6,8 @@ use serde::{Deserialize, Serialize};
 use super::runs::{ClockRun, RejectionRun};
 use super::{FARTHEST, Gate, Rejection, Reopening};
 use crate::config;
-use crate::sensing::reading::{Pose, Stamp};
+use crate::sensing::reading::{Pose, Stamp, is_rotation};
 use crate::sensing::refusal::Refusal;
-
-/// How far the norm of an orientation's quaternion may be from one.
-const QUATERNION_TOLERANCE: f64 = 1e-3;
 
 /// Shorter jumps of the odometry may be interpolated across, in metres: they displace readings no more than averaging does.
 const HARMLESS_JUMP: f64 = 0.05;
@@ -115,8 +112,7 @@ impl PoseGate {
 }
 
 fn is_valid(pose: &Pose) -> bool {
-    let norm = pose.orientation.as_ref().norm();
-    pose.position.iter().all(|coordinate| coordinate.abs() <= FARTHEST) && (norm - 1.0).abs() < QUATERNION_TOLERANCE
+    pose.position.iter().all(|coordinate| coordinate.abs() <= FARTHEST) && is_rotation(&pose.orientation)
 }
 
 #[cfg(test)]

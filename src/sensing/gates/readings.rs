@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::runs::ClockRun;
 use super::{Gate, Rejection, Reopening};
 use crate::config;
-use crate::sensing::reading::{Reading, Stamp};
+use crate::sensing::reading::{MagneticField, Reading, Sample, Stamp};
 use crate::sensing::refusal::Refusal;
 
 /// Rejects readings with an axis at or beyond the sensor's full scale, before calibration: the true field may be stronger.
@@ -20,17 +20,19 @@ impl RangeGate {
         Self { full_scale: settings.full_scale }
     }
 
-    /// Accepts or rejects a reading that is not calibrated yet.
-    pub fn check(&self, sent: &Reading) -> Result<(), Rejection> {
+    /// Accepts or rejects a sample that is not calibrated yet.
+    pub fn check(&self, sent: &Sample) -> Result<(), Rejection> {
         let is_saturated = |axis: &f64| axis.is_finite() && axis.abs() >= self.full_scale;
-        if self.full_scale > 0.0 && sent.field.microtesla().iter().any(is_saturated) {
-            return Err(Refusal::ReadingSaturated.into());
+        match sent.field() {
+            Some(field) if self.full_scale > 0.0 && field.microtesla().iter().any(is_saturated) => {
+                Err(Refusal::ReadingSaturated.into())
+            }
+            _ => Ok(()),
         }
-        Ok(())
     }
 }
 
-/// Accepts readings with finite axes, a plausible strength and a stamp not before the last accepted one.
+/// Accepts readings with a plausible field (finite axes and a strength within the range) and a stamp not before the last accepted one.
 ///
 /// Up to `max_same_stamp` readings may share a stamp, as those of sensors whose clock is coarser than their rate do; beyond, the
 /// clock has stopped, and where the robot is is not known. `reopen_after` consecutive stamps that are more than a second behind
@@ -58,15 +60,8 @@ impl ReadingGate {
 
     /// Accepts or rejects the next reading.
     pub fn check(&mut self, reading: &Reading) -> Result<(), Rejection> {
-        if !reading.field.microtesla().iter().all(|axis| axis.is_finite()) {
-            return Err(Refusal::ReadingNotFinite.into());
-        }
-        let strength = reading.field.strength();
-        if strength < self.settings.minimum_field {
-            return Err(Refusal::FieldTooWeak.into());
-        }
-        if strength > self.settings.maximum_field {
-            return Err(Refusal::FieldTooStrong.into());
+        if let Some(field) = reading.sample.field() {
+            self.check_field(field)?;
         }
         if let Some(newest) = self.newest.filter(|newest| reading.stamp < *newest) {
             return Err(self.reject(reading.stamp, newest));
@@ -80,6 +75,19 @@ impl ReadingGate {
         self.newest = Some(reading.stamp);
         self.at_newest = before.saturating_add(1);
         Ok(())
+    }
+
+    fn check_field(&self, field: &MagneticField) -> Result<(), Refusal> {
+        let strength = field.strength();
+        if !field.microtesla().iter().all(|axis| axis.is_finite()) {
+            Err(Refusal::ReadingNotFinite)
+        } else if strength < self.settings.minimum_field {
+            Err(Refusal::FieldTooWeak)
+        } else if strength > self.settings.maximum_field {
+            Err(Refusal::FieldTooStrong)
+        } else {
+            Ok(())
+        }
     }
 
     fn reject(&mut self, stamp: Stamp, accepted: Stamp) -> Rejection {
@@ -103,10 +111,10 @@ mod tests {
     fn an_axis_at_full_scale_is_saturated_and_one_that_is_not_finite_is_not() {
         let gate = RangeGate::new(&config::Gates { full_scale: 130.0, ..Default::default() });
         let outcomes =
-            [129.9, -129.9, 130.0, -130.0, 400.0, f64::NAN, f64::INFINITY].map(|x| gate.check(&reading(0, x)));
+            [129.9, -129.9, 130.0, -130.0, 400.0, f64::NAN, f64::INFINITY].map(|x| gate.check(&reading(0, x).sample));
         let saturated = Err(Refusal::ReadingSaturated.into());
         assert_eq!(outcomes, [Ok(()), Ok(()), saturated, saturated, saturated, Ok(()), Ok(())]);
-        assert_eq!(RangeGate::new(&config::Gates::default()).check(&reading(0, 1e6)), Ok(()));
+        assert_eq!(RangeGate::new(&config::Gates::default()).check(&reading(0, 1e6).sample), Ok(()));
     }
 
     #[test]
@@ -120,6 +128,7 @@ mod tests {
         assert_eq!(gate.check(&reading(0, f64::INFINITY)), Err(Refusal::ReadingNotFinite.into()));
         // Finite axes whose norm overflows.
         assert_eq!(gate.check(&reading(0, 1e200)), Err(Refusal::FieldTooStrong.into()));
+        assert_eq!(gate.check(&Reading { sample: Sample::Signal(false), ..reading(0, 0.0) }), Ok(()));
     }
 
     #[test]

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Rejection;
 use crate::config;
-use crate::sensing::reading::MagneticField;
+use crate::sensing::reading::Sample;
 use crate::sensing::refusal::Refusal;
 
 /// The number of steps into which `max_repeat` is divided.
@@ -45,10 +45,8 @@ impl RepeatGate {
     }
 
     /// Accepts or rejects the next reading, which the sensor sent at this position.
-    pub fn check(&mut self, sent: &MagneticField, place: Point3<f64>) -> Result<(), Rejection> {
-        if self.max_repeat <= 0.0 {
-            return Ok(());
-        }
+    pub fn check(&mut self, sent: &Sample, place: Point3<f64>) -> Result<(), Rejection> {
+        let Some(sent) = sent.field().filter(|_| self.max_repeat > 0.0) else { return Ok(()) };
         let step = self.max_repeat / f64::from(REPEAT_STEPS);
         for (axis, &value) in self.axes.iter_mut().zip(sent.microtesla()) {
             match axis {
@@ -75,6 +73,7 @@ mod tests {
     use nalgebra::Vector3;
 
     use super::*;
+    use crate::sensing::reading::MagneticField;
 
     /// The number of consecutive readings that pass, whose first axis has this value at this place.
     fn passed(readings: impl IntoIterator<Item = (f64, f64)>) -> usize {
@@ -82,10 +81,8 @@ mod tests {
         let mut others = 0.0;
         let mut check = |value, place| {
             others += 0.1;
-            gate.check(
-                &MagneticField::from_microtesla(Vector3::new(value, others, -others)),
-                Point3::new(place, 0.0, 0.0),
-            )
+            let field = MagneticField::from_microtesla(Vector3::new(value, others, -others));
+            gate.check(&field.into(), Point3::new(place, 0.0, 0.0))
         };
         readings.into_iter().take_while(|&(value, place)| check(value, place).is_ok()).count()
     }
