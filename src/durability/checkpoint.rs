@@ -250,6 +250,7 @@ mod tests {
     use super::*;
     use crate::config;
     use crate::field;
+    use crate::field::quantity::Quantity;
     use crate::mapping::mapper::Step;
     use crate::mapping::stop::StopSignal;
     use crate::sensing::reading::{MagneticField, Measurement, Observation, Observed, Pose, Reading, Stamp};
@@ -291,8 +292,13 @@ mod tests {
         measurements.take(2 * readings - 1).collect()
     }
 
+    /// Of a signal, yes where the field is stronger than 50.
     fn learn(model: &mut FieldModel, observations: &[Observation]) {
-        model.update(observations, &|| false).unwrap();
+        let mut observations = observations.to_vec();
+        if model.quantity() == Quantity::Probability {
+            observations.iter_mut().for_each(|seen| seen.observed = Observed::Signal(seen.strength() > 50.0));
+        }
+        model.update(&observations, &|| false).unwrap();
     }
 
     /// One with values that are hard to preserve: numbers without a short decimal, letters that are not ASCII.

@@ -45,7 +45,6 @@ pub struct Batch {
     /// Why it was cut at its end.
     pub cut: CutReason,
     /// Where the batches merged into this one ended, except the last; empty when nothing was merged.
-    #[serde(rename = "joints")]
     pub merge_points: Vec<MergePoint>,
 }
 

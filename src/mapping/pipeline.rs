@@ -5,14 +5,14 @@ use std::collections::VecDeque;
 use nalgebra::{Isometry3, Point3};
 use serde::{Deserialize, Serialize};
 
-use crate::config::Config;
+use crate::config::{self, Config};
 use crate::mapping::averaging::Averager;
 use crate::mapping::batcher::{Batch, Batcher};
 use crate::mapping::odometer::Odometer;
 use crate::mapping::path::Path;
 use crate::sensing::calibration::Calibration;
 use crate::sensing::counters::Counters;
-use crate::sensing::gates::{GradientGate, PoseGate, RangeGate, ReadingGate, Rejection, Reopening, RepeatGate};
+use crate::sensing::gates::{GradientGate, PoseGate, ReadingGate, Rejection, Reopening, RepeatGate, check_range};
 use crate::sensing::reading::{LocatedReading, Measurement, Observation, Pose, Reading, Stamp};
 use crate::sensing::refusal::Refusal;
 use crate::sensing::synchronizer::{PlacedReading, Synchronizer};
@@ -34,8 +34,6 @@ const MAX_REOPENINGS: usize = 100;
 pub struct Pipeline {
     #[serde(skip)]
     calibration: Calibration,
-    #[serde(skip)]
-    range_gate: RangeGate,
     reading_gate: ReadingGate,
     pose_gate: PoseGate,
     synchronizer: Synchronizer,
@@ -45,6 +43,8 @@ pub struct Pipeline {
 /// The stages after the synchronizer.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 struct Downstream {
+    #[serde(skip)]
+    gates: config::Gates,
     repeat_gate: RepeatGate,
     gradient_gate: GradientGate,
     averager: Averager,
@@ -68,10 +68,10 @@ impl Pipeline {
     /// A pipeline with a given averager, such as one [with an offset](Averager::with_offset).
     pub fn with_averager(config: &Config, mount: Isometry3<f64>, mut averager: Averager) -> Self {
         averager.configure(&config.model);
-        let gates = &config.gates;
         let downstream = Downstream {
-            repeat_gate: RepeatGate::new(gates),
-            gradient_gate: GradientGate::new(gates),
+            gates: config.gates.clone(),
+            repeat_gate: RepeatGate::default(),
+            gradient_gate: GradientGate::default(),
             averager,
             batcher: Batcher::new(&config.batch),
             odometer: Odometer::new(TRAVEL_STEP),
@@ -82,9 +82,8 @@ impl Pipeline {
         };
         Self {
             calibration: Calibration::new(&config.sensor),
-            range_gate: RangeGate::new(gates),
-            reading_gate: ReadingGate::new(gates),
-            pose_gate: PoseGate::new(gates),
+            reading_gate: ReadingGate::default(),
+            pose_gate: PoseGate::default(),
             synchronizer: Synchronizer::new(&config.synchronizer, mount),
             downstream,
         }
@@ -93,14 +92,9 @@ impl Pipeline {
     /// Changes the settings. If the averaging length changes, the open averaging cell is closed; batches that this completes are
     /// appended to `ready`.
     pub(crate) fn configure(&mut self, config: &Config, ready: &mut VecDeque<Batch>) {
-        let gates = &config.gates;
         self.calibration = Calibration::new(&config.sensor);
-        self.range_gate = RangeGate::new(gates);
-        self.reading_gate.configure(gates);
-        self.pose_gate.configure(gates);
         self.synchronizer.configure(&config.synchronizer);
-        self.downstream.repeat_gate.configure(gates);
-        self.downstream.gradient_gate.configure(gates);
+        self.downstream.gates = config.gates.clone();
         self.downstream.batcher.configure(&config.batch);
         self.downstream.averager.configure(&config.model);
         if self.downstream.averager.spacing() != config.averaging.spacing {
@@ -140,7 +134,8 @@ impl Pipeline {
     fn ingest_reading(&mut self, sent: Reading, ready: &mut VecDeque<Batch>) {
         self.downstream.counters.readings += 1;
         let reading = Reading { sample: self.calibration.apply(sent.sample), ..sent };
-        match self.range_gate.check(&sent.sample).and_then(|()| self.reading_gate.check(&reading)) {
+        let gates = &self.downstream.gates;
+        match check_range(gates, &sent.sample).and_then(|()| self.reading_gate.check(gates, &reading)) {
             Ok(()) => {
                 self.synchronizer.push_reading(reading, sent.sample, |result| self.downstream.accept(result, ready));
             }
@@ -150,7 +145,7 @@ impl Pipeline {
 
     fn ingest_pose(&mut self, pose: Pose, ready: &mut VecDeque<Batch>) {
         self.downstream.counters.poses += 1;
-        match self.pose_gate.check(&pose) {
+        match self.pose_gate.check(&self.downstream.gates, &pose) {
             Ok(continuity) => {
                 self.synchronizer.push_pose(pose, continuity, |result| self.downstream.accept(result, ready));
             }
@@ -200,8 +195,8 @@ impl Downstream {
     /// Takes the synchronizer's result for the next reading.
     fn accept(&mut self, result: Result<PlacedReading, Refusal>, ready: &mut VecDeque<Batch>) {
         let checked = result.map_err(Rejection::from).and_then(|PlacedReading { located, sent }| {
-            self.repeat_gate.check(&sent, located.position)?;
-            self.gradient_gate.check(&located)?;
+            self.repeat_gate.check(&self.gates, &sent, located.position)?;
+            self.gradient_gate.check(&self.gates, &located)?;
             Ok(located)
         });
         match checked {
@@ -265,7 +260,6 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::config;
     use crate::mapping::batcher::CutReason;
     use crate::sensing::gates::Reopenings;
     use crate::sensing::reading::{MagneticField, Observed, Sample};

@@ -396,16 +396,16 @@ mod tests {
     /// Through the gates of each topic, as in the pipeline.
     fn run_gated(measurements: &[Measurement]) -> (Vec<Outcome>, Vec<Refusal>) {
         let gates = config::Gates::default();
-        let (mut reading_gate, mut pose_gate) = (ReadingGate::new(&gates), PoseGate::new(&gates));
+        let (mut reading_gate, mut pose_gate) = (ReadingGate::default(), PoseGate::default());
         let mut synchronizer = synchronizer();
         let (mut outcomes, mut rejected) = (Vec::new(), Vec::new());
         for measurement in measurements {
             let passed = match *measurement {
-                Measurement::Reading(reading) => {
-                    reading_gate.check(&reading).map(|()| push_reading(&mut synchronizer, reading, &mut outcomes))
-                }
+                Measurement::Reading(reading) => reading_gate
+                    .check(&gates, &reading)
+                    .map(|()| push_reading(&mut synchronizer, reading, &mut outcomes)),
                 Measurement::Pose(pose) => pose_gate
-                    .check(&pose)
+                    .check(&gates, &pose)
                     .map(|continuity| push_pose(&mut synchronizer, pose, continuity, &mut outcomes)),
             };
             rejected.extend(passed.err().map(|rejection| rejection.refusal));
