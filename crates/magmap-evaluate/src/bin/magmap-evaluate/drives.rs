@@ -29,7 +29,7 @@ pub struct Arguments {
     data: PathBuf,
     /// Whose drives.
     #[arg(long, value_enum, default_value_t)]
-    sensor: Sensor,
+    sensor: Magnetometer,
     /// Numbers of the drives to learn from, instead of those of the experiment.
     #[arg(long, value_name = "N,...", value_delimiter = ',')]
     learn: Vec<u32>,
@@ -72,25 +72,6 @@ enum Order {
     Shuffled,
 }
 
-#[derive(Clone, Copy, Default, ValueEnum)]
-enum Sensor {
-    #[default]
-    Invensense,
-    Nexus,
-    Trivisio,
-}
-
-impl From<Sensor> for Magnetometer {
-    fn from(sensor: Sensor) -> Self {
-        match sensor {
-            Sensor::Invensense => Self::Invensense,
-            Sensor::Nexus => Self::Nexus,
-            Sensor::Trivisio => Self::Trivisio,
-        }
-    }
-}
-
-/// What `--json` writes: the run with unshifted cells, and all runs at their end.
 #[derive(Serialize)]
 struct DriveNumbers<'a> {
     #[serde(flatten)]
@@ -125,7 +106,7 @@ pub fn run(experiment: Experiment, arguments: &Arguments, terminal: &Terminal) -
     let of_experiment = experiment.drives();
     let chosen = |numbers: &[u32], others: Vec<u32>| if numbers.is_empty() { others } else { numbers.to_vec() };
     let drives = Drives { learn: chosen(learn, of_experiment.learn), test: chosen(test, of_experiment.test) };
-    let material = Material::read(experiment, &drives, data, (*sensor).into(), &config)?;
+    let material = Material::read(experiment, &drives, data, *sensor, &config)?;
     let material = material.with_hard_iron(*hard_iron).spoilt(*outliers);
     let material = match order {
         Order::Recorded => material,
