@@ -125,12 +125,18 @@ pub fn vector_model(config: &Config) -> Model<VectorField> {
 
 /// Settings of the streaming model of the field's axes.
 pub fn vector_settings(config: &Config) -> Settings<VectorField> {
-    let config::Vector { prior_median, prior_log_sd, prior_observations, delta, likelihood_power, .. } = &config.vector;
+    let config::Vector { prior_median, prior_log_sd, prior_observations, delta, likelihood_power, power_ep, .. } =
+        &config.vector;
     let spread = |values: &Hyperparameters| vec![values.constant, values.variance, values.lengthscale, values.noise];
     let settings = streaming_settings(config, *delta, spread(prior_median), spread(prior_log_sd));
     // An observation is three rows.
     let learning = Learning { prior_rows: 3 * prior_observations, ..settings.learning };
-    Settings { learning, likelihood_power: *likelihood_power, ..settings }
+    let inference = match settings.inference {
+        // No power is variational inference.
+        Inference::Variational => Inference::power_ep(*power_ep).unwrap_or_default(),
+        chosen => chosen,
+    };
+    Settings { learning, inference, likelihood_power: *likelihood_power, ..settings }
 }
 
 /// Settings under this prior of the hyperparameters.

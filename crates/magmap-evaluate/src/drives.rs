@@ -1,19 +1,17 @@
 //! The two experiments on the Aalto drives (VIPS paper, section D.4).
 //!
-//! `stream` learns drive 3 in 20 contiguous batches and is tested on drives 1, 2, 4 and 5; `paths` learns 1, 2, 4 and 5 and is tested
-//! on 3. The map is one of strengths, or of the three axes; both are tested on the strength of the readings. A map of strengths learns
-//! `paths` as the papers do, each drive as one batch; one of three axes in the batches that a robot would make of the drive.
+//! `stream` learns drive 3 in 20 contiguous batches and is tested on drives 1, 2, 4 and 5; `paths` learns 1, 2, 4 and 5 as one
+//! batch each and is tested on 3. The map is one of strengths, or of the three axes; both are tested on the strength of the readings.
 
 use super::comparison::Task;
 use super::methods::Learnt;
 use super::metrics::{Nearest, Predictions, Readings, rmse};
 use super::outliers::Outliers;
 use anyhow::{Context, ensure};
-use magmap::config::{Config, Cut, Mapped};
+use magmap::config::{Config, Cut};
 use magmap::field::map::SensorBias;
 use magmap::field::model::FieldModel;
 use magmap::mapping::averaging::Averager;
-use magmap::mapping::batcher::Batcher;
 use magmap::recording::aalto_csv::{Drive, DrivePath, Magnetometer};
 use magmap::sensing::reading::{LocatedReading, MagneticField, Observation};
 use nalgebra::{Point3, Vector3};
@@ -40,7 +38,7 @@ pub const RADII: [f64; 2] = [0.3, 0.5];
 pub enum Experiment {
     /// Drive 3 in 20 batches.
     Stream,
-    /// Drives 1, 2, 4 and 5, for a map of strengths as one batch each.
+    /// Drives 1, 2, 4 and 5 as one batch each.
     Paths,
 }
 
@@ -85,7 +83,7 @@ impl Material {
         drives: &Drives,
         data: &Path,
         magnetometer: Magnetometer,
-        config: &Config,
+        cut: Cut,
     ) -> anyhow::Result<Self> {
         let read = |number: &u32| {
             let drive = Drive::read(&DrivePath::new(data, magnetometer, *number));
@@ -103,10 +101,9 @@ impl Material {
             let drive = part(number, &drives.test, false)?;
             let (rows, expected) = (drive.len(), 2 * STREAM_BATCHES);
             ensure!(rows >= expected, "drive {number}: expected at least {expected} rows, found {rows}");
-            let edges = match (experiment, config.model.field) {
-                (Experiment::Stream, _) => edges(rows, config.evaluation.cut),
-                (Experiment::Paths, Mapped::Strength) => vec![0, rows],
-                (Experiment::Paths, Mapped::Vector) => edges_of_batches(&drive, config),
+            let edges = match experiment {
+                Experiment::Stream => edges(rows, cut),
+                Experiment::Paths => vec![0, rows],
             };
             batches.extend(edges.windows(2).map(|edge| drive[edge[0]..edge[1]].to_vec()));
         }
@@ -162,16 +159,6 @@ fn edges(rows: usize, cut: Cut) -> Vec<usize> {
             (0..STREAM_BATCHES).map(|i| 1 + i * size).chain([rows]).collect()
         }
     }
-}
-
-/// Where the batches of a robot would begin and end.
-fn edges_of_batches(drive: &[LocatedReading], config: &Config) -> Vec<usize> {
-    let (mut averager, mut batcher) = (Averager::new(&config.averaging), Batcher::new(&config.batch));
-    averager.configure(&config.model);
-    let mut is_cut = |reading: &LocatedReading| averager.push(reading).and_then(|seen| batcher.push(seen)).is_some();
-    // The reading that completes an observation is the first of the next.
-    let cuts = drive.iter().enumerate().filter(|(_, reading)| is_cut(reading)).map(|(row, _)| row);
-    std::iter::once(0).chain(cuts).chain([drive.len()]).collect()
 }
 
 fn located(drive: &Drive) -> Vec<LocatedReading> {

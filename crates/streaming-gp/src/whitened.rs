@@ -108,7 +108,16 @@ impl<'a, K: Kernel> Rows<'a, K> {
     fn new(places: &'a K::Places, targets: Targets<'a>, past: Option<PastRows<'a, K>>, inducing: K::Places) -> Self {
         let weights = targets.weights().cloned();
         let (inference, workspace) = (Inference::default(), Workspace::default());
-        Self { places, targets: targets.values(), weights, power: targets.power(), past, inducing, inference, workspace }
+        Self {
+            places,
+            targets: targets.values(),
+            weights,
+            power: targets.power(),
+            past,
+            inducing,
+            inference,
+            workspace,
+        }
     }
 
     /// The same rows with another approximation of the posterior; the default is variational.
