@@ -29,7 +29,7 @@ pub struct Agreement {
 }
 
 impl Agreement {
-    /// Of the observations of a drive as recorded and calibrated; none with hardly any pair.
+    /// Of the observations of a drive as recorded and calibrated; `None` with fewer than five pairs.
     /// `mount` is that of the recording: a small yaw changes no heading by much.
     pub(super) fn of(before: &[Observation], after: &[Observation], mount: &Isometry3<f64>) -> Option<Self> {
         let [before, after] = [before, after].map(|observations| disagreement(observations, mount));

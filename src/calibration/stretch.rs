@@ -71,7 +71,7 @@ impl Stretch {
         ends: &[Stamp],
         greatest_delay: f64,
     ) -> Self {
-        // Readings of the first cell may begin much earlier, where the robot stands: that cell is left out.
+        // The first cell may start much earlier, while the robot stood still: that cell is left out.
         let margin = config.synchronizer.max_gap + greatest_delay + 1.0;
         let (start, end) = (ends.first().copied().unwrap_or_default(), ends.last().copied().unwrap_or_default());
         let range = shifted(start, -margin)..=shifted(end, margin);

@@ -117,7 +117,7 @@ impl FieldMap {
     pub fn prior_standard_deviation(&self) -> f64 {
         match &self.posterior {
             MapPosterior::Scalar(posterior) => {
-                of_quantity(posterior.link(), 0.0, posterior.model().kernel.1.variance).1.sqrt()
+                of_quantity(posterior.link(), 0.0, posterior.model().kernel.variance).1.sqrt()
             }
             // The mean over the axes: the vertical one has twice the variance of a horizontal one.
             MapPosterior::Vector(posterior) => (posterior.model().kernel.variance * 4.0 / 3.0).sqrt(),

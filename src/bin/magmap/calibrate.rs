@@ -22,7 +22,7 @@ Examples:
   magmap calibrate bag --json | jq .hard_iron
 
 An ordinary drive of half a minute or more is enough if it passes the same places under different headings. What the drive does not \
-tell is left out, with the reason. Fails if it tells neither hard iron nor yaw, or if the unit is wrong.";
+determine is left out, with the reason. Fails if it determines neither hard iron nor yaw, or if the unit is wrong.";
 
 /// Most measurements that are read: some hours of driving.
 const MOST_MEASUREMENTS: usize = 2_000_000;
@@ -154,7 +154,7 @@ fn print_table(out: &mut impl Write, calibration: &Calibration) -> io::Result<()
         let factor = calibration.inflation;
         row(out, "±", &format!("standard deviations, times {factor:.1} because neighbouring readings share errors"))?;
     }
-    rows(out, "not told", calibration.shortcomings.iter())
+    rows(out, "not calibrated", calibration.shortcomings.iter())
 }
 
 /// The headings that were driven, and those that are missing: less than half a metre.
