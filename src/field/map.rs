@@ -34,6 +34,17 @@ pub struct SensorBias {
     pub hard_iron_covariance: [[f64; 3]; 3],
 }
 
+/// Predictions at places, in their order.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Prediction {
+    /// Mean of the quantity; NaN where the map is unknown.
+    pub mean: Vec<f64>,
+    /// Its variance.
+    pub variance: Vec<f64>,
+    /// The axes, none where the map is unknown; none altogether where it is one of strengths.
+    pub axes: Option<Vec<Option<Axes>>>,
+}
+
 impl FieldMap {
     /// A map with this posterior, learnt within `extent` (lower left and upper right corner, in metres) up to `stamp`.
     pub fn new(posterior: MapPosterior, extent: [[f64; 2]; 2], stamp: Stamp, totals: Totals) -> Self {
@@ -66,13 +77,30 @@ impl FieldMap {
                 }
             }
             MapPosterior::Vector(posterior) => {
-                let map = VectorMap::new(posterior);
-                let highest = unknown_above * total_variance(&map.axes(&[[FAR, FAR, 0.0]])[0]);
-                let axes = map.axes(&places.iter().map(|&[x, y]| [x, y, 0.0]).collect::<Vec<_>>());
+                let places: Vec<_> = places.iter().map(|&[x, y]| [x, y, 0.0]).collect();
+                let axes = known_axes(&VectorMap::new(posterior), &places, unknown_above);
                 for ((axes, mean), variance) in axes.iter().zip(mean).zip(variance) {
-                    let is_known = total_variance(axes) <= highest && axes.mean.iter().all(|axis| axis.is_finite());
-                    (*mean, *variance) = if is_known { axes.strength() } else { (f64::NAN, f64::NAN) };
+                    (*mean, *variance) = axes.as_ref().map_or((f64::NAN, f64::NAN), Axes::strength);
                 }
+            }
+        }
+    }
+
+    /// As [`predict`](Self::predict), with the axes where the map has them, at any height (the third coordinate, in metres): known there is
+    /// where the variance is small compared with that infinitely far away at the same height. A map of strengths is the same at every height.
+    pub fn predict_at(&self, places: &[[f64; 3]], unknown_above: f64) -> Prediction {
+        match &self.posterior {
+            MapPosterior::Scalar(_) => {
+                let (mut mean, mut variance) = (vec![0.0; places.len()], vec![0.0; places.len()]);
+                let places: Vec<_> = places.iter().map(|&[x, y, _]| [x, y]).collect();
+                self.predict(&places, unknown_above, &mut mean, &mut variance);
+                Prediction { mean, variance, axes: None }
+            }
+            MapPosterior::Vector(posterior) => {
+                let axes = known_axes(&VectorMap::new(posterior), places, unknown_above);
+                let strength = |axes: &Option<Axes>| axes.as_ref().map_or((f64::NAN, f64::NAN), Axes::strength);
+                let (mean, variance) = axes.iter().map(strength).unzip();
+                Prediction { mean, variance, axes: Some(axes) }
             }
         }
     }
@@ -192,6 +220,23 @@ fn of_quantity(link: Option<Link>, mean: f64, variance: f64) -> (f64, f64) {
         None => (mean, variance),
         Some(link) => (link.probability(mean, variance), link.deviation_of_probability(mean, variance).powi(2)),
     }
+}
+
+/// The axes where they are known: where their variance is small compared with that infinitely far away at the same height.
+fn known_axes(map: &VectorMap<'_>, places: &[[f64; 3]], unknown_above: f64) -> Vec<Option<Axes>> {
+    let mut heights: Vec<f64> = places.iter().map(|place| place[2]).collect();
+    heights.sort_by(f64::total_cmp);
+    heights.dedup_by_key(|height| height.to_bits());
+    let far = map.axes(&heights.iter().map(|&height| [FAR, FAR, height]).collect::<Vec<_>>());
+    let highest = |height: f64| {
+        let index = heights.partition_point(|other| other.total_cmp(&height).is_lt());
+        unknown_above * total_variance(&far[index])
+    };
+    let is_known = |axes: &Axes, height| {
+        total_variance(axes) <= highest(height) && axes.mean.iter().all(|axis| axis.is_finite())
+    };
+    let axes = map.axes(places).into_iter().zip(places);
+    axes.map(|(axes, &[_, _, height])| is_known(&axes, height).then_some(axes)).collect()
 }
 
 fn total_variance(axes: &Axes) -> f64 {
