@@ -55,7 +55,8 @@ fn calibrated(seed: u64, route: Route, seconds: f64, faults: &Faults) -> Calibra
     calibrate(&measurements, recorded_mount(), &Config::default(), |_| {}).unwrap()
 }
 
-/// Errors of yaw, delay and the two horizontal components of the hard iron, in standard deviations; what is not told is not a number.
+/// Errors of yaw, delay and the two horizontal components of the hard iron, in standard deviations; what is not told is
+/// not a number.
 fn errors(calibration: &Calibration, faults: &Faults) -> [f64; 4] {
     let error =
         |estimate: Option<Estimate>, truth: f64| estimate.map_or(f64::NAN, |found| (found.value - truth) / found.sd);
@@ -97,7 +98,8 @@ fn hard_iron_yaw_and_delay_are_found_and_readings_at_one_place_agree_then() {
     }
     // A robot in the plane does not tell the vertical component.
     assert!(hard_iron.value[2].abs() < 0.01 && hard_iron.sd[2].is_none(), "{hard_iron:?}");
-    // Two readings that differ by a turn of 45 to 180 degrees of a hard iron of 18 microtesla, and by noise and the field within 10 cm.
+    // Two readings that differ by a turn of 45 to 180 degrees of a hard iron of 18 microtesla, and by noise and the
+    // field within 10 cm.
     let agreement = found.agreement.unwrap();
     assert!(agreement.pairs > 20 && agreement.before > 14.0 && agreement.after < 2.0, "{agreement:?}");
     assert!(found.shortcomings.is_empty() && found.unit.is_like_earth, "{found:?}");
@@ -287,7 +289,8 @@ fn survey() {
                 let z = errors(&found, &faults).map(|z| format!("{z:5.1}")).join(" ");
                 let sd = |estimate: Option<Estimate>| estimate.map_or(f64::NAN, |found| found.sd);
                 println!(
-                    "{name} {route:?} {seed}: z {z}; sd yaw {:.2} deg, delay {:.4} s, iron {:?}, inflation {:.2}, agreement {:?}, speed {:?}, {:?} {:.1} s",
+                    "{name} {route:?} {seed}: z {z}; sd yaw {:.2} deg, delay {:.4} s, iron {:?}, inflation {:.2}, \
+                     agreement {:?}, speed {:?}, {:?} {:.1} s",
                     sd(found.yaw).to_degrees(),
                     sd(found.delay),
                     found.hard_iron.map(|h| h.sd),

@@ -30,8 +30,8 @@ pub struct Arrow {
 }
 
 impl Arrows {
-    /// Arrows of a map at the cells of its grid that are known: in every second, fourth, eighth ... column and row, as close as
-    /// 25 cm and 2000 of them allow. None where the map is one of strengths.
+    /// Arrows of a map at the cells of its grid that are known: in every second, fourth, eighth ... column and row, as
+    /// close as 25 cm and 2000 of them allow. None where the map is one of strengths.
     pub fn of(map: &FieldMap, grid: &FieldGrid) -> Option<Self> {
         let geometry = &grid.geometry;
         let known: Vec<usize> = (0..geometry.len()).filter(|&cell| grid.mean[cell].is_finite()).collect();

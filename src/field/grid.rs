@@ -6,8 +6,8 @@ use crate::field::quantity::Quantity;
 /// Beyond this index a double no longer resolves half a cell.
 const MAX_INDEX: f64 = (1_u64 << 51) as f64;
 
-/// Which cells a raster has. Cell (column, row) covers `[column, column + 1) x [row, row + 1)` times the resolution, so that
-/// rasters of the same resolution always have aligned cells.
+/// Which cells a raster has. Cell (column, row) covers `[column, column + 1) x [row, row + 1)` times the resolution, so
+/// that rasters of the same resolution always have aligned cells.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct GridGeometry {
     /// Side of a cell, in metres.
@@ -26,7 +26,8 @@ impl GridGeometry {
     /// The smallest geometry whose cells cover all `points` (x and y in metres) and `margin` metres around them.
     ///
     /// # Errors
-    /// [`Error::NoPoints`], [`Error::PointOutOfRange`] for a point that is not finite or too far away, [`Error::GridTooLarge`].
+    /// [`Error::NoPoints`], [`Error::PointOutOfRange`] for a point that is not finite or too far away,
+    /// [`Error::GridTooLarge`].
     pub fn around(
         points: impl IntoIterator<Item = [f64; 2]>,
         margin: f64,
@@ -102,7 +103,8 @@ impl GridGeometry {
         [centre(self.first_column, column), centre(self.first_row, row)]
     }
 
-    /// Whether a cell, by its index in row-major arrays, is in every `stride`th column and row. Which these are does not depend on the extent.
+    /// Whether a cell, by its index in row-major arrays, is in every `stride`th column and row. Which these are does
+    /// not depend on the extent.
     pub fn is_in_every(&self, stride: i64, cell: usize) -> bool {
         let is_chosen = |first: i64, index: usize| (first + index as i64).rem_euclid(stride) == stride / 2;
         is_chosen(self.first_column, cell % self.columns) && is_chosen(self.first_row, cell / self.columns)

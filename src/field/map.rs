@@ -25,7 +25,8 @@ pub struct FieldMap {
 /// The bias of the sensor as the map has learnt it: its hard iron, along the sensor's axes.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct SensorBias {
-    /// In microtesla; 0 along directions that the drive does not tell, such as the vertical of a robot that stays in the plane.
+    /// In microtesla; 0 along directions that the drive does not tell, such as the vertical of a robot that stays in
+    /// the plane.
     pub hard_iron: [f64; 3],
     /// Standard deviation of each component, in microtesla.
     pub hard_iron_sd: [f64; 3],
@@ -59,9 +60,10 @@ impl FieldMap {
         }
     }
 
-    /// Mean and variance at places (x and y in metres): in microtesla and microtesla squared, or of the probability of a yes. The
-    /// noise of a reading is not included. Both are NaN where the map is unknown: where the variance of the process, of the three
-    /// axes together where it has them, exceeds `unknown_above` times its variance infinitely far from every reading.
+    /// Mean and variance at places (x and y in metres): in microtesla and microtesla squared, or of the probability of
+    /// a yes. The noise of a reading is not included. Both are NaN where the map is unknown: where the variance of the
+    /// process, of the three axes together where it has them, exceeds `unknown_above` times its variance infinitely far
+    /// from every reading.
     pub fn predict(&self, places: &[[f64; 2]], unknown_above: f64, mean: &mut [f64], variance: &mut [f64]) {
         match &self.posterior {
             MapPosterior::Scalar(posterior) => {
@@ -86,8 +88,9 @@ impl FieldMap {
         }
     }
 
-    /// As [`predict`](Self::predict), with the axes where the map has them, at any height (the third coordinate, in metres): known there is
-    /// where the variance is small compared with that infinitely far away at the same height. A map of strengths is the same at every height.
+    /// As [`predict`](Self::predict), with the axes where the map has them, at any height (the third coordinate, in
+    /// metres): known there is where the variance is small compared with that infinitely far away at the same height. A
+    /// map of strengths is the same at every height.
     pub fn predict_at(&self, places: &[[f64; 3]], unknown_above: f64) -> Prediction {
         match &self.posterior {
             MapPosterior::Scalar(_) => {
@@ -105,8 +108,8 @@ impl FieldMap {
         }
     }
 
-    /// Mean and covariance of the field's axes at places (x, y and the height above the plane of the map, in metres), in the map's
-    /// frame and microtesla, free of the sensor's bias; none where the map is one of strengths.
+    /// Mean and covariance of the field's axes at places (x, y and the height above the plane of the map, in metres),
+    /// in the map's frame and microtesla, free of the sensor's bias; none where the map is one of strengths.
     pub fn axes(&self, places: &[[f64; 3]]) -> Option<Vec<Axes>> {
         match &self.posterior {
             MapPosterior::Scalar(_) => None,
@@ -114,8 +117,8 @@ impl FieldMap {
         }
     }
 
-    /// What the sensor would read at these poses, in the map's frame and microtesla, bias included and noise not; none where the map is
-    /// one of strengths.
+    /// What the sensor would read at these poses, in the map's frame and microtesla, bias included and noise not; none
+    /// where the map is one of strengths.
     pub fn readings(&self, poses: &[SensorPose]) -> Option<Vec<Axes>> {
         match &self.posterior {
             MapPosterior::Scalar(_) => None,
@@ -140,8 +143,8 @@ impl FieldMap {
         })
     }
 
-    /// Standard deviation of the quantity where nothing is known: of the strength around its constant, in microtesla, or of the
-    /// probability of a yes.
+    /// Standard deviation of the quantity where nothing is known: of the strength around its constant, in microtesla,
+    /// or of the probability of a yes.
     pub fn prior_standard_deviation(&self) -> f64 {
         match &self.posterior {
             MapPosterior::Scalar(posterior) => {
@@ -152,8 +155,8 @@ impl FieldMap {
         }
     }
 
-    /// Variance of the noise of an averaged reading, in microtesla squared, of each axis where it has them; without meaning for a
-    /// yes/no signal.
+    /// Variance of the noise of an averaged reading, in microtesla squared, of each axis where it has them; without
+    /// meaning for a yes/no signal.
     pub fn noise_variance(&self) -> f64 {
         match &self.posterior {
             MapPosterior::Scalar(posterior) => posterior.model().noise_variance(),
@@ -222,7 +225,8 @@ fn of_quantity(link: Option<Link>, mean: f64, variance: f64) -> (f64, f64) {
     }
 }
 
-/// The axes where they are known: where their variance is small compared with that infinitely far away at the same height.
+/// The axes where they are known: where their variance is small compared with that infinitely far away at the same
+/// height.
 fn known_axes(map: &VectorMap<'_>, places: &[[f64; 3]], unknown_above: f64) -> Vec<Option<Axes>> {
     let mut heights: Vec<f64> = places.iter().map(|place| place[2]).collect();
     heights.sort_by(f64::total_cmp);
@@ -232,9 +236,8 @@ fn known_axes(map: &VectorMap<'_>, places: &[[f64; 3]], unknown_above: f64) -> V
         let index = heights.partition_point(|other| other.total_cmp(&height).is_lt());
         unknown_above * total_variance(&far[index])
     };
-    let is_known = |axes: &Axes, height| {
-        total_variance(axes) <= highest(height) && axes.mean.iter().all(|axis| axis.is_finite())
-    };
+    let is_known =
+        |axes: &Axes, height| total_variance(axes) <= highest(height) && axes.mean.iter().all(|axis| axis.is_finite());
     let axes = map.axes(places).into_iter().zip(places);
     axes.map(|(axes, &[_, _, height])| is_known(&axes, height).then_some(axes)).collect()
 }

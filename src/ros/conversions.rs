@@ -120,7 +120,11 @@ pub(super) fn field_map(
         variance_low,
         variance_high,
         axes: axes.iter().flat_map(|axes| axes.means()).map(|axis| tesla(axis) as f32).collect(),
-        axes_covariance: axes.iter().flat_map(|axes| axes.covariances()).map(|entry| tesla(tesla(entry)) as f32).collect(),
+        axes_covariance: axes
+            .iter()
+            .flat_map(|axes| axes.covariances())
+            .map(|entry| tesla(tesla(entry)) as f32)
+            .collect(),
         hyperparameter_names: hyperparameters.iter().map(|named| named.name.clone()).collect(),
         hyperparameters: hyperparameters.iter().map(|named| named.value).collect(),
         inducing_points: points.iter().map(|&[x, y]| point([x, y, 0.0])).collect(),
@@ -284,7 +288,8 @@ mod tests {
         let detailed = cloud(header(), &grid, Some(&AxesGrid::from_cells(vec![None, Some(axes)])));
         assert_eq!((detailed.width, detailed.point_step), (1, 48));
         assert_eq!(numbers(&detailed.data)[6..], [30e-6, 0.0, -40e-6, 2e-6, 3e-6, 4e-6]);
-        let offsets: Vec<(&str, u32)> = detailed.fields.iter().map(|field| (field.name.as_str(), field.offset)).collect();
+        let offsets: Vec<(&str, u32)> =
+            detailed.fields.iter().map(|field| (field.name.as_str(), field.offset)).collect();
         assert_eq!(offsets[6..8], [("mean_x", 24), ("mean_y", 28)]);
         assert_eq!(offsets[11], ("standard_deviation_z", 44));
     }

@@ -270,7 +270,15 @@ impl PublishingThread {
                 let Raster { grid, layers, .. } = raster;
                 let status = self.shared.session.worker().status();
                 let refusals = update.counters.refusals.plus(&lock(&self.shared.intake_refusals));
-                Some(convert::field_map(header(), update, &status, &refusals, grid, raster.axes(update), &layers.scales))
+                Some(convert::field_map(
+                    header(),
+                    update,
+                    &status,
+                    &refusals,
+                    grid,
+                    raster.axes(update),
+                    &layers.scales,
+                ))
             });
         }
         if has_published {

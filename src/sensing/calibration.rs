@@ -1,16 +1,19 @@
-//! Hard and soft iron: the effect of the robot itself on a magnetometer.
+//! Hard and soft iron, the effect of the robot itself on a magnetometer, and the delay of its stamps.
 
 use nalgebra::{Matrix3, Vector3};
 
 use crate::config;
 use crate::sensing::reading::{MagneticField, Reading};
 
-/// Removes the robot's own magnetism from readings: `soft_iron (raw - hard_iron)`, along the sensor's axes.
+/// Removes the robot's own magnetism from readings, `soft_iron (raw - hard_iron)` along the sensor's axes, and the
+/// delay from their stamps.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Calibration {
-    /// Hard and soft iron. None where there is nothing to correct, so that readings stay the same to the last bit (the product with the identity would
-    /// lose the sign of a zero).
+    /// Hard and soft iron. None where there is nothing to correct, so that readings stay the same to the last bit (the
+    /// product with the identity would lose the sign of a zero).
     iron: Option<(Vector3<f64>, Matrix3<f64>)>,
+    /// In seconds.
+    delay: f64,
 }
 
 impl Calibration {
@@ -19,11 +22,12 @@ impl Calibration {
         let hard_iron = Vector3::from(settings.hard_iron);
         let soft_iron = Matrix3::from_row_slice(&settings.soft_iron);
         let is_neutral = hard_iron == Vector3::zeros() && soft_iron == Matrix3::identity();
-        Self { iron: (!is_neutral).then_some((hard_iron, soft_iron)) }
+        Self { iron: (!is_neutral).then_some((hard_iron, soft_iron)), delay: settings.delay }
     }
 
-    /// The reading without the robot's own magnetism.
+    /// The reading without the robot's own magnetism, stamped when it was taken.
     pub fn apply(&self, reading: Reading) -> Reading {
+        let reading = Reading { stamp: reading.stamp.shifted(-self.delay), ..reading };
         let Some((hard_iron, soft_iron)) = &self.iron else { return reading };
         let field = MagneticField::from_microtesla(soft_iron * (reading.field.microtesla() - hard_iron));
         Reading { field, ..reading }
@@ -58,6 +62,13 @@ mod tests {
             Calibration::new(&config::Sensor { hard_iron: [10.0, -2.0, 0.0], soft_iron, ..Default::default() });
         let calibrated = calibration.apply(reading(Vector3::new(14.0, 6.0, 3.0)));
         assert_eq!(calibrated, reading(Vector3::new(8.0, 16.0, 3.0)));
+    }
+
+    #[test]
+    fn a_delay_is_subtracted_from_the_stamp() {
+        let calibration = Calibration::new(&config::Sensor { delay: 0.25, ..Default::default() });
+        let late = Reading { stamp: Stamp::from_seconds(3.0), ..reading(Vector3::x()) };
+        assert_eq!(calibration.apply(late), Reading { stamp: Stamp::from_seconds(2.75), ..late });
     }
 
     #[test]
