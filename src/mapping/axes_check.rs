@@ -9,7 +9,9 @@
 //!
 //! A field and its opposite are equally probable, so that a reversed z axis cannot be told from half a turn about it.
 
-use nalgebra::{Isometry3, Matrix3, Point3, Rotation3, Vector3};
+use std::collections::VecDeque;
+
+use nalgebra::{Isometry3, Matrix3, Point3, Rotation3, Vector2, Vector3};
 use streaming_gp::field_places::{Axis, FieldPlace, FieldPlaces};
 use streaming_gp::kernel::VectorField;
 use streaming_gp::linalg::Matrix;
@@ -23,19 +25,23 @@ use crate::sensing::reading::Observation;
 /// Least distance between readings that are compared, in metres: half a cell less than ten centimetres.
 const SPACING: f64 = 0.09;
 
-/// Path after which the readings are compared, in metres; the last time with all of them.
-const DUE: [f64; 3] = [4.5, 9.0, 18.0];
+/// Path over which the readings are compared, in metres. It must have turned: along a straight line sources beside it look like wrong axes.
+const DUE: [f64; 2] = [9.0, 18.0];
 
-/// Fewest and most readings that are compared.
-const FEWEST: usize = 30;
+/// Most readings that are compared, the newest.
 const MOST: usize = 200;
+
+/// Mean length of the directions of a path that has turned: that of two halves at 50 degrees to each other.
+const TURNED: f64 = 0.9;
 
 /// How much greater the log evidence of an alternative must be, in nats.
 ///
-/// On the nine Aalto drives, as they are, no alternative is better by more than 15 after 4.5 m and 4 after 9 m; with
-/// the sensor turned by 45 degrees or more, axes exchanged, or a heading that is constant or reversed, one is by more
-/// than 55 after 9 m and 160 after 18 m.
+/// On the nine Aalto drives, as they are, no alternative is better by more than 5; with the sensor turned by 45 degrees or more, axes
+/// exchanged, or a heading that is constant or reversed, one is by more than 55 after 9 m and 160 after 18 m.
 const LEAST_LEAD: f64 = 45.0;
+
+/// Alternatives that differ by less are equally good, in nats.
+const SIMILAR: f64 = 15.0;
 
 /// Yaws of the mount up to this are for `magmap calibrate`, and no contradiction, in degrees; a multiple of the step.
 const TOLERATED: i32 = 15;
@@ -63,7 +69,7 @@ const COLUMNS: usize = 12;
 pub(super) struct AxesCheck {
     kernel: VectorField,
     checks_speed: bool,
-    readings: Vec<BodyReading>,
+    readings: VecDeque<BodyReading>,
     travelled: f64,
     /// How many of [`DUE`] are done.
     done: usize,
@@ -107,7 +113,7 @@ impl AxesCheck {
     pub(super) fn new(config: &Config) -> Option<Self> {
         let kernel = VectorField { hard_iron: BIAS, speed_bias: 0.0, ..engine::vector_model(config).kernel };
         let checks_speed = config.vector.speed_bias == 0.0;
-        let check = Self { kernel, checks_speed, readings: Vec::new(), travelled: 0.0, done: 0 };
+        let check = Self { kernel, checks_speed, readings: VecDeque::new(), travelled: 0.0, done: 0 };
         (config.model.field == Mapped::Vector).then_some(check)
     }
 
@@ -116,14 +122,18 @@ impl AxesCheck {
     pub(super) fn add(&mut self, observations: &[Observation], mount: &Isometry3<f64>) -> Option<String> {
         for observation in observations {
             self.push(observation, mount);
-            if self.done < DUE.len() && self.travelled >= DUE[self.done] {
-                self.done += 1;
-                let found = self.compare();
-                if found.is_some() || self.done == DUE.len() {
-                    self.done = DUE.len();
-                    self.readings = Vec::new();
-                    return found;
-                }
+            let Some(&due) = DUE.get(self.done) else { break };
+            if self.travelled < due || !self.has_turned() {
+                continue;
+            }
+            self.done += 1;
+            let is_last = self.done == DUE.len();
+            let contradiction =
+                self.contradiction().map(|found| found.in_words(self.travelled.min(due), self.heading_changes()));
+            let found = contradiction.or_else(|| self.speed_bias().filter(|_| is_last));
+            if found.is_some() || is_last {
+                (self.done, self.readings) = (DUE.len(), VecDeque::new());
+                return found;
             }
         }
         None
@@ -132,28 +142,34 @@ impl AxesCheck {
     fn push(&mut self, observation: &Observation, mount: &Isometry3<f64>) {
         // The rotations of a robot that turns on the spot have no mean.
         let is_turning = observation.orientation.determinant() < 0.9;
-        let distance = self.readings.last().map_or(f64::INFINITY, |last| (observation.position - last.position).norm());
-        if self.done == DUE.len() || self.readings.len() >= MOST || is_turning || distance < SPACING {
+        let distance = self.readings.back().map(|last| (observation.position - last.position).norm());
+        if is_turning || distance.is_some_and(|distance| distance < SPACING) {
             return;
         }
-        if distance.is_finite() {
-            self.travelled += distance;
+        self.travelled += distance.unwrap_or(0.0);
+        if self.readings.len() == MOST {
+            self.readings.pop_front();
         }
         let to_body = mount.rotation.inverse().to_rotation_matrix();
         let body = Rotation3::from_matrix(&(observation.orientation * to_body.matrix()));
         let Observation { position, field, speed, .. } = *observation;
-        self.readings.push(BodyReading { position, body, field: body.inverse() * field.microtesla(), speed });
+        self.readings.push_back(BodyReading { position, body, field: body.inverse() * field.microtesla(), speed });
     }
 
-    fn compare(&self) -> Option<String> {
-        if self.readings.len() < FEWEST {
-            return None;
-        }
-        match self.contradiction() {
-            Some(alternative) => Some(alternative.in_words(self.travelled, self.heading_changes())),
-            None if self.done == DUE.len() => self.speed_bias(),
-            None => None,
-        }
+    fn has_turned(&self) -> bool {
+        resultant((0..self.readings.len()).map(|index| self.direction(index))) < TURNED
+    }
+
+    /// Whether the heading of odometry changes by more than a few degrees.
+    fn heading_changes(&self) -> bool {
+        resultant(self.readings.iter().map(|reading| yaw(&reading.body))) < 0.995
+    }
+
+    /// The direction of the path at a reading.
+    fn direction(&self, index: usize) -> f64 {
+        let (before, after) = (index.saturating_sub(2), (index + 2).min(self.readings.len() - 1));
+        let along = self.readings[after].position - self.readings[before].position;
+        along.y.atan2(along.x)
     }
 
     /// An alternative that fits better than the readings as they came by a clear margin: of those that are nearly as
@@ -183,7 +199,7 @@ impl AxesCheck {
         });
         let alternatives: Vec<Alternative> = std::iter::once(turned).chain(others).collect();
         let best = alternatives.iter().map(|alternative| alternative.lead).fold(f64::NEG_INFINITY, f64::max);
-        let is_clear = |alternative: &Alternative| alternative.lead >= LEAST_LEAD.max(best - LEAST_LEAD);
+        let is_clear = |alternative: &Alternative| alternative.lead >= LEAST_LEAD.max(best - SIMILAR);
         alternatives.into_iter().find(is_clear)
     }
 
@@ -244,27 +260,24 @@ impl AxesCheck {
 
     fn bodies(&self, heading: Heading) -> Vec<Rotation3<f64>> {
         let about_vertical = |angle: f64| Rotation3::from_axis_angle(&Vector3::z_axis(), angle);
-        let last = self.readings.len() - 1;
         let body = |(index, reading): (usize, &BodyReading)| {
-            let along = self.readings[(index + 2).min(last)].position - self.readings[index.saturating_sub(2)].position;
-            match heading {
-                Heading::Odometry => reading.body,
-                Heading::Reversed => about_vertical(-2.0 * yaw(&reading.body)) * reading.body,
-                Heading::Path => about_vertical(along.y.atan2(along.x) - yaw(&reading.body)) * reading.body,
-                Heading::Fixed => about_vertical(-yaw(&reading.body)) * reading.body,
-            }
+            let heading = match heading {
+                Heading::Odometry => return reading.body,
+                Heading::Reversed => -yaw(&reading.body),
+                Heading::Path => self.direction(index),
+                Heading::Fixed => 0.0,
+            };
+            about_vertical(heading - yaw(&reading.body)) * reading.body
         };
         self.readings.iter().enumerate().map(body).collect()
     }
+}
 
-    /// Whether the heading of odometry changes by more than a few degrees.
-    fn heading_changes(&self) -> bool {
-        let mean = |part: fn(f64) -> f64| {
-            let parts = self.readings.iter().map(|reading| part(yaw(&reading.body)));
-            parts.sum::<f64>() / self.readings.len() as f64
-        };
-        mean(f64::cos).hypot(mean(f64::sin)) < 0.995
-    }
+/// Length of the mean of unit vectors with these directions.
+fn resultant(directions: impl ExactSizeIterator<Item = f64>) -> f64 {
+    let count = directions.len() as f64;
+    let sum = directions.fold(Vector2::zeros(), |sum, angle| sum + Vector2::new(angle.cos(), angle.sin()));
+    sum.norm() / count
 }
 
 /// The heading of a body.
