@@ -52,9 +52,10 @@ fn with_readings(
     change: impl Fn(Stamp, Vector3<f64>) -> Vector3<f64>,
 ) -> Vec<Measurement> {
     let changed = |measurement| match measurement {
-        Measurement::Reading(Reading { stamp, field }) => {
-            let field = MagneticField::from_microtesla(change(stamp, *field.microtesla()));
-            Measurement::Reading(Reading { stamp, field })
+        Measurement::Reading(reading) => {
+            let changed = |field: MagneticField| change(reading.stamp, *field.microtesla());
+            let sample = reading.sample.map_field(|field| MagneticField::from_microtesla(changed(field)));
+            Measurement::Reading(Reading { sample, ..reading })
         }
         pose => pose,
     };

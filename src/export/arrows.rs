@@ -66,16 +66,15 @@ mod tests {
     use crate::config::{Config, Mapped};
     use crate::field::model::FieldModel;
     use crate::field::raster::Rasterizer;
-    use crate::sensing::reading::{MagneticField, Observation, Stamp};
+    use crate::sensing::reading::{MagneticField, Observation, Observed, Stamp};
 
     fn seen(x: f64, field: Vector3<f64>) -> Observation {
         Observation {
             stamp: Stamp::from_seconds(x),
             position: Point3::new(x, 0.0, 0.0),
-            field: MagneticField::from_microtesla(field),
             orientation: Matrix3::identity(),
             speed: 0.5,
-            strength: field.norm(),
+            observed: Observed::Field { mean: MagneticField::from_microtesla(field), strength: field.norm() },
             readings: 1,
         }
     }

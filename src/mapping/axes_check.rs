@@ -152,8 +152,13 @@ impl AxesCheck {
         }
         let to_body = mount.rotation.inverse().to_rotation_matrix();
         let body = Rotation3::from_matrix(&(observation.orientation * to_body.matrix()));
-        let Observation { position, field, speed, .. } = *observation;
-        self.readings.push_back(BodyReading { position, body, field: body.inverse() * field.microtesla(), speed });
+        let Observation { position, speed, .. } = *observation;
+        self.readings.push_back(BodyReading {
+            position,
+            body,
+            field: body.inverse() * observation.field().microtesla(),
+            speed,
+        });
     }
 
     fn has_turned(&self) -> bool {

@@ -25,12 +25,14 @@ impl Calibration {
         Self { iron: (!is_neutral).then_some((hard_iron, soft_iron)), delay: settings.delay }
     }
 
-    /// The reading without the robot's own magnetism, stamped when it was taken.
+    /// The reading without the robot's own magnetism, stamped when it was taken; a yes/no signal stays as it is.
     pub fn apply(&self, reading: Reading) -> Reading {
-        let reading = Reading { stamp: reading.stamp.shifted(-self.delay), ..reading };
-        let Some((hard_iron, soft_iron)) = &self.iron else { return reading };
-        let field = MagneticField::from_microtesla(soft_iron * (reading.field.microtesla() - hard_iron));
-        Reading { field, ..reading }
+        let Some(field) = reading.sample.field() else { return reading };
+        let corrected = |(hard_iron, soft_iron): &(Vector3<f64>, Matrix3<f64>)| {
+            MagneticField::from_microtesla(soft_iron * (field.microtesla() - hard_iron)).into()
+        };
+        let sample = self.iron.as_ref().map_or(reading.sample, corrected);
+        Reading { stamp: reading.stamp.shifted(-self.delay), sample }
     }
 }
 
@@ -39,19 +41,23 @@ mod tests {
     use nalgebra::UnitQuaternion;
 
     use super::*;
-    use crate::sensing::reading::Stamp;
+    use crate::sensing::reading::{Sample, Stamp};
 
     fn reading(field: Vector3<f64>) -> Reading {
-        Reading { stamp: Stamp::from_nanoseconds(7), field: MagneticField::from_microtesla(field) }
+        Reading { stamp: Stamp::from_seconds(3.0), sample: MagneticField::from_microtesla(field).into() }
+    }
+
+    fn calibrated(calibration: &Calibration, field: Vector3<f64>) -> MagneticField {
+        *calibration.apply(reading(field)).sample.field().unwrap()
     }
 
     #[test]
     fn the_defaults_keep_every_bit() {
         let calibration = Calibration::new(&config::Sensor::default());
         for axes in [[-0.0, 0.1, -47.0], [f64::NAN, f64::INFINITY, 1e300], [f64::MIN_POSITIVE / 2.0, 0.0, -1.0]] {
-            let calibrated = calibration.apply(reading(axes.into()));
+            let calibrated = calibrated(&calibration, axes.into());
             let bits = |field: &Vector3<f64>| [field.x.to_bits(), field.y.to_bits(), field.z.to_bits()];
-            assert_eq!(bits(calibrated.field.microtesla()), bits(&axes.into()));
+            assert_eq!(bits(calibrated.microtesla()), bits(&axes.into()));
         }
     }
 
@@ -60,15 +66,16 @@ mod tests {
         let soft_iron = [1.0, 0.5, 0.0, 0.0, 2.0, 0.0, 0.0, 0.0, 1.0];
         let calibration =
             Calibration::new(&config::Sensor { hard_iron: [10.0, -2.0, 0.0], soft_iron, ..Default::default() });
-        let calibrated = calibration.apply(reading(Vector3::new(14.0, 6.0, 3.0)));
-        assert_eq!(calibrated, reading(Vector3::new(8.0, 16.0, 3.0)));
+        assert_eq!(calibration.apply(reading(Vector3::new(14.0, 6.0, 3.0))), reading(Vector3::new(8.0, 16.0, 3.0)));
     }
 
     #[test]
     fn a_delay_is_subtracted_from_the_stamp() {
         let calibration = Calibration::new(&config::Sensor { delay: 0.25, ..Default::default() });
-        let late = Reading { stamp: Stamp::from_seconds(3.0), ..reading(Vector3::x()) };
+        let late = reading(Vector3::x());
         assert_eq!(calibration.apply(late), Reading { stamp: Stamp::from_seconds(2.75), ..late });
+        let signal = Reading { sample: Sample::Signal(true), ..late };
+        assert_eq!(calibration.apply(signal), signal);
     }
 
     #[test]
@@ -84,14 +91,13 @@ mod tests {
         let calibration = Calibration::new(&settings);
         let ambient = Vector3::new(20.0, 5.0, -45.0);
         let turn = |step: u32| UnitQuaternion::from_euler_angles(0.0, 0.0, 0.1 * f64::from(step));
-        let raw: Vec<_> =
-            (0..63).map(|step| reading(distortion * (turn(step).inverse() * ambient) + hard_iron)).collect();
+        let raw: Vec<_> = (0..63).map(|step| distortion * (turn(step).inverse() * ambient) + hard_iron).collect();
         let spread = |strengths: &[f64]| {
             let extremes = strengths.iter().fold((f64::MAX, f64::MIN), |(low, high), &s| (low.min(s), high.max(s)));
             extremes.1 - extremes.0
         };
-        let strengths: Vec<f64> = raw.iter().map(|reading| reading.field.strength()).collect();
-        let calibrated: Vec<f64> = raw.iter().map(|reading| calibration.apply(*reading).field.strength()).collect();
+        let strengths: Vec<f64> = raw.iter().map(Vector3::norm).collect();
+        let calibrated: Vec<f64> = raw.iter().map(|field| calibrated(&calibration, *field).strength()).collect();
         assert!(spread(&strengths) > 20.0, "{strengths:?}");
         assert!(spread(&calibrated) < 1e-12 * 50.0 && (calibrated[0] - ambient.norm()).abs() < 1e-12 * 50.0);
     }
