@@ -1,8 +1,8 @@
 //! The evidence of a stretch of a drive as a function of the yaw of the mount, and what it says of the sensor's bias.
 //!
-//! With the mount turned by the yaw about the vertical of the body, a reading in the map's frame is `y = a + b cos(yaw)
-//! + c sin(yaw)`. Its covariance K does not depend on the yaw: the prior of the bias is the same along all axes. So one
-//! Cholesky factorization of K gives the log evidence for every yaw, and the bias of the sensor as well.
+//! With the mount turned by the yaw about the vertical of the body, a reading in the map's frame is
+//! `y = a + b cos(yaw) + c sin(yaw)`. Its covariance K does not depend on the yaw: the prior of the bias is the same along
+//! all axes. So one Cholesky factorization of K gives the log evidence for every yaw, and the bias of the sensor as well.
 
 use nalgebra::{Matrix3, Vector3};
 use streaming_gp::field_places::{Axis, FieldPlace, FieldPlaces};

@@ -245,3 +245,72 @@ fn known_axes(map: &VectorMap<'_>, places: &[[f64; 3]], unknown_above: f64) -> V
 fn total_variance(axes: &Axes) -> f64 {
     (0..3).map(|axis| axes.covariance[axis][axis]).sum()
 }
+
+#[cfg(test)]
+mod tests {
+    use nalgebra::{Matrix3, Point3, Vector3};
+
+    use super::*;
+    use crate::config::{Config, Mapped};
+    use crate::field::model::FieldModel;
+    use crate::sensing::reading::{MagneticField, Observation, Observed};
+
+    /// A map of three metres along x, whose sensor has no bias.
+    fn map(field: Mapped) -> FieldMap {
+        let mut config = Config::default();
+        config.model.field = field;
+        config.vector.hard_iron = 0.0;
+        config.learning.max_evaluations = 0;
+        let seen = |step: u32| {
+            let x = 0.05 * f64::from(step);
+            let field = Vector3::new(20.0, 5.0 * x, -40.0);
+            Observation {
+                stamp: Stamp::from_seconds(x),
+                position: Point3::new(x, 0.0, 0.0),
+                orientation: Matrix3::identity(),
+                speed: 0.5,
+                observed: Observed::Field { mean: MagneticField::from_microtesla(field), strength: field.norm() },
+                readings: 1,
+            }
+        };
+        let mut model = FieldModel::new(&config);
+        model.update(&(0..60).map(seen).collect::<Vec<_>>(), &|| false).unwrap();
+        model.map().unwrap()
+    }
+
+    const UNKNOWN_ABOVE: f64 = 0.75;
+    const ON_PATH: [f64; 3] = [1.5, 0.0, 0.0];
+
+    #[test]
+    fn axes_and_strength_at_a_height_agree_and_in_the_plane_they_are_those_of_the_grid() {
+        let map = map(Mapped::Vector);
+        let above = [1.5, 0.0, 0.4];
+        let places =
+            [ON_PATH, above, [30.0, 0.0, 0.0], [1.5, 0.0, -5.0], [f64::NAN, 0.0, 0.0], [0.0, 0.0, f64::INFINITY]];
+        let Prediction { mean, variance, axes } = map.predict_at(&places, UNKNOWN_ABOVE);
+        let axes = axes.unwrap();
+        let known: Vec<bool> = axes.iter().map(Option::is_some).collect();
+        // Far away, inside the sources, and where there is no place.
+        assert_eq!(known, [true, true, false, false, false, false]);
+        let finite = |values: &[f64]| -> Vec<bool> { values.iter().map(|value| value.is_finite()).collect() };
+        assert_eq!([finite(&mean), finite(&variance)], [known.clone(), known]);
+        let (mut grid_mean, mut grid_variance) = ([0.0], [0.0]);
+        map.predict(&[[1.5, 0.0]], UNKNOWN_ABOVE, &mut grid_mean, &mut grid_variance);
+        assert_eq!((mean[0], variance[0]), (grid_mean[0], grid_variance[0]));
+        for (place, found) in [ON_PATH, above].iter().zip(&axes) {
+            assert_eq!(*found, map.axes(&[*place]).map(|axes| axes[0]));
+        }
+        let [in_plane, higher] = [0, 1].map(|index| Vector3::from(axes[index].unwrap().mean));
+        // On the path to the noise; above, where no reading was, to what the field may do over 40 cm.
+        assert!((in_plane - Vector3::new(20.0, 7.5, -40.0)).norm() < 1.5, "{in_plane}");
+        assert!((higher - in_plane).norm() < 10.0 && higher != in_plane, "{higher}");
+    }
+
+    #[test]
+    fn a_map_of_strengths_is_the_same_at_every_height_and_has_no_axes() {
+        let Prediction { mean, variance, axes } =
+            map(Mapped::Strength).predict_at(&[ON_PATH, [1.5, 0.0, 7.0], [30.0, 0.0, 0.0]], UNKNOWN_ABOVE);
+        assert_eq!((mean[0], variance[0]), (mean[1], variance[1]));
+        assert!((mean[0] - 45.3).abs() < 1.5 && mean[2].is_nan() && axes.is_none(), "{mean:?}");
+    }
+}
