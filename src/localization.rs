@@ -30,7 +30,7 @@ use crate::field::map::FieldMap;
 use crate::mapping::batcher::Batch;
 use crate::mapping::pipeline::Pipeline;
 use crate::sensing::counters::Counters;
-use crate::sensing::reading::{Measurement, Observation, Stamp};
+use crate::sensing::reading::{Measurement, Observation, Observed, Stamp};
 
 pub use estimate::{Confidence, Estimate, Reason, State};
 pub use filter::ParticleFilter;
@@ -181,15 +181,20 @@ impl Localizer {
         located
     }
 
-    /// Takes the next observation, in the frame of odometry.
+    /// Takes the next observation, in the frame of odometry. A yes/no signal is ignored.
     pub fn update(&mut self, observation: &Observation) -> Option<Located> {
+        let Observed::Field { mean, strength } = observation.observed else { return None };
         let Some(running) = &mut self.running else {
             let start = sensor_start(&self.start, observation, self.pipeline.mount());
             let filter = ParticleFilter::new(&self.settings, self.lookup.clone(), &start);
             self.running = Some(Running { filter, last: *observation });
             return None;
         };
-        let step = step(&running.last, observation, &self.bias, self.lookup.outputs());
+        let field = match self.lookup.outputs() {
+            1 => [strength, 0.0, 0.0],
+            _ => (mean.microtesla() - observation.orientation * self.bias).into(),
+        };
+        let step = step(&running.last, observation, field);
         running.last = *observation;
         let (estimate, state, reason) = running.filter.update(&step);
         let particles = running.filter.particles().len();
@@ -211,19 +216,11 @@ impl Localizer {
     }
 }
 
-/// How the sensor moved from one observation to the next, and what it read.
-fn step(last: &Observation, next: &Observation, bias: &Vector3<f64>, outputs: usize) -> Step {
+/// How the sensor moved from one observation to the next, and what it then read.
+fn step(last: &Observation, next: &Observation, field: [f64; 3]) -> Step {
     let movement = next.position - last.position;
-    let field = if outputs == 1 {
-        [next.strength, 0.0, 0.0]
-    } else {
-        (next.field.microtesla() - next.orientation * bias).into()
-    };
-    Step {
-        movement: [movement.x, movement.y],
-        rotation: yaw(&(next.orientation * last.orientation.transpose())),
-        field,
-    }
+    let rotation = yaw(&(next.orientation * last.orientation.transpose()));
+    Step { movement: [movement.x, movement.y], rotation, field }
 }
 
 /// Angle by which a rotation, or a mean of rotations, turns the plane.
@@ -247,3 +244,6 @@ fn sensor_start(start: &Start, first: &Observation, mount: &Isometry3<f64>) -> S
     let place = Isometry2::new(place.into(), heading) * sensor;
     Start::At { place: place.coords.into(), heading: heading - body.rotation.angle(), deviation, heading_deviation }
 }
+
+#[cfg(test)]
+mod tests;

@@ -101,7 +101,7 @@ def main(checkpoint_path, map_path):
     with np.load(checkpoint_path, allow_pickle=False) as archive:
         checkpoint = dict(archive)
     check(str(checkpoint["format"]) == "magmap-checkpoint", f"format {checkpoint['format']}")
-    check(int(checkpoint["format_version"]) == 4, f"version {checkpoint['format_version']}")
+    check(int(checkpoint["format_version"]) == 5, f"version {checkpoint['format_version']}")
     metadata = json.loads(str(checkpoint["metadata"]))
     check_arrays(checkpoint, metadata["process"])
     check_checksum(checkpoint_path, str(checkpoint["checksum"]))

@@ -25,7 +25,7 @@ pub use error::Error;
 const FORMAT: &str = "magmap-checkpoint";
 
 /// Version of the format.
-pub const FORMAT_VERSION: i64 = 4;
+pub const FORMAT_VERSION: i64 = 5;
 
 /// Typical size of a file without its large arrays: settings, counters, waiting readings, names.
 const OTHER_BYTES: usize = 1 << 16;
@@ -250,9 +250,10 @@ mod tests {
     use super::*;
     use crate::config;
     use crate::field;
+    use crate::field::quantity::Quantity;
     use crate::mapping::mapper::Step;
     use crate::mapping::stop::StopSignal;
-    use crate::sensing::reading::{MagneticField, Measurement, Observation, Pose, Reading, Stamp};
+    use crate::sensing::reading::{MagneticField, Measurement, Observation, Observed, Pose, Reading, Stamp};
     use streaming_gp::kernel::Shape;
 
     /// A winding drive of `count` observations.
@@ -262,10 +263,12 @@ mod tests {
             Observation {
                 stamp: Stamp::from_nanoseconds(1_700_000_000_123_456_789 + index as i64),
                 position: Point3::new(along, (2.0 * along).sin(), 0.1),
-                field: MagneticField::from_microtesla(Vector3::new(20.0, 5.0 * along.sin(), -40.0)),
+                observed: Observed::Field {
+                    mean: MagneticField::from_microtesla(Vector3::new(20.0, 5.0 * along.sin(), -40.0)),
+                    strength: 50.0 + 8.0 * (3.0 * along).sin() + (40.0 * along).cos(),
+                },
                 orientation: Matrix3::identity(),
                 speed: 0.0,
-                strength: 50.0 + 8.0 * (3.0 * along).sin() + (40.0 * along).cos(),
                 readings: 5,
             }
         };
@@ -275,7 +278,7 @@ mod tests {
     /// A drive with readings 7 cm apart, each before its pose.
     fn drive(readings: usize) -> Vec<Measurement> {
         let measurements = observations(readings).into_iter().flat_map(|observation| {
-            let Observation { stamp, position, strength, .. } = observation;
+            let (Observation { stamp, position, .. }, strength) = (observation, observation.strength());
             // No axis stays the same.
             let z = if stamp.nanoseconds() % 2 == 0 { -0.0 } else { 0.1 };
             let field = MagneticField::from_microtesla(Vector3::new(0.1 * strength, strength, z));
@@ -283,14 +286,19 @@ mod tests {
             let stamp = Stamp::from_nanoseconds((stamp.nanoseconds() - 1_700_000_000_123_456_789) * 100_000_007);
             let pose =
                 Pose { stamp, position: position * 1.4, orientation: UnitQuaternion::from_euler_angles(0.1, 0.2, 0.3) };
-            [Measurement::Reading(Reading { stamp, field }), Measurement::Pose(pose)]
+            [Measurement::Reading(Reading { stamp, sample: field.into() }), Measurement::Pose(pose)]
         });
         // The last reading waits for its pose.
         measurements.take(2 * readings - 1).collect()
     }
 
+    /// Of a signal, yes where the field is stronger than 50.
     fn learn(model: &mut FieldModel, observations: &[Observation]) {
-        model.update(observations, &|| false).unwrap();
+        let mut observations = observations.to_vec();
+        if model.quantity() == Quantity::Probability {
+            observations.iter_mut().for_each(|seen| seen.observed = Observed::Signal(seen.strength() > 50.0));
+        }
+        model.update(&observations, &|| false).unwrap();
     }
 
     /// One with values that are hard to preserve: numbers without a short decimal, letters that are not ASCII.
@@ -598,7 +606,7 @@ mod tests {
             |from: &'static [u8], to: &'static [u8]| -> Forge { Box::new(move |array| replaced(array, from, to)) };
         let cases: Vec<(&str, Forge, &str)> = vec![
             ("format", text("magmap", "mapmag"), "a checkpoint of magmap, found mapmag-checkpoint;"),
-            ("format_version", raw(&[4, 0, 0], &[3, 0, 0]), "expected version 4 of the format, found version 3;"),
+            ("format_version", raw(&[5, 0, 0], &[4, 0, 0]), "expected version 5 of the format, found version 4;"),
             ("stream", text("\"past\":0", "\"past\":9"), "a valid state of the stream"),
             ("triangle", Box::new(|_| Vec::new()), "expected numbers in the array triangle, found none"),
             ("triangle", shape([points; 2], [points, points + 1]), "in the array triangle, found <f8 of shape"),

@@ -162,7 +162,9 @@ impl ParticleFilter {
         let mut best = (f64::NEG_INFINITY, anywhere(&self.lookup, &self.settings, &mut self.random));
         for _ in 0..PROPOSALS {
             let mut particle = anywhere(&self.lookup, &self.settings, &mut self.random);
-            if let (3, Some(local), Some(last)) = (D, self.lookup.at::<3>(particle.place), self.recent.back()) {
+            if D == 3
+                && let (Some(local), Some(last)) = (self.lookup.at::<D>(particle.place), self.recent.back())
+            {
                 let of_map = local.mean[1].atan2(local.mean[0]);
                 let read = last.field[1].atan2(last.field[0]);
                 particle.turn = of_map - read + READ_HEADING * normal(&mut self.random);
@@ -234,4 +236,71 @@ fn sample_size(bins: usize, settings: &config::Localization) -> usize {
     let degrees = (bins - 1) as f64;
     let spread = 2.0 / (9.0 * degrees);
     (degrees / (2.0 * settings.pf_err) * (1.0 - spread + spread.sqrt() * settings.pf_z).powi(3)).ceil() as usize
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Localization;
+    use crate::localization::lookup::tests::filled;
+
+    #[test]
+    fn systematic_resampling_keeps_every_weight_to_within_one() {
+        let weights = [0.05, 0.4, 0.0, 0.25, 0.3];
+        for start in [0.0, 0.3, 0.999] {
+            let chosen: Vec<usize> = systematic(&weights, 37, start).collect();
+            for (index, weight) in weights.iter().enumerate() {
+                let times = chosen.iter().filter(|chosen| **chosen == index).count() as f64;
+                assert!((times - 37.0 * weight).abs() < 1.0 + 1e-9, "{index} from {start}: {times}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_number_of_particles_is_the_one_that_the_chi_squared_distribution_asks_for() {
+        let settings = Localization { pf_err: 0.05, pf_z: 2.326, ..Localization::default() };
+        assert_eq!(sample_size(1, &settings), 1);
+        // The 99 % quantiles of the chi-squared distribution with 10, 100 and 1000 degrees of freedom, divided by twice the error; the
+        // approximation by Wilson and Hilferty is good to half a percent.
+        for (bins, quantile) in [(11, 23.209), (101, 135.807), (1001, 1106.97)] {
+            let (found, expected) = (sample_size(bins, &settings) as f64, quantile / 0.1);
+            assert!((found / expected - 1.0).abs() < 0.005, "{bins} bins: {found}, expected {expected}");
+        }
+    }
+
+    /// A strength that tells every place apart.
+    fn strength([x, y]: [f64; 2]) -> [f64; 1] {
+        [50.0 + 8.0 * (1.3 * x).sin() * (0.9 * y).cos() + 6.0 * (0.7 * y + 0.4 * x).sin()]
+    }
+
+    #[test]
+    fn particles_become_few_when_the_place_is_known_and_many_when_it_is_lost() {
+        let lookup = Arc::new(filled(strength));
+        let settings = Localization { min_particles: 100, max_particles: 5000, ..Localization::default() };
+        let start = Start::At { place: [1.0, 3.0], heading: 0.0, deviation: 0.3, heading_deviation: 0.1 };
+        let mut filter = ParticleFilter::new(&settings, lookup, &start);
+        assert_eq!(filter.particles().len(), 1000);
+        let mut state = State::default();
+        for i in 1..=120 {
+            let x = 1.0 + 0.05 * f64::from(i);
+            let step = Step { movement: [0.05, 0.0], rotation: 0.0, field: [strength([x, 3.0])[0], 0.0, 0.0] };
+            let (estimate, now, _) = filter.update(&step);
+            state = now;
+            assert!(i < 60 || (estimate.place[0] - x).hypot(estimate.place[1] - 3.0) < 0.3, "{i}: {estimate:?}");
+        }
+        assert_eq!(state, State::Tracking);
+        let settled = filter.particles().len();
+        assert!(settled < 1000, "{settled}");
+        // A field that is nowhere in the map.
+        let mut reasons = Vec::new();
+        for _ in 0..60 {
+            let step = Step { movement: [0.05, 0.0], rotation: 0.0, field: [95.0, 0.0, 0.0] };
+            let (_, now, reason) = filter.update(&step);
+            state = now;
+            reasons.extend(reason);
+        }
+        assert_eq!(state, State::Lost);
+        assert!(reasons.contains(&Reason::ReadingsDisagree), "{reasons:?}");
+        assert!(filter.particles().len() > 2 * settled, "{}", filter.particles().len());
+    }
 }

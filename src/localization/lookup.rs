@@ -148,14 +148,14 @@ impl FieldLookup {
         (0..D).map(normal).collect()
     }
 
-    /// The map at a place (x and y in metres); none where it is unknown.
+    /// The map at a place (x and y in metres); none where it is unknown, and where the map has another number of outputs.
     #[inline]
     pub fn at<const D: usize>(&self, place: [f64; 2]) -> Option<Local<D>> {
         let scaled = place.map(|coordinate| coordinate / self.resolution);
         let along = scaled.map(|index| index - index.floor());
         let index = |axis: usize| usize::try_from(scaled[axis].floor() as i64 - self.first[axis] * TILE as i64).ok();
         let (column, row) = (index(0)?, index(1)?);
-        if column / TILE >= self.size[0] || row / TILE >= self.size[1] {
+        if D != self.outputs || column / TILE >= self.size[0] || row / TILE >= self.size[1] {
             return None;
         }
         let tile = self.tiles[row / TILE * self.size[0] + column / TILE]?;

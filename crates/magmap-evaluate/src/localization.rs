@@ -23,9 +23,6 @@ use std::path::Path;
 /// Standard deviations of odometry's errors from run to run, and those within a run.
 const ODOMETRY: Drift = Drift { scale: 0.03, turn: 0.01, heading: 0.02, slip: 0.01 };
 
-/// Batches into which a drive is cut while the map learns.
-const BATCHES: usize = 5;
-
 /// Length of a drive that is started anywhere, in metres.
 const GLOBAL_LENGTH: f64 = 10.0;
 
@@ -137,9 +134,7 @@ impl Scene {
         for drive in mapped {
             let mut pipeline = Pipeline::new(config, Isometry3::identity());
             let mut ready = VecDeque::new();
-            for part in drive.measurements.chunks(drive.measurements.len().div_ceil(BATCHES)) {
-                part.iter().for_each(|measurement| pipeline.ingest(*measurement, &mut ready));
-            }
+            drive.measurements.iter().for_each(|measurement| pipeline.ingest(*measurement, &mut ready));
             pipeline.finish(&mut ready);
             for batch in ready {
                 model.update(&batch.observations, &|| false).context("learning the map")?;
