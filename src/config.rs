@@ -45,6 +45,8 @@ sections! {
         hard_iron: [f64; 3] = [0.0; 3] => all_finite,
         /// Soft iron: the 3 x 3 matrix, row by row, that multiplies a reading after the hard iron is subtracted.
         soft_iron: [f64; 9] = [1.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 1.0] => calibration_matrix,
+        /// How much later readings are stamped than poses of the same moment, in seconds. It is subtracted from the stamps of readings.
+        delay: f64 = 0.0 => number("-10 to 10", |value| (-10.0..=10.0).contains(&value)),
     }
 
     /// The map's frame and the source of poses.
@@ -243,6 +245,54 @@ sections! {
         unknown_above: f64 = 0.75 => positive,
         /// Largest number of cells in a grid; a larger area is rejected and reported.
         max_cells: usize = 4_000_000 => within(1..=MOST_CELLS),
+    }
+
+    /// Finding the robot in a finished map. Names are those of nav2's AMCL where the meaning is the same; noise is per metre and per
+    /// radian, so that it does not depend on the distance between updates.
+    localization: Localization {
+        /// Smallest number of particles.
+        min_particles: usize = 500 => within(1..=MOST_PARTICLES),
+        /// Largest number of particles, and their number when the robot may be anywhere.
+        max_particles: usize = 20_000 => within(1..=MOST_PARTICLES),
+        /// Largest error of the particles' distribution that decides their number (KLD sampling).
+        pf_err: f64 = 0.05 => number("more than 0 and less than 1", |value| value > 0.0 && value < 1.0),
+        /// Quantile of the standard normal distribution at the probability with which the error stays below pf_err.
+        pf_z: f64 = 2.33 => not_negative,
+        /// Odometry: variance of the heading per radian of rotation, in radians squared.
+        alpha1: f64 = 0.0005 => not_negative,
+        /// Odometry: variance of the heading per metre, in radians squared.
+        alpha2: f64 = 0.0005 => not_negative,
+        /// Odometry: variance of the distance per metre, in metres squared.
+        alpha3: f64 = 0.0002 => not_negative,
+        /// Odometry: variance of the distance per radian of rotation, in metres squared.
+        alpha4: f64 = 0.0001 => not_negative,
+        /// Odometry: standard deviation of its relative error of distances, which stays the same for a whole drive and is estimated.
+        odometry_scale: f64 = 0.04 => not_negative,
+        /// Odometry: standard deviation of its steady drift of heading, in radians per metre, which is estimated.
+        odometry_drift: f64 = 0.012 => not_negative,
+        /// Length of path between two updates, whose readings are averaged, in metres.
+        update_min_d: f64 = 0.05 => positive,
+        /// Decay rate of the slow average of the readings' likelihood.
+        recovery_alpha_slow: f64 = 0.001 => rate,
+        /// Decay rate of the fast average: particles are drawn anew where it falls below the slow one.
+        recovery_alpha_fast: f64 = 0.1 => rate,
+        /// Distance over which errors of map and readings are shared, in metres: readings within it count as one.
+        error_length: f64 = 0.6 => positive,
+        /// Standard deviation of the map's own places, in metres: that of the poses it was learnt from.
+        map_accuracy: f64 = 0.03 => not_negative,
+        /// Distance between the nodes of the grid from which the map is looked up, in metres; at most an eighth of its lengthscale
+        /// is used.
+        resolution: f64 = 0.1 => positive,
+        /// How far the map is looked up beyond its outermost inducing points, in metres.
+        margin: f64 = 1.0 => not_negative,
+        /// Largest standard deviation of the place while the state is tracking, in metres.
+        tracking_deviation: f64 = 0.5 => positive,
+        /// Distance over which readings have to agree with one place before the state is tracking, in metres.
+        proving_distance: f64 = 3.0 => not_negative,
+        /// Distance over which readings have to disagree with the map before the state is lost, in metres.
+        losing_distance: f64 = 1.0 => not_negative,
+        /// Seed of the random numbers: the same measurements, settings and seed give the same poses.
+        seed: u64 = 1,
     }
 
     /// The mapping thread.

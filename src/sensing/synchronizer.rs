@@ -280,7 +280,7 @@ mod tests {
         assert_eq!((waited.position.x, *axes(waited)), (1.0, Vector3::new(50.0, 0.0, 0.0)));
         for located in [then, now] {
             assert_eq!(located.position.x, 1.5);
-            assert!((axes(&located) - Vector3::new(0.0, 50.0, 0.0)).norm() < 1e-12, "{located:?}");
+            assert!((axes(located) - Vector3::new(0.0, 50.0, 0.0)).norm() < 1e-12, "{located:?}");
         }
     }
 
@@ -427,7 +427,7 @@ mod tests {
         steps.iter().scan(start, |stamp, step| Some(std::mem::replace(stamp, *stamp + step))).collect()
     }
 
-    /// Interleaves two streams: `picks` says whose turn it is.
+    /// Interleaves two streams: `picks` chooses the stream of each item.
     fn interleave(readings: &[Reading], poses: &[Pose], picks: &[bool]) -> Vec<Measurement> {
         let mut readings = readings.iter().copied().map(Measurement::Reading);
         let mut poses = poses.iter().copied().map(Measurement::Pose);

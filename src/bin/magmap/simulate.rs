@@ -132,7 +132,8 @@ impl Simulate {
 
     fn simulation(&self) -> Simulation {
         let has_drift = self.drift_scale != 0.0 || self.drift_heading != 0.0;
-        let drift = has_drift.then_some(Drift { scale: self.drift_scale, heading: self.drift_heading });
+        let drift =
+            has_drift.then_some(Drift { scale: self.drift_scale, heading: self.drift_heading, ..Drift::default() });
         Simulation {
             seed: self.seed,
             world: world(self.size, self.sd),
