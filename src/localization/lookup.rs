@@ -2,7 +2,7 @@
 
 use super::Error;
 use crate::config;
-use crate::field::map::FieldMap;
+use crate::field::map::{FieldMap, Prediction};
 use crate::field::quantity::Quantity;
 
 /// Number of intervals along each side of a tile.
@@ -70,16 +70,13 @@ impl FieldLookup {
         let finest = lengthscales.map(|named| named.value / NODES_PER_LENGTHSCALE).fold(settings.resolution, f64::min);
         let outputs = if map.axes(&[]).is_some() { 3 } else { 1 };
         let predict = |places: &[[f64; 2]]| {
-            let (mut mean, mut variance) = (vec![0.0; places.len()], vec![0.0; places.len()]);
-            map.predict(places, UNKNOWN_ABOVE, &mut mean, &mut variance);
-            let axes = map.axes(&places.iter().map(|&[x, y]| [x, y, height]).collect::<Vec<_>>());
+            let places: Vec<[f64; 3]> = places.iter().map(|&[x, y]| [x, y, height]).collect();
+            let Prediction { mean, variance, axes } = map.predict_at(&places, UNKNOWN_ABOVE);
             let node = |i: usize| match &axes {
                 None => vec![mean[i], variance[i]],
-                Some(_) if mean[i].is_nan() => vec![f64::NAN; 6],
-                Some(axes) => {
-                    let variances = (0..3).map(|axis| axes[i].covariance[axis][axis]);
-                    axes[i].mean.into_iter().chain(variances).collect()
-                }
+                Some(axes) => axes[i].as_ref().map_or(vec![f64::NAN; 6], |axes| {
+                    axes.mean.into_iter().chain((0..3).map(|axis| axes.covariance[axis][axis])).collect()
+                }),
             };
             (0..places.len()).flat_map(node).map(|number| number as f32).collect()
         };
@@ -222,12 +219,11 @@ pub(super) mod tests {
         for i in 0..500 {
             let place = [0.0197 * f64::from(i), (0.0731 * f64::from(i)) % 5.8];
             let local = lookup.at::<3>(place).unwrap();
-            let expected = field(place);
-            for axis in 0..3 {
+            for (mean, expected) in local.mean.iter().zip(field(place)) {
                 // Nodes are single precision, of numbers up to 60.
-                assert!((local.mean[axis] - expected[axis]).abs() < 2e-5, "{place:?}");
-                assert_eq!(local.variance[axis], 1.0);
+                assert!((mean - expected).abs() < 2e-5, "{place:?}");
             }
+            assert_eq!(local.variance, [1.0; 3]);
         }
     }
 
