@@ -25,7 +25,7 @@ pub use error::Error;
 const FORMAT: &str = "magmap-checkpoint";
 
 /// Version of the format.
-pub const FORMAT_VERSION: i64 = 4;
+pub const FORMAT_VERSION: i64 = 5;
 
 /// Typical size of a file without its large arrays: settings, counters, waiting readings, names.
 const OTHER_BYTES: usize = 1 << 16;
@@ -226,7 +226,7 @@ fn read_stream(arrays: &ArrayReader<'_>) -> Result<Stream, Problem> {
         return Ok(stream);
     }
     let expected = "a valid state of the stream".to_owned();
-    Err(Problem::Array { array: "stream", expected, found: "an invalid one".to_owned() })
+    Err(Problem::Array { array: "stream".to_owned(), expected, found: "an invalid one".to_owned() })
 }
 
 fn read_path(arrays: &ArrayReader<'_>) -> Result<Path, Problem> {
@@ -239,7 +239,11 @@ fn read_spacing(arrays: &ArrayReader<'_>) -> Result<f64, Problem> {
     let array = "path_spacing";
     match arrays.number(array)? {
         spacing if spacing > 0.0 => Ok(spacing),
-        found => Err(Problem::Array { array, expected: "a number above 0".to_owned(), found: found.to_string() }),
+        found => Err(Problem::Array {
+            array: array.to_owned(),
+            expected: "a number above 0".to_owned(),
+            found: found.to_string(),
+        }),
     }
 }
 
@@ -598,7 +602,7 @@ mod tests {
             |from: &'static [u8], to: &'static [u8]| -> Forge { Box::new(move |array| replaced(array, from, to)) };
         let cases: Vec<(&str, Forge, &str)> = vec![
             ("format", text("magmap", "mapmag"), "a checkpoint of magmap, found mapmag-checkpoint;"),
-            ("format_version", raw(&[4, 0, 0], &[3, 0, 0]), "expected version 4 of the format, found version 3;"),
+            ("format_version", raw(&[5, 0, 0], &[4, 0, 0]), "expected version 5 of the format, found version 4;"),
             ("stream", text("\"past\":0", "\"past\":9"), "a valid state of the stream"),
             ("triangle", Box::new(|_| Vec::new()), "expected numbers in the array triangle, found none"),
             ("triangle", shape([points; 2], [points, points + 1]), "in the array triangle, found <f8 of shape"),

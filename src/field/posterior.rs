@@ -1,0 +1,155 @@
+//! The posterior of one model, and what it says of places.
+
+use std::sync::Arc;
+
+use streaming_gp::field_places::FieldPlace;
+use streaming_gp::link::Link;
+use streaming_gp::places::Places;
+use streaming_gp::points::Points;
+use streaming_gp::report::NamedValue;
+use streaming_gp::vector::{Axes, Bias, FieldMap as VectorMap, SensorPose};
+
+use super::engine::{FieldPosterior, VectorPosterior};
+use super::sensor_bias::SensorBias;
+
+/// Farther from every reading than a map reaches, in metres.
+const FAR: f64 = 1e9;
+
+/// A posterior of the strength, or of the three axes.
+#[derive(Clone, Debug)]
+pub enum MapPosterior {
+    /// Of the strength, or of the latent function of a yes/no signal.
+    Scalar(Arc<FieldPosterior>),
+    /// Of the axes and the sensor's bias.
+    Vector {
+        /// The posterior.
+        posterior: Arc<VectorPosterior>,
+        /// The bias that its readings were free of.
+        removed: Bias,
+    },
+}
+
+/// A normal distribution of some outputs at a place.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Prediction<const D: usize> {
+    pub mean: [f64; D],
+    pub covariance: [[f64; D]; D],
+    /// Trace of the covariance infinitely far from every reading.
+    pub far_variance: f64,
+}
+
+impl<const D: usize> Prediction<D> {
+    /// Trace of the covariance.
+    pub(super) fn total_variance(&self) -> f64 {
+        (0..D).map(|i| self.covariance[i][i]).sum()
+    }
+}
+
+impl From<Prediction<3>> for Axes {
+    fn from(Prediction { mean, covariance, .. }: Prediction<3>) -> Self {
+        Self { mean, covariance }
+    }
+}
+
+impl MapPosterior {
+    /// The link between labels and the latent function; none where a field is mapped.
+    pub(super) fn link(&self) -> Option<Link> {
+        match self {
+            Self::Scalar(posterior) => posterior.link(),
+            Self::Vector { .. } => None,
+        }
+    }
+
+    /// Whether it is one of the three axes.
+    pub(super) fn has_axes(&self) -> bool {
+        matches!(self, Self::Vector { .. })
+    }
+
+    /// The strength, or the latent function, at places (x and y); none where the axes are mapped.
+    pub(super) fn scalar(&self, places: &[[f64; 2]]) -> Option<Vec<Prediction<1>>> {
+        let Self::Scalar(posterior) = self else { return None };
+        let (mut far_mean, mut far_variance) = ([0.0], [0.0]);
+        posterior.predict(&Points::from_arrays(&[[FAR, FAR]]), &mut far_mean, &mut far_variance);
+        let (mut mean, mut variance) = (vec![0.0; places.len()], vec![0.0; places.len()]);
+        posterior.predict(&Points::from_arrays(places), &mut mean, &mut variance);
+        let prediction =
+            |(mean, variance)| Prediction { mean: [mean], covariance: [[variance]], far_variance: far_variance[0] };
+        Some(mean.into_iter().zip(variance).map(prediction).collect())
+    }
+
+    /// The field's axes at places (x, y and height), free of the sensor's bias; none where the strength is mapped.
+    pub(super) fn axes(&self, places: &[[f64; 3]]) -> Option<Vec<Prediction<3>>> {
+        let Self::Vector { posterior, removed } = self else { return None };
+        let map = VectorMap::after_removal(posterior, *removed);
+        let far = map.axes(&[[FAR, FAR, 0.0]])[0];
+        let far_variance = (0..3).map(|axis| far.covariance[axis][axis]).sum();
+        Some(map.axes(places).into_iter().map(|axes| prediction(axes, far_variance)).collect())
+    }
+
+    /// What the sensor would read, without noise; none where the strength is mapped.
+    pub(super) fn readings(&self, poses: &[SensorPose]) -> Option<Vec<Prediction<3>>> {
+        let Self::Vector { posterior, removed } = self else { return None };
+        let readings = VectorMap::after_removal(posterior, *removed).readings(poses);
+        Some(readings.into_iter().map(|axes| prediction(axes, f64::INFINITY)).collect())
+    }
+
+    /// The bias of the sensor as this posterior alone knows it.
+    pub(super) fn sensor_bias(&self) -> Option<SensorBias> {
+        let Self::Vector { posterior, removed } = self else { return None };
+        SensorBias::of(posterior, *removed)
+    }
+
+    /// Variance of the field around its constant where nothing is known: the mean over its axes where it has them.
+    pub(super) fn prior_variance(&self) -> f64 {
+        match self {
+            Self::Scalar(posterior) => posterior.model().kernel.1.variance,
+            // The vertical axis has twice the variance of a horizontal one.
+            Self::Vector { posterior, .. } => posterior.model().kernel.variance * 4.0 / 3.0,
+        }
+    }
+
+    /// Variance of the noise of an averaged reading, of each axis where it has them.
+    pub(super) fn noise_variance(&self) -> f64 {
+        match self {
+            Self::Scalar(posterior) => posterior.model().noise_variance(),
+            Self::Vector { posterior, .. } => posterior.model().noise_variance(),
+        }
+    }
+
+    /// The hyperparameters by name; the noise variance is the last.
+    pub(super) fn hyperparameters(&self) -> Vec<NamedValue> {
+        match self {
+            Self::Scalar(posterior) => posterior.model().named_values(),
+            Self::Vector { posterior, .. } => posterior.model().named_values(),
+        }
+    }
+
+    /// Positions of the inducing points, in metres; of a place with several axes more than once.
+    pub(super) fn inducing_points(&self) -> Vec<[f64; 2]> {
+        match self {
+            Self::Scalar(posterior) => {
+                let points = posterior.inducing();
+                points.axis(0).iter().zip(points.axis(1)).map(|(&x, &y)| [x, y]).collect()
+            }
+            Self::Vector { posterior, .. } => {
+                let position = |place| match place {
+                    FieldPlace::Field { position: [x, y, _], .. } => Some([x, y]),
+                    _ => None,
+                };
+                posterior.inducing().iter().filter_map(position).collect()
+            }
+        }
+    }
+
+    /// Number of inducing points: of axes and components of the sensor's bias where it has them.
+    pub(super) fn size(&self) -> usize {
+        match self {
+            Self::Scalar(posterior) => posterior.inducing().len(),
+            Self::Vector { posterior, .. } => posterior.inducing().len(),
+        }
+    }
+}
+
+fn prediction(Axes { mean, covariance }: Axes, far_variance: f64) -> Prediction<3> {
+    Prediction { mean, covariance, far_variance }
+}
