@@ -377,6 +377,12 @@ mod tests {
         config
     }
 
+    /// Squares of 2 m, which the drive crosses.
+    fn tiled(mut config: Config) -> Config {
+        (config.tiles.size, config.tiles.halo, config.tiles.band) = (2.0, 0.8, 0.3);
+        config
+    }
+
     fn vector() -> Config {
         let mut config = Config::default();
         config.model.field = config::Mapped::Vector;
@@ -392,7 +398,9 @@ mod tests {
 
     #[test]
     fn what_is_written_reads_back_to_the_last_bit() {
-        for config in [Config::default(), anisotropic(), robust(), dual(), of_a_signal(), vector()] {
+        let tiled = [tiled(Config::default()), tiled(vector()), tiled(dual())];
+        let whole = [Config::default(), anisotropic(), robust(), dual(), of_a_signal(), vector()];
+        for config in whole.into_iter().chain(tiled) {
             let mut model = FieldModel::new(&config);
             for number in 0..3 {
                 let mut before = checkpoint(&config, &model);
@@ -521,7 +529,9 @@ mod tests {
     fn a_model_restored_from_a_file_equals_one_that_never_stopped() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("map.checkpoint.npz");
-        for config in [Config::default(), anisotropic(), robust(), dual(), of_a_signal(), vector()] {
+        let tiled = [tiled(Config::default()), tiled(vector()), tiled(dual())];
+        let whole = [Config::default(), anisotropic(), robust(), dual(), of_a_signal(), vector()];
+        for config in whole.into_iter().chain(tiled) {
             let all = observations(200);
             let mut uninterrupted = FieldModel::new(&config);
             let mut interrupted = uninterrupted.clone();

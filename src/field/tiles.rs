@@ -174,8 +174,10 @@ impl Tiles {
                 Some(tile) => (tile.process.clone(), tile.counts),
                 None => (self.begin(square, bias), TileCounts::default()),
             };
-            counts.learnt += batch.len() as u64;
-            counts.own += batch.iter().filter(|seen| counting(place(seen)) == square).count() as u64;
+            // A file may contain any number.
+            let own = batch.iter().filter(|seen| counting(place(seen)) == square).count();
+            counts.learnt = counts.learnt.saturating_add(batch.len() as u64);
+            counts.own = counts.own.saturating_add(own as u64);
             (square, batch, process, counts)
         };
         let jobs: Vec<_> = batches.into_iter().map(job).collect();
@@ -290,3 +292,6 @@ fn in_parallel<T: Send, R: Send>(items: Vec<T>, threads: usize, run: impl Fn(T) 
     results.sort_by_key(|(index, _)| *index);
     results.into_iter().map(|(_, result)| result).collect()
 }
+
+#[cfg(test)]
+mod tests;
