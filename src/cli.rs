@@ -8,6 +8,8 @@ use std::process::ExitCode;
 use clap::error::ErrorKind;
 use clap::{ArgAction, Args, CommandFactory};
 
+use crate::recording::Loss;
+
 pub use settings::SettingsArguments;
 pub use terminal::Terminal;
 
@@ -38,6 +40,14 @@ pub enum Ending {
     WithLoss,
     /// Interrupted by a signal.
     Interrupted,
+}
+
+impl Ending {
+    /// The ending after `loss`, each item of which is logged.
+    pub fn with(loss: &Loss) -> Self {
+        loss.items.iter().for_each(|lost| log::warn!("lost: {lost}"));
+        if loss.is_empty() { Self::Done } else { Self::WithLoss }
+    }
 }
 
 /// An error in the command line that only its command can find.

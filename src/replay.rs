@@ -366,14 +366,12 @@ fn check_mapped(finished: &Finished, history: &History) -> Result<(), Error> {
         return Ok(());
     }
     let counters = finished.mapper.pipeline().counters();
-    let rejected = counters.refusals.iter().filter(|(_, count)| *count > 0);
-    let rejected_measurements = rejected.map(|(refusal, count)| format!("{count} {refusal}"));
     let rejected_batches = history.records.iter().filter_map(|record| record.refused.clone());
     Err(Error::NothingMapped {
         readings: counters.readings,
         poses: counters.poses,
         used: counters.used_readings,
-        reasons: rejected_measurements.chain(rejected_batches).collect(),
+        reasons: counters.refusals.to_string().lines().map(String::from).chain(rejected_batches).collect(),
     })
 }
 

@@ -18,7 +18,7 @@ use crate::sensing::reading::MagneticField;
 
 pub use dipoles::{Dipole, DipoleOptions, DipoleWorld};
 pub use path::{Path, Route};
-pub use robot::{Drift, Drive, RobotOptions, Sample, Truth};
+pub use robot::{Drift, Drive, RobotOptions, SimulatedMeasurement, Truth};
 
 /// A setting that no world, path or robot can have.
 #[derive(Debug, PartialEq, thiserror::Error)]
@@ -145,7 +145,7 @@ mod tests {
     fn the_demo_looks_like_a_building_and_lasts_three_minutes() {
         let simulation = demo();
         let world = simulation.world().unwrap();
-        let samples: Vec<Sample> = simulation.drive(&world).unwrap().collect();
+        let samples: Vec<SimulatedMeasurement> = simulation.drive(&world).unwrap().collect();
         let last = samples.last().unwrap().measurement.stamp().seconds_since(samples[0].measurement.stamp());
         assert!((last - 180.0).abs() < 0.1, "{last}");
 
@@ -156,7 +156,7 @@ mod tests {
         assert!((40.0..60.0).contains(&mean), "{mean}");
         assert!((6.0..14.0).contains(&variance.sqrt()), "{}", variance.sqrt());
         assert!(strengths.iter().all(|strength| (5.0..200.0).contains(strength)));
-        for Sample { truth, .. } in &samples {
+        for SimulatedMeasurement { truth, .. } in &samples {
             let position = truth.pose.position;
             assert!((0.0..=6.0).contains(&position.x) && (0.0..=6.0).contains(&position.y), "{position}");
         }

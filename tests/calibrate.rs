@@ -5,7 +5,7 @@ mod common;
 use magmap::calibration::{Calibration, Estimate, calibrate};
 use magmap::config::{Config, Sensor};
 use magmap::recording;
-use magmap::sensing::reading::{MagneticField, Measurement, Pose, Reading, Stamp};
+use magmap::sensing::reading::{MagneticField, Measurement, Pose, Reading, Sample, Stamp};
 use magmap::simulation::{DipoleOptions, Drift, RobotOptions, Route, Simulation};
 use nalgebra::{Isometry3, Vector3};
 use serde_json::Value;
@@ -34,11 +34,11 @@ fn simulation(seed: u64, route: Route, seconds: f64, faults: &Faults) -> Simulat
 fn drive(simulation: &Simulation, faults: &Faults) -> Vec<Measurement> {
     let world = simulation.world().unwrap();
     let faulty = |measurement| match measurement {
-        Measurement::Reading(Reading { stamp, field }) => {
+        Measurement::Reading(Reading { stamp, sample: Sample::Field(field) }) => {
             let field = field.microtesla() + Vector3::from(faults.hard_iron);
             let nanoseconds = stamp.nanoseconds() + Stamp::from_seconds(faults.delay).nanoseconds();
             let stamp = Stamp::from_nanoseconds(nanoseconds);
-            Measurement::Reading(Reading { stamp, field: MagneticField::from_microtesla(field) })
+            Measurement::Reading(Reading { stamp, sample: MagneticField::from_microtesla(field).into() })
         }
         pose => pose,
     };
@@ -73,9 +73,9 @@ fn with_readings(
     change: impl Fn(Stamp, Vector3<f64>) -> Vector3<f64>,
 ) -> Vec<Measurement> {
     let changed = |measurement: &Measurement| match measurement {
-        Measurement::Reading(Reading { stamp, field }) => {
+        Measurement::Reading(Reading { stamp, sample: Sample::Field(field) }) => {
             let field = MagneticField::from_microtesla(change(*stamp, *field.microtesla()));
-            Measurement::Reading(Reading { stamp: *stamp, field })
+            Measurement::Reading(Reading { stamp: *stamp, sample: field.into() })
         }
         pose => *pose,
     };

@@ -412,8 +412,8 @@ fn a_converted_drive_makes_the_map_of_its_files() {
     for (expected, found) in expected.iter().zip(&found) {
         assert_eq!((expected.stamp, expected.readings), (found.stamp, found.readings));
         assert!((expected.position.xy() - found.position.xy()).norm() < 1e-9);
-        assert!((expected.strength - found.strength).abs() < 1e-9 * expected.strength);
-        assert!((expected.field.microtesla() - found.field.microtesla()).norm() < 1e-9 * expected.strength);
+        assert!((expected.strength() - found.strength()).abs() < 1e-9 * expected.strength());
+        assert!((expected.field().microtesla() - found.field().microtesla()).norm() < 1e-9 * expected.strength());
     }
     let [expected, found] = ["files", "bagged"].map(|name| report(&folder, name));
     for key in ["inducing_points", "evaluations"] {

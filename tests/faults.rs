@@ -97,8 +97,16 @@ fn without(events: Vec<Event>, from: f64, to: f64, readings: bool, poses: bool) 
     events.into_iter().filter(|(at, measurement)| !(from..to).contains(at) || !is_of(measurement)).collect()
 }
 
+fn axes(reading: &Reading) -> Vector3<f64> {
+    *reading.sample.field().unwrap().microtesla()
+}
+
+fn set(reading: &mut Reading, axes: Vector3<f64>) {
+    reading.sample = MagneticField::from_microtesla(axes).into();
+}
+
 fn add(reading: &mut Reading, microtesla: Vector3<f64>) {
-    reading.field = MagneticField::from_microtesla(reading.field.microtesla() + microtesla);
+    set(reading, axes(reading) + microtesla);
 }
 
 /// The result of a drive.
@@ -138,7 +146,7 @@ impl Mapped {
             .observations
             .iter()
             .filter(of_time)
-            .map(|observation| observation.strength - strength([observation.position.x, observation.position.y]));
+            .map(|observation| observation.strength() - strength([observation.position.x, observation.position.y]));
         let (sum, count) = errors.fold((0.0, 0), |(sum, count), error| (sum + error, count + 1));
         sum / f64::from(count)
     }
@@ -422,7 +430,7 @@ fn range_that_saturates() -> f64 {
     let mut largest: Vec<f64> = drive()
         .iter()
         .filter_map(|(_, measurement)| match measurement {
-            Measurement::Reading(reading) => Some(reading.field.microtesla().amax()),
+            Measurement::Reading(reading) => Some(axes(reading).amax()),
             Measurement::Pose(_) => None,
         })
         .collect();
@@ -434,8 +442,7 @@ fn range_that_saturates() -> f64 {
 fn saturated_readings_are_rejected_where_the_full_scale_is_known() {
     let full_scale = range_that_saturates();
     let events = with_readings(drive(), 0.0, 31.0, |reading| {
-        reading.field =
-            MagneticField::from_microtesla(reading.field.microtesla().map(|axis| axis.clamp(-full_scale, full_scale)));
+        set(reading, axes(reading).map(|axis| axis.clamp(-full_scale, full_scale)));
     });
     let mut config = Config::default();
     config.gates.full_scale = full_scale;
@@ -453,7 +460,7 @@ fn a_sensor_that_stays_saturated_is_reported() {
     let mut config = Config::default();
     config.gates.full_scale = 400.0;
     let events = with_readings(drive(), 10.0, 22.0, |reading| {
-        reading.field = MagneticField::from_microtesla(Vector3::new(400.0, 10.0, -30.0));
+        set(reading, Vector3::new(400.0, 10.0, -30.0));
     });
     let mapped = map_with(&config, &events);
     mapped.assert_rejected(&[(Refusal::ReadingSaturated, 12 * RATE)]);
@@ -468,9 +475,9 @@ fn a_sensor_that_stays_saturated_is_reported() {
 fn frozen(which: [bool; 3]) -> Vec<Event> {
     let mut first = None;
     with_readings(drive(), 10.0, 22.0, |reading| {
-        let first = *first.get_or_insert(*reading.field.microtesla());
-        let axis = |index: usize| if which[index] { first[index] } else { reading.field.microtesla()[index] };
-        reading.field = MagneticField::from_microtesla(Vector3::new(axis(0), axis(1), axis(2)));
+        let first = *first.get_or_insert(axes(reading));
+        let axis = |index: usize| if which[index] { first[index] } else { axes(reading)[index] };
+        set(reading, Vector3::new(axis(0), axis(1), axis(2)));
     })
 }
 
@@ -539,7 +546,7 @@ fn a_sensor_that_repeats_values_while_the_robot_stands_is_no_fault() {
 fn a_coarsely_quantized_sensor_loses_nothing() {
     // Three times as coarse as any magnetometer for robots known to us.
     let mapped = map(&with_readings(drive(), 0.0, 31.0, |reading| {
-        reading.field = MagneticField::from_microtesla(reading.field.microtesla().map(f64::round));
+        set(reading, axes(reading).map(f64::round));
     }));
     mapped.assert_rejected(&[]);
     mapped.assert_reported(&[]);
@@ -553,7 +560,7 @@ fn axes_that_are_not_finite_are_rejected_one_by_one() {
         index += 1;
         let axis = [f64::NAN, f64::INFINITY, f64::NEG_INFINITY][index / 10 % 3];
         if index % 10 == 0 {
-            reading.field = MagneticField::from_microtesla(Vector3::new(20.0, axis, -40.0));
+            set(reading, Vector3::new(20.0, axis, -40.0));
         }
     }));
     mapped.assert_rejected(&[(Refusal::ReadingNotFinite, READINGS / 10)]);
@@ -564,7 +571,7 @@ fn axes_that_are_not_finite_are_rejected_one_by_one() {
 #[test]
 fn a_sensor_that_sends_not_a_number_for_a_while_is_reported() {
     let mapped = map(&with_readings(drive(), 10.0, 22.0, |reading| {
-        reading.field = MagneticField::from_microtesla(Vector3::repeat(f64::NAN));
+        set(reading, Vector3::repeat(f64::NAN));
     }));
     mapped.assert_rejected(&[(Refusal::ReadingNotFinite, 12 * RATE)]);
     assert!(
@@ -860,8 +867,8 @@ fn a_map_resumed_during_a_fault_equals_an_uninterrupted_one() {
     let (mut stopped, mut stuck) = (None, None);
     let events = with_readings(drive(), 2.0, 4.0, |reading| reading.stamp = *stopped.get_or_insert(reading.stamp));
     let events = with_readings(events, 5.0, 7.0, |reading| {
-        let axes = reading.field.microtesla();
-        reading.field = MagneticField::from_microtesla(Vector3::new(*stuck.get_or_insert(axes.x), axes.y, axes.z));
+        let axes = axes(reading);
+        set(reading, Vector3::new(*stuck.get_or_insert(axes.x), axes.y, axes.z));
     });
     let events = with_readings(events, 8.0, 9.0, |reading| add(reading, Vector3::new(0.0, 0.0, -79.0)));
     let events = with_poses(events, 10.0, 31.0, |pose| shift(pose, 2.0));

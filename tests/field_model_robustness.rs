@@ -2,7 +2,7 @@
 
 use magmap::config::{Ceiling, Config, Hyperparameters};
 use magmap::field::model::FieldModel;
-use magmap::sensing::reading::{MagneticField, Observation, Stamp};
+use magmap::sensing::reading::{MagneticField, Observation, Observed, Stamp};
 use nalgebra::{Matrix3, Point3, Vector3};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -22,10 +22,9 @@ fn observation(x: f64, y: f64, strength: f64) -> Observation {
     Observation {
         stamp: Stamp::default(),
         position: Point3::new(x, y, 0.0),
-        field: MagneticField::from_microtesla(Vector3::new(strength, 0.0, 0.0)),
+        observed: Observed::Field { mean: MagneticField::from_microtesla(Vector3::new(strength, 0.0, 0.0)), strength },
         orientation: Matrix3::identity(),
         speed: 0.0,
-        strength,
         readings: 1,
     }
 }
@@ -124,7 +123,7 @@ fn awkward_streams() -> Vec<(&'static str, Vec<Vec<Observation>>)> {
     let duplicates = |apart: f64| -> Vec<Vec<Observation>> {
         let once = walk(5, 40, noisy);
         let again: Vec<_> =
-            once.iter().map(|o| observation(o.position.x + apart, o.position.y - apart, o.strength)).collect();
+            once.iter().map(|o| observation(o.position.x + apart, o.position.y - apart, o.strength())).collect();
         vec![[once.clone(), again.clone()].concat(), again, once]
     };
     let mut far = walk(8, 60, noisy);
@@ -150,7 +149,8 @@ fn awkward_streams() -> Vec<(&'static str, Vec<Vec<Observation>>)> {
         ("far away from all others", vec![walk(7, 60, noisy), far, walk(9, 60, noisy)]),
         ("a single spike", {
             let mut batch = walk(3, 80, noisy);
-            batch[40].strength = 1e5;
+            let o = batch[40];
+            batch[40] = observation(o.position.x, o.position.y, 1e5);
             vec![walk(2, 80, noisy), batch, walk(4, 80, noisy)]
         }),
         ("a step", vec![line(100, 0.0, &|x| if x < 2.5 { 20.0 } else { 80.0 }); 2]),

@@ -15,7 +15,7 @@ use magmap::{
         messages::{self, Message, Odometry, TFMessage},
         writer::{BagWriter, McapWriter, Storage},
     },
-    sensing::reading::{MagneticField, Measurement, Pose, Reading, Stamp},
+    sensing::reading::{MagneticField, Measurement, Pose, Reading, Sample, Stamp},
 };
 use mcap::{Compression, WriteOptions, records::MessageHeader};
 use nalgebra::{Isometry3, Point3, Translation3, UnitQuaternion, Vector3};
@@ -43,7 +43,7 @@ fn reading(row: usize) -> Reading {
     // Between two poses, as sensors are.
     Reading {
         stamp: Stamp::from_nanoseconds(1_007_000_000 + row as i64 * 20_000_000),
-        field: MagneticField::from_microtesla(field),
+        sample: MagneticField::from_microtesla(field).into(),
     }
 }
 
@@ -59,8 +59,13 @@ fn odometry(row: usize) -> Odometry {
     Odometry::from_pose(&pose(row), "odom", "base_link")
 }
 
+fn message_in_frame(row: usize, frame: &str) -> messages::MagneticField {
+    let Reading { stamp, sample } = reading(row);
+    messages::MagneticField::new(stamp, sample.field().unwrap(), frame)
+}
+
 fn field(row: usize) -> messages::MagneticField {
-    messages::MagneticField::from_reading(&reading(row), "imu")
+    message_in_frame(row, "imu")
 }
 
 /// Writes rows `rows` as a bag in `folder`.
@@ -95,6 +100,10 @@ fn readings(measurements: &[Measurement]) -> usize {
     measurements.iter().filter(|measurement| matches!(measurement, Measurement::Reading(_))).count()
 }
 
+fn axes(reading: &Reading) -> Vector3<f64> {
+    *reading.sample.field().unwrap().microtesla()
+}
+
 /// Stamps and positions are equal to the bit; fields and quaternions have been through a division and a normalization.
 fn assert_rows(found: &[Measurement], rows: std::ops::Range<usize>) {
     assert_eq!(found.len(), 2 * rows.len());
@@ -103,7 +112,7 @@ fn assert_rows(found: &[Measurement], rows: std::ops::Range<usize>) {
         assert_eq!((found_pose.stamp, found_pose.position), (pose(row).stamp, pose(row).position));
         assert!(found_pose.orientation.angle_to(&pose(row).orientation) < 1e-7);
         assert_eq!(found_reading.stamp, reading(row).stamp);
-        let (found, expected) = (found_reading.field.microtesla(), *reading(row).field.microtesla());
+        let (found, expected) = (axes(found_reading), axes(&reading(row)));
         assert!((found - expected).norm() < 1e-12 * expected.norm());
     }
 }
@@ -131,7 +140,9 @@ fn a_yes_no_signal_is_as_old_as_its_message_and_where_the_settings_say() {
         assert_eq!(recording.mount(), Isometry3::translation(0.1, 0.2, 0.3));
         assert!(recording.loss().is_empty());
         let found = measurements(recording).into_iter().filter(|found| matches!(found, Measurement::Reading(_)));
-        let expected = (0..50).map(|row| Measurement::Reading(Reading::of_signal(reading(row).stamp, row % 3 == 0)));
+        let expected = (0..50).map(|row| {
+            Measurement::Reading(Reading { stamp: reading(row).stamp, sample: Sample::Signal(row % 3 == 0) })
+        });
         assert_eq!(found.collect::<Vec<_>>(), expected.collect::<Vec<_>>());
     }
 }
@@ -204,9 +215,9 @@ fn assert_converts(drive: &Drive, storage: Storage, mount: &Isometry3<f64>) {
         let [x, y] = drive.positions[row];
         assert!((sensor * Point3::origin() - Point3::new(x, y, 0.0)).norm() < 1e-9);
         let expected = drive.fields[row];
-        let error = (reading.field.rotated(&sensor.rotation).microtesla() - expected).norm();
+        let error = (sensor.rotation * axes(reading) - expected).norm();
         assert!(error <= 1e-9 * expected.norm(), "row {row}: {error} microtesla");
-        turned = turned.max((reading.field.microtesla() - expected).norm());
+        turned = turned.max((axes(reading) - expected).norm());
     }
     assert!(turned > 1.0, "the field was never turned into the body's frame");
 }
@@ -660,8 +671,7 @@ fn messages_that_cannot_be_used_are_counted() {
         }
         bag.write("/odom", &odometry, pose(row).stamp).unwrap();
         let frame = if row < 2 { "other" } else { "imu" };
-        bag.write("/imu/mag", &messages::MagneticField::from_reading(&reading(row), frame), reading(row).stamp)
-            .unwrap();
+        bag.write("/imu/mag", &message_in_frame(row, frame), reading(row).stamp).unwrap();
     }
     bag.finish().unwrap();
     let connection = rusqlite::Connection::open(storage_file(&path)).unwrap();

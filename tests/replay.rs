@@ -14,7 +14,7 @@ use magmap::recording::messages::{Message, OccupancyGrid, decode};
 use magmap::replay::{
     Error, MEAN_TOPIC, Options, Replay, ReplayOutputs, ReplayProgress, Source, TruthComparison, VARIANCE_TOPIC,
 };
-use magmap::sensing::reading::{MagneticField, Measurement, Reading};
+use magmap::sensing::reading::{MagneticField, Measurement, Reading, Sample};
 use magmap::sensing::refusal::Refusal;
 use magmap::simulation::{DipoleOptions, Route, Simulation, World, demo};
 use nalgebra::{Isometry3, Point3, Vector3};
@@ -124,9 +124,9 @@ fn a_map_of_the_axes_has_them_and_the_hard_iron_in_its_outputs() {
     // A hard iron within the prior's standard deviation of 5 microtesla, on a robot that turns but stays in the plane.
     let iron = Vector3::new(4.0, -3.0, 0.0);
     let biased = |measurement| match measurement {
-        Measurement::Reading(Reading { stamp, field }) => {
+        Measurement::Reading(Reading { stamp, sample: Sample::Field(field) }) => {
             let field = MagneticField::from_microtesla(field.microtesla() + iron);
-            Measurement::Reading(Reading { stamp, field })
+            Measurement::Reading(Reading { stamp, sample: field.into() })
         }
         pose => pose,
     };

@@ -100,11 +100,11 @@ impl Stretch {
     /// The readings one by one, with the stamps that they were recorded with.
     fn located(&self, delay: f64) -> impl Iterator<Item = LocatedReading> {
         let (observations, _) = locate(&self.measurements, &self.config, self.mount, delay);
-        observations.into_iter().map(move |Observation { stamp, position, orientation, field, .. }| LocatedReading {
-            stamp: shifted(stamp, delay),
-            position,
-            orientation: UnitQuaternion::from_rotation_matrix(&Rotation3::from_matrix_unchecked(orientation)),
-            field,
+        observations.into_iter().map(move |seen| LocatedReading {
+            stamp: shifted(seen.stamp, delay),
+            position: seen.position,
+            orientation: UnitQuaternion::from_rotation_matrix(&Rotation3::from_matrix_unchecked(seen.orientation)),
+            sample: seen.field().into(),
         })
     }
 
@@ -120,16 +120,13 @@ impl Stretch {
     }
 
     fn average(&self, cell: &[LocatedReading]) -> Option<TurnableReading> {
-        let in_body = |reading: &LocatedReading| {
-            let body = reading.orientation * self.mount.rotation.inverse();
-            (body, body.inverse() * reading.field.microtesla())
-        };
         let part = |of: fn(&Vector3<f64>) -> Vector3<f64>| {
             let mut averager = Averager::new(&Averaging { spacing: f64::INFINITY });
             for reading in cell {
-                let (body, field) = in_body(reading);
-                let field = MagneticField::from_microtesla(body * of(&field));
-                averager.push(&LocatedReading { orientation: body, field, ..*reading });
+                let body = reading.orientation * self.mount.rotation.inverse();
+                let turned = |field: MagneticField| body * of(&(body.inverse() * field.microtesla()));
+                let sample = reading.sample.map_field(|field| MagneticField::from_microtesla(turned(field)));
+                averager.push(&LocatedReading { orientation: body, sample, ..*reading });
             }
             averager.close()
         };
@@ -139,7 +136,7 @@ impl Stretch {
         Some(TurnableReading {
             position: vertical.position,
             body: vertical.orientation,
-            parts: [vertical, along, across].map(|part| *part.field.microtesla()),
+            parts: [vertical, along, across].map(|part| *part.field().microtesla()),
             speed: vertical.speed,
         })
     }

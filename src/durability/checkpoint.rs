@@ -254,9 +254,10 @@ mod tests {
     use super::*;
     use crate::config;
     use crate::field;
+    use crate::field::quantity::Quantity;
     use crate::mapping::mapper::Step;
     use crate::mapping::stop::StopSignal;
-    use crate::sensing::reading::{MagneticField, Measurement, Observation, Pose, Reading, Stamp};
+    use crate::sensing::reading::{MagneticField, Measurement, Observation, Observed, Pose, Reading, Stamp};
     use streaming_gp::kernel::Shape;
 
     /// A winding drive of `count` observations.
@@ -266,10 +267,12 @@ mod tests {
             Observation {
                 stamp: Stamp::from_nanoseconds(1_700_000_000_123_456_789 + index as i64),
                 position: Point3::new(along, (2.0 * along).sin(), 0.1),
-                field: MagneticField::from_microtesla(Vector3::new(20.0, 5.0 * along.sin(), -40.0)),
+                observed: Observed::Field {
+                    mean: MagneticField::from_microtesla(Vector3::new(20.0, 5.0 * along.sin(), -40.0)),
+                    strength: 50.0 + 8.0 * (3.0 * along).sin() + (40.0 * along).cos(),
+                },
                 orientation: Matrix3::identity(),
                 speed: 0.0,
-                strength: 50.0 + 8.0 * (3.0 * along).sin() + (40.0 * along).cos(),
                 readings: 5,
             }
         };
@@ -279,7 +282,7 @@ mod tests {
     /// A drive with readings 7 cm apart, each before its pose.
     fn drive(readings: usize) -> Vec<Measurement> {
         let measurements = observations(readings).into_iter().flat_map(|observation| {
-            let Observation { stamp, position, strength, .. } = observation;
+            let (Observation { stamp, position, .. }, strength) = (observation, observation.strength());
             // No axis stays the same.
             let z = if stamp.nanoseconds() % 2 == 0 { -0.0 } else { 0.1 };
             let field = MagneticField::from_microtesla(Vector3::new(0.1 * strength, strength, z));
@@ -287,14 +290,19 @@ mod tests {
             let stamp = Stamp::from_nanoseconds((stamp.nanoseconds() - 1_700_000_000_123_456_789) * 100_000_007);
             let pose =
                 Pose { stamp, position: position * 1.4, orientation: UnitQuaternion::from_euler_angles(0.1, 0.2, 0.3) };
-            [Measurement::Reading(Reading { stamp, field }), Measurement::Pose(pose)]
+            [Measurement::Reading(Reading { stamp, sample: field.into() }), Measurement::Pose(pose)]
         });
         // The last reading waits for its pose.
         measurements.take(2 * readings - 1).collect()
     }
 
+    /// Of a signal, yes where the field is stronger than 50.
     fn learn(model: &mut FieldModel, observations: &[Observation]) {
-        model.update(observations, &|| false).unwrap();
+        let mut observations = observations.to_vec();
+        if model.quantity() == Quantity::Probability {
+            observations.iter_mut().for_each(|seen| seen.observed = Observed::Signal(seen.strength() > 50.0));
+        }
+        model.update(&observations, &|| false).unwrap();
     }
 
     /// One with values that are hard to preserve: numbers without a short decimal, letters that are not ASCII.

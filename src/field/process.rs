@@ -174,10 +174,9 @@ impl FieldProcess {
     ) -> Result<UpdateReport, Error> {
         let targets = |target: fn(&Observation) -> f64| -> Vec<f64> { observations.iter().map(target).collect() };
         match self {
-            Self::Streaming(process) => process.update(&places(observations), &targets(|seen| seen.strength), stop),
+            Self::Streaming(process) => process.update(&places(observations), &targets(Observation::strength), stop),
             Self::Dual(process) => {
-                let target =
-                    if process.link().is_some() { Observation::label } else { |seen: &Observation| seen.strength };
+                let target = if process.link().is_some() { Observation::label } else { Observation::strength };
                 process.update(&places(observations), &targets(target), stop).map(UpdateReport::from)
             }
             Self::Vector(vector) => {
@@ -234,10 +233,10 @@ fn places(observations: &[Observation]) -> Points {
 }
 
 fn axes_reading(observation: &Observation) -> AxesReading {
-    let Observation { position, field, orientation, speed, .. } = observation;
+    let Observation { position, orientation, speed, .. } = observation;
     AxesReading {
         position: position.coords.into(),
-        field: (*field.microtesla()).into(),
+        field: (*observation.field().microtesla()).into(),
         orientation: orientation.transpose().into(),
         speed: *speed,
     }

@@ -98,7 +98,7 @@ mod tests {
     use super::*;
     use crate::config::Config;
     use crate::field::model::FieldModel;
-    use crate::sensing::reading::{MagneticField, Observation, Stamp};
+    use crate::sensing::reading::{MagneticField, Observation, Observed, Stamp};
 
     fn settings(margin: f64) -> config::Raster {
         config::Raster { resolution: 0.1, margin, unknown_above: 0.75, max_cells: 100_000 }
@@ -117,14 +117,17 @@ mod tests {
         values.iter().map(|value| value.to_bits()).collect()
     }
 
-    fn observed(places: &[[f64; 2]], strength: impl Fn(f64) -> f64) -> Vec<Observation> {
+    fn of_strength(strength: f64) -> Observed {
+        Observed::Field { mean: MagneticField::from_microtesla(Vector3::zeros()), strength }
+    }
+
+    fn observed(places: &[[f64; 2]], observed: impl Fn(f64) -> Observed) -> Vec<Observation> {
         let observation = |&[x, y]: &[f64; 2]| Observation {
             stamp: Stamp::default(),
             position: Point3::new(x, y, 0.0),
-            field: MagneticField::from_microtesla(Vector3::zeros()),
+            observed: observed(x),
             orientation: Matrix3::identity(),
             speed: 0.0,
-            strength: strength(x),
             readings: 10,
         };
         places.iter().map(observation).collect()
@@ -180,7 +183,7 @@ mod tests {
         let mut model = FieldModel::new(&config);
         // Yes up to x = 2 m, no beyond.
         let path: Vec<[f64; 2]> = (0..80).map(|index| [0.05 * f64::from(index), 0.0]).collect();
-        model.update(&observed(&path, |x| f64::from(u8::from(x < 2.0))), &|| false).unwrap();
+        model.update(&observed(&path, |x| Observed::Signal(x < 2.0)), &|| false).unwrap();
         let grid = Rasterizer::new(&config.raster).rasterize(&model.map().unwrap(), &path).unwrap();
         assert_eq!(grid.quantity, Quantity::Probability);
         let at = |values: &[f64], x: f64, y: f64| {
@@ -202,7 +205,7 @@ mod tests {
         config.raster.margin = 4.0;
         let mut model = FieldModel::new(&config);
         let path: Vec<[f64; 2]> = (0..40).map(|index| [0.05 * f64::from(index), 0.0]).collect();
-        model.update(&observed(&path, |x| 50.0 + 8.0 * (2.0 * x).sin()), &|| false).unwrap();
+        model.update(&observed(&path, |x| of_strength(50.0 + 8.0 * (2.0 * x).sin())), &|| false).unwrap();
         let grid = Rasterizer::new(&config.raster).rasterize(&model.map().unwrap(), &path).unwrap();
         for row in 0..grid.geometry.rows {
             for column in 0..grid.geometry.columns {

@@ -8,14 +8,14 @@
 //!
 //! A yes/no signal is not averaged: the last reading of each cell represents it.
 
-use nalgebra::{Matrix3, Vector3};
+use nalgebra::Point3;
 use serde::{Deserialize, Serialize};
 
 use crate::config;
 use crate::field;
 use crate::mapping::odometer::Odometer;
-use crate::mapping::robust_mean::{Location, RobustMean, SampledReadings};
-use crate::sensing::reading::{LocatedReading, MagneticField, Observation};
+use crate::mapping::robust_mean::{RobustMean, SampledFields};
+use crate::sensing::reading::{LocatedReading, MagneticField, Observation, Observed, Sample, Stamp};
 use streaming_gp::likelihood::Likelihood;
 
 /// Averages the readings of each cell along the path. A reading's cell is `floor(travelled / spacing + offset)`, with the length of the
@@ -25,15 +25,12 @@ pub struct Averager {
     spacing: f64,
     offset: f64,
     odometer: Odometer,
-    open: Option<(i64, Mean)>,
+    open: Option<(i64, Cell)>,
     /// The robust mean, if outliers are to be downweighted.
     #[serde(skip)]
     robust: Option<RobustMean>,
-    /// Whether the last reading of a cell represents it.
-    #[serde(skip)]
-    keeps_last: bool,
-    #[serde(default, skip_serializing_if = "SampledReadings::is_empty")]
-    kept: SampledReadings,
+    #[serde(default, skip_serializing_if = "SampledFields::is_empty")]
+    kept: SampledFields,
 }
 
 impl Averager {
@@ -46,15 +43,13 @@ impl Averager {
     /// depends on where the cells lie.
     pub fn with_offset(settings: &config::Averaging, fraction: f64) -> Self {
         let odometer = Odometer::new(settings.spacing / 2.0);
-        let (open, robust, kept) = (None, None, SampledReadings::default());
-        Self { spacing: settings.spacing, offset: fraction, odometer, open, robust, keeps_last: false, kept }
+        let (open, robust, kept) = (None, None, SampledFields::default());
+        Self { spacing: settings.spacing, offset: fraction, odometer, open, robust, kept }
     }
 
-    /// Chooses the kind of average that suits the likelihood: mean, robust mean (Student's t) or last reading (labels).
+    /// Chooses the kind of average of fields that suits the likelihood: a mean, or a robust mean (Student's t).
     pub fn configure(&mut self, model: &config::Model) {
-        let likelihood = field::engine::likelihood(model);
-        self.keeps_last = field::engine::link(model).is_some();
-        self.robust = match likelihood {
+        self.robust = match field::engine::likelihood(model) {
             Likelihood::Gaussian => None,
             Likelihood::StudentT(likelihood) => Some(RobustMean { likelihood, least_square: model.initial.noise }),
         };
@@ -69,23 +64,23 @@ impl Averager {
     /// new one; that of the reading itself where nothing is averaged (a spacing of 0).
     pub fn push(&mut self, reading: &LocatedReading) -> Option<Observation> {
         if self.spacing <= 0.0 {
-            return Some(Mean::of(reading).observation());
+            return Some(alone(reading));
         }
-        let cell = (self.odometer.advance(reading.position) / self.spacing + self.offset).floor() as i64;
+        let number = (self.odometer.advance(reading.position) / self.spacing + self.offset).floor() as i64;
         match &mut self.open {
             // The odometer may decrease slightly: a cell once left stays closed.
-            Some((open, mean)) if cell <= *open => {
-                if self.robust.is_some() {
-                    self.kept.add(reading, mean.readings);
+            Some((open, cell)) if number <= *open => {
+                if let (Some(_), Sample::Field(field)) = (&self.robust, reading.sample) {
+                    self.kept.add(reading.position, field, cell.mean.readings);
                 }
-                mean.add(reading);
+                cell.add(reading);
                 None
             }
             _ => {
                 let completed = self.close();
-                self.open = Some((cell, Mean::of(reading)));
-                if self.robust.is_some() {
-                    self.kept.begin(reading);
+                self.open = Some((number, Cell::of(reading)));
+                if let (Some(_), Sample::Field(field)) = (&self.robust, reading.sample) {
+                    self.kept.begin(reading.position, field);
                 }
                 completed
             }
@@ -94,94 +89,80 @@ impl Averager {
 
     /// Closes the open cell, if any reading is in it. The next reading begins a new one.
     pub fn close(&mut self) -> Option<Observation> {
-        let mean = self.open.take().map(|(_, mean)| if self.keeps_last { mean.last() } else { mean.observation() })?;
+        let mean = self.open.take()?.1.mean;
         let location = self.robust.and_then(|robust| robust.of(&self.kept));
         self.kept.clear();
-        Some(location.map_or(mean, |Location { position, field, strength }| Observation {
-            position,
-            field,
-            strength,
-            ..mean
-        }))
+        Some(location.map_or(mean, |(position, observed)| Observation { position, observed, ..mean }))
     }
 }
 
-/// Running means, which unlike sums keep their precision however many readings there are.
+/// The open cell. Its running means, unlike sums, keep their precision however many readings there are.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-struct Mean {
-    last: LocatedReading,
-    position: Vector3<f64>,
-    field: Vector3<f64>,
-    orientation: Matrix3<f64>,
-    strength: f64,
-    readings: u32,
-    first: LocatedReading,
+struct Cell {
+    /// Stamp and position of its first reading.
+    first: (Stamp, Point3<f64>),
+    mean: Observation,
 }
 
-impl Mean {
+impl Cell {
     fn of(reading: &LocatedReading) -> Self {
-        Self {
-            last: *reading,
-            position: reading.position.coords,
-            field: *reading.field.microtesla(),
-            orientation: reading.orientation.to_rotation_matrix().into_inner(),
-            first: *reading,
-            strength: reading.field.strength(),
-            readings: 1,
-        }
+        Self { first: (reading.stamp, reading.position), mean: alone(reading) }
     }
 
     fn add(&mut self, reading: &LocatedReading) {
-        self.readings = self.readings.saturating_add(1);
-        let weight = 1.0 / f64::from(self.readings);
-        self.position += (reading.position.coords - self.position) * weight;
-        self.field += (reading.field.microtesla() - self.field) * weight;
-        self.orientation += (reading.orientation.to_rotation_matrix().into_inner() - self.orientation) * weight;
-        self.strength += (reading.field.strength() - self.strength) * weight;
-        self.last = *reading;
+        let last = alone(reading);
+        let readings = self.mean.readings.saturating_add(1);
+        let weight = 1.0 / f64::from(readings);
+        let mean = match (self.mean.observed, last.observed) {
+            (Observed::Field { mean, strength }, Observed::Field { mean: axes, strength: last_strength }) => {
+                let (axes, mean) = (axes.microtesla(), mean.microtesla());
+                Observation {
+                    position: self.mean.position + (last.position - self.mean.position) * weight,
+                    orientation: self.mean.orientation + (last.orientation - self.mean.orientation) * weight,
+                    observed: Observed::Field {
+                        mean: MagneticField::from_microtesla(mean + (axes - mean) * weight),
+                        strength: strength + (last_strength - strength) * weight,
+                    },
+                    ..last
+                }
+            }
+            _ => last,
+        };
+        let (stamp, position) = self.first;
+        let seconds = reading.stamp.seconds_since(stamp);
+        let speed = if seconds > 0.0 { (reading.position - position).norm() / seconds } else { 0.0 };
+        self.mean = Observation { speed, readings, ..mean };
     }
+}
 
-    /// The last reading, representing all of them.
-    fn last(&self) -> Observation {
-        let LocatedReading { stamp, position, orientation, field } = self.last;
-        let (strength, orientation) = (field.strength(), orientation.to_rotation_matrix().into_inner());
-        Observation { stamp, position, field, orientation, strength, ..self.observation() }
-    }
-
-    /// From the first reading to the last.
-    fn speed(&self) -> f64 {
-        let seconds = self.last.stamp.seconds_since(self.first.stamp);
-        if seconds > 0.0 { (self.last.position - self.first.position).norm() / seconds } else { 0.0 }
-    }
-
-    fn observation(&self) -> Observation {
-        Observation {
-            stamp: self.last.stamp,
-            position: self.position.into(),
-            field: MagneticField::from_microtesla(self.field),
-            orientation: self.orientation,
-            speed: self.speed(),
-            strength: self.strength,
-            readings: self.readings,
-        }
+/// The observation of a single reading.
+fn alone(reading: &LocatedReading) -> Observation {
+    Observation {
+        stamp: reading.stamp,
+        position: reading.position,
+        orientation: reading.orientation.to_rotation_matrix().into_inner(),
+        speed: 0.0,
+        observed: match reading.sample {
+            Sample::Field(field) => Observed::Field { mean: field, strength: field.strength() },
+            Sample::Signal(is_yes) => Observed::Signal(is_yes),
+        },
+        readings: 1,
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use nalgebra::Point3;
-    use nalgebra::UnitQuaternion;
+    use nalgebra::{UnitQuaternion, Vector3};
     use proptest::prelude::*;
 
     use super::*;
-    use crate::sensing::reading::Stamp;
 
     fn located(index: usize, x: f64, field: Vector3<f64>) -> LocatedReading {
         LocatedReading {
             orientation: UnitQuaternion::identity(),
             stamp: Stamp::from_nanoseconds(index as i64 * 20_000_000),
             position: Point3::new(x, 0.0, 0.0),
-            field: MagneticField::from_microtesla(field),
+            sample: MagneticField::from_microtesla(field).into(),
         }
     }
 
@@ -206,7 +187,7 @@ mod tests {
         assert_eq!(counts, [5, 5, 2]);
         let second = &observations[1];
         assert!((second.position.x - 0.0705).abs() < 1e-12);
-        assert!((second.field.microtesla().x - 7.0).abs() < 1e-12);
+        assert!((second.field().microtesla().x - 7.0).abs() < 1e-12);
         assert_eq!(second.stamp, readings[9].stamp);
     }
 
@@ -223,8 +204,8 @@ mod tests {
         let turning = [Vector3::new(50.0, 0.0, 0.0), Vector3::new(-50.0, 0.0, 0.0)];
         let readings: Vec<_> = turning.iter().enumerate().map(|(index, field)| located(index, 0.0, *field)).collect();
         let observation = average(0.05, 0.0, &readings)[0];
-        assert_eq!(observation.strength, 50.0);
-        assert_eq!(observation.field.strength(), 0.0);
+        assert_eq!(observation.strength(), 50.0);
+        assert_eq!(observation.field().strength(), 0.0);
     }
 
     #[test]
@@ -233,7 +214,7 @@ mod tests {
         let observations = average(0.0, 0.0, &readings);
         assert_eq!(observations.len(), 7);
         for (observation, reading) in observations.iter().zip(&readings) {
-            assert_eq!(observation.field, reading.field);
+            assert_eq!(Sample::Field(observation.field()), reading.sample);
             assert_eq!((observation.stamp, observation.readings), (reading.stamp, 1));
         }
     }
@@ -250,7 +231,7 @@ mod tests {
         let observation = averager.close().unwrap();
         assert_eq!(observation.readings as usize, hours);
         // Rounding of a running mean grows like the square root of the number of terms at worst.
-        assert!((observation.strength - 50.0).abs() < 1e-9, "{}", observation.strength);
+        assert!((observation.strength() - 50.0).abs() < 1e-9, "{}", observation.strength());
         assert!((observation.position.x - 1e3).abs() < 1e-9, "{}", observation.position.x);
         assert_eq!(averager.close(), None);
     }
@@ -267,11 +248,11 @@ mod tests {
 
     #[test]
     fn the_count_saturates() {
-        let mut mean = Mean::of(&located(0, 0.0, Vector3::x()));
-        mean.readings = u32::MAX;
-        mean.add(&located(1, 0.0, Vector3::x()));
-        assert_eq!(mean.observation().readings, u32::MAX);
-        assert_eq!(mean.observation().strength, 1.0);
+        let mut cell = Cell::of(&located(0, 0.0, Vector3::x()));
+        cell.mean.readings = u32::MAX;
+        cell.add(&located(1, 0.0, Vector3::x()));
+        assert_eq!(cell.mean.readings, u32::MAX);
+        assert_eq!(cell.mean.strength(), 1.0);
     }
 
     /// An averager that downweights outliers.
@@ -295,13 +276,13 @@ mod tests {
             assert!(readings(outliers).iter().all(|reading| averager.push(reading).is_none()));
             let observation = averager.close().unwrap();
             // The scale is that of the noise that learning starts from, 1.4.
-            assert!((observation.strength - 50.0).abs() < 0.25, "{outliers:?}: {}", observation.strength);
-            assert!((observation.field.microtesla() - Vector3::z() * 50.0).norm() < 0.25, "{outliers:?}");
+            assert!((observation.strength() - 50.0).abs() < 0.25, "{outliers:?}: {}", observation.strength());
+            assert!((observation.field().microtesla() - Vector3::z() * 50.0).norm() < 0.25, "{outliers:?}");
             assert!((0.004..0.016).contains(&observation.position.x), "{outliers:?}: {}", observation.position.x);
             assert_eq!(observation.readings, 5);
         }
         let corrupted = average(0.05, 0.0, &readings(&[1000.0]))[0];
-        assert!(corrupted.strength > 200.0, "a mean is moved: {}", corrupted.strength);
+        assert!(corrupted.strength() > 200.0, "a mean is moved: {}", corrupted.strength());
     }
 
     #[test]
@@ -318,7 +299,7 @@ mod tests {
         let observation = averager.close().unwrap();
         assert_eq!(observation.readings as usize, hours);
         // Between 32 and 64 are kept, the last of them at most a thirty-second before the end.
-        assert!((observation.strength - 50.0).abs() < 1.0, "{}", observation.strength);
+        assert!((observation.strength() - 50.0).abs() < 1.0, "{}", observation.strength());
     }
 
     #[test]
@@ -345,12 +326,11 @@ mod tests {
     #[test]
     fn the_last_reading_of_a_cell_represents_a_signal() {
         let mut averager = Averager::new(&config::Averaging { spacing: 0.05 });
-        averager.configure(&config::Model { likelihood: config::Likelihood::Bernoulli, ..config::Model::default() });
         // Twelve readings 1 cm apart, yes from the fourth of every five.
         let readings: Vec<_> = (0..12)
             .map(|index| {
                 let x = if index == 0 { 0.0 } else { 0.01 * index as f64 + 0.0005 };
-                located(index, x, Vector3::x() * f64::from(u8::from(index % 5 >= 3)))
+                LocatedReading { sample: Sample::Signal(index % 5 >= 3), ..located(index, x, Vector3::x()) }
             })
             .collect();
         let mut observations: Vec<_> = readings.iter().filter_map(|reading| averager.push(reading)).collect();
@@ -374,7 +354,7 @@ mod tests {
             let observations = average(spacing, offset, &readings);
             let count: u32 = observations.iter().map(|observation| observation.readings).sum();
             prop_assert_eq!(count as usize, readings.len());
-            let sum: f64 = observations.iter().map(|observation| observation.strength * observation.readings as f64).sum();
+            let sum: f64 = observations.iter().map(|observation| observation.strength() * observation.readings as f64).sum();
             let expected = (readings.len() * (readings.len() - 1) / 2) as f64;
             prop_assert!((sum - expected).abs() < 1e-9 * expected.max(1.0));
             // Stamps increase, so observations come in the order of the drive.

@@ -45,7 +45,6 @@ pub struct Batch {
     /// Why it was cut at its end.
     pub cut: CutReason,
     /// Where the batches merged into this one ended, except the last; empty when nothing was merged.
-    #[serde(rename = "joints")]
     pub merge_points: Vec<MergePoint>,
 }
 
@@ -191,16 +190,15 @@ mod tests {
     use nalgebra::{Matrix3, Point3, Vector3};
 
     use super::*;
-    use crate::sensing::reading::MagneticField;
+    use crate::sensing::reading::{MagneticField, Observed};
 
     fn observation(seconds: f64, x: f64) -> Observation {
         Observation {
             stamp: Stamp::from_seconds(seconds),
             position: Point3::new(x, 0.0, 0.0),
-            field: MagneticField::from_microtesla(Vector3::x()),
+            observed: Observed::Field { mean: MagneticField::from_microtesla(Vector3::x()), strength: 1.0 },
             orientation: Matrix3::identity(),
             speed: 0.0,
-            strength: 1.0,
             readings: 1,
         }
     }

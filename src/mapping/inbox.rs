@@ -41,15 +41,8 @@ pub enum Delivery {
 #[derive(Clone, Debug)]
 pub struct Inbox {
     sender: Sender<Message>,
-    losses: Arc<Losses>,
+    losses: Arc<[AtomicU64; 2]>,
     frame: Arc<OnceLock<Arc<str>>>,
-}
-
-/// Measurements lost because the inbox was full.
-#[derive(Debug, Default)]
-struct Losses {
-    readings: AtomicU64,
-    poses: AtomicU64,
 }
 
 impl Inbox {
@@ -80,11 +73,8 @@ impl Inbox {
             Ok(()) => Ok(Delivery::Taken),
             Err(TrySendError::Disconnected(_)) => Err(Error::Closed),
             Err(TrySendError::Full(_)) => {
-                let losses = match measurement {
-                    Measurement::Reading(_) => &self.losses.readings,
-                    Measurement::Pose(_) => &self.losses.poses,
-                };
-                losses.fetch_add(1, Ordering::Relaxed);
+                let is_pose = matches!(measurement, Measurement::Pose(_));
+                self.losses[usize::from(is_pose)].fetch_add(1, Ordering::Relaxed);
                 Ok(Delivery::Lost)
             }
         }
@@ -140,7 +130,7 @@ impl Inbox {
 
     /// Number of readings and poses lost because it was full.
     pub(super) fn losses(&self) -> [u64; 2] {
-        [&self.losses.readings, &self.losses.poses].map(|lost| lost.load(Ordering::Relaxed))
+        self.losses.each_ref().map(|lost| lost.load(Ordering::Relaxed))
     }
 
     pub(super) fn put(&self, message: Message) -> Result<(), Error> {

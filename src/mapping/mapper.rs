@@ -144,7 +144,6 @@ pub struct Progress {
     /// Its sources; measurements come from the last.
     pub sources: Vec<SourceRun>,
     /// Index of the next measurement from that source.
-    #[serde(rename = "place")]
     pub index: u64,
     /// Whether the stream has ended, with nothing after it.
     pub has_ended: bool,

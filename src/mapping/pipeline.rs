@@ -12,7 +12,7 @@ use crate::mapping::odometer::Odometer;
 use crate::mapping::path::Path;
 use crate::sensing::calibration::Calibration;
 use crate::sensing::counters::Counters;
-use crate::sensing::gates::{GradientGate, PoseGate, RangeGate, ReadingGate, Rejection, Reopening, RepeatGate};
+use crate::sensing::gates::{GradientGate, PoseGate, ReadingGate, Rejection, Reopening, RepeatGate, check_range};
 use crate::sensing::reading::{LocatedReading, Measurement, Observation, Pose, Reading, Stamp};
 use crate::sensing::refusal::Refusal;
 use crate::sensing::synchronizer::{PlacedReading, Synchronizer};
@@ -34,8 +34,6 @@ const MAX_REOPENINGS: usize = 100;
 pub struct Pipeline {
     #[serde(skip)]
     calibration: Calibration,
-    #[serde(skip)]
-    range_gate: RangeGate,
     reading_gate: ReadingGate,
     pose_gate: PoseGate,
     synchronizer: Synchronizer,
@@ -45,6 +43,8 @@ pub struct Pipeline {
 /// The stages after the synchronizer.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 struct Downstream {
+    #[serde(skip)]
+    gates: config::Gates,
     repeat_gate: RepeatGate,
     gradient_gate: GradientGate,
     averager: Averager,
@@ -68,10 +68,10 @@ impl Pipeline {
     /// A pipeline with a given averager, such as one [with an offset](Averager::with_offset).
     pub fn with_averager(config: &Config, mount: Isometry3<f64>, mut averager: Averager) -> Self {
         averager.configure(&config.model);
-        let gates = &gates(config);
         let downstream = Downstream {
-            repeat_gate: RepeatGate::new(gates),
-            gradient_gate: GradientGate::new(gates),
+            gates: config.gates.clone(),
+            repeat_gate: RepeatGate::default(),
+            gradient_gate: GradientGate::default(),
             averager,
             batcher: Batcher::new(&config.batch),
             odometer: Odometer::new(TRAVEL_STEP),
@@ -81,10 +81,9 @@ impl Pipeline {
             reopenings: Vec::new(),
         };
         Self {
-            calibration: calibration(config),
-            range_gate: RangeGate::new(gates),
-            reading_gate: ReadingGate::new(gates),
-            pose_gate: PoseGate::new(gates),
+            calibration: Calibration::new(&config.sensor),
+            reading_gate: ReadingGate::default(),
+            pose_gate: PoseGate::default(),
             synchronizer: Synchronizer::new(&config.synchronizer, mount),
             downstream,
         }
@@ -93,14 +92,9 @@ impl Pipeline {
     /// Changes the settings. If the averaging length changes, the open averaging cell is closed; batches that this completes are
     /// appended to `ready`.
     pub(crate) fn configure(&mut self, config: &Config, ready: &mut VecDeque<Batch>) {
-        let gates = &gates(config);
-        self.calibration = calibration(config);
-        self.range_gate = RangeGate::new(gates);
-        self.reading_gate.configure(gates);
-        self.pose_gate.configure(gates);
+        self.calibration = Calibration::new(&config.sensor);
         self.synchronizer.configure(&config.synchronizer);
-        self.downstream.repeat_gate.configure(gates);
-        self.downstream.gradient_gate.configure(gates);
+        self.downstream.gates = config.gates.clone();
         self.downstream.batcher.configure(&config.batch);
         self.downstream.averager.configure(&config.model);
         if self.downstream.averager.spacing() != config.averaging.spacing {
@@ -139,10 +133,11 @@ impl Pipeline {
 
     fn ingest_reading(&mut self, sent: Reading, ready: &mut VecDeque<Batch>) {
         self.downstream.counters.readings += 1;
-        let reading = self.calibration.apply(sent);
-        match self.range_gate.check(&sent).and_then(|()| self.reading_gate.check(&reading)) {
+        let reading = Reading { sample: self.calibration.apply(sent.sample), ..sent };
+        let gates = &self.downstream.gates;
+        match check_range(gates, &sent.sample).and_then(|()| self.reading_gate.check(gates, &reading)) {
             Ok(()) => {
-                self.synchronizer.push_reading(reading, sent.field, |result| self.downstream.accept(result, ready));
+                self.synchronizer.push_reading(reading, sent.sample, |result| self.downstream.accept(result, ready));
             }
             Err(rejection) => self.downstream.reject(rejection),
         }
@@ -150,7 +145,7 @@ impl Pipeline {
 
     fn ingest_pose(&mut self, pose: Pose, ready: &mut VecDeque<Batch>) {
         self.downstream.counters.poses += 1;
-        match self.pose_gate.check(&pose) {
+        match self.pose_gate.check(&self.downstream.gates, &pose) {
             Ok(continuity) => {
                 self.synchronizer.push_pose(pose, continuity, |result| self.downstream.accept(result, ready));
             }
@@ -196,36 +191,12 @@ impl Pipeline {
     }
 }
 
-/// The settings of the gates. Those that check fields are disabled for a yes/no signal.
-fn gates(config: &Config) -> config::Gates {
-    let gates = config.gates.clone();
-    match config.model.likelihood {
-        config::Likelihood::Bernoulli => config::Gates {
-            minimum_field: 0.0,
-            maximum_field: f64::INFINITY,
-            max_gradient: 0.0,
-            full_scale: 0.0,
-            max_repeat: 0.0,
-            ..gates
-        },
-        config::Likelihood::Gaussian | config::Likelihood::StudentT => gates,
-    }
-}
-
-/// The calibration of readings; none for a yes/no signal.
-fn calibration(config: &Config) -> Calibration {
-    match config.model.likelihood {
-        config::Likelihood::Bernoulli => Calibration::default(),
-        config::Likelihood::Gaussian | config::Likelihood::StudentT => Calibration::new(&config.sensor),
-    }
-}
-
 impl Downstream {
     /// Takes the synchronizer's result for the next reading.
     fn accept(&mut self, result: Result<PlacedReading, Refusal>, ready: &mut VecDeque<Batch>) {
         let checked = result.map_err(Rejection::from).and_then(|PlacedReading { located, sent }| {
-            self.repeat_gate.check(&sent, located.position)?;
-            self.gradient_gate.check(&located)?;
+            self.repeat_gate.check(&self.gates, &sent, located.position)?;
+            self.gradient_gate.check(&self.gates, &located)?;
             Ok(located)
         });
         match checked {
@@ -291,7 +262,7 @@ mod tests {
     use super::*;
     use crate::mapping::batcher::CutReason;
     use crate::sensing::gates::Reopenings;
-    use crate::sensing::reading::MagneticField;
+    use crate::sensing::reading::{MagneticField, Observed, Sample};
     use crate::sensing::refusal::Refusals;
 
     /// A drive along x at `speed`, both topics fifty times a second, each pose just before the reading of the same stamp.
@@ -304,10 +275,14 @@ mod tests {
                 let field = MagneticField::from_microtesla(field(position.x).add_scalar(1e-9 * (index % 2) as f64));
                 [
                     Measurement::Pose(Pose { stamp, position, orientation: UnitQuaternion::identity() }),
-                    Measurement::Reading(Reading { stamp, field }),
+                    Measurement::Reading(Reading { stamp, sample: field.into() }),
                 ]
             })
             .collect()
+    }
+
+    fn shifted_field(sample: Sample, by: Vector3<f64>) -> Sample {
+        sample.map_field(|field| MagneticField::from_microtesla(field.microtesla() + by))
     }
 
     fn run(config: &Config, measurements: &[Measurement]) -> (Pipeline, Vec<Batch>) {
@@ -351,7 +326,7 @@ mod tests {
             match measurement {
                 Measurement::Pose(pose) => pose.position.y += 0.27,
                 Measurement::Reading(reading) => {
-                    reading.field = MagneticField::from_microtesla(reading.field.microtesla() + Vector3::z() * 79.0);
+                    reading.sample = shifted_field(reading.sample, Vector3::z() * 79.0);
                 }
             }
         }
@@ -362,7 +337,7 @@ mod tests {
         // A cell of about 12 readings lost one: its mean position moves by at most half a cell in 12, its strength with the slope.
         let pairs = batches.iter().flat_map(|batch| &batch.observations);
         for (observation, clean) in pairs.zip(expected.iter().flat_map(|batch| &batch.observations)) {
-            assert!((observation.strength - clean.strength).abs() < 0.0125, "{observation:?} instead of {clean:?}");
+            assert!((observation.strength() - clean.strength()).abs() < 0.0125, "{observation:?} instead of {clean:?}");
             assert!((observation.position - clean.position).norm() < 2.5e-3);
         }
     }
@@ -406,14 +381,13 @@ mod tests {
     #[test]
     fn a_yes_no_signal_is_neither_gated_as_a_field_nor_averaged() {
         let mut config = Config::default();
-        config.model.likelihood = config::Likelihood::Bernoulli;
         config.sensor.hard_iron = [30.0; 3];
         config.gates.full_scale = 0.5;
         // Three metres, yes between 1 m and 2 m. As fields most are too weak, and all axes are frozen.
         let is_yes = |x: f64| (1.0..2.0).contains(&x);
         let measurements = drive(751, 0.2, |_| Vector3::zeros()).into_iter().map(|measurement| match measurement {
             Measurement::Reading(Reading { stamp, .. }) => {
-                Measurement::Reading(Reading::of_signal(stamp, is_yes(0.2 * stamp.seconds())))
+                Measurement::Reading(Reading { stamp, sample: Sample::Signal(is_yes(0.2 * stamp.seconds())) })
             }
             pose => pose,
         });
@@ -422,8 +396,7 @@ mod tests {
         let observations: Vec<_> = batches.iter().flat_map(|batch| &batch.observations).collect();
         assert!((60..=62).contains(&observations.len()), "{}", observations.len());
         for seen in observations {
-            assert!(seen.strength == 0.0 || seen.strength == 1.0, "{seen:?}");
-            assert_eq!(seen.label() == 1.0, is_yes(seen.position.x), "{seen:?}");
+            assert_eq!(seen.observed, Observed::Signal(is_yes(seen.position.x)), "{seen:?}");
         }
     }
 
@@ -442,7 +415,7 @@ mod tests {
                 let orientation = UnitQuaternion::from_euler_angles(0.0, 0.0, 0.05 * index as f64);
                 let field = orientation.inverse() * ambient;
                 let raw = Vector3::new(field.x / 3.0 + 2000.0, field.y / 2.0, field.z);
-                let reading = Reading { stamp, field: MagneticField::from_microtesla(raw) };
+                let reading = Reading { stamp, sample: MagneticField::from_microtesla(raw).into() };
                 [
                     Measurement::Pose(Pose { stamp, position: Point3::origin(), orientation }),
                     Measurement::Reading(reading),
@@ -453,8 +426,8 @@ mod tests {
         let (pipeline, batches) = run(&Config { sensor, ..unaveraged.clone() }, &turning);
         assert_eq!((pipeline.counters().used_readings, pipeline.counters().refusals.total()), (200, 0));
         for observation in batches.iter().flat_map(|batch| &batch.observations) {
-            assert!((observation.strength - 50.0).abs() < 1e-10, "{observation:?}");
-            assert!((observation.field.microtesla() - ambient).norm() < 1e-10, "{observation:?}");
+            assert!((observation.strength() - 50.0).abs() < 1e-10, "{observation:?}");
+            assert!((observation.field().microtesla() - ambient).norm() < 1e-10, "{observation:?}");
         }
         let (pipeline, _) = run(&unaveraged, &turning);
         assert_eq!(pipeline.counters().refusals.of(Refusal::FieldTooStrong), 200);
@@ -469,7 +442,7 @@ mod tests {
             let stamp = Stamp::from_nanoseconds(last.stamp.nanoseconds() + index * 20_000_000);
             let field = MagneticField::from_microtesla(Vector3::new(50.0, 0.0, 0.0));
             measurements.push(Measurement::Pose(Pose { stamp, ..last }));
-            measurements.push(Measurement::Reading(Reading { stamp, field }));
+            measurements.push(Measurement::Reading(Reading { stamp, sample: field.into() }));
         }
         let (_, batches) = run(&Config::default(), &measurements);
         let cuts: Vec<_> = batches.iter().map(|batch| batch.cut).collect();
@@ -725,7 +698,7 @@ mod tests {
                 let [Measurement::Pose(pose), Measurement::Reading(reading)] = pair else { unreachable!() };
                 pose.stamp = Stamp::from_nanoseconds(pose.stamp.nanoseconds() + 7_000_000);
                 pose.position.y += spike / 100.0;
-                reading.field = MagneticField::from_microtesla(reading.field.microtesla().add_scalar(*spike));
+                reading.sample = shifted_field(reading.sample, Vector3::repeat(*spike));
             }
             let (readings, poses): (Vec<_>, Vec<_>) =
                 measurements.iter().copied().partition(|measurement| matches!(measurement, Measurement::Reading(_)));

@@ -1,4 +1,4 @@
-//! A robust average of the readings of a cell: the location of Student's t.
+//! A robust average of the fields in a cell: the location of Student's t.
 //!
 //! A reading has the weight 1 / (nu + d^2 / s^2), where d is its distance from the location and s the scale (Lange, Little and
 //! Taylor 1989). The iteration starts at the median, so that it converges to where most of the readings are.
@@ -6,10 +6,10 @@
 use nalgebra::{Point3, SVector, Vector3};
 use serde::{Deserialize, Serialize};
 
-use crate::sensing::reading::{LocatedReading, MagneticField};
+use crate::sensing::reading::{MagneticField, Observed};
 use streaming_gp::likelihood::StudentT;
 
-/// Most readings of a cell that are kept.
+/// Most fields of a cell that are kept.
 const MOST_KEPT: usize = 64;
 
 /// Most iterations of location and weights.
@@ -30,80 +30,69 @@ pub(crate) struct RobustMean {
     pub least_square: f64,
 }
 
-/// An even sample of the readings of one cell: all of them while they are few, then every second, every fourth and so on.
+/// An even sample of the fields of one cell and of their places: all of them while they are few, then every second, every fourth and so on.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub(crate) struct SampledReadings {
-    readings: Vec<LocatedReading>,
+pub(crate) struct SampledFields {
+    fields: Vec<(Point3<f64>, MagneticField)>,
     halvings: u32,
 }
 
-impl SampledReadings {
+impl SampledFields {
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
-        self.readings.is_empty()
+        self.fields.is_empty()
     }
 
     /// Removes all.
     pub fn clear(&mut self) {
-        self.readings.clear();
+        self.fields.clear();
         self.halvings = 0;
     }
 
-    /// Starts a new cell with its first reading.
-    pub fn begin(&mut self, first: &LocatedReading) {
+    /// Starts a new cell with its first field.
+    pub fn begin(&mut self, position: Point3<f64>, first: MagneticField) {
         self.clear();
-        self.readings.reserve_exact(MOST_KEPT);
-        self.readings.push(*first);
+        self.fields.reserve_exact(MOST_KEPT);
+        self.fields.push((position, first));
     }
 
-    /// Takes the next reading of the cell, `before` readings after the first.
-    pub fn add(&mut self, reading: &LocatedReading, before: u32) {
+    /// Takes the next field of the cell, `before` readings after the first.
+    pub fn add(&mut self, position: Point3<f64>, field: MagneticField, before: u32) {
         if before.trailing_zeros() < self.halvings {
             return;
         }
-        if self.readings.len() >= MOST_KEPT {
+        if self.fields.len() >= MOST_KEPT {
             let mut index = 0;
-            self.readings.retain(|_| {
+            self.fields.retain(|_| {
                 index += 1;
                 index % 2 == 1
             });
             self.halvings = self.halvings.saturating_add(1);
         }
         if before.trailing_zeros() >= self.halvings {
-            self.readings.push(*reading);
+            self.fields.push((position, field));
         }
     }
 }
 
-/// The robust mean of the readings of a cell.
-pub(crate) struct Location {
-    pub position: Point3<f64>,
-    pub field: MagneticField,
-    pub strength: f64,
-}
-
 impl RobustMean {
-    /// The location of the sampled readings; `None` without any. Strength and axes are weighted separately, since a wrong direction
+    /// The location of the sampled fields, and their robust mean; `None` without any. Strength and axes are weighted separately, since a wrong direction
     /// does not affect the strength; the position has the weights of the strength.
-    pub fn of(&self, sample: &SampledReadings) -> Option<Location> {
-        let readings = &sample.readings[..sample.readings.len().min(MOST_KEPT)];
-        let first = readings.first()?;
+    pub fn of(&self, sample: &SampledFields) -> Option<(Point3<f64>, Observed)> {
+        let kept = &sample.fields[..sample.fields.len().min(MOST_KEPT)];
+        let (first, _) = kept.first()?;
         let mut strengths = [SVector::<f64, 1>::zeros(); MOST_KEPT];
         let mut fields = [Vector3::zeros(); MOST_KEPT];
-        for ((strength, field), reading) in strengths.iter_mut().zip(&mut fields).zip(readings) {
-            *strength = [reading.field.strength()].into();
-            *field = *reading.field.microtesla();
+        for ((strength, axes), (_, field)) in strengths.iter_mut().zip(&mut fields).zip(kept) {
+            *strength = [field.strength()].into();
+            *axes = *field.microtesla();
         }
-        let (strength, weights) = self.location(&strengths[..readings.len()], MEDIAN_DISTANCE[0]);
-        let (field, _) = self.location(&fields[..readings.len()], MEDIAN_DISTANCE[1]);
+        let (strength, weights) = self.location(&strengths[..kept.len()], MEDIAN_DISTANCE[0]);
+        let (field, _) = self.location(&fields[..kept.len()], MEDIAN_DISTANCE[1]);
         let total: f64 = weights.iter().sum();
-        let moved =
-            readings.iter().zip(&weights).map(|(reading, weight)| (reading.position - first.position) * *weight);
-        Some(Location {
-            position: first.position + moved.sum::<Vector3<f64>>() / total,
-            field: MagneticField::from_microtesla(field),
-            strength: strength.x,
-        })
+        let moved = kept.iter().zip(&weights).map(|((position, _), weight)| (position - first) * *weight);
+        let mean = MagneticField::from_microtesla(field);
+        Some((first + moved.sum::<Vector3<f64>>() / total, Observed::Field { mean, strength: strength.x }))
     }
 
     /// The location of the samples and the weight of each.

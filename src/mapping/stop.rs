@@ -17,9 +17,4 @@ impl StopSignal {
     pub fn is_stopped(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }
-
-    /// The flag itself, for signal handlers.
-    pub fn flag(&self) -> &AtomicBool {
-        &self.0
-    }
 }

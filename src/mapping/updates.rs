@@ -1,6 +1,6 @@
 //! Finished updates, read by other threads.
 
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use streaming_gp::report::UpdateReport;
@@ -49,36 +49,16 @@ impl Update {
 
 /// The newest finished update, read by other threads. Clones share it.
 #[derive(Clone, Debug)]
-pub struct Updates {
-    shared: Arc<(Mutex<Slot>, Condvar)>,
-}
-
-#[derive(Debug)]
-struct Slot {
-    newest: Option<Arc<Update>>,
-    ended: bool,
-}
-
-/// The result of waiting for an update.
-#[derive(Clone, Debug)]
-pub enum Waited {
-    /// A newer update.
-    Newer(Arc<Update>),
-    /// No newer update in time.
-    TimedOut,
-    /// The mapping thread has ended: there will be no newer update.
-    Ended,
-}
+pub struct Updates(Arc<Mutex<Option<Arc<Update>>>>);
 
 impl Updates {
     pub(super) fn new(newest: Option<Update>) -> Self {
-        let slot = Slot { newest: newest.map(Arc::new), ended: false };
-        Self { shared: Arc::new((Mutex::new(slot), Condvar::new())) }
+        Self(Arc::new(Mutex::new(newest.map(Arc::new))))
     }
 
     /// The newest update, if any is finished.
     pub fn newest(&self) -> Option<Arc<Update>> {
-        lock(&self.shared.0).newest.clone()
+        lock(&self.0).clone()
     }
 
     /// The newest map, if there is one.
@@ -86,36 +66,8 @@ impl Updates {
         self.newest()?.map.clone()
     }
 
-    /// Waits for an update whose number is greater than `than` (any update, for `None`), for `at_most` this long. Returns the
-    /// newest; updates in between are skipped.
-    pub fn wait_newer(&self, than: Option<u64>, at_most: Duration) -> Waited {
-        let (mutex, changed) = &*self.shared;
-        let is_newer = |slot: &Slot| slot.newest.as_ref().is_some_and(|update| Some(update.number) > than);
-        let waited = changed.wait_timeout_while(lock(mutex), at_most, |slot| !is_newer(slot) && !slot.ended);
-        let slot = waited.unwrap_or_else(PoisonError::into_inner).0;
-        match &slot.newest {
-            Some(update) if is_newer(&slot) => Waited::Newer(Arc::clone(update)),
-            _ if slot.ended => Waited::Ended,
-            _ => Waited::TimedOut,
-        }
-    }
-
     pub(super) fn publish(&self, update: Arc<Update>) {
-        self.change(|slot| slot.newest = Some(update));
-    }
-
-    fn change(&self, change: impl FnOnce(&mut Slot)) {
-        change(&mut lock(&self.shared.0));
-        self.shared.1.notify_all();
-    }
-}
-
-/// Notifies waiting threads when the mapping thread has ended, even by a panic.
-pub(super) struct EndNotice(pub(super) Updates);
-
-impl Drop for EndNotice {
-    fn drop(&mut self) {
-        self.0.change(|slot| slot.ended = true);
+        *lock(&self.0) = Some(update);
     }
 }
 

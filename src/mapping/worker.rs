@@ -17,7 +17,7 @@ use super::inbox::{Inbox, Message};
 use super::mapper::{Effect, Mapper, Step};
 use super::step_log::StepLog;
 use super::stop::StopSignal;
-use super::updates::{EndNotice, Update, Updates, lock};
+use super::updates::{Update, Updates, lock};
 use crate::config::Config;
 use crate::field;
 use crate::sensing::counters::Counters;
@@ -125,12 +125,7 @@ impl Worker {
 
     /// The status as of the last message.
     pub fn status(&self) -> WorkerStatus {
-        self.with_losses(lock(&self.shared).status)
-    }
-
-    fn with_losses(&self, status: WorkerStatus) -> WorkerStatus {
-        let [lost_readings, lost_poses] = self.inbox.losses();
-        WorkerStatus { lost_readings, lost_poses, ..status }
+        with_losses(&self.inbox, lock(&self.shared).status)
     }
 
     /// The settings in force.
@@ -206,10 +201,14 @@ impl Worker {
         let _ = self.inbox.put(Message::Finish);
         let Self { inbox, shared, thread, .. } = self;
         let mapper = thread.join().map_err(|panic| Error::Panicked { message: panic_message(panic.as_ref()) })?;
-        let [lost_readings, lost_poses] = inbox.losses();
-        let status = WorkerStatus { lost_readings, lost_poses, ..lock(&shared).status };
+        let status = with_losses(&inbox, lock(&shared).status);
         Ok(Finished { mapper, status })
     }
+}
+
+fn with_losses(inbox: &Inbox, status: WorkerStatus) -> WorkerStatus {
+    let [lost_readings, lost_poses] = inbox.losses();
+    WorkerStatus { lost_readings, lost_poses, ..status }
 }
 
 fn panic_message(panic: &(dyn Any + Send)) -> String {
@@ -231,7 +230,6 @@ struct Mapping {
 
 impl Mapping {
     fn run(mut self) -> Mapper {
-        let _notice = EndNotice(self.updates.clone());
         // Dropping every sender finishes the stream, too.
         while let Some(message) = self.next_message() {
             match message {
@@ -417,7 +415,6 @@ mod tests {
     use crate::mapping::inbox::Delivery;
     use crate::mapping::mapper::SourceId;
     use crate::mapping::pipeline::Pipeline;
-    use crate::mapping::updates::Waited;
     use crate::sensing::reading::{MagneticField, Measurement, Pose, Reading, Stamp};
     use crate::sensing::refusal::Refusal;
 
@@ -479,7 +476,7 @@ mod tests {
         let field = MagneticField::from_microtesla(Vector3::new(50.0, 0.0, 0.0).add_scalar(1e-6 * index as f64));
         [
             Measurement::Pose(Pose { stamp, position, orientation: UnitQuaternion::identity() }),
-            Measurement::Reading(Reading { stamp, field }),
+            Measurement::Reading(Reading { stamp, sample: field.into() }),
         ]
     }
 
@@ -651,25 +648,6 @@ mod tests {
     }
 
     #[test]
-    fn readers_wait_for_what_is_newer_and_learn_of_the_end() {
-        let (open, gate) = bounded(10);
-        let (worker, _) = spawn(&config(100, 5000), Mode::Offline, Some(gate));
-        let updates = worker.updates().clone();
-        assert!(matches!(updates.wait_newer(None, Duration::from_millis(1)), Waited::TimedOut));
-        (0..20).flat_map(pair).for_each(|measurement| worker.inbox().send(measurement).unwrap());
-        open.send(()).unwrap();
-        let Waited::Newer(first) = updates.wait_newer(None, SOON) else { panic!("no update") };
-        assert_eq!((first.number, observations(&first)), (0, 10));
-        assert!(matches!(updates.wait_newer(Some(0), Duration::from_millis(1)), Waited::TimedOut));
-        open.send(()).unwrap();
-        let Waited::Newer(second) = updates.wait_newer(Some(0), SOON) else { panic!("no update") };
-        assert_eq!(observations(&second), 20);
-        worker.join().unwrap();
-        assert!(matches!(updates.wait_newer(Some(1), SOON), Waited::Ended));
-        assert!(matches!(updates.wait_newer(Some(0), SOON), Waited::Newer(_)));
-    }
-
-    #[test]
     fn a_panic_on_the_thread_is_reported_and_nothing_hangs() {
         let observer: Observer = Box::new(|_, update| assert!(update.number == 0, "the second update broke"));
         let worker = Worker::start(Mode::Offline, Mapper::new(&config(4, 5000)), None, Some(observer)).unwrap();
@@ -680,7 +658,6 @@ mod tests {
         assert!(matches!(worker.flush(), Err(Error::Closed)));
         assert!(matches!(worker.inspect(|_| ()), Err(Error::Closed)));
         let updates = worker.updates().clone();
-        assert!(matches!(updates.wait_newer(Some(0), SOON), Waited::Ended));
         assert_eq!(observations(&updates.newest().unwrap()), 10);
         let Err(Error::Panicked { message }) = worker.join() else { panic!("expected the panic") };
         assert!(message.starts_with("the second update broke"), "{message}");
@@ -692,10 +669,10 @@ mod tests {
         let (inbox, updates) = (worker.inbox().clone(), worker.updates().clone());
         (0..13).flat_map(pair).for_each(|measurement| inbox.send(measurement).unwrap());
         drop((worker, inbox));
-        let mut newest = None;
-        while let Waited::Newer(update) = updates.wait_newer(newest, SOON) {
-            newest = Some(update.number);
+        let start = Instant::now();
+        while updates.newest().is_none_or(|newest| observations(&newest) < 13) {
+            assert!(start.elapsed() < SOON, "the last batch is not learnt");
+            std::thread::yield_now();
         }
-        assert_eq!(observations(&updates.newest().unwrap()), 13);
     }
 }

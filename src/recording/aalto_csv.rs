@@ -11,6 +11,8 @@ use std::path::{Path, PathBuf};
 use nalgebra::{Point3, UnitQuaternion, Vector2, Vector3};
 use sha2::{Digest, Sha256};
 
+use strum::{Display, EnumString};
+
 use super::{error::Error, loss::Loss};
 use crate::sensing::reading::{MagneticField, Measurement, Pose, Reading, Stamp};
 
@@ -27,9 +29,12 @@ pub const TRIVISIO_UNIT: f64 = 44.6;
 const MAX_LINE: u64 = 1024;
 
 /// The three magnetometers of the drives.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Display, EnumString)]
+#[cfg_attr(feature = "cli", derive(clap::ValueEnum))]
+#[strum(serialize_all = "snake_case")]
 pub enum Magnetometer {
     /// MPU-9150 on the robot, 50 Hz, in microtesla.
+    #[default]
     Invensense,
     /// A Nexus 5 phone, 50 Hz, in microtesla.
     Nexus,
@@ -38,23 +43,11 @@ pub enum Magnetometer {
 }
 
 impl Magnetometer {
-    /// All magnetometers.
-    pub const ALL: [Self; 3] = [Self::Invensense, Self::Nexus, Self::Trivisio];
-
     /// Microtesla in one unit of the sensor's files.
     pub fn unit(self) -> f64 {
         match self {
             Magnetometer::Invensense | Magnetometer::Nexus => 1.0,
             Magnetometer::Trivisio => TRIVISIO_UNIT,
-        }
-    }
-
-    /// The folder that holds the sensor's drives.
-    pub fn folder(self) -> &'static str {
-        match self {
-            Magnetometer::Invensense => "invensense",
-            Magnetometer::Nexus => "nexus",
-            Magnetometer::Trivisio => "trivisio",
         }
     }
 }
@@ -69,7 +62,7 @@ pub struct DrivePath {
 impl DrivePath {
     /// The drive of this number in the folder that holds the sensors' folders.
     pub fn new(data: &Path, magnetometer: Magnetometer, number: u32) -> Self {
-        Self { folder: data.join(magnetometer.folder()), name: number.to_string() }
+        Self { folder: data.join(magnetometer.to_string()), name: number.to_string() }
     }
 
     /// The drive that a path names: `FOLDER/invensense/3`, or any of its three files. `None` for any other path.
@@ -94,8 +87,7 @@ impl DrivePath {
     fn magnetometer(&self) -> Result<Magnetometer, Error> {
         let folder = std::path::absolute(&self.folder).map_err(Error::io("find", &self.folder))?;
         let found = folder.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-        let named = Magnetometer::ALL.into_iter().find(|sensor| sensor.folder() == found);
-        named.ok_or_else(|| {
+        found.parse().map_err(|_| {
             let expected = "invensense, nexus (microtesla) or trivisio (local field)";
             let reason = format!("the folder {found:?} names no sensor: expected {expected}");
             Error::unusable(self.folder.join(&self.name), reason)
@@ -224,7 +216,7 @@ impl Drive {
 
     pub(super) fn reading(&self, row: usize) -> Reading {
         let field = MagneticField::from_microtesla(self.fields[row]).rotated(&self.orientation(row).inverse());
-        Reading { stamp: self.stamp(row), field }
+        Reading { stamp: self.stamp(row), sample: field.into() }
     }
 
     /// Adds one row, or counts it as a loss.
@@ -401,7 +393,7 @@ mod tests {
         assert_eq!(pose.position, Point3::new(3.0, 4.0, 0.0));
         // Two metres along each axis: a heading of 45 degrees.
         assert!((pose.orientation.euler_angles().2 - FRAC_PI_4).abs() < 1e-12);
-        let turned_back = pose.orientation * reading.field.microtesla();
+        let turned_back = pose.orientation * reading.sample.field().unwrap().microtesla();
         assert!((turned_back - Vector3::new(-1.0, 20.0, 0.5)).norm() < 1e-12);
         assert!(drive.loss.is_empty());
     }

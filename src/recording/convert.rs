@@ -19,9 +19,10 @@ use crate::sensing::reading::{Measurement, Pose, Reading};
 pub fn convert(drive: &Drive, folder: &Path, storage: Storage, mount: &Isometry3<f64>) -> Result<(), Error> {
     let mut bag = DriveWriter::create(folder, storage, mount)?;
     for row in 0..drive.len() {
-        let Reading { stamp, field } = drive.reading(row);
+        let Reading { stamp, sample } = drive.reading(row);
         bag.write(&Measurement::Pose(body_pose(drive.pose(row), mount)))?;
-        bag.write(&Measurement::Reading(Reading { stamp, field: field.rotated(&mount.rotation.inverse()) }))?;
+        let sample = sample.map_field(|field| field.rotated(&mount.rotation.inverse()));
+        bag.write(&Measurement::Reading(Reading { stamp, sample }))?;
     }
     bag.finish()
 }

@@ -7,7 +7,7 @@ use super::{
     storage::{MAX_NAME, RawMessage},
 };
 use crate::sensing::frames::normalized;
-use crate::sensing::reading::{Measurement, Reading};
+use crate::sensing::reading::{Measurement, Reading, Sample};
 
 /// How the name of the topic of static transforms ends, after its namespaces.
 const STATIC_TRANSFORMS: &str = "tf_static";
@@ -46,7 +46,7 @@ pub(super) fn decode(message: &RawMessage<'_>) -> Result<Decoded, String> {
         Bool::TYPE => {
             let Bool { data } = message.decode()?;
             // It has no stamp of its own.
-            (Frames::default(), Measurement::Reading(Reading::of_signal(message.stamp, data)))
+            (Frames::default(), Measurement::Reading(Reading { stamp: message.stamp, sample: Sample::Signal(data) }))
         }
         MagneticField::TYPE => {
             let field: MagneticField = message.decode()?;

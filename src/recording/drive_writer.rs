@@ -9,7 +9,7 @@ use super::{
     messages::{Bool, MagneticField, Odometry, TFMessage},
     writer::{BagWriter, Storage},
 };
-use crate::sensing::reading::{Measurement, Stamp};
+use crate::sensing::reading::{Measurement, Reading, Sample};
 
 /// Topic of the readings.
 pub const MAGNETOMETER_TOPIC: &str = "/imu/mag";
@@ -24,7 +24,7 @@ pub const BODY_FRAME: &str = "base_link";
 /// Frame of the sensor.
 pub const MAGNETOMETER_FRAME: &str = "magnetometer";
 
-/// Writes a bag with readings in tesla on `/imu/mag`, poses on `/odom` and `/tf`, and the sensor's mount on `/tf_static`.
+/// Writes a bag with fields in tesla on `/imu/mag`, a yes/no signal on `/signal`, poses on `/odom` and `/tf`, and the sensor's mount on `/tf_static`.
 pub struct DriveWriter {
     bag: BagWriter,
     /// The transform from the sensor's frame to the body's; `None` once it is written.
@@ -56,18 +56,13 @@ impl DriveWriter {
                 self.bag.write("/tf", &transform, stamp)?;
                 self.bag.write(ODOMETRY_TOPIC, &Odometry::from_pose(pose, ODOMETRY_FRAME, BODY_FRAME), stamp)
             }
-            Measurement::Reading(reading) => {
-                self.bag.write(MAGNETOMETER_TOPIC, &MagneticField::from_reading(reading, MAGNETOMETER_FRAME), stamp)
+            Measurement::Reading(Reading { sample: Sample::Field(field), .. }) => {
+                self.bag.write(MAGNETOMETER_TOPIC, &MagneticField::new(stamp, field, MAGNETOMETER_FRAME), stamp)
+            }
+            Measurement::Reading(Reading { sample: Sample::Signal(is_yes), .. }) => {
+                self.bag.write(SIGNAL_TOPIC, &Bool { data: *is_yes }, stamp)
             }
         }
-    }
-
-    /// Writes a sample of the yes/no signal.
-    ///
-    /// # Errors
-    /// As [`BagWriter::write`].
-    pub fn write_signal(&mut self, stamp: Stamp, is_yes: bool) -> Result<(), Error> {
-        self.bag.write(SIGNAL_TOPIC, &Bool { data: is_yes }, stamp)
     }
 
     /// Completes the bag.

@@ -358,11 +358,11 @@ impl OccupancyGrid {
 }
 
 impl MagneticField {
-    /// The message of a reading; its covariance is all zero, which means unknown.
-    pub fn from_reading(reading: &Reading, frame: impl Into<String>) -> Self {
+    /// The message of a field; its covariance is all zero, which means unknown.
+    pub fn new(stamp: Stamp, field: &reading::MagneticField, frame: impl Into<String>) -> Self {
         Self {
-            header: Header::new(reading.stamp, frame),
-            magnetic_field: reading.field.to_tesla().into(),
+            header: Header::new(stamp, frame),
+            magnetic_field: field.to_tesla().into(),
             magnetic_field_covariance: [0.0; 9],
         }
     }
@@ -371,7 +371,7 @@ impl MagneticField {
     pub fn to_reading(&self) -> Reading {
         Reading {
             stamp: Stamp::from(&self.header.stamp),
-            field: reading::MagneticField::from_tesla(Axes::from(&self.magnetic_field)),
+            sample: reading::MagneticField::from_tesla(Axes::from(&self.magnetic_field)).into(),
         }
     }
 }
@@ -506,13 +506,11 @@ mod tests {
 
     #[test]
     fn a_reading_survives_the_way_to_tesla_and_back() {
-        let reading = Reading {
-            stamp: Stamp::from_ros(5, 6),
-            field: reading::MagneticField::from_microtesla(Axes::new(-23.856, -0.079523, -48.241)),
-        };
-        let back = MagneticField::from_reading(&reading, "imu").to_reading();
-        assert_eq!(back.stamp, reading.stamp);
-        assert!((back.field.microtesla() - reading.field.microtesla()).norm() < 1e-13);
+        let (stamp, axes) = (Stamp::from_ros(5, 6), Axes::new(-23.856, -0.079523, -48.241));
+        let field = reading::MagneticField::from_microtesla(axes);
+        let back = MagneticField::new(stamp, &field, "imu").to_reading();
+        assert_eq!(back.stamp, stamp);
+        assert!((back.sample.field().unwrap().microtesla() - axes).norm() < 1e-13);
     }
 
     #[test]

@@ -22,7 +22,6 @@ pub struct BatchRecord {
     /// Why it was cut.
     pub cut: CutReason,
     /// Where batches merged into it had been cut.
-    #[serde(rename = "joints")]
     pub merge_points: Vec<MergePoint>,
     /// Seconds that learning took.
     pub seconds: f64,

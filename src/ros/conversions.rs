@@ -43,7 +43,7 @@ pub(super) fn header(frame: &str, at: Stamp) -> Header {
 pub(super) fn reading(message: &sensor_msgs::msg::MagneticField) -> Reading {
     let axes = &message.magnetic_field;
     let field = MagneticField::from_tesla(Vector3::new(axes.x, axes.y, axes.z));
-    Reading { stamp: stamp(&message.header.stamp), field }
+    Reading { stamp: stamp(&message.header.stamp), sample: field.into() }
 }
 
 /// The pose in a message. An invalid one becomes not-a-number, which the pose gate rejects and counts.

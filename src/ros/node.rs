@@ -26,7 +26,7 @@ use crate::mapping::updates::lock;
 use crate::sensing::frames::normalized;
 use crate::sensing::health::{Finding, HealthInputs, HealthMonitor, Topic};
 use crate::sensing::intake::{Intake, IntakeOutput};
-use crate::sensing::reading::{Reading, Stamp};
+use crate::sensing::reading::{Reading, Sample, Stamp};
 
 /// The node's name unless it is remapped.
 const NAME: &str = "magmap";
@@ -113,7 +113,8 @@ impl Subscriptions {
         };
         let mapped = or_default(mapped, "imu/mag");
         let readings: Messages<(String, Reading)> = if is_signal {
-            let reading = |Bool { data }| (String::new(), Reading::of_signal(Stamp::default(), data));
+            let reading =
+                |Bool { data }| (String::new(), Reading { stamp: Stamp::default(), sample: Sample::Signal(data) });
             Box::new(subscribe(node, &mapped, sensors.clone())?.map(reading))
         } else {
             let reading = |message: MagneticField| (message.header.frame_id.clone(), convert::reading(&message));

@@ -3,7 +3,7 @@
 use nalgebra::{Matrix3, Vector3};
 
 use crate::config;
-use crate::sensing::reading::{MagneticField, Reading};
+use crate::sensing::reading::{MagneticField, Sample};
 
 /// Removes the robot's own magnetism from readings: `soft_iron (raw - hard_iron)`, along the sensor's axes.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -22,11 +22,10 @@ impl Calibration {
         Self { iron: (!is_neutral).then_some((hard_iron, soft_iron)) }
     }
 
-    /// The reading without the robot's own magnetism.
-    pub fn apply(&self, reading: Reading) -> Reading {
-        let Some((hard_iron, soft_iron)) = &self.iron else { return reading };
-        let field = MagneticField::from_microtesla(soft_iron * (reading.field.microtesla() - hard_iron));
-        Reading { field, ..reading }
+    /// The sample without the robot's own magnetism; a yes/no signal stays as it is.
+    pub fn apply(&self, sample: Sample) -> Sample {
+        let Some((hard_iron, soft_iron)) = &self.iron else { return sample };
+        sample.map_field(|field| MagneticField::from_microtesla(soft_iron * (field.microtesla() - hard_iron)))
     }
 }
 
@@ -35,19 +34,22 @@ mod tests {
     use nalgebra::UnitQuaternion;
 
     use super::*;
-    use crate::sensing::reading::Stamp;
 
-    fn reading(field: Vector3<f64>) -> Reading {
-        Reading { stamp: Stamp::from_nanoseconds(7), field: MagneticField::from_microtesla(field) }
+    fn sample(field: Vector3<f64>) -> Sample {
+        MagneticField::from_microtesla(field).into()
+    }
+
+    fn calibrated(calibration: &Calibration, field: Vector3<f64>) -> MagneticField {
+        *calibration.apply(sample(field)).field().unwrap()
     }
 
     #[test]
     fn the_defaults_keep_every_bit() {
         let calibration = Calibration::new(&config::Sensor::default());
         for axes in [[-0.0, 0.1, -47.0], [f64::NAN, f64::INFINITY, 1e300], [f64::MIN_POSITIVE / 2.0, 0.0, -1.0]] {
-            let calibrated = calibration.apply(reading(axes.into()));
+            let calibrated = calibrated(&calibration, axes.into());
             let bits = |field: &Vector3<f64>| [field.x.to_bits(), field.y.to_bits(), field.z.to_bits()];
-            assert_eq!(bits(calibrated.field.microtesla()), bits(&axes.into()));
+            assert_eq!(bits(calibrated.microtesla()), bits(&axes.into()));
         }
     }
 
@@ -56,8 +58,8 @@ mod tests {
         let soft_iron = [1.0, 0.5, 0.0, 0.0, 2.0, 0.0, 0.0, 0.0, 1.0];
         let calibration =
             Calibration::new(&config::Sensor { hard_iron: [10.0, -2.0, 0.0], soft_iron, ..Default::default() });
-        let calibrated = calibration.apply(reading(Vector3::new(14.0, 6.0, 3.0)));
-        assert_eq!(calibrated, reading(Vector3::new(8.0, 16.0, 3.0)));
+        assert_eq!(calibration.apply(sample(Vector3::new(14.0, 6.0, 3.0))), sample(Vector3::new(8.0, 16.0, 3.0)));
+        assert_eq!(calibration.apply(Sample::Signal(true)), Sample::Signal(true));
     }
 
     #[test]
@@ -73,14 +75,13 @@ mod tests {
         let calibration = Calibration::new(&settings);
         let ambient = Vector3::new(20.0, 5.0, -45.0);
         let turn = |step: u32| UnitQuaternion::from_euler_angles(0.0, 0.0, 0.1 * f64::from(step));
-        let raw: Vec<_> =
-            (0..63).map(|step| reading(distortion * (turn(step).inverse() * ambient) + hard_iron)).collect();
+        let raw: Vec<_> = (0..63).map(|step| distortion * (turn(step).inverse() * ambient) + hard_iron).collect();
         let spread = |strengths: &[f64]| {
             let extremes = strengths.iter().fold((f64::MAX, f64::MIN), |(low, high), &s| (low.min(s), high.max(s)));
             extremes.1 - extremes.0
         };
-        let strengths: Vec<f64> = raw.iter().map(|reading| reading.field.strength()).collect();
-        let calibrated: Vec<f64> = raw.iter().map(|reading| calibration.apply(*reading).field.strength()).collect();
+        let strengths: Vec<f64> = raw.iter().map(Vector3::norm).collect();
+        let calibrated: Vec<f64> = raw.iter().map(|field| calibrated(&calibration, *field).strength()).collect();
         assert!(spread(&strengths) > 20.0, "{strengths:?}");
         assert!(spread(&calibrated) < 1e-12 * 50.0 && (calibrated[0] - ambient.norm()).abs() < 1e-12 * 50.0);
     }

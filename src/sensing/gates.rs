@@ -15,7 +15,7 @@ mod runs;
 
 pub use gradient::GradientGate;
 pub use poses::{Continuity, PoseGate};
-pub use readings::{RangeGate, ReadingGate};
+pub use readings::{ReadingGate, check_range};
 pub use reopening::{Gate, Reopening, Reopenings};
 pub use repeat::RepeatGate;
 

@@ -16,7 +16,7 @@ use nalgebra::Isometry3;
 use crate::config::{Config, Frames, Likelihood, PoseSource};
 use crate::sensing::frames::{FrameTree, Missing, TransformError, normalized};
 use crate::sensing::gates::LATENESS;
-use crate::sensing::reading::{Measurement, Pose, Reading, Stamp};
+use crate::sensing::reading::{MagneticField, Measurement, Pose, Reading, Stamp};
 use crate::sensing::refusal::{Refusal, Refusals};
 use crate::sensing::timing::TopicTiming;
 
@@ -48,7 +48,7 @@ pub struct IntakeStatus {
     pub reading_timing: TopicTiming,
     /// The intervals between odometry messages.
     pub odometry_timing: TopicTiming,
-    /// Strength of the last reading as it arrived, in microtesla.
+    /// Strength of the last reading as it arrived, in microtesla; none of a yes/no signal.
     pub last_strength: Option<f64>,
     /// Why the last measurement without a transform had none.
     pub transform_error: Option<TransformError>,
@@ -151,7 +151,7 @@ impl Intake {
     /// Takes a reading of the sensor whose frame is `frame`.
     pub fn reading(&mut self, frame: &str, reading: Reading, sink: &mut impl FnMut(IntakeOutput)) {
         self.status.readings += 1;
-        self.status.last_strength = Some(reading.field.strength());
+        self.status.last_strength = reading.sample.field().map(MagneticField::strength);
         let last = self.status.reading_timing.last();
         self.status.reading_timing.push(reading.stamp);
         if self.paused {
@@ -340,6 +340,7 @@ mod tests {
     use nalgebra::Translation3;
 
     use super::*;
+    use crate::sensing::reading::Sample;
     use crate::sensing::samples::{at, pose, reading};
 
     fn shift(x: f64, y: f64) -> Isometry3<f64> {
@@ -451,7 +452,9 @@ mod tests {
             config.sensor.position = [0.3, 0.0, 0.0];
         });
         bench.odometry(0, 0.0);
-        bench.intake.reading("", Reading::of_signal(at(5), true), &mut |output| bench.out.push(output));
+        bench
+            .intake
+            .reading("", Reading { stamp: at(5), sample: Sample::Signal(true) }, &mut |output| bench.out.push(output));
         assert_eq!((bench.mounts(), bench.readings()), (vec![shift(0.3, 0.0)], 1));
     }
 

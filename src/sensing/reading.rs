@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 /// Microtesla in one tesla.
 const MICROTESLA_PER_TESLA: f64 = 1e6;
 
-/// How far the norm of a quaternion may be from one before it is no rotation (single precision and rounding stay far below).
+/// How far the norm of a quaternion may be from one: single precision and a few printed digits stay below, other numbers do not.
 const QUATERNION_TOLERANCE: f64 = 1e-2;
 
 const NANOSECONDS_PER_SECOND: i64 = 1_000_000_000;
@@ -104,21 +104,46 @@ impl MagneticField {
     }
 }
 
-/// One magnetometer sample, in the sensor's own frame.
+/// What a sensor measured.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub enum Sample {
+    /// The magnetic field.
+    Field(MagneticField),
+    /// A yes/no signal.
+    Signal(bool),
+}
+
+impl Sample {
+    /// The magnetic field; none for a yes/no signal.
+    pub fn field(&self) -> Option<&MagneticField> {
+        match self {
+            Self::Field(field) => Some(field),
+            Self::Signal(_) => None,
+        }
+    }
+
+    /// The sample with another field; a yes/no signal stays as it is.
+    pub fn map_field(self, change: impl FnOnce(MagneticField) -> MagneticField) -> Self {
+        match self {
+            Self::Field(field) => Self::Field(change(field)),
+            Self::Signal(_) => self,
+        }
+    }
+}
+
+impl From<MagneticField> for Sample {
+    fn from(field: MagneticField) -> Self {
+        Self::Field(field)
+    }
+}
+
+/// A sample of the sensor that is mapped.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Reading {
     /// When it was taken.
     pub stamp: Stamp,
-    /// The field along the sensor's axes.
-    pub field: MagneticField,
-}
-
-impl Reading {
-    /// A message of a yes/no signal as a reading: a field of strength 1 for yes, 0 for no.
-    pub fn of_signal(stamp: Stamp, is_yes: bool) -> Self {
-        let strength = f64::from(u8::from(is_yes));
-        Self { stamp, field: MagneticField::from_microtesla(Vector3::new(strength, 0.0, 0.0)) }
-    }
+    /// What was measured; a field along the sensor's axes.
+    pub sample: Sample,
 }
 
 /// Where the robot's body was, in the map frame.
@@ -139,12 +164,16 @@ impl Pose {
     }
 }
 
+/// Whether a quaternion is a rotation: finite and of norm one.
+pub(crate) fn is_rotation(quaternion: &Quaternion<f64>) -> bool {
+    (quaternion.norm() - 1.0).abs() <= QUATERNION_TOLERANCE
+}
+
 /// The transform made of these parts; none when a number is not finite or the quaternion is no rotation (all zero, not of norm
 /// one).
 pub fn isometry(translation: Vector3<f64>, rotation: Quaternion<f64>) -> Option<Isometry3<f64>> {
-    let is_rotation = (rotation.norm() - 1.0).abs() <= QUATERNION_TOLERANCE;
     let is_finite = translation.iter().all(|value| value.is_finite());
-    (is_rotation && is_finite)
+    (is_rotation(&rotation) && is_finite)
         .then(|| Isometry3::from_parts(Translation3::from(translation), UnitQuaternion::from_quaternion(rotation)))
 }
 
@@ -163,7 +192,7 @@ pub fn interpolate(start: &Isometry3<f64>, end: &Isometry3<f64>, fraction: f64) 
 /// One sample of one of the two topics of a source.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Measurement {
-    /// From the magnetometer.
+    /// From the sensor that is mapped.
     Reading(Reading),
     /// From odometry.
     Pose(Pose),
@@ -188,8 +217,8 @@ pub struct LocatedReading {
     pub position: Point3<f64>,
     /// Rotation from the sensor's frame to the map frame.
     pub orientation: UnitQuaternion<f64>,
-    /// The field along the axes of the map frame.
-    pub field: MagneticField,
+    /// What was measured; a field along the axes of the map frame.
+    pub sample: Sample,
 }
 
 /// What the model learns from: the average of the readings in one cell of the path, or a single reading where averaging is off.
@@ -199,22 +228,53 @@ pub struct Observation {
     pub stamp: Stamp,
     /// Mean position of the sensor, in the map frame, in metres.
     pub position: Point3<f64>,
-    /// Mean of the axes, in the map frame.
-    pub field: MagneticField,
     /// Mean of the rotation matrices from the sensor's frame to the map frame.
     pub orientation: Matrix3<f64>,
     /// Speed of the sensor, in metres per second; 0 where a single reading does not tell.
     pub speed: f64,
-    /// Mean of the strengths, in microtesla. Not the strength of the mean, which is wrong when the robot turns on the spot.
-    pub strength: f64,
+    /// What was measured.
+    pub observed: Observed,
     /// The number of readings averaged; at least one.
     pub readings: u32,
 }
 
+/// What the readings of one cell measured.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub enum Observed {
+    /// The magnetic field.
+    Field {
+        /// Mean of the axes, in the map frame.
+        mean: MagneticField,
+        /// Mean of the strengths, in microtesla. Not the strength of the mean, which is wrong when the robot turns on the spot.
+        strength: f64,
+    },
+    /// A yes/no signal, of the last reading.
+    Signal(bool),
+}
+
 impl Observation {
-    /// The value of a yes/no signal: 1 for yes, 0 for no. Rotations change a strength by rounding only.
+    /// Mean of the axes, in the map frame; not a number for a yes/no signal, which no model of a field accepts.
+    pub fn field(&self) -> MagneticField {
+        match self.observed {
+            Observed::Field { mean, .. } => mean,
+            Observed::Signal(_) => MagneticField::from_microtesla(Vector3::repeat(f64::NAN)),
+        }
+    }
+
+    /// Mean of the strengths, in microtesla; not a number for a yes/no signal.
+    pub fn strength(&self) -> f64 {
+        match self.observed {
+            Observed::Field { strength, .. } => strength,
+            Observed::Signal(_) => f64::NAN,
+        }
+    }
+
+    /// 1 for yes, 0 for no; not a number for a field, which no model of a yes/no signal accepts.
     pub fn label(&self) -> f64 {
-        f64::from(u8::from(self.strength > 0.5))
+        match self.observed {
+            Observed::Field { .. } => f64::NAN,
+            Observed::Signal(is_yes) => f64::from(u8::from(is_yes)),
+        }
     }
 }
 

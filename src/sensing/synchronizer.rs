@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::config;
 use crate::sensing::gates::Continuity;
 use crate::sensing::pose_history::PoseHistory;
-use crate::sensing::reading::{LocatedReading, MagneticField, Pose, Reading, Stamp};
+use crate::sensing::reading::{LocatedReading, Pose, Reading, Sample, Stamp};
 use crate::sensing::refusal::Refusal;
 
 /// Initial capacity; it grows up to its bound when poses lag that far.
@@ -43,8 +43,8 @@ pub struct Synchronizer {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 struct Waiting {
     reading: Reading,
-    /// Its field before calibration.
-    sent: MagneticField,
+    /// Its sample before calibration.
+    sent: Sample,
     /// The sensor's mount when it arrived.
     mount: Isometry3<f64>,
 }
@@ -54,8 +54,8 @@ struct Waiting {
 pub struct PlacedReading {
     /// The reading.
     pub located: LocatedReading,
-    /// Its field along the sensor's axes, before calibration.
-    pub sent: MagneticField,
+    /// Its sample along the sensor's axes, before calibration.
+    pub sent: Sample,
 }
 
 impl Synchronizer {
@@ -98,12 +98,12 @@ impl Synchronizer {
         self.readings.len()
     }
 
-    /// Takes the next reading, whose field was `sent` before calibration, and passes to `sink` all readings that are decided now, in
+    /// Takes the next reading, whose sample was `sent` before calibration, and passes to `sink` all readings that are decided now, in
     /// order.
     pub fn push_reading(
         &mut self,
         reading: Reading,
-        sent: MagneticField,
+        sent: Sample,
         mut sink: impl FnMut(Result<PlacedReading, Refusal>),
     ) {
         if self.newest_reading.is_some_and(|newest| reading.stamp < newest) {
@@ -177,7 +177,7 @@ impl Waiting {
             stamp: reading.stamp,
             position,
             orientation: sensor.rotation,
-            field: reading.field.rotated(&sensor.rotation),
+            sample: reading.sample.map_field(|field| field.rotated(&sensor.rotation)),
         };
         PlacedReading { located, sent }
     }
@@ -210,7 +210,7 @@ mod tests {
     }
 
     fn push_reading(synchronizer: &mut Synchronizer, reading: Reading, outcomes: &mut Vec<Outcome>) {
-        synchronizer.push_reading(reading, reading.field, |outcome| outcomes.push(located(outcome)));
+        synchronizer.push_reading(reading, reading.sample, |outcome| outcomes.push(located(outcome)));
     }
 
     fn push_pose(synchronizer: &mut Synchronizer, pose: Pose, continuity: Continuity, outcomes: &mut Vec<Outcome>) {
@@ -228,6 +228,10 @@ mod tests {
         }
         synchronizer.finish(|outcome| outcomes.push(located(outcome)));
         outcomes
+    }
+
+    fn axes(located: &LocatedReading) -> &Vector3<f64> {
+        located.sample.field().unwrap().microtesla()
     }
 
     fn located(outcome: Result<PlacedReading, Refusal>) -> Outcome {
@@ -253,7 +257,7 @@ mod tests {
         assert!((located.position - expected).norm() < 1e-12, "{located:?}");
         let turned = yaw + FRAC_PI_2;
         let field = 50.0 * Vector3::new(turned.cos(), turned.sin(), 0.0);
-        assert!((located.field.microtesla() - field).norm() < 1e-12, "{located:?}");
+        assert!((axes(&located) - field).norm() < 1e-12, "{located:?}");
     }
 
     #[test]
@@ -263,20 +267,20 @@ mod tests {
         let mut synchronizer = Synchronizer::new(&config::Synchronizer::default(), mounts[0]);
         let mut outcomes = Vec::new();
         synchronizer.push_pose(pose(0, 1.0, 0.0), Continuity::Continues, |_| unreachable!());
-        synchronizer.push_reading(reading(50), field(1.0), |_| unreachable!());
+        synchronizer.push_reading(reading(50), field(1.0).into(), |_| unreachable!());
         synchronizer.set_mount(mounts[1]);
-        synchronizer.push_reading(reading(60), field(2.0), |_| unreachable!());
+        synchronizer.push_reading(reading(60), field(2.0).into(), |_| unreachable!());
         synchronizer.push_pose(pose(100, 1.0, 0.0), Continuity::Continues, |outcome| outcomes.push(outcome.unwrap()));
-        synchronizer.push_reading(reading(100), field(3.0), |outcome| outcomes.push(outcome.unwrap()));
+        synchronizer.push_reading(reading(100), field(3.0).into(), |outcome| outcomes.push(outcome.unwrap()));
         // What the sensor sent stays along its own axes.
-        let sent: Vec<MagneticField> = outcomes.iter().map(|placed| placed.sent).collect();
-        assert_eq!(sent, [1.0, 2.0, 3.0].map(field));
+        let sent: Vec<Sample> = outcomes.iter().map(|placed| placed.sent).collect();
+        assert_eq!(sent, [1.0, 2.0, 3.0].map(|x| field(x).into()));
         let outcomes: Vec<LocatedReading> = outcomes.iter().map(|placed| placed.located).collect();
         let [waited, then, now] = &outcomes[..] else { panic!("{outcomes:?}") };
-        assert_eq!((waited.position.x, *waited.field.microtesla()), (1.0, Vector3::new(50.0, 0.0, 0.0)));
+        assert_eq!((waited.position.x, *axes(waited)), (1.0, Vector3::new(50.0, 0.0, 0.0)));
         for located in [then, now] {
             assert_eq!(located.position.x, 1.5);
-            assert!((located.field.microtesla() - Vector3::new(0.0, 50.0, 0.0)).norm() < 1e-12, "{located:?}");
+            assert!((axes(&located) - Vector3::new(0.0, 50.0, 0.0)).norm() < 1e-12, "{located:?}");
         }
     }
 
@@ -292,7 +296,7 @@ mod tests {
                 ],
             )[0]
             .unwrap();
-            assert!((located.field.strength() - 50.0).abs() < 1e-9, "from {from} to {to}: {located:?}");
+            assert!((axes(&located).norm() - 50.0).abs() < 1e-9, "from {from} to {to}: {located:?}");
         }
         // Across the seam of the angle: from 3 to -3 the shortest arc passes through pi.
         let located = run(
@@ -304,7 +308,7 @@ mod tests {
             ],
         )[0]
         .unwrap();
-        assert!((located.field.microtesla().x + 50.0).abs() < 1e-9);
+        assert!((axes(&located).x + 50.0).abs() < 1e-9);
     }
 
     #[test]
@@ -381,7 +385,7 @@ mod tests {
         let mut rejected = 0;
         for index in 0..10_000 {
             let reading = reading(20_000 + index);
-            synchronizer.push_reading(reading, reading.field, |outcome| {
+            synchronizer.push_reading(reading, reading.sample, |outcome| {
                 assert_eq!(outcome, Err(Refusal::WaitingQueueFull));
                 rejected += 1;
             });
@@ -392,16 +396,16 @@ mod tests {
     /// Through the gates of each topic, as in the pipeline.
     fn run_gated(measurements: &[Measurement]) -> (Vec<Outcome>, Vec<Refusal>) {
         let gates = config::Gates::default();
-        let (mut reading_gate, mut pose_gate) = (ReadingGate::new(&gates), PoseGate::new(&gates));
+        let (mut reading_gate, mut pose_gate) = (ReadingGate::default(), PoseGate::default());
         let mut synchronizer = synchronizer();
         let (mut outcomes, mut rejected) = (Vec::new(), Vec::new());
         for measurement in measurements {
             let passed = match *measurement {
-                Measurement::Reading(reading) => {
-                    reading_gate.check(&reading).map(|()| push_reading(&mut synchronizer, reading, &mut outcomes))
-                }
+                Measurement::Reading(reading) => reading_gate
+                    .check(&gates, &reading)
+                    .map(|()| push_reading(&mut synchronizer, reading, &mut outcomes)),
                 Measurement::Pose(pose) => pose_gate
-                    .check(&pose)
+                    .check(&gates, &pose)
                     .map(|continuity| push_pose(&mut synchronizer, pose, continuity, &mut outcomes)),
             };
             rejected.extend(passed.err().map(|rejection| rejection.refusal));

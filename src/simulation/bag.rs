@@ -6,11 +6,11 @@ use std::path::Path;
 
 use nalgebra::Isometry3;
 
-use super::{Drive, Sample, Truth, World};
+use super::{Drive, SimulatedMeasurement, Truth, World};
 use crate::recording::Error;
 use crate::recording::drive_writer::DriveWriter;
 use crate::recording::writer::Storage;
-use crate::sensing::reading::Measurement;
+use crate::sensing::reading::{Measurement, Reading, Sample};
 
 /// The file with the truth, in the bag's folder. It is not a topic, so that nobody mistakes it for measurements.
 pub const TRUTH_FILE: &str = "truth.csv";
@@ -45,13 +45,14 @@ pub fn write<W: World>(
     let mut bag = DriveWriter::create(folder, storage, mount)?;
     let mut truth = TruthWriter::create(folder)?;
     let mut written = Written::default();
-    for Sample { measurement, truth: at } in drive {
+    for SimulatedMeasurement { measurement, truth: at } in drive {
         bag.write(&measurement)?;
         match measurement {
             Measurement::Pose(_) => written.poses += 1,
-            Measurement::Reading(reading) => {
-                if let Some(limit) = signal_above {
-                    bag.write_signal(reading.stamp, reading.field.strength() > limit)?;
+            Measurement::Reading(Reading { stamp, sample }) => {
+                if let (Some(limit), Some(field)) = (signal_above, sample.field()) {
+                    let sample = Sample::Signal(field.strength() > limit);
+                    bag.write(&Measurement::Reading(Reading { stamp, sample }))?;
                 }
                 truth.write(&at)?;
                 written.readings += 1;

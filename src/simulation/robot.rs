@@ -54,7 +54,7 @@ pub struct Drift {
 
 /// A measurement and the truth at its time.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Sample {
+pub struct SimulatedMeasurement {
     /// The measurement.
     pub measurement: Measurement,
     /// The truth.
@@ -130,14 +130,14 @@ impl<W: World> Drive<W> {
         let sensor_from_map = (truth.pose.orientation * self.options.mount.rotation).inverse();
         let noise: Vector3<f64> = Vector3::from_fn(|_, _| StandardNormal.sample(&mut self.noise));
         let field = truth.field.rotated(&sensor_from_map).microtesla() + noise * self.options.noise;
-        Reading { stamp: truth.pose.stamp, field: MagneticField::from_microtesla(field) }
+        Reading { stamp: truth.pose.stamp, sample: MagneticField::from_microtesla(field).into() }
     }
 }
 
 impl<W: World> Iterator for Drive<W> {
-    type Item = Sample;
+    type Item = SimulatedMeasurement;
 
-    fn next(&mut self) -> Option<Sample> {
+    fn next(&mut self) -> Option<SimulatedMeasurement> {
         if self.next_pose == self.poses {
             return None;
         }
@@ -146,11 +146,11 @@ impl<W: World> Iterator for Drive<W> {
         if reading_time < pose_time {
             self.next_reading += 1;
             let truth = self.truth(reading_time);
-            return Some(Sample { measurement: Measurement::Reading(self.reading(&truth)), truth });
+            return Some(SimulatedMeasurement { measurement: Measurement::Reading(self.reading(&truth)), truth });
         }
         self.next_pose += 1;
         let truth = self.truth(pose_time);
-        Some(Sample { measurement: Measurement::Pose(self.odometry.report(truth.pose)), truth })
+        Some(SimulatedMeasurement { measurement: Measurement::Pose(self.odometry.report(truth.pose)), truth })
     }
 }
 
@@ -193,22 +193,22 @@ mod tests {
 
     const ROOM: [f64; 2] = [6.0, 6.0];
 
-    fn drive(options: RobotOptions, seed: u64) -> Vec<Sample> {
+    fn drive(options: RobotOptions, seed: u64) -> Vec<SimulatedMeasurement> {
         let world = DipoleWorld::random(&DipoleOptions::default(), 1).unwrap();
         let path = Path::through_room(Route::Random, ROOM, 60.0, 1).unwrap();
         Drive::new(world, path, options, seed).unwrap().collect()
     }
 
-    fn poses(samples: &[Sample]) -> Vec<(Pose, Pose)> {
-        let pose = |sample: &Sample| match sample.measurement {
+    fn poses(samples: &[SimulatedMeasurement]) -> Vec<(Pose, Pose)> {
+        let pose = |sample: &SimulatedMeasurement| match sample.measurement {
             Measurement::Pose(pose) => Some((pose, sample.truth.pose)),
             Measurement::Reading(_) => None,
         };
         samples.iter().filter_map(pose).collect()
     }
 
-    fn readings(samples: &[Sample]) -> Vec<(Reading, Truth)> {
-        let reading = |sample: &Sample| match sample.measurement {
+    fn readings(samples: &[SimulatedMeasurement]) -> Vec<(Reading, Truth)> {
+        let reading = |sample: &SimulatedMeasurement| match sample.measurement {
             Measurement::Reading(reading) => Some((reading, sample.truth)),
             Measurement::Pose(_) => None,
         };
@@ -253,7 +253,8 @@ mod tests {
         assert!(poses(&samples).iter().all(|(reported, truth)| reported == truth));
         for (reading, truth) in readings(&samples) {
             let map_from_sensor = truth.pose.isometry() * mount;
-            let error = map_from_sensor.rotation * reading.field.microtesla() - truth.field.microtesla();
+            let error =
+                map_from_sensor.rotation * reading.sample.field().unwrap().microtesla() - truth.field.microtesla();
             assert!(error.norm() < 1e-9, "{error}");
             assert!((truth.sensor.z - 0.3).abs() < 1e-12);
             let offset = (truth.sensor - truth.pose.position).norm();
@@ -266,7 +267,7 @@ mod tests {
         let samples = drive(RobotOptions { noise: 0.7, ..Default::default() }, 0);
         let readings = readings(&samples);
         let errors = readings.iter().map(|(reading, truth)| {
-            reading.field.microtesla() - truth.pose.orientation.inverse() * truth.field.microtesla()
+            reading.sample.field().unwrap().microtesla() - truth.pose.orientation.inverse() * truth.field.microtesla()
         });
         let squares: Vector3<f64> = errors.map(|error| error.component_mul(&error)).sum();
         let variances = squares / readings.len() as f64;

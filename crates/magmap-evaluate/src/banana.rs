@@ -2,6 +2,7 @@
 //!
 //! Every batch is of another region. The error over the region of the first batch shows whether the model still knows it after the last.
 
+use super::TEST_SEEDS;
 use super::metrics::Readings;
 use anyhow::anyhow;
 use clap::Args;
@@ -16,9 +17,6 @@ use streaming_gp::likelihood::Likelihood;
 use streaming_gp::link::Link;
 use streaming_gp::model::{Jitter, Model};
 use streaming_gp::report::NamedValue;
-
-/// What is added to the seed for the points that are tested on.
-const TEST_SEEDS: u64 = 1_000_000;
 
 /// Probabilities nearer to 0 or 1 count as these in the predictive probability of a label.
 const LEAST_PROBABILITY: f64 = 1e-12;

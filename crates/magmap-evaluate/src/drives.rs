@@ -97,8 +97,9 @@ impl Material {
     /// The same read by a sensor with this hard iron besides its own, in microtesla along its axes.
     pub fn with_hard_iron(mut self, hard_iron: Vector3<f64>) -> Self {
         for reading in self.batches.iter_mut().chain(&mut self.test).flatten() {
-            reading.field =
-                MagneticField::from_microtesla(reading.field.microtesla() + reading.orientation * hard_iron);
+            let added = reading.orientation * hard_iron;
+            reading.sample =
+                reading.sample.map_field(|field| MagneticField::from_microtesla(field.microtesla() + added));
         }
         self
     }
@@ -106,7 +107,7 @@ impl Material {
     /// The same with outliers among the readings that are learnt from. No gate stands before the averages here.
     pub fn spoilt(mut self, outliers: Outliers) -> Self {
         let mut spoil = outliers.spoiler(0);
-        self.batches.iter_mut().flatten().for_each(|reading| reading.field = spoil(reading.field));
+        self.batches.iter_mut().flatten().for_each(|reading| reading.sample = reading.sample.map_field(&mut spoil));
         self
     }
 }
@@ -129,7 +130,7 @@ fn located(drive: &Drive) -> Vec<LocatedReading> {
             stamp: drive.stamp(row),
             position: Point3::new(drive.positions[row][0], drive.positions[row][1], 0.0),
             orientation: drive.orientation(row),
-            field: MagneticField::from_microtesla(drive.fields[row]),
+            sample: MagneticField::from_microtesla(drive.fields[row]).into(),
         })
         .collect()
 }
@@ -148,7 +149,10 @@ fn poses(drive: &[LocatedReading]) -> impl Iterator<Item = SensorPose> {
 }
 
 fn readings<'a>(located: impl Iterator<Item = &'a LocatedReading>) -> Readings {
-    located.map(|reading| ([reading.position.x, reading.position.y], reading.field.strength())).collect()
+    let strength = |reading: &LocatedReading| {
+        reading.sample.field().map(|field| ([reading.position.x, reading.position.y], field.strength()))
+    };
+    located.filter_map(strength).collect()
 }
 
 /// Size, scores and cost after a batch.
@@ -249,7 +253,7 @@ pub fn run(
         nearest.see(places, &strengths(&observations));
         visited.see(places, &readings(located.iter().step_by(VISITED_STEP)));
         readings_so_far += located.len();
-        sum += located.iter().map(|reading| reading.field.strength()).sum::<f64>();
+        sum += readings(located.iter()).targets.iter().sum::<f64>();
 
         let predictions = Predictions::of_map(&map, &poses);
         let all = predictions.score(targets, |_| true);
@@ -294,7 +298,7 @@ fn averaged(batch: &[LocatedReading], config: &Config, offset: f64) -> Vec<Obser
 }
 
 fn strengths(observations: &[Observation]) -> Readings {
-    observations.iter().map(|seen| ([seen.position.x, seen.position.y], seen.strength)).collect()
+    observations.iter().map(|seen| ([seen.position.x, seen.position.y], seen.strength())).collect()
 }
 
 #[cfg(test)]

@@ -18,3 +18,6 @@ pub mod random_field;
 pub mod scenarios;
 pub mod table;
 pub mod worlds;
+
+/// What is added to a seed for the data that are tested on.
+const TEST_SEEDS: u64 = 1_000_000;

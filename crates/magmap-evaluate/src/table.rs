@@ -14,9 +14,8 @@ use super::comparison::Run;
 use super::methods::{MOST_EXACT, Method};
 use super::paper_settings;
 use magmap::config::{Config, Selection};
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::thread;
+use rayon::ThreadPoolBuilder;
+use rayon::iter::{IndexedParallelIterator, IntoParallelIterator, ParallelIterator};
 
 pub use file::Table;
 pub use protocol::Protocol;
@@ -68,11 +67,10 @@ pub fn run(
     // All before the first is run: a wrong folder is reported now, not hours later.
     let stored = |&(split, method): &_| Ok(store.map(|store| store.get(split, method)).transpose()?.flatten());
     let stored: Vec<Option<Run>> = trials.iter().map(stored).collect::<anyhow::Result<_>>()?;
-    let trial = |index: usize| {
-        let (split, method) = trials[index];
+    let trial = |((split, method), stored): ((usize, &Method), Option<Run>)| {
         let mut reported = 0;
-        let run = match &stored[index] {
-            Some(run) => run.clone(),
+        let run = match stored {
+            Some(run) => run,
             None => {
                 let run = protocol.task(table, split).run(method, config, |batches, _| {
                     progress(batches - reported);
@@ -85,38 +83,11 @@ pub fn run(
         progress(protocol.batches - reported);
         Ok(run)
     };
-    let runs = in_parallel(trials.len(), jobs, trial)?;
+    let threads = ThreadPoolBuilder::new().num_threads(jobs).build()?;
+    // After an error no further trial is started.
+    let runs: anyhow::Result<Vec<Run>> = threads.install(|| trials.into_par_iter().zip(stored).map(trial).collect());
+    let runs = runs?;
     Ok(runs.chunks(methods.len()).map(<[Run]>::to_vec).collect())
-}
-
-/// The results of `work` for 0, 1, 2 and so on, in this order. After an error no further work is started.
-fn in_parallel<T: Send>(
-    count: usize,
-    jobs: usize,
-    work: impl Fn(usize) -> anyhow::Result<T> + Sync,
-) -> anyhow::Result<Vec<T>> {
-    let next = AtomicUsize::new(0);
-    let done = Mutex::new(Vec::with_capacity(count));
-    thread::scope(|scope| {
-        for _ in 0..jobs.clamp(1, count.max(1)) {
-            scope.spawn(|| {
-                loop {
-                    let index = next.fetch_add(1, Ordering::Relaxed);
-                    if index >= count {
-                        break;
-                    }
-                    let result = work(index);
-                    if result.is_err() {
-                        next.store(count, Ordering::Relaxed);
-                    }
-                    done.lock().expect("no thread panics while it holds this").push((index, result));
-                }
-            });
-        }
-    });
-    let mut done = done.into_inner().expect("no thread panics while it holds this");
-    done.sort_by_key(|(index, _)| *index);
-    done.into_iter().map(|(_, result)| result).collect()
 }
 
 #[cfg(test)]
@@ -125,6 +96,7 @@ mod tests {
     use super::*;
     use std::fs;
     use std::path::Path;
+    use std::sync::atomic::{AtomicUsize, Ordering};
 
     /// 240 rows: two inputs, a target that is a wave over the first and a slope over the second, and a little noise that is not random.
     fn table(folder: &Path) -> Table {

@@ -4,6 +4,7 @@
 //! drive along random paths, averaged the same way, tests the map. Its observations carry the noise of the sensor, averaged as
 //! those that were learnt from, so that the predictive distribution (noise included) should fit them.
 
+use super::TEST_SEEDS;
 use super::methods::{Learnt, Method};
 use super::metrics::{Predictions, Readings, Scores, Spread, in_the_plane};
 use super::outliers::Outliers;
@@ -34,8 +35,6 @@ const LANES: f64 = 0.5;
 const MAPPING_LENGTH: f64 = 90.0;
 /// Length of the test drive, in metres.
 const TEST_LENGTH: f64 = 40.0;
-/// What is added to a world's seed for its test drive.
-const TEST_SEEDS: u64 = 1_000_000;
 
 /// One kind of world: draws from a Gaussian process around a constant.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
@@ -149,11 +148,11 @@ fn observations<W: World>(drive: Drive<W>, config: &Config, outliers: Outliers, 
     for sample in drive {
         let mut measurement = sample.measurement;
         if let Measurement::Reading(reading) = &mut measurement {
-            reading.field = spoil(reading.field);
+            reading.sample = reading.sample.map_field(&mut spoil);
         }
         pipeline.ingest(measurement, &mut ready);
     }
     pipeline.finish(&mut ready);
     let readings = ready.iter().map(|batch| batch.observations.iter());
-    readings.map(|seen| seen.map(|seen| ([seen.position.x, seen.position.y], seen.strength)).collect()).collect()
+    readings.map(|seen| seen.map(|seen| ([seen.position.x, seen.position.y], seen.strength())).collect()).collect()
 }

@@ -59,9 +59,10 @@ fn experiments_show_a_row_per_method_and_write_every_batch() {
     assert!(err.is_empty(), "{err}");
     let all = json(&folder.path().join("all.json"));
     assert_eq!(all["config"]["learning"]["prior"], false);
-    let names: Vec<&Value> = all["contests"].as_array().unwrap().iter().map(|comparison| &comparison["name"]).collect();
+    let names: Vec<&Value> =
+        all["comparisons"].as_array().unwrap().iter().map(|comparison| &comparison["name"]).collect();
     assert_eq!(names, ["expanding", "shuffled", "outliers"]);
-    for comparison in all["contests"].as_array().unwrap() {
+    for comparison in all["comparisons"].as_array().unwrap() {
         assert!(table.contains(comparison["name"].as_str().unwrap()));
         assert_eq!(comparison["runs"][0]["method"], "vips=0.05");
         assert_eq!(comparison["runs"][0]["steps"].as_array().unwrap().len(), 10);
@@ -71,7 +72,7 @@ fn experiments_show_a_row_per_method_and_write_every_batch() {
         let arguments = ["sizes", "--method", "fixed=12", "--json", "sizes.json"];
         expect(0, &[&arguments[..], more].concat(), &folder);
         let sizes = json(&folder.path().join("sizes.json"));
-        (sizes["config"]["learning"].clone(), sizes["contests"][0]["runs"][0]["steps"][3]["rmse"].clone())
+        (sizes["config"]["learning"].clone(), sizes["comparisons"][0]["runs"][0]["steps"][3]["rmse"].clone())
     };
     let (first, again, kept) = (sizes(&[]), sizes(&[]), sizes(&["--set", "learning.max_evaluations=0"]));
     assert_eq!(first, again);
@@ -96,7 +97,7 @@ fn an_experiment_on_a_table_continues_and_rejects_the_runs_of_another() {
     assert_eq!(fs::read_dir(folder.path().join("state")).unwrap().count(), 8);
     expect(0, &[&two[..], &["--json", "all.json"]].concat(), &folder);
     let all = json(&folder.path().join("all.json"));
-    assert_eq!((&all["contests"][1]["name"], &all["protocol"]["batches"]), (&"split 2".into(), &3.into()));
+    assert_eq!((&all["comparisons"][1]["name"], &all["protocol"]["batches"]), (&"split 2".into(), &3.into()));
     assert_eq!(all["summary"]["methods"][1]["rmse_percent"]["mean"], 100.0);
 
     let (_, err) = expect(1, &[&two[..], &["--seed", "2"]].concat(), &folder);

@@ -12,7 +12,7 @@ use magmap::config::Config;
 use magmap::recording;
 use magmap::sensing::reading::Measurement;
 
-use crate::summary::{row, rows};
+use crate::summary::{row, rows, write_json};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -62,22 +62,18 @@ impl Calibrate {
         let calibration = calibrate(&measurements, mount, &config, |share| bar.set_position((1000.0 * share) as u64))?;
         bar.finish_and_clear();
         self.print(&calibration)?;
-        loss.items.iter().for_each(|lost| log::warn!("lost: {lost}"));
+        let ending = Ending::with(&loss);
         let is_told = calibration.hard_iron.is_some() || calibration.yaw.is_some();
         if !is_told {
             bail!("the drive does not calibrate the magnetometer: {}", calibration.shortcomings.join("; "));
         }
         self.write_files(&calibration, &config)?;
-        Ok(if loss.is_empty() { Ending::Done } else { Ending::WithLoss })
+        Ok(ending)
     }
 
     fn print(&self, calibration: &Calibration) -> io::Result<()> {
         let mut out = io::stdout().lock();
-        if self.json {
-            serde_json::to_writer_pretty(&mut out, calibration).map_err(io::Error::from)?;
-            return writeln!(out);
-        }
-        print_table(&mut out, calibration)
+        if self.json { write_json(&mut out, calibration) } else { print_table(&mut out, calibration) }
     }
 
     fn write_files(&self, calibration: &Calibration, config: &Config) -> anyhow::Result<()> {

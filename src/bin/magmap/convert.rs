@@ -49,7 +49,6 @@ impl Convert {
         let mut out = io::stdout().lock();
         writeln!(out, "{} readings on {MAGNETOMETER_TOPIC} and as many poses on {ODOMETRY_TOPIC}", drive.len())?;
         writeln!(out, "written to {}", self.out.display())?;
-        drive.loss.items.iter().for_each(|lost| log::warn!("lost: {lost}"));
-        Ok(if drive.loss.is_empty() { Ending::Done } else { Ending::WithLoss })
+        Ok(Ending::with(&drive.loss))
     }
 }

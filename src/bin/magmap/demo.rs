@@ -52,7 +52,7 @@ impl Demo {
         }
         let simulation = simulation::demo();
         let world = simulation.world()?;
-        let mut strengths = RunningMean::default();
+        let mut strengths = Vec::new();
         let bar = terminal.bar("mapping", expected_measurements(&simulation));
         // The default folder holds nothing but an earlier demo.
         let force = self.force || self.out.as_os_str() == FOLDER;
@@ -60,10 +60,12 @@ impl Demo {
         let replay = Replay::start(&config, source(&simulation), &self.out, options, show(bar.clone()))?;
         stop_on_interrupt(replay.stop_signal())?;
         let drive = simulation.drive(&world)?.map(|sample| sample.measurement);
-        let outcome = replay.run(drive.inspect(|measurement| strengths.take(measurement)).map(Ok::<_, Infallible>))?;
+        let outcome = replay
+            .run(drive.inspect(|measurement| strengths.extend(strength(measurement))).map(Ok::<_, Infallible>))?;
         bar.finish_and_clear();
         summary::print(&outcome)?;
-        let comparison = TruthComparison::within_room(&outcome.grid, &world, simulation.world.size, strengths.mean);
+        let mean = strengths.iter().sum::<f64>() / strengths.len() as f64;
+        let comparison = TruthComparison::within_room(&outcome.grid, &world, simulation.world.size, mean);
         print_comparison(&comparison, &config)?;
         if ending(&outcome) == Ending::Done && comparison.rmse >= comparison.constant_rmse {
             bail!("the map is no closer to the truth than the mean of the readings");
@@ -87,19 +89,11 @@ fn expected_measurements(simulation: &Simulation) -> u64 {
     (simulation.duration * (simulation.robot.magnetometer_rate + simulation.robot.odometry_rate)) as u64
 }
 
-/// The mean strength of the readings, in microtesla.
-#[derive(Default)]
-struct RunningMean {
-    count: f64,
-    mean: f64,
-}
-
-impl RunningMean {
-    fn take(&mut self, measurement: &Measurement) {
-        if let Measurement::Reading(reading) = measurement {
-            self.count += 1.0;
-            self.mean += (reading.field.strength() - self.mean) / self.count;
-        }
+/// The strength of a reading, in microtesla.
+fn strength(measurement: &Measurement) -> Option<f64> {
+    match measurement {
+        Measurement::Reading(reading) => Some(reading.sample.field()?.strength()),
+        Measurement::Pose(_) => None,
     }
 }
 

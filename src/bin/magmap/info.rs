@@ -10,7 +10,7 @@ use magmap::durability::map_store::{self, Listed, State};
 use magmap::recording::{self, Choice, Kind, Loss, Recording, Summary};
 use serde::Serialize;
 
-use crate::summary::{row, rows};
+use crate::summary::{row, rows, write_json};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -62,8 +62,7 @@ impl Info {
         if self.json {
             let described =
                 Described { summary: recording.summary(), mount: mount(&recording), loss: recording.loss() };
-            serde_json::to_writer_pretty(&mut out, &described).map_err(io::Error::from)?;
-            writeln!(out)?;
+            write_json(&mut out, &described)?;
         } else {
             describe(&mut out, &recording, &config)?;
         }
@@ -86,8 +85,7 @@ fn print_maps(folder: &Path, maps: &[Listed], json: bool) -> anyhow::Result<Endi
     let is_damaged = maps.iter().any(|map| matches!(map.state, State::Damaged(_)));
     let ending = if is_damaged { Ending::WithLoss } else { Ending::Done };
     if json {
-        serde_json::to_writer_pretty(&mut out, maps).map_err(io::Error::from)?;
-        writeln!(out)?;
+        write_json(&mut out, maps)?;
         return Ok(ending);
     }
     writeln!(out, "{} maps in {}", maps.len(), folder.display())?;

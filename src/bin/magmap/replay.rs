@@ -109,74 +109,23 @@ pub fn show(bar: ProgressBar) -> impl FnMut(ReplayProgress) + Send + 'static {
 
 /// Makes the first interrupt end the replay in good order, and a later one at once.
 pub fn stop_on_interrupt(stop: StopSignal) -> anyhow::Result<()> {
-    let mut interrupts = Interrupts::default();
-    Ok(ctrlc::set_handler(move || match interrupts.take(Instant::now()) {
-        Response::GoodOrder => {
+    let mut first: Option<Instant> = None;
+    Ok(ctrlc::set_handler(move || match first {
+        None => {
+            first = Some(Instant::now());
             stop.stop();
             let again = TOGETHER.as_secs();
             eprintln!(
                 "interrupted: mapping what was read, then writing the outputs; interrupt again after {again} seconds to end at once"
             );
         }
-        Response::Ignored => {}
-        Response::AtOnce => std::process::exit(130),
+        Some(first) if first.elapsed() < TOGETHER => {}
+        Some(_) => std::process::exit(130),
     })?)
-}
-
-/// The interrupts so far.
-#[derive(Default)]
-struct Interrupts {
-    first: Option<Instant>,
-}
-
-/// The response to an interrupt.
-#[derive(Debug, PartialEq, Eq)]
-enum Response {
-    /// End in good order.
-    GoodOrder,
-    /// Ignore it: it belongs to the one before.
-    Ignored,
-    /// End at once.
-    AtOnce,
-}
-
-impl Interrupts {
-    fn take(&mut self, now: Instant) -> Response {
-        match self.first {
-            None => {
-                self.first = Some(now);
-                Response::GoodOrder
-            }
-            Some(first) if now.duration_since(first) < TOGETHER => Response::Ignored,
-            Some(_) => Response::AtOnce,
-        }
-    }
 }
 
 /// Logs what is missing, and returns how the program ends.
 pub fn ending(outcome: &ReplayOutputs) -> Ending {
-    let report = &outcome.report;
-    report.loss.items.iter().for_each(|lost| log::warn!("lost: {lost}"));
-    if report.interrupted {
-        Ending::Interrupted
-    } else if report.loss.is_empty() {
-        Ending::Done
-    } else {
-        Ending::WithLoss
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn interrupts_in_quick_succession_are_one_and_a_later_one_ends_at_once() {
-        let start = Instant::now();
-        let mut interrupts = Interrupts::default();
-        let mut after = |milliseconds| interrupts.take(start + Duration::from_millis(milliseconds));
-        assert_eq!(after(0), Response::GoodOrder);
-        assert_eq!([after(1), after(50), after(1999)], [Response::Ignored, Response::Ignored, Response::Ignored]);
-        assert_eq!(after(2000), Response::AtOnce);
-    }
+    let ending = Ending::with(&outcome.report.loss);
+    if outcome.report.interrupted { Ending::Interrupted } else { ending }
 }

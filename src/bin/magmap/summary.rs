@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use magmap::field::quantity::Quantity;
 use magmap::replay::{ReplayOutputs, Report};
 use magmap::sensing::gates::Reopenings;
-use magmap::sensing::refusal::Refusal;
+use serde::Serialize;
 
 /// Width of the first column.
 const LABEL: usize = 18;
@@ -42,9 +42,8 @@ fn write_table(out: &mut impl Write, outcome: &ReplayOutputs) -> io::Result<()> 
 fn write_counts(out: &mut impl Write, report: &Report) -> io::Result<()> {
     let counters = &report.counters;
     row(out, "readings", &format!("{} of {} used", counters.used_readings, counters.readings))?;
-    row(out, "poses", &format!("{} of {} used", counters.poses - rejected_poses(report), counters.poses))?;
-    let rejected = counters.refusals.iter().filter(|(_, count)| *count > 0);
-    rows(out, "rejected", rejected.map(|(reason, count)| format!("{count} {reason}")))?;
+    row(out, "poses", &format!("{} of {} used", counters.poses - counters.refusals.poses(), counters.poses))?;
+    rows(out, "rejected", counters.refusals.to_string().lines())?;
     let Reopenings { max_speed, max_gradient, reading_clock, pose_clock } = counters.reopenings;
     if max_speed + max_gradient > 0 {
         row(out, "gates reopened", &format!("{} times: what they rejected persisted", max_speed + max_gradient))?;
@@ -53,11 +52,6 @@ fn write_counts(out: &mut impl Write, report: &Report) -> io::Result<()> {
         row(out, "clock went back", &format!("{reading_clock} times for readings, {pose_clock} times for poses"))?;
     }
     row(out, "path", &format!("{:.1} m, {} observations", counters.travelled, counters.observations))
-}
-
-fn rejected_poses(report: &Report) -> u64 {
-    let of_poses = |refusal: &Refusal| !refusal.concerns_reading();
-    report.counters.refusals.iter().filter(|(refusal, _)| of_poses(refusal)).map(|(_, count)| count).sum()
 }
 
 fn write_model(out: &mut impl Write, report: &Report) -> io::Result<()> {
@@ -96,4 +90,10 @@ pub fn row(out: &mut impl Write, label: &str, value: &str) -> io::Result<()> {
 /// Writes a line for each value, the first one with the label.
 pub fn rows<T: ToString>(out: &mut impl Write, label: &str, values: impl Iterator<Item = T>) -> io::Result<()> {
     values.enumerate().try_for_each(|(index, value)| row(out, if index == 0 { label } else { "" }, &value.to_string()))
+}
+
+/// Writes a value as JSON for programs.
+pub fn write_json(out: &mut impl Write, value: &(impl Serialize + ?Sized)) -> io::Result<()> {
+    serde_json::to_writer_pretty(&mut *out, value)?;
+    writeln!(out)
 }

@@ -18,7 +18,7 @@ use crate::mapping::mapper::Step;
 const MAGIC: [u8; 8] = *b"magmapJ\n";
 
 /// Version of the format.
-pub(super) const VERSION: u32 = 3;
+pub(super) const VERSION: u32 = 4;
 
 /// Bytes before the first record.
 const PREFIX: usize = MAGIC.len() + size_of::<u32>();
@@ -254,7 +254,7 @@ mod tests {
                 run: "cd".into(),
             },
             Step::Mount(Isometry3::translation(0.1, 0.2, 0.3)),
-            Step::Measurement { index: 0, measurement: Measurement::Reading(Reading { stamp, field }) },
+            Step::Measurement { index: 0, measurement: Measurement::Reading(Reading { stamp, sample: field.into() }) },
             Step::Measurement { index: u64::MAX, measurement: Measurement::Pose(pose) },
             Step::Learn { batches: 3 },
             Step::Frame("odom".into()),
@@ -345,7 +345,7 @@ mod tests {
         let (mut bytes, _) = written(0);
         bytes[8] = 9;
         assert!(
-            rejection(&bytes).starts_with("expected version 3 of the journal, found version 9"),
+            rejection(&bytes).starts_with("expected version 4 of the journal, found version 9"),
             "{}",
             rejection(&bytes)
         );

@@ -1,5 +1,6 @@
 //! Implausible changes of the field.
 
+use nalgebra::Point3;
 use serde::{Deserialize, Serialize};
 
 use super::runs::RejectionRun;
@@ -17,55 +18,51 @@ use crate::sensing::refusal::Refusal;
 /// The allowance is needed because neighbours are millimetres apart at 50 Hz, where noise alone causes any gradient. Its default
 /// (40 microtesla) and that of the gradient (1000 microtesla per metre) accept magnets below the floor: a dipole of 0.1 A m^2 5 cm
 /// below the sensor at 0.3 m/s, one of 0.2 A m^2 at 7 cm or 0.4 A m^2 at 10 cm at 1 m/s.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct GradientGate {
-    #[serde(skip)]
-    settings: config::Gates,
     run: RejectionRun,
-    reference: Option<LocatedReading>,
+    /// Stamp, position and field of the last accepted reading.
+    reference: Option<(Stamp, Point3<f64>, MagneticField)>,
     /// The field of the last reading, if that was rejected.
     refused: Option<MagneticField>,
 }
 
 impl GradientGate {
-    /// The gate with the gradient and the allowance of `settings`.
-    pub fn new(settings: &config::Gates) -> Self {
-        Self { settings: settings.clone(), run: RejectionRun::default(), reference: None, refused: None }
-    }
-
-    /// Continues with other settings.
-    pub fn configure(&mut self, settings: &config::Gates) {
-        self.settings = settings.clone();
-    }
-
-    /// Accepts or rejects the next located reading.
-    pub fn check(&mut self, reading: &LocatedReading) -> Result<(), Rejection> {
-        if let Some(reference) = self.reference {
-            let distance = (reading.position - reference.position).norm();
-            let change_from = |other: &MagneticField| (reading.field.microtesla() - other.microtesla()).norm();
-            let change = change_from(&reference.field);
-            let config::Gates { max_gradient, gradient_allowance, .. } = self.settings;
+    /// Accepts or rejects the next located reading; a yes/no signal may change at once.
+    pub fn check(&mut self, settings: &config::Gates, reading: &LocatedReading) -> Result<(), Rejection> {
+        let Some(&field) = reading.sample.field() else { return Ok(()) };
+        if let Some((stamp, position, accepted)) = self.reference {
+            let distance = (reading.position - position).norm();
+            let change_from = |other: &MagneticField| (field.microtesla() - other.microtesla()).norm();
+            let change = change_from(&accepted);
+            let config::Gates { max_gradient, gradient_allowance, .. } = *settings;
             let is_like_rejected = self.refused.is_some_and(|rejected| change_from(&rejected) < change);
             if max_gradient > 0.0 && (is_like_rejected || change > max_gradient * distance + gradient_allowance) {
-                return Err(self.reject(reading, reference.stamp));
+                return Err(self.reject(settings, reading, field, stamp));
             }
         }
         self.run.end();
         self.refused = None;
-        self.reference = Some(*reading);
+        self.reference = Some((reading.stamp, reading.position, field));
         Ok(())
     }
 
-    fn reject(&mut self, reading: &LocatedReading, accepted: Stamp) -> Rejection {
-        let &LocatedReading { stamp, position, field, .. } = reading;
+    fn reject(
+        &mut self,
+        settings: &config::Gates,
+        reading: &LocatedReading,
+        field: MagneticField,
+        accepted: Stamp,
+    ) -> Rejection {
+        let &LocatedReading { stamp, position, .. } = reading;
         self.refused = Some(field);
-        let rejections = self.run.reject(stamp, self.settings.reopen_after, self.settings.reopen_time);
+        let rejections = self.run.reject(stamp, settings.reopen_after, settings.reopen_time);
         let gate = Gate::MaxGradient;
         let reopening =
             rejections.map(|rejections| Reopening { gate, rejections, stamp, position: Some(position), accepted });
         if reopening.is_some() {
             self.refused = None;
-            self.reference = Some(*reading);
+            self.reference = Some((stamp, position, field));
         }
         Rejection { refusal: Refusal::FieldGradient, reopening }
     }
@@ -73,7 +70,7 @@ impl GradientGate {
 
 #[cfg(test)]
 mod tests {
-    use nalgebra::{Point3, UnitQuaternion, Vector3};
+    use nalgebra::{UnitQuaternion, Vector3};
 
     use super::*;
     use crate::sensing::samples::at;
@@ -84,7 +81,7 @@ mod tests {
             orientation: UnitQuaternion::identity(),
             stamp: at(milliseconds),
             position: Point3::new(x, 0.0, 0.0),
-            field,
+            sample: field.into(),
         }
     }
 
@@ -92,10 +89,10 @@ mod tests {
     fn a_spike_is_rejected_and_later_readings_are_not_compared_with_it() {
         let ambient = Vector3::new(15.0, 5.0, -47.0);
         for speed in [0.0, 0.3, 1.0] {
-            let mut gate = GradientGate::new(&config::Gates::default());
+            let (settings, mut gate) = (config::Gates::default(), GradientGate::default());
             for step in 0..10 {
                 let spike = if step == 5 { Vector3::new(0.0, 79.0, 0.0) } else { Vector3::zeros() };
-                let outcome = gate.check(&located(step * 20, speed * 0.02 * step as f64, ambient + spike));
+                let outcome = gate.check(&settings, &located(step * 20, speed * 0.02 * step as f64, ambient + spike));
                 let expected = if step == 5 { Err(Refusal::FieldGradient.into()) } else { Ok(()) };
                 assert_eq!(outcome, expected, "speed {speed}, step {step}");
             }
@@ -120,14 +117,14 @@ mod tests {
                 for direction in [Vector3::z(), -Vector3::z(), Vector3::x(), Vector3::y()] {
                     for phase in [0.0, 0.25, 0.5, 0.75] {
                         let step = speed * 0.02;
-                        let mut gate = GradientGate::new(&config::Gates::default());
+                        let (settings, mut gate) = (config::Gates::default(), GradientGate::default());
                         let mut steepest: f64 = 0.0;
                         for index in -200..200 {
                             let x = (index as f64 + phase) * step;
                             let field = ambient + dipole(moment * direction, depth, x);
                             let ahead = ambient + dipole(moment * direction, depth, x + 1e-4);
                             steepest = steepest.max((ahead - field).norm() / 1e-4);
-                            let outcome = gate.check(&located(index * 20, x, field));
+                            let outcome = gate.check(&settings, &located(index * 20, x, field));
                             assert_eq!(outcome, Ok(()), "{moment} A m^2 at {depth} m, {speed} m/s, x = {x}");
                         }
                         assert!(
@@ -142,27 +139,31 @@ mod tests {
 
     #[test]
     fn a_field_that_changed_for_good_reopens_the_gate() {
-        let mut gate = GradientGate::new(&config::Gates::default());
-        gate.check(&located(0, 1.0, Vector3::new(50.0, 0.0, 0.0))).unwrap();
+        let (settings, mut gate) = (config::Gates::default(), GradientGate::default());
+        gate.check(&settings, &located(0, 1.0, Vector3::new(50.0, 0.0, 0.0))).unwrap();
         let level = Vector3::new(200.0, 0.0, 0.0);
         for step in 1..26 {
-            assert_eq!(gate.check(&located(20 * step, 1.0, level)), Err(Refusal::FieldGradient.into()));
+            assert_eq!(gate.check(&settings, &located(20 * step, 1.0, level)), Err(Refusal::FieldGradient.into()));
         }
-        let reopening =
-            gate.check(&located(520, 1.0, level)).unwrap_err().reopening.expect("half a second of rejections reopens");
+        let reopening = gate
+            .check(&settings, &located(520, 1.0, level))
+            .unwrap_err()
+            .reopening
+            .expect("half a second of rejections reopens");
         let expected = "gate max_gradient reopened after 26 rejections at (1.00, 0.00), stamp 0.520 s";
         assert_eq!(reopening.to_string(), expected);
-        assert_eq!(gate.check(&located(540, 1.0, level)), Ok(()));
+        assert_eq!(gate.check(&settings, &located(540, 1.0, level)), Ok(()));
     }
 
     #[test]
     fn a_motor_does_not_become_the_building_because_the_robot_drives_on() {
-        let mut gate = GradientGate::new(&config::Gates::default());
+        let (settings, mut gate) = (config::Gates::default(), GradientGate::default());
         // At 1 m/s, on from 0.1 to 0.4 s: 30 cm, across which 340 microtesla would be plausible.
         for step in 0..50 {
             let motor = if (5..20).contains(&step) { 79.0 } else { 0.0 };
             let x = 0.02 * step as f64;
-            let outcome = gate.check(&located(20 * step, x, Vector3::new(20.0 + 5.0 * x + motor, 0.0, 40.0)));
+            let outcome =
+                gate.check(&settings, &located(20 * step, x, Vector3::new(20.0 + 5.0 * x + motor, 0.0, 40.0)));
             let expected = if motor > 0.0 { Err(Refusal::FieldGradient.into()) } else { Ok(()) };
             assert_eq!(outcome, expected, "step {step}");
         }
@@ -170,10 +171,10 @@ mod tests {
 
     #[test]
     fn only_consecutive_rejections_reopen() {
-        let mut gate = GradientGate::new(&config::Gates::default());
+        let (settings, mut gate) = (config::Gates::default(), GradientGate::default());
         for step in 0..100 {
             let spike = if step % 5 == 0 { 0.0 } else { 100.0 };
-            let outcome = gate.check(&located(20 * step, 0.0, Vector3::new(50.0 + spike, 0.0, 0.0)));
+            let outcome = gate.check(&settings, &located(20 * step, 0.0, Vector3::new(50.0 + spike, 0.0, 0.0)));
             assert_eq!(outcome, if step % 5 == 0 { Ok(()) } else { Err(Refusal::FieldGradient.into()) });
         }
     }

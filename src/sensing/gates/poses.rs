@@ -6,20 +6,18 @@ use serde::{Deserialize, Serialize};
 use super::runs::{ClockRun, RejectionRun};
 use super::{FARTHEST, Gate, Rejection, Reopening};
 use crate::config;
-use crate::sensing::reading::{Pose, Stamp};
+use crate::sensing::reading::{Pose, Stamp, is_rotation};
 use crate::sensing::refusal::Refusal;
-
-/// How far the norm of an orientation's quaternion may be from one.
-const QUATERNION_TOLERANCE: f64 = 1e-3;
 
 /// Shorter jumps of the odometry may be interpolated across, in metres: they displace readings no more than averaging does.
 const HARMLESS_JUMP: f64 = 0.05;
 
 /// Whether the robot drove from the last accepted pose to this one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Continuity {
     /// It did.
+    #[default]
     Continues,
     /// It did not, because the gate reopened: where the robot was in between, or when, is not known.
     Restarts,
@@ -30,10 +28,8 @@ pub enum Continuity {
 /// `reopen_after` consecutive poses that are too far away, over `reopen_time`, or whose stamps are more than a second behind, reopen
 /// the gate: the robot is there, or the clock went back (or was ahead before). A robot that jumped and stays there may pass earlier,
 /// merely because enough time has passed to have driven there: it did not, so that the drive restarts then too.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct PoseGate {
-    #[serde(skip)]
-    settings: config::Gates,
     jumps: RejectionRun,
     clock: ClockRun,
     /// The last accepted stamp and position.
@@ -44,40 +40,23 @@ pub struct PoseGate {
 }
 
 impl PoseGate {
-    /// The gate with the speed of `settings`.
-    pub fn new(settings: &config::Gates) -> Self {
-        Self {
-            settings: settings.clone(),
-            jumps: RejectionRun::default(),
-            clock: ClockRun::default(),
-            reference: None,
-            refused: None,
-            next: Continuity::Continues,
-        }
-    }
-
-    /// Continues with other settings.
-    pub fn configure(&mut self, settings: &config::Gates) {
-        self.settings = settings.clone();
-    }
-
     /// Accepts the next pose, with whether it continues the drive, or rejects it.
-    pub fn check(&mut self, pose: &Pose) -> Result<Continuity, Rejection> {
+    pub fn check(&mut self, settings: &config::Gates, pose: &Pose) -> Result<Continuity, Rejection> {
         if !is_valid(pose) {
             return Err(Refusal::PoseNotFinite.into());
         }
         if let Some((stamp, position)) = self.reference {
             if pose.stamp < stamp {
-                return Err(self.reject_stamp(pose, stamp));
+                return Err(self.reject_stamp(settings, pose, stamp));
             }
             self.clock.end();
             if pose.stamp == stamp {
                 return Err(Refusal::PoseStampRepeated.into());
             }
-            let reach = self.settings.max_speed * pose.stamp.seconds_since(stamp);
+            let reach = settings.max_speed * pose.stamp.seconds_since(stamp);
             let distance = (pose.position - position).norm();
-            if self.settings.max_speed > 0.0 && distance > reach {
-                return Err(self.reject_jump(pose, stamp));
+            if settings.max_speed > 0.0 && distance > reach {
+                return Err(self.reject_jump(settings, pose, stamp));
             }
             // A jump that became plausible only by waiting needed more than the greatest speed at the previous pose: more than half
             // of it now.
@@ -92,15 +71,15 @@ impl PoseGate {
         Ok(std::mem::replace(&mut self.next, Continuity::Continues))
     }
 
-    fn reject_stamp(&mut self, pose: &Pose, accepted: Stamp) -> Rejection {
-        let rejections = self.clock.reject(pose.stamp, accepted, self.settings.reopen_after);
+    fn reject_stamp(&mut self, settings: &config::Gates, pose: &Pose, accepted: Stamp) -> Rejection {
+        let rejections = self.clock.reject(pose.stamp, accepted, settings.reopen_after);
         let reopening = rejections.map(|rejections| self.reopen(Gate::PoseClock, rejections, pose, accepted));
         Rejection { refusal: Refusal::PoseStampBackwards, reopening }
     }
 
-    fn reject_jump(&mut self, pose: &Pose, accepted: Stamp) -> Rejection {
+    fn reject_jump(&mut self, settings: &config::Gates, pose: &Pose, accepted: Stamp) -> Rejection {
         self.refused = Some(pose.position);
-        let rejections = self.jumps.reject(pose.stamp, self.settings.reopen_after, self.settings.reopen_time);
+        let rejections = self.jumps.reject(pose.stamp, settings.reopen_after, settings.reopen_time);
         let reopening = rejections.map(|rejections| self.reopen(Gate::MaxSpeed, rejections, pose, accepted));
         Rejection { refusal: Refusal::PoseJump, reopening }
     }
@@ -115,8 +94,7 @@ impl PoseGate {
 }
 
 fn is_valid(pose: &Pose) -> bool {
-    let norm = pose.orientation.as_ref().norm();
-    pose.position.iter().all(|coordinate| coordinate.abs() <= FARTHEST) && (norm - 1.0).abs() < QUATERNION_TOLERANCE
+    pose.position.iter().all(|coordinate| coordinate.abs() <= FARTHEST) && is_rotation(&pose.orientation)
 }
 
 #[cfg(test)]
@@ -128,23 +106,23 @@ mod tests {
 
     #[test]
     fn stamps_of_poses_increase() {
-        let mut gate = PoseGate::new(&config::Gates::default());
-        assert_eq!(gate.check(&pose(20, 0.0)), Ok(Continuity::Continues));
-        assert_eq!(gate.check(&pose(20, 0.0)), Err(Refusal::PoseStampRepeated.into()));
-        assert_eq!(gate.check(&pose(0, 0.0)), Err(Refusal::PoseStampBackwards.into()));
-        assert_eq!(gate.check(&pose(40, f64::NAN)), Err(Refusal::PoseNotFinite.into()));
+        let (settings, mut gate) = (config::Gates::default(), PoseGate::default());
+        assert_eq!(gate.check(&settings, &pose(20, 0.0)), Ok(Continuity::Continues));
+        assert_eq!(gate.check(&settings, &pose(20, 0.0)), Err(Refusal::PoseStampRepeated.into()));
+        assert_eq!(gate.check(&settings, &pose(0, 0.0)), Err(Refusal::PoseStampBackwards.into()));
+        assert_eq!(gate.check(&settings, &pose(40, f64::NAN)), Err(Refusal::PoseNotFinite.into()));
         let mut twisted = pose(40, 0.0);
         twisted.orientation = UnitQuaternion::new_unchecked(nalgebra::Quaternion::new(f64::NAN, 0.0, 0.0, 0.0));
-        assert_eq!(gate.check(&twisted), Err(Refusal::PoseNotFinite.into()));
-        assert_eq!(gate.check(&pose(40, 0.0)), Ok(Continuity::Continues));
+        assert_eq!(gate.check(&settings, &twisted), Err(Refusal::PoseNotFinite.into()));
+        assert_eq!(gate.check(&settings, &pose(40, 0.0)), Ok(Continuity::Continues));
     }
 
     #[test]
     fn a_single_pose_27_centimetres_off_is_rejected_and_the_drive_continues() {
-        let mut gate = PoseGate::new(&config::Gates::default());
+        let (settings, mut gate) = (config::Gates::default(), PoseGate::default());
         for step in 0..10 {
             let jump = if step == 5 { 0.27 } else { 0.0 };
-            let outcome = gate.check(&pose(step * 20, 0.004 * step as f64 + jump));
+            let outcome = gate.check(&settings, &pose(step * 20, 0.004 * step as f64 + jump));
             let expected = if step == 5 { Err(Refusal::PoseJump.into()) } else { Ok(Continuity::Continues) };
             assert_eq!(outcome, expected, "step {step}");
         }
@@ -152,39 +130,39 @@ mod tests {
 
     #[test]
     fn a_permanent_jump_reopens_the_gate_and_restarts_the_drive() {
-        let mut gate = PoseGate::new(&config::Gates::default());
-        gate.check(&pose(0, 0.0)).unwrap();
+        let (settings, mut gate) = (config::Gates::default(), PoseGate::default());
+        gate.check(&settings, &pose(0, 0.0)).unwrap();
         for step in 1..26 {
-            assert_eq!(gate.check(&pose(step * 20, 100.0)), Err(Refusal::PoseJump.into()), "step {step}");
+            assert_eq!(gate.check(&settings, &pose(step * 20, 100.0)), Err(Refusal::PoseJump.into()), "step {step}");
         }
-        let rejection = gate.check(&pose(520, 100.0)).unwrap_err();
+        let rejection = gate.check(&settings, &pose(520, 100.0)).unwrap_err();
         let reopening = rejection.reopening.expect("half a second of rejections reopens");
         assert_eq!(
             reopening.to_string(),
             "gate max_speed reopened after 26 rejections at (100.00, 0.00), stamp 0.520 s"
         );
-        assert_eq!(gate.check(&pose(540, 100.0)), Ok(Continuity::Restarts));
-        assert_eq!(gate.check(&pose(560, 100.0)), Ok(Continuity::Continues));
+        assert_eq!(gate.check(&settings, &pose(540, 100.0)), Ok(Continuity::Restarts));
+        assert_eq!(gate.check(&settings, &pose(560, 100.0)), Ok(Continuity::Continues));
     }
 
     #[test]
     fn a_few_rejections_do_not_reopen_however_long_they_take() {
-        let mut gate = PoseGate::new(&config::Gates::default());
-        gate.check(&pose(0, 0.0)).unwrap();
+        let (settings, mut gate) = (config::Gates::default(), PoseGate::default());
+        gate.check(&settings, &pose(0, 0.0)).unwrap();
         for second in 1..5 {
-            let rejection = gate.check(&pose(1000 * second, 100.0)).unwrap_err();
+            let rejection = gate.check(&settings, &pose(1000 * second, 100.0)).unwrap_err();
             assert_eq!(rejection.reopening, None, "{second} s");
         }
-        assert!(gate.check(&pose(5000, 100.0)).unwrap_err().reopening.is_some());
+        assert!(gate.check(&settings, &pose(5000, 100.0)).unwrap_err().reopening.is_some());
     }
 
     #[test]
     fn a_jump_that_becomes_plausible_with_time_restarts_the_drive_but_a_late_pose_does_not() {
         // 0.3 m are 3 m/s after a tenth of a second.
         let drive = |places: [f64; 8]| {
-            let mut gate = PoseGate::new(&config::Gates::default());
+            let (settings, mut gate) = (config::Gates::default(), PoseGate::default());
             let mut stamps = (0..).step_by(20);
-            places.map(|place| gate.check(&pose(stamps.next().unwrap(), place)).ok())
+            places.map(|place| gate.check(&settings, &pose(stamps.next().unwrap(), place)).ok())
         };
         let (continues, restarts, rejected) = (Some(Continuity::Continues), Some(Continuity::Restarts), None);
         let jumped = drive([0.0, 0.31, 0.32, 0.33, 0.34, 0.35, 0.36, 0.37]);
@@ -197,42 +175,47 @@ mod tests {
 
     #[test]
     fn consecutive_stamps_far_behind_set_the_clock_back_and_restart_the_drive() {
-        let mut gate = PoseGate::new(&config::Gates::default());
-        gate.check(&pose(90_000, 0.0)).unwrap();
+        let (settings, mut gate) = (config::Gates::default(), PoseGate::default());
+        gate.check(&settings, &pose(90_000, 0.0)).unwrap();
         for step in 0..4 {
-            assert_eq!(gate.check(&pose(20 * step, 7.0)), Err(Refusal::PoseStampBackwards.into()), "step {step}");
+            assert_eq!(
+                gate.check(&settings, &pose(20 * step, 7.0)),
+                Err(Refusal::PoseStampBackwards.into()),
+                "step {step}"
+            );
         }
-        let reopening = gate.check(&pose(80, 7.0)).unwrap_err().reopening.expect("the fifth rejection reopens");
+        let reopening =
+            gate.check(&settings, &pose(80, 7.0)).unwrap_err().reopening.expect("the fifth rejection reopens");
         let words = "the clock of the poses went back by 89.920 s: gate pose_clock reopened after 5 rejections at (7.00, 0.00), \
                      stamp 0.080 s";
         assert_eq!(reopening.to_string(), words);
-        assert_eq!(gate.check(&pose(100, 7.01)), Ok(Continuity::Restarts));
-        assert_eq!(gate.check(&pose(120, 7.02)), Ok(Continuity::Continues));
+        assert_eq!(gate.check(&settings, &pose(100, 7.01)), Ok(Continuity::Restarts));
+        assert_eq!(gate.check(&settings, &pose(120, 7.02)), Ok(Continuity::Continues));
     }
 
     #[test]
     fn rejections_for_different_reasons_are_not_consecutive() {
-        let mut gate = PoseGate::new(&config::Gates::default());
-        gate.check(&pose(90_000, 0.0)).unwrap();
+        let (settings, mut gate) = (config::Gates::default(), PoseGate::default());
+        gate.check(&settings, &pose(90_000, 0.0)).unwrap();
         // Four poses from far away and four from long ago, twice: neither are five of a kind.
         for step in 0..4 {
-            let rejection = gate.check(&pose(90_020 + step, 100.0)).unwrap_err();
+            let rejection = gate.check(&settings, &pose(90_020 + step, 100.0)).unwrap_err();
             assert_eq!(rejection, Refusal::PoseJump.into(), "step {step}");
-            let rejection = gate.check(&pose(step, 0.0)).unwrap_err();
+            let rejection = gate.check(&settings, &pose(step, 0.0)).unwrap_err();
             assert_eq!(rejection, Refusal::PoseStampBackwards.into(), "step {step}");
         }
         for step in 4..8 {
-            let rejection = gate.check(&pose(step, 0.0)).unwrap_err();
+            let rejection = gate.check(&settings, &pose(step, 0.0)).unwrap_err();
             assert_eq!(rejection.reopening.map(|reopening| reopening.gate), (step == 7).then_some(Gate::PoseClock));
         }
         // What was counted before the clock went back counts no longer.
-        assert_eq!(gate.check(&pose(20, 100.0)), Err(Refusal::PoseJump.into()));
+        assert_eq!(gate.check(&settings, &pose(20, 100.0)), Err(Refusal::PoseJump.into()));
     }
 
     #[test]
     fn a_speed_of_zero_switches_the_gate_off() {
-        let mut gate = PoseGate::new(&config::Gates { max_speed: 0.0, ..Default::default() });
-        gate.check(&pose(0, 0.0)).unwrap();
-        assert_eq!(gate.check(&pose(20, 1e6)), Ok(Continuity::Continues));
+        let (settings, mut gate) = (config::Gates { max_speed: 0.0, ..Default::default() }, PoseGate::default());
+        gate.check(&settings, &pose(0, 0.0)).unwrap();
+        assert_eq!(gate.check(&settings, &pose(20, 1e6)), Ok(Continuity::Continues));
     }
 }

@@ -5,40 +5,28 @@ use serde::{Deserialize, Serialize};
 use super::runs::ClockRun;
 use super::{Gate, Rejection, Reopening};
 use crate::config;
-use crate::sensing::reading::{Reading, Stamp};
+use crate::sensing::reading::{MagneticField, Reading, Sample, Stamp};
 use crate::sensing::refusal::Refusal;
 
-/// Rejects readings with an axis at or beyond the sensor's full scale, before calibration: the true field may be stronger.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct RangeGate {
-    full_scale: f64,
-}
-
-impl RangeGate {
-    /// The gate with the full scale of `settings`.
-    pub fn new(settings: &config::Gates) -> Self {
-        Self { full_scale: settings.full_scale }
-    }
-
-    /// Accepts or rejects a reading that is not calibrated yet.
-    pub fn check(&self, sent: &Reading) -> Result<(), Rejection> {
-        let is_saturated = |axis: &f64| axis.is_finite() && axis.abs() >= self.full_scale;
-        if self.full_scale > 0.0 && sent.field.microtesla().iter().any(is_saturated) {
-            return Err(Refusal::ReadingSaturated.into());
+/// Rejects samples with an axis at or beyond the sensor's full scale, before calibration: the true field may be stronger.
+pub fn check_range(settings: &config::Gates, sent: &Sample) -> Result<(), Rejection> {
+    let config::Gates { full_scale, .. } = *settings;
+    let is_saturated = |axis: &f64| axis.is_finite() && axis.abs() >= full_scale;
+    match sent.field() {
+        Some(field) if full_scale > 0.0 && field.microtesla().iter().any(is_saturated) => {
+            Err(Refusal::ReadingSaturated.into())
         }
-        Ok(())
+        _ => Ok(()),
     }
 }
 
-/// Accepts readings with finite axes, a plausible strength and a stamp not before the last accepted one.
+/// Accepts readings with a plausible field (finite axes and a strength within the range) and a stamp not before the last accepted one.
 ///
 /// Up to `max_same_stamp` readings may share a stamp, as those of sensors whose clock is coarser than their rate do; beyond, the
 /// clock has stopped, and where the robot is is not known. `reopen_after` consecutive stamps that are more than a second behind
 /// reopen the gate: the clock went back, or was ahead before.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ReadingGate {
-    #[serde(skip)]
-    settings: config::Gates,
     clock: ClockRun,
     newest: Option<Stamp>,
     /// The number of accepted readings with the newest stamp.
@@ -46,34 +34,17 @@ pub struct ReadingGate {
 }
 
 impl ReadingGate {
-    /// The gate with the range of `settings`.
-    pub fn new(settings: &config::Gates) -> Self {
-        Self { settings: settings.clone(), clock: ClockRun::default(), newest: None, at_newest: 0 }
-    }
-
-    /// Continues with other settings.
-    pub fn configure(&mut self, settings: &config::Gates) {
-        self.settings = settings.clone();
-    }
-
     /// Accepts or rejects the next reading.
-    pub fn check(&mut self, reading: &Reading) -> Result<(), Rejection> {
-        if !reading.field.microtesla().iter().all(|axis| axis.is_finite()) {
-            return Err(Refusal::ReadingNotFinite.into());
-        }
-        let strength = reading.field.strength();
-        if strength < self.settings.minimum_field {
-            return Err(Refusal::FieldTooWeak.into());
-        }
-        if strength > self.settings.maximum_field {
-            return Err(Refusal::FieldTooStrong.into());
+    pub fn check(&mut self, settings: &config::Gates, reading: &Reading) -> Result<(), Rejection> {
+        if let Some(field) = reading.sample.field() {
+            check_field(settings, field)?;
         }
         if let Some(newest) = self.newest.filter(|newest| reading.stamp < *newest) {
-            return Err(self.reject(reading.stamp, newest));
+            return Err(self.reject(settings, reading.stamp, newest));
         }
         self.clock.end();
         let before = if self.newest == Some(reading.stamp) { self.at_newest } else { 0 };
-        let config::Gates { max_same_stamp, .. } = self.settings;
+        let config::Gates { max_same_stamp, .. } = *settings;
         if max_same_stamp > 0 && before >= max_same_stamp {
             return Err(Refusal::ReadingStampRepeated.into());
         }
@@ -82,8 +53,8 @@ impl ReadingGate {
         Ok(())
     }
 
-    fn reject(&mut self, stamp: Stamp, accepted: Stamp) -> Rejection {
-        let rejections = self.clock.reject(stamp, accepted, self.settings.reopen_after);
+    fn reject(&mut self, settings: &config::Gates, stamp: Stamp, accepted: Stamp) -> Rejection {
+        let rejections = self.clock.reject(stamp, accepted, settings.reopen_after);
         let gate = Gate::ReadingClock;
         let reopening = rejections.map(|rejections| Reopening { gate, rejections, stamp, position: None, accepted });
         if reopening.is_some() {
@@ -94,6 +65,19 @@ impl ReadingGate {
     }
 }
 
+fn check_field(settings: &config::Gates, field: &MagneticField) -> Result<(), Refusal> {
+    let strength = field.strength();
+    if !field.microtesla().iter().all(|axis| axis.is_finite()) {
+        Err(Refusal::ReadingNotFinite)
+    } else if strength < settings.minimum_field {
+        Err(Refusal::FieldTooWeak)
+    } else if strength > settings.maximum_field {
+        Err(Refusal::FieldTooStrong)
+    } else {
+        Ok(())
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -101,88 +85,90 @@ mod tests {
 
     #[test]
     fn an_axis_at_full_scale_is_saturated_and_one_that_is_not_finite_is_not() {
-        let gate = RangeGate::new(&config::Gates { full_scale: 130.0, ..Default::default() });
-        let outcomes =
-            [129.9, -129.9, 130.0, -130.0, 400.0, f64::NAN, f64::INFINITY].map(|x| gate.check(&reading(0, x)));
+        let settings = config::Gates { full_scale: 130.0, ..Default::default() };
+        let outcomes = [129.9, -129.9, 130.0, -130.0, 400.0, f64::NAN, f64::INFINITY]
+            .map(|x| check_range(&settings, &reading(0, x).sample));
         let saturated = Err(Refusal::ReadingSaturated.into());
         assert_eq!(outcomes, [Ok(()), Ok(()), saturated, saturated, saturated, Ok(()), Ok(())]);
-        assert_eq!(RangeGate::new(&config::Gates::default()).check(&reading(0, 1e6)), Ok(()));
+        assert_eq!(check_range(&config::Gates::default(), &reading(0, 1e6).sample), Ok(()));
     }
 
     #[test]
     fn the_range_of_the_field_is_inclusive_and_excludes_not_a_number() {
-        let mut gate = ReadingGate::new(&config::Gates::default());
-        assert_eq!(gate.check(&reading(0, 1.0)), Ok(()));
-        assert_eq!(gate.check(&reading(0, -1000.0)), Ok(()));
-        assert_eq!(gate.check(&reading(0, 0.999)), Err(Refusal::FieldTooWeak.into()));
-        assert_eq!(gate.check(&reading(0, 1000.1)), Err(Refusal::FieldTooStrong.into()));
-        assert_eq!(gate.check(&reading(0, f64::NAN)), Err(Refusal::ReadingNotFinite.into()));
-        assert_eq!(gate.check(&reading(0, f64::INFINITY)), Err(Refusal::ReadingNotFinite.into()));
+        let (settings, mut gate) = (config::Gates::default(), ReadingGate::default());
+        assert_eq!(gate.check(&settings, &reading(0, 1.0)), Ok(()));
+        assert_eq!(gate.check(&settings, &reading(0, -1000.0)), Ok(()));
+        assert_eq!(gate.check(&settings, &reading(0, 0.999)), Err(Refusal::FieldTooWeak.into()));
+        assert_eq!(gate.check(&settings, &reading(0, 1000.1)), Err(Refusal::FieldTooStrong.into()));
+        assert_eq!(gate.check(&settings, &reading(0, f64::NAN)), Err(Refusal::ReadingNotFinite.into()));
+        assert_eq!(gate.check(&settings, &reading(0, f64::INFINITY)), Err(Refusal::ReadingNotFinite.into()));
         // Finite axes whose norm overflows.
-        assert_eq!(gate.check(&reading(0, 1e200)), Err(Refusal::FieldTooStrong.into()));
+        assert_eq!(gate.check(&settings, &reading(0, 1e200)), Err(Refusal::FieldTooStrong.into()));
+        assert_eq!(gate.check(&settings, &Reading { sample: Sample::Signal(false), ..reading(0, 0.0) }), Ok(()));
     }
 
     #[test]
     fn stamps_may_repeat_but_not_go_back_and_rejected_readings_do_not_count() {
-        let mut gate = ReadingGate::new(&config::Gates::default());
-        assert_eq!(gate.check(&reading(20, 50.0)), Ok(()));
-        assert_eq!(gate.check(&reading(20, 50.0)), Ok(()));
-        assert_eq!(gate.check(&reading(10, 50.0)), Err(Refusal::ReadingStampBackwards.into()));
-        assert_eq!(gate.check(&reading(9_000, 5000.0)), Err(Refusal::FieldTooStrong.into()));
-        assert_eq!(gate.check(&reading(40, 50.0)), Ok(()));
+        let (settings, mut gate) = (config::Gates::default(), ReadingGate::default());
+        assert_eq!(gate.check(&settings, &reading(20, 50.0)), Ok(()));
+        assert_eq!(gate.check(&settings, &reading(20, 50.0)), Ok(()));
+        assert_eq!(gate.check(&settings, &reading(10, 50.0)), Err(Refusal::ReadingStampBackwards.into()));
+        assert_eq!(gate.check(&settings, &reading(9_000, 5000.0)), Err(Refusal::FieldTooStrong.into()));
+        assert_eq!(gate.check(&settings, &reading(40, 50.0)), Ok(()));
     }
 
     #[test]
     fn more_readings_of_one_stamp_than_allowed_are_rejected_until_the_clock_advances() {
-        let mut gate = ReadingGate::new(&config::Gates { max_same_stamp: 3, ..Default::default() });
+        let (settings, mut gate) = (config::Gates { max_same_stamp: 3, ..Default::default() }, ReadingGate::default());
         for stamp in [0, 20, 20, 40] {
             let before = usize::from(stamp == 20);
-            let taken = (0..10).take_while(|_| gate.check(&reading(stamp, 50.0)).is_ok()).count();
+            let taken = (0..10).take_while(|_| gate.check(&settings, &reading(stamp, 50.0)).is_ok()).count();
             assert!(taken == 3 || (before == 1 && taken == 0), "{taken} at {stamp} ms");
-            assert_eq!(gate.check(&reading(stamp, 50.0)), Err(Refusal::ReadingStampRepeated.into()));
+            assert_eq!(gate.check(&settings, &reading(stamp, 50.0)), Err(Refusal::ReadingStampRepeated.into()));
         }
-        let mut gate = ReadingGate::new(&config::Gates { max_same_stamp: 0, ..Default::default() });
-        assert!((0..1000).all(|_| gate.check(&reading(0, 50.0)).is_ok()));
+        let (settings, mut gate) = (config::Gates { max_same_stamp: 0, ..Default::default() }, ReadingGate::default());
+        assert!((0..1000).all(|_| gate.check(&settings, &reading(0, 50.0)).is_ok()));
     }
 
     /// How many readings with these stamps, in milliseconds, are rejected before one reopens the gate; all, when none does.
     fn rejected_before_reopening(gate: &mut ReadingGate, stamps: impl IntoIterator<Item = i64>) -> usize {
-        let rejections = stamps.into_iter().map(|stamp| gate.check(&reading(stamp, 50.0)).unwrap_err());
+        let settings = config::Gates::default();
+        let rejections = stamps.into_iter().map(|stamp| gate.check(&settings, &reading(stamp, 50.0)).unwrap_err());
         rejections.take_while(|rejection| rejection.reopening.is_none()).count()
     }
 
     #[test]
     fn a_clock_that_went_back_and_stands_still_is_not_accepted() {
-        let mut gate = ReadingGate::new(&config::Gates::default());
-        gate.check(&reading(90_000, 50.0)).unwrap();
+        let (settings, mut gate) = (config::Gates::default(), ReadingGate::default());
+        gate.check(&settings, &reading(90_000, 50.0)).unwrap();
         assert_eq!(rejected_before_reopening(&mut gate, std::iter::repeat_n(0, 100)), 100);
-        gate.check(&reading(90_020, 50.0)).unwrap();
+        gate.check(&settings, &reading(90_020, 50.0)).unwrap();
     }
 
     #[test]
     fn consecutive_stamps_far_behind_set_the_clock_back_and_report_it() {
-        let mut gate = ReadingGate::new(&config::Gates::default());
-        gate.check(&reading(90_000, 50.0)).unwrap();
+        let (settings, mut gate) = (config::Gates::default(), ReadingGate::default());
+        gate.check(&settings, &reading(90_000, 50.0)).unwrap();
         assert_eq!(rejected_before_reopening(&mut gate, [1000, 1020, 1020, 1040]), 4);
-        let rejection = gate.check(&reading(1060, 50.0)).unwrap_err();
+        let rejection = gate.check(&settings, &reading(1060, 50.0)).unwrap_err();
         let words = "the clock of the readings went back by 88.940 s: gate reading_clock reopened after 5 rejections, stamp 1.060 s";
         assert_eq!(rejection.reopening.unwrap().to_string(), words);
-        assert_eq!(gate.check(&reading(1059, 50.0)), Err(Refusal::ReadingStampBackwards.into()));
-        assert_eq!(gate.check(&reading(1080, 50.0)), Ok(()));
+        assert_eq!(gate.check(&settings, &reading(1059, 50.0)), Err(Refusal::ReadingStampBackwards.into()));
+        assert_eq!(gate.check(&settings, &reading(1080, 50.0)), Ok(()));
     }
 
     #[test]
     fn late_readings_and_unordered_stamps_do_not_set_the_clock_back() {
-        let mut gate = ReadingGate::new(&config::Gates::default());
-        gate.check(&reading(9_000, 50.0)).unwrap();
+        let (settings, mut gate) = (config::Gates::default(), ReadingGate::default());
+        gate.check(&settings, &reading(9_000, 50.0)).unwrap();
         // A second behind or less, then further behind but backwards.
         assert_eq!(rejected_before_reopening(&mut gate, (0..100).map(|step| 8_000 + step)), 100);
         assert_eq!(rejected_before_reopening(&mut gate, (0..100).map(|step| 7_000 - step)), 100);
         // Late and accepted readings interrupt a run; implausible fields do not.
         assert_eq!(rejected_before_reopening(&mut gate, [10, 20, 30, 40, 8_500, 50, 60, 70, 80]), 9);
-        gate.check(&reading(9_000, 50.0)).unwrap();
+        gate.check(&settings, &reading(9_000, 50.0)).unwrap();
         assert_eq!(rejected_before_reopening(&mut gate, [10, 20, 30]), 3);
-        assert_eq!(gate.check(&reading(35, 5000.0)), Err(Refusal::FieldTooStrong.into()));
+        assert_eq!(gate.check(&settings, &reading(35, 5000.0)), Err(Refusal::FieldTooStrong.into()));
         assert_eq!(rejected_before_reopening(&mut gate, [40, 50, 60]), 1);
     }
 }

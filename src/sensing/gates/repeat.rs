@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Rejection;
 use crate::config;
-use crate::sensing::reading::MagneticField;
+use crate::sensing::reading::Sample;
 use crate::sensing::refusal::Refusal;
 
 /// The number of steps into which `max_repeat` is divided.
@@ -16,10 +16,8 @@ const REPEAT_STEPS: u32 = 10;
 ///
 /// Coarsely quantized sensors repeat values where the field is uniform, and any sensor may while it stands still. So the distance is
 /// counted in ten steps, each confirmed by a reading: neither jitter nor a jump of the odometry counts as driving.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct RepeatGate {
-    #[serde(skip)]
-    max_repeat: f64,
     axes: [Option<Repeat>; 3],
 }
 
@@ -34,22 +32,11 @@ struct Repeat {
 }
 
 impl RepeatGate {
-    /// The gate with the distance of `settings`.
-    pub fn new(settings: &config::Gates) -> Self {
-        Self { max_repeat: settings.max_repeat, axes: [None; 3] }
-    }
-
-    /// Continues with other settings.
-    pub fn configure(&mut self, settings: &config::Gates) {
-        self.max_repeat = settings.max_repeat;
-    }
-
     /// Accepts or rejects the next reading, which the sensor sent at this position.
-    pub fn check(&mut self, sent: &MagneticField, place: Point3<f64>) -> Result<(), Rejection> {
-        if self.max_repeat <= 0.0 {
-            return Ok(());
-        }
-        let step = self.max_repeat / f64::from(REPEAT_STEPS);
+    pub fn check(&mut self, settings: &config::Gates, sent: &Sample, place: Point3<f64>) -> Result<(), Rejection> {
+        let config::Gates { max_repeat, .. } = *settings;
+        let Some(sent) = sent.field().filter(|_| max_repeat > 0.0) else { return Ok(()) };
+        let step = max_repeat / f64::from(REPEAT_STEPS);
         for (axis, &value) in self.axes.iter_mut().zip(sent.microtesla()) {
             match axis {
                 Some(repeat) if repeat.value == value => repeat.advance(place, step),
@@ -75,17 +62,16 @@ mod tests {
     use nalgebra::Vector3;
 
     use super::*;
+    use crate::sensing::reading::MagneticField;
 
     /// The number of consecutive readings that pass, whose first axis has this value at this place.
     fn passed(readings: impl IntoIterator<Item = (f64, f64)>) -> usize {
-        let mut gate = RepeatGate::new(&config::Gates::default());
+        let (settings, mut gate) = (config::Gates::default(), RepeatGate::default());
         let mut others = 0.0;
         let mut check = |value, place| {
             others += 0.1;
-            gate.check(
-                &MagneticField::from_microtesla(Vector3::new(value, others, -others)),
-                Point3::new(place, 0.0, 0.0),
-            )
+            let field = MagneticField::from_microtesla(Vector3::new(value, others, -others));
+            gate.check(&settings, &field.into(), Point3::new(place, 0.0, 0.0))
         };
         readings.into_iter().take_while(|&(value, place)| check(value, place).is_ok()).count()
     }

@@ -100,7 +100,6 @@ struct Numbers<'a, M> {
     config: &'a Config,
     #[serde(flatten)]
     more: M,
-    #[serde(rename = "contests")]
     comparisons: &'a [Comparison],
 }
 

@@ -29,7 +29,7 @@ pub struct Arguments {
     data: PathBuf,
     /// Whose drives.
     #[arg(long, value_enum, default_value_t)]
-    sensor: Sensor,
+    sensor: Magnetometer,
     /// A method, and a parameter where it is not the default; several are compared on the same batches.
     #[arg(long = "method", value_name = "NAME[=PARAMETER]", conflicts_with = "offsets", long_help = help_on_methods())]
     methods: Vec<Method>,
@@ -66,25 +66,6 @@ enum Order {
     Shuffled,
 }
 
-#[derive(Clone, Copy, Default, ValueEnum)]
-enum Sensor {
-    #[default]
-    Invensense,
-    Nexus,
-    Trivisio,
-}
-
-impl From<Sensor> for Magnetometer {
-    fn from(sensor: Sensor) -> Self {
-        match sensor {
-            Sensor::Invensense => Self::Invensense,
-            Sensor::Nexus => Self::Nexus,
-            Sensor::Trivisio => Self::Trivisio,
-        }
-    }
-}
-
-/// What `--json` writes: the run with unshifted cells, and all runs at their end.
 #[derive(Serialize)]
 struct DriveNumbers<'a> {
     #[serde(flatten)]
@@ -116,7 +97,7 @@ pub fn run(experiment: Experiment, arguments: &Arguments, terminal: &Terminal) -
         true => common.config_of_any_field(Config::default())?,
         false => common.config(Config::default())?,
     };
-    let material = Material::read(experiment, data, (*sensor).into(), config.evaluation.cut)?;
+    let material = Material::read(experiment, data, *sensor, config.evaluation.cut)?;
     let material = material.with_hard_iron(*hard_iron).spoilt(*outliers);
     let material = match order {
         Order::Recorded => material,
