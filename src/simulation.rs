@@ -16,7 +16,7 @@ use rand_chacha::ChaCha8Rng;
 
 use crate::sensing::reading::MagneticField;
 
-pub use dipoles::{Dipole, DipoleOptions, DipoleWorld};
+pub use dipoles::{Character, Dipole, DipoleOptions, DipoleWorld};
 pub use path::{Path, Route};
 pub use robot::{Drift, Drive, RobotOptions, SimulatedMeasurement, Truth};
 

@@ -68,6 +68,12 @@ impl FieldMap {
         }
     }
 
+    /// Whether it predicts all places of an area (lower left and upper right corner, in metres) as the `other` map does, to the last bit,
+    /// because the same local models predict them. A no is possible where they do.
+    pub(super) fn predicts_as(&self, other: &Self, area: Extent) -> bool {
+        self.posteriors.predict_as(&other.posteriors, area)
+    }
+
     /// Mean and covariance of the field's axes at places (x, y and the height above the plane of the map, in metres), in the map's
     /// frame and microtesla, free of the sensor's bias; none where the map is one of strengths.
     pub fn axes(&self, places: &[[f64; 3]]) -> Option<Vec<Axes>> {

@@ -52,6 +52,15 @@ impl From<Prediction<3>> for Axes {
 }
 
 impl MapPosterior {
+    /// Whether it is the same one, not only one that is equal.
+    pub(super) fn is_same(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Scalar(own), Self::Scalar(other)) => Arc::ptr_eq(own, other),
+            (Self::Vector { posterior: own, .. }, Self::Vector { posterior: other, .. }) => Arc::ptr_eq(own, other),
+            _ => false,
+        }
+    }
+
     /// The link between labels and the latent function; none where a field is mapped.
     pub(super) fn link(&self) -> Option<Link> {
         match self {

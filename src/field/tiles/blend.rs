@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use super::Extent;
 use super::grid::{Square, TileGrid};
 use crate::field::posterior::{MapPosterior, Prediction};
 
@@ -81,6 +82,22 @@ impl LocalPosteriors {
             }
         }
         blended
+    }
+
+    /// Whether the same posteriors as in `other` predict all places of an area.
+    pub(crate) fn predict_as(&self, other: &Self, area: Extent) -> bool {
+        if self.grid != other.grid || self.only().is_some() != other.only().is_some() {
+            return false;
+        }
+        let (Some(grid), None) = (&self.grid, self.only()) else {
+            return self.newest == other.newest && self.newest().is_same(other.newest());
+        };
+        grid.predicting_within(area).is_some_and(|mut squares| {
+            squares.all(|square| {
+                let [own, others] = [self.nearest(square), other.nearest(square)];
+                own == others && self.posteriors[&own].is_same(&other.posteriors[&others])
+            })
+        })
     }
 
     /// Variance of the noise of a reading at each place, blended.

@@ -4,6 +4,7 @@ use std::ops::RangeInclusive;
 
 use serde::{Deserialize, Serialize};
 
+use super::Extent;
 use crate::config::Config;
 
 /// Column and row of a square. The map begins in the middle of the first, `[0, 0]`.
@@ -82,6 +83,15 @@ impl TileGrid {
             .into_iter()
             .flat_map(move |(column, along_x)| rows.map(|(row, along_y)| ([column, row], along_x * along_y)));
         weighted.filter(|(_, weight)| *weight != 0.0)
+    }
+
+    /// The squares that predict places of an area; none where the area is larger than a square.
+    pub(crate) fn predicting_within(&self, [low, high]: Extent) -> Option<impl Iterator<Item = Square> + use<>> {
+        let is_small = (0..2).all(|axis| high[axis] - low[axis] <= self.size);
+        let range =
+            |axis: usize| self.along(axis, low[axis] - self.band).0..=self.along(axis, high[axis] + self.band).0;
+        let [columns, rows] = [range(0), range(1)];
+        is_small.then(|| columns.flat_map(move |column| rows.clone().map(move |row| [column, row])))
     }
 
     /// The weights of two neighbours along an axis; the second is zero where there is only one.

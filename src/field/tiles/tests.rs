@@ -5,7 +5,7 @@ use crate::field::map::FieldMap;
 use crate::field::model::FieldModel;
 use crate::field::process::ProcessState;
 use crate::field::tiles::TileState;
-use crate::sensing::reading::{MagneticField, Observation, Stamp};
+use crate::sensing::reading::{MagneticField, Observation, Observed, Stamp};
 
 /// Hard iron of the sensor, in microtesla.
 const IRON: [f64; 3] = [3.0, -2.0, 0.0];
@@ -33,10 +33,12 @@ fn seen(places: impl Iterator<Item = ([f64; 2], f64)>) -> Vec<Observation> {
         Observation {
             stamp: Stamp::from_nanoseconds((1e9 * (x + 100.0 * y)) as i64),
             position: Point3::new(x, y, 0.0),
-            field: MagneticField::from_microtesla(field + turn * Vector3::from(IRON)),
             orientation: *turn.matrix(),
             speed: 0.3,
-            strength: field.norm(),
+            observed: Observed::Field {
+                mean: MagneticField::from_microtesla(field + turn * Vector3::from(IRON)),
+                strength: field.norm(),
+            },
             readings: 5,
         }
     };
@@ -160,7 +162,7 @@ fn tiles_predict_what_one_model_predicts() {
             let squares = predictions(&map, &places)
                 .into_iter()
                 .zip(truth)
-                .map(|((mean, _), seen)| (mean - seen.strength).powi(2));
+                .map(|((mean, _), seen)| (mean - seen.strength()).powi(2));
             (squares.sum::<f64>() / places.len() as f64).sqrt()
         };
         let [tiled, one] = [error(&tiled(field)), error(&one_model(field))];
@@ -204,9 +206,10 @@ fn a_rejected_batch_changes_no_tile() {
     let mut model = learnt(&tiled(Mapped::Strength), &corridor(4.0));
     let before = model.state();
     let mut batch = corridor(8.0);
-    batch[99].strength = f64::NAN;
+    let good = batch[99].observed;
+    batch[99].observed = Observed::Signal(true);
     assert!(model.update(&batch, &|| false).is_err());
-    batch[99].strength = 50.0;
+    batch[99].observed = good;
     batch[99].position.y = f64::INFINITY;
     assert!(model.update(&batch, &|| false).is_err());
     assert_eq!(model.state().tiles, before.tiles);
@@ -266,6 +269,6 @@ fn the_bias_of_the_sensor_is_one_for_all_tiles_and_no_reading_counts_twice() {
     let poses: Vec<_> = (0..110).map(|i| pose(0.1 * f64::from(i))).collect();
     let truth = seen((0..110).map(|i| ([0.1 * f64::from(i), 0.1], 0.0)));
     for (axes, seen) in map.readings(&poses).unwrap().iter().zip(&truth) {
-        assert!((Vector3::from(axes.mean) - seen.field.microtesla()).norm() < 2.5, "{axes:?} {seen:?}");
+        assert!((Vector3::from(axes.mean) - seen.field().microtesla()).norm() < 2.5, "{axes:?} {seen:?}");
     }
 }
