@@ -204,7 +204,7 @@ fn check_count(bytes: &[u8]) -> Result<(), Problem> {
     let Some(count) = bytes[end_at..].strip_prefix(b"PK\x05\x06").and_then(|end| end[6..].first_chunk()) else {
         return Err(damaged("it does not end as an archive"));
     };
-    // Beyond four gigabytes the count is elsewhere, and memory for so many is in proportion.
+    // Beyond four gigabytes the count is elsewhere, and memory for that many is in proportion.
     let is_elsewhere = bytes[end_at.saturating_sub(ZIP64_LOCATOR)..].starts_with(b"PK\x06\x07");
     let (count, most) = (usize::from(u16::from_le_bytes(*count)), bytes.len() / LEAST_FILE);
     if count > most || (is_elsewhere && u32::try_from(bytes.len()).is_ok()) {

@@ -1,14 +1,17 @@
-//! What an ordinary drive says of its magnetometer: hard iron, yaw of the mount, delay between the topics, unit, currents of the motors.
+//! What an ordinary drive says of its magnetometer: hard iron, yaw of the mount, delay between the topics, unit,
+//! currents of the motors.
 //!
-//! The measure is the log evidence of the model of the three axes ([`vector_model`](crate::field::engine::vector_model)) over a stretch of
-//! the drive, exact, without inducing points. It is largest where readings that were taken at one place under different headings agree,
-//! and where the field along the path has neither curl nor divergence. It is a function of yaw and delay; the hard iron is part of the
-//! model, with a posterior of its own. Standard deviations of yaw and delay come from the curvature.
+//! The measure is the log evidence of the model of the three axes
+//! ([`vector_model`](crate::field::engine::vector_model)) over a stretch of the drive, exact, without inducing points.
+//! It is largest where readings that were taken at one place under different headings agree, and where the field along
+//! the path has neither curl nor divergence. It is a function of yaw and delay; the hard iron is part of the model,
+//! with a posterior of its own. Standard deviations of yaw and delay come from the curvature.
 //!
-//! The model takes the errors of neighbouring readings for independent, but those of odometry are shared along metres of path. So all
-//! variances are multiplied by one factor, at least 1: how much the results vary when each sixth of the stretch is left out in turn (the
-//! delete-a-group jackknife), in relation to the variance under the model, on average over yaw, delay and the components of the hard
-//! iron. `cargo test --test calibrate survey -- --ignored --nocapture` measures how often the truth is within two standard deviations.
+//! The model takes the errors of neighbouring readings for independent, but those of odometry are shared along metres
+//! of path. So all variances are multiplied by one factor, at least 1: how much the results vary when each sixth of the
+//! stretch is left out in turn (the delete-a-group jackknife), in relation to the variance under the model, on average
+//! over yaw, delay and the components of the hard iron. `cargo test --test calibrate survey -- --ignored --nocapture`
+//! measures how often the truth is within two standard deviations.
 
 mod agreement;
 mod evidence;
@@ -23,7 +26,7 @@ use streaming_gp::linalg::NotPositiveDefinite;
 
 use self::agreement::{heading_of, headings};
 use self::evidence::{Bias, Evidence};
-use self::stretch::{Stretch, TurnableReading, locate};
+use self::stretch::{Stretch, TurnableReading, earlier, locate};
 use crate::config::{self, Config, Mapped};
 use crate::field::engine;
 use crate::sensing::reading::{Measurement, Observation};
@@ -53,14 +56,15 @@ const FINE_STEP: f64 = 0.02;
 /// Prior standard deviation of each component of the hard iron, in microtesla: nothing is known of it.
 const HARD_IRON: f64 = 30.0;
 
-/// Prior standard deviation of each component of the bias that grows with the speed, in microtesla per metre per second.
+/// Prior standard deviation of each component of the bias that grows with the speed, in microtesla per metre per
+/// second.
 const SPEED_BIAS: f64 = 100.0;
 
 /// Pieces of the stretch of which one at a time is left out, to see how much the results depend on it.
 const PIECES: usize = 6;
 
-/// The greatest standard deviation of a result, beyond which the drive does not tell it: of the hard iron in microtesla, of the yaw in
-/// radians, of the delay in seconds.
+/// The greatest standard deviation of a result, beyond which the drive does not tell it: of the hard iron in
+/// microtesla, of the yaw in radians, of the delay in seconds.
 const WORST_HARD_IRON: f64 = 3.0;
 const WORST_YAW: f64 = 0.1;
 const WORST_DELAY: f64 = 0.1;
@@ -68,7 +72,8 @@ const WORST_DELAY: f64 = 0.1;
 /// How much greater the log evidence of the yaw must be than that of another one, in nats: a probability of 0.999.
 const LEAST_LEAD: f64 = 7.0;
 
-/// The standard deviation of the speed, in metres per second, below which a bias that grows with it cannot be told from hard iron.
+/// The standard deviation of the speed, in metres per second, below which a bias that grows with it cannot be told from
+/// hard iron.
 const LEAST_SPEED_CHANGE: f64 = 0.03;
 
 /// The quantile 0.999 of the chi-squared distribution with three degrees of freedom.
@@ -103,9 +108,11 @@ pub struct Estimate {
 /// The hard iron along the sensor's axes, in microtesla.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct HardIron {
-    /// What is to be subtracted from the readings as they were recorded; zero along directions that the drive does not tell.
+    /// What is to be subtracted from the readings as they were recorded; zero along directions that the drive does not
+    /// tell.
     pub value: [f64; 3],
-    /// Standard deviation of each component; none where the drive does not tell it, as the vertical on a robot that stays in the plane.
+    /// Standard deviation of each component; none where the drive does not tell it, as the vertical on a robot that
+    /// stays in the plane.
     pub sd: [Option<f64>; 3],
 }
 
@@ -129,16 +136,18 @@ pub struct Calibration {
     pub used_readings: u64,
     /// Length of the path, in metres.
     pub path: f64,
-    /// Metres of path in each of eight sectors of the robot's heading, counterclockwise: the first is centred at the x axis of the map.
+    /// Metres of path in each of eight sectors of the robot's heading, counterclockwise: the first is centred at the x
+    /// axis of the map.
     pub headings: [f64; 8],
     /// The unit of the readings.
     pub unit: Unit,
     /// The hard iron; none where the drive does not tell it.
     pub hard_iron: Option<HardIron>,
-    /// The yaw by which the sensor is turned on the robot, in addition to what the recording says, in radians; none where the drive does
-    /// not tell it.
+    /// The yaw by which the sensor is turned on the robot, in addition to what the recording says, in radians; none
+    /// where the drive does not tell it.
     pub yaw: Option<Estimate>,
-    /// How much later the readings are stamped than the poses, in seconds; none where the drive does not tell it.
+    /// How much later the readings are stamped than the poses, in seconds, for `sensor.delay`; none where the drive
+    /// does not tell it.
     pub delay: Option<Estimate>,
     /// How far readings at one place disagree; none where the robot came nowhere twice under different headings.
     pub agreement: Option<Agreement>,
@@ -153,8 +162,9 @@ pub struct Calibration {
     mount: Isometry3<f64>,
 }
 
-/// Calibrates the magnetometer at `mount` from a drive. The settings are those of a map. The yaw is relative to `mount`; the hard iron is
-/// the whole, that of the settings included. `progress` is called with the share of the work that is done.
+/// Calibrates the magnetometer at `mount` from a drive. The settings are those of a map. The yaw is relative to
+/// `mount`; hard iron and delay are the whole, those of the settings included. `progress` is called with the share of
+/// the work that is done.
 ///
 /// # Errors
 /// A drive without readings, or settings under which there is no covariance.
@@ -165,6 +175,8 @@ pub fn calibrate(
     progress: impl FnMut(f64),
 ) -> Result<Calibration, Error> {
     let unit = Unit::of(measurements).ok_or(Error::NoReadings)?;
+    let given_delay = config.sensor.delay;
+    let measurements: &Vec<_> = &measurements.iter().map(|measurement| earlier(measurement, given_delay)).collect();
     let config = &settings(config);
     let (observations, counters) = locate(measurements, config, mount, 0.0);
     // After a clock that went back, stamps no longer tell the cells apart.
@@ -207,6 +219,7 @@ pub fn calibrate(
     let fine = Config { averaging: config::Averaging { spacing: COMPARED }, ..config.clone() };
     let (before, _) = locate(measurements, &fine, mount, 0.0);
     let (after, _) = locate(measurements, &calibration.corrected(&fine), calibration.turned_mount(), delay);
+    calibration.delay = calibration.delay.map(|Estimate { value, sd }| Estimate { value: value + given_delay, sd });
     calibration.agreement = Agreement::of(&before, &after, &mount);
     if calibration.agreement.is_none() {
         let cause =
@@ -216,7 +229,7 @@ pub fn calibrate(
     Ok(calibration)
 }
 
-/// The settings of a map of the three axes with a sensor of which nothing is known.
+/// The settings of a map of the three axes with a sensor of which nothing is known, for readings without their delay.
 fn settings(config: &Config) -> Config {
     let mut config = config.clone();
     config.model.field = Mapped::Vector;
@@ -224,6 +237,7 @@ fn settings(config: &Config) -> Config {
     config.averaging.spacing = SPACING;
     config.vector.hard_iron = HARD_IRON;
     config.vector.speed_bias = 0.0;
+    config.sensor.delay = 0.0;
     config
 }
 
@@ -251,7 +265,8 @@ fn most_telling<'a>(observations: &'a [Observation], mount: &Isometry3<f64>) -> 
 struct Found {
     yaw: f64,
     delay: f64,
-    /// Covariance of yaw and delay from the curvature; none where the optimum is at the edge or the curvature has no sign.
+    /// Covariance of yaw and delay from the curvature; none where the optimum is at the edge or the curvature has no
+    /// sign.
     covariance: Option<Matrix2<f64>>,
     inflation: f64,
     /// See [`Evidence::lead`].
@@ -387,7 +402,8 @@ impl<'a, P: FnMut(f64)> Search<'a, P> {
             .map(|(direction, variance)| (direction.into_owned(), *variance))
             .collect();
         let length = readings[1].len().div_ceil(PIECES).max(1);
-        // By how many standard deviations yaw, delay and the known components of the hard iron change without each of the pieces.
+        // By how many standard deviations yaw, delay and the known components of the hard iron change without each of
+        // the pieces.
         let mut changes = Vec::new();
         for start in (0..readings[1].len()).step_by(length) {
             let rest = readings.each_ref().map(|readings| {
@@ -471,20 +487,20 @@ impl Calibration {
         };
         self.yaw = estimate(found.yaw, 0, WORST_YAW).filter(|_| found.lead >= LEAST_LEAD * found.inflation);
         self.delay = estimate(found.delay, 1, WORST_DELAY).filter(|_| self.yaw.is_some());
-        if self.yaw.is_none() {
-            self.shortcomings.push(
-                "the drive does not tell the yaw of the mount: the field hardly varies along it, or few places were passed near each other".into(),
-            );
-        }
-        if self.delay.is_none() {
-            let cause = "the drive does not tell the delay between the topics: too few turns and too little variation of the field";
-            self.shortcomings.push(cause.into());
-        }
         self.hard_iron = self.hard_iron_of(found, config);
-        if self.hard_iron.is_none() {
-            let cause = "the drive does not tell the hard iron: drive the same places under different headings, best in opposite directions";
-            self.shortcomings.push(cause.into());
-        }
+        let untold = [
+            (
+                self.yaw.is_none(),
+                "the yaw of the mount: the field hardly varies along it, or few places were passed near each other",
+            ),
+            (self.delay.is_none(), "the delay between the topics: too few turns and too little variation of the field"),
+            (
+                self.hard_iron.is_none(),
+                "the hard iron: drive the same places under different headings, best in opposite directions",
+            ),
+        ];
+        let untold = untold.into_iter().filter(|(is_untold, _)| *is_untold);
+        self.shortcomings.extend(untold.map(|(_, what)| format!("the drive does not tell {what}")));
         self.speed_bias = found.speed_bias.filter(|_| found.covariance.is_some()).map(|Bias { mean, covariance }| {
             let covariance = covariance * found.inflation;
             let statistic = covariance.cholesky().map_or(0.0, |factor| mean.dot(&factor.solve(&mean)));
@@ -493,8 +509,8 @@ impl Calibration {
         });
     }
 
-    /// The hard iron along the sensor's axes as recorded, zero along directions that are not known. Of those the standard deviations keep
-    /// the whole uncertainty.
+    /// The hard iron along the sensor's axes as recorded, zero along directions that are not known. Of those the
+    /// standard deviations keep the whole uncertainty.
     fn hard_iron_of(&self, found: &Found, config: &Config) -> Option<HardIron> {
         // Without a covariance the optimum is none, and how much errors are shared is unknown.
         found.covariance?;

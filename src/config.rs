@@ -45,6 +45,8 @@ sections! {
         hard_iron: [f64; 3] = [0.0; 3] => all_finite,
         /// Soft iron: the 3 x 3 matrix, row by row, that multiplies a reading after the hard iron is subtracted.
         soft_iron: [f64; 9] = [1.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 1.0] => calibration_matrix,
+        /// How much later readings are stamped than poses of the same moment, in seconds. It is subtracted from the stamps of readings.
+        delay: f64 = 0.0 => number("-10 to 10", |value| (-10.0..=10.0).contains(&value)),
     }
 
     /// The map's frame and the source of poses.

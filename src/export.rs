@@ -2,6 +2,7 @@
 //!
 //! Every file is written under a temporary name and then renamed, so that nobody ever reads half a file.
 
+pub mod arrows;
 pub mod axes_grid;
 mod canvas;
 pub mod colour;

@@ -5,6 +5,7 @@
 //! [`worker`] is the thread that runs it and appends each step to a [`step_log`] before it is taken.
 
 pub mod averaging;
+mod axes_check;
 pub mod batcher;
 mod error;
 pub mod inbox;

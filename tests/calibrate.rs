@@ -55,7 +55,8 @@ fn calibrated(seed: u64, route: Route, seconds: f64, faults: &Faults) -> Calibra
     calibrate(&measurements, recorded_mount(), &Config::default(), |_| {}).unwrap()
 }
 
-/// Errors of yaw, delay and the two horizontal components of the hard iron, in standard deviations; what is not told is not a number.
+/// Errors of yaw, delay and the two horizontal components of the hard iron, in standard deviations; what is not told is
+/// not a number.
 fn errors(calibration: &Calibration, faults: &Faults) -> [f64; 4] {
     let error =
         |estimate: Option<Estimate>, truth: f64| estimate.map_or(f64::NAN, |found| (found.value - truth) / found.sd);
@@ -97,7 +98,8 @@ fn hard_iron_yaw_and_delay_are_found_and_readings_at_one_place_agree_then() {
     }
     // A robot in the plane does not tell the vertical component.
     assert!(hard_iron.value[2].abs() < 0.01 && hard_iron.sd[2].is_none(), "{hard_iron:?}");
-    // Two readings that differ by a turn of 45 to 180 degrees of a hard iron of 18 microtesla, and by noise and the field within 10 cm.
+    // Two readings that differ by a turn of 45 to 180 degrees of a hard iron of 18 microtesla, and by noise and the
+    // field within 10 cm.
     let agreement = found.agreement.unwrap();
     assert!(agreement.pairs > 20 && agreement.before > 14.0 && agreement.after < 2.0, "{agreement:?}");
     assert!(found.shortcomings.is_empty() && found.unit.is_like_earth, "{found:?}");
@@ -131,11 +133,15 @@ fn a_sound_robot_keeps_its_mount_and_one_with_faults_gets_settings_that_repair_i
     let mount = repaired.sensor.mount();
     assert!((mount.translation.vector - recorded_mount().translation.vector).norm() < 1e-9);
     assert!((mount.rotation.angle().to_degrees() - 12.0).abs() < 2.0, "{mount}");
-    // With them nothing but the delay is left to find, and the hard iron is the whole again.
+    assert!((repaired.sensor.delay - 0.08).abs() < 0.02, "{}", repaired.sensor.delay);
+    // With them nothing is left to find, and hard iron and delay are the whole again.
     let again = calibrate(&measurements, mount, &repaired, |_| {}).unwrap();
     assert!(again.yaw.unwrap().value.abs() < 2.0 * again.yaw.unwrap().sd, "{again:?}");
     let [before, after] = [&found, &again].map(|found| found.hard_iron.unwrap().value);
     assert!((Vector3::from(before) - Vector3::from(after)).norm() < 0.1, "{before:?} {after:?}");
+    assert!((again.delay.unwrap().value - repaired.sensor.delay).abs() < 0.01, "{again:?}");
+    let kept = Config::from_toml(&again.to_toml(&repaired.sensor).unwrap(), "sensor.toml").unwrap().sensor;
+    assert!((kept.delay - 0.08).abs() < 0.02 && kept.override_transforms, "{kept:?}");
 
     let yaml = found.to_bias_yaml().unwrap();
     let values: Vec<(&str, f64)> = yaml
@@ -217,8 +223,12 @@ fn a_bias_that_grows_with_the_speed_is_noticed_and_only_then() {
                 Measurement::Pose(pose) => Measurement::Pose(Pose { stamp: warped(pose.stamp), ..pose }),
             })
             .collect();
-        let found = calibrate(&uneven, recorded_mount(), &Config::default(), |_| {}).unwrap().speed_bias.unwrap();
+        let calibration = calibrate(&uneven, recorded_mount(), &Config::default(), |_| {}).unwrap();
+        let settings = Config::from_toml(&calibration.to_toml(&Sensor::default()).unwrap(), "sensor.toml").unwrap();
+        let found = calibration.speed_bias.unwrap();
         assert_eq!(found.is_significant, expected, "{found:?}");
+        let expected_bias = if expected { Vector3::from(bias).norm() } else { 0.0 };
+        assert!((settings.vector.speed_bias - expected_bias).abs() < 1.0, "{}", settings.vector.speed_bias);
         let distance = (Vector3::from(found.value) - Vector3::from(bias)).norm();
         assert!(distance < 1.0, "{found:?} instead of {bias:?}");
     }
@@ -287,7 +297,8 @@ fn survey() {
                 let z = errors(&found, &faults).map(|z| format!("{z:5.1}")).join(" ");
                 let sd = |estimate: Option<Estimate>| estimate.map_or(f64::NAN, |found| found.sd);
                 println!(
-                    "{name} {route:?} {seed}: z {z}; sd yaw {:.2} deg, delay {:.4} s, iron {:?}, inflation {:.2}, agreement {:?}, speed {:?}, {:?} {:.1} s",
+                    "{name} {route:?} {seed}: z {z}; sd yaw {:.2} deg, delay {:.4} s, iron {:?}, inflation {:.2}, \
+                     agreement {:?}, speed {:?}, {:?} {:.1} s",
                     sd(found.yaw).to_degrees(),
                     sd(found.delay),
                     found.hard_iron.map(|h| h.sd),

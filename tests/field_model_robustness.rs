@@ -1,6 +1,6 @@
 //! No input makes the map panic, fail numerically or predict NaN; and its size follows the field.
 
-use magmap::config::{Ceiling, Config, Hyperparameters};
+use magmap::config::{Ceiling, Config, Hyperparameters, Likelihood, Mapped};
 use magmap::field::model::FieldModel;
 use magmap::sensing::reading::{MagneticField, Observation, Observed, Stamp};
 use nalgebra::{Matrix3, Point3, Vector3};
@@ -412,5 +412,24 @@ fn absurd_streams_are_survived() {
         config.model.initial.lengthscale = 10f64.powf(random.random_range(-2.0..2.0));
         config.learning.max_evaluations = random.random_range(0..200);
         survive(&format!("seed {seed}"), &config, &any_stream(&mut random));
+    }
+}
+
+#[test]
+fn a_model_of_a_field_rejects_signals_and_a_model_of_a_signal_rejects_fields() {
+    let field = observation(1.0, 2.0, 48.0);
+    let signal = Observation { observed: Observed::Signal(true), ..field };
+    let mut of_a_signal = Config::default();
+    of_a_signal.model.likelihood = Likelihood::Bernoulli;
+    of_a_signal.selection.method = "dual_memory".parse().unwrap();
+    let mut of_axes = Config::default();
+    of_axes.model.field = Mapped::Vector;
+    for (config, accepted, rejected) in
+        [(Config::default(), field, signal), (of_axes, field, signal), (of_a_signal, signal, field)]
+    {
+        let mut model = FieldModel::new(&config);
+        model.update(&[rejected], &|| false).unwrap_err();
+        assert_eq!((model.totals().refused_batches, model.map().is_none()), (1, true));
+        model.update(&[accepted], &|| false).unwrap();
     }
 }

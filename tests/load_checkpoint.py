@@ -102,6 +102,72 @@ def predict(checkpoint, kernel, names, points):
     return checkpoint["mean"] + features.T @ weights, np.sqrt(constant + values["variance"] - reduction)
 
 
+FIELD, HARD_IRON = 0, 1
+
+# A direction of the sensor's bias is unknown where more than this share of its prior variance is left.
+KNOWN_BELOW = 0.25
+
+
+def field_covariance(values, places, axes, other_places, other_axes):
+    """Covariance of axes (0 to 2) of the field at places (N x 3) with others."""
+    length, reflected = values["lengthscale"], np.array([1.0, 1.0, -1.0])
+    d = places[:, None] - other_places[None]
+    d[..., 2] = places[:, None, 2] + other_places[None, :, 2] + length
+    square = (d * d).sum(axis=2)
+    same = axes[:, None] == other_axes[None]
+    u = np.take_along_axis(d, axes[:, None, None], axis=2)[..., 0]
+    t = np.take_along_axis(d, other_axes[None, :, None], axis=2)[..., 0] * reflected[other_axes]
+    harmonic = (length**2 / square) ** 1.5 * (same * reflected[axes][:, None] - 3 * u * t / square)
+    return values["constant"] * same + values["variance"] * harmonic
+
+
+def predict_axes(checkpoint, config, names, points):
+    """Mean (N x 3) and covariance (N x 3 x 3) of the field's axes at points (N x 2), free of the sensor's bias."""
+    values = dict(zip(names, checkpoint["hyperparameters"]))
+    root, triangle = checkpoint["covariance_root"], checkpoint["triangle"]
+    places, (kinds, axes) = checkpoint["inducing_points"][:, :3], checkpoint["inducing_points"][:, 3:].T.astype(int)
+    precision = np.eye(len(root)) + triangle.T @ triangle
+    weights = np.linalg.solve(precision, triangle.T @ checkpoint["target"])
+    is_field = kinds == FIELD
+
+    # The bias of the sensor: along directions of which little is known, the map is that of a sensor without one.
+    prior = np.where(kinds == HARD_IRON, config["hard_iron"], config["speed_bias"])[~is_field]
+    bias = np.linalg.solve(root, np.eye(len(kinds))[:, ~is_field] * prior**2)
+    bias_covariance = np.diag(prior**2) - bias.T @ bias + bias.T @ np.linalg.solve(precision, bias)
+    variances, directions = np.linalg.eigh(bias_covariance / np.outer(prior, prior))
+    unknown = directions[:, variances >= KNOWN_BELOW] / np.sqrt(variances[variances >= KNOWN_BELOW])
+    unknown_mean = unknown.T @ (bias.T @ weights / prior)
+    combined = bias @ (unknown / prior[:, None])
+    withdrawn = np.linalg.solve(precision, combined) - combined
+
+    places_of_rows = np.repeat(np.column_stack([points, np.zeros(len(points))]), 3, axis=0)
+    covariance = np.zeros((len(kinds), len(places_of_rows)))
+    axes_of_rows = np.tile(np.arange(3), len(points))
+    covariance[is_field] = field_covariance(values, places[is_field], axes[is_field], places_of_rows, axes_of_rows)
+    features = np.linalg.solve(root, covariance)
+    shared = features.T @ withdrawn
+    mean = features.T @ weights - shared @ unknown_mean
+    p, q = (rows.reshape(len(kinds), -1, 3) for rows in (features, np.linalg.solve(precision, features)))
+    prior_covariance = values["constant"] * np.eye(3) + values["variance"] * np.diag([1.0, 1.0, 2.0])
+    shared = shared.reshape(-1, 3, shared.shape[1])
+    covariance = prior_covariance - np.einsum("mni,mnj->nij", p, p - q) - np.einsum("nik,njk->nij", shared, shared)
+    return mean.reshape(-1, 3), covariance
+
+
+def check_axes(checkpoint, config, names, archive, map_path):
+    """Compares the axes with those of the map."""
+    x, y, axes, covariance = (archive[name] for name in ("x", "y", "axes", "axes_covariance"))
+    known = np.isfinite(axes[0])
+    check(known.any(), f"{map_path} knows the field nowhere")
+    points = np.stack(np.meshgrid(x, y), axis=2)[known]
+    found_mean, found_covariance = predict_axes(checkpoint, config, names, points)
+    rows, columns = np.triu_indices(3)
+    errors = np.abs(found_mean.T - axes[:, known]).max(), np.abs(found_covariance[:, rows, columns].T - covariance[:, known]).max()
+    # As below; variances are of the order of a thousand.
+    check(errors[0] < 1e-5 and errors[1] < 1e-3, f"axes and their covariance differ by up to {errors} from {map_path}")
+    print(f"{known.sum()} cells, axes within {errors[0]:.1e} microtesla, covariances within {errors[1]:.1e} microtesla squared")
+
+
 def main(checkpoint_path, map_path):
     with np.load(checkpoint_path, allow_pickle=False) as archive:
         checkpoint = dict(archive)
@@ -115,6 +181,8 @@ def main(checkpoint_path, map_path):
         kinds, axes = checkpoint["inducing_points"][:, 3:].T
         check(np.isin(kinds, (0, 1, 2)).all() and np.isin(axes, (0, 1, 2)).all(), "kinds and axes of the inducing points")
         print(f"a map of three axes, {len(kinds)} inducing variables, {(kinds > 0).sum()} of them of the sensor's bias")
+        with np.load(map_path, allow_pickle=False) as archive:
+            check_axes(checkpoint, tomllib.loads(metadata["config"])["vector"], names, archive, map_path)
         return
     kernel = tomllib.loads(metadata["config"])["model"]["kernel"]
 

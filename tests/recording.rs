@@ -79,7 +79,7 @@ fn write_rows(folder: &Path, storage: Storage, rows: std::ops::Range<usize>) {
     bag.finish().unwrap();
 }
 
-/// A bag named `bag` with so many rows, in a folder of its own.
+/// A bag named `bag` with this many rows, in a folder of its own.
 fn bag(storage: Storage, rows: usize) -> (TempDir, PathBuf) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("bag");

@@ -135,7 +135,7 @@ fn so_does_one_of_a_yes_no_signal_killed_ten_times() {
     killed_and_resumed(10, "120", &OF_A_SIGNAL);
 }
 
-/// Kills replays of a drive of so many seconds under these settings that many times, and compares each map that comes out at last.
+/// Kills replays of a drive of this many seconds under these settings this many times, and compares each resulting map.
 fn killed_and_resumed(times: u32, seconds: &str, settings: &[&str]) {
     let folder = tempdir().unwrap();
     simulate_for(seconds, &folder, "drive", &["--signal-above", "50"]);

@@ -17,19 +17,21 @@ const FEWEST_PAIRS: usize = 5;
 /// Most pairs that are compared: more say nothing new.
 const MOST_PAIRS: usize = 100_000;
 
-/// How far readings at one place, taken under headings that differ by more than 45 degrees, disagree before and after calibration.
+/// How far readings at one place, taken under headings that differ by more than 45 degrees, disagree before and after
+/// calibration.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Agreement {
     /// Number of pairs, before or after, whichever are fewer.
     pub pairs: usize,
-    /// Root mean square of the difference of the two fields in the map's frame (the length of the vector), in microtesla, as recorded.
+    /// Root mean square of the difference of the two fields in the map's frame (the length of the vector), in
+    /// microtesla, as recorded.
     pub before: f64,
     /// The same, calibrated.
     pub after: f64,
 }
 
 impl Agreement {
-    /// Of the observations of a drive as recorded and calibrated; none with hardly any pair.
+    /// Of the observations of a drive as recorded and calibrated; `None` with fewer than five pairs.
     /// `mount` is that of the recording: a small yaw changes no heading by much.
     pub(super) fn of(before: &[Observation], after: &[Observation], mount: &Isometry3<f64>) -> Option<Self> {
         let [before, after] = [before, after].map(|observations| disagreement(observations, mount));

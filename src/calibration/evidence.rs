@@ -1,16 +1,17 @@
 //! The evidence of a stretch of a drive as a function of the yaw of the mount, and what it says of the sensor's bias.
 //!
 //! With the mount turned by the yaw about the vertical of the body, a reading in the map's frame is
-//! `y = a + b cos(yaw) + c sin(yaw)`. Its covariance K does not depend on the yaw: the prior of the bias is the same along all axes. So one
-//! Cholesky factor L of K gives the log evidence for every yaw, and with `e = L^-1 y` the bias of the sensor as well.
+//! `y = a + b cos(yaw) + c sin(yaw)`. Its covariance K does not depend on the yaw: the prior of the bias is the same along
+//! all axes. So one Cholesky factorization of K gives the log evidence for every yaw, and the bias of the sensor as well.
 
 use nalgebra::{Matrix3, Vector3};
 use streaming_gp::field_places::{Axis, FieldPlace, FieldPlaces};
-use streaming_gp::kernel::{Kernel, VectorField};
-use streaming_gp::linalg::{self, Matrix, NotPositiveDefinite};
+use streaming_gp::kernel::VectorField;
+use streaming_gp::linalg::{Matrix, NotPositiveDefinite};
 use streaming_gp::places::Places;
 
 use super::stretch::TurnableReading;
+use crate::field::exact_evidence::ExactEvidence;
 
 /// The columns: a, b and c, the axes of the body in each row, and those times the speed.
 const COLUMNS: usize = 9;
@@ -19,12 +20,9 @@ const SPEEDS: usize = 6;
 
 /// Readings under one model, at one delay.
 pub(super) struct Evidence {
-    /// The terms that do not depend on the yaw, in nats.
-    constant: f64,
     /// Prior variance of each component of the hard iron.
     prior_variance: f64,
-    /// Products of the columns with each other, after L^-1.
-    gram: Matrix,
+    exact: ExactEvidence,
 }
 
 /// A vector of the sensor with its covariance, along the axes of the body.
@@ -43,12 +41,7 @@ impl Evidence {
         noise: f64,
     ) -> Result<Self, NotPositiveDefinite> {
         let places: FieldPlaces = readings.iter().flat_map(rows).collect();
-        let rows = places.len();
-        let mut covariance = linalg::zeros(rows, rows);
-        kernel.add_lower_covariance(&places, covariance.as_mut());
-        (0..rows).for_each(|i| covariance[(i, i)] += noise);
-        let lower = linalg::cholesky(covariance)?;
-        let mut whitened = Matrix::from_fn(rows, COLUMNS, |row, column| {
+        let columns = Matrix::from_fn(places.len(), COLUMNS, |row, column| {
             let (reading, axis) = (&readings[row / 3], row % 3);
             match column {
                 0..AXES => reading.parts[column][axis],
@@ -56,21 +49,20 @@ impl Evidence {
                 _ => reading.body[(axis, column - SPEEDS)] * reading.speed,
             }
         });
-        linalg::solve_lower(lower.as_ref(), whitened.as_mut());
-        let constant = -0.5 * (linalg::log_determinant(lower.as_ref()) + rows as f64 * std::f64::consts::TAU.ln());
-        let gram = linalg::product(whitened.transpose(), whitened.as_ref());
-        Ok(Self { gram, constant, prior_variance: kernel.hard_iron.powi(2) })
+        let exact = ExactEvidence::new(&places, kernel, noise, columns)?;
+        Ok(Self { exact, prior_variance: kernel.hard_iron.powi(2) })
     }
 
     /// The log evidence with the mount turned by `yaw`, in nats.
     pub(super) fn at(&self, yaw: f64) -> f64 {
-        self.constant - 0.5 * self.product(turned(yaw), turned(yaw))
+        self.exact.at(&turned(yaw))
     }
 
     /// Its first and second derivative.
     pub(super) fn derivatives(&self, yaw: f64) -> [f64; 2] {
         let (at, first, second) = (turned(yaw), slope(yaw), curvature(yaw));
-        [-self.product(at, first), -self.product(first, first) - self.product(at, second)]
+        let product = |left: &[f64; 3], right: &[f64; 3]| self.exact.product(left, right);
+        [-product(&at, &first), -product(&first, &first) - product(&at, &second)]
     }
 
     /// The yaw of the greatest log evidence, between -pi and pi.
@@ -85,7 +77,8 @@ impl Evidence {
         if self.at(best) >= self.at(start) { best } else { start }
     }
 
-    /// How much greater the log evidence of the best yaw is than that of any other local maximum; infinite without another.
+    /// How much greater the log evidence of the best yaw is than that of any other local maximum; infinite without
+    /// another.
     pub(super) fn lead(&self) -> f64 {
         let is_maximum = |yaw: &f64| self.at(*yaw) > self.at(yaw - STEP).max(self.at(yaw + STEP));
         let mut maxima: Vec<f64> = grid().filter(is_maximum).map(|yaw| self.at(yaw)).collect();
@@ -111,13 +104,10 @@ impl Evidence {
     /// `Z^T e`, repeated, and `Z^T Z` for three columns Z from `first` on.
     fn projected(&self, first: usize, yaw: f64) -> [Matrix3<f64>; 2] {
         let weights = turned(yaw);
-        let product = |i: usize| (0..3).map(|k| weights[k] * self.gram[(first + i, k)]).sum::<f64>();
+        let gram = self.exact.gram();
+        let product = |i: usize| (0..3).map(|k| weights[k] * gram[(first + i, k)]).sum::<f64>();
         let projected = Matrix3::from_fn(|i, _| product(i));
-        [projected, Matrix3::from_fn(|i, j| self.gram[(first + i, first + j)])]
-    }
-
-    fn product(&self, left: [f64; 3], right: [f64; 3]) -> f64 {
-        (0..3).map(|i| (0..3).map(|j| left[i] * self.gram[(i, j)] * right[j]).sum::<f64>()).sum()
+        [projected, Matrix3::from_fn(|i, j| gram[(first + i, first + j)])]
     }
 }
 

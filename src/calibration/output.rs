@@ -1,62 +1,67 @@
 //! A calibration as files for other programs.
 
-use std::fmt::Write;
+use nalgebra::{Matrix3, Vector3};
 
-use nalgebra::Matrix3;
-
-use super::Calibration;
+use super::{Calibration, Estimate, SpeedBias};
 use crate::config::Sensor;
 
 /// Microtesla in one tesla.
 const MICROTESLA: f64 = 1e6;
 
 impl Calibration {
-    /// The section `[sensor]` for `--config`, with what the drive tells: the hard iron, and the mount where it differs from the recorded one by
-    /// two standard deviations. `sensor` has the settings with which the drive was read. None where the drive tells neither.
+    /// The sections `[sensor]` and, where a bias grows with the speed, `[vector]`, for `--config`: what the drive
+    /// tells, and the rest of `sensor`, the settings with which the drive was read. Mount and delay are replaced where
+    /// they differ by two standard deviations. None where nothing is to be replaced.
     pub fn to_toml(&self, sensor: &Sensor) -> Option<String> {
-        let is_turned = self.significant_yaw().is_some();
-        if self.hard_iron.is_none() && !is_turned {
+        let turned = self.yaw.filter(|_| self.significant_yaw().is_some());
+        let late = self.delay.filter(|delay| (delay.value - sensor.delay).abs() > 2.0 * delay.sd);
+        let speed_bias = self.speed_bias.filter(|bias| bias.is_significant);
+        if self.hard_iron.is_none() && turned.is_none() && late.is_none() && speed_bias.is_none() {
             return None;
         }
-        let mut text = String::from("[sensor]\n");
+        let mut lines = vec!["[sensor]".to_owned()];
         let list = |values: &[f64], digits: usize| {
             let values: Vec<String> = values.iter().map(|value| format!("{:.digits$}", value + 0.0)).collect();
             format!("[{}]", values.join(", "))
         };
         if let Some(hard_iron) = self.hard_iron {
             let sd = hard_iron.sd.map(|sd| sd.map_or("unknown, left at zero".to_owned(), |sd| format!("{sd:.2}")));
-            let _ = writeln!(text, "# Standard deviations in microtesla: {}.", sd.join(", "));
-            let _ = writeln!(text, "hard_iron = {}", list(&hard_iron.value, 3));
+            lines.push(format!("# Standard deviations in microtesla: {}.", sd.join(", ")));
         }
+        let hard_iron = self.hard_iron.map_or(sensor.hard_iron, |hard_iron| hard_iron.value);
+        lines.push(format!("hard_iron = {}", list(&hard_iron, 3)));
         if Matrix3::from_row_slice(&sensor.soft_iron) != Matrix3::identity() {
-            let _ = writeln!(text, "soft_iron = {:?}", sensor.soft_iron);
+            lines.push(format!("soft_iron = {:?}", sensor.soft_iron));
         }
-        if is_turned || sensor.override_transforms {
-            let mount = self.turned_mount();
-            if let Some(yaw) = self.yaw {
-                let _ = writeln!(
-                    text,
-                    "# Turned by {:.2} degrees of yaw from the recorded mount, standard deviation {:.2} degrees.",
-                    yaw.value.to_degrees(),
-                    yaw.sd.to_degrees()
-                );
+        if turned.is_some() || sensor.override_transforms {
+            if let Some(Estimate { value, sd }) = turned {
+                let (yaw, sd) = (value.to_degrees(), sd.to_degrees());
+                lines.push(format!(
+                    "# Turned by {yaw:.2} degrees from the recorded mount (standard deviation {sd:.2})."
+                ));
             }
+            let mount = self.turned_mount();
             let (roll, pitch, yaw) = mount.rotation.euler_angles();
-            let _ = writeln!(text, "override_transforms = true");
-            let _ = writeln!(text, "position = {}", list(mount.translation.vector.as_slice(), 4));
-            let _ = writeln!(text, "orientation = {}", list(&[roll, pitch, yaw], 5));
+            lines.push("override_transforms = true".to_owned());
+            lines.push(format!("position = {}", list(mount.translation.vector.as_slice(), 4)));
+            lines.push(format!("orientation = {}", list(&[roll, pitch, yaw], 5)));
         }
-        if let Some(delay) = self.delay.filter(|delay| delay.value.abs() > 2.0 * delay.sd) {
-            let _ = writeln!(
-                text,
-                "# The readings are stamped {:.3} s later than the poses (standard deviation {:.3} s): correct the stamps in the driver.",
-                delay.value, delay.sd
-            );
+        if let Some(Estimate { sd, .. }) = late {
+            lines.push(format!("# Standard deviation in seconds: {sd:.3}."));
         }
-        Some(text)
+        let delay = late.map_or(sensor.delay, |late| late.value);
+        if delay != 0.0 {
+            lines.push(format!("delay = {delay:.4}"));
+        }
+        if let Some(SpeedBias { value, .. }) = speed_bias {
+            let size = Vector3::from(value).norm();
+            lines.extend(["".to_owned(), "[vector]".to_owned(), format!("speed_bias = {size:.1}")]);
+        }
+        Some(lines.join("\n") + "\n")
     }
 
-    /// The file `magnetometer_calib.yaml` of the ROS package magnetometer_pipeline, in tesla; none where the hard iron is not known.
+    /// The file `magnetometer_calib.yaml` of the ROS package magnetometer_pipeline, in tesla; none where the hard iron
+    /// is not known.
     pub fn to_bias_yaml(&self) -> Option<String> {
         let [x, y, z] = self.hard_iron?.value.map(|value| (value + 0.0) / MICROTESLA);
         Some(format!("magnetometer_bias_x: {x:.9}\nmagnetometer_bias_y: {y:.9}\nmagnetometer_bias_z: {z:.9}\n"))

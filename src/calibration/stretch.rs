@@ -1,4 +1,5 @@
-//! A stretch of a drive whose readings can be located under any delay and turned by any yaw, always the same readings in the same cells.
+//! A stretch of a drive whose readings can be located under any delay and turned by any yaw, always the same readings
+//! in the same cells.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 
@@ -26,18 +27,13 @@ pub(super) fn locate(
 }
 
 /// The measurement with the stamp of a reading moved back by the delay of its topic.
-fn earlier(measurement: &Measurement, delay: f64) -> Measurement {
+pub(super) fn earlier(measurement: &Measurement, delay: f64) -> Measurement {
     match measurement {
         Measurement::Reading(reading) => {
-            Measurement::Reading(Reading { stamp: shifted(reading.stamp, -delay), ..*reading })
+            Measurement::Reading(Reading { stamp: reading.stamp.shifted(-delay), ..*reading })
         }
         pose => *pose,
     }
-}
-
-fn shifted(stamp: Stamp, seconds: f64) -> Stamp {
-    let by = Stamp::from_seconds(seconds).nanoseconds();
-    Stamp::from_nanoseconds(stamp.nanoseconds().saturating_add(by))
 }
 
 /// An average of readings, as a function of the yaw by which the mount is turned.
@@ -46,7 +42,8 @@ pub(super) struct TurnableReading {
     pub(super) position: Point3<f64>,
     /// Mean rotation from the body's frame to the map's.
     pub(super) body: Matrix3<f64>,
-    /// The field in the map's frame is the first, plus the second times the cosine of the yaw, plus the third times its sine.
+    /// The field in the map's frame is the first, plus the second times the cosine of the yaw, plus the third times its
+    /// sine.
     pub(super) parts: [Vector3<f64>; 3],
     pub(super) speed: f64,
 }
@@ -62,8 +59,8 @@ pub(super) struct Stretch {
 }
 
 impl Stretch {
-    /// The stretch of a drive whose cells end with these stamps, as averaged without delay. Its readings are those that can be located under
-    /// all delays up to `greatest_delay` either way.
+    /// The stretch of a drive whose cells end with these stamps, as averaged without delay. Its readings are those that
+    /// can be located under all delays up to `greatest_delay` either way.
     pub(super) fn new(
         measurements: &[Measurement],
         config: &Config,
@@ -71,10 +68,10 @@ impl Stretch {
         ends: &[Stamp],
         greatest_delay: f64,
     ) -> Self {
-        // Readings of the first cell may begin much earlier, where the robot stands: that cell is left out.
+        // The first cell may start much earlier, while the robot stood still: that cell is left out.
         let margin = config.synchronizer.max_gap + greatest_delay + 1.0;
         let (start, end) = (ends.first().copied().unwrap_or_default(), ends.last().copied().unwrap_or_default());
-        let range = shifted(start, -margin)..=shifted(end, margin);
+        let range = start.shifted(-margin)..=end.shifted(margin);
         let measurements: Vec<Measurement> =
             measurements.iter().filter(|measurement| range.contains(&measurement.stamp())).copied().collect();
         let mut config = config.clone();
@@ -101,7 +98,7 @@ impl Stretch {
     fn located(&self, delay: f64) -> impl Iterator<Item = LocatedReading> {
         let (observations, _) = locate(&self.measurements, &self.config, self.mount, delay);
         observations.into_iter().map(move |seen| LocatedReading {
-            stamp: shifted(seen.stamp, delay),
+            stamp: seen.stamp.shifted(delay),
             position: seen.position,
             orientation: UnitQuaternion::from_rotation_matrix(&Rotation3::from_matrix_unchecked(seen.orientation)),
             sample: seen.field().into(),

@@ -7,7 +7,8 @@ use crate::sensing::reading::{Measurement, Reading, Sample};
 /// Strength of the Earth's field over its surface, in microtesla (International Geomagnetic Reference Field).
 const EARTH: std::ops::RangeInclusive<f64> = 22.0..=67.0;
 
-/// Strengths in buildings, in microtesla. A unit is suspected outside only: those that drivers confuse are further apart.
+/// Strengths in buildings, in microtesla. A unit is suspected outside only: those that drivers confuse are further
+/// apart.
 const NATURAL: std::ops::RangeInclusive<f64> = 5.0..=500.0;
 
 /// What readings may be in instead of tesla, and how many tesla one of them is.

@@ -1,4 +1,4 @@
-//! The macros in which settings are declared: name, type, default, range and meaning of each, said once.
+//! The macros in which settings are declared: name, type, default, range and meaning of each, declared once.
 
 use super::Problem;
 

@@ -37,7 +37,7 @@ fn description(key: &str) -> String {
     parts.iter().copied().skip(1).flat_map(lines).chain(choices).collect::<Vec<_>>().join(" ")
 }
 
-/// What the names in a full key stand for, from its section on.
+/// What the names in a full key refer to, from its section on.
 fn parts(key: &str) -> Vec<&'static Part> {
     let mut inner = Config::PARTS;
     let find = |name| {

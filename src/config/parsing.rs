@@ -67,19 +67,11 @@ impl Config {
         Ok(toml::to_string_pretty(self)?)
     }
 
-    /// Changes one setting, given as `key=value` with the full key and the value as in TOML, such as `selection.delta=0.2`; text
-    /// needs no quotes.
+    /// Changes several settings at once, each given as `key=value` with the full key and the value as in TOML, such as
+    /// `selection.delta=0.2`; text needs no quotes. Only the result need be valid.
     ///
     /// # Errors
     /// As [`from_toml`](Self::from_toml); nothing is changed then.
-    pub fn apply_override(&mut self, assignment: &str) -> Result<(), Error> {
-        self.apply_overrides(&[assignment])
-    }
-
-    /// Changes several settings at once: only the result need be valid.
-    ///
-    /// # Errors
-    /// As [`apply_override`](Self::apply_override); nothing is changed then.
     pub fn apply_overrides<A: AsRef<str>>(&mut self, assignments: &[A]) -> Result<(), Error> {
         let assignments: Vec<&str> = assignments.iter().map(AsRef::as_ref).collect();
         let values =
@@ -302,7 +294,7 @@ mod tests {
                 continue;
             }
             let mut changed = defaults.clone();
-            changed.apply_override(&format!("{key}={value}")).unwrap();
+            changed.apply_overrides(&[&format!("{key}={value}")]).unwrap();
             assert_ne!(changed, defaults, "{key} is the default");
         }
     }
@@ -470,11 +462,11 @@ mod tests {
     #[test]
     fn overrides_go_through_the_same_checks() {
         let mut config = Config::default();
-        config.apply_override("selection.delta=0.2").unwrap();
-        config.apply_override("model.kernel = matern32").unwrap();
-        config.apply_override("topics.odometry=/odom").unwrap();
-        config.apply_override("sensor.position=[0.1, 0, 1]").unwrap();
-        config.apply_override("averaging.spacing=0").unwrap();
+        config.apply_overrides(&["selection.delta=0.2"]).unwrap();
+        config.apply_overrides(&["model.kernel = matern32"]).unwrap();
+        config.apply_overrides(&["topics.odometry=/odom"]).unwrap();
+        config.apply_overrides(&["sensor.position=[0.1, 0, 1]"]).unwrap();
+        config.apply_overrides(&["averaging.spacing=0"]).unwrap();
         assert_eq!((config.selection.delta, config.averaging.spacing), (0.2, 0.0));
         assert_eq!((config.model.kernel, config.topics.odometry.as_str()), (Shape::Matern32, "/odom"));
         assert_eq!(config.sensor.position, [0.1, 0.0, 1.0]);
@@ -488,7 +480,7 @@ mod tests {
             ("=3", "expected a key"),
             ("gates.minimum_field=2000", "expected more than gates.minimum_field (2000)"),
         ] {
-            let error = config.apply_override(assignment).expect_err(assignment).to_string();
+            let error = config.apply_overrides(&[assignment]).expect_err(assignment).to_string();
             assert!(error.contains(expected), "{error}");
             assert_eq!(config, before);
         }

@@ -688,7 +688,7 @@ mod tests {
             ("model.relative_jitter=1e-7", "model.relative_jitter is 0.0000001, but the map was made with 0.000001"),
         ] {
             let mut other = config.clone();
-            other.apply_override(setting).unwrap();
+            other.apply_overrides(&[setting]).unwrap();
             let message = restored(&checkpoint, &other).unwrap_err().to_string();
             assert!(message.starts_with(expected), "{message} instead of {expected}");
         }
@@ -701,7 +701,7 @@ mod tests {
         assert!(message.starts_with("model.degrees_of_freedom is 4.0, but the map was made with 3.5"), "{message}");
         let mut other = config.clone();
         // They have no effect on a Gaussian likelihood.
-        other.apply_override("model.degrees_of_freedom=9").unwrap();
+        other.apply_overrides(&["model.degrees_of_freedom=9"]).unwrap();
         assert!(restored(&checkpoint, &other).is_ok());
         let mut other = config.clone();
         other.apply_overrides(&["model.initial.noise=9", "selection.delta=0.5", "learning.max_evaluations=0"]).unwrap();

@@ -31,17 +31,17 @@ impl AxesGrid {
     }
 
     /// The axes per cell, row by row from the lower left cell; none where the map is unknown.
-    pub(super) fn cells(&self) -> &[Option<Axes>] {
+    pub fn cells(&self) -> &[Option<Axes>] {
         &self.cells
     }
 
     /// The means: of x in every cell, then of y, then of z; NaN where unknown.
-    pub(super) fn means(&self) -> impl Iterator<Item = f64> + '_ {
+    pub fn means(&self) -> impl Iterator<Item = f64> + '_ {
         (0..3).flat_map(|axis| self.values(move |axes| axes.mean[axis]))
     }
 
     /// The covariances: xx in every cell, then xy, xz, yy, yz and zz; NaN where unknown.
-    pub(super) fn covariances(&self) -> impl Iterator<Item = f64> + '_ {
+    pub fn covariances(&self) -> impl Iterator<Item = f64> + '_ {
         ENTRIES.into_iter().flat_map(|[row, column]| self.values(move |axes| axes.covariance[row][column]))
     }
 
@@ -59,7 +59,7 @@ impl AxesGrid {
 
     /// A grid of these axes, for tests.
     #[cfg(test)]
-    pub(super) fn from_cells(cells: Vec<Option<Axes>>) -> Self {
+    pub(crate) fn from_cells(cells: Vec<Option<Axes>>) -> Self {
         Self { cells }
     }
 }

@@ -70,14 +70,10 @@ fn deviations(grid: &FieldGrid, axes: &AxesGrid, stride: i64) -> Vec<Deviation> 
     let known = || axes.cells().iter().enumerate().filter_map(|(i, cell)| Some((i, cell.as_ref()?.mean)));
     let number = known().count().max(1) as f64;
     let mean: [f64; 2] = std::array::from_fn(|axis| known().map(|(_, field)| field[axis]).sum::<f64>() / number);
-    let is_chosen = |index: i64| index.rem_euclid(stride) == stride / 2;
     known()
-        .map(|(i, field)| (i % geometry.columns, i / geometry.columns, field))
-        .filter(|&(column, row, _)| {
-            is_chosen(geometry.first_column + column as i64) && is_chosen(geometry.first_row + row as i64)
-        })
-        .map(|(column, row, field)| Deviation {
-            place: geometry.centre(column, row),
+        .filter(|(cell, _)| geometry.is_in_every(stride, *cell))
+        .map(|(cell, field)| Deviation {
+            place: geometry.centre(cell % geometry.columns, cell / geometry.columns),
             field: std::array::from_fn(|axis| field[axis] - mean[axis]),
         })
         .collect()

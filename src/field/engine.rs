@@ -6,7 +6,7 @@ use crate::config::{self, Ceiling, Config, Hyperparameters};
 use streaming_gp::dual_memory::{DualSettings, MemorySize, OldEvidence};
 use streaming_gp::hyperparameters::LogNormalPrior;
 use streaming_gp::inference::Inference;
-use streaming_gp::kernel::{Constant, Kernel, Stationary, Sum, VectorField};
+use streaming_gp::kernel::{Kernel, Stationary, VectorField};
 use streaming_gp::learning::Learning;
 use streaming_gp::likelihood::{Likelihood, StudentT};
 use streaming_gp::link::Link;
@@ -17,7 +17,7 @@ use streaming_gp::selection::vips::Vips;
 use streaming_gp::streaming::Settings;
 
 /// Covariance of the field strength: a constant for the ambient field (optional) plus the variation around it.
-pub type FieldKernel = Sum<Option<Constant>, Stationary>;
+pub type FieldKernel = Stationary;
 
 /// The posterior of the field strength, in microtesla, over points of the plane, in metres.
 pub type FieldPosterior = Posterior<FieldKernel>;
@@ -33,10 +33,12 @@ pub fn model(config: &Config, dimension: usize) -> Model<FieldKernel> {
     let Hyperparameters { constant, variance, lengthscale, noise } = initial_and_prior(config).initial;
     let lengthscales = vec![lengthscale; lengthscales(config, dimension)];
     Model {
-        kernel: Sum(
-            config.model.constant.then_some(Constant { variance: constant }),
-            Stationary { shape: config.model.kernel, variance, lengthscales },
-        ),
+        kernel: Stationary {
+            constant: config.model.constant.then_some(constant),
+            shape: config.model.kernel,
+            variance,
+            lengthscales,
+        },
         noise,
         likelihood: likelihood(&config.model),
         mean: config.model.mean,

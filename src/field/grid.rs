@@ -6,8 +6,8 @@ use crate::field::quantity::Quantity;
 /// Beyond this index a double no longer resolves half a cell.
 const MAX_INDEX: f64 = (1_u64 << 51) as f64;
 
-/// Which cells a raster has. Cell (column, row) covers `[column, column + 1) x [row, row + 1)` times the resolution, so that
-/// rasters of the same resolution always have aligned cells.
+/// Which cells a raster has. Cell (column, row) covers `[column, column + 1) x [row, row + 1)` times the resolution, so
+/// that rasters of the same resolution always have aligned cells.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct GridGeometry {
     /// Side of a cell, in metres.
@@ -26,7 +26,8 @@ impl GridGeometry {
     /// The smallest geometry whose cells cover all `points` (x and y in metres) and `margin` metres around them.
     ///
     /// # Errors
-    /// [`Error::NoPoints`], [`Error::PointOutOfRange`] for a point that is not finite or too far away, [`Error::GridTooLarge`].
+    /// [`Error::NoPoints`], [`Error::PointOutOfRange`] for a point that is not finite or too far away,
+    /// [`Error::GridTooLarge`].
     pub fn around(
         points: impl IntoIterator<Item = [f64; 2]>,
         margin: f64,
@@ -102,6 +103,13 @@ impl GridGeometry {
         [centre(self.first_column, column), centre(self.first_row, row)]
     }
 
+    /// Whether a cell, by its index in row-major arrays, is in every `stride`th column and row. Which these are does
+    /// not depend on the extent.
+    pub fn is_in_every(&self, stride: i64, cell: usize) -> bool {
+        let is_chosen = |first: i64, index: usize| (first + index as i64).rem_euclid(stride) == stride / 2;
+        is_chosen(self.first_column, cell % self.columns) && is_chosen(self.first_row, cell / self.columns)
+    }
+
     /// Number of cells.
     pub fn len(&self) -> usize {
         self.columns * self.rows
@@ -153,6 +161,18 @@ mod tests {
         assert_eq!(geometry.origin(), [0.0, -0.5]);
         let wider = geometry.union(&GridGeometry::around([[-1.0, 0.7]], 0.0, 0.5, 100).unwrap(), 100).unwrap();
         assert_eq!(wider, GridGeometry { resolution: 0.5, first_column: -2, first_row: -1, columns: 5, rows: 3 });
+    }
+
+    #[test]
+    fn thinned_cells_stay_the_same_when_the_grid_grows() {
+        let chosen = |geometry: GridGeometry| -> Vec<[f64; 2]> {
+            let cells = (0..geometry.len()).filter(|&cell| geometry.is_in_every(2, cell));
+            cells.map(|cell| geometry.centre(cell % geometry.columns, cell / geometry.columns)).collect()
+        };
+        let small = GridGeometry { resolution: 1.0, first_column: -1, first_row: 0, columns: 3, rows: 2 };
+        assert_eq!(chosen(small), [[-0.5, 1.5], [1.5, 1.5]]);
+        let larger = GridGeometry { first_column: -2, columns: 4, rows: 4, ..small };
+        assert_eq!(chosen(larger), [[-0.5, 1.5], [1.5, 1.5], [-0.5, 3.5], [1.5, 3.5]]);
     }
 
     #[test]

@@ -4,7 +4,7 @@ use streaming_gp::link::Link;
 use streaming_gp::report::NamedValue;
 use streaming_gp::vector::{Axes, SensorPose};
 
-use super::posterior::{MapPosterior, Prediction};
+use super::posterior::{Gaussian, MapPosterior};
 use super::quantity::Quantity;
 use super::tiles::{Extent, LocalPosteriors};
 use super::totals::Totals;
@@ -23,6 +23,17 @@ pub struct FieldMap {
     extent: Extent,
     stamp: Stamp,
     totals: Totals,
+}
+
+/// Predictions at places, in their order.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Prediction {
+    /// Mean of the quantity; NaN where the map is unknown.
+    pub mean: Vec<f64>,
+    /// Its variance.
+    pub variance: Vec<f64>,
+    /// The axes, none where the map is unknown; none altogether where it is one of strengths.
+    pub axes: Option<Vec<Option<Axes>>>,
 }
 
 impl FieldMap {
@@ -52,20 +63,34 @@ impl FieldMap {
     pub fn predict(&self, places: &[[f64; 2]], unknown_above: f64, mean: &mut [f64], variance: &mut [f64]) {
         let values: Vec<(f64, f64)> = if self.posteriors.newest().has_axes() {
             let places: Vec<[f64; 3]> = places.iter().map(|&[x, y]| [x, y, 0.0]).collect();
-            let strength = |axes| Axes::from(axes).strength();
-            known(self.blended_axes(&places), unknown_above, strength)
+            self.known_axes(&places, unknown_above).iter().map(strength).collect()
         } else {
             let link = self.posteriors.newest().link();
             let scalar = self.posteriors.blend(places.iter().copied(), |posterior, indices| {
                 posterior.scalar(&select(places, indices)).unwrap_or_default()
             });
-            known(scalar, unknown_above, |Prediction { mean: [mean], covariance: [[variance]], .. }| {
-                of_quantity(link, mean, variance)
-            })
+            let value = |Gaussian { mean: [mean], covariance: [[variance]], .. }| of_quantity(link, mean, variance);
+            let values = |scalar: Gaussian<1>| if scalar.is_known(unknown_above) { value(scalar) } else { UNKNOWN };
+            scalar.into_iter().map(values).collect()
         };
         for ((value, mean), variance) in values.into_iter().zip(mean).zip(variance) {
             (*mean, *variance) = value;
         }
+    }
+
+    /// As [`predict`](Self::predict), with the axes where the map has them, at any height (the third coordinate, in
+    /// metres): known there is where the variance is small compared with that infinitely far away at the same height. A
+    /// map of strengths is the same at every height.
+    pub fn predict_at(&self, places: &[[f64; 3]], unknown_above: f64) -> Prediction {
+        if self.posteriors.newest().has_axes() {
+            let axes = self.known_axes(places, unknown_above);
+            let (mean, variance) = axes.iter().map(strength).unzip();
+            return Prediction { mean, variance, axes: Some(axes) };
+        }
+        let (mut mean, mut variance) = (vec![0.0; places.len()], vec![0.0; places.len()]);
+        let places: Vec<_> = places.iter().map(|&[x, y, _]| [x, y]).collect();
+        self.predict(&places, unknown_above, &mut mean, &mut variance);
+        Prediction { mean, variance, axes: None }
     }
 
     /// Whether it predicts all places of an area (lower left and upper right corner, in metres) as the `other` map does, to the last bit,
@@ -81,7 +106,13 @@ impl FieldMap {
         has_axes.then(|| self.blended_axes(places).into_iter().map(Axes::from).collect())
     }
 
-    fn blended_axes(&self, places: &[[f64; 3]]) -> Vec<Prediction<3>> {
+    /// The axes where they are known.
+    fn known_axes(&self, places: &[[f64; 3]], unknown_above: f64) -> Vec<Option<Axes>> {
+        let axes = self.blended_axes(places).into_iter();
+        axes.map(|axes| axes.is_known(unknown_above).then(|| axes.into())).collect()
+    }
+
+    fn blended_axes(&self, places: &[[f64; 3]]) -> Vec<Gaussian<3>> {
         self.posteriors.blend(places.iter().map(|&[x, y, _]| [x, y]), |posterior, indices| {
             posterior.axes(&select(places, indices)).unwrap_or_default()
         })
@@ -160,18 +191,12 @@ fn select<T: Copy>(items: &[T], indices: &[usize]) -> Vec<T> {
     indices.iter().map(|&index| items[index]).collect()
 }
 
-/// Mean and variance of each prediction, NaN where it is unknown.
-fn known<const D: usize>(
-    predictions: Vec<Prediction<D>>,
-    unknown_above: f64,
-    values: impl Fn(Prediction<D>) -> (f64, f64),
-) -> Vec<(f64, f64)> {
-    let values = |prediction: Prediction<D>| {
-        let is_known = prediction.total_variance() <= unknown_above * prediction.far_variance
-            && prediction.mean.iter().all(|value| value.is_finite());
-        if is_known { values(prediction) } else { (f64::NAN, f64::NAN) }
-    };
-    predictions.into_iter().map(values).collect()
+/// Mean and variance where the map is unknown.
+const UNKNOWN: (f64, f64) = (f64::NAN, f64::NAN);
+
+/// Mean and variance of the strength.
+fn strength(axes: &Option<Axes>) -> (f64, f64) {
+    axes.as_ref().map_or(UNKNOWN, Axes::strength)
 }
 
 /// Mean and variance of the quantity, given those of the process.
@@ -180,5 +205,74 @@ fn of_quantity(link: Option<Link>, mean: f64, variance: f64) -> (f64, f64) {
     match link {
         None => (mean, variance),
         Some(link) => (link.probability(mean, variance), link.deviation_of_probability(mean, variance).powi(2)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use nalgebra::{Matrix3, Point3, Vector3};
+
+    use super::*;
+    use crate::config::{Config, Mapped};
+    use crate::field::model::FieldModel;
+    use crate::sensing::reading::{MagneticField, Observation, Observed};
+
+    /// A map of three metres along x, whose sensor has no bias.
+    fn map(field: Mapped) -> FieldMap {
+        let mut config = Config::default();
+        config.model.field = field;
+        config.vector.hard_iron = 0.0;
+        config.learning.max_evaluations = 0;
+        let seen = |step: u32| {
+            let x = 0.05 * f64::from(step);
+            let field = Vector3::new(20.0, 5.0 * x, -40.0);
+            Observation {
+                stamp: Stamp::from_seconds(x),
+                position: Point3::new(x, 0.0, 0.0),
+                orientation: Matrix3::identity(),
+                speed: 0.5,
+                observed: Observed::Field { mean: MagneticField::from_microtesla(field), strength: field.norm() },
+                readings: 1,
+            }
+        };
+        let mut model = FieldModel::new(&config);
+        model.update(&(0..60).map(seen).collect::<Vec<_>>(), &|| false).unwrap();
+        model.map().unwrap()
+    }
+
+    const UNKNOWN_ABOVE: f64 = 0.75;
+    const ON_PATH: [f64; 3] = [1.5, 0.0, 0.0];
+
+    #[test]
+    fn axes_and_strength_at_a_height_agree_and_in_the_plane_they_are_those_of_the_grid() {
+        let map = map(Mapped::Vector);
+        let above = [1.5, 0.0, 0.4];
+        let places =
+            [ON_PATH, above, [30.0, 0.0, 0.0], [1.5, 0.0, -5.0], [f64::NAN, 0.0, 0.0], [0.0, 0.0, f64::INFINITY]];
+        let Prediction { mean, variance, axes } = map.predict_at(&places, UNKNOWN_ABOVE);
+        let axes = axes.unwrap();
+        let known: Vec<bool> = axes.iter().map(Option::is_some).collect();
+        // Far away, inside the sources, and where there is no place.
+        assert_eq!(known, [true, true, false, false, false, false]);
+        let finite = |values: &[f64]| -> Vec<bool> { values.iter().map(|value| value.is_finite()).collect() };
+        assert_eq!([finite(&mean), finite(&variance)], [known.clone(), known]);
+        let (mut grid_mean, mut grid_variance) = ([0.0], [0.0]);
+        map.predict(&[[1.5, 0.0]], UNKNOWN_ABOVE, &mut grid_mean, &mut grid_variance);
+        assert_eq!((mean[0], variance[0]), (grid_mean[0], grid_variance[0]));
+        for (place, found) in [ON_PATH, above].iter().zip(&axes) {
+            assert_eq!(*found, map.axes(&[*place]).map(|axes| axes[0]));
+        }
+        let [in_plane, higher] = [0, 1].map(|index| Vector3::from(axes[index].unwrap().mean));
+        // On the path to the noise; above, where no reading was, to what the field may do over 40 cm.
+        assert!((in_plane - Vector3::new(20.0, 7.5, -40.0)).norm() < 1.5, "{in_plane}");
+        assert!((higher - in_plane).norm() < 10.0 && higher != in_plane, "{higher}");
+    }
+
+    #[test]
+    fn a_map_of_strengths_is_the_same_at_every_height_and_has_no_axes() {
+        let Prediction { mean, variance, axes } =
+            map(Mapped::Strength).predict_at(&[ON_PATH, [1.5, 0.0, 7.0], [30.0, 0.0, 0.0]], UNKNOWN_ABOVE);
+        assert_eq!((mean[0], variance[0]), (mean[1], variance[1]));
+        assert!((mean[0] - 45.3).abs() < 1.5 && mean[2].is_nan() && axes.is_none(), "{mean:?}");
     }
 }

@@ -31,22 +31,23 @@ pub enum MapPosterior {
 
 /// A normal distribution of some outputs at a place.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Prediction<const D: usize> {
+pub(super) struct Gaussian<const D: usize> {
     pub mean: [f64; D],
     pub covariance: [[f64; D]; D],
-    /// Trace of the covariance infinitely far from every reading.
+    /// Trace of the covariance infinitely far from every reading, at the same height.
     pub far_variance: f64,
 }
 
-impl<const D: usize> Prediction<D> {
-    /// Trace of the covariance.
-    pub(super) fn total_variance(&self) -> f64 {
-        (0..D).map(|i| self.covariance[i][i]).sum()
+impl<const D: usize> Gaussian<D> {
+    /// Whether its variance is at most this share of that infinitely far away.
+    pub(super) fn is_known(&self, unknown_above: f64) -> bool {
+        let total: f64 = (0..D).map(|i| self.covariance[i][i]).sum();
+        total <= unknown_above * self.far_variance && self.mean.iter().all(|value| value.is_finite())
     }
 }
 
-impl From<Prediction<3>> for Axes {
-    fn from(Prediction { mean, covariance, .. }: Prediction<3>) -> Self {
+impl From<Gaussian<3>> for Axes {
+    fn from(Gaussian { mean, covariance, .. }: Gaussian<3>) -> Self {
         Self { mean, covariance }
     }
 }
@@ -75,31 +76,38 @@ impl MapPosterior {
     }
 
     /// The strength, or the latent function, at places (x and y); none where the axes are mapped.
-    pub(super) fn scalar(&self, places: &[[f64; 2]]) -> Option<Vec<Prediction<1>>> {
+    pub(super) fn scalar(&self, places: &[[f64; 2]]) -> Option<Vec<Gaussian<1>>> {
         let Self::Scalar(posterior) = self else { return None };
         let (mut far_mean, mut far_variance) = ([0.0], [0.0]);
         posterior.predict(&Points::from_arrays(&[[FAR, FAR]]), &mut far_mean, &mut far_variance);
         let (mut mean, mut variance) = (vec![0.0; places.len()], vec![0.0; places.len()]);
         posterior.predict(&Points::from_arrays(places), &mut mean, &mut variance);
-        let prediction =
-            |(mean, variance)| Prediction { mean: [mean], covariance: [[variance]], far_variance: far_variance[0] };
-        Some(mean.into_iter().zip(variance).map(prediction).collect())
+        let gaussian =
+            |(mean, variance)| Gaussian { mean: [mean], covariance: [[variance]], far_variance: far_variance[0] };
+        Some(mean.into_iter().zip(variance).map(gaussian).collect())
     }
 
     /// The field's axes at places (x, y and height), free of the sensor's bias; none where the strength is mapped.
-    pub(super) fn axes(&self, places: &[[f64; 3]]) -> Option<Vec<Prediction<3>>> {
+    pub(super) fn axes(&self, places: &[[f64; 3]]) -> Option<Vec<Gaussian<3>>> {
         let Self::Vector { posterior, removed } = self else { return None };
         let map = VectorMap::after_removal(posterior, *removed);
-        let far = map.axes(&[[FAR, FAR, 0.0]])[0];
-        let far_variance = (0..3).map(|axis| far.covariance[axis][axis]).sum();
-        Some(map.axes(places).into_iter().map(|axes| prediction(axes, far_variance)).collect())
+        let mut heights: Vec<f64> = places.iter().map(|place| place[2]).collect();
+        heights.sort_by(f64::total_cmp);
+        heights.dedup_by_key(|height| height.to_bits());
+        let far = map.axes(&heights.iter().map(|&height| [FAR, FAR, height]).collect::<Vec<_>>());
+        let far_variance = |height: f64| {
+            let Axes { covariance, .. } = far[heights.partition_point(|other| other.total_cmp(&height).is_lt())];
+            (0..3).map(|axis| covariance[axis][axis]).sum()
+        };
+        let axes = map.axes(places).into_iter().zip(places);
+        Some(axes.map(|(axes, &[_, _, height])| gaussian(axes, far_variance(height))).collect())
     }
 
     /// What the sensor would read, without noise; none where the strength is mapped.
-    pub(super) fn readings(&self, poses: &[SensorPose]) -> Option<Vec<Prediction<3>>> {
+    pub(super) fn readings(&self, poses: &[SensorPose]) -> Option<Vec<Gaussian<3>>> {
         let Self::Vector { posterior, removed } = self else { return None };
         let readings = VectorMap::after_removal(posterior, *removed).readings(poses);
-        Some(readings.into_iter().map(|axes| prediction(axes, f64::INFINITY)).collect())
+        Some(readings.into_iter().map(|axes| gaussian(axes, f64::INFINITY)).collect())
     }
 
     /// The bias of the sensor as this posterior alone knows it.
@@ -111,7 +119,7 @@ impl MapPosterior {
     /// Variance of the field around its constant where nothing is known: the mean over its axes where it has them.
     pub(super) fn prior_variance(&self) -> f64 {
         match self {
-            Self::Scalar(posterior) => posterior.model().kernel.1.variance,
+            Self::Scalar(posterior) => posterior.model().kernel.variance,
             // The vertical axis has twice the variance of a horizontal one.
             Self::Vector { posterior, .. } => posterior.model().kernel.variance * 4.0 / 3.0,
         }
@@ -159,6 +167,6 @@ impl MapPosterior {
     }
 }
 
-fn prediction(Axes { mean, covariance }: Axes, far_variance: f64) -> Prediction<3> {
-    Prediction { mean, covariance, far_variance }
+fn gaussian(Axes { mean, covariance }: Axes, far_variance: f64) -> Gaussian<3> {
+    Gaussian { mean, covariance, far_variance }
 }

@@ -285,6 +285,6 @@ mod tests {
             );
         }
         // Of four blocks along the path, up to x = 6.4 m, and five updates that had a raster before.
-        assert!((1..15).contains(&predicted), "{predicted} blocks of 20 were predicted again");
+        assert!((1..20).contains(&predicted), "{predicted} blocks of 20 were predicted again");
     }
 }

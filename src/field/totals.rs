@@ -1,10 +1,10 @@
-//! What went into a map, counted.
+//! Counts of what a map has learnt from.
 
 use serde::{Deserialize, Serialize};
 
 use crate::sensing::reading::Observation;
 
-/// What went into a map, from its beginning.
+/// Counts of what a map has learnt from since it was started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Totals {
     /// Updates of the model.

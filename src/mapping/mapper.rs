@@ -130,7 +130,7 @@ pub enum Effect {
     Replaced,
 }
 
-/// Progress of the map since its beginning.
+/// Progress of the map since it was started.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Progress {
     /// Steps taken.

@@ -133,7 +133,7 @@ impl Pipeline {
 
     fn ingest_reading(&mut self, sent: Reading, ready: &mut VecDeque<Batch>) {
         self.downstream.counters.readings += 1;
-        let reading = Reading { sample: self.calibration.apply(sent.sample), ..sent };
+        let reading = self.calibration.apply(sent);
         let gates = &self.downstream.gates;
         match check_range(gates, &sent.sample).and_then(|()| self.reading_gate.check(gates, &reading)) {
             Ok(()) => {

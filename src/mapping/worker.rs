@@ -1,7 +1,8 @@
 //! The mapping thread, which owns the model and the pipeline.
 //!
-//! Sources send into a bounded [`Inbox`], the thread turns messages into the steps of a [`Mapper`], and consumers read finished
-//! [`Updates`]; the model is never locked. Every step is appended to the [`StepLog`], if there is one, before it is taken.
+//! Sources send into a bounded [`Inbox`], the thread turns messages into the steps of a [`Mapper`], and consumers read
+//! finished [`Updates`]; the model is never locked. Every step is appended to the [`StepLog`], if there is one, before
+//! it is taken.
 
 use std::any::Any;
 use std::sync::{Arc, Mutex};
@@ -12,6 +13,7 @@ use crossbeam_channel::{Receiver, RecvTimeoutError, bounded};
 use serde::Serialize;
 
 use super::Error;
+use super::axes_check::AxesCheck;
 use super::batcher::{Batch, mergeable};
 use super::inbox::{Inbox, Message};
 use super::mapper::{Effect, Mapper, Step};
@@ -31,12 +33,13 @@ const IDLE: Duration = Duration::from_secs(1);
 pub enum Mode {
     /// One update per batch, in order: reproducible. The source waits.
     Offline,
-    /// Waiting batches are merged into one update of at most `worker.max_merged` observations. The source does not wait.
+    /// Waiting batches are merged into one update of at most `worker.max_merged` observations. The source does not
+    /// wait.
     Live,
 }
 
-/// Called on the mapping thread with every update and its observations (none where another map replaced the previous one), in
-/// order, before it is published.
+/// Called on the mapping thread with every update and its observations (none where another map replaced the previous
+/// one), in order, before it is published.
 pub type Observer = Box<dyn FnMut(&[Observation], &Arc<Update>) + Send>;
 
 /// Status of the mapping thread.
@@ -61,6 +64,8 @@ pub struct Finished {
     pub mapper: Mapper,
     /// The final status.
     pub status: WorkerStatus,
+    /// As [`Worker::doubt`].
+    pub doubt: Option<String>,
 }
 
 /// A handle of the mapping thread. When it and all its inboxes are dropped, the thread finishes the map and ends.
@@ -78,11 +83,12 @@ pub struct Worker {
 struct Shared {
     status: WorkerStatus,
     config: Arc<Config>,
+    doubt: Option<String>,
 }
 
 impl Worker {
-    /// Starts the thread from `mapper`, with an optional log of the following steps and an optional `observer` that records the map
-    /// over time. An existing map is published first.
+    /// Starts the thread from `mapper`, with an optional log of the following steps and an optional `observer` that
+    /// records the map over time. An existing map is published first.
     ///
     /// # Errors
     /// [`Error::Spawn`] when the operating system cannot start the thread.
@@ -94,7 +100,8 @@ impl Worker {
     ) -> Result<Self, Error> {
         let (inbox, receiver) = Inbox::new(mapper.config().worker.inbox, mapper.frame());
         let stop = StopSignal::default();
-        let shared = Shared { status: WorkerStatus::default(), config: Arc::clone(mapper.config()) };
+        let axes_check = AxesCheck::new(mapper.config());
+        let shared = Shared { status: WorkerStatus::default(), config: Arc::clone(mapper.config()), doubt: None };
         let shared = Arc::new(Mutex::new(shared));
         let has_map = mapper.progress().versions > 0;
         let updates = Updates::new(has_map.then(|| Update::without_batch(&mapper)));
@@ -102,6 +109,7 @@ impl Worker {
             receiver,
             mode,
             mapper,
+            axes_check,
             step_log,
             observer,
             stop: stop.clone(),
@@ -133,8 +141,14 @@ impl Worker {
         Arc::clone(&lock(&self.shared).config)
     }
 
-    /// Closes the open averaging cell and the open batch, and returns when everything sent before is in the map. Readings that
-    /// wait for their pose continue to wait.
+    /// Why the map is in doubt, if it is: the axes of the readings contradict the physics, or a bias grows with the
+    /// speed. It is known after 5 to 18 metres of a map of the three axes, and logged then.
+    pub fn doubt(&self) -> Option<String> {
+        lock(&self.shared).doubt.clone()
+    }
+
+    /// Closes the open averaging cell and the open batch, and returns when everything sent before is in the map.
+    /// Readings that wait for their pose continue to wait.
     ///
     /// # Errors
     /// [`Error::Closed`] when the mapping thread has ended; [`join`](Self::join) says why.
@@ -147,7 +161,8 @@ impl Worker {
     /// Changes the settings once every batch cut from what was sent before is in the map.
     ///
     /// # Errors
-    /// [`Error::Closed`] when the mapping thread has ended; inside, that of [`Mapper::check`], and then nothing has changed.
+    /// [`Error::Closed`] when the mapping thread has ended; inside, that of [`Mapper::check`], and then nothing has
+    /// changed.
     pub fn configure(&self, config: Config) -> Result<Result<(), field::Error>, Error> {
         self.change(move |mapper| match mapper.check(&config) {
             Ok(()) => (Ok(()), vec![Step::Configure(Box::new(config))]),
@@ -163,8 +178,8 @@ impl Worker {
         self.change(|mapper| (inspect(mapper), Vec::new()))
     }
 
-    /// Takes the steps that `decide` chooses given the map, once every batch cut from what was sent before is in it. No reading comes
-    /// in between, and the steps are taken on return.
+    /// Takes the steps that `decide` chooses given the map, once every batch cut from what was sent before is in it. No
+    /// reading comes in between, and the steps are taken on return.
     ///
     /// # Errors
     /// [`Error::Closed`] when the mapping thread has ended.
@@ -191,8 +206,8 @@ impl Worker {
         self.stop.clone()
     }
 
-    /// Ends the stream after everything sent before: readings that still wait for a pose are rejected, the open cell and batch
-    /// closed, and the thread joined.
+    /// Ends the stream after everything sent before: readings that still wait for a pose are rejected, the open cell
+    /// and batch closed, and the thread joined.
     ///
     /// # Errors
     /// [`Error::Panicked`] when the model panicked.
@@ -201,8 +216,9 @@ impl Worker {
         let _ = self.inbox.put(Message::Finish);
         let Self { inbox, shared, thread, .. } = self;
         let mapper = thread.join().map_err(|panic| Error::Panicked { message: panic_message(panic.as_ref()) })?;
-        let status = with_losses(&inbox, lock(&shared).status);
-        Ok(Finished { mapper, status })
+        let shared = lock(&shared);
+        let status = with_losses(&inbox, shared.status);
+        Ok(Finished { mapper, status, doubt: shared.doubt.clone() })
     }
 }
 
@@ -221,6 +237,8 @@ struct Mapping {
     receiver: Receiver<Message>,
     mode: Mode,
     mapper: Mapper,
+    /// Of a map of the three axes.
+    axes_check: Option<AxesCheck>,
     step_log: Option<Box<dyn StepLog>>,
     observer: Option<Observer>,
     stop: StopSignal,
@@ -339,6 +357,7 @@ impl Mapping {
                 step_log.sync(self.mode == Mode::Offline);
             }
         }
+        let is_configure = matches!(step, Step::Configure(_));
         let number = self.mapper.progress().versions;
         let start = Instant::now();
         let effect = self.mapper.take(step, &self.stop);
@@ -346,6 +365,11 @@ impl Mapping {
             && is_load
         {
             step_log.checkpoint(&self.mapper);
+        }
+        // What was in doubt may be mended.
+        if is_configure || matches!(effect, Effect::Replaced) {
+            self.axes_check = AxesCheck::new(self.mapper.config());
+            lock(&self.shared).doubt = None;
         }
         match effect {
             Effect::Unchanged => {}
@@ -363,7 +387,16 @@ impl Mapping {
                     counters: *self.mapper.pipeline().counters(),
                 };
                 self.publish(&observations, update);
+                self.check_axes(&observations);
             }
+        }
+    }
+
+    fn check_axes(&mut self, observations: &[Observation]) {
+        let mount = self.mapper.pipeline().mount();
+        if let Some(doubt) = self.axes_check.as_mut().and_then(|check| check.add(observations, mount)) {
+            log::warn!("{doubt}");
+            lock(&self.shared).doubt = Some(doubt);
         }
     }
 

@@ -72,13 +72,7 @@ impl Loss {
 impl fmt::Display for Loss {
     /// One line per cause.
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (index, lost) in self.items.iter().enumerate() {
-            if index > 0 {
-                writeln!(formatter)?;
-            }
-            write!(formatter, "{lost}")?;
-        }
-        Ok(())
+        formatter.write_str(&self.items.iter().map(Lost::to_string).collect::<Vec<_>>().join("\n"))
     }
 }
 

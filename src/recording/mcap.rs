@@ -383,7 +383,7 @@ fn number(data: &[u8]) -> Result<(u16, &[u8]), String> {
     Ok((u16::from_le_bytes(*number), rest))
 }
 
-/// The name at the beginning of these bytes: its length (4 bytes) and text.
+/// The name at the start of these bytes: its length (4 bytes) and text.
 fn name(data: &[u8]) -> Result<&str, String> {
     let (length, rest) = data.split_first_chunk().ok_or("it ends within the length of a name")?;
     let length = u32::from_le_bytes(*length) as usize;

@@ -17,7 +17,7 @@ pub trait Message: Serialize + DeserializeOwned {
     /// Its type, as ROS names it: `package/msg/Name`.
     const TYPE: &'static str;
 
-    /// Its definition and those of all messages it is made of, in the encoding `ros2msg`.
+    /// Its definition and those of all messages that it contains, in the encoding `ros2msg`.
     fn definition() -> String;
 }
 
@@ -69,7 +69,7 @@ trait Field {
     /// Its type in a definition: `float64`, `package/Name`.
     fn ros_type() -> String;
 
-    /// Appends the types and definitions of the messages it is made of, each once, outer ones first.
+    /// Appends the types and definitions of the messages that it contains, each once, outer ones first.
     fn collect(parts: &mut Vec<(String, String)>);
 }
 

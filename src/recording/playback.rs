@@ -26,7 +26,7 @@ pub(super) struct Playback {
 }
 
 impl Playback {
-    /// Starts at the beginning of a bag.
+    /// Starts with the first message of a bag.
     pub(super) fn new(bag: Bag, wanted: [Wanted; 2]) -> Self {
         Self { bag, wanted, next_file: 0, reader: None }
     }

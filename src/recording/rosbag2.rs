@@ -58,7 +58,7 @@ pub(super) struct BagFile {
 }
 
 impl BagFile {
-    /// A reader at the beginning of the file.
+    /// A reader at the start of the file.
     pub(super) fn reader(&self) -> Result<Box<dyn FileReader>, Error> {
         let readable = self.decompressed.as_ref().map_or(self.path.as_path(), NamedTempFile::path);
         match Format::of(readable)? {

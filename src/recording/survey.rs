@@ -12,7 +12,7 @@ use super::{
 use crate::sensing::frames::FrameTree;
 use crate::sensing::reading::Stamp;
 
-/// Largest number of pairs of frames that are told apart, over all topics.
+/// Largest number of pairs of frames that are distinguished, over all topics.
 const MAX_FRAMES: usize = 10_000;
 
 /// What was found in a bag.

@@ -40,6 +40,8 @@ pub struct Report {
     /// The bias of the sensor at the end, where it is learnt: `hard_iron` and `hard_iron_sd`.
     #[serde(flatten)]
     pub sensor_bias: Option<SensorBias>,
+    /// Why the map is in doubt, if it is: how the axes of the readings contradict the physics, or that a bias grows with the speed.
+    pub doubt: Option<String>,
     /// What is missing from the source, and batches that were rejected.
     pub loss: Loss,
     /// One per batch.
@@ -104,6 +106,7 @@ impl Report {
             counters: finished.status.counters,
             hyperparameters,
             sensor_bias,
+            doubt: finished.doubt.clone(),
             loss: with_rejected_batches(source.loss, &totals, &history.records),
             totals,
             batches: history.records.clone(),

@@ -196,7 +196,7 @@ fn check_same_frame(path: &Path, kept: &str, source: &Source) -> Result<(), Erro
     Err(Error::OtherFrame { path: path.to_owned(), kept: kept.to_owned(), found: source.frame.clone() })
 }
 
-/// Rejects settings under which the rest of a recording would be mapped differently from its beginning.
+/// Rejects settings under which the rest of a recording would be mapped differently from its first part.
 fn check_same_settings(kept: &Config, config: &Config) -> Result<(), Error> {
     let matters = |key: &str| MAP_SECTIONS.iter().any(|section| key.split('.').next() == Some(section));
     let pairs = kept.settings()?.into_iter().zip(config.settings()?);

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use crate::sensing::reading::Stamp;
 
-/// How long time may stand still: clocks are published tens of times a second.
+/// How long the clock may stay unchanged: clocks are published tens of times a second.
 const STILL: Duration = Duration::from_millis(500);
 
 /// The simulated time, and when it last changed.

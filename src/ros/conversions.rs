@@ -5,13 +5,17 @@ use r2r::builtin_interfaces::msg::Time;
 use r2r::std_msgs::msg::{ColorRGBA, Header};
 use r2r::{geometry_msgs, nav_msgs, sensor_msgs, visualization_msgs};
 
+use crate::export::AxesGrid;
+use crate::export::arrows::{Arrow, Arrows};
+use crate::export::colour::VIRIDIS;
+use crate::export::occupancy::GridScales;
 use crate::field::grid::{FieldGrid, GridGeometry};
 use crate::field::map::SensorBias;
 use crate::field::quantity::Quantity;
 #[cfg(not(feature = "ros-check"))]
 use {
-    super::interfaces::FieldMapMessage, crate::export::occupancy::GridScales, crate::field::map::FieldMap,
-    crate::mapping::updates::Update, crate::mapping::worker::WorkerStatus, crate::sensing::refusal::Refusals,
+    super::interfaces::FieldMapMessage, crate::field::map::FieldMap, crate::mapping::updates::Update,
+    crate::mapping::worker::WorkerStatus, crate::sensing::refusal::Refusals,
 };
 
 use crate::sensing::reading::{MagneticField, Pose, Reading, Stamp, isometry};
@@ -19,12 +23,13 @@ use crate::sensing::reading::{MagneticField, Pose, Reading, Stamp, isometry};
 /// Diameter of an inducing point's sphere, in metres.
 const MARKER_SIZE: f64 = 0.08;
 
-/// Bytes of a point of the cloud: six single-precision numbers.
-const POINT_SIZE: usize = 24;
-
 /// Fields of a point of the cloud. Intensity is the mean in microtesla, for viewers; mean and standard deviation are in tesla. For a
 /// yes/no signal all three are probabilities.
 const POINT_FIELDS: [&str; 6] = ["x", "y", "z", "intensity", "mean", "standard_deviation"];
+
+/// Further fields where the map has axes, in tesla.
+const AXES_FIELDS: [&str; 6] =
+    ["mean_x", "mean_y", "mean_z", "standard_deviation_x", "standard_deviation_y", "standard_deviation_z"];
 
 pub(super) fn stamp(time: &Time) -> Stamp {
     Stamp::from_ros(time.sec, time.nanosec)
@@ -94,6 +99,7 @@ pub(super) fn field_map(
     status: &WorkerStatus,
     refusals: &Refusals,
     grid: &FieldGrid,
+    axes: Option<&AxesGrid>,
     scales: &GridScales,
 ) -> FieldMapMessage {
     let map = update.map.as_ref();
@@ -113,6 +119,12 @@ pub(super) fn field_map(
         mean_high,
         variance_low,
         variance_high,
+        axes: axes.iter().flat_map(|axes| axes.means()).map(|axis| tesla(axis) as f32).collect(),
+        axes_covariance: axes
+            .iter()
+            .flat_map(|axes| axes.covariances())
+            .map(|entry| tesla(tesla(entry)) as f32)
+            .collect(),
         hyperparameter_names: hyperparameters.iter().map(|named| named.name.clone()).collect(),
         hyperparameters: hyperparameters.iter().map(|named| named.value).collect(),
         inducing_points: points.iter().map(|&[x, y]| point([x, y, 0.0])).collect(),
@@ -125,16 +137,21 @@ pub(super) fn field_map(
     }
 }
 
-/// The known cells as points at the height of the floor.
-pub(super) fn cloud(header: Header, grid: &FieldGrid) -> sensor_msgs::msg::PointCloud2 {
+/// The known cells as points at the height of the floor, with the axes of the field where the map has them.
+pub(super) fn cloud(header: Header, grid: &FieldGrid, axes: Option<&AxesGrid>) -> sensor_msgs::msg::PointCloud2 {
     let geometry = &grid.geometry;
-    let mut data = Vec::with_capacity(geometry.len() * POINT_SIZE);
+    let names: Vec<&str> = POINT_FIELDS.iter().chain(axes.iter().flat_map(|_| &AXES_FIELDS)).copied().collect();
+    let point_size = 4 * names.len();
+    let mut data = Vec::with_capacity(geometry.len() * point_size);
     for (cell, (mean, deviation)) in grid.mean.iter().zip(&grid.standard_deviation).enumerate() {
         if mean.is_finite() {
             let [x, y] = geometry.centre(cell % geometry.columns, cell / geometry.columns);
             let [outer_mean, outer_deviation] = [*mean, *deviation].map(|value| outside(grid.quantity, value));
-            for value in [x, y, 0.0, *mean, outer_mean, outer_deviation] {
-                data.extend((value as f32).to_le_bytes());
+            let mut push = |value: f64| data.extend((value as f32).to_le_bytes());
+            [x, y, 0.0, *mean, outer_mean, outer_deviation].into_iter().for_each(&mut push);
+            if let Some(axes) = axes.and_then(|axes| axes.cells()[cell]) {
+                axes.mean.into_iter().for_each(|axis| push(tesla(axis)));
+                (0..3).for_each(|axis| push(tesla(axes.covariance[axis][axis].sqrt())));
             }
         }
     }
@@ -147,10 +164,10 @@ pub(super) fn cloud(header: Header, grid: &FieldGrid) -> sensor_msgs::msg::Point
     sensor_msgs::msg::PointCloud2 {
         header,
         height: 1,
-        width: (data.len() / POINT_SIZE) as u32,
-        fields: POINT_FIELDS.iter().enumerate().map(field).collect(),
+        width: (data.len() / point_size) as u32,
+        fields: names.iter().enumerate().map(field).collect(),
         is_bigendian: false,
-        point_step: POINT_SIZE as u32,
+        point_step: point_size as u32,
         row_step: data.len() as u32,
         data,
         is_dense: true,
@@ -176,6 +193,35 @@ pub(super) fn markers(header: Header, points: &[[f64; 2]]) -> visualization_msgs
     MarkerArray { markers: vec![marker] }
 }
 
+/// The field as arrows, coloured by its strength on the scale of the mean; earlier ones are deleted.
+pub(super) fn vectors(header: &Header, arrows: &Arrows, scales: &GridScales) -> visualization_msgs::msg::MarkerArray {
+    use visualization_msgs::msg::{Marker, MarkerArray};
+    let [low, high] = scales.mean;
+    let marker = |id: usize, type_: i32, action: i32| Marker {
+        header: header.clone(),
+        ns: "vectors".into(),
+        id: id as i32,
+        type_,
+        action,
+        pose: without_rotation([0.0; 3]),
+        ..Marker::default()
+    };
+    let arrow = |(id, arrow): (usize, &Arrow)| {
+        let fraction = (arrow.strength - low) / (high - low).max(f64::MIN_POSITIVE);
+        let [r, g, b] = VIRIDIS.colour(fraction).map(|part| f32::from(part) / 255.0);
+        Marker {
+            // Diameters of shaft and head.
+            scale: geometry_msgs::msg::Vector3 { x: 0.05 * arrows.spacing, y: 0.12 * arrows.spacing, z: 0.0 },
+            color: ColorRGBA { r, g, b, a: 1.0 },
+            points: vec![point(arrow.tail), point(arrow.tip)],
+            ..marker(id, Marker::ARROW as i32, Marker::ADD as i32)
+        }
+    };
+    let delete_all = marker(0, Marker::ARROW as i32, Marker::DELETEALL as i32);
+    let arrows = arrows.arrows.iter().enumerate().map(arrow);
+    MarkerArray { markers: std::iter::once(delete_all).chain(arrows).collect() }
+}
+
 /// Where readings were taken.
 pub(super) fn path(header: Header, points: &[Point3<f64>]) -> nav_msgs::msg::Path {
     let pose = |point: &Point3<f64>| geometry_msgs::msg::PoseStamped {
@@ -187,7 +233,6 @@ pub(super) fn path(header: Header, points: &[Point3<f64>]) -> nav_msgs::msg::Pat
 
 /// The hard iron that was learnt, in the frame of the sensor.
 pub(super) fn bias(header: Header, bias: &SensorBias) -> sensor_msgs::msg::MagneticField {
-    let tesla = |microtesla: f64| outside(Quantity::Strength, microtesla);
     let [x, y, z] = bias.hard_iron.map(tesla);
     let covariance = bias.hard_iron_covariance.as_flattened();
     sensor_msgs::msg::MagneticField {
@@ -205,6 +250,11 @@ pub(super) fn outside(quantity: Quantity, value: f64) -> f64 {
     }
 }
 
+/// Microtesla in tesla; applied twice, the square of one in that of the other.
+pub(super) fn tesla(microtesla: f64) -> f64 {
+    outside(Quantity::Strength, microtesla)
+}
+
 fn point([x, y, z]: [f64; 3]) -> geometry_msgs::msg::Point {
     geometry_msgs::msg::Point { x, y, z }
 }
@@ -216,7 +266,49 @@ fn without_rotation(position: [f64; 3]) -> geometry_msgs::msg::Pose {
 
 #[cfg(test)]
 mod tests {
+    use streaming_gp::vector::Axes;
+
     use super::*;
+
+    fn numbers(data: &[u8]) -> Vec<f32> {
+        data.chunks_exact(4).map(|bytes| f32::from_le_bytes(bytes.try_into().unwrap())).collect()
+    }
+
+    #[test]
+    fn points_of_a_cloud_have_the_axes_where_the_map_has_them() {
+        let geometry = GridGeometry { resolution: 0.5, first_column: 0, first_row: 0, columns: 2, rows: 1 };
+        let mut grid = FieldGrid::unknown(geometry, Quantity::Strength);
+        (grid.mean[1], grid.standard_deviation[1]) = (50.0, 2.0);
+        let header = || header("odom", Stamp::default());
+        let plain = cloud(header(), &grid, None);
+        assert_eq!((plain.width, plain.point_step, plain.fields.len()), (1, 24, 6));
+        assert_eq!(numbers(&plain.data), [0.75, 0.25, 0.0, 50.0, 50e-6, 2e-6]);
+        let covariance = [[4.0, 1.0, 0.0], [1.0, 9.0, 0.0], [0.0, 0.0, 16.0]];
+        let axes = Axes { mean: [30.0, 0.0, -40.0], covariance };
+        let detailed = cloud(header(), &grid, Some(&AxesGrid::from_cells(vec![None, Some(axes)])));
+        assert_eq!((detailed.width, detailed.point_step), (1, 48));
+        assert_eq!(numbers(&detailed.data)[6..], [30e-6, 0.0, -40e-6, 2e-6, 3e-6, 4e-6]);
+        let offsets: Vec<(&str, u32)> =
+            detailed.fields.iter().map(|field| (field.name.as_str(), field.offset)).collect();
+        assert_eq!(offsets[6..8], [("mean_x", 24), ("mean_y", 28)]);
+        assert_eq!(offsets[11], ("standard_deviation_z", 44));
+    }
+
+    #[test]
+    fn vectors_begin_with_the_deletion_of_earlier_ones_and_have_the_colour_of_their_strength() {
+        let arrow = |strength: f64| Arrow { tail: [1.0, 2.0, 0.0], tip: [1.0, 2.0, -0.4], strength };
+        let arrows = Arrows { arrows: vec![arrow(40.0), arrow(60.0)], spacing: 0.4 };
+        let scales = GridScales { quantity: Quantity::Strength, mean: [40.0, 60.0], variance: [0.0, 1.0] };
+        let message = vectors(&header("odom", Stamp::default()), &arrows, &scales);
+        let actions: Vec<i32> = message.markers.iter().map(|marker| marker.action).collect();
+        assert_eq!(actions, [3, 0, 0]);
+        let [_, weak, strong] = &message.markers[..] else { panic!("{}", message.markers.len()) };
+        assert_eq!((weak.id, strong.id, weak.points[1].z), (0, 1, -0.4));
+        // The ends of viridis: dark violet and yellow.
+        assert!(weak.color.b > weak.color.g && strong.color.g > strong.color.b, "{:?} {:?}", weak.color, strong.color);
+        let none = vectors(&header("odom", Stamp::default()), &Arrows::default(), &scales);
+        assert_eq!(none.markers.len(), 1);
+    }
 
     #[test]
     fn a_hard_iron_is_in_tesla_and_its_covariance_in_tesla_squared_row_by_row() {

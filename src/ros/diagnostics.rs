@@ -58,7 +58,10 @@ impl Diagnostics {
             match finding {
                 Some(Finding::Fault(message)) => (DiagnosticStatus::WARN as u8, message.clone()),
                 Some(Finding::Idle(message)) => (DiagnosticStatus::OK as u8, message.clone()),
-                None => (DiagnosticStatus::OK as u8, "mapping".into()),
+                None => match worker.doubt() {
+                    Some(doubt) => (DiagnosticStatus::WARN as u8, doubt),
+                    None => (DiagnosticStatus::OK as u8, "mapping".into()),
+                },
             }
         };
         let mut values = self.counts(shared, intake);

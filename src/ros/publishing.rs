@@ -1,5 +1,6 @@
 //! The publishing thread: turns the newest snapshot into messages for subscribers.
 
+use std::cell::OnceCell;
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -14,6 +15,8 @@ use super::interfaces::FieldMapMessage;
 use super::shared::Shared;
 use super::{Context, Error};
 use crate::config::{self, Config, Mapped};
+use crate::export::AxesGrid;
+use crate::export::arrows::Arrows;
 use crate::export::occupancy::{GridScales, OccupancyLayers};
 use crate::field::grid::FieldGrid;
 use crate::field::map::FieldMap;
@@ -42,7 +45,8 @@ impl PublishingHandle {
         let (requests, receiver) = unbounded();
         let settings = config.raster.clone();
         // Neither setting changes while the node runs.
-        let learns_hard_iron = config.model.field == Mapped::Vector && config.vector.hard_iron > 0.0;
+        let has_axes = config.model.field == Mapped::Vector;
+        let learns_hard_iron = has_axes && config.vector.hard_iron > 0.0;
         let thread = PublishingThread {
             raster: LazyRaster { settings, scales: Arc::clone(&shared.scales), attempted: None, newest: None },
             shared,
@@ -54,6 +58,7 @@ impl PublishingHandle {
             cloud: MapPublisher::create(node, "~/cloud")?,
             #[cfg(not(feature = "ros-check"))]
             field: MapPublisher::create(node, "~/field")?,
+            vectors: has_axes.then(|| MapPublisher::create(node, "~/vectors")).transpose()?,
             inducing_points: MapPublisher::create(node, "~/inducing_points")?,
             path: MapPublisher::create(node, "~/path")?,
             bias: learns_hard_iron.then(|| MapPublisher::create(node, "~/bias")).transpose()?,
@@ -128,6 +133,19 @@ struct Raster {
     update: u64,
     grid: FieldGrid,
     layers: OccupancyLayers,
+    /// Computed when first needed; none where the map has no axes.
+    axes: OnceCell<Option<AxesGrid>>,
+}
+
+impl Raster {
+    fn axes(&self, update: &Update) -> Option<&AxesGrid> {
+        self.axes.get_or_init(|| AxesGrid::of(update.map.as_ref()?, &self.grid)).as_ref()
+    }
+
+    /// The arrows; without any where a map was reset.
+    fn arrows(&self, update: &Update) -> Arrows {
+        update.map.as_ref().and_then(|map| Arrows::of(map, &self.grid)).unwrap_or_default()
+    }
 }
 
 impl LazyRaster {
@@ -156,7 +174,7 @@ impl LazyRaster {
             (None, None) => return Ok(None),
         };
         let layers = OccupancyLayers::of(&grid, prior);
-        Ok(Some(Raster { update: update.number, grid, layers }))
+        Ok(Some(Raster { update: update.number, grid, layers, axes: OnceCell::new() }))
     }
 }
 
@@ -171,6 +189,8 @@ struct PublishingThread {
     cloud: MapPublisher<sensor_msgs::msg::PointCloud2>,
     #[cfg(not(feature = "ros-check"))]
     field: MapPublisher<FieldMapMessage>,
+    /// Where the map has axes.
+    vectors: Option<MapPublisher<visualization_msgs::msg::MarkerArray>>,
     inducing_points: MapPublisher<visualization_msgs::msg::MarkerArray>,
     path: MapPublisher<nav_msgs::msg::Path>,
     /// Where it is learnt.
@@ -198,6 +218,7 @@ impl PublishingThread {
             self.raster.settings = config.raster.clone();
             (self.raster.attempted, self.raster.newest) = (None, None);
             (self.mean.published, self.variance.published, self.cloud.published) = (None, None, None);
+            self.vectors.iter_mut().for_each(|vectors| vectors.published = None);
             #[cfg(not(feature = "ros-check"))]
             (self.field.published = None);
         }
@@ -232,14 +253,32 @@ impl PublishingThread {
             let Raster { grid, layers, .. } = raster.of(update)?;
             Some(convert::occupancy_grid(header(), &grid.geometry, &layers.variance))
         });
-        has_published |= self.cloud.offer(number, is_due, || Some(convert::cloud(header(), &raster.of(update)?.grid)));
+        has_published |= self.cloud.offer(number, is_due, || {
+            let raster = raster.of(update)?;
+            Some(convert::cloud(header(), &raster.grid, raster.axes(update)))
+        });
+        if let Some(vectors) = &mut self.vectors {
+            has_published |= vectors.offer(number, is_due, || {
+                let raster = raster.of(update)?;
+                Some(convert::vectors(&header(), &raster.arrows(update), &raster.layers.scales))
+            });
+        }
         #[cfg(not(feature = "ros-check"))]
         {
             has_published |= self.field.offer(number, is_due, || {
-                let Raster { grid, layers, .. } = raster.of(update)?;
+                let raster = raster.of(update)?;
+                let Raster { grid, layers, .. } = raster;
                 let status = self.shared.session.worker().status();
                 let refusals = update.counters.refusals.plus(&lock(&self.shared.intake_refusals));
-                Some(convert::field_map(header(), update, &status, &refusals, grid, &layers.scales))
+                Some(convert::field_map(
+                    header(),
+                    update,
+                    &status,
+                    &refusals,
+                    grid,
+                    raster.axes(update),
+                    &layers.scales,
+                ))
             });
         }
         if has_published {

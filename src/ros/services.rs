@@ -14,8 +14,11 @@ use crate::config::Config;
 use crate::session::Answer;
 #[cfg(not(feature = "ros-check"))]
 use {
-    super::conversions::{header, outside},
+    super::conversions::{header, outside, tesla},
     super::interfaces::QueryField,
+    crate::field::map::{FieldMap, Prediction},
+    r2r::geometry_msgs::msg::Vector3,
+    streaming_gp::vector::Axes,
 };
 
 /// A request without arguments.
@@ -44,7 +47,7 @@ pub(super) enum Task {
     Command(Command, TriggerRequest),
     /// Continues with other settings.
     Configure(Box<Config>),
-    /// Predicts the field at points.
+    /// Predicts strength and axes of the field at points.
     #[cfg(not(feature = "ros-check"))]
     Query(ServiceRequest<QueryField::Service>),
 }
@@ -101,24 +104,38 @@ impl ServiceThread {
         let session = &self.shared.session;
         let response = match (session.worker().updates().newest_map(), session.frame()) {
             (Some(map), Some(frame)) => {
-                let points: Vec<[f64; 2]> = request.message.points.iter().map(|point| [point.x, point.y]).collect();
-                let (mut mean, mut variance) = (vec![0.0; points.len()], vec![0.0; points.len()]);
-                map.predict(&points, session.config().raster.unknown_above, &mut mean, &mut variance);
-                let outside = |value| outside(map.quantity(), value);
-                QueryField::Response {
-                    success: true,
-                    message: format!("{} points", points.len()),
-                    header: header(&frame, map.stamp()),
-                    known: mean.iter().map(|mean| mean.is_finite()).collect(),
-                    mean: mean.into_iter().map(outside).collect(),
-                    standard_deviation: variance.into_iter().map(|variance| outside(variance.sqrt())).collect(),
-                }
+                let points: Vec<_> = request.message.points.iter().map(|point| [point.x, point.y, point.z]).collect();
+                let prediction = map.predict_at(&points, session.config().raster.unknown_above);
+                QueryField::Response { header: header(&frame, map.stamp()), ..answer(&map, prediction) }
             }
             _ => QueryField::Response { message: "there is no map yet".into(), ..Default::default() },
         };
         if let Err(error) = request.respond(response) {
             log::warn!("the response to a query could not be sent: {error}");
         }
+    }
+}
+
+/// A prediction as a response without header.
+#[cfg(not(feature = "ros-check"))]
+fn answer(map: &FieldMap, Prediction { mean, variance, axes }: Prediction) -> QueryField::Response {
+    let outside = |value| outside(map.quantity(), value);
+    let nothing = Axes { mean: [f64::NAN; 3], covariance: [[f64::NAN; 3]; 3] };
+    let axes: Vec<Axes> = axes.into_iter().flatten().map(|axes| axes.unwrap_or(nothing)).collect();
+    let field = |axes: &Axes| {
+        let [x, y, z] = axes.mean.map(tesla);
+        Vector3 { x, y, z }
+    };
+    let covariances = axes.iter().flat_map(|axes| axes.covariance.into_iter().flatten());
+    QueryField::Response {
+        success: true,
+        message: format!("{} points", mean.len()),
+        known: mean.iter().map(|mean| mean.is_finite()).collect(),
+        mean: mean.into_iter().map(outside).collect(),
+        standard_deviation: variance.into_iter().map(|variance| outside(variance.sqrt())).collect(),
+        field: axes.iter().map(field).collect(),
+        field_covariance: covariances.map(|entry| tesla(tesla(entry))).collect(),
+        ..Default::default()
     }
 }
 

@@ -1,16 +1,19 @@
-//! Hard and soft iron: the effect of the robot itself on a magnetometer.
+//! Hard and soft iron, the effect of the robot itself on a magnetometer, and the delay of its stamps.
 
 use nalgebra::{Matrix3, Vector3};
 
 use crate::config;
-use crate::sensing::reading::{MagneticField, Sample};
+use crate::sensing::reading::{MagneticField, Reading};
 
-/// Removes the robot's own magnetism from readings: `soft_iron (raw - hard_iron)`, along the sensor's axes.
+/// Removes the robot's own magnetism from readings, `soft_iron (raw - hard_iron)` along the sensor's axes, and the
+/// delay from their stamps.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Calibration {
-    /// Hard and soft iron. None where there is nothing to correct, so that readings stay the same to the last bit (the product with the identity would
-    /// lose the sign of a zero).
+    /// Hard and soft iron. None where there is nothing to correct, so that readings stay the same to the last bit (the
+    /// product with the identity would lose the sign of a zero).
     iron: Option<(Vector3<f64>, Matrix3<f64>)>,
+    /// In seconds.
+    delay: f64,
 }
 
 impl Calibration {
@@ -19,13 +22,17 @@ impl Calibration {
         let hard_iron = Vector3::from(settings.hard_iron);
         let soft_iron = Matrix3::from_row_slice(&settings.soft_iron);
         let is_neutral = hard_iron == Vector3::zeros() && soft_iron == Matrix3::identity();
-        Self { iron: (!is_neutral).then_some((hard_iron, soft_iron)) }
+        Self { iron: (!is_neutral).then_some((hard_iron, soft_iron)), delay: settings.delay }
     }
 
-    /// The sample without the robot's own magnetism; a yes/no signal stays as it is.
-    pub fn apply(&self, sample: Sample) -> Sample {
-        let Some((hard_iron, soft_iron)) = &self.iron else { return sample };
-        sample.map_field(|field| MagneticField::from_microtesla(soft_iron * (field.microtesla() - hard_iron)))
+    /// The reading without the robot's own magnetism, stamped when it was taken; a yes/no signal stays as it is.
+    pub fn apply(&self, reading: Reading) -> Reading {
+        let Some(field) = reading.sample.field() else { return reading };
+        let corrected = |(hard_iron, soft_iron): &(Vector3<f64>, Matrix3<f64>)| {
+            MagneticField::from_microtesla(soft_iron * (field.microtesla() - hard_iron)).into()
+        };
+        let sample = self.iron.as_ref().map_or(reading.sample, corrected);
+        Reading { stamp: reading.stamp.shifted(-self.delay), sample }
     }
 }
 
@@ -34,13 +41,14 @@ mod tests {
     use nalgebra::UnitQuaternion;
 
     use super::*;
+    use crate::sensing::reading::{Sample, Stamp};
 
-    fn sample(field: Vector3<f64>) -> Sample {
-        MagneticField::from_microtesla(field).into()
+    fn reading(field: Vector3<f64>) -> Reading {
+        Reading { stamp: Stamp::from_seconds(3.0), sample: MagneticField::from_microtesla(field).into() }
     }
 
     fn calibrated(calibration: &Calibration, field: Vector3<f64>) -> MagneticField {
-        *calibration.apply(sample(field)).field().unwrap()
+        *calibration.apply(reading(field)).sample.field().unwrap()
     }
 
     #[test]
@@ -58,8 +66,16 @@ mod tests {
         let soft_iron = [1.0, 0.5, 0.0, 0.0, 2.0, 0.0, 0.0, 0.0, 1.0];
         let calibration =
             Calibration::new(&config::Sensor { hard_iron: [10.0, -2.0, 0.0], soft_iron, ..Default::default() });
-        assert_eq!(calibration.apply(sample(Vector3::new(14.0, 6.0, 3.0))), sample(Vector3::new(8.0, 16.0, 3.0)));
-        assert_eq!(calibration.apply(Sample::Signal(true)), Sample::Signal(true));
+        assert_eq!(calibration.apply(reading(Vector3::new(14.0, 6.0, 3.0))), reading(Vector3::new(8.0, 16.0, 3.0)));
+    }
+
+    #[test]
+    fn a_delay_is_subtracted_from_the_stamp() {
+        let calibration = Calibration::new(&config::Sensor { delay: 0.25, ..Default::default() });
+        let late = reading(Vector3::x());
+        assert_eq!(calibration.apply(late), Reading { stamp: Stamp::from_seconds(2.75), ..late });
+        let signal = Reading { sample: Sample::Signal(true), ..late };
+        assert_eq!(calibration.apply(signal), signal);
     }
 
     #[test]

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::gates::Reopenings;
 use super::refusal::Refusals;
 
-/// Counts of measurements and of what was made of them.
+/// Counts of measurements and of what became of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Counters {
@@ -19,7 +19,7 @@ pub struct Counters {
     pub refusals: Refusals,
     /// How often each gate reopened.
     pub reopenings: Reopenings,
-    /// Observations made of the readings.
+    /// Observations: averages of the readings.
     pub observations: u64,
     /// Batches completed.
     pub batches: u64,

@@ -59,6 +59,11 @@ impl Stamp {
         self.nanoseconds.saturating_sub(earlier.nanoseconds) as f64 / NANOSECONDS_PER_SECOND as f64
     }
 
+    /// This stamp and so many seconds, which may be negative.
+    pub fn shifted(self, seconds: f64) -> Stamp {
+        Self { nanoseconds: self.nanoseconds.saturating_add(Self::from_seconds(seconds).nanoseconds) }
+    }
+
     /// Whether this stamp is nearer to `one` than to `other`; not when it is halfway.
     pub fn is_nearer_to(self, one: Stamp, other: Stamp) -> bool {
         self.nanoseconds.abs_diff(one.nanoseconds) < self.nanoseconds.abs_diff(other.nanoseconds)

@@ -427,7 +427,7 @@ mod tests {
         steps.iter().scan(start, |stamp, step| Some(std::mem::replace(stamp, *stamp + step))).collect()
     }
 
-    /// Interleaves two streams: `picks` says whose turn it is.
+    /// Interleaves two streams: `picks` chooses the stream of each item.
     fn interleave(readings: &[Reading], poses: &[Pose], picks: &[bool]) -> Vec<Measurement> {
         let mut readings = readings.iter().copied().map(Measurement::Reading);
         let mut poses = poses.iter().copied().map(Measurement::Pose);

@@ -8,7 +8,7 @@ use std::process::Command;
 
 use serde_json::Value;
 
-/// The folder of the Aalto drives, which are not part of the repository: `MAGMAP_DATA` names it, or it lies beside the checkout.
+/// The folder of the Aalto drives, which are not part of the repository: `MAGMAP_DATA` names it, or it is next to the checkout.
 /// Says so when it is nowhere.
 pub fn aalto_folder() -> Option<PathBuf> {
     let mut above = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors();

@@ -245,7 +245,7 @@ fn config(_: &Path, bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
     let mut changed = Config::default();
     if let Some(line) = text.lines().next() {
-        let _ = changed.apply_override(line).map_err(|error| error.to_string());
+        let _ = changed.apply_overrides(&[line]).map_err(|error| error.to_string());
     }
     match Config::from_toml(text, "fuzz.toml") {
         Ok(config) => {

@@ -249,7 +249,7 @@ pub(super) fn quick_settings() -> Config {
     config
 }
 
-/// The beginning of a map: settings, source, measurements, batches.
+/// The first steps of a map: settings, source, measurements, batches.
 fn steps() -> Vec<Step> {
     let source = SourceId { name: "drive".into(), fingerprint: "00".into() };
     let mut steps = vec![Step::Source { id: source, run: "1".into() }, Step::Mount(mount())];

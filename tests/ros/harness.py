@@ -51,6 +51,8 @@ MAPS = {
     'variance': OccupancyGrid,
     'field': FieldMap,
     'cloud': PointCloud2,
+    'vectors': MarkerArray,
+    'bias': MagneticField,
     'inducing_points': MarkerArray,
     'path': PathMessage,
 }
@@ -354,7 +356,7 @@ class Mapper:
         return mapper
 
     def watch(self, topic, quality=LATCHED):
-        """Collects one of the maps: mean, variance, field, cloud, inducing_points or path."""
+        """Collects one of the maps: mean, variance, field, cloud, vectors, bias, inducing_points or path."""
         return self._session.collect(MAPS[topic], f'{self.name}/{topic}', quality)
 
     @property
@@ -405,7 +407,8 @@ class Mapper:
         return message
 
     def query(self, points):
-        request = QueryField.Request(points=[Point(x=float(x), y=float(y)) for x, y in points])
+        """The answer at points of two or three coordinates."""
+        request = QueryField.Request(points=[Point(**dict(zip('xyz', map(float, point)))) for point in points])
         return self._session.call(QueryField, f'{self.name}/query', request)
 
     def fresh_diagnostics(self):
@@ -477,6 +480,17 @@ def field_at(x, y):
 
 def strength_at(x, y):
     return np.linalg.norm(field_at(x, y), axis=-1)
+
+
+def harmonic_field_at(x, y, z=0.0):
+    """The field of another world, in tesla, which is a magnetic one: without curl and divergence, and weaker above."""
+    axes = [18.0, 4.0, -42.0]
+    for strength, (across, up), phase in [(9.0, (2.2, 0.4), 0.3), (8.0, (-0.7, 2.0), 1.1), (6.0, (1.6, 1.9), 2.0)]:
+        size = math.hypot(across, up)
+        wave, amplitude = across * x + up * y + phase, strength * np.exp(-size * z)
+        parts = (across / size * np.sin(wave), up / size * np.sin(wave), np.cos(wave))
+        axes = [axis + amplitude * part for axis, part in zip(axes, parts)]
+    return MICROTESLA * np.stack(np.broadcast_arrays(*axes), axis=-1)
 
 
 @dataclass

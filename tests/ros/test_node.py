@@ -1,5 +1,6 @@
 """The node among others: what it publishes, responds, reports and rejects, on the drive of a robot in a known world."""
 
+from dataclasses import replace
 import json
 import math
 from pathlib import Path
@@ -32,6 +33,7 @@ from harness import (
     executable,
     field_at,
     geometry_of,
+    harmonic_field_at,
     refused_readings,
     strength_at,
     to_nanoseconds,
@@ -138,6 +140,98 @@ def test_the_query_service_agrees_with_the_map(session):
     far = mapper.query([(1000.0, 0.0), (math.nan, 0.0), (0.0, math.inf), (0.0, 0.0)])
     assert far.success and list(far.known) == [False, False, False, True]
     assert mapper.query([]).success
+
+
+# What maps the three axes, and the root mean square of their difference from the truth on a path that is crossed often.
+AXES = {'model.field': 'vector'}
+HARD_IRON = (4.0, -3.0, 0.0)
+AXES_TRUE_ENOUGH = 2.5
+
+
+def test_three_axes_are_published_and_answered_at_any_height(session):
+    mapper = session.mapper({**WIDE, **AXES})
+    topics = {name: mapper.watch(name) for name in ('field', 'cloud', 'vectors', 'bias')}
+    course = drive(28.0, field=harmonic_field_at)
+    course = replace(course, readings=course.readings + MICROTESLA * np.array(HARD_IRON))
+    session.robot(mapper).drive(course)
+    field = mapper.finish(topics['field'])
+    is_latest = lambda message: header_of(message).stamp == field.header.stamp  # noqa: E731
+    latest = {name: topic.wait(is_latest, 'the last map') for name, topic in topics.items()}
+
+    known = np.isfinite(field.mean)
+    axes, covariance = np.reshape(field.axes, (3, -1)), np.reshape(field.axes_covariance, (6, -1))
+    for values in (*axes, *covariance):
+        assert np.array_equal(np.isfinite(values), known)
+    np.testing.assert_array_less(0, covariance[[0, 3, 5]][:, known])
+    x, y = centres_of(field.info)
+    well = known & (np.asarray(field.standard_deviation) < 2 * MICROTESLA)
+    errors = (axes.T - harmonic_field_at(x, y))[well] / MICROTESLA
+    assert np.sqrt((errors**2).mean()) < AXES_TRUE_ENOUGH and well.sum() > 100, f'{np.sqrt((errors**2).mean())}, {well.sum()}'
+
+    cloud = latest['cloud']
+    names = ['x', 'y', 'z', 'intensity', 'mean', 'standard_deviation']
+    names += [f'{what}_{axis}' for what in ('mean', 'standard_deviation') for axis in 'xyz']
+    assert [part.name for part in cloud.fields] == names
+    points = np.frombuffer(bytes(cloud.data), dtype=[(name, '<f4') for name in names])
+    assert len(points) == known.sum() and cloud.point_step == points.dtype.itemsize
+    for index, axis in enumerate('xyz'):
+        np.testing.assert_array_equal(points[f'mean_{axis}'], axes[index][known])
+        deviation = np.sqrt(covariance[(0, 3, 5)[index]][known])
+        np.testing.assert_allclose(points[f'standard_deviation_{axis}'], deviation, rtol=1e-5)
+
+    first, *arrows = latest['vectors'].markers
+    assert first.action == Marker.DELETEALL and 20 < len(arrows) <= 2000
+    for arrow in arrows:
+        assert arrow.type == Marker.ARROW and arrow.header == field.header
+        tail, tip = ([point.x, point.y, point.z] for point in arrow.points)
+        cell = np.hypot(x - tail[0], y - tail[1]).argmin()
+        along, expected = np.subtract(tip, tail), axes[:, cell]
+        assert known[cell] and along @ expected > 0.999 * np.linalg.norm(along) * np.linalg.norm(expected)
+
+    # The vertical part of the hard iron of a robot in the plane remains unknown.
+    bias = latest['bias']
+    assert bias.header.frame_id == 'base_link'
+    found = np.array([bias.magnetic_field.x, bias.magnetic_field.y]) / MICROTESLA
+    deviations = np.sqrt(np.reshape(bias.magnetic_field_covariance, (3, 3)).diagonal()) / MICROTESLA
+    assert (np.abs(found - HARD_IRON[:2]) < 1.0).all() and (deviations[:2] < 1.0).all() and deviations[2] > 1.0
+    report = mapper.fresh_diagnostics()
+    assert report.message == 'mapping' and 'microtesla' in report.values['hard iron: standard deviation']
+    iron = [float(part) for part in report.values['hard iron'].removesuffix(' microtesla').split(',')]
+    np.testing.assert_allclose(iron[:2], found, atol=1e-3)
+
+    answer = mapper.query(zip(x, y))
+    assert np.array_equal(answer.known, known) and len(answer.field_covariance) == 9 * len(x)
+    vectors = np.array([[vector.x, vector.y, vector.z] for vector in answer.field])
+    np.testing.assert_allclose(vectors[known], axes.T[known], rtol=1e-5, atol=1e-10)
+    np.testing.assert_allclose(np.asarray(answer.mean)[known], np.asarray(field.mean)[known], rtol=1e-5)
+    path = course.poses[::50, :2]
+    above = mapper.query([(*place, 0.3) for place in path])
+    vectors = np.array([[vector.x, vector.y, vector.z] for vector in above.field])
+    errors = (vectors - harmonic_field_at(*path.T, 0.3)) / MICROTESLA
+    assert all(above.known) and np.sqrt((errors**2).mean()) < AXES_TRUE_ENOUGH, errors
+
+
+def test_a_map_of_strengths_has_no_axes_and_says_so(session):
+    mapper = session.mapper()
+    field = mapper.watch('field')
+    session.robot(mapper).drive(drive())
+    field = mapper.finish(field)
+    assert not field.axes and not field.axes_covariance
+    answer = mapper.query([(0.0, 0.0), (0.0, 0.0, 5.0)])
+    assert list(answer.known) == [True, True] and answer.mean[0] == answer.mean[1]
+    assert not answer.field and not answer.field_covariance
+    for topic in ('vectors', 'bias'):
+        assert not session.ros.get_publishers_info_by_topic(f'{mapper.name}/{topic}')
+
+
+def test_a_sensor_that_is_turned_without_a_transform_is_reported_with_the_cause(session):
+    mapper = session.mapper(AXES)
+    session.robot(mapper).drive(drive(42.0, mount=(0.0, 0.0, math.pi / 2), field=harmonic_field_at))
+    mapper.do('flush')
+    doubtful = mapper.wait_diagnostics(lambda report: 'contradict the physics' in report.message, 'a contradiction')
+    assert doubtful.level == DiagnosticStatus.WARN
+    assert re.search(r'turned by (8[05]|90|9[5]|100) degrees about the vertical', doubtful.message), doubtful.message
+    mapper.wait_log('contradict the physics')
 
 
 def test_reset_clears_the_map_and_mapping_continues(session):

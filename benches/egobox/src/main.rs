@@ -96,7 +96,7 @@ fn ours(size: usize, places: &Points, targets: &[f64]) -> Result<StreamingGp<Sta
         inference: Inference::Variational,
     };
     let model = Model {
-        kernel: Stationary { shape: Shape::Matern52, variance: 100.0, lengthscales: vec![1.0; 2] },
+        kernel: Stationary { constant: None, shape: Shape::Matern52, variance: 100.0, lengthscales: vec![1.0; 2] },
         noise: 1.0,
         mean: 0.0,
         likelihood: Likelihood::Gaussian,

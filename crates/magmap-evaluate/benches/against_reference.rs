@@ -3,7 +3,7 @@
 //!
 //! `taskset -c 0 cargo bench --bench against_reference` keeps both on the same core.
 //!
-//! The reference is not part of the repository: `MAGMAP_REFERENCE` names its folder, or it lies beside the checkout.
+//! The reference is not part of the repository: `MAGMAP_REFERENCE` names its folder, or it is next to the checkout.
 
 #[path = "../../streaming-gp/benches/common/mod.rs"]
 mod common;

@@ -117,7 +117,7 @@ pub fn run(experiment: &Experiment, config: &Config) -> anyhow::Result<BananaOut
 
 /// A classifier of crescents of radius 1.
 fn model(experiment: &Experiment, config: &Config) -> DualGp<Stationary> {
-    let kernel = Stationary { shape: config.model.kernel, variance: 4.0, lengthscales: vec![0.7] };
+    let kernel = Stationary { constant: None, shape: config.model.kernel, variance: 4.0, lengthscales: vec![0.7] };
     let jitter = Jitter::Relative(config.model.relative_jitter);
     let model = Model { kernel, noise: 1.0, likelihood: Likelihood::Gaussian, mean: 0.0, jitter };
     let settings = DualSettings {

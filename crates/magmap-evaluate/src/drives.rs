@@ -104,10 +104,10 @@ impl Material {
         self
     }
 
-    /// The same with outliers among the readings that are learnt from. No gate stands before the averages here.
-    pub fn spoilt(mut self, outliers: Outliers) -> Self {
-        let mut spoil = outliers.spoiler(0);
-        self.batches.iter_mut().flatten().for_each(|reading| reading.sample = reading.sample.map_field(&mut spoil));
+    /// The same with outliers among the readings that are learnt from. There is no gate before the averages here.
+    pub fn with_outliers(mut self, outliers: Outliers) -> Self {
+        let mut corrupt = outliers.corruption(0);
+        self.batches.iter_mut().flatten().for_each(|reading| reading.sample = reading.sample.map_field(&mut corrupt));
         self
     }
 }

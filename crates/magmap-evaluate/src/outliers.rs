@@ -1,11 +1,11 @@
-//! Gross outliers among the readings that a map is learnt from: how much a few spoil it.
+//! Gross outliers among the readings that a map is learnt from: how much a few change it.
 
 use clap::Args;
 use magmap::sensing::reading::MagneticField;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
-/// Which readings are spoilt, and by how much.
+/// Which readings are outliers, and by how much.
 #[derive(Args, Clone, Copy, Debug, Default, PartialEq)]
 pub struct Outliers {
     /// Share of the readings that are learnt from, 0 to 1, which become outliers.
@@ -24,8 +24,8 @@ fn share(text: &str) -> Result<f64, String> {
 }
 
 impl Outliers {
-    /// Spoils one reading of a drive after another, and keeps their directions; the same ones for the same seed.
-    pub(super) fn spoiler(self, seed: u64) -> impl FnMut(MagneticField) -> MagneticField {
+    /// Makes outliers of some readings of a drive, one reading after another, and keeps their directions; of the same ones for the same seed.
+    pub(super) fn corruption(self, seed: u64) -> impl FnMut(MagneticField) -> MagneticField {
         let mut random = ChaCha8Rng::seed_from_u64(seed);
         move |field| {
             let strength = field.strength();

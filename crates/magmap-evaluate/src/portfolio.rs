@@ -229,7 +229,7 @@ mod tests {
         let comparisons = [Comparison { name: "a wave".into(), task, runs }];
         let folder = tempfile::tempdir().unwrap();
         let mut changed = config.clone();
-        changed.apply_override("selection.delta=0.2").unwrap();
+        changed.apply_overrides(&["selection.delta=0.2"]).unwrap();
         let chapter = |config| Chapter { config, comparisons: &comparisons };
         write(folder.path(), "Results", "Made by a test.", &[chapter(&config), chapter(&changed)]).unwrap();
 

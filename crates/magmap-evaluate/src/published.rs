@@ -1,4 +1,4 @@
-//! What the papers report on the Aalto drives, to stand beside our own figures.
+//! What the papers report on the Aalto drives, for comparison with our own figures.
 
 use super::comparison::{BatchResult, Comparison};
 use std::fmt::Write;

@@ -16,7 +16,7 @@ pub struct RandomFieldOptions {
     pub standard_deviation: f64,
     /// Lengthscale of the Matérn 5/2 covariance, in metres.
     pub lengthscale: f64,
-    /// Number of waves it is made of: the more, the nearer to a Gaussian process, and the slower.
+    /// Number of its waves: the more, the nearer to a Gaussian process, and the slower.
     pub waves: usize,
 }
 

@@ -144,11 +144,11 @@ fn map_one(setting: &Setting, seed: u64, config: &Config, outliers: Outliers) ->
 fn observations<W: World>(drive: Drive<W>, config: &Config, outliers: Outliers, seed: u64) -> Vec<Readings> {
     let mut pipeline = Pipeline::new(config, Isometry3::identity());
     let mut ready = VecDeque::new();
-    let mut spoil = outliers.spoiler(seed);
+    let mut corrupt = outliers.corruption(seed);
     for sample in drive {
         let mut measurement = sample.measurement;
         if let Measurement::Reading(reading) = &mut measurement {
-            reading.sample = reading.sample.map_field(&mut spoil);
+            reading.sample = reading.sample.map_field(&mut corrupt);
         }
         pipeline.ingest(measurement, &mut ready);
     }

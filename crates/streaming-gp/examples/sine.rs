@@ -3,7 +3,7 @@
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use streaming_gp::inference::Inference;
-use streaming_gp::kernel::{Constant, Shape, Stationary, Sum};
+use streaming_gp::kernel::{Shape, Stationary};
 use streaming_gp::learning::Learning;
 use streaming_gp::likelihood::Likelihood;
 use streaming_gp::model::{Jitter, Model};
@@ -22,10 +22,7 @@ const NOISE: f64 = 0.2 / 1.732;
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     // What is known before the first batch: hyperparameters to start learning from.
     let model = Model {
-        kernel: Sum(
-            Constant { variance: 1.0 },
-            Stationary { shape: Shape::Matern52, variance: 1.0, lengthscales: vec![1.0] },
-        ),
+        kernel: Stationary { constant: Some(1.0), shape: Shape::Matern52, variance: 1.0, lengthscales: vec![1.0] },
         noise: 0.1,
         mean: 0.0,
         likelihood: Likelihood::Gaussian,
@@ -67,7 +64,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let (mut mean, mut variance) = (vec![0.0; test.len()], vec![0.0; test.len()]);
         posterior.predict(&Points::from_arrays(&test), &mut mean, &mut variance);
         let squares: f64 = test.iter().zip(&mean).map(|([x], mean)| (mean - x.sin()).powi(2)).sum();
-        let stationary = &posterior.model().kernel.1;
+        let stationary = &posterior.model().kernel;
         println!(
             "{:>5} {:>9} {:>6} {:>7} {:>8.2} {:>11.2} {:>6.3} {:>6.3}",
             batch + 1,

@@ -2,7 +2,7 @@
 //! move, any likelihood, and a memory of past readings that keeps inference and hyperparameters honest.
 //!
 //! Each reading is represented in the posterior by a Gaussian site, that is by its dual parameters alpha and beta (eq. 2), found
-//! by natural-gradient steps. The sites of a batch and of the memory are found anew with every batch; those of all other readings
+//! by natural-gradient steps. The sites of a batch and of the memory are computed again with every batch; those of all other readings
 //! are summed up in pseudo-observations at the inducing points, and stay as they were. Where the paper takes the memory out of
 //! that sum before each update (eqs. 19 and 20), here it does not enter it until it leaves the memory, so that nothing is ever
 //! subtracted. The equations, in square-root form, are in `dual_memory/evidence.rs`.
@@ -48,7 +48,7 @@ pub struct MemorySize {
 /// What the hyperparameters are learnt from, beside the batch.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum OldEvidence {
-    /// The memory, and the pseudo-observations that stand for all other readings: everything once (eq. 21).
+    /// The memory, and the pseudo-observations that represent all other readings: everything once (eq. 21).
     #[default]
     Summary,
     /// The memory alone, each reading of it for as many as there were (eq. 26 and what follows it), times a share. Where there is no
@@ -65,7 +65,7 @@ pub enum OldEvidence {
 /// on a grid, learns their places with the hyperparameters, and draws the memory evenly.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DualSettings {
-    /// Inducing points M (at least one), chosen anew with every batch among the old ones and the places of the batch: each where the
+    /// Inducing points M (at least one), chosen again with every batch among the old ones and the places of the batch: each where the
     /// variance left by all before it is greatest (pivoted Cholesky, section 3.4).
     pub inducing_points: usize,
     /// A place with no more than this share of its prior variance left is no inducing point, even if there are then fewer.

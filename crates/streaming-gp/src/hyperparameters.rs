@@ -10,7 +10,7 @@ pub struct LogNormalPrior {
 }
 
 impl LogNormalPrior {
-    /// Believes nothing of so many hyperparameters.
+    /// An uninformative prior of this many hyperparameters.
     pub fn flat(count: usize) -> Self {
         Self { log_medians: vec![0.0; count], log_standard_deviations: vec![f64::INFINITY; count] }
     }
@@ -18,7 +18,7 @@ impl LogNormalPrior {
     /// With what else is known of one hyperparameter: that its logarithm has this mean and this precision.
     ///
     /// # Panics
-    /// When there are not so many hyperparameters.
+    /// When the number of hyperparameters differs.
     pub fn knowing(mut self, index: usize, log_mean: f64, precision: f64) -> Self {
         let (median, deviation) = (&mut self.log_medians[index], &mut self.log_standard_deviations[index]);
         let before = deviation.powi(-2);

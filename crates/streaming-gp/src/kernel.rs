@@ -1,7 +1,7 @@
 //! Covariance functions, with their derivatives in the logarithms of their hyperparameters and in places.
 //!
 //! A [`Kernel`] is generic over what it is evaluated at: points of R^D for a scalar field, (point, axis) for a vector field.
-//! The engine only ever asks for columns of covariance and for their contraction with weights.
+//! The model needs only columns of covariance and their contraction with weights.
 
 mod stationary;
 mod vector_field;
@@ -11,7 +11,6 @@ pub use stationary::{Shape, Stationary};
 pub use vector_field::{BiasCovariance, VectorField};
 
 use super::linalg::{Matrix, MatrixMut, MatrixRef, column, column_mut, mirror_lower, zeros};
-use super::points::Points;
 use std::fmt::Debug;
 use std::ops::Range;
 
@@ -179,234 +178,6 @@ pub trait Kernel: Clone + Debug + Send + Sync {
     }
 }
 
-/// A constant: the covariance of an offset shared by all places.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Constant {
-    /// Variance of the offset.
-    pub variance: f64,
-}
-
-impl Kernel for Constant {
-    type Places = Points;
-
-    fn names(&self) -> Vec<String> {
-        vec!["constant".into()]
-    }
-
-    fn parameters(&self) -> Vec<f64> {
-        vec![self.variance]
-    }
-
-    fn set_parameters(&mut self, values: &[f64]) {
-        self.variance = values[0];
-    }
-
-    fn add_column(&self, _: &Points, _: Range<usize>, _: &Points, _: usize, out: &mut [f64]) {
-        out.iter_mut().for_each(|value| *value += self.variance);
-    }
-
-    fn contract_column(
-        &self,
-        _: &Points,
-        _: Range<usize>,
-        _: &Points,
-        _: usize,
-        weights: &[f64],
-        gradient: &mut [f64],
-    ) {
-        gradient[0] += self.variance * sum(weights);
-    }
-
-    fn contract_column_in_places(&self, _: &Points, _: &Points, _: usize, _: &[f64], _: &mut [f64]) {}
-
-    fn length_along(&self, _: usize) -> Option<f64> {
-        None
-    }
-
-    fn add_diagonal(&self, _: &Points, out: &mut [f64]) {
-        out.iter_mut().for_each(|value| *value += self.variance);
-    }
-
-    fn contract_diagonal(&self, _: &Points, weights: &[f64], gradient: &mut [f64]) {
-        gradient[0] += self.variance * sum(weights);
-    }
-
-    fn shared_variance(&self) -> f64 {
-        self.variance
-    }
-}
-
-/// A covariance function that may be absent: then it is zero and has no hyperparameters.
-impl<K: Kernel> Kernel for Option<K> {
-    type Places = K::Places;
-
-    fn names(&self) -> Vec<String> {
-        self.as_ref().map_or_else(Vec::new, Kernel::names)
-    }
-
-    fn parameters(&self) -> Vec<f64> {
-        self.as_ref().map_or_else(Vec::new, Kernel::parameters)
-    }
-
-    fn set_parameters(&mut self, values: &[f64]) {
-        if let Some(kernel) = self {
-            kernel.set_parameters(values);
-        }
-    }
-
-    fn add_column(
-        &self,
-        rows: &Self::Places,
-        range: Range<usize>,
-        columns: &Self::Places,
-        column: usize,
-        out: &mut [f64],
-    ) {
-        if let Some(kernel) = self {
-            kernel.add_column(rows, range, columns, column, out);
-        }
-    }
-
-    fn contract_column(
-        &self,
-        rows: &Self::Places,
-        range: Range<usize>,
-        columns: &Self::Places,
-        column: usize,
-        weights: &[f64],
-        gradient: &mut [f64],
-    ) {
-        if let Some(kernel) = self {
-            kernel.contract_column(rows, range, columns, column, weights, gradient);
-        }
-    }
-
-    fn contract_column_in_places(
-        &self,
-        rows: &Self::Places,
-        columns: &Self::Places,
-        column: usize,
-        weights: &[f64],
-        gradient: &mut [f64],
-    ) {
-        if let Some(kernel) = self {
-            kernel.contract_column_in_places(rows, columns, column, weights, gradient);
-        }
-    }
-
-    fn length_along(&self, coordinate: usize) -> Option<f64> {
-        self.as_ref()?.length_along(coordinate)
-    }
-
-    fn add_diagonal(&self, places: &Self::Places, out: &mut [f64]) {
-        if let Some(kernel) = self {
-            kernel.add_diagonal(places, out);
-        }
-    }
-
-    fn contract_diagonal(&self, places: &Self::Places, weights: &[f64], gradient: &mut [f64]) {
-        if let Some(kernel) = self {
-            kernel.contract_diagonal(places, weights, gradient);
-        }
-    }
-
-    fn shared_variance(&self) -> f64 {
-        self.as_ref().map_or(0.0, Kernel::shared_variance)
-    }
-
-    fn permanent(&self, like: &Self::Places) -> Self::Places {
-        self.as_ref().map_or_else(|| like.cleared(), |kernel| kernel.permanent(like))
-    }
-}
-
-/// The sum of two covariance functions.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Sum<A, B>(pub A, pub B);
-
-impl<A: Kernel, B: Kernel<Places = A::Places>> Kernel for Sum<A, B> {
-    type Places = A::Places;
-
-    fn names(&self) -> Vec<String> {
-        let mut names = self.0.names();
-        names.extend(self.1.names());
-        names
-    }
-
-    fn parameters(&self) -> Vec<f64> {
-        let mut values = self.0.parameters();
-        values.extend(self.1.parameters());
-        values
-    }
-
-    fn set_parameters(&mut self, values: &[f64]) {
-        let (first, second) = values.split_at(self.0.parameters().len());
-        self.0.set_parameters(first);
-        self.1.set_parameters(second);
-    }
-
-    fn add_column(
-        &self,
-        rows: &Self::Places,
-        range: Range<usize>,
-        columns: &Self::Places,
-        column: usize,
-        out: &mut [f64],
-    ) {
-        self.0.add_column(rows, range.clone(), columns, column, out);
-        self.1.add_column(rows, range, columns, column, out);
-    }
-
-    fn contract_column(
-        &self,
-        rows: &Self::Places,
-        range: Range<usize>,
-        columns: &Self::Places,
-        column: usize,
-        weights: &[f64],
-        gradient: &mut [f64],
-    ) {
-        let (first, second) = gradient.split_at_mut(self.0.parameters().len());
-        self.0.contract_column(rows, range.clone(), columns, column, weights, first);
-        self.1.contract_column(rows, range, columns, column, weights, second);
-    }
-
-    fn contract_column_in_places(
-        &self,
-        rows: &Self::Places,
-        columns: &Self::Places,
-        column: usize,
-        weights: &[f64],
-        gradient: &mut [f64],
-    ) {
-        self.0.contract_column_in_places(rows, columns, column, weights, gradient);
-        self.1.contract_column_in_places(rows, columns, column, weights, gradient);
-    }
-
-    fn length_along(&self, coordinate: usize) -> Option<f64> {
-        let lengths = [self.0.length_along(coordinate), self.1.length_along(coordinate)];
-        lengths.into_iter().flatten().reduce(f64::min)
-    }
-
-    fn add_diagonal(&self, places: &Self::Places, out: &mut [f64]) {
-        self.0.add_diagonal(places, out);
-        self.1.add_diagonal(places, out);
-    }
-
-    fn contract_diagonal(&self, places: &Self::Places, weights: &[f64], gradient: &mut [f64]) {
-        let (first, second) = gradient.split_at_mut(self.0.parameters().len());
-        self.0.contract_diagonal(places, weights, first);
-        self.1.contract_diagonal(places, weights, second);
-    }
-
-    fn shared_variance(&self) -> f64 {
-        self.0.shared_variance() + self.1.shared_variance()
-    }
-
-    fn permanent(&self, like: &Self::Places) -> Self::Places {
-        self.0.permanent(like).followed_by(&self.1.permanent(like))
-    }
-}
-
 /// A sum in independent lanes, so that it can be vectorized; the order of additions is fixed.
 fn sum(values: &[f64]) -> f64 {
     let (chunks, rest) = values.as_chunks::<8>();
@@ -419,6 +190,7 @@ fn sum(values: &[f64]) -> f64 {
 
 #[cfg(test)]
 mod tests {
+    use super::super::points::Points;
     use super::*;
     use proptest::prelude::*;
 
@@ -453,13 +225,13 @@ mod tests {
     fn covariance_is_the_textbook_formula() {
         for shape in SHAPES {
             for (dimension, lengthscales) in [(1, vec![0.7]), (2, vec![0.7]), (2, vec![0.7, 1.9]), (5, vec![2.0])] {
-                let kernel = Sum(Constant { variance: 3.0 }, Stationary { shape, variance: 2.5, lengthscales });
+                let kernel = Stationary { constant: Some(3.0), shape, variance: 2.5, lengthscales };
                 let (rows, columns) = (scattered(131, dimension, 0.0), scattered(7, dimension, 0.4));
                 let covariance = kernel.covariance(&rows, &columns);
                 for i in 0..rows.len() {
                     for j in 0..columns.len() {
                         let (a, b): (Vec<f64>, Vec<f64>) = (rows.point(i).collect(), columns.point(j).collect());
-                        let expected = 3.0 + textbook(&kernel.1, &a, &b);
+                        let expected = 3.0 + textbook(&kernel, &a, &b);
                         // A few roundings of numbers below 6.
                         assert!((covariance[(i, j)] - expected).abs() < 1e-14);
                     }
@@ -472,10 +244,10 @@ mod tests {
     fn contraction_is_the_finite_difference() {
         for shape in SHAPES {
             for lengthscales in [vec![0.7], vec![0.7, 1.9]] {
-                let kernel = Sum(Constant { variance: 3.0 }, Stationary { shape, variance: 2.5, lengthscales });
+                let kernel = Stationary { constant: Some(3.0), shape, variance: 2.5, lengthscales };
                 let (rows, columns) = (scattered(131, 2, 0.0), scattered(7, 2, 0.4));
                 let weights = Matrix::from_fn(131, 7, |i, j| ((i + 3 * j) as f64).cos());
-                let sum = |kernel: &Sum<Constant, Stationary>| {
+                let sum = |kernel: &Stationary| {
                     let covariance = kernel.covariance(&rows, &columns);
                     (0..7).map(|j| (0..131).map(|i| weights[(i, j)] * covariance[(i, j)]).sum::<f64>()).sum::<f64>()
                 };
@@ -503,7 +275,7 @@ mod tests {
     fn contraction_in_places_is_the_finite_difference() {
         for shape in SHAPES {
             for (dimension, lengthscales) in [(1, vec![0.7]), (2, vec![0.7]), (2, vec![0.7, 1.9])] {
-                let kernel = Sum(Constant { variance: 3.0 }, Stationary { shape, variance: 2.5, lengthscales });
+                let kernel = Stationary { constant: Some(3.0), shape, variance: 2.5, lengthscales };
                 let (rows, columns) = (scattered(67, dimension, 0.0), scattered(5, dimension, 0.4));
                 let weights = Matrix::from_fn(67, 5, |i, j| ((i + 3 * j) as f64).cos());
                 let at = rows.coordinates();
@@ -528,17 +300,14 @@ mod tests {
     }
 
     #[test]
-    fn a_coincident_pair_has_no_slope_and_the_shortest_length_counts() {
+    fn a_coincident_pair_has_no_slope() {
         let place = scattered(1, 2, 0.0);
         for shape in SHAPES {
-            let stationary = Stationary { shape, variance: 2.0, lengthscales: vec![0.7, 1.9] };
+            let stationary = Stationary { constant: None, shape, variance: 2.0, lengthscales: vec![0.7, 1.9] };
             let mut gradient = vec![0.0; 2];
             stationary.contract_column_in_places(&place, &place, 0, &[1e6], &mut gradient);
             assert_eq!(gradient, [0.0, 0.0], "{shape:?}");
-            let short = Stationary { lengthscales: vec![0.9], ..stationary.clone() };
-            let sum = Sum(Sum(None::<Constant>, Constant { variance: 1.0 }), Sum(stationary, short));
-            assert_eq!([sum.length_along(0), sum.length_along(1)], [Some(0.7), Some(0.9)]);
-            assert_eq!(sum.0.length_along(0), None);
+            assert_eq!([0, 1].map(|axis| stationary.length_along(axis)), [Some(0.7), Some(1.9)]);
         }
     }
 
@@ -547,7 +316,7 @@ mod tests {
         let place = scattered(1, 2, 0.0);
         for shape in SHAPES {
             for lengthscales in [vec![0.7], vec![0.7, 1.9]] {
-                let kernel = Stationary { shape, variance: 2.0, lengthscales };
+                let kernel = Stationary { constant: None, shape, variance: 2.0, lengthscales };
                 let mut gradient = vec![0.0; kernel.names().len()];
                 kernel.contract_column(&place, 0..1, &place, 0, &[1e6], &mut gradient);
                 assert_eq!(gradient[0], 2e6);
@@ -558,7 +327,7 @@ mod tests {
 
     #[test]
     fn symmetric_contraction_is_the_full_one() {
-        let kernel = Stationary { shape: Shape::Matern52, variance: 2.0, lengthscales: vec![0.5, 0.8] };
+        let kernel = Stationary { constant: None, shape: Shape::Matern52, variance: 2.0, lengthscales: vec![0.5, 0.8] };
         let places = scattered(70, 2, 0.0);
         let mut weights = Matrix::from_fn(70, 70, |i, j| ((i + j) as f64).sin());
         let (mut full, mut half) = (vec![0.0; 3], vec![0.0; 3]);
@@ -572,10 +341,8 @@ mod tests {
     proptest! {
         #[test]
         fn parameters_survive_their_logarithms(variance in 1e-6..1e6f64, lengthscale in 1e-3..1e3f64) {
-            let mut kernel = Sum(
-                Constant { variance: 1.0 },
-                Stationary { shape: Shape::Matern32, variance: 1.0, lengthscales: vec![1.0] },
-            );
+            let lengthscales = vec![1.0];
+            let mut kernel = Stationary { constant: Some(1.0), shape: Shape::Matern32, variance: 1.0, lengthscales };
             kernel.set_log_parameters(&[variance.ln(), lengthscale.ln(), variance.ln()]);
             let again = kernel.log_parameters();
             prop_assert!((again[0] - variance.ln()).abs() < 1e-12);

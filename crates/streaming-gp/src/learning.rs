@@ -14,7 +14,7 @@ use std::cell::RefCell;
 pub struct Learning {
     /// Evaluations of bound and gradient allowed; 0 leaves the hyperparameters as they are.
     pub max_evaluations: usize,
-    /// A batch of fewer rows leaves the hyperparameters as they are: the prior, which each batch meets anew, would outweigh it
+    /// A batch of fewer rows leaves the hyperparameters as they are: the prior, which counts again with each batch, would outweigh it
     /// and undo what was learnt before.
     pub least_rows: usize,
     /// A prior on the hyperparameters, in the order of [`Model::log_parameters`].
@@ -235,7 +235,7 @@ mod tests {
 
     /// A start far from the optimum: a smooth field of variance 8, read with noise of variance 0.01, through a short lengthscale.
     fn start(breaks_beyond: f64) -> Model<Watched> {
-        let inner = Stationary { shape: Shape::Matern52, variance: 1.0, lengthscales: vec![0.3] };
+        let inner = Stationary { constant: None, shape: Shape::Matern52, variance: 1.0, lengthscales: vec![0.3] };
         Model {
             kernel: Watched { inner, given: Arc::default(), breaks_beyond },
             noise: 1.0,

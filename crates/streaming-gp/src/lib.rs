@@ -9,7 +9,7 @@
 //! ```
 //! use std::sync::Arc;
 //! use streaming_gp::inference::Inference;
-//! use streaming_gp::kernel::{Constant, Shape, Stationary, Sum};
+//! use streaming_gp::kernel::{Shape, Stationary};
 //! use streaming_gp::learning::Learning;
 //! use streaming_gp::likelihood::Likelihood;
 //! use streaming_gp::model::{Jitter, Model};
@@ -18,9 +18,8 @@
 //! use streaming_gp::streaming::{Settings, StreamingGp};
 //!
 //! # fn main() -> Result<(), streaming_gp::streaming::Error> {
-//! let stationary = Stationary { shape: Shape::Matern52, variance: 1.0, lengthscales: vec![1.0] };
 //! let model = Model {
-//!     kernel: Sum(Constant { variance: 1.0 }, stationary),
+//!     kernel: Stationary { constant: Some(1.0), shape: Shape::Matern52, variance: 1.0, lengthscales: vec![1.0] },
 //!     noise: 0.01,
 //!     mean: 0.0,
 //!     likelihood: Likelihood::Gaussian,

@@ -397,7 +397,7 @@ impl GrowingTriangle {
         self.size += 1;
     }
 
-    /// Makes room for so many rows, and a quarter more.
+    /// Makes room for this many rows, and a quarter more.
     fn make_room(&mut self, rows: usize) {
         /// Triangles of nearly equal size take equal memory, as matrices of [`zeros`] do.
         const STEP: usize = 64;
@@ -447,7 +447,7 @@ pub fn triangularize(features: MatrixRef<'_>, target: &[f64]) -> Triangularized 
     }
 }
 
-/// The lower triangle whose rows and columns, in reverse order, are the upper triangle at the beginning of `work`.
+/// The lower triangle whose rows and columns, in reverse order, are the upper triangle at the start of `work`.
 fn lower_from_reversed(work: MatrixRef<'_>, size: usize) -> Matrix {
     let mut triangle = zeros(size, size);
     for column in 0..size {

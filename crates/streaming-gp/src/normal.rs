@@ -9,7 +9,7 @@ pub(super) fn log_density_of(count: f64, log_determinant: f64, squares: f64) -> 
     -0.5 * (count * LOG_2_PI + log_determinant + squares)
 }
 
-/// Beyond so many standard deviations the continued fraction of a tail has settled after [`TERMS`] terms.
+/// Beyond this many standard deviations the continued fraction of a tail has converged after [`TERMS`] terms.
 const TAIL: f64 = 2.0;
 
 /// The error of n terms falls about as exp(-2 z sqrt(n)).

@@ -42,7 +42,7 @@ impl<K: Kernel> Posterior<K> {
         Ok(Self { model, past, precision_root, weights, link: None })
     }
 
-    /// The posterior of whitened rows of unit noise (P x M) and their targets, whatever they stand for.
+    /// The posterior of whitened rows of unit noise (P x M) and their targets, whatever they represent.
     ///
     /// # Errors
     /// When B is not finite.

@@ -25,7 +25,7 @@ pub enum CeilingUsed {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SelectionEnd {
-    /// What the rule asks for is reached.
+    /// The rule is satisfied.
     Converged,
     /// No reading of the batch is left that may become an inducing point.
     Exhausted,
@@ -38,7 +38,7 @@ pub enum SelectionEnd {
 pub struct SelectionReport {
     /// Inducing points added.
     pub added: usize,
-    /// Old inducing points that were given up.
+    /// Old inducing points that were removed.
     pub removed: usize,
     /// Why it ended.
     pub end: SelectionEnd,

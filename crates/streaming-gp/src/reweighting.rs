@@ -3,7 +3,7 @@
 //! Posterior and weights raise one bound in turns (variational expectation maximization; see [`likelihood`](super::likelihood) for
 //! the equations and their sources). The turns begin with the weights that the map so far gives the rows: where it knows the field,
 //! an outlier shows at once; where it does not, all rows count for little, the first fit is smooth, and what stands out from it is
-//! an outlier. Beginning with equal weights would fit the outliers first.
+//! an outlier. Starting with equal weights would fit the outliers first.
 
 use super::kernel::{Kernel, Places};
 use super::learning::Learning;

@@ -148,7 +148,7 @@ fn choose_anew<K: Kernel>(
 #[cfg(test)]
 mod tests {
     use super::super::inference::Inference;
-    use super::super::kernel::{Constant, Shape, Stationary, Sum};
+    use super::super::kernel::{Shape, Stationary};
     use super::super::learning::Learning;
     use super::super::likelihood::Likelihood;
     use super::super::linalg;
@@ -160,12 +160,10 @@ mod tests {
     use super::*;
     use std::sync::Arc;
 
-    type FieldKernel = Sum<Constant, Stationary>;
-
-    fn model() -> Model<FieldKernel> {
-        let stationary = Stationary { shape: Shape::Matern52, variance: 4.0, lengthscales: vec![0.8] };
+    fn model() -> Model<Stationary> {
+        let lengthscales = vec![0.8];
         Model {
-            kernel: Sum(Constant { variance: 100.0 }, stationary),
+            kernel: Stationary { constant: Some(100.0), shape: Shape::Matern52, variance: 4.0, lengthscales },
             noise: 0.1,
             likelihood: Likelihood::Gaussian,
             mean: 0.0,
@@ -184,7 +182,7 @@ mod tests {
     }
 
     /// The inducing points after each of two batches, with learning off.
-    fn after_two_batches(rule: impl Rule<FieldKernel> + 'static, limits: Limits) -> [(Points, SelectionReport); 2] {
+    fn after_two_batches(rule: impl Rule<Stationary> + 'static, limits: Limits) -> [(Points, SelectionReport); 2] {
         let settings = Settings {
             selection: Arc::new(rule),
             limits,

@@ -289,7 +289,7 @@ pub(super) fn check_triangular(what: &'static str, size: usize, rows: &[f64]) ->
 mod tests {
     use super::super::bounds::NoiseBaseline;
     use super::super::inference::Inference;
-    use super::super::kernel::{Constant, Shape, Stationary, Sum};
+    use super::super::kernel::{Shape, Stationary};
     use super::super::learning::Learning;
     use super::super::points::Points;
     use super::super::selection::Limits;
@@ -297,12 +297,11 @@ mod tests {
     use super::super::streaming::{Settings, StreamingGp};
     use super::*;
 
-    type TestKernel = Sum<Option<Constant>, Stationary>;
-    type Process = StreamingGp<TestKernel>;
+    type Process = StreamingGp<Stationary>;
 
-    fn kernel(shape: Shape, constant: bool, lengthscales: &[f64]) -> TestKernel {
-        let stationary = Stationary { shape, variance: 3.0, lengthscales: lengthscales.to_vec() };
-        Sum(constant.then_some(Constant { variance: 20.0 }), stationary)
+    fn kernel(shape: Shape, constant: bool, lengthscales: &[f64]) -> Stationary {
+        let (constant, lengthscales) = (constant.then_some(20.0), lengthscales.to_vec());
+        Stationary { constant, shape, variance: 3.0, lengthscales }
     }
 
     /// With `redundancy` above 0, more inducing points are chosen than kept.
@@ -316,7 +315,7 @@ mod tests {
         }
     }
 
-    fn process(kernel: TestKernel, redundancy: f64) -> Process {
+    fn process(kernel: Stationary, redundancy: f64) -> Process {
         let model =
             Model { kernel, noise: 0.4, likelihood: Likelihood::Gaussian, mean: 1.5, jitter: Jitter::Relative(1e-6) };
         StreamingGp::new(model, settings(redundancy))
@@ -345,7 +344,7 @@ mod tests {
     const BATCHES: usize = 5;
 
     /// Takes a process out and puts it back after each batch, and compares all that follows. Returns the points dropped by each.
-    fn assert_it_goes_on_as_if_nothing_had_happened(kernel: TestKernel, redundancy: f64) -> Vec<usize> {
+    fn assert_it_continues_as_if_nothing_had_happened(kernel: Stationary, redundancy: f64) -> Vec<usize> {
         let mut dropped = Vec::new();
         let mut cut = process(kernel.clone(), redundancy);
         for number in 0..=BATCHES {
@@ -370,20 +369,20 @@ mod tests {
     }
 
     #[test]
-    fn a_restored_process_goes_on_to_the_last_bit() {
+    fn a_restored_process_continues_to_the_last_bit() {
         for (shape, constant, lengthscales) in [
             (Shape::Matern52, true, &[0.7][..]),
             (Shape::Matern32, true, &[0.7, 1.1]),
             (Shape::Matern32, false, &[0.7, 1.1]),
             (Shape::SquaredExponential, false, &[0.7]),
         ] {
-            assert_it_goes_on_as_if_nothing_had_happened(kernel(shape, constant, lengthscales), 0.0);
+            assert_it_continues_as_if_nothing_had_happened(kernel(shape, constant, lengthscales), 0.0);
         }
     }
 
     #[test]
     fn so_does_one_that_has_just_dropped_points() {
-        let dropped = assert_it_goes_on_as_if_nothing_had_happened(kernel(Shape::Matern52, true, &[0.7]), 0.02);
+        let dropped = assert_it_continues_as_if_nothing_had_happened(kernel(Shape::Matern52, true, &[0.7]), 0.02);
         assert!(dropped[..BATCHES].iter().any(|&count| count > 0), "{dropped:?}");
     }
 
@@ -395,8 +394,8 @@ mod tests {
         process.update(&places, &targets, &|| false).unwrap();
         let state = process.state();
         let size = state.past.as_ref().unwrap().inducing.len();
-        type Spoil = fn(&mut State<Points>, &mut PastState<Points>);
-        let cases: [(Spoil, &str); 14] = [
+        type Corrupt = fn(&mut State<Points>, &mut PastState<Points>);
+        let cases: [(Corrupt, &str); 14] = [
             (|state, _| state.hyperparameters[2].name = "lengthscale_0".into(), "variance, lengthscale_0, noise"),
             (|state, _| state.hyperparameters.truncate(3), "found constant, variance, lengthscale"),
             (|state, _| state.hyperparameters[1].value = 0.0, "above 0 in the hyperparameters, found 0"),
@@ -412,11 +411,11 @@ mod tests {
             (|_, past| past.covariance_root[0] = -0.1, "above 0 in the diagonal of the covariance root, found -0.1"),
             (|_, past| past.triangle[0] = 1e200, "its numbers are too large"),
         ];
-        for (spoil, expected) in cases {
-            let (mut spoilt, mut past) = (state.clone(), state.past.clone().unwrap());
-            spoil(&mut spoilt, &mut past);
-            spoilt.past = Some(past);
-            let error = StreamingGp::from_state(kernel.clone(), settings(0.0), &spoilt).unwrap_err().to_string();
+        for (corrupt, expected) in cases {
+            let (mut corrupt_state, mut past) = (state.clone(), state.past.clone().unwrap());
+            corrupt(&mut corrupt_state, &mut past);
+            corrupt_state.past = Some(past);
+            let error = StreamingGp::from_state(kernel.clone(), settings(0.0), &corrupt_state).unwrap_err().to_string();
             assert!(error.contains(expected), "{error:?} instead of {expected:?}");
         }
         let without = State { past: None, ..state };

@@ -1,4 +1,4 @@
-//! What the bounds are made of: the lower one, and the upper one on what any number of inducing points could reach.
+//! The terms of the bounds: the lower one, and the upper one on what any number of inducing points could reach.
 
 use super::linalg::{self, Matrix, MatrixRef, NotPositiveDefinite, squared_norm};
 use super::normal::log_density_of;

@@ -254,7 +254,7 @@ impl<'a, K: Kernel> Rows<'a, K> {
         squares
     }
 
-    /// E\[(y - f)^2\] / s^2 of each target under the posterior of batch and past, for what [`Rows::whiten`] made of the same model.
+    /// E\[(y - f)^2\] / s^2 of each target under the posterior of batch and past, from the result of [`Rows::whiten`] for the same model.
     pub fn expected_squares(&self, model: &Model<K>, whitened: &Whitened) -> Vec<f64> {
         let Whitened { features, residual, noise, .. } = whitened;
         let spread = self.posterior_spread(whitened);
@@ -353,7 +353,7 @@ impl Whitened {
         self.noise.is_power_ep()
     }
 
-    /// What the bounds of these inducing points are made of; the upper one under variational inference only.
+    /// The terms of the bounds of these inducing points; the upper one under variational inference only.
     pub(super) fn bound_terms(&self) -> BoundTerms<'_> {
         let (past_gram, past_projected) = match &self.past {
             Some(past) => (past.gram.as_ref(), past.projected.as_slice()),

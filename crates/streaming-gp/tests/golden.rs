@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::path::Path;
 use streaming_gp::bounds::{NoiseBaseline, NoiseBaselines, exact_ceiling, upper_bound};
 use streaming_gp::inference::Inference;
-use streaming_gp::kernel::{Constant, Kernel, Places, Shape, Stationary, Sum};
+use streaming_gp::kernel::{Kernel, Places, Shape, Stationary};
 use streaming_gp::likelihood::Likelihood;
 use streaming_gp::linalg::{self, Matrix};
 use streaming_gp::model::{Jitter, Model};
@@ -14,8 +14,6 @@ use streaming_gp::posterior::Posterior;
 use streaming_gp::selection::vips::Vips;
 use streaming_gp::selection::{Batch, GreedyVariance, Limits, Rule};
 use streaming_gp::whitened::{Past, Rows};
-
-type SumKernel = Sum<Constant, Stationary>;
 
 #[derive(Deserialize)]
 struct Case {
@@ -87,16 +85,16 @@ fn points(rows: &[Vec<f64>]) -> Points {
     points
 }
 
-fn model(case: &Case, hyper: Hyper) -> Model<SumKernel> {
+fn model(case: &Case, hyper: Hyper) -> Model<Stationary> {
     let shape = match case.kernel.as_str() {
         "matern52" => Shape::Matern52,
         "matern32" => Shape::Matern32,
         "se" => Shape::SquaredExponential,
         other => panic!("unknown kernel {other}"),
     };
-    let stationary = Stationary { shape, variance: hyper.variance, lengthscales: vec![hyper.lengthscale] };
+    let lengthscales = vec![hyper.lengthscale];
     Model {
-        kernel: Sum(Constant { variance: hyper.constant }, stationary),
+        kernel: Stationary { constant: Some(hyper.constant), shape, variance: hyper.variance, lengthscales },
         noise: hyper.noise,
         mean: 0.0,
         likelihood: Likelihood::Gaussian,
@@ -112,10 +110,10 @@ fn assert_relative(what: &str, found: f64, expected: f64, tolerance: f64) {
 
 /// A stream of batches with everything that was computed for each.
 fn for_each_batch(
-    mut check: impl FnMut(&Case, &Expected, &Points, Option<&Posterior<SumKernel>>, &Rows<'_, SumKernel>, &str),
+    mut check: impl FnMut(&Case, &Expected, &Points, Option<&Posterior<Stationary>>, &Rows<'_, Stationary>, &str),
 ) {
     for case in cases() {
-        let mut posterior: Option<Posterior<SumKernel>> = None;
+        let mut posterior: Option<Posterior<Stationary>> = None;
         for (number, batch) in case.batches.iter().enumerate() {
             let (places, inducing) = (points(&batch.X), points(&batch.Z));
             let past = posterior.as_ref().map(Posterior::past);
@@ -212,7 +210,7 @@ fn posterior_and_prediction() {
             Rows::nested(places, &batch.y, past, &points(&batch.Z).select(past.map_or(0, Past::len)..batch.Z.len()));
         let rows = if case.nested { nested } else { rows };
         let whitened = rows.whiten(&model).unwrap();
-        let prior = model.kernel.0.variance + model.kernel.1.variance;
+        let prior = model.kernel.shared_variance() + model.kernel.variance;
         let posterior = Posterior::new(model, rows.into_past(whitened)).unwrap();
         let (mean, covariance) = posterior.inducing_distribution();
         for i in 0..batch.Z.len() {
@@ -279,9 +277,9 @@ fn selection() {
 
 /// The upper bound as the paper has it, with Delta_a: t in unscaled coordinates on all rows, by dense linear algebra.
 fn upper_bound_of_the_paper(
-    model: &Model<SumKernel>,
+    model: &Model<Stationary>,
     batch: &Expected,
-    posterior: Option<&Posterior<SumKernel>>,
+    posterior: Option<&Posterior<Stationary>>,
     inducing: &Points,
     nested: bool,
 ) -> f64 {
@@ -301,7 +299,7 @@ fn upper_bound_of_the_paper(
         (0..whitened.ncols()).map(|j| linalg::squared_norm(whitened.col_as_slice(j))).sum()
     };
     let features = whiten(model.kernel.covariance(inducing, &places));
-    let mut t = count as f64 * (model.kernel.0.variance + model.kernel.1.variance) - trace(&features);
+    let mut t = count as f64 * (model.kernel.shared_variance() + model.kernel.variance) - trace(&features);
 
     // Dense pseudo-observations of the past: precision Lambda = S^-1 - K'^-1 and Lambda-weighted target eta = S^-1 m.
     let old = posterior.map(|posterior| {

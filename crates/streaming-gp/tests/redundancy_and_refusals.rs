@@ -1,11 +1,11 @@
-//! Points that say nothing new are given up without a change of the map, and a batch that is refused changes nothing.
+//! Points that add no information are removed without a change of the map, and a batch that is refused changes nothing.
 
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use rand_distr::StandardNormal;
 use std::sync::Arc;
 use streaming_gp::inference::Inference;
-use streaming_gp::kernel::{Constant, Places, Shape, Stationary, Sum};
+use streaming_gp::kernel::{Places, Shape, Stationary};
 use streaming_gp::learning::Learning;
 use streaming_gp::likelihood::Likelihood;
 use streaming_gp::model::{Jitter, Model};
@@ -43,14 +43,14 @@ fn walk(seed: u64, count: usize, target: impl Fn(f64, f64, &mut ChaCha8Rng) -> f
     (places, targets)
 }
 
-type FieldKernel = Sum<Option<Constant>, Stationary>;
-
-fn field_model(lengthscale: f64) -> Model<FieldKernel> {
+fn field_model(lengthscale: f64) -> Model<Stationary> {
     Model {
-        kernel: Sum(
-            Some(Constant { variance: 500.0 }),
-            Stationary { shape: Shape::Matern52, variance: 100.0, lengthscales: vec![lengthscale] },
-        ),
+        kernel: Stationary {
+            constant: Some(500.0),
+            shape: Shape::Matern52,
+            variance: 100.0,
+            lengthscales: vec![lengthscale],
+        },
         noise: 0.3,
         mean: 0.0,
         likelihood: Likelihood::Gaussian,
@@ -58,11 +58,11 @@ fn field_model(lengthscale: f64) -> Model<FieldKernel> {
     }
 }
 
-fn settings(max_evaluations: usize, redundancy: f64) -> Settings<FieldKernel> {
+fn settings(max_evaluations: usize, redundancy: f64) -> Settings<Stationary> {
     settings_with(0.02, max_evaluations, redundancy)
 }
 
-fn settings_with(delta: f64, max_evaluations: usize, redundancy: f64) -> Settings<FieldKernel> {
+fn settings_with(delta: f64, max_evaluations: usize, redundancy: f64) -> Settings<Stationary> {
     Settings {
         selection: Arc::new(Vips { delta, guards: true, exact_limit: 10_000 }),
         limits: Limits { max_inducing_points: 500, least_share: redundancy.max(0.0) },
@@ -83,7 +83,7 @@ fn dropping_redundant_points_keeps_the_map() {
     let (small, dropped) = full.clone().without_redundant(1e-4).unwrap();
     assert!(dropped >= 10, "only {dropped} dropped");
     assert_eq!(small.inducing().len() + dropped, 120);
-    let predict = |posterior: &Posterior<FieldKernel>| {
+    let predict = |posterior: &Posterior<Stationary>| {
         let (mut mean, mut variance) = (vec![0.0; 120], vec![0.0; 120]);
         posterior.predict(&places, &mut mean, &mut variance);
         (mean, variance)
@@ -107,7 +107,7 @@ fn a_lengthscale_that_grows_makes_points_redundant() {
         });
         dropped += process.update(&places, &targets, &|| false).unwrap().dropped;
     }
-    assert!(process.model().kernel.1.lengthscales[0] > 0.5, "{:?}", process.model());
+    assert!(process.model().kernel.lengthscales[0] > 0.5, "{:?}", process.model());
     assert!(dropped > 0);
     let (mut mean, mut variance) = ([0.0], [0.0]);
     process.posterior().unwrap().predict(&Points::from_arrays(&[[2.0, 1.5]]), &mut mean, &mut variance);

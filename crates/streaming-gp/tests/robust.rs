@@ -8,7 +8,7 @@ use rand_chacha::ChaCha8Rng;
 use std::sync::Arc;
 use streaming_gp::bounds::{exact_ceiling, upper_bound};
 use streaming_gp::inference::Inference;
-use streaming_gp::kernel::{Constant, Kernel, Places, Shape, Stationary, Sum};
+use streaming_gp::kernel::{Kernel, Places, Shape, Stationary};
 use streaming_gp::learning::Learning;
 use streaming_gp::likelihood::{Likelihood, StudentT, Weights};
 use streaming_gp::model::{Jitter, Model};
@@ -20,8 +20,6 @@ use streaming_gp::streaming::{Settings, StreamingGp};
 use streaming_gp::targets::Targets;
 use streaming_gp::whitened::Rows;
 
-type TestKernel = Sum<Option<Constant>, Stationary>;
-
 const NU: f64 = 4.0;
 
 fn random(seed: u64) -> ChaCha8Rng {
@@ -32,10 +30,10 @@ fn student_t(degrees_of_freedom: f64) -> StudentT {
     StudentT { degrees_of_freedom }
 }
 
-fn model(likelihood: Likelihood) -> Model<TestKernel> {
-    let stationary = Stationary { shape: Shape::Matern52, variance: 3.0, lengthscales: vec![0.8] };
+fn model(likelihood: Likelihood) -> Model<Stationary> {
+    let lengthscales = vec![0.8];
     Model {
-        kernel: Sum(Some(Constant { variance: 20.0 }), stationary),
+        kernel: Stationary { constant: Some(20.0), shape: Shape::Matern52, variance: 3.0, lengthscales },
         noise: 0.4,
         likelihood,
         mean: 1.5,
@@ -68,7 +66,7 @@ struct Dense {
     covariance: dense::Rows,
 }
 
-fn dense_fit(model: &Model<TestKernel>, places: &Points, targets: &[f64], noises: &[f64]) -> Dense {
+fn dense_fit(model: &Model<Stationary>, places: &Points, targets: &[f64], noises: &[f64]) -> Dense {
     let prior = model.kernel.symmetric_covariance(places);
     let count = targets.len();
     let covariance = dense::matrix(count, count, |i, j| prior[(i, j)]);
@@ -81,7 +79,7 @@ fn dense_fit(model: &Model<TestKernel>, places: &Points, targets: &[f64], noises
 
 /// The textbook's loop over all rows at once, where those before `fixed` keep the noises they have.
 fn dense_reweighting(
-    model: &Model<TestKernel>,
+    model: &Model<Stationary>,
     places: &Points,
     targets: &[f64],
     noises: &mut Vec<f64>,
@@ -151,7 +149,7 @@ fn a_stream_of_two_batches_is_a_dense_process_that_keeps_the_weights_of_the_firs
 }
 
 /// Weights that have settled to 1e-12.
-fn settled(rows: &mut Rows<'_, TestKernel>, model: &Model<TestKernel>) -> f64 {
+fn settled(rows: &mut Rows<'_, Stationary>, model: &Model<Stationary>) -> f64 {
     for _ in 0..2000 {
         let whitened = rows.whiten(model).unwrap();
         let weights = student_t(NU).weights(rows.expected_squares(model, &whitened));

@@ -10,7 +10,7 @@ use rand_chacha::ChaCha8Rng;
 use std::sync::Arc;
 use streaming_gp::bounds::{exact_ceiling, upper_bound};
 use streaming_gp::inference::Inference;
-use streaming_gp::kernel::{Constant, Kernel, Places, Shape, Stationary, Sum};
+use streaming_gp::kernel::{Kernel, Places, Shape, Stationary};
 use streaming_gp::learning::Learning;
 use streaming_gp::likelihood::{Likelihood, StudentT};
 use streaming_gp::model::{Jitter, Model};
@@ -22,8 +22,6 @@ use streaming_gp::selection::{GreedyVariance, Limits};
 use streaming_gp::streaming::{Settings, StreamingGp};
 use streaming_gp::targets::Targets;
 use streaming_gp::whitened::{Past, Rows};
-
-type FieldKernel = Sum<Option<Constant>, Stationary>;
 
 const SHAPES: [Shape; 4] = [Shape::Matern12, Shape::Matern32, Shape::Matern52, Shape::SquaredExponential];
 
@@ -43,22 +41,21 @@ fn random(seed: u64) -> ChaCha8Rng {
     ChaCha8Rng::seed_from_u64(seed)
 }
 
-fn model(shape: Shape, lengthscales: Vec<f64>, constant: bool, jitter: Jitter) -> Model<FieldKernel> {
-    let stationary = Stationary { shape, variance: 3.0, lengthscales };
-    let kernel = Sum(constant.then_some(Constant { variance: 20.0 }), stationary);
+fn model(shape: Shape, lengthscales: Vec<f64>, constant: bool, jitter: Jitter) -> Model<Stationary> {
+    let kernel = Stationary { constant: constant.then_some(20.0), shape, variance: 3.0, lengthscales };
     Model { kernel, noise: 0.4, likelihood: Likelihood::Gaussian, mean: 0.0, jitter }
 }
 
 /// The same model with every hyperparameter changed.
-fn changed(model: &Model<FieldKernel>) -> Model<FieldKernel> {
+fn changed(model: &Model<Stationary>) -> Model<Stationary> {
     let moved: Vec<f64> =
         model.log_parameters().iter().enumerate().map(|(i, value)| value + 0.3 * (i as f64 + 1.0).sin()).collect();
     model.with_log_parameters(&moved)
 }
 
 /// One of the shapes, one pair at a time.
-fn textbook(kernel: &FieldKernel, a: &[f64], b: &[f64]) -> f64 {
-    let Stationary { shape, variance, lengthscales } = &kernel.1;
+fn textbook(kernel: &Stationary, a: &[f64], b: &[f64]) -> f64 {
+    let Stationary { constant, shape, variance, lengthscales } = kernel;
     let s = (0..a.len()).map(|d| ((a[d] - b[d]) / lengthscales[d % lengthscales.len()]).powi(2)).sum::<f64>().sqrt();
     let rho = match shape {
         Shape::Matern12 => (-s).exp(),
@@ -66,16 +63,16 @@ fn textbook(kernel: &FieldKernel, a: &[f64], b: &[f64]) -> f64 {
         Shape::Matern52 => (1.0 + 5f64.sqrt() * s + 5.0 / 3.0 * s * s) * (-(5f64.sqrt()) * s).exp(),
         Shape::SquaredExponential => (-0.5 * s * s).exp(),
     };
-    kernel.0.as_ref().map_or(0.0, |constant| constant.variance) + variance * rho
+    constant.unwrap_or(0.0) + variance * rho
 }
 
-fn dense_covariance(kernel: &FieldKernel, rows: &Points, columns: &Points) -> dense::Rows {
+fn dense_covariance(kernel: &Stationary, rows: &Points, columns: &Points) -> dense::Rows {
     let point = |points: &Points, i| points.point(i).collect::<Vec<f64>>();
     dense::matrix(rows.len(), columns.len(), |i, j| textbook(kernel, &point(rows, i), &point(columns, j)))
 }
 
 /// With jitter.
-fn dense_inducing(model: &Model<FieldKernel>, places: &Points) -> dense::Rows {
+fn dense_inducing(model: &Model<Stationary>, places: &Points) -> dense::Rows {
     let mut covariance = dense_covariance(&model.kernel, places, places);
     for (i, row) in covariance.iter_mut().enumerate() {
         row[i] += match model.jitter {
@@ -88,7 +85,7 @@ fn dense_inducing(model: &Model<FieldKernel>, places: &Points) -> dense::Rows {
 
 /// What dense formulas need of a batch whose inducing points contain the old ones (`nested`) or not.
 fn dense_batch(
-    model: &Model<FieldKernel>,
+    model: &Model<Stationary>,
     places: &Points,
     inducing: &Points,
     old: Option<&Points>,
@@ -105,9 +102,7 @@ fn dense_batch(
     Covariances {
         inducing: with_jitter,
         cross: dense_covariance(&model.kernel, inducing, places),
-        diagonal: (0..places.len())
-            .map(|_| model.kernel.0.as_ref().map_or(0.0, |c| c.variance) + model.kernel.1.variance)
-            .collect(),
+        diagonal: (0..places.len()).map(|_| model.kernel.shared_variance() + model.kernel.variance).collect(),
         old_cross,
         old: dense_inducing(model, old),
         noise: model.noise,
@@ -144,7 +139,7 @@ impl Stream {
         Self { batches, inducing }
     }
 
-    fn rows<'a>(&'a self, batch: usize, past: Option<&'a Past<FieldKernel>>, nested: bool) -> Rows<'a, FieldKernel> {
+    fn rows<'a>(&'a self, batch: usize, past: Option<&'a Past<Stationary>>, nested: bool) -> Rows<'a, Stationary> {
         let (places, targets) = &self.batches[batch];
         let inducing = &self.inducing[batch];
         if nested {
@@ -157,7 +152,7 @@ impl Stream {
 }
 
 /// Kernels of every shape, dimension and number of lengthscales, each with both jitters, with and without the constant.
-fn every_model() -> impl Iterator<Item = (usize, Model<FieldKernel>)> {
+fn every_model() -> impl Iterator<Item = (usize, Model<Stationary>)> {
     let lengthscales = [(1, vec![0.8]), (2, vec![0.8]), (2, vec![0.8, 1.7]), (3, vec![1.2]), (3, vec![0.9, 1.4, 2.2])];
     let jitters = [Jitter::Absolute(1e-3), Jitter::Relative(1e-3)];
     SHAPES.into_iter().flat_map(move |shape| {
@@ -197,14 +192,14 @@ fn streams_are_what_dense_formulas_say() {
 
 fn check_stream(
     dimension: usize,
-    first_model: &Model<FieldKernel>,
+    first_model: &Model<Stationary>,
     nested: bool,
     inference: Inference,
     formula: DenseFormula,
 ) {
     let stream = Stream::new(dimension, nested);
     let mut model = first_model.clone();
-    let mut posterior: Option<Posterior<FieldKernel>> = None;
+    let mut posterior: Option<Posterior<Stationary>> = None;
     let mut old: Option<Old> = None;
     for (batch, (places, targets)) in stream.batches.iter().enumerate() {
         let name = format!("{model:?}, {inference:?}, dimension {dimension}, nested {nested}, batch {batch}");
@@ -414,7 +409,7 @@ fn gradients_in_inducing_points_are_finite_differences() {
         let apart = places_apart(&mut random(17), 5, &places.followed_by(posterior.inducing()));
         // Readings and old inducing points themselves; a Matérn 1/2 has no derivative there.
         let coincident = places.select([2, 5]).followed_by(&posterior.inducing().select([1, 2])).followed_by(&apart);
-        let is_smooth = model.kernel.1.shape != Shape::Matern12;
+        let is_smooth = model.kernel.shape != Shape::Matern12;
         for past in [None, Some(posterior.past())] {
             for (inference, _) in every_inference() {
                 let moved = |inducing| Rows::moved(places, targets, past, inducing).with_inference(inference);
@@ -452,9 +447,9 @@ fn gradients_in_inducing_points_are_finite_differences() {
 }
 
 fn check_gradient_in_inducing<'a>(
-    model: &Model<FieldKernel>,
+    model: &Model<Stationary>,
     inducing: &Points,
-    rows: impl Fn(Points) -> Rows<'a, FieldKernel>,
+    rows: impl Fn(Points) -> Rows<'a, Stationary>,
 ) {
     let start = rows(inducing.clone());
     let (in_model, in_inducing) = start.gradient_with_inducing(model, &start.whiten(model).unwrap());
@@ -480,7 +475,7 @@ fn difference_in_place(places: &Points, coordinate: usize, value: impl Fn(Points
 }
 
 /// Eight inducing points crowded in the first third of a wave of readings, and a model to learn from.
-fn crowded_wave() -> (Points, Vec<f64>, Points, Model<FieldKernel>) {
+fn crowded_wave() -> (Points, Vec<f64>, Points, Model<Stationary>) {
     let mut random = random(8);
     let (mut places, mut crowded, mut targets) = (Points::new(1), Points::new(1), Vec::new());
     for i in 0..60 {
@@ -493,7 +488,7 @@ fn crowded_wave() -> (Points, Vec<f64>, Points, Model<FieldKernel>) {
     (places, targets, crowded, start)
 }
 
-fn bound(rows: &Rows<'_, FieldKernel>, model: &Model<FieldKernel>) -> f64 {
+fn bound(rows: &Rows<'_, Stationary>, model: &Model<Stationary>) -> f64 {
     rows.whiten(model).unwrap().bound()
 }
 
@@ -503,7 +498,7 @@ fn crowded_inducing_points_move_to_where_they_are_needed() {
     let learning = Learning { max_evaluations: 200, ..Learning::default() };
     for inference in [Inference::Variational, Inference::power_ep(0.1).unwrap(), Inference::power_ep(0.5).unwrap()] {
         let rows = |inducing| Rows::moved(&places, &targets, None, inducing).with_inference(inference);
-        let learn = |rows: &Rows<'_, FieldKernel>| bound(rows, &learning.learn(&start, rows, &|| false).0);
+        let learn = |rows: &Rows<'_, Stationary>| bound(rows, &learning.learn(&start, rows, &|| false).0);
         let fixed = learn(&rows(crowded.clone()));
         let even = learn(&rows(places.select((0..60).step_by(8))));
         let mut rows = rows(crowded.clone());
@@ -578,14 +573,16 @@ fn learning_with_places_keeps_its_budget_and_stops_and_is_never_worse_than_its_s
 }
 
 /// A model with hyperparameters anywhere that a map could have them.
-fn any_model() -> impl Strategy<Value = Model<FieldKernel>> {
+fn any_model() -> impl Strategy<Value = Model<Stationary>> {
     let shape = prop::sample::select(SHAPES.to_vec());
     (shape, -1.0..5.0f64, -1.5..1.5f64, -3.0..2.0f64, any::<bool>()).prop_map(
         |(shape, variance, lengthscale, noise, constant)| Model {
-            kernel: Sum(
-                constant.then_some(Constant { variance: 20.0 }),
-                Stationary { shape, variance: variance.exp(), lengthscales: vec![lengthscale.exp()] },
-            ),
+            kernel: Stationary {
+                constant: constant.then_some(20.0),
+                shape,
+                variance: variance.exp(),
+                lengthscales: vec![lengthscale.exp()],
+            },
             noise: noise.exp(),
             mean: 0.0,
             likelihood: Likelihood::Gaussian,
@@ -595,7 +592,7 @@ fn any_model() -> impl Strategy<Value = Model<FieldKernel>> {
 }
 
 /// A posterior after one batch of 20 readings with five inducing points.
-fn posterior_of(model: &Model<FieldKernel>, random: &mut ChaCha8Rng) -> Posterior<FieldKernel> {
+fn posterior_of(model: &Model<Stationary>, random: &mut ChaCha8Rng) -> Posterior<Stationary> {
     let (places, targets) = readings(random, 20, 2);
     let rows = Rows::nested(&places, &targets, None, &places.select(0..5));
     let whitened = rows.whiten(model).unwrap();

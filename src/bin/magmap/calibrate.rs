@@ -21,13 +21,15 @@ Examples:
   magmap calibrate bag --yaml ~/.ros/magnetometer_calib.yaml
   magmap calibrate bag --json | jq .hard_iron
 
-An ordinary drive of half a minute or more is enough if it passes the same places under different headings. What the drive does not \
-tell is left out, with the reason. Fails if it tells neither hard iron nor yaw, or if the unit is wrong.";
+An ordinary drive of half a minute or more is enough if it passes the same places under different headings. \
+What the drive does not determine is left out, with the reason. Fails if it determines neither hard iron nor yaw, or if \
+the unit is wrong.";
 
 /// Most measurements that are read: some hours of driving.
 const MOST_MEASUREMENTS: usize = 2_000_000;
 
-/// Calibrates the magnetometer from an ordinary drive: hard iron, yaw of the mount, delay, unit, currents of the motors.
+/// Calibrates the magnetometer from an ordinary drive: hard iron, yaw of the mount, delay, unit, currents of the
+/// motors.
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Calibrate {
@@ -35,7 +37,7 @@ pub struct Calibrate {
     recording: PathBuf,
     #[command(flatten)]
     settings: SettingsArguments,
-    /// Write the section [sensor] of the settings, for --config.
+    /// Write the section [sensor] of the settings, and [vector] if needed, for --config.
     #[arg(long, value_name = "FILE.toml")]
     out: Option<PathBuf>,
     /// Write the hard iron for the ROS package magnetometer_pipeline.
@@ -108,7 +110,8 @@ fn print_table(out: &mut impl Write, calibration: &Calibration) -> io::Result<()
             Some(suspected) => {
                 let strength = unit.median_strength;
                 format!(
-                    "median {strength:.3e} µT: sensor_msgs/MagneticField is in tesla, these readings seem to be in {suspected}"
+                    "median {strength:.3e} µT: sensor_msgs/MagneticField is in tesla, these readings seem to be in \
+                     {suspected}"
                 )
             }
             None if unit.is_like_earth => format!("{strength}, like the Earth's (22 to 67 µT)"),
@@ -128,7 +131,7 @@ fn print_table(out: &mut impl Write, calibration: &Calibration) -> io::Result<()
         row(out, "yaw of the mount", &format!("{value:.1}° ± {sd:.1}° from the recorded one"))?;
     }
     if let Some(Estimate { value, sd }) = calibration.delay {
-        row(out, "delay", &format!("readings are stamped {value:.3} ± {sd:.3} s later than poses"))?;
+        row(out, "delay", &format!("readings are stamped {value:.3} ± {sd:.3} s later than poses (sensor.delay)"))?;
     }
     if let Some(agreement) = calibration.agreement {
         let (before, after) = (agreement.before, agreement.after);
@@ -154,7 +157,7 @@ fn print_table(out: &mut impl Write, calibration: &Calibration) -> io::Result<()
         let factor = calibration.inflation;
         row(out, "±", &format!("standard deviations, times {factor:.1} because neighbouring readings share errors"))?;
     }
-    rows(out, "not told", calibration.shortcomings.iter())
+    rows(out, "not calibrated", calibration.shortcomings.iter())
 }
 
 /// The headings that were driven, and those that are missing: less than half a metre.

@@ -29,6 +29,7 @@ fn write_table(out: &mut impl Write, outcome: &ReplayOutputs) -> io::Result<()> 
     if let Some(resumed) = &report.resumed {
         row(out, "resumed", &resumed.to_string())?;
     }
+    rows(out, "in doubt", report.doubt.iter())?;
     if report.interrupted {
         row(out, "interrupted", "the rest of the recording is not in the map")?;
     }

@@ -29,7 +29,7 @@ const RECORD_HEAD: usize = 16;
 /// Longest content of a record, in bytes. The longest ones contain all settings, some kilobytes.
 const LONGEST: usize = 1 << 20;
 
-/// The search for the next valid record after damage gives up after reading this many times the length of the file.
+/// The search for the next valid record after damage ends after reading this many times the length of the file.
 const SEARCH: usize = 8;
 
 /// The first record of a segment.
@@ -41,7 +41,7 @@ pub(super) struct Head {
     pub(super) config: String,
 }
 
-/// Appends the beginning of a segment whose first step has this number.
+/// Appends the header of a segment whose first step has this number.
 pub(super) fn begin(buffer: &mut Vec<u8>, first: u64, head: &Head) -> io::Result<()> {
     buffer.extend(MAGIC);
     buffer.extend(VERSION.to_le_bytes());

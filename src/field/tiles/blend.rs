@@ -1,11 +1,11 @@
-//! Prediction from local models, blended.
+//! Gaussian from local models, blended.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::Extent;
 use super::grid::{Square, TileGrid};
-use crate::field::posterior::{MapPosterior, Prediction};
+use crate::field::posterior::{Gaussian, MapPosterior};
 
 /// The posteriors of all tiles that predict, and where they do.
 #[derive(Clone, Debug)]
@@ -55,14 +55,14 @@ impl LocalPosteriors {
         (self.posteriors.len() == 1).then(|| self.newest())
     }
 
-    /// Predictions at places, given those of one posterior for some of them, by their indices. Where several tiles predict, it is mean and
+    /// Gaussians at places, given those of one posterior for some of them, by their indices. Where several tiles predict, it is mean and
     /// covariance of the mixture of theirs.
     pub(crate) fn blend<const D: usize>(
         &self,
         places: impl ExactSizeIterator<Item = [f64; 2]>,
-        predict: impl Fn(&MapPosterior, &[usize]) -> Vec<Prediction<D>>,
-    ) -> Vec<Prediction<D>> {
-        let nothing = Prediction { mean: [0.0; D], covariance: [[0.0; D]; D], far_variance: 0.0 };
+        predict: impl Fn(&MapPosterior, &[usize]) -> Vec<Gaussian<D>>,
+    ) -> Vec<Gaussian<D>> {
+        let nothing = Gaussian { mean: [0.0; D], covariance: [[0.0; D]; D], far_variance: 0.0 };
         let mut blended = vec![nothing; places.len()];
         let parts = self.parts(places);
         let predictions: Vec<_> = parts.iter().map(|part| predict(part.posterior, &part.indices)).collect();
@@ -74,7 +74,7 @@ impl LocalPosteriors {
         }
         for (part, predictions) in parts.iter().zip(&predictions) {
             for ((&index, &weight), own) in part.indices.iter().zip(&part.weights).zip(predictions) {
-                let Prediction { mean, covariance, .. } = &mut blended[index];
+                let Gaussian { mean, covariance, .. } = &mut blended[index];
                 let off: [f64; D] = std::array::from_fn(|i| own.mean[i] - mean[i]);
                 for i in 0..D {
                     (0..D).for_each(|j| covariance[i][j] += weight * (own.covariance[i][j] + off[i] * off[j]));

@@ -1,19 +1,18 @@
 //! What the benches share.
 #![allow(dead_code)] // not every one needs all of it
 
-use streaming_gp::kernel::{Constant, Shape, Stationary, Sum};
+use streaming_gp::kernel::{Shape, Stationary};
 use streaming_gp::likelihood::Likelihood;
 use streaming_gp::model::{Jitter, Model};
 use streaming_gp::points::Points;
 
 /// A constant, and what varies around it.
-pub type FieldKernel = Sum<Constant, Stationary>;
+pub type FieldKernel = Stationary;
 
 /// A field as in a building.
 pub fn model() -> Model<FieldKernel> {
-    let stationary = Stationary { shape: Shape::Matern52, variance: 150.0, lengthscales: vec![0.7] };
     Model {
-        kernel: Sum(Constant { variance: 500.0 }, stationary),
+        kernel: Stationary { constant: Some(500.0), shape: Shape::Matern52, variance: 150.0, lengthscales: vec![0.7] },
         noise: 2.0,
         mean: 0.0,
         likelihood: Likelihood::Gaussian,

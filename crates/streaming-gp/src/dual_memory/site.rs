@@ -1,8 +1,8 @@
-//! How one reading stands in the posterior.
+//! How one reading is represented in the posterior.
 
 use super::super::expectation::Expectation;
 
-/// The Gaussian that stands for the likelihood of one reading in the posterior (eq. 12), in natural parameters.
+/// The Gaussian that replaces the likelihood of one reading in the posterior (eq. 12), in natural parameters.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Site {
     /// beta.

@@ -183,7 +183,7 @@ impl<K: Kernel> DualGp<K> {
 #[cfg(test)]
 mod tests {
     use super::super::super::bounds::NoiseBaseline;
-    use super::super::super::kernel::{Constant, Shape, Stationary, Sum};
+    use super::super::super::kernel::{Shape, Stationary};
     use super::super::super::learning::Learning;
     use super::super::super::likelihood::{Likelihood, StudentT};
     use super::super::super::model::{Jitter, Model};
@@ -191,15 +191,14 @@ mod tests {
     use super::super::{MemorySize, OldEvidence};
     use super::*;
 
-    type TestKernel = Sum<Option<Constant>, Stationary>;
-    type Process = DualGp<TestKernel>;
+    type Process = DualGp<Stationary>;
 
     const STUDENT: Likelihood = Likelihood::StudentT(StudentT { degrees_of_freedom: 4.0 });
     const BATCHES: usize = 4;
 
-    fn kernel(lengthscales: &[f64]) -> TestKernel {
-        let stationary = Stationary { shape: Shape::Matern52, variance: 3.0, lengthscales: lengthscales.to_vec() };
-        Sum(Some(Constant { variance: 20.0 }), stationary)
+    fn kernel(lengthscales: &[f64]) -> Stationary {
+        let lengthscales = lengthscales.to_vec();
+        Stationary { constant: Some(20.0), shape: Shape::Matern52, variance: 3.0, lengthscales }
     }
 
     fn settings(memory: MemorySize) -> DualSettings {
@@ -245,7 +244,7 @@ mod tests {
 
     /// Takes a process out and puts it back after each batch, and compares all that follows.
     #[test]
-    fn a_restored_process_goes_on_to_the_last_bit() {
+    fn a_restored_process_continues_to_the_last_bit() {
         let some = MemorySize { per_batch: 5, most: 12 };
         for (likelihood, link, memory) in [
             (Likelihood::Gaussian, None, some),
@@ -283,8 +282,8 @@ mod tests {
         process.update(&places, &targets, &|| false).unwrap();
         let state = process.state();
         assert_eq!(state.common.past.as_ref().unwrap().inducing.len(), 14);
-        type Spoil = fn(&mut DualState<Points>, &mut MemoryState<Points>, &mut SummaryState);
-        let cases: [(Spoil, &str); 18] = [
+        type Corrupt = fn(&mut DualState<Points>, &mut MemoryState<Points>, &mut SummaryState);
+        let cases: [(Corrupt, &str); 18] = [
             (|state, _, _| state.common.hyperparameters[0].value = -1.0, "above 0 in the hyperparameters, found -1"),
             (|state, _, _| state.common.hyperparameters.truncate(2), "found constant, variance"),
             (|state, _, _| state.common.past.as_mut().unwrap().triangle[0] = 1e200, "its numbers are too large"),
@@ -322,20 +321,20 @@ mod tests {
             (|_, _, summary| summary.triangle[0] = -1e300, "its numbers are too large"),
             (|_, _, summary| summary.log_evidence = f64::NAN, "in the log evidence of the summary, found NaN"),
         ];
-        for (spoil, expected) in cases {
-            let mut spoilt = state.clone();
+        for (corrupt, expected) in cases {
+            let mut corrupt_state = state.clone();
             let (mut memory, mut summary) = (state.memory.clone().unwrap(), state.summary.clone().unwrap());
-            spoil(&mut spoilt, &mut memory, &mut summary);
-            (spoilt.memory, spoilt.summary) = (Some(memory), Some(summary));
-            let error = DualGp::from_state(kernel(&[0.7, 1.1]), process.settings.clone(), &spoilt).unwrap_err();
+            corrupt(&mut corrupt_state, &mut memory, &mut summary);
+            (corrupt_state.memory, corrupt_state.summary) = (Some(memory), Some(summary));
+            let error = DualGp::from_state(kernel(&[0.7, 1.1]), process.settings.clone(), &corrupt_state).unwrap_err();
             assert!(error.to_string().contains(expected), "{error} instead of {expected}");
         }
-        for (spoilt, expected) in [
+        for (corrupt_state, expected) in [
             (DualState { memory: None, ..state.clone() }, "found 0 of 20 with a summary"),
             (DualState { summary: None, ..state.clone() }, "found 5 of 20 without a summary"),
             (DualState { common: State { past: None, ..state.common.clone() }, ..state.clone() }, "20 targets without"),
         ] {
-            let error = DualGp::from_state(kernel(&[0.7, 1.1]), process.settings.clone(), &spoilt).unwrap_err();
+            let error = DualGp::from_state(kernel(&[0.7, 1.1]), process.settings.clone(), &corrupt_state).unwrap_err();
             assert!(error.to_string().contains(expected), "{error} instead of {expected}");
         }
     }

@@ -9,7 +9,7 @@ use super::*;
 use proptest::prelude::*;
 
 fn model(likelihood: Likelihood) -> Model<Stationary> {
-    let kernel = Stationary { shape: Shape::Matern52, variance: 2.0, lengthscales: vec![0.8] };
+    let kernel = Stationary { constant: None, shape: Shape::Matern52, variance: 2.0, lengthscales: vec![0.8] };
     Model { kernel, noise: 0.05, likelihood, mean: 0.5, jitter: Jitter::Relative(1e-10) }
 }
 

@@ -27,6 +27,8 @@ pub enum Shape {
 /// `s^2 = sum_d ((x_d - x'_d) / lengthscale_d)^2`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Stationary {
+    /// Variance of an offset that all places share, such as the ambient field; `None` where there is none.
+    pub constant: Option<f64>,
     /// Its shape rho.
     pub shape: Shape,
     /// Its value at distance zero.
@@ -55,6 +57,15 @@ struct Column<'a> {
 }
 
 impl Stationary {
+    /// Adds the derivative in the constant, if there is one, and returns the rest of the gradient.
+    fn contract_constant<'a>(&self, weights: &[f64], gradient: &'a mut [f64]) -> &'a mut [f64] {
+        let (first, rest) = gradient.split_at_mut(usize::from(self.constant.is_some()));
+        if let ([entry], Some(constant)) = (first, self.constant) {
+            *entry += constant * sum(weights);
+        }
+        rest
+    }
+
     fn lengthscale(&self, axis: usize) -> f64 {
         if self.lengthscales.len() == 1 { self.lengthscales[0] } else { self.lengthscales[axis] }
     }
@@ -219,7 +230,8 @@ impl Kernel for Stationary {
     type Places = Points;
 
     fn names(&self) -> Vec<String> {
-        let mut names = vec!["variance".to_owned()];
+        let mut names: Vec<String> = self.constant.map(|_| "constant".to_owned()).into_iter().collect();
+        names.push("variance".to_owned());
         match self.lengthscales.len() {
             1 => names.push("lengthscale".to_owned()),
             several => names.extend((0..several).map(|axis| format!("lengthscale_{axis}"))),
@@ -228,15 +240,20 @@ impl Kernel for Stationary {
     }
 
     fn parameters(&self) -> Vec<f64> {
-        std::iter::once(self.variance).chain(self.lengthscales.iter().copied()).collect()
+        self.constant.into_iter().chain([self.variance]).chain(self.lengthscales.iter().copied()).collect()
     }
 
     fn set_parameters(&mut self, values: &[f64]) {
+        let (constant, values) = values.split_at(usize::from(self.constant.is_some()));
+        self.constant = constant.first().copied();
         self.variance = values[0];
         self.lengthscales.copy_from_slice(&values[1..]);
     }
 
     fn add_column(&self, rows: &Points, range: Range<usize>, columns: &Points, column: usize, out: &mut [f64]) {
+        if let Some(constant) = self.constant {
+            out.iter_mut().for_each(|value| *value += constant);
+        }
         let entries = Column { rows, range, columns, column };
         match self.shape {
             Shape::Matern12 => self.add::<Matern12>(entries, out),
@@ -255,6 +272,7 @@ impl Kernel for Stationary {
         weights: &[f64],
         gradient: &mut [f64],
     ) {
+        let gradient = self.contract_constant(weights, gradient);
         let entries = Column { rows, range, columns, column };
         match self.shape {
             Shape::Matern12 => self.contract::<Matern12>(entries, weights, gradient),
@@ -286,11 +304,15 @@ impl Kernel for Stationary {
     }
 
     fn add_diagonal(&self, _: &Points, out: &mut [f64]) {
-        out.iter_mut().for_each(|value| *value += self.variance);
+        out.iter_mut().for_each(|value| *value = *value + self.shared_variance() + self.variance);
     }
 
     fn contract_diagonal(&self, _: &Points, weights: &[f64], gradient: &mut [f64]) {
-        gradient[0] += self.variance * sum(weights);
+        self.contract_constant(weights, gradient)[0] += self.variance * sum(weights);
+    }
+
+    fn shared_variance(&self) -> f64 {
+        self.constant.unwrap_or(0.0)
     }
 }
 

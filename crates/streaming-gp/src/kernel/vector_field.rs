@@ -46,7 +46,7 @@ const CHUNK: usize = 64;
 /// Sign of each axis under S, the reflection in the plane.
 const REFLECTED: [f64; 3] = [1.0, 1.0, -1.0];
 
-/// What the harmonic covariance of two axes is made of.
+/// The terms of the harmonic covariance of two axes.
 struct Pair {
     /// d.
     difference: [f64; 3],

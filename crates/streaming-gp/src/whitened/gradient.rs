@@ -15,7 +15,7 @@ use crate::model::{Jitter, Model};
 
 impl<K: Kernel> Rows<'_, K> {
     /// The gradient of the bound in the logarithms of the hyperparameters (those of the kernel, then the noise variance), for
-    /// what [`Rows::whiten`] made of the same model.
+    /// the result of [`Rows::whiten`] for the same model.
     pub fn gradient(&self, model: &Model<K>, whitened: &Whitened) -> Vec<f64> {
         self.gradients(model, whitened, None)
     }

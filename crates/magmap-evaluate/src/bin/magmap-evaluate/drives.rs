@@ -98,7 +98,7 @@ pub fn run(experiment: Experiment, arguments: &Arguments, terminal: &Terminal) -
         false => common.config(Config::default())?,
     };
     let material = Material::read(experiment, data, *sensor, config.evaluation.cut)?;
-    let material = material.with_hard_iron(*hard_iron).spoilt(*outliers);
+    let material = material.with_hard_iron(*hard_iron).with_outliers(*outliers);
     let material = match order {
         Order::Recorded => material,
         Order::Shuffled => material.shuffled(*seed),

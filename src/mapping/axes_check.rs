@@ -1,0 +1,358 @@
+//! Whether the axes of the readings agree with the physics of a magnetic field: once, over the first metres of a run.
+//!
+//! Above its sources a field has neither curl nor divergence. Readings whose axes were turned wrongly break that, and
+//! are mapped with great confidence all the same. So the exact log evidence of the model of the three axes over the
+//! readings as they came is compared with that under alternatives: the sensor turned on the robot, its axes exchanged,
+//! other headings. The covariance depends on the headings alone, so that one factorization serves every orientation of
+//! the sensor. It is taken up to a factor, and under several shares of noise: what is compared is the shape of the
+//! field, not how strongly it varies.
+//!
+//! A field and its opposite are equally probable, so that a reversed z axis cannot be told from half a turn about it.
+
+use std::collections::VecDeque;
+
+use nalgebra::{Isometry3, Matrix3, Point3, Rotation3, Vector2, Vector3};
+use streaming_gp::field_places::{Axis, FieldPlace, FieldPlaces};
+use streaming_gp::kernel::VectorField;
+use streaming_gp::linalg::Matrix;
+use streaming_gp::places::Places;
+
+use crate::config::{Config, Mapped};
+use crate::field::engine;
+use crate::field::exact_evidence::ExactEvidence;
+use crate::sensing::reading::Observation;
+
+/// Least distance between readings that are compared, in metres: half a cell less than ten centimetres.
+const SPACING: f64 = 0.09;
+
+/// Path over which the readings are compared, in metres. It must have turned: along a straight line sources beside it look like wrong axes.
+const DUE: [f64; 2] = [9.0, 18.0];
+
+/// Most readings that are compared, the newest.
+const MOST: usize = 200;
+
+/// Mean length of the directions of a path that has turned: that of two halves at 50 degrees to each other.
+const TURNED: f64 = 0.9;
+
+/// How much greater the log evidence of an alternative must be, in nats.
+///
+/// On the nine Aalto drives, as they are, no alternative is better by more than 5; with the sensor turned by 45 degrees or more, axes
+/// exchanged, or a heading that is constant or reversed, one is by more than 55 after 9 m and 160 after 18 m.
+const LEAST_LEAD: f64 = 45.0;
+
+/// Alternatives that differ by less are equally good, in nats.
+const SIMILAR: f64 = 15.0;
+
+/// Yaws of the mount up to this are for `magmap calibrate`, and no contradiction, in degrees; a multiple of the step.
+const TOLERATED: i32 = 15;
+const STEP: i32 = 5;
+
+/// The shares of noise: its variance, in microtesla squared, beside the prior medians of the field's.
+const NOISES: [f64; 3] = [1.0, 4.0, 16.0];
+
+/// Prior standard deviation of each component of the hard iron, in microtesla, and of the bias that grows with the
+/// speed, in microtesla per metre per second: nothing is known of either.
+const BIAS: f64 = 30.0;
+
+/// How much greater the log evidence with a bias that grows with the speed must be, in nats, and how large its standard
+/// deviation along the drive, in microtesla. On the Aalto drives: up to 7, and 0.6.
+const LEAST_SPEED_LEAD: f64 = 20.0;
+const LEAST_SPEED_EFFECT: f64 = 1.0;
+
+/// The columns of a reading: the nine products of an axis of the body in the map's frame with an axis of the reading,
+/// and the axes of the body times the speed.
+const TURNS: usize = 9;
+const COLUMNS: usize = 12;
+
+/// Compares the readings of the first metres.
+#[derive(Clone, Debug)]
+pub(super) struct AxesCheck {
+    kernel: VectorField,
+    checks_speed: bool,
+    readings: VecDeque<BodyReading>,
+    travelled: f64,
+    /// How many of [`DUE`] are done.
+    done: usize,
+}
+
+/// A reading along the axes of the robot's body.
+#[derive(Clone, Copy, Debug)]
+struct BodyReading {
+    position: Point3<f64>,
+    /// Rotation from the body's frame to the map's.
+    body: Rotation3<f64>,
+    field: Vector3<f64>,
+    speed: f64,
+}
+
+/// Where the orientation of the robot comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Heading {
+    /// From odometry.
+    Odometry,
+    /// From odometry, with the opposite sign.
+    Reversed,
+    /// The direction of the path.
+    Path,
+    /// The same all the time.
+    Fixed,
+}
+
+/// An alternative to the readings as they came.
+#[derive(Clone, Copy, Debug)]
+struct Alternative {
+    heading: Heading,
+    /// Turns what is taken for the body's frame into the one that fits.
+    turn: Matrix3<f64>,
+    /// How much greater its log evidence is, in nats.
+    lead: f64,
+}
+
+impl AxesCheck {
+    /// A check that has seen nothing; none where axes are not mapped.
+    pub(super) fn new(config: &Config) -> Option<Self> {
+        let kernel = VectorField { hard_iron: BIAS, speed_bias: 0.0, ..engine::vector_model(config).kernel };
+        let checks_speed = config.vector.speed_bias == 0.0;
+        let check = Self { kernel, checks_speed, readings: VecDeque::new(), travelled: 0.0, done: 0 };
+        (config.model.field == Mapped::Vector).then_some(check)
+    }
+
+    /// Takes the next observations of a sensor at `mount`. Returns in words, once, how the readings contradict the
+    /// physics, or that a bias grows with the speed.
+    pub(super) fn add(&mut self, observations: &[Observation], mount: &Isometry3<f64>) -> Option<String> {
+        for observation in observations {
+            self.push(observation, mount);
+            let Some(&due) = DUE.get(self.done) else { break };
+            if self.travelled < due || !self.has_turned() {
+                continue;
+            }
+            self.done += 1;
+            let is_last = self.done == DUE.len();
+            let contradiction =
+                self.contradiction().map(|found| found.in_words(self.travelled.min(due), self.heading_changes()));
+            let found = contradiction.or_else(|| self.speed_bias().filter(|_| is_last));
+            if found.is_some() || is_last {
+                (self.done, self.readings) = (DUE.len(), VecDeque::new());
+                return found;
+            }
+        }
+        None
+    }
+
+    fn push(&mut self, observation: &Observation, mount: &Isometry3<f64>) {
+        // The rotations of a robot that turns on the spot have no mean.
+        let is_turning = observation.orientation.determinant() < 0.9;
+        let distance = self.readings.back().map(|last| (observation.position - last.position).norm());
+        if is_turning || distance.is_some_and(|distance| distance < SPACING) {
+            return;
+        }
+        self.travelled += distance.unwrap_or(0.0);
+        if self.readings.len() == MOST {
+            self.readings.pop_front();
+        }
+        let to_body = mount.rotation.inverse().to_rotation_matrix();
+        let body = Rotation3::from_matrix(&(observation.orientation * to_body.matrix()));
+        let Observation { position, speed, .. } = *observation;
+        self.readings.push_back(BodyReading {
+            position,
+            body,
+            field: body.inverse() * observation.field().microtesla(),
+            speed,
+        });
+    }
+
+    fn has_turned(&self) -> bool {
+        resultant((0..self.readings.len()).map(|index| self.direction(index))) < TURNED
+    }
+
+    /// Whether the heading of odometry changes by more than a few degrees.
+    fn heading_changes(&self) -> bool {
+        resultant(self.readings.iter().map(|reading| yaw(&reading.body))) < 0.995
+    }
+
+    /// The direction of the path at a reading.
+    fn direction(&self, index: usize) -> f64 {
+        let (before, after) = (index.saturating_sub(2), (index + 2).min(self.readings.len() - 1));
+        let along = self.readings[after].position - self.readings[before].position;
+        along.y.atan2(along.x)
+    }
+
+    /// An alternative that fits better than the readings as they came by a clear margin: of those that are nearly as
+    /// good as the best, the one that changes least.
+    fn contradiction(&self) -> Option<Alternative> {
+        let turns = turns();
+        let log_evidence = |heading| -> Option<Vec<f64>> {
+            let mut best = vec![f64::NEG_INFINITY; turns.len()];
+            for evidence in self.evidences(heading)? {
+                for (best, turn) in best.iter_mut().zip(&turns) {
+                    *best = evidence.scaled_at(turn.transpose().as_slice()).max(*best);
+                }
+            }
+            Some(best)
+        };
+        let as_it_came = log_evidence(Heading::Odometry)?;
+        let best_of = |values: &[f64], is_allowed: &dyn Fn(&Matrix3<f64>) -> bool| {
+            let values = values.iter().copied().zip(&turns).filter(|(_, turn)| is_allowed(turn));
+            values.max_by(|a, b| a.0.total_cmp(&b.0)).map(|(value, turn)| (value, *turn))
+        };
+        let (reference, _) = best_of(&as_it_came, &is_tolerated)?;
+        let alternative = |heading, (value, turn)| Alternative { heading, turn, lead: value - reference };
+        let turned = alternative(Heading::Odometry, best_of(&as_it_came, &|turn| !is_tolerated(turn))?);
+        let others = [Heading::Reversed, Heading::Fixed, Heading::Path].into_iter().filter_map(|heading| {
+            let values = log_evidence(heading)?;
+            Some(alternative(heading, best_of(&values, &|_| true)?))
+        });
+        let alternatives: Vec<Alternative> = std::iter::once(turned).chain(others).collect();
+        let best = alternatives.iter().map(|alternative| alternative.lead).fold(f64::NEG_INFINITY, f64::max);
+        let is_clear = |alternative: &Alternative| alternative.lead >= LEAST_LEAD.max(best - SIMILAR);
+        alternatives.into_iter().find(is_clear)
+    }
+
+    /// A bias that grows with the speed, in words, where the readings tell one.
+    fn speed_bias(&self) -> Option<String> {
+        let identity = Matrix3::<f64>::identity();
+        let weights = identity.as_slice();
+        let (mut without, mut with, mut bias) = (f64::NEG_INFINITY, f64::NEG_INFINITY, Vector3::zeros());
+        for evidence in self.evidences(Heading::Odometry)? {
+            let gram = evidence.gram();
+            let projected = Vector3::from_fn(|i, _| (0..TURNS).map(|k| gram[(TURNS + i, k)] * weights[k]).sum());
+            let squares = Matrix3::from_fn(|i, j| gram[(TURNS + i, TURNS + j)]);
+            let information = squares + identity / BIAS.powi(2);
+            let mean = information.try_inverse()? * projected;
+            let log_determinant = (information * BIAS.powi(2)).determinant().ln();
+            let product = evidence.product(weights, weights);
+            let value = evidence.scaled(product - projected.dot(&mean)) - 0.5 * log_determinant;
+            without = evidence.scaled(product).max(without);
+            if value > with {
+                (with, bias) = (value, mean);
+            }
+        }
+        let speeds = || self.readings.iter().map(|reading| reading.speed);
+        let count = self.readings.len() as f64;
+        let mean = speeds().sum::<f64>() / count;
+        let deviation = (speeds().map(|speed| (speed - mean).powi(2)).sum::<f64>() / count).sqrt();
+        let size = bias.norm();
+        let is_clear = with - without >= LEAST_SPEED_LEAD && size * deviation >= LEAST_SPEED_EFFECT;
+        (self.checks_speed && is_clear).then(|| {
+            format!(
+                "the readings follow the speed of the robot, by about {size:.0} microtesla per metre per second, as the \
+                 field of motors does: set vector.speed_bias to {size:.0} to learn it, or mount the sensor farther from them"
+            )
+        })
+    }
+
+    /// The evidence under each share of noise; none where the arithmetic breaks down.
+    fn evidences(&self, heading: Heading) -> Option<Vec<ExactEvidence>> {
+        let bodies = self.bodies(heading);
+        let readings = || bodies.iter().zip(&self.readings);
+        let rows = |(body, reading): (&Rotation3<f64>, &BodyReading)| {
+            let (body, position) = (*body.matrix(), reading.position.into());
+            Axis::ALL.map(|axis| {
+                let turn = body.row(axis as usize);
+                FieldPlace::Reading { axis, position, turn: [turn[0], turn[1], turn[2]], speed: 0.0 }
+            })
+        };
+        let places: FieldPlaces = readings().flat_map(rows).collect();
+        let columns = Matrix::from_fn(places.len(), COLUMNS, |row, column| {
+            let (BodyReading { field, speed, .. }, body) = (&self.readings[row / 3], bodies[row / 3].matrix());
+            match column {
+                0..TURNS => body[(row % 3, column / 3)] * field[column % 3],
+                _ => body[(row % 3, column - TURNS)] * speed,
+            }
+        });
+        NOISES.map(|noise| ExactEvidence::new(&places, &self.kernel, noise, columns.clone()).ok()).into_iter().collect()
+    }
+
+    fn bodies(&self, heading: Heading) -> Vec<Rotation3<f64>> {
+        let about_vertical = |angle: f64| Rotation3::from_axis_angle(&Vector3::z_axis(), angle);
+        let body = |(index, reading): (usize, &BodyReading)| {
+            let heading = match heading {
+                Heading::Odometry => return reading.body,
+                Heading::Reversed => -yaw(&reading.body),
+                Heading::Path => self.direction(index),
+                Heading::Fixed => 0.0,
+            };
+            about_vertical(heading - yaw(&reading.body)) * reading.body
+        };
+        self.readings.iter().enumerate().map(body).collect()
+    }
+}
+
+/// Length of the mean of unit vectors with these directions.
+fn resultant(directions: impl ExactSizeIterator<Item = f64>) -> f64 {
+    let count = directions.len() as f64;
+    let sum = directions.fold(Vector2::zeros(), |sum, angle| sum + Vector2::new(angle.cos(), angle.sin()));
+    sum.norm() / count
+}
+
+/// The heading of a body.
+fn yaw(body: &Rotation3<f64>) -> f64 {
+    body.euler_angles().2
+}
+
+/// The orientations of the sensor that are tried: each of its six directions up, and all yaws.
+fn turns() -> Vec<Matrix3<f64>> {
+    let quarter = std::f64::consts::FRAC_PI_2;
+    let up = [
+        Rotation3::identity(),
+        Rotation3::from_euler_angles(2.0 * quarter, 0.0, 0.0),
+        Rotation3::from_euler_angles(quarter, 0.0, 0.0),
+        Rotation3::from_euler_angles(-quarter, 0.0, 0.0),
+        Rotation3::from_euler_angles(0.0, quarter, 0.0),
+        Rotation3::from_euler_angles(0.0, -quarter, 0.0),
+    ];
+    let yaws = (-180 / STEP + 1..=180 / STEP).map(|step| f64::from(STEP * step).to_radians());
+    let turned = |yaw: f64| up.map(|up| *(Rotation3::from_axis_angle(&Vector3::z_axis(), yaw) * up).matrix());
+    yaws.flat_map(turned).collect()
+}
+
+/// Whether an orientation is the recorded one, or nearly.
+fn is_tolerated(turn: &Matrix3<f64>) -> bool {
+    upright_yaw(turn).is_some_and(|degrees| degrees.abs() <= f64::from(TOLERATED) + 0.1)
+}
+
+/// The yaw of an orientation with the z axis up, in degrees.
+fn upright_yaw(turn: &Matrix3<f64>) -> Option<f64> {
+    (turn[(2, 2)] > 0.9).then(|| turn[(1, 0)].atan2(turn[(0, 0)]).to_degrees())
+}
+
+impl Alternative {
+    fn in_words(&self, path: f64, heading_changes: bool) -> String {
+        let turn = (!is_tolerated(&self.turn)).then(|| in_words(&self.turn));
+        let heading = match self.heading {
+            Heading::Odometry => None,
+            Heading::Reversed => Some("the heading of the odometry, or the y axis of its positions, were reversed"),
+            Heading::Fixed => Some("they did not turn with the robot: does the driver publish them in a fixed frame?"),
+            Heading::Path if heading_changes => {
+                Some("the heading were that of the path: the orientation in the odometry is wrong")
+            }
+            Heading::Path => Some("the heading were that of the path: the orientation in the odometry does not change"),
+        };
+        let remedy = "; check the transform to the sensor's frame, or sensor.orientation";
+        let remedy = if turn.is_some() { remedy } else { "" };
+        let causes: Vec<String> = turn.into_iter().chain(heading.map(str::to_owned)).collect();
+        let (lead, causes) = (self.lead, causes.join(", and if "));
+        format!(
+            "the axes of the readings contradict the physics of a magnetic field, and the map is wrong: over {path:.0} m \
+             they would fit far better (by {lead:.0} nats) if {causes}{remedy}"
+        )
+    }
+}
+
+/// An orientation of the sensor in words.
+fn in_words(turn: &Matrix3<f64>) -> String {
+    if let Some(degrees) = upright_yaw(turn) {
+        let or_reversed = if degrees.abs() > 160.0 { ", or its z axis reversed" } else { "" };
+        return format!("the sensor were turned by {degrees:.0} degrees about the vertical of the robot{or_reversed}");
+    }
+    // An orientation and its opposite are equally probable: the one with fewer signs is more so.
+    let negative = turn.iter().filter(|entry| **entry < -0.5).count();
+    let turn = if negative > 1 { -turn } else { *turn };
+    let name = |row: usize| {
+        let (_, axis) = turn.row(row).iamax_full();
+        let sign = if turn[(row, axis)] < 0.0 { "-" } else { "" };
+        format!("{sign}{}", ["x", "y", "z"][axis])
+    };
+    let names = [0, 1, 2].map(name).join(", ");
+    format!("the robot's axes x, y, z were about {names} of the readings (are axes exchanged?)")
+}
