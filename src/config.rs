@@ -154,14 +154,26 @@ sections! {
     /// Mapping of the field's three axes, if model.field is vector. These replace model.initial, selection.delta and the prior in
     /// learning, which are those of the strength.
     vector: Vector {
-        /// Initial value of each hyperparameter, and its median under the prior: variances in microtesla squared, of the constant of
-        /// each axis and of a horizontal axis around it, and the lengthscale in metres.
-        initial: Hyperparameters = Hyperparameters { constant: 1000.0, variance: 112.0, lengthscale: 0.94, noise: 2.0 },
+        /// Initial value of each hyperparameter: variances in microtesla squared, of the constant of each axis and of a horizontal axis
+        /// around it, and the lengthscale in metres.
+        initial: Hyperparameters = Hyperparameters { constant: 1000.0, variance: 112.0, lengthscale: 0.94, noise: 1.2 },
+        /// Median of each under the prior.
+        prior_median: Hyperparameters =
+            Hyperparameters { constant: 1000.0, variance: 112.0, lengthscale: 0.94, noise: 1.2 },
         /// Standard deviation of the logarithm of each under the prior. That of the lengthscale is small: readings of one path would
         /// favour a length that predicts other paths worse.
-        prior_log_sd: Hyperparameters = Hyperparameters { constant: 0.5, variance: 0.3, lengthscale: 0.03, noise: 0.5 },
+        prior_log_sd: Hyperparameters = Hyperparameters { constant: 0.5, variance: 0.3, lengthscale: 0.02, noise: 0.2 },
+        /// Observations of a batch up to which the prior counts once; in a larger batch it counts in proportion, so that what is learnt
+        /// depends less on how a drive is cut into batches. 0: always once.
+        prior_observations: usize = 100 => within(0..=MOST_OBSERVATIONS),
+        /// Power of the likelihood: an observation says as much as this share of an independent one, since neighbours share errors of
+        /// place and heading.
+        likelihood_power: f64 = 0.3 => number("more than 0 and at most 1", |value| value > 0.0 && value <= 1.0),
+        /// Power of power expectation propagation, with which the posterior is approximated unless selection.method is power_ep with
+        /// one of its own; 0 is variational inference, which takes what inducing points do not represent for noise.
+        power_ep: f64 = 0.5 => number("0 to 1", |value| (0.0..=1.0).contains(&value)),
         /// Of vips: the fraction of the information in a batch that may be lost for lack of inducing points.
-        delta: f64 = 0.145 => number("more than 0 and less than 1", |value| value > 0.0 && value < 1.0),
+        delta: f64 = 0.13 => number("more than 0 and less than 1", |value| value > 0.0 && value < 1.0),
         /// Standard deviation of each component of the sensor's hard iron under the prior, in microtesla; 0 if there is none.
         hard_iron: f64 = 5.0 => not_negative,
         /// Standard deviation of each component of the bias that grows with the speed under the prior, in microtesla per metre per
@@ -247,6 +259,54 @@ sections! {
         unknown_above: f64 = 0.75 => positive,
         /// Largest number of cells in a grid; a larger area is rejected and reported.
         max_cells: usize = 4_000_000 => within(1..=MOST_CELLS),
+    }
+
+    /// Finding the robot in a finished map. Names are those of nav2's AMCL where the meaning is the same; noise is per metre and per
+    /// radian, so that it does not depend on the distance between updates.
+    localization: Localization {
+        /// Smallest number of particles.
+        min_particles: usize = 500 => within(1..=MOST_PARTICLES),
+        /// Largest number of particles, and their number when the robot may be anywhere.
+        max_particles: usize = 20_000 => within(1..=MOST_PARTICLES),
+        /// Largest error of the particles' distribution that decides their number (KLD sampling).
+        pf_err: f64 = 0.05 => number("more than 0 and less than 1", |value| value > 0.0 && value < 1.0),
+        /// Quantile of the standard normal distribution at the probability with which the error stays below pf_err.
+        pf_z: f64 = 2.33 => not_negative,
+        /// Odometry: variance of the heading per radian of rotation, in radians squared.
+        alpha1: f64 = 0.0005 => not_negative,
+        /// Odometry: variance of the heading per metre, in radians squared.
+        alpha2: f64 = 0.0005 => not_negative,
+        /// Odometry: variance of the distance per metre, in metres squared.
+        alpha3: f64 = 0.0002 => not_negative,
+        /// Odometry: variance of the distance per radian of rotation, in metres squared.
+        alpha4: f64 = 0.0001 => not_negative,
+        /// Odometry: standard deviation of its relative error of distances, which stays the same for a whole drive and is estimated.
+        odometry_scale: f64 = 0.04 => not_negative,
+        /// Odometry: standard deviation of its steady drift of heading, in radians per metre, which is estimated.
+        odometry_drift: f64 = 0.012 => not_negative,
+        /// Length of path between two updates, whose readings are averaged, in metres.
+        update_min_d: f64 = 0.05 => positive,
+        /// Decay rate of the slow average of the readings' likelihood.
+        recovery_alpha_slow: f64 = 0.001 => rate,
+        /// Decay rate of the fast average: particles are drawn anew where it falls below the slow one.
+        recovery_alpha_fast: f64 = 0.1 => rate,
+        /// Distance over which errors of map and readings are shared, in metres: readings within it count as one.
+        error_length: f64 = 0.6 => positive,
+        /// Standard deviation of the map's own places, in metres: that of the poses it was learnt from.
+        map_accuracy: f64 = 0.03 => not_negative,
+        /// Distance between the nodes of the grid from which the map is looked up, in metres; at most an eighth of its lengthscale
+        /// is used.
+        resolution: f64 = 0.1 => positive,
+        /// How far the map is looked up beyond its outermost inducing points, in metres.
+        margin: f64 = 1.0 => not_negative,
+        /// Largest standard deviation of the place while the state is tracking, in metres.
+        tracking_deviation: f64 = 0.5 => positive,
+        /// Distance over which readings have to agree with one place before the state is tracking, in metres.
+        proving_distance: f64 = 3.0 => not_negative,
+        /// Distance over which readings have to disagree with the map before the state is lost, in metres.
+        losing_distance: f64 = 1.0 => not_negative,
+        /// Seed of the random numbers: the same measurements, settings and seed give the same poses.
+        seed: u64 = 1,
     }
 
     /// The mapping thread.

@@ -10,6 +10,7 @@
 //! * [`field`]: the map of the field: prediction, learning, state and rasters.
 //! * [`mapping`]: averaging, batches, the steps that build a map, and the thread that takes them.
 //! * [`durability`]: checkpoints, the journal (a write-ahead log), and which map a run continues.
+//! * [`localization`]: the robot in a finished map, by a particle filter.
 //! * [`session`]: a live run, independent of ROS.
 //! * [`calibration`]: what a drive says of its magnetometer.
 //! * [`recording`]: readers and writers of drives: Aalto CSV, MCAP, rosbag2.
@@ -30,6 +31,7 @@ pub mod durability;
 pub mod export;
 pub mod field;
 mod files;
+pub mod localization;
 pub mod mapping;
 pub mod recording;
 pub mod replay;

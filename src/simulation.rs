@@ -5,6 +5,7 @@
 pub mod bag;
 pub mod banana;
 pub mod dipoles;
+pub mod odometry;
 pub mod path;
 pub mod robot;
 
@@ -17,8 +18,9 @@ use rand_chacha::ChaCha8Rng;
 use crate::sensing::reading::MagneticField;
 
 pub use dipoles::{Character, Dipole, DipoleOptions, DipoleWorld};
+pub use odometry::{Drift, Odometry};
 pub use path::{Path, Route};
-pub use robot::{Drift, Drive, RobotOptions, SimulatedMeasurement, Truth};
+pub use robot::{Drive, RobotOptions, SimulatedMeasurement, Truth};
 
 /// A setting that no world, path or robot can have.
 #[derive(Debug, PartialEq, thiserror::Error)]

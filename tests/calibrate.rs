@@ -109,7 +109,7 @@ fn hard_iron_yaw_and_delay_are_found_and_readings_at_one_place_agree_then() {
 #[test]
 fn with_odometry_that_drifts_the_truth_is_within_two_standard_deviations_in_most_runs() {
     // A hundredth of the distance, and 0.01 rad after a metre: half a metre and four degrees at the end of 45 m.
-    let faults = Faults { drift: Some(Drift { scale: 0.01, heading: 0.01 }), ..FAULTS };
+    let faults = Faults { drift: Some(Drift { scale: 0.01, heading: 0.01, ..Drift::default() }), ..FAULTS };
     let errors: Vec<f64> = (1..=4)
         .flat_map(|seed| [(seed, Route::Random), (seed, Route::LawnMower { spacing: 0.8 })])
         .flat_map(|(seed, route)| errors(&calibrated(seed, route, 90.0, &faults), &faults))
@@ -287,7 +287,7 @@ fn the_drives_of_the_aalto_data_have_the_hard_iron_that_pairs_of_their_readings_
 #[ignore = "measures how often the truth is within two standard deviations; prints a table"]
 fn survey() {
     let exact = FAULTS;
-    let drifting = Faults { drift: Some(Drift { scale: 0.01, heading: 0.01 }), ..FAULTS };
+    let drifting = Faults { drift: Some(Drift { scale: 0.01, heading: 0.01, ..Drift::default() }), ..FAULTS };
     let seeds: u64 = std::env::var("SEEDS").map_or(4, |seeds| seeds.parse().unwrap());
     for (name, faults) in [("exact", exact), ("drifting", drifting)] {
         for route in [Route::Random, Route::LawnMower { spacing: 0.8 }, Route::Rectangle] {

@@ -29,6 +29,9 @@ pub(super) const MOST_THREADS: usize = 1024;
 /// Most natural-gradient steps per update: they converge in tens.
 pub(super) const MOST_STEPS: usize = 10_000;
 
+/// Most particles: 0.1 gigabytes.
+pub(super) const MOST_PARTICLES: usize = 1_000_000;
+
 /// Most cells of a grid: 0.8 gigabytes, a square of 350 m at 5 cm.
 pub(super) const MOST_CELLS: usize = 50_000_000;
 
@@ -53,6 +56,10 @@ pub(super) fn positive(value: &f64) -> Check {
 
 pub(super) fn not_negative(value: &f64) -> Check {
     require(*value >= 0.0 && value.is_finite(), "a finite number, 0 or above")
+}
+
+pub(super) fn rate(value: &f64) -> Check {
+    require((0.0..=1.0).contains(value), "0 to 1")
 }
 
 pub(super) fn all_finite(values: &[f64; 3]) -> Check {
@@ -87,12 +94,12 @@ impl Config {
     }
 
     fn check_combinations(&self, problems: &mut Vec<Problem>) {
-        let Config { topics, frames, gates, model, tiles, selection, node, .. } = self;
+        let Config { topics, frames, gates, model, tiles, selection, localization, node, .. } = self;
         let is_signal = model.likelihood == Likelihood::Bernoulli;
         let has_transforms = frames.pose_source == PoseSource::Transforms;
         let is_vector = model.field == Mapped::Vector;
         let [halo, band] = tiles.widths(self);
-        let wrong: [(bool, &str, &str, Value); 10] = [
+        let wrong: [(bool, &str, &str, Value); 11] = [
             (
                 tiles.size > 0.0 && tiles.size < 2.0 * halo,
                 "tiles.size",
@@ -100,6 +107,12 @@ impl Config {
                 tiles.size.into(),
             ),
             (tiles.size > 0.0 && halo < band, "tiles.band", &format!("at most the halo of {halo} m"), band.into()),
+            (
+                localization.max_particles < localization.min_particles,
+                "localization.max_particles",
+                &format!("at least localization.min_particles ({})", localization.min_particles),
+                Value::try_from(localization.max_particles).unwrap_or(Value::Integer(i64::MAX)),
+            ),
             (
                 gates.maximum_field <= gates.minimum_field,
                 "gates.maximum_field",

@@ -280,7 +280,7 @@ mod tests {
         assert_eq!((waited.position.x, *axes(waited)), (1.0, Vector3::new(50.0, 0.0, 0.0)));
         for located in [then, now] {
             assert_eq!(located.position.x, 1.5);
-            assert!((axes(&located) - Vector3::new(0.0, 50.0, 0.0)).norm() < 1e-12, "{located:?}");
+            assert!((axes(located) - Vector3::new(0.0, 50.0, 0.0)).norm() < 1e-12, "{located:?}");
         }
     }
 

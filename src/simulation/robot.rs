@@ -4,7 +4,7 @@ use nalgebra::{Isometry3, Point3, UnitQuaternion, Vector3};
 use rand_chacha::ChaCha8Rng;
 use rand_distr::{Distribution, StandardNormal};
 
-use super::{Error, Path, Stream, World, generator, not_negative, positive};
+use super::{Drift, Error, Odometry, Path, Stream, World, generator, not_negative, positive};
 use crate::sensing::reading::{MagneticField, Measurement, Pose, Reading, Stamp};
 
 /// The phase of the magnetometer in its first period, so that the two sensors do not sample at the same times.
@@ -41,15 +41,6 @@ impl Default for RobotOptions {
             start: Stamp::default(),
         }
     }
-}
-
-/// The errors of odometry, which accumulate with the distance as wheels slip.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Drift {
-    /// Relative error of distances: positive, they are reported too long; negative, too short.
-    pub scale: f64,
-    /// Standard deviation of the heading after one metre, in radians; it grows with the square root of the distance.
-    pub heading: f64,
 }
 
 /// A measurement and the truth at its time.
@@ -97,13 +88,12 @@ impl<W: World> Drive<W> {
         positive("odometry_rate", options.odometry_rate)?;
         not_negative("noise", options.noise)?;
         if let Some(drift) = options.drift {
-            positive("drift scale, plus 1", 1.0 + drift.scale)?;
-            not_negative("drift heading", drift.heading)?;
+            drift.check()?;
         }
         let duration = path.length() / options.speed;
         // Without the addition, rounding could lose the last period.
         let poses = (duration * options.odometry_rate + 1e-6) as u64 + 1;
-        let odometry = Odometry { drift: options.drift, random: generator(seed, Stream::Drift), last: None };
+        let odometry = Odometry::new(options.drift, seed);
         let noise = generator(seed, Stream::Noise);
         Ok(Self { world, path, options, noise, odometry, poses, next_pose: 0, next_reading: 0 })
     }
@@ -151,38 +141,6 @@ impl<W: World> Iterator for Drive<W> {
         self.next_pose += 1;
         let truth = self.truth(pose_time);
         Some(SimulatedMeasurement { measurement: Measurement::Pose(self.odometry.report(truth.pose)), truth })
-    }
-}
-
-/// Dead reckoning: accumulates movements and their errors.
-#[derive(Clone, Debug)]
-struct Odometry {
-    drift: Option<Drift>,
-    random: ChaCha8Rng,
-    /// The last true and reported pose.
-    last: Option<(Pose, Pose)>,
-}
-
-impl Odometry {
-    fn report(&mut self, truth: Pose) -> Pose {
-        let reported = match (self.drift, &self.last) {
-            (Some(drift), Some((last_truth, last_reported))) => {
-                let movement = last_truth.isometry().inv_mul(&truth.isometry());
-                let distance = movement.translation.vector.norm();
-                let normal: f64 = StandardNormal.sample(&mut self.random);
-                let slip =
-                    UnitQuaternion::from_axis_angle(&Vector3::z_axis(), drift.heading * distance.sqrt() * normal);
-                let forward = last_reported.orientation * movement.translation.vector * (1.0 + drift.scale);
-                Pose {
-                    stamp: truth.stamp,
-                    position: last_reported.position + forward,
-                    orientation: last_reported.orientation * movement.rotation * slip,
-                }
-            }
-            _ => truth,
-        };
-        self.last = Some((truth, reported));
-        reported
     }
 }
 
@@ -278,7 +236,7 @@ mod tests {
 
     #[test]
     fn zero_drift_is_the_truth_and_noise_does_not_depend_on_drift() {
-        let zero = Some(Drift { scale: 0.0, heading: 0.0 });
+        let zero = Some(Drift::default());
         let samples = drive(RobotOptions { drift: zero, ..Default::default() }, 4);
         // Rounding adds up over 3600 poses.
         assert!(poses(&samples).iter().all(|pair| distance(pair) < 1e-9));
@@ -288,7 +246,8 @@ mod tests {
 
     #[test]
     fn drift_grows_along_the_path_as_it_should() {
-        let scaled = drive(RobotOptions { drift: Some(Drift { scale: 0.05, heading: 0.0 }), ..Default::default() }, 0);
+        let scaled =
+            drive(RobotOptions { drift: Some(Drift { scale: 0.05, ..Drift::default() }), ..Default::default() }, 0);
         let poses_of_scaled = poses(&scaled);
         let start = poses_of_scaled[0].1.position;
         for (reported, truth) in &poses_of_scaled {
@@ -298,7 +257,7 @@ mod tests {
 
         // Heading errors of many robots after 60 m: 0.01 sqrt(60).
         const ROBOTS: u64 = 100;
-        let drift = Some(Drift { scale: 0.0, heading: 0.01 });
+        let drift = Some(Drift { heading: 0.01, ..Drift::default() });
         let square = |seed| {
             let samples = drive(RobotOptions { drift, magnetometer_rate: 0.1, ..Default::default() }, seed);
             let (reported, truth) = *poses(&samples).last().unwrap();
@@ -319,7 +278,7 @@ mod tests {
         assert!(error(RobotOptions { speed: 0.0, ..Default::default() }).contains("`speed`"));
         let rate = error(RobotOptions { odometry_rate: f64::INFINITY, ..Default::default() });
         assert!(rate.contains("`odometry_rate`") && rate.contains("inf"), "{rate}");
-        let drift = Some(Drift { scale: -1.0, heading: 0.0 });
+        let drift = Some(Drift { scale: -1.0, ..Drift::default() });
         assert!(error(RobotOptions { drift, ..Default::default() }).contains("drift scale"));
     }
 }

@@ -8,6 +8,7 @@ pub mod comparison;
 pub mod drives;
 pub mod growth;
 pub mod hall;
+pub mod localization;
 pub mod maps;
 pub mod methods;
 pub mod metrics;

@@ -893,6 +893,7 @@ fn a_kernel_over_points_and_axes_needs_no_change_of_the_engine() {
         learning: Learning::default(),
         redundancy: -1.0,
         inference: Inference::Variational,
+        likelihood_power: 1.0,
     };
     settings.learning.max_evaluations = 40;
     let mut random = random(3);
@@ -938,6 +939,7 @@ fn a_kernel_over_points_and_axes_needs_no_change_of_the_engine() {
         learning: Learning::default(),
         redundancy: 1e-6,
         inference: Inference::Variational,
+        likelihood_power: 1.0,
     };
     let mut process = StreamingGp::new(learnt, sparse);
     let report = process.update(&all, &all_targets, &|| false).unwrap();

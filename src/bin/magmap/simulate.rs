@@ -149,7 +149,8 @@ impl Simulate {
 
     fn simulation(&self) -> Result<Simulation, magmap::simulation::Error> {
         let has_drift = self.drift_scale != 0.0 || self.drift_heading != 0.0;
-        let drift = has_drift.then_some(Drift { scale: self.drift_scale, heading: self.drift_heading });
+        let drift =
+            has_drift.then_some(Drift { scale: self.drift_scale, heading: self.drift_heading, ..Drift::default() });
         let size = self.size.unwrap_or(if self.hall { HALL } else { DipoleOptions::default().size });
         let route = match self.route {
             RouteArgument::Rectangle => Route::Rectangle,

@@ -7,6 +7,7 @@ mod banana;
 mod comparison;
 mod drives;
 mod hall;
+mod localization;
 mod papers;
 mod synthetic;
 mod table;
@@ -29,6 +30,7 @@ Examples:
   magmap-evaluate banana --batches 8                          a yes/no question, from left to right
   magmap-evaluate stream --data aalto-magnetic --outliers 0.05 --set model.likelihood=student_t
   magmap-evaluate papers --data aalto-magnetic --output comparison
+  magmap-evaluate localization --data aalto-magnetic --json localization.json
   magmap-evaluate scenarios                           synthetic streams along a line
   magmap-evaluate sizes --method fixed=15 --method vips=0.05 --method exact
   magmap-evaluate growth --points 5000 --batches 10   synthetic streams in three dimensions
@@ -70,6 +72,8 @@ enum Experiments {
     /// Learns three streams along a line: an expanding one, a shuffled one, and one with late outliers.
     #[command(mut_arg("methods", |methods| methods.default_values(["vips=0.05", "conditional_variance", "oips", "exact"])))]
     Scenarios(synthetic::Arguments),
+    /// Locates robots in maps of strengths and of the three axes: on the Aalto drives, and in simulated halls.
+    Localization(localization::Arguments),
     /// Compares fixed numbers of inducing points with those that a method chooses, in four batches along a line.
     #[command(mut_arg("methods", |methods| methods.default_values(["fixed=10", "fixed=20", "fixed=30", "vips=0.05", "exact"])))]
     Sizes(synthetic::Arguments),
@@ -95,6 +99,7 @@ fn main() -> ExitCode {
         Experiments::Sizes(arguments) => arguments.sizes(&terminal),
         Experiments::Growth(arguments) => arguments.run(&terminal),
         Experiments::Table(arguments) => arguments.run(&terminal),
+        Experiments::Localization(arguments) => localization::run(&arguments, &terminal),
         Experiments::Banana(arguments) => banana::run(&arguments),
     })
 }

@@ -1,0 +1,249 @@
+//! Where the robot is: a particle filter over its pose in a finished map, driven by odometry.
+//!
+//! ```text
+//! measurements ── pipeline ── observations ── particle filter ── pose, covariance, state
+//!                 gates, pose of odometry at each reading, averages along the path
+//! ```
+//!
+//! The map may be one of strengths, or of the three axes; with those the heading shows in every reading. Particles look the map up
+//! ([`lookup`]), so that a step costs the same however large the map is. Errors of the map and of neighbouring readings are shared, so
+//! readings within a short distance count as one. Besides its pose a particle has the scale of odometry and its drift, which stay
+//! the same for a drive.
+//!
+//! An estimate comes with a [`State`]. It is tracking only where one place explains the readings of some metres better than the map as a
+//! whole does; not being lost is not enough. While readings disagree with the map, particles are drawn anew from all of it.
+//!
+//! The same measurements, settings and seed give the same poses.
+
+mod estimate;
+mod filter;
+pub mod lookup;
+mod particle;
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use nalgebra::{Isometry2, Isometry3, Matrix3, Point3, Rotation3, Vector2, Vector3};
+
+use crate::config::{self, Config};
+use crate::field::map::FieldMap;
+use crate::mapping::batcher::Batch;
+use crate::mapping::pipeline::Pipeline;
+use crate::sensing::counters::Counters;
+use crate::sensing::reading::{Measurement, Observation, Observed, Stamp};
+
+pub use estimate::{Confidence, Estimate, Reason, State};
+pub use filter::ParticleFilter;
+pub use particle::{Particle, Step};
+
+use lookup::FieldLookup;
+
+/// Why a robot cannot be located in a map.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The map is one of a yes/no signal.
+    #[error("expected a map of the field, found a map of {0}")]
+    NotAField(&'static str),
+    /// The map is unknown everywhere.
+    #[error("expected a map that is known somewhere, found none; was it learnt from more than a few readings?")]
+    NothingKnown,
+    /// The start is not finite.
+    #[error("start: expected finite numbers and deviations of 0 or above, found {0:?}")]
+    Start(Start),
+}
+
+/// Where the robot may be at the start.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Start {
+    /// Anywhere in the map, with any heading.
+    Anywhere,
+    /// Here: the pose of the robot's body in the frame of the map.
+    At {
+        /// x and y, in metres.
+        place: [f64; 2],
+        /// Counterclockwise from the x axis, in radians.
+        heading: f64,
+        /// Standard deviation of x and y, in metres.
+        deviation: f64,
+        /// Standard deviation of the heading, in radians.
+        heading_deviation: f64,
+    },
+}
+
+impl Start {
+    /// About where a robot was last known to be.
+    pub fn near(located: &Located) -> Self {
+        Self::At {
+            place: located.pose.translation.vector.into(),
+            heading: located.pose.rotation.angle(),
+            deviation: located.estimate.deviation(),
+            heading_deviation: located.estimate.covariance[2][2].sqrt(),
+        }
+    }
+
+    fn is_valid(&self) -> bool {
+        let Self::At { place: [x, y], heading, deviation, heading_deviation } = *self else { return true };
+        [x, y, heading, deviation, heading_deviation].iter().all(|number| number.is_finite())
+            && deviation >= 0.0
+            && heading_deviation >= 0.0
+    }
+}
+
+/// Where the robot is.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Located {
+    /// Stamp of the last reading that it is from.
+    pub stamp: Stamp,
+    /// From the frame of the robot's body to that of the map, in the plane.
+    pub pose: Isometry2<f64>,
+    /// From the frame of odometry to that of the map. It changes slowly: multiplied with the newest pose of odometry, it is the newest
+    /// pose of the robot.
+    pub map_from_odometry: Isometry2<f64>,
+    /// The place of the sensor, with its covariance.
+    pub estimate: Estimate,
+    /// How far it is to be believed.
+    pub state: State,
+    /// Why the state is not tracking.
+    pub reason: Option<Reason>,
+    /// Number of particles.
+    pub particles: usize,
+}
+
+/// Locates a robot in a map.
+#[derive(Clone, Debug)]
+pub struct Localizer {
+    settings: config::Localization,
+    lookup: Arc<FieldLookup>,
+    /// The sensor's bias that the map has learnt, along the axes of the sensor.
+    bias: Vector3<f64>,
+    pipeline: Pipeline,
+    ready: VecDeque<Batch>,
+    start: Start,
+    running: Option<Running>,
+}
+
+/// From the first observation on.
+#[derive(Clone, Debug)]
+struct Running {
+    filter: ParticleFilter,
+    last: Observation,
+}
+
+impl Localizer {
+    /// Locates the robot in `map`, whose sensor is at `mount` (the transform from the sensor's frame to the body's).
+    ///
+    /// # Errors
+    /// Maps in which nobody can be located, and [`Error::Start`].
+    pub fn new(config: &Config, map: &FieldMap, mount: Isometry3<f64>, start: Start) -> Result<Self, Error> {
+        if !start.is_valid() {
+            return Err(Error::Start(start));
+        }
+        let settings = config.localization.clone();
+        let lookup = FieldLookup::of(map, &settings, mount.translation.z)?;
+        // Every observation is a step of the filter.
+        let config = Config {
+            averaging: config::Averaging { spacing: settings.update_min_d },
+            batch: config::Batch { max_observations: 1, ..config.batch.clone() },
+            ..config.clone()
+        };
+        Ok(Self {
+            lookup: Arc::new(lookup),
+            bias: map.sensor_bias().map_or_else(Vector3::zeros, |bias| bias.hard_iron.into()),
+            pipeline: Pipeline::new(&config, mount),
+            ready: VecDeque::new(),
+            start,
+            running: None,
+            settings,
+        })
+    }
+
+    /// Starts again, such as where a user says that the robot is.
+    ///
+    /// # Errors
+    /// [`Error::Start`].
+    pub fn restart(&mut self, start: Start) -> Result<(), Error> {
+        if !start.is_valid() {
+            return Err(Error::Start(start));
+        }
+        (self.start, self.running) = (start, None);
+        Ok(())
+    }
+
+    /// Takes the next measurement, whose pose is one of odometry; where the robot is, if that completes an update.
+    pub fn ingest(&mut self, measurement: Measurement) -> Option<Located> {
+        self.pipeline.ingest(measurement, &mut self.ready);
+        let mut located = None;
+        while let Some(batch) = self.ready.pop_front() {
+            for observation in &batch.observations {
+                located = self.update(observation).or(located);
+            }
+        }
+        located
+    }
+
+    /// Takes the next observation, in the frame of odometry. A yes/no signal is ignored.
+    pub fn update(&mut self, observation: &Observation) -> Option<Located> {
+        let Observed::Field { mean, strength } = observation.observed else { return None };
+        let Some(running) = &mut self.running else {
+            let start = sensor_start(&self.start, observation, self.pipeline.mount());
+            let filter = ParticleFilter::new(&self.settings, self.lookup.clone(), &start);
+            self.running = Some(Running { filter, last: *observation });
+            return None;
+        };
+        let field = match self.lookup.outputs() {
+            1 => [strength, 0.0, 0.0],
+            _ => (mean.microtesla() - observation.orientation * self.bias).into(),
+        };
+        let step = step(&running.last, observation, field);
+        running.last = *observation;
+        let (estimate, state, reason) = running.filter.update(&step);
+        let particles = running.filter.particles().len();
+        let rotation = Isometry2::rotation(estimate.turn);
+        let from = rotation * Vector2::new(observation.position.x, observation.position.y);
+        let map_from_odometry = Isometry2::new(Vector2::from(estimate.place) - from, estimate.turn);
+        let pose = map_from_odometry * body(observation, self.pipeline.mount());
+        Some(Located { stamp: observation.stamp, pose, map_from_odometry, estimate, state, reason, particles })
+    }
+
+    /// Counts of what was received, used and rejected.
+    pub fn counters(&self) -> &Counters {
+        self.pipeline.counters()
+    }
+
+    /// The particles; none before the first observation.
+    pub fn particles(&self) -> &[Particle] {
+        self.running.as_ref().map_or(&[], |running| running.filter.particles())
+    }
+}
+
+/// How the sensor moved from one observation to the next, and what it then read.
+fn step(last: &Observation, next: &Observation, field: [f64; 3]) -> Step {
+    let movement = next.position - last.position;
+    let rotation = yaw(&(next.orientation * last.orientation.transpose()));
+    Step { movement: [movement.x, movement.y], rotation, field }
+}
+
+/// Angle by which a rotation, or a mean of rotations, turns the plane.
+fn yaw(rotation: &Matrix3<f64>) -> f64 {
+    (rotation[(1, 0)] - rotation[(0, 1)]).atan2(rotation[(0, 0)] + rotation[(1, 1)])
+}
+
+/// The pose of the body in the plane, of the sensor that is `mount`ed on it.
+fn body(observation: &Observation, mount: &Isometry3<f64>) -> Isometry2<f64> {
+    let heading = yaw(&(observation.orientation * mount.rotation.inverse().to_rotation_matrix().matrix()));
+    let lever = Rotation3::from_axis_angle(&Vector3::z_axis(), heading) * mount.translation.vector;
+    let Point3 { coords: place } = observation.position - lever;
+    Isometry2::new(Vector2::new(place.x, place.y), heading)
+}
+
+/// From the pose of the body at the start to that of the sensor, with the rotation of odometry's frame for a heading.
+fn sensor_start(start: &Start, first: &Observation, mount: &Isometry3<f64>) -> Start {
+    let Start::At { place, heading, deviation, heading_deviation } = *start else { return *start };
+    let body = body(first, mount);
+    let sensor = body.inverse() * nalgebra::Point2::new(first.position.x, first.position.y);
+    let place = Isometry2::new(place.into(), heading) * sensor;
+    Start::At { place: place.coords.into(), heading: heading - body.rotation.angle(), deviation, heading_deviation }
+}
+
+#[cfg(test)]
+mod tests;

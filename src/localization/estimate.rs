@@ -1,0 +1,187 @@
+//! Where the particles are, and how far that is to be believed.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use super::particle::{Particle, wrapped};
+use crate::config;
+
+/// Side of the cells in which the heaviest cluster is found, and half its width, in metres.
+const CLUSTER: f64 = 0.5;
+
+/// Particles within this distance of its middle are the cluster, in metres.
+const RADIUS: f64 = 1.0;
+
+/// Share of all weight that the cluster needs to be the only one.
+const ONLY_CLUSTER: f64 = 0.95;
+
+/// Evidence per output below which readings do not agree with the map. Near zero, the map says no more than that the sensor is in it;
+/// where the particles are right it is rarely below 0.15.
+const DISAGREEING: f64 = 0.1;
+
+/// Evidence per output above which readings speak for the place. Where the particles are right, its median is 0.9 to 2.
+const SPEAKING: f64 = 0.5;
+
+/// Where the sensor is, in the frame of the map.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Estimate {
+    /// The middle of the heaviest cluster of particles, x and y in metres.
+    pub place: [f64; 2],
+    /// Rotation from the frame of odometry to that of the map, in radians.
+    pub turn: f64,
+    /// Covariance of x, y and rotation over all particles, in metres and radians, with the accuracy of the map itself.
+    pub covariance: [[f64; 3]; 3],
+    /// Share of the weight that is in the cluster.
+    pub share: f64,
+    /// Evidence of the cluster, per reading and output: see [`Particle::evidence`].
+    pub evidence: f64,
+    /// Share of the cluster's weight that is where the map is known.
+    pub inside: f64,
+}
+
+impl Estimate {
+    /// Of particles with these weights, which sum to one, in a map of `outputs` outputs.
+    pub fn of(particles: &[Particle], weights: &[f64], outputs: usize, map_accuracy: f64) -> Self {
+        let weighted = || particles.iter().zip(weights.iter().copied());
+        let mut cells: BTreeMap<[i64; 2], f64> = BTreeMap::new();
+        for (particle, weight) in weighted() {
+            *cells.entry(particle.place.map(|coordinate| (coordinate / CLUSTER).floor() as i64)).or_default() += weight;
+        }
+        let around = |[column, row]: [i64; 2]| -> f64 {
+            let neighbours = (-1..=1).flat_map(|i| (-1..=1).map(move |j| [column + i, row + j]));
+            neighbours.filter_map(|cell| cells.get(&cell)).sum()
+        };
+        let heaviest = cells.keys().max_by(|a, b| around(**a).total_cmp(&around(**b))).copied().unwrap_or_default();
+
+        let mut estimate = Self {
+            place: heaviest.map(|index| (index as f64 + 0.5) * CLUSTER),
+            turn: 0.0,
+            covariance: [[0.0; 3]; 3],
+            share: 0.0,
+            evidence: 0.0,
+            inside: 0.0,
+        };
+        // A few steps of mean shift.
+        for _ in 0..3 {
+            let [x, y] = estimate.place;
+            let cluster =
+                || weighted().filter(|(particle, _)| (particle.place[0] - x).hypot(particle.place[1] - y) < RADIUS);
+            let share: f64 = cluster().map(|(_, weight)| weight).sum();
+            if share <= 0.0 {
+                break;
+            }
+            let mean = |value: fn(&Particle) -> f64| {
+                cluster().map(|(particle, weight)| weight * value(particle)).sum::<f64>() / share
+            };
+            estimate.place = [mean(|particle| particle.place[0]), mean(|particle| particle.place[1])];
+            estimate.turn = mean(|particle| particle.turn.sin()).atan2(mean(|particle| particle.turn.cos()));
+            estimate.share = share;
+            estimate.evidence = mean(|particle| particle.evidence) / outputs as f64;
+            estimate.inside = mean(|particle| f64::from(u8::from(particle.is_inside)));
+        }
+        for (particle, weight) in weighted() {
+            let [x, y] = estimate.place;
+            let off = [particle.place[0] - x, particle.place[1] - y, wrapped(particle.turn - estimate.turn)];
+            for (row, left) in estimate.covariance.iter_mut().zip(off) {
+                row.iter_mut().zip(off).for_each(|(sum, right)| *sum += weight * left * right);
+            }
+        }
+        (0..2).for_each(|i| estimate.covariance[i][i] += map_accuracy.powi(2));
+        estimate
+    }
+
+    /// Standard deviation of the place along the longest axis of its ellipse, in metres.
+    pub fn deviation(&self) -> f64 {
+        let [[xx, xy, _], [_, yy, _], _] = self.covariance;
+        (0.5 * (xx + yy) + (0.5 * (xx - yy)).hypot(xy)).sqrt()
+    }
+
+    /// Squared distance of a place in standard deviations: below 5.99 within the ellipse of 95 %.
+    pub fn squared_distance(&self, place: [f64; 2]) -> f64 {
+        let [[xx, xy, _], [_, yy, _], _] = self.covariance;
+        let [x, y] = [place[0] - self.place[0], place[1] - self.place[1]];
+        (x * x * yy - 2.0 * x * y * xy + y * y * xx) / (xx * yy - xy * xy)
+    }
+
+    /// Whether the readings of the last metres agree with the map there.
+    pub fn agrees(&self) -> bool {
+        self.evidence > DISAGREEING
+    }
+}
+
+/// How far an estimate is to be believed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum State {
+    /// No place in the map is known to explain the readings: the estimate is not to be used.
+    Lost,
+    /// Not sure yet, or no longer.
+    #[default]
+    Converging,
+    /// The place is known as well as its covariance says.
+    Tracking,
+}
+
+/// Why the state is not tracking.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+#[serde(rename_all = "snake_case")]
+pub enum Reason {
+    /// The map is unknown where the robot should be.
+    #[error("outside the map")]
+    OutsideMap,
+    /// Readings do not agree with the map.
+    #[error("readings disagree with the map")]
+    ReadingsDisagree,
+    /// Several places, or a large area, explain the readings.
+    #[error("several places explain the readings")]
+    SeveralPlaces,
+    /// The field is much the same in a large part of the map.
+    #[error("the field is too flat here")]
+    FlatField,
+    /// Readings have agreed for too short a distance.
+    #[error("driven too little to be sure")]
+    Unproven,
+}
+
+/// State and reason, from estimate to estimate.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Confidence {
+    /// Distance over which readings have agreed with one place, in metres.
+    agreed: f64,
+    /// Distance over which they have disagreed, in metres.
+    disagreed: f64,
+}
+
+impl Confidence {
+    /// Takes the next estimate, `distance` metres after the last.
+    pub fn update(
+        &mut self,
+        estimate: &Estimate,
+        distance: f64,
+        settings: &config::Localization,
+    ) -> (State, Option<Reason>) {
+        let is_one_place = estimate.share > ONLY_CLUSTER && estimate.deviation() < settings.tracking_deviation;
+        let speaks = estimate.evidence > SPEAKING;
+        self.disagreed = if estimate.agrees() { 0.0 } else { self.disagreed + distance };
+        if !(is_one_place && estimate.agrees()) {
+            self.agreed = 0.0;
+        } else if speaks {
+            self.agreed += distance;
+        }
+        if self.disagreed > 0.0 {
+            let reason = if estimate.inside < 0.5 { Reason::OutsideMap } else { Reason::ReadingsDisagree };
+            let is_lost = self.disagreed >= settings.losing_distance;
+            return (if is_lost { State::Lost } else { State::Converging }, Some(reason));
+        }
+        if self.agreed > 0.0 && self.agreed >= settings.proving_distance {
+            return (State::Tracking, None);
+        }
+        let reason = match (is_one_place, speaks) {
+            (true, true) => Reason::Unproven,
+            (false, true) => Reason::SeveralPlaces,
+            (_, false) => Reason::FlatField,
+        };
+        (State::Converging, Some(reason))
+    }
+}

@@ -1,0 +1,144 @@
+//! One particle: where the sensor may be, how it moves, and how well it explains a reading.
+
+use std::f64::consts::{PI, TAU};
+
+use rand_chacha::ChaCha8Rng;
+use rand_distr::{Distribution, StandardNormal};
+
+use super::lookup::{FieldLookup, Local};
+use crate::config;
+
+/// Degrees of freedom of the readings' distribution around the map: its heavy tails leave a particle some weight where the map is wrong.
+const DEGREES_OF_FREEDOM: f64 = 4.0;
+
+/// Standard deviation by which the error of odometry's scale changes in a metre.
+const SCALE_WALK: f64 = 0.001;
+
+/// Standard deviation by which odometry's drift of heading changes in a metre, in radians per metre.
+const DRIFT_WALK: f64 = 0.001;
+
+/// Distance over which the agreement of a particle with its readings is averaged, in metres.
+const AGREEMENT_LENGTH: f64 = 2.0;
+
+/// How the sensor moved since the last step, and what it then read, in the frame of odometry.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Step {
+    /// In metres.
+    pub movement: [f64; 2],
+    /// In radians.
+    pub rotation: f64,
+    /// The axes free of the sensor's bias, in microtesla; in a map of strengths the first number is the strength.
+    pub field: [f64; 3],
+}
+
+impl Step {
+    /// Length of the movement, in metres.
+    pub fn distance(&self) -> f64 {
+        self.movement[0].hypot(self.movement[1])
+    }
+
+    /// The reading in the frame of the map, which is turned by this angle.
+    pub(super) fn turned<const D: usize>(&self, turn: f64) -> [f64; D] {
+        let [x, y] = rotated([self.field[0], self.field[1]], turn);
+        let axes = if D == 1 { self.field } else { [x, y, self.field[2]] };
+        std::array::from_fn(|axis| axes[axis])
+    }
+}
+
+/// A hypothesis of the state: the pose, and the errors of odometry that do not change.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Particle {
+    /// Of the sensor, x and y in metres.
+    pub place: [f64; 2],
+    /// Rotation from the frame of odometry to that of the map, in radians.
+    pub turn: f64,
+    /// True distance over that of odometry.
+    scale: f64,
+    /// Error of odometry's heading, in radians per metre.
+    drift: f64,
+    /// Logarithm of the weight.
+    pub log_weight: f64,
+    /// How well it explained the last metres: logarithm of the likelihood over that of a sensor anywhere in the map, per reading.
+    pub evidence: f64,
+    /// Whether the map is known there.
+    pub is_inside: bool,
+}
+
+/// A standard normal number.
+pub(super) fn normal(random: &mut ChaCha8Rng) -> f64 {
+    StandardNormal.sample(random)
+}
+
+/// A vector turned by an angle.
+pub(super) fn rotated([x, y]: [f64; 2], angle: f64) -> [f64; 2] {
+    let (sin, cos) = angle.sin_cos();
+    [cos * x - sin * y, sin * x + cos * y]
+}
+
+/// An angle between -pi and pi.
+pub(super) fn wrapped(angle: f64) -> f64 {
+    (angle + PI).rem_euclid(TAU) - PI
+}
+
+impl Particle {
+    /// A particle here, with errors of odometry drawn at random.
+    pub fn new(place: [f64; 2], turn: f64, settings: &config::Localization, random: &mut ChaCha8Rng) -> Self {
+        Self {
+            place,
+            turn,
+            scale: 1.0 + settings.odometry_scale * normal(random),
+            drift: settings.odometry_drift * normal(random),
+            log_weight: 0.0,
+            evidence: 0.0,
+            is_inside: true,
+        }
+    }
+
+    /// Moves it, with errors of odometry that grow with the distance and the rotation.
+    pub fn advance(&mut self, step: &Step, settings: &config::Localization, random: &mut ChaCha8Rng) {
+        let (distance, rotation) = (step.distance(), step.rotation.abs());
+        let turned =
+            self.drift * distance + (settings.alpha1 * rotation + settings.alpha2 * distance).sqrt() * normal(random);
+        let slip = (settings.alpha3 * distance + settings.alpha4 * rotation).sqrt() * normal(random);
+        let factor = self.scale + slip / distance.max(f64::MIN_POSITIVE);
+        let movement = if distance > 0.0 { step.movement.map(|along| along * factor) } else { [0.0; 2] };
+        let moved = rotated(movement, self.turn + 0.5 * turned);
+        self.place = [self.place[0] + moved[0], self.place[1] + moved[1]];
+        self.turn = wrapped(self.turn + turned);
+        let walk = distance.sqrt();
+        self.scale += SCALE_WALK * walk * normal(random);
+        self.drift += DRIFT_WALK * walk * normal(random);
+    }
+
+    /// Weighs it by what was read, and returns the logarithm of the likelihood over that of a sensor anywhere in the map. Readings whose
+    /// errors are shared count as one: `share` is the inverse of their number (tempering).
+    pub fn weigh<const D: usize>(&mut self, step: &Step, lookup: &FieldLookup, share: f64) -> f64 {
+        let reading = step.turned::<D>(self.turn);
+        let local = lookup.at::<D>(self.place);
+        let anywhere = likelihood_anywhere(lookup, &reading);
+        let likelihood = local.map_or(anywhere, |local| likelihood(lookup, &local, &reading));
+        self.is_inside = local.is_some();
+        self.log_weight += share * likelihood;
+        let forgotten = 1.0 - (-step.distance() / AGREEMENT_LENGTH).exp();
+        self.evidence += forgotten * (likelihood - anywhere - self.evidence);
+        likelihood - anywhere
+    }
+}
+
+/// Logarithm of the likelihood of a reading where the map says this, up to a constant.
+pub(super) fn likelihood<const D: usize>(lookup: &FieldLookup, local: &Local<D>, reading: &[f64; D]) -> f64 {
+    let Local { mean, variance } = local;
+    (0..D).map(|axis| density(reading[axis], mean[axis], variance[axis] + lookup.noise())).sum()
+}
+
+/// The same of a sensor that may be anywhere in the map.
+pub(super) fn likelihood_anywhere<const D: usize>(lookup: &FieldLookup, reading: &[f64; D]) -> f64 {
+    let anywhere = lookup.anywhere().iter();
+    anywhere.zip(reading).map(|(normal, &value)| density(value, normal.mean, normal.variance)).sum()
+}
+
+/// Logarithm of the density of Student's t distribution, up to a constant.
+fn density(value: f64, mean: f64, variance: f64) -> f64 {
+    let square = (value - mean).powi(2) / variance;
+    -0.5 * ((DEGREES_OF_FREEDOM + 1.0) * (square / DEGREES_OF_FREEDOM).ln_1p() + variance.ln())
+}

@@ -1,0 +1,168 @@
+use nalgebra::{Point3, UnitQuaternion, Vector3};
+
+use super::*;
+use crate::config::Mapped;
+use crate::field::model::FieldModel;
+use crate::sensing::reading::{Pose, Reading};
+use crate::simulation::{DipoleOptions, DipoleWorld, Drift, Drive, Odometry, Path, RobotOptions, Route, World};
+
+const ROOM: [f64; 2] = [5.0, 5.0];
+
+/// The sensor is not in the middle of the robot, and turned.
+fn mount() -> Isometry3<f64> {
+    Isometry3::new(Vector3::new(0.2, -0.1, 0.0), Vector3::new(0.0, 0.0, 0.7))
+}
+
+fn world(seed: u64) -> DipoleWorld {
+    DipoleWorld::random(&DipoleOptions { size: ROOM, ..DipoleOptions::default() }, seed).unwrap()
+}
+
+fn drive(world: &DipoleWorld, route: Route, length: f64) -> Drive<&DipoleWorld> {
+    let path = Path::through_room(route, ROOM, length, 1).unwrap();
+    Drive::new(world, path, RobotOptions { mount: mount(), ..RobotOptions::default() }, 1).unwrap()
+}
+
+fn settings(field: Mapped) -> Config {
+    let mut config = Config::default();
+    config.model.field = field;
+    // The values that suit such rooms; learning them takes most of the time.
+    config.learning.max_evaluations = 0;
+    config.localization.max_particles = 4000;
+    config
+}
+
+/// The map of a room, driven through in lanes with true poses.
+fn mapped(config: &Config, world: &DipoleWorld) -> FieldMap {
+    let mut pipeline = Pipeline::new(config, mount());
+    let mut ready = VecDeque::new();
+    for simulated in drive(world, Route::LawnMower { spacing: 0.6 }, 45.0) {
+        pipeline.ingest(simulated.measurement, &mut ready);
+    }
+    pipeline.finish(&mut ready);
+    let mut model = FieldModel::new(config);
+    for batch in ready {
+        model.update(&batch.observations, &|| false).unwrap();
+    }
+    model.map().unwrap()
+}
+
+/// A drive whose odometry has its own frame, a wrong scale and a drift; with the true pose of the body at each measurement.
+fn drifting(world: &DipoleWorld, length: f64) -> Vec<(Measurement, Pose)> {
+    let drift = Drift { scale: 0.03, turn: 0.01, heading: 0.02, slip: 0.01 };
+    let mut odometry = Odometry::new(Some(drift), 2);
+    let frame = Isometry3::new(Vector3::new(-7.0, 3.0, 0.0), Vector3::new(0.0, 0.0, 2.0));
+    let own = |pose: Pose| {
+        let moved = frame * pose.isometry();
+        Pose { stamp: pose.stamp, position: moved.translation.vector.into(), orientation: moved.rotation }
+    };
+    drive(world, Route::Random, length)
+        .map(|simulated| {
+            let measurement = match simulated.measurement {
+                Measurement::Pose(pose) => Measurement::Pose(own(odometry.report(pose))),
+                reading => reading,
+            };
+            (measurement, simulated.truth.pose)
+        })
+        .collect()
+}
+
+fn known(pose: &Pose) -> Start {
+    let heading = pose.orientation.euler_angles().2;
+    Start::At { place: [pose.position.x, pose.position.y], heading, deviation: 0.1, heading_deviation: 0.05 }
+}
+
+fn locate(config: &Config, map: &FieldMap, start: Start, drive: &[(Measurement, Pose)]) -> Vec<(Located, Pose)> {
+    let mut localizer = Localizer::new(config, map, mount(), start).unwrap();
+    drive.iter().filter_map(|(measurement, truth)| Some((localizer.ingest(*measurement)?, *truth))).collect()
+}
+
+fn error((located, truth): &(Located, Pose)) -> f64 {
+    let place = located.pose.translation.vector;
+    (place.x - truth.position.x).hypot(place.y - truth.position.y)
+}
+
+#[test]
+fn a_robot_is_tracked_although_its_odometry_drifts_and_found_wherever_it_starts() {
+    let world = world(4);
+    for (field, tracked_to, found_to) in [(Mapped::Strength, 0.25, 0.5), (Mapped::Vector, 0.15, 0.3)] {
+        let config = settings(field);
+        let map = mapped(&config, &world);
+        let drive = drifting(&world, 25.0);
+        let track = locate(&config, &map, known(&drive[0].1), &drive);
+        let squares: f64 = track.iter().map(|step| error(step).powi(2)).sum();
+        let root_mean_square = (squares / track.len() as f64).sqrt();
+        assert!(root_mean_square < tracked_to, "{field:?}: {root_mean_square}");
+        let (last, truth) = track.last().unwrap();
+        assert_eq!((last.state, last.reason), (State::Tracking, None), "{field:?}");
+        let heading = truth.orientation.euler_angles().2;
+        let turned = (last.pose.rotation.angle() - heading + 3.0).rem_euclid(std::f64::consts::TAU) - 3.0;
+        assert!(turned.abs() < 0.15, "{field:?}: heading {turned}");
+        assert!(track.iter().all(|step| step.0.state != State::Tracking || error(step) < 1.0), "{field:?}");
+        // Odometry, moved into the map, is the pose of the body.
+        let Some(Measurement::Pose(odometry)) = drive.iter().rev().map(|(measurement, _)| *measurement).next() else {
+            panic!("a drive ends with a pose");
+        };
+        let moved = last.map_from_odometry * nalgebra::Point2::new(odometry.position.x, odometry.position.y);
+        // It has moved on by a cell of the path at most.
+        assert!((moved - last.pose.translation.vector).coords.norm() < 0.1, "{field:?}: {moved}");
+
+        let found = locate(&config, &map, Start::Anywhere, &drive);
+        assert!(error(found.last().unwrap()) < found_to, "{field:?}: {}", error(found.last().unwrap()));
+        assert!(found.iter().all(|step| step.0.state != State::Tracking || error(step) < 1.0), "{field:?}");
+
+        // The same again, to the last bit; and from where it was known to be.
+        assert_eq!(track, locate(&config, &map, known(&drive[0].1), &drive));
+        assert!(Localizer::new(&config, &map, mount(), Start::near(last)).is_ok());
+    }
+}
+
+#[test]
+fn in_the_map_of_another_room_a_robot_is_lost_within_5_metres_and_never_sure() {
+    for field in [Mapped::Strength, Mapped::Vector] {
+        let config = settings(field);
+        let map = mapped(&config, &world(4));
+        for seed in 11..13 {
+            let drive = drifting(&world(seed), 15.0);
+            let track = locate(&config, &map, known(&drive[0].1), &drive);
+            let lost = track.iter().position(|(located, _)| located.state == State::Lost);
+            // A step is 5 cm.
+            assert!(lost.is_some_and(|steps| steps < 100), "{field:?} {seed}: {lost:?}");
+            assert!(track.iter().all(|(located, _)| located.state != State::Tracking), "{field:?} {seed}");
+        }
+    }
+}
+
+#[test]
+fn outside_the_map_is_said_to_be_outside() {
+    let (config, world) = (settings(Mapped::Strength), world(4));
+    let map = mapped(&config, &world);
+    let drive = drifting(&world, 4.0);
+    let start = Start::At { place: [60.0, 60.0], heading: 0.0, deviation: 0.1, heading_deviation: 0.1 };
+    let track = locate(&config, &map, start, &drive[..400]);
+    assert_eq!(track[10].0.reason, Some(Reason::OutsideMap));
+}
+
+#[test]
+fn maps_and_starts_that_cannot_be_used_are_rejected() {
+    let (config, world) = (settings(Mapped::Strength), world(4));
+    let map = mapped(&config, &world);
+    let at = |deviation, x| Start::At { place: [x, 0.0], heading: 0.0, deviation, heading_deviation: 0.0 };
+    for start in [at(-0.1, 0.0), at(f64::NAN, 0.0), at(0.1, f64::INFINITY)] {
+        assert!(matches!(Localizer::new(&config, &map, mount(), start), Err(Error::Start(_))), "{start:?}");
+    }
+}
+
+#[test]
+fn a_reading_that_is_no_field_and_poses_that_are_no_poses_change_nothing() {
+    let (config, world) = (settings(Mapped::Strength), world(4));
+    let map = mapped(&config, &world);
+    let mut localizer = Localizer::new(&config, &map, mount(), Start::Anywhere).unwrap();
+    let stamp = Stamp::default();
+    let nowhere = Pose { stamp, position: Point3::new(f64::NAN, 0.0, 0.0), orientation: UnitQuaternion::identity() };
+    let nothing = Reading { stamp, sample: world.field_at(&Point3::new(f64::NAN, 0.0, 0.0)).into() };
+    for measurement in [Measurement::Pose(nowhere), Measurement::Reading(nothing)] {
+        assert_eq!(localizer.ingest(measurement), None);
+    }
+    assert_eq!(localizer.counters().refusals.total(), 2);
+    assert!(localizer.particles().is_empty());
+}

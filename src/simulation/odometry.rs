@@ -1,0 +1,70 @@
+//! The odometry of a robot whose true poses are known.
+
+use nalgebra::{UnitQuaternion, Vector3};
+use rand_chacha::ChaCha8Rng;
+use rand_distr::{Distribution, StandardNormal};
+
+use super::{Error, Stream, check, generator, not_negative, positive};
+use crate::sensing::reading::Pose;
+
+/// The errors of odometry, which accumulate with the distance as wheels slip.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Drift {
+    /// Relative error of distances: positive, they are reported too long; negative, too short.
+    pub scale: f64,
+    /// Steady error of the heading, in radians per metre: positive, the robot seems to turn left.
+    pub turn: f64,
+    /// Standard deviation of the heading after one metre, in radians; it grows with the square root of the distance.
+    pub heading: f64,
+    /// Standard deviation of the distance after one metre, in metres; it grows with the square root of the distance.
+    pub slip: f64,
+}
+
+impl Drift {
+    pub(super) fn check(&self) -> Result<(), Error> {
+        positive("drift scale, plus 1", 1.0 + self.scale)?;
+        check("drift turn", self.turn.is_finite(), "a finite number", self.turn)?;
+        not_negative("drift heading", self.heading)?;
+        not_negative("drift slip", self.slip)
+    }
+}
+
+/// Dead reckoning: accumulates movements and their errors.
+#[derive(Clone, Debug)]
+pub struct Odometry {
+    drift: Option<Drift>,
+    random: ChaCha8Rng,
+    /// The last true and reported pose.
+    last: Option<(Pose, Pose)>,
+}
+
+impl Odometry {
+    /// Odometry with these errors, or without any; its first pose is the true one.
+    pub fn new(drift: Option<Drift>, seed: u64) -> Self {
+        Self { drift, random: generator(seed, Stream::Drift), last: None }
+    }
+
+    /// What odometry reports when the robot is here.
+    pub fn report(&mut self, truth: Pose) -> Pose {
+        let reported = match (self.drift, &self.last) {
+            (Some(drift), Some((last_truth, last_reported))) => {
+                let movement = last_truth.isometry().inv_mul(&truth.isometry());
+                let distance = movement.translation.vector.norm();
+                let mut normal = || -> f64 { StandardNormal.sample(&mut self.random) };
+                let turned = drift.turn * distance + drift.heading * distance.sqrt() * normal();
+                let slip = if drift.slip > 0.0 { drift.slip * normal() / distance.sqrt().max(1e-9) } else { 0.0 };
+                let forward = movement.translation.vector * (1.0 + drift.scale + slip);
+                Pose {
+                    stamp: truth.stamp,
+                    position: last_reported.position + last_reported.orientation * forward,
+                    orientation: last_reported.orientation
+                        * movement.rotation
+                        * UnitQuaternion::from_axis_angle(&Vector3::z_axis(), turned),
+                }
+            }
+            _ => truth,
+        };
+        self.last = Some((truth, reported));
+        reported
+    }
+}
