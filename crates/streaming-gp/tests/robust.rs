@@ -298,13 +298,13 @@ fn a_power_of_the_likelihood_is_larger_noise_but_for_the_factor_in_front_of_the_
     let (places, targets) = readings(&mut random(3), 20);
     let power = 0.3;
     for inference in [Inference::Variational, Inference::power_ep(0.5).unwrap()] {
-        let rows = |targets: Targets<'_>, model: &Model<TestKernel>| {
+        let rows = |targets: Targets<'_>, model: &Model<Stationary>| {
             let rows = Rows::nested(&places, targets, None, &places.select((0..20).step_by(2)));
             let rows = rows.with_inference(inference);
             let whitened = rows.whiten(model).unwrap();
             (whitened.bound(), rows.gradient(model, &whitened))
         };
-        let tempered = |model: &Model<TestKernel>| rows(Targets::from(&targets).tempered(power), model);
+        let tempered = |model: &Model<Stationary>| rows(Targets::from(&targets).tempered(power), model);
         let weaker = Model { noise: model.noise / power, ..model.clone() };
         let factor = |noise: f64, times: f64| -0.5 * 20.0 * times * (TAU * noise).ln();
         let expected =
