@@ -5,7 +5,9 @@
 
 mod problem;
 
+use std::collections::BTreeMap;
 use std::io::{self, Cursor, Write};
+use std::sync::Arc;
 
 use npyz::zip::write::FileOptions;
 use npyz::zip::{CompressionMethod, DateTime, ZipArchive, ZipWriter};
@@ -32,8 +34,8 @@ const ZIP_END: usize = 22;
 /// Length of the record before it in large archives (zip64).
 const ZIP64_LOCATOR: usize = 20;
 
-/// Most arrays of a checkpoint; it has fewer than twenty.
-const MOST_FILES: u16 = 100;
+/// Fewest bytes of an array in the archive: its two headers.
+const LEAST_FILE: usize = ZIP_HEADER + 46;
 
 /// Rejects bytes that are not the start of an archive whose first array is `format`.
 pub(crate) fn check_prefix(bytes: &[u8]) -> Result<(), Problem> {
@@ -56,12 +58,23 @@ fn file_name(array: &str) -> String {
 pub(crate) struct ArrayWriter {
     zip: ZipWriter<Cursor<Vec<u8>>>,
     digest: Sha256,
+    /// What the names of the arrays begin with.
+    section: String,
 }
 
 impl ArrayWriter {
     /// With memory for `bytes` at first; more comes as it is needed.
     pub(crate) fn with_capacity(bytes: usize) -> Self {
-        Self { zip: ZipWriter::new(Cursor::new(Vec::with_capacity(bytes))), digest: Sha256::new() }
+        Self {
+            zip: ZipWriter::new(Cursor::new(Vec::with_capacity(bytes))),
+            digest: Sha256::new(),
+            section: String::new(),
+        }
+    }
+
+    /// The names of the arrays that follow begin with this.
+    pub(crate) fn section(&mut self, section: &str) {
+        section.clone_into(&mut self.section);
     }
 
     /// Writes a text that is not empty, as numpy's `str`.
@@ -105,7 +118,7 @@ impl ArrayWriter {
         let values = values.into_iter();
         bytes.reserve_exact(N * values.size_hint().0);
         values.for_each(|value| bytes.extend(value));
-        self.file(&file_name(name), &bytes)
+        self.file(&file_name(&format!("{}{name}", self.section)), &bytes)
     }
 
     pub(crate) fn file(&mut self, name: &str, bytes: &[u8]) -> io::Result<()> {
@@ -121,10 +134,11 @@ impl ArrayWriter {
     }
 }
 
-/// The arrays of an archive whose checksum is valid.
+/// The arrays of an archive whose checksum is valid, or those whose names begin with that of a section.
 pub(crate) struct ArrayReader<'a> {
-    /// Name and bytes of each file in the archive.
-    files: Vec<(String, &'a [u8])>,
+    /// Bytes of each file in the archive, by its name.
+    files: Arc<BTreeMap<String, &'a [u8]>>,
+    section: String,
 }
 
 impl<'a> ArrayReader<'a> {
@@ -143,29 +157,30 @@ impl<'a> ArrayReader<'a> {
         if found != expected {
             return Err(damaged(format!("expected the checksum {expected}, found {found}")));
         }
-        Ok(Self { files })
+        Ok(Self { files: Arc::new(files.into_iter().collect()), section: String::new() })
     }
 
-    pub(crate) fn text(&self, name: &'static str) -> Result<String, Problem> {
+    /// The arrays whose names begin with this.
+    pub(crate) fn section(&self, section: &str) -> Self {
+        Self { files: Arc::clone(&self.files), section: section.to_owned() }
+    }
+
+    pub(crate) fn text(&self, name: &str) -> Result<String, Problem> {
         self.array(name)?.text()
     }
 
-    pub(crate) fn integer(&self, name: &'static str) -> Result<i64, Problem> {
+    pub(crate) fn integer(&self, name: &str) -> Result<i64, Problem> {
         let array = self.array(name)?;
         let values = array.values("<i8", &[])?;
         Ok(i64::from_le_bytes(values[0]))
     }
 
-    pub(crate) fn number(&self, name: &'static str) -> Result<f64, Problem> {
+    pub(crate) fn number(&self, name: &str) -> Result<f64, Problem> {
         Ok(self.numbers(name, [])?[0])
     }
 
     /// Finite numbers in this shape, in which `None` is any length, with the last index running fastest.
-    pub(crate) fn numbers<const N: usize>(
-        &self,
-        name: &'static str,
-        shape: [Option<usize>; N],
-    ) -> Result<Vec<f64>, Problem> {
+    pub(crate) fn numbers<const N: usize>(&self, name: &str, shape: [Option<usize>; N]) -> Result<Vec<f64>, Problem> {
         let array = self.array(name)?;
         let values: Vec<f64> = array.values("<f8", &shape)?.iter().map(|&bytes| f64::from_le_bytes(bytes)).collect();
         match values.iter().find(|value| !value.is_finite()) {
@@ -174,11 +189,12 @@ impl<'a> ArrayReader<'a> {
         }
     }
 
-    fn array(&self, name: &'static str) -> Result<Array<'a>, Problem> {
-        let file = self.files.iter().find(|(file, _)| *file == file_name(name));
-        let (_, bytes) =
-            file.ok_or(Problem::Array { array: name, expected: "numbers".into(), found: "none".into() })?;
-        Array::parse(name, bytes)
+    fn array(&self, name: &str) -> Result<Array<'a>, Problem> {
+        let array = format!("{}{name}", self.section);
+        match self.files.get(&file_name(&array)) {
+            Some(bytes) => Array::parse(&array, bytes),
+            None => Err(Problem::Array { array, expected: "numbers".into(), found: "none".into() }),
+        }
     }
 }
 
@@ -190,9 +206,11 @@ fn check_count(bytes: &[u8]) -> Result<(), Problem> {
     };
     // Beyond four gigabytes the count is elsewhere, and memory for that many is in proportion.
     let is_elsewhere = bytes[end_at.saturating_sub(ZIP64_LOCATOR)..].starts_with(b"PK\x06\x07");
-    let count = u16::from_le_bytes(*count);
-    if count > MOST_FILES || (is_elsewhere && u32::try_from(bytes.len()).is_ok()) {
-        return Err(damaged(format!("its table of contents states {count} arrays, more than {MOST_FILES}")));
+    let (count, most) = (usize::from(u16::from_le_bytes(*count)), bytes.len() / LEAST_FILE);
+    if count > most || (is_elsewhere && u32::try_from(bytes.len()).is_ok()) {
+        return Err(damaged(format!(
+            "its table of contents states {count} arrays, more than the {most} it has space for"
+        )));
     }
     Ok(())
 }
@@ -222,21 +240,21 @@ pub(crate) fn list(bytes: &[u8]) -> Result<Vec<(String, &[u8])>, Problem> {
 
 /// One array: its header, and the bytes of its values.
 struct Array<'a> {
-    name: &'static str,
+    name: String,
     type_string: &'a str,
     shape: Vec<usize>,
     bytes: &'a [u8],
 }
 
 impl<'a> Array<'a> {
-    fn parse(name: &'static str, bytes: &'a [u8]) -> Result<Self, Problem> {
+    fn parse(name: &str, bytes: &'a [u8]) -> Result<Self, Problem> {
         let parsed = parse_header(bytes);
         let (type_string, shape, bytes) = parsed.ok_or_else(|| Problem::Array {
-            array: name,
+            array: name.to_owned(),
             expected: "a header of numpy's format 1.0, in C order".to_owned(),
             found: format!("\"{}\"", bytes[..bytes.len().min(100)].escape_ascii()),
         })?;
-        Ok(Self { name, type_string, shape, bytes })
+        Ok(Self { name: name.to_owned(), type_string, shape, bytes })
     }
 
     /// Its values, if they have this type and shape, in which `None` is any length.
@@ -266,7 +284,7 @@ impl<'a> Array<'a> {
     }
 
     fn problem(&self, expected: &str, found: String) -> Problem {
-        Problem::Array { array: self.name, expected: expected.to_owned(), found }
+        Problem::Array { array: self.name.clone(), expected: expected.to_owned(), found }
     }
 }
 

@@ -181,6 +181,20 @@ sections! {
         speed_bias: f64 = 0.0 => not_negative,
     }
 
+    /// Local models on square tiles, for maps that are larger than a room: the cost of an update does not depend on the size of the
+    /// map, and each tile has its own hyperparameters. Except for threads, it is fixed for the life of a map.
+    tiles: Tiles {
+        /// Side of a tile, in metres; 0 for one model of the whole map. The map begins in the middle of a tile.
+        size: f64 = 0.0 => not_negative,
+        /// How far around its square a tile learns, in metres; 0 for 1.5 initial lengthscales. At most half a tile.
+        halo: f64 = 0.0 => not_negative,
+        /// How far around its square a tile predicts, in metres, fading into its neighbours; 0 for half an initial lengthscale. At
+        /// most the halo.
+        band: f64 = 0.0 => not_negative,
+        /// Number of threads that learn, each one tile at a time; 0 for one on each core. The map does not depend on it.
+        threads: usize = 0 => within(0..=MOST_THREADS),
+    }
+
     /// The number of inducing points and how they are chosen.
     selection: Selection {
         /// Method: vips, conditional_variance, oips, fixed, power_ep or dual_memory, which is a model of its own. A parameter may
@@ -425,6 +439,25 @@ impl Sensor {
     pub fn mount(&self) -> Isometry3<f64> {
         let [roll, pitch, yaw] = self.orientation;
         Isometry3::from_parts(Translation3::from(self.position), UnitQuaternion::from_euler_angles(roll, pitch, yaw))
+    }
+}
+
+/// Width of a tile's halo in initial lengthscales, unless it is set. More gains nothing.
+const HALO: f64 = 1.5;
+
+/// Width of a tile's band in initial lengthscales, unless it is set.
+const BAND: f64 = 0.5;
+
+impl Tiles {
+    /// Widths of halo and band, in metres: as they are set, or from the initial lengthscale in `config`.
+    pub(crate) fn widths(&self, config: &Config) -> [f64; 2] {
+        let lengthscale = match (config.model.likelihood, config.model.field) {
+            (Likelihood::Bernoulli, _) => config.bernoulli.lengthscale,
+            (_, Mapped::Vector) => config.vector.initial.lengthscale,
+            (_, Mapped::Strength) => config.model.initial.lengthscale,
+        };
+        let or = |width: f64, lengthscales: f64| if width > 0.0 { width } else { lengthscales * lengthscale };
+        [or(self.halo, HALO), or(self.band, BAND)]
     }
 }
 

@@ -6,11 +6,14 @@ pub(crate) mod exact_evidence;
 pub mod grid;
 pub mod map;
 pub mod model;
+mod posterior;
 mod process;
 pub mod quantity;
 pub mod raster;
+mod sensor_bias;
 pub mod state;
+mod tiles;
 pub mod totals;
 
 pub use error::Error;
-pub use process::MapPosterior;
+pub use posterior::MapPosterior;

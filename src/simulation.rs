@@ -17,7 +17,7 @@ use rand_chacha::ChaCha8Rng;
 
 use crate::sensing::reading::MagneticField;
 
-pub use dipoles::{Dipole, DipoleOptions, DipoleWorld};
+pub use dipoles::{Character, Dipole, DipoleOptions, DipoleWorld};
 pub use odometry::{Drift, Odometry};
 pub use path::{Path, Route};
 pub use robot::{Drive, RobotOptions, SimulatedMeasurement, Truth};

@@ -287,7 +287,7 @@ fn a_checkpoint_that_claims_more_than_it_contains_is_rejected() {
     for mut arrays in (hostile::reader("checkpoint").seeds)() {
         let count_at = arrays.len() - 12;
         arrays[count_at..count_at + 2].copy_from_slice(&60_000u16.to_le_bytes());
-        assert!(refusal(&arrays).contains("states 60000 arrays, more than 100"), "{}", refusal(&arrays));
+        assert!(refusal(&arrays).contains("states 60000 arrays, more than the "), "{}", refusal(&arrays));
     }
 }
 

@@ -26,6 +26,9 @@ ARRAYS = {
     "path_spacing": (),
 }
 
+# Those of a map of three axes alone; B is 0, or the 6 components of the bias.
+BIAS = {"bias_mean": ("B",), "bias_covariance": ("B", "B")}
+
 # Those of the dual model alone; S is M, or 0 where all observations are in memory.
 MEMORY = {
     "memory_places": ("K", 2),
@@ -61,7 +64,9 @@ def check_arrays(checkpoint, process):
     if has_memory:
         lengths["K"] = len(checkpoint["memory_targets"])
         lengths["S"] = lengths["M"] if len(checkpoint["summary_target"]) else 0
-    for name, shape in (ARRAYS | MEMORY if has_memory else ARRAYS).items():
+    lengths["B"] = len(checkpoint.get("bias_mean", ()))
+    others = {"dual_memory": MEMORY, "vector": BIAS}.get(process, {})
+    for name, shape in (ARRAYS | others).items():
         array = checkpoint[name]
         expected = tuple(lengths.get(length, length) for length in shape)
         check(array.shape == expected, f"expected {name} of shape {expected}, found {array.shape}")

@@ -37,7 +37,7 @@ pub enum Problem {
     #[error("expected {expected} in the array {array}, found {found}; it was not written by this version of magmap")]
     Array {
         /// Name of the array.
-        array: &'static str,
+        array: String,
         /// What was expected.
         expected: String,
         /// What was found.

@@ -23,6 +23,9 @@ pub(super) const MOST_EXACT: usize = 20_000;
 /// Most inducing points: 3 gigabytes for each of a few matrices; the default takes 0.07.
 pub(super) const MOST_INDUCING_POINTS: usize = 20_000;
 
+/// Most threads that learn.
+pub(super) const MOST_THREADS: usize = 1024;
+
 /// Most natural-gradient steps per update: they converge in tens.
 pub(super) const MOST_STEPS: usize = 10_000;
 
@@ -91,11 +94,19 @@ impl Config {
     }
 
     fn check_combinations(&self, problems: &mut Vec<Problem>) {
-        let Config { topics, frames, gates, model, selection, localization, node, .. } = self;
+        let Config { topics, frames, gates, model, tiles, selection, localization, node, .. } = self;
         let is_signal = model.likelihood == Likelihood::Bernoulli;
         let has_transforms = frames.pose_source == PoseSource::Transforms;
         let is_vector = model.field == Mapped::Vector;
-        let wrong: [(bool, &str, &str, Value); 9] = [
+        let [halo, band] = tiles.widths(self);
+        let wrong: [(bool, &str, &str, Value); 11] = [
+            (
+                tiles.size > 0.0 && tiles.size < 2.0 * halo,
+                "tiles.size",
+                &format!("0, or at least twice the halo of {halo} m"),
+                tiles.size.into(),
+            ),
+            (tiles.size > 0.0 && halo < band, "tiles.band", &format!("at most the halo of {halo} m"), band.into()),
             (
                 localization.max_particles < localization.min_particles,
                 "localization.max_particles",

@@ -226,7 +226,7 @@ fn read_stream(arrays: &ArrayReader<'_>) -> Result<Stream, Problem> {
         return Ok(stream);
     }
     let expected = "a valid state of the stream".to_owned();
-    Err(Problem::Array { array: "stream", expected, found: "an invalid one".to_owned() })
+    Err(Problem::Array { array: "stream".to_owned(), expected, found: "an invalid one".to_owned() })
 }
 
 fn read_path(arrays: &ArrayReader<'_>) -> Result<Path, Problem> {
@@ -239,7 +239,11 @@ fn read_spacing(arrays: &ArrayReader<'_>) -> Result<f64, Problem> {
     let array = "path_spacing";
     match arrays.number(array)? {
         spacing if spacing > 0.0 => Ok(spacing),
-        found => Err(Problem::Array { array, expected: "a number above 0".to_owned(), found: found.to_string() }),
+        found => Err(Problem::Array {
+            array: array.to_owned(),
+            expected: "a number above 0".to_owned(),
+            found: found.to_string(),
+        }),
     }
 }
 
@@ -381,6 +385,12 @@ mod tests {
         config
     }
 
+    /// Squares of 2 m, which the drive crosses.
+    fn tiled(mut config: Config) -> Config {
+        (config.tiles.size, config.tiles.halo, config.tiles.band) = (2.0, 0.8, 0.3);
+        config
+    }
+
     fn vector() -> Config {
         let mut config = Config::default();
         config.model.field = config::Mapped::Vector;
@@ -396,7 +406,9 @@ mod tests {
 
     #[test]
     fn what_is_written_reads_back_to_the_last_bit() {
-        for config in [Config::default(), anisotropic(), robust(), dual(), of_a_signal(), vector()] {
+        let tiled = [tiled(Config::default()), tiled(vector()), tiled(dual())];
+        let whole = [Config::default(), anisotropic(), robust(), dual(), of_a_signal(), vector()];
+        for config in whole.into_iter().chain(tiled) {
             let mut model = FieldModel::new(&config);
             for number in 0..3 {
                 let mut before = checkpoint(&config, &model);
@@ -525,7 +537,9 @@ mod tests {
     fn a_model_restored_from_a_file_equals_one_that_never_stopped() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("map.checkpoint.npz");
-        for config in [Config::default(), anisotropic(), robust(), dual(), of_a_signal(), vector()] {
+        let tiled = [tiled(Config::default()), tiled(vector()), tiled(dual())];
+        let whole = [Config::default(), anisotropic(), robust(), dual(), of_a_signal(), vector()];
+        for config in whole.into_iter().chain(tiled) {
             let all = observations(200);
             let mut uninterrupted = FieldModel::new(&config);
             let mut interrupted = uninterrupted.clone();

@@ -24,7 +24,7 @@ use crate::field::map::SensorBias;
 /// | `resolution` | scalar: side of a cell | metres |
 /// | `x`, `y` | columns, rows: centres of the cells | metres |
 /// | `inducing_points`, `path` | M x 2, points x 2 | metres |
-/// | `hyperparameters`, `hyperparameter_names` | one each | of the kernel |
+/// | `hyperparameters`, `hyperparameter_names` | one each | of the kernel; with tiles, of the one that learnt last |
 /// | `axes` | 3 x rows x columns: x, y and z in the map's frame; NaN where unknown | microtesla |
 /// | `axes_covariance` | 6 x rows x columns: xx, xy, xz, yy, yz, zz; NaN where unknown | microtesla squared |
 /// | `hard_iron`, `hard_iron_sd` | 3: along the sensor's axes, and its standard deviation | microtesla |

@@ -117,6 +117,7 @@ pub fn vector_model(config: &Config) -> Model<VectorField> {
             lengthscale: initial.lengthscale,
             hard_iron: *hard_iron,
             speed_bias: *speed_bias,
+            bias_covariance: None,
         },
         noise: initial.noise,
         likelihood: likelihood(&config.model),

@@ -1,38 +1,28 @@
 //! Prediction from a map.
 
-use serde::Serialize;
-use streaming_gp::field_places::FieldPlace;
 use streaming_gp::link::Link;
-use streaming_gp::places::Places;
-use streaming_gp::points::Points;
 use streaming_gp::report::NamedValue;
-use streaming_gp::vector::{Axes, FieldMap as VectorMap, SensorPose};
+use streaming_gp::vector::{Axes, SensorPose};
 
-use super::process::MapPosterior;
+use super::posterior::{Gaussian, MapPosterior};
 use super::quantity::Quantity;
+use super::tiles::{Extent, LocalPosteriors};
 use super::totals::Totals;
 use crate::sensing::reading::Stamp;
 
+pub use super::sensor_bias::SensorBias;
+
 /// The map after an update: immutable, cheap to clone, and safe to query from several threads.
+///
+/// Where it is made of local models, what is asked of a place is a blend of those around it.
 #[derive(Clone, Debug)]
 pub struct FieldMap {
-    posterior: MapPosterior,
-    extent: [[f64; 2]; 2],
+    posteriors: LocalPosteriors,
+    /// As all local models know it together.
+    sensor_bias: Option<SensorBias>,
+    extent: Extent,
     stamp: Stamp,
     totals: Totals,
-}
-
-/// The bias of the sensor as the map has learnt it: its hard iron, along the sensor's axes.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct SensorBias {
-    /// In microtesla; 0 along directions that the drive does not tell, such as the vertical of a robot that stays in
-    /// the plane.
-    pub hard_iron: [f64; 3],
-    /// Standard deviation of each component, in microtesla.
-    pub hard_iron_sd: [f64; 3],
-    /// Covariance of the components, in microtesla squared.
-    #[serde(skip)]
-    pub hard_iron_covariance: [[f64; 3]; 3],
 }
 
 /// Predictions at places, in their order.
@@ -49,42 +39,42 @@ pub struct Prediction {
 impl FieldMap {
     /// A map with this posterior, learnt within `extent` (lower left and upper right corner, in metres) up to `stamp`.
     pub fn new(posterior: MapPosterior, extent: [[f64; 2]; 2], stamp: Stamp, totals: Totals) -> Self {
-        Self { posterior, extent, stamp, totals }
+        Self::of_tiles(LocalPosteriors::one(posterior), None, extent, stamp, totals)
+    }
+
+    pub(super) fn of_tiles(
+        posteriors: LocalPosteriors,
+        sensor_bias: Option<SensorBias>,
+        extent: Extent,
+        stamp: Stamp,
+        totals: Totals,
+    ) -> Self {
+        Self { posteriors, sensor_bias, extent, stamp, totals }
     }
 
     /// What is mapped.
     pub fn quantity(&self) -> Quantity {
-        match &self.posterior {
-            MapPosterior::Scalar(posterior) => posterior.link().into(),
-            MapPosterior::Vector(_) => Quantity::Strength,
-        }
+        self.posteriors.newest().link().into()
     }
 
-    /// Mean and variance at places (x and y in metres): in microtesla and microtesla squared, or of the probability of
-    /// a yes. The noise of a reading is not included. Both are NaN where the map is unknown: where the variance of the
-    /// process, of the three axes together where it has them, exceeds `unknown_above` times its variance infinitely far
-    /// from every reading.
+    /// Mean and variance at places (x and y in metres): in microtesla and microtesla squared, or of the probability of a yes. The
+    /// noise of a reading is not included. Both are NaN where the map is unknown: where the variance of the process, of the three
+    /// axes together where it has them, exceeds `unknown_above` times its variance infinitely far from every reading.
     pub fn predict(&self, places: &[[f64; 2]], unknown_above: f64, mean: &mut [f64], variance: &mut [f64]) {
-        match &self.posterior {
-            MapPosterior::Scalar(posterior) => {
-                let far = &Points::from_arrays(&[[FAR, FAR]]);
-                let (mut far_mean, mut far_variance) = ([0.0], [0.0]);
-                posterior.predict(far, &mut far_mean, &mut far_variance);
-                posterior.predict(&Points::from_arrays(places), mean, variance);
-                let highest = unknown_above * far_variance[0];
-                for (mean, variance) in mean.iter_mut().zip(variance) {
-                    let is_known = mean.is_finite() && *variance <= highest;
-                    (*mean, *variance) =
-                        if is_known { of_quantity(posterior.link(), *mean, *variance) } else { (f64::NAN, f64::NAN) };
-                }
-            }
-            MapPosterior::Vector(posterior) => {
-                let places: Vec<_> = places.iter().map(|&[x, y]| [x, y, 0.0]).collect();
-                let axes = known_axes(&VectorMap::new(posterior), &places, unknown_above);
-                for ((axes, mean), variance) in axes.iter().zip(mean).zip(variance) {
-                    (*mean, *variance) = axes.as_ref().map_or((f64::NAN, f64::NAN), Axes::strength);
-                }
-            }
+        let values: Vec<(f64, f64)> = if self.posteriors.newest().has_axes() {
+            let places: Vec<[f64; 3]> = places.iter().map(|&[x, y]| [x, y, 0.0]).collect();
+            self.known_axes(&places, unknown_above).iter().map(strength).collect()
+        } else {
+            let link = self.posteriors.newest().link();
+            let scalar = self.posteriors.blend(places.iter().copied(), |posterior, indices| {
+                posterior.scalar(&select(places, indices)).unwrap_or_default()
+            });
+            let value = |Gaussian { mean: [mean], covariance: [[variance]], .. }| of_quantity(link, mean, variance);
+            let values = |scalar: Gaussian<1>| if scalar.is_known(unknown_above) { value(scalar) } else { UNKNOWN };
+            scalar.into_iter().map(values).collect()
+        };
+        for ((value, mean), variance) in values.into_iter().zip(mean).zip(variance) {
+            (*mean, *variance) = value;
         }
     }
 
@@ -92,109 +82,92 @@ impl FieldMap {
     /// metres): known there is where the variance is small compared with that infinitely far away at the same height. A
     /// map of strengths is the same at every height.
     pub fn predict_at(&self, places: &[[f64; 3]], unknown_above: f64) -> Prediction {
-        match &self.posterior {
-            MapPosterior::Scalar(_) => {
-                let (mut mean, mut variance) = (vec![0.0; places.len()], vec![0.0; places.len()]);
-                let places: Vec<_> = places.iter().map(|&[x, y, _]| [x, y]).collect();
-                self.predict(&places, unknown_above, &mut mean, &mut variance);
-                Prediction { mean, variance, axes: None }
-            }
-            MapPosterior::Vector(posterior) => {
-                let axes = known_axes(&VectorMap::new(posterior), places, unknown_above);
-                let strength = |axes: &Option<Axes>| axes.as_ref().map_or((f64::NAN, f64::NAN), Axes::strength);
-                let (mean, variance) = axes.iter().map(strength).unzip();
-                Prediction { mean, variance, axes: Some(axes) }
-            }
+        if self.posteriors.newest().has_axes() {
+            let axes = self.known_axes(places, unknown_above);
+            let (mean, variance) = axes.iter().map(strength).unzip();
+            return Prediction { mean, variance, axes: Some(axes) };
         }
+        let (mut mean, mut variance) = (vec![0.0; places.len()], vec![0.0; places.len()]);
+        let places: Vec<_> = places.iter().map(|&[x, y, _]| [x, y]).collect();
+        self.predict(&places, unknown_above, &mut mean, &mut variance);
+        Prediction { mean, variance, axes: None }
     }
 
-    /// Mean and covariance of the field's axes at places (x, y and the height above the plane of the map, in metres),
-    /// in the map's frame and microtesla, free of the sensor's bias; none where the map is one of strengths.
+    /// Whether it predicts all places of an area (lower left and upper right corner, in metres) as the `other` map does, to the last bit,
+    /// because the same local models predict them. A no is possible where they do.
+    pub(super) fn predicts_as(&self, other: &Self, area: Extent) -> bool {
+        self.posteriors.predict_as(&other.posteriors, area)
+    }
+
+    /// Mean and covariance of the field's axes at places (x, y and the height above the plane of the map, in metres), in the map's
+    /// frame and microtesla, free of the sensor's bias; none where the map is one of strengths.
     pub fn axes(&self, places: &[[f64; 3]]) -> Option<Vec<Axes>> {
-        match &self.posterior {
-            MapPosterior::Scalar(_) => None,
-            MapPosterior::Vector(posterior) => Some(VectorMap::new(posterior).axes(places)),
-        }
+        let has_axes = self.posteriors.newest().has_axes();
+        has_axes.then(|| self.blended_axes(places).into_iter().map(Axes::from).collect())
     }
 
-    /// What the sensor would read at these poses, in the map's frame and microtesla, bias included and noise not; none
-    /// where the map is one of strengths.
+    /// The axes where they are known.
+    fn known_axes(&self, places: &[[f64; 3]], unknown_above: f64) -> Vec<Option<Axes>> {
+        let axes = self.blended_axes(places).into_iter();
+        axes.map(|axes| axes.is_known(unknown_above).then(|| axes.into())).collect()
+    }
+
+    fn blended_axes(&self, places: &[[f64; 3]]) -> Vec<Gaussian<3>> {
+        self.posteriors.blend(places.iter().map(|&[x, y, _]| [x, y]), |posterior, indices| {
+            posterior.axes(&select(places, indices)).unwrap_or_default()
+        })
+    }
+
+    /// What the sensor would read at these poses, in the map's frame and microtesla, bias included and noise not; none where the map is
+    /// one of strengths.
     pub fn readings(&self, poses: &[SensorPose]) -> Option<Vec<Axes>> {
-        match &self.posterior {
-            MapPosterior::Scalar(_) => None,
-            MapPosterior::Vector(posterior) => Some(VectorMap::new(posterior).readings(poses)),
-        }
+        let places = poses.iter().map(|pose| [pose.position[0], pose.position[1]]);
+        let blend = || {
+            self.posteriors
+                .blend(places, |posterior, indices| posterior.readings(&select(poses, indices)).unwrap_or_default())
+        };
+        self.posteriors.newest().has_axes().then(|| blend().into_iter().map(Axes::from).collect())
     }
 
     /// The bias of the sensor; none where the map is one of strengths, or the settings exclude it.
     pub fn sensor_bias(&self) -> Option<SensorBias> {
-        let MapPosterior::Vector(posterior) = &self.posterior else { return None };
-        let map = VectorMap::new(posterior);
-        let (bias, deviations) = (map.bias(), map.bias().standard_deviations());
-        let hard_iron = |numbers: &[f64]| numbers.first_chunk().copied();
-        let has_hard_iron = matches!(bias.components.first(), Some(FieldPlace::HardIron(_)));
-        if !has_hard_iron {
-            return None;
+        match self.posteriors.only() {
+            Some(posterior) => posterior.sensor_bias(),
+            None => self.sensor_bias,
         }
-        Some(SensorBias {
-            hard_iron: hard_iron(&bias.mean)?,
-            hard_iron_sd: hard_iron(&deviations)?,
-            hard_iron_covariance: std::array::from_fn(|i| std::array::from_fn(|j| bias.covariance[(i, j)])),
-        })
     }
 
-    /// Standard deviation of the quantity where nothing is known: of the strength around its constant, in microtesla,
-    /// or of the probability of a yes.
+    /// Standard deviation of the quantity where nothing is known: of the strength around its constant, in microtesla, or of the
+    /// probability of a yes. Of local models it is that of the one that learnt last.
     pub fn prior_standard_deviation(&self) -> f64 {
-        match &self.posterior {
-            MapPosterior::Scalar(posterior) => {
-                of_quantity(posterior.link(), 0.0, posterior.model().kernel.variance).1.sqrt()
-            }
-            // The mean over the axes: the vertical one has twice the variance of a horizontal one.
-            MapPosterior::Vector(posterior) => (posterior.model().kernel.variance * 4.0 / 3.0).sqrt(),
-        }
+        let newest = self.posteriors.newest();
+        of_quantity(newest.link(), 0.0, newest.prior_variance()).1.sqrt()
     }
 
-    /// Variance of the noise of an averaged reading, in microtesla squared, of each axis where it has them; without
-    /// meaning for a yes/no signal.
+    /// Variance of the noise of an averaged reading, in microtesla squared, of each axis where it has them; without meaning for a
+    /// yes/no signal. Of local models it is that of the one that learnt last.
     pub fn noise_variance(&self) -> f64 {
-        match &self.posterior {
-            MapPosterior::Scalar(posterior) => posterior.model().noise_variance(),
-            MapPosterior::Vector(posterior) => posterior.model().noise_variance(),
-        }
+        self.posteriors.newest().noise_variance()
     }
 
-    /// The hyperparameters by name; the noise variance is the last.
+    /// The same at places (x and y in metres), of the local models there.
+    pub fn noise_variances(&self, places: &[[f64; 2]]) -> Vec<f64> {
+        self.posteriors.noise_variances(places)
+    }
+
+    /// The hyperparameters by name; the noise variance is the last. Of local models they are those of the one that learnt last.
     pub fn hyperparameters(&self) -> Vec<NamedValue> {
-        match &self.posterior {
-            MapPosterior::Scalar(posterior) => posterior.model().named_values(),
-            MapPosterior::Vector(posterior) => posterior.model().named_values(),
-        }
+        self.posteriors.newest().hyperparameters()
     }
 
     /// Positions of the inducing points, in metres; of a place with several axes more than once.
     pub fn inducing_points(&self) -> Vec<[f64; 2]> {
-        match &self.posterior {
-            MapPosterior::Scalar(posterior) => {
-                let points = posterior.inducing();
-                points.axis(0).iter().zip(points.axis(1)).map(|(&x, &y)| [x, y]).collect()
-            }
-            MapPosterior::Vector(posterior) => {
-                let position = |place| match place {
-                    FieldPlace::Field { position: [x, y, _], .. } => Some([x, y]),
-                    _ => None,
-                };
-                posterior.inducing().iter().filter_map(position).collect()
-            }
-        }
+        self.posteriors.all().flat_map(MapPosterior::inducing_points).collect()
     }
 
     /// Number of inducing points: of axes and components of the sensor's bias where it has them.
     pub fn size(&self) -> usize {
-        match &self.posterior {
-            MapPosterior::Scalar(posterior) => posterior.inducing().len(),
-            MapPosterior::Vector(posterior) => posterior.inducing().len(),
-        }
+        self.posteriors.all().map(MapPosterior::size).sum()
     }
 
     /// Lower left and upper right corner of the observations, in metres.
@@ -213,8 +186,18 @@ impl FieldMap {
     }
 }
 
-/// Farther from every reading than a map reaches, in metres.
-const FAR: f64 = 1e9;
+/// The items with these indices.
+fn select<T: Copy>(items: &[T], indices: &[usize]) -> Vec<T> {
+    indices.iter().map(|&index| items[index]).collect()
+}
+
+/// Mean and variance where the map is unknown.
+const UNKNOWN: (f64, f64) = (f64::NAN, f64::NAN);
+
+/// Mean and variance of the strength.
+fn strength(axes: &Option<Axes>) -> (f64, f64) {
+    axes.as_ref().map_or(UNKNOWN, Axes::strength)
+}
 
 /// Mean and variance of the quantity, given those of the process.
 fn of_quantity(link: Option<Link>, mean: f64, variance: f64) -> (f64, f64) {
@@ -223,27 +206,6 @@ fn of_quantity(link: Option<Link>, mean: f64, variance: f64) -> (f64, f64) {
         None => (mean, variance),
         Some(link) => (link.probability(mean, variance), link.deviation_of_probability(mean, variance).powi(2)),
     }
-}
-
-/// The axes where they are known: where their variance is small compared with that infinitely far away at the same
-/// height.
-fn known_axes(map: &VectorMap<'_>, places: &[[f64; 3]], unknown_above: f64) -> Vec<Option<Axes>> {
-    let mut heights: Vec<f64> = places.iter().map(|place| place[2]).collect();
-    heights.sort_by(f64::total_cmp);
-    heights.dedup_by_key(|height| height.to_bits());
-    let far = map.axes(&heights.iter().map(|&height| [FAR, FAR, height]).collect::<Vec<_>>());
-    let highest = |height: f64| {
-        let index = heights.partition_point(|other| other.total_cmp(&height).is_lt());
-        unknown_above * total_variance(&far[index])
-    };
-    let is_known =
-        |axes: &Axes, height| total_variance(axes) <= highest(height) && axes.mean.iter().all(|axis| axis.is_finite());
-    let axes = map.axes(places).into_iter().zip(places);
-    axes.map(|(axes, &[_, _, height])| is_known(&axes, height).then_some(axes)).collect()
-}
-
-fn total_variance(axes: &Axes) -> f64 {
-    (0..3).map(|axis| axes.covariance[axis][axis]).sum()
 }
 
 #[cfg(test)]

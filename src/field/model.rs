@@ -5,19 +5,17 @@ use streaming_gp::streaming::Error;
 
 use super::engine::link;
 use super::map::FieldMap;
-use super::process::FieldProcess;
 use super::quantity::Quantity;
 use super::state::{FieldState, check};
+use super::tiles::Tiles;
 use super::totals::Totals;
-use crate::config::{self, Config};
+use crate::config::Config;
 use crate::sensing::reading::{Observation, Stamp};
 
 /// The model of the field.
 #[derive(Clone, Debug)]
 pub struct FieldModel {
-    /// The section `model`.
-    settings: config::Model,
-    process: FieldProcess,
+    tiles: Tiles,
     totals: Totals,
     extent: Option<[[f64; 2]; 2]>,
     newest: Option<Stamp>,
@@ -26,36 +24,31 @@ pub struct FieldModel {
 impl FieldModel {
     /// An empty map.
     pub fn new(config: &Config) -> Self {
-        Self {
-            settings: config.model.clone(),
-            process: FieldProcess::new(config),
-            totals: Totals::default(),
-            extent: None,
-            newest: None,
-        }
+        Self { tiles: Tiles::new(config), totals: Totals::default(), extent: None, newest: None }
     }
 
-    /// Checks that the map can be continued with these settings: the section `model`, except for `model.initial`, is fixed for the
-    /// life of a map, and so is whether `selection.method` is `dual_memory`.
+    /// Checks that the map can be continued with these settings: the sections `model`, except for `model.initial`, and `tiles`, except
+    /// for `tiles.threads`, are fixed for the life of a map, and so is whether `selection.method` is `dual_memory`.
     ///
     /// # Errors
     /// [`SettingDiffers`](super::Error::SettingDiffers).
     pub fn check(&self, config: &Config) -> Result<(), super::Error> {
-        check(&self.settings, self.process.is_dual_memory(), config)
+        let Config { model, tiles, .. } = self.tiles.config();
+        check(model, tiles, self.tiles.is_dual_memory(), config)
     }
 
     /// Continues with the sections `selection`, `dual_memory` and `learning` of settings that [`check`](Self::check) accepts; what
     /// was learnt stays.
     pub fn configure(&mut self, config: &Config) {
-        self.settings = config.model.clone();
-        self.process.configure(config);
+        self.tiles.configure(config);
     }
 
     /// Everything it has learnt.
     pub fn state(&self) -> FieldState {
         FieldState {
-            settings: self.settings.clone(),
-            process: self.process.state(),
+            settings: self.tiles.config().model.clone(),
+            tile_settings: self.tiles.config().tiles.clone(),
+            tiles: self.tiles.state(),
             totals: self.totals,
             extent: self.extent,
             newest: self.newest,
@@ -71,29 +64,35 @@ impl FieldModel {
     pub fn from_state(config: &Config, state: &FieldState) -> Result<Self, super::Error> {
         state.check(config)?;
         Ok(Self {
-            settings: config.model.clone(),
-            process: FieldProcess::from_state(config, &state.process)?,
+            tiles: Tiles::from_state(config, &state.tiles)?,
             totals: state.totals,
             extent: state.extent,
             newest: state.newest,
         })
     }
 
-    /// Learns from one batch of observations. `stop` is checked before every evaluation of the objective.
+    /// Learns from one batch of observations. `stop` is checked before every evaluation of the objective, by several threads where there
+    /// are several local models.
     ///
     /// # Errors
     /// Why the batch was rejected; the model is then unchanged.
-    pub fn update(&mut self, observations: &[Observation], stop: &dyn Fn() -> bool) -> Result<UpdateReport, Error> {
-        let report = self.process.update(observations, stop).inspect_err(|_| {
+    pub fn update(
+        &mut self,
+        observations: &[Observation],
+        stop: &(dyn Fn() -> bool + Sync),
+    ) -> Result<UpdateReport, Error> {
+        let mut extent = self.extent;
+        for observation in observations {
+            let place = [observation.position.x, observation.position.y];
+            let [low, high] = extent.unwrap_or([place; 2]);
+            extent =
+                Some([[low[0].min(place[0]), low[1].min(place[1])], [high[0].max(place[0]), high[1].max(place[1])]]);
+        }
+        let report = self.tiles.update(observations, extent.unwrap_or_default(), stop).inspect_err(|_| {
             self.totals.refused_batches = self.totals.refused_batches.saturating_add(1);
         })?;
         self.totals.add(observations);
-        for observation in observations {
-            let place = [observation.position.x, observation.position.y];
-            let [low, high] = self.extent.unwrap_or([place; 2]);
-            self.extent =
-                Some([[low[0].min(place[0]), low[1].min(place[1])], [high[0].max(place[0]), high[1].max(place[1])]]);
-        }
+        self.extent = extent;
         self.newest = observations.last().map(|observation| observation.stamp).or(self.newest);
         Ok(report)
     }
@@ -105,11 +104,13 @@ impl FieldModel {
 
     /// The current map; none before the first accepted batch.
     pub fn map(&self) -> Option<FieldMap> {
-        Some(FieldMap::new(self.process.posterior()?, self.extent?, self.newest?, self.totals))
+        let extent = self.extent?;
+        let posteriors = self.tiles.posteriors(extent)?;
+        Some(FieldMap::of_tiles(posteriors, self.tiles.sensor_bias(), extent, self.newest?, self.totals))
     }
 
     /// What is mapped.
     pub fn quantity(&self) -> Quantity {
-        link(&self.settings).into()
+        link(&self.tiles.config().model).into()
     }
 }

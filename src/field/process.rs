@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use crate::config::{Config, Mapped};
-use crate::field::engine::{self, DIMENSION, FieldKernel, FieldPosterior, VectorPosterior};
+use crate::field::engine::{self, DIMENSION, FieldKernel};
+use crate::field::posterior::MapPosterior;
+use crate::field::sensor_bias::{BiasInformation, BiasPrior};
 use crate::sensing::reading::Observation;
 use streaming_gp::dual_memory::DualGp;
 use streaming_gp::dual_memory::state::DualState;
@@ -23,16 +25,17 @@ pub(crate) enum FieldProcess {
     /// Has a fixed size and a memory of past observations.
     Dual(Box<DualGp<FieldKernel>>),
     /// Streaming, of the three axes.
-    Vector(Box<StreamingGp<VectorField>>),
+    Vector(Box<VectorProcess>),
 }
 
-/// A posterior of the strength, or of the three axes.
+/// Learns the three axes and the sensor's bias.
 #[derive(Clone, Debug)]
-pub enum MapPosterior {
-    /// Of the strength, or of the latent function of a yes/no signal.
-    Scalar(Arc<FieldPosterior>),
-    /// Of the axes and the sensor's bias.
-    Vector(Arc<VectorPosterior>),
+pub(crate) struct VectorProcess {
+    process: StreamingGp<VectorField>,
+    /// What was known of the bias before; none where nothing was.
+    bias: Option<BiasPrior>,
+    /// Whether its first hyperparameters are those of its neighbours.
+    inherits: bool,
 }
 
 /// Everything a [`FieldProcess`] has learnt.
@@ -40,7 +43,7 @@ pub enum MapPosterior {
 pub(crate) enum ProcessState {
     Streaming(State<Points>),
     Dual(DualState<Points>),
-    Vector(State<FieldPlaces>),
+    Vector(State<FieldPlaces>, Option<BiasPrior>),
 }
 
 impl ProcessState {
@@ -49,7 +52,7 @@ impl ProcessState {
         match self {
             Self::Streaming(state) => state.check(),
             Self::Dual(state) => state.check(),
-            Self::Vector(state) => state.check(),
+            Self::Vector(state, _) => state.check(),
         }
     }
 }
@@ -59,7 +62,8 @@ impl FieldProcess {
     pub(crate) fn new(config: &Config) -> Self {
         if config.model.field == Mapped::Vector {
             let (model, settings) = (engine::vector_model(config), engine::vector_settings(config));
-            return Self::Vector(Box::new(StreamingGp::new(model, settings)));
+            let process = StreamingGp::new(model, settings);
+            return Self::Vector(Box::new(VectorProcess { process, bias: None, inherits: false }));
         }
         let model = engine::model(config, DIMENSION);
         let dual_settings = || engine::dual_settings(config, DIMENSION);
@@ -72,12 +76,52 @@ impl FieldProcess {
         }
     }
 
+    /// A process without any observation that begins with what is known of the sensor's bias, and with the geometric means of its
+    /// neighbours' hyperparameters if it has neighbours.
+    pub(crate) fn beside(config: &Config, neighbours: &[&Self], bias: Option<BiasPrior>) -> Self {
+        let process = Self::new(config);
+        let mut values = process.log_parameters();
+        if !neighbours.is_empty() {
+            let all: Vec<Vec<f64>> = neighbours.iter().map(|neighbour| neighbour.log_parameters()).collect();
+            let mean = |index: usize| all.iter().map(|values| values[index]).sum::<f64>() / all.len() as f64;
+            values = (0..values.len()).map(mean).collect();
+        }
+        match process {
+            Self::Streaming(process) => {
+                let model = process.model().with_log_parameters(&values);
+                Self::Streaming(Box::new(StreamingGp::new(model, engine::settings(config, DIMENSION))))
+            }
+            Self::Dual(process) => {
+                let (model, settings) =
+                    (process.model().with_log_parameters(&values), engine::dual_settings(config, DIMENSION));
+                Self::Dual(Box::new(match process.link() {
+                    Some(link) => DualGp::binary(model, link, settings),
+                    None => DualGp::new(model, settings),
+                }))
+            }
+            Self::Vector(vector) => {
+                let mut model = vector.process.model().with_log_parameters(&values);
+                model.kernel.bias_covariance = bias.map(|bias| bias.covariance);
+                let process = StreamingGp::new(model, engine::vector_settings(config));
+                Self::Vector(Box::new(VectorProcess { process, bias, inherits: !neighbours.is_empty() }))
+            }
+        }
+    }
+
+    fn log_parameters(&self) -> Vec<f64> {
+        match self {
+            Self::Streaming(process) => process.model().log_parameters(),
+            Self::Dual(process) => process.model().log_parameters(),
+            Self::Vector(vector) => vector.process.model().log_parameters(),
+        }
+    }
+
     /// Changes the settings.
     pub(crate) fn configure(&mut self, config: &Config) {
         match self {
             Self::Streaming(process) => process.configure(engine::settings(config, DIMENSION)),
             Self::Dual(process) => process.configure(engine::dual_settings(config, DIMENSION)),
-            Self::Vector(process) => process.configure(engine::vector_settings(config)),
+            Self::Vector(vector) => vector.process.configure(engine::vector_settings(config)),
         }
     }
 
@@ -86,7 +130,7 @@ impl FieldProcess {
         match self {
             Self::Streaming(process) => ProcessState::Streaming(process.state()),
             Self::Dual(process) => ProcessState::Dual(process.state()),
-            Self::Vector(process) => ProcessState::Vector(process.state()),
+            Self::Vector(vector) => ProcessState::Vector(vector.process.state(), vector.bias),
         }
     }
 
@@ -105,9 +149,11 @@ impl FieldProcess {
                 let settings = engine::dual_settings(config, DIMENSION);
                 Self::Dual(Box::new(DualGp::from_state(kernel, settings, state)?))
             }
-            ProcessState::Vector(state) => {
-                let (kernel, settings) = (engine::vector_model(config).kernel, engine::vector_settings(config));
-                Self::Vector(Box::new(StreamingGp::from_state(kernel, settings, state)?))
+            ProcessState::Vector(state, bias) => {
+                let (mut kernel, settings) = (engine::vector_model(config).kernel, engine::vector_settings(config));
+                kernel.bias_covariance = bias.map(|bias| bias.covariance);
+                let process = StreamingGp::from_state(kernel, settings, state)?;
+                Self::Vector(Box::new(VectorProcess { process, bias: *bias, inherits: false }))
             }
         })
     }
@@ -133,12 +179,35 @@ impl FieldProcess {
                 let target = if process.link().is_some() { Observation::label } else { Observation::strength };
                 process.update(&places(observations), &targets(target), stop).map(UpdateReport::from)
             }
-            Self::Vector(process) => {
-                let readings: Vec<AxesReading> = observations.iter().map(axes_reading).collect();
+            Self::Vector(vector) => {
+                let VectorProcess { process, bias, inherits } = &mut **vector;
+                let reading = |seen| match bias {
+                    Some(bias) => axes_reading(seen).without(&bias.mean),
+                    None => axes_reading(seen),
+                };
+                let readings: Vec<AxesReading> = observations.iter().map(reading).collect();
                 let (places, targets) = AxesReading::rows(&readings);
-                process.learn_start(&places, &targets, stop)?;
+                if !*inherits {
+                    process.learn_start(&places, &targets, stop)?;
+                }
                 process.update(&places, &targets, stop)
             }
+        }
+    }
+
+    /// The kernel of the three axes; none of a process of strengths.
+    pub(crate) fn vector_kernel(&self) -> Option<&VectorField> {
+        match self {
+            Self::Vector(vector) => Some(&vector.process.model().kernel),
+            Self::Streaming(_) | Self::Dual(_) => None,
+        }
+    }
+
+    /// What it has learnt of the sensor's bias; none where it learns none, and before the first batch.
+    pub(crate) fn bias_information(&self) -> Option<BiasInformation> {
+        match self {
+            Self::Vector(vector) => BiasInformation::learnt(vector.process.posterior()?, vector.bias.as_ref()),
+            Self::Streaming(_) | Self::Dual(_) => None,
         }
     }
 
@@ -147,7 +216,11 @@ impl FieldProcess {
         match self {
             Self::Streaming(process) => process.posterior().cloned().map(MapPosterior::Scalar),
             Self::Dual(process) => process.posterior().cloned().map(MapPosterior::Scalar),
-            Self::Vector(process) => process.posterior().cloned().map(MapPosterior::Vector),
+            Self::Vector(vector) => {
+                let posterior = vector.process.posterior()?;
+                let removed = vector.bias.map_or_else(Default::default, |bias| bias.mean);
+                Some(MapPosterior::Vector { posterior: Arc::clone(posterior), removed })
+            }
         }
     }
 }

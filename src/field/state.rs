@@ -15,6 +15,8 @@ use toml::Table;
 
 use super::engine::{DIMENSION, likelihood, link};
 use super::process::ProcessState;
+use super::sensor_bias::BiasPrior;
+use super::tiles::{Square, TileCounts, TileGrid, TileState, TilesState};
 use super::totals::Totals;
 use crate::arrays::{ArrayReader, ArrayWriter, Problem};
 use crate::config::{self, Config};
@@ -24,7 +26,9 @@ use crate::sensing::reading::Stamp;
 #[derive(Clone, Debug, PartialEq)]
 pub struct FieldState {
     pub(super) settings: config::Model,
-    pub(super) process: ProcessState,
+    /// The section `tiles`.
+    pub(super) tile_settings: config::Tiles,
+    pub(super) tiles: TilesState,
     pub(super) totals: Totals,
     pub(super) extent: Option<[[f64; 2]; 2]>,
     pub(super) newest: Option<Stamp>,
@@ -36,10 +40,23 @@ pub(crate) struct StateMetadata {
     stamp_nanoseconds: Option<i64>,
     #[serde(flatten)]
     totals: Totals,
-    /// Number of targets in the noise baseline.
-    targets: u64,
     hyperparameter_names: Vec<String>,
     process: Process,
+    tile_grid: Option<TileGrid>,
+    newest_tile: Square,
+    tiles: Vec<TileMetadata>,
+}
+
+/// The part of a tile's state that is not arrays of numbers.
+#[derive(Serialize, Deserialize)]
+struct TileMetadata {
+    square: Square,
+    /// Number of targets in the noise baseline.
+    targets: u64,
+    /// Observations it learnt from.
+    learnt: u64,
+    /// Those of them that count for it alone.
+    own: u64,
 }
 
 /// The process that made the map.
@@ -77,40 +94,66 @@ impl FieldState {
     /// # Errors
     /// [`SettingDiffers`](super::Error::SettingDiffers) for what is fixed for the life of a map.
     pub fn check(&self, config: &Config) -> Result<(), super::Error> {
-        check(&self.settings, matches!(self.process, ProcessState::Dual(_)), config)
+        let is_dual_memory = self.tiles.tiles.iter().any(|tile| matches!(tile.process, ProcessState::Dual(_)));
+        check(&self.settings, &self.tile_settings, is_dual_memory, config)
     }
 
     /// The part that is not arrays of numbers.
     pub(crate) fn metadata(&self) -> StateMetadata {
-        let (process, (targets, hyperparameter_names)) = match &self.process {
+        let described = |process: &ProcessState| match process {
             ProcessState::Streaming(state) => (Process::Streaming, described(state)),
             ProcessState::Dual(state) => (Process::DualMemory, described(&state.common)),
-            ProcessState::Vector(state) => (Process::Vector, described(state)),
+            ProcessState::Vector(state, _) => (Process::Vector, described(state)),
         };
-        let stamp_nanoseconds = self.newest.map(Stamp::nanoseconds);
-        StateMetadata { stamp_nanoseconds, totals: self.totals, targets, hyperparameter_names, process }
+        // Those of all tiles are the same.
+        let (process, (_, hyperparameter_names)) = described(&self.tiles.tiles[0].process);
+        let of_tile = |tile: &TileState| TileMetadata {
+            square: tile.square,
+            targets: described(&tile.process).1.0,
+            learnt: tile.counts.learnt,
+            own: tile.counts.own,
+        };
+        StateMetadata {
+            stamp_nanoseconds: self.newest.map(Stamp::nanoseconds),
+            totals: self.totals,
+            hyperparameter_names,
+            process,
+            tile_grid: self.tiles.grid,
+            newest_tile: self.tiles.newest,
+            tiles: self.tiles.tiles.iter().map(of_tile).collect(),
+        }
     }
 
     /// Size of the arrays in bytes, without headers.
     pub(crate) fn size(&self) -> usize {
-        let (triangles, past) = match &self.process {
-            ProcessState::Streaming(state) => (2, state.past.as_ref().map(|past| past.target.len())),
-            ProcessState::Dual(state) => (3, state.common.past.as_ref().map(|past| past.target.len())),
-            ProcessState::Vector(state) => (2, state.past.as_ref().map(|past| past.target.len())),
+        let size = |tile: &TileState| {
+            let (triangles, past) = match &tile.process {
+                ProcessState::Streaming(state) => (2, state.past.as_ref().map(|past| past.target.len())),
+                ProcessState::Dual(state) => (3, state.common.past.as_ref().map(|past| past.target.len())),
+                ProcessState::Vector(state, _) => (2, state.past.as_ref().map(|past| past.target.len())),
+            };
+            size_of::<f64>() * triangles * past.unwrap_or(0).pow(2)
         };
-        size_of::<f64>() * triangles * past.unwrap_or(0).pow(2)
+        self.tiles.tiles.iter().map(size).sum()
     }
 
     /// Writes the arrays of numbers.
     pub(crate) fn write(&self, arrays: &mut ArrayWriter) -> io::Result<()> {
-        match &self.process {
-            ProcessState::Streaming(state) => write_common(arrays, state)?,
-            ProcessState::Vector(state) => write_common(arrays, state)?,
-            ProcessState::Dual(dual) => {
-                write_common(arrays, &dual.common)?;
-                write_memory(arrays, dual)?;
+        for (number, tile) in self.tiles.tiles.iter().enumerate() {
+            arrays.section(&section(number));
+            match &tile.process {
+                ProcessState::Streaming(state) => write_common(arrays, state)?,
+                ProcessState::Vector(state, bias) => {
+                    write_common(arrays, state)?;
+                    write_bias(arrays, bias.as_ref())?;
+                }
+                ProcessState::Dual(dual) => {
+                    write_common(arrays, &dual.common)?;
+                    write_memory(arrays, dual)?;
+                }
             }
         }
+        arrays.section("");
         let corners = self.extent.as_ref().map_or(&[][..], |corners| corners);
         arrays.numbers("extent", &[corners.len(), 2], corners.iter().flatten().copied())
     }
@@ -120,24 +163,48 @@ impl FieldState {
     /// # Errors
     /// What is wrong.
     pub(crate) fn read(arrays: &ArrayReader<'_>, metadata: StateMetadata, config: &str) -> Result<Self, Problem> {
-        let settings = model_section(config)?;
-        let process = match metadata.process {
-            Process::Streaming => ProcessState::Streaming(read_common(arrays, &metadata, &settings)?),
-            Process::Vector => ProcessState::Vector(read_common(arrays, &metadata, &settings)?),
-            Process::DualMemory => {
-                let common = read_common(arrays, &metadata, &settings)?;
-                ProcessState::Dual(read_memory(arrays, common, &settings)?)
-            }
+        let (settings, tile_settings) = sections(config)?;
+        let names = &metadata.hyperparameter_names;
+        let read = |(number, tile): (usize, &TileMetadata)| {
+            let (arrays, targets) = (&arrays.section(&section(number)), tile.targets);
+            let process = match metadata.process {
+                Process::Streaming => ProcessState::Streaming(read_common(arrays, names, targets, &settings)?),
+                Process::Vector => {
+                    ProcessState::Vector(read_common(arrays, names, targets, &settings)?, read_bias(arrays)?)
+                }
+                Process::DualMemory => {
+                    let common = read_common(arrays, names, targets, &settings)?;
+                    ProcessState::Dual(read_memory(arrays, common, &settings)?)
+                }
+            };
+            process.check()?;
+            let counts = TileCounts { learnt: tile.learnt, own: tile.own };
+            Ok(TileState { square: tile.square, counts, process })
         };
-        process.check()?;
+        let tiles = metadata.tiles.iter().enumerate().map(read).collect::<Result<_, Problem>>()?;
+        let tiles = TilesState { grid: metadata.tile_grid, tiles, newest: metadata.newest_tile };
+        let extent = read_extent(arrays)?;
+        if !tiles.is_valid() || (tiles.grid.is_some() && (tile_settings.size == 0.0 || extent.is_none())) {
+            return Err(Problem::Array {
+                array: "metadata".to_owned(),
+                expected: "a grid of tiles in ascending order, the first and the newest among them".to_owned(),
+                found: "others".to_owned(),
+            });
+        }
         Ok(Self {
             settings,
-            process,
+            tile_settings,
+            tiles,
             totals: metadata.totals,
-            extent: read_extent(arrays)?,
+            extent,
             newest: metadata.stamp_nanoseconds.map(Stamp::from_nanoseconds),
         })
     }
+}
+
+/// What the names of a tile's arrays begin with: nothing for the tile with the number 0, the only one of most maps.
+fn section(number: usize) -> String {
+    if number == 0 { String::new() } else { format!("tile_{number}_") }
 }
 
 /// Number of targets, and names of the hyperparameters.
@@ -201,18 +268,33 @@ impl Rows for FieldPlaces {
     }
 }
 
-/// Rejects a configuration whose section `model` differs in more than `model.initial`, or whose method belongs to the other process.
-pub(super) fn check(made_with: &config::Model, is_dual_memory: bool, config: &Config) -> Result<(), super::Error> {
+/// Rejects a configuration whose sections `model` and `tiles` differ in more than `model.initial` and `tiles.threads`, or whose
+/// method belongs to the other process.
+pub(super) fn check(
+    model: &config::Model,
+    tiles: &config::Tiles,
+    is_dual_memory: bool,
+    config: &Config,
+) -> Result<(), super::Error> {
     check_method(is_dual_memory, config)?;
-    let configured = &config.model;
+    let models = [model, &config.model];
+    let has_no_degrees = models.iter().all(|model| model.likelihood != config::Likelihood::StudentT);
+    check_section("model", models, |key| key != "initial" && !(key == "degrees_of_freedom" && has_no_degrees))?;
+    check_section("tiles", [tiles, &config.tiles], |key| key != "threads")
+}
+
+/// Rejects a section that differs from the one the map was made with in a key that matters.
+fn check_section<S: Serialize>(
+    name: &str,
+    [made_with, configured]: [&S; 2],
+    matters: impl Fn(&str) -> bool,
+) -> Result<(), super::Error> {
     let section = |settings| Table::try_from(settings).map_err(config::Error::from);
-    let has_no_degrees = [made_with, configured].iter().all(|model| model.likelihood != config::Likelihood::StudentT);
     let (made_with, configured) = (section(made_with)?, section(configured)?);
-    let matters = |key: &str| key != "initial" && !(key == "degrees_of_freedom" && has_no_degrees);
     let differing = made_with.iter().find(|&(key, value)| matters(key) && configured.get(key) != Some(value));
     differing.map_or(Ok(()), |(key, value)| {
         let configured = configured.get(key).map_or_else(String::new, ToString::to_string);
-        Err(super::Error::SettingDiffers { key: format!("model.{key}"), made_with: value.to_string(), configured })
+        Err(super::Error::SettingDiffers { key: format!("{name}.{key}"), made_with: value.to_string(), configured })
     })
 }
 
@@ -229,12 +311,15 @@ fn check_method(is_dual_memory: bool, config: &Config) -> Result<(), super::Erro
     })
 }
 
-/// The section needed to interpret the state. The others may come from a different version of magmap.
-fn model_section(config: &str) -> Result<config::Model, Problem> {
+/// The sections `model` and `tiles`, needed to interpret the state. The others may come from a different version of magmap.
+fn sections(config: &str) -> Result<(config::Model, config::Tiles), Problem> {
     let problem = |error: &dyn std::fmt::Display| Problem::Settings { message: error.to_string() };
     let mut sections: Table = config.parse().map_err(|error: toml::de::Error| problem(&error))?;
-    let section = sections.remove("model").ok_or_else(|| problem(&"expected a section model, found none"))?;
-    let model = config::Model::deserialize(section).map_err(|error| problem(&error))?;
+    let mut section =
+        |name: &str| sections.remove(name).ok_or_else(|| problem(&format!("expected a section {name}, found none")));
+    let model = config::Model::deserialize(section("model")?).map_err(|error| problem(&error))?;
+    let tiles = config::Tiles::deserialize(section("tiles")?).map_err(|error| problem(&error))?;
+    // Halo and band may come from another lengthscale than the default one; those in force are in the grid.
     let mut whole = Config { model: model.clone(), ..Config::default() };
     if model.likelihood == config::Likelihood::Bernoulli {
         // It requires settings in other sections.
@@ -243,7 +328,7 @@ fn model_section(config: &str) -> Result<config::Model, Problem> {
             .map_err(|error| problem(&error))?;
     }
     whole.validate().map_err(|error| problem(&error))?;
-    Ok(model)
+    Ok((model, tiles))
 }
 
 /// The arrays that all processes have. Those of the past are empty before the first batch.
@@ -315,24 +400,48 @@ fn read_memory(
     Ok(DualState { common, link, memory: has_begun.then_some(memory), summary: has_summary.then_some(summary) })
 }
 
+/// What was known of the sensor's bias before the tile; empty where nothing was.
+fn write_bias(arrays: &mut ArrayWriter, bias: Option<&BiasPrior>) -> io::Result<()> {
+    let size = bias.map_or(0, |bias| bias.mean.len());
+    arrays.numbers("bias_mean", &[size], bias.iter().flat_map(|bias| bias.mean))?;
+    arrays.numbers("bias_covariance", &[size, size], bias.iter().flat_map(|bias| bias.covariance).flatten())
+}
+
+fn read_bias(arrays: &ArrayReader<'_>) -> Result<Option<BiasPrior>, Problem> {
+    let mean = arrays.numbers("bias_mean", [None])?;
+    let covariance = arrays.numbers("bias_covariance", [Some(mean.len()); 2])?;
+    if mean.is_empty() {
+        return Ok(None);
+    }
+    let bias = mean.try_into().ok().and_then(|mean| {
+        let rows = covariance.as_chunks::<6>().0.try_into().ok()?;
+        Some(BiasPrior { mean, covariance: rows }).filter(BiasPrior::is_valid)
+    });
+    bias.map(Some).ok_or_else(|| Problem::Array {
+        array: "bias_covariance".to_owned(),
+        expected: "the covariance of six components".to_owned(),
+        found: "another matrix".to_owned(),
+    })
+}
+
 fn read_common<P: Rows>(
     arrays: &ArrayReader<'_>,
-    metadata: &StateMetadata,
+    names: &[String],
+    targets: u64,
     settings: &config::Model,
 ) -> Result<State<P>, Problem> {
-    let names = &metadata.hyperparameter_names;
     let values = arrays.numbers("hyperparameters", [Some(names.len())])?;
     let hyperparameters = names.iter().zip(values).map(|(name, value)| NamedValue { name: name.clone(), value });
     let baselines = arrays.numbers("baseline", [None, Some(2)])?;
     let (baselines, _) = baselines.as_chunks();
     // Every reading has a target for each output.
-    let count = metadata.targets / (baselines.len() as u64).max(1);
+    let count = targets / (baselines.len() as u64).max(1);
     let baselines = baselines.iter().map(|&[mean, scatter]| NoiseBaseline::new(count, mean, scatter));
     let rows = arrays.numbers("inducing_points", [None, Some(P::COLUMNS)])?;
     let size = rows.len() / P::COLUMNS;
     let past = PastState {
         inducing: P::from_rows(&rows).ok_or_else(|| Problem::Array {
-            array: "inducing_points",
+            array: "inducing_points".to_owned(),
             expected: "axes of the field and components of the sensor's bias".to_owned(),
             found: "others".to_owned(),
         })?,
@@ -357,7 +466,7 @@ fn read_extent(arrays: &ArrayReader<'_>) -> Result<Option<[[f64; 2]; 2]>, Proble
         [] => Ok(None),
         [left, bottom, right, top] if left <= right && bottom <= top => Ok(Some([[left, bottom], [right, top]])),
         _ => Err(Problem::Array {
-            array: "extent",
+            array: "extent".to_owned(),
             expected: "the lower left and the upper right corner".to_owned(),
             found: format!("{corners:?}"),
         }),

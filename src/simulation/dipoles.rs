@@ -46,7 +46,23 @@ pub struct DipoleOptions {
     pub distance: [f64; 2],
     /// Standard deviation of the field's strength over the floor, in microtesla: all moments are scaled to reach it.
     pub standard_deviation: f64,
+    /// How the sources differ from place to place.
+    pub character: Character,
 }
+
+/// How the sources of a world differ from place to place.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Character {
+    /// They do not.
+    #[default]
+    Uniform,
+    /// In the half with the larger x they are twice as far away, and a quarter as many under the floor, so that the field varies over twice
+    /// the distance there. Those beside the room are in turn strong and weak, by [`SECTION`] metres of wall.
+    Hall,
+}
+
+/// Length of wall whose sources are similarly strong, in a hall, in metres.
+pub const SECTION: f64 = 5.0;
 
 impl Default for DipoleOptions {
     fn default() -> Self {
@@ -57,11 +73,22 @@ impl Default for DipoleOptions {
             beside: 12,
             distance: [0.4, 1.5],
             standard_deviation: 10.0,
+            character: Character::Uniform,
         }
     }
 }
 
 impl DipoleOptions {
+    /// As many sources per square metre of floor and metre of wall as by default, in a room of this size.
+    pub fn of_size(size: [f64; 2]) -> Self {
+        let default = Self::default();
+        let [area, perimeter] =
+            [|[x, y]: [f64; 2]| x * y, |[x, y]: [f64; 2]| x + y].map(|of| of(size) / of(default.size));
+        let scaled = |count: usize, by: f64| (count as f64 * by).ceil() as usize;
+        let (under, beside) = (scaled(default.under, area), scaled(default.beside, perimeter));
+        Self { size, under, beside, ..default }
+    }
+
     fn check(&self) -> Result<(), Error> {
         positive("size, x", self.size[0])?;
         positive("size, y", self.size[1])?;
@@ -108,11 +135,44 @@ impl DipoleWorld {
         let mut generator = generator(seed, Stream::World);
         let mut dipoles: Vec<Dipole> = (0..options.under).map(|_| dipole_under(options, &mut generator)).collect();
         dipoles.extend((0..options.beside).map(|_| dipole_beside(options, &mut generator)));
+        if options.character == Character::Hall {
+            dipoles = in_hall(dipoles, options.size, &mut generator);
+        }
         let ambient = Vector3::from(options.ambient);
         let scale = scale_to_reach(options.standard_deviation, ambient, &anomalies_over_floor(options.size, &dipoles));
         dipoles.iter_mut().for_each(|dipole| dipole.moment *= scale);
         Ok(Self::new(ambient, dipoles))
     }
+}
+
+/// The sources of a uniform room as those of a hall.
+fn in_hall(dipoles: Vec<Dipole>, size: [f64; 2], random: &mut impl Rng) -> Vec<Dipole> {
+    let [width, length] = size;
+    let in_hall = |Dipole { mut position, mut moment }: Dipole| {
+        let is_under = position.z < 0.0;
+        let is_far = position.x > 0.5 * width;
+        // Fields fall off with the cube of the distance.
+        if is_far {
+            moment *= 8.0;
+            if is_under && random.random_range(0.0..1.0) >= 0.25 {
+                return None;
+            }
+        }
+        if is_under {
+            position.z *= if is_far { 2.0 } else { 1.0 };
+            return Some(Dipole { position, moment });
+        }
+        let along = if (0.0..width).contains(&position.x) { position.x } else { position.y };
+        moment *= if (along / SECTION).floor() % 2.0 == 0.0 { 1.5 } else { 0.3 };
+        if is_far {
+            for (axis, side) in [width, length].into_iter().enumerate() {
+                let coordinate = position[axis];
+                position[axis] += (coordinate - side).max(0.0) + coordinate.min(0.0);
+            }
+        }
+        Some(Dipole { position, moment })
+    };
+    dipoles.into_iter().filter_map(in_hall).collect()
 }
 
 fn dipole_under(options: &DipoleOptions, random: &mut impl Rng) -> Dipole {

@@ -21,6 +21,53 @@ pub enum Route {
     Random,
     /// Along the walls once, then to some random places, and so on: no part of the room is left out for long.
     Patrol,
+    /// Along a corridor in the middle, with a round through each of the rooms on either side, and so on.
+    Rooms {
+        /// Width of a room along the corridor, in metres; slightly more where they would not fill its length evenly.
+        width: f64,
+    },
+}
+
+impl Route {
+    /// Length of the whole route through the room from (0, 0) to `size`, in metres: a lap, all lanes in both directions, or all rooms; none
+    /// where it has no end.
+    ///
+    /// # Errors
+    /// Lengths that are not above zero.
+    pub fn length(self, size: [f64; 2]) -> Result<Option<f64>, Error> {
+        let rounds = match self {
+            Self::Rectangle | Self::Rooms { .. } => 1,
+            Self::LawnMower { .. } => 2,
+            Self::Random | Self::Patrol => return Ok(None),
+        };
+        let mut waypoints = Vec::new();
+        let mut round = self.rounds(size)?;
+        (0..rounds).for_each(|_| round(&mut waypoints));
+        if self == Self::Rectangle {
+            waypoints.push(waypoints[0]);
+        }
+        Ok(Some(Path::through(&waypoints, TURNING_RADIUS)?.length))
+    }
+
+    /// Adds a round, which is one of several that may differ, to the waypoints of a route that does not depend on chance.
+    fn rounds(self, size: [f64; 2]) -> Result<Box<dyn FnMut(&mut Vec<Point2<f64>>)>, Error> {
+        positive("size, x", size[0])?;
+        positive("size, y", size[1])?;
+        let room = Room::within_margin(size);
+        Ok(match self {
+            Self::LawnMower { spacing } => {
+                positive("lane spacing", spacing)?;
+                room.lanes(spacing)
+            }
+            Self::Rooms { width } => {
+                positive("width of a room", width)?;
+                Box::new(move |waypoints| room.add_rooms(width, waypoints))
+            }
+            Self::Rectangle | Self::Random | Self::Patrol => {
+                Box::new(move |waypoints| waypoints.extend(room.corners()))
+            }
+        })
+    }
 }
 
 /// Distance to the walls, in metres (in small rooms a tenth of the side).
@@ -79,16 +126,11 @@ impl Path {
     /// # Errors
     /// Lengths that are not above zero.
     pub fn through_room(route: Route, size: [f64; 2], length: f64, seed: u64) -> Result<Self, Error> {
-        positive("size, x", size[0])?;
-        positive("size, y", size[1])?;
         positive("path length", length)?;
+        let round = route.rounds(size)?;
         let room = Room::within_margin(size);
         let waypoints = match route {
-            Route::Rectangle => room.rectangle(length),
-            Route::LawnMower { spacing } => {
-                positive("lane spacing", spacing)?;
-                room.lanes(spacing, length)
-            }
+            Route::Rectangle | Route::LawnMower { .. } | Route::Rooms { .. } => enough(length, round),
             Route::Random => room.random(length, &mut generator(seed, Stream::Path)),
             Route::Patrol => room.patrol(length, &mut generator(seed, Stream::Path)),
         };
@@ -191,20 +233,17 @@ impl Room {
         Self { low: margin, high: [size[0] - margin[0], size[1] - margin[1]] }
     }
 
-    fn rectangle(&self, length: f64) -> Vec<Point2<f64>> {
-        enough(length, |waypoints| waypoints.extend(self.corners()))
-    }
-
     fn corners(&self) -> [Point2<f64>; 4] {
         let ([left, bottom], [right, top]) = (self.low, self.high);
         [[left, bottom], [right, bottom], [right, top], [left, top]].map(Point2::from)
     }
 
-    fn lanes(&self, spacing: f64, length: f64) -> Vec<Point2<f64>> {
+    /// All lanes in one direction, then in the other, and so on.
+    fn lanes(self, spacing: f64) -> Box<dyn FnMut(&mut Vec<Point2<f64>>)> {
         // The side of the room on which the robot is, along either axis.
         let mut at_high = [false; 2];
         let mut along = 0;
-        enough(length, |waypoints| {
+        Box::new(move |waypoints| {
             let across = 1 - along;
             let gaps = ((self.high[across] - self.low[across]) / spacing).ceil();
             for lane in 0..=gaps as usize {
@@ -221,6 +260,36 @@ impl Room {
             at_high[across] = !at_high[across];
             along = across;
         })
+    }
+
+    /// Along the corridor, with a lap through the room on the left and on the right of each door, and back.
+    fn add_rooms(&self, width: f64, waypoints: &mut Vec<Point2<f64>>) {
+        let ([left, bottom], [right, top]) = (self.low, self.high);
+        let middle = 0.5 * (bottom + top);
+        // Half the width of the corridor, beyond which rooms begin.
+        let half = MARGIN.min(0.1 * (top - bottom));
+        let number = ((right - left) / width).floor().max(1.0);
+        let width = (right - left) / number;
+        for room in 0..number as usize {
+            let door = left + (room as f64 + 0.5) * width;
+            let side = 0.5 * width - MARGIN.min(0.1 * width);
+            for end in [top, bottom] {
+                let near = if end > middle { middle + 2.0 * half } else { middle - 2.0 * half };
+                let lap = [
+                    [door, middle],
+                    [door, near],
+                    [door + side, near],
+                    [door + side, end],
+                    [door - side, end],
+                    [door - side, near],
+                    [door, near],
+                ];
+                waypoints.extend(lap.map(Point2::from));
+            }
+            waypoints.push(Point2::new(door, middle));
+        }
+        let back = [[right, middle], [right, middle - half], [left, middle - half], [left, middle]];
+        waypoints.extend(back.map(Point2::from));
     }
 
     fn random(&self, length: f64, random: &mut impl Rng) -> Vec<Point2<f64>> {
@@ -306,7 +375,33 @@ fn enough(length: f64, mut extend: impl FnMut(&mut Vec<Point2<f64>>)) -> Vec<Poi
 mod tests {
     use super::*;
 
-    const ROUTES: [Route; 4] = [Route::Rectangle, Route::LawnMower { spacing: 0.7 }, Route::Random, Route::Patrol];
+    const ROUTES: [Route; 5] = [
+        Route::Rectangle,
+        Route::LawnMower { spacing: 0.7 },
+        Route::Random,
+        Route::Patrol,
+        Route::Rooms { width: 2.5 },
+    ];
+
+    #[test]
+    fn a_whole_route_ends_when_it_has_been_everywhere() {
+        // 5 lanes of 5.2 m, 8 of 3.2 m, and from the first to the last of either: 60 m; each of 25 rounded corners saves up to 0.17 m.
+        let size = [6.0, 4.0];
+        let length = |route: Route| route.length(size).unwrap();
+        let lanes = length(Route::LawnMower { spacing: 0.8 }).unwrap();
+        let lap = length(Route::Rectangle).unwrap();
+        assert!((55.0..60.0).contains(&lanes), "{lanes}");
+        assert!((16.0..16.8).contains(&lap), "{lap}");
+        assert_eq!((length(Route::Random), length(Route::Patrol)), (None, None));
+        let route = Route::Rooms { width: 2.5 };
+        let path = Path::through_room(route, size, length(route).unwrap(), 3).unwrap();
+        // Two doors, with a room on either side of each.
+        for corner in [[0.6, 3.5], [2.8, 3.5], [3.2, 0.5], [5.4, 0.5]] {
+            let distance = |step: usize| (path.at(0.01 * step as f64).0 - Point2::from(corner)).norm();
+            assert!((0..(100.0 * path.length()) as usize).any(|step| distance(step) < 0.6), "{corner:?}");
+        }
+        assert!(Route::LawnMower { spacing: 0.0 }.length(size).is_err());
+    }
 
     #[test]
     fn position_moves_along_the_heading_and_both_are_continuous() {
@@ -320,9 +415,10 @@ mod tests {
                 let (_, middle_heading) = path.at(distance + step / 2.0);
                 let turned = wrapped(next_heading - heading).abs();
                 assert!(turned < 0.2, "{route:?} turns by {turned} at {distance}");
-                // On one arc exact; across a joint the chord is off by less than the turn.
+                // On one arc exact; across a joint the chord is off by less than the turn, or where an arc follows one to the other side, by
+                // less than the turn of half a step on the tightest of them.
                 let error = ((next - position) / step - towards(middle_heading)).norm();
-                assert!(error <= turned + 1e-9, "{route:?} at {distance}: {error}");
+                assert!(error <= turned + 0.5 * step / 0.3, "{route:?} at {distance}: {error}");
             }
         }
     }

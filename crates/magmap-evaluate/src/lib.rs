@@ -7,6 +7,7 @@ pub mod banana;
 pub mod comparison;
 pub mod drives;
 pub mod growth;
+pub mod hall;
 pub mod localization;
 pub mod maps;
 pub mod methods;

@@ -52,17 +52,16 @@ impl Predictions {
 
     /// Those of the strength that a sensor reads in these poses: of a map of three axes with its hard iron, as it comes.
     pub fn of_map(map: &FieldMap, poses: &[SensorPose]) -> Self {
+        let places: Vec<[f64; 2]> = poses.iter().map(|&SensorPose { position: [x, y, _], .. }| [x, y]).collect();
         let (means, mut variances): (Vec<f64>, Vec<f64>) = match map.readings(poses) {
             Some(axes) => axes.iter().map(Axes::strength).unzip(),
             None => {
-                let places: Vec<[f64; 2]> =
-                    poses.iter().map(|&SensorPose { position: [x, y, _], .. }| [x, y]).collect();
                 let (mut means, mut variances) = (vec![0.0; places.len()], vec![0.0; places.len()]);
                 map.predict(&places, f64::INFINITY, &mut means, &mut variances);
                 (means, variances)
             }
         };
-        variances.iter_mut().for_each(|variance| *variance += map.noise_variance());
+        variances.iter_mut().zip(map.noise_variances(&places)).for_each(|(variance, noise)| *variance += noise);
         Self { means, variances }
     }
 

@@ -8,7 +8,7 @@ mod vector_field;
 
 pub use super::places::Places;
 pub use stationary::{Shape, Stationary};
-pub use vector_field::VectorField;
+pub use vector_field::{BiasCovariance, VectorField};
 
 use super::linalg::{Matrix, MatrixMut, MatrixRef, column, column_mut, mirror_lower, zeros};
 use std::fmt::Debug;

@@ -18,7 +18,23 @@ pub struct AxesReading {
     pub speed: f64,
 }
 
+/// A bias of a sensor: the components of h, then those of g.
+pub type Bias = [f64; 6];
+
+/// What a sensor with this orientation R (as rows) and speed reads of a bias: R (h + g speed).
+fn read_bias(bias: &Bias, orientation: &[[f64; 3]; 3], speed: f64) -> [f64; 3] {
+    let along: [f64; 3] = std::array::from_fn(|i| bias[i] + bias[i + 3] * speed);
+    orientation.map(|row| dot(&row, &along))
+}
+
 impl AxesReading {
+    /// The reading of a sensor without this bias.
+    pub fn without(mut self, bias: &Bias) -> Self {
+        let read = read_bias(bias, &self.orientation, self.speed);
+        self.field.iter_mut().zip(read).for_each(|(axis, read)| *axis -= read);
+        self
+    }
+
     /// The three rows of each reading of a batch, and their targets: the x axes of all readings, then y, then z.
     pub fn rows(readings: &[Self]) -> (FieldPlaces, Vec<f64>) {
         let row = |reading: &Self, axis: Axis| FieldPlace::Reading {
@@ -75,7 +91,7 @@ impl SensorBias {
 }
 
 /// A direction of the bias is known when less than this share of its prior variance is left: half the standard deviation.
-const KNOWN_BELOW: f64 = 0.25;
+pub const KNOWN_BELOW: f64 = 0.25;
 
 /// What a posterior says of the field, free of the sensor.
 ///
@@ -86,6 +102,8 @@ const KNOWN_BELOW: f64 = 0.25;
 pub struct FieldMap<'a> {
     posterior: &'a Posterior<VectorField>,
     bias: SensorBias,
+    /// The bias that readings were free of when they were learnt.
+    removed: Bias,
     /// What is not known of the bias.
     unknown: Vec<Unknown>,
 }
@@ -104,12 +122,25 @@ struct Unknown {
 impl<'a> FieldMap<'a> {
     /// The map of this posterior.
     pub fn new(posterior: &'a Posterior<VectorField>) -> Self {
+        Self::after_removal(posterior, Bias::default())
+    }
+
+    /// The map of a posterior that was learnt from readings [without](AxesReading::without) this bias. What is said of the bias
+    /// includes it.
+    pub fn after_removal(posterior: &'a Posterior<VectorField>, removed: Bias) -> Self {
         let inducing = posterior.inducing();
         let indices: Vec<usize> = (0..inducing.len()).filter(|&index| inducing.is_permanent(index)).collect();
         let components = inducing.select(indices);
-        let (mean, covariance) = posterior.predict_joint(&components);
+        let (mut mean, covariance) = posterior.predict_joint(&components);
+        for (mean, component) in mean.iter_mut().zip(components.iter()) {
+            match component {
+                FieldPlace::HardIron(axis) => *mean += removed[axis as usize],
+                FieldPlace::SpeedBias(axis) => *mean += removed[axis as usize + 3],
+                FieldPlace::Field { .. } | FieldPlace::Reading { .. } => {}
+            }
+        }
         let model = posterior.model();
-        let prior: Vec<f64> = model.kernel.diagonal(&components).iter().map(|variance| variance.sqrt()).collect();
+        let prior: Vec<f64> = components.iter().map(|component| model.kernel.bias_deviation(component)).collect();
         let size = mean.len();
         let standardized = Matrix::from_fn(size, size, |i, j| covariance[(i, j)] / (prior[i] * prior[j]));
         let (variances, directions) = linalg::symmetric_eigen(standardized.as_ref());
@@ -136,7 +167,7 @@ impl<'a> FieldMap<'a> {
             unknown.push(Unknown { mean: along / deviation, features: combined, shrunk });
         }
         let bias = SensorBias { components: components.iter().collect(), mean: known_mean, covariance };
-        Self { posterior, bias, unknown }
+        Self { posterior, bias, removed, unknown }
     }
 
     /// The axes of the field at each of the places (x, y, z).
@@ -179,8 +210,12 @@ impl<'a> FieldMap<'a> {
             Axis::ALL.map(|axis| FieldPlace::Reading { axis, position, turn: orientation[axis as usize], speed })
         };
         let places = of.iter().flat_map(rows).collect();
-        let groups = self.posterior.predict_groups(&places).into_iter();
-        groups.map(|(mean, covariance)| Axes { mean, covariance }).collect()
+        let groups = self.posterior.predict_groups(&places).into_iter().zip(of);
+        let axes = |((mean, covariance), pose): (([f64; 3], _), &SensorPose)| {
+            let removed = read_bias(&self.removed, &pose.orientation, pose.speed);
+            Axes { mean: std::array::from_fn(|i| mean[i] + removed[i]), covariance }
+        };
+        groups.map(axes).collect()
     }
 
     /// The bias of the sensor.

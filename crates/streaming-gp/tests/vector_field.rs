@@ -29,8 +29,14 @@ use streaming_gp::streaming::{Error, Settings, StreamingGp};
 use streaming_gp::vector::{Axes, AxesReading, FieldMap, SensorPose};
 use streaming_gp::whitened::{Past, Rows};
 
-const KERNEL: VectorField =
-    VectorField { constant: 30.0, variance: 60.0, lengthscale: 0.9, hard_iron: 4.0, speed_bias: 2.0 };
+const KERNEL: VectorField = VectorField {
+    constant: 30.0,
+    variance: 60.0,
+    lengthscale: 0.9,
+    hard_iron: 4.0,
+    speed_bias: 2.0,
+    bias_covariance: None,
+};
 
 fn model(kernel: VectorField, noise: f64) -> Model<VectorField> {
     Model { kernel, noise, mean: 0.0, likelihood: Likelihood::Gaussian, jitter: Jitter::Relative(1e-9) }
@@ -312,7 +318,8 @@ mod golden {
 
     fn model(case: &Case, hyper: Hyper) -> Model<VectorField> {
         let Hyper { constant, variance, lengthscale, noise } = hyper;
-        let kernel = VectorField { constant, variance, lengthscale, hard_iron: 0.0, speed_bias: 0.0 };
+        let kernel =
+            VectorField { constant, variance, lengthscale, hard_iron: 0.0, speed_bias: 0.0, bias_covariance: None };
         Model { jitter: Jitter::Absolute(case.jitter), ..super::model(kernel, noise) }
     }
 
@@ -485,7 +492,14 @@ impl World {
 const VIPS: Vips = Vips { delta: 0.1, guards: true, exact_limit: 1000 };
 
 fn room(hard_iron: f64, speed_bias: f64) -> Model<VectorField> {
-    let kernel = VectorField { constant: 1000.0, variance: 60.0, lengthscale: 1.2, hard_iron, speed_bias };
+    let kernel = VectorField {
+        constant: 1000.0,
+        variance: 60.0,
+        lengthscale: 1.2,
+        hard_iron,
+        speed_bias,
+        bias_covariance: None,
+    };
     Model { jitter: Jitter::Relative(1e-6), ..model(kernel, 0.2) }
 }
 

@@ -9,14 +9,16 @@ use clap::{Args, Subcommand, ValueEnum};
 use magmap::cli::{Ending, Terminal, UsageError};
 use magmap::sensing::reading::Stamp;
 use magmap::simulation::bag::{self, TRUTH_FILE};
-use magmap::simulation::{DipoleOptions, Drift, RobotOptions, Route, Simulation};
+use magmap::simulation::{Character, DipoleOptions, Drift, RobotOptions, Route, Simulation};
 
 use magmap::recording::writer::Storage;
 
 const EXAMPLES: &str = "\
 Examples:
-  magmap simulate --out bag                      3 minutes in 6 m by 6 m
-  magmap simulate --out hall --route random --seed 7 --size 12x8 --duration 600
+  magmap simulate --out bag                      all lanes of a room of 6 m by 6 m
+  magmap simulate --out hall --hall              a hall of 60 m by 60 m whose right half is smoother
+  magmap simulate --out offices --size 40x12 --route rooms
+  magmap simulate --out random --route random --seed 7 --size 12x8 --duration 600
   magmap simulate --out weak --sd 2 --noise 1    a weak field and a poor sensor
   magmap simulate --out drifting --drift-scale 0.01 --drift-heading 0.02
   magmap simulate banana --output banana.csv     no robot: points on two crescents
@@ -27,6 +29,12 @@ It is not a topic, so that a replay cannot mistake it for a measurement.";
 
 /// Start of simulated drives: some tools mistake stamps near the epoch for missing ones.
 const START: Stamp = Stamp::from_ros(1_700_000_000, 0);
+
+/// Size of a hall, in metres.
+const HALL: [f64; 2] = [60.0, 60.0];
+
+/// Duration of a drive on a route without an end, in seconds.
+const ENDLESS: f64 = 180.0;
 
 /// Drives a simulated robot through a simulated room and writes its recording as a rosbag2 folder.
 ///
@@ -48,15 +56,22 @@ pub struct Simulate {
     /// Seed of the world, the route and the noise.
     #[arg(long, default_value_t = 3)]
     seed: u64,
-    /// Size of the room, in metres.
-    #[arg(long, value_name = "WIDTHxLENGTH", default_value = "6x6", value_parser = size)]
-    size: [f64; 2],
+    /// A hall: walls of changing character, and in the right half the field varies over twice the distance.
+    #[arg(long)]
+    hall: bool,
+    /// Width of the rooms along the corridor, in metres.
+    #[arg(long, value_name = "METRES", default_value_t = 5.0)]
+    room_width: f64,
+    /// Size of the room, in metres [default: 6x6; of a hall 60x60].
+    #[arg(long, value_name = "WIDTHxLENGTH", value_parser = size)]
+    size: Option<[f64; 2]>,
     /// Speed of the robot, in metres per second.
     #[arg(long, default_value_t = 0.5)]
     speed: f64,
-    /// Duration of the drive, in seconds.
-    #[arg(long, value_name = "SECONDS", default_value_t = 180.0)]
-    duration: f64,
+    /// Duration of the drive, in seconds [default: as long as the whole route takes: a lap, all lanes in both directions, all rooms; 180
+    /// for routes without an end].
+    #[arg(long, value_name = "SECONDS")]
+    duration: Option<f64>,
     /// Standard deviation of the noise on each axis of a reading, in microtesla.
     #[arg(long, value_name = "MICROTESLA", default_value_t = 0.5)]
     noise: f64,
@@ -96,6 +111,8 @@ enum RouteArgument {
     Random,
     /// Along the walls once, then to some random places, and so on.
     Patrol,
+    /// Along a corridor in the middle, with a round through each of the rooms on either side.
+    Rooms,
 }
 
 fn size(text: &str) -> Result<[f64; 2], String> {
@@ -114,9 +131,9 @@ impl Simulate {
     }
 
     fn drive(&self, out: &Path, terminal: &Terminal) -> anyhow::Result<Ending> {
-        let simulation = self.simulation();
         // All settings come from the command line.
         let usage = |error: magmap::simulation::Error| UsageError(error.to_string());
+        let simulation = self.simulation().map_err(usage)?;
         let world = simulation.world().map_err(usage)?;
         let drive = simulation.drive(&world).map_err(usage)?;
         let seconds = drive.duration();
@@ -130,30 +147,32 @@ impl Simulate {
         Ok(Ending::Done)
     }
 
-    fn simulation(&self) -> Simulation {
+    fn simulation(&self) -> Result<Simulation, magmap::simulation::Error> {
         let has_drift = self.drift_scale != 0.0 || self.drift_heading != 0.0;
         let drift =
             has_drift.then_some(Drift { scale: self.drift_scale, heading: self.drift_heading, ..Drift::default() });
-        Simulation {
+        let size = self.size.unwrap_or(if self.hall { HALL } else { DipoleOptions::default().size });
+        let route = match self.route {
+            RouteArgument::Rectangle => Route::Rectangle,
+            RouteArgument::LawnMower => Route::LawnMower { spacing: self.lane_spacing },
+            RouteArgument::Random => Route::Random,
+            RouteArgument::Patrol => Route::Patrol,
+            RouteArgument::Rooms => Route::Rooms { width: self.room_width },
+        };
+        let duration = match self.duration {
+            Some(duration) => duration,
+            None => route.length(size)?.map_or(ENDLESS, |length| length / self.speed),
+        };
+        Ok(Simulation {
             seed: self.seed,
-            world: world(self.size, self.sd),
-            route: match self.route {
-                RouteArgument::Rectangle => Route::Rectangle,
-                RouteArgument::LawnMower => Route::LawnMower { spacing: self.lane_spacing },
-                RouteArgument::Random => Route::Random,
-                RouteArgument::Patrol => Route::Patrol,
+            world: DipoleOptions {
+                standard_deviation: self.sd,
+                character: if self.hall { Character::Hall } else { Character::Uniform },
+                ..DipoleOptions::of_size(size)
             },
+            route,
             robot: RobotOptions { speed: self.speed, noise: self.noise, drift, start: START, ..Default::default() },
-            duration: self.duration,
-        }
+            duration,
+        })
     }
-}
-
-/// A world with as many dipoles per square metre of floor and metre of wall as the default one.
-fn world(size: [f64; 2], standard_deviation: f64) -> DipoleOptions {
-    let default = DipoleOptions::default();
-    let [area, perimeter] = [|[x, y]: [f64; 2]| x * y, |[x, y]: [f64; 2]| x + y].map(|of| of(size) / of(default.size));
-    let scaled = |count: usize, by: f64| (count as f64 * by).ceil() as usize;
-    let (under, beside) = (scaled(default.under, area), scaled(default.beside, perimeter));
-    DipoleOptions { size, standard_deviation, under, beside, ..default }
 }

@@ -11,6 +11,7 @@
 
 use super::{Kernel, sum};
 use crate::field_places::{Axis, FieldPlace, FieldPlaces, Numbers};
+use crate::linalg::dot;
 use crate::places::Places;
 use pulp::Arch;
 use std::ops::Range;
@@ -31,7 +32,13 @@ pub struct VectorField {
     pub hard_iron: f64,
     /// Prior standard deviation of each component of g, in the unit of the field per unit of speed; likewise.
     pub speed_bias: f64,
+    /// Prior covariance of the components of h, then of g, where other readings have told something of them; none where they are
+    /// independent with the standard deviations above. It is zero in the rows and columns of components that there are not.
+    pub bias_covariance: Option<BiasCovariance>,
 }
+
+/// Covariance of the bias of a sensor: of the three components of h, then of those of g.
+pub type BiasCovariance = [[f64; 6]; 6];
 
 /// Rows handled at once: small enough for the stack.
 const CHUNK: usize = 64;
@@ -165,6 +172,15 @@ impl VectorField {
 
     /// Adds the covariance that is of the sensor.
     fn add_bias(&self, rows: &FieldPlaces, range: Range<usize>, column: &Numbers, out: &mut [f64]) {
+        if let Some(covariance) = &self.bias_covariance {
+            let factors = bias_factors(column.turn, column.iron, column.speed);
+            let shared: [f64; 6] = std::array::from_fn(|i| dot(&covariance[i], &factors));
+            let (turns, [irons, speeds]) = (rows.turns(), rows.bias_factors());
+            for (out, i) in out.iter_mut().zip(range) {
+                *out += dot(&shared, &bias_factors(turns.map(|turn| turn[i]), irons[i], speeds[i]));
+            }
+            return;
+        }
         let iron = self.hard_iron * self.hard_iron * column.iron;
         let speed = self.speed_bias * self.speed_bias * column.speed;
         if iron == 0.0 && speed == 0.0 {
@@ -191,10 +207,28 @@ impl VectorField {
         (pair.value(), 3.0 * pair.value() + self.lengthscale * pair.slope(2, vertical, vertical))
     }
 
+    /// Prior standard deviation of a component of the bias, before any reading of this sensor; zero of what is of the field.
+    pub(crate) fn bias_deviation(&self, component: FieldPlace) -> f64 {
+        match component {
+            FieldPlace::HardIron(_) => self.hard_iron,
+            FieldPlace::SpeedBias(_) => self.speed_bias,
+            FieldPlace::Field { .. } | FieldPlace::Reading { .. } => 0.0,
+        }
+    }
+
     fn bias_variance(&self, place: &Numbers) -> f64 {
+        if let Some(covariance) = &self.bias_covariance {
+            let factors = bias_factors(place.turn, place.iron, place.speed);
+            return dot(&covariance.map(|row| dot(&row, &factors)), &factors);
+        }
         let turned: f64 = place.turn.iter().map(|component| component * component).sum();
         turned * ((self.hard_iron * place.iron).powi(2) + (self.speed_bias * place.speed).powi(2))
     }
+}
+
+/// What multiplies the components of h and of g in an axis that is turned like this.
+fn bias_factors(turn: [f64; 3], iron: f64, speed: f64) -> [f64; 6] {
+    std::array::from_fn(|i| turn[i % 3] * if i < 3 { iron } else { speed })
 }
 
 impl Kernel for VectorField {

@@ -6,6 +6,7 @@ mod arguments;
 mod banana;
 mod comparison;
 mod drives;
+mod hall;
 mod localization;
 mod papers;
 mod synthetic;
@@ -25,6 +26,7 @@ Examples:
   magmap-evaluate paths --data aalto-magnetic --config config/paper.toml
   magmap-evaluate stream --data aalto-magnetic --method vips --method oips=0.9 --method fixed=100
   magmap-evaluate worlds --set selection.delta=0.1            simulated worlds
+  magmap-evaluate hall --side 20 --picture hall.png           local models on tiles
   magmap-evaluate banana --batches 8                          a yes/no question, from left to right
   magmap-evaluate stream --data aalto-magnetic --outliers 0.05 --set model.likelihood=student_t
   magmap-evaluate papers --data aalto-magnetic --output comparison
@@ -65,6 +67,8 @@ enum Experiments {
     Papers(papers::Arguments),
     /// Maps simulated fields of many strengths and lengthscales, and is tested on a second drive through each.
     Worlds(worlds::Arguments),
+    /// Maps a simulated hall with tiles, and compares the costs at the beginning of the drive with those at its end.
+    Hall(hall::Arguments),
     /// Learns three streams along a line: an expanding one, a shuffled one, and one with late outliers.
     #[command(mut_arg("methods", |methods| methods.default_values(["vips=0.05", "conditional_variance", "oips", "exact"])))]
     Scenarios(synthetic::Arguments),
@@ -90,6 +94,7 @@ fn main() -> ExitCode {
         Experiments::Paths(arguments) => drives::run(Experiment::Paths, &arguments, &terminal),
         Experiments::Papers(arguments) => papers::run(&arguments, &terminal),
         Experiments::Worlds(arguments) => worlds::run(&arguments, &terminal),
+        Experiments::Hall(arguments) => hall::run(&arguments, &terminal),
         Experiments::Scenarios(arguments) => arguments.scenarios(&terminal),
         Experiments::Sizes(arguments) => arguments.sizes(&terminal),
         Experiments::Growth(arguments) => arguments.run(&terminal),

@@ -1,0 +1,93 @@
+//! `magmap-evaluate hall`.
+
+use std::io::{self, Write};
+use std::path::PathBuf;
+
+use clap::Args;
+use magmap::cli::{Ending, Terminal};
+use magmap::config::Config;
+use magmap::export::map_picture::MapPicture;
+use magmap::export::report::write_json;
+use magmap_evaluate::hall::{self, Hall, HallScores, Outcome};
+use serde::Serialize;
+
+use super::arguments::Common;
+
+/// Side of a tile in this experiment, unless it is set, in metres.
+const TILE: f64 = 6.0;
+
+/// Arguments of the hall.
+#[derive(Args)]
+pub struct Arguments {
+    /// Side of the hall, in metres.
+    #[arg(long, value_name = "METRES", default_value_t = 60.0)]
+    side: f64,
+    /// Distance between the lanes, in metres.
+    #[arg(long, value_name = "METRES", default_value_t = 1.2)]
+    lanes: f64,
+    /// Seed of the hall and of the noise.
+    #[arg(long, default_value_t = 3)]
+    seed: u64,
+    /// Also draws the map into this file.
+    #[arg(long, value_name = "PNG")]
+    picture: Option<PathBuf>,
+    #[command(flatten)]
+    common: Common,
+}
+
+/// What `--json` writes for the hall.
+#[derive(Serialize)]
+struct HallNumbers<'a> {
+    #[serde(flatten)]
+    scores: &'a HallScores,
+    config: &'a Config,
+}
+
+/// Maps the hall, and shows at what cost and how well.
+pub fn run(arguments: &Arguments, terminal: &Terminal) -> anyhow::Result<Ending> {
+    let Arguments { side, lanes, seed, picture, common } = arguments;
+    let mut base = Config::default();
+    (base.tiles.size, base.raster.resolution) = (TILE, 0.1);
+    let config = common.config_of_any_field(base)?;
+    let hall = Hall { side: *side, lanes: *lanes, seed: *seed };
+    let bar = terminal.bar("mapping", 0);
+    let outcome = hall::run(&hall, &config, |done, all| {
+        bar.set_length(all as u64);
+        bar.set_position(done as u64);
+    })?;
+    bar.finish_and_clear();
+
+    let Outcome { scores, map, mut rasterizer, path } = outcome;
+    write_scores(&mut io::stdout().lock(), &scores)?;
+    if let Some(file) = &common.json {
+        write_json(file, &HallNumbers { scores: &scores, config: &config })?;
+    }
+    if let Some(file) = picture {
+        let grid = rasterizer.rasterize(&map, &[])?;
+        let picture = MapPicture {
+            grid: &grid,
+            path: &path,
+            inducing_points: &map.inducing_points(),
+            prior_standard_deviation: map.prior_standard_deviation(),
+            title: "a simulated hall",
+            subtitle: None,
+        };
+        picture.write_mean(file)?;
+    }
+    Ok(Ending::Done)
+}
+
+fn write_scores(out: &mut impl Write, scores: &HallScores) -> io::Result<()> {
+    writeln!(out, "{} updates, {} inducing points", scores.updates, scores.inducing_points)?;
+    writeln!(out, "                      first quarter   last quarter")?;
+    let rows = [
+        ("update, p99 (s)", scores.update_p99_first, scores.update_p99_last),
+        ("raster, p99 (s)", scores.publish_p99_first, scores.publish_p99_last),
+        ("RMSE (microtesla)", scores.rmse_first, scores.rmse_last),
+    ];
+    for (name, first, last) in rows {
+        writeln!(out, "{name:20}  {first:13.3}  {last:13.3}")?;
+    }
+    writeln!(out, "coverage {:.3}, {:.2} times as fast as with one thread", scores.coverage_last, scores.speedup)?;
+    scores.resident_mb.map_or(Ok(()), |megabytes| writeln!(out, "resident memory {megabytes:.0} MB"))
+}

@@ -1,0 +1,172 @@
+//! The posterior of one model, and what it says of places.
+
+use std::sync::Arc;
+
+use streaming_gp::field_places::FieldPlace;
+use streaming_gp::link::Link;
+use streaming_gp::places::Places;
+use streaming_gp::points::Points;
+use streaming_gp::report::NamedValue;
+use streaming_gp::vector::{Axes, Bias, FieldMap as VectorMap, SensorPose};
+
+use super::engine::{FieldPosterior, VectorPosterior};
+use super::sensor_bias::SensorBias;
+
+/// Farther from every reading than a map reaches, in metres.
+const FAR: f64 = 1e9;
+
+/// A posterior of the strength, or of the three axes.
+#[derive(Clone, Debug)]
+pub enum MapPosterior {
+    /// Of the strength, or of the latent function of a yes/no signal.
+    Scalar(Arc<FieldPosterior>),
+    /// Of the axes and the sensor's bias.
+    Vector {
+        /// The posterior.
+        posterior: Arc<VectorPosterior>,
+        /// The bias that its readings were free of.
+        removed: Bias,
+    },
+}
+
+/// A normal distribution of some outputs at a place.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Gaussian<const D: usize> {
+    pub mean: [f64; D],
+    pub covariance: [[f64; D]; D],
+    /// Trace of the covariance infinitely far from every reading, at the same height.
+    pub far_variance: f64,
+}
+
+impl<const D: usize> Gaussian<D> {
+    /// Whether its variance is at most this share of that infinitely far away.
+    pub(super) fn is_known(&self, unknown_above: f64) -> bool {
+        let total: f64 = (0..D).map(|i| self.covariance[i][i]).sum();
+        total <= unknown_above * self.far_variance && self.mean.iter().all(|value| value.is_finite())
+    }
+}
+
+impl From<Gaussian<3>> for Axes {
+    fn from(Gaussian { mean, covariance, .. }: Gaussian<3>) -> Self {
+        Self { mean, covariance }
+    }
+}
+
+impl MapPosterior {
+    /// Whether it is the same one, not only one that is equal.
+    pub(super) fn is_same(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Scalar(own), Self::Scalar(other)) => Arc::ptr_eq(own, other),
+            (Self::Vector { posterior: own, .. }, Self::Vector { posterior: other, .. }) => Arc::ptr_eq(own, other),
+            _ => false,
+        }
+    }
+
+    /// The link between labels and the latent function; none where a field is mapped.
+    pub(super) fn link(&self) -> Option<Link> {
+        match self {
+            Self::Scalar(posterior) => posterior.link(),
+            Self::Vector { .. } => None,
+        }
+    }
+
+    /// Whether it is one of the three axes.
+    pub(super) fn has_axes(&self) -> bool {
+        matches!(self, Self::Vector { .. })
+    }
+
+    /// The strength, or the latent function, at places (x and y); none where the axes are mapped.
+    pub(super) fn scalar(&self, places: &[[f64; 2]]) -> Option<Vec<Gaussian<1>>> {
+        let Self::Scalar(posterior) = self else { return None };
+        let (mut far_mean, mut far_variance) = ([0.0], [0.0]);
+        posterior.predict(&Points::from_arrays(&[[FAR, FAR]]), &mut far_mean, &mut far_variance);
+        let (mut mean, mut variance) = (vec![0.0; places.len()], vec![0.0; places.len()]);
+        posterior.predict(&Points::from_arrays(places), &mut mean, &mut variance);
+        let gaussian =
+            |(mean, variance)| Gaussian { mean: [mean], covariance: [[variance]], far_variance: far_variance[0] };
+        Some(mean.into_iter().zip(variance).map(gaussian).collect())
+    }
+
+    /// The field's axes at places (x, y and height), free of the sensor's bias; none where the strength is mapped.
+    pub(super) fn axes(&self, places: &[[f64; 3]]) -> Option<Vec<Gaussian<3>>> {
+        let Self::Vector { posterior, removed } = self else { return None };
+        let map = VectorMap::after_removal(posterior, *removed);
+        let mut heights: Vec<f64> = places.iter().map(|place| place[2]).collect();
+        heights.sort_by(f64::total_cmp);
+        heights.dedup_by_key(|height| height.to_bits());
+        let far = map.axes(&heights.iter().map(|&height| [FAR, FAR, height]).collect::<Vec<_>>());
+        let far_variance = |height: f64| {
+            let Axes { covariance, .. } = far[heights.partition_point(|other| other.total_cmp(&height).is_lt())];
+            (0..3).map(|axis| covariance[axis][axis]).sum()
+        };
+        let axes = map.axes(places).into_iter().zip(places);
+        Some(axes.map(|(axes, &[_, _, height])| gaussian(axes, far_variance(height))).collect())
+    }
+
+    /// What the sensor would read, without noise; none where the strength is mapped.
+    pub(super) fn readings(&self, poses: &[SensorPose]) -> Option<Vec<Gaussian<3>>> {
+        let Self::Vector { posterior, removed } = self else { return None };
+        let readings = VectorMap::after_removal(posterior, *removed).readings(poses);
+        Some(readings.into_iter().map(|axes| gaussian(axes, f64::INFINITY)).collect())
+    }
+
+    /// The bias of the sensor as this posterior alone knows it.
+    pub(super) fn sensor_bias(&self) -> Option<SensorBias> {
+        let Self::Vector { posterior, removed } = self else { return None };
+        SensorBias::of(posterior, *removed)
+    }
+
+    /// Variance of the field around its constant where nothing is known: the mean over its axes where it has them.
+    pub(super) fn prior_variance(&self) -> f64 {
+        match self {
+            Self::Scalar(posterior) => posterior.model().kernel.variance,
+            // The vertical axis has twice the variance of a horizontal one.
+            Self::Vector { posterior, .. } => posterior.model().kernel.variance * 4.0 / 3.0,
+        }
+    }
+
+    /// Variance of the noise of an averaged reading, of each axis where it has them.
+    pub(super) fn noise_variance(&self) -> f64 {
+        match self {
+            Self::Scalar(posterior) => posterior.model().noise_variance(),
+            Self::Vector { posterior, .. } => posterior.model().noise_variance(),
+        }
+    }
+
+    /// The hyperparameters by name; the noise variance is the last.
+    pub(super) fn hyperparameters(&self) -> Vec<NamedValue> {
+        match self {
+            Self::Scalar(posterior) => posterior.model().named_values(),
+            Self::Vector { posterior, .. } => posterior.model().named_values(),
+        }
+    }
+
+    /// Positions of the inducing points, in metres; of a place with several axes more than once.
+    pub(super) fn inducing_points(&self) -> Vec<[f64; 2]> {
+        match self {
+            Self::Scalar(posterior) => {
+                let points = posterior.inducing();
+                points.axis(0).iter().zip(points.axis(1)).map(|(&x, &y)| [x, y]).collect()
+            }
+            Self::Vector { posterior, .. } => {
+                let position = |place| match place {
+                    FieldPlace::Field { position: [x, y, _], .. } => Some([x, y]),
+                    _ => None,
+                };
+                posterior.inducing().iter().filter_map(position).collect()
+            }
+        }
+    }
+
+    /// Number of inducing points: of axes and components of the sensor's bias where it has them.
+    pub(super) fn size(&self) -> usize {
+        match self {
+            Self::Scalar(posterior) => posterior.inducing().len(),
+            Self::Vector { posterior, .. } => posterior.inducing().len(),
+        }
+    }
+}
+
+fn gaussian(Axes { mean, covariance }: Axes, far_variance: f64) -> Gaussian<3> {
+    Gaussian { mean, covariance, far_variance }
+}

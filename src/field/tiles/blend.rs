@@ -1,0 +1,150 @@
+//! Gaussian from local models, blended.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::Extent;
+use super::grid::{Square, TileGrid};
+use crate::field::posterior::{Gaussian, MapPosterior};
+
+/// The posteriors of all tiles that predict, and where they do.
+#[derive(Clone, Debug)]
+pub(crate) struct LocalPosteriors {
+    /// None where there is one model.
+    grid: Option<TileGrid>,
+    /// At least one.
+    posteriors: Arc<BTreeMap<Square, MapPosterior>>,
+    /// The tile that learnt last.
+    newest: Square,
+}
+
+/// The places that a tile predicts, by their index, and its weight at each.
+struct Part<'a> {
+    posterior: &'a MapPosterior,
+    indices: Vec<usize>,
+    weights: Vec<f64>,
+}
+
+impl LocalPosteriors {
+    /// One for the whole plane.
+    pub(crate) fn one(posterior: MapPosterior) -> Self {
+        Self { grid: None, posteriors: Arc::new(BTreeMap::from([(Square::default(), posterior)])), newest: [0, 0] }
+    }
+
+    /// Those of tiles; none where there is none, or where `newest` is not among them.
+    pub(super) fn new(
+        grid: Option<TileGrid>,
+        posteriors: BTreeMap<Square, MapPosterior>,
+        newest: Square,
+    ) -> Option<Self> {
+        posteriors.contains_key(&newest).then(|| Self { grid, posteriors: Arc::new(posteriors), newest })
+    }
+
+    /// All of them.
+    pub(crate) fn all(&self) -> impl Iterator<Item = &MapPosterior> {
+        self.posteriors.values()
+    }
+
+    /// That of the tile that learnt last.
+    pub(crate) fn newest(&self) -> &MapPosterior {
+        &self.posteriors[&self.newest]
+    }
+
+    /// The only one, if there are no others.
+    pub(crate) fn only(&self) -> Option<&MapPosterior> {
+        (self.posteriors.len() == 1).then(|| self.newest())
+    }
+
+    /// Gaussians at places, given those of one posterior for some of them, by their indices. Where several tiles predict, it is mean and
+    /// covariance of the mixture of theirs.
+    pub(crate) fn blend<const D: usize>(
+        &self,
+        places: impl ExactSizeIterator<Item = [f64; 2]>,
+        predict: impl Fn(&MapPosterior, &[usize]) -> Vec<Gaussian<D>>,
+    ) -> Vec<Gaussian<D>> {
+        let nothing = Gaussian { mean: [0.0; D], covariance: [[0.0; D]; D], far_variance: 0.0 };
+        let mut blended = vec![nothing; places.len()];
+        let parts = self.parts(places);
+        let predictions: Vec<_> = parts.iter().map(|part| predict(part.posterior, &part.indices)).collect();
+        for (part, predictions) in parts.iter().zip(&predictions) {
+            for ((&index, &weight), own) in part.indices.iter().zip(&part.weights).zip(predictions) {
+                (0..D).for_each(|i| blended[index].mean[i] += weight * own.mean[i]);
+                blended[index].far_variance += weight * own.far_variance;
+            }
+        }
+        for (part, predictions) in parts.iter().zip(&predictions) {
+            for ((&index, &weight), own) in part.indices.iter().zip(&part.weights).zip(predictions) {
+                let Gaussian { mean, covariance, .. } = &mut blended[index];
+                let off: [f64; D] = std::array::from_fn(|i| own.mean[i] - mean[i]);
+                for i in 0..D {
+                    (0..D).for_each(|j| covariance[i][j] += weight * (own.covariance[i][j] + off[i] * off[j]));
+                }
+            }
+        }
+        blended
+    }
+
+    /// Whether the same posteriors as in `other` predict all places of an area.
+    pub(crate) fn predict_as(&self, other: &Self, area: Extent) -> bool {
+        if self.grid != other.grid || self.only().is_some() != other.only().is_some() {
+            return false;
+        }
+        let (Some(grid), None) = (&self.grid, self.only()) else {
+            return self.newest == other.newest && self.newest().is_same(other.newest());
+        };
+        grid.predicting_within(area).is_some_and(|mut squares| {
+            squares.all(|square| {
+                let [own, others] = [self.nearest(square), other.nearest(square)];
+                own == others && self.posteriors[&own].is_same(&other.posteriors[&others])
+            })
+        })
+    }
+
+    /// Variance of the noise of a reading at each place, blended.
+    pub(crate) fn noise_variances(&self, places: &[[f64; 2]]) -> Vec<f64> {
+        let mut blended = vec![0.0; places.len()];
+        for part in self.parts(places.iter().copied()) {
+            let noise = part.posterior.noise_variance();
+            part.indices.iter().zip(&part.weights).for_each(|(&index, weight)| blended[index] += weight * noise);
+        }
+        blended
+    }
+
+    /// Which tiles predict which places. A square without a tile is predicted by the nearest one.
+    fn parts(&self, places: impl ExactSizeIterator<Item = [f64; 2]>) -> Vec<Part<'_>> {
+        let (Some(grid), None) = (&self.grid, self.only()) else {
+            let (indices, weights) = ((0..places.len()).collect(), vec![1.0; places.len()]);
+            return vec![Part { posterior: self.newest(), indices, weights }];
+        };
+        let mut parts: BTreeMap<Square, Part<'_>> = BTreeMap::new();
+        let mut nearest: BTreeMap<Square, Square> = BTreeMap::new();
+        for (index, place) in places.enumerate() {
+            for (square, weight) in grid.weights(place) {
+                let tile = *nearest.entry(square).or_insert_with(|| self.nearest(square));
+                let part = parts.entry(tile).or_insert_with(|| Part {
+                    posterior: &self.posteriors[&tile],
+                    indices: Vec::new(),
+                    weights: Vec::new(),
+                });
+                match (part.indices.last(), part.weights.last_mut()) {
+                    (Some(&last), Some(sum)) if last == index => *sum += weight,
+                    _ => {
+                        part.indices.push(index);
+                        part.weights.push(weight);
+                    }
+                }
+            }
+        }
+        parts.into_values().collect()
+    }
+
+    /// The tile of a square, or the one nearest to it, the first of equals.
+    fn nearest(&self, square: Square) -> Square {
+        if self.posteriors.contains_key(&square) {
+            return square;
+        }
+        let distance = |tile: &Square| TileGrid::distance(*tile, square);
+        let nearest = self.posteriors.keys().copied().min_by(|a, b| distance(a).total_cmp(&distance(b)));
+        nearest.unwrap_or(self.newest)
+    }
+}
