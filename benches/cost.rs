@@ -68,9 +68,16 @@ fn measured(size: usize, batch: usize) -> f64 {
     let settings = Settings {
         selection: Arc::new(ConditionalVariance { tolerance: 0.0 }),
         limits: Limits { max_inducing_points: size, least_share: 0.0 },
-        learning: Learning { max_evaluations: EVALUATIONS, least_rows: 0, prior: None, noise_memory: 0.0 },
+        learning: Learning {
+            max_evaluations: EVALUATIONS,
+            least_rows: 0,
+            prior: None,
+            noise_memory: 0.0,
+            prior_rows: 0,
+        },
         redundancy: -1.0,
         inference: Inference::Variational,
+        likelihood_power: 1.0,
     };
     let mut process = StreamingGp::new(model(), settings);
     let (places, targets) = readings(0, size, side);

@@ -154,14 +154,26 @@ sections! {
     /// Mapping of the field's three axes, if model.field is vector. These replace model.initial, selection.delta and the prior in
     /// learning, which are those of the strength.
     vector: Vector {
-        /// Initial value of each hyperparameter, and its median under the prior: variances in microtesla squared, of the constant of
-        /// each axis and of a horizontal axis around it, and the lengthscale in metres.
-        initial: Hyperparameters = Hyperparameters { constant: 1000.0, variance: 112.0, lengthscale: 0.94, noise: 2.0 },
+        /// Initial value of each hyperparameter: variances in microtesla squared, of the constant of each axis and of a horizontal axis
+        /// around it, and the lengthscale in metres.
+        initial: Hyperparameters = Hyperparameters { constant: 1000.0, variance: 112.0, lengthscale: 0.94, noise: 1.2 },
+        /// Median of each under the prior.
+        prior_median: Hyperparameters =
+            Hyperparameters { constant: 1000.0, variance: 112.0, lengthscale: 0.94, noise: 1.2 },
         /// Standard deviation of the logarithm of each under the prior. That of the lengthscale is small: readings of one path would
         /// favour a length that predicts other paths worse.
-        prior_log_sd: Hyperparameters = Hyperparameters { constant: 0.5, variance: 0.3, lengthscale: 0.03, noise: 0.5 },
+        prior_log_sd: Hyperparameters = Hyperparameters { constant: 0.5, variance: 0.3, lengthscale: 0.02, noise: 0.2 },
+        /// Observations of a batch up to which the prior counts once; in a larger batch it counts in proportion, so that what is learnt
+        /// depends less on how a drive is cut into batches. 0: always once.
+        prior_observations: usize = 100 => within(0..=MOST_OBSERVATIONS),
+        /// Power of the likelihood: an observation says as much as this share of an independent one, since neighbours share errors of
+        /// place and heading.
+        likelihood_power: f64 = 0.3 => number("more than 0 and at most 1", |value| value > 0.0 && value <= 1.0),
+        /// Power of power expectation propagation, with which the posterior is approximated unless selection.method is power_ep with
+        /// one of its own; 0 is variational inference, which takes what inducing points do not represent for noise.
+        power_ep: f64 = 0.5 => number("0 to 1", |value| (0.0..=1.0).contains(&value)),
         /// Of vips: the fraction of the information in a batch that may be lost for lack of inducing points.
-        delta: f64 = 0.145 => number("more than 0 and less than 1", |value| value > 0.0 && value < 1.0),
+        delta: f64 = 0.13 => number("more than 0 and less than 1", |value| value > 0.0 && value < 1.0),
         /// Standard deviation of each component of the sensor's hard iron under the prior, in microtesla; 0 if there is none.
         hard_iron: f64 = 5.0 => not_negative,
         /// Standard deviation of each component of the bias that grows with the speed under the prior, in microtesla per metre per

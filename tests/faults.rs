@@ -664,7 +664,7 @@ fn invalid_poses_are_rejected_and_short_gaps_interpolated() {
         quaternion(f64::NAN, 0.0, 0.0, 0.0),
         quaternion(0.0, 0.0, 0.0, 0.0),
         quaternion(2.0, 0.0, 0.0, 0.0),
-        quaternion(1.0, 0.1, 0.0, 0.0),
+        quaternion(1.0, 0.2, 0.0, 0.0),
         quaternion(f64::INFINITY, 0.0, 0.0, 0.0),
     ];
     for (broken, orientation) in breaks.into_iter().zip(orientations) {

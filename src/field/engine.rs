@@ -127,9 +127,18 @@ pub fn vector_model(config: &Config) -> Model<VectorField> {
 
 /// Settings of the streaming model of the field's axes.
 pub fn vector_settings(config: &Config) -> Settings<VectorField> {
-    let config::Vector { initial, prior_log_sd, delta, .. } = &config.vector;
+    let config::Vector { prior_median, prior_log_sd, prior_observations, delta, likelihood_power, power_ep, .. } =
+        &config.vector;
     let spread = |values: &Hyperparameters| vec![values.constant, values.variance, values.lengthscale, values.noise];
-    streaming_settings(config, *delta, spread(initial), spread(prior_log_sd))
+    let settings = streaming_settings(config, *delta, spread(prior_median), spread(prior_log_sd));
+    // An observation is three rows.
+    let learning = Learning { prior_rows: 3 * prior_observations, ..settings.learning };
+    let inference = match settings.inference {
+        // No power is variational inference.
+        Inference::Variational => Inference::power_ep(*power_ep).unwrap_or_default(),
+        chosen => chosen,
+    };
+    Settings { learning, inference, likelihood_power: *likelihood_power, ..settings }
 }
 
 /// Settings under this prior of the hyperparameters.
@@ -160,9 +169,11 @@ fn streaming_settings<K: Kernel>(
             least_rows: learning.min_observations,
             prior,
             noise_memory: learning.noise_memory as f64,
+            prior_rows: 0,
         },
         redundancy: selection.redundancy,
         inference: Inference::default(),
+        likelihood_power: 1.0,
     };
     selection.method.configure(&mut settings, &vips);
     settings

@@ -44,6 +44,7 @@ impl Diagnostics {
         let (status, newest) = (worker.status(), worker.updates().newest());
         let lost = status.lost_readings + status.lost_poses;
         let newly_lost = lost - self.lost;
+        let doubt = worker.doubt();
         let (level, message) = if let Some(reason) = journal.as_ref().and_then(|journal| journal.lost.as_ref()) {
             let message = format!("the journal cannot be written ({reason}): a crash would lose what was mapped since");
             (DiagnosticStatus::ERROR as u8, message)
@@ -58,13 +59,14 @@ impl Diagnostics {
             match finding {
                 Some(Finding::Fault(message)) => (DiagnosticStatus::WARN as u8, message.clone()),
                 Some(Finding::Idle(message)) => (DiagnosticStatus::OK as u8, message.clone()),
-                None => match worker.doubt() {
-                    Some(doubt) => (DiagnosticStatus::WARN as u8, doubt),
+                None => match &doubt {
+                    Some(doubt) => (DiagnosticStatus::WARN as u8, doubt.clone()),
                     None => (DiagnosticStatus::OK as u8, "mapping".into()),
                 },
             }
         };
         let mut values = self.counts(shared, intake);
+        values.extend(doubt.map(|doubt| value("doubt", doubt)));
         values.extend(journal.as_ref().map(journal_values).unwrap_or_default());
         values.extend(newest.as_deref().map(update_values).unwrap_or_default());
         values.extend(lock(&shared.scales).as_ref().map(scale_values).unwrap_or_default());

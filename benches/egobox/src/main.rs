@@ -91,9 +91,10 @@ fn ours(size: usize, places: &Points, targets: &[f64]) -> Result<StreamingGp<Sta
     let settings = Settings {
         selection: Arc::new(ConditionalVariance { tolerance: 0.0 }),
         limits: Limits { max_inducing_points: size, least_share: 0.0 },
-        learning: Learning { max_evaluations: 200, least_rows: 0, prior: None, noise_memory: 0.0 },
+        learning: Learning { max_evaluations: 200, least_rows: 0, prior: None, noise_memory: 0.0, prior_rows: 0 },
         redundancy: -1.0,
         inference: Inference::Variational,
+        likelihood_power: 1.0,
     };
     let model = Model {
         kernel: Stationary { constant: None, shape: Shape::Matern52, variance: 100.0, lengthscales: vec![1.0; 2] },

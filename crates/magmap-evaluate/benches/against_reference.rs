@@ -29,6 +29,7 @@ const READINGS: usize = 469;
 const JITTER: f64 = 1e-6;
 /// Evaluations of one side in a row, so that neither is timed while it wakes up.
 const TURN: usize = 10;
+const STREAM: Experiment = Experiment::Stream;
 const STREAM_REPETITIONS: usize = 5;
 
 fn main() {
@@ -75,7 +76,7 @@ fn compare_streams(folder: &Path) -> std::io::Result<()> {
         ("magmap's", &defaults, &as_ours[..], &[&vips, "oips=0.93", "conditional_variance=0.5"][..]),
     ];
     for (name, config, arguments, methods) in cases {
-        let material = Material::read(Experiment::Stream, &data, Magnetometer::Invensense, config.evaluation.cut)
+        let material = Material::read(STREAM, &STREAM.drives(), &data, Magnetometer::Invensense, config.evaluation.cut)
             .map_err(std::io::Error::other)?;
         for method in methods {
             let mut config = config.clone();
@@ -93,7 +94,7 @@ fn compare_streams(folder: &Path) -> std::io::Result<()> {
     let mut config = defaults;
     config.model.field = Mapped::Vector;
     config.averaging.spacing = 0.1;
-    let material = Material::read(Experiment::Stream, &data, Magnetometer::Invensense, config.evaluation.cut);
+    let material = Material::read(STREAM, &STREAM.drives(), &data, Magnetometer::Invensense, config.evaluation.cut);
     let material = material.map_err(std::io::Error::other)?.tested_on_every(5);
     let mut command = single_threaded("python3");
     command.arg(folder.join("vector_field.py")).arg("stream").env("MAGMAP_DATA", &data);

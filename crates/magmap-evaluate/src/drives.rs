@@ -42,6 +42,29 @@ pub enum Experiment {
     Paths,
 }
 
+/// Which drives are learnt from, and which are tested on.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Drives {
+    /// The numbers of those that are learnt from, in this order.
+    pub learn: Vec<u32>,
+    /// The numbers of those that are tested on. One that is learnt from too is divided: see [`HELD_OUT`].
+    pub test: Vec<u32>,
+}
+
+/// Of a drive that is both learnt from and tested on, the last `HELD_OUT.0` of every `HELD_OUT.1` readings are tested on, the others
+/// learnt from: 0.3 of every 1.3 m.
+pub const HELD_OUT: (usize, usize) = (50, 250);
+
+impl Experiment {
+    /// Its drives.
+    pub fn drives(self) -> Drives {
+        match self {
+            Self::Stream => Drives { learn: vec![3], test: vec![1, 2, 4, 5] },
+            Self::Paths => Drives { learn: vec![1, 2, 4, 5], test: vec![3] },
+        }
+    }
+}
+
 /// The drives of one experiment, read and cut.
 #[derive(Clone, Debug)]
 pub struct Material {
@@ -55,21 +78,35 @@ impl Material {
     ///
     /// # Errors
     /// When a drive is missing, damaged or too short.
-    pub fn read(experiment: Experiment, data: &Path, magnetometer: Magnetometer, cut: Cut) -> anyhow::Result<Self> {
+    pub fn read(
+        experiment: Experiment,
+        drives: &Drives,
+        data: &Path,
+        magnetometer: Magnetometer,
+        cut: Cut,
+    ) -> anyhow::Result<Self> {
         let read = |number: &u32| {
             let drive = Drive::read(&DrivePath::new(data, magnetometer, *number));
-            Ok(located(&drive.with_context(|| format!("drive {number}"))?))
+            anyhow::Ok(located(&drive.with_context(|| format!("drive {number}"))?))
         };
-        let read_all = |numbers: &[u32]| numbers.iter().map(read).collect::<anyhow::Result<Vec<_>>>();
-        let (stream, paths) = (read_all(&[3])?, read_all(&[1, 2, 4, 5])?);
-        let (batches, test) = match experiment {
-            Experiment::Paths => (paths, stream),
-            Experiment::Stream => {
-                let (rows, expected) = (stream[0].len(), 2 * STREAM_BATCHES);
-                ensure!(rows >= expected, "drive 3: expected at least {expected} rows, found {rows}");
-                (edges(rows, cut).windows(2).map(|edge| stream[0][edge[0]..edge[1]].to_vec()).collect(), paths)
-            }
+        let part = |number: &u32, others: &[u32], held_out: bool| -> anyhow::Result<Vec<LocatedReading>> {
+            let (count, every) = HELD_OUT;
+            let is_part = |row: usize| !others.contains(number) || (row % every >= every - count) == held_out;
+            let rows = read(number)?.into_iter().enumerate();
+            Ok(rows.filter(|(row, _)| is_part(*row)).map(|(_, reading)| reading).collect())
         };
+        let test = drives.test.iter().map(|number| part(number, &drives.learn, true)).collect::<anyhow::Result<_>>()?;
+        let mut batches = Vec::new();
+        for number in &drives.learn {
+            let drive = part(number, &drives.test, false)?;
+            let (rows, expected) = (drive.len(), 2 * STREAM_BATCHES);
+            ensure!(rows >= expected, "drive {number}: expected at least {expected} rows, found {rows}");
+            let edges = match experiment {
+                Experiment::Stream => edges(rows, cut),
+                Experiment::Paths => vec![0, rows],
+            };
+            batches.extend(edges.windows(2).map(|edge| drive[edge[0]..edge[1]].to_vec()));
+        }
         Ok(Self { batches, test })
     }
 

@@ -19,9 +19,12 @@ use std::path::Path;
 use streaming_gp::report::{CeilingUsed, UpdateReport};
 use streaming_gp::streaming::StreamingGp;
 
+const STREAM: Experiment = Experiment::Stream;
+
 fn stream(config: &Config, offset: f64) -> Option<Outcome> {
     let data = common::aalto_folder()?;
-    let material = Material::read(Experiment::Stream, &data, Magnetometer::Invensense, config.evaluation.cut).unwrap();
+    let material =
+        Material::read(STREAM, &STREAM.drives(), &data, Magnetometer::Invensense, config.evaluation.cut).unwrap();
     Some(drives::run(&material, config, offset, |_, _| ()).unwrap())
 }
 
@@ -29,7 +32,8 @@ fn stream(config: &Config, offset: f64) -> Option<Outcome> {
 fn side_by_side(order: impl FnOnce(Material) -> Material, methods: &[&str]) -> Option<Vec<BatchResult>> {
     let data = common::aalto_folder()?;
     let config = Config::default();
-    let material = Material::read(Experiment::Stream, &data, Magnetometer::Invensense, config.evaluation.cut).unwrap();
+    let material =
+        Material::read(STREAM, &STREAM.drives(), &data, Magnetometer::Invensense, config.evaluation.cut).unwrap();
     let task = order(material).task(&config, 0.0);
     let run = |method: &&str| task.run(&method.parse().unwrap(), &config, |_, _| ()).last().unwrap().clone();
     Some(methods.iter().map(run).collect())
@@ -92,7 +96,8 @@ fn three_axes_predict_other_drives_and_find_a_hard_iron_that_was_added() {
     let Some(data) = common::aalto_folder() else { return };
     let mut config = Config::default();
     config.model.field = Mapped::Vector;
-    let drives = Material::read(Experiment::Stream, &data, Magnetometer::Invensense, config.evaluation.cut).unwrap();
+    let drives =
+        Material::read(STREAM, &STREAM.drives(), &data, Magnetometer::Invensense, config.evaluation.cut).unwrap();
     let drives = drives.tested_on_every(5);
     let [as_it_is, with_more] = [drives.clone(), drives.with_hard_iron(Vector3::new(15.0, -10.0, 0.0))]
         .map(|material| drives::run(&material, &config, 0.0, |_, _| ()).unwrap());

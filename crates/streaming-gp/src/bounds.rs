@@ -69,10 +69,11 @@ impl NoiseBaseline {
 
     /// The log likelihood of targets under it, in nats (VIPS paper, section 4.3), with a variance of at least
     /// `least_variance`, which must be positive: identical targets would otherwise be infinitely likely. Targets with weights have
-    /// that variance divided by their weight.
+    /// that variance divided by their weight, and a power of the likelihood multiplies its logarithm.
     pub fn log_likelihood<'a>(&self, targets: impl Into<Targets<'a>>, least_variance: f64) -> f64 {
         let targets = targets.into();
-        self.log_density(&weighted_rows(targets), least_variance) + targets.weights().map_or(0.0, Weights::evidence)
+        let evidence = targets.weights().map_or(0.0, Weights::evidence);
+        targets.power() * (self.log_density(&weighted_rows(targets), least_variance) + evidence)
     }
 
     fn log_density(&self, rows: &[WeightedRow], least_variance: f64) -> f64 {
@@ -150,7 +151,8 @@ impl NoiseBaselines {
         let of_output = |(output, rows): (usize, &Vec<WeightedRow>)| {
             self.0.get(output).unwrap_or(&unseen).log_density(rows, least_variance)
         };
-        rows.iter().enumerate().map(of_output).sum::<f64>() + targets.weights().map_or(0.0, Weights::evidence)
+        let evidence = targets.weights().map_or(0.0, Weights::evidence);
+        targets.power() * (rows.iter().enumerate().map(of_output).sum::<f64>() + evidence)
     }
 }
 
@@ -183,9 +185,8 @@ pub fn exact_ceiling<'a, K: Kernel>(
     model.kernel.add_lower_covariance(places, covariance.as_mut());
     let mut residual: Vec<f64> = targets.values().iter().map(|y| y - model.mean).collect();
     // What the weights add beside the density of rows that are not scaled by their roots.
-    let mut ceiling = targets.weights().map_or(0.0, |weights| {
-        weights.evidence() - 0.5 * weights.values().iter().map(|weight| weight.ln()).sum::<f64>()
-    });
+    let mut ceiling =
+        targets.evidence(model.noise) - 0.5 * (0..count).map(|row| targets.precision(row).ln()).sum::<f64>();
     if let Some(past) = past {
         let nothing = places.cleared();
         let whitened = Rows::nested(&nothing, &[], Some(past), &nothing).whiten(model)?;
@@ -201,7 +202,7 @@ pub fn exact_ceiling<'a, K: Kernel>(
         linalg::solve_lower(whitened.precision_root.as_ref(), features.as_mut());
         add(1.0, &features);
     }
-    (0..count).for_each(|i| covariance[(i, i)] += model.noise / targets.weight(i));
+    (0..count).for_each(|i| covariance[(i, i)] += model.noise / targets.precision(i));
     linalg::cholesky_in_place(covariance.as_mut())?;
     linalg::solve_lower_vector(covariance.as_ref(), &mut residual);
     let log_determinant = linalg::log_determinant(covariance.as_ref());

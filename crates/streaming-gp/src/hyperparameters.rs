@@ -15,6 +15,12 @@ impl LogNormalPrior {
         Self { log_medians: vec![0.0; count], log_standard_deviations: vec![f64::INFINITY; count] }
     }
 
+    /// With a density to this power.
+    pub fn counted(mut self, times: f64) -> Self {
+        self.log_standard_deviations.iter_mut().for_each(|deviation| *deviation /= times.sqrt());
+        self
+    }
+
     /// With what else is known of one hyperparameter: that its logarithm has this mean and this precision.
     ///
     /// # Panics

@@ -19,25 +19,31 @@ pub struct Learning {
     pub least_rows: usize,
     /// A prior on the hyperparameters, in the order of [`Model::log_parameters`].
     pub prior: Option<LogNormalPrior>,
+    /// Rows of a batch up to which the prior counts once; on more rows its logarithm counts in proportion, so that what is learnt
+    /// depends less on how a stream is cut into batches. 0: always once.
+    pub prior_rows: usize,
     /// How many of the targets before a batch count for the variance of the noise. What the past knows of the kernel is in its
     /// rows, but of the noise there is nothing in them: with 0 it is learnt from each batch alone.
     pub noise_memory: f64,
 }
 
 impl Learning {
-    /// The same with what `targets` before the batch say about the noise: that it is that of the model.
-    pub(super) fn remembering<K: Kernel>(&self, model: &Model<K>, targets: u64) -> Self {
+    /// The same for a batch of `rows`, with what `targets` before it say about the noise: that it is that of the model. `power` is the
+    /// power of their likelihood.
+    pub(super) fn remembering<K: Kernel>(&self, model: &Model<K>, rows: usize, power: f64, targets: u64) -> Self {
+        let times = if self.prior_rows == 0 { 1.0 } else { (rows as f64 / self.prior_rows as f64).max(1.0) };
+        let prior = self.prior.as_ref().map(|prior| prior.clone().counted(times));
         let remembered = self.noise_memory.min(targets as f64);
         if remembered <= 0.0 {
-            return self.clone();
+            return Self { prior, ..self.clone() };
         }
         let names = model.names().len();
-        let prior = self.prior.clone().unwrap_or_else(|| LogNormalPrior::flat(names));
+        let prior = prior.unwrap_or_else(|| LogNormalPrior::flat(names));
         Self {
             prior: Some(prior.knowing(
                 names - 1,
                 model.noise.ln(),
-                model.likelihood.information_on_noise() * remembered,
+                model.likelihood.information_on_noise() * power * remembered,
             )),
             ..self.clone()
         }
@@ -270,7 +276,7 @@ mod tests {
     }
 
     fn unlimited() -> Learning {
-        Learning { max_evaluations: 500, least_rows: 0, prior: None, noise_memory: 0.0 }
+        Learning { max_evaluations: 500, least_rows: 0, prior: None, noise_memory: 0.0, prior_rows: 0 }
     }
 
     #[test]
@@ -304,7 +310,7 @@ mod tests {
     #[test]
     fn the_budget_is_kept_exactly() {
         for max_evaluations in [1, 2, 3, 5, 9] {
-            let learning = Learning { max_evaluations, least_rows: 0, prior: None, noise_memory: 0.0 };
+            let learning = Learning { max_evaluations, least_rows: 0, prior: None, noise_memory: 0.0, prior_rows: 0 };
             learn(&learning, f64::INFINITY, &|| false, |start, learnt, report, bound| {
                 assert_eq!(report, LearningReport { evaluations: max_evaluations, end: LearningEnd::Budget });
                 // Every evaluation sets hyperparameters, and so does the learnt model.

@@ -31,6 +31,7 @@
 //!     learning: Learning { max_evaluations: 60, ..Learning::default() },
 //!     redundancy: 1e-6,
 //!     inference: Inference::Variational,
+//!     likelihood_power: 1.0,
 //! };
 //! let mut process = StreamingGp::new(model, settings);
 //! for batch in 0..3 {

@@ -39,7 +39,7 @@ pub(super) fn first_weights<K: Kernel>(
     model: &Model<K>,
     limits: Limits,
     places: &K::Places,
-    targets: &[f64],
+    targets: Targets<'_>,
     posterior: Option<&Posterior<K>>,
 ) -> Result<Weights, NotPositiveDefinite> {
     let past = posterior.map(Posterior::past);
@@ -50,16 +50,17 @@ pub(super) fn first_weights<K: Kernel>(
     {
         points.add(index);
     }
-    let (mut mean, mut variance) = (vec![model.mean; targets.len()], model.kernel.diagonal(places));
+    let values = targets.values();
+    let (mut mean, mut variance) = (vec![model.mean; values.len()], model.kernel.diagonal(places));
     if let Some(posterior) = posterior {
         posterior.predict(places, &mut mean, &mut variance);
     }
-    let square = |i: usize| ((targets[i] - mean[i]).powi(2) + variance[i]) / model.noise;
-    let weights = likelihood.weights((0..targets.len()).map(square));
+    let square = |i: usize| ((values[i] - mean[i]).powi(2) + variance[i]) / model.noise;
+    let weights = likelihood.weights((0..values.len()).map(square));
     let mut additional = missing_permanent(&model.kernel, places, past);
     let candidates = places.candidates();
     points.chosen().iter().for_each(|&index| additional.push_from(&candidates, index));
-    let mut rows = Rows::nested(places, Targets::new(targets, Some(&weights)), past, &additional);
+    let mut rows = Rows::nested(places, targets.weighted(Some(&weights)), past, &additional);
     // This number of inducing points may be ill-conditioned where those that will be chosen are not.
     Ok(if settle(likelihood, model, &mut rows).is_ok() { rows.into_weights().unwrap_or(weights) } else { weights })
 }

@@ -68,6 +68,8 @@ pub struct Settings<K: Kernel> {
     /// How the posterior is approximated, and the bound that hyperparameters are learnt with. Inducing points are chosen, and dropped,
     /// variationally.
     pub inference: Inference,
+    /// Power of the likelihood, more than 0 and at most 1: below 1 for targets whose neighbours share errors, see [`Targets`].
+    pub likelihood_power: f64,
 }
 
 /// A sparse Gaussian process that learns from a stream of batches and sizes itself.
@@ -114,8 +116,9 @@ impl<K: Kernel> StreamingGp<K> {
     ) -> Result<UpdateReport, Error> {
         check(places, targets, self.posterior.as_deref())?;
         let past = self.posterior.as_ref().map(|posterior| posterior.past());
+        let targets = Targets::from(targets).tempered(self.settings.likelihood_power);
         let weights = self.first_weights(places, targets).map_err(|error| broken_down(error, &self.model))?;
-        let targets = Targets::new(targets, weights.as_ref());
+        let targets = targets.weighted(weights.as_ref());
         let baseline = self.baseline.including(places, targets);
         let posterior = self.posterior.as_deref();
         let batch = Batch { model: &self.model, places, targets, posterior, baseline: &baseline };
@@ -130,7 +133,8 @@ impl<K: Kernel> StreamingGp<K> {
             false => Rows::chosen(places, targets, past, &chosen.kept, &additional),
         };
         let mut rows = rows.with_inference(self.settings.inference);
-        let learning = self.settings.learning.remembering(&self.model, self.baseline.count());
+        let power = self.settings.likelihood_power;
+        let learning = self.settings.learning.remembering(&self.model, places.len(), power, self.baseline.count());
         let (model, learning) = reweighting::learn(&learning, &self.model, &mut rows, chosen.moves, stop);
         let whitened = rows.whiten(&model).map_err(|error| broken_down(error, &model))?;
         let bound = whitened.bound();
@@ -154,7 +158,7 @@ impl<K: Kernel> StreamingGp<K> {
     }
 
     /// The weights of the rows of a batch before inducing points are chosen for it; none where all count alike.
-    fn first_weights(&self, places: &K::Places, targets: &[f64]) -> Result<Option<Weights>, NotPositiveDefinite> {
+    fn first_weights(&self, places: &K::Places, targets: Targets<'_>) -> Result<Option<Weights>, NotPositiveDefinite> {
         let Likelihood::StudentT(likelihood) = self.model.likelihood else { return Ok(None) };
         let posterior = self.posterior.as_deref();
         reweighting::first_weights(likelihood, &self.model, self.settings.limits, places, targets, posterior).map(Some)

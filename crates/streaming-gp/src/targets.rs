@@ -1,12 +1,18 @@
 //! What a batch says: its targets, and how much each of them counts.
 
 use super::likelihood::Weights;
+use super::normal::LOG_2_PI;
 
 /// The targets of a batch. They count alike unless there are weights: then the noise of each has its variance divided by its own.
+///
+/// Where neighbours share errors, so many targets say less than as many independent ones. Then the likelihood of the batch counts to
+/// a power below 1 (a tempered or power likelihood; Bissiri, Holmes and Walker 2016): the posterior is that of rows
+/// whose noise is larger by 1 / power, while the noise itself is learnt as what it is.
 #[derive(Clone, Copy, Debug)]
 pub struct Targets<'a> {
     values: &'a [f64],
     weights: Option<&'a Weights>,
+    power: f64,
 }
 
 impl<'a> Targets<'a> {
@@ -16,7 +22,20 @@ impl<'a> Targets<'a> {
     /// When there is another number of weights than of targets.
     pub fn new(values: &'a [f64], weights: Option<&'a Weights>) -> Self {
         assert!(weights.is_none_or(|weights| weights.values().len() == values.len()), "one weight per target");
-        Self { values, weights }
+        Self { values, weights, power: 1.0 }
+    }
+
+    /// The same with the likelihood to the power of `power`, more than 0 and at most 1.
+    pub fn tempered(self, power: f64) -> Self {
+        Self { power, ..self }
+    }
+
+    /// The same with other weights.
+    ///
+    /// # Panics
+    /// When there is another number of weights than of targets.
+    pub fn weighted(self, weights: Option<&'a Weights>) -> Self {
+        Self { power: self.power, ..Self::new(self.values, weights) }
     }
 
     /// The targets.
@@ -33,11 +52,32 @@ impl<'a> Targets<'a> {
     pub fn weight(&self, index: usize) -> f64 {
         self.weights.map_or(1.0, |weights| weights.values()[index])
     }
+
+    /// The power of the likelihood.
+    pub fn power(&self) -> f64 {
+        self.power
+    }
+
+    /// How many independent targets they count for.
+    pub fn effective_count(&self) -> f64 {
+        self.power * self.values.len() as f64
+    }
+
+    /// What divides the variance of the noise of a row in the posterior: weight and power.
+    pub fn precision(&self, index: usize) -> f64 {
+        self.power * self.weight(index)
+    }
+
+    /// What weights and power add to the log density of rows that are scaled to unit noise, given the variance of the noise, in nats.
+    pub fn evidence(&self, noise: f64) -> f64 {
+        let left_out = self.values.len() as f64 - self.effective_count();
+        self.power * self.weights.map_or(0.0, Weights::evidence) + 0.5 * left_out * (LOG_2_PI + noise.ln())
+    }
 }
 
 impl<'a> From<&'a [f64]> for Targets<'a> {
     fn from(values: &'a [f64]) -> Self {
-        Self { values, weights: None }
+        Self::new(values, None)
     }
 }
 

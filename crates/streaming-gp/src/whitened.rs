@@ -16,7 +16,8 @@
 //!
 //! Where rows have [`Weights`] u_i, s^2 / u_i is the variance of the noise of row i: its row of A and z is scaled by sqrt(u_i) / s
 //! and its term of the slack by u_i / s^2. The bound has what the weights add beside (see
-//! [`likelihood`](super::likelihood)), which does not depend on the hyperparameters.
+//! [`likelihood`](super::likelihood)), which does not depend on the hyperparameters. A power below 1 of the likelihood (see
+//! [`Targets`]) is a factor of every u_i, and adds what is left out of N log s.
 //!
 //! Under Power-EP (see [`inference`](super::inference)) row i is scaled by 1 / sqrt(1 + alpha t_i) too, the rows of a past that is
 //! not nested by L_E^-1, with `L_E L_E^T = E = I + alpha R (K_aa - Q_aa) R^T`, and `tau = (sum_i log(1 + alpha t_i) + log|E|) / alpha`.
@@ -47,6 +48,7 @@ pub struct Rows<'a, K: Kernel> {
     places: &'a K::Places,
     targets: &'a [f64],
     weights: Option<Weights>,
+    power: f64,
     past: Option<PastRows<'a, K>>,
     inducing: K::Places,
     inference: Inference,
@@ -106,7 +108,16 @@ impl<'a, K: Kernel> Rows<'a, K> {
     fn new(places: &'a K::Places, targets: Targets<'a>, past: Option<PastRows<'a, K>>, inducing: K::Places) -> Self {
         let weights = targets.weights().cloned();
         let (inference, workspace) = (Inference::default(), Workspace::default());
-        Self { places, targets: targets.values(), weights, past, inducing, inference, workspace }
+        Self {
+            places,
+            targets: targets.values(),
+            weights,
+            power: targets.power(),
+            past,
+            inducing,
+            inference,
+            workspace,
+        }
     }
 
     /// The same rows with another approximation of the posterior; the default is variational.
@@ -208,7 +219,7 @@ impl<'a, K: Kernel> Rows<'a, K> {
         model.kernel.add_covariance(&self.inducing, self.places, features.as_mut());
         linalg::solve_lower(covariance_root, features.as_mut());
         let prior_variances = model.kernel.diagonal(self.places);
-        let targets = Targets::new(self.targets, self.weights.as_ref());
+        let targets = Targets::new(self.targets, self.weights.as_ref()).tempered(self.power);
         let noise = RowNoise::new(model.noise, targets, self.inference, &prior_variances, &features);
         linalg::scale_columns(&mut features, |row| noise.scale(row));
         let centred = self.targets.iter().map(|y| y - model.mean);

@@ -5,6 +5,7 @@ mod dense;
 use proptest::prelude::*;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
+use std::f64::consts::TAU;
 use std::sync::Arc;
 use streaming_gp::bounds::{exact_ceiling, upper_bound};
 use streaming_gp::inference::Inference;
@@ -57,7 +58,14 @@ fn readings(random: &mut ChaCha8Rng, count: usize) -> (Points, Vec<f64>) {
 fn everything_is_inducing<K: Kernel>(redundancy: f64) -> Settings<K> {
     let limits = Limits { max_inducing_points: 1000, least_share: redundancy };
     let selection = Arc::new(Vips { delta: 0.0, guards: false, exact_limit: 1000 });
-    Settings { selection, limits, learning: Learning::default(), redundancy: -1.0, inference: Inference::Variational }
+    Settings {
+        selection,
+        limits,
+        learning: Learning::default(),
+        redundancy: -1.0,
+        inference: Inference::Variational,
+        likelihood_power: 1.0,
+    }
 }
 
 /// A dense Gaussian process with a noise variance per target: mean and covariance at the targets' own places.
@@ -242,7 +250,8 @@ fn with_weights_the_bounds_bracket_and_added_points_are_refitted_ones() {
         let weights: Weights =
             student_t(NU).weights((0..25).map(|i| if i % 5 == 0 { 1e4 } else { 0.2 * f64::from(i) }));
         let batch = Targets::new(&targets, Some(&weights));
-        for past in [None, Some(posterior.past())] {
+        let cases = [1.0, 0.3].map(|power| [None, Some(posterior.past())].map(|past| (batch.tempered(power), past)));
+        for (batch, past) in cases.into_iter().flatten() {
             let ceiling = exact_ceiling(&model, &places, batch, past).unwrap();
             let mut points = GreedyVariance::new(&model, &places, batch, past).unwrap();
             while let Some((index, _)) = points.next(0.0) {
@@ -280,6 +289,39 @@ proptest! {
         prop_assert!(mean.iter().chain(&variance).all(|value| value.is_finite()));
         // With many degrees of freedom an outlier of ten still counts.
         prop_assert!(exponent < 3.0 || mean.iter().all(|value| value.abs() < 100.0), "{mean:?}");
+    }
+}
+
+#[test]
+fn a_power_of_the_likelihood_is_larger_noise_but_for_the_factor_in_front_of_the_density() {
+    let model = model(Likelihood::Gaussian);
+    let (places, targets) = readings(&mut random(3), 20);
+    let power = 0.3;
+    for inference in [Inference::Variational, Inference::power_ep(0.5).unwrap()] {
+        let rows = |targets: Targets<'_>, model: &Model<Stationary>| {
+            let rows = Rows::nested(&places, targets, None, &places.select((0..20).step_by(2)));
+            let rows = rows.with_inference(inference);
+            let whitened = rows.whiten(model).unwrap();
+            (whitened.bound(), rows.gradient(model, &whitened))
+        };
+        let tempered = |model: &Model<Stationary>| rows(Targets::from(&targets).tempered(power), model);
+        let weaker = Model { noise: model.noise / power, ..model.clone() };
+        let factor = |noise: f64, times: f64| -0.5 * 20.0 * times * (TAU * noise).ln();
+        let expected =
+            rows(Targets::from(&targets), &weaker).0 - factor(weaker.noise, 1.0) + factor(model.noise, power);
+        let (bound, gradient) = tempered(&model);
+        assert!((bound - expected).abs() < 1e-9 * expected.abs(), "{bound} {expected}");
+        let at = model.log_parameters();
+        for (parameter, entry) in gradient.iter().enumerate() {
+            let moved = |step: f64| {
+                let mut moved = at.clone();
+                moved[parameter] += step;
+                tempered(&model.with_log_parameters(&moved)).0
+            };
+            let difference = (moved(1e-5) - moved(-1e-5)) / 2e-5;
+            // Central differences of a bound of some thousands lose 1e-7 to rounding.
+            assert!((entry - difference).abs() < 1e-5 * (1.0 + difference.abs()), "{parameter}: {entry} {difference}");
+        }
     }
 }
 

@@ -317,6 +317,7 @@ fn a_stream_learns_and_updates_with_the_inference_of_its_settings() {
             learning: Learning { max_evaluations: 30, ..Learning::default() },
             redundancy: -1.0,
             inference,
+            likelihood_power: 1.0,
         };
         let mut process = StreamingGp::new(start.clone(), settings.clone());
         for _ in 0..2 {
@@ -693,6 +694,7 @@ proptest! {
             learning: Learning::default(),
             redundancy: -1.0,
             inference,
+            likelihood_power: 1.0,
         };
         let mut process = StreamingGp::new(model.clone(), settings);
         let mut random = random(seed);
@@ -893,6 +895,7 @@ fn a_kernel_over_points_and_axes_needs_no_change_of_the_engine() {
         learning: Learning::default(),
         redundancy: -1.0,
         inference: Inference::Variational,
+        likelihood_power: 1.0,
     };
     settings.learning.max_evaluations = 40;
     let mut random = random(3);
@@ -938,6 +941,7 @@ fn a_kernel_over_points_and_axes_needs_no_change_of_the_engine() {
         learning: Learning::default(),
         redundancy: 1e-6,
         inference: Inference::Variational,
+        likelihood_power: 1.0,
     };
     let mut process = StreamingGp::new(learnt, sparse);
     let report = process.update(&all, &all_targets, &|| false).unwrap();

@@ -43,6 +43,7 @@ fn settings(selection: impl Rule<VectorField> + 'static) -> Settings<VectorField
         learning: Learning::default(),
         redundancy: 1e-6,
         inference: Inference::Variational,
+        likelihood_power: 1.0,
     }
 }
 
@@ -489,7 +490,7 @@ fn room(hard_iron: f64, speed_bias: f64) -> Model<VectorField> {
 }
 
 fn learning() -> Learning {
-    Learning { max_evaluations: 20, least_rows: 20, prior: None, noise_memory: 1000.0 }
+    Learning { max_evaluations: 20, least_rows: 20, prior: None, noise_memory: 1000.0, prior_rows: 0 }
 }
 
 fn learn(process: &mut StreamingGp<VectorField>, batches: &[Vec<AxesReading>]) {

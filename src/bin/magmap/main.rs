@@ -13,7 +13,7 @@ mod summary;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use magmap::cli::{self, Verbosity};
+use magmap::cli::{self, UsageError, Verbosity};
 
 const EXIT_CODES: &str = "\
 Exit codes:
@@ -48,6 +48,13 @@ enum Command {
     Replay(replay::Replay),
     Info(info::Info),
     Calibrate(calibrate::Calibrate),
+    /// Says where the experiments are.
+    #[command(hide = true, disable_help_flag = true)]
+    Evaluate {
+        /// What was to be evaluated.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<String>,
+    },
 }
 
 fn main() -> ExitCode {
@@ -60,7 +67,14 @@ fn main() -> ExitCode {
         Command::Replay(command) => command.run(&terminal),
         Command::Info(command) => command.run(),
         Command::Calibrate(command) => command.run(&terminal),
+        Command::Evaluate { arguments } => Err(moved(&arguments).into()),
     })
+}
+
+/// The experiments are a program of their own.
+fn moved(arguments: &[String]) -> UsageError {
+    let program = format!("cargo run --release -p magmap-evaluate -- {}", arguments.join(" "));
+    UsageError(format!("the experiments are a program of their own:\n\n  {}", program.trim_end()))
 }
 
 #[cfg(test)]

@@ -39,7 +39,7 @@ impl<'a, K: Kernel> GreedyVariance<'a, K> {
         let targets = targets.into();
         let rows = Rows::nested(places, targets, past, &missing_permanent(&model.kernel, places, past));
         let start = rows.whiten(model)?;
-        let weights: Vec<f64> = (0..places.len()).map(|i| targets.weight(i)).collect();
+        let weights: Vec<f64> = (0..places.len()).map(|i| targets.precision(i)).collect();
         let others = match places.candidates() {
             Cow::Borrowed(_) => None,
             Cow::Owned(candidates) => {

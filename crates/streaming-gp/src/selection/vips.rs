@@ -33,7 +33,7 @@ impl<K: Kernel> Rule<K> for Vips {
         loop {
             let bound = points.bound();
             ceiling.lower(&points);
-            let allowed = self.allowed_gap(ceiling.value, noise_baseline, batch.targets.values().len());
+            let allowed = self.allowed_gap(ceiling.value, noise_baseline, batch.targets.effective_count());
             let end = match points.next(limits.least_share) {
                 // Without a finite ceiling nothing is known to be close enough.
                 _ if ceiling.value.is_finite() && ceiling.value - bound <= allowed => SelectionEnd::Converged,
@@ -57,9 +57,9 @@ impl<K: Kernel> Rule<K> for Vips {
 
 impl Vips {
     /// The gap that is allowed, in nats.
-    fn allowed_gap(&self, ceiling: f64, noise_baseline: f64, count: usize) -> f64 {
+    fn allowed_gap(&self, ceiling: f64, noise_baseline: f64, count: f64) -> f64 {
         let information = (ceiling - noise_baseline).abs();
-        let least = if self.guards { 0.5 * count as f64 } else { 0.0 };
+        let least = if self.guards { 0.5 * count } else { 0.0 };
         self.delta * information.max(least)
     }
 }

@@ -81,7 +81,8 @@ impl<K: Kernel> Rows<'_, K> {
         model.kernel.contract_diagonal(self.places, &in_prior, in_kernel);
         *in_noise = noise
             .gradient_in_log_variance(&squares)
-            .unwrap_or_else(|| variational_gradient_in_log_noise(whitened, &inverse));
+            .unwrap_or_else(|| variational_gradient_in_log_noise(whitened, &inverse))
+            + noise.evidence_in_log_variance();
         self.workspace.give_back([inverse, in_covariance, in_features]);
         gradient
     }

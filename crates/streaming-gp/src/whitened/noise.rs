@@ -1,17 +1,18 @@
 //! The noise of the rows of a batch: what it scales them by, and its part of slack and gradient.
 
 use crate::inference::Inference;
-use crate::likelihood::Weights;
 use crate::linalg::{self, Matrix, squared_norm};
 use crate::targets::Targets;
 
-/// The noise of the rows of a batch: row i has the variance `s^2 / u_i`, with u_i its weight, and under Power-EP
-/// `s^2 / u_i (1 + alpha t_i)`; see [`inference`](crate::inference).
+/// The noise of the rows of a batch: row i has the variance `s^2 / u_i`, with u_i its weight times the power of the likelihood (see
+/// [`Targets`]), and under Power-EP `s^2 / u_i (1 + alpha t_i)`; see [`inference`](crate::inference).
 pub(super) struct RowNoise {
     /// s^2.
     variance: f64,
-    /// u_i; none where all rows count alike.
-    weights: Option<Weights>,
+    /// u_i; none where all of them are 1.
+    precisions: Option<Vec<f64>>,
+    /// What these add to the bound, in nats, and the derivative of that in log s^2.
+    evidence: [f64; 2],
     /// Under Power-EP.
     widening: Option<Widening>,
 }
@@ -36,11 +37,15 @@ impl RowNoise {
             let unexplained = |row: usize| {
                 let left = prior_variances[row] - squared_norm(features.col_as_slice(row));
                 // Below zero it is rounding.
-                (targets.weight(row) * left / variance).max(0.0)
+                (targets.precision(row) * left / variance).max(0.0)
             };
             Widening { alpha, unexplained: (0..prior_variances.len()).map(unexplained).collect() }
         });
-        Self { variance, weights: targets.weights().cloned(), widening }
+        let count = targets.values().len();
+        let is_plain = targets.weights().is_none() && targets.power() == 1.0;
+        let precisions = (!is_plain).then(|| (0..count).map(|row| targets.precision(row)).collect());
+        let evidence = [targets.evidence(variance), 0.5 * (count as f64 - targets.effective_count())];
+        Self { variance, precisions, evidence, widening }
     }
 
     /// Whether it is that of Power-EP.
@@ -58,14 +63,19 @@ impl RowNoise {
         1.0 / self.variance.sqrt()
     }
 
-    /// What the weights add to the bound, in nats.
+    /// What weights and power add to the bound, in nats.
     pub fn evidence(&self) -> f64 {
-        self.weights.as_ref().map_or(0.0, Weights::evidence)
+        self.evidence[0]
+    }
+
+    /// Its derivative in log s^2.
+    pub fn evidence_in_log_variance(&self) -> f64 {
+        self.evidence[1]
     }
 
     /// u_i.
     fn weight(&self, row: usize) -> f64 {
-        self.weights.as_ref().map_or(1.0, |weights| weights.values()[row])
+        self.precisions.as_ref().map_or(1.0, |precisions| precisions[row])
     }
 
     /// 1 + alpha t_i; 1 under variational inference.
@@ -108,7 +118,7 @@ impl RowNoise {
 
     /// Scales column i by `sqrt(u_i / (1 + alpha t_i))`: what [`RowNoise::scale`] is beside 1 / s.
     pub fn scale_gradient(&self, gradient: &mut Matrix) {
-        if self.weights.is_some() {
+        if self.precisions.is_some() {
             linalg::scale_columns(gradient, |row| self.weight(row).sqrt());
         }
         if self.is_power_ep() {

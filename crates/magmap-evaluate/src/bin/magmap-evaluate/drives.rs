@@ -10,7 +10,7 @@ use magmap::config::Config;
 use magmap::export::report::write_json;
 use magmap::field::map::SensorBias;
 use magmap::recording::aalto_csv::Magnetometer;
-use magmap_evaluate::drives::{self, BatchScores, Experiment, Material, Outcome};
+use magmap_evaluate::drives::{self, BatchScores, Drives, Experiment, Material, Outcome};
 use magmap_evaluate::methods::Method;
 use magmap_evaluate::metrics::Spread;
 use magmap_evaluate::outliers::Outliers;
@@ -30,6 +30,12 @@ pub struct Arguments {
     /// Whose drives.
     #[arg(long, value_enum, default_value_t)]
     sensor: Magnetometer,
+    /// Numbers of the drives to learn from, instead of those of the experiment.
+    #[arg(long, value_name = "N,...", value_delimiter = ',')]
+    learn: Vec<u32>,
+    /// Numbers of the drives to test on, instead of those of the experiment. Of one that is learnt from too, a fifth is left for the test.
+    #[arg(long, value_name = "N,...", value_delimiter = ',')]
+    test: Vec<u32>,
     /// A method, and a parameter where it is not the default; several are compared on the same batches.
     #[arg(long = "method", value_name = "NAME[=PARAMETER]", conflicts_with = "offsets", long_help = help_on_methods())]
     methods: Vec<Method>,
@@ -92,12 +98,15 @@ struct Offsets {
 
 /// Learns from drives, and shows how well.
 pub fn run(experiment: Experiment, arguments: &Arguments, terminal: &Terminal) -> anyhow::Result<Ending> {
-    let Arguments { data, sensor, methods, order, seed, offsets, hard_iron, outliers, common } = arguments;
+    let Arguments { data, sensor, learn, test, methods, order, seed, offsets, hard_iron, outliers, common } = arguments;
     let config = match methods.is_empty() {
         true => common.config_of_any_field(Config::default())?,
         false => common.config(Config::default())?,
     };
-    let material = Material::read(experiment, data, *sensor, config.evaluation.cut)?;
+    let of_experiment = experiment.drives();
+    let chosen = |numbers: &[u32], others: Vec<u32>| if numbers.is_empty() { others } else { numbers.to_vec() };
+    let drives = Drives { learn: chosen(learn, of_experiment.learn), test: chosen(test, of_experiment.test) };
+    let material = Material::read(experiment, &drives, data, *sensor, config.evaluation.cut)?;
     let material = material.with_hard_iron(*hard_iron).with_outliers(*outliers);
     let material = match order {
         Order::Recorded => material,

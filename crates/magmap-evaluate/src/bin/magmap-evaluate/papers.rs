@@ -71,7 +71,13 @@ pub fn run(arguments: &Arguments, terminal: &Terminal) -> anyhow::Result<Ending>
     on_paths.retain(|method| !matches!(*method, "exact" | "conditional_variance=0.5"));
     let shuffled = ["vips=0.095", "fixed=100", "dual_memory=100", "batch_sparse=100", "mean"];
     let compare = |name: &str, experiment, config: &Config, is_shuffled, methods: &[&str]| {
-        let material = Material::read(experiment, &arguments.data, Magnetometer::Invensense, config.evaluation.cut)?;
+        let material = Material::read(
+            experiment,
+            &experiment.drives(),
+            &arguments.data,
+            Magnetometer::Invensense,
+            config.evaluation.cut,
+        )?;
         let material = if is_shuffled { material.shuffled(arguments.seed) } else { material };
         let methods = methods.iter().map(|method| method.parse()).collect::<Result<Vec<Method>, _>>();
         let tasks = vec![(name.to_owned(), material.task(config, 0.0))];
