@@ -43,7 +43,7 @@ pub(crate) struct VectorProcess {
 pub(crate) enum ProcessState {
     Streaming(State<Points>),
     Dual(DualState<Points>),
-    Vector(State<FieldPlaces>, Option<BiasPrior>),
+    Vector(Box<State<FieldPlaces>>, Option<BiasPrior>),
 }
 
 impl ProcessState {
@@ -130,7 +130,7 @@ impl FieldProcess {
         match self {
             Self::Streaming(process) => ProcessState::Streaming(process.state()),
             Self::Dual(process) => ProcessState::Dual(process.state()),
-            Self::Vector(vector) => ProcessState::Vector(vector.process.state(), vector.bias),
+            Self::Vector(vector) => ProcessState::Vector(Box::new(vector.process.state()), vector.bias),
         }
     }
 

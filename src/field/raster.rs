@@ -147,8 +147,10 @@ mod tests {
         }
     }
 
+    type Unchanged = fn(Extent) -> bool;
+
     /// No raster before.
-    const ANEW: Option<(fn(Extent) -> bool, &FieldGrid)> = None;
+    const ANEW: Option<(Unchanged, &FieldGrid)> = None;
 
     fn bits(values: &[f64]) -> Vec<u64> {
         values.iter().map(|value| value.to_bits()).collect()

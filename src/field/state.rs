@@ -170,7 +170,7 @@ impl FieldState {
             let process = match metadata.process {
                 Process::Streaming => ProcessState::Streaming(read_common(arrays, names, targets, &settings)?),
                 Process::Vector => {
-                    ProcessState::Vector(read_common(arrays, names, targets, &settings)?, read_bias(arrays)?)
+                    ProcessState::Vector(Box::new(read_common(arrays, names, targets, &settings)?), read_bias(arrays)?)
                 }
                 Process::DualMemory => {
                     let common = read_common(arrays, names, targets, &settings)?;

@@ -50,7 +50,7 @@ impl Route {
     }
 
     /// Adds a round, which is one of several that may differ, to the waypoints of a route that does not depend on chance.
-    fn rounds(self, size: [f64; 2]) -> Result<Box<dyn FnMut(&mut Vec<Point2<f64>>)>, Error> {
+    fn rounds(self, size: [f64; 2]) -> Result<Round, Error> {
         positive("size, x", size[0])?;
         positive("size, y", size[1])?;
         let room = Room::within_margin(size);
@@ -69,6 +69,9 @@ impl Route {
         })
     }
 }
+
+/// Appends the waypoints of the next round.
+type Round = Box<dyn FnMut(&mut Vec<Point2<f64>>)>;
 
 /// Distance to the walls, in metres (in small rooms a tenth of the side).
 const MARGIN: f64 = 0.4;
@@ -239,7 +242,7 @@ impl Room {
     }
 
     /// All lanes in one direction, then in the other, and so on.
-    fn lanes(self, spacing: f64) -> Box<dyn FnMut(&mut Vec<Point2<f64>>)> {
+    fn lanes(self, spacing: f64) -> Round {
         // The side of the room on which the robot is, along either axis.
         let mut at_high = [false; 2];
         let mut along = 0;

@@ -247,9 +247,8 @@ fn the_bias_of_the_sensor_is_one_for_all_tiles_and_no_reading_counts_twice() {
     let map = learnt(&tiled(Mapped::Vector), &observations).map().unwrap();
     let one = learnt(&one_model(Mapped::Vector), &observations).map().unwrap();
     let (shared, alone) = (map.sensor_bias().unwrap(), one.sensor_bias().unwrap());
-    for axis in 0..2 {
-        let error = (shared.hard_iron[axis] - IRON[axis]).abs();
-        assert!(error < 0.5, "{shared:?}");
+    for (axis, iron) in IRON.into_iter().enumerate().take(2) {
+        assert!((shared.hard_iron[axis] - iron).abs() < 0.5, "{shared:?}");
         // Tiles share no field, which costs some precision; were halos counted twice, the sum would be surer than one model.
         let ratio = shared.hard_iron_sd[axis] / alone.hard_iron_sd[axis];
         assert!((0.95..2.0).contains(&ratio), "{ratio}: {shared:?} {alone:?}");
