@@ -182,7 +182,7 @@ fn a_map_of_the_axes_has_them_and_the_hard_iron_in_its_outputs() {
     for axis in 0..2 {
         // Dipoles are not what the prior expects; without learning the errors would be 4 and 3.
         assert!((found[axis] - iron[axis]).abs() < 1.0, "{found:?}");
-        assert!(deviation[axis] < 0.3 && deviation[axis] < first[axis], "{first:?} then {deviation:?}");
+        assert!(deviation[axis] < 0.6 && deviation[axis] < first[axis], "{first:?} then {deviation:?}");
     }
     // The vertical part cannot be told from the field.
     assert!(found[2].abs() < 0.01 && deviation[2] > 2.5, "{found:?} {deviation:?}");

@@ -295,22 +295,6 @@ mod tests {
     }
 
     #[test]
-    fn vectors_begin_with_the_deletion_of_earlier_ones_and_have_the_colour_of_their_strength() {
-        let arrow = |strength: f64| Arrow { tail: [1.0, 2.0, 0.0], tip: [1.0, 2.0, -0.4], strength };
-        let arrows = Arrows { arrows: vec![arrow(40.0), arrow(60.0)], spacing: 0.4 };
-        let scales = GridScales { quantity: Quantity::Strength, mean: [40.0, 60.0], variance: [0.0, 1.0] };
-        let message = vectors(&header("odom", Stamp::default()), &arrows, &scales);
-        let actions: Vec<i32> = message.markers.iter().map(|marker| marker.action).collect();
-        assert_eq!(actions, [3, 0, 0]);
-        let [_, weak, strong] = &message.markers[..] else { panic!("{}", message.markers.len()) };
-        assert_eq!((weak.id, strong.id, weak.points[1].z), (0, 1, -0.4));
-        // The ends of viridis: dark violet and yellow.
-        assert!(weak.color.b > weak.color.g && strong.color.g > strong.color.b, "{:?} {:?}", weak.color, strong.color);
-        let none = vectors(&header("odom", Stamp::default()), &Arrows::default(), &scales);
-        assert_eq!(none.markers.len(), 1);
-    }
-
-    #[test]
     fn a_hard_iron_is_in_tesla_and_its_covariance_in_tesla_squared_row_by_row() {
         let hard_iron_covariance = [[0.04, 0.01, 0.0], [0.01, 0.09, 0.02], [0.0, 0.02, 25.0]];
         let bias = SensorBias { hard_iron: [-2.8, 1.0, 0.0], hard_iron_sd: [0.2, 0.3, 5.0], hard_iron_covariance };
