@@ -173,6 +173,7 @@ def main(checkpoint_path, map_path):
         checkpoint = dict(archive)
     check(str(checkpoint["format"]) == "magmap-checkpoint", f"format {checkpoint['format']}")
     check(int(checkpoint["format_version"]) == 5, f"version {checkpoint['format_version']}")
+    check("tile_1_hyperparameters" not in checkpoint, "expected a map of one model (tiles.size = 0): blending of tiles is not computed here")
     metadata = json.loads(str(checkpoint["metadata"]))
     check_arrays(checkpoint, metadata["process"])
     check_checksum(checkpoint_path, str(checkpoint["checksum"]))
