@@ -174,10 +174,10 @@ sections! {
         power_ep: f64 = 0.5 => number("0 to 1", |value| (0.0..=1.0).contains(&value)),
         /// Of vips: the fraction of the information in a batch that may be lost for lack of inducing points.
         delta: f64 = 0.13 => number("more than 0 and less than 1", |value| value > 0.0 && value < 1.0),
-        /// Standard deviation of each component of the sensor's hard iron under the prior, in microtesla; 0 if there is none.
+        /// Standard deviation of each component of the sensor's hard iron under the prior, in microtesla; 0 for none.
         hard_iron: f64 = 5.0 => not_negative,
         /// Standard deviation of each component of the bias that grows with the speed under the prior, in microtesla per metre per
-        /// second; 0 if there is none.
+        /// second; 0 for none.
         speed_bias: f64 = 0.0 => not_negative,
     }
 

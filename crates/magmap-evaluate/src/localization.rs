@@ -128,7 +128,7 @@ impl Scene {
     /// Learns the map of some drives.
     ///
     /// # Errors
-    /// When the model rejects a batch, or there is none.
+    /// When the model rejects a batch, or there are no batches.
     pub fn learn(map_name: String, mapped: &[TrueDrive], drive: TrueDrive, config: &Config) -> anyhow::Result<Self> {
         let mut model = FieldModel::new(config);
         for drive in mapped {

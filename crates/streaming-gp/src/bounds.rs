@@ -209,7 +209,8 @@ pub fn exact_ceiling<'a, K: Kernel>(
     Ok(ceiling + log_density_of(count as f64, log_determinant, squared_norm(&residual)))
 }
 
-/// The upper bound for a batch, from the results of [`Rows::nested`] and [`Rows::whiten`]; infinite under Power-EP, for which none is known.
+/// The upper bound for a batch, from the results of [`Rows::nested`] and [`Rows::whiten`]; infinite under Power-EP, which has no
+/// known upper bound.
 ///
 /// # Errors
 /// When B is not positive definite to the precision of doubles.

@@ -5,7 +5,7 @@ use super::normal::LOG_2_PI;
 
 /// The targets of a batch. They count alike unless there are weights: then the noise of each has its variance divided by its own.
 ///
-/// Where neighbours share errors, so many targets say less than as many independent ones. Then the likelihood of the batch counts to
+/// Targets whose neighbours share errors carry less information than independent ones. Then the likelihood of the batch counts to
 /// a power below 1 (a tempered or power likelihood; Bissiri, Holmes and Walker 2016): the posterior is that of rows
 /// whose noise is larger by 1 / power, while the noise itself is learnt as what it is.
 #[derive(Clone, Copy, Debug)]

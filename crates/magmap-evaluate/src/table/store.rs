@@ -81,7 +81,7 @@ impl Store {
         self.folder.join(format!("split-{split}-{method}.json"))
     }
 
-    /// A finished run; none where there is none yet.
+    /// A finished run, if it is stored.
     ///
     /// # Errors
     /// When the file is damaged, or of another experiment.

@@ -27,7 +27,7 @@ pub enum Shape {
 /// `s^2 = sum_d ((x_d - x'_d) / lengthscale_d)^2`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Stationary {
-    /// Variance of an offset that all places share, such as the ambient field; `None` where there is none.
+    /// Variance of an offset that all places share, such as the ambient field, if the model has one.
     pub constant: Option<f64>,
     /// Its shape rho.
     pub shape: Shape,
