@@ -28,24 +28,18 @@ use nalgebra::Isometry3;
 use serde::Serialize;
 use sha2::{Digest, Sha256};
 
-use self::{
-    aalto_csv::{Drive, DrivePath},
-    decoding::Frames,
-    messages::{Bool, MagneticField, Message, Odometry, TFMessage},
-    playback::{Playback, Wanted},
-    rosbag2::Bag,
-    storage::{Format, StoredTopic},
-    survey::{Survey, SurveyedTopic},
-};
-pub use self::{
-    error::Error,
-    loss::{Loss, Lost},
-};
-use crate::{
-    config::{Sensor, Topics},
-    mapping::mapper::SourceId,
-    sensing::reading::{Measurement, Stamp},
-};
+use self::aalto_csv::{Drive, DrivePath};
+use self::decoding::Frames;
+pub use self::error::Error;
+pub use self::loss::{Loss, Lost};
+use self::messages::{Bool, MagneticField, Message, Odometry, TFMessage};
+use self::playback::{Playback, Wanted};
+use self::rosbag2::Bag;
+use self::storage::{Format, StoredTopic};
+use self::survey::{Survey, SurveyedTopic};
+use crate::config::{Sensor, Topics};
+use crate::mapping::mapper::SourceId;
+use crate::sensing::reading::{Measurement, Stamp};
 
 /// How a recording is stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]

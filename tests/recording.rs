@@ -13,7 +13,7 @@ use magmap::{
         aalto_csv::{Drive, DrivePath},
         convert::convert,
         messages::{self, Message, Odometry, TFMessage},
-        writer::{BagWriter, McapWriter, Storage},
+        writer::{BagWriter, MessageWriter, Storage},
     },
     sensing::reading::{MagneticField, Measurement, Pose, Reading, Sample, Stamp},
 };
@@ -734,7 +734,7 @@ fn grids_are_written_to_a_single_mcap() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("map.mcap");
     let grid = messages::OccupancyGrid { data: vec![-1, 0, 100], ..Default::default() };
-    let mut writer = McapWriter::create(&path).unwrap();
+    let mut writer = MessageWriter::mcap(&path).unwrap();
     writer.write("/magmap/mean", &grid, Stamp::from_ros(5, 0)).unwrap();
     assert!(writer.write("/magmap/mean", &grid, Stamp::from_nanoseconds(-1)).is_err());
     writer.finish().unwrap();

@@ -4,11 +4,9 @@ use std::path::Path;
 
 use nalgebra::Isometry3;
 
-use super::{
-    error::Error,
-    messages::{Bool, MagneticField, Odometry, TFMessage},
-    writer::{BagWriter, Storage},
-};
+use super::error::Error;
+use super::messages::{Bool, MagneticField, Odometry, TFMessage};
+use super::writer::{BagWriter, Storage};
 use crate::sensing::reading::{Measurement, Reading, Sample};
 
 /// Topic of the readings.

@@ -2,12 +2,10 @@
 
 use sha2::{Digest, Sha256};
 
-use super::{
-    decoding::{Decoded, Frames, decode},
-    error::Error,
-    rosbag2::Bag,
-    storage::{FileReader, RawMessage, StoredTopic},
-};
+use super::decoding::{Decoded, Frames, decode};
+use super::error::Error;
+use super::rosbag2::Bag;
+use super::storage::{FileReader, RawMessage, StoredTopic};
 use crate::sensing::reading::Measurement;
 
 /// A topic to read, and the frames its messages should be in.
