@@ -1,7 +1,7 @@
 //! Online maps of the magnetic field for mobile robots.
 //!
 //! magmap turns a magnetometer and odometry into a live map of the magnetic field a robot drives through: a mean, a variance,
-//! and a model that grows only where the field asks for it.
+//! and a model that grows only where the field needs it.
 //!
 //! The model is a separate crate, [`streaming_gp`]. Around it, from the inside out; inner modules know nothing of outer ones:
 //!
@@ -13,6 +13,7 @@
 //! * [`localization`]: the robot in a finished map, by a particle filter.
 //! * [`session`]: a live run, independent of ROS.
 //! * [`calibration`]: what a drive says of its magnetometer.
+//! * [`files`]: files that are replaced whole or not at all.
 //! * [`recording`]: readers and writers of drives: Aalto CSV, MCAP, rosbag2.
 //! * [`simulation`]: a world of dipoles and a robot driving through it.
 //! * [`export`]: pictures, arrays, grids for `map_server`.
@@ -30,7 +31,7 @@ pub mod config;
 pub mod durability;
 pub mod export;
 pub mod field;
-mod files;
+pub mod files;
 pub mod localization;
 pub mod mapping;
 pub mod recording;

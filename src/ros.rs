@@ -1,4 +1,4 @@
-//! The ROS 2 node: converts, forwards and publishes; everything else is in the inner rooms.
+//! The ROS 2 node: converts, forwards and publishes; everything else is in modules that do not need ROS.
 //!
 //! ```text
 //! subscriptions ── intake ── inbox ── mapping thread ── snapshots ── publishing thread ── maps

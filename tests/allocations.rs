@@ -95,7 +95,7 @@ fn through_the_pipeline(config: &Config) {
     let allocations = allocations(|| after = feed(WARM_UP..WARM_UP + MEASURED));
     let batches = after.batches - before.batches;
     assert!(after.used_readings - before.used_readings > MEASURED as u64 * 9 / 10, "{after:?}");
-    assert!(after.refusals.total() > 1000 && batches > 50, "{after:?}");
+    assert!(after.rejections.total() > 1000 && batches > 50, "{after:?}");
     // Its observations are all that a batch allocates; one may still be open at either end.
     assert!(allocations <= batches + 1, "{allocations} allocations for {batches} batches of {MEASURED} readings");
 }

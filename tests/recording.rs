@@ -631,7 +631,7 @@ fn a_recording_without_a_magnetometer_says_what_it_has() {
 }
 
 #[test]
-fn frames_without_a_link_are_refused_unless_the_configuration_links_them() {
+fn frames_without_a_link_are_rejected_unless_the_configuration_links_them() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("bag");
     let mut bag = BagWriter::create(&path, Storage::Mcap).unwrap();

@@ -267,7 +267,7 @@ impl FileReader for Reader {
 }
 
 impl OpenRecord {
-    /// Gives the parser the bytes it wants, as far as the record and the file hold them; none mean the end.
+    /// Gives the parser the bytes it needs, as far as the record and the file hold them; none mean the end.
     fn read(&mut self, file: &mut BufReader<File>, wanted: usize) -> io::Result<()> {
         let count = wanted.min(usize::try_from(self.unread).unwrap_or(usize::MAX));
         file.read_exact(&mut self.reader.insert(count)[..count])?;

@@ -94,7 +94,7 @@ primitives! {
     f64 = "float64",
     String = "string",
     [f64; 9] = "float64[9]",
-    // Nested, because serde knows no array of 36; on the wire they are the same.
+    // Nested, because serde implements no array of 36; on the wire they are the same.
     [[f64; 6]; 6] = "float64[36]",
 }
 

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use tempfile::TempPath;
 
 use super::Error;
+use crate::export::file::unwritten;
 use crate::export::occupancy::{GridScales, OccupancyLayers};
 use crate::field::grid::FieldGrid;
 use crate::recording::messages::OccupancyGrid;
@@ -29,7 +30,7 @@ impl GridWriter {
     pub(super) fn create(folder: &Path, frame: &str) -> Result<Self, Error> {
         let path: PathBuf = folder.join(format!(".map.mcap.{}.partial", std::process::id()));
         let writer = MessageWriter::mcap(&path)?;
-        let file = TempPath::try_from_path(&path).map_err(|source| crate::export::Error::Write { path, source })?;
+        let file = TempPath::try_from_path(&path).map_err(unwritten(&path))?;
         Ok(Self { writer, file, frame: frame.to_owned() })
     }
 

@@ -15,7 +15,7 @@ use crate::field::quantity::Quantity;
 #[cfg(not(feature = "ros-check"))]
 use {
     super::interfaces::FieldMapMessage, crate::field::map::FieldMap, crate::mapping::updates::Update,
-    crate::mapping::worker::WorkerStatus, crate::sensing::refusal::Refusals,
+    crate::mapping::worker::WorkerStatus, crate::sensing::rejection::Rejections,
 };
 
 use crate::sensing::reading::{MagneticField, Pose, Reading, Stamp, isometry};
@@ -97,7 +97,7 @@ pub(super) fn field_map(
     header: Header,
     update: &Update,
     status: &WorkerStatus,
-    refusals: &Refusals,
+    rejections: &Rejections,
     grid: &FieldGrid,
     axes: Option<&AxesGrid>,
     scales: &GridScales,
@@ -131,8 +131,8 @@ pub(super) fn field_map(
         update: totals.updates,
         observations: totals.observations,
         readings_used: totals.used_readings,
-        readings_refused: refusals.readings(),
-        poses_refused: refusals.poses(),
+        readings_rejected: rejections.readings(),
+        poses_rejected: rejections.poses(),
         readings_lost: status.lost_readings,
     }
 }

@@ -70,8 +70,10 @@ impl Diagnostics {
         values.extend(journal.as_ref().map(journal_values).unwrap_or_default());
         values.extend(newest.as_deref().map(update_values).unwrap_or_default());
         values.extend(lock(&shared.scales).as_ref().map(scale_values).unwrap_or_default());
-        let refusals = status.counters.refusals.plus(&intake.status().refusals);
-        values.extend(refusals.iter().map(|(refusal, count)| value(&format!("refused: {}", refusal.name()), count)));
+        let rejections = status.counters.rejections.plus(&intake.status().rejections);
+        values.extend(
+            rejections.iter().map(|(rejection, count)| value(&format!("rejected: {}", rejection.name()), count)),
+        );
         self.last = Instant::now();
         (self.readings, self.odometry, self.lost) = (intake.status().readings, intake.status().odometry, lost);
         let (name, hardware_id) = (self.name.clone(), String::new());
@@ -109,7 +111,7 @@ impl Diagnostics {
             value("poses lost", status.lost_poses),
             value("batches merged", status.merged_batches),
             value("map jumps", arrived.map_jumps),
-            value("refused: transforms", arrived.rejected_transforms),
+            value("rejected: transforms", arrived.rejected_transforms),
         ]
     }
 }

@@ -216,7 +216,7 @@ impl<'a> RosThread<'a> {
                 simulated.update(time, Instant::now());
             }
             self.forward(time)?;
-            *lock(&self.threads.shared.intake_refusals) = self.intake.status().refusals;
+            *lock(&self.threads.shared.intake_rejections) = self.intake.status().rejections;
             lock(&self.threads.shared.sensor_frame).clone_from(self.intake.sensor_frame());
             self.take_requests();
             self.pool.run_until_stalled();

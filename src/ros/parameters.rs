@@ -221,7 +221,7 @@ mod tests {
         let impossible = message("selection.delta", ParameterValue::Double(2.0));
         assert_eq!(impossible, "parameters: selection.delta: expected more than 0 and less than 1, found 2.0");
         let missing = message("config", ParameterValue::String("/nowhere/robot.toml".into()));
-        assert!(missing.starts_with("could not read the configuration /nowhere/robot.toml"), "{missing}");
+        assert!(missing.starts_with("cannot read the configuration /nowhere/robot.toml"), "{missing}");
         let typed = message("config", ParameterValue::Bool(true));
         assert!(typed.contains("parameter config") && typed.contains("found boolean"), "{typed}");
     }

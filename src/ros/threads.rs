@@ -32,7 +32,7 @@ impl Threads {
         let stop = session.worker().stop_signal();
         stop_on_signals(stop.clone())?;
         let shared =
-            Shared { session, scales: Arc::default(), intake_refusals: Arc::default(), sensor_frame: Arc::default() };
+            Shared { session, scales: Arc::default(), intake_rejections: Arc::default(), sensor_frame: Arc::default() };
         let (publishing, publisher) = PublishingHandle::start(node, config, shared.clone())?;
         let (tasks, services) = ServiceThread { shared: shared.clone(), publishing: publishing.clone() }.start()?;
         Ok(Self { shared, stop, publishing, tasks, threads: [publisher, services] })

@@ -72,7 +72,7 @@ def test_published_maps_are_consistent_and_true(session):
     latest = {name: topic.wait(is_latest, f'the stamp {stamp}') for name, topic in topics.items()}
     assert {header_of(message).frame_id for message in latest.values()} == {'odom'}
     assert to_nanoseconds(stamp) == course.reading_stamps[-1]
-    assert field.readings_used == len(course) and field.readings_refused == field.poses_refused == 0
+    assert field.readings_used == len(course) and field.readings_rejected == field.poses_rejected == 0
 
     error, cells = deviation_from_truth(field)
     assert error < TRUE_ENOUGH and cells > WELL_KNOWN, f'{error:.2f} microtesla over {cells} cells'
@@ -377,7 +377,7 @@ def test_a_yes_no_signal_is_mapped_at_its_time_of_arrival(session):
     message = mapper.finish(field)
     assert (message.mean_low, message.mean_high) == (0.0, 1.0)
     # The last may wait for a pose that never comes.
-    assert message.readings_used > 0.9 * sent and message.readings_refused < 0.1 * sent
+    assert message.readings_used > 0.9 * sent and message.readings_rejected < 0.1 * sent
     known = np.isfinite(message.mean)
     probabilities = np.asarray(message.mean)[known]
     assert probabilities.min() >= 0.0 and probabilities.max() <= 1.0
@@ -782,7 +782,7 @@ def test_mapping_continues_after_the_clock_jumped_back(session):
     report = mapper.fresh_diagnostics()
     # Only what is needed to recognize more than a single wrong stamp may be lost.
     assert again.readings_used >= 2 * len(course) - 20, report.refused()
-    assert again.readings_used + again.readings_refused == 2 * len(course)
+    assert again.readings_used + again.readings_rejected == 2 * len(course)
     assert again.observations > 1.9 * first.observations
     assert deviation_from_truth(again)[0] < TRUE_ENOUGH
     assert 'went back by 14.0' in mapper.process.log or 'went back by 13.9' in mapper.process.log, mapper.process.log
@@ -801,7 +801,7 @@ def test_impossible_fields_and_poses_are_rejected_and_counted(session):
     final = mapper.finish(field)
     refused = {'reading_not_finite': 6, 'field_too_weak': 3, 'field_too_strong': 1, 'pose_not_finite': 2}
     assert mapper.fresh_diagnostics().refused() == refused
-    assert (final.readings_refused, final.poses_refused, final.readings_used) == (10, 2, len(course) - 10)
+    assert (final.readings_rejected, final.poses_rejected, final.readings_used) == (10, 2, len(course) - 10)
     assert deviation_from_truth(final)[0] < TRUE_ENOUGH
 
 
@@ -890,4 +890,4 @@ def test_a_jump_of_the_odometry_in_the_map_is_counted_and_reported(session):
     assert report.count('map jumps') == 1
     mapper.wait_log('frame "odom" jumped by 0.50 m')
     assert final.header.frame_id == 'map'
-    assert final.readings_used + final.readings_refused == len(course) and final.readings_used > 0.8 * len(course)
+    assert final.readings_used + final.readings_rejected == len(course) and final.readings_used > 0.8 * len(course)

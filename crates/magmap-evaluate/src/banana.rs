@@ -1,6 +1,6 @@
 //! Streaming classification: the dual model learns two crescents from left to right, batch by batch, beside one that has all data at once.
 //!
-//! Every batch is of another region. The error over the region of the first batch shows whether the model still knows it after the last.
+//! Every batch is of another region. The error over the region of the first batch shows whether the model has forgotten it after the last.
 
 use super::TEST_SEEDS;
 use super::metrics::Readings;

@@ -129,11 +129,11 @@ impl<K: Kernel> DualGp<K> {
         self.link
     }
 
-    /// Takes in one batch (algorithm 1). `stop` is asked before every evaluation of learning; when it says yes, the update ends with
+    /// Takes in one batch (algorithm 1). `stop` is checked before every evaluation of learning; when it is true, the update ends with
     /// the best hyperparameters so far.
     ///
     /// # Errors
-    /// When the batch is refused; the model is then as it was.
+    /// When the batch is rejected; the model is then as it was.
     pub fn update(
         &mut self,
         places: &K::Places,

@@ -201,11 +201,11 @@ mod tests {
         for text in ["vips", "oips=0.9", "conditional_variance=0.005", "fixed=50", "power_ep=1", "dual_memory=0"] {
             assert_eq!(text.parse::<Named>().unwrap().to_string(), text);
         }
-        let refused = |text: &str| text.parse::<Named>().unwrap_err();
-        assert_eq!(refused("vip"), "expected one of vips, conditional_variance, oips, fixed, power_ep, dual_memory");
-        assert_eq!(refused("oips=much"), "expected a number after oips=");
-        assert_eq!(refused("oips=inf"), "expected a number after oips=");
-        assert_eq!(refused("oips=1.1"), "expected rho of oips to be more than 0 and at most 1");
-        assert_eq!(refused("conditional_variance=-1"), "expected eta of conditional_variance to be more than 0");
+        let rejected = |text: &str| text.parse::<Named>().unwrap_err();
+        assert_eq!(rejected("vip"), "expected one of vips, conditional_variance, oips, fixed, power_ep, dual_memory");
+        assert_eq!(rejected("oips=much"), "expected a number after oips=");
+        assert_eq!(rejected("oips=inf"), "expected a number after oips=");
+        assert_eq!(rejected("oips=1.1"), "expected rho of oips to be more than 0 and at most 1");
+        assert_eq!(rejected("conditional_variance=-1"), "expected eta of conditional_variance to be more than 0");
     }
 }

@@ -1,4 +1,4 @@
-//! What a streaming model knows, as plain numbers: to be kept anywhere and put back.
+//! The state of a streaming model as plain numbers, to be stored and restored.
 
 use super::bounds::NoiseBaselines;
 use super::kernel::{Kernel, Places};
@@ -59,7 +59,7 @@ pub(super) fn rejected<T>(expected: impl Into<String>, found: impl ToString) -> 
 }
 
 impl<P: Places> State<P> {
-    /// Refuses what cannot be the state of any model.
+    /// Rejects what cannot be the state of any model.
     ///
     /// # Errors
     /// The first thing that is wrong.
@@ -331,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_state_of_the_model_is_refused() {
+    fn what_is_no_state_of_the_model_is_rejected() {
         let kernel = kernel(Shape::Matern52, true, &[0.7]);
         let mut process = process(kernel.clone(), 0.0);
         let (places, targets) = batch(0);

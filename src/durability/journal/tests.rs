@@ -13,6 +13,7 @@ use super::folder::Append;
 use super::*;
 use crate::config::Config;
 use crate::durability::checkpoint;
+use crate::files::FileError;
 use crate::mapping::mapper::SourceId;
 use crate::mapping::stop::StopSignal;
 use crate::sensing::reading::{MagneticField, Measurement, Pose, Reading, Stamp};
@@ -318,7 +319,7 @@ impl Disk for FaultyDisk {
     }
 
     fn write(&mut self, path: &Path, checkpoint: &Checkpoint) -> Result<(), checkpoint::Error> {
-        let failed = |source| checkpoint::Error::Write { path: path.to_owned(), source };
+        let failed = FileError::of("write the checkpoint", path, "; no partial file was left");
         self.check().map_err(failed)?;
         RealDisk.write(path, checkpoint)
     }

@@ -1,4 +1,4 @@
-//! What a dual model knows, as plain numbers: to be kept anywhere and put back.
+//! The state of a dual model as plain numbers, to be stored and restored.
 
 use super::super::kernel::{Kernel, Places};
 use super::super::linalg;
@@ -17,7 +17,7 @@ use std::sync::Arc;
 /// taken out.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DualState<P> {
-    /// What every sparse model knows.
+    /// The state that every sparse model has.
     pub common: State<P>,
     /// How labels depend on the latent function; none where targets are measured.
     pub link: Option<Link>,
@@ -52,7 +52,7 @@ pub struct SummaryState {
 }
 
 impl<P: Places> DualState<P> {
-    /// Refuses what cannot be the state of any model.
+    /// Rejects what cannot be the state of any model.
     ///
     /// # Errors
     /// The first thing that is wrong.
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_state_of_the_model_is_refused() {
+    fn what_is_no_state_of_the_model_is_rejected() {
         let mut process = process(Likelihood::Gaussian, Some(Link::Probit), MemorySize { per_batch: 5, most: 12 });
         let (places, targets) = batch(0, true);
         process.update(&places, &targets, &|| false).unwrap();

@@ -474,7 +474,7 @@ fn memory_leads_the_hyperparameters_of_a_stream_to_those_of_one_batch() {
 }
 
 #[test]
-fn a_refused_batch_leaves_everything_as_it_was() {
+fn a_rejected_batch_leaves_everything_as_it_was() {
     let mut process = DualGp::binary(model(Likelihood::Gaussian), Link::Probit, settings(10, 5));
     let places = path(0..20);
     process.update(&places, &labels(&places), &never).unwrap();
@@ -492,7 +492,7 @@ fn a_refused_batch_leaves_everything_as_it_was() {
         assert_eq!(process.update(places, targets, &never), Err(expected));
         assert_eq!(format!("{process:?}"), before);
     }
-    // One that the arithmetic refuses: a covariance beyond what doubles can hold.
+    // One that the arithmetic rejects: a covariance beyond what doubles can hold.
     let mut broken = model(Likelihood::Gaussian);
     broken.kernel.variance = 1e308;
     let mut process = DualGp::new(broken, settings(10, 5));

@@ -1,15 +1,13 @@
 //! `magmap-evaluate worlds`.
 
 use std::io::{self, Write};
-use std::ops::Range;
 
 use clap::Args;
 use magmap::cli::{Ending, Terminal};
 use magmap::config::Config;
-use magmap::export::report::write_json;
 use magmap_evaluate::outliers::Outliers;
 use magmap_evaluate::worlds::{self, WorldScores};
-use serde::Serialize;
+use serde_json::json;
 
 use super::arguments::Common;
 
@@ -23,15 +21,6 @@ pub struct Arguments {
     outliers: Outliers,
     #[command(flatten)]
     common: Common,
-}
-
-/// What `--json` writes for the worlds.
-#[derive(Serialize)]
-struct WorldNumbers<'a> {
-    seconds: f64,
-    seeds: Range<u64>,
-    config: &'a Config,
-    worlds: &'a [WorldScores],
 }
 
 /// Maps worlds, and shows how well.
@@ -48,10 +37,8 @@ pub fn run(Arguments { seeds, outliers, common }: &Arguments, terminal: &Termina
     bar.finish_and_clear();
 
     write_worlds(&mut io::stdout().lock(), &scores)?;
-    if let Some(file) = &common.json {
-        let seconds = scores.iter().map(|world| world.seconds).sum();
-        write_json(file, &WorldNumbers { seconds, seeds, config: &config, worlds: &scores })?;
-    }
+    let seconds: f64 = scores.iter().map(|world| world.seconds).sum();
+    common.write_json(&config, json!({ "seconds": seconds, "seeds": seeds, "worlds": scores }))?;
     Ok(Ending::Done)
 }
 
