@@ -59,6 +59,12 @@ def reject_not_positive(given, argument):
         raise RuntimeError(f"{argument}: expected a number above 0, found '{given[argument]}'")
 
 
+def reject_other(given, argument, choices):
+    """Rejects everything but these."""
+    if given[argument] not in choices:
+        raise RuntimeError(f"{argument}: expected one of {', '.join(filter(None, choices))}, found '{given[argument]}'")
+
+
 def reject_unknown_log_level(given, argument):
     # The name of a logger may precede it.
     level = given[argument].rsplit(':=', 1)[-1]

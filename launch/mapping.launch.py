@@ -59,14 +59,12 @@ ARGUMENTS = [
     DeclareLaunchArgument(
         'pose_source',
         default_value='',
-        choices=['', 'odometry', 'transforms'],
         description='Where poses come from: odometry, or transforms from map_frame to the sensor. Empty means as config says.',
     ),
     DeclareLaunchArgument(
         'reliability',
         default_value='',
-        choices=['', 'best_effort', 'reliable'],
-        description='Reliability of the subscriptions. Empty means as config says.',
+        description='Reliability of the subscriptions: best_effort or reliable. Empty means as config says.',
     ),
     DeclareLaunchArgument(
         'map_folder', default_value='', description='Folder of saved maps. Empty means as config says, else ~/.ros/magmap.'
@@ -110,10 +108,12 @@ PARAMETERS = {
 }
 PATHS = ('config', 'params_file', 'map_folder')
 BOOLEANS = ('use_sim_time', 'load_at_start', 'save_at_end', 'rviz')
+POSE_SOURCES = ('odometry', 'transforms')
+RELIABILITIES = ('best_effort', 'reliable')
 
 
 def generate_launch_description():
-    return LaunchDescription([*ARGUMENTS, OpaqueFunction(function=start)])
+    return LaunchDescription([*ARGUMENTS, OpaqueFunction(function=ending.rejecting(start))])
 
 
 def start(context):
@@ -167,6 +167,8 @@ def checked(context):
     for argument in BOOLEANS:
         if given[argument]:
             arguments.boolean(argument, given[argument])
+    arguments.reject_other(given, 'pose_source', ('', *POSE_SOURCES))
+    arguments.reject_other(given, 'reliability', ('', *RELIABILITIES))
     arguments.reject_unknown_log_level(given, 'log_level')
     given['rviz'] = arguments.boolean('rviz', given['rviz'])
     return given

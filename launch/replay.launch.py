@@ -24,6 +24,8 @@ arguments, ending = mapping.arguments, mapping.ending
 MAGNETOMETER = 'sensor_msgs/msg/MagneticField'
 ODOMETRY = 'nav_msgs/msg/Odometry'
 
+A_BAG = 'a rosbag2 folder, or an .mcap or .db3 file'
+
 # Reported once the node has subscribed, and the player can start.
 SUBSCRIBED = 'the node has subscribed: starting the player'
 
@@ -34,7 +36,9 @@ PLAYER_DEPTH = 1000
 PLAYER_PATIENCE = '10000'
 
 ARGUMENTS = [
-    DeclareLaunchArgument('bag', description='The bag: a rosbag2 folder, or a single .mcap or .db3 file.'),
+    DeclareLaunchArgument(
+        'bag', default_value='', description='The bag: a rosbag2 folder, or a single .mcap or .db3 file. It must be given.'
+    ),
     DeclareLaunchArgument(
         'use_sim_time', default_value='true', description='Must be true: the time is that of the bag, from /clock.'
     ),
@@ -49,8 +53,8 @@ ARGUMENTS = [
     DeclareLaunchArgument(
         'reliability',
         default_value='reliable',
-        choices=['best_effort', 'reliable'],
-        description='Reliability of the subscriptions. reliable loses nothing, whatever the bag was recorded with.',
+        description='Reliability of the subscriptions: best_effort or reliable. reliable loses nothing, whatever the bag was '
+        'recorded with.',
     ),
     DeclareLaunchArgument(
         'magnetometer_topic',
@@ -83,7 +87,7 @@ ARGUMENTS += [argument for argument in mapping.ARGUMENTS if argument.name not in
 
 
 def generate_launch_description():
-    return LaunchDescription([*ARGUMENTS, OpaqueFunction(function=start)])
+    return LaunchDescription([*ARGUMENTS, OpaqueFunction(function=ending.rejecting(start))])
 
 
 def start(context):
@@ -95,6 +99,9 @@ def start(context):
     for argument in ('rate', 'clock'):
         arguments.reject_not_positive(given, argument)
     arguments.boolean('exit', given['exit'])
+    arguments.reject_other(given, 'reliability', mapping.RELIABILITIES)
+    if not given['bag']:
+        raise RuntimeError(f'bag: expected {A_BAG} (bag:=house), found none')
     given['bag'] = str(Path(given['bag']).expanduser())
     reject_no_bag(given['bag'])
     recording = choose(given)
@@ -112,7 +119,7 @@ def reject_no_bag(bag):
     """Rejects what is not a bag, with alternatives."""
     path = Path(bag)
     if not path.exists():
-        raise RuntimeError(f'bag: expected a rosbag2 folder, or an .mcap or .db3 file, found nothing at {bag}')
+        raise RuntimeError(f'bag: expected {A_BAG}, found nothing at {bag}')
     if not path.is_dir() or (path / 'metadata.yaml').is_file():
         return
     files = sorted(str(file) for kind in ('*.mcap', '*.db3') for file in path.glob(kind))

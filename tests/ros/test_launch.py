@@ -185,13 +185,14 @@ def test_in_an_including_launch_file_the_node_fails_and_the_rest_continues(sessi
         ('rviz:=perhaps', "rviz: expected true or false, found 'perhaps'"),
         ('log_level:=chatty', "log_level: expected one of debug, info, warn, error, fatal, found 'chatty'"),
         ('params_file:=/nowhere.yaml', "params_file: expected a file, found none at '/nowhere.yaml'"),
-        ('reliability:=perfect', 'reliability'),
+        ('pose_source:=gps', "pose_source: expected one of odometry, transforms, found 'gps'"),
+        ('reliability:=perfect', "reliability: expected one of best_effort, reliable, found 'perfect'"),
     ],
     ids=lambda value: value.split(':=')[0] if ':=' in value else '',
 )
 def test_wrong_arguments_are_rejected_before_anything_starts(session, argument, expected):
     process = launch(session, 'mapping.launch.py', argument)
-    assert expected in failed(process), process.log
+    assert failed(process).startswith(expected), process.log
     assert 'process started' not in process.log, process.log
 
 
@@ -205,6 +206,7 @@ def test_wrong_arguments_are_rejected_before_anything_starts(session, argument, 
         ('rate:=fast', "rate: expected a number above 0, found 'fast'"),
         ('rate:=-1', "rate: expected a number above 0, found '-1'"),
         ('clock:=0', "clock: expected a number above 0, found '0'"),
+        ('reliability:=perfect', "reliability: expected one of best_effort, reliable, found 'perfect'"),
         ('exit:=perhaps', "exit: expected true or false, found 'perhaps'"),
         ('rviz:=perhaps', "rviz: expected true or false, found 'perhaps'"),
     ],
@@ -212,8 +214,22 @@ def test_wrong_arguments_are_rejected_before_anything_starts(session, argument, 
 )
 def test_wrong_arguments_of_a_replay_are_rejected_before_anything_starts(session, bag, argument, expected):
     process = launch(session, 'replay.launch.py', f'bag:={bag}', argument)
-    assert expected in failed(process), process.log
+    assert failed(process).startswith(expected), process.log
     assert 'process started' not in process.log, process.log
+
+
+@pytest.mark.parametrize('arguments, found', [([], '(bag:=house), found none'), (['bag:=/nowhere'], 'found nothing at /nowhere')])
+def test_a_replay_without_a_bag_is_rejected(session, arguments, found):
+    last = failed(launch(session, 'replay.launch.py', *arguments))
+    assert last.startswith('bag: expected a rosbag2 folder, or an .mcap or .db3 file') and last.endswith(found), last
+
+
+def test_a_wrong_argument_in_an_including_launch_file_ends_what_it_has_started(session):
+    body = "[ExecuteProcess(cmd=['sleep', '300']), MAPPING(rviz='perhaps')]"
+    process = launch_file(session, 'robot.launch.py', body)
+    failed(process)
+    assert "\nrviz: expected true or false, found 'perhaps'\n" in process.log, process.log
+    assert re.search(r'\[sleep-\d+\]: process has (died|finished)', process.log), process.log
 
 
 def test_a_folder_without_metadata_is_rejected_with_alternatives(session, bag):

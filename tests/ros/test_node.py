@@ -147,6 +147,9 @@ AXES = {'model.field': 'vector'}
 HARD_IRON = (4.0, -3.0, 0.0)
 AXES_TRUE_ENOUGH = 2.5
 
+# Red, green and blue of the colour map viridis at its start, thirds and end.
+VIRIDIS = np.array([[0x44, 0x01, 0x54], [0x31, 0x68, 0x8E], [0x35, 0xB7, 0x79], [0xFD, 0xE7, 0x25]]) / 255.0
+
 
 def test_three_axes_are_published_and_answered_at_any_height(session):
     mapper = session.mapper({**WIDE, **AXES})
@@ -179,14 +182,27 @@ def test_three_axes_are_published_and_answered_at_any_height(session):
         deviation = np.sqrt(covariance[(0, 3, 5)[index]][known])
         np.testing.assert_allclose(points[f'standard_deviation_{axis}'], deviation, rtol=1e-5)
 
-    first, *arrows = latest['vectors'].markers
-    assert first.action == Marker.DELETEALL and 20 < len(arrows) <= 2000
-    for arrow in arrows:
-        assert arrow.type == Marker.ARROW and arrow.header == field.header
-        tail, tip = ([point.x, point.y, point.z] for point in arrow.points)
-        cell = np.hypot(x - tail[0], y - tail[1]).argmin()
-        along, expected = np.subtract(tip, tail), axes[:, cell]
-        assert known[cell] and along @ expected > 0.999 * np.linalg.norm(along) * np.linalg.norm(expected)
+    for message in topics['vectors'].messages:
+        assert_replaces_all_arrows(message)
+    arrows = latest['vectors'].markers[1:]
+    ends = np.array([[[point.x, point.y, point.z] for point in arrow.points] for arrow in arrows])
+    tails, tips = ends[:, 0], ends[:, 1]
+    distances = np.hypot(x - tails[:, :1], y - tails[:, 1:2])
+    cells = distances.argmin(axis=1)
+    assert known[cells].all() and 20 < len(set(cells)) == len(cells) <= 2000
+    assert distances.min(axis=1).max() < 1e-5 and not tails[:, 2].any()
+    # The longest arrow is as long as they are apart: the first of 0.1, 0.2, 0.4 ... m that is 25 cm or more.
+    spacing = 0.4
+    fields = axes[:, cells].T
+    strengths = np.linalg.norm(fields, axis=1)
+    np.testing.assert_allclose(tips - tails, spacing * fields / strengths.max(), atol=1e-5)
+    widths = np.array([[arrow.scale.x, arrow.scale.y] for arrow in arrows])
+    np.testing.assert_allclose(widths, np.tile([0.05 * spacing, 0.12 * spacing], (len(arrows), 1)))
+    shares = np.clip((strengths - field.mean_low) / (field.mean_high - field.mean_low), 0.0, 1.0)
+    for channel, thirds in zip('rgb', VIRIDIS.T):
+        found = [getattr(arrow.color, channel) for arrow in arrows]
+        # Between the thirds it is not straight.
+        np.testing.assert_allclose(found, np.interp(shares, np.linspace(0.0, 1.0, len(thirds)), thirds), atol=0.1)
 
     # The vertical part of the hard iron of a robot in the plane remains unknown.
     bias = latest['bias']
@@ -209,6 +225,19 @@ def test_three_axes_are_published_and_answered_at_any_height(session):
     vectors = np.array([[vector.x, vector.y, vector.z] for vector in above.field])
     errors = (vectors - harmonic_field_at(*path.T, 0.3)) / MICROTESLA
     assert all(above.known) and np.sqrt((errors**2).mean()) < AXES_TRUE_ENOUGH, errors
+
+    mapper.do('reset')
+    assert_replaces_all_arrows(topics['vectors'].wait(lambda message: len(message.markers) == 1, 'no arrows'))
+
+
+def assert_replaces_all_arrows(message):
+    """The arrows are opaque and numbered, and those of an earlier message are deleted first."""
+    first, *arrows = message.markers
+    assert first.action == Marker.DELETEALL
+    assert [arrow.id for arrow in arrows] == list(range(len(arrows)))
+    for arrow in arrows:
+        assert (arrow.type, arrow.action, arrow.ns, arrow.header) == (Marker.ARROW, Marker.ADD, first.ns, first.header)
+        assert arrow.pose.orientation.w == 1.0 and arrow.color.a == 1.0
 
 
 def test_a_map_of_strengths_has_no_axes_and_says_so(session):
