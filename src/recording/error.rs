@@ -13,8 +13,8 @@ pub enum Error {
     File(#[from] FileError),
     /// The path is not that of a recording.
     #[error(
-        "{path} is not a recording: {found}. Expected a drive of the Aalto data (FOLDER/invensense/3), an .mcap or \
-         .db3 file, or a rosbag2 folder"
+        "{path} is not a recording: {found}. Expected a drive of the Aalto data (FOLDER/invensense/3), a survey \
+         (.csv), an .mcap or .db3 file, or a rosbag2 folder"
     )]
     NotARecording {
         /// The path.

@@ -35,7 +35,7 @@ ends it at once. Until a replay is done, the folder journal keeps what was mappe
 /// send several at once.
 const TOGETHER: Duration = Duration::from_secs(2);
 
-/// Maps a recording: an Aalto drive (FOLDER/invensense/3), an .mcap or .db3 file, a rosbag2 folder.
+/// Maps a recording: an Aalto drive (FOLDER/invensense/3), a survey (.csv), an .mcap or .db3 file, a rosbag2 folder.
 #[derive(Args)]
 #[command(after_help = EXAMPLES, allow_negative_numbers = true)]
 pub struct Replay {

@@ -322,12 +322,12 @@ fn a_file_truncated_anywhere_is_rejected() {
     }
 }
 
-#[test]
-fn a_byte_flipped_anywhere_is_rejected_or_changes_nothing() {
+/// Flips one bit, then all bits, of one byte in `stride`.
+fn flip_bytes(stride: usize) {
     let checkpoint = small();
     let mut bytes = bytes(&checkpoint);
-    let mut harmless = 0;
-    for index in 0..bytes.len() {
+    let (mut flips, mut harmless) = (0, 0);
+    for index in (0..bytes.len()).step_by(stride) {
         for mask in [1 << (index % 8), 0xff] {
             bytes[index] ^= mask;
             if let Ok(read) = Checkpoint::from_bytes(&bytes) {
@@ -335,10 +335,23 @@ fn a_byte_flipped_anywhere_is_rejected_or_changes_nothing() {
                 harmless += 1;
             }
             bytes[index] ^= mask;
+            flips += 1;
         }
     }
-    // Of each of 17 arrays, 70 bytes of times, versions and attributes in two headers.
-    assert!(harmless < 2 * 17 * 70, "{harmless} of {}", 2 * bytes.len());
+    // Of each of 17 arrays, 70 bytes of times, versions and attributes in two headers; half as many again in a sample of them.
+    let most = if stride == 1 { 2 * 17 * 70 } else { 3 * 17 * 70 / stride };
+    assert!(harmless < most, "{harmless} of {flips}");
+}
+
+#[test]
+fn a_flipped_byte_is_rejected_or_changes_nothing() {
+    flip_bytes(13);
+}
+
+#[test]
+#[ignore = "takes over a minute; run with --ignored"]
+fn a_byte_flipped_anywhere_is_rejected_or_changes_nothing() {
+    flip_bytes(1);
 }
 
 #[test]
