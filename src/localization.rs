@@ -21,9 +21,11 @@ pub mod lookup;
 mod particle;
 
 use std::collections::VecDeque;
+use std::f64::consts::PI;
 use std::sync::Arc;
 
 use nalgebra::{Isometry2, Isometry3, Matrix3, Point3, Rotation3, Vector2, Vector3};
+use serde::{Deserialize, Serialize};
 
 use crate::config::{self, Config};
 use crate::field::map::FieldMap;
@@ -53,7 +55,8 @@ pub enum Error {
 }
 
 /// Where the robot may be at the start.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Start {
     /// Anywhere in the map, with any heading.
     Anywhere,
@@ -71,6 +74,11 @@ pub enum Start {
 }
 
 impl Start {
+    /// About here, as somebody said: with the uncertainty that AMCL gives such a pose, 0.5 m and 15 degrees.
+    pub fn given(place: [f64; 2], heading: f64) -> Self {
+        Self::At { place, heading, deviation: 0.5, heading_deviation: PI / 12.0 }
+    }
+
     /// About where a robot was last known to be.
     pub fn near(located: &Located) -> Self {
         Self::At {
@@ -203,6 +211,11 @@ impl Localizer {
         let map_from_odometry = Isometry2::new(Vector2::from(estimate.place) - from, estimate.turn);
         let pose = map_from_odometry * body(observation, self.pipeline.mount());
         Some(Located { stamp: observation.stamp, pose, map_from_odometry, estimate, state, reason, particles })
+    }
+
+    /// Its settings.
+    pub fn settings(&self) -> &config::Localization {
+        &self.settings
     }
 
     /// Counts of what was received, used and rejected.

@@ -20,6 +20,7 @@ mod rosbag2;
 mod rosbag2_sqlite;
 mod storage;
 mod survey;
+mod truth;
 pub mod writer;
 
 use std::path::{Path, PathBuf};

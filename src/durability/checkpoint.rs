@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::arrays::{self, ArrayReader, ArrayWriter, Problem};
 use crate::config::Config;
+use crate::field::map::FieldMap;
 use crate::field::model::FieldModel;
 use crate::field::state::{FieldState, StateMetadata};
 use crate::files::write_atomically;
@@ -139,6 +140,22 @@ impl Checkpoint {
     /// Version of magmap that made it.
     pub fn magmap_version(&self) -> &str {
         &self.magmap_version
+    }
+
+    /// The map, to be read only, with settings that may differ from those it was made with; none before the first batch.
+    ///
+    /// # Errors
+    /// As [`FieldModel::from_state`].
+    pub fn field_map(&self, config: &Config) -> Result<Option<FieldMap>, Error> {
+        Ok(FieldModel::from_state(config, &self.model)?.map())
+    }
+
+    /// The settings it was made with.
+    ///
+    /// # Errors
+    /// Settings of another version of magmap, which this one does not have.
+    pub fn settings(&self) -> Result<Config, Error> {
+        Ok(Config::from_toml(&self.config, "the map's settings")?)
     }
 
     /// All settings it was made with, as TOML.

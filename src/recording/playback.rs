@@ -5,7 +5,7 @@ use sha2::{Digest, Sha256};
 use super::{
     decoding::{Decoded, Frames, decode},
     error::Error,
-    rosbag2::Bag,
+    rosbag2::{Bag, BagFile},
     storage::{FileReader, RawMessage, StoredTopic},
 };
 use crate::sensing::reading::Measurement;
@@ -29,6 +29,11 @@ impl Playback {
     /// Starts with the first message of a bag.
     pub(super) fn new(bag: Bag, wanted: [Wanted; 2]) -> Self {
         Self { bag, wanted, next_file: 0, reader: None }
+    }
+
+    /// The files of the bag.
+    pub(super) fn files(&self) -> &[BagFile] {
+        &self.bag.files
     }
 
     /// Adds the sizes of the files, which are known without reading them again.
