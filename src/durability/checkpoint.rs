@@ -31,6 +31,14 @@ pub const FORMAT_VERSION: i64 = 5;
 /// Typical size of a file without its large arrays: settings, counters, waiting readings, names.
 const OTHER_BYTES: usize = 1 << 16;
 
+/// Its name in the output folder of a replay.
+pub const FILE_NAME: &str = "checkpoint.npz";
+
+/// The file of a map: `path`, or the one in it if it is the output folder of a replay.
+pub fn file_of(path: &std::path::Path) -> std::path::PathBuf {
+    if path.is_dir() { path.join(FILE_NAME) } else { path.to_owned() }
+}
+
 /// A map at one moment, with everything needed to continue as if mapping had never stopped.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Checkpoint {

@@ -19,7 +19,7 @@ const WIDTH: f64 = 2.0;
 /// The path of a robot that was located in a map.
 #[derive(Clone, Debug)]
 pub struct PathPicture<'a> {
-    /// The map; its path is the true one, which may be empty.
+    /// The map; its path is the true one, which may be empty. Its inducing points are counted, not drawn.
     pub map: MapPicture<'a>,
     /// Where the robot was found to be, and whether it was sure; not a number where nothing was found.
     pub found: &'a [([f64; 2], bool)],
@@ -40,7 +40,7 @@ impl PathPicture<'_> {
         MapPicture::write_sheet(path, &window, &theme, |sheet| {
             self.map.draw_title(sheet, &theme)?;
             self.draw_legend(sheet, LEFT + window.width)?;
-            self.map.draw_map(sheet, (LEFT, TOP), &window, &theme)?;
+            MapPicture { inducing_points: &[], ..self.map.clone() }.draw_map(sheet, (LEFT, TOP), &window, &theme)?;
             self.draw_found(sheet, &window)
         })
     }

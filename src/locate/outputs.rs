@@ -11,6 +11,9 @@ use crate::field::map::FieldMap;
 use crate::field::raster::Rasterizer;
 use crate::localization::State;
 
+/// The path is not joined across larger distances between updates, in metres.
+const JUMP: f64 = 0.3;
+
 /// What is written on the picture.
 #[derive(Clone, Copy, Debug)]
 pub struct Labels<'a> {
@@ -44,25 +47,33 @@ pub fn write(
     let grid = Rasterizer::new(&config.raster).rasterize(map, &map.extent())?;
     let truth: Vec<[f64; 2]> =
         drive.steps.iter().map(|step| step.truth.map_or([f64::NAN; 2], |pose| pose.translation.into())).collect();
-    let found: Vec<([f64; 2], bool)> = drive
-        .steps
-        .iter()
-        .map(|step| {
-            let place = if step.located.state == State::Lost { [f64::NAN; 2] } else { step.pose.translation.into() };
-            (place, step.located.state == State::Tracking)
-        })
-        .collect();
+    let found = found_path(&drive.steps);
+    let inducing_points = map.inducing_points();
     let subtitle = format!("{} in {}", labels.recording, labels.map);
     let of_map = MapPicture {
         grid: &grid,
         path: if report.truth.is_some() { &truth } else { &[] },
-        inducing_points: &[],
+        inducing_points: &inducing_points,
         prior_standard_deviation: map.prior_standard_deviation(),
         title: "Where the robot was",
         subtitle: Some(&subtitle),
     };
     PathPicture { map: of_map, found: &found }.write(&picture)?;
     Ok(vec![picture, arrays, json])
+}
+
+/// Where the robot was found to be and whether it was sure, with a gap where it was lost or the place changed at once.
+fn found_path(steps: &[Step]) -> Vec<([f64; 2], bool)> {
+    let mut found: Vec<([f64; 2], bool)> = Vec::new();
+    for step in steps.iter().filter(|step| step.located.state != State::Lost) {
+        let [x, y]: [f64; 2] = step.pose.translation.into();
+        let is_jump = |(last, _): &([f64; 2], bool)| (x - last[0]).hypot(y - last[1]) > JUMP;
+        if found.last().is_some_and(is_jump) {
+            found.push(([f64::NAN; 2], false));
+        }
+        found.push(([x, y], step.located.state == State::Tracking));
+    }
+    found
 }
 
 fn path_arrays(steps: &[Step]) -> PathArrays {

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use magmap::cli::{Ending, SettingsArguments, Terminal};
-use magmap::durability::checkpoint::Checkpoint;
-use magmap::localization::{Localizer, Start};
+use magmap::durability::checkpoint::{self, Checkpoint};
+use magmap::localization::{self, Localizer, Start};
 use magmap::locate::{self, Comparison, Labels, Report};
 use magmap::mapping::stop::StopSignal;
 use magmap::recording;
@@ -29,9 +29,6 @@ The map is only read. Its settings are used unless --config or --set changes the
 Writes path.png, path.npz (numpy: stamp, pose, covariance, state, reason, odometry, truth) and report.json.
 
 Ctrl-C ends it early: what was found is written (exit code 130).";
-
-/// The map in the folder of a replay.
-const CHECKPOINT: &str = "checkpoint.npz";
 
 /// Finds where a robot was in a map, from a recording with odometry.
 #[derive(Args)]
@@ -72,10 +69,10 @@ fn start(text: &str) -> Result<Start, String> {
 
 impl Locate {
     pub fn run(self, terminal: &Terminal) -> anyhow::Result<Ending> {
-        let file = if self.map.is_dir() { self.map.join(CHECKPOINT) } else { self.map.clone() };
+        let file = checkpoint::file_of(&self.map);
         let checkpoint = Checkpoint::read(&file)?;
-        let config = self.settings.load_over(checkpoint.settings()?)?;
-        let map = checkpoint.field_map(&config)?.ok_or(magmap::localization::Error::NothingKnown)?;
+        let config = self.settings.load_over(localization::settings_for(checkpoint.settings()?))?;
+        let map = checkpoint.field_map(&config)?.ok_or(localization::Error::NothingKnown)?;
         let mut recording = recording::open(&self.recording, &config.topics, &config.sensor)?;
         let truth = recording.truth(self.truth.as_deref())?.unwrap_or_default();
         recording.summary().notes.iter().for_each(|note| log::info!("{note}"));
