@@ -14,6 +14,8 @@ pub mod map_strip;
 pub mod npz;
 pub mod occupancy;
 pub mod panels;
+pub mod path_arrays;
+pub mod path_picture;
 pub mod report;
 pub mod scale;
 mod vector_picture;
@@ -24,6 +26,8 @@ pub use axes_grid::AxesGrid;
 pub use growth_picture::{GrowthPicture, GrowthPoint};
 pub use map_picture::MapPicture;
 pub use npz::MapArrays;
+pub use path_arrays::PathArrays;
+pub use path_picture::PathPicture;
 
 use crate::files::FileError;
 

@@ -18,6 +18,7 @@
 //! * [`simulation`]: a world of dipoles and a robot driving through it.
 //! * [`export`]: pictures, arrays, grids for `map_server`.
 //! * [`replay`]: offline mapping, from a recording to a folder of outputs.
+//! * [`locate`]: offline localization, from a recording and a map to a folder of outputs.
 //! * `cli`: what the command-line programs share (feature `cli`, on by default).
 //! * `ros`: the ROS 2 node (feature `ros`).
 #![forbid(unsafe_code)]
@@ -33,6 +34,7 @@ pub mod export;
 pub mod field;
 pub mod files;
 pub mod localization;
+pub mod locate;
 pub mod mapping;
 pub mod recording;
 pub mod replay;

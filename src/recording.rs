@@ -21,6 +21,7 @@ mod rosbag2;
 mod rosbag2_sqlite;
 mod storage;
 mod survey;
+mod truth;
 pub mod writer;
 
 use std::path::{Path, PathBuf};
@@ -31,8 +32,8 @@ use sha2::{Digest, Sha256};
 
 use self::aalto_csv::{Drive, DrivePath};
 use self::decoding::Frames;
-use self::field_table::FieldTable;
 pub use self::error::Error;
+use self::field_table::FieldTable;
 pub use self::loss::{Loss, Lost};
 use self::messages::{Bool, MagneticField, Message, Odometry, TFMessage};
 use self::playback::{Playback, Wanted};

@@ -81,6 +81,10 @@ fn an_invalid_command_line_exits_with_2_and_says_what_is_expected() {
         (&["simulate", "--out", "bag", "--size", "6"], "6x8.5"),
         (&["simulate", "--out", "bag", "--noise", "-0.1"], "`noise`"),
         (&["simulate", "--out", "bag", "--route", "circle"], "lawn-mower"),
+        (&["simulate", "--out", "bag", "--drift-slip", "-0.1"], "drift slip"),
+        (&["locate", "x"], "--map"),
+        (&["locate", "x", "--map", "y", "--from", "1,2"], "such as 1.5,-2,1.57, found \"1,2\""),
+        (&["locate", "x", "--map", "y", "--from", "1,2,3", "--anywhere"], "cannot be used with"),
         (&["demo", "--verbose", "--quiet"], "cannot be used with"),
         (&["replay", "x", "--set", "selection.dleta=0.1"], "selection.delta"),
         (&["replay", "x", "--set", "selection.delta=much"], "selection.delta"),
@@ -131,7 +135,7 @@ fn a_missing_recording_or_configuration_exits_with_1_and_is_named() {
 #[test]
 fn every_help_has_examples_and_the_exit_codes_are_documented() {
     let folder = tempdir().unwrap();
-    for name in ["demo", "simulate", "convert", "replay", "info"] {
+    for name in ["demo", "simulate", "convert", "replay", "locate", "info"] {
         let (help, _) = expect(0, &[name, "--help"], &folder);
         let examples = help.matches(&format!("\n  magmap {name} ")).count();
         assert!(help.contains("Examples:") && examples >= 2, "{help}");

@@ -201,7 +201,7 @@ fn csv_drive(rows: usize) -> (TempDir, PathBuf) {
 fn assert_converts(drive: &Drive, storage: Storage, mount: &Isometry3<f64>) {
     let folder = tempfile::tempdir().unwrap();
     let bag = folder.path().join("converted");
-    convert(drive, &bag, storage, mount).unwrap();
+    convert(drive, &bag, storage, mount, None).unwrap();
     let recording = open(&bag).unwrap();
     assert!(recording.loss().is_empty(), "{}", recording.loss());
     let found_mount = recording.mount();
@@ -250,7 +250,7 @@ fn a_real_drive_survives_conversion() {
     // For a look with other tools: keeps the bag.
     if let Some(keep) = std::env::var_os("MAGMAP_KEEP_BAG") {
         for (storage, name) in [(Storage::Mcap, "mcap"), (Storage::Sqlite3, "sqlite3")] {
-            convert(&drive, &Path::new(&keep).join(name), storage, &mount()).unwrap();
+            convert(&drive, &Path::new(&keep).join(name), storage, &mount(), None).unwrap();
         }
     }
 }

@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::arrays::{self, ArrayReader, ArrayWriter, Problem};
 use crate::config::Config;
+use crate::field::map::FieldMap;
 use crate::field::model::FieldModel;
 use crate::field::state::{FieldState, StateMetadata};
 use crate::files::{FileError, write_atomically};
@@ -29,6 +30,14 @@ pub const FORMAT_VERSION: i64 = 5;
 
 /// Typical size of a file without its large arrays: settings, counters, waiting readings, names.
 const OTHER_BYTES: usize = 1 << 16;
+
+/// Its name in the output folder of a replay.
+pub const FILE_NAME: &str = "checkpoint.npz";
+
+/// The file of a map: `path`, or the one in it if it is the output folder of a replay.
+pub fn file_of(path: &std::path::Path) -> std::path::PathBuf {
+    if path.is_dir() { path.join(FILE_NAME) } else { path.to_owned() }
+}
 
 /// A map at one moment, with everything needed to continue as if mapping had never stopped.
 #[derive(Clone, Debug, PartialEq)]
@@ -138,6 +147,22 @@ impl Checkpoint {
     /// Version of magmap that made it.
     pub fn magmap_version(&self) -> &str {
         &self.magmap_version
+    }
+
+    /// The map, to be read only, with settings that may differ from those it was made with; none before the first batch.
+    ///
+    /// # Errors
+    /// As [`FieldModel::from_state`].
+    pub fn field_map(&self, config: &Config) -> Result<Option<FieldMap>, Error> {
+        Ok(FieldModel::from_state(config, &self.model)?.map())
+    }
+
+    /// The settings it was made with.
+    ///
+    /// # Errors
+    /// Settings of another version of magmap, which this one does not have.
+    pub fn settings(&self) -> Result<Config, Error> {
+        Ok(Config::from_toml(&self.config, "the map's settings")?)
     }
 
     /// All settings it was made with, as TOML.

@@ -5,10 +5,9 @@ use std::path::{Path, PathBuf};
 
 use super::drawing::History;
 use super::report::{Context, Report};
-use super::start::CHECKPOINT;
 use super::{Error, ReplayOutputs};
 use crate::config::{Config, Mapped};
-use crate::durability::checkpoint::Checkpoint;
+use crate::durability::checkpoint::{self, Checkpoint};
 use crate::export::file::{create_folder, unwritten, write_atomically};
 use crate::export::map_server::write_map_server;
 use crate::export::report::write_json;
@@ -64,7 +63,7 @@ pub(super) fn write(
         finished.mapper.pipeline().path().points().iter().map(|point| [point.x, point.y]).collect();
     let subtitle = format!("{name}, {:.0} m driven", report.counters.travelled);
     write_grid(folder, &grid, &map, &path, &subtitle)?;
-    Checkpoint::of(&finished.mapper)?.write(folder.file(CHECKPOINT))?;
+    Checkpoint::of(&finished.mapper)?.write(folder.file(checkpoint::FILE_NAME))?;
     let grids = folder.file("map.mcap");
     history.grids.persist(&grids).map_err(|error| unwritten(&grids)(error.error))?;
     let is_vector = config.model.field == Mapped::Vector;
@@ -89,7 +88,7 @@ const FILES: [&str; 13] = [
     "standard_deviation.pgm",
     "report.json",
     "config.toml",
-    CHECKPOINT,
+    checkpoint::FILE_NAME,
 ];
 
 fn write_settings(path: &Path, config: &Config) -> Result<(), Error> {

@@ -63,7 +63,7 @@ impl Threads {
 }
 
 /// A signal ends the node in good order. Further ones change nothing: `ros2 launch` sends SIGTERM to a node that takes long.
-fn stop_on_signals(stop: StopSignal) -> Result<(), Error> {
+pub(super) fn stop_on_signals(stop: StopSignal) -> Result<(), Error> {
     ctrlc::set_handler(move || stop.stop())
         .map_err(|error| Error::System("signals cannot be handled", std::io::Error::other(error)))
 }
