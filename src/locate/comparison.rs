@@ -133,9 +133,9 @@ mod tests {
             |found: f64, expected: f64| assert!((found - expected).abs() < 1e-12, "{found}, expected {expected}");
         near(found.error, ((0.09 + 0.16 + 4.0) / 3.0_f64).sqrt());
         near(found.tracking.unwrap(), ((0.16 + 4.0) / 2.0_f64).sqrt());
-        near(found.median, 0.4);
-        near(found.greatest, 2.0);
-        near(found.last, 2.0);
+        for (found, expected) in [(found.median, 0.4), (found.greatest, 2.0), (found.last, 2.0)] {
+            near(found, expected);
+        }
         near(found.heading, (quarter - 0.1) / 3.0_f64.sqrt());
         // Straight ahead is along y; the last step is half a metre too long.
         near(found.dead_reckoning_last, 0.5);
