@@ -34,7 +34,12 @@ def reject_unknown(given, known):
         if name in known or name in OF_LAUNCH:
             continue
         nearest = difflib.get_close_matches(name, known, n=1)
-        advice = f'did you mean {nearest[0]}?' if nearest else f'expected one of {", ".join(known)}'
+        if '.' in name:
+            advice = 'settings are in a file: config:=FILE or params_file:=FILE'
+        elif nearest:
+            advice = f'did you mean {nearest[0]}?'
+        else:
+            advice = f'expected one of {", ".join(known)}'
         raise RuntimeError(f'unknown argument {name}; {advice}')
 
 

@@ -139,8 +139,9 @@ def either(paths):
 
 def choose(given):
     """Fills in topics, RViz's frame and the map's location from the bag. Returns the identity of the recording."""
+    types = played_types(given['bag'], node_name(given))
     for argument, message_type in [('magnetometer_topic', MAGNETOMETER), ('odometry_topic', ODOMETRY)]:
-        given[argument] = choose_topic(given['bag'], message_type, argument, given[argument])
+        given[argument] = choose_topic(given['bag'], types, message_type, argument, given[argument])
     if not given.get('fixed_frame') and not given.get('map_frame'):
         given['fixed_frame'] = first_odometry_frame(given['bag'], given['odometry_topic'])
     name, fingerprint = bag_name(given['bag']), fingerprint_of(metadata_of(given['bag']))
@@ -184,9 +185,13 @@ def topic_types(bag):
     return {topic.topic_metadata.name: topic.topic_metadata.type for topic in topics}
 
 
-def choose_topic(bag, message_type, argument, topic):
+def played_types(bag, node):
+    """The type of each topic that is played: of /clock and of the node's own topics there would be two publishers."""
+    return {name: kind for name, kind in topic_types(bag).items() if name != '/clock' and not name.startswith(f'{node}/')}
+
+
+def choose_topic(bag, types, message_type, argument, topic):
     """The given topic, or else the only one of this type."""
-    types = topic_types(bag)
     candidates = sorted(name for name, found in types.items() if found == message_type)
     if topic:
         topic = topic if topic.startswith('/') else f'/{topic}'
@@ -262,8 +267,7 @@ def node_name(given):
 
 def play_command(given, node):
     types = topic_types(given['bag'])
-    # The player publishes /clock and the node its own topics: recorded ones would be duplicates.
-    played = [topic for topic in types if topic != '/clock' and not topic.startswith(f'{node}/')]
+    played = list(played_types(given['bag'], node))
     topics = ['--topics', *played] if len(played) < len(types) else []
     return [
         'ros2', 'bag', 'play', given['bag'],

@@ -178,6 +178,7 @@ def test_in_an_including_launch_file_the_node_fails_and_the_rest_continues(sessi
     'argument, expected',
     [
         ('magnetometer_topc:=/imu/mag', 'unknown argument magnetometer_topc; did you mean magnetometer_topic?'),
+        ('model.field:=vector', 'unknown argument model.field; settings are in a file: config:=FILE or params_file:=FILE'),
         ('colour:=red', 'unknown argument colour; expected one of config, params_file'),
         ('use_sim_time:=maybe', "use_sim_time: expected true or false, found 'maybe'"),
         ('load_at_start:=maybe', "load_at_start: expected true or false, found 'maybe'"),
@@ -297,6 +298,21 @@ def test_the_fingerprint_identifies_a_recording_and_its_copies(bag, tmp_path):
     command = [executable('magmap'), 'simulate', '--out', other, '--storage', 'sqlite3', '--duration', '21', '--size', '3x3']
     subprocess.run(command, check=True, stdin=subprocess.DEVNULL)
     assert fingerprint(other) != fingerprint(bag)
+
+
+def test_topics_of_the_node_in_a_bag_are_neither_chosen_nor_played(tmp_path, monkeypatch):
+    replay = load_python_launch_file_as_module(str(LAUNCH_FOLDER / 'replay.launch.py'))
+    sensor = 'sensor_msgs/msg/MagneticField'
+    recorded = {'/imu/mag': sensor, '/robot/magmap/bias': sensor, '/clock': 'rosgraph_msgs/msg/Clock'}
+    monkeypatch.setattr(replay, 'topic_types', lambda bag: recorded)
+    played = replay.played_types('house', '/robot/magmap')
+    assert played == {'/imu/mag': sensor}
+    assert replay.choose_topic('house', played, sensor, 'magnetometer_topic', '') == '/imu/mag'
+    given = {'bag': 'house', 'clock': '100', 'rate': '1', 'reliability': 'best_effort'}
+    assert replay.play_command(given, '/robot/magmap')[-2:] == ['--topics', '/imu/mag']
+    # Topics of a node with another name are like any others.
+    with pytest.raises(RuntimeError, match=r'found several; choose with magnetometer_topic:=/imu/mag\|/robot/magmap/bias'):
+        replay.choose_topic('house', replay.played_types('house', '/magmap'), sensor, 'magnetometer_topic', '')
 
 
 @pytest.mark.parametrize(
