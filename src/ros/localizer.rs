@@ -70,8 +70,7 @@ pub fn run() -> Result<(), Error> {
     log::info!("{} in the map {}", in_words(&start), file.display());
     let live = Live::start(&config, map.clone(), start, last_pose)?;
     let frame = normalized(if config.frames.map.is_empty() { checkpoint.frame() } else { &config.frames.map });
-    let thread = LocalizerThread::start(&mut node, parameters, &config, live, frame.to_owned())?;
-    thread.publish_map(&config, &map)?;
+    let thread = LocalizerThread::start(&mut node, parameters, &config, live, frame.to_owned(), &map)?;
     thread.run(&mut node, &stop)
 }
 
@@ -124,6 +123,8 @@ struct LocalizerThread {
     anywhere: Messages<ServiceRequest<Empty::Service>>,
     update_now: Messages<ServiceRequest<Empty::Service>>,
     map: Publisher<nav_msgs::msg::OccupancyGrid>,
+    /// The mean of the map, until its frame is known.
+    unpublished_map: Option<nav_msgs::msg::OccupancyGrid>,
     pose: Publisher<PoseWithCovarianceStamped>,
     particles: Publisher<PoseArray>,
     path: Publisher<nav_msgs::msg::Path>,
@@ -171,6 +172,7 @@ impl LocalizerThread {
         config: &Config,
         live: Live,
         frame: String,
+        map: &FieldMap,
     ) -> Result<Self, Error> {
         // Poses stay in the frame of odometry.
         let listening = Config {
@@ -178,6 +180,9 @@ impl LocalizerThread {
             ..config.clone()
         };
         let listener = Listener::start(node, parameters, &listening)?;
+        let grid = Rasterizer::new(&config.raster).rasterize(map, &map.extent())?;
+        let layers = OccupancyLayers::of(&grid, map.prior_standard_deviation());
+        let grid = convert::occupancy_grid(convert::header("", map.stamp()), &grid.geometry, &layers.mean);
         let [magnetometer, odometry] = listener.subscriptions.topics.each_ref().map(|topic| &topic.name);
         log::info!("locating by {magnetometer} along {odometry}");
         Ok(Self {
@@ -188,6 +193,7 @@ impl LocalizerThread {
             anywhere: offer::<Empty::Service>(node, "reinitialize_global_localization")?,
             update_now: offer::<Empty::Service>(node, "request_nomotion_update")?,
             map: publisher(node, "~/map", true)?,
+            unpublished_map: Some(grid),
             pose: publisher(node, "~/pose", true)?,
             particles: publisher(node, "~/particles", false)?,
             path: publisher(node, "~/path", true)?,
@@ -205,16 +211,15 @@ impl LocalizerThread {
         })
     }
 
-    /// Publishes the mean of the map, once.
-    fn publish_map(&self, config: &Config, map: &FieldMap) -> Result<(), Error> {
-        let grid = Rasterizer::new(&config.raster).rasterize(map, &map.extent())?;
-        let layers = OccupancyLayers::of(&grid, map.prior_standard_deviation());
-        let header = convert::header(self.frame(), map.stamp());
-        publish(&self.map, &convert::occupancy_grid(header, &grid.geometry, &layers.mean));
-        Ok(())
+    /// Publishes the mean of the map, once the frame of odometry is known.
+    fn publish_map(&mut self) {
+        if let Some(mut grid) = self.unpublished_map.take_if(|_| !self.odometry_frame.is_empty()) {
+            self.frame().clone_into(&mut grid.header.frame_id);
+            publish(&self.map, &grid);
+        }
     }
 
-    /// The frame of the map. A map that was learnt in the frame of odometry has a frame of its own now.
+    /// The frame of the map, once that of odometry is known. A map that was learnt in the frame of odometry has a frame of its own now.
     fn frame(&self) -> &str {
         if self.frame.is_empty() || self.frame == self.odometry_frame { MAP_FRAME } else { &self.frame }
     }
@@ -223,6 +228,7 @@ impl LocalizerThread {
         while !stop.is_stopped() && !self.live.has_ended() {
             let time = self.listener.spin(node);
             let is_moved = self.forward(time);
+            self.publish_map();
             self.take_requests();
             // No parameter changes while it runs.
             let _ = self.listener.changed_parameters();
@@ -268,7 +274,8 @@ impl LocalizerThread {
     fn take_requests(&mut self) {
         while let Some(message) = ready(&mut self.initial_pose) {
             let given = normalized(&message.header.frame_id);
-            if !given.is_empty() && given != self.frame() {
+            let may_be_map = self.odometry_frame.is_empty() && given == MAP_FRAME;
+            if !given.is_empty() && given != self.frame() && !may_be_map {
                 log::warn!(
                     "initialpose: expected a pose in the frame \"{}\", found \"{given}\"; it is ignored",
                     self.frame()

@@ -287,7 +287,7 @@ mod tests {
         assert!(parameters.set_parameter("alpha1", &ParameterValue::Double(0.5)).is_err(), "it runs");
         let wrong = [("alpha1".to_owned(), Parameter::new(ParameterValue::Double(-1.0)))].into_iter().collect();
         let message = Parameters::of_localizer(base, &wrong).err().unwrap().to_string();
-        assert_eq!(message, "parameters: localization.alpha1: expected a number, 0 or above, found -1.0");
+        assert_eq!(message, "parameters: localization.alpha1: expected a finite number, 0 or above, found -1.0");
     }
 
     #[test]
