@@ -156,13 +156,13 @@ sections! {
     vector: Vector {
         /// Initial value of each hyperparameter: variances in microtesla squared, of the constant of each axis and of a horizontal axis
         /// around it, and the lengthscale in metres.
-        initial: Hyperparameters = Hyperparameters { constant: 1000.0, variance: 112.0, lengthscale: 0.94, noise: 1.2 },
+        initial: Hyperparameters = Hyperparameters { constant: 1000.0, variance: 112.0, lengthscale: 0.94, noise: 1.0 },
         /// Median of each under the prior.
         prior_median: Hyperparameters =
-            Hyperparameters { constant: 1000.0, variance: 112.0, lengthscale: 0.94, noise: 1.2 },
+            Hyperparameters { constant: 1000.0, variance: 112.0, lengthscale: 0.94, noise: 1.0 },
         /// Standard deviation of the logarithm of each under the prior. That of the lengthscale is small: readings of one path would
         /// favour a length that predicts other paths worse.
-        prior_log_sd: Hyperparameters = Hyperparameters { constant: 0.5, variance: 0.3, lengthscale: 0.02, noise: 0.2 },
+        prior_log_sd: Hyperparameters = Hyperparameters { constant: 0.5, variance: 0.15, lengthscale: 0.04, noise: 0.35 },
         /// Observations of a batch up to which the prior counts once; in a larger batch it counts in proportion, so that what is learnt
         /// depends less on how a drive is cut into batches. 0: always once.
         prior_observations: usize = 100 => within(0..=MOST_OBSERVATIONS),

@@ -9,12 +9,12 @@ use super::metrics::{Nearest, Predictions, Readings, rmse};
 use super::outliers::Outliers;
 use anyhow::{Context, ensure};
 use magmap::config::{Config, Cut};
-use magmap::field::map::SensorBias;
+use magmap::field::map::{FieldMap, SensorBias};
 use magmap::field::model::FieldModel;
 use magmap::mapping::averaging::Averager;
 use magmap::recording::aalto_csv::{Drive, DrivePath, Magnetometer};
 use magmap::sensing::reading::{LocatedReading, MagneticField, Observation};
-use nalgebra::{Point3, Vector3};
+use nalgebra::{Matrix3, Point3, Vector3};
 use rand::SeedableRng;
 use rand::seq::SliceRandom;
 use rand_chacha::ChaCha8Rng;
@@ -22,7 +22,7 @@ use serde::Serialize;
 use std::path::Path;
 use std::time::Instant;
 use streaming_gp::report::{CeilingUsed, SelectionEnd};
-use streaming_gp::vector::SensorPose;
+use streaming_gp::vector::{Axes, SensorPose};
 
 /// Number of batches of the `stream` experiment.
 const STREAM_BATCHES: usize = 20;
@@ -226,6 +226,8 @@ pub struct BatchScores {
     pub coverage_05: f64,
     /// Root mean squared error of the mean of all training readings so far.
     pub rmse_mean_predictor: f64,
+    /// Root mean squared error of the map's constant: of what it predicts infinitely far from every reading.
+    pub rmse_constant: f64,
     /// Root mean squared error of the nearest training reading so far.
     pub rmse_nearest_neighbour: f64,
     /// Hyperparameters in the order of [`Outcome::hyperparameter_names`].
@@ -311,6 +313,7 @@ pub fn run(
             nlpd_05: wide.nlpd,
             coverage_05: wide.coverage,
             rmse_mean_predictor: rmse(targets.iter().map(|_| sum / readings_so_far as f64), targets),
+            rmse_constant: rmse(constant(&map, &poses).into_iter(), targets),
             rmse_nearest_neighbour: rmse(nearest.targets().iter().copied(), targets),
             hyperparameters: values,
             sensor_bias: map.sensor_bias(),
@@ -323,6 +326,23 @@ pub fn run(
         progress(batch, material.batches.len());
     }
     Ok(Outcome { seconds: batches.iter().map(|batch| batch.seconds).sum(), hyperparameter_names, batches })
+}
+
+/// What the map predicts for each of the poses infinitely far from every reading.
+fn constant(map: &FieldMap, poses: &[SensorPose]) -> Vec<f64> {
+    const FAR: f64 = 1e9;
+    let Some(field) = map.axes(&[[FAR, FAR, 0.0]]) else {
+        let (mut mean, mut variance) = ([0.0], [0.0]);
+        map.predict(&[[FAR, FAR]], f64::INFINITY, &mut mean, &mut variance);
+        return vec![mean[0]; poses.len()];
+    };
+    let hard_iron = Vector3::from(map.sensor_bias().map_or([0.0; 3], |bias| bias.hard_iron));
+    let strength = |pose: &SensorPose| {
+        let turned = Matrix3::from(pose.orientation).tr_mul(&hard_iron);
+        let mean = std::array::from_fn(|i| field[0].mean[i] + turned[i]);
+        Axes { mean, ..field[0] }.strength().0
+    };
+    poses.iter().map(strength).collect()
 }
 
 /// The observations of one batch; its last cell is closed with it.
