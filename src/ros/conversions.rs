@@ -376,7 +376,7 @@ mod tests {
         assert_eq!(with(0.0), Some(Start::given([1.5, -2.0], heading)));
         assert_eq!((with(f64::NAN), with(-1.0)), (None, None));
         let mut unturned = message.clone();
-        unturned.pose.orientation = r2r::geometry_msgs::msg::Quaternion::default();
+        unturned.pose.orientation = r2r::geometry_msgs::msg::Quaternion { x: 0.0, y: 0.0, z: 0.0, w: 0.0 };
         assert_eq!(start(&unturned), None);
     }
 
