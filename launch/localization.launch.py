@@ -73,7 +73,7 @@ BOOLEANS = ('use_sim_time', 'tf_broadcast', 'rviz')
 
 
 def generate_launch_description():
-    return LaunchDescription([*ARGUMENTS, OpaqueFunction(function=start)])
+    return LaunchDescription([*ARGUMENTS, OpaqueFunction(function=ending.rejecting(start))])
 
 
 def start(context):

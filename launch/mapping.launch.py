@@ -108,8 +108,7 @@ PARAMETERS = {
 }
 PATHS = ('config', 'params_file', 'map_folder')
 BOOLEANS = ('use_sim_time', 'load_at_start', 'save_at_end', 'rviz')
-POSE_SOURCES = ('odometry', 'transforms')
-RELIABILITIES = ('best_effort', 'reliable')
+CHOICES = {'pose_source': ('odometry', 'transforms'), 'reliability': ('best_effort', 'reliable')}
 
 
 def generate_launch_description():
@@ -178,8 +177,8 @@ def checked(context, declared, paths, booleans):
     for argument in booleans:
         if given[argument]:
             arguments.boolean(argument, given[argument])
-    arguments.reject_other(given, 'pose_source', ('', *POSE_SOURCES))
-    arguments.reject_other(given, 'reliability', ('', *RELIABILITIES))
+    for argument in CHOICES.keys() & given.keys():
+        arguments.reject_other(given, argument, ('', *CHOICES[argument]))
     arguments.reject_unknown_log_level(given, 'log_level')
     given['rviz'] = arguments.boolean('rviz', given['rviz'])
     return given

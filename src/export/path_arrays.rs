@@ -37,7 +37,7 @@ impl PathArrays {
     /// Writes the arrays; the same arrays give the same bytes.
     ///
     /// # Errors
-    /// [`Error::Write`].
+    /// [`Error::File`].
     pub fn write(&self, path: &Path) -> Result<(), Error> {
         write_npz(path, |archive| {
             let number = self.stamps.len() as u64;

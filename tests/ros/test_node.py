@@ -511,7 +511,7 @@ def test_a_map_is_saved_at_the_end_if_wanted(session):
         ({'selection.dela': 0.1}, ['unknown key selection.dela', 'did you mean selection.delta?']),
         ({'sensor.position': [0.0, 1.0]}, ['sensor.position', '3']),
         ({'frames.pose_source': 'oracle'}, ['frames.pose_source', 'oracle', 'transforms']),
-        ({'config': '/nowhere/robot.toml'}, ['could not read', '/nowhere/robot.toml']),
+        ({'config': '/nowhere/robot.toml'}, ['cannot read', '/nowhere/robot.toml']),
         ({'config': 'broken.toml'}, ['broken.toml', 'selection.dela']),
     ],
     ids=lambda value: next(iter(value)) if isinstance(value, dict) else '',
