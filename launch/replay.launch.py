@@ -99,7 +99,7 @@ def start(context):
     for argument in ('rate', 'clock'):
         arguments.reject_not_positive(given, argument)
     arguments.boolean('exit', given['exit'])
-    arguments.reject_other(given, 'reliability', mapping.RELIABILITIES)
+    arguments.reject_other(given, 'reliability', mapping.CHOICES['reliability'])
     if not given['bag']:
         raise RuntimeError(f'bag: expected {A_BAG} (bag:=house), found none')
     given['bag'] = str(Path(given['bag']).expanduser())
