@@ -8,9 +8,10 @@ use magmap::config::{Config, Mapped};
 use magmap::field::map::FieldMap;
 use magmap::field::model::FieldModel;
 use magmap::localization::{Localizer, Start, State};
+use magmap::locate::{CHI_SQUARED_95, WRONG};
 use magmap::mapping::pipeline::Pipeline;
 use magmap::recording::aalto_csv::{Drive, DrivePath, Magnetometer};
-use magmap::sensing::reading::{Measurement, Pose};
+use magmap::sensing::reading::{Measurement, Pose, Reading};
 use magmap::simulation::{self, DipoleOptions, DipoleWorld, Drift, Odometry, RobotOptions, Route};
 use nalgebra::{Isometry3, Point3};
 use rand::{RngExt, SeedableRng};
@@ -18,6 +19,7 @@ use rand_chacha::ChaCha8Rng;
 use rand_distr::{Distribution, StandardNormal};
 use serde::Serialize;
 use std::collections::VecDeque;
+use std::f64::consts::PI;
 use std::path::Path;
 
 /// Standard deviations of odometry's errors from run to run, and those within a run.
@@ -29,11 +31,17 @@ const GLOBAL_LENGTH: f64 = 10.0;
 /// An estimate is right within this distance, in metres; over the last metre of a drive that is started anywhere.
 const RIGHT: f64 = 0.5;
 
-/// An estimate that is sure is wrong beyond this distance, in metres.
-const WRONG: f64 = 1.0;
+/// How far a robot is moved unseen, in metres.
+const KIDNAPPED: f64 = 3.0;
 
-/// The 95 % quantile of the chi-squared distribution with two degrees of freedom.
-const CHI_SQUARED_95: f64 = 5.991;
+/// How far it is driven afterwards, in metres.
+const KIDNAPPED_LENGTH: f64 = 25.0;
+
+/// In the map of another place a robot is to be lost within this distance, in metres.
+const LOST_WITHIN: f64 = 5.0;
+
+/// Side of the tiles of a map of corridors, in metres.
+const TILES: f64 = 4.0;
 
 /// Standard deviation of the pose from which tracking starts, in metres, and of its heading, in radians.
 const START_DEVIATION: [f64; 2] = [0.05, 0.03];
@@ -80,6 +88,36 @@ pub struct Row {
     pub tracking_share: f64,
     /// Mean number of particles when the start is known.
     pub particles: f64,
+    /// Robots that are moved 3 m unseen.
+    pub kidnapped: Option<Kidnapped>,
+    /// The same drive in the map of another place.
+    pub elsewhere: Option<Elsewhere>,
+}
+
+/// What became of robots that were moved unseen, driven on for 25 m.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Kidnapped {
+    /// Distance until the state is no longer tracking, in metres: the median over the runs; infinite where it is never noticed.
+    pub noticed_median: f64,
+    /// The distance within which 90 % of the runs notice.
+    pub noticed_90: f64,
+    /// Distance until it is tracking within half a metre of the truth again, in metres: the median over the runs.
+    pub found_median: f64,
+    /// The distance within which 90 % of the runs are found again.
+    pub found_90: f64,
+}
+
+/// What became of robots in the map of another place: half of them were told that they are somewhere in it, half were told nothing.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Elsewhere {
+    /// Number of runs.
+    pub runs: usize,
+    /// Number of runs that are lost within 5 m.
+    pub lost: usize,
+    /// The greatest distance until a run is lost, in metres; infinite where one never is.
+    pub lost_after: f64,
+    /// Number of runs that are sure (tracking) at some time.
+    pub sure: usize,
 }
 
 /// How many runs there are.
@@ -87,8 +125,10 @@ pub struct Row {
 pub struct Runs {
     /// From a known start.
     pub seeds: u64,
-    /// Starts anywhere.
+    /// Starts anywhere; as many in the map of another place.
     pub starts: u64,
+    /// Robots that are moved unseen.
+    pub kidnapped: u64,
 }
 
 /// The scenes on the Aalto drives: a map of drives 1, 2, 4 and 5 and drive 3, and a map of drive 3 and drive 1.
@@ -115,13 +155,32 @@ pub fn aalto(data: &Path, magnetometer: Magnetometer, config: &Config) -> anyhow
 pub fn hall(seed: u64, config: &Config) -> anyhow::Result<Scene> {
     let size = [12.0, 8.0];
     let world = DipoleWorld::random(&DipoleOptions { size, under: 77, beside: 20, ..DipoleOptions::default() }, seed)?;
-    let drive = |route, length, seed| -> anyhow::Result<TrueDrive> {
-        let path = simulation::Path::through_room(route, size, length, seed)?;
-        let drive = simulation::Drive::new(&world, path, RobotOptions::default(), seed)?;
-        Ok(TrueDrive { name: "random".into(), measurements: drive.map(|sample| sample.measurement).collect() })
-    };
-    let mapped = drive(Route::LawnMower { spacing: 0.8 }, 160.0, seed)?;
-    Scene::learn(format!("hall {seed}"), &[mapped], drive(Route::Random, 40.0, seed + 1000)?, config)
+    let mapped = drive(&world, Route::LawnMower { spacing: 0.8 }, size, 160.0, seed)?;
+    let driven = drive(&world, Route::Random, size, 40.0, seed + 1000)?;
+    Scene::learn(format!("hall {seed}"), &[mapped], driven, config)
+}
+
+/// A corridor with rooms on either side, 60 m by 9 m, which the robot maps driving through all of them; on its second drive of 400 m it
+/// keeps nearer to the walls.
+///
+/// # Errors
+/// When the model rejects a batch.
+pub fn corridor(seed: u64, config: &Config) -> anyhow::Result<Scene> {
+    let size = [60.0, 9.0];
+    let world = DipoleWorld::random(&DipoleOptions { size, under: 430, beside: 90, ..DipoleOptions::default() }, seed)?;
+    let rooms = Route::Rooms { width: 5.0 };
+    let once = rooms.length(size)?.context("the route through the rooms has no end")?;
+    let mapped = drive(&world, rooms, size, once, seed)?;
+    let driven = drive(&world, Route::Rooms { width: 5.0 }, [59.7, 8.8], 400.0, seed + 1000)?;
+    let mut config = config.clone();
+    config.tiles.size = TILES;
+    Scene::learn(format!("rooms {seed}"), &[mapped], driven, &config)
+}
+
+fn drive(world: &DipoleWorld, route: Route, size: [f64; 2], length: f64, seed: u64) -> anyhow::Result<TrueDrive> {
+    let path = simulation::Path::through_room(route, size, length, seed)?;
+    let drive = simulation::Drive::new(world, path, RobotOptions::default(), seed)?;
+    Ok(TrueDrive { name: "simulated".into(), measurements: drive.map(|sample| sample.measurement).collect() })
 }
 
 impl Scene {
@@ -150,16 +209,17 @@ impl Scene {
         Ok(Localizer::new(&config, &self.map, Isometry3::identity(), start)?)
     }
 
-    /// The same drive in the map of another scene, whose place it has never been in.
-    pub fn in_map_of(&self, other: &Self) -> Self {
-        Self { map_name: other.map_name.clone(), map: other.map.clone(), drive: self.drive.clone() }
-    }
-
-    /// Runs the drive with known and with unknown starts. `progress` is called after every run.
+    /// Runs the drive with known and with unknown starts, and in the map of `another` place. `progress` is called after every run.
     ///
     /// # Errors
     /// Maps in which nobody can be located.
-    pub fn run(&self, config: &Config, runs: Runs, mut progress: impl FnMut()) -> anyhow::Result<Row> {
+    pub fn run(
+        &self,
+        another: Option<&Self>,
+        config: &Config,
+        runs: Runs,
+        mut progress: impl FnMut(),
+    ) -> anyhow::Result<Row> {
         let mut tracked = Vec::new();
         for seed in 0..runs.seeds {
             tracked.push(self.track(config, seed)?);
@@ -169,6 +229,19 @@ impl Scene {
         for seed in 0..runs.starts {
             global.push(self.start_anywhere(config, seed)?);
             progress();
+        }
+        let mut kidnapped = Vec::new();
+        for seed in 0..runs.kidnapped {
+            kidnapped.push(self.kidnap(config, seed)?);
+            progress();
+        }
+        let mut elsewhere = Vec::new();
+        if let Some(another) = another {
+            let misled = Self { map: another.map.clone(), ..self.clone() };
+            for seed in 0..runs.starts {
+                elsewhere.push(misled.start_in_the_wrong_map(config, seed)?);
+                progress();
+            }
         }
         ensure!(!tracked.is_empty(), "expected at least one seed");
         let errors = Spread::of(tracked.iter().map(Track::error));
@@ -188,6 +261,8 @@ impl Scene {
             sure_and_wrong: tracked.iter().chain(&global).filter(|track| track.is_sure_and_wrong()).count(),
             tracking_share: share(&|step| step.state == State::Tracking),
             particles: steps().map(|step| step.particles as f64).sum::<f64>() / steps().count() as f64,
+            kidnapped: (!kidnapped.is_empty()).then(|| Kidnapped::of(&kidnapped)),
+            elsewhere: (!elsewhere.is_empty()).then(|| Elsewhere::of(&elsewhere)),
         })
     }
 
@@ -197,15 +272,8 @@ impl Scene {
     /// Maps in which nobody can be located.
     pub fn track(&self, config: &Config, seed: u64) -> anyhow::Result<Track> {
         let mut random = ChaCha8Rng::seed_from_u64(seed);
-        let first = self.poses(0).next().context("the drive has no pose")?;
-        let [deviation, heading_deviation] = START_DEVIATION;
-        let start = Start::At {
-            place: [first.position.x, first.position.y],
-            heading: first.orientation.euler_angles().2,
-            deviation,
-            heading_deviation,
-        };
-        self.drive(&mut self.localizer(config, start, seed)?, &mut random, 0, f64::INFINITY)
+        let start = self.known_start()?;
+        self.drive(&mut self.localizer(config, start, seed)?, &mut random, &self.drive.measurements, f64::INFINITY)
     }
 
     /// 10 m from a random place in the first half of the drive, which the filter does not know.
@@ -215,39 +283,101 @@ impl Scene {
     pub fn start_anywhere(&self, config: &Config, seed: u64) -> anyhow::Result<Track> {
         let mut random = ChaCha8Rng::seed_from_u64(seed);
         random.set_stream(1);
-        let begin = random.random_range(0..self.drive.measurements.len() / 2);
-        self.drive(&mut self.localizer(config, Start::Anywhere, seed)?, &mut random, begin, GLOBAL_LENGTH)
+        let from_here = self.from_anywhere(&mut random);
+        self.drive(&mut self.localizer(config, Start::Anywhere, seed)?, &mut random, from_here, GLOBAL_LENGTH)
     }
 
-    fn poses(&self, begin: usize) -> impl Iterator<Item = &Pose> {
-        self.drive.measurements[begin..].iter().filter_map(|measurement| match measurement {
+    /// 10 m of a drive that is not in the map: for every other seed with a start that is said to be somewhere in it.
+    fn start_in_the_wrong_map(&self, config: &Config, seed: u64) -> anyhow::Result<Track> {
+        let mut random = ChaCha8Rng::seed_from_u64(seed);
+        random.set_stream(2);
+        let from_here = self.from_anywhere(&mut random);
+        let places = self.map.inducing_points();
+        let place = places[random.random_range(0..places.len())];
+        let somewhere = Start::given(place, random.random_range(-PI..PI));
+        let start = if seed % 2 == 0 { Start::Anywhere } else { somewhere };
+        self.drive(&mut self.localizer(config, start, seed)?, &mut random, from_here, GLOBAL_LENGTH)
+    }
+
+    /// The drive up to a place in its second quarter, then from 3 m away for 25 m: neither odometry nor the stamps show it.
+    fn kidnap(&self, config: &Config, seed: u64) -> anyhow::Result<Kidnapping> {
+        let mut random = ChaCha8Rng::seed_from_u64(seed);
+        random.set_stream(3);
+        let (measurements, count) = (&self.drive.measurements, self.drive.measurements.len());
+        let taken = random.random_range(count / 4..count / 2);
+        let pose_of = |(index, measurement): (usize, &Measurement)| match measurement {
+            Measurement::Pose(pose) => Some((index, *pose)),
+            Measurement::Reading(_) => None,
+        };
+        let mut poses = measurements.iter().enumerate().skip(taken).filter_map(pose_of);
+        let (taken, from) = poses.next().context("no pose after the first half")?;
+        let is_away = |(_, pose): &(usize, Pose)| (pose.position - from.position).norm() >= KIDNAPPED;
+        let (put, to) = poses.find(is_away).context("the drive stays within 3 m")?;
+
+        let mut localizer = self.localizer(config, self.known_start()?, seed)?;
+        let mut odometry = odometry(&mut random);
+        let before = self.track_along(&mut localizer, &mut odometry, &measurements[..taken], None, f64::INFINITY)?;
+        let unseen =
+            Unseen { seconds: to.stamp.seconds_since(from.stamp), moved: from.isometry() * to.isometry().inverse() };
+        let after =
+            self.track_along(&mut localizer, &mut odometry, &measurements[put..], Some(unseen), KIDNAPPED_LENGTH)?;
+        Ok(Kidnapping { was_tracking: before.steps.last().is_some_and(|step| step.state == State::Tracking), after })
+    }
+
+    fn known_start(&self) -> anyhow::Result<Start> {
+        let first = self.drive.measurements.iter().find_map(|measurement| match measurement {
             Measurement::Pose(pose) => Some(pose),
             Measurement::Reading(_) => None,
+        });
+        let first = first.context("the drive has no pose")?;
+        let [deviation, heading_deviation] = START_DEVIATION;
+        Ok(Start::At {
+            place: [first.position.x, first.position.y],
+            heading: first.orientation.euler_angles().2,
+            deviation,
+            heading_deviation,
         })
     }
 
-    /// Drives up to `length` metres from a measurement on.
+    /// The drive from a random place in its first half on.
+    fn from_anywhere(&self, random: &mut ChaCha8Rng) -> &[Measurement] {
+        &self.drive.measurements[random.random_range(0..self.drive.measurements.len() / 2)..]
+    }
+
+    /// Drives up to `length` metres with odometry whose errors are random.
     fn drive(
         &self,
         localizer: &mut Localizer,
         random: &mut ChaCha8Rng,
-        begin: usize,
+        measurements: &[Measurement],
         length: f64,
     ) -> anyhow::Result<Track> {
-        let mut normal = || -> f64 { StandardNormal.sample(random) };
-        let drift = Drift { scale: ODOMETRY.scale * normal(), turn: ODOMETRY.turn * normal(), ..ODOMETRY };
-        let mut odometry = Odometry::new(Some(drift), random.random());
+        self.track_along(localizer, &mut odometry(random), measurements, None, length)
+    }
+
+    /// Drives up to `length` metres, after something that nobody has seen.
+    fn track_along(
+        &self,
+        localizer: &mut Localizer,
+        odometry: &mut Odometry,
+        measurements: &[Measurement],
+        unseen: Option<Unseen>,
+        length: f64,
+    ) -> anyhow::Result<Track> {
         let mut track = Track::default();
         let (mut truth, mut dead) = (None::<Pose>, Point3::origin());
         let mut last_place = None;
-        for measurement in &self.drive.measurements[begin..] {
-            let measurement = match measurement {
+        for measurement in measurements {
+            let measurement = match *measurement {
                 Measurement::Pose(pose) => {
-                    let reported = odometry.report(*pose);
-                    (truth, dead) = (Some(*pose), reported.position);
+                    let reported = odometry.report(unseen.map_or(pose, |unseen| unseen.of(pose)));
+                    (truth, dead) = (Some(pose), reported.position);
                     Measurement::Pose(reported)
                 }
-                reading => *reading,
+                Measurement::Reading(reading) => Measurement::Reading(Reading {
+                    stamp: unseen.map_or(reading.stamp, |unseen| reading.stamp.shifted(-unseen.seconds)),
+                    ..reading
+                }),
             };
             let (Some(located), Some(truth)) = (localizer.ingest(measurement), truth) else { continue };
             let from = last_place.replace(truth.position).unwrap_or(truth.position);
@@ -268,6 +398,70 @@ impl Scene {
         }
         ensure!(!track.steps.is_empty(), "the drive is too short");
         Ok(track)
+    }
+}
+
+/// Odometry with errors of its own for each run.
+fn odometry(random: &mut ChaCha8Rng) -> Odometry {
+    let mut normal = || -> f64 { StandardNormal.sample(random) };
+    let drift = Drift { scale: ODOMETRY.scale * normal(), turn: ODOMETRY.turn * normal(), ..ODOMETRY };
+    Odometry::new(Some(drift), random.random())
+}
+
+/// What happened to a robot while nobody saw it.
+#[derive(Clone, Copy)]
+struct Unseen {
+    /// How long it took, in seconds.
+    seconds: f64,
+    /// From true poses to those that continue where the robot was.
+    moved: Isometry3<f64>,
+}
+
+impl Unseen {
+    /// The pose as it seems.
+    fn of(&self, pose: Pose) -> Pose {
+        let Isometry3 { translation, rotation: orientation } = self.moved * pose.isometry();
+        Pose { stamp: pose.stamp.shifted(-self.seconds), position: translation.vector.into(), orientation }
+    }
+}
+
+/// A robot that was moved unseen.
+struct Kidnapping {
+    /// Whether it knew where it was.
+    was_tracking: bool,
+    /// What came then.
+    after: Track,
+}
+
+impl Kidnapped {
+    fn of(runs: &[Kidnapping]) -> Self {
+        // Who did not know before where he was cannot notice.
+        let runs = || runs.iter().filter(|run| run.was_tracking).map(|run| &run.after);
+        let noticed = |track: &Track| track.first(|step| step.state != State::Tracking);
+        let found = |track: &Track| track.first(|step| step.state == State::Tracking && step.error < RIGHT);
+        let [noticed_median, noticed_90] = [0.5, 0.9].map(|share| quantile(runs().map(noticed), share));
+        let [found_median, found_90] = [0.5, 0.9].map(|share| quantile(runs().map(found), share));
+        Self { noticed_median, noticed_90, found_median, found_90 }
+    }
+}
+
+/// The value that a share of all do not exceed; none counts as infinite.
+fn quantile(values: impl Iterator<Item = Option<f64>>, share: f64) -> f64 {
+    let mut values: Vec<f64> = values.map(|value| value.unwrap_or(f64::INFINITY)).collect();
+    values.sort_by(f64::total_cmp);
+    let rank = (share * values.len() as f64).ceil() as usize;
+    values.get(rank.saturating_sub(1)).copied().unwrap_or(f64::NAN)
+}
+
+impl Elsewhere {
+    fn of(runs: &[Track]) -> Self {
+        let lost = || runs.iter().map(|track| track.first(|step| step.state == State::Lost));
+        Self {
+            runs: runs.len(),
+            lost: lost().flatten().filter(|&along| along <= LOST_WITHIN).count(),
+            lost_after: quantile(lost(), 1.0),
+            sure: runs.iter().filter(|track| track.steps.iter().any(|step| step.state == State::Tracking)).count(),
+        }
     }
 }
 
@@ -322,8 +516,8 @@ impl Track {
         self.steps.iter().any(|step| step.state == State::Tracking && step.error > WRONG)
     }
 
-    /// Distance after which it is lost for the first time, in metres.
-    pub fn lost_after(&self) -> Option<f64> {
-        self.steps.iter().find(|step| step.state == State::Lost).map(|step| step.along)
+    /// Distance after which something holds for the first time, in metres.
+    pub fn first(&self, holds: impl Fn(&TrackStep) -> bool) -> Option<f64> {
+        self.steps.iter().find(|step| holds(step)).map(|step| step.along)
     }
 }

@@ -8,7 +8,7 @@ use magmap::cli::{Ending, Terminal};
 use magmap::config::{Config, Mapped};
 use magmap::export::report::write_json;
 use magmap::recording::aalto_csv::Magnetometer;
-use magmap_evaluate::localization::{Row, Runs, Scene, aalto, hall};
+use magmap_evaluate::localization::{Elsewhere, Kidnapped, Row, Runs, Scene, aalto, corridor, hall};
 
 use crate::arguments::Common;
 
@@ -23,20 +23,27 @@ pub struct Arguments {
     /// Runs that start anywhere.
     #[arg(long, value_name = "N", default_value_t = 100)]
     starts: u64,
+    /// Runs in which the robot is moved unseen.
+    #[arg(long, value_name = "N", default_value_t = 20)]
+    kidnapped: u64,
     /// Simulated halls.
     #[arg(long, value_name = "N", default_value_t = 2)]
     halls: u64,
+    /// Simulated corridors with rooms.
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    corridors: u64,
     #[command(flatten)]
     common: Common,
 }
 
 /// Locates robots in maps of strengths and of the three axes, and shows how well.
 pub fn run(arguments: &Arguments, terminal: &Terminal) -> anyhow::Result<Ending> {
-    let Arguments { data, seeds, starts, halls, common } = arguments;
+    let Arguments { data, seeds, starts, kidnapped, halls, corridors, common } = arguments;
     let base = common.config_of_any_field(Config::default())?;
-    let runs = Runs { seeds: *seeds, starts: *starts };
+    let runs = Runs { seeds: *seeds, starts: *starts, kidnapped: *kidnapped };
     let mut rows = Vec::new();
-    let bar = terminal.bar("locating", 2 * (halls + 2 * u64::from(data.is_some())) * (seeds + starts));
+    let scenes = halls + corridors + 2 * u64::from(data.is_some());
+    let bar = terminal.bar("locating", 2 * scenes * (seeds + kidnapped + starts * if scenes > 1 { 2 } else { 1 }));
     for field in [Mapped::Strength, Mapped::Vector] {
         let mut config = base.clone();
         config.model.field = field;
@@ -47,8 +54,14 @@ pub fn run(arguments: &Arguments, terminal: &Terminal) -> anyhow::Result<Ending>
         for seed in 0..*halls {
             scenes.push(hall(seed, &config)?);
         }
-        for scene in &scenes {
-            rows.push(scene.run(&config, runs, || bar.inc(1))?);
+        for seed in 0..*corridors {
+            scenes.push(corridor(seed, &config)?);
+        }
+        for (index, scene) in scenes.iter().enumerate() {
+            // Two maps may be of one place, but not the first and one from the second half.
+            let another = (index + scenes.len().div_ceil(2)) % scenes.len();
+            let another = scenes.get(another).filter(|_| another != index);
+            rows.push(scene.run(another, &config, runs, || bar.inc(1))?);
         }
     }
     bar.finish_and_clear();
@@ -62,16 +75,17 @@ pub fn run(arguments: &Arguments, terminal: &Terminal) -> anyhow::Result<Ending>
 fn write_rows(out: &mut impl Write, rows: &[Row]) -> io::Result<()> {
     writeln!(
         out,
-        "map      drive  field    | tracking: median, worst | dead reckoning | in its 95 % | tracking | sure and wrong | from anywhere | particles"
+        "                         | from a known start                             | from      | sure  | moved 3 m: noticed, found | elsewhere:\n\
+         map      drive     field    | median  worst  odometry  in 95 %  tracking | anywhere  | wrong | after (median, 90 %)      | lost in 5 m, after, sure"
     )?;
     for row in rows {
         let field = match row.field {
             Mapped::Strength => "strength",
             Mapped::Vector => "vector",
         };
-        writeln!(
+        write!(
             out,
-            "{:8} {:6} {field:8} |         {:6.3}  {:6.3} m |       {:6.3} m |       {:5.3} |    {:5.3} | {:14} |         {:5.2} | {:9.0}",
+            "{:8} {:9} {field:8} | {:6.3} {:6.3}  {:8.3}   {:6.3}    {:6.3} |      {:4.2} | {:5} |",
             row.map,
             row.drive,
             row.tracking_median,
@@ -79,10 +93,16 @@ fn write_rows(out: &mut impl Write, rows: &[Row]) -> io::Result<()> {
             row.dead_reckoning,
             row.consistency,
             row.tracking_share,
-            row.sure_and_wrong,
             row.global_success,
-            row.particles,
+            row.sure_and_wrong,
         )?;
+        if let Some(Kidnapped { noticed_median, noticed_90, found_median, found_90 }) = row.kidnapped {
+            write!(out, " {noticed_median:5.1} {noticed_90:5.1}, {found_median:5.1} {found_90:5.1} m |")?;
+        }
+        if let Some(Elsewhere { runs, lost, lost_after, sure }) = row.elsewhere {
+            write!(out, " {lost} of {runs}, {lost_after:.1} m, {sure}")?;
+        }
+        writeln!(out)?;
     }
     Ok(())
 }
