@@ -321,6 +321,9 @@ sections! {
         proving_distance: f64 = 3.0 => not_negative,
         /// Distance over which readings have to disagree with the map before the state is lost, in metres.
         losing_distance: f64 = 1.0 => not_negative,
+        /// Distance that may be driven before readings have agreed with one place, in metres; the state is then lost. It begins at the
+        /// start, and again when readings disagree.
+        searching_distance: f64 = 3.5 => not_negative,
         /// Seed of the random numbers: the same measurements, settings and seed give the same poses.
         seed: u64 = 1,
     }

@@ -17,12 +17,14 @@ const RADIUS: f64 = 1.0;
 /// Share of all weight that the cluster needs to be the only one.
 const ONLY_CLUSTER: f64 = 0.95;
 
-/// Evidence per output below which readings do not agree with the map. Near zero, the map says no more than that the sensor is in it;
-/// where the particles are right it is rarely below 0.15.
-const DISAGREEING: f64 = 0.1;
+/// Evidence below which readings do not agree with the map. Where the particles are right it is rarely below 0.25.
+const DISAGREEING: f64 = 0.2;
 
-/// Evidence per output above which readings speak for the place. Where the particles are right, its median is 0.9 to 2.
-const SPEAKING: f64 = 0.5;
+/// Evidence above which readings speak for the place. Where the particles are right, its median is about 1.
+const SPEAKING: f64 = 0.4;
+
+/// Part of the distance without proof over which readings have to speak for one place, in metres: the state is then not yet lost.
+const PROMISING: f64 = 1.0;
 
 /// Where the sensor is, in the frame of the map.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -35,15 +37,15 @@ pub struct Estimate {
     pub covariance: [[f64; 3]; 3],
     /// Share of the weight that is in the cluster.
     pub share: f64,
-    /// Evidence of the cluster, per reading and output: see [`Particle::evidence`].
+    /// Evidence of the cluster ([`Particle::evidence`]), relative to the [information](super::lookup::FieldLookup::information) in the map.
     pub evidence: f64,
     /// Share of the cluster's weight that is where the map is known.
     pub inside: f64,
 }
 
 impl Estimate {
-    /// Of particles with these weights, which sum to one, in a map of `outputs` outputs.
-    pub fn of(particles: &[Particle], weights: &[f64], outputs: usize, map_accuracy: f64) -> Self {
+    /// Of particles with these weights, which sum to one, in a map with this information.
+    pub fn of(particles: &[Particle], weights: &[f64], information: f64, map_accuracy: f64) -> Self {
         let weighted = || particles.iter().zip(weights.iter().copied());
         let mut cells: BTreeMap<[i64; 2], f64> = BTreeMap::new();
         for (particle, weight) in weighted() {
@@ -78,7 +80,7 @@ impl Estimate {
             estimate.place = [mean(|particle| particle.place[0]), mean(|particle| particle.place[1])];
             estimate.turn = mean(|particle| particle.turn.sin()).atan2(mean(|particle| particle.turn.cos()));
             estimate.share = share;
-            estimate.evidence = mean(|particle| particle.evidence) / outputs as f64;
+            estimate.evidence = mean(|particle| particle.evidence) / information;
             estimate.inside = mean(|particle| f64::from(u8::from(particle.is_inside)));
         }
         for (particle, weight) in weighted() {
@@ -154,6 +156,10 @@ pub struct Confidence {
     agreed: f64,
     /// Distance over which they have disagreed, in metres.
     disagreed: f64,
+    /// Whether the state has been tracking, without a disagreement since.
+    is_proven: bool,
+    /// Distance for which it is not, in metres.
+    unproven: f64,
 }
 
 impl Confidence {
@@ -172,10 +178,15 @@ impl Confidence {
         } else if speaks {
             self.agreed += distance;
         }
+        self.is_proven =
+            self.disagreed == 0.0 && (self.is_proven || self.agreed > 0.0 && self.agreed >= settings.proving_distance);
+        self.unproven = if self.is_proven { 0.0 } else { self.unproven + distance };
+        let is_lost = self.disagreed >= settings.losing_distance
+            || self.unproven >= settings.searching_distance && self.agreed < PROMISING;
+        let unsure = if is_lost { State::Lost } else { State::Converging };
         if self.disagreed > 0.0 {
             let reason = if estimate.inside < 0.5 { Reason::OutsideMap } else { Reason::ReadingsDisagree };
-            let is_lost = self.disagreed >= settings.losing_distance;
-            return (if is_lost { State::Lost } else { State::Converging }, Some(reason));
+            return (unsure, Some(reason));
         }
         if self.agreed > 0.0 && self.agreed >= settings.proving_distance {
             return (State::Tracking, None);
@@ -185,6 +196,6 @@ impl Confidence {
             (false, true) => Reason::SeveralPlaces,
             (_, false) => Reason::FlatField,
         };
-        (State::Converging, Some(reason))
+        (unsure, Some(reason))
     }
 }

@@ -39,6 +39,12 @@ const READ_HEADING: f64 = 0.2;
 /// Least share of particles that are drawn anew while readings disagree.
 const LEAST_RENEWED: f64 = 0.1;
 
+/// Evidence of the particles at the start, relative to the information in the map.
+const START_EVIDENCE: f64 = 0.3;
+
+/// Most particles that are drawn anew in one step.
+const MOST_RENEWED: usize = 500;
+
 /// Where the sensor may be.
 #[derive(Clone, Debug)]
 pub struct ParticleFilter {
@@ -57,7 +63,7 @@ impl ParticleFilter {
     /// A filter that starts here. `start` gives the pose of the sensor, whose heading is that of the frame of odometry.
     pub fn new(settings: &config::Localization, lookup: Arc<FieldLookup>, start: &Start) -> Self {
         let mut random = ChaCha8Rng::seed_from_u64(settings.seed);
-        let particles = match start {
+        let mut particles: Vec<Particle> = match start {
             Start::Anywhere => (0..settings.max_particles).map(|_| anywhere(&lookup, settings, &mut random)).collect(),
             Start::At { place, heading, deviation, heading_deviation } => {
                 let mut particle = || {
@@ -69,6 +75,9 @@ impl ParticleFilter {
                 (0..settings.max_particles.min(10 * settings.min_particles)).map(|_| particle()).collect()
             }
         };
+        // Readings that agree move it up, others down; it is neither yet.
+        let evidence = START_EVIDENCE * lookup.information();
+        particles.iter_mut().for_each(|particle| particle.evidence = evidence);
         Self {
             settings: settings.clone(),
             lookup,
@@ -104,12 +113,13 @@ impl ParticleFilter {
             mean_likelihood += weight * (share * particle.weigh::<D>(step, &self.lookup, share)).exp();
         }
         let weights_now = weights(&self.particles);
-        let estimate = Estimate::of(&self.particles, &weights_now, D, self.settings.map_accuracy);
+        let estimate =
+            Estimate::of(&self.particles, &weights_now, self.lookup.information(), self.settings.map_accuracy);
         let (state, reason) = self.confidence.update(&estimate, distance, &self.settings);
 
         let renewed = self.renewed(mean_likelihood, &estimate);
         let effective = 1.0 / weights_now.iter().map(|weight| weight * weight).sum::<f64>();
-        if effective < 0.5 * self.particles.len() as f64 {
+        if renewed > 0.0 || effective < 0.5 * self.particles.len() as f64 {
             self.resample(&weights_now);
             self.renew::<D>(renewed);
         }
@@ -150,7 +160,7 @@ impl ParticleFilter {
 
     /// Replaces a share of the particles, evenly over all, by those that explain the last metres.
     fn renew<const D: usize>(&mut self, share: f64) {
-        let count = (share * self.particles.len() as f64) as usize;
+        let count = ((share * self.particles.len() as f64) as usize).min(MOST_RENEWED);
         for i in 0..count {
             let replaced = i * self.particles.len() / count;
             self.particles[replaced] = self.propose::<D>();
@@ -159,6 +169,8 @@ impl ParticleFilter {
 
     /// The most likely of some random poses, given the last metres.
     fn propose<const D: usize>(&mut self) -> Particle {
+        // The robot may have been moved within the last metres.
+        let length = PROPOSAL_LENGTH * self.random.random_range(0.25..1.0);
         let mut best = (f64::NEG_INFINITY, anywhere(&self.lookup, &self.settings, &mut self.random));
         for _ in 0..PROPOSALS {
             let mut particle = anywhere(&self.lookup, &self.settings, &mut self.random);
@@ -169,7 +181,7 @@ impl ParticleFilter {
                 let read = last.field[1].atan2(last.field[0]);
                 particle.turn = of_map - read + READ_HEADING * normal(&mut self.random);
             }
-            let explained = self.explained::<D>(&particle);
+            let explained = self.explained::<D>(&particle, length);
             if explained > best.0 {
                 best = (explained, particle);
             }
@@ -177,10 +189,14 @@ impl ParticleFilter {
         best.1
     }
 
-    /// Logarithm of the likelihood of the last metres that ended here.
-    fn explained<const D: usize>(&self, particle: &Particle) -> f64 {
+    /// Logarithm of the likelihood of the last `length` metres that ended here.
+    fn explained<const D: usize>(&self, particle: &Particle, mut length: f64) -> f64 {
         let (mut place, mut sum, mut left) = (particle.place, 0.0, 0.0);
         for step in self.recent.iter().rev() {
+            if length <= 0.0 {
+                break;
+            }
+            length -= step.distance();
             if left <= 0.0 {
                 let reading = step.turned::<D>(particle.turn);
                 let local = self.lookup.at::<D>(place);

@@ -1,6 +1,7 @@
 //! The map as the particles read it: means and variances on a grid of nodes, interpolated between them.
 
 use super::Error;
+use super::particle::log_density;
 use crate::config;
 use crate::field::map::{FieldMap, Prediction};
 use crate::field::quantity::Quantity;
@@ -36,6 +37,7 @@ pub struct FieldLookup {
     nodes: Vec<f32>,
     noise: f64,
     anywhere: Vec<Normal>,
+    information: f64,
     known: Vec<[f64; 2]>,
 }
 
@@ -128,8 +130,20 @@ impl FieldLookup {
                 nodes.extend(numbers);
             }
         }
-        let mut lookup = Self { resolution, first, size, tiles, outputs, nodes, noise, anywhere: Vec::new(), known };
+        let mut lookup = Self {
+            resolution,
+            first,
+            size,
+            tiles,
+            outputs,
+            nodes,
+            noise,
+            anywhere: Vec::new(),
+            information: 0.0,
+            known,
+        };
         lookup.anywhere = if outputs == 1 { lookup.over_known::<1>() } else { lookup.over_known::<3>() };
+        lookup.information = if outputs == 1 { lookup.mean_information::<1>() } else { lookup.mean_information::<3>() };
         lookup
     }
 
@@ -143,6 +157,20 @@ impl FieldLookup {
             Normal { mean, variance: variance + self.noise }
         };
         (0..D).map(normal).collect()
+    }
+
+    /// Mean over the known nodes of what [`FieldLookup::information`] is of.
+    fn mean_information<const D: usize>(&self) -> f64 {
+        let locals: Vec<Local<D>> = self.known.iter().filter_map(|&place| self.at(place)).collect();
+        let of = |Local { mean, variance }: &Local<D>| -> f64 {
+            let axis = |(axis, anywhere): (usize, &Normal)| {
+                let deviation = (variance[axis] + self.noise).sqrt();
+                log_density(deviation, 0.0, deviation * deviation)
+                    - log_density(mean[axis], anywhere.mean, anywhere.variance)
+            };
+            self.anywhere.iter().enumerate().map(axis).sum()
+        };
+        locals.iter().map(of).sum::<f64>() / locals.len() as f64
     }
 
     /// The map at a place (x and y in metres); none where it is unknown, and where the map has another number of outputs.
@@ -182,6 +210,12 @@ impl FieldLookup {
     /// How readings are distributed over the whole map, noise included: what is expected of one whose place is not known.
     pub fn anywhere(&self) -> &[Normal] {
         &self.anywhere
+    }
+
+    /// How much a reading at a known place says about where it is: the mean of the logarithm of the likelihood there of a reading that is
+    /// one standard deviation off, over that of a sensor anywhere in the map.
+    pub fn information(&self) -> f64 {
+        self.information
     }
 
     /// Places of the known nodes, in metres.

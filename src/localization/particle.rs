@@ -128,17 +128,17 @@ impl Particle {
 /// Logarithm of the likelihood of a reading where the map says this, up to a constant.
 pub(super) fn likelihood<const D: usize>(lookup: &FieldLookup, local: &Local<D>, reading: &[f64; D]) -> f64 {
     let Local { mean, variance } = local;
-    (0..D).map(|axis| density(reading[axis], mean[axis], variance[axis] + lookup.noise())).sum()
+    (0..D).map(|axis| log_density(reading[axis], mean[axis], variance[axis] + lookup.noise())).sum()
 }
 
 /// The same of a sensor that may be anywhere in the map.
 pub(super) fn likelihood_anywhere<const D: usize>(lookup: &FieldLookup, reading: &[f64; D]) -> f64 {
     let anywhere = lookup.anywhere().iter();
-    anywhere.zip(reading).map(|(normal, &value)| density(value, normal.mean, normal.variance)).sum()
+    anywhere.zip(reading).map(|(normal, &value)| log_density(value, normal.mean, normal.variance)).sum()
 }
 
 /// Logarithm of the density of Student's t distribution, up to a constant.
-fn density(value: f64, mean: f64, variance: f64) -> f64 {
+pub(super) fn log_density(value: f64, mean: f64, variance: f64) -> f64 {
     let square = (value - mean).powi(2) / variance;
     -0.5 * ((DEGREES_OF_FREEDOM + 1.0) * (square / DEGREES_OF_FREEDOM).ln_1p() + variance.ln())
 }

@@ -101,10 +101,12 @@ pub struct Kidnapped {
     pub noticed_median: f64,
     /// The distance within which 90 % of the runs notice.
     pub noticed_90: f64,
-    /// Distance until it is tracking within half a metre of the truth again, in metres: the median over the runs.
+    /// Distance until the place is within half a metre of the truth again, and stays so for a metre: the median over the runs.
     pub found_median: f64,
     /// The distance within which 90 % of the runs are found again.
     pub found_90: f64,
+    /// Distance until the state is tracking there, in metres: the median over the runs.
+    pub sure_median: f64,
 }
 
 /// What became of robots in the map of another place: half of them were told that they are somewhere in it, half were told nothing.
@@ -202,6 +204,11 @@ impl Scene {
         Ok(Self { map_name, map: model.map().context("the drives have no batch")?, drive })
     }
 
+    /// The same drive in the map of another place.
+    fn in_map_of(&self, another: &Self) -> Self {
+        Self { map: another.map.clone(), ..self.clone() }
+    }
+
     /// A filter in this map.
     fn localizer(&self, config: &Config, start: Start, seed: u64) -> anyhow::Result<Localizer> {
         let mut config = config.clone();
@@ -237,7 +244,7 @@ impl Scene {
         }
         let mut elsewhere = Vec::new();
         if let Some(another) = another {
-            let misled = Self { map: another.map.clone(), ..self.clone() };
+            let misled = self.in_map_of(another);
             for seed in 0..runs.starts {
                 elsewhere.push(misled.start_in_the_wrong_map(config, seed)?);
                 progress();
@@ -438,10 +445,15 @@ impl Kidnapped {
         // Who did not know before where he was cannot notice.
         let runs = || runs.iter().filter(|run| run.was_tracking).map(|run| &run.after);
         let noticed = |track: &Track| track.first(|step| step.state != State::Tracking);
-        let found = |track: &Track| track.first(|step| step.state == State::Tracking && step.error < RIGHT);
+        let found = |track: &Track| track.found_again();
+        let sure = |track: &Track| {
+            let found = found(track)?;
+            track.first(|step| step.along >= found && step.state == State::Tracking && step.error < RIGHT)
+        };
         let [noticed_median, noticed_90] = [0.5, 0.9].map(|share| quantile(runs().map(noticed), share));
         let [found_median, found_90] = [0.5, 0.9].map(|share| quantile(runs().map(found), share));
-        Self { noticed_median, noticed_90, found_median, found_90 }
+        let sure_median = quantile(runs().map(sure), 0.5);
+        Self { noticed_median, noticed_90, found_median, found_90, sure_median }
     }
 }
 
@@ -514,6 +526,17 @@ impl Track {
     /// Whether it is sure of a wrong place at any time.
     pub fn is_sure_and_wrong(&self) -> bool {
         self.steps.iter().any(|step| step.state == State::Tracking && step.error > WRONG)
+    }
+
+    /// Distance after which the place is right for a metre, since it was wrong, in metres.
+    fn found_again(&self) -> Option<f64> {
+        let wrong = self.first(|step| step.error > WRONG).unwrap_or(0.0);
+        let is_right_for_a_metre = |from: &TrackStep| {
+            let until = from.along + 1.0;
+            let next = self.steps.iter().filter(|step| (from.along..until).contains(&step.along));
+            until <= self.length && next.into_iter().all(|step| step.error < RIGHT)
+        };
+        self.steps.iter().find(|step| step.along >= wrong && is_right_for_a_metre(step)).map(|step| step.along)
     }
 
     /// Distance after which something holds for the first time, in metres.

@@ -75,8 +75,8 @@ pub fn run(arguments: &Arguments, terminal: &Terminal) -> anyhow::Result<Ending>
 fn write_rows(out: &mut impl Write, rows: &[Row]) -> io::Result<()> {
     writeln!(
         out,
-        "                         | from a known start                             | from      | sure  | moved 3 m: noticed, found | elsewhere:\n\
-         map      drive     field    | median  worst  odometry  in 95 %  tracking | anywhere  | wrong | after (median, 90 %)      | lost in 5 m, after, sure"
+        "                         | from a known start                             | from      | sure  | moved 3 m: noticed, found, sure | elsewhere:\n\
+         map      drive     field    | median  worst  odometry  in 95 %  tracking | anywhere  | wrong | after (median, 90 %; median)   | lost in 5 m, after, sure"
     )?;
     for row in rows {
         let field = match row.field {
@@ -96,8 +96,11 @@ fn write_rows(out: &mut impl Write, rows: &[Row]) -> io::Result<()> {
             row.global_success,
             row.sure_and_wrong,
         )?;
-        if let Some(Kidnapped { noticed_median, noticed_90, found_median, found_90 }) = row.kidnapped {
-            write!(out, " {noticed_median:5.1} {noticed_90:5.1}, {found_median:5.1} {found_90:5.1} m |")?;
+        if let Some(Kidnapped { noticed_median, noticed_90, found_median, found_90, sure_median }) = row.kidnapped {
+            write!(
+                out,
+                " {noticed_median:4.1} {noticed_90:4.1}, {found_median:4.1} {found_90:4.1}, {sure_median:5.1} m |"
+            )?;
         }
         if let Some(Elsewhere { runs, lost, lost_after, sure }) = row.elsewhere {
             write!(out, " {lost} of {runs}, {lost_after:.1} m, {sure}")?;
