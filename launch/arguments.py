@@ -34,7 +34,12 @@ def reject_unknown(given, known):
         if name in known or name in OF_LAUNCH:
             continue
         nearest = difflib.get_close_matches(name, known, n=1)
-        advice = f'did you mean {nearest[0]}?' if nearest else f'expected one of {", ".join(known)}'
+        if '.' in name:
+            advice = 'settings are in a file: config:=FILE or params_file:=FILE'
+        elif nearest:
+            advice = f'did you mean {nearest[0]}?'
+        else:
+            advice = f'expected one of {", ".join(known)}'
         raise RuntimeError(f'unknown argument {name}; {advice}')
 
 
@@ -57,6 +62,12 @@ def reject_not_positive(given, argument):
         is_positive = False
     if not is_positive:
         raise RuntimeError(f"{argument}: expected a number above 0, found '{given[argument]}'")
+
+
+def reject_other(given, argument, choices):
+    """Rejects everything but these."""
+    if given[argument] not in choices:
+        raise RuntimeError(f"{argument}: expected one of {', '.join(filter(None, choices))}, found '{given[argument]}'")
 
 
 def reject_unknown_log_level(given, argument):

@@ -18,6 +18,27 @@ LOG_LINE = re.compile(r'\[(DEBUG|INFO|WARN|ERROR|FATAL)\] \[[^]]*\] \[[^]]*\]: (
 COLOUR = re.compile(r'\x1b\[[0-9;]*m')
 
 
+def rejecting(function):
+    """An opaque function that ends the launch if it raises a RuntimeError, with the reason as the last line.
+
+    Launch itself would put words of its own before the reason, and leave running what other launch files have started.
+    """
+
+    def call(context):
+        try:
+            return function(context)
+        except RuntimeError as error:
+            report(context, str(error))
+            return [Shutdown(reason=str(error))]
+
+    return call
+
+
+def report(context, failure):
+    """Reports a failure to launch in a way that makes it end with an exit code that is not 0."""
+    context.asyncio_loop.call_exception_handler({'message': failure})
+
+
 class Ending:
     """Watches the processes of a launch, which all end when an essential one ends or one fails.
 
@@ -97,9 +118,8 @@ class Ending:
             self._report(context)
 
     def _report(self, context):
-        """Reports failures to launch in a way that makes it end with an exit code that is not 0."""
         for failure in self._failures:
-            context.asyncio_loop.call_exception_handler({'message': failure})
+            report(context, failure)
         self._failures.clear()
 
 

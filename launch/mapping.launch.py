@@ -59,14 +59,12 @@ ARGUMENTS = [
     DeclareLaunchArgument(
         'pose_source',
         default_value='',
-        choices=['', 'odometry', 'transforms'],
         description='Where poses come from: odometry, or transforms from map_frame to the sensor. Empty means as config says.',
     ),
     DeclareLaunchArgument(
         'reliability',
         default_value='',
-        choices=['', 'best_effort', 'reliable'],
-        description='Reliability of the subscriptions. Empty means as config says.',
+        description='Reliability of the subscriptions: best_effort or reliable. Empty means as config says.',
     ),
     DeclareLaunchArgument(
         'map_folder', default_value='', description='Folder of saved maps. Empty means as config says, else ~/.ros/magmap.'
@@ -110,10 +108,11 @@ PARAMETERS = {
 }
 PATHS = ('config', 'params_file', 'map_folder')
 BOOLEANS = ('use_sim_time', 'load_at_start', 'save_at_end', 'rviz')
+CHOICES = {'pose_source': ('odometry', 'transforms'), 'reliability': ('best_effort', 'reliable')}
 
 
 def generate_launch_description():
-    return LaunchDescription([*ARGUMENTS, OpaqueFunction(function=start)])
+    return LaunchDescription([*ARGUMENTS, OpaqueFunction(function=ending.rejecting(start))])
 
 
 def start(context):
@@ -127,46 +126,59 @@ def start(context):
 
 def node_and_rviz(context, watch, extra=None):
     """Starts them. `extra` holds parameters that are not arguments of this file."""
-    given = checked(context)
-    parameters = {
-        name: ParameterValue(given[argument], value_type=str) if kind is str else arguments.boolean(argument, given[argument])
-        for argument, (name, kind) in PARAMETERS.items()
-        if given[argument]
-    }
+    given = checked(context, ARGUMENTS, PATHS, BOOLEANS)
+    parameters = parameters_of(given, PARAMETERS)
     for name, value in (extra or {}).items():
         parameters[name] = ParameterValue(value, value_type=str)
+    # Without exec_name, the name would be that of a prefix.
     node = Node(
-        package=PACKAGE,
-        executable='magmap_node',
-        name=NODE,
-        namespace=given['namespace'],
-        parameters=[given['params_file'], parameters] if given['params_file'] else [parameters],
-        remappings=[('imu/mag', given['magnetometer_topic']), ('odom', given['odometry_topic'])],
-        ros_arguments=['--log-level', given['log_level']] if given['log_level'] else None,
-        # Otherwise the name would be that of a prefix.
-        exec_name='magmap_node',
-        output='screen',
-        sigterm_timeout=SHUTDOWN_PATIENCE,
-        sigkill_timeout=SHUTDOWN_PATIENCE,
-        **ending.ended_with_launch(context, 'INT'),
+        executable='magmap_node', name=NODE, exec_name='magmap_node', **node_options(context, given, parameters)
     )
     # Ours is relative to the namespace that a group of another launch file may have pushed.
     pushed = context.launch_configurations.get('ros_namespace', '')
     namespace = make_namespace_absolute(prefix_namespace(pushed, given['namespace'])) or '/'
-    viewer = [rviz(given, namespace)] if given['rviz'] and has_rviz(context) else []
+    frame = given['fixed_frame'] or given['map_frame'] or 'odom'
+    is_shown = given['rviz'] and has_rviz(context)
+    viewer = [rviz(given, namespace, NODE, SHOWN_TOPICS, 'mapping.rviz', frame)] if is_shown else []
     return [*watch.essential(node, 'magmap_node'), *viewer]
 
 
-def checked(context):
+def parameters_of(given, table):
+    """The parameters of a node for the arguments that are not empty, by a table such as PARAMETERS."""
+    return {
+        name: ParameterValue(given[argument], value_type=str) if kind is str else arguments.boolean(argument, given[argument])
+        for argument, (name, kind) in table.items()
+        if given[argument]
+    }
+
+
+def node_options(context, given, parameters):
+    """What all nodes of this package have in common."""
+    return {
+        'package': PACKAGE,
+        'namespace': given['namespace'],
+        'parameters': [given['params_file'], parameters] if given['params_file'] else [parameters],
+        'remappings': [('imu/mag', given['magnetometer_topic']), ('odom', given['odometry_topic'])],
+        'ros_arguments': ['--log-level', given['log_level']] if given['log_level'] else None,
+        'output': 'screen',
+        'sigterm_timeout': SHUTDOWN_PATIENCE,
+        'sigkill_timeout': SHUTDOWN_PATIENCE,
+        **ending.ended_with_launch(context, 'INT'),
+    }
+
+
+def checked(context, declared, paths, booleans):
     """The arguments, once they are valid: nothing has started yet."""
-    given = {argument.name: context.launch_configurations[argument.name] for argument in ARGUMENTS}
-    for path in PATHS:
+    given = {argument.name: context.launch_configurations[argument.name] for argument in declared}
+    for path in paths:
         given[path] = str(Path(given[path]).expanduser()) if given[path] else ''
     # The node rejects a missing config, but would ignore a missing file of parameters.
     arguments.reject_missing_file(given, 'params_file')
-    for argument in BOOLEANS:
+    for argument in booleans:
         if given[argument]:
             arguments.boolean(argument, given[argument])
+    for argument in CHOICES.keys() & given.keys():
+        arguments.reject_other(given, argument, ('', *CHOICES[argument]))
     arguments.reject_unknown_log_level(given, 'log_level')
     given['rviz'] = arguments.boolean('rviz', given['rviz'])
     return given
@@ -184,21 +196,22 @@ def has_rviz(context):
     return True
 
 
-def rviz(given, namespace):
-    """RViz with the topics of a node in this namespace instead of those in mapping.rviz."""
+def rviz(given, namespace, node, shown_topics, file, frame, relative_topics=()):
+    """RViz with the topics of a node in this namespace instead of those in a file of ours."""
 
     def absolute(topic):
         return topic if topic.startswith('/') else f"{namespace.rstrip('/')}/{topic}"
 
-    topics = [(f'/{NODE}/{topic}', absolute(f'{NODE}/{topic}')) for topic in SHOWN_TOPICS]
+    topics = [(f'/{node}/{topic}', absolute(f'{node}/{topic}')) for topic in shown_topics]
+    topics += [(f'/{topic}', absolute(topic)) for topic in relative_topics]
     topics.append(('/odom', absolute(given['odometry_topic'])))
     return Node(
         package='rviz2',
         executable='rviz2',
         name='rviz2_magmap',
         arguments=[
-            '--display-config', str(CONFIG_FOLDER / 'mapping.rviz'),
-            '--fixed-frame', given['fixed_frame'] or given['map_frame'] or 'odom',
+            '--display-config', str(CONFIG_FOLDER / file),
+            '--fixed-frame', frame,
         ],
         parameters=[{'use_sim_time': arguments.boolean('use_sim_time', given['use_sim_time'] or 'false')}],
         remappings=[(shown, actual) for shown, actual in topics if shown != actual],

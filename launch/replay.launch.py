@@ -24,6 +24,8 @@ arguments, ending = mapping.arguments, mapping.ending
 MAGNETOMETER = 'sensor_msgs/msg/MagneticField'
 ODOMETRY = 'nav_msgs/msg/Odometry'
 
+A_BAG = 'a rosbag2 folder, or an .mcap or .db3 file'
+
 # Reported once the node has subscribed, and the player can start.
 SUBSCRIBED = 'the node has subscribed: starting the player'
 
@@ -34,7 +36,9 @@ PLAYER_DEPTH = 1000
 PLAYER_PATIENCE = '10000'
 
 ARGUMENTS = [
-    DeclareLaunchArgument('bag', description='The bag: a rosbag2 folder, or a single .mcap or .db3 file.'),
+    DeclareLaunchArgument(
+        'bag', default_value='', description='The bag: a rosbag2 folder, or a single .mcap or .db3 file. It must be given.'
+    ),
     DeclareLaunchArgument(
         'use_sim_time', default_value='true', description='Must be true: the time is that of the bag, from /clock.'
     ),
@@ -49,8 +53,8 @@ ARGUMENTS = [
     DeclareLaunchArgument(
         'reliability',
         default_value='reliable',
-        choices=['best_effort', 'reliable'],
-        description='Reliability of the subscriptions. reliable loses nothing, whatever the bag was recorded with.',
+        description='Reliability of the subscriptions: best_effort or reliable. reliable loses nothing, whatever the bag was '
+        'recorded with.',
     ),
     DeclareLaunchArgument(
         'magnetometer_topic',
@@ -83,7 +87,7 @@ ARGUMENTS += [argument for argument in mapping.ARGUMENTS if argument.name not in
 
 
 def generate_launch_description():
-    return LaunchDescription([*ARGUMENTS, OpaqueFunction(function=start)])
+    return LaunchDescription([*ARGUMENTS, OpaqueFunction(function=ending.rejecting(start))])
 
 
 def start(context):
@@ -95,6 +99,9 @@ def start(context):
     for argument in ('rate', 'clock'):
         arguments.reject_not_positive(given, argument)
     arguments.boolean('exit', given['exit'])
+    arguments.reject_other(given, 'reliability', mapping.CHOICES['reliability'])
+    if not given['bag']:
+        raise RuntimeError(f'bag: expected {A_BAG} (bag:=house), found none')
     given['bag'] = str(Path(given['bag']).expanduser())
     reject_no_bag(given['bag'])
     recording = choose(given)
@@ -112,7 +119,7 @@ def reject_no_bag(bag):
     """Rejects what is not a bag, with alternatives."""
     path = Path(bag)
     if not path.exists():
-        raise RuntimeError(f'bag: expected a rosbag2 folder, or an .mcap or .db3 file, found nothing at {bag}')
+        raise RuntimeError(f'bag: expected {A_BAG}, found nothing at {bag}')
     if not path.is_dir() or (path / 'metadata.yaml').is_file():
         return
     files = sorted(str(file) for kind in ('*.mcap', '*.db3') for file in path.glob(kind))
@@ -132,8 +139,9 @@ def either(paths):
 
 def choose(given):
     """Fills in topics, RViz's frame and the map's location from the bag. Returns the identity of the recording."""
+    types = played_types(given['bag'], node_name(given))
     for argument, message_type in [('magnetometer_topic', MAGNETOMETER), ('odometry_topic', ODOMETRY)]:
-        given[argument] = choose_topic(given['bag'], message_type, argument, given[argument])
+        given[argument] = choose_topic(given['bag'], types, message_type, argument, given[argument])
     if not given.get('fixed_frame') and not given.get('map_frame'):
         given['fixed_frame'] = first_odometry_frame(given['bag'], given['odometry_topic'])
     name, fingerprint = bag_name(given['bag']), fingerprint_of(metadata_of(given['bag']))
@@ -177,9 +185,13 @@ def topic_types(bag):
     return {topic.topic_metadata.name: topic.topic_metadata.type for topic in topics}
 
 
-def choose_topic(bag, message_type, argument, topic):
+def played_types(bag, node):
+    """The type of each topic that is played: of /clock and of the node's own topics there would be two publishers."""
+    return {name: kind for name, kind in topic_types(bag).items() if name != '/clock' and not name.startswith(f'{node}/')}
+
+
+def choose_topic(bag, types, message_type, argument, topic):
     """The given topic, or else the only one of this type."""
-    types = topic_types(bag)
     candidates = sorted(name for name, found in types.items() if found == message_type)
     if topic:
         topic = topic if topic.startswith('/') else f'/{topic}'
@@ -255,8 +267,7 @@ def node_name(given):
 
 def play_command(given, node):
     types = topic_types(given['bag'])
-    # The player publishes /clock and the node its own topics: recorded ones would be duplicates.
-    played = [topic for topic in types if topic != '/clock' and not topic.startswith(f'{node}/')]
+    played = list(played_types(given['bag'], node))
     topics = ['--topics', *played] if len(played) < len(types) else []
     return [
         'ros2', 'bag', 'play', given['bag'],

@@ -47,7 +47,7 @@ pub(crate) fn check_prefix(bytes: &[u8]) -> Result<(), Problem> {
         [] => "an empty file".to_owned(),
         _ => format!("a file that begins with \"{}\"", bytes[..bytes.len().min(8)].escape_ascii()),
     };
-    Err(Problem::NotACheckpoint { found })
+    Err(Problem::NotACheckpoint(found))
 }
 
 fn file_name(array: &str) -> String {
@@ -193,7 +193,7 @@ impl<'a> ArrayReader<'a> {
         let array = format!("{}{name}", self.section);
         match self.files.get(&file_name(&array)) {
             Some(bytes) => Array::parse(&array, bytes),
-            None => Err(Problem::Array { array, expected: "numbers".into(), found: "none".into() }),
+            None => Err(Problem::array(&array, "numbers", "none")),
         }
     }
 }
@@ -249,11 +249,9 @@ struct Array<'a> {
 impl<'a> Array<'a> {
     fn parse(name: &str, bytes: &'a [u8]) -> Result<Self, Problem> {
         let parsed = parse_header(bytes);
-        let (type_string, shape, bytes) = parsed.ok_or_else(|| Problem::Array {
-            array: name.to_owned(),
-            expected: "a header of numpy's format 1.0, in C order".to_owned(),
-            found: format!("\"{}\"", bytes[..bytes.len().min(100)].escape_ascii()),
-        })?;
+        let start = || format!("\"{}\"", bytes[..bytes.len().min(100)].escape_ascii());
+        let not_a_header = || Problem::array(name, "a header of numpy's format 1.0, in C order", start());
+        let (type_string, shape, bytes) = parsed.ok_or_else(not_a_header)?;
         Ok(Self { name: name.to_owned(), type_string, shape, bytes })
     }
 
@@ -284,7 +282,7 @@ impl<'a> Array<'a> {
     }
 
     fn problem(&self, expected: &str, found: String) -> Problem {
-        Problem::Array { array: self.name.clone(), expected: expected.to_owned(), found }
+        Problem::array(&self.name, expected, found)
     }
 }
 
@@ -301,5 +299,5 @@ fn parse_header(bytes: &[u8]) -> Option<(&str, Vec<usize>, &[u8])> {
 }
 
 fn damaged(reason: impl Into<String>) -> Problem {
-    Problem::Damaged { reason: reason.into() }
+    Problem::Damaged(reason.into())
 }

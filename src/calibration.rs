@@ -43,7 +43,7 @@ const COMPARED: f64 = 0.05;
 /// Most averages that the evidence is computed of: 30 m of path.
 const MOST_AVERAGES: usize = 300;
 
-/// Fewest averages that tell anything: 5 m of path.
+/// Fewest averages that determine anything: 5 m of path.
 const FEWEST_AVERAGES: usize = 50;
 
 /// Greatest delay that is looked for, in seconds.
@@ -63,7 +63,7 @@ const SPEED_BIAS: f64 = 100.0;
 /// Pieces of the stretch of which one at a time is left out, to see how much the results depend on it.
 const PIECES: usize = 6;
 
-/// The greatest standard deviation of a result, beyond which the drive does not tell it: of the hard iron in
+/// The greatest standard deviation of a result, beyond which the drive does not determine it: of the hard iron in
 /// microtesla, of the yaw in radians, of the delay in seconds.
 const WORST_HARD_IRON: f64 = 3.0;
 const WORST_YAW: f64 = 0.1;
@@ -111,7 +111,7 @@ pub struct HardIron {
     /// What is to be subtracted from the readings as they were recorded; zero along directions that the drive does not
     /// tell.
     pub value: [f64; 3],
-    /// Standard deviation of each component; none where the drive does not tell it, as the vertical on a robot that
+    /// Standard deviation of each component; none where the drive does not determine it, as the vertical on a robot that
     /// stays in the plane.
     pub sd: [Option<f64>; 3],
 }
@@ -141,13 +141,13 @@ pub struct Calibration {
     pub headings: [f64; 8],
     /// The unit of the readings.
     pub unit: Unit,
-    /// The hard iron; none where the drive does not tell it.
+    /// The hard iron; none where the drive does not determine it.
     pub hard_iron: Option<HardIron>,
     /// The yaw by which the sensor is turned on the robot, in addition to what the recording says, in radians; none
-    /// where the drive does not tell it.
+    /// where the drive does not determine it.
     pub yaw: Option<Estimate>,
     /// How much later the readings are stamped than the poses, in seconds, for `sensor.delay`; none where the drive
-    /// does not tell it.
+    /// does not determine it.
     pub delay: Option<Estimate>,
     /// How far readings at one place disagree; none where the robot came nowhere twice under different headings.
     pub agreement: Option<Agreement>,
@@ -155,7 +155,7 @@ pub struct Calibration {
     pub speed_bias: Option<SpeedBias>,
     /// The factor by which all standard deviations are greater than those of independent errors.
     pub inflation: f64,
-    /// What the drive does not tell, and why.
+    /// What the drive does not determine, and why.
     pub shortcomings: Vec<String>,
     /// The mount with which the recording was read.
     #[serde(skip)]
@@ -478,7 +478,7 @@ fn maximum(start: f64, reach: f64, steps: f64, mut value: impl FnMut(f64) -> Res
 }
 
 impl Calibration {
-    /// Takes what was found as far as the drive tells it.
+    /// Takes what was found as far as the drive determines it.
     fn take(&mut self, found: &Found, config: &Config) {
         self.inflation = found.inflation.sqrt();
         let estimate = |value, index, worst| {
@@ -488,7 +488,7 @@ impl Calibration {
         self.yaw = estimate(found.yaw, 0, WORST_YAW).filter(|_| found.lead >= LEAST_LEAD * found.inflation);
         self.delay = estimate(found.delay, 1, WORST_DELAY).filter(|_| self.yaw.is_some());
         self.hard_iron = self.hard_iron_of(found, config);
-        let untold = [
+        let undetermined = [
             (
                 self.yaw.is_none(),
                 "the yaw of the mount: the field hardly varies along it, or few places were passed near each other",
@@ -499,8 +499,8 @@ impl Calibration {
                 "the hard iron: drive the same places under different headings, best in opposite directions",
             ),
         ];
-        let untold = untold.into_iter().filter(|(is_untold, _)| *is_untold);
-        self.shortcomings.extend(untold.map(|(_, what)| format!("the drive does not tell {what}")));
+        let undetermined = undetermined.into_iter().filter(|(is_undetermined, _)| *is_undetermined);
+        self.shortcomings.extend(undetermined.map(|(_, what)| format!("the drive does not determine {what}")));
         self.speed_bias = found.speed_bias.filter(|_| found.covariance.is_some()).map(|Bias { mean, covariance }| {
             let covariance = covariance * found.inflation;
             let statistic = covariance.cholesky().map_or(0.0, |factor| mean.dot(&factor.solve(&mean)));
@@ -538,7 +538,7 @@ impl Calibration {
         sd.iter().any(Option::is_some).then(|| HardIron { value: value.into(), sd })
     }
 
-    /// The mount as the drive tells it; as it was recorded where the drive does not tell it, or does not contradict it.
+    /// The mount as the drive determines it; as it was recorded where the drive does not determine it, or does not contradict it.
     fn turned_mount(&self) -> Isometry3<f64> {
         self.significant_yaw().map_or(self.mount, |yaw| turned(&self.mount, yaw))
     }

@@ -264,6 +264,22 @@ sections! {
     /// Finding the robot in a finished map. Names are those of nav2's AMCL where the meaning is the same; noise is per metre and per
     /// radian, so that it does not depend on the distance between updates.
     localization: Localization {
+        /// The node: the file of the map, or the folder of a replay; empty for the map that the mapper saves, node.map_folder and
+        /// node.map_name.
+        map: String = String::new(),
+        /// The node: whether it starts at initial_pose.
+        set_initial_pose: bool = false,
+        /// The node: pose of the robot's body at startup in the frame of the map, in metres and radians, if set_initial_pose.
+        initial_pose: InitialPose = InitialPose { x: 0.0, y: 0.0, z: 0.0, yaw: 0.0 },
+        /// The node: whether it otherwise starts at the last pose it knew, from the file beside the map; if not, or if there is none,
+        /// the robot may be anywhere.
+        load_last_pose: bool = true,
+        /// The node: rate at which the last pose is saved, in hertz, and at the end; 0 for never.
+        save_pose_rate: f64 = 0.5 => not_negative,
+        /// The node: whether it publishes the transform from the frame of odometry to that of the map.
+        tf_broadcast: bool = true,
+        /// The node: how far ahead that transform is dated, in seconds: it is valid until the next one.
+        transform_tolerance: f64 = 0.1 => not_negative,
         /// Smallest number of particles.
         min_particles: usize = 500 => within(1..=MOST_PARTICLES),
         /// Largest number of particles, and their number when the robot may be anywhere.
@@ -431,6 +447,21 @@ section! {
         lengthscale: f64 => positive,
         /// Variance of the noise; for Student's t, the square of its scale.
         noise: f64 => positive,
+    }
+}
+
+section! {
+    /// A pose in the plane.
+    #[serde(deny_unknown_fields)]
+    InitialPose {
+        /// In metres.
+        x: f64 => finite,
+        /// In metres.
+        y: f64 => finite,
+        /// In metres; ignored.
+        z: f64 => finite,
+        /// Counterclockwise from the x axis, in radians.
+        yaw: f64 => finite,
     }
 }
 

@@ -14,6 +14,8 @@ pub mod map_strip;
 pub mod npz;
 pub mod occupancy;
 pub mod panels;
+pub mod path_arrays;
+pub mod path_picture;
 pub mod report;
 pub mod scale;
 mod vector_picture;
@@ -24,32 +26,20 @@ pub use axes_grid::AxesGrid;
 pub use growth_picture::{GrowthPicture, GrowthPoint};
 pub use map_picture::MapPicture;
 pub use npz::MapArrays;
+pub use path_arrays::PathArrays;
+pub use path_picture::PathPicture;
+
+use crate::files::FileError;
 
 /// Why an output cannot be written.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The output folder cannot be created.
-    #[error("cannot create the output folder {}: {source}; choose another folder or change its permissions", path.display())]
-    CreateFolder {
-        /// The folder.
-        path: PathBuf,
-        /// What the operating system says.
-        source: std::io::Error,
-    },
+    /// A file or folder cannot be written.
+    #[error(transparent)]
+    File(#[from] FileError),
     /// There is a file where the output folder should be.
-    #[error("expected a folder for the output at {}, found a file; choose another name or move the file away", path.display())]
-    NotAFolder {
-        /// The file.
-        path: PathBuf,
-    },
-    /// A file cannot be written.
-    #[error("cannot write {}: {source}; nothing half-written is in its place", path.display())]
-    Write {
-        /// The file.
-        path: PathBuf,
-        /// What the operating system, or the format's library, says.
-        source: std::io::Error,
-    },
+    #[error("expected a folder for the output at {}, found a file; choose another name or move the file away", .0.display())]
+    NotAFolder(PathBuf),
     /// A picture cannot be drawn.
     #[error("cannot draw {}: {reason}", path.display())]
     Draw {
@@ -73,23 +63,20 @@ pub enum Error {
         rows: usize,
     },
     /// The map has no cell, which the format cannot represent.
-    #[error("expected a map of at least one cell for {}, found none; has any reading passed the gates?", path.display())]
-    NoCells {
-        /// The file.
-        path: PathBuf,
-    },
+    #[error("expected a map of at least one cell for {}, found none; has any reading passed the gates?", .0.display())]
+    NoCells(PathBuf),
 }
 
 /// Checks that the arrays of a grid fit its geometry.
 fn check_shape(grid: &crate::field::grid::FieldGrid) -> Result<(), Error> {
-    let geometry = &grid.geometry;
-    for (what, values) in [("the mean", &grid.mean), ("the standard deviation", &grid.standard_deviation)] {
-        if values.len() != geometry.len() {
-            let (columns, rows) = (geometry.columns, geometry.rows);
-            return Err(Error::Shape { what, expected: geometry.len(), found: values.len(), columns, rows });
-        }
-    }
-    Ok(())
+    check_length(grid, "the mean", grid.mean.len())?;
+    check_length(grid, "the standard deviation", grid.standard_deviation.len())
+}
+
+/// Checks that an array has a value for each cell of a grid.
+fn check_length(grid: &crate::field::grid::FieldGrid, what: &'static str, found: usize) -> Result<(), Error> {
+    let (columns, rows, expected) = (grid.geometry.columns, grid.geometry.rows, grid.geometry.len());
+    if found == expected { Ok(()) } else { Err(Error::Shape { what, expected, found, columns, rows }) }
 }
 
 /// A grid of strengths for tests; its lower left corner is (-1, 2), and its cells have half a metre.

@@ -15,5 +15,5 @@ pub mod state;
 mod tiles;
 pub mod totals;
 
-pub use error::Error;
+pub use error::{BatchError, Error};
 pub use posterior::MapPosterior;

@@ -6,6 +6,32 @@ use std::io::{self, BufWriter, Seek, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
+/// An operation on a file or folder that failed.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot {action} {}: {source}{advice}", path.display())]
+pub struct FileError {
+    /// What was tried, such as `read`.
+    action: &'static str,
+    /// The file or folder.
+    path: PathBuf,
+    /// What the operating system, or the format's library, says.
+    source: io::Error,
+    /// What helps, or what is not lost; may be empty.
+    advice: &'static str,
+}
+
+impl FileError {
+    /// Says what was tried: `File::open(path).map_err(FileError::of("read", path, ""))`.
+    pub(crate) fn of(
+        action: &'static str,
+        path: impl Into<PathBuf>,
+        advice: &'static str,
+    ) -> impl FnOnce(io::Error) -> Self {
+        let path = path.into();
+        move |source| Self { action, path, source, advice }
+    }
+}
+
 /// Writes a file so that a reader sees the old one or the new one, never a part, whatever happens meanwhile: `write` fills a
 /// temporary file in the same folder, which is synced and renamed, and the folder is synced. After a failure the temporary file is
 /// removed.

@@ -1,7 +1,7 @@
 //! Online maps of the magnetic field for mobile robots.
 //!
 //! magmap turns a magnetometer and odometry into a live map of the magnetic field a robot drives through: a mean, a variance,
-//! and a model that grows only where the field asks for it.
+//! and a model that grows only where the field needs it.
 //!
 //! The model is a separate crate, [`streaming_gp`]. Around it, from the inside out; inner modules know nothing of outer ones:
 //!
@@ -13,10 +13,12 @@
 //! * [`localization`]: the robot in a finished map, by a particle filter.
 //! * [`session`]: a live run, independent of ROS.
 //! * [`calibration`]: what a drive says of its magnetometer.
+//! * [`files`]: files that are replaced whole or not at all.
 //! * [`recording`]: readers and writers of drives: Aalto CSV, MCAP, rosbag2.
 //! * [`simulation`]: a world of dipoles and a robot driving through it.
 //! * [`export`]: pictures, arrays, grids for `map_server`.
 //! * [`replay`]: offline mapping, from a recording to a folder of outputs.
+//! * [`locate`]: offline localization, from a recording and a map to a folder of outputs.
 //! * `cli`: what the command-line programs share (feature `cli`, on by default).
 //! * `ros`: the ROS 2 node (feature `ros`).
 #![forbid(unsafe_code)]
@@ -30,8 +32,9 @@ pub mod config;
 pub mod durability;
 pub mod export;
 pub mod field;
-mod files;
+pub mod files;
 pub mod localization;
+pub mod locate;
 pub mod mapping;
 pub mod recording;
 pub mod replay;

@@ -17,23 +17,28 @@
 
 mod estimate;
 mod filter;
+mod last_pose;
+pub mod live;
 pub mod lookup;
 mod particle;
 
 use std::collections::VecDeque;
+use std::f64::consts::PI;
 use std::sync::Arc;
 
 use nalgebra::{Isometry2, Isometry3, Matrix3, Point3, Rotation3, Vector2, Vector3};
+use serde::{Deserialize, Serialize};
 
 use crate::config::{self, Config};
 use crate::field::map::FieldMap;
 use crate::mapping::batcher::Batch;
 use crate::mapping::pipeline::Pipeline;
 use crate::sensing::counters::Counters;
-use crate::sensing::reading::{Measurement, Observation, Observed, Stamp};
+use crate::sensing::reading::{Measurement, Observation, Observed, Pose, Stamp};
 
 pub use estimate::{Confidence, Estimate, Reason, State};
 pub use filter::ParticleFilter;
+pub use last_pose::LastPose;
 pub use particle::{Particle, Step};
 
 use lookup::FieldLookup;
@@ -47,13 +52,37 @@ pub enum Error {
     /// The map is unknown everywhere.
     #[error("expected a map that is known somewhere, found none; was it learnt from more than a few readings?")]
     NothingKnown,
+    /// The operating system could not start the thread.
+    #[error("the localization thread could not be started: {0}")]
+    Spawn(#[source] std::io::Error),
     /// The start is not finite.
     #[error("start: expected finite numbers and deviations of 0 or above, found {0:?}")]
     Start(Start),
 }
 
+/// The settings with which a robot is located in a map that was `made_with` others: those that say how readings are treated and what the
+/// model of the map is; the rest has its defaults.
+pub fn settings_for(made_with: Config) -> Config {
+    let Config { sensor, gates, synchronizer, model, bernoulli, vector, tiles, selection, dual_memory, raster, .. } =
+        made_with;
+    Config {
+        sensor,
+        gates,
+        synchronizer,
+        model,
+        bernoulli,
+        vector,
+        tiles,
+        selection,
+        dual_memory,
+        raster,
+        ..Config::default()
+    }
+}
+
 /// Where the robot may be at the start.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Start {
     /// Anywhere in the map, with any heading.
     Anywhere,
@@ -71,6 +100,11 @@ pub enum Start {
 }
 
 impl Start {
+    /// About here, as somebody said: with the uncertainty that AMCL gives such a pose, 0.5 m and 15 degrees.
+    pub fn given(place: [f64; 2], heading: f64) -> Self {
+        Self::At { place, heading, deviation: 0.5, heading_deviation: PI / 12.0 }
+    }
+
     /// About where a robot was last known to be.
     pub fn near(located: &Located) -> Self {
         Self::At {
@@ -107,6 +141,16 @@ pub struct Located {
     pub reason: Option<Reason>,
     /// Number of particles.
     pub particles: usize,
+}
+
+impl Located {
+    /// The pose of the body if a particle is right.
+    pub fn body_of(&self, particle: &Particle) -> Isometry2<f64> {
+        let turned = particle.turn - self.estimate.turn;
+        let lever = self.pose.translation.vector - Vector2::from(self.estimate.place);
+        let place = Vector2::from(particle.place) + Isometry2::rotation(turned) * lever;
+        Isometry2::new(place, self.pose.rotation.angle() + turned)
+    }
 }
 
 /// Locates a robot in a map.
@@ -169,9 +213,46 @@ impl Localizer {
         Ok(())
     }
 
+    /// Changes the mount of the sensor, whose height above the plane must be the same.
+    pub fn set_mount(&mut self, mount: Isometry3<f64>) {
+        self.pipeline.set_mount(mount);
+    }
+
+    /// What the start says, before the first update: given the newest pose of odometry. None if it may be anywhere.
+    pub fn assumed(&self, odometry: &Pose) -> Option<Located> {
+        let Start::At { place, heading, deviation, heading_deviation } = self.start else { return None };
+        let pose = Isometry2::new(place.into(), heading);
+        let from_odometry = Isometry2::new(
+            Vector2::new(odometry.position.x, odometry.position.y),
+            yaw(odometry.orientation.to_rotation_matrix().matrix()),
+        );
+        let map_from_odometry = pose * from_odometry.inverse();
+        let square = deviation * deviation;
+        let estimate = Estimate {
+            place,
+            turn: map_from_odometry.rotation.angle(),
+            covariance: [[square, 0.0, 0.0], [0.0, square, 0.0], [0.0, 0.0, heading_deviation * heading_deviation]],
+            share: 1.0,
+            evidence: 0.0,
+            inside: 1.0,
+        };
+        let (state, reason) = (State::Converging, Some(Reason::Unproven));
+        Some(Located { stamp: odometry.stamp, pose, map_from_odometry, estimate, state, reason, particles: 0 })
+    }
+
+    /// An update with the readings since the last one, however little the robot has moved.
+    pub fn update_now(&mut self) -> Option<Located> {
+        self.pipeline.flush(&mut self.ready);
+        self.take_ready()
+    }
+
     /// Takes the next measurement, whose pose is one of odometry; where the robot is, if that completes an update.
     pub fn ingest(&mut self, measurement: Measurement) -> Option<Located> {
         self.pipeline.ingest(measurement, &mut self.ready);
+        self.take_ready()
+    }
+
+    fn take_ready(&mut self) -> Option<Located> {
         let mut located = None;
         while let Some(batch) = self.ready.pop_front() {
             for observation in &batch.observations {
@@ -203,6 +284,21 @@ impl Localizer {
         let map_from_odometry = Isometry2::new(Vector2::from(estimate.place) - from, estimate.turn);
         let pose = map_from_odometry * body(observation, self.pipeline.mount());
         Some(Located { stamp: observation.stamp, pose, map_from_odometry, estimate, state, reason, particles })
+    }
+
+    /// The mount of the sensor.
+    pub fn mount(&self) -> &Isometry3<f64> {
+        self.pipeline.mount()
+    }
+
+    /// Where it started.
+    pub fn start(&self) -> Start {
+        self.start
+    }
+
+    /// Its settings.
+    pub fn settings(&self) -> &config::Localization {
+        &self.settings
     }
 
     /// Counts of what was received, used and rejected.

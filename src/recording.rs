@@ -1,4 +1,4 @@
-//! Recordings of drives: the Aalto data's CSV files, MCAP files, rosbag2 folders.
+//! Recordings of drives: the Aalto data's CSV files, surveys as plain CSV, MCAP files, rosbag2 folders.
 //!
 //! [`open`] guesses the kind from the path, reads the recording once from end to end, and returns a [`Recording`]: its
 //! content ([`Summary`]), the place of the magnetometer on the robot, and what is missing ([`Loss`]). A recording is an
@@ -12,6 +12,7 @@ pub mod convert;
 mod decoding;
 pub mod drive_writer;
 mod error;
+mod field_table;
 mod loss;
 mod mcap;
 pub mod messages;
@@ -20,6 +21,7 @@ mod rosbag2;
 mod rosbag2_sqlite;
 mod storage;
 mod survey;
+mod truth;
 pub mod writer;
 
 use std::path::{Path, PathBuf};
@@ -28,24 +30,19 @@ use nalgebra::Isometry3;
 use serde::Serialize;
 use sha2::{Digest, Sha256};
 
-use self::{
-    aalto_csv::{Drive, DrivePath},
-    decoding::Frames,
-    messages::{Bool, MagneticField, Message, Odometry, TFMessage},
-    playback::{Playback, Wanted},
-    rosbag2::Bag,
-    storage::{Format, StoredTopic},
-    survey::{Survey, SurveyedTopic},
-};
-pub use self::{
-    error::Error,
-    loss::{Loss, Lost},
-};
-use crate::{
-    config::{Sensor, Topics},
-    mapping::mapper::SourceId,
-    sensing::reading::{Measurement, Stamp},
-};
+use self::aalto_csv::{Drive, DrivePath};
+use self::decoding::Frames;
+pub use self::error::Error;
+use self::field_table::FieldTable;
+pub use self::loss::{Loss, Lost};
+use self::messages::{Bool, MagneticField, Message, Odometry, TFMessage};
+use self::playback::{Playback, Wanted};
+use self::rosbag2::Bag;
+use self::storage::{Format, StoredTopic};
+use self::survey::{Survey, SurveyedTopic};
+use crate::config::{Sensor, Topics};
+use crate::mapping::mapper::SourceId;
+use crate::sensing::reading::{Measurement, Stamp};
 
 /// How a recording is stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -53,6 +50,8 @@ use crate::{
 pub enum Kind {
     /// A drive of the Aalto data: three CSV files.
     AaltoCsv,
+    /// A survey: positions and fields in one CSV file.
+    SurveyCsv,
     /// A single MCAP file.
     Mcap,
     /// A single SQLite database of rosbag2.
@@ -121,11 +120,12 @@ pub struct Recording {
 
 enum Source {
     Drive { drive: Drive, next: usize },
+    Table { table: FieldTable, next: usize },
     Bag(Box<Playback>),
 }
 
-/// Opens a recording: a drive of the Aalto data (`FOLDER/invensense/3` or one of its files), an MCAP file, a rosbag2
-/// folder or one of its storage files.
+/// Opens a recording: a drive of the Aalto data (`FOLDER/invensense/3` or one of its files), a survey as plain CSV, an MCAP
+/// file, a rosbag2 folder or one of its storage files.
 ///
 /// `topics` names the topics to read; topics without a name are found by their type. `sensor` may replace the recording's
 /// static transforms.
@@ -138,6 +138,7 @@ pub fn open(path: &Path, topics: &Topics, sensor: &Sensor) -> Result<Recording, 
     let drive = if path.is_dir() { None } else { DrivePath::guess(path) };
     match drive {
         Some(drive) => Recording::from_drive(path, &drive, topics, sensor),
+        None if FieldTable::is_at(path) => Recording::from_table(path, topics, sensor),
         None => Recording::from_bag(path, topics, sensor),
     }
 }
@@ -158,6 +159,7 @@ impl Recording {
         let mut digest = Sha256::new();
         match &self.source {
             Source::Drive { drive, .. } => drive.digest(&mut digest),
+            Source::Table { table, .. } => table.digest(&mut digest),
             Source::Bag(playback) => playback.digest(&mut digest),
         }
         let Summary { kind, topics, span_seconds, .. } = &self.summary;
@@ -205,6 +207,35 @@ impl Recording {
         };
         let loss = drive.loss.clone();
         Ok(Self { summary, mount: Isometry3::identity(), loss, source: Source::Drive { drive, next: 0 } })
+    }
+
+    fn from_table(path: &Path, topics: &Topics, sensor: &Sensor) -> Result<Self, Error> {
+        let table = FieldTable::read(path)?;
+        let topic = path.display().to_string();
+        if !topics.signal.is_empty() {
+            return Err(wrong_topic::<Bool>(path, "topics.signal", &topics.signal, &[topic]));
+        }
+        let count = table.len() as u64;
+        let choice = Choice { topic: topic.clone(), others: Vec::new() };
+        let mut notes = table.notes.clone();
+        if sensor.override_transforms {
+            notes.push("sensor.override_transforms has no effect: the rows are places of the sensor itself".into());
+        }
+        let sensor_frame = if table.has_orientation { "magnetometer" } else { "map" };
+        let summary = Summary {
+            path: path.into(),
+            kind: Kind::SurveyCsv,
+            topics: vec![TopicSummary { name: topic, type_name: "positions and fields (CSV)".into(), count }],
+            span_seconds: table.span().map(|(start, end)| (start.seconds(), end.seconds())),
+            magnetometer: choice.clone(),
+            odometry: choice,
+            magnetometer_frame: sensor_frame.into(),
+            odometry_frame: "map".into(),
+            body_frame: sensor_frame.into(),
+            notes,
+        };
+        let loss = table.loss.clone();
+        Ok(Self { summary, mount: Isometry3::identity(), loss, source: Source::Table { table, next: 0 } })
     }
 
     fn from_bag(path: &Path, topics: &Topics, sensor: &Sensor) -> Result<Self, Error> {
@@ -256,6 +287,10 @@ impl Iterator for Recording {
             Source::Drive { drive, next } => {
                 *next += 1;
                 drive.measurement(*next - 1).map(Ok)
+            }
+            Source::Table { table, next } => {
+                *next += 1;
+                table.measurement(*next - 1).map(Ok)
             }
             Source::Bag(playback) => playback.next_measurement().transpose(),
         }

@@ -72,14 +72,9 @@ pub enum Error {
         .0.display()
     )]
     NotEmpty(PathBuf),
-    /// The output folder cannot be read.
-    #[error("cannot read the output folder {}: {source}", path.display())]
-    ReadFolder {
-        /// The folder.
-        path: PathBuf,
-        /// What the operating system says.
-        source: std::io::Error,
-    },
+    /// The output folder, or a file in it, cannot be read, written or removed.
+    #[error(transparent)]
+    File(#[from] crate::files::FileError),
     /// The recording is in the map already.
     #[error("{name} is already in the map of {}: nothing to do; use --force to map it again", path.display())]
     AlreadyMapped {
@@ -366,12 +361,12 @@ fn check_mapped(finished: &Finished, history: &History) -> Result<(), Error> {
         return Ok(());
     }
     let counters = finished.mapper.pipeline().counters();
-    let rejected_batches = history.records.iter().filter_map(|record| record.refused.clone());
+    let rejected_batches = history.records.iter().filter_map(|record| record.rejected.clone());
     Err(Error::NothingMapped {
         readings: counters.readings,
         poses: counters.poses,
         used: counters.used_readings,
-        reasons: counters.refusals.to_string().lines().map(String::from).chain(rejected_batches).collect(),
+        reasons: counters.rejections.to_string().lines().map(String::from).chain(rejected_batches).collect(),
     })
 }
 

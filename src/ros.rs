@@ -1,4 +1,5 @@
-//! The ROS 2 node: converts, forwards and publishes; everything else is in the inner rooms.
+//! The ROS 2 nodes: they convert, forward and publish; everything else is in the inner rooms. This is the mapper; `localizer` locates
+//! the robot in a finished map.
 //!
 //! ```text
 //! subscriptions ── intake ── inbox ── mapping thread ── snapshots ── publishing thread ── maps
@@ -16,6 +17,8 @@ mod conversions;
 mod diagnostics;
 mod graph;
 mod interfaces;
+mod listener;
+mod localizer;
 mod logging;
 mod names;
 mod node;
@@ -25,7 +28,35 @@ mod services;
 mod shared;
 mod threads;
 
+use std::io::Write;
+use std::process::ExitCode;
+
+pub use localizer::run as run_localizer;
 pub use node::run;
+
+/// What the program of a node does: prints the help, or runs the node and reports how it ended.
+pub fn main(help: &str, run: fn() -> Result<(), Error>) -> ExitCode {
+    if std::env::args_os().skip(1).any(|argument| argument == "--help" || argument == "-h") {
+        // A reader such as `head` may close it early.
+        let _ = writeln!(std::io::stdout(), "{help}");
+        return ExitCode::SUCCESS;
+    }
+    match run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            // Before there is a node there is no log.
+            if log::max_level() == log::LevelFilter::Off {
+                eprintln!("magmap: {error}")
+            } else {
+                log::error!("{error}")
+            }
+            match error {
+                Error::Arguments { .. } | Error::Config(_) | Error::ParameterType { .. } => ExitCode::from(2),
+                _ => ExitCode::FAILURE,
+            }
+        }
+    }
+}
 
 /// Why the node could not start, or failed.
 #[derive(Debug, thiserror::Error)]
@@ -56,6 +87,18 @@ pub enum Error {
     /// The mapping thread failed.
     #[error(transparent)]
     Mapping(#[from] crate::mapping::Error),
+    /// The map to be located in cannot be read.
+    #[error(transparent)]
+    Map(#[from] crate::durability::checkpoint::Error),
+    /// Nobody can be located in the map.
+    #[error(transparent)]
+    Localization(#[from] crate::localization::Error),
+    /// The map cannot be drawn.
+    #[error(transparent)]
+    Field(#[from] crate::field::Error),
+    /// A thread panicked: which one.
+    #[error("the {0} thread panicked")]
+    Panicked(&'static str),
     /// The operating system failed to start a thread or to handle signals: what failed, and its error.
     #[error("{0}: {1}")]
     System(&'static str, #[source] std::io::Error),

@@ -1,7 +1,7 @@
 //! From what a robot or a recording sends to readings with their place on the map.
 //!
 //! A [`reading::Measurement`] is corrected by its sensor's [`calibration`], checked by the [`gates`] of its topic, and located by the
-//! [`synchronizer`]. Rejected measurements are counted under their [`refusal`]. What a live robot sends is in frames of its own: the
+//! [`synchronizer`]. Rejected measurements are counted under their [`rejection`]. What a live robot sends is in frames of its own: the
 //! [`intake`] transforms it into that of the map. When nothing is mapped, [`health`] says why.
 
 pub mod calibration;
@@ -12,7 +12,7 @@ pub mod health;
 pub mod intake;
 pub mod pose_history;
 pub mod reading;
-pub mod refusal;
+pub mod rejection;
 #[cfg(test)]
 mod samples;
 pub mod synchronizer;

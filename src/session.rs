@@ -29,12 +29,9 @@ pub enum Error {
     /// The settings do not fit the map.
     #[error(transparent)]
     Settings(#[from] field::Error),
-    /// The map was to be saved at the end and was not.
-    #[error("the map was not saved: {reason}")]
-    Save {
-        /// Why not.
-        reason: String,
-    },
+    /// The map was to be saved at the end and was not, for this reason.
+    #[error("the map was not saved: {0}")]
+    Save(String),
 }
 
 /// What was done, or why not, as a message.
@@ -216,7 +213,7 @@ impl Session {
             file.finish();
         }
         let (counters, before) = (status.counters, self.before);
-        let done = last.map_err(|reason| Error::Save { reason })?;
+        let done = last.map_err(Error::Save)?;
         Ok(format!(
             "{done}\nmapped {} of {} readings over {:.1} m in {} updates; the map holds {}",
             counters.used_readings - before.used_readings,

@@ -96,7 +96,7 @@ fn hard_iron_yaw_and_delay_are_found_and_readings_at_one_place_agree_then() {
         assert!((hard_iron.value[axis] - FAULTS.hard_iron[axis]).abs() < 0.3, "{hard_iron:?}");
         assert!(hard_iron.sd[axis].unwrap() < 0.3, "{hard_iron:?}");
     }
-    // A robot in the plane does not tell the vertical component.
+    // A robot in the plane does not determine the vertical component.
     assert!(hard_iron.value[2].abs() < 0.01 && hard_iron.sd[2].is_none(), "{hard_iron:?}");
     // Two readings that differ by a turn of 45 to 180 degrees of a hard iron of 18 microtesla, and by noise and the
     // field within 10 cm.

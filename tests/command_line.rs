@@ -6,6 +6,12 @@ use std::collections::VecDeque;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+#[cfg(unix)]
+use std::{
+    io::{self, Write},
+    process::Child,
+    time::{Duration, Instant},
+};
 
 use common::json;
 use magmap::config::{Config, Sensor, Topics};
@@ -75,6 +81,10 @@ fn an_invalid_command_line_exits_with_2_and_says_what_is_expected() {
         (&["simulate", "--out", "bag", "--size", "6"], "6x8.5"),
         (&["simulate", "--out", "bag", "--noise", "-0.1"], "`noise`"),
         (&["simulate", "--out", "bag", "--route", "circle"], "lawn-mower"),
+        (&["simulate", "--out", "bag", "--drift-slip", "-0.1"], "drift slip"),
+        (&["locate", "x"], "--map"),
+        (&["locate", "x", "--map", "y", "--from", "1,2"], "such as 1.5,-2,1.57, found \"1,2\""),
+        (&["locate", "x", "--map", "y", "--from", "1,2,3", "--anywhere"], "cannot be used with"),
         (&["demo", "--verbose", "--quiet"], "cannot be used with"),
         (&["replay", "x", "--set", "selection.dleta=0.1"], "selection.delta"),
         (&["replay", "x", "--set", "selection.delta=much"], "selection.delta"),
@@ -125,7 +135,7 @@ fn a_missing_recording_or_configuration_exits_with_1_and_is_named() {
 #[test]
 fn every_help_has_examples_and_the_exit_codes_are_documented() {
     let folder = tempdir().unwrap();
-    for name in ["demo", "simulate", "convert", "replay", "info"] {
+    for name in ["demo", "simulate", "convert", "replay", "locate", "info"] {
         let (help, _) = expect(0, &[name, "--help"], &folder);
         let examples = help.matches(&format!("\n  magmap {name} ")).count();
         assert!(help.contains("Examples:") && examples >= 2, "{help}");
@@ -360,28 +370,46 @@ fn simultaneous_signals_are_one_interrupt() {
     interrupted_by(&["-TERM", "-INT", "-TERM"]);
 }
 
+/// Whatever it waits for: here for somebody to read its results.
+#[cfg(unix)]
+#[test]
+fn a_second_interrupt_ends_a_replay_at_once() {
+    /// Signals within this time after the first are the same interrupt.
+    const TOGETHER: Duration = Duration::from_secs(2);
+    let folder = tempdir().unwrap();
+    let (unread, mut stdout) = io::pipe().unwrap();
+    let mut child = interruptible(&folder, stdout.try_clone().unwrap().into());
+    // Fills the pipe and keeps it full, until nobody could read it any more.
+    std::thread::spawn(move || while stdout.write_all(b" ").is_ok() {});
+    let first = Instant::now();
+    let status = loop {
+        if let Some(status) = child.try_wait().unwrap() {
+            break status;
+        }
+        if first.elapsed() > Duration::from_secs(60) {
+            child.kill().unwrap();
+            panic!("expected the second interrupt to end the replay, it still runs");
+        }
+        send("-INT", &child);
+        std::thread::sleep(Duration::from_millis(100));
+    };
+    drop(unread);
+    assert_eq!(status.code(), Some(130));
+    assert!(first.elapsed() >= TOGETHER, "the first interrupt ended it: {:?}", first.elapsed());
+}
+
 /// A replay that these signals end, 50 ms apart, while it lasts.
 #[cfg(unix)]
 #[track_caller]
 fn interrupted_by(signals: &[&str]) {
     let folder = tempdir().unwrap();
-    simulate(&folder, "bag", &["--duration", "600"]);
-    let mut replay = command(&["replay", "bag", "--speed", "4"], folder.path());
-    let child = replay.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    // The map over time is begun just before the program listens.
-    let out = folder.path().join("bag-map");
-    let is_empty = |path: &Path| fs::read_dir(path).map_or(true, |mut entries| entries.next().is_none());
-    while is_empty(&out) {
-        std::thread::sleep(std::time::Duration::from_millis(20));
-    }
-    std::thread::sleep(std::time::Duration::from_millis(1500));
+    let child = interruptible(&folder, Stdio::piped());
     for (index, signal) in signals.iter().enumerate() {
         if index > 0 {
-            std::thread::sleep(std::time::Duration::from_millis(50));
+            std::thread::sleep(Duration::from_millis(50));
         }
-        let sent = Command::new("kill").args([signal, &child.id().to_string()[..]]).status().unwrap();
         // One that has ended by now is not there any more; nobody has waited for it yet, so that its number is its own.
-        assert!(sent.success());
+        send(signal, &child);
     }
     let output = child.wait_with_output().unwrap();
     let err = String::from_utf8(output.stderr).unwrap();
@@ -391,7 +419,30 @@ fn interrupted_by(signals: &[&str]) {
     assert_eq!(report["interrupted"], true);
     let readings = report["counters"]["readings"].as_u64().unwrap();
     assert!((1..20_000).contains(&readings), "{readings}");
-    OUTPUTS.iter().for_each(|file| assert!(out.join(file).is_file(), "{file}"));
+    OUTPUTS.iter().for_each(|file| assert!(folder.path().join("bag-map").join(file).is_file(), "{file}"));
+}
+
+/// A replay into `bag-map`, some seconds after its start and minutes before its end.
+#[cfg(unix)]
+fn interruptible(folder: &TempDir, stdout: Stdio) -> Child {
+    simulate(folder, "bag", &["--duration", "600"]);
+    let mut replay = command(&["replay", "bag", "--speed", "4"], folder.path());
+    let child = replay.stdout(stdout).stderr(Stdio::piped()).spawn().unwrap();
+    // The map over time is begun just before the program listens.
+    let out = folder.path().join("bag-map");
+    let is_empty = |path: &Path| fs::read_dir(path).map_or(true, |mut entries| entries.next().is_none());
+    while is_empty(&out) {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    std::thread::sleep(Duration::from_millis(1500));
+    child
+}
+
+#[cfg(unix)]
+#[track_caller]
+fn send(signal: &str, child: &Child) {
+    let sent = Command::new("kill").args([signal, &child.id().to_string()[..]]).status().unwrap();
+    assert!(sent.success());
 }
 
 #[test]

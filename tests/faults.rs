@@ -20,7 +20,7 @@ use magmap::sensing::gates::Reopenings;
 use magmap::sensing::health::{HealthInputs, HealthMonitor, Topic};
 use magmap::sensing::intake::{Intake, IntakeOutput};
 use magmap::sensing::reading::{MagneticField, Measurement, Observation, Pose, Reading, Stamp};
-use magmap::sensing::refusal::{Refusal, Refusals};
+use magmap::sensing::rejection::{Rejection, Rejections};
 use magmap::simulation::{DipoleOptions, DipoleWorld, Route, Simulation, World, demo};
 use nalgebra::{Isometry3, Point3, Quaternion, UnitQuaternion, Vector3};
 
@@ -157,13 +157,13 @@ impl Mapped {
 
     /// Everything that was rejected; every other reading is in the map.
     #[track_caller]
-    fn assert_rejected(&self, expected: &[(Refusal, u64)]) {
-        let mut refusals = Refusals::default();
-        for &(refusal, count) in expected {
-            (0..count).for_each(|_| refusals.count(refusal));
+    fn assert_rejected(&self, expected: &[(Rejection, u64)]) {
+        let mut rejections = Rejections::default();
+        for &(rejection, count) in expected {
+            (0..count).for_each(|_| rejections.count(rejection));
         }
-        assert_eq!(self.counters.refusals, refusals, "{}\n{:?}", self.counters.refusals, self.reported);
-        assert_eq!(self.counters.used_readings + refusals.readings(), self.counters.readings);
+        assert_eq!(self.counters.rejections, rejections, "{}\n{:?}", self.counters.rejections, self.reported);
+        assert_eq!(self.counters.used_readings + rejections.readings(), self.counters.readings);
     }
 
     #[track_caller]
@@ -250,7 +250,7 @@ fn readings_whose_clock_stops_are_rejected_beyond_the_first_twenty() {
         reading.stamp = *stopped.get_or_insert(reading.stamp);
     });
     let mapped = map(&events);
-    mapped.assert_rejected(&[(Refusal::ReadingStampRepeated, 12 * RATE - 20)]);
+    mapped.assert_rejected(&[(Rejection::ReadingStampRepeated, 12 * RATE - 20)]);
     // In the window from 10 s to 15 s twenty are used.
     mapped.assert_reported(&["the clock of /imu/mag has stopped: 250 readings arrived with the same stamp"]);
     // Twenty readings over 20 cm are mapped in one place: an error of at most the change over 10 cm, in one cell.
@@ -277,7 +277,7 @@ fn poses_whose_clock_stops_are_rejected_with_the_readings_in_between() {
     let mut stopped = None;
     let events = with_poses(drive(), 10.0, 22.0, |pose| pose.stamp = *stopped.get_or_insert(pose.stamp));
     let mapped = map(&events);
-    mapped.assert_rejected(&[(Refusal::PoseGap, 12 * RATE), (Refusal::PoseStampRepeated, 12 * 30 - 1)]);
+    mapped.assert_rejected(&[(Rejection::PoseGap, 12 * RATE), (Rejection::PoseStampRepeated, 12 * 30 - 1)]);
     mapped.assert_reported(&["the clock of /odom has stopped: 150 poses arrived with the same stamp"]);
     mapped.assert_as_good_as_without_the_fault();
 }
@@ -291,9 +291,9 @@ fn when_both_clocks_stop_everything_in_between_is_rejected() {
     let events = with_poses(events, 10.0, 22.0, |pose| pose.stamp = *pose_stopped.get_or_insert(pose.stamp));
     let mapped = map(&events);
     mapped.assert_rejected(&[
-        (Refusal::ReadingStampRepeated, 12 * RATE - 20),
-        (Refusal::PoseGap, 20),
-        (Refusal::PoseStampRepeated, 12 * 30 - 1),
+        (Rejection::ReadingStampRepeated, 12 * RATE - 20),
+        (Rejection::PoseGap, 20),
+        (Rejection::PoseStampRepeated, 12 * 30 - 1),
     ]);
     mapped.assert_reported(&["the clock of /imu/mag has stopped"]);
     mapped.assert_as_good_as_without_the_fault();
@@ -304,7 +304,7 @@ fn readings_from_a_clock_that_jumps_ahead_and_back_are_rejected() {
     for ahead in [60.0, YEAR] {
         let mapped = map(&with_readings(drive(), 10.0, 12.0, |reading| reading.stamp = later(reading.stamp, ahead)));
         // When the clock is back, five stamps are needed to accept it.
-        mapped.assert_rejected(&[(Refusal::ReadingStampBackwards, 5), (Refusal::NoLaterPose, 2 * RATE)]);
+        mapped.assert_rejected(&[(Rejection::ReadingStampBackwards, 5), (Rejection::NoLaterPose, 2 * RATE)]);
         mapped.assert_reported(&["the clock of the readings went back by"]);
         mapped.assert_as_good_as_without_the_fault();
     }
@@ -315,7 +315,7 @@ fn poses_from_a_clock_that_jumps_ahead_and_back_cost_the_readings_in_between() {
     for ahead in [60.0, YEAR] {
         let mapped = map(&with_poses(drive(), 10.0, 12.0, |pose| pose.stamp = later(pose.stamp, ahead)));
         // From the last pose before, at 9.967 s, to the first after the five rejected ones, at 12.167 s.
-        mapped.assert_rejected(&[(Refusal::PoseGap, 110), (Refusal::PoseStampBackwards, 5)]);
+        mapped.assert_rejected(&[(Rejection::PoseGap, 110), (Rejection::PoseStampBackwards, 5)]);
         mapped.assert_reported(&["the clock of the poses went back by"]);
         mapped.assert_as_good_as_without_the_fault();
     }
@@ -326,13 +326,14 @@ fn when_both_clocks_jump_ahead_and_back_only_the_transitions_are_lost() {
     for ahead in [60.0, YEAR] {
         let events = with_readings(drive(), 10.0, 12.0, |reading| reading.stamp = later(reading.stamp, ahead));
         let mapped = map(&with_poses(events, 10.0, 12.0, |pose| pose.stamp = later(pose.stamp, ahead)));
-        let Counters { used_readings, refusals, reopenings, .. } = mapped.counters;
+        let Counters { used_readings, rejections, reopenings, .. } = mapped.counters;
         assert_eq!(reopenings, Reopenings { reading_clock: 1, pose_clock: 1, ..Default::default() });
-        let clocks = [Refusal::ReadingStampBackwards, Refusal::PoseStampBackwards].map(|refusal| refusals.of(refusal));
+        let clocks =
+            [Rejection::ReadingStampBackwards, Rejection::PoseStampBackwards].map(|rejection| rejections.of(rejection));
         assert_eq!(clocks, [5, 5]);
         // Between the last pose before a jump and the first after it: 2 readings; on the way back up to 0.2 s.
-        assert!(used_readings >= READINGS - 5 - 2 - 10, "{refusals}");
-        assert_eq!(used_readings + refusals.readings(), READINGS);
+        assert!(used_readings >= READINGS - 5 - 2 - 10, "{rejections}");
+        assert_eq!(used_readings + rejections.readings(), READINGS);
         mapped.assert_as_good_as_without_the_fault();
     }
 }
@@ -341,9 +342,9 @@ fn when_both_clocks_jump_ahead_and_back_only_the_transitions_are_lost() {
 fn clocks_that_go_back_permanently_cost_a_tenth_of_a_second() {
     let events = with_readings(drive(), 10.0, 31.0, |reading| reading.stamp = later(reading.stamp, -7.0));
     let mapped = map(&with_poses(events, 10.0, 31.0, |pose| pose.stamp = later(pose.stamp, -7.0)));
-    let Counters { used_readings, refusals, .. } = mapped.counters;
-    assert_eq!((refusals.of(Refusal::ReadingStampBackwards), refusals.of(Refusal::PoseStampBackwards)), (5, 5));
-    assert!(used_readings >= READINGS - 5 - 10, "{refusals}");
+    let Counters { used_readings, rejections, .. } = mapped.counters;
+    assert_eq!((rejections.of(Rejection::ReadingStampBackwards), rejections.of(Rejection::PoseStampBackwards)), (5, 5));
+    assert!(used_readings >= READINGS - 5 - 10, "{rejections}");
     mapped.assert_reported(&["the clock of the readings went back by 6", "the clock of the poses went back by 6"]);
     mapped.assert_as_good_as_without_the_fault();
 }
@@ -352,11 +353,11 @@ fn clocks_that_go_back_permanently_cost_a_tenth_of_a_second() {
 fn clocks_set_back_by_less_than_a_second_are_waited_for() {
     let events = with_readings(drive(), 10.0, 31.0, |reading| reading.stamp = later(reading.stamp, -0.5));
     let mapped = map(&with_poses(events, 10.0, 31.0, |pose| pose.stamp = later(pose.stamp, -0.5)));
-    let Counters { used_readings, refusals, reopenings, .. } = mapped.counters;
+    let Counters { used_readings, rejections, reopenings, .. } = mapped.counters;
     assert_eq!(reopenings, Reopenings::default());
     // Half a second of readings is behind; then the poses continue where the robot is: up to 25 cm further.
-    assert!((23..=25).contains(&refusals.of(Refusal::ReadingStampBackwards)), "{refusals}");
-    assert!(used_readings >= READINGS - 35, "{refusals}");
+    assert!((23..=25).contains(&rejections.of(Rejection::ReadingStampBackwards)), "{rejections}");
+    assert!(used_readings >= READINGS - 35, "{rejections}");
     mapped.assert_reported(&[]);
     mapped.assert_as_good_as_without_the_fault();
 }
@@ -377,7 +378,7 @@ fn stamps_that_repeat_because_of_a_coarse_clock_are_mapped() {
 #[test]
 fn stamps_of_zero_do_not_set_the_clock_back() {
     let mapped = map(&with_readings(drive(), 10.0, 12.0, |reading| reading.stamp = Stamp::default()));
-    mapped.assert_rejected(&[(Refusal::ReadingStampBackwards, 2 * RATE)]);
+    mapped.assert_rejected(&[(Rejection::ReadingStampBackwards, 2 * RATE)]);
     mapped.assert_reported(&[]);
     mapped.assert_as_good_as_without_the_fault();
 }
@@ -386,7 +387,7 @@ fn stamps_of_zero_do_not_set_the_clock_back() {
 fn clocks_that_differ_are_reported_even_though_readings_are_used() {
     let mapped = map(&with_poses(drive(), 0.0, 31.0, |pose| pose.stamp = later(pose.stamp, -15.0)));
     // Readings of the first 15 s have only older poses and wait for those of their stamps, which arrive 15 s later.
-    assert!(mapped.counters.used_readings > 700, "{}", mapped.counters.refusals);
+    assert!(mapped.counters.used_readings > 700, "{}", mapped.counters.rejections);
     assert!(mapped.has_reported("/imu/mag and /odom never overlap: the first are 15.0 s ahead of the second"));
     assert!(
         mapped.has_reported(
@@ -401,7 +402,7 @@ fn clocks_that_differ_are_reported_even_though_readings_are_used() {
 fn readings_without_odometry_are_rejected_and_mapping_continues_when_it_is_back() {
     let mapped = map(&without(drive(), 10.0, 16.0, false, true));
     // From the last pose, at 9.967 s, to the next at 16 s.
-    mapped.assert_rejected(&[(Refusal::PoseGap, 6 * RATE + 2)]);
+    mapped.assert_rejected(&[(Rejection::PoseGap, 6 * RATE + 2)]);
     mapped.assert_reported(&["no more odometry: /odom has a publisher, but no message arrives"]);
     mapped.assert_as_good_as_without_the_fault();
 }
@@ -418,7 +419,7 @@ fn a_magnetometer_that_stops_costs_only_what_it_did_not_send() {
 #[test]
 fn when_both_topics_stop_and_continue_elsewhere_nothing_is_mapped_in_between() {
     let mapped = map(&without(drive(), 10.0, 16.0, true, true));
-    mapped.assert_rejected(&[(Refusal::PoseGap, 2)]);
+    mapped.assert_rejected(&[(Rejection::PoseGap, 2)]);
     assert_eq!(mapped.counters.used_readings, READINGS - 6 * RATE - 2);
     mapped.assert_as_good_as_without_the_fault();
 }
@@ -447,11 +448,11 @@ fn saturated_readings_are_rejected_where_the_full_scale_is_known() {
     let mut config = Config::default();
     config.gates.full_scale = full_scale;
     let mapped = map_with(&config, &events);
-    mapped.assert_rejected(&[(Refusal::ReadingSaturated, READINGS / 10)]);
+    mapped.assert_rejected(&[(Rejection::ReadingSaturated, READINGS / 10)]);
     mapped.assert_as_good_as_without_the_fault();
     // Where it is not known, the field seems weaker than it is.
     let unknown = map(&events);
-    assert_eq!(unknown.counters.refusals.of(Refusal::ReadingSaturated), 0);
+    assert_eq!(unknown.counters.rejections.of(Rejection::ReadingSaturated), 0);
     assert!(unknown.error() > mapped.error() + AS_GOOD, "{} and {}", unknown.error(), mapped.error());
 }
 
@@ -463,7 +464,7 @@ fn a_sensor_that_stays_saturated_is_reported() {
         set(reading, Vector3::new(400.0, 10.0, -30.0));
     });
     let mapped = map_with(&config, &events);
-    mapped.assert_rejected(&[(Refusal::ReadingSaturated, 12 * RATE)]);
+    mapped.assert_rejected(&[(Rejection::ReadingSaturated, 12 * RATE)]);
     // At the first check, 5 s after the fault began, the last reading before it was used.
     assert!(
         mapped.has_reported("an axis of /imu/mag is at its full scale (gates.full_scale): 250 readings were rejected")
@@ -486,7 +487,7 @@ fn an_axis_or_a_sensor_that_freezes_while_driving_is_rejected_after_a_quarter_of
     for which in [[true; 3], [true, false, false], [false, true, false], [false, false, true]] {
         let mapped = map(&frozen(which));
         // A centimetre a reading: three make a step of 2.5 cm, ten steps are frozen. Turns are shorter across.
-        let rejected = mapped.counters.refusals.of(Refusal::AxisFrozen);
+        let rejected = mapped.counters.rejections.of(Rejection::AxisFrozen);
         assert!((12 * RATE - 35..=12 * RATE - 29).contains(&rejected), "{rejected} of {which:?}");
         assert!(
             mapped.has_reported(
@@ -502,7 +503,7 @@ fn an_axis_or_a_sensor_that_freezes_while_driving_is_rejected_after_a_quarter_of
         let mut config = Config::default();
         config.gates.max_repeat = 0.0;
         let ungated = map_with(&config, &frozen(which));
-        assert_eq!(ungated.counters.refusals.of(Refusal::AxisFrozen), 0);
+        assert_eq!(ungated.counters.rejections.of(Rejection::AxisFrozen), 0);
         assert!(ungated.error() > 1.5 * mapped.error(), "{} and {} of {which:?}", ungated.error(), mapped.error());
     }
 }
@@ -563,7 +564,7 @@ fn axes_that_are_not_finite_are_rejected_one_by_one() {
             set(reading, Vector3::new(20.0, axis, -40.0));
         }
     }));
-    mapped.assert_rejected(&[(Refusal::ReadingNotFinite, READINGS / 10)]);
+    mapped.assert_rejected(&[(Rejection::ReadingNotFinite, READINGS / 10)]);
     mapped.assert_reported(&[]);
     mapped.assert_as_good_as_without_the_fault();
 }
@@ -573,7 +574,7 @@ fn a_sensor_that_sends_not_a_number_for_a_while_is_reported() {
     let mapped = map(&with_readings(drive(), 10.0, 22.0, |reading| {
         set(reading, Vector3::repeat(f64::NAN));
     }));
-    mapped.assert_rejected(&[(Refusal::ReadingNotFinite, 12 * RATE)]);
+    mapped.assert_rejected(&[(Rejection::ReadingNotFinite, 12 * RATE)]);
     assert!(
         mapped.has_reported("every measurement is rejected: 250 readings with an axis that is not a finite number")
     );
@@ -583,7 +584,7 @@ fn a_sensor_that_sends_not_a_number_for_a_while_is_reported() {
 #[test]
 fn a_spike_is_rejected_and_nothing_else() {
     let mapped = map(&with_readings(drive(), 10.0, 10.02, |reading| add(reading, Vector3::new(79.0, 0.0, 0.0))));
-    mapped.assert_rejected(&[(Refusal::FieldGradient, 1)]);
+    mapped.assert_rejected(&[(Rejection::FieldGradient, 1)]);
     mapped.assert_as_good_as_without_the_fault();
 }
 
@@ -596,7 +597,7 @@ fn bursts_of_a_motor_are_rejected_while_driving() {
             add(reading, Vector3::new(60.0, -50.0, 20.0));
         }
     }));
-    mapped.assert_rejected(&[(Refusal::FieldGradient, 14 * RATE / 5)]);
+    mapped.assert_rejected(&[(Rejection::FieldGradient, 14 * RATE / 5)]);
     mapped.assert_reported(&[]);
     mapped.assert_as_good_as_without_the_fault();
 }
@@ -605,7 +606,7 @@ fn bursts_of_a_motor_are_rejected_while_driving() {
 fn a_motor_that_stays_on_is_mapped_as_if_it_were_the_building() {
     let mapped = map(&with_readings(drive(), 10.0, 13.0, |reading| add(reading, Vector3::new(0.0, 0.0, -79.0))));
     // Half a second after it was switched on and off, the change is accepted.
-    mapped.assert_rejected(&[(Refusal::FieldGradient, 2 * 26)]);
+    mapped.assert_rejected(&[(Rejection::FieldGradient, 2 * 26)]);
     mapped.assert_reported(&[
         "gate max_gradient reopened after 26 rejections",
         "gate max_gradient reopened after 26 rejections",
@@ -671,7 +672,7 @@ fn invalid_poses_are_rejected_and_short_gaps_interpolated() {
         // Nine poses are 0.3 s.
         for change in [&broken as &dyn Fn(&mut Pose), &|pose: &mut Pose| pose.orientation = orientation] {
             let mapped = map(&with_poses(drive(), 9.99, 10.29, change));
-            mapped.assert_rejected(&[(Refusal::PoseNotFinite, 9)]);
+            mapped.assert_rejected(&[(Rejection::PoseNotFinite, 9)]);
             mapped.assert_reported(&[]);
             mapped.assert_as_good_as_without_the_fault();
         }
@@ -681,7 +682,7 @@ fn invalid_poses_are_rejected_and_short_gaps_interpolated() {
 #[test]
 fn odometry_that_sends_invalid_poses_for_a_while_is_reported() {
     let mapped = map(&with_poses(drive(), 9.99, 22.0, |pose| pose.position.x = f64::NAN));
-    mapped.assert_rejected(&[(Refusal::PoseGap, 12 * RATE + 2), (Refusal::PoseNotFinite, 12 * 30)]);
+    mapped.assert_rejected(&[(Rejection::PoseGap, 12 * RATE + 2), (Rejection::PoseNotFinite, 12 * 30)]);
     assert!(
         mapped.has_reported(
             "every measurement is rejected: 150 poses with a coordinate that is not finite or beyond 1e9 m"
@@ -698,7 +699,7 @@ fn shift(pose: &mut Pose, y: f64) {
 fn short_jumps_of_the_odometry_are_rejected_and_interpolated() {
     for (until, poses) in [(10.01, 1), (10.29, 9)] {
         let mapped = map(&with_poses(drive(), 9.99, until, |pose| shift(pose, 1.0)));
-        mapped.assert_rejected(&[(Refusal::PoseJump, poses)]);
+        mapped.assert_rejected(&[(Rejection::PoseJump, poses)]);
         mapped.assert_reported(&[]);
         mapped.assert_as_good_as_without_the_fault();
     }
@@ -712,7 +713,7 @@ fn odometry_that_jumps_repeatedly_and_back_is_rejected() {
         shift(pose, if index / 6 % 2 == 0 { 1.0 } else { 0.0 });
         index += 1;
     }));
-    mapped.assert_rejected(&[(Refusal::PoseJump, 150)]);
+    mapped.assert_rejected(&[(Rejection::PoseJump, 150)]);
     mapped.assert_reported(&[]);
     mapped.assert_as_good_as_without_the_fault();
 }
@@ -739,7 +740,7 @@ fn off_the_path(mapped: &Mapped, offset: impl Fn(f64) -> f64) -> f64 {
 fn a_permanent_jump_of_the_odometry_is_accepted_after_half_a_second_and_nothing_is_mapped_in_between() {
     let mapped = map(&with_poses(drive(), 9.99, 31.0, |pose| shift(pose, 2.0)));
     // 16 poses are rejected, from 10.0 s to 10.5 s; the next is at 10.533 s, the previous at 9.967 s.
-    mapped.assert_rejected(&[(Refusal::AcrossPoseJump, 29), (Refusal::PoseJump, 16)]);
+    mapped.assert_rejected(&[(Rejection::AcrossPoseJump, 29), (Rejection::PoseJump, 16)]);
     mapped.assert_reported(&["gate max_speed reopened after 16 rejections"]);
     let off = off_the_path(&mapped, |stamp| if stamp > 10.0 { 2.0 } else { 0.0 });
     // An observation is the mean of 5 cm.
@@ -750,9 +751,9 @@ fn a_permanent_jump_of_the_odometry_is_accepted_after_half_a_second_and_nothing_
 fn nothing_is_mapped_along_a_jump_too_short_to_reopen_a_gate() {
     let mapped = map(&with_poses(drive(), 9.99, 31.0, |pose| shift(pose, 0.6)));
     // After 0.2 s the robot might have driven there.
-    let rejected = mapped.counters.refusals;
-    assert!((4..=8).contains(&rejected.of(Refusal::PoseJump)), "{rejected}");
-    assert!((8..=16).contains(&rejected.of(Refusal::AcrossPoseJump)), "{rejected}");
+    let rejected = mapped.counters.rejections;
+    assert!((4..=8).contains(&rejected.of(Rejection::PoseJump)), "{rejected}");
+    assert!((8..=16).contains(&rejected.of(Rejection::AcrossPoseJump)), "{rejected}");
     let off = off_the_path(&mapped, |stamp| if stamp > 10.0 { 0.6 } else { 0.0 });
     assert!(off < 0.1, "{off} m");
 }
@@ -764,8 +765,8 @@ fn odometry_that_is_elsewhere_for_seconds_is_mapped_there() {
         "gate max_speed reopened after 16 rejections",
         "gate max_speed reopened after 16 rejections",
     ]);
-    let rejected = mapped.counters.refusals;
-    assert_eq!((rejected.of(Refusal::PoseJump), rejected.readings()), (32, rejected.of(Refusal::AcrossPoseJump)));
+    let rejected = mapped.counters.rejections;
+    assert_eq!((rejected.of(Rejection::PoseJump), rejected.readings()), (32, rejected.of(Rejection::AcrossPoseJump)));
     assert!((54..=58).contains(&rejected.readings()), "{rejected}");
     let off = off_the_path(&mapped, |stamp| if (10.0..13.2).contains(&stamp) { 2.0 } else { 0.0 });
     assert!(off < 0.1, "{off} m");
@@ -792,7 +793,7 @@ fn a_thousand_readings_a_second_that_wait_for_odometry_take_bounded_memory() {
     let mapped = map(&without(driven(&simulation), 10.0, 22.0, false, true));
     // Of the readings of 12.033 s ten thousand may wait; 33 of them are dropped until a second pose confirms the first. For the rest
     // the poses are too far apart.
-    mapped.assert_rejected(&[(Refusal::WaitingQueueFull, 2_066), (Refusal::PoseGap, 10_000 - 33)]);
+    mapped.assert_rejected(&[(Rejection::WaitingQueueFull, 2_066), (Rejection::PoseGap, 10_000 - 33)]);
     mapped.assert_as_good_as_without_the_fault();
 }
 
@@ -806,9 +807,9 @@ fn a_thousand_noisy_poses_a_second_lose_no_reading() {
         index += 1;
         shift(pose, 0.002 * f64::from(index * 7919 % 1000) / 500.0 - 0.002);
     }));
-    let refusals = mapped.counters.refusals;
-    assert!(refusals.of(Refusal::PoseJump) > 1000, "{refusals}");
-    assert_eq!((refusals.readings(), mapped.counters.reopenings), (0, Reopenings::default()), "{refusals}");
+    let rejections = mapped.counters.rejections;
+    assert!(rejections.of(Rejection::PoseJump) > 1000, "{rejections}");
+    assert_eq!((rejections.readings(), mapped.counters.reopenings), (0, Reopenings::default()), "{rejections}");
     mapped.assert_reported(&[]);
     mapped.assert_as_good_as_without_the_fault();
 }
@@ -827,7 +828,7 @@ fn bursts_out_of_order_lose_only_late_readings() {
         let mut events = [readings, poses].concat();
         events.sort_by(|one, other| one.0.total_cmp(&other.0));
         let mapped = map(&events);
-        mapped.assert_rejected(&[(Refusal::ReadingStampBackwards, READINGS - used)]);
+        mapped.assert_rejected(&[(Rejection::ReadingStampBackwards, READINGS - used)]);
         mapped.assert_reported(&[]);
         // At most a fifth of the readings in each cell: the noise of one reading.
         assert!(mapped.error() < *CLEAN_ERROR + 2.0 * AS_GOOD, "{}", mapped.error());
@@ -853,8 +854,8 @@ fn a_burst_faster_than_learning_is_merged_and_beyond_the_inbox_counted_as_lost()
     let status = finished.status;
     assert!(lost > 10_000, "{lost} of {}", events.len());
     assert_eq!(status.lost_readings + status.lost_poses, lost as u64);
-    let Counters { readings, used_readings, refusals, .. } = status.counters;
-    assert_eq!((readings + status.lost_readings, used_readings + refusals.readings()), (30_000, readings));
+    let Counters { readings, used_readings, rejections, .. } = status.counters;
+    assert_eq!((readings + status.lost_readings, used_readings + rejections.readings()), (30_000, readings));
     assert_eq!(status.updates + status.merged_batches, status.counters.batches);
     assert_eq!(finished.mapper.model().totals().used_readings, used_readings);
 }
@@ -891,9 +892,11 @@ fn a_map_resumed_during_a_fault_equals_an_uninterrupted_one() {
             mapper.take(Step::Measurement { index: index as u64, measurement }, &stop);
         }
     }
-    let refusals = uninterrupted.pipeline().counters().refusals;
-    for refusal in [Refusal::ReadingStampRepeated, Refusal::AxisFrozen, Refusal::FieldGradient, Refusal::PoseJump] {
-        assert!(refusals.of(refusal) > 10, "{refusals}");
+    let rejections = uninterrupted.pipeline().counters().rejections;
+    for rejection in
+        [Rejection::ReadingStampRepeated, Rejection::AxisFrozen, Rejection::FieldGradient, Rejection::PoseJump]
+    {
+        assert!(rejections.of(rejection) > 10, "{rejections}");
     }
     let [expected, found] = [uninterrupted, interrupted].map(|mapper| Checkpoint::of(&mapper).unwrap());
     assert_eq!(found, expected);

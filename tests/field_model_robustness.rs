@@ -424,12 +424,16 @@ fn a_model_of_a_field_rejects_signals_and_a_model_of_a_signal_rejects_fields() {
     of_a_signal.selection.method = "dual_memory".parse().unwrap();
     let mut of_axes = Config::default();
     of_axes.model.field = Mapped::Vector;
-    for (config, accepted, rejected) in
-        [(Config::default(), field, signal), (of_axes, field, signal), (of_a_signal, signal, field)]
-    {
+    let no_signal = "expected observations of the field, found one of a yes/no signal";
+    let no_field = "expected observations of a yes/no signal, found one of the field";
+    for (config, accepted, rejected, reason) in [
+        (Config::default(), field, signal, no_signal),
+        (of_axes, field, signal, no_signal),
+        (of_a_signal, signal, field, no_field),
+    ] {
         let mut model = FieldModel::new(&config);
-        model.update(&[rejected], &|| false).unwrap_err();
-        assert_eq!((model.totals().refused_batches, model.map().is_none()), (1, true));
+        assert_eq!(model.update(&[rejected], &|| false).unwrap_err().to_string(), reason);
+        assert_eq!((model.totals().rejected_batches, model.map().is_none()), (1, true));
         model.update(&[accepted], &|| false).unwrap();
     }
 }

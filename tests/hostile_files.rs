@@ -278,7 +278,7 @@ fn settings_of_a_gigabyte_and_settings_that_need_one_are_rejected() {
 
 #[test]
 fn a_checkpoint_that_claims_more_than_it_contains_is_rejected() {
-    let refusal = |bytes: &[u8]| {
+    let rejection = |bytes: &[u8]| {
         let mut said = String::new();
         let peak = memory::peak(|| said = Checkpoint::from_bytes(bytes).unwrap_err().to_string());
         assert!(peak < 4 << 20, "{peak} bytes: {said}");
@@ -287,7 +287,7 @@ fn a_checkpoint_that_claims_more_than_it_contains_is_rejected() {
     for mut arrays in (hostile::reader("checkpoint").seeds)() {
         let count_at = arrays.len() - 12;
         arrays[count_at..count_at + 2].copy_from_slice(&60_000u16.to_le_bytes());
-        assert!(refusal(&arrays).contains("states 60000 arrays, more than the "), "{}", refusal(&arrays));
+        assert!(rejection(&arrays).contains("states 60000 arrays, more than the "), "{}", rejection(&arrays));
     }
 }
 

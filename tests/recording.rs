@@ -13,7 +13,7 @@ use magmap::{
         aalto_csv::{Drive, DrivePath},
         convert::convert,
         messages::{self, Message, Odometry, TFMessage},
-        writer::{BagWriter, McapWriter, Storage},
+        writer::{BagWriter, MessageWriter, Storage},
     },
     sensing::reading::{MagneticField, Measurement, Pose, Reading, Sample, Stamp},
 };
@@ -21,7 +21,7 @@ use mcap::{Compression, WriteOptions, records::MessageHeader};
 use nalgebra::{Isometry3, Point3, Translation3, UnitQuaternion, Vector3};
 use rand::{Rng, RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
-use tempfile::TempDir;
+use tempfile::{TempDir, tempdir};
 
 const STORAGES: [Storage; 2] = [Storage::Mcap, Storage::Sqlite3];
 
@@ -201,7 +201,7 @@ fn csv_drive(rows: usize) -> (TempDir, PathBuf) {
 fn assert_converts(drive: &Drive, storage: Storage, mount: &Isometry3<f64>) {
     let folder = tempfile::tempdir().unwrap();
     let bag = folder.path().join("converted");
-    convert(drive, &bag, storage, mount).unwrap();
+    convert(drive, &bag, storage, mount, None).unwrap();
     let recording = open(&bag).unwrap();
     assert!(recording.loss().is_empty(), "{}", recording.loss());
     let found_mount = recording.mount();
@@ -250,7 +250,7 @@ fn a_real_drive_survives_conversion() {
     // For a look with other tools: keeps the bag.
     if let Some(keep) = std::env::var_os("MAGMAP_KEEP_BAG") {
         for (storage, name) in [(Storage::Mcap, "mcap"), (Storage::Sqlite3, "sqlite3")] {
-            convert(&drive, &Path::new(&keep).join(name), storage, &mount()).unwrap();
+            convert(&drive, &Path::new(&keep).join(name), storage, &mount(), None).unwrap();
         }
     }
 }
@@ -267,6 +267,76 @@ fn a_csv_drive_is_a_recording() {
     let found = measurements(recording);
     assert_eq!(found.len(), 60);
     assert!(found.chunks(2).all(|pair| pair[0].stamp() == pair[1].stamp()));
+}
+
+/// A survey of these lines.
+fn survey(lines: &str) -> (TempDir, PathBuf) {
+    let folder = tempdir().unwrap();
+    let path = folder.path().join("survey.csv");
+    fs::write(&path, lines).unwrap();
+    (folder, path)
+}
+
+#[test]
+fn a_survey_gives_its_places_and_fields_in_the_units_that_its_header_names() {
+    let lines = "stamp [ms],X_cm,y,z,yaw (deg),bx_nT,BY [nT],bz (nT),note\n\
+                 1500,150,2,-0.1,90,20000,-1000,4e4,\"near, the door\"\n\
+                 2500,250,2,-0.1,-90,21000,-1000,4e4,\n";
+    let (_folder, path) = survey(lines);
+    let recording = open(&path).unwrap();
+    let summary = recording.summary();
+    assert_eq!((summary.kind, summary.span_seconds), (Kind::SurveyCsv, Some((1.5, 2.5))));
+    assert_eq!((summary.odometry_frame.as_str(), summary.magnetometer_frame.as_str()), ("map", "magnetometer"));
+    assert!(summary.notes.iter().any(|note| note.contains("ignored: note")), "{:?}", summary.notes);
+    assert!(recording.loss().is_empty());
+    let found = measurements(recording);
+    let [Measurement::Pose(pose), Measurement::Reading(reading), ..] = found[..] else { panic!("{found:?}") };
+    assert_eq!(found.len(), 4);
+    assert!((pose.position - Point3::new(1.5, 2.0, -0.1)).norm() < 1e-12);
+    assert!((pose.orientation.euler_angles().2 - std::f64::consts::FRAC_PI_2).abs() < 1e-12);
+    let field = *reading.sample.field().unwrap().microtesla();
+    assert!((field - Vector3::new(20.0, -1.0, 40.0)).norm() < 1e-9, "{field}");
+}
+
+#[test]
+fn a_survey_without_stamps_is_stamped_by_its_way_and_rows_that_say_nothing_are_counted() {
+    let lines =
+        "x,y,z,bx,by,bz\n0,0,0,20,0,40\n1,0,0,20,0,40\n1,,0,20,0,40\n1,0,0,20\n1,0,0,20,inf,40\n1,0,0,21,0,40\n";
+    let (_folder, path) = survey(lines);
+    let recording = open(&path).unwrap();
+    let loss = recording.loss().to_string();
+    assert_eq!(recording.loss().total(), 3, "{loss}");
+    assert!(loss.contains("1 rows with no position") && loss.contains("2 rows with no field"), "{loss}");
+    assert!(loss.contains("line 4") && loss.contains("line 5"), "{loss}");
+    let found = measurements(recording);
+    let stamps: Vec<f64> = found.iter().step_by(2).map(|measurement| measurement.stamp().seconds()).collect();
+    // A metre at 0.5 m/s; at one place, the least time.
+    assert_eq!(stamps, [0.0, 2.0, 2.02]);
+}
+
+#[test]
+fn columns_of_a_survey_that_are_missing_or_doubtful_are_rejected_by_name() {
+    let row = "\n0,0,0,20,0,40\n";
+    for (lines, expected) in [
+        (format!("x,y,bx,by,bz{row}"), vec!["no column z", "found x, y, bx, by, bz"]),
+        (format!("x,y,z,b1,b2,b3{row}"), vec!["no column bx, by, bz", "b1"]),
+        (String::new(), vec!["no column x"]),
+        (format!("x,y,z,bx,by,bz,x{row}"), vec!["column x is there twice"]),
+        (format!("x,y,z,bx_oersted,by,bz{row}"), vec!["bx_oersted", "uT, nT, mT, T, mG, G"]),
+        (format!("x_inch,y,z,bx,by,bz{row}"), vec!["x_inch", "m, cm, mm"]),
+        (format!("x,y,z,bx,by,bz,qx,qy,qz{row}"), vec!["orientation is incomplete", "qw"]),
+        (format!("x,y,z,bx,by,bz,qx,qy,qz,qw,yaw{row}"), vec!["orientation is there twice"]),
+        ("x,y,z,bx,by,bz\n0,0,0,2e-5,0,4e-5\n".into(), vec!["unit of bx, by, bz is doubtful", "in T it would"]),
+        ("x,y,z,bx,by,bz\n0,0,0,20000,0,40000\n".into(), vec!["unit of bx, by, bz is doubtful", "in nT it would"]),
+    ] {
+        let (_folder, path) = survey(&lines);
+        let error = open(&path).err().expect(&lines).to_string();
+        assert!(expected.iter().all(|part| error.contains(part)), "{lines}: {error}");
+        assert!(error.contains("survey.csv"), "{error}");
+    }
+    // What its header states is believed.
+    let (_folder, path) = survey("x,y,z,bx_uT,by_uT,bz_uT\n0,0,0,2e-5,0,4e-5\n");
+    assert!(open(&path).is_ok());
 }
 
 /// Opens the first bytes of a file, at many lengths; gives for each how many readings were found. Checks that loss is
@@ -631,7 +701,7 @@ fn a_recording_without_a_magnetometer_says_what_it_has() {
 }
 
 #[test]
-fn frames_without_a_link_are_refused_unless_the_configuration_links_them() {
+fn frames_without_a_link_are_rejected_unless_the_configuration_links_them() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("bag");
     let mut bag = BagWriter::create(&path, Storage::Mcap).unwrap();
@@ -734,7 +804,7 @@ fn grids_are_written_to_a_single_mcap() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("map.mcap");
     let grid = messages::OccupancyGrid { data: vec![-1, 0, 100], ..Default::default() };
-    let mut writer = McapWriter::create(&path).unwrap();
+    let mut writer = MessageWriter::mcap(&path).unwrap();
     writer.write("/magmap/mean", &grid, Stamp::from_ros(5, 0)).unwrap();
     assert!(writer.write("/magmap/mean", &grid, Stamp::from_nanoseconds(-1)).is_err());
     writer.finish().unwrap();

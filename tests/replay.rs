@@ -15,7 +15,7 @@ use magmap::replay::{
     Error, MEAN_TOPIC, Options, Replay, ReplayOutputs, ReplayProgress, Source, TruthComparison, VARIANCE_TOPIC,
 };
 use magmap::sensing::reading::{MagneticField, Measurement, Reading, Sample};
-use magmap::sensing::refusal::Refusal;
+use magmap::sensing::rejection::Rejection;
 use magmap::simulation::{DipoleOptions, Route, Simulation, World, demo};
 use nalgebra::{Isometry3, Point3, Vector3};
 use npyz::npz::NpzArchive;
@@ -68,7 +68,7 @@ fn offline_nothing_is_lost_and_the_map_is_near_the_truth() {
     let outcome = at_full_speed(&folder, &measurements);
     let counters = &outcome.report.counters;
     assert_eq!(counters.readings + counters.poses, measurements.len() as u64);
-    assert_eq!((counters.used_readings, counters.refusals.total()), (counters.readings, 0));
+    assert_eq!((counters.used_readings, counters.rejections.total()), (counters.readings, 0));
     assert_eq!(outcome.report.batches.len() as u64, counters.batches);
     let observations: usize = outcome.report.batches.iter().map(|record| record.observations).sum();
     assert_eq!(observations as u64, counters.observations);
@@ -270,7 +270,7 @@ fn without_a_map_the_reasons_are_reported_and_no_partial_file_is_left() {
         measurements.into_iter().filter(|measurement| matches!(measurement, Measurement::Reading(_))).collect();
     let error = replay(folder.path(), &readings, Options::default()).unwrap_err();
     assert!(matches!(error, Error::NothingMapped { readings: 50, poses: 0, used: 0, .. }), "{error}");
-    assert!(error.to_string().contains(Refusal::NoLaterPose.words()), "{error}");
+    assert!(error.to_string().contains(Rejection::NoLaterPose.words()), "{error}");
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
 }
 

@@ -165,7 +165,7 @@ fn check(simulation: &Simulation) {
     // A checkpoint may be open while they are counted.
     assert!((second.handles - last.handles).abs() < 1.0, "handles: {} and {}", second.handles, last.handles);
     assert_eq!(counters.readings, (simulation.duration * simulation.robot.magnetometer_rate).round() as u64);
-    assert_eq!(counters.refusals.total(), 0);
+    assert_eq!(counters.rejections.total(), 0);
     // The field has a standard deviation of 10 microtesla; what the model leaves out on purpose, and says it does, are 2 of them.
     // In a small room a third of the cells lie between the robot's path and the walls, where the field is steepest.
     let least_coverage = if simulation.world.size[0] < 5.0 { 0.85 } else { 0.9 };

@@ -10,18 +10,12 @@ pub enum Problem {
     /// The file could not be read.
     #[error("{0}")]
     Read(#[from] io::Error),
-    /// It is not a checkpoint.
-    #[error("expected a checkpoint of magmap, found {found}; name a file that magmap saved as one")]
-    NotACheckpoint {
-        /// What it is, or how it begins.
-        found: String,
-    },
-    /// It is damaged.
-    #[error("it is damaged or truncated: {reason}; copy it again, or use an older one")]
-    Damaged {
-        /// The evidence.
-        reason: String,
-    },
+    /// It is not a checkpoint: what it is, or how it begins.
+    #[error("expected a checkpoint of magmap, found {0}; name a file that magmap saved as one")]
+    NotACheckpoint(String),
+    /// It is damaged, as the evidence says.
+    #[error("it is damaged or truncated: {0}; copy it again, or use an older one")]
+    Damaged(String),
     /// It has a different version.
     #[error(
         "expected version {expected} of the format, found version {found}; read it with the version of magmap that wrote it, or map \
@@ -46,13 +40,17 @@ pub enum Problem {
     /// The metadata is invalid although the checksum is valid.
     #[error("its metadata is invalid: {0}; it was not written by this version of magmap")]
     Metadata(#[from] serde_json::Error),
-    /// The settings of the model are invalid although the checksum is valid.
-    #[error("its settings are invalid: {message}; it was not written by this version of magmap")]
-    Settings {
-        /// What is wrong with them.
-        message: String,
-    },
+    /// The settings of the model are invalid although the checksum is valid: what is wrong with them.
+    #[error("its settings are invalid: {0}; it was not written by this version of magmap")]
+    Settings(String),
     /// The state is inconsistent although the checksum is valid.
     #[error("its state is inconsistent: {0}; it was not written by this version of magmap")]
     State(#[from] StateError),
+}
+
+impl Problem {
+    /// An array that is invalid although the checksum is valid.
+    pub(crate) fn array(array: &str, expected: &str, found: impl ToString) -> Self {
+        Self::Array { array: array.to_owned(), expected: expected.to_owned(), found: found.to_string() }
+    }
 }

@@ -4,10 +4,9 @@
 
 #![forbid(unsafe_code)]
 
-use std::io::Write;
 use std::process::ExitCode;
 
-use magmap::ros::{self, Error};
+use magmap::ros;
 
 /// What `--help` says.
 const HELP: &str = "\
@@ -28,24 +27,5 @@ Settings are parameters: 'config' names a TOML file, and every key of it is a pa
 Ends with 0 after SIGINT or SIGTERM, 1 when something failed, 2 when an argument or a parameter is wrong.";
 
 fn main() -> ExitCode {
-    if std::env::args_os().skip(1).any(|argument| argument == "--help" || argument == "-h") {
-        // A reader such as `head` may close it early.
-        let _ = writeln!(std::io::stdout(), "{HELP}");
-        return ExitCode::SUCCESS;
-    }
-    match ros::run() {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            // Before there is a node there is no log.
-            if log::max_level() == log::LevelFilter::Off {
-                eprintln!("magmap: {error}")
-            } else {
-                log::error!("{error}")
-            }
-            match error {
-                Error::Arguments { .. } | Error::Config(_) | Error::ParameterType { .. } => ExitCode::from(2),
-                _ => ExitCode::FAILURE,
-            }
-        }
-    }
+    ros::main(HELP, ros::run)
 }

@@ -1,22 +1,18 @@
 //! Errors in settings.
 
 use std::fmt;
-use std::path::PathBuf;
 
 use serde::Serialize;
 use toml::Value;
+
+use crate::files::FileError;
 
 /// Why settings were rejected.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The file could not be read.
-    #[error("could not read the configuration {path}: {source}", path = path.display())]
-    Read {
-        /// Which file.
-        path: PathBuf,
-        /// Why not.
-        source: std::io::Error,
-    },
+    #[error(transparent)]
+    Read(#[from] FileError),
     /// The text is not valid TOML.
     #[error("{source_name} is not valid TOML: {message}")]
     Syntax {

@@ -10,6 +10,7 @@ use toml::de::{DeTable, DeValue};
 use toml::{Table, Value};
 
 use super::{Config, Error, Problem};
+use crate::files::FileError;
 
 /// Names less similar than this (Jaro-Winkler, 0 to 1) are not suggested.
 const SIMILAR: f64 = 0.75;
@@ -46,7 +47,7 @@ impl Config {
     /// As [`load`](Self::load).
     pub fn with_file(self, path: impl AsRef<Path>) -> Result<Self, Error> {
         let path = path.as_ref();
-        let read = |source| Error::Read { path: path.to_owned(), source };
+        let read = |error| FileError::of("read the configuration", path, "")(error);
         let source_name = path.display().to_string();
         let file = File::open(path).map_err(read)?;
         let length = file.metadata().map_err(read)?.len();
@@ -456,7 +457,7 @@ mod tests {
     #[test]
     fn a_missing_file_is_named() {
         let error = Config::load("no/such/file.toml").unwrap_err().to_string();
-        assert!(error.starts_with("could not read the configuration no/such/file.toml: "), "{error}");
+        assert!(error.starts_with("cannot read the configuration no/such/file.toml: "), "{error}");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Which values are possible: the ranges of single settings, and what one setting asks of another.
+//! Which values are possible: the ranges of single settings, and what one setting requires of another.
 
 use std::fmt::Display;
 use std::ops::RangeInclusive;

@@ -14,12 +14,12 @@ mod list;
 mod reservation;
 
 use std::fs;
-use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::config::{Config, Resume};
 use crate::durability::checkpoint::{self, Checkpoint};
 use crate::durability::journal::{self, ExistingJournal, Folder, Gaps, Recovered};
+use crate::files::FileError;
 use crate::mapping::mapper::{Mapper, SourceId, Step};
 use crate::mapping::stop::StopSignal;
 
@@ -86,14 +86,9 @@ pub enum Error {
     /// The map cannot be read or written.
     #[error(transparent)]
     Checkpoint(#[from] checkpoint::Error),
-    /// An existing map cannot be renamed.
-    #[error("cannot rename the existing map {}: {source}; move it away manually", path.display())]
-    Rename {
-        /// The existing map.
-        path: PathBuf,
-        /// What the operating system says.
-        source: io::Error,
-    },
+    /// An existing map cannot be renamed, or the folder of a map cannot be created.
+    #[error(transparent)]
+    File(#[from] FileError),
 }
 
 /// The file of a map by its name, with its journal and the earlier maps of that name beside it.
@@ -188,7 +183,7 @@ impl MapFile {
         }
         let folder = match Folder::open(&path) {
             Ok(folder) => folder,
-            Err(journal::Error::InUse { .. }) => {
+            Err(journal::Error::InUse(_)) => {
                 return Err(Error::InUse { path: self.path.clone(), process: None });
             }
             Err(error) => {
@@ -275,14 +270,14 @@ impl MapFile {
     /// returned.
     ///
     /// # Errors
-    /// [`Error::Rename`] and [`Error::Checkpoint`]; the existing map is kept, possibly renamed.
+    /// [`Error::File`] and [`Error::Checkpoint`]; the existing map is kept, possibly renamed.
     pub fn save(&self, map: &Checkpoint) -> Result<Option<PathBuf>, Error> {
         self.make_folder()?;
         let continues = |path: &Path| Checkpoint::read(path).is_ok_and(|saved| map.continues(&saved));
         let mut moved = None;
         if self.path.exists() && !continues(&self.path) {
             let kept = set_aside(&self.path, self.earlier_maps);
-            let kept = kept.map_err(|source| Error::Rename { path: self.path.clone(), source })?;
+            let kept = kept.map_err(FileError::of("rename the existing map", &self.path, "; move it away manually"))?;
             log::info!("{} is another map: it is kept as {}", self.path.display(), kept.display());
             moved = Some(kept);
         }
@@ -328,10 +323,8 @@ impl MapFile {
 
     fn make_folder(&self) -> Result<(), Error> {
         let folder = self.path.parent().unwrap_or(Path::new("."));
-        fs::create_dir_all(folder).map_err(|source| {
-            let path = self.path.clone();
-            checkpoint::Error::Write { path, source }.into()
-        })
+        let failed = FileError::of("write the checkpoint", &self.path, "; no partial file was left");
+        Ok(fs::create_dir_all(folder).map_err(failed)?)
     }
 }
 

@@ -60,41 +60,17 @@ impl Arrows {
 
 #[cfg(test)]
 mod tests {
-    use nalgebra::{Matrix3, Point3, Vector3};
+    use nalgebra::Vector3;
 
     use super::*;
     use crate::config::{Config, Mapped};
-    use crate::field::model::FieldModel;
+    use crate::field::map::tests::map;
     use crate::field::raster::Rasterizer;
-    use crate::sensing::reading::{MagneticField, Observation, Observed, Stamp};
-
-    fn seen(x: f64, field: Vector3<f64>) -> Observation {
-        Observation {
-            stamp: Stamp::from_seconds(x),
-            position: Point3::new(x, 0.0, 0.0),
-            orientation: Matrix3::identity(),
-            speed: 0.5,
-            observed: Observed::Field { mean: MagneticField::from_microtesla(field), strength: field.norm() },
-            readings: 1,
-        }
-    }
-
-    fn map(config: &Config) -> FieldMap {
-        let mut model = FieldModel::new(config);
-        let path: Vec<_> =
-            (0..60).map(|step| 0.05 * f64::from(step)).map(|x| seen(x, Vector3::new(20.0, 5.0 * x, -40.0))).collect();
-        model.update(&path, &|| false).unwrap();
-        model.map().unwrap()
-    }
 
     #[test]
     fn arrows_point_along_the_field_and_are_as_long_as_it_is_strong() {
-        let mut config = Config::default();
-        config.model.field = Mapped::Vector;
-        config.vector.hard_iron = 0.0;
-        config.learning.max_evaluations = 0;
-        let map = map(&config);
-        let grid = Rasterizer::new(&config.raster).rasterize(&map, &map.extent()).unwrap();
+        let map = map(Mapped::Vector);
+        let grid = Rasterizer::new(&Config::default().raster).rasterize(&map, &map.extent()).unwrap();
         let Arrows { arrows, spacing } = Arrows::of(&map, &grid).unwrap();
         // Of 5 cm every eighth: the first power of two that is not below 25 cm.
         assert!((spacing - 0.4).abs() < 1e-12, "{spacing}");
@@ -115,9 +91,8 @@ mod tests {
 
     #[test]
     fn a_map_of_strengths_has_none() {
-        let config = Config::default();
-        let map = map(&config);
-        let grid = Rasterizer::new(&config.raster).rasterize(&map, &map.extent()).unwrap();
+        let map = map(Mapped::Strength);
+        let grid = Rasterizer::new(&Config::default().raster).rasterize(&map, &map.extent()).unwrap();
         assert_eq!(Arrows::of(&map, &grid), None);
     }
 }

@@ -2,7 +2,7 @@
 
 use streaming_gp::vector::Axes;
 
-use super::Error;
+use super::{Error, check_length};
 use crate::field::grid::FieldGrid;
 use crate::field::map::FieldMap;
 
@@ -51,10 +51,7 @@ impl AxesGrid {
 
     /// Checks that the axes fit the grid.
     pub(super) fn check_shape(&self, grid: &FieldGrid) -> Result<(), Error> {
-        let (columns, rows, expected) = (grid.geometry.columns, grid.geometry.rows, grid.geometry.len());
-        let found = self.cells.len();
-        let fits = found == expected;
-        if fits { Ok(()) } else { Err(Error::Shape { what: "the axes", expected, found, columns, rows }) }
+        check_length(grid, "the axes", self.cells.len())
     }
 
     /// A grid of these axes, for tests.

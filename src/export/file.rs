@@ -5,13 +5,20 @@ use std::io::{self, BufWriter};
 use std::path::Path;
 
 use super::Error;
+use crate::files::FileError;
 
 /// Creates the folder and its parents unless they exist.
 pub fn create_folder(path: &Path) -> Result<(), Error> {
     if path.exists() && !path.is_dir() {
-        return Err(Error::NotAFolder { path: path.to_owned() });
+        return Err(Error::NotAFolder(path.to_owned()));
     }
-    fs::create_dir_all(path).map_err(|source| Error::CreateFolder { path: path.to_owned(), source })
+    let advice = "; choose another folder or change its permissions";
+    Ok(fs::create_dir_all(path).map_err(FileError::of("create the output folder", path, advice))?)
+}
+
+/// The error for a file that cannot be written.
+pub(crate) fn unwritten(path: &Path) -> impl FnOnce(io::Error) -> FileError {
+    FileError::of("write", path, "; nothing half-written is in its place")
 }
 
 /// Writes a file atomically: a reader sees the old one or the new one, never a part.
@@ -19,7 +26,7 @@ pub fn write_atomically<F>(path: &Path, write: F) -> Result<(), Error>
 where
     F: FnOnce(&mut BufWriter<File>) -> io::Result<()>,
 {
-    crate::files::write_atomically(path, write).map_err(|source| Error::Write { path: path.to_owned(), source })
+    Ok(crate::files::write_atomically(path, write).map_err(unwritten(path))?)
 }
 
 #[cfg(test)]
@@ -44,7 +51,7 @@ mod tests {
 
         let file = folder.path().join("taken");
         fs::write(&file, "").unwrap();
-        assert!(matches!(create_folder(&file), Err(Error::NotAFolder { .. })));
-        assert!(matches!(create_folder(&file.join("below")), Err(Error::CreateFolder { .. })));
+        assert!(matches!(create_folder(&file), Err(Error::NotAFolder(_))));
+        assert!(matches!(create_folder(&file.join("below")), Err(Error::File(_))));
     }
 }

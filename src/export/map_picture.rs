@@ -277,7 +277,7 @@ fn is_finite(point: &&[f64; 2]) -> bool {
 }
 
 /// The path, divided where it is not finite.
-fn strokes(path: &[[f64; 2]]) -> impl Iterator<Item = Vec<(f64, f64)>> {
+pub(super) fn strokes(path: &[[f64; 2]]) -> impl Iterator<Item = Vec<(f64, f64)>> {
     let pieces = path.split(|point| !is_finite(&point)).filter(|piece| !piece.is_empty());
     pieces.map(|piece| piece.iter().map(|&[x, y]| (x, y)).collect())
 }

@@ -41,7 +41,7 @@ pub fn write_map_server(folder: &Path, grid: &FieldGrid, prior_standard_deviatio
 
 fn write_pgm(path: &Path, geometry: &GridGeometry, values: &[f64], scale: Scale) -> Result<(), Error> {
     if geometry.is_empty() {
-        return Err(Error::NoCells { path: path.to_owned() });
+        return Err(Error::NoCells(path.to_owned()));
     }
     write_atomically(path, |writer| {
         write!(writer, "P5\n{} {}\n255\n", geometry.columns, geometry.rows)?;
@@ -162,6 +162,6 @@ mod tests {
     fn a_map_without_cells_is_an_error() {
         let folder = tempfile::tempdir().unwrap();
         let result = write_map_server(folder.path(), &strength_grid([0, 0], vec![], vec![]), 10.0);
-        assert!(matches!(result, Err(Error::NoCells { .. })));
+        assert!(matches!(result, Err(Error::NoCells(_))));
     }
 }

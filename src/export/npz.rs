@@ -48,19 +48,14 @@ pub struct MapArrays<'a> {
     pub sensor_bias: Option<SensorBias>,
 }
 
-type Archive<'a> = NpzWriter<&'a mut BufWriter<File>>;
+pub(super) type Archive<'a> = NpzWriter<&'a mut BufWriter<File>>;
 
 impl MapArrays<'_> {
     /// Writes the arrays; the same arrays give the same bytes.
     pub fn write(&self, path: &Path) -> Result<(), Error> {
         check_shape(self.grid)?;
         self.axes.map_or(Ok(()), |axes| axes.check_shape(self.grid))?;
-        write_atomically(path, |file| {
-            let mut archive = NpzWriter::new(file);
-            self.write_arrays(&mut archive)?;
-            archive.zip_writer().finish()?;
-            Ok(())
-        })
+        write_npz(path, |archive| self.write_arrays(archive))
     }
 
     fn write_arrays(&self, archive: &mut Archive) -> io::Result<()> {
@@ -81,10 +76,7 @@ impl MapArrays<'_> {
         write_array(archive, "inducing_points", "<f8", &inducing_shape, inducing_points)?;
         write_array(archive, "path", "<f8", &path_shape, path)?;
         write_array(archive, "hyperparameters", "<f8", &count, hyperparameters.clone().map(|named| named.value))?;
-        // numpy's `str`, as wide as the longest name.
-        let names: Vec<Vec<char>> = hyperparameters.map(|named| named.name.chars().collect()).collect();
-        let width = names.iter().map(Vec::len).max().unwrap_or(0).max(1);
-        write_array(archive, "hyperparameter_names", &format!("<U{width}"), &count, names)?;
+        write_names(archive, "hyperparameter_names", hyperparameters.map(|named| named.name.as_str()))?;
         if let Some(axes) = self.axes {
             let [rows, columns] = cells;
             write_array(archive, "axes", "<f8", &[3, rows, columns], axes.means())?;
@@ -98,7 +90,28 @@ impl MapArrays<'_> {
     }
 }
 
-fn write_array<T: Serialize>(
+/// Writes a file with the arrays that `write` adds to it.
+pub(super) fn write_npz(path: &Path, write: impl FnOnce(&mut Archive) -> io::Result<()>) -> Result<(), Error> {
+    write_atomically(path, |file| {
+        let mut archive = NpzWriter::new(file);
+        write(&mut archive)?;
+        archive.zip_writer().finish()?;
+        Ok(())
+    })
+}
+
+/// Writes texts as numpy's `str`, as wide as the longest.
+pub(super) fn write_names<'a>(
+    archive: &mut Archive,
+    name: &str,
+    names: impl Iterator<Item = &'a str>,
+) -> io::Result<()> {
+    let names: Vec<Vec<char>> = names.map(|name| name.chars().collect()).collect();
+    let width = names.iter().map(Vec::len).max().unwrap_or(0).max(1);
+    write_array(archive, name, &format!("<U{width}"), &[names.len() as u64], names)
+}
+
+pub(super) fn write_array<T: Serialize>(
     archive: &mut Archive,
     name: &str,
     type_string: &str,

@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_drawn_is_refused_with_the_numbers() {
+    fn what_cannot_be_drawn_is_rejected_with_the_numbers() {
         let around = |points: &[[f64; 2]]| GridGeometry::around(points.iter().copied(), 1.0, 0.1, 1000);
         assert!(matches!(around(&[]), Err(Error::NoPoints)));
         for bad in [f64::NAN, f64::INFINITY, -1e300] {

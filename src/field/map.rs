@@ -209,7 +209,7 @@ fn of_quantity(link: Option<Link>, mean: f64, variance: f64) -> (f64, f64) {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use nalgebra::{Matrix3, Point3, Vector3};
 
     use super::*;
@@ -218,7 +218,7 @@ mod tests {
     use crate::sensing::reading::{MagneticField, Observation, Observed};
 
     /// A map of three metres along x, whose sensor has no bias.
-    fn map(field: Mapped) -> FieldMap {
+    pub(crate) fn map(field: Mapped) -> FieldMap {
         let mut config = Config::default();
         config.model.field = field;
         config.vector.hard_iron = 0.0;

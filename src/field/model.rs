@@ -1,8 +1,8 @@
 //! The map's model: observations of the field, learnt by a sparse Gaussian process.
 
 use streaming_gp::report::UpdateReport;
-use streaming_gp::streaming::Error;
 
+use super::BatchError;
 use super::engine::link;
 use super::map::FieldMap;
 use super::quantity::Quantity;
@@ -80,7 +80,23 @@ impl FieldModel {
         &mut self,
         observations: &[Observation],
         stop: &(dyn Fn() -> bool + Sync),
-    ) -> Result<UpdateReport, Error> {
+    ) -> Result<UpdateReport, BatchError> {
+        let learnt = self.learn(observations, stop);
+        if learnt.is_err() {
+            self.totals.rejected_batches = self.totals.rejected_batches.saturating_add(1);
+        }
+        learnt
+    }
+
+    fn learn(
+        &mut self,
+        observations: &[Observation],
+        stop: &(dyn Fn() -> bool + Sync),
+    ) -> Result<UpdateReport, BatchError> {
+        let expected = self.quantity();
+        if let Some(found) = observations.iter().map(|seen| seen.observed.quantity()).find(|found| *found != expected) {
+            return Err(BatchError::OtherQuantity { expected: expected.observed(), found: found.observed() });
+        }
         let mut extent = self.extent;
         for observation in observations {
             let place = [observation.position.x, observation.position.y];
@@ -88,9 +104,7 @@ impl FieldModel {
             extent =
                 Some([[low[0].min(place[0]), low[1].min(place[1])], [high[0].max(place[0]), high[1].max(place[1])]]);
         }
-        let report = self.tiles.update(observations, extent.unwrap_or_default(), stop).inspect_err(|_| {
-            self.totals.refused_batches = self.totals.refused_batches.saturating_add(1);
-        })?;
+        let report = self.tiles.update(observations, extent.unwrap_or_default(), stop)?;
         self.totals.add(observations);
         self.extent = extent;
         self.newest = observations.last().map(|observation| observation.stamp).or(self.newest);

@@ -177,7 +177,7 @@ impl FieldProcess {
             Self::Streaming(process) => process.update(&places(observations), &targets(Observation::strength), stop),
             Self::Dual(process) => {
                 let target = if process.link().is_some() { Observation::label } else { Observation::strength };
-                process.update(&places(observations), &targets(target), stop).map(UpdateReport::from)
+                process.update(&places(observations), &targets(target), stop).map(|report| report.update)
             }
             Self::Vector(vector) => {
                 let VectorProcess { process, bias, inherits } = &mut **vector;

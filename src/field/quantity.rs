@@ -23,6 +23,14 @@ impl Quantity {
         }
     }
 
+    /// What is observed to map it.
+    pub(super) fn observed(self) -> &'static str {
+        match self {
+            Self::Strength => "the field",
+            Self::Probability => "a yes/no signal",
+        }
+    }
+
     /// Its limits; none where it is unbounded.
     pub fn range(self) -> Option<[f64; 2]> {
         match self {

@@ -17,7 +17,7 @@ use super::engine::VectorPosterior;
 /// The bias of the sensor as the map has learnt it: its hard iron, along the sensor's axes.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct SensorBias {
-    /// In microtesla; 0 along directions that the drive does not tell, such as the vertical of a robot that stays in
+    /// In microtesla; 0 along directions that the drive does not determine, such as the vertical of a robot that stays in
     /// the plane.
     pub hard_iron: [f64; 3],
     /// Standard deviation of each component, in microtesla.

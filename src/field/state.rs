@@ -185,11 +185,8 @@ impl FieldState {
         let tiles = TilesState { grid: metadata.tile_grid, tiles, newest: metadata.newest_tile };
         let extent = read_extent(arrays)?;
         if !tiles.is_valid() || (tiles.grid.is_some() && (tile_settings.size == 0.0 || extent.is_none())) {
-            return Err(Problem::Array {
-                array: "metadata".to_owned(),
-                expected: "a grid of tiles in ascending order, the first and the newest among them".to_owned(),
-                found: "others".to_owned(),
-            });
+            let expected = "a grid of tiles in ascending order, the first and the newest among them";
+            return Err(Problem::array("metadata", expected, "others"));
         }
         Ok(Self {
             settings,
@@ -313,7 +310,7 @@ fn check_method(is_dual_memory: bool, config: &Config) -> Result<(), super::Erro
 
 /// The sections `model` and `tiles`, needed to interpret the state. The others may come from a different version of magmap.
 fn sections(config: &str) -> Result<(config::Model, config::Tiles), Problem> {
-    let problem = |error: &dyn std::fmt::Display| Problem::Settings { message: error.to_string() };
+    let problem = |error: &dyn std::fmt::Display| Problem::Settings(error.to_string());
     let mut sections: Table = config.parse().map_err(|error: toml::de::Error| problem(&error))?;
     let mut section =
         |name: &str| sections.remove(name).ok_or_else(|| problem(&format!("expected a section {name}, found none")));
@@ -417,11 +414,8 @@ fn read_bias(arrays: &ArrayReader<'_>) -> Result<Option<BiasPrior>, Problem> {
         let rows = covariance.as_chunks::<6>().0.try_into().ok()?;
         Some(BiasPrior { mean, covariance: rows }).filter(BiasPrior::is_valid)
     });
-    bias.map(Some).ok_or_else(|| Problem::Array {
-        array: "bias_covariance".to_owned(),
-        expected: "the covariance of six components".to_owned(),
-        found: "another matrix".to_owned(),
-    })
+    let other = || Problem::array("bias_covariance", "the covariance of six components", "another matrix");
+    bias.map(Some).ok_or_else(other)
 }
 
 fn read_common<P: Rows>(
@@ -439,12 +433,10 @@ fn read_common<P: Rows>(
     let baselines = baselines.iter().map(|&[mean, scatter]| NoiseBaseline::new(count, mean, scatter));
     let rows = arrays.numbers("inducing_points", [None, Some(P::COLUMNS)])?;
     let size = rows.len() / P::COLUMNS;
+    let expected = "axes of the field and components of the sensor's bias";
+    let others = || Problem::array("inducing_points", expected, "others");
     let past = PastState {
-        inducing: P::from_rows(&rows).ok_or_else(|| Problem::Array {
-            array: "inducing_points".to_owned(),
-            expected: "axes of the field and components of the sensor's bias".to_owned(),
-            found: "others".to_owned(),
-        })?,
+        inducing: P::from_rows(&rows).ok_or_else(others)?,
         covariance_root: arrays.numbers("covariance_root", [Some(size), Some(size)])?,
         triangle: arrays.numbers("triangle", [Some(size), Some(size)])?,
         target: arrays.numbers("target", [Some(size)])?,
@@ -465,10 +457,6 @@ fn read_extent(arrays: &ArrayReader<'_>) -> Result<Option<[[f64; 2]; 2]>, Proble
     match corners[..] {
         [] => Ok(None),
         [left, bottom, right, top] if left <= right && bottom <= top => Ok(Some([[left, bottom], [right, top]])),
-        _ => Err(Problem::Array {
-            array: "extent".to_owned(),
-            expected: "the lower left and the upper right corner".to_owned(),
-            found: format!("{corners:?}"),
-        }),
+        _ => Err(Problem::array("extent", "the lower left and the upper right corner", format!("{corners:?}"))),
     }
 }

@@ -10,7 +10,8 @@ pub struct Totals {
     /// Updates of the model.
     pub updates: u64,
     /// Batches that were rejected.
-    pub refused_batches: u64,
+    #[serde(alias = "refused_batches")] // its name in older checkpoints
+    pub rejected_batches: u64,
     /// Observations learnt from.
     pub observations: u64,
     /// Readings averaged into these observations.
@@ -26,7 +27,7 @@ impl std::fmt::Display for Totals {
 impl Totals {
     /// Batches given to the model, rejected ones included.
     pub fn batches(&self) -> u64 {
-        self.updates.saturating_add(self.refused_batches)
+        self.updates.saturating_add(self.rejected_batches)
     }
 
     pub(super) fn add(&mut self, observations: &[Observation]) {

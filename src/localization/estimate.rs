@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
+use strum::IntoStaticStr;
 
 use super::particle::{Particle, wrapped};
 use crate::config;
@@ -111,8 +112,9 @@ impl Estimate {
 }
 
 /// How far an estimate is to be believed.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, IntoStaticStr)]
 #[serde(rename_all = "snake_case")]
+#[strum(serialize_all = "snake_case")]
 pub enum State {
     /// No place in the map is known to explain the readings: the estimate is not to be used.
     Lost,
@@ -124,8 +126,9 @@ pub enum State {
 }
 
 /// Why the state is not tracking.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, IntoStaticStr, thiserror::Error)]
 #[serde(rename_all = "snake_case")]
+#[strum(serialize_all = "snake_case")]
 pub enum Reason {
     /// The map is unknown where the robot should be.
     #[error("outside the map")]

@@ -163,6 +163,6 @@ fn a_reading_that_is_no_field_and_poses_that_are_no_poses_change_nothing() {
     for measurement in [Measurement::Pose(nowhere), Measurement::Reading(nothing)] {
         assert_eq!(localizer.ingest(measurement), None);
     }
-    assert_eq!(localizer.counters().refusals.total(), 2);
+    assert_eq!(localizer.counters().rejections.total(), 2);
     assert!(localizer.particles().is_empty());
 }

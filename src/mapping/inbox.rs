@@ -88,7 +88,7 @@ impl Inbox {
     pub fn set_mount(&self, mount: Isometry3<f64>) -> Result<(), Error> {
         let is_near = mount.translation.vector.iter().all(|coordinate| coordinate.abs() <= FARTHEST);
         if !is_near || !mount.to_matrix().iter().all(|entry| entry.is_finite()) {
-            return Err(Error::MountNotFinite { mount });
+            return Err(Error::MountNotFinite(mount));
         }
         self.put(Message::Step(Step::Mount(mount)))
     }

@@ -124,7 +124,7 @@ pub enum Effect {
         /// The batch.
         batch: Batch,
         /// What the update did, or why the batch was rejected.
-        result: Result<UpdateReport, streaming_gp::streaming::Error>,
+        result: Result<UpdateReport, crate::field::BatchError>,
     },
     /// Another map has replaced it.
     Replaced,

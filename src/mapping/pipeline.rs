@@ -12,9 +12,9 @@ use crate::mapping::odometer::Odometer;
 use crate::mapping::path::Path;
 use crate::sensing::calibration::Calibration;
 use crate::sensing::counters::Counters;
-use crate::sensing::gates::{GradientGate, PoseGate, ReadingGate, Rejection, Reopening, RepeatGate, check_range};
+use crate::sensing::gates::{GradientGate, PoseGate, ReadingGate, Rejected, Reopening, RepeatGate, check_range};
 use crate::sensing::reading::{LocatedReading, Measurement, Observation, Pose, Reading, Stamp};
-use crate::sensing::refusal::Refusal;
+use crate::sensing::rejection::Rejection;
 use crate::sensing::synchronizer::{PlacedReading, Synchronizer};
 
 /// Jitter of the position below this is not counted as distance, in metres.
@@ -193,8 +193,8 @@ impl Pipeline {
 
 impl Downstream {
     /// Takes the synchronizer's result for the next reading.
-    fn accept(&mut self, result: Result<PlacedReading, Refusal>, ready: &mut VecDeque<Batch>) {
-        let checked = result.map_err(Rejection::from).and_then(|PlacedReading { located, sent }| {
+    fn accept(&mut self, result: Result<PlacedReading, Rejection>, ready: &mut VecDeque<Batch>) {
+        let checked = result.map_err(Rejected::from).and_then(|PlacedReading { located, sent }| {
             self.repeat_gate.check(&self.gates, &sent, located.position)?;
             self.gradient_gate.check(&self.gates, &located)?;
             Ok(located)
@@ -243,8 +243,8 @@ impl Downstream {
         self.emit(rest, ready);
     }
 
-    fn reject(&mut self, rejection: Rejection) {
-        self.counters.refusals.count(rejection.refusal);
+    fn reject(&mut self, rejection: Rejected) {
+        self.counters.rejections.count(rejection.reason);
         if let Some(reopening) = rejection.reopening {
             self.counters.reopenings.count(reopening.gate);
             if self.reopenings.len() < MAX_REOPENINGS {
@@ -263,7 +263,7 @@ mod tests {
     use crate::mapping::batcher::CutReason;
     use crate::sensing::gates::Reopenings;
     use crate::sensing::reading::{MagneticField, Observed, Sample};
-    use crate::sensing::refusal::Refusals;
+    use crate::sensing::rejection::Rejections;
 
     /// A drive along x at `speed`, both topics fifty times a second, each pose just before the reading of the same stamp.
     fn drive(steps: usize, speed: f64, field: impl Fn(f64) -> Vector3<f64>) -> Vec<Measurement> {
@@ -302,7 +302,7 @@ mod tests {
         let (pipeline, batches) = run(&config, &drive(2001, 0.5, |x| Vector3::new(20.0 + x, 0.0, 40.0)));
         let counters = pipeline.counters();
         assert_eq!((counters.readings, counters.poses, counters.used_readings), (2001, 2001, 2001));
-        assert_eq!(counters.refusals.total(), 0);
+        assert_eq!(counters.rejections.total(), 0);
         // 400 cells of 5 cm and the reading at the end; rounding may put a reading on either side of a border.
         assert!((400..=402).contains(&counters.observations), "{}", counters.observations);
         assert!((counters.travelled - 20.0).abs() < 1e-9);
@@ -331,8 +331,11 @@ mod tests {
             }
         }
         let (pipeline, batches) = run(&config, &corrupted);
-        let refusals = pipeline.counters().refusals;
-        assert_eq!((refusals.of(Refusal::PoseJump), refusals.of(Refusal::FieldGradient), refusals.total()), (1, 1, 2));
+        let rejections = pipeline.counters().rejections;
+        assert_eq!(
+            (rejections.of(Rejection::PoseJump), rejections.of(Rejection::FieldGradient), rejections.total()),
+            (1, 1, 2)
+        );
         let (_, expected) = run(&config, &clean);
         // A cell of about 12 readings lost one: its mean position moves by at most half a cell in 12, its strength with the slope.
         let pairs = batches.iter().flat_map(|batch| &batch.observations);
@@ -358,7 +361,7 @@ mod tests {
 
         let mut other = pipeline.clone();
         other.finish(&mut ready);
-        assert_eq!(other.counters().refusals.of(Refusal::NoLaterPose), 1);
+        assert_eq!(other.counters().rejections.of(Rejection::NoLaterPose), 1);
         assert_eq!(ready.len(), 1);
 
         pipeline.ingest(last_pose, &mut ready);
@@ -371,7 +374,7 @@ mod tests {
         let measurements = drive(200, 0.1, |x| Vector3::new(if x < 0.2 { 30.0 } else { 230.0 }, 0.0, 0.0));
         let (mut pipeline, _) = run(&Config::default(), &measurements);
         assert_eq!(pipeline.counters().reopenings, Reopenings { max_gradient: 1, ..Default::default() });
-        assert_eq!(pipeline.counters().refusals.of(Refusal::FieldGradient), 26);
+        assert_eq!(pipeline.counters().rejections.of(Rejection::FieldGradient), 26);
         let reopenings = pipeline.take_reopenings();
         // Half a second behind the jump.
         assert!((reopenings[0].position.unwrap().x - 0.25).abs() < 1e-9, "{}", reopenings[0]);
@@ -392,7 +395,7 @@ mod tests {
             pose => pose,
         });
         let (pipeline, batches) = run(&config, &measurements.collect::<Vec<_>>());
-        assert_eq!((pipeline.counters().used_readings, pipeline.counters().refusals.total()), (751, 0));
+        assert_eq!((pipeline.counters().used_readings, pipeline.counters().rejections.total()), (751, 0));
         let observations: Vec<_> = batches.iter().flat_map(|batch| &batch.observations).collect();
         assert!((60..=62).contains(&observations.len()), "{}", observations.len());
         for seen in observations {
@@ -424,13 +427,13 @@ mod tests {
             .collect();
         let unaveraged = Config { averaging: config::Averaging { spacing: 0.0 }, ..Config::default() };
         let (pipeline, batches) = run(&Config { sensor, ..unaveraged.clone() }, &turning);
-        assert_eq!((pipeline.counters().used_readings, pipeline.counters().refusals.total()), (200, 0));
+        assert_eq!((pipeline.counters().used_readings, pipeline.counters().rejections.total()), (200, 0));
         for observation in batches.iter().flat_map(|batch| &batch.observations) {
             assert!((observation.strength() - 50.0).abs() < 1e-10, "{observation:?}");
             assert!((observation.field().microtesla() - ambient).norm() < 1e-10, "{observation:?}");
         }
         let (pipeline, _) = run(&unaveraged, &turning);
-        assert_eq!(pipeline.counters().refusals.of(Refusal::FieldTooStrong), 200);
+        assert_eq!(pipeline.counters().rejections.of(Rejection::FieldTooStrong), 200);
     }
 
     #[test]
@@ -495,26 +498,26 @@ mod tests {
         // Besides five readings and five poses in each lap but the first: readings before a lap's first pose, or after its last.
         let cases = [
             (0, vec![]),
-            (7, vec![(Refusal::BeforeFirstPose, 1), (Refusal::AcrossPoseJump, 2)]),
-            (-7, vec![(Refusal::NoLaterPose, 3)]),
+            (7, vec![(Rejection::BeforeFirstPose, 1), (Rejection::AcrossPoseJump, 2)]),
+            (-7, vec![(Rejection::NoLaterPose, 3)]),
         ];
         for (spacing, (delay, outside)) in
             [0.0, 0.05].into_iter().flat_map(|spacing| cases.clone().map(|case| (spacing, case)))
         {
             let config = Config { batch: batch.clone(), averaging: config::Averaging { spacing }, ..Config::default() };
             let (readings, poses) = laps(250, delay);
-            let mut expected = Refusals::default();
-            (0..10).for_each(|_| expected.count(Refusal::ReadingStampBackwards));
-            (0..10).for_each(|_| expected.count(Refusal::PoseStampBackwards));
-            for (refusal, count) in outside {
-                (0..count).for_each(|_| expected.count(refusal));
+            let mut expected = Rejections::default();
+            (0..10).for_each(|_| expected.count(Rejection::ReadingStampBackwards));
+            (0..10).for_each(|_| expected.count(Rejection::PoseStampBackwards));
+            for (rejection, count) in outside {
+                (0..count).for_each(|_| expected.count(rejection));
             }
             let mut first = None;
             for lead in LEADS {
                 let (mut pipeline, batches) = run(&config, &ahead(&readings, &poses, lead));
                 let counters = *pipeline.counters();
                 let case = format!("spacing {spacing}, poses {delay} ms later and {lead} messages ahead: {counters:?}");
-                assert_eq!(counters.refusals, expected, "{case}");
+                assert_eq!(counters.rejections, expected, "{case}");
                 assert_eq!(counters.used_readings, 750 - expected.readings(), "{case}");
                 let reopenings = Reopenings { reading_clock: 2, pose_clock: 2, ..Default::default() };
                 assert_eq!(counters.reopenings, reopenings, "{case}");
@@ -567,8 +570,8 @@ mod tests {
         let (_, clean) = run(&config, &ahead(&readings, &poses, 0));
         let years = 1_000_000_000_000;
         let cases = [
-            (0, Refusal::ReadingStampBackwards, Refusal::NoLaterPose, 1),
-            (1, Refusal::PoseStampBackwards, Refusal::AcrossPoseJump, 6),
+            (0, Rejection::ReadingStampBackwards, Rejection::NoLaterPose, 1),
+            (1, Rejection::PoseStampBackwards, Rejection::AcrossPoseJump, 6),
         ];
         for (topic, backwards, consequence, count) in cases {
             let mut corrupted = [readings.clone(), poses.clone()];
@@ -577,8 +580,12 @@ mod tests {
             for lead in LEADS {
                 let (pipeline, batches) = run(&config, &ahead(&corrupted[0], &corrupted[1], lead));
                 let counters = pipeline.counters();
-                assert_eq!((counters.used_readings, counters.refusals.of(backwards)), (244, 5), "{lead}: {counters:?}");
-                assert_eq!(counters.refusals.of(consequence), count, "{lead}: {counters:?}");
+                assert_eq!(
+                    (counters.used_readings, counters.rejections.of(backwards)),
+                    (244, 5),
+                    "{lead}: {counters:?}"
+                );
+                assert_eq!(counters.rejections.of(consequence), count, "{lead}: {counters:?}");
                 assert_eq!(counters.reopenings.reading_clock + counters.reopenings.pose_clock, 1);
                 assert_eq!(batches.len(), clean.len());
                 assert_eq!(*first.get_or_insert_with(|| batches.clone()), batches, "{lead}");
@@ -616,13 +623,13 @@ mod tests {
         for lead in LEADS {
             let (pipeline, _) = run(&Config::default(), &ahead(&readings, &poses, lead));
             let counters = pipeline.counters();
-            let refusals = [
-                (Refusal::ReadingStampBackwards, 24),
-                (Refusal::PoseStampBackwards, 24),
-                (Refusal::PoseStampRepeated, 1),
+            let rejections = [
+                (Rejection::ReadingStampBackwards, 24),
+                (Rejection::PoseStampBackwards, 24),
+                (Rejection::PoseStampRepeated, 1),
             ];
-            for (refusal, count) in refusals {
-                assert_eq!(counters.refusals.of(refusal), count, "{counters:?}");
+            for (rejection, count) in rejections {
+                assert_eq!(counters.rejections.of(rejection), count, "{counters:?}");
             }
             assert_eq!((counters.used_readings, counters.reopenings), (226, Reopenings::default()), "{counters:?}");
         }
@@ -650,7 +657,7 @@ mod tests {
             let (pipeline, batches) = run(&config, &shuffled);
             let counters = pipeline.counters();
             prop_assert_eq!((counters.readings, counters.poses), (300, 300));
-            prop_assert_eq!(counters.used_readings + counters.refusals.readings(), 300);
+            prop_assert_eq!(counters.used_readings + counters.rejections.readings(), 300);
             let observations = batches.iter().flat_map(|batch| &batch.observations);
             prop_assert_eq!(observations.map(|observation| u64::from(observation.readings)).sum::<u64>(), counters.used_readings);
             prop_assert!(batches.iter().all(|batch| batch.observations.is_sorted_by_key(|observation| observation.stamp)));
@@ -715,7 +722,7 @@ mod tests {
             prop_assert_eq!(expected, batches);
             prop_assert_eq!(expected_pipeline.counters(), pipeline.counters());
             let counters = pipeline.counters();
-            prop_assert_eq!(counters.used_readings + counters.refusals.readings(), counters.readings);
+            prop_assert_eq!(counters.used_readings + counters.rejections.readings(), counters.readings);
         }
     }
 }

@@ -215,7 +215,7 @@ impl Worker {
         // If the thread has ended already, joining it says why.
         let _ = self.inbox.put(Message::Finish);
         let Self { inbox, shared, thread, .. } = self;
-        let mapper = thread.join().map_err(|panic| Error::Panicked { message: panic_message(panic.as_ref()) })?;
+        let mapper = thread.join().map_err(|panic| Error::Panicked(panic_message(panic.as_ref())))?;
         let shared = lock(&shared);
         let status = with_losses(&inbox, shared.status);
         Ok(Finished { mapper, status, doubt: shared.doubt.clone() })
@@ -449,7 +449,7 @@ mod tests {
     use crate::mapping::mapper::SourceId;
     use crate::mapping::pipeline::Pipeline;
     use crate::sensing::reading::{MagneticField, Measurement, Pose, Reading, Stamp};
-    use crate::sensing::refusal::Refusal;
+    use crate::sensing::rejection::Rejection;
 
     const SOON: Duration = Duration::from_secs(20);
 
@@ -582,7 +582,7 @@ mod tests {
         let finished = worker.join().unwrap();
         let counters = finished.status.counters;
         assert_eq!(counters.readings + lost[1], 500);
-        assert_eq!(counters.used_readings + counters.refusals.readings(), counters.readings);
+        assert_eq!(counters.used_readings + counters.rejections.readings(), counters.readings);
         assert_eq!(seen.stamps().len() as u64, counters.used_readings);
         assert_eq!(finished.status.lost_readings, lost[1]);
     }
@@ -646,7 +646,7 @@ mod tests {
         });
         (0..3).for_each(|_| open.send(()).unwrap());
         let error = source.join().unwrap().unwrap_err();
-        assert!(matches!(error, Error::MountNotFinite { .. }), "{error}");
+        assert!(matches!(error, Error::MountNotFinite(_)), "{error}");
         let inbox = worker.inbox().clone();
         worker.join().unwrap();
         let seen = lock(&seen.0);
@@ -664,7 +664,7 @@ mod tests {
         [pose, reading, later].into_iter().for_each(|measurement| worker.inbox().send(measurement).unwrap());
         worker.flush().unwrap();
         let status = worker.join().unwrap().status;
-        assert_eq!((status.updates, status.counters.refusals.of(Refusal::NoLaterPose)), (1, 1));
+        assert_eq!((status.updates, status.counters.rejections.of(Rejection::NoLaterPose)), (1, 1));
     }
 
     #[test]
@@ -692,7 +692,7 @@ mod tests {
         assert!(matches!(worker.inspect(|_| ()), Err(Error::Closed)));
         let updates = worker.updates().clone();
         assert_eq!(observations(&updates.newest().unwrap()), 10);
-        let Err(Error::Panicked { message }) = worker.join() else { panic!("expected the panic") };
+        let Err(Error::Panicked(message)) = worker.join() else { panic!("expected the panic") };
         assert!(message.starts_with("the second update broke"), "{message}");
     }
 

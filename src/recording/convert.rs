@@ -7,7 +7,8 @@ use nalgebra::Isometry3;
 use super::{aalto_csv::Drive, drive_writer::DriveWriter, error::Error, writer::Storage};
 use crate::sensing::reading::{Measurement, Pose, Reading};
 
-/// Writes a drive as a bag, of a sensor with this `mount` (sensor coordinates to body coordinates).
+/// Writes a drive as a bag, of a sensor with this `mount` (sensor coordinates to body coordinates). `odometry` is what odometry reports
+/// when the body is at a true pose, and true poses are then a topic as well; without it, odometry reports them itself.
 ///
 /// The body has the direction of travel ([`Drive::orientation`]) and is placed such that the sensor is where the files say. The field
 /// is turned into the sensor's frame: whoever reads the bag and turns it back gets the files' axes.
@@ -16,11 +17,24 @@ use crate::sensing::reading::{Measurement, Pose, Reading};
 ///
 /// # Errors
 /// A folder that is not empty, and errors of the storage.
-pub fn convert(drive: &Drive, folder: &Path, storage: Storage, mount: &Isometry3<f64>) -> Result<(), Error> {
+pub fn convert(
+    drive: &Drive,
+    folder: &Path,
+    storage: Storage,
+    mount: &Isometry3<f64>,
+    mut odometry: Option<&mut dyn FnMut(Pose) -> Pose>,
+) -> Result<(), Error> {
     let mut bag = DriveWriter::create(folder, storage, mount)?;
     for row in 0..drive.len() {
         let Reading { stamp, sample } = drive.reading(row);
-        bag.write(&Measurement::Pose(body_pose(drive.pose(row), mount)))?;
+        let truth = body_pose(drive.pose(row), mount);
+        match &mut odometry {
+            Some(odometry) => {
+                bag.write(&Measurement::Pose(odometry(truth)))?;
+                bag.write_truth(&truth)?;
+            }
+            None => bag.write(&Measurement::Pose(truth))?,
+        }
         let sample = sample.map_field(|field| field.rotated(&mount.rotation.inverse()));
         bag.write(&Measurement::Reading(Reading { stamp, sample }))?;
     }

@@ -2,10 +2,8 @@
 
 use nalgebra::Isometry3;
 
-use super::{
-    messages::{Bool, MagneticField, Message, Odometry, TFMessage},
-    storage::{MAX_NAME, RawMessage},
-};
+use super::messages::{Bool, MagneticField, Message, Odometry, TFMessage};
+use super::storage::{MAX_NAME, RawMessage};
 use crate::sensing::frames::normalized;
 use crate::sensing::reading::{Measurement, Reading, Sample};
 

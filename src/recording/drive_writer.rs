@@ -4,17 +4,19 @@ use std::path::Path;
 
 use nalgebra::Isometry3;
 
-use super::{
-    error::Error,
-    messages::{Bool, MagneticField, Odometry, TFMessage},
-    writer::{BagWriter, Storage},
-};
-use crate::sensing::reading::{Measurement, Reading, Sample};
+use super::error::Error;
+use super::messages::{Bool, MagneticField, Odometry, PoseStamped, TFMessage};
+use super::writer::{BagWriter, Storage};
+use crate::sensing::reading::{Measurement, Pose, Reading, Sample};
 
 /// Topic of the readings.
 pub const MAGNETOMETER_TOPIC: &str = "/imu/mag";
 /// Topic of the poses.
 pub const ODOMETRY_TOPIC: &str = "/odom";
+/// Topic of the true poses. Their type is not that of odometry, so that nobody mistakes them for measurements.
+pub const TRUTH_TOPIC: &str = "/ground_truth";
+/// Frame of the true poses.
+pub const TRUTH_FRAME: &str = "map";
 /// Topic of the yes/no signal.
 pub const SIGNAL_TOPIC: &str = "/signal";
 /// Frame of the poses.
@@ -24,7 +26,8 @@ pub const BODY_FRAME: &str = "base_link";
 /// Frame of the sensor.
 pub const MAGNETOMETER_FRAME: &str = "magnetometer";
 
-/// Writes a bag with fields in tesla on `/imu/mag`, a yes/no signal on `/signal`, poses on `/odom` and `/tf`, and the sensor's mount on `/tf_static`.
+/// Writes a bag with fields in tesla on `/imu/mag`, a yes/no signal on `/signal`, poses on `/odom` and `/tf`, true poses on
+/// `/ground_truth`, and the sensor's mount on `/tf_static`.
 pub struct DriveWriter {
     bag: BagWriter,
     /// The transform from the sensor's frame to the body's; `None` once it is written.
@@ -63,6 +66,14 @@ impl DriveWriter {
                 self.bag.write(SIGNAL_TOPIC, &Bool { data: *is_yes }, stamp)
             }
         }
+    }
+
+    /// Writes a true pose of the body.
+    ///
+    /// # Errors
+    /// As [`BagWriter::write`].
+    pub fn write_truth(&mut self, pose: &Pose) -> Result<(), Error> {
+        self.bag.write(TRUTH_TOPIC, &PoseStamped::from_pose(pose, TRUTH_FRAME), pose.stamp)
     }
 
     /// Completes the bag.

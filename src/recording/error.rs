@@ -2,24 +2,19 @@
 
 use std::path::PathBuf;
 
+use crate::files::FileError;
+
 /// Why a recording cannot be opened, read or written.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// An operation of the operating system failed.
-    #[error("cannot {action} {path}: {source}")]
-    Io {
-        /// The operation: `read`, `create`, ...
-        action: &'static str,
-        /// The file or folder.
-        path: PathBuf,
-        /// The cause.
-        source: std::io::Error,
-    },
+    #[error(transparent)]
+    File(#[from] FileError),
     /// The path is not that of a recording.
     #[error(
-        "{path} is not a recording: {found}. Expected a drive of the Aalto data (FOLDER/invensense/3), an .mcap or \
-         .db3 file, or a rosbag2 folder"
+        "{path} is not a recording: {found}. Expected a drive of the Aalto data (FOLDER/invensense/3), a survey \
+         (.csv), an .mcap or .db3 file, or a rosbag2 folder"
     )]
     NotARecording {
         /// The path.
@@ -67,8 +62,7 @@ pub enum Error {
 impl Error {
     /// Wraps an error of the operating system: `File::open(path).map_err(Error::io("read", path))`.
     pub(crate) fn io(action: &'static str, path: impl Into<PathBuf>) -> impl FnOnce(std::io::Error) -> Self {
-        let path = path.into();
-        move |source| Self::Io { action, path, source }
+        move |source| FileError::of(action, path, "")(source).into()
     }
 
     /// What cannot be used, and why.

@@ -3,23 +3,17 @@
 //! Kind and length of each record are read here, so that large attachments and indexes are skipped without being loaded,
 //! and so that a damaged chunk costs its own messages only. The `mcap` crate reads the content of the records.
 
-use std::{
-    collections::{HashMap, hash_map::Entry},
-    fs::File,
-    io::{self, BufReader, Read, Seek, SeekFrom},
-    path::{Path, PathBuf},
-};
+use std::collections::{HashMap, hash_map::Entry};
+use std::fs::File;
+use std::io::{self, BufReader, Read, Seek, SeekFrom};
+use std::path::{Path, PathBuf};
 
-use mcap::{
-    records::{Record, op},
-    sans_io::linear_reader::{LinearReadEvent, LinearReader, LinearReaderOptions},
-};
+use mcap::records::{Record, op};
+use mcap::sans_io::linear_reader::{LinearReadEvent, LinearReader, LinearReaderOptions};
 
-use super::{
-    error::Error,
-    loss::Loss,
-    storage::{FileReader, MAX_MESSAGE, MAX_NAME, MAX_TOPICS, RawMessage, StoredTopic, is_read},
-};
+use super::error::Error;
+use super::loss::Loss;
+use super::storage::{FileReader, MAX_MESSAGE, MAX_NAME, MAX_TOPICS, RawMessage, StoredTopic, is_read};
 use crate::sensing::reading::Stamp;
 
 /// Opcode (1 byte) and length (8 bytes) before every record.
@@ -273,7 +267,7 @@ impl FileReader for Reader {
 }
 
 impl OpenRecord {
-    /// Gives the parser the bytes it wants, as far as the record and the file hold them; none mean the end.
+    /// Gives the parser the bytes it needs, as far as the record and the file hold them; none mean the end.
     fn read(&mut self, file: &mut BufReader<File>, wanted: usize) -> io::Result<()> {
         let count = wanted.min(usize::try_from(self.unread).unwrap_or(usize::MAX));
         file.read_exact(&mut self.reader.insert(count)[..count])?;

@@ -94,7 +94,7 @@ primitives! {
     f64 = "float64",
     String = "string",
     [f64; 9] = "float64[9]",
-    // Nested, because serde knows no array of 36; on the wire they are the same.
+    // Nested, because serde implements no array of 36; on the wire they are the same.
     [[f64; 6]; 6] = "float64[36]",
 }
 
@@ -181,6 +181,13 @@ messages! {
 
     /// Position and orientation.
     "geometry_msgs" Pose { position: Point, orientation: Quaternion, }
+
+    /// A pose at a point in time.
+    "geometry_msgs" PoseStamped {
+        /// When, and the frame of the pose.
+        header: Header,
+        pose: Pose,
+    }
 
     /// A pose and its uncertainty.
     "geometry_msgs" PoseWithCovariance {
@@ -392,13 +399,35 @@ impl Odometry {
     /// # Errors
     /// When a number is not finite or the quaternion is not a rotation.
     pub fn to_pose(&self) -> Result<reading::Pose, DecodeError> {
-        let Pose { position, orientation } = &self.pose.pose;
+        self.pose.pose.at(&self.header.stamp)
+    }
+}
+
+impl Pose {
+    /// The pose at a time.
+    fn at(&self, time: &Time) -> Result<reading::Pose, DecodeError> {
+        let Self { position, orientation } = self;
         let isometry = isometry(Axes::new(position.x, position.y, position.z), orientation)?;
         Ok(reading::Pose {
-            stamp: Stamp::from(&self.header.stamp),
+            stamp: Stamp::from(time),
             position: Point3::from(isometry.translation.vector),
             orientation: isometry.rotation,
         })
+    }
+}
+
+impl PoseStamped {
+    /// The message of a pose in the frame `frame`.
+    pub fn from_pose(pose: &reading::Pose, frame: impl Into<String>) -> Self {
+        Self { header: Header::new(pose.stamp, frame), pose: Pose::from(&pose.isometry()) }
+    }
+
+    /// The pose.
+    ///
+    /// # Errors
+    /// When a number is not finite or the quaternion is not a rotation.
+    pub fn to_pose(&self) -> Result<reading::Pose, DecodeError> {
+        self.pose.at(&self.header.stamp)
     }
 }
 

@@ -2,12 +2,10 @@
 
 use sha2::{Digest, Sha256};
 
-use super::{
-    decoding::{Decoded, Frames, decode},
-    error::Error,
-    rosbag2::Bag,
-    storage::{FileReader, RawMessage, StoredTopic},
-};
+use super::decoding::{Decoded, Frames, decode};
+use super::error::Error;
+use super::rosbag2::{Bag, BagFile};
+use super::storage::{FileReader, RawMessage, StoredTopic};
 use crate::sensing::reading::Measurement;
 
 /// A topic to read, and the frames its messages should be in.
@@ -29,6 +27,11 @@ impl Playback {
     /// Starts with the first message of a bag.
     pub(super) fn new(bag: Bag, wanted: [Wanted; 2]) -> Self {
         Self { bag, wanted, next_file: 0, reader: None }
+    }
+
+    /// The files of the bag.
+    pub(super) fn files(&self) -> &[BagFile] {
+        &self.bag.files
     }
 
     /// Adds the sizes of the files, which are known without reading them again.

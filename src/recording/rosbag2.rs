@@ -1,21 +1,17 @@
 //! A bag: the folder that rosbag2 records into, or a single storage file.
 
-use std::{
-    collections::HashSet,
-    fs::File,
-    io::{Read, Write},
-    path::{Component, Path, PathBuf},
-};
+use std::collections::HashSet;
+use std::fs::File;
+use std::io::{Read, Write};
+use std::path::{Component, Path, PathBuf};
 
 use serde::Deserialize;
 use tempfile::NamedTempFile;
 
-use super::{
-    error::Error,
-    loss::Loss,
-    mcap, rosbag2_sqlite,
-    storage::{FileReader, Format},
-};
+use super::error::Error;
+use super::loss::Loss;
+use super::storage::{FileReader, Format};
+use super::{mcap, rosbag2_sqlite};
 
 /// The file in a bag's folder that describes the others.
 pub(super) const METADATA: &str = "metadata.yaml";

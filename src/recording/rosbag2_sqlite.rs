@@ -1,23 +1,19 @@
 //! Read-only reader of rosbag2's SQLite storage (`.db3`), a few messages at a time.
 
-use std::{
-    collections::{HashMap, VecDeque},
-    fs::File,
-    io::Read,
-    path::{Path, PathBuf},
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
+use std::collections::{HashMap, VecDeque};
+use std::fs::File;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::sync::{
+    Arc,
+    atomic::{AtomicU64, Ordering},
 };
 
 use rusqlite::{Connection, OpenFlags, OptionalExtension, Row, config::DbConfig, limits::Limit, params};
 
-use super::{
-    error::Error,
-    loss::Loss,
-    storage::{FileReader, MAX_MESSAGE, MAX_NAME, MAX_TOPICS, RawMessage, StoredTopic, is_read},
-};
+use super::error::Error;
+use super::loss::Loss;
+use super::storage::{FileReader, MAX_MESSAGE, MAX_NAME, MAX_TOPICS, RawMessage, StoredTopic, is_read};
 use crate::sensing::reading::Stamp;
 
 /// Number of rows that are fetched at once.

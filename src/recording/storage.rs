@@ -2,11 +2,9 @@
 
 use std::{fs::File, io::Read, path::Path};
 
-use super::{
-    error::Error,
-    loss::Loss,
-    messages::{self, Message},
-};
+use super::error::Error;
+use super::loss::Loss;
+use super::messages::{self, Message};
 use crate::sensing::reading::Stamp;
 
 /// Size of the largest message that is read. Magnetometer and odometry messages have less than a kilobyte, transforms less
@@ -69,8 +67,14 @@ fn decompressed(data: &[u8]) -> Result<Vec<u8>, String> {
 
 /// Whether messages of this type are read.
 pub(super) fn is_read(type_name: &str) -> bool {
-    [messages::MagneticField::TYPE, messages::Bool::TYPE, messages::Odometry::TYPE, messages::TFMessage::TYPE]
-        .contains(&type_name)
+    [
+        messages::MagneticField::TYPE,
+        messages::Bool::TYPE,
+        messages::Odometry::TYPE,
+        messages::PoseStamped::TYPE,
+        messages::TFMessage::TYPE,
+    ]
+    .contains(&type_name)
 }
 
 /// How a file stores messages, according to its first bytes.

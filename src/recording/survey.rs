@@ -2,13 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use super::{
-    decoding::{Decoded, Frames, decode},
-    error::Error,
-    loss::Loss,
-    rosbag2::Bag,
-    storage::{FileReader, StoredTopic},
-};
+use super::decoding::{Decoded, Frames, decode};
+use super::error::Error;
+use super::loss::Loss;
+use super::rosbag2::Bag;
+use super::storage::{FileReader, StoredTopic};
 use crate::sensing::frames::FrameTree;
 use crate::sensing::reading::Stamp;
 

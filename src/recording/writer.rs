@@ -1,25 +1,18 @@
 //! Writes bags that ROS 2's tools play: a rosbag2 folder with MCAP or SQLite storage, or a single MCAP file.
 
-use std::{
-    collections::BTreeMap,
-    fs::File,
-    io::BufWriter,
-    path::{Path, PathBuf},
-};
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::BufWriter;
+use std::path::{Path, PathBuf};
 
 use mcap::{Compression, McapError, WriteOptions, records::MessageHeader};
 use rusqlite::{Connection, params};
-use serde::Serialize;
+use serde_json::{Value, json};
 
-use super::{
-    error::Error,
-    messages::{self, Message, OccupancyGrid, TFMessage},
-    rosbag2::METADATA,
-};
+use super::error::Error;
+use super::messages::{self, Message, OccupancyGrid, TFMessage};
+use super::rosbag2::METADATA;
 use crate::sensing::reading::Stamp;
-
-/// The version of `metadata.yaml` that ROS 2 Humble writes; newer ones read it.
-const METADATA_VERSION: u32 = 5;
 
 /// Uncompressed bytes in a chunk: small enough that little is lost where a file is cut off.
 const CHUNK_SIZE: u64 = 1 << 18;
@@ -68,16 +61,16 @@ impl BagWriter {
         let file_name = format!("{name}_0.{extension}");
         let path = folder.join(&file_name);
         let messages = match storage {
-            Storage::Mcap => MessageWriter::new(McapFile::create(&path)?),
+            Storage::Mcap => MessageWriter::mcap(&path)?,
             Storage::Sqlite3 => MessageWriter::new(SqliteFile::create(&path)?),
         };
         Ok(Self { folder: folder.into(), file_name, storage, messages, span: None })
     }
 
-    /// Writes one message, recorded at `stamp`. The first message of a topic determines the topic's type.
+    /// Writes one message, recorded at `stamp`.
     ///
     /// # Errors
-    /// A message of another type than the topic's, a stamp before the epoch (in MCAP), and errors of the storage.
+    /// As [`MessageWriter::write`].
     pub fn write<M: Message>(&mut self, topic: &str, message: &M, stamp: Stamp) -> Result<(), Error> {
         self.messages.write(topic, message, stamp)?;
         let time = stamp.nanoseconds();
@@ -92,97 +85,51 @@ impl BagWriter {
     /// Errors of the operating system and the storage.
     pub fn finish(self) -> Result<(), Error> {
         let metadata = self.metadata();
-        self.messages.file.finish()?;
+        self.messages.finish()?;
         let path = self.folder.join(METADATA);
         let text = serde_saphyr::to_string(&metadata).map_err(|error| Error::unusable(&path, error.to_string()))?;
         std::fs::write(&path, text).map_err(Error::io("write", &path))
     }
 
-    fn metadata(&self) -> MetadataFile {
+    /// `metadata.yaml` in the version that ROS 2 Humble writes; newer ones read it.
+    fn metadata(&self) -> Value {
         let (start, end) = self.span.unwrap_or((0, 0));
         let topics = &self.messages.topics;
-        let message_count = topics.iter().map(|topic| topic.count).sum();
+        let message_count: u64 = topics.iter().map(|topic| topic.count).sum();
         let (duration, starting_time) =
-            (Duration { nanoseconds: end - start }, StartingTime { nanoseconds_since_epoch: start });
-        let with_count = |topic: &WrittenTopic| TopicWithCount {
-            topic_metadata: TopicMetadata {
-                name: topic.name.clone(),
-                r#type: topic.type_name,
-                serialization_format: "cdr",
-                offered_qos_profiles: quality_of_service(topic.type_name, &topic.name),
-            },
-            message_count: topic.count,
+            (json!({ "nanoseconds": end - start }), json!({ "nanoseconds_since_epoch": start }));
+        let with_count = |topic: &WrittenTopic| {
+            let metadata = json!({
+                "name": topic.name,
+                "type": topic.type_name,
+                "serialization_format": "cdr",
+                "offered_qos_profiles": quality_of_service(topic.type_name, &topic.name),
+            });
+            json!({ "topic_metadata": metadata, "message_count": topic.count })
         };
-        MetadataFile {
-            rosbag2_bagfile_information: Metadata {
-                version: METADATA_VERSION,
-                storage_identifier: match self.storage {
-                    Storage::Mcap => "mcap",
-                    Storage::Sqlite3 => "sqlite3",
-                },
-                duration,
-                starting_time,
-                message_count,
-                topics_with_message_count: topics.iter().map(with_count).collect(),
-                compression_format: "",
-                compression_mode: "",
-                relative_file_paths: vec![self.file_name.clone()],
-                files: vec![FileInformation { path: self.file_name.clone(), starting_time, duration, message_count }],
+        let file = json!({
+            "path": self.file_name,
+            "starting_time": starting_time,
+            "duration": duration,
+            "message_count": message_count,
+        });
+        let information = json!({
+            "version": 5,
+            "storage_identifier": match self.storage {
+                Storage::Mcap => "mcap",
+                Storage::Sqlite3 => "sqlite3",
             },
-        }
+            "duration": duration,
+            "starting_time": starting_time,
+            "message_count": message_count,
+            "topics_with_message_count": topics.iter().map(with_count).collect::<Vec<_>>(),
+            "compression_format": "",
+            "compression_mode": "",
+            "relative_file_paths": [self.file_name],
+            "files": [file],
+        });
+        json!({ "rosbag2_bagfile_information": information })
     }
-}
-
-/// `metadata.yaml` in version 5.
-#[derive(Serialize)]
-struct MetadataFile {
-    rosbag2_bagfile_information: Metadata,
-}
-
-#[derive(Serialize)]
-struct Metadata {
-    version: u32,
-    storage_identifier: &'static str,
-    duration: Duration,
-    starting_time: StartingTime,
-    message_count: u64,
-    topics_with_message_count: Vec<TopicWithCount>,
-    compression_format: &'static str,
-    compression_mode: &'static str,
-    relative_file_paths: Vec<String>,
-    files: Vec<FileInformation>,
-}
-
-#[derive(Clone, Copy, Serialize)]
-struct Duration {
-    nanoseconds: i64,
-}
-
-#[derive(Clone, Copy, Serialize)]
-struct StartingTime {
-    nanoseconds_since_epoch: i64,
-}
-
-#[derive(Serialize)]
-struct TopicWithCount {
-    topic_metadata: TopicMetadata,
-    message_count: u64,
-}
-
-#[derive(Serialize)]
-struct TopicMetadata {
-    name: String,
-    r#type: &'static str,
-    serialization_format: &'static str,
-    offered_qos_profiles: String,
-}
-
-#[derive(Serialize)]
-struct FileInformation {
-    path: String,
-    starting_time: StartingTime,
-    duration: Duration,
-    message_count: u64,
 }
 
 /// The quality of service with which players should publish a topic, as rosbag2 writes it, YAML within a string: reliable, and
@@ -198,8 +145,8 @@ fn quality_of_service(type_name: &str, topic: &str) -> String {
     )
 }
 
-/// Writes messages of any type to a storage file.
-struct MessageWriter {
+/// Writes messages of any type to a storage file. Only [`MessageWriter::finish`] makes it complete.
+pub struct MessageWriter {
     file: Box<dyn StorageFile>,
     /// In the order of their first messages.
     topics: Vec<WrittenTopic>,
@@ -227,11 +174,23 @@ trait StorageFile: Send {
 }
 
 impl MessageWriter {
+    /// Creates a single MCAP file with the profile `ros2`, or replaces it.
+    ///
+    /// # Errors
+    /// Errors of the operating system.
+    pub fn mcap(path: &Path) -> Result<Self, Error> {
+        McapFile::create(path).map(Self::new)
+    }
+
     fn new(file: impl StorageFile + 'static) -> Self {
         Self { file: Box::new(file), topics: Vec::new() }
     }
 
-    fn write<M: Message>(&mut self, name: &str, message: &M, stamp: Stamp) -> Result<(), Error> {
+    /// Writes one message, recorded at `stamp`. The first message of a topic determines the topic's type.
+    ///
+    /// # Errors
+    /// A message of another type than the topic's, a stamp before the epoch (in MCAP), and errors of the storage.
+    pub fn write<M: Message>(&mut self, name: &str, message: &M, stamp: Stamp) -> Result<(), Error> {
         let problem = |reason| Error::Write { topic: name.into(), reason };
         let data = messages::encode(message).map_err(|error| problem(error.to_string()))?;
         let index = match self.topics.iter().position(|topic| topic.name == name) {
@@ -250,34 +209,13 @@ impl MessageWriter {
         topic.count += 1;
         Ok(())
     }
-}
 
-/// Writes a single MCAP file with the profile `ros2`. Only [`McapWriter::finish`] makes it complete.
-pub struct McapWriter(MessageWriter);
-
-impl McapWriter {
-    /// Creates the file, or replaces it.
+    /// Completes the file.
     ///
     /// # Errors
-    /// Errors of the operating system.
-    pub fn create(path: &Path) -> Result<Self, Error> {
-        McapFile::create(path).map(|file| Self(MessageWriter::new(file)))
-    }
-
-    /// Writes one message, recorded at `stamp`. The first message of a topic determines the topic's type.
-    ///
-    /// # Errors
-    /// A message of another type than the topic's, a stamp before the epoch, and errors of the operating system.
-    pub fn write<M: Message>(&mut self, topic: &str, message: &M, stamp: Stamp) -> Result<(), Error> {
-        self.0.write(topic, message, stamp)
-    }
-
-    /// Completes the file: closes the last chunk, writes the index.
-    ///
-    /// # Errors
-    /// Errors of the operating system.
+    /// Errors of the storage.
     pub fn finish(self) -> Result<(), Error> {
-        self.0.file.finish()
+        self.file.finish()
     }
 }
 

@@ -31,7 +31,7 @@ pub struct BatchRecord {
     #[serde(flatten)]
     pub sensor_bias: Option<SensorBias>,
     /// Why it was rejected.
-    pub refused: Option<String>,
+    pub rejected: Option<String>,
     /// The scales of the grids written after it, if any were.
     pub grids: Option<GridScales>,
 }
@@ -48,7 +48,7 @@ impl BatchRecord {
             seconds: update.duration.as_secs_f64(),
             update: result.and_then(|result| result.as_ref().ok()).cloned(),
             sensor_bias: update.map.as_ref().and_then(FieldMap::sensor_bias),
-            refused: result.and_then(|result| result.as_ref().err()).map(ToString::to_string),
+            rejected: result.and_then(|result| result.as_ref().err()).map(ToString::to_string),
             grids: None,
         }
     }

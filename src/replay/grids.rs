@@ -5,10 +5,11 @@ use std::path::{Path, PathBuf};
 use tempfile::TempPath;
 
 use super::Error;
+use crate::export::file::unwritten;
 use crate::export::occupancy::{GridScales, OccupancyLayers};
 use crate::field::grid::FieldGrid;
 use crate::recording::messages::OccupancyGrid;
-use crate::recording::writer::McapWriter;
+use crate::recording::writer::MessageWriter;
 use crate::sensing::reading::Stamp;
 
 /// Topic of the mean: `nav_msgs/OccupancyGrid`, 0 to 100 over [`GridScales`].
@@ -18,7 +19,7 @@ pub const VARIANCE_TOPIC: &str = "/magmap/variance";
 
 /// Writes pairs of grids to a temporary file.
 pub(super) struct GridWriter {
-    writer: McapWriter,
+    writer: MessageWriter,
     /// Removed when dropped.
     file: TempPath,
     frame: String,
@@ -28,8 +29,8 @@ impl GridWriter {
     /// Creates the file, in `folder`.
     pub(super) fn create(folder: &Path, frame: &str) -> Result<Self, Error> {
         let path: PathBuf = folder.join(format!(".map.mcap.{}.partial", std::process::id()));
-        let writer = McapWriter::create(&path)?;
-        let file = TempPath::try_from_path(&path).map_err(|source| crate::export::Error::Write { path, source })?;
+        let writer = MessageWriter::mcap(&path)?;
+        let file = TempPath::try_from_path(&path).map_err(unwritten(&path))?;
         Ok(Self { writer, file, frame: frame.to_owned() })
     }
 

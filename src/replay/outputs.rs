@@ -5,17 +5,17 @@ use std::path::{Path, PathBuf};
 
 use super::drawing::History;
 use super::report::{Context, Report};
-use super::start::CHECKPOINT;
 use super::{Error, ReplayOutputs};
 use crate::config::{Config, Mapped};
-use crate::durability::checkpoint::Checkpoint;
-use crate::export::file::{create_folder, write_atomically};
+use crate::durability::checkpoint::{self, Checkpoint};
+use crate::export::file::{create_folder, unwritten, write_atomically};
 use crate::export::map_server::write_map_server;
 use crate::export::report::write_json;
-use crate::export::{self, AxesGrid, GrowthPicture, GrowthPoint, MapArrays, MapPicture};
+use crate::export::{AxesGrid, GrowthPicture, GrowthPoint, MapArrays, MapPicture};
 use crate::field::grid::FieldGrid;
 use crate::field::map::FieldMap;
 use crate::field::quantity::Quantity;
+use crate::files::FileError;
 use crate::mapping::worker::Finished;
 
 /// The output folder.
@@ -27,8 +27,8 @@ impl OutputFolder {
     /// Creates the folder; an existing one must be empty unless `force`.
     pub(super) fn prepare(path: &Path, force: bool) -> Result<Self, Error> {
         create_folder(path)?;
-        let unreadable = |source| Error::ReadFolder { path: path.to_owned(), source };
-        let is_empty = std::fs::read_dir(path).map_err(unreadable)?.next().is_none();
+        let entries = std::fs::read_dir(path).map_err(FileError::of("read the output folder", path, ""));
+        let is_empty = entries?.next().is_none();
         if is_empty || force { Ok(Self { path: path.to_owned() }) } else { Err(Error::NotEmpty(path.to_owned())) }
     }
 
@@ -63,9 +63,9 @@ pub(super) fn write(
         finished.mapper.pipeline().path().points().iter().map(|point| [point.x, point.y]).collect();
     let subtitle = format!("{name}, {:.0} m driven", report.counters.travelled);
     write_grid(folder, &grid, &map, &path, &subtitle)?;
-    Checkpoint::of(&finished.mapper)?.write(folder.file(CHECKPOINT))?;
+    Checkpoint::of(&finished.mapper)?.write(folder.file(checkpoint::FILE_NAME))?;
     let grids = folder.file("map.mcap");
-    history.grids.persist(&grids).map_err(|error| export::Error::Write { path: grids, source: error.error })?;
+    history.grids.persist(&grids).map_err(|error| unwritten(&grids)(error.error))?;
     let is_vector = config.model.field == Mapped::Vector;
     let files = FILES.iter().filter(|&&name| name != VECTORS || is_vector).map(|name| folder.file(name)).collect();
     Ok(ReplayOutputs { report, grid, files })
@@ -88,7 +88,7 @@ const FILES: [&str; 13] = [
     "standard_deviation.pgm",
     "report.json",
     "config.toml",
-    CHECKPOINT,
+    checkpoint::FILE_NAME,
 ];
 
 fn write_settings(path: &Path, config: &Config) -> Result<(), Error> {
@@ -98,9 +98,7 @@ fn write_settings(path: &Path, config: &Config) -> Result<(), Error> {
 
 fn remove_if_there(path: &Path) -> Result<(), Error> {
     match std::fs::remove_file(path) {
-        Err(source) if source.kind() != ErrorKind::NotFound => {
-            Err(export::Error::Write { path: path.to_owned(), source }.into())
-        }
+        Err(error) if error.kind() != ErrorKind::NotFound => Err(unwritten(path)(error).into()),
         _ => Ok(()),
     }
 }

@@ -62,7 +62,7 @@ pub struct ReplayTotals {
     /// Standard deviation of the noise at the end, in microtesla.
     pub noise_standard_deviation: f64,
     /// Batches that were rejected.
-    pub refused_batches: u64,
+    pub rejected_batches: u64,
     /// Batches that reached the limit of inducing points: the map is less accurate there than requested.
     pub capped_batches: usize,
     /// Batches whose number of inducing points followed from the exact ceiling.
@@ -89,7 +89,7 @@ impl Report {
         let mut totals = ReplayTotals::of(&history.records);
         totals.seconds = started.elapsed().as_secs_f64();
         let model = finished.mapper.model();
-        totals.refused_batches = model.totals().refused_batches;
+        totals.rejected_batches = model.totals().rejected_batches;
         totals.mapped_area = history.grid.as_ref().and_then(|grid| grid.as_ref().ok()).map_or(0.0, known_area);
         let map = model.map();
         totals.inducing_points = map.as_ref().map_or(0, FieldMap::size);
@@ -132,10 +132,10 @@ impl ReplayTotals {
 }
 
 fn with_rejected_batches(mut loss: Loss, totals: &ReplayTotals, records: &[BatchRecord]) -> Loss {
-    if totals.refused_batches > 0 {
-        let first = records.iter().find_map(|record| record.refused.clone());
+    if totals.rejected_batches > 0 {
+        let first = records.iter().find_map(|record| record.rejected.clone());
         let what = "batches were rejected by the model".into();
-        loss.items.push(Lost { what, count: Some(totals.refused_batches), first });
+        loss.items.push(Lost { what, count: Some(totals.rejected_batches), first });
     }
     loss
 }

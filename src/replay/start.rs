@@ -6,16 +6,13 @@ use serde::Serialize;
 
 use super::{Error, Options, ReplayProgress, Source};
 use crate::config::Config;
-use crate::durability::checkpoint::Checkpoint;
+use crate::durability::checkpoint::{Checkpoint, FILE_NAME};
 use crate::durability::journal::{Folder, Gaps, Journal, Recovered};
 use crate::mapping::mapper::{Mapper, SourceRun, Step};
 use crate::mapping::stop::StopSignal;
 
 /// Folder of the journal while a replay runs or is interrupted.
 const JOURNAL: &str = "journal";
-
-/// The finished map.
-pub(super) const CHECKPOINT: &str = "checkpoint.npz";
 
 /// Sections of the settings that influence the map.
 const MAP_SECTIONS: [&str; 11] = [
@@ -89,7 +86,7 @@ impl ReplayStart {
                 }
             }
             if existing.is_none() {
-                existing = continue_checkpoint(&folder.join(CHECKPOINT), config, source).inspect_err(|error| {
+                existing = continue_checkpoint(&folder.join(FILE_NAME), config, source).inspect_err(|error| {
                     // The removal of the journal was interrupted.
                     if matches!(error, Error::AlreadyMapped { .. }) {
                         let _ = remove_journal(folder);

@@ -1,9 +1,9 @@
 //! Conversions between ROS messages and magmap's own types.
 
-use nalgebra::{Isometry3, Point3, Quaternion, Vector3};
+use nalgebra::{Isometry2, Isometry3, Point3, Quaternion, Vector3};
 use r2r::builtin_interfaces::msg::Time;
 use r2r::std_msgs::msg::{ColorRGBA, Header};
-use r2r::{geometry_msgs, nav_msgs, sensor_msgs, visualization_msgs};
+use r2r::{geometry_msgs, nav_msgs, sensor_msgs, tf2_msgs, visualization_msgs};
 
 use crate::export::AxesGrid;
 use crate::export::arrows::{Arrow, Arrows};
@@ -12,10 +12,11 @@ use crate::export::occupancy::GridScales;
 use crate::field::grid::{FieldGrid, GridGeometry};
 use crate::field::map::SensorBias;
 use crate::field::quantity::Quantity;
+use crate::localization::Start;
 #[cfg(not(feature = "ros-check"))]
 use {
     super::interfaces::FieldMapMessage, crate::field::map::FieldMap, crate::mapping::updates::Update,
-    crate::mapping::worker::WorkerStatus, crate::sensing::refusal::Refusals,
+    crate::mapping::worker::WorkerStatus, crate::sensing::rejection::Rejections,
 };
 
 use crate::sensing::reading::{MagneticField, Pose, Reading, Stamp, isometry};
@@ -70,6 +71,62 @@ pub(super) fn transform(message: &geometry_msgs::msg::Transform) -> Option<Isome
     )
 }
 
+/// Place and heading of a pose.
+pub(super) fn in_plane(pose: &Pose) -> Isometry2<f64> {
+    Isometry2::new(pose.position.coords.xy(), pose.orientation.euler_angles().2)
+}
+
+/// A pose in the plane.
+pub(super) fn pose_in_plane(pose: &Isometry2<f64>) -> geometry_msgs::msg::Pose {
+    let half = 0.5 * pose.rotation.angle();
+    let orientation = geometry_msgs::msg::Quaternion { x: 0.0, y: 0.0, z: half.sin(), w: half.cos() };
+    geometry_msgs::msg::Pose { position: point([pose.translation.x, pose.translation.y, 0.0]), orientation }
+}
+
+/// The transform from `child` to the frame of the header.
+pub(super) fn transforms(header: Header, child: &str, transform: &Isometry2<f64>) -> tf2_msgs::msg::TFMessage {
+    let geometry_msgs::msg::Pose { position, orientation } = pose_in_plane(transform);
+    let translation = geometry_msgs::msg::Vector3 { x: position.x, y: position.y, z: 0.0 };
+    let transform = geometry_msgs::msg::Transform { translation, rotation: orientation };
+    let child_frame_id = child.to_owned();
+    tf2_msgs::msg::TFMessage {
+        transforms: vec![geometry_msgs::msg::TransformStamped { header, child_frame_id, transform }],
+    }
+}
+
+/// Where x, y and heading are among the six dimensions of a covariance.
+const IN_PLANE: [usize; 3] = [0, 1, 5];
+
+/// A pose in the plane with the covariance of x, y and heading.
+pub(super) fn pose_with_covariance(
+    header: Header,
+    pose: &Isometry2<f64>,
+    covariance: &[[f64; 3]; 3],
+) -> geometry_msgs::msg::PoseWithCovarianceStamped {
+    let mut all = vec![0.0; 36];
+    for (row, values) in IN_PLANE.into_iter().zip(covariance) {
+        IN_PLANE.into_iter().zip(values).for_each(|(column, value)| all[6 * row + column] = *value);
+    }
+    let pose = geometry_msgs::msg::PoseWithCovariance { pose: pose_in_plane(pose), covariance: all };
+    geometry_msgs::msg::PoseWithCovarianceStamped { header, pose }
+}
+
+/// Where somebody says that the robot is; none if that is not finite. Without a covariance it is about there.
+pub(super) fn start(message: &geometry_msgs::msg::PoseWithCovariance) -> Option<Start> {
+    let geometry_msgs::msg::Pose { position, orientation } = &message.pose;
+    let translation = Vector3::new(position.x, position.y, position.z);
+    let rotation = Quaternion::new(orientation.w, orientation.x, orientation.y, orientation.z);
+    let heading = isometry(translation, rotation)?.rotation.euler_angles().2;
+    let place = [position.x, position.y];
+    let [x, y, yaw] = IN_PLANE.map(|dimension| message.covariance.get(7 * dimension).copied().unwrap_or(0.0));
+    if x == 0.0 && y == 0.0 && yaw == 0.0 {
+        return Some(Start::given(place, heading));
+    }
+    let (deviation, heading_deviation) = (x.max(y).sqrt(), yaw.sqrt());
+    let is_valid = [x, y, yaw].iter().all(|variance| variance.is_finite() && *variance >= 0.0);
+    is_valid.then_some(Start::At { place, heading, deviation, heading_deviation })
+}
+
 /// One layer of the map.
 pub(super) fn occupancy_grid(
     header: Header,
@@ -97,7 +154,7 @@ pub(super) fn field_map(
     header: Header,
     update: &Update,
     status: &WorkerStatus,
-    refusals: &Refusals,
+    rejections: &Rejections,
     grid: &FieldGrid,
     axes: Option<&AxesGrid>,
     scales: &GridScales,
@@ -131,8 +188,8 @@ pub(super) fn field_map(
         update: totals.updates,
         observations: totals.observations,
         readings_used: totals.used_readings,
-        readings_refused: refusals.readings(),
-        poses_refused: refusals.poses(),
+        readings_rejected: rejections.readings(),
+        poses_rejected: rejections.poses(),
         readings_lost: status.lost_readings,
     }
 }
@@ -292,6 +349,35 @@ mod tests {
             detailed.fields.iter().map(|field| (field.name.as_str(), field.offset)).collect();
         assert_eq!(offsets[6..8], [("mean_x", 24), ("mean_y", 28)]);
         assert_eq!(offsets[11], ("standard_deviation_z", 44));
+    }
+
+    #[test]
+    fn a_pose_with_its_covariance_is_where_a_start_from_it_is() {
+        let covariance = [[0.04, 0.01, 0.002], [0.01, 0.09, 0.003], [0.002, 0.003, 0.25]];
+        let pose = Isometry2::new(nalgebra::Vector2::new(1.5, -2.0), 2.5);
+        let message = pose_with_covariance(header("map", Stamp::default()), &pose, &covariance).pose;
+        let entries =
+            [(0, 0.04), (1, 0.01), (5, 0.002), (6, 0.01), (7, 0.09), (11, 0.003), (30, 0.002), (31, 0.003), (35, 0.25)];
+        assert_eq!(message.covariance.len(), 36);
+        for (index, found) in message.covariance.iter().enumerate() {
+            let expected = entries.iter().find(|(entry, _)| *entry == index).map_or(0.0, |(_, value)| *value);
+            assert_eq!(*found, expected, "{index}");
+        }
+        let Some(Start::At { place, heading, deviation, heading_deviation }) = start(&message) else {
+            panic!("a place")
+        };
+        assert_eq!((place, deviation, heading_deviation), ([1.5, -2.0], 0.3, 0.5));
+        assert!((heading - 2.5).abs() < 1e-12, "{heading}");
+        let with = |variance: f64| {
+            let mut changed = message.clone();
+            [0, 7, 35].into_iter().for_each(|entry| changed.covariance[entry] = variance);
+            start(&changed)
+        };
+        assert_eq!(with(0.0), Some(Start::given([1.5, -2.0], heading)));
+        assert_eq!((with(f64::NAN), with(-1.0)), (None, None));
+        let mut unturned = message.clone();
+        unturned.pose.orientation = r2r::geometry_msgs::msg::Quaternion { x: 0.0, y: 0.0, z: 0.0, w: 0.0 };
+        assert_eq!(start(&unturned), None);
     }
 
     #[test]

@@ -19,10 +19,34 @@ use crate::sensing::health::Finding;
 use crate::sensing::intake::Intake;
 use crate::sensing::reading::Stamp;
 
-/// The publisher, and the counts of its last report.
-pub(super) struct Diagnostics {
+/// Publishes reports on one status.
+pub(super) struct StatusPublisher {
     publisher: Publisher<DiagnosticArray>,
     name: String,
+}
+
+impl StatusPublisher {
+    /// The status is named after the node and what it does.
+    pub(super) fn create(node: &mut Node, what: &str) -> Result<Self, Error> {
+        let cannot = || "cannot publish /diagnostics".to_owned();
+        let name = node.fully_qualified_name().context(cannot)?;
+        let publisher = node.create_publisher("/diagnostics", QosProfile::default()).context(cannot)?;
+        Ok(Self { publisher, name: format!("{}: {what}", name.trim_start_matches('/')) })
+    }
+
+    pub(super) fn publish(&self, level: u8, message: String, values: Vec<KeyValue>, now: Stamp) {
+        let (name, hardware_id) = (self.name.clone(), String::new());
+        let status = vec![DiagnosticStatus { level, name, message, hardware_id, values }];
+        let header = Header { stamp: time(now), frame_id: String::new() };
+        if let Err(error) = self.publisher.publish(&DiagnosticArray { header, status }) {
+            log::debug!("diagnostics could not be published: {error}");
+        }
+    }
+}
+
+/// The state of mapping, and the counts of its last report.
+pub(super) struct Diagnostics {
+    publisher: StatusPublisher,
     last: Instant,
     readings: u64,
     odometry: u64,
@@ -31,11 +55,8 @@ pub(super) struct Diagnostics {
 
 impl Diagnostics {
     pub(super) fn create(node: &mut Node) -> Result<Self, Error> {
-        let cannot = || "cannot publish /diagnostics".to_owned();
-        let name = node.fully_qualified_name().context(cannot)?;
-        let publisher = node.create_publisher("/diagnostics", QosProfile::default()).context(cannot)?;
-        let name = format!("{}: mapping", name.trim_start_matches('/'));
-        Ok(Self { publisher, name, last: Instant::now(), readings: 0, odometry: 0, lost: 0 })
+        let publisher = StatusPublisher::create(node, "mapping")?;
+        Ok(Self { publisher, last: Instant::now(), readings: 0, odometry: 0, lost: 0 })
     }
 
     /// Publishes a report; `finding` is why nothing is being mapped.
@@ -70,16 +91,13 @@ impl Diagnostics {
         values.extend(journal.as_ref().map(journal_values).unwrap_or_default());
         values.extend(newest.as_deref().map(update_values).unwrap_or_default());
         values.extend(lock(&shared.scales).as_ref().map(scale_values).unwrap_or_default());
-        let refusals = status.counters.refusals.plus(&intake.status().refusals);
-        values.extend(refusals.iter().map(|(refusal, count)| value(&format!("refused: {}", refusal.name()), count)));
+        let rejections = status.counters.rejections.plus(&intake.status().rejections);
+        values.extend(
+            rejections.iter().map(|(rejection, count)| value(&format!("rejected: {}", rejection.name()), count)),
+        );
         self.last = Instant::now();
         (self.readings, self.odometry, self.lost) = (intake.status().readings, intake.status().odometry, lost);
-        let (name, hardware_id) = (self.name.clone(), String::new());
-        let status = vec![DiagnosticStatus { level, name, message, hardware_id, values }];
-        let header = Header { stamp: time(now), frame_id: String::new() };
-        if let Err(error) = self.publisher.publish(&DiagnosticArray { header, status }) {
-            log::debug!("diagnostics could not be published: {error}");
-        }
+        self.publisher.publish(level, message, values, now);
     }
 
     fn counts(&self, shared: &Shared, intake: &mut Intake) -> Vec<KeyValue> {
@@ -109,7 +127,7 @@ impl Diagnostics {
             value("poses lost", status.lost_poses),
             value("batches merged", status.merged_batches),
             value("map jumps", arrived.map_jumps),
-            value("refused: transforms", arrived.rejected_transforms),
+            value("rejected: transforms", arrived.rejected_transforms),
         ]
     }
 }
@@ -164,6 +182,6 @@ fn scale_values(scales: &GridScales) -> Vec<KeyValue> {
     ]
 }
 
-fn value(key: &str, value: impl Display) -> KeyValue {
+pub(super) fn value(key: &str, value: impl Display) -> KeyValue {
     KeyValue { key: key.to_owned(), value: value.to_string() }
 }

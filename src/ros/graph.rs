@@ -40,9 +40,11 @@ impl TopicList {
         }
     }
 
-    /// The topics on which messages of this type are published now.
+    /// The topics on which messages of this type are published now, without those of the node itself.
     pub(super) fn of_type(&self, wanted: &str, node: &Node) -> Vec<String> {
-        let named = self.listed.iter().filter(|(_, found)| found == wanted).map(|(name, _)| name);
+        let own = node.fully_qualified_name().ok().map(|name| format!("{name}/"));
+        let is_own = |name: &String| own.as_ref().is_some_and(|own| name.starts_with(own));
+        let named = self.listed.iter().filter(|(name, found)| found == wanted && !is_own(name)).map(|(name, _)| name);
         // Topics with subscribers only are listed too.
         let is_published =
             |name: &&String| published_types(node, name).is_some_and(|types| types.iter().any(|found| found == wanted));

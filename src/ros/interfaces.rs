@@ -1,11 +1,11 @@
 //! The interfaces that r2r's documentation bindings lack: those of `std_srvs`, and magmap's own.
 //!
-//! Without ROS (feature `ros-check`) a service with the same fields replaces `std_srvs/Trigger`, and what needs magmap's own
+//! Without ROS (feature `ros-check`) services with the same fields replace those of `std_srvs`, and what needs magmap's own
 //! interfaces is left out.
 
-#[cfg(feature = "ros-check")]
-pub(super) use r2r::diagnostic_msgs::srv::AddDiagnostics as Trigger;
 #[cfg(not(feature = "ros-check"))]
 pub(super) use r2r::magmap::{msg::FieldMap as FieldMapMessage, srv::QueryField};
 #[cfg(not(feature = "ros-check"))]
-pub(super) use r2r::std_srvs::srv::Trigger;
+pub(super) use r2r::std_srvs::srv::{Empty, Trigger};
+#[cfg(feature = "ros-check")]
+pub(super) use r2r::{diagnostic_msgs::srv::AddDiagnostics as Trigger, test_msgs::srv::Empty};

@@ -16,7 +16,7 @@ const SIMULATED_TIME: &str = "use_sim_time";
 /// Prefix of the parameters that override the quality of service; ROS tools may set them, this node does not use them.
 const QUALITY_OVERRIDES: &str = "qos_overrides.";
 
-/// Settings that may change while the node runs: whole sections, or single keys.
+/// Settings of the mapper that may change while it runs: whole sections, or single keys.
 const CHANGEABLE: [&str; 10] = [
     "selection.",
     "dual_memory.",
@@ -30,8 +30,12 @@ const CHANGEABLE: [&str; 10] = [
     "node.save_at_end",
 ];
 
-/// The parameters of the node.
+/// The parameters of a node.
 pub(super) struct Parameters {
+    /// Keys of this section are parameters without its name: `alpha1` for `localization.alpha1`, as in AMCL.
+    root: Option<&'static str>,
+    /// Settings that may change while the node runs: whole sections, or single keys.
+    changeable: &'static [&'static str],
     file: String,
     simulated_time: bool,
     config: Config,
@@ -40,11 +44,28 @@ pub(super) struct Parameters {
 }
 
 impl Parameters {
-    /// The parameters given at startup, over the file and the defaults.
+    /// The parameters of the mapper given at startup, over the file and the defaults.
     ///
     /// # Errors
     /// A file that cannot be read, unknown keys, wrong types and values out of range.
     pub(super) fn from_given(given: &IndexMap<String, Parameter>) -> Result<Self, Error> {
+        Self::over(Config::default(), None, &CHANGEABLE, given)
+    }
+
+    /// The parameters of the localizer given at startup, over the file and the settings in `base`.
+    ///
+    /// # Errors
+    /// As for [`from_given`](Self::from_given).
+    pub(super) fn of_localizer(base: Config, given: &IndexMap<String, Parameter>) -> Result<Self, Error> {
+        Self::over(base, Some("localization"), &[], given)
+    }
+
+    fn over(
+        base: Config,
+        root: Option<&'static str>,
+        changeable: &'static [&'static str],
+        given: &IndexMap<String, Parameter>,
+    ) -> Result<Self, Error> {
         let file = match given.get(CONFIG).map(|parameter| &parameter.value) {
             None | Some(ParameterValue::NotSet) => String::new(),
             Some(ParameterValue::String(path)) => path.clone(),
@@ -55,13 +76,16 @@ impl Parameters {
             Some(ParameterValue::Bool(simulated)) => *simulated,
             Some(other) => return Err(Error::ParameterType { name: SIMULATED_TIME.into(), found: other.type_name() }),
         };
-        let mut config = if file.is_empty() { Config::default() } else { Config::load(&file)? };
+        let mut config = if file.is_empty() { base } else { base.with_file(&file)? };
+        let keys: Vec<String> = config.settings()?.into_iter().map(|setting| setting.key).collect();
+        let key = |name: &str| root.map(|root| format!("{root}.{name}")).filter(|key| keys.contains(key));
         let ours = given
             .iter()
             .filter(|(name, _)| *name != CONFIG && *name != SIMULATED_TIME && !name.starts_with(QUALITY_OVERRIDES));
-        let values = ours.map(|(name, parameter)| Ok((name.clone(), to_toml(name, &parameter.value)?)));
+        let values =
+            ours.map(|(name, parameter)| Ok((key(name).unwrap_or(name.clone()), to_toml(name, &parameter.value)?)));
         config.apply_values(&values.collect::<Result<Vec<_>, Error>>()?, "parameters")?;
-        Ok(Self { file, simulated_time, config, changed: None })
+        Ok(Self { root, changeable, file, simulated_time, config, changed: None })
     }
 
     /// The settings.
@@ -87,10 +111,10 @@ impl Parameters {
         let is_known = name == CONFIG || name == SIMULATED_TIME;
         if !is_known {
             config
-                .apply_values(&[(name.to_owned(), value)], "parameter")
+                .apply_values(&[(self.key(name), value)], "parameter")
                 .map_err(|error| rejected(error.to_string()))?;
         }
-        if is_known || !may_change(name) {
+        if is_known || !self.may_change(name) {
             return Err(rejected("it cannot change while the node runs; set it at startup".into()));
         }
         if config.selection.method.is_dual_memory() != self.config.selection.method.is_dual_memory() {
@@ -100,8 +124,25 @@ impl Parameters {
         Ok(config)
     }
 
+    fn may_change(&self, key: &str) -> bool {
+        self.changeable.iter().any(|changeable| key.starts_with(changeable))
+    }
+
+    /// The name of the parameter for a key.
+    fn name<'a>(&self, key: &'a str) -> &'a str {
+        let stripped = self.root.and_then(|root| key.strip_prefix(root)?.strip_prefix('.'));
+        stripped.unwrap_or(key)
+    }
+
+    /// The key of the parameter of this name.
+    fn key(&self, name: &str) -> String {
+        let settings = self.config.settings().unwrap_or_default();
+        let found = settings.into_iter().find(|setting| self.name(&setting.key) == name);
+        found.map_or_else(|| name.to_owned(), |setting| setting.key)
+    }
+
     fn find(&self, name: &str) -> r2r::Result<ParameterValue> {
-        let setting = || self.config.settings().ok()?.into_iter().find(|setting| setting.key == name);
+        let setting = || self.config.settings().ok()?.into_iter().find(|setting| self.name(&setting.key) == name);
         let found = match name {
             CONFIG => Some(ParameterValue::String(self.file.clone())),
             SIMULATED_TIME => Some(ParameterValue::Bool(self.simulated_time)),
@@ -120,9 +161,9 @@ impl Parameters {
         let time = parameter(ParameterValue::Bool(self.simulated_time), "Whether time comes from /clock.".into());
         // What was parsed can be written.
         let settings = self.config.settings().unwrap_or_default();
-        let ours = settings
-            .into_iter()
-            .filter_map(|Setting { key, value, description }| Some((key, parameter(from_toml(&value)?, description))));
+        let ours = settings.into_iter().filter_map(|Setting { key, value, description }| {
+            Some((self.name(&key).to_owned(), parameter(from_toml(&value)?, description)))
+        });
         [(CONFIG.to_owned(), file), (SIMULATED_TIME.to_owned(), time)].into_iter().chain(ours).collect()
     }
 }
@@ -157,10 +198,6 @@ impl RosParams for Parameters {
     fn check_parameter(&self, name: &str, value: &ParameterValue) -> r2r::Result<()> {
         self.with(name, value).map(|_| ())
     }
-}
-
-fn may_change(key: &str) -> bool {
-    CHANGEABLE.iter().any(|changeable| key.starts_with(changeable))
 }
 
 fn to_toml(name: &str, value: &ParameterValue) -> Result<Value, Error> {
@@ -214,6 +251,46 @@ mod tests {
     }
 
     #[test]
+    fn the_localizer_has_the_names_of_amcl_and_keeps_the_settings_of_the_map() {
+        let mut base = Config::default();
+        base.gates.max_speed = 7.0;
+        let given = [
+            ("alpha1", ParameterValue::Double(0.25)),
+            ("initial_pose.x", ParameterValue::Integer(3)),
+            ("localization.alpha2", ParameterValue::Double(0.125)),
+            ("topics.odometry", ParameterValue::String("wheels".into())),
+        ];
+        let given = given.map(|(name, value)| (name.to_owned(), Parameter::new(value))).into_iter().collect();
+        let mut parameters = Parameters::of_localizer(base.clone(), &given).unwrap();
+        let Config { localization, gates, topics, .. } = parameters.config();
+        assert_eq!((localization.alpha1, localization.alpha2, localization.initial_pose.x), (0.25, 0.125, 3.0));
+        assert_eq!((gates.max_speed, topics.odometry.as_str()), (7.0, "wheels"));
+        assert_eq!(parameters.get_parameter("alpha1").unwrap(), ParameterValue::Double(0.25));
+        let mut registered = IndexMap::new();
+        parameters.register_parameters("", None, &mut registered).unwrap();
+        for name in [
+            "alpha1",
+            "alpha4",
+            "min_particles",
+            "max_particles",
+            "update_min_d",
+            "recovery_alpha_slow",
+            "set_initial_pose",
+            "initial_pose.yaw",
+            "tf_broadcast",
+            "transform_tolerance",
+            "gates.max_speed",
+        ] {
+            assert!(registered.contains_key(name), "{name}");
+        }
+        assert!(!registered.contains_key("localization.alpha1"));
+        assert!(parameters.set_parameter("alpha1", &ParameterValue::Double(0.5)).is_err(), "it runs");
+        let wrong = [("alpha1".to_owned(), Parameter::new(ParameterValue::Double(-1.0)))].into_iter().collect();
+        let message = Parameters::of_localizer(base, &wrong).err().unwrap().to_string();
+        assert_eq!(message, "parameters: localization.alpha1: expected a finite number, 0 or above, found -1.0");
+    }
+
+    #[test]
     fn invalid_parameters_are_rejected_with_key_and_reason() {
         let message = |name, value| given(&[(name, value)]).err().unwrap().to_string();
         let unknown = message("selection.dela", ParameterValue::Double(0.1));
@@ -221,7 +298,7 @@ mod tests {
         let impossible = message("selection.delta", ParameterValue::Double(2.0));
         assert_eq!(impossible, "parameters: selection.delta: expected more than 0 and less than 1, found 2.0");
         let missing = message("config", ParameterValue::String("/nowhere/robot.toml".into()));
-        assert!(missing.starts_with("could not read the configuration /nowhere/robot.toml"), "{missing}");
+        assert!(missing.starts_with("cannot read the configuration /nowhere/robot.toml"), "{missing}");
         let typed = message("config", ParameterValue::Bool(true));
         assert!(typed.contains("parameter config") && typed.contains("found boolean"), "{typed}");
     }

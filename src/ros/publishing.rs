@@ -269,12 +269,12 @@ impl PublishingThread {
                 let raster = raster.of(update)?;
                 let Raster { grid, layers, .. } = raster;
                 let status = self.shared.session.worker().status();
-                let refusals = update.counters.refusals.plus(&lock(&self.shared.intake_refusals));
+                let rejections = update.counters.rejections.plus(&lock(&self.shared.intake_rejections));
                 Some(convert::field_map(
                     header(),
                     update,
                     &status,
-                    &refusals,
+                    &rejections,
                     grid,
                     raster.axes(update),
                     &layers.scales,

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 
 use crate::export::occupancy::GridScales;
-use crate::sensing::refusal::Refusals;
+use crate::sensing::rejection::Rejections;
 use crate::session::Session;
 
 /// What the threads share.
@@ -14,7 +14,7 @@ pub(super) struct Shared {
     /// The scales of the last grids.
     pub(super) scales: Arc<Mutex<Option<GridScales>>>,
     /// What the intake rejected.
-    pub(super) intake_refusals: Arc<Mutex<Refusals>>,
+    pub(super) intake_rejections: Arc<Mutex<Rejections>>,
     /// The frame of the last reading; empty before the first.
     pub(super) sensor_frame: Arc<Mutex<Arc<str>>>,
 }

@@ -32,7 +32,7 @@ impl Threads {
         let stop = session.worker().stop_signal();
         stop_on_signals(stop.clone())?;
         let shared =
-            Shared { session, scales: Arc::default(), intake_refusals: Arc::default(), sensor_frame: Arc::default() };
+            Shared { session, scales: Arc::default(), intake_rejections: Arc::default(), sensor_frame: Arc::default() };
         let (publishing, publisher) = PublishingHandle::start(node, config, shared.clone())?;
         let (tasks, services) = ServiceThread { shared: shared.clone(), publishing: publishing.clone() }.start()?;
         Ok(Self { shared, stop, publishing, tasks, threads: [publisher, services] })
@@ -63,7 +63,7 @@ impl Threads {
 }
 
 /// A signal ends the node in good order. Further ones change nothing: `ros2 launch` sends SIGTERM to a node that takes long.
-fn stop_on_signals(stop: StopSignal) -> Result<(), Error> {
+pub(super) fn stop_on_signals(stop: StopSignal) -> Result<(), Error> {
     ctrlc::set_handler(move || stop.stop())
         .map_err(|error| Error::System("signals cannot be handled", std::io::Error::other(error)))
 }

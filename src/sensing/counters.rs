@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::gates::Reopenings;
-use super::refusal::Refusals;
+use super::rejection::Rejections;
 
 /// Counts of measurements and of what became of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -16,7 +16,8 @@ pub struct Counters {
     /// Readings that became part of an observation. The others were rejected, or wait for their pose.
     pub used_readings: u64,
     /// Readings and poses rejected, by reason.
-    pub refusals: Refusals,
+    #[serde(alias = "refusals")] // its name in older checkpoints
+    pub rejections: Rejections,
     /// How often each gate reopened.
     pub reopenings: Reopenings,
     /// Observations: averages of the readings.
@@ -33,11 +34,12 @@ pub(crate) const COUNTABLE: u64 = 1 << 60;
 impl Counters {
     /// Whether no count from a file is impossibly large.
     pub(crate) fn is_valid(&self) -> bool {
-        let Self { readings, poses, used_readings, refusals, reopenings, observations, batches, travelled: _ } = *self;
+        let Self { readings, poses, used_readings, rejections, reopenings, observations, batches, travelled: _ } =
+            *self;
         let Reopenings { max_speed, max_gradient, reading_clock, pose_clock } = reopenings;
         [readings, poses, used_readings, observations, batches, max_speed, max_gradient, reading_clock, pose_clock]
             .into_iter()
-            .chain(refusals.iter().map(|(_, count)| count))
+            .chain(rejections.iter().map(|(_, count)| count))
             .all(|count| count < COUNTABLE)
     }
 }

@@ -19,7 +19,7 @@ pub use readings::{ReadingGate, check_range};
 pub use reopening::{Gate, Reopening, Reopenings};
 pub use repeat::RepeatGate;
 
-use crate::sensing::refusal::Refusal;
+use crate::sensing::rejection::Rejection;
 
 /// Greatest distance of a pose from the origin of its frame along an axis, in metres: beyond any frame on Earth (UTM: 1e7), but
 /// small enough for all distances to be finite.
@@ -32,15 +32,15 @@ pub(crate) const LATENESS: f64 = 1.0;
 
 /// The rejection of a measurement by a gate, which may have reopened because of it.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Rejection {
+pub struct Rejected {
     /// Why.
-    pub refusal: Refusal,
+    pub reason: Rejection,
     /// Set when this was one consecutive rejection too many.
     pub reopening: Option<Reopening>,
 }
 
-impl From<Refusal> for Rejection {
-    fn from(refusal: Refusal) -> Self {
-        Self { refusal, reopening: None }
+impl From<Rejection> for Rejected {
+    fn from(reason: Rejection) -> Self {
+        Self { reason, reopening: None }
     }
 }

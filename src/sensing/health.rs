@@ -7,7 +7,7 @@ use crate::sensing::counters::Counters;
 use crate::sensing::frames::{TransformError, normalized};
 use crate::sensing::intake::IntakeStatus;
 use crate::sensing::reading::Stamp;
-use crate::sensing::refusal::{Refusal, Refusals};
+use crate::sensing::rejection::{Rejection, Rejections};
 pub use topic::Topic;
 
 /// What a check looks at.
@@ -65,7 +65,7 @@ struct Counts {
     readings: u64,
     odometry: u64,
     used: u64,
-    refusals: Refusals,
+    rejections: Rejections,
 }
 
 /// Strengths of the Earth's field inside and outside buildings, in microtesla.
@@ -101,7 +101,7 @@ impl HealthMonitor {
             readings: intake.readings - intake.paused_readings,
             odometry: intake.odometry,
             used: counters.used_readings,
-            refusals: counters.refusals.plus(&intake.refusals),
+            rejections: counters.rejections.plus(&intake.rejections),
         };
         let before = std::mem::replace(&mut self.previous, now);
         let (no_readings, no_odometry) = (now.readings == before.readings, now.odometry == before.odometry);
@@ -134,24 +134,25 @@ impl HealthMonitor {
         if self.pose_source == PoseSource::Odometry && now.odometry == before.odometry {
             return Some(odometry.why_silent(magnetometer, "odometry", now.odometry));
         }
-        let rejected = |refusal| now.refusals.of(refusal) - before.refusals.of(refusal);
-        let without_transform = rejected(Refusal::ReadingWithoutTransform) + rejected(Refusal::PoseWithoutTransform);
+        let rejected = |rejection| now.rejections.of(rejection) - before.rejections.of(rejection);
+        let without_transform =
+            rejected(Rejection::ReadingWithoutTransform) + rejected(Rejection::PoseWithoutTransform);
         if let Some(transform_error) = intake.transform_error.as_ref().filter(|_| held > 0 || without_transform > 0) {
             return Some(format!("{transform_error}: {}", self.remedy(transform_error)));
         }
         if let Some(fault) = sensor_fault(inputs, rejected) {
             return Some(fault);
         }
-        if rejected(Refusal::FieldTooStrong) + rejected(Refusal::FieldTooWeak) > 0 {
+        if rejected(Rejection::FieldTooStrong) + rejected(Rejection::FieldTooWeak) > 0 {
             return Some(implausible(intake.last_strength.unwrap_or_default()));
         }
         if let Some(ahead) = self.ahead(intake).filter(|ahead| ahead.abs() > self.max_gap) {
             return Some(stamps_differ(inputs, "never overlap", ahead));
         }
-        let (count, refusal) =
-            Refusal::ALL.iter().map(|&refusal| (rejected(refusal), refusal)).max_by_key(|(count, _)| *count)?;
+        let (count, rejection) =
+            Rejection::ALL.iter().map(|&rejection| (rejected(rejection), rejection)).max_by_key(|(count, _)| *count)?;
         Some(if count > 0 {
-            format!("every measurement is rejected: {count} {refusal}")
+            format!("every measurement is rejected: {count} {rejection}")
         } else {
             "readings are waiting for the first pose at or after their stamp; odometry is late or has stopped".into()
         })
@@ -193,20 +194,20 @@ fn stamps_differ(inputs: &HealthInputs<'_>, words: &str, ahead: f64) -> String {
 }
 
 /// What the counts of rejected measurements say about a broken sensor.
-fn sensor_fault(inputs: &HealthInputs<'_>, rejected: impl Fn(Refusal) -> u64) -> Option<String> {
+fn sensor_fault(inputs: &HealthInputs<'_>, rejected: impl Fn(Rejection) -> u64) -> Option<String> {
     let [magnetometer, odometry] = [inputs.magnetometer, inputs.odometry].map(|topic| &topic.name);
-    let happened = |refusal| Some(rejected(refusal)).filter(|count| *count > 0);
-    if let Some(count) = happened(Refusal::ReadingStampRepeated) {
+    let happened = |rejection| Some(rejected(rejection)).filter(|count| *count > 0);
+    if let Some(count) = happened(Rejection::ReadingStampRepeated) {
         Some(format!("the clock of {magnetometer} has stopped: {count} readings arrived with the same stamp"))
-    } else if let Some(count) = happened(Refusal::PoseStampRepeated) {
+    } else if let Some(count) = happened(Rejection::PoseStampRepeated) {
         Some(format!("the clock of {odometry} has stopped: {count} poses arrived with the same stamp"))
-    } else if let Some(count) = happened(Refusal::AxisFrozen) {
+    } else if let Some(count) = happened(Rejection::AxisFrozen) {
         Some(format!(
             "an axis of {magnetometer} does not change by a single bit while the robot drives: {count} readings were rejected. \
              Is the sensor or its driver stuck? gates.max_repeat = 0 accepts them, for a sensor without that axis"
         ))
     } else {
-        let count = happened(Refusal::ReadingSaturated)?;
+        let count = happened(Rejection::ReadingSaturated)?;
         Some(format!(
             "an axis of {magnetometer} is at its full scale (gates.full_scale): {count} readings were rejected. Is a magnet near \
              the sensor, or its range too small?"
@@ -397,18 +398,18 @@ mod tests {
     fn each_fault_of_a_sensor_has_its_message() {
         let cases = [
             (
-                Refusal::ReadingStampRepeated,
+                Rejection::ReadingStampRepeated,
                 "the clock of /imu/mag has stopped: 3 readings arrived with the same stamp",
             ),
-            (Refusal::PoseStampRepeated, "the clock of /odom has stopped: 3 poses arrived with the same stamp"),
+            (Rejection::PoseStampRepeated, "the clock of /odom has stopped: 3 poses arrived with the same stamp"),
             (
-                Refusal::AxisFrozen,
+                Rejection::AxisFrozen,
                 "an axis of /imu/mag does not change by a single bit while the robot drives: 3 readings",
             ),
-            (Refusal::ReadingSaturated, "an axis of /imu/mag is at its full scale (gates.full_scale): 3 readings"),
+            (Rejection::ReadingSaturated, "an axis of /imu/mag is at its full scale (gates.full_scale): 3 readings"),
         ];
-        for (refusal, expected) in cases {
-            let message = fault(|bench| (0..3).for_each(|_| bench.counters.refusals.count(refusal)));
+        for (rejection, expected) in cases {
+            let message = fault(|bench| (0..3).for_each(|_| bench.counters.rejections.count(rejection)));
             assert!(message.starts_with(expected), "{message}");
         }
     }
@@ -418,7 +419,7 @@ mod tests {
         let fault = |strength: f64| {
             fault(|bench| {
                 bench.intake.last_strength = Some(strength);
-                bench.counters.refusals.count(Refusal::FieldTooStrong);
+                bench.counters.rejections.count(Rejection::FieldTooStrong);
             })
         };
         assert!(fault(4e5).contains("4.000e5 microtesla looks like the wrong unit"), "{}", fault(4e5));
@@ -429,10 +430,10 @@ mod tests {
     }
 
     #[test]
-    fn otherwise_the_most_frequent_refusal_is_reported() {
+    fn otherwise_the_most_frequent_rejection_is_reported() {
         let message = fault(|bench| {
-            (0..7).for_each(|_| bench.counters.refusals.count(Refusal::PoseGap));
-            bench.counters.refusals.count(Refusal::PoseJump);
+            (0..7).for_each(|_| bench.counters.rejections.count(Rejection::PoseGap));
+            bench.counters.rejections.count(Rejection::PoseJump);
         });
         assert!(message.starts_with("every measurement is rejected: 7 readings between poses"), "{message}");
     }

@@ -17,7 +17,7 @@ use crate::config::{Config, Frames, Likelihood, PoseSource};
 use crate::sensing::frames::{FrameTree, Missing, TransformError, normalized};
 use crate::sensing::gates::LATENESS;
 use crate::sensing::reading::{MagneticField, Measurement, Pose, Reading, Stamp};
-use crate::sensing::refusal::{Refusal, Refusals};
+use crate::sensing::rejection::{Rejection, Rejections};
 use crate::sensing::timing::TopicTiming;
 
 /// What the intake passes on.
@@ -37,7 +37,7 @@ pub struct IntakeStatus {
     /// Odometry messages received.
     pub odometry: u64,
     /// Readings and poses rejected because a transform was missing.
-    pub refusals: Refusals,
+    pub rejections: Rejections,
     /// Readings received while mapping was paused.
     pub paused_readings: u64,
     /// Invalid transforms, transforms with stamps that are too old, and those of more frames than a robot has.
@@ -234,7 +234,7 @@ impl Intake {
     fn release(&mut self, sink: &mut impl FnMut(IntakeOutput)) {
         while let Some((frame, pose)) = self.poses.front() {
             let placed = self.pose_in_map(frame, pose);
-            if self.must_wait(&placed, pose.stamp, self.poses.len(), Refusal::PoseWithoutTransform) {
+            if self.must_wait(&placed, pose.stamp, self.poses.len(), Rejection::PoseWithoutTransform) {
                 break;
             }
             self.poses.pop_front();
@@ -242,7 +242,7 @@ impl Intake {
         }
         while let Some(&(ref frame, reading)) = self.readings.front() {
             let placed = self.mount_and_pose(frame, &reading);
-            if self.must_wait(&placed, reading.stamp, self.readings.len(), Refusal::ReadingWithoutTransform) {
+            if self.must_wait(&placed, reading.stamp, self.readings.len(), Rejection::ReadingWithoutTransform) {
                 break;
             }
             self.readings.pop_front();
@@ -253,11 +253,11 @@ impl Intake {
     }
 
     fn reject_readings(&mut self) {
-        self.readings.drain(..).for_each(|_| self.status.refusals.count(Refusal::ReadingWithoutTransform));
+        self.readings.drain(..).for_each(|_| self.status.rejections.count(Rejection::ReadingWithoutTransform));
     }
 
     fn reject_poses(&mut self) {
-        self.poses.drain(..).for_each(|_| self.status.refusals.count(Refusal::PoseWithoutTransform));
+        self.poses.drain(..).for_each(|_| self.status.rejections.count(Rejection::PoseWithoutTransform));
     }
 
     /// Whether a missing transform may still arrive for the first of a number of waiting measurements. Counts it as rejected if not.
@@ -266,7 +266,7 @@ impl Intake {
         placed: &Result<T, TransformError>,
         stamp: Stamp,
         waiting: usize,
-        refusal: Refusal,
+        rejection: Rejection,
     ) -> bool {
         let Err(error) = placed else { return false };
         let newest = self.status.reading_timing.last().max(self.status.odometry_timing.last());
@@ -275,7 +275,7 @@ impl Intake {
         let may_arrive = !is_past && age <= self.settings.patience && waiting <= self.capacity;
         self.status.transform_error = Some(error.clone());
         if !may_arrive {
-            self.status.refusals.count(refusal);
+            self.status.rejections.count(rejection);
         }
         may_arrive
     }
@@ -414,7 +414,7 @@ mod tests {
         bench.transform(["mast", "imu"], None, shift(0.0, 0.2));
         assert_eq!((bench.readings(), bench.intake.held()), (100, 0));
         assert_eq!(bench.mounts(), [shift(0.1, 0.2)]);
-        assert_eq!(bench.intake.status().refusals.total(), 0);
+        assert_eq!(bench.intake.status().rejections.total(), 0);
     }
 
     #[test]
@@ -425,10 +425,10 @@ mod tests {
             bench.reading("imu", 20 * step);
         }
         // At 2 s those older than a second are rejected.
-        assert_eq!(bench.intake.status().refusals.of(Refusal::ReadingWithoutTransform), 50);
+        assert_eq!(bench.intake.status().rejections.of(Rejection::ReadingWithoutTransform), 50);
         assert_eq!(bench.intake.held(), 51);
         bench.intake.finish();
-        assert_eq!(bench.intake.status().refusals.readings(), 101);
+        assert_eq!(bench.intake.status().rejections.readings(), 101);
     }
 
     #[test]
@@ -520,7 +520,7 @@ mod tests {
         bench.reading("imu", 0);
         bench.transform(["base_link", "imu"], None, shift(0.1, 0.0));
         assert_eq!((bench.readings(), bench.intake.held()), (1, 0));
-        assert_eq!(bench.intake.status().refusals.of(Refusal::ReadingWithoutTransform), 1);
+        assert_eq!(bench.intake.status().rejections.of(Rejection::ReadingWithoutTransform), 1);
     }
 
     #[test]

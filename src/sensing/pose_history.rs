@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::config;
 use crate::sensing::gates::Continuity;
 use crate::sensing::reading::{Pose, Stamp, interpolate};
-use crate::sensing::refusal::Refusal;
+use crate::sensing::rejection::Rejection;
 
 /// Initial capacity; it grows up to its bound when readings lag that far.
 const RESERVED: usize = 16_384;
@@ -117,9 +117,9 @@ impl PoseHistory {
     ///
     /// # Errors
     /// The reason why it is not known.
-    pub fn body_at(&mut self, stamp: Stamp) -> Result<Isometry3<f64>, Refusal> {
+    pub fn body_at(&mut self, stamp: Stamp) -> Result<Isometry3<f64>, Rejection> {
         if self.last().is_none_or(|last| last < stamp) {
-            return Err(Refusal::NoLaterPose);
+            return Err(Rejection::NoLaterPose);
         }
         while self.second().is_some_and(|(pose, _)| pose.stamp <= stamp) {
             self.drop_oldest();
@@ -133,25 +133,25 @@ impl PoseHistory {
     }
 
     /// At a stamp between those of the two oldest poses.
-    fn interpolated(&self, stamp: Stamp) -> Result<Isometry3<f64>, Refusal> {
+    fn interpolated(&self, stamp: Stamp) -> Result<Isometry3<f64>, Rejection> {
         let (before, _) = &self.poses[0];
-        let Some((after, continuity)) = self.second() else { return Err(Refusal::NoLaterPose) };
+        let Some((after, continuity)) = self.second() else { return Err(Rejection::NoLaterPose) };
         if *continuity == Continuity::Restarts {
-            return Err(Refusal::AcrossPoseJump);
+            return Err(Rejection::AcrossPoseJump);
         }
         let gap = after.stamp.seconds_since(before.stamp);
         if gap > self.max_gap {
-            return Err(Refusal::PoseGap);
+            return Err(Rejection::PoseGap);
         }
         Ok(interpolate(&before.isometry(), &after.isometry(), stamp.seconds_since(before.stamp) / gap))
     }
 
     /// Why nothing is known about the time before the oldest pose.
-    fn before_oldest(&self, continuity: Continuity) -> Refusal {
+    fn before_oldest(&self, continuity: Continuity) -> Rejection {
         match continuity {
-            _ if self.forgot => Refusal::PoseForgotten,
-            Continuity::Restarts => Refusal::AcrossPoseJump,
-            Continuity::Continues => Refusal::BeforeFirstPose,
+            _ if self.forgot => Rejection::PoseForgotten,
+            Continuity::Restarts => Rejection::AcrossPoseJump,
+            Continuity::Continues => Rejection::BeforeFirstPose,
         }
     }
 
@@ -191,7 +191,7 @@ mod tests {
         history
     }
 
-    fn x_at(history: &mut PoseHistory, milliseconds: i64) -> Result<f64, Refusal> {
+    fn x_at(history: &mut PoseHistory, milliseconds: i64) -> Result<f64, Rejection> {
         history.body_at(at(milliseconds)).map(|body| body.translation.x)
     }
 
@@ -205,12 +205,12 @@ mod tests {
     #[test]
     fn readings_use_the_poses_from_before_the_clock_went_back_until_they_follow() {
         let mut history = looped();
-        for (milliseconds, expected) in [(9_900, Ok(9.9)), (10_000, Ok(10.0)), (10_001, Err(Refusal::NoLaterPose))] {
+        for (milliseconds, expected) in [(9_900, Ok(9.9)), (10_000, Ok(10.0)), (10_001, Err(Rejection::NoLaterPose))] {
             history.follow(at(milliseconds));
             assert!(history.is_settled(at(milliseconds)));
             assert_eq!(x_at(&mut history, milliseconds), expected, "{milliseconds} ms");
         }
-        for (milliseconds, expected) in [(50, Err(Refusal::AcrossPoseJump)), (100, Ok(50.1)), (200, Ok(50.2))] {
+        for (milliseconds, expected) in [(50, Err(Rejection::AcrossPoseJump)), (100, Ok(50.1)), (200, Ok(50.2))] {
             history.follow(at(milliseconds));
             assert_eq!(x_at(&mut history, milliseconds), expected, "{milliseconds} ms");
         }
@@ -224,7 +224,7 @@ mod tests {
         assert_eq!((history.oldest(), history.past), (Some(at(100)), 2));
         history.follow(at(250));
         assert_eq!((history.oldest(), history.past, history.poses.len()), (Some(at(100)), 0, 2));
-        assert_eq!(x_at(&mut history, 150), Err(Refusal::AcrossPoseJump));
+        assert_eq!(x_at(&mut history, 150), Err(Rejection::AcrossPoseJump));
     }
 
     #[test]
@@ -235,12 +235,12 @@ mod tests {
         corrupt.push(pose(140, 0.2), Restarts);
         corrupt.push(pose(160, 0.3), Continues);
         corrupt.follow(at(20));
-        assert_eq!(x_at(&mut corrupt, 20), Err(Refusal::AcrossPoseJump));
+        assert_eq!(x_at(&mut corrupt, 20), Err(Rejection::AcrossPoseJump));
         assert_eq!(x_at(&mut corrupt, 140), Ok(0.2));
 
         history.push(pose(1_000_020, 0.2), Continues);
         assert!(history.is_settled(at(20)) && history.is_settled(at(1_000_020)));
-        assert_eq!(x_at(&mut history, 20), Err(Refusal::PoseGap));
+        assert_eq!(x_at(&mut history, 20), Err(Rejection::PoseGap));
         let mut ended = self::history(&[(0, 0.0, Continues), (1_000_000, 0.1, Continues)]);
         ended.end();
         assert!(ended.is_settled(at(1_000_000)));
@@ -253,6 +253,6 @@ mod tests {
             history.push(pose(20 * (index % 70), 0.0), Continues);
             assert!(history.poses.len() <= 100 && history.past < history.poses.len());
         }
-        assert_eq!(x_at(&mut history, -1), Err(Refusal::PoseForgotten));
+        assert_eq!(x_at(&mut history, -1), Err(Rejection::PoseForgotten));
     }
 }

@@ -6,6 +6,8 @@
 use nalgebra::{Isometry3, Matrix3, Point3, Quaternion, Translation3, UnitQuaternion, Vector3};
 use serde::{Deserialize, Serialize};
 
+use crate::field::quantity::Quantity;
+
 /// Microtesla in one tesla.
 const MICROTESLA_PER_TESLA: f64 = 1e6;
 
@@ -235,7 +237,7 @@ pub struct Observation {
     pub position: Point3<f64>,
     /// Mean of the rotation matrices from the sensor's frame to the map frame.
     pub orientation: Matrix3<f64>,
-    /// Speed of the sensor, in metres per second; 0 where a single reading does not tell.
+    /// Speed of the sensor, in metres per second; 0 for a single reading, which has none.
     pub speed: f64,
     /// What was measured.
     pub observed: Observed,
@@ -255,6 +257,16 @@ pub enum Observed {
     },
     /// A yes/no signal, of the last reading.
     Signal(bool),
+}
+
+impl Observed {
+    /// What can be mapped from it.
+    pub fn quantity(&self) -> Quantity {
+        match self {
+            Self::Field { .. } => Quantity::Strength,
+            Self::Signal(_) => Quantity::Probability,
+        }
+    }
 }
 
 impl Observation {

@@ -9,7 +9,7 @@ use crate::config;
 use crate::sensing::gates::Continuity;
 use crate::sensing::pose_history::PoseHistory;
 use crate::sensing::reading::{LocatedReading, Pose, Reading, Sample, Stamp};
-use crate::sensing::refusal::Refusal;
+use crate::sensing::rejection::Rejection;
 
 /// Initial capacity; it grows up to its bound when poses lag that far.
 const RESERVED: usize = 16_384;
@@ -19,11 +19,11 @@ const RESERVED: usize = 16_384;
 ///
 /// A reading waits for the first pose at or after its stamp. Which pair of poses it falls between depends on the two streams alone,
 /// so the result does not depend on how they interleave, as long as neither runs ahead of the other by more than the queues hold
-/// (`max_waiting` each): only [`Refusal::WaitingQueueFull`] and [`Refusal::PoseForgotten`] depend on that.
+/// (`max_waiting` each): only [`Rejection::WaitingQueueFull`] and [`Rejection::PoseForgotten`] depend on that.
 ///
 /// Expects what passed the gates: readings with non-decreasing stamps and poses with increasing stamps, except where the clock of a
 /// topic goes back. Readings from before are then located between poses from before, or rejected when those have all arrived
-/// ([`Refusal::NoLaterPose`]), and readings from after wait until the poses go back as well. It does not matter which topic goes
+/// ([`Rejection::NoLaterPose`]), and readings from after wait until the poses go back as well. It does not matter which topic goes
 /// first, as long as it is ahead of the other by less than half of what the clock went back by. A clock that goes back on one topic
 /// alone, for good or because a single stamp was far ahead, is recognized by where the other topic continues: nearer to the new
 /// time than to the old.
@@ -104,7 +104,7 @@ impl Synchronizer {
         &mut self,
         reading: Reading,
         sent: Sample,
-        mut sink: impl FnMut(Result<PlacedReading, Refusal>),
+        mut sink: impl FnMut(Result<PlacedReading, Rejection>),
     ) {
         if self.newest_reading.is_some_and(|newest| reading.stamp < newest) {
             self.left_behind = self.newest_reading;
@@ -112,29 +112,34 @@ impl Synchronizer {
         self.newest_reading = Some(reading.stamp);
         if self.readings.len() >= self.capacity {
             self.readings.pop_front();
-            sink(Err(Refusal::WaitingQueueFull));
+            sink(Err(Rejection::WaitingQueueFull));
         }
         self.readings.push_back(Waiting { reading, sent, mount: self.mount });
         self.decide(sink);
     }
 
     /// Takes the next pose and passes to `sink` all readings that are decided now, in order.
-    pub fn push_pose(&mut self, pose: Pose, continuity: Continuity, sink: impl FnMut(Result<PlacedReading, Refusal>)) {
+    pub fn push_pose(
+        &mut self,
+        pose: Pose,
+        continuity: Continuity,
+        sink: impl FnMut(Result<PlacedReading, Rejection>),
+    ) {
         self.poses.push(pose, continuity);
         self.decide(sink);
     }
 
     /// Ends both streams: readings still waiting for a later pose are rejected.
-    pub fn finish(&mut self, mut sink: impl FnMut(Result<PlacedReading, Refusal>)) {
+    pub fn finish(&mut self, mut sink: impl FnMut(Result<PlacedReading, Rejection>)) {
         self.poses.end();
         self.decide(&mut sink);
         for _ in self.readings.drain(..) {
-            sink(Err(Refusal::NoLaterPose));
+            sink(Err(Rejection::NoLaterPose));
         }
     }
 
     /// Locates or rejects every reading that need not wait any longer.
-    fn decide(&mut self, mut sink: impl FnMut(Result<PlacedReading, Refusal>)) {
+    fn decide(&mut self, mut sink: impl FnMut(Result<PlacedReading, Rejection>)) {
         self.compare_clocks();
         while let Some(&waiting) = self.readings.front() {
             self.poses.follow(waiting.reading.stamp);
@@ -195,7 +200,7 @@ mod tests {
     use crate::sensing::reading::Measurement;
     use crate::sensing::samples::{self, field};
 
-    type Outcome = Result<LocatedReading, Refusal>;
+    type Outcome = Result<LocatedReading, Rejection>;
 
     fn reading(milliseconds: i64) -> Reading {
         samples::reading(milliseconds, 50.0)
@@ -234,7 +239,7 @@ mod tests {
         located.sample.field().unwrap().microtesla()
     }
 
-    fn located(outcome: Result<PlacedReading, Refusal>) -> Outcome {
+    fn located(outcome: Result<PlacedReading, Rejection>) -> Outcome {
         outcome.map(|placed| placed.located)
     }
 
@@ -342,10 +347,10 @@ mod tests {
             ],
         );
         // A gap of max_gap is allowed, a millisecond more is not.
-        assert_eq!(outcomes[0], Err(Refusal::BeforeFirstPose));
+        assert_eq!(outcomes[0], Err(Rejection::BeforeFirstPose));
         assert!(outcomes[1].is_ok());
-        assert_eq!(outcomes[2], Err(Refusal::PoseGap));
-        assert_eq!(outcomes[3], Err(Refusal::NoLaterPose));
+        assert_eq!(outcomes[2], Err(Rejection::PoseGap));
+        assert_eq!(outcomes[3], Err(Rejection::NoLaterPose));
         assert_eq!(outcomes.len(), 4);
     }
 
@@ -356,7 +361,7 @@ mod tests {
         push_reading(&mut synchronizer, reading(50), &mut outcomes);
         push_pose(&mut synchronizer, pose(100, 9.0, 0.0), Continuity::Restarts, &mut outcomes);
         push_reading(&mut synchronizer, reading(100), &mut outcomes);
-        assert_eq!(outcomes[0], Err(Refusal::AcrossPoseJump));
+        assert_eq!(outcomes[0], Err(Rejection::AcrossPoseJump));
         assert_eq!(outcomes[1].unwrap().position.x, 9.0);
     }
 
@@ -368,10 +373,10 @@ mod tests {
         // Of the poses only 8, 9 and 10 are left.
         measurements.extend([Measurement::Reading(reading(7)), Measurement::Reading(reading(9))]);
         let outcomes = run(Synchronizer::new(&settings, Isometry3::identity()), &measurements);
-        assert_eq!(outcomes[..2], [Err(Refusal::WaitingQueueFull); 2]);
+        assert_eq!(outcomes[..2], [Err(Rejection::WaitingQueueFull); 2]);
         let positions: Vec<f64> = outcomes[2..5].iter().map(|outcome| outcome.unwrap().position.x).collect();
         assert_eq!(positions, [2.0, 3.0, 4.0]);
-        assert_eq!(outcomes[5], Err(Refusal::PoseForgotten));
+        assert_eq!(outcomes[5], Err(Rejection::PoseForgotten));
         assert_eq!(outcomes[6].unwrap().position.x, 9.0);
     }
 
@@ -386,7 +391,7 @@ mod tests {
         for index in 0..10_000 {
             let reading = reading(20_000 + index);
             synchronizer.push_reading(reading, reading.sample, |outcome| {
-                assert_eq!(outcome, Err(Refusal::WaitingQueueFull));
+                assert_eq!(outcome, Err(Rejection::WaitingQueueFull));
                 rejected += 1;
             });
         }
@@ -394,7 +399,7 @@ mod tests {
     }
 
     /// Through the gates of each topic, as in the pipeline.
-    fn run_gated(measurements: &[Measurement]) -> (Vec<Outcome>, Vec<Refusal>) {
+    fn run_gated(measurements: &[Measurement]) -> (Vec<Outcome>, Vec<Rejection>) {
         let gates = config::Gates::default();
         let (mut reading_gate, mut pose_gate) = (ReadingGate::default(), PoseGate::default());
         let mut synchronizer = synchronizer();
@@ -408,10 +413,10 @@ mod tests {
                     .check(&gates, &pose)
                     .map(|continuity| push_pose(&mut synchronizer, pose, continuity, &mut outcomes)),
             };
-            rejected.extend(passed.err().map(|rejection| rejection.refusal));
+            rejected.extend(passed.err().map(|rejection| rejection.reason));
         }
         synchronizer.finish(|outcome| outcomes.push(located(outcome)));
-        rejected.sort_by_key(|refusal| *refusal as usize);
+        rejected.sort_by_key(|rejection| *rejection as usize);
         (outcomes, rejected)
     }
 
@@ -472,7 +477,7 @@ mod tests {
             let poses_first = run_gated(&interleave(&readings, &poses, &vec![false; poses.len()]));
             prop_assert_eq!(&shuffled, &readings_first);
             prop_assert_eq!(&shuffled, &poses_first);
-            let rejected_readings = shuffled.1.iter().filter(|refusal| refusal.concerns_reading()).count();
+            let rejected_readings = shuffled.1.iter().filter(|rejection| rejection.concerns_reading()).count();
             prop_assert_eq!(shuffled.0.len() + rejected_readings, readings.len());
         }
     }

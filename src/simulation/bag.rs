@@ -12,7 +12,8 @@ use crate::recording::drive_writer::DriveWriter;
 use crate::recording::writer::Storage;
 use crate::sensing::reading::{Measurement, Reading, Sample};
 
-/// The file with the truth, in the bag's folder. It is not a topic, so that nobody mistakes it for measurements.
+/// The file with the truth at every reading, in the bag's folder. Where odometry drifts, the true poses are
+/// a topic as well ([`TRUTH_TOPIC`](crate::recording::drive_writer::TRUTH_TOPIC)).
 pub const TRUTH_FILE: &str = "truth.csv";
 
 /// The columns of [`TRUTH_FILE`], with one row per reading: its stamp in nanoseconds; the position of the sensor in metres; the
@@ -29,7 +30,7 @@ pub struct Written {
     pub poses: u64,
 }
 
-/// Writes a drive as a bag, and the truth to [`TRUTH_FILE`]. Given a strength `signal_above` in microtesla, each reading comes with
+/// Writes a drive as a bag, with the true poses as a topic if odometry drifts, and the truth to [`TRUTH_FILE`]. Given a strength `signal_above` in microtesla, each reading comes with
 /// a sample of the yes/no signal: whether it is stronger. `progress` is called after every measurement.
 ///
 /// # Errors
@@ -44,11 +45,17 @@ pub fn write<W: World>(
 ) -> Result<Written, Error> {
     let mut bag = DriveWriter::create(folder, storage, mount)?;
     let mut truth = TruthWriter::create(folder)?;
+    let drifts = drive.drifts();
     let mut written = Written::default();
     for SimulatedMeasurement { measurement, truth: at } in drive {
         bag.write(&measurement)?;
         match measurement {
-            Measurement::Pose(_) => written.poses += 1,
+            Measurement::Pose(_) => {
+                if drifts {
+                    bag.write_truth(&at.pose)?;
+                }
+                written.poses += 1;
+            }
             Measurement::Reading(Reading { stamp, sample }) => {
                 if let (Some(limit), Some(field)) = (signal_above, sample.field()) {
                     let sample = Sample::Signal(field.strength() > limit);

@@ -21,7 +21,11 @@ pub struct Drift {
 }
 
 impl Drift {
-    pub(super) fn check(&self) -> Result<(), Error> {
+    /// Checks that these errors are possible.
+    ///
+    /// # Errors
+    /// Numbers that are not finite, negative deviations, and a scale that leaves no distance.
+    pub fn check(&self) -> Result<(), Error> {
         positive("drift scale, plus 1", 1.0 + self.scale)?;
         check("drift turn", self.turn.is_finite(), "a finite number", self.turn)?;
         not_negative("drift heading", self.heading)?;

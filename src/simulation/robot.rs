@@ -103,6 +103,11 @@ impl<W: World> Drive<W> {
         self.path.length() / self.options.speed
     }
 
+    /// Whether its odometry has errors.
+    pub fn drifts(&self) -> bool {
+        self.options.drift.is_some()
+    }
+
     fn truth(&self, time: f64) -> Truth {
         let (position, heading) = self.path.at(self.options.speed * time);
         let pose = Pose {

@@ -43,8 +43,16 @@ impl Reader {
 }
 
 /// All of them.
-pub const READERS: [Reader; 9] = [
+pub const READERS: [Reader; 10] = [
     Reader { name: "csv", read: csv, repair: nothing, memory: 16 << 20, seeds: seeds::csv, words: seeds::csv_words },
+    Reader {
+        name: "survey",
+        read: survey,
+        repair: nothing,
+        memory: 16 << 20,
+        seeds: seeds::survey,
+        words: seeds::survey_words,
+    },
     Reader {
         name: "metadata",
         read: metadata,
@@ -145,6 +153,12 @@ fn csv(folder: &Path, bytes: &[u8]) {
         put(&sensor.join(format!("1-{kind}.csv")), files.next().unwrap_or_default());
     }
     replay(&sensor.join("1"));
+}
+
+fn survey(folder: &Path, bytes: &[u8]) {
+    let path = folder.join("survey.csv");
+    put(&path, bytes);
+    replay(&path);
 }
 
 /// The `metadata.yaml` of a bag that holds one sound MCAP file and one that is compressed as a whole.

@@ -67,6 +67,20 @@ pub(super) fn csv() -> Vec<Vec<u8>> {
     .to_vec()
 }
 
+pub(super) fn survey() -> Vec<Vec<u8>> {
+    [
+        "x,y,z,bx,by,bz\n0,0,0,20,1,-40\n0.1,0,0,21,1,-40\n0.1,0.1,0,,1,-40\n",
+        "# by hand\nstamp [ms],X_cm,y,z,bx (nT),by_nT,bz_nT,qx,qy,qz,qw,note\n1,2,3,4,2e4,1,4e4,0,0,0,1,\"a, b\"\n0,1,1,1,1,1,1,0,0,0,2\n",
+        "yaw_deg,x,y,z,bx_T,by_T,bz_T\r\n90,1,1,0,2e-5,0,4e-5\r\n1,2\r\n",
+    ]
+    .map(|text| text.as_bytes().to_vec())
+    .to_vec()
+}
+
+pub(super) fn survey_words() -> Vec<String> {
+    [csv_words(), ["stamp_ns", "_uT", "[deg]", "qw", "yaw", "#"].map(String::from).to_vec()].concat()
+}
+
 pub(super) fn table() -> Vec<Vec<u8>> {
     ["x,\"long, name\",y\n1,2,3\n4,5,6\n7,8,10\n-1e0,.5,+2\n", "\u{feff}0.5,1\r\n\r\n \"1\" ,2\r\n3,4\r\n"]
         .map(|text| text.as_bytes().to_vec())

@@ -303,7 +303,7 @@ class Diagnostics:
 
     def refused(self):
         """The counts of all reasons that happened."""
-        counts = {key.removeprefix('refused: '): int(value) for key, value in self.values.items() if key.startswith('refused: ')}
+        counts = {key.removeprefix('rejected: '): int(value) for key, value in self.values.items() if key.startswith('rejected: ')}
         return {reason: count for reason, count in counts.items() if count}
 
 

@@ -178,6 +178,7 @@ def test_in_an_including_launch_file_the_node_fails_and_the_rest_continues(sessi
     'argument, expected',
     [
         ('magnetometer_topc:=/imu/mag', 'unknown argument magnetometer_topc; did you mean magnetometer_topic?'),
+        ('model.field:=vector', 'unknown argument model.field; settings are in a file: config:=FILE or params_file:=FILE'),
         ('colour:=red', 'unknown argument colour; expected one of config, params_file'),
         ('use_sim_time:=maybe', "use_sim_time: expected true or false, found 'maybe'"),
         ('load_at_start:=maybe', "load_at_start: expected true or false, found 'maybe'"),
@@ -185,13 +186,14 @@ def test_in_an_including_launch_file_the_node_fails_and_the_rest_continues(sessi
         ('rviz:=perhaps', "rviz: expected true or false, found 'perhaps'"),
         ('log_level:=chatty', "log_level: expected one of debug, info, warn, error, fatal, found 'chatty'"),
         ('params_file:=/nowhere.yaml', "params_file: expected a file, found none at '/nowhere.yaml'"),
-        ('reliability:=perfect', 'reliability'),
+        ('pose_source:=gps', "pose_source: expected one of odometry, transforms, found 'gps'"),
+        ('reliability:=perfect', "reliability: expected one of best_effort, reliable, found 'perfect'"),
     ],
     ids=lambda value: value.split(':=')[0] if ':=' in value else '',
 )
 def test_wrong_arguments_are_rejected_before_anything_starts(session, argument, expected):
     process = launch(session, 'mapping.launch.py', argument)
-    assert expected in failed(process), process.log
+    assert failed(process).startswith(expected), process.log
     assert 'process started' not in process.log, process.log
 
 
@@ -205,6 +207,7 @@ def test_wrong_arguments_are_rejected_before_anything_starts(session, argument, 
         ('rate:=fast', "rate: expected a number above 0, found 'fast'"),
         ('rate:=-1', "rate: expected a number above 0, found '-1'"),
         ('clock:=0', "clock: expected a number above 0, found '0'"),
+        ('reliability:=perfect', "reliability: expected one of best_effort, reliable, found 'perfect'"),
         ('exit:=perhaps', "exit: expected true or false, found 'perhaps'"),
         ('rviz:=perhaps', "rviz: expected true or false, found 'perhaps'"),
     ],
@@ -212,8 +215,22 @@ def test_wrong_arguments_are_rejected_before_anything_starts(session, argument, 
 )
 def test_wrong_arguments_of_a_replay_are_rejected_before_anything_starts(session, bag, argument, expected):
     process = launch(session, 'replay.launch.py', f'bag:={bag}', argument)
-    assert expected in failed(process), process.log
+    assert failed(process).startswith(expected), process.log
     assert 'process started' not in process.log, process.log
+
+
+@pytest.mark.parametrize('arguments, found', [([], '(bag:=house), found none'), (['bag:=/nowhere'], 'found nothing at /nowhere')])
+def test_a_replay_without_a_bag_is_rejected(session, arguments, found):
+    last = failed(launch(session, 'replay.launch.py', *arguments))
+    assert last.startswith('bag: expected a rosbag2 folder, or an .mcap or .db3 file') and last.endswith(found), last
+
+
+def test_a_wrong_argument_in_an_including_launch_file_ends_what_it_has_started(session):
+    body = "[ExecuteProcess(cmd=['sleep', '300']), MAPPING(rviz='perhaps')]"
+    process = launch_file(session, 'robot.launch.py', body)
+    failed(process)
+    assert "\nrviz: expected true or false, found 'perhaps'\n" in process.log, process.log
+    assert re.search(r'\[sleep-\d+\]: process has (died|finished)', process.log), process.log
 
 
 def test_a_folder_without_metadata_is_rejected_with_alternatives(session, bag):
@@ -281,6 +298,21 @@ def test_the_fingerprint_identifies_a_recording_and_its_copies(bag, tmp_path):
     command = [executable('magmap'), 'simulate', '--out', other, '--storage', 'sqlite3', '--duration', '21', '--size', '3x3']
     subprocess.run(command, check=True, stdin=subprocess.DEVNULL)
     assert fingerprint(other) != fingerprint(bag)
+
+
+def test_topics_of_the_node_in_a_bag_are_neither_chosen_nor_played(tmp_path, monkeypatch):
+    replay = load_python_launch_file_as_module(str(LAUNCH_FOLDER / 'replay.launch.py'))
+    sensor = 'sensor_msgs/msg/MagneticField'
+    recorded = {'/imu/mag': sensor, '/robot/magmap/bias': sensor, '/clock': 'rosgraph_msgs/msg/Clock'}
+    monkeypatch.setattr(replay, 'topic_types', lambda bag: recorded)
+    played = replay.played_types('house', '/robot/magmap')
+    assert played == {'/imu/mag': sensor}
+    assert replay.choose_topic('house', played, sensor, 'magnetometer_topic', '') == '/imu/mag'
+    given = {'bag': 'house', 'clock': '100', 'rate': '1', 'reliability': 'best_effort'}
+    assert replay.play_command(given, '/robot/magmap')[-2:] == ['--topics', '/imu/mag']
+    # Topics of a node with another name are like any others.
+    with pytest.raises(RuntimeError, match=r'found several; choose with magnetometer_topic:=/imu/mag\|/robot/magmap/bias'):
+        replay.choose_topic('house', replay.played_types('house', '/magmap'), sensor, 'magnetometer_topic', '')
 
 
 @pytest.mark.parametrize(

@@ -209,7 +209,7 @@ def test_rejected_readings_are_counted_immediately(session):
     robot.send(course[310:500], rate=200)
     mapper.do('flush')
     field.wait(lambda message: message.readings_used == 490, '490 readings')
-    assert field.last.readings_refused == 10
+    assert field.last.readings_rejected == 10
 
 
 def test_robots_in_namespaces_have_maps_of_their_own(session):

@@ -89,15 +89,15 @@ def assert_nothing_was_lost(online, offline):
     losses = {key: online.values[key] for key in ('readings lost', 'poses lost', 'batches merged')}
     assert set(losses.values()) == {'0'}, losses
     assert field.readings_lost == 0
-    refused = {reason: int(online.values[f'refused: {reason}']) for reason in counters['refusals']}
+    refused = {reason: int(online.values[f'rejected: {reason}']) for reason in counters['rejections']}
     # Readings waiting for a pose at the end of a bag are rejected offline; a node cannot know that it is the end.
-    expected = {**counters['refusals'], 'no_later_pose': 0}
+    expected = {**counters['rejections'], 'no_later_pose': 0}
     assert refused == expected
     assert int(online.values['readings']) == counters['readings']
     assert field.readings_used == counters['used_readings']
     assert field.observations == counters['observations']
-    assert field.readings_used + refused_readings(counters['refusals']) == counters['readings']
-    assert field.readings_refused == refused_readings(expected)
+    assert field.readings_used + refused_readings(counters['rejections']) == counters['readings']
+    assert field.readings_rejected == refused_readings(expected)
 
 
 def assert_same_maps(online, offline):

@@ -1,6 +1,6 @@
 //! Streaming classification: the dual model learns two crescents from left to right, batch by batch, beside one that has all data at once.
 //!
-//! Every batch is of another region. The error over the region of the first batch shows whether the model still knows it after the last.
+//! Every batch is of another region. The error over the region of the first batch shows whether the model has forgotten it after the last.
 
 use super::TEST_SEEDS;
 use super::metrics::Readings;
@@ -16,7 +16,7 @@ use streaming_gp::learning::Learning;
 use streaming_gp::likelihood::Likelihood;
 use streaming_gp::link::Link;
 use streaming_gp::model::{Jitter, Model};
-use streaming_gp::report::NamedValue;
+use streaming_gp::report::{NamedValue, UpdateReport};
 
 /// Probabilities nearer to 0 or 1 count as these in the predictive probability of a label.
 const LEAST_PROBABILITY: f64 = 1e-12;
@@ -148,14 +148,14 @@ fn step(
     let start = Instant::now();
     let report = model.update(&places, &targets, &|| false).map_err(|rejected| anyhow!("batch {batch}: {rejected}"))?;
     let seconds = start.elapsed().as_secs_f64();
+    let UpdateReport { inducing_points, memory, mut hyperparameters, .. } = report.update;
     let probabilities = model.predict_probability(&test.0.places).expect("it learns labels");
-    let mut hyperparameters = report.hyperparameters;
     // Labels have no noise of their own.
     hyperparameters.retain(|value| value.name != "noise");
     Ok(Scores {
         points: model.readings() as usize,
-        inducing_points: report.inducing_points,
-        memory: report.memory,
+        inducing_points,
+        memory: memory.unwrap_or(0),
         error_rate: test.error_rate(&probabilities, f64::INFINITY),
         first_error_rate: test.error_rate(&probabilities, first_end),
         seen_error_rate: test.error_rate(&probabilities, seen_end),

@@ -74,8 +74,8 @@ pub struct Run {
     /// One entry per batch that was learnt from.
     pub steps: Vec<BatchResult>,
     /// Why it ended before the last batch.
-    pub refused: Option<String>,
-    /// The map after some of the batches, where maps were asked for.
+    pub rejected: Option<String>,
+    /// The map after some of the batches, where maps were requested.
     #[serde(skip)]
     pub maps: Vec<MapAfter>,
 }
@@ -151,8 +151,8 @@ impl Task {
             });
             after(batch, learner);
         });
-        let refused = ended.err().map(|rejected| rejected.to_string());
-        Run { method: method.to_string(), steps, refused, maps: Vec::new() }
+        let rejected = ended.err().map(|rejected| rejected.to_string());
+        Run { method: method.to_string(), steps, rejected, maps: Vec::new() }
     }
 
     /// The map after a batch, if it is the first, the last, or one of three between them; none where the task or the method has no map.

@@ -58,7 +58,7 @@ pub struct HallScores {
     pub publish_p99_first: f64,
     /// See `publish_p99_first`.
     pub publish_p99_last: f64,
-    /// Resident memory of the process at the end, in megabytes; none where the system does not tell.
+    /// Resident memory of the process at the end, in megabytes; none where the system does not report it.
     pub resident_mb: Option<f64>,
     /// Root mean squared error of the strength halfway between two lanes, after the first quarter where it led.
     pub rmse_first: f64,

@@ -8,7 +8,6 @@ mod refit;
 use magmap::config::{Config, Selection};
 use std::fmt;
 use std::str::FromStr;
-use streaming_gp::kernel::Stationary;
 use streaming_gp::methods::{self, Parameter, name_and_parameter};
 
 pub use learner::{Learner, Learnt};
@@ -38,9 +37,8 @@ const REFERENCES: [Description; 3] = [
 
 /// All methods.
 pub fn methods() -> Vec<Description> {
-    // Names and parameters are the same for every kernel.
-    let of_maps = methods::methods::<Stationary>().into_iter();
-    of_maps.map(|method| (method.name, method.summary, Some(method.parameter))).chain(REFERENCES).collect()
+    let of_maps = methods::Method::ALL.iter();
+    of_maps.map(|method| (method.name(), method.summary(), Some(method.parameter()))).chain(REFERENCES).collect()
 }
 
 impl Method {

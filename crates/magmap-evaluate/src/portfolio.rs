@@ -90,8 +90,8 @@ fn table(runs: &[Run]) -> String {
         if run.capped() > 0 {
             let _ = writeln!(text, "\n`{}` met the cap on inducing points in {} batches.", run.method, run.capped());
         }
-        if let Some(refused) = &run.refused {
-            let _ = writeln!(text, "\n`{}` ended early: {refused}.", run.method);
+        if let Some(rejected) = &run.rejected {
+            let _ = writeln!(text, "\n`{}` ended early: {rejected}.", run.method);
         }
     }
     text

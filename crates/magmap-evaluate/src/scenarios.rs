@@ -154,7 +154,7 @@ mod tests {
 
     fn run(task: &Task, method: &str) -> Run {
         let run = task.run(&method.parse().unwrap(), &settings(), |_, _| ());
-        assert_eq!((run.refused.as_deref(), run.steps.len()), (None, task.batches.len()), "{method}");
+        assert_eq!((run.rejected.as_deref(), run.steps.len()), (None, task.batches.len()), "{method}");
         run
     }
 

@@ -242,7 +242,7 @@ mod tests {
     #[test]
     fn a_run_with_nothing_to_test_on_reads_back() {
         let run: Run = serde_json::from_str(
-            r#"{"method":"mean","refused":null,"steps":[{"batch":1,"M":0,"rmse":null,"nlpd":null,"coverage":null,
+            r#"{"method":"mean","rejected":null,"steps":[{"batch":1,"M":0,"rmse":null,"nlpd":null,"coverage":null,
             "hyperparameters":[],"evaluations":0,"selection_end":null,"seconds":0.5}]}"#,
         )
         .unwrap();

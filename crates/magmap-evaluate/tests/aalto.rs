@@ -9,7 +9,7 @@ use magmap::mapping::averaging::Averager;
 use magmap::mapping::pipeline::Pipeline;
 use magmap::recording::aalto_csv::{Drive, DrivePath, Magnetometer};
 use magmap::sensing::reading::{LocatedReading, MagneticField, Measurement, Observation};
-use magmap::sensing::refusal::{Refusal, Refusals};
+use magmap::sensing::rejection::{Rejection, Rejections};
 use magmap_evaluate::comparison::BatchResult;
 use magmap_evaluate::drives::{self, Drives, Experiment, Material, Outcome};
 use magmap_evaluate::metrics::{Readings, Spread};
@@ -249,9 +249,9 @@ fn both_ceilings_on_a_whole_drive_are_reported() {
 
 /// What the gates reject of nine drives whose axes are rounded to steps of `quantum` microtesla (0: not at all), poses included, and
 /// the number of readings.
-fn rejected_in_steps_of(data: &Path, quantum: f64) -> (Refusals, u64) {
+fn rejected_in_steps_of(data: &Path, quantum: f64) -> (Rejections, u64) {
     let rounded = |axis: f64| if quantum > 0.0 { (axis / quantum).round() * quantum } else { axis };
-    let (mut refusals, mut readings) = (Refusals::default(), 0);
+    let (mut rejections, mut readings) = (Rejections::default(), 0);
     for number in 1..=9 {
         let drive = Drive::read(&DrivePath::new(data, Magnetometer::Invensense, number)).unwrap();
         let mut pipeline = Pipeline::new(&Config::default(), Isometry3::identity());
@@ -264,22 +264,22 @@ fn rejected_in_steps_of(data: &Path, quantum: f64) -> (Refusals, u64) {
             pipeline.ingest(measurement, &mut ready);
         }
         pipeline.finish(&mut ready);
-        refusals = refusals.plus(&pipeline.counters().refusals);
+        rejections = rejections.plus(&pipeline.counters().rejections);
         readings += pipeline.counters().readings;
     }
-    (refusals, readings)
+    (rejections, readings)
 }
 
 #[test]
 fn the_gates_lose_nothing_of_the_real_drives_even_when_the_sensor_counts_in_microtesla() {
     let Some(data) = common::aalto_folder() else { return };
     for quantum in [0.0, 0.3, 1.0] {
-        let (refusals, readings) = rejected_in_steps_of(&data, quantum);
-        assert_eq!((refusals.total(), readings), (0, 76_027), "in steps of {quantum} microtesla: {refusals}");
+        let (rejections, readings) = rejected_in_steps_of(&data, quantum);
+        assert_eq!((rejections.total(), readings), (0, 76_027), "in steps of {quantum} microtesla: {rejections}");
     }
     // Steps so coarse that an axis sometimes stays the same for a quarter of a metre.
-    let (refusals, readings) = rejected_in_steps_of(&data, 2.0);
-    let share = refusals.of(Refusal::AxisFrozen) as f64 / readings as f64;
-    assert!((0.01..0.02).contains(&share), "{refusals}");
-    assert_eq!(refusals.total(), refusals.of(Refusal::AxisFrozen));
+    let (rejections, readings) = rejected_in_steps_of(&data, 2.0);
+    let share = rejections.of(Rejection::AxisFrozen) as f64 / readings as f64;
+    assert!((0.01..0.02).contains(&share), "{rejections}");
+    assert_eq!(rejections.total(), rejections.of(Rejection::AxisFrozen));
 }

@@ -16,7 +16,7 @@ const LEAST_GAIN: f64 = 1e-2;
 /// What is maximized, and its gradient; none where they are not finite.
 pub(super) type Value<'a> = dyn Fn(&[f64]) -> Option<(f64, Vec<f64>)> + 'a;
 
-/// Where the value is greatest of all points evaluated from `start` onwards; none where the start fails. `stop` is asked before every
+/// Where the value is greatest of all points evaluated from `start` onwards; none where the start fails. `stop` is checked before every
 /// evaluation.
 pub(super) fn maximize(
     start: Vec<f64>,
@@ -37,13 +37,13 @@ pub(super) fn maximize(
     (memory.best.map(|best| best.at), LearningReport { evaluations: memory.evaluations, end })
 }
 
-/// The negative of a value as the optimizer asks for it: remembered, counted and ended.
+/// The negative of a value as the optimizer needs it: remembered, counted and ended.
 struct Objective<'a> {
     value: &'a Value<'a>,
     max_evaluations: usize,
     stop: &'a dyn Fn() -> bool,
     memory: RefCell<Memory>,
-    /// Factor on everything the optimizer sees.
+    /// Factor on everything the optimizer gets.
     scale: f64,
 }
 
@@ -52,7 +52,7 @@ struct Memory {
     evaluations: usize,
     latest: Option<Evaluation>,
     best: Option<Evaluation>,
-    /// Why an evaluation was refused.
+    /// Why an evaluation was rejected.
     end: Option<LearningEnd>,
 }
 
@@ -127,7 +127,7 @@ impl Objective<'_> {
     }
 }
 
-/// What the optimizer sees of the objective.
+/// The objective as the optimizer needs it.
 struct Minimized<'a, 'b>(&'a Objective<'b>);
 
 impl CostFunction for Minimized<'_, '_> {

@@ -25,7 +25,7 @@ use super::linalg::NotPositiveDefinite;
 use super::link::Link;
 use super::model::Model;
 use super::posterior::Posterior;
-use super::report::{LearningEnd, LearningReport, NamedValue, SelectionEnd, SelectionReport, UpdateReport};
+use super::report::{LearningEnd, LearningReport, SelectionEnd, SelectionReport, UpdateReport};
 use super::selection::PivotedCholesky;
 use super::streaming::{self, Error};
 use evidence::{Counts, Fit, Setup, WhitenedSites};
@@ -85,37 +85,11 @@ pub struct DualSettings {
 /// What one update did.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DualReport {
-    /// Rows of the batch.
-    pub rows: usize,
-    /// Inducing points after the update.
-    pub inducing_points: usize,
-    /// Readings in memory after the update.
-    pub memory: usize,
-    /// Hyperparameters after the update; the noise is the last, and without effect on labels.
-    pub hyperparameters: Vec<NamedValue>,
-    /// Evidence lower bound of memory and batch given the summary of all other readings (eq. 21), in nats.
-    pub bound: f64,
+    /// As of every update; the noise is without effect on labels, and the bound is the evidence lower bound of memory and batch given
+    /// the summary of all other readings (eq. 21).
+    pub update: UpdateReport,
     /// Natural-gradient steps.
     pub steps: usize,
-    /// How the inducing points were chosen.
-    pub selection: SelectionReport,
-    /// How the hyperparameters were learnt.
-    pub learning: LearningReport,
-}
-
-impl From<DualReport> for UpdateReport {
-    fn from(report: DualReport) -> Self {
-        Self {
-            rows: report.rows,
-            inducing_points: report.inducing_points,
-            dropped: 0,
-            hyperparameters: report.hyperparameters,
-            bound: report.bound,
-            memory: Some(report.memory),
-            selection: report.selection,
-            learning: report.learning,
-        }
-    }
 }
 
 /// Most turns between sites and hyperparameters in an update. Sites are held while hyperparameters are learnt (section 3.4).
@@ -155,11 +129,11 @@ impl<K: Kernel> DualGp<K> {
         self.link
     }
 
-    /// Takes in one batch (algorithm 1). `stop` is asked before every evaluation of learning; when it says yes, the update ends with
+    /// Takes in one batch (algorithm 1). `stop` is checked before every evaluation of learning; when it is true, the update ends with
     /// the best hyperparameters so far.
     ///
     /// # Errors
-    /// When the batch is refused; the model is then as it was.
+    /// When the batch is rejected; the model is then as it was.
     pub fn update(
         &mut self,
         places: &K::Places,
@@ -193,16 +167,17 @@ impl<K: Kernel> DualGp<K> {
             let released = setup.posterior(model, whitened, sites, &released);
             Some(Summary::new(released.map_err(|error| streaming::broken_down(error, model))?))
         };
-        let report = DualReport {
+        let update = UpdateReport {
             rows: targets.len(),
             inducing_points: posterior.inducing().len(),
-            memory: kept.len(),
+            dropped: 0,
             hyperparameters: model.named_values(),
             bound: setup.bound(fit, Counts::ONCE),
-            steps: learnt.steps,
+            memory: Some(kept.len()),
             selection: self.selection(&setup.inducing),
             learning: learnt.report,
         };
+        let report = DualReport { update, steps: learnt.steps };
         let Learnt { model, sites, .. } = learnt;
         self.memory = Some(Memory { places: all, targets: values, sites }.select(&kept));
         self.summary = summary;

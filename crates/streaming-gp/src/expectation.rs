@@ -1,6 +1,6 @@
 //! What a target says of the latent function: the expected log density under a normal distribution of f, and its derivatives.
 //!
-//! These are all that variational inference asks of a likelihood (Opper and Archambeau 2009; the dual parameters of Chang et al.
+//! Variational inference needs nothing else of a likelihood (Opper and Archambeau 2009; the dual parameters of Chang et al.
 //! 2023, eqs. 2 and 9). The Gaussian has them in closed form, the others by Gauss-Hermite quadrature.
 //!
 //! [`likelihood`](super::likelihood) treats the same Student's t another way: as a Gaussian with a random precision, whose
@@ -69,7 +69,7 @@ impl Observation {
 
     /// The expected log density of a target where f is normal with this mean and variance.
     ///
-    /// By quadrature, beta is taken by parts from the first derivative: E\[g''\] = E\[g' (f - m)\] / v. That asks less of the
+    /// By quadrature, beta is taken by parts from the first derivative: E\[g''\] = E\[g' (f - m)\] / v. That requires less
     /// smoothness of the density, and is exactly what the quadrature of E\[g\] changes by with the variance.
     pub fn expect(&self, target: f64, mean: f64, variance: f64) -> Expectation {
         if let Self::Gaussian { variance: noise } = *self {

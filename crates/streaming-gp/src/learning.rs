@@ -49,7 +49,7 @@ impl Learning {
         }
     }
 
-    /// The best hyperparameters found from those of `model` onwards, never worse than those. `stop` is asked before every
+    /// The best hyperparameters found from those of `model` onwards, never worse than those. `stop` is checked before every
     /// evaluation.
     ///
     /// A failed or non-finite evaluation is stepped back from; if nothing better is found, the hyperparameters stay and the

@@ -1,5 +1,5 @@
 //! Gaussian process regression on a stream: one batch after another, none of them kept, and a model that grows only where the data
-//! ask for it.
+//! need it.
 //!
 //! [`streaming::StreamingGp`] is a sparse Gaussian process that sizes itself: for each batch it chooses inducing points (VIPS:
 //! Pescador-Barrios, Filippi and van der Wilk, *Adjusting Model Size in Continual Gaussian Processes*, ICML 2025), learns the
@@ -53,10 +53,10 @@
 //! [`streaming::StreamingGp::update`] is the algorithm; it reads as the paper's. Around it: [`selection`] chooses inducing
 //! points, [`learning`] the hyperparameters, [`whitened`] is the arithmetic of both, [`posterior`] predicts,
 //! [`state`] is all there is to keep. With a heavy-tailed [`likelihood`], rows have weights. [`inference`] is variational or
-//! Power-EP. [`methods`] has them all by name. [`kernel`] has the kernels, and the trait for others.
+//! Power-EP. [`methods`] lists them by name. [`kernel`] has the kernels, and the trait for others.
 //!
 //! [`dual_memory`] is another engine: its size is fixed, it remembers some readings, and it takes any likelihood of which
-//! [`expectation`] knows the expected log density.
+//! [`expectation`] has the expected log density.
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 

@@ -505,7 +505,7 @@ mod tests {
     }
 
     #[test]
-    fn cholesky_refuses_what_is_not_positive_definite() {
+    fn cholesky_rejects_what_is_not_positive_definite() {
         let indefinite = Matrix::from_fn(2, 2, |i, j| if i == j { 1.0 } else { 2.0 });
         assert_eq!(cholesky(indefinite).unwrap_err(), NotPositiveDefinite);
         let not_a_number = Matrix::from_fn(2, 2, |i, j| if i == j { f64::NAN } else { 0.0 });

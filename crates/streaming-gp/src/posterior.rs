@@ -25,7 +25,7 @@ pub struct Posterior<K: Kernel> {
 }
 
 impl<K: Kernel> Posterior<K> {
-    /// The posterior of what the past knows.
+    /// The posterior given the past.
     ///
     /// # Errors
     /// When a matrix of the past is not positive definite, which only a corrupt past can cause.

@@ -29,7 +29,7 @@ pub enum SelectionEnd {
     Converged,
     /// No reading of the batch is left that may become an inducing point.
     Exhausted,
-    /// The cap on inducing points was reached: the map is less exact than asked for.
+    /// The cap on inducing points was reached: the map is less exact than requested.
     Capped,
 }
 
@@ -73,7 +73,7 @@ pub enum LearningEnd {
     Converged,
     /// The budget of evaluations was used up.
     Budget,
-    /// Asked to stop from outside.
+    /// Stopped from outside.
     Stopped,
     /// The optimiser could not improve further or failed; the best hyperparameters seen are kept.
     Stalled,

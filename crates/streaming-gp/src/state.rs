@@ -1,4 +1,4 @@
-//! What a streaming model knows, as plain numbers: to be kept anywhere and put back.
+//! The state of a streaming model as plain numbers, to be stored and restored.
 
 use super::bounds::NoiseBaselines;
 use super::kernel::{Kernel, Places};
@@ -43,88 +43,23 @@ pub struct PastState<P> {
     pub log_evidence: f64,
 }
 
-/// Why a state cannot be that of a model.
-#[derive(Clone, Debug, PartialEq, thiserror::Error)]
-pub enum StateError {
-    /// Of another kernel.
-    #[error("expected the hyperparameters {expected}, found {found}")]
-    Hyperparameters {
-        /// Their names.
-        expected: String,
-        /// The names in the state.
-        found: String,
-    },
-    /// An array that does not fit the number of inducing points, or of readings in memory.
-    #[error("expected {expected} numbers in the {what} of {count} {of}, found {found}")]
-    Length {
-        /// Which array.
-        what: &'static str,
-        /// Numbers there should be.
-        expected: usize,
-        /// Numbers there are.
-        found: usize,
-        /// Of what there is an array.
-        of: &'static str,
-        /// How many of these there are.
-        count: usize,
-    },
-    /// A number that no model has.
-    #[error("expected {expected} in the {what}, found {found}")]
-    Value {
-        /// Where.
-        what: &'static str,
-        /// Which numbers are possible.
-        expected: &'static str,
-        /// The number.
-        found: f64,
-    },
-    /// No inducing point, or one that is nowhere.
-    #[error(
-        "expected at least one inducing point, and finite ones, found none, or one that is infinite or not a number"
-    )]
-    InducingPoints,
-    /// A matrix that should be lower triangular.
-    #[error("expected a lower triangular {what}, found {found} in row {row}, column {column} (from 0)")]
-    NotTriangular {
-        /// Which matrix.
-        what: &'static str,
-        /// The number above the diagonal.
-        found: f64,
-        /// Its row.
-        row: usize,
-        /// Its column.
-        column: usize,
-    },
-    /// Inducing points without targets, or targets without inducing points.
-    #[error("expected inducing points where there were targets and only there, found {targets} targets {with} a past")]
-    Past {
-        /// How many targets the baseline has seen.
-        targets: u64,
-        /// Whether there is a past: "with" or "without".
-        with: &'static str,
-    },
-    /// Readings are neither in memory nor in the summary of all others, or in both.
-    #[error(
-        "expected a memory of some of the readings and a summary of the others, found {in_memory} of {readings} {with} a summary"
-    )]
-    Memory {
-        /// How many readings there were.
-        readings: u64,
-        /// How many are in memory.
-        in_memory: usize,
-        /// Whether there is a summary: "with" or "without".
-        with: &'static str,
-    },
-    /// Readings in memory that are nowhere.
-    #[error("expected finite places in memory, of the dimension of the inducing points, found others")]
-    MemoryPlaces,
-    /// The arithmetic broke down.
-    #[error("expected a triangle T with a positive definite I + T^T T, found none: its numbers are too large")]
-    NotPositiveDefinite,
+/// Why a state is that of no model.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("expected {expected}, found {found}")]
+pub struct StateError {
+    /// What was expected, and where.
+    pub expected: String,
+    /// What is there instead.
+    pub found: String,
+}
+
+/// Rejects a state for what was found in it.
+pub(super) fn rejected<T>(expected: impl Into<String>, found: impl ToString) -> Result<T, StateError> {
+    Err(StateError { expected: expected.into(), found: found.to_string() })
 }
 
 impl<P: Places> State<P> {
-    /// Refuses what cannot be the state of any model.
+    /// Rejects what cannot be the state of any model.
     ///
     /// # Errors
     /// The first thing that is wrong.
@@ -140,8 +75,11 @@ impl<P: Places> State<P> {
         }
         let targets = self.baseline.count();
         match &self.past {
-            None if targets > 0 => Err(StateError::Past { targets, with: "without" }),
-            Some(_) if targets == 0 => Err(StateError::Past { targets, with: "with" }),
+            past if past.is_some() != (targets > 0) => {
+                let with = if past.is_some() { "with" } else { "without" };
+                let expected = "inducing points where there were targets and only there";
+                rejected(expected, format!("{targets} targets {with} a past"))
+            }
             Some(past) => past.check(),
             None => Ok(()),
         }
@@ -173,8 +111,7 @@ impl<P: Places> State<P> {
         let mut model = Model { kernel, noise: 1.0, likelihood: self.likelihood, mean: self.mean, jitter: self.jitter };
         let found: Vec<&str> = self.hyperparameters.iter().map(|value| value.name.as_str()).collect();
         if model.names() != found {
-            let (expected, found) = (model.names().join(", "), found.join(", "));
-            return Err(StateError::Hyperparameters { expected, found });
+            return rejected(format!("the hyperparameters {}", model.names().join(", ")), found.join(", "));
         }
         let mut values: Vec<f64> = self.hyperparameters.iter().map(|value| value.value).collect();
         model.noise = values.pop().expect("a model has at least the noise");
@@ -189,7 +126,9 @@ type Restored<K> = (Model<K>, Option<Arc<Posterior<K>>>);
 
 /// The posterior of a past.
 pub(super) fn posterior<K: Kernel>(model: &Model<K>, past: Past<K>) -> Result<Posterior<K>, StateError> {
-    Posterior::new(model.clone(), past).map_err(|NotPositiveDefinite| StateError::NotPositiveDefinite)
+    Posterior::new(model.clone(), past).or_else(|NotPositiveDefinite| {
+        rejected("a triangle T with a positive definite I + T^T T", "none: its numbers are too large")
+    })
 }
 
 impl<P: Places> PastState<P> {
@@ -204,7 +143,8 @@ impl<P: Places> PastState<P> {
             check_finite(what, values)?;
         }
         if self.inducing.is_empty() || !self.inducing.is_finite() {
-            return Err(StateError::InducingPoints);
+            let found = "none, or one that is infinite or not a number";
+            return rejected("at least one inducing point, and finite ones", found);
         }
         check_finite("log evidence", &[self.log_evidence])?;
         check_triangular("covariance root", points, &self.covariance_root)?;
@@ -258,7 +198,9 @@ pub(super) fn check_lengths<const N: usize>(
     lengths: [(&'static str, usize, usize); N],
 ) -> Result<(), StateError> {
     let wrong = lengths.into_iter().find(|(_, found, expected)| found != expected);
-    wrong.map_or(Ok(()), |(what, found, expected)| Err(StateError::Length { what, expected, found, of, count }))
+    wrong.map_or(Ok(()), |(what, found, expected)| {
+        rejected(format!("{expected} numbers in the {what} of {count} {of}"), found)
+    })
 }
 
 pub(super) fn check(
@@ -268,7 +210,7 @@ pub(super) fn check(
     is_possible: impl Fn(f64) -> bool,
 ) -> Result<(), StateError> {
     match values.iter().find(|&&value| !is_possible(value)) {
-        Some(&found) => Err(StateError::Value { what, expected, found }),
+        Some(found) => rejected(format!("{expected} in the {what}"), found),
         None => Ok(()),
     }
 }
@@ -278,7 +220,8 @@ pub(super) fn check_triangular(what: &'static str, size: usize, rows: &[f64]) ->
         for column in row + 1..size {
             let found = rows[row * size + column];
             if found != 0.0 {
-                return Err(StateError::NotTriangular { what, found, row, column });
+                let found = format!("{found} in row {row}, column {column} (from 0)");
+                return rejected(format!("a lower triangular {what}"), found);
             }
         }
     }
@@ -388,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_state_of_the_model_is_refused() {
+    fn what_is_no_state_of_the_model_is_rejected() {
         let kernel = kernel(Shape::Matern52, true, &[0.7]);
         let mut process = process(kernel.clone(), 0.0);
         let (places, targets) = batch(0);
@@ -420,8 +363,10 @@ mod tests {
             assert!(error.contains(expected), "{error:?} instead of {expected:?}");
         }
         let without = State { past: None, ..state };
-        let error = StreamingGp::from_state(kernel, settings(0.0), &without).unwrap_err();
-        assert_eq!(error, StateError::Past { targets: 25, with: "without" });
+        let error = StreamingGp::from_state(kernel, settings(0.0), &without).unwrap_err().to_string();
+        let expected =
+            "expected inducing points where there were targets and only there, found 25 targets without a past";
+        assert_eq!(error, expected);
         assert!(size > 3);
     }
 }

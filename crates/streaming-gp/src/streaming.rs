@@ -16,7 +16,7 @@ use super::targets::Targets;
 use super::whitened::Rows;
 use std::sync::Arc;
 
-/// Why a batch was refused. The model is then as it was.
+/// Why a batch was rejected. The model is then as it was.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum Error {
     /// No readings.
@@ -82,7 +82,7 @@ pub struct StreamingGp<K: Kernel> {
 }
 
 impl<K: Kernel> StreamingGp<K> {
-    /// Knows nothing yet but the model, with the hyperparameters learning starts from.
+    /// A process without data: the model, with the hyperparameters learning starts from.
     pub fn new(model: Model<K>, settings: Settings<K>) -> Self {
         Self { model, settings, posterior: None, baseline: NoiseBaselines::default() }
     }
@@ -92,7 +92,7 @@ impl<K: Kernel> StreamingGp<K> {
     /// is the number of points, and what too few of them do not represent is lost. After a first batch this does nothing.
     ///
     /// # Errors
-    /// When the batch is refused; the model is then as it was.
+    /// When the batch is rejected; the model is then as it was.
     pub fn learn_start(&mut self, places: &K::Places, targets: &[f64], stop: &dyn Fn() -> bool) -> Result<(), Error> {
         // Each time the inducing points are chosen for the hyperparameters of the time before.
         const TIMES: usize = 3;
@@ -109,11 +109,11 @@ impl<K: Kernel> StreamingGp<K> {
     }
 
     /// Takes in one batch (VIPS paper, algorithm 1): chooses inducing points, learns the hyperparameters, and replaces the
-    /// posterior. Where the likelihood is heavy-tailed, each row has a weight in all of that. `stop` is asked before every
+    /// posterior. Where the likelihood is heavy-tailed, each row has a weight in all of that. `stop` is checked before every
     /// evaluation of learning; when it says yes, the update ends with the best hyperparameters so far.
     ///
     /// # Errors
-    /// When the batch is refused; the model is then as it was.
+    /// When the batch is rejected; the model is then as it was.
     pub fn update(
         &mut self,
         places: &K::Places,

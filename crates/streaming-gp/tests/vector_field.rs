@@ -251,7 +251,7 @@ mod kernel {
     }
 
     #[test]
-    fn below_the_sources_it_is_not_a_number_and_a_batch_is_refused() {
+    fn below_the_sources_it_is_not_a_number_and_a_batch_is_rejected() {
         let below = [0.0, 0.0, -0.5];
         let places = FieldPlaces::axes(&[below]);
         assert!(KERNEL.diagonal(&places).iter().all(|variance| variance.is_nan()));

@@ -4,13 +4,15 @@ use std::io::{self, Write};
 use std::path::PathBuf;
 
 use clap::Args;
-use magmap::cli::{Ending, SettingsArguments, Terminal};
+use magmap::cli::{Ending, SettingsArguments, Terminal, UsageError};
 use magmap::recording::aalto_csv::Drive;
 use magmap::recording::convert::convert;
 use magmap::recording::drive_writer::{MAGNETOMETER_TOPIC, ODOMETRY_TOPIC};
+use magmap::recording::writer::Storage;
+use magmap::simulation::Odometry;
 use nalgebra::Isometry3;
 
-use magmap::recording::writer::Storage;
+use crate::drift::DriftArguments;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -18,15 +20,17 @@ Examples:
   magmap convert aalto/nexus/1 --out drive1 --storage sqlite3
   magmap convert aalto/invensense/3 --out turned \\
       --set sensor.override_transforms=true --set sensor.orientation=[0,0,1.57]
+  magmap convert aalto/invensense/3 --out drifting --drift-scale 0.03 --drift-turn 0.01 --seed 2
 
 The files have no orientation: the body takes the heading of the path, and the field is rotated into its frame. \
-With sensor.override_transforms, sensor.position and sensor.orientation give the place of the sensor on the body.";
+With sensor.override_transforms, sensor.position and sensor.orientation give the place of the sensor on the body. \
+If odometry drifts, the true poses are on /ground_truth (geometry_msgs/PoseStamped): `magmap locate` compares with them.";
 
 /// Converts a drive of the Aalto data to a rosbag2 folder, as a robot would have recorded it.
 ///
 /// It holds readings in tesla on /imu/mag, poses on /odom and /tf, and the sensor's mount on /tf_static.
 #[derive(Args)]
-#[command(after_help = EXAMPLES)]
+#[command(after_help = EXAMPLES, allow_negative_numbers = true)]
 pub struct Convert {
     /// The drive: FOLDER/invensense/3, or any of its files.
     drive: PathBuf,
@@ -37,6 +41,11 @@ pub struct Convert {
     #[arg(long, value_enum, default_value_t)]
     storage: Storage,
     #[command(flatten)]
+    drift: DriftArguments,
+    /// Seed of the noise of odometry.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    #[command(flatten)]
     settings: SettingsArguments,
 }
 
@@ -45,7 +54,11 @@ impl Convert {
         let config = self.settings.load()?;
         let drive = Drive::open(&self.drive)?;
         let mount = if config.sensor.override_transforms { config.sensor.mount() } else { Isometry3::identity() };
-        convert(&drive, &self.out, self.storage, &mount)?;
+        let drift = self.drift.drift();
+        drift.map_or(Ok(()), |drift| drift.check()).map_err(|error| UsageError(error.to_string()))?;
+        let mut odometry = Odometry::new(drift, self.seed);
+        let mut report = |pose| odometry.report(pose);
+        convert(&drive, &self.out, self.storage, &mount, drift.is_some().then_some(&mut report as _))?;
         let mut out = io::stdout().lock();
         writeln!(out, "{} readings on {MAGNETOMETER_TOPIC} and as many poses on {ODOMETRY_TOPIC}", drive.len())?;
         writeln!(out, "written to {}", self.out.display())?;

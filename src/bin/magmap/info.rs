@@ -24,7 +24,7 @@ Examples:
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Info {
-    /// The recording: an Aalto drive (FOLDER/invensense/3), an .mcap or .db3 file, a rosbag2 folder. Or a folder of maps.
+    /// The recording: an Aalto drive (FOLDER/invensense/3), a survey (.csv), an .mcap or .db3 file, a rosbag2 folder. Or a folder of maps.
     recording: PathBuf,
     #[command(flatten)]
     settings: SettingsArguments,
@@ -124,6 +124,7 @@ fn print_maps(folder: &Path, maps: &[Listed], json: bool) -> anyhow::Result<Endi
 fn in_words(kind: Kind) -> &'static str {
     match kind {
         Kind::AaltoCsv => "drive of the Aalto data (CSV)",
+        Kind::SurveyCsv => "survey (CSV)",
         Kind::Mcap => "MCAP file",
         Kind::Sqlite3 => "SQLite database of rosbag2",
         Kind::Rosbag2Mcap => "rosbag2 folder with MCAP storage",

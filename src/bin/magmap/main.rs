@@ -5,7 +5,9 @@
 mod calibrate;
 mod convert;
 mod demo;
+mod drift;
 mod info;
+mod locate;
 mod replay;
 mod simulate;
 mod summary;
@@ -27,6 +29,7 @@ const EXAMPLES: &str = "\
 Examples:
   magmap demo                 map an embedded simulated world, with no data at all
   magmap replay house.mcap    map a recording, into house-map/
+  magmap locate second --map house-map    where a robot was on a second drive
   magmap info invensense/3    what is in a recording
   magmap simulate --out bag && magmap replay bag";
 
@@ -46,6 +49,7 @@ enum Command {
     Simulate(simulate::Simulate),
     Convert(convert::Convert),
     Replay(replay::Replay),
+    Locate(locate::Locate),
     Info(info::Info),
     Calibrate(calibrate::Calibrate),
     /// Says where the experiments are.
@@ -65,6 +69,7 @@ fn main() -> ExitCode {
         Command::Simulate(command) => command.run(&terminal),
         Command::Convert(command) => command.run(&terminal),
         Command::Replay(command) => command.run(&terminal),
+        Command::Locate(command) => command.run(&terminal),
         Command::Info(command) => command.run(),
         Command::Calibrate(command) => command.run(&terminal),
         Command::Evaluate { arguments } => Err(moved(&arguments).into()),

@@ -35,7 +35,7 @@ ends it at once. Until a replay is done, the folder journal keeps what was mappe
 /// send several at once.
 const TOGETHER: Duration = Duration::from_secs(2);
 
-/// Maps a recording: an Aalto drive (FOLDER/invensense/3), an .mcap or .db3 file, a rosbag2 folder.
+/// Maps a recording: an Aalto drive (FOLDER/invensense/3), a survey (.csv), an .mcap or .db3 file, a rosbag2 folder.
 #[derive(Args)]
 #[command(after_help = EXAMPLES, allow_negative_numbers = true)]
 pub struct Replay {
@@ -67,7 +67,7 @@ impl Replay {
         let config = self.settings.load()?;
         let recording = recording::open(&self.recording, &config.topics, &config.sensor)?;
         recording.summary().notes.iter().for_each(|note| log::info!("{note}"));
-        let folder = self.out.unwrap_or_else(|| default_folder(&self.recording));
+        let folder = self.out.unwrap_or_else(|| default_folder(&self.recording, "map"));
         let bar = terminal.bar("mapping", measurements(recording.summary()));
         let options = Options { speed: self.speed, force: self.force, resume: self.resume };
         let source = Source::of_recording(&recording);
@@ -79,7 +79,7 @@ impl Replay {
             }
             started => started?,
         };
-        stop_on_interrupt(replay.stop_signal())?;
+        stop_on_interrupt(replay.stop_signal(), INTERRUPTED)?;
         let outcome = replay.run(recording)?;
         bar.finish_and_clear();
         summary::print(&outcome)?;
@@ -87,14 +87,14 @@ impl Replay {
     }
 }
 
-/// A folder in the working directory, named after the recording.
-fn default_folder(recording: &Path) -> PathBuf {
+/// A folder in the working directory, named after the recording and what it `holds`.
+pub fn default_folder(recording: &Path, holds: &str) -> PathBuf {
     let name = recording.file_stem().map_or("recording".into(), |name| name.to_string_lossy());
-    PathBuf::from(format!("{name}-map"))
+    PathBuf::from(format!("{name}-{holds}"))
 }
 
 /// Number of readings and poses.
-fn measurements(summary: &Summary) -> u64 {
+pub fn measurements(summary: &Summary) -> u64 {
     let chosen = [&summary.magnetometer.topic, &summary.odometry.topic];
     summary.topics.iter().filter(|topic| chosen.contains(&&topic.name)).map(|topic| topic.count).sum()
 }
@@ -107,17 +107,18 @@ pub fn show(bar: ProgressBar) -> impl FnMut(ReplayProgress) + Send + 'static {
     }
 }
 
-/// Makes the first interrupt end the replay in good order, and a later one at once.
-pub fn stop_on_interrupt(stop: StopSignal) -> anyhow::Result<()> {
+/// What happens after an interrupt of a replay.
+pub const INTERRUPTED: &str = "mapping what was read, then writing the outputs";
+
+/// Makes the first interrupt end the command in good order, with a message of what happens `then`, and a later one at once.
+pub fn stop_on_interrupt(stop: StopSignal, then: &'static str) -> anyhow::Result<()> {
     let mut first: Option<Instant> = None;
     Ok(ctrlc::set_handler(move || match first {
         None => {
             first = Some(Instant::now());
             stop.stop();
             let again = TOGETHER.as_secs();
-            eprintln!(
-                "interrupted: mapping what was read, then writing the outputs; interrupt again after {again} seconds to end at once"
-            );
+            eprintln!("interrupted: {then}; interrupt again after {again} seconds to end at once");
         }
         Some(first) if first.elapsed() < TOGETHER => {}
         Some(_) => std::process::exit(130),

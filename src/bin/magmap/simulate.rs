@@ -7,11 +7,12 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand, ValueEnum};
 use magmap::cli::{Ending, Terminal, UsageError};
+use magmap::recording::writer::Storage;
 use magmap::sensing::reading::Stamp;
 use magmap::simulation::bag::{self, TRUTH_FILE};
-use magmap::simulation::{Character, DipoleOptions, Drift, RobotOptions, Route, Simulation};
+use magmap::simulation::{Character, DipoleOptions, RobotOptions, Route, Simulation};
 
-use magmap::recording::writer::Storage;
+use crate::drift::DriftArguments;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -25,7 +26,8 @@ Examples:
 
 The true field is written to truth.csv in the folder of the bag, with a row per reading: stamp in nanoseconds, true \
 position of the sensor, the field there along the map's axes and its strength in microtesla, true position of the body. \
-It is not a topic, so that a replay cannot mistake it for a measurement.";
+If odometry drifts, the true poses are also on /ground_truth (geometry_msgs/PoseStamped), which a replay does not read and \
+`magmap locate` compares with.";
 
 /// Start of simulated drives: some tools mistake stamps near the epoch for missing ones.
 const START: Stamp = Stamp::from_ros(1_700_000_000, 0);
@@ -78,12 +80,8 @@ pub struct Simulate {
     /// Standard deviation of the field's strength over the floor, in microtesla.
     #[arg(long, value_name = "MICROTESLA", default_value_t = 10.0)]
     sd: f64,
-    /// Relative error of the distances that odometry reports (negative: too short).
-    #[arg(long, value_name = "SHARE", default_value_t = 0.0)]
-    drift_scale: f64,
-    /// Standard deviation of the heading of odometry after one metre, in radians.
-    #[arg(long, value_name = "RADIANS", default_value_t = 0.0)]
-    drift_heading: f64,
+    #[command(flatten)]
+    drift: DriftArguments,
     /// Also write a yes/no signal, std_msgs/msg/Bool on /signal: whether a reading is stronger than this, in microtesla.
     #[arg(long, value_name = "MICROTESLA")]
     signal_above: Option<f64>,
@@ -148,9 +146,7 @@ impl Simulate {
     }
 
     fn simulation(&self) -> Result<Simulation, magmap::simulation::Error> {
-        let has_drift = self.drift_scale != 0.0 || self.drift_heading != 0.0;
-        let drift =
-            has_drift.then_some(Drift { scale: self.drift_scale, heading: self.drift_heading, ..Drift::default() });
+        let drift = self.drift.drift();
         let size = self.size.unwrap_or(if self.hall { HALL } else { DipoleOptions::default().size });
         let route = match self.route {
             RouteArgument::Rectangle => Route::Rectangle,

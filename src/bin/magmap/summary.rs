@@ -43,8 +43,8 @@ fn write_table(out: &mut impl Write, outcome: &ReplayOutputs) -> io::Result<()> 
 fn write_counts(out: &mut impl Write, report: &Report) -> io::Result<()> {
     let counters = &report.counters;
     row(out, "readings", &format!("{} of {} used", counters.used_readings, counters.readings))?;
-    row(out, "poses", &format!("{} of {} used", counters.poses - counters.refusals.poses(), counters.poses))?;
-    rows(out, "rejected", counters.refusals.to_string().lines())?;
+    row(out, "poses", &format!("{} of {} used", counters.poses - counters.rejections.poses(), counters.poses))?;
+    rows(out, "rejected", counters.rejections.to_string().lines())?;
     let Reopenings { max_speed, max_gradient, reading_clock, pose_clock } = counters.reopenings;
     if max_speed + max_gradient > 0 {
         row(out, "gates reopened", &format!("{} times: what they rejected persisted", max_speed + max_gradient))?;

@@ -1,22 +1,17 @@
 //! What can go wrong with a checkpoint.
 
-use std::io;
 use std::path::PathBuf;
 
 use crate::arrays::Problem;
+use crate::files::FileError;
 use crate::{config, field};
 
 /// What can go wrong with a checkpoint.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// A checkpoint could not be written.
-    #[error("cannot write the checkpoint {}: {source}; no partial file was left", path.display())]
-    Write {
-        /// The file.
-        path: PathBuf,
-        /// What the operating system says.
-        source: io::Error,
-    },
+    #[error(transparent)]
+    Write(#[from] FileError),
     /// A checkpoint could not be read.
     #[error("cannot read the checkpoint {}: {problem}", path.display())]
     Read {

@@ -3,36 +3,21 @@
 use std::io;
 use std::path::PathBuf;
 
+use crate::files::FileError;
 use crate::mapping::mapper::SourceId;
 
 /// Why a journal cannot be started or continued.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The folder cannot be created or read.
-    #[error("cannot use {} for a journal: {source}; choose another folder, or set journal.enabled = false", path.display())]
-    Folder {
-        /// The folder.
-        path: PathBuf,
-        /// What the operating system says.
-        source: io::Error,
-    },
+    /// The folder cannot be created or read, or a file or folder cannot be renamed.
+    #[error(transparent)]
+    File(#[from] FileError),
     /// Another process writes there.
-    #[error("the journal in {} is being written by another process; stop it first, or choose another map name", path.display())]
-    InUse {
-        /// The folder.
-        path: PathBuf,
-    },
+    #[error("the journal in {} is being written by another process; stop it first, or choose another map name", .0.display())]
+    InUse(PathBuf),
     /// The operating system could not start the thread.
     #[error("the journal's thread could not be started: {0}")]
     Spawn(#[source] io::Error),
-    /// A file or folder cannot be renamed.
-    #[error("cannot rename {}: {source}; move it away manually", path.display())]
-    SetAside {
-        /// The file or folder.
-        path: PathBuf,
-        /// What the operating system says.
-        source: io::Error,
-    },
     /// The journal belongs to another recording.
     #[error("the map in {} is of {}, whose replay was interrupted; resume that one first, or choose another folder", path.display(), kept.name)]
     OtherSource {

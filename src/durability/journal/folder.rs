@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use super::Error;
 use crate::durability::checkpoint;
 use crate::durability::checkpoint::Checkpoint;
+use crate::files::FileError;
 
 /// Digits of a step number in a file name, so that files sort in order.
 const DIGITS: usize = 12;
@@ -47,15 +48,15 @@ impl Folder {
     /// Creates the folder if it does not exist, and locks it.
     ///
     /// # Errors
-    /// [`Error::Folder`], and [`Error::InUse`] where another process, or another journal of this process, has locked it.
+    /// [`Error::File`], and [`Error::InUse`] where another process, or another journal of this process, has locked it.
     pub fn open(path: impl Into<PathBuf>) -> Result<Self, Error> {
         let path = path.into();
         let lock = fs::create_dir_all(&path)
             .and_then(|()| File::options().create(true).truncate(false).write(true).open(path.join("lock")));
         match lock.map(|lock| (lock.try_lock(), lock)) {
             Ok((Ok(()), lock)) => Ok(Self { path, lock: Lock::Held { _file: lock } }),
-            Ok((Err(TryLockError::WouldBlock), _)) => Err(Error::InUse { path }),
-            Ok((Err(TryLockError::Error(source)), _)) | Err(source) => Err(Error::Folder { path, source }),
+            Ok((Err(TryLockError::WouldBlock), _)) => Err(Error::InUse(path)),
+            Ok((Err(TryLockError::Error(source)), _)) | Err(source) => Err(unusable(&path)(source).into()),
         }
     }
 
@@ -132,7 +133,7 @@ impl Folder {
 
     fn names(&self) -> Result<Vec<String>, Error> {
         let entries = fs::read_dir(&self.path).and_then(Iterator::collect::<io::Result<Vec<_>>>);
-        let entries = entries.map_err(|source| Error::Folder { path: self.path.clone(), source })?;
+        let entries = entries.map_err(unusable(&self.path))?;
         Ok(entries.into_iter().filter_map(|entry| entry.file_name().into_string().ok()).collect())
     }
 
@@ -154,6 +155,11 @@ impl Folder {
         // Fails if something is left.
         let _ = fs::remove_dir(&self.path);
     }
+}
+
+/// The error for a folder that cannot be created or read.
+fn unusable(path: &Path) -> impl FnOnce(io::Error) -> FileError {
+    FileError::of("keep a journal in", path, "; choose another folder, or set journal.enabled = false")
 }
 
 /// Removes a file that is no longer needed; failure is harmless.

@@ -10,6 +10,7 @@ use super::segment::{Item, Segment};
 use crate::config::Config;
 use crate::durability::checkpoint::{self, Checkpoint};
 use crate::durability::map_store;
+use crate::files::FileError;
 use crate::mapping::mapper::Mapper;
 use crate::mapping::stop::StopSignal;
 
@@ -45,7 +46,7 @@ impl Folder {
     /// `settings` are used where the journal's own cannot be read.
     ///
     /// # Errors
-    /// [`Error::Folder`]. Damage is not an error: it is among the findings.
+    /// [`Error::File`]. Damage is not an error: it is among the findings.
     pub fn recover(
         &self,
         settings: &Config,
@@ -73,7 +74,7 @@ impl Folder {
     /// Whether it contains a map, or the remains of one.
     ///
     /// # Errors
-    /// [`Error::Folder`].
+    /// [`Error::File`].
     pub fn holds_map(&self) -> Result<bool, Error> {
         Ok(!self.checkpoints()?.is_empty() || !self.segments()?.is_empty())
     }
@@ -81,11 +82,13 @@ impl Folder {
     /// Renames the folder with everything in it to an earlier map, of which at most `earlier_maps` are kept, and returns its new path.
     ///
     /// # Errors
-    /// [`Error::SetAside`].
+    /// [`Error::File`].
     pub fn set_aside(self, earlier_maps: usize) -> Result<PathBuf, Error> {
         let path = self.path().to_owned();
         drop(self);
-        map_store::set_aside(&path, earlier_maps).map_err(|source| Error::SetAside { path, source })
+        map_store::set_aside(&path, earlier_maps)
+            .map_err(FileError::of("rename", path, "; move it away manually"))
+            .map_err(Error::from)
     }
 }
 
@@ -101,7 +104,7 @@ pub struct Inspection {
 /// Inspects the folder of a journal. `None` where it contains no map.
 ///
 /// # Errors
-/// [`Error::Folder`].
+/// [`Error::File`].
 pub fn inspect(path: &Path) -> Result<Option<Inspection>, Error> {
     let folder = Folder::deferred(path, ExistingJournal::Keep, None);
     if !folder.holds_map()? {

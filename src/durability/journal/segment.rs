@@ -73,20 +73,14 @@ fn append(buffer: &mut Vec<u8>, number: u64, content: &impl Serialize) -> io::Re
 /// What is wrong with a segment.
 #[derive(Debug, PartialEq, thiserror::Error)]
 pub enum Damage {
-    /// It is not a segment.
-    #[error("expected a journal of magmap, found {found}")]
-    NotAJournal {
-        /// Its first bytes.
-        found: String,
-    },
+    /// It is not a segment: how it begins.
+    #[error("expected a journal of magmap, found {0}")]
+    NotAJournal(String),
     /// It has a different version.
     #[error(
-        "expected version {VERSION} of the journal, found version {found}; read it with the version of magmap that wrote it"
+        "expected version {VERSION} of the journal, found version {0}; read it with the version of magmap that wrote it"
     )]
-    Version {
-        /// Its version.
-        found: u32,
-    },
+    Version(u32),
     /// Bytes that are not a record, with records after them.
     #[error("the {length} bytes from byte {offset} on are damaged")]
     Bytes {
@@ -124,14 +118,13 @@ impl<'a> Segment<'a> {
         let prefix = bytes.len().min(PREFIX);
         let magic = prefix.min(MAGIC.len());
         if bytes[..magic] != MAGIC[..magic] {
-            return Err(Damage::NotAJournal {
-                found: format!("a file that begins with \"{}\"", bytes[..magic].escape_ascii()),
-            });
+            let found = format!("a file that begins with \"{}\"", bytes[..magic].escape_ascii());
+            return Err(Damage::NotAJournal(found));
         }
         if let Some(version) = bytes[magic..].first_chunk() {
             let found = u32::from_le_bytes(*version);
             if found != VERSION {
-                return Err(Damage::Version { found });
+                return Err(Damage::Version(found));
             }
         }
         let search = SEARCH.saturating_mul(bytes.len());

@@ -4,10 +4,10 @@ use nalgebra::Point3;
 use serde::{Deserialize, Serialize};
 
 use super::runs::RejectionRun;
-use super::{Gate, Rejection, Reopening};
+use super::{Gate, Rejected, Reopening};
 use crate::config;
 use crate::sensing::reading::{LocatedReading, MagneticField, Stamp};
-use crate::sensing::refusal::Refusal;
+use crate::sensing::rejection::Rejection;
 
 /// Rejects readings whose field (all three axes, in the map frame) differs from the last accepted one by more than `max_gradient`
 /// times the distance between them plus `gradient_allowance`.
@@ -24,25 +24,26 @@ pub struct GradientGate {
     /// Stamp, position and field of the last accepted reading.
     reference: Option<(Stamp, Point3<f64>, MagneticField)>,
     /// The field of the last reading, if that was rejected.
-    refused: Option<MagneticField>,
+    #[serde(alias = "refused")] // its name in older checkpoints
+    rejected: Option<MagneticField>,
 }
 
 impl GradientGate {
     /// Accepts or rejects the next located reading; a yes/no signal may change at once.
-    pub fn check(&mut self, settings: &config::Gates, reading: &LocatedReading) -> Result<(), Rejection> {
+    pub fn check(&mut self, settings: &config::Gates, reading: &LocatedReading) -> Result<(), Rejected> {
         let Some(&field) = reading.sample.field() else { return Ok(()) };
         if let Some((stamp, position, accepted)) = self.reference {
             let distance = (reading.position - position).norm();
             let change_from = |other: &MagneticField| (field.microtesla() - other.microtesla()).norm();
             let change = change_from(&accepted);
             let config::Gates { max_gradient, gradient_allowance, .. } = *settings;
-            let is_like_rejected = self.refused.is_some_and(|rejected| change_from(&rejected) < change);
+            let is_like_rejected = self.rejected.is_some_and(|rejected| change_from(&rejected) < change);
             if max_gradient > 0.0 && (is_like_rejected || change > max_gradient * distance + gradient_allowance) {
                 return Err(self.reject(settings, reading, field, stamp));
             }
         }
         self.run.end();
-        self.refused = None;
+        self.rejected = None;
         self.reference = Some((reading.stamp, reading.position, field));
         Ok(())
     }
@@ -53,18 +54,18 @@ impl GradientGate {
         reading: &LocatedReading,
         field: MagneticField,
         accepted: Stamp,
-    ) -> Rejection {
+    ) -> Rejected {
         let &LocatedReading { stamp, position, .. } = reading;
-        self.refused = Some(field);
+        self.rejected = Some(field);
         let rejections = self.run.reject(stamp, settings.reopen_after, settings.reopen_time);
         let gate = Gate::MaxGradient;
         let reopening =
             rejections.map(|rejections| Reopening { gate, rejections, stamp, position: Some(position), accepted });
         if reopening.is_some() {
-            self.refused = None;
+            self.rejected = None;
             self.reference = Some((stamp, position, field));
         }
-        Rejection { refusal: Refusal::FieldGradient, reopening }
+        Rejected { reason: Rejection::FieldGradient, reopening }
     }
 }
 
@@ -93,7 +94,7 @@ mod tests {
             for step in 0..10 {
                 let spike = if step == 5 { Vector3::new(0.0, 79.0, 0.0) } else { Vector3::zeros() };
                 let outcome = gate.check(&settings, &located(step * 20, speed * 0.02 * step as f64, ambient + spike));
-                let expected = if step == 5 { Err(Refusal::FieldGradient.into()) } else { Ok(()) };
+                let expected = if step == 5 { Err(Rejection::FieldGradient.into()) } else { Ok(()) };
                 assert_eq!(outcome, expected, "speed {speed}, step {step}");
             }
         }
@@ -143,7 +144,7 @@ mod tests {
         gate.check(&settings, &located(0, 1.0, Vector3::new(50.0, 0.0, 0.0))).unwrap();
         let level = Vector3::new(200.0, 0.0, 0.0);
         for step in 1..26 {
-            assert_eq!(gate.check(&settings, &located(20 * step, 1.0, level)), Err(Refusal::FieldGradient.into()));
+            assert_eq!(gate.check(&settings, &located(20 * step, 1.0, level)), Err(Rejection::FieldGradient.into()));
         }
         let reopening = gate
             .check(&settings, &located(520, 1.0, level))
@@ -164,7 +165,7 @@ mod tests {
             let x = 0.02 * step as f64;
             let outcome =
                 gate.check(&settings, &located(20 * step, x, Vector3::new(20.0 + 5.0 * x + motor, 0.0, 40.0)));
-            let expected = if motor > 0.0 { Err(Refusal::FieldGradient.into()) } else { Ok(()) };
+            let expected = if motor > 0.0 { Err(Rejection::FieldGradient.into()) } else { Ok(()) };
             assert_eq!(outcome, expected, "step {step}");
         }
     }
@@ -175,7 +176,7 @@ mod tests {
         for step in 0..100 {
             let spike = if step % 5 == 0 { 0.0 } else { 100.0 };
             let outcome = gate.check(&settings, &located(20 * step, 0.0, Vector3::new(50.0 + spike, 0.0, 0.0)));
-            assert_eq!(outcome, if step % 5 == 0 { Ok(()) } else { Err(Refusal::FieldGradient.into()) });
+            assert_eq!(outcome, if step % 5 == 0 { Ok(()) } else { Err(Rejection::FieldGradient.into()) });
         }
     }
 }

@@ -4,10 +4,10 @@ use nalgebra::Point3;
 use serde::{Deserialize, Serialize};
 
 use super::runs::{ClockRun, RejectionRun};
-use super::{FARTHEST, Gate, Rejection, Reopening};
+use super::{FARTHEST, Gate, Rejected, Reopening};
 use crate::config;
 use crate::sensing::reading::{Pose, Stamp, is_rotation};
-use crate::sensing::refusal::Refusal;
+use crate::sensing::rejection::Rejection;
 
 /// Shorter jumps of the odometry may be interpolated across, in metres: they displace readings no more than averaging does.
 const HARMLESS_JUMP: f64 = 0.05;
@@ -35,15 +35,16 @@ pub struct PoseGate {
     /// The last accepted stamp and position.
     reference: Option<(Stamp, Point3<f64>)>,
     /// The position of the last pose, if that was rejected as a jump.
-    refused: Option<Point3<f64>>,
+    #[serde(alias = "refused")] // its name in older checkpoints
+    rejected: Option<Point3<f64>>,
     next: Continuity,
 }
 
 impl PoseGate {
     /// Accepts the next pose, with whether it continues the drive, or rejects it.
-    pub fn check(&mut self, settings: &config::Gates, pose: &Pose) -> Result<Continuity, Rejection> {
+    pub fn check(&mut self, settings: &config::Gates, pose: &Pose) -> Result<Continuity, Rejected> {
         if !is_valid(pose) {
-            return Err(Refusal::PoseNotFinite.into());
+            return Err(Rejection::PoseNotFinite.into());
         }
         if let Some((stamp, position)) = self.reference {
             if pose.stamp < stamp {
@@ -51,7 +52,7 @@ impl PoseGate {
             }
             self.clock.end();
             if pose.stamp == stamp {
-                return Err(Refusal::PoseStampRepeated.into());
+                return Err(Rejection::PoseStampRepeated.into());
             }
             let reach = settings.max_speed * pose.stamp.seconds_since(stamp);
             let distance = (pose.position - position).norm();
@@ -61,7 +62,7 @@ impl PoseGate {
             // A jump that became plausible only by waiting needed more than the greatest speed at the previous pose: more than half
             // of it now.
             let is_like_rejected =
-                self.refused.take().is_some_and(|rejected| (pose.position - rejected).norm() < distance);
+                self.rejected.take().is_some_and(|rejected| (pose.position - rejected).norm() < distance);
             if is_like_rejected && distance > HARMLESS_JUMP && distance > 0.5 * reach {
                 self.next = Continuity::Restarts;
             }
@@ -71,22 +72,22 @@ impl PoseGate {
         Ok(std::mem::replace(&mut self.next, Continuity::Continues))
     }
 
-    fn reject_stamp(&mut self, settings: &config::Gates, pose: &Pose, accepted: Stamp) -> Rejection {
+    fn reject_stamp(&mut self, settings: &config::Gates, pose: &Pose, accepted: Stamp) -> Rejected {
         let rejections = self.clock.reject(pose.stamp, accepted, settings.reopen_after);
         let reopening = rejections.map(|rejections| self.reopen(Gate::PoseClock, rejections, pose, accepted));
-        Rejection { refusal: Refusal::PoseStampBackwards, reopening }
+        Rejected { reason: Rejection::PoseStampBackwards, reopening }
     }
 
-    fn reject_jump(&mut self, settings: &config::Gates, pose: &Pose, accepted: Stamp) -> Rejection {
-        self.refused = Some(pose.position);
+    fn reject_jump(&mut self, settings: &config::Gates, pose: &Pose, accepted: Stamp) -> Rejected {
+        self.rejected = Some(pose.position);
         let rejections = self.jumps.reject(pose.stamp, settings.reopen_after, settings.reopen_time);
         let reopening = rejections.map(|rejections| self.reopen(Gate::MaxSpeed, rejections, pose, accepted));
-        Rejection { refusal: Refusal::PoseJump, reopening }
+        Rejected { reason: Rejection::PoseJump, reopening }
     }
 
     fn reopen(&mut self, gate: Gate, rejections: u32, pose: &Pose, accepted: Stamp) -> Reopening {
         self.jumps.end();
-        self.refused = None;
+        self.rejected = None;
         self.reference = Some((pose.stamp, pose.position));
         self.next = Continuity::Restarts;
         Reopening { gate, rejections, stamp: pose.stamp, position: Some(pose.position), accepted }
@@ -108,12 +109,12 @@ mod tests {
     fn stamps_of_poses_increase() {
         let (settings, mut gate) = (config::Gates::default(), PoseGate::default());
         assert_eq!(gate.check(&settings, &pose(20, 0.0)), Ok(Continuity::Continues));
-        assert_eq!(gate.check(&settings, &pose(20, 0.0)), Err(Refusal::PoseStampRepeated.into()));
-        assert_eq!(gate.check(&settings, &pose(0, 0.0)), Err(Refusal::PoseStampBackwards.into()));
-        assert_eq!(gate.check(&settings, &pose(40, f64::NAN)), Err(Refusal::PoseNotFinite.into()));
+        assert_eq!(gate.check(&settings, &pose(20, 0.0)), Err(Rejection::PoseStampRepeated.into()));
+        assert_eq!(gate.check(&settings, &pose(0, 0.0)), Err(Rejection::PoseStampBackwards.into()));
+        assert_eq!(gate.check(&settings, &pose(40, f64::NAN)), Err(Rejection::PoseNotFinite.into()));
         let mut twisted = pose(40, 0.0);
         twisted.orientation = UnitQuaternion::new_unchecked(nalgebra::Quaternion::new(f64::NAN, 0.0, 0.0, 0.0));
-        assert_eq!(gate.check(&settings, &twisted), Err(Refusal::PoseNotFinite.into()));
+        assert_eq!(gate.check(&settings, &twisted), Err(Rejection::PoseNotFinite.into()));
         assert_eq!(gate.check(&settings, &pose(40, 0.0)), Ok(Continuity::Continues));
     }
 
@@ -123,7 +124,7 @@ mod tests {
         for step in 0..10 {
             let jump = if step == 5 { 0.27 } else { 0.0 };
             let outcome = gate.check(&settings, &pose(step * 20, 0.004 * step as f64 + jump));
-            let expected = if step == 5 { Err(Refusal::PoseJump.into()) } else { Ok(Continuity::Continues) };
+            let expected = if step == 5 { Err(Rejection::PoseJump.into()) } else { Ok(Continuity::Continues) };
             assert_eq!(outcome, expected, "step {step}");
         }
     }
@@ -133,7 +134,7 @@ mod tests {
         let (settings, mut gate) = (config::Gates::default(), PoseGate::default());
         gate.check(&settings, &pose(0, 0.0)).unwrap();
         for step in 1..26 {
-            assert_eq!(gate.check(&settings, &pose(step * 20, 100.0)), Err(Refusal::PoseJump.into()), "step {step}");
+            assert_eq!(gate.check(&settings, &pose(step * 20, 100.0)), Err(Rejection::PoseJump.into()), "step {step}");
         }
         let rejection = gate.check(&settings, &pose(520, 100.0)).unwrap_err();
         let reopening = rejection.reopening.expect("half a second of rejections reopens");
@@ -180,7 +181,7 @@ mod tests {
         for step in 0..4 {
             assert_eq!(
                 gate.check(&settings, &pose(20 * step, 7.0)),
-                Err(Refusal::PoseStampBackwards.into()),
+                Err(Rejection::PoseStampBackwards.into()),
                 "step {step}"
             );
         }
@@ -200,16 +201,16 @@ mod tests {
         // Four poses from far away and four from long ago, twice: neither are five of a kind.
         for step in 0..4 {
             let rejection = gate.check(&settings, &pose(90_020 + step, 100.0)).unwrap_err();
-            assert_eq!(rejection, Refusal::PoseJump.into(), "step {step}");
+            assert_eq!(rejection, Rejection::PoseJump.into(), "step {step}");
             let rejection = gate.check(&settings, &pose(step, 0.0)).unwrap_err();
-            assert_eq!(rejection, Refusal::PoseStampBackwards.into(), "step {step}");
+            assert_eq!(rejection, Rejection::PoseStampBackwards.into(), "step {step}");
         }
         for step in 4..8 {
             let rejection = gate.check(&settings, &pose(step, 0.0)).unwrap_err();
             assert_eq!(rejection.reopening.map(|reopening| reopening.gate), (step == 7).then_some(Gate::PoseClock));
         }
         // What was counted before the clock went back counts no longer.
-        assert_eq!(gate.check(&settings, &pose(20, 100.0)), Err(Refusal::PoseJump.into()));
+        assert_eq!(gate.check(&settings, &pose(20, 100.0)), Err(Rejection::PoseJump.into()));
     }
 
     #[test]

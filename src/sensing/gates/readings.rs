@@ -3,18 +3,18 @@
 use serde::{Deserialize, Serialize};
 
 use super::runs::ClockRun;
-use super::{Gate, Rejection, Reopening};
+use super::{Gate, Rejected, Reopening};
 use crate::config;
 use crate::sensing::reading::{MagneticField, Reading, Sample, Stamp};
-use crate::sensing::refusal::Refusal;
+use crate::sensing::rejection::Rejection;
 
 /// Rejects samples with an axis at or beyond the sensor's full scale, before calibration: the true field may be stronger.
-pub fn check_range(settings: &config::Gates, sent: &Sample) -> Result<(), Rejection> {
+pub fn check_range(settings: &config::Gates, sent: &Sample) -> Result<(), Rejected> {
     let config::Gates { full_scale, .. } = *settings;
     let is_saturated = |axis: &f64| axis.is_finite() && axis.abs() >= full_scale;
     match sent.field() {
         Some(field) if full_scale > 0.0 && field.microtesla().iter().any(is_saturated) => {
-            Err(Refusal::ReadingSaturated.into())
+            Err(Rejection::ReadingSaturated.into())
         }
         _ => Ok(()),
     }
@@ -35,7 +35,7 @@ pub struct ReadingGate {
 
 impl ReadingGate {
     /// Accepts or rejects the next reading.
-    pub fn check(&mut self, settings: &config::Gates, reading: &Reading) -> Result<(), Rejection> {
+    pub fn check(&mut self, settings: &config::Gates, reading: &Reading) -> Result<(), Rejected> {
         if let Some(field) = reading.sample.field() {
             check_field(settings, field)?;
         }
@@ -46,14 +46,14 @@ impl ReadingGate {
         let before = if self.newest == Some(reading.stamp) { self.at_newest } else { 0 };
         let config::Gates { max_same_stamp, .. } = *settings;
         if max_same_stamp > 0 && before >= max_same_stamp {
-            return Err(Refusal::ReadingStampRepeated.into());
+            return Err(Rejection::ReadingStampRepeated.into());
         }
         self.newest = Some(reading.stamp);
         self.at_newest = before.saturating_add(1);
         Ok(())
     }
 
-    fn reject(&mut self, settings: &config::Gates, stamp: Stamp, accepted: Stamp) -> Rejection {
+    fn reject(&mut self, settings: &config::Gates, stamp: Stamp, accepted: Stamp) -> Rejected {
         let rejections = self.clock.reject(stamp, accepted, settings.reopen_after);
         let gate = Gate::ReadingClock;
         let reopening = rejections.map(|rejections| Reopening { gate, rejections, stamp, position: None, accepted });
@@ -61,18 +61,18 @@ impl ReadingGate {
             self.newest = Some(stamp);
             self.at_newest = 0;
         }
-        Rejection { refusal: Refusal::ReadingStampBackwards, reopening }
+        Rejected { reason: Rejection::ReadingStampBackwards, reopening }
     }
 }
 
-fn check_field(settings: &config::Gates, field: &MagneticField) -> Result<(), Refusal> {
+fn check_field(settings: &config::Gates, field: &MagneticField) -> Result<(), Rejection> {
     let strength = field.strength();
     if !field.microtesla().iter().all(|axis| axis.is_finite()) {
-        Err(Refusal::ReadingNotFinite)
+        Err(Rejection::ReadingNotFinite)
     } else if strength < settings.minimum_field {
-        Err(Refusal::FieldTooWeak)
+        Err(Rejection::FieldTooWeak)
     } else if strength > settings.maximum_field {
-        Err(Refusal::FieldTooStrong)
+        Err(Rejection::FieldTooStrong)
     } else {
         Ok(())
     }
@@ -88,7 +88,7 @@ mod tests {
         let settings = config::Gates { full_scale: 130.0, ..Default::default() };
         let outcomes = [129.9, -129.9, 130.0, -130.0, 400.0, f64::NAN, f64::INFINITY]
             .map(|x| check_range(&settings, &reading(0, x).sample));
-        let saturated = Err(Refusal::ReadingSaturated.into());
+        let saturated = Err(Rejection::ReadingSaturated.into());
         assert_eq!(outcomes, [Ok(()), Ok(()), saturated, saturated, saturated, Ok(()), Ok(())]);
         assert_eq!(check_range(&config::Gates::default(), &reading(0, 1e6).sample), Ok(()));
     }
@@ -98,12 +98,12 @@ mod tests {
         let (settings, mut gate) = (config::Gates::default(), ReadingGate::default());
         assert_eq!(gate.check(&settings, &reading(0, 1.0)), Ok(()));
         assert_eq!(gate.check(&settings, &reading(0, -1000.0)), Ok(()));
-        assert_eq!(gate.check(&settings, &reading(0, 0.999)), Err(Refusal::FieldTooWeak.into()));
-        assert_eq!(gate.check(&settings, &reading(0, 1000.1)), Err(Refusal::FieldTooStrong.into()));
-        assert_eq!(gate.check(&settings, &reading(0, f64::NAN)), Err(Refusal::ReadingNotFinite.into()));
-        assert_eq!(gate.check(&settings, &reading(0, f64::INFINITY)), Err(Refusal::ReadingNotFinite.into()));
+        assert_eq!(gate.check(&settings, &reading(0, 0.999)), Err(Rejection::FieldTooWeak.into()));
+        assert_eq!(gate.check(&settings, &reading(0, 1000.1)), Err(Rejection::FieldTooStrong.into()));
+        assert_eq!(gate.check(&settings, &reading(0, f64::NAN)), Err(Rejection::ReadingNotFinite.into()));
+        assert_eq!(gate.check(&settings, &reading(0, f64::INFINITY)), Err(Rejection::ReadingNotFinite.into()));
         // Finite axes whose norm overflows.
-        assert_eq!(gate.check(&settings, &reading(0, 1e200)), Err(Refusal::FieldTooStrong.into()));
+        assert_eq!(gate.check(&settings, &reading(0, 1e200)), Err(Rejection::FieldTooStrong.into()));
         assert_eq!(gate.check(&settings, &Reading { sample: Sample::Signal(false), ..reading(0, 0.0) }), Ok(()));
     }
 
@@ -112,8 +112,8 @@ mod tests {
         let (settings, mut gate) = (config::Gates::default(), ReadingGate::default());
         assert_eq!(gate.check(&settings, &reading(20, 50.0)), Ok(()));
         assert_eq!(gate.check(&settings, &reading(20, 50.0)), Ok(()));
-        assert_eq!(gate.check(&settings, &reading(10, 50.0)), Err(Refusal::ReadingStampBackwards.into()));
-        assert_eq!(gate.check(&settings, &reading(9_000, 5000.0)), Err(Refusal::FieldTooStrong.into()));
+        assert_eq!(gate.check(&settings, &reading(10, 50.0)), Err(Rejection::ReadingStampBackwards.into()));
+        assert_eq!(gate.check(&settings, &reading(9_000, 5000.0)), Err(Rejection::FieldTooStrong.into()));
         assert_eq!(gate.check(&settings, &reading(40, 50.0)), Ok(()));
     }
 
@@ -124,7 +124,7 @@ mod tests {
             let before = usize::from(stamp == 20);
             let taken = (0..10).take_while(|_| gate.check(&settings, &reading(stamp, 50.0)).is_ok()).count();
             assert!(taken == 3 || (before == 1 && taken == 0), "{taken} at {stamp} ms");
-            assert_eq!(gate.check(&settings, &reading(stamp, 50.0)), Err(Refusal::ReadingStampRepeated.into()));
+            assert_eq!(gate.check(&settings, &reading(stamp, 50.0)), Err(Rejection::ReadingStampRepeated.into()));
         }
         let (settings, mut gate) = (config::Gates { max_same_stamp: 0, ..Default::default() }, ReadingGate::default());
         assert!((0..1000).all(|_| gate.check(&settings, &reading(0, 50.0)).is_ok()));
@@ -153,7 +153,7 @@ mod tests {
         let rejection = gate.check(&settings, &reading(1060, 50.0)).unwrap_err();
         let words = "the clock of the readings went back by 88.940 s: gate reading_clock reopened after 5 rejections, stamp 1.060 s";
         assert_eq!(rejection.reopening.unwrap().to_string(), words);
-        assert_eq!(gate.check(&settings, &reading(1059, 50.0)), Err(Refusal::ReadingStampBackwards.into()));
+        assert_eq!(gate.check(&settings, &reading(1059, 50.0)), Err(Rejection::ReadingStampBackwards.into()));
         assert_eq!(gate.check(&settings, &reading(1080, 50.0)), Ok(()));
     }
 
@@ -168,7 +168,7 @@ mod tests {
         assert_eq!(rejected_before_reopening(&mut gate, [10, 20, 30, 40, 8_500, 50, 60, 70, 80]), 9);
         gate.check(&settings, &reading(9_000, 50.0)).unwrap();
         assert_eq!(rejected_before_reopening(&mut gate, [10, 20, 30]), 3);
-        assert_eq!(gate.check(&settings, &reading(35, 5000.0)), Err(Refusal::FieldTooStrong.into()));
+        assert_eq!(gate.check(&settings, &reading(35, 5000.0)), Err(Rejection::FieldTooStrong.into()));
         assert_eq!(rejected_before_reopening(&mut gate, [40, 50, 60]), 1);
     }
 }

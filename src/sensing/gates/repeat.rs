@@ -3,10 +3,10 @@
 use nalgebra::Point3;
 use serde::{Deserialize, Serialize};
 
-use super::Rejection;
+use super::Rejected;
 use crate::config;
 use crate::sensing::reading::Sample;
-use crate::sensing::refusal::Refusal;
+use crate::sensing::rejection::Rejection;
 
 /// The number of steps into which `max_repeat` is divided.
 const REPEAT_STEPS: u32 = 10;
@@ -33,7 +33,7 @@ struct Repeat {
 
 impl RepeatGate {
     /// Accepts or rejects the next reading, which the sensor sent at this position.
-    pub fn check(&mut self, settings: &config::Gates, sent: &Sample, place: Point3<f64>) -> Result<(), Rejection> {
+    pub fn check(&mut self, settings: &config::Gates, sent: &Sample, place: Point3<f64>) -> Result<(), Rejected> {
         let config::Gates { max_repeat, .. } = *settings;
         let Some(sent) = sent.field().filter(|_| max_repeat > 0.0) else { return Ok(()) };
         let step = max_repeat / f64::from(REPEAT_STEPS);
@@ -44,7 +44,7 @@ impl RepeatGate {
             }
         }
         let is_frozen = self.axes.iter().flatten().any(|repeat| repeat.steps >= REPEAT_STEPS);
-        if is_frozen { Err(Refusal::AxisFrozen.into()) } else { Ok(()) }
+        if is_frozen { Err(Rejection::AxisFrozen.into()) } else { Ok(()) }
     }
 }
 

@@ -6,7 +6,6 @@ use magmap::config::Config;
 use magmap::field::engine::{self, FieldKernel, FieldPosterior};
 use std::sync::Arc;
 use streaming_gp::dual_memory::DualGp;
-use streaming_gp::report::UpdateReport;
 use streaming_gp::streaming::StreamingGp;
 
 /// The model of the method that the settings name.
@@ -30,7 +29,7 @@ impl Learner for StreamingGp<FieldKernel> {
 
 impl Learner for DualGp<FieldKernel> {
     fn learn(&mut self, batch: &Readings) -> anyhow::Result<Learnt> {
-        Ok(UpdateReport::from(self.update(&batch.places, &batch.targets, &|| false)?).into())
+        Ok(self.update(&batch.places, &batch.targets, &|| false)?.update.into())
     }
 
     fn posterior(&self) -> Option<&FieldPosterior> {

@@ -122,7 +122,7 @@ fn relative(method: usize, splits: &[Vec<Run>]) -> Relative {
     let size = |step: &BatchResult| step.inducing_points as f64;
     Relative {
         method: splits.first().map_or_else(String::new, |runs| runs[method].method.clone()),
-        splits: splits.iter().filter(|runs| runs[method].refused.is_none()).count(),
+        splits: splits.iter().filter(|runs| runs[method].rejected.is_none()).count(),
         inducing_points: number(size, last),
         rmse: number(|step| step.rmse, last),
         nlpd: number(|step| step.nlpd, last),

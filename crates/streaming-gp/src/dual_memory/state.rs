@@ -1,11 +1,11 @@
-//! What a dual model knows, as plain numbers: to be kept anywhere and put back.
+//! The state of a dual model as plain numbers, to be stored and restored.
 
 use super::super::kernel::{Kernel, Places};
 use super::super::linalg;
 use super::super::link::Link;
 use super::super::posterior::Posterior;
 use super::super::state::{
-    self, PastState, State, StateError, check_finite, check_lengths, check_not_negative, check_triangular,
+    self, PastState, State, StateError, check_finite, check_lengths, check_not_negative, check_triangular, rejected,
 };
 use super::super::whitened::Past;
 use super::memory::Memory;
@@ -17,7 +17,7 @@ use std::sync::Arc;
 /// taken out.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DualState<P> {
-    /// What every sparse model knows.
+    /// The state that every sparse model has.
     pub common: State<P>,
     /// How labels depend on the latent function; none where targets are measured.
     pub link: Option<Link>,
@@ -52,7 +52,7 @@ pub struct SummaryState {
 }
 
 impl<P: Places> DualState<P> {
-    /// Refuses what cannot be the state of any model.
+    /// Rejects what cannot be the state of any model.
     ///
     /// # Errors
     /// The first thing that is wrong.
@@ -66,7 +66,8 @@ impl<P: Places> DualState<P> {
             || is_whole != (in_memory as u64 == readings)
         {
             let with = if is_whole { "without" } else { "with" };
-            return Err(StateError::Memory { readings, in_memory, with });
+            let found = format!("{in_memory} of {readings} {with} a summary");
+            return rejected("a memory of some of the readings and a summary of the others", found);
         }
         if let (Some(past), Some(memory)) = (&self.common.past, &self.memory) {
             memory.check(past, self.link.is_some())?;
@@ -81,17 +82,11 @@ impl<P: Places> DualState<P> {
 impl<P: Places> MemoryState<P> {
     fn check(&self, past: &PastState<P>, are_labels: bool) -> Result<(), StateError> {
         let size = self.targets.len();
-        check_lengths(
-            "readings in memory",
-            size,
-            [
-                ("places", self.places.len(), size),
-                ("precisions", self.precisions.len(), size),
-                ("naturals", self.naturals.len(), size),
-            ],
-        )?;
+        let (places, precisions, naturals) = (self.places.len(), self.precisions.len(), self.naturals.len());
+        let lengths = [("places", places, size), ("precisions", precisions, size), ("naturals", naturals, size)];
+        check_lengths("readings in memory", size, lengths)?;
         if !self.places.is_finite() || !self.places.compatible(&past.inducing) {
-            return Err(StateError::MemoryPlaces);
+            return rejected("finite places in memory, of the dimension of the inducing points", "others");
         }
         if are_labels {
             state::check("targets in memory", "the labels 0 and 1", &self.targets, |y| y == 0.0 || y == 1.0)?;
@@ -104,18 +99,13 @@ impl<P: Places> MemoryState<P> {
 
 impl SummaryState {
     fn check(&self, points: usize) -> Result<(), StateError> {
-        check_lengths(
-            "inducing points",
-            points,
-            [
-                ("triangle of the summary", self.triangle.len(), points * points),
-                ("target of the summary", self.target.len(), points),
-            ],
-        )?;
-        check_finite("triangle of the summary", &self.triangle)?;
-        check_finite("target of the summary", &self.target)?;
+        let (triangle, target) = ("triangle of the summary", "target of the summary");
+        let lengths = [(triangle, self.triangle.len(), points * points), (target, self.target.len(), points)];
+        check_lengths("inducing points", points, lengths)?;
+        check_finite(triangle, &self.triangle)?;
+        check_finite(target, &self.target)?;
         check_finite("log evidence of the summary", &[self.log_evidence])?;
-        check_triangular("triangle of the summary", points, &self.triangle)
+        check_triangular(triangle, points, &self.triangle)
     }
 }
 
@@ -276,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_state_of_the_model_is_refused() {
+    fn what_is_no_state_of_the_model_is_rejected() {
         let mut process = process(Likelihood::Gaussian, Some(Link::Probit), MemorySize { per_batch: 5, most: 12 });
         let (places, targets) = batch(0, true);
         process.update(&places, &targets, &|| false).unwrap();

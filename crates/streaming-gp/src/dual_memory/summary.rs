@@ -16,7 +16,7 @@ pub(super) struct Summary<K: Kernel> {
 }
 
 impl<K: Kernel> Summary<K> {
-    /// All that this posterior knows.
+    /// All of the information in this posterior.
     pub(super) fn new(posterior: Posterior<K>) -> Self {
         let past = posterior.past;
         let root = past.root();

@@ -96,7 +96,7 @@ fn with_every_place_inducing_it_is_the_exact_process_with_any_memory() {
             for cut in cuts.windows(2) {
                 let (places, targets) = readings(cut[0]..cut[1]);
                 let report = process.update(&places, &targets, &never).unwrap();
-                assert_eq!((report.rows, report.inducing_points), (cut[1] - cut[0], cut[1]));
+                assert_eq!((report.update.rows, report.update.inducing_points), (cut[1] - cut[0], cut[1]));
                 assert_eq!(report.steps, 1);
             }
             // The jitter is a share of 1e-10 of a variance 40 times that of the noise.
@@ -118,13 +118,13 @@ fn the_bound_of_a_gaussian_with_every_place_inducing_is_the_evidence() {
     let evidence = -0.5 * (constant + linalg::log_determinant(root.as_ref()) + dot(&whitened, &whitened));
 
     let mut whole = DualGp::new(model.clone(), settings(100, 0));
-    assert!((whole.update(&places, &targets, &never).unwrap().bound - evidence).abs() < 1e-6);
+    assert!((whole.update(&places, &targets, &never).unwrap().update.bound - evidence).abs() < 1e-6);
     // With nothing in memory the bounds of parts are conditional, and add up.
     let mut parts = DualGp::new(model, settings(100, 0));
     let sum: f64 = [0..15, 15..22, 22..40]
         .map(|range| {
             let (places, targets) = readings(range);
-            parts.update(&places, &targets, &never).unwrap().bound
+            parts.update(&places, &targets, &never).unwrap().update.bound
         })
         .iter()
         .sum();
@@ -147,7 +147,7 @@ fn a_forgetful_gaussian_is_the_streaming_model_whose_inducing_points_move() {
     let rows = Rows::moved(&places, &targets, Some(before.past()), inducing.clone());
     let whitened = rows.whiten(&model).unwrap();
     // Up to the jitter, which is shared here and not there.
-    assert!((report.bound - whitened.bound()).abs() < 1e-5, "{} {}", report.bound, whitened.bound());
+    assert!((report.update.bound - whitened.bound()).abs() < 1e-5, "{} {}", report.update.bound, whitened.bound());
     let expected = Posterior::new(model.clone(), rows.into_past(whitened)).unwrap();
     let at = path(0..75);
     let (mut mean, mut variance) = (vec![0.0; 75], vec![0.0; 75]);
@@ -232,7 +232,7 @@ fn no_other_normal_distribution_has_a_higher_bound() {
         let report = process.update(&places, &labels, &never).unwrap();
         assert!(report.steps < 100, "{report:?}");
         // The search ends where steps of 1e-7 gain nothing that doubles can show: within 1e-8 nats and 1e-4 of the place.
-        assert!((report.bound - bound).abs() < 1e-8, "{} {bound}", report.bound);
+        assert!((report.update.bound - bound).abs() < 1e-8, "{} {bound}", report.update.bound);
         let root = Matrix::from_fn(3, 3, |i, j| if j > i { 0.0 } else { best[3 + i * (i + 1) / 2 + j] });
         let variances = (0..3).map(|i| (0..3).map(|j| root[(i, j)].powi(2)).sum());
         let expected: Vec<f64> = best[..3].iter().copied().chain(variances).collect();
@@ -353,9 +353,9 @@ fn memory_grows_by_batch_up_to_its_limit() {
     let mut process = DualGp::new(model(Likelihood::Gaussian), DualSettings { memory, ..settings(10, 0) });
     let sizes = [0..20, 20..23, 23..60, 60..90].map(|range| {
         let (places, targets) = readings(range);
-        process.update(&places, &targets, &never).unwrap().memory
+        process.update(&places, &targets, &never).unwrap().update.memory
     });
-    assert_eq!(sizes, [5, 8, 12, 12]);
+    assert_eq!(sizes, [5, 8, 12, 12].map(Some));
     let (places, targets) = process.memory().unwrap();
     assert_eq!((places.len(), targets.len(), process.readings()), (12, 12, 90));
     // Some of every batch is left.
@@ -390,7 +390,7 @@ fn a_stream_of_crescents_is_told_apart_everywhere() {
         for batch in 0..4 {
             let range = 100 * batch..100 * (batch + 1);
             let report = process.update(&places.select(range.clone()), &labels[range], &never).unwrap();
-            assert!(report.inducing_points <= 25 && report.memory == 15 * (batch + 1));
+            assert!(report.update.inducing_points <= 25 && report.update.memory == Some(15 * (batch + 1)));
         }
         let probabilities = process.predict_probability(&places).unwrap();
         let right = |(p, label): (&f64, &f64)| (*p > 0.5) == (*label == 1.0);
@@ -434,7 +434,7 @@ fn learning_finds_what_the_collapsed_bound_finds() {
     let collapsed = |model: &Model<Stationary>| rows.whiten(model).unwrap().bound();
     // Both end where an iteration gains a hundredth of a nat, this one after five rounds at most.
     assert!(collapsed(process.model()) > collapsed(&expected) - 0.1);
-    assert!((report.bound - collapsed(process.model())).abs() < 1e-6);
+    assert!((report.update.bound - collapsed(process.model())).abs() < 1e-6);
 }
 
 #[test]
@@ -474,7 +474,7 @@ fn memory_leads_the_hyperparameters_of_a_stream_to_those_of_one_batch() {
 }
 
 #[test]
-fn a_refused_batch_leaves_everything_as_it_was() {
+fn a_rejected_batch_leaves_everything_as_it_was() {
     let mut process = DualGp::binary(model(Likelihood::Gaussian), Link::Probit, settings(10, 5));
     let places = path(0..20);
     process.update(&places, &labels(&places), &never).unwrap();
@@ -492,7 +492,7 @@ fn a_refused_batch_leaves_everything_as_it_was() {
         assert_eq!(process.update(places, targets, &never), Err(expected));
         assert_eq!(format!("{process:?}"), before);
     }
-    // One that the arithmetic refuses: a covariance beyond what doubles can hold.
+    // One that the arithmetic rejects: a covariance beyond what doubles can hold.
     let mut broken = model(Likelihood::Gaussian);
     broken.kernel.variance = 1e308;
     let mut process = DualGp::new(broken, settings(10, 5));
@@ -524,8 +524,8 @@ fn equal_streams_give_equal_bits_and_stopping_ends_learning_at_once() {
     };
     assert_eq!(run(&never), run(&never));
     let (_, reports) = run(&|| true);
-    assert_eq!(reports[1].learning, LearningReport { evaluations: 0, end: LearningEnd::Stopped });
-    assert_eq!(reports[1].hyperparameters, model(Likelihood::Gaussian).named_values());
+    assert_eq!(reports[1].update.learning, LearningReport { evaluations: 0, end: LearningEnd::Stopped });
+    assert_eq!(reports[1].update.hyperparameters, model(Likelihood::Gaussian).named_values());
 }
 
 proptest! {
@@ -555,7 +555,7 @@ proptest! {
             let before = process.readings();
             match process.update(&places, targets, &never) {
                 Ok(report) => {
-                    prop_assert!(report.inducing_points <= 6 && report.bound.is_finite());
+                    prop_assert!(report.update.inducing_points <= 6 && report.update.bound.is_finite());
                     prop_assert_eq!(process.readings(), before + 8);
                     let found = predictions(&process, &places);
                     prop_assert!(found.iter().all(|value| value.is_finite()), "{:?}", found);

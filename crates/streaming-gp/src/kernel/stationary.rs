@@ -318,7 +318,10 @@ impl Kernel for Stationary {
 
 /// rho of one shape and its derivative, as functions of s^2. `FUSED`: whether the processor multiplies and adds at once.
 trait Formula {
-    fn rho<const FUSED: bool>(square: f64) -> f64;
+    #[inline(always)]
+    fn rho<const FUSED: bool>(square: f64) -> f64 {
+        Self::rho_and_psi::<FUSED>(square).0
+    }
 
     /// rho and psi = -(d rho / d s) / s; s^2 psi is the derivative of rho in the logarithm of the lengthscale.
     fn rho_and_psi<const FUSED: bool>(square: f64) -> (f64, f64);
@@ -334,11 +337,6 @@ const SQRT_5: f64 = 2.236_067_977_499_79;
 
 impl Formula for Matern12 {
     #[inline(always)]
-    fn rho<const FUSED: bool>(square: f64) -> f64 {
-        exp_of_nonpositive::<FUSED>(-square.sqrt())
-    }
-
-    #[inline(always)]
     fn rho_and_psi<const FUSED: bool>(square: f64) -> (f64, f64) {
         let s = square.sqrt();
         let rho = exp_of_nonpositive::<FUSED>(-s);
@@ -349,11 +347,6 @@ impl Formula for Matern12 {
 
 impl Formula for Matern32 {
     #[inline(always)]
-    fn rho<const FUSED: bool>(square: f64) -> f64 {
-        Self::rho_and_psi::<FUSED>(square).0
-    }
-
-    #[inline(always)]
     fn rho_and_psi<const FUSED: bool>(square: f64) -> (f64, f64) {
         let a = SQRT_3 * square.sqrt();
         let e = exp_of_nonpositive::<FUSED>(-a);
@@ -362,11 +355,6 @@ impl Formula for Matern32 {
 }
 
 impl Formula for Matern52 {
-    #[inline(always)]
-    fn rho<const FUSED: bool>(square: f64) -> f64 {
-        Self::rho_and_psi::<FUSED>(square).0
-    }
-
     #[inline(always)]
     fn rho_and_psi<const FUSED: bool>(square: f64) -> (f64, f64) {
         let a = SQRT_5 * square.sqrt();
@@ -377,33 +365,22 @@ impl Formula for Matern52 {
 
 impl Formula for SquaredExponential {
     #[inline(always)]
-    fn rho<const FUSED: bool>(square: f64) -> f64 {
-        exp_of_nonpositive::<FUSED>(-0.5 * square)
-    }
-
-    #[inline(always)]
     fn rho_and_psi<const FUSED: bool>(square: f64) -> (f64, f64) {
         let e = exp_of_nonpositive::<FUSED>(-0.5 * square);
         (e, e)
     }
 }
 
-/// Coefficients of the Taylor series of the exponential.
-const TAYLOR: [f64; 13] = [
-    1.0,
-    1.0,
-    1.0 / 2.0,
-    1.0 / 6.0,
-    1.0 / 24.0,
-    1.0 / 120.0,
-    1.0 / 720.0,
-    1.0 / 5_040.0,
-    1.0 / 40_320.0,
-    1.0 / 362_880.0,
-    1.0 / 3_628_800.0,
-    1.0 / 39_916_800.0,
-    1.0 / 479_001_600.0,
-];
+/// Coefficients of the Taylor series of the exponential, 1 / n!: the factorials are exact.
+const TAYLOR: [f64; 13] = {
+    let (mut terms, mut factorial, mut n) = ([1.0; 13], 1.0, 1);
+    while n < terms.len() {
+        factorial *= n as f64;
+        terms[n] = 1.0 / factorial;
+        n += 1;
+    }
+    terms
+};
 
 /// Four terms of the series from number `first` on, over r^first.
 #[inline(always)]

@@ -19,7 +19,7 @@ use std::ops::Range;
 /// A constant field with independent axes, a harmonic field around it, and the bias of its sensor.
 ///
 /// Places must be above the plane at half a lengthscale below z = 0: under it there are sources. Below, the covariance is not a number, and an
-/// update that needs it is refused.
+/// update that needs it is rejected.
 #[derive(Clone, Debug, PartialEq)]
 pub struct VectorField {
     /// Variance of the constant of each axis.

@@ -18,7 +18,7 @@ impl<K: Kernel> Rule<K> for Fixed {
         let limits = Limits { max_inducing_points: self.size.min(limits.max_inducing_points), ..limits };
         let mut choice = choose_anew(batch, limits, |_| false);
         choice.moves = true;
-        // To have them all is what was asked for.
+        // All of them were requested.
         if choice.report.end == SelectionEnd::Capped && limits.max_inducing_points == self.size {
             choice.report.end = SelectionEnd::Converged;
         }

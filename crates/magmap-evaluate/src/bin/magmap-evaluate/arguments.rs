@@ -5,7 +5,9 @@ use std::path::PathBuf;
 use clap::Args;
 use magmap::cli::{SettingsArguments, UsageError};
 use magmap::config::{Config, Likelihood, Mapped};
+use magmap::export::{self, report};
 use magmap_evaluate::methods::methods;
+use serde::Serialize;
 use streaming_gp::methods::Parameter;
 
 /// What every experiment takes.
@@ -21,14 +23,27 @@ pub struct Common {
     pub output: Option<PathBuf>,
 }
 
+/// What `--json` writes.
+#[derive(Serialize)]
+struct Numbers<'a, N> {
+    config: &'a Config,
+    #[serde(flatten)]
+    found: N,
+}
+
 impl Common {
+    /// Writes what an experiment found with these settings, if a file for it was named.
+    pub fn write_json(&self, config: &Config, found: impl Serialize) -> Result<(), export::Error> {
+        self.json.as_ref().map_or(Ok(()), |file| report::write_json(file, &Numbers { config, found }))
+    }
+
     /// The settings of an experiment that starts from `base` and learns strengths.
     pub fn config(&self, base: Config) -> anyhow::Result<Config> {
         let config = self.config_of_any_field(base)?;
         match config.model.field {
             Mapped::Strength => Ok(config),
             Mapped::Vector => {
-                Err(refused("model.field: expected strength in this experiment, or with --method, found vector"))
+                Err(rejected("model.field: expected strength in this experiment, or with --method, found vector"))
             }
         }
     }
@@ -39,13 +54,13 @@ impl Common {
         match config.model.likelihood {
             Likelihood::Gaussian | Likelihood::StudentT => Ok(config),
             Likelihood::Bernoulli => {
-                Err(refused("model.likelihood: expected gaussian or student_t in this experiment, found bernoulli"))
+                Err(rejected("model.likelihood: expected gaussian or student_t in this experiment, found bernoulli"))
             }
         }
     }
 }
 
-fn refused(message: &str) -> anyhow::Error {
+fn rejected(message: &str) -> anyhow::Error {
     UsageError(message.into()).into()
 }
 

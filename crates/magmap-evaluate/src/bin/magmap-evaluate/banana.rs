@@ -4,8 +4,6 @@ use std::io::{self, Write};
 
 use clap::Args;
 use magmap::cli::Ending;
-use magmap::config::Config;
-use magmap::export::report::write_json;
 use magmap_evaluate::banana::{self, BananaOutcome, Experiment, Scores};
 use serde::Serialize;
 
@@ -24,7 +22,6 @@ pub struct Arguments {
 /// What `--json` writes.
 #[derive(Serialize)]
 struct Numbers<'a> {
-    config: &'a Config,
     experiment: &'a Experiment,
     #[serde(flatten)]
     outcome: &'a BananaOutcome,
@@ -35,9 +32,7 @@ pub fn run(Arguments { experiment, common }: &Arguments) -> anyhow::Result<Endin
     let config = common.settings.load()?;
     let outcome = banana::run(experiment, &config)?;
     write_outcome(&mut io::stdout().lock(), &outcome)?;
-    if let Some(file) = &common.json {
-        write_json(file, &Numbers { config: &config, experiment, outcome: &outcome })?;
-    }
+    common.write_json(&config, Numbers { experiment, outcome: &outcome })?;
     Ok(Ending::Done)
 }
 

@@ -5,7 +5,6 @@ use std::io::{self, Write};
 use jiff::Timestamp;
 use magmap::cli::{Ending, Terminal};
 use magmap::config::Config;
-use magmap::export::report::write_json;
 use magmap_evaluate::comparison::{BatchResult, Comparison, Run, Task};
 use magmap_evaluate::methods::Method;
 use magmap_evaluate::portfolio::{self, Chapter};
@@ -97,22 +96,19 @@ pub fn run_all(
 /// What `--json` writes.
 #[derive(Serialize)]
 struct Numbers<'a, M> {
-    config: &'a Config,
     #[serde(flatten)]
     more: M,
     comparisons: &'a [Comparison],
 }
 
-/// Writes the files that were asked for; `more` is what else an experiment has found.
+/// Writes the requested files; `more` is what else an experiment has found.
 pub fn write_files(
     comparisons: &[Comparison],
     more: impl Serialize,
     config: &Config,
     common: &Common,
 ) -> anyhow::Result<()> {
-    if let Some(file) = &common.json {
-        write_json(file, &Numbers { config, more, comparisons })?;
-    }
+    common.write_json(config, Numbers { more, comparisons })?;
     if let Some(folder) = &common.output {
         portfolio::write(folder, "Results", &how_it_was_made(), &[Chapter { config, comparisons }])?;
         writeln!(io::stdout(), "written: {}", portfolio::page(folder).display())?;
@@ -156,8 +152,8 @@ fn write_runs(out: &mut impl Write, runs: &[Run]) -> io::Result<()> {
             0 => writeln!(out)?,
             capped => writeln!(out, "  capped in {capped} batches")?,
         }
-        if let Some(refused) = &run.refused {
-            writeln!(out, "{:width$} | ended early: {refused}", "")?;
+        if let Some(rejected) = &run.rejected {
+            writeln!(out, "{:width$} | ended early: {rejected}", "")?;
         }
     }
     Ok(())

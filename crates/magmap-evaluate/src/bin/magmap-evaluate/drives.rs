@@ -7,7 +7,6 @@ use anyhow::Context;
 use clap::{Args, ValueEnum};
 use magmap::cli::{Ending, Terminal};
 use magmap::config::Config;
-use magmap::export::report::write_json;
 use magmap::field::map::SensorBias;
 use magmap::recording::aalto_csv::Magnetometer;
 use magmap_evaluate::drives::{self, BatchScores, Drives, Experiment, Material, Outcome};
@@ -76,7 +75,6 @@ enum Order {
 struct DriveNumbers<'a> {
     #[serde(flatten)]
     unshifted: &'a Outcome,
-    config: &'a Config,
     #[serde(skip_serializing_if = "Option::is_none")]
     offsets: Option<Offsets>,
 }
@@ -137,9 +135,7 @@ pub fn run(experiment: Experiment, arguments: &Arguments, terminal: &Terminal) -
     if let Some(offsets) = &offsets {
         write_offsets(&mut out, offsets)?;
     }
-    if let Some(file) = &common.json {
-        write_json(file, &DriveNumbers { unshifted, config: &config, offsets })?;
-    }
+    common.write_json(&config, DriveNumbers { unshifted, offsets })?;
     Ok(Ending::Done)
 }
 

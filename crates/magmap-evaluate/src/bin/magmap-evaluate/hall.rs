@@ -7,9 +7,7 @@ use clap::Args;
 use magmap::cli::{Ending, Terminal};
 use magmap::config::Config;
 use magmap::export::map_picture::MapPicture;
-use magmap::export::report::write_json;
 use magmap_evaluate::hall::{self, Hall, HallScores, Outcome};
-use serde::Serialize;
 
 use super::arguments::Common;
 
@@ -35,14 +33,6 @@ pub struct Arguments {
     common: Common,
 }
 
-/// What `--json` writes for the hall.
-#[derive(Serialize)]
-struct HallNumbers<'a> {
-    #[serde(flatten)]
-    scores: &'a HallScores,
-    config: &'a Config,
-}
-
 /// Maps the hall, and shows at what cost and how well.
 pub fn run(arguments: &Arguments, terminal: &Terminal) -> anyhow::Result<Ending> {
     let Arguments { side, lanes, seed, picture, common } = arguments;
@@ -59,9 +49,7 @@ pub fn run(arguments: &Arguments, terminal: &Terminal) -> anyhow::Result<Ending>
 
     let Outcome { scores, map, mut rasterizer, path } = outcome;
     write_scores(&mut io::stdout().lock(), &scores)?;
-    if let Some(file) = &common.json {
-        write_json(file, &HallNumbers { scores: &scores, config: &config })?;
-    }
+    common.write_json(&config, &scores)?;
     if let Some(file) = picture {
         let grid = rasterizer.rasterize(&map, &[])?;
         let picture = MapPicture {

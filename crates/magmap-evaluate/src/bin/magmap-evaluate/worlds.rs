@@ -1,16 +1,14 @@
 //! `magmap-evaluate worlds`.
 
 use std::io::{self, Write};
-use std::ops::Range;
 
 use clap::Args;
 use magmap::cli::{Ending, Terminal};
 use magmap::config::{Config, Mapped};
-use magmap::export::report::write_json;
 use magmap_evaluate::outliers::Outliers;
 use magmap_evaluate::worlds::rooms::{self, Fault, RoomScores};
 use magmap_evaluate::worlds::{self, WorldScores};
-use serde::Serialize;
+use serde_json::json;
 
 use super::arguments::Common;
 
@@ -30,33 +28,24 @@ pub struct Arguments {
     common: Common,
 }
 
-/// What `--json` writes for the worlds.
-#[derive(Serialize)]
-struct WorldNumbers<'a, S> {
-    seconds: f64,
-    seeds: Range<u64>,
-    config: &'a Config,
-    worlds: &'a [S],
-}
-
 /// Maps worlds, and shows how well.
 pub fn run(arguments: &Arguments, terminal: &Terminal) -> anyhow::Result<Ending> {
     let Arguments { seeds, rooms, outliers, common } = arguments;
     let config = common.config_of_any_field(Config::default())?;
     let seeds = 1..seeds + 1;
     let mut out = io::stdout().lock();
-    if *rooms || config.model.field == Mapped::Vector {
-        let run = |setting: &rooms::Setting| rooms::run(setting, seeds.clone(), &config);
-        let found = of_each(&rooms::settings(), run, terminal)?;
+    let (seconds, worlds) = if *rooms || config.model.field == Mapped::Vector {
+        let found = of_each(&rooms::settings(), |setting| rooms::run(setting, seeds.clone(), &config), terminal)?;
         write_rooms(&mut out, &found, seeds.clone().count())?;
-        let seconds = found.iter().map(|room| room.scores.seconds).sum();
-        return write_numbers(common, &WorldNumbers { seconds, seeds, config: &config, worlds: &found });
-    }
-    let run = |setting: &worlds::Setting| worlds::run(setting, seeds.clone(), &config, *outliers);
-    let found = of_each(&worlds::settings(), run, terminal)?;
-    write_worlds(&mut out, &found)?;
-    let seconds = found.iter().map(|world| world.seconds).sum();
-    write_numbers(common, &WorldNumbers { seconds, seeds, config: &config, worlds: &found })
+        (found.iter().map(|room| room.scores.seconds).sum::<f64>(), json!(found))
+    } else {
+        let run = |setting: &worlds::Setting| worlds::run(setting, seeds.clone(), &config, *outliers);
+        let found = of_each(&worlds::settings(), run, terminal)?;
+        write_worlds(&mut out, &found)?;
+        (found.iter().map(|world| world.seconds).sum(), json!(found))
+    };
+    common.write_json(&config, json!({ "seconds": seconds, "seeds": seeds, "worlds": worlds }))?;
+    Ok(Ending::Done)
 }
 
 fn of_each<S, F>(settings: &[S], run: impl Fn(&S) -> anyhow::Result<F>, terminal: &Terminal) -> anyhow::Result<Vec<F>> {
@@ -64,13 +53,6 @@ fn of_each<S, F>(settings: &[S], run: impl Fn(&S) -> anyhow::Result<F>, terminal
     let found = settings.iter().map(|setting| run(setting).inspect(|_| bar.inc(1))).collect();
     bar.finish_and_clear();
     found
-}
-
-fn write_numbers<S: Serialize>(common: &Common, numbers: &WorldNumbers<'_, S>) -> anyhow::Result<Ending> {
-    if let Some(file) = &common.json {
-        write_json(file, numbers)?;
-    }
-    Ok(Ending::Done)
 }
 
 /// The columns that all worlds have.

@@ -1,4 +1,4 @@
-//! Points that add no information are removed without a change of the map, and a batch that is refused changes nothing.
+//! Points that add no information are removed without a change of the map, and a batch that is rejected changes nothing.
 
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -117,7 +117,7 @@ fn a_lengthscale_that_grows_makes_points_redundant() {
 }
 
 #[test]
-fn refused_batches_leave_the_model_bit_identical() {
+fn rejected_batches_leave_the_model_bit_identical() {
     let (places, targets) = walk(3, 60, noisy);
     let mut process = StreamingGp::new(field_model(0.7), settings(10, 1e-6));
     process.update(&places, &targets, &|| false).unwrap();
@@ -128,18 +128,18 @@ fn refused_batches_leave_the_model_bit_identical() {
     let nowhere = Points::from_arrays(&[[f64::NAN, 0.0]]);
     let infinite = Points::from_arrays(&[[0.0, f64::INFINITY]]);
     let here = Points::from_arrays(&[[0.0, 0.0]]);
-    let mut refuse = |places: &Points, targets: &[f64]| {
+    let mut reject = |places: &Points, targets: &[f64]| {
         let error = process.update(places, targets, &|| false).unwrap_err();
         assert_eq!(format!("{process:?}"), before);
         error
     };
-    assert_eq!(refuse(&places.cleared(), &[]), Error::Empty);
-    assert_eq!(refuse(&here, &[1.0, 2.0]), Error::Lengths { places: 1, targets: 2 });
-    assert_eq!(refuse(&three_dimensional, &[1.0]), Error::Dimension);
-    assert_eq!(refuse(&nowhere, &[1.0]), Error::NotFinite);
-    assert_eq!(refuse(&infinite, &[1.0]), Error::NotFinite);
-    assert_eq!(refuse(&here, &[f64::NAN]), Error::NotFinite);
-    assert_eq!(refuse(&here, &[f64::NEG_INFINITY]), Error::NotFinite);
+    assert_eq!(reject(&places.cleared(), &[]), Error::Empty);
+    assert_eq!(reject(&here, &[1.0, 2.0]), Error::Lengths { places: 1, targets: 2 });
+    assert_eq!(reject(&three_dimensional, &[1.0]), Error::Dimension);
+    assert_eq!(reject(&nowhere, &[1.0]), Error::NotFinite);
+    assert_eq!(reject(&infinite, &[1.0]), Error::NotFinite);
+    assert_eq!(reject(&here, &[f64::NAN]), Error::NotFinite);
+    assert_eq!(reject(&here, &[f64::NEG_INFINITY]), Error::NotFinite);
     let report = process.update(&here, &[50.0], &|| false).unwrap();
     assert_ne!(report.learning.end, LearningEnd::Failed);
 }

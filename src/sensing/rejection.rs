@@ -12,7 +12,7 @@ use strum::{EnumMessage, IntoStaticStr, VariantArray};
 /// must not change between versions, is what machines read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EnumMessage, IntoStaticStr, VariantArray)]
 #[strum(serialize_all = "snake_case")]
-pub enum Refusal {
+pub enum Rejection {
     /// readings with an axis that is not a finite number
     ReadingNotFinite,
     /// readings with an axis at or beyond gates.full_scale
@@ -55,9 +55,9 @@ pub enum Refusal {
     PoseWithoutTransform,
 }
 
-impl Refusal {
+impl Rejection {
     /// Every reason.
-    pub const ALL: &[Refusal] = Self::VARIANTS;
+    pub const ALL: &[Rejection] = Self::VARIANTS;
 
     /// A name for machines that does not change between versions.
     pub fn name(self) -> &'static str {
@@ -71,26 +71,26 @@ impl Refusal {
 
     /// Whether it was a reading that was rejected; a pose otherwise.
     pub const fn concerns_reading(self) -> bool {
-        (self as usize) < Refusal::PoseNotFinite as usize
+        (self as usize) < Rejection::PoseNotFinite as usize
     }
 }
 
-impl fmt::Display for Refusal {
+impl fmt::Display for Rejection {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str(self.words())
     }
 }
 
-/// How often each [`Refusal`] happened. Serializes as a map from every reason's name to its count.
+/// How often each [`Rejection`] happened. Serializes as a map from every reason's name to its count.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Refusals {
-    counts: [u64; Refusal::ALL.len()],
+pub struct Rejections {
+    counts: [u64; Rejection::ALL.len()],
 }
 
-impl Refusals {
+impl Rejections {
     /// Counts one rejection.
-    pub fn count(&mut self, refusal: Refusal) {
-        self.counts[refusal as usize] += 1;
+    pub fn count(&mut self, rejection: Rejection) {
+        self.counts[rejection as usize] += 1;
     }
 
     /// The sum of these counts and others.
@@ -99,18 +99,18 @@ impl Refusals {
     }
 
     /// How often it happened for this reason.
-    pub fn of(&self, refusal: Refusal) -> u64 {
-        self.counts[refusal as usize]
+    pub fn of(&self, rejection: Rejection) -> u64 {
+        self.counts[rejection as usize]
     }
 
-    /// Every reason with its count, in the order of [`Refusal::ALL`].
-    pub fn iter(&self) -> impl Iterator<Item = (Refusal, u64)> + '_ {
-        Refusal::ALL.iter().map(|&refusal| (refusal, self.of(refusal)))
+    /// Every reason with its count, in the order of [`Rejection::ALL`].
+    pub fn iter(&self) -> impl Iterator<Item = (Rejection, u64)> + '_ {
+        Rejection::ALL.iter().map(|&rejection| (rejection, self.of(rejection)))
     }
 
     /// How many readings were rejected.
     pub fn readings(&self) -> u64 {
-        self.iter().filter(|(refusal, _)| refusal.concerns_reading()).map(|(_, count)| count).sum()
+        self.iter().filter(|(rejection, _)| rejection.concerns_reading()).map(|(_, count)| count).sum()
     }
 
     /// How many poses were rejected.
@@ -124,26 +124,26 @@ impl Refusals {
     }
 }
 
-impl Serialize for Refusals {
+impl Serialize for Rejections {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_map(self.iter().map(|(refusal, count)| (refusal.name(), count)))
+        serializer.collect_map(self.iter().map(|(rejection, count)| (rejection.name(), count)))
     }
 }
 
 /// Missing reasons count 0; unknown ones are left out.
-impl<'de> Deserialize<'de> for Refusals {
+impl<'de> Deserialize<'de> for Rejections {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let counts = BTreeMap::<String, u64>::deserialize(deserializer)?;
-        let count = |reason: usize| counts.get(Refusal::ALL[reason].name()).copied().unwrap_or(0);
+        let count = |reason: usize| counts.get(Rejection::ALL[reason].name()).copied().unwrap_or(0);
         Ok(Self { counts: std::array::from_fn(count) })
     }
 }
 
 /// Reasons that happened and their counts, one per line; empty when nothing was rejected.
-impl fmt::Display for Refusals {
+impl fmt::Display for Rejections {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let happened = self.iter().filter(|&(_, count)| count > 0);
-        let lines: Vec<String> = happened.map(|(refusal, count)| format!("{count} {refusal}")).collect();
+        let lines: Vec<String> = happened.map(|(rejection, count)| format!("{count} {rejection}")).collect();
         formatter.write_str(&lines.join("\n"))
     }
 }
@@ -152,15 +152,16 @@ impl fmt::Display for Refusals {
 mod tests {
     use super::*;
 
-    fn refusals(reasons: &[Refusal]) -> Refusals {
-        let mut refusals = Refusals::default();
-        reasons.iter().for_each(|&refusal| refusals.count(refusal));
-        refusals
+    fn rejections(reasons: &[Rejection]) -> Rejections {
+        let mut rejections = Rejections::default();
+        reasons.iter().for_each(|&rejection| rejections.count(rejection));
+        rejections
     }
 
     #[test]
     fn names_in_files_stay_and_counts_serialize_under_them() {
-        let json = serde_json::to_value(refusals(&[Refusal::PoseGap, Refusal::PoseGap, Refusal::PoseJump])).unwrap();
+        let json =
+            serde_json::to_value(rejections(&[Rejection::PoseGap, Rejection::PoseGap, Rejection::PoseJump])).unwrap();
         let expected = serde_json::json!({
             "reading_not_finite": 0, "reading_saturated": 0, "field_too_weak": 0, "field_too_strong": 0,
             "reading_stamp_backwards": 0, "reading_stamp_repeated": 0, "axis_frozen": 0, "field_gradient": 0,
@@ -169,27 +170,27 @@ mod tests {
             "pose_stamp_repeated": 0, "pose_jump": 1, "pose_without_transform": 0,
         });
         assert_eq!(json, expected);
-        for &refusal in Refusal::ALL {
-            let read: Refusals =
-                serde_json::from_value(serde_json::json!({ refusal.name(): 7, "unknown": 1 })).unwrap();
-            assert_eq!((read.of(refusal), read.total()), (7, 7), "{}", refusal.name());
+        for &rejection in Rejection::ALL {
+            let read: Rejections =
+                serde_json::from_value(serde_json::json!({ rejection.name(): 7, "unknown": 1 })).unwrap();
+            assert_eq!((read.of(rejection), read.total()), (7, 7), "{}", rejection.name());
         }
     }
 
     #[test]
     fn the_words_say_whether_readings_or_poses_were_rejected() {
-        for refusal in Refusal::ALL {
-            let topic = if refusal.concerns_reading() { "readings " } else { "poses " };
-            assert!(refusal.words().starts_with(topic), "{refusal}");
+        for rejection in Rejection::ALL {
+            let topic = if rejection.concerns_reading() { "readings " } else { "poses " };
+            assert!(rejection.words().starts_with(topic), "{rejection}");
         }
-        let refusals = refusals(&[Refusal::FieldTooWeak, Refusal::WaitingQueueFull, Refusal::PoseJump]);
-        assert_eq!((refusals.readings(), refusals.poses(), refusals.total()), (2, 1, 3));
+        let rejections = rejections(&[Rejection::FieldTooWeak, Rejection::WaitingQueueFull, Rejection::PoseJump]);
+        assert_eq!((rejections.readings(), rejections.poses(), rejections.total()), (2, 1, 3));
     }
 
     #[test]
     fn people_read_only_what_happened() {
-        assert_eq!(Refusals::default().to_string(), "");
-        let words = refusals(&[Refusal::NoLaterPose, Refusal::PoseStampRepeated]).to_string();
+        assert_eq!(Rejections::default().to_string(), "");
+        let words = rejections(&[Rejection::NoLaterPose, Rejection::PoseStampRepeated]).to_string();
         assert_eq!(words, "1 readings after the last pose\n1 poses with the stamp of the previous pose");
     }
 }

@@ -1,0 +1,115 @@
+//! The path of a robot that was located in a map, over the map.
+
+use std::path::Path;
+
+use plotters::prelude::{BLACK, ChartBuilder, Color, FontTransform, PathElement, RGBAColor, RGBColor, WHITE};
+use plotters::style::text_anchor::HPos;
+
+use super::Error;
+use super::canvas::{Area, Drawn, PALE_INK, line, part, pixels, text, write_text};
+use super::map_picture::{BOTTOM, LEFT, MapPicture, SMALL_TEXT, SUBTITLE_MIDDLE, TOP, Window, strokes};
+
+/// Of the path while the robot was sure of its place.
+const SURE: RGBColor = RGBColor(213, 94, 0);
+/// Of the path while it was not.
+const UNSURE: RGBColor = RGBColor(255, 170, 220);
+/// Width of a path, in pixels of the picture.
+const WIDTH: f64 = 2.0;
+
+/// The path of a robot that was located in a map.
+#[derive(Clone, Debug)]
+pub struct PathPicture<'a> {
+    /// The map; its path is the true one, which may be empty. Its inducing points are counted, not drawn.
+    pub map: MapPicture<'a>,
+    /// Where the robot was found to be, and whether it was sure; not a number where nothing was found.
+    pub found: &'a [([f64; 2], bool)],
+}
+
+impl PathPicture<'_> {
+    /// Draws the mean of the map, the true path in black, and the path that was found in a colour that shows how sure the robot was.
+    /// 1000 pixels wide at most.
+    ///
+    /// # Errors
+    /// When an array does not fit the grid, or the file cannot be written.
+    pub fn write(&self, path: &Path) -> Result<(), Error> {
+        let mut theme = self.map.mean_theme(self.map.mean_scale()?);
+        theme.path = BLACK.mix(0.9);
+        let places: Vec<[f64; 2]> =
+            self.map.path.iter().copied().chain(self.found.iter().map(|(place, _)| *place)).collect();
+        let window = Window::of(&MapPicture { path: &places, ..self.map.clone() });
+        MapPicture::write_sheet(path, &window, &theme, |sheet| {
+            self.map.draw_title(sheet, &theme)?;
+            self.draw_legend(sheet, LEFT + window.width)?;
+            MapPicture { inducing_points: &[], ..self.map.clone() }.draw_map(sheet, (LEFT, TOP), &window, &theme)?;
+            self.draw_found(sheet, &window)
+        })
+    }
+
+    fn draw_found<'a>(&self, sheet: &Area<'a>, window: &Window) -> Drawn<'a> {
+        let area = part(sheet, (0.0, TOP), (LEFT + window.width, window.height + BOTTOM));
+        let mut chart = ChartBuilder::on(&area)
+            .x_label_area_size(pixels(BOTTOM))
+            .y_label_area_size(pixels(LEFT))
+            .build_cartesian_2d(window.x.clone(), window.y.clone())?;
+        for (is_sure, colour) in [(false, UNSURE), (true, SURE)] {
+            let places: Vec<[f64; 2]> =
+                self.found.iter().map(|&(place, sure)| if sure == is_sure { place } else { [f64::NAN; 2] }).collect();
+            chart.draw_series(strokes(&places).map(|stroke| PathElement::new(stroke, line(colour, WIDTH))))?;
+        }
+        Ok(())
+    }
+
+    /// Draws the legend, which ends at `right`.
+    fn draw_legend<'a>(&self, sheet: &Area<'a>, right: f64) -> Drawn<'a> {
+        let truth = (!self.map.path.is_empty()).then_some(("truth", RGBAColor::from(BLACK)));
+        let entries = [("converging", UNSURE.into()), ("tracking", SURE.into())].into_iter().chain(truth);
+        let mut right = right;
+        for (name, colour) in entries {
+            let middle = pixels(SUBTITLE_MIDDLE);
+            write_text(sheet, name, (pixels(right), middle), (SMALL_TEXT, PALE_INK), HPos::Right, FontTransform::None)?;
+            let (width, _) = sheet.estimate_text_size(name, &text(SMALL_TEXT, PALE_INK))?;
+            right -= f64::from(width) / f64::from(pixels(1.0)) + 8.0;
+            let ends = [right - 22.0, right].map(|x| (pixels(x), middle));
+            sheet.draw(&PathElement::new(ends, line(WHITE, WIDTH)))?;
+            sheet.draw(&PathElement::new(ends, line(colour, WIDTH)))?;
+            right -= 40.0;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::export::canvas::read_png;
+    use crate::export::strength_grid;
+
+    #[test]
+    fn paths_are_where_the_map_says_and_have_the_colours_of_their_states() {
+        // 10 m by 10 m from (-1, 2) on.
+        let grid = strength_grid([20, 20], vec![50.0; 400], vec![0.0; 400]);
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("path.png");
+        let truth = [[0.0, 3.0], [8.0, 3.0]];
+        let found =
+            [([0.0, 7.0], false), ([4.0, 7.0], false), ([f64::NAN; 2], false), ([4.0, 7.0], true), ([8.0, 7.0], true)];
+        let map = MapPicture {
+            grid: &grid,
+            path: &truth,
+            inducing_points: &[],
+            prior_standard_deviation: 10.0,
+            title: "Test",
+            subtitle: None,
+        };
+        PathPicture { map, found: &found }.write(&file).unwrap();
+        let (width, _, pixels) = read_png(&file);
+        let plot = 780.0;
+        let at = |x: f64, y: f64| {
+            let (right, down) = ((x + 1.0) / 10.0, 1.0 - (y - 2.0) / 10.0);
+            pixels[(TOP + plot * down) as usize * width + (LEFT + plot * right) as usize]
+        };
+        assert_eq!([at(2.0, 7.0), at(6.0, 7.0)], [[UNSURE.0, UNSURE.1, UNSURE.2], [SURE.0, SURE.1, SURE.2]]);
+        assert!(at(4.0, 3.0).iter().all(|channel| *channel < 60), "{:?}", at(4.0, 3.0));
+        assert_eq!(at(9.0, 7.0), at(9.0, 3.0), "the map");
+    }
+}

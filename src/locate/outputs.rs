@@ -1,0 +1,92 @@
+//! The output folder of a localized recording.
+
+use std::path::{Path, PathBuf};
+
+use super::{Drive, Error, Report, Step};
+use crate::config::Config;
+use crate::export::file::create_folder;
+use crate::export::report::write_json;
+use crate::export::{self, MapPicture, PathArrays, PathPicture};
+use crate::field::map::FieldMap;
+use crate::field::raster::Rasterizer;
+use crate::files::FileError;
+use crate::localization::State;
+
+/// The path is not joined across larger distances between updates, in metres.
+const JUMP: f64 = 0.3;
+
+/// What is written on the picture.
+#[derive(Clone, Copy, Debug)]
+pub struct Labels<'a> {
+    /// The map.
+    pub map: &'a str,
+    /// The recording.
+    pub recording: &'a str,
+}
+
+/// Writes the outputs into a folder, which must be empty unless `force`; returns the files.
+///
+/// # Errors
+/// [`Error::NotEmpty`], a map that cannot be drawn, and outputs that cannot be written.
+pub fn write(
+    folder: &Path,
+    force: bool,
+    config: &Config,
+    map: &FieldMap,
+    drive: &Drive,
+    report: &Report,
+    labels: Labels<'_>,
+) -> Result<Vec<PathBuf>, Error> {
+    create_folder(folder)?;
+    let unread = FileError::of("read", folder, "");
+    if !force && std::fs::read_dir(folder).map_err(|error| export::Error::from(unread(error)))?.next().is_some() {
+        return Err(Error::NotEmpty(folder.to_owned()));
+    }
+    let [picture, arrays, json] = ["path.png", "path.npz", "report.json"].map(|name| folder.join(name));
+    write_json(&json, report)?;
+    path_arrays(&drive.steps).write(&arrays)?;
+    let grid = Rasterizer::new(&config.raster).rasterize(map, &map.extent())?;
+    let truth: Vec<[f64; 2]> =
+        drive.steps.iter().map(|step| step.truth.map_or([f64::NAN; 2], |pose| pose.translation.into())).collect();
+    let found = found_path(&drive.steps);
+    let inducing_points = map.inducing_points();
+    let subtitle = format!("{} in {}", labels.recording, labels.map);
+    let of_map = MapPicture {
+        grid: &grid,
+        path: if report.truth.is_some() { &truth } else { &[] },
+        inducing_points: &inducing_points,
+        prior_standard_deviation: map.prior_standard_deviation(),
+        title: "Where the robot was",
+        subtitle: Some(&subtitle),
+    };
+    PathPicture { map: of_map, found: &found }.write(&picture)?;
+    Ok(vec![picture, arrays, json])
+}
+
+/// Where the robot was found to be and whether it was sure, with a gap where it was lost or the place changed at once.
+fn found_path(steps: &[Step]) -> Vec<([f64; 2], bool)> {
+    let mut found: Vec<([f64; 2], bool)> = Vec::new();
+    for step in steps.iter().filter(|step| step.located.state != State::Lost) {
+        let [x, y]: [f64; 2] = step.pose.translation.into();
+        let is_jump = |(last, _): &([f64; 2], bool)| (x - last[0]).hypot(y - last[1]) > JUMP;
+        if found.last().is_some_and(is_jump) {
+            found.push(([f64::NAN; 2], false));
+        }
+        found.push(([x, y], step.located.state == State::Tracking));
+    }
+    found
+}
+
+fn path_arrays(steps: &[Step]) -> PathArrays {
+    let row = |pose: &nalgebra::Isometry2<f64>| [pose.translation.x, pose.translation.y, pose.rotation.angle()];
+    let truth = |step: &Step| step.truth.as_ref().map_or([f64::NAN; 3], row);
+    PathArrays {
+        stamps: steps.iter().map(|step| step.stamp.nanoseconds()).collect(),
+        poses: steps.iter().map(|step| row(&step.pose)).collect(),
+        covariances: steps.iter().map(|step| step.located.estimate.covariance).collect(),
+        states: steps.iter().map(|step| step.located.state.into()).collect(),
+        reasons: steps.iter().map(|step| step.located.reason.map_or("", Into::into)).collect(),
+        odometry: steps.iter().map(|step| row(&step.odometry)).collect(),
+        truth: steps.iter().any(|step| step.truth.is_some()).then(|| steps.iter().map(truth).collect()),
+    }
+}

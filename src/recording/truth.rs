@@ -1,0 +1,77 @@
+//! The true path of the robot, where a recording has one.
+
+use super::{
+    Recording, Source,
+    drive_writer::TRUTH_TOPIC,
+    error::Error,
+    listed,
+    messages::{Message, Odometry, PoseStamped},
+    storage::RawMessage,
+};
+use crate::sensing::reading::{Measurement, Pose};
+
+/// Types of the messages that may tell true poses.
+const TYPES: [&str; 2] = [PoseStamped::TYPE, Odometry::TYPE];
+
+impl Recording {
+    /// The true poses of the robot's body on this topic, a `geometry_msgs/msg/PoseStamped` or a `nav_msgs/msg/Odometry`, in the order
+    /// of their stamps. Without a name it is [`TRUTH_TOPIC`], and there is no truth if the recording does not have it. The poses of a
+    /// drive of the Aalto data are true. Messages that cannot be decoded become part of [`Recording::loss`].
+    ///
+    /// # Errors
+    /// A named topic that does not exist or has another type, and files that cannot be read.
+    pub fn truth(&mut self, named: Option<&str>) -> Result<Option<Vec<Pose>>, Error> {
+        let mut poses = match (&self.source, named) {
+            (Source::Drive { drive, .. }, None) => drive.measurements().filter_map(pose).collect(),
+            (Source::Bag(playback), _) if self.has_truth(named.unwrap_or(TRUTH_TOPIC)) => {
+                let topic = named.unwrap_or(TRUTH_TOPIC);
+                let mut poses = Vec::new();
+                for file in playback.files() {
+                    let mut reader = file.reader()?;
+                    while let Some(message) = reader.next_message()? {
+                        if message.topic.name != topic {
+                            continue;
+                        }
+                        match decoded(&message) {
+                            Ok(pose) => poses.push(pose),
+                            Err(reason) => {
+                                let what = format!("messages on {topic}, the true path, cannot be decoded");
+                                self.loss.add(&what, 1, Some(reason));
+                            }
+                        }
+                    }
+                }
+                poses
+            }
+            (_, None) => return Ok(None),
+            (_, Some(topic)) => {
+                let topics: Vec<String> =
+                    self.summary.topics.iter().map(|found| format!("{} ({})", found.name, found.type_name)).collect();
+                let reason =
+                    format!("it has no topic {topic:?} of type {}; it has {}", TYPES.join(" or "), listed(&topics));
+                return Err(Error::unusable(&self.summary.path, reason));
+            }
+        };
+        poses.sort_by_key(|pose| pose.stamp);
+        Ok(Some(poses))
+    }
+
+    fn has_truth(&self, topic: &str) -> bool {
+        self.summary.topics.iter().any(|found| found.name == topic && TYPES.contains(&found.type_name.as_str()))
+    }
+}
+
+fn pose(measurement: Measurement) -> Option<Pose> {
+    match measurement {
+        Measurement::Pose(pose) => Some(pose),
+        Measurement::Reading(_) => None,
+    }
+}
+
+fn decoded(message: &RawMessage<'_>) -> Result<Pose, String> {
+    match message.topic.type_name.as_str() {
+        Odometry::TYPE => message.decode::<Odometry>()?.to_pose(),
+        _ => message.decode::<PoseStamped>()?.to_pose(),
+    }
+    .map_err(|error| error.to_string())
+}

@@ -1,0 +1,283 @@
+//! What every node of this package has: its subscriptions, the intake, its parameters, the clock, and a look at their health.
+
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use futures::executor::LocalPool;
+use futures::task::LocalSpawnExt;
+use futures::{FutureExt, Stream, StreamExt};
+use r2r::{Node, QosProfile, ServiceRequest, WrappedServiceTypeSupport, WrappedTypesupport};
+use r2r::{nav_msgs::msg::Odometry, sensor_msgs::msg::MagneticField, std_msgs::msg::Bool, tf2_msgs::msg::TFMessage};
+
+use super::clock::SimulatedTime;
+use super::conversions as convert;
+use super::graph::{TopicList, published_types};
+use super::parameters::Parameters;
+use super::{Context, Error, names};
+use crate::config::{self, Config, Likelihood, Reliability};
+use crate::mapping::updates::lock;
+use crate::sensing::counters::Counters;
+use crate::sensing::frames::normalized;
+use crate::sensing::health::{Finding, HealthInputs, HealthMonitor, Topic};
+use crate::sensing::intake::{Intake, IntakeOutput};
+use crate::sensing::reading::{Reading, Sample, Stamp};
+
+/// How long the ROS thread waits for messages at a time.
+const SPIN: Duration = Duration::from_millis(20);
+
+/// Queue size of the subscriptions to transforms.
+const TRANSFORMS: usize = 1000;
+
+/// Messages or requests as they arrive.
+pub(super) type Messages<T> = Box<dyn Stream<Item = T> + Unpin>;
+
+/// What every node of this package has.
+pub(super) struct Listener {
+    pub(super) intake: Intake,
+    pub(super) subscriptions: Subscriptions,
+    /// The settings of the node, which may change.
+    pub(super) settings: config::Node,
+    /// Why no reading was used at the last check.
+    pub(super) finding: Option<Finding>,
+    parameters: Arc<Mutex<Parameters>>,
+    pool: LocalPool,
+    health: HealthMonitor,
+    health_due: Instant,
+    /// Simulated time, where it is used.
+    simulated_time: Option<SimulatedTime>,
+    topic_list: TopicList,
+    reported_missed: u64,
+}
+
+/// The subscriptions to readings, odometry and transforms.
+pub(super) struct Subscriptions {
+    /// The topic that is mapped, and that of the odometry, at the last health check.
+    pub(super) topics: [Topic; 2],
+    /// With their frames.
+    readings: Messages<(String, Reading)>,
+    /// Whether they are of a yes/no signal, which has neither stamps nor frames.
+    is_signal: bool,
+    odometry: Messages<Odometry>,
+    transforms: Messages<TFMessage>,
+    fixed_transforms: Messages<TFMessage>,
+}
+
+impl Subscriptions {
+    fn create(node: &mut Node, config: &Config) -> Result<Self, Error> {
+        let sensors = match config.node.reliability {
+            Reliability::BestEffort => QosProfile::sensor_data(),
+            Reliability::Reliable => QosProfile::default(),
+        };
+        let sensors = sensors.keep_last(config.node.queue);
+        let transforms = QosProfile::default().keep_last(TRANSFORMS);
+        let or_default = |topic: &str, default: &str| if topic.is_empty() { default } else { topic }.to_owned();
+        let odometry = or_default(&config.topics.odometry, "odom");
+        let is_signal = config.model.likelihood == Likelihood::Bernoulli;
+        let (mapped, setting, wanted) = if is_signal {
+            (&config.topics.signal, "topics.signal", "std_msgs/msg/Bool")
+        } else {
+            (&config.topics.magnetometer, "magnetometer_topic", "sensor_msgs/msg/MagneticField")
+        };
+        let mapped = or_default(mapped, "imu/mag");
+        let readings: Messages<(String, Reading)> = if is_signal {
+            let reading =
+                |Bool { data }| (String::new(), Reading { stamp: Stamp::default(), sample: Sample::Signal(data) });
+            Box::new(subscribe(node, &mapped, sensors.clone())?.map(reading))
+        } else {
+            let reading = |message: MagneticField| (message.header.frame_id.clone(), convert::reading(&message));
+            Box::new(subscribe(node, &mapped, sensors.clone())?.map(reading))
+        };
+        let unnamed = || "the node has no name".to_owned();
+        let (name, namespace) = (node.name().context(unnamed)?, node.namespace().context(unnamed)?);
+        let topic = |topic: &str, setting, wanted| {
+            let name = names::resolved(topic, &name, &namespace, std::env::args());
+            Topic { name, setting, wanted, published: None, others: Vec::new() }
+        };
+        Ok(Self {
+            topics: [topic(&mapped, setting, wanted), topic(&odometry, "odometry_topic", "nav_msgs/msg/Odometry")],
+            readings,
+            is_signal,
+            odometry: subscribe(node, &odometry, sensors)?,
+            transforms: subscribe(node, "/tf", transforms.clone())?,
+            fixed_transforms: subscribe(node, "/tf_static", transforms.transient_local())?,
+        })
+    }
+}
+
+/// Subscribes to a topic.
+pub(super) fn subscribe<M: WrappedTypesupport + 'static>(
+    node: &mut Node,
+    topic: &str,
+    quality: QosProfile,
+) -> Result<Messages<M>, Error> {
+    Ok(Box::new(node.subscribe(topic, quality).context(|| format!("cannot subscribe to {topic}"))?))
+}
+
+/// Offers a service.
+pub(super) fn offer<S: WrappedServiceTypeSupport + 'static>(
+    node: &mut Node,
+    name: &str,
+) -> Result<Messages<ServiceRequest<S>>, Error> {
+    let requests = node.create_service::<S>(name, QosProfile::services_default());
+    Ok(Box::new(requests.context(|| format!("cannot offer {name}"))?))
+}
+
+/// The next item of a stream, if there is one now.
+pub(super) fn ready<T>(stream: &mut Messages<T>) -> Option<T> {
+    stream.next().now_or_never().flatten()
+}
+
+impl Listener {
+    /// Subscribes, and offers the services of parameters.
+    pub(super) fn start(node: &mut Node, parameters: Parameters, config: &Config) -> Result<Self, Error> {
+        let now = Instant::now();
+        let simulated_time = parameters.simulated_time().then(|| SimulatedTime::new(now));
+        let parameters = Arc::new(Mutex::new(parameters));
+        let (handler, _) = node
+            .make_derived_parameter_handler(Arc::clone(&parameters) as _)
+            .context(|| "the services of parameters cannot be offered".into())?;
+        let pool = LocalPool::new();
+        // A live pool accepts every task.
+        let _ = pool.spawner().spawn_local(handler);
+        Ok(Self {
+            intake: Intake::new(config),
+            subscriptions: Subscriptions::create(node, config)?,
+            settings: config.node.clone(),
+            finding: None,
+            parameters,
+            pool,
+            health: HealthMonitor::new(config),
+            health_due: now + Duration::from_secs_f64(config.node.complaint_period),
+            simulated_time,
+            topic_list: TopicList::new(),
+            reported_missed: 0,
+        })
+    }
+
+    /// Waits for messages; the time of the node's clock.
+    pub(super) fn spin(&mut self, node: &mut Node) -> Stamp {
+        // r2r takes at most one message of each subscription at a time and has room for ten.
+        node.spin_once(SPIN);
+        let time = now(node);
+        if let Some(simulated) = &mut self.simulated_time {
+            simulated.update(time, Instant::now());
+        }
+        time
+    }
+
+    /// Serves requests for parameters; the settings, if they changed.
+    pub(super) fn changed_parameters(&mut self) -> Option<Config> {
+        self.pool.run_until_stalled();
+        let config = lock(&self.parameters).take_change()?;
+        self.settings = config.node.clone();
+        Some(config)
+    }
+
+    /// Passes everything that arrived until `now` to the intake, and its output to `sink`. `name_map` takes the frame of odometry and
+    /// returns that of the map.
+    pub(super) fn forward<E>(
+        &mut self,
+        now: Stamp,
+        mut name_map: impl FnMut(&str) -> Result<Arc<str>, E>,
+        mut sink: impl FnMut(IntakeOutput),
+    ) -> Result<(), E> {
+        let Self { subscriptions, intake, .. } = self;
+        while let Some(message) = ready(&mut subscriptions.fixed_transforms) {
+            forward_transforms(intake, &message, true, &mut sink);
+        }
+        while let Some(message) = ready(&mut subscriptions.transforms) {
+            forward_transforms(intake, &message, false, &mut sink);
+        }
+        while let Some(message) = ready(&mut subscriptions.odometry) {
+            intake.name_map(&name_map(normalized(&message.header.frame_id))?);
+            let pose = convert::pose(&message);
+            intake.odometry(&message.header.frame_id, &message.child_frame_id, pose, &mut sink);
+        }
+        while let Some((frame, mut reading)) = ready(&mut subscriptions.readings) {
+            if subscriptions.is_signal {
+                reading.stamp = now;
+            }
+            intake.reading(&frame, reading, &mut sink);
+        }
+        Ok(())
+    }
+
+    /// Logs periodically why no reading is used, and what was missed on the way; whether a check was due. `backlog` is the number of
+    /// measurements that wait for a thread.
+    pub(super) fn check_health(&mut self, node: &Node, backlog: usize, counters: &Counters) -> bool {
+        if Instant::now() < self.health_due {
+            return false;
+        }
+        self.health_due = Instant::now() + Duration::from_secs_f64(self.settings.complaint_period);
+        self.update_topics(node);
+        let intake = self.intake.status();
+        let [magnetometer, odometry] = &self.subscriptions.topics;
+        let inputs = HealthInputs {
+            magnetometer,
+            odometry,
+            intake,
+            held: self.intake.held(),
+            backlog,
+            counters,
+            stopped: self.simulated_time.and_then(|simulated| simulated.stopped(Instant::now())),
+        };
+        let finding = self.health.check(&inputs).filter(|_| !self.intake.is_paused());
+        match &finding {
+            Some(Finding::Fault(message)) => log::warn!("{message}"),
+            Some(Finding::Idle(message)) if self.finding != finding => log::info!("{message}"),
+            _ => {}
+        }
+        self.finding = finding;
+        let missed = intake.reading_timing.missed() + intake.odometry_timing.missed();
+        let newly_missed = missed.saturating_sub(std::mem::replace(&mut self.reported_missed, missed));
+        if newly_missed > 0 {
+            log::warn!(
+                "about {newly_missed} messages were lost on the way to this node, judging by the gaps between stamps; raise \
+                 node.queue, or set node.reliability to reliable where the publishers are"
+            );
+        }
+        true
+    }
+
+    /// Updates who publishes on the subscribed topics and, after a fault without a publisher, which topics may be meant instead.
+    fn update_topics(&mut self, node: &Node) {
+        let was_faulty = matches!(self.finding, Some(Finding::Fault(_)));
+        for topic in &mut self.subscriptions.topics {
+            topic.published = published_types(node, &topic.name);
+            let is_published =
+                topic.published.as_ref().is_none_or(|types| types.iter().any(|found| found == topic.wanted));
+            topic.others.clear();
+            if was_faulty && !is_published {
+                self.topic_list.update();
+                topic.others = self.topic_list.of_type(topic.wanted, node);
+            }
+        }
+    }
+}
+
+/// The time of the node's clock, which may be simulated.
+pub(super) fn now(node: &Node) -> Stamp {
+    let clock = node.get_ros_clock();
+    let now = lock(&clock).get_now().unwrap_or_default();
+    Stamp::from_nanoseconds(i64::try_from(now.as_nanos()).unwrap_or(i64::MAX))
+}
+
+fn forward_transforms(intake: &mut Intake, message: &TFMessage, is_fixed: bool, sink: &mut impl FnMut(IntakeOutput)) {
+    for link in &message.transforms {
+        let (parent, child) = (&link.header.frame_id, &link.child_frame_id);
+        let Some(transform) = convert::transform(&link.transform) else {
+            log::debug!("the transform of frame \"{child}\" in \"{parent}\" is invalid and was rejected");
+            intake.reject_transform();
+            continue;
+        };
+        let stamp = (!is_fixed).then(|| convert::stamp(&link.header.stamp));
+        if let Some(jump) = intake.transform(parent, child, stamp, transform, sink) {
+            log::warn!(
+                "frame \"{child}\" jumped by {:.2} m and {:.1} degrees in the frame of the map: what is mapped already does \
+                 not move",
+                jump.distance,
+                jump.angle.to_degrees()
+            );
+        }
+    }
+}

@@ -1,0 +1,428 @@
+//! The node that locates the robot in a finished map, with the topics, services and parameters of nav2's AMCL.
+//!
+//! ```text
+//! subscriptions ── intake ──┐                       ┌── pose, particles, path, transform
+//! initialpose, services ────┴── localization thread ┴── diagnostics
+//! ───────── ROS thread ─────────                     ───────── ROS thread ─────────
+//! ```
+
+use std::convert::Infallible;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use nalgebra::{Isometry2, Vector2};
+use r2r::diagnostic_msgs::msg::{DiagnosticStatus, KeyValue};
+use r2r::geometry_msgs::msg::{PoseArray, PoseStamped, PoseWithCovarianceStamped};
+use r2r::{Node, Publisher, QosProfile, ServiceRequest, WrappedTypesupport, nav_msgs, tf2_msgs::msg::TFMessage};
+
+use super::diagnostics::{StatusPublisher, value};
+use super::interfaces::Empty;
+use super::listener::{Listener, Messages, now, offer, ready, subscribe};
+use super::parameters::Parameters;
+use super::{Context, Error, arguments, conversions as convert, logging, threads};
+use crate::config::{self, Config, PoseSource};
+use crate::durability::checkpoint::{self, Checkpoint};
+use crate::durability::map_store::MapFile;
+use crate::export::occupancy::OccupancyLayers;
+use crate::field::map::FieldMap;
+use crate::field::raster::Rasterizer;
+use crate::localization::live::{Found, Live};
+use crate::localization::{self, LastPose, Located, Start, State};
+use crate::mapping::stop::StopSignal;
+use crate::mapping::updates::lock;
+use crate::sensing::frames::normalized;
+use crate::sensing::health::Finding;
+use crate::sensing::intake::IntakeOutput;
+use crate::sensing::reading::{Measurement, Pose, Stamp};
+
+/// The node's name unless it is remapped.
+const NAME: &str = "magmap_localizer";
+
+/// The frame of the map if neither the settings nor the map itself name one that is not that of odometry.
+const MAP_FRAME: &str = "map";
+
+/// Distance between two places of the path, in metres.
+const PATH_SPACING: f64 = 0.1;
+
+/// Most places of the path; the oldest half is dropped then.
+const LONGEST_PATH: usize = 20_000;
+
+/// Time between two messages of the path.
+const PATH_PERIOD: Duration = Duration::from_secs(1);
+
+/// Runs the localizer until it is stopped by SIGINT or SIGTERM.
+///
+/// # Errors
+/// When it cannot start, such as without a map.
+pub fn run() -> Result<(), Error> {
+    let mut node =
+        Node::create(arguments::context()?, NAME, "").context(|| format!("node {NAME} cannot be created"))?;
+    logging::install(node.logger());
+    let stop = StopSignal::default();
+    threads::stop_on_signals(stop.clone())?;
+    let namespace = node.namespace().context(|| "the node has no name".to_owned())?;
+    let (file, checkpoint, parameters) = load(&lock(&node.params), &namespace)?;
+    let config = parameters.config().clone();
+    let map = checkpoint.field_map(&config)?.ok_or(localization::Error::NothingKnown)?;
+    let last_pose = LastPose::file(&file);
+    let start = start(&config.localization, &last_pose);
+    log::info!("{} in the map {}", in_words(&start), file.display());
+    let live = Live::start(&config, map.clone(), start, last_pose)?;
+    let frame = normalized(if config.frames.map.is_empty() { checkpoint.frame() } else { &config.frames.map });
+    let thread = LocalizerThread::start(&mut node, parameters, &config, live, frame.to_owned(), &map)?;
+    thread.run(&mut node, &stop)
+}
+
+/// The file of the map, the map, and the parameters over the settings that it was made with.
+fn load(
+    given: &r2r::indexmap::IndexMap<String, r2r::Parameter>,
+    namespace: &str,
+) -> Result<(PathBuf, Checkpoint, Parameters), Error> {
+    let parameters = Parameters::of_localizer(Config::default(), given)?;
+    let config = parameters.config();
+    let file = match config.localization.map.as_str() {
+        "" => MapFile::of(config, namespace).path().to_owned(),
+        path => checkpoint::file_of(Path::new(path)),
+    };
+    let checkpoint = Checkpoint::read(&file)?;
+    let parameters = Parameters::of_localizer(localization::settings_for(checkpoint.settings()?), given)?;
+    Ok((file, checkpoint, parameters))
+}
+
+/// Where the robot may be at startup.
+fn start(settings: &config::Localization, last_pose: &Path) -> Start {
+    if settings.set_initial_pose {
+        let config::InitialPose { x, y, yaw, .. } = settings.initial_pose;
+        return Start::given([x, y], yaw);
+    }
+    let known = if settings.load_last_pose { LastPose::read(last_pose) } else { Ok(None) };
+    match known {
+        Ok(Some(pose)) => pose.start(),
+        Ok(None) => Start::Anywhere,
+        Err(error) => {
+            log::warn!("the last pose in {} cannot be read and is ignored: {error}", last_pose.display());
+            Start::Anywhere
+        }
+    }
+}
+
+fn in_words(start: &Start) -> String {
+    match start {
+        Start::Anywhere => "starting anywhere".into(),
+        Start::At { place: [x, y], heading, .. } => format!("starting at {x:.2}, {y:.2} m, heading {heading:.2} rad"),
+    }
+}
+
+/// What the ROS thread works with.
+struct LocalizerThread {
+    listener: Listener,
+    live: Live,
+    settings: config::Localization,
+    initial_pose: Messages<PoseWithCovarianceStamped>,
+    anywhere: Messages<ServiceRequest<Empty::Service>>,
+    update_now: Messages<ServiceRequest<Empty::Service>>,
+    map: Publisher<nav_msgs::msg::OccupancyGrid>,
+    /// The mean of the map, until its frame is known.
+    unpublished_map: Option<nav_msgs::msg::OccupancyGrid>,
+    pose: Publisher<PoseWithCovarianceStamped>,
+    particles: Publisher<PoseArray>,
+    path: Publisher<nav_msgs::msg::Path>,
+    transform: Publisher<TFMessage>,
+    status: StatusPublisher,
+    /// The frame of the map.
+    frame: String,
+    /// The frame of odometry; empty before the first message.
+    odometry_frame: String,
+    /// The newest pose of odometry.
+    odometry: Option<Pose>,
+    /// Where the robot was.
+    places: Vec<(Stamp, Isometry2<f64>)>,
+    path_due: Instant,
+    diagnostics_due: Instant,
+    /// Number of the result that was published last.
+    published: u64,
+    /// The transform that was published last: it holds while the robot is lost.
+    map_from_odometry: Option<Isometry2<f64>>,
+    reported_lost: u64,
+}
+
+/// A publisher, for late subscribers as well if it is `latched`.
+fn publisher<M: WrappedTypesupport>(node: &mut Node, topic: &str, latched: bool) -> Result<Publisher<M>, Error> {
+    let quality = QosProfile::default().keep_last(if latched { 1 } else { 100 }).reliable();
+    let quality = if latched { quality.transient_local() } else { quality };
+    node.create_publisher(topic, quality).context(|| format!("cannot publish {topic}"))
+}
+
+/// Publishes a message; the next one may succeed if this one fails.
+fn publish<M: WrappedTypesupport + 'static>(publisher: &Publisher<M>, message: &M) {
+    if let Err(error) = publisher.publish(message) {
+        log::debug!("a message could not be published: {error}");
+    }
+}
+
+fn is_watched<M: WrappedTypesupport + 'static>(publisher: &Publisher<M>) -> bool {
+    publisher.get_inter_process_subscription_count().unwrap_or(0) > 0
+}
+
+impl LocalizerThread {
+    fn start(
+        node: &mut Node,
+        parameters: Parameters,
+        config: &Config,
+        live: Live,
+        frame: String,
+        map: &FieldMap,
+    ) -> Result<Self, Error> {
+        // Poses stay in the frame of odometry.
+        let listening = Config {
+            frames: config::Frames { map: String::new(), pose_source: PoseSource::Odometry, ..config.frames.clone() },
+            ..config.clone()
+        };
+        let listener = Listener::start(node, parameters, &listening)?;
+        let grid = Rasterizer::new(&config.raster).rasterize(map, &map.extent())?;
+        let layers = OccupancyLayers::of(&grid, map.prior_standard_deviation());
+        let grid = convert::occupancy_grid(convert::header("", map.stamp()), &grid.geometry, &layers.mean);
+        let [magnetometer, odometry] = listener.subscriptions.topics.each_ref().map(|topic| &topic.name);
+        log::info!("locating by {magnetometer} along {odometry}");
+        Ok(Self {
+            listener,
+            live,
+            settings: config.localization.clone(),
+            initial_pose: subscribe(node, "initialpose", QosProfile::default())?,
+            anywhere: offer::<Empty::Service>(node, "reinitialize_global_localization")?,
+            update_now: offer::<Empty::Service>(node, "request_nomotion_update")?,
+            map: publisher(node, "~/map", true)?,
+            unpublished_map: Some(grid),
+            pose: publisher(node, "~/pose", true)?,
+            particles: publisher(node, "~/particles", false)?,
+            path: publisher(node, "~/path", true)?,
+            transform: publisher(node, "/tf", false)?,
+            status: StatusPublisher::create(node, "localization")?,
+            frame,
+            odometry_frame: String::new(),
+            odometry: None,
+            places: Vec::new(),
+            path_due: Instant::now(),
+            diagnostics_due: Instant::now(),
+            published: 0,
+            map_from_odometry: None,
+            reported_lost: 0,
+        })
+    }
+
+    /// Publishes the mean of the map, once the frame of odometry is known.
+    fn publish_map(&mut self) {
+        if let Some(mut grid) = self.unpublished_map.take_if(|_| !self.odometry_frame.is_empty()) {
+            self.frame().clone_into(&mut grid.header.frame_id);
+            publish(&self.map, &grid);
+        }
+    }
+
+    /// The frame of the map, once that of odometry is known. A map that was learnt in the frame of odometry has a frame of its own now.
+    fn frame(&self) -> &str {
+        if self.frame.is_empty() || self.frame == self.odometry_frame { MAP_FRAME } else { &self.frame }
+    }
+
+    fn run(mut self, node: &mut Node, stop: &StopSignal) -> Result<(), Error> {
+        while !stop.is_stopped() && !self.live.has_ended() {
+            let time = self.listener.spin(node);
+            let is_moved = self.forward(time);
+            self.publish_map();
+            self.take_requests();
+            // No parameter changes while it runs.
+            let _ = self.listener.changed_parameters();
+            self.live.watch(is_watched(&self.particles));
+            let found = self.live.found();
+            self.publish_found(&found);
+            if is_moved {
+                self.publish_transform(&found);
+            }
+            self.publish_path();
+            self.check_health(node, &found);
+            self.report(node, &found);
+        }
+        self.listener.intake.finish();
+        if self.live.end() { Ok(()) } else { Err(Error::Panicked("localization")) }
+    }
+
+    /// Passes everything that arrived to the localization thread; whether there was odometry.
+    fn forward(&mut self, now: Stamp) -> bool {
+        let Self { listener, live, odometry, odometry_frame, .. } = self;
+        let mut is_moved = false;
+        let name_map = |frame: &str| {
+            if *odometry_frame != frame {
+                frame.clone_into(odometry_frame);
+            }
+            Ok::<_, Infallible>(Arc::from(frame))
+        };
+        let sink = |output| match output {
+            IntakeOutput::Mount(mount) => live.set_mount(mount),
+            IntakeOutput::Measurement(measurement) => {
+                if let Measurement::Pose(pose) = measurement
+                    && pose.position.iter().all(|coordinate| coordinate.is_finite())
+                {
+                    (*odometry, is_moved) = (Some(pose), true);
+                }
+                live.offer(measurement);
+            }
+        };
+        let Ok(()) = listener.forward(now, name_map, sink);
+        is_moved
+    }
+
+    fn take_requests(&mut self) {
+        while let Some(message) = ready(&mut self.initial_pose) {
+            let given = normalized(&message.header.frame_id);
+            let may_be_map = self.odometry_frame.is_empty() && given == MAP_FRAME;
+            if !given.is_empty() && given != self.frame() && !may_be_map {
+                log::warn!(
+                    "initialpose: expected a pose in the frame \"{}\", found \"{given}\"; it is ignored",
+                    self.frame()
+                );
+                continue;
+            }
+            match convert::start(&message.pose) {
+                Some(start) => {
+                    log::info!("initialpose: {}", in_words(&start));
+                    self.live.restart(start);
+                    self.places.clear();
+                }
+                None => log::warn!("initialpose: expected a pose and a covariance that are finite; it is ignored"),
+            }
+        }
+        while let Some(request) = ready(&mut self.anywhere) {
+            log::info!("reinitialize_global_localization: starting anywhere");
+            self.live.restart(Start::Anywhere);
+            self.map_from_odometry = None;
+            respond(request);
+        }
+        while let Some(request) = ready(&mut self.update_now) {
+            self.live.update_now();
+            respond(request);
+        }
+    }
+
+    fn publish_found(&mut self, found: &Found) {
+        let (Some(located), Some(odometry)) = (&found.located, &self.odometry) else { return };
+        if std::mem::replace(&mut self.published, found.number) == found.number || located.state == State::Lost {
+            return;
+        }
+        let header = || convert::header(self.frame(), odometry.stamp);
+        let pose = located.map_from_odometry * convert::in_plane(odometry);
+        let message = convert::pose_with_covariance(header(), &pose, &located.estimate.covariance);
+        publish(&self.pose, &message);
+        if !found.particles.is_empty() {
+            let poses = found.particles.iter().map(|particle| convert::pose_in_plane(&located.body_of(particle)));
+            publish(&self.particles, &PoseArray { header: header(), poses: poses.collect() });
+        }
+        if found.is_usable {
+            let far = |(_, last): &(_, Isometry2<f64>)| {
+                (last.translation.vector - pose.translation.vector).norm() >= PATH_SPACING
+            };
+            if self.places.last().is_none_or(far) {
+                self.places.push((odometry.stamp, pose));
+            }
+            if self.places.len() > LONGEST_PATH {
+                self.places.drain(..LONGEST_PATH / 2);
+            }
+        }
+    }
+
+    /// Publishes the transform from odometry to the map, dated ahead.
+    fn publish_transform(&mut self, found: &Found) {
+        if found.is_usable {
+            self.map_from_odometry = found.located.map(|located| located.map_from_odometry);
+        }
+        let (Some(transform), Some(odometry)) = (&self.map_from_odometry, &self.odometry) else { return };
+        if self.settings.tf_broadcast {
+            let header = convert::header(self.frame(), odometry.stamp.shifted(self.settings.transform_tolerance));
+            publish(&self.transform, &convert::transforms(header, &self.odometry_frame, transform));
+        }
+    }
+
+    fn publish_path(&mut self) {
+        if Instant::now() < self.path_due || !is_watched(&self.path) {
+            return;
+        }
+        self.path_due = Instant::now() + PATH_PERIOD;
+        let header = |stamp| convert::header(self.frame(), stamp);
+        let place = |(stamp, pose): &(Stamp, Isometry2<f64>)| PoseStamped {
+            header: header(*stamp),
+            pose: convert::pose_in_plane(pose),
+        };
+        let newest = self.places.last().map_or(Stamp::default(), |(stamp, _)| *stamp);
+        let poses = self.places.iter().map(place).collect();
+        publish(&self.path, &nav_msgs::msg::Path { header: header(newest), poses });
+    }
+
+    fn check_health(&mut self, node: &Node, found: &Found) {
+        if !self.listener.check_health(node, self.live.backlog(), &found.counters) {
+            return;
+        }
+        let lost = self.live.lost();
+        let newly_lost = lost - std::mem::replace(&mut self.reported_lost, lost);
+        if newly_lost > 0 {
+            log::warn!(
+                "{newly_lost} measurements were lost: they arrive faster than the particles can follow; lower max_particles"
+            );
+        }
+    }
+
+    fn report(&mut self, node: &Node, found: &Found) {
+        if Instant::now() < self.diagnostics_due {
+            return;
+        }
+        self.diagnostics_due = Instant::now() + Duration::from_secs_f64(1.0 / self.listener.settings.diagnostics_rate);
+        let (level, message) = match (&self.listener.finding, &found.located) {
+            (Some(Finding::Fault(fault)), _) => (DiagnosticStatus::WARN as u8, fault.clone()),
+            (_, None) => (DiagnosticStatus::WARN as u8, "waiting: the robot has to drive to be found".into()),
+            (_, Some(located)) => {
+                let state: &str = located.state.into();
+                let level = match located.state {
+                    State::Tracking => DiagnosticStatus::OK as u8,
+                    State::Converging => DiagnosticStatus::WARN as u8,
+                    State::Lost => DiagnosticStatus::ERROR as u8,
+                };
+                (level, located.reason.map_or(state.to_owned(), |reason| format!("{state}: {reason}")))
+            }
+        };
+        let mut values = found.located.iter().flat_map(located_values).collect::<Vec<_>>();
+        let arrived = self.listener.intake.status();
+        values.extend([
+            value("readings", arrived.readings),
+            value("odometry", arrived.odometry),
+            value("readings used", found.counters.used_readings),
+            value("travelled", format!("{:.2} m", found.counters.travelled)),
+            value("backlog", self.live.backlog()),
+            value("measurements lost", self.live.lost()),
+            value("waiting for a transform", self.listener.intake.held()),
+        ]);
+        let rejections = found.counters.rejections.plus(&arrived.rejections);
+        values.extend(
+            rejections.iter().map(|(rejection, count)| value(&format!("rejected: {}", rejection.name()), count)),
+        );
+        self.status.publish(level, message, values, now(node));
+    }
+}
+
+fn located_values(located: &Located) -> [KeyValue; 7] {
+    let place: Vector2<f64> = located.pose.translation.vector;
+    let state: &str = located.state.into();
+    let reason: &str = located.reason.map_or("", Into::into);
+    [
+        value("state", state),
+        value("reason", reason),
+        value("x", format!("{:.3} m", place.x)),
+        value("y", format!("{:.3} m", place.y)),
+        value("heading", format!("{:.3} rad", located.pose.rotation.angle())),
+        value("standard deviation", format!("{:.3} m", located.estimate.deviation())),
+        value("particles", located.particles),
+    ]
+}
+
+fn respond(request: ServiceRequest<Empty::Service>) {
+    if let Err(error) = request.respond(Empty::Response::default()) {
+        log::warn!("a response could not be sent: {error}");
+    }
+}
