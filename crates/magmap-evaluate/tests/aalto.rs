@@ -144,25 +144,29 @@ fn a_map_of_three_axes_is_stable_from_the_first_batch_on() {
     let mut faults = Vec::new();
     for (sensor, number) in all_drives(&data) {
         let batches = within_drive(&data, sensor, number, &config).batches;
-        // Errors over those of the mean of the readings so far, and over those of the map's constant.
+        // Errors over those of the map's constant, and over those of the mean of the readings so far.
+        let over_constant: Vec<f64> = batches.iter().map(|batch| batch.rmse / batch.rmse_constant).collect();
         let over_mean: Vec<f64> = batches.iter().map(|batch| batch.rmse / batch.rmse_mean_predictor).collect();
-        let over_constant = batches.iter().map(|batch| batch.rmse / batch.rmse_constant);
         let last = batches.last().unwrap();
         let lengths = Spread::of(batches.iter().map(|batch| batch.hyperparameters[2] / last.hyperparameters[2]));
+        let greatest = |ratios: &[f64]| Spread::of(ratios.iter().copied()).greatest;
         eprintln!(
-            "{sensor} {number}: error over that of the mean {:.2?}, then at most {:.2}; of the constant at most {:.2}; \
+            "{sensor} {number}: error over that of the constant {:.2?}, then at most {:.2}; of the mean {:.2?}, then at most {:.2}; \
              lengthscale {:.2} to {:.2} of the last; last RMSE {:.2}",
+            &over_constant[..3],
+            greatest(&over_constant[3..]),
             &over_mean[..5],
-            Spread::of(over_mean[5..].iter().copied()).greatest,
-            Spread::of(over_constant).greatest,
+            greatest(&over_mean[5..]),
             lengths.least,
             lengths.greatest,
             last.rmse,
         );
-        // Before the robot has driven a quarter of its way, the constant of the field may still be far off: of the drives of
-        // Invensense, by a tenth on drive 5, by a third on 8 and by 0.6 on 9, which begin beside strong sources.
-        let is_sound = over_mean.iter().all(|&ratio| ratio < 1.7)
-            && over_mean[5..].iter().all(|&ratio| ratio < 1.0)
+        // Within its first metres a drive may pass a source so close that the field varies over much less than the lengthscale: on drive
+        // 8 of Invensense the map is then worse than its constant by a third, on 5 and 9 by a tenth. The constant itself can be
+        // worse than the mean for longer.
+        let is_sound = greatest(&over_constant[..3]) < 1.35
+            && greatest(&over_constant[3..]) < 1.0
+            && greatest(&over_mean[5..]) < 1.0
             && lengths.least > 0.3
             && lengths.greatest < 3.0;
         if !is_sound {

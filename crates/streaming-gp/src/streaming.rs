@@ -94,17 +94,11 @@ impl<K: Kernel> StreamingGp<K> {
     /// # Errors
     /// When the batch is rejected; the model is then as it was.
     pub fn learn_start(&mut self, places: &K::Places, targets: &[f64], stop: &dyn Fn() -> bool) -> Result<(), Error> {
-        // Each time the inducing points are chosen for the hyperparameters of the time before.
-        const TIMES: usize = 3;
-        if self.posterior.is_some() {
-            return Ok(());
-        }
-        let mut trial = self.clone();
-        for _ in 0..TIMES {
-            trial = Self::new(trial.model, trial.settings);
+        if self.posterior.is_none() {
+            let mut trial = self.clone();
             trial.update(places, targets, stop)?;
+            self.model = trial.model;
         }
-        self.model = trial.model;
         Ok(())
     }
 

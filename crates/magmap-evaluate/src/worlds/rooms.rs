@@ -6,6 +6,7 @@ use super::{LANES, MAPPING_LENGTH, Mapped, NOISES, ROOM, STANDARD_DEVIATIONS, TE
 use super::{changed, scores, through_pipeline};
 use crate::TEST_SEEDS;
 use crate::metrics::Predictions;
+use crate::outliers::Outliers;
 use anyhow::Context;
 use magmap::config::Config;
 use magmap::mapping::mapper::Mapper;
@@ -56,14 +57,9 @@ impl Fault {
         }
     }
 
-    /// Those that a map of three axes must be in doubt about.
-    pub fn is_contradiction(self) -> bool {
-        matches!(self, Self::Turned | Self::Side)
-    }
-
-    fn of(self, robot: RobotOptions) -> RobotOptions {
+    fn of(self, robot: RobotOptions, length: f64) -> RobotOptions {
         let turned = |axis: Vector3<f64>| Isometry3::rotation(axis * FRAC_PI_2);
-        let over_the_drive = |degrees: f64| degrees.to_radians() / MAPPING_LENGTH;
+        let over_the_drive = |degrees: f64| degrees.to_radians() / length;
         let drift = |drift| RobotOptions { drift: Some(drift), ..robot.clone() };
         match self {
             Self::None => robot,
@@ -78,6 +74,10 @@ impl Fault {
 /// One kind of room.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Setting {
+    /// Side of the room, in metres.
+    pub side: f64,
+    /// Length of the mapping drive, in metres.
+    pub length: f64,
     /// Standard deviation of the field strength, in microtesla.
     pub standard_deviation: f64,
     /// Least and greatest distance of a dipole from the floor or the wall, in metres.
@@ -90,15 +90,15 @@ pub struct Setting {
 
 /// All kinds of rooms: those without a fault first.
 pub fn settings() -> Vec<Setting> {
-    let sound = |standard_deviation, distance| {
-        NOISES.map(|noise| Setting { standard_deviation, distance, noise, fault: Fault::None })
-    };
     let [_, usual, _] = DISTANCES;
-    let faulty = |fault| Setting { standard_deviation: 10.0, distance: usual, noise: NOISES[0], fault };
-    let mut settings: Vec<Setting> =
-        STANDARD_DEVIATIONS.iter().flat_map(|sd| DISTANCES.iter().flat_map(|distance| sound(*sd, *distance))).collect();
-    settings.extend([Fault::Drift, Fault::Heading, Fault::Turned, Fault::Side].map(faulty));
-    settings
+    let room = |standard_deviation, distance, noise, fault| {
+        let (side, length) = (ROOM, MAPPING_LENGTH);
+        Setting { side, length, standard_deviation, distance, noise, fault }
+    };
+    let sound = |sd, distance| NOISES.map(|noise| room(sd, distance, noise, Fault::None));
+    let faults = [Fault::Drift, Fault::Heading, Fault::Turned, Fault::Side];
+    let all = STANDARD_DEVIATIONS.iter().flat_map(|sd| DISTANCES.iter().flat_map(|distance| sound(*sd, *distance)));
+    all.chain(faults.map(|fault| room(10.0, usual, NOISES[0], fault))).collect()
 }
 
 /// What was found in one kind of room.
@@ -119,8 +119,8 @@ pub struct RoomScores {
 ///
 /// # Errors
 /// When a room cannot be made, or no batch is learnt.
-pub fn run(setting: &Setting, seeds: Range<u64>, config: &Config) -> anyhow::Result<RoomScores> {
-    let rooms = seeds.map(|seed| map_one(setting, seed, config)).collect::<anyhow::Result<Vec<Room>>>()?;
+pub fn run(setting: &Setting, seeds: Range<u64>, config: &Config, outliers: Outliers) -> anyhow::Result<RoomScores> {
+    let rooms = seeds.map(|seed| map_one(setting, seed, config, outliers)).collect::<anyhow::Result<Vec<Room>>>()?;
     let errors: Vec<[f64; 2]> = rooms.iter().flat_map(|room| room.hard_iron.into_iter().flatten()).collect();
     let mean_square = errors.iter().map(|[error, _]| error * error).sum::<f64>() / errors.len() as f64;
     let worst = errors.iter().map(|[error, deviation]| error.abs() / deviation).reduce(f64::max);
@@ -142,26 +142,26 @@ struct Room {
     hard_iron: Option<[[f64; 2]; 2]>,
 }
 
-fn map_one(setting: &Setting, seed: u64, config: &Config) -> anyhow::Result<Room> {
-    let Setting { standard_deviation, distance, noise, fault } = *setting;
-    let world = DipoleWorld::random(
-        &DipoleOptions { size: [ROOM; 2], standard_deviation, distance, ..DipoleOptions::default() },
-        seed,
-    )?;
+fn map_one(setting: &Setting, seed: u64, config: &Config, outliers: Outliers) -> anyhow::Result<Room> {
+    let Setting { side, length, standard_deviation, distance, noise, fault } = *setting;
+    let size = [side; 2];
+    let world =
+        DipoleWorld::random(&DipoleOptions { size, standard_deviation, distance, ..DipoleOptions::default() }, seed)?;
     let (mut random, normal) = (ChaCha8Rng::seed_from_u64(seed), Normal::new(0.0, HARD_IRON)?);
     let hard_iron = Vector3::from_fn(|_, _| normal.sample(&mut random));
     let with_iron = |field: MagneticField| MagneticField::from_microtesla(field.microtesla() + hard_iron);
     let drive = |route, length, robot, seed| {
-        let path = Path::through_room(route, [ROOM; 2], length, seed)?;
+        let path = Path::through_room(route, size, length, seed)?;
         Drive::new(&world, path, robot, seed)
     };
     let robot = RobotOptions { noise, ..RobotOptions::default() };
     let lanes = Route::LawnMower { spacing: LANES };
 
+    let mut corrupt = outliers.corruption(seed);
     let worker = Worker::start(Mode::Offline, Mapper::new(config), None, None)?;
     let start = Instant::now();
-    for sample in drive(lanes, MAPPING_LENGTH, fault.of(robot.clone()), seed)? {
-        worker.inbox().send(changed(sample.measurement, with_iron))?;
+    for sample in drive(lanes, length, fault.of(robot.clone(), length), seed)? {
+        worker.inbox().send(changed(sample.measurement, |field| corrupt(with_iron(field))))?;
     }
     let finished = worker.join()?;
     let seconds = start.elapsed().as_secs_f64();
@@ -187,4 +187,33 @@ fn map_one(setting: &Setting, seed: u64, config: &Config) -> anyhow::Result<Room
         .sensor_bias()
         .map(|bias| [0, 1].map(|axis| [bias.hard_iron[axis] - hard_iron[axis], bias.hard_iron_sd[axis]]));
     Ok(Room { mapped, is_in_doubt: finished.doubt.is_some(), hard_iron })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use magmap::config;
+
+    #[test]
+    fn three_axes_find_the_hard_iron_and_doubt_a_mount_that_is_turned() {
+        let mut config = Config::default();
+        config.model.field = config::Mapped::Vector;
+        let found = |fault| {
+            let small = Setting {
+                side: 3.0,
+                length: 25.0,
+                standard_deviation: 10.0,
+                distance: DISTANCES[1],
+                noise: 0.3,
+                fault,
+            };
+            run(&small, 1..3, &config, Outliers::default()).unwrap()
+        };
+        let sound = found(Fault::None);
+        let scores = &sound.scores;
+        assert!(scores.scores.coverage >= 0.92 && scores.caution < 2.0, "{sound:?}");
+        // Of a prior of 5.
+        assert!(sound.hard_iron_rmse.unwrap() < 1.0 && sound.hard_iron_worst.unwrap() < 3.0, "{sound:?}");
+        assert_eq!((sound.in_doubt, found(Fault::Turned).in_doubt), (0, 2));
+    }
 }

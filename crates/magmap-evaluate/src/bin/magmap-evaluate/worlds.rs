@@ -20,7 +20,7 @@ pub struct Arguments {
     seeds: u64,
     /// Rooms with dipoles, a hard iron of the robot, and some faults of it, instead of random fields of strengths. Always so with
     /// model.field = "vector".
-    #[arg(long, conflicts_with_all = ["outliers", "size"])]
+    #[arg(long)]
     rooms: bool,
     #[command(flatten)]
     outliers: Outliers,
@@ -35,7 +35,8 @@ pub fn run(arguments: &Arguments, terminal: &Terminal) -> anyhow::Result<Ending>
     let seeds = 1..seeds + 1;
     let mut out = io::stdout().lock();
     let (seconds, worlds) = if *rooms || config.model.field == Mapped::Vector {
-        let found = of_each(&rooms::settings(), |setting| rooms::run(setting, seeds.clone(), &config), terminal)?;
+        let run = |setting: &rooms::Setting| rooms::run(setting, seeds.clone(), &config, *outliers);
+        let found = of_each(&rooms::settings(), run, terminal)?;
         write_rooms(&mut out, &found, seeds.clone().count())?;
         (found.iter().map(|room| room.scores.seconds).sum::<f64>(), json!(found))
     } else {
@@ -75,7 +76,7 @@ const COLUMNS: &str = "   M |   RMSE   NLPD | coverage (least) | sd/RMSE (greate
 fn write_rooms(out: &mut impl Write, found: &[RoomScores], seeds: usize) -> io::Result<()> {
     writeln!(out, "field sd  distances of dipoles  noise  fault   |{COLUMNS} | hard iron: RMSE, worst/sd | in doubt")?;
     for RoomScores { scores, in_doubt, hard_iron_rmse, hard_iron_worst } in found {
-        let rooms::Setting { standard_deviation, distance: [least, greatest], noise, fault } = scores.setting;
+        let rooms::Setting { standard_deviation, distance: [least, greatest], noise, fault, .. } = scores.setting;
         let fault = fault.name();
         let [rmse, worst] =
             [hard_iron_rmse, hard_iron_worst].map(|value| value.map_or("-".to_owned(), |value| format!("{value:.2}")));
