@@ -481,7 +481,7 @@ const BAND: f64 = 0.5;
 
 impl Tiles {
     /// Widths of halo and band, in metres: as they are set, or from the initial lengthscale in `config`.
-    pub(crate) fn widths(&self, config: &Config) -> [f64; 2] {
+    pub fn widths(&self, config: &Config) -> [f64; 2] {
         let lengthscale = match (config.model.likelihood, config.model.field) {
             (Likelihood::Bernoulli, _) => config.bernoulli.lengthscale,
             (_, Mapped::Vector) => config.vector.initial.lengthscale,
