@@ -68,7 +68,7 @@ pub fn run(arguments: &Arguments, terminal: &Terminal) -> anyhow::Result<Ending>
 fn write_scores(out: &mut impl Write, scores: &HallScores) -> io::Result<()> {
     let HallScores { length, updates, inducing_points, speedup, .. } = scores;
     writeln!(out, "{length:.0} m, {updates} updates, {inducing_points} inducing points")?;
-    writeln!(out, "                      first tenth   last tenth")?;
+    writeln!(out, "                     second tenth   last tenth")?;
     let rows = [
         ("update, p99 (s)", scores.update_p99_first, scores.update_p99_last),
         ("raster, p99 (s)", scores.publish_p99_first, scores.publish_p99_last),
