@@ -319,6 +319,9 @@ impl Mapper {
     fn replace(&mut self, model: FieldModel, path: Path, sources: Vec<SourceRun>) -> Effect {
         self.ready.clear();
         self.pipeline.restart(path);
+        if let Some(store) = self.model.tile_store() {
+            model.keep_tiles_in(store);
+        }
         self.model = model;
         self.progress.sources = sources;
         self.progress.versions += 1;
