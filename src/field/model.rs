@@ -1,6 +1,6 @@
 //! The map's model: observations of the field, learnt by a sparse Gaussian process.
 
-use streaming_gp::report::UpdateReport;
+use streaming_gp::UpdateReport;
 
 use super::BatchError;
 use super::engine::link;

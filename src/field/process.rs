@@ -7,15 +7,11 @@ use crate::field::engine::{self, DIMENSION, FieldKernel};
 use crate::field::posterior::MapPosterior;
 use crate::field::sensor_bias::{BiasInformation, BiasPrior};
 use crate::sensing::reading::Observation;
-use streaming_gp::dual_memory::DualGp;
 use streaming_gp::dual_memory::state::DualState;
-use streaming_gp::field_places::FieldPlaces;
-use streaming_gp::kernel::VectorField;
-use streaming_gp::points::Points;
-use streaming_gp::report::UpdateReport;
-use streaming_gp::state::{State, StateError};
-use streaming_gp::streaming::{Error, StreamingGp};
-use streaming_gp::vector::AxesReading;
+use streaming_gp::streaming::Error;
+use streaming_gp::{
+    AxesReading, DualGp, FieldPlaces, Points, State, StateError, StreamingGp, UpdateReport, VectorField,
+};
 
 /// Learns the field from a stream of batches.
 #[derive(Clone, Debug)]

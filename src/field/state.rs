@@ -3,14 +3,10 @@
 use std::io;
 
 use serde::{Deserialize, Serialize};
-use streaming_gp::bounds::{NoiseBaseline, NoiseBaselines};
 use streaming_gp::dual_memory::state::{DualState, MemoryState, SummaryState};
-use streaming_gp::field_places::{Axis, FieldPlace, FieldPlaces};
-use streaming_gp::model::Jitter;
-use streaming_gp::places::Places;
-use streaming_gp::points::Points;
-use streaming_gp::report::NamedValue;
-use streaming_gp::state::{PastState, State};
+use streaming_gp::{
+    Axis, FieldPlace, FieldPlaces, Jitter, NamedValue, NoiseBaseline, NoiseBaselines, PastState, Places, Points, State,
+};
 use toml::Table;
 
 use super::engine::{DIMENSION, likelihood, link};

@@ -18,7 +18,7 @@ use rand_chacha::ChaCha8Rng;
 use rand_distr::{Distribution, Normal};
 use serde::Serialize;
 use std::time::Instant;
-use streaming_gp::vector::SensorPose;
+use streaming_gp::SensorPose;
 
 /// Distance between observations along the path, in metres.
 const SPACING: f64 = 0.1;

@@ -1,12 +1,8 @@
 //! What the evidence lower bound is compared with: from above L* and the upper bound, from below the noise baseline.
 
-use super::kernel::{Kernel, Places};
-use super::likelihood::Weights;
-use super::linalg::{self, Matrix, NotPositiveDefinite, Part, squared_norm};
-use super::model::Model;
+use super::linalg::{self, Part, squared_norm};
 use super::normal::{LOG_2_PI, log_density_of};
-use super::targets::Targets;
-use super::whitened::{Past, Rows, Whitened};
+use crate::{Kernel, Matrix, Model, NotPositiveDefinite, Past, Places, Rows, Targets, Weights, Whitened};
 
 /// Count, mean and variance of all targets of one output so far: the model that sees no structure.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]

@@ -17,17 +17,12 @@ mod site;
 pub mod state;
 mod summary;
 
-use super::bounds::NoiseBaselines;
 use super::hyperparameters;
-use super::kernel::{Kernel, Places};
-use super::learning::Learning;
-use super::linalg::NotPositiveDefinite;
-use super::link::Link;
-use super::model::Model;
-use super::posterior::Posterior;
-use super::report::{LearningEnd, LearningReport, SelectionEnd, SelectionReport, UpdateReport};
-use super::selection::PivotedCholesky;
 use super::streaming::{self, Error};
+use crate::{
+    Kernel, Learning, LearningEnd, LearningReport, Link, Model, NoiseBaselines, NotPositiveDefinite, PivotedCholesky,
+    Places, Posterior, SelectionEnd, SelectionReport, UpdateReport,
+};
 use evidence::{Counts, Fit, Setup, WhitenedSites};
 use inducing::Inducing;
 use memory::Memory;

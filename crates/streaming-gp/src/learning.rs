@@ -2,11 +2,8 @@
 //! of the inducing points with them (Bui et al. 2017, "Streaming sparse Gaussian process approximations").
 
 use super::ascent::{self, Value};
-use super::hyperparameters::{self, LogNormalPrior};
-use super::kernel::{Kernel, Places};
-use super::model::Model;
-use super::report::{LearningEnd, LearningReport};
-use super::whitened::Rows;
+use super::hyperparameters;
+use crate::{Kernel, LearningEnd, LearningReport, LogNormalPrior, Model, Places, Rows};
 use std::cell::RefCell;
 
 /// How hyperparameters are learnt.

@@ -10,13 +10,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use strum::{EnumMessage, EnumString, IntoStaticStr, VariantArray};
 
-use super::inference::Inference;
-use super::kernel::Kernel;
-use super::selection::conditional_variance::ConditionalVariance;
-use super::selection::fixed::Fixed;
-use super::selection::oips::Oips;
-use super::selection::vips::Vips;
-use super::streaming::Settings;
+use crate::{ConditionalVariance, Fixed, Inference, Kernel, Oips, Settings, Vips};
 
 /// A method. The comment of each is its [summary](Method::summary).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, EnumString, EnumMessage, IntoStaticStr, VariantArray)]

@@ -5,16 +5,11 @@
 //! an outlier shows at once; where it does not, all rows count for little, the first fit is smooth, and what stands out from it is
 //! an outlier. Starting with equal weights would fit the outliers first.
 
-use super::kernel::{Kernel, Places};
-use super::learning::Learning;
-use super::likelihood::{Likelihood, StudentT, Weights};
-use super::linalg::NotPositiveDefinite;
-use super::model::Model;
-use super::posterior::Posterior;
-use super::report::{LearningEnd, LearningReport};
-use super::selection::{GreedyVariance, Limits};
-use super::targets::Targets;
-use super::whitened::{Rows, missing_permanent};
+use super::whitened::missing_permanent;
+use crate::{
+    GreedyVariance, Kernel, Learning, LearningEnd, LearningReport, Likelihood, Limits, Model, NotPositiveDefinite,
+    Places, Posterior, Rows, StudentT, Targets, Weights,
+};
 
 /// Most turns between posterior and weights.
 const MOST_TURNS: usize = 30;

@@ -3,14 +3,10 @@
 use std::borrow::Cow;
 use std::fmt::Debug;
 
-use super::bounds::NoiseBaselines;
-use super::kernel::{Kernel, Places};
-use super::linalg::NotPositiveDefinite;
-use super::model::Model;
-use super::posterior::Posterior;
-use super::report::{SelectionEnd, SelectionReport};
-use super::targets::Targets;
 use super::whitened::missing_permanent;
+use crate::{
+    Kernel, Model, NoiseBaselines, NotPositiveDefinite, Places, Posterior, SelectionEnd, SelectionReport, Targets,
+};
 
 mod greedy_variance;
 mod pivoted_cholesky;

@@ -1,13 +1,9 @@
 //! The state of a streaming model as plain numbers, to be stored and restored.
 
-use super::bounds::NoiseBaselines;
-use super::kernel::{Kernel, Places};
-use super::likelihood::Likelihood;
-use super::linalg::{self, NotPositiveDefinite};
-use super::model::{Jitter, Model};
-use super::posterior::Posterior;
-use super::report::NamedValue;
-use super::whitened::Past;
+use super::linalg;
+use crate::{
+    Jitter, Kernel, Likelihood, Model, NamedValue, NoiseBaselines, NotPositiveDefinite, Past, Places, Posterior,
+};
 use std::sync::Arc;
 
 /// Everything a [`StreamingGp`](super::streaming::StreamingGp) has learnt, and what it was learnt under. Put back, it continues to

@@ -1,7 +1,7 @@
 //! What a batch says: its targets, and how much each of them counts.
 
-use super::likelihood::Weights;
 use super::normal::LOG_2_PI;
+use crate::Weights;
 
 /// The targets of a batch. They count alike unless there are weights: then the noise of each has its variance divided by its own.
 ///

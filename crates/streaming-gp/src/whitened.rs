@@ -32,14 +32,10 @@ mod power_ep;
 pub use past::{Kept, Past};
 pub(crate) use past::{missing_permanent, prior_trace};
 
-use super::inference::Inference;
-use super::kernel::{Kernel, Places};
-use super::likelihood::Weights;
-use super::linalg::{self, Matrix, MatrixRef, NotPositiveDefinite, Workspace, squared_norm};
-use super::model::Model;
+use super::linalg::{self, Workspace, squared_norm};
 use super::normal::log_density_of;
-use super::targets::Targets;
 use super::upper_bound::BoundTerms;
+use crate::{Inference, Kernel, Matrix, MatrixRef, Model, NotPositiveDefinite, Places, Targets, Weights};
 use noise::RowNoise;
 use past::{PastFeatures, PastRows, permanent_indices};
 

@@ -3,9 +3,7 @@
 use super::learner::{Learner, Learnt};
 use crate::metrics::{Predictions, Readings};
 use magmap::field::engine::FieldPosterior;
-use streaming_gp::bounds::NoiseBaseline;
-use streaming_gp::kernel::Places;
-use streaming_gp::points::Points;
+use streaming_gp::{NoiseBaseline, Places, Points};
 
 /// Mean and variance of all readings so far: the noise model of the papers.
 #[derive(Default)]

@@ -16,15 +16,12 @@
 //! readings are gone. R is right for every change of the variance, and for the lengthscale as far as the inducing points are dense.)
 
 use super::super::expectation::{Expectation, Observation};
-use super::super::kernel::{Kernel, Places};
-use super::super::linalg::{self, Matrix, NotPositiveDefinite, dot, squared_norm};
-use super::super::link::Link;
-use super::super::model::Model;
+use super::super::linalg::{self, dot, squared_norm};
 use super::super::normal::LOG_2_PI;
-use super::super::posterior::Posterior;
 use super::inducing::Inducing;
 use super::site::{self, Site};
 use super::summary::{Summary, WhitenedSummary};
+use crate::{Kernel, Link, Matrix, Model, NotPositiveDefinite, Places, Posterior};
 
 /// Sites have settled when none changes by more than this share of itself, or of the largest.
 const SETTLED: f64 = 1e-7;

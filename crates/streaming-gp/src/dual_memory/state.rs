@@ -1,16 +1,11 @@
 //! The state of a dual model as plain numbers, to be stored and restored.
 
-use super::super::kernel::{Kernel, Places};
 use super::super::linalg;
-use super::super::link::Link;
-use super::super::posterior::Posterior;
-use super::super::state::{
-    self, PastState, State, StateError, check_finite, check_lengths, check_not_negative, check_triangular, rejected,
-};
-use super::super::whitened::Past;
+use super::super::state::{self, check_finite, check_lengths, check_not_negative, check_triangular, rejected};
+use super::Summary;
 use super::memory::Memory;
 use super::site::Site;
-use super::{DualGp, DualSettings, Summary};
+use crate::{DualGp, DualSettings, Kernel, Link, Past, PastState, Places, Posterior, State, StateError};
 use std::sync::Arc;
 
 /// Everything a [`DualGp`] has learnt, and what it was learnt under. Put back, it continues to the last bit as if it had never been

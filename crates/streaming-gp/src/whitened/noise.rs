@@ -1,8 +1,7 @@
 //! The noise of the rows of a batch: what it scales them by, and its part of slack and gradient.
 
-use crate::inference::Inference;
-use crate::linalg::{self, Matrix, squared_norm};
-use crate::targets::Targets;
+use crate::linalg::{self, squared_norm};
+use crate::{Inference, Matrix, Targets};
 
 /// The noise of the rows of a batch: row i has the variance `s^2 / u_i`, with u_i its weight times the power of the likelihood (see
 /// [`Targets`]), and under Power-EP `s^2 / u_i (1 + alpha t_i)`; see [`inference`](crate::inference).
