@@ -330,7 +330,7 @@ fn write_common<P: Rows>(arrays: &mut ArrayWriter, state: &State<P>) -> io::Resu
     arrays.numbers("hyperparameters", &[state.hyperparameters.len()], hyperparameters)?;
     arrays.numbers("mean", &[], [state.mean])?;
     let outputs = state.baseline.outputs();
-    let baselines = outputs.iter().flat_map(|baseline| [baseline.mean(), baseline.scatter()]);
+    let baselines = outputs.iter().flat_map(|baseline| [baseline.mean, baseline.scatter]);
     arrays.numbers("baseline", &[outputs.len(), 2], baselines)?;
     let past = state.past.as_ref();
     let rows = past.map_or_else(Vec::new, |past| past.inducing.rows());
@@ -426,7 +426,7 @@ fn read_common<P: Rows>(
     let (baselines, _) = baselines.as_chunks();
     // Every reading has a target for each output.
     let count = targets / (baselines.len() as u64).max(1);
-    let baselines = baselines.iter().map(|&[mean, scatter]| NoiseBaseline::new(count, mean, scatter));
+    let baselines = baselines.iter().map(|&[mean, scatter]| NoiseBaseline { count, mean, scatter });
     let rows = arrays.numbers("inducing_points", [None, Some(P::COLUMNS)])?;
     let size = rows.len() / P::COLUMNS;
     let expected = "axes of the field and components of the sensor's bias";

@@ -11,7 +11,6 @@
 //! only; the steps here follow the natural gradient to it (eqs. 54 to 57). And a step that lowers the bound is taken back.
 
 mod evidence;
-mod inducing;
 mod memory;
 mod site;
 pub mod state;
@@ -23,8 +22,7 @@ use crate::{
     Kernel, Learning, LearningEnd, LearningReport, Link, Model, NoiseBaselines, NotPositiveDefinite, PivotedCholesky,
     Places, Posterior, SelectionEnd, SelectionReport, UpdateReport,
 };
-use evidence::{Counts, Fit, Setup, WhitenedSites};
-use inducing::Inducing;
+use evidence::{Counts, Fit, Inducing, Setup, WhitenedSites};
 use memory::Memory;
 use site::Site;
 use std::sync::Arc;

@@ -45,7 +45,7 @@ pub(super) fn first_weights<K: Kernel>(
     {
         points.add(index);
     }
-    let values = targets.values();
+    let values = targets.values;
     let (mut mean, mut variance) = (vec![model.mean; values.len()], model.kernel.diagonal(places));
     if let Some(posterior) = posterior {
         posterior.predict(places, &mut mean, &mut variance);
@@ -57,7 +57,7 @@ pub(super) fn first_weights<K: Kernel>(
     points.chosen().iter().for_each(|&index| additional.push_from(&candidates, index));
     let mut rows = Rows::nested(places, targets.weighted(Some(&weights)), past, &additional);
     // This number of inducing points may be ill-conditioned where those that will be chosen are not.
-    Ok(if settle(likelihood, model, &mut rows).is_ok() { rows.into_weights().unwrap_or(weights) } else { weights })
+    Ok(if settle(likelihood, model, &mut rows).is_ok() { rows.weights.unwrap_or(weights) } else { weights })
 }
 
 /// Learns the hyperparameters and, under a heavy-tailed likelihood, the weights of the rows in turns. When the arithmetic breaks

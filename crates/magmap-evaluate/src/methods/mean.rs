@@ -17,7 +17,7 @@ impl Learner for Mean {
 
     fn predict(&self, places: &Points) -> Predictions {
         let count = places.len();
-        Predictions { means: vec![self.0.mean(); count], variances: vec![self.0.variance(); count] }
+        Predictions { means: vec![self.0.mean; count], variances: vec![self.0.variance(); count] }
     }
 
     fn posterior(&self) -> Option<&FieldPosterior> {

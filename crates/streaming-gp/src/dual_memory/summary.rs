@@ -2,7 +2,7 @@
 
 use super::super::linalg;
 use super::super::whitened::prior_trace;
-use super::inducing::Inducing;
+use super::evidence::Inducing;
 use crate::{Kernel, Matrix, MatrixRef, Model, Past, Places, Posterior};
 
 /// What is kept of readings that are neither in memory nor in the batch: pseudo-observations `r = R u_old + e` of unit noise.

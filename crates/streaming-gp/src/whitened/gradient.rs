@@ -80,7 +80,7 @@ impl<K: Kernel> Rows<'_, K> {
         *in_noise = noise
             .gradient_in_log_variance(&squares)
             .unwrap_or_else(|| variational_gradient_in_log_noise(whitened, &inverse))
-            + noise.evidence_in_log_variance();
+            + noise.evidence_in_log_variance;
         self.workspace.give_back([inverse, in_covariance, in_features]);
         gradient
     }
