@@ -11,7 +11,7 @@ mod ranges;
 
 use nalgebra::{Isometry3, Translation3, UnitQuaternion};
 use serde::{Deserialize, Serialize};
-use streaming_gp::kernel::Shape;
+use streaming_gp::Shape;
 use streaming_gp::methods::Named;
 
 use declare::{Described, Part, choices, section, sections};

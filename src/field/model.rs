@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use streaming_gp::report::UpdateReport;
+use streaming_gp::UpdateReport;
 
 use super::BatchError;
 use super::engine::link;

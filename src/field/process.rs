@@ -8,16 +8,12 @@ use crate::field::posterior::MapPosterior;
 use crate::field::sensor_bias::{BiasInformation, BiasPrior};
 use crate::sensing::reading::Observation;
 use serde::{Deserialize, Serialize};
-use streaming_gp::bounds::NoiseBaselines;
-use streaming_gp::dual_memory::DualGp;
 use streaming_gp::dual_memory::state::DualState;
-use streaming_gp::field_places::FieldPlaces;
-use streaming_gp::kernel::VectorField;
-use streaming_gp::points::Points;
-use streaming_gp::report::{NamedValue, UpdateReport};
-use streaming_gp::state::{State, StateError};
-use streaming_gp::streaming::{Error, StreamingGp};
-use streaming_gp::vector::AxesReading;
+use streaming_gp::streaming::Error;
+use streaming_gp::{
+    AxesReading, DualGp, FieldPlaces, NamedValue, NoiseBaselines, Points, State, StateError, StreamingGp, UpdateReport,
+    VectorField,
+};
 
 /// Kind of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]

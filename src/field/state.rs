@@ -4,14 +4,10 @@ use std::io::{self, Cursor, Seek, Write};
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
-use streaming_gp::bounds::{NoiseBaseline, NoiseBaselines};
 use streaming_gp::dual_memory::state::{DualState, MemoryState, SummaryState};
-use streaming_gp::field_places::{Axis, FieldPlace, FieldPlaces};
-use streaming_gp::model::Jitter;
-use streaming_gp::places::Places;
-use streaming_gp::points::Points;
-use streaming_gp::report::NamedValue;
-use streaming_gp::state::{PastState, State};
+use streaming_gp::{
+    Axis, FieldPlace, FieldPlaces, Jitter, NamedValue, NoiseBaseline, NoiseBaselines, PastState, Places, Points, State,
+};
 use toml::Table;
 
 use super::engine::{DIMENSION, likelihood, link};
@@ -420,7 +416,7 @@ fn write_common<P: Rows, W: Write + Seek>(arrays: &mut ArrayWriter<W>, state: &S
     arrays.numbers("hyperparameters", &[state.hyperparameters.len()], hyperparameters)?;
     arrays.numbers("mean", &[], [state.mean])?;
     let outputs = state.baseline.outputs();
-    let baselines = outputs.iter().flat_map(|baseline| [baseline.mean(), baseline.scatter()]);
+    let baselines = outputs.iter().flat_map(|baseline| [baseline.mean, baseline.scatter]);
     arrays.numbers("baseline", &[outputs.len(), 2], baselines)?;
     let past = state.past.as_ref();
     let rows = past.map_or_else(Vec::new, |past| past.inducing.rows());
@@ -516,7 +512,7 @@ fn read_common<P: Rows>(
     let (baselines, _) = baselines.as_chunks();
     // Every reading has a target for each output.
     let count = targets / (baselines.len() as u64).max(1);
-    let baselines = baselines.iter().map(|&[mean, scatter]| NoiseBaseline::new(count, mean, scatter));
+    let baselines = baselines.iter().map(|&[mean, scatter]| NoiseBaseline { count, mean, scatter });
     let rows = arrays.numbers("inducing_points", [None, Some(P::COLUMNS)])?;
     let size = rows.len() / P::COLUMNS;
     let expected = "axes of the field and components of the sensor's bias";

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use nalgebra::Isometry3;
 use serde::{Deserialize, Serialize};
-use streaming_gp::report::UpdateReport;
+use streaming_gp::UpdateReport;
 
 use super::batcher::{Batch, pop_merged};
 use super::path::Path;

@@ -20,7 +20,7 @@ use rand_distr::{Distribution, Normal};
 use serde::Serialize;
 use std::sync::Arc;
 use std::time::Instant;
-use streaming_gp::vector::SensorPose;
+use streaming_gp::SensorPose;
 
 /// Distance between observations along the path, in metres.
 const SPACING: f64 = 0.1;
