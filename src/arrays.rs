@@ -6,7 +6,7 @@
 mod problem;
 
 use std::collections::BTreeMap;
-use std::io::{self, Cursor, Write};
+use std::io::{self, Cursor, Seek, Write};
 use std::sync::Arc;
 
 use npyz::zip::write::FileOptions;
@@ -54,22 +54,17 @@ fn file_name(array: &str) -> String {
     format!("{array}.npy")
 }
 
-/// Writes arrays one after another, into memory.
-pub(crate) struct ArrayWriter {
-    zip: ZipWriter<Cursor<Vec<u8>>>,
+/// Writes arrays one after another.
+pub(crate) struct ArrayWriter<W: Write + Seek> {
+    zip: ZipWriter<W>,
     digest: Sha256,
     /// What the names of the arrays begin with.
     section: String,
 }
 
-impl ArrayWriter {
-    /// With memory for `bytes` at first; more comes as it is needed.
-    pub(crate) fn with_capacity(bytes: usize) -> Self {
-        Self {
-            zip: ZipWriter::new(Cursor::new(Vec::with_capacity(bytes))),
-            digest: Sha256::new(),
-            section: String::new(),
-        }
+impl<W: Write + Seek> ArrayWriter<W> {
+    pub(crate) fn new(out: W) -> Self {
+        Self { zip: ZipWriter::new(out), digest: Sha256::new(), section: String::new() }
     }
 
     /// The names of the arrays that follow begin with this.
@@ -97,11 +92,11 @@ impl ArrayWriter {
         self.array(name, "<f8", shape, values.into_iter().map(f64::to_le_bytes))
     }
 
-    /// Writes the checksum and the archive's table of contents; the bytes of the whole file.
-    pub(crate) fn finish(mut self) -> io::Result<Vec<u8>> {
+    /// Writes the checksum and the archive's table of contents.
+    pub(crate) fn finish(mut self) -> io::Result<W> {
         let checksum = format!("{:x}", self.digest.finalize_reset());
         self.text(CHECKSUM, &checksum)?;
-        Ok(self.zip.finish()?.into_inner())
+        Ok(self.zip.finish()?)
     }
 
     fn array<const N: usize>(

@@ -21,8 +21,7 @@ mod unit;
 
 use nalgebra::{Isometry3, Matrix2, Matrix3, SymmetricEigen, UnitQuaternion, Vector2, Vector3};
 use serde::Serialize;
-use streaming_gp::kernel::VectorField;
-use streaming_gp::linalg::NotPositiveDefinite;
+use streaming_gp::{NotPositiveDefinite, VectorField};
 
 use self::agreement::{heading_of, headings};
 use self::evidence::{Bias, Evidence};

@@ -11,7 +11,7 @@ mod ranges;
 
 use nalgebra::{Isometry3, Translation3, UnitQuaternion};
 use serde::{Deserialize, Serialize};
-use streaming_gp::kernel::Shape;
+use streaming_gp::Shape;
 use streaming_gp::methods::Named;
 
 use declare::{Described, Part, choices, section, sections};
@@ -182,7 +182,7 @@ sections! {
     }
 
     /// Local models on square tiles, for maps that are larger than a room: the cost of an update does not depend on the size of the
-    /// map, and each tile has its own hyperparameters. Except for threads, it is fixed for the life of a map.
+    /// map, and each tile has its own hyperparameters. Except for threads and memory, it is fixed for the life of a map.
     tiles: Tiles {
         /// Side of a tile, in metres; 0 for one model of the whole map. The map begins in the middle of a tile.
         size: f64 = 0.0 => not_negative,
@@ -193,6 +193,9 @@ sections! {
         band: f64 = 0.0 => not_negative,
         /// Number of threads that learn, each one tile at a time; 0 for one on each core. The map does not depend on it.
         threads: usize = 0 => within(0..=MOST_THREADS),
+        /// Memory for tiles, in megabytes; those that were used longest ago are in files only, beside the journal, and are read when they
+        /// are needed. 0 for all in memory. The map does not depend on it.
+        memory: f64 = 60.0 => not_negative,
     }
 
     /// The number of inducing points and how they are chosen.
@@ -484,7 +487,7 @@ const BAND: f64 = 0.5;
 
 impl Tiles {
     /// Widths of halo and band, in metres: as they are set, or from the initial lengthscale in `config`.
-    pub(crate) fn widths(&self, config: &Config) -> [f64; 2] {
+    pub fn widths(&self, config: &Config) -> [f64; 2] {
         let lengthscale = match (config.model.likelihood, config.model.field) {
             (Likelihood::Bernoulli, _) => config.bernoulli.lengthscale,
             (_, Mapped::Vector) => config.vector.initial.lengthscale,

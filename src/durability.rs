@@ -6,3 +6,4 @@
 pub mod checkpoint;
 pub mod journal;
 pub mod map_store;
+pub mod tile_folder;

@@ -12,6 +12,7 @@ pub mod quantity;
 pub mod raster;
 mod sensor_bias;
 pub mod state;
+pub mod tile_store;
 mod tiles;
 pub mod totals;
 

@@ -6,6 +6,7 @@ use crate::config::Config;
 use crate::durability::checkpoint::Checkpoint;
 use crate::durability::journal::{self, Journal, JournalMonitor};
 use crate::durability::map_store::{self, InitialMap, MapFile, MapStart, Reservation};
+use crate::durability::tile_folder::keep_tiles_temporarily;
 use crate::mapping::mapper::{Mapper, SourceId, Step};
 use crate::mapping::path::Path;
 use crate::mapping::step_log::StepLog;
@@ -70,6 +71,8 @@ impl Session {
             let journal = Journal::start_with_first_reading(folder, &mapper, damaged)?;
             monitor = Some(journal.monitor());
             step_log = Some(Box::new(journal) as Box<dyn StepLog>);
+        } else {
+            keep_tiles_temporarily(&mapper);
         }
         let (before, updates_before) = (*mapper.pipeline().counters(), mapper.progress().learnt);
         let worker = Worker::start(Mode::Live, mapper, step_log, None)?;

@@ -75,6 +75,59 @@ def check_arrays(checkpoint, process):
         check((np.triu(checkpoint[name], 1) == 0).all(), f"expected {name} to be lower triangular")
 
 
+OF_THE_MAP = {"format", "format_version", "metadata", "extent", "path", "path_spacing", "stream", "checksum"}
+
+
+def tiles_of(checkpoint, metadata):
+    """The arrays of each tile by its square, under the names that those of a map without tiles have."""
+    shared = {name: array for name, array in checkpoint.items() if name in OF_THE_MAP}
+    tiles = {}
+    for number, tile in enumerate(metadata["tiles"]):
+        prefix = f"tile_{number}_" if number else ""
+        names = [name for name in checkpoint if name.startswith(prefix) and name not in OF_THE_MAP]
+        if not number:
+            names = [name for name in names if not name.startswith("tile_")]
+        tiles[tuple(tile["square"])] = shared | {name.removeprefix(prefix): checkpoint[name] for name in names}
+    check(list(tiles) == sorted(tiles), f"order of the tiles: {list(tiles)}")
+    return tiles
+
+
+def fade(grid, axis, coordinates):
+    """Columns (or rows) of the two squares that may predict each coordinate, and their weights."""
+    squares = (coordinates - grid["origin"][axis]) / grid["size"] + 0.5
+    index = np.floor(squares)
+    within = (squares - index) * grid["size"]
+    is_lower = within < 0.5 * grid["size"]
+    t = 0.5 + 0.5 * np.minimum(np.where(is_lower, within, grid["size"] - within) / grid["band"], 1.0)
+    own = t**3 * (t * (6 * t - 15) + 10)
+    return (index, own), (index + np.where(is_lower, -1, 1), 1 - own)
+
+
+def has_only_first(grid, extent):
+    """Whether all observations are in the first tile and its halo, which then predicts alone."""
+    return (np.abs(extent - np.array(grid["origin"])) <= 0.5 * grid["size"] + grid["halo"]).all()
+
+
+def blend(tiles, grid, extent, points, predict):
+    """Mean and standard deviation of the mixture of what the tiles around each point predict."""
+    squares = [square for square, tile in tiles.items() if len(tile["target"])]
+    if grid is None or has_only_first(grid, extent):
+        return predict(tiles[(0, 0)], points)
+    parts = []
+    for columns, along_x in fade(grid, 0, points[:, 0]):
+        for rows, along_y in fade(grid, 1, points[:, 1]):
+            distances = [(columns - column) ** 2 + (rows - row) ** 2 for column, row in squares]
+            parts.append((np.argmin(distances, axis=0), along_x * along_y))
+    mean, square = np.zeros(len(points)), np.zeros(len(points))
+    for nearest, weights in parts:
+        for number in np.unique(nearest[weights > 0]):
+            chosen = (nearest == number) & (weights > 0)
+            own, deviation = predict(tiles[squares[number]], points[chosen])
+            mean[chosen] += weights[chosen] * own
+            square[chosen] += weights[chosen] * (own**2 + deviation**2)
+    return mean, np.sqrt(square - mean**2)
+
+
 def check_checksum(path, checksum):
     digest = hashlib.sha256()
     with zipfile.ZipFile(path) as archive:
@@ -173,15 +226,19 @@ def main(checkpoint_path, map_path):
         checkpoint = dict(archive)
     check(str(checkpoint["format"]) == "magmap-checkpoint", f"format {checkpoint['format']}")
     check(int(checkpoint["format_version"]) == 5, f"version {checkpoint['format_version']}")
-    check("tile_1_hyperparameters" not in checkpoint, "expected a map of one model (tiles.size = 0): blending of tiles is not computed here")
     metadata = json.loads(str(checkpoint["metadata"]))
-    check_arrays(checkpoint, metadata["process"])
+    tiles = tiles_of(checkpoint, metadata)
+    for tile in tiles.values():
+        check_arrays(tile, metadata["process"])
     check_checksum(checkpoint_path, str(checkpoint["checksum"]))
     names = metadata["hyperparameter_names"]
     if metadata["process"] == "vector":
         kinds, axes = checkpoint["inducing_points"][:, 3:].T
         check(np.isin(kinds, (0, 1, 2)).all() and np.isin(axes, (0, 1, 2)).all(), "kinds and axes of the inducing points")
         print(f"a map of three axes, {len(kinds)} inducing variables, {(kinds > 0).sum()} of them of the sensor's bias")
+        if len(tiles) > 1:
+            print(f"{len(tiles)} tiles; their axes are not computed here")
+            return
         with np.load(map_path, allow_pickle=False) as archive:
             check_axes(checkpoint, tomllib.loads(metadata["config"])["vector"], names, archive, map_path)
         return
@@ -192,7 +249,9 @@ def main(checkpoint_path, map_path):
     known = np.isfinite(mean)
     check(known.any(), f"{map_path} knows the field nowhere")
     points = np.stack(np.meshgrid(x, y), axis=2)[known]
-    found_mean, found_deviation = predict(checkpoint, kernel, names, points)
+    grid, extent = metadata["tile_grid"], checkpoint["extent"]
+    of_tile = lambda tile, points: predict(tile, kernel, names, points)
+    found_mean, found_deviation = blend(tiles, grid, extent, points, of_tile)
     errors = np.abs(found_mean - mean[known]).max(), np.abs(found_deviation - deviation[known]).max()
     # The rounding of doubles, 50 microtesla large, times a condition number of up to 1e9.
     check(max(errors) < 1e-5, f"mean and standard deviation differ by up to {errors} microtesla from {map_path}")
@@ -200,7 +259,7 @@ def main(checkpoint_path, map_path):
     progress = json.loads(str(checkpoint["stream"]))["progress"]
     check(progress["versions"] == metadata["updates"], f"expected as many versions of the map as updates, found {progress}")
     print(f"magmap {metadata['magmap_version']}, frame {metadata['frame']!r}, {metadata['updates']} updates, {values}")
-    print(f"{known.sum()} cells within {errors[0]:.1e} (mean) and {errors[1]:.1e} (standard deviation) microtesla")
+    print(f"{len(tiles)} tiles, {known.sum()} cells within {errors[0]:.1e} (mean) and {errors[1]:.1e} (standard deviation) microtesla")
 
 
 if __name__ == "__main__":

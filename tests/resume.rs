@@ -89,6 +89,18 @@ fn killed_after(delay: Duration, arguments: &[&str], folder: &TempDir) -> Option
     None
 }
 
+/// Local models, half of which are in files only, and a checkpoint after every other batch.
+const OF_TILES: [&str; 8] = [
+    "--set",
+    "tiles.size=4",
+    "--set",
+    "tiles.memory=0.3",
+    "--set",
+    "journal.checkpoint_batches=2",
+    "--set",
+    "batch.max_observations=30",
+];
+
 /// A model with a memory of earlier observations.
 const WITH_MEMORY: [&str; 4] = ["--set", "selection.method=dual_memory=6", "--set", "dual_memory.max_memory=60"];
 
@@ -118,6 +130,11 @@ fn so_does_one_of_a_yes_no_signal() {
 }
 
 #[test]
+fn so_does_one_of_tiles_few_of_which_are_in_memory() {
+    killed_and_resumed(3, "60", &OF_TILES);
+}
+
+#[test]
 #[ignore = "takes over a minute; run with --ignored"]
 fn killed_a_hundred_times_it_makes_the_map_that_it_would_have_made() {
     killed_and_resumed(100, "120", &[]);
@@ -133,6 +150,12 @@ fn so_does_one_whose_model_has_a_memory_killed_twenty_times() {
 #[ignore = "takes over a minute; run with --ignored"]
 fn so_does_one_of_a_yes_no_signal_killed_ten_times() {
     killed_and_resumed(10, "120", &OF_A_SIGNAL);
+}
+
+#[test]
+#[ignore = "takes over a minute; run with --ignored"]
+fn so_does_one_of_tiles_killed_thirty_times() {
+    killed_and_resumed(30, "120", &OF_TILES);
 }
 
 /// Kills replays of a drive of this many seconds under these settings this many times, and compares each resulting map.

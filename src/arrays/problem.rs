@@ -2,7 +2,7 @@
 
 use std::io;
 
-use streaming_gp::state::StateError;
+use streaming_gp::StateError;
 
 /// Why the file of a checkpoint cannot be read.
 #[derive(Debug, thiserror::Error)]

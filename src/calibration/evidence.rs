@@ -5,10 +5,7 @@
 //! all axes. So one Cholesky factorization of K gives the log evidence for every yaw, and the bias of the sensor as well.
 
 use nalgebra::{Matrix3, Vector3};
-use streaming_gp::field_places::{Axis, FieldPlace, FieldPlaces};
-use streaming_gp::kernel::VectorField;
-use streaming_gp::linalg::{Matrix, NotPositiveDefinite};
-use streaming_gp::places::Places;
+use streaming_gp::{Axis, FieldPlace, FieldPlaces, Matrix, NotPositiveDefinite, Places, VectorField};
 
 use super::stretch::TurnableReading;
 use crate::field::exact_evidence::ExactEvidence;

@@ -4,16 +4,19 @@ mod error;
 
 use std::collections::VecDeque;
 use std::fs::File;
-use std::io::{self, Read, Write};
+use std::io::{self, Read, Seek, Write};
+use std::sync::Arc;
 
 use nalgebra::Point3;
 use serde::{Deserialize, Serialize};
 
 use crate::arrays::{self, ArrayReader, ArrayWriter, Problem};
 use crate::config::Config;
+use crate::durability::tile_folder::TileFolder;
 use crate::field::map::FieldMap;
 use crate::field::model::FieldModel;
-use crate::field::state::{FieldState, StateMetadata};
+use crate::field::state::{DamagedTile, FieldState, ReadTile, StateMetadata};
+use crate::field::tile_store::{StoredTile, TileStore};
 use crate::files::{FileError, write_atomically};
 use crate::mapping::batcher::Batch;
 use crate::mapping::mapper::{Mapper, Progress, SavedMap};
@@ -27,9 +30,6 @@ const FORMAT: &str = "magmap-checkpoint";
 
 /// Version of the format.
 pub const FORMAT_VERSION: i64 = 5;
-
-/// Typical size of a file without its large arrays: settings, counters, waiting readings, names.
-const OTHER_BYTES: usize = 1 << 16;
 
 /// Its name in the output folder of a replay.
 pub const FILE_NAME: &str = "checkpoint.npz";
@@ -129,18 +129,58 @@ impl Checkpoint {
     /// [`Error::Write`].
     pub fn write(&self, path: impl AsRef<std::path::Path>) -> Result<(), Error> {
         let path = path.as_ref();
-        let written = self.to_bytes().and_then(|bytes| write_atomically(path, |file| file.write_all(&bytes)));
-        Ok(written.map_err(FileError::of("write the checkpoint", path, "; no partial file was left"))?)
+        Ok(write_atomically(path, |file| self.write_to(file, &[]).map(drop)).map_err(unwritten(path))?)
     }
 
-    /// Reads a checkpoint, exactly as [`write`](Self::write) wrote it.
+    /// As [`write`](Self::write), but the arrays of tiles that are shared with the model are in files of this folder, in which the file
+    /// itself is: only those of tiles that have changed are written. Returns these files, which belong to the checkpoint.
+    ///
+    /// # Errors
+    /// [`Error::Write`].
+    pub(crate) fn write_with_tiles(
+        &self,
+        path: &std::path::Path,
+        folder: &Arc<TileFolder>,
+    ) -> Result<Vec<Arc<StoredTile>>, Error> {
+        let tiles = if self.model.is_tiled() { self.model.tiles() } else { &[] };
+        let store = Arc::clone(folder) as Arc<dyn TileStore>;
+        let stored = tiles.iter().map(|tile| tile.store(&store).transpose()).collect::<io::Result<Vec<_>>>();
+        let written = stored.and_then(|stored| {
+            let names: Vec<_> = stored.iter().map(|tile| tile.as_ref().map(|tile| tile.name().to_owned())).collect();
+            let stored: Vec<_> = stored.into_iter().flatten().collect();
+            folder.sync(&stored)?;
+            write_atomically(path, |file| self.write_to(file, &names).map(drop))?;
+            Ok(stored)
+        });
+        Ok(written.map_err(unwritten(path))?)
+    }
+
+    /// Reads a checkpoint, exactly as it was written.
     ///
     /// # Errors
     /// [`Error::Read`] with what is wrong.
     pub fn read(path: impl AsRef<std::path::Path>) -> Result<Self, Error> {
         let path = path.as_ref();
+        let folder = path.parent().unwrap_or(std::path::Path::new(""));
+        let (checkpoint, mut damaged) = Self::read_with_tiles(path, &Arc::new(TileFolder::new(folder)))?;
+        let first = damaged.drain(..).next();
+        first.map_or(Ok(checkpoint), |DamagedTile { file, problem }| {
+            Err(Error::Read { path: folder.join(file), problem })
+        })
+    }
+
+    /// Reads a checkpoint whose tiles may be in files of this folder, which are in use from now on. Tiles whose file is damaged are
+    /// missing, and returned.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read).
+    pub(crate) fn read_with_tiles(
+        path: &std::path::Path,
+        folder: &Arc<TileFolder>,
+    ) -> Result<(Self, Vec<DamagedTile>), Error> {
+        let mut read_tile = |name: &str| Ok((folder.read(name)?, Some(folder.existing(name))));
         read_whole(path)
-            .and_then(|bytes| Self::from_bytes(&bytes))
+            .and_then(|bytes| Self::from_arrays(&bytes, &mut read_tile))
             .map_err(|problem| Error::Read { path: path.to_owned(), problem })
     }
 
@@ -191,20 +231,20 @@ impl Checkpoint {
         mine.starts_with(&theirs[..shared_runs]) && shared_batches >= learnt
     }
 
-    fn to_bytes(&self) -> io::Result<Vec<u8>> {
+    /// `files` names for each tile the file that contains its arrays, if one does.
+    fn write_to<W: Write + Seek>(&self, out: W, files: &[Option<String>]) -> io::Result<W> {
         let metadata = Metadata {
             magmap_version: self.magmap_version.clone(),
             frame: self.frame.clone(),
-            state: self.model.metadata(),
+            state: self.model.metadata(files),
             config: self.config.clone(),
         };
         let points = self.path().points();
-        let path = size_of::<f64>() * 3 * points.len();
-        let mut arrays = ArrayWriter::with_capacity(self.model.size() + path + OTHER_BYTES);
+        let mut arrays = ArrayWriter::new(out);
         arrays.text("format", FORMAT)?;
         arrays.integer("format_version", FORMAT_VERSION)?;
         arrays.text("metadata", &serde_json::to_string(&metadata)?)?;
-        self.model.write(&mut arrays)?;
+        self.model.write(&mut arrays, files)?;
         arrays.numbers("path", &[points.len(), 3], points.iter().flat_map(|point| [point.x, point.y, point.z]))?;
         arrays.numbers("path_spacing", &[], [self.path().spacing()])?;
         arrays.text("stream", &serde_json::to_string(&self.stream)?)?;
@@ -216,6 +256,12 @@ impl Checkpoint {
     /// # Errors
     /// What is wrong.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, Problem> {
+        let elsewhere =
+            |name: &str| Err(Problem::array("metadata", "tiles in the same file", format!("one in {name}")));
+        Self::from_arrays(bytes, &mut { elsewhere }).map(|(checkpoint, _)| checkpoint)
+    }
+
+    fn from_arrays(bytes: &[u8], read_tile: &mut ReadTile<'_>) -> Result<(Self, Vec<DamagedTile>), Problem> {
         let arrays = ArrayReader::new(bytes)?;
         let format = arrays.text("format")?;
         if format != FORMAT {
@@ -226,11 +272,15 @@ impl Checkpoint {
             return Err(Problem::Version { expected: FORMAT_VERSION, found });
         }
         let Metadata { magmap_version, frame, state, config } = serde_json::from_str(&arrays.text("metadata")?)?;
-        let model = FieldState::read(&arrays, state, &config)?;
+        let (model, damaged) = FieldState::read(&arrays, state, &config, read_tile)?;
         let mut stream = read_stream(&arrays)?;
         stream.pipeline.set_path(read_path(&arrays)?);
-        Ok(Self { magmap_version, config, frame, model, stream })
+        Ok((Self { magmap_version, config, frame, model, stream }, damaged))
     }
+}
+
+fn unwritten(path: &std::path::Path) -> impl FnOnce(io::Error) -> FileError {
+    FileError::of("write the checkpoint", path, "; no partial file was left")
 }
 
 /// All bytes of a file, unless the first ones show that it is not a checkpoint.

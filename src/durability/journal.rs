@@ -31,6 +31,7 @@ use crossbeam_channel::{Sender, TrySendError, bounded};
 use self::folder::{Disk, RealDisk};
 use self::writing::{Entry, Writer};
 use crate::durability::checkpoint::Checkpoint;
+use crate::field::tile_store::TileStore;
 use crate::mapping::mapper::{Mapper, Step};
 use crate::mapping::step_log::StepLog;
 use crate::mapping::updates::lock;
@@ -168,6 +169,7 @@ impl Journal {
         let shared = Arc::new(Shared::default());
         lock(&shared.state).status.lost = folder.trouble().map(str::to_owned);
         let is_new = mapper.progress().steps == 0 && deferred_after.is_none();
+        mapper.model().keep_tiles_in(Arc::clone(folder.tiles()) as Arc<dyn TileStore>);
         let writer = Writer::new(disk, folder, mapper.config(), Arc::clone(&shared), damaged, is_new);
         std::thread::Builder::new()
             .name("journal".into())

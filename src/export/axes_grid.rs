@@ -1,6 +1,6 @@
 //! The axes of the field per cell of a grid.
 
-use streaming_gp::vector::Axes;
+use streaming_gp::Axes;
 
 use super::{Error, check_length};
 use crate::field::grid::FieldGrid;

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use streaming_gp::report::NamedValue;
+use streaming_gp::NamedValue;
 
 use super::Error;
 use super::panels::{AxisScale, Curve, Panel, Panels};

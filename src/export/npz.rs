@@ -8,7 +8,7 @@ use npyz::npz::NpzWriter;
 use npyz::zip::DateTime;
 use npyz::zip::write::FileOptions;
 use npyz::{DType, Serialize, WriterBuilder};
-use streaming_gp::report::NamedValue;
+use streaming_gp::NamedValue;
 
 use super::file::write_atomically;
 use super::{AxesGrid, Error, check_shape};

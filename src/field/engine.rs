@@ -3,18 +3,10 @@
 use std::sync::Arc;
 
 use crate::config::{self, Ceiling, Config, Hyperparameters};
-use streaming_gp::dual_memory::{DualSettings, MemorySize, OldEvidence};
-use streaming_gp::hyperparameters::LogNormalPrior;
-use streaming_gp::inference::Inference;
-use streaming_gp::kernel::{Kernel, Stationary, VectorField};
-use streaming_gp::learning::Learning;
-use streaming_gp::likelihood::{Likelihood, StudentT};
-use streaming_gp::link::Link;
-use streaming_gp::model::{Jitter, Model};
-use streaming_gp::posterior::Posterior;
-use streaming_gp::selection::Limits;
-use streaming_gp::selection::vips::Vips;
-use streaming_gp::streaming::Settings;
+use streaming_gp::{
+    DualSettings, Inference, Jitter, Kernel, Learning, Likelihood, Limits, Link, LogNormalPrior, MemorySize, Model,
+    OldEvidence, Posterior, Settings, Stationary, StudentT, VectorField, Vips,
+};
 
 /// Covariance of the field strength: a constant for the ambient field (optional) plus the variation around it.
 pub type FieldKernel = Stationary;

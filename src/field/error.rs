@@ -1,7 +1,7 @@
 //! What can go wrong with a map and its rasters.
 
 use crate::config;
-use streaming_gp::state::StateError;
+use streaming_gp::StateError;
 
 /// Why a batch was rejected.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]

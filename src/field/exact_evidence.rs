@@ -1,9 +1,7 @@
 //! The exact log evidence of readings under the model of the three axes, without inducing points.
 
-use streaming_gp::field_places::FieldPlaces;
-use streaming_gp::kernel::{Kernel, VectorField};
-use streaming_gp::linalg::{self, Matrix, NotPositiveDefinite};
-use streaming_gp::places::Places;
+use streaming_gp::linalg;
+use streaming_gp::{FieldPlaces, Kernel, Matrix, NotPositiveDefinite, Places, VectorField};
 
 /// The evidence of targets that are combinations of columns: one Cholesky factorization of their covariance K serves
 /// all combinations.

@@ -162,12 +162,12 @@ impl FieldMap {
 
     /// Positions of the inducing points, in metres; of a place with several axes more than once.
     pub fn inducing_points(&self) -> Vec<[f64; 2]> {
-        self.posteriors.all().flat_map(MapPosterior::inducing_points).collect()
+        self.posteriors.inducing_points()
     }
 
     /// Number of inducing points: of axes and components of the sensor's bias where it has them.
     pub fn size(&self) -> usize {
-        self.posteriors.all().map(MapPosterior::size).sum()
+        self.posteriors.size()
     }
 
     /// Lower left and upper right corner of the observations, in metres.

@@ -1,12 +1,15 @@
 //! The map's model: observations of the field, learnt by a sparse Gaussian process.
 
-use streaming_gp::report::UpdateReport;
+use std::sync::Arc;
+
+use streaming_gp::UpdateReport;
 
 use super::BatchError;
 use super::engine::link;
 use super::map::FieldMap;
 use super::quantity::Quantity;
 use super::state::{FieldState, check};
+use super::tile_store::TileStore;
 use super::tiles::Tiles;
 use super::totals::Totals;
 use crate::config::Config;
@@ -28,7 +31,7 @@ impl FieldModel {
     }
 
     /// Checks that the map can be continued with these settings: the sections `model`, except for `model.initial`, and `tiles`, except
-    /// for `tiles.threads`, are fixed for the life of a map, and so is whether `selection.method` is `dual_memory`.
+    /// for `tiles.threads` and `tiles.memory`, are fixed for the life of a map, and so is whether `selection.method` is `dual_memory`.
     ///
     /// # Errors
     /// [`SettingDiffers`](super::Error::SettingDiffers).
@@ -43,7 +46,18 @@ impl FieldModel {
         self.tiles.configure(config);
     }
 
-    /// Everything it has learnt.
+    /// From now on the memory of local models is bounded by `tiles.memory`: those that were used longest ago are kept in this store, and
+    /// read when they are needed.
+    pub fn keep_tiles_in(&self, store: Arc<dyn TileStore>) {
+        self.tiles.keep_in(store);
+    }
+
+    /// Where local models are kept that are not in memory.
+    pub fn tile_store(&self) -> Option<Arc<dyn TileStore>> {
+        self.tiles.store()
+    }
+
+    /// Everything it has learnt. Local models are shared: nothing is copied.
     pub fn state(&self) -> FieldState {
         FieldState {
             settings: self.tiles.config().model.clone(),

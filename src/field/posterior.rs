@@ -2,12 +2,8 @@
 
 use std::sync::Arc;
 
-use streaming_gp::field_places::FieldPlace;
-use streaming_gp::link::Link;
-use streaming_gp::places::Places;
-use streaming_gp::points::Points;
-use streaming_gp::report::NamedValue;
-use streaming_gp::vector::{Axes, Bias, FieldMap as VectorMap, SensorPose};
+use streaming_gp::vector::{Bias, FieldMap as VectorMap};
+use streaming_gp::{Axes, FieldPlace, Link, NamedValue, Places, Points, SensorPose};
 
 use super::engine::{FieldPosterior, VectorPosterior};
 use super::sensor_bias::SensorBias;

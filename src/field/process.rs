@@ -7,15 +7,38 @@ use crate::field::engine::{self, DIMENSION, FieldKernel};
 use crate::field::posterior::MapPosterior;
 use crate::field::sensor_bias::{BiasInformation, BiasPrior};
 use crate::sensing::reading::Observation;
-use streaming_gp::dual_memory::DualGp;
+use serde::{Deserialize, Serialize};
 use streaming_gp::dual_memory::state::DualState;
-use streaming_gp::field_places::FieldPlaces;
-use streaming_gp::kernel::VectorField;
-use streaming_gp::points::Points;
-use streaming_gp::report::UpdateReport;
-use streaming_gp::state::{State, StateError};
-use streaming_gp::streaming::{Error, StreamingGp};
-use streaming_gp::vector::AxesReading;
+use streaming_gp::streaming::Error;
+use streaming_gp::{
+    AxesReading, DualGp, FieldPlaces, NamedValue, NoiseBaselines, Points, State, StateError, StreamingGp, UpdateReport,
+    VectorField,
+};
+
+/// Kind of a process.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum ProcessKind {
+    Streaming,
+    DualMemory,
+    Vector,
+}
+
+/// What describes a process beside its arrays of numbers.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct ProcessHead {
+    pub(crate) kind: ProcessKind,
+    /// Number of targets in the noise baseline.
+    pub(crate) targets: u64,
+    pub(crate) hyperparameter_names: Vec<String>,
+}
+
+impl ProcessHead {
+    fn new(kind: ProcessKind, baseline: &NoiseBaselines, hyperparameters: &[NamedValue]) -> Self {
+        let hyperparameter_names = hyperparameters.iter().map(|value| value.name.clone()).collect();
+        Self { kind, targets: baseline.count(), hyperparameter_names }
+    }
+}
 
 /// Learns the field from a stream of batches.
 #[derive(Clone, Debug)]
@@ -47,6 +70,17 @@ pub(crate) enum ProcessState {
 }
 
 impl ProcessState {
+    /// What describes it beside its arrays of numbers.
+    pub(crate) fn head(&self) -> ProcessHead {
+        match self {
+            Self::Streaming(state) => ProcessHead::new(ProcessKind::Streaming, &state.baseline, &state.hyperparameters),
+            Self::Dual(DualState { common, .. }) => {
+                ProcessHead::new(ProcessKind::DualMemory, &common.baseline, &common.hyperparameters)
+            }
+            Self::Vector(state, _) => ProcessHead::new(ProcessKind::Vector, &state.baseline, &state.hyperparameters),
+        }
+    }
+
     /// Validates the state.
     pub(crate) fn check(&self) -> Result<(), StateError> {
         match self {
@@ -77,13 +111,13 @@ impl FieldProcess {
     }
 
     /// A process without any observation that begins with what is known of the sensor's bias, and with the geometric means of its
-    /// neighbours' hyperparameters if it has neighbours.
-    pub(crate) fn beside(config: &Config, neighbours: &[&Self], bias: Option<BiasPrior>) -> Self {
+    /// neighbours' hyperparameters, given as their logarithms, if it has neighbours.
+    pub(crate) fn beside(config: &Config, neighbours: &[&[f64]], bias: Option<BiasPrior>) -> Self {
         let process = Self::new(config);
         let mut values = process.log_parameters();
         if !neighbours.is_empty() {
-            let all: Vec<Vec<f64>> = neighbours.iter().map(|neighbour| neighbour.log_parameters()).collect();
-            let mean = |index: usize| all.iter().map(|values| values[index]).sum::<f64>() / all.len() as f64;
+            let sum = |index: usize| neighbours.iter().map(|values| values[index]).sum::<f64>();
+            let mean = |index: usize| sum(index) / neighbours.len() as f64;
             values = (0..values.len()).map(mean).collect();
         }
         match process {
@@ -108,7 +142,8 @@ impl FieldProcess {
         }
     }
 
-    fn log_parameters(&self) -> Vec<f64> {
+    /// Logarithms of its hyperparameters.
+    pub(crate) fn log_parameters(&self) -> Vec<f64> {
         match self {
             Self::Streaming(process) => process.model().log_parameters(),
             Self::Dual(process) => process.model().log_parameters(),
@@ -158,9 +193,16 @@ impl FieldProcess {
         })
     }
 
-    /// Whether it has a memory of observations.
-    pub(crate) fn is_dual_memory(&self) -> bool {
-        matches!(self, Self::Dual(_))
+    /// What describes it beside its arrays of numbers.
+    pub(crate) fn head(&self) -> ProcessHead {
+        let (kind, baseline, hyperparameters) = match self {
+            Self::Streaming(process) => (ProcessKind::Streaming, process.baseline(), process.model().named_values()),
+            Self::Dual(process) => (ProcessKind::DualMemory, process.baseline(), process.model().named_values()),
+            Self::Vector(vector) => {
+                (ProcessKind::Vector, vector.process.baseline(), vector.process.model().named_values())
+            }
+        };
+        ProcessHead::new(kind, baseline, &hyperparameters)
     }
 
     /// Learns from one batch. `stop` is checked before every evaluation of the objective.

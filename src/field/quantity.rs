@@ -1,7 +1,7 @@
 //! The quantity that is mapped.
 
 use serde::{Deserialize, Serialize};
-use streaming_gp::link::Link;
+use streaming_gp::Link;
 
 /// The quantity that is mapped.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

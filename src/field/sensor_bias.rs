@@ -7,10 +7,8 @@
 
 use nalgebra::{Matrix6, SymmetricEigen, Vector6};
 use serde::Serialize;
-use streaming_gp::field_places::FieldPlace;
-use streaming_gp::kernel::{BiasCovariance, VectorField};
-use streaming_gp::places::Places;
-use streaming_gp::vector::{Bias, FieldMap, KNOWN_BELOW};
+use streaming_gp::vector::{Bias, KNOWN_BELOW};
+use streaming_gp::{BiasCovariance, FieldMap, FieldPlace, Places, VectorField};
 
 use super::engine::VectorPosterior;
 

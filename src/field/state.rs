@@ -1,21 +1,19 @@
 //! The complete state of a map, to and from arrays in a file.
 
-use std::io;
+use std::io::{self, Cursor, Seek, Write};
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
-use streaming_gp::bounds::{NoiseBaseline, NoiseBaselines};
 use streaming_gp::dual_memory::state::{DualState, MemoryState, SummaryState};
-use streaming_gp::field_places::{Axis, FieldPlace, FieldPlaces};
-use streaming_gp::model::Jitter;
-use streaming_gp::places::Places;
-use streaming_gp::points::Points;
-use streaming_gp::report::NamedValue;
-use streaming_gp::state::{PastState, State};
+use streaming_gp::{
+    Axis, FieldPlace, FieldPlaces, Jitter, NamedValue, NoiseBaseline, NoiseBaselines, PastState, Places, Points, State,
+};
 use toml::Table;
 
 use super::engine::{DIMENSION, likelihood, link};
-use super::process::ProcessState;
+use super::process::{ProcessHead, ProcessKind, ProcessState};
 use super::sensor_bias::BiasPrior;
+use super::tile_store::StoredTile;
 use super::tiles::{Square, TileCounts, TileGrid, TileState, TilesState};
 use super::totals::Totals;
 use crate::arrays::{ArrayReader, ArrayWriter, Problem};
@@ -41,7 +39,7 @@ pub(crate) struct StateMetadata {
     #[serde(flatten)]
     totals: Totals,
     hyperparameter_names: Vec<String>,
-    process: Process,
+    process: ProcessKind,
     tile_grid: Option<TileGrid>,
     newest_tile: Square,
     tiles: Vec<TileMetadata>,
@@ -57,15 +55,45 @@ struct TileMetadata {
     learnt: u64,
     /// Those of them that count for it alone.
     own: u64,
+    /// Name of the file that contains its arrays; none where they are beside this.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    file: Option<String>,
 }
 
-/// The process that made the map.
-#[derive(Clone, Copy, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-enum Process {
-    Streaming,
-    DualMemory,
-    Vector,
+impl TileMetadata {
+    fn of(tile: &TileState, file: Option<String>) -> Self {
+        let TileCounts { learnt, own } = tile.counts;
+        Self { square: tile.square, targets: tile.head().targets, learnt, own, file }
+    }
+
+    fn counts(&self) -> TileCounts {
+        TileCounts { learnt: self.learnt, own: self.own }
+    }
+}
+
+/// What the file of a tile contains beside arrays of numbers.
+#[derive(Serialize, Deserialize)]
+struct TileFileMetadata {
+    hyperparameter_names: Vec<String>,
+    process: ProcessKind,
+    #[serde(flatten)]
+    tile: TileMetadata,
+}
+
+/// Value of the array `format` of a tile.
+const TILE_FORMAT: &str = "magmap-tile";
+
+/// Version of the format of a tile.
+const TILE_FORMAT_VERSION: i64 = 1;
+
+/// Where tiles are that have files: their bytes by the name of the file, and what keeps the file, if something does.
+pub(crate) type ReadTile<'a> = dyn FnMut(&str) -> Result<(Vec<u8>, Option<Arc<StoredTile>>), Problem> + 'a;
+
+/// The file of a tile that is damaged.
+#[derive(Debug)]
+pub(crate) struct DamagedTile {
+    pub(crate) file: String,
+    pub(crate) problem: Problem,
 }
 
 impl FieldState {
@@ -94,63 +122,47 @@ impl FieldState {
     /// # Errors
     /// [`SettingDiffers`](super::Error::SettingDiffers) for what is fixed for the life of a map.
     pub fn check(&self, config: &Config) -> Result<(), super::Error> {
-        let is_dual_memory = self.tiles.tiles.iter().any(|tile| matches!(tile.process, ProcessState::Dual(_)));
+        let is_dual_memory = self.tiles.tiles.iter().any(|tile| tile.head().kind == ProcessKind::DualMemory);
         check(&self.settings, &self.tile_settings, is_dual_memory, config)
     }
 
-    /// The part that is not arrays of numbers.
-    pub(crate) fn metadata(&self) -> StateMetadata {
-        let described = |process: &ProcessState| match process {
-            ProcessState::Streaming(state) => (Process::Streaming, described(state)),
-            ProcessState::Dual(state) => (Process::DualMemory, described(&state.common)),
-            ProcessState::Vector(state, _) => (Process::Vector, described(state)),
-        };
-        // Those of all tiles are the same.
-        let (process, (_, hyperparameter_names)) = described(&self.tiles.tiles[0].process);
-        let of_tile = |tile: &TileState| TileMetadata {
-            square: tile.square,
-            targets: described(&tile.process).1.0,
-            learnt: tile.counts.learnt,
-            own: tile.counts.own,
-        };
+    /// The part that is not arrays of numbers. `files` names for each tile the file that contains its arrays, if one does.
+    pub(crate) fn metadata(&self, files: &[Option<String>]) -> StateMetadata {
+        // Those of all tiles are the same, and there is one.
+        let head = self.tiles.tiles[0].head();
+        let files = files.iter().cloned().chain(std::iter::repeat(None));
         StateMetadata {
             stamp_nanoseconds: self.newest.map(Stamp::nanoseconds),
             totals: self.totals,
-            hyperparameter_names,
-            process,
+            hyperparameter_names: head.hyperparameter_names.clone(),
+            process: head.kind,
             tile_grid: self.tiles.grid,
             newest_tile: self.tiles.newest,
-            tiles: self.tiles.tiles.iter().map(of_tile).collect(),
+            tiles: self.tiles.tiles.iter().zip(files).map(|(tile, file)| TileMetadata::of(tile, file)).collect(),
         }
     }
 
-    /// Size of the arrays in bytes, without headers.
-    pub(crate) fn size(&self) -> usize {
-        let size = |tile: &TileState| {
-            let (triangles, past) = match &tile.process {
-                ProcessState::Streaming(state) => (2, state.past.as_ref().map(|past| past.target.len())),
-                ProcessState::Dual(state) => (3, state.common.past.as_ref().map(|past| past.target.len())),
-                ProcessState::Vector(state, _) => (2, state.past.as_ref().map(|past| past.target.len())),
-            };
-            size_of::<f64>() * triangles * past.unwrap_or(0).pow(2)
-        };
-        self.tiles.tiles.iter().map(size).sum()
+    /// Its tiles, in their order; one where there is one model.
+    pub(crate) fn tiles(&self) -> &[TileState] {
+        &self.tiles.tiles
     }
 
-    /// Writes the arrays of numbers.
-    pub(crate) fn write(&self, arrays: &mut ArrayWriter) -> io::Result<()> {
+    /// Whether there may be several local models.
+    pub(crate) fn is_tiled(&self) -> bool {
+        self.tiles.grid.is_some()
+    }
+
+    /// Writes the arrays of numbers, without those of tiles that have a file.
+    pub(crate) fn write<W: Write + Seek>(
+        &self,
+        arrays: &mut ArrayWriter<W>,
+        files: &[Option<String>],
+    ) -> io::Result<()> {
         for (number, tile) in self.tiles.tiles.iter().enumerate() {
-            arrays.section(&section(number));
-            match &tile.process {
-                ProcessState::Streaming(state) => write_common(arrays, state)?,
-                ProcessState::Vector(state, bias) => {
-                    write_common(arrays, state)?;
-                    write_bias(arrays, bias.as_ref())?;
-                }
-                ProcessState::Dual(dual) => {
-                    write_common(arrays, &dual.common)?;
-                    write_memory(arrays, dual)?;
-                }
+            if files.get(number).is_none_or(Option::is_none) {
+                arrays.section(&section(number));
+                let process = tile.process().ok_or_else(|| io::Error::other("a tile of the map is lost"))?;
+                write_process(arrays, &process)?;
             }
         }
         arrays.section("");
@@ -158,55 +170,125 @@ impl FieldState {
         arrays.numbers("extent", &[corners.len(), 2], corners.iter().flatten().copied())
     }
 
-    /// Reads what [`write`](Self::write) wrote, of a map made with the settings in `config`.
+    /// Reads what [`write`](Self::write) wrote, of a map made with the settings in `config`. Tiles whose file is damaged are missing, and
+    /// returned.
     ///
     /// # Errors
     /// What is wrong.
-    pub(crate) fn read(arrays: &ArrayReader<'_>, metadata: StateMetadata, config: &str) -> Result<Self, Problem> {
+    pub(crate) fn read(
+        arrays: &ArrayReader<'_>,
+        metadata: StateMetadata,
+        config: &str,
+        read_tile: &mut ReadTile<'_>,
+    ) -> Result<(Self, Vec<DamagedTile>), Problem> {
         let (settings, tile_settings) = sections(config)?;
+        let (mut tiles, mut damaged) = (Vec::new(), Vec::new());
         let names = &metadata.hyperparameter_names;
-        let read = |(number, tile): (usize, &TileMetadata)| {
-            let (arrays, targets) = (&arrays.section(&section(number)), tile.targets);
-            let process = match metadata.process {
-                Process::Streaming => ProcessState::Streaming(read_common(arrays, names, targets, &settings)?),
-                Process::Vector => {
-                    ProcessState::Vector(Box::new(read_common(arrays, names, targets, &settings)?), read_bias(arrays)?)
-                }
-                Process::DualMemory => {
-                    let common = read_common(arrays, names, targets, &settings)?;
-                    ProcessState::Dual(read_memory(arrays, common, &settings)?)
-                }
+        for (number, tile) in metadata.tiles.iter().enumerate() {
+            let Some(file) = &tile.file else {
+                let arrays = &arrays.section(&section(number));
+                let process = read_process(arrays, metadata.process, names, tile.targets, &settings)?;
+                tiles.push(TileState::of(tile.square, tile.counts(), process));
+                continue;
             };
-            process.check()?;
-            let counts = TileCounts { learnt: tile.learnt, own: tile.own };
-            Ok(TileState { square: tile.square, counts, process })
-        };
-        let tiles = metadata.tiles.iter().enumerate().map(read).collect::<Result<_, Problem>>()?;
-        let tiles = TilesState { grid: metadata.tile_grid, tiles, newest: metadata.newest_tile };
+            let read = read_tile(file)
+                .and_then(|(bytes, stored)| Ok(tile_from_bytes(&bytes, tile.square, &settings)?.stored_as(stored)));
+            match read {
+                Ok(tile) => tiles.push(tile),
+                Err(problem) => damaged.push(DamagedTile { file: file.clone(), problem }),
+            }
+        }
+        let newest = metadata.newest_tile;
+        let mut tiles = TilesState { grid: metadata.tile_grid, tiles, newest };
+        if !damaged.is_empty() {
+            match &tiles.tiles[..] {
+                [] => return Err(damaged.swap_remove(0).problem),
+                _ => tiles.replace_newest(),
+            }
+        }
         let extent = read_extent(arrays)?;
         if !tiles.is_valid() || (tiles.grid.is_some() && (tile_settings.size == 0.0 || extent.is_none())) {
-            let expected = "a grid of tiles in ascending order, the first and the newest among them";
+            let expected = "a grid of tiles in ascending order, the newest among them";
             return Err(Problem::array("metadata", expected, "others"));
         }
-        Ok(Self {
-            settings,
-            tile_settings,
-            tiles,
-            totals: metadata.totals,
-            extent,
-            newest: metadata.stamp_nanoseconds.map(Stamp::from_nanoseconds),
-        })
+        let (totals, newest) = (metadata.totals, metadata.stamp_nanoseconds.map(Stamp::from_nanoseconds));
+        Ok((Self { settings, tile_settings, tiles, totals, extent, newest }, damaged))
     }
+}
+
+/// The bytes of the file of one tile: an archive as that of a checkpoint.
+pub(super) fn tile_to_bytes(tile: &TileState) -> io::Result<Vec<u8>> {
+    let ProcessHead { kind, hyperparameter_names, .. } = tile.head().into_owned();
+    let tile_metadata = TileMetadata::of(tile, None);
+    let metadata = TileFileMetadata { hyperparameter_names, process: kind, tile: tile_metadata };
+    let mut arrays = ArrayWriter::new(Cursor::new(Vec::new()));
+    arrays.text("format", TILE_FORMAT)?;
+    arrays.integer("format_version", TILE_FORMAT_VERSION)?;
+    arrays.text("metadata", &serde_json::to_string(&metadata)?)?;
+    let process = tile.process().ok_or_else(|| io::Error::other("a tile of the map is lost"))?;
+    write_process(&mut arrays, &process)?;
+    Ok(arrays.finish()?.into_inner())
+}
+
+/// The tile of a square in the bytes of its file, of a map made with these settings.
+///
+/// # Errors
+/// What is wrong.
+pub(super) fn tile_from_bytes(bytes: &[u8], square: Square, settings: &config::Model) -> Result<TileState, Problem> {
+    let arrays = ArrayReader::new(bytes)?;
+    let (format, version) = (arrays.text("format")?, arrays.integer("format_version")?);
+    if format != TILE_FORMAT {
+        return Err(Problem::array("format", TILE_FORMAT, format));
+    }
+    if version != TILE_FORMAT_VERSION {
+        return Err(Problem::Version { expected: TILE_FORMAT_VERSION, found: version });
+    }
+    let TileFileMetadata { hyperparameter_names, process, tile } = serde_json::from_str(&arrays.text("metadata")?)?;
+    if tile.square != square {
+        return Err(Problem::array("metadata", &format!("the tile {square:?}"), format!("{:?}", tile.square)));
+    }
+    let process = read_process(&arrays, process, &hyperparameter_names, tile.targets, settings)?;
+    Ok(TileState::of(square, tile.counts(), process))
+}
+
+fn write_process<W: Write + Seek>(arrays: &mut ArrayWriter<W>, process: &ProcessState) -> io::Result<()> {
+    match process {
+        ProcessState::Streaming(state) => write_common(arrays, state),
+        ProcessState::Vector(state, bias) => {
+            write_common(arrays, state)?;
+            write_bias(arrays, bias.as_ref())
+        }
+        ProcessState::Dual(dual) => {
+            write_common(arrays, &dual.common)?;
+            write_memory(arrays, dual)
+        }
+    }
+}
+
+fn read_process(
+    arrays: &ArrayReader<'_>,
+    kind: ProcessKind,
+    names: &[String],
+    targets: u64,
+    settings: &config::Model,
+) -> Result<ProcessState, Problem> {
+    let process = match kind {
+        ProcessKind::Streaming => ProcessState::Streaming(read_common(arrays, names, targets, settings)?),
+        ProcessKind::Vector => {
+            ProcessState::Vector(Box::new(read_common(arrays, names, targets, settings)?), read_bias(arrays)?)
+        }
+        ProcessKind::DualMemory => {
+            let common = read_common(arrays, names, targets, settings)?;
+            ProcessState::Dual(read_memory(arrays, common, settings)?)
+        }
+    };
+    process.check()?;
+    Ok(process)
 }
 
 /// What the names of a tile's arrays begin with: nothing for the tile with the number 0, the only one of most maps.
 fn section(number: usize) -> String {
     if number == 0 { String::new() } else { format!("tile_{number}_") }
-}
-
-/// Number of targets, and names of the hyperparameters.
-fn described<P>(state: &State<P>) -> (u64, Vec<String>) {
-    (state.baseline.count(), state.hyperparameters.iter().map(|value| value.name.clone()).collect())
 }
 
 /// Inducing variables as rows of numbers.
@@ -265,7 +347,7 @@ impl Rows for FieldPlaces {
     }
 }
 
-/// Rejects a configuration whose sections `model` and `tiles` differ in more than `model.initial` and `tiles.threads`, or whose
+/// Rejects a configuration whose sections `model` and `tiles` differ in more than `model.initial`, `tiles.threads` and `tiles.memory`, or whose
 /// method belongs to the other process.
 pub(super) fn check(
     model: &config::Model,
@@ -277,7 +359,7 @@ pub(super) fn check(
     let models = [model, &config.model];
     let has_no_degrees = models.iter().all(|model| model.likelihood != config::Likelihood::StudentT);
     check_section("model", models, |key| key != "initial" && !(key == "degrees_of_freedom" && has_no_degrees))?;
-    check_section("tiles", [tiles, &config.tiles], |key| key != "threads")
+    check_section("tiles", [tiles, &config.tiles], |key| key != "threads" && key != "memory")
 }
 
 /// Rejects a section that differs from the one the map was made with in a key that matters.
@@ -329,12 +411,12 @@ fn sections(config: &str) -> Result<(config::Model, config::Tiles), Problem> {
 }
 
 /// The arrays that all processes have. Those of the past are empty before the first batch.
-fn write_common<P: Rows>(arrays: &mut ArrayWriter, state: &State<P>) -> io::Result<()> {
+fn write_common<P: Rows, W: Write + Seek>(arrays: &mut ArrayWriter<W>, state: &State<P>) -> io::Result<()> {
     let hyperparameters = state.hyperparameters.iter().map(|hyperparameter| hyperparameter.value);
     arrays.numbers("hyperparameters", &[state.hyperparameters.len()], hyperparameters)?;
     arrays.numbers("mean", &[], [state.mean])?;
     let outputs = state.baseline.outputs();
-    let baselines = outputs.iter().flat_map(|baseline| [baseline.mean(), baseline.scatter()]);
+    let baselines = outputs.iter().flat_map(|baseline| [baseline.mean, baseline.scatter]);
     arrays.numbers("baseline", &[outputs.len(), 2], baselines)?;
     let past = state.past.as_ref();
     let rows = past.map_or_else(Vec::new, |past| past.inducing.rows());
@@ -348,7 +430,7 @@ fn write_common<P: Rows>(arrays: &mut ArrayWriter, state: &State<P>) -> io::Resu
 }
 
 /// The arrays of the dual model: its memory, and the summary of all other observations.
-fn write_memory(arrays: &mut ArrayWriter, dual: &DualState<Points>) -> io::Result<()> {
+fn write_memory<W: Write + Seek>(arrays: &mut ArrayWriter<W>, dual: &DualState<Points>) -> io::Result<()> {
     let nothing = MemoryState {
         places: Points::new(DIMENSION),
         targets: Vec::new(),
@@ -398,7 +480,7 @@ fn read_memory(
 }
 
 /// What was known of the sensor's bias before the tile; empty where nothing was.
-fn write_bias(arrays: &mut ArrayWriter, bias: Option<&BiasPrior>) -> io::Result<()> {
+fn write_bias<W: Write + Seek>(arrays: &mut ArrayWriter<W>, bias: Option<&BiasPrior>) -> io::Result<()> {
     let size = bias.map_or(0, |bias| bias.mean.len());
     arrays.numbers("bias_mean", &[size], bias.iter().flat_map(|bias| bias.mean))?;
     arrays.numbers("bias_covariance", &[size, size], bias.iter().flat_map(|bias| bias.covariance).flatten())
@@ -430,7 +512,7 @@ fn read_common<P: Rows>(
     let (baselines, _) = baselines.as_chunks();
     // Every reading has a target for each output.
     let count = targets / (baselines.len() as u64).max(1);
-    let baselines = baselines.iter().map(|&[mean, scatter]| NoiseBaseline::new(count, mean, scatter));
+    let baselines = baselines.iter().map(|&[mean, scatter]| NoiseBaseline { count, mean, scatter });
     let rows = arrays.numbers("inducing_points", [None, Some(P::COLUMNS)])?;
     let size = rows.len() / P::COLUMNS;
     let expected = "axes of the field and components of the sensor's bias";

@@ -8,25 +8,31 @@
 
 mod blend;
 mod grid;
+mod memory;
+mod tile;
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::num::NonZero;
 use std::panic::resume_unwind;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
+use streaming_gp::kernel::VectorField;
 use streaming_gp::report::{SelectionEnd, UpdateReport};
 use streaming_gp::streaming::Error;
 
-use super::posterior::MapPosterior;
-use super::process::{FieldProcess, ProcessState};
-use super::sensor_bias::{BiasEstimate, BiasInformation, BiasPrior, SensorBias};
+use super::process::{FieldProcess, ProcessHead, ProcessKind, ProcessState};
+use super::sensor_bias::{BiasEstimate, BiasPrior, SensorBias};
+use super::tile_store::{StoredTile, TileStore};
 use crate::config::Config;
 use crate::sensing::reading::Observation;
 
 pub(crate) use blend::LocalPosteriors;
 use grid::FIRST;
 pub(crate) use grid::{Square, TileGrid};
+use memory::TileMemory;
+use tile::Tile;
 
 /// Lower left and upper right corner of some places, in metres.
 pub(crate) type Extent = [[f64; 2]; 2];
@@ -34,21 +40,16 @@ pub(crate) type Extent = [[f64; 2]; 2];
 /// All models of a map.
 #[derive(Clone, Debug)]
 pub(crate) struct Tiles {
-    config: Config,
+    config: Arc<Config>,
+    memory: Arc<TileMemory>,
     /// None before the first batch, and where there is one model.
     grid: Option<TileGrid>,
     /// The first is always among them.
-    tiles: BTreeMap<Square, Tile>,
+    tiles: BTreeMap<Square, Arc<Tile>>,
     /// The tile with the last observation.
     newest: Square,
-}
-
-#[derive(Clone, Debug)]
-struct Tile {
-    process: FieldProcess,
-    counts: TileCounts,
-    /// What it has learnt of the sensor's bias.
-    bias: Option<BiasInformation>,
+    /// The kernel of the three axes before any reading; none of a map of strengths.
+    kernel: Option<VectorField>,
 }
 
 /// Observations of a tile.
@@ -61,11 +62,62 @@ pub(crate) struct TileCounts {
 }
 
 /// What a tile has learnt.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug)]
 pub(crate) struct TileState {
     pub(crate) square: Square,
     pub(crate) counts: TileCounts,
-    pub(crate) process: ProcessState,
+    content: TileContent,
+    /// Where a file has the same.
+    stored: Option<Arc<StoredTile>>,
+}
+
+#[derive(Clone, Debug)]
+enum TileContent {
+    Plain(Box<ProcessState>),
+    /// Shared with the model: its numbers are copied when they are needed.
+    Shared(Arc<Tile>),
+}
+
+impl PartialEq for TileState {
+    fn eq(&self, other: &Self) -> bool {
+        (self.square, self.counts) == (other.square, other.counts) && self.process() == other.process()
+    }
+}
+
+impl TileState {
+    /// From plain numbers.
+    pub(crate) fn of(square: Square, counts: TileCounts, process: ProcessState) -> Self {
+        Self { square, counts, content: TileContent::Plain(Box::new(process)), stored: None }
+    }
+
+    /// The same, which a file may have as well.
+    pub(crate) fn stored_as(self, stored: Option<Arc<StoredTile>>) -> Self {
+        Self { stored, ..self }
+    }
+
+    /// What describes the process beside its arrays of numbers.
+    pub(crate) fn head(&self) -> Cow<'_, ProcessHead> {
+        match &self.content {
+            TileContent::Plain(state) => Cow::Owned(state.head()),
+            TileContent::Shared(tile) => Cow::Borrowed(&tile.head),
+        }
+    }
+
+    /// What the process has learnt; none where it is in a file only that cannot be read.
+    pub(crate) fn process(&self) -> Option<Cow<'_, ProcessState>> {
+        match &self.content {
+            TileContent::Plain(state) => Some(Cow::Borrowed(state)),
+            TileContent::Shared(tile) => Some(Cow::Owned(tile.process()?.state())),
+        }
+    }
+
+    /// Writes it into a store, unless that has it; none where it shares nothing with a model.
+    pub(crate) fn store(&self, store: &Arc<dyn TileStore>) -> Option<std::io::Result<Arc<StoredTile>>> {
+        match &self.content {
+            TileContent::Plain(_) => None,
+            TileContent::Shared(tile) => Some(tile.store(store)),
+        }
+    }
 }
 
 /// What all models have learnt.
@@ -81,26 +133,43 @@ impl TilesState {
     /// Whether grid, squares and counts fit each other: a file may contain anything.
     pub(crate) fn is_valid(&self) -> bool {
         let is_ascending = self.tiles.windows(2).all(|pair| pair[0].square < pair[1].square);
-        let has = |square| self.tiles.iter().any(|tile| tile.square == square);
         self.grid.as_ref().map_or(self.tiles.len() == 1, TileGrid::is_valid)
             && is_ascending
-            && has(FIRST)
-            && has(self.newest)
+            && self.has(self.newest)
             && self.tiles.iter().all(|tile| tile.counts.own <= tile.counts.learnt)
     }
-}
 
-impl Tile {
-    fn new(process: FieldProcess, counts: TileCounts) -> Self {
-        Self { bias: process.bias_information(), process, counts }
+    fn has(&self, square: Square) -> bool {
+        self.tiles.iter().any(|tile| tile.square == square)
+    }
+
+    /// Where the file of the tile with the last observation is damaged, the nearest one takes its place.
+    pub(crate) fn replace_newest(&mut self) {
+        let distance = |tile: &&TileState| TileGrid::distance(tile.square, self.newest);
+        let nearest = self.tiles.iter().min_by(|a, b| distance(a).total_cmp(&distance(b)));
+        self.newest = nearest.map_or(FIRST, |tile| tile.square);
     }
 }
 
 impl Tiles {
     /// Without any observation.
     pub(crate) fn new(config: &Config) -> Self {
-        let first = Tile::new(FieldProcess::new(config), TileCounts::default());
-        Self { config: config.clone(), grid: None, tiles: BTreeMap::from([(FIRST, first)]), newest: FIRST }
+        let mut tiles = Self::without_first(config);
+        tiles.begin_first();
+        tiles
+    }
+
+    fn begin_first(&mut self) {
+        let first = FieldProcess::new(&self.config);
+        self.kernel = first.vector_kernel().cloned();
+        self.insert(FIRST, first, TileCounts::default(), None);
+    }
+
+    fn without_first(config: &Config) -> Self {
+        let memory = Arc::new(TileMemory::default());
+        memory.set_limit(config.tiles.memory);
+        let config = Arc::new(config.clone());
+        Self { config, memory, grid: None, tiles: BTreeMap::new(), newest: FIRST, kernel: None }
     }
 
     /// The settings in force.
@@ -110,23 +179,34 @@ impl Tiles {
 
     /// Changes the settings; what was learnt stays, and so does the grid.
     pub(crate) fn configure(&mut self, config: &Config) {
-        self.config = config.clone();
-        self.tiles.values_mut().for_each(|tile| tile.process.configure(config));
+        self.memory.set_limit(config.tiles.memory);
+        self.config = Arc::new(config.clone());
+    }
+
+    /// From now on the memory of tiles is bounded, and others are kept in this store.
+    pub(crate) fn keep_in(&self, store: Arc<dyn TileStore>) {
+        self.memory.set_store(store);
+    }
+
+    /// Where tiles are kept that are not in memory.
+    pub(crate) fn store(&self) -> Option<Arc<dyn TileStore>> {
+        self.memory.store()
     }
 
     /// Whether the models have a memory of observations.
     pub(crate) fn is_dual_memory(&self) -> bool {
-        self.tiles.values().any(|tile| tile.process.is_dual_memory())
+        self.tiles.values().any(|tile| tile.head.kind == ProcessKind::DualMemory)
     }
 
     /// Everything they have learnt.
     pub(crate) fn state(&self) -> TilesState {
-        let state = |(&square, tile): (&Square, &Tile)| TileState {
-            square,
+        let state = |tile: &Arc<Tile>| TileState {
+            square: tile.square,
             counts: tile.counts,
-            process: tile.process.state(),
+            content: TileContent::Shared(Arc::clone(tile)),
+            stored: None,
         };
-        TilesState { grid: self.grid, tiles: self.tiles.iter().map(state).collect(), newest: self.newest }
+        TilesState { grid: self.grid, tiles: self.tiles.values().map(state).collect(), newest: self.newest }
     }
 
     /// Continues from a state, bit for bit as if they had never stopped.
@@ -134,11 +214,27 @@ impl Tiles {
     /// # Errors
     /// [`State`](super::Error::State) for an inconsistent state.
     pub(crate) fn from_state(config: &Config, state: &TilesState) -> Result<Self, super::Error> {
-        let restore = |tile: &TileState| {
-            Ok((tile.square, Tile::new(FieldProcess::from_state(config, &tile.process)?, tile.counts)))
-        };
-        let tiles = state.tiles.iter().map(restore).collect::<Result<_, super::Error>>()?;
-        Ok(Self { config: config.clone(), grid: state.grid, tiles, newest: state.newest })
+        let mut tiles = Self { grid: state.grid, newest: state.newest, ..Self::without_first(config) };
+        for tile in &state.tiles {
+            let process = match tile.process() {
+                Some(process) => FieldProcess::from_state(config, &process)?,
+                None => FieldProcess::new(config),
+            };
+            if tile.square == FIRST {
+                tiles.kernel = process.vector_kernel().cloned();
+            }
+            tiles.insert(tile.square, process, tile.counts, tile.stored.clone());
+        }
+        // Its file may have been damaged.
+        if !tiles.tiles.contains_key(&FIRST) {
+            tiles.begin_first();
+        }
+        Ok(tiles)
+    }
+
+    fn insert(&mut self, square: Square, process: FieldProcess, counts: TileCounts, stored: Option<Arc<StoredTile>>) {
+        let tile = Tile::new(square, process, counts, stored, &self.config, &self.memory);
+        self.tiles.insert(square, tile);
     }
 
     /// Learns from one batch; `extent` is that of all observations, this batch included. `stop` is checked before every evaluation of
@@ -156,8 +252,11 @@ impl Tiles {
         let [first, last] = [observations.first(), observations.last()].map(|end| end.map(place));
         let (Some(first), Some(last)) = (first, last) else { return Err(Error::Empty) };
         let Some(grid) = self.grid.or_else(|| TileGrid::new(&self.config, first)) else {
-            let tile = self.tiles.get_mut(&FIRST).expect("the first tile is always there");
-            return tile.process.update(observations, stop);
+            let mut process = self.tiles[&FIRST].process().unwrap_or_else(|| FieldProcess::new(&self.config));
+            process.configure(&self.config);
+            let report = process.update(observations, stop)?;
+            self.insert(FIRST, process, TileCounts::default(), None);
+            return Ok(report);
         };
         if !observations.iter().all(|seen| place(seen).iter().all(|coordinate| coordinate.is_finite())) {
             return Err(Error::NotFinite);
@@ -170,10 +269,10 @@ impl Tiles {
         }
         let bias = self.bias_estimate().map(|estimate| estimate.prior());
         let job = |(square, batch): (Square, Vec<Observation>)| {
-            let (process, mut counts) = match self.tiles.get(&square) {
-                Some(tile) => (tile.process.clone(), tile.counts),
-                None => (self.begin(square, bias), TileCounts::default()),
-            };
+            let existing = self.tiles.get(&square).and_then(|tile| Some((tile.process()?, tile.counts)));
+            let (mut process, mut counts) =
+                existing.unwrap_or_else(|| (self.begin(square, bias), TileCounts::default()));
+            process.configure(&self.config);
             // A file may contain any number.
             let own = batch.iter().filter(|seen| counting(place(seen)) == square).count();
             counts.learnt = counts.learnt.saturating_add(batch.len() as u64);
@@ -183,14 +282,14 @@ impl Tiles {
         let jobs: Vec<_> = batches.into_iter().map(job).collect();
         let learnt = in_parallel(jobs, self.config.tiles.threads, |(square, batch, mut process, counts)| {
             let report = process.update(&batch, stop)?;
-            Ok((square, batch.len(), Tile::new(process, counts), report))
+            Ok((square, batch.len(), process, counts, report))
         });
         let learnt = learnt.into_iter().collect::<Result<Vec<_>, Error>>()?;
 
         (self.grid, self.newest) = (Some(grid), counting(last));
         let mut reports = Vec::new();
-        for (square, rows, tile, report) in learnt {
-            self.tiles.insert(square, tile);
+        for (square, rows, process, counts, report) in learnt {
+            self.insert(square, process, counts, None);
             if !is_first_alone || square == FIRST {
                 reports.push((square, rows, report));
             }
@@ -201,10 +300,10 @@ impl Tiles {
     /// A process for a square that has none, beside those of the squares around it.
     fn begin(&self, square: Square, bias: Option<BiasPrior>) -> FieldProcess {
         let around = |other: &&Square| TileGrid::distance(**other, square) < 2.5;
-        let is_begun = |process: &&FieldProcess| process.posterior().is_some();
-        let neighbours = self.tiles.keys().filter(around).map(|neighbour| &self.tiles[neighbour].process);
-        let neighbours: Vec<&FieldProcess> = neighbours.filter(is_begun).collect();
-        FieldProcess::beside(&self.config, &neighbours, bias)
+        let neighbours = self.tiles.keys().filter(around).map(|neighbour| &self.tiles[neighbour]);
+        let is_begun = |tile: &&Arc<Tile>| tile.size > 0;
+        let parameters: Vec<&[f64]> = neighbours.filter(is_begun).map(|tile| &tile.log_parameters[..]).collect();
+        FieldProcess::beside(&self.config, &parameters, bias)
     }
 
     /// What all tiles know of the sensor's bias; none where it is not mapped, and before the first batch.
@@ -213,8 +312,7 @@ impl Tiles {
             let TileCounts { learnt, own } = tile.counts;
             Some((own as f64 / learnt.max(1) as f64, tile.bias?))
         });
-        let kernel = self.tiles[&FIRST].process.vector_kernel()?;
-        BiasEstimate::from_tiles(kernel, weighted)
+        BiasEstimate::from_tiles(self.kernel.as_ref()?, weighted)
     }
 
     fn summary(&self, reports: Vec<(Square, usize, UpdateReport)>, rows: usize, is_first_alone: bool) -> UpdateReport {
@@ -224,8 +322,7 @@ impl Tiles {
         // A reading of three axes has three rows.
         summary.rows = summary.rows / rows_of_newest * rows;
         let predicting = self.tiles.iter().filter(|(square, _)| !is_first_alone || **square == FIRST);
-        let size = |(_, tile): (_, &Tile)| tile.process.posterior().map_or(0, |posterior| posterior.size());
-        summary.inducing_points = predicting.map(size).sum();
+        summary.inducing_points = predicting.map(|(_, tile)| tile.size).sum();
         let others = reports.iter().filter(|(square, ..)| *square != self.newest);
         for (_, _, other) in others {
             summary.dropped += other.dropped;
@@ -245,9 +342,8 @@ impl Tiles {
     pub(crate) fn posteriors(&self, extent: Extent) -> Option<LocalPosteriors> {
         let is_first_alone = self.grid.is_none_or(|grid| is_first_alone(&grid, extent));
         let predicting = self.tiles.iter().filter(|(square, _)| !is_first_alone || **square == FIRST);
-        let posterior = |(&square, tile): (&Square, &Tile)| Some((square, tile.process.posterior()?));
-        let posteriors: BTreeMap<Square, MapPosterior> = predicting.filter_map(posterior).collect();
-        LocalPosteriors::new(self.grid, posteriors, self.newest)
+        let begun = predicting.filter(|(_, tile)| tile.size > 0).map(|(&square, tile)| (square, Arc::clone(tile)));
+        LocalPosteriors::new(self.grid, begun.collect(), self.newest)
     }
 
     /// The bias of the sensor as all tiles know it together; none where it is not mapped.

@@ -16,7 +16,7 @@ use crate::field;
 use crate::mapping::odometer::Odometer;
 use crate::mapping::robust_mean::{RobustMean, SampledFields};
 use crate::sensing::reading::{LocatedReading, MagneticField, Observation, Observed, Sample, Stamp};
-use streaming_gp::likelihood::Likelihood;
+use streaming_gp::Likelihood;
 
 /// Averages the readings of each cell along the path. A reading's cell is `floor(travelled / spacing + offset)`, with the length of the
 /// path as an [`Odometer`] with chords of half the spacing measures it; a robot that stands still stays in its cell.

@@ -12,10 +12,7 @@
 use std::collections::VecDeque;
 
 use nalgebra::{Isometry3, Matrix3, Point3, Rotation3, Vector2, Vector3};
-use streaming_gp::field_places::{Axis, FieldPlace, FieldPlaces};
-use streaming_gp::kernel::VectorField;
-use streaming_gp::linalg::Matrix;
-use streaming_gp::places::Places;
+use streaming_gp::{Axis, FieldPlace, FieldPlaces, Matrix, Places, VectorField};
 
 use crate::config::{Config, Mapped};
 use crate::field::engine;

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use nalgebra::Isometry3;
 use serde::{Deserialize, Serialize};
-use streaming_gp::report::UpdateReport;
+use streaming_gp::UpdateReport;
 
 use super::batcher::{Batch, pop_merged};
 use super::path::Path;
@@ -319,6 +319,9 @@ impl Mapper {
     fn replace(&mut self, model: FieldModel, path: Path, sources: Vec<SourceRun>) -> Effect {
         self.ready.clear();
         self.pipeline.restart(path);
+        if let Some(store) = self.model.tile_store() {
+            model.keep_tiles_in(store);
+        }
         self.model = model;
         self.progress.sources = sources;
         self.progress.versions += 1;

@@ -7,7 +7,7 @@ use nalgebra::{Point3, SVector, Vector3};
 use serde::{Deserialize, Serialize};
 
 use crate::sensing::reading::{MagneticField, Observed};
-use streaming_gp::likelihood::StudentT;
+use streaming_gp::StudentT;
 
 /// Most fields of a cell that are kept.
 const MOST_KEPT: usize = 64;

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use streaming_gp::report::UpdateReport;
+use streaming_gp::UpdateReport;
 
 use super::batcher::{CutReason, MergePoint};
 use super::mapper::Mapper;

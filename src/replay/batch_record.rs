@@ -1,7 +1,7 @@
 //! What a replay records of each batch.
 
 use serde::Serialize;
-use streaming_gp::report::UpdateReport;
+use streaming_gp::UpdateReport;
 
 use crate::export::GrowthPoint;
 use crate::export::occupancy::GridScales;

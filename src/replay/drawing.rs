@@ -17,7 +17,7 @@ use crate::field::raster::Rasterizer;
 use crate::mapping::mapper::Mapper;
 use crate::mapping::updates::Update;
 use crate::sensing::reading::{Observation, Stamp};
-use streaming_gp::report::UpdateReport;
+use streaming_gp::UpdateReport;
 
 /// Most updates waiting to be drawn. Beyond, the mapping thread waits, so that memory is bounded.
 const MAX_WAITING: usize = 4;

@@ -14,7 +14,7 @@ use crate::field::quantity::Quantity;
 use crate::mapping::worker::Finished;
 use crate::recording::{Loss, Lost};
 use crate::sensing::counters::Counters;
-use streaming_gp::report::{CeilingUsed, NamedValue, SelectionEnd};
+use streaming_gp::{CeilingUsed, NamedValue, SelectionEnd};
 
 /// The report of a replay.
 #[derive(Clone, Debug, Serialize)]

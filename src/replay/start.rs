@@ -8,6 +8,7 @@ use super::{Error, Options, ReplayProgress, Source};
 use crate::config::Config;
 use crate::durability::checkpoint::{Checkpoint, FILE_NAME};
 use crate::durability::journal::{Folder, Gaps, Journal, Recovered};
+use crate::durability::tile_folder::keep_tiles_temporarily;
 use crate::mapping::mapper::{Mapper, SourceRun, Step};
 use crate::mapping::stop::StopSignal;
 
@@ -102,7 +103,10 @@ impl ReplayStart {
         };
         let journal = match config.journal.enabled {
             true => Some(Journal::start(Folder::open(&path)?, &mapper, damaged)?),
-            false => None,
+            false => {
+                keep_tiles_temporarily(&mapper);
+                None
+            }
         };
         Ok(Self { mapper, journal, resumed })
     }

@@ -10,13 +10,10 @@ use magmap::config::Config;
 use magmap::simulation::banana::{BananaOptions, Labelled, banana};
 use serde::Serialize;
 use std::time::Instant;
-use streaming_gp::dual_memory::{DualGp, DualSettings, MemorySize, OldEvidence};
-use streaming_gp::kernel::Stationary;
-use streaming_gp::learning::Learning;
-use streaming_gp::likelihood::Likelihood;
-use streaming_gp::link::Link;
-use streaming_gp::model::{Jitter, Model};
-use streaming_gp::report::{NamedValue, UpdateReport};
+use streaming_gp::{
+    DualGp, DualSettings, Jitter, Learning, Likelihood, Link, MemorySize, Model, NamedValue, OldEvidence, Stationary,
+    UpdateReport,
+};
 
 /// Probabilities nearer to 0 or 1 count as these in the predictive probability of a label.
 const LEAST_PROBABILITY: f64 = 1e-12;

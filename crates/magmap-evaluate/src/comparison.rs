@@ -7,7 +7,7 @@ use anyhow::anyhow;
 use magmap::config::Config;
 use serde::{Deserialize, Deserializer, Serialize};
 use std::time::Instant;
-use streaming_gp::report::{NamedValue, SelectionEnd};
+use streaming_gp::{NamedValue, SelectionEnd};
 
 /// Batches to learn from, one after another, and readings to test on.
 #[derive(Clone, Debug)]

@@ -21,8 +21,7 @@ use rand_chacha::ChaCha8Rng;
 use serde::Serialize;
 use std::path::Path;
 use std::time::Instant;
-use streaming_gp::report::{CeilingUsed, SelectionEnd};
-use streaming_gp::vector::{Axes, SensorPose};
+use streaming_gp::{Axes, CeilingUsed, SelectionEnd, SensorPose};
 
 /// Number of batches of the `stream` experiment.
 const STREAM_BATCHES: usize = 20;

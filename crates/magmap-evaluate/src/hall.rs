@@ -1,12 +1,13 @@
-//! A hall of 60 m by 60 m: whether the cost of an update and of a raster depends on how large the map already is.
+//! A hall of 60 m by 60 m: whether costs and errors depend on how large the map already is.
 //!
 //! A robot drives in lanes through a simulated hall, the right half of which varies over twice the distance of the left. Its observations are
-//! averages over 10 cm of path with little noise, in batches of 5 m. Costs of the first and of the last quarter of the drive are compared, so
-//! are errors between the lanes.
+//! averages over 10 cm of path with little noise, in batches of 5 m. After a warm-up of a tenth of the drive, costs and errors of
+//! the next tenth are compared with those of the last, and the slope of the map where local models fade into each other with that elsewhere.
 
 use super::metrics::{Predictions, Scores};
 use anyhow::Context;
 use magmap::config::Config;
+use magmap::durability::tile_folder::TileFolder;
 use magmap::field::map::FieldMap;
 use magmap::field::model::FieldModel;
 use magmap::field::raster::Rasterizer;
@@ -17,19 +18,24 @@ use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 use rand_distr::{Distribution, Normal};
 use serde::Serialize;
+use std::sync::Arc;
 use std::time::Instant;
-use streaming_gp::vector::SensorPose;
+use streaming_gp::SensorPose;
 
 /// Distance between observations along the path, in metres.
 const SPACING: f64 = 0.1;
 /// Observations of a batch.
 const BATCH: usize = 50;
 /// Updates between two rasters.
-const PUBLISHED: usize = 10;
+const PUBLISHED: usize = 5;
 /// Standard deviation of the noise of an observation on each axis, in microtesla.
 const NOISE: f64 = 0.2;
 /// Speed of the robot, in metres per second.
 const SPEED: f64 = 0.5;
+/// Distance over which the change of the map's mean is measured, in metres.
+const STEP: f64 = 0.05;
+/// Distance between the lines along which it is, in metres.
+const LINES: f64 = 0.75;
 
 /// Which hall, and which drive through it.
 #[derive(Clone, Copy, Debug)]
@@ -42,9 +48,12 @@ pub struct Hall {
     pub seed: u64,
 }
 
-/// What was found. The first and the last are quarters of the drive; durations are in seconds, errors in microtesla.
+/// What was found. The first is the tenth of the drive that follows a warm-up of a tenth, in which no tile beside the robot is complete; the
+/// last is the last tenth. Durations are in seconds, errors in microtesla.
 #[derive(Clone, Debug, Serialize)]
 pub struct HallScores {
+    /// Length of the drive, in metres.
+    pub length: f64,
     /// Updates of the model.
     pub updates: usize,
     /// Inducing points at the end.
@@ -58,15 +67,22 @@ pub struct HallScores {
     pub publish_p99_first: f64,
     /// See `publish_p99_first`.
     pub publish_p99_last: f64,
-    /// Resident memory of the process at the end, in megabytes; none where the system does not report it.
+    /// Resident memory of the process halfway, in megabytes; none where the system does not report it.
+    pub resident_mb_half: Option<f64>,
+    /// The same at the end.
     pub resident_mb: Option<f64>,
-    /// Root mean squared error of the strength halfway between two lanes, after the first quarter where it led.
+    /// Root mean squared error of the strength halfway between two lanes of the first tenth, right after it.
     pub rmse_first: f64,
-    /// The same at the end, over the whole hall.
+    /// The same of the last tenth.
     pub rmse_last: f64,
-    /// Share of the true strengths within their 95 % interval at the end.
+    /// Share of the true strengths of the first tenth within their 95 % interval.
+    pub coverage_first: f64,
+    /// The same of the last tenth.
     pub coverage_last: f64,
-    /// Duration of all updates with one thread, over that with as many as configured.
+    /// Largest change of the map's mean over 5 cm where local models fade into each other, relative to the largest elsewhere; none where
+    /// there is one model.
+    pub seam_ratio: Option<f64>,
+    /// Duration of the drive, over that of all updates and snapshots of the map.
     pub speedup: f64,
 }
 
@@ -83,8 +99,7 @@ pub struct Outcome {
     pub path: Vec<[f64; 2]>,
 }
 
-/// Maps the hall with one thread, then with as many as configured. `progress` is called after every update with the number of updates so
-/// far, and of all.
+/// Maps the hall. `progress` is called after every update with the number of updates so far, and of all.
 ///
 /// # Errors
 /// A hall that is not possible, a batch that is rejected, or a raster that is too large.
@@ -98,66 +113,88 @@ pub fn run(hall: &Hall, config: &Config, mut progress: impl FnMut(usize, usize))
     let path = Path::through_room(route, size, length, hall.seed)?;
     let observations = observations(&world, &path, hall.seed)?;
     let batches: Vec<&[Observation]> = observations.chunks(BATCH).collect();
-    let quarter = batches.len().div_ceil(4);
-
-    let mut alone = FieldModel::new(&with_threads(config, 1));
-    let mut seconds_alone = 0.0;
-    for (done, batch) in (1..).zip(&batches) {
-        let start = Instant::now();
-        alone.update(batch, &|| false)?;
-        seconds_alone += start.elapsed().as_secs_f64();
-        progress(done, 2 * batches.len());
-    }
-    drop(alone);
+    let tenth = batches.len().div_ceil(10);
 
     let mut model = FieldModel::new(config);
+    if config.tiles.memory > 0.0 {
+        model.keep_tiles_in(Arc::new(TileFolder::temporary().context("tiles are kept in a temporary folder")?));
+    }
     let mut rasterizer = Rasterizer::new(&config.raster);
-    let (mut updates, mut rasters) = (Vec::new(), Vec::new());
-    let mut rmse_first = f64::NAN;
+    let (mut updates, mut rasters, mut seconds) = (Vec::new(), Vec::new(), 0.0);
+    let (mut first, mut resident_mb_half) = (None, None);
     for (done, batch) in (1..).zip(&batches) {
         let start = Instant::now();
         model.update(batch, &|| false)?;
         updates.push(start.elapsed().as_secs_f64());
+        let map = model.map().context("there was a batch")?;
+        seconds += start.elapsed().as_secs_f64();
         if done % PUBLISHED == 0 {
-            let map = model.map().context("there was a batch")?;
             let start = Instant::now();
             rasterizer.rasterize(&map, &[])?;
             rasters.push(start.elapsed().as_secs_f64());
         }
-        if done == quarter {
-            let map = model.map().context("there was a batch")?;
-            rmse_first = scores(&world, &map, &observations[..done * BATCH], hall).rmse;
+        if done == 2 * tenth {
+            first = Some(scores(&world, &map, &observations[tenth * BATCH..done * BATCH], hall));
         }
-        progress(batches.len() + done, 2 * batches.len());
+        if done == batches.len() / 2 {
+            resident_mb_half = resident_megabytes();
+        }
+        progress(done, batches.len());
     }
+    let resident_mb = resident_megabytes();
     let map = model.map().context("there was a batch")?;
-    let last = scores(&world, &map, &observations, hall);
+    let first = first.context("expected a drive of at least two batches, 10 m")?;
+    let last = scores(&world, &map, &observations[(batches.len() - tenth) * BATCH..], hall);
     let ends = |durations: &[f64]| {
-        let quarter = durations.len().div_ceil(4);
-        [&durations[..quarter], &durations[durations.len() - quarter..]].map(percentile_99)
+        let tenth = durations.len().div_ceil(10);
+        let [second, last] = [tenth, durations.len() - tenth].map(|start| durations.iter().skip(start).take(tenth));
+        [second, last].map(|durations| percentile_99(&durations.copied().collect::<Vec<_>>()))
     };
     let ([update_p99_first, update_p99_last], [publish_p99_first, publish_p99_last]) = (ends(&updates), ends(&rasters));
     let scores = HallScores {
+        length: path.length(),
         updates: updates.len(),
         inducing_points: map.size(),
         update_p99_first,
         update_p99_last,
         publish_p99_first,
         publish_p99_last,
-        resident_mb: resident_megabytes(),
-        rmse_first,
+        resident_mb_half,
+        resident_mb,
+        rmse_first: first.rmse,
         rmse_last: last.rmse,
+        coverage_first: first.coverage,
         coverage_last: last.coverage,
-        speedup: seconds_alone / updates.iter().sum::<f64>(),
+        seam_ratio: seam_ratio(&map, config, &observations[0].position, hall),
+        speedup: path.length() / SPEED / seconds,
     };
     let path = observations.iter().map(|seen| [seen.position.x, seen.position.y]).collect();
     Ok(Outcome { scores, map, rasterizer, path })
 }
 
-fn with_threads(config: &Config, threads: usize) -> Config {
-    let mut config = config.clone();
-    config.tiles.threads = threads;
-    config
+/// Largest change of the mean over a step along either axis that is within the band of a tile's edge, relative to the largest elsewhere.
+fn seam_ratio(map: &FieldMap, config: &Config, origin: &Point3<f64>, hall: &Hall) -> Option<f64> {
+    let [_, band] = config.tiles.widths(config);
+    let size = config.tiles.size;
+    let is_in_band = |along: f64, origin: f64| {
+        let within = ((along - origin) / size + 0.5).rem_euclid(1.0) * size;
+        within.min(size - within) < band
+    };
+    let coordinates =
+        |step: f64| (0..).map(move |index| 1.0 + step * f64::from(index)).take_while(|x| *x < hall.side - 1.0);
+    let mut largest = [0.0_f64; 2];
+    for (line, axis) in coordinates(LINES).flat_map(|line| [(line, 0), (line, 1)]) {
+        let place = |along: f64| if axis == 0 { [along, line] } else { [line, along] };
+        let places: Vec<[f64; 2]> = coordinates(STEP).map(place).collect();
+        let (mut mean, mut variance) = (vec![0.0; places.len()], vec![0.0; places.len()]);
+        map.predict(&places, f64::INFINITY, &mut mean, &mut variance);
+        for (step, mean) in places.windows(2).zip(mean.windows(2)) {
+            let middle = 0.5 * (step[0][axis] + step[1][axis]);
+            let region = usize::from(is_in_band(middle, origin[axis]));
+            largest[region] = largest[region].max((mean[1] - mean[0]).abs());
+        }
+    }
+    (size > 0.0).then(|| largest[1] / largest[0])
 }
 
 /// What a robot sees along a path.
@@ -226,6 +263,7 @@ mod tests {
         let Outcome { scores, map, .. } = run(&hall, &config, |_, _| ()).unwrap();
         // The field has a standard deviation of 10 microtesla.
         assert!(scores.rmse_last < 4.0 && scores.coverage_last > 0.85, "{scores:?}");
+        assert!(scores.seam_ratio.is_some_and(|ratio| (0.1..1.3).contains(&ratio)), "{scores:?}");
         assert_eq!(scores.inducing_points, map.size());
     }
 

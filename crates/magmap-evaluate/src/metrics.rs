@@ -4,9 +4,7 @@ use magmap::field::engine::FieldPosterior;
 use magmap::field::map::FieldMap;
 use serde::Serialize;
 use std::f64::consts::TAU;
-use streaming_gp::kernel::Places;
-use streaming_gp::points::Points;
-use streaming_gp::vector::{Axes, SensorPose};
+use streaming_gp::{Axes, Places, Points, SensorPose};
 
 /// Half the width of the interval that holds 95 % of a normal distribution, in standard deviations.
 const NORMAL_95: f64 = 1.96;

@@ -1,7 +1,7 @@
 //! The settings of the papers' experiments on synthetic data and on tables.
 
 use magmap::config::{Config, Hyperparameters, Learning, Model, Selection};
-use streaming_gp::kernel::Shape;
+use streaming_gp::Shape;
 
 /// A squared exponential kernel alone, and hyperparameters learnt from each batch until the bound no longer rises, with no prior and no
 /// memory of the noise. Learning starts from the lengthscale, the variance and the noise variance; `delta` is the default of `vips`.

@@ -3,6 +3,10 @@
 //! In each world a robot maps a room in lanes, through gates, synchronizer, averaging and batches as on a real drive; a second
 //! drive along random paths, averaged the same way, tests the map. Its observations carry the noise of the sensor, averaged as
 //! those that were learnt from, so that the predictive distribution (noise included) should fit them.
+//!
+//! A random field of strengths has no axes: `worlds/rooms.rs` has rooms whose field is that of dipoles.
+
+pub mod rooms;
 
 use super::TEST_SEEDS;
 use super::methods::{Learnt, Method};
@@ -11,14 +15,16 @@ use super::outliers::Outliers;
 use super::random_field::{RandomField, RandomFieldOptions};
 use anyhow::{Context, anyhow};
 use magmap::config::Config;
+use magmap::mapping::batcher::Batch;
 use magmap::mapping::pipeline::Pipeline;
-use magmap::sensing::reading::Measurement;
+use magmap::sensing::reading::{MagneticField, Measurement};
 use magmap::simulation::{Drive, Path, RobotOptions, Route, World};
 use nalgebra::Isometry3;
 use serde::Serialize;
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::time::Instant;
+use streaming_gp::report::NamedValue;
 
 /// Standard deviations of the field strength, in microtesla.
 pub const STANDARD_DEVIATIONS: [f64; 3] = [2.0, 10.0, 30.0];
@@ -55,10 +61,10 @@ pub fn settings() -> Vec<Setting> {
 
 /// What was found in one kind of world.
 #[derive(Clone, Debug, Serialize)]
-pub struct WorldScores {
+pub struct WorldScores<S = Setting> {
     /// The kind of world.
     #[serde(flatten)]
-    pub setting: Setting,
+    pub setting: S,
     /// Number of inducing points, over the worlds of this kind.
     #[serde(rename = "M")]
     pub inducing_points: Spread,
@@ -84,28 +90,33 @@ pub struct WorldScores {
 /// When a world cannot be made or the model rejects a batch.
 pub fn run(setting: &Setting, seeds: Range<u64>, config: &Config, outliers: Outliers) -> anyhow::Result<WorldScores> {
     let worlds = seeds.map(|seed| map_one(setting, seed, config, outliers)).collect::<anyhow::Result<Vec<_>>>()?;
+    Ok(scores(*setting, &worlds))
+}
+
+fn scores<S>(setting: S, worlds: &[Mapped]) -> WorldScores<S> {
     let mut all = Predictions::default();
     worlds.iter().for_each(|world| all.extend(&world.predictions));
     let targets: Vec<f64> = worlds.iter().flat_map(|world| world.targets.iter().copied()).collect();
     let scores = all.score(&targets, |_| true);
     let each: Vec<Scores> = worlds.iter().map(|world| world.predictions.score(&world.targets, |_| true)).collect();
-    let hyperparameters = worlds.first().map_or(0, |world| world.learnt.hyperparameters.len());
-    let hyperparameter = |i: usize| Spread::of(worlds.iter().map(|world| world.learnt.hyperparameters[i].value)).median;
-    Ok(WorldScores {
-        setting: *setting,
-        inducing_points: Spread::of(worlds.iter().map(|world| world.learnt.inducing_points as f64)),
+    let hyperparameters = worlds.first().map_or(0, |world| world.hyperparameters.len());
+    let hyperparameter = |i: usize| Spread::of(worlds.iter().map(|world| world.hyperparameters[i].value)).median;
+    WorldScores {
+        setting,
+        inducing_points: Spread::of(worlds.iter().map(|world| world.inducing_points as f64)),
         caution: scores.predictive_sd / scores.rmse,
         caution_by_world: Spread::of(each.iter().map(|scores| scores.predictive_sd / scores.rmse)),
         coverage_by_world: Spread::of(each.iter().map(|scores| scores.coverage)),
         scores,
         hyperparameters: (0..hyperparameters).map(hyperparameter).collect(),
         seconds: worlds.iter().map(|world| world.seconds).sum(),
-    })
+    }
 }
 
 /// One world, mapped and tested.
 struct Mapped {
-    learnt: Learnt,
+    inducing_points: usize,
+    hyperparameters: Vec<NamedValue>,
     predictions: Predictions,
     targets: Vec<f64>,
     seconds: f64,
@@ -134,25 +145,37 @@ fn map_one(setting: &Setting, seed: u64, config: &Config, outliers: Outliers) ->
         learnt = Some(learner.learn(readings).map_err(|rejected| anyhow!("batch {batch}: {rejected}"))?);
     }
     let seconds = start.elapsed().as_secs_f64();
-    let learnt = learnt.context("the drive is too short for a batch")?;
+    let Learnt { inducing_points, hyperparameters, .. } = learnt.context("the drive is too short for a batch")?;
     let tested = tested.iter().flat_map(|batch| in_the_plane(&batch.places).zip(batch.targets.iter().copied()));
     let Readings { places, targets } = tested.collect();
-    Ok(Mapped { learnt, predictions: learner.predict(&places), targets, seconds })
+    Ok(Mapped { inducing_points, hyperparameters, predictions: learner.predict(&places), targets, seconds })
 }
 
 /// A drive through the pipeline: its observations, batch by batch.
 fn observations<W: World>(drive: Drive<W>, config: &Config, outliers: Outliers, seed: u64) -> Vec<Readings> {
-    let mut pipeline = Pipeline::new(config, Isometry3::identity());
-    let mut ready = VecDeque::new();
-    let mut corrupt = outliers.corruption(seed);
-    for sample in drive {
-        let mut measurement = sample.measurement;
-        if let Measurement::Reading(reading) = &mut measurement {
-            reading.sample = reading.sample.map_field(&mut corrupt);
-        }
-        pipeline.ingest(measurement, &mut ready);
-    }
-    pipeline.finish(&mut ready);
+    let ready = through_pipeline(drive, config, outliers.corruption(seed));
     let readings = ready.iter().map(|batch| batch.observations.iter());
     readings.map(|seen| seen.map(|seen| ([seen.position.x, seen.position.y], seen.strength())).collect()).collect()
+}
+
+/// The batches of a drive whose readings are changed on the way.
+fn through_pipeline<W: World>(
+    drive: Drive<W>,
+    config: &Config,
+    mut change: impl FnMut(MagneticField) -> MagneticField,
+) -> VecDeque<Batch> {
+    let mut pipeline = Pipeline::new(config, Isometry3::identity());
+    let mut ready = VecDeque::new();
+    for sample in drive {
+        pipeline.ingest(changed(sample.measurement, &mut change), &mut ready);
+    }
+    pipeline.finish(&mut ready);
+    ready
+}
+
+fn changed(mut measurement: Measurement, change: impl FnMut(MagneticField) -> MagneticField) -> Measurement {
+    if let Measurement::Reading(reading) = &mut measurement {
+        reading.sample = reading.sample.map_field(change);
+    }
+    measurement
 }

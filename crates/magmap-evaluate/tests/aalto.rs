@@ -3,7 +3,7 @@
 #[path = "../../../tests/common/mod.rs"]
 mod common;
 
-use magmap::config::{Ceiling, Config, Mapped};
+use magmap::config::{Ceiling, Config, Hyperparameters, Mapped};
 use magmap::field::engine;
 use magmap::mapping::averaging::Averager;
 use magmap::mapping::pipeline::Pipeline;
@@ -11,7 +11,7 @@ use magmap::recording::aalto_csv::{Drive, DrivePath, Magnetometer};
 use magmap::sensing::reading::{LocatedReading, MagneticField, Measurement, Observation};
 use magmap::sensing::rejection::{Rejection, Rejections};
 use magmap_evaluate::comparison::BatchResult;
-use magmap_evaluate::drives::{self, Experiment, Material, Outcome};
+use magmap_evaluate::drives::{self, Drives, Experiment, Material, Outcome};
 use magmap_evaluate::metrics::{Readings, Spread};
 use nalgebra::{Isometry3, Point3, Vector3};
 use std::collections::VecDeque;
@@ -114,6 +114,98 @@ fn three_axes_predict_other_drives_and_find_a_hard_iron_that_was_added() {
     }
     // A robot in the plane tells nothing of the vertical: its prior has a standard deviation of 5.
     assert!(found.hard_iron[2].abs() < 0.01 && found.hard_iron_sd[2] > 4.5, "{found:?}");
+}
+
+/// Those drives of all sensors that are there.
+fn all_drives(data: &Path) -> Vec<(Magnetometer, u32)> {
+    let sensors = [Magnetometer::Invensense, Magnetometer::Nexus, Magnetometer::Trivisio];
+    let all = sensors.into_iter().flat_map(|sensor| (1..=9).map(move |number| (sensor, number)));
+    let (found, missing): (Vec<_>, Vec<_>) =
+        all.partition(|&(sensor, number)| DrivePath::new(data, sensor, number).file("mag").is_file());
+    if !missing.is_empty() {
+        eprintln!("SKIPPED: {} of 27 drives are not in {}", missing.len(), data.display());
+    }
+    found
+}
+
+/// Learns four fifths of a drive in 20 batches; tested is the rest.
+fn within_drive(data: &Path, sensor: Magnetometer, number: u32, config: &Config) -> Outcome {
+    let drives = Drives { learn: vec![number], test: vec![number] };
+    let material = Material::read(STREAM, &drives, data, sensor, config.evaluation.cut).unwrap();
+    drives::run(&material, config, 0.0, |_, _| ()).unwrap()
+}
+
+#[test]
+#[ignore = "all drives, a batch at a time; run with --release --ignored --nocapture"]
+fn a_map_of_three_axes_is_stable_from_the_first_batch_on() {
+    let Some(data) = common::aalto_folder() else { return };
+    let mut config = Config::default();
+    config.model.field = Mapped::Vector;
+    let mut faults = Vec::new();
+    for (sensor, number) in all_drives(&data) {
+        let batches = within_drive(&data, sensor, number, &config).batches;
+        // Errors over those of the map's constant, and over those of the mean of the readings so far.
+        let over_constant: Vec<f64> = batches.iter().map(|batch| batch.rmse / batch.rmse_constant).collect();
+        let over_mean: Vec<f64> = batches.iter().map(|batch| batch.rmse / batch.rmse_mean_predictor).collect();
+        let last = batches.last().unwrap();
+        let lengths = Spread::of(batches.iter().map(|batch| batch.hyperparameters[2] / last.hyperparameters[2]));
+        let greatest = |ratios: &[f64]| Spread::of(ratios.iter().copied()).greatest;
+        eprintln!(
+            "{sensor} {number}: error over that of the constant {:.2?}, then at most {:.2}; of the mean {:.2?}, then at most {:.2}; \
+             lengthscale {:.2} to {:.2} of the last; last RMSE {:.2}",
+            &over_constant[..3],
+            greatest(&over_constant[3..]),
+            &over_mean[..5],
+            greatest(&over_mean[5..]),
+            lengths.least,
+            lengths.greatest,
+            last.rmse,
+        );
+        // Within its first metres a drive may pass a source so close that the field varies over much less than the lengthscale: on drive
+        // 8 of Invensense the map is then worse than its constant by a third, on 5 and 9 by a tenth. The constant itself can be
+        // worse than the mean for longer.
+        let is_sound = greatest(&over_constant[..3]) < 1.35
+            && greatest(&over_constant[3..]) < 1.0
+            && greatest(&over_mean[5..]) < 1.0
+            && lengths.least > 0.3
+            && lengths.greatest < 3.0;
+        if !is_sound {
+            faults.push((sensor, number));
+        }
+    }
+    assert!(faults.is_empty(), "{faults:?}");
+}
+
+#[test]
+#[ignore = "all drives from nine starts; run with --release --ignored --nocapture"]
+fn where_learning_starts_does_not_change_a_map_of_three_axes() {
+    let Some(data) = common::aalto_folder() else { return };
+    let mut config = Config::default();
+    config.model.field = Mapped::Vector;
+    let starts = |config: &Config| -> Vec<Config> {
+        let fields: [fn(&mut Hyperparameters) -> &mut f64; 4] =
+            [|h| &mut h.constant, |h| &mut h.variance, |h| &mut h.lengthscale, |h| &mut h.noise];
+        let started = |field: fn(&mut Hyperparameters) -> &mut f64, factor: f64| {
+            let mut config = config.clone();
+            *field(&mut config.vector.initial) *= factor;
+            config
+        };
+        fields.into_iter().flat_map(|field| [started(field, 1.0 / 3.0), started(field, 3.0)]).collect()
+    };
+    let check = |name: &str, error: &dyn Fn(&Config) -> f64| {
+        let default = error(&config);
+        let changes: Vec<f64> = starts(&config).iter().map(|config| error(config) / default).collect();
+        eprintln!("{name}: RMSE {default:.2}, from other starts times {changes:.2?}");
+        changes.iter().all(|change| (0.9..1.1).contains(change))
+    };
+    let material =
+        Material::read(STREAM, &STREAM.drives(), &data, Magnetometer::Invensense, config.evaluation.cut).unwrap();
+    let material = material.tested_on_every(5);
+    assert!(check("stream", &|config| drives::run(&material, config, 0.0, |_, _| ()).unwrap().last().rmse));
+    for (sensor, number) in all_drives(&data) {
+        let name = format!("{sensor} {number}");
+        assert!(check(&name, &|config| within_drive(&data, sensor, number, config).last().rmse), "{name}");
+    }
 }
 
 /// Drive 1 as one batch, with the hyperparameters as they are.

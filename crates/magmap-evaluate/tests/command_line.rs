@@ -28,7 +28,6 @@ fn a_wrong_command_line_is_2_and_says_what_is_expected() {
         (&["table"], "--data"),
         (&["worlds", "--set", "selection.dleta=0.1"], "selection.delta"),
         (&["worlds", "--config", "labels.toml"], "found bernoulli"),
-        (&["worlds", "--set", "model.field=vector"], "found vector"),
         (&["stream", "--data", "x", "--method", "vips", "--set", "model.field=vector"], "found vector"),
         (&["stream", "--data", "x", "--hard-iron", "15"], "two numbers"),
     ] {

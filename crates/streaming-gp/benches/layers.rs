@@ -6,16 +6,9 @@ use common::{FieldKernel, model, readings, side};
 use criterion::{BatchSize, BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use std::hint::black_box;
 use std::sync::Arc;
-use streaming_gp::inference::Inference;
-use streaming_gp::kernel::Places;
-use streaming_gp::learning::Learning;
-use streaming_gp::points::Points;
-use streaming_gp::posterior::Posterior;
-use streaming_gp::selection::GreedyVariance;
-use streaming_gp::selection::Limits;
-use streaming_gp::selection::vips::Vips;
-use streaming_gp::streaming::{Settings, StreamingGp};
-use streaming_gp::whitened::Rows;
+use streaming_gp::{
+    GreedyVariance, Inference, Learning, Limits, Places, Points, Posterior, Rows, Settings, StreamingGp, Vips,
+};
 
 /// Readings in a batch, as the published experiment cuts them.
 const READINGS: usize = 469;

@@ -2,15 +2,9 @@
 
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
-use streaming_gp::inference::Inference;
-use streaming_gp::kernel::{Shape, Stationary};
-use streaming_gp::learning::Learning;
-use streaming_gp::likelihood::Likelihood;
-use streaming_gp::model::{Jitter, Model};
-use streaming_gp::points::Points;
-use streaming_gp::selection::Limits;
-use streaming_gp::selection::vips::Vips;
-use streaming_gp::streaming::{Settings, StreamingGp};
+use streaming_gp::{
+    Inference, Jitter, Learning, Likelihood, Limits, Model, Points, Settings, Shape, Stationary, StreamingGp, Vips,
+};
 
 const BATCHES: usize = 12;
 const READINGS: usize = 50;

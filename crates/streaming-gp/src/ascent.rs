@@ -1,6 +1,6 @@
 //! L-BFGS on whatever has a value and a gradient, with a budget of evaluations.
 
-use super::report::{LearningEnd, LearningReport};
+use crate::{LearningEnd, LearningReport};
 use argmin::core::{CostFunction, Error, Executor, Gradient, State, TerminationReason, TerminationStatus};
 use argmin::solver::linesearch::MoreThuenteLineSearch;
 use argmin::solver::quasinewton::LBFGS;

@@ -1,28 +1,21 @@
 //! What the evidence lower bound is compared with: from above L* and the upper bound, from below the noise baseline.
 
-use super::kernel::{Kernel, Places};
-use super::likelihood::Weights;
-use super::linalg::{self, Matrix, NotPositiveDefinite, Part, squared_norm};
-use super::model::Model;
+use super::linalg::{self, Part, squared_norm};
 use super::normal::{LOG_2_PI, log_density_of};
-use super::targets::Targets;
-use super::whitened::{Past, Rows, Whitened};
+use crate::{Kernel, Matrix, Model, NotPositiveDefinite, Past, Places, Rows, Targets};
 
 /// Count, mean and variance of all targets of one output so far: the model that sees no structure.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct NoiseBaseline {
-    count: u64,
-    mean: f64,
-    /// Sum of squared deviations from the mean.
-    scatter: f64,
+    /// How many targets it has seen.
+    pub count: u64,
+    /// Their mean.
+    pub mean: f64,
+    /// The sum of their squared deviations from the mean.
+    pub scatter: f64,
 }
 
 impl NoiseBaseline {
-    /// The baseline of this number of targets with this mean and this sum of squared deviations from it.
-    pub fn new(count: u64, mean: f64, scatter: f64) -> Self {
-        Self { count, mean, scatter }
-    }
-
     /// The baseline after these targets too (Chan's update of a running mean and variance). Where they have weights, it is as if
     /// all of them had the weighted mean and the weighted variance.
     pub fn including<'a>(&self, targets: impl Into<Targets<'a>>) -> Self {
@@ -47,21 +40,6 @@ impl NoiseBaseline {
         }
     }
 
-    /// How many targets it has seen.
-    pub fn count(&self) -> u64 {
-        self.count
-    }
-
-    /// Their mean.
-    pub fn mean(&self) -> f64 {
-        self.mean
-    }
-
-    /// The sum of their squared deviations from the mean.
-    pub fn scatter(&self) -> f64 {
-        self.scatter
-    }
-
     /// Their population variance; 0 before any.
     pub fn variance(&self) -> f64 {
         if self.count == 0 { 0.0 } else { self.scatter / self.count as f64 }
@@ -72,8 +50,8 @@ impl NoiseBaseline {
     /// that variance divided by their weight, and a power of the likelihood multiplies its logarithm.
     pub fn log_likelihood<'a>(&self, targets: impl Into<Targets<'a>>, least_variance: f64) -> f64 {
         let targets = targets.into();
-        let evidence = targets.weights().map_or(0.0, Weights::evidence);
-        targets.power() * (self.log_density(&weighted_rows(targets), least_variance) + evidence)
+        let evidence = targets.weights.map_or(0.0, |weights| weights.evidence);
+        targets.power * (self.log_density(&weighted_rows(targets), least_variance) + evidence)
     }
 
     fn log_density(&self, rows: &[WeightedRow], least_variance: f64) -> f64 {
@@ -92,7 +70,7 @@ struct WeightedRow {
 
 fn weighted_rows(targets: Targets<'_>) -> Vec<WeightedRow> {
     let row = |(i, &target): (usize, &f64)| WeightedRow { target, weight: targets.weight(i) };
-    targets.values().iter().enumerate().map(row).collect()
+    targets.values.iter().enumerate().map(row).collect()
 }
 
 /// One [`NoiseBaseline`] per output of the field: its axes have different means, and pooled they would have too large a variance.
@@ -126,7 +104,7 @@ impl NoiseBaselines {
 
     /// How many targets they have seen.
     pub fn count(&self) -> u64 {
-        self.0.iter().fold(0, |sum, baseline| sum.saturating_add(baseline.count()))
+        self.0.iter().fold(0, |sum, baseline| sum.saturating_add(baseline.count))
     }
 
     /// The baselines after these targets too, each of the output that its place says: see [`NoiseBaseline::including`].
@@ -151,8 +129,8 @@ impl NoiseBaselines {
         let of_output = |(output, rows): (usize, &Vec<WeightedRow>)| {
             self.0.get(output).unwrap_or(&unseen).log_density(rows, least_variance)
         };
-        let evidence = targets.weights().map_or(0.0, Weights::evidence);
-        targets.power() * (rows.iter().enumerate().map(of_output).sum::<f64>() + evidence)
+        let evidence = targets.weights.map_or(0.0, |weights| weights.evidence);
+        targets.power * (rows.iter().enumerate().map(of_output).sum::<f64>() + evidence)
     }
 }
 
@@ -180,10 +158,10 @@ pub fn exact_ceiling<'a, K: Kernel>(
     past: Option<&Past<K>>,
 ) -> Result<f64, NotPositiveDefinite> {
     let targets = targets.into();
-    let count = targets.values().len();
+    let count = targets.values.len();
     let mut covariance = linalg::zeros(count, count);
     model.kernel.add_lower_covariance(places, covariance.as_mut());
-    let mut residual: Vec<f64> = targets.values().iter().map(|y| y - model.mean).collect();
+    let mut residual: Vec<f64> = targets.values.iter().map(|y| y - model.mean).collect();
     // What the weights add beside the density of rows that are not scaled by their roots.
     let mut ceiling =
         targets.evidence(model.noise) - 0.5 * (0..count).map(|row| targets.precision(row).ln()).sum::<f64>();
@@ -209,15 +187,6 @@ pub fn exact_ceiling<'a, K: Kernel>(
     Ok(ceiling + log_density_of(count as f64, log_determinant, squared_norm(&residual)))
 }
 
-/// The upper bound for a batch, from the results of [`Rows::nested`] and [`Rows::whiten`]; infinite under Power-EP, which has no
-/// known upper bound.
-///
-/// # Errors
-/// When B is not positive definite to the precision of doubles.
-pub fn upper_bound(whitened: &Whitened) -> Result<f64, NotPositiveDefinite> {
-    if whitened.is_power_ep() { Ok(f64::INFINITY) } else { whitened.bound_terms().upper_bound() }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -231,8 +200,8 @@ mod tests {
         }
         let mean = targets.iter().sum::<f64>() / 37.0;
         let variance = targets.iter().map(|y| (y - mean).powi(2)).sum::<f64>() / 37.0;
-        assert_eq!(running.count(), 37);
-        assert!((running.mean() - mean).abs() < 1e-12);
+        assert_eq!(running.count, 37);
+        assert!((running.mean - mean).abs() < 1e-12);
         assert!((running.variance() - variance).abs() < 1e-12);
         let expected: f64 =
             targets.iter().map(|y| -0.5 * (LOG_2_PI + variance.ln() + (y - mean).powi(2) / variance)).sum();
@@ -287,8 +256,8 @@ mod tests {
             let mean = own.iter().sum::<f64>() / 20.0;
             let variance = own.iter().map(|y| (y - mean).powi(2)).sum::<f64>() / 20.0;
             let found = running.outputs()[output];
-            assert_eq!(found.count(), 20);
-            assert!((found.mean() - mean).abs() < 1e-12 && (found.variance() - variance).abs() < 1e-12);
+            assert_eq!(found.count, 20);
+            assert!((found.mean - mean).abs() < 1e-12 && (found.variance() - variance).abs() < 1e-12);
             expected +=
                 own.iter().map(|y| -0.5 * (LOG_2_PI + variance.ln() + (y - mean).powi(2) / variance)).sum::<f64>();
         }

@@ -11,25 +11,18 @@
 //! only; the steps here follow the natural gradient to it (eqs. 54 to 57). And a step that lowers the bound is taken back.
 
 mod evidence;
-mod inducing;
 mod memory;
 mod site;
 pub mod state;
 mod summary;
 
-use super::bounds::NoiseBaselines;
 use super::hyperparameters;
-use super::kernel::{Kernel, Places};
-use super::learning::Learning;
-use super::linalg::NotPositiveDefinite;
-use super::link::Link;
-use super::model::Model;
-use super::posterior::Posterior;
-use super::report::{LearningEnd, LearningReport, SelectionEnd, SelectionReport, UpdateReport};
-use super::selection::PivotedCholesky;
 use super::streaming::{self, Error};
-use evidence::{Counts, Fit, Setup, WhitenedSites};
-use inducing::Inducing;
+use crate::{
+    Kernel, Learning, LearningEnd, LearningReport, Link, Model, NoiseBaselines, NotPositiveDefinite, PivotedCholesky,
+    Places, Posterior, SelectionEnd, SelectionReport, UpdateReport,
+};
+use evidence::{Counts, Fit, Inducing, Setup, WhitenedSites};
 use memory::Memory;
 use site::Site;
 use std::sync::Arc;

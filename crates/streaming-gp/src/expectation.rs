@@ -6,10 +6,11 @@
 //! [`likelihood`](super::likelihood) treats the same Student's t another way: as a Gaussian with a random precision, whose
 //! expected value weighs a row. That bound on the evidence is looser, and needs no quadrature.
 
-use super::likelihood::{Likelihood, log_gamma_step};
-use super::link::{Link, logistic};
+use super::likelihood::log_gamma_step;
+use super::link::logistic;
 use super::normal::{self, LOG_2_PI};
 use super::quadrature;
+use crate::{Likelihood, Link};
 use std::f64::consts::PI;
 
 /// The distribution p(y | f) of one target y given the latent function f at its place.

@@ -1,6 +1,6 @@
 //! What a vector field is evaluated at: one of its axes at a place, as the map has it or as a sensor reads it, and the sensor itself.
 
-use super::places::Places;
+use crate::Places;
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 

@@ -41,35 +41,24 @@ pub struct Alpha(f64);
 #[error("expected an alpha above 0 and at most 1, found {0}")]
 pub struct AlphaOutOfRange(f64);
 
-impl Alpha {
-    /// This power.
-    ///
-    /// # Errors
-    /// When it is not above 0 and at most 1.
-    pub fn new(value: f64) -> Result<Self, AlphaOutOfRange> {
-        if value > 0.0 && value <= 1.0 { Ok(Self(value)) } else { Err(AlphaOutOfRange(value)) }
-    }
-
-    /// As a number.
-    pub fn value(self) -> f64 {
-        self.0
-    }
-}
-
 impl Inference {
     /// Power-EP with this power.
     ///
     /// # Errors
     /// When it is not above 0 and at most 1.
     pub fn power_ep(alpha: f64) -> Result<Self, AlphaOutOfRange> {
-        Alpha::new(alpha).map(|alpha| Self::PowerEp { alpha })
+        if alpha > 0.0 && alpha <= 1.0 {
+            Ok(Self::PowerEp { alpha: Alpha(alpha) })
+        } else {
+            Err(AlphaOutOfRange(alpha))
+        }
     }
 
     /// The power; none where the inference is variational.
     pub(super) fn alpha(self) -> Option<f64> {
         match self {
             Self::Variational => None,
-            Self::PowerEp { alpha } => Some(alpha.value()),
+            Self::PowerEp { alpha: Alpha(alpha) } => Some(alpha),
         }
     }
 }

@@ -10,7 +10,8 @@ pub use super::places::Places;
 pub use stationary::{Shape, Stationary};
 pub use vector_field::{BiasCovariance, VectorField};
 
-use super::linalg::{Matrix, MatrixMut, MatrixRef, column, column_mut, mirror_lower, zeros};
+use super::linalg::{column, column_mut, mirror_lower, zeros};
+use crate::{Matrix, MatrixMut, MatrixRef};
 use std::fmt::Debug;
 use std::ops::Range;
 

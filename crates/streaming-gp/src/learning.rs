@@ -2,11 +2,8 @@
 //! of the inducing points with them (Bui et al. 2017, "Streaming sparse Gaussian process approximations").
 
 use super::ascent::{self, Value};
-use super::hyperparameters::{self, LogNormalPrior};
-use super::kernel::{Kernel, Places};
-use super::model::Model;
-use super::report::{LearningEnd, LearningReport};
-use super::whitened::Rows;
+use super::hyperparameters;
+use crate::{Kernel, LearningEnd, LearningReport, LogNormalPrior, Model, Places, Rows};
 use std::cell::RefCell;
 
 /// How hyperparameters are learnt.
@@ -67,7 +64,7 @@ impl Learning {
             Some((bound, gradient))
         };
         let value = |at: &[f64]| self.with_prior(model, at, bound);
-        let (best, report) = self.maximize(model.log_parameters(), rows.targets().len(), &value, stop);
+        let (best, report) = self.maximize(model.log_parameters(), rows.targets.len(), &value, stop);
         (best.map_or_else(|| model.clone(), |at| model.with_log_parameters(&hyperparameters::clamp(&at))), report)
     }
 
@@ -91,12 +88,12 @@ impl Learning {
         let mut start = model.log_parameters();
         let hyperparameters = start.len();
         start.resize(hyperparameters + origin.len(), 0.0);
-        let count = rows.targets().len();
+        let count = rows.targets.len();
         let shared = RefCell::new(&mut *rows);
         let value = |at: &[f64]| {
             let (log_parameters, steps) = at.split_at(hyperparameters);
             let mut rows = shared.borrow_mut();
-            rows.set_inducing(moved(steps));
+            rows.inducing = moved(steps);
             self.with_prior(model, log_parameters, |model| {
                 let whitened = rows.whiten(model).ok()?;
                 let (bound, (mut gradient, in_inducing)) =
@@ -108,11 +105,11 @@ impl Learning {
         };
         let (best, report) = self.maximize(start, count, &value, stop);
         let Some(best) = best else {
-            rows.set_inducing(first);
+            rows.inducing = first;
             return (model.clone(), report);
         };
         let (log_parameters, steps) = best.split_at(hyperparameters);
-        rows.set_inducing(moved(steps));
+        rows.inducing = moved(steps);
         (model.with_log_parameters(&hyperparameters::clamp(log_parameters)), report)
     }
 

@@ -8,14 +8,7 @@
 //!
 //! ```
 //! use std::sync::Arc;
-//! use streaming_gp::inference::Inference;
-//! use streaming_gp::kernel::{Shape, Stationary};
-//! use streaming_gp::learning::Learning;
-//! use streaming_gp::likelihood::Likelihood;
-//! use streaming_gp::model::{Jitter, Model};
-//! use streaming_gp::points::Points;
-//! use streaming_gp::selection::{Limits, vips::Vips};
-//! use streaming_gp::streaming::{Settings, StreamingGp};
+//! use streaming_gp::{Inference, Jitter, Learning, Likelihood, Limits, Model, Points, Settings, Shape, Stationary, StreamingGp, Vips};
 //!
 //! # fn main() -> Result<(), streaming_gp::streaming::Error> {
 //! let model = Model {
@@ -88,3 +81,28 @@ pub mod targets;
 mod upper_bound;
 pub mod vector;
 pub mod whitened;
+
+pub use bounds::{NoiseBaseline, NoiseBaselines};
+pub use dual_memory::{DualGp, DualReport, DualSettings, MemorySize, OldEvidence};
+pub use field_places::{Axis, FieldPlace, FieldPlaces};
+pub use hyperparameters::LogNormalPrior;
+pub use inference::Inference;
+pub use kernel::{BiasCovariance, Kernel, Places, Shape, Stationary, VectorField};
+pub use learning::Learning;
+pub use likelihood::{Likelihood, StudentT, Weights};
+pub use linalg::{Matrix, MatrixMut, MatrixRef, NotPositiveDefinite};
+pub use link::Link;
+pub use model::{Jitter, Model};
+pub use points::Points;
+pub use posterior::Posterior;
+pub use report::{
+    CeilingUsed, Gap, LearningEnd, LearningReport, NamedValue, SelectionEnd, SelectionReport, UpdateReport,
+};
+pub use selection::conditional_variance::ConditionalVariance;
+pub use selection::{Batch, Choice, GreedyVariance, Kept, Limits, PivotedCholesky, Rule};
+pub use selection::{fixed::Fixed, oips::Oips, vips::Vips};
+pub use state::{PastState, State, StateError};
+pub use streaming::{Settings, StreamingGp};
+pub use targets::Targets;
+pub use vector::{Axes, AxesReading, FieldMap, SensorPose};
+pub use whitened::{Past, Rows, Whitened};

@@ -80,21 +80,13 @@ impl StudentT {
 /// How much each row of a batch counts, where not all count alike.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Weights {
-    values: Vec<f64>,
-    evidence: f64,
+    /// One per row.
+    pub values: Vec<f64>,
+    /// What they add to the evidence lower bound, in nats: see [`StudentT::evidence`].
+    pub evidence: f64,
 }
 
 impl Weights {
-    /// One per row.
-    pub fn values(&self) -> &[f64] {
-        &self.values
-    }
-
-    /// What they add to the evidence lower bound, in nats: see [`StudentT::evidence`].
-    pub fn evidence(&self) -> f64 {
-        self.evidence
-    }
-
     /// The largest change of a weight relative to the larger of the two.
     pub fn change_from(&self, before: &Self) -> f64 {
         let changes =
@@ -208,9 +200,9 @@ mod tests {
         ) {
             let likelihood = StudentT { degrees_of_freedom: nu };
             let weights = likelihood.weights([square]);
-            let weight = weights.values()[0];
+            let weight = weights.values[0];
             prop_assert!(weight > 0.0 && weight <= (nu + 1.0) / nu, "{weight}");
-            prop_assert!(weights.evidence().is_finite(), "{weights:?}");
+            prop_assert!(weights.evidence.is_finite(), "{weights:?}");
         }
     }
 }

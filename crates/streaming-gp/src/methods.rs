@@ -10,19 +10,14 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use strum::{EnumMessage, EnumString, IntoStaticStr, VariantArray};
 
-use super::inference::Inference;
-use super::kernel::Kernel;
-use super::selection::conditional_variance::ConditionalVariance;
-use super::selection::fixed::Fixed;
-use super::selection::oips::Oips;
-use super::selection::vips::Vips;
-use super::streaming::Settings;
+use crate::{ConditionalVariance, Fixed, Inference, Kernel, Oips, Settings, Vips};
 
 /// A method. The comment of each is its [summary](Method::summary).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, EnumString, EnumMessage, IntoStaticStr, VariantArray)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, EnumString, EnumMessage, IntoStaticStr, VariantArray)]
 #[strum(serialize_all = "snake_case")]
 pub enum Method {
     /// adds inducing points until the bound is close enough to what more of them could give
+    #[default]
     Vips,
     /// chooses inducing points anew, among old ones and readings, until they leave little prior variance
     ConditionalVariance,
@@ -104,17 +99,11 @@ impl Parameter {
 
 /// A method and the value of its parameter, written `NAME` or `NAME=PARAMETER`. There is always such a method, and it allows the
 /// value.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Named {
     method: Method,
     parameter: Option<f64>,
-}
-
-impl Default for Named {
-    fn default() -> Self {
-        Self { method: Method::Vips, parameter: None }
-    }
 }
 
 impl FromStr for Named {

@@ -1,9 +1,6 @@
 //! The model: a Gaussian process prior with noise, and the vector of its hyperparameters.
 
-use super::kernel::{Kernel, Places};
-use super::likelihood::Likelihood;
-use super::linalg::MatrixMut;
-use super::report::NamedValue;
+use crate::{Kernel, Likelihood, MatrixMut, NamedValue, Places};
 
 /// What is added to the diagonal of the covariance among inducing points, to keep it positive definite.
 #[derive(Clone, Copy, Debug, PartialEq)]

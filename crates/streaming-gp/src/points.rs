@@ -1,6 +1,6 @@
 //! Points of R^D, the places of a scalar field.
 
-use super::places::Places;
+use crate::Places;
 
 /// An ordered collection of points of R^D, kept one coordinate after another so that kernels run over contiguous numbers.
 #[derive(Clone, Debug, PartialEq)]

@@ -1,10 +1,8 @@
 //! Prediction at any place.
 
-use super::kernel::{Kernel, Places};
-use super::linalg::{self, Matrix, MatrixRef, NotPositiveDefinite, Part, Triangularized, column, dot, squared_norm};
-use super::link::Link;
-use super::model::Model;
-use super::whitened::{Past, Rows, log_evidence};
+use super::linalg::{self, Part, Triangularized, column, dot, squared_norm};
+use super::whitened::log_evidence;
+use crate::{Kernel, Link, Matrix, MatrixRef, Model, NotPositiveDefinite, Past, Places, Rows};
 
 /// Places handled at once: keeps the working memory small and in the cache.
 const CHUNK: usize = 256;

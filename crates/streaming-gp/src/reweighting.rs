@@ -5,16 +5,11 @@
 //! an outlier shows at once; where it does not, all rows count for little, the first fit is smooth, and what stands out from it is
 //! an outlier. Starting with equal weights would fit the outliers first.
 
-use super::kernel::{Kernel, Places};
-use super::learning::Learning;
-use super::likelihood::{Likelihood, StudentT, Weights};
-use super::linalg::NotPositiveDefinite;
-use super::model::Model;
-use super::posterior::Posterior;
-use super::report::{LearningEnd, LearningReport};
-use super::selection::{GreedyVariance, Limits};
-use super::targets::Targets;
-use super::whitened::{Rows, missing_permanent};
+use super::whitened::missing_permanent;
+use crate::{
+    GreedyVariance, Kernel, Learning, LearningEnd, LearningReport, Likelihood, Limits, Model, NotPositiveDefinite,
+    Places, Posterior, Rows, StudentT, Targets, Weights,
+};
 
 /// Most turns between posterior and weights.
 const MOST_TURNS: usize = 30;
@@ -50,7 +45,7 @@ pub(super) fn first_weights<K: Kernel>(
     {
         points.add(index);
     }
-    let values = targets.values();
+    let values = targets.values;
     let (mut mean, mut variance) = (vec![model.mean; values.len()], model.kernel.diagonal(places));
     if let Some(posterior) = posterior {
         posterior.predict(places, &mut mean, &mut variance);
@@ -62,7 +57,7 @@ pub(super) fn first_weights<K: Kernel>(
     points.chosen().iter().for_each(|&index| additional.push_from(&candidates, index));
     let mut rows = Rows::nested(places, targets.weighted(Some(&weights)), past, &additional);
     // This number of inducing points may be ill-conditioned where those that will be chosen are not.
-    Ok(if settle(likelihood, model, &mut rows).is_ok() { rows.into_weights().unwrap_or(weights) } else { weights })
+    Ok(if settle(likelihood, model, &mut rows).is_ok() { rows.weights.unwrap_or(weights) } else { weights })
 }
 
 /// Learns the hyperparameters and, under a heavy-tailed likelihood, the weights of the rows in turns. When the arithmetic breaks

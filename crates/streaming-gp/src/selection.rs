@@ -3,14 +3,10 @@
 use std::borrow::Cow;
 use std::fmt::Debug;
 
-use super::bounds::NoiseBaselines;
-use super::kernel::{Kernel, Places};
-use super::linalg::NotPositiveDefinite;
-use super::model::Model;
-use super::posterior::Posterior;
-use super::report::{SelectionEnd, SelectionReport};
-use super::targets::Targets;
 use super::whitened::missing_permanent;
+use crate::{
+    Kernel, Model, NoiseBaselines, NotPositiveDefinite, Places, Posterior, SelectionEnd, SelectionReport, Targets,
+};
 
 mod greedy_variance;
 mod pivoted_cholesky;
@@ -73,11 +69,6 @@ pub struct Limits {
     /// A place with no more than this share of its prior variance left is no inducing point: it would add nothing but
     /// ill-conditioning.
     pub least_share: f64,
-}
-
-impl Limits {
-    /// None.
-    pub const NONE: Self = Self { max_inducing_points: usize::MAX, least_share: 0.0 };
 }
 
 /// The inducing points of a batch.
@@ -160,6 +151,8 @@ mod tests {
     use super::*;
     use std::sync::Arc;
 
+    const NO_LIMITS: Limits = Limits { max_inducing_points: usize::MAX, least_share: 0.0 };
+
     fn model() -> Model<Stationary> {
         let lengthscales = vec![0.8];
         Model {
@@ -213,7 +206,7 @@ mod tests {
     #[test]
     fn conditional_variance_chooses_anew_what_a_dense_solve_would() {
         let tolerance = 1.0;
-        let found = after_two_batches(ConditionalVariance { tolerance }, Limits::NONE);
+        let found = after_two_batches(ConditionalVariance { tolerance }, NO_LIMITS);
         let mut old = Points::new(2);
         for ((inducing, report), phase) in found.iter().zip([0.0, 1.3]) {
             let pool = old.followed_by(&readings(40, phase).0);
@@ -246,7 +239,7 @@ mod tests {
             let s = 5.0f64.sqrt() * square.sqrt();
             (1.0 + s + s * s / 3.0) * (-s).exp()
         };
-        let found = after_two_batches(Oips { correlation }, Limits::NONE);
+        let found = after_two_batches(Oips { correlation }, NO_LIMITS);
         let mut expected = Points::new(2);
         for ((inducing, report), phase) in found.iter().zip([0.0, 1.3]) {
             let (places, _) = readings(40, phase);

@@ -1,13 +1,9 @@
 //! The state of a streaming model as plain numbers, to be stored and restored.
 
-use super::bounds::NoiseBaselines;
-use super::kernel::{Kernel, Places};
-use super::likelihood::Likelihood;
-use super::linalg::{self, NotPositiveDefinite};
-use super::model::{Jitter, Model};
-use super::posterior::Posterior;
-use super::report::NamedValue;
-use super::whitened::Past;
+use super::linalg;
+use crate::{
+    Jitter, Kernel, Likelihood, Model, NamedValue, NoiseBaselines, NotPositiveDefinite, Past, Places, Posterior,
+};
 use std::sync::Arc;
 
 /// Everything a [`StreamingGp`](super::streaming::StreamingGp) has learnt, and what it was learnt under. Put back, it continues to
@@ -70,8 +66,8 @@ impl<P: Places> State<P> {
         let (Jitter::Absolute(jitter) | Jitter::Relative(jitter)) = self.jitter;
         check_not_negative("jitter", jitter)?;
         for baseline in self.baseline.outputs() {
-            check_finite("mean of all targets", &[baseline.mean()])?;
-            check_not_negative("scatter of all targets", baseline.scatter())?;
+            check_finite("mean of all targets", &[baseline.mean])?;
+            check_not_negative("scatter of all targets", baseline.scatter)?;
         }
         let targets = self.baseline.count();
         match &self.past {
@@ -345,7 +341,10 @@ mod tests {
             (|state, _| state.hyperparameters[1].value = 0.0, "above 0 in the hyperparameters, found 0"),
             (|state, _| state.mean = f64::NAN, "finite numbers in the prior mean, found NaN"),
             (|state, _| state.jitter = Jitter::Relative(-1e-9), "not below 0 in the jitter, found -0.000000001"),
-            (|state, _| state.baseline = NoiseBaseline::new(25, 5.0, -1.0).into(), "scatter of all targets, found -1"),
+            (
+                |state, _| state.baseline = NoiseBaseline { count: 25, mean: 5.0, scatter: -1.0 }.into(),
+                "scatter of all targets, found -1",
+            ),
             (|state, _| state.baseline = NoiseBaselines::default(), "found 0 targets with a past"),
             (|_, past| past.target.truncate(1), "numbers in the target of"),
             (|_, past| past.triangle.extend([0.0]), "numbers in the triangle of"),

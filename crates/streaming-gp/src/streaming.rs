@@ -1,19 +1,10 @@
 //! The streaming model: one batch after another, none of them kept.
 
-use super::bounds::NoiseBaselines;
-use super::inference::Inference;
-use super::kernel::{Kernel, Places};
-use super::learning::Learning;
-use super::likelihood::{Likelihood, Weights};
-use super::linalg::NotPositiveDefinite;
-use super::model::Model;
-use super::posterior::Posterior;
-use super::report::UpdateReport;
 use super::reweighting;
-use super::selection::{Batch, Limits, Rule};
-use super::state::{State, StateError};
-use super::targets::Targets;
-use super::whitened::Rows;
+use crate::{
+    Batch, Inference, Kernel, Learning, Likelihood, Limits, Model, NoiseBaselines, NotPositiveDefinite, Places,
+    Posterior, Rows, Rule, State, StateError, Targets, UpdateReport, Weights,
+};
 use std::sync::Arc;
 
 /// Why a batch was rejected. The model is then as it was.

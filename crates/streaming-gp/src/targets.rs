@@ -1,7 +1,7 @@
 //! What a batch says: its targets, and how much each of them counts.
 
-use super::likelihood::Weights;
 use super::normal::LOG_2_PI;
+use crate::Weights;
 
 /// The targets of a batch. They count alike unless there are weights: then the noise of each has its variance divided by its own.
 ///
@@ -10,9 +10,12 @@ use super::normal::LOG_2_PI;
 /// whose noise is larger by 1 / power, while the noise itself is learnt as what it is.
 #[derive(Clone, Copy, Debug)]
 pub struct Targets<'a> {
-    values: &'a [f64],
-    weights: Option<&'a Weights>,
-    power: f64,
+    /// The targets.
+    pub values: &'a [f64],
+    /// Their weights.
+    pub weights: Option<&'a Weights>,
+    /// The power of the likelihood.
+    pub power: f64,
 }
 
 impl<'a> Targets<'a> {
@@ -21,7 +24,7 @@ impl<'a> Targets<'a> {
     /// # Panics
     /// When there is another number of weights than of targets.
     pub fn new(values: &'a [f64], weights: Option<&'a Weights>) -> Self {
-        assert!(weights.is_none_or(|weights| weights.values().len() == values.len()), "one weight per target");
+        assert!(weights.is_none_or(|weights| weights.values.len() == values.len()), "one weight per target");
         Self { values, weights, power: 1.0 }
     }
 
@@ -38,24 +41,9 @@ impl<'a> Targets<'a> {
         Self { power: self.power, ..Self::new(self.values, weights) }
     }
 
-    /// The targets.
-    pub fn values(&self) -> &'a [f64] {
-        self.values
-    }
-
-    /// Their weights.
-    pub fn weights(&self) -> Option<&'a Weights> {
-        self.weights
-    }
-
     /// The weight of one; 1 where all count alike.
     pub fn weight(&self, index: usize) -> f64 {
-        self.weights.map_or(1.0, |weights| weights.values()[index])
-    }
-
-    /// The power of the likelihood.
-    pub fn power(&self) -> f64 {
-        self.power
+        self.weights.map_or(1.0, |weights| weights.values[index])
     }
 
     /// How many independent targets they count for.
@@ -71,7 +59,7 @@ impl<'a> Targets<'a> {
     /// What weights and power add to the log density of rows that are scaled to unit noise, given the variance of the noise, in nats.
     pub fn evidence(&self, noise: f64) -> f64 {
         let left_out = self.values.len() as f64 - self.effective_count();
-        self.power * self.weights.map_or(0.0, Weights::evidence) + 0.5 * left_out * (LOG_2_PI + noise.ln())
+        self.power * self.weights.map_or(0.0, |weights| weights.evidence) + 0.5 * left_out * (LOG_2_PI + noise.ln())
     }
 }
 

@@ -1,7 +1,8 @@
 //! The terms of the bounds: the lower one, and the upper one on what any number of inducing points could reach.
 
-use super::linalg::{self, Matrix, MatrixRef, NotPositiveDefinite, squared_norm};
+use super::linalg::{self, squared_norm};
 use super::normal::log_density_of;
+use crate::{Matrix, MatrixRef, NotPositiveDefinite};
 
 /// What the bounds need to know of a batch and a past under some inducing points; the upper one, where these contain the old ones.
 pub(super) struct BoundTerms<'a> {

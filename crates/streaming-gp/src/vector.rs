@@ -1,9 +1,7 @@
 //! A map of the field's three axes: readings as rows of a batch, the field free of the sensor, the sensor's hard iron.
 
-use super::field_places::{Axis, FieldPlace, FieldPlaces};
-use super::kernel::{Kernel, Places, VectorField};
-use super::linalg::{self, Matrix, dot};
-use super::posterior::Posterior;
+use super::linalg::{self, dot};
+use crate::{Axis, FieldPlace, FieldPlaces, Kernel, Matrix, Places, Posterior, VectorField};
 
 /// A reading of three axes, turned into the map's frame.
 #[derive(Clone, Copy, Debug, PartialEq)]

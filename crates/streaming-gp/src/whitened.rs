@@ -32,25 +32,21 @@ mod power_ep;
 pub use past::{Kept, Past};
 pub(crate) use past::{missing_permanent, prior_trace};
 
-use super::inference::Inference;
-use super::kernel::{Kernel, Places};
-use super::likelihood::Weights;
-use super::linalg::{self, Matrix, MatrixRef, NotPositiveDefinite, Workspace, squared_norm};
-use super::model::Model;
+use super::linalg::{self, Workspace, squared_norm};
 use super::normal::log_density_of;
-use super::targets::Targets;
 use super::upper_bound::BoundTerms;
+use crate::{Inference, Kernel, Matrix, MatrixRef, Model, NotPositiveDefinite, Places, Targets, Weights};
 use noise::RowNoise;
 use past::{PastFeatures, PastRows, permanent_indices};
 
 /// What stays the same while hyperparameters are learnt: the batch, the past, and the inducing points for both.
 pub struct Rows<'a, K: Kernel> {
     places: &'a K::Places,
-    targets: &'a [f64],
-    weights: Option<Weights>,
+    pub(super) targets: &'a [f64],
+    pub(super) weights: Option<Weights>,
     power: f64,
     past: Option<PastRows<'a, K>>,
-    inducing: K::Places,
+    pub(super) inducing: K::Places,
     inference: Inference,
     /// Memory that one evaluation leaves for the next.
     workspace: Workspace,
@@ -106,18 +102,9 @@ impl<'a, K: Kernel> Rows<'a, K> {
     }
 
     fn new(places: &'a K::Places, targets: Targets<'a>, past: Option<PastRows<'a, K>>, inducing: K::Places) -> Self {
-        let weights = targets.weights().cloned();
+        let weights = targets.weights.cloned();
         let (inference, workspace) = (Inference::default(), Workspace::default());
-        Self {
-            places,
-            targets: targets.values(),
-            weights,
-            power: targets.power(),
-            past,
-            inducing,
-            inference,
-            workspace,
-        }
+        Self { places, targets: targets.values, weights, power: targets.power, past, inducing, inference, workspace }
     }
 
     /// The same rows with another approximation of the posterior; the default is variational.
@@ -125,19 +112,9 @@ impl<'a, K: Kernel> Rows<'a, K> {
         Self { inference, ..self }
     }
 
-    /// The targets of the batch.
-    pub(super) fn targets(&self) -> &[f64] {
-        self.targets
-    }
-
     /// The weights of the rows of the batch; none where all count alike.
     pub fn weights(&self) -> Option<&Weights> {
         self.weights.as_ref()
-    }
-
-    /// The weights, when nothing else is needed any more.
-    pub(super) fn into_weights(self) -> Option<Weights> {
-        self.weights
     }
 
     /// Continues with other weights.
@@ -145,18 +122,13 @@ impl<'a, K: Kernel> Rows<'a, K> {
     /// # Panics
     /// When there is another number of weights than of targets.
     pub fn set_weights(&mut self, weights: Weights) {
-        assert_eq!(weights.values().len(), self.targets.len(), "one weight per target");
+        assert_eq!(weights.values.len(), self.targets.len(), "one weight per target");
         self.weights = Some(weights);
     }
 
     /// The inducing points.
     pub fn inducing(&self) -> &K::Places {
         &self.inducing
-    }
-
-    /// Continues with inducing points elsewhere: the same number of them, and those of a nested past where they were.
-    pub(super) fn set_inducing(&mut self, inducing: K::Places) {
-        self.inducing = inducing;
     }
 
     /// Rows, features and everything that bound, gradient and posterior share.
@@ -359,9 +331,13 @@ impl Whitened {
         self.bound_terms().lower_bound(squares)
     }
 
-    /// Whether the noise of the rows is that of Power-EP.
-    pub(super) fn is_power_ep(&self) -> bool {
-        self.noise.is_power_ep()
+    /// The upper bound for a batch, from the results of [`Rows::nested`] and [`Rows::whiten`]; infinite under Power-EP, which has
+    /// no known upper bound.
+    ///
+    /// # Errors
+    /// When B is not positive definite to the precision of doubles.
+    pub fn upper_bound(&self) -> Result<f64, NotPositiveDefinite> {
+        if self.noise.is_power_ep() { Ok(f64::INFINITY) } else { self.bound_terms().upper_bound() }
     }
 
     /// The terms of the bounds of these inducing points; the upper one under variational inference only.
@@ -379,9 +355,9 @@ impl Whitened {
             past_rows: self.past_residual.len(),
             log_determinant: linalg::log_determinant(self.precision_root.as_ref()),
             slack: self.slack,
-            log_noise: self.noise.log_variance(),
+            log_noise: self.noise.variance.ln(),
             old_log_evidence: self.old_log_evidence,
-            weights_evidence: self.noise.evidence(),
+            weights_evidence: self.noise.evidence,
         }
     }
 }

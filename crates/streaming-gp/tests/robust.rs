@@ -7,7 +7,7 @@ use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use std::f64::consts::TAU;
 use std::sync::Arc;
-use streaming_gp::bounds::{exact_ceiling, upper_bound};
+use streaming_gp::bounds::exact_ceiling;
 use streaming_gp::inference::Inference;
 use streaming_gp::kernel::{Kernel, Places, Shape, Stationary};
 use streaming_gp::learning::Learning;
@@ -263,7 +263,7 @@ fn with_weights_the_bounds_bracket_and_added_points_are_refitted_ones() {
                 let tolerance = 1e-6 * (1.0 + bound.abs());
                 assert!((whitened.bound() - bound).abs() < tolerance, "{} {bound}", whitened.bound());
                 assert!(bound < ceiling + tolerance, "bound {bound}, ceiling {ceiling}");
-                let upper = upper_bound(&whitened).unwrap();
+                let upper = whitened.upper_bound().unwrap();
                 assert!(upper > ceiling - tolerance, "upper bound {upper}, ceiling {ceiling}");
                 assert!((points.upper_bound().unwrap() - upper).abs() < 1e-6 * (1.0 + upper.abs()));
             }

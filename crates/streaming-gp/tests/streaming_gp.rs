@@ -8,7 +8,7 @@ use rand::seq::SliceRandom;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use std::sync::Arc;
-use streaming_gp::bounds::{exact_ceiling, upper_bound};
+use streaming_gp::bounds::exact_ceiling;
 use streaming_gp::inference::Inference;
 use streaming_gp::kernel::{Kernel, Places, Shape, Stationary};
 use streaming_gp::learning::Learning;
@@ -22,6 +22,8 @@ use streaming_gp::selection::{GreedyVariance, Limits};
 use streaming_gp::streaming::{Settings, StreamingGp};
 use streaming_gp::targets::Targets;
 use streaming_gp::whitened::{Past, Rows};
+
+const NO_LIMITS: Limits = Limits { max_inducing_points: usize::MAX, least_share: 0.0 };
 
 const SHAPES: [Shape; 4] = [Shape::Matern12, Shape::Matern32, Shape::Matern52, Shape::SquaredExponential];
 
@@ -266,7 +268,7 @@ fn power_ep_takes_the_rows_with_their_weights() {
     let posterior = posterior_of(&model, &mut random);
     let (places, targets) = readings(&mut random, 20, 2);
     let weights = likelihood.weights(vec![0.5; 20]);
-    let precise = Model { noise: model.noise / weights.values()[0], ..model.clone() };
+    let precise = Model { noise: model.noise / weights.values[0], ..model.clone() };
     let power_ep = Inference::power_ep(0.7).unwrap();
     let rows = |targets, inference| {
         Rows::moved(&places, targets, Some(posterior.past()), places.select(3..9)).with_inference(inference)
@@ -344,9 +346,9 @@ fn power_ep_knows_no_upper_bound() {
     let model = model(Shape::Matern52, vec![0.8], true, Jitter::Relative(1e-6));
     let (places, targets) = readings(&mut random(5), 20, 2);
     let rows = Rows::nested(&places, &targets, None, &places.select(0..3));
-    assert!(upper_bound(&rows.whiten(&model).unwrap()).unwrap().is_finite());
+    assert!(rows.whiten(&model).unwrap().upper_bound().unwrap().is_finite());
     let rows = rows.with_inference(Inference::power_ep(0.5).unwrap());
-    assert_eq!(upper_bound(&rows.whiten(&model).unwrap()), Ok(f64::INFINITY));
+    assert_eq!(rows.whiten(&model).unwrap().upper_bound(), Ok(f64::INFINITY));
 }
 
 #[test]
@@ -632,7 +634,7 @@ proptest! {
             let refitted = whitened.bound();
             // Points left with little variance are known to eps / jitter only, on both sides.
             prop_assert!((refitted - bound).abs() <= 1e-6 * (1.0 + bound.abs()), "{bound}, refitted {refitted}");
-            let refitted = upper_bound(&whitened).unwrap();
+            let refitted = whitened.upper_bound().unwrap();
             prop_assert!((refitted - upper).abs() <= 1e-6 * (1.0 + upper.abs()), "{upper}, refitted {refitted}");
 
             before = bound;
@@ -690,7 +692,7 @@ proptest! {
         let model = Model { jitter: Jitter::Relative(1e-10), ..model };
         let settings = Settings {
             selection: Arc::new(ALL_READINGS),
-            limits: Limits::NONE,
+            limits: NO_LIMITS,
             learning: Learning::default(),
             redundancy: -1.0,
             inference,
@@ -891,7 +893,7 @@ fn a_kernel_over_points_and_axes_needs_no_change_of_the_engine() {
     };
     let mut settings = Settings {
         selection: Arc::new(ALL_READINGS),
-        limits: Limits::NONE,
+        limits: NO_LIMITS,
         learning: Learning::default(),
         redundancy: -1.0,
         inference: Inference::Variational,
@@ -937,7 +939,7 @@ fn a_kernel_over_points_and_axes_needs_no_change_of_the_engine() {
     // One axis alone tells something of the other, and a few inducing points will do.
     let sparse = Settings {
         selection: Arc::new(Vips { delta: 0.2, ..ALL_READINGS }),
-        limits: Limits::NONE,
+        limits: NO_LIMITS,
         learning: Learning::default(),
         redundancy: 1e-6,
         inference: Inference::Variational,

@@ -1,6 +1,7 @@
 //! Checkpoints against what files may contain.
 
 use nalgebra::{Isometry3, Matrix3, UnitQuaternion, Vector3};
+use std::io::Cursor;
 
 use super::*;
 use crate::config;
@@ -80,12 +81,12 @@ fn small() -> Checkpoint {
 }
 
 fn bytes(checkpoint: &Checkpoint) -> Vec<u8> {
-    checkpoint.to_bytes().unwrap()
+    checkpoint.write_to(Cursor::new(Vec::new()), &[]).unwrap().into_inner()
 }
 
 /// The file with one array replaced and a valid checksum; an empty replacement removes the array.
 fn forged(bytes: &[u8], array: &str, forge: impl Fn(&[u8]) -> Vec<u8>) -> Vec<u8> {
-    let mut arrays = ArrayWriter::with_capacity(bytes.len());
+    let mut arrays = ArrayWriter::new(Cursor::new(Vec::new()));
     let (_, files) = arrays::list(bytes).map(|mut files| (files.pop(), files)).unwrap();
     for (name, content) in files {
         let content = if name == format!("{array}.npy") { forge(content) } else { content.to_owned() };
@@ -93,7 +94,7 @@ fn forged(bytes: &[u8], array: &str, forge: impl Fn(&[u8]) -> Vec<u8>) -> Vec<u8
             arrays.file(&name, &content).unwrap();
         }
     }
-    arrays.finish().unwrap()
+    arrays.finish().unwrap().into_inner()
 }
 
 fn replaced(bytes: &[u8], from: &[u8], to: &[u8]) -> Vec<u8> {

@@ -3,10 +3,13 @@
 use std::fs::{self, File, TryLockError};
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use super::Error;
 use crate::durability::checkpoint;
 use crate::durability::checkpoint::Checkpoint;
+use crate::durability::tile_folder::TileFolder;
+use crate::field::tile_store::StoredTile;
 use crate::files::FileError;
 
 /// Digits of a step number in a file name, so that files sort in order.
@@ -20,6 +23,7 @@ pub(super) type Numbered = (u64, PathBuf);
 pub struct Folder {
     path: PathBuf,
     lock: Lock,
+    tiles: Arc<TileFolder>,
 }
 
 #[derive(Debug)]
@@ -54,7 +58,10 @@ impl Folder {
         let lock = fs::create_dir_all(&path)
             .and_then(|()| File::options().create(true).truncate(false).write(true).open(path.join("lock")));
         match lock.map(|lock| (lock.try_lock(), lock)) {
-            Ok((Ok(()), lock)) => Ok(Self { path, lock: Lock::Held { _file: lock } }),
+            Ok((Ok(()), lock)) => {
+                let tiles = Arc::new(TileFolder::new(&path));
+                Ok(Self { path, lock: Lock::Held { _file: lock }, tiles })
+            }
             Ok((Err(TryLockError::WouldBlock), _)) => Err(Error::InUse(path)),
             Ok((Err(TryLockError::Error(source)), _)) | Err(source) => Err(unusable(&path)(source).into()),
         }
@@ -63,7 +70,9 @@ impl Folder {
     /// A folder that is created and locked only when there is something to write: nothing on disk changes before. `trouble` says
     /// why that would fail now.
     pub fn deferred(path: impl Into<PathBuf>, existing: ExistingJournal, trouble: Option<String>) -> Self {
-        Self { path: path.into(), lock: Lock::Deferred { trouble, existing } }
+        let path = path.into();
+        let tiles = Arc::new(TileFolder::new(&path));
+        Self { path, lock: Lock::Deferred { trouble, existing }, tiles }
     }
 
     /// Why nothing can be written; `None` where it can.
@@ -94,8 +103,10 @@ impl Folder {
                 }
                 folder = Self::open(&self.path)?;
             }
-            *self = folder;
+            // The map may have this folder of tiles already.
+            self.lock = folder.lock;
         }
+        self.tiles.open();
         self.remove_partial_files();
         Ok(())
     }
@@ -103,6 +114,11 @@ impl Folder {
     /// Where it is.
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// The files of its tiles.
+    pub(super) fn tiles(&self) -> &Arc<TileFolder> {
+        &self.tiles
     }
 
     pub(super) fn checkpoint(&self, number: u64) -> PathBuf {
@@ -151,6 +167,7 @@ impl Folder {
         let segments = self.segments().unwrap_or_default();
         let checkpoints = self.checkpoints().unwrap_or_default();
         segments.into_iter().rev().chain(checkpoints).for_each(|(_, file)| remove(&file));
+        self.tiles.clear();
         remove(&self.path.join("lock"));
         // Fails if something is left.
         let _ = fs::remove_dir(&self.path);
@@ -184,8 +201,13 @@ pub(super) trait Disk: Send {
     /// Creates a file for appending; it must not exist.
     fn create(&mut self, path: &Path) -> io::Result<Box<dyn Append>>;
 
-    /// Writes a checkpoint, replacing one of that name.
-    fn write(&mut self, path: &Path, checkpoint: &Checkpoint) -> Result<(), checkpoint::Error>;
+    /// Writes a checkpoint, replacing one of that name, and returns the files of its tiles.
+    fn write(
+        &mut self,
+        path: &Path,
+        checkpoint: &Checkpoint,
+        tiles: &Arc<TileFolder>,
+    ) -> Result<Vec<Arc<StoredTile>>, checkpoint::Error>;
 }
 
 /// A file that is appended to.
@@ -207,8 +229,13 @@ impl Disk for RealDisk {
         Ok(Box::new(file))
     }
 
-    fn write(&mut self, path: &Path, checkpoint: &Checkpoint) -> Result<(), checkpoint::Error> {
-        checkpoint.write(path)
+    fn write(
+        &mut self,
+        path: &Path,
+        checkpoint: &Checkpoint,
+        tiles: &Arc<TileFolder>,
+    ) -> Result<Vec<Arc<StoredTile>>, checkpoint::Error> {
+        checkpoint.write_with_tiles(path, tiles)
     }
 }
 

@@ -10,6 +10,7 @@ use super::segment::{Item, Segment};
 use crate::config::Config;
 use crate::durability::checkpoint::{self, Checkpoint};
 use crate::durability::map_store;
+use crate::field::state::DamagedTile;
 use crate::files::FileError;
 use crate::mapping::mapper::Mapper;
 use crate::mapping::stop::StopSignal;
@@ -55,7 +56,10 @@ impl Folder {
     ) -> Result<Option<Recovered>, Error> {
         let segments = self.segments()?;
         let mut recovery = Recovery::default();
-        let start = recovery.newest(&self.checkpoints()?, |recovery, path| recovery.take_checkpoint(path, settings));
+        let start = recovery.newest(self, |recovery, path, checkpoint| {
+            let config = recovery.settings_of(path, checkpoint.config(), settings);
+            checkpoint.resume(&config)
+        })?;
         let start = match start {
             Some(start) => Some(start),
             None => recovery.take_first_segment(&segments, settings)?,
@@ -111,7 +115,7 @@ pub fn inspect(path: &Path) -> Result<Option<Inspection>, Error> {
         return Ok(None);
     }
     let mut recovery = Recovery::default();
-    let checkpoint = recovery.newest(&folder.checkpoints()?, |_, path| Checkpoint::read(path));
+    let checkpoint = recovery.newest(&folder, |_, _, checkpoint| Ok(checkpoint))?;
     let since = checkpoint.as_ref().map_or(0, |checkpoint| checkpoint.progress().steps);
     for (first, path) in folder.segments()?.into_iter().filter(|(first, _)| *first >= since) {
         let Some(bytes) = recovery.read(&path) else { continue };
@@ -136,16 +140,34 @@ struct Recovery {
 }
 
 impl Recovery {
-    /// The newest checkpoint that can be read; newer ones are damaged.
+    /// The newest checkpoint that can be read with all of its tiles, or else the newest that can be read; others are damaged.
     fn newest<T>(
         &mut self,
-        checkpoints: &[Numbered],
-        mut read: impl FnMut(&mut Self, &Path) -> Result<T, checkpoint::Error>,
-    ) -> Option<T> {
-        checkpoints
-            .iter()
-            .rev()
-            .find_map(|(_, path)| read(self, path).inspect_err(|error| self.damage(path, &error.to_string())).ok())
+        folder: &Folder,
+        mut take: impl FnMut(&mut Self, &Path, Checkpoint) -> Result<T, checkpoint::Error>,
+    ) -> Result<Option<T>, Error> {
+        let mut partial: Vec<(PathBuf, T, usize)> = Vec::new();
+        for (_, path) in folder.checkpoints()?.into_iter().rev() {
+            let read = Checkpoint::read_with_tiles(&path, folder.tiles());
+            match read.and_then(|(checkpoint, lost)| Ok((take(self, &path, checkpoint)?, lost))) {
+                Ok((taken, lost)) if lost.is_empty() => {
+                    partial.iter().for_each(|(newer, ..)| self.damage(newer, "an earlier checkpoint has all tiles"));
+                    return Ok(Some(taken));
+                }
+                Ok((taken, lost)) => {
+                    partial.push((path, taken, lost.len()));
+                    for DamagedTile { file, problem } in lost {
+                        self.damage(&folder.tiles().file(&file), &problem.to_string());
+                    }
+                }
+                Err(error) => self.damage(&path, &error.to_string()),
+            }
+        }
+        Ok(partial.into_iter().next().map(|(path, taken, lost)| {
+            let path = path.display();
+            self.findings.push(format!("{path}: what {lost} tiles have learnt is lost; the rest of the map is used"));
+            taken
+        }))
     }
 
     /// All bytes of a segment, unless it is damaged.
@@ -156,12 +178,6 @@ impl Recovery {
     /// A segment in these bytes, unless it is damaged.
     fn open<'a>(&mut self, path: &Path, bytes: &'a [u8], first: u64) -> Option<Segment<'a>> {
         Segment::open(bytes, first).inspect_err(|damage| self.damage(path, &damage.to_string())).ok()
-    }
-
-    fn take_checkpoint(&mut self, path: &Path, settings: &Config) -> Result<Mapper, checkpoint::Error> {
-        let checkpoint = Checkpoint::read(path)?;
-        let config = self.settings_of(path, checkpoint.config(), settings);
-        checkpoint.resume(&config)
     }
 
     /// A new map with the settings of its first segment, if that exists.

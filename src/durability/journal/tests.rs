@@ -13,6 +13,8 @@ use super::folder::Append;
 use super::*;
 use crate::config::Config;
 use crate::durability::checkpoint;
+use crate::durability::tile_folder::TileFolder;
+use crate::field::tile_store::StoredTile;
 use crate::files::FileError;
 use crate::mapping::mapper::SourceId;
 use crate::mapping::stop::StopSignal;
@@ -329,10 +331,15 @@ impl Disk for FaultyDisk {
         Ok(Box::new(FaultyFile { file: RealDisk.create(path)?, disk: self.clone() }))
     }
 
-    fn write(&mut self, path: &Path, checkpoint: &Checkpoint) -> Result<(), checkpoint::Error> {
+    fn write(
+        &mut self,
+        path: &Path,
+        checkpoint: &Checkpoint,
+        tiles: &Arc<TileFolder>,
+    ) -> Result<Vec<Arc<StoredTile>>, checkpoint::Error> {
         let failed = FileError::of("write the checkpoint", path, "; no partial file was left");
         self.check().map_err(failed)?;
-        RealDisk.write(path, checkpoint)
+        RealDisk.write(path, checkpoint, tiles)
     }
 }
 
@@ -595,4 +602,91 @@ fn a_clean_end_leaves_a_final_checkpoint_and_no_step_after_it() {
     assert!(state(&recovered.mapper) == state(&mapper));
     Folder::open(folder.path()).unwrap().remove();
     assert!(!folder.path().exists());
+}
+
+/// The same drive mapped by tiles, few of which are in memory.
+fn begin_tiled() -> Mapper {
+    let mut config = config();
+    (config.tiles.size, config.tiles.halo, config.tiles.band, config.tiles.memory) = (4.0, 1.0, 0.4, 0.1);
+    Mapper::new(&config)
+}
+
+fn tile_files(folder: &Path) -> Vec<std::path::PathBuf> {
+    let paths = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    let mut tiles: Vec<_> = paths.filter(|path| path.to_str().unwrap().contains("tile-")).collect();
+    tiles.sort();
+    tiles
+}
+
+#[test]
+fn a_checkpoint_of_tiles_writes_what_changed_and_leads_to_the_same_map() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut robot = Robot::start(RealDisk, folder.path(), begin_tiled(), Vec::new());
+    let mut uninterrupted = begin_tiled();
+    for (number, measurement) in drive(400).into_iter().enumerate() {
+        robot.measure(measurement, true);
+        let step = Step::Measurement { index: uninterrupted.progress().index, measurement };
+        uninterrupted.take(step, &StopSignal::default());
+        while !uninterrupted.ready().is_empty() {
+            uninterrupted.take(Step::Learn { batches: 1 }, &StopSignal::default());
+        }
+        if number % 200 == 199 {
+            robot.sync();
+            // After a crash, the map is the same.
+            let copy = copy(folder.path());
+            let recovered = Folder::open(copy.path()).unwrap().recover(&config(), Gaps::Stop, |_| ()).unwrap().unwrap();
+            assert_eq!((recovered.findings, state(&recovered.mapper)), (Vec::new(), state(&uninterrupted)));
+        }
+    }
+    assert_eq!(state(&robot.mapper), state(&uninterrupted));
+    let tiles = robot.mapper.model().state().tiles().len();
+    let mut written_again = || {
+        let before = tile_files(folder.path());
+        robot.journal.checkpoint(&robot.mapper);
+        robot.sync();
+        let files = tile_files(folder.path());
+        // Versions of two checkpoints, and those that left memory since.
+        assert!(tiles >= 8 && files.len() < 2 * tiles, "{} files of {tiles} tiles", files.len());
+        files.iter().filter(|file| !before.contains(*file)).count()
+    };
+    // At most two batches, 70 cm, since the last checkpoint; then nothing.
+    let changed = written_again();
+    assert!(changed <= 4, "{changed}");
+    assert_eq!(written_again(), 0);
+}
+
+#[test]
+fn a_damaged_file_of_a_tile_costs_at_most_that_tile() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut robot = Robot::start(RealDisk, folder.path(), begin_tiled(), Vec::new());
+    drive(200).into_iter().for_each(|measurement| robot.measure(measurement, true));
+    robot.sync();
+    let expected = robot.mapper.model().state();
+    let (mut whole, mut partial) = (0, 0);
+    for file in tile_files(folder.path()) {
+        let copy = copy(folder.path());
+        let damaged = copy.path().join(file.file_name().unwrap());
+        let mut bytes = fs::read(&damaged).unwrap();
+        let middle = bytes.len() / 2;
+        bytes[middle] ^= 1;
+        fs::write(&damaged, bytes).unwrap();
+        let recovered = Folder::open(copy.path()).unwrap().recover(&config(), Gaps::Stop, |_| ()).unwrap().unwrap();
+        let found = recovered.mapper.model().state();
+        if found == expected {
+            // An earlier checkpoint has another version of it, or none has it.
+            whole += 1;
+            assert_eq!(recovered.findings.is_empty(), recovered.damaged.is_empty());
+            continue;
+        }
+        partial += 1;
+        assert!(recovered.findings[0].starts_with(damaged.to_str().unwrap()), "{:?}", recovered.findings);
+        assert_eq!(recovered.damaged, std::slice::from_ref(&damaged));
+        let others = expected.tiles().iter().filter(|tile| !found.tiles().contains(tile)).count();
+        assert_eq!(others, 1, "{}: {:?}", damaged.display(), recovered.findings);
+        // Mapping continues, and the damaged file is kept beside.
+        let mut robot = Robot::start(RealDisk, copy.path(), recovered.mapper, recovered.damaged);
+        robot.sync();
+        assert!(!damaged.exists() && damaged.with_extension("npz.damaged").exists());
+    }
+    assert!(whole > 0 && partial > 0, "{whole} {partial}");
 }

@@ -10,6 +10,7 @@ use super::segment::{self, Head};
 use super::{Error, Shared, SharedState};
 use crate::config::Config;
 use crate::durability::checkpoint::Checkpoint;
+use crate::field::tile_store::StoredTile;
 use crate::mapping::mapper::Step;
 use crate::mapping::updates::lock;
 
@@ -43,6 +44,8 @@ pub(super) struct Writer {
     shared: Arc<Shared>,
     /// Set aside once a checkpoint makes them unnecessary.
     damaged: Vec<std::path::PathBuf>,
+    /// The files of tiles that belong to checkpoints that this journal has written, by their numbers.
+    tiles: Vec<(u64, Vec<Arc<StoredTile>>)>,
     segment: SegmentState,
     /// Encoded steps that are not written yet.
     buffer: Vec<u8>,
@@ -93,7 +96,8 @@ impl Writer {
         // A map that is not new needs a checkpoint first, and so does one whose folder is deferred.
         let segment = if is_new && folder.is_held() { SegmentState::Ready { next: 0 } } else { SegmentState::Lost };
         let (buffer, synced) = (Vec::with_capacity(2 * GATHERED), Instant::now());
-        Self { disk, folder, head, earlier_maps, shared, damaged, segment, buffer, synced }
+        let tiles = Vec::new();
+        Self { disk, folder, head, earlier_maps, shared, damaged, tiles, segment, buffer, synced }
     }
 
     pub(super) fn run(self, entries: &Receiver<Entry>) {
@@ -237,7 +241,8 @@ impl Writer {
                     self.damaged.retain(|damaged| *damaged != path);
                     set_damaged_aside(&path);
                 }
-                self.disk.write(&path, checkpoint).map_err(Error::from)
+                let tiles = self.disk.write(&path, checkpoint, self.folder.tiles());
+                tiles.map(|tiles| self.tiles.push((number, tiles))).map_err(Error::from)
             }
             Err(error) => Err(error),
         };
@@ -287,6 +292,11 @@ impl Writer {
             if *number < needed_from {
                 remove(path);
             }
+        }
+        self.tiles.retain(|(number, _)| *number >= needed_from);
+        // Those of a checkpoint of an earlier run are not known.
+        if self.tiles.first().is_some_and(|(number, _)| *number == needed_from) {
+            self.folder.tiles().sweep();
         }
         // A segment ends where the next one begins.
         for pair in segments.windows(2) {

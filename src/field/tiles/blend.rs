@@ -5,22 +5,26 @@ use std::sync::Arc;
 
 use super::Extent;
 use super::grid::{Square, TileGrid};
+use super::tile::Tile;
 use crate::field::posterior::{Gaussian, MapPosterior};
 
-/// The posteriors of all tiles that predict, and where they do.
+/// The tiles that predict, and where they do.
 #[derive(Clone, Debug)]
 pub(crate) struct LocalPosteriors {
     /// None where there is one model.
     grid: Option<TileGrid>,
-    /// At least one.
-    posteriors: Arc<BTreeMap<Square, MapPosterior>>,
+    /// Those with a posterior; without any, that of the newest predicts everywhere.
+    tiles: Arc<BTreeMap<Square, Arc<Tile>>>,
     /// The tile that learnt last.
     newest: Square,
+    /// Its posterior.
+    posterior: MapPosterior,
 }
 
 /// The places that a tile predicts, by their index, and its weight at each.
 struct Part<'a> {
-    posterior: &'a MapPosterior,
+    /// None of the only posterior.
+    tile: Option<&'a Arc<Tile>>,
     indices: Vec<usize>,
     weights: Vec<f64>,
 }
@@ -28,31 +32,41 @@ struct Part<'a> {
 impl LocalPosteriors {
     /// One for the whole plane.
     pub(crate) fn one(posterior: MapPosterior) -> Self {
-        Self { grid: None, posteriors: Arc::new(BTreeMap::from([(Square::default(), posterior)])), newest: [0, 0] }
+        Self { grid: None, tiles: Arc::default(), newest: Square::default(), posterior }
     }
 
-    /// Those of tiles; none where there is none, or where `newest` is not among them.
-    pub(super) fn new(
-        grid: Option<TileGrid>,
-        posteriors: BTreeMap<Square, MapPosterior>,
-        newest: Square,
-    ) -> Option<Self> {
-        posteriors.contains_key(&newest).then(|| Self { grid, posteriors: Arc::new(posteriors), newest })
+    /// Those of tiles that have one; none where `newest` is not among them.
+    pub(super) fn new(grid: Option<TileGrid>, tiles: BTreeMap<Square, Arc<Tile>>, newest: Square) -> Option<Self> {
+        let posterior = tiles.get(&newest)?.posterior()?;
+        Some(Self { grid, tiles: Arc::new(tiles), newest, posterior })
     }
 
-    /// All of them.
-    pub(crate) fn all(&self) -> impl Iterator<Item = &MapPosterior> {
-        self.posteriors.values()
+    /// Positions of all inducing points, in metres; of a place with several axes more than once.
+    pub(crate) fn inducing_points(&self) -> Vec<[f64; 2]> {
+        match self.only() {
+            Some(posterior) => posterior.inducing_points(),
+            None => self.tiles.values().flat_map(|tile| tile.inducing_points.iter().copied()).collect(),
+        }
+    }
+
+    /// Number of inducing points: of axes and components of the sensor's bias where it has them.
+    pub(crate) fn size(&self) -> usize {
+        self.only().map_or_else(|| self.tiles.values().map(|tile| tile.size).sum(), MapPosterior::size)
     }
 
     /// That of the tile that learnt last.
     pub(crate) fn newest(&self) -> &MapPosterior {
-        &self.posteriors[&self.newest]
+        &self.posterior
     }
 
     /// The only one, if there are no others.
     pub(crate) fn only(&self) -> Option<&MapPosterior> {
-        (self.posteriors.len() == 1).then(|| self.newest())
+        (self.tiles.len() <= 1).then_some(&self.posterior)
+    }
+
+    /// What a part of the places is predicted by; none where it cannot be read.
+    fn posterior_of(&self, part: &Part<'_>) -> Option<MapPosterior> {
+        part.tile.map_or_else(|| Some(self.posterior.clone()), |tile| tile.posterior())
     }
 
     /// Gaussians at places, given those of one posterior for some of them, by their indices. Where several tiles predict, it is mean and
@@ -65,7 +79,12 @@ impl LocalPosteriors {
         let nothing = Gaussian { mean: [0.0; D], covariance: [[0.0; D]; D], far_variance: 0.0 };
         let mut blended = vec![nothing; places.len()];
         let parts = self.parts(places);
-        let predictions: Vec<_> = parts.iter().map(|part| predict(part.posterior, &part.indices)).collect();
+        let unknown = Gaussian { mean: [f64::NAN; D], covariance: [[f64::NAN; D]; D], far_variance: 0.0 };
+        let predictions = parts.iter().map(|part| match self.posterior_of(part) {
+            Some(posterior) => predict(&posterior, &part.indices),
+            None => vec![unknown; part.indices.len()],
+        });
+        let predictions: Vec<_> = predictions.collect();
         for (part, predictions) in parts.iter().zip(&predictions) {
             for ((&index, &weight), own) in part.indices.iter().zip(&part.weights).zip(predictions) {
                 (0..D).for_each(|i| blended[index].mean[i] += weight * own.mean[i]);
@@ -95,7 +114,7 @@ impl LocalPosteriors {
         grid.predicting_within(area).is_some_and(|mut squares| {
             squares.all(|square| {
                 let [own, others] = [self.nearest(square), other.nearest(square)];
-                own == others && self.posteriors[&own].is_same(&other.posteriors[&others])
+                own == others && Arc::ptr_eq(&self.tiles[&own], &other.tiles[&others])
             })
         })
     }
@@ -104,7 +123,7 @@ impl LocalPosteriors {
     pub(crate) fn noise_variances(&self, places: &[[f64; 2]]) -> Vec<f64> {
         let mut blended = vec![0.0; places.len()];
         for part in self.parts(places.iter().copied()) {
-            let noise = part.posterior.noise_variance();
+            let noise = self.posterior_of(&part).map_or(f64::NAN, |posterior| posterior.noise_variance());
             part.indices.iter().zip(&part.weights).for_each(|(&index, weight)| blended[index] += weight * noise);
         }
         blended
@@ -114,7 +133,7 @@ impl LocalPosteriors {
     fn parts(&self, places: impl ExactSizeIterator<Item = [f64; 2]>) -> Vec<Part<'_>> {
         let (Some(grid), None) = (&self.grid, self.only()) else {
             let (indices, weights) = ((0..places.len()).collect(), vec![1.0; places.len()]);
-            return vec![Part { posterior: self.newest(), indices, weights }];
+            return vec![Part { tile: None, indices, weights }];
         };
         let mut parts: BTreeMap<Square, Part<'_>> = BTreeMap::new();
         let mut nearest: BTreeMap<Square, Square> = BTreeMap::new();
@@ -122,7 +141,7 @@ impl LocalPosteriors {
             for (square, weight) in grid.weights(place) {
                 let tile = *nearest.entry(square).or_insert_with(|| self.nearest(square));
                 let part = parts.entry(tile).or_insert_with(|| Part {
-                    posterior: &self.posteriors[&tile],
+                    tile: Some(&self.tiles[&tile]),
                     indices: Vec::new(),
                     weights: Vec::new(),
                 });
@@ -140,11 +159,11 @@ impl LocalPosteriors {
 
     /// The tile of a square, or the one nearest to it, the first of equals.
     fn nearest(&self, square: Square) -> Square {
-        if self.posteriors.contains_key(&square) {
+        if self.tiles.contains_key(&square) {
             return square;
         }
         let distance = |tile: &Square| TileGrid::distance(*tile, square);
-        let nearest = self.posteriors.keys().copied().min_by(|a, b| distance(a).total_cmp(&distance(b)));
+        let nearest = self.tiles.keys().copied().min_by(|a, b| distance(a).total_cmp(&distance(b)));
         nearest.unwrap_or(self.newest)
     }
 }

@@ -1,10 +1,15 @@
+use std::io;
+use std::sync::{Arc, Mutex};
+
 use nalgebra::{Matrix3, Point3, Rotation3, Vector3};
 
 use crate::config::{Config, Mapped};
+use crate::durability::tile_folder::TileFolder;
 use crate::field::map::FieldMap;
 use crate::field::model::FieldModel;
 use crate::field::process::ProcessState;
-use crate::field::tiles::TileState;
+use crate::field::tile_store::TileStore;
+use crate::field::tiles::{TileContent, TileState};
 use crate::sensing::reading::{MagneticField, Observation, Observed, Stamp};
 
 /// Hard iron of the sensor, in microtesla.
@@ -95,7 +100,7 @@ fn tiles(model: &FieldModel) -> Vec<TileState> {
 }
 
 fn size(tile: &TileState) -> usize {
-    match &tile.process {
+    match &*tile.process().unwrap() {
         ProcessState::Streaming(state) => state.past.as_ref().unwrap().target.len(),
         ProcessState::Vector(state, _) => state.past.as_ref().unwrap().target.len(),
         ProcessState::Dual(state) => state.common.past.as_ref().unwrap().target.len(),
@@ -225,7 +230,8 @@ fn a_tile_begins_with_the_hyperparameters_of_its_neighbours() {
     let hyperparameters = |model: &FieldModel, column: i64| {
         let tiles = tiles(model);
         let tile = tiles.iter().find(|tile| tile.square == [column, 0]).unwrap();
-        let ProcessState::Streaming(state) = &tile.process else { panic!("a map of strengths") };
+        let process = tile.process().unwrap();
+        let ProcessState::Streaming(state) = &*process else { panic!("a map of strengths") };
         state.hyperparameters.iter().map(|value| value.value).collect::<Vec<f64>>()
     };
     let of_second = hyperparameters(&model, 1);
@@ -270,4 +276,100 @@ fn the_bias_of_the_sensor_is_one_for_all_tiles_and_no_reading_counts_twice() {
     for (axes, seen) in map.readings(&poses).unwrap().iter().zip(&truth) {
         assert!((Vector3::from(axes.mean) - seen.field().microtesla()).norm() < 2.5, "{axes:?} {seen:?}");
     }
+}
+
+/// Approximate bytes of the tiles that are in memory, and number of those that are not.
+fn in_memory(model: &FieldModel) -> (usize, usize) {
+    let tiles = tiles(model);
+    let shared = tiles.iter().map(|tile| match &tile.content {
+        TileContent::Shared(tile) => tile,
+        TileContent::Plain(_) => panic!("the state of a model shares its tiles"),
+    });
+    let (inside, outside): (Vec<_>, Vec<_>) = shared.partition(|tile| tile.is_in_memory());
+    (inside.iter().map(|tile| tile.bytes()).sum(), outside.len())
+}
+
+#[test]
+fn tiles_that_are_not_in_memory_make_the_same_map_to_the_last_bit() {
+    for field in [Mapped::Strength, Mapped::Vector] {
+        let whole = learnt(&tiled(field), &corridor(24.0));
+        let mut config = tiled(field);
+        // A few of the largest tiles.
+        config.tiles.memory = if field == Mapped::Vector { 1.0 } else { 0.5 };
+        let mut model = FieldModel::new(&config);
+        model.keep_tiles_in(Arc::new(TileFolder::temporary().unwrap()));
+        let mut most = 0;
+        for batch in corridor(24.0).chunks(40) {
+            model.update(batch, &|| false).unwrap();
+            most = most.max(in_memory(&model).0);
+        }
+        let (bytes, evicted) = in_memory(&model);
+        assert!(bytes <= most && most as f64 <= 1e6 * config.tiles.memory, "{most} bytes");
+        assert!(evicted > 2, "{evicted} tiles are in files only, {bytes} bytes in memory");
+        let [expected, found] = [&whole, &model].map(|model| model.map().unwrap());
+        let along: Vec<[f64; 2]> = (0..300).map(|i| [0.1 * f64::from(i) - 2.0, 0.25]).collect();
+        assert_eq!(predictions(&found, &along), predictions(&expected, &along));
+        assert_eq!((found.sensor_bias(), found.size()), (expected.sensor_bias(), expected.size()));
+        assert_eq!(found.inducing_points(), expected.inducing_points());
+        assert_eq!(tiles(&model), tiles(&whole));
+        assert!(in_memory(&model).0 as f64 <= 1e6 * config.tiles.memory, "reading all tiles keeps the bound");
+    }
+}
+
+/// A store that loses what it is given, or does not take it.
+#[derive(Debug)]
+struct Faulty {
+    takes: bool,
+    lost: Mutex<Vec<String>>,
+}
+
+impl TileStore for Faulty {
+    fn write(&self, square: [i64; 2], _: &[u8]) -> io::Result<String> {
+        if self.takes { Ok(format!("{square:?}")) } else { Err(io::ErrorKind::StorageFull.into()) }
+    }
+
+    fn read(&self, _: &str) -> io::Result<Vec<u8>> {
+        Ok(b"PK, damaged".to_vec())
+    }
+
+    fn report_lost(&self, name: &str, _: &str) {
+        self.lost.lock().unwrap().push(name.to_owned());
+    }
+
+    fn release(&self, _: &str) {}
+}
+
+#[test]
+fn a_tile_whose_file_is_damaged_is_unknown_and_begins_anew_and_the_others_are_as_before() {
+    let mut config = tiled(Mapped::Strength);
+    config.tiles.memory = 0.3;
+    let store = Arc::new(Faulty { takes: true, lost: Mutex::default() });
+    let (there, whole) = (&corridor(24.0)[..300], learnt(&tiled(Mapped::Strength), &corridor(24.0)[..300]));
+    let mut model = FieldModel::new(&config);
+    model.keep_tiles_in(Arc::clone(&store) as Arc<dyn TileStore>);
+    there.chunks(40).for_each(|batch| drop(model.update(batch, &|| false).unwrap()));
+    assert!(in_memory(&model).1 > 2 && store.lost.lock().unwrap().is_empty(), "the robot has only driven away");
+    let map = model.map().unwrap();
+    // Middle of the first tile, and of the newest.
+    let places = [[0.0, 0.0], [24.0, 0.0]];
+    let (found, expected) = (predictions(&map, &places), predictions(&whole.map().unwrap(), &places));
+    assert!(found[0].0.is_nan() && found[1] == expected[1], "{found:?} {expected:?}");
+    assert_eq!(*store.lost.lock().unwrap(), ["[0, 0]"]);
+    // Back in the first tile.
+    model.update(&there[..40], &|| false).unwrap();
+    let anew = predictions(&model.map().unwrap(), &places[..1])[0];
+    assert!((anew.0 - expected[0].0).abs() < 1.0, "{anew:?} {expected:?}");
+    assert_eq!(tiles(&model).iter().find(|tile| tile.square == [0, 0]).unwrap().counts.learnt, 38);
+}
+
+#[test]
+fn where_nothing_can_be_written_all_tiles_stay_in_memory() {
+    let mut config = tiled(Mapped::Strength);
+    config.tiles.memory = 0.3;
+    let mut model = FieldModel::new(&config);
+    model.keep_tiles_in(Arc::new(Faulty { takes: false, lost: Mutex::default() }));
+    corridor(16.0).chunks(40).for_each(|batch| drop(model.update(batch, &|| false).unwrap()));
+    let (bytes, evicted) = in_memory(&model);
+    assert!(bytes > 300_000 && evicted == 0, "{bytes} bytes");
+    assert_eq!(tiles(&model), tiles(&learnt(&tiled(Mapped::Strength), &corridor(16.0))));
 }

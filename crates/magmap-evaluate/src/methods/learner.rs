@@ -2,8 +2,7 @@
 
 use crate::metrics::{Predictions, Readings};
 use magmap::field::engine::FieldPosterior;
-use streaming_gp::points::Points;
-use streaming_gp::report::{NamedValue, SelectionReport, UpdateReport};
+use streaming_gp::{NamedValue, Points, SelectionReport, UpdateReport};
 
 /// Learns from one batch after another, and predicts.
 pub trait Learner {

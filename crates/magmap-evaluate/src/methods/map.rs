@@ -5,8 +5,7 @@ use crate::metrics::Readings;
 use magmap::config::Config;
 use magmap::field::engine::{self, FieldKernel, FieldPosterior};
 use std::sync::Arc;
-use streaming_gp::dual_memory::DualGp;
-use streaming_gp::streaming::StreamingGp;
+use streaming_gp::{DualGp, StreamingGp};
 
 /// The model of the method that the settings name.
 pub(super) fn learner(config: &Config, dimension: usize) -> Box<dyn Learner> {

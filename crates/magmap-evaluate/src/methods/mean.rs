@@ -3,9 +3,7 @@
 use super::learner::{Learner, Learnt};
 use crate::metrics::{Predictions, Readings};
 use magmap::field::engine::FieldPosterior;
-use streaming_gp::bounds::NoiseBaseline;
-use streaming_gp::kernel::Places;
-use streaming_gp::points::Points;
+use streaming_gp::{NoiseBaseline, Places, Points};
 
 /// Mean and variance of all readings so far: the noise model of the papers.
 #[derive(Default)]
@@ -19,7 +17,7 @@ impl Learner for Mean {
 
     fn predict(&self, places: &Points) -> Predictions {
         let count = places.len();
-        Predictions { means: vec![self.0.mean(); count], variances: vec![self.0.variance(); count] }
+        Predictions { means: vec![self.0.mean; count], variances: vec![self.0.variance(); count] }
     }
 
     fn posterior(&self) -> Option<&FieldPosterior> {

@@ -6,13 +6,8 @@ use anyhow::ensure;
 use magmap::config::Config;
 use magmap::field::engine::{self, FieldKernel, FieldPosterior};
 use std::sync::Arc;
-use streaming_gp::kernel::Places;
 use streaming_gp::methods::Parameter;
-use streaming_gp::model::Model;
-use streaming_gp::points::Points;
-use streaming_gp::selection::Limits;
-use streaming_gp::selection::conditional_variance::ConditionalVariance;
-use streaming_gp::streaming::{Settings, StreamingGp};
+use streaming_gp::{ConditionalVariance, Limits, Model, Places, Points, Settings, StreamingGp};
 
 /// Most readings of the exact Gaussian process: a matrix of 0.3 gigabytes, which is factored for every evaluation.
 pub const MOST_EXACT: usize = 6000;

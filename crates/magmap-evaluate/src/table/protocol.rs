@@ -8,7 +8,7 @@ use rand::SeedableRng;
 use rand::seq::SliceRandom;
 use rand_chacha::ChaCha8Rng;
 use serde::{Deserialize, Serialize};
-use streaming_gp::points::Points;
+use streaming_gp::Points;
 
 /// How a table becomes a stream and its test.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

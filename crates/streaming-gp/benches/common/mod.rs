@@ -1,10 +1,7 @@
 //! What the benches share.
 #![allow(dead_code)] // not every one needs all of it
 
-use streaming_gp::kernel::{Shape, Stationary};
-use streaming_gp::likelihood::Likelihood;
-use streaming_gp::model::{Jitter, Model};
-use streaming_gp::points::Points;
+use streaming_gp::{Jitter, Likelihood, Model, Points, Shape, Stationary};
 
 /// A constant, and what varies around it.
 pub type FieldKernel = Stationary;

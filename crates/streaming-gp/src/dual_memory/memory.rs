@@ -1,7 +1,7 @@
 //! Past readings that are kept as they came, and which.
 
-use super::super::kernel::Places;
 use super::site::Site;
+use crate::Places;
 
 /// Readings with their sites.
 #[derive(Clone, Debug)]

@@ -1,16 +1,11 @@
 //! The state of a dual model as plain numbers, to be stored and restored.
 
-use super::super::kernel::{Kernel, Places};
 use super::super::linalg;
-use super::super::link::Link;
-use super::super::posterior::Posterior;
-use super::super::state::{
-    self, PastState, State, StateError, check_finite, check_lengths, check_not_negative, check_triangular, rejected,
-};
-use super::super::whitened::Past;
+use super::super::state::{self, check_finite, check_lengths, check_not_negative, check_triangular, rejected};
+use super::Summary;
 use super::memory::Memory;
 use super::site::Site;
-use super::{DualGp, DualSettings, Summary};
+use crate::{DualGp, DualSettings, Kernel, Link, Past, PastState, Places, Posterior, State, StateError};
 use std::sync::Arc;
 
 /// Everything a [`DualGp`] has learnt, and what it was learnt under. Put back, it continues to the last bit as if it had never been
@@ -279,11 +274,11 @@ mod tests {
             (|state, _, _| state.common.past.as_mut().unwrap().triangle[0] = 1e200, "its numbers are too large"),
             (|state, _, _| state.common.past.as_mut().unwrap().target[0] = f64::NAN, "in the target, found NaN"),
             (
-                |state, _, _| state.common.baseline = NoiseBaseline::new(4, 0.5, 1.0).into(),
+                |state, _, _| state.common.baseline = NoiseBaseline { count: 4, mean: 0.5, scatter: 1.0 }.into(),
                 "found 5 of 4 with a summary",
             ),
             (
-                |state, _, _| state.common.baseline = NoiseBaseline::new(5, 0.5, 1.0).into(),
+                |state, _, _| state.common.baseline = NoiseBaseline { count: 5, mean: 0.5, scatter: 1.0 }.into(),
                 "found 5 of 5 with a summary",
             ),
             (|_, memory, _| memory.targets.truncate(2), "2 numbers in the places of 2 readings in memory, found 5"),

@@ -1,11 +1,9 @@
 //! What is kept of the readings that were let go.
 
-use super::super::kernel::{Kernel, Places};
-use super::super::linalg::{self, Matrix, MatrixRef};
-use super::super::model::Model;
-use super::super::posterior::Posterior;
-use super::super::whitened::{Past, prior_trace};
-use super::inducing::Inducing;
+use super::super::linalg;
+use super::super::whitened::prior_trace;
+use super::evidence::Inducing;
+use crate::{Kernel, Matrix, MatrixRef, Model, Past, Places, Posterior};
 
 /// What is kept of readings that are neither in memory nor in the batch: pseudo-observations `r = R u_old + e` of unit noise.
 #[derive(Clone, Debug)]

@@ -1,11 +1,7 @@
 use super::super::expectation::Observation;
-use super::super::kernel::{Shape, Stationary};
-use super::super::likelihood::{Likelihood, StudentT};
-use super::super::linalg::{self, Matrix, dot};
-use super::super::model::Jitter;
-use super::super::points::Points;
-use super::super::whitened::Rows;
+use super::super::linalg::{self, dot};
 use super::*;
+use crate::{Jitter, Likelihood, Matrix, Points, Rows, Shape, Stationary, StudentT};
 use proptest::prelude::*;
 
 fn model(likelihood: Likelihood) -> Model<Stationary> {

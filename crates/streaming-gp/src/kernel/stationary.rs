@@ -3,8 +3,8 @@
 //! Kernel evaluations are much of the cost of an update. They are written as loops over whole vectors without branches or calls,
 //! which the compiler turns into the widest vector instructions of the processor that runs them.
 
-use super::{Kernel, sum};
-use crate::points::Points;
+use super::sum;
+use crate::{Kernel, Points};
 use pulp::Arch;
 use serde::{Deserialize, Serialize};
 use std::ops::Range;

@@ -9,10 +9,10 @@
 //! With e and f the directions of both axes, `a = (s / r)^3`, `u = e . d`, `t = f . S d` and S = diag(1, 1, -1), the covariance of the axes is
 //! `v a (e . S f - 3 u t / r^2)`: on the plane the variance of a horizontal axis is v, that of the vertical one 2 v.
 
-use super::{Kernel, sum};
-use crate::field_places::{Axis, FieldPlace, FieldPlaces, Numbers};
+use super::sum;
+use crate::field_places::Numbers;
 use crate::linalg::dot;
-use crate::places::Places;
+use crate::{Axis, FieldPlace, FieldPlaces, Kernel, Places};
 use pulp::Arch;
 use std::ops::Range;
 

@@ -1,9 +1,8 @@
 //! Conditional variance: inducing points are chosen anew, among the old ones and the readings, until they leave little of the
 //! prior variance of either (Burt et al. 2020; VIPS paper, algorithm 5, with the condition of its loop the right way round).
 
-use super::super::kernel::Kernel;
-use super::super::linalg::NotPositiveDefinite;
-use super::{Batch, Choice, Limits, Rule, choose_anew};
+use super::choose_anew;
+use crate::{Batch, Choice, Kernel, Limits, NotPositiveDefinite, Rule};
 
 /// The settings of conditional variance.
 #[derive(Clone, Debug, PartialEq)]

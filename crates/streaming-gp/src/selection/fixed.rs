@@ -1,9 +1,7 @@
 //! A fixed number of inducing points, whose places are learnt with the hyperparameters (Bui et al. 2017, section 3.1).
 
-use super::super::kernel::Kernel;
-use super::super::linalg::NotPositiveDefinite;
-use super::super::report::SelectionEnd;
-use super::{Batch, Choice, Limits, Rule, choose_anew};
+use super::choose_anew;
+use crate::{Batch, Choice, Kernel, Limits, NotPositiveDefinite, Rule, SelectionEnd};
 
 /// The settings of a fixed number of inducing points.
 #[derive(Clone, Debug, PartialEq)]

@@ -1,12 +1,9 @@
 //! The evidence lower bound while inducing points are added one by one.
 
-use super::super::kernel::{Kernel, Places};
-use super::super::linalg::{self, GrowingTriangle, NotPositiveDefinite, dot, squared_norm};
-use super::super::model::Model;
-use super::super::targets::Targets;
+use super::super::linalg::{self, GrowingTriangle, dot, squared_norm};
 use super::super::upper_bound::BoundTerms;
-use super::super::whitened::{Past, Rows, Whitened, missing_permanent};
-use super::PivotedCholesky;
+use super::super::whitened::missing_permanent;
+use crate::{Kernel, Model, NotPositiveDefinite, Past, PivotedCholesky, Places, Rows, Targets, Whitened};
 use std::borrow::Cow;
 
 /// Readings of a batch added one by one as inducing points, each where the variance left by all before it is greatest ("greedy

@@ -1,10 +1,7 @@
 //! Online inducing point selection: a reading becomes an inducing point where it is correlated with none of them (Galy-Fajou and
 //! Opper 2021; VIPS paper, algorithm 6).
 
-use super::super::kernel::{Kernel, Places};
-use super::super::linalg::NotPositiveDefinite;
-use super::super::report::{SelectionEnd, SelectionReport};
-use super::{Batch, Choice, Kept, Limits, Rule};
+use crate::{Batch, Choice, Kept, Kernel, Limits, NotPositiveDefinite, Places, Rule, SelectionEnd, SelectionReport};
 
 /// The settings of online inducing point selection.
 #[derive(Clone, Debug, PartialEq)]

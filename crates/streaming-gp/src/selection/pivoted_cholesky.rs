@@ -1,8 +1,7 @@
 //! Greedy variance: places one by one, each where the variance that all before it leave is greatest.
 
-use super::super::kernel::{Kernel, Places};
-use super::super::linalg::{self, Matrix, MatrixMut, MatrixRef, squared_norm};
-use super::super::model::Model;
+use super::super::linalg::{self, squared_norm};
+use crate::{Kernel, Matrix, MatrixMut, MatrixRef, Model, Places};
 use std::borrow::Cow;
 
 /// Pivoted Cholesky of the covariance among places ("greedy variance", Burt et al. 2020): which to make inducing points, and

@@ -2,11 +2,10 @@
 //! with the condition of its loop the right way round).
 
 use super::super::bounds;
-use super::super::kernel::{Kernel, Places};
-use super::super::linalg::NotPositiveDefinite;
-use super::super::posterior::Posterior;
-use super::super::report::{CeilingUsed, Gap, SelectionEnd, SelectionReport};
-use super::{Batch, Choice, GreedyVariance, Kept, Limits, Rule};
+use crate::{
+    Batch, CeilingUsed, Choice, Gap, GreedyVariance, Kept, Kernel, Limits, NotPositiveDefinite, Places, Posterior,
+    Rule, SelectionEnd, SelectionReport,
+};
 
 /// The settings of VIPS.
 #[derive(Clone, Debug, PartialEq)]

@@ -8,10 +8,8 @@
 //!
 //! contracted with the derivatives of the kernel. The noise enters through the rows of the batch, the slack and -N log s.
 
-use super::{Rows, Whitened};
-use crate::kernel::{Kernel, Places};
-use crate::linalg::{self, Matrix, dot, squared_norm};
-use crate::model::{Jitter, Model};
+use crate::linalg::{self, dot, squared_norm};
+use crate::{Jitter, Kernel, Matrix, Model, Places, Rows, Whitened};
 
 impl<K: Kernel> Rows<'_, K> {
     /// The gradient of the bound in the logarithms of the hyperparameters (those of the kernel, then the noise variance), for
@@ -82,7 +80,7 @@ impl<K: Kernel> Rows<'_, K> {
         *in_noise = noise
             .gradient_in_log_variance(&squares)
             .unwrap_or_else(|| variational_gradient_in_log_noise(whitened, &inverse))
-            + noise.evidence_in_log_variance();
+            + noise.evidence_in_log_variance;
         self.workspace.give_back([inverse, in_covariance, in_features]);
         gradient
     }

@@ -1,18 +1,19 @@
 //! The noise of the rows of a batch: what it scales them by, and its part of slack and gradient.
 
-use crate::inference::Inference;
-use crate::linalg::{self, Matrix, squared_norm};
-use crate::targets::Targets;
+use crate::linalg::{self, squared_norm};
+use crate::{Inference, Matrix, Targets};
 
 /// The noise of the rows of a batch: row i has the variance `s^2 / u_i`, with u_i its weight times the power of the likelihood (see
 /// [`Targets`]), and under Power-EP `s^2 / u_i (1 + alpha t_i)`; see [`inference`](crate::inference).
 pub(super) struct RowNoise {
     /// s^2.
-    variance: f64,
+    pub variance: f64,
     /// u_i; none where all of them are 1.
     precisions: Option<Vec<f64>>,
-    /// What these add to the bound, in nats, and the derivative of that in log s^2.
-    evidence: [f64; 2],
+    /// What weights and power add to the bound, in nats.
+    pub evidence: f64,
+    /// Its derivative in log s^2.
+    pub evidence_in_log_variance: f64,
     /// Under Power-EP.
     widening: Option<Widening>,
 }
@@ -41,11 +42,11 @@ impl RowNoise {
             };
             Widening { alpha, unexplained: (0..prior_variances.len()).map(unexplained).collect() }
         });
-        let count = targets.values().len();
-        let is_plain = targets.weights().is_none() && targets.power() == 1.0;
+        let count = targets.values.len();
+        let is_plain = targets.weights.is_none() && targets.power == 1.0;
         let precisions = (!is_plain).then(|| (0..count).map(|row| targets.precision(row)).collect());
-        let evidence = [targets.evidence(variance), 0.5 * (count as f64 - targets.effective_count())];
-        Self { variance, precisions, evidence, widening }
+        let evidence_in_log_variance = 0.5 * (count as f64 - targets.effective_count());
+        Self { variance, precisions, evidence: targets.evidence(variance), evidence_in_log_variance, widening }
     }
 
     /// Whether it is that of Power-EP.
@@ -53,24 +54,9 @@ impl RowNoise {
         self.widening.is_some()
     }
 
-    /// log s^2.
-    pub fn log_variance(&self) -> f64 {
-        self.variance.ln()
-    }
-
     /// 1 / s.
     pub fn precision_root(&self) -> f64 {
         1.0 / self.variance.sqrt()
-    }
-
-    /// What weights and power add to the bound, in nats.
-    pub fn evidence(&self) -> f64 {
-        self.evidence[0]
-    }
-
-    /// Its derivative in log s^2.
-    pub fn evidence_in_log_variance(&self) -> f64 {
-        self.evidence[1]
     }
 
     /// u_i.

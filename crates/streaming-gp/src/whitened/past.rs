@@ -1,11 +1,8 @@
 //! The past: what the model keeps of all batches so far, and the rows that it adds to the next.
 
-use super::Whitened;
 use super::power_ep::WidenedPast;
-use crate::inference::Inference;
-use crate::kernel::{Kernel, Places};
-use crate::linalg::{self, Matrix, MatrixRef, NotPositiveDefinite, Part, Workspace, dot};
-use crate::model::Model;
+use crate::linalg::{self, Part, Workspace, dot};
+use crate::{Inference, Kernel, Matrix, MatrixRef, Model, NotPositiveDefinite, Places, Whitened};
 
 /// What the model keeps of all batches so far, under the hyperparameters it was made with.
 #[derive(Clone, Debug)]

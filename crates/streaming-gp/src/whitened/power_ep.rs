@@ -1,6 +1,7 @@
 //! What Power-EP makes of the noise of the past: see [`inference`](crate::inference).
 
-use crate::linalg::{self, Matrix, NotPositiveDefinite};
+use crate::linalg;
+use crate::{Matrix, NotPositiveDefinite};
 
 /// The rows of the past under Power-EP: scaled so that their noise I + alpha R (K_aa - Q_aa) R^T = L_E L_E^T is unit noise again.
 pub(super) struct WidenedPast {

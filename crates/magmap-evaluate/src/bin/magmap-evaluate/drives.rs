@@ -15,7 +15,7 @@ use magmap_evaluate::metrics::Spread;
 use magmap_evaluate::outliers::Outliers;
 use nalgebra::Vector3;
 use serde::Serialize;
-use streaming_gp::report::{CeilingUsed, SelectionEnd};
+use streaming_gp::{CeilingUsed, SelectionEnd};
 
 use super::arguments::{Common, help_on_methods};
 use super::comparison::side_by_side;

@@ -21,7 +21,7 @@ pub struct Arguments {
     #[arg(long, value_name = "METRES", default_value_t = 60.0)]
     side: f64,
     /// Distance between the lanes, in metres.
-    #[arg(long, value_name = "METRES", default_value_t = 1.2)]
+    #[arg(long, value_name = "METRES", default_value_t = 1.0)]
     lanes: f64,
     /// Seed of the hall and of the noise.
     #[arg(long, default_value_t = 3)]
@@ -66,16 +66,25 @@ pub fn run(arguments: &Arguments, terminal: &Terminal) -> anyhow::Result<Ending>
 }
 
 fn write_scores(out: &mut impl Write, scores: &HallScores) -> io::Result<()> {
-    writeln!(out, "{} updates, {} inducing points", scores.updates, scores.inducing_points)?;
-    writeln!(out, "                      first quarter   last quarter")?;
+    let HallScores { length, updates, inducing_points, speedup, .. } = scores;
+    writeln!(out, "{length:.0} m, {updates} updates, {inducing_points} inducing points")?;
+    writeln!(out, "                     second tenth   last tenth")?;
     let rows = [
         ("update, p99 (s)", scores.update_p99_first, scores.update_p99_last),
         ("raster, p99 (s)", scores.publish_p99_first, scores.publish_p99_last),
         ("RMSE (microtesla)", scores.rmse_first, scores.rmse_last),
+        ("coverage", scores.coverage_first, scores.coverage_last),
     ];
     for (name, first, last) in rows {
-        writeln!(out, "{name:20}  {first:13.3}  {last:13.3}")?;
+        writeln!(out, "{name:20}  {first:11.3}  {last:11.3}")?;
     }
-    writeln!(out, "coverage {:.3}, {:.2} times as fast as with one thread", scores.coverage_last, scores.speedup)?;
-    scores.resident_mb.map_or(Ok(()), |megabytes| writeln!(out, "resident memory {megabytes:.0} MB"))
+    if let Some(ratio) = scores.seam_ratio {
+        writeln!(
+            out,
+            "largest change of the mean over 5 cm where tiles fade into each other: {ratio:.2} times that elsewhere"
+        )?;
+    }
+    writeln!(out, "learnt {speedup:.0} times as fast as driven")?;
+    let [Some(half), Some(end)] = [scores.resident_mb_half, scores.resident_mb] else { return Ok(()) };
+    writeln!(out, "resident memory {half:.0} MB halfway, {end:.0} MB at the end")
 }

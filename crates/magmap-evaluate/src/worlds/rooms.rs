@@ -1,0 +1,219 @@
+//! Rooms with dipoles under the floor and beside the walls, and a robot with a hard iron: maps of the strength or of the three axes.
+//!
+//! The test drive is that of the same sensor, and its poses are true. Some robots have a fault on the mapping drive.
+
+use super::{LANES, MAPPING_LENGTH, Mapped, NOISES, ROOM, STANDARD_DEVIATIONS, TEST_LENGTH, WorldScores};
+use super::{changed, scores, through_pipeline};
+use crate::TEST_SEEDS;
+use crate::metrics::Predictions;
+use crate::outliers::Outliers;
+use anyhow::Context;
+use magmap::config::Config;
+use magmap::mapping::mapper::Mapper;
+use magmap::mapping::worker::{Mode, Worker};
+use magmap::sensing::reading::MagneticField;
+use magmap::simulation::{DipoleOptions, DipoleWorld, Drift, Drive, Path, RobotOptions, Route};
+use nalgebra::{Isometry3, Vector3};
+use rand::SeedableRng;
+use rand_chacha::ChaCha8Rng;
+use rand_distr::{Distribution, Normal};
+use serde::Serialize;
+use std::f64::consts::FRAC_PI_2;
+use std::ops::Range;
+use std::time::Instant;
+use streaming_gp::vector::SensorPose;
+
+/// Least and greatest distance of a dipole from the floor or the wall, in metres.
+pub const DISTANCES: [[f64; 2]; 3] = [[0.25, 0.8], [0.4, 1.5], [1.0, 2.5]];
+
+/// Standard deviation of each component of the hard iron, in microtesla.
+const HARD_IRON: f64 = 5.0;
+
+/// What is wrong with a robot on its mapping drive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Fault {
+    /// Nothing.
+    None,
+    /// Its odometry drifts by a percent and, over the drive, by four degrees.
+    Drift,
+    /// Its heading drifts by ten degrees over the drive.
+    Heading,
+    /// The sensor is turned by a quarter, and nothing says so.
+    Turned,
+    /// Two axes of the sensor are exchanged, one of them with the opposite sign: it lies on its side, and nothing says so.
+    Side,
+}
+
+impl Fault {
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::Drift => "drift",
+            Self::Heading => "heading",
+            Self::Turned => "turned",
+            Self::Side => "side",
+        }
+    }
+
+    fn of(self, robot: RobotOptions, length: f64) -> RobotOptions {
+        let turned = |axis: Vector3<f64>| Isometry3::rotation(axis * FRAC_PI_2);
+        let over_the_drive = |degrees: f64| degrees.to_radians() / length;
+        let drift = |drift| RobotOptions { drift: Some(drift), ..robot.clone() };
+        match self {
+            Self::None => robot,
+            Self::Drift => drift(Drift { scale: 0.01, turn: over_the_drive(4.0), ..Drift::default() }),
+            Self::Heading => drift(Drift { turn: over_the_drive(10.0), ..Drift::default() }),
+            Self::Turned => RobotOptions { mount: turned(Vector3::z()), ..robot },
+            Self::Side => RobotOptions { mount: turned(Vector3::x()), ..robot },
+        }
+    }
+}
+
+/// One kind of room.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Setting {
+    /// Side of the room, in metres.
+    pub side: f64,
+    /// Length of the mapping drive, in metres.
+    pub length: f64,
+    /// Standard deviation of the field strength, in microtesla.
+    pub standard_deviation: f64,
+    /// Least and greatest distance of a dipole from the floor or the wall, in metres.
+    pub distance: [f64; 2],
+    /// Noise of the sensor on each axis, in microtesla.
+    pub noise: f64,
+    /// What is wrong.
+    pub fault: Fault,
+}
+
+/// All kinds of rooms: those without a fault first.
+pub fn settings() -> Vec<Setting> {
+    let [_, usual, _] = DISTANCES;
+    let room = |standard_deviation, distance, noise, fault| {
+        let (side, length) = (ROOM, MAPPING_LENGTH);
+        Setting { side, length, standard_deviation, distance, noise, fault }
+    };
+    let sound = |sd, distance| NOISES.map(|noise| room(sd, distance, noise, Fault::None));
+    let faults = [Fault::Drift, Fault::Heading, Fault::Turned, Fault::Side];
+    let all = STANDARD_DEVIATIONS.iter().flat_map(|sd| DISTANCES.iter().flat_map(|distance| sound(*sd, *distance)));
+    all.chain(faults.map(|fault| room(10.0, usual, NOISES[0], fault))).collect()
+}
+
+/// What was found in one kind of room.
+#[derive(Clone, Debug, Serialize)]
+pub struct RoomScores {
+    /// How good the maps are.
+    #[serde(flatten)]
+    pub scores: WorldScores<Setting>,
+    /// Number of maps that are in doubt.
+    pub in_doubt: usize,
+    /// Root mean squared error of the horizontal components of the hard iron, in microtesla; none of a map of strengths.
+    pub hard_iron_rmse: Option<f64>,
+    /// The greatest error of one of them in its standard deviations.
+    pub hard_iron_worst: Option<f64>,
+}
+
+/// Maps rooms of one kind, one for each seed, and tests the maps.
+///
+/// # Errors
+/// When a room cannot be made, or no batch is learnt.
+pub fn run(setting: &Setting, seeds: Range<u64>, config: &Config, outliers: Outliers) -> anyhow::Result<RoomScores> {
+    let rooms = seeds.map(|seed| map_one(setting, seed, config, outliers)).collect::<anyhow::Result<Vec<Room>>>()?;
+    let errors: Vec<[f64; 2]> = rooms.iter().flat_map(|room| room.hard_iron.into_iter().flatten()).collect();
+    let mean_square = errors.iter().map(|[error, _]| error * error).sum::<f64>() / errors.len() as f64;
+    let worst = errors.iter().map(|[error, deviation]| error.abs() / deviation).reduce(f64::max);
+    let in_doubt = rooms.iter().filter(|room| room.is_in_doubt).count();
+    let mapped: Vec<Mapped> = rooms.into_iter().map(|room| room.mapped).collect();
+    Ok(RoomScores {
+        scores: scores(*setting, &mapped),
+        in_doubt,
+        hard_iron_rmse: worst.map(|_| mean_square.sqrt()),
+        hard_iron_worst: worst,
+    })
+}
+
+/// One room, mapped and tested.
+struct Room {
+    mapped: Mapped,
+    is_in_doubt: bool,
+    /// Error and standard deviation of the hard iron along x and y.
+    hard_iron: Option<[[f64; 2]; 2]>,
+}
+
+fn map_one(setting: &Setting, seed: u64, config: &Config, outliers: Outliers) -> anyhow::Result<Room> {
+    let Setting { side, length, standard_deviation, distance, noise, fault } = *setting;
+    let size = [side; 2];
+    let world =
+        DipoleWorld::random(&DipoleOptions { size, standard_deviation, distance, ..DipoleOptions::default() }, seed)?;
+    let (mut random, normal) = (ChaCha8Rng::seed_from_u64(seed), Normal::new(0.0, HARD_IRON)?);
+    let hard_iron = Vector3::from_fn(|_, _| normal.sample(&mut random));
+    let with_iron = |field: MagneticField| MagneticField::from_microtesla(field.microtesla() + hard_iron);
+    let drive = |route, length, robot, seed| {
+        let path = Path::through_room(route, size, length, seed)?;
+        Drive::new(&world, path, robot, seed)
+    };
+    let robot = RobotOptions { noise, ..RobotOptions::default() };
+    let lanes = Route::LawnMower { spacing: LANES };
+
+    let mut corrupt = outliers.corruption(seed);
+    let worker = Worker::start(Mode::Offline, Mapper::new(config), None, None)?;
+    let start = Instant::now();
+    for sample in drive(lanes, length, fault.of(robot.clone(), length), seed)? {
+        worker.inbox().send(changed(sample.measurement, |field| corrupt(with_iron(field))))?;
+    }
+    let finished = worker.join()?;
+    let seconds = start.elapsed().as_secs_f64();
+    let map = finished.mapper.model().map().context("no batch was learnt")?;
+
+    let tested = through_pipeline(drive(Route::Random, TEST_LENGTH, robot, seed + TEST_SEEDS)?, config, with_iron);
+    let seen = || tested.iter().flat_map(|batch| &batch.observations);
+    let poses: Vec<SensorPose> = seen()
+        .map(|seen| SensorPose {
+            position: seen.position.coords.into(),
+            orientation: seen.orientation.transpose().into(),
+            speed: seen.speed,
+        })
+        .collect();
+    let mapped = Mapped {
+        inducing_points: map.size(),
+        hyperparameters: map.hyperparameters(),
+        predictions: Predictions::of_map(&map, &poses),
+        targets: seen().map(|seen| seen.strength()).collect(),
+        seconds,
+    };
+    let hard_iron = map
+        .sensor_bias()
+        .map(|bias| [0, 1].map(|axis| [bias.hard_iron[axis] - hard_iron[axis], bias.hard_iron_sd[axis]]));
+    Ok(Room { mapped, is_in_doubt: finished.doubt.is_some(), hard_iron })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use magmap::config;
+
+    #[test]
+    fn three_axes_find_the_hard_iron_and_doubt_a_mount_that_is_turned() {
+        let mut config = Config::default();
+        config.model.field = config::Mapped::Vector;
+        let found = |fault| {
+            let small = Setting {
+                side: 3.0,
+                length: 25.0,
+                standard_deviation: 10.0,
+                distance: DISTANCES[1],
+                noise: 0.3,
+                fault,
+            };
+            run(&small, 1..3, &config, Outliers::default()).unwrap()
+        };
+        let sound = found(Fault::None);
+        let scores = &sound.scores;
+        assert!(scores.scores.coverage >= 0.92 && scores.caution < 2.0, "{sound:?}");
+        // Of a prior of 5.
+        assert!(sound.hard_iron_rmse.unwrap() < 1.0 && sound.hard_iron_worst.unwrap() < 3.0, "{sound:?}");
+        assert_eq!((sound.in_doubt, found(Fault::Turned).in_doubt), (0, 2));
+    }
+}
