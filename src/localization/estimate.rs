@@ -23,8 +23,8 @@ const DISAGREEING: f64 = 0.2;
 /// Evidence above which readings speak for the place. Where the particles are right, its median is about 1.
 const SPEAKING: f64 = 0.4;
 
-/// Part of the distance without proof over which readings have to speak for one place, in metres: the state is then not yet lost.
-const PROMISING: f64 = 1.0;
+/// Distance over which readings have to speak for one place, in metres, for a longer search not to be lost.
+const PROMISING: f64 = 2.0;
 
 /// Where the sensor is, in the frame of the map.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -183,19 +183,16 @@ impl Confidence {
         self.unproven = if self.is_proven { 0.0 } else { self.unproven + distance };
         let is_lost = self.disagreed >= settings.losing_distance
             || self.unproven >= settings.searching_distance && self.agreed < PROMISING;
-        let unsure = if is_lost { State::Lost } else { State::Converging };
-        if self.disagreed > 0.0 {
-            let reason = if estimate.inside < 0.5 { Reason::OutsideMap } else { Reason::ReadingsDisagree };
-            return (unsure, Some(reason));
-        }
         if self.agreed > 0.0 && self.agreed >= settings.proving_distance {
             return (State::Tracking, None);
         }
         let reason = match (is_one_place, speaks) {
+            _ if estimate.inside < 0.5 => Reason::OutsideMap,
+            _ if self.disagreed > 0.0 => Reason::ReadingsDisagree,
             (true, true) => Reason::Unproven,
             (false, true) => Reason::SeveralPlaces,
             (_, false) => Reason::FlatField,
         };
-        (unsure, Some(reason))
+        (if is_lost { State::Lost } else { State::Converging }, Some(reason))
     }
 }
