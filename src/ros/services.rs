@@ -12,12 +12,14 @@ use super::publishing::PublishingHandle;
 use super::shared::Shared;
 use crate::config::Config;
 use crate::session::Answer;
-use ::{
-    super::conversions::header, super::conversions::outside, super::conversions::tesla, super::interfaces::QueryField,
-    crate::field::map::FieldMap, crate::field::map::Prediction, r2r::geometry_msgs::msg::Vector3,
-};
 #[cfg(not(feature = "ros-check"))]
-use streaming_gp::Axes;
+use {
+    super::conversions::{header, outside, tesla},
+    super::interfaces::QueryField,
+    crate::field::map::{FieldMap, Prediction},
+    r2r::geometry_msgs::msg::Vector3,
+    streaming_gp::Axes,
+};
 
 /// A request without arguments.
 pub(super) type TriggerRequest = ServiceRequest<Trigger::Service>;
