@@ -2,11 +2,10 @@
 
 use std::path::Path;
 
-use plotters::prelude::{BLACK, ChartBuilder, Color, FontTransform, PathElement, Polygon, RGBAColor, WHITE};
-use plotters::style::text_anchor::HPos;
+use plotters::prelude::{BLACK, ChartBuilder, Color, PathElement, Polygon, RGBAColor, WHITE};
 
-use super::canvas::{Area, Drawn, PALE_INK, line, part, pixels, short, text, write_text};
-use super::map_picture::{BOTTOM, LEFT, MapPicture, SMALL_TEXT, SUBTITLE_MIDDLE, TOP, Window};
+use super::canvas::{Area, Drawn, line, part, pixels, short};
+use super::map_picture::{BOTTOM, LEFT, MapPicture, SUBTITLE_MIDDLE, TOP, Window, write_entry};
 use super::{AxesGrid, Error};
 use crate::field::grid::FieldGrid;
 
@@ -147,11 +146,8 @@ fn draw_key<'a>(sheet: &Area<'a>, right: f64, long: f64, pixels_per_microtesla: 
     }
     let value = round_below(long);
     let label = format!("{} µT", short(value));
-    let place = (pixels(right), pixels(SUBTITLE_MIDDLE));
-    write_text(sheet, &label, place, (SMALL_TEXT, PALE_INK), HPos::Right, FontTransform::None)?;
-    let (width, _) = sheet.estimate_text_size(&label, &text(SMALL_TEXT, PALE_INK))?;
     let shown = value * pixels_per_microtesla;
-    let tail = right - f64::from(width) / f64::from(pixels(1.0)) - 10.0 - shown;
+    let tail = write_entry(sheet, &label, right)? - 10.0 - shown;
     let (shaft, head) = Arrow { tail: [tail, SUBTITLE_MIDDLE], along: [shown, 0.0] }.outline(HEAD);
     let on_sheet = |points: &[[f64; 2]]| points.iter().map(|&[x, y]| (pixels(x), pixels(y))).collect::<Vec<_>>();
     sheet.draw(&PathElement::new(on_sheet(&shaft), line(BLACK, SHAFT)))?;
