@@ -66,7 +66,7 @@ struct Deviation {
 /// The deviations from the mean over all known cells, in every `stride`th column and row.
 fn deviations(grid: &FieldGrid, axes: &AxesGrid, stride: i64) -> Vec<Deviation> {
     let geometry = &grid.geometry;
-    let known = || axes.cells().iter().enumerate().filter_map(|(i, cell)| Some((i, cell.as_ref()?.mean)));
+    let known = || axes.cells.iter().enumerate().filter_map(|(i, cell)| Some((i, cell.as_ref()?.mean)));
     let number = known().count().max(1) as f64;
     let mean: [f64; 2] = std::array::from_fn(|axis| known().map(|(_, field)| field[axis]).sum::<f64>() / number);
     known()

@@ -6,7 +6,7 @@
 
 use super::metrics::{Predictions, Scores};
 use anyhow::Context;
-use magmap::config::Config;
+use magmap::config::{Config, Tiles};
 use magmap::field::map::FieldMap;
 use magmap::field::model::FieldModel;
 use magmap::field::raster::Rasterizer;
@@ -100,7 +100,7 @@ pub fn run(hall: &Hall, config: &Config, mut progress: impl FnMut(usize, usize))
     let batches: Vec<&[Observation]> = observations.chunks(BATCH).collect();
     let quarter = batches.len().div_ceil(4);
 
-    let mut alone = FieldModel::new(&with_threads(config, 1));
+    let mut alone = FieldModel::new(&Config { tiles: Tiles { threads: 1, ..config.tiles.clone() }, ..config.clone() });
     let mut seconds_alone = 0.0;
     for (done, batch) in (1..).zip(&batches) {
         let start = Instant::now();
@@ -152,12 +152,6 @@ pub fn run(hall: &Hall, config: &Config, mut progress: impl FnMut(usize, usize))
     };
     let path = observations.iter().map(|seen| [seen.position.x, seen.position.y]).collect();
     Ok(Outcome { scores, map, rasterizer, path })
-}
-
-fn with_threads(config: &Config, threads: usize) -> Config {
-    let mut config = config.clone();
-    config.tiles.threads = threads;
-    config
 }
 
 /// What a robot sees along a path.

@@ -8,6 +8,7 @@ use magmap::config::{Config, Mapped};
 use magmap::field::map::FieldMap;
 use magmap::field::model::FieldModel;
 use magmap::localization::{Localizer, Start, State};
+use magmap::locate::{CHI_SQUARED_95, WRONG};
 use magmap::mapping::pipeline::Pipeline;
 use magmap::recording::aalto_csv::{Drive, DrivePath, Magnetometer};
 use magmap::sensing::reading::{Measurement, Pose};
@@ -28,12 +29,6 @@ const GLOBAL_LENGTH: f64 = 10.0;
 
 /// An estimate is right within this distance, in metres; over the last metre of a drive that is started anywhere.
 const RIGHT: f64 = 0.5;
-
-/// An estimate that is sure is wrong beyond this distance, in metres.
-const WRONG: f64 = 1.0;
-
-/// The 95 % quantile of the chi-squared distribution with two degrees of freedom.
-const CHI_SQUARED_95: f64 = 5.991;
 
 /// Standard deviation of the pose from which tracking starts, in metres, and of its heading, in radians.
 const START_DEVIATION: [f64; 2] = [0.05, 0.03];
@@ -148,11 +143,6 @@ impl Scene {
         let mut config = config.clone();
         config.localization.seed = seed;
         Ok(Localizer::new(&config, &self.map, Isometry3::identity(), start)?)
-    }
-
-    /// The same drive in the map of another scene, whose place it has never been in.
-    pub fn in_map_of(&self, other: &Self) -> Self {
-        Self { map_name: other.map_name.clone(), map: other.map.clone(), drive: self.drive.clone() }
     }
 
     /// Runs the drive with known and with unknown starts. `progress` is called after every run.
@@ -320,10 +310,5 @@ impl Track {
     /// Whether it is sure of a wrong place at any time.
     pub fn is_sure_and_wrong(&self) -> bool {
         self.steps.iter().any(|step| step.state == State::Tracking && step.error > WRONG)
-    }
-
-    /// Distance after which it is lost for the first time, in metres.
-    pub fn lost_after(&self) -> Option<f64> {
-        self.steps.iter().find(|step| step.state == State::Lost).map(|step| step.along)
     }
 }
