@@ -72,6 +72,14 @@ pub fn exit_code<A: CommandFactory>(ending: anyhow::Result<Ending>) -> ExitCode 
     }
 }
 
+/// Parses the number of an option.
+///
+/// # Errors
+/// What was expected, unless it is a number that `is_valid`.
+pub fn number(text: &str, expected: &str, is_valid: impl Fn(&f64) -> bool) -> Result<f64, String> {
+    text.parse().ok().filter(is_valid).ok_or_else(|| format!("expected {expected}, found {text:?}"))
+}
+
 /// An error and its causes, each once: many messages already contain that of their cause.
 fn in_words(error: &anyhow::Error) -> String {
     let mut words = String::new();

@@ -112,9 +112,12 @@ pub struct Choice {
 ///
 /// After an error the iteration ends.
 pub struct Recording {
-    summary: Summary,
-    mount: Isometry3<f64>,
-    loss: Loss,
+    /// Its content.
+    pub summary: Summary,
+    /// The transform from the magnetometer's coordinates to those of the body whose poses the odometry gives.
+    pub mount: Isometry3<f64>,
+    /// What is missing; known from the start, because the recording was read once when it was opened.
+    pub loss: Loss,
     source: Source,
 }
 
@@ -144,16 +147,6 @@ pub fn open(path: &Path, topics: &Topics, sensor: &Sensor) -> Result<Recording, 
 }
 
 impl Recording {
-    /// Its content.
-    pub fn summary(&self) -> &Summary {
-        &self.summary
-    }
-
-    /// The transform from the magnetometer's coordinates to those of the body whose poses the odometry gives.
-    pub fn mount(&self) -> Isometry3<f64> {
-        self.mount
-    }
-
     /// Identifies its content.
     pub fn id(&self) -> SourceId {
         let mut digest = Sha256::new();
@@ -167,11 +160,6 @@ impl Recording {
         let counts: Vec<u64> = topics.iter().map(|topic| topic.count).collect();
         digest.update(format!("{kind:?} {counts:?} {span_seconds:?}"));
         SourceId { name: self.summary.path.display().to_string(), fingerprint: format!("{:x}", digest.finalize()) }
-    }
-
-    /// What is missing; known from the start, because the recording was read once when it was opened.
-    pub fn loss(&self) -> &Loss {
-        &self.loss
     }
 
     fn from_drive(path: &Path, drive_path: &DrivePath, topics: &Topics, sensor: &Sensor) -> Result<Self, Error> {

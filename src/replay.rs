@@ -161,14 +161,14 @@ pub struct Source {
 impl Source {
     /// The source of a recording.
     pub fn of_recording(recording: &Recording) -> Self {
-        let summary = recording.summary();
+        let summary = &recording.summary;
         Self {
             name: display_name(&summary.path),
             id: recording.id(),
             about: serde_json::to_value(summary).unwrap_or_default(),
-            mount: recording.mount(),
+            mount: recording.mount,
             frame: summary.odometry_frame.clone(),
-            loss: recording.loss().clone(),
+            loss: recording.loss.clone(),
         }
     }
 }
@@ -268,8 +268,8 @@ impl Replay {
             return Err(Error::Speed(options.speed));
         }
         let folder = OutputFolder::prepare(folder, options.force || options.resume)?;
-        let start = ReplayStart::find(config, &source, folder.path(), options, &mut progress)?;
-        let drawing = Drawing::start(config, &source.frame, folder.path(), &start.mapper)?;
+        let start = ReplayStart::find(config, &source, &folder.path, options, &mut progress)?;
+        let drawing = Drawing::start(config, &source.frame, &folder.path, &start.mapper)?;
         let mut draw = drawing.observer();
         let observer: Observer = Box::new(move |observations, update| {
             progress(ReplayProgress::after(update));
@@ -306,7 +306,7 @@ impl Replay {
         let history = self.drawing.join()?;
         if let Err(nothing) = check_mapped(&finished, &history) {
             // There is nothing to resume.
-            start::remove_journal(self.folder.path())?;
+            start::remove_journal(&self.folder.path)?;
             return Err(nothing);
         }
         let context =
@@ -314,7 +314,7 @@ impl Replay {
         let outcome = outputs::write(&self.folder, &self.config, context, &finished, history)?;
         // An interrupted replay can be resumed.
         if !interrupted {
-            start::remove_journal(self.folder.path())?;
+            start::remove_journal(&self.folder.path)?;
         }
         Ok(outcome)
     }

@@ -30,6 +30,7 @@ mod threads;
 
 use std::io::Write;
 use std::process::ExitCode;
+use std::thread::JoinHandle;
 
 pub use localizer::run as run_localizer;
 pub use node::run;
@@ -56,6 +57,19 @@ pub fn main(help: &str, run: fn() -> Result<(), Error>) -> ExitCode {
             }
         }
     }
+}
+
+fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>, Error> {
+    let thread = std::thread::Builder::new().name(name.to_owned()).spawn(run);
+    thread.map_err(|source| Error::System(format!("the {name} thread could not be started"), source))
+}
+
+/// A node whose log is that of this process.
+fn create_node(name: &str) -> Result<r2r::Node, Error> {
+    let context = arguments::context()?;
+    let node = r2r::Node::create(context, name, "").context(|| format!("node {name} cannot be created"))?;
+    logging::install(node.logger());
+    Ok(node)
 }
 
 /// Why the node could not start, or failed.
@@ -101,7 +115,7 @@ pub enum Error {
     Panicked(&'static str),
     /// The operating system failed to start a thread or to handle signals: what failed, and its error.
     #[error("{0}: {1}")]
-    System(&'static str, #[source] std::io::Error),
+    System(String, #[source] std::io::Error),
 }
 
 /// Adds what was tried to errors of ROS.

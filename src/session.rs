@@ -1,7 +1,5 @@
 //! A live run: starting from a map, handling requests, and ending. Independent of ROS.
 
-use std::sync::Arc;
-
 use crate::config::Config;
 use crate::durability::checkpoint::Checkpoint;
 use crate::durability::journal::{self, Journal, JournalMonitor};
@@ -41,12 +39,14 @@ pub type Answer = Result<String, String>;
 /// A live run. It may be shared by threads; it is ended by its last owner.
 #[derive(Debug)]
 pub struct Session {
-    worker: Worker,
+    /// The mapping thread.
+    pub worker: Worker,
     namespace: String,
     source: SourceId,
-    initial_map: InitialMap,
+    /// What the run started from.
+    pub initial_map: InitialMap,
     /// Counters at the start, which are not zero where it continues an unfinished map.
-    before: Counters,
+    pub before: Counters,
     updates_before: u64,
     journal: Option<JournalMonitor>,
     /// No other process writes this map.
@@ -68,7 +68,7 @@ impl Session {
         let MapStart { mapper, folder, damaged, initial_map } = file.begin(config, &source, new_run())?;
         let (mut monitor, mut step_log) = (None, None);
         if config.journal.enabled {
-            let journal = Journal::start_with_first_reading(folder, &mapper, damaged)?;
+            let journal = Journal::start(folder, &mapper, damaged, true)?;
             monitor = Some(journal.monitor());
             step_log = Some(Box::new(journal) as Box<dyn StepLog>);
         } else {
@@ -82,31 +82,6 @@ impl Session {
         }
         let (namespace, journal) = (namespace.to_owned(), monitor);
         Ok(Self { worker, namespace, source, initial_map, before, updates_before, journal, _reservation: reservation })
-    }
-
-    /// The mapping thread.
-    pub fn worker(&self) -> &Worker {
-        &self.worker
-    }
-
-    /// The frame of the map, once it is known.
-    pub fn frame(&self) -> Option<Arc<str>> {
-        self.worker.inbox().frame()
-    }
-
-    /// The settings in force.
-    pub fn config(&self) -> Arc<Config> {
-        self.worker.config()
-    }
-
-    /// What the run started from.
-    pub fn initial_map(&self) -> InitialMap {
-        self.initial_map
-    }
-
-    /// Counters at the start, which are not zero where it continues an unfinished map.
-    pub fn before(&self) -> &Counters {
-        &self.before
     }
 
     /// Status of the journal, if there is one.
@@ -124,7 +99,7 @@ impl Session {
 
     /// The file that the map is saved to and loaded from.
     pub fn map_file(&self) -> MapFile {
-        MapFile::of(&self.config(), &self.namespace)
+        MapFile::of(&self.worker.config(), &self.namespace)
     }
 
     /// Closes the open cell and batch, and learns from them.
@@ -151,13 +126,13 @@ impl Session {
     pub fn save(&self) -> Answer {
         self.flush()?;
         let map = self.worker.inspect(Checkpoint::of).map_err(in_words)?.map_err(in_words)?;
-        if map.model().extent().is_none() {
+        if map.model().extent.is_none() {
             return Err("there is no map to save yet".into());
         }
         let file = self.map_file();
         let moved = file.save(&map).map_err(in_words)?;
         let moved = moved.map_or(String::new(), |kept| format!("; the previous map is kept as {}", kept.display()));
-        Ok(format!("saved {}: {}{moved}", file.path().display(), map.model().totals()))
+        Ok(format!("saved {}: {}{moved}", file.path().display(), map.model().totals))
     }
 
     /// Loads the map saved under the name in the settings. The current map is kept, unless it is saved already.
@@ -168,7 +143,7 @@ impl Session {
             let name = &self.source.name;
             return Err(format!("{name} is already in {}: it would be mapped twice", file.path().display()));
         }
-        checkpoint.model().check(&self.config()).map_err(in_words)?;
+        checkpoint.model().check(&self.worker.config()).map_err(in_words)?;
         let frame = self.worker.inbox().name_frame(checkpoint.frame()).map_err(in_words)?;
         if *frame != *checkpoint.frame() {
             let theirs = checkpoint.frame();
@@ -179,7 +154,7 @@ impl Session {
         }
         let kept = self.replace(Step::Load(Box::new(checkpoint.map())))?;
         let points = self.worker.updates().newest_map().map_or(0, |map| map.size());
-        let totals = checkpoint.model().totals();
+        let totals = &checkpoint.model().totals;
         Ok(format!("loaded {}: {totals}, {points} inducing points{kept}", file.path().display()))
     }
 
@@ -204,7 +179,7 @@ impl Session {
     pub fn end(self) -> Result<String, Error> {
         self.worker.stop();
         let flushed = self.flush();
-        let config = self.config();
+        let config = self.worker.config();
         let has_map = self.worker.updates().newest_map().is_some();
         let is_new = self.worker.status().counters.used_readings > self.before.used_readings;
         let is_to_be_saved = config.node.save_at_end && has_map && is_new;

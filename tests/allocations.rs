@@ -125,7 +125,7 @@ fn into_the_journal() {
     let folder = tempfile::tempdir().unwrap();
     let mut mapper = Mapper::new(&config);
     let journal = Folder::open(folder.path()).unwrap();
-    let mut journal = Journal::start(journal, &mapper, Vec::new()).unwrap();
+    let mut journal = Journal::start(journal, &mapper, Vec::new(), false).unwrap();
     let stop = StopSignal::default();
     let mut append = |range: std::ops::Range<usize>| {
         for measurement in range.flat_map(converted) {

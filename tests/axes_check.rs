@@ -116,7 +116,7 @@ fn the_real_drives_are_not_in_doubt_and_wrong_ones_are() {
         let config = Config::default();
         let path = folder.join(format!("invensense/{drive}"));
         let mut recording = recording::open(&path, &config.topics, &config.sensor).unwrap();
-        let mount = recording.mount();
+        let mount = recording.mount;
         let measurements: Vec<Measurement> = recording.by_ref().collect::<Result<_, _>>().unwrap();
         assert_eq!(doubt(measurements.iter().copied(), mount, &config), None, "{drive}");
         // Of all drives, the last one says least.

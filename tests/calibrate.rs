@@ -268,7 +268,7 @@ fn the_drives_of_the_aalto_data_have_the_hard_iron_that_pairs_of_their_readings_
     for drive in ["1", "2", "3", "4", "5"] {
         let config = Config::default();
         let recording = recording::open(&data.join("invensense").join(drive), &config.topics, &config.sensor).unwrap();
-        let mount = recording.mount();
+        let mount = recording.mount;
         let measurements: Vec<Measurement> = recording.collect::<Result<_, _>>().unwrap();
         let found = calibrate(&measurements, mount, &config, |_| {}).unwrap();
         let hard_iron = found.hard_iron.unwrap();

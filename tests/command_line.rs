@@ -482,7 +482,7 @@ fn a_converted_drive_makes_the_map_of_its_files() {
 /// What the model learns from.
 fn observations(path: &Path) -> Vec<Observation> {
     let recording = recording::open(path, &Topics::default(), &Sensor::default()).unwrap();
-    let mut pipeline = Pipeline::new(&Config::default(), recording.mount());
+    let mut pipeline = Pipeline::new(&Config::default(), recording.mount);
     let mut ready = VecDeque::new();
     recording.for_each(|measurement| pipeline.ingest(measurement.unwrap(), &mut ready));
     pipeline.finish(&mut ready);

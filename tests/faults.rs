@@ -206,7 +206,7 @@ fn map_with(config: &Config, events: &[Event]) -> Mapped {
     for (at, measurement) in events {
         if *at >= check {
             check += CHECK_PERIOD;
-            let (status, counters, held) = (intake.status(), pipeline.counters(), intake.held());
+            let (status, counters, held) = (&intake.status, pipeline.counters(), intake.held());
             let inputs =
                 HealthInputs { magnetometer, odometry, intake: status, held, backlog: 0, counters, stopped: None };
             reported.extend(health.check(&inputs).map(|finding| finding.message().to_owned()));

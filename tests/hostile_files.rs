@@ -81,7 +81,7 @@ fn read_and_measure(path: &Path) -> (String, usize) {
     let peak = memory::peak(|| {
         said = match recording::open(path, &Topics::default(), &Sensor::default()) {
             Ok(recording) => {
-                let loss = recording.loss().to_string();
+                let loss = recording.loss.to_string();
                 recording.for_each(drop);
                 loss
             }

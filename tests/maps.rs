@@ -205,7 +205,7 @@ impl World {
         if let Driver::Recording { .. } = driver {
             let known = self.places.iter().position(|other| is_same_driver(other, &driver));
             assert!(
-                session.initial_map() == InitialMap::New || self.place_of_map(session) != known,
+                session.initial_map == InitialMap::New || self.place_of_map(session) != known,
                 "a recording continues a map that contains it"
             );
             return known.unwrap_or_else(|| self.new_place(driver));
@@ -213,7 +213,7 @@ impl World {
         match self.place_of_map(session) {
             None => self.new_place(driver),
             Some(place) => {
-                assert_ne!(session.initial_map(), InitialMap::New);
+                assert_ne!(session.initial_map, InitialMap::New);
                 place
             }
         }
@@ -225,12 +225,12 @@ impl World {
     }
 
     fn place_of_map(&self, session: &Session) -> Option<usize> {
-        let extent = session.worker().inspect(|mapper| mapper.model().map().map(|map| map.extent())).unwrap()?;
+        let extent = session.worker.inspect(|mapper| mapper.model().map().map(|map| map.extent())).unwrap()?;
         Some((extent[0][0] / FAR).round() as usize)
     }
 
     fn drive(&mut self, session: &Session, place: usize, readings: usize) {
-        let inbox = session.worker().inbox();
+        let inbox = session.worker.inbox();
         inbox.name_frame("odom").unwrap();
         for _ in 0..readings {
             self.now += 1;
@@ -249,7 +249,7 @@ impl World {
     }
 
     fn drive_without_effect(&mut self, session: &Session, place: usize, poses: bool) {
-        let inbox = session.worker().inbox();
+        let inbox = session.worker.inbox();
         self.now += 1000;
         for _ in 0..10 {
             self.now += 1;
@@ -266,8 +266,8 @@ impl World {
 
     /// Records the published map, replacing those that it continues.
     fn record_published(&mut self, session: &Session) {
-        let now = session.worker().inspect(Checkpoint::of).unwrap().unwrap();
-        if now.model().extent().is_some() {
+        let now = session.worker.inspect(Checkpoint::of).unwrap().unwrap();
+        if now.model().extent.is_some() {
             self.shown.retain(|before| !now.continues(before));
             self.shown.push(now);
         }
@@ -292,24 +292,24 @@ impl World {
         }
         for shown in &self.shown {
             let has = |map: &&Checkpoint| {
-                map.continues(shown) && map.model().totals().used_readings >= shown.model().totals().used_readings
+                map.continues(shown) && map.model().totals.used_readings >= shown.model().totals.used_readings
             };
             assert!(
                 kept.iter().any(|map| has(&map)),
                 "lost: {:?}, {:?}",
                 shown.progress().sources,
-                shown.model().totals()
+                shown.model().totals
             );
         }
         for map in &kept {
-            let Some([low, high]) = map.model().extent() else { continue };
+            let Some([low, high]) = map.model().extent else { continue };
             assert!(high[0] - low[0] < 10.0, "two places in one map: {low:?} to {high:?}");
             let sources = &map.progress().sources;
             for run in sources.iter().filter(|run| run.id.is_recording()) {
                 let times = sources.iter().filter(|other| other.id == run.id).count();
                 assert_eq!(times, 1, "{sources:?}");
                 // A recording may have been added to a map that it loaded.
-                assert!(sources.len() > 1 || map.model().totals().used_readings <= RECORDED as u64);
+                assert!(sources.len() > 1 || map.model().totals.used_readings <= RECORDED as u64);
             }
         }
     }
@@ -324,13 +324,11 @@ fn is_same_driver(left: &Driver, right: &Driver) -> bool {
 
 /// Waits until everything published has been passed to the operating system, so that it survives SIGKILL.
 fn wait_for_journal(session: &Session) {
-    let (steps, used) = session
-        .worker()
-        .inspect(|mapper| (mapper.progress().steps, mapper.pipeline().counters().used_readings))
-        .unwrap();
+    let (steps, used) =
+        session.worker.inspect(|mapper| (mapper.progress().steps, mapper.pipeline().counters().used_readings)).unwrap();
     let until = Instant::now() + Duration::from_secs(30);
     let is_busy = |status: journal::JournalStatus| status.written < steps || status.pending_checkpoints > 0;
-    while used > session.before().used_readings && session.journal().is_some_and(is_busy) {
+    while used > session.before.used_readings && session.journal().is_some_and(is_busy) {
         assert!(Instant::now() < until, "{:?}", session.journal());
         std::thread::sleep(Duration::from_millis(2));
     }
@@ -434,7 +432,7 @@ fn a_drive_survives_runs_without_readings() {
     assert_eq!(contents(folder.path()).len(), 1);
     // Another day adds to it.
     world.go(&everyday(vec![Action::Drive { readings: 20 }]));
-    assert_eq!(Checkpoint::read(file.path()).unwrap().model().totals().used_readings, 40);
+    assert_eq!(Checkpoint::read(file.path()).unwrap().model().totals.used_readings, 40);
     assert_eq!(contents(folder.path()).len(), 1);
 }
 
@@ -457,7 +455,7 @@ fn saving_never_overwrites_a_different_map() {
     let mut config = world.settings(&everyday(vec![]));
     config.node.map_name = earlier.name.clone();
     let session = Session::start(&config, "", "/magmap").unwrap();
-    assert_eq!(session.worker().updates().newest_map().unwrap().totals().used_readings, 20);
+    assert_eq!(session.worker.updates().newest_map().unwrap().totals().used_readings, 20);
     session.end().unwrap();
 }
 

@@ -132,13 +132,13 @@ fn a_yes_no_signal_is_as_old_as_its_message_and_where_the_settings_say() {
         let topics = Topics { signal: "/contact".into(), ..Topics::default() };
         let sensor = Sensor { position: [0.1, 0.2, 0.3], ..Sensor::default() };
         let recording = magmap::recording::open(&path, &topics, &sensor).unwrap();
-        let summary = recording.summary();
+        let summary = &recording.summary;
         assert_eq!(
             (summary.magnetometer.topic.as_str(), summary.magnetometer_frame.as_str()),
             ("/contact", "base_link")
         );
-        assert_eq!(recording.mount(), Isometry3::translation(0.1, 0.2, 0.3));
-        assert!(recording.loss().is_empty());
+        assert_eq!(recording.mount, Isometry3::translation(0.1, 0.2, 0.3));
+        assert!(recording.loss.is_empty());
         let found = measurements(recording).into_iter().filter(|found| matches!(found, Measurement::Reading(_)));
         let expected = (0..50).map(|row| {
             Measurement::Reading(Reading { stamp: reading(row).stamp, sample: Sample::Signal(row % 3 == 0) })
@@ -152,7 +152,7 @@ fn a_bag_returns_what_was_written() {
     for storage in STORAGES {
         let (_folder, path) = bag(storage, 500);
         let recording = open(&path).unwrap();
-        let summary = recording.summary();
+        let summary = &recording.summary;
         let kind = if storage == Storage::Mcap { Kind::Rosbag2Mcap } else { Kind::Rosbag2Sqlite3 };
         assert_eq!(summary.kind, kind);
         let topics: Vec<_> = summary.topics.iter().map(|topic| (topic.name.as_str(), topic.count)).collect();
@@ -162,8 +162,8 @@ fn a_bag_returns_what_was_written() {
         assert_eq!(summary.magnetometer_frame, "imu");
         assert_eq!((summary.odometry_frame.as_str(), summary.body_frame.as_str()), ("odom", "base_link"));
         assert_eq!(summary.span_seconds, Some((pose(0).stamp.seconds(), reading(499).stamp.seconds())));
-        assert!(summary.notes.is_empty() && recording.loss().is_empty(), "{}", recording.loss());
-        assert!((recording.mount().to_homogeneous() - mount().to_homogeneous()).norm() < 1e-14);
+        assert!(summary.notes.is_empty() && recording.loss.is_empty(), "{}", recording.loss);
+        assert!((recording.mount.to_homogeneous() - mount().to_homogeneous()).norm() < 1e-14);
         assert_rows(&measurements(recording), 0..500);
     }
 }
@@ -173,7 +173,7 @@ fn a_storage_file_alone_is_a_recording() {
     for (storage, kind) in STORAGES.into_iter().zip([Kind::Mcap, Kind::Sqlite3]) {
         let (_folder, path) = bag(storage, 20);
         let recording = open(&storage_file(&path)).unwrap();
-        assert_eq!(recording.summary().kind, kind);
+        assert_eq!(recording.summary.kind, kind);
         assert_rows(&measurements(recording), 0..20);
     }
 }
@@ -203,8 +203,8 @@ fn assert_converts(drive: &Drive, storage: Storage, mount: &Isometry3<f64>) {
     let bag = folder.path().join("converted");
     convert(drive, &bag, storage, mount, None).unwrap();
     let recording = open(&bag).unwrap();
-    assert!(recording.loss().is_empty(), "{}", recording.loss());
-    let found_mount = recording.mount();
+    assert!(recording.loss.is_empty(), "{}", recording.loss);
+    let found_mount = recording.mount;
     let mut turned = 0.0f64;
     let found = measurements(recording);
     assert_eq!(found.len(), 2 * drive.len());
@@ -260,10 +260,10 @@ fn a_csv_drive_is_a_recording() {
     let (_folder, path) = csv_drive(30);
     let sensor = Sensor { override_transforms: true, position: [1.0, 0.0, 0.0], ..Sensor::default() };
     let recording = recording::open(&path, &Topics::default(), &sensor).unwrap();
-    assert_eq!(recording.summary().kind, Kind::AaltoCsv);
-    assert_eq!(recording.mount(), Isometry3::identity());
-    assert!(recording.summary().notes[0].contains("override_transforms"), "{:?}", recording.summary().notes);
-    assert_eq!(recording.summary().span_seconds, Some((20.0, 20.58)));
+    assert_eq!(recording.summary.kind, Kind::AaltoCsv);
+    assert_eq!(recording.mount, Isometry3::identity());
+    assert!(recording.summary.notes[0].contains("override_transforms"), "{:?}", recording.summary.notes);
+    assert_eq!(recording.summary.span_seconds, Some((20.0, 20.58)));
     let found = measurements(recording);
     assert_eq!(found.len(), 60);
     assert!(found.chunks(2).all(|pair| pair[0].stamp() == pair[1].stamp()));
@@ -284,11 +284,11 @@ fn a_survey_gives_its_places_and_fields_in_the_units_that_its_header_names() {
                  2500,250,2,-0.1,-90,21000,-1000,4e4,\n";
     let (_folder, path) = survey(lines);
     let recording = open(&path).unwrap();
-    let summary = recording.summary();
+    let summary = &recording.summary;
     assert_eq!((summary.kind, summary.span_seconds), (Kind::SurveyCsv, Some((1.5, 2.5))));
     assert_eq!((summary.odometry_frame.as_str(), summary.magnetometer_frame.as_str()), ("map", "magnetometer"));
     assert!(summary.notes.iter().any(|note| note.contains("ignored: note")), "{:?}", summary.notes);
-    assert!(recording.loss().is_empty());
+    assert!(recording.loss.is_empty());
     let found = measurements(recording);
     let [Measurement::Pose(pose), Measurement::Reading(reading), ..] = found[..] else { panic!("{found:?}") };
     assert_eq!(found.len(), 4);
@@ -304,8 +304,8 @@ fn a_survey_without_stamps_is_stamped_by_its_way_and_rows_that_say_nothing_are_c
         "x,y,z,bx,by,bz\n0,0,0,20,0,40\n1,0,0,20,0,40\n1,,0,20,0,40\n1,0,0,20\n1,0,0,20,inf,40\n1,0,0,21,0,40\n";
     let (_folder, path) = survey(lines);
     let recording = open(&path).unwrap();
-    let loss = recording.loss().to_string();
-    assert_eq!(recording.loss().total(), 3, "{loss}");
+    let loss = recording.loss.to_string();
+    assert_eq!(recording.loss.total(), 3, "{loss}");
     assert!(loss.contains("1 rows with no position") && loss.contains("2 rows with no field"), "{loss}");
     assert!(loss.contains("line 4") && loss.contains("line 5"), "{loss}");
     let found = measurements(recording);
@@ -349,7 +349,7 @@ fn assert_truncation_is_graceful(whole: &Path, lengths: impl Iterator<Item = usi
         fs::write(&cut, &bytes[..length]).unwrap();
         let count = match open(&cut) {
             Ok(recording) => {
-                assert!(!recording.loss().is_empty(), "nothing reported at {length} of {} bytes", bytes.len());
+                assert!(!recording.loss.is_empty(), "nothing reported at {length} of {} bytes", bytes.len());
                 let found = measurements(recording);
                 let expected = (0..).map(reading);
                 let fields = found.iter().filter_map(|measurement| match measurement {
@@ -455,7 +455,7 @@ fn every_compression_of_chunks_is_read() {
     ] {
         mcap_file(&path, options, 200);
         let recording = open(&path).unwrap();
-        assert!(recording.loss().is_empty(), "{name}: {}", recording.loss());
+        assert!(recording.loss.is_empty(), "{name}: {}", recording.loss);
         assert_rows(&measurements(recording), 0..200);
     }
 }
@@ -472,7 +472,7 @@ fn a_damaged_chunk_costs_its_own_messages_and_is_counted() {
         bytes[middle..middle + 64].iter_mut().for_each(|byte| *byte ^= 0x55);
         fs::write(&path, &bytes).unwrap();
         let recording = open(&path).unwrap();
-        let loss = recording.loss().to_string();
+        let loss = recording.loss.to_string();
         let found = measurements(recording);
         assert!(found.len() > 600 && found.len() < 800, "{compression:?}: {} messages", found.len());
         let missing = 800 - found.len();
@@ -498,7 +498,7 @@ fn sizes_that_a_small_file_claims_are_not_believed() {
             damaged[at..at + size].copy_from_slice(&claimed.to_le_bytes()[..size]);
             fs::write(&path, &damaged).unwrap();
             match open(&path) {
-                Ok(recording) => assert!(!recording.loss().is_empty()),
+                Ok(recording) => assert!(!recording.loss.is_empty()),
                 Err(error) => assert!(error.to_string().contains("damaged"), "{error}"),
             }
         }
@@ -519,7 +519,7 @@ fn split_files_are_one_recording() {
         }
         // As after a crash of the recorder: no metadata.
         let recording = open(&whole).unwrap();
-        assert!(recording.summary().notes[0].contains("metadata.yaml"), "{:?}", recording.summary().notes);
+        assert!(recording.summary.notes[0].contains("metadata.yaml"), "{:?}", recording.summary.notes);
         assert_rows(&measurements(recording), 0..120);
 
         let identifier = if storage == Storage::Mcap { "mcap" } else { "sqlite3" };
@@ -543,12 +543,12 @@ fn split_files_are_one_recording() {
         );
         fs::write(whole.join("metadata.yaml"), metadata).unwrap();
         let recording = open(&whole).unwrap();
-        assert!(recording.loss().is_empty() && recording.summary().notes.is_empty());
+        assert!(recording.loss.is_empty() && recording.summary.notes.is_empty());
         assert_rows(&measurements(recording), 0..120);
 
         fs::remove_file(whole.join(format!("whole_1.{extension}"))).unwrap();
         let recording = open(&whole).unwrap();
-        let loss = recording.loss().to_string();
+        let loss = recording.loss.to_string();
         assert!(loss.contains(&format!("whole_1.{extension}")), "{loss}");
         assert!(loss.contains("40 of the 120 messages on /imu/mag"), "{loss}");
         assert_eq!(readings(&measurements(recording)), 80);
@@ -571,12 +571,12 @@ fn files_and_messages_compressed_with_zstd_are_read() {
         assert!(metadata.contains(".zstd") && metadata.contains("compression_format: zstd"), "{metadata}");
         fs::write(path.join("metadata.yaml"), metadata).unwrap();
         let recording = open(&path).unwrap();
-        assert!(recording.loss().is_empty(), "{}", recording.loss());
+        assert!(recording.loss.is_empty(), "{}", recording.loss);
         assert_rows(&measurements(recording), 0..50);
 
         fs::write(file.with_file_name(format!("{name}.zstd")), &compressed[..compressed.len() / 2]).unwrap();
         match open(&path) {
-            Ok(recording) => assert!(recording.loss().to_string().contains("decompressed"), "{}", recording.loss()),
+            Ok(recording) => assert!(recording.loss.to_string().contains("decompressed"), "{}", recording.loss),
             Err(error) => assert!(error.to_string().contains("decompressed"), "{error}"),
         }
     }
@@ -592,7 +592,7 @@ fn files_and_messages_compressed_with_zstd_are_read() {
     }
     drop(connection);
     let recording = open(&path).unwrap();
-    assert!(recording.loss().is_empty(), "{}", recording.loss());
+    assert!(recording.loss.is_empty(), "{}", recording.loss);
     assert_rows(&measurements(recording), 0..50);
 }
 
@@ -663,19 +663,15 @@ fn of_several_topics_the_fullest_is_taken_and_said() {
     }
     bag.finish().unwrap();
     let recording = open(&path).unwrap();
-    let choice = &recording.summary().magnetometer;
+    let choice = &recording.summary.magnetometer;
     assert_eq!((choice.topic.as_str(), choice.others.as_slice()), ("/b/mag", ["/a/mag".to_string()].as_slice()));
-    assert!(
-        recording.summary().notes[0].contains("/b/mag was taken, /a/mag were not"),
-        "{:?}",
-        recording.summary().notes
-    );
+    assert!(recording.summary.notes[0].contains("/b/mag was taken, /a/mag were not"), "{:?}", recording.summary.notes);
     assert_eq!(readings(&measurements(recording)), 10);
 
     let named = |name: &str| Topics { magnetometer: name.into(), ..Topics::default() };
     let recording = recording::open(&path, &named("/a/mag"), &Sensor::default()).unwrap();
-    assert!(recording.summary().notes.is_empty(), "nothing is left open");
-    assert_eq!(recording.summary().magnetometer.others, ["/b/mag"]);
+    assert!(recording.summary.notes.is_empty(), "nothing is left open");
+    assert_eq!(recording.summary.magnetometer.others, ["/b/mag"]);
     assert_eq!(readings(&measurements(recording)), 5);
 
     for name in ["/c/mag", "/odom"] {
@@ -721,7 +717,7 @@ fn frames_without_a_link_are_rejected_unless_the_configuration_links_them() {
         ..Sensor::default()
     };
     let recording = recording::open(&path, &Topics::default(), &sensor).unwrap();
-    let tip = recording.mount() * Point3::new(1.0, 0.0, 0.0);
+    let tip = recording.mount * Point3::new(1.0, 0.0, 0.0);
     assert!((tip - Point3::new(1.0, 3.0, 3.0)).norm() < 1e-15);
 }
 
@@ -754,11 +750,11 @@ fn messages_that_cannot_be_used_are_counted() {
         let found = loss.items.iter().find(|lost| lost.what.contains(part));
         found.unwrap_or_else(|| panic!("{part} is not in: {loss}")).count
     };
-    assert_eq!(count(recording.loss(), "/odom cannot be decoded"), Some(1));
-    assert_eq!(count(recording.loss(), "/imu/mag cannot be decoded"), Some(1));
-    assert_eq!(count(recording.loss(), "in frame \"other\""), Some(2));
-    assert_eq!(count(recording.loss(), "/tf_static cannot be decoded"), Some(1));
-    assert_eq!(recording.loss().total(), 5);
+    assert_eq!(count(&recording.loss, "/odom cannot be decoded"), Some(1));
+    assert_eq!(count(&recording.loss, "/imu/mag cannot be decoded"), Some(1));
+    assert_eq!(count(&recording.loss, "in frame \"other\""), Some(2));
+    assert_eq!(count(&recording.loss, "/tf_static cannot be decoded"), Some(1));
+    assert_eq!(recording.loss.total(), 5);
     let found = measurements(recording);
     assert_eq!((found.len(), readings(&found)), (16, 7));
 }

@@ -46,7 +46,7 @@ fn soak(simulation: &Simulation) -> (Vec<Sample>, Finished) {
     let config = Config::default();
     let folder = tempfile::tempdir().unwrap();
     let mapper = Mapper::new(&config);
-    let journal = Journal::start(Folder::open(folder.path()).unwrap(), &mapper, Vec::new()).unwrap();
+    let journal = Journal::start(Folder::open(folder.path()).unwrap(), &mapper, Vec::new(), false).unwrap();
     let monitor = journal.monitor();
     let samples = Arc::new(Mutex::new(Vec::new()));
     let observer: Observer = Box::new({

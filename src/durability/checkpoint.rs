@@ -223,11 +223,11 @@ impl Checkpoint {
     /// Whether this is a later state of the `other` map, or the same: it contains all that the other has learnt.
     pub fn continues(&self, other: &Self) -> bool {
         let (mine, theirs) = (&self.progress().sources, &other.progress().sources);
-        let learnt = other.model.totals().batches();
+        let learnt = other.model.totals.batches();
         // A source without a learnt batch does not matter.
         let shared_runs = theirs.iter().take_while(|run| run.after_updates < learnt).count();
         // When the next source began, this map must have had all batches of the other one.
-        let shared_batches = mine.get(shared_runs).map_or(self.model.totals().batches(), |next| next.after_updates);
+        let shared_batches = mine.get(shared_runs).map_or(self.model.totals.batches(), |next| next.after_updates);
         mine.starts_with(&theirs[..shared_runs]) && shared_batches >= learnt
     }
 

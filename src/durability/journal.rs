@@ -136,26 +136,19 @@ pub struct Journal {
 
 impl Journal {
     /// Starts a journal from the state of `mapper`, in a folder that may be [`deferred`](Folder::deferred). A map that is not new is
-    /// written at once as the newest checkpoint; then `damaged` files are set aside.
+    /// written at once as the newest checkpoint; then `damaged` files are set aside. If it `waits`, nothing on disk changes before a
+    /// reading is used: a robot that is only switched on and off leaves its folder unchanged.
     ///
     /// # Errors
     /// [`Error::Spawn`]. A failing disk is not an error but a [`JournalStatus`].
-    pub fn start(folder: Folder, mapper: &Mapper, damaged: Vec<std::path::PathBuf>) -> Result<Self, Error> {
-        Self::start_on(Box::new(RealDisk), folder, mapper, damaged, None)
-    }
-
-    /// The same, but nothing on disk changes before a reading is used: a robot that is only switched on and off leaves its folder
-    /// unchanged.
-    ///
-    /// # Errors
-    /// As [`start`](Self::start).
-    pub fn start_with_first_reading(
+    pub fn start(
         folder: Folder,
         mapper: &Mapper,
         damaged: Vec<std::path::PathBuf>,
+        waits: bool,
     ) -> Result<Self, Error> {
-        let used = mapper.pipeline().counters().used_readings;
-        Self::start_on(Box::new(RealDisk), folder, mapper, damaged, Some(used))
+        let deferred_after = waits.then_some(mapper.pipeline().counters().used_readings);
+        Self::start_on(Box::new(RealDisk), folder, mapper, damaged, deferred_after)
     }
 
     fn start_on(

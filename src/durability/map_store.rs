@@ -303,7 +303,7 @@ impl MapFile {
 
     /// Whether nothing is lost without this map: it is empty, or the saved one continues it.
     fn is_safe(&self, map: &Checkpoint) -> bool {
-        map.model().extent().is_none() || Checkpoint::read(&self.path).is_ok_and(|saved| saved.continues(map))
+        map.model().extent.is_none() || Checkpoint::read(&self.path).is_ok_and(|saved| saved.continues(map))
     }
 
     /// Removes the journal if it was closed cleanly and its map is saved; otherwise the next run starts from it.

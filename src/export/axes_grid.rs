@@ -10,7 +10,7 @@ use crate::field::map::FieldMap;
 #[derive(Clone, Debug, PartialEq)]
 pub struct AxesGrid {
     /// Row by row from the lower left cell; none where the map is unknown.
-    cells: Vec<Option<Axes>>,
+    pub cells: Vec<Option<Axes>>,
 }
 
 /// Row and column of the entries of a covariance: xx, xy, xz, yy, yz, zz.
@@ -28,11 +28,6 @@ impl AxesGrid {
         let mut axes = map.axes(&places)?.into_iter();
         let cells = (0..grid.mean.len()).map(|cell| if known(&cell) { axes.next() } else { None });
         Some(Self { cells: cells.collect() })
-    }
-
-    /// The axes per cell, row by row from the lower left cell; none where the map is unknown.
-    pub fn cells(&self) -> &[Option<Axes>] {
-        &self.cells
     }
 
     /// The means: of x in every cell, then of y, then of z; NaN where unknown.

@@ -27,7 +27,7 @@ pub(super) const PALE_INK: RGBColor = RGBColor(110, 110, 110);
 pub(super) type Area<'a> = DrawingArea<BitMapBackend<'a>, Shift>;
 
 /// What drawing returns.
-pub(super) type Drawn<'a> = Result<(), DrawingAreaErrorKind<<BitMapBackend<'a> as DrawingBackend>::ErrorType>>;
+pub(super) type Drawn<'a, T = ()> = Result<T, DrawingAreaErrorKind<<BitMapBackend<'a> as DrawingBackend>::ErrorType>>;
 
 /// A length in pixels of the picture, as pixels drawn.
 pub(super) fn pixels(length: f64) -> i32 {

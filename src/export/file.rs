@@ -22,10 +22,7 @@ pub(crate) fn unwritten(path: &Path) -> impl FnOnce(io::Error) -> FileError {
 }
 
 /// Writes a file atomically: a reader sees the old one or the new one, never a part.
-pub fn write_atomically<F>(path: &Path, write: F) -> Result<(), Error>
-where
-    F: FnOnce(&mut BufWriter<File>) -> io::Result<()>,
-{
+pub fn write_atomically(path: &Path, write: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>) -> Result<(), Error> {
     Ok(crate::files::write_atomically(path, write).map_err(unwritten(path))?)
 }
 

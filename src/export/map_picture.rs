@@ -6,8 +6,8 @@ use std::path::Path;
 use plotters::coord::cartesian::Cartesian2d;
 use plotters::coord::ranged1d::Ranged;
 use plotters::prelude::{
-    BLACK, BitMapBackend, ChartBuilder, Circle, Color, DrawingArea, DrawingAreaErrorKind, FontTransform, PathElement,
-    RGBAColor, RGBColor, Rectangle, ShapeStyle, Text, WHITE,
+    BLACK, BitMapBackend, ChartBuilder, Circle, Color, DrawingArea, FontTransform, PathElement, RGBAColor, RGBColor,
+    Rectangle, ShapeStyle, Text, WHITE,
 };
 use plotters::style::text_anchor::HPos;
 
@@ -148,22 +148,16 @@ impl MapPicture<'_> {
 
     /// Draws the legend of the path and the inducing points, which ends at `right`.
     fn draw_legend<'a>(&self, sheet: &Area<'a>, right: f64) -> Drawn<'a> {
-        let write = |content: &str, right: f64| -> Result<f64, _> {
-            let place = (pixels(right), pixels(SUBTITLE_MIDDLE));
-            write_text(sheet, content, place, (SMALL_TEXT, PALE_INK), HPos::Right, FontTransform::None)?;
-            let (width, _) = sheet.estimate_text_size(content, &text(SMALL_TEXT, PALE_INK))?;
-            Ok::<_, DrawingAreaErrorKind<_>>(right - f64::from(width) / f64::from(pixels(1.0)))
-        };
         let mut right = right;
         if !self.inducing_points.is_empty() {
-            right = write("inducing points", right)? - 12.0;
+            right = write_entry(sheet, "inducing points", right)? - 12.0;
             for circle in dots(&[(pixels(right), pixels(SUBTITLE_MIDDLE))]) {
                 sheet.draw(&circle)?;
             }
             right -= 24.0;
         }
         if !self.path.is_empty() {
-            right = write("path", right)? - 10.0;
+            right = write_entry(sheet, "path", right)? - 10.0;
             let ends = [right - 26.0, right].map(|x| (pixels(x), pixels(SUBTITLE_MIDDLE)));
             sheet.draw(&PathElement::new(ends, line(PALE_INK, 1.5)))?;
         }
@@ -206,6 +200,14 @@ impl MapPicture<'_> {
         let beside = (pixels(left - LEFT + 18.0), pixels(top + 0.5 * window.height));
         write_text(sheet, "y (m)", beside, (AXIS_TEXT, INK), HPos::Center, FontTransform::Rotate270)
     }
+}
+
+/// Writes the text of a legend, which ends at `right`; where it begins.
+pub(super) fn write_entry<'a>(sheet: &Area<'a>, content: &str, right: f64) -> Drawn<'a, f64> {
+    let place = (pixels(right), pixels(SUBTITLE_MIDDLE));
+    write_text(sheet, content, place, (SMALL_TEXT, PALE_INK), HPos::Right, FontTransform::None)?;
+    let (width, _) = sheet.estimate_text_size(content, &text(SMALL_TEXT, PALE_INK))?;
+    Ok(right - f64::from(width) / f64::from(pixels(1.0)))
 }
 
 /// Draws the colour bar with this upper left corner, in pixels of the picture.

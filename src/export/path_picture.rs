@@ -2,12 +2,11 @@
 
 use std::path::Path;
 
-use plotters::prelude::{BLACK, ChartBuilder, Color, FontTransform, PathElement, RGBAColor, RGBColor, WHITE};
-use plotters::style::text_anchor::HPos;
+use plotters::prelude::{BLACK, ChartBuilder, Color, PathElement, RGBAColor, RGBColor, WHITE};
 
 use super::Error;
-use super::canvas::{Area, Drawn, PALE_INK, line, part, pixels, text, write_text};
-use super::map_picture::{BOTTOM, LEFT, MapPicture, SMALL_TEXT, SUBTITLE_MIDDLE, TOP, Window, strokes};
+use super::canvas::{Area, Drawn, line, part, pixels};
+use super::map_picture::{BOTTOM, LEFT, MapPicture, SUBTITLE_MIDDLE, TOP, Window, strokes, write_entry};
 
 /// Of the path while the robot was sure of its place.
 const SURE: RGBColor = RGBColor(213, 94, 0);
@@ -65,11 +64,8 @@ impl PathPicture<'_> {
         let entries = [("converging", UNSURE.into()), ("tracking", SURE.into())].into_iter().chain(truth);
         let mut right = right;
         for (name, colour) in entries {
-            let middle = pixels(SUBTITLE_MIDDLE);
-            write_text(sheet, name, (pixels(right), middle), (SMALL_TEXT, PALE_INK), HPos::Right, FontTransform::None)?;
-            let (width, _) = sheet.estimate_text_size(name, &text(SMALL_TEXT, PALE_INK))?;
-            right -= f64::from(width) / f64::from(pixels(1.0)) + 8.0;
-            let ends = [right - 22.0, right].map(|x| (pixels(x), middle));
+            right = write_entry(sheet, name, right)? - 8.0;
+            let ends = [right - 22.0, right].map(|x| (pixels(x), pixels(SUBTITLE_MIDDLE)));
             sheet.draw(&PathElement::new(ends, line(WHITE, WIDTH)))?;
             sheet.draw(&PathElement::new(ends, line(colour, WIDTH)))?;
             right -= 40.0;

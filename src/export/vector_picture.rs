@@ -2,11 +2,10 @@
 
 use std::path::Path;
 
-use plotters::prelude::{BLACK, ChartBuilder, Color, FontTransform, PathElement, Polygon, RGBAColor, WHITE};
-use plotters::style::text_anchor::HPos;
+use plotters::prelude::{BLACK, ChartBuilder, Color, PathElement, Polygon, RGBAColor, WHITE};
 
-use super::canvas::{Area, Drawn, PALE_INK, line, part, pixels, short, text, write_text};
-use super::map_picture::{BOTTOM, LEFT, MapPicture, SMALL_TEXT, SUBTITLE_MIDDLE, TOP, Window};
+use super::canvas::{Area, Drawn, line, part, pixels, short};
+use super::map_picture::{BOTTOM, LEFT, MapPicture, SUBTITLE_MIDDLE, TOP, Window, write_entry};
 use super::{AxesGrid, Error};
 use crate::field::grid::FieldGrid;
 
@@ -67,7 +66,7 @@ struct Deviation {
 /// The deviations from the mean over all known cells, in every `stride`th column and row.
 fn deviations(grid: &FieldGrid, axes: &AxesGrid, stride: i64) -> Vec<Deviation> {
     let geometry = &grid.geometry;
-    let known = || axes.cells().iter().enumerate().filter_map(|(i, cell)| Some((i, cell.as_ref()?.mean)));
+    let known = || axes.cells.iter().enumerate().filter_map(|(i, cell)| Some((i, cell.as_ref()?.mean)));
     let number = known().count().max(1) as f64;
     let mean: [f64; 2] = std::array::from_fn(|axis| known().map(|(_, field)| field[axis]).sum::<f64>() / number);
     known()
@@ -147,11 +146,8 @@ fn draw_key<'a>(sheet: &Area<'a>, right: f64, long: f64, pixels_per_microtesla: 
     }
     let value = round_below(long);
     let label = format!("{} µT", short(value));
-    let place = (pixels(right), pixels(SUBTITLE_MIDDLE));
-    write_text(sheet, &label, place, (SMALL_TEXT, PALE_INK), HPos::Right, FontTransform::None)?;
-    let (width, _) = sheet.estimate_text_size(&label, &text(SMALL_TEXT, PALE_INK))?;
     let shown = value * pixels_per_microtesla;
-    let tail = right - f64::from(width) / f64::from(pixels(1.0)) - 10.0 - shown;
+    let tail = write_entry(sheet, &label, right)? - 10.0 - shown;
     let (shaft, head) = Arrow { tail: [tail, SUBTITLE_MIDDLE], along: [shown, 0.0] }.outline(HEAD);
     let on_sheet = |points: &[[f64; 2]]| points.iter().map(|&[x, y]| (pixels(x), pixels(y))).collect::<Vec<_>>();
     sheet.draw(&PathElement::new(on_sheet(&shaft), line(BLACK, SHAFT)))?;

@@ -23,12 +23,15 @@ use crate::sensing::reading::Stamp;
 /// Everything a [`FieldModel`](super::model::FieldModel) has learnt, and the settings needed to interpret it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FieldState {
-    pub(super) settings: config::Model,
+    /// The section `model`; all but `model.initial` is fixed for the life of the map.
+    pub settings: config::Model,
     /// The section `tiles`.
     pub(super) tile_settings: config::Tiles,
     pub(super) tiles: TilesState,
-    pub(super) totals: Totals,
-    pub(super) extent: Option<[[f64; 2]; 2]>,
+    /// Counts of what it was learnt from.
+    pub totals: Totals,
+    /// Lower left and upper right corner of the observations, in metres; none before the first batch.
+    pub extent: Option<[[f64; 2]; 2]>,
     pub(super) newest: Option<Stamp>,
 }
 
@@ -97,26 +100,6 @@ pub(crate) struct DamagedTile {
 }
 
 impl FieldState {
-    /// The section `model`; all but `model.initial` is fixed for the life of the map.
-    pub fn settings(&self) -> &config::Model {
-        &self.settings
-    }
-
-    /// Lower left and upper right corner of the observations, in metres; none before the first batch.
-    pub fn extent(&self) -> Option<[[f64; 2]; 2]> {
-        self.extent
-    }
-
-    /// Counts of what it was learnt from.
-    pub fn totals(&self) -> &Totals {
-        &self.totals
-    }
-
-    /// Stamp of the last observation in it; none before the first.
-    pub fn stamp(&self) -> Option<Stamp> {
-        self.newest
-    }
-
     /// Checks that the map can be continued with these settings.
     ///
     /// # Errors

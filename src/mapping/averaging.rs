@@ -22,7 +22,8 @@ use streaming_gp::Likelihood;
 /// path as an [`Odometer`] with chords of half the spacing measures it; a robot that stands still stays in its cell.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Averager {
-    spacing: f64,
+    /// Length of a cell, in metres.
+    pub spacing: f64,
     offset: f64,
     odometer: Odometer,
     open: Option<(i64, Cell)>,
@@ -53,11 +54,6 @@ impl Averager {
             Likelihood::Gaussian => None,
             Likelihood::StudentT(likelihood) => Some(RobustMean { likelihood, least_square: model.initial.noise }),
         };
-    }
-
-    /// The length of a cell, in metres; 0 where nothing is averaged.
-    pub fn spacing(&self) -> f64 {
-        self.spacing
     }
 
     /// Takes the next reading and returns the observation it completes: that of the cell before, when the reading begins a

@@ -64,11 +64,6 @@ impl Batch {
         self.observations.is_empty()
     }
 
-    /// Number of further batches merged into this one.
-    pub fn merged(&self) -> usize {
-        self.merge_points.len()
-    }
-
     /// Appends the batch that follows.
     pub fn merge(&mut self, next: Batch) {
         self.merge_points.push(MergePoint { observations: self.len(), cut: self.cut });
@@ -285,7 +280,7 @@ mod tests {
                 MergePoint { observations: 5, cut: CutReason::Path }
             ]
         );
-        assert_eq!((merged.cut, merged.merged()), (CutReason::Time, 2));
+        assert_eq!((merged.cut, merged.merge_points.len()), (CutReason::Time, 2));
         // Larger than allowed, but whole.
         assert_eq!(mergeable(&ready, 6), 1);
         assert_eq!(pop_merged(&mut ready, 1).unwrap().len(), 10);

@@ -301,7 +301,7 @@ impl Mapper {
         }
         self.progress.versions += 1;
         self.progress.learnt += 1;
-        self.progress.merged_batches += batch.merged() as u64;
+        self.progress.merged_batches += batch.merge_points.len() as u64;
         Effect::Learnt { batch, result }
     }
 

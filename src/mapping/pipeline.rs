@@ -97,7 +97,7 @@ impl Pipeline {
         self.downstream.gates = config.gates.clone();
         self.downstream.batcher.configure(&config.batch);
         self.downstream.averager.configure(&config.model);
-        if self.downstream.averager.spacing() != config.averaging.spacing {
+        if self.downstream.averager.spacing != config.averaging.spacing {
             self.downstream.flush(ready);
             self.downstream.averager = Averager::new(&config.averaging);
             self.downstream.averager.configure(&config.model);
@@ -115,12 +115,12 @@ impl Pipeline {
 
     /// The mount of the sensor.
     pub fn mount(&self) -> &Isometry3<f64> {
-        self.synchronizer.mount()
+        &self.synchronizer.mount
     }
 
     /// Changes the mount of the sensor for subsequent readings; those that wait for their pose keep their mount.
     pub fn set_mount(&mut self, mount: Isometry3<f64>) {
-        self.synchronizer.set_mount(mount);
+        self.synchronizer.mount = mount;
     }
 
     /// Takes the next measurement of the stream and appends the batches that it completes to `ready`.

@@ -8,7 +8,7 @@ use std::fs::File;
 use std::io::{self, BufReader, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
-use mcap::records::{Record, op};
+use mcap::records::{MessageHeader, Record, op};
 use mcap::sans_io::linear_reader::{LinearReadEvent, LinearReader, LinearReaderOptions};
 
 use super::error::Error;
@@ -305,34 +305,42 @@ impl ChunkSizes {
 impl Contents {
     /// Adds one record. A message gives the index of its topic and its time; a record that cannot be used, the reason.
     fn take(&mut self, opcode: u8, data: &[u8]) -> Result<Option<(usize, Stamp)>, String> {
-        match parse(opcode, data)? {
-            Some(Parsed::Schema { id, name }) => {
+        let unparsed = |reason: String| format!("a record that cannot be parsed ({reason})");
+        match opcode {
+            // The crate would allocate as much memory as the length of a name claims.
+            op::SCHEMA => {
+                let (id, name) = numbered_name(data).map_err(unparsed)?;
                 self.schemas.insert(id, name.into());
             }
-            Some(Parsed::Channel { id, schema, topic }) => {
+            op::CHANNEL => {
+                let channel = number(data).and_then(|(id, rest)| Ok((id, numbered_name(rest)?)));
+                let (id, (schema, topic)) = channel.map_err(unparsed)?;
                 let type_name = self.schemas.get(&schema).cloned().unwrap_or_default();
                 let topic = self.index(StoredTopic { name: topic.into(), type_name })?;
                 self.channels.insert(id, topic);
             }
-            Some(Parsed::Other(Record::Statistics(statistics))) => {
-                self.messages_stated = Some(statistics.message_count);
-            }
-            Some(Parsed::Other(Record::Message { header, data })) => {
-                self.messages += 1;
-                let unknown =
-                    || format!("a message of channel {}, which is not described before it,", header.channel_id);
-                let topic = *self.channels.get(&header.channel_id).ok_or_else(unknown)?;
-                self.message.clear();
-                self.message_length = data.len();
-                if data.len() <= MAX_MESSAGE && is_read(&self.topics[topic].type_name) {
-                    self.message.extend_from_slice(&data);
+            op::MESSAGE | op::STATISTICS => {
+                match mcap::parse_record(opcode, data).map_err(|error| unparsed(error.to_string()))? {
+                    Record::Message { header, data } => return self.take_message(&header, &data).map(Some),
+                    Record::Statistics(statistics) => self.messages_stated = Some(statistics.message_count),
+                    _ => {}
                 }
-                let nanoseconds = header.log_time.try_into().unwrap_or(i64::MAX);
-                return Ok(Some((topic, Stamp::from_nanoseconds(nanoseconds))));
             }
             _ => {}
         }
         Ok(None)
+    }
+
+    fn take_message(&mut self, header: &MessageHeader, data: &[u8]) -> Result<(usize, Stamp), String> {
+        self.messages += 1;
+        let unknown = || format!("a message of channel {}, which is not described before it,", header.channel_id);
+        let topic = *self.channels.get(&header.channel_id).ok_or_else(unknown)?;
+        self.message.clear();
+        self.message_length = data.len();
+        if data.len() <= MAX_MESSAGE && is_read(&self.topics[topic].type_name) {
+            self.message.extend_from_slice(data);
+        }
+        Ok((topic, Stamp::from_nanoseconds(header.log_time.try_into().unwrap_or(i64::MAX))))
     }
 
     fn index(&mut self, topic: StoredTopic) -> Result<usize, String> {
@@ -348,33 +356,14 @@ impl Contents {
     }
 }
 
-/// A record of a kind that is used.
-enum Parsed<'a> {
-    Schema { id: u16, name: &'a str },
-    Channel { id: u16, schema: u16, topic: &'a str },
-    Other(Record<'a>),
-}
-
-/// Parses a record, if it is of a kind that is used.
-fn parse(opcode: u8, data: &[u8]) -> Result<Option<Parsed<'_>>, String> {
-    let parsed = match opcode {
-        // The crate would allocate as much memory as the length of a name claims.
-        op::SCHEMA => number(data).and_then(|(id, rest)| Ok(Parsed::Schema { id, name: name(rest)? })),
-        op::CHANNEL => number(data).and_then(|(id, rest)| {
-            let (schema, rest) = number(rest)?;
-            Ok(Parsed::Channel { id, schema, topic: name(rest)? })
-        }),
-        op::MESSAGE | op::STATISTICS => {
-            mcap::parse_record(opcode, data).map(Parsed::Other).map_err(|error| error.to_string())
-        }
-        _ => return Ok(None),
-    };
-    parsed.map(Some).map_err(|reason| format!("a record that cannot be parsed ({reason})"))
-}
-
 fn number(data: &[u8]) -> Result<(u16, &[u8]), String> {
     let (number, rest) = data.split_first_chunk().ok_or("it ends within a number")?;
     Ok((u16::from_le_bytes(*number), rest))
+}
+
+fn numbered_name(data: &[u8]) -> Result<(u16, &str), String> {
+    let (number, rest) = number(data)?;
+    Ok((number, name(rest)?))
 }
 
 /// The name at the start of these bytes: its length (4 bytes) and text.

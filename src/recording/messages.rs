@@ -70,7 +70,7 @@ trait Field {
     fn ros_type() -> String;
 
     /// Appends the types and definitions of the messages that it contains, each once, outer ones first.
-    fn collect(parts: &mut Vec<(String, String)>);
+    fn collect(_parts: &mut Vec<(String, String)>) {}
 }
 
 macro_rules! primitives {
@@ -79,8 +79,6 @@ macro_rules! primitives {
             fn ros_type() -> String {
                 $ros_type.into()
             }
-
-            fn collect(_: &mut Vec<(String, String)>) {}
         })*
     };
 }

@@ -33,6 +33,7 @@ const DECOMPRESSED: u64 = 64 << 20;
 const DECOMPRESSED_TIMES: u64 = 1000;
 
 /// The storage files of one bag, in recorded order.
+#[derive(Default)]
 pub(super) struct Bag {
     pub(super) files: Vec<BagFile>,
     pub(super) format: Format,
@@ -136,14 +137,7 @@ impl Bag {
 
     /// Opens these files. Those that cannot be read are a loss; if none can, the first error is returned.
     fn open_files(paths: Vec<PathBuf>, is_folder: bool) -> Result<Self, Error> {
-        let mut bag = Self {
-            files: Vec::new(),
-            format: Format::Mcap,
-            is_folder,
-            counts: Vec::new(),
-            loss: Loss::default(),
-            notes: Vec::new(),
-        };
+        let mut bag = Self { is_folder, ..Self::default() };
         let mut first_error = None;
         for path in paths {
             match open_file(path, &mut bag.loss) {

@@ -78,8 +78,9 @@ pub(super) fn is_read(type_name: &str) -> bool {
 }
 
 /// How a file stores messages, according to its first bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Format {
+    #[default]
     Mcap,
     Sqlite3,
     /// One of the others, compressed as a whole.

@@ -20,7 +20,7 @@ use crate::mapping::worker::Finished;
 
 /// The output folder.
 pub(super) struct OutputFolder {
-    path: PathBuf,
+    pub(super) path: PathBuf,
 }
 
 impl OutputFolder {
@@ -30,10 +30,6 @@ impl OutputFolder {
         let entries = std::fs::read_dir(path).map_err(FileError::of("read the output folder", path, ""));
         let is_empty = entries?.next().is_none();
         if is_empty || force { Ok(Self { path: path.to_owned() }) } else { Err(Error::NotEmpty(path.to_owned())) }
-    }
-
-    pub(super) fn path(&self) -> &Path {
-        &self.path
     }
 
     fn file(&self, name: &str) -> PathBuf {

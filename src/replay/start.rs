@@ -102,7 +102,7 @@ impl ReplayStart {
             None => (Mapper::new(config), None),
         };
         let journal = match config.journal.enabled {
-            true => Some(Journal::start(Folder::open(&path)?, &mapper, damaged)?),
+            true => Some(Journal::start(Folder::open(&path)?, &mapper, damaged, false)?),
             false => {
                 keep_tiles_temporarily(&mapper);
                 None

@@ -54,20 +54,22 @@ pub(super) fn reading(message: &sensor_msgs::msg::MagneticField) -> Reading {
 
 /// The pose in a message. An invalid one becomes not-a-number, which the pose gate rejects and counts.
 pub(super) fn pose(message: &nav_msgs::msg::Odometry) -> Pose {
-    let geometry_msgs::msg::Pose { position, orientation } = &message.pose.pose;
-    let translation = Vector3::new(position.x, position.y, position.z);
-    let rotation = Quaternion::new(orientation.w, orientation.x, orientation.y, orientation.z);
     let invalid = || Isometry3::translation(f64::NAN, f64::NAN, f64::NAN);
-    let pose = isometry(translation, rotation).unwrap_or_else(invalid);
+    let pose = valid(&message.pose.pose).unwrap_or_else(invalid);
     Pose { stamp: stamp(&message.header.stamp), position: pose.translation.vector.into(), orientation: pose.rotation }
 }
 
 /// A transform, if it is valid.
 pub(super) fn transform(message: &geometry_msgs::msg::Transform) -> Option<Isometry3<f64>> {
-    let geometry_msgs::msg::Transform { translation, rotation } = message;
+    let geometry_msgs::msg::Transform { translation: geometry_msgs::msg::Vector3 { x, y, z }, rotation } = message;
+    valid(&geometry_msgs::msg::Pose { position: point([*x, *y, *z]), orientation: rotation.clone() })
+}
+
+fn valid(pose: &geometry_msgs::msg::Pose) -> Option<Isometry3<f64>> {
+    let geometry_msgs::msg::Pose { position, orientation } = pose;
     isometry(
-        Vector3::new(translation.x, translation.y, translation.z),
-        Quaternion::new(rotation.w, rotation.x, rotation.y, rotation.z),
+        Vector3::new(position.x, position.y, position.z),
+        Quaternion::new(orientation.w, orientation.x, orientation.y, orientation.z),
     )
 }
 
@@ -113,11 +115,8 @@ pub(super) fn pose_with_covariance(
 
 /// Where somebody says that the robot is; none if that is not finite. Without a covariance it is about there.
 pub(super) fn start(message: &geometry_msgs::msg::PoseWithCovariance) -> Option<Start> {
-    let geometry_msgs::msg::Pose { position, orientation } = &message.pose;
-    let translation = Vector3::new(position.x, position.y, position.z);
-    let rotation = Quaternion::new(orientation.w, orientation.x, orientation.y, orientation.z);
-    let heading = isometry(translation, rotation)?.rotation.euler_angles().2;
-    let place = [position.x, position.y];
+    let pose = valid(&message.pose)?;
+    let (place, heading) = ([pose.translation.x, pose.translation.y], pose.rotation.euler_angles().2);
     let [x, y, yaw] = IN_PLANE.map(|dimension| message.covariance.get(7 * dimension).copied().unwrap_or(0.0));
     if x == 0.0 && y == 0.0 && yaw == 0.0 {
         return Some(Start::given(place, heading));
@@ -206,7 +205,7 @@ pub(super) fn cloud(header: Header, grid: &FieldGrid, axes: Option<&AxesGrid>) -
             let [outer_mean, outer_deviation] = [*mean, *deviation].map(|value| outside(grid.quantity, value));
             let mut push = |value: f64| data.extend((value as f32).to_le_bytes());
             [x, y, 0.0, *mean, outer_mean, outer_deviation].into_iter().for_each(&mut push);
-            if let Some(axes) = axes.and_then(|axes| axes.cells()[cell]) {
+            if let Some(axes) = axes.and_then(|axes| axes.cells[cell]) {
                 axes.mean.into_iter().for_each(|axis| push(tesla(axis)));
                 (0..3).for_each(|axis| push(tesla(axes.covariance[axis][axis].sqrt())));
             }

@@ -18,6 +18,7 @@ use crate::mapping::updates::{Update, lock};
 use crate::sensing::health::Finding;
 use crate::sensing::intake::Intake;
 use crate::sensing::reading::Stamp;
+use crate::sensing::rejection::Rejections;
 
 /// Publishes reports on one status.
 pub(super) struct StatusPublisher {
@@ -61,7 +62,7 @@ impl Diagnostics {
 
     /// Publishes a report; `finding` is why nothing is being mapped.
     pub(super) fn publish(&mut self, shared: &Shared, intake: &mut Intake, finding: Option<&Finding>, now: Stamp) {
-        let (worker, journal) = (shared.session.worker(), shared.session.journal());
+        let (worker, journal) = (&shared.session.worker, shared.session.journal());
         let (status, newest) = (worker.status(), worker.updates().newest());
         let lost = status.lost_readings + status.lost_poses;
         let newly_lost = lost - self.lost;
@@ -74,7 +75,7 @@ impl Diagnostics {
             (DiagnosticStatus::WARN as u8, message)
         } else if let Some(Err(error)) = newest.as_ref().and_then(|update| update.result.as_ref()) {
             (DiagnosticStatus::WARN as u8, format!("the last batch was rejected: {error}"))
-        } else if intake.is_paused() {
+        } else if intake.paused {
             (DiagnosticStatus::OK as u8, "paused".into())
         } else {
             match finding {
@@ -91,19 +92,17 @@ impl Diagnostics {
         values.extend(journal.as_ref().map(journal_values).unwrap_or_default());
         values.extend(newest.as_deref().map(update_values).unwrap_or_default());
         values.extend(lock(&shared.scales).as_ref().map(scale_values).unwrap_or_default());
-        let rejections = status.counters.rejections.plus(&intake.status().rejections);
-        values.extend(
-            rejections.iter().map(|(rejection, count)| value(&format!("rejected: {}", rejection.name()), count)),
-        );
+        let rejections = status.counters.rejections.plus(&intake.status.rejections);
+        values.extend(rejection_values(&rejections));
         self.last = Instant::now();
-        (self.readings, self.odometry, self.lost) = (intake.status().readings, intake.status().odometry, lost);
+        (self.readings, self.odometry, self.lost) = (intake.status.readings, intake.status.odometry, lost);
         self.publisher.publish(level, message, values, now);
     }
 
     fn counts(&self, shared: &Shared, intake: &mut Intake) -> Vec<KeyValue> {
         let [reading_gap, pose_gap] = intake.take_longest_gaps().map(|gap| format!("{gap:.3} s"));
-        let (arrived, session) = (intake.status(), &shared.session);
-        let (status, backlog) = (session.worker().status(), session.worker().inbox().backlog());
+        let (arrived, session) = (&intake.status, &shared.session);
+        let (status, backlog) = (session.worker.status(), session.worker.inbox().backlog());
         let seconds = self.last.elapsed().as_secs_f64().max(1e-3);
         let rate = |now: u64, before: u64| format!("{:.1} Hz", (now - before) as f64 / seconds);
         vec![
@@ -111,17 +110,17 @@ impl Diagnostics {
             value("rate of odometry", rate(arrived.odometry, self.odometry)),
             value("longest gap between readings", reading_gap),
             value("longest gap between poses", pose_gap),
-            value("readings missed on the way (estimate)", arrived.reading_timing.missed()),
-            value("poses missed on the way (estimate)", arrived.odometry_timing.missed()),
+            value("readings missed on the way (estimate)", arrived.reading_timing.missed),
+            value("poses missed on the way (estimate)", arrived.odometry_timing.missed),
             // Where an unfinished map is continued, these include the readings in it.
-            value("readings", session.before().readings + arrived.readings),
+            value("readings", session.before.readings + arrived.readings),
             value("readings used", status.counters.used_readings),
             value("observations", status.counters.observations),
             value("updates", status.updates),
             value("backlog", backlog),
             value("waiting for a transform", intake.held()),
             value("travelled", format!("{:.2} m", status.counters.travelled)),
-            value("paused", intake.is_paused()),
+            value("paused", intake.paused),
             value("readings ignored while paused", arrived.paused_readings),
             value("readings lost", status.lost_readings),
             value("poses lost", status.lost_poses),
@@ -157,6 +156,10 @@ fn update_values(update: &Update) -> Vec<KeyValue> {
     values.extend(hyperparameters.iter().map(|named| value(&named.name, format!("{:.6}", named.value))));
     values.extend(map.and_then(FieldMap::sensor_bias).iter().flat_map(bias_values));
     values
+}
+
+pub(super) fn rejection_values(rejections: &Rejections) -> impl Iterator<Item = KeyValue> {
+    rejections.iter().map(|(rejection, count)| value(&format!("rejected: {}", rejection.name()), count))
 }
 
 /// In microtesla, as the setting `sensor.hard_iron`.

@@ -131,7 +131,7 @@ impl Listener {
     /// Subscribes, and offers the services of parameters.
     pub(super) fn start(node: &mut Node, parameters: Parameters, config: &Config) -> Result<Self, Error> {
         let now = Instant::now();
-        let simulated_time = parameters.simulated_time().then(|| SimulatedTime::new(now));
+        let simulated_time = parameters.simulated_time.then(|| SimulatedTime::new(now));
         let parameters = Arc::new(Mutex::new(parameters));
         let (handler, _) = node
             .make_derived_parameter_handler(Arc::clone(&parameters) as _)
@@ -168,7 +168,7 @@ impl Listener {
     /// Serves requests for parameters; the settings, if they changed.
     pub(super) fn changed_parameters(&mut self) -> Option<Config> {
         self.pool.run_until_stalled();
-        let config = lock(&self.parameters).take_change()?;
+        let config = lock(&self.parameters).changed.take()?;
         self.settings = config.node.clone();
         Some(config)
     }
@@ -210,7 +210,7 @@ impl Listener {
         }
         self.health_due = Instant::now() + Duration::from_secs_f64(self.settings.complaint_period);
         self.update_topics(node);
-        let intake = self.intake.status();
+        let intake = &self.intake.status;
         let [magnetometer, odometry] = &self.subscriptions.topics;
         let inputs = HealthInputs {
             magnetometer,
@@ -221,14 +221,14 @@ impl Listener {
             counters,
             stopped: self.simulated_time.and_then(|simulated| simulated.stopped(Instant::now())),
         };
-        let finding = self.health.check(&inputs).filter(|_| !self.intake.is_paused());
+        let finding = self.health.check(&inputs).filter(|_| !self.intake.paused);
         match &finding {
             Some(Finding::Fault(message)) => log::warn!("{message}"),
             Some(Finding::Idle(message)) if self.finding != finding => log::info!("{message}"),
             _ => {}
         }
         self.finding = finding;
-        let missed = intake.reading_timing.missed() + intake.odometry_timing.missed();
+        let missed = intake.reading_timing.missed + intake.odometry_timing.missed;
         let newly_missed = missed.saturating_sub(std::mem::replace(&mut self.reported_missed, missed));
         if newly_missed > 0 {
             log::warn!(

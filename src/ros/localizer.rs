@@ -16,11 +16,11 @@ use r2r::diagnostic_msgs::msg::{DiagnosticStatus, KeyValue};
 use r2r::geometry_msgs::msg::{PoseArray, PoseStamped, PoseWithCovarianceStamped};
 use r2r::{Node, Publisher, QosProfile, ServiceRequest, WrappedTypesupport, nav_msgs, tf2_msgs::msg::TFMessage};
 
-use super::diagnostics::{StatusPublisher, value};
+use super::diagnostics::{StatusPublisher, rejection_values, value};
 use super::interfaces::Empty;
 use super::listener::{Listener, Messages, now, offer, ready, subscribe};
 use super::parameters::Parameters;
-use super::{Context, Error, arguments, conversions as convert, logging, threads};
+use super::{Context, Error, conversions as convert, threads};
 use crate::config::{self, Config, PoseSource};
 use crate::durability::checkpoint::{self, Checkpoint};
 use crate::durability::map_store::MapFile;
@@ -35,9 +35,6 @@ use crate::sensing::frames::normalized;
 use crate::sensing::health::Finding;
 use crate::sensing::intake::IntakeOutput;
 use crate::sensing::reading::{Measurement, Pose, Stamp};
-
-/// The node's name unless it is remapped.
-const NAME: &str = "magmap_localizer";
 
 /// The frame of the map if neither the settings nor the map itself name one that is not that of odometry.
 const MAP_FRAME: &str = "map";
@@ -56,14 +53,12 @@ const PATH_PERIOD: Duration = Duration::from_secs(1);
 /// # Errors
 /// When it cannot start, such as without a map.
 pub fn run() -> Result<(), Error> {
-    let mut node =
-        Node::create(arguments::context()?, NAME, "").context(|| format!("node {NAME} cannot be created"))?;
-    logging::install(node.logger());
+    let mut node = super::create_node("magmap_localizer")?;
     let stop = StopSignal::default();
     threads::stop_on_signals(stop.clone())?;
     let namespace = node.namespace().context(|| "the node has no name".to_owned())?;
     let (file, checkpoint, parameters) = load(&lock(&node.params), &namespace)?;
-    let config = parameters.config().clone();
+    let config = parameters.config.clone();
     let map = checkpoint.field_map(&config)?.ok_or(localization::Error::NothingKnown)?;
     let last_pose = LastPose::file(&file);
     let start = start(&config.localization, &last_pose);
@@ -80,7 +75,7 @@ fn load(
     namespace: &str,
 ) -> Result<(PathBuf, Checkpoint, Parameters), Error> {
     let parameters = Parameters::of_localizer(Config::default(), given)?;
-    let config = parameters.config();
+    let config = &parameters.config;
     let file = match config.localization.map.as_str() {
         "" => MapFile::of(config, namespace).path().to_owned(),
         path => checkpoint::file_of(Path::new(path)),
@@ -388,7 +383,7 @@ impl LocalizerThread {
             }
         };
         let mut values = found.located.iter().flat_map(located_values).collect::<Vec<_>>();
-        let arrived = self.listener.intake.status();
+        let arrived = &self.listener.intake.status;
         values.extend([
             value("readings", arrived.readings),
             value("odometry", arrived.odometry),
@@ -399,9 +394,7 @@ impl LocalizerThread {
             value("waiting for a transform", self.listener.intake.held()),
         ]);
         let rejections = found.counters.rejections.plus(&arrived.rejections);
-        values.extend(
-            rejections.iter().map(|(rejection, count)| value(&format!("rejected: {}", rejection.name()), count)),
-        );
+        values.extend(rejection_values(&rejections));
         self.status.publish(level, message, values, now(node));
     }
 }

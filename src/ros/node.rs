@@ -7,6 +7,7 @@ use r2r::Node;
 use r2r::ServiceRequest;
 use strum::VariantArray;
 
+use super::Error;
 use super::diagnostics::Diagnostics;
 #[cfg(not(feature = "ros-check"))]
 use super::interfaces::QueryField;
@@ -15,25 +16,19 @@ use super::listener::{Listener, Messages, now, offer, ready};
 use super::parameters::Parameters;
 use super::services::{Command, Task, TriggerRequest};
 use super::threads::Threads;
-use super::{Context, Error, arguments, logging};
 use crate::config::{Config, PoseSource};
 use crate::mapping::updates::lock;
 use crate::sensing::intake::IntakeOutput;
 use crate::sensing::reading::Stamp;
-
-/// The node's name unless it is remapped.
-const NAME: &str = "magmap";
 
 /// Runs the node until it is stopped by SIGINT or SIGTERM.
 ///
 /// # Errors
 /// When it cannot start, and when the mapping thread fails.
 pub fn run() -> Result<(), Error> {
-    let mut node =
-        Node::create(arguments::context()?, NAME, "").context(|| format!("node {NAME} cannot be created"))?;
-    logging::install(node.logger());
+    let mut node = super::create_node("magmap")?;
     let parameters = Parameters::from_given(&lock(&node.params))?;
-    let config = parameters.config().clone();
+    let config = parameters.config.clone();
     let threads = Threads::start(&mut node, &config)?;
     let ended = RosThread::start(&mut node, parameters, &threads, &config)?.run(&mut node);
     threads.end()?;
@@ -90,8 +85,8 @@ impl<'a> RosThread<'a> {
         while !self.threads.stop.is_stopped() {
             let time = self.listener.spin(node);
             self.forward(time)?;
-            *lock(&self.threads.shared.intake_rejections) = self.listener.intake.status().rejections;
-            lock(&self.threads.shared.sensor_frame).clone_from(self.listener.intake.sensor_frame());
+            *lock(&self.threads.shared.intake_rejections) = self.listener.intake.status.rejections;
+            lock(&self.threads.shared.sensor_frame).clone_from(&self.listener.intake.sensor_frame);
             self.take_requests();
             if let Some(config) = self.listener.changed_parameters() {
                 self.threads.send(Task::Configure(Box::new(config)));
@@ -106,7 +101,7 @@ impl<'a> RosThread<'a> {
     /// Passes everything that arrived until `now` to the mapping thread.
     fn forward(&mut self, now: Stamp) -> Result<(), Error> {
         let mut outcome = Ok(());
-        let inbox = self.threads.shared.session.worker().inbox();
+        let inbox = self.threads.shared.session.worker.inbox();
         let sink = |output| {
             let sent = match output {
                 IntakeOutput::Mount(mount) => inbox.set_mount(mount),
@@ -125,8 +120,8 @@ impl<'a> RosThread<'a> {
         for (requests, command) in &mut services.commands {
             while let Some(request) = ready(requests) {
                 match command {
-                    Command::Pause => intake.set_paused(true),
-                    Command::Resume => intake.set_paused(false),
+                    Command::Pause => intake.paused = true,
+                    Command::Resume => intake.paused = false,
                     _ => {}
                 }
                 threads.send(Task::Command(*command, request));
@@ -140,7 +135,7 @@ impl<'a> RosThread<'a> {
 
     /// Logs periodically why nothing is being mapped, and what was lost.
     fn check_health(&mut self, node: &Node) {
-        let worker = self.threads.shared.session.worker();
+        let worker = &self.threads.shared.session.worker;
         let status = worker.status();
         if !self.listener.check_health(node, worker.inbox().backlog(), &status.counters) {
             return;

@@ -37,10 +37,12 @@ pub(super) struct Parameters {
     /// Settings that may change while the node runs: whole sections, or single keys.
     changeable: &'static [&'static str],
     file: String,
-    simulated_time: bool,
-    config: Config,
-    /// Changed settings that were not fetched yet.
-    changed: Option<Config>,
+    /// Whether time is simulated.
+    pub(super) simulated_time: bool,
+    /// The settings.
+    pub(super) config: Config,
+    /// Changed settings, until they are taken.
+    pub(super) changed: Option<Config>,
 }
 
 impl Parameters {
@@ -88,21 +90,6 @@ impl Parameters {
         Ok(Self { root, changeable, file, simulated_time, config, changed: None })
     }
 
-    /// The settings.
-    pub(super) fn config(&self) -> &Config {
-        &self.config
-    }
-
-    /// Whether time is simulated.
-    pub(super) fn simulated_time(&self) -> bool {
-        self.simulated_time
-    }
-
-    /// The settings, if they changed since the last call.
-    pub(super) fn take_change(&mut self) -> Option<Config> {
-        self.changed.take()
-    }
-
     /// The settings with one of them changed, if it may change while the node runs.
     fn with(&self, name: &str, value: &ParameterValue) -> r2r::Result<Config> {
         let rejected = |msg: String| r2r::Error::ParameterValueConv { name: name.to_owned(), msg };
@@ -110,11 +97,10 @@ impl Parameters {
         let value = to_toml(name, value).map_err(|error| rejected(error.to_string()))?;
         let is_known = name == CONFIG || name == SIMULATED_TIME;
         if !is_known {
-            config
-                .apply_values(&[(self.key(name), value)], "parameter")
-                .map_err(|error| rejected(error.to_string()))?;
+            let key = self.setting(name).map_or_else(|| name.to_owned(), |setting| setting.key);
+            config.apply_values(&[(key, value)], "parameter").map_err(|error| rejected(error.to_string()))?;
         }
-        if is_known || !self.may_change(name) {
+        if is_known || !self.changeable.iter().any(|changeable| name.starts_with(changeable)) {
             return Err(rejected("it cannot change while the node runs; set it at startup".into()));
         }
         if config.selection.method.is_dual_memory() != self.config.selection.method.is_dual_memory() {
@@ -124,51 +110,20 @@ impl Parameters {
         Ok(config)
     }
 
-    fn may_change(&self, key: &str) -> bool {
-        self.changeable.iter().any(|changeable| key.starts_with(changeable))
-    }
-
     /// The name of the parameter for a key.
     fn name<'a>(&self, key: &'a str) -> &'a str {
         let stripped = self.root.and_then(|root| key.strip_prefix(root)?.strip_prefix('.'));
         stripped.unwrap_or(key)
     }
 
-    /// The key of the parameter of this name.
-    fn key(&self, name: &str) -> String {
-        let settings = self.config.settings().unwrap_or_default();
-        let found = settings.into_iter().find(|setting| self.name(&setting.key) == name);
-        found.map_or_else(|| name.to_owned(), |setting| setting.key)
-    }
-
-    fn find(&self, name: &str) -> r2r::Result<ParameterValue> {
-        let setting = || self.config.settings().ok()?.into_iter().find(|setting| self.name(&setting.key) == name);
-        let found = match name {
-            CONFIG => Some(ParameterValue::String(self.file.clone())),
-            SIMULATED_TIME => Some(ParameterValue::Bool(self.simulated_time)),
-            _ => setting().and_then(|setting| from_toml(&setting.value)),
-        };
-        found.ok_or_else(|| r2r::Error::InvalidParameterName { name: name.to_owned() })
-    }
-
-    /// All parameters with their values and descriptions. Called once: r2r needs static descriptions, which are leaked.
-    fn all(&self) -> Vec<(String, Parameter)> {
-        let parameter = |value, description: String| Parameter { value, description: description.leak() };
-        let file = parameter(
-            ParameterValue::String(self.file.clone()),
-            "A TOML file with settings; parameters override it.".into(),
-        );
-        let time = parameter(ParameterValue::Bool(self.simulated_time), "Whether time comes from /clock.".into());
-        // What was parsed can be written.
-        let settings = self.config.settings().unwrap_or_default();
-        let ours = settings.into_iter().filter_map(|Setting { key, value, description }| {
-            Some((self.name(&key).to_owned(), parameter(from_toml(&value)?, description)))
-        });
-        [(CONFIG.to_owned(), file), (SIMULATED_TIME.to_owned(), time)].into_iter().chain(ours).collect()
+    /// The setting of the parameter of this name.
+    fn setting(&self, name: &str) -> Option<Setting> {
+        self.config.settings().ok()?.into_iter().find(|setting| self.name(&setting.key) == name)
     }
 }
 
 impl RosParams for Parameters {
+    // Called once: r2r needs static descriptions, which are leaked.
     fn register_parameters(
         &mut self,
         _: &str,
@@ -177,12 +132,26 @@ impl RosParams for Parameters {
     ) -> r2r::Result<()> {
         // The settings already include the given ones.
         parameters.clear();
-        parameters.extend(self.all());
+        let mut add = |name: &str, value, description: String| {
+            parameters.insert(name.to_owned(), Parameter { value, description: description.leak() });
+        };
+        let file = ParameterValue::String(self.file.clone());
+        add(CONFIG, file, "A TOML file with settings; parameters override it.".into());
+        add(SIMULATED_TIME, ParameterValue::Bool(self.simulated_time), "Whether time comes from /clock.".into());
+        // What was parsed can be written.
+        for Setting { key, value, description } in self.config.settings().unwrap_or_default() {
+            from_toml(&value).into_iter().for_each(|value| add(self.name(&key), value, description.clone()));
+        }
         Ok(())
     }
 
     fn get_parameter(&mut self, name: &str) -> r2r::Result<ParameterValue> {
-        self.find(name)
+        let found = match name {
+            CONFIG => Some(ParameterValue::String(self.file.clone())),
+            SIMULATED_TIME => Some(ParameterValue::Bool(self.simulated_time)),
+            _ => self.setting(name).and_then(|setting| from_toml(&setting.value)),
+        };
+        found.ok_or_else(|| r2r::Error::InvalidParameterName { name: name.to_owned() })
     }
 
     fn set_parameter(&mut self, name: &str, value: &ParameterValue) -> r2r::Result<()> {
@@ -245,7 +214,7 @@ mod tests {
             ("sensor.position", ParameterValue::DoubleArray(vec![0.1, 0.0, 0.3])),
         ])
         .unwrap();
-        let config = parameters.config();
+        let config = parameters.config;
         assert_eq!((config.selection.delta, config.raster.margin, config.batch.max_path), (0.1, 2.0, 5.0));
         assert_eq!(config.sensor.position, [0.1, 0.0, 0.3]);
     }
@@ -262,7 +231,7 @@ mod tests {
         ];
         let given = given.map(|(name, value)| (name.to_owned(), Parameter::new(value))).into_iter().collect();
         let mut parameters = Parameters::of_localizer(base.clone(), &given).unwrap();
-        let Config { localization, gates, topics, .. } = parameters.config();
+        let Config { localization, gates, topics, .. } = &parameters.config;
         assert_eq!((localization.alpha1, localization.alpha2, localization.initial_pose.x), (0.25, 0.125, 3.0));
         assert_eq!((gates.max_speed, topics.odometry.as_str()), (7.0, "wheels"));
         assert_eq!(parameters.get_parameter("alpha1").unwrap(), ParameterValue::Double(0.25));
@@ -307,9 +276,9 @@ mod tests {
     fn only_some_parameters_change_while_the_node_runs() {
         let mut parameters = given(&[]).unwrap();
         parameters.set_parameter("selection.delta", &ParameterValue::Double(0.1)).unwrap();
-        assert_eq!(parameters.take_change().unwrap().selection.delta, 0.1);
+        assert_eq!(parameters.changed.take().unwrap().selection.delta, 0.1);
         assert_eq!(parameters.get_parameter("selection.delta").unwrap(), ParameterValue::Double(0.1));
-        assert!(parameters.take_change().is_none());
+        assert!(parameters.changed.take().is_none());
         for (name, value) in [
             ("model.mean", ParameterValue::Double(1.0)),
             ("use_sim_time", ParameterValue::Bool(true)),
@@ -319,7 +288,7 @@ mod tests {
             assert!(parameters.set_parameter(name, &value).is_err(), "{name}");
             assert!(parameters.check_parameter(name, &value).is_err(), "{name}");
         }
-        assert!(parameters.take_change().is_none());
+        assert!(parameters.changed.take().is_none());
     }
 
     #[test]

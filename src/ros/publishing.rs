@@ -13,7 +13,7 @@ use super::conversions as convert;
 #[cfg(not(feature = "ros-check"))]
 use super::interfaces::FieldMapMessage;
 use super::shared::Shared;
-use super::{Context, Error};
+use super::{Context, Error, spawn};
 use crate::config::{self, Config, Mapped};
 use crate::export::AxesGrid;
 use crate::export::arrows::Arrows;
@@ -63,11 +63,7 @@ impl PublishingHandle {
             path: MapPublisher::create(node, "~/path")?,
             bias: learns_hard_iron.then(|| MapPublisher::create(node, "~/bias")).transpose()?,
         };
-        let builder = std::thread::Builder::new().name("publishing".into());
-        let thread = builder
-            .spawn(move || thread.run(&receiver))
-            .map_err(|source| Error::System("the publishing thread could not be started", source))?;
-        Ok((Self { requests }, thread))
+        Ok((Self { requests }, spawn("publishing", move || thread.run(&receiver))?))
     }
 
     /// After a success, publishes the newest map to subscribers, whatever the rates, and waits until that is done.
@@ -226,7 +222,9 @@ impl PublishingThread {
 
     fn publish(&mut self, at_once: bool) {
         let session = &self.shared.session;
-        let (Some(update), Some(frame)) = (session.worker().updates().newest(), session.frame()) else { return };
+        let (Some(update), Some(frame)) = (session.worker.updates().newest(), session.worker.inbox().frame()) else {
+            return;
+        };
         let config::Node { map_rate, marker_rate, .. } = self.settings;
         self.publish_maps(&update, &frame, at_once || is_due(self.maps_published, map_rate));
         self.publish_markers(&update, &frame, at_once || is_due(self.markers_published, marker_rate));
@@ -268,7 +266,7 @@ impl PublishingThread {
             has_published |= self.field.offer(number, is_due, || {
                 let raster = raster.of(update)?;
                 let Raster { grid, layers, .. } = raster;
-                let status = self.shared.session.worker().status();
+                let status = self.shared.session.worker.status();
                 let rejections = update.counters.rejections.plus(&lock(&self.shared.intake_rejections));
                 Some(convert::field_map(
                     header(),

@@ -6,18 +6,20 @@ use crossbeam_channel::{Receiver, Sender, unbounded};
 use r2r::ServiceRequest;
 use strum::{IntoStaticStr, VariantArray};
 
-use super::Error;
 use super::interfaces::Trigger;
 use super::publishing::PublishingHandle;
 use super::shared::Shared;
+use super::{Error, spawn};
 use crate::config::Config;
 use crate::session::Answer;
-use ::{
-    super::conversions::header, super::conversions::outside, super::conversions::tesla, super::interfaces::QueryField,
-    crate::field::map::FieldMap, crate::field::map::Prediction, r2r::geometry_msgs::msg::Vector3,
-};
 #[cfg(not(feature = "ros-check"))]
-use streaming_gp::Axes;
+use {
+    super::conversions::{header, outside, tesla},
+    super::interfaces::QueryField,
+    crate::field::map::{FieldMap, Prediction},
+    r2r::geometry_msgs::msg::Vector3,
+    streaming_gp::Axes,
+};
 
 /// A request without arguments.
 pub(super) type TriggerRequest = ServiceRequest<Trigger::Service>;
@@ -59,11 +61,7 @@ impl ServiceThread {
     /// Starts the thread, which ends when the sender is dropped.
     pub(super) fn start(self) -> Result<(Sender<Task>, JoinHandle<()>), Error> {
         let (tasks, receiver) = unbounded();
-        let builder = std::thread::Builder::new().name("services".into());
-        let thread = builder
-            .spawn(move || self.run(&receiver))
-            .map_err(|source| Error::System("the service thread could not be started", source))?;
-        Ok((tasks, thread))
+        Ok((tasks, spawn("services", move || self.run(&receiver))?))
     }
 
     fn run(self, tasks: &Receiver<Task>) {
@@ -100,10 +98,10 @@ impl ServiceThread {
     #[cfg(not(feature = "ros-check"))]
     fn query(&self, request: ServiceRequest<QueryField::Service>) {
         let session = &self.shared.session;
-        let response = match (session.worker().updates().newest_map(), session.frame()) {
+        let response = match (session.worker.updates().newest_map(), session.worker.inbox().frame()) {
             (Some(map), Some(frame)) => {
                 let points: Vec<_> = request.message.points.iter().map(|point| [point.x, point.y, point.z]).collect();
-                let prediction = map.predict_at(&points, session.config().raster.unknown_above);
+                let prediction = map.predict_at(&points, session.worker.config().raster.unknown_above);
                 QueryField::Response { header: header(&frame, map.stamp()), ..answer(&map, prediction) }
             }
             _ => QueryField::Response { message: "there is no map yet".into(), ..Default::default() },

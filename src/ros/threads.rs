@@ -29,7 +29,7 @@ impl Threads {
         let namespace = node.namespace().context(unnamed)?;
         let name = node.fully_qualified_name().context(unnamed)?;
         let session = Arc::new(Session::start(config, &namespace, &name)?);
-        let stop = session.worker().stop_signal();
+        let stop = session.worker.stop_signal();
         stop_on_signals(stop.clone())?;
         let shared =
             Shared { session, scales: Arc::default(), intake_rejections: Arc::default(), sensor_frame: Arc::default() };
@@ -65,5 +65,5 @@ impl Threads {
 /// A signal ends the node in good order. Further ones change nothing: `ros2 launch` sends SIGTERM to a node that takes long.
 pub(super) fn stop_on_signals(stop: StopSignal) -> Result<(), Error> {
     ctrlc::set_handler(move || stop.stop())
-        .map_err(|error| Error::System("signals cannot be handled", std::io::Error::other(error)))
+        .map_err(|error| Error::System("signals cannot be handled".into(), std::io::Error::other(error)))
 }

@@ -178,7 +178,7 @@ impl HealthMonitor {
 
     /// By how many seconds the last reading is stamped ahead of the last odometry, where poses are made of that.
     fn ahead(&self, intake: &IntakeStatus) -> Option<f64> {
-        let (reading, pose) = intake.reading_timing.last().zip(intake.odometry_timing.last())?;
+        let (reading, pose) = intake.reading_timing.last.zip(intake.odometry_timing.last)?;
         (self.pose_source == PoseSource::Odometry).then(|| reading.seconds_since(pose))
     }
 }

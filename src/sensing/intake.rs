@@ -83,10 +83,12 @@ pub struct Intake {
     poses: VecDeque<(String, Pose)>,
     /// Stamp of the last pose made from transforms.
     last_pose: Option<Stamp>,
-    paused: bool,
+    /// Whether readings are ignored. Poses always pass, so that mapping resumes where the robot is then.
+    pub paused: bool,
     /// The frame of the last reading; empty before the first.
-    sensor_frame: Arc<str>,
-    status: IntakeStatus,
+    pub sensor_frame: Arc<str>,
+    /// What arrived so far.
+    pub status: IntakeStatus,
 }
 
 impl Intake {
@@ -112,19 +114,9 @@ impl Intake {
         }
     }
 
-    /// The frame of the last reading; empty before the first.
-    pub fn sensor_frame(&self) -> &Arc<str> {
-        &self.sensor_frame
-    }
-
     /// Sets the frame of the map, unless it is known already.
     pub fn name_map(&mut self, frame: &str) {
         self.map.get_or_insert_with(|| String::from(normalized(frame)));
-    }
-
-    /// What arrived, and what was not passed on.
-    pub fn status(&self) -> &IntakeStatus {
-        &self.status
     }
 
     /// The longest gaps between the stamps of readings and of odometry since the last call, in seconds.
@@ -138,21 +130,11 @@ impl Intake {
         self.readings.len() + self.poses.len()
     }
 
-    /// Whether readings are ignored.
-    pub fn is_paused(&self) -> bool {
-        self.paused
-    }
-
-    /// Ignores readings, or accepts them again. Poses always pass, so that mapping resumes where the robot is then.
-    pub fn set_paused(&mut self, paused: bool) {
-        self.paused = paused;
-    }
-
     /// Takes a reading of the sensor whose frame is `frame`.
     pub fn reading(&mut self, frame: &str, reading: Reading, sink: &mut impl FnMut(IntakeOutput)) {
         self.status.readings += 1;
         self.status.last_strength = reading.sample.field().map(MagneticField::strength);
-        let last = self.status.reading_timing.last();
+        let last = self.status.reading_timing.last;
         self.status.reading_timing.push(reading.stamp);
         if self.paused {
             self.status.paused_readings += 1;
@@ -172,7 +154,7 @@ impl Intake {
     /// Takes a pose of the body `child` in `frame`.
     pub fn odometry(&mut self, frame: &str, child: &str, pose: Pose, sink: &mut impl FnMut(IntakeOutput)) {
         self.status.odometry += 1;
-        let last = self.status.odometry_timing.last();
+        let last = self.status.odometry_timing.last;
         self.status.odometry_timing.push(pose.stamp);
         if self.settings.pose_source == PoseSource::Transforms {
             return;
@@ -269,7 +251,7 @@ impl Intake {
         rejection: Rejection,
     ) -> bool {
         let Err(error) = placed else { return false };
-        let newest = self.status.reading_timing.last().max(self.status.odometry_timing.last());
+        let newest = self.status.reading_timing.last.max(self.status.odometry_timing.last);
         let age = newest.map_or(0.0, |newest| newest.seconds_since(stamp));
         let is_past = matches!(error.missing, Missing::Older(_));
         let may_arrive = !is_past && age <= self.settings.patience && waiting <= self.capacity;
@@ -408,13 +390,13 @@ mod tests {
             bench.odometry(20 * step, 0.0);
         }
         assert_eq!((bench.readings(), bench.intake.held()), (0, 100));
-        let error = bench.intake.status().transform_error.clone().unwrap().to_string();
+        let error = bench.intake.status.transform_error.clone().unwrap().to_string();
         assert_eq!(error, "frame \"imu\" has no transform to \"base_link\"");
         bench.transform(["base_link", "mast"], None, shift(0.1, 0.0));
         bench.transform(["mast", "imu"], None, shift(0.0, 0.2));
         assert_eq!((bench.readings(), bench.intake.held()), (100, 0));
         assert_eq!(bench.mounts(), [shift(0.1, 0.2)]);
-        assert_eq!(bench.intake.status().rejections.total(), 0);
+        assert_eq!(bench.intake.status.rejections.total(), 0);
     }
 
     #[test]
@@ -425,10 +407,10 @@ mod tests {
             bench.reading("imu", 20 * step);
         }
         // At 2 s those older than a second are rejected.
-        assert_eq!(bench.intake.status().rejections.of(Rejection::ReadingWithoutTransform), 50);
+        assert_eq!(bench.intake.status.rejections.of(Rejection::ReadingWithoutTransform), 50);
         assert_eq!(bench.intake.held(), 51);
         bench.intake.finish();
-        assert_eq!(bench.intake.status().rejections.readings(), 101);
+        assert_eq!(bench.intake.status.rejections.readings(), 101);
     }
 
     #[test]
@@ -508,7 +490,7 @@ mod tests {
         }
         let jump = bench.transform(["map", "odom"], Some(500), shift(0.34, 0.0)).unwrap();
         assert!((jump.distance - 0.3).abs() < 1e-12, "{jump:?}");
-        assert_eq!(bench.intake.status().map_jumps, 1);
+        assert_eq!(bench.intake.status.map_jumps, 1);
     }
 
     #[test]
@@ -520,19 +502,19 @@ mod tests {
         bench.reading("imu", 0);
         bench.transform(["base_link", "imu"], None, shift(0.1, 0.0));
         assert_eq!((bench.readings(), bench.intake.held()), (1, 0));
-        assert_eq!(bench.intake.status().rejections.of(Rejection::ReadingWithoutTransform), 1);
+        assert_eq!(bench.intake.status.rejections.of(Rejection::ReadingWithoutTransform), 1);
     }
 
     #[test]
     fn paused_readings_are_counted_and_poses_still_pass() {
         let mut bench = Bench::new(|_| {});
         bench.odometry(0, 0.0);
-        bench.intake.set_paused(true);
+        bench.intake.paused = true;
         bench.reading("base_link", 10);
         bench.odometry(20, 1.0);
-        bench.intake.set_paused(false);
+        bench.intake.paused = false;
         bench.reading("base_link", 30);
         assert_eq!((bench.readings(), bench.poses().len()), (1, 2));
-        assert_eq!(bench.intake.status().paused_readings, 1);
+        assert_eq!(bench.intake.status.paused_readings, 1);
     }
 }

@@ -29,7 +29,8 @@ const RESERVED: usize = 16_384;
 /// time than to the old.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Synchronizer {
-    mount: Isometry3<f64>,
+    /// The sensor's mount for future readings; waiting ones keep the mount that they arrived with.
+    pub mount: Isometry3<f64>,
     #[serde(skip)]
     capacity: usize,
     readings: VecDeque<Waiting>,
@@ -76,16 +77,6 @@ impl Synchronizer {
     pub fn configure(&mut self, settings: &config::Synchronizer) {
         self.capacity = settings.max_waiting.max(2);
         self.poses.configure(settings);
-    }
-
-    /// The sensor's mount.
-    pub fn mount(&self) -> &Isometry3<f64> {
-        &self.mount
-    }
-
-    /// Changes the sensor's mount for future readings; waiting ones keep the mount that they arrived with.
-    pub fn set_mount(&mut self, mount: Isometry3<f64>) {
-        self.mount = mount;
     }
 
     /// Whether a state from a file is possible.
@@ -273,7 +264,7 @@ mod tests {
         let mut outcomes = Vec::new();
         synchronizer.push_pose(pose(0, 1.0, 0.0), Continuity::Continues, |_| unreachable!());
         synchronizer.push_reading(reading(50), field(1.0).into(), |_| unreachable!());
-        synchronizer.set_mount(mounts[1]);
+        synchronizer.mount = mounts[1];
         synchronizer.push_reading(reading(60), field(2.0).into(), |_| unreachable!());
         synchronizer.push_pose(pose(100, 1.0, 0.0), Continuity::Continues, |outcome| outcomes.push(outcome.unwrap()));
         synchronizer.push_reading(reading(100), field(3.0).into(), |outcome| outcomes.push(outcome.unwrap()));

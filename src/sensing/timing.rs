@@ -16,11 +16,13 @@ const GAP: f64 = 1.75;
 /// pause, not a loss.
 #[derive(Clone, Debug, Default)]
 pub struct TopicTiming {
-    last: Option<Stamp>,
+    /// Stamp of the last message.
+    pub last: Option<Stamp>,
     /// The newest intervals, in seconds, as a ring buffer.
     intervals: Vec<f64>,
     next: usize,
-    missed: u64,
+    /// How many messages seem to have been lost on the way.
+    pub missed: u64,
     longest_gap: f64,
 }
 
@@ -42,16 +44,6 @@ impl TopicTiming {
             self.intervals[self.next] = interval;
             self.next = (self.next + 1) % INTERVALS;
         }
-    }
-
-    /// Stamp of the last message.
-    pub fn last(&self) -> Option<Stamp> {
-        self.last
-    }
-
-    /// How many messages seem to have been lost on the way.
-    pub fn missed(&self) -> u64 {
-        self.missed
     }
 
     /// The longest time between two stamps since the last call, in seconds, without pauses.
@@ -84,7 +76,7 @@ mod tests {
     fn messages_missing_in_a_regular_stream_are_counted() {
         let is_lost = |index: &i64| matches!(index, 100 | 150 | 151 | 152);
         let mut timing = timing((0..200).filter(|index| !is_lost(index)).map(|index| 20 * index));
-        assert_eq!(timing.missed(), 4);
+        assert_eq!(timing.missed, 4);
         assert!((timing.take_longest_gap() - 0.08).abs() < 1e-12);
         assert_eq!(timing.take_longest_gap(), 0.0);
     }
@@ -96,9 +88,9 @@ mod tests {
             let stamp = 20 * index + [0, 9, 3, 7, 1][index as usize % 5];
             std::iter::repeat_n(stamp, if index % 10 == 0 { 2 } else { 1 })
         });
-        assert_eq!(timing(jitter).missed(), 0);
+        assert_eq!(timing(jitter).missed, 0);
         let lap = || (0..100).map(|index| 20 * index);
         let paused = lap().chain(lap().map(|at| at + 5_000)).chain(lap());
-        assert_eq!(timing(paused).missed(), 0);
+        assert_eq!(timing(paused).missed, 0);
     }
 }

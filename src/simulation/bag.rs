@@ -129,10 +129,10 @@ mod tests {
         assert_eq!(steps, 321);
 
         let recording = recording::open(&bag, &Topics::default(), &Sensor::default()).unwrap();
-        assert_eq!(recording.summary().magnetometer.topic, "/imu/mag");
-        assert!(recording.summary().magnetometer.others.is_empty() && recording.summary().notes.is_empty());
-        assert!((recording.mount().translation.vector - simulation.robot.mount.translation.vector).norm() < 1e-12);
-        assert!(recording.loss().is_empty());
+        assert_eq!(recording.summary.magnetometer.topic, "/imu/mag");
+        assert!(recording.summary.magnetometer.others.is_empty() && recording.summary.notes.is_empty());
+        assert!((recording.mount.translation.vector - simulation.robot.mount.translation.vector).norm() < 1e-12);
+        assert!(recording.loss.is_empty());
         assert_eq!(recording.filter(Result::is_ok).count(), 321);
 
         let text = std::fs::read_to_string(bag.join(TRUTH_FILE)).unwrap();

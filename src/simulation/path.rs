@@ -131,11 +131,14 @@ impl Path {
     pub fn through_room(route: Route, size: [f64; 2], length: f64, seed: u64) -> Result<Self, Error> {
         positive("path length", length)?;
         let round = route.rounds(size)?;
-        let room = Room::within_margin(size);
+        let (room, random) = (Room::within_margin(size), &mut generator(seed, Stream::Path));
         let waypoints = match route {
             Route::Rectangle | Route::LawnMower { .. } | Route::Rooms { .. } => enough(length, round),
-            Route::Random => room.random(length, &mut generator(seed, Stream::Path)),
-            Route::Patrol => room.patrol(length, &mut generator(seed, Stream::Path)),
+            Route::Random => enough(length, |waypoints| room.add_random_place(waypoints, random)),
+            Route::Patrol => enough(length, |waypoints| {
+                room.add_lap(waypoints);
+                (0..PATROLLED_PLACES).for_each(|_| room.add_random_place(waypoints, random));
+            }),
         };
         let mut path = Self::through(&waypoints, TURNING_RADIUS)?;
         path.length = path.length.min(length);
@@ -293,17 +296,6 @@ impl Room {
         }
         let back = [[right, middle], [right, middle - half], [left, middle - half], [left, middle]];
         waypoints.extend(back.map(Point2::from));
-    }
-
-    fn random(&self, length: f64, random: &mut impl Rng) -> Vec<Point2<f64>> {
-        enough(length, |waypoints| self.add_random_place(waypoints, random))
-    }
-
-    fn patrol(&self, length: f64, random: &mut impl Rng) -> Vec<Point2<f64>> {
-        enough(length, |waypoints| {
-            self.add_lap(waypoints);
-            (0..PATROLLED_PLACES).for_each(|_| self.add_random_place(waypoints, random));
-        })
     }
 
     /// Adds a random place, far enough from the last and without a sharp turn, as far as the room allows.

@@ -137,7 +137,7 @@ fn put(path: &Path, bytes: &[u8]) {
 fn replay(path: &Path) {
     match recording::open(path, &Topics::default(), &Sensor::default()) {
         Ok(recording) => {
-            let _ = recording.loss().to_string();
+            let _ = recording.loss.to_string();
             let _ = recording.id();
             recording.for_each(drop);
         }
@@ -218,7 +218,7 @@ fn checkpoint(folder: &Path, bytes: &[u8]) {
         Ok(checkpoint) => checkpoint,
         Err(error) => return drop(error.to_string()),
     };
-    let mut settings = Config { model: checkpoint.model().settings().clone(), ..Config::default() };
+    let mut settings = Config { model: checkpoint.model().settings.clone(), ..Config::default() };
     let mut resumed = checkpoint.resume(&settings);
     if resumed.is_err() {
         settings.selection.method = "dual_memory".parse().expect("a method");
@@ -279,7 +279,7 @@ fn table(folder: &Path, bytes: &[u8]) {
         Ok(table) => table,
         Err(error) => return drop(error.to_string()),
     };
-    let last = table.columns() - 1;
+    let last = table.columns - 1;
     assert!(table.column(&(last + 1).to_string()).is_ok());
     let _ = table.column(&table.name(last)).map_err(|error| error.to_string());
     let protocol = Protocol { target: last, test_share: 0.3, batches: 2, seed: 1 };

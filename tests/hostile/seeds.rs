@@ -311,7 +311,7 @@ fn journal_of(config: &Config, steps: &[Step]) -> Vec<u8> {
     let folder = super::folder();
     let path: PathBuf = folder.path().join("journal");
     let mut mapper = Mapper::new(config);
-    let mut journal = Journal::start(Folder::open(&path).unwrap(), &mapper, Vec::new()).unwrap();
+    let mut journal = Journal::start(Folder::open(&path).unwrap(), &mapper, Vec::new(), false).unwrap();
     for step in steps {
         journal.append(&mapper, step);
         mapper.take(step.clone(), &StopSignal::default());

@@ -313,7 +313,7 @@ pub fn run(
             coverage_05: wide.coverage,
             rmse_mean_predictor: rmse(targets.iter().map(|_| sum / readings_so_far as f64), targets),
             rmse_constant: rmse(constant(&map, &poses).into_iter(), targets),
-            rmse_nearest_neighbour: rmse(nearest.targets().iter().copied(), targets),
+            rmse_nearest_neighbour: rmse(nearest.targets.iter().copied(), targets),
             hyperparameters: values,
             sensor_bias: map.sensor_bias(),
             rows: observations.len(),

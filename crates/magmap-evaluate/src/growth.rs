@@ -63,6 +63,8 @@ fn outliers(count: usize, random: &mut ChaCha8Rng) -> Vec<Place> {
 
 #[cfg(test)]
 mod tests {
+    use clap::ValueEnum;
+
     use super::*;
     use streaming_gp::kernel::Places;
 
@@ -75,7 +77,7 @@ mod tests {
 
     #[test]
     fn the_streams_have_the_papers_counts_ranges_and_order() {
-        for scenario in Scenario::ALL {
+        for &scenario in Scenario::value_variants() {
             let task = task(scenario, 50_000, 50, 1);
             assert_eq!(task.batches.len(), 50);
             assert!(task.batches.iter().all(|batch| batch.places.len() == 1000 && batch.places.dimension() == 3));

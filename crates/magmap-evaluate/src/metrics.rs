@@ -110,7 +110,8 @@ pub struct Scores {
 #[derive(Clone, Debug)]
 pub struct Nearest {
     squared_distances: Vec<f64>,
-    targets: Vec<f64>,
+    /// What was measured nearest to each point: the simplest of all maps.
+    pub targets: Vec<f64>,
 }
 
 impl Nearest {
@@ -135,11 +136,6 @@ impl Nearest {
     /// Whether something was seen within `radius` metres of a point.
     pub fn within(&self, point: usize, radius: f64) -> bool {
         self.squared_distances[point] <= radius * radius
-    }
-
-    /// What was measured nearest to each point: the simplest of all maps.
-    pub fn targets(&self) -> &[f64] {
-        &self.targets
     }
 }
 
@@ -215,7 +211,7 @@ mod tests {
         let mut nearest = Nearest::new(2);
         nearest.see(&points, &[([1.0, 0.0], 10.0)].into_iter().collect());
         nearest.see(&points, &[([4.5, 0.0], 20.0), ([0.0, 3.0], 30.0)].into_iter().collect());
-        assert_eq!(nearest.targets(), [10.0, 20.0]);
+        assert_eq!(nearest.targets, [10.0, 20.0]);
         assert!(nearest.within(0, 1.0) && !nearest.within(0, 0.99));
         assert!(nearest.within(1, 0.5) && !nearest.within(1, 0.49));
     }

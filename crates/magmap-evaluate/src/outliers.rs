@@ -1,6 +1,7 @@
 //! Gross outliers among the readings that a map is learnt from: how much a few change it.
 
 use clap::Args;
+use magmap::cli::number;
 use magmap::sensing::reading::MagneticField;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -17,10 +18,7 @@ pub struct Outliers {
 }
 
 fn share(text: &str) -> Result<f64, String> {
-    match text.parse() {
-        Ok(share) if (0.0..=1.0).contains(&share) => Ok(share),
-        _ => Err("expected a number from 0 to 1".into()),
-    }
+    number(text, "a number from 0 to 1", |share| (0.0..=1.0).contains(share))
 }
 
 impl Outliers {

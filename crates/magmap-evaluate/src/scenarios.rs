@@ -48,18 +48,6 @@ pub enum Scenario {
 }
 
 impl Scenario {
-    /// In the order of the paper.
-    pub const ALL: [Self; 3] = [Self::Expanding, Self::Shuffled, Self::Outliers];
-
-    /// Its name.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Expanding => "expanding",
-            Self::Shuffled => "shuffled",
-            Self::Outliers => "outliers",
-        }
-    }
-
     /// Readings in ten batches, and their test; the same for the same seed: 500 from 0 to 10, in their order; 150 from 0 to 10,
     /// shuffled; or 1000 from 4 to 6, then 300 from a Cauchy distribution around 5 of scale 1.
     pub fn task(self, seed: u64) -> Task {
@@ -197,7 +185,7 @@ mod tests {
 
     #[test]
     fn tested_is_the_function_itself_where_somebody_has_been() {
-        for task in Scenario::ALL.map(|scenario| scenario.task(3)).into_iter().chain([sizes(3)]) {
+        for task in Scenario::value_variants().iter().map(|scenario| scenario.task(3)).chain([sizes(3)]) {
             assert_eq!(task.tested_from.len(), task.test.targets.len());
             for (i, (x, from)) in task.test.places.axis(0).iter().zip(&task.tested_from).enumerate() {
                 let distance = |batches: &[Readings]| {

@@ -216,19 +216,9 @@ impl<K: Kernel> DualGp<K> {
         self.posterior.as_ref()
     }
 
-    /// Places and targets of the readings in memory; none before the first batch.
-    pub fn memory(&self) -> Option<(&K::Places, &[f64])> {
-        self.memory.as_ref().map(|memory| (&memory.places, memory.targets.as_slice()))
-    }
-
     /// How many readings it has taken in.
     pub fn readings(&self) -> u64 {
         self.baseline.count()
-    }
-
-    /// Count, mean and variance of all targets of each output so far.
-    pub fn baseline(&self) -> &NoiseBaselines {
-        &self.baseline
     }
 
     fn check(&self, places: &K::Places, targets: &[f64]) -> Result<(), Error> {

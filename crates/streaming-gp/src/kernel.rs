@@ -15,6 +15,34 @@ use crate::{Matrix, MatrixMut, MatrixRef};
 use std::fmt::Debug;
 use std::ops::Range;
 
+/// One column of covariances: of `columns[column]` with each of `rows[range]`.
+///
+/// It is passed by value: a closure that consumes something is inlined into the code for the processor's vectors, one that does
+/// not is called from there, and is then compiled for any processor.
+#[derive(Clone, Debug)]
+pub struct Column<'a, P> {
+    /// The places of the rows.
+    pub rows: &'a P,
+    /// Those of them that the column has.
+    pub range: Range<usize>,
+    /// The places of the columns.
+    pub columns: &'a P,
+    /// The index of the column.
+    pub column: usize,
+}
+
+impl<'a, P: Places> Column<'a, P> {
+    /// With all rows.
+    pub fn whole(rows: &'a P, columns: &'a P, column: usize) -> Self {
+        Self { rows, range: 0..rows.len(), columns, column }
+    }
+
+    /// From the diagonal on, of the covariance among `places`.
+    pub fn below(places: &'a P, column: usize) -> Self {
+        Self { rows: places, range: column..places.len(), columns: places, column }
+    }
+}
+
 /// A covariance function with hyperparameters.
 pub trait Kernel: Clone + Debug + Send + Sync {
     /// What it is evaluated at.
@@ -46,38 +74,16 @@ pub trait Kernel: Clone + Debug + Send + Sync {
         self.set_parameters(&values);
     }
 
-    /// Adds k(rows\[i\], columns\[column\]) to `out` for each i in `range`.
-    fn add_column(
-        &self,
-        rows: &Self::Places,
-        range: Range<usize>,
-        columns: &Self::Places,
-        column: usize,
-        out: &mut [f64],
-    );
+    /// Adds k(rows\[i\], columns\[column\]) to `out` for each i in the range.
+    fn add_column(&self, entries: Column<'_, Self::Places>, out: &mut [f64]);
 
-    /// Adds `sum_i weights[i] d k(rows[i], columns[column]) / d log parameter` over `range` to each entry of `gradient`.
-    fn contract_column(
-        &self,
-        rows: &Self::Places,
-        range: Range<usize>,
-        columns: &Self::Places,
-        column: usize,
-        weights: &[f64],
-        gradient: &mut [f64],
-    );
+    /// Adds `sum_i weights[i] d k(rows[i], columns[column]) / d log parameter` over the range to each entry of `gradient`.
+    fn contract_column(&self, entries: Column<'_, Self::Places>, weights: &[f64], gradient: &mut [f64]);
 
     /// Adds the derivative of `weights[i] k(rows[i], columns[column])` in each coordinate of each `rows[i]` to `gradient`, in the order of
-    /// [`Places::coordinates`] of `rows`. Where the derivative has two sides, as that of a Matérn 1/2 in a coincident place, it is
-    /// their mean.
-    fn contract_column_in_places(
-        &self,
-        rows: &Self::Places,
-        columns: &Self::Places,
-        column: usize,
-        weights: &[f64],
-        gradient: &mut [f64],
-    );
+    /// [`Places::coordinates`] of `rows`, all of which are in the range. Where the derivative has two sides, as that of a Matérn 1/2
+    /// in a coincident place, it is their mean.
+    fn contract_column_in_places(&self, entries: Column<'_, Self::Places>, weights: &[f64], gradient: &mut [f64]);
 
     /// Over which distance along a coordinate of a place it varies; none where it does not.
     fn length_along(&self, coordinate: usize) -> Option<f64>;
@@ -104,7 +110,7 @@ pub trait Kernel: Clone + Debug + Send + Sync {
     fn closest(&self, others: &Self::Places, places: &Self::Places, index: usize) -> (f64, f64) {
         let (shared, variance) = (self.shared_variance(), self.diagonal(&places.select([index]))[0]);
         let mut covariances = vec![0.0; others.len()];
-        self.add_column(others, 0..others.len(), places, index, &mut covariances);
+        self.add_column(Column::whole(others, places, index), &mut covariances);
         let greatest = covariances.iter().copied().fold(f64::NEG_INFINITY, f64::max);
         (greatest - shared, variance - shared)
     }
@@ -126,15 +132,14 @@ pub trait Kernel: Clone + Debug + Send + Sync {
     /// Adds the covariance between all rows and all columns to `out`.
     fn add_covariance(&self, rows: &Self::Places, columns: &Self::Places, mut out: MatrixMut<'_>) {
         for j in 0..columns.len() {
-            self.add_column(rows, 0..rows.len(), columns, j, column_mut(&mut out, j));
+            self.add_column(Column::whole(rows, columns, j), column_mut(&mut out, j));
         }
     }
 
     /// Adds the covariance among the places to the lower triangle of `out`.
     fn add_lower_covariance(&self, places: &Self::Places, mut out: MatrixMut<'_>) {
-        let size = places.len();
-        for j in 0..size {
-            self.add_column(places, j..size, places, j, &mut column_mut(&mut out, j)[j..]);
+        for j in 0..places.len() {
+            self.add_column(Column::below(places, j), &mut column_mut(&mut out, j)[j..]);
         }
     }
 
@@ -149,7 +154,7 @@ pub trait Kernel: Clone + Debug + Send + Sync {
     /// Adds `<weights, d covariance(rows, columns) / d log parameter>` to each entry of `gradient`.
     fn contract(&self, rows: &Self::Places, columns: &Self::Places, weights: MatrixRef<'_>, gradient: &mut [f64]) {
         for j in 0..columns.len() {
-            self.contract_column(rows, 0..rows.len(), columns, j, column(weights, j), gradient);
+            self.contract_column(Column::whole(rows, columns, j), column(weights, j), gradient);
         }
     }
 
@@ -163,18 +168,17 @@ pub trait Kernel: Clone + Debug + Send + Sync {
         gradient: &mut [f64],
     ) {
         for j in 0..columns.len() {
-            self.contract_column_in_places(rows, columns, j, column(weights, j), gradient);
+            self.contract_column_in_places(Column::whole(rows, columns, j), column(weights, j), gradient);
         }
     }
 
     /// The same as [`Kernel::contract`] for the covariance among `places` with symmetric weights, of which only the lower triangle is read. The
     /// weights below the diagonal are doubled in place.
     fn contract_symmetric(&self, places: &Self::Places, mut weights: MatrixMut<'_>, gradient: &mut [f64]) {
-        let size = places.len();
-        for j in 0..size {
+        for j in 0..places.len() {
             let below = &mut column_mut(&mut weights, j)[j..];
             below[1..].iter_mut().for_each(|weight| *weight *= 2.0);
-            self.contract_column(places, j..size, places, j, below, gradient);
+            self.contract_column(Column::below(places, j), below, gradient);
         }
     }
 }
@@ -306,7 +310,7 @@ mod tests {
         for shape in SHAPES {
             let stationary = Stationary { constant: None, shape, variance: 2.0, lengthscales: vec![0.7, 1.9] };
             let mut gradient = vec![0.0; 2];
-            stationary.contract_column_in_places(&place, &place, 0, &[1e6], &mut gradient);
+            stationary.contract_column_in_places(Column::whole(&place, &place, 0), &[1e6], &mut gradient);
             assert_eq!(gradient, [0.0, 0.0], "{shape:?}");
             assert_eq!([0, 1].map(|axis| stationary.length_along(axis)), [Some(0.7), Some(1.9)]);
         }
@@ -319,7 +323,7 @@ mod tests {
             for lengthscales in [vec![0.7], vec![0.7, 1.9]] {
                 let kernel = Stationary { constant: None, shape, variance: 2.0, lengthscales };
                 let mut gradient = vec![0.0; kernel.names().len()];
-                kernel.contract_column(&place, 0..1, &place, 0, &[1e6], &mut gradient);
+                kernel.contract_column(Column::whole(&place, &place, 0), &[1e6], &mut gradient);
                 assert_eq!(gradient[0], 2e6);
                 assert!(gradient[1..].iter().all(|entry| *entry == 0.0), "{shape:?}: {gradient:?}");
             }

@@ -156,13 +156,12 @@ impl Learning {
 
 #[cfg(test)]
 mod tests {
-    use super::super::kernel::{Places, Shape, Stationary};
+    use super::super::kernel::{Column, Places, Shape, Stationary};
     use super::super::likelihood::Likelihood;
     use super::super::linalg::MatrixRef;
     use super::super::model::Jitter;
     use super::super::points::Points;
     use super::*;
-    use std::ops::Range;
     use std::sync::{Arc, Mutex};
 
     /// A kernel that remembers which hyperparameters it was given, and is not a number beyond some lengthscale.
@@ -189,34 +188,19 @@ mod tests {
             self.inner.set_parameters(values);
         }
 
-        fn add_column(&self, rows: &Points, range: Range<usize>, columns: &Points, column: usize, out: &mut [f64]) {
-            self.inner.add_column(rows, range, columns, column, out);
+        fn add_column(&self, entries: Column<'_, Points>, out: &mut [f64]) {
+            self.inner.add_column(entries, out);
             if self.inner.lengthscales[0] > self.breaks_beyond {
                 out.fill(f64::NAN);
             }
         }
 
-        fn contract_column(
-            &self,
-            rows: &Points,
-            range: Range<usize>,
-            columns: &Points,
-            column: usize,
-            weights: &[f64],
-            gradient: &mut [f64],
-        ) {
-            self.inner.contract_column(rows, range, columns, column, weights, gradient);
+        fn contract_column(&self, entries: Column<'_, Points>, weights: &[f64], gradient: &mut [f64]) {
+            self.inner.contract_column(entries, weights, gradient);
         }
 
-        fn contract_column_in_places(
-            &self,
-            rows: &Points,
-            columns: &Points,
-            column: usize,
-            weights: &[f64],
-            gradient: &mut [f64],
-        ) {
-            self.inner.contract_column_in_places(rows, columns, column, weights, gradient);
+        fn contract_column_in_places(&self, entries: Column<'_, Points>, weights: &[f64], gradient: &mut [f64]) {
+            self.inner.contract_column_in_places(entries, weights, gradient);
         }
 
         fn length_along(&self, coordinate: usize) -> Option<f64> {

@@ -78,7 +78,6 @@ pub mod selection;
 pub mod state;
 pub mod streaming;
 pub mod targets;
-mod upper_bound;
 pub mod vector;
 pub mod whitened;
 
@@ -87,7 +86,7 @@ pub use dual_memory::{DualGp, DualReport, DualSettings, MemorySize, OldEvidence}
 pub use field_places::{Axis, FieldPlace, FieldPlaces};
 pub use hyperparameters::LogNormalPrior;
 pub use inference::Inference;
-pub use kernel::{BiasCovariance, Kernel, Places, Shape, Stationary, VectorField};
+pub use kernel::{BiasCovariance, Column, Kernel, Places, Shape, Stationary, VectorField};
 pub use learning::Learning;
 pub use likelihood::{Likelihood, StudentT, Weights};
 pub use linalg::{Matrix, MatrixMut, MatrixRef, NotPositiveDefinite};

@@ -2,7 +2,7 @@
 
 use super::linalg::{self, Part, Triangularized, column, dot, squared_norm};
 use super::whitened::log_evidence;
-use crate::{Kernel, Link, Matrix, MatrixRef, Model, NotPositiveDefinite, Past, Places, Rows};
+use crate::{Column, Kernel, Link, Matrix, MatrixRef, Model, NotPositiveDefinite, Past, Places, Rows};
 
 /// Places handled at once: keeps the working memory small and in the cache.
 const CHUNK: usize = 256;
@@ -96,7 +96,7 @@ impl<K: Kernel> Posterior<K> {
             features.fill(0.0);
             for j in 0..length {
                 let out = linalg::column_mut(&mut features, j);
-                self.model.kernel.add_column(&self.past.inducing, 0..size, places, start + j, out);
+                self.model.kernel.add_column(Column::whole(&self.past.inducing, places, start + j), out);
             }
             linalg::solve_lower(self.past.covariance_root.as_ref(), work.as_mut().subcols_mut(0, length));
             for j in 0..length {
@@ -152,7 +152,7 @@ impl<K: Kernel> Posterior<K> {
             let mut features = linalg::zeros(size, length);
             for j in 0..length {
                 let out = features.col_as_slice_mut(j);
-                self.model.kernel.add_column(&self.past.inducing, 0..size, places, start + j, out);
+                self.model.kernel.add_column(Column::whole(&self.past.inducing, places, start + j), out);
             }
             linalg::solve_lower(self.past.covariance_root.as_ref(), features.as_mut());
             let first = groups.len();
@@ -161,7 +161,9 @@ impl<K: Kernel> Posterior<K> {
                 let range = start + group..start + group + D;
                 let covariance = |j: usize| {
                     let mut prior = [0.0; D];
-                    self.model.kernel.add_column(places, range.clone(), places, start + group + j, &mut prior);
+                    let column = start + group + j;
+                    let entries = Column { rows: places, range: range.clone(), columns: places, column };
+                    self.model.kernel.add_column(entries, &mut prior);
                     let explained = |i: usize| inner_product(&features, group + i, group + j);
                     std::array::from_fn(|i| prior[i] - explained(i))
                 };

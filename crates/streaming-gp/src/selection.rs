@@ -139,7 +139,7 @@ fn choose_anew<K: Kernel>(
 #[cfg(test)]
 mod tests {
     use super::super::inference::Inference;
-    use super::super::kernel::{Shape, Stationary};
+    use super::super::kernel::{Column, Shape, Stationary};
     use super::super::learning::Learning;
     use super::super::likelihood::Likelihood;
     use super::super::linalg;
@@ -198,7 +198,7 @@ mod tests {
         let mut covariance = kernel.symmetric_covariance(inducing);
         model().add_jitter(inducing, covariance.as_mut());
         let mut cross = vec![0.0; inducing.len()];
-        kernel.add_column(inducing, 0..inducing.len(), places, index, &mut cross);
+        kernel.add_column(Column::whole(inducing, places, index), &mut cross);
         linalg::solve_lower_vector(linalg::cholesky(covariance).unwrap().as_ref(), &mut cross);
         kernel.diagonal(places)[index] - linalg::squared_norm(&cross)
     }

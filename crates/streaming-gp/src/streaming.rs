@@ -185,11 +185,6 @@ impl<K: Kernel> StreamingGp<K> {
     pub fn posterior(&self) -> Option<&Arc<Posterior<K>>> {
         self.posterior.as_ref()
     }
-
-    /// Count, mean and variance of all targets of each output so far.
-    pub fn baseline(&self) -> &NoiseBaselines {
-        &self.baseline
-    }
 }
 
 /// Whether a batch can be taken in after this posterior.

@@ -24,17 +24,18 @@
 //! All else is the same, but for the gradient: where that of tau enters, it has the factors `1 - alpha c_i` and `I - alpha C_a`, with
 //! `c_i = phi_i^T B^-1 phi_i + w_i^2` and `C_a = Phi_a B^-1 Phi_a^T + w_a w_a^T`.
 
+mod bounds;
 mod gradient;
 mod noise;
 mod past;
 mod power_ep;
 
+pub(crate) use bounds::Bounds;
 pub use past::{Kept, Past};
 pub(crate) use past::{missing_permanent, prior_trace};
 
 use super::linalg::{self, Workspace, squared_norm};
 use super::normal::log_density_of;
-use super::upper_bound::BoundTerms;
 use crate::{Inference, Kernel, Matrix, MatrixRef, Model, NotPositiveDefinite, Places, Targets, Weights};
 use noise::RowNoise;
 use past::{PastFeatures, PastRows, permanent_indices};
@@ -313,7 +314,7 @@ pub struct Whitened {
     /// w_a = r - Phi_a g.
     past_residual: Vec<f64>,
     /// r^T r.
-    past_squares: f64,
+    pub(super) past_squares: f64,
     /// sum_i u_i k(x_i, x_i) / s^2.
     prior_trace: f64,
     noise: RowNoise,
@@ -328,7 +329,7 @@ impl Whitened {
     pub fn bound(&self) -> f64 {
         let squares =
             squared_norm(&self.residual) + squared_norm(&self.past_residual) + squared_norm(&self.coefficients);
-        self.bound_terms().lower_bound(squares)
+        self.bounds().lower(squares)
     }
 
     /// The upper bound for a batch, from the results of [`Rows::nested`] and [`Rows::whiten`]; infinite under Power-EP, which has
@@ -337,27 +338,15 @@ impl Whitened {
     /// # Errors
     /// When B is not positive definite to the precision of doubles.
     pub fn upper_bound(&self) -> Result<f64, NotPositiveDefinite> {
-        if self.noise.is_power_ep() { Ok(f64::INFINITY) } else { self.bound_terms().upper_bound() }
+        if self.noise.is_power_ep() { Ok(f64::INFINITY) } else { self.bounds().upper() }
     }
 
-    /// The terms of the bounds of these inducing points; the upper one under variational inference only.
-    pub(super) fn bound_terms(&self) -> BoundTerms<'_> {
-        let (past_gram, past_projected) = match &self.past {
-            Some(past) => (past.gram.as_ref(), past.projected.as_slice()),
-            None => (self.gram.as_ref().submatrix(0, 0, 0, 0), [].as_slice()),
-        };
-        BoundTerms {
+    fn bounds(&self) -> Bounds<'_> {
+        Bounds {
+            whitened: self,
             features: self.features.transpose(),
-            target: &self.target,
-            past_gram,
-            past_projected,
-            past_squares: self.past_squares,
-            past_rows: self.past_residual.len(),
             log_determinant: linalg::log_determinant(self.precision_root.as_ref()),
             slack: self.slack,
-            log_noise: self.noise.variance.ln(),
-            old_log_evidence: self.old_log_evidence,
-            weights_evidence: self.noise.evidence,
         }
     }
 }

@@ -10,7 +10,7 @@ use rand_chacha::ChaCha8Rng;
 use std::sync::Arc;
 use streaming_gp::bounds::exact_ceiling;
 use streaming_gp::inference::Inference;
-use streaming_gp::kernel::{Kernel, Places, Shape, Stationary};
+use streaming_gp::kernel::{Column, Kernel, Places, Shape, Stationary};
 use streaming_gp::learning::Learning;
 use streaming_gp::likelihood::{Likelihood, StudentT};
 use streaming_gp::model::{Jitter, Model};
@@ -808,40 +808,21 @@ impl Kernel for TwoAxes {
         (self.variances, self.lengthscale) = ([values[0], values[1]], values[2]);
     }
 
-    fn add_column(
-        &self,
-        rows: &AxisPlaces,
-        range: std::ops::Range<usize>,
-        columns: &AxisPlaces,
-        column: usize,
-        out: &mut [f64],
-    ) {
+    fn add_column(&self, entries: Column<'_, AxisPlaces>, out: &mut [f64]) {
+        let Column { rows, range, columns, column } = entries;
         range.zip(out).for_each(|(i, out)| *out += self.evaluate(rows, i, columns, column).0);
     }
 
-    fn contract_column(
-        &self,
-        rows: &AxisPlaces,
-        range: std::ops::Range<usize>,
-        columns: &AxisPlaces,
-        column: usize,
-        weights: &[f64],
-        gradient: &mut [f64],
-    ) {
+    fn contract_column(&self, entries: Column<'_, AxisPlaces>, weights: &[f64], gradient: &mut [f64]) {
+        let Column { rows, range, columns, column } = entries;
         for (i, weight) in range.zip(weights) {
             let (_, derivatives) = self.evaluate(rows, i, columns, column);
             gradient.iter_mut().zip(derivatives).for_each(|(entry, derivative)| *entry += weight * derivative);
         }
     }
 
-    fn contract_column_in_places(
-        &self,
-        rows: &AxisPlaces,
-        columns: &AxisPlaces,
-        column: usize,
-        weights: &[f64],
-        gradient: &mut [f64],
-    ) {
+    fn contract_column_in_places(&self, entries: Column<'_, AxisPlaces>, weights: &[f64], gradient: &mut [f64]) {
+        let Column { rows, columns, column, .. } = entries;
         for (i, weight) in weights.iter().enumerate() {
             let slope = -weight * self.evaluate(rows, i, columns, column).0 / self.lengthscale.powi(2);
             let steps = rows.points.point(i).zip(columns.points.point(column)).map(|(x, y)| x - y);

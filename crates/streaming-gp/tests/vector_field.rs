@@ -753,7 +753,7 @@ fn a_state_continues_to_the_last_bit() {
     learn(&mut again, &drive[2..]);
     let states: [State<FieldPlaces>; 2] = [whole.state(), again.state()];
     assert_eq!(states[0], states[1]);
-    assert_eq!(whole.baseline().outputs().len(), 3);
+    assert_eq!(states[0].baseline.outputs().len(), 3);
 }
 
 #[test]
@@ -778,7 +778,7 @@ fn a_start_that_is_far_off_is_learnt_first() {
         let without = updated(StreamingGp::new(start.clone(), settings.clone()));
         let mut process = StreamingGp::new(start, settings.clone());
         process.learn_start(&places, &targets, &|| false).unwrap();
-        assert!(process.posterior().is_none() && process.baseline().count() == 0);
+        assert!(process.posterior().is_none() && process.state().baseline.count() == 0);
         let mut with = updated(process);
         // As if it had begun with what the batch says, and nearer to the right number of inducing variables.
         let begun = updated(StreamingGp::new(without.model().clone(), settings.clone()));

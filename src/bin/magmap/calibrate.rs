@@ -55,7 +55,7 @@ impl Calibrate {
             return Err(UsageError("expected a magnetometer; topics.signal names a yes/no signal".to_owned()).into());
         }
         let mut recording = recording::open(&self.recording, &config.topics, &config.sensor)?;
-        let (mount, loss) = (recording.mount(), recording.loss().clone());
+        let (mount, loss) = (recording.mount, recording.loss.clone());
         let measurements: Vec<Measurement> = recording.by_ref().take(MOST_MEASUREMENTS).collect::<Result<_, _>>()?;
         if recording.next().is_some() {
             log::warn!("the drive is long: only its first {MOST_MEASUREMENTS} readings and poses are used");

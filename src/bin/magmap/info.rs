@@ -60,13 +60,12 @@ impl Info {
         let recording = recording::open(&self.recording, &config.topics, &config.sensor)?;
         let mut out = io::stdout().lock();
         if self.json {
-            let described =
-                Described { summary: recording.summary(), mount: mount(&recording), loss: recording.loss() };
+            let described = Described { summary: &recording.summary, mount: mount(&recording), loss: &recording.loss };
             write_json(&mut out, &described)?;
         } else {
             describe(&mut out, &recording, &config)?;
         }
-        Ok(if recording.loss().is_empty() { Ending::Done } else { Ending::WithLoss })
+        Ok(if recording.loss.is_empty() { Ending::Done } else { Ending::WithLoss })
     }
 }
 
@@ -133,14 +132,14 @@ fn in_words(kind: Kind) -> &'static str {
 }
 
 fn mount(recording: &Recording) -> Mount {
-    let mount = recording.mount();
+    let mount = recording.mount;
     let (roll, pitch, yaw) = mount.rotation.euler_angles();
     // Adding zero turns the zeros that are negative into positive ones.
     Mount { position: mount.translation.vector.into(), orientation: [roll + 0.0, pitch + 0.0, yaw + 0.0] }
 }
 
 fn describe(out: &mut impl Write, recording: &Recording, config: &Config) -> io::Result<()> {
-    let summary = recording.summary();
+    let summary = &recording.summary;
     row(out, "recording", &summary.path.display().to_string())?;
     row(out, "kind", in_words(summary.kind))?;
     let duration = summary.span_seconds.map(|(start, end)| end - start);
@@ -165,7 +164,7 @@ fn describe(out: &mut impl Write, recording: &Recording, config: &Config) -> io:
         &format!("({x:.3}, {y:.3}, {z:.3}) m, roll {roll:.3}, pitch {pitch:.3}, yaw {yaw:.3} rad"),
     )?;
     rows(out, "notes", summary.notes.iter())?;
-    rows(out, "lost", recording.loss().items.iter())
+    rows(out, "lost", recording.loss.items.iter())
 }
 
 fn chosen(choice: &Choice, frame: &str) -> String {

@@ -75,13 +75,13 @@ impl Locate {
         let map = checkpoint.field_map(&config)?.ok_or(localization::Error::NothingKnown)?;
         let mut recording = recording::open(&self.recording, &config.topics, &config.sensor)?;
         let truth = recording.truth(self.truth.as_deref())?.unwrap_or_default();
-        recording.summary().notes.iter().for_each(|note| log::info!("{note}"));
-        let source = serde_json::to_value(recording.summary())?;
-        let (mount, loss) = (recording.mount(), recording.loss().clone());
+        recording.summary.notes.iter().for_each(|note| log::info!("{note}"));
+        let source = serde_json::to_value(&recording.summary)?;
+        let (mount, loss) = (recording.mount, recording.loss.clone());
         let start = self.from.unwrap_or(Start::Anywhere);
         let mut localizer = Localizer::new(&config, &map, mount, start)?;
 
-        let bar = terminal.bar("locating", measurements(recording.summary()));
+        let bar = terminal.bar("locating", measurements(&recording.summary));
         let stop = StopSignal::default();
         stop_on_interrupt(stop.clone(), "writing what was found")?;
         let drive = locate::drive(&mut localizer, recording, &truth, &mount, &stop, |located| {

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use indicatif::ProgressBar;
-use magmap::cli::{Ending, SettingsArguments, Terminal};
+use magmap::cli::{Ending, SettingsArguments, Terminal, number};
 use magmap::mapping::stop::StopSignal;
 use magmap::recording::{self, Summary};
 use magmap::replay::{Error, Options, ReplayOutputs, ReplayProgress, Source};
@@ -58,17 +58,16 @@ pub struct Replay {
 }
 
 fn factor(text: &str) -> Result<f64, String> {
-    let expected = || format!("expected a number, 0 or above, found {text:?}");
-    text.parse().ok().filter(|factor: &f64| factor.is_finite() && *factor >= 0.0).ok_or_else(expected)
+    number(text, "a number, 0 or above", |factor| factor.is_finite() && *factor >= 0.0)
 }
 
 impl Replay {
     pub fn run(self, terminal: &Terminal) -> anyhow::Result<Ending> {
         let config = self.settings.load()?;
         let recording = recording::open(&self.recording, &config.topics, &config.sensor)?;
-        recording.summary().notes.iter().for_each(|note| log::info!("{note}"));
+        recording.summary.notes.iter().for_each(|note| log::info!("{note}"));
         let folder = self.out.unwrap_or_else(|| default_folder(&self.recording, "map"));
-        let bar = terminal.bar("mapping", measurements(recording.summary()));
+        let bar = terminal.bar("mapping", measurements(&recording.summary));
         let options = Options { speed: self.speed, force: self.force, resume: self.resume };
         let source = Source::of_recording(&recording);
         let replay = match magmap::replay::Replay::start(&config, source, &folder, options, show(bar.clone())) {

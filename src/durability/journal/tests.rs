@@ -449,7 +449,7 @@ fn an_unavailable_folder_is_taken_once_it_is_available_and_its_contents_are_set_
     fs::write(disk.path().join("map"), "").unwrap();
     let error = Folder::open(&path).unwrap_err();
     let folder = Folder::deferred(&path, ExistingJournal::Keep, Some(error.to_string()));
-    let journal = Journal::start(folder, &begin(), Vec::new()).unwrap();
+    let journal = Journal::start(folder, &begin(), Vec::new(), false).unwrap();
     let mut robot = Robot { mapper: begin(), journal };
     assert!(robot.status().lost.is_some_and(|reason| reason.contains("map.journal")));
     measurements[..100].iter().for_each(|&measurement| robot.measure(measurement, true));
@@ -562,7 +562,7 @@ fn nothing_is_written_before_a_reading_is_used_and_everything_from_then_on() {
     let disk = tempfile::tempdir().unwrap();
     let path = disk.path().join("map.journal");
     let folder = Folder::deferred(&path, ExistingJournal::Keep, None);
-    let journal = Journal::start_with_first_reading(folder, &begin(), Vec::new()).unwrap();
+    let journal = Journal::start(folder, &begin(), Vec::new(), true).unwrap();
     let mut robot = Robot { mapper: begin(), journal };
     let id = SourceId::robot("/magmap");
     robot.take(Step::Source { id, run: "1".into() }, true);

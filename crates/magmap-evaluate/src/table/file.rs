@@ -12,9 +12,11 @@ const MOST_BYTES: u64 = 1 << 30;
 /// A table of numbers.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Table {
-    path: PathBuf,
+    /// Where it was read from.
+    pub path: PathBuf,
     names: Option<Vec<String>>,
-    columns: usize,
+    /// Number of columns.
+    pub columns: usize,
     /// Row by row.
     values: Vec<f64>,
 }
@@ -70,19 +72,9 @@ impl Table {
         Ok(())
     }
 
-    /// Where it was read from.
-    pub fn path(&self) -> &Path {
-        &self.path
-    }
-
     /// Number of rows.
     pub fn rows(&self) -> usize {
         self.values.len() / self.columns
-    }
-
-    /// Number of columns.
-    pub fn columns(&self) -> usize {
-        self.columns
     }
 
     /// A row.
@@ -117,12 +109,8 @@ impl Table {
         let mut digest = Sha256::new();
         digest.update((self.columns as u64).to_le_bytes());
         self.values.iter().for_each(|value| digest.update(value.to_le_bytes()));
-        hexadecimal(&digest.finalize())
+        format!("{:x}", digest.finalize())
     }
-}
-
-pub(super) fn hexadecimal(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// The cells of a line: commas in quotes do not separate.
@@ -158,7 +146,7 @@ mod tests {
     fn a_table_may_have_names_quotes_spaces_and_any_line_ends() {
         let table = read(b"\xef\xbb\xbfwidth, \"strength, in MPa\" \r\n1.5,-2e1\r\n\r\n .5 , 4\r\n").unwrap();
         assert_eq!(
-            (table.rows(), table.columns(), table.row(0), table.row(1)),
+            (table.rows(), table.columns, table.row(0), table.row(1)),
             (2, 2, &[1.5, -20.0][..], &[0.5, 4.0][..])
         );
         assert_eq!((table.name(0), table.name(1)), ("width".into(), "strength, in MPa".into()));

@@ -29,8 +29,8 @@ impl Protocol {
     /// # Errors
     /// What is expected, if not.
     pub fn check(&self, table: &Table) -> anyhow::Result<()> {
-        let (name, rows, batches) = (table.path().display(), table.rows(), self.batches);
-        ensure!(table.columns() >= 2, "{name}: expected an input and a target, found one column");
+        let (name, rows, batches) = (table.path.display(), table.rows(), self.batches);
+        ensure!(table.columns >= 2, "{name}: expected an input and a target, found one column");
         let is_enough = self.training_rows(table) >= batches;
         ensure!(is_enough, "{name}: expected rows for {batches} batches and their test, found {rows} rows");
         Ok(())
@@ -60,14 +60,14 @@ impl Protocol {
         learnt.sort_by(|a, b| first_input(a).total_cmp(&first_input(b)).then(a.cmp(b)));
 
         let column = |column: usize| MeanAndDeviation::of(learnt.iter().map(|row| table.row(*row)[column]));
-        let columns: Vec<MeanAndDeviation> = (0..table.columns()).map(column).collect();
+        let columns: Vec<MeanAndDeviation> = (0..table.columns).map(column).collect();
         let standardised = |(value, column): (&f64, &MeanAndDeviation)| {
             // A column whose values are all the same is only shifted.
             let scale = if column.standard_deviation > 0.0 { column.standard_deviation } else { 1.0 };
             (value - column.mean) / scale
         };
         let readings = |rows: &[usize]| {
-            let mut readings = Readings { places: Points::new(table.columns() - 1), targets: Vec::new() };
+            let mut readings = Readings { places: Points::new(table.columns - 1), targets: Vec::new() };
             for row in rows {
                 let mut values: Vec<f64> = table.row(*row).iter().zip(&columns).map(standardised).collect();
                 readings.targets.push(values.remove(self.target));

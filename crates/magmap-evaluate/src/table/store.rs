@@ -2,7 +2,7 @@
 
 use super::super::comparison::Run;
 use super::super::methods::Method;
-use super::file::{Table, hexadecimal};
+use super::file::Table;
 use super::protocol::Protocol;
 use anyhow::anyhow;
 use magmap::config::Config;
@@ -35,7 +35,7 @@ impl Fingerprint {
         Ok(Self {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             table: table.digest(),
-            settings: hexadecimal(&Sha256::digest(config.to_toml()?)),
+            settings: format!("{:x}", Sha256::digest(config.to_toml()?)),
             protocol: protocol.clone(),
         })
     }

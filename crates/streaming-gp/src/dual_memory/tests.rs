@@ -352,7 +352,7 @@ fn memory_grows_by_batch_up_to_its_limit() {
         process.update(&places, &targets, &never).unwrap().update.memory
     });
     assert_eq!(sizes, [5, 8, 12, 12].map(Some));
-    let (places, targets) = process.memory().unwrap();
+    let Memory { places, targets, .. } = process.memory.as_ref().unwrap();
     assert_eq!((places.len(), targets.len(), process.readings()), (12, 12, 90));
     // Some of every batch is left.
     assert!(places.axis(0)[0] < 8.0 && places.axis(0)[11] > 21.0, "{places:?}");

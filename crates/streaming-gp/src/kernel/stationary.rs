@@ -3,7 +3,7 @@
 //! Kernel evaluations are much of the cost of an update. They are written as loops over whole vectors without branches or calls,
 //! which the compiler turns into the widest vector instructions of the processor that runs them.
 
-use super::sum;
+use super::{Column, sum};
 use crate::{Kernel, Points};
 use pulp::Arch;
 use serde::{Deserialize, Serialize};
@@ -45,16 +45,8 @@ const LANES: usize = 8;
 
 type Vectors = [[f64; LANES]; CHUNK / LANES];
 
-/// One column of covariances: of `columns[column]` with each of `rows[range]`.
-///
-/// It is passed by value: a closure that consumes something is inlined into the code for the processor's vectors, one that does
-/// not is called from there, and is then compiled for any processor.
-struct Column<'a> {
-    rows: &'a Points,
-    range: Range<usize>,
-    columns: &'a Points,
-    column: usize,
-}
+/// A column of covariances among points.
+type Entries<'a> = Column<'a, Points>;
 
 impl Stationary {
     /// Adds the derivative in the constant, if there is one, and returns the rest of the gradient.
@@ -73,7 +65,7 @@ impl Stationary {
     /// Calls `body` with each chunk of the range, counted from its start, and the squared scaled distances of its points from
     /// the column's point. The buffer is filled with zeros up to the next whole vector.
     #[inline(always)]
-    fn for_each_chunk(&self, entries: &Column<'_>, mut body: impl FnMut(Range<usize>, &mut [[f64; LANES]])) {
+    fn for_each_chunk(&self, entries: &Entries<'_>, mut body: impl FnMut(Range<usize>, &mut [[f64; LANES]])) {
         let Column { rows, range, columns, column } = entries;
         let mut squares: Vectors = Default::default();
         for start in range.clone().step_by(CHUNK) {
@@ -92,7 +84,7 @@ impl Stationary {
         }
     }
 
-    fn add<F: Formula>(&self, entries: Column<'_>, out: &mut [f64]) {
+    fn add<F: Formula>(&self, entries: Entries<'_>, out: &mut [f64]) {
         match Arch::new() {
             Arch::Scalar => self.add_vectors::<F, false>(entries, out),
             arch => arch.dispatch(
@@ -103,7 +95,7 @@ impl Stationary {
     }
 
     #[inline(always)]
-    fn add_vectors<F: Formula, const FUSED: bool>(&self, entries: Column<'_>, out: &mut [f64]) {
+    fn add_vectors<F: Formula, const FUSED: bool>(&self, entries: Entries<'_>, out: &mut [f64]) {
         self.for_each_chunk(
             &entries,
             #[inline(always)]
@@ -118,7 +110,7 @@ impl Stationary {
         );
     }
 
-    fn contract<F: Formula>(&self, entries: Column<'_>, weights: &[f64], gradient: &mut [f64]) {
+    fn contract<F: Formula>(&self, entries: Entries<'_>, weights: &[f64], gradient: &mut [f64]) {
         match Arch::new() {
             Arch::Scalar => self.contract_vectors::<F, false>(entries, weights, gradient),
             arch => arch.dispatch(
@@ -131,7 +123,7 @@ impl Stationary {
     #[inline(always)]
     fn contract_vectors<F: Formula, const FUSED: bool>(
         &self,
-        entries: Column<'_>,
+        entries: Entries<'_>,
         weights: &[f64],
         gradient: &mut [f64],
     ) {
@@ -167,7 +159,7 @@ impl Stationary {
         }
     }
 
-    fn contract_in_rows<F: Formula>(&self, entries: Column<'_>, weights: &[f64], gradient: &mut [f64]) {
+    fn contract_in_rows<F: Formula>(&self, entries: Entries<'_>, weights: &[f64], gradient: &mut [f64]) {
         match Arch::new() {
             Arch::Scalar => self.contract_vectors_in_rows::<F, false>(entries, weights, gradient),
             arch => arch.dispatch(
@@ -181,7 +173,7 @@ impl Stationary {
     #[inline(always)]
     fn contract_vectors_in_rows<F: Formula, const FUSED: bool>(
         &self,
-        entries: Column<'_>,
+        entries: Entries<'_>,
         weights: &[f64],
         gradient: &mut [f64],
     ) {
@@ -211,7 +203,7 @@ impl Stationary {
 
     /// The derivatives in the logarithm of each axis's lengthscale, given `weight * psi` for each point of a chunk.
     #[inline(always)]
-    fn contract_axes(&self, entries: &Column<'_>, chunk: Range<usize>, slopes: &[f64], gradient: &mut [f64]) {
+    fn contract_axes(&self, entries: &Entries<'_>, chunk: Range<usize>, slopes: &[f64], gradient: &mut [f64]) {
         let Column { rows, range, columns, column } = entries;
         for (axis, entry) in gradient.iter_mut().enumerate() {
             let inverse = 1.0 / self.lengthscale(axis);
@@ -250,11 +242,10 @@ impl Kernel for Stationary {
         self.lengthscales.copy_from_slice(&values[1..]);
     }
 
-    fn add_column(&self, rows: &Points, range: Range<usize>, columns: &Points, column: usize, out: &mut [f64]) {
+    fn add_column(&self, entries: Entries<'_>, out: &mut [f64]) {
         if let Some(constant) = self.constant {
             out.iter_mut().for_each(|value| *value += constant);
         }
-        let entries = Column { rows, range, columns, column };
         match self.shape {
             Shape::Matern12 => self.add::<Matern12>(entries, out),
             Shape::Matern32 => self.add::<Matern32>(entries, out),
@@ -263,17 +254,8 @@ impl Kernel for Stationary {
         }
     }
 
-    fn contract_column(
-        &self,
-        rows: &Points,
-        range: Range<usize>,
-        columns: &Points,
-        column: usize,
-        weights: &[f64],
-        gradient: &mut [f64],
-    ) {
+    fn contract_column(&self, entries: Entries<'_>, weights: &[f64], gradient: &mut [f64]) {
         let gradient = self.contract_constant(weights, gradient);
-        let entries = Column { rows, range, columns, column };
         match self.shape {
             Shape::Matern12 => self.contract::<Matern12>(entries, weights, gradient),
             Shape::Matern32 => self.contract::<Matern32>(entries, weights, gradient),
@@ -282,15 +264,7 @@ impl Kernel for Stationary {
         }
     }
 
-    fn contract_column_in_places(
-        &self,
-        rows: &Points,
-        columns: &Points,
-        column: usize,
-        weights: &[f64],
-        gradient: &mut [f64],
-    ) {
-        let entries = Column { rows, range: 0..weights.len(), columns, column };
+    fn contract_column_in_places(&self, entries: Entries<'_>, weights: &[f64], gradient: &mut [f64]) {
         match self.shape {
             Shape::Matern12 => self.contract_in_rows::<Matern12>(entries, weights, gradient),
             Shape::Matern32 => self.contract_in_rows::<Matern32>(entries, weights, gradient),

@@ -9,7 +9,7 @@
 //! With e and f the directions of both axes, `a = (s / r)^3`, `u = e . d`, `t = f . S d` and S = diag(1, 1, -1), the covariance of the axes is
 //! `v a (e . S f - 3 u t / r^2)`: on the plane the variance of a horizontal axis is v, that of the vertical one 2 v.
 
-use super::sum;
+use super::{Column, sum};
 use crate::field_places::Numbers;
 use crate::linalg::dot;
 use crate::{Axis, FieldPlace, FieldPlaces, Kernel, Places};
@@ -246,14 +246,8 @@ impl Kernel for VectorField {
         (self.constant, self.variance, self.lengthscale) = (values[0], values[1], values[2]);
     }
 
-    fn add_column(
-        &self,
-        rows: &FieldPlaces,
-        range: Range<usize>,
-        columns: &FieldPlaces,
-        column: usize,
-        out: &mut [f64],
-    ) {
+    fn add_column(&self, entries: Column<'_, FieldPlaces>, out: &mut [f64]) {
+        let Column { rows, range, columns, column } = entries;
         let column = columns.numbers(column);
         if Self::is_of_field(&column) {
             Arch::new().dispatch(
@@ -264,15 +258,8 @@ impl Kernel for VectorField {
         self.add_bias(rows, range, &column, out);
     }
 
-    fn contract_column(
-        &self,
-        rows: &FieldPlaces,
-        range: Range<usize>,
-        columns: &FieldPlaces,
-        column: usize,
-        weights: &[f64],
-        gradient: &mut [f64],
-    ) {
+    fn contract_column(&self, entries: Column<'_, FieldPlaces>, weights: &[f64], gradient: &mut [f64]) {
+        let Column { rows, range, columns, column } = entries;
         let column = columns.numbers(column);
         if Self::is_of_field(&column) {
             Arch::new().dispatch(
@@ -282,14 +269,8 @@ impl Kernel for VectorField {
         }
     }
 
-    fn contract_column_in_places(
-        &self,
-        rows: &FieldPlaces,
-        columns: &FieldPlaces,
-        column: usize,
-        weights: &[f64],
-        gradient: &mut [f64],
-    ) {
+    fn contract_column_in_places(&self, entries: Column<'_, FieldPlaces>, weights: &[f64], gradient: &mut [f64]) {
+        let Column { rows, columns, column, .. } = entries;
         let column = columns.numbers(column);
         if !Self::is_of_field(&column) {
             return;

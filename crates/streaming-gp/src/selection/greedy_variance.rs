@@ -1,8 +1,7 @@
 //! The evidence lower bound while inducing points are added one by one.
 
 use super::super::linalg::{self, GrowingTriangle, dot, squared_norm};
-use super::super::upper_bound::BoundTerms;
-use super::super::whitened::missing_permanent;
+use super::super::whitened::{Bounds, missing_permanent};
 use crate::{Kernel, Model, NotPositiveDefinite, Past, PivotedCholesky, Places, Rows, Targets, Whitened};
 use std::borrow::Cow;
 
@@ -97,8 +96,8 @@ impl<'a, K: Kernel> GreedyVariance<'a, K> {
 
     /// The evidence lower bound with the inducing points so far, in nats.
     pub fn bound(&self) -> f64 {
-        let terms = self.bound_terms();
-        terms.lower_bound(squared_norm(terms.target) + terms.past_squares - squared_norm(&self.projected))
+        let Whitened { target, past_squares, .. } = &self.start;
+        self.bounds().lower(squared_norm(target) + past_squares - squared_norm(&self.projected))
     }
 
     /// The upper bound on L* with the inducing points so far, in nats.
@@ -106,15 +105,15 @@ impl<'a, K: Kernel> GreedyVariance<'a, K> {
     /// # Errors
     /// When B is not positive definite to the precision of doubles.
     pub fn upper_bound(&self) -> Result<f64, NotPositiveDefinite> {
-        self.bound_terms().upper_bound()
+        self.bounds().upper()
     }
 
-    fn bound_terms(&self) -> BoundTerms<'_> {
-        BoundTerms {
+    fn bounds(&self) -> Bounds<'_> {
+        Bounds {
+            whitened: &self.start,
             features: self.points.features(),
             log_determinant: self.log_determinant,
             slack: self.points.slack(),
-            ..self.start.bound_terms()
         }
     }
 }

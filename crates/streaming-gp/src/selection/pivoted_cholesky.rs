@@ -1,7 +1,7 @@
 //! Greedy variance: places one by one, each where the variance that all before it leave is greatest.
 
 use super::super::linalg::{self, squared_norm};
-use crate::{Kernel, Matrix, MatrixMut, MatrixRef, Model, Places};
+use crate::{Column, Kernel, Matrix, MatrixMut, MatrixRef, Model, Places};
 use std::borrow::Cow;
 
 /// Pivoted Cholesky of the covariance among places ("greedy variance", Burt et al. 2020): which to make inducing points, and
@@ -144,7 +144,7 @@ impl<'a, K: Kernel> PivotedCholesky<'a, K> {
 
         // What the point explains beyond the others, (k(X, x) / s - Phi_f l) / l_new, with the s of each place.
         let mut column = vec![0.0; count];
-        self.model.kernel.add_column(&self.places, 0..count, &self.places, index, &mut column);
+        self.model.kernel.add_column(Column::whole(self.places.as_ref(), self.places.as_ref(), index), &mut column);
         column.iter_mut().zip(&self.roots).for_each(|(value, root)| *value *= precision * root);
         let scale = self.model.noise.sqrt() / self.roots[index];
         linalg::add_matrix_vector(&mut column, -scale, self.all_features(), &row);

@@ -1,6 +1,6 @@
 //! `magmap-evaluate scenarios`, `sizes` and `growth`: streams whose function is known.
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 use magmap::cli::{Ending, Terminal, UsageError};
 use magmap_evaluate::comparison::Task;
 use magmap_evaluate::growth;
@@ -42,7 +42,7 @@ pub struct Growth {
 impl Arguments {
     pub fn scenarios(&self, terminal: &Terminal) -> anyhow::Result<Ending> {
         let config = self.common.config(scenarios::settings())?;
-        let tasks = named(&Scenario::ALL, |scenario| scenario.task(self.seed));
+        let tasks = named(Scenario::value_variants(), |scenario| scenario.task(self.seed));
         side_by_side(tasks, &self.methods, &[ByBatch::sizes(1)], &config, &self.common, terminal)
     }
 
@@ -62,12 +62,13 @@ impl Growth {
             return Err(UsageError(message).into());
         }
         let config = common.config(growth::settings())?;
-        let scenarios = if scenarios.is_empty() { &Scenario::ALL } else { scenarios.as_slice() };
+        let scenarios = if scenarios.is_empty() { Scenario::value_variants() } else { scenarios.as_slice() };
         let tasks = named(scenarios, |scenario| growth::task(scenario, *points as usize, *batches as usize, *seed));
         side_by_side(tasks, methods, &[ByBatch::sizes(5)], &config, common, terminal)
     }
 }
 
 fn named(scenarios: &[Scenario], task: impl Fn(Scenario) -> Task) -> Vec<(String, Task)> {
-    scenarios.iter().map(|scenario| (scenario.name().to_owned(), task(*scenario))).collect()
+    let name = |scenario: &Scenario| format!("{scenario:?}").to_lowercase();
+    scenarios.iter().map(|scenario| (name(scenario), task(*scenario))).collect()
 }

@@ -7,7 +7,7 @@ use std::thread;
 
 use anyhow::bail;
 use clap::Args;
-use magmap::cli::{Ending, Terminal, UsageError};
+use magmap::cli::{Ending, Terminal, UsageError, number};
 use magmap_evaluate::comparison::Comparison;
 use magmap_evaluate::methods::{MOST_EXACT, Method};
 use magmap_evaluate::table::{self, Fingerprint, Metric, Protocol, Store, Summary, Table};
@@ -59,17 +59,11 @@ pub struct Arguments {
 }
 
 fn share(text: &str) -> Result<f64, String> {
-    match text.parse() {
-        Ok(share) if 0.0 < share && share < 1.0 => Ok(share),
-        _ => Err("expected a number between 0 and 1".into()),
-    }
+    number(text, "a number between 0 and 1", |share| 0.0 < *share && *share < 1.0)
 }
 
 fn percent(text: &str) -> Result<f64, String> {
-    match text.parse() {
-        Ok(percent) if percent >= 0.0 => Ok(percent),
-        _ => Err("expected a number, 0 or above".into()),
-    }
+    number(text, "a number, 0 or above", |percent| *percent >= 0.0)
 }
 
 /// What `--json` writes beside the runs.
@@ -84,7 +78,7 @@ impl Arguments {
     pub fn run(&self, terminal: &Terminal) -> anyhow::Result<Ending> {
         let config = self.common.config(table::settings())?;
         let table = Table::read(&self.data)?;
-        let target = self.target.as_ref().map_or(Ok(table.columns() - 1), |name| table.column(name))?;
+        let target = self.target.as_ref().map_or(Ok(table.columns - 1), |name| table.column(name))?;
         let Self { test_share, seed, .. } = *self;
         let protocol = Protocol { target, test_share, batches: self.batches as usize, seed };
         protocol.check(&table)?;
@@ -115,9 +109,9 @@ impl Arguments {
         writeln!(
             out,
             "{}: {} rows of {} inputs, target {}; {} rows in {} batches, {} tested, {splits} splits",
-            table.path().display(),
+            table.path.display(),
             table.rows(),
-            table.columns() - 1,
+            table.columns - 1,
             table.name(target),
             rows,
             protocol.batches,
