@@ -5,6 +5,7 @@ use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
@@ -35,8 +36,12 @@ struct Files {
     used: BTreeSet<String>,
     /// Those that a power cut may cost.
     unsynced: BTreeSet<String>,
-    has_failed: bool,
+    /// When the last attempt to write failed; none if it did not.
+    failed: Option<Instant>,
 }
+
+/// Pause after a failure to write, before a tile is evicted again.
+const RETRY: Duration = Duration::from_secs(1);
 
 impl TileFolder {
     /// A folder in which nothing is written before it is [opened](Self::open).
@@ -120,6 +125,11 @@ fn is_name(name: &str) -> bool {
 }
 
 impl TileStore for TileFolder {
+    fn is_ready(&self) -> bool {
+        let files = lock(&self.files);
+        files.is_open && files.failed.is_none_or(|failed| failed.elapsed() >= RETRY)
+    }
+
     fn write(&self, [column, row]: [i64; 2], bytes: &[u8]) -> io::Result<String> {
         let name = {
             let mut files = lock(&self.files);
@@ -134,7 +144,8 @@ impl TileStore for TileFolder {
         };
         let path = self.file(&name);
         let written = File::create_new(&path).and_then(|mut file| file.write_all(bytes));
-        let had_failed = std::mem::replace(&mut lock(&self.files).has_failed, written.is_err());
+        let failed = written.is_err().then(Instant::now);
+        let had_failed = std::mem::replace(&mut lock(&self.files).failed, failed).is_some();
         match written {
             Ok(()) => Ok(name),
             Err(error) => {
@@ -179,5 +190,52 @@ pub(crate) fn keep_tiles_temporarily(mapper: &Mapper) {
     match TileFolder::temporary() {
         Ok(folder) => mapper.model().keep_tiles_in(Arc::new(folder)),
         Err(error) => log::warn!("all tiles stay in memory: no temporary folder for them can be made: {error}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_in_use_are_kept_and_the_others_are_swept() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join("tile-0_0-00000007.npz"), "of a process that died").unwrap();
+        fs::write(folder.path().join("map.npz"), "a map").unwrap();
+        let tiles = Arc::new(TileFolder::new(folder.path()));
+        assert!(!tiles.is_ready() && tiles.write([1, -2], b"early").is_err());
+        tiles.open();
+        let name = tiles.write([1, -2], b"a tile").unwrap();
+        assert_eq!((name.as_str(), tiles.is_ready()), ("tile-1_-2-00000008.npz", true));
+        let stored = StoredTile::new(Arc::clone(&tiles) as Arc<dyn TileStore>, name.clone());
+        tiles.sync(&[Arc::new(stored)]).unwrap();
+        // The only one that used it is gone.
+        let again = tiles.existing(&tiles.write([1, -2], b"again").unwrap());
+        tiles.sweep();
+        assert_eq!(tiles.names(), [again.name()]);
+        assert_eq!(
+            (tiles.read(again.name()).unwrap(), folder.path().join("map.npz").exists()),
+            (b"again".to_vec(), true)
+        );
+        for other in ["../map.npz", "map.npz", "tile-/../../x.npz", "tile-0_0-00000007.npz"] {
+            assert!(tiles.read(other).is_err(), "{other}");
+        }
+    }
+
+    #[test]
+    fn after_a_failure_there_is_a_pause_and_no_part_of_a_file() {
+        let tiles = TileFolder::new("/nonexistent-folder-of-tiles");
+        tiles.open();
+        assert!(tiles.is_ready() && tiles.write([0, 0], b"a tile").is_err() && !tiles.is_ready());
+        assert!(lock(&tiles.files).used.is_empty());
+    }
+
+    #[test]
+    fn a_temporary_folder_is_removed_with_its_files() {
+        let tiles = TileFolder::temporary().unwrap();
+        let (name, path) = (tiles.write([0, 0], b"a tile").unwrap(), tiles.path.clone());
+        assert!(path.join(name).exists());
+        drop(tiles);
+        assert!(!path.exists());
     }
 }

@@ -78,7 +78,10 @@ fn fill(
     let cells = (BLOCK * BLOCK) as usize;
     let (mut points, mut mean, mut variance) = (Vec::with_capacity(cells), vec![0.0; cells], vec![0.0; cells]);
     let centre = |index: i64| (index as f64 + 0.5) * geometry.resolution;
-    for corner in blocks(&geometry) {
+    let mut corners: Vec<[i64; 2]> = blocks(&geometry).collect();
+    // Neighbours one after another, so that few local models are needed at a time.
+    corners.sort_by_key(|corner| (corner.map(|first| first.div_euclid(8 * BLOCK)), *corner));
+    for corner in corners {
         let area = [corner, corner.map(|first| first + BLOCK - 1)].map(|cell| cell.map(centre));
         if let Some((is_unchanged, last)) = &unchanged
             && is_unchanged(area)

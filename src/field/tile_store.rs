@@ -6,6 +6,9 @@ use std::sync::Arc;
 
 /// A place for tiles outside of memory.
 pub trait TileStore: Debug + Send + Sync {
+    /// Whether it is worth trying to write.
+    fn is_ready(&self) -> bool;
+
     /// Keeps the bytes of the tile in this column and row, and returns the name to read them by. Earlier bytes of that tile are kept, too.
     ///
     /// # Errors

@@ -48,7 +48,7 @@ impl PublishingHandle {
         let has_axes = config.model.field == Mapped::Vector;
         let learns_hard_iron = has_axes && config.vector.hard_iron > 0.0;
         let thread = PublishingThread {
-            raster: LazyRaster { settings, scales: Arc::clone(&shared.scales), attempted: None, newest: None },
+            raster: LazyRaster::new(settings, Arc::clone(&shared.scales)),
             shared,
             settings: config.node.clone(),
             maps_published: None,
@@ -120,6 +120,10 @@ fn is_due(last: Option<Instant>, rate: f64) -> bool {
 struct LazyRaster {
     settings: config::Raster,
     scales: Arc<Mutex<Option<GridScales>>>,
+    /// Draws only what has changed.
+    rasterizer: Rasterizer,
+    /// Extent of the map that was rasterized last.
+    extent: Option<[[f64; 2]; 2]>,
     /// The last update that it tried to rasterize.
     attempted: Option<u64>,
     newest: Option<Raster>,
@@ -145,6 +149,11 @@ impl Raster {
 }
 
 impl LazyRaster {
+    fn new(settings: config::Raster, scales: Arc<Mutex<Option<GridScales>>>) -> Self {
+        let rasterizer = Rasterizer::new(&settings);
+        Self { settings, scales, rasterizer, extent: None, attempted: None, newest: None }
+    }
+
     fn of(&mut self, update: &Update) -> Option<&Raster> {
         let number = update.number;
         if self.attempted.replace(number) != Some(number) {
@@ -160,10 +169,15 @@ impl LazyRaster {
         self.newest.as_ref().filter(|raster| raster.update == number)
     }
 
-    fn rasterize(&self, update: &Update) -> Result<Option<Raster>, crate::field::Error> {
+    fn rasterize(&mut self, update: &Update) -> Result<Option<Raster>, crate::field::Error> {
         let (grid, prior) = match (&update.map, &self.newest) {
             (Some(map), _) => {
-                (Rasterizer::new(&self.settings).rasterize(map, &map.extent())?, map.prior_standard_deviation())
+                let extent = map.extent();
+                if self.extent.replace(extent).is_some_and(|last| !contains(extent, last)) {
+                    // Another map, of other places.
+                    self.rasterizer = Rasterizer::new(&self.settings);
+                }
+                (self.rasterizer.rasterize(map, &extent)?, map.prior_standard_deviation())
             }
             // A map that was reset: unknown everywhere.
             (None, Some(Raster { grid, .. })) => (FieldGrid::unknown(grid.geometry, grid.quantity), 1.0),
@@ -172,6 +186,11 @@ impl LazyRaster {
         let layers = OccupancyLayers::of(&grid, prior);
         Ok(Some(Raster { update: update.number, grid, layers, axes: OnceCell::new() }))
     }
+}
+
+/// Whether an area (lower left and upper right corner, in metres) contains another one.
+fn contains([low, high]: [[f64; 2]; 2], [other_low, other_high]: [[f64; 2]; 2]) -> bool {
+    (0..2).all(|axis| low[axis] <= other_low[axis] && other_high[axis] <= high[axis])
 }
 
 struct PublishingThread {
@@ -211,8 +230,7 @@ impl PublishingThread {
     fn configure(&mut self, config: &Config) {
         self.settings = config.node.clone();
         if self.raster.settings != config.raster {
-            self.raster.settings = config.raster.clone();
-            (self.raster.attempted, self.raster.newest) = (None, None);
+            self.raster = LazyRaster::new(config.raster.clone(), Arc::clone(&self.shared.scales));
             (self.mean.published, self.variance.published, self.cloud.published) = (None, None, None);
             self.vectors.iter_mut().for_each(|vectors| vectors.published = None);
             #[cfg(not(feature = "ros-check"))]

@@ -324,6 +324,10 @@ struct Faulty {
 }
 
 impl TileStore for Faulty {
+    fn is_ready(&self) -> bool {
+        true
+    }
+
     fn write(&self, square: [i64; 2], _: &[u8]) -> io::Result<String> {
         if self.takes { Ok(format!("{square:?}")) } else { Err(io::ErrorKind::StorageFull.into()) }
     }

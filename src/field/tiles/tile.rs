@@ -128,7 +128,7 @@ impl Tile {
     pub(super) fn evict(self: &Arc<Self>, store: Option<&Arc<dyn TileStore>>) -> io::Result<()> {
         let is_stored = self.content().stored.is_some();
         if !is_stored {
-            self.store(store.ok_or(io::ErrorKind::NotFound)?)?;
+            self.store(store.filter(|store| store.is_ready()).ok_or(io::ErrorKind::WouldBlock)?)?;
         }
         self.content().process = None;
         Ok(())
