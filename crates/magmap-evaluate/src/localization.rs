@@ -290,7 +290,7 @@ impl Scene {
     pub fn start_anywhere(&self, config: &Config, seed: u64) -> anyhow::Result<Track> {
         let mut random = ChaCha8Rng::seed_from_u64(seed);
         random.set_stream(1);
-        let from_here = self.from_anywhere(&mut random);
+        let from_here = self.somewhere_on(&mut random);
         self.drive(&mut self.localizer(config, Start::Anywhere, seed)?, &mut random, from_here, GLOBAL_LENGTH)
     }
 
@@ -298,11 +298,11 @@ impl Scene {
     fn start_in_the_wrong_map(&self, config: &Config, seed: u64) -> anyhow::Result<Track> {
         let mut random = ChaCha8Rng::seed_from_u64(seed);
         random.set_stream(2);
-        let from_here = self.from_anywhere(&mut random);
+        let from_here = self.somewhere_on(&mut random);
         let places = self.map.inducing_points();
         let place = places[random.random_range(0..places.len())];
         let somewhere = Start::given(place, random.random_range(-PI..PI));
-        let start = if seed % 2 == 0 { Start::Anywhere } else { somewhere };
+        let start = if seed.is_multiple_of(2) { Start::Anywhere } else { somewhere };
         self.drive(&mut self.localizer(config, start, seed)?, &mut random, from_here, GLOBAL_LENGTH)
     }
 
@@ -347,7 +347,7 @@ impl Scene {
     }
 
     /// The drive from a random place in its first half on.
-    fn from_anywhere(&self, random: &mut ChaCha8Rng) -> &[Measurement] {
+    fn somewhere_on(&self, random: &mut ChaCha8Rng) -> &[Measurement] {
         &self.drive.measurements[random.random_range(0..self.drive.measurements.len() / 2)..]
     }
 

@@ -221,6 +221,11 @@ impl<K: Kernel> DualGp<K> {
         self.baseline.count()
     }
 
+    /// Count, mean and variance of all targets of each output so far.
+    pub fn baseline(&self) -> &NoiseBaselines {
+        &self.baseline
+    }
+
     fn check(&self, places: &K::Places, targets: &[f64]) -> Result<(), Error> {
         streaming::check(places, targets, self.posterior.as_deref())?;
         let no_label = targets.iter().position(|&target| target != 0.0 && target != 1.0);

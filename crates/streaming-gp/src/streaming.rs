@@ -155,6 +155,11 @@ impl<K: Kernel> StreamingGp<K> {
         reweighting::first_weights(likelihood, &self.model, self.settings.limits, places, targets, posterior).map(Some)
     }
 
+    /// Count, mean and variance of all targets of each output so far.
+    pub fn baseline(&self) -> &NoiseBaselines {
+        &self.baseline
+    }
+
     /// Continues with other settings.
     pub fn configure(&mut self, settings: Settings<K>) {
         self.settings = settings;
