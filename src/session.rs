@@ -12,6 +12,7 @@ use crate::mapping::worker::{Mode, Worker};
 use crate::sensing::counters::Counters;
 use crate::sensing::frames::normalized;
 use crate::{field, mapping};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Why a run cannot start, or did not end cleanly.
 #[derive(Debug, thiserror::Error)]
@@ -49,6 +50,8 @@ pub struct Session {
     pub before: Counters,
     updates_before: u64,
     journal: Option<JournalMonitor>,
+    /// Whether this run has saved the map.
+    is_saved: AtomicBool,
     /// No other process writes this map.
     _reservation: Reservation,
 }
@@ -81,7 +84,17 @@ impl Session {
             worker.inbox().name_frame(frame)?;
         }
         let (namespace, journal) = (namespace.to_owned(), monitor);
-        Ok(Self { worker, namespace, source, initial_map, before, updates_before, journal, _reservation: reservation })
+        Ok(Self {
+            worker,
+            namespace,
+            source,
+            initial_map,
+            before,
+            updates_before,
+            journal,
+            is_saved: AtomicBool::new(false),
+            _reservation: reservation,
+        })
     }
 
     /// Status of the journal, if there is one.
@@ -131,6 +144,7 @@ impl Session {
         }
         let file = self.map_file();
         let moved = file.save(&map).map_err(in_words)?;
+        self.is_saved.store(true, Ordering::Relaxed);
         let moved = moved.map_or(String::new(), |kept| format!("; the previous map is kept as {}", kept.display()));
         Ok(format!("saved {}: {}{moved}", file.path().display(), map.model().totals))
     }
@@ -188,7 +202,12 @@ impl Session {
         let finished = self.worker.join()?;
         let (status, mapper) = (finished.status, finished.mapper);
         if is_new {
-            file.finish();
+            file.finish(None);
+        } else if self.initial_map == InitialMap::Unfinished
+            && self.is_saved.into_inner()
+            && let Ok(map) = Checkpoint::of(&mapper)
+        {
+            file.finish(Some(&map));
         }
         let (counters, before) = (status.counters, self.before);
         let done = last.map_err(Error::Save)?;

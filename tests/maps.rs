@@ -516,6 +516,20 @@ fn an_unfinished_map_is_listed_with_its_contents() {
 }
 
 #[test]
+fn an_unfinished_map_that_is_saved_on_request_is_finished() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut world = world(folder.path());
+    world.go(&Run { is_killed: true, ..everyday(vec![Action::Drive { readings: 20 }]) });
+    // Switched on and off, it stays unfinished.
+    world.go(&everyday(vec![]));
+    assert_eq!(list(folder.path()).unwrap()[0].state, State::Unfinished);
+    world.go(&everyday(vec![Action::Save]));
+    let [map] = &list(folder.path()).unwrap()[..] else { panic!("expected one map") };
+    assert_eq!((&map.state, map.contents.as_ref().unwrap().totals.used_readings), (&State::Saved, 20));
+    assert!(!folder.path().join("map.journal").exists());
+}
+
+#[test]
 fn robots_in_namespaces_have_their_own_maps() {
     let folder = tempfile::tempdir().unwrap();
     let mut world = world(folder.path());

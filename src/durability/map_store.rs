@@ -306,10 +306,14 @@ impl MapFile {
         map.model().extent.is_none() || Checkpoint::read(&self.path).is_ok_and(|saved| saved.continues(map))
     }
 
-    /// Removes the journal if it was closed cleanly and its map is saved; otherwise the next run starts from it.
-    pub fn finish(&self) {
+    /// Removes the journal if its map is saved, and it was closed cleanly or `resumed` is the map that a run has made of it; otherwise the
+    /// next run starts from it.
+    pub fn finish(&self, resumed: Option<&Checkpoint>) {
         let path = self.journal();
-        let is_safe = |last: &Checkpoint| last.progress().has_ended && self.is_safe(last);
+        let is_safe = |last: &Checkpoint| match resumed {
+            Some(map) => map.continues(last) && self.is_safe(map),
+            None => last.progress().has_ended && self.is_safe(last),
+        };
         let is_obsolete =
             |found: journal::Inspection| found.findings.is_empty() && found.checkpoint.as_ref().is_some_and(is_safe);
         if !path.is_dir() || !journal::inspect(&path).is_ok_and(|found| found.is_some_and(is_obsolete)) {
