@@ -274,8 +274,8 @@ sections! {
         set_initial_pose: bool = false,
         /// The node: pose of the robot's body at startup in the frame of the map, in metres and radians, if set_initial_pose.
         initial_pose: InitialPose = InitialPose { x: 0.0, y: 0.0, z: 0.0, yaw: 0.0 },
-        /// The node: whether it otherwise starts at the last pose it knew, from the file beside the map; if not, or if there is none,
-        /// the robot may be anywhere.
+        /// The node: whether it starts at the last known pose, from the file beside the map, when set_initial_pose is false. Without
+        /// such a file, or with false, the robot may be anywhere.
         load_last_pose: bool = true,
         /// The node: rate at which the last pose is saved, in hertz, and at the end; 0 for never.
         save_pose_rate: f64 = 0.5 => not_negative,

@@ -149,7 +149,7 @@ def test_a_map_of_the_mapper_locates_a_second_bag_as_the_offline_run_does(sessio
     stamps, poses = node.path()
     at = lambda rows, column: np.interp(stamps, arrays['stamp'][truth_known], rows[truth_known, column])  # noqa: E731
     within = (stamps > arrays['stamp'][truth_known][0]) & (stamps < arrays['stamp'][truth_known][-1])
-    assert within.sum() > 200, 'an update every 5 cm of 25 m, if none is left out'
+    assert within.sum() > 200, 'expected an update every 5 cm over 25 m'
     errors = np.hypot(poses[:, 0] - at(arrays['truth'], 0), poses[:, 1] - at(arrays['truth'], 1))[within]
     assert abs(np.sqrt(np.mean(errors**2)) - report['truth']['error']) < 0.04, errors
     assert np.hypot(*(poses[-1, :2] - arrays['pose'][-1, :2])) < 0.05, (poses[-1], arrays['pose'][-1])
