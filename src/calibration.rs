@@ -10,7 +10,7 @@
 //! The model takes the errors of neighbouring readings for independent, but those of odometry are shared along metres
 //! of path. So all variances are multiplied by one factor, at least 1: how much the results vary when each sixth of the
 //! stretch is left out in turn (the delete-a-group jackknife), in relation to the variance under the model, on average
-//! over yaw, delay and the components of the hard iron. `cargo test --test calibrate survey -- --ignored --nocapture`
+//! over yaw, delay and the components of the hard iron. `cargo test --test product survey -- --ignored --nocapture`
 //! measures how often the truth is within two standard deviations.
 
 mod agreement;

@@ -1,6 +1,6 @@
 //! Whether a map of the three axes says that the axes of its readings contradict the physics, and why.
 
-mod common;
+use super::common;
 
 use magmap::config::{Config, Mapped};
 use magmap::mapping::mapper::Mapper;

@@ -1,6 +1,6 @@
 //! Calibration from drives whose hard iron, mount and delay are known.
 
-mod common;
+use super::common;
 
 use magmap::calibration::{Calibration, Estimate, calibrate};
 use magmap::config::{Config, Sensor};

@@ -1,6 +1,6 @@
 //! The built program, as users see it: exit codes, outputs, messages.
 
-mod common;
+use super::common;
 
 use std::collections::VecDeque;
 use std::fs::{self, File};
@@ -13,7 +13,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use common::json;
+use super::common::json;
 use magmap::config::{Config, Sensor, Topics};
 use magmap::mapping::pipeline::Pipeline;
 use magmap::recording;

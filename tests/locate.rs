@@ -1,12 +1,12 @@
 //! Offline localization: from a recording and a map to a folder of outputs.
 
-mod common;
+use super::common;
 
 use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use common::json;
+use super::common::json;
 use magmap::config::{Sensor, Topics};
 use magmap::recording;
 use magmap::sensing::reading::{Measurement, Pose};

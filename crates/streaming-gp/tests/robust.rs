@@ -1,6 +1,6 @@
 //! The robust fit: against dense formulas, and at its Gaussian limit.
 
-mod dense;
+use super::dense;
 
 use proptest::prelude::*;
 use rand::{RngExt, SeedableRng};

@@ -1,8 +1,8 @@
 //! The engine against dense formulas in plain loops, finite differences, and what must hold for any stream.
 
-mod dense;
+use super::dense;
 
-use dense::{Covariances, Old};
+use super::dense::{Covariances, Old};
 use proptest::prelude::*;
 use rand::seq::SliceRandom;
 use rand::{RngExt, SeedableRng};

@@ -1,7 +1,7 @@
 //! Three axes of a field and the bias of their sensor: against values computed with 50 digits (`golden/vector`), dense textbook formulas,
 //! finite differences, and worlds whose truth is known.
 
-mod dense;
+use super::dense;
 
 use proptest::prelude::*;
 use rand::{RngExt, SeedableRng};

@@ -1,0 +1,8 @@
+//! The tests of the engine.
+
+mod dense;
+mod golden;
+mod redundancy_and_rejections;
+mod robust;
+mod streaming_gp;
+mod vector_field;

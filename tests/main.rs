@@ -1,0 +1,14 @@
+//! The tests of the product that share a process: one program is built sooner than eleven, and keeps all cores busy.
+
+mod axes_check;
+mod calibrate;
+mod command_line;
+mod common;
+mod faults;
+mod field_model_robustness;
+mod locate;
+mod maps;
+mod recording;
+mod replay;
+mod resume;
+mod robust;
