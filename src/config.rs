@@ -305,6 +305,8 @@ sections! {
         odometry_drift: f64 = 0.012 => not_negative,
         /// Length of path between two updates, whose readings are averaged, in metres.
         update_min_d: f64 = 0.05 => positive,
+        /// Rotation after which there is an update however short the path was, in radians.
+        update_min_a: f64 = 0.2 => positive,
         /// Decay rate of the slow average of the readings' likelihood.
         recovery_alpha_slow: f64 = 0.001 => rate,
         /// Decay rate of the fast average: particles are drawn anew where it falls below the slow one.
@@ -357,6 +359,9 @@ sections! {
         queue: usize = 1000 => within(1..=MOST_WAITING),
         /// Largest rate at which maps are published: mean, variance, field and cloud, in hertz.
         map_rate: f64 = 1.0 => positive,
+        /// Largest number of cells of a map that is published whole each time. A larger one is published whole to new subscribers, where
+        /// it grows, and every 30 s; in between ~/mean_updates and ~/variance_updates have the cells that changed.
+        whole_map_cells: usize = 250_000,
         /// Largest rate at which inducing points and the path are published, in hertz.
         marker_rate: f64 = 1.0 => positive,
         /// Rate of the reports on /diagnostics, in hertz.

@@ -104,7 +104,8 @@ fn the_grids_over_time_end_with_the_final_map_and_have_the_stamps_of_batches() {
         assert_eq!((message.info.width as usize, message.info.height as usize), (geometry.columns, geometry.rows));
         assert_eq!([message.info.origin.position.x, message.info.origin.position.y], geometry.origin());
         let scale = Scale { low, high };
-        assert_eq!(message.data, scale.occupancies(values));
+        let occupancies: Vec<i8> = values.iter().map(|&value| scale.occupancy(value)).collect();
+        assert_eq!(message.data, occupancies);
         assert!(message.data.contains(&100) && message.data.contains(&-1));
         let known = message.data.iter().zip(values).filter(|(occupancy, _)| (1..100).contains(*occupancy));
         for (&occupancy, value) in known {

@@ -12,7 +12,7 @@ use std::time::Instant;
 
 use magmap::config::Config;
 use magmap::durability::journal::{Folder, Gaps, Journal};
-use magmap::field::raster::Rasterizer;
+use magmap::field::raster::{Rasterizer, rasterize};
 use magmap::mapping::mapper::Mapper;
 use magmap::mapping::worker::{Finished, Mode, Observer, Worker};
 use magmap::replay::TruthComparison;
@@ -175,7 +175,7 @@ fn check(simulation: &Simulation) {
 fn compare(simulation: &Simulation, finished: &Finished) -> TruthComparison {
     let config = Config::default();
     let map = finished.mapper.model().map().unwrap();
-    let grid = Rasterizer::new(&config.raster).rasterize(&map, &map.extent()).unwrap();
+    let grid = rasterize(&config.raster, &map, &map.extent()).unwrap();
     TruthComparison::within_room(&grid, &simulation.world().unwrap(), simulation.world.size, 50.0)
 }
 

@@ -54,11 +54,6 @@ impl Scale {
     pub fn occupancy(&self, value: f64) -> i8 {
         if value.is_finite() { ((value - self.low) / self.step()).round().clamp(0.0, HIGHEST) as i8 } else { -1 }
     }
-
-    /// The occupancies of all values.
-    pub fn occupancies(&self, values: &[f64]) -> Vec<i8> {
-        values.iter().map(|&value| self.occupancy(value)).collect()
-    }
 }
 
 #[cfg(test)]
@@ -98,7 +93,7 @@ mod tests {
         let scale = Scale { low: 20.0, high: 70.0 };
         assert_eq!(scale.step(), 0.5);
         let values = [20.0, 45.0, 70.0, 19.0, 1e9, -1e300, f64::NEG_INFINITY, f64::NAN, 45.24, 45.26];
-        assert_eq!(scale.occupancies(&values), [0, 50, 100, 0, 100, 0, -1, -1, 50, 51]);
+        assert_eq!(values.map(|value| scale.occupancy(value)), [0, 50, 100, 0, 100, 0, -1, -1, 50, 51]);
     }
 
     proptest! {

@@ -34,18 +34,17 @@ impl GridGeometry {
         resolution: f64,
         max_cells: usize,
     ) -> Result<Self, Error> {
-        let mut range: Option<[[i64; 2]; 2]> = None;
+        let mut all: Option<Cells> = None;
         for [x, y] in points {
             let cell = |coordinate: f64| index(coordinate, resolution);
             let corners = cell(x - margin).zip(cell(y - margin)).zip(cell(x + margin).zip(cell(y + margin)));
             let Some(((left, low), (right, high))) = corners else {
                 return Err(Error::PointOutOfRange { x, y, resolution });
             };
-            let [[first_column, last_column], [first_row, last_row]] = range.unwrap_or([[left, right], [low, high]]);
-            range = Some([[first_column.min(left), last_column.max(right)], [first_row.min(low), last_row.max(high)]]);
+            let cells = Cells { first: [left, low], last: [right, high] };
+            all = Some(all.map_or(cells, |all| all.hull(&cells)));
         }
-        let [columns, rows] = range.ok_or(Error::NoPoints)?;
-        Self::spanning(columns, rows, resolution, max_cells)
+        Self::spanning(all.ok_or(Error::NoPoints)?, resolution, max_cells)
     }
 
     /// The smallest geometry that covers both.
@@ -56,40 +55,28 @@ impl GridGeometry {
         if self.resolution != other.resolution {
             return Err(Error::ResolutionsDiffer { left: self.resolution, right: other.resolution });
         }
-        let columns = [self.first_column.min(other.first_column), self.last_column().max(other.last_column())];
-        let rows = [self.first_row.min(other.first_row), self.last_row().max(other.last_row())];
-        Self::spanning(columns, rows, self.resolution, max_cells)
+        Self::spanning(self.cells().hull(&other.cells()), self.resolution, max_cells)
     }
 
-    /// The geometry from the first to the last column and row, each inclusive.
-    fn spanning(columns: [i64; 2], rows: [i64; 2], resolution: f64, max_cells: usize) -> Result<Self, Error> {
-        let count = |[first, last]: [i64; 2]| first.abs_diff(last) + 1;
-        let [column_count, row_count] = [count(columns), count(rows)];
-        if column_count.checked_mul(row_count).is_none_or(|cells| cells > max_cells as u64) {
-            return Err(Error::GridTooLarge { columns: column_count, rows: row_count, resolution, max_cells });
+    fn spanning(cells: Cells, resolution: f64, max_cells: usize) -> Result<Self, Error> {
+        let [columns, rows] = [0, 1].map(|axis| cells.first[axis].abs_diff(cells.last[axis]) + 1);
+        if columns.checked_mul(rows).is_none_or(|cells| cells > max_cells as u64) {
+            return Err(Error::GridTooLarge { columns, rows, resolution, max_cells });
         }
-        Ok(Self {
-            resolution,
-            first_column: columns[0],
-            first_row: rows[0],
-            columns: column_count as usize,
-            rows: row_count as usize,
-        })
+        let [first_column, first_row] = cells.first;
+        Ok(Self { resolution, first_column, first_row, columns: columns as usize, rows: rows as usize })
     }
 
-    pub(super) fn last_column(&self) -> i64 {
-        self.first_column + self.columns as i64 - 1
-    }
-
-    pub(super) fn last_row(&self) -> i64 {
-        self.first_row + self.rows as i64 - 1
+    /// Its cells.
+    pub fn cells(&self) -> Cells {
+        let first = [self.first_column, self.first_row];
+        Cells { first, last: [self.first_column + self.columns as i64 - 1, self.first_row + self.rows as i64 - 1] }
     }
 
     /// Index of a cell, given by its absolute column and row, in row-major arrays; `None` outside.
-    pub(super) fn index(&self, column: i64, row: i64) -> Option<usize> {
-        let inside = (self.first_column..=self.last_column()).contains(&column)
-            && (self.first_row..=self.last_row()).contains(&row);
-        inside.then(|| (row - self.first_row) as usize * self.columns + (column - self.first_column) as usize)
+    pub fn index(&self, column: i64, row: i64) -> Option<usize> {
+        let is_inside = self.cells().contains(&Cells { first: [column, row], last: [column, row] });
+        is_inside.then(|| (row - self.first_row) as usize * self.columns + (column - self.first_column) as usize)
     }
 
     /// The lower left corner of the lower left cell, in metres.
@@ -121,6 +108,39 @@ impl GridGeometry {
     }
 }
 
+/// A rectangle of cells, by the absolute column and row of its lower left and upper right cell.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cells {
+    /// The lower left cell.
+    pub first: [i64; 2],
+    /// The upper right cell.
+    pub last: [i64; 2],
+}
+
+impl Cells {
+    /// The smallest rectangle around both.
+    pub fn hull(&self, other: &Self) -> Self {
+        let both = |choose: fn(i64, i64) -> i64, [x, y]: [i64; 2], [u, v]: [i64; 2]| [choose(x, u), choose(y, v)];
+        Self { first: both(i64::min, self.first, other.first), last: both(i64::max, self.last, other.last) }
+    }
+
+    /// The cells of both; of rectangles that have none, the last cell is before the first.
+    pub(super) fn intersection(&self, other: &Self) -> Self {
+        let both = |choose: fn(i64, i64) -> i64, [x, y]: [i64; 2], [u, v]: [i64; 2]| [choose(x, u), choose(y, v)];
+        Self { first: both(i64::max, self.first, other.first), last: both(i64::min, self.last, other.last) }
+    }
+
+    pub(super) fn contains(&self, other: &Self) -> bool {
+        (0..2).all(|axis| self.first[axis] <= other.first[axis] && other.last[axis] <= self.last[axis])
+    }
+
+    /// Columns and rows, row by row.
+    pub fn iter(&self) -> impl Iterator<Item = [i64; 2]> + use<> {
+        let [[left, bottom], [right, top]] = [self.first, self.last];
+        (bottom..=top).flat_map(move |row| (left..=right).map(move |column| [column, row]))
+    }
+}
+
 /// A raster of the map: row-major from the lower left cell, NaN where the map is unknown.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FieldGrid {
@@ -139,6 +159,17 @@ impl FieldGrid {
     pub fn unknown(geometry: GridGeometry, quantity: Quantity) -> Self {
         let nothing = vec![f64::NAN; geometry.len()];
         Self { geometry, quantity, mean: nothing.clone(), standard_deviation: nothing }
+    }
+
+    /// The same cells in a geometry that contains its own; others are unknown.
+    pub(super) fn extended(&self, geometry: GridGeometry) -> Self {
+        let mut all = Self::unknown(geometry, self.quantity);
+        for (from, [column, row]) in self.geometry.cells().iter().enumerate() {
+            if let Some(to) = geometry.index(column, row) {
+                (all.mean[to], all.standard_deviation[to]) = (self.mean[from], self.standard_deviation[from]);
+            }
+        }
+        all
     }
 }
 

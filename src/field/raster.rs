@@ -5,7 +5,7 @@
 //! was computed at once or has grown.
 
 use super::Error;
-use super::grid::{FieldGrid, GridGeometry};
+use super::grid::{Cells, FieldGrid, GridGeometry};
 use super::map::FieldMap;
 use super::quantity::Quantity;
 use super::tiles::Extent;
@@ -14,117 +14,127 @@ use crate::config;
 /// Number of cells along each side of a block, which is predicted at once.
 const BLOCK: i64 = 16;
 
-/// Computes rasters that grow with the map and never shrink.
+/// The raster of a map, covering its inducing points and the given places (x and y in metres).
+///
+/// # Errors
+/// As [`GridGeometry::around`].
+pub fn rasterize(settings: &config::Raster, map: &FieldMap, places: &[[f64; 2]]) -> Result<FieldGrid, Error> {
+    Rasterizer::new(settings).rasterize(map, places).cloned()
+}
+
+/// Keeps a raster that grows with the map and never shrinks. What has not changed is neither computed again nor copied.
 #[derive(Clone, Debug)]
 pub struct Rasterizer {
     settings: config::Raster,
-    /// Geometry of the last raster.
-    geometry: Option<GridGeometry>,
-    /// The last raster, and the map that it is of.
-    last: Option<(FieldMap, FieldGrid)>,
+    grid: Option<FieldGrid>,
+    /// The map that the raster is of.
+    map: Option<FieldMap>,
+    changed: Option<Cells>,
 }
 
 impl Rasterizer {
     /// A rasterizer that has computed nothing yet.
     pub fn new(settings: &config::Raster) -> Self {
-        Self { settings: settings.clone(), geometry: None, last: None }
+        Self { settings: settings.clone(), grid: None, map: None, changed: None }
     }
 
-    /// Number of cells of the last raster.
-    pub fn cells(&self) -> usize {
-        self.geometry.map_or(0, |geometry| geometry.len())
+    /// The last raster.
+    pub fn grid(&self) -> Option<&FieldGrid> {
+        self.grid.as_ref()
+    }
+
+    /// The rectangle around all cells that are not those of the raster before; none where all are.
+    pub fn changed(&self) -> Option<Cells> {
+        self.changed
+    }
+
+    /// Forgets the map: every cell of the raster is unknown.
+    pub fn clear(&mut self) {
+        self.map = None;
+        if let Some(grid) = &mut self.grid {
+            *grid = FieldGrid::unknown(grid.geometry, grid.quantity);
+            self.changed = Some(grid.geometry.cells());
+        }
     }
 
     /// The raster of a map, covering its inducing points, the given places (x and y in metres) and the previous raster. Where all local
-    /// models that predict a block of cells are those of the previous raster, its cells are taken from there.
+    /// models that predict a block of cells are those of the previous raster, its cells stay.
     ///
     /// # Errors
-    /// As [`GridGeometry::around`]; the next raster grows from the last one that succeeded.
-    pub fn rasterize(&mut self, map: &FieldMap, places: &[[f64; 2]]) -> Result<FieldGrid, Error> {
+    /// As [`GridGeometry::around`]; the raster is then still the last one.
+    pub fn rasterize(&mut self, map: &FieldMap, places: &[[f64; 2]]) -> Result<&FieldGrid, Error> {
         let points = map.inducing_points().into_iter().chain(places.iter().copied());
         let unknown_above = self.settings.unknown_above;
-        let last = self.last.take();
         let predict = |places: &[[f64; 2]], mean: &mut [f64], variance: &mut [f64]| {
             map.predict(places, unknown_above, mean, variance)
         };
-        let unchanged = last.as_ref().map(|(last, grid)| (move |area: Extent| map.predicts_as(last, area), grid));
-        let grid = self.grow(points, map.quantity(), predict, unchanged)?;
-        self.last = Some((map.clone(), grid.clone()));
-        Ok(grid)
+        let last = self.map.clone();
+        let is_unchanged = |area| last.as_ref().is_some_and(|last| map.predicts_as(last, area));
+        self.grow(points, map.quantity(), predict, is_unchanged)?;
+        self.map = Some(map.clone());
+        self.grid.as_ref().ok_or(Error::NoPoints)
     }
 
+    /// Grows the raster around these points, and predicts those blocks that are new or have changed.
     fn grow(
         &mut self,
         points: impl IntoIterator<Item = [f64; 2]>,
         quantity: Quantity,
         predict: impl FnMut(&[[f64; 2]], &mut [f64], &mut [f64]),
-        unchanged: Option<(impl Fn(Extent) -> bool, &FieldGrid)>,
-    ) -> Result<FieldGrid, Error> {
+        is_unchanged: impl Fn(Extent) -> bool,
+    ) -> Result<(), Error> {
         let config::Raster { resolution, margin, max_cells, .. } = self.settings;
         let around = GridGeometry::around(points, margin, resolution, max_cells)?;
-        let geometry = self.geometry.map_or(Ok(around), |last| last.union(&around, max_cells))?;
-        self.geometry = Some(geometry);
-        Ok(fill(FieldGrid::unknown(geometry, quantity), predict, unchanged))
+        let before = self.grid.as_ref().map(|grid| grid.geometry);
+        let geometry = before.map_or(Ok(around), |before| before.union(&around, max_cells))?;
+        let mut grid = match self.grid.take() {
+            Some(grid) if grid.geometry == geometry => grid,
+            Some(grid) => grid.extended(geometry),
+            None => FieldGrid::unknown(geometry, quantity),
+        };
+        grid.quantity = quantity;
+        let cells = geometry.cells();
+        let is_drawn =
+            |block: &Cells| before.is_some_and(|before| before.cells().contains(&block.intersection(&cells)));
+        let centre = |index: i64| (index as f64 + 0.5) * resolution;
+        let area = |block: &Cells| [block.first, block.last].map(|cell| cell.map(centre));
+        let changed: Vec<Cells> =
+            blocks(&cells).filter(|block| !(is_drawn(block) && is_unchanged(area(block)))).collect();
+        fill(&mut grid, &changed, predict);
+        let rectangle = changed.into_iter().reduce(|all, block| all.hull(&block));
+        self.changed = rectangle.map(|rectangle| rectangle.intersection(&cells));
+        self.grid = Some(grid);
+        Ok(())
     }
 }
 
-/// Fills a grid with predictions, block by block, or with cells of another grid where it has the whole block and nothing has changed.
-fn fill(
-    mut grid: FieldGrid,
-    mut predict: impl FnMut(&[[f64; 2]], &mut [f64], &mut [f64]),
-    unchanged: Option<(impl Fn(Extent) -> bool, &FieldGrid)>,
-) -> FieldGrid {
+/// Fills blocks of a grid with predictions.
+fn fill(grid: &mut FieldGrid, blocks: &[Cells], mut predict: impl FnMut(&[[f64; 2]], &mut [f64], &mut [f64])) {
     let geometry = grid.geometry;
     let cells = (BLOCK * BLOCK) as usize;
     let (mut points, mut mean, mut variance) = (Vec::with_capacity(cells), vec![0.0; cells], vec![0.0; cells]);
     let centre = |index: i64| (index as f64 + 0.5) * geometry.resolution;
-    let mut corners: Vec<[i64; 2]> = blocks(&geometry).collect();
-    // Neighbours one after another, so that few local models are needed at a time.
-    corners.sort_by_key(|corner| (corner.map(|first| first.div_euclid(8 * BLOCK)), *corner));
-    for corner in corners {
-        let area = [corner, corner.map(|first| first + BLOCK - 1)].map(|cell| cell.map(centre));
-        if let Some((is_unchanged, last)) = &unchanged
-            && is_unchanged(area)
-            && copied(&mut grid, last, corner)
-        {
-            continue;
-        }
+    for block in blocks {
         points.clear();
-        points.extend(cells_of(corner).map(|[column, row]| [centre(column), centre(row)]));
+        points.extend(block.iter().map(|cell| cell.map(centre)));
         predict(&points, &mut mean, &mut variance);
-        for (cell, [column, row]) in cells_of(corner).enumerate() {
+        for (cell, [column, row]) in block.iter().enumerate() {
             let Some(index) = geometry.index(column, row) else { continue };
             grid.mean[index] = mean[cell];
             grid.standard_deviation[index] = variance[cell].sqrt();
         }
     }
-    grid
 }
 
-/// Copies the cells of a block that the grid has, if the other grid has all of them.
-fn copied(grid: &mut FieldGrid, from: &FieldGrid, corner: [i64; 2]) -> bool {
-    let wanted =
-        || cells_of(corner).filter_map(|[column, row]| Some(([column, row], grid.geometry.index(column, row)?)));
-    let both: Option<Vec<(usize, usize)>> =
-        wanted().map(|([column, row], index)| Some((index, from.geometry.index(column, row)?))).collect();
-    let Some(both) = both else { return false };
-    for (to, source) in both {
-        grid.mean[to] = from.mean[source];
-        grid.standard_deviation[to] = from.standard_deviation[source];
-    }
-    true
-}
-
-/// The lower left corners of the blocks that cover a geometry.
-fn blocks(geometry: &GridGeometry) -> impl Iterator<Item = [i64; 2]> + use<> {
-    let [columns, rows] = [[geometry.first_column, geometry.last_column()], [geometry.first_row, geometry.last_row()]];
-    let blocks = |[first, last]: [i64; 2]| first.div_euclid(BLOCK)..=last.div_euclid(BLOCK);
-    blocks(rows).flat_map(move |row| blocks(columns).map(move |column| [column * BLOCK, row * BLOCK]))
-}
-
-/// Columns and rows of a block's cells, row by row.
-fn cells_of([column, row]: [i64; 2]) -> impl Iterator<Item = [i64; 2]> {
-    (row..row + BLOCK).flat_map(move |row| (column..column + BLOCK).map(move |column| [column, row]))
+/// The blocks that cover these cells: neighbours one after another, so that few local models are needed at a time.
+fn blocks(cells: &Cells) -> impl Iterator<Item = Cells> + use<> {
+    let [first, last] = [cells.first, cells.last].map(|cell| cell.map(|index| index.div_euclid(BLOCK)));
+    let mut blocks: Vec<[i64; 2]> = Cells { first, last }.iter().collect();
+    blocks.sort_by_key(|block| (block.map(|index| index.div_euclid(8)), *block));
+    blocks.into_iter().map(|block| {
+        let first = block.map(|index| index * BLOCK);
+        Cells { first, last: first.map(|index| index + BLOCK - 1) }
+    })
 }
 
 #[cfg(test)]
@@ -150,10 +160,12 @@ mod tests {
         }
     }
 
-    type Unchanged = fn(Extent) -> bool;
-
-    /// No raster before.
-    const ANEW: Option<(Unchanged, &FieldGrid)> = None;
+    impl Rasterizer {
+        fn grow_anew(&mut self, points: &[[f64; 2]]) -> Result<&FieldGrid, Error> {
+            self.grow(points.iter().copied(), Quantity::Strength, predict, |_| false)?;
+            self.grid.as_ref().ok_or(Error::NoPoints)
+        }
+    }
 
     fn bits(values: &[f64]) -> Vec<u64> {
         values.iter().map(|value| value.to_bits()).collect()
@@ -178,14 +190,15 @@ mod tests {
     #[test]
     fn a_rejected_growth_keeps_the_last_geometry() {
         let mut rasterizer = Rasterizer::new(&settings(0.5));
-        let before = rasterizer.grow([[0.0, 0.0]], Quantity::Strength, predict, ANEW).unwrap().geometry;
-        assert!(rasterizer.grow([[1e6, 0.0]], Quantity::Strength, predict, ANEW).is_err());
-        assert_eq!((rasterizer.geometry, rasterizer.cells()), (Some(before), before.len()));
+        let before = rasterizer.grow_anew(&[[0.0, 0.0]]).unwrap().geometry;
+        assert!(rasterizer.grow_anew(&[[1e6, 0.0]]).is_err());
+        assert_eq!(rasterizer.grid().map(|grid| grid.geometry), Some(before));
     }
 
     #[test]
     fn cells_hold_the_prediction_at_their_centre() {
-        let grid = Rasterizer::new(&settings(3.0)).grow([[0.0, 0.0]], Quantity::Strength, predict, ANEW).unwrap();
+        let mut rasterizer = Rasterizer::new(&settings(3.0));
+        let grid = rasterizer.grow_anew(&[[0.0, 0.0]]).unwrap();
         for row in 0..grid.geometry.rows {
             for column in 0..grid.geometry.columns {
                 let [x, y] = grid.geometry.centre(column, row);
@@ -206,9 +219,10 @@ mod tests {
             let mut growing = Rasterizer::new(&settings(margin));
             for last in 0..growth.len() {
                 let (x, y) = growth[last];
-                let grown = growing.grow([[x, y]], Quantity::Strength, predict, ANEW).unwrap();
-                let all = growth[..=last].iter().map(|&(x, y)| [x, y]);
-                let full = Rasterizer::new(&settings(margin)).grow(all, Quantity::Strength, predict, ANEW).unwrap();
+                let grown = growing.grow_anew(&[[x, y]]).unwrap();
+                let all: Vec<[f64; 2]> = growth[..=last].iter().map(|&(x, y)| [x, y]).collect();
+                let mut at_once = Rasterizer::new(&settings(margin));
+                let full = at_once.grow_anew(&all).unwrap();
                 prop_assert_eq!(grown.geometry, full.geometry);
                 prop_assert_eq!(bits(&grown.mean), bits(&full.mean));
                 prop_assert_eq!(bits(&grown.standard_deviation), bits(&full.standard_deviation));
@@ -226,7 +240,7 @@ mod tests {
         // Yes up to x = 2 m, no beyond.
         let path: Vec<[f64; 2]> = (0..80).map(|index| [0.05 * f64::from(index), 0.0]).collect();
         model.update(&observed(&path, |x| Observed::Signal(x < 2.0)), &|| false).unwrap();
-        let grid = Rasterizer::new(&config.raster).rasterize(&model.map().unwrap(), &path).unwrap();
+        let grid = rasterize(&config.raster, &model.map().unwrap(), &path).unwrap();
         assert_eq!(grid.quantity, Quantity::Probability);
         let at = |values: &[f64], x: f64, y: f64| {
             let [left, bottom] = grid.geometry.origin();
@@ -248,7 +262,7 @@ mod tests {
         let mut model = FieldModel::new(&config);
         let path: Vec<[f64; 2]> = (0..40).map(|index| [0.05 * f64::from(index), 0.0]).collect();
         model.update(&observed(&path, |x| of_strength(50.0 + 8.0 * (2.0 * x).sin())), &|| false).unwrap();
-        let grid = Rasterizer::new(&config.raster).rasterize(&model.map().unwrap(), &path).unwrap();
+        let grid = rasterize(&config.raster, &model.map().unwrap(), &path).unwrap();
         for row in 0..grid.geometry.rows {
             for column in 0..grid.geometry.columns {
                 let [x, y] = grid.geometry.centre(column, row);
@@ -275,21 +289,31 @@ mod tests {
             let path: Vec<[f64; 2]> = (0..30).map(|index| [f64::from(30 * batch + index) * 0.05, 0.0]).collect();
             model.update(&observed(&path, |x| of_strength(50.0 + 8.0 * (2.0 * x).sin())), &|| false).unwrap();
             let map = model.map().unwrap();
-            if let Some((last, _)) = &growing.last {
-                let block = |corner: [i64; 2]| [corner, corner.map(|first| first + BLOCK - 1)];
-                let area = |corner| block(corner).map(|cell| cell.map(|index| (index as f64 + 0.5) * 0.1));
-                predicted += [0, 16, 32, 48].into_iter().filter(|x| !map.predicts_as(last, area([*x, 0]))).count();
+            let before = growing.grid().cloned();
+            if let Some(last) = &growing.map {
+                let blocks = [0, 16, 32, 48].map(|x| [[x, 0], [x + BLOCK - 1, BLOCK - 1]]);
+                let areas = blocks.map(|block| block.map(|cell| cell.map(|index| (index as f64 + 0.5) * 0.1)));
+                predicted += areas.into_iter().filter(|area| !map.predicts_as(last, *area)).count();
             }
-            let grown = growing.rasterize(&map, &path).unwrap();
-            let whole = GridGeometry { ..grown.geometry };
-            let full =
-                Rasterizer { geometry: Some(whole), ..Rasterizer::new(&settings(0.5)) }.rasterize(&map, &path).unwrap();
+            let grown = growing.rasterize(&map, &path).unwrap().clone();
+            let mut anew = growing.clone();
+            anew.clear();
+            assert!(anew.grid().unwrap().mean.iter().all(|mean| mean.is_nan()));
+            let full = anew.rasterize(&map, &path).unwrap();
             assert_eq!(
                 (bits(&grown.mean), bits(&grown.standard_deviation)),
                 (bits(&full.mean), bits(&full.standard_deviation))
             );
+            let changed = growing.changed().unwrap();
+            for (index, [column, row]) in grown.geometry.cells().iter().enumerate() {
+                let is_inside = changed.contains(&Cells { first: [column, row], last: [column, row] });
+                let value = before.as_ref().and_then(|grid| Some(grid.mean[grid.geometry.index(column, row)?]));
+                assert!(is_inside || value.is_some_and(|value| value.to_bits() == grown.mean[index].to_bits()));
+            }
         }
         // Of four blocks along the path, up to x = 6.4 m, and five updates that had a raster before.
         assert!((1..20).contains(&predicted), "{predicted} blocks of 20 were predicted again");
+        growing.rasterize(&model.map().unwrap(), &[]).unwrap();
+        assert_eq!(growing.changed(), None);
     }
 }

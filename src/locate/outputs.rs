@@ -8,7 +8,7 @@ use crate::export::file::create_folder;
 use crate::export::report::write_json;
 use crate::export::{self, MapPicture, PathArrays, PathPicture};
 use crate::field::map::FieldMap;
-use crate::field::raster::Rasterizer;
+use crate::field::raster::rasterize;
 use crate::files::FileError;
 use crate::localization::State;
 
@@ -45,7 +45,7 @@ pub fn write(
     let [picture, arrays, json] = ["path.png", "path.npz", "report.json"].map(|name| folder.join(name));
     write_json(&json, report)?;
     path_arrays(&drive.steps).write(&arrays)?;
-    let grid = Rasterizer::new(&config.raster).rasterize(map, &map.extent())?;
+    let grid = rasterize(&config.raster, map, &map.extent())?;
     let truth: Vec<[f64; 2]> =
         drive.steps.iter().map(|step| step.truth.map_or([f64::NAN; 2], |pose| pose.translation.into())).collect();
     let found = found_path(&drive.steps);

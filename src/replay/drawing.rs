@@ -122,12 +122,16 @@ impl DrawingTask {
         let Update { number, result: Some(Ok(report)), map: Some(map), .. } = &*finished.update else { return Ok(()) };
         let record = Some(self.records.len() - 1);
         self.latest = Some(LatestMap { number: *number, map: map.clone(), record, drawn: None });
-        if self.budget.allows(report, self.rasterizer.cells()) { self.draw() } else { Ok(()) }
+        if self.budget.allows(report, self.rasterizer.grid().map_or(0, |grid| grid.geometry.len())) {
+            self.draw()
+        } else {
+            Ok(())
+        }
     }
 
     fn draw(&mut self) -> Result<(), Error> {
         let Some(latest) = &mut self.latest else { return Ok(()) };
-        let drawn = self.rasterizer.rasterize(&latest.map, &latest.map.extent());
+        let drawn = self.rasterizer.rasterize(&latest.map, &latest.map.extent()).cloned();
         match &drawn {
             Ok(grid) => {
                 let scales = self.writer.write(grid, latest.map.prior_standard_deviation(), latest.map.stamp())?;

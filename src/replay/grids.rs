@@ -36,7 +36,7 @@ impl GridWriter {
 
     /// Writes the mean and the variance as of `stamp`.
     pub(super) fn write(&mut self, grid: &FieldGrid, prior_deviation: f64, stamp: Stamp) -> Result<GridScales, Error> {
-        let OccupancyLayers { mean, variance, scales } = OccupancyLayers::of(grid, prior_deviation);
+        let OccupancyLayers { mean, variance, scales, .. } = OccupancyLayers::of(grid, prior_deviation);
         for (topic, data) in [(MEAN_TOPIC, mean), (VARIANCE_TOPIC, variance)] {
             self.writer.write(topic, &OccupancyGrid::new(stamp, &self.frame, &grid.geometry, data), stamp)?;
         }

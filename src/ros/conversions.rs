@@ -5,11 +5,12 @@ use r2r::builtin_interfaces::msg::Time;
 use r2r::std_msgs::msg::{ColorRGBA, Header};
 use r2r::{geometry_msgs, nav_msgs, sensor_msgs, tf2_msgs, visualization_msgs};
 
+use super::interfaces::OccupancyGridUpdate;
 use crate::export::AxesGrid;
 use crate::export::arrows::{Arrow, Arrows};
 use crate::export::colour::VIRIDIS;
 use crate::export::occupancy::GridScales;
-use crate::field::grid::{FieldGrid, GridGeometry};
+use crate::field::grid::{Cells, FieldGrid, GridGeometry};
 use crate::field::map::SensorBias;
 use crate::field::quantity::Quantity;
 use crate::localization::Start;
@@ -134,6 +135,27 @@ pub(super) fn occupancy_grid(
 ) -> nav_msgs::msg::OccupancyGrid {
     let info = metadata(geometry, header.stamp.clone());
     nav_msgs::msg::OccupancyGrid { header, info, data: occupancies.to_vec() }
+}
+
+/// Some cells of a layer of the raster, all of which are in its geometry.
+#[cfg(not(feature = "ros-check"))]
+pub(super) fn occupancy_grid_update(
+    header: Header,
+    geometry: &GridGeometry,
+    occupancies: &[i8],
+    cells: &Cells,
+) -> OccupancyGridUpdate {
+    let [x, y] = [cells.first[0] - geometry.first_column, cells.first[1] - geometry.first_row];
+    let [width, height] = [0, 1].map(|axis| cells.last[axis] - cells.first[axis] + 1);
+    let indices = cells.iter().filter_map(|[column, row]| geometry.index(column, row));
+    let data = indices.map(|index| occupancies[index]).collect();
+    OccupancyGridUpdate { header, x: x as i32, y: y as i32, width: width as u32, height: height as u32, data }
+}
+
+/// The bindings have a message of a whole grid only.
+#[cfg(feature = "ros-check")]
+pub(super) fn occupancy_grid_update(header: Header, _: &GridGeometry, _: &[i8], _: &Cells) -> OccupancyGridUpdate {
+    OccupancyGridUpdate { header, ..OccupancyGridUpdate::default() }
 }
 
 pub(super) fn metadata(geometry: &GridGeometry, loaded: Time) -> nav_msgs::msg::MapMetaData {

@@ -26,7 +26,7 @@ use crate::durability::checkpoint::{self, Checkpoint};
 use crate::durability::map_store::MapFile;
 use crate::export::occupancy::OccupancyLayers;
 use crate::field::map::FieldMap;
-use crate::field::raster::Rasterizer;
+use crate::field::raster::rasterize;
 use crate::localization::live::{Found, Live};
 use crate::localization::{self, LastPose, Located, Start, State};
 use crate::mapping::stop::StopSignal;
@@ -175,7 +175,7 @@ impl LocalizerThread {
             ..config.clone()
         };
         let listener = Listener::start(node, parameters, &listening)?;
-        let grid = Rasterizer::new(&config.raster).rasterize(map, &map.extent())?;
+        let grid = rasterize(&config.raster, map, &map.extent())?;
         let layers = OccupancyLayers::of(&grid, map.prior_standard_deviation());
         let grid = convert::occupancy_grid(convert::header("", map.stamp()), &grid.geometry, &layers.mean);
         let [magnetometer, odometry] = listener.subscriptions.topics.each_ref().map(|topic| &topic.name);

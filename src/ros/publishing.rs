@@ -6,19 +6,21 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded, unbounded};
+use r2r::std_msgs::msg::Header;
 use r2r::{Node, Publisher, QosProfile, WrappedTypesupport};
 use r2r::{nav_msgs, sensor_msgs, visualization_msgs};
 
 use super::conversions as convert;
 #[cfg(not(feature = "ros-check"))]
 use super::interfaces::FieldMapMessage;
+use super::interfaces::OccupancyGridUpdate;
 use super::shared::Shared;
 use super::{Context, Error, spawn};
 use crate::config::{self, Config, Mapped};
 use crate::export::AxesGrid;
 use crate::export::arrows::Arrows;
 use crate::export::occupancy::{GridScales, OccupancyLayers};
-use crate::field::grid::FieldGrid;
+use crate::field::grid::{Cells, FieldGrid};
 use crate::field::map::FieldMap;
 use crate::field::raster::Rasterizer;
 use crate::mapping::updates::{Update, lock};
@@ -43,18 +45,17 @@ impl PublishingHandle {
     /// Creates the publishers and starts the thread.
     pub(super) fn start(node: &mut Node, config: &Config, shared: Shared) -> Result<(Self, JoinHandle<()>), Error> {
         let (requests, receiver) = unbounded();
-        let settings = config.raster.clone();
         // Neither setting changes while the node runs.
         let has_axes = config.model.field == Mapped::Vector;
         let learns_hard_iron = has_axes && config.vector.hard_iron > 0.0;
         let thread = PublishingThread {
-            raster: LazyRaster::new(settings, Arc::clone(&shared.scales)),
+            raster: LazyRaster::new(config, Arc::clone(&shared.scales)),
             shared,
             settings: config.node.clone(),
             maps_published: None,
             markers_published: None,
-            mean: MapPublisher::create(node, "~/mean")?,
-            variance: MapPublisher::create(node, "~/variance")?,
+            mean: LayerPublisher::create(node, "~/mean", |layers| &layers.mean)?,
+            variance: LayerPublisher::create(node, "~/variance", |layers| &layers.variance)?,
             cloud: MapPublisher::create(node, "~/cloud")?,
             #[cfg(not(feature = "ros-check"))]
             field: MapPublisher::create(node, "~/field")?,
@@ -97,6 +98,10 @@ impl<M: WrappedTypesupport + 'static> MapPublisher<M> {
         Ok(Self { publisher, subscribers: 0, published: None })
     }
 
+    fn has_subscribers(&self) -> bool {
+        self.publisher.get_inter_process_subscription_count().is_ok_and(|subscribers| subscribers > 0)
+    }
+
     /// Publishes an update to subscribers, where one has just joined, or it is due and they have not received it. Returns whether
     /// there was a message.
     fn offer(&mut self, update: u64, is_due: bool, message: impl FnOnce() -> Option<M>) -> bool {
@@ -116,9 +121,46 @@ fn is_due(last: Option<Instant>, rate: f64) -> bool {
     last.is_none_or(|last| last.elapsed().as_secs_f64() >= 1.0 / rate)
 }
 
+/// Time after which a map is published whole again.
+const WHOLE_PERIOD: Duration = Duration::from_secs(30);
+
+/// A layer of the raster, and of a large one the cells that changed.
+struct LayerPublisher {
+    values: fn(&OccupancyLayers) -> &[i8],
+    whole: MapPublisher<nav_msgs::msg::OccupancyGrid>,
+    changes: MapPublisher<OccupancyGridUpdate>,
+}
+
+impl LayerPublisher {
+    fn create(node: &mut Node, name: &str, values: fn(&OccupancyLayers) -> &[i8]) -> Result<Self, Error> {
+        Ok(Self {
+            values,
+            whole: MapPublisher::create(node, name)?,
+            changes: MapPublisher::create(node, &format!("{name}_updates"))?,
+        })
+    }
+
+    /// As [`MapPublisher::offer`].
+    fn offer(&mut self, update: &Update, is_due: bool, raster: &mut LazyRaster, header: impl Fn() -> Header) -> bool {
+        let is_due = is_due && (self.whole.has_subscribers() || self.changes.has_subscribers());
+        let is_whole_due = is_due && raster.of(update).is_some_and(|raster| raster.is_whole_due);
+        let has_published = self.whole.offer(update.number, is_whole_due, || {
+            let layers = raster.of(update)?.layers;
+            Some(convert::occupancy_grid(header(), &layers.geometry, (self.values)(layers)))
+        });
+        has_published
+            || self.changes.offer(update.number, is_due, || {
+                let Raster { layers, unsent, .. } = raster.of(update)?;
+                Some(convert::occupancy_grid_update(header(), &layers.geometry, (self.values)(layers), &unsent?))
+            })
+    }
+}
+
 /// Rasterizes an update when it is first needed, and only once.
 struct LazyRaster {
     settings: config::Raster,
+    /// As [`config::Node::whole_map_cells`].
+    whole_map_cells: usize,
     scales: Arc<Mutex<Option<GridScales>>>,
     /// Draws only what has changed.
     rasterizer: Rasterizer,
@@ -126,65 +168,108 @@ struct LazyRaster {
     extent: Option<[[f64; 2]; 2]>,
     /// The last update that it tried to rasterize.
     attempted: Option<u64>,
-    newest: Option<Raster>,
-}
-
-struct Raster {
-    update: u64,
-    grid: FieldGrid,
-    layers: OccupancyLayers,
+    /// The last update that it rasterized.
+    update: Option<u64>,
+    layers: Option<OccupancyLayers>,
     /// Computed when first needed; none where the map has no axes.
     axes: OnceCell<Option<AxesGrid>>,
+    /// Cells that changed since they were sent.
+    unsent: Option<Cells>,
+    /// Whether they cannot be sent without the others, or need not.
+    is_whole_due: bool,
+    /// When the whole was sent.
+    whole_sent: Option<Instant>,
 }
 
-impl Raster {
-    fn axes(&self, update: &Update) -> Option<&AxesGrid> {
-        self.axes.get_or_init(|| AxesGrid::of(update.map.as_ref()?, &self.grid)).as_ref()
+/// The raster of an update.
+#[derive(Clone, Copy)]
+struct Raster<'a> {
+    grid: &'a FieldGrid,
+    layers: &'a OccupancyLayers,
+    axes: &'a OnceCell<Option<AxesGrid>>,
+    unsent: Option<Cells>,
+    is_whole_due: bool,
+}
+
+impl<'a> Raster<'a> {
+    fn axes(&self, update: &Update) -> Option<&'a AxesGrid> {
+        self.axes.get_or_init(|| AxesGrid::of(update.map.as_ref()?, self.grid)).as_ref()
     }
 
     /// The arrows; without any where a map was reset.
     fn arrows(&self, update: &Update) -> Arrows {
-        update.map.as_ref().and_then(|map| Arrows::of(map, &self.grid)).unwrap_or_default()
+        update.map.as_ref().and_then(|map| Arrows::of(map, self.grid)).unwrap_or_default()
     }
 }
 
 impl LazyRaster {
-    fn new(settings: config::Raster, scales: Arc<Mutex<Option<GridScales>>>) -> Self {
-        let rasterizer = Rasterizer::new(&settings);
-        Self { settings, scales, rasterizer, extent: None, attempted: None, newest: None }
+    fn new(config: &Config, scales: Arc<Mutex<Option<GridScales>>>) -> Self {
+        Self {
+            settings: config.raster.clone(),
+            whole_map_cells: config.node.whole_map_cells,
+            scales,
+            rasterizer: Rasterizer::new(&config.raster),
+            extent: None,
+            attempted: None,
+            update: None,
+            layers: None,
+            axes: OnceCell::new(),
+            unsent: None,
+            is_whole_due: true,
+            whole_sent: None,
+        }
     }
 
-    fn of(&mut self, update: &Update) -> Option<&Raster> {
+    fn of(&mut self, update: &Update) -> Option<Raster<'_>> {
         let number = update.number;
         if self.attempted.replace(number) != Some(number) {
             match self.rasterize(update) {
-                Ok(Some(raster)) => {
-                    *lock(&self.scales) = Some(raster.layers.scales);
-                    self.newest = Some(raster);
-                }
-                Ok(None) => {}
+                Ok(()) => self.update = Some(number),
                 Err(error) => log::warn!("the map after update {} cannot be drawn: {error}", number + 1),
             }
         }
-        self.newest.as_ref().filter(|raster| raster.update == number)
+        let (grid, layers) = self.rasterizer.grid().zip(self.layers.as_ref())?;
+        let Self { axes, unsent, is_whole_due, .. } = self;
+        let raster = Raster { grid, layers, axes, unsent: *unsent, is_whole_due: *is_whole_due };
+        (self.update == Some(number)).then_some(raster)
     }
 
-    fn rasterize(&mut self, update: &Update) -> Result<Option<Raster>, crate::field::Error> {
-        let (grid, prior) = match (&update.map, &self.newest) {
-            (Some(map), _) => {
+    fn rasterize(&mut self, update: &Update) -> Result<(), crate::field::Error> {
+        let prior = match &update.map {
+            Some(map) => {
                 let extent = map.extent();
                 if self.extent.replace(extent).is_some_and(|last| !contains(extent, last)) {
                     // Another map, of other places.
                     self.rasterizer = Rasterizer::new(&self.settings);
                 }
-                (self.rasterizer.rasterize(map, &extent)?, map.prior_standard_deviation())
+                self.rasterizer.rasterize(map, &extent)?;
+                map.prior_standard_deviation()
             }
             // A map that was reset: unknown everywhere.
-            (None, Some(Raster { grid, .. })) => (FieldGrid::unknown(grid.geometry, grid.quantity), 1.0),
-            (None, None) => return Ok(None),
+            None => {
+                self.rasterizer.clear();
+                1.0
+            }
         };
-        let layers = OccupancyLayers::of(&grid, prior);
-        Ok(Some(Raster { update: update.number, grid, layers, axes: OnceCell::new() }))
+        let Some(grid) = self.rasterizer.grid() else { return Ok(()) };
+        let changed = self.rasterizer.changed();
+        let is_changed_alone = self.layers.as_mut().is_some_and(|layers| layers.update(grid, prior, changed));
+        let layers = self.layers.get_or_insert_with(|| OccupancyLayers::of(grid, prior));
+        *lock(&self.scales) = Some(layers.scales);
+        self.axes = OnceCell::new();
+        self.unsent = self.unsent.into_iter().chain(changed).reduce(|all, cells| all.hull(&cells));
+        self.is_whole_due |= !is_changed_alone
+            || grid.geometry.len() <= self.whole_map_cells
+            || self.whole_sent.is_none_or(|sent| sent.elapsed() >= WHOLE_PERIOD);
+        Ok(())
+    }
+
+    /// What was due has been sent.
+    fn sent(&mut self) {
+        if std::mem::take(&mut self.is_whole_due) {
+            self.whole_sent = Some(Instant::now());
+        }
+        self.unsent = None;
     }
 }
 
@@ -199,8 +284,8 @@ struct PublishingThread {
     settings: config::Node,
     maps_published: Option<Instant>,
     markers_published: Option<Instant>,
-    mean: MapPublisher<nav_msgs::msg::OccupancyGrid>,
-    variance: MapPublisher<nav_msgs::msg::OccupancyGrid>,
+    mean: LayerPublisher,
+    variance: LayerPublisher,
     cloud: MapPublisher<sensor_msgs::msg::PointCloud2>,
     #[cfg(not(feature = "ros-check"))]
     field: MapPublisher<FieldMapMessage>,
@@ -229,9 +314,10 @@ impl PublishingThread {
 
     fn configure(&mut self, config: &Config) {
         self.settings = config.node.clone();
+        self.raster.whole_map_cells = config.node.whole_map_cells;
         if self.raster.settings != config.raster {
-            self.raster = LazyRaster::new(config.raster.clone(), Arc::clone(&self.shared.scales));
-            (self.mean.published, self.variance.published, self.cloud.published) = (None, None, None);
+            self.raster = LazyRaster::new(config, Arc::clone(&self.shared.scales));
+            (self.mean.whole.published, self.variance.whole.published, self.cloud.published) = (None, None, None);
             self.vectors.iter_mut().for_each(|vectors| vectors.published = None);
             #[cfg(not(feature = "ros-check"))]
             (self.field.published = None);
@@ -261,17 +347,14 @@ impl PublishingThread {
     fn publish_maps(&mut self, update: &Update, frame: &str, is_due: bool) {
         let (raster, number) = (&mut self.raster, update.number);
         let header = || header(update, frame);
-        let mut has_published = self.mean.offer(number, is_due, || {
-            let Raster { grid, layers, .. } = raster.of(update)?;
-            Some(convert::occupancy_grid(header(), &grid.geometry, &layers.mean))
-        });
-        has_published |= self.variance.offer(number, is_due, || {
-            let Raster { grid, layers, .. } = raster.of(update)?;
-            Some(convert::occupancy_grid(header(), &grid.geometry, &layers.variance))
-        });
+        let mut has_published = self.mean.offer(update, is_due, raster, header);
+        has_published |= self.variance.offer(update, is_due, raster, header);
+        if has_published && is_due {
+            raster.sent();
+        }
         has_published |= self.cloud.offer(number, is_due, || {
             let raster = raster.of(update)?;
-            Some(convert::cloud(header(), &raster.grid, raster.axes(update)))
+            Some(convert::cloud(header(), raster.grid, raster.axes(update)))
         });
         if let Some(vectors) = &mut self.vectors {
             has_published |= vectors.offer(number, is_due, || {
@@ -283,7 +366,6 @@ impl PublishingThread {
         {
             has_published |= self.field.offer(number, is_due, || {
                 let raster = raster.of(update)?;
-                let Raster { grid, layers, .. } = raster;
                 let status = self.shared.session.worker.status();
                 let rejections = update.counters.rejections.plus(&lock(&self.shared.intake_rejections));
                 Some(convert::field_map(
@@ -291,9 +373,9 @@ impl PublishingThread {
                     update,
                     &status,
                     &rejections,
-                    grid,
+                    raster.grid,
                     raster.axes(update),
-                    &layers.scales,
+                    &raster.layers.scales,
                 ))
             });
         }
@@ -318,6 +400,6 @@ impl PublishingThread {
     }
 }
 
-fn header(update: &Update, frame: &str) -> r2r::std_msgs::msg::Header {
+fn header(update: &Update, frame: &str) -> Header {
     convert::header(frame, update.map.as_ref().map(FieldMap::stamp).unwrap_or_default())
 }

@@ -11,6 +11,7 @@ import time
 
 from ament_index_python.packages import get_package_share_directory
 from diagnostic_msgs.msg import DiagnosticStatus
+from map_msgs.msg import OccupancyGridUpdate
 from nav_msgs.msg import Odometry
 import numpy as np
 import pytest
@@ -25,6 +26,7 @@ from harness import (
     MICROTESLA,
     NANOSECONDS,
     PATIENCE,
+    RELIABLE,
     START,
     VOLATILE,
     centres_of,
@@ -107,6 +109,33 @@ def test_published_maps_are_consistent_and_true(session):
 
 def header_of(message):
     return message.markers[0].header if hasattr(message, 'markers') else message.header
+
+
+def test_of_a_large_map_what_changed_is_published_and_adds_up_to_the_whole(session):
+    # Every map is a large one.
+    mapper = session.mapper({'node.whole_map_cells': 0})
+    whole = mapper.watch('mean')
+    # All of them: each is a part of the map.
+    updates = session.collect(OccupancyGridUpdate, f'{mapper.name}/mean_updates', RELIABLE)
+    field = mapper.watch('field')
+    robot = session.robot(mapper)
+    course = drive()
+    robot.drive(course)
+    mapper.finish(field)
+    # The same lap again changes the map, but not its extent.
+    robot.drive(course.later(20.0))
+    mapper.finish(field)
+    assert len(whole.messages) < len(field.messages) and updates.messages
+    received = sorted(whole.messages + updates.messages, key=lambda message: to_nanoseconds(message.header.stamp))
+    for message in received:
+        if message in whole.messages:
+            cells = np.array(message.data, np.int8).reshape(message.info.height, message.info.width)
+        else:
+            changed = np.array(message.data, np.int8).reshape(message.height, message.width)
+            cells[message.y : message.y + message.height, message.x : message.x + message.width] = changed
+    newest = mapper.watch('mean').wait(what='the whole map for a new subscriber')
+    assert newest.header.stamp == field.last.header.stamp
+    assert (cells.reshape(-1) == np.array(newest.data, np.int8)).all()
 
 
 def test_late_joiners_get_the_map_within_a_second(session):

@@ -8,6 +8,7 @@ use super::metrics::{Predictions, Scores};
 use anyhow::Context;
 use magmap::config::Config;
 use magmap::durability::tile_folder::TileFolder;
+use magmap::export::occupancy::OccupancyLayers;
 use magmap::field::map::FieldMap;
 use magmap::field::model::FieldModel;
 use magmap::field::raster::Rasterizer;
@@ -121,6 +122,7 @@ pub fn run(hall: &Hall, config: &Config, mut progress: impl FnMut(usize, usize))
     }
     let mut rasterizer = Rasterizer::new(&config.raster);
     let (mut updates, mut rasters, mut seconds) = (Vec::new(), Vec::new(), 0.0);
+    let mut layers = None::<OccupancyLayers>;
     let (mut first, mut resident_mb_half) = (None, None);
     for (done, batch) in (1..).zip(&batches) {
         let start = Instant::now();
@@ -131,6 +133,14 @@ pub fn run(hall: &Hall, config: &Config, mut progress: impl FnMut(usize, usize))
         if done % PUBLISHED == 0 {
             let start = Instant::now();
             rasterizer.rasterize(&map, &[])?;
+            if let Some(grid) = rasterizer.grid() {
+                let prior = map.prior_standard_deviation();
+                layers.get_or_insert_with(|| OccupancyLayers::of(grid, prior)).update(
+                    grid,
+                    prior,
+                    rasterizer.changed(),
+                );
+            }
             rasters.push(start.elapsed().as_secs_f64());
         }
         if done == 2 * tenth {

@@ -6,7 +6,7 @@ use magmap::field::MapPosterior;
 use magmap::field::engine::FieldPosterior;
 use magmap::field::grid::FieldGrid;
 use magmap::field::map::FieldMap;
-use magmap::field::raster::Rasterizer;
+use magmap::field::raster::rasterize;
 use magmap::field::totals::Totals;
 use magmap::sensing::reading::Stamp;
 use std::sync::Arc;
@@ -38,7 +38,7 @@ impl MapAfter {
             Stamp::default(),
             Totals::default(),
         );
-        let drawn = Rasterizer::new(raster).rasterize(&map, &path);
+        let drawn = rasterize(raster, &map, &path);
         let drawn = drawn.inspect_err(|error| log::warn!("the map after batch {batch} cannot be drawn: {error}"));
         Some(Self {
             batch,

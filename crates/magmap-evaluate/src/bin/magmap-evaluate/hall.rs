@@ -53,7 +53,7 @@ pub fn run(arguments: &Arguments, terminal: &Terminal) -> anyhow::Result<Ending>
     if let Some(file) = picture {
         let grid = rasterizer.rasterize(&map, &[])?;
         let picture = MapPicture {
-            grid: &grid,
+            grid,
             path: &path,
             inducing_points: &map.inducing_points(),
             prior_standard_deviation: map.prior_standard_deviation(),
