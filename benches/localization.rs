@@ -1,4 +1,5 @@
-//! What an update of the particle filter costs, against the number of particles: once for every 5 cm of path.
+//! What an update of the particle filter costs, against the number of particles, and while it searches the whole map: once for every 5 cm
+//! of path.
 
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
 use magmap::config::{Config, Localization, Mapped};
@@ -70,6 +71,11 @@ fn update(criterion: &mut Criterion) {
                 bencher.iter(|| lap.next().map(|step| filter.update(step)));
             });
         }
+        // Readings that are nowhere in the map.
+        let strange: Vec<Step> = steps.iter().map(|step| Step { field: [95.0, -80.0, 60.0], ..*step }).collect();
+        let mut filter = ParticleFilter::new(&config.localization, lookup.clone(), &Start::Anywhere);
+        let mut lap = strange.iter().cycle();
+        group.bench_function("lost", |bencher| bencher.iter(|| lap.next().map(|step| filter.update(step))));
         group.finish();
     }
 }

@@ -249,7 +249,19 @@ impl Localizer {
     /// Takes the next measurement, whose pose is one of odometry; where the robot is, if that completes an update.
     pub fn ingest(&mut self, measurement: Measurement) -> Option<Located> {
         self.pipeline.ingest(measurement, &mut self.ready);
+        if let Measurement::Pose(pose) = measurement
+            && self.has_turned(&pose)
+        {
+            self.pipeline.flush(&mut self.ready);
+        }
         self.take_ready()
+    }
+
+    /// Whether the robot has turned so far since the last update that the next one is due.
+    fn has_turned(&self, odometry: &Pose) -> bool {
+        let orientation = (odometry.orientation * self.pipeline.mount().rotation).to_rotation_matrix();
+        let since = |last: &Observation| yaw(&(orientation.matrix() * last.orientation.transpose()));
+        self.running.as_ref().is_some_and(|running| since(&running.last).abs() >= self.settings.update_min_a)
     }
 
     fn take_ready(&mut self) -> Option<Located> {

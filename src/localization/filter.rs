@@ -64,7 +64,13 @@ impl ParticleFilter {
     pub fn new(settings: &config::Localization, lookup: Arc<FieldLookup>, start: &Start) -> Self {
         let mut random = ChaCha8Rng::seed_from_u64(settings.seed);
         let mut particles: Vec<Particle> = match start {
-            Start::Anywhere => (0..settings.max_particles).map(|_| anywhere(&lookup, settings, &mut random)).collect(),
+            Start::Anywhere => {
+                let mut particle = || {
+                    let (place, turn) = anywhere(&lookup, &mut random);
+                    Particle::new(place, turn, settings, &mut random)
+                };
+                (0..settings.max_particles).map(|_| particle()).collect()
+            }
             Start::At { place, heading, deviation, heading_deviation } => {
                 let mut particle = || {
                     let place = place.map(|coordinate| coordinate + deviation * normal(&mut random));
@@ -161,65 +167,89 @@ impl ParticleFilter {
     /// Replaces a share of the particles, evenly over all, by those that explain the last metres.
     fn renew<const D: usize>(&mut self, share: f64) {
         let count = ((share * self.particles.len() as f64) as usize).min(MOST_RENEWED);
+        let probes = if count > 0 { self.probes() } else { Vec::new() };
         for i in 0..count {
             let replaced = i * self.particles.len() / count;
-            self.particles[replaced] = self.propose::<D>();
+            self.particles[replaced] = self.propose::<D>(&probes);
         }
+    }
+
+    /// The readings that a particle drawn anew has to explain, the newest first.
+    fn probes(&self) -> Vec<Probe> {
+        let (mut probes, mut next) = (Vec::new(), 0.0);
+        let (mut moved, mut distance) = ([0.0; 2], 0.0);
+        for step in self.recent.iter().rev() {
+            if distance >= next {
+                probes.push(Probe { step: *step, moved, distance });
+                next = distance + PROPOSAL_SPACING;
+            }
+            moved = [moved[0] + step.movement[0], moved[1] + step.movement[1]];
+            distance += step.distance();
+        }
+        probes
     }
 
     /// The most likely of some random poses, given the last metres.
-    fn propose<const D: usize>(&mut self) -> Particle {
+    fn propose<const D: usize>(&mut self, probes: &[Probe]) -> Particle {
         // The robot may have been moved within the last metres.
         let length = PROPOSAL_LENGTH * self.random.random_range(0.25..1.0);
-        let mut best = (f64::NEG_INFINITY, anywhere(&self.lookup, &self.settings, &mut self.random));
+        let probes = &probes[..probes.partition_point(|probe| probe.distance < length)];
+        let mut best = (f64::NEG_INFINITY, anywhere(&self.lookup, &mut self.random));
         for _ in 0..PROPOSALS {
-            let mut particle = anywhere(&self.lookup, &self.settings, &mut self.random);
+            let (place, mut turn) = anywhere(&self.lookup, &mut self.random);
             if D == 3
-                && let (Some(local), Some(last)) = (self.lookup.at::<D>(particle.place), self.recent.back())
+                && let (Some(local), Some(newest)) = (self.lookup.at::<D>(place), probes.first())
             {
                 let of_map = local.mean[1].atan2(local.mean[0]);
-                let read = last.field[1].atan2(last.field[0]);
-                particle.turn = of_map - read + READ_HEADING * normal(&mut self.random);
+                let read = newest.step.field[1].atan2(newest.step.field[0]);
+                turn = of_map - read + READ_HEADING * normal(&mut self.random);
             }
-            let explained = self.explained::<D>(&particle, length);
-            if explained > best.0 {
-                best = (explained, particle);
+            if let Some(explained) = explained::<D>(&self.lookup, place, turn, probes, best.0) {
+                best = (explained, (place, turn));
             }
         }
-        best.1
-    }
-
-    /// Logarithm of the likelihood of the last `length` metres that ended here.
-    fn explained<const D: usize>(&self, particle: &Particle, mut length: f64) -> f64 {
-        let (mut place, mut sum, mut left) = (particle.place, 0.0, 0.0);
-        for step in self.recent.iter().rev() {
-            if length <= 0.0 {
-                break;
-            }
-            length -= step.distance();
-            if left <= 0.0 {
-                let reading = step.turned::<D>(particle.turn);
-                let local = self.lookup.at::<D>(place);
-                sum += local.map_or_else(
-                    || likelihood_anywhere(&self.lookup, &reading),
-                    |local| likelihood(&self.lookup, &local, &reading),
-                );
-                left = PROPOSAL_SPACING;
-            }
-            left -= step.distance();
-            let moved = rotated(step.movement, particle.turn);
-            place = [place[0] - moved[0], place[1] - moved[1]];
-        }
-        sum
+        let (_, (place, turn)) = best;
+        Particle::new(place, turn, &self.settings, &mut self.random)
     }
 }
 
-/// A particle anywhere in the known part of the map.
-fn anywhere(lookup: &FieldLookup, settings: &config::Localization, random: &mut ChaCha8Rng) -> Particle {
+/// A reading of the last metres.
+struct Probe {
+    step: Step,
+    /// How the sensor moved since then, in the frame of odometry.
+    moved: [f64; 2],
+    /// Length of its path since then, in metres.
+    distance: f64,
+}
+
+/// Logarithm of the likelihood of the readings if they ended here; none unless it exceeds the `best`.
+fn explained<const D: usize>(
+    lookup: &FieldLookup,
+    place: [f64; 2],
+    turn: f64,
+    probes: &[Probe],
+    best: f64,
+) -> Option<f64> {
+    let mut sum = 0.0;
+    for (left, Probe { step, moved, .. }) in (0..probes.len()).rev().zip(probes) {
+        let moved = rotated(*moved, turn);
+        let reading = step.turned::<D>(turn);
+        sum += lookup
+            .at::<D>([place[0] - moved[0], place[1] - moved[1]])
+            .map_or_else(|| likelihood_anywhere(lookup, &reading), |local| likelihood(lookup, &local, &reading));
+        // Most are out of the question after a reading or two.
+        if sum + left as f64 * lookup.greatest_likelihood() <= best {
+            return None;
+        }
+    }
+    Some(sum)
+}
+
+/// Place and turn of a particle anywhere in the known part of the map.
+fn anywhere(lookup: &FieldLookup, random: &mut ChaCha8Rng) -> ([f64; 2], f64) {
     let node = lookup.known()[random.random_range(0..lookup.known().len())];
     let place = node.map(|coordinate| coordinate + lookup.resolution() * random.random_range(-0.5..0.5));
-    let turn = random.random_range(-PI..PI);
-    Particle::new(place, turn, settings, random)
+    (place, random.random_range(-PI..PI))
 }
 
 /// The weights of particles, which sum to one.
@@ -287,6 +317,33 @@ mod tests {
     /// A strength that tells every place apart.
     fn strength([x, y]: [f64; 2]) -> [f64; 1] {
         [50.0 + 8.0 * (1.3 * x).sin() * (0.9 * y).cos() + 6.0 * (0.7 * y + 0.4 * x).sin()]
+    }
+
+    #[test]
+    fn what_is_not_looked_at_further_could_not_have_been_the_best() {
+        let lookup = filled(strength);
+        let mut random = ChaCha8Rng::seed_from_u64(3);
+        let probe = |index: i32| {
+            let along = 0.25 * f64::from(index);
+            let step =
+                Step { movement: [0.05, 0.0], rotation: 0.0, field: [strength([6.0 - along, 3.0])[0], 0.0, 0.0] };
+            Probe { step, moved: [along, 0.0], distance: along }
+        };
+        let probes: Vec<Probe> = (0..12).map(probe).collect();
+        let (mut best, mut ended) = (f64::NEG_INFINITY, 0);
+        for _ in 0..2000 {
+            let (place, turn) = anywhere(&lookup, &mut random);
+            let all = explained::<1>(&lookup, place, turn, &probes, f64::NEG_INFINITY).unwrap();
+            let found = explained::<1>(&lookup, place, turn, &probes, best);
+            assert_eq!(found, (all > best).then_some(all));
+            ended += usize::from(found.is_none());
+            best = best.max(all);
+        }
+        assert!(ended > 1900, "{ended}");
+        let (here, there) = ([6.0, 3.0], [2.0, 3.0]);
+        let [here, there] =
+            [here, there].map(|place| explained::<1>(&lookup, place, 0.0, &probes, f64::NEG_INFINITY).unwrap());
+        assert!(here > there + 10.0, "{here} {there}");
     }
 
     #[test]

@@ -38,6 +38,7 @@ pub struct FieldLookup {
     noise: f64,
     anywhere: Vec<Normal>,
     information: f64,
+    greatest_likelihood: f64,
     known: Vec<[f64; 2]>,
 }
 
@@ -140,11 +141,23 @@ impl FieldLookup {
             noise,
             anywhere: Vec::new(),
             information: 0.0,
+            greatest_likelihood: 0.0,
             known,
         };
         lookup.anywhere = if outputs == 1 { lookup.over_known::<1>() } else { lookup.over_known::<3>() };
         lookup.information = if outputs == 1 { lookup.mean_information::<1>() } else { lookup.mean_information::<3>() };
+        lookup.greatest_likelihood = lookup.bound_of_likelihood();
         lookup
+    }
+
+    /// See [`FieldLookup::greatest_likelihood`]: interpolated variances are not below those of the nodes.
+    fn bound_of_likelihood(&self) -> f64 {
+        let of = |variance: f64| log_density(0.0, 0.0, variance);
+        let node = |numbers: &[f32]| -> f64 {
+            numbers[self.outputs..].iter().map(|&variance| of(f64::from(variance) + self.noise)).sum()
+        };
+        let nodes = self.nodes.chunks_exact(2 * self.outputs).map(node).filter(|bound| !bound.is_nan());
+        nodes.fold(self.anywhere.iter().map(|normal| of(normal.variance)).sum(), f64::max)
     }
 
     /// Mean and variance over the known nodes.
@@ -216,6 +229,11 @@ impl FieldLookup {
     /// one standard deviation off, over that of a sensor anywhere in the map.
     pub fn information(&self) -> f64 {
         self.information
+    }
+
+    /// No reading is more likely than this anywhere: logarithm, up to the same constant as others.
+    pub(super) fn greatest_likelihood(&self) -> f64 {
+        self.greatest_likelihood
     }
 
     /// Places of the known nodes, in metres.

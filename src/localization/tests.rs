@@ -3,7 +3,7 @@ use nalgebra::{Point3, UnitQuaternion, Vector3};
 use super::*;
 use crate::config::Mapped;
 use crate::field::model::FieldModel;
-use crate::sensing::reading::{Pose, Reading};
+use crate::sensing::reading::{MagneticField, Pose, Reading};
 use crate::simulation::{DipoleOptions, DipoleWorld, Drift, Drive, Odometry, Path, RobotOptions, Route, World};
 
 const ROOM: [f64; 2] = [5.0, 5.0];
@@ -165,4 +165,36 @@ fn a_reading_that_is_no_field_and_poses_that_are_no_poses_change_nothing() {
     }
     assert_eq!(localizer.counters().rejections.total(), 2);
     assert!(localizer.particles().is_empty());
+}
+
+#[test]
+fn a_robot_that_turns_on_the_spot_is_updated_after_each_fifth_of_a_radian() {
+    let world = world(4);
+    let config = settings(Mapped::Vector);
+    let map = mapped(&config, &world);
+    let drive: Vec<_> = drive(&world, Route::Random, 6.0).collect();
+    let mut localizer = Localizer::new(&config, &map, mount(), known(&drive[0].truth.pose)).unwrap();
+    drive.iter().for_each(|simulated| drop(localizer.ingest(simulated.measurement)));
+    let last = drive.last().unwrap().truth.pose;
+    let mut updates = Vec::new();
+    for step in 1..=100 {
+        let stamp = Stamp::from_seconds(last.stamp.nanoseconds() as f64 * 1e-9 + 0.02 * f64::from(step));
+        let turn = UnitQuaternion::from_euler_angles(0.0, 0.0, 0.02 * f64::from(step));
+        let pose = Pose { stamp, position: last.position, orientation: turn * last.orientation };
+        let sensor = pose.isometry() * mount();
+        let place = sensor.translation.vector.into();
+        let read = sensor.rotation.inverse() * world.field_at(&place).microtesla();
+        let reading = Reading { stamp, sample: MagneticField::from_microtesla(read).into() };
+        for measurement in [Measurement::Reading(reading), Measurement::Pose(pose)] {
+            updates.extend(localizer.ingest(measurement).map(|located| (located, pose)));
+        }
+    }
+    // Two radians.
+    assert!((8..=20).contains(&updates.len()), "{} updates", updates.len());
+    for (located, pose) in &updates {
+        let error = (located.pose.rotation.angle() - pose.orientation.euler_angles().2).sin();
+        // What is averaged between two updates is half of it old.
+        assert!(error.abs() < 0.2, "{error}: {located:?}");
+        assert_eq!(located.state, State::Tracking);
+    }
 }

@@ -243,6 +243,7 @@ mod tests {
             "min_particles",
             "max_particles",
             "update_min_d",
+            "update_min_a",
             "recovery_alpha_slow",
             "set_initial_pose",
             "initial_pose.yaw",
