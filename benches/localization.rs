@@ -45,7 +45,7 @@ fn steps<const D: usize>(lookup: &FieldLookup) -> Vec<Step> {
         let ([x, y], [from_x, from_y]) = (place(index + 1), place(index));
         let mean = lookup.at::<D>([x, y]).expect("a known place").mean;
         let field = std::array::from_fn(|axis| mean.get(axis).copied().unwrap_or(0.0));
-        Step { movement: [x - from_x, y - from_y], rotation: TAU / LAP as f64, field }
+        Step { movement: [x - from_x, y - from_y], rotation: TAU / LAP as f64, heading: 0.0, field }
     };
     (0..LAP).map(step).collect()
 }

@@ -315,6 +315,9 @@ sections! {
         error_length: f64 = 0.6 => positive,
         /// Standard deviation of the map's own places, in metres: that of the poses it was learnt from.
         map_accuracy: f64 = 0.03 => not_negative,
+        /// Standard deviation of what the bias of the sensor is more than that of the map, on each axis, in microtesla. Above 0, for another
+        /// robot than that of the map, it is estimated; of the strength alone it cannot be.
+        bias_deviation: f64 = 0.0 => not_negative,
         /// Distance between the nodes of the grid from which the map is looked up, in metres; at most an eighth of its lengthscale
         /// is used.
         resolution: f64 = 0.1 => positive,

@@ -201,6 +201,12 @@ impl Localizer {
         })
     }
 
+    /// The same with random numbers of another seed from the next start on.
+    pub fn with_seed(mut self, seed: u64) -> Self {
+        self.settings.seed = seed;
+        self
+    }
+
     /// Starts again, such as where a user says that the robot is.
     ///
     /// # Errors
@@ -328,7 +334,7 @@ impl Localizer {
 fn step(last: &Observation, next: &Observation, field: [f64; 3]) -> Step {
     let movement = next.position - last.position;
     let rotation = yaw(&(next.orientation * last.orientation.transpose()));
-    Step { movement: [movement.x, movement.y], rotation, field }
+    Step { movement: [movement.x, movement.y], rotation, heading: yaw(&next.orientation), field }
 }
 
 /// Angle by which a rotation, or a mean of rotations, turns the plane.

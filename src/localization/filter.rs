@@ -12,7 +12,7 @@ use rand_chacha::ChaCha8Rng;
 use super::Start;
 use super::estimate::{Confidence, Estimate, Reason, State};
 use super::lookup::FieldLookup;
-use super::particle::{Particle, Step, likelihood, likelihood_anywhere, normal, rotated};
+use super::particle::{Particle, Step, likelihood, likelihood_anywhere, normal, rotated, widened};
 use crate::config;
 
 /// Side of the bins of places whose number decides that of the particles, in metres.
@@ -201,10 +201,12 @@ impl ParticleFilter {
                 && let (Some(local), Some(newest)) = (self.lookup.at::<D>(place), probes.first())
             {
                 let of_map = local.mean[1].atan2(local.mean[0]);
-                let read = newest.step.field[1].atan2(newest.step.field[0]);
-                turn = of_map - read + READ_HEADING * normal(&mut self.random);
+                let [x, y, _] = newest.step.field;
+                let deviation = READ_HEADING.hypot(self.settings.bias_deviation / x.hypot(y));
+                turn = of_map - y.atan2(x) + deviation * normal(&mut self.random);
             }
-            if let Some(explained) = explained::<D>(&self.lookup, place, turn, probes, best.0) {
+            let bias_variance = self.settings.bias_deviation.powi(2);
+            if let Some(explained) = explained::<D>(&self.lookup, place, turn, probes, bias_variance, best.0) {
                 best = (explained, (place, turn));
             }
         }
@@ -222,21 +224,23 @@ struct Probe {
     distance: f64,
 }
 
-/// Logarithm of the likelihood of the readings if they ended here; none unless it exceeds the `best`.
+/// Logarithm of the likelihood of the readings, of a sensor whose bias has this variance, if they ended here; none unless it exceeds the `best`.
 fn explained<const D: usize>(
     lookup: &FieldLookup,
     place: [f64; 2],
     turn: f64,
     probes: &[Probe],
+    bias_variance: f64,
     best: f64,
 ) -> Option<f64> {
     let mut sum = 0.0;
     for (left, Probe { step, moved, .. }) in (0..probes.len()).rev().zip(probes) {
         let moved = rotated(*moved, turn);
         let reading = step.turned::<D>(turn);
-        sum += lookup
-            .at::<D>([place[0] - moved[0], place[1] - moved[1]])
-            .map_or_else(|| likelihood_anywhere(lookup, &reading), |local| likelihood(lookup, &local, &reading));
+        let local = lookup.at::<D>([place[0] - moved[0], place[1] - moved[1]]);
+        let local = local.map(|local| widened(local, bias_variance, bias_variance));
+        sum +=
+            local.map_or_else(|| likelihood_anywhere(lookup, &reading), |local| likelihood(lookup, &local, &reading));
         // Most are out of the question after a reading or two.
         if sum + left as f64 * lookup.greatest_likelihood() <= best {
             return None;
@@ -325,16 +329,20 @@ mod tests {
         let mut random = ChaCha8Rng::seed_from_u64(3);
         let probe = |index: i32| {
             let along = 0.25 * f64::from(index);
-            let step =
-                Step { movement: [0.05, 0.0], rotation: 0.0, field: [strength([6.0 - along, 3.0])[0], 0.0, 0.0] };
+            let step = Step {
+                movement: [0.05, 0.0],
+                rotation: 0.0,
+                heading: 0.0,
+                field: [strength([6.0 - along, 3.0])[0], 0.0, 0.0],
+            };
             Probe { step, moved: [along, 0.0], distance: along }
         };
         let probes: Vec<Probe> = (0..12).map(probe).collect();
         let (mut best, mut ended) = (f64::NEG_INFINITY, 0);
         for _ in 0..2000 {
             let (place, turn) = anywhere(&lookup, &mut random);
-            let all = explained::<1>(&lookup, place, turn, &probes, f64::NEG_INFINITY).unwrap();
-            let found = explained::<1>(&lookup, place, turn, &probes, best);
+            let all = explained::<1>(&lookup, place, turn, &probes, 0.0, f64::NEG_INFINITY).unwrap();
+            let found = explained::<1>(&lookup, place, turn, &probes, 0.0, best);
             assert_eq!(found, (all > best).then_some(all));
             ended += usize::from(found.is_none());
             best = best.max(all);
@@ -342,7 +350,7 @@ mod tests {
         assert!(ended > 1900, "{ended}");
         let (here, there) = ([6.0, 3.0], [2.0, 3.0]);
         let [here, there] =
-            [here, there].map(|place| explained::<1>(&lookup, place, 0.0, &probes, f64::NEG_INFINITY).unwrap());
+            [here, there].map(|place| explained::<1>(&lookup, place, 0.0, &probes, 0.0, f64::NEG_INFINITY).unwrap());
         assert!(here > there + 10.0, "{here} {there}");
     }
 
@@ -356,7 +364,8 @@ mod tests {
         let mut state = State::default();
         for i in 1..=120 {
             let x = 1.0 + 0.05 * f64::from(i);
-            let step = Step { movement: [0.05, 0.0], rotation: 0.0, field: [strength([x, 3.0])[0], 0.0, 0.0] };
+            let step =
+                Step { movement: [0.05, 0.0], rotation: 0.0, heading: 0.0, field: [strength([x, 3.0])[0], 0.0, 0.0] };
             let (estimate, now, _) = filter.update(&step);
             state = now;
             assert!(i < 60 || (estimate.place[0] - x).hypot(estimate.place[1] - 3.0) < 0.3, "{i}: {estimate:?}");
@@ -367,7 +376,7 @@ mod tests {
         // A field that is nowhere in the map.
         let mut reasons = Vec::new();
         for _ in 0..60 {
-            let step = Step { movement: [0.05, 0.0], rotation: 0.0, field: [95.0, 0.0, 0.0] };
+            let step = Step { movement: [0.05, 0.0], rotation: 0.0, heading: 0.0, field: [95.0, 0.0, 0.0] };
             let (_, now, reason) = filter.update(&step);
             state = now;
             reasons.extend(reason);

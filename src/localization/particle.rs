@@ -27,6 +27,8 @@ pub struct Step {
     pub movement: [f64; 2],
     /// In radians.
     pub rotation: f64,
+    /// Heading of the sensor after it, in radians.
+    pub heading: f64,
     /// The axes free of the sensor's bias, in microtesla; in a map of strengths the first number is the strength.
     pub field: [f64; 3],
 }
@@ -58,6 +60,11 @@ pub struct Particle {
     drift: f64,
     /// Logarithm of the weight.
     pub log_weight: f64,
+    /// What the sensor's bias is more than that of the map, along the axes of the sensor, in microtesla: a Kalman filter given the path of
+    /// the particle (Rao-Blackwellized).
+    bias: [f64; 3],
+    /// Its variance, in the plane and along the vertical, in microtesla squared.
+    bias_variance: [f64; 2],
     /// How well it explained the last metres: logarithm of the likelihood over that of a sensor anywhere in the map, per reading.
     pub evidence: f64,
     /// Whether the map is known there.
@@ -88,6 +95,8 @@ impl Particle {
             turn,
             scale: 1.0 + settings.odometry_scale * normal(random),
             drift: settings.odometry_drift * normal(random),
+            bias: [0.0; 3],
+            bias_variance: [settings.bias_deviation.powi(2); 2],
             log_weight: 0.0,
             evidence: 0.0,
             is_inside: true,
@@ -113,16 +122,74 @@ impl Particle {
     /// Weighs it by what was read, and returns the logarithm of the likelihood over that of a sensor anywhere in the map. Readings whose
     /// errors are shared count as one: `share` is the inverse of their number (tempering).
     pub fn weigh<const D: usize>(&mut self, step: &Step, lookup: &FieldLookup, share: f64) -> f64 {
-        let reading = step.turned::<D>(self.turn);
+        let reading = self.unbiased(step);
         let local = lookup.at::<D>(self.place);
         let anywhere = likelihood_anywhere(lookup, &reading);
-        let likelihood = local.map_or(anywhere, |local| likelihood(lookup, &local, &reading));
+        let [plane, vertical] = self.bias_variance;
+        let uncertain = |local| widened(local, plane, vertical);
+        let likelihood = local.map_or(anywhere, |local| likelihood(lookup, &uncertain(local), &reading));
+        if let Some(local) = local {
+            self.learn_bias(step, &reading, &local, lookup.noise(), share);
+        }
         self.is_inside = local.is_some();
         self.log_weight += share * likelihood;
         let forgotten = 1.0 - (-step.distance() / AGREEMENT_LENGTH).exp();
         self.evidence += forgotten * (likelihood - anywhere - self.evidence);
         likelihood - anywhere
     }
+}
+
+impl Particle {
+    /// What the sensor's bias is more than that of the map, along the axes of the sensor, in microtesla.
+    pub fn bias(&self) -> [f64; 3] {
+        self.bias
+    }
+
+    /// Angle from the axes of the sensor to those of the map.
+    fn heading(&self, step: &Step) -> f64 {
+        self.turn + step.heading
+    }
+
+    /// The reading in the frame of the map, free of what is known of the bias.
+    fn unbiased<const D: usize>(&self, step: &Step) -> [f64; D] {
+        let [x, y, vertical] = self.bias;
+        let [x, y] = rotated([x, y], self.heading(step));
+        let reading = step.turned::<D>(self.turn);
+        if D == 1 { reading } else { std::array::from_fn(|axis| reading[axis] - [x, y, vertical][axis]) }
+    }
+
+    /// A step of the Kalman filter of the bias; readings that are far off count less, as in the likelihood.
+    fn learn_bias<const D: usize>(
+        &mut self,
+        step: &Step,
+        reading: &[f64; D],
+        local: &Local<D>,
+        noise: f64,
+        share: f64,
+    ) {
+        if D == 1 || self.bias_variance == [0.0; 2] || share == 0.0 {
+            return;
+        }
+        let residual: [f64; 3] = std::array::from_fn(|axis| reading[axis] - local.mean[axis]);
+        let [x, y] = rotated([residual[0], residual[1]], -self.heading(step));
+        let [plane, vertical] = self.bias_variance;
+        for (axis, residual, prior) in [(0, x, plane), (1, y, plane), (2, residual[2], vertical)] {
+            let variance =
+                noise + if axis < 2 { 0.5 * (local.variance[0] + local.variance[1]) } else { local.variance[2] };
+            let square = residual * residual / (variance + prior);
+            let weight = share * (DEGREES_OF_FREEDOM + 1.0) / (DEGREES_OF_FREEDOM + square);
+            let gain = prior / (prior + variance / weight);
+            self.bias[axis] += gain * residual;
+            // The variance of the plane is that of both axes: it does not depend on the heading.
+            self.bias_variance[axis / 2] = prior * (1.0 - gain);
+        }
+    }
+}
+
+/// What the map says, and how uncertain a reading is beside its noise because the bias of the sensor is.
+pub(super) fn widened<const D: usize>(local: Local<D>, plane: f64, vertical: f64) -> Local<D> {
+    let more = |axis: usize| if D == 1 { 0.0 } else { [plane, plane, vertical][axis] };
+    Local { variance: std::array::from_fn(|axis| local.variance[axis] + more(axis)), ..local }
 }
 
 /// Logarithm of the likelihood of a reading where the map says this, up to a constant.

@@ -3,7 +3,7 @@ use nalgebra::{Point3, UnitQuaternion, Vector3};
 use super::*;
 use crate::config::Mapped;
 use crate::field::model::FieldModel;
-use crate::sensing::reading::{MagneticField, Pose, Reading};
+use crate::sensing::reading::{MagneticField, Pose, Reading, Sample};
 use crate::simulation::{DipoleOptions, DipoleWorld, Drift, Drive, Odometry, Path, RobotOptions, Route, World};
 
 const ROOM: [f64; 2] = [5.0, 5.0];
@@ -174,7 +174,9 @@ fn a_robot_that_turns_on_the_spot_is_updated_after_each_fifth_of_a_radian() {
     let map = mapped(&config, &world);
     let drive: Vec<_> = drive(&world, Route::Random, 6.0).collect();
     let mut localizer = Localizer::new(&config, &map, mount(), known(&drive[0].truth.pose)).unwrap();
-    drive.iter().for_each(|simulated| drop(localizer.ingest(simulated.measurement)));
+    for simulated in &drive {
+        localizer.ingest(simulated.measurement);
+    }
     let last = drive.last().unwrap().truth.pose;
     let mut updates = Vec::new();
     for step in 1..=100 {
@@ -197,4 +199,41 @@ fn a_robot_that_turns_on_the_spot_is_updated_after_each_fifth_of_a_radian() {
         assert!(error.abs() < 0.2, "{error}: {located:?}");
         assert_eq!(located.state, State::Tracking);
     }
+}
+
+#[test]
+fn the_bias_of_another_robots_sensor_is_estimated_if_it_is_said_to_have_one() {
+    let world = world(4);
+    let mut config = settings(Mapped::Vector);
+    let map = mapped(&config, &world);
+    let hard_iron = Vector3::new(12.0, -8.0, 5.0);
+    let with_more = |(measurement, truth): (Measurement, Pose)| match measurement {
+        Measurement::Reading(Reading { stamp, sample: Sample::Field(field) }) => {
+            let field = MagneticField::from_microtesla(field.microtesla() + hard_iron);
+            (Measurement::Reading(Reading { stamp, sample: field.into() }), truth)
+        }
+        _ => (measurement, truth),
+    };
+    let drive: Vec<_> = drifting(&world, 25.0).into_iter().map(with_more).collect();
+    let is_lost = |track: &[(Located, Pose)]| track.iter().any(|(located, _)| located.state == State::Lost);
+    assert!(is_lost(&locate(&config, &map, known(&drive[0].1), &drive)));
+
+    config.localization.bias_deviation = 10.0;
+    let track = locate(&config, &map, known(&drive[0].1), &drive);
+    let squares: f64 = track.iter().map(|step| error(step).powi(2)).sum();
+    let root_mean_square = (squares / track.len() as f64).sqrt();
+    assert!(root_mean_square < 0.2 && !is_lost(&track), "{root_mean_square}");
+    assert_eq!(track.last().unwrap().0.state, State::Tracking);
+    let mut localizer = Localizer::new(&config, &map, mount(), known(&drive[0].1)).unwrap();
+    for (measurement, _) in &drive {
+        localizer.ingest(*measurement);
+    }
+    let found = localizer.particles()[0].bias();
+    for axis in 0..3 {
+        assert!((found[axis] - hard_iron[axis]).abs() < 2.0, "{found:?}");
+    }
+    // Nothing is known of the place, either.
+    let found = locate(&config, &map, Start::Anywhere, &drive);
+    assert!(error(found.last().unwrap()) < 0.5, "{}", error(found.last().unwrap()));
+    assert!(found.iter().all(|step| step.0.state != State::Tracking || error(step) < 1.0));
 }

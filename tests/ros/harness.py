@@ -558,8 +558,9 @@ class Robot:
         sensor='base_link',
         quality=RELIABLE,
         transforms=False,
+        start=(0.0, 0.0, math.atan2(2, 1)),
     ):
-        """With `transforms`, each pose is also sent on `/tf`, before the odometry."""
+        """A robot that stands at `start`. With `transforms`, each pose is also sent on `/tf`, before the odometry."""
         self._session = session
         self._mappers = mappers
         self.frame, self.body, self.sensor = frame, body, sensor
@@ -568,10 +569,10 @@ class Robot:
         self._readings = session.publisher(MagneticField, magnetometer, quality)
         self._poses = session.publisher(Odometry, odometry, quality)
         self.sent_readings = 0
-        self._meet()
+        self._meet(start)
 
-    def _meet(self):
-        """Stands still, where drives start, and sends odometry until every node receives it."""
+    def _meet(self, start):
+        """Stands still and sends odometry until every node receives it."""
         publishers = [publisher for publisher in (self._transforms, self._readings, self._poses) if publisher]
         self._session.wait(
             lambda: all(publisher.get_subscription_count() >= len(self._mappers) for publisher in publishers),
@@ -579,7 +580,6 @@ class Robot:
             seen=lambda: {publisher.topic: publisher.get_subscription_count() for publisher in publishers},
         )
         stood = iter(np.arange(START - 60 * NANOSECONDS, START, NANOSECONDS // 20))
-        start = drive(seconds=0.1).poses[0]
 
         def is_heard():
             stamp = next(stood, None)

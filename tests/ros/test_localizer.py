@@ -1,5 +1,6 @@
 """The localizer in a real ROS graph: where it finds the robot, what it answers, and how it starts."""
 
+from dataclasses import replace
 import json
 import math
 import signal
@@ -12,7 +13,21 @@ import pytest
 from std_srvs.srv import Empty
 from tf2_msgs.msg import TFMessage
 
-from harness import LATCHED, NANOSECONDS, RELIABLE, as_yaml, executable, replace_depth, to_nanoseconds, to_quaternion, to_time
+from harness import (
+    LATCHED,
+    NANOSECONDS,
+    RELIABLE,
+    as_yaml,
+    compose,
+    deviation_from_truth,
+    drive,
+    executable,
+    harmonic_field_at,
+    replace_depth,
+    to_nanoseconds,
+    to_quaternion,
+    to_time,
+)
 
 # Seconds for mapping a bag, or for playing one, on a busy machine.
 LONG = 180.0
@@ -246,6 +261,50 @@ def test_it_starts_anywhere_answers_and_starts_again_where_it_was(session, bags)
     again.wait_log('reinitialize_global_localization: starting anywhere')
     again.wait_report(lambda report: 'state' not in report.values, 'nothing known')
     assert again.process.stop() == 0, again.process.log
+
+
+def test_a_mapper_that_follows_the_localizer_waits_while_it_is_unsure(session):
+    settings = {'model.field': 'vector', 'vector.hard_iron': 0.0}
+    first = session.mapper({**settings, 'node.map_name': 'known'})
+    course = drive(seconds=28.0, field=harmonic_field_at)
+    session.robot(first).drive(course)
+    first.do('save')
+    assert first.process.stop() == 0
+
+    # The same again, with odometry that begins elsewhere.
+    start = course.poses[0]
+    x, y, turn = -2.0, 1.0, 0.5
+    elsewhere = replace(course, poses=compose(np.array([x, y, turn]), course.poses)).later(100.0)
+    here = dict(zip(('initial_pose.x', 'initial_pose.y', 'initial_pose.yaw'), map(float, start)))
+    saved = session.folder / 'maps' / 'known.npz'
+    node = Localizer(session, {'map': saved, 'frames.map': 'map', 'set_initial_pose': True, **here})
+    node.wait_report(lambda report: True, 'a report')
+    following = {'frames.map': 'map', 'frames.pose_source': 'transforms', 'node.map_name': 'followed', **settings}
+    mapper = session.mapper(following)
+    field = mapper.watch('field')
+    robot = session.robot(mapper, transforms=True, start=elsewhere.poses[0])
+    robot.drive(elsewhere)
+    known = mapper.finish(field)
+    assert known.header.frame_id == 'map' and known.readings_used > 0.9 * len(course)
+
+    def deviation():
+        return deviation_from_truth(field.last, lambda x, y: np.linalg.norm(harmonic_field_at(x, y), axis=-1))
+
+    error, cells = deviation()
+    # A localizer is some centimetres off, over which this field changes by a microtesla.
+    assert error < 3.0 and cells > 100, f'{error:.2f} microtesla over {cells} cells'
+
+    # Nobody knows where the robot is: nothing is mapped.
+    session.call(Empty, '/reinitialize_global_localization')
+    node.wait_report(lambda report: 'state' not in report.values, 'nothing known')
+    robot.drive(elsewhere[:100].later(40.0))
+    mapper.finish(field)
+    assert field.last.readings_used <= known.readings_used + 10
+    report = mapper.fresh_diagnostics()
+    unplaced = report.count('waiting for a transform') + report.refused().get('reading_without_transform', 0)
+    assert unplaced > 80, report.values
+    error, cells = deviation()
+    assert error < 3.0 and cells > 100, f'{error:.2f} microtesla over {cells} cells'
 
 
 def test_what_it_cannot_use_ends_it_with_a_reason(session, bags, tmp_path):

@@ -17,6 +17,7 @@ use nalgebra::{Isometry3, Point3};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use rand_distr::{Distribution, StandardNormal};
+use rayon::iter::{IntoParallelIterator, ParallelIterator};
 use serde::Serialize;
 use std::collections::VecDeque;
 use std::f64::consts::PI;
@@ -60,6 +61,8 @@ pub struct Scene {
     /// What the map was learnt from.
     pub map_name: String,
     map: FieldMap,
+    /// In this map, before any start.
+    localizer: Localizer,
     drive: TrueDrive,
 }
 
@@ -189,7 +192,7 @@ impl Scene {
     /// Learns the map of some drives.
     ///
     /// # Errors
-    /// When the model rejects a batch, or there are no batches.
+    /// When the model rejects a batch, or there are no batches, and for maps in which nobody can be located.
     pub fn learn(map_name: String, mapped: &[TrueDrive], drive: TrueDrive, config: &Config) -> anyhow::Result<Self> {
         let mut model = FieldModel::new(config);
         for drive in mapped {
@@ -201,55 +204,35 @@ impl Scene {
                 model.update(&batch.observations, &|| false).context("learning the map")?;
             }
         }
-        Ok(Self { map_name, map: model.map().context("the drives have no batch")?, drive })
+        let map = model.map().context("the drives have no batch")?;
+        let localizer = Localizer::new(config, &map, Isometry3::identity(), Start::Anywhere)?;
+        Ok(Self { map_name, map, localizer, drive })
     }
 
     /// The same drive in the map of another place.
     fn in_map_of(&self, another: &Self) -> Self {
-        Self { map: another.map.clone(), ..self.clone() }
+        Self { drive: self.drive.clone(), ..another.clone() }
     }
 
     /// A filter in this map.
-    fn localizer(&self, config: &Config, start: Start, seed: u64) -> anyhow::Result<Localizer> {
-        let mut config = config.clone();
-        config.localization.seed = seed;
-        Ok(Localizer::new(&config, &self.map, Isometry3::identity(), start)?)
+    fn localizer(&self, start: Start, seed: u64) -> anyhow::Result<Localizer> {
+        let mut localizer = self.localizer.clone().with_seed(seed);
+        localizer.restart(start)?;
+        Ok(localizer)
     }
 
     /// Runs the drive with known and with unknown starts, and in the map of `another` place. `progress` is called after every run.
     ///
     /// # Errors
-    /// Maps in which nobody can be located.
-    pub fn run(
-        &self,
-        another: Option<&Self>,
-        config: &Config,
-        runs: Runs,
-        mut progress: impl FnMut(),
-    ) -> anyhow::Result<Row> {
-        let mut tracked = Vec::new();
-        for seed in 0..runs.seeds {
-            tracked.push(self.track(config, seed)?);
-            progress();
-        }
-        let mut global = Vec::new();
-        for seed in 0..runs.starts {
-            global.push(self.start_anywhere(config, seed)?);
-            progress();
-        }
-        let mut kidnapped = Vec::new();
-        for seed in 0..runs.kidnapped {
-            kidnapped.push(self.kidnap(config, seed)?);
-            progress();
-        }
-        let mut elsewhere = Vec::new();
-        if let Some(another) = another {
-            let misled = self.in_map_of(another);
-            for seed in 0..runs.starts {
-                elsewhere.push(misled.start_in_the_wrong_map(config, seed)?);
-                progress();
-            }
-        }
+    /// Drives that are too short.
+    pub fn run(&self, another: Option<&Self>, runs: Runs, progress: impl Fn() + Sync) -> anyhow::Result<Row> {
+        let tracked = in_parallel(runs.seeds, &progress, |seed| self.track(seed))?;
+        let global = in_parallel(runs.starts, &progress, |seed| self.start_anywhere(seed))?;
+        let kidnapped = in_parallel(runs.kidnapped, &progress, |seed| self.kidnap(seed))?;
+        let misled = another.map(|another| self.in_map_of(another));
+        let elsewhere = misled.map_or(Ok(Vec::new()), |misled| {
+            in_parallel(runs.starts, &progress, |seed| misled.start_in_the_wrong_map(seed))
+        })?;
         ensure!(!tracked.is_empty(), "expected at least one seed");
         let errors = Spread::of(tracked.iter().map(Track::error));
         let steps = || tracked.iter().flat_map(|track| &track.steps);
@@ -259,7 +242,7 @@ impl Scene {
         Ok(Row {
             map: self.map_name.clone(),
             drive: self.drive.name.clone(),
-            field: config.model.field,
+            field: if self.map.axes(&[]).is_some() { Mapped::Vector } else { Mapped::Strength },
             tracking_median: errors.median,
             tracking_worst: errors.greatest,
             dead_reckoning: Spread::of(tracked.iter().map(Track::dead_reckoning)).median,
@@ -277,25 +260,25 @@ impl Scene {
     ///
     /// # Errors
     /// Maps in which nobody can be located.
-    pub fn track(&self, config: &Config, seed: u64) -> anyhow::Result<Track> {
+    pub fn track(&self, seed: u64) -> anyhow::Result<Track> {
         let mut random = ChaCha8Rng::seed_from_u64(seed);
         let start = self.known_start()?;
-        self.drive(&mut self.localizer(config, start, seed)?, &mut random, &self.drive.measurements, f64::INFINITY)
+        self.drive(&mut self.localizer(start, seed)?, &mut random, &self.drive.measurements, f64::INFINITY)
     }
 
     /// 10 m from a random place in the first half of the drive, which the filter does not know.
     ///
     /// # Errors
     /// Maps in which nobody can be located.
-    pub fn start_anywhere(&self, config: &Config, seed: u64) -> anyhow::Result<Track> {
+    pub fn start_anywhere(&self, seed: u64) -> anyhow::Result<Track> {
         let mut random = ChaCha8Rng::seed_from_u64(seed);
         random.set_stream(1);
         let from_here = self.somewhere_on(&mut random);
-        self.drive(&mut self.localizer(config, Start::Anywhere, seed)?, &mut random, from_here, GLOBAL_LENGTH)
+        self.drive(&mut self.localizer(Start::Anywhere, seed)?, &mut random, from_here, GLOBAL_LENGTH)
     }
 
     /// 10 m of a drive that is not in the map: for every other seed with a start that is said to be somewhere in it.
-    fn start_in_the_wrong_map(&self, config: &Config, seed: u64) -> anyhow::Result<Track> {
+    fn start_in_the_wrong_map(&self, seed: u64) -> anyhow::Result<Track> {
         let mut random = ChaCha8Rng::seed_from_u64(seed);
         random.set_stream(2);
         let from_here = self.somewhere_on(&mut random);
@@ -303,11 +286,11 @@ impl Scene {
         let place = places[random.random_range(0..places.len())];
         let somewhere = Start::given(place, random.random_range(-PI..PI));
         let start = if seed.is_multiple_of(2) { Start::Anywhere } else { somewhere };
-        self.drive(&mut self.localizer(config, start, seed)?, &mut random, from_here, GLOBAL_LENGTH)
+        self.drive(&mut self.localizer(start, seed)?, &mut random, from_here, GLOBAL_LENGTH)
     }
 
     /// The drive up to a place in its second quarter, then from 3 m away for 25 m: neither odometry nor the stamps show it.
-    fn kidnap(&self, config: &Config, seed: u64) -> anyhow::Result<Kidnapping> {
+    fn kidnap(&self, seed: u64) -> anyhow::Result<Kidnapping> {
         let mut random = ChaCha8Rng::seed_from_u64(seed);
         random.set_stream(3);
         let (measurements, count) = (&self.drive.measurements, self.drive.measurements.len());
@@ -321,7 +304,7 @@ impl Scene {
         let is_away = |(_, pose): &(usize, Pose)| (pose.position - from.position).norm() >= KIDNAPPED;
         let (put, to) = poses.find(is_away).context("the drive stays within 3 m")?;
 
-        let mut localizer = self.localizer(config, self.known_start()?, seed)?;
+        let mut localizer = self.localizer(self.known_start()?, seed)?;
         let mut odometry = odometry(&mut random);
         let before = self.track_along(&mut localizer, &mut odometry, &measurements[..taken], None, f64::INFINITY)?;
         let unseen =
@@ -406,6 +389,16 @@ impl Scene {
         ensure!(!track.steps.is_empty(), "the drive is too short");
         Ok(track)
     }
+}
+
+/// The results of `run` for the seeds below a number, on all cores.
+fn in_parallel<T: Send>(
+    seeds: u64,
+    progress: &(impl Fn() + Sync),
+    run: impl Fn(u64) -> anyhow::Result<T> + Sync,
+) -> anyhow::Result<Vec<T>> {
+    let run = |seed| run(seed).inspect(|_| progress());
+    (0..seeds).into_par_iter().map(run).collect()
 }
 
 /// Odometry with errors of its own for each run.

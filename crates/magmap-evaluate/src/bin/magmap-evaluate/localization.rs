@@ -61,7 +61,7 @@ pub fn run(arguments: &Arguments, terminal: &Terminal) -> anyhow::Result<Ending>
             // Two maps may be of one place, but not the first and one from the second half.
             let another = (index + scenes.len().div_ceil(2)) % scenes.len();
             let another = scenes.get(another).filter(|_| another != index);
-            rows.push(scene.run(another, &config, runs, || bar.inc(1))?);
+            rows.push(scene.run(another, runs, || bar.inc(1))?);
         }
     }
     bar.finish_and_clear();
