@@ -37,10 +37,16 @@ use tile::Tile;
 /// Lower left and upper right corner of some places, in metres.
 pub(crate) type Extent = [[f64; 2]; 2];
 
+/// Deviation of the prior of the axes' lengthscale in a tile among others, relative to that of one model: the halo ends before the
+/// kernel does, so that a tile's evidence favours lengths that predict worse.
+const LENGTHSCALE_DEVIATION: f64 = 0.5;
+
 /// All models of a map.
 #[derive(Clone, Debug)]
 pub(crate) struct Tiles {
     config: Arc<Config>,
+    /// The settings of a tile among others.
+    local: Arc<Config>,
     memory: Arc<TileMemory>,
     /// None before the first batch, and where there is one model.
     grid: Option<TileGrid>,
@@ -168,8 +174,8 @@ impl Tiles {
     fn without_first(config: &Config) -> Self {
         let memory = Arc::new(TileMemory::default());
         memory.set_limit(config.tiles.memory);
-        let config = Arc::new(config.clone());
-        Self { config, memory, grid: None, tiles: BTreeMap::new(), newest: FIRST, kernel: None }
+        let (config, local) = (Arc::new(config.clone()), Arc::new(among_others(config)));
+        Self { config, local, memory, grid: None, tiles: BTreeMap::new(), newest: FIRST, kernel: None }
     }
 
     /// The settings in force.
@@ -180,7 +186,7 @@ impl Tiles {
     /// Changes the settings; what was learnt stays, and so does the grid.
     pub(crate) fn configure(&mut self, config: &Config) {
         self.memory.set_limit(config.tiles.memory);
-        self.config = Arc::new(config.clone());
+        (self.config, self.local) = (Arc::new(config.clone()), Arc::new(among_others(config)));
     }
 
     /// From now on the memory of tiles is bounded, and others are kept in this store.
@@ -272,7 +278,7 @@ impl Tiles {
             let existing = self.tiles.get(&square).and_then(|tile| Some((tile.process()?, tile.counts)));
             let (mut process, mut counts) =
                 existing.unwrap_or_else(|| (self.begin(square, bias), TileCounts::default()));
-            process.configure(&self.config);
+            process.configure(if is_first_alone && square == FIRST { &self.config } else { &self.local });
             // A file may contain any number.
             let own = batch.iter().filter(|seen| counting(place(seen)) == square).count();
             counts.learnt = counts.learnt.saturating_add(batch.len() as u64);
@@ -350,6 +356,13 @@ impl Tiles {
     pub(crate) fn sensor_bias(&self) -> Option<SensorBias> {
         self.bias_estimate()?.bias()
     }
+}
+
+/// The settings of a tile among others.
+fn among_others(config: &Config) -> Config {
+    let mut config = config.clone();
+    config.vector.prior_log_sd.lengthscale *= LENGTHSCALE_DEVIATION;
+    config
 }
 
 /// Whether every observation is in the first tile or its halo.
