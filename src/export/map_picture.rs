@@ -1,5 +1,6 @@
 //! The map as a picture: the mean with its uncertainty as opacity, and the uncertainty by itself.
 
+use std::f64::consts::PI;
 use std::ops::Range;
 use std::path::Path;
 
@@ -61,6 +62,12 @@ pub(super) struct Theme {
     colours: ColourMap,
     pub(super) path: RGBAColor,
 }
+
+/// Radius of the dot of an inducing point, in pixels.
+const DOT: f64 = 3.2;
+
+/// Largest share of a map that dots of full size may cover.
+const MOST_COVERED: f64 = 0.1;
 
 /// The label of an axis.
 fn with_unit(name: &str, quantity: Quantity) -> String {
@@ -151,7 +158,7 @@ impl MapPicture<'_> {
         let mut right = right;
         if !self.inducing_points.is_empty() {
             right = write_entry(sheet, "inducing points", right)? - 12.0;
-            for circle in dots(&[(pixels(right), pixels(SUBTITLE_MIDDLE))]) {
+            for circle in dots(&[(pixels(right), pixels(SUBTITLE_MIDDLE))], 1.0) {
                 sheet.draw(&circle)?;
             }
             right -= 24.0;
@@ -181,7 +188,9 @@ impl MapPicture<'_> {
         chart.draw_series(cell_rectangles(&self.grid.geometry, &theme.cells))?;
         chart.draw_series(strokes(self.path).map(|stroke| PathElement::new(stroke, line(theme.path, 1.3))))?;
         let points: Vec<_> = self.inducing_points.iter().filter(is_finite).map(|&[x, y]| (x, y)).collect();
-        chart.draw_series(dots(&points))?;
+        // Many are drawn smaller, so that the map stays visible between them.
+        let covered = points.len() as f64 * PI * DOT * DOT / (window.width * window.height);
+        chart.draw_series(dots(&points, (MOST_COVERED / covered).sqrt().min(1.0)))?;
         chart
             .configure_mesh()
             .disable_mesh()
@@ -267,11 +276,11 @@ fn filled([red, green, blue]: Rgb) -> ShapeStyle {
 }
 
 /// A black dot per point, with a thin white rim that keeps it apart from dark cells; all rims are below all dots.
-fn dots<C: Clone>(points: &[C]) -> impl Iterator<Item = Circle<C, i32>> {
-    let circles = |radius, colour: RGBColor| {
-        points.iter().map(move |point| Circle::new(point.clone(), pixels(radius), colour.filled()))
+fn dots<C: Clone>(points: &[C], size: f64) -> impl Iterator<Item = Circle<C, i32>> {
+    let circles = move |radius: f64, colour: RGBColor| {
+        points.iter().map(move |point| Circle::new(point.clone(), pixels(radius * size), colour.filled()))
     };
-    circles(4.4, WHITE).chain(circles(3.2, BLACK))
+    circles(DOT + 1.2, WHITE).chain(circles(DOT, BLACK))
 }
 
 fn is_finite(point: &&[f64; 2]) -> bool {
