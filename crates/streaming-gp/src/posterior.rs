@@ -12,14 +12,16 @@ const CHUNK: usize = 256;
 /// With p = L_b^-1 k_b(x): mean p^T g + m, variance k(x, x) - |p|^2 + |L_B^-1 p|^2, where g = B^-1 Phi^T z.
 #[derive(Clone, Debug)]
 pub struct Posterior<K: Kernel> {
-    pub(super) model: Model<K>,
-    pub(super) past: Past<K>,
+    /// The model, with its hyperparameters.
+    pub model: Model<K>,
+    /// What the next batch will need.
+    pub past: Past<K>,
     /// L_B.
     pub(super) precision_root: Matrix,
     /// g.
     pub(super) weights: Vec<f64>,
-    /// Where targets are labels.
-    pub(super) link: Option<Link>,
+    /// How the probability of a 1 depends on the latent function, where targets are labels; none where they are measured.
+    pub link: Option<Link>,
 }
 
 impl<K: Kernel> Posterior<K> {
@@ -57,26 +59,6 @@ impl<K: Kernel> Posterior<K> {
         let Self { past: Past { triangle, target, .. }, precision_root, weights, .. } = &posterior;
         posterior.past.log_evidence = log_evidence(triangle.as_ref(), target, weights, precision_root.as_ref());
         Ok(posterior)
-    }
-
-    /// The model, with its hyperparameters.
-    pub fn model(&self) -> &Model<K> {
-        &self.model
-    }
-
-    /// How the probability of a 1 depends on the latent function, where targets are labels; none where they are measured.
-    pub fn link(&self) -> Option<Link> {
-        self.link
-    }
-
-    /// What the next batch will need.
-    pub fn past(&self) -> &Past<K> {
-        &self.past
-    }
-
-    /// The inducing points.
-    pub fn inducing(&self) -> &K::Places {
-        &self.past.inducing
     }
 
     /// Mean and variance of the latent function (noise not included) at each place, in the unit of the targets and its square; not

@@ -95,7 +95,7 @@ impl<P: Places> State<P> {
             jitter: model.jitter,
             likelihood: model.likelihood,
             baseline,
-            past: posterior.map(|posterior| posterior.past().state()),
+            past: posterior.map(|posterior| posterior.past.state()),
         }
     }
 

@@ -8,7 +8,7 @@ use crate::{Inference, Kernel, Matrix, MatrixRef, Model, NotPositiveDefinite, Pl
 #[derive(Clone, Debug)]
 pub struct Past<K: Kernel> {
     /// Inducing points Z_o.
-    pub(crate) inducing: K::Places,
+    pub inducing: K::Places,
     /// L_b: Cholesky factor of their covariance, jitter included.
     pub(crate) covariance_root: Matrix,
     /// T, lower triangular, with T^T T = B - I. The rows of the past are R = T L_b^-1.
