@@ -35,7 +35,6 @@ pub struct PoseGate {
     /// The last accepted stamp and position.
     reference: Option<(Stamp, Point3<f64>)>,
     /// The position of the last pose, if that was rejected as a jump.
-    #[serde(alias = "refused")] // its name in older checkpoints
     rejected: Option<Point3<f64>>,
     next: Continuity,
 }
