@@ -288,7 +288,7 @@ impl Replay {
     /// Ends the replay early when set: learning stops at its next evaluation, what was sent becomes part of the map, and the outputs
     /// are written.
     pub fn stop_signal(&self) -> StopSignal {
-        self.worker.stop_signal()
+        self.worker.stop.clone()
     }
 
     /// Sends the measurements, waits for the map and writes the outputs. An error of the source ends the measurements and is reported
@@ -301,7 +301,7 @@ impl Replay {
         measurements: impl IntoIterator<Item = Result<Measurement, E>>,
     ) -> Result<ReplayOutputs, Error> {
         self.feed(measurements)?;
-        let interrupted = self.worker.stop_signal().is_stopped();
+        let interrupted = self.worker.stop.is_stopped();
         let finished = self.worker.join()?;
         let history = self.drawing.join()?;
         if let Err(nothing) = check_mapped(&finished, &history) {
@@ -323,7 +323,7 @@ impl Replay {
         &mut self,
         measurements: impl IntoIterator<Item = Result<Measurement, E>>,
     ) -> Result<(), Error> {
-        let (inbox, stop) = (self.worker.inbox(), self.worker.stop_signal());
+        let (inbox, stop) = (self.worker.inbox(), self.worker.stop.clone());
         let mut pace = Pace::new(self.options.speed);
         let mapped = self.resumed.as_ref().map_or(0, |resumed| resumed.measurements);
         if !self.has_begun {

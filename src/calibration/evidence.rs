@@ -101,7 +101,7 @@ impl Evidence {
     /// `Z^T e`, repeated, and `Z^T Z` for three columns Z from `first` on.
     fn projected(&self, first: usize, yaw: f64) -> [Matrix3<f64>; 2] {
         let weights = turned(yaw);
-        let gram = self.exact.gram();
+        let gram = &self.exact.gram;
         let product = |i: usize| (0..3).map(|k| weights[k] * gram[(first + i, k)]).sum::<f64>();
         let projected = Matrix3::from_fn(|i, _| product(i));
         [projected, Matrix3::from_fn(|i, j| gram[(first + i, first + j)])]

@@ -11,7 +11,8 @@ pub(crate) struct ExactEvidence {
     rows: f64,
     log_determinant: f64,
     /// Products of the columns X with each other, `X^T K^-1 X`.
-    gram: Matrix,
+    /// `X^T K^-1 X`.
+    pub(crate) gram: Matrix,
 }
 
 impl ExactEvidence {
@@ -33,11 +34,6 @@ impl ExactEvidence {
         linalg::solve_lower(lower.as_ref(), columns.as_mut());
         let gram = linalg::product(columns.transpose(), columns.as_ref());
         Ok(Self { rows: rows as f64, log_determinant: linalg::log_determinant(lower.as_ref()), gram })
-    }
-
-    /// `X^T K^-1 X`.
-    pub(crate) fn gram(&self) -> &Matrix {
-        &self.gram
     }
 
     /// `(X left)^T K^-1 (X right)`.

@@ -27,7 +27,7 @@ pub struct FieldState {
     pub settings: config::Model,
     /// The section `tiles`.
     pub(super) tile_settings: config::Tiles,
-    pub(super) tiles: TilesState,
+    pub(crate) tiles: TilesState,
     /// Counts of what it was learnt from.
     pub totals: Totals,
     /// Lower left and upper right corner of the observations, in metres; none before the first batch.
@@ -123,16 +123,6 @@ impl FieldState {
             newest_tile: self.tiles.newest,
             tiles: self.tiles.tiles.iter().zip(files).map(|(tile, file)| TileMetadata::of(tile, file)).collect(),
         }
-    }
-
-    /// Its tiles, in their order; one where there is one model.
-    pub(crate) fn tiles(&self) -> &[TileState] {
-        &self.tiles.tiles
-    }
-
-    /// Whether there may be several local models.
-    pub(crate) fn is_tiled(&self) -> bool {
-        self.tiles.grid.is_some()
     }
 
     /// Writes the arrays of numbers, without those of tiles that have a file.

@@ -211,7 +211,7 @@ impl AxesCheck {
         let weights = identity.as_slice();
         let (mut without, mut with, mut bias) = (f64::NEG_INFINITY, f64::NEG_INFINITY, Vector3::zeros());
         for evidence in self.evidences(Heading::Odometry)? {
-            let gram = evidence.gram();
+            let gram = &evidence.gram;
             let projected = Vector3::from_fn(|i, _| (0..TURNS).map(|k| gram[(TURNS + i, k)] * weights[k]).sum());
             let squares = Matrix3::from_fn(|i, j| gram[(TURNS + i, TURNS + j)]);
             let information = squares + identity / BIAS.powi(2);

@@ -72,7 +72,8 @@ pub struct Finished {
 #[derive(Debug)]
 pub struct Worker {
     inbox: Inbox,
-    stop: StopSignal,
+    /// Ends this and every later optimisation at its next evaluation. What was sent still becomes part of the map.
+    pub stop: StopSignal,
     shared: Arc<Mutex<Shared>>,
     updates: Updates,
     thread: JoinHandle<Mapper>,
@@ -194,16 +195,6 @@ impl Worker {
             (steps, Box::new(move || drop(reply.send(result))))
         })))?;
         done.recv().map_err(|_| Error::Closed)
-    }
-
-    /// Ends this and every later optimisation at its next evaluation. What was sent still becomes part of the map.
-    pub fn stop(&self) {
-        self.stop.stop();
-    }
-
-    /// The signal that [`stop`](Self::stop) sets: for signal handlers and sources.
-    pub fn stop_signal(&self) -> StopSignal {
-        self.stop.clone()
     }
 
     /// Ends the stream after everything sent before: readings that still wait for a pose are rejected, the open cell
@@ -486,7 +477,7 @@ mod tests {
             }
         });
         let worker = Worker::start(mode, Mapper::new(config), None, Some(observer)).unwrap();
-        *lock(&stop) = worker.stop_signal();
+        *lock(&stop) = worker.stop.clone();
         (worker, seen)
     }
 
@@ -674,8 +665,8 @@ mod tests {
         let (worker, seen) = spawn(&config(1000, 5000), Mode::Offline, Some(gate));
         (0..35).flat_map(pair).for_each(|measurement| worker.inbox().send(measurement).unwrap());
         assert!(worker.updates().newest().is_none());
-        worker.stop();
-        assert!(worker.stop_signal().is_stopped());
+        worker.stop.stop();
+        assert!(worker.stop.is_stopped());
         worker.join().unwrap();
         assert_eq!(seen.batches(), [10, 10, 10, 5]);
     }

@@ -4,7 +4,7 @@ use sha2::{Digest, Sha256};
 
 use super::decoding::{Decoded, Frames, decode};
 use super::error::Error;
-use super::rosbag2::{Bag, BagFile};
+use super::rosbag2::Bag;
 use super::storage::{FileReader, RawMessage, StoredTopic};
 use crate::sensing::reading::Measurement;
 
@@ -16,7 +16,7 @@ pub(super) struct Wanted {
 
 /// The second pass over a bag.
 pub(super) struct Playback {
-    bag: Bag,
+    pub(super) bag: Bag,
     /// The topic of the readings (of a magnetometer or a yes/no signal) and that of the poses.
     wanted: [Wanted; 2],
     next_file: usize,
@@ -27,11 +27,6 @@ impl Playback {
     /// Starts with the first message of a bag.
     pub(super) fn new(bag: Bag, wanted: [Wanted; 2]) -> Self {
         Self { bag, wanted, next_file: 0, reader: None }
-    }
-
-    /// The files of the bag.
-    pub(super) fn files(&self) -> &[BagFile] {
-        &self.bag.files
     }
 
     /// Adds the sizes of the files, which are known without reading them again.

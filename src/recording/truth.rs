@@ -26,7 +26,7 @@ impl Recording {
             (Source::Bag(playback), _) if self.has_truth(named.unwrap_or(TRUTH_TOPIC)) => {
                 let topic = named.unwrap_or(TRUTH_TOPIC);
                 let mut poses = Vec::new();
-                for file in playback.files() {
+                for file in &playback.bag.files {
                     let mut reader = file.reader()?;
                     while let Some(message) = reader.next_message()? {
                         if message.topic.name != topic {

@@ -72,8 +72,8 @@ impl Contents {
     }
 
     fn of_saved(checkpoint: &Checkpoint) -> Self {
-        let model = checkpoint.model();
-        Self::of(checkpoint.progress(), checkpoint.frame(), model.extent, model.totals)
+        let model = &checkpoint.model;
+        Self::of(&checkpoint.stream.progress, &checkpoint.frame, model.extent, model.totals)
     }
 
     fn of(progress: &Progress, frame: &str, extent: Option<[[f64; 2]; 2]>, totals: Totals) -> Self {
