@@ -23,8 +23,8 @@ use crate::{
     Places, Posterior, SelectionEnd, SelectionReport, UpdateReport,
 };
 use evidence::{Counts, Fit, Inducing, Setup, WhitenedSites};
-use memory::Memory;
-use site::Site;
+pub use memory::Memory;
+pub use site::Site;
 use std::sync::Arc;
 use summary::Summary;
 

@@ -17,9 +17,9 @@ pub struct Posterior<K: Kernel> {
     /// What the next batch will need.
     pub past: Past<K>,
     /// L_B.
-    pub(super) precision_root: Matrix,
+    pub precision_root: Matrix,
     /// g.
-    pub(super) weights: Vec<f64>,
+    pub weights: Vec<f64>,
     /// How the probability of a 1 depends on the latent function, where targets are labels; none where they are measured.
     pub link: Option<Link>,
 }
@@ -33,7 +33,16 @@ impl<K: Kernel> Posterior<K> {
         let size = past.len();
         let mut gram = Matrix::identity(size, size);
         let (left, right) = (past.triangle.transpose(), past.triangle.as_ref());
-        linalg::multiply(gram.as_mut(), Part::Lower, 1.0, 1.0, left, Part::Upper, right, Part::Lower);
+        linalg::multiply(
+            gram.as_mut(),
+            Part::TriangularLower,
+            1.0,
+            1.0,
+            left,
+            Part::TriangularUpper,
+            right,
+            Part::TriangularLower,
+        );
         let precision_root = linalg::cholesky(gram)?;
         let mut weights = vec![0.0; size];
         linalg::add_matrix_vector(&mut weights, 1.0, past.triangle.transpose(), &past.target);
@@ -101,23 +110,12 @@ impl<K: Kernel> Posterior<K> {
         let mut features = self.model.kernel.covariance(&self.past.inducing, places);
         linalg::solve_lower(self.past.covariance_root.as_ref(), features.as_mut());
         let mean = (0..places.len()).map(|j| self.model.mean + dot(features.col_as_slice(j), &self.weights)).collect();
-        let mut covariance = model_covariance(&self.model, places);
+        let mut covariance = linalg::zeros(places.len(), places.len());
+        self.model.kernel.add_lower_covariance(places, covariance.as_mut());
         add_gram(&mut covariance, -1.0, &features);
         linalg::solve_lower(self.precision_root.as_ref(), features.as_mut());
         add_gram(&mut covariance, 1.0, &features);
         linalg::mirror_lower(covariance.as_mut());
-        (mean, covariance)
-    }
-
-    /// Mean and covariance of the inducing variables, jitter included: the q(b) of the papers.
-    pub fn inducing_distribution(&self) -> (Vec<f64>, Matrix) {
-        // b = L_b v with v ~ N(g, B^-1).
-        let root = &self.past.covariance_root;
-        let mut mean = vec![self.model.mean; self.past.len()];
-        linalg::add_matrix_vector(&mut mean, 1.0, root.as_ref(), &self.weights);
-        let mut scaled = linalg::copied(root.transpose());
-        linalg::solve_lower(self.precision_root.as_ref(), scaled.as_mut());
-        let covariance = linalg::product(scaled.transpose(), scaled.as_ref());
         (mean, covariance)
     }
 
@@ -210,12 +208,6 @@ impl<K: Kernel> Posterior<K> {
 
 fn inner_product(features: &Matrix, i: usize, j: usize) -> f64 {
     dot(features.col_as_slice(i), features.col_as_slice(j))
-}
-
-fn model_covariance<K: Kernel>(model: &Model<K>, places: &K::Places) -> Matrix {
-    let mut covariance = linalg::zeros(places.len(), places.len());
-    model.kernel.add_lower_covariance(places, covariance.as_mut());
-    covariance
 }
 
 fn add_gram(covariance: &mut Matrix, factor: f64, features: &Matrix) {

@@ -80,9 +80,6 @@ impl<P: Places> State<P> {
             None => Ok(()),
         }
     }
-}
-
-impl<P: Places> State<P> {
     /// What a model and its posterior know.
     pub(super) fn of<K: Kernel<Places = P>>(
         model: &Model<K>,

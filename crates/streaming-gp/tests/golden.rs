@@ -1,5 +1,8 @@
 //! The engine against values computed with 50 digits by dense formulas; `golden/README.md` says what they are.
 
+mod inducing;
+
+use inducing::inducing_distribution;
 use serde::Deserialize;
 use std::collections::HashMap;
 use std::path::Path;
@@ -214,7 +217,7 @@ fn posterior_and_prediction() {
         let whitened = rows.whiten(&model).unwrap();
         let prior = model.kernel.shared_variance() + model.kernel.variance;
         let posterior = Posterior::new(model, rows.into_past(whitened)).unwrap();
-        let (mean, covariance) = posterior.inducing_distribution();
+        let (mean, covariance) = inducing_distribution(&posterior);
         for i in 0..batch.Z.len() {
             assert_relative(&format!("{name} q mean {i}"), mean[i], batch.q_mean[i], 1e-8);
             for j in 0..batch.Z.len() {
@@ -305,7 +308,7 @@ fn upper_bound_of_the_paper(
 
     // Dense pseudo-observations of the past: precision Lambda = S^-1 - K'^-1 and Lambda-weighted target eta = S^-1 m.
     let old = posterior.map(|posterior| {
-        let (mean, covariance) = posterior.inducing_distribution();
+        let (mean, covariance) = inducing_distribution(&posterior);
         let old_inducing = &posterior.past.inducing;
         let prior = add_jitter(posterior.model.kernel.symmetric_covariance(old_inducing));
         let inverse = |matrix: Matrix| linalg::inverse_from_cholesky(linalg::cholesky(matrix).unwrap().as_ref());
