@@ -30,10 +30,12 @@ impl Playback {
     }
 
     /// Adds the sizes of the files, which are known without reading them again.
-    pub(super) fn digest(&self, digest: &mut Sha256) {
+    pub(super) fn digest(&self) -> Sha256 {
+        let mut digest = Sha256::new();
         for file in &self.bag.files {
             digest.update(std::fs::metadata(&file.path).map_or(0, |metadata| metadata.len()).to_le_bytes());
         }
+        digest
     }
 
     /// The next reading or pose in recorded order; `None` at the end and after an error.
