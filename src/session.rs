@@ -67,7 +67,7 @@ impl Session {
             None => SourceId::robot(robot),
         };
         let file = MapFile::of(config, namespace);
-        let reservation = file.reserve()?;
+        let reservation = Reservation::of(&file.path)?;
         let MapStart { mapper, folder, damaged, initial_map } = file.begin(config, &source, new_run())?;
         let (mut monitor, mut step_log) = (None, None);
         if config.journal.enabled {

@@ -272,7 +272,7 @@ fn read_whole(path: &std::path::Path) -> Result<Vec<u8>, Problem> {
 
 fn read_stream(arrays: &ArrayReader<'_>) -> Result<Stream, Problem> {
     let stream: Stream = serde_json::from_str(&arrays.text("stream")?)?;
-    let are_batches_valid = stream.ready.iter().all(|batch| !batch.is_empty());
+    let are_batches_valid = stream.ready.iter().all(|batch| !batch.observations.is_empty());
     if are_batches_valid && stream.progress.is_valid() && stream.pipeline.is_valid() {
         return Ok(stream);
     }

@@ -145,14 +145,6 @@ impl MapFile {
         self.path.with_extension("journal")
     }
 
-    /// Prevents other processes of this machine from mapping under this name, for the lifetime of the reservation.
-    ///
-    /// # Errors
-    /// [`Error::InUse`].
-    pub fn reserve(&self) -> Result<Reservation, Error> {
-        Reservation::of(&self.path)
-    }
-
     /// Starts a run of `source` from the unfinished map of the same robot, the saved map or a new one, as the settings say. Nothing
     /// on disk changes. `run` identifies this run.
     ///
@@ -222,7 +214,7 @@ impl MapFile {
         }
         let path = folder.path.clone();
         check_frame(&path, mapper.frame(), config)?;
-        mapper.check(config).map_err(|source| Error::OtherModel { path, source: source.into() })?;
+        mapper.model().check(config).map_err(|source| Error::OtherModel { path, source: source.into() })?;
         mapper.take(Step::Configure(Box::new(config.clone())), &StopSignal::default());
         log::info!("continuing the unfinished map: {}", in_words(&mapper));
         Ok(MapStart { mapper, folder, damaged, initial_map: InitialMap::Unfinished })

@@ -165,7 +165,7 @@ impl Worker {
     /// [`Error::Closed`] when the mapping thread has ended; inside, that of [`Mapper::check`], and then nothing has
     /// changed.
     pub fn configure(&self, config: Config) -> Result<Result<(), field::Error>, Error> {
-        self.change(move |mapper| match mapper.check(&config) {
+        self.change(move |mapper| match mapper.model().check(&config) {
             Ok(()) => (Ok(()), vec![Step::Configure(Box::new(config))]),
             Err(error) => (Err(error), Vec::new()),
         })
@@ -272,7 +272,8 @@ impl Mapping {
     fn next_message(&mut self) -> Option<Message> {
         while !self.mapper.ready().is_empty() {
             // Live, waiting messages go through the pipeline first, so that batches can be merged.
-            let may_merge = self.mode == Mode::Live && self.ready_observations() < self.max_merged();
+            let waiting: usize = self.mapper.ready().iter().map(|batch| batch.observations.len()).sum();
+            let may_merge = self.mode == Mode::Live && waiting < self.max_merged();
             if let Some(message) = may_merge.then(|| self.receiver.try_recv().ok()).flatten() {
                 return Some(message);
             }
@@ -287,11 +288,6 @@ impl Mapping {
                 Err(RecvTimeoutError::Disconnected) => return None,
             }
         }
-    }
-
-    /// Bounds what waits outside the inbox: if the source is too fast, the inbox fills up and losses are counted.
-    fn ready_observations(&self) -> usize {
-        self.mapper.ready().iter().map(Batch::len).sum()
     }
 
     fn max_merged(&self) -> usize {

@@ -149,7 +149,7 @@ fn resume_journal(
         }
         Some(_) if progress.has_ended => {
             let resumed = added(&mapper, findings);
-            mapper.check(config)?;
+            mapper.model().check(config)?;
             mapper.take(Step::Configure(Box::new(config.clone())), &StopSignal::default());
             mapper.begin_stream();
             Ok(Some((mapper, resumed)))
