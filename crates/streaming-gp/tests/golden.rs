@@ -308,7 +308,7 @@ fn upper_bound_of_the_paper(
 
     // Dense pseudo-observations of the past: precision Lambda = S^-1 - K'^-1 and Lambda-weighted target eta = S^-1 m.
     let old = posterior.map(|posterior| {
-        let (mean, covariance) = inducing_distribution(&posterior);
+        let (mean, covariance) = inducing_distribution(posterior);
         let old_inducing = &posterior.past.inducing;
         let prior = add_jitter(posterior.model.kernel.symmetric_covariance(old_inducing));
         let inverse = |matrix: Matrix| linalg::inverse_from_cholesky(linalg::cholesky(matrix).unwrap().as_ref());

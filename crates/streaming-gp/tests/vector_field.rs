@@ -376,7 +376,7 @@ mod golden {
             |_, _, _, _, _| {},
             |case, batch, posterior, name| {
                 let prior = batch.hyper.constant + 2.0 * batch.hyper.variance;
-                let (mean, covariance) = inducing_distribution(&posterior);
+                let (mean, covariance) = inducing_distribution(posterior);
                 for i in 0..batch.Z.len() {
                     assert_near(&format!("{name} q mean {i}"), mean[i], batch.q_mean[i], 1e-8 * prior.sqrt());
                     (0..batch.Z.len()).for_each(|j| {
