@@ -249,7 +249,8 @@ impl Mapper {
         self.progress.steps = self.progress.steps.saturating_add(steps).min(COUNTABLE);
     }
 
-    /// Takes a step. Learning ends early when `stop` is set. Settings that [`check`](Self::check) rejects change nothing and are logged.
+    /// Takes a step. Learning ends early when `stop` is set. Settings that [`FieldModel::check`] rejects change
+    /// nothing and are logged.
     pub fn take(&mut self, step: Step, stop: &StopSignal) -> Effect {
         let progress = &mut self.progress;
         progress.steps += 1;

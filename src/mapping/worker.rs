@@ -162,8 +162,8 @@ impl Worker {
     /// Changes the settings once every batch cut from what was sent before is in the map.
     ///
     /// # Errors
-    /// [`Error::Closed`] when the mapping thread has ended; inside, that of [`Mapper::check`], and then nothing has
-    /// changed.
+    /// [`Error::Closed`] when the mapping thread has ended; inside, that of
+    /// [`FieldModel::check`](field::model::FieldModel::check), and then nothing has changed.
     pub fn configure(&self, config: Config) -> Result<Result<(), field::Error>, Error> {
         self.change(move |mapper| match mapper.model().check(&config) {
             Ok(()) => (Ok(()), vec![Step::Configure(Box::new(config))]),
