@@ -22,7 +22,7 @@ use crate::recording::Lost;
 use crate::sensing::reading::{Measurement, Pose, Stamp, interpolate};
 
 pub use self::comparison::{CHI_SQUARED_95, Comparison, WRONG};
-pub use self::outputs::{Labels, write};
+pub use self::outputs::write;
 pub use self::report::{Report, Shares};
 
 /// Longest time between two poses across which one is interpolated, in seconds.
@@ -46,7 +46,7 @@ pub enum Error {
     /// There is no update.
     #[error(
         "nothing to locate: of {readings} readings and {poses} poses, {used} readings could be used{}",
-        if reasons.is_empty() { String::new() } else { format!("; rejected: {}", reasons.join(", ")) }
+        crate::replay::because(reasons)
     )]
     NothingLocated {
         /// Readings received.
@@ -122,9 +122,7 @@ pub fn drive<E: Display>(
         let measurement = match measurement {
             Ok(measurement) => measurement,
             Err(error) => {
-                log::error!("reading ended early: {error}");
-                let what = format!("everything after the source failed: {error}");
-                drive.lost = Some(Lost { what, count: None, first: None });
+                drive.lost = Some(Lost::after(&error));
                 break;
             }
         };

@@ -122,8 +122,12 @@ pub struct Recording {
 }
 
 enum Source {
-    Drive { drive: Drive, next: usize },
-    Table { table: FieldTable, next: usize },
+    /// Files that were read whole, with the digest of their content.
+    Files {
+        measurements: Vec<Measurement>,
+        next: usize,
+        digest: Sha256,
+    },
     Bag(Box<Playback>),
 }
 
@@ -149,12 +153,10 @@ pub fn open(path: &Path, topics: &Topics, sensor: &Sensor) -> Result<Recording, 
 impl Recording {
     /// Identifies its content.
     pub fn id(&self) -> SourceId {
-        let mut digest = Sha256::new();
-        match &self.source {
-            Source::Drive { drive, .. } => drive.digest(&mut digest),
-            Source::Table { table, .. } => table.digest(&mut digest),
-            Source::Bag(playback) => playback.digest(&mut digest),
-        }
+        let mut digest = match &self.source {
+            Source::Files { digest, .. } => digest.clone(),
+            Source::Bag(playback) => playback.digest(),
+        };
         let Summary { kind, topics, span_seconds, .. } = &self.summary;
         // Its path is not content: it may be moved.
         let counts: Vec<u64> = topics.iter().map(|topic| topic.count).collect();
@@ -169,7 +171,7 @@ impl Recording {
             return Err(wrong_topic::<Bool>(path, "topics.signal", &topics.signal, &["loc", "mag"].map(file)));
         }
         let choice = |kind| Choice { topic: file(kind), others: Vec::new() };
-        let count = drive.len() as u64;
+        let count = drive.seconds.len() as u64;
         let topic = |kind, content: &str| TopicSummary { name: file(kind), type_name: content.into(), count };
         let mut notes = Vec::new();
         let repeated = drive.repeated_stamps;
@@ -193,8 +195,8 @@ impl Recording {
             body_frame: "room".into(),
             notes,
         };
-        let loss = drive.loss.clone();
-        Ok(Self { summary, mount: Isometry3::identity(), loss, source: Source::Drive { drive, next: 0 } })
+        let source = Source::Files { measurements: drive.measurements().collect(), next: 0, digest: drive.digest() };
+        Ok(Self { summary, mount: Isometry3::identity(), loss: drive.loss, source })
     }
 
     fn from_table(path: &Path, topics: &Topics, sensor: &Sensor) -> Result<Self, Error> {
@@ -222,8 +224,8 @@ impl Recording {
             body_frame: sensor_frame.into(),
             notes,
         };
-        let loss = table.loss.clone();
-        Ok(Self { summary, mount: Isometry3::identity(), loss, source: Source::Table { table, next: 0 } })
+        let source = Source::Files { measurements: table.measurements().collect(), next: 0, digest: table.digest() };
+        Ok(Self { summary, mount: Isometry3::identity(), loss: table.loss, source })
     }
 
     fn from_bag(path: &Path, topics: &Topics, sensor: &Sensor) -> Result<Self, Error> {
@@ -272,13 +274,9 @@ impl Iterator for Recording {
 
     fn next(&mut self) -> Option<Self::Item> {
         match &mut self.source {
-            Source::Drive { drive, next } => {
+            Source::Files { measurements, next, .. } => {
                 *next += 1;
-                drive.measurement(*next - 1).map(Ok)
-            }
-            Source::Table { table, next } => {
-                *next += 1;
-                table.measurement(*next - 1).map(Ok)
+                measurements.get(*next - 1).copied().map(Ok)
             }
             Source::Bag(playback) => playback.next_measurement().transpose(),
         }

@@ -40,10 +40,10 @@ use nalgebra::Isometry3;
 use serde_json::Value;
 
 use self::drawing::{Drawing, History};
-use self::outputs::OutputFolder;
 use self::pace::Pace;
 use self::start::ReplayStart;
 use crate::config::Config;
+use crate::export::file::{create_folder, holds_files};
 use crate::field::grid::FieldGrid;
 use crate::field::map::FieldMap;
 use crate::mapping::mapper::{Mapper, SourceId};
@@ -137,7 +137,7 @@ pub enum Error {
     Grids(#[from] crate::recording::Error),
 }
 
-fn because(reasons: &[String]) -> String {
+pub(crate) fn because(reasons: &[String]) -> String {
     if reasons.is_empty() { String::new() } else { format!("; rejected: {}", reasons.join(", ")) }
 }
 
@@ -227,7 +227,7 @@ pub struct Replay {
     config: Config,
     source: Source,
     options: Options,
-    folder: OutputFolder,
+    folder: PathBuf,
     worker: Worker,
     drawing: Drawing,
     resumed: Option<Resumed>,
@@ -267,9 +267,12 @@ impl Replay {
         if !(options.speed.is_finite() && options.speed >= 0.0) {
             return Err(Error::Speed(options.speed));
         }
-        let folder = OutputFolder::prepare(folder, options.force || options.resume)?;
-        let start = ReplayStart::find(config, &source, &folder.path, options, &mut progress)?;
-        let drawing = Drawing::start(config, &source.frame, &folder.path, &start.mapper)?;
+        create_folder(folder)?;
+        if !options.force && !options.resume && holds_files(folder)? {
+            return Err(Error::NotEmpty(folder.to_owned()));
+        }
+        let start = ReplayStart::find(config, &source, folder, options, &mut progress)?;
+        let drawing = Drawing::start(config, &source.frame, folder, &start.mapper)?;
         let mut draw = drawing.observer();
         let observer: Observer = Box::new(move |observations, update| {
             progress(ReplayProgress::after(update));
@@ -281,14 +284,14 @@ impl Replay {
         let step_log = journal.map(|journal| Box::new(journal) as Box<dyn StepLog>);
         let worker = Worker::start(Mode::Offline, mapper, step_log, Some(observer))?;
         let started = Instant::now();
-        let config = config.clone();
+        let (config, folder) = (config.clone(), folder.to_owned());
         Ok(Self { config, source, options, folder, worker, drawing, resumed, has_begun, has_mount, started })
     }
 
     /// Ends the replay early when set: learning stops at its next evaluation, what was sent becomes part of the map, and the outputs
     /// are written.
     pub fn stop_signal(&self) -> StopSignal {
-        self.worker.stop_signal()
+        self.worker.stop.clone()
     }
 
     /// Sends the measurements, waits for the map and writes the outputs. An error of the source ends the measurements and is reported
@@ -301,12 +304,12 @@ impl Replay {
         measurements: impl IntoIterator<Item = Result<Measurement, E>>,
     ) -> Result<ReplayOutputs, Error> {
         self.feed(measurements)?;
-        let interrupted = self.worker.stop_signal().is_stopped();
+        let interrupted = self.worker.stop.is_stopped();
         let finished = self.worker.join()?;
         let history = self.drawing.join()?;
         if let Err(nothing) = check_mapped(&finished, &history) {
             // There is nothing to resume.
-            start::remove_journal(&self.folder.path)?;
+            start::remove_journal(&self.folder)?;
             return Err(nothing);
         }
         let context =
@@ -314,7 +317,7 @@ impl Replay {
         let outcome = outputs::write(&self.folder, &self.config, context, &finished, history)?;
         // An interrupted replay can be resumed.
         if !interrupted {
-            start::remove_journal(&self.folder.path)?;
+            start::remove_journal(&self.folder)?;
         }
         Ok(outcome)
     }
@@ -323,7 +326,7 @@ impl Replay {
         &mut self,
         measurements: impl IntoIterator<Item = Result<Measurement, E>>,
     ) -> Result<(), Error> {
-        let (inbox, stop) = (self.worker.inbox(), self.worker.stop_signal());
+        let (inbox, stop) = (self.worker.inbox(), self.worker.stop.clone());
         let mut pace = Pace::new(self.options.speed);
         let mapped = self.resumed.as_ref().map_or(0, |resumed| resumed.measurements);
         if !self.has_begun {
@@ -339,9 +342,7 @@ impl Replay {
             let measurement = match measurement {
                 Ok(measurement) => measurement,
                 Err(error) => {
-                    log::error!("reading ended early: {error}");
-                    let what = format!("everything after the source failed: {error}");
-                    self.source.loss.items.push(Lost { what, count: None, first: None });
+                    self.source.loss.items.push(Lost::after(&error));
                     break;
                 }
             };

@@ -67,7 +67,7 @@ impl Session {
             None => SourceId::robot(robot),
         };
         let file = MapFile::of(config, namespace);
-        let reservation = file.reserve()?;
+        let reservation = Reservation::of(&file.path)?;
         let MapStart { mapper, folder, damaged, initial_map } = file.begin(config, &source, new_run())?;
         let (mut monitor, mut step_log) = (None, None);
         if config.journal.enabled {
@@ -139,37 +139,37 @@ impl Session {
     pub fn save(&self) -> Answer {
         self.flush()?;
         let map = self.worker.inspect(Checkpoint::of).map_err(in_words)?.map_err(in_words)?;
-        if map.model().extent.is_none() {
+        if map.model.extent.is_none() {
             return Err("there is no map to save yet".into());
         }
         let file = self.map_file();
         let moved = file.save(&map).map_err(in_words)?;
         self.is_saved.store(true, Ordering::Relaxed);
         let moved = moved.map_or(String::new(), |kept| format!("; the previous map is kept as {}", kept.display()));
-        Ok(format!("saved {}: {}{moved}", file.path().display(), map.model().totals))
+        Ok(format!("saved {}: {}{moved}", file.path.display(), map.model.totals))
     }
 
     /// Loads the map saved under the name in the settings. The current map is kept, unless it is saved already.
     pub fn load(&self) -> Answer {
         let file = self.map_file();
-        let checkpoint = Checkpoint::read(file.path()).map_err(in_words)?;
-        if self.source.is_recording() && checkpoint.progress().holds(&self.source) {
+        let checkpoint = Checkpoint::read(&file.path).map_err(in_words)?;
+        if self.source.is_recording() && checkpoint.stream.progress.holds(&self.source) {
             let name = &self.source.name;
-            return Err(format!("{name} is already in {}: it would be mapped twice", file.path().display()));
+            return Err(format!("{name} is already in {}: it would be mapped twice", file.path.display()));
         }
-        checkpoint.model().check(&self.worker.config()).map_err(in_words)?;
-        let frame = self.worker.inbox().name_frame(checkpoint.frame()).map_err(in_words)?;
-        if *frame != *checkpoint.frame() {
-            let theirs = checkpoint.frame();
+        checkpoint.model.check(&self.worker.config()).map_err(in_words)?;
+        let frame = self.worker.inbox().name_frame(&checkpoint.frame).map_err(in_words)?;
+        if *frame != checkpoint.frame {
+            let theirs = &checkpoint.frame;
             return Err(format!(
                 "{} is a map of frame \"{theirs}\", but the current one is of \"{frame}\"",
-                file.path().display()
+                file.path.display()
             ));
         }
         let kept = self.replace(Step::Load(Box::new(checkpoint.map())))?;
         let points = self.worker.updates().newest_map().map_or(0, |map| map.size());
-        let totals = &checkpoint.model().totals;
-        Ok(format!("loaded {}: {totals}, {points} inducing points{kept}", file.path().display()))
+        let totals = &checkpoint.model.totals;
+        Ok(format!("loaded {}: {totals}, {points} inducing points{kept}", file.path.display()))
     }
 
     /// Starts a new map. The current one is kept as an earlier map, unless it is saved already.
@@ -191,7 +191,7 @@ impl Session {
     /// # Errors
     /// [`Error::Save`]; the journal then keeps the map, and the next run starts from it.
     pub fn end(self) -> Result<String, Error> {
-        self.worker.stop();
+        self.worker.stop.stop();
         let flushed = self.flush();
         let config = self.worker.config();
         let has_map = self.worker.updates().newest_map().is_some();

@@ -17,7 +17,7 @@ use magmap::mapping::stop::StopSignal;
 use magmap::mapping::worker::{Mode, Observer, Worker};
 use magmap::sensing::counters::Counters;
 use magmap::sensing::gates::Reopenings;
-use magmap::sensing::health::{HealthInputs, HealthMonitor, Topic};
+use magmap::sensing::health::{Finding, HealthInputs, HealthMonitor, Topic};
 use magmap::sensing::intake::{Intake, IntakeOutput};
 use magmap::sensing::reading::{MagneticField, Measurement, Observation, Pose, Reading, Stamp};
 use magmap::sensing::rejection::{Rejection, Rejections};
@@ -209,7 +209,9 @@ fn map_with(config: &Config, events: &[Event]) -> Mapped {
             let (status, counters, held) = (&intake.status, pipeline.counters(), intake.held());
             let inputs =
                 HealthInputs { magnetometer, odometry, intake: status, held, backlog: 0, counters, stopped: None };
-            reported.extend(health.check(&inputs).map(|finding| finding.message().to_owned()));
+            reported.extend(health.check(&inputs).map(|finding| match finding {
+                Finding::Fault(message) | Finding::Idle(message) => message,
+            }));
         }
         let mut sink = |output: IntakeOutput| match output {
             IntakeOutput::Mount(mount) => pipeline.set_mount(mount),

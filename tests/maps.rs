@@ -267,7 +267,7 @@ impl World {
     /// Records the published map, replacing those that it continues.
     fn record_published(&mut self, session: &Session) {
         let now = session.worker.inspect(Checkpoint::of).unwrap().unwrap();
-        if now.model().extent.is_some() {
+        if now.model.extent.is_some() {
             self.shown.retain(|before| !now.continues(before));
             self.shown.push(now);
         }
@@ -292,24 +292,24 @@ impl World {
         }
         for shown in &self.shown {
             let has = |map: &&Checkpoint| {
-                map.continues(shown) && map.model().totals.used_readings >= shown.model().totals.used_readings
+                map.continues(shown) && map.model.totals.used_readings >= shown.model.totals.used_readings
             };
             assert!(
                 kept.iter().any(|map| has(&map)),
                 "lost: {:?}, {:?}",
-                shown.progress().sources,
-                shown.model().totals
+                shown.stream.progress.sources,
+                shown.model.totals
             );
         }
         for map in &kept {
-            let Some([low, high]) = map.model().extent else { continue };
+            let Some([low, high]) = map.model.extent else { continue };
             assert!(high[0] - low[0] < 10.0, "two places in one map: {low:?} to {high:?}");
-            let sources = &map.progress().sources;
+            let sources = &map.stream.progress.sources;
             for run in sources.iter().filter(|run| run.id.is_recording()) {
                 let times = sources.iter().filter(|other| other.id == run.id).count();
                 assert_eq!(times, 1, "{sources:?}");
                 // A recording may have been added to a map that it loaded.
-                assert!(sources.len() > 1 || map.model().totals.used_readings <= RECORDED as u64);
+                assert!(sources.len() > 1 || map.model.totals.used_readings <= RECORDED as u64);
             }
         }
     }
@@ -421,18 +421,18 @@ fn a_drive_survives_runs_without_readings() {
     let mut world = world(folder.path());
     world.go(&everyday(vec![Action::Drive { readings: 20 }]));
     let file = MapFile::new(folder.path(), "map", 100);
-    let saved = fs::read(file.path()).unwrap();
+    let saved = fs::read(&file.path).unwrap();
     for _ in 0..2 {
         world.go(&everyday(vec![]));
         world.go(&Run { load_at_start: false, ..everyday(vec![]) });
         world.go(&Run { is_killed: true, ..everyday(vec![]) });
         world.go(&Run { is_misconfigured: true, ..everyday(vec![]) });
     }
-    assert_eq!(fs::read(file.path()).unwrap(), saved);
+    assert_eq!(fs::read(&file.path).unwrap(), saved);
     assert_eq!(contents(folder.path()).len(), 1);
     // Another day adds to it.
     world.go(&everyday(vec![Action::Drive { readings: 20 }]));
-    assert_eq!(Checkpoint::read(file.path()).unwrap().model().totals.used_readings, 40);
+    assert_eq!(Checkpoint::read(&file.path).unwrap().model.totals.used_readings, 40);
     assert_eq!(contents(folder.path()).len(), 1);
 }
 
@@ -442,11 +442,11 @@ fn saving_never_overwrites_a_different_map() {
     let mut world = world(folder.path());
     world.go(&everyday(vec![Action::Drive { readings: 20 }]));
     let file = MapFile::new(folder.path(), "map", 100);
-    let first = fs::read(file.path()).unwrap();
+    let first = fs::read(&file.path).unwrap();
     world.go(&Run { load_at_start: false, ..everyday(vec![Action::Drive { readings: 9 }]) });
     let maps = list(folder.path()).unwrap();
     assert_eq!(maps.len(), 2);
-    let earlier = maps.iter().find(|map| map.path != file.path()).unwrap();
+    let earlier = maps.iter().find(|map| map.path != file.path).unwrap();
     assert_eq!(fs::read(&earlier.path).unwrap(), first);
     assert!(earlier.name.starts_with("map.2") && earlier.state == State::Saved, "{earlier:?}");
     let contents = earlier.contents.as_ref().unwrap();
@@ -474,7 +474,7 @@ fn a_replay_that_was_killed_makes_the_same_map_as_one_that_was_not() {
         }
         let maps = list(folder.path()).unwrap();
         let map = maps.iter().find(|map| map.path.ends_with("replays/lobby.npz")).unwrap();
-        Checkpoint::read(&map.path).unwrap().model().clone()
+        Checkpoint::read(&map.path).unwrap().model.clone()
     };
     assert!(replay(&[true, false]) == replay(&[false]));
 }
@@ -484,13 +484,13 @@ fn a_damaged_map_is_kept_and_listed_with_the_reason() {
     let folder = tempfile::tempdir().unwrap();
     let mut world = world(folder.path());
     let file = MapFile::new(folder.path(), "map", 100);
-    fs::write(file.path(), b"PK\x03\x04 no map").unwrap();
+    fs::write(&file.path, b"PK\x03\x04 no map").unwrap();
     let config = world.settings(&everyday(vec![]));
     let session = Session::start(&config, "", "/magmap").unwrap();
     world.drive(&session, 0, 9);
     session.end().unwrap();
     let maps = list(folder.path()).unwrap();
-    let damaged = maps.iter().find(|map| map.path != file.path()).unwrap();
+    let damaged = maps.iter().find(|map| map.path != file.path).unwrap();
     assert_eq!(fs::read(&damaged.path).unwrap(), b"PK\x03\x04 no map");
     // The arrays of a picture are not a map.
     let mut arrays = b"PK\x03\x04".to_vec();

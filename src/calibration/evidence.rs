@@ -5,10 +5,10 @@
 //! all axes. So one Cholesky factorization of K gives the log evidence for every yaw, and the bias of the sensor as well.
 
 use nalgebra::{Matrix3, Vector3};
-use streaming_gp::{Axis, FieldPlace, FieldPlaces, Matrix, NotPositiveDefinite, Places, VectorField};
+use streaming_gp::{FieldPlaces, Matrix, NotPositiveDefinite, Places, VectorField};
 
 use super::stretch::TurnableReading;
-use crate::field::exact_evidence::ExactEvidence;
+use crate::field::exact_evidence::{ExactEvidence, rows_of_reading};
 
 /// The columns: a, b and c, the axes of the body in each row, and those times the speed.
 const COLUMNS: usize = 9;
@@ -37,7 +37,8 @@ impl Evidence {
         kernel: &VectorField,
         noise: f64,
     ) -> Result<Self, NotPositiveDefinite> {
-        let places: FieldPlaces = readings.iter().flat_map(rows).collect();
+        let places: FieldPlaces =
+            readings.iter().flat_map(|reading| rows_of_reading(reading.position, &reading.body)).collect();
         let columns = Matrix::from_fn(places.len(), COLUMNS, |row, column| {
             let (reading, axis) = (&readings[row / 3], row % 3);
             match column {
@@ -86,25 +87,16 @@ impl Evidence {
     /// The hard iron.
     pub(super) fn hard_iron(&self, yaw: f64) -> Bias {
         let prior = self.prior_variance;
-        let [projected, squares] = self.projected(AXES, yaw);
-        let mean = projected.column(0) * prior;
+        let (projected, squares) = self.exact.projected(AXES, &turned(yaw));
+        let mean = projected * prior;
         Bias { mean, covariance: Matrix3::identity() * prior - squares * (prior * prior) }
     }
 
     /// The part of the bias that grows with the speed, under this prior variance.
     pub(super) fn speed_bias(&self, yaw: f64, prior: f64) -> Option<Bias> {
-        let [projected, squares] = self.projected(SPEEDS, yaw);
+        let (projected, squares) = self.exact.projected(SPEEDS, &turned(yaw));
         let covariance = (squares + Matrix3::identity() / prior).try_inverse()?;
-        Some(Bias { mean: covariance * projected.column(0), covariance })
-    }
-
-    /// `Z^T e`, repeated, and `Z^T Z` for three columns Z from `first` on.
-    fn projected(&self, first: usize, yaw: f64) -> [Matrix3<f64>; 2] {
-        let weights = turned(yaw);
-        let gram = self.exact.gram();
-        let product = |i: usize| (0..3).map(|k| weights[k] * gram[(first + i, k)]).sum::<f64>();
-        let projected = Matrix3::from_fn(|i, _| product(i));
-        [projected, Matrix3::from_fn(|i, j| gram[(first + i, first + j)])]
+        Some(Bias { mean: covariance * projected, covariance })
     }
 }
 
@@ -127,13 +119,4 @@ fn slope(yaw: f64) -> [f64; 3] {
 
 fn curvature(yaw: f64) -> [f64; 3] {
     [0.0, -yaw.cos(), -yaw.sin()]
-}
-
-/// The three rows of a reading. Its axes are those of the body: under the prior of the bias every mount is the same.
-fn rows(reading: &TurnableReading) -> [FieldPlace; 3] {
-    let turns = &reading.body;
-    Axis::ALL.map(|axis| {
-        let row = turns.row(axis as usize);
-        FieldPlace::Reading { axis, position: reading.position.into(), turn: [row[0], row[1], row[2]], speed: 0.0 }
-    })
 }

@@ -42,20 +42,27 @@ pub fn file_of(path: &std::path::Path) -> std::path::PathBuf {
 /// A map at one moment, with everything needed to continue as if mapping had never stopped.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Checkpoint {
-    magmap_version: String,
-    config: String,
-    frame: String,
-    model: FieldState,
-    stream: Stream,
+    /// Version of magmap that made it.
+    pub magmap_version: String,
+    /// All settings it was made with, as TOML.
+    pub config: String,
+    /// The frame of the map.
+    pub frame: String,
+    /// The state of the model.
+    pub model: FieldState,
+    /// The state of the stream.
+    pub stream: Stream,
 }
 
 /// The state of the stream. It contains only finite numbers, which JSON represents exactly.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-struct Stream {
-    progress: Progress,
-    /// Its path is a separate array.
-    pipeline: Pipeline,
-    ready: VecDeque<Batch>,
+pub struct Stream {
+    /// Progress of the stream.
+    pub progress: Progress,
+    /// What readings pass through; its path is a separate array.
+    pub pipeline: Pipeline,
+    /// Batches that are not learnt yet.
+    pub ready: VecDeque<Batch>,
 }
 
 /// Compares the serialized form, which excludes settings.
@@ -108,18 +115,8 @@ impl Checkpoint {
 
     /// The map alone, to replace another.
     pub fn map(&self) -> SavedMap {
-        let (model, path) = (self.model.clone(), self.path().clone());
-        SavedMap { model, path, sources: self.progress().sources.clone() }
-    }
-
-    /// Progress of the stream.
-    pub fn progress(&self) -> &Progress {
-        &self.stream.progress
-    }
-
-    /// The state of the model.
-    pub fn model(&self) -> &FieldState {
-        &self.model
+        let (model, path) = (self.model.clone(), self.stream.pipeline.path().clone());
+        SavedMap { model, path, sources: self.stream.progress.sources.clone() }
     }
 
     /// Writes it atomically and durably: after a crash or power cut the file is either the old or the new one. Equal checkpoints
@@ -142,7 +139,7 @@ impl Checkpoint {
         path: &std::path::Path,
         folder: &Arc<TileFolder>,
     ) -> Result<Vec<Arc<StoredTile>>, Error> {
-        let tiles = if self.model.is_tiled() { self.model.tiles() } else { &[] };
+        let tiles = if self.model.tiles.grid.is_some() { &self.model.tiles.tiles[..] } else { &[] };
         let store = Arc::clone(folder) as Arc<dyn TileStore>;
         let stored = tiles.iter().map(|tile| tile.store(&store).transpose()).collect::<io::Result<Vec<_>>>();
         let written = stored.and_then(|stored| {
@@ -184,11 +181,6 @@ impl Checkpoint {
             .map_err(|problem| Error::Read { path: path.to_owned(), problem })
     }
 
-    /// Version of magmap that made it.
-    pub fn magmap_version(&self) -> &str {
-        &self.magmap_version
-    }
-
     /// The map, to be read only, with settings that may differ from those it was made with; none before the first batch.
     ///
     /// # Errors
@@ -205,24 +197,9 @@ impl Checkpoint {
         Ok(Config::from_toml(&self.config, "the map's settings")?)
     }
 
-    /// All settings it was made with, as TOML.
-    pub fn config(&self) -> &str {
-        &self.config
-    }
-
-    /// The thinned path of the sensor.
-    pub fn path(&self) -> &Path {
-        self.stream.pipeline.path()
-    }
-
-    /// The frame of the map.
-    pub fn frame(&self) -> &str {
-        &self.frame
-    }
-
     /// Whether this is a later state of the `other` map, or the same: it contains all that the other has learnt.
     pub fn continues(&self, other: &Self) -> bool {
-        let (mine, theirs) = (&self.progress().sources, &other.progress().sources);
+        let (mine, theirs) = (&self.stream.progress.sources, &other.stream.progress.sources);
         let learnt = other.model.totals.batches();
         // A source without a learnt batch does not matter.
         let shared_runs = theirs.iter().take_while(|run| run.after_updates < learnt).count();
@@ -239,14 +216,14 @@ impl Checkpoint {
             state: self.model.metadata(files),
             config: self.config.clone(),
         };
-        let points = self.path().points();
+        let points = self.stream.pipeline.path().points();
         let mut arrays = ArrayWriter::new(out);
         arrays.text("format", FORMAT)?;
         arrays.integer("format_version", FORMAT_VERSION)?;
         arrays.text("metadata", &serde_json::to_string(&metadata)?)?;
         self.model.write(&mut arrays, files)?;
         arrays.numbers("path", &[points.len(), 3], points.iter().flat_map(|point| [point.x, point.y, point.z]))?;
-        arrays.numbers("path_spacing", &[], [self.path().spacing()])?;
+        arrays.numbers("path_spacing", &[], [self.stream.pipeline.path().spacing])?;
         arrays.text("stream", &serde_json::to_string(&self.stream)?)?;
         arrays.finish()
     }
@@ -295,7 +272,7 @@ fn read_whole(path: &std::path::Path) -> Result<Vec<u8>, Problem> {
 
 fn read_stream(arrays: &ArrayReader<'_>) -> Result<Stream, Problem> {
     let stream: Stream = serde_json::from_str(&arrays.text("stream")?)?;
-    let are_batches_valid = stream.ready.iter().all(|batch| !batch.is_empty());
+    let are_batches_valid = stream.ready.iter().all(|batch| !batch.observations.is_empty());
     if are_batches_valid && stream.progress.is_valid() && stream.pipeline.is_valid() {
         return Ok(stream);
     }

@@ -47,14 +47,9 @@ pub use self::segment::Damage;
 /// Why it is not a segment.
 #[doc(hidden)]
 pub fn steps_of(bytes: &[u8]) -> Result<(Vec<Step>, Vec<Damage>), Damage> {
-    let mut segment = segment::Segment::open(bytes, 0)?;
-    let (mut steps, mut damages) = (Vec::new(), Vec::new());
-    while let Some(item) = segment.next() {
-        match item {
-            segment::Item::Step(_, step) => steps.push(step),
-            segment::Item::Damage(damage) => damages.push(damage),
-        }
-    }
+    let mut damages = Vec::new();
+    let items = segment::Segment::open(bytes, 0)?.map(|item| item.map_err(|damage| damages.push(damage)));
+    let steps = items.flatten().map(|(_, step)| step).collect();
     Ok((steps, damages))
 }
 
@@ -91,22 +86,17 @@ pub struct JournalStatus {
     pub failed_checkpoints: u64,
     /// Checkpoints that wait to be written.
     pub pending_checkpoints: usize,
+    /// Whether the last checkpoint could not be written.
+    pub has_failed: bool,
+    /// Whether the journal's thread has ended.
+    pub has_ended: bool,
 }
 
 /// What both threads share.
 #[derive(Debug, Default)]
 struct Shared {
-    state: Mutex<SharedState>,
+    status: Mutex<JournalStatus>,
     changed: Condvar,
-}
-
-#[derive(Debug, Default)]
-struct SharedState {
-    status: JournalStatus,
-    /// Whether the last checkpoint could not be written.
-    has_failed: bool,
-    /// Whether the journal's thread has ended.
-    has_ended: bool,
 }
 
 /// Reports the status of a journal, from any thread.
@@ -116,7 +106,7 @@ pub struct JournalMonitor(Arc<Shared>);
 impl JournalMonitor {
     /// The current status.
     pub fn status(&self) -> JournalStatus {
-        lock(&self.0.state).status.clone()
+        lock(&self.0.status).clone()
     }
 }
 
@@ -160,9 +150,9 @@ impl Journal {
     ) -> Result<Self, Error> {
         let (entries, receiver) = bounded(MAX_WAITING);
         let shared = Arc::new(Shared::default());
-        lock(&shared.state).status.lost = folder.trouble().map(str::to_owned);
+        lock(&shared.status).lost = folder.trouble().map(str::to_owned);
         let is_new = mapper.progress().steps == 0 && deferred_after.is_none();
-        mapper.model().keep_tiles_in(Arc::clone(folder.tiles()) as Arc<dyn TileStore>);
+        mapper.model().keep_tiles_in(Arc::clone(&folder.tiles) as Arc<dyn TileStore>);
         let writer = Writer::new(disk, folder, mapper.config(), Arc::clone(&shared), damaged, is_new);
         std::thread::Builder::new()
             .name("journal".into())
@@ -217,16 +207,16 @@ impl StepLog for Journal {
         }
         let number = mapper.progress().steps;
         if self.has_gap {
-            lock(&self.shared.state).status.lost_steps += 1;
+            lock(&self.shared.status).lost_steps += 1;
             return;
         }
         match self.entries.try_send(Entry::Step { number, step: step.clone() }) {
             Ok(()) => self.next = number + 1,
             Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => {
                 self.has_gap = true;
-                let mut state = lock(&self.shared.state);
-                state.status.lost_steps += 1;
-                state.status.lost = Some(format!("the disk is {MAX_WAITING} steps behind"));
+                let mut status = lock(&self.shared.status);
+                status.lost_steps += 1;
+                status.lost = Some(format!("the disk is {MAX_WAITING} steps behind"));
                 log::error!(
                     "the journal is no longer written: the disk is {MAX_WAITING} steps behind; mapping continues, but a crash would \
                      cost what is mapped from now on"
@@ -240,18 +230,17 @@ impl StepLog for Journal {
             return;
         }
         let next = self.next;
-        let waits =
-            |state: &mut SharedState| state.status.written < next && state.status.lost.is_none() && !state.has_ended;
-        let state = lock(&self.shared.state);
+        let waits = |status: &mut JournalStatus| status.written < next && status.lost.is_none() && !status.has_ended;
+        let status = lock(&self.shared.status);
         if unlimited {
-            drop(self.shared.changed.wait_while(state, waits));
+            drop(self.shared.changed.wait_while(status, waits));
             return;
         }
         // While the disk is behind there is no further waiting.
-        let max_wait = if state.status.is_behind { Duration::ZERO } else { MAX_WAIT };
-        let waited = self.shared.changed.wait_timeout_while(state, max_wait, waits);
-        let Ok((mut state, timeout)) = waited else { return };
-        let was_behind = std::mem::replace(&mut state.status.is_behind, timeout.timed_out());
+        let max_wait = if status.is_behind { Duration::ZERO } else { MAX_WAIT };
+        let waited = self.shared.changed.wait_timeout_while(status, max_wait, waits);
+        let Ok((mut status, timeout)) = waited else { return };
+        let was_behind = std::mem::replace(&mut status.is_behind, timeout.timed_out());
         match (was_behind, timeout.timed_out()) {
             (false, true) => log::warn!(
                 "the journal is behind: the disk takes more than {:.1} s to write; mapping continues, but a crash would cost what \
@@ -275,9 +264,9 @@ impl StepLog for Journal {
         if !is_due && !self.retry.is_due() {
             return false;
         }
-        let state = lock(&self.shared.state);
-        let has_trouble = self.has_gap || state.has_failed || state.status.lost.is_some();
-        state.status.pending_checkpoints == 0 && if has_trouble { self.retry.is_due() } else { is_due }
+        let status = lock(&self.shared.status);
+        let has_trouble = self.has_gap || status.has_failed || status.lost.is_some();
+        status.pending_checkpoints == 0 && if has_trouble { self.retry.is_due() } else { is_due }
     }
 
     fn checkpoint(&mut self, mapper: &Mapper) {
@@ -286,14 +275,14 @@ impl StepLog for Journal {
         }
         let Some(checkpoint) = Self::checkpoint_of(mapper) else { return };
         self.last_checkpoint = LastCheckpoint { versions: mapper.progress().versions, steps: mapper.progress().steps };
-        let has_failed = lock(&self.shared.state).has_failed;
+        let has_failed = lock(&self.shared.status).has_failed;
         self.retry.tried(has_failed || self.has_gap);
-        lock(&self.shared.state).status.pending_checkpoints += 1;
+        lock(&self.shared.status).pending_checkpoints += 1;
         if self.entries.try_send(checkpoint).is_ok() {
             self.has_gap = false;
             self.next = mapper.progress().steps;
         } else {
-            lock(&self.shared.state).status.pending_checkpoints -= 1;
+            lock(&self.shared.status).pending_checkpoints -= 1;
             self.has_gap = true;
         }
     }
@@ -302,11 +291,11 @@ impl StepLog for Journal {
         let Self { entries, shared, .. } = &*self;
         let until = Instant::now() + MAX_CLOSE_WAIT;
         let last = last.filter(|_| self.deferred_after.is_none()).and_then(Self::checkpoint_of);
-        lock(&shared.state).status.pending_checkpoints += usize::from(last.is_some());
+        lock(&shared.status).pending_checkpoints += usize::from(last.is_some());
         let is_sent = last.into_iter().chain([Entry::End]).all(|entry| entries.send_deadline(entry, until).is_ok());
         let left = until.saturating_duration_since(Instant::now());
-        let waited = shared.changed.wait_timeout_while(lock(&shared.state), left, |state| !state.has_ended);
-        let has_ended = waited.is_ok_and(|(state, _)| state.has_ended);
+        let waited = shared.changed.wait_timeout_while(lock(&shared.status), left, |status| !status.has_ended);
+        let has_ended = waited.is_ok_and(|(status, _)| status.has_ended);
         if !is_sent || !has_ended {
             log::error!(
                 "the journal could not be closed within {} s: the disk does not respond",

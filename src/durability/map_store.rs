@@ -94,7 +94,8 @@ pub enum Error {
 /// The file of a map by its name, with its journal and the earlier maps of that name beside it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MapFile {
-    path: PathBuf,
+    /// Path of the file.
+    pub path: PathBuf,
     /// Number of earlier maps of this name to keep.
     earlier_maps: usize,
 }
@@ -139,22 +140,9 @@ impl MapFile {
         Self::new(&folder, &config.node.map_name, config.node.earlier_maps)
     }
 
-    /// Path of the file.
-    pub fn path(&self) -> &Path {
-        &self.path
-    }
-
     /// The folder of its journal.
     pub fn journal(&self) -> PathBuf {
         self.path.with_extension("journal")
-    }
-
-    /// Prevents other processes of this machine from mapping under this name, for the lifetime of the reservation.
-    ///
-    /// # Errors
-    /// [`Error::InUse`].
-    pub fn reserve(&self) -> Result<Reservation, Error> {
-        Reservation::of(&self.path)
     }
 
     /// Starts a run of `source` from the unfinished map of the same robot, the saved map or a new one, as the settings say. Nothing
@@ -224,9 +212,9 @@ impl MapFile {
         if lost_steps > 0 {
             log::error!("{lost_steps} steps (readings, poses) of the journal are lost; all others are in the map");
         }
-        let path = folder.path().to_owned();
+        let path = folder.path.clone();
         check_frame(&path, mapper.frame(), config)?;
-        mapper.check(config).map_err(|source| Error::OtherModel { path, source: source.into() })?;
+        mapper.model().check(config).map_err(|source| Error::OtherModel { path, source: source.into() })?;
         mapper.take(Step::Configure(Box::new(config.clone())), &StopSignal::default());
         log::info!("continuing the unfinished map: {}", in_words(&mapper));
         Ok(MapStart { mapper, folder, damaged, initial_map: InitialMap::Unfinished })
@@ -249,10 +237,10 @@ impl MapFile {
                 return Ok(new(folder));
             }
         };
-        if source.is_recording() && checkpoint.progress().holds(source) {
+        if source.is_recording() && checkpoint.stream.progress.holds(source) {
             return Err(Error::AlreadyMapped { path: self.path.clone(), name: source.name.clone() });
         }
-        check_frame(&self.path, checkpoint.frame(), config)?;
+        check_frame(&self.path, &checkpoint.frame, config)?;
         let path = self.path.clone();
         let mut mapper = checkpoint.resume(config).map_err(|source| Error::OtherModel { path, source })?;
         mapper.begin_stream();
@@ -303,7 +291,7 @@ impl MapFile {
 
     /// Whether nothing is lost without this map: it is empty, or the saved one continues it.
     fn is_safe(&self, map: &Checkpoint) -> bool {
-        map.model().extent.is_none() || Checkpoint::read(&self.path).is_ok_and(|saved| saved.continues(map))
+        map.model.extent.is_none() || Checkpoint::read(&self.path).is_ok_and(|saved| saved.continues(map))
     }
 
     /// Removes the journal if its map is saved, and it was closed cleanly or `resumed` is the map that a run has made of it; otherwise the
@@ -312,7 +300,7 @@ impl MapFile {
         let path = self.journal();
         let is_safe = |last: &Checkpoint| match resumed {
             Some(map) => map.continues(last) && self.is_safe(map),
-            None => last.progress().has_ended && self.is_safe(last),
+            None => last.stream.progress.has_ended && self.is_safe(last),
         };
         let is_obsolete =
             |found: journal::Inspection| found.findings.is_empty() && found.checkpoint.as_ref().is_some_and(is_safe);

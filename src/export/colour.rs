@@ -48,11 +48,6 @@ fn mix(below: Rgb, above: Rgb, share: f64) -> Rgb {
     std::array::from_fn(|i| (f64::from(below[i]) * (1.0 - share) + f64::from(above[i]) * share).round() as u8)
 }
 
-/// A colour of some opacity (0 to 1) on white paper.
-pub fn over_white(colour: Rgb, opacity: f64) -> Rgb {
-    mix(WHITE, colour, opacity.clamp(0.0, 1.0))
-}
-
 /// The opacity of a cell: the share of the prior variance that the readings have explained, 0 (unknown) to 1 (certain).
 pub fn opacity(standard_deviation: f64, prior_standard_deviation: f64) -> f64 {
     let left = standard_deviation / prior_standard_deviation;
@@ -63,7 +58,7 @@ pub fn opacity(standard_deviation: f64, prior_standard_deviation: f64) -> f64 {
 /// Colours of the mean, faded to white by the uncertainty; row-major from the lower left cell, unknown cells white.
 pub fn mean_colours(grid: &FieldGrid, prior_standard_deviation: f64, scale: Scale) -> Vec<Rgb> {
     let colour = |(&mean, &deviation): (&f64, &f64)| match mean.is_finite() {
-        true => over_white(VIRIDIS.colour(scale.fraction(mean)), opacity(deviation, prior_standard_deviation)),
+        true => mix(WHITE, VIRIDIS.colour(scale.fraction(mean)), opacity(deviation, prior_standard_deviation)),
         false => WHITE,
     };
     grid.mean.iter().zip(&grid.standard_deviation).map(colour).collect()

@@ -16,6 +16,12 @@ pub fn create_folder(path: &Path) -> Result<(), Error> {
     Ok(fs::create_dir_all(path).map_err(FileError::of("create the output folder", path, advice))?)
 }
 
+/// Whether there is anything in a folder.
+pub(crate) fn holds_files(path: &Path) -> Result<bool, Error> {
+    let mut entries = fs::read_dir(path).map_err(FileError::of("read the output folder", path, ""))?;
+    Ok(entries.next().is_some())
+}
+
 /// The error for a file that cannot be written.
 pub(crate) fn unwritten(path: &Path) -> impl FnOnce(io::Error) -> FileError {
     FileError::of("write", path, "; nothing half-written is in its place")

@@ -177,7 +177,7 @@ pub fn dual_settings(config: &Config, dimension: usize) -> DualSettings {
     let config::DualMemory { inducing_points, memory_per_batch, max_memory, memory_evidence, max_steps, step_length } =
         config.dual_memory;
     let method = &config.selection.method;
-    let memory = method.parameter().filter(|_| method.is_dual_memory());
+    let memory = method.parameter.filter(|_| method.is_dual_memory());
     let per_batch = memory.map_or(memory_per_batch, |memory| memory.ceil() as usize);
     DualSettings {
         inducing_points,

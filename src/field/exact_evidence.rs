@@ -1,7 +1,8 @@
 //! The exact log evidence of readings under the model of the three axes, without inducing points.
 
+use nalgebra::{Matrix3, Point3, Vector3};
 use streaming_gp::linalg;
-use streaming_gp::{FieldPlaces, Kernel, Matrix, NotPositiveDefinite, Places, VectorField};
+use streaming_gp::{Axis, FieldPlace, FieldPlaces, Kernel, Matrix, NotPositiveDefinite, Places, VectorField};
 
 /// The evidence of targets that are combinations of columns: one Cholesky factorization of their covariance K serves
 /// all combinations.
@@ -35,15 +36,16 @@ impl ExactEvidence {
         Ok(Self { rows: rows as f64, log_determinant: linalg::log_determinant(lower.as_ref()), gram })
     }
 
-    /// `X^T K^-1 X`.
-    pub(crate) fn gram(&self) -> &Matrix {
-        &self.gram
-    }
-
     /// `(X left)^T K^-1 (X right)`.
     pub(crate) fn product(&self, left: &[f64], right: &[f64]) -> f64 {
         let row = |i: usize| right.iter().enumerate().map(|(j, right)| self.gram[(i, j)] * right).sum::<f64>();
         left.iter().enumerate().map(|(i, left)| left * row(i)).sum()
+    }
+
+    /// `Z^T K^-1 X weights` and `Z^T K^-1 Z` of the three columns Z from `first` on.
+    pub(crate) fn projected(&self, first: usize, weights: &[f64]) -> (Vector3<f64>, Matrix3<f64>) {
+        let product = |i: usize| weights.iter().enumerate().map(|(k, weight)| weight * self.gram[(first + i, k)]).sum();
+        (Vector3::from_fn(|i, _| product(i)), Matrix3::from_fn(|i, j| self.gram[(first + i, first + j)]))
     }
 
     /// The log evidence of the targets `X weights`, in nats.
@@ -62,4 +64,12 @@ impl ExactEvidence {
         let scale = (product / self.rows).max(f64::MIN_POSITIVE);
         -0.5 * (self.log_determinant + self.rows * ((std::f64::consts::TAU * scale).ln() + 1.0))
     }
+}
+
+/// The three rows of a reading. Its axes are those of the body: under the prior of the bias every mount is the same.
+pub(crate) fn rows_of_reading(position: Point3<f64>, body: &Matrix3<f64>) -> [FieldPlace; 3] {
+    Axis::ALL.map(|axis| {
+        let row = body.row(axis as usize);
+        FieldPlace::Reading { axis, position: position.into(), turn: [row[0], row[1], row[2]], speed: 0.0 }
+    })
 }

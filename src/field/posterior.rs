@@ -61,7 +61,7 @@ impl MapPosterior {
     /// The link between labels and the latent function; none where a field is mapped.
     pub(super) fn link(&self) -> Option<Link> {
         match self {
-            Self::Scalar(posterior) => posterior.link(),
+            Self::Scalar(posterior) => posterior.link,
             Self::Vector { .. } => None,
         }
     }
@@ -115,25 +115,25 @@ impl MapPosterior {
     /// Variance of the field around its constant where nothing is known: the mean over its axes where it has them.
     pub(super) fn prior_variance(&self) -> f64 {
         match self {
-            Self::Scalar(posterior) => posterior.model().kernel.variance,
+            Self::Scalar(posterior) => posterior.model.kernel.variance,
             // The vertical axis has twice the variance of a horizontal one.
-            Self::Vector { posterior, .. } => posterior.model().kernel.variance * 4.0 / 3.0,
+            Self::Vector { posterior, .. } => posterior.model.kernel.variance * 4.0 / 3.0,
         }
     }
 
     /// Variance of the noise of an averaged reading, of each axis where it has them.
     pub(super) fn noise_variance(&self) -> f64 {
         match self {
-            Self::Scalar(posterior) => posterior.model().noise_variance(),
-            Self::Vector { posterior, .. } => posterior.model().noise_variance(),
+            Self::Scalar(posterior) => posterior.model.noise_variance(),
+            Self::Vector { posterior, .. } => posterior.model.noise_variance(),
         }
     }
 
     /// The hyperparameters by name; the noise variance is the last.
     pub(super) fn hyperparameters(&self) -> Vec<NamedValue> {
         match self {
-            Self::Scalar(posterior) => posterior.model().named_values(),
-            Self::Vector { posterior, .. } => posterior.model().named_values(),
+            Self::Scalar(posterior) => posterior.model.named_values(),
+            Self::Vector { posterior, .. } => posterior.model.named_values(),
         }
     }
 
@@ -141,7 +141,7 @@ impl MapPosterior {
     pub(super) fn inducing_points(&self) -> Vec<[f64; 2]> {
         match self {
             Self::Scalar(posterior) => {
-                let points = posterior.inducing();
+                let points = &posterior.past.inducing;
                 points.axis(0).iter().zip(points.axis(1)).map(|(&x, &y)| [x, y]).collect()
             }
             Self::Vector { posterior, .. } => {
@@ -149,7 +149,7 @@ impl MapPosterior {
                     FieldPlace::Field { position: [x, y, _], .. } => Some([x, y]),
                     _ => None,
                 };
-                posterior.inducing().iter().filter_map(position).collect()
+                posterior.past.inducing.iter().filter_map(position).collect()
             }
         }
     }
@@ -157,8 +157,8 @@ impl MapPosterior {
     /// Number of inducing points: of axes and components of the sensor's bias where it has them.
     pub(super) fn size(&self) -> usize {
         match self {
-            Self::Scalar(posterior) => posterior.inducing().len(),
-            Self::Vector { posterior, .. } => posterior.inducing().len(),
+            Self::Scalar(posterior) => posterior.past.inducing.len(),
+            Self::Vector { posterior, .. } => posterior.past.inducing.len(),
         }
     }
 }

@@ -122,19 +122,19 @@ impl FieldProcess {
         }
         match process {
             Self::Streaming(process) => {
-                let model = process.model().with_log_parameters(&values);
+                let model = process.model.with_log_parameters(&values);
                 Self::Streaming(Box::new(StreamingGp::new(model, engine::settings(config, DIMENSION))))
             }
             Self::Dual(process) => {
                 let (model, settings) =
-                    (process.model().with_log_parameters(&values), engine::dual_settings(config, DIMENSION));
-                Self::Dual(Box::new(match process.link() {
+                    (process.model.with_log_parameters(&values), engine::dual_settings(config, DIMENSION));
+                Self::Dual(Box::new(match process.link {
                     Some(link) => DualGp::binary(model, link, settings),
                     None => DualGp::new(model, settings),
                 }))
             }
             Self::Vector(vector) => {
-                let mut model = vector.process.model().with_log_parameters(&values);
+                let mut model = vector.process.model.with_log_parameters(&values);
                 model.kernel.bias_covariance = bias.map(|bias| bias.covariance);
                 let process = StreamingGp::new(model, engine::vector_settings(config));
                 Self::Vector(Box::new(VectorProcess { process, bias, inherits: !neighbours.is_empty() }))
@@ -145,9 +145,9 @@ impl FieldProcess {
     /// Logarithms of its hyperparameters.
     pub(crate) fn log_parameters(&self) -> Vec<f64> {
         match self {
-            Self::Streaming(process) => process.model().log_parameters(),
-            Self::Dual(process) => process.model().log_parameters(),
-            Self::Vector(vector) => vector.process.model().log_parameters(),
+            Self::Streaming(process) => process.model.log_parameters(),
+            Self::Dual(process) => process.model.log_parameters(),
+            Self::Vector(vector) => vector.process.model.log_parameters(),
         }
     }
 
@@ -196,10 +196,10 @@ impl FieldProcess {
     /// What describes it beside its arrays of numbers.
     pub(crate) fn head(&self) -> ProcessHead {
         let (kind, baseline, hyperparameters) = match self {
-            Self::Streaming(process) => (ProcessKind::Streaming, process.baseline(), process.model().named_values()),
-            Self::Dual(process) => (ProcessKind::DualMemory, process.baseline(), process.model().named_values()),
+            Self::Streaming(process) => (ProcessKind::Streaming, &process.baseline, process.model.named_values()),
+            Self::Dual(process) => (ProcessKind::DualMemory, &process.baseline, process.model.named_values()),
             Self::Vector(vector) => {
-                (ProcessKind::Vector, vector.process.baseline(), vector.process.model().named_values())
+                (ProcessKind::Vector, &vector.process.baseline, vector.process.model.named_values())
             }
         };
         ProcessHead::new(kind, baseline, &hyperparameters)
@@ -218,7 +218,7 @@ impl FieldProcess {
         match self {
             Self::Streaming(process) => process.update(&places(observations), &targets(Observation::strength), stop),
             Self::Dual(process) => {
-                let target = if process.link().is_some() { Observation::label } else { Observation::strength };
+                let target = if process.link.is_some() { Observation::label } else { Observation::strength };
                 process.update(&places(observations), &targets(target), stop).map(|report| report.update)
             }
             Self::Vector(vector) => {
@@ -240,7 +240,7 @@ impl FieldProcess {
     /// The kernel of the three axes; none of a process of strengths.
     pub(crate) fn vector_kernel(&self) -> Option<&VectorField> {
         match self {
-            Self::Vector(vector) => Some(&vector.process.model().kernel),
+            Self::Vector(vector) => Some(&vector.process.model.kernel),
             Self::Streaming(_) | Self::Dual(_) => None,
         }
     }

@@ -29,7 +29,7 @@ impl SensorBias {
     /// The bias that one posterior knows; none where the settings exclude it.
     pub(super) fn of(posterior: &VectorPosterior, removed: Bias) -> Option<Self> {
         let map = FieldMap::after_removal(posterior, removed);
-        let (bias, deviations) = (map.bias(), map.bias().standard_deviations());
+        let (bias, deviations) = (&map.bias, map.bias.standard_deviations());
         let hard_iron = |numbers: &[f64]| numbers.first_chunk().copied();
         let has_hard_iron = matches!(bias.components.first(), Some(FieldPlace::HardIron(_)));
         if !has_hard_iron {
@@ -80,8 +80,8 @@ impl BiasInformation {
     /// What a posterior has learnt since its prior, the mean of which its readings are corrected by; none where a matrix is
     /// singular to the precision of doubles.
     pub(super) fn learnt(posterior: &VectorPosterior, prior: Option<&BiasPrior>) -> Option<Self> {
-        let kernel = &posterior.model().kernel;
-        let inducing = posterior.inducing();
+        let kernel = &posterior.model.kernel;
+        let inducing = &posterior.past.inducing;
         let components = inducing.select((0..inducing.len()).filter(|&index| inducing.is_permanent(index)));
         let (mean, covariance) = posterior.predict_joint(&components);
         let place = |component| match component {

@@ -4,7 +4,8 @@ use std::io::{self, Cursor, Seek, Write};
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
-use streaming_gp::dual_memory::state::{DualState, MemoryState, SummaryState};
+use streaming_gp::dual_memory::state::{DualState, SummaryState};
+use streaming_gp::dual_memory::{Memory, Site};
 use streaming_gp::{
     Axis, FieldPlace, FieldPlaces, Jitter, NamedValue, NoiseBaseline, NoiseBaselines, PastState, Places, Points, State,
 };
@@ -27,7 +28,7 @@ pub struct FieldState {
     pub settings: config::Model,
     /// The section `tiles`.
     pub(super) tile_settings: config::Tiles,
-    pub(super) tiles: TilesState,
+    pub(crate) tiles: TilesState,
     /// Counts of what it was learnt from.
     pub totals: Totals,
     /// Lower left and upper right corner of the observations, in metres; none before the first batch.
@@ -123,16 +124,6 @@ impl FieldState {
             newest_tile: self.tiles.newest,
             tiles: self.tiles.tiles.iter().zip(files).map(|(tile, file)| TileMetadata::of(tile, file)).collect(),
         }
-    }
-
-    /// Its tiles, in their order; one where there is one model.
-    pub(crate) fn tiles(&self) -> &[TileState] {
-        &self.tiles.tiles
-    }
-
-    /// Whether there may be several local models.
-    pub(crate) fn is_tiled(&self) -> bool {
-        self.tiles.grid.is_some()
     }
 
     /// Writes the arrays of numbers, without those of tiles that have a file.
@@ -414,17 +405,12 @@ fn write_common<P: Rows, W: Write + Seek>(arrays: &mut ArrayWriter<W>, state: &S
 
 /// The arrays of the dual model: its memory, and the summary of all other observations.
 fn write_memory<W: Write + Seek>(arrays: &mut ArrayWriter<W>, dual: &DualState<Points>) -> io::Result<()> {
-    let nothing = MemoryState {
-        places: Points::new(DIMENSION),
-        targets: Vec::new(),
-        precisions: Vec::new(),
-        naturals: Vec::new(),
-    };
-    let MemoryState { places, targets, precisions, naturals } = dual.memory.as_ref().unwrap_or(&nothing);
+    let nothing = Memory { places: Points::new(DIMENSION), targets: Vec::new(), sites: Vec::new() };
+    let Memory { places, targets, sites } = dual.memory.as_ref().unwrap_or(&nothing);
     let size = targets.len();
     arrays.numbers("memory_places", &[size, DIMENSION], (0..size).flat_map(|index| places.point(index)))?;
     arrays.numbers("memory_targets", &[size], targets.iter().copied())?;
-    let sites = precisions.iter().zip(naturals).flat_map(|(&precision, &natural)| [precision, natural]);
+    let sites = sites.iter().flat_map(|site| [site.precision, site.natural]);
     arrays.numbers("memory_sites", &[size, 2], sites)?;
     let nothing = SummaryState { triangle: Vec::new(), target: Vec::new(), log_evidence: 0.0 };
     let SummaryState { triangle, target, log_evidence } = dual.summary.as_ref().unwrap_or(&nothing);
@@ -442,12 +428,11 @@ fn read_memory(
     let coordinates = arrays.numbers("memory_places", [None, Some(DIMENSION)])?;
     let (places, _) = coordinates.as_chunks::<DIMENSION>();
     let sites = arrays.numbers("memory_sites", [Some(places.len()), Some(2)])?;
-    let (precisions, naturals) = sites.as_chunks().0.iter().map(|&[precision, natural]| (precision, natural)).unzip();
-    let memory = MemoryState {
+    let sites = sites.as_chunks().0.iter().map(|&[precision, natural]| Site { precision, natural });
+    let memory = Memory {
         places: Points::from_arrays(places),
         targets: arrays.numbers("memory_targets", [Some(places.len())])?,
-        precisions,
-        naturals,
+        sites: sites.collect(),
     };
     let target = arrays.numbers("summary_target", [None])?;
     let summary = SummaryState {

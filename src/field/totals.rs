@@ -10,7 +10,6 @@ pub struct Totals {
     /// Updates of the model.
     pub updates: u64,
     /// Batches that were rejected.
-    #[serde(alias = "refused_batches")] // its name in older checkpoints
     pub rejected_batches: u64,
     /// Observations learnt from.
     pub observations: u64,

@@ -4,27 +4,17 @@ use std::path::{Path, PathBuf};
 
 use super::{Drive, Error, Report, Step};
 use crate::config::Config;
-use crate::export::file::create_folder;
+use crate::export::file::{create_folder, holds_files};
 use crate::export::report::write_json;
-use crate::export::{self, MapPicture, PathArrays, PathPicture};
+use crate::export::{MapPicture, PathArrays, PathPicture};
 use crate::field::map::FieldMap;
 use crate::field::raster::rasterize;
-use crate::files::FileError;
 use crate::localization::State;
 
 /// The path is not joined across larger distances between updates, in metres.
 const JUMP: f64 = 0.3;
 
-/// What is written on the picture.
-#[derive(Clone, Copy, Debug)]
-pub struct Labels<'a> {
-    /// The map.
-    pub map: &'a str,
-    /// The recording.
-    pub recording: &'a str,
-}
-
-/// Writes the outputs into a folder, which must be empty unless `force`; returns the files.
+/// Writes the outputs into a folder, which must be empty unless `force`; returns the files. The subtitle is written on the picture.
 ///
 /// # Errors
 /// [`Error::NotEmpty`], a map that cannot be drawn, and outputs that cannot be written.
@@ -35,11 +25,10 @@ pub fn write(
     map: &FieldMap,
     drive: &Drive,
     report: &Report,
-    labels: Labels<'_>,
+    subtitle: &str,
 ) -> Result<Vec<PathBuf>, Error> {
     create_folder(folder)?;
-    let unread = FileError::of("read", folder, "");
-    if !force && std::fs::read_dir(folder).map_err(|error| export::Error::from(unread(error)))?.next().is_some() {
+    if !force && holds_files(folder)? {
         return Err(Error::NotEmpty(folder.to_owned()));
     }
     let [picture, arrays, json] = ["path.png", "path.npz", "report.json"].map(|name| folder.join(name));
@@ -50,14 +39,13 @@ pub fn write(
         drive.steps.iter().map(|step| step.truth.map_or([f64::NAN; 2], |pose| pose.translation.into())).collect();
     let found = found_path(&drive.steps);
     let inducing_points = map.inducing_points();
-    let subtitle = format!("{} in {}", labels.recording, labels.map);
     let of_map = MapPicture {
         grid: &grid,
         path: if report.truth.is_some() { &truth } else { &[] },
         inducing_points: &inducing_points,
         prior_standard_deviation: map.prior_standard_deviation(),
         title: "Where the robot was",
-        subtitle: Some(&subtitle),
+        subtitle: Some(subtitle),
     };
     PathPicture { map: of_map, found: &found }.write(&picture)?;
     Ok(vec![picture, arrays, json])

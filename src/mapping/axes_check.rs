@@ -12,11 +12,11 @@
 use std::collections::VecDeque;
 
 use nalgebra::{Isometry3, Matrix3, Point3, Rotation3, Vector2, Vector3};
-use streaming_gp::{Axis, FieldPlace, FieldPlaces, Matrix, Places, VectorField};
+use streaming_gp::{FieldPlaces, Matrix, Places, VectorField};
 
 use crate::config::{Config, Mapped};
 use crate::field::engine;
-use crate::field::exact_evidence::ExactEvidence;
+use crate::field::exact_evidence::{ExactEvidence, rows_of_reading};
 use crate::sensing::reading::Observation;
 
 /// Least distance between readings that are compared, in metres: half a cell less than ten centimetres.
@@ -211,9 +211,7 @@ impl AxesCheck {
         let weights = identity.as_slice();
         let (mut without, mut with, mut bias) = (f64::NEG_INFINITY, f64::NEG_INFINITY, Vector3::zeros());
         for evidence in self.evidences(Heading::Odometry)? {
-            let gram = evidence.gram();
-            let projected = Vector3::from_fn(|i, _| (0..TURNS).map(|k| gram[(TURNS + i, k)] * weights[k]).sum());
-            let squares = Matrix3::from_fn(|i, j| gram[(TURNS + i, TURNS + j)]);
+            let (projected, squares) = evidence.projected(TURNS, weights);
             let information = squares + identity / BIAS.powi(2);
             let mean = information.try_inverse()? * projected;
             let log_determinant = (information * BIAS.powi(2)).determinant().ln();
@@ -241,15 +239,8 @@ impl AxesCheck {
     /// The evidence under each share of noise; none where the arithmetic breaks down.
     fn evidences(&self, heading: Heading) -> Option<Vec<ExactEvidence>> {
         let bodies = self.bodies(heading);
-        let readings = || bodies.iter().zip(&self.readings);
-        let rows = |(body, reading): (&Rotation3<f64>, &BodyReading)| {
-            let (body, position) = (*body.matrix(), reading.position.into());
-            Axis::ALL.map(|axis| {
-                let turn = body.row(axis as usize);
-                FieldPlace::Reading { axis, position, turn: [turn[0], turn[1], turn[2]], speed: 0.0 }
-            })
-        };
-        let places: FieldPlaces = readings().flat_map(rows).collect();
+        let rows = |(body, reading): (&Rotation3<f64>, &BodyReading)| rows_of_reading(reading.position, body.matrix());
+        let places: FieldPlaces = bodies.iter().zip(&self.readings).flat_map(rows).collect();
         let columns = Matrix::from_fn(places.len(), COLUMNS, |row, column| {
             let (BodyReading { field, speed, .. }, body) = (&self.readings[row / 3], bodies[row / 3].matrix());
             match column {

@@ -54,20 +54,10 @@ impl Batch {
         Self { observations, cut, merge_points: Vec::new() }
     }
 
-    /// Number of observations.
-    pub fn len(&self) -> usize {
-        self.observations.len()
-    }
-
-    /// Whether there is no observation.
-    pub fn is_empty(&self) -> bool {
-        self.observations.is_empty()
-    }
-
     /// Appends the batch that follows.
     pub fn merge(&mut self, next: Batch) {
-        self.merge_points.push(MergePoint { observations: self.len(), cut: self.cut });
-        let before = self.len();
+        self.merge_points.push(MergePoint { observations: self.observations.len(), cut: self.cut });
+        let before = self.observations.len();
         self.merge_points.extend(
             next.merge_points
                 .iter()
@@ -166,7 +156,7 @@ impl Batcher {
 pub fn mergeable(ready: &VecDeque<Batch>, max_observations: usize) -> usize {
     let mut observations = 0;
     let fits = |batch: &&Batch| {
-        observations += batch.len();
+        observations += batch.observations.len();
         observations <= max_observations
     };
     ready.iter().take_while(fits).count().max(1).min(ready.len())
@@ -206,7 +196,7 @@ mod tests {
         let mut batcher = Batcher::new(limits);
         let mut batches: Vec<_> = observations.into_iter().filter_map(|item| batcher.push(item)).collect();
         batches.extend(batcher.flush());
-        batches.iter().map(|batch| (batch.len(), batch.cut)).collect()
+        batches.iter().map(|batch| (batch.observations.len(), batch.cut)).collect()
     }
 
     #[test]
@@ -283,7 +273,7 @@ mod tests {
         assert_eq!((merged.cut, merged.merge_points.len()), (CutReason::Time, 2));
         // Larger than allowed, but whole.
         assert_eq!(mergeable(&ready, 6), 1);
-        assert_eq!(pop_merged(&mut ready, 1).unwrap().len(), 10);
+        assert_eq!(pop_merged(&mut ready, 1).unwrap().observations.len(), 10);
         assert_eq!((mergeable(&ready, 6), pop_merged(&mut ready, 1)), (0, None));
 
         let mut outer = batch(0, 2, CutReason::Flush);

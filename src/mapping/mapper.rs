@@ -16,7 +16,6 @@ use super::path::Path;
 use super::pipeline::Pipeline;
 use super::stop::StopSignal;
 use crate::config::Config;
-use crate::field;
 use crate::field::model::FieldModel;
 use crate::field::state::FieldState;
 use crate::sensing::counters::COUNTABLE;
@@ -235,14 +234,6 @@ impl Mapper {
         &self.progress
     }
 
-    /// Checks that the map can be continued with these settings.
-    ///
-    /// # Errors
-    /// [`SettingDiffers`](field::Error::SettingDiffers) for what is fixed for the life of a map.
-    pub fn check(&self, config: &Config) -> Result<(), field::Error> {
-        self.model.check(config)
-    }
-
     /// Starts a new stream into this map; the path so far is kept.
     pub fn begin_stream(&mut self) {
         let path = self.pipeline.path().clone();
@@ -258,7 +249,8 @@ impl Mapper {
         self.progress.steps = self.progress.steps.saturating_add(steps).min(COUNTABLE);
     }
 
-    /// Takes a step. Learning ends early when `stop` is set. Settings that [`check`](Self::check) rejects change nothing and are logged.
+    /// Takes a step. Learning ends early when `stop` is set. Settings that [`FieldModel::check`] rejects change
+    /// nothing and are logged.
     pub fn take(&mut self, step: Step, stop: &StopSignal) -> Effect {
         let progress = &mut self.progress;
         progress.steps += 1;
@@ -297,7 +289,7 @@ impl Mapper {
         let result = self.model.update(&batch.observations, &|| stop.is_stopped());
         match &result {
             Ok(report) => log::debug!("{} observations, {} inducing points", report.rows, report.inducing_points),
-            Err(reason) => log::warn!("a batch of {} observations was rejected: {reason}", batch.len()),
+            Err(reason) => log::warn!("a batch of {} observations was rejected: {reason}", batch.observations.len()),
         }
         self.progress.versions += 1;
         self.progress.learnt += 1;
@@ -306,7 +298,7 @@ impl Mapper {
     }
 
     fn configure(&mut self, config: Config) {
-        if let Err(error) = self.check(&config) {
+        if let Err(error) = self.model.check(&config) {
             log::error!("the settings stay as they were: {error}");
             return;
         }

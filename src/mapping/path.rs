@@ -6,7 +6,8 @@ use nalgebra::Point3;
 /// dropped and the spacing doubled, so that memory is bounded and the whole drive is covered.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Path {
-    spacing: f64,
+    /// The least distance between points, in metres.
+    pub spacing: f64,
     /// The last position is always the last point; it is kept if it is a spacing away when the next one arrives.
     points: Vec<Point3<f64>>,
 }
@@ -57,11 +58,6 @@ impl Path {
         &self.points
     }
 
-    /// The least distance between points, in metres.
-    pub fn spacing(&self) -> f64 {
-        self.spacing
-    }
-
     fn thin(&mut self) {
         self.spacing *= 2.0;
         let mut index = 0;
@@ -108,7 +104,7 @@ mod tests {
         let mut restored = path.clone();
         for index in 0..(3 * CAPACITY) {
             if index % 1_237 == 0 {
-                restored = Path::from_points(path.points(), path.spacing());
+                restored = Path::from_points(path.points(), path.spacing);
                 assert_eq!(restored, path);
             }
             // Now and then the robot stands still, or goes back.
@@ -117,7 +113,7 @@ mod tests {
             restored.push(position);
         }
         assert_eq!(restored, path);
-        assert!(path.spacing() > SPACING);
+        assert!(path.spacing > SPACING);
     }
 
     #[test]

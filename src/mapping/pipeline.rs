@@ -311,7 +311,9 @@ mod tests {
         assert_eq!(readings, 2001);
         assert_eq!(batches.len() as u64, counters.batches);
         // 5 m and 10 s fall together, the path limit is checked first.
-        assert!(batches.len() >= 4 && batches.iter().all(|batch| batch.len() <= config.batch.max_observations));
+        assert!(
+            batches.len() >= 4 && batches.iter().all(|batch| batch.observations.len() <= config.batch.max_observations)
+        );
         // A point every 10 cm, or every 11 where rounding falls short.
         assert!((180..=202).contains(&pipeline.path().points().len()), "{}", pipeline.path().points().len());
     }
@@ -356,7 +358,7 @@ mod tests {
         }
         assert!(ready.is_empty());
         pipeline.flush(&mut ready);
-        assert_eq!((ready.len(), ready[0].len(), ready[0].observations[0].readings), (1, 1, 9));
+        assert_eq!((ready.len(), ready[0].observations.len(), ready[0].observations[0].readings), (1, 1, 9));
         assert_eq!(pipeline.waiting(), 1);
 
         let mut other = pipeline.clone();
@@ -450,7 +452,7 @@ mod tests {
         let (_, batches) = run(&Config::default(), &measurements);
         let cuts: Vec<_> = batches.iter().map(|batch| batch.cut).collect();
         assert_eq!(cuts, [CutReason::Time, CutReason::Flush]);
-        assert_eq!(batches[1].len(), 1);
+        assert_eq!(batches[1].observations.len(), 1);
         assert!(batches[1].observations[0].readings > 1900);
     }
 

@@ -72,7 +72,8 @@ pub struct Finished {
 #[derive(Debug)]
 pub struct Worker {
     inbox: Inbox,
-    stop: StopSignal,
+    /// Ends this and every later optimisation at its next evaluation. What was sent still becomes part of the map.
+    pub stop: StopSignal,
     shared: Arc<Mutex<Shared>>,
     updates: Updates,
     thread: JoinHandle<Mapper>,
@@ -161,10 +162,10 @@ impl Worker {
     /// Changes the settings once every batch cut from what was sent before is in the map.
     ///
     /// # Errors
-    /// [`Error::Closed`] when the mapping thread has ended; inside, that of [`Mapper::check`], and then nothing has
-    /// changed.
+    /// [`Error::Closed`] when the mapping thread has ended; inside, that of
+    /// [`FieldModel::check`](field::model::FieldModel::check), and then nothing has changed.
     pub fn configure(&self, config: Config) -> Result<Result<(), field::Error>, Error> {
-        self.change(move |mapper| match mapper.check(&config) {
+        self.change(move |mapper| match mapper.model().check(&config) {
             Ok(()) => (Ok(()), vec![Step::Configure(Box::new(config))]),
             Err(error) => (Err(error), Vec::new()),
         })
@@ -194,16 +195,6 @@ impl Worker {
             (steps, Box::new(move || drop(reply.send(result))))
         })))?;
         done.recv().map_err(|_| Error::Closed)
-    }
-
-    /// Ends this and every later optimisation at its next evaluation. What was sent still becomes part of the map.
-    pub fn stop(&self) {
-        self.stop.stop();
-    }
-
-    /// The signal that [`stop`](Self::stop) sets: for signal handlers and sources.
-    pub fn stop_signal(&self) -> StopSignal {
-        self.stop.clone()
     }
 
     /// Ends the stream after everything sent before: readings that still wait for a pose are rejected, the open cell
@@ -281,7 +272,8 @@ impl Mapping {
     fn next_message(&mut self) -> Option<Message> {
         while !self.mapper.ready().is_empty() {
             // Live, waiting messages go through the pipeline first, so that batches can be merged.
-            let may_merge = self.mode == Mode::Live && self.ready_observations() < self.max_merged();
+            let waiting: usize = self.mapper.ready().iter().map(|batch| batch.observations.len()).sum();
+            let may_merge = self.mode == Mode::Live && waiting < self.max_merged();
             if let Some(message) = may_merge.then(|| self.receiver.try_recv().ok()).flatten() {
                 return Some(message);
             }
@@ -296,11 +288,6 @@ impl Mapping {
                 Err(RecvTimeoutError::Disconnected) => return None,
             }
         }
-    }
-
-    /// Bounds what waits outside the inbox: if the source is too fast, the inbox fills up and losses are counted.
-    fn ready_observations(&self) -> usize {
-        self.mapper.ready().iter().map(Batch::len).sum()
     }
 
     fn max_merged(&self) -> usize {
@@ -486,7 +473,7 @@ mod tests {
             }
         });
         let worker = Worker::start(mode, Mapper::new(config), None, Some(observer)).unwrap();
-        *lock(&stop) = worker.stop_signal();
+        *lock(&stop) = worker.stop.clone();
         (worker, seen)
     }
 
@@ -674,8 +661,8 @@ mod tests {
         let (worker, seen) = spawn(&config(1000, 5000), Mode::Offline, Some(gate));
         (0..35).flat_map(pair).for_each(|measurement| worker.inbox().send(measurement).unwrap());
         assert!(worker.updates().newest().is_none());
-        worker.stop();
-        assert!(worker.stop_signal().is_stopped());
+        worker.stop.stop();
+        assert!(worker.stop.is_stopped());
         worker.join().unwrap();
         assert_eq!(seen.batches(), [10, 10, 10, 5]);
     }

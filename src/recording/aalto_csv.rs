@@ -115,11 +115,11 @@ pub struct Drive {
 
 impl Drive {
     /// Adds the content of the files.
-    pub(super) fn digest(&self, digest: &mut Sha256) {
+    pub(super) fn digest(&self) -> Sha256 {
         let places = self.positions.iter().flatten().copied();
         let fields = self.fields.iter().flat_map(|field| [field.x, field.y, field.z]);
         let numbers = self.seconds.iter().copied().chain(places).chain(fields);
-        numbers.for_each(|number| digest.update(number.to_le_bytes()));
+        numbers.fold(Sha256::new(), |digest, number| digest.chain_update(number.to_le_bytes()))
     }
 
     /// Reads the three files of a drive.
@@ -174,16 +174,6 @@ impl Drive {
         Self::read(&DrivePath::guess(path).ok_or_else(not_a_drive)?)
     }
 
-    /// Number of rows.
-    pub fn len(&self) -> usize {
-        self.seconds.len()
-    }
-
-    /// Whether there is no row.
-    pub fn is_empty(&self) -> bool {
-        self.seconds.is_empty()
-    }
-
     /// The stamp of row `row`.
     pub fn stamp(&self, row: usize) -> Stamp {
         Stamp::from_seconds(self.seconds[row])
@@ -197,16 +187,8 @@ impl Drive {
     /// A pose for every row, directly followed by the reading with the same stamp. The pose has z = 0; the field, which the files
     /// have along the room's axes, is turned into the sensor's frame.
     pub fn measurements(&self) -> impl Iterator<Item = Measurement> + '_ {
-        (0..).map_while(|index| self.measurement(index))
-    }
-
-    /// The measurement at this index of [`Drive::measurements`].
-    pub(super) fn measurement(&self, index: usize) -> Option<Measurement> {
-        let row = index / 2;
-        (row < self.len()).then(|| match index.is_multiple_of(2) {
-            true => Measurement::Pose(self.pose(row)),
-            false => Measurement::Reading(self.reading(row)),
-        })
+        (0..self.seconds.len())
+            .flat_map(|row| [Measurement::Pose(self.pose(row)), Measurement::Reading(self.reading(row))])
     }
 
     pub(super) fn pose(&self, row: usize) -> Pose {
@@ -241,7 +223,7 @@ impl Drive {
     fn spread_repeated_stamps(&mut self) {
         let usual = self.usual_interval();
         let mut first = 0;
-        while first < self.len() {
+        while first < self.seconds.len() {
             let stamp = self.seconds[first];
             let end = first + self.seconds[first..].partition_point(|&seconds| seconds <= stamp);
             let repeats = end - first - 1;
@@ -424,7 +406,7 @@ mod tests {
         let drive = Drive::read(&path).unwrap();
         assert_eq!(drive.positions, [[0.0, 0.0], [2.0, 0.0]]);
         let report = drive.loss.to_string();
-        assert_eq!(drive.loss.total(), 3, "{report}");
+        assert_eq!(drive.loss.items.iter().filter_map(|lost| lost.count).sum::<u64>(), 3, "{report}");
         assert!(report.contains("1-time.csv") && report.contains("line 2"), "{report}");
         assert!(report.contains("1-loc.csv") && report.contains("line 4"), "{report}");
         assert!(report.contains("before that of the row above") && report.contains("line 5"), "{report}");

@@ -25,7 +25,7 @@ pub fn convert(
     mut odometry: Option<&mut dyn FnMut(Pose) -> Pose>,
 ) -> Result<(), Error> {
     let mut bag = DriveWriter::create(folder, storage, mount)?;
-    for row in 0..drive.len() {
+    for row in 0..drive.seconds.len() {
         let Reading { stamp, sample } = drive.reading(row);
         let truth = body_pose(drive.pose(row), mount);
         match &mut odometry {

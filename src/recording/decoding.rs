@@ -52,14 +52,14 @@ pub(super) fn decode(message: &RawMessage<'_>) -> Result<Decoded, String> {
         }
         Odometry::TYPE => {
             let odometry: Odometry = message.decode()?;
-            let pose = odometry.to_pose().map_err(|error| error.to_string())?;
+            let pose = odometry.to_pose()?;
             let (frame, child) = (normalized(&odometry.header.frame_id), normalized(&odometry.child_frame_id));
             (Frames::new(frame, child)?, Measurement::Pose(pose))
         }
         TFMessage::TYPE if message.topic.name.ends_with(STATIC_TRANSFORMS) => {
             let TFMessage { transforms } = message.decode()?;
             let links = transforms.iter().map(|link| {
-                let transform = link.isometry().map_err(|error| error.to_string())?;
+                let transform = link.isometry()?;
                 Ok((Frames::new(&link.header.frame_id, &link.child_frame_id)?, transform))
             });
             return links.collect::<Result<_, String>>().map(Decoded::StaticTransforms);

@@ -103,21 +103,20 @@ impl FieldTable {
     }
 
     /// The measurement at this index: for each row a pose, directly followed by the reading with the same stamp.
-    pub(super) fn measurement(&self, index: usize) -> Option<Measurement> {
-        self.rows.get(index / 2).map(|&(pose, reading)| match index.is_multiple_of(2) {
-            true => Measurement::Pose(pose),
-            false => Measurement::Reading(reading),
-        })
+    pub(super) fn measurements(&self) -> impl Iterator<Item = Measurement> {
+        self.rows.iter().flat_map(|&(pose, reading)| [Measurement::Pose(pose), Measurement::Reading(reading)])
     }
 
     /// Adds the content.
-    pub(super) fn digest(&self, digest: &mut Sha256) {
+    pub(super) fn digest(&self) -> Sha256 {
+        let mut digest = Sha256::new();
         for (pose, reading) in &self.rows {
             digest.update(pose.stamp.nanoseconds().to_le_bytes());
             let field = reading.sample.field().map(|field| *field.microtesla()).unwrap_or_default();
             let numbers = pose.position.iter().chain(pose.orientation.coords.iter()).chain(field.iter());
             numbers.for_each(|number| digest.update(number.to_le_bytes()));
         }
+        digest
     }
 
     fn read_rows(

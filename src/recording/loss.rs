@@ -28,15 +28,18 @@ pub struct Lost {
     pub first: Option<String>,
 }
 
+impl Lost {
+    /// Everything after the source of measurements failed.
+    pub(crate) fn after(error: &impl fmt::Display) -> Self {
+        log::error!("reading ended early: {error}");
+        Self { what: format!("everything after the source failed: {error}"), count: None, first: None }
+    }
+}
+
 impl Loss {
     /// Whether nothing is missing.
     pub fn is_empty(&self) -> bool {
         self.items.is_empty()
-    }
-
-    /// The sum of the known counts.
-    pub fn total(&self) -> u64 {
-        self.items.iter().filter_map(|lost| lost.count).fold(0, u64::saturating_add)
     }
 
     /// Adds to the count of a cause; `first` is kept from the first call.
@@ -53,8 +56,8 @@ impl Loss {
     }
 
     /// Adds all causes of another loss.
-    pub(super) fn extend(&mut self, other: &Self) {
-        other.items.iter().for_each(|lost| self.push(lost.clone()));
+    pub(super) fn extend(&mut self, other: Self) {
+        other.items.into_iter().for_each(|lost| self.push(lost));
     }
 
     fn push(&mut self, lost: Lost) {

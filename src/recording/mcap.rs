@@ -257,12 +257,8 @@ impl FileReader for Reader {
         }))
     }
 
-    fn topics(&self) -> &[StoredTopic] {
-        &self.contents.topics
-    }
-
-    fn loss(&self) -> &Loss {
-        &self.loss
+    fn found(self: Box<Self>) -> (Vec<StoredTopic>, Loss) {
+        (self.contents.topics, self.loss)
     }
 }
 

@@ -21,28 +21,6 @@ pub trait Message: Serialize + DeserializeOwned {
     fn definition() -> String;
 }
 
-/// Why a message cannot be decoded.
-#[derive(Debug, thiserror::Error)]
-pub enum DecodeError {
-    /// Too short for the encapsulation header.
-    #[error("{0} bytes are too few for a CDR message: at least {ENCAPSULATION} were expected")]
-    TooShort(usize),
-    /// An encoding other than plain CDR.
-    #[error("the encapsulation header is {0:02x?}: plain CDR (00 00 big-endian, 00 01 little-endian) was expected")]
-    Encapsulation([u8; 2]),
-    /// The bytes end early or do not fit the type.
-    #[error("not a {message}: {source}")]
-    Cdr {
-        /// The expected type.
-        message: &'static str,
-        /// What the decoder says.
-        source: cdr_encoding::Error,
-    },
-    /// A quaternion that is not a rotation, or a position that is not finite.
-    #[error("{0} is not a pose: finite numbers and a quaternion of norm one were expected")]
-    NotAPose(String),
-}
-
 /// Encodes a message as little-endian CDR with its encapsulation header.
 pub fn encode<M: Message>(message: &M) -> Result<Vec<u8>, cdr_encoding::Error> {
     let mut bytes = vec![0, 1, 0, 0];
@@ -51,17 +29,21 @@ pub fn encode<M: Message>(message: &M) -> Result<Vec<u8>, cdr_encoding::Error> {
 }
 
 /// Decodes CDR of either endianness with its encapsulation header. Bytes after the message are ignored, as middlewares pad.
-pub fn decode<M: Message>(bytes: &[u8]) -> Result<M, DecodeError> {
+pub fn decode<M: Message>(bytes: &[u8]) -> Result<M, String> {
     let Some((header, payload)) = bytes.split_first_chunk::<ENCAPSULATION>() else {
-        return Err(DecodeError::TooShort(bytes.len()));
+        let found = bytes.len();
+        return Err(format!("{found} bytes are too few for a CDR message: at least {ENCAPSULATION} were expected"));
     };
     // Alignment counts from the end of the header, which is where the decoder starts.
     let decoded = match header[..2] {
         [0, 0] => cdr_encoding::from_bytes::<M, BigEndian>(payload),
         [0, 1] => cdr_encoding::from_bytes::<M, LittleEndian>(payload),
-        _ => return Err(DecodeError::Encapsulation([header[0], header[1]])),
+        _ => {
+            let (found, expected) = (&header[..2], "plain CDR (00 00 big-endian, 00 01 little-endian) was expected");
+            return Err(format!("the encapsulation header is {found:02x?}: {expected}"));
+        }
     };
-    decoded.map(|(message, _)| message).map_err(|source| DecodeError::Cdr { message: M::TYPE, source })
+    decoded.map(|(message, _)| message).map_err(|error| format!("not a {}: {error}", M::TYPE))
 }
 
 /// What a field of a message can be: a primitive, a message, or a list of either.
@@ -310,9 +292,10 @@ impl From<UnitQuaternion<f64>> for Quaternion {
 }
 
 /// The transform made of these parts, unless a number is not finite or the quaternion is not a rotation.
-fn isometry(translation: Axes<f64>, rotation: &Quaternion) -> Result<Isometry3<f64>, DecodeError> {
+fn isometry(translation: Axes<f64>, rotation: &Quaternion) -> Result<Isometry3<f64>, String> {
     let quaternion = nalgebra::Quaternion::new(rotation.w, rotation.x, rotation.y, rotation.z);
-    let not_a_pose = || DecodeError::NotAPose(format!("translation {:?} with {rotation:?}", translation.as_slice()));
+    let expected = "finite numbers and a quaternion of norm one were expected";
+    let not_a_pose = || format!("translation {:?} with {rotation:?} is not a pose: {expected}", translation.as_slice());
     reading::isometry(translation, quaternion).ok_or_else(not_a_pose)
 }
 
@@ -334,7 +317,7 @@ impl TransformStamped {
     ///
     /// # Errors
     /// When a number is not finite or the quaternion is not a rotation.
-    pub fn isometry(&self) -> Result<Isometry3<f64>, DecodeError> {
+    pub fn isometry(&self) -> Result<Isometry3<f64>, String> {
         isometry(Axes::from(&self.transform.translation), &self.transform.rotation)
     }
 }
@@ -396,14 +379,14 @@ impl Odometry {
     ///
     /// # Errors
     /// When a number is not finite or the quaternion is not a rotation.
-    pub fn to_pose(&self) -> Result<reading::Pose, DecodeError> {
+    pub fn to_pose(&self) -> Result<reading::Pose, String> {
         self.pose.pose.at(&self.header.stamp)
     }
 }
 
 impl Pose {
     /// The pose at a time.
-    fn at(&self, time: &Time) -> Result<reading::Pose, DecodeError> {
+    fn at(&self, time: &Time) -> Result<reading::Pose, String> {
         let Self { position, orientation } = self;
         let isometry = isometry(Axes::new(position.x, position.y, position.z), orientation)?;
         Ok(reading::Pose {
@@ -424,7 +407,7 @@ impl PoseStamped {
     ///
     /// # Errors
     /// When a number is not finite or the quaternion is not a rotation.
-    pub fn to_pose(&self) -> Result<reading::Pose, DecodeError> {
+    pub fn to_pose(&self) -> Result<reading::Pose, String> {
         self.pose.at(&self.header.stamp)
     }
 }
@@ -512,7 +495,7 @@ mod tests {
         let mut bytes = encode(&OccupancyGrid { data: vec![1; 8], ..Default::default() }).unwrap();
         let length_at = bytes.len() - 12;
         bytes[length_at..length_at + 4].copy_from_slice(&u32::MAX.to_le_bytes());
-        assert!(matches!(decode::<OccupancyGrid>(&bytes), Err(DecodeError::Cdr { .. })));
+        assert!(decode::<OccupancyGrid>(&bytes).unwrap_err().starts_with("not a nav_msgs/msg/OccupancyGrid: "));
     }
 
     #[test]

@@ -4,7 +4,7 @@ use sha2::{Digest, Sha256};
 
 use super::decoding::{Decoded, Frames, decode};
 use super::error::Error;
-use super::rosbag2::{Bag, BagFile};
+use super::rosbag2::Bag;
 use super::storage::{FileReader, RawMessage, StoredTopic};
 use crate::sensing::reading::Measurement;
 
@@ -16,7 +16,7 @@ pub(super) struct Wanted {
 
 /// The second pass over a bag.
 pub(super) struct Playback {
-    bag: Bag,
+    pub(super) bag: Bag,
     /// The topic of the readings (of a magnetometer or a yes/no signal) and that of the poses.
     wanted: [Wanted; 2],
     next_file: usize,
@@ -29,16 +29,13 @@ impl Playback {
         Self { bag, wanted, next_file: 0, reader: None }
     }
 
-    /// The files of the bag.
-    pub(super) fn files(&self) -> &[BagFile] {
-        &self.bag.files
-    }
-
     /// Adds the sizes of the files, which are known without reading them again.
-    pub(super) fn digest(&self, digest: &mut Sha256) {
+    pub(super) fn digest(&self) -> Sha256 {
+        let mut digest = Sha256::new();
         for file in &self.bag.files {
             digest.update(std::fs::metadata(&file.path).map_or(0, |metadata| metadata.len()).to_le_bytes());
         }
+        digest
     }
 
     /// The next reading or pose in recorded order; `None` at the end and after an error.

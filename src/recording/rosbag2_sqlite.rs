@@ -160,12 +160,8 @@ impl FileReader for Reader {
         }
     }
 
-    fn topics(&self) -> &[StoredTopic] {
-        &self.topics
-    }
-
-    fn loss(&self) -> &Loss {
-        &self.loss
+    fn found(self: Box<Self>) -> (Vec<StoredTopic>, Loss) {
+        (self.topics, self.loss)
     }
 }
 

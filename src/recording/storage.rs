@@ -49,7 +49,7 @@ impl RawMessage<'_> {
             return Err(format!("it has {} bytes, more than the {MAX_MESSAGE} that are read", self.length));
         }
         let plain = self.data.starts_with(&ZSTD_MAGIC).then(|| decompressed(self.data)).transpose()?;
-        messages::decode(plain.as_deref().unwrap_or(self.data)).map_err(|error| error.to_string())
+        messages::decode(plain.as_deref().unwrap_or(self.data))
     }
 }
 
@@ -108,9 +108,6 @@ pub(super) trait FileReader: Send {
     /// The next message in recorded order; `None` at the end or where damage ends the file.
     fn next_message(&mut self) -> Result<Option<RawMessage<'_>>, Error>;
 
-    /// The topics found so far.
-    fn topics(&self) -> &[StoredTopic];
-
-    /// The damage found so far.
-    fn loss(&self) -> &Loss;
+    /// The topics and the damage found so far.
+    fn found(self: Box<Self>) -> (Vec<StoredTopic>, Loss);
 }

@@ -40,22 +40,22 @@ impl Survey {
     pub(super) fn of(bag: &Bag) -> Result<Self, Error> {
         let mut survey = Self { loss: bag.loss.clone(), ..Self::default() };
         for file in &bag.files {
-            let mut reader = file.reader()?;
-            survey.read(reader.as_mut())?;
-            survey.loss.extend(reader.loss());
+            survey.read(file.reader()?)?;
         }
         survey.compare_counts(&bag.counts);
         Ok(survey)
     }
 
-    fn read(&mut self, reader: &mut dyn FileReader) -> Result<(), Error> {
+    fn read(&mut self, mut reader: Box<dyn FileReader>) -> Result<(), Error> {
         while let Some(message) = reader.next_message()? {
             let index = self.index(message.topic);
             self.take(index, message.stamp, decode(&message));
         }
-        for topic in reader.topics() {
+        let (topics, loss) = reader.found();
+        for topic in &topics {
             self.index(topic);
         }
+        self.loss.extend(loss);
         Ok(())
     }
 

@@ -1,7 +1,7 @@
 //! The true path of the robot, where a recording has one.
 
 use super::{
-    Recording, Source,
+    Kind, Recording, Source,
     drive_writer::TRUTH_TOPIC,
     error::Error,
     listed,
@@ -22,11 +22,13 @@ impl Recording {
     /// A named topic that does not exist or has another type, and files that cannot be read.
     pub fn truth(&mut self, named: Option<&str>) -> Result<Option<Vec<Pose>>, Error> {
         let mut poses = match (&self.source, named) {
-            (Source::Drive { drive, .. }, None) => drive.measurements().filter_map(pose).collect(),
+            (Source::Files { measurements, .. }, None) if self.summary.kind == Kind::AaltoCsv => {
+                measurements.iter().filter_map(pose).collect()
+            }
             (Source::Bag(playback), _) if self.has_truth(named.unwrap_or(TRUTH_TOPIC)) => {
                 let topic = named.unwrap_or(TRUTH_TOPIC);
                 let mut poses = Vec::new();
-                for file in playback.files() {
+                for file in &playback.bag.files {
                     let mut reader = file.reader()?;
                     while let Some(message) = reader.next_message()? {
                         if message.topic.name != topic {
@@ -61,9 +63,9 @@ impl Recording {
     }
 }
 
-fn pose(measurement: Measurement) -> Option<Pose> {
+fn pose(measurement: &Measurement) -> Option<Pose> {
     match measurement {
-        Measurement::Pose(pose) => Some(pose),
+        Measurement::Pose(pose) => Some(*pose),
         Measurement::Reading(_) => None,
     }
 }
@@ -73,5 +75,4 @@ fn decoded(message: &RawMessage<'_>) -> Result<Pose, String> {
         Odometry::TYPE => message.decode::<Odometry>()?.to_pose(),
         _ => message.decode::<PoseStamped>()?.to_pose(),
     }
-    .map_err(|error| error.to_string())
 }

@@ -35,7 +35,7 @@ pub enum Storage {
 pub struct BagWriter {
     folder: PathBuf,
     file_name: String,
-    storage: Storage,
+    identifier: &'static str,
     messages: MessageWriter,
     /// The earliest and latest stamp so far.
     span: Option<(i64, i64)>,
@@ -54,9 +54,9 @@ impl BagWriter {
         }
         let absolute = std::path::absolute(folder).map_err(Error::io("find", folder))?;
         let name = absolute.file_name().map_or("bag".into(), |name| name.to_string_lossy().into_owned());
-        let extension = match storage {
-            Storage::Mcap => "mcap",
-            Storage::Sqlite3 => "db3",
+        let (extension, identifier) = match storage {
+            Storage::Mcap => ("mcap", "mcap"),
+            Storage::Sqlite3 => ("db3", "sqlite3"),
         };
         let file_name = format!("{name}_0.{extension}");
         let path = folder.join(&file_name);
@@ -64,7 +64,7 @@ impl BagWriter {
             Storage::Mcap => MessageWriter::mcap(&path)?,
             Storage::Sqlite3 => MessageWriter::new(SqliteFile::create(&path)?),
         };
-        Ok(Self { folder: folder.into(), file_name, storage, messages, span: None })
+        Ok(Self { folder: folder.into(), file_name, identifier, messages, span: None })
     }
 
     /// Writes one message, recorded at `stamp`.
@@ -115,10 +115,7 @@ impl BagWriter {
         });
         let information = json!({
             "version": 5,
-            "storage_identifier": match self.storage {
-                Storage::Mcap => "mcap",
-                Storage::Sqlite3 => "sqlite3",
-            },
+            "storage_identifier": self.identifier,
             "duration": duration,
             "starting_time": starting_time,
             "message_count": message_count,

@@ -22,15 +22,9 @@ use streaming_gp::UpdateReport;
 /// Most updates waiting to be drawn. Beyond, the mapping thread waits, so that memory is bounded.
 const MAX_WAITING: usize = 4;
 
-/// A finished update, and the stamp of the last observation of its batch.
-struct FinishedUpdate {
-    stamp: Stamp,
-    update: Arc<Update>,
-}
-
 /// A handle of the drawing thread.
 pub(super) struct Drawing {
-    updates: Sender<FinishedUpdate>,
+    updates: Sender<(Stamp, Arc<Update>)>,
     thread: JoinHandle<Result<History, Error>>,
 }
 
@@ -69,7 +63,7 @@ impl Drawing {
         move |observations, update| {
             let stamp = observations.last().map_or(Stamp::default(), |last| last.stamp);
             // If the thread has ended, joining it says why.
-            let _ = updates.send(FinishedUpdate { stamp, update: Arc::clone(update) });
+            let _ = updates.send((stamp, Arc::clone(update)));
         }
     }
 
@@ -105,9 +99,9 @@ struct LatestMap {
 }
 
 impl DrawingTask {
-    fn run(mut self, updates: &Receiver<FinishedUpdate>) -> Result<History, Error> {
-        for finished in updates {
-            self.take(finished)?;
+    fn run(mut self, updates: &Receiver<(Stamp, Arc<Update>)>) -> Result<History, Error> {
+        for (stamp, update) in updates {
+            self.take(stamp, &update)?;
         }
         // The last map is always drawn.
         if self.latest.as_ref().is_some_and(|latest| latest.drawn.is_none()) {
@@ -117,9 +111,9 @@ impl DrawingTask {
         Ok(History { records: self.records, grid, grids: self.writer.finish()? })
     }
 
-    fn take(&mut self, finished: FinishedUpdate) -> Result<(), Error> {
-        self.records.push(BatchRecord::new(&finished.update, finished.stamp));
-        let Update { number, result: Some(Ok(report)), map: Some(map), .. } = &*finished.update else { return Ok(()) };
+    fn take(&mut self, stamp: Stamp, update: &Update) -> Result<(), Error> {
+        self.records.push(BatchRecord::new(update, stamp));
+        let Update { number, result: Some(Ok(report)), map: Some(map), .. } = update else { return Ok(()) };
         let record = Some(self.records.len() - 1);
         self.latest = Some(LatestMap { number: *number, map: map.clone(), record, drawn: None });
         if self.budget.allows(report, self.rasterizer.grid().map_or(0, |grid| grid.geometry.len())) {

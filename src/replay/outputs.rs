@@ -1,46 +1,26 @@
 //! The output folder of a replay.
 
 use std::io::{ErrorKind, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use super::drawing::History;
 use super::report::{Context, Report};
 use super::{Error, ReplayOutputs};
 use crate::config::{Config, Mapped};
 use crate::durability::checkpoint::{self, Checkpoint};
-use crate::export::file::{create_folder, unwritten, write_atomically};
+use crate::export::file::{unwritten, write_atomically};
 use crate::export::map_server::write_map_server;
 use crate::export::report::write_json;
 use crate::export::{AxesGrid, GrowthPicture, GrowthPoint, MapArrays, MapPicture};
 use crate::field::grid::FieldGrid;
 use crate::field::map::FieldMap;
 use crate::field::quantity::Quantity;
-use crate::files::FileError;
 use crate::mapping::worker::Finished;
-
-/// The output folder.
-pub(super) struct OutputFolder {
-    pub(super) path: PathBuf,
-}
-
-impl OutputFolder {
-    /// Creates the folder; an existing one must be empty unless `force`.
-    pub(super) fn prepare(path: &Path, force: bool) -> Result<Self, Error> {
-        create_folder(path)?;
-        let entries = std::fs::read_dir(path).map_err(FileError::of("read the output folder", path, ""));
-        let is_empty = entries?.next().is_none();
-        if is_empty || force { Ok(Self { path: path.to_owned() }) } else { Err(Error::NotEmpty(path.to_owned())) }
-    }
-
-    fn file(&self, name: &str) -> PathBuf {
-        self.path.join(name)
-    }
-}
 
 /// Writes all outputs, and names the file of the map over time. Outputs that need no raster come first, so that a map too large to
 /// be drawn leaves its report.
 pub(super) fn write(
-    folder: &OutputFolder,
+    folder: &Path,
     config: &Config,
     context: Context,
     finished: &Finished,
@@ -48,10 +28,10 @@ pub(super) fn write(
 ) -> Result<ReplayOutputs, Error> {
     let name = context.source.name.clone();
     let report = Report::new(context, finished, &history);
-    write_settings(&folder.file("config.toml"), config)?;
-    write_json(&folder.file("report.json"), &report)?;
+    write_settings(&folder.join("config.toml"), config)?;
+    write_json(&folder.join("report.json"), &report)?;
     let batches: Vec<GrowthPoint> = report.batches.iter().filter_map(|record| record.growth()).collect();
-    GrowthPicture { batches: &batches }.write(&folder.file("growth.png"))?;
+    GrowthPicture { batches: &batches }.write(&folder.join("growth.png"))?;
 
     let grid = history.grid.unwrap_or(Err(crate::field::Error::NoPoints))?;
     let map = finished.mapper.model().map().ok_or(crate::field::Error::NoPoints)?;
@@ -59,11 +39,11 @@ pub(super) fn write(
         finished.mapper.pipeline().path().points().iter().map(|point| [point.x, point.y]).collect();
     let subtitle = format!("{name}, {:.0} m driven", report.counters.travelled);
     write_grid(folder, &grid, &map, &path, &subtitle)?;
-    Checkpoint::of(&finished.mapper)?.write(folder.file(checkpoint::FILE_NAME))?;
-    let grids = folder.file("map.mcap");
+    Checkpoint::of(&finished.mapper)?.write(folder.join(checkpoint::FILE_NAME))?;
+    let grids = folder.join("map.mcap");
     history.grids.persist(&grids).map_err(|error| unwritten(&grids)(error.error))?;
     let is_vector = config.model.field == Mapped::Vector;
-    let files = FILES.iter().filter(|&&name| name != VECTORS || is_vector).map(|name| folder.file(name)).collect();
+    let files = FILES.iter().filter(|&&name| name != VECTORS || is_vector).map(|name| folder.join(name)).collect();
     Ok(ReplayOutputs { report, grid, files })
 }
 
@@ -99,13 +79,7 @@ fn remove_if_there(path: &Path) -> Result<(), Error> {
     }
 }
 
-fn write_grid(
-    folder: &OutputFolder,
-    grid: &FieldGrid,
-    map: &FieldMap,
-    path: &[[f64; 2]],
-    subtitle: &str,
-) -> Result<(), Error> {
+fn write_grid(folder: &Path, grid: &FieldGrid, map: &FieldMap, path: &[[f64; 2]], subtitle: &str) -> Result<(), Error> {
     let inducing_points = &map.inducing_points();
     let prior_standard_deviation = map.prior_standard_deviation();
     let picture = MapPicture {
@@ -119,16 +93,16 @@ fn write_grid(
         },
         subtitle: Some(subtitle),
     };
-    picture.write_mean(&folder.file("map.png"))?;
-    picture.write_uncertainty(&folder.file("uncertainty.png"))?;
+    picture.write_mean(&folder.join("map.png"))?;
+    picture.write_uncertainty(&folder.join("uncertainty.png"))?;
     let hyperparameters = &map.hyperparameters();
     let (axes, sensor_bias) = (AxesGrid::of(map, grid), map.sensor_bias());
     let axes = axes.as_ref();
     match axes {
-        Some(axes) => picture.write_vectors(&folder.file(VECTORS), axes)?,
+        Some(axes) => picture.write_vectors(&folder.join(VECTORS), axes)?,
         // That of a map of the axes, which this one replaces.
-        None => remove_if_there(&folder.file(VECTORS))?,
+        None => remove_if_there(&folder.join(VECTORS))?,
     }
-    MapArrays { grid, inducing_points, hyperparameters, path, axes, sensor_bias }.write(&folder.file("map.npz"))?;
-    Ok(write_map_server(&folder.path, grid, prior_standard_deviation)?)
+    MapArrays { grid, inducing_points, hyperparameters, path, axes, sensor_bias }.write(&folder.join("map.npz"))?;
+    Ok(write_map_server(folder, grid, prior_standard_deviation)?)
 }

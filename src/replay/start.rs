@@ -149,7 +149,7 @@ fn resume_journal(
         }
         Some(_) if progress.has_ended => {
             let resumed = added(&mapper, findings);
-            mapper.check(config)?;
+            mapper.model().check(config)?;
             mapper.take(Step::Configure(Box::new(config.clone())), &StopSignal::default());
             mapper.begin_stream();
             Ok(Some((mapper, resumed)))
@@ -169,8 +169,8 @@ fn continue_checkpoint(file: &Path, config: &Config, source: &Source) -> Result<
         return Ok(None);
     }
     let checkpoint = Checkpoint::read(file)?;
-    check_same_frame(file, checkpoint.frame(), source)?;
-    if checkpoint.progress().holds(&source.id) {
+    check_same_frame(file, &checkpoint.frame, source)?;
+    if checkpoint.stream.progress.holds(&source.id) {
         return Err(Error::AlreadyMapped { path: file.to_owned(), name: source.name.clone() });
     }
     let mut mapper = checkpoint.resume(config)?;

@@ -267,7 +267,7 @@ fn forward_transforms(intake: &mut Intake, message: &TFMessage, is_fixed: bool, 
         let (parent, child) = (&link.header.frame_id, &link.child_frame_id);
         let Some(transform) = convert::transform(&link.transform) else {
             log::debug!("the transform of frame \"{child}\" in \"{parent}\" is invalid and was rejected");
-            intake.reject_transform();
+            intake.status.rejected_transforms += 1;
             continue;
         };
         let stamp = (!is_fixed).then(|| convert::stamp(&link.header.stamp));

@@ -64,7 +64,7 @@ pub fn run() -> Result<(), Error> {
     let start = start(&config.localization, &last_pose);
     log::info!("{} in the map {}", in_words(&start), file.display());
     let live = Live::start(&config, map.clone(), start, last_pose)?;
-    let frame = normalized(if config.frames.map.is_empty() { checkpoint.frame() } else { &config.frames.map });
+    let frame = normalized(if config.frames.map.is_empty() { &checkpoint.frame } else { &config.frames.map });
     let thread = LocalizerThread::start(&mut node, parameters, &config, live, frame.to_owned(), &map)?;
     thread.run(&mut node, &stop)
 }
@@ -77,7 +77,7 @@ fn load(
     let parameters = Parameters::of_localizer(Config::default(), given)?;
     let config = &parameters.config;
     let file = match config.localization.map.as_str() {
-        "" => MapFile::of(config, namespace).path().to_owned(),
+        "" => MapFile::of(config, namespace).path,
         path => checkpoint::file_of(Path::new(path)),
     };
     let checkpoint = Checkpoint::read(&file)?;

@@ -16,7 +16,6 @@ pub struct Counters {
     /// Readings that became part of an observation. The others were rejected, or wait for their pose.
     pub used_readings: u64,
     /// Readings and poses rejected, by reason.
-    #[serde(alias = "refusals")] // its name in older checkpoints
     pub rejections: Rejections,
     /// How often each gate reopened.
     pub reopenings: Reopenings,

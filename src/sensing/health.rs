@@ -38,15 +38,6 @@ pub enum Finding {
     Idle(String),
 }
 
-impl Finding {
-    /// The reason in words.
-    pub fn message(&self) -> &str {
-        match self {
-            Self::Fault(message) | Self::Idle(message) => message,
-        }
-    }
-}
-
 /// Checks periodically whether readings were used since the previous check, and in the right place.
 #[derive(Clone, Debug)]
 pub struct HealthMonitor {
@@ -389,7 +380,7 @@ mod tests {
             bench.check()
         };
         assert_eq!([9.0, 60.0, 9.0, -60.0].map(&mut check), [const { None }; 4]);
-        let message = check(-60.0).unwrap().message().to_owned();
+        let Some(Finding::Fault(message)) = check(-60.0) else { panic!("a fault was expected") };
         assert!(message.starts_with("the stamps of /imu/mag and /odom differ although"), "{message}");
         assert!(message.contains("the first are 60.0 s behind the second"), "{message}");
     }

@@ -192,11 +192,6 @@ impl Intake {
         jump
     }
 
-    /// Counts an invalid transform: one that is not finite, or whose quaternion is not a rotation.
-    pub fn reject_transform(&mut self) {
-        self.status.rejected_transforms += 1;
-    }
-
     /// A frame in the map with a moving child is that of odometry; it jumps when SLAM corrects it.
     fn jump(&self, parent: &str, child: &str, transform: &Isometry3<f64>) -> Option<MapJump> {
         let is_in_map = self.map.as_deref() == Some(normalized(parent));

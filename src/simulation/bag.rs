@@ -1,7 +1,5 @@
 //! Simulated drives as bags.
 
-use std::fs::File;
-use std::io::{self, BufWriter, Write};
 use std::path::Path;
 
 use nalgebra::Isometry3;
@@ -44,8 +42,11 @@ pub fn write<W: World>(
     mut progress: impl FnMut(),
 ) -> Result<Written, Error> {
     let mut bag = DriveWriter::create(folder, storage, mount)?;
-    let mut truth = TruthWriter::create(folder)?;
-    let drifts = drive.drifts();
+    let path = folder.join(TRUTH_FILE);
+    let failed = |error: csv::Error| Error::io("write", &path)(error.into());
+    let mut truth = csv::Writer::from_path(&path).map_err(failed)?;
+    truth.write_record(TRUTH_COLUMNS.split(',')).map_err(failed)?;
+    let drifts = drive.options.drift.is_some();
     let mut written = Written::default();
     for SimulatedMeasurement { measurement, truth: at } in drive {
         bag.write(&measurement)?;
@@ -61,49 +62,23 @@ pub fn write<W: World>(
                     let sample = Sample::Signal(field.strength() > limit);
                     bag.write(&Measurement::Reading(Reading { stamp, sample }))?;
                 }
-                truth.write(&at)?;
+                truth.write_record(row(&at)).map_err(failed)?;
                 written.readings += 1;
             }
         }
         progress();
     }
-    truth.finish()?;
+    truth.flush().map_err(Error::io("write", &path))?;
     bag.finish()?;
     Ok(written)
 }
 
-/// Writes [`TRUTH_FILE`].
-struct TruthWriter {
-    path: std::path::PathBuf,
-    file: BufWriter<File>,
-}
-
-impl TruthWriter {
-    fn create(folder: &Path) -> Result<Self, Error> {
-        let path = folder.join(TRUTH_FILE);
-        let file = BufWriter::new(File::create(&path).map_err(Error::io("create", &path))?);
-        let mut writer = Self { path, file };
-        writer.line(|file| writeln!(file, "{TRUTH_COLUMNS}"))?;
-        Ok(writer)
-    }
-
-    fn write(&mut self, truth: &Truth) -> Result<(), Error> {
-        let (stamp, sensor, field) = (truth.pose.stamp.nanoseconds(), truth.sensor, truth.field.microtesla());
-        let (body, (_, _, heading)) = (truth.pose.position, truth.pose.orientation.euler_angles());
-        self.line(|file| {
-            write!(file, "{stamp},{},{},{},", sensor.x, sensor.y, sensor.z)?;
-            write!(file, "{},{},{},{},", field.x, field.y, field.z, truth.field.strength())?;
-            writeln!(file, "{},{},{heading}", body.x, body.y)
-        })
-    }
-
-    fn line(&mut self, write: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>) -> Result<(), Error> {
-        write(&mut self.file).map_err(Error::io("write", &self.path))
-    }
-
-    fn finish(mut self) -> Result<(), Error> {
-        self.line(Write::flush)
-    }
+/// A row of [`TRUTH_FILE`].
+fn row(Truth { pose, sensor, field }: &Truth) -> impl Iterator<Item = String> {
+    let (body, (_, _, heading)) = (pose.position, pose.orientation.euler_angles());
+    let axes = field.microtesla();
+    let numbers = [sensor.x, sensor.y, sensor.z, axes.x, axes.y, axes.z, field.strength(), body.x, body.y, heading];
+    std::iter::once(pose.stamp.nanoseconds().to_string()).chain(numbers.map(|number| number.to_string()))
 }
 
 #[cfg(test)]

@@ -7,20 +7,30 @@ use rand_distr::{Distribution, StandardNormal};
 use super::{Error, Stream, check, generator, not_negative, positive};
 use crate::sensing::reading::Pose;
 
-/// The errors of odometry, which accumulate with the distance as wheels slip.
+/// The errors of odometry, which accumulate with the distance as wheels slip. Standard deviations grow with its square root.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[cfg_attr(feature = "cli", derive(clap::Args))]
 pub struct Drift {
-    /// Relative error of distances: positive, they are reported too long; negative, too short.
+    /// Relative error of the distances that odometry reports (negative: too short).
+    #[cfg_attr(feature = "cli", arg(long = "drift-scale", value_name = "SHARE", default_value_t = 0.0))]
     pub scale: f64,
-    /// Steady error of the heading, in radians per metre: positive, the robot seems to turn left.
+    /// Steady error of odometry's heading, in radians per metre (positive: the robot seems to turn left).
+    #[cfg_attr(feature = "cli", arg(long = "drift-turn", value_name = "RADIANS", default_value_t = 0.0))]
     pub turn: f64,
-    /// Standard deviation of the heading after one metre, in radians; it grows with the square root of the distance.
+    /// Noise of odometry's heading: its standard deviation after one metre, in radians.
+    #[cfg_attr(feature = "cli", arg(long = "drift-heading", value_name = "RADIANS", default_value_t = 0.0))]
     pub heading: f64,
-    /// Standard deviation of the distance after one metre, in metres; it grows with the square root of the distance.
+    /// Noise of odometry's distance: its standard deviation after one metre, in metres.
+    #[cfg_attr(feature = "cli", arg(long = "drift-slip", value_name = "METRES", default_value_t = 0.0))]
     pub slip: f64,
 }
 
 impl Drift {
+    /// These errors; none if all are zero.
+    pub fn if_any(self) -> Option<Self> {
+        Some(self).filter(|drift| *drift != Self::default())
+    }
+
     /// Checks that these errors are possible.
     ///
     /// # Errors

@@ -69,7 +69,8 @@ pub struct Truth {
 pub struct Drive<W> {
     world: W,
     path: Path,
-    options: RobotOptions,
+    /// How the robot drives and measures.
+    pub options: RobotOptions,
     noise: ChaCha8Rng,
     odometry: Odometry,
     poses: u64,
@@ -103,17 +104,10 @@ impl<W: World> Drive<W> {
         self.path.length() / self.options.speed
     }
 
-    /// Whether its odometry has errors.
-    pub fn drifts(&self) -> bool {
-        self.options.drift.is_some()
-    }
-
     fn truth(&self, time: f64) -> Truth {
         let (position, heading) = self.path.at(self.options.speed * time);
         let pose = Pose {
-            stamp: Stamp::from_nanoseconds(
-                self.options.start.nanoseconds().saturating_add(Stamp::from_seconds(time).nanoseconds()),
-            ),
+            stamp: self.options.start.shifted(time),
             position: Point3::new(position.x, position.y, 0.0),
             orientation: UnitQuaternion::from_axis_angle(&Vector3::z_axis(), heading),
         };

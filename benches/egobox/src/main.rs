@@ -53,7 +53,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             errors[1] = rmse(&means, &expected);
 
             let dataset = Dataset::new(array(&places), Array1::from(targets.clone()));
-            let inducing = array(posterior.inducing());
+            let inducing = array(&posterior.past.inducing);
             let start = Instant::now();
             let theirs = SparseGaussianProcess::<f64, Matern52Corr>::params(
                 Matern52Corr::default(),

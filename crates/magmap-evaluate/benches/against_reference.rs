@@ -155,7 +155,7 @@ fn compare(folder: &Path, size: usize, repetitions: usize) -> std::io::Result<[f
     let whitened = first.whiten(&model).expect("positive definite");
     let posterior = Posterior::new(model.clone(), first.into_past(whitened)).expect("positive definite");
     let additional = places.select(0..size - old);
-    let rows = Rows::nested(&places, &targets, Some(posterior.past()), &additional);
+    let rows = Rows::nested(&places, &targets, Some(&posterior.past), &additional);
     let evaluate = || {
         let whitened = rows.whiten(black_box(&model)).expect("positive definite");
         let found = (whitened.bound(), rows.gradient(&model, &whitened));

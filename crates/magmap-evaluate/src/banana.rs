@@ -150,7 +150,7 @@ fn step(
     // Labels have no noise of their own.
     hyperparameters.retain(|value| value.name != "noise");
     Ok(Scores {
-        points: model.readings() as usize,
+        points: model.baseline.count() as usize,
         inducing_points,
         memory: memory.unwrap_or(0),
         error_rate: test.error_rate(&probabilities, f64::INFINITY),

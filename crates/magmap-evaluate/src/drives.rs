@@ -161,7 +161,7 @@ fn edges(rows: usize, cut: Cut) -> Vec<usize> {
 }
 
 fn located(drive: &Drive) -> Vec<LocatedReading> {
-    (0..drive.len())
+    (0..drive.seconds.len())
         .map(|row| LocatedReading {
             stamp: drive.stamp(row),
             position: Point3::new(drive.positions[row][0], drive.positions[row][1], 0.0),

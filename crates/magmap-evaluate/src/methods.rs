@@ -121,7 +121,7 @@ mod tests {
             for batch in 0..3 {
                 let learnt = learner.learn(&readings(40 * batch..40 * (batch + 1)));
                 let learnt = learnt.unwrap_or_else(|error| panic!("{name}: {error}"));
-                let size = learner.posterior().map_or(0, |posterior| posterior.inducing().len());
+                let size = learner.posterior().map_or(0, |posterior| posterior.past.inducing.len());
                 assert_eq!(size, learnt.inducing_points, "{name}");
             }
             let test = readings(0..120);

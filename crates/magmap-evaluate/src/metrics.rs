@@ -44,7 +44,7 @@ impl Predictions {
     pub fn of(posterior: &FieldPosterior, places: &Points) -> Self {
         let (mut means, mut variances) = (vec![0.0; places.len()], vec![0.0; places.len()]);
         posterior.predict(places, &mut means, &mut variances);
-        variances.iter_mut().for_each(|variance| *variance += posterior.model().noise_variance());
+        variances.iter_mut().for_each(|variance| *variance += posterior.model.noise_variance());
         Self { means, variances }
     }
 

@@ -24,11 +24,11 @@ pub struct Chapter<'a> {
     pub comparisons: &'a [Comparison],
 }
 
-/// Writes the page and its pictures. The page begins with `heading` and `introduction`, in Markdown.
+/// Writes the page and its pictures, and returns the path of the page. It begins with `heading` and `introduction`, in Markdown.
 ///
 /// # Errors
 /// When a file cannot be written.
-pub fn write(folder: &Path, heading: &str, introduction: &str, chapters: &[Chapter<'_>]) -> anyhow::Result<()> {
+pub fn write(folder: &Path, heading: &str, introduction: &str, chapters: &[Chapter<'_>]) -> anyhow::Result<PathBuf> {
     let pictures = folder.join(PICTURES);
     create_folder(&pictures)?;
     let mut page = format!("# {heading}\n\n{introduction}\n");
@@ -38,7 +38,9 @@ pub fn write(folder: &Path, heading: &str, introduction: &str, chapters: &[Chapt
             page.push_str(&section(comparison, &pictures)?);
         }
     }
-    Ok(write_atomically(&folder.join(PAGE), |file| file.write_all(page.as_bytes()))?)
+    let path = folder.join(PAGE);
+    write_atomically(&path, |file| file.write_all(page.as_bytes()))?;
+    Ok(path)
 }
 
 /// The settings that are not the defaults.
@@ -190,11 +192,6 @@ fn file_stem(name: &str) -> String {
     words.map(str::to_lowercase).collect::<Vec<_>>().join("-")
 }
 
-/// The page within the folder.
-pub fn page(folder: &Path) -> PathBuf {
-    folder.join(PAGE)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -231,9 +228,9 @@ mod tests {
         let mut changed = config.clone();
         changed.apply_overrides(&["selection.delta=0.2"]).unwrap();
         let chapter = |config| Chapter { config, comparisons: &comparisons };
-        write(folder.path(), "Results", "Made by a test.", &[chapter(&config), chapter(&changed)]).unwrap();
+        let page = write(folder.path(), "Results", "Made by a test.", &[chapter(&config), chapter(&changed)]).unwrap();
 
-        let text = fs::read_to_string(page(folder.path())).unwrap();
+        let text = fs::read_to_string(page).unwrap();
         assert!(text.starts_with("# Results\n\nMade by a test.\n\nSettings: the defaults.\n"), "{text}");
         assert!(text.contains("Settings: the defaults, but for `selection.delta = 0.2`."), "{text}");
         assert!(text.contains("## A wave") && text.contains(&format!("| vips=0.5 | 3 | {} |", sizes[1])), "{text}");

@@ -216,7 +216,7 @@ fn drive_1_at_once(mut config: Config, ceiling: Ceiling) -> Option<UpdateReport>
     let drive = Drive::read(&path).unwrap();
     let mut averager = Averager::new(&config.averaging);
     let mut observations = Vec::new();
-    for row in 0..drive.len() {
+    for row in 0..drive.seconds.len() {
         let [x, y] = drive.positions[row];
         observations.extend(averager.push(&LocatedReading {
             stamp: drive.stamp(row),

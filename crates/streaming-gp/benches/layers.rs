@@ -32,7 +32,7 @@ fn bound_and_gradient(criterion: &mut Criterion) {
         let posterior = posterior(old, side(size));
         let (places, targets) = readings(old, READINGS, side(size));
         let additional = places.select(0..size - old);
-        let rows = Rows::nested(&places, &targets, Some(posterior.past()), &additional);
+        let rows = Rows::nested(&places, &targets, Some(&posterior.past), &additional);
         let model = model();
         group.bench_function(BenchmarkId::from_parameter(size), |bencher| {
             bencher.iter(|| {
@@ -58,12 +58,12 @@ fn selection(criterion: &mut Criterion) {
         group.throughput(Throughput::Elements(added as u64));
         group.bench_function(BenchmarkId::from_parameter(size), |bencher| {
             bencher.iter(|| {
-                let past = Some(black_box(&posterior).past());
-                let mut points = GreedyVariance::new(&model, &places, &targets, past).expect("positive definite");
+                let past = Some(&black_box(&posterior).past);
+                let mut greedy = GreedyVariance::new(&model, &places, &targets, past).expect("positive definite");
                 for _ in 0..added {
-                    let (index, _) = points.next(0.0).expect("readings are left");
-                    points.add(index);
-                    black_box(points.bound());
+                    let (index, _) = greedy.points.next(0.0).expect("readings are left");
+                    greedy.add(index);
+                    black_box(greedy.bound());
                 }
             });
         });

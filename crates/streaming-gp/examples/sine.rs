@@ -59,7 +59,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let (mut mean, mut variance) = (vec![0.0; test.len()], vec![0.0; test.len()]);
         posterior.predict(&Points::from_arrays(&test), &mut mean, &mut variance);
         let squares: f64 = test.iter().zip(&mean).map(|([x], mean)| (mean - x.sin()).powi(2)).sum();
-        let stationary = &posterior.model().kernel;
+        let stationary = &posterior.model.kernel;
         println!(
             "{:>5} {:>9} {:>6} {:>7} {:>8.2} {:>11.2} {:>6.3} {:>6.3}",
             batch + 1,
@@ -68,7 +68,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             report.inducing_points,
             stationary.variance,
             stationary.lengthscales[0],
-            posterior.model().noise.sqrt(),
+            posterior.model.noise.sqrt(),
             (squares / test.len() as f64).sqrt(),
         );
     }

@@ -174,7 +174,16 @@ pub fn exact_ceiling<'a, K: Kernel>(
         linalg::add_matrix_vector(&mut residual, -1.0, features.transpose(), &whitened.coefficients);
         let mut add = |factor, rows: &Matrix| {
             let (left, right) = (rows.transpose(), rows.as_ref());
-            linalg::multiply(covariance.as_mut(), Part::Lower, 1.0, factor, left, Part::Full, right, Part::Full);
+            linalg::multiply(
+                covariance.as_mut(),
+                Part::TriangularLower,
+                1.0,
+                factor,
+                left,
+                Part::Rectangular,
+                right,
+                Part::Rectangular,
+            );
         };
         add(-1.0, &features);
         linalg::solve_lower(whitened.precision_root.as_ref(), features.as_mut());

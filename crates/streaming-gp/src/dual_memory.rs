@@ -23,8 +23,8 @@ use crate::{
     Places, Posterior, SelectionEnd, SelectionReport, UpdateReport,
 };
 use evidence::{Counts, Fit, Inducing, Setup, WhitenedSites};
-use memory::Memory;
-use site::Site;
+pub use memory::Memory;
+pub use site::Site;
 use std::sync::Arc;
 use summary::Summary;
 
@@ -94,15 +94,18 @@ const SETTLED: f64 = 0.01;
 /// A sparse Gaussian process that learns from a stream of batches and remembers some of it.
 #[derive(Clone, Debug)]
 pub struct DualGp<K: Kernel> {
-    model: Model<K>,
+    /// The model with its newest hyperparameters.
+    pub model: Model<K>,
     /// Where targets are labels; the likelihood and the noise of the model are then without effect.
-    link: Option<Link>,
+    /// The link of the labels that it learns; none where it learns measurements.
+    pub link: Option<Link>,
     settings: DualSettings,
     summary: Option<Summary<K>>,
     memory: Option<Memory<K::Places>>,
     posterior: Option<Arc<Posterior<K>>>,
     /// Of all readings so far.
-    baseline: NoiseBaselines,
+    /// Count, mean and variance of all targets of each output so far.
+    pub baseline: NoiseBaselines,
 }
 
 impl<K: Kernel> DualGp<K> {
@@ -115,11 +118,6 @@ impl<K: Kernel> DualGp<K> {
     /// Of labels 0 and 1, whatever the likelihood of the model; its noise is without effect.
     pub fn binary(model: Model<K>, link: Link, settings: DualSettings) -> Self {
         Self { link: Some(link), ..Self::new(model, settings) }
-    }
-
-    /// The link of the labels that it learns; none where it learns measurements.
-    pub fn link(&self) -> Option<Link> {
-        self.link
     }
 
     /// Takes in one batch (algorithm 1). `stop` is checked before every evaluation of learning; when it is true, the update ends with
@@ -162,7 +160,7 @@ impl<K: Kernel> DualGp<K> {
         };
         let update = UpdateReport {
             rows: targets.len(),
-            inducing_points: posterior.inducing().len(),
+            inducing_points: posterior.past.inducing.len(),
             dropped: 0,
             hyperparameters: model.named_values(),
             bound: setup.bound(fit, Counts::ONCE),
@@ -206,24 +204,9 @@ impl<K: Kernel> DualGp<K> {
         self.settings = settings;
     }
 
-    /// The model with its newest hyperparameters.
-    pub fn model(&self) -> &Model<K> {
-        &self.model
-    }
-
     /// The newest posterior; none before the first batch.
     pub fn posterior(&self) -> Option<&Arc<Posterior<K>>> {
         self.posterior.as_ref()
-    }
-
-    /// How many readings it has taken in.
-    pub fn readings(&self) -> u64 {
-        self.baseline.count()
-    }
-
-    /// Count, mean and variance of all targets of each output so far.
-    pub fn baseline(&self) -> &NoiseBaselines {
-        &self.baseline
     }
 
     fn check(&self, places: &K::Places, targets: &[f64]) -> Result<(), Error> {
@@ -237,7 +220,7 @@ impl<K: Kernel> DualGp<K> {
 
     /// Inducing points among the old ones and the places of a batch (section 3.4).
     fn choose_inducing(&self, places: &K::Places) -> Inducing<K::Places> {
-        let old = self.posterior.as_ref().map(|posterior| posterior.inducing());
+        let old = self.posterior.as_ref().map(|posterior| &posterior.past.inducing);
         let candidates = old.map_or_else(|| places.clone(), |old| old.followed_by(places));
         let mut points = PivotedCholesky::new(&self.model, &candidates);
         while points.len() < self.settings.inducing_points.max(1)
@@ -245,7 +228,7 @@ impl<K: Kernel> DualGp<K> {
         {
             points.add(index);
         }
-        let chosen = points.chosen().iter().copied();
+        let chosen = points.chosen.iter().copied();
         let stays = |&(_, index): &(usize, usize)| old.is_some_and(|old| index < old.len());
         let shared = chosen.clone().enumerate().filter(stays).collect();
         Inducing { places: candidates.select(chosen), shared }
@@ -253,7 +236,7 @@ impl<K: Kernel> DualGp<K> {
 
     fn selection(&self, inducing: &Inducing<K::Places>) -> SelectionReport {
         let (size, stayed) = (inducing.places.len(), inducing.shared.len());
-        let old = self.posterior.as_ref().map_or(0, |posterior| posterior.inducing().len());
+        let old = self.posterior.as_ref().map_or(0, |posterior| posterior.past.inducing.len());
         let is_full = size >= self.settings.inducing_points;
         let end = if is_full { SelectionEnd::Converged } else { SelectionEnd::Exhausted };
         SelectionReport { added: size - stayed, removed: old - stayed, end, gap: None }
@@ -324,7 +307,7 @@ impl<K: Kernel> DualGp<K> {
     fn counts(&self, memory: usize) -> Counts {
         match self.settings.old_evidence {
             OldEvidence::ScaledMemory { share } if memory > 0 => {
-                Counts { memory: share * self.readings() as f64 / memory as f64, summary: 0.0 }
+                Counts { memory: share * self.baseline.count() as f64 / memory as f64, summary: 0.0 }
             }
             _ => Counts::ONCE,
         }

@@ -86,7 +86,7 @@ impl Observation {
         let deviation = variance.sqrt();
         let is_narrow = deviation < NARROW * self.scale();
         let mut sum = Expectation { log_density: 0.0, alpha: 0.0, beta: 0.0, in_log_noise: 0.0 };
-        for &(node, weight) in quadrature::nodes() {
+        for &(node, weight) in quadrature::NODES.iter() {
             let density = self.density(target, mean + deviation * node);
             let second = if is_narrow { density.second } else { density.first * node / deviation };
             sum.log_density += weight * density.log;

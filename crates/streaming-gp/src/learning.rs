@@ -76,7 +76,7 @@ impl Learning {
         rows: &mut Rows<'_, K>,
         stop: &dyn Fn() -> bool,
     ) -> (Model<K>, LearningReport) {
-        let first = rows.inducing().clone();
+        let first = rows.inducing.clone();
         let origin = first.coordinates();
         let lengths = |i: usize| model.kernel.length_along(i / first.len()).unwrap_or(1.0);
         let lengths: Vec<f64> = (0..origin.len()).map(lengths).collect();

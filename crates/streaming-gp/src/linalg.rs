@@ -3,7 +3,7 @@
 //! Matrices are column-major doubles. Everything runs on one core, so that equal input gives equal bits.
 
 use faer::dyn_stack::{MemBuffer, MemStack};
-use faer::linalg::matmul::triangular::{self, BlockStructure};
+use faer::linalg::matmul::triangular;
 use faer::linalg::{cholesky, qr, triangular_inverse, triangular_solve};
 use faer::prelude::ReborrowMut;
 use faer::{Accum, Par};
@@ -15,6 +15,9 @@ pub type Matrix = faer::Mat<f64>;
 pub type MatrixRef<'a> = faer::MatRef<'a, f64>;
 /// A view through which a matrix is written.
 pub type MatrixMut<'a> = faer::MatMut<'a, f64>;
+
+/// The part of a matrix that is read or written: all of it, or a triangle with the diagonal.
+pub use faer::linalg::matmul::triangular::BlockStructure as Part;
 
 const SEQUENTIAL: Par = Par::Seq;
 
@@ -39,7 +42,7 @@ pub fn zeros(rows: usize, columns: usize) -> Matrix {
 /// The product of two matrices.
 pub fn product(left: MatrixRef<'_>, right: MatrixRef<'_>) -> Matrix {
     let mut product = zeros(left.nrows(), right.ncols());
-    multiply(product.as_mut(), Part::Full, 0.0, 1.0, left, Part::Full, right, Part::Full);
+    multiply(product.as_mut(), Part::Rectangular, 0.0, 1.0, left, Part::Rectangular, right, Part::Rectangular);
     product
 }
 
@@ -53,27 +56,6 @@ pub fn copied(matrix: MatrixRef<'_>) -> Matrix {
 /// A matrix that should have been positive definite is not, to the precision of its numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NotPositiveDefinite;
-
-/// Which part of a matrix a product reads or writes; the rest counts as zero, or is left as it is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Part {
-    /// All of it.
-    Full,
-    /// The lower triangle with its diagonal.
-    Lower,
-    /// The upper triangle with its diagonal.
-    Upper,
-}
-
-impl Part {
-    fn structure(self) -> BlockStructure {
-        match self {
-            Part::Full => BlockStructure::Rectangular,
-            Part::Lower => BlockStructure::TriangularLower,
-            Part::Upper => BlockStructure::TriangularUpper,
-        }
-    }
-}
 
 /// The lower Cholesky factor of a symmetric matrix of which only the lower triangle is read. Its upper triangle is zero.
 ///
@@ -153,7 +135,16 @@ pub fn inverse_from_cholesky(factor: MatrixRef<'_>) -> Matrix {
 pub fn invert_from_cholesky(factor: MatrixRef<'_>, mut inverse: MatrixMut<'_>, mut work: MatrixMut<'_>) {
     triangular_inverse::invert_lower_triangular(work.rb_mut(), factor, SEQUENTIAL);
     let root = work.as_ref();
-    multiply(inverse.rb_mut(), Part::Lower, 0.0, 1.0, root.transpose(), Part::Upper, root, Part::Lower);
+    multiply(
+        inverse.rb_mut(),
+        Part::TriangularLower,
+        0.0,
+        1.0,
+        root.transpose(),
+        Part::TriangularUpper,
+        root,
+        Part::TriangularLower,
+    );
     mirror_lower(inverse);
 }
 
@@ -181,12 +172,21 @@ pub fn solve_both_sides(lower: MatrixRef<'_>, mut matrix: MatrixMut<'_>) {
     mirror_lower(right.rb_mut());
     // The upper triangle is free to keep W2 C / 2.
     let mut spare = spare.transpose_mut();
-    multiply(spare.rb_mut(), Part::Full, 0.0, 0.5, right.as_ref(), Part::Full, corner, Part::Full);
+    multiply(spare.rb_mut(), Part::Rectangular, 0.0, 0.5, right.as_ref(), Part::Rectangular, corner, Part::Rectangular);
     solve_lower_transposed(second, below.rb_mut());
     below -= spare.as_ref();
     let (outer, inner) = (corner.transpose(), below.as_ref());
-    multiply(left.rb_mut(), Part::Lower, 1.0, -1.0, outer, Part::Full, inner, Part::Full);
-    multiply(left.rb_mut(), Part::Lower, 1.0, -1.0, inner.transpose(), Part::Full, corner, Part::Full);
+    multiply(left.rb_mut(), Part::TriangularLower, 1.0, -1.0, outer, Part::Rectangular, inner, Part::Rectangular);
+    multiply(
+        left.rb_mut(),
+        Part::TriangularLower,
+        1.0,
+        -1.0,
+        inner.transpose(),
+        Part::Rectangular,
+        corner,
+        Part::Rectangular,
+    );
     below -= spare.as_ref();
     solve_lower_transposed(first, below.transpose_mut());
     solve_both_sides(first, left);
@@ -205,27 +205,17 @@ pub fn multiply(
     right_part: Part,
 ) {
     let accumulate = if keep == 0.0 { Accum::Replace } else { Accum::Add };
-    triangular::matmul(
-        target,
-        target_part.structure(),
-        accumulate,
-        left,
-        left_part.structure(),
-        right,
-        right_part.structure(),
-        factor,
-        SEQUENTIAL,
-    );
+    triangular::matmul(target, target_part, accumulate, left, left_part, right, right_part, factor, SEQUENTIAL);
 }
 
 /// `target += factor * left * right` for full matrices.
 pub fn add_product(target: MatrixMut<'_>, factor: f64, left: MatrixRef<'_>, right: MatrixRef<'_>) {
-    multiply(target, Part::Full, 1.0, factor, left, Part::Full, right, Part::Full);
+    multiply(target, Part::Rectangular, 1.0, factor, left, Part::Rectangular, right, Part::Rectangular);
 }
 
 /// `target += factor * rows * rows^T` in the lower triangle only.
 pub fn add_outer_gram(target: MatrixMut<'_>, factor: f64, rows: MatrixRef<'_>) {
-    multiply(target, Part::Lower, 1.0, factor, rows, Part::Full, rows.transpose(), Part::Full);
+    multiply(target, Part::TriangularLower, 1.0, factor, rows, Part::Rectangular, rows.transpose(), Part::Rectangular);
 }
 
 /// `target += factor * matrix * vector`.

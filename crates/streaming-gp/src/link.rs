@@ -20,7 +20,7 @@ impl Link {
             Self::Probit => normal::cumulative(mean / (1.0 + variance).sqrt()),
             Self::Logit => {
                 let deviation = variance.sqrt();
-                quadrature::nodes().iter().map(|&(node, weight)| weight * logistic(mean + deviation * node)).sum()
+                quadrature::NODES.iter().map(|&(node, weight)| weight * logistic(mean + deviation * node)).sum()
             }
         }
     }
@@ -30,7 +30,7 @@ impl Link {
     pub fn deviation_of_probability(self, mean: f64, variance: f64) -> f64 {
         let deviation = variance.sqrt();
         let (mut first, mut second) = (0.0, 0.0);
-        for &(node, weight) in quadrature::nodes() {
+        for &(node, weight) in quadrature::NODES.iter() {
             let f = mean + deviation * node;
             let probability = match self {
                 Self::Probit => normal::cumulative(f),

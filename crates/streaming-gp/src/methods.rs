@@ -103,7 +103,8 @@ impl Parameter {
 #[serde(try_from = "String", into = "String")]
 pub struct Named {
     method: Method,
-    parameter: Option<f64>,
+    /// Its parameter, where it is not the default.
+    pub parameter: Option<f64>,
 }
 
 impl FromStr for Named {
@@ -173,11 +174,6 @@ impl Named {
     /// Whether it is the dual model.
     pub fn is_dual_memory(&self) -> bool {
         self.method == Method::DualMemory
-    }
-
-    /// Its parameter, where it is not the default.
-    pub fn parameter(&self) -> Option<f64> {
-        self.parameter
     }
 }
 

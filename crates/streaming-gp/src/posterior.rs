@@ -12,14 +12,16 @@ const CHUNK: usize = 256;
 /// With p = L_b^-1 k_b(x): mean p^T g + m, variance k(x, x) - |p|^2 + |L_B^-1 p|^2, where g = B^-1 Phi^T z.
 #[derive(Clone, Debug)]
 pub struct Posterior<K: Kernel> {
-    pub(super) model: Model<K>,
-    pub(super) past: Past<K>,
+    /// The model, with its hyperparameters.
+    pub model: Model<K>,
+    /// What the next batch will need.
+    pub past: Past<K>,
     /// L_B.
-    pub(super) precision_root: Matrix,
+    pub precision_root: Matrix,
     /// g.
-    pub(super) weights: Vec<f64>,
-    /// Where targets are labels.
-    pub(super) link: Option<Link>,
+    pub weights: Vec<f64>,
+    /// How the probability of a 1 depends on the latent function, where targets are labels; none where they are measured.
+    pub link: Option<Link>,
 }
 
 impl<K: Kernel> Posterior<K> {
@@ -31,7 +33,16 @@ impl<K: Kernel> Posterior<K> {
         let size = past.len();
         let mut gram = Matrix::identity(size, size);
         let (left, right) = (past.triangle.transpose(), past.triangle.as_ref());
-        linalg::multiply(gram.as_mut(), Part::Lower, 1.0, 1.0, left, Part::Upper, right, Part::Lower);
+        linalg::multiply(
+            gram.as_mut(),
+            Part::TriangularLower,
+            1.0,
+            1.0,
+            left,
+            Part::TriangularUpper,
+            right,
+            Part::TriangularLower,
+        );
         let precision_root = linalg::cholesky(gram)?;
         let mut weights = vec![0.0; size];
         linalg::add_matrix_vector(&mut weights, 1.0, past.triangle.transpose(), &past.target);
@@ -57,26 +68,6 @@ impl<K: Kernel> Posterior<K> {
         let Self { past: Past { triangle, target, .. }, precision_root, weights, .. } = &posterior;
         posterior.past.log_evidence = log_evidence(triangle.as_ref(), target, weights, precision_root.as_ref());
         Ok(posterior)
-    }
-
-    /// The model, with its hyperparameters.
-    pub fn model(&self) -> &Model<K> {
-        &self.model
-    }
-
-    /// How the probability of a 1 depends on the latent function, where targets are labels; none where they are measured.
-    pub fn link(&self) -> Option<Link> {
-        self.link
-    }
-
-    /// What the next batch will need.
-    pub fn past(&self) -> &Past<K> {
-        &self.past
-    }
-
-    /// The inducing points.
-    pub fn inducing(&self) -> &K::Places {
-        &self.past.inducing
     }
 
     /// Mean and variance of the latent function (noise not included) at each place, in the unit of the targets and its square; not
@@ -119,23 +110,12 @@ impl<K: Kernel> Posterior<K> {
         let mut features = self.model.kernel.covariance(&self.past.inducing, places);
         linalg::solve_lower(self.past.covariance_root.as_ref(), features.as_mut());
         let mean = (0..places.len()).map(|j| self.model.mean + dot(features.col_as_slice(j), &self.weights)).collect();
-        let mut covariance = model_covariance(&self.model, places);
+        let mut covariance = linalg::zeros(places.len(), places.len());
+        self.model.kernel.add_lower_covariance(places, covariance.as_mut());
         add_gram(&mut covariance, -1.0, &features);
         linalg::solve_lower(self.precision_root.as_ref(), features.as_mut());
         add_gram(&mut covariance, 1.0, &features);
         linalg::mirror_lower(covariance.as_mut());
-        (mean, covariance)
-    }
-
-    /// Mean and covariance of the inducing variables, jitter included: the q(b) of the papers.
-    pub fn inducing_distribution(&self) -> (Vec<f64>, Matrix) {
-        // b = L_b v with v ~ N(g, B^-1).
-        let root = &self.past.covariance_root;
-        let mut mean = vec![self.model.mean; self.past.len()];
-        linalg::add_matrix_vector(&mut mean, 1.0, root.as_ref(), &self.weights);
-        let mut scaled = linalg::copied(root.transpose());
-        linalg::solve_lower(self.precision_root.as_ref(), scaled.as_mut());
-        let covariance = linalg::product(scaled.transpose(), scaled.as_ref());
         (mean, covariance)
     }
 
@@ -228,12 +208,6 @@ impl<K: Kernel> Posterior<K> {
 
 fn inner_product(features: &Matrix, i: usize, j: usize) -> f64 {
     dot(features.col_as_slice(i), features.col_as_slice(j))
-}
-
-fn model_covariance<K: Kernel>(model: &Model<K>, places: &K::Places) -> Matrix {
-    let mut covariance = linalg::zeros(places.len(), places.len());
-    model.kernel.add_lower_covariance(places, covariance.as_mut());
-    covariance
 }
 
 fn add_gram(covariance: &mut Matrix, factor: f64, features: &Matrix) {

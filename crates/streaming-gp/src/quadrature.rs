@@ -5,12 +5,7 @@ use std::sync::LazyLock;
 /// Exact for polynomials up to degree 39.
 const COUNT: usize = 20;
 
-static NODES: LazyLock<[(f64, f64); COUNT]> = LazyLock::new(compute);
-
-/// Nodes x and weights w: E\[g(x)\] is about the sum of w g(x).
-pub(super) fn nodes() -> &'static [(f64, f64)] {
-    NODES.as_slice()
-}
+pub(super) static NODES: LazyLock<[(f64, f64); COUNT]> = LazyLock::new(compute);
 
 /// The nodes are the roots of the Hermite polynomial of degree [`COUNT`]. Those of each degree lie between those of the next, so
 /// that bisection finds them all from degree 1 upwards. The weights are those of Christoffel: 1 / sum_j h_j(x)^2.
@@ -55,7 +50,7 @@ mod tests {
     use super::*;
 
     fn expect(integrand: impl Fn(f64) -> f64) -> f64 {
-        nodes().iter().map(|&(node, weight)| weight * integrand(node)).sum()
+        NODES.iter().map(|&(node, weight)| weight * integrand(node)).sum()
     }
 
     #[test]

@@ -37,13 +37,13 @@ pub(super) fn first_weights<K: Kernel>(
     targets: Targets<'_>,
     posterior: Option<&Posterior<K>>,
 ) -> Result<Weights, NotPositiveDefinite> {
-    let past = posterior.map(Posterior::past);
-    let mut points = GreedyVariance::new(model, places, targets, past)?;
-    while let Some((index, variance)) = points.next(limits.least_share)
+    let past = posterior.map(|posterior| &posterior.past);
+    let mut greedy = GreedyVariance::new(model, places, targets, past)?;
+    while let Some((index, variance)) = greedy.points.next(limits.least_share)
         && variance > LEFT_TO_EXPLAIN * model.noise
-        && points.len() < limits.max_inducing_points
+        && greedy.points.len() < limits.max_inducing_points
     {
-        points.add(index);
+        greedy.add(index);
     }
     let values = targets.values;
     let (mut mean, mut variance) = (vec![model.mean; values.len()], model.kernel.diagonal(places));
@@ -54,7 +54,7 @@ pub(super) fn first_weights<K: Kernel>(
     let weights = likelihood.weights((0..values.len()).map(square));
     let mut additional = missing_permanent(&model.kernel, places, past);
     let candidates = places.candidates();
-    points.chosen().iter().for_each(|&index| additional.push_from(&candidates, index));
+    greedy.points.chosen.iter().for_each(|&index| additional.push_from(&candidates, index));
     let mut rows = Rows::nested(places, targets.weighted(Some(&weights)), past, &additional);
     // This number of inducing points may be ill-conditioned where those that will be chosen are not.
     Ok(if settle(likelihood, model, &mut rows).is_ok() { rows.weights.unwrap_or(weights) } else { weights })

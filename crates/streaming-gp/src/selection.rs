@@ -52,12 +52,12 @@ impl<K: Kernel> Batch<'_, K> {
 
     /// The [permanent](Kernel::permanent) inducing variables that are not among the old ones.
     pub fn missing_permanent(&self) -> K::Places {
-        missing_permanent(&self.model.kernel, self.places, self.posterior.map(Posterior::past))
+        missing_permanent(&self.model.kernel, self.places, self.posterior.map(|posterior| &posterior.past))
     }
 
     /// Number of old inducing points.
     pub fn old(&self) -> usize {
-        self.posterior.map_or(0, |posterior| posterior.past().len())
+        self.posterior.map_or(0, |posterior| posterior.past.len())
     }
 }
 
@@ -98,9 +98,9 @@ impl Choice {
         let added = self.additional(batch);
         match (batch.posterior, &self.kept) {
             (None, _) => added,
-            (Some(posterior), Kept::All) => posterior.inducing().followed_by(&added),
+            (Some(posterior), Kept::All) => posterior.past.inducing.followed_by(&added),
             (Some(posterior), Kept::Only(kept)) => {
-                posterior.inducing().select(kept.iter().copied()).followed_by(&added)
+                posterior.past.inducing.select(kept.iter().copied()).followed_by(&added)
             }
         }
     }
@@ -115,7 +115,7 @@ fn choose_anew<K: Kernel>(
     let old = batch.old();
     let permanent = batch.missing_permanent();
     let before = old + permanent.len();
-    let known = batch.posterior.map_or_else(|| permanent.clone(), |past| past.inducing().followed_by(&permanent));
+    let known = batch.posterior.map_or_else(|| permanent.clone(), |past| past.past.inducing.followed_by(&permanent));
     let pool = known.followed_by(&batch.candidates());
     let mut points = PivotedCholesky::new(batch.model, &pool);
     (0..before).filter(|&index| pool.is_permanent(index)).for_each(|index| {
@@ -129,7 +129,7 @@ fn choose_anew<K: Kernel>(
             Some((index, _)) => points.add(index),
         };
     };
-    let (mut kept, added): (Vec<usize>, Vec<usize>) = points.chosen().iter().partition(|&&index| index < old);
+    let (mut kept, added): (Vec<usize>, Vec<usize>) = points.chosen.iter().partition(|&&index| index < old);
     kept.sort_unstable();
     let added: Vec<usize> = added.into_iter().filter_map(|index| index.checked_sub(before)).collect();
     let report = SelectionReport { added: added.len(), removed: old - kept.len(), end, gap: None };
@@ -188,7 +188,7 @@ mod tests {
         [0.0, 1.3].map(|phase| {
             let (places, targets) = readings(40, phase);
             let report = process.update(&places, &targets, &|| false).unwrap();
-            (process.posterior().unwrap().inducing().clone(), report.selection)
+            (process.posterior().unwrap().past.inducing.clone(), report.selection)
         })
     }
 

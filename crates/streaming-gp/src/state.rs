@@ -80,9 +80,6 @@ impl<P: Places> State<P> {
             None => Ok(()),
         }
     }
-}
-
-impl<P: Places> State<P> {
     /// What a model and its posterior know.
     pub(super) fn of<K: Kernel<Places = P>>(
         model: &Model<K>,
@@ -95,7 +92,7 @@ impl<P: Places> State<P> {
             jitter: model.jitter,
             likelihood: model.likelihood,
             baseline,
-            past: posterior.map(|posterior| posterior.past().state()),
+            past: posterior.map(|posterior| posterior.past.state()),
         }
     }
 

@@ -66,10 +66,12 @@ pub struct Settings<K: Kernel> {
 /// A sparse Gaussian process that learns from a stream of batches and sizes itself.
 #[derive(Clone, Debug)]
 pub struct StreamingGp<K: Kernel> {
-    model: Model<K>,
+    /// The model with its newest hyperparameters.
+    pub model: Model<K>,
     settings: Settings<K>,
     posterior: Option<Arc<Posterior<K>>>,
-    baseline: NoiseBaselines,
+    /// Count, mean and variance of all targets of each output so far.
+    pub baseline: NoiseBaselines,
 }
 
 impl<K: Kernel> StreamingGp<K> {
@@ -106,7 +108,7 @@ impl<K: Kernel> StreamingGp<K> {
         stop: &dyn Fn() -> bool,
     ) -> Result<UpdateReport, Error> {
         check(places, targets, self.posterior.as_deref())?;
-        let past = self.posterior.as_ref().map(|posterior| posterior.past());
+        let past = self.posterior.as_ref().map(|posterior| &posterior.past);
         let targets = Targets::from(targets).tempered(self.settings.likelihood_power);
         let weights = self.first_weights(places, targets).map_err(|error| broken_down(error, &self.model))?;
         let targets = targets.weighted(weights.as_ref());
@@ -134,7 +136,7 @@ impl<K: Kernel> StreamingGp<K> {
             .map_err(|error| broken_down(error, &model))?;
         let report = UpdateReport {
             rows: places.len(),
-            inducing_points: posterior.inducing().len(),
+            inducing_points: posterior.past.inducing.len(),
             dropped,
             hyperparameters: model.named_values(),
             bound,
@@ -153,11 +155,6 @@ impl<K: Kernel> StreamingGp<K> {
         let Likelihood::StudentT(likelihood) = self.model.likelihood else { return Ok(None) };
         let posterior = self.posterior.as_deref();
         reweighting::first_weights(likelihood, &self.model, self.settings.limits, places, targets, posterior).map(Some)
-    }
-
-    /// Count, mean and variance of all targets of each output so far.
-    pub fn baseline(&self) -> &NoiseBaselines {
-        &self.baseline
     }
 
     /// Continues with other settings.
@@ -181,11 +178,6 @@ impl<K: Kernel> StreamingGp<K> {
         Ok(Self { model, settings, posterior, baseline: state.baseline.clone() })
     }
 
-    /// The model with its newest hyperparameters.
-    pub fn model(&self) -> &Model<K> {
-        &self.model
-    }
-
     /// The newest posterior; none before the first batch.
     pub fn posterior(&self) -> Option<&Arc<Posterior<K>>> {
         self.posterior.as_ref()
@@ -204,7 +196,7 @@ pub(super) fn check<K: Kernel>(
     if places.is_empty() {
         return Err(Error::Empty);
     }
-    if posterior.is_some_and(|posterior| !posterior.inducing().compatible(places)) {
+    if posterior.is_some_and(|posterior| !posterior.past.inducing.compatible(places)) {
         return Err(Error::Dimension);
     }
     if !places.is_finite() || !targets.iter().all(|target| target.is_finite()) {

@@ -99,7 +99,8 @@ pub const KNOWN_BELOW: f64 = 0.25;
 #[derive(Debug)]
 pub struct FieldMap<'a> {
     posterior: &'a Posterior<VectorField>,
-    bias: SensorBias,
+    /// The bias of the sensor.
+    pub bias: SensorBias,
     /// The bias that readings were free of when they were learnt.
     removed: Bias,
     /// What is not known of the bias.
@@ -126,7 +127,7 @@ impl<'a> FieldMap<'a> {
     /// The map of a posterior that was learnt from readings [without](AxesReading::without) this bias. What is said of the bias
     /// includes it.
     pub fn after_removal(posterior: &'a Posterior<VectorField>, removed: Bias) -> Self {
-        let inducing = posterior.inducing();
+        let inducing = &posterior.past.inducing;
         let indices: Vec<usize> = (0..inducing.len()).filter(|&index| inducing.is_permanent(index)).collect();
         let components = inducing.select(indices);
         let (mut mean, covariance) = posterior.predict_joint(&components);
@@ -137,7 +138,7 @@ impl<'a> FieldMap<'a> {
                 FieldPlace::Field { .. } | FieldPlace::Reading { .. } => {}
             }
         }
-        let model = posterior.model();
+        let model = &posterior.model;
         let prior: Vec<f64> = components.iter().map(|component| model.kernel.bias_deviation(component)).collect();
         let size = mean.len();
         let standardized = Matrix::from_fn(size, size, |i, j| covariance[(i, j)] / (prior[i] * prior[j]));
@@ -180,7 +181,7 @@ impl<'a> FieldMap<'a> {
         if self.unknown.is_empty() {
             return axes;
         }
-        let (past, model) = (&self.posterior.past, self.posterior.model());
+        let (past, model) = (&self.posterior.past, &self.posterior.model);
         for (position, axes) in positions.iter().zip(&mut axes) {
             let mut features = model.kernel.covariance(&past.inducing, &FieldPlaces::axes(&[*position]));
             linalg::solve_lower(past.covariance_root.as_ref(), features.as_mut());
@@ -214,11 +215,6 @@ impl<'a> FieldMap<'a> {
             Axes { mean: std::array::from_fn(|i| mean[i] + removed[i]), covariance }
         };
         groups.map(axes).collect()
-    }
-
-    /// The bias of the sensor.
-    pub fn bias(&self) -> &SensorBias {
-        &self.bias
     }
 }
 

@@ -47,7 +47,8 @@ pub struct Rows<'a, K: Kernel> {
     pub(super) weights: Option<Weights>,
     power: f64,
     past: Option<PastRows<'a, K>>,
-    pub(super) inducing: K::Places,
+    /// The inducing points.
+    pub inducing: K::Places,
     inference: Inference,
     /// Memory that one evaluation leaves for the next.
     workspace: Workspace,
@@ -125,11 +126,6 @@ impl<'a, K: Kernel> Rows<'a, K> {
     pub fn set_weights(&mut self, weights: Weights) {
         assert_eq!(weights.values.len(), self.targets.len(), "one weight per target");
         self.weights = Some(weights);
-    }
-
-    /// The inducing points.
-    pub fn inducing(&self) -> &K::Places {
-        &self.inducing
     }
 
     /// Rows, features and everything that bound, gradient and posterior share.

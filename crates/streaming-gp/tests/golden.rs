@@ -1,5 +1,7 @@
 //! The engine against values computed with 50 digits by dense formulas; `golden/README.md` says what they are.
 
+use super::inducing::inducing_distribution;
+
 use serde::Deserialize;
 use std::collections::HashMap;
 use std::path::Path;
@@ -118,7 +120,7 @@ fn for_each_batch(
         let mut posterior: Option<Posterior<Stationary>> = None;
         for (number, batch) in case.batches.iter().enumerate() {
             let (places, inducing) = (points(&batch.X), points(&batch.Z));
-            let past = posterior.as_ref().map(Posterior::past);
+            let past = posterior.as_ref().map(|posterior| &posterior.past);
             let covered = past.map_or(0, Past::len);
             let rows = if case.nested {
                 let additional = inducing.select(covered..inducing.len());
@@ -156,7 +158,7 @@ fn bound_and_gradient() {
 fn power_ep_begins_at_the_variational_bound() {
     for_each_batch(|case, batch, places, posterior, _, name| {
         let model = model(case, batch.hyper);
-        let past = posterior.map(Posterior::past);
+        let past = posterior.map(|posterior| &posterior.past);
         let inducing = points(&batch.Z);
         let additional = inducing.select(past.map_or(0, Past::len)..inducing.len());
         let bound = |alpha: f64| {
@@ -179,10 +181,10 @@ fn ceilings_and_baseline() {
     let mut seen: Vec<(String, NoiseBaseline)> = Vec::new();
     for_each_batch(|case, batch, places, posterior, rows, name| {
         let model = model(case, batch.hyper);
-        let past = posterior.map(Posterior::past);
+        let past = posterior.map(|posterior| &posterior.past);
         let found = exact_ceiling(&model, places, &batch.y, past).unwrap();
         assert_relative(&format!("{name} L*"), found, batch.L_star, 1e-8);
-        let paper = upper_bound_of_the_paper(&model, batch, posterior, rows.inducing(), case.nested);
+        let paper = upper_bound_of_the_paper(&model, batch, posterior, &rows.inducing, case.nested);
         assert_relative(&format!("{name} U of the paper"), paper, batch.U_hat, 1e-7);
         let whitened = rows.whiten(&model).unwrap();
         assert!(whitened.bound() <= found + 1e-9 * found.abs(), "{name}: the bound is above L*");
@@ -206,7 +208,7 @@ fn ceilings_and_baseline() {
 fn posterior_and_prediction() {
     for_each_batch(|case, batch, places, posterior, _, name| {
         let model = model(case, batch.hyper);
-        let past = posterior.map(Posterior::past);
+        let past = posterior.map(|posterior| &posterior.past);
         let rows = Rows::moved(places, &batch.y, past, points(&batch.Z));
         let nested =
             Rows::nested(places, &batch.y, past, &points(&batch.Z).select(past.map_or(0, Past::len)..batch.Z.len()));
@@ -214,7 +216,7 @@ fn posterior_and_prediction() {
         let whitened = rows.whiten(&model).unwrap();
         let prior = model.kernel.shared_variance() + model.kernel.variance;
         let posterior = Posterior::new(model, rows.into_past(whitened)).unwrap();
-        let (mean, covariance) = posterior.inducing_distribution();
+        let (mean, covariance) = inducing_distribution(&posterior);
         for i in 0..batch.Z.len() {
             assert_relative(&format!("{name} q mean {i}"), mean[i], batch.q_mean[i], 1e-8);
             for j in 0..batch.Z.len() {
@@ -247,21 +249,21 @@ fn selection() {
         baseline = baseline.including(places, &batch.y);
         let (Some(hyper), Some(expected)) = (batch.hyper_select, &batch.select) else { return };
         let model = model(case, hyper);
-        let past = posterior.map(Posterior::past);
+        let past = posterior.map(|posterior| &posterior.past);
         let found = exact_ceiling(&model, places, &batch.y, past).unwrap();
         assert_relative(&format!("{name} L* before learning"), found, expected.L_star, 1e-8);
 
-        let mut points = GreedyVariance::new(&model, places, &batch.y, past).unwrap();
+        let mut greedy = GreedyVariance::new(&model, places, &batch.y, past).unwrap();
         let mut bounds = HashMap::new();
         let prior = hyper.constant + hyper.variance;
         for (&index, &variance) in expected.greedy_order.iter().zip(&expected.greedy_cond_var) {
-            bounds.insert(points.len(), points.bound());
-            let (found, found_variance) = points.next(0.0).unwrap();
-            assert_eq!(found, index, "{name}: pick {}", points.chosen().len());
+            bounds.insert(greedy.points.len(), greedy.bound());
+            let (found, found_variance) = greedy.points.next(0.0).unwrap();
+            assert_eq!(found, index, "{name}: pick {}", greedy.points.chosen.len());
             assert!((found_variance - variance).abs() < 1e-8 * prior, "{name}: {found_variance} {variance}");
-            points.add(found);
+            greedy.add(found);
         }
-        bounds.insert(points.len(), points.bound());
+        bounds.insert(greedy.points.len(), greedy.bound());
         let compared = expected.elbo_by_M.iter().filter(|(size, _)| bounds.contains_key(size)).count();
         assert!(compared > 0, "{name}: no bound to compare");
         for (size, bound) in &expected.elbo_by_M {
@@ -305,9 +307,9 @@ fn upper_bound_of_the_paper(
 
     // Dense pseudo-observations of the past: precision Lambda = S^-1 - K'^-1 and Lambda-weighted target eta = S^-1 m.
     let old = posterior.map(|posterior| {
-        let (mean, covariance) = posterior.inducing_distribution();
-        let old_inducing = posterior.inducing();
-        let prior = add_jitter(posterior.model().kernel.symmetric_covariance(old_inducing));
+        let (mean, covariance) = inducing_distribution(posterior);
+        let old_inducing = &posterior.past.inducing;
+        let prior = add_jitter(posterior.model.kernel.symmetric_covariance(old_inducing));
         let inverse = |matrix: Matrix| linalg::inverse_from_cholesky(linalg::cholesky(matrix).unwrap().as_ref());
         let (prior_inverse, posterior_inverse) = (inverse(prior.clone()), inverse(covariance.clone()));
         let precision = &posterior_inverse - &prior_inverse;

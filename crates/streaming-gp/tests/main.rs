@@ -2,6 +2,7 @@
 
 mod dense;
 mod golden;
+mod inducing;
 mod redundancy_and_rejections;
 mod robust;
 mod streaming_gp;

@@ -200,7 +200,7 @@ fn gradients_are_finite_differences_with_weights_held_and_with_weights_that_foll
     let whitened = first.whiten(&model).unwrap();
     let posterior = Posterior::new(model.clone(), first.into_past(whitened)).unwrap();
     let (places, targets) = readings(&mut random, 30);
-    for past in [None, Some(posterior.past())] {
+    for past in [None, Some(&posterior.past)] {
         for (nested, inducing) in [(true, 5), (true, 30), (false, 7)] {
             let chosen = places.select(0..inducing);
             let mut rows = if nested {
@@ -250,25 +250,25 @@ fn with_weights_the_bounds_bracket_and_added_points_are_refitted_ones() {
         let weights: Weights =
             student_t(NU).weights((0..25).map(|i| if i % 5 == 0 { 1e4 } else { 0.2 * f64::from(i) }));
         let batch = Targets::new(&targets, Some(&weights));
-        let cases = [1.0, 0.3].map(|power| [None, Some(posterior.past())].map(|past| (batch.tempered(power), past)));
+        let cases = [1.0, 0.3].map(|power| [None, Some(&posterior.past)].map(|past| (batch.tempered(power), past)));
         for (batch, past) in cases.into_iter().flatten() {
             let ceiling = exact_ceiling(&model, &places, batch, past).unwrap();
-            let mut points = GreedyVariance::new(&model, &places, batch, past).unwrap();
-            while let Some((index, _)) = points.next(0.0) {
-                points.add(index);
-                let additional = places.select(points.chosen().iter().copied());
+            let mut greedy = GreedyVariance::new(&model, &places, batch, past).unwrap();
+            while let Some((index, _)) = greedy.points.next(0.0) {
+                greedy.add(index);
+                let additional = places.select(greedy.points.chosen.iter().copied());
                 let whitened = Rows::nested(&places, batch, past, &additional).whiten(&model).unwrap();
-                let bound = points.bound();
+                let bound = greedy.bound();
                 // Rounding, and jitter of 1e-6 on points that are left with little variance.
                 let tolerance = 1e-6 * (1.0 + bound.abs());
                 assert!((whitened.bound() - bound).abs() < tolerance, "{} {bound}", whitened.bound());
                 assert!(bound < ceiling + tolerance, "bound {bound}, ceiling {ceiling}");
                 let upper = whitened.upper_bound().unwrap();
                 assert!(upper > ceiling - tolerance, "upper bound {upper}, ceiling {ceiling}");
-                assert!((points.upper_bound().unwrap() - upper).abs() < 1e-6 * (1.0 + upper.abs()));
+                assert!((greedy.upper_bound().unwrap() - upper).abs() < 1e-6 * (1.0 + upper.abs()));
             }
             // Every reading is an inducing point now.
-            assert!((points.bound() - ceiling).abs() < 1e-3 * (1.0 + ceiling.abs()), "{} {ceiling}", points.bound());
+            assert!((greedy.bound() - ceiling).abs() < 1e-3 * (1.0 + ceiling.abs()), "{} {ceiling}", greedy.bound());
         }
     }
 }

@@ -1,8 +1,8 @@
 //! The engine against dense formulas in plain loops, finite differences, and what must hold for any stream.
 
 use super::dense;
-
 use super::dense::{Covariances, Old};
+use super::inducing::inducing_distribution;
 use proptest::prelude::*;
 use rand::seq::SliceRandom;
 use rand::{RngExt, SeedableRng};
@@ -205,7 +205,7 @@ fn check_stream(
     let mut old: Option<Old> = None;
     for (batch, (places, targets)) in stream.batches.iter().enumerate() {
         let name = format!("{model:?}, {inference:?}, dimension {dimension}, nested {nested}, batch {batch}");
-        let past = posterior.as_ref().map(Posterior::past);
+        let past = posterior.as_ref().map(|posterior| &posterior.past);
         let rows = stream.rows(batch, past, nested).with_inference(inference);
         let whitened = rows.whiten(&model).unwrap();
 
@@ -220,7 +220,7 @@ fn check_stream(
         assert_near(&name, whitened.bound(), q.bound, tolerance);
 
         let next = Posterior::new(model.clone(), rows.into_past(whitened)).unwrap();
-        let (mean, covariance) = next.inducing_distribution();
+        let (mean, covariance) = inducing_distribution(&next);
         for i in 0..inducing.len() {
             assert_near(&name, mean[i] - model.mean, q.mean[i], tolerance);
             (0..inducing.len()).for_each(|j| assert_near(&name, covariance[(i, j)], q.covariance[i][j], tolerance));
@@ -271,7 +271,7 @@ fn power_ep_takes_the_rows_with_their_weights() {
     let precise = Model { noise: model.noise / weights.values[0], ..model.clone() };
     let power_ep = Inference::power_ep(0.7).unwrap();
     let rows = |targets, inference| {
-        Rows::moved(&places, targets, Some(posterior.past()), places.select(3..9)).with_inference(inference)
+        Rows::moved(&places, targets, Some(&posterior.past), places.select(3..9)).with_inference(inference)
     };
     let bound = |targets, inference, model| rows(targets, inference).whiten(model).unwrap().bound();
     let weighted = Targets::new(&targets, Some(&weights));
@@ -324,19 +324,19 @@ fn a_stream_learns_and_updates_with_the_inference_of_its_settings() {
         let mut process = StreamingGp::new(start.clone(), settings.clone());
         for _ in 0..2 {
             let past = process.posterior().cloned();
-            let before = process.model().clone();
+            let before = process.model.clone();
             let (places, targets) = readings(&mut random, 40, 2);
             let report = process.update(&places, &targets, &|| false).unwrap();
-            let inducing = process.posterior().unwrap().inducing();
-            let past = past.as_deref().map(Posterior::past);
+            let inducing = &process.posterior().unwrap().past.inducing;
+            let past = past.as_deref().map(|posterior| &posterior.past);
             let additional = inducing.select(past.map_or(0, Past::len)..inducing.len());
             let rows = Rows::nested(&places, &targets, past, &additional).with_inference(inference);
             let (learnt, _) = settings.learning.learn(&before, &rows, &|| false);
-            assert_eq!(process.model(), &learnt);
+            assert_eq!(&process.model, &learnt);
             let whitened = rows.whiten(&learnt).unwrap();
             assert_eq!(report.bound, whitened.bound());
-            let expected = Posterior::new(learnt, rows.into_past(whitened)).unwrap().inducing_distribution().0;
-            assert_eq!(process.posterior().unwrap().inducing_distribution().0, expected);
+            let expected = inducing_distribution(&Posterior::new(learnt, rows.into_past(whitened)).unwrap()).0;
+            assert_eq!(inducing_distribution(process.posterior().unwrap()).0, expected);
         }
     }
 }
@@ -360,7 +360,7 @@ fn gradients_are_finite_differences() {
             let whitened = first.whiten(&first_model).unwrap();
             let posterior = Posterior::new(first_model.clone(), first.into_past(whitened)).unwrap();
             for (past, (inference, _)) in
-                [None, Some(posterior.past())].into_iter().flat_map(|past| every_inference().map(|each| (past, each)))
+                [None, Some(&posterior.past)].into_iter().flat_map(|past| every_inference().map(|each| (past, each)))
             {
                 let rows = stream.rows(if past.is_some() { 1 } else { 0 }, past, nested).with_inference(inference);
                 let model = changed(&first_model);
@@ -409,11 +409,11 @@ fn gradients_in_inducing_points_are_finite_differences() {
         let posterior = Posterior::new(first_model.clone(), first.into_past(whitened)).unwrap();
         let model = changed(&first_model);
         let (places, targets) = &stream.batches[1];
-        let apart = places_apart(&mut random(17), 5, &places.followed_by(posterior.inducing()));
+        let apart = places_apart(&mut random(17), 5, &places.followed_by(&posterior.past.inducing));
         // Readings and old inducing points themselves; a Matérn 1/2 has no derivative there.
-        let coincident = places.select([2, 5]).followed_by(&posterior.inducing().select([1, 2])).followed_by(&apart);
+        let coincident = places.select([2, 5]).followed_by(&posterior.past.inducing.select([1, 2])).followed_by(&apart);
         let is_smooth = model.kernel.shape != Shape::Matern12;
-        for past in [None, Some(posterior.past())] {
+        for past in [None, Some(&posterior.past)] {
             for (inference, _) in every_inference() {
                 let moved = |inducing| Rows::moved(places, targets, past, inducing).with_inference(inference);
                 check_gradient_in_inducing(&model, &apart, moved);
@@ -424,7 +424,7 @@ fn gradients_in_inducing_points_are_finite_differences() {
         }
 
         // Where the old inducing points stay, only the others have a gradient.
-        let rows = |additional: &Points| Rows::nested(places, targets, Some(posterior.past()), additional);
+        let rows = |additional: &Points| Rows::nested(places, targets, Some(&posterior.past), additional);
         let (in_model, in_inducing) = {
             let rows = rows(&apart);
             let whitened = rows.whiten(&model).unwrap();
@@ -432,7 +432,7 @@ fn gradients_in_inducing_points_are_finite_differences() {
             rows.gradient_with_inducing(&model, &whitened)
         };
         assert_eq!(in_model.len(), model.names().len());
-        let (old, size) = (posterior.inducing().len(), posterior.inducing().len() + apart.len());
+        let (old, size) = (posterior.past.inducing.len(), posterior.past.inducing.len() + apart.len());
         let bound = |additional: Points| rows(&additional).whiten(&model).unwrap().bound();
         for axis in 0..dimension {
             assert!(in_inducing[axis * size..][..old].iter().all(|entry| *entry == 0.0));
@@ -510,7 +510,7 @@ fn crowded_inducing_points_move_to_where_they_are_needed() {
         assert_eq!(report.end, LearningEnd::Converged);
         // Half the wave is noise to points that stay; points that move do better than points spread by hand.
         assert!(fixed < even - 50.0 && moved > even, "{inference:?}: moved {moved}, fixed {fixed}, even {even}");
-        let furthest = rows.inducing().coordinates().into_iter().fold(f64::NEG_INFINITY, f64::max);
+        let furthest = rows.inducing.coordinates().into_iter().fold(f64::NEG_INFINITY, f64::max);
         assert!(furthest > 5.0, "{furthest}");
     }
 }
@@ -522,16 +522,16 @@ fn beside_a_past_moved_inducing_points_learn_and_those_of_a_nested_past_stay_to_
     let posterior = posterior_of(&start, &mut random);
     let (places, targets) = readings(&mut random, 60, 2);
     let learning = Learning { max_evaluations: 60, ..Learning::default() };
-    let old = posterior.inducing();
+    let old = &posterior.past.inducing;
     let additional = places.select(0..4);
-    let mut moved = Rows::moved(&places, &targets, Some(posterior.past()), old.followed_by(&additional));
-    let mut nested = Rows::nested(&places, &targets, Some(posterior.past()), &additional);
+    let mut moved = Rows::moved(&places, &targets, Some(&posterior.past), old.followed_by(&additional));
+    let mut nested = Rows::nested(&places, &targets, Some(&posterior.past), &additional);
     for (rows, stay) in [(&mut moved, 0), (&mut nested, old.len())] {
         let fixed = bound(rows, &learning.learn(&start, rows, &|| false).0);
-        let before = rows.inducing().clone();
+        let before = rows.inducing.clone();
         let (learnt, _) = learning.learn_with_places(&start, rows, &|| false);
         assert!(bound(rows, &learnt) > fixed + 1.0, "{} {fixed}", bound(rows, &learnt));
-        let after = rows.inducing();
+        let after = &rows.inducing;
         for i in 0..after.len() {
             assert_eq!(before.point(i).eq(after.point(i)), i < stay, "{i}");
         }
@@ -547,7 +547,7 @@ fn learning_with_places_keeps_its_budget_and_stops_and_is_never_worse_than_its_s
     let learn = |learning: Learning, stop: &dyn Fn() -> bool| {
         let mut rows = Rows::moved(&places, &targets, None, crowded.clone());
         let (learnt, report) = learning.learn_with_places(&start, &mut rows, stop);
-        (bound(&rows, &learnt), rows.inducing().clone(), learnt, report)
+        (bound(&rows, &learnt), rows.inducing.clone(), learnt, report)
     };
     for max_evaluations in 1..12 {
         let learning = Learning { max_evaluations, ..Learning::default() };
@@ -614,21 +614,21 @@ proptest! {
     ) {
         let mut random = random(seed);
         let posterior = with_past.then(|| posterior_of(&first, &mut random));
-        let past = posterior.as_ref().map(Posterior::past);
+        let past = posterior.as_ref().map(|posterior| &posterior.past);
         let (places, targets) = readings(&mut random, count, 2);
         let ceiling = exact_ceiling(&second, &places, &targets, past).unwrap();
         // Rounding of the sums of squares, which are at most a thousand times the bound.
         let tolerance = 1e-9 * (1.0 + ceiling.abs());
-        let mut points = GreedyVariance::new(&second, &places, &targets, past).unwrap();
+        let mut greedy = GreedyVariance::new(&second, &places, &targets, past).unwrap();
         let mut before = f64::NEG_INFINITY;
         loop {
-            let bound = points.bound();
-            prop_assert!(bound >= before - tolerance, "{before} then {bound} with {} points", points.len());
+            let bound = greedy.bound();
+            prop_assert!(bound >= before - tolerance, "{before} then {bound} with {} points", greedy.points.len());
             prop_assert!(bound <= ceiling + tolerance, "bound {bound}, ceiling {ceiling}");
-            let upper = points.upper_bound().unwrap();
+            let upper = greedy.upper_bound().unwrap();
             prop_assert!(upper >= ceiling - tolerance, "upper bound {upper}, ceiling {ceiling}");
 
-            let additional = places.select(points.chosen().iter().copied());
+            let additional = places.select(greedy.points.chosen.iter().copied());
             let rows = Rows::nested(&places, &targets, past, &additional);
             let whitened = rows.whiten(&second).unwrap();
             let refitted = whitened.bound();
@@ -638,12 +638,12 @@ proptest! {
             prop_assert!((refitted - upper).abs() <= 1e-6 * (1.0 + upper.abs()), "{upper}, refitted {refitted}");
 
             before = bound;
-            match points.next(0.0) {
-                Some((index, _)) => points.add(index),
+            match greedy.points.next(0.0) {
+                Some((index, _)) => greedy.add(index),
                 None => break,
             }
         }
-        prop_assert!(points.chosen().len() <= count);
+        prop_assert!(greedy.points.chosen.len() <= count);
     }
 
     #[test]
@@ -660,7 +660,7 @@ proptest! {
         let shuffled_targets: Vec<f64> = order.iter().map(|&i| targets[i]).collect();
         let (test, _) = readings(&mut random, 7, 2);
         let evaluate = |places: &Points, targets: &[f64]| {
-            let past = Some(posterior.past());
+            let past = Some(&posterior.past);
             let rows = if nested {
                 Rows::nested(places, targets, past, &inducing)
             } else {
@@ -886,7 +886,7 @@ fn a_kernel_over_points_and_axes_needs_no_change_of_the_engine() {
     let mut learning = StreamingGp::new(start.clone(), settings.clone());
     let report = learning.update(&places, &targets, &|| false).unwrap();
     assert_eq!(report.inducing_points, 30);
-    let learnt = learning.model().clone();
+    let learnt = learning.model.clone();
     assert!(report.learning.evaluations > 5);
     assert!(learnt.kernel.variances[0] > 1.3 * learnt.kernel.variances[1], "{learnt:?}");
     assert!(learnt.noise < 0.05, "{learnt:?}");
@@ -930,6 +930,6 @@ fn a_kernel_over_points_and_axes_needs_no_change_of_the_engine() {
     let report = process.update(&all, &all_targets, &|| false).unwrap();
     assert!(report.inducing_points < all.len() * 3 / 4, "{}", report.inducing_points);
     assert_eq!(report.selection.end, SelectionEnd::Converged);
-    let axes = &process.posterior().unwrap().inducing().axes;
+    let axes = &process.posterior().unwrap().past.inducing.axes;
     assert!(axes.contains(&0) && axes.contains(&1));
 }

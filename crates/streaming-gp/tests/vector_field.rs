@@ -2,6 +2,7 @@
 //! finite differences, and worlds whose truth is known.
 
 use super::dense;
+use super::inducing::inducing_distribution;
 
 use proptest::prelude::*;
 use rand::{RngExt, SeedableRng};
@@ -335,7 +336,7 @@ mod golden {
         let mut posterior: Option<Posterior<VectorField>> = None;
         for (number, batch) in case.batches.iter().enumerate() {
             let (rows_at, inducing) = (places(&batch.X), places(&batch.Z));
-            let past = posterior.as_ref().map(Posterior::past);
+            let past = posterior.as_ref().map(|posterior| &posterior.past);
             let additional = inducing.select(past.map_or(0, Past::len)..inducing.len());
             let rows = Rows::nested(&rows_at, &batch.y, past, &additional);
             let name = format!("batch {}", number + 1);
@@ -374,7 +375,7 @@ mod golden {
             |_, _, _, _, _| {},
             |case, batch, posterior, name| {
                 let prior = batch.hyper.constant + 2.0 * batch.hyper.variance;
-                let (mean, covariance) = posterior.inducing_distribution();
+                let (mean, covariance) = inducing_distribution(posterior);
                 for i in 0..batch.Z.len() {
                     assert_near(&format!("{name} q mean {i}"), mean[i], batch.q_mean[i], 1e-8 * prior.sqrt());
                     (0..batch.Z.len()).for_each(|j| {
@@ -407,14 +408,14 @@ mod golden {
                 let (at, model) = (places(&batch.X), model(case, batch.hyper_select));
                 let ceiling = exact_ceiling(&model, &at, &batch.y, past).unwrap();
                 assert_relative(&format!("{name} L* before learning"), ceiling, batch.select.L_star, 1e-8);
-                let mut points = GreedyVariance::new(&model, &at, &batch.y, past).unwrap();
-                let mut bounds = HashMap::from([(points.len(), points.bound())]);
+                let mut greedy = GreedyVariance::new(&model, &at, &batch.y, past).unwrap();
+                let mut bounds = HashMap::from([(greedy.points.len(), greedy.bound())]);
                 for (&index, &variance) in batch.select.greedy_order.iter().zip(&batch.select.greedy_cond_var) {
-                    let (found, left) = points.next(0.0).unwrap();
-                    assert_eq!(found, index, "{name}: pick {}", points.chosen().len());
+                    let (found, left) = greedy.points.next(0.0).unwrap();
+                    assert_eq!(found, index, "{name}: pick {}", greedy.points.chosen.len());
                     assert_near(&format!("{name} variance"), left, variance, 1e-8 * model.kernel.diagonal(&at)[0]);
-                    points.add(found);
-                    bounds.insert(points.len(), points.bound());
+                    greedy.add(found);
+                    bounds.insert(greedy.points.len(), greedy.bound());
                 }
                 let compared =
                     batch.select.elbo_by_M.iter().filter_map(|(size, bound)| Some((bounds.get(size)?, bound)));
@@ -545,18 +546,18 @@ mod against_dense {
         for (number, batch) in world.drive(2, 0.3, 0.4).iter().enumerate() {
             let (places, targets) = AxesReading::rows(&batch[..12]);
             let candidates = places.candidates();
-            let past = posterior.as_ref().map(Posterior::past);
-            let mut points = GreedyVariance::new(&model, &places, &targets, past).unwrap();
+            let past = posterior.as_ref().map(|posterior| &posterior.past);
+            let mut greedy = GreedyVariance::new(&model, &places, &targets, past).unwrap();
             for _ in 0..9 {
-                let (index, _) = points.next(0.0).unwrap();
-                points.add(index);
+                let (index, _) = greedy.points.next(0.0).unwrap();
+                greedy.add(index);
             }
-            let added = candidates.select(points.chosen().iter().copied());
+            let added = candidates.select(greedy.points.chosen.iter().copied());
             let permanent = if past.is_none() { model.kernel.permanent(&places) } else { places.cleared() };
             let additional = permanent.followed_by(&added);
             let rows = Rows::nested(&places, &targets, past, &additional);
             let whitened = rows.whiten(&model).unwrap();
-            let inducing = rows.inducing().clone();
+            let inducing = rows.inducing.clone();
             assert_eq!(inducing.len(), 6 + 9 * (number + 1));
 
             let count = past.map_or(0, Past::len);
@@ -572,7 +573,7 @@ mod against_dense {
             let expected = dense::online(&covariances, &targets, old.as_ref());
             // Cancellation in the inverse of the difference of inverses.
             assert_relative("bound", whitened.bound(), expected.bound, 1e-6);
-            assert_relative("bound while adding", points.bound(), expected.bound, 1e-6);
+            assert_relative("bound while adding", greedy.bound(), expected.bound, 1e-6);
             let cross = dense_covariance(&model.kernel, &inducing, &test);
             let prior = dense_covariance(&model.kernel, &test, &test);
             let (mean, covariance) = dense::predict(&covariances.inducing, &cross, &prior, &expected);
@@ -635,7 +636,7 @@ fn a_robot_in_the_plane_learns_the_horizontal_hard_iron_and_says_that_the_vertic
     let mut process = StreamingGp::new(room(5.0, 0.0), Settings { learning: learning(), ..settings(VIPS) });
     learn(&mut process, &drive);
     let map = FieldMap::new(process.posterior().unwrap());
-    let (bias, deviations) = (map.bias(), map.bias().standard_deviations());
+    let (bias, deviations) = (&map.bias, map.bias.standard_deviations());
     assert_eq!(bias.components, Axis::ALL.map(FieldPlace::HardIron));
     for i in 0..2 {
         assert!(deviations[i] < 0.5, "{deviations:?}");
@@ -668,11 +669,11 @@ fn a_tilting_sensor_learns_all_of_its_bias_at_any_height() {
     learn(&mut process, &drive);
     let map = FieldMap::new(process.posterior().unwrap());
     let truth = [world.hard_iron, world.speed_bias].concat();
-    let deviations = map.bias().standard_deviations();
-    assert_eq!(map.bias().mean.len(), 6);
+    let deviations = map.bias.standard_deviations();
+    assert_eq!(map.bias.mean.len(), 6);
     for i in 0..6 {
         assert!(deviations[i] < 1.0, "{deviations:?}");
-        assert_near("bias", map.bias().mean[i], truth[i], 4.0 * deviations[i]);
+        assert_near("bias", map.bias.mean[i], truth[i], 4.0 * deviations[i]);
     }
     let error = axes_error(&world, &process, &drive);
     assert!(error.iter().all(|error| *error < 0.6), "{error:?}");
@@ -709,19 +710,19 @@ fn every_method_keeps_the_bias_and_maps_the_field() {
                 batch[number].field[1] += 60.0;
             }
             learn(&mut process, &[batch]);
-            let inducing = process.posterior().unwrap().inducing();
+            let inducing = &process.posterior().unwrap().past.inducing;
             let first: Vec<FieldPlace> = inducing.iter().take(3).collect();
             assert_eq!(first, Axis::ALL.map(FieldPlace::HardIron), "{name}");
             assert!(inducing.iter().skip(3).all(|place| matches!(place, FieldPlace::Field { .. })), "{name}");
         }
-        let size = process.posterior().unwrap().inducing().len();
+        let size = process.posterior().unwrap().past.inducing.len();
         assert!((30..400).contains(&size), "{name}: {size} inducing variables");
         let error = axes_error(&world, &process, &drive);
         assert!(error.iter().all(|error| *error < 1.0), "{name}: {error:?} with {size}");
         let map = FieldMap::new(process.posterior().unwrap());
-        let deviations = map.bias().standard_deviations();
+        let deviations = map.bias.standard_deviations();
         for (i, deviation) in deviations.iter().enumerate() {
-            assert_near(name, map.bias().mean[i], world.hard_iron[i], 4.0 * deviation + 0.2);
+            assert_near(name, map.bias.mean[i], world.hard_iron[i], 4.0 * deviation + 0.2);
         }
     }
 }
@@ -732,7 +733,7 @@ fn the_bias_is_never_redundant() {
     // All of the field's variables but one have less than all of their prior variance left, and so has h: its share is 1.
     let mut process = StreamingGp::new(room(5.0, 0.0), Settings { redundancy: 1.0, ..settings(VIPS) });
     learn(&mut process, &drive);
-    let inducing: Vec<FieldPlace> = process.posterior().unwrap().inducing().iter().collect();
+    let inducing: Vec<FieldPlace> = process.posterior().unwrap().past.inducing.iter().collect();
     assert_eq!(inducing[..3], Axis::ALL.map(FieldPlace::HardIron));
 }
 
@@ -770,7 +771,7 @@ fn a_start_that_is_far_off_is_learnt_first() {
         process.update(&places, &targets, &|| false).unwrap();
         process
     };
-    let size = |process: &StreamingGp<VectorField>| process.posterior().unwrap().inducing().len();
+    let size = |process: &StreamingGp<VectorField>| process.posterior().unwrap().past.inducing.len();
     let expected = size(&updated(StreamingGp::new(room(5.0, 0.0), settings.clone())));
     for factor in [1.0 / 3.0, 3.0] {
         let mut start = room(5.0, 0.0);
@@ -781,7 +782,7 @@ fn a_start_that_is_far_off_is_learnt_first() {
         assert!(process.posterior().is_none() && process.state().baseline.count() == 0);
         let mut with = updated(process);
         // As if it had begun with what the batch says, and nearer to the right number of inducing variables.
-        let begun = updated(StreamingGp::new(without.model().clone(), settings.clone()));
+        let begun = updated(StreamingGp::new(without.model.clone(), settings.clone()));
         assert_eq!(with.state(), begun.state());
         assert!(size(&with).abs_diff(expected) < size(&without).abs_diff(expected), "{factor}: {}", size(&with));
         // Once there is a batch, there is nothing to begin.

@@ -9,10 +9,8 @@ use magmap::recording::aalto_csv::Drive;
 use magmap::recording::convert::convert;
 use magmap::recording::drive_writer::{MAGNETOMETER_TOPIC, ODOMETRY_TOPIC};
 use magmap::recording::writer::Storage;
-use magmap::simulation::Odometry;
+use magmap::simulation::{Drift, Odometry};
 use nalgebra::Isometry3;
-
-use crate::drift::DriftArguments;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -41,7 +39,7 @@ pub struct Convert {
     #[arg(long, value_enum, default_value_t)]
     storage: Storage,
     #[command(flatten)]
-    drift: DriftArguments,
+    drift: Drift,
     /// Seed of the noise of odometry.
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -54,13 +52,17 @@ impl Convert {
         let config = self.settings.load()?;
         let drive = Drive::open(&self.drive)?;
         let mount = if config.sensor.override_transforms { config.sensor.mount() } else { Isometry3::identity() };
-        let drift = self.drift.drift();
+        let drift = self.drift.if_any();
         drift.map_or(Ok(()), |drift| drift.check()).map_err(|error| UsageError(error.to_string()))?;
         let mut odometry = Odometry::new(drift, self.seed);
         let mut report = |pose| odometry.report(pose);
         convert(&drive, &self.out, self.storage, &mount, drift.is_some().then_some(&mut report as _))?;
         let mut out = io::stdout().lock();
-        writeln!(out, "{} readings on {MAGNETOMETER_TOPIC} and as many poses on {ODOMETRY_TOPIC}", drive.len())?;
+        writeln!(
+            out,
+            "{} readings on {MAGNETOMETER_TOPIC} and as many poses on {ODOMETRY_TOPIC}",
+            drive.seconds.len()
+        )?;
         writeln!(out, "written to {}", self.out.display())?;
         Ok(Ending::with(&drive.loss))
     }

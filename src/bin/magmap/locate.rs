@@ -7,7 +7,7 @@ use clap::Args;
 use magmap::cli::{Ending, SettingsArguments, Terminal};
 use magmap::durability::checkpoint::{self, Checkpoint};
 use magmap::localization::{self, Localizer, Start};
-use magmap::locate::{self, Comparison, Labels, Report};
+use magmap::locate::{self, Comparison, Report};
 use magmap::mapping::stop::StopSignal;
 use magmap::recording;
 
@@ -95,8 +95,8 @@ impl Locate {
 
         let folder = self.out.unwrap_or_else(|| default_folder(&self.recording, "path"));
         let report = Report::of(&drive, &localizer, source, &file, start, loss)?;
-        let labels = Labels { map: &name(&self.map), recording: &name(&self.recording) };
-        let files = locate::write(&folder, self.force, &config, &map, &drive, &report, labels)?;
+        let subtitle = format!("{} in {}", name(&self.recording), name(&self.map));
+        let files = locate::write(&folder, self.force, &config, &map, &drive, &report, &subtitle)?;
         print(&mut io::stdout().lock(), &report, &folder, &files)?;
         let ending = Ending::with(&report.loss);
         Ok(if report.interrupted { Ending::Interrupted } else { ending })

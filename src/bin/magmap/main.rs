@@ -5,7 +5,6 @@
 mod calibrate;
 mod convert;
 mod demo;
-mod drift;
 mod info;
 mod locate;
 mod replay;

@@ -10,9 +10,7 @@ use magmap::cli::{Ending, Terminal, UsageError};
 use magmap::recording::writer::Storage;
 use magmap::sensing::reading::Stamp;
 use magmap::simulation::bag::{self, TRUTH_FILE};
-use magmap::simulation::{Character, DipoleOptions, RobotOptions, Route, Simulation};
-
-use crate::drift::DriftArguments;
+use magmap::simulation::{Character, DipoleOptions, Drift, RobotOptions, Route, Simulation};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -81,7 +79,7 @@ pub struct Simulate {
     #[arg(long, value_name = "MICROTESLA", default_value_t = 10.0)]
     sd: f64,
     #[command(flatten)]
-    drift: DriftArguments,
+    drift: Drift,
     /// Also write a yes/no signal, std_msgs/msg/Bool on /signal: whether a reading is stronger than this, in microtesla.
     #[arg(long, value_name = "MICROTESLA")]
     signal_above: Option<f64>,
@@ -146,7 +144,7 @@ impl Simulate {
     }
 
     fn simulation(&self) -> Result<Simulation, magmap::simulation::Error> {
-        let drift = self.drift.drift();
+        let drift = self.drift.if_any();
         let size = self.size.unwrap_or(if self.hall { HALL } else { DipoleOptions::default().size });
         let route = match self.route {
             RouteArgument::Rectangle => Route::Rectangle,

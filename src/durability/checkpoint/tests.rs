@@ -70,7 +70,7 @@ fn checkpoint(config: &Config, model: &FieldModel) -> Checkpoint {
 }
 
 fn restored(checkpoint: &Checkpoint, config: &Config) -> Result<FieldModel, field::Error> {
-    FieldModel::from_state(config, checkpoint.model())
+    FieldModel::from_state(config, &checkpoint.model)
 }
 
 fn small() -> Checkpoint {
@@ -169,7 +169,7 @@ fn what_is_written_reads_back_to_the_last_bit() {
             let read = Checkpoint::from_bytes(&written).unwrap();
             assert_eq!(read, before);
             assert_eq!(bytes(&read), written);
-            assert_eq!(read.model().extent.is_some(), number > 0);
+            assert_eq!(read.model.extent.is_some(), number > 0);
             learn(&mut model, &observations(90)[30 * number..30 * (number + 1)]);
         }
     }
@@ -479,8 +479,8 @@ fn only_a_configuration_for_the_same_model_continues_it() {
 fn a_checkpoint_says_with_which_model_it_was_made() {
     let model = FieldModel::new(&anisotropic());
     let checkpoint = checkpoint(&anisotropic(), &model);
-    assert_eq!(checkpoint.model().settings, anisotropic().model);
-    assert_eq!(Config::from_toml(checkpoint.config(), "checkpoint").unwrap().model, anisotropic().model);
+    assert_eq!(checkpoint.model.settings, anisotropic().model);
+    assert_eq!(Config::from_toml(&checkpoint.config, "checkpoint").unwrap().model, anisotropic().model);
     assert!(restored(&checkpoint, &anisotropic()).is_ok());
 }
 

@@ -21,9 +21,11 @@ pub(super) type Numbered = (u64, PathBuf);
 /// The folder of a map's journal, locked against other writers for the lifetime of this value.
 #[derive(Debug)]
 pub struct Folder {
-    path: PathBuf,
+    /// Where it is.
+    pub path: PathBuf,
     lock: Lock,
-    tiles: Arc<TileFolder>,
+    /// The files of its tiles.
+    pub(super) tiles: Arc<TileFolder>,
 }
 
 #[derive(Debug)]
@@ -109,16 +111,6 @@ impl Folder {
         self.tiles.open();
         self.remove_partial_files();
         Ok(())
-    }
-
-    /// Where it is.
-    pub fn path(&self) -> &Path {
-        &self.path
-    }
-
-    /// The files of its tiles.
-    pub(super) fn tiles(&self) -> &Arc<TileFolder> {
-        &self.tiles
     }
 
     pub(super) fn checkpoint(&self, number: u64) -> PathBuf {

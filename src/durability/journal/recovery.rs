@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use super::Error;
 use super::folder::{ExistingJournal, Folder, Numbered};
-use super::segment::{Item, Segment};
+use super::segment::Segment;
 use crate::config::Config;
 use crate::durability::checkpoint::{self, Checkpoint};
 use crate::durability::map_store;
@@ -57,7 +57,7 @@ impl Folder {
         let segments = self.segments()?;
         let mut recovery = Recovery::default();
         let start = recovery.newest(self, |recovery, path, checkpoint| {
-            let config = recovery.settings_of(path, checkpoint.config(), settings);
+            let config = recovery.settings_of(path, &checkpoint.config, settings);
             checkpoint.resume(&config)
         })?;
         let start = match start {
@@ -88,7 +88,7 @@ impl Folder {
     /// # Errors
     /// [`Error::File`].
     pub fn set_aside(self, earlier_maps: usize) -> Result<PathBuf, Error> {
-        let path = self.path().to_owned();
+        let path = self.path.clone();
         drop(self);
         map_store::set_aside(&path, earlier_maps)
             .map_err(FileError::of("rename", path, "; move it away manually"))
@@ -116,15 +116,11 @@ pub fn inspect(path: &Path) -> Result<Option<Inspection>, Error> {
     }
     let mut recovery = Recovery::default();
     let checkpoint = recovery.newest(&folder, |_, _, checkpoint| Ok(checkpoint))?;
-    let since = checkpoint.as_ref().map_or(0, |checkpoint| checkpoint.progress().steps);
+    let since = checkpoint.as_ref().map_or(0, |checkpoint| checkpoint.stream.progress.steps);
     for (first, path) in folder.segments()?.into_iter().filter(|(first, _)| *first >= since) {
         let Some(bytes) = recovery.read(&path) else { continue };
-        let Some(mut segment) = recovery.open(&path, &bytes, first) else { continue };
-        while let Some(item) = segment.next() {
-            if let Item::Damage(damage) = item {
-                recovery.damage(&path, &damage.to_string());
-            }
-        }
+        let Some(segment) = recovery.open(&path, &bytes, first) else { continue };
+        segment.filter_map(Result::err).for_each(|damage| recovery.damage(&path, &damage.to_string()));
     }
     if checkpoint.is_none() && recovery.findings.is_empty() {
         recovery.findings.push(format!("{}: expected a checkpoint, found none", path.display()));
@@ -148,7 +144,7 @@ impl Recovery {
     ) -> Result<Option<T>, Error> {
         let mut partial: Vec<(PathBuf, T, usize)> = Vec::new();
         for (_, path) in folder.checkpoints()?.into_iter().rev() {
-            let read = Checkpoint::read_with_tiles(&path, folder.tiles());
+            let read = Checkpoint::read_with_tiles(&path, &folder.tiles);
             match read.and_then(|(checkpoint, lost)| Ok((take(self, &path, checkpoint)?, lost))) {
                 Ok((taken, lost)) if lost.is_empty() => {
                     partial.iter().for_each(|(newer, ..)| self.damage(newer, "an earlier checkpoint has all tiles"));
@@ -157,7 +153,7 @@ impl Recovery {
                 Ok((taken, lost)) => {
                     partial.push((path, taken, lost.len()));
                     for DamagedTile { file, problem } in lost {
-                        self.damage(&folder.tiles().file(&file), &problem.to_string());
+                        self.damage(&folder.tiles.file(&file), &problem.to_string());
                     }
                 }
                 Err(error) => self.damage(&path, &error.to_string()),
@@ -206,12 +202,12 @@ impl Recovery {
         progress: &mut impl FnMut(&Mapper),
     ) -> bool {
         let Some(bytes) = self.read(path) else { return gaps == Gaps::Skip };
-        let Some(mut segment) = self.open(path, &bytes, first) else { return gaps == Gaps::Skip };
+        let Some(segment) = self.open(path, &bytes, first) else { return gaps == Gaps::Skip };
         let stop = StopSignal::default();
-        while let Some(item) = segment.next() {
+        for item in segment {
             let (number, step) = match item {
-                Item::Step(number, step) => (number, step),
-                Item::Damage(damage) => {
+                Ok(step) => step,
+                Err(damage) => {
                     self.damage(path, &damage.to_string());
                     continue;
                 }

@@ -48,17 +48,13 @@ pub(super) fn begin(buffer: &mut Vec<u8>, first: u64, head: &Head) -> io::Result
     append(buffer, first, head)
 }
 
-/// Appends a step.
-pub(super) fn append_step(buffer: &mut Vec<u8>, number: u64, step: &Step) -> io::Result<()> {
-    append(buffer, number, step)
-}
-
 /// Whether a segment was truncated before the end of its first step, and so contains none.
 pub(super) fn is_blank(bytes: &[u8], first: u64) -> bool {
     Segment::open(bytes, first).is_ok_and(|mut segment| segment.next().is_none())
 }
 
-fn append(buffer: &mut Vec<u8>, number: u64, content: &impl Serialize) -> io::Result<()> {
+/// Appends a record: a step with its number.
+pub(super) fn append(buffer: &mut Vec<u8>, number: u64, content: &impl Serialize) -> io::Result<()> {
     let start = buffer.len();
     buffer.extend([0; 8]);
     buffer.extend(number.to_le_bytes());
@@ -89,15 +85,6 @@ pub enum Damage {
         /// Number of bytes.
         length: usize,
     },
-}
-
-/// The next thing in a segment.
-#[derive(Debug, PartialEq)]
-pub(super) enum Item {
-    /// A step and its number.
-    Step(u64, Step),
-    /// Bytes that are not a record.
-    Damage(Damage),
 }
 
 /// Reads a segment from its bytes. It allocates at most their length.
@@ -138,33 +125,6 @@ impl<'a> Segment<'a> {
         Ok(segment)
     }
 
-    /// The next step, or the damage before it; none at the end.
-    pub(super) fn next(&mut self) -> Option<Item> {
-        let offset = self.offset;
-        match self.record_at(offset) {
-            Record::Whole { number, content, end } => match postcard::from_bytes(content) {
-                Ok(step) => {
-                    (self.offset, self.last) = (end, number);
-                    Some(Item::Step(number, step))
-                }
-                Err(_) => {
-                    self.offset = end;
-                    Some(Item::Damage(Damage::Bytes { offset, length: end - offset }))
-                }
-            },
-            Record::Damaged => {
-                self.offset = self.find_record(offset + 1);
-                Some(Item::Damage(Damage::Bytes { offset, length: self.offset - offset }))
-            }
-            Record::Truncated => {
-                // If a valid record follows, the length was damaged.
-                let next = if offset < self.bytes.len() { self.find_record(offset + 1) } else { offset };
-                self.offset = next;
-                (next < self.bytes.len()).then(|| Item::Damage(Damage::Bytes { offset, length: next - offset }))
-            }
-        }
-    }
-
     fn record_at(&self, offset: usize) -> Record<'a> {
         let rest = &self.bytes[offset.min(self.bytes.len())..];
         let Some((head, rest)) = rest.split_first_chunk::<RECORD_HEAD>() else { return Record::Truncated };
@@ -203,6 +163,33 @@ impl<'a> Segment<'a> {
             }
         }
         end
+    }
+}
+
+/// The next step with its number, or the damage before it; none at the end.
+impl Iterator for Segment<'_> {
+    type Item = Result<(u64, Step), Damage>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let offset = self.offset;
+        match self.record_at(offset) {
+            Record::Whole { number, content, end } => {
+                self.offset = end;
+                if let Ok(step) = postcard::from_bytes(content) {
+                    self.last = number;
+                    return Some(Ok((number, step)));
+                }
+            }
+            Record::Damaged => self.offset = self.find_record(offset + 1),
+            Record::Truncated => {
+                // If a valid record follows, the length was damaged.
+                self.offset = self.find_record(offset + 1);
+                if self.offset == self.bytes.len() {
+                    return None;
+                }
+            }
+        }
+        Some(Err(Damage::Bytes { offset, length: self.offset - offset }))
     }
 }
 
@@ -263,7 +250,7 @@ mod tests {
         begin(&mut bytes, first, &head()).unwrap();
         let mut ends = vec![bytes.len()];
         for (number, step) in (first..).zip(steps()) {
-            append_step(&mut bytes, number, &step).unwrap();
+            append(&mut bytes, number, &step).unwrap();
             ends.push(bytes.len());
         }
         (bytes, ends)
@@ -272,17 +259,17 @@ mod tests {
     /// The numbers of the steps that are read, each exactly as it was written, and what is damaged.
     fn read(bytes: &[u8], first: u64) -> (Vec<u64>, Vec<Damage>) {
         let (mut numbers, mut damages) = (Vec::new(), Vec::new());
-        let mut segment = Segment::open(bytes, first).unwrap();
+        let segment = Segment::open(bytes, first).unwrap();
         assert!(segment.head.as_ref().is_none_or(|found| *found == head()));
-        while let Some(item) = segment.next() {
+        for item in segment {
             match item {
-                Item::Step(number, step) => {
+                Ok((number, step)) => {
                     // NaN is not equal to itself, but its bytes are.
                     let encoded = |step: &Step| postcard::to_stdvec(step).unwrap();
                     assert_eq!(encoded(&step), encoded(&steps()[(number - first) as usize]));
                     numbers.push(number);
                 }
-                Item::Damage(damage) => damages.push(damage),
+                Err(damage) => damages.push(damage),
             }
         }
         (numbers, damages)

@@ -639,7 +639,7 @@ fn a_checkpoint_of_tiles_writes_what_changed_and_leads_to_the_same_map() {
         }
     }
     assert_eq!(state(&robot.mapper), state(&uninterrupted));
-    let tiles = robot.mapper.model().state().tiles().len();
+    let tiles = robot.mapper.model().state().tiles.tiles.len();
     let mut written_again = || {
         let before = tile_files(folder.path());
         robot.journal.checkpoint(&robot.mapper);
@@ -681,7 +681,7 @@ fn a_damaged_file_of_a_tile_costs_at_most_that_tile() {
         partial += 1;
         assert!(recovered.findings[0].starts_with(damaged.to_str().unwrap()), "{:?}", recovered.findings);
         assert_eq!(recovered.damaged, std::slice::from_ref(&damaged));
-        let others = expected.tiles().iter().filter(|tile| !found.tiles().contains(tile)).count();
+        let others = expected.tiles.tiles.iter().filter(|tile| !found.tiles.tiles.contains(tile)).count();
         assert_eq!(others, 1, "{}: {:?}", damaged.display(), recovered.findings);
         // Mapping continues, and the damaged file is kept beside.
         let mut robot = Robot::start(RealDisk, copy.path(), recovered.mapper, recovered.damaged);

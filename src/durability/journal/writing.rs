@@ -7,7 +7,7 @@ use crossbeam_channel::{Receiver, RecvTimeoutError};
 
 use super::folder::{Append, Disk, Folder, remove, set_aside};
 use super::segment::{self, Head};
-use super::{Error, Shared, SharedState};
+use super::{Error, JournalStatus, Shared};
 use crate::config::Config;
 use crate::durability::checkpoint::Checkpoint;
 use crate::field::tile_store::StoredTile;
@@ -76,7 +76,7 @@ struct EndNotice(Arc<Shared>);
 
 impl Drop for EndNotice {
     fn drop(&mut self) {
-        lock(&self.0.state).has_ended = true;
+        lock(&self.0.status).has_ended = true;
         self.0.changed.notify_all();
     }
 }
@@ -154,11 +154,11 @@ impl Writer {
         let result = match &mut self.segment {
             SegmentState::Open(segment) if segment.next == number => {
                 segment.next += 1;
-                segment::append_step(&mut self.buffer, number, step)
+                segment::append(&mut self.buffer, number, step)
             }
             SegmentState::Open(_) | SegmentState::Ready { .. } => Err(std::io::Error::other("steps are missing")),
             SegmentState::Lost => {
-                self.update_state(|state| state.status.lost_steps += 1);
+                self.update_status(|status| status.lost_steps += 1);
                 return;
             }
         };
@@ -204,7 +204,7 @@ impl Writer {
         self.buffer.clear();
         match result {
             Ok(()) => {
-                self.update_state(|state| state.status.written = written);
+                self.update_status(|status| status.written = written);
                 if is_full {
                     self.sync();
                     self.segment = SegmentState::Ready { next: written };
@@ -216,7 +216,7 @@ impl Writer {
 
     /// Clears the status "behind" once nothing is queued.
     fn catch_up(&self) {
-        if std::mem::take(&mut lock(&self.shared.state).status.is_behind) {
+        if std::mem::take(&mut lock(&self.shared.status).is_behind) {
             log::info!("the journal is no longer behind");
         }
     }
@@ -241,12 +241,12 @@ impl Writer {
                     self.damaged.retain(|damaged| *damaged != path);
                     set_damaged_aside(&path);
                 }
-                let tiles = self.disk.write(&path, checkpoint, self.folder.tiles());
+                let tiles = self.disk.write(&path, checkpoint, &self.folder.tiles);
                 tiles.map(|tiles| self.tiles.push((number, tiles))).map_err(Error::from)
             }
             Err(error) => Err(error),
         };
-        let was_lost = lock(&self.shared.state).status.lost.is_some();
+        let was_lost = lock(&self.shared.status).lost.is_some();
         if let Err(error) = &result {
             let is_kept = match self.segment {
                 // After a gap, or with another map, the steps of the segment do not lead to the checkpoint.
@@ -261,14 +261,14 @@ impl Writer {
         if result.is_ok() {
             self.clear_up(number);
         }
-        self.update_state(|state| {
-            state.status.pending_checkpoints -= 1;
-            state.has_failed = result.is_err();
-            state.status.failed_checkpoints += u64::from(result.is_err());
+        self.update_status(|status| {
+            status.pending_checkpoints -= 1;
+            status.has_failed = result.is_err();
+            status.failed_checkpoints += u64::from(result.is_err());
             if result.is_ok() {
-                state.status.lost = None;
-                state.status.checkpoint = Some(number);
-                state.status.written = number;
+                status.lost = None;
+                status.checkpoint = Some(number);
+                status.written = number;
             }
         });
         match result {
@@ -296,7 +296,7 @@ impl Writer {
         self.tiles.retain(|(number, _)| *number >= needed_from);
         // Those of a checkpoint of an earlier run are not known.
         if self.tiles.first().is_some_and(|(number, _)| *number == needed_from) {
-            self.folder.tiles().sweep();
+            self.folder.tiles.sweep();
         }
         // A segment ends where the next one begins.
         for pair in segments.windows(2) {
@@ -313,18 +313,18 @@ impl Writer {
         };
         self.segment = SegmentState::Lost;
         self.buffer.clear();
-        self.update_state(|state| {
-            state.status.lost = Some(error.to_string());
-            state.status.lost_steps += next.saturating_sub(state.status.written);
+        self.update_status(|status| {
+            status.lost = Some(error.to_string());
+            status.lost_steps += next.saturating_sub(status.written);
         });
         log::error!(
             "the journal is no longer written: {error} ({}); mapping continues, but a crash would cost what is mapped from now on",
-            self.folder.path().display()
+            self.folder.path.display()
         );
     }
 
-    fn update_state(&self, change: impl FnOnce(&mut SharedState)) {
-        change(&mut lock(&self.shared.state));
+    fn update_status(&self, change: impl FnOnce(&mut JournalStatus)) {
+        change(&mut lock(&self.shared.status));
         self.shared.changed.notify_all();
     }
 }

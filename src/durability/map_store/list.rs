@@ -12,7 +12,7 @@ use crate::config::Config;
 use crate::durability::checkpoint::Checkpoint;
 use crate::durability::journal::{ExistingJournal, Folder, Gaps};
 use crate::field::totals::Totals;
-use crate::mapping::mapper::{Mapper, Progress};
+use crate::mapping::mapper::Progress;
 
 /// Depth of the search in subfolders, which are namespaces.
 const DEPTH: usize = 4;
@@ -66,16 +66,6 @@ pub struct Contents {
 }
 
 impl Contents {
-    fn of_mapper(mapper: &Mapper) -> Self {
-        let extent = mapper.model().map().map(|map| map.extent());
-        Self::of(mapper.progress(), mapper.frame(), extent, *mapper.model().totals())
-    }
-
-    fn of_saved(checkpoint: &Checkpoint) -> Self {
-        let model = checkpoint.model();
-        Self::of(checkpoint.progress(), checkpoint.frame(), model.extent, model.totals)
-    }
-
     fn of(progress: &Progress, frame: &str, extent: Option<[[f64; 2]; 2]>, totals: Totals) -> Self {
         let mut sources: Vec<String> = Vec::new();
         for run in &progress.sources {
@@ -126,7 +116,9 @@ fn walk(top: &Path, folder: &Path, depth: usize, maps: &mut Vec<Listed>) -> io::
 /// `None` where it contains other arrays, such as those of a picture.
 fn of_file(path: &Path) -> Option<(State, Option<Contents>)> {
     match Checkpoint::read(path) {
-        Ok(checkpoint) => Some((State::Saved, Some(Contents::of_saved(&checkpoint)))),
+        Ok(Checkpoint { frame, model, stream, .. }) => {
+            Some((State::Saved, Some(Contents::of(&stream.progress, &frame, model.extent, model.totals))))
+        }
         Err(_) if holds_other_arrays(path) => None,
         Err(error) => Some((State::Damaged(error.to_string()), None)),
     }
@@ -163,7 +155,9 @@ fn of_journal(path: &Path) -> Option<(State, Option<Contents>)> {
         Some(finding) => State::Damaged(finding.clone()),
         None => State::Unfinished,
     };
-    Some((state, Some(Contents::of_mapper(&recovered.mapper))))
+    let (mapper, model) = (&recovered.mapper, recovered.mapper.model());
+    let extent = model.map().map(|map| map.extent());
+    Some((state, Some(Contents::of(mapper.progress(), mapper.frame(), extent, *model.totals()))))
 }
 
 /// Modification time of its newest file, and total size in bytes.

@@ -19,8 +19,11 @@ pub struct Reservation {
 }
 
 impl Reservation {
-    /// Reserves a map's file.
-    pub(super) fn of(map: &Path) -> Result<Self, Error> {
+    /// Prevents other processes of this machine from mapping under the name of this map, for the lifetime of the reservation.
+    ///
+    /// # Errors
+    /// [`Error::InUse`].
+    pub fn of(map: &Path) -> Result<Self, Error> {
         let path = std::env::temp_dir().join(lock_name(map));
         let Ok(mut lock) = File::options().create(true).truncate(false).read(true).write(true).open(&path) else {
             log::debug!("cannot create {}; a second process with the same map is detected later", path.display());

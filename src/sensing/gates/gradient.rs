@@ -24,7 +24,6 @@ pub struct GradientGate {
     /// Stamp, position and field of the last accepted reading.
     reference: Option<(Stamp, Point3<f64>, MagneticField)>,
     /// The field of the last reading, if that was rejected.
-    #[serde(alias = "refused")] // its name in older checkpoints
     rejected: Option<MagneticField>,
 }
 

@@ -35,7 +35,6 @@ pub struct PoseGate {
     /// The last accepted stamp and position.
     reference: Option<(Stamp, Point3<f64>)>,
     /// The position of the last pose, if that was rejected as a jump.
-    #[serde(alias = "refused")] // its name in older checkpoints
     rejected: Option<Point3<f64>>,
     next: Continuity,
 }
@@ -48,7 +47,8 @@ impl PoseGate {
         }
         if let Some((stamp, position)) = self.reference {
             if pose.stamp < stamp {
-                return Err(self.reject_stamp(settings, pose, stamp));
+                let run = self.clock.reject(pose.stamp, stamp, settings.reopen_after);
+                return Err(self.reject(Rejection::PoseStampBackwards, Gate::PoseClock, run, pose, stamp));
             }
             self.clock.end();
             if pose.stamp == stamp {
@@ -57,7 +57,9 @@ impl PoseGate {
             let reach = settings.max_speed * pose.stamp.seconds_since(stamp);
             let distance = (pose.position - position).norm();
             if settings.max_speed > 0.0 && distance > reach {
-                return Err(self.reject_jump(settings, pose, stamp));
+                self.rejected = Some(pose.position);
+                let run = self.jumps.reject(pose.stamp, settings.reopen_after, settings.reopen_time);
+                return Err(self.reject(Rejection::PoseJump, Gate::MaxSpeed, run, pose, stamp));
             }
             // A jump that became plausible only by waiting needed more than the greatest speed at the previous pose: more than half
             // of it now.
@@ -72,25 +74,14 @@ impl PoseGate {
         Ok(std::mem::replace(&mut self.next, Continuity::Continues))
     }
 
-    fn reject_stamp(&mut self, settings: &config::Gates, pose: &Pose, accepted: Stamp) -> Rejected {
-        let rejections = self.clock.reject(pose.stamp, accepted, settings.reopen_after);
-        let reopening = rejections.map(|rejections| self.reopen(Gate::PoseClock, rejections, pose, accepted));
-        Rejected { reason: Rejection::PoseStampBackwards, reopening }
-    }
-
-    fn reject_jump(&mut self, settings: &config::Gates, pose: &Pose, accepted: Stamp) -> Rejected {
-        self.rejected = Some(pose.position);
-        let rejections = self.jumps.reject(pose.stamp, settings.reopen_after, settings.reopen_time);
-        let reopening = rejections.map(|rejections| self.reopen(Gate::MaxSpeed, rejections, pose, accepted));
-        Rejected { reason: Rejection::PoseJump, reopening }
-    }
-
-    fn reopen(&mut self, gate: Gate, rejections: u32, pose: &Pose, accepted: Stamp) -> Reopening {
+    fn reject(&mut self, reason: Rejection, gate: Gate, run: Option<u32>, pose: &Pose, accepted: Stamp) -> Rejected {
+        let Some(rejections) = run else { return reason.into() };
         self.jumps.end();
         self.rejected = None;
         self.reference = Some((pose.stamp, pose.position));
         self.next = Continuity::Restarts;
-        Reopening { gate, rejections, stamp: pose.stamp, position: Some(pose.position), accepted }
+        let reopening = Reopening { gate, rejections, stamp: pose.stamp, position: Some(pose.position), accepted };
+        Rejected { reason, reopening: Some(reopening) }
     }
 }
 

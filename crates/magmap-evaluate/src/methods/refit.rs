@@ -64,7 +64,7 @@ impl Learner for Refit {
         let mut process = StreamingGp::new(self.model.clone(), self.settings.clone());
         let report = process.update(&places, &targets, &|| false)?;
         // The next batch continues from the hyperparameters of this one.
-        self.model = process.model().clone();
+        self.model = process.model.clone();
         (self.all, self.process) = (Readings { places, targets }, process);
         Ok(Learnt { selection: None, ..report.into() })
     }

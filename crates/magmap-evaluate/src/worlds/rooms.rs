@@ -46,17 +46,6 @@ pub enum Fault {
 }
 
 impl Fault {
-    /// Its name.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::None => "none",
-            Self::Drift => "drift",
-            Self::Heading => "heading",
-            Self::Turned => "turned",
-            Self::Side => "side",
-        }
-    }
-
     fn of(self, robot: RobotOptions, length: f64) -> RobotOptions {
         let turned = |axis: Vector3<f64>| Isometry3::rotation(axis * FRAC_PI_2);
         let over_the_drive = |degrees: f64| degrees.to_radians() / length;

@@ -3,12 +3,15 @@
 use super::site::Site;
 use crate::Places;
 
-/// Readings with their sites.
-#[derive(Clone, Debug)]
-pub(super) struct Memory<P> {
-    pub(super) places: P,
-    pub(super) targets: Vec<f64>,
-    pub(super) sites: Vec<Site>,
+/// Readings that are kept, with their sites.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Memory<P> {
+    /// Their places.
+    pub places: P,
+    /// Their targets.
+    pub targets: Vec<f64>,
+    /// How each is represented in the posterior.
+    pub sites: Vec<Site>,
 }
 
 impl<P: Places> Memory<P> {

@@ -4,11 +4,11 @@ use super::super::expectation::Expectation;
 
 /// The Gaussian that replaces the likelihood of one reading in the posterior (eq. 12), in natural parameters.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(super) struct Site {
+pub struct Site {
     /// beta.
-    pub(super) precision: f64,
+    pub precision: f64,
     /// beta (y~ - m), with the pseudo-output y~ = alpha / beta + E\[f\] and the prior mean m.
-    pub(super) natural: f64,
+    pub natural: f64,
 }
 
 /// The smallest precision of a site, in units of the inverse prior variance: as good as nothing. An outlier of Student's t has a beta

@@ -4,7 +4,6 @@ use super::super::linalg;
 use super::super::state::{self, check_finite, check_lengths, check_not_negative, check_triangular, rejected};
 use super::Summary;
 use super::memory::Memory;
-use super::site::Site;
 use crate::{DualGp, DualSettings, Kernel, Link, Past, PastState, Places, Posterior, State, StateError};
 use std::sync::Arc;
 
@@ -17,22 +16,9 @@ pub struct DualState<P> {
     /// How labels depend on the latent function; none where targets are measured.
     pub link: Option<Link>,
     /// The readings in memory; none before the first batch.
-    pub memory: Option<MemoryState<P>>,
+    pub memory: Option<Memory<P>>,
     /// What is kept of the readings that are not in memory; none where all are.
     pub summary: Option<SummaryState>,
-}
-
-/// Readings in memory, each with its site.
-#[derive(Clone, Debug, PartialEq)]
-pub struct MemoryState<P> {
-    /// Where.
-    pub places: P,
-    /// What.
-    pub targets: Vec<f64>,
-    /// The precision beta of each site.
-    pub precisions: Vec<f64>,
-    /// beta (y~ - m) of each site.
-    pub naturals: Vec<f64>,
 }
 
 /// Pseudo-observations of unit noise at the inducing points of the model, with a matrix M x M, one row after another.
@@ -74,11 +60,10 @@ impl<P: Places> DualState<P> {
     }
 }
 
-impl<P: Places> MemoryState<P> {
+impl<P: Places> Memory<P> {
     fn check(&self, past: &PastState<P>, are_labels: bool) -> Result<(), StateError> {
         let size = self.targets.len();
-        let (places, precisions, naturals) = (self.places.len(), self.precisions.len(), self.naturals.len());
-        let lengths = [("places", places, size), ("precisions", precisions, size), ("naturals", naturals, size)];
+        let lengths = [("places", self.places.len(), size), ("sites", self.sites.len(), size)];
         check_lengths("readings in memory", size, lengths)?;
         if !self.places.is_finite() || !self.places.compatible(&past.inducing) {
             return rejected("finite places in memory, of the dimension of the inducing points", "others");
@@ -87,8 +72,10 @@ impl<P: Places> MemoryState<P> {
             state::check("targets in memory", "the labels 0 and 1", &self.targets, |y| y == 0.0 || y == 1.0)?;
         }
         check_finite("targets in memory", &self.targets)?;
-        self.precisions.iter().try_for_each(|&precision| check_not_negative("precisions in memory", precision))?;
-        check_finite("naturals in memory", &self.naturals)
+        self.sites.iter().try_for_each(|site| {
+            check_not_negative("precisions in memory", site.precision)?;
+            check_finite("naturals in memory", &[site.natural])
+        })
     }
 }
 
@@ -110,12 +97,7 @@ impl<K: Kernel> DualGp<K> {
         DualState {
             common: State::of(&self.model, self.baseline.clone(), self.posterior.as_deref()),
             link: self.link,
-            memory: self.memory.as_ref().map(|memory| MemoryState {
-                places: memory.places.clone(),
-                targets: memory.targets.clone(),
-                precisions: memory.sites.iter().map(|site| site.precision).collect(),
-                naturals: memory.sites.iter().map(|site| site.natural).collect(),
-            }),
+            memory: self.memory.clone(),
             summary: self.summary.as_ref().map(|summary| SummaryState {
                 triangle: linalg::to_rows(summary.past.triangle.as_ref()),
                 target: summary.past.target.clone(),
@@ -134,20 +116,16 @@ impl<K: Kernel> DualGp<K> {
         let (model, posterior) = state.common.restore(kernel)?;
         let posterior =
             posterior.map(|posterior| Arc::new(Posterior { link: state.link, ..Arc::unwrap_or_clone(posterior) }));
-        let memory = state.memory.as_ref().map(|memory| {
-            let sites = memory.precisions.iter().zip(&memory.naturals);
-            let sites = sites.map(|(&precision, &natural)| Site { precision, natural }).collect();
-            Memory { places: memory.places.clone(), targets: memory.targets.clone(), sites }
-        });
+
         let summary = match (&state.summary, &posterior) {
             // It shares its inducing points, and their covariance, with the posterior of the same update.
             (Some(summary), Some(posterior)) => {
-                let size = posterior.past().len();
+                let size = posterior.past.len();
                 let past = Past {
                     triangle: linalg::from_rows(size, &summary.triangle),
                     target: summary.target.clone(),
                     log_evidence: summary.log_evidence,
-                    ..posterior.past().clone()
+                    ..posterior.past.clone()
                 };
                 Some(Summary::new(state::posterior(&model, past)?))
             }
@@ -158,7 +136,7 @@ impl<K: Kernel> DualGp<K> {
             link: state.link,
             settings,
             summary,
-            memory,
+            memory: state.memory.clone(),
             posterior,
             baseline: state.common.baseline.clone(),
         })
@@ -173,6 +151,7 @@ mod tests {
     use super::super::super::likelihood::{Likelihood, StudentT};
     use super::super::super::model::{Jitter, Model};
     use super::super::super::points::Points;
+    use super::super::Site;
     use super::super::{MemorySize, OldEvidence};
     use super::*;
 
@@ -267,7 +246,7 @@ mod tests {
         process.update(&places, &targets, &|| false).unwrap();
         let state = process.state();
         assert_eq!(state.common.past.as_ref().unwrap().inducing.len(), 14);
-        type Corrupt = fn(&mut DualState<Points>, &mut MemoryState<Points>, &mut SummaryState);
+        type Corrupt = fn(&mut DualState<Points>, &mut Memory<Points>, &mut SummaryState);
         let cases: [(Corrupt, &str); 18] = [
             (|state, _, _| state.common.hyperparameters[0].value = -1.0, "above 0 in the hyperparameters, found -1"),
             (|state, _, _| state.common.hyperparameters.truncate(2), "found constant, variance"),
@@ -282,11 +261,11 @@ mod tests {
                 "found 5 of 5 with a summary",
             ),
             (|_, memory, _| memory.targets.truncate(2), "2 numbers in the places of 2 readings in memory, found 5"),
+            (|_, memory, _| memory.sites.truncate(2), "5 numbers in the sites of 5 readings in memory, found 2"),
             (
-                |_, memory, _| memory.precisions.truncate(2),
-                "5 numbers in the precisions of 5 readings in memory, found 2",
+                |_, memory, _| memory.sites.push(Site::default()),
+                "5 numbers in the sites of 5 readings in memory, found 6",
             ),
-            (|_, memory, _| memory.naturals.push(0.0), "5 numbers in the naturals of 5 readings in memory, found 6"),
             (
                 |_, memory, _| memory.places = Points::from_arrays(&[[0.0; 3]; 5]),
                 "of the dimension of the inducing points",
@@ -294,10 +273,13 @@ mod tests {
             (|_, memory, _| memory.places = Points::from_arrays(&[[0.0, f64::NAN]; 5]), "finite places in memory"),
             (|_, memory, _| memory.targets[1] = 0.5, "the labels 0 and 1 in the targets in memory, found 0.5"),
             (
-                |_, memory, _| memory.precisions[1] = -1e-9,
+                |_, memory, _| memory.sites[1].precision = -1e-9,
                 "not below 0 in the precisions in memory, found -0.000000001",
             ),
-            (|_, memory, _| memory.naturals[1] = f64::INFINITY, "finite numbers in the naturals in memory, found inf"),
+            (
+                |_, memory, _| memory.sites[1].natural = f64::INFINITY,
+                "finite numbers in the naturals in memory, found inf",
+            ),
             (
                 |_, _, summary| summary.triangle.truncate(3),
                 "196 numbers in the triangle of the summary of 14 inducing points, found 3",

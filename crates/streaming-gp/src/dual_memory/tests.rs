@@ -136,11 +136,11 @@ fn a_forgetful_gaussian_is_the_streaming_model_whose_inducing_points_move() {
     let before = process.posterior().unwrap().clone();
     let (places, targets) = readings(30..70);
     let report = process.update(&places, &targets, &never).unwrap();
-    let inducing = process.posterior().unwrap().inducing();
-    let kept = (0..15).filter(|&i| before.inducing().axis(0).contains(&inducing.axis(0)[i])).count();
+    let inducing = &process.posterior().unwrap().past.inducing;
+    let kept = (0..15).filter(|&i| before.past.inducing.axis(0).contains(&inducing.axis(0)[i])).count();
     assert!(kept > 2 && kept < 13, "{kept}");
 
-    let rows = Rows::moved(&places, &targets, Some(before.past()), inducing.clone());
+    let rows = Rows::moved(&places, &targets, Some(&before.past), inducing.clone());
     let whitened = rows.whiten(&model).unwrap();
     // Up to the jitter, which is shared here and not there.
     assert!((report.update.bound - whitened.bound()).abs() < 1e-5, "{} {}", report.update.bound, whitened.bound());
@@ -353,7 +353,7 @@ fn memory_grows_by_batch_up_to_its_limit() {
     });
     assert_eq!(sizes, [5, 8, 12, 12].map(Some));
     let Memory { places, targets, .. } = process.memory.as_ref().unwrap();
-    assert_eq!((places.len(), targets.len(), process.readings()), (12, 12, 90));
+    assert_eq!((places.len(), targets.len(), process.baseline.count()), (12, 12, 90));
     // Some of every batch is left.
     assert!(places.axis(0)[0] < 8.0 && places.axis(0)[11] > 21.0, "{places:?}");
 }
@@ -424,13 +424,13 @@ fn learning_finds_what_the_collapsed_bound_finds() {
     let start = model(Likelihood::Gaussian);
     let mut process = DualGp::new(start.clone(), DualSettings { learning: learning(200), ..settings(30, 0) });
     let report = process.update(&places, &targets, &never).unwrap();
-    let inducing = process.posterior().unwrap().inducing();
+    let inducing = &process.posterior().unwrap().past.inducing;
     let rows = Rows::nested(&places, &targets, None, inducing);
     let (expected, _) = learning(200).learn(&start, &rows, &never);
     let collapsed = |model: &Model<Stationary>| rows.whiten(model).unwrap().bound();
     // Both end where an iteration gains a hundredth of a nat, this one after five rounds at most.
-    assert!(collapsed(process.model()) > collapsed(&expected) - 0.1);
-    assert!((report.update.bound - collapsed(process.model())).abs() < 1e-6);
+    assert!(collapsed(&process.model) > collapsed(&expected) - 0.1);
+    assert!((report.update.bound - collapsed(&process.model)).abs() < 1e-6);
 }
 
 #[test]
@@ -449,7 +449,7 @@ fn memory_leads_the_hyperparameters_of_a_stream_to_those_of_one_batch() {
         let error = (squares.sum::<f64>() / 150.0).sqrt();
         // The noise has a standard deviation of 0.14, and neighbours share what they know.
         assert!(error < 0.12, "{old_evidence:?} {memory}: {error}");
-        process.model().log_parameters()
+        process.model.log_parameters()
     };
     let whole = learnt(OldEvidence::Summary, 0, 1);
     let distance = |found: &[f64]| found.iter().zip(&whole).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max);
@@ -495,7 +495,7 @@ fn a_rejected_batch_leaves_everything_as_it_was() {
     let (places, targets) = readings(0..20);
     let error = process.update(&places, &targets, &never).unwrap_err();
     assert!(matches!(error, Error::NotPositiveDefinite { .. }), "{error}");
-    assert!(process.posterior().is_none() && process.readings() == 0);
+    assert!(process.posterior().is_none() && process.baseline.count() == 0);
 }
 
 #[test]
@@ -548,11 +548,11 @@ proptest! {
             targets.into_iter().map(|target| if kind < 2 { target } else { f64::from(target > 0.0) }).collect();
         for (places, targets) in places.chunks(8).zip(targets.chunks(8)) {
             let places = Points::from_arrays(places);
-            let before = process.readings();
+            let before = process.baseline.count();
             match process.update(&places, targets, &never) {
                 Ok(report) => {
                     prop_assert!(report.update.inducing_points <= 6 && report.update.bound.is_finite());
-                    prop_assert_eq!(process.readings(), before + 8);
+                    prop_assert_eq!(process.baseline.count(), before + 8);
                     let found = predictions(&process, &places);
                     prop_assert!(found.iter().all(|value| value.is_finite()), "{:?}", found);
                     prop_assert!(found[8..].iter().all(|&variance| variance >= 0.0), "{:?}", found);
@@ -560,7 +560,7 @@ proptest! {
                 Err(error) => {
                     let broke_down = matches!(error, Error::NotPositiveDefinite { .. });
                     prop_assert!(broke_down, "{}", error);
-                    prop_assert_eq!(process.readings(), before);
+                    prop_assert_eq!(process.baseline.count(), before);
                 }
             }
         }

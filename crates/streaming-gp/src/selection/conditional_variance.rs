@@ -14,6 +14,6 @@ pub struct ConditionalVariance {
 
 impl<K: Kernel> Rule<K> for ConditionalVariance {
     fn choose(&self, batch: &Batch<'_, K>, limits: Limits) -> Result<Choice, NotPositiveDefinite> {
-        Ok(choose_anew(batch, limits, |points| points.variances().iter().sum::<f64>() <= self.tolerance))
+        Ok(choose_anew(batch, limits, |points| points.variances.iter().sum::<f64>() <= self.tolerance))
     }
 }

@@ -12,7 +12,8 @@ use std::borrow::Cow;
 /// That is pivoted Cholesky: a chosen point appends one column to the features Phi, one row to the Cholesky factor of B and one
 /// entry to c = L_B^-1 Phi^T z. The bound after k points costs O(N k), and never refits.
 pub struct GreedyVariance<'a, K: Kernel> {
-    points: PivotedCholesky<'a, K>,
+    /// The points chosen so far, and what they leave.
+    pub points: PivotedCholesky<'a, K>,
     /// The past and the batch on the old inducing points alone.
     start: Whitened,
     precision_root: GrowingTriangle,
@@ -39,7 +40,7 @@ impl<'a, K: Kernel> GreedyVariance<'a, K> {
         let others = match places.candidates() {
             Cow::Borrowed(_) => None,
             Cow::Owned(candidates) => {
-                let mut features = model.kernel.covariance(rows.inducing(), &candidates);
+                let mut features = model.kernel.covariance(&rows.inducing, &candidates);
                 linalg::solve_lower(start.covariance_root.as_ref(), features.as_mut());
                 linalg::scale_columns(&mut features, |row| (weights[row] / model.noise).sqrt());
                 Some((candidates, features))
@@ -54,26 +55,6 @@ impl<'a, K: Kernel> GreedyVariance<'a, K> {
             projected,
             start,
         })
-    }
-
-    /// Number of inducing points, old and chosen.
-    pub fn len(&self) -> usize {
-        self.points.len()
-    }
-
-    /// Whether there is no inducing point yet.
-    pub fn is_empty(&self) -> bool {
-        self.points.is_empty()
-    }
-
-    /// The candidates chosen so far, in order: each as its reading is numbered.
-    pub fn chosen(&self) -> &[usize] {
-        self.points.chosen()
-    }
-
-    /// The reading with the greatest variance left: see [`PivotedCholesky::next`].
-    pub fn next(&self, least_share: f64) -> Option<(usize, f64)> {
-        self.points.next(least_share)
     }
 
     /// Makes candidate `index` an inducing point.

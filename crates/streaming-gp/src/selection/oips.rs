@@ -16,7 +16,7 @@ impl<K: Kernel> Rule<K> for Oips {
         let kernel = &batch.model.kernel;
         let candidates = batch.candidates();
         let missing = batch.missing_permanent();
-        let mut inducing = batch.posterior.map_or(missing.clone(), |past| past.inducing().followed_by(&missing));
+        let mut inducing = batch.posterior.map_or(missing.clone(), |past| past.past.inducing.followed_by(&missing));
         let (mut added, mut end) = (Vec::new(), SelectionEnd::Converged);
         for index in 0..candidates.len() {
             let (greatest, most) = kernel.closest(&inducing, &candidates, index);

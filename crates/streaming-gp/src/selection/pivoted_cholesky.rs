@@ -22,8 +22,10 @@ pub struct PivotedCholesky<'a, K: Kernel> {
     noises: Vec<f64>,
     prior_variances: Vec<f64>,
     /// What the points leave of the prior variance at each place.
-    variances: Vec<f64>,
-    chosen: Vec<usize>,
+    /// What the points leave of the prior variance at each place.
+    pub variances: Vec<f64>,
+    /// The candidates chosen so far, in order.
+    pub chosen: Vec<usize>,
     is_chosen: Vec<bool>,
     /// Phi_f, one column after another, with the features of the candidates below those of the rows where they are others.
     features: Vec<f64>,
@@ -93,16 +95,6 @@ impl<'a, K: Kernel> PivotedCholesky<'a, K> {
     /// Whether there is no inducing point yet.
     pub fn is_empty(&self) -> bool {
         self.size == 0
-    }
-
-    /// The candidates chosen so far, in order.
-    pub fn chosen(&self) -> &[usize] {
-        &self.chosen
-    }
-
-    /// What the points leave of the prior variance at each place.
-    pub fn variances(&self) -> &[f64] {
-        &self.variances
     }
 
     /// Phi_f: N x M.

@@ -3,8 +3,8 @@
 
 use super::super::bounds;
 use crate::{
-    Batch, CeilingUsed, Choice, Gap, GreedyVariance, Kept, Kernel, Limits, NotPositiveDefinite, Places, Posterior,
-    Rule, SelectionEnd, SelectionReport,
+    Batch, CeilingUsed, Choice, Gap, GreedyVariance, Kept, Kernel, Limits, NotPositiveDefinite, Places, Rule,
+    SelectionEnd, SelectionReport,
 };
 
 /// The settings of VIPS.
@@ -24,31 +24,31 @@ impl<K: Kernel> Rule<K> for Vips {
         let least_variance = if self.guards { batch.model.noise } else { f64::MIN_POSITIVE };
         let noise_baseline = batch.baseline.log_likelihood(batch.places, batch.targets, least_variance);
         let mut ceiling = Ceiling::new(self.exact_limit, batch);
-        let past = batch.posterior.map(Posterior::past);
-        let mut points = GreedyVariance::new(batch.model, batch.places, batch.targets, past)?;
-        if let (true, Some((first, _))) = (points.is_empty(), points.next(0.0)) {
-            points.add(first);
+        let past = batch.posterior.map(|posterior| &posterior.past);
+        let mut greedy = GreedyVariance::new(batch.model, batch.places, batch.targets, past)?;
+        if let (true, Some((first, _))) = (greedy.points.is_empty(), greedy.points.next(0.0)) {
+            greedy.add(first);
         }
         loop {
-            let bound = points.bound();
-            ceiling.lower(&points);
+            let bound = greedy.bound();
+            ceiling.lower(&greedy);
             let allowed = self.allowed_gap(ceiling.value, noise_baseline, batch.targets.effective_count());
-            let end = match points.next(limits.least_share) {
+            let end = match greedy.points.next(limits.least_share) {
                 // Without a finite ceiling nothing is known to be close enough.
                 _ if ceiling.value.is_finite() && ceiling.value - bound <= allowed => SelectionEnd::Converged,
                 None => SelectionEnd::Exhausted,
-                Some(_) if points.len() >= limits.max_inducing_points => SelectionEnd::Capped,
+                Some(_) if greedy.points.len() >= limits.max_inducing_points => SelectionEnd::Capped,
                 Some((index, _)) => {
-                    points.add(index);
+                    greedy.add(index);
                     continue;
                 }
             };
             let gap = Gap { ceiling_used: ceiling.used, ceiling: ceiling.value, bound, noise_baseline, allowed };
             return Ok(Choice {
                 kept: Kept::All,
-                added: points.chosen().to_vec(),
+                added: greedy.points.chosen.to_vec(),
                 moves: false,
-                report: SelectionReport { added: points.chosen().len(), removed: 0, end, gap: Some(gap) },
+                report: SelectionReport { added: greedy.points.chosen.len(), removed: 0, end, gap: Some(gap) },
             });
         }
     }
@@ -73,7 +73,7 @@ struct Ceiling {
 
 impl Ceiling {
     fn new<K: Kernel>(exact_limit: usize, batch: &Batch<'_, K>) -> Self {
-        let past = batch.posterior.map(Posterior::past);
+        let past = batch.posterior.map(|posterior| &posterior.past);
         let exact = (batch.places.len() <= exact_limit)
             .then(|| bounds::exact_ceiling(batch.model, batch.places, batch.targets, past).ok())
             .flatten()
@@ -86,12 +86,12 @@ impl Ceiling {
 
     /// Takes the upper bound of the points where it is lower. It costs as much as many additions, so it is computed again only
     /// when the points have grown by a sixteenth.
-    fn lower<K: Kernel>(&mut self, points: &GreedyVariance<'_, K>) {
-        if points.len() < self.next_size {
+    fn lower<K: Kernel>(&mut self, greedy: &GreedyVariance<'_, K>) {
+        if greedy.points.len() < self.next_size {
             return;
         }
-        self.next_size = points.len() + (points.len() / 16).max(1);
-        if let Ok(bound) = points.upper_bound() {
+        self.next_size = greedy.points.len() + (greedy.points.len() / 16).max(1);
+        if let Ok(bound) = greedy.upper_bound() {
             self.value = self.value.min(bound);
         }
     }

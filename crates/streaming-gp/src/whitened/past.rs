@@ -8,9 +8,9 @@ use crate::{Inference, Kernel, Matrix, MatrixRef, Model, NotPositiveDefinite, Pl
 #[derive(Clone, Debug)]
 pub struct Past<K: Kernel> {
     /// Inducing points Z_o.
-    pub(crate) inducing: K::Places,
+    pub inducing: K::Places,
     /// L_b: Cholesky factor of their covariance, jitter included.
-    pub(crate) covariance_root: Matrix,
+    pub covariance_root: Matrix,
     /// T, lower triangular, with T^T T = B - I. The rows of the past are R = T L_b^-1.
     pub(crate) triangle: Matrix,
     /// r, with T^T r = Phi^T z.
@@ -40,9 +40,7 @@ impl<K: Kernel> Past<K> {
         }
         root
     }
-}
 
-impl<K: Kernel> Past<K> {
     /// L_b^-1 K_ba for new inducing points whose covariance has the root L_b. Pairs (new, old) of `shared` are the same variable, and
     /// share its jitter.
     pub(crate) fn whitened_covariance(
@@ -131,13 +129,13 @@ impl<'a, K: Kernel> PastRows<'a, K> {
             let mut features = workspace.zeros(count, count);
             linalg::multiply(
                 features.as_mut(),
-                Part::Lower,
+                Part::TriangularLower,
                 0.0,
                 1.0,
                 self.root.as_ref(),
-                Part::Lower,
+                Part::TriangularLower,
                 covariance_root.submatrix(0, 0, count, count),
-                Part::Lower,
+                Part::TriangularLower,
             );
             (features, 0.0)
         } else {
@@ -156,11 +154,11 @@ impl<'a, K: Kernel> PastRows<'a, K> {
             };
             (features, slack)
         };
-        let structure = if self.nested { Part::Lower } else { Part::Full };
-        let transposed = if self.nested { Part::Upper } else { Part::Full };
+        let structure = if self.nested { Part::TriangularLower } else { Part::Rectangular };
+        let transposed = if self.nested { Part::TriangularUpper } else { Part::Rectangular };
         let mut gram = workspace.zeros(features.ncols(), features.ncols());
         let (left, right) = (features.transpose(), features.as_ref());
-        linalg::multiply(gram.as_mut(), Part::Lower, 0.0, 1.0, left, transposed, right, structure);
+        linalg::multiply(gram.as_mut(), Part::TriangularLower, 0.0, 1.0, left, transposed, right, structure);
         linalg::mirror_lower(gram.as_mut());
         let mut projected = vec![0.0; features.ncols()];
         let target = widened.as_ref().map_or(&self.past.target, |past| &past.target);
@@ -195,7 +193,16 @@ impl<'a, K: Kernel> PastRows<'a, K> {
         if let Some(spread) = &spread {
             let product = linalg::product(past.features.transpose(), spread.as_ref());
             let (left, right) = (product.as_ref(), past.features.as_ref());
-            linalg::multiply(out.as_mut(), Part::Lower, 1.0, 0.5, left, Part::Full, right, Part::Full);
+            linalg::multiply(
+                out.as_mut(),
+                Part::TriangularLower,
+                1.0,
+                0.5,
+                left,
+                Part::Rectangular,
+                right,
+                Part::Rectangular,
+            );
             shrunk -= product;
         }
         linalg::add_product(shrunk.as_mut(), -1.0, inverse.as_ref(), past.features.transpose());
@@ -278,11 +285,11 @@ impl PastFeatures {
         let among = inverse.as_ref().submatrix(0, 0, covered, covered);
         let mut add = |part, first, rows, left, right| {
             let target = out.as_mut().submatrix_mut(first, 0, rows, covered);
-            linalg::multiply(target, part, 1.0, -0.5, left, Part::Full, right, Part::Full);
+            linalg::multiply(target, part, 1.0, -0.5, left, Part::Rectangular, right, Part::Rectangular);
         };
-        add(Part::Lower, 0, covered, gram, among);
-        add(Part::Lower, 0, covered, among, gram);
-        add(Part::Full, covered, size - covered, below, gram);
+        add(Part::TriangularLower, 0, covered, gram, among);
+        add(Part::TriangularLower, 0, covered, among, gram);
+        add(Part::Rectangular, covered, size - covered, below, gram);
         let mut projected = vec![0.0; covered];
         linalg::add_matrix_vector(&mut projected, 1.0, self.features.transpose(), past_residual);
         for column in 0..covered {

@@ -110,8 +110,8 @@ pub fn write_files(
 ) -> anyhow::Result<()> {
     common.write_json(config, Numbers { more, comparisons })?;
     if let Some(folder) = &common.output {
-        portfolio::write(folder, "Results", &how_it_was_made(), &[Chapter { config, comparisons }])?;
-        writeln!(io::stdout(), "written: {}", portfolio::page(folder).display())?;
+        let page = portfolio::write(folder, "Results", &how_it_was_made(), &[Chapter { config, comparisons }])?;
+        writeln!(io::stdout(), "written: {}", page.display())?;
     }
     Ok(())
 }

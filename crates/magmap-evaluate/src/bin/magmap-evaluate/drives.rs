@@ -111,11 +111,7 @@ pub fn run(experiment: Experiment, arguments: &Arguments, terminal: &Terminal) -
         Order::Shuffled => material.shuffled(*seed),
     };
     if !methods.is_empty() {
-        let name = match experiment {
-            Experiment::Stream => "stream",
-            Experiment::Paths => "paths",
-        };
-        let tasks = vec![(name.to_owned(), material.task(&config, 0.0))];
+        let tasks = vec![(format!("{experiment:?}").to_lowercase(), material.task(&config, 0.0))];
         return side_by_side(tasks, methods, &[], &config, common, terminal);
     }
     let bar = terminal.bar("evaluating", 0);

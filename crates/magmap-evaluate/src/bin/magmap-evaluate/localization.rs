@@ -79,10 +79,7 @@ fn write_rows(out: &mut impl Write, rows: &[Row]) -> io::Result<()> {
          map      drive     field    | median  worst  odometry  in 95 %  tracking | anywhere  | wrong | after (median, 90 %; median)   | lost in 5 m, after, sure"
     )?;
     for row in rows {
-        let field = match row.field {
-            Mapped::Strength => "strength",
-            Mapped::Vector => "vector",
-        };
+        let field = format!("{:?}", row.field).to_lowercase();
         write!(
             out,
             "{:8} {:9} {field:8} | {:6.3} {:6.3}  {:8.3}   {:6.3}    {:6.3} |      {:4.2} | {:5} |",

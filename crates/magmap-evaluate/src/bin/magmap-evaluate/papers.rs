@@ -112,10 +112,10 @@ pub fn run(arguments: &Arguments, terminal: &Terminal) -> anyhow::Result<Ending>
     let introduction = format!("{}\n\n{comparison}\n{three_axes}\n{READING}\n{cap}", how_it_was_made());
     let chapters =
         [Chapter { config: &paper, comparisons: &published }, Chapter { config: &defaults, comparisons: &ours }];
-    portfolio::write(&arguments.output, "Every method beside the papers", &introduction, &chapters)?;
+    let page = portfolio::write(&arguments.output, "Every method beside the papers", &introduction, &chapters)?;
     let mut out = io::stdout().lock();
     writeln!(out, "{comparison}\n{three_axes}")?;
-    writeln!(out, "written: {}", portfolio::page(&arguments.output).display())?;
+    writeln!(out, "written: {}", page.display())?;
     Ok(Ending::Done)
 }
 

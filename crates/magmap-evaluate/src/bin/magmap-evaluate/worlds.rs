@@ -77,7 +77,7 @@ fn write_rooms(out: &mut impl Write, found: &[RoomScores], seeds: usize) -> io::
     writeln!(out, "field sd  distances of dipoles  noise  fault   |{COLUMNS} | hard iron: RMSE, worst/sd | in doubt")?;
     for RoomScores { scores, in_doubt, hard_iron_rmse, hard_iron_worst } in found {
         let rooms::Setting { standard_deviation, distance: [least, greatest], noise, fault, .. } = scores.setting;
-        let fault = fault.name();
+        let fault = format!("{fault:?}").to_lowercase();
         let [rmse, worst] =
             [hard_iron_rmse, hard_iron_worst].map(|value| value.map_or("-".to_owned(), |value| format!("{value:.2}")));
         writeln!(
