@@ -1,20 +1,16 @@
 """Finds the robot in a finished map of the magnetic field: the localizer, and RViz if wanted."""
 
 from pathlib import Path
-import sys
 
-from launch import LaunchDescription
-from launch.actions import DeclareLaunchArgument, OpaqueFunction
+from launch.actions import DeclareLaunchArgument
 from launch.launch_description_sources.python_launch_file_utilities import load_python_launch_file_as_module
 from launch_ros.actions import Node
 from launch_ros.parameter_descriptions import ParameterValue
 from launch_ros.utilities import make_namespace_absolute, prefix_namespace
 
 LAUNCH_FOLDER = Path(__file__).resolve().parent
-CONFIG_FOLDER = LAUNCH_FOLDER.parent / 'config'
 
 mapping = load_python_launch_file_as_module(str(LAUNCH_FOLDER / 'mapping.launch.py'))
-arguments, ending = mapping.arguments, mapping.ending
 
 NODE = 'magmap_localizer'
 
@@ -73,16 +69,7 @@ BOOLEANS = ('use_sim_time', 'tf_broadcast', 'rviz')
 
 
 def generate_launch_description():
-    return LaunchDescription([*ARGUMENTS, OpaqueFunction(function=ending.rejecting(start))])
-
-
-def start(context):
-    given = arguments.given_to(__file__, sys.argv)
-    if given is not None:
-        arguments.reject_unknown(given, [argument.name for argument in ARGUMENTS])
-    # An including launch file decides what happens when the node ends.
-    watch = ending.Ending(is_whole=given is not None)
-    return [*watch.handlers(), *node_and_rviz(context, watch)]
+    return mapping.description(__file__, ARGUMENTS, node_and_rviz)
 
 
 def node_and_rviz(context, watch):

@@ -112,16 +112,21 @@ CHOICES = {'pose_source': ('odometry', 'transforms'), 'reliability': ('best_effo
 
 
 def generate_launch_description():
-    return LaunchDescription([*ARGUMENTS, OpaqueFunction(function=ending.rejecting(start))])
+    return description(__file__, ARGUMENTS, node_and_rviz)
 
 
-def start(context):
-    given = arguments.given_to(__file__, sys.argv)
-    if given is not None:
-        arguments.reject_unknown(given, [argument.name for argument in ARGUMENTS])
-    # An including launch file decides what happens when the node ends.
-    watch = ending.Ending(is_whole=given is not None)
-    return [*watch.handlers(), *node_and_rviz(context, watch)]
+def description(file, declared, actions):
+    """A launch file with these arguments and actions, which are called with the context and an Ending."""
+
+    def start(context):
+        given = arguments.given_to(file, sys.argv)
+        if given is not None:
+            arguments.reject_unknown(given, [argument.name for argument in declared])
+        # An including launch file decides what happens when the node ends.
+        watch = ending.Ending(is_whole=given is not None)
+        return [*watch.handlers(), *actions(context, watch)]
+
+    return LaunchDescription([*declared, OpaqueFunction(function=ending.rejecting(start))])
 
 
 def node_and_rviz(context, watch, extra=None):
