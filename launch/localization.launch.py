@@ -77,11 +77,8 @@ def generate_launch_description():
 
 
 def start(context):
-    given = arguments.given_to(__file__, sys.argv)
-    if given is not None:
-        arguments.reject_unknown(given, [argument.name for argument in ARGUMENTS])
     # An including launch file decides what happens when the node ends.
-    watch = ending.Ending(is_whole=given is not None)
+    watch = ending.Ending(is_whole=arguments.check_command_line(__file__, sys.argv, ARGUMENTS))
     return [*watch.handlers(), *node_and_rviz(context, watch)]
 
 
