@@ -27,6 +27,14 @@ def given_to(launch_file, words):
     return None
 
 
+def check_command_line(launch_file, words, declared):
+    """Rejects unknown arguments for this launch file, if it is the one launched by this command line; whether it is."""
+    given = given_to(launch_file, words)
+    if given is not None:
+        reject_unknown(given, [argument.name for argument in declared])
+    return given is not None
+
+
 def reject_unknown(given, known):
     """Rejects arguments with other names than these."""
     for argument in given:

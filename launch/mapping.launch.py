@@ -119,11 +119,8 @@ def description(file, declared, actions):
     """A launch file with these arguments and actions, which are called with the context and an Ending."""
 
     def start(context):
-        given = arguments.given_to(file, sys.argv)
-        if given is not None:
-            arguments.reject_unknown(given, [argument.name for argument in declared])
         # An including launch file decides what happens when the node ends.
-        watch = ending.Ending(is_whole=given is not None)
+        watch = ending.Ending(is_whole=arguments.check_command_line(file, sys.argv, declared))
         return [*watch.handlers(), *actions(context, watch)]
 
     return LaunchDescription([*declared, OpaqueFunction(function=ending.rejecting(start))])

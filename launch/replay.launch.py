@@ -91,9 +91,7 @@ def generate_launch_description():
 
 
 def start(context):
-    words = arguments.given_to(__file__, sys.argv)
-    if words is not None:
-        arguments.reject_unknown(words, [argument.name for argument in ARGUMENTS])
+    arguments.check_command_line(__file__, sys.argv, ARGUMENTS)
     given = context.launch_configurations
     arguments.reject_false(given, 'use_sim_time', "the node follows the bag's clock")
     for argument in ('rate', 'clock'):
