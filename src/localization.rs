@@ -15,6 +15,7 @@
 //!
 //! The same measurements, settings and seed give the same poses.
 
+mod density;
 mod estimate;
 mod filter;
 mod last_pose;

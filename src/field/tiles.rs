@@ -30,7 +30,7 @@ use crate::sensing::reading::Observation;
 
 pub(crate) use blend::LocalPosteriors;
 use grid::FIRST;
-pub(crate) use grid::{Square, TileGrid};
+pub(crate) use grid::{Square, TileCounts, TileGrid};
 use memory::TileMemory;
 use tile::Tile;
 
@@ -56,15 +56,6 @@ pub(crate) struct Tiles {
     newest: Square,
     /// The kernel of the three axes before any reading; none of a map of strengths.
     kernel: Option<VectorField>,
-}
-
-/// Observations of a tile.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct TileCounts {
-    /// Those that it learnt from.
-    pub(crate) learnt: u64,
-    /// Those of them that count for it and not for another tile whose halo they are in.
-    pub(crate) own: u64,
 }
 
 /// What a tile has learnt.

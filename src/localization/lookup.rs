@@ -1,7 +1,7 @@
 //! The map as the particles read it: means and variances on a grid of nodes, interpolated between them.
 
 use super::Error;
-use super::particle::log_density;
+use super::density::log_density;
 use crate::config;
 use crate::field::map::{FieldMap, Prediction};
 use crate::field::quantity::Quantity;

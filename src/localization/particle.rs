@@ -5,11 +5,9 @@ use std::f64::consts::{PI, TAU};
 use rand_chacha::ChaCha8Rng;
 use rand_distr::{Distribution, StandardNormal};
 
+use super::density::{DEGREES_OF_FREEDOM, log_density};
 use super::lookup::{FieldLookup, Local};
 use crate::config;
-
-/// Degrees of freedom of the readings' distribution around the map: its heavy tails leave a particle some weight where the map is wrong.
-const DEGREES_OF_FREEDOM: f64 = 4.0;
 
 /// Standard deviation by which the error of odometry's scale changes in a metre.
 const SCALE_WALK: f64 = 0.001;
@@ -202,10 +200,4 @@ pub(super) fn likelihood<const D: usize>(lookup: &FieldLookup, local: &Local<D>,
 pub(super) fn likelihood_anywhere<const D: usize>(lookup: &FieldLookup, reading: &[f64; D]) -> f64 {
     let anywhere = lookup.anywhere().iter();
     anywhere.zip(reading).map(|(normal, &value)| log_density(value, normal.mean, normal.variance)).sum()
-}
-
-/// Logarithm of the density of Student's t distribution, up to a constant.
-pub(super) fn log_density(value: f64, mean: f64, variance: f64) -> f64 {
-    let square = (value - mean).powi(2) / variance;
-    -0.5 * ((DEGREES_OF_FREEDOM + 1.0) * (square / DEGREES_OF_FREEDOM).ln_1p() + variance.ln())
 }

@@ -22,11 +22,11 @@ use crate::{
     Kernel, Learning, LearningEnd, LearningReport, Link, Model, NoiseBaselines, NotPositiveDefinite, PivotedCholesky,
     Places, Posterior, SelectionEnd, SelectionReport, UpdateReport,
 };
-use evidence::{Counts, Fit, Inducing, Setup, WhitenedSites};
+use evidence::{Counts, Fit, Setup, WhitenedSites};
 pub use memory::Memory;
 pub use site::Site;
 use std::sync::Arc;
-use summary::Summary;
+use summary::{Inducing, Summary};
 
 /// Which readings stay in memory: a sample, by their Bayesian leverage scores h = beta Var\[f\] (eq. 31).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -16,6 +16,15 @@ pub(crate) const FIRST: Square = [0, 0];
 /// Farthest column and row; farther squares are counted as these. Doubles resolve a square up to there.
 const FARTHEST: f64 = (1_u64 << 51) as f64;
 
+/// Observations of a tile.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct TileCounts {
+    /// Those that it learnt from.
+    pub(crate) learnt: u64,
+    /// Those of them that count for it and not for another tile whose halo they are in.
+    pub(crate) own: u64,
+}
+
 /// How the plane is cut into squares; fixed for the life of a map.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct TileGrid {

@@ -1,21 +1,34 @@
 //! Which tiles are in memory.
 
+use std::fmt::Debug;
+use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use super::tile::Tile;
 use crate::field::tile_store::TileStore;
+
+/// What can be in memory, or in a store only.
+pub(super) trait Resident: Debug + Send + Sync {
+    /// Its approximate memory, in bytes.
+    fn bytes(&self) -> usize;
+
+    /// Frees its memory; writes it first if no store has it.
+    ///
+    /// # Errors
+    /// Why it cannot be written; it is then still in memory.
+    fn evict(&self, store: Option<&Arc<dyn TileStore>>) -> io::Result<()>;
+}
 
 /// Bounds the memory of tiles: those that were used longest ago are kept in a store only, once there is one.
 #[derive(Debug, Default)]
-pub(crate) struct TileMemory(Mutex<Resident>);
+pub(crate) struct TileMemory(Mutex<InMemory>);
 
 #[derive(Debug, Default)]
-struct Resident {
+struct InMemory {
     /// Most bytes; 0 for no bound.
     limit: usize,
     store: Option<Arc<dyn TileStore>>,
     /// Those in memory, the one that was used last at the end.
-    tiles: Vec<Weak<Tile>>,
+    tiles: Vec<Weak<dyn Resident>>,
 }
 
 impl TileMemory {
@@ -34,11 +47,13 @@ impl TileMemory {
     }
 
     /// A tile is in memory and in use; evicts others to stay within the bound.
-    pub(super) fn use_now(&self, tile: &Arc<Tile>) {
+    pub(super) fn use_now(&self, tile: Arc<dyn Resident>) {
         let (excess, store) = {
             let mut resident = self.resident();
-            resident.tiles.retain(|other| other.strong_count() > 0 && other.as_ptr() != Arc::as_ptr(tile));
-            resident.tiles.push(Arc::downgrade(tile));
+            resident
+                .tiles
+                .retain(|other| other.strong_count() > 0 && !std::ptr::addr_eq(other.as_ptr(), Arc::as_ptr(&tile)));
+            resident.tiles.push(Arc::downgrade(&tile));
             (resident.take_excess(), resident.store.clone())
         };
         let mut excess = excess.into_iter();
@@ -52,19 +67,19 @@ impl TileMemory {
         }
     }
 
-    fn resident(&self) -> MutexGuard<'_, Resident> {
+    fn resident(&self) -> MutexGuard<'_, InMemory> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Resident {
+impl InMemory {
     /// Removes the tiles that are too many from the list, and returns them in its order. The last one stays.
-    fn take_excess(&mut self) -> Vec<Arc<Tile>> {
+    fn take_excess(&mut self) -> Vec<Arc<dyn Resident>> {
         if self.limit == 0 {
             return Vec::new();
         }
         let mut bytes = 0;
-        let mut fits = |tile: &Weak<Tile>| {
+        let mut fits = |tile: &Weak<dyn Resident>| {
             bytes += tile.upgrade().map_or(0, |tile| tile.bytes());
             bytes <= self.limit
         };

@@ -9,6 +9,7 @@ use crate::field::map::FieldMap;
 use crate::field::model::FieldModel;
 use crate::field::process::ProcessState;
 use crate::field::tile_store::TileStore;
+use crate::field::tiles::memory::Resident;
 use crate::field::tiles::{TileContent, TileState};
 use crate::sensing::reading::{MagneticField, Observation, Observed, Stamp};
 

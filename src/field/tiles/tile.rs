@@ -3,15 +3,14 @@
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::grid::Square;
-use super::memory::TileMemory;
-use super::{TileCounts, TileState};
+use super::grid::{Square, TileCounts};
+use super::memory::{Resident, TileMemory};
 use crate::arrays::Problem;
 use crate::config::Config;
 use crate::field::posterior::MapPosterior;
 use crate::field::process::{FieldProcess, ProcessHead};
 use crate::field::sensor_bias::BiasInformation;
-use crate::field::state::{tile_from_bytes, tile_to_bytes};
+use crate::field::tile_arrays::{tile_from_bytes, tile_to_bytes};
 use crate::field::tile_store::{StoredTile, TileStore};
 
 /// What a square has learnt up to some moment: immutable, and shared by the model, its maps and checkpoints. Its process may be in a file
@@ -63,20 +62,15 @@ impl Tile {
             memory: Arc::clone(memory),
             content: Mutex::new(Content { process: Some(process), stored }),
         });
-        memory.use_now(&tile);
+        memory.use_now(tile.clone());
         tile
-    }
-
-    /// Approximate memory of the process, in bytes: three square matrices.
-    pub(super) fn bytes(&self) -> usize {
-        3 * size_of::<f64>() * self.size.next_multiple_of(64).pow(2)
     }
 
     /// The process, read if it is not in memory; none where its file cannot be read, which is reported once.
     pub(super) fn process(self: &Arc<Self>) -> Option<FieldProcess> {
         let process = self.found()?;
         self.content().process.get_or_insert_with(|| process.clone());
-        self.memory.use_now(self);
+        self.memory.use_now(self.clone());
         Some(process)
     }
 
@@ -94,13 +88,8 @@ impl Tile {
     }
 
     fn read(&self, stored: &StoredTile) -> Result<FieldProcess, Problem> {
-        let tile = tile_from_bytes(&stored.read()?, self.square, &self.config.model)?;
-        let process = tile.process().map(|state| FieldProcess::from_state(&self.config, &state));
-        // What was read is in memory.
-        process
-            .ok_or(io::ErrorKind::NotFound)
-            .map_err(io::Error::from)?
-            .map_err(|error| Problem::Settings(error.to_string()))
+        let (_, state) = tile_from_bytes(&stored.read()?, self.square, &self.config.model)?;
+        FieldProcess::from_state(&self.config, &state).map_err(|error| Problem::Settings(error.to_string()))
     }
 
     /// The posterior; none before the first batch, and where the process cannot be read.
@@ -112,26 +101,16 @@ impl Tile {
     ///
     /// # Errors
     /// Why it cannot be written; of a tile whose file cannot be read as well.
-    pub(super) fn store(self: &Arc<Self>, store: &Arc<dyn TileStore>) -> io::Result<Arc<StoredTile>> {
+    pub(super) fn store(&self, store: &Arc<dyn TileStore>) -> io::Result<Arc<StoredTile>> {
         if let Some(stored) = self.content().stored.as_ref().filter(|stored| stored.is_in(store)) {
             return Ok(Arc::clone(stored));
         }
         // The disk may be slow: the model does not wait for it.
         let process = self.found().ok_or_else(|| io::Error::other("a tile is lost"))?;
-        let bytes = tile_to_bytes(&TileState::of(self.square, self.counts, process.state()))?;
+        let bytes = tile_to_bytes(self.square, self.counts, &process.state())?;
         let stored = Arc::new(StoredTile::new(Arc::clone(store), store.write(self.square, &bytes)?));
         self.content().stored = Some(Arc::clone(&stored));
         Ok(stored)
-    }
-
-    /// Frees the memory of the process, which is written first if no file has it.
-    pub(super) fn evict(self: &Arc<Self>, store: Option<&Arc<dyn TileStore>>) -> io::Result<()> {
-        let is_stored = self.content().stored.is_some();
-        if !is_stored {
-            self.store(store.filter(|store| store.is_ready()).ok_or(io::ErrorKind::WouldBlock)?)?;
-        }
-        self.content().process = None;
-        Ok(())
     }
 
     #[cfg(test)]
@@ -141,5 +120,21 @@ impl Tile {
 
     fn content(&self) -> MutexGuard<'_, Content> {
         self.content.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Resident for Tile {
+    fn bytes(&self) -> usize {
+        // Three square matrices.
+        3 * size_of::<f64>() * self.size.next_multiple_of(64).pow(2)
+    }
+
+    fn evict(&self, store: Option<&Arc<dyn TileStore>>) -> io::Result<()> {
+        let is_stored = self.content().stored.is_some();
+        if !is_stored {
+            self.store(store.filter(|store| store.is_ready()).ok_or(io::ErrorKind::WouldBlock)?)?;
+        }
+        self.content().process = None;
+        Ok(())
     }
 }

@@ -19,7 +19,7 @@ use super::super::expectation::{Expectation, Observation};
 use super::super::linalg::{self, dot, squared_norm};
 use super::super::normal::LOG_2_PI;
 use super::site::{self, Site};
-use super::summary::{Summary, WhitenedSummary};
+use super::summary::{Inducing, Summary, WhitenedSummary};
 use crate::{Kernel, Link, Matrix, Model, NotPositiveDefinite, Places, Posterior};
 
 /// Sites have settled when none changes by more than this share of itself, or of the largest.
@@ -40,13 +40,6 @@ pub(super) struct Counts {
 impl Counts {
     /// Everything once: the bound that the sites maximize (eq. 21).
     pub(super) const ONCE: Self = Self { memory: 1.0, summary: 1.0 };
-}
-
-/// The inducing points Z.
-pub(super) struct Inducing<P> {
-    pub(super) places: P,
-    /// Pairs (new, old) of indices of those that were inducing points before: the same variable, with the same jitter.
-    pub(super) shared: Vec<(usize, usize)>,
 }
 
 /// What stays the same while sites and hyperparameters change.

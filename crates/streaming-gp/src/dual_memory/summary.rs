@@ -2,8 +2,14 @@
 
 use super::super::linalg;
 use super::super::whitened::prior_trace;
-use super::evidence::Inducing;
 use crate::{Kernel, Matrix, MatrixRef, Model, Past, Places, Posterior};
+
+/// The inducing points Z.
+pub(super) struct Inducing<P> {
+    pub(super) places: P,
+    /// Pairs (new, old) of indices of those that were inducing points before: the same variable, with the same jitter.
+    pub(super) shared: Vec<(usize, usize)>,
+}
 
 /// What is kept of readings that are neither in memory nor in the batch: pseudo-observations `r = R u_old + e` of unit noise.
 #[derive(Clone, Debug)]
