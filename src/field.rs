@@ -12,7 +12,6 @@ pub mod quantity;
 pub mod raster;
 mod sensor_bias;
 pub mod state;
-mod tile_arrays;
 pub mod tile_store;
 mod tiles;
 pub mod totals;

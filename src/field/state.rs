@@ -7,8 +7,8 @@ use serde::{Deserialize, Serialize};
 use toml::Table;
 
 use super::process::ProcessKind;
-use super::tile_arrays::{TileMetadata, read_process, tile_from_bytes, write_process};
 use super::tile_store::StoredTile;
+use super::tiles::arrays::{TileMetadata, read_process, tile_from_bytes, write_process};
 use super::tiles::{Square, TileGrid, TileState, TilesState};
 use super::totals::Totals;
 use crate::arrays::{ArrayReader, ArrayWriter, Problem};

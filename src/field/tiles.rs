@@ -6,6 +6,7 @@
 //! of its neighbours. As long as every observation is in the first tile or its halo, the first tile alone predicts, and the map is that
 //! of one model to the last bit; other tiles already learn what is in their halos.
 
+pub(super) mod arrays;
 mod blend;
 mod grid;
 mod memory;

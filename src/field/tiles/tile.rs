@@ -3,6 +3,7 @@
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use super::arrays::{tile_from_bytes, tile_to_bytes};
 use super::grid::{Square, TileCounts};
 use super::memory::{Resident, TileMemory};
 use crate::arrays::Problem;
@@ -10,7 +11,6 @@ use crate::config::Config;
 use crate::field::posterior::MapPosterior;
 use crate::field::process::{FieldProcess, ProcessHead};
 use crate::field::sensor_bias::BiasInformation;
-use crate::field::tile_arrays::{tile_from_bytes, tile_to_bytes};
 use crate::field::tile_store::{StoredTile, TileStore};
 
 /// What a square has learnt up to some moment: immutable, and shared by the model, its maps and checkpoints. Its process may be in a file

@@ -9,35 +9,35 @@ use streaming_gp::{
     Axis, FieldPlace, FieldPlaces, Jitter, NamedValue, NoiseBaseline, NoiseBaselines, PastState, Places, Points, State,
 };
 
-use super::engine::{DIMENSION, likelihood, link};
-use super::process::{ProcessHead, ProcessKind, ProcessState};
-use super::sensor_bias::BiasPrior;
-use super::tiles::{Square, TileCounts};
+use super::grid::{Square, TileCounts};
 use crate::arrays::{ArrayReader, ArrayWriter, Problem};
 use crate::config;
+use crate::field::engine::{DIMENSION, likelihood, link};
+use crate::field::process::{ProcessHead, ProcessKind, ProcessState};
+use crate::field::sensor_bias::BiasPrior;
 
 /// The part of a tile's state that is not arrays of numbers.
 #[derive(Serialize, Deserialize)]
-pub(super) struct TileMetadata {
-    pub(super) square: Square,
+pub(in crate::field) struct TileMetadata {
+    pub(in crate::field) square: Square,
     /// Number of targets in the noise baseline.
-    pub(super) targets: u64,
+    pub(in crate::field) targets: u64,
     /// Observations it learnt from.
     learnt: u64,
     /// Those of them that count for it alone.
     own: u64,
     /// Name of the file that contains its arrays; none where they are beside this.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) file: Option<String>,
+    pub(in crate::field) file: Option<String>,
 }
 
 impl TileMetadata {
-    pub(super) fn of(square: Square, counts: TileCounts, targets: u64, file: Option<String>) -> Self {
+    pub(in crate::field) fn of(square: Square, counts: TileCounts, targets: u64, file: Option<String>) -> Self {
         let TileCounts { learnt, own } = counts;
         Self { square, targets, learnt, own, file }
     }
 
-    pub(super) fn counts(&self) -> TileCounts {
+    pub(in crate::field) fn counts(&self) -> TileCounts {
         TileCounts { learnt: self.learnt, own: self.own }
     }
 }
@@ -74,7 +74,7 @@ pub(super) fn tile_to_bytes(square: Square, counts: TileCounts, process: &Proces
 ///
 /// # Errors
 /// What is wrong.
-pub(super) fn tile_from_bytes(
+pub(in crate::field) fn tile_from_bytes(
     bytes: &[u8],
     square: Square,
     settings: &config::Model,
@@ -95,7 +95,10 @@ pub(super) fn tile_from_bytes(
     Ok((tile.counts(), process))
 }
 
-pub(super) fn write_process<W: Write + Seek>(arrays: &mut ArrayWriter<W>, process: &ProcessState) -> io::Result<()> {
+pub(in crate::field) fn write_process<W: Write + Seek>(
+    arrays: &mut ArrayWriter<W>,
+    process: &ProcessState,
+) -> io::Result<()> {
     match process {
         ProcessState::Streaming(state) => write_common(arrays, state),
         ProcessState::Vector(state, bias) => {
@@ -109,7 +112,7 @@ pub(super) fn write_process<W: Write + Seek>(arrays: &mut ArrayWriter<W>, proces
     }
 }
 
-pub(super) fn read_process(
+pub(in crate::field) fn read_process(
     arrays: &ArrayReader<'_>,
     kind: ProcessKind,
     names: &[String],
