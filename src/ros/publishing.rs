@@ -253,14 +253,16 @@ impl LazyRaster {
         };
         let Some(grid) = self.rasterizer.grid() else { return Ok(()) };
         let changed = self.rasterizer.changed();
+        if grid.geometry.len() <= self.whole_map_cells {
+            // It is published whole, with scales that suit it.
+            self.layers = None;
+        }
         let is_changed_alone = self.layers.as_mut().is_some_and(|layers| layers.update(grid, prior, changed));
         let layers = self.layers.get_or_insert_with(|| OccupancyLayers::of(grid, prior));
         *lock(&self.scales) = Some(layers.scales);
         self.axes = OnceCell::new();
         self.unsent = self.unsent.into_iter().chain(changed).reduce(|all, cells| all.hull(&cells));
-        self.is_whole_due |= !is_changed_alone
-            || grid.geometry.len() <= self.whole_map_cells
-            || self.whole_sent.is_none_or(|sent| sent.elapsed() >= WHOLE_PERIOD);
+        self.is_whole_due |= !is_changed_alone || self.whole_sent.is_none_or(|sent| sent.elapsed() >= WHOLE_PERIOD);
         Ok(())
     }
 
