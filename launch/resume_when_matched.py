@@ -17,13 +17,16 @@ import time  # noqa: E402
 import rclpy  # noqa: E402
 from rclpy.qos import QoSCompatibility, qos_check_compatible  # noqa: E402
 from rclpy.signals import SignalHandlerOptions  # noqa: E402
+from rclpy.utilities import get_rmw_implementation_identifier  # noqa: E402
 from rosbag2_interfaces.srv import Resume  # noqa: E402
 
 # Seconds between two checks of the graph.
 PERIOD = 0.1
 
-# Seconds for player and node to discover each other too, after this process has seen both.
-SETTLING = 1.0
+# Seconds for player and node to discover each other too, after this process has seen both. With Fast DDS a participant that missed the
+# first announcements of another one hears the next after 3 s.
+SETTLING = {'rmw_fastrtps_cpp': 3.5}
+SETTLING_OTHERWISE = 1.0
 
 
 def main():
@@ -34,7 +37,7 @@ def main():
         wait_until(is_subscribed, why_not_subscribed, observer, arguments)
         print(arguments.say, flush=True)
         wait_until(is_matched, why_not_matched, observer, arguments)
-        time.sleep(SETTLING)
+        time.sleep(SETTLING.get(get_rmw_implementation_identifier(), SETTLING_OTHERWISE))
         resume(observer, arguments)
     except TimeoutError as error:
         sys.exit(str(error))
