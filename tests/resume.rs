@@ -121,7 +121,7 @@ fn killed_five_times_it_makes_the_map_that_it_would_have_made() {
 
 #[test]
 fn so_does_one_whose_model_has_a_memory() {
-    killed_and_resumed(3, "40", &WITH_MEMORY);
+    killed_and_resumed(3, "20", &WITH_MEMORY);
 }
 
 #[test]

@@ -60,6 +60,8 @@ pub struct TrueDrive {
 pub struct Scene {
     /// What the map was learnt from.
     pub map_name: String,
+    /// Where it is: maps of the same place have the same name of it.
+    pub place: String,
     map: FieldMap,
     /// In this map, before any start.
     localizer: Localizer,
@@ -148,8 +150,8 @@ pub fn aalto(data: &Path, magnetometer: Magnetometer, config: &Config) -> anyhow
     };
     let read_all = |numbers: &[u32]| numbers.iter().map(|number| read(*number)).collect::<anyhow::Result<Vec<_>>>();
     Ok(vec![
-        Scene::learn("1,2,4,5".into(), &read_all(&[1, 2, 4, 5])?, read(3)?, config)?,
-        Scene::learn("3".into(), &read_all(&[3])?, read(1)?, config)?,
+        Scene::learn("1,2,4,5".into(), "Aalto", &read_all(&[1, 2, 4, 5])?, read(3)?, config)?,
+        Scene::learn("3".into(), "Aalto", &read_all(&[3])?, read(1)?, config)?,
     ])
 }
 
@@ -162,7 +164,8 @@ pub fn hall(seed: u64, config: &Config) -> anyhow::Result<Scene> {
     let world = DipoleWorld::random(&DipoleOptions { size, under: 77, beside: 20, ..DipoleOptions::default() }, seed)?;
     let mapped = drive(&world, Route::LawnMower { spacing: 0.8 }, size, 160.0, seed)?;
     let driven = drive(&world, Route::Random, size, 40.0, seed + 1000)?;
-    Scene::learn(format!("hall {seed}"), &[mapped], driven, config)
+    let name = format!("hall {seed}");
+    Scene::learn(name.clone(), &name, &[mapped], driven, config)
 }
 
 /// A corridor with rooms on either side, 60 m by 9 m, which the robot maps driving through all of them; on its second drive of 400 m it
@@ -179,7 +182,8 @@ pub fn corridor(seed: u64, config: &Config) -> anyhow::Result<Scene> {
     let driven = drive(&world, Route::Rooms { width: 5.0 }, [59.7, 8.8], 400.0, seed + 1000)?;
     let mut config = config.clone();
     config.tiles.size = TILES;
-    Scene::learn(format!("rooms {seed}"), &[mapped], driven, &config)
+    let name = format!("rooms {seed}");
+    Scene::learn(name.clone(), &name, &[mapped], driven, &config)
 }
 
 fn drive(world: &DipoleWorld, route: Route, size: [f64; 2], length: f64, seed: u64) -> anyhow::Result<TrueDrive> {
@@ -193,7 +197,13 @@ impl Scene {
     ///
     /// # Errors
     /// When the model rejects a batch, or there are no batches, and for maps in which nobody can be located.
-    pub fn learn(map_name: String, mapped: &[TrueDrive], drive: TrueDrive, config: &Config) -> anyhow::Result<Self> {
+    pub fn learn(
+        map_name: String,
+        place: &str,
+        mapped: &[TrueDrive],
+        drive: TrueDrive,
+        config: &Config,
+    ) -> anyhow::Result<Self> {
         let mut model = FieldModel::new(config);
         for drive in mapped {
             let mut pipeline = Pipeline::new(config, Isometry3::identity());
@@ -206,7 +216,7 @@ impl Scene {
         }
         let map = model.map().context("the drives have no batch")?;
         let localizer = Localizer::new(config, &map, Isometry3::identity(), Start::Anywhere)?;
-        Ok(Self { map_name, map, localizer, drive })
+        Ok(Self { map_name, place: place.to_owned(), map, localizer, drive })
     }
 
     /// The same drive in the map of another place.

@@ -42,8 +42,7 @@ pub fn run(arguments: &Arguments, terminal: &Terminal) -> anyhow::Result<Ending>
     let base = common.config_of_any_field(Config::default())?;
     let runs = Runs { seeds: *seeds, starts: *starts, kidnapped: *kidnapped };
     let mut rows = Vec::new();
-    let scenes = halls + corridors + 2 * u64::from(data.is_some());
-    let bar = terminal.bar("locating", 2 * scenes * (seeds + kidnapped + starts * if scenes > 1 { 2 } else { 1 }));
+    let bar = terminal.bar("locating", 0);
     for field in [Mapped::Strength, Mapped::Vector] {
         let mut config = base.clone();
         config.model.field = field;
@@ -57,10 +56,15 @@ pub fn run(arguments: &Arguments, terminal: &Terminal) -> anyhow::Result<Ending>
         for seed in 0..*corridors {
             scenes.push(corridor(seed, &config)?);
         }
-        for (index, scene) in scenes.iter().enumerate() {
-            // Two maps may be of one place, but not the first and one from the second half.
-            let another = (index + scenes.len().div_ceil(2)) % scenes.len();
-            let another = scenes.get(another).filter(|_| another != index);
+        let elsewhere = |(index, scene): (usize, &Scene)| {
+            let mut others = scenes.iter().cycle().skip(index).take(scenes.len());
+            others.find(|other| other.place != scene.place)
+        };
+        let elsewhere: Vec<Option<&Scene>> = scenes.iter().enumerate().map(elsewhere).collect();
+        let starts_of = |another: &Option<&Scene>| starts * if another.is_some() { 2 } else { 1 };
+        // As many again with the other field.
+        bar.set_length(2 * elsewhere.iter().map(|another| seeds + kidnapped + starts_of(another)).sum::<u64>());
+        for (scene, another) in scenes.iter().zip(elsewhere) {
             rows.push(scene.run(another, runs, || bar.inc(1))?);
         }
     }
