@@ -40,7 +40,7 @@ pub(crate) type Extent = [[f64; 2]; 2];
 
 /// Deviation of the prior of the axes' lengthscale in a tile among others, relative to that of one model: the halo ends before the
 /// kernel does, so that a tile's evidence favours lengths that predict worse.
-const LENGTHSCALE_DEVIATION: f64 = 0.5;
+const LENGTHSCALE_DEVIATION: f64 = 0.75;
 
 /// All models of a map.
 #[derive(Clone, Debug)]
