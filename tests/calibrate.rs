@@ -110,14 +110,14 @@ fn hard_iron_yaw_and_delay_are_found_and_readings_at_one_place_agree_then() {
 fn with_odometry_that_drifts_the_truth_is_within_two_standard_deviations_in_most_runs() {
     // A hundredth of the distance, and 0.01 rad after a metre: half a metre and four degrees at the end of 45 m.
     let faults = Faults { drift: Some(Drift { scale: 0.01, heading: 0.01, ..Drift::default() }), ..FAULTS };
-    let errors: Vec<f64> = (1..=3)
+    let errors: Vec<f64> = (1..=4)
         .flat_map(|seed| [(seed, Route::Random), (seed, Route::LawnMower { spacing: 0.8 })])
         .flat_map(|(seed, route)| errors(&calibrated(seed, route, 90.0, &faults), &faults))
         .filter(|error| error.is_finite())
         .collect();
     let within = errors.iter().filter(|error| error.abs() < 2.0).count();
-    // Of 24, four of each run, nearly all are told; without the factor on the variances about half would be further off.
-    assert!(errors.len() >= 18, "{errors:?}");
+    // Of 32, four of each run, nearly all are told; without the factor on the variances 15 would be further off.
+    assert!(errors.len() >= 24, "{errors:?}");
     assert!(within as f64 >= 0.9 * errors.len() as f64, "{errors:?}");
 }
 

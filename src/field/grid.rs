@@ -120,14 +120,18 @@ pub struct Cells {
 impl Cells {
     /// The smallest rectangle around both.
     pub fn hull(&self, other: &Self) -> Self {
-        let both = |choose: fn(i64, i64) -> i64, [x, y]: [i64; 2], [u, v]: [i64; 2]| [choose(x, u), choose(y, v)];
-        Self { first: both(i64::min, self.first, other.first), last: both(i64::max, self.last, other.last) }
+        self.with(other, i64::min, i64::max)
     }
 
     /// The cells of both; of rectangles that have none, the last cell is before the first.
     pub(super) fn intersection(&self, other: &Self) -> Self {
+        self.with(other, i64::max, i64::min)
+    }
+
+    /// The rectangle of the chosen columns and rows of both.
+    fn with(&self, other: &Self, first: fn(i64, i64) -> i64, last: fn(i64, i64) -> i64) -> Self {
         let both = |choose: fn(i64, i64) -> i64, [x, y]: [i64; 2], [u, v]: [i64; 2]| [choose(x, u), choose(y, v)];
-        Self { first: both(i64::max, self.first, other.first), last: both(i64::min, self.last, other.last) }
+        Self { first: both(first, self.first, other.first), last: both(last, self.last, other.last) }
     }
 
     pub(super) fn contains(&self, other: &Self) -> bool {
