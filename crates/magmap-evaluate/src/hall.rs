@@ -10,6 +10,7 @@ use magmap::config::Config;
 use magmap::durability::tile_folder::TileFolder;
 use magmap::export::occupancy::OccupancyLayers;
 use magmap::field::map::FieldMap;
+use magmap::field::map::SensorBias;
 use magmap::field::model::FieldModel;
 use magmap::field::raster::Rasterizer;
 use magmap::sensing::reading::{MagneticField, Observation, Observed, Stamp};
@@ -80,6 +81,10 @@ pub struct HallScores {
     pub coverage_first: f64,
     /// The same of the last tenth.
     pub coverage_last: f64,
+    /// The hard iron that the map of three axes has learnt right after the first tenth; the robot has none.
+    pub bias_first: Option<SensorBias>,
+    /// The same at the end.
+    pub bias_last: Option<SensorBias>,
     /// Largest change of the map's mean over 5 cm where local models fade into each other, relative to the largest elsewhere; none where
     /// there is one model.
     pub seam_ratio: Option<f64>,
@@ -123,7 +128,7 @@ pub fn run(hall: &Hall, config: &Config, mut progress: impl FnMut(usize, usize))
     let mut rasterizer = Rasterizer::new(&config.raster);
     let (mut updates, mut rasters, mut seconds) = (Vec::new(), Vec::new(), 0.0);
     let mut layers = None::<OccupancyLayers>;
-    let (mut first, mut resident_mb_half) = (None, None);
+    let (mut first, mut bias_first, mut resident_mb_half) = (None, None, None);
     for (done, batch) in (1..).zip(&batches) {
         let start = Instant::now();
         model.update(batch, &|| false)?;
@@ -144,6 +149,7 @@ pub fn run(hall: &Hall, config: &Config, mut progress: impl FnMut(usize, usize))
             rasters.push(start.elapsed().as_secs_f64());
         }
         if done == 2 * tenth {
+            bias_first = map.sensor_bias();
             first = Some(scores(&world, &map, &observations[tenth * BATCH..done * BATCH], hall));
         }
         if done == batches.len() / 2 {
@@ -175,6 +181,8 @@ pub fn run(hall: &Hall, config: &Config, mut progress: impl FnMut(usize, usize))
         rmse_last: last.rmse,
         coverage_first: first.coverage,
         coverage_last: last.coverage,
+        bias_first,
+        bias_last: map.sensor_bias(),
         seam_ratio: seam_ratio(&map, config, &observations[0].position, hall),
         speedup: path.length() / SPEED / seconds,
     };

@@ -2,6 +2,7 @@
 
 #![forbid(unsafe_code)]
 
+mod bench;
 mod calibrate;
 mod convert;
 mod demo;
@@ -51,6 +52,7 @@ enum Command {
     Locate(locate::Locate),
     Info(info::Info),
     Calibrate(calibrate::Calibrate),
+    Bench(bench::Bench),
     /// Says where the experiments are.
     #[command(hide = true, disable_help_flag = true)]
     Evaluate {
@@ -71,6 +73,7 @@ fn main() -> ExitCode {
         Command::Locate(command) => command.run(&terminal),
         Command::Info(command) => command.run(),
         Command::Calibrate(command) => command.run(&terminal),
+        Command::Bench(command) => command.run(&terminal),
         Command::Evaluate { arguments } => Err(moved(&arguments).into()),
     })
 }

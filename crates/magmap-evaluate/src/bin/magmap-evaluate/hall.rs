@@ -7,6 +7,7 @@ use clap::Args;
 use magmap::cli::{Ending, Terminal};
 use magmap::config::Config;
 use magmap::export::map_picture::MapPicture;
+use magmap::field::map::SensorBias;
 use magmap_evaluate::hall::{self, Hall, HallScores, Outcome};
 
 use super::arguments::Common;
@@ -77,6 +78,11 @@ fn write_scores(out: &mut impl Write, scores: &HallScores) -> io::Result<()> {
     ];
     for (name, first, last) in rows {
         writeln!(out, "{name:20}  {first:11.3}  {last:11.3}")?;
+    }
+    for (when, bias) in [("then", &scores.bias_first), ("at the end", &scores.bias_last)] {
+        if let Some(SensorBias { hard_iron: [x, y, _], hard_iron_sd: [sd_x, sd_y, _], .. }) = bias {
+            writeln!(out, "hard iron {when}, which is 0: {x:.2} ({sd_x:.2}), {y:.2} ({sd_y:.2}) microtesla")?;
+        }
     }
     if let Some(ratio) = scores.seam_ratio {
         writeln!(
