@@ -77,6 +77,9 @@ pub struct HallScores {
     pub rmse_first: f64,
     /// The same of the last tenth.
     pub rmse_last: f64,
+    /// The same of the last tenth, of a map that begins a tenth before it, as the map began a tenth before the first: what the place
+    /// makes of it, and not the size of the map.
+    pub rmse_last_alone: f64,
     /// Share of the true strengths of the first tenth within their 95 % interval.
     pub coverage_first: f64,
     /// The same of the last tenth.
@@ -160,7 +163,13 @@ pub fn run(hall: &Hall, config: &Config, mut progress: impl FnMut(usize, usize))
     let resident_mb = resident_megabytes();
     let map = model.map().context("there was a batch")?;
     let first = first.context("expected a drive of at least two batches, 10 m")?;
-    let last = scores(&world, &map, &observations[(batches.len() - tenth) * BATCH..], hall);
+    let last_tenth = &observations[(batches.len() - tenth) * BATCH..];
+    let last = scores(&world, &map, last_tenth, hall);
+    let mut alone = FieldModel::new(config);
+    for batch in batches.iter().skip(batches.len().saturating_sub(2 * tenth)) {
+        alone.update(batch, &|| false)?;
+    }
+    let alone = scores(&world, &alone.map().context("there was a batch")?, last_tenth, hall);
     let ends = |durations: &[f64]| {
         let tenth = durations.len().div_ceil(10);
         let [second, last] = [tenth, durations.len() - tenth].map(|start| durations.iter().skip(start).take(tenth));
@@ -179,6 +188,7 @@ pub fn run(hall: &Hall, config: &Config, mut progress: impl FnMut(usize, usize))
         resident_mb,
         rmse_first: first.rmse,
         rmse_last: last.rmse,
+        rmse_last_alone: alone.rmse,
         coverage_first: first.coverage,
         coverage_last: last.coverage,
         bias_first,

@@ -79,6 +79,8 @@ fn write_scores(out: &mut impl Write, scores: &HallScores) -> io::Result<()> {
     for (name, first, last) in rows {
         writeln!(out, "{name:20}  {first:11.3}  {last:11.3}")?;
     }
+    let alone = scores.rmse_last_alone;
+    writeln!(out, "RMSE in the last tenth of a map that begins a tenth before it: {alone:.3} microtesla")?;
     for (when, bias) in [("then", &scores.bias_first), ("at the end", &scores.bias_last)] {
         if let Some(SensorBias { hard_iron: [x, y, _], hard_iron_sd: [sd_x, sd_y, _], .. }) = bias {
             writeln!(out, "hard iron {when}, which is 0: {x:.2} ({sd_x:.2}), {y:.2} ({sd_y:.2}) microtesla")?;
