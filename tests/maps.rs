@@ -384,7 +384,7 @@ fn go_through(runs: &[Run]) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 40, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 20, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn whatever_happens_no_map_is_lost_or_mixed(runs in prop::collection::vec(run(), 1..9)) {
@@ -396,7 +396,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    #[ignore = "five times as many cases; run with --ignored"]
+    #[ignore = "ten times as many cases; run with --ignored"]
     fn whatever_happens_in_200_sequences_of_runs_no_map_is_lost_or_mixed(runs in prop::collection::vec(run(), 1..9)) {
         go_through(&runs);
     }

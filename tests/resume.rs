@@ -121,12 +121,12 @@ fn killed_five_times_it_makes_the_map_that_it_would_have_made() {
 
 #[test]
 fn so_does_one_whose_model_has_a_memory() {
-    killed_and_resumed(3, "20", &WITH_MEMORY);
+    killed_and_resumed(3, "12", &WITH_MEMORY);
 }
 
 #[test]
 fn so_does_one_of_a_yes_no_signal() {
-    killed_and_resumed(3, "20", &OF_A_SIGNAL);
+    killed_and_resumed(3, "12", &OF_A_SIGNAL);
 }
 
 #[test]
