@@ -4,6 +4,7 @@ mod axes_check;
 mod calibrate;
 mod command_line;
 mod common;
+mod documentation;
 mod faults;
 mod field_model_robustness;
 mod locate;

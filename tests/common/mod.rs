@@ -1,6 +1,8 @@
 //! What several test files share, here and in `crates/magmap-evaluate`.
 #![allow(dead_code)] // each test file uses a part
 
+pub mod pages;
+
 use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -11,10 +13,8 @@ use serde_json::Value;
 /// The folder of the Aalto drives, which are not part of the repository: `MAGMAP_DATA` names it, or it is next to the checkout.
 /// Says so when it is nowhere.
 pub fn aalto_folder() -> Option<PathBuf> {
-    let mut above = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors();
-    let checkout = above.find(|folder| folder.join("Cargo.lock").is_file()).unwrap();
-    let folder =
-        std::env::var_os("MAGMAP_DATA").map_or_else(|| checkout.join("../shared/data/aalto-magnetic"), PathBuf::from);
+    let beside = || pages::checkout().join("../shared/data/aalto-magnetic");
+    let folder = std::env::var_os("MAGMAP_DATA").map_or_else(beside, PathBuf::from);
     if folder.is_dir() {
         return Some(folder);
     }

@@ -85,6 +85,10 @@ fn moved(arguments: &[String]) -> UsageError {
 }
 
 #[cfg(test)]
+#[path = "../../../tests/common/pages.rs"]
+mod pages;
+
+#[cfg(test)]
 mod tests {
     use clap::CommandFactory;
 
@@ -93,5 +97,16 @@ mod tests {
     #[test]
     fn the_arguments_are_consistent() {
         Arguments::command().debug_assert();
+    }
+
+    #[test]
+    fn the_commands_in_the_documentation_parse() {
+        let commands = pages::commands_of("magmap");
+        assert!(commands.len() > 20, "found only {}", commands.len());
+        for (page, words) in commands {
+            let parsed = Arguments::try_parse_from(words);
+            let wrong = parsed.err().filter(|error| error.use_stderr());
+            assert!(wrong.is_none(), "{page}: {}", wrong.unwrap());
+        }
     }
 }
