@@ -24,6 +24,12 @@
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
+/// The Rust in the documentation, as tests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+#[doc = include_str!("../docs/library.md")]
+mod documentation {}
+
 mod arrays;
 pub mod calibration;
 #[cfg(feature = "cli")]

@@ -9,7 +9,7 @@ use pulldown_cmark::{CodeBlockKind, CowStr, Event, Options, Parser, Tag, TagEnd}
 /// The folder of the checkout.
 pub fn checkout() -> PathBuf {
     let mut above = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors();
-    above.find(|folder| folder.join("Cargo.lock").is_file()).unwrap().to_owned()
+    above.find(|folder| folder.join("Cargo.lock").is_file()).unwrap().canonicalize().unwrap()
 }
 
 /// The folder of the book.
@@ -98,7 +98,8 @@ pub fn commands_of(program: &str) -> Vec<(String, Vec<String>)> {
             _ => None,
         });
         let all = shell.map(|block| block.text).chain(in_sentences).flat_map(|text| commands(&text));
-        let ours = all.filter(|words| words.len() > 1 && words[0] == program && !words.iter().any(|word| word == "..."));
+        let ours = all
+            .filter(|words| words.len() > 1 && words[0] == program && !words.iter().any(|word| word.contains("...")));
         found.extend(ours.map(|words| (name(&page), words)));
     }
     found

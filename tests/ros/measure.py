@@ -1,4 +1,4 @@
-"""Measures the installed node for the README: CPU and memory, latency, and the largest rate held without loss.
+"""Measures the installed node for docs/speed.md: CPU and memory, latency, and the largest rate held without loss.
 
     python3 tests/ros/measure.py [--seconds 60] [--only load latency rate]
 
