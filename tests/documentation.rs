@@ -113,8 +113,7 @@ fn commands_are_known_or_said_to_be_examples() {
         let text = pages::text(&page);
         for block in pages::blocks(&text).iter().filter(|block| block.fence == "sh") {
             for words in pages::commands(&block.text) {
-                let is_known =
-                    matches!(&*words[0], "magmap" | "magmap-evaluate") || words.starts_with(&LAUNCH.map(String::from));
+                let is_known = matches!(&*words[0], "magmap" | "magmap-evaluate") || launch_file(&words).is_some();
                 let name = pages::name(&page);
                 assert!(is_known, "{name}: no test knows `{}`: begin its block with ```sh,example", words.join(" "));
             }
@@ -122,16 +121,18 @@ fn commands_are_known_or_said_to_be_examples() {
     }
 }
 
-const LAUNCH: [&str; 3] = ["ros2", "launch", "magmap"];
+/// The launch file of magmap that a command launches.
+fn launch_file(words: &[String]) -> Option<&str> {
+    let is_ours = words.get(..3).is_some_and(|words| *words == ["ros2", "launch", "magmap"]);
+    words.get(3).filter(|_| is_ours).map(String::as_str)
+}
 
 #[test]
 fn arguments_of_launch_files_are_declared() {
     let read = |name: &str| fs::read_to_string(pages::checkout().join("launch").join(name)).unwrap();
-    let launched =
-        pages::commands_of("ros2").into_iter().filter(|(_, words)| words.starts_with(&LAUNCH.map(String::from)));
     let mut count = 0;
-    for (page, words) in launched {
-        let file = &words[LAUNCH.len()];
+    for (page, words) in pages::commands_of("ros2") {
+        let Some(file) = launch_file(&words) else { continue };
         // Those of mapping.launch.py are arguments of a replay as well; the localizer lists those that it shares.
         let declared = read(file) + &if file == "replay.launch.py" { read("mapping.launch.py") } else { String::new() };
         for argument in words.iter().filter_map(|word| Some(word.split_once(":=")?.0)) {
