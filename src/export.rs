@@ -1,4 +1,4 @@
-//! The output files of a map: pictures, arrays, grids for nav2's `map_server`, a report.
+//! The output files of a map: pictures, arrays, tables, grids for nav2 and for geographic information systems, a report.
 //!
 //! Every file is written under a temporary name and then renamed, so that nobody ever reads half a file.
 
@@ -6,7 +6,10 @@ pub mod arrows;
 pub mod axes_grid;
 mod canvas;
 pub mod colour;
+pub mod costmap_filter;
+pub mod csv;
 pub mod file;
+pub mod geotiff;
 pub mod growth_picture;
 pub mod map_picture;
 pub mod map_server;

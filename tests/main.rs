@@ -5,6 +5,7 @@ mod calibrate;
 mod command_line;
 mod common;
 mod documentation;
+mod export;
 mod faults;
 mod field_model_robustness;
 mod locate;

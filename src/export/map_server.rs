@@ -4,7 +4,7 @@
 //! thresholds have no effect but are required (`nav2_map_server`, `map_io.cpp`, checked 2026). The top row of the picture has the
 //! highest y; `origin` is the lower left corner of the lower left cell.
 
-use std::io::{self, Write};
+use std::io::Write;
 use std::path::Path;
 
 use super::colour::mean_scale;
@@ -32,79 +32,104 @@ pub fn write_map_server(folder: &Path, grid: &FieldGrid, prior_standard_deviatio
         ),
     ];
     for (name, of, values, scale) in layers {
-        write_pgm(&folder.join(format!("{name}.pgm")), &grid.geometry, values, scale)?;
-        let quantity = format!("{of} {}", grid.quantity.name());
-        write_yaml(&folder.join(format!("{name}.yaml")), grid, name, &quantity, scale)?;
+        let legend = legend(&format!("{of} {}", grid.quantity.name()), grid.quantity, scale);
+        let layer = Layer { name, legend: &legend, mode: "raw", free_thresh: 0.25, occupied_thresh: 0.65 };
+        // Unknown, -1, becomes 255.
+        layer.write(folder, &grid.geometry, values, |value| scale.occupancy(value) as u8)?;
     }
     Ok(())
 }
 
-fn write_pgm(path: &Path, geometry: &GridGeometry, values: &[f64], scale: Scale) -> Result<(), Error> {
-    if geometry.is_empty() {
-        return Err(Error::NoCells(path.to_owned()));
-    }
-    write_atomically(path, |writer| {
-        write!(writer, "P5\n{} {}\n255\n", geometry.columns, geometry.rows)?;
-        for row in values.chunks_exact(geometry.columns).rev() {
-            // Unknown, -1, becomes 255.
-            let row: Vec<u8> = row.iter().map(|&value| scale.occupancy(value) as u8).collect();
-            writer.write_all(&row)?;
-        }
-        Ok(())
-    })
-}
-
-fn write_yaml(path: &Path, grid: &FieldGrid, name: &str, quantity: &str, scale: Scale) -> Result<(), Error> {
-    let FieldGrid { geometry, .. } = grid;
-    let (unit, in_unit) = match grid.quantity {
+/// What the values mean.
+fn legend(what: &str, quantity: Quantity, scale: Scale) -> String {
+    let (unit, in_unit) = match quantity {
         Quantity::Strength => (" microtesla", ", in microtesla"),
         Quantity::Probability => ("", ""),
     };
     let Scale { low, high } = scale;
     let step = scale.step();
-    let [x, y] = geometry.origin();
-    let resolution = geometry.resolution;
-    write_atomically(path, |writer| -> io::Result<()> {
-        write!(
-            writer,
-            "# {quantity}{in_unit} = {low} + {step} * value\n\
-             # value 0 is {low}{unit}, value 100 is {high}{unit}, -1 is unknown\n\
-             image: {name}.pgm\n\
-             mode: raw\n\
-             resolution: {resolution}\n\
-             origin: [{x}, {y}, 0]\n\
-             negate: 0\n\
-             occupied_thresh: 0.65\n\
-             free_thresh: 0.25\n"
-        )
-    })
+    format!(
+        "# {what}{in_unit} = {low} + {step} * value\n\
+         # value 0 is {low}{unit}, value 100 is {high}{unit}, -1 is unknown\n"
+    )
+}
+
+/// A picture of a grid and the yaml that says how `map_server` reads it.
+pub(super) struct Layer<'a> {
+    /// Name of both files, without the extension.
+    pub(super) name: &'a str,
+    /// The first lines of the yaml, each with a `#`.
+    pub(super) legend: &'a str,
+    pub(super) mode: &'a str,
+    pub(super) free_thresh: f64,
+    pub(super) occupied_thresh: f64,
+}
+
+impl Layer<'_> {
+    /// Writes both files, with a grey for each value.
+    pub(super) fn write(
+        &self,
+        folder: &Path,
+        geometry: &GridGeometry,
+        values: &[f64],
+        grey: impl Fn(f64) -> u8,
+    ) -> Result<(), Error> {
+        let Self { name, legend, mode, free_thresh, occupied_thresh } = self;
+        let picture = format!("{name}.pgm");
+        let path = folder.join(&picture);
+        if geometry.is_empty() {
+            return Err(Error::NoCells(path));
+        }
+        write_atomically(&path, |writer| {
+            write!(writer, "P5\n{} {}\n255\n", geometry.columns, geometry.rows)?;
+            for row in values.chunks_exact(geometry.columns).rev() {
+                writer.write_all(&row.iter().copied().map(&grey).collect::<Vec<u8>>())?;
+            }
+            Ok(())
+        })?;
+        let [x, y] = geometry.origin();
+        let resolution = geometry.resolution;
+        write_atomically(&folder.join(format!("{name}.yaml")), |writer| {
+            write!(
+                writer,
+                "{legend}\
+                 image: {picture}\n\
+                 mode: {mode}\n\
+                 resolution: {resolution}\n\
+                 origin: [{x}, {y}, 0]\n\
+                 negate: 0\n\
+                 occupied_thresh: {occupied_thresh}\n\
+                 free_thresh: {free_thresh}\n"
+            )
+        })
+    }
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use std::collections::HashMap;
 
     use super::*;
     use crate::export::strength_grid;
 
     /// What `map_server` publishes.
-    struct OccupancyGrid {
+    pub(in crate::export) struct OccupancyGrid {
         width: usize,
         resolution: f64,
-        origin: Vec<f64>,
-        data: Vec<i8>,
+        pub(in crate::export) origin: Vec<f64>,
+        pub(in crate::export) data: Vec<i8>,
     }
 
-    /// Reads a yaml and its picture as `map_server` documents it: grey `shade` (0 to 1) times 255, rounded, is the value when
-    /// it is 0 to 100 and unknown otherwise; picture row `r` is grid row `height - r - 1`.
-    fn serve(yaml: &Path) -> OccupancyGrid {
+    /// Reads a yaml and its picture as `map_server` documents it. Raw: grey `shade` (0 to 1) times 255, rounded, is the value when
+    /// it is 0 to 100 and unknown otherwise. Scale: the dark share, from `free_thresh` to `occupied_thresh`, is 0 to 100. Picture
+    /// row `r` is grid row `height - r - 1`.
+    pub(in crate::export) fn serve(yaml: &Path) -> OccupancyGrid {
         let content = std::fs::read_to_string(yaml).unwrap();
         let lines = content.lines().filter(|line| !line.starts_with('#'));
         let keys: HashMap<&str, &str> = lines.map(|line| line.split_once(": ").unwrap()).collect();
-        assert_eq!(keys["mode"], "raw");
-        for required in ["negate", "occupied_thresh", "free_thresh"] {
-            keys[required].parse::<f64>().unwrap();
-        }
+        let [negate, occupied, free] =
+            ["negate", "occupied_thresh", "free_thresh"].map(|required| keys[required].parse::<f64>().unwrap());
+        assert_eq!(negate, 0.0);
         let bytes = std::fs::read(yaml.with_file_name(keys["image"])).unwrap();
         let mut parts = bytes.splitn(4, |&byte| byte == b'\n');
         let mut header = || std::str::from_utf8(parts.next().unwrap()).unwrap().to_owned();
@@ -117,8 +142,15 @@ mod tests {
         let mut data = vec![0; width * height];
         for (i, &pixel) in pixels.iter().enumerate() {
             let shade = f64::from(pixel) / 255.0;
-            let value = (shade * 255.0).round();
-            data[width * (height - i / width - 1) + i % width] = if value <= 100.0 { value as i8 } else { -1 };
+            let dark = 1.0 - shade;
+            data[width * (height - i / width - 1) + i % width] = match keys["mode"] {
+                "raw" if (shade * 255.0).round() > 100.0 => -1,
+                "raw" => (shade * 255.0).round() as i8,
+                "scale" if dark > occupied => 100,
+                "scale" if dark < free => 0,
+                "scale" => ((dark - free) / (occupied - free) * 100.0).round_ties_even() as i8,
+                mode => panic!("{mode}"),
+            };
         }
         let origin =
             keys["origin"].trim_matches(['[', ']']).split(", ").map(|number| number.parse().unwrap()).collect();

@@ -63,6 +63,19 @@ impl Rasterizer {
     /// # Errors
     /// As [`GridGeometry::around`]; the raster is then still the last one.
     pub fn rasterize(&mut self, map: &FieldMap, places: &[[f64; 2]]) -> Result<&FieldGrid, Error> {
+        self.rasterize_watched(map, places, |_| {})
+    }
+
+    /// As [`rasterize`](Self::rasterize). `progress` is called with the share of the work that is done, up to 1.
+    ///
+    /// # Errors
+    /// As [`rasterize`](Self::rasterize).
+    pub fn rasterize_watched(
+        &mut self,
+        map: &FieldMap,
+        places: &[[f64; 2]],
+        progress: impl FnMut(f64),
+    ) -> Result<&FieldGrid, Error> {
         let points = map.inducing_points().into_iter().chain(places.iter().copied());
         let unknown_above = self.settings.unknown_above;
         let predict = |places: &[[f64; 2]], mean: &mut [f64], variance: &mut [f64]| {
@@ -70,7 +83,7 @@ impl Rasterizer {
         };
         let last = self.map.clone();
         let is_unchanged = |area| last.as_ref().is_some_and(|last| map.predicts_as(last, area));
-        self.grow(points, map.quantity(), predict, is_unchanged)?;
+        self.grow(points, map.quantity(), predict, is_unchanged, progress)?;
         self.map = Some(map.clone());
         self.grid.as_ref().ok_or(Error::NoPoints)
     }
@@ -82,6 +95,7 @@ impl Rasterizer {
         quantity: Quantity,
         predict: impl FnMut(&[[f64; 2]], &mut [f64], &mut [f64]),
         is_unchanged: impl Fn(Extent) -> bool,
+        progress: impl FnMut(f64),
     ) -> Result<(), Error> {
         let config::Raster { resolution, margin, max_cells, .. } = self.settings;
         let around = GridGeometry::around(points, margin, resolution, max_cells)?;
@@ -100,7 +114,7 @@ impl Rasterizer {
         let area = |block: &Cells| [block.first, block.last].map(|cell| cell.map(centre));
         let changed: Vec<Cells> =
             blocks(&cells).filter(|block| !(is_drawn(block) && is_unchanged(area(block)))).collect();
-        fill(&mut grid, &changed, predict);
+        fill(&mut grid, &changed, predict, progress);
         let rectangle = changed.into_iter().reduce(|all, block| all.hull(&block));
         self.changed = rectangle.map(|rectangle| rectangle.intersection(&cells));
         self.grid = Some(grid);
@@ -109,12 +123,17 @@ impl Rasterizer {
 }
 
 /// Fills blocks of a grid with predictions.
-fn fill(grid: &mut FieldGrid, blocks: &[Cells], mut predict: impl FnMut(&[[f64; 2]], &mut [f64], &mut [f64])) {
+fn fill(
+    grid: &mut FieldGrid,
+    blocks: &[Cells],
+    mut predict: impl FnMut(&[[f64; 2]], &mut [f64], &mut [f64]),
+    mut progress: impl FnMut(f64),
+) {
     let geometry = grid.geometry;
     let cells = (BLOCK * BLOCK) as usize;
     let (mut points, mut mean, mut variance) = (Vec::with_capacity(cells), vec![0.0; cells], vec![0.0; cells]);
     let centre = |index: i64| (index as f64 + 0.5) * geometry.resolution;
-    for block in blocks {
+    for (done, block) in blocks.iter().enumerate() {
         points.clear();
         points.extend(block.iter().map(|cell| cell.map(centre)));
         predict(&points, &mut mean, &mut variance);
@@ -123,6 +142,7 @@ fn fill(grid: &mut FieldGrid, blocks: &[Cells], mut predict: impl FnMut(&[[f64; 
             grid.mean[index] = mean[cell];
             grid.standard_deviation[index] = variance[cell].sqrt();
         }
+        progress((done + 1) as f64 / blocks.len() as f64);
     }
 }
 
@@ -162,7 +182,7 @@ mod tests {
 
     impl Rasterizer {
         fn grow_anew(&mut self, points: &[[f64; 2]]) -> Result<&FieldGrid, Error> {
-            self.grow(points.iter().copied(), Quantity::Strength, predict, |_| false)?;
+            self.grow(points.iter().copied(), Quantity::Strength, predict, |_| false, |_| {})?;
             self.grid.as_ref().ok_or(Error::NoPoints)
         }
     }

@@ -6,6 +6,7 @@ mod bench;
 mod calibrate;
 mod convert;
 mod demo;
+mod export;
 mod info;
 mod locate;
 mod replay;
@@ -30,6 +31,7 @@ Examples:
   magmap demo                 map an embedded simulated world, with no data at all
   magmap replay house.mcap    map a recording, into house-map/
   magmap locate second --map house-map    where a robot was on a second drive
+  magmap export house-map --format csv    a map for other programs
   magmap info invensense/3    what is in a recording
   magmap simulate --out bag && magmap replay bag";
 
@@ -50,6 +52,7 @@ enum Command {
     Convert(convert::Convert),
     Replay(replay::Replay),
     Locate(locate::Locate),
+    Export(export::Export),
     Info(info::Info),
     Calibrate(calibrate::Calibrate),
     Bench(bench::Bench),
@@ -71,6 +74,7 @@ fn main() -> ExitCode {
         Command::Convert(command) => command.run(&terminal),
         Command::Replay(command) => command.run(&terminal),
         Command::Locate(command) => command.run(&terminal),
+        Command::Export(command) => command.run(&terminal),
         Command::Info(command) => command.run(),
         Command::Calibrate(command) => command.run(&terminal),
         Command::Bench(command) => command.run(&terminal),
