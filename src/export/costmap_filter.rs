@@ -58,7 +58,7 @@ mod tests {
         // As the yaml says.
         let text = std::fs::read_to_string(&yaml).unwrap();
         std::fs::write(&yaml, text.replace("occupied_thresh: 1", "occupied_thresh: 0.9")).unwrap();
-        assert_eq!(serve(&yaml).data, [0, 0, 39, 77, 95, 100, 100, 0]);
+        assert_eq!(serve(&yaml).data, [0, 0, 38, 77, 95, 100, 100, 0]);
     }
 
     #[test]
