@@ -22,9 +22,9 @@ use crate::summary::rows;
 
 const EXAMPLES: &str = "\
 Examples:
-  magmap export house-map --format csv                       the map of a replay, into house-map-export/map.csv
-  magmap export ~/.ros/magmap/map.npz --format geotiff       the map that the node has saved, for QGIS or rasterio
-  magmap export house-map --format costmap-filter --out ~/nav    where the map is of little use, for nav2
+  magmap export house-map --format csv               a replay's map, into house-map-export/
+  magmap export ~/.ros/magmap/map.npz --format geotiff        the map that the node saved, for QGIS
+  magmap export house-map --format costmap-filter --out nav   where the map is of little use, for nav2
   magmap export house-map --format csv,npz --set raster.resolution=0.2 --set raster.margin=0
 
 The map is only read. Its settings are used unless --config or --set changes them: raster.resolution, raster.margin and \
