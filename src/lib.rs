@@ -15,6 +15,7 @@
 //! * [`calibration`]: what a drive says of its magnetometer.
 //! * [`files`]: files that are replaced whole or not at all.
 //! * [`recording`]: readers and writers of drives: Aalto CSV, MCAP, rosbag2.
+//! * `live`: a server of messages for those who watch in Foxglove (feature `live`, on by default).
 //! * [`simulation`]: a world of dipoles and a robot driving through it.
 //! * [`export`]: pictures, arrays, grids for `map_server`.
 //! * [`replay`]: offline mapping, from a recording to a folder of outputs.
@@ -39,6 +40,8 @@ pub mod durability;
 pub mod export;
 pub mod field;
 pub mod files;
+#[cfg(feature = "live")]
+pub mod live;
 pub mod localization;
 pub mod locate;
 pub mod mapping;

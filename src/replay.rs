@@ -1,7 +1,7 @@
 //! Offline mapping: from a recording to a folder with the map of its field.
 //!
 //! ```text
-//! measurements ── inbox ── mapping thread ── every update ── drawing thread ── map.mcap
+//! measurements ── inbox ── mapping thread ── every update ── drawing thread ── map.mcap, and to those who watch
 //! (paced)         waits    pipeline, model                   raster
 //! ```
 //!
@@ -51,6 +51,7 @@ use crate::mapping::step_log::StepLog;
 use crate::mapping::stop::StopSignal;
 use crate::mapping::updates::Update;
 use crate::mapping::worker::{Finished, Mode, Observer, Worker};
+use crate::recording::writer::MessageWriter;
 use crate::recording::{Loss, Lost, Recording};
 use crate::sensing::reading::Measurement;
 
@@ -184,7 +185,7 @@ fn display_name(path: &Path) -> String {
 }
 
 /// Options of a replay.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Default)]
 pub struct Options {
     /// Multiple of real time; 0: as fast as possible.
     pub speed: f64,
@@ -192,6 +193,8 @@ pub struct Options {
     pub force: bool,
     /// Whether to continue an interrupted replay of the same recording, or a finished map, in the folder.
     pub resume: bool,
+    /// Also gets the messages of `map.mcap`, as soon as they are made: the writer of a live server (module `live`).
+    pub live: Option<MessageWriter>,
 }
 
 /// Progress of a replay.
@@ -226,7 +229,7 @@ impl ReplayProgress {
 pub struct Replay {
     config: Config,
     source: Source,
-    options: Options,
+    speed: f64,
     folder: PathBuf,
     worker: Worker,
     drawing: Drawing,
@@ -271,8 +274,8 @@ impl Replay {
         if !options.force && !options.resume && holds_files(folder)? {
             return Err(Error::NotEmpty(folder.to_owned()));
         }
-        let start = ReplayStart::find(config, &source, folder, options, &mut progress)?;
-        let drawing = Drawing::start(config, &source.frame, folder, &start.mapper)?;
+        let start = ReplayStart::find(config, &source, folder, &options, &mut progress)?;
+        let drawing = Drawing::start(config, &source.frame, folder, options.live, &start.mapper)?;
         let mut draw = drawing.observer();
         let observer: Observer = Box::new(move |observations, update| {
             progress(ReplayProgress::after(update));
@@ -285,7 +288,18 @@ impl Replay {
         let worker = Worker::start(Mode::Offline, mapper, step_log, Some(observer))?;
         let started = Instant::now();
         let (config, folder) = (config.clone(), folder.to_owned());
-        Ok(Self { config, source, options, folder, worker, drawing, resumed, has_begun, has_mount, started })
+        Ok(Self {
+            config,
+            source,
+            speed: options.speed,
+            folder,
+            worker,
+            drawing,
+            resumed,
+            has_begun,
+            has_mount,
+            started,
+        })
     }
 
     /// Ends the replay early when set: learning stops at its next evaluation, what was sent becomes part of the map, and the outputs
@@ -327,7 +341,7 @@ impl Replay {
         measurements: impl IntoIterator<Item = Result<Measurement, E>>,
     ) -> Result<(), Error> {
         let (inbox, stop) = (self.worker.inbox(), self.worker.stop.clone());
-        let mut pace = Pace::new(self.options.speed);
+        let mut pace = Pace::new(self.speed);
         let mapped = self.resumed.as_ref().map_or(0, |resumed| resumed.measurements);
         if !self.has_begun {
             // All runs of a recording are equal, and so are their maps.

@@ -8,6 +8,7 @@ mod documentation;
 mod export;
 mod faults;
 mod field_model_robustness;
+mod live;
 mod locate;
 mod maps;
 mod recording;

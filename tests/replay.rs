@@ -23,17 +23,17 @@ use streaming_gp::vector::Axes;
 use tempfile::{TempDir, tempdir};
 
 /// Some 15 m through a room of 3 m by 3 m.
-fn simulation() -> Simulation {
+pub fn simulation() -> Simulation {
     let world = DipoleOptions { size: [3.0, 3.0], under: 8, beside: 4, ..Default::default() };
     Simulation { world, route: Route::LawnMower { spacing: 0.6 }, duration: 30.0, ..demo() }
 }
 
-fn measurements(simulation: &Simulation) -> Vec<Measurement> {
+pub fn measurements(simulation: &Simulation) -> Vec<Measurement> {
     let world = simulation.world().unwrap();
     simulation.drive(world).unwrap().map(|sample| sample.measurement).collect()
 }
 
-fn source() -> Source {
+pub fn source() -> Source {
     let (about, loss) = (serde_json::json!({ "kind": "test" }), Loss::default());
     let id = SourceId { name: "test".into(), fingerprint: "test".into() };
     Source { name: "test".into(), id, about, mount: Isometry3::identity(), frame: "odom".into(), loss }
@@ -49,7 +49,7 @@ fn at_full_speed(folder: &TempDir, measurements: &[Measurement]) -> ReplayOutput
 }
 
 /// The grids on a topic of the map over time, in order, with the times at which they were recorded.
-fn grids(folder: &Path, topic: &str) -> Vec<(u64, OccupancyGrid)> {
+pub fn grids(folder: &Path, topic: &str) -> Vec<(u64, OccupancyGrid)> {
     let bytes = fs::read(folder.join("map.mcap")).unwrap();
     let messages = mcap::MessageStream::new(&bytes).unwrap().map(Result::unwrap);
     let on_topic = messages.filter(|message| message.channel.topic == topic);

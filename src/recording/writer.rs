@@ -142,31 +142,32 @@ fn quality_of_service(type_name: &str, topic: &str) -> String {
     )
 }
 
-/// Writes messages of any type to a storage file. Only [`MessageWriter::finish`] makes it complete.
+/// Writes messages of any type to a storage file, or to those who watch (module `live`). Only [`MessageWriter::finish`] makes
+/// a file complete.
 pub struct MessageWriter {
-    file: Box<dyn StorageFile>,
+    destination: Box<dyn Destination>,
     /// In the order of their first messages.
     topics: Vec<WrittenTopic>,
 }
 
-struct WrittenTopic {
-    /// Of the topic in its file.
-    id: i64,
+pub(crate) struct WrittenTopic {
+    /// Of the topic in its destination.
+    pub(crate) id: i64,
     name: String,
     type_name: &'static str,
     /// Number of messages written.
     count: u64,
 }
 
-/// A storage file that is being written.
-trait StorageFile: Send {
+/// Where encoded messages go: a storage file that is being written, or a server.
+pub(crate) trait Destination: Send {
     /// Adds a topic and returns its id.
     fn add_topic(&mut self, name: &str, type_name: &str, definition: &str) -> Result<i64, Error>;
 
     /// Writes one encoded message.
     fn write(&mut self, topic: &WrittenTopic, data: &[u8], stamp: Stamp) -> Result<(), Error>;
 
-    /// Completes the file.
+    /// Completes what was written.
     fn finish(self: Box<Self>) -> Result<(), Error>;
 }
 
@@ -179,8 +180,8 @@ impl MessageWriter {
         McapFile::create(path).map(Self::new)
     }
 
-    fn new(file: impl StorageFile + 'static) -> Self {
-        Self { file: Box::new(file), topics: Vec::new() }
+    pub(crate) fn new(destination: impl Destination + 'static) -> Self {
+        Self { destination: Box::new(destination), topics: Vec::new() }
     }
 
     /// Writes one message, recorded at `stamp`. The first message of a topic determines the topic's type.
@@ -193,7 +194,7 @@ impl MessageWriter {
         let index = match self.topics.iter().position(|topic| topic.name == name) {
             Some(index) => index,
             None => {
-                let id = self.file.add_topic(name, M::TYPE, &M::definition())?;
+                let id = self.destination.add_topic(name, M::TYPE, &M::definition())?;
                 self.topics.push(WrittenTopic { id, name: name.into(), type_name: M::TYPE, count: 0 });
                 self.topics.len() - 1
             }
@@ -202,7 +203,7 @@ impl MessageWriter {
         if topic.type_name != M::TYPE {
             return Err(problem(format!("it has the type {}, the message is a {}", topic.type_name, M::TYPE)));
         }
-        self.file.write(topic, &data, stamp)?;
+        self.destination.write(topic, &data, stamp)?;
         topic.count += 1;
         Ok(())
     }
@@ -212,7 +213,7 @@ impl MessageWriter {
     /// # Errors
     /// Errors of the storage.
     pub fn finish(self) -> Result<(), Error> {
-        self.file.finish()
+        self.destination.finish()
     }
 }
 
@@ -239,7 +240,7 @@ impl McapFile {
     }
 }
 
-impl StorageFile for McapFile {
+impl Destination for McapFile {
     fn add_topic(&mut self, name: &str, type_name: &str, definition: &str) -> Result<i64, Error> {
         let metadata = BTreeMap::from([("offered_qos_profiles".into(), quality_of_service(type_name, name))]);
         let schema = self.writer.add_schema(type_name, "ros2msg", definition.as_bytes());
@@ -303,7 +304,7 @@ impl SqliteFile {
     }
 }
 
-impl StorageFile for SqliteFile {
+impl Destination for SqliteFile {
     fn add_topic(&mut self, name: &str, type_name: &str, _: &str) -> Result<i64, Error> {
         let insert =
             "INSERT INTO topics (name, type, serialization_format, offered_qos_profiles) VALUES (?, ?, 'cdr', ?)";

@@ -16,6 +16,7 @@ use crate::field::map::FieldMap;
 use crate::field::raster::Rasterizer;
 use crate::mapping::mapper::Mapper;
 use crate::mapping::updates::Update;
+use crate::recording::writer::MessageWriter;
 use crate::sensing::reading::{Observation, Stamp};
 use streaming_gp::UpdateReport;
 
@@ -39,11 +40,17 @@ pub(super) struct History {
 }
 
 impl Drawing {
-    /// Starts the thread, which writes into `folder`, with the current map.
-    pub(super) fn start(config: &Config, frame: &str, folder: &Path, mapper: &Mapper) -> Result<Self, Error> {
+    /// Starts the thread, which writes into `folder`, and to `live` if it is given, with the current map.
+    pub(super) fn start(
+        config: &Config,
+        frame: &str,
+        folder: &Path,
+        live: Option<MessageWriter>,
+        mapper: &Mapper,
+    ) -> Result<Self, Error> {
         let (updates, receiver) = bounded(MAX_WAITING);
         let task = DrawingTask {
-            writer: GridWriter::create(folder, frame)?,
+            writer: GridWriter::create(folder, frame, live)?,
             rasterizer: Rasterizer::new(&config.raster),
             records: Vec::new(),
             budget: Budget::default(),

@@ -1,4 +1,4 @@
-//! The map over time, as the grids that a node publishes.
+//! The map over time, as the grids that a node publishes: in a file, and to those who watch.
 
 use std::path::{Path, PathBuf};
 
@@ -17,9 +17,9 @@ pub const MEAN_TOPIC: &str = "/magmap/mean";
 /// Topic of the variance: `nav_msgs/OccupancyGrid`, 0 to 100 over [`GridScales`].
 pub const VARIANCE_TOPIC: &str = "/magmap/variance";
 
-/// Writes pairs of grids to a temporary file.
+/// Writes pairs of grids to a temporary file, and to a second writer if there is one.
 pub(super) struct GridWriter {
-    writer: MessageWriter,
+    writers: Vec<MessageWriter>,
     /// Removed when dropped.
     file: TempPath,
     frame: String,
@@ -27,25 +27,26 @@ pub(super) struct GridWriter {
 
 impl GridWriter {
     /// Creates the file, in `folder`.
-    pub(super) fn create(folder: &Path, frame: &str) -> Result<Self, Error> {
+    pub(super) fn create(folder: &Path, frame: &str, live: Option<MessageWriter>) -> Result<Self, Error> {
         let path: PathBuf = folder.join(format!(".map.mcap.{}.partial", std::process::id()));
-        let writer = MessageWriter::mcap(&path)?;
+        let writers = [MessageWriter::mcap(&path)?].into_iter().chain(live).collect();
         let file = TempPath::try_from_path(&path).map_err(unwritten(&path))?;
-        Ok(Self { writer, file, frame: frame.to_owned() })
+        Ok(Self { writers, file, frame: frame.to_owned() })
     }
 
     /// Writes the mean and the variance as of `stamp`.
     pub(super) fn write(&mut self, grid: &FieldGrid, prior_deviation: f64, stamp: Stamp) -> Result<GridScales, Error> {
         let OccupancyLayers { mean, variance, scales, .. } = OccupancyLayers::of(grid, prior_deviation);
         for (topic, data) in [(MEAN_TOPIC, mean), (VARIANCE_TOPIC, variance)] {
-            self.writer.write(topic, &OccupancyGrid::new(stamp, &self.frame, &grid.geometry, data), stamp)?;
+            let message = OccupancyGrid::new(stamp, &self.frame, &grid.geometry, data);
+            self.writers.iter_mut().try_for_each(|writer| writer.write(topic, &message, stamp))?;
         }
         Ok(scales)
     }
 
     /// Completes the file, which is removed unless it is renamed.
     pub(super) fn finish(self) -> Result<TempPath, Error> {
-        self.writer.finish()?;
+        self.writers.into_iter().try_for_each(MessageWriter::finish)?;
         Ok(self.file)
     }
 }

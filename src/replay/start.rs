@@ -71,7 +71,7 @@ impl ReplayStart {
         config: &Config,
         source: &Source,
         folder: &Path,
-        options: Options,
+        options: &Options,
         progress: &mut impl FnMut(ReplayProgress),
     ) -> Result<Self, Error> {
         let path = folder.join(JOURNAL);

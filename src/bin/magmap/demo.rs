@@ -58,7 +58,7 @@ impl Demo {
         let force = self.force || self.out.as_os_str() == FOLDER;
         let options = Options { force, ..Options::default() };
         let replay = Replay::start(&config, source(&simulation), &self.out, options, show(bar.clone()))?;
-        stop_on_interrupt(replay.stop_signal(), INTERRUPTED)?;
+        stop_on_interrupt(replay.stop_signal(), || INTERRUPTED)?;
         let drive = simulation.drive(&world)?.map(|sample| sample.measurement);
         let outcome = replay
             .run(drive.inspect(|measurement| strengths.extend(strength(measurement))).map(Ok::<_, Infallible>))?;

@@ -83,7 +83,7 @@ impl Locate {
 
         let bar = terminal.bar("locating", measurements(&recording.summary));
         let stop = StopSignal::default();
-        stop_on_interrupt(stop.clone(), "writing what was found")?;
+        stop_on_interrupt(stop.clone(), || "writing what was found")?;
         let drive = locate::drive(&mut localizer, recording, &truth, &mount, &stop, |located| {
             bar.inc(1);
             if let Some(located) = located {

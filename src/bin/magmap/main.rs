@@ -8,6 +8,7 @@ mod convert;
 mod demo;
 mod export;
 mod info;
+mod live;
 mod locate;
 mod replay;
 mod simulate;

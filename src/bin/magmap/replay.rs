@@ -1,15 +1,20 @@
 //! `magmap replay`.
 
+use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use clap::Args;
 use indicatif::ProgressBar;
 use magmap::cli::{Ending, SettingsArguments, Terminal, number};
+use magmap::live::LiveServer;
 use magmap::mapping::stop::StopSignal;
 use magmap::recording::{self, Summary};
 use magmap::replay::{Error, Options, ReplayOutputs, ReplayProgress, Source};
 
+use crate::live::{self, Address};
 use crate::summary;
 
 const EXAMPLES: &str = "\
@@ -19,6 +24,8 @@ Examples:
   magmap replay bag --set selection.delta=0.5      a smaller, less exact map
   magmap replay bag --config map/config.toml       again as it was made
   magmap replay bag --speed 1                      at the pace it was driven
+  magmap replay bag --live                         the same, and the map is shown in Foxglove while it grows
+  magmap replay bag --live 0.0.0.0:8765 --speed 4  for all computers of the network, four times as fast
   magmap replay bag --resume                       after a crash or Ctrl-C: to the same map as without
   magmap replay second --out bag-map --resume      a second drive into the map of the first
 
@@ -27,6 +34,10 @@ continued), mean and standard_deviation as .yaml and .pgm for nav2's map_server,
 time as nav_msgs/OccupancyGrid on /magmap/mean and /magmap/variance, a pair after each batch. For each pair report.json \
 states the values of 0 and 100. Where drawing a large map would take longer than learning it, some batches have no pair; \
 the last one always has.
+
+With --live, Foxglove (Open connection, Foxglove WebSocket) shows the topics of map.mcap at ws://localhost:8765, in the app or the \
+browser; who comes later gets the newest map at once. Who watches never slows the mapping down. At a terminal the map stays there \
+until Ctrl-C, in a script until all have left, at most five seconds.
 
 Ctrl-C ends the replay early: what was read is mapped and written (exit code 130). Another one, at least two seconds later, \
 ends it at once. Until a replay is done, the folder journal keeps what was mapped, for --resume.";
@@ -46,9 +57,12 @@ pub struct Replay {
     /// Folder for the outputs; by default one named after the recording, here.
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
-    /// Speed as a multiple of real time; 0: as fast as possible.
-    #[arg(long, value_name = "FACTOR", default_value_t = 0.0, value_parser = factor)]
-    speed: f64,
+    /// Speed as a multiple of real time; 0: as fast as possible, which is the default without --live; with --live it is 1.
+    #[arg(long, value_name = "FACTOR", value_parser = factor)]
+    speed: Option<f64>,
+    /// Show the map in Foxglove while it grows; by default to this computer only.
+    #[arg(long, value_name = "HOST:PORT", num_args = 0..=1, default_missing_value = live::DEFAULT, value_parser = Address::parse)]
+    live: Option<Address>,
     /// Replace outputs in a folder that is not empty.
     #[arg(long)]
     force: bool,
@@ -68,8 +82,14 @@ impl Replay {
         recording.summary.notes.iter().for_each(|note| log::info!("{note}"));
         let folder = self.out.unwrap_or_else(|| default_folder(&self.recording, "map"));
         let bar = terminal.bar("mapping", measurements(&recording.summary));
-        let options = Options { speed: self.speed, force: self.force, resume: self.resume };
         let source = Source::of_recording(&recording);
+        let live = self.live.map(|address| address.listen(&source.name)).transpose()?;
+        let options = Options {
+            speed: self.speed.unwrap_or(if live.is_some() { 1.0 } else { 0.0 }),
+            force: self.force,
+            resume: self.resume,
+            live: live.as_ref().map(LiveServer::writer),
+        };
         let replay = match magmap::replay::Replay::start(&config, source, &folder, options, show(bar.clone())) {
             // A replay that was interrupted just before its end is done.
             Err(done @ Error::AlreadyMapped { .. }) => {
@@ -78,10 +98,20 @@ impl Replay {
             }
             started => started?,
         };
-        stop_on_interrupt(replay.stop_signal(), INTERRUPTED)?;
+        let (stop, is_written) = (replay.stop_signal(), Arc::new(AtomicBool::new(false)));
+        let is_ending = Arc::clone(&is_written);
+        let then = move || if is_ending.load(Ordering::Relaxed) { "ending" } else { INTERRUPTED };
+        stop_on_interrupt(stop.clone(), then)?;
+        if let Some(server) = &live {
+            summary::row(&mut io::stdout(), "live", &format!("{}, for Foxglove", server.url()))?;
+        }
         let outcome = replay.run(recording)?;
         bar.finish_and_clear();
         summary::print(&outcome)?;
+        is_written.store(true, Ordering::Relaxed);
+        if let Some(server) = &live {
+            live::keep(server, &stop)?;
+        }
         Ok(ending(&outcome))
     }
 }
@@ -110,13 +140,14 @@ pub fn show(bar: ProgressBar) -> impl FnMut(ReplayProgress) + Send + 'static {
 pub const INTERRUPTED: &str = "mapping what was read, then writing the outputs";
 
 /// Makes the first interrupt end the command in good order, with a message of what happens `then`, and a later one at once.
-pub fn stop_on_interrupt(stop: StopSignal, then: &'static str) -> anyhow::Result<()> {
+pub fn stop_on_interrupt(stop: StopSignal, then: impl Fn() -> &'static str + Send + 'static) -> anyhow::Result<()> {
     let mut first: Option<Instant> = None;
     Ok(ctrlc::set_handler(move || match first {
         None => {
             first = Some(Instant::now());
             stop.stop();
             let again = TOGETHER.as_secs();
+            let then = then();
             eprintln!("interrupted: {then}; interrupt again after {again} seconds to end at once");
         }
         Some(first) if first.elapsed() < TOGETHER => {}
