@@ -100,7 +100,7 @@ impl Replay {
         };
         let (stop, is_written) = (replay.stop_signal(), Arc::new(AtomicBool::new(false)));
         let is_ending = Arc::clone(&is_written);
-        let then = move || if is_ending.load(Ordering::Relaxed) { "ending" } else { INTERRUPTED };
+        let then = move || if is_ending.load(Ordering::Relaxed) { "the map is no longer served" } else { INTERRUPTED };
         stop_on_interrupt(stop.clone(), then)?;
         if let Some(server) = &live {
             summary::row(&mut io::stdout(), "live", &format!("{}, for Foxglove", server.url()))?;
