@@ -263,13 +263,20 @@ def node_name(given):
     return f"{(make_namespace_absolute(namespace) or '').rstrip('/')}/magmap"
 
 
+def without_progress_bar():
+    """From Kilted on the player draws a progress bar, which moves the cursor over what the other processes have said."""
+    from rosbag2_py import PlayOptions
+
+    return ['--progress-bar-update-rate', '0'] if hasattr(PlayOptions, 'progress_bar_update_rate') else []
+
+
 def play_command(given, node):
     types = topic_types(given['bag'])
     played = list(played_types(given['bag'], node))
     topics = ['--topics', *played] if len(played) < len(types) else []
     return [
         'ros2', 'bag', 'play', given['bag'],
-        '--start-paused', '--disable-keyboard-controls',
+        '--start-paused', '--disable-keyboard-controls', *without_progress_bar(),
         '--clock', given['clock'],
         '--rate', given['rate'],
         '--wait-for-all-acked', PLAYER_PATIENCE,

@@ -195,7 +195,7 @@ sections! {
         threads: usize = 0 => within(0..=MOST_THREADS),
         /// Memory for tiles, in megabytes; those that were used longest ago are in files only, beside the journal, and are read when they
         /// are needed. 0 for all in memory. The map does not depend on it.
-        memory: f64 = 40.0 => not_negative,
+        memory: f64 = 30.0 => not_negative,
     }
 
     /// The number of inducing points and how they are chosen.

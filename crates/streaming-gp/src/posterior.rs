@@ -124,6 +124,15 @@ impl<K: Kernel> Posterior<K> {
     /// # Panics
     /// When the number of places is no multiple of `D`.
     pub fn predict_groups<const D: usize>(&self, places: &K::Places) -> Vec<([f64; D], [[f64; D]; D])> {
+        self.predict_groups_with(places, |_| {})
+    }
+
+    /// The same; `also` gets L_b^-1 k_b of every group, one after another.
+    pub(crate) fn predict_groups_with<const D: usize>(
+        &self,
+        places: &K::Places,
+        mut also: impl FnMut([&[f64]; D]),
+    ) -> Vec<([f64; D], [[f64; D]; D])> {
         assert_eq!(places.len() % D, 0, "whole groups of places");
         let size = self.past.len();
         let mut groups = Vec::with_capacity(places.len() / D);
@@ -137,6 +146,7 @@ impl<K: Kernel> Posterior<K> {
             linalg::solve_lower(self.past.covariance_root.as_ref(), features.as_mut());
             let first = groups.len();
             for group in (0..length).step_by(D) {
+                also(std::array::from_fn(|i| features.col_as_slice(group + i)));
                 let mean = |i: usize| self.model.mean + dot(features.col_as_slice(group + i), &self.weights);
                 let range = start + group..start + group + D;
                 let covariance = |j: usize| {

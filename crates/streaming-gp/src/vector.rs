@@ -112,10 +112,9 @@ pub struct FieldMap<'a> {
 struct Unknown {
     /// `E[u] / sd(u)`.
     mean: f64,
-    /// L_b^-1 cov(b, u) / sd(u), under the prior.
-    features: Vec<f64>,
-    /// B^-1 of that.
-    shrunk: Vec<f64>,
+    /// `(B^-1 - I) L_b^-1 cov(b, u) / sd(u)`, with the covariance under the prior: times the features of a place it is the covariance of
+    /// the field there with u. Under the prior the two are independent.
+    shared: Vec<f64>,
 }
 
 impl<'a> FieldMap<'a> {
@@ -163,7 +162,8 @@ impl<'a> FieldMap<'a> {
             let mut shrunk = combined.clone();
             linalg::solve_lower_vector(posterior.precision_root.as_ref(), &mut shrunk);
             linalg::solve_lower_transposed_vector(posterior.precision_root.as_ref(), &mut shrunk);
-            unknown.push(Unknown { mean: along / deviation, features: combined, shrunk });
+            let shared = shrunk.iter().zip(&combined).map(|(after, before)| after - before).collect();
+            unknown.push(Unknown { mean: along / deviation, shared });
         }
         let bias = SensorBias { components: components.iter().collect(), mean: known_mean, covariance };
         Self { posterior, bias, removed, unknown }
@@ -171,26 +171,16 @@ impl<'a> FieldMap<'a> {
 
     /// The axes of the field at each of the places (x, y, z).
     pub fn axes(&self, positions: &[[f64; 3]]) -> Vec<Axes> {
-        let places = FieldPlaces::axes(positions);
-        let mut axes: Vec<Axes> = self
-            .posterior
-            .predict_groups(&places)
-            .into_iter()
-            .map(|(mean, covariance)| Axes { mean, covariance })
-            .collect();
+        let mut shared = Vec::with_capacity(positions.len() * self.unknown.len());
+        let groups = self.posterior.predict_groups_with(&FieldPlaces::axes(positions), |features| {
+            shared.extend(self.unknown.iter().map(|unknown| features.map(|features| dot(features, &unknown.shared))));
+        });
+        let mut axes: Vec<Axes> = groups.into_iter().map(|(mean, covariance)| Axes { mean, covariance }).collect();
         if self.unknown.is_empty() {
             return axes;
         }
-        let (past, model) = (&self.posterior.past, &self.posterior.model);
-        for (position, axes) in positions.iter().zip(&mut axes) {
-            let mut features = model.kernel.covariance(&past.inducing, &FieldPlaces::axes(&[*position]));
-            linalg::solve_lower(past.covariance_root.as_ref(), features.as_mut());
-            for unknown in &self.unknown {
-                // Under the prior the field and the bias are independent.
-                let shared: [f64; 3] = std::array::from_fn(|i| {
-                    let features = features.col_as_slice(i);
-                    dot(features, &unknown.shrunk) - dot(features, &unknown.features)
-                });
+        for (axes, shared) in axes.iter_mut().zip(shared.chunks_exact(self.unknown.len())) {
+            for (unknown, shared) in self.unknown.iter().zip(shared) {
                 for i in 0..3 {
                     axes.mean[i] -= shared[i] * unknown.mean;
                     (0..3).for_each(|j| axes.covariance[i][j] -= shared[i] * shared[j]);
