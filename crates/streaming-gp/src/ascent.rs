@@ -77,8 +77,7 @@ impl Objective<'_> {
                 .with_tolerance_cost(LEAST_GAIN * self.scale)
                 .and_then(|solver| solver.with_tolerance_grad(1e-6));
             let Ok(solver) = solver else { return LearningEnd::Stalled };
-            let run =
-                Executor::new(Minimized(self), solver).configure(|state| state.param(start).max_iters(1000)).run();
+            let run = Executor::new(self, solver).configure(|state| state.param(start).max_iters(1000)).run();
             if let Some(end) = self.memory.borrow().end {
                 return end;
             }
@@ -127,24 +126,21 @@ impl Objective<'_> {
     }
 }
 
-/// The objective as the optimizer needs it.
-struct Minimized<'a, 'b>(&'a Objective<'b>);
-
-impl CostFunction for Minimized<'_, '_> {
+impl CostFunction for &Objective<'_> {
     type Param = Vec<f64>;
     type Output = f64;
 
     fn cost(&self, at: &Vec<f64>) -> Result<f64, Error> {
-        Ok(self.0.evaluate(at)?.cost * self.0.scale)
+        Ok(self.evaluate(at)?.cost * self.scale)
     }
 }
 
-impl Gradient for Minimized<'_, '_> {
+impl Gradient for &Objective<'_> {
     type Param = Vec<f64>;
     type Gradient = Vec<f64>;
 
     fn gradient(&self, at: &Vec<f64>) -> Result<Vec<f64>, Error> {
-        Ok(self.0.evaluate(at)?.gradient.iter().map(|entry| entry * self.0.scale).collect())
+        Ok(self.evaluate(at)?.gradient.iter().map(|entry| entry * self.scale).collect())
     }
 }
 

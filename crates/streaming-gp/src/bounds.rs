@@ -1,8 +1,8 @@
 //! What the evidence lower bound is compared with: from above L* and the upper bound, from below the noise baseline.
 
-use super::linalg::{self, Part, squared_norm};
+use super::linalg::{self, squared_norm};
 use super::normal::{LOG_2_PI, log_density_of};
-use crate::{Kernel, Matrix, Model, NotPositiveDefinite, Past, Places, Rows, Targets};
+use crate::{Kernel, Model, NotPositiveDefinite, Past, Places, Rows, Targets};
 
 /// Count, mean and variance of all targets of one output so far: the model that sees no structure.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -172,22 +172,9 @@ pub fn exact_ceiling<'a, K: Kernel>(
         let mut features = model.kernel.covariance(&past.inducing, places);
         linalg::solve_lower(whitened.covariance_root.as_ref(), features.as_mut());
         linalg::add_matrix_vector(&mut residual, -1.0, features.transpose(), &whitened.coefficients);
-        let mut add = |factor, rows: &Matrix| {
-            let (left, right) = (rows.transpose(), rows.as_ref());
-            linalg::multiply(
-                covariance.as_mut(),
-                Part::TriangularLower,
-                1.0,
-                factor,
-                left,
-                Part::Rectangular,
-                right,
-                Part::Rectangular,
-            );
-        };
-        add(-1.0, &features);
+        linalg::add_outer_gram(covariance.as_mut(), -1.0, features.transpose());
         linalg::solve_lower(whitened.precision_root.as_ref(), features.as_mut());
-        add(1.0, &features);
+        linalg::add_outer_gram(covariance.as_mut(), 1.0, features.transpose());
     }
     (0..count).for_each(|i| covariance[(i, i)] += model.noise / targets.precision(i));
     linalg::cholesky_in_place(covariance.as_mut())?;

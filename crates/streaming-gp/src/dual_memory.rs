@@ -96,14 +96,13 @@ const SETTLED: f64 = 0.01;
 pub struct DualGp<K: Kernel> {
     /// The model with its newest hyperparameters.
     pub model: Model<K>,
-    /// Where targets are labels; the likelihood and the noise of the model are then without effect.
-    /// The link of the labels that it learns; none where it learns measurements.
+    /// The link of the labels that it learns, to which the likelihood and the noise of the model are without effect; none where it
+    /// learns measurements.
     pub link: Option<Link>,
     settings: DualSettings,
     summary: Option<Summary<K>>,
     memory: Option<Memory<K::Places>>,
     posterior: Option<Arc<Posterior<K>>>,
-    /// Of all readings so far.
     /// Count, mean and variance of all targets of each output so far.
     pub baseline: NoiseBaselines,
 }
@@ -146,16 +145,17 @@ impl<K: Kernel> DualGp<K> {
         };
         let learnt = self.learn(&setup, sites, stop).map_err(|error| streaming::broken_down(error, &self.model))?;
 
-        let Learnt { model, whitened, sites, fit, .. } = &learnt;
+        let Learnt { whitened, sites, fit, .. } = &learnt;
+        let model = &whitened.model;
         let everything: Vec<usize> = (0..values.len()).collect();
         let scores: Vec<f64> = sites.iter().zip(&fit.variances).map(|(site, v)| site.precision * v).collect();
         let (kept, released) = self.remember(&scores, memory.len());
-        let posterior = setup.posterior(model, whitened, sites, &everything);
+        let posterior = setup.posterior(whitened, sites, &everything);
         let posterior = posterior.map_err(|error| streaming::broken_down(error, model))?;
         let summary = if released.is_empty() && self.summary.is_none() {
             None
         } else {
-            let released = setup.posterior(model, whitened, sites, &released);
+            let released = setup.posterior(whitened, sites, &released);
             Some(Summary::new(released.map_err(|error| streaming::broken_down(error, model))?))
         };
         let update = UpdateReport {
@@ -169,11 +169,11 @@ impl<K: Kernel> DualGp<K> {
             learning: learnt.report,
         };
         let report = DualReport { update, steps: learnt.steps };
-        let Learnt { model, sites, .. } = learnt;
+        let Learnt { whitened, sites, .. } = learnt;
         self.memory = Some(Memory { places: all, targets: values, sites }.select(&kept));
         self.summary = summary;
         self.posterior = Some(Arc::new(posterior));
-        self.model = model;
+        self.model = whitened.model;
         self.baseline = self.baseline.including(places, targets);
         Ok(report)
     }
@@ -254,14 +254,14 @@ impl<K: Kernel> DualGp<K> {
         let batch = setup.targets.len() - setup.memory;
         let counts = self.counts(setup.memory);
         for _ in 0..MOST_ROUNDS {
-            let before = learnt.model.log_parameters();
+            let before = learnt.whitened.model.log_parameters();
             let left = learning.max_evaluations - learnt.report.evaluations;
             let rest = Learning { max_evaluations: left, ..learning.clone() };
             let value = |at: &[f64]| {
-                rest.with_prior(&learnt.model, at, |model| {
-                    let whitened = setup.whiten(model).ok()?;
-                    let fit = setup.fit(model, &whitened, &learnt.sites).ok()?;
-                    let gradient = setup.gradient(model, &whitened, &learnt.sites, &fit, counts);
+                rest.with_prior(&learnt.whitened.model, at, |model| {
+                    let whitened = setup.whiten(model.clone()).ok()?;
+                    let fit = setup.fit(&whitened, &learnt.sites).ok()?;
+                    let gradient = setup.gradient(&whitened, &learnt.sites, &fit, counts);
                     Some((setup.bound(&fit, counts), gradient))
                 })
             };
@@ -271,7 +271,7 @@ impl<K: Kernel> DualGp<K> {
             let movement = before.iter().zip(&found).map(|(before, found)| (found - before).abs()).fold(0.0, f64::max);
             learnt.report = report;
             if movement > 0.0 {
-                let model = learnt.model.with_log_parameters(&found);
+                let model = learnt.whitened.model.with_log_parameters(&found);
                 let Ok(next) = self.settle(setup, model, learnt.sites.clone()) else { break };
                 learnt = Learnt { steps: learnt.steps + next.steps, report, ..next };
             }
@@ -296,12 +296,12 @@ impl<K: Kernel> DualGp<K> {
         model: Model<K>,
         mut sites: Vec<Site>,
     ) -> Result<Learnt<K>, NotPositiveDefinite> {
-        let whitened = setup.whiten(&model)?;
+        let whitened = setup.whiten(model)?;
         let steps = (self.settings.steps, self.settings.step_length);
-        let (fit, steps) = setup.settle(&model, &whitened, &mut sites, steps)?;
+        let (fit, steps) = setup.settle(&whitened, &mut sites, steps)?;
         let report = LearningReport { evaluations: 0, end: LearningEnd::Off };
         let is_finite = setup.bound(&fit, Counts::ONCE).is_finite();
-        is_finite.then_some(Learnt { model, whitened, sites, fit, steps, report }).ok_or(NotPositiveDefinite)
+        is_finite.then_some(Learnt { whitened, sites, fit, steps, report }).ok_or(NotPositiveDefinite)
     }
 
     fn counts(&self, memory: usize) -> Counts {
@@ -326,9 +326,8 @@ impl<K: Kernel> DualGp<K> {
 }
 
 /// The outcome of learning.
-struct Learnt<K: Kernel> {
-    model: Model<K>,
-    whitened: WhitenedSites,
+struct Learnt<K> {
+    whitened: WhitenedSites<K>,
     sites: Vec<Site>,
     fit: Fit,
     steps: usize,

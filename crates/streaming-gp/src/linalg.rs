@@ -2,11 +2,11 @@
 //!
 //! Matrices are column-major doubles. Everything runs on one core, so that equal input gives equal bits.
 
+use faer::Par;
 use faer::dyn_stack::{MemBuffer, MemStack};
 use faer::linalg::matmul::triangular;
 use faer::linalg::{cholesky, qr, triangular_inverse, triangular_solve};
 use faer::prelude::ReborrowMut;
-use faer::{Accum, Par};
 use std::cell::RefCell;
 
 /// A dense column-major matrix that owns its numbers.
@@ -17,7 +17,15 @@ pub type MatrixRef<'a> = faer::MatRef<'a, f64>;
 pub type MatrixMut<'a> = faer::MatMut<'a, f64>;
 
 /// The part of a matrix that is read or written: all of it, or a triangle with the diagonal.
-pub use faer::linalg::matmul::triangular::BlockStructure as Part;
+pub type Part = triangular::BlockStructure;
+/// All of a matrix.
+pub const WHOLE: Part = Part::Rectangular;
+/// Its lower triangle.
+pub const LOWER: Part = Part::TriangularLower;
+/// Its upper triangle.
+pub const UPPER: Part = Part::TriangularUpper;
+/// Whether a product replaces what is in its target, or is added to it.
+pub use faer::Accum;
 
 const SEQUENTIAL: Par = Par::Seq;
 
@@ -42,7 +50,7 @@ pub fn zeros(rows: usize, columns: usize) -> Matrix {
 /// The product of two matrices.
 pub fn product(left: MatrixRef<'_>, right: MatrixRef<'_>) -> Matrix {
     let mut product = zeros(left.nrows(), right.ncols());
-    multiply(product.as_mut(), Part::Rectangular, 0.0, 1.0, left, Part::Rectangular, right, Part::Rectangular);
+    multiply((product.as_mut(), WHOLE), Accum::Replace, 1.0, (left, WHOLE), (right, WHOLE));
     product
 }
 
@@ -135,16 +143,7 @@ pub fn inverse_from_cholesky(factor: MatrixRef<'_>) -> Matrix {
 pub fn invert_from_cholesky(factor: MatrixRef<'_>, mut inverse: MatrixMut<'_>, mut work: MatrixMut<'_>) {
     triangular_inverse::invert_lower_triangular(work.rb_mut(), factor, SEQUENTIAL);
     let root = work.as_ref();
-    multiply(
-        inverse.rb_mut(),
-        Part::TriangularLower,
-        0.0,
-        1.0,
-        root.transpose(),
-        Part::TriangularUpper,
-        root,
-        Part::TriangularLower,
-    );
+    multiply((inverse.rb_mut(), LOWER), Accum::Replace, 1.0, (root.transpose(), UPPER), (root, LOWER));
     mirror_lower(inverse);
 }
 
@@ -172,50 +171,36 @@ pub fn solve_both_sides(lower: MatrixRef<'_>, mut matrix: MatrixMut<'_>) {
     mirror_lower(right.rb_mut());
     // The upper triangle is free to keep W2 C / 2.
     let mut spare = spare.transpose_mut();
-    multiply(spare.rb_mut(), Part::Rectangular, 0.0, 0.5, right.as_ref(), Part::Rectangular, corner, Part::Rectangular);
+    multiply((spare.rb_mut(), WHOLE), Accum::Replace, 0.5, (right.as_ref(), WHOLE), (corner, WHOLE));
     solve_lower_transposed(second, below.rb_mut());
     below -= spare.as_ref();
     let (outer, inner) = (corner.transpose(), below.as_ref());
-    multiply(left.rb_mut(), Part::TriangularLower, 1.0, -1.0, outer, Part::Rectangular, inner, Part::Rectangular);
-    multiply(
-        left.rb_mut(),
-        Part::TriangularLower,
-        1.0,
-        -1.0,
-        inner.transpose(),
-        Part::Rectangular,
-        corner,
-        Part::Rectangular,
-    );
+    multiply((left.rb_mut(), LOWER), Accum::Add, -1.0, (outer, WHOLE), (inner, WHOLE));
+    multiply((left.rb_mut(), LOWER), Accum::Add, -1.0, (inner.transpose(), WHOLE), (corner, WHOLE));
     below -= spare.as_ref();
     solve_lower_transposed(first, below.transpose_mut());
     solve_both_sides(first, left);
 }
 
-/// `target = keep * target + factor * left * right`, reading and writing only the named parts. `keep` is 0 or 1.
-#[allow(clippy::too_many_arguments)] // the three matrices with their parts
+/// `target = factor * left * right`, or `target += factor * left * right`, reading and writing only these parts of the matrices.
 pub fn multiply(
-    target: MatrixMut<'_>,
-    target_part: Part,
-    keep: f64,
+    (target, target_part): (MatrixMut<'_>, Part),
+    accumulate: Accum,
     factor: f64,
-    left: MatrixRef<'_>,
-    left_part: Part,
-    right: MatrixRef<'_>,
-    right_part: Part,
+    (left, left_part): (MatrixRef<'_>, Part),
+    (right, right_part): (MatrixRef<'_>, Part),
 ) {
-    let accumulate = if keep == 0.0 { Accum::Replace } else { Accum::Add };
     triangular::matmul(target, target_part, accumulate, left, left_part, right, right_part, factor, SEQUENTIAL);
 }
 
 /// `target += factor * left * right` for full matrices.
 pub fn add_product(target: MatrixMut<'_>, factor: f64, left: MatrixRef<'_>, right: MatrixRef<'_>) {
-    multiply(target, Part::Rectangular, 1.0, factor, left, Part::Rectangular, right, Part::Rectangular);
+    multiply((target, WHOLE), Accum::Add, factor, (left, WHOLE), (right, WHOLE));
 }
 
 /// `target += factor * rows * rows^T` in the lower triangle only.
 pub fn add_outer_gram(target: MatrixMut<'_>, factor: f64, rows: MatrixRef<'_>) {
-    multiply(target, Part::TriangularLower, 1.0, factor, rows, Part::Rectangular, rows.transpose(), Part::Rectangular);
+    multiply((target, LOWER), Accum::Add, factor, (rows, WHOLE), (rows.transpose(), WHOLE));
 }
 
 /// `target += factor * matrix * vector`.

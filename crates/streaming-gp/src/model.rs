@@ -1,6 +1,6 @@
 //! The model: a Gaussian process prior with noise, and the vector of its hyperparameters.
 
-use crate::{Kernel, Likelihood, MatrixMut, NamedValue, Places};
+use crate::{Kernel, Likelihood, MatrixMut, NamedValue};
 
 /// What is added to the diagonal of the covariance among inducing points, to keep it positive definite.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -67,13 +67,8 @@ impl<K: Kernel> Model<K> {
 
     /// Adds the jitter to the diagonal of the covariance among `places`.
     pub(super) fn add_jitter(&self, places: &K::Places, mut covariance: MatrixMut<'_>) {
-        match self.jitter {
-            Jitter::Absolute(jitter) => (0..places.len()).for_each(|i| covariance[(i, i)] += jitter),
-            Jitter::Relative(share) => {
-                let diagonal = self.kernel.diagonal(places);
-                diagonal.iter().enumerate().for_each(|(i, variance)| covariance[(i, i)] += share * variance);
-            }
-        }
+        let diagonal = self.kernel.diagonal(places);
+        diagonal.into_iter().enumerate().for_each(|(i, variance)| covariance[(i, i)] += self.jitter_of(variance));
     }
 
     /// The jitter of a place with this prior variance.

@@ -1,6 +1,6 @@
 //! Prediction at any place.
 
-use super::linalg::{self, Part, Triangularized, column, dot, squared_norm};
+use super::linalg::{self, Accum, LOWER, Triangularized, UPPER, column, dot, squared_norm};
 use super::whitened::log_evidence;
 use crate::{Column, Kernel, Link, Matrix, MatrixRef, Model, NotPositiveDefinite, Past, Places, Rows};
 
@@ -33,16 +33,7 @@ impl<K: Kernel> Posterior<K> {
         let size = past.len();
         let mut gram = Matrix::identity(size, size);
         let (left, right) = (past.triangle.transpose(), past.triangle.as_ref());
-        linalg::multiply(
-            gram.as_mut(),
-            Part::TriangularLower,
-            1.0,
-            1.0,
-            left,
-            Part::TriangularUpper,
-            right,
-            Part::TriangularLower,
-        );
+        linalg::multiply((gram.as_mut(), LOWER), Accum::Add, 1.0, (left, UPPER), (right, LOWER));
         let precision_root = linalg::cholesky(gram)?;
         let mut weights = vec![0.0; size];
         linalg::add_matrix_vector(&mut weights, 1.0, past.triangle.transpose(), &past.target);

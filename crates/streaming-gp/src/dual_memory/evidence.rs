@@ -55,8 +55,9 @@ pub(super) struct Setup<'a, K: Kernel> {
     pub(super) inducing: Inducing<K::Places>,
 }
 
-/// What depends on the hyperparameters alone.
-pub(super) struct WhitenedSites {
+/// A model, and what depends on its hyperparameters alone.
+pub(super) struct WhitenedSites<K> {
+    pub(super) model: Model<K>,
     /// L_b.
     pub(super) covariance_root: Matrix,
     /// phi: M x N.
@@ -87,7 +88,7 @@ impl<K: Kernel> Setup<'_, K> {
     ///
     /// # Errors
     /// When the covariance of the inducing points is not positive definite to the precision of doubles.
-    pub(super) fn whiten(&self, model: &Model<K>) -> Result<WhitenedSites, NotPositiveDefinite> {
+    pub(super) fn whiten(&self, model: Model<K>) -> Result<WhitenedSites<K>, NotPositiveDefinite> {
         let inducing = &self.inducing.places;
         let mut covariance = Matrix::zeros(inducing.len(), inducing.len());
         model.kernel.add_lower_covariance(inducing, covariance.as_mut());
@@ -95,21 +96,17 @@ impl<K: Kernel> Setup<'_, K> {
         let covariance_root = linalg::cholesky(covariance)?;
         let mut features = model.kernel.covariance(inducing, self.places);
         linalg::solve_lower(covariance_root.as_ref(), features.as_mut());
-        let summary = self.summary.map(|summary| summary.whiten(model, &self.inducing, covariance_root.as_ref()));
-        Ok(WhitenedSites { covariance_root, features, prior_variances: model.kernel.diagonal(self.places), summary })
+        let summary = self.summary.map(|summary| summary.whiten(&model, &self.inducing, covariance_root.as_ref()));
+        let prior_variances = model.kernel.diagonal(self.places);
+        Ok(WhitenedSites { model, covariance_root, features, prior_variances, summary })
     }
 
     /// The posterior of these sites.
     ///
     /// # Errors
     /// When B is not finite.
-    pub(super) fn fit(
-        &self,
-        model: &Model<K>,
-        whitened: &WhitenedSites,
-        sites: &[Site],
-    ) -> Result<Fit, NotPositiveDefinite> {
-        let WhitenedSites { features, prior_variances, summary, .. } = whitened;
+    pub(super) fn fit(&self, whitened: &WhitenedSites<K>, sites: &[Site]) -> Result<Fit, NotPositiveDefinite> {
+        let WhitenedSites { model, features, prior_variances, summary, .. } = whitened;
         let size = features.nrows();
         let mut precision = Matrix::identity(size, size);
         let mut scaled = features.clone();
@@ -177,12 +174,11 @@ impl<K: Kernel> Setup<'_, K> {
     /// When the first posterior cannot be computed; the sites are then as they were.
     pub(super) fn settle(
         &self,
-        model: &Model<K>,
-        whitened: &WhitenedSites,
+        whitened: &WhitenedSites<K>,
         sites: &mut Vec<Site>,
         (steps, step_length): (usize, f64),
     ) -> Result<(Fit, usize), NotPositiveDefinite> {
-        let mut fit = self.fit(model, whitened, sites)?;
+        let mut fit = self.fit(whitened, sites)?;
         let mut bound = self.bound(&fit, Counts::ONCE);
         let mut length = step_length;
         for step in 1..=steps {
@@ -192,7 +188,7 @@ impl<K: Kernel> Setup<'_, K> {
                     sites[i].towards(to, length)
                 })
                 .collect();
-            let next_fit = self.fit(model, whitened, &next);
+            let next_fit = self.fit(whitened, &next);
             let next_bound = next_fit.as_ref().map_or(f64::NAN, |fit| self.bound(fit, Counts::ONCE));
             match next_fit {
                 Ok(next_fit) if next_bound >= bound - ROUNDING * bound.abs() => {
@@ -222,15 +218,8 @@ impl<K: Kernel> Setup<'_, K> {
     ///
     /// the rest follows from phi_i = L_b^-1 k_zi and F^T = L_b^-1 K_z(old) R^T, where K_zz takes
     /// `-L_b^-T W L_b^-1 / 2` with W = sum_i dL/dphi_i phi_i^T + dL/dF^T F.
-    pub(super) fn gradient(
-        &self,
-        model: &Model<K>,
-        whitened: &WhitenedSites,
-        sites: &[Site],
-        fit: &Fit,
-        counts: Counts,
-    ) -> Vec<f64> {
-        let WhitenedSites { covariance_root, features, .. } = whitened;
+    pub(super) fn gradient(&self, whitened: &WhitenedSites<K>, sites: &[Site], fit: &Fit, counts: Counts) -> Vec<f64> {
+        let WhitenedSites { model, covariance_root, features, .. } = whitened;
         let Fit { weights, expectations, .. } = fit;
         let (size, number) = (features.nrows(), features.ncols());
         let in_mean: Vec<f64> = (0..number).map(|i| self.count(i, counts) * expectations[i].alpha).collect();
@@ -310,8 +299,7 @@ impl<K: Kernel> Setup<'_, K> {
     /// When B is not finite.
     pub(super) fn posterior(
         &self,
-        model: &Model<K>,
-        whitened: &WhitenedSites,
+        whitened: &WhitenedSites<K>,
         sites: &[Site],
         indices: &[usize],
     ) -> Result<Posterior<K>, NotPositiveDefinite> {
@@ -333,7 +321,7 @@ impl<K: Kernel> Setup<'_, K> {
             targets.extend_from_slice(&summary.past.target);
         }
         let (inducing, root) = (self.inducing.places.clone(), whitened.covariance_root.clone());
-        let posterior = Posterior::of_rows(model.clone(), inducing, root, rows.transpose(), &targets)?;
+        let posterior = Posterior::of_rows(whitened.model.clone(), inducing, root, rows.transpose(), &targets)?;
         Ok(Posterior { link: self.link, ..posterior })
     }
 }

@@ -277,17 +277,17 @@ fn the_gradient_is_the_finite_difference() {
         with_setup(binary, |setup, sites| {
             let model = Model { jitter: Jitter::Relative(1e-3), noise: 0.4, ..model(likelihood) };
             for counts in [Counts::ONCE, Counts { memory: 3.0, summary: 0.0 }] {
-                let whitened = setup.whiten(&model).unwrap();
-                let fit = setup.fit(&model, &whitened, sites).unwrap();
-                let found = setup.gradient(&model, &whitened, sites, &fit, counts);
+                let whitened = setup.whiten(model.clone()).unwrap();
+                let fit = setup.fit(&whitened, sites).unwrap();
+                let found = setup.gradient(&whitened, sites, &fit, counts);
                 let at = model.log_parameters();
                 for (parameter, found) in found.iter().enumerate() {
                     let bound = |step: f64| {
                         let mut moved = at.clone();
                         moved[parameter] += step;
                         let model = model.with_log_parameters(&moved);
-                        let whitened = setup.whiten(&model).unwrap();
-                        setup.bound(&setup.fit(&model, &whitened, sites).unwrap(), counts)
+                        let whitened = setup.whiten(model.clone()).unwrap();
+                        setup.bound(&setup.fit(&whitened, sites).unwrap(), counts)
                     };
                     // Of fourth order: truncation of order 1e-12, rounding 1e-13 / 1e-3 of a bound of hundreds.
                     let step = 1e-3;
@@ -306,9 +306,9 @@ fn the_gradient_is_the_finite_difference() {
 fn settled_sites_are_dual_parameters_and_their_bound_is_a_maximum() {
     with_setup(true, |setup, sites| {
         let model = model(Likelihood::Gaussian);
-        let whitened = setup.whiten(&model).unwrap();
+        let whitened = setup.whiten(model.clone()).unwrap();
         let mut settled = sites.to_vec();
-        let (fit, steps) = setup.settle(&model, &whitened, &mut settled, (100, 1.0)).unwrap();
+        let (fit, steps) = setup.settle(&whitened, &mut settled, (100, 1.0)).unwrap();
         assert!(steps < 100);
         let bound = setup.bound(&fit, Counts::ONCE);
         for index in [0, 5, settled.len() - 1] {
@@ -316,7 +316,7 @@ fn settled_sites_are_dual_parameters_and_their_bound_is_a_maximum() {
                 let mut moved = settled.clone();
                 moved[index].precision *= factor;
                 moved[index].natural += 0.1 * (factor - 1.0);
-                let moved = setup.fit(&model, &whitened, &moved).unwrap();
+                let moved = setup.fit(&whitened, &moved).unwrap();
                 assert!(setup.bound(&moved, Counts::ONCE) < bound);
             }
         }
@@ -335,9 +335,9 @@ fn the_leverage_of_one_reading_is_its_share_of_the_variance() {
         summary: None,
         inducing: Inducing { places: places.select([0, 1]), shared: Vec::new() },
     };
-    let whitened = setup.whiten(&model).unwrap();
+    let whitened = setup.whiten(model.clone()).unwrap();
     let mut sites = vec![Site::default(); 3];
-    let (fit, _) = setup.settle(&model, &whitened, &mut sites, (1, 1.0)).unwrap();
+    let (fit, _) = setup.settle(&whitened, &mut sites, (1, 1.0)).unwrap();
     let scores: Vec<f64> = sites.iter().zip(&fit.variances).map(|(site, v)| site.precision * v).collect();
     // beta v = k / (k + s^2) alone, k / (2 k + s^2) for each of two at one place; up to the jitter of 1e-10 / 0.05 * 2.
     assert_close(&scores, &[2.0 / 2.05, 2.0 / 4.05, 2.0 / 4.05], 1e-7);

@@ -45,6 +45,27 @@ const LANES: usize = 8;
 
 type Vectors = [[f64; LANES]; CHUNK / LANES];
 
+/// Calls a method of a kernel with the formula of the kernel's shape, compiled for the processor that runs it.
+macro_rules! for_shape {
+    ($kernel:expr, $method:ident($($argument:expr),*)) => {
+        match $kernel.shape {
+            Shape::Matern12 => for_shape!($kernel, $method::<Matern12>($($argument),*)),
+            Shape::Matern32 => for_shape!($kernel, $method::<Matern32>($($argument),*)),
+            Shape::Matern52 => for_shape!($kernel, $method::<Matern52>($($argument),*)),
+            Shape::SquaredExponential => for_shape!($kernel, $method::<SquaredExponential>($($argument),*)),
+        }
+    };
+    ($kernel:expr, $method:ident::<$formula:ty>($($argument:expr),*)) => {
+        match Arch::new() {
+            Arch::Scalar => $kernel.$method::<$formula, false>($($argument),*),
+            arch => arch.dispatch(
+                #[inline(always)]
+                || $kernel.$method::<$formula, true>($($argument),*),
+            ),
+        }
+    };
+}
+
 /// A column of covariances among points.
 type Entries<'a> = Column<'a, Points>;
 
@@ -84,16 +105,6 @@ impl Stationary {
         }
     }
 
-    fn add<F: Formula>(&self, entries: Entries<'_>, out: &mut [f64]) {
-        match Arch::new() {
-            Arch::Scalar => self.add_vectors::<F, false>(entries, out),
-            arch => arch.dispatch(
-                #[inline(always)]
-                || self.add_vectors::<F, true>(entries, out),
-            ),
-        }
-    }
-
     #[inline(always)]
     fn add_vectors<F: Formula, const FUSED: bool>(&self, entries: Entries<'_>, out: &mut [f64]) {
         self.for_each_chunk(
@@ -108,16 +119,6 @@ impl Stationary {
                 out[chunk].iter_mut().zip(squares.as_flattened()).for_each(|(sum, value)| *sum += value);
             },
         );
-    }
-
-    fn contract<F: Formula>(&self, entries: Entries<'_>, weights: &[f64], gradient: &mut [f64]) {
-        match Arch::new() {
-            Arch::Scalar => self.contract_vectors::<F, false>(entries, weights, gradient),
-            arch => arch.dispatch(
-                #[inline(always)]
-                || self.contract_vectors::<F, true>(entries, weights, gradient),
-            ),
-        }
     }
 
     #[inline(always)]
@@ -156,16 +157,6 @@ impl Stationary {
         gradient[0] += self.variance * of_variance.iter().sum::<f64>();
         if shared {
             gradient[1] += self.variance * of_lengthscale.iter().sum::<f64>();
-        }
-    }
-
-    fn contract_in_rows<F: Formula>(&self, entries: Entries<'_>, weights: &[f64], gradient: &mut [f64]) {
-        match Arch::new() {
-            Arch::Scalar => self.contract_vectors_in_rows::<F, false>(entries, weights, gradient),
-            arch => arch.dispatch(
-                #[inline(always)]
-                || self.contract_vectors_in_rows::<F, true>(entries, weights, gradient),
-            ),
         }
     }
 
@@ -246,31 +237,16 @@ impl Kernel for Stationary {
         if let Some(constant) = self.constant {
             out.iter_mut().for_each(|value| *value += constant);
         }
-        match self.shape {
-            Shape::Matern12 => self.add::<Matern12>(entries, out),
-            Shape::Matern32 => self.add::<Matern32>(entries, out),
-            Shape::Matern52 => self.add::<Matern52>(entries, out),
-            Shape::SquaredExponential => self.add::<SquaredExponential>(entries, out),
-        }
+        for_shape!(self, add_vectors(entries, out));
     }
 
     fn contract_column(&self, entries: Entries<'_>, weights: &[f64], gradient: &mut [f64]) {
         let gradient = self.contract_constant(weights, gradient);
-        match self.shape {
-            Shape::Matern12 => self.contract::<Matern12>(entries, weights, gradient),
-            Shape::Matern32 => self.contract::<Matern32>(entries, weights, gradient),
-            Shape::Matern52 => self.contract::<Matern52>(entries, weights, gradient),
-            Shape::SquaredExponential => self.contract::<SquaredExponential>(entries, weights, gradient),
-        }
+        for_shape!(self, contract_vectors(entries, weights, gradient));
     }
 
     fn contract_column_in_places(&self, entries: Entries<'_>, weights: &[f64], gradient: &mut [f64]) {
-        match self.shape {
-            Shape::Matern12 => self.contract_in_rows::<Matern12>(entries, weights, gradient),
-            Shape::Matern32 => self.contract_in_rows::<Matern32>(entries, weights, gradient),
-            Shape::Matern52 => self.contract_in_rows::<Matern52>(entries, weights, gradient),
-            Shape::SquaredExponential => self.contract_in_rows::<SquaredExponential>(entries, weights, gradient),
-        }
+        for_shape!(self, contract_vectors_in_rows(entries, weights, gradient));
     }
 
     fn length_along(&self, coordinate: usize) -> Option<f64> {

@@ -1,7 +1,7 @@
 //! The past: what the model keeps of all batches so far, and the rows that it adds to the next.
 
 use super::power_ep::WidenedPast;
-use crate::linalg::{self, Part, Workspace, dot};
+use crate::linalg::{self, Accum, LOWER, UPPER, WHOLE, Workspace, dot};
 use crate::{Inference, Kernel, Matrix, MatrixRef, Model, NotPositiveDefinite, Places, Whitened};
 
 /// What the model keeps of all batches so far, under the hyperparameters it was made with.
@@ -127,16 +127,8 @@ impl<'a, K: Kernel> PastRows<'a, K> {
         let mut widened = None;
         let (features, slack) = if self.nested {
             let mut features = workspace.zeros(count, count);
-            linalg::multiply(
-                features.as_mut(),
-                Part::TriangularLower,
-                0.0,
-                1.0,
-                self.root.as_ref(),
-                Part::TriangularLower,
-                covariance_root.submatrix(0, 0, count, count),
-                Part::TriangularLower,
-            );
+            let (left, right) = (self.root.as_ref(), covariance_root.submatrix(0, 0, count, count));
+            linalg::multiply((features.as_mut(), LOWER), Accum::Replace, 1.0, (left, LOWER), (right, LOWER));
             (features, 0.0)
         } else {
             let whitened = self.past.whitened_covariance(model, inducing, &self.shared, covariance_root);
@@ -154,11 +146,10 @@ impl<'a, K: Kernel> PastRows<'a, K> {
             };
             (features, slack)
         };
-        let structure = if self.nested { Part::TriangularLower } else { Part::Rectangular };
-        let transposed = if self.nested { Part::TriangularUpper } else { Part::Rectangular };
+        let (structure, transposed) = if self.nested { (LOWER, UPPER) } else { (WHOLE, WHOLE) };
         let mut gram = workspace.zeros(features.ncols(), features.ncols());
         let (left, right) = (features.transpose(), features.as_ref());
-        linalg::multiply(gram.as_mut(), Part::TriangularLower, 0.0, 1.0, left, transposed, right, structure);
+        linalg::multiply((gram.as_mut(), LOWER), Accum::Replace, 1.0, (left, transposed), (right, structure));
         linalg::mirror_lower(gram.as_mut());
         let mut projected = vec![0.0; features.ncols()];
         let target = widened.as_ref().map_or(&self.past.target, |past| &past.target);
@@ -193,16 +184,7 @@ impl<'a, K: Kernel> PastRows<'a, K> {
         if let Some(spread) = &spread {
             let product = linalg::product(past.features.transpose(), spread.as_ref());
             let (left, right) = (product.as_ref(), past.features.as_ref());
-            linalg::multiply(
-                out.as_mut(),
-                Part::TriangularLower,
-                1.0,
-                0.5,
-                left,
-                Part::Rectangular,
-                right,
-                Part::Rectangular,
-            );
+            linalg::multiply((out.as_mut(), LOWER), Accum::Add, 0.5, (left, WHOLE), (right, WHOLE));
             shrunk -= product;
         }
         linalg::add_product(shrunk.as_mut(), -1.0, inverse.as_ref(), past.features.transpose());
@@ -285,11 +267,11 @@ impl PastFeatures {
         let among = inverse.as_ref().submatrix(0, 0, covered, covered);
         let mut add = |part, first, rows, left, right| {
             let target = out.as_mut().submatrix_mut(first, 0, rows, covered);
-            linalg::multiply(target, part, 1.0, -0.5, left, Part::Rectangular, right, Part::Rectangular);
+            linalg::multiply((target, part), Accum::Add, -0.5, (left, WHOLE), (right, WHOLE));
         };
-        add(Part::TriangularLower, 0, covered, gram, among);
-        add(Part::TriangularLower, 0, covered, among, gram);
-        add(Part::Rectangular, covered, size - covered, below, gram);
+        add(LOWER, 0, covered, gram, among);
+        add(LOWER, 0, covered, among, gram);
+        add(WHOLE, covered, size - covered, below, gram);
         let mut projected = vec![0.0; covered];
         linalg::add_matrix_vector(&mut projected, 1.0, self.features.transpose(), past_residual);
         for column in 0..covered {
