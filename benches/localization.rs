@@ -58,7 +58,7 @@ fn update(criterion: &mut Criterion) {
         config.learning.max_evaluations = 0;
         let map = map(&config);
         let lookup = Arc::new(FieldLookup::of(&map, &config.localization, 0.0).expect("a map of the field"));
-        let steps = if lookup.outputs() == 1 { steps::<1>(&lookup) } else { steps::<3>(&lookup) };
+        let steps = if lookup.outputs == 1 { steps::<1>(&lookup) } else { steps::<3>(&lookup) };
         let mut group = criterion.benchmark_group(format!("localization, {name}"));
         group.sample_size(20);
         for particles in PARTICLES {

@@ -290,7 +290,7 @@ impl Localizer {
             self.running = Some(Running { filter, last: *observation });
             return None;
         };
-        let field = match self.lookup.outputs() {
+        let field = match self.lookup.outputs {
             1 => [strength, 0.0, 0.0],
             _ => (mean.microtesla() - observation.orientation * self.bias).into(),
         };

@@ -14,12 +14,12 @@ use std::fmt::Display;
 use std::path::PathBuf;
 use std::time::Instant;
 
-use nalgebra::{Isometry2, Isometry3, Vector2};
+use nalgebra::{Isometry2, Isometry3};
 
 use crate::localization::{Localizer, Located};
 use crate::mapping::stop::StopSignal;
 use crate::recording::Lost;
-use crate::sensing::reading::{Measurement, Pose, Stamp, interpolate};
+use crate::sensing::reading::{Measurement, Pose, Stamp, in_plane, interpolate};
 
 pub use self::comparison::{CHI_SQUARED_95, Comparison, WRONG};
 pub use self::outputs::write;
@@ -167,11 +167,6 @@ fn at(poses: &[Pose], stamp: Stamp) -> Option<Isometry3<f64>> {
     let gap = after.stamp.seconds_since(before.stamp);
     let fraction = stamp.seconds_since(before.stamp) / gap;
     (gap <= MAX_GAP).then(|| interpolate(&before.isometry(), &after.isometry(), fraction))
-}
-
-/// Place and heading.
-fn in_plane(pose: &Isometry3<f64>) -> Isometry2<f64> {
-    Isometry2::new(Vector2::new(pose.translation.x, pose.translation.y), pose.rotation.euler_angles().2)
 }
 
 #[cfg(test)]

@@ -113,33 +113,24 @@ impl FieldProcess {
     /// A process without any observation that begins with what is known of the sensor's bias, and with the geometric means of its
     /// neighbours' hyperparameters, given as their logarithms, if it has neighbours.
     pub(crate) fn beside(config: &Config, neighbours: &[&[f64]], bias: Option<BiasPrior>) -> Self {
-        let process = Self::new(config);
+        let mut process = Self::new(config);
         let mut values = process.log_parameters();
         if !neighbours.is_empty() {
             let sum = |index: usize| neighbours.iter().map(|values| values[index]).sum::<f64>();
             let mean = |index: usize| sum(index) / neighbours.len() as f64;
             values = (0..values.len()).map(mean).collect();
         }
-        match process {
-            Self::Streaming(process) => {
-                let model = process.model.with_log_parameters(&values);
-                Self::Streaming(Box::new(StreamingGp::new(model, engine::settings(config, DIMENSION))))
-            }
-            Self::Dual(process) => {
-                let (model, settings) =
-                    (process.model.with_log_parameters(&values), engine::dual_settings(config, DIMENSION));
-                Self::Dual(Box::new(match process.link {
-                    Some(link) => DualGp::binary(model, link, settings),
-                    None => DualGp::new(model, settings),
-                }))
-            }
+        match &mut process {
+            Self::Streaming(process) => process.model = process.model.with_log_parameters(&values),
+            Self::Dual(process) => process.model = process.model.with_log_parameters(&values),
             Self::Vector(vector) => {
                 let mut model = vector.process.model.with_log_parameters(&values);
                 model.kernel.bias_covariance = bias.map(|bias| bias.covariance);
-                let process = StreamingGp::new(model, engine::vector_settings(config));
-                Self::Vector(Box::new(VectorProcess { process, bias, inherits: !neighbours.is_empty() }))
+                vector.process.model = model;
+                (vector.bias, vector.inherits) = (bias, !neighbours.is_empty());
             }
         }
+        process
     }
 
     /// Logarithms of its hyperparameters.

@@ -68,8 +68,11 @@ impl FieldState {
         // Those of all tiles are the same, and there is one.
         let head = self.tiles.tiles[0].head();
         let files = files.iter().cloned().chain(std::iter::repeat(None));
-        let tile = |(tile, file): (&TileState, Option<String>)| {
-            TileMetadata::of(tile.square, tile.counts, tile.head().targets, file)
+        let tile = |(tile, file): (&TileState, Option<String>)| TileMetadata {
+            square: tile.square,
+            targets: tile.head().targets,
+            counts: tile.counts,
+            file,
         };
         StateMetadata {
             stamp_nanoseconds: self.newest.map(Stamp::nanoseconds),
@@ -118,7 +121,7 @@ impl FieldState {
             let Some(file) = &tile.file else {
                 let arrays = &arrays.section(&section(number));
                 let process = read_process(arrays, metadata.process, names, tile.targets, &settings)?;
-                tiles.push(TileState::of(tile.square, tile.counts(), process));
+                tiles.push(TileState::of(tile.square, tile.counts, process));
                 continue;
             };
             let read = read_tile(file).and_then(|(bytes, stored)| {

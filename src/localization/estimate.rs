@@ -27,7 +27,7 @@ const SPEAKING: f64 = 0.4;
 const PROMISING: f64 = 2.0;
 
 /// Where the sensor is, in the frame of the map.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Estimate {
     /// The middle of the heaviest cluster of particles, x and y in metres.
     pub place: [f64; 2],
@@ -57,14 +57,7 @@ impl Estimate {
         };
         let heaviest = cells.keys().max_by(|a, b| around(**a).total_cmp(&around(**b))).copied().unwrap_or_default();
 
-        let mut estimate = Self {
-            place: heaviest.map(|index| (index as f64 + 0.5) * CLUSTER),
-            turn: 0.0,
-            covariance: [[0.0; 3]; 3],
-            share: 0.0,
-            evidence: 0.0,
-            inside: 0.0,
-        };
+        let mut estimate = Self { place: heaviest.map(|index| (index as f64 + 0.5) * CLUSTER), ..Self::default() };
         // A few steps of mean shift.
         for _ in 0..3 {
             let [x, y] = estimate.place;

@@ -82,7 +82,7 @@ impl ParticleFilter {
             }
         };
         // Readings that agree move it up, others down; it is neither yet.
-        let evidence = START_EVIDENCE * lookup.information();
+        let evidence = START_EVIDENCE * lookup.information;
         particles.iter_mut().for_each(|particle| particle.evidence = evidence);
         Self {
             settings: settings.clone(),
@@ -102,7 +102,7 @@ impl ParticleFilter {
 
     /// Moves and weighs the particles, and draws them again where few have most of the weight.
     pub fn update(&mut self, step: &Step) -> (Estimate, State, Option<Reason>) {
-        match self.lookup.outputs() {
+        match self.lookup.outputs {
             1 => self.update_of::<1>(step),
             _ => self.update_of::<3>(step),
         }
@@ -119,8 +119,7 @@ impl ParticleFilter {
             mean_likelihood += weight * (share * particle.weigh::<D>(step, &self.lookup, share)).exp();
         }
         let weights_now = weights(&self.particles);
-        let estimate =
-            Estimate::of(&self.particles, &weights_now, self.lookup.information(), self.settings.map_accuracy);
+        let estimate = Estimate::of(&self.particles, &weights_now, self.lookup.information, self.settings.map_accuracy);
         let (state, reason) = self.confidence.update(&estimate, distance, &self.settings);
 
         let renewed = self.renewed(mean_likelihood, &estimate);
@@ -242,7 +241,7 @@ fn explained<const D: usize>(
         sum +=
             local.map_or_else(|| likelihood_anywhere(lookup, &reading), |local| likelihood(lookup, &local, &reading));
         // Most are out of the question after a reading or two.
-        if sum + left as f64 * lookup.greatest_likelihood() <= best {
+        if sum + left as f64 * lookup.greatest_likelihood <= best {
             return None;
         }
     }
@@ -251,8 +250,8 @@ fn explained<const D: usize>(
 
 /// Place and turn of a particle anywhere in the known part of the map.
 fn anywhere(lookup: &FieldLookup, random: &mut ChaCha8Rng) -> ([f64; 2], f64) {
-    let node = lookup.known()[random.random_range(0..lookup.known().len())];
-    let place = node.map(|coordinate| coordinate + lookup.resolution() * random.random_range(-0.5..0.5));
+    let node = lookup.known[random.random_range(0..lookup.known.len())];
+    let place = node.map(|coordinate| coordinate + lookup.resolution * random.random_range(-0.5..0.5));
     (place, random.random_range(-PI..PI))
 }
 

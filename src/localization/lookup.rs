@@ -24,22 +24,28 @@ const NODES_PER_LENGTHSCALE: f64 = 8.0;
 #[derive(Clone, Debug)]
 pub struct FieldLookup {
     /// Distance between nodes, in metres.
-    resolution: f64,
+    pub(super) resolution: f64,
     /// Indices of the lower left tile.
     first: [i64; 2],
     /// Number of tiles in x and y.
     size: [usize; 2],
     /// Index of a tile's first number in `nodes`; none where nothing is known.
     tiles: Vec<Option<usize>>,
-    /// 1 for the strength, 3 for the axes.
-    outputs: usize,
+    /// Number of outputs: 1 for the strength, 3 for the axes.
+    pub outputs: usize,
     /// Means, then variances of each node; NaN where the map is unknown.
     nodes: Vec<f32>,
-    noise: f64,
-    anywhere: Vec<Normal>,
-    information: f64,
-    greatest_likelihood: f64,
-    known: Vec<[f64; 2]>,
+    /// Variance of the noise of a reading, in microtesla squared.
+    pub noise: f64,
+    /// How readings are distributed over the whole map, noise included: what is expected of one whose place is not known.
+    pub anywhere: Vec<Normal>,
+    /// How much a reading at a known place says about where it is: the mean of the logarithm of the likelihood there of a reading that is
+    /// one standard deviation off, over that of a sensor anywhere in the map.
+    pub information: f64,
+    /// No reading is more likely than this anywhere: logarithm, up to the same constant as others.
+    pub(super) greatest_likelihood: f64,
+    /// Places of the known nodes, in metres.
+    pub known: Vec<[f64; 2]>,
 }
 
 /// Mean and variance of each of D outputs at a place, in microtesla and microtesla squared, noise not included.
@@ -209,42 +215,6 @@ impl FieldLookup {
         let mean: [f64; D] = std::array::from_fn(number);
         mean[0].is_finite().then(|| Local { mean, variance: std::array::from_fn(|i| number(D + i)) })
     }
-
-    /// Number of outputs: 1 for the strength, 3 for the axes.
-    pub fn outputs(&self) -> usize {
-        self.outputs
-    }
-
-    /// Variance of the noise of a reading, in microtesla squared.
-    pub fn noise(&self) -> f64 {
-        self.noise
-    }
-
-    /// How readings are distributed over the whole map, noise included: what is expected of one whose place is not known.
-    pub fn anywhere(&self) -> &[Normal] {
-        &self.anywhere
-    }
-
-    /// How much a reading at a known place says about where it is: the mean of the logarithm of the likelihood there of a reading that is
-    /// one standard deviation off, over that of a sensor anywhere in the map.
-    pub fn information(&self) -> f64 {
-        self.information
-    }
-
-    /// No reading is more likely than this anywhere: logarithm, up to the same constant as others.
-    pub(super) fn greatest_likelihood(&self) -> f64 {
-        self.greatest_likelihood
-    }
-
-    /// Places of the known nodes, in metres.
-    pub fn known(&self) -> &[[f64; 2]] {
-        &self.known
-    }
-
-    /// Distance between nodes, in metres.
-    pub fn resolution(&self) -> f64 {
-        self.resolution
-    }
 }
 
 #[cfg(test)]
@@ -287,9 +257,9 @@ pub(super) mod tests {
         {
             assert_eq!(lookup.at::<1>(place), None, "{place:?}");
         }
-        assert_eq!(lookup.known().len(), 100 * 60);
+        assert_eq!(lookup.known.len(), 100 * 60);
         // The nodes at 9.9 have no known neighbour to interpolate with: 99 from 0 to 9.8, with the variance of the map, 1, and the noise.
-        let Normal { mean, variance } = lookup.anywhere()[0];
+        let Normal { mean, variance } = lookup.anywhere[0];
         assert!((mean - 4.9).abs() < 1e-4, "{mean}");
         assert!((variance - ((99.0 * 99.0 - 1.0) / 12.0 * 0.01 + 1.5)).abs() < 1e-4, "{variance}");
     }

@@ -127,7 +127,7 @@ impl Particle {
         let uncertain = |local| widened(local, plane, vertical);
         let likelihood = local.map_or(anywhere, |local| likelihood(lookup, &uncertain(local), &reading));
         if let Some(local) = local {
-            self.learn_bias(step, &reading, &local, lookup.noise(), share);
+            self.learn_bias(step, &reading, &local, lookup.noise, share);
         }
         self.is_inside = local.is_some();
         self.log_weight += share * likelihood;
@@ -193,11 +193,11 @@ pub(super) fn widened<const D: usize>(local: Local<D>, plane: f64, vertical: f64
 /// Logarithm of the likelihood of a reading where the map says this, up to a constant.
 pub(super) fn likelihood<const D: usize>(lookup: &FieldLookup, local: &Local<D>, reading: &[f64; D]) -> f64 {
     let Local { mean, variance } = local;
-    (0..D).map(|axis| log_density(reading[axis], mean[axis], variance[axis] + lookup.noise())).sum()
+    (0..D).map(|axis| log_density(reading[axis], mean[axis], variance[axis] + lookup.noise)).sum()
 }
 
 /// The same of a sensor that may be anywhere in the map.
 pub(super) fn likelihood_anywhere<const D: usize>(lookup: &FieldLookup, reading: &[f64; D]) -> f64 {
-    let anywhere = lookup.anywhere().iter();
+    let anywhere = lookup.anywhere.iter();
     anywhere.zip(reading).map(|(normal, &value)| log_density(value, normal.mean, normal.variance)).sum()
 }

@@ -62,11 +62,7 @@ struct Downstream {
 impl Pipeline {
     /// A pipeline for a sensor at `mount` (the transform from the sensor's frame to the robot's body frame).
     pub fn new(config: &Config, mount: Isometry3<f64>) -> Self {
-        Self::with_averager(config, mount, Averager::new(&config.averaging))
-    }
-
-    /// A pipeline with a given averager, such as one [with an offset](Averager::with_offset).
-    pub fn with_averager(config: &Config, mount: Isometry3<f64>, mut averager: Averager) -> Self {
+        let mut averager = Averager::new(&config.averaging);
         averager.configure(&config.model);
         let downstream = Downstream {
             gates: config.gates.clone(),

@@ -365,13 +365,12 @@ impl Mapping {
                 let Batch { observations, cut, merge_points } = batch;
                 let update = Update {
                     number,
-                    map: self.mapper.model().map(),
                     result: Some(result),
                     observations: observations.len(),
                     cut,
                     merge_points,
                     duration: start.elapsed(),
-                    counters: *self.mapper.pipeline().counters(),
+                    ..Update::without_batch(&self.mapper)
                 };
                 self.publish(&observations, update);
                 self.check_axes(&observations);

@@ -96,7 +96,7 @@ impl DrivePath {
 }
 
 /// One drive: arrays of equal length, in the order of time.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Drive {
     /// The sensor.
     pub magnetometer: Magnetometer,
@@ -145,15 +145,7 @@ impl Drive {
             let reason = format!("it has {found} rows, but {} has {expected}; they should correspond", time.display());
             return Err(Error::unusable(path.file(kind), reason));
         }
-        let mut drive = Self {
-            magnetometer,
-            seconds: Vec::new(),
-            positions: Vec::new(),
-            fields: Vec::new(),
-            headings: Vec::new(),
-            repeated_stamps: 0,
-            loss: Loss::default(),
-        };
+        let mut drive = Self { magnetometer, ..Self::default() };
         for (row, ((&[seconds], position), field)) in times.iter().zip(positions).zip(fields).enumerate() {
             drive.push(path, row + 1, seconds, position, field);
         }

@@ -23,7 +23,7 @@ impl Recording {
     pub fn truth(&mut self, named: Option<&str>) -> Result<Option<Vec<Pose>>, Error> {
         let mut poses = match (&self.source, named) {
             (Source::Files { measurements, .. }, None) if self.summary.kind == Kind::AaltoCsv => {
-                measurements.iter().filter_map(pose).collect()
+                measurements.iter().filter_map(Measurement::pose).collect()
             }
             (Source::Bag(playback), _) if self.has_truth(named.unwrap_or(TRUTH_TOPIC)) => {
                 let topic = named.unwrap_or(TRUTH_TOPIC);
@@ -60,13 +60,6 @@ impl Recording {
 
     fn has_truth(&self, topic: &str) -> bool {
         self.summary.topics.iter().any(|found| found.name == topic && TYPES.contains(&found.type_name.as_str()))
-    }
-}
-
-fn pose(measurement: &Measurement) -> Option<Pose> {
-    match measurement {
-        Measurement::Pose(pose) => Some(*pose),
-        Measurement::Reading(_) => None,
     }
 }
 

@@ -64,7 +64,7 @@ pub struct MapJump {
 }
 
 /// Brings measurements into the frame of the map.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Intake {
     settings: Frames,
     capacity: usize,
@@ -101,16 +101,8 @@ impl Intake {
             settings: config.frames.clone(),
             capacity: config.synchronizer.max_waiting,
             given_mount: (config.sensor.override_transforms || is_signal).then(|| config.sensor.mount()),
-            tree: FrameTree::default(),
             map: (!map.is_empty()).then(|| String::from(map)),
-            body: None,
-            mount: None,
-            readings: VecDeque::new(),
-            poses: VecDeque::new(),
-            last_pose: None,
-            paused: false,
-            sensor_frame: Arc::from(""),
-            status: IntakeStatus::default(),
+            ..Self::default()
         }
     }
 

@@ -3,7 +3,7 @@
 //! Outside magmap (ROS messages, bags) a field is in tesla; inside it is in microtesla, which is well scaled and readable.
 //! The conversion happens here, in [`MagneticField::from_tesla`] and [`MagneticField::to_tesla`], and nowhere else.
 
-use nalgebra::{Isometry3, Matrix3, Point3, Quaternion, Translation3, UnitQuaternion, Vector3};
+use nalgebra::{Isometry2, Isometry3, Matrix3, Point3, Quaternion, Translation3, UnitQuaternion, Vector3};
 use serde::{Deserialize, Serialize};
 
 use crate::field::quantity::Quantity;
@@ -171,6 +171,11 @@ impl Pose {
     }
 }
 
+/// Place and heading of a transform.
+pub(crate) fn in_plane(transform: &Isometry3<f64>) -> Isometry2<f64> {
+    Isometry2::new(transform.translation.vector.xy(), transform.rotation.euler_angles().2)
+}
+
 /// Whether a quaternion is a rotation: finite and of norm one.
 pub(crate) fn is_rotation(quaternion: &Quaternion<f64>) -> bool {
     (quaternion.norm() - 1.0).abs() <= QUATERNION_TOLERANCE
@@ -211,6 +216,14 @@ impl Measurement {
         match self {
             Measurement::Reading(reading) => reading.stamp,
             Measurement::Pose(pose) => pose.stamp,
+        }
+    }
+
+    /// The pose, if it is one.
+    pub fn pose(&self) -> Option<Pose> {
+        match self {
+            Measurement::Pose(pose) => Some(*pose),
+            Measurement::Reading(_) => None,
         }
     }
 }

@@ -4,7 +4,7 @@
 //! averages over 10 cm of path with little noise, in batches of 5 m. After a warm-up of a tenth of the drive, costs and errors of
 //! the next tenth are compared with those of the last, and the slope of the map where local models fade into each other with that elsewhere.
 
-use super::metrics::{Predictions, Scores};
+use super::metrics::{Predictions, Scores, quantile};
 use anyhow::Context;
 use magmap::config::Config;
 use magmap::durability::tile_folder::TileFolder;
@@ -173,7 +173,7 @@ pub fn run(hall: &Hall, config: &Config, mut progress: impl FnMut(usize, usize))
     let ends = |durations: &[f64]| {
         let tenth = durations.len().div_ceil(10);
         let [second, last] = [tenth, durations.len() - tenth].map(|start| durations.iter().skip(start).take(tenth));
-        [second, last].map(|durations| percentile_99(&durations.copied().collect::<Vec<_>>()))
+        [second, last].map(|durations| quantile(durations.copied(), 0.99))
     };
     let ([update_p99_first, update_p99_last], [publish_p99_first, publish_p99_last]) = (ends(&updates), ends(&rasters));
     let scores = HallScores {
@@ -265,14 +265,6 @@ fn scores(world: &DipoleWorld, map: &FieldMap, observations: &[Observation], hal
     Predictions::of_map(map, &poses).score(&truth, |_| true)
 }
 
-/// The smallest of these that at most one in a hundred exceeds.
-fn percentile_99(durations: &[f64]) -> f64 {
-    let mut sorted = durations.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    let index = (0.99 * sorted.len() as f64).ceil() as usize;
-    sorted.get(index.max(1) - 1).copied().unwrap_or(f64::NAN)
-}
-
 fn resident_megabytes() -> Option<f64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
@@ -298,7 +290,7 @@ mod tests {
     #[test]
     fn one_in_a_hundred_exceeds_the_percentile() {
         let durations: Vec<f64> = (0..200).rev().map(f64::from).collect();
-        assert_eq!((percentile_99(&durations), percentile_99(&[3.0])), (197.0, 3.0));
-        assert!(percentile_99(&[]).is_nan());
+        assert_eq!((quantile(durations, 0.99), quantile([3.0], 0.99)), (197.0, 3.0));
+        assert!(quantile([], 0.99).is_nan());
     }
 }

@@ -2,14 +2,14 @@
 //!
 //! Each run draws the errors of odometry anew: of scale (3 %) and heading (0.01 radians per metre), and noise of both.
 
-use super::metrics::Spread;
+use super::metrics::{Spread, quantile};
+use super::worlds::batches;
 use anyhow::{Context, ensure};
 use magmap::config::{Config, Mapped};
 use magmap::field::map::FieldMap;
 use magmap::field::model::FieldModel;
 use magmap::localization::{Localizer, Start, State};
 use magmap::locate::{CHI_SQUARED_95, WRONG};
-use magmap::mapping::pipeline::Pipeline;
 use magmap::recording::aalto_csv::{Drive, DrivePath, Magnetometer};
 use magmap::sensing::reading::{Measurement, Pose, Reading};
 use magmap::simulation::{self, DipoleOptions, DipoleWorld, Drift, Odometry, RobotOptions, Route};
@@ -19,7 +19,6 @@ use rand_chacha::ChaCha8Rng;
 use rand_distr::{Distribution, StandardNormal};
 use rayon::iter::{IntoParallelIterator, ParallelIterator};
 use serde::Serialize;
-use std::collections::VecDeque;
 use std::f64::consts::PI;
 use std::path::Path;
 
@@ -206,11 +205,7 @@ impl Scene {
     ) -> anyhow::Result<Self> {
         let mut model = FieldModel::new(config);
         for drive in mapped {
-            let mut pipeline = Pipeline::new(config, Isometry3::identity());
-            let mut ready = VecDeque::new();
-            drive.measurements.iter().for_each(|measurement| pipeline.ingest(*measurement, &mut ready));
-            pipeline.finish(&mut ready);
-            for batch in ready {
+            for batch in batches(drive.measurements.iter().copied(), config) {
                 model.update(&batch.observations, &|| false).context("learning the map")?;
             }
         }
@@ -305,11 +300,8 @@ impl Scene {
         random.set_stream(3);
         let (measurements, count) = (&self.drive.measurements, self.drive.measurements.len());
         let taken = random.random_range(count / 4..count / 2);
-        let pose_of = |(index, measurement): (usize, &Measurement)| match measurement {
-            Measurement::Pose(pose) => Some((index, *pose)),
-            Measurement::Reading(_) => None,
-        };
-        let mut poses = measurements.iter().enumerate().skip(taken).filter_map(pose_of);
+        let poses = measurements.iter().enumerate().skip(taken);
+        let mut poses = poses.filter_map(|(index, measurement)| Some((index, measurement.pose()?)));
         let (taken, from) = poses.next().context("no pose after the first half")?;
         let is_away = |(_, pose): &(usize, Pose)| (pose.position - from.position).norm() >= KIDNAPPED;
         let (put, to) = poses.find(is_away).context("the drive stays within 3 m")?;
@@ -325,11 +317,7 @@ impl Scene {
     }
 
     fn known_start(&self) -> anyhow::Result<Start> {
-        let first = self.drive.measurements.iter().find_map(|measurement| match measurement {
-            Measurement::Pose(pose) => Some(pose),
-            Measurement::Reading(_) => None,
-        });
-        let first = first.context("the drive has no pose")?;
+        let first = self.drive.measurements.iter().find_map(Measurement::pose).context("the drive has no pose")?;
         let [deviation, heading_deviation] = START_DEVIATION;
         Ok(Start::At {
             place: [first.position.x, first.position.y],
@@ -453,19 +441,16 @@ impl Kidnapped {
             let found = found(track)?;
             track.first(|step| step.along >= found && step.state == State::Tracking && step.error < RIGHT)
         };
-        let [noticed_median, noticed_90] = [0.5, 0.9].map(|share| quantile(runs().map(noticed), share));
-        let [found_median, found_90] = [0.5, 0.9].map(|share| quantile(runs().map(found), share));
-        let sure_median = quantile(runs().map(sure), 0.5);
+        let [noticed_median, noticed_90] = [0.5, 0.9].map(|share| distance_of(runs().map(noticed), share));
+        let [found_median, found_90] = [0.5, 0.9].map(|share| distance_of(runs().map(found), share));
+        let sure_median = distance_of(runs().map(sure), 0.5);
         Self { noticed_median, noticed_90, found_median, found_90, sure_median }
     }
 }
 
-/// The value that a share of all do not exceed; none counts as infinite.
-fn quantile(values: impl Iterator<Item = Option<f64>>, share: f64) -> f64 {
-    let mut values: Vec<f64> = values.map(|value| value.unwrap_or(f64::INFINITY)).collect();
-    values.sort_by(f64::total_cmp);
-    let rank = (share * values.len() as f64).ceil() as usize;
-    values.get(rank.saturating_sub(1)).copied().unwrap_or(f64::NAN)
+/// The distance within which a share of all get somewhere; infinite for those that never do.
+fn distance_of(runs: impl Iterator<Item = Option<f64>>, share: f64) -> f64 {
+    quantile(runs.map(|distance| distance.unwrap_or(f64::INFINITY)), share)
 }
 
 impl Elsewhere {
@@ -474,7 +459,7 @@ impl Elsewhere {
         Self {
             runs: runs.len(),
             lost: lost().flatten().filter(|&along| along <= LOST_WITHIN).count(),
-            lost_after: quantile(lost(), 1.0),
+            lost_after: distance_of(lost(), 1.0),
             sure: runs.iter().filter(|track| track.steps.iter().any(|step| step.state == State::Tracking)).count(),
         }
     }

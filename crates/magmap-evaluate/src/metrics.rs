@@ -145,6 +145,14 @@ pub fn rmse(found: impl Iterator<Item = f64>, expected: &[f64]) -> f64 {
     (squares / expected.len() as f64).sqrt()
 }
 
+/// The least of some numbers that a share of all do not exceed; not a number where there is none.
+pub fn quantile(values: impl IntoIterator<Item = f64>, share: f64) -> f64 {
+    let mut values: Vec<f64> = values.into_iter().collect();
+    values.sort_by(f64::total_cmp);
+    let rank = (share * values.len() as f64).ceil() as usize;
+    values.get(rank.saturating_sub(1)).copied().unwrap_or(f64::NAN)
+}
+
 /// The median and the range of some numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Spread {

@@ -153,22 +153,16 @@ fn map_one(setting: &Setting, seed: u64, config: &Config, outliers: Outliers) ->
 
 /// A drive through the pipeline: its observations, batch by batch.
 fn observations<W: World>(drive: Drive<W>, config: &Config, outliers: Outliers, seed: u64) -> Vec<Readings> {
-    let ready = through_pipeline(drive, config, outliers.corruption(seed));
-    let readings = ready.iter().map(|batch| batch.observations.iter());
+    let mut corrupt = outliers.corruption(seed);
+    let batches = batches(drive.map(|sample| changed(sample.measurement, &mut corrupt)), config);
+    let readings = batches.iter().map(|batch| batch.observations.iter());
     readings.map(|seen| seen.map(|seen| ([seen.position.x, seen.position.y], seen.strength())).collect()).collect()
 }
 
-/// The batches of a drive whose readings are changed on the way.
-fn through_pipeline<W: World>(
-    drive: Drive<W>,
-    config: &Config,
-    mut change: impl FnMut(MagneticField) -> MagneticField,
-) -> VecDeque<Batch> {
-    let mut pipeline = Pipeline::new(config, Isometry3::identity());
-    let mut ready = VecDeque::new();
-    for sample in drive {
-        pipeline.ingest(changed(sample.measurement, &mut change), &mut ready);
-    }
+/// The batches of a drive whose sensor is at the origin of the robot.
+pub(crate) fn batches(drive: impl Iterator<Item = Measurement>, config: &Config) -> VecDeque<Batch> {
+    let (mut pipeline, mut ready) = (Pipeline::new(config, Isometry3::identity()), VecDeque::new());
+    drive.for_each(|measurement| pipeline.ingest(measurement, &mut ready));
     pipeline.finish(&mut ready);
     ready
 }

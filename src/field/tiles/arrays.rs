@@ -22,24 +22,11 @@ pub(in crate::field) struct TileMetadata {
     pub(in crate::field) square: Square,
     /// Number of targets in the noise baseline.
     pub(in crate::field) targets: u64,
-    /// Observations it learnt from.
-    learnt: u64,
-    /// Those of them that count for it alone.
-    own: u64,
+    #[serde(flatten)]
+    pub(in crate::field) counts: TileCounts,
     /// Name of the file that contains its arrays; none where they are beside this.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(in crate::field) file: Option<String>,
-}
-
-impl TileMetadata {
-    pub(in crate::field) fn of(square: Square, counts: TileCounts, targets: u64, file: Option<String>) -> Self {
-        let TileCounts { learnt, own } = counts;
-        Self { square, targets, learnt, own, file }
-    }
-
-    pub(in crate::field) fn counts(&self) -> TileCounts {
-        TileCounts { learnt: self.learnt, own: self.own }
-    }
 }
 
 /// What the file of a tile contains beside arrays of numbers.
@@ -60,7 +47,7 @@ const TILE_FORMAT_VERSION: i64 = 1;
 /// The bytes of the file of one tile: an archive as that of a checkpoint.
 pub(super) fn tile_to_bytes(square: Square, counts: TileCounts, process: &ProcessState) -> io::Result<Vec<u8>> {
     let ProcessHead { kind, hyperparameter_names, targets } = process.head();
-    let tile = TileMetadata::of(square, counts, targets, None);
+    let tile = TileMetadata { square, targets, counts, file: None };
     let metadata = TileFileMetadata { hyperparameter_names, process: kind, tile };
     let mut arrays = ArrayWriter::new(Cursor::new(Vec::new()));
     arrays.text("format", TILE_FORMAT)?;
@@ -92,7 +79,7 @@ pub(in crate::field) fn tile_from_bytes(
         return Err(Problem::array("metadata", &format!("the tile {square:?}"), format!("{:?}", tile.square)));
     }
     let process = read_process(&arrays, process, &hyperparameter_names, tile.targets, settings)?;
-    Ok((tile.counts(), process))
+    Ok((tile.counts, process))
 }
 
 pub(in crate::field) fn write_process<W: Write + Seek>(

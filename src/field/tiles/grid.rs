@@ -17,7 +17,7 @@ pub(crate) const FIRST: Square = [0, 0];
 const FARTHEST: f64 = (1_u64 << 51) as f64;
 
 /// Observations of a tile.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct TileCounts {
     /// Those that it learnt from.
     pub(crate) learnt: u64,

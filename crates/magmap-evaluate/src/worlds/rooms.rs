@@ -3,7 +3,7 @@
 //! The test drive is that of the same sensor, and its poses are true. Some robots have a fault on the mapping drive.
 
 use super::{LANES, MAPPING_LENGTH, Mapped, NOISES, ROOM, STANDARD_DEVIATIONS, TEST_LENGTH, WorldScores};
-use super::{changed, scores, through_pipeline};
+use super::{batches, changed, scores};
 use crate::TEST_SEEDS;
 use crate::metrics::Predictions;
 use crate::outliers::Outliers;
@@ -156,7 +156,8 @@ fn map_one(setting: &Setting, seed: u64, config: &Config, outliers: Outliers) ->
     let seconds = start.elapsed().as_secs_f64();
     let map = finished.mapper.model().map().context("no batch was learnt")?;
 
-    let tested = through_pipeline(drive(Route::Random, TEST_LENGTH, robot, seed + TEST_SEEDS)?, config, with_iron);
+    let test_drive = drive(Route::Random, TEST_LENGTH, robot, seed + TEST_SEEDS)?;
+    let tested = batches(test_drive.map(|sample| changed(sample.measurement, with_iron)), config);
     let seen = || tested.iter().flat_map(|batch| &batch.observations);
     let poses: Vec<SensorPose> = seen()
         .map(|seen| SensorPose {

@@ -155,32 +155,21 @@ fn write_batches(out: &mut impl Write, outcome: &Outcome) -> io::Result<()> {
         "batch    M |  RMSE  NLPD cover |  0.3 m: RMSE  NLPD cover |  0.5 m: RMSE  NLPD cover |   mean nearest | {} | ceiling |      s",
         outcome.hyperparameter_names.iter().map(|name| format!("{name:>12}")).collect::<String>()
     )?;
-    for batch in &outcome.batches {
-        let hyperparameters: String = batch.hyperparameters.iter().map(|value| format!("{value:12.4}")).collect();
-        writeln!(
-            out,
-            "{:5} {:4} | {:5.2} {:5.2} {:5.3} |        {:5.2} {:5.2} {:5.3} |        {:5.2} {:5.2} {:5.3} |  {:5.2}   {:5.2} | {hyperparameters} | {:>7} | {:6.3}{}",
-            batch.batch,
-            batch.inducing_points,
-            batch.rmse,
-            batch.nlpd,
-            batch.coverage,
-            batch.rmse_03,
-            batch.nlpd_03,
-            batch.coverage_03,
-            batch.rmse_05,
-            batch.nlpd_05,
-            batch.coverage_05,
-            batch.rmse_mean_predictor,
-            batch.rmse_nearest_neighbour,
-            match batch.ceiling {
-                Some(CeilingUsed::Exact) => "exact",
-                Some(CeilingUsed::Upper) => "upper",
-                None => "-",
-            },
-            batch.seconds,
-            if batch.selection_end == Some(SelectionEnd::Capped) { "  capped" } else { "" },
-        )?;
+    for scores in &outcome.batches {
+        let BatchScores { batch, inducing_points, rmse, nlpd, coverage, seconds, .. } = scores;
+        let BatchScores { rmse_03, nlpd_03, coverage_03, rmse_05, nlpd_05, coverage_05, .. } = scores;
+        let (of_mean, of_nearest) = (scores.rmse_mean_predictor, scores.rmse_nearest_neighbour);
+        let hyperparameters: String = scores.hyperparameters.iter().map(|value| format!("{value:12.4}")).collect();
+        let ceiling = match scores.ceiling {
+            Some(CeilingUsed::Exact) => "exact",
+            Some(CeilingUsed::Upper) => "upper",
+            None => "-",
+        };
+        let capped = if scores.selection_end == Some(SelectionEnd::Capped) { "  capped" } else { "" };
+        write!(out, "{batch:5} {inducing_points:4} | {rmse:5.2} {nlpd:5.2} {coverage:5.3} |")?;
+        write!(out, "        {rmse_03:5.2} {nlpd_03:5.2} {coverage_03:5.3} |")?;
+        write!(out, "        {rmse_05:5.2} {nlpd_05:5.2} {coverage_05:5.3} |  {of_mean:5.2}   {of_nearest:5.2} |")?;
+        writeln!(out, " {hyperparameters} | {ceiling:>7} | {seconds:6.3}{capped}")?;
     }
     if let Some(SensorBias { hard_iron: [x, y, z], hard_iron_sd: [sd_x, sd_y, sd_z], .. }) = outcome.last().sensor_bias
     {

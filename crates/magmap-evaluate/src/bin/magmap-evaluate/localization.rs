@@ -84,19 +84,10 @@ fn write_rows(out: &mut impl Write, rows: &[Row]) -> io::Result<()> {
     )?;
     for row in rows {
         let field = format!("{:?}", row.field).to_lowercase();
-        write!(
-            out,
-            "{:8} {:9} {field:8} | {:6.3} {:6.3}  {:8.3}   {:6.3}    {:6.3} |      {:4.2} | {:5} |",
-            row.map,
-            row.drive,
-            row.tracking_median,
-            row.tracking_worst,
-            row.dead_reckoning,
-            row.consistency,
-            row.tracking_share,
-            row.global_success,
-            row.sure_and_wrong,
-        )?;
+        let Row { map, drive, tracking_median, tracking_worst, dead_reckoning, consistency, tracking_share, .. } = row;
+        write!(out, "{map:8} {drive:9} {field:8} | {tracking_median:6.3} {tracking_worst:6.3}  {dead_reckoning:8.3}")?;
+        write!(out, "   {consistency:6.3}    {tracking_share:6.3} |")?;
+        write!(out, "      {:4.2} | {:5} |", row.global_success, row.sure_and_wrong)?;
         if let Some(Kidnapped { noticed_median, noticed_90, found_median, found_90, sure_median }) = row.kidnapped {
             write!(
                 out,
