@@ -94,7 +94,8 @@ pub fn commands_of(program: &str) -> Vec<(String, Vec<String>)> {
         let text = text(&page);
         let shell = blocks(&text).into_iter().filter(|block| block.fence.starts_with("sh"));
         let in_sentences = events(&text).filter_map(|event| match event {
-            Event::Code(code) => Some(CowStr::into_string(code)),
+            // Two words are the name of a command.
+            Event::Code(code) if code.split_whitespace().count() > 2 => Some(CowStr::into_string(code)),
             _ => None,
         });
         let all = shell.map(|block| block.text).chain(in_sentences).flat_map(|text| commands(&text));

@@ -124,9 +124,8 @@ mod tests {
         let commands = pages::commands_of("magmap-evaluate");
         assert!(commands.len() > 20, "found only {}", commands.len());
         for (page, words) in commands {
-            let parsed = Arguments::try_parse_from(words);
-            let wrong = parsed.err().filter(|error| error.use_stderr());
-            assert!(wrong.is_none(), "{page}: {}", wrong.unwrap());
+            let wrong = Arguments::try_parse_from(&words).err().filter(|error| error.use_stderr());
+            assert!(wrong.is_none(), "{page}: {}: {}", words.join(" "), wrong.unwrap());
         }
     }
 }
