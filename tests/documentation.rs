@@ -167,6 +167,7 @@ fn shape(line: &str) -> String {
 /// `text` that follows, but for the numbers.
 #[cfg(unix)]
 #[test]
+#[ignore = "takes ten seconds; run with --ignored"]
 fn the_tutorial_runs_as_it_is_written() {
     let folder = tempdir().unwrap();
     let programs = Path::new(env!("CARGO_BIN_EXE_magmap")).parent().unwrap();

@@ -12,7 +12,7 @@ use crate::summary::row;
 pub const DEFAULT: &str = "127.0.0.1:8765";
 
 /// Time for clients to get the last map where nobody is at the terminal, who could end the program.
-const FAREWELL: Duration = Duration::from_secs(5);
+const FAREWELL: Duration = Duration::from_secs(3);
 
 /// How often a wait checks what it waits for.
 const PERIOD: Duration = Duration::from_millis(50);

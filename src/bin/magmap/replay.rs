@@ -37,7 +37,7 @@ the last one always has.
 
 With --live, Foxglove (Open connection, Foxglove WebSocket) shows the topics of map.mcap at ws://localhost:8765, in the app or the \
 browser; who comes later gets the newest map at once. Who watches never slows the mapping down. At a terminal the map stays there \
-until Ctrl-C, in a script until all have left, at most five seconds.
+until Ctrl-C, in a script until all have left, at most three seconds.
 
 Ctrl-C ends the replay early: what was read is mapped and written (exit code 130). Another one, at least two seconds later, \
 ends it at once. Until a replay is done, the folder journal keeps what was mapped, for --resume.";
