@@ -38,8 +38,17 @@ fn text(frame: &Frame, kind: &str) -> Option<Value> {
     (value["op"] == kind).then_some(value)
 }
 
-/// Subscribes to a topic of grids once it is advertised.
-fn subscribe(socket: &mut Socket, topic: &str) {
+/// A client of one topic of grids.
+struct Subscriber {
+    socket: Socket,
+    request: Frame,
+}
+
+/// Connects and subscribes to a topic of grids once it is advertised.
+fn subscribe(url: &str, topic: &str) -> Subscriber {
+    let mut socket = connect(url);
+    let first = socket.read().unwrap();
+    assert!(text(&first, "serverInfo").unwrap()["name"].as_str().unwrap().starts_with("magmap"));
     loop {
         let frame = socket.read().unwrap();
         let channels = text(&frame, "advertise").map(|advertised| advertised["channels"].clone());
@@ -54,18 +63,26 @@ fn subscribe(socket: &mut Socket, topic: &str) {
             (&OccupancyGrid::TYPE.into(), &OccupancyGrid::definition().into())
         );
         let subscription = json!({ "op": "subscribe", "subscriptions": [{ "id": 7, "channelId": channel["id"] }] });
-        return socket.send(Frame::text(subscription.to_string())).unwrap();
+        let request = Frame::text(subscription.to_string());
+        socket.send(request.clone()).unwrap();
+        return Subscriber { socket, request };
     }
 }
 
-/// The next grid of the subscription; none when the server is gone.
-fn next_grid(socket: &mut Socket) -> Option<OccupancyGrid> {
-    loop {
-        let frame = socket.read().ok()?;
-        if let Frame::Binary(bytes) = frame {
-            // Opcode 1, the subscription and the time precede a message.
-            assert_eq!(bytes[..5], [1, 7, 0, 0, 0]);
-            return Some(decode(&bytes[13..]).unwrap());
+impl Subscriber {
+    /// The next grid; none when the server is gone.
+    fn next_grid(&mut self) -> Option<OccupancyGrid> {
+        loop {
+            let frame = self.socket.read().ok()?;
+            if let Frame::Binary(bytes) = frame {
+                // Opcode 1, the subscription and the time precede a message.
+                assert_eq!(bytes[..5], [1, 7, 0, 0, 0]);
+                return Some(decode(&bytes[13..]).unwrap());
+            }
+            // The server advertises a channel just before it accepts subscriptions to it.
+            if text(&frame, "status").is_some_and(|status| status["message"].as_str().unwrap().starts_with("Unknown")) {
+                self.socket.send(self.request.clone()).ok()?;
+            }
         }
     }
 }
@@ -73,12 +90,10 @@ fn next_grid(socket: &mut Socket) -> Option<OccupancyGrid> {
 /// A client that receives the grids of a topic until the server is gone.
 fn watch(url: &str, topic: &'static str) -> (Receiver<OccupancyGrid>, JoinHandle<()>) {
     let (sender, grids) = mpsc::channel();
-    let mut socket = connect(url);
+    let url = url.to_owned();
     let thread = std::thread::spawn(move || {
-        let frame = socket.read().unwrap();
-        assert!(text(&frame, "serverInfo").unwrap()["name"].as_str().unwrap().starts_with("magmap"));
-        subscribe(&mut socket, topic);
-        while let Some(grid) = next_grid(&mut socket) {
+        let mut subscriber = subscribe(&url, topic);
+        while let Some(grid) = subscriber.next_grid() {
             if sender.send(grid).is_err() {
                 return;
             }
@@ -141,10 +156,9 @@ fn clients_that_read_nothing_or_leave_do_not_hold_up_the_writer() {
     let mut writer = server.writer();
     let grid = |value| OccupancyGrid { data: vec![value; 1 << 20], ..OccupancyGrid::default() };
     writer.write("/map", &grid(0), Stamp::default()).unwrap();
-    let mut stalled = connect(&server.url());
-    subscribe(&mut stalled, "/map");
+    let mut stalled = subscribe(&server.url(), "/map");
     // Once it has the first message it is subscribed.
-    assert_eq!(next_grid(&mut stalled).unwrap().data[0], 0);
+    assert_eq!(stalled.next_grid().unwrap().data[0], 0);
     let (done, written) = mpsc::channel();
     let thread = std::thread::spawn(move || {
         for value in 1..=60 {
@@ -156,19 +170,16 @@ fn clients_that_read_nothing_or_leave_do_not_hold_up_the_writer() {
     written.recv_timeout(PATIENCE).expect("the writer to be done though a client reads nothing");
     let mut writer = thread.join().unwrap();
 
-    let mut other = connect(&server.url());
-    subscribe(&mut other, "/map");
-    assert_eq!(next_grid(&mut other).unwrap().data[0], 60);
+    let mut other = subscribe(&server.url(), "/map");
+    assert_eq!(other.next_grid().unwrap().data[0], 60);
     // What the stalled client had not read is bounded: it misses some, in order, and ends with the newest.
-    let values: Vec<i8> = std::iter::from_fn(|| next_grid(&mut stalled))
-        .map(|grid| grid.data[0])
-        .take_while(|&value| value < 60)
-        .collect();
+    let values: Vec<i8> =
+        std::iter::from_fn(|| stalled.next_grid()).map(|grid| grid.data[0]).take_while(|&value| value < 60).collect();
     assert!(values.is_sorted() && values.len() < 59, "{values:?}");
 
     drop(stalled);
     writer.write("/map", &grid(61), Stamp::default()).unwrap();
-    assert_eq!(next_grid(&mut other).unwrap().data[0], 61);
+    assert_eq!(other.next_grid().unwrap().data[0], 61);
 }
 
 #[test]
