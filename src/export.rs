@@ -17,8 +17,7 @@ pub mod map_strip;
 pub mod npz;
 pub mod occupancy;
 pub mod panels;
-pub mod path_arrays;
-pub mod path_picture;
+mod path_picture;
 pub mod report;
 pub mod scale;
 mod vector_picture;
@@ -29,28 +28,18 @@ pub use axes_grid::AxesGrid;
 pub use growth_picture::{GrowthPicture, GrowthPoint};
 pub use map_picture::MapPicture;
 pub use npz::MapArrays;
-pub use path_arrays::PathArrays;
-pub use path_picture::PathPicture;
 
 use crate::files::FileError;
 
 /// Why an output cannot be written.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// A file or folder cannot be written.
+    /// A file or folder cannot be written, or a picture not be drawn.
     #[error(transparent)]
     File(#[from] FileError),
     /// There is a file where the output folder should be.
     #[error("expected a folder for the output at {}, found a file; choose another name or move the file away", .0.display())]
     NotAFolder(PathBuf),
-    /// A picture cannot be drawn.
-    #[error("cannot draw {}: {reason}", path.display())]
-    Draw {
-        /// The picture.
-        path: PathBuf,
-        /// What the drawing library says.
-        reason: String,
-    },
     /// The arrays do not fit the grid they come with.
     #[error("expected {expected} values of {what} for a grid of {columns} by {rows} cells, found {found}")]
     Shape {

@@ -3,9 +3,10 @@
 //! | file | holds |
 //! | --- | --- |
 //! | `path.png` | the map with the path that was found and, where there is one, the true one |
-//! | `path.npz` | stamps, poses, covariances and states as arrays ([`PathArrays`](crate::export::PathArrays)) |
+//! | `path.npz` | stamps, poses, covariances and states as arrays ([`arrays`]) |
 //! | `report.json` | counts, shares of the states, and the errors ([`Report`]) |
 
+pub mod arrays;
 mod comparison;
 mod outputs;
 mod report;
@@ -28,36 +29,12 @@ pub use self::report::{Report, Shares};
 /// Longest time between two poses across which one is interpolated, in seconds.
 const MAX_GAP: f64 = 0.5;
 
-/// Why a robot cannot be located in a recording.
+/// Why the path of a robot that was located cannot be written.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The settings are invalid.
-    #[error(transparent)]
-    Config(#[from] crate::config::Error),
-    /// The map cannot be read, or not with these settings.
-    #[error(transparent)]
-    Map(#[from] crate::durability::checkpoint::Error),
-    /// Nobody can be located in the map.
-    #[error(transparent)]
-    Localization(#[from] crate::localization::Error),
-    /// The recording cannot be read.
-    #[error(transparent)]
-    Recording(#[from] crate::recording::Error),
-    /// There is no update.
-    #[error(
-        "nothing to locate: of {readings} readings and {poses} poses, {used} readings could be used{}",
-        crate::replay::because(reasons)
-    )]
-    NothingLocated {
-        /// Readings received.
-        readings: u64,
-        /// Poses received.
-        poses: u64,
-        /// Readings that passed the gates and have a pose.
-        used: u64,
-        /// Why readings and poses were rejected.
-        reasons: Vec<String>,
-    },
+    /// There is no update: what was received, and why it was rejected.
+    #[error("nothing to locate: {0}")]
+    NothingLocated(String),
     /// The output folder is not empty.
     #[error("{} is not empty; choose another folder, or --force to replace what is in it", .0.display())]
     NotEmpty(PathBuf),

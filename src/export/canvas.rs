@@ -1,5 +1,6 @@
 //! Drawing to a PNG that looks the same on every machine: antialiased, with a font that is compiled in.
 
+use std::io;
 use std::path::Path;
 use std::sync::LazyLock;
 
@@ -10,6 +11,7 @@ use plotters::style::{FontStyle, register_font};
 
 use super::Error;
 use super::file::write_atomically;
+use crate::files::FileError;
 
 /// Pixels drawn for each pixel of the picture, along either axis; averaging them smooths lines and letters.
 const SUPERSAMPLING: u32 = 2;
@@ -92,14 +94,14 @@ pub(super) fn write_png<F>(path: &Path, width: u32, height: u32, draw: F) -> Res
 where
     F: for<'a> FnOnce(&Area<'a>) -> Drawn<'a>,
 {
-    let failed = |reason: String| Error::Draw { path: path.to_owned(), reason };
-    LazyLock::force(&FONT_REGISTERED).as_ref().map_err(|reason| failed((*reason).to_owned()))?;
+    let failed = |reason: &str| FileError::of("draw", path, "")(io::Error::other(reason));
+    LazyLock::force(&FONT_REGISTERED).map_err(failed)?;
 
     let (drawn_width, drawn_height) = (width * SUPERSAMPLING, height * SUPERSAMPLING);
     let mut drawn = vec![u8::MAX; 3 * drawn_width as usize * drawn_height as usize];
     {
         let area = BitMapBackend::with_buffer(&mut drawn, (drawn_width, drawn_height)).into_drawing_area();
-        draw(&area).and_then(|()| area.present()).map_err(|error| failed(error.to_string()))?;
+        draw(&area).and_then(|()| area.present()).map_err(|error| failed(&error.to_string()))?;
     }
     let picture = averaged(&drawn, width as usize);
     drop(drawn);

@@ -11,29 +11,24 @@ pub const WHITE: Rgb = [255, 255, 255];
 
 /// Colours from low to high, interpolated in between.
 #[derive(Clone, Copy, Debug)]
-pub struct ColourMap {
-    entries: &'static [u32],
-}
+pub struct ColourMap(&'static [u32]);
 
 /// Viridis by Nathaniel Smith and Stéfan van der Walt (matplotlib; CC0): 16 of its 256 entries, evenly spaced.
-pub const VIRIDIS: ColourMap = ColourMap {
-    entries: &[
-        0x440154, 0x481a6c, 0x472f7d, 0x414487, 0x39568c, 0x31688e, 0x2a788e, 0x23888e, 0x1f988b, 0x22a884, 0x35b779,
-        0x54c568, 0x7ad151, 0xa5db36, 0xd2e21b, 0xfde725,
-    ],
-};
+pub const VIRIDIS: ColourMap = ColourMap(&[
+    0x440154, 0x481a6c, 0x472f7d, 0x414487, 0x39568c, 0x31688e, 0x2a788e, 0x23888e, 0x1f988b, 0x22a884, 0x35b779,
+    0x54c568, 0x7ad151, 0xa5db36, 0xd2e21b, 0xfde725,
+]);
 
 /// Magma by the same authors (matplotlib; CC0): 10 of its 256 entries, evenly spaced.
-pub const MAGMA: ColourMap = ColourMap {
-    entries: &[0x000004, 0x180f3d, 0x440f76, 0x721f81, 0x9e2f7f, 0xcd4071, 0xf1605d, 0xfd9668, 0xfeca8d, 0xfcfdbf],
-};
+pub const MAGMA: ColourMap =
+    ColourMap(&[0x000004, 0x180f3d, 0x440f76, 0x721f81, 0x9e2f7f, 0xcd4071, 0xf1605d, 0xfd9668, 0xfeca8d, 0xfcfdbf]);
 
 impl ColourMap {
     /// The colour at `fraction` of the way from the first (0) to the last (1); beyond the ends, the ends.
     pub fn colour(&self, fraction: f64) -> Rgb {
-        let place = fraction.clamp(0.0, 1.0) * (self.entries.len() - 1) as f64;
-        let below = (place as usize).min(self.entries.len() - 2);
-        let (low, high) = (rgb(self.entries[below]), rgb(self.entries[below + 1]));
+        let place = fraction.clamp(0.0, 1.0) * (self.0.len() - 1) as f64;
+        let below = (place as usize).min(self.0.len() - 2);
+        let (low, high) = (rgb(self.0[below]), rgb(self.0[below + 1]));
         mix(low, high, place - below as f64)
     }
 }

@@ -60,23 +60,26 @@ impl GrowthPicture<'_> {
 
     /// A curve per axis of the sensor.
     fn axis_curves(&self, values: impl Fn(&SensorBias) -> [f64; 3]) -> Vec<Curve> {
-        let points = |axis: usize| {
-            let batches = self.batches.iter().enumerate();
-            batches.filter_map(|(i, batch)| Some((i as f64 + 1.0, values(batch.sensor_bias.as_ref()?)[axis]))).collect()
-        };
-        let curve = |(axis, name): (usize, &str)| Curve { name: name.into(), points: points(axis), labels: Vec::new() };
-        ["x", "y", "z"].into_iter().enumerate().map(curve).collect()
+        self.curves(|batch| batch.sensor_bias.iter().flat_map(|bias| ["x", "y", "z"].into_iter().zip(values(bias))))
     }
 
-    /// A curve per hyperparameter, in the order of their first appearance.
+    /// A curve per hyperparameter.
     fn hyperparameter_curves(&self) -> Vec<Curve> {
+        self.curves(|batch| batch.hyperparameters.iter().map(|named| (named.name.as_str(), named.value)))
+    }
+
+    /// A curve per name, in the order of their first appearance.
+    fn curves<'a, I>(&'a self, values: impl Fn(&'a GrowthPoint) -> I) -> Vec<Curve>
+    where
+        I: Iterator<Item = (&'a str, f64)>,
+    {
         let mut curves: Vec<Curve> = Vec::new();
         for (i, batch) in self.batches.iter().enumerate() {
-            for NamedValue { name, value } in &batch.hyperparameters {
-                let point = (i as f64 + 1.0, *value);
-                match curves.iter_mut().find(|curve| curve.name == *name) {
+            for (name, value) in values(batch) {
+                let point = (i as f64 + 1.0, value);
+                match curves.iter_mut().find(|curve| curve.name == name) {
                     Some(curve) => curve.points.push(point),
-                    None => curves.push(Curve { name: name.clone(), points: vec![point], ..Curve::default() }),
+                    None => curves.push(Curve { name: name.into(), points: vec![point], ..Curve::default() }),
                 }
             }
         }

@@ -5,9 +5,9 @@ use std::ops::Range;
 use std::path::Path;
 
 use plotters::coord::cartesian::Cartesian2d;
-use plotters::coord::ranged1d::Ranged;
+use plotters::coord::types::RangedCoordf64;
 use plotters::prelude::{
-    BLACK, BitMapBackend, ChartBuilder, Circle, Color, DrawingArea, FontTransform, PathElement, RGBAColor, RGBColor,
+    BLACK, BitMapBackend, ChartBuilder, ChartContext, Circle, Color, FontTransform, PathElement, RGBAColor, RGBColor,
     Rectangle, ShapeStyle, Text, WHITE,
 };
 use plotters::style::text_anchor::HPos;
@@ -181,29 +181,14 @@ impl MapPicture<'_> {
         theme: &Theme,
     ) -> Drawn<'a> {
         let area = part(sheet, (left - LEFT, top), (LEFT + window.width, window.height + BOTTOM));
-        let mut chart = ChartBuilder::on(&area)
-            .x_label_area_size(pixels(BOTTOM))
-            .y_label_area_size(pixels(LEFT))
-            .build_cartesian_2d(window.x.clone(), window.y.clone())?;
+        let mut chart = window.chart(&area)?;
         chart.draw_series(cell_rectangles(&self.grid.geometry, &theme.cells))?;
         chart.draw_series(strokes(self.path).map(|stroke| PathElement::new(stroke, line(theme.path, 1.3))))?;
         let points: Vec<_> = self.inducing_points.iter().filter(is_finite).map(|&[x, y]| (x, y)).collect();
         // Many are drawn smaller, so that the map stays visible between them.
         let covered = points.len() as f64 * PI * DOT * DOT / (window.width * window.height);
         chart.draw_series(dots(&points, (MOST_COVERED / covered).sqrt().min(1.0)))?;
-        chart
-            .configure_mesh()
-            .disable_mesh()
-            .axis_style(line(INK, 1.0))
-            .label_style(text(TICK_TEXT, INK))
-            .y_label_offset(text_offset(TICK_TEXT))
-            .set_all_tick_mark_size(pixels(5.0))
-            .x_labels((window.width / 75.0) as usize + 1)
-            .y_labels((window.height / 75.0) as usize + 1)
-            .x_label_formatter(&|x| short(*x))
-            .y_label_formatter(&|y| short(*y))
-            .draw()?;
-        frame(chart.plotting_area())?;
+        draw_axes(&mut chart, [window.width, window.height].map(|length| (length / 75.0) as usize + 1))?;
         let below = (pixels(left + 0.5 * window.width), pixels(top + window.height + BOTTOM - 16.0));
         write_text(sheet, "x (m)", below, (AXIS_TEXT, INK), HPos::Center, FontTransform::None)?;
         let beside = (pixels(left - LEFT + 18.0), pixels(top + 0.5 * window.height));
@@ -232,6 +217,13 @@ pub(super) fn draw_bar<'a>(sheet: &Area<'a>, (left, top): (f64, f64), height: f6
         let colour = theme.colours.colour(fraction(step) + 0.5 / f64::from(STEPS));
         Rectangle::new([(0.0, value(step)), (1.0, value(step + 1))], filled(colour))
     }))?;
+    draw_axes(&mut chart, [0, (height / 80.0) as usize + 1])?;
+    let beside = (pixels(left + BAR_WIDTH + BAR_LABELS - 16.0), pixels(top + 0.5 * height));
+    write_text(sheet, &theme.quantity, beside, (AXIS_TEXT, INK), HPos::Center, FontTransform::Rotate90)
+}
+
+/// Draws axes with about these numbers of labels, and a frame around the plot.
+fn draw_axes<'a>(chart: &mut Chart<'_, 'a>, [x_labels, y_labels]: [usize; 2]) -> Drawn<'a> {
     chart
         .configure_mesh()
         .disable_mesh()
@@ -239,21 +231,12 @@ pub(super) fn draw_bar<'a>(sheet: &Area<'a>, (left, top): (f64, f64), height: f6
         .label_style(text(TICK_TEXT, INK))
         .y_label_offset(text_offset(TICK_TEXT))
         .set_all_tick_mark_size(pixels(5.0))
-        .y_labels((height / 80.0) as usize + 1)
-        .y_label_formatter(&|value| short(*value))
+        .x_labels(x_labels)
+        .y_labels(y_labels)
+        .x_label_formatter(&|x| short(*x))
+        .y_label_formatter(&|y| short(*y))
         .draw()?;
-    frame(chart.plotting_area())?;
-    let beside = (pixels(left + BAR_WIDTH + BAR_LABELS - 16.0), pixels(top + 0.5 * height));
-    write_text(sheet, &theme.quantity, beside, (AXIS_TEXT, INK), HPos::Center, FontTransform::Rotate90)
-}
-
-/// Draws a frame around the plot.
-fn frame<'a, X, Y>(plot: &DrawingArea<BitMapBackend<'a>, Cartesian2d<X, Y>>) -> Drawn<'a>
-where
-    X: Ranged<ValueType = f64>,
-    Y: Ranged<ValueType = f64>,
-{
-    let plot = plot.strip_coord_spec();
+    let plot = chart.plotting_area().strip_coord_spec();
     let (width, height) = plot.dim_in_pixel();
     plot.draw(&Rectangle::new([(0, 0), (width as i32 - 1, height as i32 - 1)], line(INK, 1.0)))
 }
@@ -306,7 +289,17 @@ pub(super) struct Window {
     pub(super) height: f64,
 }
 
+/// Axes in metres.
+type Chart<'b, 'a> = ChartContext<'b, BitMapBackend<'a>, Cartesian2d<RangedCoordf64, RangedCoordf64>>;
+
 impl Window {
+    /// A chart of the window on an area that has room for the axes to its left and below.
+    pub(super) fn chart<'b, 'a>(&self, area: &'b Area<'a>) -> Drawn<'a, Chart<'b, 'a>> {
+        let mut builder = ChartBuilder::on(area);
+        builder.x_label_area_size(pixels(BOTTOM)).y_label_area_size(pixels(LEFT));
+        builder.build_cartesian_2d(self.x.clone(), self.y.clone())
+    }
+
     /// The window of a picture by itself.
     pub(super) fn of(picture: &MapPicture<'_>) -> Self {
         Self::around([picture], LARGEST_PLOT, SMALLEST_PLOT)

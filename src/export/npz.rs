@@ -48,7 +48,7 @@ pub struct MapArrays<'a> {
     pub sensor_bias: Option<SensorBias>,
 }
 
-pub(super) type Archive<'a> = NpzWriter<&'a mut BufWriter<File>>;
+pub(crate) type Archive<'a> = NpzWriter<&'a mut BufWriter<File>>;
 
 impl MapArrays<'_> {
     /// Writes the arrays; the same arrays give the same bytes.
@@ -91,7 +91,7 @@ impl MapArrays<'_> {
 }
 
 /// Writes a file with the arrays that `write` adds to it.
-pub(super) fn write_npz(path: &Path, write: impl FnOnce(&mut Archive) -> io::Result<()>) -> Result<(), Error> {
+pub(crate) fn write_npz(path: &Path, write: impl FnOnce(&mut Archive) -> io::Result<()>) -> Result<(), Error> {
     write_atomically(path, |file| {
         let mut archive = NpzWriter::new(file);
         write(&mut archive)?;
@@ -101,7 +101,7 @@ pub(super) fn write_npz(path: &Path, write: impl FnOnce(&mut Archive) -> io::Res
 }
 
 /// Writes texts as numpy's `str`, as wide as the longest.
-pub(super) fn write_names<'a>(
+pub(crate) fn write_names<'a>(
     archive: &mut Archive,
     name: &str,
     names: impl Iterator<Item = &'a str>,
@@ -111,7 +111,7 @@ pub(super) fn write_names<'a>(
     write_array(archive, name, &format!("<U{width}"), &[names.len() as u64], names)
 }
 
-pub(super) fn write_array<T: Serialize>(
+pub(crate) fn write_array<T: Serialize>(
     archive: &mut Archive,
     name: &str,
     type_string: &str,

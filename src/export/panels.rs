@@ -122,10 +122,8 @@ impl Panels<'_> {
     pub fn write(&self, path: &Path) -> Result<(), Error> {
         let panel_height = if self.panels.len() == 1 { SINGLE_PANEL } else { PANEL };
         let legends = self.legends();
-        let rows: Vec<usize> =
-            legends.iter().map(|legend| legend.iter().map(|entry| entry.row + 1).max().unwrap_or(0)).collect();
         let heights: Vec<f64> =
-            rows.iter().map(|&rows| panel_height + LEGEND_ROW * rows.saturating_sub(1) as f64).collect();
+            legends.iter().map(|legend| panel_height + LEGEND_ROW * last_row(legend) as f64).collect();
         let height = TOP + heights.iter().sum::<f64>() + BOTTOM;
         write_png(path, WIDTH as u32, height.round() as u32, |sheet| {
             sheet.draw(&Text::new(self.title.as_str(), (pixels(LEFT), pixels(16.0)), text(TITLE_TEXT, INK)))?;
@@ -165,7 +163,7 @@ impl Panels<'_> {
         let all_across = self.panels.iter().flat_map(|panel| &panel.curves).flat_map(|curve| &curve.points);
         let x = across.axis(all_across.map(|&(x, _)| x));
         let y = panel.scale.axis(panel.curves.iter().flat_map(|curve| &curve.points).map(|&(_, y)| y));
-        let header = HEADER + LEGEND_ROW * legend.iter().map(|entry| entry.row + 1).max().unwrap_or(1) as f64;
+        let header = HEADER + LEGEND_ROW * (1 + last_row(legend)) as f64;
         let mut builder = ChartBuilder::on(area);
         builder.margin_top(pixels(header - 4.0)).x_label_area_size(pixels(BELOW)).y_label_area_size(pixels(LEFT));
         let mut chart = builder.build_cartesian_2d(x, y)?;
@@ -197,6 +195,11 @@ impl Panels<'_> {
 struct Entry {
     row: usize,
     left: f64,
+}
+
+/// Number of the last row of a legend.
+fn last_row(legend: &[Entry]) -> usize {
+    legend.last().map_or(0, |entry| entry.row)
 }
 
 /// Places names in rows.

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use plotters::prelude::{BLACK, ChartBuilder, Color, PathElement, RGBAColor, RGBColor, WHITE};
+use plotters::prelude::{BLACK, Color, PathElement, RGBColor, WHITE};
 
 use super::Error;
 use super::canvas::{Area, Drawn, line, part, pixels};
@@ -15,63 +15,50 @@ const UNSURE: RGBColor = RGBColor(255, 170, 220);
 /// Width of a path, in pixels of the picture.
 const WIDTH: f64 = 2.0;
 
-/// The path of a robot that was located in a map.
-#[derive(Clone, Debug)]
-pub struct PathPicture<'a> {
-    /// The map; its path is the true one, which may be empty. Its inducing points are counted, not drawn.
-    pub map: MapPicture<'a>,
-    /// Where the robot was found to be, and whether it was sure; not a number where nothing was found.
-    pub found: &'a [([f64; 2], bool)],
-}
-
-impl PathPicture<'_> {
-    /// Draws the mean of the map, the true path in black, and the path that was found in a colour that shows how sure the robot was.
-    /// 1000 pixels wide at most.
+impl MapPicture<'_> {
+    /// Draws the mean of the map, the path, which is the true one and may be empty, in black, and the path that was found in a colour
+    /// that shows how sure the robot was. `found` says where it was found to be, not a number where it was not, and whether it was
+    /// sure. Inducing points are counted, not drawn. 1000 pixels wide at most.
     ///
     /// # Errors
     /// When an array does not fit the grid, or the file cannot be written.
-    pub fn write(&self, path: &Path) -> Result<(), Error> {
-        let mut theme = self.map.mean_theme(self.map.mean_scale()?);
+    pub fn write_path(&self, path: &Path, found: &[([f64; 2], bool)]) -> Result<(), Error> {
+        let mut theme = self.mean_theme(self.mean_scale()?);
         theme.path = BLACK.mix(0.9);
-        let places: Vec<[f64; 2]> =
-            self.map.path.iter().copied().chain(self.found.iter().map(|(place, _)| *place)).collect();
-        let window = Window::of(&MapPicture { path: &places, ..self.map.clone() });
-        MapPicture::write_sheet(path, &window, &theme, |sheet| {
-            self.map.draw_title(sheet, &theme)?;
-            self.draw_legend(sheet, LEFT + window.width)?;
-            MapPicture { inducing_points: &[], ..self.map.clone() }.draw_map(sheet, (LEFT, TOP), &window, &theme)?;
-            self.draw_found(sheet, &window)
+        let places: Vec<[f64; 2]> = self.path.iter().copied().chain(found.iter().map(|(place, _)| *place)).collect();
+        let window = Window::of(&MapPicture { path: &places, ..self.clone() });
+        let without_points = MapPicture { inducing_points: &[], ..self.clone() };
+        Self::write_sheet(path, &window, &theme, |sheet| {
+            self.draw_title(sheet, &theme)?;
+            draw_legend(sheet, LEFT + window.width, !self.path.is_empty())?;
+            without_points.draw_map(sheet, (LEFT, TOP), &window, &theme)?;
+            draw_found(sheet, &window, found)
         })
     }
+}
 
-    fn draw_found<'a>(&self, sheet: &Area<'a>, window: &Window) -> Drawn<'a> {
-        let area = part(sheet, (0.0, TOP), (LEFT + window.width, window.height + BOTTOM));
-        let mut chart = ChartBuilder::on(&area)
-            .x_label_area_size(pixels(BOTTOM))
-            .y_label_area_size(pixels(LEFT))
-            .build_cartesian_2d(window.x.clone(), window.y.clone())?;
-        for (is_sure, colour) in [(false, UNSURE), (true, SURE)] {
-            let places: Vec<[f64; 2]> =
-                self.found.iter().map(|&(place, sure)| if sure == is_sure { place } else { [f64::NAN; 2] }).collect();
-            chart.draw_series(strokes(&places).map(|stroke| PathElement::new(stroke, line(colour, WIDTH))))?;
-        }
-        Ok(())
+fn draw_found<'a>(sheet: &Area<'a>, window: &Window, found: &[([f64; 2], bool)]) -> Drawn<'a> {
+    let area = part(sheet, (0.0, TOP), (LEFT + window.width, window.height + BOTTOM));
+    let mut chart = window.chart(&area)?;
+    for (is_sure, colour) in [(false, UNSURE), (true, SURE)] {
+        let places: Vec<[f64; 2]> =
+            found.iter().map(|&(place, sure)| if sure == is_sure { place } else { [f64::NAN; 2] }).collect();
+        chart.draw_series(strokes(&places).map(|stroke| PathElement::new(stroke, line(colour, WIDTH))))?;
     }
+    Ok(())
+}
 
-    /// Draws the legend, which ends at `right`.
-    fn draw_legend<'a>(&self, sheet: &Area<'a>, right: f64) -> Drawn<'a> {
-        let truth = (!self.map.path.is_empty()).then_some(("truth", RGBAColor::from(BLACK)));
-        let entries = [("converging", UNSURE.into()), ("tracking", SURE.into())].into_iter().chain(truth);
-        let mut right = right;
-        for (name, colour) in entries {
-            right = write_entry(sheet, name, right)? - 8.0;
-            let ends = [right - 22.0, right].map(|x| (pixels(x), pixels(SUBTITLE_MIDDLE)));
-            sheet.draw(&PathElement::new(ends, line(WHITE, WIDTH)))?;
-            sheet.draw(&PathElement::new(ends, line(colour, WIDTH)))?;
-            right -= 40.0;
-        }
-        Ok(())
+/// Draws the legend, which ends at `right`.
+fn draw_legend<'a>(sheet: &Area<'a>, mut right: f64, has_truth: bool) -> Drawn<'a> {
+    let truth = has_truth.then_some(("truth", BLACK));
+    for (name, colour) in [("converging", UNSURE), ("tracking", SURE)].into_iter().chain(truth) {
+        right = write_entry(sheet, name, right)? - 8.0;
+        let ends = [right - 22.0, right].map(|x| (pixels(x), pixels(SUBTITLE_MIDDLE)));
+        sheet.draw(&PathElement::new(ends, line(WHITE, WIDTH)))?;
+        sheet.draw(&PathElement::new(ends, line(colour, WIDTH)))?;
+        right -= 40.0;
     }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -97,7 +84,7 @@ mod tests {
             title: "Test",
             subtitle: None,
         };
-        PathPicture { map, found: &found }.write(&file).unwrap();
+        map.write_path(&file, &found).unwrap();
         let (width, _, pixels) = read_png(&file);
         let plot = 780.0;
         let at = |x: f64, y: f64| {

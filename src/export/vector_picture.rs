@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use plotters::prelude::{BLACK, ChartBuilder, Color, PathElement, Polygon, RGBAColor, WHITE};
+use plotters::prelude::{BLACK, Color, PathElement, Polygon, RGBAColor, WHITE};
 
 use super::canvas::{Area, Drawn, line, part, pixels, short};
 use super::map_picture::{BOTTOM, LEFT, MapPicture, SUBTITLE_MIDDLE, TOP, Window, write_entry};
@@ -35,15 +35,13 @@ impl MapPicture<'_> {
         let metres_per_pixel = (window.x.end - window.x.start) / window.width;
         let stride = (SPACING * metres_per_pixel / self.grid.geometry.resolution).ceil().max(1.0) as i64;
         let deviations = deviations(self.grid, axes, stride);
-        let long = exceeded_by_a_twentieth(deviations.iter().map(|deviation| length(deviation.field)).collect());
+        let long = exceeded_by_a_twentieth(deviations.iter().map(|deviation| length(deviation.along)).collect());
         let metres_per_microtesla = if long > 0.0 { LONG * metres_per_pixel / long } else { 0.0 };
-        let arrows: Vec<Arrow> = deviations
-            .iter()
-            .map(|Deviation { place, field }| Arrow {
-                tail: *place,
-                along: field.map(|axis| axis * metres_per_microtesla),
-            })
-            .collect();
+        let in_metres = |Arrow { tail, along }: &Arrow| Arrow {
+            tail: *tail,
+            along: along.map(|microtesla| microtesla * metres_per_microtesla),
+        };
+        let arrows: Vec<Arrow> = deviations.iter().map(in_metres).collect();
         let without_points = MapPicture { inducing_points: &[], ..self.clone() };
         Self::write_sheet(path, &window, &theme, |sheet| {
             self.draw_title(sheet, &theme)?;
@@ -54,26 +52,17 @@ impl MapPicture<'_> {
     }
 }
 
-/// By how much the horizontal field at a place differs from its mean.
-#[derive(Debug, PartialEq)]
-struct Deviation {
-    /// In metres.
-    place: [f64; 2],
-    /// In microtesla.
-    field: [f64; 2],
-}
-
-/// The deviations from the mean over all known cells, in every `stride`th column and row.
-fn deviations(grid: &FieldGrid, axes: &AxesGrid, stride: i64) -> Vec<Deviation> {
+/// By how much the horizontal field differs from its mean over all known cells, in microtesla, in every `stride`th column and row.
+fn deviations(grid: &FieldGrid, axes: &AxesGrid, stride: i64) -> Vec<Arrow> {
     let geometry = &grid.geometry;
     let known = || axes.cells.iter().enumerate().filter_map(|(i, cell)| Some((i, cell.as_ref()?.mean)));
     let number = known().count().max(1) as f64;
     let mean: [f64; 2] = std::array::from_fn(|axis| known().map(|(_, field)| field[axis]).sum::<f64>() / number);
     known()
         .filter(|(cell, _)| geometry.is_in_every(stride, *cell))
-        .map(|(cell, field)| Deviation {
-            place: geometry.centre(cell % geometry.columns, cell / geometry.columns),
-            field: std::array::from_fn(|axis| field[axis] - mean[axis]),
+        .map(|(cell, field)| Arrow {
+            tail: geometry.centre(cell % geometry.columns, cell / geometry.columns),
+            along: std::array::from_fn(|axis| field[axis] - mean[axis]),
         })
         .collect()
 }
@@ -95,8 +84,8 @@ fn round_below(value: f64) -> f64 {
     [5.0, 2.0].into_iter().map(|step| step * decade).find(|&step| step <= value).unwrap_or(decade)
 }
 
-/// An arrow, in units of the axes that it is drawn on.
-#[derive(Clone, Copy)]
+/// An arrow at a place, in units of the axes that it is drawn on unless it says otherwise.
+#[derive(Clone, Copy, Debug, PartialEq)]
 struct Arrow {
     tail: [f64; 2],
     along: [f64; 2],
@@ -118,10 +107,7 @@ impl Arrow {
 /// Draws arrows whose units are metres, all rims below all arrows.
 fn draw_arrows<'a>(sheet: &Area<'a>, window: &Window, arrows: &[Arrow]) -> Drawn<'a> {
     let area = part(sheet, (0.0, TOP), (LEFT + window.width, window.height + BOTTOM));
-    let mut chart = ChartBuilder::on(&area)
-        .x_label_area_size(pixels(BOTTOM))
-        .y_label_area_size(pixels(LEFT))
-        .build_cartesian_2d(window.x.clone(), window.y.clone())?;
+    let mut chart = window.chart(&area)?;
     let metres_per_pixel = (window.x.end - window.x.start) / window.width;
     let visible = || arrows.iter().filter(|arrow| length(arrow.along) >= SHORTEST * metres_per_pixel);
     let outlines: Vec<_> = visible().map(|arrow| arrow.outline(HEAD * metres_per_pixel)).collect();
@@ -183,8 +169,8 @@ mod tests {
         // Columns -2, -1, 0 and rows 4, 5: with a stride of 2 the odd ones are chosen, column -1 and row 5.
         let cells = vec![axes([1.0, 0.0, 9.0]), axes([2.0, 0.0, 9.0]), axes([3.0, 5.0, 9.0]), None];
         let axes = AxesGrid::from_cells([cells, vec![axes([4.0, 5.0, 9.0]), axes([5.0, 0.0, 9.0])]].concat());
-        assert_eq!(deviations(&grid, &axes, 2), [Deviation { place: [-0.25, 2.75], field: [1.0, 3.0] }]);
-        let places: Vec<_> = deviations(&grid, &axes, 1).iter().map(|deviation| deviation.place).collect();
+        assert_eq!(deviations(&grid, &axes, 2), [Arrow { tail: [-0.25, 2.75], along: [1.0, 3.0] }]);
+        let places: Vec<_> = deviations(&grid, &axes, 1).iter().map(|deviation| deviation.tail).collect();
         assert_eq!(places, [[-0.75, 2.25], [-0.25, 2.25], [0.25, 2.25], [-0.25, 2.75], [0.25, 2.75]]);
     }
 
@@ -225,7 +211,7 @@ mod tests {
         let arrows = deviations(&grid, &axes, (SPACING / (0.5 * pixels_per_metre)).ceil() as i64);
         let long = LONG / pixels_per_metre;
         let mut found = Vec::new();
-        for Deviation { place: [x, y], field } in arrows {
+        for Arrow { tail: [x, y], along: field } in arrows {
             assert_eq!(field, [if x < 9.0 { 10.0 } else { -10.0 }, 0.0]);
             let dark = |share: f64| at(x + field[0].signum() * share * long, y)[0] < 100;
             found.push(dark(0.3) && dark(0.6));

@@ -2,11 +2,11 @@
 
 use std::path::{Path, PathBuf};
 
-use super::{Drive, Error, Report, Step};
+use super::{Drive, Error, Report, Step, arrays};
 use crate::config::Config;
+use crate::export::MapPicture;
 use crate::export::file::{create_folder, holds_files};
 use crate::export::report::write_json;
-use crate::export::{MapPicture, PathArrays, PathPicture};
 use crate::field::map::FieldMap;
 use crate::field::raster::rasterize;
 use crate::localization::State;
@@ -31,15 +31,15 @@ pub fn write(
     if !force && holds_files(folder)? {
         return Err(Error::NotEmpty(folder.to_owned()));
     }
-    let [picture, arrays, json] = ["path.png", "path.npz", "report.json"].map(|name| folder.join(name));
+    let [picture, npz, json] = ["path.png", "path.npz", "report.json"].map(|name| folder.join(name));
     write_json(&json, report)?;
-    path_arrays(&drive.steps).write(&arrays)?;
+    arrays::write(&npz, &drive.steps)?;
     let grid = rasterize(&config.raster, map, &map.extent())?;
     let truth: Vec<[f64; 2]> =
         drive.steps.iter().map(|step| step.truth.map_or([f64::NAN; 2], |pose| pose.translation.into())).collect();
     let found = found_path(&drive.steps);
     let inducing_points = map.inducing_points();
-    let of_map = MapPicture {
+    let map_picture = MapPicture {
         grid: &grid,
         path: if report.truth.is_some() { &truth } else { &[] },
         inducing_points: &inducing_points,
@@ -47,8 +47,8 @@ pub fn write(
         title: "Where the robot was",
         subtitle: Some(subtitle),
     };
-    PathPicture { map: of_map, found: &found }.write(&picture)?;
-    Ok(vec![picture, arrays, json])
+    map_picture.write_path(&picture, &found)?;
+    Ok(vec![picture, npz, json])
 }
 
 /// Where the robot was found to be and whether it was sure, with a gap where it was lost or the place changed at once.
@@ -63,18 +63,4 @@ fn found_path(steps: &[Step]) -> Vec<([f64; 2], bool)> {
         found.push(([x, y], step.located.state == State::Tracking));
     }
     found
-}
-
-fn path_arrays(steps: &[Step]) -> PathArrays {
-    let row = |pose: &nalgebra::Isometry2<f64>| [pose.translation.x, pose.translation.y, pose.rotation.angle()];
-    let truth = |step: &Step| step.truth.as_ref().map_or([f64::NAN; 3], row);
-    PathArrays {
-        stamps: steps.iter().map(|step| step.stamp.nanoseconds()).collect(),
-        poses: steps.iter().map(|step| row(&step.pose)).collect(),
-        covariances: steps.iter().map(|step| step.located.estimate.covariance).collect(),
-        states: steps.iter().map(|step| step.located.state.into()).collect(),
-        reasons: steps.iter().map(|step| step.located.reason.map_or("", Into::into)).collect(),
-        odometry: steps.iter().map(|step| row(&step.odometry)).collect(),
-        truth: steps.iter().any(|step| step.truth.is_some()).then(|| steps.iter().map(truth).collect()),
-    }
 }

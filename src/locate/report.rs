@@ -6,7 +6,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::comparison::Comparison;
-use super::{Drive, Error, Step};
+use super::{Drive, Error};
 use crate::config;
 use crate::localization::{Localizer, Reason, Start, State};
 use crate::recording::Loss;
@@ -89,9 +89,7 @@ impl Report {
         let counters = *localizer.counters();
         let steps = &drive.steps;
         let Some(last) = steps.last() else {
-            let reasons = counters.rejections.to_string().lines().map(String::from).collect();
-            let (readings, poses, used) = (counters.readings, counters.poses, counters.used_readings);
-            return Err(Error::NothingLocated { readings, poses, used, reasons });
+            return Err(Error::NothingLocated(counters.in_vain(std::iter::empty())));
         };
         let number = steps.len() as f64;
         let share = |state| steps.iter().filter(|step| step.located.state == state).count() as f64 / number;
@@ -112,23 +110,16 @@ impl Report {
                 converging: share(State::Converging),
                 tracking: share(State::Tracking),
             },
-            end: End::of(last),
+            end: End {
+                x: last.pose.translation.x,
+                y: last.pose.translation.y,
+                heading: last.pose.rotation.angle(),
+                deviation: last.located.estimate.deviation(),
+                state: last.located.state,
+                reason: last.located.reason,
+            },
             truth: Comparison::of(steps),
             loss,
         })
-    }
-}
-
-impl End {
-    fn of(step: &Step) -> Self {
-        let place = step.pose.translation;
-        Self {
-            x: place.x,
-            y: place.y,
-            heading: step.pose.rotation.angle(),
-            deviation: step.located.estimate.deviation(),
-            state: step.located.state,
-            reason: step.located.reason,
-        }
     }
 }
