@@ -4,6 +4,9 @@
 //! every step since the last checkpoint. The [`map_store`] decides which map a run continues, and never overwrites another.
 
 pub mod checkpoint;
+mod error;
 pub mod journal;
 pub mod map_store;
 pub mod tile_folder;
+
+pub use self::error::Error;

@@ -41,6 +41,7 @@ use serde_json::Value;
 
 use self::drawing::{Drawing, History};
 use self::pace::Pace;
+use self::report::Context;
 use self::start::ReplayStart;
 use crate::config::Config;
 use crate::export::file::{create_folder, holds_files};
@@ -53,6 +54,7 @@ use crate::mapping::updates::Update;
 use crate::mapping::worker::{Finished, Mode, Observer, Worker};
 use crate::recording::writer::MessageWriter;
 use crate::recording::{Loss, Lost, Recording};
+use crate::sensing::counters::Counters;
 use crate::sensing::reading::Measurement;
 
 pub use self::batch_record::BatchRecord;
@@ -84,19 +86,9 @@ pub enum Error {
         /// The recording.
         name: String,
     },
-    /// The map and the recording have different frames.
-    #[error("{} is a map of frame \"{kept}\", but the recording is of \"{found}\"; continue with a recording of the same frame", path.display())]
-    OtherFrame {
-        /// The file of the map.
-        path: PathBuf,
-        /// Its frame.
-        kept: String,
-        /// The frame of the recording.
-        found: String,
-    },
-    /// The journal cannot be started or continued.
-    #[error(transparent)]
-    Journal(#[from] crate::durability::journal::Error),
+    /// The recording cannot be added to a map, for this reason.
+    #[error("{0}")]
+    Refused(String),
     /// The real-time factor is invalid.
     #[error("speed: expected a finite real-time factor, 0 (as fast as possible) or above, found {0}")]
     Speed(f64),
@@ -106,40 +98,24 @@ pub enum Error {
     /// The drawing thread panicked.
     #[error("the drawing thread panicked; no outputs were written")]
     DrawingPanicked,
-    /// No batch was learnt.
-    #[error(
-        "there is no map: of {readings} readings and {poses} poses, {used} readings could be used{}",
-        because(reasons)
-    )]
-    NothingMapped {
-        /// Readings received.
-        readings: u64,
-        /// Poses received.
-        poses: u64,
-        /// Readings that passed the gates and have a pose.
-        used: u64,
-        /// Why readings, poses and batches were rejected.
-        reasons: Vec<String>,
-    },
+    /// No batch was learnt: what was received, and why it was rejected.
+    #[error("there is no map: {0}")]
+    NothingMapped(String),
     /// The mapping thread failed.
     #[error(transparent)]
     Mapping(#[from] crate::mapping::Error),
     /// The map cannot be drawn, or cannot be continued with these settings.
     #[error(transparent)]
     Field(#[from] crate::field::Error),
-    /// A checkpoint cannot be written, read or continued.
+    /// A checkpoint or the journal cannot be written or read.
     #[error(transparent)]
-    Checkpoint(#[from] crate::durability::checkpoint::Error),
+    Map(#[from] crate::durability::Error),
     /// An output could not be written.
     #[error(transparent)]
     Export(#[from] crate::export::Error),
     /// `map.mcap` could not be written.
     #[error(transparent)]
     Grids(#[from] crate::recording::Error),
-}
-
-pub(crate) fn because(reasons: &[String]) -> String {
-    if reasons.is_empty() { String::new() } else { format!("; rejected: {}", reasons.join(", ")) }
 }
 
 /// The source of the measurements.
@@ -210,35 +186,27 @@ pub struct ReplayProgress {
 
 impl ReplayProgress {
     fn of(mapper: &Mapper) -> Self {
-        let counters = mapper.pipeline().counters();
-        let inducing_points = mapper.model().map().map_or(0, |map| map.size());
-        let batches = mapper.progress().versions;
-        Self { measurements: counters.readings + counters.poses, batches, inducing_points }
+        Self::new(mapper.pipeline().counters(), mapper.progress().versions, mapper.model().map().as_ref())
     }
 
     fn after(update: &Update) -> Self {
-        Self {
-            measurements: update.counters.readings + update.counters.poses,
-            batches: update.number + 1,
-            inducing_points: update.map.as_ref().map_or(0, FieldMap::size),
-        }
+        Self::new(&update.counters, update.number + 1, update.map.as_ref())
+    }
+
+    fn new(counters: &Counters, batches: u64, map: Option<&FieldMap>) -> Self {
+        let measurements = counters.readings + counters.poses;
+        Self { measurements, batches, inducing_points: map.map_or(0, FieldMap::size) }
     }
 }
 
 /// A running replay, whose threads wait for measurements.
 pub struct Replay {
     config: Config,
-    source: Source,
     speed: f64,
     folder: PathBuf,
     worker: Worker,
     drawing: Drawing,
-    resumed: Option<Resumed>,
-    /// Whether the map already has this recording as its source.
-    has_begun: bool,
-    /// Whether the map already has the mount of this recording's sensor.
-    has_mount: bool,
-    started: Instant,
+    context: Context,
 }
 
 /// The outputs of a replay.
@@ -286,20 +254,18 @@ impl Replay {
         let has_mount = *mapper.pipeline().mount() == source.mount;
         let step_log = journal.map(|journal| Box::new(journal) as Box<dyn StepLog>);
         let worker = Worker::start(Mode::Offline, mapper, step_log, Some(observer))?;
-        let started = Instant::now();
-        let (config, folder) = (config.clone(), folder.to_owned());
-        Ok(Self {
-            config,
-            source,
-            speed: options.speed,
-            folder,
-            worker,
-            drawing,
-            resumed,
-            has_begun,
-            has_mount,
-            started,
-        })
+        let inbox = worker.inbox();
+        if !has_begun {
+            // All runs of a recording are equal, and so are their maps.
+            inbox.begin(source.id.clone(), String::new())?;
+        }
+        inbox.name_frame(&source.frame)?;
+        // A resumed map may have it already.
+        if !has_mount {
+            inbox.set_mount(source.mount)?;
+        }
+        let context = Context { source, interrupted: false, resumed, started: Instant::now() };
+        Ok(Self { config: config.clone(), speed: options.speed, folder: folder.to_owned(), worker, drawing, context })
     }
 
     /// Ends the replay early when set: learning stops at its next evaluation, what was sent becomes part of the map, and the outputs
@@ -317,8 +283,8 @@ impl Replay {
         mut self,
         measurements: impl IntoIterator<Item = Result<Measurement, E>>,
     ) -> Result<ReplayOutputs, Error> {
-        self.feed(measurements)?;
-        let interrupted = self.worker.stop.is_stopped();
+        self.feed(measurements);
+        self.context.interrupted = self.worker.stop.is_stopped();
         let finished = self.worker.join()?;
         let history = self.drawing.join()?;
         if let Err(nothing) = check_mapped(&finished, &history) {
@@ -326,37 +292,23 @@ impl Replay {
             start::remove_journal(&self.folder)?;
             return Err(nothing);
         }
-        let context =
-            report::Context { source: self.source, interrupted, resumed: self.resumed, started: self.started };
-        let outcome = outputs::write(&self.folder, &self.config, context, &finished, history)?;
+        let outcome = outputs::write(&self.folder, &self.config, self.context, &finished, history)?;
         // An interrupted replay can be resumed.
-        if !interrupted {
+        if !outcome.report.interrupted {
             start::remove_journal(&self.folder)?;
         }
         Ok(outcome)
     }
 
-    fn feed<E: Display>(
-        &mut self,
-        measurements: impl IntoIterator<Item = Result<Measurement, E>>,
-    ) -> Result<(), Error> {
+    fn feed<E: Display>(&mut self, measurements: impl IntoIterator<Item = Result<Measurement, E>>) {
         let (inbox, stop) = (self.worker.inbox(), self.worker.stop.clone());
         let mut pace = Pace::new(self.speed);
-        let mapped = self.resumed.as_ref().map_or(0, |resumed| resumed.measurements);
-        if !self.has_begun {
-            // All runs of a recording are equal, and so are their maps.
-            inbox.begin(self.source.id.clone(), String::new())?;
-        }
-        inbox.name_frame(&self.source.frame)?;
-        // A resumed map may have it already.
-        if !self.has_mount {
-            inbox.set_mount(self.source.mount)?;
-        }
+        let mapped = self.context.resumed.as_ref().map_or(0, |resumed| resumed.measurements);
         for measurement in measurements.into_iter().skip(usize::try_from(mapped).unwrap_or(usize::MAX)) {
             let measurement = match measurement {
                 Ok(measurement) => measurement,
                 Err(error) => {
-                    self.source.loss.items.push(Lost::after(&error));
+                    self.context.source.loss.items.push(Lost::after(&error));
                     break;
                 }
             };
@@ -366,7 +318,6 @@ impl Replay {
                 break;
             }
         }
-        Ok(())
     }
 }
 
@@ -377,12 +328,7 @@ fn check_mapped(finished: &Finished, history: &History) -> Result<(), Error> {
     }
     let counters = finished.mapper.pipeline().counters();
     let rejected_batches = history.records.iter().filter_map(|record| record.rejected.clone());
-    Err(Error::NothingMapped {
-        readings: counters.readings,
-        poses: counters.poses,
-        used: counters.used_readings,
-        reasons: counters.rejections.to_string().lines().map(String::from).chain(rejected_batches).collect(),
-    })
+    Err(Error::NothingMapped(counters.in_vain(rejected_batches)))
 }
 
 #[cfg(test)]

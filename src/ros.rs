@@ -103,7 +103,7 @@ pub enum Error {
     Mapping(#[from] crate::mapping::Error),
     /// The map to be located in cannot be read.
     #[error(transparent)]
-    Map(#[from] crate::durability::checkpoint::Error),
+    Map(#[from] crate::durability::Error),
     /// Nobody can be located in the map.
     #[error(transparent)]
     Localization(#[from] crate::localization::Error),

@@ -2,27 +2,24 @@
 
 use crate::config::Config;
 use crate::durability::checkpoint::Checkpoint;
-use crate::durability::journal::{self, Journal, JournalMonitor};
-use crate::durability::map_store::{self, InitialMap, MapFile, MapStart, Reservation};
-use crate::durability::tile_folder::keep_tiles_temporarily;
+use crate::durability::journal::{Journal, JournalMonitor, JournalStatus};
+use crate::durability::map_store::{InitialMap, MapFile, MapStart, Reservation};
 use crate::mapping::mapper::{Mapper, SourceId, Step};
 use crate::mapping::path::Path;
 use crate::mapping::step_log::StepLog;
 use crate::mapping::worker::{Mode, Worker};
 use crate::sensing::counters::Counters;
 use crate::sensing::frames::normalized;
-use crate::{field, mapping};
+use crate::{durability, field, mapping};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Why a run cannot start, or did not end cleanly.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The existing map cannot be continued.
+    /// The existing map cannot be continued, or the journal cannot be started.
     #[error(transparent)]
-    Map(#[from] map_store::Error),
-    /// The journal cannot be started.
-    #[error(transparent)]
-    Journal(#[from] journal::Error),
+    Map(#[from] durability::Error),
     /// The mapping thread failed.
     #[error(transparent)]
     Mapping(#[from] mapping::Error),
@@ -69,36 +66,30 @@ impl Session {
         let file = MapFile::of(config, namespace);
         let reservation = Reservation::of(&file.path)?;
         let MapStart { mapper, folder, damaged, initial_map } = file.begin(config, &source, new_run())?;
-        let (mut monitor, mut step_log) = (None, None);
-        if config.journal.enabled {
-            let journal = Journal::start(folder, &mapper, damaged, true)?;
-            monitor = Some(journal.monitor());
-            step_log = Some(Box::new(journal) as Box<dyn StepLog>);
-        } else {
-            keep_tiles_temporarily(&mapper);
-        }
+        let journal = Journal::start_if_enabled(&config.journal, || Ok(folder), &mapper, damaged, true)?;
+        let monitor = journal.as_ref().map(Journal::monitor);
+        let step_log = journal.map(|journal| Box::new(journal) as Box<dyn StepLog>);
         let (before, updates_before) = (*mapper.pipeline().counters(), mapper.progress().learnt);
         let worker = Worker::start(Mode::Live, mapper, step_log, None)?;
         let frame = normalized(&config.frames.map);
         if !frame.is_empty() {
             worker.inbox().name_frame(frame)?;
         }
-        let (namespace, journal) = (namespace.to_owned(), monitor);
         Ok(Self {
             worker,
-            namespace,
+            namespace: namespace.to_owned(),
             source,
             initial_map,
             before,
             updates_before,
-            journal,
+            journal: monitor,
             is_saved: AtomicBool::new(false),
             _reservation: reservation,
         })
     }
 
     /// Status of the journal, if there is one.
-    pub fn journal(&self) -> Option<journal::JournalStatus> {
+    pub fn journal(&self) -> Option<JournalStatus> {
         self.journal.as_ref().map(JournalMonitor::status)
     }
 
@@ -145,8 +136,7 @@ impl Session {
         let file = self.map_file();
         let moved = file.save(&map).map_err(in_words)?;
         self.is_saved.store(true, Ordering::Relaxed);
-        let moved = moved.map_or(String::new(), |kept| format!("; the previous map is kept as {}", kept.display()));
-        Ok(format!("saved {}: {}{moved}", file.path.display(), map.model.totals))
+        Ok(format!("saved {}: {}{}", file.path.display(), map.model.totals, kept_as(moved)))
     }
 
     /// Loads the map saved under the name in the settings. The current map is kept, unless it is saved already.
@@ -225,8 +215,7 @@ impl Session {
     fn replace(&self, step: Step) -> Answer {
         let (file, source) = (self.map_file(), Step::Source { id: self.source.clone(), run: new_run() });
         let keep = move |mapper: &Mapper| -> Answer {
-            let kept = file.keep(&Checkpoint::of(mapper).map_err(in_words)?).map_err(in_words)?;
-            Ok(kept.map_or(String::new(), |kept| format!("; the previous map is kept as {}", kept.display())))
+            Ok(kept_as(file.keep(&Checkpoint::of(mapper).map_err(in_words)?).map_err(in_words)?))
         };
         let decide = move |mapper: &Mapper| {
             let kept = keep(mapper);
@@ -240,6 +229,11 @@ impl Session {
 /// A random identifier of a run.
 fn new_run() -> String {
     format!("{:032x}", rand::random::<u128>())
+}
+
+/// Where the previous map is, if it was kept; for the end of a sentence.
+fn kept_as(path: Option<PathBuf>) -> String {
+    path.map_or(String::new(), |path| format!("; the previous map is kept as {}", path.display()))
 }
 
 fn in_words(error: impl std::error::Error) -> String {

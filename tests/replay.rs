@@ -270,7 +270,8 @@ fn without_a_map_the_reasons_are_reported_and_no_partial_file_is_left() {
     let readings: Vec<Measurement> =
         measurements.into_iter().filter(|measurement| matches!(measurement, Measurement::Reading(_))).collect();
     let error = replay(folder.path(), &readings, Options::default()).unwrap_err();
-    assert!(matches!(error, Error::NothingMapped { readings: 50, poses: 0, used: 0, .. }), "{error}");
+    let expected = "there is no map: of 50 readings and 0 poses, 0 readings could be used; rejected: ";
+    assert!(matches!(error, Error::NothingMapped(_)) && error.to_string().starts_with(expected), "{error}");
     assert!(error.to_string().contains(Rejection::NoLaterPose.words()), "{error}");
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
 }

@@ -1,7 +1,5 @@
 //! A file with the map and the stream that leads to it, to be continued. `docs/checkpoint.md` describes the format.
 
-mod error;
-
 use std::collections::VecDeque;
 use std::fs::File;
 use std::io::{self, Read, Seek, Write};
@@ -12,7 +10,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::arrays::{self, ArrayReader, ArrayWriter, Problem};
 use crate::config::Config;
+use crate::durability::Error;
 use crate::durability::tile_folder::TileFolder;
+use crate::field;
 use crate::field::map::FieldMap;
 use crate::field::model::FieldModel;
 use crate::field::state::{DamagedTile, FieldState, ReadTile, StateMetadata};
@@ -22,8 +22,6 @@ use crate::mapping::batcher::Batch;
 use crate::mapping::mapper::{Mapper, Progress, SavedMap};
 use crate::mapping::path::Path;
 use crate::mapping::pipeline::Pipeline;
-
-pub use error::Error;
 
 /// Value of the array `format`.
 const FORMAT: &str = "magmap-checkpoint";
@@ -53,6 +51,9 @@ pub struct Checkpoint {
     /// The state of the stream.
     pub stream: Stream,
 }
+
+/// The files of tiles that belong to a checkpoint.
+pub(crate) type StoredTiles = Vec<Arc<StoredTile>>;
 
 /// The state of the stream. It contains only finite numbers, which JSON represents exactly.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -106,7 +107,7 @@ impl Checkpoint {
     ///
     /// # Errors
     /// As [`FieldModel::from_state`].
-    pub fn resume(&self, config: &Config) -> Result<Mapper, Error> {
+    pub fn resume(&self, config: &Config) -> Result<Mapper, field::Error> {
         let model = FieldModel::from_state(config, &self.model)?;
         let Stream { progress, mut pipeline, mut ready } = self.stream.clone();
         pipeline.configure(config, &mut ready);
@@ -123,7 +124,7 @@ impl Checkpoint {
     /// are equal files.
     ///
     /// # Errors
-    /// [`Error::Write`].
+    /// [`Error::File`].
     pub fn write(&self, path: impl AsRef<std::path::Path>) -> Result<(), Error> {
         let path = path.as_ref();
         Ok(write_atomically(path, |file| self.write_to(file, &[]).map(drop)).map_err(unwritten(path))?)
@@ -133,12 +134,12 @@ impl Checkpoint {
     /// itself is: only those of tiles that have changed are written. Returns these files, which belong to the checkpoint.
     ///
     /// # Errors
-    /// [`Error::Write`].
+    /// [`Error::File`].
     pub(crate) fn write_with_tiles(
         &self,
         path: &std::path::Path,
         folder: &Arc<TileFolder>,
-    ) -> Result<Vec<Arc<StoredTile>>, Error> {
+    ) -> Result<StoredTiles, Error> {
         let tiles = if self.model.tiles.grid.is_some() { &self.model.tiles.tiles[..] } else { &[] };
         let store = Arc::clone(folder) as Arc<dyn TileStore>;
         let stored = tiles.iter().map(|tile| tile.store(&store).transpose()).collect::<io::Result<Vec<_>>>();
@@ -185,7 +186,7 @@ impl Checkpoint {
     ///
     /// # Errors
     /// As [`FieldModel::from_state`].
-    pub fn field_map(&self, config: &Config) -> Result<Option<FieldMap>, Error> {
+    pub fn field_map(&self, config: &Config) -> Result<Option<FieldMap>, field::Error> {
         Ok(FieldModel::from_state(config, &self.model)?.map())
     }
 
@@ -282,12 +283,8 @@ fn read_stream(arrays: &ArrayReader<'_>) -> Result<Stream, Problem> {
 fn read_path(arrays: &ArrayReader<'_>) -> Result<Path, Problem> {
     let points = arrays.numbers("path", [None, Some(3)])?;
     let points: Vec<_> = points.as_chunks().0.iter().map(|&point| Point3::from(point)).collect();
-    Ok(Path::from_points(&points, read_spacing(arrays)?))
-}
-
-fn read_spacing(arrays: &ArrayReader<'_>) -> Result<f64, Problem> {
     match arrays.number("path_spacing")? {
-        spacing if spacing > 0.0 => Ok(spacing),
+        spacing if spacing > 0.0 => Ok(Path::from_points(&points, spacing)),
         found => Err(Problem::array("path_spacing", "a number above 0", found)),
     }
 }

@@ -15,7 +15,6 @@
 //!
 //! [`Folder::recover`] replays the steps since the newest valid checkpoint, which leads to the same map to the last bit.
 
-mod error;
 mod folder;
 mod recovery;
 mod segment;
@@ -30,15 +29,17 @@ use crossbeam_channel::{Sender, TrySendError, bounded};
 
 use self::folder::{Disk, RealDisk};
 use self::writing::{Entry, Writer};
+use crate::config;
+use crate::durability::Error;
 use crate::durability::checkpoint::Checkpoint;
+use crate::durability::tile_folder::keep_tiles_temporarily;
 use crate::field::tile_store::TileStore;
 use crate::mapping::mapper::{Mapper, Step};
 use crate::mapping::step_log::StepLog;
 use crate::mapping::updates::lock;
 
-pub use self::error::Error;
 pub use self::folder::{ExistingJournal, Folder};
-pub use self::recovery::{Gaps, Inspection, Recovered, inspect};
+pub use self::recovery::{Gaps, Recovered, undamaged_checkpoint};
 pub use self::segment::Damage;
 
 /// The steps in the bytes of a segment, and the damage between them, for tests with arbitrary files.
@@ -48,7 +49,7 @@ pub use self::segment::Damage;
 #[doc(hidden)]
 pub fn steps_of(bytes: &[u8]) -> Result<(Vec<Step>, Vec<Damage>), Damage> {
     let mut damages = Vec::new();
-    let items = segment::Segment::open(bytes, 0)?.map(|item| item.map_err(|damage| damages.push(damage)));
+    let items = segment::Segment::open(bytes.to_vec(), 0)?.map(|item| item.map_err(|damage| damages.push(damage)));
     let steps = items.flatten().map(|(_, step)| step).collect();
     Ok((steps, damages))
 }
@@ -141,6 +142,25 @@ impl Journal {
         Self::start_on(Box::new(RealDisk), folder, mapper, damaged, deferred_after)
     }
 
+    /// Starts it as [`start`](Self::start) does where the settings ask for one. Without, tiles that are not in memory are in temporary
+    /// files.
+    ///
+    /// # Errors
+    /// Those of [`start`](Self::start), and of opening the folder.
+    pub fn start_if_enabled(
+        settings: &config::Journal,
+        folder: impl FnOnce() -> Result<Folder, Error>,
+        mapper: &Mapper,
+        damaged: Vec<std::path::PathBuf>,
+        waits: bool,
+    ) -> Result<Option<Self>, Error> {
+        if !settings.enabled {
+            keep_tiles_temporarily(mapper);
+            return Ok(None);
+        }
+        Self::start(folder()?, mapper, damaged, waits).map(Some)
+    }
+
     fn start_on(
         disk: Box<dyn Disk>,
         folder: Folder,
@@ -150,7 +170,7 @@ impl Journal {
     ) -> Result<Self, Error> {
         let (entries, receiver) = bounded(MAX_WAITING);
         let shared = Arc::new(Shared::default());
-        lock(&shared.status).lost = folder.trouble().map(str::to_owned);
+        lock(&shared.status).lost.clone_from(&folder.trouble);
         let is_new = mapper.progress().steps == 0 && deferred_after.is_none();
         mapper.model().keep_tiles_in(Arc::clone(&folder.tiles) as Arc<dyn TileStore>);
         let writer = Writer::new(disk, folder, mapper.config(), Arc::clone(&shared), damaged, is_new);
@@ -288,11 +308,13 @@ impl StepLog for Journal {
     }
 
     fn close(self: Box<Self>, last: Option<&Mapper>) {
-        let Self { entries, shared, .. } = &*self;
+        let Self { entries, shared, deferred_after, .. } = *self;
         let until = Instant::now() + MAX_CLOSE_WAIT;
-        let last = last.filter(|_| self.deferred_after.is_none()).and_then(Self::checkpoint_of);
+        let last = last.filter(|_| deferred_after.is_none()).and_then(Self::checkpoint_of);
         lock(&shared.status).pending_checkpoints += usize::from(last.is_some());
-        let is_sent = last.into_iter().chain([Entry::End]).all(|entry| entries.send_deadline(entry, until).is_ok());
+        let is_sent = last.is_none_or(|checkpoint| entries.send_deadline(checkpoint, until).is_ok());
+        // Nothing follows: the thread ends when it has taken what waits.
+        drop(entries);
         let left = until.saturating_duration_since(Instant::now());
         let waited = shared.changed.wait_timeout_while(lock(&shared.status), left, |status| !status.has_ended);
         let has_ended = waited.is_ok_and(|(status, _)| status.has_ended);

@@ -17,8 +17,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::config::{Config, Resume};
-use crate::durability::checkpoint::{self, Checkpoint};
+use crate::durability::Error;
+use crate::durability::checkpoint::Checkpoint;
 use crate::durability::journal::{self, ExistingJournal, Folder, Gaps, Recovered};
+use crate::field;
 use crate::files::FileError;
 use crate::mapping::mapper::{Mapper, SourceId, Step};
 use crate::mapping::stop::StopSignal;
@@ -26,70 +28,6 @@ use crate::mapping::stop::StopSignal;
 pub(super) use self::earlier_maps::{earlier_path, remove_oldest, set_aside};
 pub use self::list::{Contents, Listed, State, list};
 pub use self::reservation::Reservation;
-
-/// Why a map cannot be continued, saved or kept.
-#[derive(Debug, thiserror::Error)]
-pub enum Error {
-    /// Another process maps under the same name.
-    #[error(
-        "the map {} is being written by another process{}; stop it first, or choose another name: node.map_name, in the launch \
-         files map_name:=NAME",
-        path.display(), process.map_or(String::new(), |process| format!(" ({process})"))
-    )]
-    InUse {
-        /// The map's file.
-        path: PathBuf,
-        /// The other process, if known.
-        process: Option<u32>,
-    },
-    /// The map has a different frame.
-    #[error(
-        "{} is a map of frame \"{kept}\", but frames.map is \"{given}\"; set frames.map = \"{kept}\", choose another name \
-         (node.map_name), or start a new map (node.load_at_start = false, journal.resume = \"never\")",
-        path.display()
-    )]
-    OtherFrame {
-        /// The map's file, or its journal.
-        path: PathBuf,
-        /// Its frame.
-        kept: String,
-        /// The frame in the settings.
-        given: String,
-    },
-    /// The settings are those of a different model.
-    #[error(
-        "{} cannot be continued: {source}; or choose another name (node.map_name), or start a new map (node.load_at_start = false, \
-         journal.resume = \"never\")",
-        path.display()
-    )]
-    OtherModel {
-        /// The map's file, or its journal.
-        path: PathBuf,
-        /// What differs.
-        source: checkpoint::Error,
-    },
-    /// The recording is in the map already.
-    #[error(
-        "{name} is already in the map {}, and a recording is never mapped twice into one map; start a new map \
-         (node.load_at_start = false), or choose another name (node.map_name)",
-        path.display()
-    )]
-    AlreadyMapped {
-        /// The map's file.
-        path: PathBuf,
-        /// The recording.
-        name: String,
-    },
-    /// The journal cannot be read.
-    #[error(transparent)]
-    Journal(#[from] journal::Error),
-    /// The map cannot be read or written.
-    #[error(transparent)]
-    Checkpoint(#[from] checkpoint::Error),
-    /// An existing map cannot be renamed, or the folder of a map cannot be created.
-    #[error(transparent)]
-    File(#[from] FileError),
-}
 
 /// The file of a map by its name, with its journal and the earlier maps of that name beside it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -149,43 +87,43 @@ impl MapFile {
     /// on disk changes. `run` identifies this run.
     ///
     /// # Errors
-    /// [`Error::OtherFrame`], [`Error::OtherModel`], [`Error::AlreadyMapped`] and [`Error::InUse`]. Damage is not an error: it is
-    /// logged, and damaged files are kept.
+    /// [`Error::Refused`]: a map of another frame or with settings of another model, one that has the recording already, or one that
+    /// another process is making. Damage is not an error: it is logged, and damaged files are kept.
     pub fn begin(&self, config: &Config, source: &SourceId, run: String) -> Result<MapStart, Error> {
         let mut start = match self.find_unfinished(config, source)? {
-            Unfinished::Continued(start) => *start,
-            Unfinished::None { existing, trouble } => {
-                let folder = Folder::deferred(self.journal(), existing, trouble.or_else(|| self.trouble()));
-                self.find_saved(config, source, folder)?
-            }
+            Ok(start) => start,
+            Err(folder) => self.find_saved(config, source, folder)?,
         };
         start.mapper.take(Step::Source { id: source.clone(), run }, &StopSignal::default());
         Ok(start)
     }
 
-    fn find_unfinished(&self, config: &Config, source: &SourceId) -> Result<Unfinished, Error> {
+    /// The unfinished map, or else the folder for the journal of another one.
+    fn find_unfinished(&self, config: &Config, source: &SourceId) -> Result<Result<MapStart, Folder>, Error> {
         let path = self.journal();
-        let nothing = Unfinished::None { existing: ExistingJournal::Keep, trouble: None };
+        let other = |existing, trouble: Option<String>| {
+            Ok(Err(Folder::deferred(self.journal(), existing, trouble.or_else(|| self.trouble()))))
+        };
         if !path.is_dir() {
-            return Ok(nothing);
+            return other(ExistingJournal::Keep, None);
         }
         let folder = match Folder::open(&path) {
             Ok(folder) => folder,
-            Err(journal::Error::InUse(_)) => {
-                return Err(Error::InUse { path: self.path.clone(), process: None });
-            }
+            Err(Error::InUse(_)) => return Err(in_use(&self.path, None)),
             Err(error) => {
                 log::error!(
                     "{error}; mapping continues without it and it will be retried, but a crash would cost the map"
                 );
-                return Ok(Unfinished::None { existing: ExistingJournal::Keep, trouble: Some(error.to_string()) });
+                return other(ExistingJournal::Keep, Some(error.to_string()));
             }
         };
-        let Some(recovered) = folder.recover(config, Gaps::Skip, |_| ())? else { return Ok(nothing) };
+        let Some(recovered) = folder.recover(config, Gaps::Skip, |_| ())? else {
+            return other(ExistingJournal::Keep, None);
+        };
         let is_saved = || Checkpoint::of(&recovered.mapper).is_ok_and(|kept| self.is_safe(&kept));
         let has_ended = recovered.mapper.progress().has_ended && recovered.findings.is_empty();
         if has_ended && is_saved() {
-            return Ok(Unfinished::None { existing: ExistingJournal::Remove, trouble: None });
+            return other(ExistingJournal::Remove, None);
         }
         let is_wanted = match config.journal.resume {
             Resume::Never => false,
@@ -200,9 +138,9 @@ impl MapFile {
                 made_by.map_or(String::new(), |made_by| format!(" of {}", made_by.name)),
                 path.display()
             );
-            return Ok(nothing);
+            return other(ExistingJournal::Keep, None);
         }
-        self.continued(recovered, folder, config).map(|start| Unfinished::Continued(Box::new(start)))
+        self.continued(recovered, folder, config).map(Ok)
     }
 
     /// Continues a recovered map with the current settings.
@@ -212,9 +150,8 @@ impl MapFile {
         if lost_steps > 0 {
             log::error!("{lost_steps} steps (readings, poses) of the journal are lost; all others are in the map");
         }
-        let path = folder.path.clone();
-        check_frame(&path, mapper.frame(), config)?;
-        mapper.model().check(config).map_err(|source| Error::OtherModel { path, source: source.into() })?;
+        check_frame(&folder.path, mapper.frame(), config)?;
+        mapper.model().check(config).map_err(|error| other_model(&folder.path, &error))?;
         mapper.take(Step::Configure(Box::new(config.clone())), &StopSignal::default());
         log::info!("continuing the unfinished map: {}", in_words(&mapper));
         Ok(MapStart { mapper, folder, damaged, initial_map: InitialMap::Unfinished })
@@ -238,11 +175,15 @@ impl MapFile {
             }
         };
         if source.is_recording() && checkpoint.stream.progress.holds(source) {
-            return Err(Error::AlreadyMapped { path: self.path.clone(), name: source.name.clone() });
+            return Err(Error::Refused(format!(
+                "{} is already in the map {}, and a recording is never mapped twice into one map; start a new map \
+                 (node.load_at_start = false), or choose another name (node.map_name)",
+                source.name,
+                self.path.display()
+            )));
         }
         check_frame(&self.path, &checkpoint.frame, config)?;
-        let path = self.path.clone();
-        let mut mapper = checkpoint.resume(config).map_err(|source| Error::OtherModel { path, source })?;
+        let mut mapper = checkpoint.resume(config).map_err(|error| other_model(&self.path, &error))?;
         mapper.begin_stream();
         log::info!("continuing the map {}: {}", self.path.display(), in_words(&mapper));
         Ok(MapStart { mapper, folder, damaged: Vec::new(), initial_map: InitialMap::Saved })
@@ -258,7 +199,7 @@ impl MapFile {
     /// returned.
     ///
     /// # Errors
-    /// [`Error::File`] and [`Error::Checkpoint`]; the existing map is kept, possibly renamed.
+    /// [`Error::File`]; the existing map is kept, possibly renamed.
     pub fn save(&self, map: &Checkpoint) -> Result<Option<PathBuf>, Error> {
         self.make_folder()?;
         let continues = |path: &Path| Checkpoint::read(path).is_ok_and(|saved| map.continues(&saved));
@@ -276,7 +217,7 @@ impl MapFile {
     /// Keeps a map that is about to be discarded as an earlier map, unless it is empty or saved already. Returns its path.
     ///
     /// # Errors
-    /// [`Error::Checkpoint`].
+    /// [`Error::File`].
     pub fn keep(&self, map: &Checkpoint) -> Result<Option<PathBuf>, Error> {
         if self.is_safe(map) {
             return Ok(None);
@@ -302,9 +243,8 @@ impl MapFile {
             Some(map) => map.continues(last) && self.is_safe(map),
             None => last.stream.progress.has_ended && self.is_safe(last),
         };
-        let is_obsolete =
-            |found: journal::Inspection| found.findings.is_empty() && found.checkpoint.as_ref().is_some_and(is_safe);
-        if !path.is_dir() || !journal::inspect(&path).is_ok_and(|found| found.is_some_and(is_obsolete)) {
+        let last = if path.is_dir() { journal::undamaged_checkpoint(&path).ok().flatten() } else { None };
+        if !last.as_ref().is_some_and(is_safe) {
             return;
         }
         match Folder::open(path) {
@@ -318,12 +258,6 @@ impl MapFile {
         let failed = FileError::of("write the checkpoint", &self.path, "; no partial file was left");
         Ok(fs::create_dir_all(folder).map_err(failed)?)
     }
-}
-
-/// What an existing journal means for a run.
-enum Unfinished {
-    Continued(Box<MapStart>),
-    None { existing: ExistingJournal, trouble: Option<String> },
 }
 
 /// The default folder of maps: that of ROS.
@@ -341,7 +275,30 @@ fn check_frame(path: &Path, kept: &str, config: &Config) -> Result<(), Error> {
     if kept.is_empty() || given.is_empty() || kept == given {
         return Ok(());
     }
-    Err(Error::OtherFrame { path: path.to_owned(), kept: kept.to_owned(), given: given.to_owned() })
+    Err(Error::Refused(format!(
+        "{} is a map of frame \"{kept}\", but frames.map is \"{given}\"; set frames.map = \"{kept}\", choose another name \
+         (node.map_name), or start a new map (node.load_at_start = false, journal.resume = \"never\")",
+        path.display()
+    )))
+}
+
+/// The settings are those of a different model.
+fn other_model(path: &Path, difference: &field::Error) -> Error {
+    Error::Refused(format!(
+        "{} cannot be continued: {difference}; or choose another name (node.map_name), or start a new map \
+         (node.load_at_start = false, journal.resume = \"never\")",
+        path.display()
+    ))
+}
+
+/// Another process, whose number may be known, maps under the same name.
+fn in_use(path: &Path, process: Option<u32>) -> Error {
+    let process = process.map_or(String::new(), |process| format!(" ({process})"));
+    Error::Refused(format!(
+        "the map {} is being written by another process{process}; stop it first, or choose another name: node.map_name, in the \
+         launch files map_name:=NAME",
+        path.display()
+    ))
 }
 
 /// Counts of what a map was learnt from.

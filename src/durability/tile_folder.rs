@@ -55,9 +55,8 @@ impl TileFolder {
     /// Why there can be none.
     pub fn temporary() -> io::Result<Self> {
         let temporary = tempfile::Builder::new().prefix("magmap-tiles-").tempdir()?;
-        let folder = Self { temporary: Some(temporary), ..Self::new("") };
-        let path = folder.temporary.as_ref().map(|temporary| temporary.path().to_owned()).unwrap_or_default();
-        let folder = Self { path, ..folder };
+        let path = temporary.path().to_owned();
+        let folder = Self { path, temporary: Some(temporary), files: Mutex::default() };
         folder.open();
         Ok(folder)
     }

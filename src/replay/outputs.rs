@@ -28,7 +28,8 @@ pub(super) fn write(
 ) -> Result<ReplayOutputs, Error> {
     let name = context.source.name.clone();
     let report = Report::new(context, finished, &history);
-    write_settings(&folder.join("config.toml"), config)?;
+    let settings = config.to_toml()?;
+    write_atomically(&folder.join("config.toml"), |file| file.write_all(settings.as_bytes()))?;
     write_json(&folder.join("report.json"), &report)?;
     let batches: Vec<GrowthPoint> = report.batches.iter().filter_map(|record| record.growth()).collect();
     GrowthPicture { batches: &batches }.write(&folder.join("growth.png"))?;
@@ -66,11 +67,6 @@ const FILES: [&str; 13] = [
     "config.toml",
     checkpoint::FILE_NAME,
 ];
-
-fn write_settings(path: &Path, config: &Config) -> Result<(), Error> {
-    let text = config.to_toml()?;
-    Ok(write_atomically(path, |file| file.write_all(text.as_bytes()))?)
-}
 
 fn remove_if_there(path: &Path) -> Result<(), Error> {
     match std::fs::remove_file(path) {

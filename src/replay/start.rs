@@ -8,7 +8,6 @@ use super::{Error, Options, ReplayProgress, Source};
 use crate::config::Config;
 use crate::durability::checkpoint::{Checkpoint, FILE_NAME};
 use crate::durability::journal::{Folder, Gaps, Journal, Recovered};
-use crate::durability::tile_folder::keep_tiles_temporarily;
 use crate::mapping::mapper::{Mapper, SourceRun, Step};
 use crate::mapping::stop::StopSignal;
 
@@ -94,20 +93,14 @@ impl ReplayStart {
                     }
                 })?;
             }
-        } else if path.exists() {
-            Folder::open(&path)?.remove();
+        } else {
+            remove_journal(folder)?;
         }
         let (mapper, resumed) = match existing {
             Some((mapper, resumed)) => (mapper, Some(resumed)),
             None => (Mapper::new(config), None),
         };
-        let journal = match config.journal.enabled {
-            true => Some(Journal::start(Folder::open(&path)?, &mapper, damaged, false)?),
-            false => {
-                keep_tiles_temporarily(&mapper);
-                None
-            }
-        };
+        let journal = Journal::start_if_enabled(&config.journal, || Folder::open(&path), &mapper, damaged, false)?;
         Ok(Self { mapper, journal, resumed })
     }
 }
@@ -154,9 +147,11 @@ fn resume_journal(
             mapper.begin_stream();
             Ok(Some((mapper, resumed)))
         }
-        Some(last) => {
-            Err(crate::durability::journal::Error::OtherSource { path: path.to_owned(), kept: last.clone() }.into())
-        }
+        Some(last) => Err(Error::Refused(format!(
+            "the map in {} is of {}, whose replay was interrupted; resume that one first, or choose another folder",
+            path.display(),
+            last.name
+        ))),
         // The journal contains no source yet.
         None => Ok(None),
     }
@@ -194,7 +189,11 @@ fn check_same_frame(path: &Path, kept: &str, source: &Source) -> Result<(), Erro
     if kept == source.frame {
         return Ok(());
     }
-    Err(Error::OtherFrame { path: path.to_owned(), kept: kept.to_owned(), found: source.frame.clone() })
+    Err(Error::Refused(format!(
+        "{} is a map of frame \"{kept}\", but the recording is of \"{}\"; continue with a recording of the same frame",
+        path.display(),
+        source.frame
+    )))
 }
 
 /// Rejects settings under which the rest of a recording would be mapped differently from its first part.

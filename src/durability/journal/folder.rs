@@ -5,11 +5,9 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::Error;
-use crate::durability::checkpoint;
-use crate::durability::checkpoint::Checkpoint;
+use crate::durability::Error;
+use crate::durability::checkpoint::{Checkpoint, StoredTiles};
 use crate::durability::tile_folder::TileFolder;
-use crate::field::tile_store::StoredTile;
 use crate::files::FileError;
 
 /// Digits of a step number in a file name, so that files sort in order.
@@ -23,22 +21,14 @@ pub(super) type Numbered = (u64, PathBuf);
 pub struct Folder {
     /// Where it is.
     pub path: PathBuf,
-    lock: Lock,
+    /// Locked until the file is closed, however the process ends; none as long as there is nothing to write.
+    pub(super) lock: Option<File>,
+    /// Why it could not be locked now, if so.
+    pub(super) trouble: Option<String>,
+    /// What happens to a journal that is there when it is locked.
+    existing: ExistingJournal,
     /// The files of its tiles.
     pub(super) tiles: Arc<TileFolder>,
-}
-
-#[derive(Debug)]
-enum Lock {
-    /// Locked until the file is closed, however the process ends.
-    Held { _file: File },
-    /// It is locked when there is something to write.
-    Deferred {
-        /// Why it could not be locked now, if so.
-        trouble: Option<String>,
-        /// What happens to a journal that is there by then.
-        existing: ExistingJournal,
-    },
 }
 
 /// What happens to an existing journal when another one replaces it.
@@ -60,10 +50,7 @@ impl Folder {
         let lock = fs::create_dir_all(&path)
             .and_then(|()| File::options().create(true).truncate(false).write(true).open(path.join("lock")));
         match lock.map(|lock| (lock.try_lock(), lock)) {
-            Ok((Ok(()), lock)) => {
-                let tiles = Arc::new(TileFolder::new(&path));
-                Ok(Self { path, lock: Lock::Held { _file: lock }, tiles })
-            }
+            Ok((Ok(()), lock)) => Ok(Self { lock: Some(lock), ..Self::deferred(path, ExistingJournal::Keep, None) }),
             Ok((Err(TryLockError::WouldBlock), _)) => Err(Error::InUse(path)),
             Ok((Err(TryLockError::Error(source)), _)) | Err(source) => Err(unusable(&path)(source).into()),
         }
@@ -74,29 +61,16 @@ impl Folder {
     pub fn deferred(path: impl Into<PathBuf>, existing: ExistingJournal, trouble: Option<String>) -> Self {
         let path = path.into();
         let tiles = Arc::new(TileFolder::new(&path));
-        Self { path, lock: Lock::Deferred { trouble, existing }, tiles }
-    }
-
-    /// Why nothing can be written; `None` where it can.
-    pub(super) fn trouble(&self) -> Option<&str> {
-        match &self.lock {
-            Lock::Held { .. } => None,
-            Lock::Deferred { trouble, .. } => trouble.as_deref(),
-        }
-    }
-
-    /// Whether it is locked.
-    pub(super) fn is_held(&self) -> bool {
-        matches!(self.lock, Lock::Held { .. })
+        Self { path, lock: None, trouble, existing, tiles }
     }
 
     /// Locks the folder and removes partial files. A map that a deferred folder contains is not the current one: it becomes an
     /// earlier map, of which at most `earlier_maps` are kept, or is removed.
     pub(super) fn take(&mut self, earlier_maps: usize) -> Result<(), Error> {
-        if let Lock::Deferred { existing, .. } = self.lock {
+        if self.lock.is_none() {
             let mut folder = Self::open(&self.path)?;
             if folder.holds_map()? {
-                match existing {
+                match self.existing {
                     ExistingJournal::Keep => {
                         let kept = folder.set_aside(earlier_maps)?;
                         log::info!("the journal of an earlier map is kept as {}", kept.display());
@@ -194,12 +168,7 @@ pub(super) trait Disk: Send {
     fn create(&mut self, path: &Path) -> io::Result<Box<dyn Append>>;
 
     /// Writes a checkpoint, replacing one of that name, and returns the files of its tiles.
-    fn write(
-        &mut self,
-        path: &Path,
-        checkpoint: &Checkpoint,
-        tiles: &Arc<TileFolder>,
-    ) -> Result<Vec<Arc<StoredTile>>, checkpoint::Error>;
+    fn write(&mut self, path: &Path, checkpoint: &Checkpoint, tiles: &Arc<TileFolder>) -> Result<StoredTiles, Error>;
 }
 
 /// A file that is appended to.
@@ -221,12 +190,7 @@ impl Disk for RealDisk {
         Ok(Box::new(file))
     }
 
-    fn write(
-        &mut self,
-        path: &Path,
-        checkpoint: &Checkpoint,
-        tiles: &Arc<TileFolder>,
-    ) -> Result<Vec<Arc<StoredTile>>, checkpoint::Error> {
+    fn write(&mut self, path: &Path, checkpoint: &Checkpoint, tiles: &Arc<TileFolder>) -> Result<StoredTiles, Error> {
         checkpoint.write_with_tiles(path, tiles)
     }
 }

@@ -4,12 +4,11 @@ use std::fs;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
-use super::Error;
 use super::folder::{ExistingJournal, Folder, Numbered};
 use super::segment::Segment;
 use crate::config::Config;
-use crate::durability::checkpoint::{self, Checkpoint};
-use crate::durability::map_store;
+use crate::durability::checkpoint::Checkpoint;
+use crate::durability::{Error, map_store};
 use crate::field::state::DamagedTile;
 use crate::files::FileError;
 use crate::mapping::mapper::Mapper;
@@ -58,7 +57,7 @@ impl Folder {
         let mut recovery = Recovery::default();
         let start = recovery.newest(self, |recovery, path, checkpoint| {
             let config = recovery.settings_of(path, &checkpoint.config, settings);
-            checkpoint.resume(&config)
+            checkpoint.resume(&config).map_err(|error| error.to_string())
         })?;
         let start = match start {
             Some(start) => Some(start),
@@ -96,36 +95,21 @@ impl Folder {
     }
 }
 
-/// The contents of a journal, without replaying its steps and without locking it.
-#[derive(Debug)]
-pub struct Inspection {
-    /// The newest valid checkpoint.
-    pub checkpoint: Option<Checkpoint>,
-    /// Descriptions of damage.
-    pub findings: Vec<String>,
-}
-
-/// Inspects the folder of a journal. `None` where it contains no map.
+/// The newest checkpoint in the folder of a journal, without replaying steps and without locking it. `None` where there is none, or
+/// anything is damaged.
 ///
 /// # Errors
 /// [`Error::File`].
-pub fn inspect(path: &Path) -> Result<Option<Inspection>, Error> {
+pub fn undamaged_checkpoint(path: &Path) -> Result<Option<Checkpoint>, Error> {
     let folder = Folder::deferred(path, ExistingJournal::Keep, None);
-    if !folder.holds_map()? {
-        return Ok(None);
-    }
     let mut recovery = Recovery::default();
     let checkpoint = recovery.newest(&folder, |_, _, checkpoint| Ok(checkpoint))?;
     let since = checkpoint.as_ref().map_or(0, |checkpoint| checkpoint.stream.progress.steps);
     for (first, path) in folder.segments()?.into_iter().filter(|(first, _)| *first >= since) {
-        let Some(bytes) = recovery.read(&path) else { continue };
-        let Some(segment) = recovery.open(&path, &bytes, first) else { continue };
-        segment.filter_map(Result::err).for_each(|damage| recovery.damage(&path, &damage.to_string()));
+        let damages = recovery.segment(&path, first).into_iter().flatten().filter_map(Result::err);
+        damages.for_each(|damage| recovery.damage(&path, &damage.to_string()));
     }
-    if checkpoint.is_none() && recovery.findings.is_empty() {
-        recovery.findings.push(format!("{}: expected a checkpoint, found none", path.display()));
-    }
-    Ok(Some(Inspection { checkpoint, findings: recovery.findings }))
+    Ok(checkpoint.filter(|_| recovery.findings.is_empty()))
 }
 
 #[derive(Default)]
@@ -140,11 +124,11 @@ impl Recovery {
     fn newest<T>(
         &mut self,
         folder: &Folder,
-        mut take: impl FnMut(&mut Self, &Path, Checkpoint) -> Result<T, checkpoint::Error>,
+        mut take: impl FnMut(&mut Self, &Path, Checkpoint) -> Result<T, String>,
     ) -> Result<Option<T>, Error> {
         let mut partial: Vec<(PathBuf, T, usize)> = Vec::new();
         for (_, path) in folder.checkpoints()?.into_iter().rev() {
-            let read = Checkpoint::read_with_tiles(&path, &folder.tiles);
+            let read = Checkpoint::read_with_tiles(&path, &folder.tiles).map_err(|error| error.to_string());
             match read.and_then(|(checkpoint, lost)| Ok((take(self, &path, checkpoint)?, lost))) {
                 Ok((taken, lost)) if lost.is_empty() => {
                     partial.iter().for_each(|(newer, ..)| self.damage(newer, "an earlier checkpoint has all tiles"));
@@ -156,7 +140,7 @@ impl Recovery {
                         self.damage(&folder.tiles.file(&file), &problem.to_string());
                     }
                 }
-                Err(error) => self.damage(&path, &error.to_string()),
+                Err(error) => self.damage(&path, &error),
             }
         }
         Ok(partial.into_iter().next().map(|(path, taken, lost)| {
@@ -166,20 +150,17 @@ impl Recovery {
         }))
     }
 
-    /// All bytes of a segment, unless it is damaged.
-    fn read(&mut self, path: &Path) -> Option<Vec<u8>> {
-        read(path).inspect_err(|error| self.damage(path, &error.to_string())).ok()
-    }
-
-    /// A segment in these bytes, unless it is damaged.
-    fn open<'a>(&mut self, path: &Path, bytes: &'a [u8], first: u64) -> Option<Segment<'a>> {
-        Segment::open(bytes, first).inspect_err(|damage| self.damage(path, &damage.to_string())).ok()
+    /// A segment, unless it is damaged as a whole.
+    fn segment(&mut self, path: &Path, first: u64) -> Option<Segment> {
+        let bytes = read(path).map_err(|error| error.to_string());
+        let segment = bytes.and_then(|bytes| Segment::open(bytes, first).map_err(|damage| damage.to_string()));
+        segment.inspect_err(|problem| self.damage(path, problem)).ok()
     }
 
     /// A new map with the settings of its first segment, if that exists.
     fn take_first_segment(&mut self, segments: &[Numbered], settings: &Config) -> Result<Option<Mapper>, Error> {
         let Some((0, path)) = segments.first() else { return Ok(None) };
-        let head = read(path).ok().and_then(|bytes| Segment::open(&bytes, 0).ok()?.head);
+        let head = read(path).ok().and_then(|bytes| Segment::open(bytes, 0).ok()?.head);
         let config = head.map_or_else(|| settings.clone(), |head| self.settings_of(path, &head.config, settings));
         Ok(Some(Mapper::new(&config)))
     }
@@ -201,8 +182,7 @@ impl Recovery {
         mapper: &mut Mapper,
         progress: &mut impl FnMut(&Mapper),
     ) -> bool {
-        let Some(bytes) = self.read(path) else { return gaps == Gaps::Skip };
-        let Some(segment) = self.open(path, &bytes, first) else { return gaps == Gaps::Skip };
+        let Some(segment) = self.segment(path, first) else { return gaps == Gaps::Skip };
         let stop = StopSignal::default();
         for item in segment {
             let (number, step) = match item {

@@ -49,7 +49,7 @@ pub(super) fn begin(buffer: &mut Vec<u8>, first: u64, head: &Head) -> io::Result
 }
 
 /// Whether a segment was truncated before the end of its first step, and so contains none.
-pub(super) fn is_blank(bytes: &[u8], first: u64) -> bool {
+pub(super) fn is_blank(bytes: Vec<u8>, first: u64) -> bool {
     Segment::open(bytes, first).is_ok_and(|mut segment| segment.next().is_none())
 }
 
@@ -88,10 +88,10 @@ pub enum Damage {
 }
 
 /// Reads a segment from its bytes. It allocates at most their length.
-pub(super) struct Segment<'a> {
+pub(super) struct Segment {
     /// Its head, unless that is damaged or truncated.
     pub(super) head: Option<Head>,
-    bytes: &'a [u8],
+    bytes: Vec<u8>,
     offset: usize,
     /// Number of bytes that may still be read in search of a record.
     search: usize,
@@ -99,9 +99,9 @@ pub(super) struct Segment<'a> {
     last: u64,
 }
 
-impl<'a> Segment<'a> {
+impl Segment {
     /// The segment whose first step should have this number.
-    pub(super) fn open(bytes: &'a [u8], first: u64) -> Result<Self, Damage> {
+    pub(super) fn open(bytes: Vec<u8>, first: u64) -> Result<Self, Damage> {
         let prefix = bytes.len().min(PREFIX);
         let magic = prefix.min(MAGIC.len());
         if bytes[..magic] != MAGIC[..magic] {
@@ -115,7 +115,7 @@ impl<'a> Segment<'a> {
             }
         }
         let search = SEARCH.saturating_mul(bytes.len());
-        let mut segment = Self { head: None, bytes, offset: PREFIX.min(bytes.len()), search, last: first };
+        let mut segment = Self { head: None, offset: PREFIX.min(bytes.len()), bytes, search, last: first };
         if let Record::Whole { number, content, end } = segment.record_at(segment.offset)
             && number == first
             && let Ok(head) = postcard::from_bytes(content)
@@ -125,7 +125,7 @@ impl<'a> Segment<'a> {
         Ok(segment)
     }
 
-    fn record_at(&self, offset: usize) -> Record<'a> {
+    fn record_at(&self, offset: usize) -> Record<'_> {
         let rest = &self.bytes[offset.min(self.bytes.len())..];
         let Some((head, rest)) = rest.split_first_chunk::<RECORD_HEAD>() else { return Record::Truncated };
         let [l0, l1, l2, l3, c0, c1, c2, c3, number @ ..] = *head;
@@ -167,15 +167,16 @@ impl<'a> Segment<'a> {
 }
 
 /// The next step with its number, or the damage before it; none at the end.
-impl Iterator for Segment<'_> {
+impl Iterator for Segment {
     type Item = Result<(u64, Step), Damage>;
 
     fn next(&mut self) -> Option<Self::Item> {
         let offset = self.offset;
         match self.record_at(offset) {
             Record::Whole { number, content, end } => {
+                let step = postcard::from_bytes(content);
                 self.offset = end;
-                if let Ok(step) = postcard::from_bytes(content) {
+                if let Ok(step) = step {
                     self.last = number;
                     return Some(Ok((number, step)));
                 }
@@ -259,7 +260,7 @@ mod tests {
     /// The numbers of the steps that are read, each exactly as it was written, and what is damaged.
     fn read(bytes: &[u8], first: u64) -> (Vec<u64>, Vec<Damage>) {
         let (mut numbers, mut damages) = (Vec::new(), Vec::new());
-        let segment = Segment::open(bytes, first).unwrap();
+        let segment = Segment::open(bytes.to_vec(), first).unwrap();
         assert!(segment.head.as_ref().is_none_or(|found| *found == head()));
         for item in segment {
             match item {
@@ -287,7 +288,7 @@ mod tests {
         for length in 0..bytes.len() {
             let whole = ends[1..].iter().filter(|&&end| end <= length).count() as u64;
             assert_eq!(read(&bytes[..length], 7), ((7..7 + whole).collect(), vec![]), "{length}");
-            assert_eq!(is_blank(&bytes[..length], 7), whole == 0);
+            assert_eq!(is_blank(bytes[..length].to_vec(), 7), whole == 0);
         }
     }
 
@@ -299,7 +300,7 @@ mod tests {
                 let mut damaged = bytes.clone();
                 damaged[index] ^= mask;
                 if index < PREFIX {
-                    assert!(Segment::open(&damaged, 7).is_err(), "{index}");
+                    assert!(Segment::open(damaged, 7).is_err(), "{index}");
                     continue;
                 }
                 let (numbers, damages) = read(&damaged, 7);
@@ -317,7 +318,7 @@ mod tests {
 
     #[test]
     fn a_file_that_is_not_a_journal_or_of_another_version_is_named() {
-        let rejection = |bytes: &[u8]| Segment::open(bytes, 0).err().unwrap().to_string();
+        let rejection = |bytes: &[u8]| Segment::open(bytes.to_vec(), 0).err().unwrap().to_string();
         assert_eq!(
             rejection(b"PK\x03\x04"),
             r#"expected a journal of magmap, found a file that begins with "PK\x03\x04""#

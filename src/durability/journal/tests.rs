@@ -12,9 +12,8 @@ use tempfile::TempDir;
 use super::folder::Append;
 use super::*;
 use crate::config::Config;
-use crate::durability::checkpoint;
+use crate::durability::checkpoint::StoredTiles;
 use crate::durability::tile_folder::TileFolder;
-use crate::field::tile_store::StoredTile;
 use crate::files::FileError;
 use crate::mapping::mapper::SourceId;
 use crate::mapping::stop::StopSignal;
@@ -331,12 +330,7 @@ impl Disk for FaultyDisk {
         Ok(Box::new(FaultyFile { file: RealDisk.create(path)?, disk: self.clone() }))
     }
 
-    fn write(
-        &mut self,
-        path: &Path,
-        checkpoint: &Checkpoint,
-        tiles: &Arc<TileFolder>,
-    ) -> Result<Vec<Arc<StoredTile>>, checkpoint::Error> {
+    fn write(&mut self, path: &Path, checkpoint: &Checkpoint, tiles: &Arc<TileFolder>) -> Result<StoredTiles, Error> {
         let failed = FileError::of("write the checkpoint", path, "; no partial file was left");
         self.check().map_err(failed)?;
         RealDisk.write(path, checkpoint, tiles)

@@ -7,10 +7,9 @@ use crossbeam_channel::{Receiver, RecvTimeoutError};
 
 use super::folder::{Append, Disk, Folder, remove, set_aside};
 use super::segment::{self, Head};
-use super::{Error, JournalStatus, Shared};
+use super::{JournalStatus, Shared};
 use crate::config::Config;
-use crate::durability::checkpoint::Checkpoint;
-use crate::field::tile_store::StoredTile;
+use crate::durability::checkpoint::{Checkpoint, StoredTiles};
 use crate::mapping::mapper::Step;
 use crate::mapping::updates::lock;
 
@@ -29,8 +28,6 @@ pub(super) enum Entry {
     Step { number: u64, step: Step },
     /// The complete state before the step of this number.
     Checkpoint { number: u64, checkpoint: Box<Checkpoint> },
-    /// The journal ends.
-    End,
 }
 
 /// The task of the journal's thread.
@@ -45,7 +42,7 @@ pub(super) struct Writer {
     /// Set aside once a checkpoint makes them unnecessary.
     damaged: Vec<std::path::PathBuf>,
     /// The files of tiles that belong to checkpoints that this journal has written, by their numbers.
-    tiles: Vec<(u64, Vec<Arc<StoredTile>>)>,
+    tiles: Vec<(u64, StoredTiles)>,
     segment: SegmentState,
     /// Encoded steps that are not written yet.
     buffer: Vec<u8>,
@@ -94,7 +91,8 @@ impl Writer {
             Head { magmap_version: env!("CARGO_PKG_VERSION").to_owned(), config: config.to_toml().unwrap_or_default() };
         let earlier_maps = config.node.earlier_maps;
         // A map that is not new needs a checkpoint first, and so does one whose folder is deferred.
-        let segment = if is_new && folder.is_held() { SegmentState::Ready { next: 0 } } else { SegmentState::Lost };
+        let segment =
+            if is_new && folder.lock.is_some() { SegmentState::Ready { next: 0 } } else { SegmentState::Lost };
         let (buffer, synced) = (Vec::with_capacity(2 * GATHERED), Instant::now());
         let tiles = Vec::new();
         Self { disk, folder, head, earlier_maps, shared, damaged, tiles, segment, buffer, synced }
@@ -125,9 +123,6 @@ impl Writer {
             Ok(entry) => Some(entry),
         };
         while let Some(entry) = next {
-            if matches!(entry, Entry::End) {
-                return false;
-            }
             self.take(entry);
             next = if self.buffer.len() < GATHERED { entries.try_recv().ok() } else { None };
         }
@@ -142,7 +137,6 @@ impl Writer {
                 self.sync();
                 self.save(number, &checkpoint);
             }
-            Entry::End => {}
         }
     }
 
@@ -175,7 +169,7 @@ impl Writer {
             // An existing one was damaged from its first step on, or truncated before it.
             if path.exists() {
                 self.damaged.retain(|damaged| *damaged != path);
-                match segment::is_blank(&std::fs::read(&path)?, first) {
+                match segment::is_blank(std::fs::read(&path)?, first) {
                     true => remove(&path),
                     false => set_damaged_aside(&path),
                 }
@@ -242,7 +236,7 @@ impl Writer {
                     set_damaged_aside(&path);
                 }
                 let tiles = self.disk.write(&path, checkpoint, &self.folder.tiles);
-                tiles.map(|tiles| self.tiles.push((number, tiles))).map_err(Error::from)
+                tiles.map(|tiles| self.tiles.push((number, tiles)))
             }
             Err(error) => Err(error),
         };

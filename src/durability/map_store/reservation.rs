@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 
 use sha2::{Digest, Sha256};
 
-use super::Error;
+use super::in_use;
+use crate::durability::Error;
 
 /// Digits of the map's name in that of the lock.
 const DIGITS: usize = 16;
@@ -22,7 +23,7 @@ impl Reservation {
     /// Prevents other processes of this machine from mapping under the name of this map, for the lifetime of the reservation.
     ///
     /// # Errors
-    /// [`Error::InUse`].
+    /// [`Error::Refused`].
     pub fn of(map: &Path) -> Result<Self, Error> {
         let path = std::env::temp_dir().join(lock_name(map));
         let Ok(mut lock) = File::options().create(true).truncate(false).read(true).write(true).open(&path) else {
@@ -39,8 +40,7 @@ impl Reservation {
             Err(TryLockError::WouldBlock) => {
                 let mut text = String::new();
                 let read = lock.rewind().and_then(|()| (&mut lock).take(20).read_to_string(&mut text));
-                let process = read.ok().and_then(|_| text.trim().parse().ok());
-                Err(Error::InUse { path: map.to_owned(), process })
+                Err(in_use(map, read.ok().and_then(|_| text.trim().parse().ok())))
             }
             Err(TryLockError::Error(error)) => {
                 log::debug!("cannot lock {}: {error}", path.display());
