@@ -24,6 +24,7 @@ mod survey;
 mod truth;
 pub mod writer;
 
+use std::fmt;
 use std::path::{Path, PathBuf};
 
 use nalgebra::Isometry3;
@@ -96,6 +97,12 @@ pub struct TopicSummary {
     pub type_name: String,
     /// Number of messages.
     pub count: u64,
+}
+
+impl fmt::Display for TopicSummary {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{} ({})", self.name, self.type_name)
+    }
 }
 
 /// A chosen topic.
@@ -205,7 +212,7 @@ impl Recording {
         if !topics.signal.is_empty() {
             return Err(wrong_topic::<Bool>(path, "topics.signal", &topics.signal, &[topic]));
         }
-        let count = table.len() as u64;
+        let count = table.rows.len() as u64;
         let choice = Choice { topic: topic.clone(), others: Vec::new() };
         let mut notes = table.notes.clone();
         if sensor.override_transforms {
@@ -298,7 +305,7 @@ fn pick<'a, M: Message>(path: &Path, survey: &'a Survey, key: &'static str, name
     let mut fitting = survey.of_type(M::TYPE);
     let index = fitting.iter().position(|surveyed| named.is_empty() || surveyed.topic.name == named);
     let Some(index) = index else {
-        let topics = survey.listed();
+        let topics = topic_summaries(survey);
         return Err(match named {
             "" => no_topic(path, &format!("of type {}", M::TYPE), &topics, &survey.loss),
             topic => wrong_topic::<M>(path, key, topic, &topics),
@@ -319,12 +326,12 @@ fn pick<'a, M: Message>(path: &Path, survey: &'a Survey, key: &'static str, name
 }
 
 /// The error for a named topic that does not exist or has another type.
-fn wrong_topic<M: Message>(path: &Path, key: &str, topic: &str, topics: &[String]) -> Error {
+fn wrong_topic<M: Message>(path: &Path, key: &str, topic: &str, topics: &[impl ToString]) -> Error {
     no_topic(path, &format!("{topic:?} of type {} ({key} names it)", M::TYPE), topics, &Loss::default())
 }
 
 /// The error for a missing topic; damage may be its cause.
-fn no_topic(path: &Path, wanted: &str, topics: &[String], loss: &Loss) -> Error {
+fn no_topic(path: &Path, wanted: &str, topics: &[impl ToString], loss: &Loss) -> Error {
     Error::unusable(path, format!("it has no topic {wanted}; it has {}{}", listed(topics), damage(loss)))
 }
 
@@ -334,7 +341,8 @@ fn damage(loss: &Loss) -> String {
 }
 
 /// A list for a sentence.
-fn listed(items: &[String]) -> String {
+fn listed(items: &[impl ToString]) -> String {
+    let items: Vec<String> = items.iter().map(ToString::to_string).collect();
     if items.is_empty() { "none".into() } else { items.join(", ") }
 }
 
@@ -353,7 +361,7 @@ fn topic_summaries(survey: &Survey) -> Vec<TopicSummary> {
         TopicSummary { name, type_name, count: surveyed.count }
     };
     let mut topics: Vec<TopicSummary> = survey.topics.iter().map(summary).collect();
-    topics.sort_by(|a, b| a.name.cmp(&b.name));
+    topics.sort_by(|a, b| (&a.name, &a.type_name).cmp(&(&b.name, &b.type_name)));
     topics
 }
 

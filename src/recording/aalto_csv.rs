@@ -13,7 +13,7 @@ use sha2::{Digest, Sha256};
 
 use strum::{Display, EnumString};
 
-use super::{error::Error, loss::Loss};
+use super::{Error, Loss};
 use crate::sensing::reading::{MagneticField, Measurement, Pose, Reading, Stamp};
 
 /// What Trivisio's unit, the local field, is in microtesla.

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use nalgebra::Isometry3;
 
-use super::{aalto_csv::Drive, drive_writer::DriveWriter, error::Error, writer::Storage};
+use super::{Error, aalto_csv::Drive, drive_writer::DriveWriter, writer::Storage};
 use crate::sensing::reading::{Measurement, Pose, Reading};
 
 /// Writes a drive as a bag, of a sensor with this `mount` (sensor coordinates to body coordinates). `odometry` is what odometry reports

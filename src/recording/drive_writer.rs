@@ -4,7 +4,7 @@ use std::path::Path;
 
 use nalgebra::Isometry3;
 
-use super::error::Error;
+use super::Error;
 use super::messages::{Bool, MagneticField, Odometry, PoseStamped, TFMessage};
 use super::writer::{BagWriter, Storage};
 use crate::sensing::reading::{Measurement, Pose, Reading, Sample};

@@ -8,7 +8,7 @@ use crate::files::FileError;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// An operation of the operating system failed.
+    /// A file or folder cannot be read or written.
     #[error(transparent)]
     File(#[from] FileError),
     /// The path is not that of a recording.
@@ -30,22 +30,6 @@ pub enum Error {
         /// What was expected and what was found.
         reason: String,
     },
-    /// SQLite failed.
-    #[error("{path}: {source}")]
-    Sqlite {
-        /// The database.
-        path: PathBuf,
-        /// The cause.
-        source: rusqlite::Error,
-    },
-    /// The MCAP library failed to write.
-    #[error("cannot write {path}: {source}")]
-    McapWrite {
-        /// The file.
-        path: PathBuf,
-        /// The cause.
-        source: mcap::McapError,
-    },
     /// A message that cannot be encoded or stamped.
     #[error("cannot write a message to {topic}: {reason}")]
     Write {
@@ -66,7 +50,7 @@ impl Error {
     }
 
     /// What cannot be used, and why.
-    pub(super) fn unusable(path: impl Into<PathBuf>, reason: impl Into<String>) -> Self {
-        Self::Unusable { path: path.into(), reason: reason.into() }
+    pub(super) fn unusable(path: impl Into<PathBuf>, reason: impl ToString) -> Self {
+        Self::Unusable { path: path.into(), reason: reason.to_string() }
     }
 }

@@ -18,7 +18,7 @@ use csv::{Reader, ReaderBuilder, StringRecord, Trim};
 use nalgebra::{Point3, Quaternion, UnitQuaternion, Vector3};
 use sha2::{Digest, Sha256};
 
-use super::{error::Error, loss::Loss};
+use super::{Error, Loss};
 use crate::sensing::reading::{MagneticField, Measurement, Pose, Reading, Stamp, isometry};
 
 /// The units of each quantity and what one of them is in metres, microtesla, radians or seconds; the first is meant where a header
@@ -55,7 +55,7 @@ const LEAST_INTERVAL: f64 = 0.02;
 
 /// A survey in memory.
 pub(super) struct FieldTable {
-    rows: Vec<(Pose, Reading)>,
+    pub(super) rows: Vec<(Pose, Reading)>,
     /// Whether the rows have an orientation: otherwise the field is along the axes of the map.
     pub(super) has_orientation: bool,
     /// What is unusual without being a loss.
@@ -92,17 +92,12 @@ impl FieldTable {
         Ok(table)
     }
 
-    /// Number of rows.
-    pub(super) fn len(&self) -> usize {
-        self.rows.len()
-    }
-
     /// First and last stamp.
     pub(super) fn span(&self) -> Option<(Stamp, Stamp)> {
         self.rows.first().zip(self.rows.last()).map(|((first, _), (last, _))| (first.stamp, last.stamp))
     }
 
-    /// The measurement at this index: for each row a pose, directly followed by the reading with the same stamp.
+    /// For each row a pose, directly followed by the reading with the same stamp.
     pub(super) fn measurements(&self) -> impl Iterator<Item = Measurement> {
         self.rows.iter().flat_map(|&(pose, reading)| [Measurement::Pose(pose), Measurement::Reading(reading)])
     }

@@ -11,9 +11,8 @@ use std::path::{Path, PathBuf};
 use mcap::records::{MessageHeader, Record, op};
 use mcap::sans_io::linear_reader::{LinearReadEvent, LinearReader, LinearReaderOptions};
 
-use super::error::Error;
-use super::loss::Loss;
 use super::storage::{FileReader, MAX_MESSAGE, MAX_NAME, MAX_TOPICS, RawMessage, StoredTopic, is_read};
+use super::{Error, Loss};
 use crate::sensing::reading::Stamp;
 
 /// Opcode (1 byte) and length (8 bytes) before every record.
@@ -160,7 +159,7 @@ impl Reader {
                 self.loss.damage(format!("messages of the chunk at byte {start} of {file}: {reason}"));
                 return self.skip_to(end);
             }
-            verified = whole && sizes.verifiable();
+            verified = whole && sizes.uncompressed.max(sizes.compressed) <= MAX_VERIFIED_CHUNK;
         }
         self.go_to(start)?;
         let options = LinearReaderOptions::default()
@@ -291,10 +290,6 @@ impl ChunkSizes {
         }
         let size = self.uncompressed;
         (size > MAX_CHUNK).then(|| format!("it states {size} bytes, more than the {MAX_CHUNK} that are read"))
-    }
-
-    fn verifiable(&self) -> bool {
-        self.uncompressed <= MAX_VERIFIED_CHUNK && self.compressed <= MAX_VERIFIED_CHUNK
     }
 }
 

@@ -2,8 +2,8 @@
 
 use sha2::{Digest, Sha256};
 
+use super::Error;
 use super::decoding::{Decoded, Frames, decode};
-use super::error::Error;
 use super::rosbag2::Bag;
 use super::storage::{FileReader, RawMessage, StoredTopic};
 use crate::sensing::reading::Measurement;
@@ -49,20 +49,16 @@ impl Playback {
 
     fn find_measurement(&mut self) -> Result<Option<Measurement>, Error> {
         loop {
-            let Some(reader) = &mut self.reader else {
-                let Some(file) = self.bag.files.get(self.next_file) else { return Ok(None) };
-                self.next_file += 1;
-                self.reader = Some(file.reader()?);
-                continue;
-            };
-            match reader.next_message()? {
-                Some(message) => {
+            if let Some(reader) = &mut self.reader {
+                while let Some(message) = reader.next_message()? {
                     if let Some(measurement) = wanted_measurement(&message, &self.wanted) {
                         return Ok(Some(measurement));
                     }
                 }
-                None => self.reader = None,
             }
+            let Some(file) = self.bag.files.get(self.next_file) else { return Ok(None) };
+            self.next_file += 1;
+            self.reader = Some(file.reader()?);
         }
     }
 }

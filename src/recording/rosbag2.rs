@@ -8,9 +8,8 @@ use std::path::{Component, Path, PathBuf};
 use serde::Deserialize;
 use tempfile::NamedTempFile;
 
-use super::error::Error;
-use super::loss::Loss;
 use super::storage::{FileReader, Format};
+use super::{Error, Loss};
 use super::{mcap, rosbag2_sqlite};
 
 /// The file in a bag's folder that describes the others.
@@ -164,7 +163,13 @@ fn open_file(path: PathBuf, loss: &mut Loss) -> Result<(Format, BagFile), Error>
     let mut decompressed = None;
     if format == Format::Zstd {
         let (target, damage) = decompress(&path)?;
-        format = Format::of(target.path()).map_err(|error| damaged_before(&path, damage.as_deref(), error))?;
+        // An error about the decompressed file is one about the compressed file.
+        format = Format::of(target.path()).map_err(|error| match error {
+            Error::NotARecording { found, .. } => {
+                Error::NotARecording { path: path.clone(), found: damage.clone().unwrap_or(found) }
+            }
+            other => other,
+        })?;
         decompressed = Some(target);
         damage.into_iter().for_each(|damage| loss.damage(damage));
     }
@@ -197,15 +202,6 @@ fn decompress(path: &Path) -> Result<(NamedTempFile, Option<String>), Error> {
         }
     };
     Ok((target, Some(format!("what follows the first {length} bytes decompressed from {}{reason}", path.display()))))
-}
-
-/// An error about a decompressed file, as one about the compressed file.
-fn damaged_before(path: &Path, damage: Option<&str>, error: Error) -> Error {
-    match (damage, error) {
-        (Some(damage), Error::NotARecording { .. }) => Error::NotARecording { path: path.into(), found: damage.into() },
-        (None, Error::NotARecording { found, .. }) => Error::NotARecording { path: path.into(), found },
-        (_, error) => error,
-    }
 }
 
 fn not_metadata(path: &Path, reason: &str) -> Error {

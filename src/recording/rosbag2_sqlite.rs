@@ -11,9 +11,8 @@ use std::sync::{
 
 use rusqlite::{Connection, OpenFlags, OptionalExtension, Row, config::DbConfig, limits::Limit, params};
 
-use super::error::Error;
-use super::loss::Loss;
 use super::storage::{FileReader, MAX_MESSAGE, MAX_NAME, MAX_TOPICS, RawMessage, StoredTopic, is_read};
+use super::{Error, Loss};
 use crate::sensing::reading::Stamp;
 
 /// Number of rows that are fetched at once.
@@ -75,7 +74,7 @@ impl StoredRow {
 impl Reader {
     /// Opens a database; messages about it name `shown`. One that is cut off is read up to that place.
     pub(super) fn open(path: &Path, shown: &Path) -> Result<Self, Error> {
-        let error = |source| Error::Sqlite { path: shown.into(), source };
+        let error = |error: rusqlite::Error| Error::unusable(shown, error);
         let length = std::fs::metadata(path).map_err(Error::io("read", shown))?.len();
         let steps_per_query = MOST_STEPS.saturating_add(length.saturating_mul(STEPS_PER_BYTE));
         let steps = Arc::new(AtomicU64::new(steps_per_query));
@@ -201,7 +200,7 @@ fn limit_steps(connection: &mut Connection, steps: &Arc<AtomicU64>) -> rusqlite:
 
 /// Rejects views and virtual tables in the place of tables: their content could be computed endlessly.
 fn check_tables(connection: &Connection, shown: &Path) -> Result<(), Error> {
-    let error = |source| Error::Sqlite { path: shown.into(), source };
+    let error = |error: rusqlite::Error| Error::unusable(shown, error);
     for table in ["topics", "messages"] {
         let made: Option<String> = connection
             .query_row("SELECT sql FROM sqlite_master WHERE lower(name) = ?1", params![table], |row| row.get(0))

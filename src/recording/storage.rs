@@ -2,9 +2,8 @@
 
 use std::{fs::File, io::Read, path::Path};
 
-use super::error::Error;
-use super::loss::Loss;
 use super::messages::{self, Message};
+use super::{Error, Loss};
 use crate::sensing::reading::Stamp;
 
 /// Size of the largest message that is read. Magnetometer and odometry messages have less than a kilobyte, transforms less

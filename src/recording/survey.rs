@@ -3,10 +3,9 @@
 use std::collections::BTreeMap;
 
 use super::decoding::{Decoded, Frames, decode};
-use super::error::Error;
-use super::loss::Loss;
 use super::rosbag2::Bag;
 use super::storage::{FileReader, StoredTopic};
+use super::{Error, Loss};
 use crate::sensing::frames::FrameTree;
 use crate::sensing::reading::Stamp;
 
@@ -103,14 +102,6 @@ impl Survey {
                 self.loss.add(&what, stated - found, None);
             }
         }
-    }
-
-    /// `name (type)` of every topic, sorted.
-    pub(super) fn listed(&self) -> Vec<String> {
-        let described = |surveyed: &SurveyedTopic| format!("{} ({})", surveyed.topic.name, surveyed.topic.type_name);
-        let mut topics: Vec<String> = self.topics.iter().map(described).collect();
-        topics.sort();
-        topics
     }
 
     /// The topics of a type: those with the most messages first, then by name.

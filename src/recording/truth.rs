@@ -1,13 +1,9 @@
 //! The true path of the robot, where a recording has one.
 
-use super::{
-    Kind, Recording, Source,
-    drive_writer::TRUTH_TOPIC,
-    error::Error,
-    listed,
-    messages::{Message, Odometry, PoseStamped},
-    storage::RawMessage,
-};
+use super::drive_writer::TRUTH_TOPIC;
+use super::messages::{Message, Odometry, PoseStamped};
+use super::storage::RawMessage;
+use super::{Error, Kind, Recording, Source, TopicSummary, listed};
 use crate::sensing::reading::{Measurement, Pose};
 
 /// Types of the messages that may tell true poses.
@@ -21,12 +17,14 @@ impl Recording {
     /// # Errors
     /// A named topic that does not exist or has another type, and files that cannot be read.
     pub fn truth(&mut self, named: Option<&str>) -> Result<Option<Vec<Pose>>, Error> {
+        let topic = named.unwrap_or(TRUTH_TOPIC);
+        let is_truth = |found: &TopicSummary| found.name == topic && TYPES.contains(&found.type_name.as_str());
+        let topics = &self.summary.topics;
         let mut poses = match (&self.source, named) {
             (Source::Files { measurements, .. }, None) if self.summary.kind == Kind::AaltoCsv => {
                 measurements.iter().filter_map(Measurement::pose).collect()
             }
-            (Source::Bag(playback), _) if self.has_truth(named.unwrap_or(TRUTH_TOPIC)) => {
-                let topic = named.unwrap_or(TRUTH_TOPIC);
+            (Source::Bag(playback), _) if topics.iter().any(is_truth) => {
                 let mut poses = Vec::new();
                 for file in &playback.bag.files {
                     let mut reader = file.reader()?;
@@ -46,20 +44,14 @@ impl Recording {
                 poses
             }
             (_, None) => return Ok(None),
-            (_, Some(topic)) => {
-                let topics: Vec<String> =
-                    self.summary.topics.iter().map(|found| format!("{} ({})", found.name, found.type_name)).collect();
-                let reason =
-                    format!("it has no topic {topic:?} of type {}; it has {}", TYPES.join(" or "), listed(&topics));
+            (_, Some(_)) => {
+                let types = TYPES.join(" or ");
+                let reason = format!("it has no topic {topic:?} of type {types}; it has {}", listed(topics));
                 return Err(Error::unusable(&self.summary.path, reason));
             }
         };
         poses.sort_by_key(|pose| pose.stamp);
         Ok(Some(poses))
-    }
-
-    fn has_truth(&self, topic: &str) -> bool {
-        self.summary.topics.iter().any(|found| found.name == topic && TYPES.contains(&found.type_name.as_str()))
     }
 }
 

@@ -2,14 +2,14 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::BufWriter;
+use std::io::{self, BufWriter};
 use std::path::{Path, PathBuf};
 
 use mcap::{Compression, McapError, WriteOptions, records::MessageHeader};
 use rusqlite::{Connection, params};
 use serde_json::{Value, json};
 
-use super::error::Error;
+use super::Error;
 use super::messages::{self, Message, OccupancyGrid, TFMessage};
 use super::rosbag2::METADATA;
 use crate::sensing::reading::Stamp;
@@ -87,7 +87,7 @@ impl BagWriter {
         let metadata = self.metadata();
         self.messages.finish()?;
         let path = self.folder.join(METADATA);
-        let text = serde_saphyr::to_string(&metadata).map_err(|error| Error::unusable(&path, error.to_string()))?;
+        let text = serde_saphyr::to_string(&metadata).map_err(|error| Error::unusable(&path, error))?;
         std::fs::write(&path, text).map_err(Error::io("write", &path))
     }
 
@@ -231,13 +231,14 @@ impl McapFile {
             .compression(Some(Compression::Zstd))
             .compression_threads(0)
             .chunk_size(Some(CHUNK_SIZE));
-        let writer = options.create(file).map_err(|source| Error::McapWrite { path: path.into(), source })?;
+        let writer = options.create(file).map_err(unwritten(path))?;
         Ok(Self { path: path.into(), writer })
     }
+}
 
-    fn error(&self, source: McapError) -> Error {
-        Error::McapWrite { path: self.path.clone(), source }
-    }
+/// The library failed to write.
+fn unwritten(path: &Path) -> impl FnOnce(McapError) -> Error {
+    move |error| Error::io("write", path)(io::Error::other(error))
 }
 
 impl Destination for McapFile {
@@ -245,7 +246,7 @@ impl Destination for McapFile {
         let metadata = BTreeMap::from([("offered_qos_profiles".into(), quality_of_service(type_name, name))]);
         let schema = self.writer.add_schema(type_name, "ros2msg", definition.as_bytes());
         let channel = schema.and_then(|schema| self.writer.add_channel(schema, name, "cdr", &metadata));
-        channel.map(i64::from).map_err(|source| self.error(source))
+        channel.map(i64::from).map_err(unwritten(&self.path))
     }
 
     fn write(&mut self, topic: &WrittenTopic, data: &[u8], stamp: Stamp) -> Result<(), Error> {
@@ -253,11 +254,11 @@ impl Destination for McapFile {
         let log_time = stamp.nanoseconds().try_into().map_err(|_| problem("its stamp is before the epoch"))?;
         let channel_id = topic.id.try_into().map_err(|_| problem("its channel is unknown"))?;
         let header = MessageHeader { channel_id, sequence: topic.count as u32 + 1, log_time, publish_time: log_time };
-        self.writer.write_to_known_channel(&header, data).map_err(|source| self.error(source))
+        self.writer.write_to_known_channel(&header, data).map_err(unwritten(&self.path))
     }
 
     fn finish(mut self: Box<Self>) -> Result<(), Error> {
-        self.writer.finish().map_err(|source| self.error(source))?;
+        self.writer.finish().map_err(unwritten(&self.path))?;
         let file = self.writer.into_inner().into_inner();
         file.map_err(|error| Error::io("write", &self.path)(error.into_error())).map(drop)
     }
@@ -286,12 +287,8 @@ impl SqliteFile {
             connection.execute_batch(schema)?;
             Ok(connection)
         });
-        let connection = opened.map_err(|source| Error::Sqlite { path: path.into(), source })?;
+        let connection = opened.map_err(|error| Error::unusable(path, error))?;
         Ok(Self { path: path.into(), connection, written: 0 })
-    }
-
-    fn error(&self, source: rusqlite::Error) -> Error {
-        Error::Sqlite { path: self.path.clone(), source }
     }
 
     fn insert(&self, topic_id: i64, data: &[u8], stamp: Stamp) -> rusqlite::Result<()> {
@@ -309,12 +306,12 @@ impl Destination for SqliteFile {
         let insert =
             "INSERT INTO topics (name, type, serialization_format, offered_qos_profiles) VALUES (?, ?, 'cdr', ?)";
         let row = params![name, type_name, quality_of_service(type_name, name)];
-        self.connection.execute(insert, row).map_err(|source| self.error(source))?;
+        self.connection.execute(insert, row).map_err(|error| Error::unusable(&self.path, error))?;
         Ok(self.connection.last_insert_rowid())
     }
 
     fn write(&mut self, topic: &WrittenTopic, data: &[u8], stamp: Stamp) -> Result<(), Error> {
-        self.insert(topic.id, data, stamp).map_err(|source| self.error(source))?;
+        self.insert(topic.id, data, stamp).map_err(|error| Error::unusable(&self.path, error))?;
         self.written += 1;
         Ok(())
     }
@@ -323,6 +320,6 @@ impl Destination for SqliteFile {
         let Self { path, connection, .. } = *self;
         let committed =
             connection.execute_batch("COMMIT").and_then(|()| connection.close().map_err(|(_, error)| error));
-        committed.map_err(|source| Error::Sqlite { path, source })
+        committed.map_err(|error| Error::unusable(path, error))
     }
 }
