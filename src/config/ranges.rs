@@ -4,7 +4,6 @@ use std::fmt::Display;
 use std::ops::RangeInclusive;
 
 use nalgebra::Matrix3;
-use toml::Value;
 
 use super::declare::Described;
 use super::{Config, Likelihood, Mapped, PoseSource, Problem};
@@ -99,70 +98,47 @@ impl Config {
         let has_transforms = frames.pose_source == PoseSource::Transforms;
         let is_vector = model.field == Mapped::Vector;
         let [halo, band] = tiles.widths(self);
-        let wrong: [(bool, &str, &str, Value); 11] = [
-            (
-                tiles.size > 0.0 && tiles.size < 2.0 * halo,
-                "tiles.size",
-                &format!("0, or at least twice the halo of {halo} m"),
-                tiles.size.into(),
-            ),
-            (tiles.size > 0.0 && halo < band, "tiles.band", &format!("at most the halo of {halo} m"), band.into()),
-            (
-                localization.max_particles < localization.min_particles,
-                "localization.max_particles",
-                &format!("at least localization.min_particles ({})", localization.min_particles),
-                Value::try_from(localization.max_particles).unwrap_or(Value::Integer(i64::MAX)),
-            ),
-            (
-                gates.maximum_field <= gates.minimum_field,
-                "gates.maximum_field",
-                &format!("more than gates.minimum_field ({})", gates.minimum_field),
-                gates.maximum_field.into(),
-            ),
-            (
-                has_transforms && frames.map.is_empty(),
-                "frames.map",
-                "the name of a frame, because frames.pose_source is transforms",
-                "".into(),
-            ),
-            (
-                is_signal && !selection.method.is_dual_memory(),
-                "selection.method",
-                "dual_memory, because no other method maps a yes/no signal (model.likelihood is bernoulli)",
-                selection.method.to_string().into(),
-            ),
-            (
-                is_vector && (is_signal || selection.method.is_dual_memory()),
-                "model.field",
-                "strength, because neither dual_memory nor a yes/no signal has axes",
-                "vector".into(),
-            ),
-            (
-                is_signal && topics.signal.is_empty(),
-                "topics.signal",
-                "the name of a topic of type std_msgs/msg/Bool, because model.likelihood is bernoulli",
-                "".into(),
-            ),
-            (
-                !is_signal && !topics.signal.is_empty(),
-                "topics.signal",
-                "no name, because model.likelihood is not bernoulli",
-                topics.signal.as_str().into(),
-            ),
-            (
-                is_signal && has_transforms,
-                "frames.pose_source",
-                "odometry, because the messages of topics.signal name no frame",
-                "transforms".into(),
-            ),
-            (
-                !node.recording.is_empty() && node.recording_id().is_none(),
-                "node.recording",
-                "NAME#FINGERPRINT, or nothing",
-                node.recording.as_str().into(),
-            ),
-        ];
-        let wrong = wrong.into_iter().filter(|(is_wrong, ..)| *is_wrong);
-        problems.extend(wrong.map(|(_, key, expected, found)| Problem::wrong(key, expected, found)));
+        if tiles.size > 0.0 && tiles.size < 2.0 * halo {
+            let expected = format!("0, or at least twice the halo of {halo} m");
+            problems.push(Problem::wrong("tiles.size", expected, tiles.size));
+        }
+        if tiles.size > 0.0 && halo < band {
+            problems.push(Problem::wrong("tiles.band", format!("at most the halo of {halo} m"), band));
+        }
+        if localization.max_particles < localization.min_particles {
+            let expected = format!("at least localization.min_particles ({})", localization.min_particles);
+            problems.push(Problem::wrong("localization.max_particles", expected, localization.max_particles));
+        }
+        if gates.maximum_field <= gates.minimum_field {
+            let expected = format!("more than gates.minimum_field ({})", gates.minimum_field);
+            problems.push(Problem::wrong("gates.maximum_field", expected, gates.maximum_field));
+        }
+        if has_transforms && frames.map.is_empty() {
+            let expected = "the name of a frame, because frames.pose_source is transforms";
+            problems.push(Problem::wrong("frames.map", expected, ""));
+        }
+        if is_signal && !selection.method.is_dual_memory() {
+            let expected = "dual_memory, because no other method maps a yes/no signal (model.likelihood is bernoulli)";
+            problems.push(Problem::wrong("selection.method", expected, &selection.method));
+        }
+        if is_vector && (is_signal || selection.method.is_dual_memory()) {
+            let expected = "strength, because neither dual_memory nor a yes/no signal has axes";
+            problems.push(Problem::wrong("model.field", expected, model.field));
+        }
+        if is_signal && topics.signal.is_empty() {
+            let expected = "the name of a topic of type std_msgs/msg/Bool, because model.likelihood is bernoulli";
+            problems.push(Problem::wrong("topics.signal", expected, ""));
+        }
+        if !is_signal && !topics.signal.is_empty() {
+            let expected = "no name, because model.likelihood is not bernoulli";
+            problems.push(Problem::wrong("topics.signal", expected, &topics.signal));
+        }
+        if is_signal && has_transforms {
+            let expected = "odometry, because the messages of topics.signal name no frame";
+            problems.push(Problem::wrong("frames.pose_source", expected, frames.pose_source));
+        }
+        if !node.recording.is_empty() && node.recording_id().is_none() {
+            problems.push(Problem::wrong("node.recording", "NAME#FINGERPRINT, or nothing", &node.recording));
+        }
     }
 }
