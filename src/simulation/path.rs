@@ -41,7 +41,8 @@ impl Route {
             Self::Random | Self::Patrol => return Ok(None),
         };
         let mut waypoints = Vec::new();
-        let mut round = self.rounds(size)?;
+        // None of these depends on chance.
+        let mut round = self.rounds(size, 0)?;
         (0..rounds).for_each(|_| round(&mut waypoints));
         if self == Self::Rectangle {
             waypoints.push(waypoints[0]);
@@ -49,12 +50,13 @@ impl Route {
         Ok(Some(Path::through(&waypoints, TURNING_RADIUS)?.length))
     }
 
-    /// Adds a round, which is one of several that may differ, to the waypoints of a route that does not depend on chance.
-    fn rounds(self, size: [f64; 2]) -> Result<Round, Error> {
+    /// Adds a round, which is one of several that may differ, to the waypoints.
+    fn rounds(self, size: [f64; 2], seed: u64) -> Result<Round, Error> {
         positive("size, x", size[0])?;
         positive("size, y", size[1])?;
-        let room = Room::within_margin(size);
+        let (room, mut random) = (Room::within_margin(size), generator(seed, Stream::Path));
         Ok(match self {
+            Self::Rectangle => Box::new(move |waypoints| waypoints.extend(room.corners())),
             Self::LawnMower { spacing } => {
                 positive("lane spacing", spacing)?;
                 room.lanes(spacing)
@@ -63,9 +65,11 @@ impl Route {
                 positive("width of a room", width)?;
                 Box::new(move |waypoints| room.add_rooms(width, waypoints))
             }
-            Self::Rectangle | Self::Random | Self::Patrol => {
-                Box::new(move |waypoints| waypoints.extend(room.corners()))
-            }
+            Self::Random => Box::new(move |waypoints| room.add_random_place(waypoints, &mut random)),
+            Self::Patrol => Box::new(move |waypoints| {
+                room.add_lap(waypoints);
+                (0..PATROLLED_PLACES).for_each(|_| room.add_random_place(waypoints, &mut random));
+            }),
         })
     }
 }
@@ -130,16 +134,7 @@ impl Path {
     /// Lengths that are not above zero.
     pub fn through_room(route: Route, size: [f64; 2], length: f64, seed: u64) -> Result<Self, Error> {
         positive("path length", length)?;
-        let round = route.rounds(size)?;
-        let (room, random) = (Room::within_margin(size), &mut generator(seed, Stream::Path));
-        let waypoints = match route {
-            Route::Rectangle | Route::LawnMower { .. } | Route::Rooms { .. } => enough(length, round),
-            Route::Random => enough(length, |waypoints| room.add_random_place(waypoints, random)),
-            Route::Patrol => enough(length, |waypoints| {
-                room.add_lap(waypoints);
-                (0..PATROLLED_PLACES).for_each(|_| room.add_random_place(waypoints, random));
-            }),
-        };
+        let waypoints = enough(length, route.rounds(size, seed)?);
         let mut path = Self::through(&waypoints, TURNING_RADIUS)?;
         path.length = path.length.min(length);
         Ok(path)
