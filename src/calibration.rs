@@ -21,7 +21,7 @@ mod unit;
 
 use nalgebra::{Isometry3, Matrix2, Matrix3, SymmetricEigen, UnitQuaternion, Vector2, Vector3};
 use serde::Serialize;
-use streaming_gp::{NotPositiveDefinite, VectorField};
+use streaming_gp::VectorField;
 
 use self::agreement::{heading_of, headings};
 use self::evidence::{Bias, Evidence};
@@ -87,12 +87,6 @@ pub enum Error {
     /// The arithmetic broke down.
     #[error("the covariance of the readings is not positive definite: check section [vector] of the settings")]
     NotPositiveDefinite,
-}
-
-impl From<NotPositiveDefinite> for Error {
-    fn from(_: NotPositiveDefinite) -> Self {
-        Self::NotPositiveDefinite
-    }
 }
 
 /// A number with its standard deviation.
@@ -310,7 +304,8 @@ impl<'a, P: FnMut(f64)> Search<'a, P> {
     }
 
     fn evidence_of(&mut self, readings: &[TurnableReading], variance: f64, noise: f64) -> Result<Evidence, Error> {
-        let evidence = Evidence::new(readings, &VectorField { variance, ..self.kernel.clone() }, noise)?;
+        let evidence = Evidence::new(readings, &VectorField { variance, ..self.kernel.clone() }, noise);
+        let evidence = evidence.map_err(|_| Error::NotPositiveDefinite)?;
         self.evaluations += 1.0;
         (self.progress)((self.evaluations / EVALUATIONS).min(1.0));
         Ok(evidence)
