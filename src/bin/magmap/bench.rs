@@ -106,7 +106,7 @@ impl Drive {
         let simulation = Simulation { seed: 3, world: DipoleOptions::of_size(size), route, robot, duration };
         let drive = simulation.drive(simulation.world()?)?;
         let measurements: Vec<Measurement> = drive.map(|sample| sample.measurement).collect();
-        let readings = measurements.iter().filter(|one| matches!(one, Measurement::Reading(_))).count();
+        let readings = measurements.iter().filter(|one| one.pose().is_none()).count();
         Ok(Self { side, length, duration, measurements, readings })
     }
 
@@ -139,11 +139,7 @@ impl Drive {
     fn localize(&self, config: &Config, map: &FieldMap, bar: &ProgressBar) -> anyhow::Result<(f64, usize)> {
         let mut config = config.clone();
         (config.localization.min_particles, config.localization.max_particles) = (PARTICLES, PARTICLES);
-        let first = self.measurements.iter().find_map(|one| match one {
-            Measurement::Pose(pose) => Some(pose),
-            Measurement::Reading(_) => None,
-        });
-        let first = first.context("a drive begins with a pose")?;
+        let first = self.measurements.iter().find_map(Measurement::pose).context("a drive begins with a pose")?;
         let start = Start::given(first.position.xy().into(), first.orientation.euler_angles().2);
         let mut localizer = Localizer::new(&config, map, RobotOptions::default().mount, start)?;
         let begun = Instant::now();

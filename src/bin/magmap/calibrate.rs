@@ -1,18 +1,17 @@
 //! `magmap calibrate`.
 
 use std::fs;
-use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 use clap::Args;
-use magmap::calibration::{Calibration, Estimate, SpeedBias, calibrate};
+use magmap::calibration::{Agreement, Calibration, Estimate, SpeedBias, calibrate};
 use magmap::cli::{Ending, SettingsArguments, Terminal, UsageError};
 use magmap::config::Config;
 use magmap::recording;
 use magmap::sensing::reading::Measurement;
 
-use crate::summary::{row, rows, write_json};
+use crate::summary::{Table, print_json};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -63,7 +62,11 @@ impl Calibrate {
         let bar = terminal.bar("calibrating", 1000);
         let calibration = calibrate(&measurements, mount, &config, |share| bar.set_position((1000.0 * share) as u64))?;
         bar.finish_and_clear();
-        self.print(&calibration)?;
+        if self.json {
+            print_json(&calibration)?
+        } else {
+            table(&calibration).print()?
+        }
         let ending = Ending::with(&loss);
         let is_told = calibration.hard_iron.is_some() || calibration.yaw.is_some();
         if !is_told {
@@ -71,11 +74,6 @@ impl Calibrate {
         }
         self.write_files(&calibration, &config)?;
         Ok(ending)
-    }
-
-    fn print(&self, calibration: &Calibration) -> io::Result<()> {
-        let mut out = io::stdout().lock();
-        if self.json { write_json(&mut out, calibration) } else { print_table(&mut out, calibration) }
     }
 
     fn write_files(&self, calibration: &Calibration, config: &Config) -> anyhow::Result<()> {
@@ -98,66 +96,57 @@ fn write(path: &Path, text: &str) -> anyhow::Result<()> {
     fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
 }
 
-fn print_table(out: &mut impl Write, calibration: &Calibration) -> io::Result<()> {
+/// What was found, for people.
+fn table(calibration: &Calibration) -> Table {
     let Calibration { readings, used_readings, path, headings, unit, .. } = calibration;
-    row(out, "drive", &format!("{path:.1} m, {used_readings} of {readings} readings used"))?;
-    row(out, "headings", &in_words(headings))?;
-    let strength = format!("median {:.1} µT", unit.median_strength);
-    row(
-        out,
-        "strength",
-        &match &unit.suspected {
-            Some(suspected) => {
-                let strength = unit.median_strength;
-                format!(
-                    "median {strength:.3e} µT: sensor_msgs/MagneticField is in tesla, these readings seem to be in \
-                     {suspected}"
-                )
-            }
-            None if unit.is_like_earth => format!("{strength}, like the Earth's (22 to 67 µT)"),
-            None => format!("{strength}, not like the Earth's (22 to 67 µT): steel nearby, or a large hard iron"),
-        },
-    )?;
+    let mut table = Table::default();
+    table.row("drive", format!("{path:.1} m, {used_readings} of {readings} readings used"));
+    table.row("headings", in_words(headings));
+    let median = unit.median_strength;
+    let verdict = match &unit.suspected {
+        Some(unit) => {
+            let found = format!("median {median:.3e} µT: sensor_msgs/MagneticField is in tesla");
+            format!("{found}, these readings seem to be in {unit}")
+        }
+        None if unit.is_like_earth => format!("median {median:.1} µT, like the Earth's (22 to 67 µT)"),
+        None => {
+            format!("median {median:.1} µT, not like the Earth's (22 to 67 µT): steel nearby, or a large hard iron")
+        }
+    };
+    table.row("strength", verdict);
     if let Some(hard_iron) = calibration.hard_iron {
         let component = |i: usize| match hard_iron.sd[i] {
             Some(sd) => format!("{:.2} ± {sd:.2}", hard_iron.value[i]),
             None => "unknown".to_owned(),
         };
         let components = [0, 1, 2].map(component).join(", ");
-        row(out, "hard iron", &format!("({components}) µT along the sensor's axes"))?;
+        table.row("hard iron", format!("({components}) µT along the sensor's axes"));
     }
     if let Some(Estimate { value, sd }) = calibration.yaw {
         let (value, sd) = (value.to_degrees(), sd.to_degrees());
-        row(out, "yaw of the mount", &format!("{value:.1}° ± {sd:.1}° from the recorded one"))?;
+        table.row("yaw of the mount", format!("{value:.1}° ± {sd:.1}° from the recorded one"));
     }
     if let Some(Estimate { value, sd }) = calibration.delay {
-        row(out, "delay", &format!("readings are stamped {value:.3} ± {sd:.3} s later than poses (sensor.delay)"))?;
+        table.row("delay", format!("readings are stamped {value:.3} ± {sd:.3} s later than poses (sensor.delay)"));
     }
-    if let Some(agreement) = calibration.agreement {
-        let (before, after) = (agreement.before, agreement.after);
-        row(
-            out,
-            "at one place",
-            &format!("readings differ by {before:.2} µT, calibrated by {after:.2} µT ({} pairs)", agreement.pairs),
-        )?;
+    if let Some(Agreement { pairs, before, after }) = calibration.agreement {
+        let words = format!("readings differ by {before:.2} µT, calibrated by {after:.2} µT ({pairs} pairs)");
+        table.row("at one place", words);
     }
-    row(
-        out,
-        "speed",
-        &match calibration.speed_bias {
-            Some(SpeedBias { value: [x, y, z], is_significant, .. }) => {
-                let verdict =
-                    if is_significant { "the bias grows with the speed" } else { "no bias that grows with the speed" };
-                format!("{verdict}: ({x:.2}, {y:.2}, {z:.2}) µT per m/s along the robot's axes")
-            }
-            None => "hardly changes: whether the bias grows with it remains unknown".to_owned(),
-        },
-    )?;
+    match calibration.speed_bias {
+        Some(SpeedBias { value: [x, y, z], is_significant, .. }) => {
+            let verdict =
+                if is_significant { "the bias grows with the speed" } else { "no bias that grows with the speed" };
+            table.row("speed", format!("{verdict}: ({x:.2}, {y:.2}, {z:.2}) µT per m/s along the robot's axes"));
+        }
+        None => table.row("speed", "hardly changes: whether the bias grows with it remains unknown"),
+    }
     if calibration.inflation > 1.0 {
         let factor = calibration.inflation;
-        row(out, "±", &format!("standard deviations, times {factor:.1} because neighbouring readings share errors"))?;
+        table.row("±", format!("standard deviations, times {factor:.1} because neighbouring readings share errors"));
     }
-    rows(out, "not calibrated", calibration.shortcomings.iter())
+    table.rows("not calibrated", &calibration.shortcomings);
+    table
 }
 
 /// The headings that were driven, and those that are missing: less than half a metre.

@@ -16,7 +16,7 @@ use magmap::sensing::reading::Measurement;
 use magmap::simulation::{self, Simulation};
 
 use crate::replay::{INTERRUPTED, ending, show, stop_on_interrupt};
-use crate::summary::{self, row};
+use crate::summary::{self, Table};
 
 /// Default folder of the outputs.
 const FOLDER: &str = "magmap-demo";
@@ -98,11 +98,12 @@ fn strength(measurement: &Measurement) -> Option<f64> {
 }
 
 fn print_comparison(comparison: &TruthComparison, config: &Config) -> io::Result<()> {
-    let out = &mut io::stdout().lock();
     let TruthComparison { cells, rmse, constant_rmse, coverage, expected_rmse } = comparison;
     let area = *cells as f64 * config.raster.resolution.powi(2);
-    row(out, "truth", &format!("compared on the {area:.1} m² of the room that are mapped"))?;
-    row(out, "", &format!("error of the map {rmse:.2} µT, expected {expected_rmse:.2} µT"))?;
-    row(out, "", &format!("error of the mean of the readings {constant_rmse:.2} µT"))?;
-    row(out, "", &format!("{:.1} % of the truth within the map's 95 % interval", 100.0 * coverage))
+    let mut table = Table::default();
+    table.row("truth", format!("compared on the {area:.1} m² of the room that are mapped"));
+    table.row("", format!("error of the map {rmse:.2} µT, expected {expected_rmse:.2} µT"));
+    table.row("", format!("error of the mean of the readings {constant_rmse:.2} µT"));
+    table.row("", format!("{:.1} % of the truth within the map's 95 % interval", 100.0 * coverage));
+    table.print()
 }

@@ -1,7 +1,6 @@
 //! `magmap export`.
 
-use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use anyhow::{Context, bail};
 use clap::{Args, ValueEnum};
@@ -13,12 +12,10 @@ use magmap::export::file::create_folder;
 use magmap::export::geotiff::write_geotiff;
 use magmap::export::map_server::write_map_server;
 use magmap::export::{AxesGrid, MapArrays};
-use magmap::field::grid::FieldGrid;
-use magmap::field::map::FieldMap;
 use magmap::field::raster::Rasterizer;
 
 use crate::replay::default_folder;
-use crate::summary::rows;
+use crate::summary::Table;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -100,43 +97,29 @@ impl Export {
         bar.finish_and_clear();
 
         create_folder(&folder)?;
-        let drawn = Drawn { checkpoint: &checkpoint, map: &map, grid, axes: axes.as_ref() };
-        self.format.iter().try_for_each(|format| drawn.write(*format, &folder))?;
-        rows(&mut io::stdout().lock(), "written", files.iter().map(|file| file.display()))?;
-        Ok(Ending::Done)
-    }
-}
-
-/// A map with its raster.
-struct Drawn<'a> {
-    checkpoint: &'a Checkpoint,
-    map: &'a FieldMap,
-    grid: &'a FieldGrid,
-    axes: Option<&'a AxesGrid>,
-}
-
-impl Drawn<'_> {
-    fn write(&self, format: Format, folder: &Path) -> Result<(), magmap::export::Error> {
-        let &Self { checkpoint, map, grid, axes } = self;
+        let path = checkpoint.stream.pipeline.path().points();
+        let path: Vec<[f64; 2]> = path.iter().map(|point| [point.x, point.y]).collect();
         let prior_standard_deviation = map.prior_standard_deviation();
-        match format {
-            Format::Csv => write_csv(&folder.join("map.csv"), grid, axes),
-            Format::Geotiff => write_geotiff(&folder.join("map.tif"), grid, &checkpoint.frame),
-            Format::CostmapFilter => write_costmap_filter(folder, grid, prior_standard_deviation),
-            Format::MapServer => write_map_server(folder, grid, prior_standard_deviation),
-            Format::Npz => {
-                let path = checkpoint.stream.pipeline.path().points();
-                let path: Vec<[f64; 2]> = path.iter().map(|point| [point.x, point.y]).collect();
-                MapArrays {
+        for format in self.format {
+            match format {
+                Format::Csv => write_csv(&folder.join("map.csv"), grid, axes.as_ref()),
+                Format::Geotiff => write_geotiff(&folder.join("map.tif"), grid, &checkpoint.frame),
+                Format::CostmapFilter => write_costmap_filter(&folder, grid, prior_standard_deviation),
+                Format::MapServer => write_map_server(&folder, grid, prior_standard_deviation),
+                Format::Npz => MapArrays {
                     grid,
                     inducing_points: &map.inducing_points(),
                     hyperparameters: &map.hyperparameters(),
                     path: &path,
-                    axes,
+                    axes: axes.as_ref(),
                     sensor_bias: map.sensor_bias(),
                 }
-                .write(&folder.join("map.npz"))
-            }
+                .write(&folder.join("map.npz")),
+            }?;
         }
+        let mut table = Table::default();
+        table.rows("written", files.iter().map(|file| file.display()));
+        table.print()?;
+        Ok(Ending::Done)
     }
 }

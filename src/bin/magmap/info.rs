@@ -10,7 +10,7 @@ use magmap::durability::map_store::{self, Listed, State};
 use magmap::recording::{self, Choice, Kind, Loss, Recording, Summary};
 use serde::Serialize;
 
-use crate::summary::{row, rows, write_json};
+use crate::summary::{Table, print_json};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -58,12 +58,11 @@ impl Info {
         }
         let config = self.settings.load()?;
         let recording = recording::open(&self.recording, &config.topics, &config.sensor)?;
-        let mut out = io::stdout().lock();
+        let Recording { summary, loss, .. } = &recording;
         if self.json {
-            let described = Described { summary: &recording.summary, mount: mount(&recording), loss: &recording.loss };
-            write_json(&mut out, &described)?;
+            print_json(&Described { summary, mount: mount(&recording), loss })?;
         } else {
-            describe(&mut out, &recording, &config)?;
+            describe(&recording, &config).print()?;
         }
         Ok(if recording.loss.is_empty() { Ending::Done } else { Ending::WithLoss })
     }
@@ -80,13 +79,13 @@ fn maps_in(folder: &Path) -> io::Result<Option<Vec<Listed>>> {
 
 /// Prints a line for each map, and below it the damage, if any.
 fn print_maps(folder: &Path, maps: &[Listed], json: bool) -> anyhow::Result<Ending> {
-    let mut out = io::stdout().lock();
     let is_damaged = maps.iter().any(|map| matches!(map.state, State::Damaged(_)));
     let ending = if is_damaged { Ending::WithLoss } else { Ending::Done };
     if json {
-        write_json(&mut out, maps)?;
+        print_json(maps)?;
         return Ok(ending);
     }
+    let mut out = io::stdout().lock();
     writeln!(out, "{} maps in {}", maps.len(), folder.display())?;
     let width = maps.iter().map(|map| map.name.chars().count()).max().unwrap_or(0);
     for map in maps {
@@ -138,13 +137,13 @@ fn mount(recording: &Recording) -> Mount {
     Mount { position: mount.translation.vector.into(), orientation: [roll + 0.0, pitch + 0.0, yaw + 0.0] }
 }
 
-fn describe(out: &mut impl Write, recording: &Recording, config: &Config) -> io::Result<()> {
-    let summary = &recording.summary;
-    row(out, "recording", &summary.path.display().to_string())?;
-    row(out, "kind", in_words(summary.kind))?;
+fn describe(recording: &Recording, config: &Config) -> Table {
+    let (summary, mut table) = (&recording.summary, Table::default());
+    table.row("recording", summary.path.display());
+    table.row("kind", in_words(summary.kind));
     let duration = summary.span_seconds.map(|(start, end)| end - start);
     if let (Some((start, end)), Some(duration)) = (summary.span_seconds, duration) {
-        row(out, "time", &format!("{duration:.1} s, from {start:.3} s to {end:.3} s"))?;
+        table.row("time", format!("{duration:.1} s, from {start:.3} s to {end:.3} s"));
     }
     let width = summary.topics.iter().map(|topic| topic.name.chars().count()).max().unwrap_or(0);
     let topics = summary.topics.iter().map(|topic| {
@@ -152,19 +151,17 @@ fn describe(out: &mut impl Write, recording: &Recording, config: &Config) -> io:
         let rate = rate.map_or(String::new(), |rate| format!("{rate:8.1} /s"));
         format!("{:width$}  {:>8}{rate}  {}", topic.name, topic.count, topic.type_name)
     });
-    rows(out, "topics", topics)?;
+    table.rows("topics", topics);
     let readings = if config.topics.signal.is_empty() { "magnetometer" } else { "signal" };
-    row(out, readings, &chosen(&summary.magnetometer, &summary.magnetometer_frame))?;
-    row(out, "odometry", &chosen(&summary.odometry, &summary.odometry_frame))?;
-    row(out, "body frame", &summary.body_frame)?;
+    table.row(readings, chosen(&summary.magnetometer, &summary.magnetometer_frame));
+    table.row("odometry", chosen(&summary.odometry, &summary.odometry_frame));
+    table.row("body frame", &summary.body_frame);
     let Mount { position: [x, y, z], orientation: [roll, pitch, yaw] } = mount(recording);
-    row(
-        out,
-        "sensor on body",
-        &format!("({x:.3}, {y:.3}, {z:.3}) m, roll {roll:.3}, pitch {pitch:.3}, yaw {yaw:.3} rad"),
-    )?;
-    rows(out, "notes", summary.notes.iter())?;
-    rows(out, "lost", recording.loss.items.iter())
+    let turned = format!("roll {roll:.3}, pitch {pitch:.3}, yaw {yaw:.3} rad");
+    table.row("sensor on body", format!("({x:.3}, {y:.3}, {z:.3}) m, {turned}"));
+    table.rows("notes", &summary.notes);
+    table.rows("lost", &recording.loss.items);
+    table
 }
 
 fn chosen(choice: &Choice, frame: &str) -> String {

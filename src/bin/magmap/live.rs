@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use magmap::live::{Error, LiveServer};
 use magmap::mapping::stop::StopSignal;
 
-use crate::summary::row;
+use crate::summary::Table;
 
 /// Where `--live` listens without an address: the port that Foxglove suggests, for this computer only.
 pub const DEFAULT: &str = "127.0.0.1:8765";
@@ -40,11 +40,18 @@ impl Address {
     }
 }
 
+/// Says where the map is shown.
+pub fn say(words: &str) -> io::Result<()> {
+    let mut table = Table::default();
+    table.row("live", words);
+    table.print()
+}
+
 /// Keeps the map there after the replay: at a terminal until an interrupt, in a script until all clients have left, or soon anyway.
 pub fn keep(server: &LiveServer, stop: &StopSignal) -> io::Result<()> {
     let is_at_terminal = io::stderr().is_terminal();
     if is_at_terminal && !stop.is_stopped() {
-        row(&mut io::stdout(), "live", &format!("the map stays at {}; Ctrl-C ends", server.url()))?;
+        say(&format!("the map stays at {}; Ctrl-C ends", server.url()))?;
     }
     let ended = Instant::now();
     while !stop.is_stopped() && (is_at_terminal || server.clients() > 0 && ended.elapsed() < FAREWELL) {

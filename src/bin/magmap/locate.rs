@@ -1,6 +1,5 @@
 //! `magmap locate`.
 
-use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use clap::Args;
@@ -12,7 +11,7 @@ use magmap::mapping::stop::StopSignal;
 use magmap::recording;
 
 use crate::replay::{default_folder, measurements, stop_on_interrupt};
-use crate::summary::{row, rows};
+use crate::summary::Table;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -97,7 +96,7 @@ impl Locate {
         let report = Report::of(&drive, &localizer, source, &file, start, loss)?;
         let subtitle = format!("{} in {}", name(&self.recording), name(&self.map));
         let files = locate::write(&folder, self.force, &config, &map, &drive, &report, &subtitle)?;
-        print(&mut io::stdout().lock(), &report, &folder, &files)?;
+        table(&report, &folder, &files).print()?;
         let ending = Ending::with(&report.loss);
         Ok(if report.interrupted { Ending::Interrupted } else { ending })
     }
@@ -108,49 +107,43 @@ fn name(path: &Path) -> String {
     path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned()
 }
 
-/// Writes the report as a table for people.
-fn print(out: &mut impl Write, report: &Report, folder: &Path, files: &[PathBuf]) -> io::Result<()> {
-    let counters = &report.counters;
-    row(out, "readings", &format!("{} of {} used", counters.used_readings, counters.readings))?;
-    row(out, "poses", &format!("{} of {} used", counters.poses - counters.rejections.poses(), counters.poses))?;
-    rows(out, "rejected", counters.rejections.to_string().lines())?;
-    row(out, "path", &format!("{:.1} m by odometry, {} updates", counters.travelled, report.updates))?;
-    row(out, "particles", &format!("{:.0} on average", report.particles))?;
+/// The report for people.
+fn table(report: &Report, folder: &Path, files: &[PathBuf]) -> Table {
+    let mut table = Table::default();
+    table.counts(&report.counters);
+    table.row("path", format!("{:.1} m by odometry, {} updates", report.counters.travelled, report.updates));
+    table.row("particles", format!("{:.0} on average", report.particles));
     let percent = |share: f64| format!("{:.0} %", 100.0 * share);
     let states = &report.states;
     let [tracking, converging, lost] = [states.tracking, states.converging, states.lost].map(percent);
-    row(out, "state", &format!("tracking {tracking}, converging {converging}, lost {lost} of the updates"))?;
+    table.row("state", format!("tracking {tracking}, converging {converging}, lost {lost} of the updates"));
     let end = &report.end;
     let state: &str = end.state.into();
     let reason = end.reason.map_or(String::new(), |reason| format!(": {reason}"));
     let place = format!("{:.2}, {:.2} m, {:.2} rad, give or take {:.2} m", end.x, end.y, end.heading, end.deviation);
-    row(out, "end", &format!("{place} ({state}{reason})"))?;
+    table.row("end", format!("{place} ({state}{reason})"));
     match &report.truth {
-        Some(truth) => write_errors(out, truth)?,
-        None => row(out, "error", "the recording has no true path to compare with")?,
+        Some(truth) => add_errors(&mut table, truth),
+        None => table.row("error", "the recording has no true path to compare with"),
     }
-    row(out, "time", &format!("{:.1} s", report.seconds))?;
+    table.row("time", format!("{:.1} s", report.seconds));
     if report.interrupted {
-        row(out, "interrupted", "the rest of the recording was not used")?;
+        table.row("interrupted", "the rest of the recording was not used");
     }
-    rows(out, "lost", report.loss.items.iter())?;
+    table.rows("lost", &report.loss.items);
     let names: Vec<String> = files.iter().map(|file| name(file)).collect();
-    row(out, "written", &format!("{} in {}", names.join(", "), folder.display()))
+    table.row("written", format!("{} in {}", names.join(", "), folder.display()));
+    table
 }
 
-fn write_errors(out: &mut impl Write, truth: &Comparison) -> io::Result<()> {
-    let Comparison { error, median, greatest, last, .. } = truth;
-    row(out, "error", &format!("{error:.3} m RMS, median {median:.3}, greatest {greatest:.3}, last {last:.3} m"))?;
+fn add_errors(table: &mut Table, truth: &Comparison) {
+    let Comparison { error, median, greatest, last, dead_reckoning, dead_reckoning_last, sure_and_wrong, .. } = truth;
+    table.row("error", format!("{error:.3} m RMS, median {median:.3}, greatest {greatest:.3}, last {last:.3} m"));
     if let Some(tracking) = truth.tracking {
-        row(out, "", &format!("{tracking:.3} m RMS while tracking"))?;
+        table.row("", format!("{tracking:.3} m RMS while tracking"));
     }
-    row(out, "", &format!("heading {:.3} rad RMS", truth.heading))?;
-    let [dead, dead_last] = [truth.dead_reckoning, truth.dead_reckoning_last];
-    row(out, "odometry alone", &format!("{dead:.3} m RMS, last {dead_last:.3} m"))?;
-    row(out, "within 95 %", &format!("{:.0} % of the updates", 100.0 * truth.inside_95))?;
-    row(
-        out,
-        "sure and wrong",
-        &format!("{} updates tracking and more than {} m off", truth.sure_and_wrong, locate::WRONG),
-    )
+    table.row("", format!("heading {:.3} rad RMS", truth.heading));
+    table.row("odometry alone", format!("{dead_reckoning:.3} m RMS, last {dead_reckoning_last:.3} m"));
+    table.row("within 95 %", format!("{:.0} % of the updates", 100.0 * truth.inside_95));
+    table.row("sure and wrong", format!("{sure_and_wrong} updates tracking and more than {} m off", locate::WRONG));
 }

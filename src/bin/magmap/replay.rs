@@ -1,6 +1,5 @@
 //! `magmap replay`.
 
-use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -103,7 +102,7 @@ impl Replay {
         let then = move || if is_ending.load(Ordering::Relaxed) { "the map is no longer served" } else { INTERRUPTED };
         stop_on_interrupt(stop.clone(), then)?;
         if let Some(server) = &live {
-            summary::row(&mut io::stdout(), "live", &format!("{}, for Foxglove", server.url()))?;
+            live::say(&format!("{}, for Foxglove", server.url()))?;
         }
         let outcome = replay.run(recording)?;
         bar.finish_and_clear();

@@ -1,61 +1,83 @@
-//! The results of a replay as a table for people.
+//! Results on stdout: tables for people, JSON for programs.
 
+use std::fmt::{Display, Write as _};
 use std::io::{self, Write};
 
 use magmap::field::quantity::Quantity;
 use magmap::replay::{ReplayOutputs, Report};
+use magmap::sensing::counters::Counters;
 use magmap::sensing::gates::Reopenings;
 use serde::Serialize;
 
 /// Width of the first column.
 const LABEL: usize = 18;
 
-/// Writes the table to stdout.
+/// A table of two columns for people.
+#[derive(Default)]
+pub struct Table {
+    lines: String,
+}
+
+impl Table {
+    /// Adds a line.
+    pub fn row(&mut self, label: &str, value: impl Display) {
+        // Writing to a string cannot fail.
+        let _ = writeln!(self.lines, "{label:LABEL$}{value}");
+    }
+
+    /// Adds a line for each value, the first one with the label.
+    pub fn rows<T: Display>(&mut self, label: &str, values: impl IntoIterator<Item = T>) {
+        values.into_iter().enumerate().for_each(|(index, value)| self.row(if index == 0 { label } else { "" }, value));
+    }
+
+    /// Adds the counts of measurements received, used and rejected.
+    pub fn counts(&mut self, counters: &Counters) {
+        self.row("readings", format!("{} of {} used", counters.used_readings, counters.readings));
+        self.row("poses", format!("{} of {} used", counters.poses - counters.rejections.poses(), counters.poses));
+        self.rows("rejected", counters.rejections.to_string().lines());
+    }
+
+    /// Writes it to stdout.
+    pub fn print(&self) -> io::Result<()> {
+        io::stdout().lock().write_all(self.lines.as_bytes())
+    }
+}
+
+/// Writes the results of a replay to stdout.
 pub fn print(outcome: &ReplayOutputs) -> io::Result<()> {
-    write_table(&mut io::stdout().lock(), outcome)
-}
-
-fn write_table(out: &mut impl Write, outcome: &ReplayOutputs) -> io::Result<()> {
-    let report = &outcome.report;
-    write_counts(out, report)?;
-    write_model(out, report)?;
-    let totals = &report.totals;
-    row(
-        out,
-        "area mapped",
-        &format!("{:.1} m² in cells of {} m", totals.mapped_area, outcome.grid.geometry.resolution),
-    )?;
-    row(out, "time", &format!("{:.1} s, of which {:.1} s learning", totals.seconds, totals.learning_seconds))?;
-    if let Some(resumed) = &report.resumed {
-        row(out, "resumed", &resumed.to_string())?;
-    }
-    rows(out, "in doubt", report.doubt.iter())?;
+    let (report, totals) = (&outcome.report, &outcome.report.totals);
+    let mut table = Table::default();
+    add_counters(&mut table, &report.counters);
+    add_model(&mut table, report);
+    let resolution = outcome.grid.geometry.resolution;
+    table.row("area mapped", format!("{:.1} m² in cells of {resolution} m", totals.mapped_area));
+    table.row("time", format!("{:.1} s, of which {:.1} s learning", totals.seconds, totals.learning_seconds));
+    table.rows("resumed", &report.resumed);
+    table.rows("in doubt", &report.doubt);
     if report.interrupted {
-        row(out, "interrupted", "the rest of the recording is not in the map")?;
+        table.row("interrupted", "the rest of the recording is not in the map");
     }
-    rows(out, "lost", report.loss.items.iter())?;
-    let folder = outcome.files.first().and_then(|file| file.parent());
+    table.rows("lost", &report.loss.items);
+    let folder = outcome.files.first().and_then(|file| file.parent()).unwrap_or("".as_ref());
     let names: Vec<_> = outcome.files.iter().filter_map(|file| file.file_name()?.to_str()).collect();
-    row(out, "written", &format!("{} in {}", names.len(), folder.unwrap_or("".as_ref()).display()))?;
-    rows(out, "", names.chunks(4).map(|names| names.join(", ")))
+    table.row("written", format!("{} in {}", names.len(), folder.display()));
+    table.rows("", names.chunks(4).map(|names| names.join(", ")));
+    table.print()
 }
 
-fn write_counts(out: &mut impl Write, report: &Report) -> io::Result<()> {
-    let counters = &report.counters;
-    row(out, "readings", &format!("{} of {} used", counters.used_readings, counters.readings))?;
-    row(out, "poses", &format!("{} of {} used", counters.poses - counters.rejections.poses(), counters.poses))?;
-    rows(out, "rejected", counters.rejections.to_string().lines())?;
+fn add_counters(table: &mut Table, counters: &Counters) {
+    table.counts(counters);
     let Reopenings { max_speed, max_gradient, reading_clock, pose_clock } = counters.reopenings;
     if max_speed + max_gradient > 0 {
-        row(out, "gates reopened", &format!("{} times: what they rejected persisted", max_speed + max_gradient))?;
+        table.row("gates reopened", format!("{} times: what they rejected persisted", max_speed + max_gradient));
     }
     if reading_clock + pose_clock > 0 {
-        row(out, "clock went back", &format!("{reading_clock} times for readings, {pose_clock} times for poses"))?;
+        table.row("clock went back", format!("{reading_clock} times for readings, {pose_clock} times for poses"));
     }
-    row(out, "path", &format!("{:.1} m, {} observations", counters.travelled, counters.observations))
+    table.row("path", format!("{:.1} m, {} observations", counters.travelled, counters.observations));
 }
 
-fn write_model(out: &mut impl Write, report: &Report) -> io::Result<()> {
+fn add_model(table: &mut Table, report: &Report) {
     let totals = &report.totals;
     let ceilings = match (totals.exact_ceilings, totals.upper_ceilings) {
         // Not every method has one.
@@ -64,37 +86,25 @@ fn write_model(out: &mut impl Write, report: &Report) -> io::Result<()> {
         (0, _) => ", ruled by the upper bound".to_owned(),
         (exact, upper) => format!(", {exact} ruled by the exact ceiling, {upper} by the upper bound"),
     };
-    row(out, "batches", &format!("{}{ceilings}", report.batches.len()))?;
-    row(out, "inducing points", &totals.inducing_points.to_string())?;
+    table.row("batches", format!("{}{ceilings}", report.batches.len()));
+    table.row("inducing points", totals.inducing_points);
     if let Some(memory) = report.batches.iter().rev().find_map(|batch| batch.update.as_ref()?.memory) {
-        row(out, "memory", &format!("{memory} observations"))?;
+        table.row("memory", format!("{memory} observations"));
     }
     if totals.capped_batches > 0 {
         let words = "batches hit selection.max_inducing_points: the map is less exact than configured";
-        row(out, "", &format!("{} {words}", totals.capped_batches))?;
+        table.row("", format!("{} {words}", totals.capped_batches));
     }
     let values = report.hyperparameters.iter().map(|named| format!("{} {:.3}", named.name, named.value));
-    row(out, "hyperparameters", &values.collect::<Vec<_>>().join(", "))?;
-    match report.quantity {
-        Quantity::Strength => {
-            row(out, "noise", &format!("{:.2} µT (standard deviation)", totals.noise_standard_deviation))
-        }
-        Quantity::Probability => Ok(()),
+    table.row("hyperparameters", values.collect::<Vec<_>>().join(", "));
+    if report.quantity == Quantity::Strength {
+        table.row("noise", format!("{:.2} µT (standard deviation)", totals.noise_standard_deviation));
     }
-}
-
-/// Writes one line.
-pub fn row(out: &mut impl Write, label: &str, value: &str) -> io::Result<()> {
-    writeln!(out, "{label:LABEL$}{value}")
-}
-
-/// Writes a line for each value, the first one with the label.
-pub fn rows<T: ToString>(out: &mut impl Write, label: &str, values: impl Iterator<Item = T>) -> io::Result<()> {
-    values.enumerate().try_for_each(|(index, value)| row(out, if index == 0 { label } else { "" }, &value.to_string()))
 }
 
 /// Writes a value as JSON for programs.
-pub fn write_json(out: &mut impl Write, value: &(impl Serialize + ?Sized)) -> io::Result<()> {
-    serde_json::to_writer_pretty(&mut *out, value)?;
+pub fn print_json(value: &(impl Serialize + ?Sized)) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    serde_json::to_writer_pretty(&mut out, value)?;
     writeln!(out)
 }
