@@ -74,11 +74,6 @@ fn valid(pose: &geometry_msgs::msg::Pose) -> Option<Isometry3<f64>> {
     )
 }
 
-/// Place and heading of a pose.
-pub(super) fn in_plane(pose: &Pose) -> Isometry2<f64> {
-    Isometry2::new(pose.position.coords.xy(), pose.orientation.euler_angles().2)
-}
-
 /// A pose in the plane.
 pub(super) fn pose_in_plane(pose: &Isometry2<f64>) -> geometry_msgs::msg::Pose {
     let half = 0.5 * pose.rotation.angle();

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use futures::executor::LocalPool;
 use futures::task::LocalSpawnExt;
 use futures::{FutureExt, Stream, StreamExt};
-use r2r::{Node, QosProfile, ServiceRequest, WrappedServiceTypeSupport, WrappedTypesupport};
+use r2r::{Node, Publisher, QosProfile, ServiceRequest, WrappedServiceTypeSupport, WrappedTypesupport};
 use r2r::{nav_msgs::msg::Odometry, sensor_msgs::msg::MagneticField, std_msgs::msg::Bool, tf2_msgs::msg::TFMessage};
 
 use super::clock::SimulatedTime;
@@ -47,6 +47,8 @@ pub(super) struct Listener {
     simulated_time: Option<SimulatedTime>,
     topic_list: TopicList,
     reported_missed: u64,
+    reported_lost: u64,
+    diagnostics_due: Instant,
 }
 
 /// The subscriptions to readings, odometry and transforms.
@@ -113,6 +115,22 @@ pub(super) fn subscribe<M: WrappedTypesupport + 'static>(
     Ok(Box::new(node.subscribe(topic, quality).context(|| format!("cannot subscribe to {topic}"))?))
 }
 
+/// A publisher, for late subscribers as well if it is `latched`.
+pub(super) fn publisher<M: WrappedTypesupport>(
+    node: &mut Node,
+    topic: &str,
+    latched: bool,
+) -> Result<Publisher<M>, Error> {
+    let quality = QosProfile::default().keep_last(if latched { 1 } else { 100 }).reliable();
+    let quality = if latched { quality.transient_local() } else { quality };
+    node.create_publisher(topic, quality).context(|| format!("cannot publish {topic}"))
+}
+
+/// Number of subscribers.
+pub(super) fn subscribers<M: WrappedTypesupport + 'static>(publisher: &Publisher<M>) -> usize {
+    publisher.get_inter_process_subscription_count().unwrap_or(0)
+}
+
 /// Offers a service.
 pub(super) fn offer<S: WrappedServiceTypeSupport + 'static>(
     node: &mut Node,
@@ -151,6 +169,8 @@ impl Listener {
             simulated_time,
             topic_list: TopicList::new(),
             reported_missed: 0,
+            reported_lost: 0,
+            diagnostics_due: now,
         })
     }
 
@@ -202,11 +222,11 @@ impl Listener {
         Ok(())
     }
 
-    /// Logs periodically why no reading is used, and what was missed on the way; whether a check was due. `backlog` is the number of
-    /// measurements that wait for a thread.
-    pub(super) fn check_health(&mut self, node: &Node, backlog: usize, counters: &Counters) -> bool {
+    /// Logs periodically why no reading is used, what was missed on the way, and what was lost. `backlog` is the number of measurements
+    /// that wait for a thread, `lost` that of those dropped because too many waited, and `remedy` says what they came too fast for, and what helps.
+    pub(super) fn check_health(&mut self, node: &Node, backlog: usize, counters: &Counters, lost: u64, remedy: &str) {
         if Instant::now() < self.health_due {
-            return false;
+            return;
         }
         self.health_due = Instant::now() + Duration::from_secs_f64(self.settings.complaint_period);
         self.update_topics(node);
@@ -236,7 +256,19 @@ impl Listener {
                  node.queue, or set node.reliability to reliable where the publishers are"
             );
         }
-        true
+        let newly_lost = lost.saturating_sub(std::mem::replace(&mut self.reported_lost, lost));
+        if newly_lost > 0 {
+            log::warn!("{newly_lost} measurements were lost: they arrive faster than {remedy}");
+        }
+    }
+
+    /// Whether diagnostics are to be published now.
+    pub(super) fn are_diagnostics_due(&mut self) -> bool {
+        let is_due = Instant::now() >= self.diagnostics_due;
+        if is_due {
+            self.diagnostics_due = Instant::now() + Duration::from_secs_f64(1.0 / self.settings.diagnostics_rate);
+        }
+        is_due
     }
 
     /// Updates who publishes on the subscribed topics and, after a fault without a publisher, which topics may be meant instead.

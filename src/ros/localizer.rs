@@ -18,7 +18,7 @@ use r2r::{Node, Publisher, QosProfile, ServiceRequest, WrappedTypesupport, nav_m
 
 use super::diagnostics::{StatusPublisher, rejection_values, value};
 use super::interfaces::Empty;
-use super::listener::{Listener, Messages, now, offer, ready, subscribe};
+use super::listener::{Listener, Messages, now, offer, publisher, ready, subscribe, subscribers};
 use super::parameters::Parameters;
 use super::{Context, Error, conversions as convert, threads};
 use crate::config::{self, Config, PoseSource};
@@ -34,7 +34,7 @@ use crate::mapping::updates::lock;
 use crate::sensing::frames::normalized;
 use crate::sensing::health::Finding;
 use crate::sensing::intake::IntakeOutput;
-use crate::sensing::reading::{Measurement, Pose, Stamp};
+use crate::sensing::reading::{Measurement, Pose, Stamp, in_plane};
 
 /// The frame of the map if neither the settings nor the map itself name one that is not that of odometry.
 const MAP_FRAME: &str = "map";
@@ -134,19 +134,10 @@ struct LocalizerThread {
     /// Where the robot was.
     places: Vec<(Stamp, Isometry2<f64>)>,
     path_due: Instant,
-    diagnostics_due: Instant,
     /// Number of the result that was published last.
     published: u64,
     /// The transform that was published last: it holds while the robot is lost.
     map_from_odometry: Option<Isometry2<f64>>,
-    reported_lost: u64,
-}
-
-/// A publisher, for late subscribers as well if it is `latched`.
-fn publisher<M: WrappedTypesupport>(node: &mut Node, topic: &str, latched: bool) -> Result<Publisher<M>, Error> {
-    let quality = QosProfile::default().keep_last(if latched { 1 } else { 100 }).reliable();
-    let quality = if latched { quality.transient_local() } else { quality };
-    node.create_publisher(topic, quality).context(|| format!("cannot publish {topic}"))
 }
 
 /// Publishes a message; the next one may succeed if this one fails.
@@ -154,10 +145,6 @@ fn publish<M: WrappedTypesupport + 'static>(publisher: &Publisher<M>, message: &
     if let Err(error) = publisher.publish(message) {
         log::debug!("a message could not be published: {error}");
     }
-}
-
-fn is_watched<M: WrappedTypesupport + 'static>(publisher: &Publisher<M>) -> bool {
-    publisher.get_inter_process_subscription_count().unwrap_or(0) > 0
 }
 
 impl LocalizerThread {
@@ -199,10 +186,8 @@ impl LocalizerThread {
             odometry: None,
             places: Vec::new(),
             path_due: Instant::now(),
-            diagnostics_due: Instant::now(),
             published: 0,
             map_from_odometry: None,
-            reported_lost: 0,
         })
     }
 
@@ -227,14 +212,15 @@ impl LocalizerThread {
             self.take_requests();
             // No parameter changes while it runs.
             let _ = self.listener.changed_parameters();
-            self.live.watch(is_watched(&self.particles));
+            self.live.watch(subscribers(&self.particles) > 0);
             let found = self.live.found();
             self.publish_found(&found);
             if is_moved {
                 self.publish_transform(&found);
             }
             self.publish_path();
-            self.check_health(node, &found);
+            let remedy = "the particles can follow; lower max_particles";
+            self.listener.check_health(node, self.live.backlog(), &found.counters, self.live.lost(), remedy);
             self.report(node, &found);
         }
         self.listener.intake.finish();
@@ -304,7 +290,7 @@ impl LocalizerThread {
             return;
         }
         let header = || convert::header(self.frame(), odometry.stamp);
-        let pose = located.map_from_odometry * convert::in_plane(odometry);
+        let pose = located.map_from_odometry * in_plane(&odometry.isometry());
         let message = convert::pose_with_covariance(header(), &pose, &located.estimate.covariance);
         publish(&self.pose, &message);
         if !found.particles.is_empty() {
@@ -337,7 +323,7 @@ impl LocalizerThread {
     }
 
     fn publish_path(&mut self) {
-        if Instant::now() < self.path_due || !is_watched(&self.path) {
+        if Instant::now() < self.path_due || subscribers(&self.path) == 0 {
             return;
         }
         self.path_due = Instant::now() + PATH_PERIOD;
@@ -351,24 +337,10 @@ impl LocalizerThread {
         publish(&self.path, &nav_msgs::msg::Path { header: header(newest), poses });
     }
 
-    fn check_health(&mut self, node: &Node, found: &Found) {
-        if !self.listener.check_health(node, self.live.backlog(), &found.counters) {
-            return;
-        }
-        let lost = self.live.lost();
-        let newly_lost = lost - std::mem::replace(&mut self.reported_lost, lost);
-        if newly_lost > 0 {
-            log::warn!(
-                "{newly_lost} measurements were lost: they arrive faster than the particles can follow; lower max_particles"
-            );
-        }
-    }
-
     fn report(&mut self, node: &Node, found: &Found) {
-        if Instant::now() < self.diagnostics_due {
+        if !self.listener.are_diagnostics_due() {
             return;
         }
-        self.diagnostics_due = Instant::now() + Duration::from_secs_f64(1.0 / self.listener.settings.diagnostics_rate);
         let (level, message) = match (&self.listener.finding, &found.located) {
             (Some(Finding::Fault(fault)), _) => (DiagnosticStatus::WARN as u8, fault.clone()),
             (_, None) => (DiagnosticStatus::WARN as u8, "waiting: the robot has to drive to be found".into()),

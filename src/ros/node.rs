@@ -1,7 +1,5 @@
 //! The ROS thread: spins the node, forwards messages and requests, and reports.
 
-use std::time::{Duration, Instant};
-
 use r2r::Node;
 #[cfg(not(feature = "ros-check"))]
 use r2r::ServiceRequest;
@@ -41,8 +39,6 @@ struct RosThread<'a> {
     listener: Listener,
     services: Services,
     diagnostics: Diagnostics,
-    diagnostics_due: Instant,
-    reported_lost: u64,
 }
 
 struct Services {
@@ -71,14 +67,7 @@ impl<'a> RosThread<'a> {
             PoseSource::Odometry => log::info!("mapping {magnetometer} along {odometry}"),
             PoseSource::Transforms => log::info!("mapping {magnetometer} along the transforms to the map's frame"),
         }
-        Ok(Self {
-            threads,
-            listener,
-            services: Services::create(node)?,
-            diagnostics: Diagnostics::create(node)?,
-            diagnostics_due: Instant::now(),
-            reported_lost: 0,
-        })
+        Ok(Self { threads, listener, services: Services::create(node)?, diagnostics: Diagnostics::create(node)? })
     }
 
     fn run(mut self, node: &mut Node) -> Result<(), Error> {
@@ -137,25 +126,15 @@ impl<'a> RosThread<'a> {
     fn check_health(&mut self, node: &Node) {
         let worker = &self.threads.shared.session.worker;
         let status = worker.status();
-        if !self.listener.check_health(node, worker.inbox().backlog(), &status.counters) {
-            return;
-        }
         let lost = status.lost_readings + status.lost_poses;
-        let newly_lost = lost.saturating_sub(std::mem::replace(&mut self.reported_lost, lost));
-        if newly_lost > 0 {
-            log::warn!(
-                "{newly_lost} measurements were lost: they arrive faster than they can be mapped; raise worker.inbox, or \
-                 averaging.spacing"
-            );
-        }
+        let remedy = "they can be mapped; raise worker.inbox, or averaging.spacing";
+        self.listener.check_health(node, worker.inbox().backlog(), &status.counters, lost, remedy);
     }
 
     fn report(&mut self, node: &Node) {
-        if Instant::now() < self.diagnostics_due {
-            return;
+        if self.listener.are_diagnostics_due() {
+            let Listener { finding, intake, .. } = &mut self.listener;
+            self.diagnostics.publish(&self.threads.shared, intake, finding.as_ref(), now(node));
         }
-        self.diagnostics_due = Instant::now() + Duration::from_secs_f64(1.0 / self.listener.settings.diagnostics_rate);
-        let Listener { finding, intake, .. } = &mut self.listener;
-        self.diagnostics.publish(&self.threads.shared, intake, finding.as_ref(), now(node));
     }
 }

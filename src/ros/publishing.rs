@@ -7,15 +7,16 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded, unbounded};
 use r2r::std_msgs::msg::Header;
-use r2r::{Node, Publisher, QosProfile, WrappedTypesupport};
+use r2r::{Node, Publisher, WrappedTypesupport};
 use r2r::{nav_msgs, sensor_msgs, visualization_msgs};
 
 use super::conversions as convert;
 #[cfg(not(feature = "ros-check"))]
 use super::interfaces::FieldMapMessage;
 use super::interfaces::OccupancyGridUpdate;
+use super::listener::{publisher, subscribers};
 use super::shared::Shared;
-use super::{Context, Error, spawn};
+use super::{Error, spawn};
 use crate::config::{self, Config, Mapped};
 use crate::export::AxesGrid;
 use crate::export::arrows::Arrows;
@@ -93,19 +94,13 @@ struct MapPublisher<M: WrappedTypesupport> {
 
 impl<M: WrappedTypesupport + 'static> MapPublisher<M> {
     fn create(node: &mut Node, name: &str) -> Result<Self, Error> {
-        let quality = QosProfile::default().keep_last(1).reliable().transient_local();
-        let publisher = node.create_publisher(name, quality).context(|| format!("cannot publish {name}"))?;
-        Ok(Self { publisher, subscribers: 0, published: None })
-    }
-
-    fn has_subscribers(&self) -> bool {
-        self.publisher.get_inter_process_subscription_count().is_ok_and(|subscribers| subscribers > 0)
+        Ok(Self { publisher: publisher(node, name, true)?, subscribers: 0, published: None })
     }
 
     /// Publishes an update to subscribers, where one has just joined, or it is due and they have not received it. Returns whether
     /// there was a message.
     fn offer(&mut self, update: u64, is_due: bool, message: impl FnOnce() -> Option<M>) -> bool {
-        let subscribers = self.publisher.get_inter_process_subscription_count().unwrap_or(0);
+        let subscribers = subscribers(&self.publisher);
         let has_joined = subscribers > std::mem::replace(&mut self.subscribers, subscribers);
         let is_wanted = subscribers > 0 && (has_joined || (is_due && self.published != Some(update)));
         let Some(message) = is_wanted.then(message).flatten() else { return false };
@@ -142,8 +137,8 @@ impl LayerPublisher {
 
     /// As [`MapPublisher::offer`].
     fn offer(&mut self, update: &Update, is_due: bool, raster: &mut LazyRaster, header: impl Fn() -> Header) -> bool {
-        let is_due = is_due && (self.whole.has_subscribers() || self.changes.has_subscribers());
-        let is_whole_due = is_due && raster.of(update).is_some_and(|raster| raster.is_whole_due);
+        let is_due = is_due && subscribers(&self.whole.publisher) + subscribers(&self.changes.publisher) > 0;
+        let is_whole_due = is_due && raster.of(update).is_some_and(|raster| raster.unsent.is_whole_due);
         let has_published = self.whole.offer(update.number, is_whole_due, || {
             let layers = raster.of(update)?.layers;
             Some(convert::occupancy_grid(header(), &layers.geometry, (self.values)(layers)))
@@ -151,12 +146,13 @@ impl LayerPublisher {
         has_published
             || self.changes.offer(update.number, is_due, || {
                 let Raster { layers, unsent, .. } = raster.of(update)?;
-                Some(convert::occupancy_grid_update(header(), &layers.geometry, (self.values)(layers), &unsent?))
+                let cells = unsent.cells?;
+                Some(convert::occupancy_grid_update(header(), &layers.geometry, (self.values)(layers), &cells))
             })
     }
 }
 
-/// Rasterizes an update when it is first needed, and only once.
+/// Draws an update when it is first needed, and only once.
 struct LazyRaster {
     settings: config::Raster,
     /// As [`config::Node::whole_map_cells`].
@@ -164,21 +160,40 @@ struct LazyRaster {
     scales: Arc<Mutex<Option<GridScales>>>,
     /// Draws only what has changed.
     rasterizer: Rasterizer,
-    /// Extent of the map that was rasterized last.
+    /// Extent of the map that was drawn last.
     extent: Option<[[f64; 2]; 2]>,
-    /// The last update that it tried to rasterize.
-    attempted: Option<u64>,
-    /// The last update that it rasterized.
-    update: Option<u64>,
+    /// The last update that it tried to draw, and whether it could.
+    drawn: Option<(u64, bool)>,
     layers: Option<OccupancyLayers>,
     /// Computed when first needed; none where the map has no axes.
     axes: OnceCell<Option<AxesGrid>>,
+    unsent: Unsent,
+}
+
+/// What of the layers has not been sent yet.
+struct Unsent {
     /// Cells that changed since they were sent.
-    unsent: Option<Cells>,
+    cells: Option<Cells>,
     /// Whether they cannot be sent without the others, or need not.
     is_whole_due: bool,
     /// When the whole was sent.
     whole_sent: Option<Instant>,
+}
+
+impl Unsent {
+    /// Adds cells that changed; `alone` where all others are as they were.
+    fn add(&mut self, cells: Option<Cells>, alone: bool) {
+        self.cells = self.cells.into_iter().chain(cells).reduce(|all, cells| all.hull(&cells));
+        self.is_whole_due |= !alone || self.whole_sent.is_none_or(|sent| sent.elapsed() >= WHOLE_PERIOD);
+    }
+
+    /// What was due has been sent.
+    fn clear(&mut self) {
+        if std::mem::take(&mut self.is_whole_due) {
+            self.whole_sent = Some(Instant::now());
+        }
+        self.cells = None;
+    }
 }
 
 /// The raster of an update.
@@ -187,8 +202,7 @@ struct Raster<'a> {
     grid: &'a FieldGrid,
     layers: &'a OccupancyLayers,
     axes: &'a OnceCell<Option<AxesGrid>>,
-    unsent: Option<Cells>,
-    is_whole_due: bool,
+    unsent: &'a Unsent,
 }
 
 impl<'a> Raster<'a> {
@@ -210,48 +224,41 @@ impl LazyRaster {
             scales,
             rasterizer: Rasterizer::new(&config.raster),
             extent: None,
-            attempted: None,
-            update: None,
+            drawn: None,
             layers: None,
             axes: OnceCell::new(),
-            unsent: None,
-            is_whole_due: true,
-            whole_sent: None,
+            unsent: Unsent { cells: None, is_whole_due: true, whole_sent: None },
         }
     }
 
     fn of(&mut self, update: &Update) -> Option<Raster<'_>> {
-        let number = update.number;
-        if self.attempted.replace(number) != Some(number) {
-            match self.rasterize(update) {
-                Ok(()) => self.update = Some(number),
-                Err(error) => log::warn!("the map after update {} cannot be drawn: {error}", number + 1),
+        if self.drawn.is_none_or(|(number, _)| number != update.number) {
+            let drawn = self.draw(update.map.as_ref());
+            if let Err(error) = &drawn {
+                log::warn!("the map after update {} cannot be drawn: {error}", update.number + 1);
             }
+            self.drawn = Some((update.number, drawn.is_ok()));
         }
-        let (grid, layers) = self.rasterizer.grid().zip(self.layers.as_ref())?;
-        let Self { axes, unsent, is_whole_due, .. } = self;
-        let raster = Raster { grid, layers, axes, unsent: *unsent, is_whole_due: *is_whole_due };
-        (self.update == Some(number)).then_some(raster)
+        let Self { rasterizer, layers, axes, unsent, .. } = self;
+        let (_, is_drawn) = self.drawn?;
+        let (grid, layers) = rasterizer.grid().zip(layers.as_ref()).filter(|_| is_drawn)?;
+        Some(Raster { grid, layers, axes, unsent })
     }
 
-    fn rasterize(&mut self, update: &Update) -> Result<(), crate::field::Error> {
-        let prior = match &update.map {
-            Some(map) => {
-                let extent = map.extent();
-                if self.extent.replace(extent).is_some_and(|last| !contains(extent, last)) {
-                    // Another map, of other places.
-                    self.rasterizer = Rasterizer::new(&self.settings);
-                }
-                self.rasterizer.rasterize(map, &extent)?;
-                map.prior_standard_deviation()
+    /// Draws a map; without one, everything is unknown.
+    fn draw(&mut self, map: Option<&FieldMap>) -> Result<(), crate::field::Error> {
+        if let Some(map) = map {
+            let extent = map.extent();
+            if self.extent.replace(extent).is_some_and(|last| !contains(extent, last)) {
+                // Another map, of other places.
+                self.rasterizer = Rasterizer::new(&self.settings);
             }
-            // A map that was reset: unknown everywhere.
-            None => {
-                self.rasterizer.clear();
-                1.0
-            }
-        };
+            self.rasterizer.rasterize(map, &extent)?;
+        } else {
+            self.rasterizer.clear();
+        }
         let Some(grid) = self.rasterizer.grid() else { return Ok(()) };
+        let prior = map.map_or(1.0, FieldMap::prior_standard_deviation);
         let changed = self.rasterizer.changed();
         if grid.geometry.len() <= self.whole_map_cells {
             // It is published whole, with scales that suit it.
@@ -261,17 +268,8 @@ impl LazyRaster {
         let layers = self.layers.get_or_insert_with(|| OccupancyLayers::of(grid, prior));
         *lock(&self.scales) = Some(layers.scales);
         self.axes = OnceCell::new();
-        self.unsent = self.unsent.into_iter().chain(changed).reduce(|all, cells| all.hull(&cells));
-        self.is_whole_due |= !is_changed_alone || self.whole_sent.is_none_or(|sent| sent.elapsed() >= WHOLE_PERIOD);
+        self.unsent.add(changed, is_changed_alone);
         Ok(())
-    }
-
-    /// What was due has been sent.
-    fn sent(&mut self) {
-        if std::mem::take(&mut self.is_whole_due) {
-            self.whole_sent = Some(Instant::now());
-        }
-        self.unsent = None;
     }
 }
 
@@ -352,7 +350,7 @@ impl PublishingThread {
         let mut has_published = self.mean.offer(update, is_due, raster, header);
         has_published |= self.variance.offer(update, is_due, raster, header);
         if has_published && is_due {
-            raster.sent();
+            raster.unsent.clear();
         }
         has_published |= self.cloud.offer(number, is_due, || {
             let raster = raster.of(update)?;
