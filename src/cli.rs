@@ -8,6 +8,7 @@ use std::process::ExitCode;
 use clap::error::ErrorKind;
 use clap::{ArgAction, Args, CommandFactory};
 
+use crate::errors::in_words;
 use crate::recording::Loss;
 
 pub use settings::SettingsArguments;
@@ -80,32 +81,8 @@ pub fn number(text: &str, expected: &str, is_valid: impl Fn(&f64) -> bool) -> Re
     text.parse().ok().filter(is_valid).ok_or_else(|| format!("expected {expected}, found {text:?}"))
 }
 
-/// An error and its causes, each once: many messages already contain that of their cause.
-fn in_words(error: &anyhow::Error) -> String {
-    let mut words = String::new();
-    for cause in error.chain().map(ToString::to_string) {
-        if !words.contains(&cause) {
-            words.push_str(if words.is_empty() { "" } else { ": " });
-            words.push_str(&cause);
-        }
-    }
-    words
-}
-
 /// Whether the reader of our output stopped reading, as `head` does.
 fn is_broken_pipe(error: &anyhow::Error) -> bool {
     let as_io = |cause: &(dyn std::error::Error + 'static)| cause.downcast_ref::<std::io::Error>().map(|io| io.kind());
     error.chain().filter_map(as_io).any(|kind| kind == std::io::ErrorKind::BrokenPipe)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn no_cause_is_repeated() {
-        let cause = std::io::Error::other("no space");
-        let error = anyhow::Error::new(cause).context("cannot write map.png: no space").context("drawing");
-        assert_eq!(in_words(&error), "drawing: cannot write map.png: no space");
-    }
 }

@@ -37,6 +37,8 @@ pub mod calibration;
 pub mod cli;
 pub mod config;
 pub mod durability;
+#[cfg(any(feature = "cli", feature = "ros"))]
+mod errors;
 pub mod export;
 pub mod field;
 pub mod files;

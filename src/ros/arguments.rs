@@ -2,7 +2,9 @@
 
 use std::panic::{catch_unwind, set_hook, take_hook};
 
-use super::{Context, Error};
+use anyhow::{Context, anyhow};
+
+use super::UsageError;
 
 /// Severities that `--log-level` accepts, in any case; rcl also accepts `unset`, which nobody needs.
 const LEVELS: [&str; 5] = ["debug", "info", "warn", "error", "fatal"];
@@ -11,7 +13,7 @@ const LEVELS: [&str; 5] = ["debug", "info", "warn", "error", "fatal"];
 ///
 /// # Errors
 /// When the arguments are wrong, or ROS cannot be initialised.
-pub(super) fn context() -> Result<r2r::Context, Error> {
+pub(super) fn context() -> anyhow::Result<r2r::Context> {
     check(std::env::args())?;
     // A panic is reported as an error.
     let hook = take_hook();
@@ -19,7 +21,7 @@ pub(super) fn context() -> Result<r2r::Context, Error> {
     let made = catch_unwind(r2r::Context::create);
     set_hook(hook);
     match made {
-        Ok(context) => context.context(|| "ROS cannot be initialised".into()),
+        Ok(context) => context.context("ROS cannot be initialised"),
         Err(panic) => {
             let text = panic.downcast_ref::<String>().cloned();
             let text = text.or_else(|| panic.downcast_ref::<&str>().map(ToString::to_string));
@@ -29,14 +31,18 @@ pub(super) fn context() -> Result<r2r::Context, Error> {
 }
 
 /// The error in a message of rcl, which parses the arguments and then starts the middleware.
-fn start_error(message: &str) -> Error {
+fn start_error(message: &str) -> anyhow::Error {
     // Behind the reason are lines in the sources of ROS.
     let reason = message.split(", at ").next().unwrap_or_default().to_owned();
-    if reason.contains("parse") { Error::Arguments(reason) } else { Error::Start(reason) }
+    if reason.contains("parse") { wrong(&reason).into() } else { anyhow!("ROS cannot be initialised: {reason}") }
+}
+
+fn wrong(reason: &str) -> UsageError {
+    UsageError(format!("wrong arguments: {reason}"))
 }
 
 /// Whether ROS will accept the log levels.
-fn check(arguments: impl IntoIterator<Item = String>) -> Result<(), Error> {
+fn check(arguments: impl IntoIterator<Item = String>) -> Result<(), UsageError> {
     let mut is_for_ros = false;
     let mut arguments = arguments.into_iter();
     while let Some(argument) = arguments.next() {
@@ -50,7 +56,7 @@ fn check(arguments: impl IntoIterator<Item = String>) -> Result<(), Error> {
                 if !LEVELS.contains(&&*level) && level != "unset" {
                     let expected = LEVELS.join(", ");
                     let reason = format!("--log-level: expected one of {expected}, found \"{found}\"");
-                    return Err(Error::Arguments(reason));
+                    return Err(wrong(&reason));
                 }
             }
             _ => {}
@@ -96,9 +102,9 @@ mod tests {
     fn wrong_arguments_are_distinguished_from_a_middleware_that_does_not_start() {
         let wrong =
             start_error("Couldn't parse remap rule: '-r nonsense'. Error: x, at rcl/lexer.c:1, at rcl/arguments.c:2");
-        assert!(matches!(wrong, Error::Arguments(_)), "{wrong}");
+        assert!(wrong.is::<UsageError>(), "{wrong}");
         assert_eq!(wrong.to_string(), "wrong arguments: Couldn't parse remap rule: '-r nonsense'. Error: x");
         let broken = start_error("failed to create domain");
-        assert!(matches!(broken, Error::Start(_)), "{broken}");
+        assert!(!broken.is::<UsageError>(), "{broken}");
     }
 }

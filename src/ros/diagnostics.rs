@@ -3,13 +3,13 @@
 use std::fmt::Display;
 use std::time::Instant;
 
+use anyhow::Context;
 use r2r::diagnostic_msgs::msg::{DiagnosticArray, DiagnosticStatus, KeyValue};
 use r2r::std_msgs::msg::Header;
 use r2r::{Node, Publisher, QosProfile};
 
 use super::conversions::{outside, time};
 use super::shared::Shared;
-use super::{Context, Error};
 use crate::durability::journal;
 use crate::export::occupancy::GridScales;
 use crate::field::map::{FieldMap, SensorBias};
@@ -28,8 +28,8 @@ pub(super) struct StatusPublisher {
 
 impl StatusPublisher {
     /// The status is named after the node and what it does.
-    pub(super) fn create(node: &mut Node, what: &str) -> Result<Self, Error> {
-        let cannot = || "cannot publish /diagnostics".to_owned();
+    pub(super) fn create(node: &mut Node, what: &str) -> anyhow::Result<Self> {
+        let cannot = "cannot publish /diagnostics";
         let name = node.fully_qualified_name().context(cannot)?;
         let publisher = node.create_publisher("/diagnostics", QosProfile::default()).context(cannot)?;
         Ok(Self { publisher, name: format!("{}: {what}", name.trim_start_matches('/')) })
@@ -55,7 +55,7 @@ pub(super) struct Diagnostics {
 }
 
 impl Diagnostics {
-    pub(super) fn create(node: &mut Node) -> Result<Self, Error> {
+    pub(super) fn create(node: &mut Node) -> anyhow::Result<Self> {
         let publisher = StatusPublisher::create(node, "mapping")?;
         Ok(Self { publisher, last: Instant::now(), readings: 0, odometry: 0, lost: 0 })
     }
@@ -67,24 +67,23 @@ impl Diagnostics {
         let lost = status.lost_readings + status.lost_poses;
         let newly_lost = lost - self.lost;
         let doubt = worker.doubt();
+        let fine = |message: &str| (DiagnosticStatus::OK as u8, message.to_owned());
+        let warning = |message: &str| (DiagnosticStatus::WARN as u8, message.to_owned());
         let (level, message) = if let Some(reason) = journal.as_ref().and_then(|journal| journal.lost.as_ref()) {
             let message = format!("the journal cannot be written ({reason}): a crash would lose what was mapped since");
             (DiagnosticStatus::ERROR as u8, message)
         } else if newly_lost > 0 {
-            let message = format!("{newly_lost} measurements were lost: they arrive faster than they can be mapped");
-            (DiagnosticStatus::WARN as u8, message)
+            warning(&format!("{newly_lost} measurements were lost: they arrive faster than they can be mapped"))
         } else if let Some(Err(error)) = newest.as_ref().and_then(|update| update.result.as_ref()) {
-            (DiagnosticStatus::WARN as u8, format!("the last batch was rejected: {error}"))
+            warning(&format!("the last batch was rejected: {error}"))
         } else if intake.paused {
-            (DiagnosticStatus::OK as u8, "paused".into())
+            fine("paused")
         } else {
-            match finding {
-                Some(Finding::Fault(message)) => (DiagnosticStatus::WARN as u8, message.clone()),
-                Some(Finding::Idle(message)) => (DiagnosticStatus::OK as u8, message.clone()),
-                None => match &doubt {
-                    Some(doubt) => (DiagnosticStatus::WARN as u8, doubt.clone()),
-                    None => (DiagnosticStatus::OK as u8, "mapping".into()),
-                },
+            match (finding, &doubt) {
+                (Some(Finding::Fault(message)), _) => warning(message),
+                (Some(Finding::Idle(message)), _) => fine(message),
+                (None, Some(doubt)) => warning(doubt),
+                (None, None) => fine("mapping"),
             }
         };
         let mut values = self.counts(shared, intake);

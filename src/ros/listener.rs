@@ -3,6 +3,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use anyhow::Context;
 use futures::executor::LocalPool;
 use futures::task::LocalSpawnExt;
 use futures::{FutureExt, Stream, StreamExt};
@@ -12,8 +13,8 @@ use r2r::{nav_msgs::msg::Odometry, sensor_msgs::msg::MagneticField, std_msgs::ms
 use super::clock::SimulatedTime;
 use super::conversions as convert;
 use super::graph::{TopicList, published_types};
+use super::names;
 use super::parameters::Parameters;
-use super::{Context, Error, names};
 use crate::config::{self, Config, Likelihood, Reliability};
 use crate::mapping::updates::lock;
 use crate::sensing::counters::Counters;
@@ -65,7 +66,7 @@ pub(super) struct Subscriptions {
 }
 
 impl Subscriptions {
-    fn create(node: &mut Node, config: &Config) -> Result<Self, Error> {
+    fn create(node: &mut Node, config: &Config) -> anyhow::Result<Self> {
         let sensors = match config.node.reliability {
             Reliability::BestEffort => QosProfile::sensor_data(),
             Reliability::Reliable => QosProfile::default(),
@@ -89,7 +90,7 @@ impl Subscriptions {
             let reading = |message: MagneticField| (message.header.frame_id.clone(), convert::reading(&message));
             Box::new(subscribe(node, &mapped, sensors.clone())?.map(reading))
         };
-        let unnamed = || "the node has no name".to_owned();
+        let unnamed = "the node has no name";
         let (name, namespace) = (node.name().context(unnamed)?, node.namespace().context(unnamed)?);
         let topic = |topic: &str, setting, wanted| {
             let name = names::resolved(topic, &name, &namespace, std::env::args());
@@ -111,8 +112,8 @@ pub(super) fn subscribe<M: WrappedTypesupport + 'static>(
     node: &mut Node,
     topic: &str,
     quality: QosProfile,
-) -> Result<Messages<M>, Error> {
-    Ok(Box::new(node.subscribe(topic, quality).context(|| format!("cannot subscribe to {topic}"))?))
+) -> anyhow::Result<Messages<M>> {
+    Ok(Box::new(node.subscribe(topic, quality).with_context(|| format!("cannot subscribe to {topic}"))?))
 }
 
 /// A publisher, for late subscribers as well if it is `latched`.
@@ -120,10 +121,10 @@ pub(super) fn publisher<M: WrappedTypesupport>(
     node: &mut Node,
     topic: &str,
     latched: bool,
-) -> Result<Publisher<M>, Error> {
+) -> anyhow::Result<Publisher<M>> {
     let quality = QosProfile::default().keep_last(if latched { 1 } else { 100 }).reliable();
     let quality = if latched { quality.transient_local() } else { quality };
-    node.create_publisher(topic, quality).context(|| format!("cannot publish {topic}"))
+    node.create_publisher(topic, quality).with_context(|| format!("cannot publish {topic}"))
 }
 
 /// Number of subscribers.
@@ -135,9 +136,9 @@ pub(super) fn subscribers<M: WrappedTypesupport + 'static>(publisher: &Publisher
 pub(super) fn offer<S: WrappedServiceTypeSupport + 'static>(
     node: &mut Node,
     name: &str,
-) -> Result<Messages<ServiceRequest<S>>, Error> {
+) -> anyhow::Result<Messages<ServiceRequest<S>>> {
     let requests = node.create_service::<S>(name, QosProfile::services_default());
-    Ok(Box::new(requests.context(|| format!("cannot offer {name}"))?))
+    Ok(Box::new(requests.with_context(|| format!("cannot offer {name}"))?))
 }
 
 /// The next item of a stream, if there is one now.
@@ -147,13 +148,13 @@ pub(super) fn ready<T>(stream: &mut Messages<T>) -> Option<T> {
 
 impl Listener {
     /// Subscribes, and offers the services of parameters.
-    pub(super) fn start(node: &mut Node, parameters: Parameters, config: &Config) -> Result<Self, Error> {
+    pub(super) fn start(node: &mut Node, parameters: Parameters, config: &Config) -> anyhow::Result<Self> {
         let now = Instant::now();
         let simulated_time = parameters.simulated_time.then(|| SimulatedTime::new(now));
         let parameters = Arc::new(Mutex::new(parameters));
         let (handler, _) = node
             .make_derived_parameter_handler(Arc::clone(&parameters) as _)
-            .context(|| "the services of parameters cannot be offered".into())?;
+            .context("the services of parameters cannot be offered")?;
         let pool = LocalPool::new();
         // A live pool accepts every task.
         let _ = pool.spawner().spawn_local(handler);

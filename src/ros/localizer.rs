@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use anyhow::{Context, bail};
 use nalgebra::{Isometry2, Vector2};
 use r2r::diagnostic_msgs::msg::{DiagnosticStatus, KeyValue};
 use r2r::geometry_msgs::msg::{PoseArray, PoseStamped, PoseWithCovarianceStamped};
@@ -20,7 +21,7 @@ use super::diagnostics::{StatusPublisher, rejection_values, value};
 use super::interfaces::Empty;
 use super::listener::{Listener, Messages, now, offer, publisher, ready, subscribe, subscribers};
 use super::parameters::Parameters;
-use super::{Context, Error, conversions as convert, threads};
+use super::{conversions as convert, threads};
 use crate::config::{self, Config, PoseSource};
 use crate::durability::checkpoint::{self, Checkpoint};
 use crate::durability::map_store::MapFile;
@@ -52,11 +53,11 @@ const PATH_PERIOD: Duration = Duration::from_secs(1);
 ///
 /// # Errors
 /// When it cannot start, such as without a map.
-pub fn run() -> Result<(), Error> {
+pub fn run() -> anyhow::Result<()> {
     let mut node = super::create_node("magmap_localizer")?;
     let stop = StopSignal::default();
     threads::stop_on_signals(stop.clone())?;
-    let namespace = node.namespace().context(|| "the node has no name".to_owned())?;
+    let namespace = node.namespace().context("the node has no name")?;
     let (file, checkpoint, parameters) = load(&lock(&node.params), &namespace)?;
     let config = parameters.config.clone();
     let map = checkpoint.field_map(&config)?.ok_or(localization::Error::NothingKnown)?;
@@ -73,7 +74,7 @@ pub fn run() -> Result<(), Error> {
 fn load(
     given: &r2r::indexmap::IndexMap<String, r2r::Parameter>,
     namespace: &str,
-) -> Result<(PathBuf, Checkpoint, Parameters), Error> {
+) -> anyhow::Result<(PathBuf, Checkpoint, Parameters)> {
     let parameters = Parameters::of_localizer(Config::default(), given)?;
     let config = &parameters.config;
     let file = match config.localization.map.as_str() {
@@ -155,7 +156,7 @@ impl LocalizerThread {
         live: Live,
         frame: String,
         map: &FieldMap,
-    ) -> Result<Self, Error> {
+    ) -> anyhow::Result<Self> {
         // Poses stay in the frame of odometry.
         let listening = Config {
             frames: config::Frames { map: String::new(), pose_source: PoseSource::Odometry, ..config.frames.clone() },
@@ -204,7 +205,7 @@ impl LocalizerThread {
         if self.frame.is_empty() || self.frame == self.odometry_frame { MAP_FRAME } else { &self.frame }
     }
 
-    fn run(mut self, node: &mut Node, stop: &StopSignal) -> Result<(), Error> {
+    fn run(mut self, node: &mut Node, stop: &StopSignal) -> anyhow::Result<()> {
         while !stop.is_stopped() && !self.live.has_ended() {
             let time = self.listener.spin(node);
             let is_moved = self.forward(time);
@@ -224,7 +225,10 @@ impl LocalizerThread {
             self.report(node, &found);
         }
         self.listener.intake.finish();
-        if self.live.end() { Ok(()) } else { Err(Error::Panicked("localization")) }
+        if !self.live.end() {
+            bail!("the localization thread panicked");
+        }
+        Ok(())
     }
 
     /// Passes everything that arrived to the localization thread; whether there was odometry.

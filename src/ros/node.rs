@@ -5,7 +5,6 @@ use r2r::Node;
 use r2r::ServiceRequest;
 use strum::VariantArray;
 
-use super::Error;
 use super::diagnostics::Diagnostics;
 #[cfg(not(feature = "ros-check"))]
 use super::interfaces::QueryField;
@@ -23,7 +22,7 @@ use crate::sensing::reading::Stamp;
 ///
 /// # Errors
 /// When it cannot start, and when the mapping thread fails.
-pub fn run() -> Result<(), Error> {
+pub fn run() -> anyhow::Result<()> {
     let mut node = super::create_node("magmap")?;
     let parameters = Parameters::from_given(&lock(&node.params))?;
     let config = parameters.config.clone();
@@ -37,40 +36,33 @@ pub fn run() -> Result<(), Error> {
 struct RosThread<'a> {
     threads: &'a Threads,
     listener: Listener,
-    services: Services,
-    diagnostics: Diagnostics,
-}
-
-struct Services {
     commands: Vec<(Messages<TriggerRequest>, Command)>,
     #[cfg(not(feature = "ros-check"))]
     query: Messages<ServiceRequest<QueryField::Service>>,
-}
-
-impl Services {
-    fn create(node: &mut Node) -> Result<Self, Error> {
-        let mut offered =
-            |&command: &Command| Ok((offer::<Trigger::Service>(node, &format!("~/{}", command.into_str()))?, command));
-        Ok(Self {
-            commands: Command::VARIANTS.iter().map(&mut offered).collect::<Result<_, Error>>()?,
-            #[cfg(not(feature = "ros-check"))]
-            query: offer::<QueryField::Service>(node, "~/query")?,
-        })
-    }
+    diagnostics: Diagnostics,
 }
 
 impl<'a> RosThread<'a> {
-    fn start(node: &mut Node, parameters: Parameters, threads: &'a Threads, config: &Config) -> Result<Self, Error> {
+    fn start(node: &mut Node, parameters: Parameters, threads: &'a Threads, config: &Config) -> anyhow::Result<Self> {
         let listener = Listener::start(node, parameters, config)?;
         let [magnetometer, odometry] = listener.subscriptions.topics.each_ref().map(|topic| &topic.name);
         match config.frames.pose_source {
             PoseSource::Odometry => log::info!("mapping {magnetometer} along {odometry}"),
             PoseSource::Transforms => log::info!("mapping {magnetometer} along the transforms to the map's frame"),
         }
-        Ok(Self { threads, listener, services: Services::create(node)?, diagnostics: Diagnostics::create(node)? })
+        let offered =
+            |&command: &Command| Ok((offer::<Trigger::Service>(node, &format!("~/{}", command.into_str()))?, command));
+        Ok(Self {
+            threads,
+            listener,
+            commands: Command::VARIANTS.iter().map(offered).collect::<anyhow::Result<_>>()?,
+            #[cfg(not(feature = "ros-check"))]
+            query: offer::<QueryField::Service>(node, "~/query")?,
+            diagnostics: Diagnostics::create(node)?,
+        })
     }
 
-    fn run(mut self, node: &mut Node) -> Result<(), Error> {
+    fn run(mut self, node: &mut Node) -> anyhow::Result<()> {
         while !self.threads.stop.is_stopped() {
             let time = self.listener.spin(node);
             self.forward(time)?;
@@ -88,7 +80,7 @@ impl<'a> RosThread<'a> {
     }
 
     /// Passes everything that arrived until `now` to the mapping thread.
-    fn forward(&mut self, now: Stamp) -> Result<(), Error> {
+    fn forward(&mut self, now: Stamp) -> anyhow::Result<()> {
         let mut outcome = Ok(());
         let inbox = self.threads.shared.session.worker.inbox();
         let sink = |output| {
@@ -105,8 +97,8 @@ impl<'a> RosThread<'a> {
     }
 
     fn take_requests(&mut self) {
-        let Self { services, listener: Listener { intake, .. }, threads, .. } = self;
-        for (requests, command) in &mut services.commands {
+        let Self { commands, listener: Listener { intake, .. }, threads, .. } = self;
+        for (requests, command) in commands {
             while let Some(request) = ready(requests) {
                 match command {
                     Command::Pause => intake.paused = true,
@@ -117,7 +109,7 @@ impl<'a> RosThread<'a> {
             }
         }
         #[cfg(not(feature = "ros-check"))]
-        while let Some(request) = ready(&mut services.query) {
+        while let Some(request) = ready(&mut self.query) {
             threads.send(Task::Query(request));
         }
     }

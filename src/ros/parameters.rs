@@ -4,7 +4,7 @@ use r2r::indexmap::IndexMap;
 use r2r::{Parameter, ParameterValue, RosParams};
 use toml::Value;
 
-use super::Error;
+use super::UsageError;
 use crate::config::{Config, Setting};
 
 /// The parameter that names the configuration file.
@@ -50,7 +50,7 @@ impl Parameters {
     ///
     /// # Errors
     /// A file that cannot be read, unknown keys, wrong types and values out of range.
-    pub(super) fn from_given(given: &IndexMap<String, Parameter>) -> Result<Self, Error> {
+    pub(super) fn from_given(given: &IndexMap<String, Parameter>) -> anyhow::Result<Self> {
         Self::over(Config::default(), None, &CHANGEABLE, given)
     }
 
@@ -58,7 +58,7 @@ impl Parameters {
     ///
     /// # Errors
     /// As for [`from_given`](Self::from_given).
-    pub(super) fn of_localizer(base: Config, given: &IndexMap<String, Parameter>) -> Result<Self, Error> {
+    pub(super) fn of_localizer(base: Config, given: &IndexMap<String, Parameter>) -> anyhow::Result<Self> {
         Self::over(base, Some("localization"), &[], given)
     }
 
@@ -67,16 +67,16 @@ impl Parameters {
         root: Option<&'static str>,
         changeable: &'static [&'static str],
         given: &IndexMap<String, Parameter>,
-    ) -> Result<Self, Error> {
+    ) -> anyhow::Result<Self> {
         let file = match given.get(CONFIG).map(|parameter| &parameter.value) {
             None | Some(ParameterValue::NotSet) => String::new(),
             Some(ParameterValue::String(path)) => path.clone(),
-            Some(other) => return Err(Error::ParameterType { name: CONFIG.into(), found: other.type_name() }),
+            Some(other) => return Err(wrong_type(CONFIG, other).into()),
         };
         let simulated_time = match given.get(SIMULATED_TIME).map(|parameter| &parameter.value) {
             None | Some(ParameterValue::NotSet) => false,
             Some(ParameterValue::Bool(simulated)) => *simulated,
-            Some(other) => return Err(Error::ParameterType { name: SIMULATED_TIME.into(), found: other.type_name() }),
+            Some(other) => return Err(wrong_type(SIMULATED_TIME, other).into()),
         };
         let mut config = if file.is_empty() { base } else { base.with_file(&file)? };
         let keys: Vec<String> = config.settings()?.into_iter().map(|setting| setting.key).collect();
@@ -86,7 +86,7 @@ impl Parameters {
             .filter(|(name, _)| *name != CONFIG && *name != SIMULATED_TIME && !name.starts_with(QUALITY_OVERRIDES));
         let values =
             ours.map(|(name, parameter)| Ok((key(name).unwrap_or(name.clone()), to_toml(name, &parameter.value)?)));
-        config.apply_values(&values.collect::<Result<Vec<_>, Error>>()?, "parameters")?;
+        config.apply_values(&values.collect::<anyhow::Result<Vec<_>>>()?, "parameters")?;
         Ok(Self { root, changeable, file, simulated_time, config, changed: None })
     }
 
@@ -169,7 +169,13 @@ impl RosParams for Parameters {
     }
 }
 
-fn to_toml(name: &str, value: &ParameterValue) -> Result<Value, Error> {
+/// A parameter has a type that no setting has.
+fn wrong_type(name: &str, found: &ParameterValue) -> UsageError {
+    let expected = "a boolean, a number, text or a list of numbers";
+    UsageError(format!("parameter {name}: expected {expected}, found {}", found.type_name()))
+}
+
+fn to_toml(name: &str, value: &ParameterValue) -> Result<Value, UsageError> {
     let list = |values: Vec<Value>| Value::Array(values);
     Ok(match value {
         ParameterValue::Bool(value) => Value::Boolean(*value),
@@ -178,7 +184,7 @@ fn to_toml(name: &str, value: &ParameterValue) -> Result<Value, Error> {
         ParameterValue::String(value) => Value::String(value.clone()),
         ParameterValue::IntegerArray(values) => list(values.iter().copied().map(Value::Integer).collect()),
         ParameterValue::DoubleArray(values) => list(values.iter().copied().map(Value::Float).collect()),
-        other => return Err(Error::ParameterType { name: name.to_owned(), found: other.type_name() }),
+        other => return Err(wrong_type(name, other)),
     })
 }
 
@@ -197,7 +203,7 @@ fn from_toml(value: &Value) -> Option<ParameterValue> {
 mod tests {
     use super::*;
 
-    fn given(values: &[(&str, ParameterValue)]) -> Result<Parameters, Error> {
+    fn given(values: &[(&str, ParameterValue)]) -> anyhow::Result<Parameters> {
         let parameter = |(name, value): &(&str, ParameterValue)| (name.to_string(), Parameter::new(value.clone()));
         Parameters::from_given(&values.iter().map(parameter).collect())
     }

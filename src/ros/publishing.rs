@@ -16,7 +16,7 @@ use super::interfaces::FieldMapMessage;
 use super::interfaces::OccupancyGridUpdate;
 use super::listener::{publisher, subscribers};
 use super::shared::Shared;
-use super::{Error, spawn};
+use super::spawn;
 use crate::config::{self, Config, Mapped};
 use crate::export::AxesGrid;
 use crate::export::arrows::Arrows;
@@ -44,7 +44,7 @@ pub(super) struct PublishingHandle {
 
 impl PublishingHandle {
     /// Creates the publishers and starts the thread.
-    pub(super) fn start(node: &mut Node, config: &Config, shared: Shared) -> Result<(Self, JoinHandle<()>), Error> {
+    pub(super) fn start(node: &mut Node, config: &Config, shared: Shared) -> anyhow::Result<(Self, JoinHandle<()>)> {
         let (requests, receiver) = unbounded();
         // Neither setting changes while the node runs.
         let has_axes = config.model.field == Mapped::Vector;
@@ -93,7 +93,7 @@ struct MapPublisher<M: WrappedTypesupport> {
 }
 
 impl<M: WrappedTypesupport + 'static> MapPublisher<M> {
-    fn create(node: &mut Node, name: &str) -> Result<Self, Error> {
+    fn create(node: &mut Node, name: &str) -> anyhow::Result<Self> {
         Ok(Self { publisher: publisher(node, name, true)?, subscribers: 0, published: None })
     }
 
@@ -127,7 +127,7 @@ struct LayerPublisher {
 }
 
 impl LayerPublisher {
-    fn create(node: &mut Node, name: &str, values: fn(&OccupancyLayers) -> &[i8]) -> Result<Self, Error> {
+    fn create(node: &mut Node, name: &str, values: fn(&OccupancyLayers) -> &[i8]) -> anyhow::Result<Self> {
         Ok(Self {
             values,
             whole: MapPublisher::create(node, name)?,

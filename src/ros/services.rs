@@ -9,7 +9,7 @@ use strum::{IntoStaticStr, VariantArray};
 use super::interfaces::Trigger;
 use super::publishing::PublishingHandle;
 use super::shared::Shared;
-use super::{Error, spawn};
+use super::spawn;
 use crate::config::Config;
 use crate::session::Answer;
 #[cfg(not(feature = "ros-check"))]
@@ -59,7 +59,7 @@ pub(super) struct ServiceThread {
 
 impl ServiceThread {
     /// Starts the thread, which ends when the sender is dropped.
-    pub(super) fn start(self) -> Result<(Sender<Task>, JoinHandle<()>), Error> {
+    pub(super) fn start(self) -> anyhow::Result<(Sender<Task>, JoinHandle<()>)> {
         let (tasks, receiver) = unbounded();
         Ok((tasks, spawn("services", move || self.run(&receiver))?))
     }

@@ -3,13 +3,13 @@
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
+use anyhow::Context;
 use crossbeam_channel::Sender;
 use r2r::Node;
 
 use super::publishing::PublishingHandle;
 use super::services::{ServiceThread, Task};
 use super::shared::Shared;
-use super::{Context, Error};
 use crate::config::Config;
 use crate::mapping::stop::StopSignal;
 use crate::session::Session;
@@ -24,8 +24,8 @@ pub(super) struct Threads {
 }
 
 impl Threads {
-    pub(super) fn start(node: &mut Node, config: &Config) -> Result<Self, Error> {
-        let unnamed = || "the node has no name".to_owned();
+    pub(super) fn start(node: &mut Node, config: &Config) -> anyhow::Result<Self> {
+        let unnamed = "the node has no name";
         let namespace = node.namespace().context(unnamed)?;
         let name = node.fully_qualified_name().context(unnamed)?;
         let session = Arc::new(Session::start(config, &namespace, &name)?);
@@ -44,7 +44,7 @@ impl Threads {
     }
 
     /// Publishes the last map and joins the threads; the session saves the map where the settings say so.
-    pub(super) fn end(self) -> Result<(), Error> {
+    pub(super) fn end(self) -> anyhow::Result<()> {
         let Self { shared: Shared { session, .. }, stop, publishing, tasks, threads } = self;
         stop.stop();
         // What fails here fails again when the session ends, which reports it.
@@ -63,7 +63,6 @@ impl Threads {
 }
 
 /// A signal ends the node in good order. Further ones change nothing: `ros2 launch` sends SIGTERM to a node that takes long.
-pub(super) fn stop_on_signals(stop: StopSignal) -> Result<(), Error> {
-    ctrlc::set_handler(move || stop.stop())
-        .map_err(|error| Error::System("signals cannot be handled".into(), std::io::Error::other(error)))
+pub(super) fn stop_on_signals(stop: StopSignal) -> anyhow::Result<()> {
+    ctrlc::set_handler(move || stop.stop()).context("signals cannot be handled")
 }
