@@ -25,13 +25,6 @@ pub struct Verbosity {
     quiet: bool,
 }
 
-impl Verbosity {
-    /// Sets up the log.
-    pub fn terminal(&self) -> Terminal {
-        Terminal::new(self.verbose, self.quiet)
-    }
-}
-
 /// How a command ended that did not fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ending {

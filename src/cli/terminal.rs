@@ -6,14 +6,17 @@ use env_logger::Target;
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
 use log::LevelFilter;
 
+use super::Verbosity;
+
 /// Stderr.
 pub struct Terminal {
     bars: MultiProgress,
 }
 
-impl Terminal {
+impl Verbosity {
     /// Sets up the log. Bars are drawn only if stderr is a terminal.
-    pub fn new(verbose: u8, quiet: bool) -> Self {
+    pub fn terminal(&self) -> Terminal {
+        let &Self { verbose, quiet } = self;
         let bars = MultiProgress::new();
         if quiet {
             bars.set_draw_target(ProgressDrawTarget::hidden());
@@ -32,9 +35,11 @@ impl Terminal {
             .format_target(false)
             .target(Target::Pipe(Box::new(AboveBars(bars.clone()))))
             .init();
-        Self { bars }
+        Terminal { bars }
     }
+}
 
+impl Terminal {
     /// A bar of `length` steps; `action` names the work.
     pub fn bar(&self, action: &'static str, length: u64) -> ProgressBar {
         let style = ProgressStyle::with_template("{prefix} [{bar:32}] {percent:>3} %  {elapsed_precise}  {msg}");

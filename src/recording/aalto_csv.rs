@@ -70,11 +70,8 @@ impl DrivePath {
         let last = path.file_name()?.to_str()?;
         let suffix = ["-time.csv", "-loc.csv", "-mag.csv"].into_iter().find(|suffix| last.ends_with(suffix));
         let name = suffix.map_or(last, |suffix| &last[..last.len() - suffix.len()]);
-        let folder = match path.parent() {
-            Some(folder) if folder != Path::new("") => folder.to_path_buf(),
-            _ => PathBuf::from("."),
-        };
-        let drive = Self { folder, name: name.into() };
+        let folder = path.parent().filter(|folder| *folder != Path::new("")).unwrap_or(Path::new("."));
+        let drive = Self { folder: folder.into(), name: name.into() };
         (suffix.is_some() || drive.file("mag").is_file() || drive.file("loc").is_file()).then_some(drive)
     }
 

@@ -49,7 +49,7 @@ pub struct Report {
 }
 
 /// Totals of a replay.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ReplayTotals {
     /// Seconds from the first measurement to the map, without pictures.
     pub seconds: f64,
@@ -86,16 +86,31 @@ pub(super) struct Context {
 impl Report {
     pub(super) fn new(context: Context, finished: &Finished, history: &History) -> Self {
         let Context { source, interrupted, resumed, started } = context;
-        let mut totals = ReplayTotals::of(&history.records);
-        totals.seconds = started.elapsed().as_secs_f64();
-        let model = finished.mapper.model();
-        totals.rejected_batches = model.totals().rejected_batches;
-        totals.mapped_area = history.grid.as_ref().and_then(|grid| grid.as_ref().ok()).map_or(0.0, known_area);
-        let map = model.map();
-        totals.inducing_points = map.as_ref().map_or(0, FieldMap::size);
-        let sensor_bias = map.as_ref().and_then(FieldMap::sensor_bias);
-        let hyperparameters = map.map(|map| map.hyperparameters()).unwrap_or_default();
-        totals.noise_standard_deviation = hyperparameters.last().map_or(0.0, |noise| noise.value.sqrt());
+        let (model, records) = (finished.mapper.model(), &history.records);
+        let (map, rejected_batches) = (model.map(), model.totals().rejected_batches);
+        let hyperparameters = map.as_ref().map(FieldMap::hyperparameters).unwrap_or_default();
+        let updates = || records.iter().filter_map(|record| record.update.as_ref());
+        let gaps = || updates().filter_map(|update| update.selection.gap);
+        let ceilings = |used| gaps().filter(|gap| gap.ceiling_used == used).count();
+        let totals = ReplayTotals {
+            seconds: started.elapsed().as_secs_f64(),
+            learning_seconds: records.iter().map(|record| record.seconds).sum(),
+            inducing_points: map.as_ref().map_or(0, FieldMap::size),
+            evaluations: updates().map(|update| update.learning.evaluations).sum(),
+            noise_standard_deviation: hyperparameters.last().map_or(0.0, |noise| noise.value.sqrt()),
+            rejected_batches,
+            capped_batches: updates().filter(|update| update.selection.end == SelectionEnd::Capped).count(),
+            exact_ceilings: ceilings(CeilingUsed::Exact),
+            upper_ceilings: ceilings(CeilingUsed::Upper),
+            drawn_grids: records.iter().filter(|record| record.grids.is_some()).count(),
+            mapped_area: history.grid.as_ref().and_then(|grid| grid.as_ref().ok()).map_or(0.0, known_area),
+        };
+        let mut loss = source.loss;
+        if rejected_batches > 0 {
+            let first = records.iter().find_map(|record| record.rejected.clone());
+            let what = "batches were rejected by the model".into();
+            loss.items.push(Lost { what, count: Some(rejected_batches), first });
+        }
         Self {
             magmap_version: env!("CARGO_PKG_VERSION"),
             source: source.about,
@@ -105,39 +120,13 @@ impl Report {
             resumed,
             counters: finished.status.counters,
             hyperparameters,
-            sensor_bias,
+            sensor_bias: map.as_ref().and_then(FieldMap::sensor_bias),
             doubt: finished.doubt.clone(),
-            loss: with_rejected_batches(source.loss, &totals, &history.records),
+            loss,
             totals,
-            batches: history.records.clone(),
+            batches: records.clone(),
         }
     }
-}
-
-impl ReplayTotals {
-    fn of(records: &[BatchRecord]) -> Self {
-        let updates = || records.iter().filter_map(|record| record.update.as_ref());
-        let gaps = || updates().filter_map(|update| update.selection.gap);
-        let ceilings = |used| gaps().filter(|gap| gap.ceiling_used == used).count();
-        Self {
-            learning_seconds: records.iter().map(|record| record.seconds).sum(),
-            evaluations: updates().map(|update| update.learning.evaluations).sum(),
-            capped_batches: updates().filter(|update| update.selection.end == SelectionEnd::Capped).count(),
-            exact_ceilings: ceilings(CeilingUsed::Exact),
-            upper_ceilings: ceilings(CeilingUsed::Upper),
-            drawn_grids: records.iter().filter(|record| record.grids.is_some()).count(),
-            ..Self::default()
-        }
-    }
-}
-
-fn with_rejected_batches(mut loss: Loss, totals: &ReplayTotals, records: &[BatchRecord]) -> Loss {
-    if totals.rejected_batches > 0 {
-        let first = records.iter().find_map(|record| record.rejected.clone());
-        let what = "batches were rejected by the model".into();
-        loss.items.push(Lost { what, count: Some(totals.rejected_batches), first });
-    }
-    loss
 }
 
 fn known_area(grid: &FieldGrid) -> f64 {

@@ -83,7 +83,9 @@ impl Folder {
             self.lock = folder.lock;
         }
         self.tiles.open();
-        self.remove_partial_files();
+        // Those that a process that died has not finished.
+        let is_partial = |name: &&String| name.starts_with('.') && name.ends_with(".partial");
+        self.names().iter().flatten().filter(is_partial).for_each(|name| remove(&self.path.join(name)));
         Ok(())
     }
 
@@ -117,14 +119,6 @@ impl Folder {
         let entries = fs::read_dir(&self.path).and_then(Iterator::collect::<io::Result<Vec<_>>>);
         let entries = entries.map_err(unusable(&self.path))?;
         Ok(entries.into_iter().filter_map(|entry| entry.file_name().into_string().ok()).collect())
-    }
-
-    /// Removes files that a process that died has not finished.
-    fn remove_partial_files(&self) {
-        let names = self.names().unwrap_or_default();
-        for name in names.iter().filter(|name| name.starts_with('.') && name.ends_with(".partial")) {
-            remove(&self.path.join(name));
-        }
     }
 
     /// Removes the journal: the map is safe elsewhere. Damaged files that were set aside are kept, and so is the folder then. The

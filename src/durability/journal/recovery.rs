@@ -89,9 +89,8 @@ impl Folder {
     pub fn set_aside(self, earlier_maps: usize) -> Result<PathBuf, Error> {
         let path = self.path.clone();
         drop(self);
-        map_store::set_aside(&path, earlier_maps)
-            .map_err(FileError::of("rename", path, "; move it away manually"))
-            .map_err(Error::from)
+        let renamed = map_store::set_aside(&path, earlier_maps);
+        Ok(renamed.map_err(FileError::of("rename", path, "; move it away manually"))?)
     }
 }
 

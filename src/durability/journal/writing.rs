@@ -123,21 +123,17 @@ impl Writer {
             Ok(entry) => Some(entry),
         };
         while let Some(entry) = next {
-            self.take(entry);
+            match entry {
+                Entry::Step { number, step } => self.append(number, &step),
+                Entry::Checkpoint { number, checkpoint } => {
+                    self.write();
+                    self.sync();
+                    self.save(number, &checkpoint);
+                }
+            }
             next = if self.buffer.len() < GATHERED { entries.try_recv().ok() } else { None };
         }
         true
-    }
-
-    fn take(&mut self, entry: Entry) {
-        match entry {
-            Entry::Step { number, step } => self.append(number, &step),
-            Entry::Checkpoint { number, checkpoint } => {
-                self.write();
-                self.sync();
-                self.save(number, &checkpoint);
-            }
-        }
     }
 
     /// Encodes a step into the open segment, or a new one.
