@@ -157,10 +157,8 @@ impl RosParams for Parameters {
     fn set_parameter(&mut self, name: &str, value: &ParameterValue) -> r2r::Result<()> {
         self.config = self.with(name, value)?;
         self.changed = Some(self.config.clone());
-        log::info!(
-            "parameter {name} is now {}",
-            to_toml(name, value).map_or_else(|_| "unset".into(), |v| v.to_string())
-        );
+        let value = to_toml(name, value).map_or_else(|_| "unset".into(), |value| value.to_string());
+        log::info!("parameter {name} is now {value}");
         Ok(())
     }
 

@@ -136,16 +136,11 @@ fn answer(map: &FieldMap, Prediction { mean, variance, axes }: Prediction) -> Qu
 }
 
 fn respond(request: TriggerRequest, service: &str, answer: Answer) {
-    let (success, message) = match answer {
-        Ok(done) => {
-            log::info!("{service}: {done}");
-            (true, done)
-        }
-        Err(reason) => {
-            log::warn!("{service} failed: {reason}");
-            (false, reason)
-        }
-    };
+    match &answer {
+        Ok(done) => log::info!("{service}: {done}"),
+        Err(reason) => log::warn!("{service} failed: {reason}"),
+    }
+    let (success, message) = (answer.is_ok(), answer.unwrap_or_else(|reason| reason));
     if let Err(error) = request.respond(Trigger::Response { success, message }) {
         log::warn!("the response to {service} could not be sent: {error}");
     }
