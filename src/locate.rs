@@ -140,7 +140,9 @@ pub fn drive<E: Display>(
 }
 
 impl Step {
-    fn of(located: Located, odometry: &[Pose], truth: &[Pose], mount: &Isometry3<f64>) -> Option<Self> {
+    /// What was found, given the poses of odometry and the true ones of the body up to the measurement that completed the update. None where
+    /// odometry is unknown at its stamp.
+    pub fn of(located: Located, odometry: &[Pose], truth: &[Pose], mount: &Isometry3<f64>) -> Option<Self> {
         let stamp = located.stamp;
         let odometry = in_plane(&at(odometry, stamp)?);
         let truth = at(truth, stamp);
