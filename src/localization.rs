@@ -129,7 +129,8 @@ impl Start {
 pub struct Located {
     /// Stamp of the last reading that it is from.
     pub stamp: Stamp,
-    /// From the frame of the robot's body to that of the map, in the plane.
+    /// From the frame of the robot's body to that of the map, in the plane: the mean over the readings of the update, some centimetres
+    /// before the stamp.
     pub pose: Isometry2<f64>,
     /// From the frame of odometry to that of the map. It changes slowly: multiplied with the newest pose of odometry, it is the newest
     /// pose of the robot.

@@ -117,7 +117,9 @@ pub fn drive<E: Display>(
 }
 
 impl Step {
-    fn of(located: Located, odometry: &[Pose], truth: &[Pose], mount: &Isometry3<f64>) -> Option<Self> {
+    /// What was found, given the poses of odometry and the true ones of the body up to the measurement that completed the update. None where
+    /// odometry is unknown at its stamp.
+    pub fn of(located: Located, odometry: &[Pose], truth: &[Pose], mount: &Isometry3<f64>) -> Option<Self> {
         let stamp = located.stamp;
         let odometry = in_plane(&at(odometry, stamp)?);
         let truth = at(truth, stamp);
@@ -148,9 +150,10 @@ fn at(poses: &[Pose], stamp: Stamp) -> Option<Isometry3<f64>> {
 
 #[cfg(test)]
 mod tests {
-    use nalgebra::UnitQuaternion;
+    use nalgebra::{Point2, UnitQuaternion, Vector2};
 
     use super::*;
+    use crate::localization::{Estimate, State};
 
     #[test]
     fn poses_are_interpolated_and_not_across_gaps() {
@@ -169,5 +172,39 @@ mod tests {
         assert_eq!(found(25), Some([0.25, 0.1]));
         assert_eq!((found(0), found(100), found(1100)), (Some([0.0, 0.0]), Some([1.0, 0.4]), Some([9.0, 0.4])));
         assert_eq!((found(-1), found(600), found(1101)), (None, None, None));
+    }
+
+    #[test]
+    fn a_step_is_compared_with_the_truth_at_its_stamp_not_in_the_middle_of_its_readings() {
+        // The robot turns left along a circle of 1 m; odometry is in a frame of its own. The middle of the readings is 3 cm behind the last.
+        let on_circle = |angle: f64| Isometry2::new(Vector2::new(angle.sin(), 1.0 - angle.cos()), angle);
+        let map_from_odometry = Isometry2::new(Vector2::new(4.0, -3.0), 1.0);
+        let pose = |milliseconds: i64, pose: Isometry2<f64>| Pose {
+            stamp: Stamp::from_nanoseconds(milliseconds * 1_000_000),
+            position: nalgebra::Point3::new(pose.translation.x, pose.translation.y, 0.0),
+            orientation: UnitQuaternion::from_euler_angles(0.0, 0.0, pose.rotation.angle()),
+        };
+        let truth = [0.0, 0.06, 0.1].map(on_circle);
+        let stamps = [0, 60, 100];
+        let truths: Vec<Pose> = stamps.iter().zip(truth).map(|(&stamp, truth)| pose(stamp, truth)).collect();
+        let odometry = truth.map(|truth| map_from_odometry.inverse() * truth);
+        let odometry: Vec<Pose> = stamps.iter().zip(odometry).map(|(&stamp, reported)| pose(stamp, reported)).collect();
+        let lever = Point2::new(0.2, -0.1);
+        let middle = on_circle(0.03);
+        let estimate = Estimate {
+            place: (middle * lever).coords.into(),
+            turn: 1.0,
+            covariance: [[0.01, 0.0, 0.0], [0.0, 0.01, 0.0], [0.0, 0.0, 0.01]],
+            ..Estimate::default()
+        };
+        let (state, reason, stamp) = (State::Tracking, None, truths[1].stamp);
+        let located = Located { stamp, pose: middle, map_from_odometry, estimate, state, reason, particles: 1 };
+        let mount = Isometry3::translation(lever.x, lever.y, 0.0);
+        let step = Step::of(located, &odometry, &truths, &mount).unwrap();
+        let true_pose = step.truth.unwrap();
+        assert!((true_pose.translation.vector - truth[1].translation.vector).norm() < 1e-12);
+        assert!((step.pose.translation.vector - true_pose.translation.vector).norm() < 1e-12, "{:?}", step.pose);
+        assert!(step.pose.rotation.angle_to(&true_pose.rotation).abs() < 1e-12);
+        assert!(step.squared_distance.unwrap() < 1e-12, "{:?}", step.squared_distance);
     }
 }

@@ -1,4 +1,7 @@
-use nalgebra::{Point3, UnitQuaternion, Vector3};
+use std::sync::LazyLock;
+
+use nalgebra::{Point3, Quaternion, UnitQuaternion, Vector3};
+use proptest::prelude::*;
 
 use super::*;
 use crate::config::Mapped;
@@ -234,4 +237,121 @@ fn the_bias_of_another_robots_sensor_is_estimated_if_it_is_said_to_have_one() {
     let found = locate(&config, &map, Start::Anywhere, &drive);
     assert!(error(found.last().unwrap()) < 0.5, "{}", error(found.last().unwrap()));
     assert!(found.iter().all(|step| step.0.state != State::Tracking || error(step) < 1.0));
+}
+
+/// What may be wrong with a measurement; numbers may be anything, also NaN and infinite.
+#[derive(Clone, Debug)]
+enum Wrong {
+    /// It comes this many nanoseconds later or earlier.
+    Stamp(i64),
+    /// Its clock, and that of all after it, jumps by this many nanoseconds.
+    Clock(i64),
+    /// It comes twice.
+    Repeated,
+    /// A position or a field of these numbers.
+    Numbers([f64; 3]),
+    /// An orientation that need not be one.
+    Orientation([f64; 4]),
+    /// Odometry jumps by this from here on, in metres.
+    Jump([f64; 3]),
+    /// A yes/no signal where a field is expected.
+    Signal,
+}
+
+fn wrong() -> impl Strategy<Value = Wrong> {
+    let nanoseconds = || prop_oneof![-3_000_000_000..3_000_000_000_i64, any::<i64>()];
+    let number = || prop_oneof![-100.0..100.0, prop::num::f64::ANY];
+    let jump = || prop_oneof![Just(0.0), -5.0..5.0, -1e9..1e9];
+    prop_oneof![
+        nanoseconds().prop_map(Wrong::Stamp),
+        nanoseconds().prop_map(Wrong::Clock),
+        Just(Wrong::Repeated),
+        [number(), number(), number()].prop_map(Wrong::Numbers),
+        [number(), number(), number(), number()].prop_map(Wrong::Orientation),
+        [jump(), jump(), jump()].prop_map(Wrong::Jump),
+        Just(Wrong::Signal),
+    ]
+}
+
+/// A drive of which some measurements, by their number, are wrong.
+fn spoiled(drive: &[Measurement], wrongs: &[(usize, Wrong)]) -> Vec<Measurement> {
+    let (mut moved, mut clock, mut spoiled) = (Vector3::zeros(), 0_i64, Vec::new());
+    for (index, &measurement) in drive.iter().enumerate() {
+        let mut measurement = measurement;
+        if let Measurement::Pose(pose) = &mut measurement {
+            pose.position += moved;
+        }
+        let mut late = 0;
+        for (_, wrong) in wrongs.iter().filter(|(at, _)| at % drive.len() == index) {
+            match (wrong, &mut measurement) {
+                (Wrong::Stamp(nanoseconds), _) => late = *nanoseconds,
+                (Wrong::Clock(nanoseconds), _) => clock = clock.saturating_add(*nanoseconds),
+                (Wrong::Repeated, _) => spoiled.push(measurement),
+                (Wrong::Jump(jump), _) => moved += Vector3::from(*jump),
+                (Wrong::Numbers(numbers), Measurement::Pose(pose)) => pose.position = (*numbers).into(),
+                (Wrong::Numbers(numbers), Measurement::Reading(reading)) => {
+                    reading.sample = MagneticField::from_microtesla((*numbers).into()).into();
+                }
+                (Wrong::Orientation(numbers), Measurement::Pose(pose)) => {
+                    pose.orientation = UnitQuaternion::new_unchecked(Quaternion::from(*numbers));
+                }
+                (Wrong::Signal, Measurement::Reading(reading)) => reading.sample = Sample::Signal(true),
+                _ => {}
+            }
+        }
+        let stamp = match &mut measurement {
+            Measurement::Pose(pose) => &mut pose.stamp,
+            Measurement::Reading(reading) => &mut reading.stamp,
+        };
+        *stamp = Stamp::from_nanoseconds(stamp.nanoseconds().saturating_add(clock).saturating_add(late));
+        spoiled.push(measurement);
+    }
+    spoiled
+}
+
+/// In a map of strengths and in one of axes.
+static LOCALIZERS: LazyLock<[Localizer; 2]> = LazyLock::new(|| {
+    let localizer = |field| {
+        let mut config = settings(field);
+        (config.localization.min_particles, config.localization.max_particles) = (50, 300);
+        Localizer::new(&config, &mapped(&config, &world(4)), mount(), Start::Anywhere).unwrap()
+    };
+    [Mapped::Strength, Mapped::Vector].map(localizer)
+});
+
+static DRIVE: LazyLock<Vec<(Measurement, Pose)>> = LazyLock::new(|| drifting(&world(4), 3.0));
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+    #[test]
+    fn whatever_is_sent_is_used_or_counted_as_rejected_and_what_is_found_is_finite(
+        field in 0..2_usize,
+        is_known in any::<bool>(),
+        wrongs in prop::collection::vec((any::<usize>(), wrong()), 0..60),
+    ) {
+        let mut localizer = LOCALIZERS[field].clone();
+        localizer.restart(if is_known { known(&DRIVE[0].1) } else { Start::Anywhere }).unwrap();
+        let measurements: Vec<Measurement> = DRIVE.iter().map(|(measurement, _)| *measurement).collect();
+        let sent = spoiled(&measurements, &wrongs);
+        for measurement in &sent {
+            let Some(located) = localizer.ingest(*measurement) else { continue };
+            let Isometry2 { translation, rotation } = located.pose;
+            let covariance = located.estimate.covariance;
+            let numbers = [translation.x, translation.y, rotation.angle(), located.estimate.evidence];
+            prop_assert!(numbers.iter().chain(covariance.as_flattened()).all(|number| number.is_finite()), "{:?}", located);
+            prop_assert!((0..3).all(|i| covariance[i][i] >= 0.0), "{:?}", located);
+            prop_assert!(located.map_from_odometry.to_homogeneous().iter().all(|number| number.is_finite()));
+        }
+        let counters = localizer.counters();
+        prop_assert_eq!(counters.readings + counters.poses, sent.len() as u64);
+        let waiting = localizer.pipeline.waiting() as u64;
+        prop_assert_eq!(counters.used_readings + counters.rejections.readings() + waiting, counters.readings);
+        let is_impossible = |measurement: &&Measurement| match measurement {
+            Measurement::Pose(pose) => !pose.isometry().to_homogeneous().iter().all(|number| number.is_finite()),
+            Measurement::Reading(Reading { sample: Sample::Field(field), .. }) => !field.microtesla().iter().all(|axis| axis.is_finite()),
+            Measurement::Reading(_) => false,
+        };
+        let impossible = sent.iter().filter(is_impossible).count() as u64;
+        prop_assert!(counters.rejections.total() >= impossible, "{} of {impossible} rejected", counters.rejections.total());
+    }
 }

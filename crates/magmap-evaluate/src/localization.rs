@@ -9,11 +9,11 @@ use magmap::config::{Config, Mapped};
 use magmap::field::map::FieldMap;
 use magmap::field::model::FieldModel;
 use magmap::localization::{Localizer, Start, State};
-use magmap::locate::{CHI_SQUARED_95, WRONG};
+use magmap::locate::{CHI_SQUARED_95, Step, WRONG};
 use magmap::recording::aalto_csv::{Drive, DrivePath, Magnetometer};
-use magmap::sensing::reading::{Measurement, Pose, Reading};
+use magmap::sensing::reading::{Measurement, Pose, Reading, Stamp};
 use magmap::simulation::{self, DipoleOptions, DipoleWorld, Drift, Odometry, RobotOptions, Route};
-use nalgebra::{Isometry3, Point3};
+use nalgebra::Isometry3;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use rand_distr::{Distribution, StandardNormal};
@@ -353,32 +353,33 @@ impl Scene {
         length: f64,
     ) -> anyhow::Result<Track> {
         let mut track = Track::default();
-        let (mut truth, mut dead) = (None::<Pose>, Point3::origin());
+        let (mut truth, mut reported): (Vec<Pose>, Vec<Pose>) = (Vec::new(), Vec::new());
         let mut last_place = None;
         for measurement in measurements {
+            let earlier = |stamp: Stamp| unseen.map_or(stamp, |unseen| stamp.shifted(-unseen.seconds));
             let measurement = match *measurement {
                 Measurement::Pose(pose) => {
-                    let reported = odometry.report(unseen.map_or(pose, |unseen| unseen.of(pose)));
-                    (truth, dead) = (Some(pose), reported.position);
-                    Measurement::Pose(reported)
+                    let pose = Pose { stamp: earlier(pose.stamp), ..pose };
+                    truth.push(pose);
+                    reported.push(odometry.report(unseen.map_or(pose, |unseen| unseen.of(pose))));
+                    Measurement::Pose(reported[reported.len() - 1])
                 }
-                Measurement::Reading(reading) => Measurement::Reading(Reading {
-                    stamp: unseen.map_or(reading.stamp, |unseen| reading.stamp.shifted(-unseen.seconds)),
-                    ..reading
-                }),
+                Measurement::Reading(reading) => {
+                    Measurement::Reading(Reading { stamp: earlier(reading.stamp), ..reading })
+                }
             };
-            let (Some(located), Some(truth)) = (localizer.ingest(measurement), truth) else { continue };
-            let from = last_place.replace(truth.position).unwrap_or(truth.position);
-            let place = located.pose.translation.vector;
-            let off = |x: f64, y: f64| (x - truth.position.x).hypot(y - truth.position.y);
-            track.length += (truth.position - from).norm();
+            let located = localizer.ingest(measurement);
+            let step = located.and_then(|located| Step::of(located, &reported, &truth, &Isometry3::identity()));
+            let Some((step, truth)) = step.and_then(|step| Some((step, step.truth?))) else { continue };
+            let place = truth.translation.vector;
+            track.length += (place - last_place.replace(place).unwrap_or(place)).norm();
             track.steps.push(TrackStep {
                 along: track.length,
-                error: off(place.x, place.y),
-                dead_reckoning: off(dead.x, dead.y),
-                squared_distance: located.estimate.squared_distance([truth.position.x, truth.position.y]),
-                state: located.state,
-                particles: located.particles,
+                error: (step.pose.translation.vector - place).norm(),
+                dead_reckoning: (step.odometry.translation.vector - place).norm(),
+                squared_distance: step.squared_distance.unwrap_or(f64::INFINITY),
+                state: step.located.state,
+                particles: step.located.particles,
             });
             if track.length >= length {
                 break;
@@ -419,7 +420,7 @@ impl Unseen {
     /// The pose as it seems.
     fn of(&self, pose: Pose) -> Pose {
         let Isometry3 { translation, rotation: orientation } = self.moved * pose.isometry();
-        Pose { stamp: pose.stamp.shifted(-self.seconds), position: translation.vector.into(), orientation }
+        Pose { stamp: pose.stamp, position: translation.vector.into(), orientation }
     }
 }
 
