@@ -1,6 +1,7 @@
 //! How well a robot is located in a map: on the Aalto drives and in simulated halls, with odometry whose errors are made from the truth.
 //!
-//! Each run draws the errors of odometry anew: of scale (3 %) and heading (0.01 radians per metre), and noise of both.
+//! Each run draws the errors of odometry anew: of scale (3 %) and heading (0.01 radians per metre), and noise of both. As in
+//! [`magmap::locate`], the pose at the stamp of the reading that completes an update is compared with the truth at that stamp.
 
 use super::metrics::{Spread, quantile};
 use super::worlds::batches;
