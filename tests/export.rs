@@ -180,7 +180,7 @@ fn what_cannot_be_exported_is_named_and_nothing_is_overwritten() {
     let (_, err) = expect(1, &["export", "map", "--format", "csv", "--out", "file/below"], &folder);
     assert!(err.contains("file/below"), "{err}");
 
-    // Beside other files, and not over one of them: then none is written.
+    // Other files in the folder are no obstacle. If one of its own exists, none is written.
     fs::create_dir(at("out")).unwrap();
     fs::write(at("out/map.tif"), "mine").unwrap();
     let export = ["export", "map", "--out", "out", "--format"];

@@ -145,7 +145,7 @@ pub fn rmse(found: impl Iterator<Item = f64>, expected: &[f64]) -> f64 {
     (squares / expected.len() as f64).sqrt()
 }
 
-/// The least of some numbers that a share of all do not exceed; not a number where there is none.
+/// A quantile: the smallest number that at least this fraction of all numbers do not exceed. NaN without numbers.
 pub fn quantile(values: impl IntoIterator<Item = f64>, share: f64) -> f64 {
     let mut values: Vec<f64> = values.into_iter().collect();
     values.sort_by(f64::total_cmp);

@@ -94,7 +94,7 @@ impl Folder {
     }
 }
 
-/// The newest checkpoint in the folder of a journal, without replaying steps and without locking it. `None` where there is none, or
+/// Reads the newest checkpoint from a journal's folder, without replaying steps or locking the folder. `None` if there is none, or
 /// anything is damaged.
 ///
 /// # Errors
