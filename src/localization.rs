@@ -242,6 +242,7 @@ impl Localizer {
             covariance: [[square, 0.0, 0.0], [0.0, square, 0.0], [0.0, 0.0, heading_deviation * heading_deviation]],
             share: 1.0,
             evidence: 0.0,
+            misfit: 1.0,
             inside: 1.0,
         };
         let (state, reason) = (State::Converging, Some(Reason::Unproven));

@@ -23,6 +23,10 @@ const DISAGREEING: f64 = 0.2;
 /// Evidence above which readings speak for the place. Where the particles are right, its median is about 1.
 const SPEAKING: f64 = 0.4;
 
+/// Misfit above which readings speak against a place that is not proven, however well others agree with it. In simulated halls it stays below 3.5
+/// where the particles are right.
+const MISFITTING: f64 = 4.0;
+
 /// Distance over which readings have to speak for one place, in metres, for a longer search not to be lost.
 const PROMISING: f64 = 2.0;
 
@@ -39,6 +43,8 @@ pub struct Estimate {
     pub share: f64,
     /// Evidence of the cluster ([`Particle::evidence`]), relative to the [information](super::lookup::FieldLookup::information) in the map.
     pub evidence: f64,
+    /// Misfit of the cluster ([`Particle::misfit`]).
+    pub misfit: f64,
     /// Share of the cluster's weight that is where the map is known.
     pub inside: f64,
 }
@@ -74,6 +80,7 @@ impl Estimate {
             estimate.turn = mean(|particle| particle.turn.sin()).atan2(mean(|particle| particle.turn.cos()));
             estimate.share = share;
             estimate.evidence = mean(|particle| particle.evidence) / information;
+            estimate.misfit = mean(|particle| particle.misfit);
             estimate.inside = mean(|particle| f64::from(u8::from(particle.is_inside)));
         }
         for (particle, weight) in weighted() {
@@ -143,10 +150,21 @@ pub enum Reason {
 }
 
 /// State and reason, from estimate to estimate.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+///
+/// Among many places there is one that explains readings by chance. A place is proven when readings have agreed with it for some metres,
+/// and have told more than it takes to choose one of all the places where the robot may have been.
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Confidence {
+    /// Logarithm of the number of places where the robot may have been before readings told.
+    places: f64,
+    /// The same of all places in the map.
+    all_places: f64,
+    /// What a reading at a known place tells ([`information`](super::lookup::FieldLookup::information)).
+    information: f64,
     /// Distance over which readings have agreed with one place, in metres.
     agreed: f64,
+    /// What they have told since: logarithm of their likelihood there over that of a sensor anywhere in the map.
+    told: f64,
     /// Distance over which they have disagreed, in metres.
     disagreed: f64,
     /// Whether the state has been tracking, without a disagreement since.
@@ -156,6 +174,20 @@ pub struct Confidence {
 }
 
 impl Confidence {
+    /// Of a robot that may be at a number of places, in a map with so many in all, where readings have this information.
+    pub fn new(places: f64, all_places: f64, information: f64) -> Self {
+        Self {
+            places: places.ln(),
+            all_places: all_places.ln(),
+            information,
+            agreed: 0.0,
+            told: 0.0,
+            disagreed: 0.0,
+            is_proven: false,
+            unproven: 0.0,
+        }
+    }
+
     /// Takes the next estimate, `distance` metres after the last.
     pub fn update(
         &mut self,
@@ -164,28 +196,90 @@ impl Confidence {
         settings: &config::Localization,
     ) -> (State, Option<Reason>) {
         let is_one_place = estimate.share > ONLY_CLUSTER && estimate.deviation() < settings.tracking_deviation;
+        let is_misfit = !self.is_proven && estimate.misfit > MISFITTING;
         let speaks = estimate.evidence > SPEAKING;
         self.disagreed = if estimate.agrees() { 0.0 } else { self.disagreed + distance };
-        if !(is_one_place && estimate.agrees()) {
-            self.agreed = 0.0;
+        if !is_one_place || !estimate.agrees() || is_misfit {
+            (self.agreed, self.told) = (0.0, 0.0);
         } else if speaks {
             self.agreed += distance;
+            self.told += estimate.evidence * self.information * distance / settings.error_length;
         }
-        self.is_proven =
-            self.disagreed == 0.0 && (self.is_proven || self.agreed > 0.0 && self.agreed >= settings.proving_distance);
+        let is_sure = self.agreed > 0.0 && self.agreed >= settings.proving_distance && self.told >= self.places;
+        self.is_proven = self.disagreed == 0.0 && (self.is_proven || is_sure);
         self.unproven = if self.is_proven { 0.0 } else { self.unproven + distance };
         let is_lost = self.disagreed >= settings.losing_distance
             || self.unproven >= settings.searching_distance && self.agreed < PROMISING;
-        if self.agreed > 0.0 && self.agreed >= settings.proving_distance {
+        if is_lost || !estimate.agrees() {
+            self.places = self.all_places;
+        }
+        if is_sure {
             return (State::Tracking, None);
         }
         let reason = match (is_one_place, speaks) {
             _ if estimate.inside < 0.5 => Reason::OutsideMap,
-            _ if self.disagreed > 0.0 => Reason::ReadingsDisagree,
+            _ if self.disagreed > 0.0 || is_misfit => Reason::ReadingsDisagree,
             (true, true) => Reason::Unproven,
             (false, true) => Reason::SeveralPlaces,
             (_, false) => Reason::FlatField,
         };
         (if is_lost { State::Lost } else { State::Converging }, Some(reason))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const STEP: f64 = 0.05;
+
+    /// Distance until the state is tracking, of a robot that may be at a number of places; `estimate` says what is known after a distance.
+    fn proven_after(places: f64, estimate: impl Fn(f64) -> Estimate) -> Option<f64> {
+        let settings = config::Localization::default();
+        let mut confidence = Confidence::new(places, 1e6, 1.2);
+        let mut distances = (1..1000).map(|i| f64::from(i) * STEP);
+        distances.find(|&along| confidence.update(&estimate(along), STEP, &settings).0 == State::Tracking)
+    }
+
+    fn agreeing() -> Estimate {
+        let covariance = [[0.01, 0.0, 0.0], [0.0, 0.01, 0.0], [0.0, 0.0, 0.01]];
+        Estimate { covariance, share: 1.0, evidence: 0.9, misfit: 1.0, inside: 1.0, ..Estimate::default() }
+    }
+
+    #[test]
+    fn the_more_places_there_were_the_more_has_to_be_told() {
+        let settings = config::Localization::default();
+        // Known from the start: only the distance counts.
+        assert!((proven_after(20.0, |_| agreeing()).unwrap() - settings.proving_distance).abs() < 1.5 * STEP);
+        for places in [1e4, 1e6] {
+            let expected = f64::ln(places) / (0.9 * 1.2 / settings.error_length);
+            assert!((proven_after(places, |_| agreeing()).unwrap() - expected).abs() < 1.5 * STEP);
+        }
+    }
+
+    #[test]
+    fn readings_that_disagreed_leave_all_places_possible() {
+        let settings = config::Localization::default();
+        let disagreeing = |along: f64| if along < 1.0 { Estimate { evidence: 0.1, ..agreeing() } } else { agreeing() };
+        let expected = 1.0 + f64::ln(1e6) / (0.9 * 1.2 / settings.error_length);
+        assert!((proven_after(20.0, disagreeing).unwrap() - expected).abs() < 2.5 * STEP);
+    }
+
+    #[test]
+    fn a_misfit_speaks_against_a_place_that_is_not_proven_and_leaves_one_that_is() {
+        let settings = config::Localization::default();
+        let misfitting = |along: f64, from: f64| {
+            let misfit = if (from..from + 0.5).contains(&along) { 5.0 } else { 1.0 };
+            Estimate { misfit, ..agreeing() }
+        };
+        let proven = proven_after(20.0, |along| misfitting(along, 0.5)).unwrap();
+        assert!((proven - 1.0 - settings.proving_distance).abs() < 2.5 * STEP, "{proven}");
+
+        let mut confidence = Confidence::new(20.0, 1e6, 1.2);
+        let mut states = (1..120).map(|i| {
+            let estimate = misfitting(f64::from(i) * STEP, 4.0);
+            confidence.update(&estimate, STEP, &settings).0
+        });
+        assert!(states.by_ref().skip_while(|state| *state != State::Tracking).all(|state| state == State::Tracking));
     }
 }

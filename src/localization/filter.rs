@@ -3,7 +3,7 @@
 //! "Probabilistic Robotics", MIT Press 2005, table 8.3).
 
 use std::collections::{HashSet, VecDeque};
-use std::f64::consts::PI;
+use std::f64::consts::{PI, TAU};
 use std::sync::Arc;
 
 use rand::{RngExt, SeedableRng};
@@ -84,14 +84,19 @@ impl ParticleFilter {
         // Readings that agree move it up, others down; it is neither yet.
         let evidence = START_EVIDENCE * lookup.information;
         particles.iter_mut().for_each(|particle| particle.evidence = evidence);
+        let all_places = lookup.area() / BIN.powi(2) * TAU / HEADING_BIN;
+        let places = match start {
+            Start::Anywhere => all_places,
+            Start::At { .. } => (occupied_bins(&particles) as f64).min(all_places),
+        };
         Self {
             settings: settings.clone(),
+            confidence: Confidence::new(places, all_places, lookup.information),
             lookup,
             particles,
             random,
             averages: None,
             recent: VecDeque::new(),
-            confidence: Confidence::default(),
         }
     }
 
@@ -149,14 +154,10 @@ impl ParticleFilter {
 
     /// Draws the particles again by their weights, as many as their spread asks for.
     fn resample(&mut self, weights: &[f64]) {
-        let bin = |index: usize| {
-            let Particle { place: [x, y], turn, .. } = self.particles[index];
-            [x / BIN, y / BIN, turn / HEADING_BIN].map(|coordinate| coordinate.floor() as i64)
-        };
         let start = self.random.random();
-        let bins: HashSet<[i64; 3]> = systematic(weights, weights.len(), start).map(bin).collect();
+        let bins = occupied_bins(systematic(weights, weights.len(), start).map(|index| &self.particles[index]));
         let least = self.particles.len() / 2;
-        let count = sample_size(bins.len(), &self.settings)
+        let count = sample_size(bins, &self.settings)
             .max(least)
             .clamp(self.settings.min_particles, self.settings.max_particles);
         self.particles = systematic(weights, count, start).map(|index| self.particles[index]).collect();
@@ -261,6 +262,14 @@ fn weights(particles: &[Particle]) -> Vec<f64> {
     let weights: Vec<f64> = particles.iter().map(|particle| (particle.log_weight - greatest).exp()).collect();
     let sum: f64 = weights.iter().sum();
     weights.into_iter().map(|weight| weight / sum).collect()
+}
+
+/// Number of bins in which there are particles.
+fn occupied_bins<'a>(particles: impl IntoIterator<Item = &'a Particle>) -> usize {
+    let bin = |&Particle { place: [x, y], turn, .. }: &Particle| {
+        [x / BIN, y / BIN, turn / HEADING_BIN].map(|coordinate| coordinate.floor() as i64)
+    };
+    particles.into_iter().map(bin).collect::<HashSet<_>>().len()
 }
 
 /// Systematic resampling (low variance): `count` indices, each as often as its weight asks for, up to one. `start` is between 0 and 1.

@@ -156,6 +156,11 @@ impl FieldLookup {
         lookup
     }
 
+    /// Area in which the map is known, in square metres.
+    pub fn area(&self) -> f64 {
+        self.known.len() as f64 * self.resolution.powi(2)
+    }
+
     /// See [`FieldLookup::greatest_likelihood`]: interpolated variances are not below those of the nodes.
     fn bound_of_likelihood(&self) -> f64 {
         let of = |variance: f64| log_density(0.0, 0.0, variance);

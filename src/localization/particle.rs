@@ -18,6 +18,12 @@ const DRIFT_WALK: f64 = 0.001;
 /// Distance over which the agreement of a particle with its readings is averaged, in metres.
 const AGREEMENT_LENGTH: f64 = 2.0;
 
+/// Distance over which its misfit is averaged, in metres.
+const MISFIT_LENGTH: f64 = 1.0;
+
+/// Squared residual, in variances, above which readings do not count as more of a misfit: one outlier is not to decide.
+const GREATEST_MISFIT: f64 = 25.0;
+
 /// How the sensor moved since the last step, and what it then read, in the frame of odometry.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Step {
@@ -65,6 +71,8 @@ pub struct Particle {
     bias_variance: [f64; 2],
     /// How well it explained the last metres: logarithm of the likelihood over that of a sensor anywhere in the map, per reading.
     pub evidence: f64,
+    /// How far the readings of the last metre are from the map: mean squared residual per axis, in variances. About 1 where the map is right.
+    pub misfit: f64,
     /// Whether the map is known there.
     pub is_inside: bool,
 }
@@ -97,6 +105,7 @@ impl Particle {
             bias_variance: [settings.bias_deviation.powi(2); 2],
             log_weight: 0.0,
             evidence: 0.0,
+            misfit: 1.0,
             is_inside: true,
         }
     }
@@ -124,16 +133,19 @@ impl Particle {
         let local = lookup.at::<D>(self.place);
         let anywhere = likelihood_anywhere(lookup, &reading);
         let [plane, vertical] = self.bias_variance;
-        let uncertain = |local| widened(local, plane, vertical);
-        let likelihood = local.map_or(anywhere, |local| likelihood(lookup, &uncertain(local), &reading));
+        let forgotten = |length: f64| 1.0 - (-step.distance() / length).exp();
+        let mut likelihood_here = anywhere;
         if let Some(local) = local {
+            let uncertain = widened(local, plane, vertical);
+            likelihood_here = likelihood(lookup, &uncertain, &reading);
+            let misfit = mean_squared_residual(lookup, &uncertain, &reading).min(GREATEST_MISFIT);
+            self.misfit += forgotten(MISFIT_LENGTH) * (misfit - self.misfit);
             self.learn_bias(step, &reading, &local, lookup.noise, share);
         }
         self.is_inside = local.is_some();
-        self.log_weight += share * likelihood;
-        let forgotten = 1.0 - (-step.distance() / AGREEMENT_LENGTH).exp();
-        self.evidence += forgotten * (likelihood - anywhere - self.evidence);
-        likelihood - anywhere
+        self.log_weight += share * likelihood_here;
+        self.evidence += forgotten(AGREEMENT_LENGTH) * (likelihood_here - anywhere - self.evidence);
+        likelihood_here - anywhere
     }
 }
 
@@ -196,7 +208,14 @@ pub(super) fn likelihood<const D: usize>(lookup: &FieldLookup, local: &Local<D>,
     (0..D).map(|axis| log_density(reading[axis], mean[axis], variance[axis] + lookup.noise)).sum()
 }
 
-/// The same of a sensor that may be anywhere in the map.
+/// Mean over the axes of the squared residual of a reading where the map says this, in variances.
+fn mean_squared_residual<const D: usize>(lookup: &FieldLookup, local: &Local<D>, reading: &[f64; D]) -> f64 {
+    let Local { mean, variance } = local;
+    let square = |axis: usize| (reading[axis] - mean[axis]).powi(2) / (variance[axis] + lookup.noise);
+    (0..D).map(square).sum::<f64>() / D as f64
+}
+
+/// Logarithm of the likelihood of a reading of a sensor that may be anywhere in the map, up to the same constant.
 pub(super) fn likelihood_anywhere<const D: usize>(lookup: &FieldLookup, reading: &[f64; D]) -> f64 {
     let anywhere = lookup.anywhere.iter();
     anywhere.zip(reading).map(|(normal, &value)| log_density(value, normal.mean, normal.variance)).sum()

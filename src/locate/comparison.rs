@@ -96,6 +96,7 @@ mod tests {
             covariance: [[0.04, 0.0, 0.0], [0.0, 0.04, 0.0], [0.0, 0.0, 0.01]],
             share: 1.0,
             evidence: 1.0,
+            misfit: 1.0,
             inside: 1.0,
         };
         let located = Located {
