@@ -72,7 +72,7 @@ fn soak(simulation: &Simulation) -> (Vec<Sample>, Finished) {
     });
     let step_log = Some(Box::new(journal) as _);
     let worker = Worker::start(Mode::Offline, mapper, step_log, Some(observer)).unwrap();
-    let inbox = worker.inbox();
+    let inbox = &worker.inbox;
     for sample in simulation.drive(simulation.world().unwrap()).unwrap() {
         inbox.send(sample.measurement).unwrap();
     }

@@ -326,7 +326,7 @@ impl PublishingThread {
 
     fn publish(&mut self, at_once: bool) {
         let session = &self.shared.session;
-        let (Some(update), Some(frame)) = (session.worker.updates().newest(), session.worker.inbox().frame()) else {
+        let (Some(update), Some(frame)) = (session.worker.updates.newest(), session.worker.inbox.frame()) else {
             return;
         };
         let config::Node { map_rate, marker_rate, .. } = self.settings;
