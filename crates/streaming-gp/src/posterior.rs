@@ -35,8 +35,7 @@ impl<K: Kernel> Posterior<K> {
         let (left, right) = (past.triangle.transpose(), past.triangle.as_ref());
         linalg::multiply((gram.as_mut(), LOWER), Accum::Add, 1.0, (left, UPPER), (right, LOWER));
         let precision_root = linalg::cholesky(gram)?;
-        let mut weights = vec![0.0; size];
-        linalg::add_matrix_vector(&mut weights, 1.0, past.triangle.transpose(), &past.target);
+        let mut weights = linalg::matrix_vector(past.triangle.transpose(), &past.target);
         linalg::solve_lower_vector(precision_root.as_ref(), &mut weights);
         linalg::solve_lower_transposed_vector(precision_root.as_ref(), &mut weights);
         Ok(Self { model, past, precision_root, weights, link: None })

@@ -202,8 +202,7 @@ impl<'a, K: Kernel> Rows<'a, K> {
         let mut gram = self.workspace.zeros(size, size);
         (0..size).for_each(|i| gram[(i, i)] = 1.0);
         linalg::add_outer_gram(gram.as_mut(), 1.0, features.as_ref());
-        let mut projected = vec![0.0; size];
-        linalg::add_matrix_vector(&mut projected, 1.0, features.as_ref(), target);
+        let mut projected = linalg::matrix_vector(features.as_ref(), target);
         if let Some(past) = past {
             let covered = past.projected.len();
             for column in 0..covered {

@@ -243,8 +243,7 @@ impl<K: Kernel> Setup<'_, K> {
                 terms.for_each(|(sum, gram)| *sum += share * gram);
             }
         }
-        let mut solved = vec![0.0; size];
-        linalg::add_matrix_vector(&mut solved, 1.0, inverse.as_ref(), &in_weights);
+        let solved = linalg::matrix_vector(inverse.as_ref(), &in_weights);
         let mut curvature = &inverse * &in_inverse * &inverse;
         for column in 0..size {
             for row in 0..size {

@@ -39,8 +39,7 @@ impl<K: Kernel> Summary<K> {
         let covariance = self.past.covariance(model);
         let slack = prior_trace(&self.root, &covariance) - linalg::squared_frobenius_norm(&features);
         let gram = &features * features.transpose();
-        let mut projected = vec![0.0; features.nrows()];
-        linalg::add_matrix_vector(&mut projected, 1.0, features.as_ref(), &self.past.target);
+        let projected = linalg::matrix_vector(features.as_ref(), &self.past.target);
         WhitenedSummary { features, gram, projected, slack }
     }
 

@@ -272,8 +272,7 @@ impl PastFeatures {
         add(LOWER, 0, covered, gram, among);
         add(LOWER, 0, covered, among, gram);
         add(WHOLE, covered, size - covered, below, gram);
-        let mut projected = vec![0.0; covered];
-        linalg::add_matrix_vector(&mut projected, 1.0, self.features.transpose(), past_residual);
+        let projected = linalg::matrix_vector(self.features.transpose(), past_residual);
         for column in 0..covered {
             let out = &mut out.col_as_slice_mut(column)[column..];
             for (out, coefficient) in out.iter_mut().zip(&coefficients[column..]) {
