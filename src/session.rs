@@ -120,7 +120,7 @@ impl Session {
                 "{} observations learnt in {} updates; the map holds {} and has {} inducing points",
                 after.counters.observations - before.counters.observations,
                 after.updates - before.updates,
-                map.totals(),
+                map.totals,
                 map.size(),
             ),
         })
@@ -207,7 +207,7 @@ impl Session {
             counters.readings - before.readings + status.lost_readings,
             counters.travelled - before.travelled,
             status.updates - self.updates_before,
-            mapper.model().totals()
+            mapper.model().totals
         ))
     }
 

@@ -858,7 +858,7 @@ fn a_burst_faster_than_learning_is_merged_and_beyond_the_inbox_counted_as_lost()
     let Counters { readings, used_readings, rejections, .. } = status.counters;
     assert_eq!((readings + status.lost_readings, used_readings + rejections.readings()), (30_000, readings));
     assert_eq!(status.updates + status.merged_batches, status.counters.batches);
-    assert_eq!(finished.mapper.model().totals().used_readings, used_readings);
+    assert_eq!(finished.mapper.model().totals.used_readings, used_readings);
 }
 
 // ---- Crashes ----

@@ -468,7 +468,7 @@ mod tests {
     }
 
     fn observations(update: &Update) -> u64 {
-        update.map.as_ref().map_or(0, |map| map.totals().observations)
+        update.map.as_ref().map_or(0, |map| map.totals.observations)
     }
 
     /// Every reading an observation, ten of them a batch.
@@ -585,8 +585,7 @@ mod tests {
         let (worker, _) = spawn(&config(100, 5000), Mode::Live, None);
         (0..13).flat_map(pair).for_each(|measurement| worker.inbox.send(measurement).unwrap());
         let used = |pipeline: &Pipeline| pipeline.counters().used_readings;
-        let seen =
-            worker.inspect(move |mapper| (used(mapper.pipeline()), mapper.model().totals().observations)).unwrap();
+        let seen = worker.inspect(move |mapper| (used(mapper.pipeline()), mapper.model().totals.observations)).unwrap();
         assert_eq!(seen, (13, 10), "the batch of ten is learnt, the open one is not closed");
         assert_eq!(worker.updates.newest().unwrap().number, 0);
         let empty = Checkpoint::of(&Mapper::new(&config(100, 5000))).unwrap().map();
@@ -602,7 +601,7 @@ mod tests {
         assert_eq!((newest.number, observations(&newest), newest.observations), (1, 0, 0));
         assert_eq!(worker.status().updates, 1, "another map is no update");
         let finished = worker.join().unwrap();
-        assert_eq!(finished.mapper.model().totals().batches(), 0, "the open batch belonged to the replaced map");
+        assert_eq!(finished.mapper.model().totals.batches(), 0, "the open batch belonged to the replaced map");
     }
 
     #[test]

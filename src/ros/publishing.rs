@@ -248,7 +248,7 @@ impl LazyRaster {
     /// Draws a map; without one, everything is unknown.
     fn draw(&mut self, map: Option<&FieldMap>) -> Result<(), crate::field::Error> {
         if let Some(map) = map {
-            let extent = map.extent();
+            let extent = map.extent;
             if self.extent.replace(extent).is_some_and(|last| !contains(extent, last)) {
                 // Another map, of other places.
                 self.rasterizer = Rasterizer::new(&self.settings);
@@ -401,5 +401,5 @@ impl PublishingThread {
 }
 
 fn header(update: &Update, frame: &str) -> Header {
-    convert::header(frame, update.map.as_ref().map(FieldMap::stamp).unwrap_or_default())
+    convert::header(frame, update.map.as_ref().map(|map| map.stamp).unwrap_or_default())
 }

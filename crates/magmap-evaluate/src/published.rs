@@ -34,7 +34,8 @@ pub fn published() -> Vec<Published> {
     };
     let shuffled = |[source, name, method]: [&'static str; 3], errors: [f64; 4]| {
         let batches = [5, 10, 15, 20].into_iter().zip(errors.map(Some));
-        let at = |(batch, rmse)| Published { source, name, method, is_shuffled: true, batch, inducing_points: None, rmse };
+        let at =
+            |(batch, rmse)| Published { source, name, method, is_shuffled: true, batch, inducing_points: None, rmse };
         batches.map(at).collect::<Vec<_>>()
     };
     [
