@@ -41,19 +41,8 @@ pub enum Error {
     #[error("expected a folder for the output at {}, found a file; choose another name or move the file away", .0.display())]
     NotAFolder(PathBuf),
     /// The arrays do not fit the grid they come with.
-    #[error("expected {expected} values of {what} for a grid of {columns} by {rows} cells, found {found}")]
-    Shape {
-        /// The name of the array.
-        what: &'static str,
-        /// The number of values it should have.
-        expected: usize,
-        /// The number of values it has.
-        found: usize,
-        /// Columns of the grid.
-        columns: usize,
-        /// Rows of the grid.
-        rows: usize,
-    },
+    #[error("expected {0}")]
+    Shape(String),
     /// The map has no cell, which the format cannot represent.
     #[error("expected a map of at least one cell for {}, found none; has any reading passed the gates?", .0.display())]
     NoCells(PathBuf),
@@ -68,7 +57,8 @@ fn check_shape(grid: &crate::field::grid::FieldGrid) -> Result<(), Error> {
 /// Checks that an array has a value for each cell of a grid.
 fn check_length(grid: &crate::field::grid::FieldGrid, what: &'static str, found: usize) -> Result<(), Error> {
     let (columns, rows, expected) = (grid.geometry.columns, grid.geometry.rows, grid.geometry.len());
-    if found == expected { Ok(()) } else { Err(Error::Shape { what, expected, found, columns, rows }) }
+    let wrong = || format!("{expected} values of {what} for a grid of {columns} by {rows} cells, found {found}");
+    if found == expected { Ok(()) } else { Err(Error::Shape(wrong())) }
 }
 
 /// A grid of strengths for tests; its lower left corner is (-1, 2), and its cells have half a metre.

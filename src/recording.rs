@@ -30,6 +30,7 @@ use std::path::{Path, PathBuf};
 use nalgebra::Isometry3;
 use serde::Serialize;
 use sha2::{Digest, Sha256};
+use strum::EnumMessage;
 
 use self::aalto_csv::{Drive, DrivePath};
 use self::decoding::Frames;
@@ -45,21 +46,21 @@ use crate::config::{Sensor, Topics};
 use crate::mapping::mapper::SourceId;
 use crate::sensing::reading::{Measurement, Stamp};
 
-/// How a recording is stored.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+/// How a recording is stored; the comment of each kind is what a person reads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, EnumMessage)]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
-    /// A drive of the Aalto data: three CSV files.
+    /// drive of the Aalto data (CSV)
     AaltoCsv,
-    /// A survey: positions and fields in one CSV file.
+    /// survey (CSV)
     SurveyCsv,
-    /// A single MCAP file.
+    /// MCAP file
     Mcap,
-    /// A single SQLite database of rosbag2.
+    /// SQLite database of rosbag2
     Sqlite3,
-    /// A rosbag2 folder with MCAP storage.
+    /// rosbag2 folder with MCAP storage
     Rosbag2Mcap,
-    /// A rosbag2 folder with SQLite storage.
+    /// rosbag2 folder with SQLite storage
     Rosbag2Sqlite3,
 }
 
@@ -131,8 +132,7 @@ pub struct Recording {
 enum Source {
     /// Files that were read whole, with the digest of their content.
     Files {
-        measurements: Vec<Measurement>,
-        next: usize,
+        measurements: std::vec::IntoIter<Measurement>,
         digest: Sha256,
     },
     Bag(Box<Playback>),
@@ -174,22 +174,11 @@ impl Recording {
     fn from_drive(path: &Path, drive_path: &DrivePath, topics: &Topics, sensor: &Sensor) -> Result<Self, Error> {
         let drive = Drive::read(drive_path)?;
         let file = |kind: &str| drive_path.file(kind).display().to_string();
-        if !topics.signal.is_empty() {
-            return Err(wrong_topic::<Bool>(path, "topics.signal", &topics.signal, &["loc", "mag"].map(file)));
-        }
         let choice = |kind| Choice { topic: file(kind), others: Vec::new() };
         let count = drive.seconds.len() as u64;
         let topic = |kind, content: &str| TopicSummary { name: file(kind), type_name: content.into(), count };
-        let mut notes = Vec::new();
-        let repeated = drive.repeated_stamps;
-        if repeated > 0 {
-            notes.push(format!("{repeated} rows repeat a stamp and are spread over the time to the next"));
-        }
-        if sensor.override_transforms {
-            notes.push(
-                "sensor.override_transforms has no effect: the files give the sensor's own place and axes".into(),
-            );
-        }
+        let repeated = Some(drive.repeated_stamps).filter(|repeated| *repeated > 0);
+        let note = |repeated| format!("{repeated} rows repeat a stamp and are spread over the time to the next");
         let summary = Summary {
             path: path.into(),
             kind: Kind::AaltoCsv,
@@ -200,39 +189,54 @@ impl Recording {
             magnetometer_frame: "room".into(),
             odometry_frame: "room".into(),
             body_frame: "room".into(),
-            notes,
+            notes: repeated.map(note).into_iter().collect(),
         };
-        let source = Source::Files { measurements: drive.measurements().collect(), next: 0, digest: drive.digest() };
-        Ok(Self { summary, mount: Isometry3::identity(), loss: drive.loss, source })
+        let (measurements, digest) = (drive.measurements().collect(), drive.digest());
+        let placed = "the files give the sensor's own place and axes";
+        Self::from_files(summary, measurements, digest, drive.loss, topics, (sensor, placed))
     }
 
     fn from_table(path: &Path, topics: &Topics, sensor: &Sensor) -> Result<Self, Error> {
         let table = FieldTable::read(path)?;
-        let topic = path.display().to_string();
-        if !topics.signal.is_empty() {
-            return Err(wrong_topic::<Bool>(path, "topics.signal", &topics.signal, &[topic]));
-        }
-        let count = table.rows.len() as u64;
-        let choice = Choice { topic: topic.clone(), others: Vec::new() };
-        let mut notes = table.notes.clone();
-        if sensor.override_transforms {
-            notes.push("sensor.override_transforms has no effect: the rows are places of the sensor itself".into());
-        }
+        let name = path.display().to_string();
+        let choice = Choice { topic: name.clone(), others: Vec::new() };
+        let (type_name, count) = ("positions and fields (CSV)".into(), table.rows.len() as u64);
         let sensor_frame = if table.has_orientation { "magnetometer" } else { "map" };
         let summary = Summary {
             path: path.into(),
             kind: Kind::SurveyCsv,
-            topics: vec![TopicSummary { name: topic, type_name: "positions and fields (CSV)".into(), count }],
+            topics: vec![TopicSummary { name, type_name, count }],
             span_seconds: table.span().map(|(start, end)| (start.seconds(), end.seconds())),
             magnetometer: choice.clone(),
             odometry: choice,
             magnetometer_frame: sensor_frame.into(),
             odometry_frame: "map".into(),
             body_frame: sensor_frame.into(),
-            notes,
+            notes: table.notes.clone(),
         };
-        let source = Source::Files { measurements: table.measurements().collect(), next: 0, digest: table.digest() };
-        Ok(Self { summary, mount: Isometry3::identity(), loss: table.loss, source })
+        let (measurements, digest) = (table.measurements().collect(), table.digest());
+        let placed = "the rows are places of the sensor itself";
+        Self::from_files(summary, measurements, digest, table.loss, topics, (sensor, placed))
+    }
+
+    /// Of files that hold no signal, and whose positions need no mount: `placed` says why.
+    fn from_files(
+        mut summary: Summary,
+        measurements: Vec<Measurement>,
+        digest: Sha256,
+        loss: Loss,
+        topics: &Topics,
+        (sensor, placed): (&Sensor, &str),
+    ) -> Result<Self, Error> {
+        if !topics.signal.is_empty() {
+            let files: Vec<&String> = summary.topics.iter().map(|topic| &topic.name).collect();
+            return Err(wrong_topic::<Bool>(&summary.path, "topics.signal", &topics.signal, &files));
+        }
+        if sensor.override_transforms {
+            summary.notes.push(format!("sensor.override_transforms has no effect: {placed}"));
+        }
+        let source = Source::Files { measurements: measurements.into_iter(), digest };
+        Ok(Self { summary, mount: Isometry3::identity(), loss, source })
     }
 
     fn from_bag(path: &Path, topics: &Topics, sensor: &Sensor) -> Result<Self, Error> {
@@ -281,10 +285,7 @@ impl Iterator for Recording {
 
     fn next(&mut self) -> Option<Self::Item> {
         match &mut self.source {
-            Source::Files { measurements, next, .. } => {
-                *next += 1;
-                measurements.get(*next - 1).copied().map(Ok)
-            }
+            Source::Files { measurements, .. } => measurements.next().map(Ok),
             Source::Bag(playback) => playback.next_measurement().transpose(),
         }
     }

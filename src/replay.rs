@@ -254,7 +254,7 @@ impl Replay {
         let has_mount = *mapper.pipeline().mount() == source.mount;
         let step_log = journal.map(|journal| Box::new(journal) as Box<dyn StepLog>);
         let worker = Worker::start(Mode::Offline, mapper, step_log, Some(observer))?;
-        let inbox = worker.inbox();
+        let inbox = &worker.inbox;
         if !has_begun {
             // All runs of a recording are equal, and so are their maps.
             inbox.begin(source.id.clone(), String::new())?;
@@ -301,7 +301,7 @@ impl Replay {
     }
 
     fn feed<E: Display>(&mut self, measurements: impl IntoIterator<Item = Result<Measurement, E>>) {
-        let (inbox, stop) = (self.worker.inbox(), self.worker.stop.clone());
+        let (inbox, stop) = (&self.worker.inbox, self.worker.stop.clone());
         let mut pace = Pace::new(self.speed);
         let mapped = self.context.resumed.as_ref().map_or(0, |resumed| resumed.measurements);
         for measurement in measurements.into_iter().skip(usize::try_from(mapped).unwrap_or(usize::MAX)) {

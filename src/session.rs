@@ -73,7 +73,7 @@ impl Session {
         let worker = Worker::start(Mode::Live, mapper, step_log, None)?;
         let frame = normalized(&config.frames.map);
         if !frame.is_empty() {
-            worker.inbox().name_frame(frame)?;
+            worker.inbox.name_frame(frame)?;
         }
         Ok(Self {
             worker,
@@ -114,13 +114,13 @@ impl Session {
         let before = self.worker.status();
         self.worker.flush().map_err(in_words)?;
         let after = self.worker.status();
-        Ok(match self.worker.updates().newest_map() {
+        Ok(match self.worker.updates.newest_map() {
             None => "there is nothing to map yet".into(),
             Some(map) => format!(
                 "{} observations learnt in {} updates; the map holds {} and has {} inducing points",
                 after.counters.observations - before.counters.observations,
                 after.updates - before.updates,
-                map.totals(),
+                map.totals,
                 map.size(),
             ),
         })
@@ -148,7 +148,7 @@ impl Session {
             return Err(format!("{name} is already in {}: it would be mapped twice", file.path.display()));
         }
         checkpoint.model.check(&self.worker.config()).map_err(in_words)?;
-        let frame = self.worker.inbox().name_frame(&checkpoint.frame).map_err(in_words)?;
+        let frame = self.worker.inbox.name_frame(&checkpoint.frame).map_err(in_words)?;
         if *frame != checkpoint.frame {
             let theirs = &checkpoint.frame;
             return Err(format!(
@@ -157,7 +157,7 @@ impl Session {
             ));
         }
         let kept = self.replace(Step::Load(Box::new(checkpoint.map())))?;
-        let points = self.worker.updates().newest_map().map_or(0, |map| map.size());
+        let points = self.worker.updates.newest_map().map_or(0, |map| map.size());
         let totals = &checkpoint.model.totals;
         Ok(format!("loaded {}: {totals}, {points} inducing points{kept}", file.path.display()))
     }
@@ -184,7 +184,7 @@ impl Session {
         self.worker.stop.stop();
         let flushed = self.flush();
         let config = self.worker.config();
-        let has_map = self.worker.updates().newest_map().is_some();
+        let has_map = self.worker.updates.newest_map().is_some();
         let is_new = self.worker.status().counters.used_readings > self.before.used_readings;
         let is_to_be_saved = config.node.save_at_end && has_map && is_new;
         let last = flushed.and_then(|done| if is_to_be_saved { self.save() } else { Ok(done) });
@@ -207,7 +207,7 @@ impl Session {
             counters.readings - before.readings + status.lost_readings,
             counters.travelled - before.travelled,
             status.updates - self.updates_before,
-            mapper.model().totals()
+            mapper.model().totals
         ))
     }
 

@@ -107,7 +107,7 @@ fn through_the_thread(config: &Config) {
     config.batch = Batch { max_observations: usize::MAX, max_path: 0.0, max_duration: 0.0 };
     let worker = Worker::start(Mode::Offline, Mapper::new(&config), None, None).unwrap();
     let feed = |range: std::ops::Range<usize>| {
-        range.flat_map(converted).for_each(|measurement| worker.inbox().send(measurement).unwrap());
+        range.flat_map(converted).for_each(|measurement| worker.inbox.send(measurement).unwrap());
         worker.inspect(|mapper| mapper.pipeline().counters().observations).unwrap()
     };
     let before = feed(0..WARM_UP);

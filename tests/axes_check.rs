@@ -21,8 +21,8 @@ fn doubt(
     config.learning.max_evaluations = 0;
     config.selection.max_inducing_points = 10;
     let worker = Worker::start(Mode::Offline, Mapper::new(&config), None, None).unwrap();
-    worker.inbox().set_mount(mount).unwrap();
-    measurements.into_iter().for_each(|measurement| worker.inbox().send(measurement).unwrap());
+    worker.inbox.set_mount(mount).unwrap();
+    measurements.into_iter().for_each(|measurement| worker.inbox.send(measurement).unwrap());
     let live = {
         worker.flush().unwrap();
         worker.doubt()
@@ -153,6 +153,6 @@ fn a_bias_that_grows_with_the_speed_is_named_unless_it_is_learnt() {
 fn strengths_do_not_depend_on_axes_and_are_not_checked() {
     let (_, measurements, _) = faults(&drive(1, Route::Random)).swap_remove(0);
     let worker = Worker::start(Mode::Offline, Mapper::new(&Config::default()), None, None).unwrap();
-    measurements.into_iter().for_each(|measurement| worker.inbox().send(measurement).unwrap());
+    measurements.into_iter().for_each(|measurement| worker.inbox.send(measurement).unwrap());
     assert_eq!(worker.join().unwrap().doubt, None);
 }

@@ -10,7 +10,6 @@ use magmap::config::Config;
 use magmap::durability::checkpoint::Checkpoint;
 use magmap::field::model::FieldModel;
 use magmap::mapping::batcher::Batch;
-use magmap::mapping::inbox::Delivery;
 use magmap::mapping::mapper::{Mapper, Step};
 use magmap::mapping::pipeline::Pipeline;
 use magmap::mapping::stop::StopSignal;
@@ -849,8 +848,8 @@ fn a_burst_faster_than_learning_is_merged_and_beyond_the_inbox_counted_as_lost()
     // Each update waits until it is allowed.
     let observer: Observer = Box::new(move |_, _| allowed.recv().unwrap());
     let worker = Worker::start(Mode::Live, Mapper::new(&config), None, Some(observer)).unwrap();
-    let inbox = worker.inbox();
-    let lost = events.iter().filter(|(_, measurement)| inbox.offer(*measurement).unwrap() == Delivery::Lost).count();
+    let inbox = &worker.inbox;
+    let lost = events.iter().filter(|(_, measurement)| !inbox.offer(*measurement).unwrap()).count();
     (0..1000).for_each(|_| allow.send(()).unwrap());
     let finished = worker.join().unwrap();
     let status = finished.status;
@@ -859,7 +858,7 @@ fn a_burst_faster_than_learning_is_merged_and_beyond_the_inbox_counted_as_lost()
     let Counters { readings, used_readings, rejections, .. } = status.counters;
     assert_eq!((readings + status.lost_readings, used_readings + rejections.readings()), (30_000, readings));
     assert_eq!(status.updates + status.merged_batches, status.counters.batches);
-    assert_eq!(finished.mapper.model().totals().used_readings, used_readings);
+    assert_eq!(finished.mapper.model().totals.used_readings, used_readings);
 }
 
 // ---- Crashes ----

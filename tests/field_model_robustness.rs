@@ -433,7 +433,7 @@ fn a_model_of_a_field_rejects_signals_and_a_model_of_a_signal_rejects_fields() {
     ] {
         let mut model = FieldModel::new(&config);
         assert_eq!(model.update(&[rejected], &|| false).unwrap_err().to_string(), reason);
-        assert_eq!((model.totals().rejected_batches, model.map().is_none()), (1, true));
+        assert_eq!((model.totals.rejected_batches, model.map().is_none()), (1, true));
         model.update(&[accepted], &|| false).unwrap();
     }
 }

@@ -225,12 +225,12 @@ impl World {
     }
 
     fn place_of_map(&self, session: &Session) -> Option<usize> {
-        let extent = session.worker.inspect(|mapper| mapper.model().map().map(|map| map.extent())).unwrap()?;
+        let extent = session.worker.inspect(|mapper| mapper.model().map().map(|map| map.extent)).unwrap()?;
         Some((extent[0][0] / FAR).round() as usize)
     }
 
     fn drive(&mut self, session: &Session, place: usize, readings: usize) {
-        let inbox = session.worker.inbox();
+        let inbox = &session.worker.inbox;
         inbox.name_frame("odom").unwrap();
         for _ in 0..readings {
             self.now += 1;
@@ -249,7 +249,7 @@ impl World {
     }
 
     fn drive_without_effect(&mut self, session: &Session, place: usize, poses: bool) {
-        let inbox = session.worker.inbox();
+        let inbox = &session.worker.inbox;
         self.now += 1000;
         for _ in 0..10 {
             self.now += 1;
@@ -455,7 +455,7 @@ fn saving_never_overwrites_a_different_map() {
     let mut config = world.settings(&everyday(vec![]));
     config.node.map_name = earlier.name.clone();
     let session = Session::start(&config, "", "/magmap").unwrap();
-    assert_eq!(session.worker.updates().newest_map().unwrap().totals().used_readings, 20);
+    assert_eq!(session.worker.updates.newest_map().unwrap().totals.used_readings, 20);
     session.end().unwrap();
 }
 

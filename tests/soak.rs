@@ -57,11 +57,11 @@ fn soak(simulation: &Simulation) -> (Vec<Sample>, Finished) {
             let report = result.as_ref().expect("no batch is rejected");
             let is_looked_at = update.number % 20 == 0;
             if is_looked_at {
-                rasterizer.rasterize(map, &map.extent()).expect("the room can be drawn");
+                rasterizer.rasterize(map, &map.extent).expect("the room can be drawn");
             }
             let points = map.size();
             samples.lock().unwrap().push(Sample {
-                time: map.stamp().nanoseconds() as f64 * 1e-9,
+                time: map.stamp.nanoseconds() as f64 * 1e-9,
                 inducing_points: points,
                 // An evaluation whitens the rows, then triangularizes them under what was known (Householder), forwards and back.
                 work: (report.learning.evaluations.max(1) * (report.rows + points) * points * points) as f64,
@@ -72,7 +72,7 @@ fn soak(simulation: &Simulation) -> (Vec<Sample>, Finished) {
     });
     let step_log = Some(Box::new(journal) as _);
     let worker = Worker::start(Mode::Offline, mapper, step_log, Some(observer)).unwrap();
-    let inbox = worker.inbox();
+    let inbox = &worker.inbox;
     for sample in simulation.drive(simulation.world().unwrap()).unwrap() {
         inbox.send(sample.measurement).unwrap();
     }
@@ -175,7 +175,7 @@ fn check(simulation: &Simulation) {
 fn compare(simulation: &Simulation, finished: &Finished) -> TruthComparison {
     let config = Config::default();
     let map = finished.mapper.model().map().unwrap();
-    let grid = rasterize(&config.raster, &map, &map.extent()).unwrap();
+    let grid = rasterize(&config.raster, &map, &map.extent).unwrap();
     TruthComparison::within_room(&grid, &simulation.world().unwrap(), simulation.world.size, 50.0)
 }
 

@@ -27,16 +27,9 @@ pub enum Problem {
         /// Its version.
         found: i64,
     },
-    /// An array is invalid although the checksum is valid.
-    #[error("expected {expected} in the array {array}, found {found}; it was not written by this version of magmap")]
-    Array {
-        /// Name of the array.
-        array: String,
-        /// What was expected.
-        expected: String,
-        /// What was found.
-        found: String,
-    },
+    /// An array is invalid although the checksum is valid: what was expected and found in which.
+    #[error("{0}; it was not written by this version of magmap")]
+    Array(String),
     /// The metadata is invalid although the checksum is valid.
     #[error("its metadata is invalid: {0}; it was not written by this version of magmap")]
     Metadata(#[from] serde_json::Error),
@@ -50,7 +43,7 @@ pub enum Problem {
 
 impl Problem {
     /// An array that is invalid although the checksum is valid.
-    pub(crate) fn array(array: &str, expected: &str, found: impl ToString) -> Self {
-        Self::Array { array: array.to_owned(), expected: expected.to_owned(), found: found.to_string() }
+    pub(crate) fn array(array: &str, expected: &str, found: impl std::fmt::Display) -> Self {
+        Self::Array(format!("expected {expected} in the array {array}, found {found}"))
     }
 }

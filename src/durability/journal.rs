@@ -40,14 +40,13 @@ use crate::mapping::updates::lock;
 
 pub use self::folder::{ExistingJournal, Folder};
 pub use self::recovery::{Gaps, Recovered, undamaged_checkpoint};
-pub use self::segment::Damage;
 
 /// The steps in the bytes of a segment, and the damage between them, for tests with arbitrary files.
 ///
 /// # Errors
 /// Why it is not a segment.
 #[doc(hidden)]
-pub fn steps_of(bytes: &[u8]) -> Result<(Vec<Step>, Vec<Damage>), Damage> {
+pub fn steps_of(bytes: &[u8]) -> Result<(Vec<Step>, Vec<String>), String> {
     let mut damages = Vec::new();
     let items = segment::Segment::open(bytes.to_vec(), 0)?.map(|item| item.map_err(|damage| damages.push(damage)));
     let steps = items.flatten().map(|(_, step)| step).collect();

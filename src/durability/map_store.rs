@@ -90,19 +90,20 @@ impl MapFile {
     /// [`Error::Refused`]: a map of another frame or with settings of another model, one that has the recording already, or one that
     /// another process is making. Damage is not an error: it is logged, and damaged files are kept.
     pub fn begin(&self, config: &Config, source: &SourceId, run: String) -> Result<MapStart, Error> {
-        let mut start = match self.find_unfinished(config, source)? {
-            Ok(start) => start,
-            Err(folder) => self.find_saved(config, source, folder)?,
+        let (folder, unfinished) = self.find_unfinished(config, source)?;
+        let mut start = match unfinished {
+            Some(recovered) => continued(recovered, folder, config)?,
+            None => self.find_saved(config, source, folder)?,
         };
         start.mapper.take(Step::Source { id: source.clone(), run }, &StopSignal::default());
         Ok(start)
     }
 
-    /// The unfinished map, or else the folder for the journal of another one.
-    fn find_unfinished(&self, config: &Config, source: &SourceId) -> Result<Result<MapStart, Folder>, Error> {
+    /// The folder of the journal, and the unfinished map in it if that is to be continued.
+    fn find_unfinished(&self, config: &Config, source: &SourceId) -> Result<(Folder, Option<Recovered>), Error> {
         let path = self.journal();
         let other = |existing, trouble: Option<String>| {
-            Ok(Err(Folder::deferred(self.journal(), existing, trouble.or_else(|| self.trouble()))))
+            Ok((Folder::deferred(self.journal(), existing, trouble.or_else(|| self.trouble())), None))
         };
         if !path.is_dir() {
             return other(ExistingJournal::Keep, None);
@@ -140,21 +141,7 @@ impl MapFile {
             );
             return other(ExistingJournal::Keep, None);
         }
-        self.continued(recovered, folder, config).map(Ok)
-    }
-
-    /// Continues a recovered map with the current settings.
-    fn continued(&self, recovered: Recovered, folder: Folder, config: &Config) -> Result<MapStart, Error> {
-        let Recovered { mut mapper, findings, lost_steps, damaged } = recovered;
-        findings.iter().for_each(|finding| log::error!("{finding}"));
-        if lost_steps > 0 {
-            log::error!("{lost_steps} steps (readings, poses) of the journal are lost; all others are in the map");
-        }
-        check_frame(&folder.path, mapper.frame(), config)?;
-        mapper.model().check(config).map_err(|error| other_model(&folder.path, &error))?;
-        mapper.take(Step::Configure(Box::new(config.clone())), &StopSignal::default());
-        log::info!("continuing the unfinished map: {}", in_words(&mapper));
-        Ok(MapStart { mapper, folder, damaged, initial_map: InitialMap::Unfinished })
+        Ok((folder, Some(recovered)))
     }
 
     fn find_saved(&self, config: &Config, source: &SourceId, folder: Folder) -> Result<MapStart, Error> {
@@ -185,7 +172,7 @@ impl MapFile {
         check_frame(&self.path, &checkpoint.frame, config)?;
         let mut mapper = checkpoint.resume(config).map_err(|error| other_model(&self.path, &error))?;
         mapper.begin_stream();
-        log::info!("continuing the map {}: {}", self.path.display(), in_words(&mapper));
+        log::info!("continuing the map {}: {}", self.path.display(), mapper.model().totals);
         Ok(MapStart { mapper, folder, damaged: Vec::new(), initial_map: InitialMap::Saved })
     }
 
@@ -259,6 +246,19 @@ impl MapFile {
         Ok(fs::create_dir_all(folder).map_err(failed)?)
     }
 }
+/// Continues a recovered map with the current settings.
+fn continued(recovered: Recovered, folder: Folder, config: &Config) -> Result<MapStart, Error> {
+    let Recovered { mut mapper, findings, lost_steps, damaged } = recovered;
+    findings.iter().for_each(|finding| log::error!("{finding}"));
+    if lost_steps > 0 {
+        log::error!("{lost_steps} steps (readings, poses) of the journal are lost; all others are in the map");
+    }
+    check_frame(&folder.path, mapper.frame(), config)?;
+    mapper.model().check(config).map_err(|error| other_model(&folder.path, &error))?;
+    mapper.take(Step::Configure(Box::new(config.clone())), &StopSignal::default());
+    log::info!("continuing the unfinished map: {}", mapper.model().totals);
+    Ok(MapStart { mapper, folder, damaged, initial_map: InitialMap::Unfinished })
+}
 
 /// The default folder of maps: that of ROS.
 fn default_folder() -> PathBuf {
@@ -299,9 +299,4 @@ fn in_use(path: &Path, process: Option<u32>) -> Error {
          launch files map_name:=NAME",
         path.display()
     ))
-}
-
-/// Counts of what a map was learnt from.
-fn in_words(mapper: &Mapper) -> String {
-    mapper.model().totals().to_string()
 }

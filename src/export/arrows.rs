@@ -70,7 +70,7 @@ mod tests {
     #[test]
     fn arrows_point_along_the_field_and_are_as_long_as_it_is_strong() {
         let map = map(Mapped::Vector);
-        let grid = rasterize(&Config::default().raster, &map, &map.extent()).unwrap();
+        let grid = rasterize(&Config::default().raster, &map, &map.extent).unwrap();
         let Arrows { arrows, spacing } = Arrows::of(&map, &grid).unwrap();
         // Of 5 cm every eighth: the first power of two that is not below 25 cm.
         assert!((spacing - 0.4).abs() < 1e-12, "{spacing}");
@@ -92,7 +92,7 @@ mod tests {
     #[test]
     fn a_map_of_strengths_has_none() {
         let map = map(Mapped::Strength);
-        let grid = rasterize(&Config::default().raster, &map, &map.extent()).unwrap();
+        let grid = rasterize(&Config::default().raster, &map, &map.extent).unwrap();
         assert_eq!(Arrows::of(&map, &grid), None);
     }
 }

@@ -22,7 +22,7 @@ pub(crate) const DIMENSION: usize = 2;
 
 /// The initial model, over places of `dimension` coordinates.
 pub fn model(config: &Config, dimension: usize) -> Model<FieldKernel> {
-    let Hyperparameters { constant, variance, lengthscale, noise } = initial_and_prior(config).initial;
+    let [Hyperparameters { constant, variance, lengthscale, noise }, ..] = initial_and_prior(config);
     let lengthscales = vec![lengthscale; lengthscales(config, dimension)];
     Model {
         kernel: Stationary {
@@ -38,36 +38,22 @@ pub fn model(config: &Config, dimension: usize) -> Model<FieldKernel> {
     }
 }
 
-/// The initial hyperparameters and their prior.
-struct InitialAndPrior {
-    initial: Hyperparameters,
-    prior_median: Hyperparameters,
-    prior_log_sd: Hyperparameters,
-}
-
-fn initial_and_prior(config: &Config) -> InitialAndPrior {
-    let config::Bernoulli { constant, variance, lengthscale, prior_log_sd: sd } = config.bernoulli;
-    match config.model.likelihood {
-        config::Likelihood::Bernoulli => {
-            // The noise has no effect.
-            let initial = Hyperparameters { constant, variance, lengthscale, noise: 1.0 };
-            let prior_log_sd = Hyperparameters { constant: sd, variance: sd, lengthscale: sd, noise: sd };
-            InitialAndPrior { prior_median: initial.clone(), initial, prior_log_sd }
-        }
-        config::Likelihood::Gaussian | config::Likelihood::StudentT => InitialAndPrior {
-            initial: config.model.initial.clone(),
-            prior_median: config.learning.prior_median.clone(),
-            prior_log_sd: config.learning.prior_log_sd.clone(),
-        },
+/// The initial hyperparameters, and of their prior the medians and the standard deviations of the logarithms.
+fn initial_and_prior(config: &Config) -> [Hyperparameters; 3] {
+    if config.model.likelihood != config::Likelihood::Bernoulli {
+        let config::Learning { prior_median, prior_log_sd, .. } = &config.learning;
+        return [&config.model.initial, prior_median, prior_log_sd].map(Clone::clone);
     }
+    let config::Bernoulli { constant, variance, lengthscale, prior_log_sd: sd } = config.bernoulli;
+    // The noise has no effect.
+    let initial = Hyperparameters { constant, variance, lengthscale, noise: 1.0 };
+    let prior_log_sd = Hyperparameters { constant: sd, variance: sd, lengthscale: sd, noise: sd };
+    [initial.clone(), initial, prior_log_sd]
 }
 
 /// The link between labels and the latent function; none where strengths are mapped.
 pub(crate) fn link(settings: &config::Model) -> Option<Link> {
-    match settings.likelihood {
-        config::Likelihood::Gaussian | config::Likelihood::StudentT => None,
-        config::Likelihood::Bernoulli => Some(Link::Probit),
-    }
+    (settings.likelihood == config::Likelihood::Bernoulli).then_some(Link::Probit)
 }
 
 /// The likelihood of measured strengths; no effect on labels.
@@ -95,7 +81,7 @@ pub fn settings(config: &Config, dimension: usize) -> Settings<FieldKernel> {
         spread.push(values.noise);
         spread
     };
-    let InitialAndPrior { prior_median, prior_log_sd, .. } = initial_and_prior(config);
+    let [_, prior_median, prior_log_sd] = initial_and_prior(config);
     streaming_settings(config, config.selection.delta, spread(&prior_median), spread(&prior_log_sd))
 }
 

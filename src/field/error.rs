@@ -25,42 +25,10 @@ pub enum Error {
     /// A raster was requested without any point to cover.
     #[error("no points to build a grid around: expected at least one")]
     NoPoints,
-    /// A raster was requested around a point that is not finite, or too far away to resolve cells.
-    #[error(
-        "no grid around ({x}, {y}): expected finite coordinates that a grid of {resolution} m can resolve; \
-         check the odometry, or choose a larger raster.resolution"
-    )]
-    PointOutOfRange {
-        /// Its x, in metres.
-        x: f64,
-        /// Its y, in metres.
-        y: f64,
-        /// Side of a cell, in metres.
-        resolution: f64,
-    },
-    /// The raster would have more cells than allowed.
-    #[error(
-        "a grid of {columns} x {rows} cells of {resolution} m is larger than the {max_cells} cells allowed; \
-         raise raster.max_cells or choose a larger raster.resolution"
-    )]
-    GridTooLarge {
-        /// Columns it would have.
-        columns: u64,
-        /// Rows it would have.
-        rows: u64,
-        /// Side of a cell, in metres.
-        resolution: f64,
-        /// Cells allowed.
-        max_cells: usize,
-    },
-    /// Grids of different resolution cannot be merged.
-    #[error("grids with cells of {left} m and {right} m cannot be merged: expected equal resolutions")]
-    ResolutionsDiffer {
-        /// Cell size of one grid, in metres.
-        left: f64,
-        /// Cell size of the other, in metres.
-        right: f64,
-    },
+    /// There is no raster like this: around a point that is not finite or too far away to resolve cells, with more cells than
+    /// allowed, or of grids with different resolutions.
+    #[error("{0}")]
+    Raster(String),
     /// The map was made with a different model.
     #[error(
         "{key} is {configured}, but the map was made with {made_with}; set {key} = {made_with}, or start a new map"

@@ -26,8 +26,7 @@ impl GridGeometry {
     /// The smallest geometry whose cells cover all `points` (x and y in metres) and `margin` metres around them.
     ///
     /// # Errors
-    /// [`Error::NoPoints`], [`Error::PointOutOfRange`] for a point that is not finite or too far away,
-    /// [`Error::GridTooLarge`].
+    /// [`Error::NoPoints`], [`Error::Raster`] for a point that is not finite or too far away, and for too many cells.
     pub fn around(
         points: impl IntoIterator<Item = [f64; 2]>,
         margin: f64,
@@ -39,7 +38,10 @@ impl GridGeometry {
             let cell = |coordinate: f64| index(coordinate, resolution);
             let corners = cell(x - margin).zip(cell(y - margin)).zip(cell(x + margin).zip(cell(y + margin)));
             let Some(((left, low), (right, high))) = corners else {
-                return Err(Error::PointOutOfRange { x, y, resolution });
+                return Err(Error::Raster(format!(
+                    "no grid around ({x}, {y}): expected finite coordinates that a grid of {resolution} m can resolve; check the \
+                     odometry, or choose a larger raster.resolution"
+                )));
             };
             let cells = Cells { first: [left, low], last: [right, high] };
             all = Some(all.map_or(cells, |all| all.hull(&cells)));
@@ -50,10 +52,13 @@ impl GridGeometry {
     /// The smallest geometry that covers both.
     ///
     /// # Errors
-    /// [`Error::ResolutionsDiffer`], [`Error::GridTooLarge`].
+    /// [`Error::Raster`] for different resolutions, and for too many cells.
     pub fn union(&self, other: &Self, max_cells: usize) -> Result<Self, Error> {
         if self.resolution != other.resolution {
-            return Err(Error::ResolutionsDiffer { left: self.resolution, right: other.resolution });
+            let (left, right) = (self.resolution, other.resolution);
+            let reason =
+                format!("grids with cells of {left} m and {right} m cannot be merged: expected equal resolutions");
+            return Err(Error::Raster(reason));
         }
         Self::spanning(self.cells().hull(&other.cells()), self.resolution, max_cells)
     }
@@ -61,7 +66,10 @@ impl GridGeometry {
     fn spanning(cells: Cells, resolution: f64, max_cells: usize) -> Result<Self, Error> {
         let [columns, rows] = [0, 1].map(|axis| cells.first[axis].abs_diff(cells.last[axis]) + 1);
         if columns.checked_mul(rows).is_none_or(|cells| cells > max_cells as u64) {
-            return Err(Error::GridTooLarge { columns, rows, resolution, max_cells });
+            return Err(Error::Raster(format!(
+                "a grid of {columns} x {rows} cells of {resolution} m is larger than the {max_cells} cells allowed; raise \
+                 raster.max_cells or choose a larger raster.resolution"
+            )));
         }
         let [first_column, first_row] = cells.first;
         Ok(Self { resolution, first_column, first_row, columns: columns as usize, rows: rows as usize })
@@ -215,15 +223,18 @@ mod tests {
         let around = |points: &[[f64; 2]]| GridGeometry::around(points.iter().copied(), 1.0, 0.1, 1000);
         assert!(matches!(around(&[]), Err(Error::NoPoints)));
         for bad in [f64::NAN, f64::INFINITY, -1e300] {
-            assert!(matches!(around(&[[0.0, 0.0], [0.0, bad]]), Err(Error::PointOutOfRange { .. })), "{bad}");
+            let error = around(&[[0.0, 0.0], [0.0, bad]]).unwrap_err().to_string();
+            assert!(error.contains("expected finite coordinates"), "{bad}: {error}");
         }
         let error = around(&[[0.05, 0.05], [10.05, 0.05]]).unwrap_err();
-        assert!(matches!(error, Error::GridTooLarge { columns: 121, rows: 21, max_cells: 1000, .. }), "{error}");
-        assert!(error.to_string().contains("raster.max_cells"));
+        let said = error.to_string();
+        assert!(said.contains("121 x 21 cells") && said.contains("the 1000 cells allowed"), "{said}");
+        assert!(said.contains("raster.max_cells"));
         // So large that the number of cells overflows.
-        assert!(matches!(around(&[[-1e14, -1e14], [1e14, 1e14]]), Err(Error::GridTooLarge { .. })));
+        let error = around(&[[-1e14, -1e14], [1e14, 1e14]]).unwrap_err().to_string();
+        assert!(error.contains("raster.max_cells"), "{error}");
         let coarse = GridGeometry::around([[0.0, 0.0]], 0.0, 0.2, 10).unwrap();
         let fine = GridGeometry::around([[0.0, 0.0]], 0.0, 0.1, 10).unwrap();
-        assert!(matches!(coarse.union(&fine, 10), Err(Error::ResolutionsDiffer { .. })));
+        assert!(coarse.union(&fine, 10).unwrap_err().to_string().contains("expected equal resolutions"));
     }
 }

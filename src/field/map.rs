@@ -20,9 +20,12 @@ pub struct FieldMap {
     posteriors: LocalPosteriors,
     /// As all local models know it together.
     sensor_bias: Option<SensorBias>,
-    extent: Extent,
-    stamp: Stamp,
-    totals: Totals,
+    /// Lower left and upper right corner of the observations, in metres.
+    pub extent: [[f64; 2]; 2],
+    /// Stamp of the last observation in it.
+    pub stamp: Stamp,
+    /// Counts of what it was learnt from.
+    pub totals: Totals,
 }
 
 /// Predictions at places, in their order.
@@ -168,21 +171,6 @@ impl FieldMap {
     /// Number of inducing points: of axes and components of the sensor's bias where it has them.
     pub fn size(&self) -> usize {
         self.posteriors.size()
-    }
-
-    /// Lower left and upper right corner of the observations, in metres.
-    pub fn extent(&self) -> [[f64; 2]; 2] {
-        self.extent
-    }
-
-    /// Stamp of the last observation in it.
-    pub fn stamp(&self) -> Stamp {
-        self.stamp
-    }
-
-    /// Counts of what it was learnt from.
-    pub fn totals(&self) -> &Totals {
-        &self.totals
     }
 }
 

@@ -19,7 +19,8 @@ use crate::sensing::reading::{Observation, Stamp};
 #[derive(Clone, Debug)]
 pub struct FieldModel {
     tiles: Tiles,
-    totals: Totals,
+    /// Counts of what it was learnt from.
+    pub totals: Totals,
     extent: Option<[[f64; 2]; 2]>,
     newest: Option<Stamp>,
 }
@@ -123,11 +124,6 @@ impl FieldModel {
         self.extent = extent;
         self.newest = observations.last().map(|observation| observation.stamp).or(self.newest);
         Ok(report)
-    }
-
-    /// Counts of what it was learnt from.
-    pub fn totals(&self) -> &Totals {
-        &self.totals
     }
 
     /// The current map; none before the first accepted batch.

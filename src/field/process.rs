@@ -145,9 +145,9 @@ impl FieldProcess {
     /// Changes the settings.
     pub(crate) fn configure(&mut self, config: &Config) {
         match self {
-            Self::Streaming(process) => process.configure(engine::settings(config, DIMENSION)),
-            Self::Dual(process) => process.configure(engine::dual_settings(config, DIMENSION)),
-            Self::Vector(vector) => vector.process.configure(engine::vector_settings(config)),
+            Self::Streaming(process) => process.settings = engine::settings(config, DIMENSION),
+            Self::Dual(process) => process.settings = engine::dual_settings(config, DIMENSION),
+            Self::Vector(vector) => vector.process.settings = engine::vector_settings(config),
         }
     }
 

@@ -34,7 +34,7 @@ pub fn write(
     let [picture, npz, json] = ["path.png", "path.npz", "report.json"].map(|name| folder.join(name));
     write_json(&json, report)?;
     arrays::write(&npz, &drive.steps)?;
-    let grid = rasterize(&config.raster, map, &map.extent())?;
+    let grid = rasterize(&config.raster, map, &map.extent)?;
     let truth: Vec<[f64; 2]> =
         drive.steps.iter().map(|step| step.truth.map_or([f64::NAN; 2], |pose| pose.translation.into())).collect();
     let found = found_path(&drive.steps);

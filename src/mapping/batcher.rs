@@ -122,12 +122,9 @@ impl Batcher {
     /// Advances the stream's clock, even without an observation (the robot stands still), and returns the batch whose duration
     /// has reached the limit.
     pub fn advance(&mut self, stamp: Stamp) -> Option<Batch> {
-        let lasted = stamp.seconds_since(self.started);
-        if self.limits.max_duration > 0.0 && lasted >= self.limits.max_duration {
-            self.cut(CutReason::Time)
-        } else {
-            None
-        }
+        let config::Batch { max_duration, .. } = self.limits;
+        let is_over = max_duration > 0.0 && stamp.seconds_since(self.started) >= max_duration;
+        is_over.then(|| self.cut(CutReason::Time)).flatten()
     }
 
     /// Closes the open batch; `None` when it is empty.
@@ -144,10 +141,7 @@ impl Batcher {
     }
 
     fn cut(&mut self, reason: CutReason) -> Option<Batch> {
-        if self.open.is_empty() {
-            return None;
-        }
-        Some(Batch::new(std::mem::take(&mut self.open), reason))
+        (!self.open.is_empty()).then(|| Batch::new(std::mem::take(&mut self.open), reason))
     }
 }
 

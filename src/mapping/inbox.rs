@@ -28,15 +28,6 @@ pub(super) enum Message {
 /// Chooses the steps to take, given the map, and what to do once they are taken.
 pub(super) type Change = Box<dyn FnOnce(&Mapper) -> (Vec<Step>, Box<dyn FnOnce()>) + Send>;
 
-/// The result of offering a measurement.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Delivery {
-    /// It is in the inbox.
-    Taken,
-    /// The inbox was full: it is lost and counted.
-    Lost,
-}
-
 /// The sending end of the mapping thread's inbox. Clones send into the same one.
 #[derive(Clone, Debug)]
 pub struct Inbox {
@@ -64,18 +55,19 @@ impl Inbox {
         self.put(Message::Measurement(measurement))
     }
 
-    /// Sends without waiting: for live sources. When the inbox is full the measurement is lost and counted.
+    /// Sends without waiting, and returns whether there was room: for live sources. When the inbox is full the measurement is lost
+    /// and counted.
     ///
     /// # Errors
     /// As [`send`](Self::send).
-    pub fn offer(&self, measurement: Measurement) -> Result<Delivery, Error> {
+    pub fn offer(&self, measurement: Measurement) -> Result<bool, Error> {
         match self.sender.try_send(Message::Measurement(measurement)) {
-            Ok(()) => Ok(Delivery::Taken),
+            Ok(()) => Ok(true),
             Err(TrySendError::Disconnected(_)) => Err(Error::Closed),
             Err(TrySendError::Full(_)) => {
                 let is_pose = matches!(measurement, Measurement::Pose(_));
                 self.losses[usize::from(is_pose)].fetch_add(1, Ordering::Relaxed);
-                Ok(Delivery::Lost)
+                Ok(false)
             }
         }
     }

@@ -261,7 +261,7 @@ impl Mapper {
         };
         match step {
             Step::Source { id, run } => {
-                let after_updates = self.model.totals().batches();
+                let after_updates = self.model.totals.batches();
                 progress.sources.push(SourceRun { id, run, after_updates });
                 progress.index = 0;
             }

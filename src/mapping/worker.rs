@@ -71,11 +71,13 @@ pub struct Finished {
 /// A handle of the mapping thread. When it and all its inboxes are dropped, the thread finishes the map and ends.
 #[derive(Debug)]
 pub struct Worker {
-    inbox: Inbox,
+    /// The inbox that sources send into.
+    pub inbox: Inbox,
     /// Ends this and every later optimisation at its next evaluation. What was sent still becomes part of the map.
     pub stop: StopSignal,
     shared: Arc<Mutex<Shared>>,
-    updates: Updates,
+    /// The finished updates.
+    pub updates: Updates,
     thread: JoinHandle<Mapper>,
 }
 
@@ -120,16 +122,6 @@ impl Worker {
         let thread =
             std::thread::Builder::new().name("mapping".into()).spawn(|| mapping.run()).map_err(Error::Spawn)?;
         Ok(Self { inbox, stop, shared, updates, thread })
-    }
-
-    /// The inbox that sources send into.
-    pub fn inbox(&self) -> &Inbox {
-        &self.inbox
-    }
-
-    /// The finished updates.
-    pub fn updates(&self) -> &Updates {
-        &self.updates
     }
 
     /// The status as of the last message.
@@ -431,7 +423,6 @@ mod tests {
     use crate::config;
     use crate::durability::checkpoint::Checkpoint;
     use crate::mapping::batcher::CutReason;
-    use crate::mapping::inbox::Delivery;
     use crate::mapping::mapper::SourceId;
     use crate::mapping::pipeline::Pipeline;
     use crate::sensing::reading::{MagneticField, Measurement, Pose, Reading, Stamp};
@@ -477,7 +468,7 @@ mod tests {
     }
 
     fn observations(update: &Update) -> u64 {
-        update.map.as_ref().map_or(0, |map| map.totals().observations)
+        update.map.as_ref().map_or(0, |map| map.totals.observations)
     }
 
     /// Every reading an observation, ten of them a batch.
@@ -505,7 +496,7 @@ mod tests {
         // An inbox of 4 in front of a learner that waits: the source has to wait too.
         let (worker, seen) = spawn(&config(4, 5000), Mode::Offline, Some(gate));
         let source = std::thread::spawn({
-            let inbox = worker.inbox().clone();
+            let inbox = worker.inbox.clone();
             move || (0..105).flat_map(pair).try_for_each(|measurement| inbox.send(measurement))
         });
         for _ in 0..11 {
@@ -526,9 +517,9 @@ mod tests {
     fn live_waiting_batches_are_merged_and_every_observation_is_learnt_once() {
         let (open, gate) = bounded(1000);
         let (worker, seen) = spawn(&config(1000, 40), Mode::Live, Some(gate));
-        let inbox = worker.inbox();
+        let inbox = &worker.inbox;
         for measurement in (0..105).flat_map(pair) {
-            assert_eq!(inbox.offer(measurement).unwrap(), Delivery::Taken);
+            assert!(inbox.offer(measurement).unwrap());
         }
         for _ in 0..20 {
             open.send(()).unwrap();
@@ -552,11 +543,11 @@ mod tests {
     fn live_a_full_inbox_counts_what_it_loses() {
         let (open, gate) = bounded(1000);
         let (worker, seen) = spawn(&config(20, 20), Mode::Live, Some(gate));
-        let inbox = worker.inbox();
+        let inbox = &worker.inbox;
         let mut lost = [0_u64; 2];
         for [pose, reading] in (0..500).map(pair) {
-            lost[0] += u64::from(inbox.offer(pose).unwrap() == Delivery::Lost);
-            lost[1] += u64::from(inbox.offer(reading).unwrap() == Delivery::Lost);
+            lost[0] += u64::from(!inbox.offer(pose).unwrap());
+            lost[1] += u64::from(!inbox.offer(reading).unwrap());
         }
         // At most 10 observations in the running update, 30 ready, 20 messages in the inbox: most of 500 did not fit.
         assert!(lost[1] > 400, "{lost:?}");
@@ -577,10 +568,10 @@ mod tests {
     fn a_flush_returns_when_everything_before_is_in_the_map() {
         for mode in [Mode::Offline, Mode::Live] {
             let (worker, _) = spawn(&config(100, 5000), mode, None);
-            let inbox = worker.inbox();
+            let inbox = &worker.inbox;
             (0..13).flat_map(pair).for_each(|measurement| inbox.send(measurement).unwrap());
             worker.flush().unwrap();
-            let newest = worker.updates().newest().expect("an update");
+            let newest = worker.updates.newest().expect("an update");
             assert_eq!((observations(&newest), newest.cut), (13, CutReason::Flush));
             assert_eq!(worker.status().counters.used_readings, 13);
             // An empty flush makes no update.
@@ -592,12 +583,11 @@ mod tests {
     #[test]
     fn the_map_is_inspected_and_changed_between_batches() {
         let (worker, _) = spawn(&config(100, 5000), Mode::Live, None);
-        (0..13).flat_map(pair).for_each(|measurement| worker.inbox().send(measurement).unwrap());
+        (0..13).flat_map(pair).for_each(|measurement| worker.inbox.send(measurement).unwrap());
         let used = |pipeline: &Pipeline| pipeline.counters().used_readings;
-        let seen =
-            worker.inspect(move |mapper| (used(mapper.pipeline()), mapper.model().totals().observations)).unwrap();
+        let seen = worker.inspect(move |mapper| (used(mapper.pipeline()), mapper.model().totals.observations)).unwrap();
         assert_eq!(seen, (13, 10), "the batch of ten is learnt, the open one is not closed");
-        assert_eq!(worker.updates().newest().unwrap().number, 0);
+        assert_eq!(worker.updates.newest().unwrap().number, 0);
         let empty = Checkpoint::of(&Mapper::new(&config(100, 5000))).unwrap().map();
         let load = |is_wanted: bool| {
             let source = Step::Source { id: SourceId::robot("robot"), run: "1".into() };
@@ -605,13 +595,13 @@ mod tests {
             worker.change(move |_| (is_wanted, steps)).unwrap()
         };
         assert!(!load(false));
-        assert_eq!(worker.updates().newest().unwrap().number, 0, "the map stays");
+        assert_eq!(worker.updates.newest().unwrap().number, 0, "the map stays");
         assert!(load(true));
-        let newest = worker.updates().newest().unwrap();
+        let newest = worker.updates.newest().unwrap();
         assert_eq!((newest.number, observations(&newest), newest.observations), (1, 0, 0));
         assert_eq!(worker.status().updates, 1, "another map is no update");
         let finished = worker.join().unwrap();
-        assert_eq!(finished.mapper.model().totals().batches(), 0, "the open batch belonged to the replaced map");
+        assert_eq!(finished.mapper.model().totals.batches(), 0, "the open batch belonged to the replaced map");
     }
 
     #[test]
@@ -619,7 +609,7 @@ mod tests {
         let (open, gate) = bounded(1000);
         let (worker, seen) = spawn(&config(4, 5000), Mode::Offline, Some(gate));
         let source = std::thread::spawn({
-            let inbox = worker.inbox().clone();
+            let inbox = worker.inbox.clone();
             move || {
                 for (index, pair) in (0..30).map(pair).enumerate() {
                     if index % 10 == 5 {
@@ -633,7 +623,7 @@ mod tests {
         (0..3).for_each(|_| open.send(()).unwrap());
         let error = source.join().unwrap().unwrap_err();
         assert!(matches!(error, Error::MountNotFinite(_)), "{error}");
-        let inbox = worker.inbox().clone();
+        let inbox = worker.inbox.clone();
         worker.join().unwrap();
         let seen = lock(&seen.0);
         let observations = seen.iter().flat_map(|(observations, _)| observations);
@@ -647,7 +637,7 @@ mod tests {
         let (worker, _) = spawn(&config(100, 5000), Mode::Offline, None);
         let [pose, reading] = pair(0);
         let [_, later] = pair(1);
-        [pose, reading, later].into_iter().for_each(|measurement| worker.inbox().send(measurement).unwrap());
+        [pose, reading, later].into_iter().for_each(|measurement| worker.inbox.send(measurement).unwrap());
         worker.flush().unwrap();
         let status = worker.join().unwrap().status;
         assert_eq!((status.updates, status.counters.rejections.of(Rejection::NoLaterPose)), (1, 1));
@@ -658,8 +648,8 @@ mod tests {
         // This gate is never opened.
         let (_open, gate) = bounded(1);
         let (worker, seen) = spawn(&config(1000, 5000), Mode::Offline, Some(gate));
-        (0..35).flat_map(pair).for_each(|measurement| worker.inbox().send(measurement).unwrap());
-        assert!(worker.updates().newest().is_none());
+        (0..35).flat_map(pair).for_each(|measurement| worker.inbox.send(measurement).unwrap());
+        assert!(worker.updates.newest().is_none());
         worker.stop.stop();
         assert!(worker.stop.is_stopped());
         worker.join().unwrap();
@@ -670,13 +660,13 @@ mod tests {
     fn a_panic_on_the_thread_is_reported_and_nothing_hangs() {
         let observer: Observer = Box::new(|_, update| assert!(update.number == 0, "the second update broke"));
         let worker = Worker::start(Mode::Offline, Mapper::new(&config(4, 5000)), None, Some(observer)).unwrap();
-        let inbox = worker.inbox().clone();
+        let inbox = worker.inbox.clone();
         let sent = (0..1000).flat_map(pair).try_for_each(|measurement| inbox.send(measurement));
         assert!(matches!(sent, Err(Error::Closed)));
         assert!(matches!(inbox.offer(pair(0)[0]), Err(Error::Closed)));
         assert!(matches!(worker.flush(), Err(Error::Closed)));
         assert!(matches!(worker.inspect(|_| ()), Err(Error::Closed)));
-        let updates = worker.updates().clone();
+        let updates = worker.updates.clone();
         assert_eq!(observations(&updates.newest().unwrap()), 10);
         let Err(Error::Panicked(message)) = worker.join() else { panic!("expected the panic") };
         assert!(message.starts_with("the second update broke"), "{message}");
@@ -685,7 +675,7 @@ mod tests {
     #[test]
     fn dropping_every_sender_finishes_the_map() {
         let (worker, _) = spawn(&config(100, 5000), Mode::Offline, None);
-        let (inbox, updates) = (worker.inbox().clone(), worker.updates().clone());
+        let (inbox, updates) = (worker.inbox.clone(), worker.updates.clone());
         (0..13).flat_map(pair).for_each(|measurement| inbox.send(measurement).unwrap());
         drop((worker, inbox));
         let start = Instant::now();

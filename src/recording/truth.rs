@@ -22,7 +22,7 @@ impl Recording {
         let topics = &self.summary.topics;
         let mut poses = match (&self.source, named) {
             (Source::Files { measurements, .. }, None) if self.summary.kind == Kind::AaltoCsv => {
-                measurements.iter().filter_map(Measurement::pose).collect()
+                measurements.as_slice().iter().filter_map(Measurement::pose).collect()
             }
             (Source::Bag(playback), _) if topics.iter().any(is_truth) => {
                 let mut poses = Vec::new();

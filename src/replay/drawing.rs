@@ -132,10 +132,10 @@ impl DrawingTask {
 
     fn draw(&mut self) -> Result<(), Error> {
         let Some(latest) = &mut self.latest else { return Ok(()) };
-        let drawn = self.rasterizer.rasterize(&latest.map, &latest.map.extent()).cloned();
+        let drawn = self.rasterizer.rasterize(&latest.map, &latest.map.extent).cloned();
         match &drawn {
             Ok(grid) => {
-                let scales = self.writer.write(grid, latest.map.prior_standard_deviation(), latest.map.stamp())?;
+                let scales = self.writer.write(grid, latest.map.prior_standard_deviation(), latest.map.stamp)?;
                 if let Some(record) = latest.record {
                     self.records[record].grids = Some(scales);
                 }

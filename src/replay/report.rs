@@ -87,7 +87,7 @@ impl Report {
     pub(super) fn new(context: Context, finished: &Finished, history: &History) -> Self {
         let Context { source, interrupted, resumed, started } = context;
         let (model, records) = (finished.mapper.model(), &history.records);
-        let (map, rejected_batches) = (model.map(), model.totals().rejected_batches);
+        let (map, rejected_batches) = (model.map(), model.totals.rejected_batches);
         let hyperparameters = map.as_ref().map(FieldMap::hyperparameters).unwrap_or_default();
         let updates = || records.iter().filter_map(|record| record.update.as_ref());
         let gaps = || updates().filter_map(|update| update.selection.gap);

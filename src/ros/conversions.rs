@@ -178,7 +178,7 @@ pub(super) fn field_map(
     let map = update.map.as_ref();
     let hyperparameters = map.map(FieldMap::hyperparameters).unwrap_or_default();
     let points = map.map(FieldMap::inducing_points).unwrap_or_default();
-    let totals = map.map(|map| *map.totals()).unwrap_or_default();
+    let totals = map.map(|map| map.totals).unwrap_or_default();
     let outside = |value| outside(grid.quantity, value);
     let [mean_low, mean_high] = scales.mean.map(outside);
     // Twice, for the square.

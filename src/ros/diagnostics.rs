@@ -63,7 +63,7 @@ impl Diagnostics {
     /// Publishes a report; `finding` is why nothing is being mapped.
     pub(super) fn publish(&mut self, shared: &Shared, intake: &mut Intake, finding: Option<&Finding>, now: Stamp) {
         let (worker, journal) = (&shared.session.worker, shared.session.journal());
-        let (status, newest) = (worker.status(), worker.updates().newest());
+        let (status, newest) = (worker.status(), worker.updates.newest());
         let lost = status.lost_readings + status.lost_poses;
         let newly_lost = lost - self.lost;
         let doubt = worker.doubt();
@@ -101,7 +101,7 @@ impl Diagnostics {
     fn counts(&self, shared: &Shared, intake: &mut Intake) -> Vec<KeyValue> {
         let [reading_gap, pose_gap] = intake.take_longest_gaps().map(|gap| format!("{gap:.3} s"));
         let (arrived, session) = (&intake.status, &shared.session);
-        let (status, backlog) = (session.worker.status(), session.worker.inbox().backlog());
+        let (status, backlog) = (session.worker.status(), session.worker.inbox.backlog());
         let seconds = self.last.elapsed().as_secs_f64().max(1e-3);
         let rate = |now: u64, before: u64| format!("{:.1} Hz", (now - before) as f64 / seconds);
         vec![

@@ -163,9 +163,9 @@ impl LocalizerThread {
             ..config.clone()
         };
         let listener = Listener::start(node, parameters, &listening)?;
-        let grid = rasterize(&config.raster, map, &map.extent())?;
+        let grid = rasterize(&config.raster, map, &map.extent)?;
         let layers = OccupancyLayers::of(&grid, map.prior_standard_deviation());
-        let grid = convert::occupancy_grid(convert::header("", map.stamp()), &grid.geometry, &layers.mean);
+        let grid = convert::occupancy_grid(convert::header("", map.stamp), &grid.geometry, &layers.mean);
         let [magnetometer, odometry] = listener.subscriptions.topics.each_ref().map(|topic| &topic.name);
         log::info!("locating by {magnetometer} along {odometry}");
         Ok(Self {

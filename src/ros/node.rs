@@ -82,7 +82,7 @@ impl<'a> RosThread<'a> {
     /// Passes everything that arrived until `now` to the mapping thread.
     fn forward(&mut self, now: Stamp) -> anyhow::Result<()> {
         let mut outcome = Ok(());
-        let inbox = self.threads.shared.session.worker.inbox();
+        let inbox = &self.threads.shared.session.worker.inbox;
         let sink = |output| {
             let sent = match output {
                 IntakeOutput::Mount(mount) => inbox.set_mount(mount),
@@ -120,7 +120,7 @@ impl<'a> RosThread<'a> {
         let status = worker.status();
         let lost = status.lost_readings + status.lost_poses;
         let remedy = "they can be mapped; raise worker.inbox, or averaging.spacing";
-        self.listener.check_health(node, worker.inbox().backlog(), &status.counters, lost, remedy);
+        self.listener.check_health(node, worker.inbox.backlog(), &status.counters, lost, remedy);
     }
 
     fn report(&mut self, node: &Node) {

@@ -174,14 +174,13 @@ fn wrong_type(name: &str, found: &ParameterValue) -> UsageError {
 }
 
 fn to_toml(name: &str, value: &ParameterValue) -> Result<Value, UsageError> {
-    let list = |values: Vec<Value>| Value::Array(values);
     Ok(match value {
         ParameterValue::Bool(value) => Value::Boolean(*value),
         ParameterValue::Integer(value) => Value::Integer(*value),
         ParameterValue::Double(value) => Value::Float(*value),
         ParameterValue::String(value) => Value::String(value.clone()),
-        ParameterValue::IntegerArray(values) => list(values.iter().copied().map(Value::Integer).collect()),
-        ParameterValue::DoubleArray(values) => list(values.iter().copied().map(Value::Float).collect()),
+        ParameterValue::IntegerArray(values) => Value::Array(values.iter().copied().map(Value::Integer).collect()),
+        ParameterValue::DoubleArray(values) => Value::Array(values.iter().copied().map(Value::Float).collect()),
         other => return Err(wrong_type(name, other)),
     })
 }

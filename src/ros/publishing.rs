@@ -248,7 +248,7 @@ impl LazyRaster {
     /// Draws a map; without one, everything is unknown.
     fn draw(&mut self, map: Option<&FieldMap>) -> Result<(), crate::field::Error> {
         if let Some(map) = map {
-            let extent = map.extent();
+            let extent = map.extent;
             if self.extent.replace(extent).is_some_and(|last| !contains(extent, last)) {
                 // Another map, of other places.
                 self.rasterizer = Rasterizer::new(&self.settings);
@@ -326,7 +326,7 @@ impl PublishingThread {
 
     fn publish(&mut self, at_once: bool) {
         let session = &self.shared.session;
-        let (Some(update), Some(frame)) = (session.worker.updates().newest(), session.worker.inbox().frame()) else {
+        let (Some(update), Some(frame)) = (session.worker.updates.newest(), session.worker.inbox.frame()) else {
             return;
         };
         let config::Node { map_rate, marker_rate, .. } = self.settings;
@@ -401,5 +401,5 @@ impl PublishingThread {
 }
 
 fn header(update: &Update, frame: &str) -> Header {
-    convert::header(frame, update.map.as_ref().map(FieldMap::stamp).unwrap_or_default())
+    convert::header(frame, update.map.as_ref().map(|map| map.stamp).unwrap_or_default())
 }

@@ -18,7 +18,7 @@ const RESERVED: usize = 16_384;
 ///
 /// Where the clock goes back (a pose with a stamp before that of the previous one), the poses from before stay in use until the
 /// readings have [followed](Self::follow), so that it does not matter which topic goes back first.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct PoseHistory {
     #[serde(skip)]
     max_gap: f64,
@@ -36,15 +36,10 @@ pub struct PoseHistory {
 impl PoseHistory {
     /// A history without poses.
     pub fn new(settings: &config::Synchronizer) -> Self {
-        let capacity = settings.max_waiting.max(2);
-        Self {
-            max_gap: settings.max_gap,
-            capacity,
-            poses: VecDeque::with_capacity(capacity.min(RESERVED)),
-            past: 0,
-            forgot: false,
-            has_ended: false,
-        }
+        let mut history = Self::default();
+        history.configure(settings);
+        history.poses.reserve(history.capacity.min(RESERVED));
+        history
     }
 
     /// Continues with other settings.

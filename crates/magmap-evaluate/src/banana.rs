@@ -82,9 +82,11 @@ pub struct Scores {
     pub seconds: f64,
 }
 
-/// The scores after every batch, and those of the same model with all points at once.
+/// The experiment, the scores after every batch, and those of the same model with all points at once.
 #[derive(Clone, Debug, Serialize)]
 pub struct BananaOutcome {
+    /// What was run.
+    pub experiment: Experiment,
     /// After each batch.
     pub batches: Vec<Scores>,
     /// The same model with all points as one batch.
@@ -109,7 +111,7 @@ pub fn run(experiment: &Experiment, config: &Config) -> anyhow::Result<BananaOut
         batches.push(step(&mut model, batch, points, &test, [first_end, first_coordinate(batch * rows)])?);
     }
     let whole = step(&mut self::model(experiment, config), 1, &points, &test, [first_end, f64::INFINITY])?;
-    Ok(BananaOutcome { batches, whole })
+    Ok(BananaOutcome { experiment: experiment.clone(), batches, whole })
 }
 
 /// A classifier of crescents of radius 1.

@@ -81,11 +81,6 @@ pub struct Run {
 }
 
 impl Run {
-    /// The last step; none where the first batch was rejected.
-    pub fn last(&self) -> Option<&BatchResult> {
-        self.steps.last()
-    }
-
     /// Duration of all updates, in seconds.
     pub fn seconds(&self) -> f64 {
         self.steps.iter().map(|step| step.seconds).sum()

@@ -83,7 +83,7 @@ fn table(runs: &[Run]) -> String {
         .to_owned();
     // Writing to a string cannot fail.
     for run in runs {
-        let Some(BatchResult { batch, inducing_points, rmse, nlpd, coverage, .. }) = run.last() else { continue };
+        let Some(BatchResult { batch, inducing_points, rmse, nlpd, coverage, .. }) = run.steps.last() else { continue };
         let (evaluations, seconds) = (run.steps.iter().map(|step| step.evaluations).sum::<usize>(), run.seconds());
         let _ = write!(text, "| {} | {batch} | {inducing_points} | {rmse:.3} | {nlpd:.3} | {coverage:.3} ", run.method);
         let _ = writeln!(text, "| {evaluations} | {seconds:.2} |");
@@ -130,7 +130,7 @@ fn rmse_with_unit(comparison: &Comparison) -> &'static str {
 fn trade_off(comparison: &Comparison) -> Option<Panels<'_>> {
     let (mut names, mut runs) = (Vec::new(), Vec::new());
     for run in &comparison.runs {
-        let Some(last) = run.last().filter(|last| last.inducing_points > 0) else { continue };
+        let Some(last) = run.steps.last().filter(|last| last.inducing_points > 0) else { continue };
         let (name, parameter) = run.method.split_once('=').unwrap_or((&run.method, ""));
         if !names.contains(&name) {
             names.push(name);
@@ -222,7 +222,7 @@ mod tests {
         let runs: Vec<Run> = ["vips=0.1", "vips=0.5", "mean"].map(run).into();
         assert_eq!(runs[0].maps.iter().map(|map| map.batch).collect::<Vec<_>>(), [1, 2, 3]);
         assert!(runs[2].maps.is_empty(), "a mean has no map");
-        let sizes: Vec<usize> = runs.iter().map(|run| run.last().unwrap().inducing_points).collect();
+        let sizes: Vec<usize> = runs.iter().map(|run| run.steps.last().unwrap().inducing_points).collect();
         let comparisons = [Comparison { name: "a wave".into(), task, runs }];
         let folder = tempfile::tempdir().unwrap();
         let mut changed = config.clone();
@@ -253,6 +253,6 @@ mod tests {
         let curves: Vec<(&str, &[String])> =
             panels[0].curves.iter().map(|curve| (curve.name.as_str(), curve.labels.as_slice())).collect();
         assert_eq!(curves, [("vips", &["0.9".to_owned(), "0.05".to_owned()][..]), ("oips", &["0.6".to_owned()][..])]);
-        assert_eq!(panels[1].curves[0].points[1].1, comparison.runs[0].last().unwrap().nlpd);
+        assert_eq!(panels[1].curves[0].points[1].1, comparison.runs[0].steps.last().unwrap().nlpd);
     }
 }

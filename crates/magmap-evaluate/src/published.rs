@@ -24,27 +24,24 @@ pub struct Published {
 
 /// All of them: drive 3 in twenty batches, tested on drives 1, 2, 4 and 5.
 pub fn published() -> Vec<Published> {
-    let figure = |[source, name, method]: [&'static str; 3], is_shuffled, batch, inducing_points, rmse| Published {
-        source,
-        name,
-        method,
-        is_shuffled,
-        batch,
-        inducing_points,
-        rmse,
+    let recorded = |[source, name, method]: [&'static str; 3], sizes: [usize; 5], error| {
+        let batches = [1, 5, 10, 15, 20].into_iter().zip(sizes);
+        let at = |(batch, size)| {
+            let rmse = (batch == 20).then_some(error);
+            Published { source, name, method, is_shuffled: false, batch, inducing_points: Some(size), rmse }
+        };
+        batches.map(at).collect::<Vec<_>>()
     };
-    let grown = |run: [&'static str; 3], sizes: [usize; 5], error| {
-        let at = |(batch, size)| figure(run, false, batch, Some(size), (batch == 20).then_some(error));
-        [1, 5, 10, 15, 20].into_iter().zip(sizes).map(at).collect::<Vec<_>>()
-    };
-    let shuffled = |run: [&'static str; 3], errors: [f64; 4]| {
-        let at = |(batch, error)| figure(run, true, batch, None, Some(error));
-        [5, 10, 15, 20].into_iter().zip(errors).map(at).collect::<Vec<_>>()
+    let shuffled = |[source, name, method]: [&'static str; 3], errors: [f64; 4]| {
+        let batches = [5, 10, 15, 20].into_iter().zip(errors.map(Some));
+        let at =
+            |(batch, rmse)| Published { source, name, method, is_shuffled: true, batch, inducing_points: None, rmse };
+        batches.map(at).collect::<Vec<_>>()
     };
     [
-        grown(["VIPS (2025), figure 8", "VIPS", "vips=0.095"], [5, 32, 66, 101, 134], 7.55),
-        grown(["VIPS (2025), figure 12", "OIPS", "oips=0.93"], [10, 27, 43, 59, 76], 9.42),
-        grown(
+        recorded(["VIPS (2025), figure 8", "VIPS", "vips=0.095"], [5, 32, 66, 101, 134], 7.55),
+        recorded(["VIPS (2025), figure 12", "OIPS", "oips=0.93"], [10, 27, 43, 59, 76], 9.42),
+        recorded(
             ["VIPS (2025), figure 10", "Conditional variance", "conditional_variance=0.005"],
             [12, 597, 2206, 4071, 5785],
             10.66,

@@ -233,7 +233,7 @@ mod tests {
     #[test]
     fn enough_fixed_inducing_points_and_vips_match_the_exact_process_and_ten_do_not() {
         let task = sizes(1);
-        let rmse = |method: &str| run(&task, method).last().unwrap().rmse;
+        let rmse = |method: &str| run(&task, method).steps.last().unwrap().rmse;
         let exact = rmse("exact");
         // Of the function's standard deviation, which is 1: a noise of 0.3 on a thousand readings leaves the exact process about 0.04.
         assert!(exact < 0.06, "{exact}");

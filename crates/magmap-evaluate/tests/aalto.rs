@@ -35,7 +35,7 @@ fn side_by_side(order: impl FnOnce(Material) -> Material, methods: &[&str]) -> O
     let material =
         Material::read(STREAM, &STREAM.drives(), &data, Magnetometer::Invensense, config.evaluation.cut).unwrap();
     let task = order(material).task(&config, 0.0);
-    let run = |method: &&str| task.run(&method.parse().unwrap(), &config, |_, _| ()).last().unwrap().clone();
+    let run = |method: &&str| task.run(&method.parse().unwrap(), &config, |_, _| ()).steps.last().unwrap().clone();
     Some(methods.iter().map(run).collect())
 }
 

@@ -99,7 +99,8 @@ pub struct DualGp<K: Kernel> {
     /// The link of the labels that it learns, to which the likelihood and the noise of the model are without effect; none where it
     /// learns measurements.
     pub link: Option<Link>,
-    settings: DualSettings,
+    /// How it learns from the next batch on.
+    pub settings: DualSettings,
     summary: Option<Summary<K>>,
     memory: Option<Memory<K::Places>>,
     posterior: Option<Arc<Posterior<K>>>,
@@ -139,7 +140,7 @@ impl<K: Kernel> DualGp<K> {
             places: &all,
             targets: &values,
             link: self.link,
-            memory: memory.len(),
+            memory: memory.targets.len(),
             summary: self.summary.as_ref(),
             inducing,
         };
@@ -149,7 +150,7 @@ impl<K: Kernel> DualGp<K> {
         let model = &whitened.model;
         let everything: Vec<usize> = (0..values.len()).collect();
         let scores: Vec<f64> = sites.iter().zip(&fit.variances).map(|(site, v)| site.precision * v).collect();
-        let (kept, released) = self.remember(&scores, memory.len());
+        let (kept, released) = self.remember(&scores, memory.targets.len());
         let posterior = setup.posterior(whitened, sites, &everything);
         let posterior = posterior.map_err(|error| streaming::broken_down(error, model))?;
         let summary = if released.is_empty() && self.summary.is_none() {
@@ -197,11 +198,6 @@ impl<K: Kernel> DualGp<K> {
         let (mut mean, mut variance) = (vec![0.0; places.len()], vec![0.0; places.len()]);
         self.predict(places, &mut mean, &mut variance);
         Some(mean.into_iter().zip(variance).map(|(mean, variance)| link.probability(mean, variance)).collect())
-    }
-
-    /// Continues with other settings.
-    pub fn configure(&mut self, settings: DualSettings) {
-        self.settings = settings;
     }
 
     /// The newest posterior; none before the first batch.

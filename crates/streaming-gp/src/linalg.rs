@@ -203,6 +203,13 @@ pub fn add_outer_gram(target: MatrixMut<'_>, factor: f64, rows: MatrixRef<'_>) {
     multiply((target, LOWER), Accum::Add, factor, (rows, WHOLE), (rows.transpose(), WHOLE));
 }
 
+/// The product of a matrix and a vector.
+pub fn matrix_vector(matrix: MatrixRef<'_>, vector: &[f64]) -> Vec<f64> {
+    let mut product = vec![0.0; matrix.nrows()];
+    add_matrix_vector(&mut product, 1.0, matrix, vector);
+    product
+}
+
 /// `target += factor * matrix * vector`.
 pub fn add_matrix_vector(target: &mut [f64], factor: f64, matrix: MatrixRef<'_>, vector: &[f64]) {
     let rows = target.len();

@@ -1,6 +1,7 @@
 //! The model: a Gaussian process prior with noise, and the vector of its hyperparameters.
 
-use crate::{Kernel, Likelihood, MatrixMut, NamedValue};
+use crate::linalg;
+use crate::{Kernel, Likelihood, Matrix, MatrixMut, NamedValue, NotPositiveDefinite, Places};
 
 /// What is added to the diagonal of the covariance among inducing points, to keep it positive definite.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -65,6 +66,13 @@ impl<K: Kernel> Model<K> {
         self.names().into_iter().zip(values).map(|(name, value)| NamedValue { name, value }).collect()
     }
 
+    /// L_b: the Cholesky factor of the covariance of `places` with jitter, made in a matrix of zeros.
+    pub(super) fn covariance_root(&self, places: &K::Places, mut zeros: Matrix) -> Result<Matrix, NotPositiveDefinite> {
+        self.kernel.add_lower_covariance(places, zeros.as_mut());
+        self.add_jitter(places, zeros.as_mut());
+        linalg::cholesky(zeros)
+    }
+
     /// Adds the jitter to the diagonal of the covariance among `places`.
     pub(super) fn add_jitter(&self, places: &K::Places, mut covariance: MatrixMut<'_>) {
         let diagonal = self.kernel.diagonal(places);
@@ -79,11 +87,21 @@ impl<K: Kernel> Model<K> {
         }
     }
 
-    /// Adds the part of a gradient that enters through the jitter of `places`, given the gradient in the diagonal.
-    pub(super) fn contract_jitter(&self, places: &K::Places, diagonal: &mut [f64], gradient: &mut [f64]) {
+    /// Adds to a gradient what enters through the covariance of `places` with jitter, given the gradient in it (of which only the
+    /// lower triangle is used, and overwritten) and what more there is in the jitter of some of the places.
+    pub(super) fn contract_covariance(
+        &self,
+        places: &K::Places,
+        in_covariance: MatrixMut<'_>,
+        in_jitter: impl Iterator<Item = (usize, f64)>,
+        gradient: &mut [f64],
+    ) {
+        let mut diagonal: Vec<f64> = (0..places.len()).map(|i| in_covariance[(i, i)]).collect();
+        in_jitter.for_each(|(place, more)| diagonal[place] += more);
+        self.kernel.contract_symmetric(places, in_covariance, gradient);
         if let Jitter::Relative(share) = self.jitter {
             diagonal.iter_mut().for_each(|weight| *weight *= share);
-            self.kernel.contract_diagonal(places, diagonal, gradient);
+            self.kernel.contract_diagonal(places, &diagonal, gradient);
         }
     }
 }

@@ -5,14 +5,13 @@ use crate::Places;
 /// An ordered collection of points of R^D, kept one coordinate after another so that kernels run over contiguous numbers.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Points {
-    length: usize,
     coordinates: Vec<Vec<f64>>,
 }
 
 impl Points {
     /// No points, in `dimension` dimensions (at least one).
     pub fn new(dimension: usize) -> Self {
-        Self { length: 0, coordinates: vec![Vec::new(); dimension.max(1)] }
+        Self { coordinates: vec![Vec::new(); dimension.max(1)] }
     }
 
     /// These points, one array of coordinates each.
@@ -31,7 +30,6 @@ impl Points {
         for (axis, &value) in self.coordinates.iter_mut().zip(point) {
             axis.push(value);
         }
-        self.length += 1;
     }
 
     /// Number of coordinates of each point.
@@ -52,7 +50,7 @@ impl Points {
 
 impl Places for Points {
     fn len(&self) -> usize {
-        self.length
+        self.coordinates[0].len()
     }
 
     fn cleared(&self) -> Self {
@@ -63,7 +61,6 @@ impl Places for Points {
         for (axis, other) in self.coordinates.iter_mut().zip(&source.coordinates) {
             axis.push(other[index]);
         }
-        self.length += 1;
     }
 
     fn compatible(&self, other: &Self) -> bool {
@@ -83,9 +80,9 @@ impl Places for Points {
     }
 
     fn with_coordinates(&self, coordinates: &[f64]) -> Self {
-        assert_eq!(coordinates.len(), self.length * self.dimension(), "as many coordinates as there are");
-        let axis = |axis: usize| coordinates[axis * self.length..][..self.length].to_vec();
-        Self { length: self.length, coordinates: (0..self.dimension()).map(axis).collect() }
+        assert_eq!(coordinates.len(), self.len() * self.dimension(), "as many coordinates as there are");
+        let axis = |axis: usize| coordinates[axis * self.len()..][..self.len()].to_vec();
+        Self { coordinates: (0..self.dimension()).map(axis).collect() }
     }
 }
 

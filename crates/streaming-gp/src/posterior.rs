@@ -2,7 +2,7 @@
 
 use super::linalg::{self, Accum, LOWER, Triangularized, UPPER, column, dot, squared_norm};
 use super::whitened::log_evidence;
-use crate::{Column, Kernel, Link, Matrix, MatrixRef, Model, NotPositiveDefinite, Past, Places, Rows};
+use crate::{Column, Kept, Kernel, Link, Matrix, MatrixRef, Model, NotPositiveDefinite, Past, Places, Rows};
 
 /// Places handled at once: keeps the working memory small and in the cache.
 const CHUNK: usize = 256;
@@ -30,13 +30,12 @@ impl<K: Kernel> Posterior<K> {
     /// # Errors
     /// When a matrix of the past is not positive definite, which only a corrupt past can cause.
     pub fn new(model: Model<K>, past: Past<K>) -> Result<Self, NotPositiveDefinite> {
-        let size = past.len();
+        let size = past.inducing.len();
         let mut gram = Matrix::identity(size, size);
         let (left, right) = (past.triangle.transpose(), past.triangle.as_ref());
         linalg::multiply((gram.as_mut(), LOWER), Accum::Add, 1.0, (left, UPPER), (right, LOWER));
         let precision_root = linalg::cholesky(gram)?;
-        let mut weights = vec![0.0; size];
-        linalg::add_matrix_vector(&mut weights, 1.0, past.triangle.transpose(), &past.target);
+        let mut weights = linalg::matrix_vector(past.triangle.transpose(), &past.target);
         linalg::solve_lower_vector(precision_root.as_ref(), &mut weights);
         linalg::solve_lower_transposed_vector(precision_root.as_ref(), &mut weights);
         Ok(Self { model, past, precision_root, weights, link: None })
@@ -69,7 +68,7 @@ impl<K: Kernel> Posterior<K> {
     pub fn predict(&self, places: &K::Places, mean: &mut [f64], variance: &mut [f64]) {
         assert_eq!(mean.len(), places.len(), "one mean per place");
         assert_eq!(variance.len(), places.len(), "one variance per place");
-        let size = self.past.len();
+        let size = self.past.inducing.len();
         let mut work = linalg::zeros(size, CHUNK.min(places.len()));
         let prior = self.model.kernel.diagonal(places);
         for start in (0..places.len()).step_by(CHUNK) {
@@ -125,7 +124,7 @@ impl<K: Kernel> Posterior<K> {
         mut also: impl FnMut([&[f64]; D]),
     ) -> Vec<([f64; D], [[f64; D]; D])> {
         assert_eq!(places.len() % D, 0, "whole groups of places");
-        let size = self.past.len();
+        let size = self.past.inducing.len();
         let mut groups = Vec::with_capacity(places.len() / D);
         for start in (0..places.len()).step_by(CHUNK * D) {
             let length = (CHUNK * D).min(places.len() - start);
@@ -173,17 +172,17 @@ impl<K: Kernel> Posterior<K> {
     /// # Errors
     /// When the covariance of the remaining points is not positive definite to the precision of doubles.
     pub fn without_redundant(self, tolerance: f64) -> Result<(Self, usize), NotPositiveDefinite> {
-        let before = self.past.len();
+        let before = self.past.inducing.len();
         let mut posterior = self;
         while let Some(index) = posterior.most_redundant(tolerance) {
             posterior = posterior.without(index)?;
         }
-        let dropped = before - posterior.past.len();
+        let dropped = before - posterior.past.inducing.len();
         Ok((posterior, dropped))
     }
 
     fn most_redundant(&self, tolerance: f64) -> Option<usize> {
-        if self.past.len() < 2 {
+        if self.past.inducing.len() < 2 {
             return None;
         }
         // The variance of one given the others is the inverse of the diagonal of the precision.
@@ -193,15 +192,15 @@ impl<K: Kernel> Posterior<K> {
             let conditional = 1.0 / squared_norm(inverse_root.col_as_slice(i));
             (conditional - self.model.jitter_of(prior[i])) / prior[i]
         };
-        let removable = (0..self.past.len()).filter(|&i| !self.past.inducing.is_permanent(i));
+        let removable = (0..self.past.inducing.len()).filter(|&i| !self.past.inducing.is_permanent(i));
         let (index, share) = removable.map(|i| (i, share(i))).min_by(|a, b| a.1.total_cmp(&b.1))?;
         (share <= tolerance).then_some(index)
     }
 
     fn without(&self, index: usize) -> Result<Self, NotPositiveDefinite> {
         let nothing = self.past.inducing.cleared();
-        let kept: Vec<usize> = (0..self.past.len()).filter(|&i| i != index).collect();
-        let rows = Rows::reduced(&nothing, &self.past, &kept);
+        let kept = Kept::Only((0..self.past.inducing.len()).filter(|&i| i != index).collect());
+        let rows = Rows::chosen(&nothing, &[], Some(&self.past), &kept, &nothing);
         let whitened = rows.whiten(&self.model)?;
         Self::new(self.model.clone(), rows.into_past(whitened))
     }

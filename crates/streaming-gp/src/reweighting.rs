@@ -76,9 +76,9 @@ pub(super) fn learn<K: Kernel>(
     let (mut model, mut report) = learn(learning, model, rows);
     let Likelihood::StudentT(likelihood) = model.likelihood else { return (model, report) };
     for round in 1.. {
-        let before = rows.weights().cloned();
+        let before = rows.weights.clone();
         let is_settled = settle(likelihood, &model, rows).is_err()
-            || before.zip(rows.weights()).is_none_or(|(before, after)| after.change_from(&before) <= SETTLED);
+            || before.zip(rows.weights.as_ref()).is_none_or(|(before, after)| after.change_from(&before) <= SETTLED);
         let can_learn = !matches!(report.end, LearningEnd::Off | LearningEnd::TooFewRows | LearningEnd::Stopped);
         let left = learning.max_evaluations.saturating_sub(report.evaluations);
         if is_settled || !can_learn || left == 0 || round == MOST_ROUNDS {
@@ -105,8 +105,8 @@ fn settle<K: Kernel>(
         let whitened = rows.whiten(model)?;
         let weights = likelihood.weights(rows.expected_squares(model, &whitened));
         rows.recycle(whitened);
-        let change = rows.weights().map_or(f64::INFINITY, |before| weights.change_from(before));
-        rows.set_weights(weights);
+        let change = rows.weights.as_ref().map_or(f64::INFINITY, |before| weights.change_from(before));
+        rows.weights = Some(weights);
         if change <= SETTLED {
             break;
         }

@@ -1,6 +1,5 @@
 //! Which inducing points a batch needs, and where: one file per rule.
 
-use std::borrow::Cow;
 use std::fmt::Debug;
 
 use super::whitened::missing_permanent;
@@ -45,11 +44,6 @@ pub struct Batch<'a, K: Kernel> {
 }
 
 impl<K: Kernel> Batch<'_, K> {
-    /// What may become an inducing variable: one for each row of the batch, in the same order.
-    pub fn candidates(&self) -> Cow<'_, K::Places> {
-        self.places.candidates()
-    }
-
     /// The [permanent](Kernel::permanent) inducing variables that are not among the old ones.
     pub fn missing_permanent(&self) -> K::Places {
         missing_permanent(&self.model.kernel, self.places, self.posterior.map(|posterior| &posterior.past))
@@ -57,7 +51,7 @@ impl<K: Kernel> Batch<'_, K> {
 
     /// Number of old inducing points.
     pub fn old(&self) -> usize {
-        self.posterior.map_or(0, |posterior| posterior.past.len())
+        self.posterior.map_or(0, |posterior| posterior.past.inducing.len())
     }
 }
 
@@ -87,7 +81,7 @@ pub struct Choice {
 impl Choice {
     /// The inducing points that are not among the old ones: permanent ones that were missing, then those added.
     pub fn additional<K: Kernel>(&self, batch: &Batch<'_, K>) -> K::Places {
-        let candidates = batch.candidates();
+        let candidates = batch.places.candidates();
         let mut additional = batch.missing_permanent();
         self.added.iter().for_each(|&index| additional.push_from(&candidates, index));
         additional
@@ -116,7 +110,7 @@ fn choose_anew<K: Kernel>(
     let permanent = batch.missing_permanent();
     let before = old + permanent.len();
     let known = batch.posterior.map_or_else(|| permanent.clone(), |past| past.past.inducing.followed_by(&permanent));
-    let pool = known.followed_by(&batch.candidates());
+    let pool = known.followed_by(&batch.places.candidates());
     let mut points = PivotedCholesky::new(batch.model, &pool);
     (0..before).filter(|&index| pool.is_permanent(index)).for_each(|index| {
         points.add(index);

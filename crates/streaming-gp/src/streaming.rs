@@ -68,7 +68,8 @@ pub struct Settings<K: Kernel> {
 pub struct StreamingGp<K: Kernel> {
     /// The model with its newest hyperparameters.
     pub model: Model<K>,
-    settings: Settings<K>,
+    /// How it learns from the next batch on.
+    pub settings: Settings<K>,
     posterior: Option<Arc<Posterior<K>>>,
     /// Count, mean and variance of all targets of each output so far.
     pub baseline: NoiseBaselines,
@@ -155,11 +156,6 @@ impl<K: Kernel> StreamingGp<K> {
         let Likelihood::StudentT(likelihood) = self.model.likelihood else { return Ok(None) };
         let posterior = self.posterior.as_deref();
         reweighting::first_weights(likelihood, &self.model, self.settings.limits, places, targets, posterior).map(Some)
-    }
-
-    /// Continues with other settings.
-    pub fn configure(&mut self, settings: Settings<K>) {
-        self.settings = settings;
     }
 
     /// Everything it has learnt, as plain numbers.

@@ -157,8 +157,7 @@ impl<'a> FieldMap<'a> {
             }
             let deviation = variance.sqrt();
             let weights: Vec<f64> = (0..size).map(|i| direction[i] / (prior[i] * deviation)).collect();
-            let mut combined = vec![0.0; inducing.len()];
-            linalg::add_matrix_vector(&mut combined, 1.0, features.as_ref(), &weights);
+            let combined = linalg::matrix_vector(features.as_ref(), &weights);
             let mut shrunk = combined.clone();
             linalg::solve_lower_vector(posterior.precision_root.as_ref(), &mut shrunk);
             linalg::solve_lower_transposed_vector(posterior.precision_root.as_ref(), &mut shrunk);

@@ -44,7 +44,8 @@ use past::{PastFeatures, PastRows, permanent_indices};
 pub struct Rows<'a, K: Kernel> {
     places: &'a K::Places,
     pub(super) targets: &'a [f64],
-    pub(super) weights: Option<Weights>,
+    /// The weights of the rows of the batch, one per target; none where all count alike.
+    pub weights: Option<Weights>,
     power: f64,
     past: Option<PastRows<'a, K>>,
     /// The inducing points.
@@ -98,11 +99,6 @@ impl<'a, K: Kernel> Rows<'a, K> {
         Self::new(places, targets.into(), past, inducing)
     }
 
-    /// No batch, and only some of the old inducing points: those with the indices `kept`. `nothing` is an empty collection.
-    pub(super) fn reduced(nothing: &'a K::Places, past: &'a Past<K>, kept: &[usize]) -> Self {
-        Self::chosen(nothing, &[], Some(past), &Kept::Only(kept.to_vec()), nothing)
-    }
-
     fn new(places: &'a K::Places, targets: Targets<'a>, past: Option<PastRows<'a, K>>, inducing: K::Places) -> Self {
         let weights = targets.weights.cloned();
         let (inference, workspace) = (Inference::default(), Workspace::default());
@@ -114,26 +110,13 @@ impl<'a, K: Kernel> Rows<'a, K> {
         Self { inference, ..self }
     }
 
-    /// The weights of the rows of the batch; none where all count alike.
-    pub fn weights(&self) -> Option<&Weights> {
-        self.weights.as_ref()
-    }
-
-    /// Continues with other weights.
-    ///
-    /// # Panics
-    /// When there is another number of weights than of targets.
-    pub fn set_weights(&mut self, weights: Weights) {
-        assert_eq!(weights.values.len(), self.targets.len(), "one weight per target");
-        self.weights = Some(weights);
-    }
-
     /// Rows, features and everything that bound, gradient and posterior share.
     ///
     /// # Errors
     /// When a covariance is not positive definite to the precision of doubles, or anything in it is not finite.
     pub fn whiten(&self, model: &Model<K>) -> Result<Whitened, NotPositiveDefinite> {
-        let covariance_root = self.covariance_root(model)?;
+        let size = self.inducing.len();
+        let covariance_root = model.covariance_root(&self.inducing, self.workspace.zeros(size, size))?;
         let BatchRows { features, target, noise, prior_trace } = self.batch_rows(model, covariance_root.as_ref());
         let past = self
             .past
@@ -173,15 +156,6 @@ impl<'a, K: Kernel> Rows<'a, K> {
         if whitened.bound().is_finite() { Ok(whitened) } else { Err(NotPositiveDefinite) }
     }
 
-    /// L_b.
-    fn covariance_root(&self, model: &Model<K>) -> Result<Matrix, NotPositiveDefinite> {
-        let size = self.inducing.len();
-        let mut covariance = self.workspace.zeros(size, size);
-        model.kernel.add_lower_covariance(&self.inducing, covariance.as_mut());
-        model.add_jitter(&self.inducing, covariance.as_mut());
-        linalg::cholesky(covariance)
-    }
-
     /// The rows of the batch, scaled to unit noise: `Phi_f = K_fb L_b^-T / s` and `z_f = (y - m) / s`.
     fn batch_rows(&self, model: &Model<K>, covariance_root: MatrixRef<'_>) -> BatchRows {
         let mut features = self.workspace.zeros(self.inducing.len(), self.places.len());
@@ -202,8 +176,7 @@ impl<'a, K: Kernel> Rows<'a, K> {
         let mut gram = self.workspace.zeros(size, size);
         (0..size).for_each(|i| gram[(i, i)] = 1.0);
         linalg::add_outer_gram(gram.as_mut(), 1.0, features.as_ref());
-        let mut projected = vec![0.0; size];
-        linalg::add_matrix_vector(&mut projected, 1.0, features.as_ref(), target);
+        let mut projected = linalg::matrix_vector(features.as_ref(), target);
         if let Some(past) = past {
             let covered = past.projected.len();
             for column in 0..covered {

@@ -15,7 +15,7 @@ use streaming_gp::points::Points;
 use streaming_gp::posterior::Posterior;
 use streaming_gp::selection::vips::Vips;
 use streaming_gp::selection::{Batch, GreedyVariance, Limits, Rule};
-use streaming_gp::whitened::{Past, Rows};
+use streaming_gp::whitened::Rows;
 
 const NO_LIMITS: Limits = Limits { max_inducing_points: usize::MAX, least_share: 0.0 };
 
@@ -121,7 +121,7 @@ fn for_each_batch(
         for (number, batch) in case.batches.iter().enumerate() {
             let (places, inducing) = (points(&batch.X), points(&batch.Z));
             let past = posterior.as_ref().map(|posterior| &posterior.past);
-            let covered = past.map_or(0, Past::len);
+            let covered = past.map_or(0, |past| past.inducing.len());
             let rows = if case.nested {
                 let additional = inducing.select(covered..inducing.len());
                 Rows::nested(&places, &batch.y, past, &additional)
@@ -160,7 +160,7 @@ fn power_ep_begins_at_the_variational_bound() {
         let model = model(case, batch.hyper);
         let past = posterior.map(|posterior| &posterior.past);
         let inducing = points(&batch.Z);
-        let additional = inducing.select(past.map_or(0, Past::len)..inducing.len());
+        let additional = inducing.select(past.map_or(0, |past| past.inducing.len())..inducing.len());
         let bound = |alpha: f64| {
             let rows = if case.nested {
                 Rows::nested(places, &batch.y, past, &additional)
@@ -210,8 +210,12 @@ fn posterior_and_prediction() {
         let model = model(case, batch.hyper);
         let past = posterior.map(|posterior| &posterior.past);
         let rows = Rows::moved(places, &batch.y, past, points(&batch.Z));
-        let nested =
-            Rows::nested(places, &batch.y, past, &points(&batch.Z).select(past.map_or(0, Past::len)..batch.Z.len()));
+        let nested = Rows::nested(
+            places,
+            &batch.y,
+            past,
+            &points(&batch.Z).select(past.map_or(0, |past| past.inducing.len())..batch.Z.len()),
+        );
         let rows = if case.nested { nested } else { rows };
         let whitened = rows.whiten(&model).unwrap();
         let prior = model.kernel.shared_variance() + model.kernel.variance;

@@ -122,7 +122,7 @@ fn reweighting_is_that_of_a_dense_process_turn_by_turn() {
             // The jitter of 1e-9, times the squared residual over the noise of a gross outlier.
             assert!((square - expected).abs() < 1e-6 * (1.0 + expected), "turn {turns}, row {i}: {square} {expected}");
         }
-        rows.set_weights(student_t(NU).weights(squares));
+        rows.weights = Some(student_t(NU).weights(squares));
     }
 }
 
@@ -161,8 +161,8 @@ fn settled(rows: &mut Rows<'_, Stationary>, model: &Model<Stationary>) -> f64 {
     for _ in 0..2000 {
         let whitened = rows.whiten(model).unwrap();
         let weights = student_t(NU).weights(rows.expected_squares(model, &whitened));
-        let change = rows.weights().map_or(1.0, |before| weights.change_from(before));
-        rows.set_weights(weights);
+        let change = rows.weights.as_ref().map_or(1.0, |before| weights.change_from(before));
+        rows.weights = Some(weights);
         if change < 1e-12 {
             break;
         }
@@ -177,7 +177,7 @@ fn turns_never_lower_the_bound() {
         let mut random = random(seed);
         let (places, targets) = readings(&mut random, 60);
         let mut rows = Rows::nested(&places, &targets, None, &places.select((0..60).step_by(3)));
-        rows.set_weights(student_t(NU).weights((0..60).map(|_| random.random_range(0.0..20.0))));
+        rows.weights = Some(student_t(NU).weights((0..60).map(|_| random.random_range(0.0..20.0))));
         let mut before = f64::NEG_INFINITY;
         for _ in 0..40 {
             let whitened = rows.whiten(&model).unwrap();
@@ -185,7 +185,7 @@ fn turns_never_lower_the_bound() {
             // Rounding of sums of squares below 1e5.
             assert!(bound >= before - 1e-9, "seed {seed}: {before} then {bound}");
             before = bound;
-            rows.set_weights(student_t(NU).weights(rows.expected_squares(&model, &whitened)));
+            rows.weights = Some(student_t(NU).weights(rows.expected_squares(&model, &whitened)));
         }
     }
 }
@@ -211,7 +211,7 @@ fn gradients_are_finite_differences_with_weights_held_and_with_weights_that_foll
             let moved: Vec<f64> = model.log_parameters().iter().map(|value| value + 0.2).collect();
             let model = model.with_log_parameters(&moved);
             settled(&mut rows, &model);
-            let weights = rows.weights().unwrap().clone();
+            let weights = rows.weights.clone().unwrap();
             let gradient = rows.gradient(&model, &rows.whiten(&model).unwrap());
             for (parameter, found) in gradient.iter().enumerate() {
                 let mut difference = |step: f64, follow: bool| {
@@ -219,7 +219,7 @@ fn gradients_are_finite_differences_with_weights_held_and_with_weights_that_foll
                         let mut values = moved.clone();
                         values[parameter] += step;
                         let model = model.with_log_parameters(&values);
-                        rows.set_weights(weights.clone());
+                        rows.weights = Some(weights.clone());
                         if follow { settled(&mut rows, &model) } else { rows.whiten(&model).unwrap().bound() }
                     };
                     (bound(step) - bound(-step)) / (2.0 * step)

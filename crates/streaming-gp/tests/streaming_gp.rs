@@ -145,7 +145,7 @@ impl Stream {
         let (places, targets) = &self.batches[batch];
         let inducing = &self.inducing[batch];
         if nested {
-            let additional = inducing.select(past.map_or(0, Past::len)..inducing.len());
+            let additional = inducing.select(past.map_or(0, |past| past.inducing.len())..inducing.len());
             Rows::nested(places, targets, past, &additional)
         } else {
             Rows::moved(places, targets, past, inducing.clone())
@@ -329,7 +329,7 @@ fn a_stream_learns_and_updates_with_the_inference_of_its_settings() {
             let report = process.update(&places, &targets, &|| false).unwrap();
             let inducing = &process.posterior().unwrap().past.inducing;
             let past = past.as_deref().map(|posterior| &posterior.past);
-            let additional = inducing.select(past.map_or(0, Past::len)..inducing.len());
+            let additional = inducing.select(past.map_or(0, |past| past.inducing.len())..inducing.len());
             let rows = Rows::nested(&places, &targets, past, &additional).with_inference(inference);
             let (learnt, _) = settings.learning.learn(&before, &rows, &|| false);
             assert_eq!(&process.model, &learnt);

@@ -337,7 +337,7 @@ mod golden {
         for (number, batch) in case.batches.iter().enumerate() {
             let (rows_at, inducing) = (places(&batch.X), places(&batch.Z));
             let past = posterior.as_ref().map(|posterior| &posterior.past);
-            let additional = inducing.select(past.map_or(0, Past::len)..inducing.len());
+            let additional = inducing.select(past.map_or(0, |past| past.inducing.len())..inducing.len());
             let rows = Rows::nested(&rows_at, &batch.y, past, &additional);
             let name = format!("batch {}", number + 1);
             check(&case, batch, past, &rows, &name);
@@ -560,7 +560,7 @@ mod against_dense {
             let inducing = rows.inducing.clone();
             assert_eq!(inducing.len(), 6 + 9 * (number + 1));
 
-            let count = past.map_or(0, Past::len);
+            let count = past.map_or(0, |past| past.inducing.len());
             let covariance = with_jitter(dense_covariance(&model.kernel, &inducing, &inducing));
             let covariances = dense::Covariances {
                 cross: dense_covariance(&model.kernel, &inducing, &places),

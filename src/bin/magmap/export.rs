@@ -92,7 +92,7 @@ impl Export {
         let bar = terminal.bar("drawing", 1000);
         let mut rasterizer = Rasterizer::new(&config.raster);
         let drawn = |share: f64| bar.set_position((1000.0 * share) as u64);
-        let grid = rasterizer.rasterize_watched(&map, &map.extent(), drawn)?;
+        let grid = rasterizer.rasterize_watched(&map, &map.extent, drawn)?;
         let axes = AxesGrid::of(&map, grid);
         bar.finish_and_clear();
 

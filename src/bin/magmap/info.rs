@@ -7,8 +7,9 @@ use clap::Args;
 use magmap::cli::{Ending, SettingsArguments};
 use magmap::config::Config;
 use magmap::durability::map_store::{self, Listed, State};
-use magmap::recording::{self, Choice, Kind, Loss, Recording, Summary};
+use magmap::recording::{self, Choice, Loss, Recording, Summary};
 use serde::Serialize;
+use strum::EnumMessage;
 
 use crate::summary::{Table, print_json};
 
@@ -119,17 +120,6 @@ fn print_maps(folder: &Path, maps: &[Listed], json: bool) -> anyhow::Result<Endi
     Ok(ending)
 }
 
-fn in_words(kind: Kind) -> &'static str {
-    match kind {
-        Kind::AaltoCsv => "drive of the Aalto data (CSV)",
-        Kind::SurveyCsv => "survey (CSV)",
-        Kind::Mcap => "MCAP file",
-        Kind::Sqlite3 => "SQLite database of rosbag2",
-        Kind::Rosbag2Mcap => "rosbag2 folder with MCAP storage",
-        Kind::Rosbag2Sqlite3 => "rosbag2 folder with SQLite storage",
-    }
-}
-
 fn mount(recording: &Recording) -> Mount {
     let mount = recording.mount;
     let (roll, pitch, yaw) = mount.rotation.euler_angles();
@@ -140,7 +130,7 @@ fn mount(recording: &Recording) -> Mount {
 fn describe(recording: &Recording, config: &Config) -> Table {
     let (summary, mut table) = (&recording.summary, Table::default());
     table.row("recording", summary.path.display());
-    table.row("kind", in_words(summary.kind));
+    table.row("kind", summary.kind.get_documentation().unwrap_or_default());
     let duration = summary.span_seconds.map(|(start, end)| end - start);
     if let (Some((start, end)), Some(duration)) = (summary.span_seconds, duration) {
         table.row("time", format!("{duration:.1} s, from {start:.3} s to {end:.3} s"));

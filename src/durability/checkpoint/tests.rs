@@ -306,8 +306,8 @@ fn a_model_restored_from_a_file_equals_one_that_never_stopped() {
         }
         assert_eq!(interrupted.state(), uninterrupted.state());
         assert_eq!(bytes(&checkpoint(&config, &interrupted)), bytes(&checkpoint(&config, &uninterrupted)));
-        assert_eq!(interrupted.totals().rejected_batches, 5);
-        let [low, high] = interrupted.map().unwrap().extent();
+        assert_eq!(interrupted.totals.rejected_batches, 5);
+        let [low, high] = interrupted.map().unwrap().extent;
         assert_eq!((low[0], high[0]), (0.0, all[199].position.x));
         assert!(low[1] < -0.99 && high[1] > 0.99);
     }

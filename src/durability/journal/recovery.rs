@@ -106,7 +106,7 @@ pub fn undamaged_checkpoint(path: &Path) -> Result<Option<Checkpoint>, Error> {
     let since = checkpoint.as_ref().map_or(0, |checkpoint| checkpoint.stream.progress.steps);
     for (first, path) in folder.segments()?.into_iter().filter(|(first, _)| *first >= since) {
         let damages = recovery.segment(&path, first).into_iter().flatten().filter_map(Result::err);
-        damages.for_each(|damage| recovery.damage(&path, &damage.to_string()));
+        damages.for_each(|damage| recovery.damage(&path, &damage));
     }
     Ok(checkpoint.filter(|_| recovery.findings.is_empty()))
 }
@@ -152,7 +152,7 @@ impl Recovery {
     /// A segment, unless it is damaged as a whole.
     fn segment(&mut self, path: &Path, first: u64) -> Option<Segment> {
         let bytes = read(path).map_err(|error| error.to_string());
-        let segment = bytes.and_then(|bytes| Segment::open(bytes, first).map_err(|damage| damage.to_string()));
+        let segment = bytes.and_then(|bytes| Segment::open(bytes, first));
         segment.inspect_err(|problem| self.damage(path, problem)).ok()
     }
 
@@ -187,7 +187,7 @@ impl Recovery {
             let (number, step) = match item {
                 Ok(step) => step,
                 Err(damage) => {
-                    self.damage(path, &damage.to_string());
+                    self.damage(path, &damage);
                     continue;
                 }
             };

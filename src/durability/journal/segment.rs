@@ -66,27 +66,6 @@ pub(super) fn append(buffer: &mut Vec<u8>, number: u64, content: &impl Serialize
     Ok(())
 }
 
-/// What is wrong with a segment.
-#[derive(Debug, PartialEq, thiserror::Error)]
-pub enum Damage {
-    /// It is not a segment: how it begins.
-    #[error("expected a journal of magmap, found {0}")]
-    NotAJournal(String),
-    /// It has a different version.
-    #[error(
-        "expected version {VERSION} of the journal, found version {0}; read it with the version of magmap that wrote it"
-    )]
-    Version(u32),
-    /// Bytes that are not a record, with records after them.
-    #[error("the {length} bytes from byte {offset} on are damaged")]
-    Bytes {
-        /// Offset of the first one.
-        offset: usize,
-        /// Number of bytes.
-        length: usize,
-    },
-}
-
 /// Reads a segment from its bytes. It allocates at most their length.
 pub(super) struct Segment {
     /// Its head, unless that is damaged or truncated.
@@ -101,17 +80,20 @@ pub(super) struct Segment {
 
 impl Segment {
     /// The segment whose first step should have this number.
-    pub(super) fn open(bytes: Vec<u8>, first: u64) -> Result<Self, Damage> {
+    pub(super) fn open(bytes: Vec<u8>, first: u64) -> Result<Self, String> {
         let prefix = bytes.len().min(PREFIX);
         let magic = prefix.min(MAGIC.len());
         if bytes[..magic] != MAGIC[..magic] {
-            let found = format!("a file that begins with \"{}\"", bytes[..magic].escape_ascii());
-            return Err(Damage::NotAJournal(found));
+            let found = bytes[..magic].escape_ascii();
+            return Err(format!("expected a journal of magmap, found a file that begins with \"{found}\""));
         }
         if let Some(version) = bytes[magic..].first_chunk() {
             let found = u32::from_le_bytes(*version);
             if found != VERSION {
-                return Err(Damage::Version(found));
+                return Err(format!(
+                    "expected version {VERSION} of the journal, found version {found}; read it with the version of magmap that \
+                     wrote it"
+                ));
             }
         }
         let search = SEARCH.saturating_mul(bytes.len());
@@ -168,7 +150,7 @@ impl Segment {
 
 /// The next step with its number, or the damage before it; none at the end.
 impl Iterator for Segment {
-    type Item = Result<(u64, Step), Damage>;
+    type Item = Result<(u64, Step), String>;
 
     fn next(&mut self) -> Option<Self::Item> {
         let offset = self.offset;
@@ -190,7 +172,7 @@ impl Iterator for Segment {
                 }
             }
         }
-        Some(Err(Damage::Bytes { offset, length: self.offset - offset }))
+        Some(Err(format!("the {} bytes from byte {offset} on are damaged", self.offset - offset)))
     }
 }
 
@@ -258,7 +240,7 @@ mod tests {
     }
 
     /// The numbers of the steps that are read, each exactly as it was written, and what is damaged.
-    fn read(bytes: &[u8], first: u64) -> (Vec<u64>, Vec<Damage>) {
+    fn read(bytes: &[u8], first: u64) -> (Vec<u64>, Vec<String>) {
         let (mut numbers, mut damages) = (Vec::new(), Vec::new());
         let segment = Segment::open(bytes.to_vec(), first).unwrap();
         assert!(segment.head.as_ref().is_none_or(|found| *found == head()));
@@ -309,7 +291,7 @@ mod tests {
                 let expected: Vec<u64> = (7..17).filter(|number| number + 1 != 7 + hit as u64).collect();
                 assert_eq!(numbers, expected, "{index}");
                 let offset = if hit == 0 { PREFIX } else { ends[hit - 1] };
-                let named = [Damage::Bytes { offset, length: ends[hit] - offset }];
+                let named = [format!("the {} bytes from byte {offset} on are damaged", ends[hit] - offset)];
                 // The last record looks truncated when its length is too large.
                 assert!(damages == named || (hit == 10 && damages.is_empty()), "{index}: {damages:?}");
             }
@@ -318,7 +300,7 @@ mod tests {
 
     #[test]
     fn a_file_that_is_not_a_journal_or_of_another_version_is_named() {
-        let rejection = |bytes: &[u8]| Segment::open(bytes.to_vec(), 0).err().unwrap().to_string();
+        let rejection = |bytes: &[u8]| Segment::open(bytes.to_vec(), 0).err().unwrap();
         assert_eq!(
             rejection(b"PK\x03\x04"),
             r#"expected a journal of magmap, found a file that begins with "PK\x03\x04""#

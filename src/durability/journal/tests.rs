@@ -547,7 +547,7 @@ fn a_map_that_replaces_another_is_a_checkpoint() {
     robot.sync();
     let recovered = recover(copy(folder.path()).path(), Gaps::Stop).unwrap();
     assert!(state(&recovered.mapper) == state(&robot.mapper));
-    assert_eq!(recovered.mapper.model().totals().updates, robot.mapper.model().totals().updates);
+    assert_eq!(recovered.mapper.model().totals.updates, robot.mapper.model().totals.updates);
 }
 
 #[test]

@@ -156,8 +156,8 @@ fn of_journal(path: &Path) -> Option<(State, Option<Contents>)> {
         None => State::Unfinished,
     };
     let (mapper, model) = (&recovered.mapper, recovered.mapper.model());
-    let extent = model.map().map(|map| map.extent());
-    Some((state, Some(Contents::of(mapper.progress(), mapper.frame(), extent, *model.totals()))))
+    let extent = model.map().map(|map| map.extent);
+    Some((state, Some(Contents::of(mapper.progress(), mapper.frame(), extent, model.totals))))
 }
 
 /// Modification time of its newest file, and total size in bytes.

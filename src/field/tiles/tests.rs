@@ -220,7 +220,7 @@ fn a_rejected_batch_changes_no_tile() {
     batch[99].position.y = f64::INFINITY;
     assert!(model.update(&batch, &|| false).is_err());
     assert_eq!(model.state().tiles, before.tiles);
-    assert_eq!((model.totals().rejected_batches, model.state().extent), (2, before.extent));
+    assert_eq!((model.totals.rejected_batches, model.state().extent), (2, before.extent));
 }
 
 #[test]

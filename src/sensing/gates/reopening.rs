@@ -4,12 +4,12 @@ use std::fmt;
 
 use nalgebra::Point3;
 use serde::{Deserialize, Serialize};
-use strum::IntoStaticStr;
+use strum::Display;
 
 use crate::sensing::reading::Stamp;
 
 /// A gate that can reopen; its name in snake case is its key in the configuration where it has one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Display)]
 #[strum(serialize_all = "snake_case")]
 pub enum Gate {
     /// Poses: `gates.max_speed`.
@@ -20,13 +20,6 @@ pub enum Gate {
     ReadingClock,
     /// Poses: stamps that increase.
     PoseClock,
-}
-
-impl Gate {
-    /// Its name in snake case.
-    pub fn name(self) -> &'static str {
-        self.into()
-    }
 }
 
 /// A gate accepted what it had rejected as correct.
@@ -54,7 +47,7 @@ impl fmt::Display for Reopening {
         } {
             write!(formatter, "the clock of the {topic} went back by {:.3} s: ", accepted.seconds_since(*stamp))?;
         }
-        write!(formatter, "gate {} reopened after {rejections} rejections", gate.name())?;
+        write!(formatter, "gate {gate} reopened after {rejections} rejections")?;
         if let Some(position) = position {
             write!(formatter, " at ({:.2}, {:.2})", position.x, position.y)?;
         }

@@ -150,7 +150,7 @@ fn map_one(setting: &Setting, seed: u64, config: &Config, outliers: Outliers) ->
     let worker = Worker::start(Mode::Offline, Mapper::new(config), None, None)?;
     let start = Instant::now();
     for sample in drive(lanes, length, fault.of(robot.clone(), length), seed)? {
-        worker.inbox().send(changed(sample.measurement, |field| corrupt(with_iron(field))))?;
+        worker.inbox.send(changed(sample.measurement, |field| corrupt(with_iron(field))))?;
     }
     let finished = worker.join()?;
     let seconds = start.elapsed().as_secs_f64();

@@ -90,10 +90,7 @@ impl<K: Kernel> Setup<'_, K> {
     /// When the covariance of the inducing points is not positive definite to the precision of doubles.
     pub(super) fn whiten(&self, model: Model<K>) -> Result<WhitenedSites<K>, NotPositiveDefinite> {
         let inducing = &self.inducing.places;
-        let mut covariance = Matrix::zeros(inducing.len(), inducing.len());
-        model.kernel.add_lower_covariance(inducing, covariance.as_mut());
-        model.add_jitter(inducing, covariance.as_mut());
-        let covariance_root = linalg::cholesky(covariance)?;
+        let covariance_root = model.covariance_root(inducing, Matrix::zeros(inducing.len(), inducing.len()))?;
         let mut features = model.kernel.covariance(inducing, self.places);
         linalg::solve_lower(covariance_root.as_ref(), features.as_mut());
         let summary = self.summary.map(|summary| summary.whiten(&model, &self.inducing, covariance_root.as_ref()));
@@ -157,7 +154,7 @@ impl<K: Kernel> Setup<'_, K> {
         let log_determinant = linalg::log_determinant(fit.precision_root.as_ref());
         let divergence = 0.5 * (fit.trace - size + log_determinant + squared_norm(&fit.weights));
         let of_summary = self.summary.map_or(0.0, |summary| {
-            -0.5 * (summary.past.len() as f64 * LOG_2_PI + fit.summary_squares) - summary.past.log_evidence
+            -0.5 * (summary.past.inducing.len() as f64 * LOG_2_PI + fit.summary_squares) - summary.past.log_evidence
         });
         expected - divergence + counts.summary * of_summary
     }
@@ -243,8 +240,7 @@ impl<K: Kernel> Setup<'_, K> {
                 terms.for_each(|(sum, gram)| *sum += share * gram);
             }
         }
-        let mut solved = vec![0.0; size];
-        linalg::add_matrix_vector(&mut solved, 1.0, inverse.as_ref(), &in_weights);
+        let solved = linalg::matrix_vector(inverse.as_ref(), &in_weights);
         let mut curvature = &inverse * &in_inverse * &inverse;
         for column in 0..size {
             for row in 0..size {
@@ -287,9 +283,7 @@ impl<K: Kernel> Setup<'_, K> {
         model.kernel.contract_diagonal(self.places, &in_variance, in_kernel);
         linalg::scale(&mut in_covariance, -0.5);
         linalg::solve_both_sides(covariance_root.as_ref(), in_covariance.as_mut());
-        let mut diagonal: Vec<f64> = (0..size).map(|i| in_covariance[(i, i)]).collect();
-        model.kernel.contract_symmetric(&self.inducing.places, in_covariance.as_mut(), in_kernel);
-        model.contract_jitter(&self.inducing.places, &mut diagonal, in_kernel);
+        model.contract_covariance(&self.inducing.places, in_covariance.as_mut(), std::iter::empty(), in_kernel);
         gradient
     }
 

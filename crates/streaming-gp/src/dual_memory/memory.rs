@@ -22,10 +22,6 @@ impl<P: Places> Memory<P> {
         Self { places: self.places.followed_by(places), targets: [&self.targets, targets].concat(), sites }
     }
 
-    pub(super) fn len(&self) -> usize {
-        self.targets.len()
-    }
-
     /// The readings with these indices.
     pub(super) fn select(&self, indices: &[usize]) -> Self {
         Self {

@@ -120,7 +120,7 @@ impl<K: Kernel> DualGp<K> {
         let summary = match (&state.summary, &posterior) {
             // It shares its inducing points, and their covariance, with the posterior of the same update.
             (Some(summary), Some(posterior)) => {
-                let size = posterior.past.len();
+                let size = posterior.past.inducing.len();
                 let past = Past {
                     triangle: linalg::from_rows(size, &summary.triangle),
                     target: summary.target.clone(),

@@ -2,7 +2,7 @@
 
 use super::super::linalg;
 use super::super::whitened::prior_trace;
-use crate::{Kernel, Matrix, MatrixRef, Model, Past, Places, Posterior};
+use crate::{Kernel, Matrix, MatrixRef, Model, Past, Posterior};
 
 /// The inducing points Z.
 pub(super) struct Inducing<P> {
@@ -39,8 +39,7 @@ impl<K: Kernel> Summary<K> {
         let covariance = self.past.covariance(model);
         let slack = prior_trace(&self.root, &covariance) - linalg::squared_frobenius_norm(&features);
         let gram = &features * features.transpose();
-        let mut projected = vec![0.0; features.nrows()];
-        linalg::add_matrix_vector(&mut projected, 1.0, features.as_ref(), &self.past.target);
+        let projected = linalg::matrix_vector(features.as_ref(), &self.past.target);
         WhitenedSummary { features, gram, projected, slack }
     }
 
@@ -65,10 +64,8 @@ impl<K: Kernel> Summary<K> {
         model.kernel.contract(&inducing.places, old, in_cross_covariance.as_ref(), gradient);
         let mut in_covariance = self.root.transpose() * &self.root;
         linalg::scale(&mut in_covariance, -0.5 * count);
-        let mut diagonal: Vec<f64> = (0..old.len()).map(|i| in_covariance[(i, i)]).collect();
-        inducing.shared.iter().for_each(|&(new, old)| diagonal[old] += in_cross_covariance[(new, old)]);
-        model.kernel.contract_symmetric(old, in_covariance.as_mut(), gradient);
-        model.contract_jitter(old, &mut diagonal, gradient);
+        let shared = inducing.shared.iter().map(|&(new, old)| (old, in_cross_covariance[(new, old)]));
+        model.contract_covariance(old, in_covariance.as_mut(), shared, gradient);
     }
 }
 

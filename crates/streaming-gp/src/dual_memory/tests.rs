@@ -258,7 +258,7 @@ fn with_setup(binary: bool, check: impl Fn(&Setup<'_, Stationary>, &[Site])) {
         places: &all,
         targets: &values,
         link: process.link,
-        memory: memory.len(),
+        memory: memory.targets.len(),
         summary: process.summary.as_ref(),
         inducing,
     };

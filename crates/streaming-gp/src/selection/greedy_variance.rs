@@ -46,8 +46,7 @@ impl<'a, K: Kernel> GreedyVariance<'a, K> {
                 Some((candidates, features))
             }
         };
-        let mut projected = vec![0.0; start.coefficients.len()];
-        linalg::add_matrix_vector(&mut projected, 1.0, start.precision_root.transpose(), &start.coefficients);
+        let projected = linalg::matrix_vector(start.precision_root.transpose(), &start.coefficients);
         Ok(Self {
             points: PivotedCholesky::starting_from(model, places, weights, &start.features, others),
             precision_root: GrowingTriangle::new(start.precision_root.as_ref()),
@@ -63,8 +62,7 @@ impl<'a, K: Kernel> GreedyVariance<'a, K> {
         let column = self.points.add(index).to_vec();
 
         // The new row of L_B and entry of c. The rows of the past add nothing: the new point is independent of them.
-        let mut border = vec![0.0; size];
-        linalg::add_matrix_vector(&mut border, 1.0, self.points.features().subcols(0, size).transpose(), &column);
+        let mut border = linalg::matrix_vector(self.points.features().subcols(0, size).transpose(), &column);
         self.precision_root.solve(&mut border);
         // B - I is positive semi-definite, so a pivot below 1 is rounding.
         let diagonal = (1.0 + squared_norm(&column) - squared_norm(&border)).max(1.0).sqrt();

@@ -14,7 +14,7 @@ pub struct Oips {
 impl<K: Kernel> Rule<K> for Oips {
     fn choose(&self, batch: &Batch<'_, K>, limits: Limits) -> Result<Choice, NotPositiveDefinite> {
         let kernel = &batch.model.kernel;
-        let candidates = batch.candidates();
+        let candidates = batch.places.candidates();
         let missing = batch.missing_permanent();
         let mut inducing = batch.posterior.map_or(missing.clone(), |past| past.past.inducing.followed_by(&missing));
         let (mut added, mut end) = (Vec::new(), SelectionEnd::Converged);

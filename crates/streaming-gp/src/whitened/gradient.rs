@@ -24,7 +24,7 @@ impl<K: Kernel> Rows<'_, K> {
         let size = self.inducing.len();
         let mut in_inducing = vec![0.0; size * self.inducing.coordinates_per_place()];
         let gradient = self.gradients(model, whitened, Some(&mut in_inducing));
-        let fixed = self.past.as_ref().filter(|rows| rows.nested).map_or(0, |rows| rows.past.len());
+        let fixed = self.past.as_ref().filter(|rows| rows.nested).map_or(0, |rows| rows.past.inducing.len());
         if fixed > 0 {
             in_inducing.chunks_exact_mut(size).for_each(|coordinate| coordinate[..fixed].fill(0.0));
         }
@@ -71,9 +71,7 @@ impl<K: Kernel> Rows<'_, K> {
         if let Some(in_inducing) = &mut in_inducing {
             self.contract_covariance_in_places(model, &in_covariance, in_inducing);
         }
-        let mut diagonal: Vec<f64> = (0..size).map(|i| in_covariance[(i, i)]).collect();
-        model.kernel.contract_symmetric(&self.inducing, in_covariance.as_mut(), in_kernel);
-        model.contract_jitter(&self.inducing, &mut diagonal, in_kernel);
+        model.contract_covariance(&self.inducing, in_covariance.as_mut(), std::iter::empty(), in_kernel);
 
         let in_prior: Vec<f64> = (0..count).map(|row| noise.gradient_in_prior_variance(row, &squares)).collect();
         model.kernel.contract_diagonal(self.places, &in_prior, in_kernel);

@@ -20,16 +20,6 @@ pub struct Past<K: Kernel> {
 }
 
 impl<K: Kernel> Past<K> {
-    /// Number of inducing points M_a.
-    pub fn len(&self) -> usize {
-        self.inducing.len()
-    }
-
-    /// Whether there is no inducing point.
-    pub fn is_empty(&self) -> bool {
-        self.inducing.is_empty()
-    }
-
     /// R = T L_b^-1, lower triangular.
     pub(crate) fn root(&self) -> Matrix {
         let mut root = linalg::copied(self.triangle.as_ref());
@@ -123,7 +113,7 @@ impl<'a, K: Kernel> PastRows<'a, K> {
         inference: Inference,
         workspace: &Workspace,
     ) -> Result<PastFeatures, NotPositiveDefinite> {
-        let count = self.past.len();
+        let count = self.past.inducing.len();
         let mut widened = None;
         let (features, slack) = if self.nested {
             let mut features = workspace.zeros(count, count);
@@ -172,8 +162,8 @@ impl<'a, K: Kernel> PastRows<'a, K> {
     ) -> Matrix {
         let root = past.widened.as_ref().map_or(&self.root, |past| &past.root);
         let spread = past.widened.as_ref().map(|widened| {
-            let mut spread = linalg::zeros(self.past.len(), self.past.len());
-            let residual = MatrixRef::from_column_major_slice(&whitened.past_residual, self.past.len(), 1);
+            let mut spread = linalg::zeros(self.past.inducing.len(), self.past.inducing.len());
+            let residual = MatrixRef::from_column_major_slice(&whitened.past_residual, self.past.inducing.len(), 1);
             linalg::add_product(spread.as_mut(), widened.alpha, residual, residual.transpose());
             let product = linalg::product(past.features.as_ref(), inverse.as_ref());
             linalg::add_product(spread.as_mut(), widened.alpha, product.as_ref(), past.features.transpose());
@@ -204,10 +194,8 @@ impl<'a, K: Kernel> PastRows<'a, K> {
             let product = spread * root;
             linalg::add_product(of_covariance.as_mut(), 0.5, root.transpose(), product.as_ref());
         }
-        let mut diagonal: Vec<f64> = (0..of_covariance.nrows()).map(|i| of_covariance[(i, i)]).collect();
-        self.shared.iter().for_each(|&(new, old)| diagonal[old] += of_cross_covariance[(new, old)]);
-        model.kernel.contract_symmetric(&self.past.inducing, of_covariance.as_mut(), kernel_gradient);
-        model.contract_jitter(&self.past.inducing, &mut diagonal, kernel_gradient);
+        let shared = self.shared.iter().map(|&(new, old)| (old, of_cross_covariance[(new, old)]));
+        model.contract_covariance(&self.past.inducing, of_covariance.as_mut(), shared, kernel_gradient);
         of_cross_covariance
     }
 }
@@ -272,8 +260,7 @@ impl PastFeatures {
         add(LOWER, 0, covered, gram, among);
         add(LOWER, 0, covered, among, gram);
         add(WHOLE, covered, size - covered, below, gram);
-        let mut projected = vec![0.0; covered];
-        linalg::add_matrix_vector(&mut projected, 1.0, self.features.transpose(), past_residual);
+        let projected = linalg::matrix_vector(self.features.transpose(), past_residual);
         for column in 0..covered {
             let out = &mut out.col_as_slice_mut(column)[column..];
             for (out, coefficient) in out.iter_mut().zip(&coefficients[column..]) {

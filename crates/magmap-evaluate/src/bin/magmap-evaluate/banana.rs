@@ -5,7 +5,6 @@ use std::io::{self, Write};
 use clap::Args;
 use magmap::cli::Ending;
 use magmap_evaluate::banana::{self, BananaOutcome, Experiment, Scores};
-use serde::Serialize;
 
 use super::arguments::Common;
 
@@ -19,20 +18,12 @@ pub struct Arguments {
     common: Common,
 }
 
-/// What `--json` writes.
-#[derive(Serialize)]
-struct Numbers<'a> {
-    experiment: &'a Experiment,
-    #[serde(flatten)]
-    outcome: &'a BananaOutcome,
-}
-
 /// Learns the crescents batch by batch, and shows how well.
 pub fn run(Arguments { experiment, common }: &Arguments) -> anyhow::Result<Ending> {
     let config = common.settings.load()?;
     let outcome = banana::run(experiment, &config)?;
     write_outcome(&mut io::stdout().lock(), &outcome)?;
-    common.write_json(&config, Numbers { experiment, outcome: &outcome })?;
+    common.write_json(&config, &outcome)?;
     Ok(Ending::Done)
 }
 

@@ -141,7 +141,7 @@ fn write_runs(out: &mut impl Write, runs: &[Run]) -> io::Result<()> {
     writeln!(out, "{:width$} | batch    M |   RMSE   NLPD  cover |        s", "method")?;
     for run in runs {
         write!(out, "{:width$} |", run.method)?;
-        if let Some(BatchResult { batch, inducing_points, rmse, nlpd, coverage, .. }) = run.last() {
+        if let Some(BatchResult { batch, inducing_points, rmse, nlpd, coverage, .. }) = run.steps.last() {
             write!(
                 out,
                 " {batch:5} {inducing_points:4} | {rmse:6.3} {nlpd:6.3}  {coverage:.3} | {:8.3}",
