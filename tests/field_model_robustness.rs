@@ -209,13 +209,13 @@ fn a_batch_far_away_does_not_change_the_first_place() {
 }
 
 #[test]
-fn after_ten_thousand_batches_the_map_is_bounded_and_accurate() {
+fn after_four_thousand_batches_the_map_is_bounded_and_accurate() {
     let mut config = Config::default();
     config.learning.max_evaluations = 2;
     let mut model = FieldModel::new(&config);
     let mut random = random(11);
     let mut sizes = Vec::new();
-    for _ in 0..10_000 {
+    for _ in 0..4000 {
         let batch: Vec<_> = (0..3)
             .map(|_| {
                 let (x, y) = (random.random_range(0.0..2.0), random.random_range(0.0..2.0));
@@ -226,18 +226,19 @@ fn after_ten_thousand_batches_the_map_is_bounded_and_accurate() {
     }
     let last = *sizes.last().unwrap();
     assert!(last <= 80, "{last} inducing points in a room of 3 by 3 lengthscales");
-    assert!(last - sizes[5000] <= 4, "still growing: {} then {last}", sizes[5000]);
+    assert!(last - sizes[2000] <= 4, "still growing: {} then {last}", sizes[2000]);
 
+    let map = model.map().unwrap();
     let mut squares = 0.0;
     for i in 0..15 {
         for j in 0..15 {
             let (x, y) = (0.1 + f64::from(i) * 0.13, 0.1 + f64::from(j) * 0.13);
             let (mut mean, mut variance) = ([0.0], [0.0]);
-            model.map().unwrap().predict(&[[x, y]], f64::INFINITY, &mut mean, &mut variance);
+            map.predict(&[[x, y]], f64::INFINITY, &mut mean, &mut variance);
             squares += (mean[0] - field(x, y)).powi(2);
         }
     }
-    // 30,000 readings with noise 0.5 over some 40 degrees of freedom: 0.02 from noise, the rest from sparsity.
+    // 12,000 readings with noise 0.5 over some 40 degrees of freedom: 0.03 from noise, the rest from sparsity.
     let error = (squares / 225.0).sqrt();
     assert!(error < 0.25, "root mean square error {error}");
 }

@@ -373,10 +373,13 @@ fn a_cut_off_mcap_gives_all_before_the_cut() {
     let path = folder.path().join("a.mcap");
     let options = || WriteOptions::new().chunk_size(Some(50_000)).compression_threads(0);
     // Compressed chunks are lost as a whole, others message by message.
-    for (options, least) in [(options(), 10), (options().compression(None), 60), (options().use_chunks(false), 60)] {
+    for (options, least) in [(options(), 10), (options().compression(None), 30), (options().use_chunks(false), 30)] {
         mcap_file(&path, options, 600);
         let length = fs::metadata(&path).unwrap().len() as usize;
-        let lengths = (0..400).chain((400..length - 200).step_by(length / 80)).chain((length - 200..length).step_by(7));
+        let lengths = (0..400)
+            .step_by(3)
+            .chain((400..length - 200).step_by(length / 40))
+            .chain((length - 200..length).step_by(7));
         let counts = assert_truncation_is_graceful(&path, lengths);
         assert_eq!(*counts.last().unwrap(), 600, "the last bytes hold no messages");
         let distinct: std::collections::BTreeSet<_> = counts.into_iter().collect();
