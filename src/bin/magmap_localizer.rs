@@ -8,6 +8,10 @@ use std::process::ExitCode;
 
 use magmap::ros;
 
+/// Reuses the holes that matrices leave; the allocator of the C library keeps them, see `docs/buildings.md`.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// What `--help` says.
 const HELP: &str = "\
 Finds the robot in a finished map of the magnetic field, as nav2's AMCL does in one of walls.

@@ -8,6 +8,10 @@ use std::process::ExitCode;
 
 use magmap::ros;
 
+/// Reuses the holes that matrices leave; the allocator of the C library keeps them, see `docs/buildings.md`.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// What `--help` says.
 const HELP: &str = "\
 Maps the magnetic field while the robot drives.

@@ -38,6 +38,10 @@ const SPEED: f64 = 0.5;
 const STEP: f64 = 0.05;
 /// Distance between the lines along which it is, in metres.
 const LINES: f64 = 0.75;
+/// The name under which Linux reports the resident memory of a process.
+const RESIDENT: &str = "VmRSS:";
+/// That of the most it ever was.
+const MOST_RESIDENT: &str = "VmHWM:";
 
 /// Which hall, and which drive through it.
 #[derive(Clone, Copy, Debug)]
@@ -73,6 +77,8 @@ pub struct HallScores {
     pub resident_mb_half: Option<f64>,
     /// The same at the end.
     pub resident_mb: Option<f64>,
+    /// The most it was until then, at any moment.
+    pub resident_mb_most: Option<f64>,
     /// Root mean squared error of the strength halfway between two lanes of the first tenth, right after it.
     pub rmse_first: f64,
     /// The same of the last tenth.
@@ -156,11 +162,11 @@ pub fn run(hall: &Hall, config: &Config, mut progress: impl FnMut(usize, usize))
             first = Some(scores(&world, &map, &observations[tenth * BATCH..done * BATCH], hall));
         }
         if done == batches.len() / 2 {
-            resident_mb_half = resident_megabytes();
+            resident_mb_half = megabytes(RESIDENT);
         }
         progress(done, batches.len());
     }
-    let resident_mb = resident_megabytes();
+    let (resident_mb, resident_mb_most) = (megabytes(RESIDENT), megabytes(MOST_RESIDENT));
     let map = model.map().context("there was a batch")?;
     let first = first.context("expected a drive of at least two batches, 10 m")?;
     let last_tenth = &observations[(batches.len() - tenth) * BATCH..];
@@ -186,6 +192,7 @@ pub fn run(hall: &Hall, config: &Config, mut progress: impl FnMut(usize, usize))
         publish_p99_last,
         resident_mb_half,
         resident_mb,
+        resident_mb_most,
         rmse_first: first.rmse,
         rmse_last: last.rmse,
         rmse_last_alone: alone.rmse,
@@ -265,9 +272,10 @@ fn scores(world: &DipoleWorld, map: &FieldMap, observations: &[Observation], hal
     Predictions::of_map(map, &poses).score(&truth, |_| true)
 }
 
-fn resident_megabytes() -> Option<f64> {
+/// What the system reports of the memory of this process under a name, in megabytes.
+fn megabytes(name: &str) -> Option<f64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+    let line = status.lines().find_map(|line| line.strip_prefix(name))?;
     line.trim().strip_suffix(" kB")?.parse::<f64>().ok().map(|kilobytes| kilobytes / 1024.0)
 }
 

@@ -19,6 +19,10 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 use magmap::cli::{self, UsageError, Verbosity};
 
+/// Reuses the holes that matrices leave; the allocator of the C library keeps them, see `docs/buildings.md`.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 const EXIT_CODES: &str = "\
 Exit codes:
     0  done

@@ -93,6 +93,7 @@ fn write_scores(out: &mut impl Write, scores: &HallScores) -> io::Result<()> {
         )?;
     }
     writeln!(out, "learnt {speedup:.0} times as fast as driven")?;
-    let [Some(half), Some(end)] = [scores.resident_mb_half, scores.resident_mb] else { return Ok(()) };
-    writeln!(out, "resident memory {half:.0} MB halfway, {end:.0} MB at the end")
+    let HallScores { resident_mb_half, resident_mb, resident_mb_most, .. } = *scores;
+    let [Some(half), Some(end), Some(most)] = [resident_mb_half, resident_mb, resident_mb_most] else { return Ok(()) };
+    writeln!(out, "resident memory {half:.0} MB halfway, {end:.0} MB at the end of the drive, at most {most:.0} MB")
 }

@@ -19,6 +19,10 @@ use clap::{Parser, Subcommand};
 use magmap::cli::{self, Verbosity};
 use magmap_evaluate::drives::Experiment;
 
+/// Reuses the holes that matrices leave; the allocator of the C library keeps them, see `docs/buildings.md`.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 const EXAMPLES: &str = "\
 Examples:
   magmap-evaluate stream --data aalto-magnetic                learns drive 3
