@@ -9,6 +9,7 @@ mod axes_check;
 pub mod batcher;
 mod error;
 pub mod inbox;
+mod map_check;
 pub mod mapper;
 pub mod odometer;
 pub mod path;

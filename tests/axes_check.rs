@@ -1,4 +1,4 @@
-//! Whether a map of the three axes says that the axes of its readings contradict the physics, and why.
+//! Whether a map of the three axes says that the axes of its readings contradict the physics, or the map, and why.
 
 use super::common;
 
@@ -155,4 +155,41 @@ fn strengths_do_not_depend_on_axes_and_are_not_checked() {
     let worker = Worker::start(Mode::Offline, Mapper::new(&Config::default()), None, None).unwrap();
     measurements.into_iter().for_each(|measurement| worker.inbox.send(measurement).unwrap());
     assert_eq!(worker.join().unwrap().doubt, None);
+}
+
+#[test]
+fn readings_that_contradict_the_map_are_noticed_within_10_m_of_places_that_are_known() {
+    let mut config = Config::default();
+    config.model.field = Mapped::Vector;
+    let first = drive(5, Route::Random);
+    let twice = |offset: Vector3<f64>, turn: f64| {
+        let worker = Worker::start(Mode::Offline, Mapper::new(&config), None, None).unwrap();
+        worker.inbox.set_mount(mount()).unwrap();
+        first.iter().for_each(|measurement| worker.inbox.send(*measurement).unwrap());
+        worker.flush().unwrap();
+        assert_eq!(worker.doubt(), None);
+        // The same drive again, 60 s later, from another pose: up to 10 m of it.
+        let odometry = Isometry3::new(offset, Vector3::z() * turn);
+        for measurement in &first {
+            let again = match *measurement {
+                Measurement::Reading(reading) => {
+                    Measurement::Reading(Reading { stamp: reading.stamp.shifted(60.0), ..reading })
+                }
+                Measurement::Pose(pose) => Measurement::Pose(Pose {
+                    stamp: pose.stamp.shifted(60.0),
+                    position: odometry * pose.position,
+                    orientation: odometry.rotation * pose.orientation,
+                }),
+            };
+            if again.stamp().seconds_since(first[0].stamp()) < 80.0 {
+                worker.inbox.send(again).unwrap();
+            }
+        }
+        worker.join().unwrap().doubt
+    };
+    assert_eq!(twice(Vector3::zeros(), 0.0), None);
+    for (offset, turn) in [(Vector3::x(), 0.0), (Vector3::zeros(), 20_f64.to_radians())] {
+        let doubt = twice(offset, turn);
+        assert!(doubt.as_ref().is_some_and(|doubt| doubt.contains("contradict the map")), "{offset} {turn}: {doubt:?}");
+    }
 }

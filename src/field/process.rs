@@ -11,8 +11,8 @@ use serde::{Deserialize, Serialize};
 use streaming_gp::dual_memory::state::DualState;
 use streaming_gp::streaming::Error;
 use streaming_gp::{
-    AxesReading, DualGp, FieldPlaces, NamedValue, NoiseBaselines, Points, State, StateError, StreamingGp, UpdateReport,
-    VectorField,
+    AxesReading, DualGp, FieldPlaces, NamedValue, NoiseBaselines, Points, SensorPose, State, StateError, StreamingGp,
+    UpdateReport, VectorField,
 };
 
 /// Kind of a process.
@@ -266,11 +266,12 @@ fn places(observations: &[Observation]) -> Points {
 }
 
 fn axes_reading(observation: &Observation) -> AxesReading {
-    let Observation { position, orientation, speed, .. } = observation;
-    AxesReading {
-        position: position.coords.into(),
-        field: (*observation.field().microtesla()).into(),
-        orientation: orientation.transpose().into(),
-        speed: *speed,
+    let SensorPose { position, orientation, speed } = observation.into();
+    AxesReading { position, field: (*observation.field().microtesla()).into(), orientation, speed }
+}
+
+impl From<&Observation> for SensorPose {
+    fn from(Observation { position, orientation, speed, .. }: &Observation) -> Self {
+        Self { position: position.coords.into(), orientation: orientation.transpose().into(), speed: *speed }
     }
 }

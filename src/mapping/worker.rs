@@ -16,6 +16,7 @@ use super::Error;
 use super::axes_check::AxesCheck;
 use super::batcher::{Batch, mergeable};
 use super::inbox::{Inbox, Message};
+use super::map_check::MapCheck;
 use super::mapper::{Effect, Mapper, Step};
 use super::step_log::StepLog;
 use super::stop::StopSignal;
@@ -113,6 +114,7 @@ impl Worker {
             mode,
             mapper,
             axes_check,
+            map_check: MapCheck::new(),
             step_log,
             observer,
             stop: stop.clone(),
@@ -134,7 +136,7 @@ impl Worker {
         Arc::clone(&lock(&self.shared).config)
     }
 
-    /// Why the map is in doubt, if it is: the axes of the readings contradict the physics, or a bias grows with the
+    /// Why the map is in doubt, if it is: the axes of the readings contradict the physics, or the map, or a bias grows with the
     /// speed. It is known after 5 to 18 metres of a map of the three axes, and logged then.
     pub fn doubt(&self) -> Option<String> {
         lock(&self.shared).doubt.clone()
@@ -222,6 +224,7 @@ struct Mapping {
     mapper: Mapper,
     /// Of a map of the three axes.
     axes_check: Option<AxesCheck>,
+    map_check: MapCheck,
     step_log: Option<Box<dyn StepLog>>,
     observer: Option<Observer>,
     stop: StopSignal,
@@ -348,6 +351,7 @@ impl Mapping {
         // What was in doubt may be mended.
         if is_configure || matches!(effect, Effect::Replaced) {
             self.axes_check = AxesCheck::new(self.mapper.config());
+            self.map_check = MapCheck::new();
             lock(&self.shared).doubt = None;
         }
         match effect {
@@ -364,15 +368,21 @@ impl Mapping {
                     duration: start.elapsed(),
                     ..Update::without_batch(&self.mapper)
                 };
+                self.check(&observations);
                 self.publish(&observations, update);
-                self.check_axes(&observations);
             }
         }
     }
 
-    fn check_axes(&mut self, observations: &[Observation]) {
+    /// Looks for contradictions between what was learnt last, the physics, and the map that is still published.
+    fn check(&mut self, observations: &[Observation]) {
         let mount = self.mapper.pipeline().mount();
-        if let Some(doubt) = self.axes_check.as_mut().and_then(|check| check.add(observations, mount)) {
+        let published = self.updates.newest();
+        let map = published.as_ref().and_then(|update| update.map.as_ref());
+        let is_in_doubt = lock(&self.shared).doubt.is_some();
+        let of_axes = self.axes_check.as_mut().and_then(|check| check.add(observations, mount));
+        let of_map = || map.filter(|_| !is_in_doubt).and_then(|map| self.map_check.add(map, observations));
+        if let Some(doubt) = of_axes.or_else(of_map) {
             log::warn!("{doubt}");
             lock(&self.shared).doubt = Some(doubt);
         }

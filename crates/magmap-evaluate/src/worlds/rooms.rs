@@ -159,13 +159,7 @@ fn map_one(setting: &Setting, seed: u64, config: &Config, outliers: Outliers) ->
     let test_drive = drive(Route::Random, TEST_LENGTH, robot, seed + TEST_SEEDS)?;
     let tested = batches(test_drive.map(|sample| changed(sample.measurement, with_iron)), config);
     let seen = || tested.iter().flat_map(|batch| &batch.observations);
-    let poses: Vec<SensorPose> = seen()
-        .map(|seen| SensorPose {
-            position: seen.position.coords.into(),
-            orientation: seen.orientation.transpose().into(),
-            speed: seen.speed,
-        })
-        .collect();
+    let poses: Vec<SensorPose> = seen().map(SensorPose::from).collect();
     let mapped = Mapped {
         inducing_points: map.size(),
         hyperparameters: map.hyperparameters(),
