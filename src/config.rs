@@ -162,7 +162,7 @@ sections! {
             Hyperparameters { constant: 1000.0, variance: 112.0, lengthscale: 0.94, noise: 1.0 },
         /// Standard deviation of the logarithm of each under the prior. That of the lengthscale is small: readings of one path would
         /// favour a length that predicts other paths worse.
-        prior_log_sd: Hyperparameters = Hyperparameters { constant: 0.5, variance: 0.15, lengthscale: 0.04, noise: 0.35 },
+        prior_log_sd: Hyperparameters = Hyperparameters { constant: 0.5, variance: 0.15, lengthscale: 0.04, noise: 0.5 },
         /// Observations of a batch up to which the prior counts once; in a larger batch it counts in proportion, so that what is learnt
         /// depends less on how a drive is cut into batches. 0: always once.
         prior_observations: usize = 100 => within(0..=MOST_OBSERVATIONS),
@@ -173,7 +173,7 @@ sections! {
         /// one of its own; 0 is variational inference, which takes what inducing points do not represent for noise.
         power_ep: f64 = 0.5 => number("0 to 1", |value| (0.0..=1.0).contains(&value)),
         /// Of vips: the fraction of the information in a batch that may be lost for lack of inducing points.
-        delta: f64 = 0.13 => number("more than 0 and less than 1", |value| value > 0.0 && value < 1.0),
+        delta: f64 = 0.134 => number("more than 0 and less than 1", |value| value > 0.0 && value < 1.0),
         /// Standard deviation of each component of the sensor's hard iron under the prior, in microtesla; 0 for none.
         hard_iron: f64 = 5.0 => not_negative,
         /// Standard deviation of each component of the bias that grows with the speed under the prior, in microtesla per metre per
