@@ -271,15 +271,8 @@ impl<K: Kernel> DualGp<K> {
                 let Ok(next) = self.settle(setup, model, learnt.sites.clone()) else { break };
                 learnt = Learnt { steps: learnt.steps + next.steps, report, ..next };
             }
-            let is_over = matches!(
-                report.end,
-                LearningEnd::Stopped
-                    | LearningEnd::Budget
-                    | LearningEnd::Failed
-                    | LearningEnd::Off
-                    | LearningEnd::TooFewRows
-            );
-            if movement <= SETTLED || is_over || report.evaluations >= learning.max_evaluations {
+            let may_continue = matches!(report.end, LearningEnd::Converged | LearningEnd::Stalled);
+            if movement <= SETTLED || !may_continue || report.evaluations >= learning.max_evaluations {
                 break;
             }
         }
