@@ -36,8 +36,7 @@ impl<K: Kernel> Posterior<K> {
         linalg::multiply((gram.as_mut(), LOWER), Accum::Add, 1.0, (left, UPPER), (right, LOWER));
         let precision_root = linalg::cholesky(gram)?;
         let mut weights = linalg::matrix_vector(past.triangle.transpose(), &past.target);
-        linalg::solve_lower_vector(precision_root.as_ref(), &mut weights);
-        linalg::solve_lower_transposed_vector(precision_root.as_ref(), &mut weights);
+        linalg::solve_from_cholesky(precision_root.as_ref(), &mut weights);
         Ok(Self { model, past, precision_root, weights, link: None })
     }
 
