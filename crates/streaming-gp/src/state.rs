@@ -267,8 +267,7 @@ mod tests {
     fn predictions(process: &Process) -> Vec<u64> {
         let Some(posterior) = process.posterior() else { return Vec::new() };
         let (places, _) = batch(2);
-        let (mut mean, mut variance) = (vec![0.0; places.len()], vec![0.0; places.len()]);
-        posterior.predict(&places, &mut mean, &mut variance);
+        let (mean, variance) = posterior.predict(&places);
         mean.into_iter().chain(variance).map(f64::to_bits).collect()
     }
 

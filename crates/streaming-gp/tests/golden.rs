@@ -230,8 +230,7 @@ fn posterior_and_prediction() {
             }
         }
         let test_points = points(&case.test_points);
-        let (mut mean, mut variance) = (vec![0.0; test_points.len()], vec![0.0; test_points.len()]);
-        posterior.predict(&test_points, &mut mean, &mut variance);
+        let (mean, variance) = posterior.predict(&test_points);
         let (joint_mean, joint) = posterior.predict_joint(&test_points);
         for i in 0..test_points.len() {
             assert_relative(&format!("{name} mean at test point {i}"), mean[i], batch.test_mean[i], 1e-8);

@@ -204,8 +204,7 @@ mod tests {
 
     fn predictions(process: &Process) -> Vec<u64> {
         let (places, _) = batch(1, false);
-        let (mut mean, mut variance) = (vec![0.0; places.len()], vec![0.0; places.len()]);
-        process.predict(&places, &mut mean, &mut variance);
+        let (mean, variance) = process.predict(&places);
         mean.into_iter().chain(variance).map(f64::to_bits).collect()
     }
 
