@@ -4,13 +4,12 @@
 
 pub mod arrows;
 pub mod axes_grid;
-mod canvas;
+pub(crate) mod canvas;
 pub mod colour;
 pub mod costmap_filter;
 pub mod csv;
 pub mod file;
 pub mod geotiff;
-pub mod growth_picture;
 pub mod map_picture;
 pub mod map_server;
 pub mod map_strip;
@@ -25,7 +24,6 @@ mod vector_picture;
 use std::path::PathBuf;
 
 pub use axes_grid::AxesGrid;
-pub use growth_picture::{GrowthPicture, GrowthPoint};
 pub use map_picture::MapPicture;
 pub use npz::MapArrays;
 

@@ -1,10 +1,8 @@
 //! Files that are replaced whole or not at all.
 
-use std::ffi::OsString;
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::{self, BufWriter, Seek, Write};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
 
 /// An operation on a file or folder that failed.
 #[derive(Debug, thiserror::Error)]
@@ -39,43 +37,38 @@ pub(crate) fn write_atomically<F>(path: &Path, write: F) -> io::Result<()>
 where
     F: FnOnce(&mut BufWriter<File>) -> io::Result<()>,
 {
-    let temporary = temporary_beside(path);
-    let fill = || {
-        let mut writer = BufWriter::new(File::create(&temporary)?);
-        write(&mut writer)?;
-        // A writer of archives may have returned to an earlier position; the file ends where its content does.
-        writer.seek(io::SeekFrom::End(0))?;
-        writer.flush()?;
-        writer.get_ref().sync_all()
-    };
-    let written = fill().and_then(|()| fs::rename(&temporary, path));
-    if written.is_err() {
-        // The first failure is the one to report.
-        let _ = fs::remove_file(&temporary);
-    }
-    written.and_then(|()| sync_folder_of(path))
+    let temporary = tempfile::Builder::new()
+        .prefix(".magmap-")
+        .suffix(".partial")
+        .make_in(folder_of(path), |path| File::create_new(path))?;
+    let (file, temporary) = temporary.into_parts();
+    let mut writer = BufWriter::new(file);
+    write(&mut writer)?;
+    // A writer of archives may have returned to an earlier position; the file ends where its content does.
+    writer.seek(io::SeekFrom::End(0))?;
+    writer.flush()?;
+    writer.get_ref().sync_all()?;
+    temporary.persist(path)?;
+    sync_folder_of(path)
 }
 
-/// A unique name for every write, even when two threads replace the same file.
-fn temporary_beside(path: &Path) -> PathBuf {
-    static WRITES: AtomicU64 = AtomicU64::new(0);
-    let mut name = OsString::from(".");
-    name.push(path.file_name().unwrap_or_default());
-    name.push(format!(".{}.{}.partial", std::process::id(), WRITES.fetch_add(1, Ordering::Relaxed)));
-    path.with_file_name(name)
+/// The folder that a file is in.
+pub(crate) fn folder_of(path: &Path) -> &Path {
+    path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
 /// Makes a rename survive a power cut, which is possible on Unix only.
 pub(crate) fn sync_folder_of(path: &Path) -> io::Result<()> {
     if cfg!(unix) {
-        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        File::open(folder)?.sync_all()?;
+        File::open(folder_of(path))?.sync_all()?;
     }
     Ok(())
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     #[test]

@@ -26,6 +26,7 @@
 mod batch_record;
 mod drawing;
 mod grids;
+mod growth_picture;
 mod outputs;
 mod pace;
 mod report;

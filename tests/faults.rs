@@ -131,8 +131,7 @@ impl Mapped {
             .filter(|observation| holds(observation))
             .map(|observation| [observation.position.x, observation.position.y])
             .collect();
-        let (mut mean, mut variance) = (vec![0.0; places.len()], vec![0.0; places.len()]);
-        map.predict(&places, f64::INFINITY, &mut mean, &mut variance);
+        let (mean, _) = map.predict(&places, f64::INFINITY);
         let square = |(place, mean): (&[f64; 2], f64)| (mean - strength(*place)).powi(2);
         (places.iter().zip(mean).map(square).sum::<f64>() / places.len() as f64).sqrt()
     }
@@ -629,8 +628,7 @@ fn worst(mapped: &Mapped) -> (f64, f64) {
     let map = mapped.model.map().unwrap();
     let places: Vec<[f64; 2]> =
         (0..=60).flat_map(|x| (0..=60).map(move |y| [0.05 * f64::from(x), 0.05 * f64::from(y)])).collect();
-    let (mut mean, mut variance) = (vec![0.0; places.len()], vec![0.0; places.len()]);
-    map.predict(&places, 0.75, &mut mean, &mut variance);
+    let (mean, variance) = map.predict(&places, 0.75);
     let errors = places.iter().zip(mean).zip(variance).filter(|((_, mean), _)| mean.is_finite());
     let errors = errors.map(|((place, mean), variance)| ((mean - strength(*place)).abs(), variance.sqrt()));
     errors.max_by(|one, other| one.0.total_cmp(&other.0)).unwrap()

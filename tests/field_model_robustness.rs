@@ -102,8 +102,7 @@ fn survive(name: &str, config: &Config, batches: &[Vec<Observation>]) -> (FieldM
         }
         places.push([1e9, -1e9]);
         let map = model.map().unwrap();
-        let (mut mean, mut variance) = (vec![0.0; places.len()], vec![0.0; places.len()]);
-        map.predict(&places, f64::INFINITY, &mut mean, &mut variance);
+        let (mean, variance) = map.predict(&places, f64::INFINITY);
         assert!(mean.iter().all(|mean| mean.is_finite()), "{name}, batch {number}: {mean:?}");
         let sane = |variance: &f64| variance.is_finite() && *variance >= 0.0;
         assert!(variance.iter().all(sane), "{name}, batch {number}: {variance:?}");
@@ -175,8 +174,7 @@ fn awkward_streams_are_survived_with_the_settings_of_the_paper() {
 fn a_place_that_is_not_finite_has_no_prediction() {
     let (model, _) = survive("a walk", &Config::default(), &[walk(3, 60, noisy)]);
     let places = [[f64::NAN, 0.0], [0.0, f64::INFINITY], [1e300, 0.0]];
-    let (mut mean, mut variance) = ([0.0; 3], [0.0; 3]);
-    model.map().unwrap().predict(&places, f64::INFINITY, &mut mean, &mut variance);
+    let (mean, variance) = model.map().unwrap().predict(&places, f64::INFINITY);
     assert!(mean[0].is_nan() && variance[0].is_nan(), "{mean:?} {variance:?}");
     // Infinitely far away the map is unknown or there is no prediction: never certain.
     for place in 1..3 {
@@ -193,11 +191,7 @@ fn a_batch_far_away_does_not_change_the_first_place() {
     let (before, _) = survive("near", &config, std::slice::from_ref(&near));
     let (after, _) = survive("far", &config, &[near, far]);
     let at = [[2.0, 1.5], [1e4 + 2.0, 1.5]];
-    let predict = |model: &FieldModel| {
-        let (mut mean, mut variance) = ([0.0; 2], [0.0; 2]);
-        model.map().unwrap().predict(&at, f64::INFINITY, &mut mean, &mut variance);
-        (mean, variance)
-    };
+    let predict = |model: &FieldModel| model.map().unwrap().predict(&at, f64::INFINITY);
     let ((mean_before, _), (mean_after, variance_after)) = (predict(&before), predict(&after));
     // Only the common constant couples the two places, and a hundred readings determine it to some tenths of a microtesla.
     assert!((mean_before[0] - mean_after[0]).abs() < 0.2, "{mean_before:?} {mean_after:?}");
@@ -233,8 +227,7 @@ fn after_four_thousand_batches_the_map_is_bounded_and_accurate() {
     for i in 0..15 {
         for j in 0..15 {
             let (x, y) = (0.1 + f64::from(i) * 0.13, 0.1 + f64::from(j) * 0.13);
-            let (mut mean, mut variance) = ([0.0], [0.0]);
-            map.predict(&[[x, y]], f64::INFINITY, &mut mean, &mut variance);
+            let (mean, _) = map.predict(&[[x, y]], f64::INFINITY);
             squares += (mean[0] - field(x, y)).powi(2);
         }
     }
@@ -300,8 +293,7 @@ fn the_noise_estimate_is_carried_over_and_follows_the_sensor() {
 fn error_in_room(model: &FieldModel) -> f64 {
     let places: Vec<[f64; 2]> =
         (0..40).flat_map(|i| (0..30).map(move |j| [0.1 * f64::from(i), 0.1 * f64::from(j)])).collect();
-    let (mut mean, mut variance) = (vec![0.0; places.len()], vec![0.0; places.len()]);
-    model.map().unwrap().predict(&places, f64::INFINITY, &mut mean, &mut variance);
+    let (mean, _) = model.map().unwrap().predict(&places, f64::INFINITY);
     let squares = places.iter().zip(&mean).map(|(&[x, y], mean)| mean - field(x, y));
     (squares.map(|error| error * error).sum::<f64>() / places.len() as f64).sqrt()
 }

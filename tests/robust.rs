@@ -86,8 +86,7 @@ fn cells() -> Vec<[f64; 2]> {
 
 /// Mean and standard deviation; NaN where the map is unknown at this limit.
 fn predictions(model: &FieldModel, unknown_above: f64, places: &[[f64; 2]]) -> Vec<(f64, f64)> {
-    let (mut mean, mut variance) = (vec![0.0; places.len()], vec![0.0; places.len()]);
-    model.map().unwrap().predict(places, unknown_above, &mut mean, &mut variance);
+    let (mean, variance) = model.map().unwrap().predict(places, unknown_above);
     mean.into_iter().zip(variance.into_iter().map(f64::sqrt)).collect()
 }
 

@@ -257,7 +257,7 @@ impl Checkpoint {
     }
 }
 
-fn unwritten(path: &std::path::Path) -> impl FnOnce(io::Error) -> FileError {
+pub(super) fn unwritten(path: &std::path::Path) -> impl FnOnce(io::Error) -> FileError {
     FileError::of("write the checkpoint", path, "; no partial file was left")
 }
 

@@ -18,10 +18,10 @@ use std::path::{Path, PathBuf};
 
 use crate::config::{Config, Resume};
 use crate::durability::Error;
-use crate::durability::checkpoint::Checkpoint;
+use crate::durability::checkpoint::{Checkpoint, unwritten};
 use crate::durability::journal::{self, ExistingJournal, Folder, Gaps, Recovered};
 use crate::field;
-use crate::files::FileError;
+use crate::files::{FileError, folder_of};
 use crate::mapping::mapper::{Mapper, SourceId, Step};
 use crate::mapping::stop::StopSignal;
 
@@ -241,9 +241,7 @@ impl MapFile {
     }
 
     fn make_folder(&self) -> Result<(), Error> {
-        let folder = self.path.parent().unwrap_or(Path::new("."));
-        let failed = FileError::of("write the checkpoint", &self.path, "; no partial file was left");
-        Ok(fs::create_dir_all(folder).map_err(failed)?)
+        Ok(fs::create_dir_all(folder_of(&self.path)).map_err(unwritten(&self.path))?)
     }
 }
 /// Continues a recovered map with the current settings.

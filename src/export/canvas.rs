@@ -135,7 +135,7 @@ fn averaged(drawn: &[u8], width: usize) -> Vec<u8> {
 
 /// Width, height and pixels of a PNG.
 #[cfg(test)]
-pub(super) fn read_png(path: &Path) -> (usize, usize, Vec<super::colour::Rgb>) {
+pub(crate) fn read_png(path: &Path) -> (usize, usize, Vec<super::colour::Rgb>) {
     let file = std::io::BufReader::new(std::fs::File::open(path).unwrap());
     let mut reader = png::Decoder::new(file).read_info().unwrap();
     let mut bytes = vec![0; reader.output_buffer_size().unwrap()];

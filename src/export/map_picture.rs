@@ -6,6 +6,7 @@ use std::path::Path;
 
 use plotters::coord::cartesian::Cartesian2d;
 use plotters::coord::types::RangedCoordf64;
+use plotters::data::fitting_range;
 use plotters::prelude::{
     BLACK, BitMapBackend, ChartBuilder, ChartContext, Circle, Color, FontTransform, PathElement, RGBAColor, RGBColor,
     Rectangle, ShapeStyle, Text, WHITE,
@@ -311,37 +312,31 @@ impl Window {
         largest: (f64, f64),
         smallest: (f64, f64),
     ) -> Self {
-        let extents = pictures.into_iter().filter_map(extent);
-        let both = extents.reduce(|(low, high), (other_low, other_high)| {
-            (std::array::from_fn(|i| low[i].min(other_low[i])), std::array::from_fn(|i| high[i].max(other_high[i])))
-        });
-        let ([left, bottom], [right, top]) = both.unwrap_or(([0.0; 2], [1.0; 2]));
+        let points: Vec<[f64; 2]> = pictures.into_iter().flat_map(places).collect();
+        let [x, y] = [0, 1].map(|axis| fitting_range(points.iter().map(|point| &point[axis])));
         // A single point has no extent.
-        let size = |low: f64, high: f64| if high > low { high - low } else { 1.0 };
-        let (metres_x, metres_y) = (size(left, right), size(bottom, top));
+        let size = |Range { start, end }: &Range<f64>| if end > start { end - start } else { 1.0 };
+        let (metres_x, metres_y) = (size(&x), size(&y));
         let metres_per_pixel = (metres_x / largest.0).max(metres_y / largest.1);
         let width = (metres_x / metres_per_pixel).max(smallest.0).round();
         let height = (metres_y / metres_per_pixel).max(smallest.1).round();
-        let around = |middle: f64, pixels: f64| {
-            let half = pixels * metres_per_pixel / 2.0;
+        let around = |Range { start, end }: Range<f64>, pixels: f64| {
+            let (middle, half) = ((start + end) / 2.0, pixels * metres_per_pixel / 2.0);
             middle - half..middle + half
         };
-        Self { x: around((left + right) / 2.0, width), y: around((bottom + top) / 2.0, height), width, height }
+        Self { x: around(x, width), y: around(y, height), width, height }
     }
 }
 
-/// The lower left and upper right corner of the content, unless it is empty.
-fn extent(picture: &MapPicture) -> Option<([f64; 2], [f64; 2])> {
+/// All places in a picture: the corners of its cells, its path and its inducing points.
+fn places(picture: &MapPicture) -> impl Iterator<Item = [f64; 2]> {
     let geometry = &picture.grid.geometry;
     let [left, bottom] = geometry.origin();
     let side = |cells: usize| cells as f64 * geometry.resolution;
     let corners = [[left, bottom], [left + side(geometry.columns), bottom + side(geometry.rows)]];
-    let corners: &[[f64; 2]] = if geometry.is_empty() { &[] } else { &corners };
-    let points = corners.iter().chain(picture.path).chain(picture.inducing_points);
-    points.filter(is_finite).fold(None, |extent, &point| {
-        let (low, high) = extent.unwrap_or((point, point));
-        Some((std::array::from_fn(|i| low[i].min(point[i])), std::array::from_fn(|i| high[i].max(point[i]))))
-    })
+    let corners = corners.into_iter().filter(|_| !geometry.is_empty());
+    let points = picture.path.iter().chain(picture.inducing_points).copied();
+    corners.chain(points).filter(|point| is_finite(&point))
 }
 
 #[cfg(test)]

@@ -63,10 +63,10 @@ impl FieldMap {
     /// Mean and variance at places (x and y in metres): in microtesla and microtesla squared, or of the probability of a yes. The
     /// noise of a reading is not included. Both are NaN where the map is unknown: where the variance of the process, of the three
     /// axes together where it has them, exceeds `unknown_above` times its variance infinitely far from every reading.
-    pub fn predict(&self, places: &[[f64; 2]], unknown_above: f64, mean: &mut [f64], variance: &mut [f64]) {
-        let values: Vec<(f64, f64)> = if self.posteriors.newest().has_axes() {
+    pub fn predict(&self, places: &[[f64; 2]], unknown_above: f64) -> (Vec<f64>, Vec<f64>) {
+        if self.posteriors.newest().has_axes() {
             let places: Vec<[f64; 3]> = places.iter().map(|&[x, y]| [x, y, 0.0]).collect();
-            self.known_axes(&places, unknown_above).iter().map(strength).collect()
+            self.known_axes(&places, unknown_above).iter().map(strength).unzip()
         } else {
             let link = self.posteriors.newest().link();
             let scalar = self.posteriors.blend(places.iter().copied(), |posterior, indices| {
@@ -74,10 +74,7 @@ impl FieldMap {
             });
             let value = |Gaussian { mean: [mean], covariance: [[variance]], .. }| of_quantity(link, mean, variance);
             let values = |scalar: Gaussian<1>| if scalar.is_known(unknown_above) { value(scalar) } else { UNKNOWN };
-            scalar.into_iter().map(values).collect()
-        };
-        for ((value, mean), variance) in values.into_iter().zip(mean).zip(variance) {
-            (*mean, *variance) = value;
+            scalar.into_iter().map(values).unzip()
         }
     }
 
@@ -90,9 +87,8 @@ impl FieldMap {
             let (mean, variance) = axes.iter().map(strength).unzip();
             return Prediction { mean, variance, axes: Some(axes) };
         }
-        let (mut mean, mut variance) = (vec![0.0; places.len()], vec![0.0; places.len()]);
         let places: Vec<_> = places.iter().map(|&[x, y, _]| [x, y]).collect();
-        self.predict(&places, unknown_above, &mut mean, &mut variance);
+        let (mean, variance) = self.predict(&places, unknown_above);
         Prediction { mean, variance, axes: None }
     }
 
@@ -244,8 +240,7 @@ pub(crate) mod tests {
         assert_eq!(known, [true, true, false, false, false, false]);
         let finite = |values: &[f64]| -> Vec<bool> { values.iter().map(|value| value.is_finite()).collect() };
         assert_eq!([finite(&mean), finite(&variance)], [known.clone(), known]);
-        let (mut grid_mean, mut grid_variance) = ([0.0], [0.0]);
-        map.predict(&[[1.5, 0.0]], UNKNOWN_ABOVE, &mut grid_mean, &mut grid_variance);
+        let (grid_mean, grid_variance) = map.predict(&[[1.5, 0.0]], UNKNOWN_ABOVE);
         assert_eq!((mean[0], variance[0]), (grid_mean[0], grid_variance[0]));
         for (place, found) in [ON_PATH, above].iter().zip(&axes) {
             assert_eq!(*found, map.axes(&[*place]).map(|axes| axes[0]));

@@ -74,10 +74,8 @@ impl MapPosterior {
     /// The strength, or the latent function, at places (x and y); none where the axes are mapped.
     pub(super) fn scalar(&self, places: &[[f64; 2]]) -> Option<Vec<Gaussian<1>>> {
         let Self::Scalar(posterior) = self else { return None };
-        let (mut far_mean, mut far_variance) = ([0.0], [0.0]);
-        posterior.predict(&Points::from_arrays(&[[FAR, FAR]]), &mut far_mean, &mut far_variance);
-        let (mut mean, mut variance) = (vec![0.0; places.len()], vec![0.0; places.len()]);
-        posterior.predict(&Points::from_arrays(places), &mut mean, &mut variance);
+        let (_, far_variance) = posterior.predict(&Points::from_arrays(&[[FAR, FAR]]));
+        let (mean, variance) = posterior.predict(&Points::from_arrays(places));
         let gaussian =
             |(mean, variance)| Gaussian { mean: [mean], covariance: [[variance]], far_variance: far_variance[0] };
         Some(mean.into_iter().zip(variance).map(gaussian).collect())

@@ -78,9 +78,7 @@ impl Rasterizer {
     ) -> Result<&FieldGrid, Error> {
         let points = map.inducing_points().into_iter().chain(places.iter().copied());
         let unknown_above = self.settings.unknown_above;
-        let predict = |places: &[[f64; 2]], mean: &mut [f64], variance: &mut [f64]| {
-            map.predict(places, unknown_above, mean, variance)
-        };
+        let predict = |places: &[[f64; 2]]| map.predict(places, unknown_above);
         let last = self.map.clone();
         let is_unchanged = |area| last.as_ref().is_some_and(|last| map.predicts_as(last, area));
         self.grow(points, map.quantity(), predict, is_unchanged, progress)?;
@@ -93,7 +91,7 @@ impl Rasterizer {
         &mut self,
         points: impl IntoIterator<Item = [f64; 2]>,
         quantity: Quantity,
-        predict: impl FnMut(&[[f64; 2]], &mut [f64], &mut [f64]),
+        predict: impl Fn(&[[f64; 2]]) -> (Vec<f64>, Vec<f64>),
         is_unchanged: impl Fn(Extent) -> bool,
         progress: impl FnMut(f64),
     ) -> Result<(), Error> {
@@ -126,21 +124,18 @@ impl Rasterizer {
 fn fill(
     grid: &mut FieldGrid,
     blocks: &[Cells],
-    mut predict: impl FnMut(&[[f64; 2]], &mut [f64], &mut [f64]),
+    predict: impl Fn(&[[f64; 2]]) -> (Vec<f64>, Vec<f64>),
     mut progress: impl FnMut(f64),
 ) {
     let geometry = grid.geometry;
-    let cells = (BLOCK * BLOCK) as usize;
-    let (mut points, mut mean, mut variance) = (Vec::with_capacity(cells), vec![0.0; cells], vec![0.0; cells]);
     let centre = |index: i64| (index as f64 + 0.5) * geometry.resolution;
     for (done, block) in blocks.iter().enumerate() {
-        points.clear();
-        points.extend(block.iter().map(|cell| cell.map(centre)));
-        predict(&points, &mut mean, &mut variance);
-        for (cell, [column, row]) in block.iter().enumerate() {
+        let points: Vec<[f64; 2]> = block.iter().map(|cell| cell.map(centre)).collect();
+        let (mean, variance) = predict(&points);
+        for (([column, row], mean), variance) in block.iter().zip(mean).zip(variance) {
             let Some(index) = geometry.index(column, row) else { continue };
-            grid.mean[index] = mean[cell];
-            grid.standard_deviation[index] = variance[cell].sqrt();
+            grid.mean[index] = mean;
+            grid.standard_deviation[index] = variance.sqrt();
         }
         progress((done + 1) as f64 / blocks.len() as f64);
     }
@@ -172,12 +167,11 @@ mod tests {
     }
 
     /// A field whose values depend, in the last bits, on which points are predicted together, as those of matrix products do.
-    fn predict(points: &[[f64; 2]], mean: &mut [f64], variance: &mut [f64]) {
+    fn predict(points: &[[f64; 2]]) -> (Vec<f64>, Vec<f64>) {
         let shared: f64 = points.iter().map(|[x, y]| x * 1e-3 + y).sum();
-        for (index, [x, y]) in points.iter().enumerate() {
-            mean[index] = 40.0 + (3.0 * x).sin() + y + shared * 1e-15 + index as f64 * 1e-13;
-            variance[index] = (x * x + y * y) * 0.2;
-        }
+        let mean = |x: f64, y: f64| 40.0 + (3.0 * x).sin() + y + shared * 1e-15;
+        let value = |(index, &[x, y]): (usize, &[f64; 2])| (mean(x, y) + index as f64 * 1e-13, (x * x + y * y) * 0.2);
+        points.iter().enumerate().map(value).unzip()
     }
 
     impl Rasterizer {

@@ -56,12 +56,11 @@ impl Batch {
 
     /// Appends the batch that follows.
     pub fn merge(&mut self, next: Batch) {
-        self.merge_points.push(MergePoint { observations: self.observations.len(), cut: self.cut });
         let before = self.observations.len();
+        self.merge_points.push(MergePoint { observations: before, cut: self.cut });
+        let points = next.merge_points.into_iter();
         self.merge_points.extend(
-            next.merge_points
-                .iter()
-                .map(|point| MergePoint { observations: before + point.observations, cut: point.cut }),
+            points.map(|MergePoint { observations, cut }| MergePoint { observations: before + observations, cut }),
         );
         self.observations.extend(next.observations);
         self.cut = next.cut;

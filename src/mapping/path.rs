@@ -60,12 +60,14 @@ impl Path {
 
     fn thin(&mut self) {
         self.spacing *= 2.0;
-        let mut index = 0;
-        self.points.retain(|_| {
-            index += 1;
-            index % 2 == 1
-        });
+        drop_every_other(&mut self.points);
     }
+}
+
+/// Keeps the first, the third, the fifth item and so on.
+pub(super) fn drop_every_other<T>(items: &mut Vec<T>) {
+    let mut is_kept = [true, false].into_iter().cycle();
+    items.retain(|_| is_kept.next() == Some(true));
 }
 
 #[cfg(test)]

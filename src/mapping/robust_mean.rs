@@ -6,6 +6,7 @@
 use nalgebra::{Point3, SVector, Vector3};
 use serde::{Deserialize, Serialize};
 
+use super::path::drop_every_other;
 use crate::sensing::reading::{MagneticField, Observed};
 use streaming_gp::StudentT;
 
@@ -62,11 +63,7 @@ impl SampledFields {
             return;
         }
         if self.fields.len() >= MOST_KEPT {
-            let mut index = 0;
-            self.fields.retain(|_| {
-                index += 1;
-                index % 2 == 1
-            });
+            drop_every_other(&mut self.fields);
             self.halvings = self.halvings.saturating_add(1);
         }
         if before.trailing_zeros() >= self.halvings {

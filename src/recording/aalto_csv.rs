@@ -14,6 +14,7 @@ use sha2::{Digest, Sha256};
 use strum::{Display, EnumString};
 
 use super::{Error, Loss};
+use crate::files::folder_of;
 use crate::sensing::reading::{MagneticField, Measurement, Pose, Reading, Stamp};
 
 /// What Trivisio's unit, the local field, is in microtesla.
@@ -70,8 +71,7 @@ impl DrivePath {
         let last = path.file_name()?.to_str()?;
         let suffix = ["-time.csv", "-loc.csv", "-mag.csv"].into_iter().find(|suffix| last.ends_with(suffix));
         let name = suffix.map_or(last, |suffix| &last[..last.len() - suffix.len()]);
-        let folder = path.parent().filter(|folder| *folder != Path::new("")).unwrap_or(Path::new("."));
-        let drive = Self { folder: folder.into(), name: name.into() };
+        let drive = Self { folder: folder_of(path).into(), name: name.into() };
         (suffix.is_some() || drive.file("mag").is_file() || drive.file("loc").is_file()).then_some(drive)
     }
 

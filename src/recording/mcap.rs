@@ -8,6 +8,7 @@ use std::fs::File;
 use std::io::{self, BufReader, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
+use byteorder::{ByteOrder, LittleEndian, ReadBytesExt};
 use mcap::records::{MessageHeader, Record, op};
 use mcap::sans_io::linear_reader::{LinearReadEvent, LinearReader, LinearReaderOptions};
 
@@ -184,16 +185,13 @@ impl Reader {
         }
         let mut fixed = [0; FIXED as usize];
         self.file.read_exact(&mut fixed)?;
-        let uncompressed = u64::from_le_bytes(std::array::from_fn(|i| fixed[16 + i]));
-        let name = u32::from_le_bytes(std::array::from_fn(|i| fixed[28 + i]));
+        let (uncompressed, name) = (LittleEndian::read_u64(&fixed[16..]), LittleEndian::read_u32(&fixed[28..]));
         let size_at = begin + FIXED + u64::from(name);
         if available < size_at + 8 {
             return Ok(None);
         }
-        let mut size = [0; 8];
         self.file.seek(SeekFrom::Start(size_at))?;
-        self.file.read_exact(&mut size)?;
-        let compressed = u64::from_le_bytes(size);
+        let compressed = self.file.read_u64::<LittleEndian>()?;
         Ok(Some(ChunkSizes { is_compressed: name > 0, uncompressed, compressed, records_at: size_at + 8 }))
     }
 

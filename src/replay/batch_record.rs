@@ -3,7 +3,6 @@
 use serde::Serialize;
 use streaming_gp::UpdateReport;
 
-use crate::export::GrowthPoint;
 use crate::export::occupancy::GridScales;
 use crate::field::map::{FieldMap, SensorBias};
 use crate::mapping::batcher::{CutReason, MergePoint};
@@ -51,15 +50,5 @@ impl BatchRecord {
             rejected: result.and_then(|result| result.as_ref().err()).map(ToString::to_string),
             grids: None,
         }
-    }
-
-    /// The model after it, for the picture of its growth.
-    pub(super) fn growth(&self) -> Option<GrowthPoint> {
-        self.update.as_ref().map(|update| GrowthPoint {
-            inducing_points: update.inducing_points,
-            hyperparameters: update.hyperparameters.clone(),
-            sensor_bias: self.sensor_bias,
-            seconds: self.seconds,
-        })
     }
 }

@@ -4,6 +4,7 @@ use std::io::{ErrorKind, Write};
 use std::path::Path;
 
 use super::drawing::History;
+use super::growth_picture::GrowthPicture;
 use super::report::{Context, Report};
 use super::{Error, ReplayOutputs};
 use crate::config::{Config, Mapped};
@@ -11,7 +12,7 @@ use crate::durability::checkpoint::{self, Checkpoint};
 use crate::export::file::{unwritten, write_atomically};
 use crate::export::map_server::write_map_server;
 use crate::export::report::write_json;
-use crate::export::{AxesGrid, GrowthPicture, GrowthPoint, MapArrays, MapPicture};
+use crate::export::{AxesGrid, MapArrays, MapPicture};
 use crate::field::grid::FieldGrid;
 use crate::field::map::FieldMap;
 use crate::field::quantity::Quantity;
@@ -31,8 +32,7 @@ pub(super) fn write(
     let settings = config.to_toml()?;
     write_atomically(&folder.join("config.toml"), |file| file.write_all(settings.as_bytes()))?;
     write_json(&folder.join("report.json"), &report)?;
-    let batches: Vec<GrowthPoint> = report.batches.iter().filter_map(|record| record.growth()).collect();
-    GrowthPicture { batches: &batches }.write(&folder.join("growth.png"))?;
+    GrowthPicture::of(&report.batches).write(&folder.join("growth.png"))?;
 
     let grid = history.grid.unwrap_or(Err(crate::field::Error::NoPoints))?;
     let map = finished.mapper.model().map().ok_or(crate::field::Error::NoPoints)?;

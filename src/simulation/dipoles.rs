@@ -1,6 +1,6 @@
 //! A world of magnetic dipoles under and beside the floor, in an ambient field.
 
-use nalgebra::{Point3, Vector3};
+use nalgebra::{DVector, Point3, Vector3};
 use rand::{Rng, RngExt};
 use rand_distr::{Distribution, UnitSphere};
 
@@ -224,8 +224,8 @@ fn anomalies_over_floor(size: [f64; 2], dipoles: &[Dipole]) -> Vec<Vector3<f64>>
 fn scale_to_reach(target: f64, ambient: Vector3<f64>, anomalies: &[Vector3<f64>]) -> f64 {
     const HALVINGS: usize = 60;
     let reached = |scale: f64| {
-        let strengths: Vec<f64> = anomalies.iter().map(|anomaly| (ambient + anomaly * scale).norm()).collect();
-        standard_deviation(&strengths)
+        let strengths = anomalies.iter().map(|anomaly| (ambient + anomaly * scale).norm());
+        DVector::from_iterator(anomalies.len(), strengths).variance().sqrt()
     };
     if target == 0.0 {
         return 0.0;
@@ -240,12 +240,6 @@ fn scale_to_reach(target: f64, ambient: Vector3<f64>, anomalies: &[Vector3<f64>]
         if reached(middle) < target { low = middle } else { high = middle }
     }
     high
-}
-
-fn standard_deviation(values: &[f64]) -> f64 {
-    let count = values.len() as f64;
-    let mean = values.iter().sum::<f64>() / count;
-    (values.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / count).sqrt()
 }
 
 #[cfg(test)]
@@ -314,7 +308,7 @@ mod tests {
                     world.strength_at(&Point3::new(0.1 * (i % 60) as f64 + 0.05, 0.1 * (i / 60) as f64 + 0.05, 0.0))
                 })
                 .collect();
-            let found = standard_deviation(&strengths);
+            let found = DVector::from_vec(strengths).variance().sqrt();
             // Two lattices agree to a few per cent of each other; the last term is rounding.
             assert!((found - target).abs() <= 0.02 * target + 1e-9, "asked for {target}, got {found}");
         }

@@ -48,8 +48,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             let process = ours(size, &places, &targets)?;
             seconds[1].push(start.elapsed().as_secs_f64());
             let posterior = process.posterior().ok_or("no posterior")?;
-            let (mut means, mut variances) = (vec![0.0; test.len()], vec![0.0; test.len()]);
-            posterior.predict(&test, &mut means, &mut variances);
+            let (means, _) = posterior.predict(&test);
             errors[1] = rmse(&means, &expected);
 
             let dataset = Dataset::new(array(&places), Array1::from(targets.clone()));

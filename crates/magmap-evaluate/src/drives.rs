@@ -331,8 +331,7 @@ pub fn run(
 fn constant(map: &FieldMap, poses: &[SensorPose]) -> Vec<f64> {
     const FAR: f64 = 1e9;
     let Some(field) = map.axes(&[[FAR, FAR, 0.0]]) else {
-        let (mut mean, mut variance) = ([0.0], [0.0]);
-        map.predict(&[[FAR, FAR]], f64::INFINITY, &mut mean, &mut variance);
+        let (mean, _) = map.predict(&[[FAR, FAR]], f64::INFINITY);
         return vec![mean[0]; poses.len()];
     };
     let hard_iron = Vector3::from(map.sensor_bias().map_or([0.0; 3], |bias| bias.hard_iron));

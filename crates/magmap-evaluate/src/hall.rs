@@ -221,8 +221,7 @@ fn seam_ratio(map: &FieldMap, config: &Config, origin: &Point3<f64>, hall: &Hall
     for (line, axis) in coordinates(LINES).flat_map(|line| [(line, 0), (line, 1)]) {
         let place = |along: f64| if axis == 0 { [along, line] } else { [line, along] };
         let places: Vec<[f64; 2]> = coordinates(STEP).map(place).collect();
-        let (mut mean, mut variance) = (vec![0.0; places.len()], vec![0.0; places.len()]);
-        map.predict(&places, f64::INFINITY, &mut mean, &mut variance);
+        let (mean, _) = map.predict(&places, f64::INFINITY);
         for (step, mean) in places.windows(2).zip(mean.windows(2)) {
             let middle = 0.5 * (step[0][axis] + step[1][axis]);
             let region = usize::from(is_in_band(middle, origin[axis]));

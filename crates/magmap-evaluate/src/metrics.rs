@@ -4,7 +4,7 @@ use magmap::field::engine::FieldPosterior;
 use magmap::field::map::FieldMap;
 use serde::Serialize;
 use std::f64::consts::TAU;
-use streaming_gp::{Axes, Places, Points, SensorPose};
+use streaming_gp::{Axes, Points, SensorPose};
 
 /// Half the width of the interval that holds 95 % of a normal distribution, in standard deviations.
 const NORMAL_95: f64 = 1.96;
@@ -42,8 +42,7 @@ pub struct Predictions {
 impl Predictions {
     /// Those of a posterior.
     pub fn of(posterior: &FieldPosterior, places: &Points) -> Self {
-        let (mut means, mut variances) = (vec![0.0; places.len()], vec![0.0; places.len()]);
-        posterior.predict(places, &mut means, &mut variances);
+        let (means, mut variances) = posterior.predict(places);
         variances.iter_mut().for_each(|variance| *variance += posterior.model.noise_variance());
         Self { means, variances }
     }
@@ -53,11 +52,7 @@ impl Predictions {
         let places: Vec<[f64; 2]> = poses.iter().map(|&SensorPose { position: [x, y, _], .. }| [x, y]).collect();
         let (means, mut variances): (Vec<f64>, Vec<f64>) = match map.readings(poses) {
             Some(axes) => axes.iter().map(Axes::strength).unzip(),
-            None => {
-                let (mut means, mut variances) = (vec![0.0; places.len()], vec![0.0; places.len()]);
-                map.predict(&places, f64::INFINITY, &mut means, &mut variances);
-                (means, variances)
-            }
+            None => map.predict(&places, f64::INFINITY),
         };
         variances.iter_mut().zip(map.noise_variances(&places)).for_each(|(variance, noise)| *variance += noise);
         Self { means, variances }

@@ -107,11 +107,10 @@ fn raster(criterion: &mut Criterion) {
     let mut cells = Points::new(2);
     (0..100).for_each(|row| (0..100).for_each(|column| cells.push(&[0.1 * f64::from(column), 0.1 * f64::from(row)])));
     group.throughput(Throughput::Elements(cells.len() as u64)).sample_size(20);
-    let (mut mean, mut variance) = (vec![0.0; cells.len()], vec![0.0; cells.len()]);
     for size in SIZES {
         let posterior = posterior(size, 10.0);
         group.bench_function(BenchmarkId::from_parameter(size), |bencher| {
-            bencher.iter(|| posterior.predict(black_box(&cells), &mut mean, &mut variance));
+            bencher.iter(|| posterior.predict(black_box(&cells)));
         });
     }
     group.finish();

@@ -56,8 +56,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let seen = WIDTH * (batch + 1).min(BATCHES / 2) as f64;
         let posterior = process.posterior().ok_or("no posterior after an update")?;
         let test: Vec<[f64; 1]> = (0..200).map(|i| [seen * f64::from(i) / 199.0]).collect();
-        let (mut mean, mut variance) = (vec![0.0; test.len()], vec![0.0; test.len()]);
-        posterior.predict(&Points::from_arrays(&test), &mut mean, &mut variance);
+        let (mean, _) = posterior.predict(&Points::from_arrays(&test));
         let squares: f64 = test.iter().zip(&mean).map(|([x], mean)| (mean - x.sin()).powi(2)).sum();
         let stationary = &posterior.model.kernel;
         println!(

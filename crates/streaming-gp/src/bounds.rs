@@ -18,11 +18,7 @@ pub struct NoiseBaseline {
 impl NoiseBaseline {
     /// The baseline after these targets too (Chan's update of a running mean and variance). Where they have weights, it is as if
     /// all of them had the weighted mean and the weighted variance.
-    pub fn including<'a>(&self, targets: impl Into<Targets<'a>>) -> Self {
-        self.including_rows(&weighted_rows(targets.into()))
-    }
-
-    fn including_rows(&self, rows: &[WeightedRow]) -> Self {
+    fn including(&self, rows: &[WeightedRow]) -> Self {
         if rows.is_empty() {
             return *self;
         }
@@ -45,15 +41,6 @@ impl NoiseBaseline {
         if self.count == 0 { 0.0 } else { self.scatter / self.count as f64 }
     }
 
-    /// The log likelihood of targets under it, in nats (VIPS paper, section 4.3), with a variance of at least
-    /// `least_variance`, which must be positive: identical targets would otherwise be infinitely likely. Targets with weights have
-    /// that variance divided by their weight, and a power of the likelihood multiplies its logarithm.
-    pub fn log_likelihood<'a>(&self, targets: impl Into<Targets<'a>>, least_variance: f64) -> f64 {
-        let targets = targets.into();
-        let evidence = targets.weights.map_or(0.0, |weights| weights.evidence);
-        targets.power * (self.log_density(&weighted_rows(targets), least_variance) + evidence)
-    }
-
     fn log_density(&self, rows: &[WeightedRow], least_variance: f64) -> f64 {
         let variance = self.variance().max(least_variance);
         let squares = rows.iter().map(|row| row.weight * (row.target - self.mean).powi(2)).sum::<f64>();
@@ -66,11 +53,6 @@ impl NoiseBaseline {
 struct WeightedRow {
     target: f64,
     weight: f64,
-}
-
-fn weighted_rows(targets: Targets<'_>) -> Vec<WeightedRow> {
-    let row = |(i, &target): (usize, &f64)| WeightedRow { target, weight: targets.weight(i) };
-    targets.values.iter().enumerate().map(row).collect()
 }
 
 /// One [`NoiseBaseline`] per output of the field: its axes have different means, and pooled they would have too large a variance.
@@ -107,16 +89,19 @@ impl NoiseBaselines {
         self.0.iter().fold(0, |sum, baseline| sum.saturating_add(baseline.count))
     }
 
-    /// The baselines after these targets too, each of the output that its place says: see [`NoiseBaseline::including`].
+    /// The baselines after these targets too, each of the output that its place says (Chan's update of a running mean and variance).
+    /// Where targets have weights, it is as if all of an output had their weighted mean and their weighted variance.
     pub fn including<'a>(&self, places: &impl Places, targets: impl Into<Targets<'a>>) -> Self {
         let rows = rows_by_output(places, targets.into());
         let mut outputs = self.0.clone();
         outputs.resize(outputs.len().max(rows.len()), NoiseBaseline::default());
-        outputs.iter_mut().zip(&rows).for_each(|(baseline, rows)| *baseline = baseline.including_rows(rows));
+        outputs.iter_mut().zip(&rows).for_each(|(baseline, rows)| *baseline = baseline.including(rows));
         Self(outputs)
     }
 
-    /// The log likelihood of targets under them, in nats: the sum over the outputs. See [`NoiseBaseline::log_likelihood`].
+    /// The log likelihood of targets under them, in nats (VIPS paper, section 4.3): the sum over the outputs, with variances of at least
+    /// `least_variance`, which must be positive: identical targets would otherwise be infinitely likely. Targets with weights have
+    /// the variance divided by their weight, and a power of the likelihood multiplies its logarithm.
     pub fn log_likelihood<'a>(
         &self,
         places: &impl Places,
@@ -136,10 +121,10 @@ impl NoiseBaselines {
 
 fn rows_by_output(places: &impl Places, targets: Targets<'_>) -> Vec<Vec<WeightedRow>> {
     let mut by_output: Vec<Vec<WeightedRow>> = Vec::new();
-    for (index, row) in weighted_rows(targets).into_iter().enumerate() {
+    for (index, &target) in targets.values.iter().enumerate() {
         let output = places.output(index);
         by_output.resize_with(by_output.len().max(output + 1), Vec::new);
-        by_output[output].push(row);
+        by_output[output].push(WeightedRow { target, weight: targets.weight(index) });
     }
     by_output
 }
@@ -186,14 +171,20 @@ pub fn exact_ceiling<'a, K: Kernel>(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Points;
+
+    fn of_one_output(count: usize) -> Points {
+        Points::from_arrays(&vec![[0.0]; count])
+    }
 
     #[test]
     fn the_running_baseline_is_that_of_all_targets() {
         let targets: Vec<f64> = (0..37).map(|i| 50.0 + (i as f64).sin() * 8.0).collect();
-        let mut running = NoiseBaseline::default();
+        let mut baselines = NoiseBaselines::default();
         for chunk in [&targets[..1], &targets[1..1], &targets[1..20], &targets[20..]] {
-            running = running.including(chunk);
+            baselines = baselines.including(&of_one_output(chunk.len()), chunk);
         }
+        let running = baselines.outputs()[0];
         let mean = targets.iter().sum::<f64>() / 37.0;
         let variance = targets.iter().map(|y| (y - mean).powi(2)).sum::<f64>() / 37.0;
         assert_eq!(running.count, 37);
@@ -201,7 +192,7 @@ mod tests {
         assert!((running.variance() - variance).abs() < 1e-12);
         let expected: f64 =
             targets.iter().map(|y| -0.5 * (LOG_2_PI + variance.ln() + (y - mean).powi(2) / variance)).sum();
-        assert!((running.log_likelihood(&targets, 1e-9) - expected).abs() < 1e-10);
+        assert!((baselines.log_likelihood(&of_one_output(37), &targets, 1e-9) - expected).abs() < 1e-10);
     }
 
     /// Places of a field of two outputs, in turns.
@@ -261,24 +252,16 @@ mod tests {
         let found = running.log_likelihood(&InTurns(40), &targets, 1e-9);
         assert!((found - expected).abs() < 1e-10, "{found} {expected}");
         // Pooled, the difference of the means would count as noise.
-        let pooled = NoiseBaseline::default().including(&targets).log_likelihood(&targets, 1e-9);
+        let one = of_one_output(40);
+        let pooled = NoiseBaselines::default().including(&one, &targets).log_likelihood(&one, &targets, 1e-9);
         assert!(found > pooled + 50.0, "{found} {pooled}");
     }
 
     #[test]
-    fn with_one_output_they_are_the_baseline_to_the_last_bit() {
-        let targets: Vec<f64> = (0..37).map(|i| 50.0 + (i as f64).sin() * 8.0).collect();
-        let places = crate::points::Points::from_arrays(&[[0.0]; 37]);
-        let one = NoiseBaseline::default().including(&targets);
-        let several = NoiseBaselines::default().including(&places, &targets);
-        assert_eq!(several, one.into());
-        assert_eq!(several.log_likelihood(&places, &targets, 1e-9), one.log_likelihood(&targets, 1e-9));
-    }
-
-    #[test]
     fn identical_targets_have_a_finite_likelihood() {
-        let baseline = NoiseBaseline::default().including(&[48.0; 5]);
-        assert!(baseline.log_likelihood(&[48.0; 5], 0.1).is_finite());
-        assert!(baseline.log_likelihood(&[48.0; 5], f64::MIN_POSITIVE).is_finite());
+        let (places, targets) = (of_one_output(5), [48.0; 5]);
+        let baseline = NoiseBaselines::default().including(&places, &targets);
+        assert!(baseline.log_likelihood(&places, &targets, 0.1).is_finite());
+        assert!(baseline.log_likelihood(&places, &targets, f64::MIN_POSITIVE).is_finite());
     }
 }

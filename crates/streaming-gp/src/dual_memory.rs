@@ -180,23 +180,17 @@ impl<K: Kernel> DualGp<K> {
     }
 
     /// Mean and variance of the latent function (noise not included) at each place; those of the prior before the first batch.
-    ///
-    /// # Panics
-    /// When a slice has another length than `places`.
-    pub fn predict(&self, places: &K::Places, mean: &mut [f64], variance: &mut [f64]) {
-        if let Some(posterior) = &self.posterior {
-            return posterior.predict(places, mean, variance);
+    pub fn predict(&self, places: &K::Places) -> (Vec<f64>, Vec<f64>) {
+        match &self.posterior {
+            Some(posterior) => posterior.predict(places),
+            None => (vec![self.model.mean; places.len()], self.model.kernel.diagonal(places)),
         }
-        assert_eq!(mean.len(), places.len(), "one mean per place");
-        mean.fill(self.model.mean);
-        variance.copy_from_slice(&self.model.kernel.diagonal(places));
     }
 
     /// The probability of a 1 at each place; none where targets are no labels.
     pub fn predict_probability(&self, places: &K::Places) -> Option<Vec<f64>> {
         let link = self.link?;
-        let (mut mean, mut variance) = (vec![0.0; places.len()], vec![0.0; places.len()]);
-        self.predict(places, &mut mean, &mut variance);
+        let (mean, variance) = self.predict(places);
         Some(mean.into_iter().zip(variance).map(|(mean, variance)| link.probability(mean, variance)).collect())
     }
 
@@ -271,15 +265,8 @@ impl<K: Kernel> DualGp<K> {
                 let Ok(next) = self.settle(setup, model, learnt.sites.clone()) else { break };
                 learnt = Learnt { steps: learnt.steps + next.steps, report, ..next };
             }
-            let is_over = matches!(
-                report.end,
-                LearningEnd::Stopped
-                    | LearningEnd::Budget
-                    | LearningEnd::Failed
-                    | LearningEnd::Off
-                    | LearningEnd::TooFewRows
-            );
-            if movement <= SETTLED || is_over || report.evaluations >= learning.max_evaluations {
+            let may_continue = matches!(report.end, LearningEnd::Converged | LearningEnd::Stalled);
+            if movement <= SETTLED || !may_continue || report.evaluations >= learning.max_evaluations {
                 break;
             }
         }

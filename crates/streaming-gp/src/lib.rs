@@ -33,9 +33,8 @@
 //!     let report = process.update(&Points::from_arrays(&places), &targets, &|| false)?;
 //!     println!("{} inducing points", report.inducing_points);
 //! }
-//! let (mut mean, mut variance) = ([0.0], [0.0]);
 //! let posterior = process.posterior().expect("there is one after an update");
-//! posterior.predict(&Points::from_arrays(&[[1.5]]), &mut mean, &mut variance);
+//! let (mean, _) = posterior.predict(&Points::from_arrays(&[[1.5]]));
 //! assert!((mean[0] - 1.5f64.sin()).abs() < 0.05);
 //! # Ok(())
 //! # }

@@ -118,6 +118,12 @@ pub fn solve_lower_vector(lower: MatrixRef<'_>, vector: &mut [f64]) {
     solve_lower(lower, MatrixMut::from_column_major_slice_mut(vector, rows, 1));
 }
 
+/// Replaces the vector by `matrix^-1 vector`, given the Cholesky factor of the matrix.
+pub fn solve_from_cholesky(factor: MatrixRef<'_>, vector: &mut [f64]) {
+    solve_lower_vector(factor, vector);
+    solve_lower_transposed_vector(factor, vector);
+}
+
 /// Replaces the vector by `lower^-T vector`.
 pub fn solve_lower_transposed_vector(lower: MatrixRef<'_>, vector: &mut [f64]) {
     let rows = vector.len();
@@ -415,29 +421,12 @@ pub fn triangularize(features: MatrixRef<'_>, target: &[f64]) -> Triangularized 
     let size = features.ncols();
     let rows = features.nrows().max(size + 1);
     let mut work = zeros(rows, size + 1);
-    for column in 0..size {
-        let reversed = size - 1 - column;
-        for row in 0..features.nrows() {
-            work[(row, reversed)] = features[(row, column)];
-        }
-    }
+    work.as_mut().submatrix_mut(0, 0, features.nrows(), size).copy_from(features.reverse_cols());
     work.col_as_slice_mut(size)[..target.len()].copy_from_slice(target);
     householder(work.as_mut());
-    Triangularized {
-        triangle: lower_from_reversed(work.as_ref(), size),
-        target: (0..size).map(|row| work[(size - 1 - row, size)]).collect(),
-    }
-}
-
-/// The lower triangle whose rows and columns, in reverse order, are the upper triangle at the start of `work`.
-fn lower_from_reversed(work: MatrixRef<'_>, size: usize) -> Matrix {
     let mut triangle = zeros(size, size);
-    for column in 0..size {
-        for row in column..size {
-            triangle[(row, column)] = work[(size - 1 - row, size - 1 - column)];
-        }
-    }
-    triangle
+    triangle.copy_from_triangular_lower(work.submatrix(0, 0, size, size).reverse_rows_and_cols());
+    Triangularized { triangle, target: work.col_as_slice(size)[..size].iter().rev().copied().collect() }
 }
 
 /// Replaces the upper triangle of the matrix by the triangle of its QR factorization.

@@ -36,8 +36,7 @@ impl<K: Kernel> Posterior<K> {
         linalg::multiply((gram.as_mut(), LOWER), Accum::Add, 1.0, (left, UPPER), (right, LOWER));
         let precision_root = linalg::cholesky(gram)?;
         let mut weights = linalg::matrix_vector(past.triangle.transpose(), &past.target);
-        linalg::solve_lower_vector(precision_root.as_ref(), &mut weights);
-        linalg::solve_lower_transposed_vector(precision_root.as_ref(), &mut weights);
+        linalg::solve_from_cholesky(precision_root.as_ref(), &mut weights);
         Ok(Self { model, past, precision_root, weights, link: None })
     }
 
@@ -62,15 +61,10 @@ impl<K: Kernel> Posterior<K> {
 
     /// Mean and variance of the latent function (noise not included) at each place, in the unit of the targets and its square; not
     /// a number where a place is none.
-    ///
-    /// # Panics
-    /// When a slice has another length than `places`.
-    pub fn predict(&self, places: &K::Places, mean: &mut [f64], variance: &mut [f64]) {
-        assert_eq!(mean.len(), places.len(), "one mean per place");
-        assert_eq!(variance.len(), places.len(), "one variance per place");
+    pub fn predict(&self, places: &K::Places) -> (Vec<f64>, Vec<f64>) {
         let size = self.past.inducing.len();
         let mut work = linalg::zeros(size, CHUNK.min(places.len()));
-        let prior = self.model.kernel.diagonal(places);
+        let (mut mean, mut variance) = (vec![self.model.mean; places.len()], self.model.kernel.diagonal(places));
         for start in (0..places.len()).step_by(CHUNK) {
             let length = CHUNK.min(places.len() - start);
             let mut features = work.as_mut().subcols_mut(0, length);
@@ -82,8 +76,8 @@ impl<K: Kernel> Posterior<K> {
             linalg::solve_lower(self.past.covariance_root.as_ref(), work.as_mut().subcols_mut(0, length));
             for j in 0..length {
                 let features = column(work.as_ref(), j);
-                mean[start + j] = self.model.mean + dot(features, &self.weights);
-                variance[start + j] = prior[start + j] - squared_norm(features);
+                mean[start + j] += dot(features, &self.weights);
+                variance[start + j] -= squared_norm(features);
             }
             linalg::solve_lower(self.precision_root.as_ref(), work.as_mut().subcols_mut(0, length));
             for j in 0..length {
@@ -93,6 +87,7 @@ impl<K: Kernel> Posterior<K> {
                 *variance = if sum < 0.0 { 0.0 } else { sum };
             }
         }
+        (mean, variance)
     }
 
     /// Mean and joint covariance of the latent function at the places.

@@ -46,10 +46,10 @@ pub(super) fn first_weights<K: Kernel>(
         greedy.add(index);
     }
     let values = targets.values;
-    let (mut mean, mut variance) = (vec![model.mean; values.len()], model.kernel.diagonal(places));
-    if let Some(posterior) = posterior {
-        posterior.predict(places, &mut mean, &mut variance);
-    }
+    let (mean, variance) = match posterior {
+        Some(posterior) => posterior.predict(places),
+        None => (vec![model.mean; values.len()], model.kernel.diagonal(places)),
+    };
     let square = |i: usize| ((values[i] - mean[i]).powi(2) + variance[i]) / model.noise;
     let weights = likelihood.weights((0..values.len()).map(square));
     let mut additional = missing_permanent(&model.kernel, places, past);

@@ -4,6 +4,7 @@ use super::linalg;
 use crate::{
     Jitter, Kernel, Likelihood, Model, NamedValue, NoiseBaselines, NotPositiveDefinite, Past, Places, Posterior,
 };
+use std::fmt::Display;
 use std::sync::Arc;
 
 /// Everything a [`StreamingGp`](super::streaming::StreamingGp) has learnt, and what it was learnt under. Put back, it continues to
@@ -132,7 +133,7 @@ impl<P: Places> PastState<P> {
             ("triangle", &self.triangle, points * points),
             ("target", &self.target, points),
         ] {
-            check_lengths("inducing points", points, [(what, values.len(), expected)])?;
+            check_length(what, values.len(), expected, format_args!("{points} inducing points"))?;
             check_finite(what, values)?;
         }
         if self.inducing.is_empty() || !self.inducing.is_finite() {
@@ -184,16 +185,9 @@ pub(super) fn check_not_negative(what: &'static str, value: f64) -> Result<(), S
     check(what, "a finite number not below 0", &[value], |value| value.is_finite() && value >= 0.0)
 }
 
-/// Whether the arrays are as long as they should be: each with its name, its length and the length expected.
-pub(super) fn check_lengths<const N: usize>(
-    of: &'static str,
-    count: usize,
-    lengths: [(&'static str, usize, usize); N],
-) -> Result<(), StateError> {
-    let wrong = lengths.into_iter().find(|(_, found, expected)| found != expected);
-    wrong.map_or(Ok(()), |(what, found, expected)| {
-        rejected(format!("{expected} numbers in the {what} of {count} {of}"), found)
-    })
+/// Whether an array of something is as long as it should be.
+pub(super) fn check_length(what: &str, found: usize, expected: usize, of: impl Display) -> Result<(), StateError> {
+    if found == expected { Ok(()) } else { rejected(format!("{expected} numbers in the {what} of {of}"), found) }
 }
 
 pub(super) fn check(
@@ -273,8 +267,7 @@ mod tests {
     fn predictions(process: &Process) -> Vec<u64> {
         let Some(posterior) = process.posterior() else { return Vec::new() };
         let (places, _) = batch(2);
-        let (mut mean, mut variance) = (vec![0.0; places.len()], vec![0.0; places.len()]);
-        posterior.predict(&places, &mut mean, &mut variance);
+        let (mean, variance) = posterior.predict(&places);
         mean.into_iter().chain(variance).map(f64::to_bits).collect()
     }
 

@@ -63,20 +63,8 @@ impl<'a> Targets<'a> {
     }
 }
 
-impl<'a> From<&'a [f64]> for Targets<'a> {
-    fn from(values: &'a [f64]) -> Self {
-        Self::new(values, None)
-    }
-}
-
-impl<'a> From<&'a Vec<f64>> for Targets<'a> {
-    fn from(values: &'a Vec<f64>) -> Self {
-        Self::from(values.as_slice())
-    }
-}
-
-impl<'a, const N: usize> From<&'a [f64; N]> for Targets<'a> {
-    fn from(values: &'a [f64; N]) -> Self {
-        Self::from(values.as_slice())
+impl<'a, V: AsRef<[f64]> + ?Sized> From<&'a V> for Targets<'a> {
+    fn from(values: &'a V) -> Self {
+        Self::new(values.as_ref(), None)
     }
 }

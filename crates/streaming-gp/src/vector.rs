@@ -159,8 +159,7 @@ impl<'a> FieldMap<'a> {
             let weights: Vec<f64> = (0..size).map(|i| direction[i] / (prior[i] * deviation)).collect();
             let combined = linalg::matrix_vector(features.as_ref(), &weights);
             let mut shrunk = combined.clone();
-            linalg::solve_lower_vector(posterior.precision_root.as_ref(), &mut shrunk);
-            linalg::solve_lower_transposed_vector(posterior.precision_root.as_ref(), &mut shrunk);
+            linalg::solve_from_cholesky(posterior.precision_root.as_ref(), &mut shrunk);
             let shared = shrunk.iter().zip(&combined).map(|(after, before)| after - before).collect();
             unknown.push(Unknown { mean: along / deviation, shared });
         }

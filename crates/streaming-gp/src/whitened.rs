@@ -127,8 +127,7 @@ impl<'a, K: Kernel> Rows<'a, K> {
         let (gram, projected) = self.normal_equations(&features, &target, past.as_ref());
         let precision_root = linalg::cholesky(self.workspace.copied(&gram))?;
         let mut coefficients = projected;
-        linalg::solve_lower_vector(precision_root.as_ref(), &mut coefficients);
-        linalg::solve_lower_transposed_vector(precision_root.as_ref(), &mut coefficients);
+        linalg::solve_from_cholesky(precision_root.as_ref(), &mut coefficients);
         let mut residual = target.clone();
         linalg::add_matrix_vector(&mut residual, -1.0, features.as_ref().transpose(), &coefficients);
         let past_residual = match (&past, &self.past) {
@@ -198,11 +197,9 @@ impl<'a, K: Kernel> Rows<'a, K> {
 
     /// phi_i^T B^-1 phi_i of each row.
     fn posterior_spread(&self, whitened: &Whitened) -> Vec<f64> {
-        let features = &whitened.features;
-        let mut spread = self.workspace.zeros(features.nrows(), features.ncols());
-        spread.copy_from(features);
+        let mut spread = self.workspace.copied(&whitened.features);
         linalg::solve_lower(whitened.precision_root.as_ref(), spread.as_mut());
-        let squares = (0..features.ncols()).map(|row| squared_norm(spread.col_as_slice(row))).collect();
+        let squares = (0..spread.ncols()).map(|row| squared_norm(spread.col_as_slice(row))).collect();
         self.workspace.give_back([spread]);
         squares
     }

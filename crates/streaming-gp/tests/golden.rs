@@ -5,7 +5,7 @@ use super::inducing::inducing_distribution;
 use serde::Deserialize;
 use std::collections::HashMap;
 use std::path::Path;
-use streaming_gp::bounds::{NoiseBaseline, NoiseBaselines, exact_ceiling};
+use streaming_gp::bounds::{NoiseBaselines, exact_ceiling};
 use streaming_gp::inference::Inference;
 use streaming_gp::kernel::{Kernel, Places, Shape, Stationary};
 use streaming_gp::likelihood::Likelihood;
@@ -178,7 +178,7 @@ fn power_ep_begins_at_the_variational_bound() {
 
 #[test]
 fn ceilings_and_baseline() {
-    let mut seen: Vec<(String, NoiseBaseline)> = Vec::new();
+    let mut seen: Vec<(String, NoiseBaselines)> = Vec::new();
     for_each_batch(|case, batch, places, posterior, rows, name| {
         let model = model(case, batch.hyper);
         let past = posterior.map(|posterior| &posterior.past);
@@ -193,13 +193,14 @@ fn ceilings_and_baseline() {
             assert!(upper >= found - 1e-9 * found.abs(), "{name}: U {upper} is below L* {found}");
         }
         if seen.last().is_none_or(|(name, _)| *name != case.name) {
-            seen.push((case.name.clone(), NoiseBaseline::default()));
+            seen.push((case.name.clone(), NoiseBaselines::default()));
         }
-        let baseline = &mut seen.last_mut().unwrap().1;
-        *baseline = baseline.including(&batch.y);
+        let baselines = &mut seen.last_mut().unwrap().1;
+        *baselines = baselines.including(places, &batch.y);
+        let baseline = baselines.outputs()[0];
         assert_relative(&format!("{name} running mean"), baseline.mean, batch.running_mean, 1e-12);
         assert_relative(&format!("{name} running variance"), baseline.variance(), batch.running_var, 1e-10);
-        let noise = baseline.log_likelihood(&batch.y, f64::MIN_POSITIVE);
+        let noise = baselines.log_likelihood(places, &batch.y, f64::MIN_POSITIVE);
         assert_relative(&format!("{name} L_noise"), noise, batch.L_noise, 1e-8);
     });
 }
@@ -229,8 +230,7 @@ fn posterior_and_prediction() {
             }
         }
         let test_points = points(&case.test_points);
-        let (mut mean, mut variance) = (vec![0.0; test_points.len()], vec![0.0; test_points.len()]);
-        posterior.predict(&test_points, &mut mean, &mut variance);
+        let (mean, variance) = posterior.predict(&test_points);
         let (joint_mean, joint) = posterior.predict_joint(&test_points);
         for i in 0..test_points.len() {
             assert_relative(&format!("{name} mean at test point {i}"), mean[i], batch.test_mean[i], 1e-8);

@@ -138,8 +138,7 @@ fn a_stream_of_two_batches_is_a_dense_process_that_keeps_the_weights_of_the_firs
         places = places.followed_by(new_places);
         targets.extend_from_slice(new_targets);
         let expected = dense_reweighting(&model, &places, &targets, &mut noises, 200);
-        let (mut mean, mut variance) = (vec![0.0; places.len()], vec![0.0; places.len()]);
-        process.posterior().unwrap().predict(&places, &mut mean, &mut variance);
+        let (mean, variance) = process.posterior().unwrap().predict(&places);
         for i in 0..places.len() {
             let deviation = expected.covariance[i][i].sqrt();
             // Weights have settled to 2 % of themselves, which moves no value by more than that of what is left of a residual.
@@ -284,8 +283,7 @@ proptest! {
         targets[17] = if sign { 10f64.powf(exponent) } else { -(10f64.powf(exponent)) };
         let mut process = StreamingGp::new(model(Likelihood::StudentT(student_t(nu))), everything_is_inducing(1e-6));
         process.update(&places, &targets, &|| false).unwrap();
-        let (mut mean, mut variance) = (vec![0.0; 30], vec![0.0; 30]);
-        process.posterior().unwrap().predict(&places, &mut mean, &mut variance);
+        let (mean, variance) = process.posterior().unwrap().predict(&places);
         prop_assert!(mean.iter().chain(&variance).all(|value| value.is_finite()));
         // With many degrees of freedom an outlier of ten still counts.
         prop_assert!(exponent < 3.0 || mean.iter().all(|value| value.abs() < 100.0), "{mean:?}");
@@ -332,8 +330,7 @@ fn a_billion_degrees_of_freedom_give_the_gaussian_model() {
     let [expected, found] = [Likelihood::Gaussian, Likelihood::StudentT(student_t(1e9))].map(|likelihood| {
         let mut process = StreamingGp::new(model(likelihood), everything_is_inducing(0.0));
         process.update(&places, &targets, &|| false).unwrap();
-        let (mut mean, mut variance) = (vec![0.0; 30], vec![0.0; 30]);
-        process.posterior().unwrap().predict(&places, &mut mean, &mut variance);
+        let (mean, variance) = process.posterior().unwrap().predict(&places);
         mean.into_iter().chain(variance)
     });
     for (expected, found) in expected.zip(found) {

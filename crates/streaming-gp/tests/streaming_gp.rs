@@ -229,8 +229,7 @@ fn check_stream(
         let cross = dense_covariance(&model.kernel, inducing, &test);
         let prior = dense_covariance(&model.kernel, &test, &test);
         let (expected_mean, expected) = dense::predict(&covariances.inducing, &cross, &prior, &q);
-        let (mut means, mut variances) = (vec![0.0; 5], vec![0.0; 5]);
-        next.predict(&test, &mut means, &mut variances);
+        let (means, variances) = next.predict(&test);
         let (joint_mean, joint) = next.predict_joint(&test);
         for i in 0..5 {
             assert_near(&name, means[i] - model.mean, expected_mean[i], tolerance);
@@ -299,8 +298,7 @@ fn power_ep_takes_the_rows_with_their_weights() {
         }
         let squares = rows.expected_squares(&model, &whitened);
         let next = Posterior::new(model.clone(), rows.into_past(whitened)).unwrap();
-        let (mut mean, mut variance) = (vec![0.0; 20], vec![0.0; 20]);
-        next.predict(&places, &mut mean, &mut variance);
+        let (mean, variance) = next.predict(&places);
         for i in 0..20 {
             let expected = ((targets[i] - mean[i]).powi(2) + variance[i]) / model.noise;
             assert_near("expected square", squares[i], expected, 1e-9 * (1.0 + expected));
@@ -670,8 +668,7 @@ proptest! {
             let mut numbers = vec![whitened.bound()];
             numbers.extend(rows.gradient(&second, &whitened));
             let posterior = Posterior::new(second.clone(), rows.into_past(whitened)).unwrap();
-            let (mut mean, mut variance) = (vec![0.0; 7], vec![0.0; 7]);
-            posterior.predict(&test, &mut mean, &mut variance);
+            let (mean, variance) = posterior.predict(&test);
             numbers.extend(mean.into_iter().chain(variance));
             numbers
         };

@@ -151,13 +151,13 @@ fn table(calibration: &Calibration) -> Table {
 
 /// The headings that were driven, and those that are missing: less than half a metre.
 fn in_words(headings: &[f64; 8]) -> String {
-    let of = |is_named: fn(f64) -> bool, with_metres: bool| -> Vec<String> {
-        let named = headings.iter().enumerate().filter(|(_, metres)| is_named(**metres));
-        named
-            .map(|(i, metres)| if with_metres { format!("{}° {metres:.1} m", 45 * i) } else { format!("{}°", 45 * i) })
-            .collect()
-    };
-    let driven = of(|metres| metres >= 0.5, true).join(", ");
-    let missing = of(|metres| metres < 0.5, false);
+    let (mut driven, mut missing) = (Vec::new(), Vec::new());
+    for (degrees, metres) in (0..).step_by(45).zip(headings) {
+        match *metres >= 0.5 {
+            true => driven.push(format!("{degrees}° {metres:.1} m")),
+            false => missing.push(format!("{degrees}°")),
+        }
+    }
+    let driven = driven.join(", ");
     if missing.is_empty() { driven } else { format!("{driven}; missing: {}", missing.join(", ")) }
 }

@@ -91,12 +91,7 @@ fn print_maps(folder: &Path, maps: &[Listed], json: bool) -> anyhow::Result<Endi
     let width = maps.iter().map(|map| map.name.chars().count()).max().unwrap_or(0);
     for map in maps {
         let written = map.modified.strftime("%Y-%m-%d %H:%M:%SZ");
-        let state = match &map.state {
-            State::Saved => "saved",
-            State::InUse => "in use",
-            State::Unfinished => "unfinished",
-            State::Damaged(_) => "damaged",
-        };
+        let state = map.state.as_ref();
         let kilobytes = map.bytes.div_ceil(1000);
         write!(out, "  {:width$}  {state:10}  {written}  {kilobytes:6} kB", map.name)?;
         if let Some(contents) = &map.contents {

@@ -111,8 +111,7 @@ fn predictions(model: &FieldModel) -> Vec<u64> {
     let Some(map) = model.map() else { return Vec::new() };
     let place = |index: u32| [0.1 * f64::from(index), (0.3 * f64::from(index)).cos()];
     let places: Vec<[f64; 2]> = (0..50).map(place).collect();
-    let (mut mean, mut variance) = (vec![0.0; places.len()], vec![0.0; places.len()]);
-    map.predict(&places, f64::INFINITY, &mut mean, &mut variance);
+    let (mean, variance) = map.predict(&places, f64::INFINITY);
     mean.into_iter().chain(variance).map(f64::to_bits).collect()
 }
 

@@ -10,6 +10,7 @@
 
 use std::io;
 
+use byteorder::{ByteOrder, LittleEndian};
 use serde::{Deserialize, Serialize};
 
 use crate::mapping::mapper::Step;
@@ -61,8 +62,8 @@ pub(super) fn append(buffer: &mut Vec<u8>, number: u64, content: &impl Serialize
     postcard::to_io(content, &mut *buffer).map_err(io::Error::other)?;
     let length = u32::try_from(buffer.len() - start - RECORD_HEAD).map_err(io::Error::other)?;
     let checksum = crc32fast::hash(&buffer[start + 8..]);
-    buffer[start..start + 4].copy_from_slice(&length.to_le_bytes());
-    buffer[start + 4..start + 8].copy_from_slice(&checksum.to_le_bytes());
+    LittleEndian::write_u32(&mut buffer[start..], length);
+    LittleEndian::write_u32(&mut buffer[start + 4..], checksum);
     Ok(())
 }
 
@@ -110,17 +111,16 @@ impl Segment {
     fn record_at(&self, offset: usize) -> Record<'_> {
         let rest = &self.bytes[offset.min(self.bytes.len())..];
         let Some((head, rest)) = rest.split_first_chunk::<RECORD_HEAD>() else { return Record::Truncated };
-        let [l0, l1, l2, l3, c0, c1, c2, c3, number @ ..] = *head;
-        let length = u32::from_le_bytes([l0, l1, l2, l3]) as usize;
+        let length = LittleEndian::read_u32(head) as usize;
         if length > LONGEST {
             return Record::Damaged;
         }
         let Some(content) = rest.get(..length) else { return Record::Truncated };
         let end = offset + RECORD_HEAD + length;
-        if crc32fast::hash(&self.bytes[offset + 8..end]) != u32::from_le_bytes([c0, c1, c2, c3]) {
+        if crc32fast::hash(&self.bytes[offset + 8..end]) != LittleEndian::read_u32(&head[4..]) {
             return Record::Damaged;
         }
-        Record::Whole { number: u64::from_le_bytes(number), content, end }
+        Record::Whole { number: LittleEndian::read_u64(&head[8..]), content, end }
     }
 
     /// Offset of the next valid record from here; the end if there is none, or if the search takes too long.
@@ -128,12 +128,10 @@ impl Segment {
         let end = self.bytes.len();
         for offset in from..end {
             let Some(head) = self.bytes[offset..].first_chunk::<RECORD_HEAD>() else { break };
-            let length = u32::from_le_bytes([head[0], head[1], head[2], head[3]]) as usize;
-            let mut number = [0; 8];
-            number.copy_from_slice(&head[8..]);
+            let (length, number) = (LittleEndian::read_u32(head) as usize, LittleEndian::read_u64(&head[8..]));
             // At most as many steps can be missing as fit into the file.
             let possible = self.last..self.last.saturating_add((end / RECORD_HEAD) as u64);
-            if length > end - offset - RECORD_HEAD || !possible.contains(&u64::from_le_bytes(number)) {
+            if length > end - offset - RECORD_HEAD || !possible.contains(&number) {
                 continue;
             }
             self.search = self.search.saturating_sub(length + RECORD_HEAD);

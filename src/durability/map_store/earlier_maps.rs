@@ -7,6 +7,8 @@ use std::path::{Path, PathBuf};
 use jiff::Timestamp;
 use jiff::fmt::strtime::BrokenDownTime;
 
+use crate::files::{folder_of, sync_folder_of};
+
 /// The time in the name of an earlier map, in UTC.
 const TIME: &str = "%Y-%m-%dT%H-%M-%SZ";
 
@@ -30,7 +32,7 @@ pub(in crate::durability) fn earlier_path(path: &Path) -> PathBuf {
 pub(in crate::durability) fn set_aside(path: &Path, most: usize) -> io::Result<PathBuf> {
     let free = earlier_path(path);
     fs::rename(path, &free)?;
-    crate::files::sync_folder_of(&free)?;
+    sync_folder_of(&free)?;
     remove_oldest(path, most);
     Ok(free)
 }
@@ -39,8 +41,7 @@ pub(in crate::durability) fn set_aside(path: &Path, most: usize) -> io::Result<P
 pub(in crate::durability) fn remove_oldest(path: &Path, most: usize) {
     let (name, _) = parts(path);
     let name = dated(name).map_or(name, |(name, _)| name);
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let Ok(entries) = fs::read_dir(folder) else { return };
+    let Ok(entries) = fs::read_dir(folder_of(path)) else { return };
     let mut kept: Vec<((String, u32), PathBuf)> = entries
         .filter_map(|entry| {
             let path = entry.ok()?.path();

@@ -7,6 +7,7 @@ use std::time::SystemTime;
 
 use jiff::Timestamp;
 use serde::{Serialize, Serializer};
+use strum::AsRefStr;
 
 use crate::config::Config;
 use crate::durability::checkpoint::Checkpoint;
@@ -38,12 +39,14 @@ pub struct Listed {
 }
 
 /// State of a map on disk.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, AsRefStr)]
 #[serde(tag = "state", content = "why", rename_all = "snake_case")]
+#[strum(serialize_all = "snake_case")]
 pub enum State {
     /// Saved in a file.
     Saved,
     /// A process is making it.
+    #[strum(serialize = "in use")]
     InUse,
     /// Its process ended before it was saved; the next run of that name continues it.
     Unfinished,

@@ -83,8 +83,7 @@ fn learnt(config: &Config, observations: &[Observation]) -> FieldModel {
 }
 
 fn predictions(map: &FieldMap, places: &[[f64; 2]]) -> Vec<(f64, f64)> {
-    let (mut mean, mut variance) = (vec![0.0; places.len()], vec![0.0; places.len()]);
-    map.predict(places, f64::INFINITY, &mut mean, &mut variance);
+    let (mean, variance) = map.predict(places, f64::INFINITY);
     mean.into_iter().zip(variance).collect()
 }
 

@@ -109,16 +109,14 @@ impl<K: Kernel> Setup<'_, K> {
         let mut scaled = features.clone();
         linalg::scale_columns(&mut scaled, |i| sites[i].precision.sqrt());
         linalg::add_outer_gram(precision.as_mut(), 1.0, scaled.as_ref());
-        let mut weights = vec![0.0; size];
         let naturals: Vec<f64> = sites.iter().map(|site| site.natural).collect();
-        linalg::add_matrix_vector(&mut weights, 1.0, features.as_ref(), &naturals);
+        let mut weights = linalg::matrix_vector(features.as_ref(), &naturals);
         if let Some(summary) = summary {
             precision += &summary.gram;
             weights.iter_mut().zip(&summary.projected).for_each(|(sum, value)| *sum += value);
         }
         let precision_root = linalg::cholesky(precision)?;
-        linalg::solve_lower_vector(precision_root.as_ref(), &mut weights);
-        linalg::solve_lower_transposed_vector(precision_root.as_ref(), &mut weights);
+        linalg::solve_from_cholesky(precision_root.as_ref(), &mut weights);
 
         let mut spread = scaled;
         spread.copy_from(features);

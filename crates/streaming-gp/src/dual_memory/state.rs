@@ -1,7 +1,7 @@
 //! The state of a dual model as plain numbers, to be stored and restored.
 
 use super::super::linalg;
-use super::super::state::{self, check_finite, check_lengths, check_not_negative, check_triangular, rejected};
+use super::super::state::{self, check_finite, check_length, check_not_negative, check_triangular, rejected};
 use super::Summary;
 use super::memory::Memory;
 use crate::{DualGp, DualSettings, Kernel, Link, Past, PastState, Places, Posterior, State, StateError};
@@ -63,8 +63,9 @@ impl<P: Places> DualState<P> {
 impl<P: Places> Memory<P> {
     fn check(&self, past: &PastState<P>, are_labels: bool) -> Result<(), StateError> {
         let size = self.targets.len();
-        let lengths = [("places", self.places.len(), size), ("sites", self.sites.len(), size)];
-        check_lengths("readings in memory", size, lengths)?;
+        for (what, found) in [("places", self.places.len()), ("sites", self.sites.len())] {
+            check_length(what, found, size, format_args!("{size} readings in memory"))?;
+        }
         if !self.places.is_finite() || !self.places.compatible(&past.inducing) {
             return rejected("finite places in memory, of the dimension of the inducing points", "others");
         }
@@ -81,13 +82,15 @@ impl<P: Places> Memory<P> {
 
 impl SummaryState {
     fn check(&self, points: usize) -> Result<(), StateError> {
-        let (triangle, target) = ("triangle of the summary", "target of the summary");
-        let lengths = [(triangle, self.triangle.len(), points * points), (target, self.target.len(), points)];
-        check_lengths("inducing points", points, lengths)?;
-        check_finite(triangle, &self.triangle)?;
-        check_finite(target, &self.target)?;
+        for (what, values, expected) in [
+            ("triangle of the summary", &self.triangle, points * points),
+            ("target of the summary", &self.target, points),
+        ] {
+            check_length(what, values.len(), expected, format_args!("{points} inducing points"))?;
+            check_finite(what, values)?;
+        }
         check_finite("log evidence of the summary", &[self.log_evidence])?;
-        check_triangular(triangle, points, &self.triangle)
+        check_triangular("triangle of the summary", points, &self.triangle)
     }
 }
 
@@ -201,8 +204,7 @@ mod tests {
 
     fn predictions(process: &Process) -> Vec<u64> {
         let (places, _) = batch(1, false);
-        let (mut mean, mut variance) = (vec![0.0; places.len()], vec![0.0; places.len()]);
-        process.predict(&places, &mut mean, &mut variance);
+        let (mean, variance) = process.predict(&places);
         mean.into_iter().chain(variance).map(f64::to_bits).collect()
     }
 

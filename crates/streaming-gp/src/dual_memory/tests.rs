@@ -53,8 +53,7 @@ fn labels(places: &Points) -> Vec<f64> {
 }
 
 fn predictions(process: &DualGp<Stationary>, places: &Points) -> Vec<f64> {
-    let (mut mean, mut variance) = (vec![0.0; places.len()], vec![0.0; places.len()]);
-    process.predict(places, &mut mean, &mut variance);
+    let (mean, variance) = process.predict(places);
     [mean, variance].concat()
 }
 
@@ -146,8 +145,7 @@ fn a_forgetful_gaussian_is_the_streaming_model_whose_inducing_points_move() {
     assert!((report.update.bound - whitened.bound()).abs() < 1e-5, "{} {}", report.update.bound, whitened.bound());
     let expected = Posterior::new(model.clone(), rows.into_past(whitened)).unwrap();
     let at = path(0..75);
-    let (mut mean, mut variance) = (vec![0.0; 75], vec![0.0; 75]);
-    expected.predict(&at, &mut mean, &mut variance);
+    let (mean, variance) = expected.predict(&at);
     assert_close(&predictions(&process, &at), &[mean, variance].concat(), 1e-6);
 }
 

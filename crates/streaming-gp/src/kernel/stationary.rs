@@ -49,18 +49,24 @@ type Vectors = [[f64; LANES]; CHUNK / LANES];
 macro_rules! for_shape {
     ($kernel:expr, $method:ident($($argument:expr),*)) => {
         match $kernel.shape {
-            Shape::Matern12 => for_shape!($kernel, $method::<Matern12>($($argument),*)),
-            Shape::Matern32 => for_shape!($kernel, $method::<Matern32>($($argument),*)),
-            Shape::Matern52 => for_shape!($kernel, $method::<Matern52>($($argument),*)),
-            Shape::SquaredExponential => for_shape!($kernel, $method::<SquaredExponential>($($argument),*)),
+            Shape::Matern12 => for_shape!($kernel, $method(matern12; $($argument),*)),
+            Shape::Matern32 => for_shape!($kernel, $method(matern32; $($argument),*)),
+            Shape::Matern52 => for_shape!($kernel, $method(matern52; $($argument),*)),
+            Shape::SquaredExponential => for_shape!($kernel, $method(squared_exponential; $($argument),*)),
         }
     };
-    ($kernel:expr, $method:ident::<$formula:ty>($($argument:expr),*)) => {
+    ($kernel:expr, $method:ident($formula:ident; $($argument:expr),*)) => {
         match Arch::new() {
-            Arch::Scalar => $kernel.$method::<$formula, false>($($argument),*),
+            Arch::Scalar => $kernel.$method($formula::<false>, $($argument),*),
             arch => arch.dispatch(
                 #[inline(always)]
-                || $kernel.$method::<$formula, true>($($argument),*),
+                || {
+                    $kernel.$method(
+                        #[inline(always)]
+                        |square| $formula::<true>(square),
+                        $($argument),*
+                    )
+                },
             ),
         }
     };
@@ -106,14 +112,14 @@ impl Stationary {
     }
 
     #[inline(always)]
-    fn add_vectors<F: Formula, const FUSED: bool>(&self, entries: Entries<'_>, out: &mut [f64]) {
+    fn add_vectors(&self, formula: impl Fn(f64) -> (f64, f64), entries: Entries<'_>, out: &mut [f64]) {
         self.for_each_chunk(
             &entries,
             #[inline(always)]
             |chunk, squares| {
                 for lanes in squares.iter_mut() {
                     for value in lanes {
-                        *value = self.variance * F::rho::<FUSED>(*value);
+                        *value = self.variance * formula(*value).0;
                     }
                 }
                 out[chunk].iter_mut().zip(squares.as_flattened()).for_each(|(sum, value)| *sum += value);
@@ -122,8 +128,9 @@ impl Stationary {
     }
 
     #[inline(always)]
-    fn contract_vectors<F: Formula, const FUSED: bool>(
+    fn contract_vectors(
         &self,
+        formula: impl Fn(f64) -> (f64, f64),
         entries: Entries<'_>,
         weights: &[f64],
         gradient: &mut [f64],
@@ -142,7 +149,7 @@ impl Stationary {
                 padded.as_flattened_mut()[..weights.len()].copy_from_slice(weights);
                 for (weights, squares) in padded.iter_mut().zip(squares) {
                     for lane in 0..LANES {
-                        let (rho, psi) = F::rho_and_psi::<FUSED>(squares[lane]);
+                        let (rho, psi) = formula(squares[lane]);
                         of_variance[lane] += weights[lane] * rho;
                         weights[lane] *= psi;
                         of_lengthscale[lane] += weights[lane] * squares[lane];
@@ -162,8 +169,9 @@ impl Stationary {
 
     /// The derivative of k in a coordinate is `-variance psi (x_d - x'_d) / lengthscale_d^2`.
     #[inline(always)]
-    fn contract_vectors_in_rows<F: Formula, const FUSED: bool>(
+    fn contract_vectors_in_rows(
         &self,
+        formula: impl Fn(f64) -> (f64, f64),
         entries: Entries<'_>,
         weights: &[f64],
         gradient: &mut [f64],
@@ -175,7 +183,7 @@ impl Stationary {
             |chunk, squares| {
                 for lanes in squares.iter_mut() {
                     for value in lanes {
-                        *value = F::rho_and_psi::<FUSED>(*value).1;
+                        *value = formula(*value).1;
                     }
                 }
                 for axis in 0..rows.dimension() {
@@ -266,59 +274,37 @@ impl Kernel for Stationary {
     }
 }
 
-/// rho of one shape and its derivative, as functions of s^2. `FUSED`: whether the processor multiplies and adds at once.
-trait Formula {
-    #[inline(always)]
-    fn rho<const FUSED: bool>(square: f64) -> f64 {
-        Self::rho_and_psi::<FUSED>(square).0
-    }
-
-    /// rho and psi = -(d rho / d s) / s; s^2 psi is the derivative of rho in the logarithm of the lengthscale.
-    fn rho_and_psi<const FUSED: bool>(square: f64) -> (f64, f64);
-}
-
-struct Matern12;
-struct Matern32;
-struct Matern52;
-struct SquaredExponential;
-
 const SQRT_3: f64 = 1.732_050_807_568_877_2;
 const SQRT_5: f64 = 2.236_067_977_499_79;
 
-impl Formula for Matern12 {
-    #[inline(always)]
-    fn rho_and_psi<const FUSED: bool>(square: f64) -> (f64, f64) {
-        let s = square.sqrt();
-        let rho = exp_of_nonpositive::<FUSED>(-s);
-        // psi is singular at s = 0, where its product with s^2 vanishes; with any weight it must stay finite.
-        (rho, rho / s.max(1e-100))
-    }
+/// rho of one shape and psi = -(d rho / d s) / s, as functions of s^2; s^2 psi is the derivative of rho in the logarithm of the
+/// lengthscale. `FUSED`: whether the processor multiplies and adds at once.
+#[inline(always)]
+fn matern12<const FUSED: bool>(square: f64) -> (f64, f64) {
+    let s = square.sqrt();
+    let rho = exp_of_nonpositive::<FUSED>(-s);
+    // psi is singular at s = 0, where its product with s^2 vanishes; with any weight it must stay finite.
+    (rho, rho / s.max(1e-100))
 }
 
-impl Formula for Matern32 {
-    #[inline(always)]
-    fn rho_and_psi<const FUSED: bool>(square: f64) -> (f64, f64) {
-        let a = SQRT_3 * square.sqrt();
-        let e = exp_of_nonpositive::<FUSED>(-a);
-        ((1.0 + a) * e, 3.0 * e)
-    }
+#[inline(always)]
+fn matern32<const FUSED: bool>(square: f64) -> (f64, f64) {
+    let a = SQRT_3 * square.sqrt();
+    let e = exp_of_nonpositive::<FUSED>(-a);
+    ((1.0 + a) * e, 3.0 * e)
 }
 
-impl Formula for Matern52 {
-    #[inline(always)]
-    fn rho_and_psi<const FUSED: bool>(square: f64) -> (f64, f64) {
-        let a = SQRT_5 * square.sqrt();
-        let e = exp_of_nonpositive::<FUSED>(-a);
-        ((1.0 + a + 5.0 / 3.0 * square) * e, 5.0 / 3.0 * (1.0 + a) * e)
-    }
+#[inline(always)]
+fn matern52<const FUSED: bool>(square: f64) -> (f64, f64) {
+    let a = SQRT_5 * square.sqrt();
+    let e = exp_of_nonpositive::<FUSED>(-a);
+    ((1.0 + a + 5.0 / 3.0 * square) * e, 5.0 / 3.0 * (1.0 + a) * e)
 }
 
-impl Formula for SquaredExponential {
-    #[inline(always)]
-    fn rho_and_psi<const FUSED: bool>(square: f64) -> (f64, f64) {
-        let e = exp_of_nonpositive::<FUSED>(-0.5 * square);
-        (e, e)
-    }
+#[inline(always)]
+fn squared_exponential<const FUSED: bool>(square: f64) -> (f64, f64) {
+    let e = exp_of_nonpositive::<FUSED>(-0.5 * square);
+    (e, e)
 }
 
 /// Coefficients of the Taylor series of the exponential, 1 / n!: the factorials are exact.

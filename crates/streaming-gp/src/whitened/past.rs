@@ -114,36 +114,31 @@ impl<'a, K: Kernel> PastRows<'a, K> {
         workspace: &Workspace,
     ) -> Result<PastFeatures, NotPositiveDefinite> {
         let count = self.past.inducing.len();
-        let mut widened = None;
-        let (features, slack) = if self.nested {
+        let (features, slack, widened) = if self.nested {
             let mut features = workspace.zeros(count, count);
             let (left, right) = (self.root.as_ref(), covariance_root.submatrix(0, 0, count, count));
             linalg::multiply((features.as_mut(), LOWER), Accum::Replace, 1.0, (left, LOWER), (right, LOWER));
-            (features, 0.0)
+            (features, 0.0, None)
         } else {
             let whitened = self.past.whitened_covariance(model, inducing, &self.shared, covariance_root);
             let mut features = linalg::zeros(count, inducing.len());
             linalg::add_product(features.as_mut(), 1.0, self.root.as_ref(), whitened.as_ref().transpose());
             let covariance = self.past.covariance(model);
-            let slack = match inference.alpha() {
-                None => prior_trace(&self.root, &covariance) - linalg::squared_frobenius_norm(&features),
-                Some(alpha) => {
-                    let past = WidenedPast::new(alpha, &self.root, &self.past.target, &covariance, &mut features)?;
-                    let slack = past.slack;
-                    widened = Some(past);
-                    slack
-                }
-            };
-            (features, slack)
+            if let Some(alpha) = inference.alpha() {
+                let past = WidenedPast::new(alpha, &self.root, &self.past.target, &covariance, &mut features)?;
+                (features, past.slack, Some(past))
+            } else {
+                let slack = prior_trace(&self.root, &covariance) - linalg::squared_frobenius_norm(&features);
+                (features, slack, None)
+            }
         };
         let (structure, transposed) = if self.nested { (LOWER, UPPER) } else { (WHOLE, WHOLE) };
         let mut gram = workspace.zeros(features.ncols(), features.ncols());
         let (left, right) = (features.transpose(), features.as_ref());
         linalg::multiply((gram.as_mut(), LOWER), Accum::Replace, 1.0, (left, transposed), (right, structure));
         linalg::mirror_lower(gram.as_mut());
-        let mut projected = vec![0.0; features.ncols()];
         let target = widened.as_ref().map_or(&self.past.target, |past| &past.target);
-        linalg::add_matrix_vector(&mut projected, 1.0, features.transpose(), target);
+        let projected = linalg::matrix_vector(features.transpose(), target);
         Ok(PastFeatures { features, gram, projected, slack, widened })
     }
 

@@ -72,13 +72,7 @@ pub fn run(arguments: &Arguments, terminal: &Terminal) -> anyhow::Result<Ending>
     on_paths.retain(|method| !matches!(*method, "exact" | "conditional_variance=0.5"));
     let shuffled = ["vips=0.095", "fixed=100", "dual_memory=100", "batch_sparse=100", "mean"];
     let compare = |name: &str, experiment, config: &Config, is_shuffled, methods: &[&str]| {
-        let material = Material::read(
-            experiment,
-            &experiment.drives(),
-            &arguments.data,
-            Magnetometer::Invensense,
-            config.evaluation.cut,
-        )?;
+        let material = material(experiment, &arguments.data, config)?;
         let material = if is_shuffled { material.shuffled(arguments.seed) } else { material };
         let methods = methods.iter().map(|method| method.parse()).collect::<Result<Vec<Method>, _>>();
         let tasks = vec![(name.to_owned(), material.task(config, 0.0))];
@@ -119,6 +113,10 @@ pub fn run(arguments: &Arguments, terminal: &Terminal) -> anyhow::Result<Ending>
     Ok(Ending::Done)
 }
 
+fn material(experiment: Experiment, data: &Path, config: &Config) -> anyhow::Result<Material> {
+    Material::read(experiment, &experiment.drives(), data, Magnetometer::Invensense, config.evaluation.cut)
+}
+
 /// A table in Markdown: the same drives mapped with three axes, which no paper does, after the batches that the papers report and each of
 /// `paths`.
 fn three_axes(data: &Path) -> anyhow::Result<String> {
@@ -128,9 +126,7 @@ fn three_axes(data: &Path) -> anyhow::Result<String> {
         | learnt | batch | M | RMSE | NLPD | coverage within 0.5 m |\n|---|---:|---:|---:|---:|---:|\n"
         .to_owned();
     for (name, experiment) in [("drive 3", Experiment::Stream), ("drives 1, 2, 4 and 5", Experiment::Paths)] {
-        let cut = config.evaluation.cut;
-        let material = Material::read(experiment, &experiment.drives(), data, Magnetometer::Invensense, cut)?;
-        let found = drives::run(&material, &config, 0.0, |_, _| ())?;
+        let found = drives::run(&material(experiment, data, &config)?, &config, 0.0, |_, _| ())?;
         let shown = |batch: usize| experiment == Experiment::Paths || batch == 1 || batch.is_multiple_of(5);
         for after in found.batches.iter().filter(|after| shown(after.batch)) {
             let drives::BatchScores { batch, inducing_points, rmse, nlpd, coverage_05, .. } = after;

@@ -11,7 +11,7 @@ use magmap::cli::{Ending, Terminal, UsageError, number};
 use magmap_evaluate::comparison::Comparison;
 use magmap_evaluate::methods::{MOST_EXACT, Method};
 use magmap_evaluate::table::{self, Fingerprint, Metric, Protocol, Store, Summary, Table};
-use serde::Serialize;
+use serde_json::json;
 
 use super::arguments::{Common, help_on_methods};
 use super::comparison::write_files;
@@ -66,14 +66,6 @@ fn percent(text: &str) -> Result<f64, String> {
     number(text, "a number, 0 or above", |percent| *percent >= 0.0)
 }
 
-/// What `--json` writes beside the runs.
-#[derive(Serialize)]
-struct Numbers<'a> {
-    protocol: &'a Protocol,
-    threshold: f64,
-    summary: &'a Summary,
-}
-
 impl Arguments {
     pub fn run(&self, terminal: &Terminal) -> anyhow::Result<Ending> {
         let config = self.common.config(table::settings())?;
@@ -121,7 +113,7 @@ impl Arguments {
         let comparison =
             |(split, runs)| Comparison { name: format!("split {split}"), task: protocol.task(&table, split), runs };
         let comparisons: Vec<Comparison> = (1..).zip(runs).map(comparison).collect();
-        let more = Numbers { protocol: &protocol, threshold: self.threshold, summary: &summary };
+        let more = json!({ "protocol": protocol, "threshold": self.threshold, "summary": summary });
         write_files(&comparisons, more, &config, &self.common)?;
         Ok(Ending::Done)
     }
