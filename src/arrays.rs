@@ -9,10 +9,10 @@ use std::collections::BTreeMap;
 use std::io::{self, Cursor, Seek, Write};
 use std::sync::Arc;
 
-use npyz::zip::write::FileOptions;
-use npyz::zip::{CompressionMethod, DateTime, ZipArchive, ZipWriter};
 use npyz::{DType, WriteOptions, WriterBuilder};
 use sha2::{Digest, Sha256};
+use zip::write::FileOptions;
+use zip::{CompressionMethod, DateTime, ZipArchive, ZipWriter};
 
 pub use self::problem::Problem;
 
@@ -213,8 +213,7 @@ fn check_count(bytes: &[u8]) -> Result<(), Problem> {
 /// Name and bytes of every file in the archive. Its directory is checked against the bytes.
 pub(crate) fn list(bytes: &[u8]) -> Result<Vec<(String, &[u8])>, Problem> {
     check_count(bytes)?;
-    let damaged_by =
-        |error: npyz::zip::result::ZipError| damaged(format!("its table of contents is invalid ({error})"));
+    let damaged_by = |error: zip::result::ZipError| damaged(format!("its table of contents is invalid ({error})"));
     let mut zip = ZipArchive::new(Cursor::new(bytes)).map_err(damaged_by)?;
     let mut files = Vec::new();
     let mut listed = 0;

@@ -1,6 +1,6 @@
 //! The built program, as users see it: exit codes, outputs, messages.
 
-use super::common;
+use super::{arrays, common};
 
 use std::collections::VecDeque;
 use std::fs::{self, File};
@@ -18,7 +18,6 @@ use magmap::config::{Config, Sensor, Topics};
 use magmap::mapping::pipeline::Pipeline;
 use magmap::recording;
 use magmap::sensing::reading::Observation;
-use npyz::npz::NpzArchive;
 use serde_json::Value;
 use tempfile::{TempDir, tempdir};
 
@@ -60,9 +59,7 @@ fn report(folder: &TempDir, name: &str) -> Value {
 
 /// Shape and values of an array in a `map.npz`.
 fn array(folder: &Path, name: &str) -> (Vec<u64>, Vec<f64>) {
-    let mut archive = NpzArchive::open(folder.join("map.npz")).unwrap();
-    let array = archive.by_name(name).unwrap().unwrap();
-    (array.shape().to_vec(), array.into_vec().unwrap())
+    arrays::read(&folder.join("map.npz"), name)
 }
 
 fn same_file(folder: &TempDir, [one, other]: [&str; 2], file: &str) -> bool {

@@ -1,11 +1,10 @@
 //! A saved map for other programs: the same numbers in every format, and nothing is overwritten unasked.
 
-use super::common;
+use super::{arrays, common};
 
 use std::fs::{self, File};
 use std::path::Path;
 
-use npyz::npz::NpzArchive;
 use tempfile::{TempDir, tempdir};
 use tiff::decoder::{Decoder, DecodingResult};
 use tiff::tags::Tag;
@@ -26,7 +25,7 @@ fn mapped(folder: &TempDir, settings: &[&str]) {
 
 /// Values of an array in an `.npz` file.
 fn array(file: &Path, name: &str) -> Vec<f64> {
-    NpzArchive::open(file).unwrap().by_name(name).unwrap().unwrap().into_vec().unwrap()
+    arrays::read(file, name).1
 }
 
 /// Header and rows of a table.

@@ -1,6 +1,6 @@
 //! Offline localization: from a recording and a map to a folder of outputs.
 
-use super::common;
+use super::{arrays, common};
 
 use std::fs;
 use std::path::Path;
@@ -11,7 +11,6 @@ use magmap::config::{Sensor, Topics};
 use magmap::recording;
 use magmap::sensing::reading::{Measurement, Pose};
 use npyz::Deserialize;
-use npyz::npz::NpzArchive;
 use serde_json::Value;
 use tempfile::{TempDir, tempdir};
 
@@ -26,9 +25,7 @@ fn expect(code: i32, arguments: &[&str], folder: &TempDir) -> (String, String) {
 
 /// Shape and values of an array in `path.npz`.
 fn array<T: Deserialize>(folder: &Path, name: &str) -> (Vec<u64>, Vec<T>) {
-    let mut archive = NpzArchive::open(folder.join("path.npz")).unwrap();
-    let array = archive.by_name(name).unwrap().unwrap();
-    (array.shape().to_vec(), array.into_vec().unwrap())
+    arrays::read(&folder.join("path.npz"), name)
 }
 
 /// The same room of 5 m by 5 m in each bag.

@@ -1,5 +1,6 @@
 //! The tests of the product that share a process: one program is built sooner than eleven, and keeps all cores busy.
 
+mod arrays;
 mod axes_check;
 mod calibrate;
 mod command_line;

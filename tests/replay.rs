@@ -1,5 +1,7 @@
 //! Offline mapping: from measurements to a folder of outputs.
 
+use super::arrays;
+
 use std::convert::Infallible;
 use std::fs::{self, File};
 use std::path::Path;
@@ -18,7 +20,6 @@ use magmap::sensing::reading::{MagneticField, Measurement, Reading, Sample};
 use magmap::sensing::rejection::Rejection;
 use magmap::simulation::{DipoleOptions, Route, Simulation, World, demo};
 use nalgebra::{Isometry3, Point3, Vector3};
-use npyz::npz::NpzArchive;
 use streaming_gp::vector::Axes;
 use tempfile::{TempDir, tempdir};
 
@@ -116,8 +117,7 @@ fn the_grids_over_time_end_with_the_final_map_and_have_the_stamps_of_batches() {
 
 /// The numbers of an array in `map.npz`.
 fn array(folder: &Path, name: &str) -> Option<Vec<f64>> {
-    let mut archive = NpzArchive::open(folder.join("map.npz")).unwrap();
-    archive.by_name(name).unwrap().map(|array| array.into_vec().unwrap())
+    arrays::find(&folder.join("map.npz"), name).map(|(_, values)| values)
 }
 
 #[test]

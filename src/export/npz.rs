@@ -4,11 +4,11 @@ use std::fs::File;
 use std::io::{self, BufWriter};
 use std::path::Path;
 
-use npyz::npz::NpzWriter;
-use npyz::zip::DateTime;
-use npyz::zip::write::FileOptions;
-use npyz::{DType, Serialize, WriterBuilder};
+use npyz::npz::file_name_from_array_name;
+use npyz::{DType, Serialize, WriteOptions, WriterBuilder};
 use streaming_gp::NamedValue;
+use zip::write::FileOptions;
+use zip::{DateTime, ZipWriter};
 
 use super::file::write_atomically;
 use super::{AxesGrid, Error, check_shape};
@@ -48,7 +48,7 @@ pub struct MapArrays<'a> {
     pub sensor_bias: Option<SensorBias>,
 }
 
-pub(crate) type Archive<'a> = NpzWriter<&'a mut BufWriter<File>>;
+pub(crate) type Archive<'a> = ZipWriter<&'a mut BufWriter<File>>;
 
 impl MapArrays<'_> {
     /// Writes the arrays; the same arrays give the same bytes.
@@ -93,9 +93,9 @@ impl MapArrays<'_> {
 /// Writes a file with the arrays that `write` adds to it.
 pub(crate) fn write_npz(path: &Path, write: impl FnOnce(&mut Archive) -> io::Result<()>) -> Result<(), Error> {
     write_atomically(path, |file| {
-        let mut archive = NpzWriter::new(file);
+        let mut archive = ZipWriter::new(file);
         write(&mut archive)?;
-        archive.zip_writer().finish()?;
+        archive.finish()?;
         Ok(())
     })
 }
@@ -121,7 +121,8 @@ pub(crate) fn write_array<T: Serialize>(
     let type_string = type_string.parse().map_err(io::Error::other)?;
     // Without the time of writing, equal maps are equal files.
     let options = FileOptions::default().last_modified_time(DateTime::default());
-    let array = archive.array(name, options)?;
+    archive.start_file(file_name_from_array_name(name), options)?;
+    let array = WriteOptions::new().writer(archive);
     let mut array = array.dtype(DType::Plain(type_string)).shape(shape).begin_nd()?;
     array.extend(values)?;
     array.finish()
@@ -129,17 +130,17 @@ pub(crate) fn write_array<T: Serialize>(
 
 #[cfg(test)]
 mod tests {
-    use npyz::Deserialize;
-    use npyz::npz::NpzArchive;
+    use npyz::{Deserialize, NpyFile};
     use streaming_gp::vector::Axes;
+    use zip::ZipArchive;
 
     use super::*;
     use crate::export::strength_grid;
 
     /// Shape and values of an array.
     fn read<T: Deserialize>(path: &Path, name: &str) -> (Vec<u64>, Vec<T>) {
-        let mut archive = NpzArchive::open(path).unwrap();
-        let array = archive.by_name(name).unwrap().unwrap();
+        let mut archive = ZipArchive::new(File::open(path).unwrap()).unwrap();
+        let array = NpyFile::new(archive.by_name(&file_name_from_array_name(name)).unwrap()).unwrap();
         (array.shape().to_vec(), array.into_vec().unwrap())
     }
 
@@ -172,9 +173,9 @@ mod tests {
         assert_eq!(read::<f64>(&path, "hard_iron_sd"), (vec![3], vec![0.1, 0.2, 5.0]));
 
         only(&grid).write(&path).unwrap();
-        let mut archive = NpzArchive::open(&path).unwrap();
+        let archive = ZipArchive::new(File::open(&path).unwrap()).unwrap();
         for name in ["axes", "axes_covariance", "hard_iron", "hard_iron_sd"] {
-            assert!(archive.by_name(name).unwrap().is_none(), "{name}");
+            assert!(!archive.file_names().any(|file| file == file_name_from_array_name(name)), "{name}");
         }
         let axes = AxesGrid::from_cells(vec![None]);
         let message = MapArrays { axes: Some(&axes), ..only(&grid) }.write(&path).unwrap_err().to_string();

@@ -171,6 +171,7 @@ impl VectorField {
     }
 
     /// Adds the covariance that is of the sensor.
+    #[inline(always)]
     fn add_bias(&self, rows: &FieldPlaces, range: Range<usize>, column: &Numbers, out: &mut [f64]) {
         if let Some(covariance) = &self.bias_covariance {
             let factors = bias_factors(column.turn, column.iron, column.speed);
@@ -249,13 +250,17 @@ impl Kernel for VectorField {
     fn add_column(&self, entries: Column<'_, FieldPlaces>, out: &mut [f64]) {
         let Column { rows, range, columns, column } = entries;
         let column = columns.numbers(column);
-        if Self::is_of_field(&column) {
-            Arch::new().dispatch(
-                #[inline(always)]
-                || self.add_field(rows, range.clone(), &column, out),
-            );
-        }
-        self.add_bias(rows, range, &column, out);
+        Arch::new().dispatch(
+            // It uses up the range: a closure that could be called again is called through a function that is not inlined, and so is
+            // compiled for the oldest processor.
+            #[inline(always)]
+            || {
+                if Self::is_of_field(&column) {
+                    self.add_field(rows, range.clone(), &column, out);
+                }
+                self.add_bias(rows, range, &column, out);
+            },
+        );
     }
 
     fn contract_column(&self, entries: Column<'_, FieldPlaces>, weights: &[f64], gradient: &mut [f64]) {
