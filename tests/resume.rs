@@ -43,9 +43,9 @@ fn expect_of(output: &Output, code: i32, arguments: &[&str]) -> (String, String)
     (out, err)
 }
 
-/// A bag of some 60 m through a room of 3 m by 3 m.
+/// A bag of some 30 m through a room of 3 m by 3 m.
 fn simulate(folder: &TempDir, name: &str, more: &[&str]) {
-    simulate_for("120", folder, name, more);
+    simulate_for("60", folder, name, more);
 }
 
 /// The same for this many seconds.
@@ -116,7 +116,7 @@ const OF_A_SIGNAL: [&str; 6] = [
 
 #[test]
 fn killed_five_times_it_makes_the_map_that_it_would_have_made() {
-    killed_and_resumed(5, "120", &[]);
+    killed_and_resumed(5, "60", &[]);
 }
 
 #[test]
@@ -206,7 +206,7 @@ fn killed_and_resumed(times: u32, seconds: &str, settings: &[&str]) {
 /// An interrupted replay of a drive.
 fn interrupted(folder: &TempDir, out: &str) {
     // Long enough to have started mapping; a replay at full speed could be finished by then.
-    let arguments = replay("drive", out, &["--speed", "40"]);
+    let arguments = replay("drive", out, &["--speed", "20"]);
     assert!(killed_after(Duration::from_millis(1800), &arguments, folder).is_none());
     assert!(folder.path().join(out).join("journal").exists());
 }
@@ -217,7 +217,7 @@ fn an_interrupted_replay_is_mapped_and_can_still_be_resumed() {
     let folder = tempdir().unwrap();
     simulate(&folder, "drive", &[]);
     expect(0, &replay("drive", "whole", &[]), &folder);
-    let arguments = replay("drive", "early", &["--speed", "40"]);
+    let arguments = replay("drive", "early", &["--speed", "20"]);
     let child = command(&arguments, folder.path()).spawn().unwrap();
     sleep(Duration::from_millis(1500));
     assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success());
@@ -251,7 +251,7 @@ fn a_second_drive_goes_into_the_map_of_the_first() {
 
     // An interrupted second drive leads to the same map.
     expect(0, &replay("first", "killed", &[]), &folder);
-    let arguments = replay("second", "killed", &["--resume", "--speed", "40"]);
+    let arguments = replay("second", "killed", &["--resume", "--speed", "20"]);
     assert!(killed_after(Duration::from_millis(1500), &arguments, &folder).is_none());
     expect(0, &replay("second", "killed", &["--resume"]), &folder);
     assert_same(&folder, ["map", "killed"]);
