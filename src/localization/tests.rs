@@ -34,11 +34,22 @@ fn settings(field: Mapped) -> Config {
     config
 }
 
-/// The map of a room, driven through in lanes with true poses.
-fn mapped(config: &Config, world: &DipoleWorld) -> FieldMap {
+static STRENGTHS: LazyLock<FieldMap> = LazyLock::new(|| map_room(&settings(Mapped::Strength)));
+static AXES: LazyLock<FieldMap> = LazyLock::new(|| map_room(&settings(Mapped::Vector)));
+
+/// The map of the room with seed 4.
+fn mapped(field: Mapped) -> &'static FieldMap {
+    match field {
+        Mapped::Strength => &STRENGTHS,
+        Mapped::Vector => &AXES,
+    }
+}
+
+/// The map of the room, driven through in lanes with true poses.
+fn map_room(config: &Config) -> FieldMap {
     let mut pipeline = Pipeline::new(config, mount());
     let mut ready = VecDeque::new();
-    for simulated in drive(world, Route::LawnMower { spacing: 0.6 }, 45.0) {
+    for simulated in drive(&world(4), Route::LawnMower { spacing: 0.6 }, 45.0) {
         pipeline.ingest(simulated.measurement, &mut ready);
     }
     pipeline.finish(&mut ready);
@@ -89,9 +100,9 @@ fn a_robot_is_tracked_although_its_odometry_drifts_and_found_wherever_it_starts(
     let world = world(4);
     for (field, tracked_to, found_to) in [(Mapped::Strength, 0.25, 0.5), (Mapped::Vector, 0.15, 0.3)] {
         let config = settings(field);
-        let map = mapped(&config, &world);
+        let map = mapped(field);
         let drive = drifting(&world, 25.0);
-        let track = locate(&config, &map, known(&drive[0].1), &drive);
+        let track = locate(&config, map, known(&drive[0].1), &drive);
         let squares: f64 = track.iter().map(|step| error(step).powi(2)).sum();
         let root_mean_square = (squares / track.len() as f64).sqrt();
         assert!(root_mean_square < tracked_to, "{field:?}: {root_mean_square}");
@@ -109,13 +120,13 @@ fn a_robot_is_tracked_although_its_odometry_drifts_and_found_wherever_it_starts(
         // It has moved on by a cell of the path at most.
         assert!((moved - last.pose.translation.vector).coords.norm() < 0.1, "{field:?}: {moved}");
 
-        let found = locate(&config, &map, Start::Anywhere, &drive);
+        let found = locate(&config, map, Start::Anywhere, &drive);
         assert!(error(found.last().unwrap()) < found_to, "{field:?}: {}", error(found.last().unwrap()));
         assert!(found.iter().all(|step| step.0.state != State::Tracking || error(step) < 1.0), "{field:?}");
 
         // The same again, to the last bit; and from where it was known to be.
-        assert_eq!(track, locate(&config, &map, known(&drive[0].1), &drive));
-        assert!(Localizer::new(&config, &map, mount(), Start::near(last)).is_ok());
+        assert_eq!(track, locate(&config, map, known(&drive[0].1), &drive));
+        assert!(Localizer::new(&config, map, mount(), Start::near(last)).is_ok());
     }
 }
 
@@ -123,10 +134,10 @@ fn a_robot_is_tracked_although_its_odometry_drifts_and_found_wherever_it_starts(
 fn in_the_map_of_another_room_a_robot_is_soon_lost_and_never_sure() {
     for field in [Mapped::Strength, Mapped::Vector] {
         let config = settings(field);
-        let map = mapped(&config, &world(4));
+        let map = mapped(field);
         for seed in 11..13 {
             let drive = drifting(&world(seed), 10.0);
-            let track = locate(&config, &map, known(&drive[0].1), &drive);
+            let track = locate(&config, map, known(&drive[0].1), &drive);
             let lost = track.iter().position(|(located, _)| located.state == State::Lost);
             // A step is 5 cm.
             assert!(lost.is_some_and(|steps| steps < 100), "{field:?} {seed}: {lost:?}");
@@ -138,28 +149,28 @@ fn in_the_map_of_another_room_a_robot_is_soon_lost_and_never_sure() {
 #[test]
 fn outside_the_map_is_said_to_be_outside() {
     let (config, world) = (settings(Mapped::Strength), world(4));
-    let map = mapped(&config, &world);
+    let map = mapped(Mapped::Strength);
     let drive = drifting(&world, 4.0);
     let start = Start::At { place: [60.0, 60.0], heading: 0.0, deviation: 0.1, heading_deviation: 0.1 };
-    let track = locate(&config, &map, start, &drive[..400]);
+    let track = locate(&config, map, start, &drive[..400]);
     assert_eq!(track[10].0.reason, Some(Reason::OutsideMap));
 }
 
 #[test]
 fn maps_and_starts_that_cannot_be_used_are_rejected() {
     let (config, world) = (settings(Mapped::Strength), world(4));
-    let map = mapped(&config, &world);
+    let map = mapped(Mapped::Strength);
     let at = |deviation, x| Start::At { place: [x, 0.0], heading: 0.0, deviation, heading_deviation: 0.0 };
     for start in [at(-0.1, 0.0), at(f64::NAN, 0.0), at(0.1, f64::INFINITY)] {
-        assert!(matches!(Localizer::new(&config, &map, mount(), start), Err(Error::Start(_))), "{start:?}");
+        assert!(matches!(Localizer::new(&config, map, mount(), start), Err(Error::Start(_))), "{start:?}");
     }
 }
 
 #[test]
 fn a_reading_that_is_no_field_and_poses_that_are_no_poses_change_nothing() {
     let (config, world) = (settings(Mapped::Strength), world(4));
-    let map = mapped(&config, &world);
-    let mut localizer = Localizer::new(&config, &map, mount(), Start::Anywhere).unwrap();
+    let map = mapped(Mapped::Strength);
+    let mut localizer = Localizer::new(&config, map, mount(), Start::Anywhere).unwrap();
     let stamp = Stamp::default();
     let nowhere = Pose { stamp, position: Point3::new(f64::NAN, 0.0, 0.0), orientation: UnitQuaternion::identity() };
     let nothing = Reading { stamp, sample: world.field_at(&Point3::new(f64::NAN, 0.0, 0.0)).into() };
@@ -174,9 +185,9 @@ fn a_reading_that_is_no_field_and_poses_that_are_no_poses_change_nothing() {
 fn a_robot_that_turns_on_the_spot_is_updated_after_each_fifth_of_a_radian() {
     let world = world(4);
     let config = settings(Mapped::Vector);
-    let map = mapped(&config, &world);
+    let map = mapped(Mapped::Vector);
     let drive: Vec<_> = drive(&world, Route::Random, 6.0).collect();
-    let mut localizer = Localizer::new(&config, &map, mount(), known(&drive[0].truth.pose)).unwrap();
+    let mut localizer = Localizer::new(&config, map, mount(), known(&drive[0].truth.pose)).unwrap();
     for simulated in &drive {
         localizer.ingest(simulated.measurement);
     }
@@ -208,7 +219,7 @@ fn a_robot_that_turns_on_the_spot_is_updated_after_each_fifth_of_a_radian() {
 fn the_bias_of_another_robots_sensor_is_estimated_if_it_is_said_to_have_one() {
     let world = world(4);
     let mut config = settings(Mapped::Vector);
-    let map = mapped(&config, &world);
+    let map = mapped(Mapped::Vector);
     let hard_iron = Vector3::new(12.0, -8.0, 5.0);
     let with_more = |(measurement, truth): (Measurement, Pose)| match measurement {
         Measurement::Reading(Reading { stamp, sample: Sample::Field(field) }) => {
@@ -219,10 +230,10 @@ fn the_bias_of_another_robots_sensor_is_estimated_if_it_is_said_to_have_one() {
     };
     let drive: Vec<_> = drifting(&world, 25.0).into_iter().map(with_more).collect();
     let is_lost = |track: &[(Located, Pose)]| track.iter().any(|(located, _)| located.state == State::Lost);
-    assert!(is_lost(&locate(&config, &map, known(&drive[0].1), &drive[..drive.len() / 2])));
+    assert!(is_lost(&locate(&config, map, known(&drive[0].1), &drive[..drive.len() / 2])));
 
     config.localization.bias_deviation = 10.0;
-    let mut localizer = Localizer::new(&config, &map, mount(), known(&drive[0].1)).unwrap();
+    let mut localizer = Localizer::new(&config, map, mount(), known(&drive[0].1)).unwrap();
     let located = drive.iter().filter_map(|(measurement, truth)| Some((localizer.ingest(*measurement)?, *truth)));
     let track: Vec<(Located, Pose)> = located.collect();
     let squares: f64 = track.iter().map(|step| error(step).powi(2)).sum();
@@ -234,7 +245,7 @@ fn the_bias_of_another_robots_sensor_is_estimated_if_it_is_said_to_have_one() {
         assert!((found[axis] - hard_iron[axis]).abs() < 2.0, "{found:?}");
     }
     // Nothing is known of the place, either.
-    let found = locate(&config, &map, Start::Anywhere, &drive);
+    let found = locate(&config, map, Start::Anywhere, &drive);
     assert!(error(found.last().unwrap()) < 0.5, "{}", error(found.last().unwrap()));
     assert!(found.iter().all(|step| step.0.state != State::Tracking || error(step) < 1.0));
 }
@@ -314,7 +325,7 @@ static LOCALIZERS: LazyLock<[Localizer; 2]> = LazyLock::new(|| {
     let localizer = |field| {
         let mut config = settings(field);
         (config.localization.min_particles, config.localization.max_particles) = (50, 300);
-        Localizer::new(&config, &mapped(&config, &world(4)), mount(), Start::Anywhere).unwrap()
+        Localizer::new(&config, mapped(field), mount(), Start::Anywhere).unwrap()
     };
     [Mapped::Strength, Mapped::Vector].map(localizer)
 });

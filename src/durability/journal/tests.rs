@@ -170,7 +170,7 @@ fn after_a_crash_at_any_time_the_map_is_recovered_and_continues_as_without_it() 
 
 #[test]
 fn damage_is_reported_and_the_rest_is_used() {
-    damage_at(8);
+    damage_at(4);
 }
 
 #[test]
