@@ -1,7 +1,7 @@
-//! Whether the readings agree with the map where it is known before they come: all the time.
+//! Whether readings agree with the map at places that it already knew, for as long as it is made.
 //!
-//! Odometry that drifts, a saved map that the robot continues from another pose, furniture that was moved: readings then differ
-//! from the map by more than it expects, and are mapped all the same.
+//! When the odometry drifts, the robot continues a saved map from another pose, or furniture is moved, readings differ from the map
+//! by more than its uncertainty allows. They are mapped all the same.
 
 use nalgebra::{Point3, Vector3};
 use streaming_gp::SensorPose;
@@ -9,28 +9,28 @@ use streaming_gp::SensorPose;
 use crate::field::map::FieldMap;
 use crate::sensing::reading::Observation;
 
-/// Path over which misfits are averaged, in metres, each weighing less the longer ago it is.
+/// Path over which the misfit is averaged, with exponentially decreasing weights, in metres.
 const MEMORY: f64 = 5.0;
 
-/// What one observation counts for at most, in metres of path: between two places that are known there may be a long way.
+/// Most path that one observation stands for, in metres: the robot may have driven far between two known places.
 const MOST_PATH: f64 = 0.2;
 
-/// Share of the prior variance up to which a place is known: a few centimetres around earlier paths. Farther away, maps of smooth fields
-/// are at times too sure.
+/// Share of the prior variance up to which a place is known: within a few centimetres of earlier paths. Farther away, maps of smooth
+/// fields are at times overconfident.
 const KNOWN: f64 = 0.01;
 
-/// A misfit counts as this at most: that of five standard deviations. So an outlier alone raises no doubt.
+/// Upper limit of a single squared residual, that of five standard deviations: one outlier raises no doubt.
 const MOST_MISFIT: f64 = 25.0;
 
-/// Mean misfit from which on the map is in doubt; that of a map that is right is 1. Along the nine Aalto drives, each by itself, it is at
-/// most 1.8, and in 27 simulated rooms at most 2.1 but for three of strong, smooth fields, with 3.2 to 5.9. With a heading that drifts by
-/// ten degrees over 90 m it reaches 7 to 17 where the field varies by 10 microtesla or more.
+/// Mean misfit above which the map is in doubt. A correct map has 1. The nine Aalto drives, mapped one at a time, stay below 1.9, and 27
+/// simulated rooms below 6: three with strong, smooth fields between 3.2 and 5.9, the others below 2. A heading that drifts by ten
+/// degrees over 90 m leads to 7 to 17 where the standard deviation of the field is 10 microtesla or more.
 const CONTRADICTION: f64 = 6.5;
 
 /// Compares readings of three axes with the map.
 #[derive(Clone, Debug)]
 pub(super) struct MapCheck {
-    /// Mean squared residual of an axis over its variance.
+    /// Mean over path and axes of the squared residual over its variance.
     misfit: f64,
     last: Option<Point3<f64>>,
 }
@@ -41,8 +41,8 @@ impl MapCheck {
         Self { misfit: 1.0, last: None }
     }
 
-    /// Compares observations with the map from before they are learnt. Returns in words that they contradict it; never of a
-    /// map of strengths.
+    /// Compares observations with the map as it was before they are learnt. Returns in words that they contradict it; never for a map of
+    /// strengths.
     pub(super) fn add(&mut self, map: &FieldMap, observations: &[Observation]) -> Option<String> {
         let poses: Vec<SensorPose> = observations.iter().map(SensorPose::from).collect();
         let places: Vec<[f64; 2]> = observations.iter().map(|seen| [seen.position.x, seen.position.y]).collect();
@@ -50,22 +50,22 @@ impl MapCheck {
         let known_below = 3.0 * KNOWN * map.prior_standard_deviation().powi(2);
         for ((observation, predicted), noise) in observations.iter().zip(map.readings(&poses)?).zip(noises) {
             let variances = Vector3::from_fn(|i, _| predicted.covariance[i][i]);
-            if variances.sum() > known_below {
+            let residuals = observation.field().microtesla() - Vector3::from(predicted.mean);
+            let misfit = residuals.component_mul(&residuals).component_div(&variances.add_scalar(noise)).mean();
+            let is_known = variances.sum() <= known_below;
+            if !is_known || !misfit.is_finite() {
                 continue;
             }
-            let residuals = observation.field().microtesla() - Vector3::from(predicted.mean);
-            let squares = residuals.component_mul(&residuals).component_div(&variances.add_scalar(noise));
             let path = self.last.map_or(0.0, |last| (observation.position - last).norm().min(MOST_PATH));
-            self.misfit += path / MEMORY * (squares.mean().min(MOST_MISFIT) - self.misfit);
+            self.misfit += path / MEMORY * (misfit.min(MOST_MISFIT) - self.misfit);
             self.last = Some(observation.position);
             if self.misfit > CONTRADICTION {
+                let (Point3 { coords: at }, ratio) = (observation.position, self.misfit.sqrt());
                 return Some(format!(
-                    "the readings contradict the map where it was known, and it is wrong or blurred there: around ({:.1}, {:.1}) they \
-                     differ from it by {:.1} times what it expects. Does the odometry or its heading drift, did the robot continue a \
-                     map from another pose, or has the field changed?",
-                    observation.position.x,
-                    observation.position.y,
-                    self.misfit.sqrt()
+                    "the readings contradict the map at places that it knew, and it is wrong or blurred there: around ({:.1}, {:.1}) they \
+                     differ from it by {ratio:.1} times what it expects. Does the odometry or its heading drift, did the robot continue \
+                     a map from another pose, or has the field changed?",
+                    at.x, at.y
                 ));
             }
         }

@@ -136,8 +136,9 @@ impl Worker {
         Arc::clone(&lock(&self.shared).config)
     }
 
-    /// Why the map is in doubt, if it is: the axes of the readings contradict the physics, or the map, or a bias grows with the
-    /// speed. It is known after 5 to 18 metres of a map of the three axes, and logged then.
+    /// Why the map is in doubt, if it is: the axes of the readings contradict the physics, or a bias grows with the
+    /// speed, which is known after 9 to 18 metres of a map of the three axes; or readings contradict the map at places that it knew. It is
+    /// logged when it is found.
     pub fn doubt(&self) -> Option<String> {
         lock(&self.shared).doubt.clone()
     }

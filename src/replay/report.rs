@@ -40,7 +40,8 @@ pub struct Report {
     /// The bias of the sensor at the end, where it is learnt: `hard_iron` and `hard_iron_sd`.
     #[serde(flatten)]
     pub sensor_bias: Option<SensorBias>,
-    /// Why the map is in doubt, if it is: how the axes of the readings contradict the physics, or that a bias grows with the speed.
+    /// Why the map is in doubt, if it is: how the axes of the readings contradict the physics, that
+    /// readings contradict the map at places that it knew, or that a bias grows with the speed.
     pub doubt: Option<String>,
     /// What is missing from the source, and batches that were rejected.
     pub loss: Loss,
