@@ -158,7 +158,7 @@ fn outside_the_map_is_said_to_be_outside() {
 
 #[test]
 fn maps_and_starts_that_cannot_be_used_are_rejected() {
-    let (config, world) = (settings(Mapped::Strength), world(4));
+    let config = settings(Mapped::Strength);
     let map = mapped(Mapped::Strength);
     let at = |deviation, x| Start::At { place: [x, 0.0], heading: 0.0, deviation, heading_deviation: 0.0 };
     for start in [at(-0.1, 0.0), at(f64::NAN, 0.0), at(0.1, f64::INFINITY)] {
