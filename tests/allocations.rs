@@ -102,8 +102,9 @@ fn through_the_pipeline(config: &Config) {
 }
 
 fn through_the_thread(config: &Config) {
-    // Learning allocates: no batch is completed, only collected.
+    // Learning allocates: no batch is completed, only collected. What is collected is learnt at the end, as fast as it can be.
     let mut config = config.clone();
+    config.learning.max_evaluations = 0;
     config.batch = Batch { max_observations: usize::MAX, max_path: 0.0, max_duration: 0.0 };
     let worker = Worker::start(Mode::Offline, Mapper::new(&config), None, None).unwrap();
     let feed = |range: std::ops::Range<usize>| {

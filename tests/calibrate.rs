@@ -186,7 +186,7 @@ fn what_a_drive_does_not_tell_is_left_out_with_the_reason() {
     assert!(straight.headings[0] > 10.0 && straight.headings[1..].iter().all(|metres| *metres == 0.0));
 
     // Laps in one sense: no place is passed under opposite headings.
-    let laps = calibrated(1, Route::Rectangle, 90.0, &FAULTS);
+    let laps = calibrated(1, Route::Rectangle, 60.0, &FAULTS);
     assert!(laps.hard_iron.is_none() && laps.yaw.is_none(), "{laps:?}");
 
     let short = calibrated(1, Route::Random, 6.0, &FAULTS);
@@ -257,7 +257,7 @@ fn the_command_prints_writes_and_fails_where_a_drive_tells_nothing() {
     let run = |code: i32, arguments: &[&str], folder: &TempDir| {
         common::expect(code, common::command(env!("CARGO_BIN_EXE_magmap"), arguments, folder.path()))
     };
-    run(0, &["simulate", "--out", "bag", "--route", "random", "--duration", "60"], &folder);
+    run(0, &["simulate", "--out", "bag", "--route", "random", "--duration", "40"], &folder);
     let (out, _) = run(0, &["calibrate", "bag", "--json", "--out", "sensor.toml", "--yaml", "calib.yaml"], &folder);
     let found: Value = serde_json::from_str(&out).unwrap();
     let yaw = &found["yaw"];
@@ -278,14 +278,14 @@ fn the_command_prints_writes_and_fails_where_a_drive_tells_nothing() {
 }
 
 #[test]
-fn two_drives_of_the_aalto_data_have_the_hard_iron_that_pairs_of_all_readings_show() {
-    have_the_hard_iron_that_pairs_show(&["1", "3"]);
+fn a_drive_of_the_aalto_data_has_the_hard_iron_that_pairs_of_all_readings_show() {
+    have_the_hard_iron_that_pairs_show(&["3"]);
 }
 
 #[test]
 #[ignore = "the other drives; run with --ignored"]
 fn with_the_other_drives_of_the_aalto_data_it_is_the_same() {
-    have_the_hard_iron_that_pairs_show(&["2", "4", "5"]);
+    have_the_hard_iron_that_pairs_show(&["1", "2", "4", "5"]);
 }
 
 fn have_the_hard_iron_that_pairs_show(drives: &[&str]) {

@@ -263,12 +263,12 @@ fn a_yes_no_signal_is_mapped_from_bags_of_either_storage() {
     let settings = ["model.likelihood=bernoulli", "selection.method=dual_memory", "topics.signal=/signal"];
     let settings = settings.map(|setting| ["--set", setting]).concat();
     for storage in ["mcap", "sqlite3"] {
-        simulate(&folder, storage, &["--storage", storage, "--signal-above", "50", "--duration", "40"]);
+        simulate(&folder, storage, &["--storage", storage, "--signal-above", "50", "--duration", "30"]);
         let (text, _) = expect(0, &[&["info", storage][..], &settings].concat(), &folder);
         assert!(text.contains("signal") && text.contains("/signal in frame base_link"), "{text}");
         let out = format!("of-{storage}");
         let (table, _) = expect(0, &[&["replay", storage, "--out", &out][..], &settings].concat(), &folder);
-        assert!(table.contains("2000 of 2000 used"), "{table}");
+        assert!(table.contains("1500 of 1500 used"), "{table}");
     }
     assert!(same_file(&folder, ["of-mcap", "of-sqlite3"], "map.npz"));
     let out = folder.path().join("of-mcap");

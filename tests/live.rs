@@ -199,7 +199,7 @@ fn a_port_in_use_ends_the_command_before_anything_is_written() {
 fn the_command_names_its_address_and_ends_when_its_clients_have_the_map() {
     let folder = tempdir().unwrap();
     let program = |arguments: &[&str]| common::command(env!("CARGO_BIN_EXE_magmap"), arguments, folder.path());
-    common::expect(0, program(&["simulate", "--out", "bag", "--duration", "20", "--size", "3x3"]));
+    common::expect(0, program(&["simulate", "--out", "bag", "--duration", "10", "--size", "3x3"]));
     let mut child = program(&["replay", "bag", "--live", "127.0.0.1:0", "--speed", "10"]);
     let mut child = child.stdout(std::process::Stdio::piped()).spawn().unwrap();
     let mut lines = std::io::BufRead::lines(std::io::BufReader::new(child.stdout.take().unwrap()));
