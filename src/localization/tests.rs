@@ -101,7 +101,7 @@ fn a_robot_is_tracked_although_its_odometry_drifts_and_found_wherever_it_starts(
     for (field, tracked_to, found_to) in [(Mapped::Strength, 0.25, 0.5), (Mapped::Vector, 0.15, 0.3)] {
         let config = settings(field);
         let map = mapped(field);
-        let drive = drifting(&world, 25.0);
+        let drive = drifting(&world, 18.0);
         let track = locate(&config, map, known(&drive[0].1), &drive);
         let squares: f64 = track.iter().map(|step| error(step).powi(2)).sum();
         let root_mean_square = (squares / track.len() as f64).sqrt();
@@ -224,7 +224,7 @@ fn the_bias_of_another_robots_sensor_is_estimated_if_it_is_said_to_have_one() {
         }
         _ => (measurement, truth),
     };
-    let drive: Vec<_> = drifting(&world, 25.0).into_iter().map(with_more).collect();
+    let drive: Vec<_> = drifting(&world, 18.0).into_iter().map(with_more).collect();
     let is_lost = |track: &[(Located, Pose)]| track.iter().any(|(located, _)| located.state == State::Lost);
     assert!(is_lost(&locate(&config, map, known(&drive[0].1), &drive[..drive.len() / 2])));
 
