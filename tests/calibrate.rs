@@ -2,8 +2,6 @@
 
 use super::common;
 
-use std::ops::RangeInclusive;
-
 use magmap::calibration::{Calibration, Estimate, calibrate};
 use magmap::config::{Config, Sensor};
 use magmap::recording;
@@ -109,22 +107,12 @@ fn hard_iron_yaw_and_delay_are_found_and_readings_at_one_place_agree_then() {
 }
 
 #[test]
+#[ignore = "twenty drives; run with --ignored"]
 fn with_odometry_that_drifts_the_truth_is_within_two_standard_deviations_in_most_runs() {
-    are_within_two_standard_deviations(1..=1);
-}
-
-#[test]
-#[ignore = "ten times as many drives; run with --ignored"]
-fn with_odometry_that_drifts_the_truth_is_within_two_standard_deviations_in_most_of_20_runs() {
-    are_within_two_standard_deviations(1..=10);
-}
-
-/// Calibrates on two drives for each seed.
-fn are_within_two_standard_deviations(seeds: RangeInclusive<u64>) {
     // A hundredth of the distance, and 0.01 rad after a metre: half a metre and four degrees at the end of 45 m.
     let faults = Faults { drift: Some(Drift { scale: 0.01, heading: 0.01, ..Drift::default() }), ..FAULTS };
     let drives: Vec<(u64, Route)> =
-        seeds.flat_map(|seed| [(seed, Route::Random), (seed, Route::LawnMower { spacing: 0.8 })]).collect();
+        (1..=10).flat_map(|seed| [(seed, Route::Random), (seed, Route::LawnMower { spacing: 0.8 })]).collect();
     let errors: Vec<f64> = drives
         .iter()
         .flat_map(|&(seed, route)| errors(&calibrated(seed, route, 90.0, &faults), &faults))
@@ -223,7 +211,7 @@ fn a_wrong_unit_is_named() {
 
 #[test]
 fn a_bias_that_grows_with_the_speed_is_noticed_and_only_then() {
-    let steady = drive(&simulation(4, Route::Random, 90.0, &NO_FAULTS), &NO_FAULTS);
+    let steady = drive(&simulation(4, Route::Random, 60.0, &NO_FAULTS), &NO_FAULTS);
     // Between 0.33 and 1 m/s.
     let rate = |seconds: f64| 1.0 + 0.5 * (0.7 * seconds).cos();
     let warped = |stamp: Stamp| Stamp::from_seconds(stamp.seconds() + 0.5 / 0.7 * (0.7 * stamp.seconds()).sin());

@@ -124,13 +124,20 @@ static FONT_REGISTERED: LazyLock<Result<(), &str>> = LazyLock::new(|| {
 fn averaged(drawn: &[u8], width: usize) -> Vec<u8> {
     let side = SUPERSAMPLING as usize;
     let row_length = 3 * width * side;
-    let rows = drawn.chunks_exact(row_length * side);
-    rows.flat_map(|rows| (0..3 * width).map(move |i| (rows, i / 3 * 3 * side + i % 3)))
-        .map(|(rows, start)| {
-            let square = (0..side * side).map(|i| u32::from(rows[i / side * row_length + start + i % side * 3]));
-            (square.sum::<u32>() / (SUPERSAMPLING * SUPERSAMPLING)) as u8
-        })
-        .collect()
+    let mut picture = Vec::with_capacity(drawn.len() / (side * side));
+    let mut sums = vec![[0; 3]; width];
+    for rows in drawn.chunks_exact(row_length * side) {
+        sums.fill([0; 3]);
+        for row in rows.chunks_exact(row_length) {
+            for (sum, pixels) in sums.iter_mut().zip(row.as_chunks::<3>().0.chunks_exact(side)) {
+                for pixel in pixels {
+                    (0..3).for_each(|channel| sum[channel] += u32::from(pixel[channel]));
+                }
+            }
+        }
+        picture.extend(sums.iter().flatten().map(|sum| (sum / (SUPERSAMPLING * SUPERSAMPLING)) as u8));
+    }
+    picture
 }
 
 /// Width, height and pixels of a PNG.
