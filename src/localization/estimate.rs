@@ -70,14 +70,14 @@ impl Estimate {
         // A few steps of mean shift.
         for _ in 0..3 {
             let [x, y] = estimate.place;
-            let cluster =
-                || weighted().filter(|(particle, _)| (particle.place[0] - x).hypot(particle.place[1] - y) < RADIUS);
-            let share: f64 = cluster().map(|(_, weight)| weight).sum();
+            let is_near = |particle: &Particle| (particle.place[0] - x).hypot(particle.place[1] - y) < RADIUS;
+            let cluster: Vec<(&Particle, f64)> = weighted().filter(|(particle, _)| is_near(particle)).collect();
+            let share: f64 = cluster.iter().map(|(_, weight)| weight).sum();
             if share <= 0.0 {
                 break;
             }
             let mean = |value: fn(&Particle) -> f64| {
-                cluster().map(|(particle, weight)| weight * value(particle)).sum::<f64>() / share
+                cluster.iter().map(|(particle, weight)| weight * value(particle)).sum::<f64>() / share
             };
             estimate.place = [mean(|particle| particle.place[0]), mean(|particle| particle.place[1])];
             estimate.turn = mean(|particle| particle.turn.sin()).atan2(mean(|particle| particle.turn.cos()));

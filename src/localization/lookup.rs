@@ -200,22 +200,23 @@ impl FieldLookup {
     /// The map at a place (x and y in metres); none where it is unknown, and where the map has another number of outputs.
     #[inline]
     pub fn at<const D: usize>(&self, place: [f64; 2]) -> Option<Local<D>> {
-        let scaled = place.map(|coordinate| coordinate / self.resolution);
-        let along = scaled.map(|index| index - index.floor());
-        let index = |axis: usize| usize::try_from(scaled[axis].floor() as i64 - self.first[axis] * TILE as i64).ok();
-        let (column, row) = (index(0)?, index(1)?);
+        let [x, y] = [place[0] / self.resolution, place[1] / self.resolution];
+        let (left, lower) = (x.floor(), y.floor());
+        let index = |of: f64, first: i64| usize::try_from(of as i64 - first * TILE as i64).ok();
+        let (column, row) = (index(left, self.first[0])?, index(lower, self.first[1])?);
         if D != self.outputs || column / TILE >= self.size[0] || row / TILE >= self.size[1] {
             return None;
         }
         let tile = self.tiles[row / TILE * self.size[0] + column / TILE]?;
-        let lower = tile + (row % TILE * NODES + column % TILE) * 2 * D;
-        let upper = lower + NODES * 2 * D;
+        // The numbers of two nodes that are neighbours in x follow each other.
+        let of_row = |row: usize| &self.nodes[tile + (row * NODES + column % TILE) * 2 * D..][..4 * D];
+        let (low, high) = (of_row(row % TILE), of_row(row % TILE + 1));
         let number = |i: usize| {
-            let [low, high] = [lower, upper].map(|start| {
-                let [left, right] = [start + i, start + 2 * D + i].map(|index| f64::from(self.nodes[index]));
-                left + (right - left) * along[0]
-            });
-            low + (high - low) * along[1]
+            let within = |row: &[f32]| {
+                let (left_number, right_number) = (f64::from(row[i]), f64::from(row[2 * D + i]));
+                left_number + (right_number - left_number) * (x - left)
+            };
+            within(low) + (within(high) - within(low)) * (y - lower)
         };
         let mean: [f64; D] = std::array::from_fn(number);
         mean[0].is_finite().then(|| Local { mean, variance: std::array::from_fn(|i| number(D + i)) })

@@ -96,7 +96,16 @@ impl Pair {
     }
 }
 
-/// A range of rows as slices of one length.
+/// The range of each column, as slices of one length.
+#[inline(always)]
+fn cut<'a, const N: usize>(columns: [&'a [f64]; N], range: &Range<usize>) -> [&'a [f64]; N] {
+    columns.map(
+        #[inline(always)]
+        |column| &column[range.start..][..range.end - range.start],
+    )
+}
+
+/// Where a range of rows is, and along which axis.
 struct RowsOf<'a> {
     positions: [&'a [f64]; 3],
     directions: [&'a [f64]; 3],
@@ -105,8 +114,7 @@ struct RowsOf<'a> {
 impl<'a> RowsOf<'a> {
     #[inline(always)]
     fn new(rows: &'a FieldPlaces, range: Range<usize>) -> Self {
-        let cut = |column: &'a [f64]| &column[range.start..][..range.end - range.start];
-        Self { positions: rows.positions().map(cut), directions: rows.directions().map(cut) }
+        Self { positions: cut(rows.positions(), &range), directions: cut(rows.directions(), &range) }
     }
 
     #[inline(always)]
@@ -187,10 +195,10 @@ impl VectorField {
         if iron == 0.0 && speed == 0.0 {
             return;
         }
-        let (turns, [irons, speeds]) = (rows.turns(), rows.bias_factors());
-        for (out, i) in out.iter_mut().zip(range) {
-            let turned: f64 = turns.iter().zip(column.turn).map(|(turn, component)| turn[i] * component).sum();
-            *out += turned * (iron * irons[i] + speed * speeds[i]);
+        let ([x, y, z], [xs, ys, zs]) = (column.turn, cut(rows.turns(), &range));
+        let [irons, speeds] = cut(rows.bias_factors(), &range);
+        for (i, out) in out[..range.len()].iter_mut().enumerate() {
+            *out += (x * xs[i] + y * ys[i] + z * zs[i]) * (iron * irons[i] + speed * speeds[i]);
         }
     }
 
