@@ -135,25 +135,25 @@ fn so_does_one_of_tiles_few_of_which_are_in_memory() {
 }
 
 #[test]
-#[ignore = "takes over a minute; run with --ignored"]
+#[ignore = "kills many replays; run with --ignored"]
 fn killed_a_hundred_times_it_makes_the_map_that_it_would_have_made() {
     killed_and_resumed(100, "120", &[]);
 }
 
 #[test]
-#[ignore = "takes over a minute; run with --ignored"]
+#[ignore = "kills many replays; run with --ignored"]
 fn so_does_one_whose_model_has_a_memory_killed_twenty_times() {
-    killed_and_resumed(20, "120", &WITH_MEMORY);
+    killed_and_resumed(20, "30", &WITH_MEMORY);
 }
 
 #[test]
-#[ignore = "takes over a minute; run with --ignored"]
+#[ignore = "kills many replays; run with --ignored"]
 fn so_does_one_of_a_yes_no_signal_killed_ten_times() {
-    killed_and_resumed(10, "120", &OF_A_SIGNAL);
+    killed_and_resumed(10, "30", &OF_A_SIGNAL);
 }
 
 #[test]
-#[ignore = "takes over a minute; run with --ignored"]
+#[ignore = "kills many replays; run with --ignored"]
 fn so_does_one_of_tiles_killed_thirty_times() {
     killed_and_resumed(30, "120", &OF_TILES);
 }
