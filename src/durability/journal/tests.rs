@@ -174,7 +174,7 @@ fn damage_is_reported_and_the_rest_is_used() {
 }
 
 #[test]
-#[ignore = "takes over a minute; run with --ignored"]
+#[ignore = "thousands of changes; run with --ignored"]
 fn damage_anywhere_is_reported_and_the_rest_is_used() {
     damage_at(64);
 }
