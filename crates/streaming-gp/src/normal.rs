@@ -9,8 +9,11 @@ pub(super) fn log_density_of(count: f64, log_determinant: f64, squares: f64) -> 
     -0.5 * (count * LOG_2_PI + log_determinant + squares)
 }
 
-/// Beyond this many standard deviations a continued fraction is faster than the series.
+/// Beyond this many standard deviations the continued fraction of a tail has converged after [`TERMS`] terms.
 const TAIL: f64 = 2.0;
+
+/// The error of n terms falls about as exp(-2 z sqrt(n)).
+const TERMS: u32 = 100;
 
 /// Phi(x).
 pub(super) fn cumulative(x: f64) -> f64 {
@@ -58,9 +61,7 @@ fn density(x: f64) -> f64 {
 
 /// Phi(-z) over the density, for z from [`TAIL`] on: Laplace's continued fraction 1 / (z + 1 / (z + 2 / (z + ...))).
 fn tail_ratio(z: f64) -> f64 {
-    // The error of n terms falls about as exp(-2 z sqrt(n)); with a few more it is that of rounding for any z.
-    let terms = 12 + (400.0 / (z * z)) as u32;
-    1.0 / (1..=terms).rev().fold(z, |below, n| z + f64::from(n) / below)
+    1.0 / (1..=TERMS).rev().fold(z, |below, n| z + f64::from(n) / below)
 }
 
 #[cfg(test)]
