@@ -6,7 +6,7 @@ use magmap::config::{Config, Localization, Mapped};
 use magmap::field::map::FieldMap;
 use magmap::field::model::FieldModel;
 use magmap::localization::lookup::FieldLookup;
-use magmap::localization::{ParticleFilter, Start, Step};
+use magmap::localization::{MotionStep, ParticleFilter, Start};
 use magmap::mapping::pipeline::Pipeline;
 use magmap::simulation;
 use nalgebra::Isometry3;
@@ -36,7 +36,7 @@ fn map(config: &Config) -> FieldMap {
 }
 
 /// Steps of a robot that reads what the map says.
-fn steps<const D: usize>(lookup: &FieldLookup) -> Vec<Step> {
+fn steps<const D: usize>(lookup: &FieldLookup) -> Vec<MotionStep> {
     let place = |index: usize| {
         let angle = TAU * index as f64 / LAP as f64;
         [3.0 + 2.0 * angle.cos(), 3.0 + 2.0 * angle.sin()]
@@ -45,7 +45,7 @@ fn steps<const D: usize>(lookup: &FieldLookup) -> Vec<Step> {
         let ([x, y], [from_x, from_y]) = (place(index + 1), place(index));
         let mean = lookup.at::<D>([x, y]).expect("a known place").mean;
         let field = std::array::from_fn(|axis| mean.get(axis).copied().unwrap_or(0.0));
-        Step { movement: [x - from_x, y - from_y], rotation: TAU / LAP as f64, heading: 0.0, field }
+        MotionStep { movement: [x - from_x, y - from_y], rotation: TAU / LAP as f64, heading: 0.0, field }
     };
     (0..LAP).map(step).collect()
 }
@@ -72,7 +72,8 @@ fn update(criterion: &mut Criterion) {
             });
         }
         // Readings that are nowhere in the map.
-        let strange: Vec<Step> = steps.iter().map(|step| Step { field: [95.0, -80.0, 60.0], ..*step }).collect();
+        let strange: Vec<MotionStep> =
+            steps.iter().map(|step| MotionStep { field: [95.0, -80.0, 60.0], ..*step }).collect();
         let mut filter = ParticleFilter::new(&config.localization, lookup.clone(), &Start::Anywhere);
         let mut lap = strange.iter().cycle();
         group.bench_function("lost", |bencher| bencher.iter(|| lap.next().map(|step| filter.update(step))));

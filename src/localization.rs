@@ -40,7 +40,7 @@ use crate::sensing::reading::{Measurement, Observation, Observed, Pose, Stamp};
 pub use estimate::{Confidence, Estimate, Reason, State};
 pub use filter::ParticleFilter;
 pub use last_pose::LastPose;
-pub use particle::{Particle, Step};
+pub use particle::{MotionStep, Particle};
 
 use lookup::FieldLookup;
 
@@ -334,10 +334,10 @@ impl Localizer {
 }
 
 /// How the sensor moved from one observation to the next, and what it then read.
-fn step(last: &Observation, next: &Observation, field: [f64; 3]) -> Step {
+fn step(last: &Observation, next: &Observation, field: [f64; 3]) -> MotionStep {
     let movement = next.position - last.position;
     let rotation = yaw(&(next.orientation * last.orientation.transpose()));
-    Step { movement: [movement.x, movement.y], rotation, heading: yaw(&next.orientation), field }
+    MotionStep { movement: [movement.x, movement.y], rotation, heading: yaw(&next.orientation), field }
 }
 
 /// Angle by which a rotation, or a mean of rotations, turns the plane.

@@ -48,7 +48,7 @@ pub enum Error {
 
 /// One update of the localizer.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Step {
+pub struct LocatedStep {
     /// Stamp of the reading that completed it.
     pub stamp: Stamp,
     /// What the localizer found.
@@ -68,7 +68,7 @@ pub struct Step {
 #[derive(Clone, Debug)]
 pub struct Drive {
     /// The updates.
-    pub steps: Vec<Step>,
+    pub steps: Vec<LocatedStep>,
     /// What was lost when the source failed.
     pub lost: Option<Lost>,
     /// Whether it ended before the source did.
@@ -109,14 +109,14 @@ pub fn drive<E: Display>(
             odometry.push(pose);
         }
         let located = localizer.ingest(measurement);
-        drive.steps.extend(located.and_then(|located| Step::of(located, &odometry, truth, mount)));
+        drive.steps.extend(located.and_then(|located| LocatedStep::of(located, &odometry, truth, mount)));
         progress(located.as_ref());
     }
     drive.seconds = started.elapsed().as_secs_f64();
     drive
 }
 
-impl Step {
+impl LocatedStep {
     /// What was found, given the poses of odometry and the true ones of the body up to the measurement that completed the update. None where
     /// odometry is unknown at its stamp.
     pub fn of(located: Located, odometry: &[Pose], truth: &[Pose], mount: &Isometry3<f64>) -> Option<Self> {
@@ -200,7 +200,7 @@ mod tests {
         let (state, reason, stamp) = (State::Tracking, None, truths[1].stamp);
         let located = Located { stamp, pose: middle, map_from_odometry, estimate, state, reason, particles: 1 };
         let mount = Isometry3::translation(lever.x, lever.y, 0.0);
-        let step = Step::of(located, &odometry, &truths, &mount).unwrap();
+        let step = LocatedStep::of(located, &odometry, &truths, &mount).unwrap();
         let true_pose = step.truth.unwrap();
         assert!((true_pose.translation.vector - truth[1].translation.vector).norm() < 1e-12);
         assert!((step.pose.translation.vector - true_pose.translation.vector).norm() < 1e-12, "{:?}", step.pose);

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use streaming_gp::vector::{Bias, FieldMap as VectorMap};
+use streaming_gp::vector::{Bias, VectorMap};
 use streaming_gp::{Axes, FieldPlace, Link, NamedValue, Places, Points, SensorPose};
 
 use super::engine::{FieldPosterior, VectorPosterior};

@@ -8,7 +8,7 @@
 use nalgebra::{Matrix6, SymmetricEigen, Vector6};
 use serde::Serialize;
 use streaming_gp::vector::{Bias, KNOWN_BELOW};
-use streaming_gp::{BiasCovariance, FieldMap, FieldPlace, Places, VectorField};
+use streaming_gp::{BiasCovariance, FieldPlace, Places, VectorField, VectorMap};
 
 use super::engine::VectorPosterior;
 
@@ -28,7 +28,7 @@ pub struct SensorBias {
 impl SensorBias {
     /// The bias that one posterior knows; none where the settings exclude it.
     pub(super) fn of(posterior: &VectorPosterior, removed: Bias) -> Option<Self> {
-        let map = FieldMap::after_removal(posterior, removed);
+        let map = VectorMap::after_removal(posterior, removed);
         let (bias, deviations) = (&map.bias, map.bias.standard_deviations());
         let hard_iron = |numbers: &[f64]| numbers.first_chunk().copied();
         let has_hard_iron = matches!(bias.components.first(), Some(FieldPlace::HardIron(_)));

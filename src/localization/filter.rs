@@ -12,7 +12,7 @@ use rand_chacha::ChaCha8Rng;
 use super::Start;
 use super::estimate::{Confidence, Estimate, Reason, State};
 use super::lookup::FieldLookup;
-use super::particle::{Particle, Step, likelihood, likelihood_anywhere, normal, rotated, widened};
+use super::particle::{MotionStep, Particle, likelihood, likelihood_anywhere, normal, rotated, widened};
 use crate::config;
 
 /// Side of the bins of places whose number decides that of the particles, in metres.
@@ -55,7 +55,7 @@ pub struct ParticleFilter {
     /// Slow and fast average of the readings' likelihood; none before the first.
     averages: Option<[f64; 2]>,
     /// The last steps, the newest last.
-    recent: VecDeque<Step>,
+    recent: VecDeque<MotionStep>,
     confidence: Confidence,
 }
 
@@ -106,14 +106,14 @@ impl ParticleFilter {
     }
 
     /// Moves and weighs the particles, and draws them again where few have most of the weight.
-    pub fn update(&mut self, step: &Step) -> (Estimate, State, Option<Reason>) {
+    pub fn update(&mut self, step: &MotionStep) -> (Estimate, State, Option<Reason>) {
         match self.lookup.outputs {
             1 => self.update_of::<1>(step),
             _ => self.update_of::<3>(step),
         }
     }
 
-    fn update_of<const D: usize>(&mut self, step: &Step) -> (Estimate, State, Option<Reason>) {
+    fn update_of<const D: usize>(&mut self, step: &MotionStep) -> (Estimate, State, Option<Reason>) {
         let distance = step.distance();
         self.remember(step);
         let share = (distance / self.settings.error_length).min(1.0);
@@ -136,9 +136,9 @@ impl ParticleFilter {
         (estimate, state, reason)
     }
 
-    fn remember(&mut self, step: &Step) {
+    fn remember(&mut self, step: &MotionStep) {
         self.recent.push_back(*step);
-        let mut length: f64 = self.recent.iter().map(Step::distance).sum();
+        let mut length: f64 = self.recent.iter().map(MotionStep::distance).sum();
         while length > PROPOSAL_LENGTH || self.recent.len() > MOST_RECENT {
             length -= self.recent.pop_front().map_or(length, |step| step.distance());
         }
@@ -217,7 +217,7 @@ impl ParticleFilter {
 
 /// A reading of the last metres.
 struct Probe {
-    step: Step,
+    step: MotionStep,
     /// How the sensor moved since then, in the frame of odometry.
     moved: [f64; 2],
     /// Length of its path since then, in metres.
@@ -337,7 +337,7 @@ mod tests {
         let mut random = ChaCha8Rng::seed_from_u64(3);
         let probe = |index: i32| {
             let along = 0.25 * f64::from(index);
-            let step = Step {
+            let step = MotionStep {
                 movement: [0.05, 0.0],
                 rotation: 0.0,
                 heading: 0.0,
@@ -372,8 +372,12 @@ mod tests {
         let mut state = State::default();
         for i in 1..=120 {
             let x = 1.0 + 0.05 * f64::from(i);
-            let step =
-                Step { movement: [0.05, 0.0], rotation: 0.0, heading: 0.0, field: [strength([x, 3.0])[0], 0.0, 0.0] };
+            let step = MotionStep {
+                movement: [0.05, 0.0],
+                rotation: 0.0,
+                heading: 0.0,
+                field: [strength([x, 3.0])[0], 0.0, 0.0],
+            };
             let (estimate, now, _) = filter.update(&step);
             state = now;
             assert!(i < 60 || (estimate.place[0] - x).hypot(estimate.place[1] - 3.0) < 0.3, "{i}: {estimate:?}");
@@ -384,7 +388,7 @@ mod tests {
         // A field that is nowhere in the map.
         let mut reasons = Vec::new();
         for _ in 0..60 {
-            let step = Step { movement: [0.05, 0.0], rotation: 0.0, heading: 0.0, field: [95.0, 0.0, 0.0] };
+            let step = MotionStep { movement: [0.05, 0.0], rotation: 0.0, heading: 0.0, field: [95.0, 0.0, 0.0] };
             let (_, now, reason) = filter.update(&step);
             state = now;
             reasons.extend(reason);

@@ -26,7 +26,7 @@ const GREATEST_MISFIT: f64 = 25.0;
 
 /// How the sensor moved since the last step, and what it then read, in the frame of odometry.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Step {
+pub struct MotionStep {
     /// In metres.
     pub movement: [f64; 2],
     /// In radians.
@@ -37,7 +37,7 @@ pub struct Step {
     pub field: [f64; 3],
 }
 
-impl Step {
+impl MotionStep {
     /// Length of the movement, in metres.
     pub fn distance(&self) -> f64 {
         self.movement[0].hypot(self.movement[1])
@@ -111,7 +111,7 @@ impl Particle {
     }
 
     /// Moves it, with errors of odometry that grow with the distance and the rotation.
-    pub fn advance(&mut self, step: &Step, settings: &config::Localization, random: &mut ChaCha8Rng) {
+    pub fn advance(&mut self, step: &MotionStep, settings: &config::Localization, random: &mut ChaCha8Rng) {
         let (distance, rotation) = (step.distance(), step.rotation.abs());
         let turned =
             self.drift * distance + (settings.alpha1 * rotation + settings.alpha2 * distance).sqrt() * normal(random);
@@ -128,7 +128,7 @@ impl Particle {
 
     /// Weighs it by what was read, and returns the logarithm of the likelihood over that of a sensor anywhere in the map. Readings whose
     /// errors are shared count as one: `share` is the inverse of their number (tempering).
-    pub fn weigh<const D: usize>(&mut self, step: &Step, lookup: &FieldLookup, share: f64) -> f64 {
+    pub fn weigh<const D: usize>(&mut self, step: &MotionStep, lookup: &FieldLookup, share: f64) -> f64 {
         let reading = self.unbiased(step);
         let local = lookup.at::<D>(self.place);
         let anywhere = likelihood_anywhere(lookup, &reading);
@@ -156,12 +156,12 @@ impl Particle {
     }
 
     /// Angle from the axes of the sensor to those of the map.
-    fn heading(&self, step: &Step) -> f64 {
+    fn heading(&self, step: &MotionStep) -> f64 {
         self.turn + step.heading
     }
 
     /// The reading in the frame of the map, free of what is known of the bias.
-    fn unbiased<const D: usize>(&self, step: &Step) -> [f64; D] {
+    fn unbiased<const D: usize>(&self, step: &MotionStep) -> [f64; D] {
         let [x, y, vertical] = self.bias;
         let [x, y] = rotated([x, y], self.heading(step));
         let reading = step.turned::<D>(self.turn);
@@ -171,7 +171,7 @@ impl Particle {
     /// A step of the Kalman filter of the bias; readings that are far off count less, as in the likelihood.
     fn learn_bias<const D: usize>(
         &mut self,
-        step: &Step,
+        step: &MotionStep,
         reading: &[f64; D],
         local: &Local<D>,
         noise: f64,

@@ -13,12 +13,12 @@ use std::path::Path;
 
 use nalgebra::Isometry2;
 
-use super::Step;
+use super::LocatedStep;
 use crate::export::Error;
 use crate::export::npz::{write_array, write_names, write_npz};
 
 /// Writes the arrays; the same steps give the same bytes.
-pub(super) fn write(path: &Path, steps: &[Step]) -> Result<(), Error> {
+pub(super) fn write(path: &Path, steps: &[LocatedStep]) -> Result<(), Error> {
     let row = |pose: &Isometry2<f64>| [pose.translation.x, pose.translation.y, pose.rotation.angle()];
     let number = steps.len() as u64;
     let rows = [number, 3];

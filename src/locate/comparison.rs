@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::Step;
+use super::LocatedStep;
 use crate::localization::State;
 
 /// The 95 % quantile of the chi-squared distribution with two degrees of freedom: the squared distance within the ellipse of 95 %.
@@ -40,8 +40,8 @@ pub struct Comparison {
 
 impl Comparison {
     /// Of the updates whose truth is known; none if it never is.
-    pub fn of(steps: &[Step]) -> Option<Self> {
-        let known: Vec<(&Step, nalgebra::Isometry2<f64>)> =
+    pub fn of(steps: &[LocatedStep]) -> Option<Self> {
+        let known: Vec<(&LocatedStep, nalgebra::Isometry2<f64>)> =
             steps.iter().filter_map(|step| Some((step, step.truth?))).collect();
         let (first, first_truth) = known.first()?;
         let map_from_odometry = first_truth * first.odometry.inverse();
@@ -51,7 +51,7 @@ impl Comparison {
         let errors: Vec<f64> = known.iter().map(|(step, truth)| distance(&step.pose, truth)).collect();
         let dead: Vec<f64> =
             known.iter().map(|(step, truth)| distance(&(map_from_odometry * step.odometry), truth)).collect();
-        let is_tracking = |step: &Step| step.located.state == State::Tracking;
+        let is_tracking = |step: &LocatedStep| step.located.state == State::Tracking;
         let tracking: Vec<f64> =
             known.iter().zip(&errors).filter(|((step, _), _)| is_tracking(step)).map(|(_, &error)| error).collect();
         let headings = known.iter().map(|(step, truth)| step.pose.rotation.angle_to(&truth.rotation));
@@ -88,7 +88,7 @@ mod tests {
     use crate::localization::{Estimate, Located};
     use crate::sensing::reading::Stamp;
 
-    fn step(found: [f64; 3], odometry: [f64; 3], truth: Option<[f64; 3]>, state: State) -> Step {
+    fn step(found: [f64; 3], odometry: [f64; 3], truth: Option<[f64; 3]>, state: State) -> LocatedStep {
         let pose = |[x, y, heading]: [f64; 3]| Isometry2::new(Vector2::new(x, y), heading);
         let estimate = Estimate {
             place: [found[0], found[1]],
@@ -108,7 +108,7 @@ mod tests {
             reason: None,
             particles: 1,
         };
-        Step {
+        LocatedStep {
             stamp: Stamp::default(),
             located,
             pose: pose(found),

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::{Drive, Error, Report, Step, arrays};
+use super::{Drive, Error, LocatedStep, Report, arrays};
 use crate::config::Config;
 use crate::export::MapPicture;
 use crate::export::file::{create_folder, holds_files};
@@ -52,7 +52,7 @@ pub fn write(
 }
 
 /// Where the robot was found to be and whether it was sure, with a gap where it was lost or the place changed at once.
-fn found_path(steps: &[Step]) -> Vec<([f64; 2], bool)> {
+fn found_path(steps: &[LocatedStep]) -> Vec<([f64; 2], bool)> {
     let mut found: Vec<([f64; 2], bool)> = Vec::new();
     for step in steps.iter().filter(|step| step.located.state != State::Lost) {
         let [x, y]: [f64; 2] = step.pose.translation.into();

@@ -229,7 +229,7 @@ pub struct BatchScores {
     pub rmse_constant: f64,
     /// Root mean squared error of the nearest training reading so far.
     pub rmse_nearest_neighbour: f64,
-    /// Hyperparameters in the order of [`Outcome::hyperparameter_names`].
+    /// Hyperparameters in the order of [`DrivesOutcome::hyperparameter_names`].
     pub hyperparameters: Vec<f64>,
     /// The sensor's hard iron and its standard deviation, of a map of three axes.
     #[serde(flatten)]
@@ -248,7 +248,7 @@ pub struct BatchScores {
 
 /// What an experiment found.
 #[derive(Clone, Debug, Serialize)]
-pub struct Outcome {
+pub struct DrivesOutcome {
     /// Duration of all updates, in seconds.
     pub seconds: f64,
     /// Names of the hyperparameters.
@@ -257,7 +257,7 @@ pub struct Outcome {
     pub batches: Vec<BatchScores>,
 }
 
-impl Outcome {
+impl DrivesOutcome {
     /// The last batch.
     pub fn last(&self) -> &BatchScores {
         self.batches.last().expect("an experiment has batches")
@@ -274,7 +274,7 @@ pub fn run(
     config: &Config,
     offset: f64,
     mut progress: impl FnMut(usize, usize),
-) -> anyhow::Result<Outcome> {
+) -> anyhow::Result<DrivesOutcome> {
     let Readings { places, targets } = &readings(material.test.iter().flatten());
     let poses: Vec<SensorPose> = material.test.iter().flat_map(|drive| poses(drive)).collect();
     let (mut nearest, mut visited) = (Nearest::new(targets.len()), Nearest::new(targets.len()));
@@ -324,7 +324,7 @@ pub fn run(
         });
         progress(batch, material.batches.len());
     }
-    Ok(Outcome { seconds: batches.iter().map(|batch| batch.seconds).sum(), hyperparameter_names, batches })
+    Ok(DrivesOutcome { seconds: batches.iter().map(|batch| batch.seconds).sum(), hyperparameter_names, batches })
 }
 
 /// What the map predicts for each of the poses infinitely far from every reading.

@@ -103,7 +103,7 @@ pub struct HallScores {
 
 /// The map at the end, and what was found.
 #[derive(Clone, Debug)]
-pub struct Outcome {
+pub struct HallOutcome {
     /// What was found.
     pub scores: HallScores,
     /// The map.
@@ -118,7 +118,7 @@ pub struct Outcome {
 ///
 /// # Errors
 /// A hall that is not possible, a batch that is rejected, or a raster that is too large.
-pub fn run(hall: &Hall, config: &Config, mut progress: impl FnMut(usize, usize)) -> anyhow::Result<Outcome> {
+pub fn run(hall: &Hall, config: &Config, mut progress: impl FnMut(usize, usize)) -> anyhow::Result<HallOutcome> {
     let size = [hall.side; 2];
     let world =
         DipoleWorld::random(&DipoleOptions { character: Character::Hall, ..DipoleOptions::of_size(size) }, hall.seed)?;
@@ -204,7 +204,7 @@ pub fn run(hall: &Hall, config: &Config, mut progress: impl FnMut(usize, usize))
         speedup: path.length() / SPEED / seconds,
     };
     let path = observations.iter().map(|seen| [seen.position.x, seen.position.y]).collect();
-    Ok(Outcome { scores, map, rasterizer, path })
+    Ok(HallOutcome { scores, map, rasterizer, path })
 }
 
 /// Largest change of the mean over a step along either axis that is within the band of a tile's edge, relative to the largest elsewhere.
@@ -287,7 +287,7 @@ mod tests {
         let mut config = Config::default();
         (config.tiles.size, config.raster.resolution, config.tiles.threads) = (5.0, 0.25, 2);
         let hall = Hall { side: 12.0, lanes: 1.0, seed: 1 };
-        let Outcome { scores, map, .. } = run(&hall, &config, |_, _| ()).unwrap();
+        let HallOutcome { scores, map, .. } = run(&hall, &config, |_, _| ()).unwrap();
         // The field has a standard deviation of 10 microtesla.
         assert!(scores.rmse_last < 4.0 && scores.coverage_last > 0.85, "{scores:?}");
         assert!(scores.seam_ratio.is_some_and(|ratio| (0.1..1.3).contains(&ratio)), "{scores:?}");

@@ -10,7 +10,7 @@ use magmap::config::{Config, Mapped};
 use magmap::field::map::FieldMap;
 use magmap::field::model::FieldModel;
 use magmap::localization::{Localizer, Start, State};
-use magmap::locate::{CHI_SQUARED_95, Step, WRONG};
+use magmap::locate::{CHI_SQUARED_95, LocatedStep, WRONG};
 use magmap::recording::aalto_csv::{Drive, DrivePath, Magnetometer};
 use magmap::sensing::reading::{Measurement, Pose, Reading, Stamp};
 use magmap::simulation::{self, DipoleOptions, DipoleWorld, Drift, Odometry, RobotOptions, Route};
@@ -370,7 +370,7 @@ impl Scene {
                 }
             };
             let located = localizer.ingest(measurement);
-            let step = located.and_then(|located| Step::of(located, &reported, &truth, &Isometry3::identity()));
+            let step = located.and_then(|located| LocatedStep::of(located, &reported, &truth, &Isometry3::identity()));
             let Some((step, truth)) = step.and_then(|step| Some((step, step.truth?))) else { continue };
             let place = truth.translation.vector;
             track.length += (place - last_place.replace(place).unwrap_or(place)).norm();

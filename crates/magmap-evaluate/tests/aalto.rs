@@ -11,7 +11,7 @@ use magmap::recording::aalto_csv::{Drive, DrivePath, Magnetometer};
 use magmap::sensing::reading::{LocatedReading, MagneticField, Measurement, Observation};
 use magmap::sensing::rejection::{Rejection, Rejections};
 use magmap_evaluate::comparison::BatchResult;
-use magmap_evaluate::drives::{self, Drives, Experiment, Material, Outcome};
+use magmap_evaluate::drives::{self, Drives, DrivesOutcome, Experiment, Material};
 use magmap_evaluate::metrics::{Readings, Spread};
 use nalgebra::{Isometry3, Point3, Vector3};
 use std::collections::VecDeque;
@@ -21,7 +21,7 @@ use streaming_gp::streaming::StreamingGp;
 
 const STREAM: Experiment = Experiment::Stream;
 
-fn stream(config: &Config, offset: f64) -> Option<Outcome> {
+fn stream(config: &Config, offset: f64) -> Option<DrivesOutcome> {
     let data = common::aalto_folder()?;
     let material =
         Material::read(STREAM, &STREAM.drives(), &data, Magnetometer::Invensense, config.evaluation.cut).unwrap();
@@ -77,7 +77,7 @@ fn the_settings_of_the_paper_give_its_model_sizes() {
 
 #[test]
 fn the_defaults_beat_every_cheap_map_with_few_points() {
-    let outcomes: Option<Vec<Outcome>> =
+    let outcomes: Option<Vec<DrivesOutcome>> =
         (0..3).map(|index| stream(&Config::default(), f64::from(index) / 3.0)).collect();
     let Some(outcomes) = outcomes else { return };
     let last = |value: fn(&drives::BatchScores) -> f64| Spread::of(outcomes.iter().map(|o| value(o.last()))).median;
@@ -129,7 +129,7 @@ fn all_drives(data: &Path) -> Vec<(Magnetometer, u32)> {
 }
 
 /// Learns four fifths of a drive in 20 batches; tested is the rest.
-fn within_drive(data: &Path, sensor: Magnetometer, number: u32, config: &Config) -> Outcome {
+fn within_drive(data: &Path, sensor: Magnetometer, number: u32, config: &Config) -> DrivesOutcome {
     let drives = Drives { learn: vec![number], test: vec![number] };
     let material = Material::read(STREAM, &drives, data, sensor, config.evaluation.cut).unwrap();
     drives::run(&material, config, 0.0, |_, _| ()).unwrap()

@@ -102,5 +102,5 @@ pub use selection::{fixed::Fixed, oips::Oips, vips::Vips};
 pub use state::{PastState, State, StateError};
 pub use streaming::{Settings, StreamingGp};
 pub use targets::Targets;
-pub use vector::{Axes, AxesReading, FieldMap, SensorPose};
+pub use vector::{Axes, AxesReading, SensorPose, VectorMap};
 pub use whitened::{Past, Rows, Whitened};

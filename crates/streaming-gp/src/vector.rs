@@ -97,7 +97,7 @@ pub const KNOWN_BELOW: f64 = 0.25;
 /// of it. Along directions of the bias of which the data say little, the map is therefore that of a sensor without bias: the field
 /// given that they are zero. Otherwise it would be uncertain by the prior of h everywhere.
 #[derive(Debug)]
-pub struct FieldMap<'a> {
+pub struct VectorMap<'a> {
     posterior: &'a Posterior<VectorField>,
     /// The bias of the sensor.
     pub bias: SensorBias,
@@ -117,7 +117,7 @@ struct Unknown {
     shared: Vec<f64>,
 }
 
-impl<'a> FieldMap<'a> {
+impl<'a> VectorMap<'a> {
     /// The map of this posterior.
     pub fn new(posterior: &'a Posterior<VectorField>) -> Self {
         Self::after_removal(posterior, Bias::default())

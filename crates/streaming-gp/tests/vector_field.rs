@@ -27,7 +27,7 @@ use streaming_gp::selection::vips::Vips;
 use streaming_gp::selection::{GreedyVariance, Limits, Rule};
 use streaming_gp::state::State;
 use streaming_gp::streaming::{Error, Settings, StreamingGp};
-use streaming_gp::vector::{Axes, AxesReading, FieldMap, SensorPose};
+use streaming_gp::vector::{Axes, AxesReading, SensorPose, VectorMap};
 use streaming_gp::whitened::{Past, Rows};
 
 const NO_LIMITS: Limits = Limits { max_inducing_points: usize::MAX, least_share: 0.0 };
@@ -390,7 +390,7 @@ mod golden {
                 // The file has all x axes first; a map has the three axes of a place together.
                 let count = case.Xtest.len() / 3;
                 let positions: Vec<[f64; 3]> = case.Xtest[..count].iter().map(|&[x, y, _]| [x, y, 0.0]).collect();
-                for (i, axes) in FieldMap::new(posterior).axes(&positions).iter().enumerate() {
+                for (i, axes) in VectorMap::new(posterior).axes(&positions).iter().enumerate() {
                     for axis in 0..3 {
                         let expected = (batch.test_mean[axis * count + i], batch.test_var[axis * count + i]);
                         assert_near(&format!("{name} mean"), axes.mean[axis], expected.0, 1e-8 * prior.sqrt());
@@ -520,7 +520,7 @@ fn learn(process: &mut StreamingGp<VectorField>, batches: &[Vec<AxesReading>]) {
 /// Root mean squared error of each axis of the map, at places of the drive.
 fn axes_error(world: &World, process: &StreamingGp<VectorField>, drive: &[Vec<AxesReading>]) -> [f64; 3] {
     let positions: Vec<[f64; 3]> = drive.iter().flatten().step_by(7).map(|reading| reading.position).collect();
-    let axes = FieldMap::new(process.posterior().unwrap()).axes(&positions);
+    let axes = VectorMap::new(process.posterior().unwrap()).axes(&positions);
     let mut squares = [0.0; 3];
     for (position, axes) in positions.iter().zip(&axes) {
         let truth = world.field(*position);
@@ -635,7 +635,7 @@ fn a_robot_in_the_plane_learns_the_horizontal_hard_iron_and_says_that_the_vertic
     let drive = world.drive(12, 0.0, 0.0);
     let mut process = StreamingGp::new(room(5.0, 0.0), Settings { learning: learning(), ..settings(VIPS) });
     learn(&mut process, &drive);
-    let map = FieldMap::new(process.posterior().unwrap());
+    let map = VectorMap::new(process.posterior().unwrap());
     let (bias, deviations) = (&map.bias, map.bias.standard_deviations());
     assert_eq!(bias.components, Axis::ALL.map(FieldPlace::HardIron));
     for i in 0..2 {
@@ -667,7 +667,7 @@ fn a_tilting_sensor_learns_all_of_its_bias_at_any_height() {
     let drive = world.drive(14, 0.6, 0.6);
     let mut process = StreamingGp::new(room(5.0, 3.0), Settings { learning: learning(), ..settings(VIPS) });
     learn(&mut process, &drive);
-    let map = FieldMap::new(process.posterior().unwrap());
+    let map = VectorMap::new(process.posterior().unwrap());
     let truth = [world.hard_iron, world.speed_bias].concat();
     let deviations = map.bias.standard_deviations();
     assert_eq!(map.bias.mean.len(), 6);
@@ -719,7 +719,7 @@ fn every_method_keeps_the_bias_and_maps_the_field() {
         assert!((30..400).contains(&size), "{name}: {size} inducing variables");
         let error = axes_error(&world, &process, &drive);
         assert!(error.iter().all(|error| *error < 1.0), "{name}: {error:?} with {size}");
-        let map = FieldMap::new(process.posterior().unwrap());
+        let map = VectorMap::new(process.posterior().unwrap());
         let deviations = map.bias.standard_deviations();
         for (i, deviation) in deviations.iter().enumerate() {
             assert_near(name, map.bias.mean[i], world.hard_iron[i], 4.0 * deviation + 0.2);

@@ -9,7 +9,7 @@ use magmap::cli::{Ending, Terminal};
 use magmap::config::Config;
 use magmap::field::map::SensorBias;
 use magmap::recording::aalto_csv::Magnetometer;
-use magmap_evaluate::drives::{self, BatchScores, Drives, Experiment, Material, Outcome};
+use magmap_evaluate::drives::{self, BatchScores, Drives, DrivesOutcome, Experiment, Material};
 use magmap_evaluate::methods::Method;
 use magmap_evaluate::metrics::Spread;
 use magmap_evaluate::outliers::Outliers;
@@ -74,7 +74,7 @@ enum Order {
 #[derive(Serialize)]
 struct DriveNumbers<'a> {
     #[serde(flatten)]
-    unshifted: &'a Outcome,
+    unshifted: &'a DrivesOutcome,
     #[serde(skip_serializing_if = "Option::is_none")]
     offsets: Option<Offsets>,
 }
@@ -121,7 +121,7 @@ pub fn run(experiment: Experiment, arguments: &Arguments, terminal: &Terminal) -
             bar.set_position(u64::from(index) * batches as u64 + batch as u64);
         })
     };
-    let outcomes = (0..*offsets).map(outcome).collect::<anyhow::Result<Vec<Outcome>>>()?;
+    let outcomes = (0..*offsets).map(outcome).collect::<anyhow::Result<Vec<DrivesOutcome>>>()?;
     bar.finish_and_clear();
 
     let unshifted = outcomes.first().context("there is at least one offset")?;
@@ -135,7 +135,7 @@ pub fn run(experiment: Experiment, arguments: &Arguments, terminal: &Terminal) -
     Ok(Ending::Done)
 }
 
-fn over_offsets(outcomes: &[Outcome]) -> Offsets {
+fn over_offsets(outcomes: &[DrivesOutcome]) -> Offsets {
     let spread = |value: fn(&BatchScores) -> f64| Spread::of(outcomes.iter().map(|outcome| value(outcome.last())));
     let judged = outcomes.iter().flat_map(|outcome| outcome.batches.iter().filter(|batch| batch.batch >= 5));
     Offsets {
@@ -149,7 +149,7 @@ fn over_offsets(outcomes: &[Outcome]) -> Offsets {
     }
 }
 
-fn write_batches(out: &mut impl Write, outcome: &Outcome) -> io::Result<()> {
+fn write_batches(out: &mut impl Write, outcome: &DrivesOutcome) -> io::Result<()> {
     writeln!(
         out,
         "batch    M |  RMSE  NLPD cover |  0.3 m: RMSE  NLPD cover |  0.5 m: RMSE  NLPD cover |   mean nearest | {} | ceiling |      s",

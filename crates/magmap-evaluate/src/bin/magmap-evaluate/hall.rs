@@ -8,7 +8,7 @@ use magmap::cli::{Ending, Terminal};
 use magmap::config::Config;
 use magmap::export::map_picture::MapPicture;
 use magmap::field::map::SensorBias;
-use magmap_evaluate::hall::{self, Hall, HallScores, Outcome};
+use magmap_evaluate::hall::{self, Hall, HallOutcome, HallScores};
 
 use super::arguments::Common;
 
@@ -48,7 +48,7 @@ pub fn run(arguments: &Arguments, terminal: &Terminal) -> anyhow::Result<Ending>
     })?;
     bar.finish_and_clear();
 
-    let Outcome { scores, map, mut rasterizer, path } = outcome;
+    let HallOutcome { scores, map, mut rasterizer, path } = outcome;
     write_scores(&mut io::stdout().lock(), &scores)?;
     common.write_json(&config, &scores)?;
     if let Some(file) = picture {
