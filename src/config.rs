@@ -8,6 +8,7 @@ mod error;
 mod keys;
 mod parsing;
 mod ranges;
+mod scope;
 
 use nalgebra::{Isometry3, Translation3, UnitQuaternion};
 use serde::{Deserialize, Serialize};
@@ -19,10 +20,12 @@ use ranges::*;
 
 pub use error::{Error, Problem};
 pub use keys::Setting;
+pub use scope::{Program, Scope};
 
 // After a change, generate config/default.toml again; its second line says how.
 sections! {
     /// Topics to read. If a name is empty, a recording is searched for the type, and the node reads imu/mag or odom.
+    #[scope(Source)]
     topics: Topics {
         /// Topic of type sensor_msgs/msg/MagneticField.
         magnetometer: String = String::new(),
@@ -34,6 +37,7 @@ sections! {
     }
 
     /// The magnetometer: its pose on the robot, if transforms do not give it, and its calibration.
+    #[scope(Intake)]
     sensor: Sensor {
         /// Whether position and orientation replace the transforms of the recording or the robot.
         override_transforms: bool = false,
@@ -50,21 +54,27 @@ sections! {
     }
 
     /// The map's frame and the source of poses.
+    #[scope(Source)]
     frames: Frames {
         /// The frame of the map; empty for the odometry's frame.
         map: String = String::new(),
-        /// Where the node's poses come from.
+        /// Where poses come from.
+        #[programs(Mapper, Replay)]
         pose_source: PoseSource = PoseSource::Odometry,
         /// How long a measurement waits for a transform before it is rejected, in seconds between stamps.
         patience: f64 = 10.0 => not_negative,
         /// A transform from the odometry's frame to the map's that moves by more than this between two stamps counts as a jump, in
         /// metres.
+        #[programs(Mapper, Replay)]
         jump_distance: f64 = 0.1 => positive,
         /// The same for its rotation, in radians.
+        #[programs(Mapper, Replay)]
         jump_angle: f64 = 0.05 => positive,
     }
 
     /// Gates that reject implausible data. Every rejection is counted under its reason.
+    #[scope(Stream)]
+    #[programs(Mapper, Replay, Localizer, Locate)]
     gates: Gates {
         /// Weakest plausible field strength, in microtesla.
         minimum_field: f64 = 1.0 => not_negative,
@@ -92,6 +102,7 @@ sections! {
     }
 
     /// Matching readings to poses.
+    #[scope(Intake)]
     synchronizer: Synchronizer {
         /// Longest time between two poses across which a reading's pose is interpolated, in seconds.
         max_gap: f64 = 0.5 => positive,
@@ -101,12 +112,14 @@ sections! {
     }
 
     /// Averaging of readings along the path.
+    #[scope(Stream)]
     averaging: Averaging {
         /// Length of path whose readings are averaged into one observation, in metres; 0 keeps every reading.
         spacing: f64 = 0.05 => not_negative,
     }
 
     /// A batch is complete when it reaches the first of these limits; 0 disables a limit.
+    #[scope(Stream)]
     batch: Batch {
         /// Largest number of observations in a batch.
         max_observations: usize = 200 => within(0..=MOST_OBSERVATIONS),
@@ -117,6 +130,7 @@ sections! {
     }
 
     /// The Gaussian process and the initial values of its hyperparameters.
+    #[scope(Map)]
     model: Model {
         /// What is mapped.
         field: Mapped = Mapped::Strength,
@@ -126,7 +140,7 @@ sections! {
         lengthscale_per_axis: bool = false,
         /// Whether a constant is added to the covariance, for the ambient field.
         constant: bool = true,
-        /// The prior mean of the field, in microtesla; it cannot change during a map's life.
+        /// The prior mean of the field, in microtesla.
         mean: f64 = 0.0 => finite,
         /// Jitter: added to the diagonal of the inducing points' covariance, relative to the prior variance.
         relative_jitter: f64 = 1e-6 => not_negative,
@@ -134,12 +148,14 @@ sections! {
         likelihood: Likelihood = Likelihood::Gaussian,
         /// Degrees of freedom of the noise if it is student_t, above 2: the fewer, the heavier its tails.
         degrees_of_freedom: f64 = 4.0 => number("a finite number above 2", |value| value > 2.0 && value.is_finite()),
-        /// Initial value of each hyperparameter: variances in microtesla squared, the lengthscale in metres.
+        /// Initial value of each hyperparameter of a new map: variances in microtesla squared, the lengthscale in metres.
+        #[scope(Stream)]
         initial: Hyperparameters = Hyperparameters { constant: 500.0, variance: 150.0, lengthscale: 0.7, noise: 2.0 },
     }
 
     /// Mapping of a yes/no signal, if model.likelihood is bernoulli: the latent function whose cumulative normal is the probability
     /// of yes. These replace model.initial and the medians and deviations of the prior, which are those of a field.
+    #[scope(Stream)]
     bernoulli: Bernoulli {
         /// Variance of the constant: initial value and median of the prior.
         constant: f64 = 1.0 => positive,
@@ -153,6 +169,7 @@ sections! {
 
     /// Mapping of the field's three axes, if model.field is vector. These replace model.initial, selection.delta and the prior in
     /// learning, which are those of the strength.
+    #[scope(Stream)]
     vector: Vector {
         /// Initial value of each hyperparameter: variances in microtesla squared, of the constant of each axis and of a horizontal axis
         /// around it, and the lengthscale in metres.
@@ -175,14 +192,17 @@ sections! {
         /// Of vips: the fraction of the information in a batch that may be lost for lack of inducing points.
         delta: f64 = 0.134 => number("more than 0 and less than 1", |value| value > 0.0 && value < 1.0),
         /// Standard deviation of each component of the sensor's hard iron under the prior, in microtesla; 0 for none.
+        #[scope(Map)]
         hard_iron: f64 = 5.0 => not_negative,
         /// Standard deviation of each component of the bias that grows with the speed under the prior, in microtesla per metre per
         /// second; 0 for none.
+        #[scope(Map)]
         speed_bias: f64 = 0.0 => not_negative,
     }
 
     /// Local models on square tiles, for maps that are larger than a room: the cost of an update does not depend on the size of the
-    /// map, and each tile has its own hyperparameters. Except for threads and memory, it is fixed for the life of a map.
+    /// map, and each tile has its own hyperparameters.
+    #[scope(Map)]
     tiles: Tiles {
         /// Side of a tile, in metres; 0 for one model of the whole map. The map begins in the middle of a tile.
         size: f64 = 0.0 => not_negative,
@@ -192,13 +212,16 @@ sections! {
         /// most the halo.
         band: f64 = 0.0 => not_negative,
         /// Number of threads that learn, each one tile at a time; 0 for one on each core. The map does not depend on it.
+        #[scope(Run)]
         threads: usize = 0 => within(0..=MOST_THREADS),
         /// Memory for tiles, in megabytes; those that were used longest ago are in files only, beside the journal, and are read when they
         /// are needed. 0 for all in memory. The map does not depend on it.
+        #[scope(Run)]
         memory: f64 = 30.0 => not_negative,
     }
 
     /// The number of inducing points and how they are chosen.
+    #[scope(Stream)]
     selection: Selection {
         /// Method: vips, conditional_variance, oips, fixed, power_ep or dual_memory, which is a model of its own. A parameter may
         /// follow, as in oips=0.93.
@@ -219,6 +242,7 @@ sections! {
     }
 
     /// The memory-based dual model, if selection.method is dual_memory.
+    #[scope(Stream)]
     dual_memory: DualMemory {
         /// Largest number of inducing points; they move with every batch.
         inducing_points: usize = 250 => within(1..=MOST_INDUCING_POINTS),
@@ -236,6 +260,7 @@ sections! {
     }
 
     /// Learning of the hyperparameters.
+    #[scope(Stream)]
     learning: Learning {
         /// Largest number of evaluations of bound and gradient per batch; 0 keeps the hyperparameters as they are.
         max_evaluations: usize = 60,
@@ -253,6 +278,7 @@ sections! {
     }
 
     /// The published grid.
+    #[scope(Output)]
     raster: Raster {
         /// Side of a cell, in metres.
         resolution: f64 = 0.05 => positive,
@@ -266,22 +292,31 @@ sections! {
 
     /// Finding the robot in a finished map. Names are those of nav2's AMCL where the meaning is the same; noise is per metre and per
     /// radian, so that it does not depend on the distance between updates.
+    #[scope(Run)]
+    #[programs(Localizer, Locate)]
     localization: Localization {
-        /// The node: the file of the map, or the folder of a replay; empty for the map that the mapper saves, node.map_folder and
+        /// The file of the map, or the folder of a replay; empty for the map that the mapper saves, node.map_folder and
         /// node.map_name.
+        #[programs(Localizer)]
         map: String = String::new(),
-        /// The node: whether it starts at initial_pose.
+        /// Whether it starts at initial_pose.
+        #[programs(Localizer)]
         set_initial_pose: bool = false,
-        /// The node: pose of the robot's body at startup in the frame of the map, in metres and radians, if set_initial_pose.
+        /// Pose of the robot's body at startup in the frame of the map, in metres and radians, if set_initial_pose.
+        #[programs(Localizer)]
         initial_pose: InitialPose = InitialPose { x: 0.0, y: 0.0, z: 0.0, yaw: 0.0 },
-        /// The node: whether it starts at the last known pose, from the file beside the map, when set_initial_pose is false. Without
+        /// Whether it starts at the last known pose, from the file beside the map, when set_initial_pose is false. Without
         /// such a file, or with false, the robot may be anywhere.
+        #[programs(Localizer)]
         load_last_pose: bool = true,
-        /// The node: rate at which the last pose is saved, in hertz, and at the end; 0 for never.
+        /// Rate at which the last pose is saved, in hertz, and at the end; 0 for never.
+        #[programs(Localizer)]
         save_pose_rate: f64 = 0.5 => not_negative,
-        /// The node: whether it publishes the transform from the frame of odometry to that of the map.
+        /// Whether it publishes the transform from the frame of odometry to that of the map.
+        #[programs(Localizer)]
         tf_broadcast: bool = true,
-        /// The node: how far ahead that transform is dated, in seconds: it is valid until the next one.
+        /// How far ahead that transform is dated, in seconds: it is valid until the next one.
+        #[programs(Localizer)]
         transform_tolerance: f64 = 0.1 => not_negative,
         /// Smallest number of particles.
         min_particles: usize = 500 => within(1..=MOST_PARTICLES),
@@ -337,48 +372,68 @@ sections! {
     }
 
     /// The mapping thread.
+    #[scope(Run)]
+    #[programs(Mapper)]
     worker: Worker {
         /// Number of measurements that wait for the thread before those of a live source are dropped.
+        #[programs(Mapper, Localizer)]
         inbox: usize = 4096 => within(1..=MOST_WAITING),
         /// Largest number of observations to which waiting batches are merged if a live source is too fast.
         max_merged: usize = 5000 => within(1..=MOST_OBSERVATIONS),
     }
 
     /// The write-ahead log, which protects the map against crashes: every step that leads to the map, and regular checkpoints.
+    #[scope(Run)]
     journal: Journal {
         /// Whether a write-ahead log is kept.
         enabled: bool = true,
         /// Batches between two checkpoints.
         checkpoint_batches: u64 = 20 => at_least(1),
         /// What the node does at startup with the write-ahead log it finds.
+        #[programs(Mapper)]
         resume: Resume = Resume::Unfinished,
     }
 
     /// The ROS 2 node.
+    #[scope(Run)]
+    #[programs(Mapper)]
     node: Node {
         /// Reliability of the subscriptions.
+        #[programs(Mapper, Localizer)]
         reliability: Reliability = Reliability::BestEffort,
         /// Number of messages that the middleware keeps for each subscription.
+        #[programs(Mapper, Localizer)]
         queue: usize = 1000 => within(1..=MOST_WAITING),
         /// Largest rate at which maps are published: mean, variance, field and cloud, in hertz.
+        #[scope(Output)]
         map_rate: f64 = 1.0 => positive,
         /// Largest number of cells of a map that is published whole each time. A larger one is published whole to new subscribers, where
         /// it grows, and every 30 s; in between ~/mean_updates and ~/variance_updates have the cells that changed.
+        #[scope(Output)]
         whole_map_cells: usize = 250_000,
         /// Largest rate at which inducing points and the path are published, in hertz.
+        #[scope(Output)]
         marker_rate: f64 = 1.0 => positive,
         /// Rate of the reports on /diagnostics, in hertz.
+        #[scope(Output)]
+        #[programs(Mapper, Localizer)]
         diagnostics_rate: f64 = 1.0 => positive,
         /// Time between two log messages that say why nothing is being mapped, in seconds.
+        #[scope(Output)]
+        #[programs(Mapper, Localizer)]
         complaint_period: f64 = 5.0 => positive,
         /// Folder of saved maps; empty for magmap in $ROS_HOME, or in ~/.ros. A node in a namespace uses the folder of that name in
         /// it.
+        #[programs(Mapper, Localizer)]
         map_folder: String = String::new(),
         /// Name of the map that is saved and loaded: its file in the folder, without .npz.
+        #[scope(Output)]
+        #[programs(Mapper, Localizer)]
         map_name: String = "map".into() => file_name,
         /// Whether the saved map, if there is one, is loaded at startup and continued.
         load_at_start: bool = true,
         /// Whether the map is saved at shutdown.
+        #[scope(Output)]
         save_at_end: bool = true,
         /// Number of earlier maps of the same name to keep: those replaced by another map. The oldest are removed first.
         earlier_maps: usize = 100 => within(1..=MOST_WAITING),
@@ -388,6 +443,8 @@ sections! {
     }
 
     /// The experiments of magmap-evaluate.
+    #[scope(Run)]
+    #[programs(Laboratory)]
     evaluation: Evaluation {
         /// How the drive of the stream experiment is divided into batches.
         cut: Cut = Cut::Equal,

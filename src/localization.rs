@@ -30,7 +30,7 @@ use std::sync::Arc;
 use nalgebra::{Isometry2, Isometry3, Matrix3, Point3, Rotation3, Vector2, Vector3};
 use serde::{Deserialize, Serialize};
 
-use crate::config::{self, Config};
+use crate::config::{self, Config, Scope};
 use crate::field::map::FieldMap;
 use crate::mapping::batcher::Batch;
 use crate::mapping::pipeline::Pipeline;
@@ -61,24 +61,13 @@ pub enum Error {
     Start(Start),
 }
 
-/// The settings with which a robot is located in a map that was `made_with` others: those that say how readings are treated and what the
-/// model of the map is; the rest has its defaults.
-pub fn settings_for(made_with: Config) -> Config {
-    let Config { sensor, gates, synchronizer, model, bernoulli, vector, tiles, selection, dual_memory, raster, .. } =
-        made_with;
-    Config {
-        sensor,
-        gates,
-        synchronizer,
-        model,
-        bernoulli,
-        vector,
-        tiles,
-        selection,
-        dual_memory,
-        raster,
-        ..Config::default()
-    }
+/// The settings with which a robot is located in a map that was `made_with` others: those that [come with a
+/// map](Scope::comes_with_a_map), defaults for the rest.
+///
+/// # Errors
+/// Where they contradict the defaults.
+pub fn settings_for(made_with: &Config) -> Result<Config, config::Error> {
+    made_with.keep_only(Scope::comes_with_a_map)
 }
 
 /// Where the robot may be at the start.

@@ -1,6 +1,6 @@
 //! A live run: starting from a map, handling requests, and ending. Independent of ROS.
 
-use crate::config::Config;
+use crate::config::{self, Config};
 use crate::durability::checkpoint::Checkpoint;
 use crate::durability::journal::{Journal, JournalMonitor, JournalStatus};
 use crate::durability::map_store::{InitialMap, MapFile, MapStart, Reservation};
@@ -10,7 +10,7 @@ use crate::mapping::step_log::StepLog;
 use crate::mapping::worker::{Mode, Worker};
 use crate::sensing::counters::Counters;
 use crate::sensing::frames::normalized;
-use crate::{durability, field, mapping};
+use crate::{durability, mapping};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -25,7 +25,7 @@ pub enum Error {
     Mapping(#[from] mapping::Error),
     /// The settings do not fit the map.
     #[error(transparent)]
-    Settings(#[from] field::Error),
+    Settings(#[from] config::Error),
     /// The map was to be saved at the end and was not, for this reason.
     #[error("the map was not saved: {0}")]
     Save(String),

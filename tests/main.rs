@@ -16,3 +16,4 @@ mod recording;
 mod replay;
 mod resume;
 mod robust;
+mod settings;

@@ -265,6 +265,8 @@ fn other_settings_or_another_drive_are_rejected_and_the_journal_stays() {
     interrupted(&folder, "map");
     let (_, err) = expect(1, &replay("drive", "map", &["--resume", "--set", "selection.delta=0.3"]), &folder);
     assert!(err.contains("selection.delta") && err.contains("0.3"), "{err}");
+    let (_, err) = expect(1, &replay("drive", "map", &["--resume", "--set", "tiles.size=4"]), &folder);
+    assert!(err.contains("tiles.size is 4.0, but the map was made with 0.0; set tiles.size = 0.0"), "{err}");
     let other = ["--resume", "--set", "selection.method=dual_memory"];
     let (_, err) = expect(1, &replay("drive", "map", &other), &folder);
     assert!(err.contains("selection.method is \"dual_memory\", but the map was made with \"vips\""), "{err}");

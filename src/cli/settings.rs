@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 
 use super::UsageError;
-use crate::config::Config;
+use crate::config::{Config, Error, Program};
 
 /// Options for settings: a file, then single keys.
 #[derive(Args)]
@@ -27,6 +27,17 @@ impl SettingsArguments {
         self.load_over(Config::default())
     }
 
+    /// The settings of a program, with those of `base` for those that are not given.
+    ///
+    /// # Errors
+    /// As for [`SettingsArguments::load`], and a `--set` that has no effect in the program. A file may be for others as well.
+    pub fn load_for(&self, program: Program, base: Config) -> anyhow::Result<Config> {
+        let config = self.load_over(base)?;
+        let keys = self.overrides.iter().filter_map(|assignment| assignment.split_once('='));
+        keys.map(|(key, _)| program.check_effect(key.trim())).collect::<Result<(), _>>().map_err(rejected)?;
+        Ok(config)
+    }
+
     /// The settings, with those of `base` for those that are not given.
     ///
     /// # Errors
@@ -36,7 +47,11 @@ impl SettingsArguments {
             Some(path) => base.with_file(path)?,
             None => base,
         };
-        config.apply_overrides(&self.overrides).map_err(|error| UsageError(format!("--set {error}")))?;
+        config.apply_overrides(&self.overrides).map_err(rejected)?;
         Ok(config)
     }
+}
+
+fn rejected(error: Error) -> UsageError {
+    UsageError(format!("--set {error}"))
 }

@@ -1,6 +1,7 @@
 //! The macros in which settings are declared: name, type, default, range and meaning of each, declared once.
 
 use super::Problem;
+use super::scope::{Program, Scope};
 
 /// A section, a setting or a value to choose from, as its documentation names it.
 #[derive(Debug)]
@@ -8,6 +9,10 @@ pub(super) struct Part {
     pub name: &'static str,
     /// Its documentation, line by line.
     pub meaning: &'static str,
+    /// Its scope; none where that is the scope of its section.
+    pub scope: &'static [Scope],
+    /// The programs in which it has an effect; none where they are those of its section, or of its scope.
+    pub programs: &'static [Program],
     /// What it consists of: the settings of a section, the choices of a setting.
     pub parts: &'static [Part],
 }
@@ -29,9 +34,15 @@ values!(bool, u32, u64, usize, f64, String, [f64; 3], [f64; 9]);
 values!(streaming_gp::kernel::Shape, streaming_gp::methods::Named);
 
 /// A section's type; each setting may have a range: a function of its value that fails with what it expects.
+///
+/// `#[scope(...)]` says what a setting, or every setting of a section, belongs to; `#[programs(...)]` says where it has an effect, if that is
+/// elsewhere than its [`Scope`] says. Those at a setting replace those of its section.
 macro_rules! section {
     ($(#[doc = $about:literal])+ #[serde($($rule:tt)+)] $Section:ident {
-        $($(#[doc = $meaning:literal])+ $name:ident: $Type:ty $(=> $range:expr)?,)+
+        $(
+            $(#[doc = $meaning:literal])+ $(#[scope($scope:ident)])? $(#[programs($($program:ident),+)])?
+            $name:ident: $Type:ty $(=> $range:expr)?,
+        )+
     }) => {
         $(#[doc = $about])+
         #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -42,6 +53,8 @@ macro_rules! section {
             const PARTS: &'static [Part] = &[$(Part {
                 name: stringify!($name),
                 meaning: concat!($($meaning, "\n"),+),
+                scope: &[$(Scope::$scope)?],
+                programs: &[$($(Program::$program),+)?],
                 parts: <$Type as Described>::PARTS,
             }),+];
 
@@ -60,13 +73,21 @@ macro_rules! section {
 
 /// All sections, each with its settings: `name: type = default => range`.
 macro_rules! sections {
-    ($($(#[doc = $about:literal])+ $section:ident: $Section:ident {
-        $($(#[doc = $meaning:literal])+ $name:ident: $Type:ty = $default:expr $(=> $range:expr)?,)+
-    })+) => {
+    ($(
+        $(#[doc = $about:literal])+ #[scope($scope:ident)] $(#[programs($($program:ident),+)])?
+        $section:ident: $Section:ident {
+            $(
+                $(#[doc = $meaning:literal])+ $(#[scope($own:ident)])? $(#[programs($($other:ident),+)])?
+                $name:ident: $Type:ty = $default:expr $(=> $range:expr)?,
+            )+
+        }
+    )+) => {
         section! {
             /// All settings. `Config::default()` is what `config/default.toml` lists.
             #[serde(default, deny_unknown_fields)]
-            Config { $($(#[doc = $about])+ $section: $Section,)+ }
+            Config {
+                $($(#[doc = $about])+ #[scope($scope)] $(#[programs($($program),+)])? $section: $Section,)+
+            }
         }
 
         impl Default for Config {
@@ -79,7 +100,12 @@ macro_rules! sections {
             section! {
                 $(#[doc = $about])+
                 #[serde(default, deny_unknown_fields)]
-                $Section { $($(#[doc = $meaning])+ $name: $Type $(=> $range)?,)+ }
+                $Section {
+                    $(
+                        $(#[doc = $meaning])+ $(#[scope($own)])? $(#[programs($($other),+)])?
+                        $name: $Type $(=> $range)?,
+                    )+
+                }
             }
 
             impl Default for $Section {
@@ -100,7 +126,7 @@ macro_rules! choices {
 
         impl Described for $Type {
             const PARTS: &'static [Part] =
-                &[$(Part { name: $name, meaning: concat!($($meaning, "\n"),+), parts: &[] }),+];
+                &[$(Part { name: $name, meaning: concat!($($meaning, "\n"),+), scope: &[], programs: &[], parts: &[] }),+];
         }
     )+ };
 }

@@ -5,6 +5,7 @@ use std::fmt;
 use serde::Serialize;
 use toml::Value;
 
+use super::Program;
 use crate::files::FileError;
 
 /// Why settings were rejected.
@@ -28,6 +29,28 @@ pub enum Error {
         source_name: String,
         /// Every problem, in the order of the lines.
         problems: Vec<Problem>,
+    },
+    /// A setting differs from the one that a map was made with, and must not.
+    #[error(
+        "{key} is {configured}, but the map was made with {made_with}; set {key} = {made_with}, or start a new map"
+    )]
+    SettingDiffers {
+        /// The full key of the setting.
+        key: String,
+        /// Its value when the map was made.
+        made_with: String,
+        /// Its value in the configuration.
+        configured: String,
+    },
+    /// A setting has no effect in the program that it was given to.
+    #[error("{key} has no effect in {program}, only in {others}; leave it out")]
+    WithoutEffect {
+        /// The full key of the setting.
+        key: String,
+        /// The program.
+        program: Program,
+        /// Where it has an effect.
+        others: String,
     },
     /// The settings could not be written as TOML.
     #[error("could not write the configuration as TOML: {0}")]

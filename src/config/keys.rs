@@ -4,6 +4,7 @@ use toml::{Table, Value};
 
 use super::declare::{Described, Part};
 use super::parsing::leaves;
+use super::scope::{self, Program, Scope};
 use super::{Config, Error};
 
 /// One setting.
@@ -13,8 +14,12 @@ pub struct Setting {
     pub key: String,
     /// Its value.
     pub value: Value,
-    /// What it means.
+    /// What it means, and when it may change.
     pub description: String,
+    /// What it belongs to.
+    pub scope: Scope,
+    /// Where it has an effect.
+    pub programs: &'static [Program],
 }
 
 impl Config {
@@ -24,21 +29,26 @@ impl Config {
     /// [`Error::Write`] for a number that TOML cannot hold.
     pub fn settings(&self) -> Result<Vec<Setting>, Error> {
         let table = Table::try_from(self)?;
-        let setting =
-            |(key, value): (String, &Value)| Setting { description: description(&key), key, value: value.clone() };
+        let setting = |(key, value): (String, &Value)| {
+            let parts = parts(&key);
+            let (scope, programs) = (scope::scope(&parts), scope::programs(&parts));
+            Setting { description: description(&parts), scope, programs, key, value: value.clone() }
+        };
         Ok(leaves(&table, "").into_iter().map(setting).collect())
     }
 }
 
-/// What a setting means, after what the setting that holds it means, and the values to choose from.
-fn description(key: &str) -> String {
-    let parts = parts(key);
+/// What a setting means, after what the setting that holds it means, when it may change, and the values to choose from.
+fn description(parts: &[&'static Part]) -> String {
     let choices = parts.last().copied().into_iter().flat_map(choices);
-    parts.iter().copied().skip(1).flat_map(lines).chain(choices).collect::<Vec<_>>().join(" ")
+    let scope = scope::scope(parts).in_words().to_owned();
+    let programs = scope::in_words(scope::programs(parts));
+    let meaning = parts.iter().copied().skip(1).flat_map(lines);
+    meaning.chain([scope]).chain(programs).chain(choices).collect::<Vec<_>>().join(" ")
 }
 
 /// What the names in a full key refer to, from its section on.
-fn parts(key: &str) -> Vec<&'static Part> {
+pub(super) fn parts(key: &str) -> Vec<&'static Part> {
     let mut inner = Config::PARTS;
     let find = |name| {
         let part = inner.iter().find(|part| part.name == name)?;
@@ -69,12 +79,17 @@ mod tests {
         let mut section = String::new();
         for line in toml::to_string(&Config::default()).unwrap().lines() {
             let mut comment = Vec::new();
+            let scope = |part: &Part| {
+                let scope = part.scope.first().map(|scope| scope.in_words().to_owned());
+                scope.into_iter().chain(scope::in_words(part.programs))
+            };
             if let Some(name) = line.strip_prefix('[') {
                 section = name.trim_end_matches(']').to_owned();
-                comment.extend(lines(parts(&section).last().unwrap()));
+                let part = *parts(&section).last().unwrap();
+                comment.extend(lines(part).chain(scope(part)));
             } else if let Some((name, _)) = line.split_once(" = ") {
                 let part = *parts(&format!("{section}.{name}")).last().unwrap();
-                comment.extend(lines(part).chain(choices(part)));
+                comment.extend(lines(part).chain(scope(part)).chain(choices(part)));
             }
             let comment = comment.into_iter().map(|words| format!("# {words}\n"));
             text.extend(comment.chain([format!("{line}\n")]));
@@ -105,15 +120,25 @@ mod tests {
             setting.unwrap().description.as_str()
         };
         assert!(settings.iter().all(|setting| parts(&setting.key).len() == setting.key.split('.').count()));
-        assert_eq!(description("sensor.position"), "Position of the sensor in the robot's body frame, in metres.");
+        assert_eq!(
+            description("sensor.position"),
+            "Position of the sensor in the robot's body frame, in metres. Fixed for a whole recording, and while a node runs."
+        );
         assert_eq!(
             description("learning.prior_log_sd.lengthscale"),
-            "Standard deviation of the logarithm of each hyperparameter under the prior. Lengthscale."
+            "Standard deviation of the logarithm of each hyperparameter under the prior. Lengthscale. Fixed for a whole \
+             recording; may change while a node runs."
         );
         assert_eq!(
             description("frames.pose_source"),
-            "Where the node's poses come from. - odometry: Odometry messages, moved into the map's frame. - transforms: \
-             The pose of the sensor in the map's frame, from transforms at each reading's stamp."
+            "Where poses come from. Fixed for a whole recording, and while a node runs. - odometry: Odometry messages, moved \
+             into the map's frame. - transforms: The pose of the sensor in the map's frame, from transforms at each \
+             reading's stamp."
+        );
+        assert_eq!(
+            description("worker.max_merged"),
+            "Largest number of observations to which waiting batches are merged if a live source is too fast. Fixed while a \
+             program runs. Only for magmap_node."
         );
     }
 

@@ -13,6 +13,7 @@ mod earlier_maps;
 mod list;
 mod reservation;
 
+use std::fmt::Display;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -20,7 +21,6 @@ use crate::config::{Config, Resume};
 use crate::durability::Error;
 use crate::durability::checkpoint::{Checkpoint, unwritten};
 use crate::durability::journal::{self, ExistingJournal, Folder, Gaps, Recovered};
-use crate::field;
 use crate::files::{FileError, folder_of};
 use crate::mapping::mapper::{Mapper, SourceId, Step};
 use crate::mapping::stop::StopSignal;
@@ -281,7 +281,7 @@ fn check_frame(path: &Path, kept: &str, config: &Config) -> Result<(), Error> {
 }
 
 /// The settings are those of a different model.
-fn other_model(path: &Path, difference: &field::Error) -> Error {
+fn other_model(path: &Path, difference: &dyn Display) -> Error {
     Error::Refused(format!(
         "{} cannot be continued: {difference}; or choose another name (node.map_name), or start a new map \
          (node.load_at_start = false, journal.resume = \"never\")",

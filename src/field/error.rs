@@ -29,22 +29,10 @@ pub enum Error {
     /// allowed, or of grids with different resolutions.
     #[error("{0}")]
     Raster(String),
-    /// The map was made with a different model.
-    #[error(
-        "{key} is {configured}, but the map was made with {made_with}; set {key} = {made_with}, or start a new map"
-    )]
-    SettingDiffers {
-        /// The full key of the setting.
-        key: String,
-        /// Its value when the map was made.
-        made_with: String,
-        /// Its value in the configuration.
-        configured: String,
-    },
     /// The state is inconsistent.
     #[error("the state of the map is inconsistent: {0}; use an older checkpoint")]
     State(#[from] StateError),
-    /// The settings cannot be serialized.
+    /// The map was made with other settings.
     #[error(transparent)]
     Config(#[from] config::Error),
 }

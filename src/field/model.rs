@@ -8,11 +8,11 @@ use super::BatchError;
 use super::engine::link;
 use super::map::FieldMap;
 use super::quantity::Quantity;
-use super::state::{FieldState, check};
+use super::state::{FieldState, check, of_a_map};
 use super::tile_store::TileStore;
 use super::tiles::Tiles;
 use super::totals::Totals;
-use crate::config::Config;
+use crate::config::{self, Config};
 use crate::sensing::reading::{Observation, Stamp};
 
 /// The model of the field.
@@ -31,18 +31,16 @@ impl FieldModel {
         Self { tiles: Tiles::new(config), totals: Totals::default(), extent: None, newest: None }
     }
 
-    /// Checks that the map can be continued with these settings: the sections `model`, except for `model.initial`, and `tiles`, except
-    /// for `tiles.threads` and `tiles.memory`, are fixed for the life of a map, and so is whether `selection.method` is `dual_memory`.
+    /// Checks that the map can be continued with these settings: those of [`Scope::Map`](crate::config::Scope::Map) are fixed for its
+    /// life, and so is whether `selection.method` is `dual_memory`.
     ///
     /// # Errors
-    /// [`SettingDiffers`](super::Error::SettingDiffers).
-    pub fn check(&self, config: &Config) -> Result<(), super::Error> {
-        let Config { model, tiles, .. } = self.tiles.config();
-        check(model, tiles, self.tiles.is_dual_memory(), config)
+    /// [`SettingDiffers`](config::Error::SettingDiffers).
+    pub fn check(&self, config: &Config) -> Result<(), config::Error> {
+        check(self.tiles.config(), self.tiles.is_dual_memory(), config)
     }
 
-    /// Continues with the sections `selection`, `dual_memory` and `learning` of settings that [`check`](Self::check) accepts; what
-    /// was learnt stays.
+    /// Continues with settings that [`check`](Self::check) accepts; what was learnt stays.
     pub fn configure(&mut self, config: &Config) {
         self.tiles.configure(config);
     }
@@ -61,8 +59,7 @@ impl FieldModel {
     /// Everything it has learnt. Local models are shared: nothing is copied.
     pub fn state(&self) -> FieldState {
         FieldState {
-            settings: self.tiles.config().model.clone(),
-            tile_settings: self.tiles.config().tiles.clone(),
+            settings: of_a_map(self.tiles.config().clone()),
             tiles: self.tiles.state(),
             totals: self.totals,
             extent: self.extent,
@@ -74,7 +71,7 @@ impl FieldModel {
     /// the life of a map must match, see [`check`](Self::check).
     ///
     /// # Errors
-    /// [`SettingDiffers`](super::Error::SettingDiffers) for the settings of a different model, and
+    /// [`SettingDiffers`](config::Error::SettingDiffers) for the settings of a different model, and
     /// [`State`](super::Error::State) for an inconsistent state.
     pub fn from_state(config: &Config, state: &FieldState) -> Result<Self, super::Error> {
         state.check(config)?;

@@ -12,16 +12,15 @@ use super::tiles::arrays::{TileMetadata, read_process, tile_from_bytes, write_pr
 use super::tiles::{Square, TileGrid, TileState, TilesState};
 use super::totals::Totals;
 use crate::arrays::{ArrayReader, ArrayWriter, Problem};
-use crate::config::{self, Config};
+use crate::config::{self, Config, Scope};
 use crate::sensing::reading::Stamp;
 
 /// Everything a [`FieldModel`](super::model::FieldModel) has learnt, and the settings needed to interpret it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FieldState {
-    /// The section `model`; all but `model.initial` is fixed for the life of the map.
-    pub settings: config::Model,
-    /// The section `tiles`.
-    pub(super) tile_settings: config::Tiles,
+    /// The sections `model`, `vector` and `tiles`, among whose settings are all that are fixed for the life of the map; the others have
+    /// their defaults.
+    pub settings: Config,
     pub(crate) tiles: TilesState,
     /// Counts of what it was learnt from.
     pub totals: Totals,
@@ -57,10 +56,10 @@ impl FieldState {
     /// Checks that the map can be continued with these settings.
     ///
     /// # Errors
-    /// [`SettingDiffers`](super::Error::SettingDiffers) for what is fixed for the life of a map.
-    pub fn check(&self, config: &Config) -> Result<(), super::Error> {
+    /// [`SettingDiffers`](config::Error::SettingDiffers) for what is fixed for the life of a map.
+    pub fn check(&self, config: &Config) -> Result<(), config::Error> {
         let is_dual_memory = self.tiles.tiles.iter().any(|tile| tile.head().kind == ProcessKind::DualMemory);
-        check(&self.settings, &self.tile_settings, is_dual_memory, config)
+        check(&self.settings, is_dual_memory, config)
     }
 
     /// The part that is not arrays of numbers. `files` names for each tile the file that contains its arrays, if one does.
@@ -114,18 +113,18 @@ impl FieldState {
         config: &str,
         read_tile: &mut ReadTile<'_>,
     ) -> Result<(Self, Vec<DamagedTile>), Problem> {
-        let (settings, tile_settings) = sections(config)?;
+        let settings = sections(config)?;
         let (mut tiles, mut damaged) = (Vec::new(), Vec::new());
         let names = &metadata.hyperparameter_names;
         for (number, tile) in metadata.tiles.iter().enumerate() {
             let Some(file) = &tile.file else {
                 let arrays = &arrays.section(&section(number));
-                let process = read_process(arrays, metadata.process, names, tile.targets, &settings)?;
+                let process = read_process(arrays, metadata.process, names, tile.targets, &settings.model)?;
                 tiles.push(TileState::of(tile.square, tile.counts, process));
                 continue;
             };
             let read = read_tile(file).and_then(|(bytes, stored)| {
-                let (counts, process) = tile_from_bytes(&bytes, tile.square, &settings)?;
+                let (counts, process) = tile_from_bytes(&bytes, tile.square, &settings.model)?;
                 Ok(TileState::of(tile.square, counts, process).stored_as(stored))
             });
             match read {
@@ -142,12 +141,12 @@ impl FieldState {
             }
         }
         let extent = read_extent(arrays)?;
-        if !tiles.is_valid() || (tiles.grid.is_some() && (tile_settings.size == 0.0 || extent.is_none())) {
+        if !tiles.is_valid() || (tiles.grid.is_some() && (settings.tiles.size == 0.0 || extent.is_none())) {
             let expected = "a grid of tiles in ascending order, the newest among them";
             return Err(Problem::array("metadata", expected, "others"));
         }
         let (totals, newest) = (metadata.totals, metadata.stamp_nanoseconds.map(Stamp::from_nanoseconds));
-        Ok((Self { settings, tile_settings, tiles, totals, extent, newest }, damaged))
+        Ok((Self { settings, tiles, totals, extent, newest }, damaged))
     }
 }
 
@@ -156,67 +155,49 @@ fn section(number: usize) -> String {
     if number == 0 { String::new() } else { format!("tile_{number}_") }
 }
 
-/// Rejects a configuration whose sections `model` and `tiles` differ in more than `model.initial`, `tiles.threads` and `tiles.memory`, or whose
-/// method belongs to the other process.
-pub(super) fn check(
-    model: &config::Model,
-    tiles: &config::Tiles,
-    is_dual_memory: bool,
-    config: &Config,
-) -> Result<(), super::Error> {
+/// The settings that say what a map is; the others have their defaults.
+pub(super) fn of_a_map(Config { model, vector, tiles, .. }: Config) -> Config {
+    Config { model, vector, tiles, ..Config::default() }
+}
+
+/// Rejects settings with which a map cannot be continued that was made with others, or whose method belongs to the other process.
+pub(super) fn check(made_with: &Config, is_dual_memory: bool, config: &Config) -> Result<(), config::Error> {
     check_method(is_dual_memory, config)?;
-    let models = [model, &config.model];
-    let has_no_degrees = models.iter().all(|model| model.likelihood != config::Likelihood::StudentT);
-    check_section("model", models, |key| key != "initial" && !(key == "degrees_of_freedom" && has_no_degrees))?;
-    check_section("tiles", [tiles, &config.tiles], |key| key != "threads" && key != "memory")
+    made_with.check_unchanged(config, Scope::is_fixed_for_a_map)
 }
 
-/// Rejects a section that differs from the one the map was made with in a key that matters.
-fn check_section<S: Serialize>(
-    name: &str,
-    [made_with, configured]: [&S; 2],
-    matters: impl Fn(&str) -> bool,
-) -> Result<(), super::Error> {
-    let section = |settings| Table::try_from(settings).map_err(config::Error::from);
-    let (made_with, configured) = (section(made_with)?, section(configured)?);
-    let differing = made_with.iter().find(|&(key, value)| matters(key) && configured.get(key) != Some(value));
-    differing.map_or(Ok(()), |(key, value)| {
-        let configured = configured.get(key).map_or_else(String::new, ToString::to_string);
-        Err(super::Error::SettingDiffers { key: format!("{name}.{key}"), made_with: value.to_string(), configured })
-    })
-}
-
-fn check_method(is_dual_memory: bool, config: &Config) -> Result<(), super::Error> {
+fn check_method(is_dual_memory: bool, config: &Config) -> Result<(), config::Error> {
     let method = &config.selection.method;
     if method.is_dual_memory() == is_dual_memory {
         return Ok(());
     }
     let made_with = if is_dual_memory { "\"dual_memory\"" } else { "\"vips\" or another method than \"dual_memory\"" };
-    Err(super::Error::SettingDiffers {
+    Err(config::Error::SettingDiffers {
         key: "selection.method".to_owned(),
         made_with: made_with.to_owned(),
         configured: format!("\"{method}\""),
     })
 }
 
-/// The sections `model` and `tiles`, needed to interpret the state. The others may come from a different version of magmap.
-fn sections(config: &str) -> Result<(config::Model, config::Tiles), Problem> {
+/// The settings [of a map](of_a_map), needed to interpret the state. The others may come from a different version of magmap.
+fn sections(config: &str) -> Result<Config, Problem> {
     let problem = |error: &dyn std::fmt::Display| Problem::Settings(error.to_string());
     let mut sections: Table = config.parse().map_err(|error: toml::de::Error| problem(&error))?;
     let mut section =
         |name: &str| sections.remove(name).ok_or_else(|| problem(&format!("expected a section {name}, found none")));
     let model = config::Model::deserialize(section("model")?).map_err(|error| problem(&error))?;
+    let vector = config::Vector::deserialize(section("vector")?).map_err(|error| problem(&error))?;
     let tiles = config::Tiles::deserialize(section("tiles")?).map_err(|error| problem(&error))?;
-    // Halo and band may come from another lengthscale than the default one; those in force are in the grid.
-    let mut whole = Config { model: model.clone(), ..Config::default() };
-    if model.likelihood == config::Likelihood::Bernoulli {
+    let settings = Config { model, vector, tiles, ..Config::default() };
+    let mut whole = settings.clone();
+    if settings.model.likelihood == config::Likelihood::Bernoulli {
         // It requires settings in other sections.
         whole
             .apply_overrides(&["topics.signal=signal", "selection.method=dual_memory"])
             .map_err(|error| problem(&error))?;
     }
     whole.validate().map_err(|error| problem(&error))?;
-    Ok((model, tiles))
+    Ok(settings)
 }
 
 fn read_extent(arrays: &ArrayReader<'_>) -> Result<Option<[[f64; 2]; 2]>, Problem> {

@@ -21,8 +21,7 @@ use super::mapper::{Effect, Mapper, Step};
 use super::step_log::StepLog;
 use super::stop::StopSignal;
 use super::updates::{Update, Updates, lock};
-use crate::config::Config;
-use crate::field;
+use crate::config::{self, Config};
 use crate::sensing::counters::Counters;
 use crate::sensing::reading::Observation;
 
@@ -158,8 +157,8 @@ impl Worker {
     ///
     /// # Errors
     /// [`Error::Closed`] when the mapping thread has ended; inside, that of
-    /// [`FieldModel::check`](field::model::FieldModel::check), and then nothing has changed.
-    pub fn configure(&self, config: Config) -> Result<Result<(), field::Error>, Error> {
+    /// [`FieldModel::check`](crate::field::model::FieldModel::check), and then nothing has changed.
+    pub fn configure(&self, config: Config) -> Result<Result<(), config::Error>, Error> {
         self.change(move |mapper| match mapper.model().check(&config) {
             Ok(()) => (Ok(()), vec![Step::Configure(Box::new(config))]),
             Err(error) => (Err(error), Vec::new()),

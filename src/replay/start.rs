@@ -5,7 +5,7 @@ use std::path::Path;
 use serde::Serialize;
 
 use super::{Error, Options, ReplayProgress, Source};
-use crate::config::Config;
+use crate::config::{Config, Scope};
 use crate::durability::checkpoint::{Checkpoint, FILE_NAME};
 use crate::durability::journal::{Folder, Gaps, Journal, Recovered};
 use crate::mapping::mapper::{Mapper, SourceRun, Step};
@@ -13,21 +13,6 @@ use crate::mapping::stop::StopSignal;
 
 /// Folder of the journal while a replay runs or is interrupted.
 const JOURNAL: &str = "journal";
-
-/// Sections of the settings that influence the map.
-const MAP_SECTIONS: [&str; 11] = [
-    "sensor",
-    "gates",
-    "synchronizer",
-    "averaging",
-    "batch",
-    "model",
-    "vector",
-    "bernoulli",
-    "selection",
-    "dual_memory",
-    "learning",
-];
 
 /// What a replay continued.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -130,7 +115,7 @@ fn resume_journal(
     let progress = mapper.progress();
     match progress.source() {
         Some(last) if *last == source.id => {
-            check_same_settings(mapper.config(), config)?;
+            mapper.config().check_unchanged(config, Scope::is_fixed_for_a_recording)?;
             let resumed = Resumed {
                 measurements: progress.index,
                 updates: progress.versions,
@@ -138,12 +123,13 @@ fn resume_journal(
                 findings,
             };
             log::info!("resuming after {} measurements of {}", resumed.measurements, source.name);
+            configure(&mut mapper, config);
             Ok(Some((mapper, resumed)))
         }
         Some(_) if progress.has_ended => {
             let resumed = added(&mapper, findings);
             mapper.model().check(config)?;
-            mapper.take(Step::Configure(Box::new(config.clone())), &StopSignal::default());
+            configure(&mut mapper, config);
             mapper.begin_stream();
             Ok(Some((mapper, resumed)))
         }
@@ -154,6 +140,13 @@ fn resume_journal(
         ))),
         // The journal contains no source yet.
         None => Ok(None),
+    }
+}
+
+/// Continues with these settings. The same settings are no step: the map is the one that would have been made without interruption.
+fn configure(mapper: &mut Mapper, config: &Config) {
+    if **mapper.config() != *config {
+        mapper.take(Step::Configure(Box::new(config.clone())), &StopSignal::default());
     }
 }
 
@@ -196,15 +189,5 @@ fn check_same_frame(path: &Path, kept: &str, source: &Source) -> Result<(), Erro
     )))
 }
 
-/// Rejects settings under which the rest of a recording would be mapped differently from its first part.
-fn check_same_settings(kept: &Config, config: &Config) -> Result<(), Error> {
-    let matters = |key: &str| MAP_SECTIONS.iter().any(|section| key.split('.').next() == Some(section));
-    let pairs = kept.settings()?.into_iter().zip(config.settings()?);
-    for (kept, given) in pairs.filter(|(kept, _)| matters(&kept.key)) {
-        if kept.value != given.value {
-            let (key, made_with, configured) = (kept.key, kept.value.to_string(), given.value.to_string());
-            return Err(crate::field::Error::SettingDiffers { key, made_with, configured }.into());
-        }
-    }
-    Ok(())
-}
+#[cfg(test)]
+mod tests;

@@ -82,7 +82,7 @@ fn load(
         path => checkpoint::file_of(Path::new(path)),
     };
     let checkpoint = Checkpoint::read(&file)?;
-    let parameters = Parameters::of_localizer(localization::settings_for(checkpoint.settings()?), given)?;
+    let parameters = Parameters::of_localizer(localization::settings_for(&checkpoint.settings()?)?, given)?;
     Ok((file, checkpoint, parameters))
 }
 

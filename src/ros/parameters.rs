@@ -5,7 +5,7 @@ use r2r::{Parameter, ParameterValue, RosParams};
 use toml::Value;
 
 use super::UsageError;
-use crate::config::{Config, Setting};
+use crate::config::{Config, Program, Setting};
 
 /// The parameter that names the configuration file.
 const CONFIG: &str = "config";
@@ -16,26 +16,12 @@ const SIMULATED_TIME: &str = "use_sim_time";
 /// Prefix of the parameters that override the quality of service; ROS tools may set them, this node does not use them.
 const QUALITY_OVERRIDES: &str = "qos_overrides.";
 
-/// Settings of the mapper that may change while it runs: whole sections, or single keys.
-const CHANGEABLE: [&str; 10] = [
-    "selection.",
-    "dual_memory.",
-    "learning.",
-    "raster.",
-    "node.map_rate",
-    "node.marker_rate",
-    "node.diagnostics_rate",
-    "node.complaint_period",
-    "node.map_name",
-    "node.save_at_end",
-];
+/// Keys of this section are parameters of the localizer without its name: `alpha1` for `localization.alpha1`, as in AMCL.
+const LOCALIZATION: &str = "localization.";
 
-/// The parameters of a node.
+/// The parameters of a node: the settings that have an effect in it.
 pub(super) struct Parameters {
-    /// Keys of this section are parameters without its name: `alpha1` for `localization.alpha1`, as in AMCL.
-    root: Option<&'static str>,
-    /// Settings that may change while the node runs: whole sections, or single keys.
-    changeable: &'static [&'static str],
+    program: Program,
     file: String,
     /// Whether time is simulated.
     pub(super) simulated_time: bool,
@@ -49,9 +35,9 @@ impl Parameters {
     /// The parameters of the mapper given at startup, over the file and the defaults.
     ///
     /// # Errors
-    /// A file that cannot be read, unknown keys, wrong types and values out of range.
+    /// A file that cannot be read, unknown keys, parameters without effect, wrong types and values out of range.
     pub(super) fn from_given(given: &IndexMap<String, Parameter>) -> anyhow::Result<Self> {
-        Self::over(Config::default(), None, &CHANGEABLE, given)
+        Self::over(Config::default(), Program::Mapper, given)
     }
 
     /// The parameters of the localizer given at startup, over the file and the settings in `base`.
@@ -59,15 +45,10 @@ impl Parameters {
     /// # Errors
     /// As for [`from_given`](Self::from_given).
     pub(super) fn of_localizer(base: Config, given: &IndexMap<String, Parameter>) -> anyhow::Result<Self> {
-        Self::over(base, Some("localization"), &[], given)
+        Self::over(base, Program::Localizer, given)
     }
 
-    fn over(
-        base: Config,
-        root: Option<&'static str>,
-        changeable: &'static [&'static str],
-        given: &IndexMap<String, Parameter>,
-    ) -> anyhow::Result<Self> {
+    fn over(base: Config, program: Program, given: &IndexMap<String, Parameter>) -> anyhow::Result<Self> {
         let file = match given.get(CONFIG).map(|parameter| &parameter.value) {
             None | Some(ParameterValue::NotSet) => String::new(),
             Some(ParameterValue::String(path)) => path.clone(),
@@ -79,15 +60,19 @@ impl Parameters {
             Some(other) => return Err(wrong_type(SIMULATED_TIME, other).into()),
         };
         let mut config = if file.is_empty() { base } else { base.with_file(&file)? };
-        let keys: Vec<String> = config.settings()?.into_iter().map(|setting| setting.key).collect();
-        let key = |name: &str| root.map(|root| format!("{root}.{name}")).filter(|key| keys.contains(key));
+        let settings = config.settings()?;
+        let key = |parameter: &str| {
+            let named = settings.iter().find(|setting| name(program, &setting.key) == parameter);
+            named.map_or(parameter, |setting| &setting.key).to_owned()
+        };
         let ours = given
             .iter()
             .filter(|(name, _)| *name != CONFIG && *name != SIMULATED_TIME && !name.starts_with(QUALITY_OVERRIDES));
-        let values =
-            ours.map(|(name, parameter)| Ok((key(name).unwrap_or(name.clone()), to_toml(name, &parameter.value)?)));
-        config.apply_values(&values.collect::<anyhow::Result<Vec<_>>>()?, "parameters")?;
-        Ok(Self { root, changeable, file, simulated_time, config, changed: None })
+        let values = ours.map(|(name, parameter)| Ok((key(name), to_toml(name, &parameter.value)?)));
+        let values = values.collect::<anyhow::Result<Vec<_>>>()?;
+        config.apply_values(&values, "parameters")?;
+        values.iter().try_for_each(|(key, _)| program.check_effect(key))?;
+        Ok(Self { program, file, simulated_time, config, changed: None })
     }
 
     /// The settings with one of them changed, if it may change while the node runs.
@@ -95,12 +80,15 @@ impl Parameters {
         let rejected = |msg: String| r2r::Error::ParameterValueConv { name: name.to_owned(), msg };
         let mut config = self.config.clone();
         let value = to_toml(name, value).map_err(|error| rejected(error.to_string()))?;
-        let is_known = name == CONFIG || name == SIMULATED_TIME;
-        if !is_known {
-            let key = self.setting(name).map_or_else(|| name.to_owned(), |setting| setting.key);
-            config.apply_values(&[(key, value)], "parameter").map_err(|error| rejected(error.to_string()))?;
+        let setting = self.setting(name);
+        if name != CONFIG && name != SIMULATED_TIME {
+            let key = setting.as_ref().map_or(name, |setting| &setting.key);
+            config
+                .apply_values(&[(key.to_owned(), value)], "parameter")
+                .map_err(|error| rejected(error.to_string()))?;
+            self.program.check_effect(key).map_err(|error| rejected(error.to_string()))?;
         }
-        if is_known || !self.changeable.iter().any(|changeable| name.starts_with(changeable)) {
+        if self.program != Program::Mapper || !setting.is_some_and(|setting| setting.scope.is_changeable()) {
             return Err(rejected("it cannot change while the node runs; set it at startup".into()));
         }
         if config.selection.method.is_dual_memory() != self.config.selection.method.is_dual_memory() {
@@ -110,16 +98,25 @@ impl Parameters {
         Ok(config)
     }
 
-    /// The name of the parameter for a key.
-    fn name<'a>(&self, key: &'a str) -> &'a str {
-        let stripped = self.root.and_then(|root| key.strip_prefix(root)?.strip_prefix('.'));
-        stripped.unwrap_or(key)
+    /// The settings that are parameters, each with its name.
+    fn settings(&self) -> impl Iterator<Item = (String, Setting)> {
+        let program = self.program;
+        // What was parsed can be written.
+        let settings = self.config.settings().unwrap_or_default().into_iter();
+        let ours = settings.filter(move |setting| setting.programs.contains(&program));
+        ours.map(move |setting| (name(program, &setting.key).to_owned(), setting))
     }
 
     /// The setting of the parameter of this name.
     fn setting(&self, name: &str) -> Option<Setting> {
-        self.config.settings().ok()?.into_iter().find(|setting| self.name(&setting.key) == name)
+        self.settings().find_map(|(other, setting)| (other == name).then_some(setting))
     }
+}
+
+/// The name of the parameter for a key.
+fn name(program: Program, key: &str) -> &str {
+    let stripped = if program == Program::Localizer { key.strip_prefix(LOCALIZATION) } else { None };
+    stripped.unwrap_or(key)
 }
 
 impl RosParams for Parameters {
@@ -138,9 +135,8 @@ impl RosParams for Parameters {
         let file = ParameterValue::String(self.file.clone());
         add(CONFIG, file, "A TOML file with settings; parameters override it.".into());
         add(SIMULATED_TIME, ParameterValue::Bool(self.simulated_time), "Whether time comes from /clock.".into());
-        // What was parsed can be written.
-        for Setting { key, value, description } in self.config.settings().unwrap_or_default() {
-            from_toml(&value).into_iter().for_each(|value| add(self.name(&key), value, description.clone()));
+        for (name, Setting { value, description, .. }) in self.settings() {
+            from_toml(&value).into_iter().for_each(|value| add(&name, value, description.clone()));
         }
         Ok(())
     }
@@ -195,6 +191,10 @@ fn from_toml(value: &Value) -> Option<ParameterValue> {
         Value::Datetime(_) | Value::Table(_) => return None,
     })
 }
+
+#[cfg(test)]
+#[path = "../../tests/settings/other_values.rs"]
+mod other_values;
 
 #[cfg(test)]
 mod tests {
@@ -296,11 +296,39 @@ mod tests {
     }
 
     #[test]
-    fn every_setting_is_a_parameter_with_a_description() {
+    fn every_setting_is_obeyed_or_rejected_at_startup_and_while_the_node_runs() {
+        let base = other_values::base();
+        for (Setting { key, scope, programs, .. }, config) in other_values::each(&base) {
+            let value = config.settings().unwrap().into_iter().find(|setting| setting.key == key).unwrap().value;
+            let value = from_toml(&value).unwrap();
+            for program in [Program::Mapper, Program::Localizer] {
+                let name = name(program, &key);
+                let given = IndexMap::from([(name.to_owned(), Parameter::new(value.clone()))]);
+                let (started, has_effect) =
+                    (Parameters::over(base.clone(), program, &given), programs.contains(&program));
+                match started {
+                    Ok(started) => assert!(has_effect && started.config == config, "{key} in {program}"),
+                    Err(error) => {
+                        assert!(!has_effect && error.to_string().contains("has no effect in"), "{key}: {error}");
+                    }
+                }
+                let mut running = Parameters::over(base.clone(), program, &IndexMap::new()).unwrap();
+                assert_eq!(running.get_parameter(name).is_ok(), has_effect, "{key} in {program}");
+                let is_changeable = has_effect && scope.is_changeable() && program == Program::Mapper;
+                assert_eq!(running.set_parameter(name, &value).is_ok(), is_changeable, "{key} in {program}");
+                assert_eq!(running.changed, is_changeable.then(|| config.clone()), "{key} in {program}");
+            }
+        }
+    }
+
+    #[test]
+    fn every_setting_with_an_effect_is_a_parameter_with_a_description() {
         let mut parameters = given(&[]).unwrap();
         let mut registered = IndexMap::new();
         parameters.register_parameters("", None, &mut registered).unwrap();
-        assert_eq!(registered.len(), Config::default().settings().unwrap().len() + 2);
+        let settings = Config::default().settings().unwrap();
+        let ours = settings.iter().filter(|setting| setting.programs.contains(&Program::Mapper));
+        assert_eq!(registered.len(), ours.count() + 2);
         assert!(registered.values().all(|parameter| !parameter.description.is_empty()));
         assert_eq!(registered["sensor.position"].value, ParameterValue::DoubleArray(vec![0.0; 3]));
     }

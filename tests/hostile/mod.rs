@@ -218,7 +218,7 @@ fn checkpoint(folder: &Path, bytes: &[u8]) {
         Ok(checkpoint) => checkpoint,
         Err(error) => return drop(error.to_string()),
     };
-    let mut settings = Config { model: checkpoint.model.settings.clone(), ..Config::default() };
+    let mut settings = checkpoint.model.settings.clone();
     let mut resumed = checkpoint.resume(&settings);
     if resumed.is_err() {
         settings.selection.method = "dual_memory".parse().expect("a method");

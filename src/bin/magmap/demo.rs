@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use anyhow::bail;
 use clap::Args;
 use magmap::cli::{Ending, SettingsArguments, Terminal, UsageError};
-use magmap::config::Config;
+use magmap::config::{Config, Program};
 use magmap::mapping::mapper::SourceId;
 use magmap::recording::Loss;
 use magmap::recording::drive_writer::ODOMETRY_FRAME;
@@ -45,7 +45,7 @@ pub struct Demo {
 
 impl Demo {
     pub fn run(self, terminal: &Terminal) -> anyhow::Result<Ending> {
-        let config = self.settings.load()?;
+        let config = self.settings.load_for(Program::Replay, Config::default())?;
         if !config.topics.signal.is_empty() {
             let message = "the demo has no yes/no signal; magmap simulate --signal-above writes one";
             return Err(UsageError(message.to_owned()).into());

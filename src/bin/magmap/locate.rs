@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use magmap::cli::{Ending, SettingsArguments, Terminal};
+use magmap::config::Program;
 use magmap::durability::checkpoint::{self, Checkpoint};
 use magmap::localization::{self, Localizer, Start};
 use magmap::locate::{self, Comparison, Report};
@@ -70,7 +71,7 @@ impl Locate {
     pub fn run(self, terminal: &Terminal) -> anyhow::Result<Ending> {
         let file = checkpoint::file_of(&self.map);
         let checkpoint = Checkpoint::read(&file)?;
-        let config = self.settings.load_over(localization::settings_for(checkpoint.settings()?))?;
+        let config = self.settings.load_for(Program::Locate, localization::settings_for(&checkpoint.settings()?)?)?;
         let map = checkpoint.field_map(&config)?.ok_or(localization::Error::NothingKnown)?;
         let mut recording = recording::open(&self.recording, &config.topics, &config.sensor)?;
         let truth = recording.truth(self.truth.as_deref())?.unwrap_or_default();

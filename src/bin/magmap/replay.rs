@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use indicatif::ProgressBar;
 use magmap::cli::{Ending, SettingsArguments, Terminal, number};
+use magmap::config::{Config, Program};
 use magmap::live::LiveServer;
 use magmap::mapping::stop::StopSignal;
 use magmap::recording::{self, Summary};
@@ -76,7 +77,7 @@ fn factor(text: &str) -> Result<f64, String> {
 
 impl Replay {
     pub fn run(self, terminal: &Terminal) -> anyhow::Result<Ending> {
-        let config = self.settings.load()?;
+        let config = self.settings.load_for(Program::Replay, Config::default())?;
         let recording = recording::open(&self.recording, &config.topics, &config.sensor)?;
         recording.summary.notes.iter().for_each(|note| log::info!("{note}"));
         let folder = self.out.unwrap_or_else(|| default_folder(&self.recording, "map"));
