@@ -322,6 +322,11 @@ impl Localizer {
         &self.settings
     }
 
+    /// Number of readings waiting for their pose.
+    pub fn waiting(&self) -> usize {
+        self.pipeline.waiting()
+    }
+
     /// Counts of what was received, used and rejected.
     pub fn counters(&self) -> &Counters {
         self.pipeline.counters()
@@ -361,6 +366,3 @@ fn sensor_start(start: &Start, first: &Observation, mount: &Isometry3<f64>) -> S
     let place = Isometry2::new(place.into(), heading) * sensor;
     Start::At { place: place.coords.into(), heading: heading - body.rotation.angle(), deviation, heading_deviation }
 }
-
-#[cfg(test)]
-mod tests;
