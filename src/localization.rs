@@ -22,6 +22,7 @@ mod last_pose;
 pub mod live;
 pub mod lookup;
 mod particle;
+mod sample;
 
 use std::collections::VecDeque;
 use std::f64::consts::PI;
