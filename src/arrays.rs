@@ -23,7 +23,7 @@ const FIRST: &str = "format";
 const CHECKSUM: &str = "checksum";
 
 /// Number of bytes that identify a checkpoint.
-pub(crate) const PREFIX: u64 = 40;
+pub const PREFIX: u64 = 40;
 
 /// Length of a header in a zip archive, without the name that follows it.
 const ZIP_HEADER: usize = 30;
@@ -38,7 +38,7 @@ const ZIP64_LOCATOR: usize = 20;
 const LEAST_FILE: usize = ZIP_HEADER + 46;
 
 /// Rejects bytes that are not the start of an archive whose first array is `format`.
-pub(crate) fn check_prefix(bytes: &[u8]) -> Result<(), Problem> {
+pub fn check_prefix(bytes: &[u8]) -> Result<(), Problem> {
     let name = bytes.get(ZIP_HEADER..).unwrap_or_default();
     if bytes.starts_with(b"PK\x03\x04") && name.starts_with(file_name(FIRST).as_bytes()) {
         return Ok(());
@@ -55,7 +55,7 @@ fn file_name(array: &str) -> String {
 }
 
 /// Writes arrays one after another.
-pub(crate) struct ArrayWriter<W: Write + Seek> {
+pub struct ArrayWriter<W: Write + Seek> {
     zip: ZipWriter<W>,
     digest: Sha256,
     /// What the names of the arrays begin with.
@@ -63,37 +63,34 @@ pub(crate) struct ArrayWriter<W: Write + Seek> {
 }
 
 impl<W: Write + Seek> ArrayWriter<W> {
-    pub(crate) fn new(out: W) -> Self {
+    /// Begins an archive.
+    pub fn new(out: W) -> Self {
         Self { zip: ZipWriter::new(out), digest: Sha256::new(), section: String::new() }
     }
 
     /// The names of the arrays that follow begin with this.
-    pub(crate) fn section(&mut self, section: &str) {
+    pub fn section(&mut self, section: &str) {
         section.clone_into(&mut self.section);
     }
 
     /// Writes a text that is not empty, as numpy's `str`.
-    pub(crate) fn text(&mut self, name: &str, text: &str) -> io::Result<()> {
+    pub fn text(&mut self, name: &str, text: &str) -> io::Result<()> {
         let characters = text.chars().map(|character| u32::from(character).to_le_bytes());
         self.array(name, &format!("<U{}", text.chars().count()), &[], characters)
     }
 
-    pub(crate) fn integer(&mut self, name: &str, value: i64) -> io::Result<()> {
+    /// Adds an array that is one integer.
+    pub fn integer(&mut self, name: &str, value: i64) -> io::Result<()> {
         self.array(name, "<i8", &[], [value.to_le_bytes()])
     }
 
     /// Writes as many numbers as the shape says, the last index running fastest.
-    pub(crate) fn numbers(
-        &mut self,
-        name: &str,
-        shape: &[usize],
-        values: impl IntoIterator<Item = f64>,
-    ) -> io::Result<()> {
+    pub fn numbers(&mut self, name: &str, shape: &[usize], values: impl IntoIterator<Item = f64>) -> io::Result<()> {
         self.array(name, "<f8", shape, values.into_iter().map(f64::to_le_bytes))
     }
 
     /// Writes the checksum and the archive's table of contents.
-    pub(crate) fn finish(mut self) -> io::Result<W> {
+    pub fn finish(mut self) -> io::Result<W> {
         let checksum = format!("{:x}", self.digest.finalize_reset());
         self.text(CHECKSUM, &checksum)?;
         Ok(self.zip.finish()?)
@@ -116,7 +113,8 @@ impl<W: Write + Seek> ArrayWriter<W> {
         self.file(&file_name(&format!("{}{name}", self.section)), &bytes)
     }
 
-    pub(crate) fn file(&mut self, name: &str, bytes: &[u8]) -> io::Result<()> {
+    /// Adds a file as it is.
+    pub fn file(&mut self, name: &str, bytes: &[u8]) -> io::Result<()> {
         self.digest.update(name);
         self.digest.update(bytes);
         let options = FileOptions::default()
@@ -130,14 +128,15 @@ impl<W: Write + Seek> ArrayWriter<W> {
 }
 
 /// The arrays of an archive whose checksum is valid, or those whose names begin with that of a section.
-pub(crate) struct ArrayReader<'a> {
+pub struct ArrayReader<'a> {
     /// Bytes of each file in the archive, by its name.
     files: Arc<BTreeMap<String, &'a [u8]>>,
     section: String,
 }
 
 impl<'a> ArrayReader<'a> {
-    pub(crate) fn new(bytes: &'a [u8]) -> Result<Self, Problem> {
+    /// Opens an archive in memory.
+    pub fn new(bytes: &'a [u8]) -> Result<Self, Problem> {
         check_prefix(bytes)?;
         let mut files = list(bytes)?;
         let checksum = files.pop_if(|(name, _)| *name == file_name(CHECKSUM));
@@ -156,26 +155,29 @@ impl<'a> ArrayReader<'a> {
     }
 
     /// The arrays whose names begin with this.
-    pub(crate) fn section(&self, section: &str) -> Self {
+    pub fn section(&self, section: &str) -> Self {
         Self { files: Arc::clone(&self.files), section: section.to_owned() }
     }
 
-    pub(crate) fn text(&self, name: &str) -> Result<String, Problem> {
+    /// An array that is a text.
+    pub fn text(&self, name: &str) -> Result<String, Problem> {
         self.array(name)?.text()
     }
 
-    pub(crate) fn integer(&self, name: &str) -> Result<i64, Problem> {
+    /// An array that is one integer.
+    pub fn integer(&self, name: &str) -> Result<i64, Problem> {
         let array = self.array(name)?;
         let values = array.values("<i8", &[])?;
         Ok(i64::from_le_bytes(values[0]))
     }
 
-    pub(crate) fn number(&self, name: &str) -> Result<f64, Problem> {
+    /// An array that is one number.
+    pub fn number(&self, name: &str) -> Result<f64, Problem> {
         Ok(self.numbers(name, [])?[0])
     }
 
     /// Finite numbers in this shape, in which `None` is any length, with the last index running fastest.
-    pub(crate) fn numbers<const N: usize>(&self, name: &str, shape: [Option<usize>; N]) -> Result<Vec<f64>, Problem> {
+    pub fn numbers<const N: usize>(&self, name: &str, shape: [Option<usize>; N]) -> Result<Vec<f64>, Problem> {
         let array = self.array(name)?;
         let values: Vec<f64> = array.values("<f8", &shape)?.iter().map(|&bytes| f64::from_le_bytes(bytes)).collect();
         match values.iter().find(|value| !value.is_finite()) {
@@ -211,7 +213,7 @@ fn check_count(bytes: &[u8]) -> Result<(), Problem> {
 }
 
 /// Name and bytes of every file in the archive. Its directory is checked against the bytes.
-pub(crate) fn list(bytes: &[u8]) -> Result<Vec<(String, &[u8])>, Problem> {
+pub fn list(bytes: &[u8]) -> Result<Vec<(String, &[u8])>, Problem> {
     check_count(bytes)?;
     let damaged_by = |error: zip::result::ZipError| damaged(format!("its table of contents is invalid ({error})"));
     let mut zip = ZipArchive::new(Cursor::new(bytes)).map_err(damaged_by)?;

@@ -21,6 +21,7 @@ use ranges::*;
 pub use error::{Error, Problem};
 pub use keys::Setting;
 pub use scope::{Program, Scope};
+pub use toml::Value;
 
 // After a change, generate config/default.toml again; its second line says how.
 sections! {

@@ -1,7 +1,7 @@
 //! Errors for people, as the programs print them.
 
 /// An error and its causes, each once: many messages already contain that of their cause.
-pub(crate) fn in_words(error: &anyhow::Error) -> String {
+pub fn in_words(error: &anyhow::Error) -> String {
     let mut words = String::new();
     for cause in error.chain().map(ToString::to_string) {
         if !words.contains(&cause) {

@@ -2,7 +2,7 @@
 
 pub mod engine;
 mod error;
-pub(crate) mod exact_evidence;
+pub mod exact_evidence;
 pub mod grid;
 pub mod map;
 pub mod model;

@@ -20,11 +20,7 @@ pub struct FileError {
 
 impl FileError {
     /// Says what was tried: `File::open(path).map_err(FileError::of("read", path, ""))`.
-    pub(crate) fn of(
-        action: &'static str,
-        path: impl Into<PathBuf>,
-        advice: &'static str,
-    ) -> impl FnOnce(io::Error) -> Self {
+    pub fn of(action: &'static str, path: impl Into<PathBuf>, advice: &'static str) -> impl FnOnce(io::Error) -> Self {
         let path = path.into();
         move |source| Self { action, path, source, advice }
     }
@@ -33,7 +29,7 @@ impl FileError {
 /// Writes a file so that a reader sees the old one or the new one, never a part, whatever happens meanwhile: `write` fills a
 /// temporary file in the same folder, which is synced and renamed, and the folder is synced. After a failure the temporary file is
 /// removed.
-pub(crate) fn write_atomically<F>(path: &Path, write: F) -> io::Result<()>
+pub fn write_atomically<F>(path: &Path, write: F) -> io::Result<()>
 where
     F: FnOnce(&mut BufWriter<File>) -> io::Result<()>,
 {
@@ -53,12 +49,12 @@ where
 }
 
 /// The folder that a file is in.
-pub(crate) fn folder_of(path: &Path) -> &Path {
+pub fn folder_of(path: &Path) -> &Path {
     path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
 /// Makes a rename survive a power cut, which is possible on Unix only.
-pub(crate) fn sync_folder_of(path: &Path) -> io::Result<()> {
+pub fn sync_folder_of(path: &Path) -> io::Result<()> {
     if cfg!(unix) {
         File::open(folder_of(path))?.sync_all()?;
     }

@@ -3,7 +3,8 @@
 //! magmap turns a magnetometer and odometry into a live map of the magnetic field a robot drives through: a mean, a variance,
 //! and a model that grows only where the field needs it.
 //!
-//! The model is a separate crate, [`streaming_gp`]. Around it, from the inside out; inner modules know nothing of outer ones:
+//! The model is a separate crate, [`streaming_gp`]; the program `magmap`, which maps recordings, is `magmap-tools`. This crate is what
+//! a robot carries, from the inside out; inner modules know nothing of outer ones:
 //!
 //! * [`config`]: every setting, its default and its meaning.
 //! * [`sensing`]: from a reading to a located reading: calibration, gates, frames, and why nothing is being mapped.
@@ -12,16 +13,9 @@
 //! * [`durability`]: checkpoints, the journal (a write-ahead log), and which map a run continues.
 //! * [`localization`]: the robot in a finished map, by a particle filter.
 //! * [`session`]: a live run, independent of ROS.
-//! * [`calibration`]: what a drive says of its magnetometer.
 //! * [`files`]: files that are replaced whole or not at all.
-//! * [`recording`]: readers and writers of drives: Aalto CSV, MCAP, rosbag2.
-//! * `live`: a server of messages for those who watch in Foxglove (feature `live`, on by default).
-//! * [`simulation`]: a world of dipoles and a robot driving through it.
-//! * [`export`]: pictures, arrays, grids for `map_server`.
-//! * [`replay`]: offline mapping, from a recording to a folder of outputs.
-//! * [`locate`]: offline localization, from a recording and a map to a folder of outputs.
-//! * `cli`: what the command-line programs share (feature `cli`, on by default).
-//! * `ros`: the ROS 2 node (feature `ros`).
+//! * [`display`]: what viewers show of a map.
+//! * `ros`: the ROS 2 nodes (feature `ros`).
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
@@ -31,26 +25,16 @@
 #[doc = include_str!("../docs/library.md")]
 mod documentation {}
 
-mod arrays;
-pub mod calibration;
-#[cfg(feature = "cli")]
-pub mod cli;
+pub mod arrays;
 pub mod config;
+pub mod display;
 pub mod durability;
-#[cfg(any(feature = "cli", feature = "ros"))]
-mod errors;
-pub mod export;
+pub mod errors;
 pub mod field;
 pub mod files;
-#[cfg(feature = "live")]
-pub mod live;
 pub mod localization;
-pub mod locate;
 pub mod mapping;
-pub mod recording;
-pub mod replay;
 #[cfg(feature = "ros")]
 pub mod ros;
 pub mod sensing;
 pub mod session;
-pub mod simulation;

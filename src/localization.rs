@@ -22,6 +22,7 @@ mod last_pose;
 pub mod live;
 pub mod lookup;
 mod particle;
+mod sample;
 
 use std::collections::VecDeque;
 use std::f64::consts::PI;
@@ -311,6 +312,11 @@ impl Localizer {
         &self.settings
     }
 
+    /// Number of readings waiting for their pose.
+    pub fn waiting(&self) -> usize {
+        self.pipeline.waiting()
+    }
+
     /// Counts of what was received, used and rejected.
     pub fn counters(&self) -> &Counters {
         self.pipeline.counters()
@@ -350,6 +356,3 @@ fn sensor_start(start: &Start, first: &Observation, mount: &Isometry3<f64>) -> S
     let place = Isometry2::new(place.into(), heading) * sensor;
     Start::At { place: place.coords.into(), heading: heading - body.rotation.angle(), deviation, heading_deviation }
 }
-
-#[cfg(test)]
-mod tests;

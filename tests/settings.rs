@@ -1,14 +1,11 @@
-//! Every setting is obeyed or rejected, wherever it is given. Resuming a replay and ROS parameters are tested where they are written.
+//! Every setting is obeyed or rejected wherever a map is used. The tests of replays and of ROS parameters do the same for theirs.
 
+#[path = "settings/other_values.rs"]
 mod other_values;
 
-use std::process::Command;
-
-use magmap::config::{Config, Error, Program, Scope, Setting};
+use magmap::config::{Config, Error, Scope, Setting, Value};
 use magmap::field::model::FieldModel;
 use magmap::localization::settings_for;
-use tempfile::tempdir;
-use toml::Value;
 
 fn value(config: &Config, key: &str) -> Value {
     config.settings().unwrap().into_iter().find(|setting| setting.key == key).unwrap().value
@@ -61,29 +58,5 @@ fn a_localizer_uses_the_settings_of_its_map_unless_they_are_of_a_source_or_of_a_
         let is_of_the_user = matches!(scope, Scope::Source | Scope::Run);
         let expected = if is_of_the_user { Config::default() } else { made_with };
         assert_eq!(used, value(&expected, &key), "{key}");
-    }
-}
-
-#[test]
-fn a_replay_rejects_each_setting_that_has_no_effect_in_it() {
-    let (base, folder) = (other_values::base(), tempdir().unwrap());
-    for (Setting { key, programs, .. }, config) in other_values::each(&base) {
-        let given = format!("{key}={}", value(&config, &key));
-        let context = base
-            .settings()
-            .unwrap()
-            .into_iter()
-            .filter(|setting| value(&Config::default(), &setting.key) != setting.value);
-        let mut command = Command::new(env!("CARGO_BIN_EXE_magmap"));
-        command.args(["replay", "nowhere"]).current_dir(folder.path());
-        for setting in context {
-            command.args(["--set", &format!("{}={}", setting.key, setting.value)]);
-        }
-        let output = command.args(["--set", &given]).output().unwrap();
-        let message = String::from_utf8(output.stderr).unwrap();
-        let no_effect = format!("--set {key} has no effect in magmap replay, only in ");
-        assert_eq!(message.contains(&no_effect), !programs.contains(&Program::Replay), "{message}");
-        // Without a recording it fails in any case.
-        assert_eq!(output.status.code(), Some(if message.contains(&no_effect) { 2 } else { 1 }), "{message}");
     }
 }

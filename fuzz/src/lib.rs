@@ -1,6 +1,6 @@
-//! What the targets have in common: they read as `tests/hostile_files.rs` does, with inputs that libFuzzer makes.
+//! What the targets have in common: they read as `crates/magmap-tools/tests/hostile_files.rs` does, with inputs that libFuzzer makes.
 
-#[path = "../../tests/hostile/mod.rs"]
+#[path = "../../crates/magmap-tools/tests/hostile/mod.rs"]
 mod hostile;
 
 use std::sync::LazyLock;

@@ -43,7 +43,7 @@ pub enum Problem {
 
 impl Problem {
     /// An array that is invalid although the checksum is valid.
-    pub(crate) fn array(array: &str, expected: &str, found: impl std::fmt::Display) -> Self {
+    pub fn array(array: &str, expected: &str, found: impl std::fmt::Display) -> Self {
         Self::Array(format!("expected {expected} in the array {array}, found {found}"))
     }
 }

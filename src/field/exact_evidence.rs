@@ -8,7 +8,7 @@ use streaming_gp::{Axis, FieldPlace, FieldPlaces, Kernel, Matrix, NotPositiveDef
 /// all combinations.
 ///
 /// Weights are those of the first columns; the others have none.
-pub(crate) struct ExactEvidence {
+pub struct ExactEvidence {
     rows: f64,
     log_determinant: f64,
     /// Products of the columns X with each other, `X^T K^-1 X`.
@@ -20,7 +20,7 @@ impl ExactEvidence {
     ///
     /// # Errors
     /// When the covariance is not positive definite.
-    pub(crate) fn new(
+    pub fn new(
         places: &FieldPlaces,
         kernel: &VectorField,
         noise: f64,
@@ -37,37 +37,37 @@ impl ExactEvidence {
     }
 
     /// `(X left)^T K^-1 (X right)`.
-    pub(crate) fn product(&self, left: &[f64], right: &[f64]) -> f64 {
+    pub fn product(&self, left: &[f64], right: &[f64]) -> f64 {
         let row = |i: usize| right.iter().enumerate().map(|(j, right)| self.gram[(i, j)] * right).sum::<f64>();
         left.iter().enumerate().map(|(i, left)| left * row(i)).sum()
     }
 
     /// `Z^T K^-1 X weights` and `Z^T K^-1 Z` of the three columns Z from `first` on.
-    pub(crate) fn projected(&self, first: usize, weights: &[f64]) -> (Vector3<f64>, Matrix3<f64>) {
+    pub fn projected(&self, first: usize, weights: &[f64]) -> (Vector3<f64>, Matrix3<f64>) {
         let product = |i: usize| weights.iter().enumerate().map(|(k, weight)| weight * self.gram[(first + i, k)]).sum();
         (Vector3::from_fn(|i, _| product(i)), Matrix3::from_fn(|i, j| self.gram[(first + i, first + j)]))
     }
 
     /// The log evidence of the targets `X weights`, in nats.
-    pub(crate) fn at(&self, weights: &[f64]) -> f64 {
+    pub fn at(&self, weights: &[f64]) -> f64 {
         let constant = self.log_determinant + self.rows * std::f64::consts::TAU.ln();
         -0.5 * (constant + self.product(weights, weights))
     }
 
     /// The same under the multiple of K that makes it greatest, so that only the shape of the covariance counts.
-    pub(crate) fn scaled_at(&self, weights: &[f64]) -> f64 {
+    pub fn scaled_at(&self, weights: &[f64]) -> f64 {
         self.scaled(self.product(weights, weights))
     }
 
     /// The same, given the product of the targets with themselves.
-    pub(crate) fn scaled(&self, product: f64) -> f64 {
+    pub fn scaled(&self, product: f64) -> f64 {
         let scale = (product / self.rows).max(f64::MIN_POSITIVE);
         -0.5 * (self.log_determinant + self.rows * ((std::f64::consts::TAU * scale).ln() + 1.0))
     }
 }
 
 /// The three rows of a reading. Its axes are those of the body: under the prior of the bias every mount is the same.
-pub(crate) fn rows_of_reading(position: Point3<f64>, body: &Matrix3<f64>) -> [FieldPlace; 3] {
+pub fn rows_of_reading(position: Point3<f64>, body: &Matrix3<f64>) -> [FieldPlace; 3] {
     Axis::ALL.map(|axis| {
         let row = body.row(axis as usize);
         FieldPlace::Reading { axis, position: position.into(), turn: [row[0], row[1], row[2]], speed: 0.0 }

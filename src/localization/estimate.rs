@@ -164,16 +164,28 @@ pub struct Confidence {
     all_places: f64,
     /// What a reading at a known place tells ([`information`](super::lookup::FieldLookup::information)).
     information: f64,
-    /// Distance over which readings have agreed with one place, in metres.
-    agreed: f64,
-    /// What they have told since: logarithm of their likelihood there over that of a sensor anywhere in the map.
-    told: f64,
-    /// Distance over which they have disagreed, in metres.
-    disagreed: f64,
-    /// Whether the state has been tracking, without a disagreement since.
-    is_proven: bool,
-    /// Distance for which it is not, in metres.
-    unproven: f64,
+    readings: Agreement,
+    proof: Proof,
+}
+
+/// What the readings of the last metres say of the place.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Agreement {
+    /// They have agreed with one place over a distance in metres, and have `told` the logarithm of their likelihood there over that of a
+    /// sensor anywhere in the map. Both are zero where they agree with several places.
+    Agreed { distance: f64, told: f64 },
+    /// They have agreed with no place over a distance in metres.
+    Disagreed { distance: f64 },
+}
+
+/// Whether the state has been tracking, without a disagreement since.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Proof {
+    Proven,
+    /// It has not, for a distance in metres.
+    Missing {
+        distance: f64,
+    },
 }
 
 impl Confidence {
@@ -183,11 +195,8 @@ impl Confidence {
             places: places.ln(),
             all_places: all_places.ln(),
             information,
-            agreed: 0.0,
-            told: 0.0,
-            disagreed: 0.0,
-            is_proven: false,
-            unproven: 0.0,
+            readings: Agreement::Agreed { distance: 0.0, told: 0.0 },
+            proof: Proof::Missing { distance: 0.0 },
         }
     }
 
@@ -198,22 +207,32 @@ impl Confidence {
         distance: f64,
         settings: &config::Localization,
     ) -> (State, Option<Reason>) {
+        let was_proven = self.proof == Proof::Proven;
         let is_one_place = estimate.share > ONLY_CLUSTER && estimate.deviation() < settings.tracking_deviation;
-        let is_misfit = estimate.misfit > if self.is_proven { MISFITTING_PROVEN } else { MISFITTING };
-        let is_doubted = !estimate.agrees() || self.is_proven && is_misfit;
+        let is_misfit = estimate.misfit > if was_proven { MISFITTING_PROVEN } else { MISFITTING };
+        let is_doubted = !estimate.agrees() || was_proven && is_misfit;
         let speaks = estimate.evidence > SPEAKING;
-        self.disagreed = if estimate.agrees() { 0.0 } else { self.disagreed + distance };
-        if !is_one_place || !estimate.agrees() || is_misfit {
-            (self.agreed, self.told) = (0.0, 0.0);
+        let (agreed, told, disagreed) = match self.readings {
+            Agreement::Agreed { distance, told } => (distance, told, 0.0),
+            Agreement::Disagreed { distance } => (0.0, 0.0, distance),
+        };
+        self.readings = if !estimate.agrees() {
+            Agreement::Disagreed { distance: disagreed + distance }
+        } else if !is_one_place || is_misfit {
+            Agreement::Agreed { distance: 0.0, told: 0.0 }
         } else if speaks {
-            self.agreed += distance;
-            self.told += estimate.evidence * self.information * distance / settings.error_length;
-        }
-        let is_sure = self.agreed > 0.0 && self.agreed >= settings.proving_distance && self.told >= self.places;
-        self.is_proven = !is_doubted && (self.is_proven || is_sure);
-        self.unproven = if self.is_proven { 0.0 } else { self.unproven + distance };
-        let is_lost = self.disagreed >= settings.losing_distance
-            || self.unproven >= settings.searching_distance && self.agreed < PROMISING;
+            let tells = estimate.evidence * self.information * distance / settings.error_length;
+            Agreement::Agreed { distance: agreed + distance, told: told + tells }
+        } else {
+            Agreement::Agreed { distance: agreed, told }
+        };
+        let is_sure = self.is_sure(settings);
+        self.proof = match self.proof {
+            _ if !is_doubted && (was_proven || is_sure) => Proof::Proven,
+            Proof::Missing { distance: before } => Proof::Missing { distance: before + distance },
+            Proof::Proven => Proof::Missing { distance },
+        };
+        let is_lost = self.is_lost(settings);
         if is_lost || is_doubted {
             self.places = self.all_places;
         }
@@ -222,12 +241,28 @@ impl Confidence {
         }
         let reason = match (is_one_place, speaks) {
             _ if estimate.inside < 0.5 => Reason::OutsideMap,
-            _ if self.disagreed > 0.0 || is_misfit => Reason::ReadingsDisagree,
+            _ if !estimate.agrees() || is_misfit => Reason::ReadingsDisagree,
             (true, true) => Reason::Unproven,
             (false, true) => Reason::SeveralPlaces,
             (_, false) => Reason::FlatField,
         };
         (if is_lost { State::Lost } else { State::Converging }, Some(reason))
+    }
+
+    /// Whether readings have agreed far enough, and told enough to choose one of all places.
+    fn is_sure(&self, settings: &config::Localization) -> bool {
+        let Agreement::Agreed { distance, told } = self.readings else { return false };
+        distance > 0.0 && distance >= settings.proving_distance && told >= self.places
+    }
+
+    /// Whether readings have disagreed, or said too little of any place, for too long.
+    fn is_lost(&self, settings: &config::Localization) -> bool {
+        match (self.readings, self.proof) {
+            (Agreement::Disagreed { distance }, _) if distance >= settings.losing_distance => true,
+            (Agreement::Agreed { distance, .. }, _) if distance >= PROMISING => false,
+            (_, Proof::Missing { distance }) => distance >= settings.searching_distance,
+            (_, Proof::Proven) => false,
+        }
     }
 }
 

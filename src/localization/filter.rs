@@ -13,6 +13,7 @@ use super::Start;
 use super::estimate::{Confidence, Estimate, Reason, State};
 use super::lookup::FieldLookup;
 use super::particle::{MotionStep, Particle, likelihood, likelihood_anywhere, normal, rotated, widened};
+use super::sample::Sample;
 use crate::config;
 
 /// Side of the bins of places whose number decides that of the particles, in metres.
@@ -113,7 +114,10 @@ impl ParticleFilter {
         }
     }
 
-    fn update_of<const D: usize>(&mut self, step: &MotionStep) -> (Estimate, State, Option<Reason>) {
+    fn update_of<const D: usize>(&mut self, step: &MotionStep) -> (Estimate, State, Option<Reason>)
+    where
+        [f64; D]: Sample,
+    {
         let distance = step.distance();
         self.remember(step);
         let share = (distance / self.settings.error_length).min(1.0);
@@ -165,7 +169,10 @@ impl ParticleFilter {
     }
 
     /// Replaces a share of the particles, evenly over all, by those that explain the last metres.
-    fn renew<const D: usize>(&mut self, share: f64) {
+    fn renew<const D: usize>(&mut self, share: f64)
+    where
+        [f64; D]: Sample,
+    {
         let count = ((share * self.particles.len() as f64) as usize).min(MOST_RENEWED);
         let probes = if count > 0 { self.probes() } else { Vec::new() };
         for i in 0..count {
@@ -190,18 +197,22 @@ impl ParticleFilter {
     }
 
     /// The most likely of some random poses, given the last metres.
-    fn propose<const D: usize>(&mut self, probes: &[Probe]) -> Particle {
+    fn propose<const D: usize>(&mut self, probes: &[Probe]) -> Particle
+    where
+        [f64; D]: Sample,
+    {
         // The robot may have been moved within the last metres.
         let length = PROPOSAL_LENGTH * self.random.random_range(0.25..1.0);
         let probes = &probes[..probes.partition_point(|probe| probe.distance < length)];
+        // Axes tell the heading; they are in the frame of odometry here.
+        let read = probes.first().and_then(|newest| <[f64; D]>::of(&newest.step, 0.0).axes());
         let mut best = (f64::NEG_INFINITY, anywhere(&self.lookup, &mut self.random));
         for _ in 0..PROPOSALS {
             let (place, mut turn) = anywhere(&self.lookup, &mut self.random);
-            if D == 3
-                && let (Some(local), Some(newest)) = (self.lookup.at::<D>(place), probes.first())
+            if let Some([x, y, _]) = read
+                && let Some(local) = self.lookup.at::<D>(place)
             {
                 let of_map = local.mean[1].atan2(local.mean[0]);
-                let [x, y, _] = newest.step.field;
                 let deviation = READ_HEADING.hypot(self.settings.bias_deviation / x.hypot(y));
                 turn = of_map - y.atan2(x) + deviation * normal(&mut self.random);
             }
@@ -232,11 +243,14 @@ fn explained<const D: usize>(
     probes: &[Probe],
     bias_variance: f64,
     best: f64,
-) -> Option<f64> {
+) -> Option<f64>
+where
+    [f64; D]: Sample,
+{
     let mut sum = 0.0;
     for (left, Probe { step, moved, .. }) in (0..probes.len()).rev().zip(probes) {
         let moved = rotated(*moved, turn);
-        let reading = step.turned::<D>(turn);
+        let reading = <[f64; D]>::of(step, turn);
         let local = lookup.at::<D>([place[0] - moved[0], place[1] - moved[1]]);
         let local = local.map(|local| widened(local, bias_variance, bias_variance));
         sum +=

@@ -7,6 +7,7 @@ use rand_distr::{Distribution, StandardNormal};
 
 use super::density::{DEGREES_OF_FREEDOM, log_density};
 use super::lookup::{FieldLookup, Local};
+use super::sample::Sample;
 use crate::config;
 
 /// Standard deviation by which the error of odometry's scale changes in a metre.
@@ -41,13 +42,6 @@ impl MotionStep {
     /// Length of the movement, in metres.
     pub fn distance(&self) -> f64 {
         self.movement[0].hypot(self.movement[1])
-    }
-
-    /// The reading in the frame of the map, which is turned by this angle.
-    pub(super) fn turned<const D: usize>(&self, turn: f64) -> [f64; D] {
-        let [x, y] = rotated([self.field[0], self.field[1]], turn);
-        let axes = if D == 1 { self.field } else { [x, y, self.field[2]] };
-        std::array::from_fn(|axis| axes[axis])
     }
 }
 
@@ -128,7 +122,10 @@ impl Particle {
 
     /// Weighs it by what was read, and returns the logarithm of the likelihood over that of a sensor anywhere in the map. Readings whose
     /// errors are shared count as one: `share` is the inverse of their number (tempering).
-    pub fn weigh<const D: usize>(&mut self, step: &MotionStep, lookup: &FieldLookup, share: f64) -> f64 {
+    pub(super) fn weigh<const D: usize>(&mut self, step: &MotionStep, lookup: &FieldLookup, share: f64) -> f64
+    where
+        [f64; D]: Sample,
+    {
         let reading = self.unbiased(step);
         let local = lookup.at::<D>(self.place);
         let anywhere = likelihood_anywhere(lookup, &reading);
@@ -161,14 +158,13 @@ impl Particle {
     }
 
     /// The reading in the frame of the map, free of what is known of the bias.
-    fn unbiased<const D: usize>(&self, step: &MotionStep) -> [f64; D] {
+    fn unbiased<S: Sample>(&self, step: &MotionStep) -> S {
         let [x, y, vertical] = self.bias;
         let [x, y] = rotated([x, y], self.heading(step));
-        let reading = step.turned::<D>(self.turn);
-        if D == 1 { reading } else { std::array::from_fn(|axis| reading[axis] - [x, y, vertical][axis]) }
+        S::of(step, self.turn).without_bias([x, y, vertical])
     }
 
-    /// A step of the Kalman filter of the bias; readings that are far off count less, as in the likelihood.
+    /// A step of the Kalman filter of the bias, which only axes show; readings that are far off count less, as in the likelihood.
     fn learn_bias<const D: usize>(
         &mut self,
         step: &MotionStep,
@@ -176,16 +172,22 @@ impl Particle {
         local: &Local<D>,
         noise: f64,
         share: f64,
-    ) {
-        if D == 1 || self.bias_variance == [0.0; 2] || share == 0.0 {
+    ) where
+        [f64; D]: Sample,
+    {
+        let (Some(reading), Some(mean), Some(map_variance)) =
+            (reading.axes(), local.mean.axes(), local.variance.axes())
+        else {
+            return;
+        };
+        if self.bias_variance == [0.0; 2] || share == 0.0 {
             return;
         }
-        let residual: [f64; 3] = std::array::from_fn(|axis| reading[axis] - local.mean[axis]);
+        let residual: [f64; 3] = std::array::from_fn(|axis| reading[axis] - mean[axis]);
         let [x, y] = rotated([residual[0], residual[1]], -self.heading(step));
         let [plane, vertical] = self.bias_variance;
         for (axis, residual, prior) in [(0, x, plane), (1, y, plane), (2, residual[2], vertical)] {
-            let variance =
-                noise + if axis < 2 { 0.5 * (local.variance[0] + local.variance[1]) } else { local.variance[2] };
+            let variance = noise + if axis < 2 { 0.5 * (map_variance[0] + map_variance[1]) } else { map_variance[2] };
             let square = residual * residual / (variance + prior);
             let weight = share * (DEGREES_OF_FREEDOM + 1.0) / (DEGREES_OF_FREEDOM + square);
             let gain = prior / (prior + variance / weight);
@@ -197,9 +199,11 @@ impl Particle {
 }
 
 /// What the map says, and how uncertain a reading is beside its noise because the bias of the sensor is.
-pub(super) fn widened<const D: usize>(local: Local<D>, plane: f64, vertical: f64) -> Local<D> {
-    let more = |axis: usize| if D == 1 { 0.0 } else { [plane, plane, vertical][axis] };
-    Local { variance: std::array::from_fn(|axis| local.variance[axis] + more(axis)), ..local }
+pub(super) fn widened<const D: usize>(local: Local<D>, plane: f64, vertical: f64) -> Local<D>
+where
+    [f64; D]: Sample,
+{
+    Local { variance: Sample::widened(local.variance, plane, vertical), ..local }
 }
 
 /// Logarithm of the likelihood of a reading where the map says this, up to a constant.

@@ -6,10 +6,10 @@ use r2r::std_msgs::msg::{ColorRGBA, Header};
 use r2r::{geometry_msgs, nav_msgs, sensor_msgs, tf2_msgs, visualization_msgs};
 
 use super::interfaces::OccupancyGridUpdate;
-use crate::export::AxesGrid;
-use crate::export::arrows::{Arrow, Arrows};
-use crate::export::colour::VIRIDIS;
-use crate::export::occupancy::GridScales;
+use crate::display::AxesGrid;
+use crate::display::arrows::{Arrow, Arrows};
+use crate::display::colour::VIRIDIS;
+use crate::display::occupancy::GridScales;
 use crate::field::grid::{Cells, FieldGrid, GridGeometry};
 use crate::field::map::SensorBias;
 use crate::field::quantity::Quantity;
@@ -358,7 +358,7 @@ mod tests {
         assert_eq!(numbers(&plain.data), [0.75, 0.25, 0.0, 50.0, 50e-6, 2e-6]);
         let covariance = [[4.0, 1.0, 0.0], [1.0, 9.0, 0.0], [0.0, 0.0, 16.0]];
         let axes = Axes { mean: [30.0, 0.0, -40.0], covariance };
-        let detailed = cloud(header(), &grid, Some(&AxesGrid::from_cells(vec![None, Some(axes)])));
+        let detailed = cloud(header(), &grid, Some(&AxesGrid { cells: vec![None, Some(axes)] }));
         assert_eq!((detailed.width, detailed.point_step), (1, 48));
         assert_eq!(numbers(&detailed.data)[6..], [30e-6, 0.0, -40e-6, 2e-6, 3e-6, 4e-6]);
         let offsets: Vec<(&str, u32)> =

@@ -10,8 +10,8 @@ use r2r::{Node, Publisher, QosProfile};
 
 use super::conversions::{outside, time};
 use super::shared::Shared;
+use crate::display::occupancy::GridScales;
 use crate::durability::journal;
-use crate::export::occupancy::GridScales;
 use crate::field::map::{FieldMap, SensorBias};
 use crate::field::quantity::Quantity;
 use crate::mapping::updates::{Update, lock};

@@ -23,9 +23,9 @@ use super::listener::{Listener, Messages, now, offer, publisher, ready, subscrib
 use super::parameters::Parameters;
 use super::{conversions as convert, threads};
 use crate::config::{self, Config, PoseSource};
+use crate::display::occupancy::OccupancyLayers;
 use crate::durability::checkpoint::{self, Checkpoint};
 use crate::durability::map_store::MapFile;
-use crate::export::occupancy::OccupancyLayers;
 use crate::field::map::FieldMap;
 use crate::field::raster::rasterize;
 use crate::localization::live::{Found, Live};

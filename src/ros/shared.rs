@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use crate::export::occupancy::GridScales;
+use crate::display::occupancy::GridScales;
 use crate::sensing::rejection::Rejections;
 use crate::session::Session;
 

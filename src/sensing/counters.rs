@@ -43,7 +43,7 @@ impl Counters {
     }
 
     /// What became of the measurements where nothing came of them, for a message. `more` are further reasons.
-    pub(crate) fn in_vain(&self, more: impl Iterator<Item = String>) -> String {
+    pub fn in_vain(&self, more: impl Iterator<Item = String>) -> String {
         let Self { readings, poses, used_readings, rejections, .. } = self;
         let reasons: Vec<String> = rejections.to_string().lines().map(String::from).chain(more).collect();
         let rejected = if reasons.is_empty() { String::new() } else { format!("; rejected: {}", reasons.join(", ")) };

@@ -172,7 +172,7 @@ impl Pose {
 }
 
 /// Place and heading of a transform.
-pub(crate) fn in_plane(transform: &Isometry3<f64>) -> Isometry2<f64> {
+pub fn in_plane(transform: &Isometry3<f64>) -> Isometry2<f64> {
     Isometry2::new(transform.translation.vector.xy(), transform.rotation.euler_angles().2)
 }
 

@@ -1,8 +1,6 @@
 //! Every setting with another valid value.
 
-use toml::Value;
-
-use super::{Config, Setting};
+use super::{Config, Setting, Value};
 
 /// Settings under which each of them has an effect.
 pub fn base() -> Config {

@@ -10,8 +10,8 @@ mod common;
 
 use common::readings;
 use magmap::config::{Config, Mapped};
-use magmap::recording::aalto_csv::Magnetometer;
 use magmap_evaluate::drives::{self, Experiment, Material};
+use magmap_tools::recording::aalto_csv::Magnetometer;
 use serde::Deserialize;
 use serde_json::json;
 use std::hint::black_box;

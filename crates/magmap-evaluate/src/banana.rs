@@ -7,7 +7,7 @@ use super::metrics::Readings;
 use anyhow::anyhow;
 use clap::Args;
 use magmap::config::Config;
-use magmap::simulation::banana::{BananaOptions, Labelled, banana};
+use magmap_tools::simulation::banana::{BananaOptions, Labelled, banana};
 use serde::Serialize;
 use std::time::Instant;
 use streaming_gp::{

@@ -7,14 +7,14 @@
 use super::metrics::{Predictions, Scores, quantile};
 use anyhow::Context;
 use magmap::config::Config;
+use magmap::display::occupancy::OccupancyLayers;
 use magmap::durability::tile_folder::TileFolder;
-use magmap::export::occupancy::OccupancyLayers;
 use magmap::field::map::FieldMap;
 use magmap::field::map::SensorBias;
 use magmap::field::model::FieldModel;
 use magmap::field::raster::Rasterizer;
 use magmap::sensing::reading::{MagneticField, Observation, Observed, Stamp};
-use magmap::simulation::{Character, DipoleOptions, DipoleWorld, Path, Route, World};
+use magmap_tools::simulation::{Character, DipoleOptions, DipoleWorld, Path, Route, World};
 use nalgebra::{Matrix3, Point2, Point3, Vector3};
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;

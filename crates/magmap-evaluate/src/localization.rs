@@ -1,7 +1,7 @@
 //! How well a robot is located in a map: on the Aalto drives and in simulated halls, with odometry whose errors are made from the truth.
 //!
 //! Each run draws the errors of odometry anew: of scale (3 %) and heading (0.01 radians per metre), and noise of both. As in
-//! [`magmap::locate`], the pose at the stamp of the reading that completes an update is compared with the truth at that stamp.
+//! [`magmap_tools::locate`], the pose at the stamp of the reading that completes an update is compared with the truth at that stamp.
 
 use super::metrics::{Spread, quantile};
 use super::worlds::batches;
@@ -10,10 +10,10 @@ use magmap::config::{Config, Mapped};
 use magmap::field::map::FieldMap;
 use magmap::field::model::FieldModel;
 use magmap::localization::{Localizer, Start, State};
-use magmap::locate::{CHI_SQUARED_95, LocatedStep, WRONG};
-use magmap::recording::aalto_csv::{Drive, DrivePath, Magnetometer};
 use magmap::sensing::reading::{Measurement, Pose, Reading, Stamp};
-use magmap::simulation::{self, DipoleOptions, DipoleWorld, Drift, Odometry, RobotOptions, Route};
+use magmap_tools::locate::{CHI_SQUARED_95, LocatedStep, WRONG};
+use magmap_tools::recording::aalto_csv::{Drive, DrivePath, Magnetometer};
+use magmap_tools::simulation::{self, DipoleOptions, DipoleWorld, Drift, Odometry, RobotOptions, Route};
 use nalgebra::Isometry3;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;

@@ -1,8 +1,8 @@
 //! Gross outliers among the readings that a map is learnt from: how much a few change it.
 
 use clap::Args;
-use magmap::cli::number;
 use magmap::sensing::reading::MagneticField;
+use magmap_tools::cli::number;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 

@@ -2,10 +2,10 @@
 
 use super::comparison::{BatchResult, Comparison, Run};
 use magmap::config::{self, Config};
-use magmap::export::file::{create_folder, write_atomically};
-use magmap::export::map_strip::MapStrip;
-use magmap::export::panels::{AxisScale, Curve, Panel, Panels};
-use magmap::export::{Error, MapPicture};
+use magmap_tools::export::file::{create_folder, write_atomically};
+use magmap_tools::export::map_strip::MapStrip;
+use magmap_tools::export::panels::{AxisScale, Curve, Panel, Panels};
+use magmap_tools::export::{Error, MapPicture};
 use std::fmt::Write as _;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};

@@ -1,7 +1,7 @@
 //! A world drawn from a Gaussian process: the truth is exactly what the model assumes, so its calibration can be judged.
 
 use magmap::sensing::reading::MagneticField;
-use magmap::simulation::{Error, World, check, not_negative, positive};
+use magmap_tools::simulation::{Error, World, check, not_negative, positive};
 use nalgebra::{Point3, Vector2, Vector3};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;

@@ -18,7 +18,7 @@ use magmap::config::Config;
 use magmap::mapping::batcher::Batch;
 use magmap::mapping::pipeline::Pipeline;
 use magmap::sensing::reading::{MagneticField, Measurement};
-use magmap::simulation::{Drive, Path, RobotOptions, Route, World};
+use magmap_tools::simulation::{Drive, Path, RobotOptions, Route, World};
 use nalgebra::Isometry3;
 use serde::Serialize;
 use std::collections::VecDeque;

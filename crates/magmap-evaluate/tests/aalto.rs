@@ -1,18 +1,18 @@
 //! The model on the real drives, where they are: the figures that the README states, with room for other processors.
 
-#[path = "../../../tests/common/mod.rs"]
+#[path = "../../magmap-tools/tests/common/mod.rs"]
 mod common;
 
 use magmap::config::{Ceiling, Config, Hyperparameters, Mapped};
 use magmap::field::engine;
 use magmap::mapping::averaging::Averager;
 use magmap::mapping::pipeline::Pipeline;
-use magmap::recording::aalto_csv::{Drive, DrivePath, Magnetometer};
 use magmap::sensing::reading::{LocatedReading, MagneticField, Measurement, Observation};
 use magmap::sensing::rejection::{Rejection, Rejections};
 use magmap_evaluate::comparison::BatchResult;
 use magmap_evaluate::drives::{self, Drives, DrivesOutcome, Experiment, Material};
 use magmap_evaluate::metrics::{Readings, Spread};
+use magmap_tools::recording::aalto_csv::{Drive, DrivePath, Magnetometer};
 use nalgebra::{Isometry3, Point3, Vector3};
 use std::collections::VecDeque;
 use std::path::Path;

@@ -1,6 +1,6 @@
 //! The built program, as a user meets it: exit codes, outputs, messages.
 
-#[path = "../../../tests/common/mod.rs"]
+#[path = "../../magmap-tools/tests/common/mod.rs"]
 mod common;
 
 use std::fs;

@@ -12,7 +12,7 @@ use magmap::config::Config;
 use magmap::mapping::mapper::Mapper;
 use magmap::mapping::worker::{Mode, Worker};
 use magmap::sensing::reading::MagneticField;
-use magmap::simulation::{DipoleOptions, DipoleWorld, Drift, Drive, Path, RobotOptions, Route};
+use magmap_tools::simulation::{DipoleOptions, DipoleWorld, Drift, Drive, Path, RobotOptions, Route};
 use nalgebra::{Isometry3, Vector3};
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;

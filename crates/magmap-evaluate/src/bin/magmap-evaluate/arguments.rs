@@ -3,10 +3,10 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use magmap::cli::{SettingsArguments, UsageError};
 use magmap::config::{Config, Likelihood, Mapped};
-use magmap::export::{self, report};
 use magmap_evaluate::methods::methods;
+use magmap_tools::cli::{SettingsArguments, UsageError};
+use magmap_tools::export::{self, report};
 use serde::Serialize;
 use streaming_gp::methods::Parameter;
 

@@ -3,8 +3,8 @@
 use std::io::{self, Write};
 
 use clap::Args;
-use magmap::cli::Ending;
 use magmap_evaluate::banana::{self, BananaOutcome, Experiment, Scores};
+use magmap_tools::cli::Ending;
 
 use super::arguments::Common;
 

@@ -3,11 +3,11 @@
 use std::io::{self, Write};
 
 use jiff::Timestamp;
-use magmap::cli::{Ending, Terminal};
 use magmap::config::Config;
 use magmap_evaluate::comparison::{BatchResult, Comparison, Run, Task};
 use magmap_evaluate::methods::Method;
 use magmap_evaluate::portfolio::{self, Chapter};
+use magmap_tools::cli::{Ending, Terminal};
 use serde::Serialize;
 
 use super::arguments::Common;

@@ -5,14 +5,14 @@ use std::path::PathBuf;
 
 use anyhow::Context;
 use clap::{Args, ValueEnum};
-use magmap::cli::{Ending, Terminal};
 use magmap::config::Config;
 use magmap::field::map::SensorBias;
-use magmap::recording::aalto_csv::Magnetometer;
 use magmap_evaluate::drives::{self, BatchScores, Drives, DrivesOutcome, Experiment, Material};
 use magmap_evaluate::methods::Method;
 use magmap_evaluate::metrics::Spread;
 use magmap_evaluate::outliers::Outliers;
+use magmap_tools::cli::{Ending, Terminal};
+use magmap_tools::recording::aalto_csv::Magnetometer;
 use nalgebra::Vector3;
 use serde::Serialize;
 use streaming_gp::{CeilingUsed, SelectionEnd};

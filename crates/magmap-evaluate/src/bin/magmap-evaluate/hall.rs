@@ -4,11 +4,11 @@ use std::io::{self, Write};
 use std::path::PathBuf;
 
 use clap::Args;
-use magmap::cli::{Ending, Terminal};
 use magmap::config::Config;
-use magmap::export::map_picture::MapPicture;
 use magmap::field::map::SensorBias;
 use magmap_evaluate::hall::{self, Hall, HallOutcome, HallScores};
+use magmap_tools::cli::{Ending, Terminal};
+use magmap_tools::export::map_picture::MapPicture;
 
 use super::arguments::Common;
 

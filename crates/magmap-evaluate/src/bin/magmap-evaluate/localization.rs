@@ -4,11 +4,11 @@ use std::io::{self, Write};
 use std::path::PathBuf;
 
 use clap::Args;
-use magmap::cli::{Ending, Terminal};
 use magmap::config::{Config, Mapped};
-use magmap::export::report::write_json;
-use magmap::recording::aalto_csv::Magnetometer;
 use magmap_evaluate::localization::{Elsewhere, Kidnapped, Row, Runs, Scene, aalto, corridor, hall};
+use magmap_tools::cli::{Ending, Terminal};
+use magmap_tools::export::report::write_json;
+use magmap_tools::recording::aalto_csv::Magnetometer;
 
 use crate::arguments::Common;
 

@@ -16,8 +16,8 @@ mod worlds;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use magmap::cli::{self, Verbosity};
 use magmap_evaluate::drives::Experiment;
+use magmap_tools::cli::{self, Verbosity};
 
 /// Reuses the holes that matrices leave; the allocator of the C library keeps them, see `docs/buildings.md`.
 #[global_allocator]
@@ -109,7 +109,7 @@ fn main() -> ExitCode {
 }
 
 #[cfg(test)]
-#[path = "../../../../../tests/common/pages.rs"]
+#[path = "../../../../magmap-tools/tests/common/pages.rs"]
 mod pages;
 
 #[cfg(test)]

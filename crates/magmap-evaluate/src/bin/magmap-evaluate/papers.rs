@@ -5,13 +5,13 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use magmap::cli::{Ending, Terminal};
 use magmap::config::{Config, Mapped};
-use magmap::recording::aalto_csv::Magnetometer;
 use magmap_evaluate::drives::{self, Experiment, Material};
 use magmap_evaluate::methods::Method;
 use magmap_evaluate::portfolio::{self, Chapter};
 use magmap_evaluate::published::{self, Ours};
+use magmap_tools::cli::{Ending, Terminal};
+use magmap_tools::recording::aalto_csv::Magnetometer;
 
 use super::comparison::{how_it_was_made, run_all};
 

@@ -1,11 +1,11 @@
 //! `magmap-evaluate scenarios`, `sizes` and `growth`: streams whose function is known.
 
 use clap::{Args, ValueEnum};
-use magmap::cli::{Ending, Terminal, UsageError};
 use magmap_evaluate::comparison::Task;
 use magmap_evaluate::growth;
 use magmap_evaluate::methods::Method;
 use magmap_evaluate::scenarios::{self, Scenario};
+use magmap_tools::cli::{Ending, Terminal, UsageError};
 
 use super::arguments::{Common, help_on_methods};
 use super::comparison::{ByBatch, side_by_side};

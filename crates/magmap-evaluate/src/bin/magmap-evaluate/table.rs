@@ -7,10 +7,10 @@ use std::thread;
 
 use anyhow::bail;
 use clap::Args;
-use magmap::cli::{Ending, Terminal, UsageError, number};
 use magmap_evaluate::comparison::Comparison;
 use magmap_evaluate::methods::{MOST_EXACT, Method};
 use magmap_evaluate::table::{self, Fingerprint, Metric, Protocol, Store, Summary, Table};
+use magmap_tools::cli::{Ending, Terminal, UsageError, number};
 use serde_json::json;
 
 use super::arguments::{Common, help_on_methods};

@@ -3,11 +3,11 @@
 use std::io::{self, Write};
 
 use clap::Args;
-use magmap::cli::{Ending, Terminal};
 use magmap::config::{Config, Mapped};
 use magmap_evaluate::outliers::Outliers;
 use magmap_evaluate::worlds::rooms::{self, Fault, RoomScores};
 use magmap_evaluate::worlds::{self, WorldScores};
+use magmap_tools::cli::{Ending, Terminal};
 use serde_json::json;
 
 use super::arguments::Common;

@@ -1,0 +1,109 @@
+//! `magmap demo`.
+
+use std::convert::Infallible;
+use std::io;
+use std::path::PathBuf;
+
+use anyhow::bail;
+use clap::Args;
+use magmap::config::{Config, Program};
+use magmap::mapping::mapper::SourceId;
+use magmap::sensing::reading::Measurement;
+use magmap_tools::cli::{Ending, SettingsArguments, Terminal, UsageError};
+use magmap_tools::recording::Loss;
+use magmap_tools::recording::drive_writer::ODOMETRY_FRAME;
+use magmap_tools::replay::{Options, Replay, Source, TruthComparison};
+use magmap_tools::simulation::{self, Simulation};
+
+use crate::replay::{INTERRUPTED, ending, show, stop_on_interrupt};
+use crate::summary::{self, Table};
+
+/// Default folder of the outputs.
+const FOLDER: &str = "magmap-demo";
+
+const EXAMPLES: &str = "\
+Examples:
+  magmap demo                              into magmap-demo/, over an earlier demo
+  magmap demo --out /tmp/map               somewhere else
+  magmap demo --set selection.delta=0.5    with fewer inducing points
+
+Fails unless the map is closer to the true field than the mean of the readings is.";
+
+/// Maps an embedded simulated world and compares the map with the truth: three minutes in a room of 6 m by 6 m.
+#[derive(Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Demo {
+    #[command(flatten)]
+    settings: SettingsArguments,
+    /// Folder for the outputs.
+    #[arg(long, value_name = "DIR", default_value = FOLDER)]
+    out: PathBuf,
+    /// Replace outputs in a folder that is not empty.
+    #[arg(long)]
+    force: bool,
+}
+
+impl Demo {
+    pub fn run(self, terminal: &Terminal) -> anyhow::Result<Ending> {
+        let config = self.settings.load_for(Program::Replay, Config::default())?;
+        if !config.topics.signal.is_empty() {
+            let message = "the demo has no yes/no signal; magmap simulate --signal-above writes one";
+            return Err(UsageError(message.to_owned()).into());
+        }
+        let simulation = simulation::demo();
+        let world = simulation.world()?;
+        let mut strengths = Vec::new();
+        let bar = terminal.bar("mapping", expected_measurements(&simulation));
+        // The default folder holds nothing but an earlier demo.
+        let force = self.force || self.out.as_os_str() == FOLDER;
+        let options = Options { force, ..Options::default() };
+        let replay = Replay::start(&config, source(&simulation), &self.out, options, show(bar.clone()))?;
+        stop_on_interrupt(replay.stop_signal(), || INTERRUPTED)?;
+        let drive = simulation.drive(&world)?.map(|sample| sample.measurement);
+        let outcome = replay
+            .run(drive.inspect(|measurement| strengths.extend(strength(measurement))).map(Ok::<_, Infallible>))?;
+        bar.finish_and_clear();
+        summary::print(&outcome)?;
+        let mean = strengths.iter().sum::<f64>() / strengths.len() as f64;
+        let comparison = TruthComparison::within_room(&outcome.grid, &world, simulation.world.size, mean);
+        print_comparison(&comparison, &config)?;
+        if ending(&outcome) == Ending::Done && comparison.rmse >= comparison.constant_rmse {
+            bail!("the map is no closer to the truth than the mean of the readings");
+        }
+        Ok(ending(&outcome))
+    }
+}
+
+fn source(simulation: &Simulation) -> Source {
+    Source {
+        name: "simulated room".into(),
+        id: SourceId { name: "demo".into(), fingerprint: format!("demo {}", simulation.seed) },
+        about: serde_json::json!({ "simulation": "demo", "seed": simulation.seed, "seconds": simulation.duration }),
+        mount: simulation.robot.mount,
+        frame: ODOMETRY_FRAME.into(),
+        loss: Loss::default(),
+    }
+}
+
+fn expected_measurements(simulation: &Simulation) -> u64 {
+    (simulation.duration * (simulation.robot.magnetometer_rate + simulation.robot.odometry_rate)) as u64
+}
+
+/// The strength of a reading, in microtesla.
+fn strength(measurement: &Measurement) -> Option<f64> {
+    match measurement {
+        Measurement::Reading(reading) => Some(reading.sample.field()?.strength()),
+        Measurement::Pose(_) => None,
+    }
+}
+
+fn print_comparison(comparison: &TruthComparison, config: &Config) -> io::Result<()> {
+    let TruthComparison { cells, rmse, constant_rmse, coverage, expected_rmse } = comparison;
+    let area = *cells as f64 * config.raster.resolution.powi(2);
+    let mut table = Table::default();
+    table.row("truth", format!("compared on the {area:.1} m² of the room that are mapped"));
+    table.row("", format!("error of the map {rmse:.2} µT, expected {expected_rmse:.2} µT"));
+    table.row("", format!("error of the mean of the readings {constant_rmse:.2} µT"));
+    table.row("", format!("{:.1} % of the truth within the map's 95 % interval", 100.0 * coverage));
+    table.print()
+}

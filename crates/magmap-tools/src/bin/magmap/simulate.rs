@@ -1,0 +1,172 @@
+//! `magmap simulate`: a robot's drive, or the points of another experiment.
+
+mod banana;
+
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use clap::{Args, Subcommand, ValueEnum};
+use magmap::sensing::reading::Stamp;
+use magmap_tools::cli::{Ending, Terminal, UsageError};
+use magmap_tools::recording::writer::Storage;
+use magmap_tools::simulation::bag::{self, TRUTH_FILE};
+use magmap_tools::simulation::{Character, DipoleOptions, Drift, RobotOptions, Route, Simulation};
+
+const EXAMPLES: &str = "\
+Examples:
+  magmap simulate --out bag                      all lanes of a room of 6 m by 6 m
+  magmap simulate --out hall --hall              a hall of 60 m by 60 m whose right half is smoother
+  magmap simulate --out offices --size 40x12 --route rooms
+  magmap simulate --out random --route random --seed 7 --size 12x8 --duration 600
+  magmap simulate --out weak --sd 2 --noise 1    a weak field and a poor sensor
+  magmap simulate --out drifting --drift-scale 0.01 --drift-heading 0.02
+  magmap simulate banana --output banana.csv     no robot: points on two crescents
+
+The true field is written to truth.csv in the folder of the bag, with a row per reading: stamp in nanoseconds, true \
+position of the sensor, the field there along the map's axes and its strength in microtesla, true position of the body. \
+If odometry drifts, the true poses are also on /ground_truth (geometry_msgs/PoseStamped), which a replay does not read and \
+`magmap locate` compares with.";
+
+/// Start of simulated drives: some tools mistake stamps near the epoch for missing ones.
+const START: Stamp = Stamp::from_ros(1_700_000_000, 0);
+
+/// Size of a hall, in metres.
+const HALL: [f64; 2] = [60.0, 60.0];
+
+/// Duration of a drive on a route without an end, in seconds.
+const ENDLESS: f64 = 180.0;
+
+/// Drives a simulated robot through a simulated room and writes its recording as a rosbag2 folder.
+///
+/// The room has dipoles under and beside its floor. The bag holds /imu/mag, /odom, /tf and /tf_static.
+#[derive(Args)]
+#[command(after_help = EXAMPLES, allow_negative_numbers = true, args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
+pub struct Simulate {
+    #[command(subcommand)]
+    other: Option<Other>,
+    /// Folder of the bag; must not exist or be empty.
+    #[arg(long, value_name = "BAG", required = true)]
+    out: Option<PathBuf>,
+    /// Route of the robot through the room.
+    #[arg(long, value_enum, default_value_t)]
+    route: RouteArgument,
+    /// Distance between the lanes of the lawn mower, in metres.
+    #[arg(long, value_name = "METRES", default_value_t = 0.8)]
+    lane_spacing: f64,
+    /// Seed of the world, the route and the noise.
+    #[arg(long, default_value_t = 3)]
+    seed: u64,
+    /// A hall: walls of changing character, and in the right half the field varies over twice the distance.
+    #[arg(long)]
+    hall: bool,
+    /// Width of the rooms along the corridor, in metres.
+    #[arg(long, value_name = "METRES", default_value_t = 5.0)]
+    room_width: f64,
+    /// Size of the room, in metres [default: 6x6; of a hall 60x60].
+    #[arg(long, value_name = "WIDTHxLENGTH", value_parser = size)]
+    size: Option<[f64; 2]>,
+    /// Speed of the robot, in metres per second.
+    #[arg(long, default_value_t = 0.5)]
+    speed: f64,
+    /// Duration of the drive, in seconds [default: as long as the whole route takes: a lap, all lanes in both directions, all rooms; 180
+    /// for routes without an end].
+    #[arg(long, value_name = "SECONDS")]
+    duration: Option<f64>,
+    /// Standard deviation of the noise on each axis of a reading, in microtesla.
+    #[arg(long, value_name = "MICROTESLA", default_value_t = 0.5)]
+    noise: f64,
+    /// Standard deviation of the field's strength over the floor, in microtesla.
+    #[arg(long, value_name = "MICROTESLA", default_value_t = 10.0)]
+    sd: f64,
+    #[command(flatten)]
+    drift: Drift,
+    /// Also write a yes/no signal, std_msgs/msg/Bool on /signal: whether a reading is stronger than this, in microtesla.
+    #[arg(long, value_name = "MICROTESLA")]
+    signal_above: Option<f64>,
+    /// How the messages are stored.
+    #[arg(long, value_enum, default_value_t)]
+    storage: Storage,
+}
+
+/// What else can be simulated.
+#[derive(Subcommand)]
+enum Other {
+    /// Draws points on two interlocking crescents, from left to right, as in `magmap-evaluate banana`.
+    Banana(banana::Arguments),
+}
+
+/// The routes.
+#[derive(Clone, Copy, Default, ValueEnum)]
+enum RouteArgument {
+    /// Along the walls, lap after lap.
+    Rectangle,
+    /// Up and down in parallel lanes, then across them.
+    #[default]
+    LawnMower,
+    /// From one random place to the next.
+    Random,
+    /// Along the walls once, then to some random places, and so on.
+    Patrol,
+    /// Along a corridor in the middle, with a round through each of the rooms on either side.
+    Rooms,
+}
+
+fn size(text: &str) -> Result<[f64; 2], String> {
+    let side = |text: &str| text.trim().parse().ok().filter(|side: &f64| side.is_finite() && *side > 0.0);
+    let sides = text.split_once('x').and_then(|(width, length)| Some([side(width)?, side(length)?]));
+    sides.ok_or_else(|| format!("expected two sides in metres such as 6x8.5, found {text:?}"))
+}
+
+impl Simulate {
+    pub fn run(self, terminal: &Terminal) -> anyhow::Result<Ending> {
+        match (&self.other, &self.out) {
+            (Some(Other::Banana(arguments)), _) => banana::run(arguments),
+            (None, Some(out)) => self.drive(out, terminal),
+            (None, None) => Err(UsageError("expected --out <BAG>".to_owned()).into()),
+        }
+    }
+
+    fn drive(&self, out: &Path, terminal: &Terminal) -> anyhow::Result<Ending> {
+        // All settings come from the command line.
+        let usage = |error: magmap_tools::simulation::Error| UsageError(error.to_string());
+        let simulation = self.simulation().map_err(usage)?;
+        let world = simulation.world().map_err(usage)?;
+        let drive = simulation.drive(&world).map_err(usage)?;
+        let seconds = drive.duration();
+        let robot = &simulation.robot;
+        let bar = terminal.bar("driving", (seconds * (robot.magnetometer_rate + robot.odometry_rate)) as u64);
+        let written = bag::write(drive, &robot.mount, out, self.storage, self.signal_above, || bar.inc(1))?;
+        bar.finish_and_clear();
+        let mut stdout = io::stdout().lock();
+        writeln!(stdout, "{} readings and {} poses in {seconds:.1} s", written.readings, written.poses)?;
+        writeln!(stdout, "written to {}, with the truth in {TRUTH_FILE}", out.display())?;
+        Ok(Ending::Done)
+    }
+
+    fn simulation(&self) -> Result<Simulation, magmap_tools::simulation::Error> {
+        let drift = self.drift.if_any();
+        let size = self.size.unwrap_or(if self.hall { HALL } else { DipoleOptions::default().size });
+        let route = match self.route {
+            RouteArgument::Rectangle => Route::Rectangle,
+            RouteArgument::LawnMower => Route::LawnMower { spacing: self.lane_spacing },
+            RouteArgument::Random => Route::Random,
+            RouteArgument::Patrol => Route::Patrol,
+            RouteArgument::Rooms => Route::Rooms { width: self.room_width },
+        };
+        let duration = match self.duration {
+            Some(duration) => duration,
+            None => route.length(size)?.map_or(ENDLESS, |length| length / self.speed),
+        };
+        Ok(Simulation {
+            seed: self.seed,
+            world: DipoleOptions {
+                standard_deviation: self.sd,
+                character: if self.hall { Character::Hall } else { Character::Uniform },
+                ..DipoleOptions::of_size(size)
+            },
+            route,
+            robot: RobotOptions { speed: self.speed, noise: self.noise, drift, start: START, ..Default::default() },
+            duration,
+        })
+    }
+}

@@ -1,0 +1,140 @@
+//! A stretch of a drive whose readings can be located under any delay and turned by any yaw, always the same readings
+//! in the same cells.
+
+use std::collections::{HashMap, HashSet, VecDeque};
+
+use nalgebra::{Isometry3, Matrix3, Point3, Rotation3, UnitQuaternion, Vector3};
+
+use magmap::config::{Averaging, Config};
+use magmap::mapping::averaging::Averager;
+use magmap::mapping::pipeline::Pipeline;
+use magmap::sensing::counters::Counters;
+use magmap::sensing::reading::{LocatedReading, MagneticField, Measurement, Observation, Reading, Stamp};
+
+/// Readings located through the pipeline of a map, averaged over the spacing of these settings.
+pub(super) fn locate(
+    measurements: &[Measurement],
+    config: &Config,
+    mount: Isometry3<f64>,
+    delay: f64,
+) -> (Vec<Observation>, Counters) {
+    let (mut pipeline, mut ready) = (Pipeline::new(config, mount), VecDeque::new());
+    for measurement in measurements {
+        pipeline.ingest(earlier(measurement, delay), &mut ready);
+    }
+    pipeline.finish(&mut ready);
+    (ready.into_iter().flat_map(|batch| batch.observations).collect(), *pipeline.counters())
+}
+
+/// The measurement with the stamp of a reading moved back by the delay of its topic.
+pub(super) fn earlier(measurement: &Measurement, delay: f64) -> Measurement {
+    match measurement {
+        Measurement::Reading(reading) => {
+            Measurement::Reading(Reading { stamp: reading.stamp.shifted(-delay), ..*reading })
+        }
+        pose => *pose,
+    }
+}
+
+/// An average of readings, as a function of the yaw by which the mount is turned.
+#[derive(Clone, Debug)]
+pub(super) struct TurnableReading {
+    pub(super) position: Point3<f64>,
+    /// Mean rotation from the body's frame to the map's.
+    pub(super) body: Matrix3<f64>,
+    /// The field in the map's frame is the first, plus the second times the cosine of the yaw, plus the third times its
+    /// sine.
+    pub(super) parts: [Vector3<f64>; 3],
+    pub(super) speed: f64,
+}
+
+/// A stretch of a drive.
+pub(super) struct Stretch {
+    measurements: Vec<Measurement>,
+    config: Config,
+    mount: Isometry3<f64>,
+    /// The cell of the readings with each stamp.
+    cells: HashMap<Stamp, usize>,
+    length: usize,
+}
+
+impl Stretch {
+    /// The stretch of a drive whose cells end with these stamps, as averaged without delay. Its readings are those that
+    /// can be located under all delays up to `greatest_delay` either way.
+    pub(super) fn new(
+        measurements: &[Measurement],
+        config: &Config,
+        mount: Isometry3<f64>,
+        ends: &[Stamp],
+        greatest_delay: f64,
+    ) -> Self {
+        // The first cell may start much earlier, while the robot stood still: that cell is left out.
+        let margin = config.synchronizer.max_gap + greatest_delay + 1.0;
+        let (start, end) = (ends.first().copied().unwrap_or_default(), ends.last().copied().unwrap_or_default());
+        let range = start.shifted(-margin)..=end.shifted(margin);
+        let measurements: Vec<Measurement> =
+            measurements.iter().filter(|measurement| range.contains(&measurement.stamp())).copied().collect();
+        let mut config = config.clone();
+        config.averaging.spacing = 0.0;
+        // What the first pass accepted is accepted under every delay.
+        let accepted: Vec<Stamp> =
+            locate(&measurements, &config, mount, 0.0).0.iter().map(|observation| observation.stamp).collect();
+        config.gates.max_gradient = 0.0;
+        config.gates.max_repeat = 0.0;
+        let mut stretch = Self { measurements, config, mount, cells: HashMap::new(), length: ends.len() };
+        let at = |delay| -> Vec<Stamp> { stretch.located(delay).map(|reading| reading.stamp).collect() };
+        let extremes =
+            [at(-greatest_delay), at(greatest_delay)].map(|stamps| stamps.into_iter().collect::<HashSet<Stamp>>());
+        for stamp in accepted.into_iter().filter(|stamp| extremes.iter().all(|located| located.contains(stamp))) {
+            let cell = ends.partition_point(|end| *end < stamp);
+            if cell > 0 && cell < ends.len() {
+                stretch.cells.insert(stamp, cell);
+            }
+        }
+        stretch
+    }
+
+    /// The readings one by one, with the stamps that they were recorded with.
+    fn located(&self, delay: f64) -> impl Iterator<Item = LocatedReading> {
+        let (observations, _) = locate(&self.measurements, &self.config, self.mount, delay);
+        observations.into_iter().map(move |seen| LocatedReading {
+            stamp: seen.stamp.shifted(delay),
+            position: seen.position,
+            orientation: UnitQuaternion::from_rotation_matrix(&Rotation3::from_matrix_unchecked(seen.orientation)),
+            sample: seen.field().into(),
+        })
+    }
+
+    /// The averages of its cells under a delay.
+    pub(super) fn readings(&self, delay: f64) -> Vec<TurnableReading> {
+        let mut cells: Vec<Vec<LocatedReading>> = vec![Vec::new(); self.length];
+        for reading in self.located(delay) {
+            if let Some(cell) = self.cells.get(&reading.stamp) {
+                cells[*cell].push(reading);
+            }
+        }
+        cells.iter().filter_map(|cell| self.average(cell)).collect()
+    }
+
+    fn average(&self, cell: &[LocatedReading]) -> Option<TurnableReading> {
+        let part = |of: fn(&Vector3<f64>) -> Vector3<f64>| {
+            let mut averager = Averager::new(&Averaging { spacing: f64::INFINITY });
+            for reading in cell {
+                let body = reading.orientation * self.mount.rotation.inverse();
+                let turned = |field: MagneticField| body * of(&(body.inverse() * field.microtesla()));
+                let sample = reading.sample.map_field(|field| MagneticField::from_microtesla(turned(field)));
+                averager.push(&LocatedReading { orientation: body, sample, ..*reading });
+            }
+            averager.close()
+        };
+        let vertical = part(|field| Vector3::new(0.0, 0.0, field.z))?;
+        let along = part(|field| Vector3::new(field.x, field.y, 0.0))?;
+        let across = part(|field| Vector3::new(-field.y, field.x, 0.0))?;
+        Some(TurnableReading {
+            position: vertical.position,
+            body: vertical.orientation,
+            parts: [vertical, along, across].map(|part| *part.field().microtesla()),
+            speed: vertical.speed,
+        })
+    }
+}

@@ -1,0 +1,52 @@
+//! The unit of readings, from their strength.
+
+use serde::Serialize;
+
+use magmap::sensing::reading::{Measurement, Reading, Sample};
+
+/// Strength of the Earth's field over its surface, in microtesla (International Geomagnetic Reference Field).
+const EARTH: std::ops::RangeInclusive<f64> = 22.0..=67.0;
+
+/// Strengths in buildings, in microtesla. A unit is suspected outside only: those that drivers confuse are further
+/// apart.
+const NATURAL: std::ops::RangeInclusive<f64> = 5.0..=500.0;
+
+/// What readings may be in instead of tesla, and how many tesla one of them is.
+const UNITS: [(&str, f64); 6] = [
+    ("microtesla", 1e-6),
+    ("gauss", 1e-4),
+    ("milligauss", 1e-7),
+    ("nanotesla", 1e-9),
+    ("millitesla", 1e-3),
+    ("megatesla (microtesla converted to tesla twice)", 1e6),
+];
+
+/// The unit of the readings.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Unit {
+    /// Median of the strengths, in microtesla if the readings are in tesla.
+    pub median_strength: f64,
+    /// Whether that is between 22 and 67 microtesla, as the Earth's field.
+    pub is_like_earth: bool,
+    /// The unit that the readings seem to be in instead of tesla; "unknown" where none fits.
+    pub suspected: Option<String>,
+}
+
+impl Unit {
+    /// The unit of these readings; none where there are no finite ones.
+    pub(super) fn of(measurements: &[Measurement]) -> Option<Self> {
+        let strength = |measurement: &Measurement| match measurement {
+            Measurement::Reading(Reading { sample: Sample::Field(field), .. }) => {
+                Some(field.strength()).filter(|strength| strength.is_finite())
+            }
+            _ => None,
+        };
+        let mut strengths: Vec<f64> = measurements.iter().filter_map(strength).collect();
+        let middle = strengths.len().checked_sub(1)? / 2;
+        let median_strength = *strengths.select_nth_unstable_by(middle, f64::total_cmp).1;
+        let fitting = || UNITS.into_iter().find(|(_, tesla)| EARTH.contains(&(median_strength * tesla)));
+        let suspected =
+            (!NATURAL.contains(&median_strength)).then(|| fitting().map_or("unknown", |(name, _)| name).to_owned());
+        Some(Self { median_strength, is_like_earth: EARTH.contains(&median_strength), suspected })
+    }
+}

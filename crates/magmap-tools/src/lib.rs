@@ -1,0 +1,24 @@
+//! magmap without ROS: from recordings to maps, pictures and files.
+//!
+//! What a robot carries is the crate [`magmap`]. Around it, from the inside out; inner modules know nothing of outer ones:
+//!
+//! * [`recording`]: readers and writers of drives: Aalto CSV, MCAP, rosbag2.
+//! * [`simulation`]: a world of dipoles and a robot driving through it.
+//! * [`calibration`]: what a drive says of its magnetometer.
+//! * `live`: a server of messages for those who watch in Foxglove (feature `live`, on by default).
+//! * [`export`]: pictures, arrays, grids for `map_server`.
+//! * [`replay`]: offline mapping, from a recording to a folder of outputs.
+//! * [`locate`]: offline localization, from a recording and a map to a folder of outputs.
+//! * [`cli`]: what the command-line programs share.
+#![forbid(unsafe_code)]
+#![warn(missing_docs)]
+
+pub mod calibration;
+pub mod cli;
+pub mod export;
+#[cfg(feature = "live")]
+pub mod live;
+pub mod locate;
+pub mod recording;
+pub mod replay;
+pub mod simulation;

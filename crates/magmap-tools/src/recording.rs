@@ -1,0 +1,379 @@
+//! Recordings of drives: the Aalto data's CSV files, surveys as plain CSV, MCAP files, rosbag2 folders.
+//!
+//! [`open`] guesses the kind from the path, reads the recording once from end to end, and returns a [`Recording`]: its
+//! content ([`Summary`]), the place of the magnetometer on the robot, and what is missing ([`Loss`]). A recording is an
+//! iterator of the measurements in recorded order; a file of any size is read a few messages at a time. Damage is not an
+//! error: what can be read is read, and the rest is reported.
+//!
+//! [`writer`] writes bags that ROS 2's tools play, [`convert`] converts a drive of the Aalto data to one.
+
+pub mod aalto_csv;
+pub mod convert;
+mod decoding;
+pub mod drive_writer;
+mod error;
+mod field_table;
+mod loss;
+mod mcap;
+pub mod messages;
+mod playback;
+mod rosbag2;
+mod rosbag2_sqlite;
+mod storage;
+mod survey;
+mod truth;
+pub mod writer;
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use nalgebra::Isometry3;
+use serde::Serialize;
+use sha2::{Digest, Sha256};
+use strum::EnumMessage;
+
+use self::aalto_csv::{Drive, DrivePath};
+use self::decoding::Frames;
+pub use self::error::Error;
+use self::field_table::FieldTable;
+pub use self::loss::{Loss, Lost};
+use self::messages::{Bool, MagneticField, Message, Odometry, TFMessage};
+use self::playback::{Playback, Wanted};
+use self::rosbag2::Bag;
+use self::storage::{Format, StoredTopic};
+use self::survey::{Survey, SurveyedTopic};
+use magmap::config::{Sensor, Topics};
+use magmap::mapping::mapper::SourceId;
+use magmap::sensing::reading::{Measurement, Stamp};
+
+/// How a recording is stored; the comment of each kind is what a person reads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, EnumMessage)]
+#[serde(rename_all = "snake_case")]
+pub enum Kind {
+    /// drive of the Aalto data (CSV)
+    AaltoCsv,
+    /// survey (CSV)
+    SurveyCsv,
+    /// MCAP file
+    Mcap,
+    /// SQLite database of rosbag2
+    Sqlite3,
+    /// rosbag2 folder with MCAP storage
+    Rosbag2Mcap,
+    /// rosbag2 folder with SQLite storage
+    Rosbag2Sqlite3,
+}
+
+/// The content of a recording.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Summary {
+    /// The path it was opened with.
+    pub path: PathBuf,
+    /// How it is stored.
+    pub kind: Kind,
+    /// All topics, by name; of a CSV drive, its files.
+    pub topics: Vec<TopicSummary>,
+    /// First and last time at which a message was recorded, in seconds; `None` when it is empty.
+    pub span_seconds: Option<(f64, f64)>,
+    /// The topic of the readings; of a yes/no signal, the signal's.
+    pub magnetometer: Choice,
+    /// The topic of the poses.
+    pub odometry: Choice,
+    /// Frame of the readings; of a yes/no signal, the robot's body.
+    pub magnetometer_frame: String,
+    /// Frame of the poses: the frame of the map.
+    pub odometry_frame: String,
+    /// Frame of the robot's body, whose poses the odometry gives.
+    pub body_frame: String,
+    /// What is unusual without being a loss.
+    pub notes: Vec<String>,
+}
+
+/// A topic of a recording.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct TopicSummary {
+    /// Its name.
+    pub name: String,
+    /// The type of its messages.
+    pub type_name: String,
+    /// Number of messages.
+    pub count: u64,
+}
+
+impl fmt::Display for TopicSummary {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{} ({})", self.name, self.type_name)
+    }
+}
+
+/// A chosen topic.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Choice {
+    /// Its name.
+    pub topic: String,
+    /// The others of the same type. Unless the configuration names a topic, the one with the most messages is chosen; of
+    /// equals, the first by name.
+    pub others: Vec<String>,
+}
+
+/// An open recording: an iterator of its measurements in recorded order.
+///
+/// After an error the iteration ends.
+pub struct Recording {
+    /// Its content.
+    pub summary: Summary,
+    /// The transform from the magnetometer's coordinates to those of the body whose poses the odometry gives.
+    pub mount: Isometry3<f64>,
+    /// What is missing; known from the start, because the recording was read once when it was opened.
+    pub loss: Loss,
+    source: Source,
+}
+
+enum Source {
+    /// Files that were read whole, with the digest of their content.
+    Files {
+        measurements: std::vec::IntoIter<Measurement>,
+        digest: Sha256,
+    },
+    Bag(Box<Playback>),
+}
+
+/// Opens a recording: a drive of the Aalto data (`FOLDER/invensense/3` or one of its files), a survey as plain CSV, an MCAP
+/// file, a rosbag2 folder or one of its storage files.
+///
+/// `topics` names the topics to read; topics without a name are found by their type. `sensor` may replace the recording's
+/// static transforms.
+///
+/// # Errors
+/// A path that is not that of a recording, no topic of the needed types, a named topic that does not exist (the error lists
+/// those that do), frames that no transforms link, and files that cannot be read at all. Damage within a file is
+/// [`Recording::loss`].
+pub fn open(path: &Path, topics: &Topics, sensor: &Sensor) -> Result<Recording, Error> {
+    let drive = if path.is_dir() { None } else { DrivePath::guess(path) };
+    match drive {
+        Some(drive) => Recording::from_drive(path, &drive, topics, sensor),
+        None if FieldTable::is_at(path) => Recording::from_table(path, topics, sensor),
+        None => Recording::from_bag(path, topics, sensor),
+    }
+}
+
+impl Recording {
+    /// Identifies its content.
+    pub fn id(&self) -> SourceId {
+        let mut digest = match &self.source {
+            Source::Files { digest, .. } => digest.clone(),
+            Source::Bag(playback) => playback.digest(),
+        };
+        let Summary { kind, topics, span_seconds, .. } = &self.summary;
+        // Its path is not content: it may be moved.
+        let counts: Vec<u64> = topics.iter().map(|topic| topic.count).collect();
+        digest.update(format!("{kind:?} {counts:?} {span_seconds:?}"));
+        SourceId { name: self.summary.path.display().to_string(), fingerprint: format!("{:x}", digest.finalize()) }
+    }
+
+    fn from_drive(path: &Path, drive_path: &DrivePath, topics: &Topics, sensor: &Sensor) -> Result<Self, Error> {
+        let drive = Drive::read(drive_path)?;
+        let file = |kind: &str| drive_path.file(kind).display().to_string();
+        let choice = |kind| Choice { topic: file(kind), others: Vec::new() };
+        let count = drive.seconds.len() as u64;
+        let topic = |kind, content: &str| TopicSummary { name: file(kind), type_name: content.into(), count };
+        let repeated = Some(drive.repeated_stamps).filter(|repeated| *repeated > 0);
+        let note = |repeated| format!("{repeated} rows repeat a stamp and are spread over the time to the next");
+        let summary = Summary {
+            path: path.into(),
+            kind: Kind::AaltoCsv,
+            topics: vec![topic("loc", "positions (CSV)"), topic("mag", "magnetic field (CSV)")],
+            span_seconds: drive.seconds.first().copied().zip(drive.seconds.last().copied()),
+            magnetometer: choice("mag"),
+            odometry: choice("loc"),
+            magnetometer_frame: "room".into(),
+            odometry_frame: "room".into(),
+            body_frame: "room".into(),
+            notes: repeated.map(note).into_iter().collect(),
+        };
+        let (measurements, digest) = (drive.measurements().collect(), drive.digest());
+        let placed = "the files give the sensor's own place and axes";
+        Self::from_files(summary, measurements, digest, drive.loss, topics, (sensor, placed))
+    }
+
+    fn from_table(path: &Path, topics: &Topics, sensor: &Sensor) -> Result<Self, Error> {
+        let table = FieldTable::read(path)?;
+        let name = path.display().to_string();
+        let choice = Choice { topic: name.clone(), others: Vec::new() };
+        let (type_name, count) = ("positions and fields (CSV)".into(), table.rows.len() as u64);
+        let sensor_frame = if table.has_orientation { "magnetometer" } else { "map" };
+        let summary = Summary {
+            path: path.into(),
+            kind: Kind::SurveyCsv,
+            topics: vec![TopicSummary { name, type_name, count }],
+            span_seconds: table.span().map(|(start, end)| (start.seconds(), end.seconds())),
+            magnetometer: choice.clone(),
+            odometry: choice,
+            magnetometer_frame: sensor_frame.into(),
+            odometry_frame: "map".into(),
+            body_frame: sensor_frame.into(),
+            notes: table.notes.clone(),
+        };
+        let (measurements, digest) = (table.measurements().collect(), table.digest());
+        let placed = "the rows are places of the sensor itself";
+        Self::from_files(summary, measurements, digest, table.loss, topics, (sensor, placed))
+    }
+
+    /// Of files that hold no signal, and whose positions need no mount: `placed` says why.
+    fn from_files(
+        mut summary: Summary,
+        measurements: Vec<Measurement>,
+        digest: Sha256,
+        loss: Loss,
+        topics: &Topics,
+        (sensor, placed): (&Sensor, &str),
+    ) -> Result<Self, Error> {
+        if !topics.signal.is_empty() {
+            let files: Vec<&String> = summary.topics.iter().map(|topic| &topic.name).collect();
+            return Err(wrong_topic::<Bool>(&summary.path, "topics.signal", &topics.signal, &files));
+        }
+        if sensor.override_transforms {
+            summary.notes.push(format!("sensor.override_transforms has no effect: {placed}"));
+        }
+        let source = Source::Files { measurements: measurements.into_iter(), digest };
+        Ok(Self { summary, mount: Isometry3::identity(), loss, source })
+    }
+
+    fn from_bag(path: &Path, topics: &Topics, sensor: &Sensor) -> Result<Self, Error> {
+        let bag = Bag::open(path)?;
+        let survey = Survey::of(&bag)?;
+        let magnetometer = match topics.signal.as_str() {
+            "" => pick::<MagneticField>(path, &survey, "topics.magnetometer", &topics.magnetometer)?,
+            signal => pick::<Bool>(path, &survey, "topics.signal", signal)?,
+        };
+        let is_signal = !topics.signal.is_empty();
+        let odometry = pick::<Odometry>(path, &survey, "topics.odometry", &topics.odometry)?;
+        // The messages of a signal name no frame.
+        let mount = if is_signal || sensor.override_transforms {
+            sensor.mount()
+        } else {
+            recorded_mount(path, &survey, &magnetometer.frames.frame, &odometry.frames.child)?
+        };
+        let kind = match (bag.is_folder, bag.format) {
+            (true, Format::Sqlite3) => Kind::Rosbag2Sqlite3,
+            (true, _) => Kind::Rosbag2Mcap,
+            (false, Format::Sqlite3) => Kind::Sqlite3,
+            (false, _) => Kind::Mcap,
+        };
+        let notes = bag.notes.iter().chain(&magnetometer.note).chain(&odometry.note);
+        let summary = Summary {
+            path: path.into(),
+            kind,
+            topics: topic_summaries(&survey),
+            span_seconds: survey.span.map(|(start, end)| (start.seconds(), end.seconds())),
+            magnetometer: magnetometer.choice.clone(),
+            odometry: odometry.choice.clone(),
+            magnetometer_frame: if is_signal { &odometry.frames.child } else { &magnetometer.frames.frame }.clone(),
+            odometry_frame: odometry.frames.frame.clone(),
+            body_frame: odometry.frames.child.clone(),
+            notes: notes.cloned().collect(),
+        };
+        let picked = [magnetometer, odometry];
+        let loss = loss_of(&survey, picked.each_ref().map(|picked| picked.surveyed));
+        let wanted = picked.map(|Picked { surveyed, frames, .. }| Wanted { topic: surveyed.topic.clone(), frames });
+        Ok(Self { summary, mount, loss, source: Source::Bag(Box::new(Playback::new(bag, wanted))) })
+    }
+}
+
+impl Iterator for Recording {
+    type Item = Result<Measurement, Error>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        match &mut self.source {
+            Source::Files { measurements, .. } => measurements.next().map(Ok),
+            Source::Bag(playback) => playback.next_measurement().transpose(),
+        }
+    }
+}
+
+impl std::iter::FusedIterator for Recording {}
+
+/// The topic chosen of those of one type.
+struct Picked<'a> {
+    surveyed: &'a SurveyedTopic,
+    frames: Frames,
+    choice: Choice,
+    note: Option<String>,
+}
+
+/// Picks the named topic; without a name, the first of the type.
+fn pick<'a, M: Message>(path: &Path, survey: &'a Survey, key: &'static str, named: &str) -> Result<Picked<'a>, Error> {
+    let mut fitting = survey.of_type(M::TYPE);
+    let index = fitting.iter().position(|surveyed| named.is_empty() || surveyed.topic.name == named);
+    let Some(index) = index else {
+        let topics = topic_summaries(survey);
+        return Err(match named {
+            "" => no_topic(path, &format!("of type {}", M::TYPE), &topics, &survey.loss),
+            topic => wrong_topic::<M>(path, key, topic, &topics),
+        });
+    };
+    let surveyed = fitting.remove(index);
+    let StoredTopic { name: topic, type_name: expected } = surveyed.topic.clone();
+    let Some(frames) = surveyed.main_frames().cloned() else {
+        let damage = damage(&loss_of(survey, [surveyed]));
+        return Err(Error::unusable(path, format!("the topic {topic} holds no readable {expected}{damage}")));
+    };
+    let others: Vec<String> = fitting.into_iter().map(|other| other.topic.name.clone()).collect();
+    let is_open = named.is_empty() && !others.is_empty();
+    let note = is_open.then(|| {
+        format!("several topics fit {key}, which names none: {topic} was taken, {} were not", others.join(", "))
+    });
+    Ok(Picked { surveyed, frames, choice: Choice { topic, others }, note })
+}
+
+/// The error for a named topic that does not exist or has another type.
+fn wrong_topic<M: Message>(path: &Path, key: &str, topic: &str, topics: &[impl ToString]) -> Error {
+    no_topic(path, &format!("{topic:?} of type {} ({key} names it)", M::TYPE), topics, &Loss::default())
+}
+
+/// The error for a missing topic; damage may be its cause.
+fn no_topic(path: &Path, wanted: &str, topics: &[impl ToString], loss: &Loss) -> Error {
+    Error::unusable(path, format!("it has no topic {wanted}; it has {}{}", listed(topics), damage(loss)))
+}
+
+/// What is missing, for the end of a sentence.
+fn damage(loss: &Loss) -> String {
+    if loss.is_empty() { String::new() } else { format!(". It is damaged: {loss}") }
+}
+
+/// A list for a sentence.
+fn listed(items: &[impl ToString]) -> String {
+    let items: Vec<String> = items.iter().map(ToString::to_string).collect();
+    if items.is_empty() { "none".into() } else { items.join(", ") }
+}
+
+/// What is missing of the bag as a whole, of these topics and of the transforms.
+fn loss_of<'a>(survey: &'a Survey, topics: impl IntoIterator<Item = &'a SurveyedTopic>) -> Loss {
+    let mut loss = survey.loss.clone();
+    for topic in topics.into_iter().chain(survey.of_type(TFMessage::TYPE)) {
+        topic.add_loss(&mut loss);
+    }
+    loss
+}
+
+fn topic_summaries(survey: &Survey) -> Vec<TopicSummary> {
+    let summary = |surveyed: &SurveyedTopic| {
+        let StoredTopic { name, type_name } = surveyed.topic.clone();
+        TopicSummary { name, type_name, count: surveyed.count }
+    };
+    let mut topics: Vec<TopicSummary> = survey.topics.iter().map(summary).collect();
+    topics.sort_by(|a, b| (&a.name, &a.type_name).cmp(&(&b.name, &b.type_name)));
+    topics
+}
+
+/// The place of the sensor on the body, from the static transforms.
+fn recorded_mount(path: &Path, survey: &Survey, sensor: &str, body: &str) -> Result<Isometry3<f64>, Error> {
+    survey.frames.transform(sensor, body, Stamp::default()).map_err(|_| {
+        let links = listed(&survey.frames.links());
+        let reason = format!(
+            "no static transform links the magnetometer's frame {sensor:?} with the odometry's body frame {body:?}; recorded \
+             are {links}. Set the place of the sensor: sensor.override_transforms = true, sensor.position, sensor.orientation"
+        );
+        Error::unusable(path, reason)
+    })
+}

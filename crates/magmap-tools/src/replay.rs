@@ -1,0 +1,345 @@
+//! Offline mapping: from a recording to a folder with the map of its field.
+//!
+//! ```text
+//! measurements ── inbox ── mapping thread ── every update ── drawing thread ── map.mcap, and to those who watch
+//! (paced)         waits    pipeline, model                   raster
+//! ```
+//!
+//! [`Replay::start`] starts both threads, [`Replay::run`] sends the measurements without loss and writes the rest of the folder
+//! when the threads have ended:
+//!
+//! | file | holds |
+//! | --- | --- |
+//! | `map.png`, `uncertainty.png` | mean and standard deviation, with the path and the inducing points |
+//! | `vectors.png` | of a map of the three axes: the horizontal field as arrows |
+//! | `growth.png` | inducing points, hyperparameters, hard iron and time, batch by batch |
+//! | `map.npz` | grids, axes, inducing points, hyperparameters, hard iron and path as arrays ([`MapArrays`](crate::export::MapArrays)) |
+//! | `mean.*`, `standard_deviation.*` | the grids for nav2's `map_server` |
+//! | `map.mcap` | the grids over time ([`MEAN_TOPIC`], [`VARIANCE_TOPIC`]) |
+//! | `report.json` | counts, rejections, and every batch ([`Report`]) |
+//! | `config.toml` | the settings that made it |
+//! | `checkpoint.npz` | everything needed to continue the map ([`Checkpoint`](magmap::durability::checkpoint::Checkpoint)) |
+//!
+//! While it runs, a [journal](magmap::durability::journal) in the folder `journal` records every step, so that a replay that was
+//! interrupted in any way can be resumed.
+
+mod batch_record;
+mod drawing;
+mod grids;
+mod growth_picture;
+mod outputs;
+mod pace;
+mod report;
+mod start;
+mod truth;
+
+use std::fmt::Display;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use nalgebra::Isometry3;
+use serde_json::Value;
+
+use self::drawing::{Drawing, History};
+use self::pace::Pace;
+use self::report::Context;
+use self::start::ReplayStart;
+use crate::export::file::{create_folder, holds_files};
+use crate::recording::writer::MessageWriter;
+use crate::recording::{Loss, Lost, Recording};
+use magmap::config::Config;
+use magmap::field::grid::FieldGrid;
+use magmap::field::map::FieldMap;
+use magmap::mapping::mapper::{Mapper, SourceId};
+use magmap::mapping::step_log::StepLog;
+use magmap::mapping::stop::StopSignal;
+use magmap::mapping::updates::Update;
+use magmap::mapping::worker::{Finished, Mode, Observer, Worker};
+use magmap::sensing::counters::Counters;
+use magmap::sensing::reading::Measurement;
+
+pub use self::batch_record::BatchRecord;
+pub use self::grids::{MEAN_TOPIC, VARIANCE_TOPIC};
+pub use self::report::{ReplayTotals, Report};
+pub use self::start::Resumed;
+pub use self::truth::TruthComparison;
+
+/// Why a replay failed.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The settings are invalid.
+    #[error(transparent)]
+    Config(#[from] magmap::config::Error),
+    /// The output folder is not empty.
+    #[error(
+        "{} is not empty; choose another folder, --resume to continue what a replay left there, or --force to replace it",
+        .0.display()
+    )]
+    NotEmpty(PathBuf),
+    /// The output folder, or a file in it, cannot be read, written or removed.
+    #[error(transparent)]
+    File(#[from] magmap::files::FileError),
+    /// The recording is in the map already.
+    #[error("{name} is already in the map of {}: nothing to do; use --force to map it again", path.display())]
+    AlreadyMapped {
+        /// The file of the map.
+        path: PathBuf,
+        /// The recording.
+        name: String,
+    },
+    /// The recording cannot be added to a map, for this reason.
+    #[error("{0}")]
+    Refused(String),
+    /// The real-time factor is invalid.
+    #[error("speed: expected a finite real-time factor, 0 (as fast as possible) or above, found {0}")]
+    Speed(f64),
+    /// The operating system could not start the drawing thread.
+    #[error("the drawing thread could not be started: {0}")]
+    Spawn(#[source] std::io::Error),
+    /// The drawing thread panicked.
+    #[error("the drawing thread panicked; no outputs were written")]
+    DrawingPanicked,
+    /// No batch was learnt: what was received, and why it was rejected.
+    #[error("there is no map: {0}")]
+    NothingMapped(String),
+    /// The mapping thread failed.
+    #[error(transparent)]
+    Mapping(#[from] magmap::mapping::Error),
+    /// The map cannot be drawn, or cannot be continued with these settings.
+    #[error(transparent)]
+    Field(#[from] magmap::field::Error),
+    /// A checkpoint or the journal cannot be written or read.
+    #[error(transparent)]
+    Map(#[from] magmap::durability::Error),
+    /// An output could not be written.
+    #[error(transparent)]
+    Export(#[from] crate::export::Error),
+    /// `map.mcap` could not be written.
+    #[error(transparent)]
+    Grids(#[from] crate::recording::Error),
+}
+
+/// The source of the measurements.
+#[derive(Clone, Debug)]
+pub struct Source {
+    /// Its name in pictures.
+    pub name: String,
+    /// Its identity, independent of the name.
+    pub id: SourceId,
+    /// A description for the report.
+    pub about: Value,
+    /// The transform from the sensor's frame to the robot's body frame.
+    pub mount: Isometry3<f64>,
+    /// The frame of the poses and of the map.
+    pub frame: String,
+    /// What is known to be missing from it.
+    pub loss: Loss,
+}
+
+impl Source {
+    /// The source of a recording.
+    pub fn of_recording(recording: &Recording) -> Self {
+        let summary = &recording.summary;
+        Self {
+            name: display_name(&summary.path),
+            id: recording.id(),
+            about: serde_json::to_value(summary).unwrap_or_default(),
+            mount: recording.mount,
+            frame: summary.odometry_frame.clone(),
+            loss: recording.loss.clone(),
+        }
+    }
+}
+
+/// The last part of a path, or the last two if the last is very short: `house.mcap`, `invensense/3`.
+fn display_name(path: &Path) -> String {
+    let name = |path: &Path| path.file_name().map(|name| name.to_string_lossy().into_owned());
+    let last = name(path).unwrap_or_else(|| path.display().to_string());
+    match path.parent().and_then(name) {
+        Some(parent) if last.chars().count() <= 2 => format!("{parent}/{last}"),
+        _ => last,
+    }
+}
+
+/// Options of a replay.
+#[derive(Default)]
+pub struct Options {
+    /// Multiple of real time; 0: as fast as possible.
+    pub speed: f64,
+    /// Whether to replace the outputs in a folder that is not empty, and the journal of an interrupted replay.
+    pub force: bool,
+    /// Whether to continue an interrupted replay of the same recording, or a finished map, in the folder.
+    pub resume: bool,
+    /// Also gets the messages of `map.mcap`, as soon as they are made: the writer of a live server (module `live`).
+    pub live: Option<MessageWriter>,
+}
+
+/// Progress of a replay.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReplayProgress {
+    /// Readings and poses that went through the pipeline.
+    pub measurements: u64,
+    /// Batches learnt.
+    pub batches: u64,
+    /// Inducing points.
+    pub inducing_points: usize,
+}
+
+impl ReplayProgress {
+    fn of(mapper: &Mapper) -> Self {
+        Self::new(mapper.pipeline().counters(), mapper.progress().versions, mapper.model().map().as_ref())
+    }
+
+    fn after(update: &Update) -> Self {
+        Self::new(&update.counters, update.number + 1, update.map.as_ref())
+    }
+
+    fn new(counters: &Counters, batches: u64, map: Option<&FieldMap>) -> Self {
+        let measurements = counters.readings + counters.poses;
+        Self { measurements, batches, inducing_points: map.map_or(0, FieldMap::size) }
+    }
+}
+
+/// A running replay, whose threads wait for measurements.
+pub struct Replay {
+    config: Config,
+    speed: f64,
+    folder: PathBuf,
+    worker: Worker,
+    drawing: Drawing,
+    context: Context,
+}
+
+/// The outputs of a replay.
+#[derive(Clone, Debug)]
+pub struct ReplayOutputs {
+    /// The report; also in `report.json`.
+    pub report: Report,
+    /// The final map.
+    pub grid: FieldGrid,
+    /// The files written.
+    pub files: Vec<PathBuf>,
+}
+
+impl Replay {
+    /// Creates the folder, resumes an interrupted replay if requested, and starts the threads. `progress` is called after every batch
+    /// on the mapping thread.
+    ///
+    /// # Errors
+    /// Invalid settings, a folder that is not empty (unless forced or resumed) or cannot be created, a map that cannot be continued,
+    /// threads that cannot be started.
+    pub fn start(
+        config: &Config,
+        source: Source,
+        folder: &Path,
+        options: Options,
+        mut progress: impl FnMut(ReplayProgress) + Send + 'static,
+    ) -> Result<Self, Error> {
+        config.validate()?;
+        if !(options.speed.is_finite() && options.speed >= 0.0) {
+            return Err(Error::Speed(options.speed));
+        }
+        create_folder(folder)?;
+        if !options.force && !options.resume && holds_files(folder)? {
+            return Err(Error::NotEmpty(folder.to_owned()));
+        }
+        let start = ReplayStart::find(config, &source, folder, &options, &mut progress)?;
+        let drawing = Drawing::start(config, &source.frame, folder, options.live, &start.mapper)?;
+        let mut draw = drawing.observer();
+        let observer: Observer = Box::new(move |observations, update| {
+            progress(ReplayProgress::after(update));
+            draw(observations, update);
+        });
+        let ReplayStart { mapper, journal, resumed } = start;
+        let has_begun = mapper.progress().source() == Some(&source.id);
+        let has_mount = *mapper.pipeline().mount() == source.mount;
+        let step_log = journal.map(|journal| Box::new(journal) as Box<dyn StepLog>);
+        let worker = Worker::start(Mode::Offline, mapper, step_log, Some(observer))?;
+        let inbox = &worker.inbox;
+        if !has_begun {
+            // All runs of a recording are equal, and so are their maps.
+            inbox.begin(source.id.clone(), String::new())?;
+        }
+        inbox.name_frame(&source.frame)?;
+        // A resumed map may have it already.
+        if !has_mount {
+            inbox.set_mount(source.mount)?;
+        }
+        let context = Context { source, interrupted: false, resumed, started: Instant::now() };
+        Ok(Self { config: config.clone(), speed: options.speed, folder: folder.to_owned(), worker, drawing, context })
+    }
+
+    /// Ends the replay early when set: learning stops at its next evaluation, what was sent becomes part of the map, and the outputs
+    /// are written.
+    pub fn stop_signal(&self) -> StopSignal {
+        self.worker.stop.clone()
+    }
+
+    /// Sends the measurements, waits for the map and writes the outputs. An error of the source ends the measurements and is reported
+    /// as loss.
+    ///
+    /// # Errors
+    /// [`Error::NothingMapped`], a map that cannot be drawn, or outputs that cannot be written.
+    pub fn run<E: Display>(
+        mut self,
+        measurements: impl IntoIterator<Item = Result<Measurement, E>>,
+    ) -> Result<ReplayOutputs, Error> {
+        self.feed(measurements);
+        self.context.interrupted = self.worker.stop.is_stopped();
+        let finished = self.worker.join()?;
+        let history = self.drawing.join()?;
+        if let Err(nothing) = check_mapped(&finished, &history) {
+            // There is nothing to resume.
+            start::remove_journal(&self.folder)?;
+            return Err(nothing);
+        }
+        let outcome = outputs::write(&self.folder, &self.config, self.context, &finished, history)?;
+        // An interrupted replay can be resumed.
+        if !outcome.report.interrupted {
+            start::remove_journal(&self.folder)?;
+        }
+        Ok(outcome)
+    }
+
+    fn feed<E: Display>(&mut self, measurements: impl IntoIterator<Item = Result<Measurement, E>>) {
+        let (inbox, stop) = (&self.worker.inbox, self.worker.stop.clone());
+        let mut pace = Pace::new(self.speed);
+        let mapped = self.context.resumed.as_ref().map_or(0, |resumed| resumed.measurements);
+        for measurement in measurements.into_iter().skip(usize::try_from(mapped).unwrap_or(usize::MAX)) {
+            let measurement = match measurement {
+                Ok(measurement) => measurement,
+                Err(error) => {
+                    self.context.source.loss.items.push(Lost::after(&error));
+                    break;
+                }
+            };
+            pace.wait_for(measurement.stamp(), &stop);
+            // Joining the thread that has ended says why.
+            if stop.is_stopped() || self.drawing.has_ended() || inbox.send(measurement).is_err() {
+                break;
+            }
+        }
+    }
+}
+
+/// Fails without a map, with the reasons.
+fn check_mapped(finished: &Finished, history: &History) -> Result<(), Error> {
+    if finished.mapper.model().map().is_some() {
+        return Ok(());
+    }
+    let counters = finished.mapper.pipeline().counters();
+    let rejected_batches = history.records.iter().filter_map(|record| record.rejected.clone());
+    Err(Error::NothingMapped(counters.in_vain(rejected_batches)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_source_has_a_name_that_distinguishes_it() {
+        assert_eq!(display_name(Path::new("data/invensense/3")), "invensense/3");
+        assert_eq!(display_name(Path::new("bags/house.mcap")), "house.mcap");
+        assert_eq!(display_name(Path::new("3")), "3");
+    }
+}

@@ -1,0 +1,201 @@
+//! The drawing thread, which records every update and writes the map over time.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+use crossbeam_channel::{Receiver, Sender, bounded};
+use tempfile::TempPath;
+
+use super::Error;
+use super::batch_record::BatchRecord;
+use super::grids::GridWriter;
+use crate::recording::writer::MessageWriter;
+use magmap::config::Config;
+use magmap::field::grid::FieldGrid;
+use magmap::field::map::FieldMap;
+use magmap::field::raster::Rasterizer;
+use magmap::mapping::mapper::Mapper;
+use magmap::mapping::updates::Update;
+use magmap::sensing::reading::{Observation, Stamp};
+use streaming_gp::UpdateReport;
+
+/// Most updates waiting to be drawn. Beyond, the mapping thread waits, so that memory is bounded.
+const MAX_WAITING: usize = 4;
+
+/// A handle of the drawing thread.
+pub(super) struct Drawing {
+    updates: Sender<(Stamp, Arc<Update>)>,
+    thread: JoinHandle<Result<History, Error>>,
+}
+
+/// The result of the drawing thread.
+pub(super) struct History {
+    /// One per batch.
+    pub(super) records: Vec<BatchRecord>,
+    /// The raster of the final map, or why it cannot be drawn; `None` without a map.
+    pub(super) grid: Option<Result<FieldGrid, magmap::field::Error>>,
+    /// The map over time, in a complete file without its final name.
+    pub(super) grids: TempPath,
+}
+
+impl Drawing {
+    /// Starts the thread, which writes into `folder`, and to `live` if it is given, with the current map.
+    pub(super) fn start(
+        config: &Config,
+        frame: &str,
+        folder: &Path,
+        live: Option<MessageWriter>,
+        mapper: &Mapper,
+    ) -> Result<Self, Error> {
+        let (updates, receiver) = bounded(MAX_WAITING);
+        let task = DrawingTask {
+            writer: GridWriter::create(folder, frame, live)?,
+            rasterizer: Rasterizer::new(&config.raster),
+            records: Vec::new(),
+            budget: Budget::default(),
+            latest: mapper.model().map().map(|map| {
+                let number = mapper.progress().versions.saturating_sub(1);
+                LatestMap { number, map, record: None, drawn: None }
+            }),
+        };
+        let builder = std::thread::Builder::new().name("drawing".into());
+        let thread = builder.spawn(move || task.run(&receiver)).map_err(Error::Spawn)?;
+        Ok(Self { updates, thread })
+    }
+
+    /// An observer that sends updates to the thread.
+    pub(super) fn observer(&self) -> impl FnMut(&[Observation], &Arc<Update>) + Send + 'static {
+        let updates = self.updates.clone();
+        move |observations, update| {
+            let stamp = observations.last().map_or(Stamp::default(), |last| last.stamp);
+            // If the thread has ended, joining it says why.
+            let _ = updates.send((stamp, Arc::clone(update)));
+        }
+    }
+
+    /// Whether the thread has failed.
+    pub(super) fn has_ended(&self) -> bool {
+        self.thread.is_finished()
+    }
+
+    /// Waits until everything is drawn; the mapping thread must have ended before.
+    pub(super) fn join(self) -> Result<History, Error> {
+        drop(self.updates);
+        self.thread.join().map_err(|_| Error::DrawingPanicked)?
+    }
+}
+
+/// The task of the drawing thread.
+struct DrawingTask {
+    writer: GridWriter,
+    rasterizer: Rasterizer,
+    records: Vec<BatchRecord>,
+    budget: Budget,
+    latest: Option<LatestMap>,
+}
+
+/// The latest map, drawn or not.
+struct LatestMap {
+    number: u64,
+    map: FieldMap,
+    /// Index of its record; none for the initial map.
+    record: Option<usize>,
+    /// Its raster, or why it cannot be drawn; none before the attempt.
+    drawn: Option<Result<FieldGrid, magmap::field::Error>>,
+}
+
+impl DrawingTask {
+    fn run(mut self, updates: &Receiver<(Stamp, Arc<Update>)>) -> Result<History, Error> {
+        for (stamp, update) in updates {
+            self.take(stamp, &update)?;
+        }
+        // The last map is always drawn.
+        if self.latest.as_ref().is_some_and(|latest| latest.drawn.is_none()) {
+            self.draw()?;
+        }
+        let grid = self.latest.and_then(|latest| latest.drawn);
+        Ok(History { records: self.records, grid, grids: self.writer.finish()? })
+    }
+
+    fn take(&mut self, stamp: Stamp, update: &Update) -> Result<(), Error> {
+        self.records.push(BatchRecord::new(update, stamp));
+        let Update { number, result: Some(Ok(report)), map: Some(map), .. } = update else { return Ok(()) };
+        let record = Some(self.records.len() - 1);
+        self.latest = Some(LatestMap { number: *number, map: map.clone(), record, drawn: None });
+        if self.budget.allows(report, self.rasterizer.grid().map_or(0, |grid| grid.geometry.len())) {
+            self.draw()
+        } else {
+            Ok(())
+        }
+    }
+
+    fn draw(&mut self) -> Result<(), Error> {
+        let Some(latest) = &mut self.latest else { return Ok(()) };
+        let drawn = self.rasterizer.rasterize(&latest.map, &latest.map.extent).cloned();
+        match &drawn {
+            Ok(grid) => {
+                let scales = self.writer.write(grid, latest.map.prior_standard_deviation(), latest.map.stamp)?;
+                if let Some(record) = latest.record {
+                    self.records[record].grids = Some(scales);
+                }
+            }
+            Err(error) => log::warn!("the map after batch {} cannot be drawn: {error}", latest.number + 1),
+        }
+        latest.drawn = Some(drawn);
+        Ok(())
+    }
+}
+
+/// Limits the cost of drawing to about that of learning: a large map is drawn when learning since the last drawing took about as
+/// many operations. It counts operations, not time, so that a replay always draws the same maps.
+#[derive(Debug, Default)]
+struct Budget {
+    learnt: f64,
+}
+
+/// Number of operations that are always allowed: a quarter of a second, measured.
+const ALWAYS_ALLOWED: f64 = 5e8;
+
+impl Budget {
+    /// Whether to draw this number of cells after this update. Predicting a cell and evaluating the bound and its gradient for a row both
+    /// take the square of the number of inducing points, and about the same time (measured).
+    fn allows(&mut self, report: &UpdateReport, cells: usize) -> bool {
+        let square = (report.inducing_points as f64).powi(2);
+        let evaluations = report.learning.evaluations as f64 + 1.0;
+        self.learnt += evaluations * (report.rows + report.inducing_points) as f64 * square;
+        let is_allowed = cells as f64 * square <= self.learnt.max(ALWAYS_ALLOWED);
+        if is_allowed {
+            self.learnt = 0.0;
+        }
+        is_allowed
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use streaming_gp::report::{LearningEnd, LearningReport, SelectionEnd, SelectionReport};
+
+    fn report(inducing_points: usize) -> UpdateReport {
+        UpdateReport {
+            rows: 100,
+            inducing_points,
+            dropped: 0,
+            hyperparameters: Vec::new(),
+            bound: 0.0,
+            memory: None,
+            selection: SelectionReport { added: 0, removed: 0, end: SelectionEnd::Converged, gap: None },
+            learning: LearningReport { evaluations: 9, end: LearningEnd::Converged },
+        }
+    }
+
+    #[test]
+    fn small_maps_are_drawn_after_every_batch_and_large_ones_as_often_as_learning_allows() {
+        let mut budget = Budget::default();
+        assert!((0..10).all(|_| budget.allows(&report(100), 50_000)));
+        // A batch takes 10 evaluations of 1100 rows, a drawing 40,000 cells: every fourth batch is drawn.
+        let drawn: Vec<bool> = (0..9).map(|_| budget.allows(&report(1000), 40_000)).collect();
+        assert_eq!(drawn, [false, false, false, true, false, false, false, true, false]);
+    }
+}

@@ -1,0 +1,136 @@
+//! The report of a replay.
+
+use std::time::Instant;
+
+use serde::Serialize;
+use serde_json::Value;
+
+use super::batch_record::BatchRecord;
+use super::drawing::History;
+use super::{Resumed, Source};
+use crate::recording::{Loss, Lost};
+use magmap::field::grid::FieldGrid;
+use magmap::field::map::{FieldMap, SensorBias};
+use magmap::field::quantity::Quantity;
+use magmap::mapping::worker::Finished;
+use magmap::sensing::counters::Counters;
+use streaming_gp::{CeilingUsed, NamedValue, SelectionEnd};
+
+/// The report of a replay.
+#[derive(Clone, Debug, Serialize)]
+pub struct Report {
+    /// Version of magmap.
+    pub magmap_version: &'static str,
+    /// A description of the source; of a recording, its [`Summary`](crate::recording::Summary).
+    pub source: Value,
+    /// The frame of the map.
+    pub frame: String,
+    /// The mapped quantity.
+    pub quantity: Quantity,
+    /// Whether it ended before the source did.
+    pub interrupted: bool,
+    /// What it continued; only batches after that are listed.
+    pub resumed: Option<Resumed>,
+    /// Counts of measurements received, used and, by reason, rejected.
+    pub counters: Counters,
+    /// Totals of the replay.
+    pub totals: ReplayTotals,
+    /// Hyperparameters at the end; the noise variance is the last.
+    pub hyperparameters: Vec<NamedValue>,
+    /// The bias of the sensor at the end, where it is learnt: `hard_iron` and `hard_iron_sd`.
+    #[serde(flatten)]
+    pub sensor_bias: Option<SensorBias>,
+    /// Why the map is in doubt, if it is: how the axes of the readings contradict the physics, that
+    /// readings contradict the map at places that it knew, or that a bias grows with the speed.
+    pub doubt: Option<String>,
+    /// What is missing from the source, and batches that were rejected.
+    pub loss: Loss,
+    /// One per batch.
+    pub batches: Vec<BatchRecord>,
+}
+
+/// Totals of a replay.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct ReplayTotals {
+    /// Seconds from the first measurement to the map, without pictures.
+    pub seconds: f64,
+    /// Seconds of them spent learning.
+    pub learning_seconds: f64,
+    /// Inducing points at the end.
+    pub inducing_points: usize,
+    /// Evaluations of bound and gradient.
+    pub evaluations: usize,
+    /// Standard deviation of the noise at the end, in microtesla.
+    pub noise_standard_deviation: f64,
+    /// Batches that were rejected.
+    pub rejected_batches: u64,
+    /// Batches that reached the limit of inducing points: the map is less accurate there than requested.
+    pub capped_batches: usize,
+    /// Batches whose number of inducing points followed from the exact ceiling.
+    pub exact_ceilings: usize,
+    /// Batches whose number of inducing points followed from the upper bound.
+    pub upper_ceilings: usize,
+    /// Batches after which grids were written.
+    pub drawn_grids: usize,
+    /// Area of the known cells, in square metres.
+    pub mapped_area: f64,
+}
+
+/// What the report contains besides the results of the threads.
+pub(super) struct Context {
+    pub(super) source: Source,
+    pub(super) interrupted: bool,
+    pub(super) resumed: Option<Resumed>,
+    pub(super) started: Instant,
+}
+
+impl Report {
+    pub(super) fn new(context: Context, finished: &Finished, history: &History) -> Self {
+        let Context { source, interrupted, resumed, started } = context;
+        let (model, records) = (finished.mapper.model(), &history.records);
+        let (map, rejected_batches) = (model.map(), model.totals.rejected_batches);
+        let hyperparameters = map.as_ref().map(FieldMap::hyperparameters).unwrap_or_default();
+        let updates = || records.iter().filter_map(|record| record.update.as_ref());
+        let gaps = || updates().filter_map(|update| update.selection.gap);
+        let ceilings = |used| gaps().filter(|gap| gap.ceiling_used == used).count();
+        let totals = ReplayTotals {
+            seconds: started.elapsed().as_secs_f64(),
+            learning_seconds: records.iter().map(|record| record.seconds).sum(),
+            inducing_points: map.as_ref().map_or(0, FieldMap::size),
+            evaluations: updates().map(|update| update.learning.evaluations).sum(),
+            noise_standard_deviation: hyperparameters.last().map_or(0.0, |noise| noise.value.sqrt()),
+            rejected_batches,
+            capped_batches: updates().filter(|update| update.selection.end == SelectionEnd::Capped).count(),
+            exact_ceilings: ceilings(CeilingUsed::Exact),
+            upper_ceilings: ceilings(CeilingUsed::Upper),
+            drawn_grids: records.iter().filter(|record| record.grids.is_some()).count(),
+            mapped_area: history.grid.as_ref().and_then(|grid| grid.as_ref().ok()).map_or(0.0, known_area),
+        };
+        let mut loss = source.loss;
+        if rejected_batches > 0 {
+            let first = records.iter().find_map(|record| record.rejected.clone());
+            let what = "batches were rejected by the model".into();
+            loss.items.push(Lost { what, count: Some(rejected_batches), first });
+        }
+        Self {
+            magmap_version: env!("CARGO_PKG_VERSION"),
+            source: source.about,
+            frame: source.frame,
+            quantity: model.quantity(),
+            interrupted,
+            resumed,
+            counters: finished.status.counters,
+            hyperparameters,
+            sensor_bias: map.as_ref().and_then(FieldMap::sensor_bias),
+            doubt: finished.doubt.clone(),
+            loss,
+            totals,
+            batches: records.clone(),
+        }
+    }
+}
+
+fn known_area(grid: &FieldGrid) -> f64 {
+    let known = grid.mean.iter().filter(|value| value.is_finite()).count();
+    known as f64 * grid.geometry.resolution.powi(2)
+}

@@ -1,0 +1,17 @@
+//! Tests that share a process: one program is built sooner than a dozen, and keeps all cores busy.
+
+mod arrays;
+mod axes_check;
+mod calibrate;
+mod command_line;
+mod common;
+mod documentation;
+mod export;
+mod faults;
+mod live;
+mod localizer;
+mod locate;
+mod recording;
+mod replay;
+mod resume;
+mod settings;

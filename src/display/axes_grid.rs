@@ -1,0 +1,45 @@
+//! The axes of the field per cell of a grid.
+
+use streaming_gp::Axes;
+
+use crate::field::grid::FieldGrid;
+use crate::field::map::FieldMap;
+
+/// Mean and covariance of the field's axes at the centres of a grid's cells, in the map's frame and microtesla.
+#[derive(Clone, Debug, PartialEq)]
+pub struct AxesGrid {
+    /// Row by row from the lower left cell; none where the map is unknown.
+    pub cells: Vec<Option<Axes>>,
+}
+
+/// Row and column of the entries of a covariance: xx, xy, xz, yy, yz, zz.
+const ENTRIES: [[usize; 2]; 6] = [[0, 0], [0, 1], [0, 2], [1, 1], [1, 2], [2, 2]];
+
+impl AxesGrid {
+    /// The axes at the known cells of a map's grid; none where the map is one of strengths.
+    pub fn of(map: &FieldMap, grid: &FieldGrid) -> Option<Self> {
+        let known = |cell: &usize| grid.mean[*cell].is_finite();
+        let place = |cell: usize| {
+            let [x, y] = grid.geometry.centre(cell % grid.geometry.columns, cell / grid.geometry.columns);
+            [x, y, 0.0]
+        };
+        let places: Vec<_> = (0..grid.mean.len()).filter(known).map(place).collect();
+        let mut axes = map.axes(&places)?.into_iter();
+        let cells = (0..grid.mean.len()).map(|cell| if known(&cell) { axes.next() } else { None });
+        Some(Self { cells: cells.collect() })
+    }
+
+    /// The means: of x in every cell, then of y, then of z; NaN where unknown.
+    pub fn means(&self) -> impl Iterator<Item = f64> + '_ {
+        (0..3).flat_map(|axis| self.values(move |axes| axes.mean[axis]))
+    }
+
+    /// The covariances: xx in every cell, then xy, xz, yy, yz and zz; NaN where unknown.
+    pub fn covariances(&self) -> impl Iterator<Item = f64> + '_ {
+        ENTRIES.into_iter().flat_map(|[row, column]| self.values(move |axes| axes.covariance[row][column]))
+    }
+
+    fn values(&self, value: impl Fn(&Axes) -> f64) -> impl Iterator<Item = f64> {
+        self.cells.iter().map(move |cell| cell.as_ref().map_or(f64::NAN, &value))
+    }
+}
