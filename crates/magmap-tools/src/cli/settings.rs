@@ -33,9 +33,30 @@ impl SettingsArguments {
     /// As for [`SettingsArguments::load`], and a `--set` that has no effect in the program. A file may be for others as well.
     pub fn load_for(&self, program: Program, base: Config) -> anyhow::Result<Config> {
         let config = self.load_over(base)?;
-        let keys = self.overrides.iter().filter_map(|assignment| assignment.split_once('='));
-        keys.map(|(key, _)| program.check_effect(key.trim())).collect::<Result<(), _>>().map_err(rejected)?;
+        self.keys().try_for_each(|key| program.check_effect(key)).map_err(rejected)?;
         Ok(config)
+    }
+
+    /// The settings of a command in which these sections or keys alone have an effect, with those of `base` for those that are not given.
+    ///
+    /// # Errors
+    /// As for [`SettingsArguments::load_for`].
+    pub fn load_some(&self, used: &[&str], base: Config) -> anyhow::Result<Config> {
+        let config = self.load_over(base)?;
+        let is_in =
+            |key: &str, used| key.strip_prefix(used).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'));
+        match self.keys().find(|key| !used.iter().any(|used| is_in(key, *used))) {
+            Some(key) => {
+                let used = used.join(", ");
+                Err(UsageError(format!("--set {key} has no effect in this command, only {used}; leave it out")).into())
+            }
+            None => Ok(config),
+        }
+    }
+
+    /// The keys of `--set`.
+    fn keys(&self) -> impl Iterator<Item = &str> {
+        self.overrides.iter().filter_map(|assignment| Some(assignment.split_once('=')?.0.trim()))
     }
 
     /// The settings, with those of `base` for those that are not given.

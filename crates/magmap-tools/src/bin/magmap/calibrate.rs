@@ -47,9 +47,12 @@ pub struct Calibrate {
     json: bool,
 }
 
+/// The sections and keys that have an effect.
+const USED: [&str; 7] = ["topics", "sensor", "frames", "gates", "synchronizer", "vector", "model.relative_jitter"];
+
 impl Calibrate {
     pub fn run(self, terminal: &Terminal) -> anyhow::Result<Ending> {
-        let config = self.settings.load()?;
+        let config = self.settings.load_some(&USED, Config::default())?;
         if !config.topics.signal.is_empty() {
             return Err(UsageError("expected a magnetometer; topics.signal names a yes/no signal".to_owned()).into());
         }

@@ -79,7 +79,7 @@ impl Export {
     pub fn run(self, terminal: &Terminal) -> anyhow::Result<Ending> {
         let file = checkpoint::file_of(&self.map);
         let checkpoint = Checkpoint::read(&file)?;
-        let config = self.settings.load_over(checkpoint.settings()?)?;
+        let config = self.settings.load_some(&["raster"], checkpoint.settings()?)?;
         let map = checkpoint.field_map(&config)?;
         let map =
             map.with_context(|| format!("{} has no map yet: it was saved before the first batch", file.display()))?;

@@ -57,7 +57,9 @@ impl Info {
         if let Some(maps) = maps_in(&self.recording)? {
             return print_maps(&self.recording, &maps, self.json);
         }
-        let config = self.settings.load()?;
+        // A yes/no signal is read only with its likelihood and method.
+        let used = ["topics", "sensor", "frames", "model.likelihood", "selection.method"];
+        let config = self.settings.load_some(&used, Config::default())?;
         let recording = recording::open(&self.recording, &config.topics, &config.sensor)?;
         let Recording { summary, loss, .. } = &recording;
         if self.json {
