@@ -14,3 +14,4 @@ mod locate;
 mod recording;
 mod replay;
 mod resume;
+mod trajectory;
