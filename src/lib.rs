@@ -9,6 +9,7 @@
 //! * [`config`]: every setting, its default and its meaning.
 //! * [`sensing`]: from a reading to a located reading: calibration, gates, frames, and why nothing is being mapped.
 //! * [`field`]: the map of the field: prediction, learning, state and rasters.
+//! * [`trajectory`]: what was driven, kept, from which a map can be made again.
 //! * [`mapping`]: averaging, batches, the steps that build a map, and the thread that takes them.
 //! * [`durability`]: checkpoints, the journal (a write-ahead log), and which map a run continues.
 //! * [`localization`]: the robot in a finished map, by a particle filter.
@@ -38,3 +39,4 @@ pub mod mapping;
 pub mod ros;
 pub mod sensing;
 pub mod session;
+pub mod trajectory;

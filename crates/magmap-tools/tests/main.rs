@@ -15,3 +15,4 @@ mod recording;
 mod replay;
 mod resume;
 mod settings;
+mod trajectory;

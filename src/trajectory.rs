@@ -1,0 +1,151 @@
+//! What was driven: every observation at its pose, from which a map can be made again.
+//!
+//! A map is the fold of its trajectory. While the robot drives, the fold is incremental: each batch of observations is learnt once. Kept
+//! in the order in which they were learnt, batch by batch, observations lead to the same map again ([`fold`]), to the last bit, and to
+//! another map where poses are corrected, settings changed, or observations added or withdrawn.
+//!
+//! An observation takes [`RECORD`] bytes, numbers in little-endian order:
+//!
+//! | bytes | type | content |
+//! | --- | --- | --- |
+//! | 0 to 8 | `i64` | stamp of the last reading averaged, in nanoseconds |
+//! | 8 to 32 | `f64` x 3 | position of the sensor in the map, in metres |
+//! | 32 to 104 | `f64` x 9 | rotation from the sensor's frame to the map's, row by row: the mean of the readings' rotation matrices |
+//! | 104 to 128 | `f64` x 3 | field along the axes of the map, in microtesla |
+//! | 128 to 136 | `f64` | strength of the field, in microtesla: the mean of the readings' |
+//! | 136 to 144 | `f64` | speed of the sensor, in metres per second |
+//! | 144 to 148 | `u32` | weight: number of readings averaged |
+//!
+//! The field along the axes of the sensor is the transpose of the rotation times the field along those of the map.
+
+use byteorder::{ByteOrder, LittleEndian};
+use nalgebra::{Matrix3, Point3, Vector3};
+
+use crate::config::Config;
+use crate::field::model::FieldModel;
+use crate::sensing::reading::{MagneticField, Observation, Observed, Stamp};
+
+/// Bytes of an observation.
+pub const RECORD: usize = 148;
+
+/// Numbers of an observation between its stamp and its weight.
+const NUMBERS: usize = 17;
+
+/// The bytes of these observations, [`RECORD`] of each.
+pub fn to_bytes(observations: &[Observation]) -> Vec<u8> {
+    let mut bytes = vec![0; observations.len() * RECORD];
+    for (record, observation) in bytes.chunks_exact_mut(RECORD).zip(observations) {
+        let Observation { stamp, position, orientation, speed, readings, .. } = observation;
+        let mut numbers = [0.0; NUMBERS];
+        numbers[..3].copy_from_slice(position.coords.as_slice());
+        numbers[3..12].copy_from_slice(orientation.transpose().as_slice());
+        numbers[12..15].copy_from_slice(observation.field().microtesla().as_slice());
+        (numbers[15], numbers[16]) = (observation.strength(), *speed);
+        LittleEndian::write_i64(&mut record[..8], stamp.nanoseconds());
+        LittleEndian::write_f64_into(&numbers, &mut record[8..144]);
+        LittleEndian::write_u32(&mut record[144..], *readings);
+    }
+    bytes
+}
+
+/// The observations in bytes that [`to_bytes`] made; none where their number does not fit, or an observation averages no reading. The
+/// numbers themselves may be any: a model rejects what is not finite.
+pub fn from_bytes(bytes: &[u8]) -> Option<Vec<Observation>> {
+    let (records, []) = bytes.as_chunks::<RECORD>() else { return None };
+    let observation = |record: &[u8; RECORD]| {
+        let mut numbers = [0.0; NUMBERS];
+        LittleEndian::read_f64_into(&record[8..144], &mut numbers);
+        let readings = LittleEndian::read_u32(&record[144..]);
+        (readings > 0).then(|| Observation {
+            stamp: Stamp::from_nanoseconds(LittleEndian::read_i64(&record[..8])),
+            position: Point3::new(numbers[0], numbers[1], numbers[2]),
+            orientation: Matrix3::from_row_slice(&numbers[3..12]),
+            speed: numbers[16],
+            observed: Observed::Field {
+                mean: MagneticField::from_microtesla(Vector3::from_column_slice(&numbers[12..15])),
+                strength: numbers[15],
+            },
+            readings,
+        })
+    };
+    records.iter().map(observation).collect()
+}
+
+/// Learns a map from the batches of a trajectory, in their order, under these settings. A batch that the model rejects leaves the map as it
+/// was, as in driving. `stop` is checked before every evaluation of the objective.
+pub fn fold<B: AsRef<[Observation]>>(
+    config: &Config,
+    batches: impl IntoIterator<Item = B>,
+    stop: &(dyn Fn() -> bool + Sync),
+) -> FieldModel {
+    let mut model = FieldModel::new(config);
+    for batch in batches {
+        if let Err(reason) = model.update(batch.as_ref(), stop) {
+            log::warn!("a batch of {} observations was rejected: {reason}", batch.as_ref().len());
+        }
+    }
+    model
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    prop_compose! {
+        fn observation()(
+            nanoseconds in any::<i64>(), numbers in prop::array::uniform17(any::<f64>()), readings in 1..u32::MAX,
+        ) -> Observation {
+            Observation {
+                stamp: Stamp::from_nanoseconds(nanoseconds),
+                position: Point3::new(numbers[0], numbers[1], numbers[2]),
+                orientation: Matrix3::from_column_slice(&numbers[3..12]),
+                speed: numbers[12],
+                observed: Observed::Field {
+                    mean: MagneticField::from_microtesla(Vector3::new(numbers[13], numbers[14], numbers[15])),
+                    strength: numbers[16],
+                },
+                readings,
+            }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn observations_are_the_same_after_being_written(observations in prop::collection::vec(observation(), 0..5)) {
+            let bytes = to_bytes(&observations);
+            prop_assert_eq!(bytes.len(), observations.len() * RECORD);
+            let read = from_bytes(&bytes).unwrap();
+            prop_assert_eq!(to_bytes(&read), bytes);
+            prop_assert_eq!(read, observations);
+        }
+    }
+
+    #[test]
+    fn a_record_is_laid_out_as_documented() {
+        let observation = Observation {
+            stamp: Stamp::from_nanoseconds(5),
+            position: Point3::new(1.0, 2.0, 3.0),
+            orientation: Matrix3::new(4.0, 5.0, 6.0, 7.0, 8.0, 9.0, 10.0, 11.0, 12.0),
+            observed: Observed::Field {
+                mean: MagneticField::from_microtesla(Vector3::new(13.0, 14.0, 15.0)),
+                strength: 16.0,
+            },
+            speed: 17.0,
+            readings: 18,
+        };
+        let bytes = to_bytes(&[observation]);
+        let numbers: Vec<f64> = bytes[8..144].chunks(8).map(LittleEndian::read_f64).collect();
+        assert_eq!(numbers, (1..=17).map(f64::from).collect::<Vec<_>>());
+        assert_eq!((bytes[0], bytes[144]), (5, 18));
+    }
+
+    #[test]
+    fn bytes_of_another_length_and_observations_of_no_reading_are_rejected() {
+        assert_eq!(from_bytes(&[1; RECORD - 1]), None);
+        assert_eq!(from_bytes(&[1; RECORD + 1]), None);
+        assert_eq!(from_bytes(&[0; RECORD]), None);
+        assert_eq!(from_bytes(&[]), Some(Vec::new()));
+    }
+}
