@@ -41,15 +41,15 @@ pub(super) struct Bag {
     pub(super) counts: Vec<(String, u64)>,
     /// Files that are missing or cannot be read.
     pub(super) loss: Loss,
-    /// What is unusual without being a loss.
+    /// Peculiarities that are no loss.
     pub(super) notes: Vec<String>,
 }
 
-/// One storage file.
+/// A storage file.
 pub(super) struct BagFile {
-    /// Its path for the user.
+    /// Path of the file for the user.
     pub(super) path: PathBuf,
-    /// Its decompressed content, if it is compressed; removed with the bag.
+    /// Decompressed content, if the file is compressed; removed with the bag.
     decompressed: Option<NamedTempFile>,
 }
 
