@@ -6,16 +6,16 @@ use crate::Places;
 /// Readings that are kept, with their sites.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Memory<P> {
-    /// Their places.
+    /// Places of the readings.
     pub places: P,
-    /// Their targets.
+    /// Targets of the readings.
     pub targets: Vec<f64>,
     /// How each is represented in the posterior.
     pub sites: Vec<Site>,
 }
 
 impl<P: Places> Memory<P> {
-    /// These readings, then others with sites that say nothing yet.
+    /// This memory, then other readings with sites that say nothing yet.
     pub(super) fn followed_by(&self, places: &P, targets: &[f64]) -> Self {
         let mut sites = self.sites.clone();
         sites.resize(sites.len() + targets.len(), Site::default());
