@@ -84,7 +84,7 @@ impl Parameter {
     /// Whether it may have this value.
     ///
     /// # Errors
-    /// What was expected instead; `method` appears in it.
+    /// A value out of range; says what was expected, and of which `method`.
     pub fn check(&self, method: &str, value: Option<f64>) -> Result<(), String> {
         let Self { symbol, above, most, .. } = self;
         match value {
@@ -124,7 +124,7 @@ impl FromStr for Named {
 /// Splits `NAME=PARAMETER` at the first `=`.
 ///
 /// # Errors
-/// What was expected, when something else than a number is behind it.
+/// Text other than a number behind it; says what was expected.
 pub fn name_and_parameter(text: &str) -> Result<(&str, Option<f64>), String> {
     let Some((name, number)) = text.split_once('=') else { return Ok((text.trim(), None)) };
     match number.trim().parse::<f64>() {

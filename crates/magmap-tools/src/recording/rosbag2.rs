@@ -18,7 +18,7 @@ pub(super) const METADATA: &str = "metadata.yaml";
 /// Bytes decompressed at once.
 const COPY_SIZE: usize = 1 << 16;
 
-/// Size of the longest metadata that is read. That of a bag with hundreds of topics has a megabyte.
+/// Size of the longest metadata that is read. A bag with hundreds of topics has a megabyte of it.
 const MAX_METADATA: u64 = 16 << 20;
 
 /// Largest number of storage files in one bag.
@@ -134,7 +134,7 @@ impl Bag {
         Ok(bag)
     }
 
-    /// Opens these files. Those that cannot be read are a loss; if none can, the first error is returned.
+    /// Opens these files. Files that cannot be read are a loss; if none can, the first error is returned.
     fn open_files(paths: Vec<PathBuf>, is_folder: bool) -> Result<Self, Error> {
         let mut bag = Self { is_folder, ..Self::default() };
         let mut first_error = None;

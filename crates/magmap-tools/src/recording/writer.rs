@@ -69,7 +69,7 @@ impl BagWriter {
     /// Writes one message, recorded at `stamp`.
     ///
     /// # Errors
-    /// As [`MessageWriter::write`].
+    /// The errors of [`MessageWriter::write`].
     pub fn write<M: Message>(&mut self, topic: &str, message: &M, stamp: Stamp) -> Result<(), Error> {
         self.messages.write(topic, message, stamp)?;
         let time = stamp.nanoseconds();

@@ -87,7 +87,7 @@ pub fn commands(shell: &str) -> Vec<Vec<String>> {
     commands.map(|command| shlex::split(command).unwrap_or_default()).filter(|words| !words.is_empty()).collect()
 }
 
-/// The commands of `program` on all pages, with the page: in blocks of `sh`, and in sentences. Those with `...` are left out.
+/// The commands of `program` on all pages, with the page: in blocks of `sh`, and in sentences. Commands with `...` are left out.
 pub fn commands_of(program: &str) -> Vec<(String, Vec<String>)> {
     let mut found = Vec::new();
     for page in pages() {

@@ -35,7 +35,7 @@ impl<P: Places> Memory<P> {
 /// Chooses `count` of the scores, each with a probability in proportion to its score, or surely where that exceeds 1. Returns their
 /// indices in order.
 ///
-/// The paper draws at random. This is systematic sampling (Madow 1949): equal steps along the running sum of the scores, so that
+/// The paper draws at random. Here it is systematic sampling (Madow 1949): equal steps along the running sum of the scores, so that
 /// equal data give an equal memory, and one that is spread along the drive.
 pub(super) fn sample(scores: &[f64], count: usize) -> Vec<usize> {
     let mut order: Vec<usize> = (0..scores.len()).collect();
