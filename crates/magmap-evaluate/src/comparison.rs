@@ -5,7 +5,7 @@ use super::methods::{Learner, Learnt, Method};
 use super::metrics::Readings;
 use anyhow::anyhow;
 use magmap::config::Config;
-use serde::{Deserialize, Deserializer, Serialize};
+use serde::Serialize;
 use std::time::Instant;
 use streaming_gp::{NamedValue, SelectionEnd};
 
@@ -35,7 +35,7 @@ pub struct Comparison {
 }
 
 /// Size, scores and cost after a batch.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct BatchResult {
     /// Which batch, counted from one.
     pub batch: usize,
@@ -43,13 +43,10 @@ pub struct BatchResult {
     #[serde(rename = "M")]
     pub inducing_points: usize,
     /// Root mean squared error on the test readings, in the unit of the targets.
-    #[serde(deserialize_with = "number")]
     pub rmse: f64,
     /// Mean negative log predictive density, noise included, in nats.
-    #[serde(deserialize_with = "number")]
     pub nlpd: f64,
     /// Share of the test readings in their 95 % interval.
-    #[serde(deserialize_with = "number")]
     pub coverage: f64,
     /// Hyperparameters; the noise variance is the last.
     pub hyperparameters: Vec<NamedValue>,
@@ -61,13 +58,8 @@ pub struct BatchResult {
     pub seconds: f64,
 }
 
-/// A score; JSON writes null for one that is not a number because nothing was tested.
-fn number<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f64, D::Error> {
-    Ok(Option::deserialize(deserializer)?.unwrap_or(f64::NAN))
-}
-
 /// How a method did.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize)]
 pub struct Run {
     /// The method, with its parameter where it is not the default.
     pub method: String,

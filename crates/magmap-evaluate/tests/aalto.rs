@@ -51,7 +51,7 @@ fn side_by_side_every_method_learns_the_same_batches() {
     assert!((steps[4].rmse - alone.last().rmse_mean_predictor).abs() < 0.1, "{steps:?}");
     // Noise of 1e-15 of each target changes the errors of vips, oips and batch_sparse by less than 0.001, other averaging cells change
     // them from 7.5 to 7.9. Sixty points that move are too few for this drive, and learning amplifies rounding: over sixty draws of that
-    // noise `fixed=60` ends between 8.0 and 10.7 with a standard deviation of 0.6, and every processor has a rounding of its own. What
+    // noise `fixed=60` ends between 8.0 and 10.7 with a standard deviation of 0.5, and every processor has a rounding of its own. What
     // holds is that the method learns: the mean predicts with an error of 11.9. (`fixed=100` ends between 7.60 and 7.61.)
     let bounds = [8.2, 8.2, steps[4].rmse, 8.2];
     for ((method, step), bound) in methods.iter().zip(&steps).zip(bounds) {

@@ -7,11 +7,11 @@ use anyhow::ensure;
 use rand::SeedableRng;
 use rand::seq::SliceRandom;
 use rand_chacha::ChaCha8Rng;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use streaming_gp::Points;
 
 /// How a table becomes a stream and its test.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize)]
 pub struct Protocol {
     /// The column that is learnt, counted from zero; all others are inputs.
     pub target: usize,
