@@ -1,4 +1,4 @@
-//! What can go wrong with a map and its rasters.
+//! Errors of maps and their rasters.
 
 use crate::config;
 use streaming_gp::StateError;
@@ -9,9 +9,9 @@ pub enum BatchError {
     /// An observation is not of what is mapped.
     #[error("expected observations of {expected}, found one of {found}")]
     OtherQuantity {
-        /// What is mapped.
+        /// The quantity that is mapped.
         expected: &'static str,
-        /// What was observed.
+        /// The quantity that was observed.
         found: &'static str,
     },
     /// The process rejected it.
@@ -19,13 +19,13 @@ pub enum BatchError {
     Process(#[from] streaming_gp::streaming::Error),
 }
 
-/// What can go wrong with a map and its rasters.
+/// Errors of maps and their rasters.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// A raster was requested without any point to cover.
     #[error("no points to build a grid around: expected at least one")]
     NoPoints,
-    /// There is no raster like this: around a point that is not finite or too far away to resolve cells, with more cells than
+    /// No such raster is possible: around a point that is not finite or too far away to resolve cells, with more cells than
     /// allowed, or of grids with different resolutions.
     #[error("{0}")]
     Raster(String),

@@ -15,7 +15,7 @@ pub enum Quantity {
 }
 
 impl Quantity {
-    /// Its name in words.
+    /// Name in words.
     pub fn name(self) -> &'static str {
         match self {
             Self::Strength => "field strength",
@@ -23,7 +23,7 @@ impl Quantity {
         }
     }
 
-    /// What is observed to map it.
+    /// The observations that it is mapped from.
     pub(super) fn observed(self) -> &'static str {
         match self {
             Self::Strength => "the field",
@@ -31,7 +31,7 @@ impl Quantity {
         }
     }
 
-    /// Its limits; none where it is unbounded.
+    /// Limits of the quantity; none where it is unbounded.
     pub fn range(self) -> Option<[f64; 2]> {
         match self {
             Self::Strength => None,

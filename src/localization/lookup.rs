@@ -60,9 +60,9 @@ pub struct Local<const D: usize> {
 /// A normal distribution.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Normal {
-    /// Its mean.
+    /// Mean.
     pub mean: f64,
-    /// Its variance.
+    /// Variance.
     pub variance: f64,
 }
 

@@ -12,9 +12,9 @@ use streaming_gp::{NamedValue, SelectionEnd};
 /// Batches to learn from, one after another, and readings to test on.
 #[derive(Clone, Debug)]
 pub struct Task {
-    /// What is learnt from.
+    /// The readings to learn from.
     pub batches: Vec<Readings>,
-    /// What is tested on.
+    /// The readings to test on.
     pub test: Readings,
     /// The batch, counted from one, from which on each test reading is tested: readings outside the visited area are not scored.
     pub tested_from: Vec<usize>,
@@ -30,7 +30,7 @@ pub struct Comparison {
     /// The task.
     #[serde(skip)]
     pub task: Task,
-    /// One per method.
+    /// One run per method.
     pub runs: Vec<Run>,
 }
 
@@ -63,7 +63,7 @@ pub struct BatchResult {
 pub struct Run {
     /// The method, with its parameter where it is not the default.
     pub method: String,
-    /// One entry per batch that was learnt from.
+    /// One result per batch.
     pub steps: Vec<BatchResult>,
     /// Why it ended before the last batch.
     pub rejected: Option<String>,
@@ -90,7 +90,7 @@ pub struct After<'a> {
     pub batch: usize,
     /// The learner.
     pub learner: &'a dyn Learner,
-    /// Its state.
+    /// State of the learner.
     pub learnt: Learnt,
     /// Duration of the update, in seconds.
     pub seconds: f64,

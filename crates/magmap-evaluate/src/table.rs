@@ -35,7 +35,7 @@ pub fn reference(training_rows: usize) -> Method {
     if training_rows <= MOST { Method::Exact } else { Method::BatchSparse(Some(1000.0)) }
 }
 
-/// What is run: the reference, the noise model, and each other method once.
+/// The methods to run: the reference, the noise model, and each other method once.
 pub fn line_up(reference: &Method, methods: &[Method]) -> Vec<Method> {
     let mut line_up = vec![reference.clone(), Method::Mean];
     for method in methods {

@@ -121,7 +121,7 @@ fn three_axes_predict_other_drives_and_find_a_hard_iron_that_was_added() {
     assert!(found.hard_iron[2].abs() < 0.01 && found.hard_iron_sd[2] > 4.5, "{found:?}");
 }
 
-/// Those drives of all sensors that are there.
+/// The drives of all sensors, as far as they are there.
 fn all_drives(data: &Path) -> Vec<(Magnetometer, u32)> {
     let sensors = [Magnetometer::Invensense, Magnetometer::Nexus, Magnetometer::Trivisio];
     let all = sensors.into_iter().flat_map(|sensor| (1..=9).map(move |number| (sensor, number)));
@@ -256,8 +256,8 @@ fn both_ceilings_on_a_whole_drive_are_reported() {
     );
 }
 
-/// What the gates reject of nine drives whose axes are rounded to steps of `quantum` microtesla (0: not at all), poses included, and
-/// the number of readings.
+/// Rejections by the gates of nine drives whose axes are rounded to steps of `quantum` microtesla (0: not at all), poses included,
+/// and the number of readings.
 fn rejected_in_steps_of(data: &Path, quantum: f64) -> (Rejections, u64) {
     let rounded = |axis: f64| if quantum > 0.0 { (axis / quantum).round() * quantum } else { axis };
     let (mut rejections, mut readings) = (Rejections::default(), 0);

@@ -11,7 +11,7 @@ const MOST_BYTES: u64 = 1 << 30;
 /// A table of numbers.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Table {
-    /// Where it was read from.
+    /// The file.
     pub path: PathBuf,
     names: Option<Vec<String>>,
     /// Number of columns.

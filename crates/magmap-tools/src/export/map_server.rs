@@ -43,7 +43,7 @@ pub fn write_map_server(folder: &Path, grid: &FieldGrid, prior_standard_deviatio
     Ok(())
 }
 
-/// What the values mean.
+/// Describes the values.
 fn legend(what: &str, quantity: Quantity, scale: Scale) -> String {
     let (unit, in_unit) = match quantity {
         Quantity::Strength => (" microtesla", ", in microtesla"),

@@ -29,7 +29,7 @@ pub struct Arguments {
     #[arg(long = "method", value_name = "NAME[=PARAMETER]", long_help = help_on_methods())]
     #[arg(default_values = ["vips=0.035", "conditional_variance", "oips"])]
     methods: Vec<Method>,
-    /// What they are measured against; otherwise exact for at most 2000 rows, and batch_sparse=1000 for more.
+    /// The method that the others are measured against; by default exact for at most 2000 rows, and batch_sparse=1000 for more.
     #[arg(long, value_name = "NAME[=PARAMETER]")]
     reference: Option<Method>,
     /// Random splits into rows that are learnt from and rows that are tested.

@@ -88,7 +88,7 @@ pub struct Simulate {
     storage: Storage,
 }
 
-/// What else can be simulated.
+/// Other simulations.
 #[derive(Subcommand)]
 enum Other {
     /// Draws points on two interlocking crescents, from left to right, as in `magmap-evaluate banana`.
