@@ -3,22 +3,6 @@
 use crate::config;
 use streaming_gp::StateError;
 
-/// Why a batch was rejected.
-#[derive(Clone, Debug, PartialEq, thiserror::Error)]
-pub enum BatchError {
-    /// An observation is not of what is mapped.
-    #[error("expected observations of {expected}, found one of {found}")]
-    OtherQuantity {
-        /// What is mapped.
-        expected: &'static str,
-        /// What was observed.
-        found: &'static str,
-    },
-    /// The process rejected it.
-    #[error(transparent)]
-    Process(#[from] streaming_gp::streaming::Error),
-}
-
 /// What can go wrong with a map and its rasters.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {

@@ -123,7 +123,7 @@ pub enum Effect {
         /// The batch.
         batch: Batch,
         /// What the update did, or why the batch was rejected.
-        result: Result<UpdateReport, crate::field::BatchError>,
+        result: Result<UpdateReport, streaming_gp::streaming::Error>,
     },
     /// Another map has replaced it.
     Replaced,

@@ -8,12 +8,11 @@ use r2r::diagnostic_msgs::msg::{DiagnosticArray, DiagnosticStatus, KeyValue};
 use r2r::std_msgs::msg::Header;
 use r2r::{Node, Publisher, QosProfile};
 
-use super::conversions::{outside, time};
+use super::conversions::{tesla, time};
 use super::shared::Shared;
 use crate::display::occupancy::GridScales;
 use crate::durability::journal;
 use crate::field::map::{FieldMap, SensorBias};
-use crate::field::quantity::Quantity;
 use crate::mapping::updates::{Update, lock};
 use crate::sensing::health::Finding;
 use crate::sensing::intake::Intake;
@@ -171,16 +170,11 @@ fn bias_values(bias: &SensorBias) -> [KeyValue; 2] {
 }
 
 fn scale_values(scales: &GridScales) -> Vec<KeyValue> {
-    let outside = |value| outside(scales.quantity, value);
-    let (unit, squared) = match scales.quantity {
-        Quantity::Strength => (" T", " T^2"),
-        Quantity::Probability => ("", ""),
-    };
-    let [mean_low, mean_high] = scales.mean.map(outside);
-    let [variance_low, variance_high] = scales.variance.map(|variance| outside(outside(variance)));
+    let [mean_low, mean_high] = scales.mean.map(tesla);
+    let [variance_low, variance_high] = scales.variance.map(|variance| tesla(tesla(variance)));
     vec![
-        value("mean scale", format!("{mean_low:e} to {mean_high:e}{unit}")),
-        value("variance scale", format!("{variance_low:e} to {variance_high:e}{squared}")),
+        value("mean scale", format!("{mean_low:e} to {mean_high:e} T")),
+        value("variance scale", format!("{variance_low:e} to {variance_high:e} T^2")),
     ]
 }
 
