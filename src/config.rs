@@ -59,7 +59,7 @@ sections! {
     frames: Frames {
         /// The frame of the map; empty for the odometry's frame.
         map: String = String::new(),
-        /// The source of poses.
+        /// Where poses come from.
         #[programs(Mapper, Replay)]
         pose_source: PoseSource = PoseSource::Odometry,
         /// How long a measurement waits for a transform before it is rejected, in seconds between stamps.
