@@ -58,7 +58,7 @@ fn file_name(array: &str) -> String {
 pub struct ArrayWriter<W: Write + Seek> {
     zip: ZipWriter<W>,
     digest: Sha256,
-    /// What the names of the arrays begin with.
+    /// Prefix of the names of the arrays.
     section: String,
 }
 
@@ -234,7 +234,7 @@ pub fn list(bytes: &[u8]) -> Result<Vec<(String, &[u8])>, Problem> {
     Ok(files)
 }
 
-/// One array: its header, and the bytes of its values.
+/// An array: its header, and the bytes of its values.
 struct Array<'a> {
     name: String,
     type_string: &'a str,
@@ -251,7 +251,7 @@ impl<'a> Array<'a> {
         Ok(Self { name: name.to_owned(), type_string, shape, bytes })
     }
 
-    /// Its values, if they have this type and shape, in which `None` is any length.
+    /// Values of an array of this type and shape, in which `None` is any length.
     fn values<const N: usize>(&self, type_string: &str, shape: &[Option<usize>]) -> Result<&'a [[u8; N]], Problem> {
         let fits = self.shape.len() == shape.len()
             && shape.iter().zip(&self.shape).all(|(expected, found)| expected.is_none_or(|length| length == *found));

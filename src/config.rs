@@ -65,7 +65,7 @@ sections! {
         /// metres.
         #[programs(Mapper, Replay)]
         jump_distance: f64 = 0.1 => positive,
-        /// The same for its rotation, in radians.
+        /// Rotation of that transform between two stamps that counts as a jump, in radians.
         #[programs(Mapper, Replay)]
         jump_angle: f64 = 0.05 => positive,
     }
@@ -130,11 +130,11 @@ sections! {
     /// The Gaussian process and the initial values of its hyperparameters.
     #[scope(Map)]
     model: Model {
-        /// What is mapped.
+        /// The quantity that is mapped.
         field: Mapped = Mapped::Strength,
         /// Shape of the covariance function: matern12, matern32, matern52 or squared_exponential.
         kernel: Shape = Shape::Matern52,
-        /// One lengthscale for both axes (false), or one per axis (true).
+        /// Whether each axis has a lengthscale of its own.
         lengthscale_per_axis: bool = false,
         /// Whether a constant is added to the covariance, for the ambient field.
         constant: bool = true,
@@ -158,11 +158,11 @@ sections! {
         /// Initial value of each hyperparameter: variances in microtesla squared, of the constant of each axis and of a horizontal axis
         /// around it, and the lengthscale in metres.
         initial: Hyperparameters = Hyperparameters { constant: 1000.0, variance: 112.0, lengthscale: 0.94, noise: 1.0 },
-        /// Median of each under the prior.
+        /// Median of each hyperparameter under the prior.
         prior_median: Hyperparameters =
             Hyperparameters { constant: 1000.0, variance: 112.0, lengthscale: 0.94, noise: 1.0 },
-        /// Standard deviation of the logarithm of each under the prior. That of the lengthscale is small: readings of one path would
-        /// favour a length that predicts other paths worse.
+        /// Standard deviation of the logarithm of each hyperparameter under the prior. The one of the lengthscale is small: readings
+        /// of one path would favour a length that predicts other paths worse.
         prior_log_sd: Hyperparameters = Hyperparameters { constant: 0.5, variance: 0.15, lengthscale: 0.04, noise: 0.5 },
         /// Observations of a batch up to which the prior counts once; in a larger batch it counts in proportion, so that what is learnt
         /// depends less on how a drive is cut into batches. 0: always once.
@@ -171,9 +171,9 @@ sections! {
         /// place and heading.
         likelihood_power: f64 = 0.3 => number("more than 0 and at most 1", |value| value > 0.0 && value <= 1.0),
         /// Power of power expectation propagation, with which the posterior is approximated unless selection.method is power_ep with
-        /// one of its own; 0 is variational inference, which takes what inducing points do not represent for noise.
+        /// one of its own; 0 is variational inference, which treats what inducing points do not represent as noise.
         power_ep: f64 = 0.5 => number("0 to 1", |value| (0.0..=1.0).contains(&value)),
-        /// Of vips: the fraction of the information in a batch that may be lost for lack of inducing points.
+        /// For vips: the fraction of the information in a batch that may be lost for lack of inducing points.
         delta: f64 = 0.134 => number("more than 0 and less than 1", |value| value > 0.0 && value < 1.0),
         /// Standard deviation of each component of the sensor's hard iron under the prior, in microtesla; 0 for none.
         #[scope(Map)]
@@ -198,8 +198,8 @@ sections! {
         /// Number of threads that learn, each one tile at a time; 0 for one on each core. The map does not depend on it.
         #[scope(Run)]
         threads: usize = 0 => within(0..=MOST_THREADS),
-        /// Memory for tiles, in megabytes; those that were used longest ago are in files only, beside the journal, and are read when they
-        /// are needed. 0 for all in memory. The map does not depend on it.
+        /// Memory for tiles, in megabytes; the least recently used tiles are in files only, beside the journal, and are read when they are
+        /// needed. 0 keeps all in memory. The map does not depend on it.
         #[scope(Run)]
         memory: f64 = 30.0 => not_negative,
     }
@@ -210,12 +210,12 @@ sections! {
         /// Method: vips, conditional_variance, oips, fixed, power_ep or dual_memory, which is a model of its own. A parameter may
         /// follow, as in oips=0.93.
         method: Named = Named::default(),
-        /// Of vips: the fraction of the information in a batch that may be lost for lack of inducing points; a smaller
+        /// For vips: the fraction of the information in a batch that may be lost for lack of inducing points; a smaller
         /// one gives a larger and more exact map.
         delta: f64 = 0.32 => number("more than 0 and less than 1", |value| value > 0.0 && value < 1.0),
         /// Whether the threshold of vips is kept from vanishing where there is nothing to model.
         guards: bool = true,
-        /// What the evidence lower bound is compared with when inducing points are added.
+        /// The ceiling that the evidence lower bound is compared with when inducing points are added.
         ceiling: Ceiling = Ceiling::Auto,
         /// Largest number of observations in a batch for which the exact ceiling is computed; above it, the upper bound is used.
         exact_limit: usize = 10_000 => within(0..=MOST_EXACT),
@@ -283,20 +283,20 @@ sections! {
         /// node.map_name.
         #[programs(Localizer)]
         map: String = String::new(),
-        /// Whether it starts at initial_pose.
+        /// Whether the localizer starts at initial_pose.
         #[programs(Localizer)]
         set_initial_pose: bool = false,
         /// Pose of the robot's body at startup in the frame of the map, in metres and radians, if set_initial_pose.
         #[programs(Localizer)]
         initial_pose: InitialPose = InitialPose { x: 0.0, y: 0.0, z: 0.0, yaw: 0.0 },
-        /// Whether it starts at the last known pose, from the file beside the map, when set_initial_pose is false. Without
+        /// Whether the localizer starts at the last known pose, from the file beside the map, when set_initial_pose is false. Without
         /// such a file, or with false, the robot may be anywhere.
         #[programs(Localizer)]
         load_last_pose: bool = true,
         /// Rate at which the last pose is saved, in hertz, and at the end; 0 for never.
         #[programs(Localizer)]
         save_pose_rate: f64 = 0.5 => not_negative,
-        /// Whether it publishes the transform from the frame of odometry to that of the map.
+        /// Whether the localizer publishes the transform from the frame of odometry to that of the map.
         #[programs(Localizer)]
         tf_broadcast: bool = true,
         /// How far ahead that transform is dated, in seconds: it is valid until the next one.
@@ -318,9 +318,9 @@ sections! {
         alpha3: f64 = 0.0002 => not_negative,
         /// Odometry: variance of the distance per radian of rotation, in metres squared.
         alpha4: f64 = 0.0001 => not_negative,
-        /// Odometry: standard deviation of its relative error of distances, which stays the same for a whole drive and is estimated.
+        /// Odometry: standard deviation of the relative error of distances, which is constant during a drive and is estimated.
         odometry_scale: f64 = 0.04 => not_negative,
-        /// Odometry: standard deviation of its steady drift of heading, in radians per metre, which is estimated.
+        /// Odometry: standard deviation of the steady drift of heading, in radians per metre, which is estimated.
         odometry_drift: f64 = 0.012 => not_negative,
         /// Length of path between two updates, whose readings are averaged, in metres.
         update_min_d: f64 = 0.05 => positive,
@@ -332,10 +332,10 @@ sections! {
         recovery_alpha_fast: f64 = 0.1 => rate,
         /// Distance over which errors of map and readings are shared, in metres: readings within it count as one.
         error_length: f64 = 0.6 => positive,
-        /// Standard deviation of the map's own places, in metres: that of the poses it was learnt from.
+        /// Standard deviation of places in the map itself, in metres: of the poses it was learnt from.
         map_accuracy: f64 = 0.03 => not_negative,
-        /// Standard deviation of what the bias of the sensor is more than that of the map, on each axis, in microtesla. Above 0, for another
-        /// robot than that of the map, it is estimated; of the strength alone it cannot be.
+        /// Standard deviation of the difference between the bias of the sensor and that of the map, on each axis, in microtesla. Set it
+        /// above 0 for another robot than the one that made the map: the difference is then estimated, in a map of the three axes.
         bias_deviation: f64 = 0.0 => not_negative,
         /// Distance between the nodes of the grid from which the map is looked up, in metres; at most an eighth of its lengthscale
         /// is used.
@@ -348,8 +348,8 @@ sections! {
         proving_distance: f64 = 3.0 => not_negative,
         /// Distance over which readings have to disagree with the map before the state is lost, in metres.
         losing_distance: f64 = 1.0 => not_negative,
-        /// Distance that may be driven before readings have agreed with one place, in metres; the state is then lost. It begins at the
-        /// start, and again when readings disagree.
+        /// Distance without agreement with one place after which the state is lost, in metres. The distance counts from the start, and
+        /// again from where readings disagree.
         searching_distance: f64 = 3.5 => not_negative,
         /// Seed of the random numbers: the same measurements, settings and seed give the same poses.
         seed: u64 = 1,
@@ -373,7 +373,7 @@ sections! {
         enabled: bool = true,
         /// Batches between two checkpoints.
         checkpoint_batches: u64 = 20 => at_least(1),
-        /// What the node does at startup with the write-ahead log it finds.
+        /// How the node treats a write-ahead log that it finds at startup.
         #[programs(Mapper)]
         resume: Resume = Resume::Unfinished,
     }
@@ -391,8 +391,8 @@ sections! {
         /// Largest rate at which maps are published: mean, variance, field and cloud, in hertz.
         #[scope(Output)]
         map_rate: f64 = 1.0 => positive,
-        /// Largest number of cells of a map that is published whole each time. A larger one is published whole to new subscribers, where
-        /// it grows, and every 30 s; in between ~/mean_updates and ~/variance_updates have the cells that changed.
+        /// Largest number of cells of a map that is published whole each time. A larger map is published whole to new subscribers, when it
+        /// grows, and every 30 s; in between, ~/mean_updates and ~/variance_updates have the cells that changed.
         #[scope(Output)]
         whole_map_cells: usize = 250_000,
         /// Largest rate at which inducing points and the path are published, in hertz.
@@ -414,12 +414,12 @@ sections! {
         #[scope(Output)]
         #[programs(Mapper, Localizer)]
         map_name: String = "map".into() => file_name,
-        /// Whether the saved map, if there is one, is loaded at startup and continued.
+        /// Whether a saved map is loaded at startup and continued.
         load_at_start: bool = true,
         /// Whether the map is saved at shutdown.
         #[scope(Output)]
         save_at_end: bool = true,
-        /// Number of earlier maps of the same name to keep: those replaced by another map. The oldest are removed first.
+        /// Number of earlier maps of the same name to keep, which another map has replaced. The oldest are removed first.
         earlier_maps: usize = 100 => within(1..=MOST_WAITING),
         /// The recording that is played to the node, as NAME#FINGERPRINT; empty on a robot. No recording is mapped twice into one
         /// map.
@@ -483,13 +483,13 @@ choices! {
     Cut of "evaluation.cut" {
         /// Twenty equal parts.
         Equal = "equal",
-        /// As in the published scripts: without the first row, 19 parts of one row less, the rest in the last.
+        /// The parts of the published scripts: without the first row, 19 parts of one row less, the rest in the last.
         Published = "published",
     }
 }
 
 section! {
-    /// One number for each kind of hyperparameter.
+    /// A number for each kind of hyperparameter.
     #[serde(deny_unknown_fields)]
     Hyperparameters {
         /// Variance of the constant.

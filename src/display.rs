@@ -1,4 +1,4 @@
-//! What viewers show of a map: occupancies and their scales, colours, arrows, and the grids of the three axes.
+//! A map as viewers show it: occupancies and their scales, colours, arrows, and the grids of the three axes.
 
 pub mod arrows;
 pub mod axes_grid;

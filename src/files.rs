@@ -8,13 +8,13 @@ use std::path::{Path, PathBuf};
 #[derive(Debug, thiserror::Error)]
 #[error("cannot {action} {}: {source}{advice}", path.display())]
 pub struct FileError {
-    /// What was tried, such as `read`.
+    /// The action that failed, such as `read`.
     action: &'static str,
     /// The file or folder.
     path: PathBuf,
-    /// What the operating system, or the format's library, says.
+    /// The error of the operating system, or of the format's library.
     source: io::Error,
-    /// What helps, or what is not lost; may be empty.
+    /// Advice, or what is not lost; may be empty.
     advice: &'static str,
 }
 

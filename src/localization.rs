@@ -1,4 +1,4 @@
-//! Where the robot is: a particle filter over its pose in a finished map, driven by odometry.
+//! Locating a robot: a particle filter over its pose in a finished map, driven by odometry.
 //!
 //! ```text
 //! measurements ── pipeline ── observations ── particle filter ── pose, covariance, state
@@ -13,7 +13,7 @@
 //! An estimate comes with a [`State`]. It is tracking only where one place explains the readings of some metres better than the map as a
 //! whole does; not being lost is not enough. While readings disagree with the map, particles are drawn anew from all of it.
 //!
-//! The same measurements, settings and seed give the same poses.
+//! The poses are the same for the same measurements, settings and seed.
 
 mod density;
 mod estimate;
@@ -63,12 +63,12 @@ pub enum Error {
 /// map](Scope::comes_with_a_map), defaults for the rest.
 ///
 /// # Errors
-/// Where they contradict the defaults.
+/// Settings that contradict the defaults.
 pub fn settings_for(made_with: &Config) -> Result<Config, config::Error> {
     made_with.keep_only(Scope::comes_with_a_map)
 }
 
-/// Where the robot may be at the start.
+/// The start: where the robot may be.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Start {
@@ -111,16 +111,16 @@ impl Start {
     }
 }
 
-/// Where the robot is.
+/// The result of an update: where the robot is.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Located {
     /// Stamp of the last reading that it is from.
     pub stamp: Stamp,
-    /// From the frame of the robot's body to that of the map, in the plane: the mean over the readings of the update, some centimetres
-    /// before the stamp.
+    /// Transform from the frame of the robot's body to that of the map, in the plane: the mean over the readings of the update, some
+    /// centimetres before the stamp.
     pub pose: Isometry2<f64>,
-    /// From the frame of odometry to that of the map. It changes slowly: multiplied with the newest pose of odometry, it is the newest
-    /// pose of the robot.
+    /// Transform from the frame of odometry to that of the map. It changes slowly: multiplied with the newest pose of odometry, it is
+    /// the newest pose of the robot.
     pub map_from_odometry: Isometry2<f64>,
     /// The place of the sensor, with its covariance.
     pub estimate: Estimate,
@@ -155,7 +155,7 @@ pub struct Localizer {
     running: Option<Running>,
 }
 
-/// From the first observation on.
+/// The state from the first observation on.
 #[derive(Clone, Debug)]
 struct Running {
     filter: ParticleFilter,
@@ -190,7 +190,7 @@ impl Localizer {
         })
     }
 
-    /// The same with random numbers of another seed from the next start on.
+    /// Uses random numbers of another seed from the next start on.
     pub fn with_seed(mut self, seed: u64) -> Self {
         self.settings.seed = seed;
         self
@@ -213,7 +213,7 @@ impl Localizer {
         self.pipeline.set_mount(mount);
     }
 
-    /// What the start says, before the first update: given the newest pose of odometry. None if it may be anywhere.
+    /// The result that the start implies before the first update, given the newest pose of odometry. None if the robot may be anywhere.
     pub fn assumed(&self, odometry: &Pose) -> Option<Located> {
         let Start::At { place, heading, deviation, heading_deviation } = self.start else { return None };
         let pose = Isometry2::new(place.into(), heading);
@@ -298,12 +298,12 @@ impl Localizer {
         self.pipeline.mount()
     }
 
-    /// Where it started.
+    /// The start.
     pub fn start(&self) -> Start {
         self.start
     }
 
-    /// Its settings.
+    /// The settings.
     pub fn settings(&self) -> &config::Localization {
         &self.settings
     }
@@ -344,7 +344,7 @@ fn body(observation: &Observation, mount: &Isometry3<f64>) -> Isometry2<f64> {
     Isometry2::new(Vector2::new(place.x, place.y), heading)
 }
 
-/// From the pose of the body at the start to that of the sensor, with the rotation of odometry's frame for a heading.
+/// Converts a start of the body into a start of the sensor, with the rotation of odometry's frame for a heading.
 fn sensor_start(start: &Start, first: &Observation, mount: &Isometry3<f64>) -> Start {
     let Start::At { place, heading, deviation, heading_deviation } = *start else { return *start };
     let body = body(first, mount);

@@ -1,4 +1,4 @@
-//! From measurements to a map: a state machine driven by steps, and the thread that runs it.
+//! Making a map from measurements: a state machine driven by steps, and the thread that runs it.
 //!
 //! In the [`pipeline`] a measurement is calibrated, gated and located (see [`sensing`](crate::sensing)), averaged along the path
 //! ([`averaging`]) and collected into batches ([`batcher`]). The [`mapper`] takes everything that a map depends on as steps. The

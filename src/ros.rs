@@ -1,4 +1,4 @@
-//! The ROS 2 nodes: they convert, forward and publish; everything else is in the inner rooms. This is the mapper; `localizer` locates
+//! The ROS 2 nodes: they convert, forward and publish; everything else is in the inner rooms. The diagram shows the mapper; `localizer` locates
 //! the robot in a finished map.
 //!
 //! ```text
@@ -39,7 +39,7 @@ use crate::errors::in_words;
 pub use localizer::run as run_localizer;
 pub use node::run;
 
-/// What the program of a node does: prints the help, or runs the node and reports how it ended.
+/// The main function of a node: prints the help, or runs the node and reports how it ended.
 pub fn main(help: &str, run: fn() -> anyhow::Result<()>) -> ExitCode {
     if std::env::args_os().skip(1).any(|argument| argument == "--help" || argument == "-h") {
         // A reader such as `head` may close it early.

@@ -1,4 +1,4 @@
-//! From what a robot or a recording sends to readings with their place on the map.
+//! Readings with their place on the map, from the messages of a robot or a recording.
 //!
 //! A [`reading::Measurement`] is corrected by its sensor's [`calibration`], checked by the [`gates`] of its topic, and located by the
 //! [`synchronizer`]. Rejected measurements are counted under their [`rejection`]. What a live robot sends is in frames of its own: the

@@ -1,4 +1,4 @@
-//! What was driven: every observation at its pose, from which a map can be made again.
+//! The trajectory: every observation at its pose, from which a map can be made again.
 //!
 //! A map is the fold of its trajectory. While the robot drives, the fold is incremental: each batch of observations is learnt once. Kept
 //! in the order in which they were learnt, batch by batch, observations lead to the same map again ([`fold`]), to the last bit, and to

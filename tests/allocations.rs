@@ -47,8 +47,8 @@ fn allocations(work: impl FnOnce()) -> u64 {
     ALLOCATIONS.load(Ordering::Relaxed) - before
 }
 
-/// What a source converts message number `index` to: a turning drive at 50 Hz in tesla, poses 3 ms after the readings, with a
-/// spike, a repeated pose and a weak reading now and then.
+/// Measurements that a source sends for message number `index`: a turning drive at 50 Hz in tesla, poses 3 ms after the
+/// readings, with a spike, a repeated pose and a weak reading now and then.
 fn converted(index: usize) -> [Measurement; 2] {
     let time = index as i64 * 20_000_000;
     let angle = index as f64 * 1e-3;

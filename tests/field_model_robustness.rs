@@ -52,7 +52,7 @@ fn walk(seed: u64, count: usize, strength: impl Fn(f64, f64, &mut ChaCha8Rng) ->
     walk_in([4.0, 3.0], seed, count, strength)
 }
 
-/// The same in a room of any size.
+/// A walk in a room of any size.
 fn walk_in(
     [width, depth]: [f64; 2],
     seed: u64,

@@ -22,7 +22,7 @@ const FAR: f64 = 1000.0;
 /// Number of readings of a recording.
 const RECORDED: usize = 30;
 
-/// What drives.
+/// The driver of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Driver {
     /// A robot in this namespace.
@@ -95,7 +95,7 @@ prop_compose! {
     }
 }
 
-/// What the test knows about a folder of maps.
+/// The test's knowledge of a folder of maps.
 struct World {
     folder: PathBuf,
     /// The newest state of every map that was published.
@@ -200,7 +200,7 @@ impl World {
         self.check();
     }
 
-    /// Where a run drives: at the place of its map, or at a new one.
+    /// The place of a run: that of its map, or a new one.
     fn place_of(&mut self, session: &Session, driver: Driver) -> usize {
         if let Driver::Recording { .. } = driver {
             let known = self.places.iter().position(|other| is_same_driver(other, &driver));

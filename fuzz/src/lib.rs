@@ -1,4 +1,4 @@
-//! What the targets have in common: they read as `crates/magmap-tools/tests/hostile_files.rs` does, with inputs that libFuzzer makes.
+//! Code that the targets share: they read as `crates/magmap-tools/tests/hostile_files.rs` does, with inputs that libFuzzer makes.
 
 #[path = "../../crates/magmap-tools/tests/hostile/mod.rs"]
 mod hostile;

@@ -10,13 +10,13 @@ pub enum Problem {
     /// The file could not be read.
     #[error("{0}")]
     Read(#[from] io::Error),
-    /// It is not a checkpoint: what it is, or how it begins.
+    /// The file is not a checkpoint; says what it is, or how it begins.
     #[error("expected a checkpoint of magmap, found {0}; name a file that magmap saved as one")]
     NotACheckpoint(String),
-    /// It is damaged, as the evidence says.
+    /// The file is damaged; says what shows it.
     #[error("it is damaged or truncated: {0}; copy it again, or use an older one")]
     Damaged(String),
-    /// It has a different version.
+    /// The file has another version of the format.
     #[error(
         "expected version {expected} of the format, found version {found}; read it with the version of magmap that wrote it, or map \
          again"
@@ -24,7 +24,7 @@ pub enum Problem {
     Version {
         /// The version that is read.
         expected: i64,
-        /// Its version.
+        /// The version of the file.
         found: i64,
     },
     /// An array is invalid although the checksum is valid: what was expected and found in which.

@@ -1,6 +1,6 @@
 //! The localizer: `ros2 run magmap magmap_localizer`, or better `ros2 launch magmap localization.launch.py`.
 //!
-//! It exits with 0 after SIGINT or SIGTERM, with 2 when its arguments or parameters are wrong, with 1 when something fails.
+//! The exit code is 0 after SIGINT or SIGTERM, 2 when arguments or parameters are wrong, 1 when something fails.
 
 #![forbid(unsafe_code)]
 
@@ -12,7 +12,7 @@ use magmap::ros;
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// What `--help` says.
+/// The text of `--help`.
 const HELP: &str = "\
 Finds the robot in a finished map of the magnetic field, as nav2's AMCL does in one of walls.
 

@@ -7,13 +7,13 @@ use super::scope::{Program, Scope};
 #[derive(Debug)]
 pub(super) struct Part {
     pub name: &'static str,
-    /// Its documentation, line by line.
+    /// Documentation, line by line.
     pub meaning: &'static str,
-    /// Its scope; none where that is the scope of its section.
+    /// Scope; none where the scope of its section applies.
     pub scope: &'static [Scope],
     /// The programs in which it has an effect; none where they are those of its section, or of its scope.
     pub programs: &'static [Program],
-    /// What it consists of: the settings of a section, the choices of a setting.
+    /// The parts inside: the settings of a section, the choices of a setting.
     pub parts: &'static [Part],
 }
 
@@ -36,7 +36,7 @@ values!(streaming_gp::kernel::Shape, streaming_gp::methods::Named);
 /// A section's type; each setting may have a range: a function of its value that fails with what it expects.
 ///
 /// `#[scope(...)]` says what a setting, or every setting of a section, belongs to; `#[programs(...)]` says where it has an effect, if that is
-/// elsewhere than its [`Scope`] says. Those at a setting replace those of its section.
+/// elsewhere than its [`Scope`] says. Attributes of a setting replace those of its section.
 macro_rules! section {
     ($(#[doc = $about:literal])+ #[serde($($rule:tt)+)] $Section:ident {
         $(

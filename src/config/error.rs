@@ -17,15 +17,15 @@ pub enum Error {
     /// The text is not valid TOML.
     #[error("{source_name} is not valid TOML: {message}")]
     Syntax {
-        /// Where the text came from.
+        /// Source of the text.
         source_name: String,
-        /// What is wrong, with line and column.
+        /// The error, with line and column.
         message: String,
     },
     /// Keys or values are wrong.
     #[error("{source_name}: {}", list(problems))]
     Invalid {
-        /// Where the settings came from.
+        /// Source of the settings.
         source_name: String,
         /// Every problem, in the order of the lines.
         problems: Vec<Problem>,
@@ -37,9 +37,9 @@ pub enum Error {
     SettingDiffers {
         /// The full key of the setting.
         key: String,
-        /// Its value when the map was made.
+        /// The value when the map was made.
         made_with: String,
-        /// Its value in the configuration.
+        /// The value in the configuration.
         configured: String,
     },
     /// A setting has no effect in the program that it was given to.
@@ -49,7 +49,7 @@ pub enum Error {
         key: String,
         /// The program.
         program: Program,
-        /// Where it has an effect.
+        /// The programs in which the setting has an effect.
         others: String,
     },
     /// The settings could not be written as TOML.
@@ -64,9 +64,9 @@ pub struct Problem {
     pub key: String,
     /// Line of the key, from 1; none for a default that contradicts another value.
     pub line: Option<usize>,
-    /// What was expected; nothing for a key that does not exist.
+    /// The values that are expected; nothing for a key that does not exist.
     pub expected: Option<String>,
-    /// What was found.
+    /// The value that was found.
     pub found: String,
     /// For a key that does not exist, the one that was probably meant.
     pub nearest: Option<String>,

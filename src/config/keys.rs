@@ -7,18 +7,18 @@ use super::parsing::leaves;
 use super::scope::{self, Program, Scope};
 use super::{Config, Error};
 
-/// One setting.
+/// A setting.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Setting {
     /// The full key, such as `selection.delta`.
     pub key: String,
-    /// Its value.
+    /// The value.
     pub value: Value,
-    /// What it means, and when it may change.
+    /// The meaning, and when it may change.
     pub description: String,
-    /// What it belongs to.
+    /// The scope.
     pub scope: Scope,
-    /// Where it has an effect.
+    /// The programs in which it has an effect.
     pub programs: &'static [Program],
 }
 
@@ -38,7 +38,7 @@ impl Config {
     }
 }
 
-/// What a setting means, after what the setting that holds it means, when it may change, and the values to choose from.
+/// Describes a setting: the meaning of the setting that holds it, its own, when it may change, and the values to choose from.
 fn description(parts: &[&'static Part]) -> String {
     let choices = parts.last().copied().into_iter().flat_map(choices);
     let scope = scope::scope(parts).in_words().to_owned();
@@ -47,7 +47,7 @@ fn description(parts: &[&'static Part]) -> String {
     meaning.chain([scope]).chain(programs).chain(choices).collect::<Vec<_>>().join(" ")
 }
 
-/// What the names in a full key refer to, from its section on.
+/// The parts that the names in a full key refer to, from its section on.
 pub(super) fn parts(key: &str) -> Vec<&'static Part> {
     let mut inner = Config::PARTS;
     let find = |name| {

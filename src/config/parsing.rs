@@ -1,4 +1,4 @@
-//! From TOML to [`Config`]: every message names its key and its line.
+//! Reads TOML into a [`Config`]: every message names its key and its line.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -41,10 +41,10 @@ impl Config {
         Config::default().with_file(path)
     }
 
-    /// These settings, replaced by those in a TOML file.
+    /// Replaces settings by those in a TOML file.
     ///
     /// # Errors
-    /// As [`load`](Self::load).
+    /// The errors of [`load`](Self::load).
     pub fn with_file(self, path: impl AsRef<Path>) -> Result<Self, Error> {
         let path = path.as_ref();
         let read = |error| FileError::of("read the configuration", path, "")(error);
@@ -72,7 +72,7 @@ impl Config {
     /// `selection.delta=0.2`; text needs no quotes. Only the result need be valid.
     ///
     /// # Errors
-    /// As [`from_toml`](Self::from_toml); nothing is changed then.
+    /// The errors of [`from_toml`](Self::from_toml); nothing is changed then.
     pub fn apply_overrides<A: AsRef<str>>(&mut self, assignments: &[A]) -> Result<(), Error> {
         let assignments: Vec<&str> = assignments.iter().map(AsRef::as_ref).collect();
         let values =
@@ -104,7 +104,7 @@ impl Config {
         self.changed(vec![given], &lines, source_name)
     }
 
-    /// These settings, replaced by the given ones in turn.
+    /// Replaces settings by the given ones in turn.
     fn changed(&self, given: Vec<Table>, lines: &Lines, source_name: &str) -> Result<Self, Error> {
         let mut base = Table::try_from(self)?;
         let (mut changed, mut problems) = (base.clone(), Vec::new());
@@ -236,7 +236,7 @@ fn entry<'a>(table: &'a mut Table, key: &str) -> Option<&'a mut Value> {
     }
 }
 
-/// What serde says was expected in place of a value such as `valid`, in the words of those who write settings.
+/// The expectation of serde in place of a value such as `valid`, in the words of those who write settings.
 fn expected(valid: &Value, message: &str) -> String {
     let expected = message.split_once("expected ").map_or(message, |(_, expected)| expected).trim_end();
     match (valid, expected) {

@@ -1,10 +1,10 @@
-//! What settings belong to: the map, its stream, or one run of a program. What may change when is decided by it alone.
+//! Scopes of settings: the map, its stream, or one run of a program. The scope alone decides when a setting may change.
 
 use super::declare::Part;
 use super::keys::parts;
 use super::{Config, Error, Likelihood, Mapped, Setting};
 
-/// What a setting belongs to.
+/// The scope of a setting.
 ///
 /// | | continuing a map | resuming an interrupted replay | while a node maps | a localizer uses the value of its map |
 /// | --- | --- | --- | --- | --- |
@@ -16,15 +16,15 @@ use super::{Config, Error, Likelihood, Mapped, Setting};
 /// | `Run` | may differ | may differ | fixed | no |
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scope {
-    /// What the map is: fixed for its life.
+    /// Properties of the map: fixed for its life.
     Map,
     /// How readings are calibrated and located.
     Intake,
-    /// What is learnt from now on.
+    /// Learning from now on.
     Stream,
     /// How results are drawn, published and saved.
     Output,
-    /// Where measurements come from.
+    /// The source of the measurements.
     Source,
     /// How one run of a program works. What is learnt does not depend on it.
     Run,
@@ -111,13 +111,13 @@ pub(super) fn scope(parts: &[&'static Part]) -> Scope {
     parts.iter().rev().find_map(|part| part.scope.first()).copied().unwrap_or(Scope::Map)
 }
 
-/// Where a setting, or a section, has an effect.
+/// The programs in which a setting, or a section, has an effect.
 pub(super) fn programs(parts: &[&'static Part]) -> &'static [Program] {
     let named = parts.iter().rev().map(|part| part.programs).find(|programs| !programs.is_empty());
     named.unwrap_or_else(|| scope(parts).programs())
 }
 
-/// Where settings have an effect, in words; none where maps are made.
+/// The programs in which settings have an effect, in words; none where maps are made.
 pub(super) fn in_words(programs: &[Program]) -> Option<String> {
     let has_no_effect = |program: &Program| !programs.contains(program);
     let is_for_others = !programs.is_empty() && [Program::Mapper, Program::Replay].iter().any(has_no_effect);

@@ -14,7 +14,7 @@ const LEAST_SPACING: f64 = 0.25;
 pub struct Arrows {
     /// The arrows.
     pub arrows: Vec<Arrow>,
-    /// Their distance, which the longest of them has as length, in metres.
+    /// Distance between the arrows, which is the length of the longest of them, in metres.
     pub spacing: f64,
 }
 
@@ -23,7 +23,7 @@ pub struct Arrows {
 pub struct Arrow {
     /// The place, where the arrow starts, in metres.
     pub tail: [f64; 3],
-    /// Where it ends, in metres.
+    /// The tip of the arrow, in metres.
     pub tip: [f64; 3],
     /// Strength of the field, in microtesla.
     pub strength: f64,

@@ -1,4 +1,4 @@
-//! From numbers to colours: perceptually uniform colour maps, and fading to white.
+//! Colours for numbers: perceptually uniform colour maps, and fading to white.
 
 use super::scale::Scale;
 use crate::field::grid::FieldGrid;

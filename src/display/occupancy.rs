@@ -18,13 +18,13 @@ pub struct GridScales {
 /// Mean and variance as occupancies, row-major from the lower left cell.
 #[derive(Clone, Debug, PartialEq)]
 pub struct OccupancyLayers {
-    /// Their cells.
+    /// Cells of both layers.
     pub geometry: GridGeometry,
     /// The mean.
     pub mean: Vec<i8>,
     /// The variance.
     pub variance: Vec<i8>,
-    /// Their scales.
+    /// Scales of both layers.
     pub scales: GridScales,
 }
 

@@ -1,7 +1,7 @@
 //! The range of values that colours and occupancies span.
 
-/// From the value of the first colour, or of occupancy 0, to that of the last colour, or of occupancy 100. Linear in between;
-/// values beyond are shown as the nearest end.
+/// The range from the value of the first colour, or of occupancy 0, to the value of the last colour, or of occupancy 100.
+/// Linear in between; values beyond are shown as the nearest end.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Scale {
     /// The lowest value.

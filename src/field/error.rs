@@ -1,4 +1,4 @@
-//! What can go wrong with a map and its rasters.
+//! Errors of maps and their rasters.
 
 use crate::config;
 use streaming_gp::StateError;
@@ -9,7 +9,7 @@ pub enum Error {
     /// A raster was requested without any point to cover.
     #[error("no points to build a grid around: expected at least one")]
     NoPoints,
-    /// There is no raster like this: around a point that is not finite or too far away to resolve cells, with more cells than
+    /// No such raster is possible: around a point that is not finite or too far away to resolve cells, with more cells than
     /// allowed, or of grids with different resolutions.
     #[error("{0}")]
     Raster(String),

@@ -16,7 +16,7 @@ pub struct ExactEvidence {
 }
 
 impl ExactEvidence {
-    /// Of targets at these places, with this variance of the noise; `columns` has a row for each place.
+    /// The evidence of targets at these places, with this variance of the noise; `columns` has a row for each place.
     ///
     /// # Errors
     /// When the covariance is not positive definite.
@@ -54,12 +54,12 @@ impl ExactEvidence {
         -0.5 * (constant + self.product(weights, weights))
     }
 
-    /// The same under the multiple of K that makes it greatest, so that only the shape of the covariance counts.
+    /// The log evidence of the targets under the multiple of K that makes it greatest, so that only the shape of the covariance counts.
     pub fn scaled_at(&self, weights: &[f64]) -> f64 {
         self.scaled(self.product(weights, weights))
     }
 
-    /// The same, given the product of the targets with themselves.
+    /// [`scaled_at`](Self::scaled_at), given the product of the targets with themselves.
     pub fn scaled(&self, product: f64) -> f64 {
         let scale = (product / self.rows).max(f64::MIN_POSITIVE);
         -0.5 * (self.log_determinant + self.rows * ((std::f64::consts::TAU * scale).ln() + 1.0))

@@ -74,7 +74,7 @@ impl GridGeometry {
         Ok(Self { resolution, first_column, first_row, columns: columns as usize, rows: rows as usize })
     }
 
-    /// Its cells.
+    /// The cells.
     pub fn cells(&self) -> Cells {
         let first = [self.first_column, self.first_row];
         Cells { first, last: [self.first_column + self.columns as i64 - 1, self.first_row + self.rows as i64 - 1] }
@@ -155,7 +155,7 @@ impl Cells {
 /// A raster of the map: row-major from the lower left cell, NaN where the map is unknown.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FieldGrid {
-    /// Its cells.
+    /// The cells.
     pub geometry: GridGeometry,
     /// Mean of the strength per cell, in microtesla.
     pub mean: Vec<f64>,
@@ -170,7 +170,7 @@ impl FieldGrid {
         Self { geometry, mean: nothing.clone(), standard_deviation: nothing }
     }
 
-    /// The same cells in a geometry that contains its own; others are unknown.
+    /// The grid extended to a geometry that contains its own; new cells are unknown.
     pub(super) fn extended(&self, geometry: GridGeometry) -> Self {
         let mut all = Self::unknown(geometry);
         for (from, [column, row]) in self.geometry.cells().iter().enumerate() {

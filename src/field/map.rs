@@ -12,11 +12,11 @@ pub use super::sensor_bias::SensorBias;
 
 /// The map after an update: immutable, cheap to clone, and safe to query from several threads.
 ///
-/// Where it is made of local models, what is asked of a place is a blend of those around it.
+/// A map of several local models blends those around a place.
 #[derive(Clone, Debug)]
 pub struct FieldMap {
     posteriors: LocalPosteriors,
-    /// As all local models know it together.
+    /// The bias by all local models together.
     sensor_bias: Option<SensorBias>,
     /// Lower left and upper right corner of the observations, in metres.
     pub extent: [[f64; 2]; 2],
@@ -31,7 +31,7 @@ pub struct FieldMap {
 pub struct Prediction {
     /// Mean of the strength; NaN where the map is unknown.
     pub mean: Vec<f64>,
-    /// Its variance.
+    /// Variance of the quantity.
     pub variance: Vec<f64>,
     /// The axes, none where the map is unknown; none altogether where it is one of strengths.
     pub axes: Option<Vec<Option<Axes>>>,
@@ -69,7 +69,7 @@ impl FieldMap {
         }
     }
 
-    /// As [`predict`](Self::predict), with the axes where the map has them, at any height (the third coordinate, in
+    /// [`predict`](Self::predict) with the axes where the map has them, at any height (the third coordinate, in
     /// metres): known there is where the variance is small compared with that infinitely far away at the same height. A
     /// map of strengths is the same at every height.
     pub fn predict_at(&self, places: &[[f64; 3]], unknown_above: f64) -> Prediction {
@@ -108,8 +108,8 @@ impl FieldMap {
         })
     }
 
-    /// What the sensor would read at these poses, in the map's frame and microtesla, bias included and noise not; none where the map is
-    /// one of strengths.
+    /// Readings of the sensor at these poses, in the map's frame and microtesla, bias included and noise not; none where the map is one
+    /// of strengths.
     pub fn readings(&self, poses: &[SensorPose]) -> Option<Vec<Axes>> {
         let places = poses.iter().map(|pose| [pose.position[0], pose.position[1]]);
         let blend = || {
@@ -137,7 +137,7 @@ impl FieldMap {
         self.posteriors.newest().noise_variance()
     }
 
-    /// The same at places (x and y in metres), of the local models there.
+    /// Variance of the noise of an averaged reading at places (x and y in metres), by the local models there.
     pub fn noise_variances(&self, places: &[[f64; 2]]) -> Vec<f64> {
         self.posteriors.noise_variances(places)
     }

@@ -42,13 +42,13 @@ impl FieldModel {
         self.tiles.configure(config);
     }
 
-    /// From now on the memory of local models is bounded by `tiles.memory`: those that were used longest ago are kept in this store, and
+    /// Bounds the memory of local models by `tiles.memory` from now on: those that were used longest ago are kept in this store, and
     /// read when they are needed.
     pub fn keep_tiles_in(&self, store: Arc<dyn TileStore>) {
         self.tiles.keep_in(store);
     }
 
-    /// Where local models are kept that are not in memory.
+    /// The store of local models that are not in memory.
     pub fn tile_store(&self) -> Option<Arc<dyn TileStore>> {
         self.tiles.store()
     }

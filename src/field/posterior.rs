@@ -16,7 +16,7 @@ const FAR: f64 = 1e9;
 pub enum MapPosterior {
     /// Of the strength.
     Scalar(Arc<FieldPosterior>),
-    /// Of the axes and the sensor's bias.
+    /// A posterior of the axes and the sensor's bias.
     Vector {
         /// The posterior.
         posterior: Arc<VectorPosterior>,
@@ -89,7 +89,7 @@ impl MapPosterior {
         Some(axes.map(|(axes, &[_, _, height])| gaussian(axes, far_variance(height))).collect())
     }
 
-    /// What the sensor would read, without noise; none where the strength is mapped.
+    /// Readings of the sensor, without noise; none where the strength is mapped.
     pub(super) fn readings(&self, poses: &[SensorPose]) -> Option<Vec<Gaussian<3>>> {
         let Self::Vector { posterior, removed } = self else { return None };
         let readings = VectorMap::after_removal(posterior, *removed).readings(poses);

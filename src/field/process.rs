@@ -24,7 +24,7 @@ pub(crate) enum ProcessKind {
     Vector,
 }
 
-/// What describes a process beside its arrays of numbers.
+/// The properties of a process beside its arrays of numbers.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct ProcessHead {
     pub(crate) kind: ProcessKind,
@@ -55,7 +55,7 @@ pub(crate) enum FieldProcess {
 #[derive(Clone, Debug)]
 pub(crate) struct VectorProcess {
     process: StreamingGp<VectorField>,
-    /// What was known of the bias before; none where nothing was.
+    /// The knowledge of the bias before this process; none where nothing was known.
     bias: Option<BiasPrior>,
     /// Whether its first hyperparameters are those of its neighbours.
     inherits: bool,
@@ -70,7 +70,7 @@ pub(crate) enum ProcessState {
 }
 
 impl ProcessState {
-    /// What describes it beside its arrays of numbers.
+    /// The properties of the process beside its arrays of numbers.
     pub(crate) fn head(&self) -> ProcessHead {
         match self {
             Self::Streaming(state) => ProcessHead::new(ProcessKind::Streaming, &state.baseline, &state.hyperparameters),
@@ -181,7 +181,7 @@ impl FieldProcess {
         })
     }
 
-    /// What describes it beside its arrays of numbers.
+    /// The properties of the process beside its arrays of numbers.
     pub(crate) fn head(&self) -> ProcessHead {
         let (kind, baseline, hyperparameters) = match self {
             Self::Streaming(process) => (ProcessKind::Streaming, &process.baseline, process.model.named_values()),
@@ -232,7 +232,7 @@ impl FieldProcess {
         }
     }
 
-    /// What it has learnt of the sensor's bias; none where it learns none, and before the first batch.
+    /// The process's knowledge of the sensor's bias; none where it learns none, and before the first batch.
     pub(crate) fn bias_information(&self) -> Option<BiasInformation> {
         match self {
             Self::Vector(vector) => BiasInformation::learnt(vector.process.posterior()?, vector.bias.as_ref()),

@@ -16,7 +16,7 @@ const BLOCK: i64 = 16;
 /// The raster of a map, covering its inducing points and the given places (x and y in metres).
 ///
 /// # Errors
-/// As [`GridGeometry::around`].
+/// The errors of [`GridGeometry::around`].
 pub fn rasterize(settings: &config::Raster, map: &FieldMap, places: &[[f64; 2]]) -> Result<FieldGrid, Error> {
     Rasterizer::new(settings).rasterize(map, places).cloned()
 }
@@ -60,15 +60,15 @@ impl Rasterizer {
     /// models that predict a block of cells are those of the previous raster, its cells stay.
     ///
     /// # Errors
-    /// As [`GridGeometry::around`]; the raster is then still the last one.
+    /// The errors of [`GridGeometry::around`]; the raster is then still the last one.
     pub fn rasterize(&mut self, map: &FieldMap, places: &[[f64; 2]]) -> Result<&FieldGrid, Error> {
         self.rasterize_watched(map, places, |_| {})
     }
 
-    /// As [`rasterize`](Self::rasterize). `progress` is called with the share of the work that is done, up to 1.
+    /// [`rasterize`](Self::rasterize) with `progress`, which is called with the share of the work that is done, up to 1.
     ///
     /// # Errors
-    /// As [`rasterize`](Self::rasterize).
+    /// The errors of [`rasterize`](Self::rasterize).
     pub fn rasterize_watched(
         &mut self,
         map: &FieldMap,

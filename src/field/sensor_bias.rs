@@ -43,7 +43,7 @@ impl SensorBias {
     }
 }
 
-/// What a tile begins with: the bias that its readings are corrected by, and the covariance of what remains of it.
+/// The bias at the beginning of a tile: the mean, by which its readings are corrected, and the covariance of the rest.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct BiasPrior {
     pub(crate) mean: Bias,
@@ -61,7 +61,7 @@ impl BiasPrior {
     }
 }
 
-/// What readings say of the bias: a normal distribution in its natural parameters.
+/// The information of readings about the bias: a normal distribution in its natural parameters.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct BiasInformation {
     precision: Matrix6<f64>,
@@ -70,15 +70,15 @@ pub(super) struct BiasInformation {
 }
 
 impl BiasInformation {
-    /// What is known before any reading. Components that there are not have a variance of 1, which nothing changes.
+    /// The prior, before any reading. Absent components have a variance of 1, which nothing changes.
     fn before_any_reading(kernel: &VectorField) -> Self {
         let variances = deviations(kernel).component_mul(&deviations(kernel));
         let precisions = variances.map(|variance| if variance > 0.0 { 1.0 / variance } else { 1.0 });
         Self { precision: Matrix6::from_diagonal(&precisions), shift: Vector6::zeros() }
     }
 
-    /// What a posterior has learnt since its prior, the mean of which its readings are corrected by; none where a matrix is
-    /// singular to the precision of doubles.
+    /// The information that a posterior has learnt since its prior, the mean of which its readings are corrected by; none
+    /// where a matrix is singular to the precision of doubles.
     pub(super) fn learnt(posterior: &VectorPosterior, prior: Option<&BiasPrior>) -> Option<Self> {
         let kernel = &posterior.model.kernel;
         let inducing = &posterior.past.inducing;
@@ -108,7 +108,7 @@ impl BiasInformation {
     }
 }
 
-/// What is known of a sensor.
+/// The knowledge of a sensor.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct BiasEstimate {
     deviations: Vector6<f64>,
@@ -117,7 +117,7 @@ pub(super) struct BiasEstimate {
 }
 
 impl BiasEstimate {
-    /// From what tiles have learnt, each with its weight; none where the sum is singular to the precision of doubles.
+    /// Sums the information of tiles, each with its weight; none where the sum is singular to the precision of doubles.
     pub(super) fn from_tiles(
         kernel: &VectorField,
         learnt: impl IntoIterator<Item = (f64, BiasInformation)>,
@@ -155,7 +155,7 @@ impl BiasEstimate {
         (mean, covariance)
     }
 
-    /// What a tile that begins now begins with.
+    /// The prior of a tile that begins now.
     pub(super) fn prior(&self) -> BiasPrior {
         let (mean, covariance) = self.known();
         // From one triangle, so that it is symmetric to the last bit.

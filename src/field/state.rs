@@ -42,7 +42,7 @@ pub(crate) struct StateMetadata {
     tiles: Vec<TileMetadata>,
 }
 
-/// Where tiles are that have files: their bytes by the name of the file, and what keeps the file, if something does.
+/// Reads the file of a tile by its name: its bytes, and the handle that keeps the file, if there is one.
 pub(crate) type ReadTile<'a> = dyn FnMut(&str) -> Result<(Vec<u8>, Option<Arc<StoredTile>>), Problem> + 'a;
 
 /// The file of a tile that is damaged.
@@ -106,7 +106,7 @@ impl FieldState {
     /// returned.
     ///
     /// # Errors
-    /// What is wrong.
+    /// The first problem that is found.
     pub(crate) fn read(
         arrays: &ArrayReader<'_>,
         metadata: StateMetadata,
@@ -150,7 +150,7 @@ impl FieldState {
     }
 }
 
-/// What the names of a tile's arrays begin with: nothing for the tile with the number 0, the only one of most maps.
+/// Prefix of the names of a tile's arrays: nothing for the tile with the number 0, the only one of most maps.
 fn section(number: usize) -> String {
     if number == 0 { String::new() } else { format!("tile_{number}_") }
 }

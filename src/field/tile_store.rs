@@ -1,4 +1,4 @@
-//! Where local models are kept that are not in memory.
+//! Storage of local models that are not in memory.
 
 use std::fmt::Debug;
 use std::io;
@@ -12,13 +12,13 @@ pub trait TileStore: Debug + Send + Sync {
     /// Keeps the bytes of the tile in this column and row, and returns the name to read them by. Earlier bytes of that tile are kept, too.
     ///
     /// # Errors
-    /// Why it cannot; nothing is kept then.
+    /// Bytes that cannot be kept; nothing is kept then.
     fn write(&self, square: [i64; 2], bytes: &[u8]) -> io::Result<String>;
 
     /// The bytes of this name.
     ///
     /// # Errors
-    /// Why they cannot be read.
+    /// Bytes that cannot be read.
     fn read(&self, name: &str) -> io::Result<Vec<u8>>;
 
     /// Reports that the bytes of this name are damaged, or cannot be read.
@@ -41,7 +41,7 @@ impl StoredTile {
         Self { store, name }
     }
 
-    /// Its name.
+    /// Name of the tile in the store.
     pub fn name(&self) -> &str {
         &self.name
     }

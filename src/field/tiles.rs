@@ -49,9 +49,9 @@ pub(crate) struct Tiles {
     /// The settings of a tile among others.
     local: Arc<Config>,
     memory: Arc<TileMemory>,
-    /// None before the first batch, and where there is one model.
+    /// The squares; none before the first batch, and where there is one model.
     grid: Option<TileGrid>,
-    /// The first is always among them.
+    /// The tiles, always with the first.
     tiles: BTreeMap<Square, Arc<Tile>>,
     /// The tile with the last observation.
     newest: Square,
@@ -59,13 +59,13 @@ pub(crate) struct Tiles {
     kernel: Option<VectorField>,
 }
 
-/// What a tile has learnt.
+/// The state of a tile.
 #[derive(Clone, Debug)]
 pub(crate) struct TileState {
     pub(crate) square: Square,
     pub(crate) counts: TileCounts,
     content: TileContent,
-    /// Where a file has the same.
+    /// The file with the same state, if there is one.
     stored: Option<Arc<StoredTile>>,
 }
 
@@ -83,17 +83,17 @@ impl PartialEq for TileState {
 }
 
 impl TileState {
-    /// From plain numbers.
+    /// A state of plain numbers.
     pub(crate) fn of(square: Square, counts: TileCounts, process: ProcessState) -> Self {
         Self { square, counts, content: TileContent::Plain(Box::new(process)), stored: None }
     }
 
-    /// The same, which a file may have as well.
+    /// Adds the file with the same state, if there is one.
     pub(crate) fn stored_as(self, stored: Option<Arc<StoredTile>>) -> Self {
         Self { stored, ..self }
     }
 
-    /// What describes the process beside its arrays of numbers.
+    /// The properties of the process beside its arrays of numbers.
     pub(crate) fn head(&self) -> Cow<'_, ProcessHead> {
         match &self.content {
             TileContent::Plain(state) => Cow::Owned(state.head()),
@@ -101,7 +101,7 @@ impl TileState {
         }
     }
 
-    /// What the process has learnt; none where it is in a file only that cannot be read.
+    /// State of the process; none where it is in a file only that cannot be read.
     pub(crate) fn process(&self) -> Option<Cow<'_, ProcessState>> {
         match &self.content {
             TileContent::Plain(state) => Some(Cow::Borrowed(state)),
@@ -118,7 +118,7 @@ impl TileState {
     }
 }
 
-/// What all models have learnt.
+/// The state of all models.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct TilesState {
     pub(crate) grid: Option<TileGrid>,
@@ -141,7 +141,7 @@ impl TilesState {
         self.tiles.iter().any(|tile| tile.square == square)
     }
 
-    /// Where the file of the tile with the last observation is damaged, the nearest one takes its place.
+    /// Makes the nearest tile the newest where the file of the tile with the last observation is damaged.
     pub(crate) fn replace_newest(&mut self) {
         let distance = |tile: &&TileState| TileGrid::distance(tile.square, self.newest);
         let nearest = self.tiles.iter().min_by(|a, b| distance(a).total_cmp(&distance(b)));
@@ -181,12 +181,12 @@ impl Tiles {
         (self.config, self.local) = (Arc::new(config.clone()), Arc::new(among_others(config)));
     }
 
-    /// From now on the memory of tiles is bounded, and others are kept in this store.
+    /// Bounds the memory of tiles from now on, and keeps the others in this store.
     pub(crate) fn keep_in(&self, store: Arc<dyn TileStore>) {
         self.memory.set_store(store);
     }
 
-    /// Where tiles are kept that are not in memory.
+    /// The store of tiles that are not in memory.
     pub(crate) fn store(&self) -> Option<Arc<dyn TileStore>> {
         self.memory.store()
     }
@@ -304,7 +304,7 @@ impl Tiles {
         FieldProcess::beside(&self.config, &parameters, bias)
     }
 
-    /// What all tiles know of the sensor's bias; none where it is not mapped, and before the first batch.
+    /// The knowledge of all tiles about the sensor's bias; none where it is not mapped, and before the first batch.
     fn bias_estimate(&self) -> Option<BiasEstimate> {
         let weighted = self.tiles.values().filter_map(|tile| {
             let TileCounts { learnt, own } = tile.counts;

@@ -1,4 +1,4 @@
-//! Where the particles are, and how far that is to be believed.
+//! An estimate from the particles, and how far it is to be believed.
 
 use std::collections::BTreeMap;
 
@@ -27,13 +27,13 @@ const SPEAKING: f64 = 0.4;
 /// where the particles are right.
 const MISFITTING: f64 = 4.0;
 
-/// The same for a place that is proven. On real drives it stays below 5 where the particles are right.
+/// Misfit above which readings speak against a place that is proven. On real drives it stays below 5 where the particles are right.
 const MISFITTING_PROVEN: f64 = 8.0;
 
 /// Distance over which readings have to speak for one place, in metres, for a longer search not to be lost.
 const PROMISING: f64 = 2.0;
 
-/// Where the sensor is, in the frame of the map.
+/// The place of the sensor in the frame of the map.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Estimate {
     /// The middle of the heaviest cluster of particles, x and y in metres.
@@ -53,7 +53,7 @@ pub struct Estimate {
 }
 
 impl Estimate {
-    /// Of particles with these weights, which sum to one, in a map with this information.
+    /// The estimate from particles with these weights, which sum to one, in a map with this information.
     pub fn of(particles: &[Particle], weights: &[f64], information: f64, map_accuracy: f64) -> Self {
         let weighted = || particles.iter().zip(weights.iter().copied());
         let mut cells: BTreeMap<[i64; 2], f64> = BTreeMap::new();
@@ -160,21 +160,21 @@ pub enum Reason {
 pub struct Confidence {
     /// Logarithm of the number of places where the robot may have been before readings told.
     places: f64,
-    /// The same of all places in the map.
+    /// Logarithm of the number of all places in the map.
     all_places: f64,
-    /// What a reading at a known place tells ([`information`](super::lookup::FieldLookup::information)).
+    /// Information of a reading at a known place ([`information`](super::lookup::FieldLookup::information)).
     information: f64,
     readings: Agreement,
     proof: Proof,
 }
 
-/// What the readings of the last metres say of the place.
+/// Agreement of the last metres' readings with a place.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Agreement {
-    /// They have agreed with one place over a distance in metres, and have `told` the logarithm of their likelihood there over that of a
-    /// sensor anywhere in the map. Both are zero where they agree with several places.
+    /// Readings have agreed with one place over a distance in metres, and have `told` the logarithm of their likelihood there over that
+    /// of a sensor anywhere in the map. Both are zero where they agree with several places.
     Agreed { distance: f64, told: f64 },
-    /// They have agreed with no place over a distance in metres.
+    /// Readings have agreed with no place over a distance in metres.
     Disagreed { distance: f64 },
 }
 
@@ -182,14 +182,14 @@ enum Agreement {
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Proof {
     Proven,
-    /// It has not, for a distance in metres.
+    /// The state has not been tracking for a distance in metres.
     Missing {
         distance: f64,
     },
 }
 
 impl Confidence {
-    /// Of a robot that may be at a number of places, in a map with so many in all, where readings have this information.
+    /// The confidence in a robot that may be at `places` of `all_places` in a map where readings have this information.
     pub fn new(places: f64, all_places: f64, information: f64) -> Self {
         Self {
             places: places.ln(),

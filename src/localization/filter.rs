@@ -46,7 +46,7 @@ const START_EVIDENCE: f64 = 0.3;
 /// Most particles that are drawn anew in one step.
 const MOST_RENEWED: usize = 500;
 
-/// Where the sensor may be.
+/// The distribution of the sensor's place, as particles.
 #[derive(Clone, Debug)]
 pub struct ParticleFilter {
     settings: config::Localization,

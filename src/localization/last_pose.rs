@@ -14,9 +14,9 @@ use crate::files::write_atomically;
 pub struct LastPose {
     /// When, in seconds since the epoch.
     pub stamp: f64,
-    /// Of the robot's body, in metres.
+    /// x of the robot's body, in metres.
     pub x: f64,
-    /// Of the robot's body, in metres.
+    /// y of the robot's body, in metres.
     pub y: f64,
     /// Counterclockwise from the x axis, in radians.
     pub heading: f64,
@@ -28,7 +28,7 @@ impl LastPose {
         map.with_extension("pose.json")
     }
 
-    /// What was located.
+    /// The last pose of a result.
     pub fn of(located: &Located) -> Self {
         let place = located.pose.translation;
         Self { stamp: located.stamp.seconds(), x: place.x, y: place.y, heading: located.pose.rotation.angle() }

@@ -19,7 +19,7 @@ use crate::sensing::reading::{Measurement, Pose};
 /// How often the thread checks whether the last pose is to be saved.
 const PERIOD: Duration = Duration::from_millis(200);
 
-/// What the thread is to do.
+/// A task of the thread.
 enum Task {
     Measurement(Measurement),
     Mount(Isometry3<f64>),
@@ -27,12 +27,12 @@ enum Task {
     UpdateNow,
 }
 
-/// What was found last.
+/// The last result.
 #[derive(Clone, Debug, Default)]
 pub struct Found {
     /// Number of results so far: updates, and starts that were given.
     pub number: u64,
-    /// Where the robot is; none while nothing is known.
+    /// The result; none while nothing is known.
     pub located: Option<Located>,
     /// Whether the transform from odometry to the map can be relied on: the start was given, or the place was found once; and the state
     /// is not lost.
@@ -108,7 +108,7 @@ impl Live {
         self.shared.is_watched.store(is_watched, Ordering::Relaxed);
     }
 
-    /// What was found last.
+    /// The last result.
     pub fn found(&self) -> Found {
         lock(&self.shared.found).clone()
     }

@@ -59,9 +59,9 @@ pub struct Local<const D: usize> {
 /// A normal distribution.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Normal {
-    /// Its mean.
+    /// Mean.
     pub mean: f64,
-    /// Its variance.
+    /// Variance.
     pub variance: f64,
 }
 

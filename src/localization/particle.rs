@@ -1,4 +1,4 @@
-//! One particle: where the sensor may be, how it moves, and how well it explains a reading.
+//! A particle: a pose of the sensor, its motion, and how well it explains a reading.
 
 use std::f64::consts::{PI, TAU};
 
@@ -48,7 +48,7 @@ impl MotionStep {
 /// A hypothesis of the state: the pose, and the errors of odometry that do not change.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Particle {
-    /// Of the sensor, x and y in metres.
+    /// x and y of the sensor, in metres.
     pub place: [f64; 2],
     /// Rotation from the frame of odometry to that of the map, in radians.
     pub turn: f64,
@@ -58,10 +58,10 @@ pub struct Particle {
     drift: f64,
     /// Logarithm of the weight.
     pub log_weight: f64,
-    /// What the sensor's bias is more than that of the map, along the axes of the sensor, in microtesla: a Kalman filter given the path of
-    /// the particle (Rao-Blackwellized).
+    /// The sensor's bias less that of the map, along the axes of the sensor, in microtesla: a Kalman filter given the path of the particle
+    /// (Rao-Blackwellized).
     bias: [f64; 3],
-    /// Its variance, in the plane and along the vertical, in microtesla squared.
+    /// Variance of that difference, in the plane and along the vertical, in microtesla squared.
     bias_variance: [f64; 2],
     /// How well it explained the last metres: logarithm of the likelihood over that of a sensor anywhere in the map, per reading.
     pub evidence: f64,
@@ -147,7 +147,7 @@ impl Particle {
 }
 
 impl Particle {
-    /// What the sensor's bias is more than that of the map, along the axes of the sensor, in microtesla.
+    /// The sensor's bias less that of the map, along the axes of the sensor, in microtesla.
     pub fn bias(&self) -> [f64; 3] {
         self.bias
     }
@@ -198,7 +198,7 @@ impl Particle {
     }
 }
 
-/// What the map says, and how uncertain a reading is beside its noise because the bias of the sensor is.
+/// The map's prediction of a reading, whose variance is widened by the uncertainty of the sensor's bias.
 pub(super) fn widened<const D: usize>(local: Local<D>, plane: f64, vertical: f64) -> Local<D>
 where
     [f64; D]: Sample,

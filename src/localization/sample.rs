@@ -1,4 +1,4 @@
-//! What a sensor reads that a map tells: the strength of the field, or its three axes.
+//! The part of a reading that a map predicts: the strength of the field, or its three axes.
 
 use super::particle::{MotionStep, rotated};
 
@@ -6,7 +6,7 @@ use super::particle::{MotionStep, rotated};
 ///
 /// The bias of a sensor, and what one reading says of the heading, are visible in the axes only.
 pub(super) trait Sample: Copy {
-    /// What the sensor read, in a map whose frame is turned by this angle from the frame of odometry.
+    /// The reading of a step, in a map whose frame is turned by this angle from the frame of odometry.
     fn of(step: &MotionStep, turn: f64) -> Self;
 
     /// The reading without a bias along the axes of the map.

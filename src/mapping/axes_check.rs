@@ -82,16 +82,16 @@ struct BodyReading {
     speed: f64,
 }
 
-/// Where the orientation of the robot comes from.
+/// The source of the robot's orientation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Heading {
-    /// From odometry.
+    /// Odometry.
     Odometry,
-    /// From odometry, with the opposite sign.
+    /// Odometry, with the opposite sign.
     Reversed,
     /// The direction of the path.
     Path,
-    /// The same all the time.
+    /// A constant orientation.
     Fixed,
 }
 

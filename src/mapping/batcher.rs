@@ -18,17 +18,17 @@ const RESERVED: usize = 1024;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CutReason {
-    /// It held `batch.max_observations`.
+    /// The batch held `batch.max_observations`.
     Count,
-    /// It was `batch.max_path` long.
+    /// The batch was `batch.max_path` long.
     Path,
-    /// It had lasted for `batch.max_duration`.
+    /// The batch had lasted for `batch.max_duration`.
     Time,
     /// A flush was requested, or the stream ended.
     Flush,
 }
 
-/// Where a batch ended before another was merged into it.
+/// The point at which a batch ended before another was merged into it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MergePoint {
     /// Number of observations of the merged batch before this point.
@@ -44,7 +44,7 @@ pub struct Batch {
     pub observations: Vec<Observation>,
     /// Why it was cut at its end.
     pub cut: CutReason,
-    /// Where the batches merged into this one ended, except the last; empty when nothing was merged.
+    /// The points at which the batches merged into this one ended, except the last; empty when nothing was merged.
     pub merge_points: Vec<MergePoint>,
 }
 

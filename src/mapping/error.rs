@@ -1,10 +1,10 @@
-//! What can go wrong between a source and the map.
+//! Errors between a source and the map.
 
 use std::io;
 
 use nalgebra::Isometry3;
 
-/// What can go wrong between a source and the map. Bad measurements are not errors: they are rejected and counted, see
+/// Errors between a source and the map. Bad measurements are not errors: they are rejected and counted, see
 /// [`Rejection`](crate::sensing::rejection::Rejection).
 #[derive(Debug, thiserror::Error)]
 pub enum Error {

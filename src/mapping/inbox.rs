@@ -59,7 +59,7 @@ impl Inbox {
     /// and counted.
     ///
     /// # Errors
-    /// As [`send`](Self::send).
+    /// The errors of [`send`](Self::send).
     pub fn offer(&self, measurement: Measurement) -> Result<bool, Error> {
         match self.sender.try_send(Message::Measurement(measurement)) {
             Ok(()) => Ok(true),
@@ -89,7 +89,7 @@ impl Inbox {
     /// identifies this run of the source.
     ///
     /// # Errors
-    /// As [`send`](Self::send).
+    /// The errors of [`send`](Self::send).
     pub fn begin(&self, id: SourceId, run: String) -> Result<(), Error> {
         self.put(Message::Step(Step::Source { id, run }))
     }
@@ -102,7 +102,7 @@ impl Inbox {
     /// Sets the frame of the map unless it is known already, and returns the frame in force.
     ///
     /// # Errors
-    /// As [`send`](Self::send).
+    /// The errors of [`send`](Self::send).
     pub fn name_frame(&self, frame: &str) -> Result<Arc<str>, Error> {
         let mut is_new = false;
         let known = self.frame.get_or_init(|| {

@@ -33,7 +33,7 @@ pub enum Step {
     },
     /// A reading or a pose, raw.
     Measurement {
-        /// Its index in the stream of its source, counted from 0.
+        /// Index in the stream of its source, counted from 0.
         index: u64,
         /// The measurement.
         measurement: Measurement,
@@ -63,11 +63,11 @@ pub enum Step {
 /// A saved map, without the stream that led to it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SavedMap {
-    /// What was learnt.
+    /// State of the model.
     pub model: FieldState,
-    /// Its path.
+    /// The path.
     pub path: Path,
-    /// Its sources.
+    /// The sources.
     pub sources: Vec<SourceRun>,
 }
 
@@ -116,7 +116,7 @@ pub struct SourceRun {
 #[derive(Debug)]
 #[allow(clippy::large_enum_variant)] // returned once per step, never stored
 pub enum Effect {
-    /// None.
+    /// No effect.
     Unchanged,
     /// The model learnt from a batch, or rejected it.
     Learnt {
@@ -140,7 +140,7 @@ pub struct Progress {
     pub learnt: u64,
     /// Batches that were merged into another one.
     pub merged_batches: u64,
-    /// Its sources; measurements come from the last.
+    /// The sources; measurements come from the last.
     pub sources: Vec<SourceRun>,
     /// Index of the next measurement from that source.
     pub index: u64,
@@ -210,7 +210,7 @@ impl Mapper {
         &self.frame
     }
 
-    /// From measurements to batches.
+    /// The pipeline, which makes batches of measurements.
     pub fn pipeline(&self) -> &Pipeline {
         &self.pipeline
     }
@@ -229,7 +229,7 @@ impl Mapper {
         &self.model
     }
 
-    /// Its progress.
+    /// The progress.
     pub fn progress(&self) -> &Progress {
         &self.progress
     }

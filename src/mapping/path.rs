@@ -1,4 +1,4 @@
-//! Where the robot has been, thinned for pictures.
+//! The path of the robot, thinned for pictures.
 
 use nalgebra::Point3;
 

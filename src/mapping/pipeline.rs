@@ -1,4 +1,4 @@
-//! From measurements to batches: calibration, gates, synchronizer, gates again, averaging, batcher, in this order.
+//! The pipeline makes batches of measurements: calibration, gates, synchronizer, gates again, averaging, batcher, in this order.
 
 use std::collections::VecDeque;
 
@@ -26,10 +26,10 @@ const MAX_REOPENINGS: usize = 100;
 /// Turns measurements into batches. The result depends only on the measurements: not on wall time, and not on how the two topics
 /// interleave (see [`Synchronizer`] for how far one may be ahead). It allocates once per batch.
 ///
-/// Where the readings' clock goes back (a looped recording, a restarted simulation), the open averaging cell and the open batch
-/// are closed, so that neither spans the jump; the path and its length continue.
+/// A clock of the readings that goes back (a looped recording, a restarted simulation) closes the open averaging cell and the
+/// open batch, so that neither spans the jump; the path and its length continue.
 ///
-/// Its serialized form is the complete state of the stream, except the path and what `configure` sets.
+/// The serialized form is the complete state of the stream, except the path and what `configure` sets.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Pipeline {
     #[serde(skip)]

@@ -23,7 +23,7 @@ pub struct Update {
     pub observations: usize,
     /// Why its batch was cut.
     pub cut: CutReason,
-    /// Where batches merged into it had been cut.
+    /// The points at which batches merged into it had been cut.
     pub merge_points: Vec<MergePoint>,
     /// Duration of learning.
     pub duration: Duration,

@@ -28,10 +28,10 @@ use crate::sensing::reading::Observation;
 /// How long the thread waits for a message before it checks its log.
 const IDLE: Duration = Duration::from_secs(1);
 
-/// What happens to batches that become ready while the thread is learning.
+/// The treatment of batches that become ready while the thread is learning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
-    /// One update per batch, in order: reproducible. The source waits.
+    /// Every batch is an update, in order: reproducible. The source waits.
     Offline,
     /// Waiting batches are merged into one update of at most `worker.max_merged` observations. The source does not
     /// wait.
@@ -64,7 +64,7 @@ pub struct Finished {
     pub mapper: Mapper,
     /// The final status.
     pub status: WorkerStatus,
-    /// As [`Worker::doubt`].
+    /// The doubt at the end: see [`Worker::doubt`].
     pub doubt: Option<String>,
 }
 
@@ -81,7 +81,7 @@ pub struct Worker {
     thread: JoinHandle<Mapper>,
 }
 
-/// What the thread reports after each message.
+/// The report of the thread after each message.
 #[derive(Debug)]
 struct Shared {
     status: WorkerStatus,
@@ -222,7 +222,7 @@ struct Mapping {
     receiver: Receiver<Message>,
     mode: Mode,
     mapper: Mapper,
-    /// Of a map of the three axes.
+    /// The check of a map of the three axes.
     axes_check: Option<AxesCheck>,
     map_check: MapCheck,
     step_log: Option<Box<dyn StepLog>>,
@@ -442,7 +442,7 @@ mod tests {
 
     type Observed = Vec<(Vec<Observation>, Arc<Update>)>;
 
-    /// What the observer saw.
+    /// The observations and updates that the observer was called with.
     #[derive(Clone, Default)]
     struct Seen(Arc<Mutex<Observed>>);
 

@@ -90,7 +90,7 @@ pub(super) fn transforms(header: Header, child: &str, transform: &Isometry2<f64>
     }
 }
 
-/// Where x, y and heading are among the six dimensions of a covariance.
+/// Indices of x, y and heading among the six dimensions of a covariance.
 const IN_PLANE: [usize; 3] = [0, 1, 5];
 
 /// A pose in the plane with the covariance of x, y and heading.
@@ -107,7 +107,7 @@ pub(super) fn pose_with_covariance(
     geometry_msgs::msg::PoseWithCovarianceStamped { header, pose }
 }
 
-/// Where somebody says that the robot is; none if that is not finite. Without a covariance it is about there.
+/// The start that a user gives as a pose; none if it is not finite. Without a covariance the robot is about there.
 pub(super) fn start(message: &geometry_msgs::msg::PoseWithCovariance) -> Option<Start> {
     let pose = valid(&message.pose)?;
     let (place, heading) = ([pose.translation.x, pose.translation.y], pose.rotation.euler_angles().2);
@@ -120,7 +120,7 @@ pub(super) fn start(message: &geometry_msgs::msg::PoseWithCovariance) -> Option<
     is_valid.then_some(Start::At { place, heading, deviation, heading_deviation })
 }
 
-/// One layer of the map.
+/// A layer of the map.
 pub(super) fn occupancy_grid(
     header: Header,
     geometry: &GridGeometry,
@@ -291,7 +291,7 @@ pub(super) fn vectors(header: &Header, arrows: &Arrows, scales: &GridScales) -> 
     MarkerArray { markers: std::iter::once(delete_all).chain(arrows).collect() }
 }
 
-/// Where readings were taken.
+/// The path along which readings were taken.
 pub(super) fn path(header: Header, points: &[Point3<f64>]) -> nav_msgs::msg::Path {
     let pose = |point: &Point3<f64>| geometry_msgs::msg::PoseStamped {
         header: header.clone(),

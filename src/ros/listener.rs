@@ -1,4 +1,4 @@
-//! What every node of this package has: its subscriptions, the intake, its parameters, the clock, and a look at their health.
+//! The listener, which every node of this package has: subscriptions, the intake, parameters, the clock, and a look at their health.
 
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -32,7 +32,7 @@ const TRANSFORMS: usize = 1000;
 /// Messages or requests as they arrive.
 pub(super) type Messages<T> = Box<dyn Stream<Item = T> + Unpin>;
 
-/// What every node of this package has.
+/// The listening part of a node.
 pub(super) struct Listener {
     pub(super) intake: Intake,
     pub(super) subscriptions: Subscriptions,

@@ -86,7 +86,7 @@ fn load(
     Ok((file, checkpoint, parameters))
 }
 
-/// Where the robot may be at startup.
+/// The start of the localizer at startup.
 fn start(settings: &config::Localization, last_pose: &Path) -> Start {
     if settings.set_initial_pose {
         let config::InitialPose { x, y, yaw, .. } = settings.initial_pose;
@@ -110,7 +110,7 @@ fn in_words(start: &Start) -> String {
     }
 }
 
-/// What the ROS thread works with.
+/// The ROS thread of the localizer.
 struct LocalizerThread {
     listener: Listener,
     live: Live,
@@ -132,7 +132,7 @@ struct LocalizerThread {
     odometry_frame: String,
     /// The newest pose of odometry.
     odometry: Option<Pose>,
-    /// Where the robot was.
+    /// The places of the robot.
     places: Vec<(Stamp, Isometry2<f64>)>,
     path_due: Instant,
     /// Number of the result that was published last.

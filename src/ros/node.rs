@@ -31,7 +31,7 @@ pub fn run() -> anyhow::Result<()> {
     ended
 }
 
-/// What the ROS thread works with.
+/// The ROS thread of the mapper.
 struct RosThread<'a> {
     threads: &'a Threads,
     listener: Listener,

@@ -43,7 +43,7 @@ impl Parameters {
     /// The parameters of the localizer given at startup, over the file and the settings in `base`.
     ///
     /// # Errors
-    /// As for [`from_given`](Self::from_given).
+    /// The errors of [`from_given`](Self::from_given).
     pub(super) fn of_localizer(base: Config, given: &IndexMap<String, Parameter>) -> anyhow::Result<Self> {
         Self::over(base, Program::Localizer, given)
     }

@@ -135,7 +135,7 @@ impl LayerPublisher {
         })
     }
 
-    /// As [`MapPublisher::offer`].
+    /// Publishes the layer as [`MapPublisher::offer`] does.
     fn offer(&mut self, update: &Update, is_due: bool, raster: &mut LazyRaster, header: impl Fn() -> Header) -> bool {
         let is_due = is_due && subscribers(&self.whole.publisher) + subscribers(&self.changes.publisher) > 0;
         let is_whole_due = is_due && raster.of(update).is_some_and(|raster| raster.unsent.is_whole_due);
@@ -155,7 +155,7 @@ impl LayerPublisher {
 /// Draws an update when it is first needed, and only once.
 struct LazyRaster {
     settings: config::Raster,
-    /// As [`config::Node::whole_map_cells`].
+    /// The setting [`config::Node::whole_map_cells`].
     whole_map_cells: usize,
     scales: Arc<Mutex<Option<GridScales>>>,
     /// Draws only what has changed.
@@ -170,7 +170,7 @@ struct LazyRaster {
     unsent: Unsent,
 }
 
-/// What of the layers has not been sent yet.
+/// The part of the layers that has not been sent yet.
 struct Unsent {
     /// Cells that changed since they were sent.
     cells: Option<Cells>,
@@ -187,7 +187,7 @@ impl Unsent {
         self.is_whole_due |= !alone || self.whole_sent.is_none_or(|sent| sent.elapsed() >= WHOLE_PERIOD);
     }
 
-    /// What was due has been sent.
+    /// Marks the due part as sent.
     fn clear(&mut self) {
         if std::mem::take(&mut self.is_whole_due) {
             self.whole_sent = Some(Instant::now());
@@ -289,11 +289,11 @@ struct PublishingThread {
     cloud: MapPublisher<sensor_msgs::msg::PointCloud2>,
     #[cfg(not(feature = "ros-check"))]
     field: MapPublisher<FieldMapMessage>,
-    /// Where the map has axes.
+    /// The arrows, where the map has axes.
     vectors: Option<MapPublisher<visualization_msgs::msg::MarkerArray>>,
     inducing_points: MapPublisher<visualization_msgs::msg::MarkerArray>,
     path: MapPublisher<nav_msgs::msg::Path>,
-    /// Where it is learnt.
+    /// The bias of the sensor, where it is learnt.
     bias: Option<MapPublisher<sensor_msgs::msg::MagneticField>>,
 }
 

@@ -30,7 +30,7 @@ pub(super) type TriggerRequest = ServiceRequest<Trigger::Service>;
 pub(super) enum Command {
     /// Completes the open cell and batch, and publishes.
     Flush,
-    /// The same; readings are ignored from now on.
+    /// Completes the open cell and batch, publishes, and ignores readings from now on.
     Pause,
     /// Readings are used again.
     Resume,

@@ -42,7 +42,7 @@ impl Counters {
             .all(|count| count < COUNTABLE)
     }
 
-    /// What became of the measurements where nothing came of them, for a message. `more` are further reasons.
+    /// The fate of the measurements where nothing came of them, for a message. `more` are further reasons.
     pub fn in_vain(&self, more: impl Iterator<Item = String>) -> String {
         let Self { readings, poses, used_readings, rejections, .. } = self;
         let reasons: Vec<String> = rejections.to_string().lines().map(String::from).chain(more).collect();

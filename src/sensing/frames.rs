@@ -11,7 +11,7 @@ use crate::sensing::reading::{Stamp, interpolate};
 /// How long the motion of a frame is remembered, in seconds: measurements may wait that long for other frames.
 const MEMORY: f64 = 30.0;
 
-/// This many consecutive stamps from before [`LATENESS`] mean that the clock went back: the motion until then is forgotten.
+/// The number of consecutive stamps from before [`LATENESS`] that mean that the clock went back: the motion until then is forgotten.
 const MAX_STALE: u32 = 5;
 
 /// A robot has tens of frames; more than this come from a broken publisher.
@@ -52,7 +52,7 @@ pub struct TransformError {
     pub from: String,
     /// The target frame.
     pub to: String,
-    /// What is missing between them.
+    /// The missing transform.
     pub missing: Missing,
 }
 

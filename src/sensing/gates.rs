@@ -3,7 +3,7 @@
 //! Each gate sees one stream in its own order, so that what it rejects does not depend on how topics interleave. The gates that
 //! compare with the last accepted measurement ([`ReadingGate`] and [`PoseGate`] by stamp, [`PoseGate`] by speed, [`GradientGate`]
 //! by the change of the field) may be wrong about that one: after `reopen_after` consecutive rejections they accept the newest
-//! rejected measurement as correct, and report that they reopened. Those of speed and change also wait for `reopen_time`, because a
+//! rejected measurement as correct, and report that they reopened. The gates of speed and change also wait for `reopen_time`, because a
 //! fast sensor sends that many measurements in milliseconds.
 
 mod gradient;

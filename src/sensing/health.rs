@@ -10,7 +10,7 @@ use crate::sensing::reading::Stamp;
 use crate::sensing::rejection::{Rejection, Rejections};
 pub use topic::Topic;
 
-/// What a check looks at.
+/// The inputs of a check.
 #[derive(Clone, Copy, Debug)]
 pub struct HealthInputs<'a> {
     /// The topic that is mapped.
@@ -25,7 +25,7 @@ pub struct HealthInputs<'a> {
     pub backlog: usize,
     /// The counters of the pipeline.
     pub counters: &'a Counters,
-    /// Where simulated time stands still, when it is used and does.
+    /// The stamp at which simulated time stands still; none where it runs or is not used.
     pub stopped: Option<Stamp>,
 }
 
@@ -34,7 +34,7 @@ pub struct HealthInputs<'a> {
 pub enum Finding {
     /// Something is wrong.
     Fault(String),
-    /// There is nothing to map.
+    /// No reading arrives.
     Idle(String),
 }
 
@@ -69,7 +69,7 @@ const UNITS: [(&str, f64); 4] = [("microtesla", 1.0), ("nanotesla", 1e-3), ("gau
 /// so late.
 const DIFFERENT_CLOCKS: f64 = 10.0;
 
-/// What a number in such a unit became when it was taken for tesla.
+/// The factor of a number in such a unit that was taken for tesla.
 const MICROTESLA_PER_TESLA: f64 = 1e6;
 
 impl HealthMonitor {
@@ -149,7 +149,7 @@ impl HealthMonitor {
         })
     }
 
-    /// What helps where a transform is missing.
+    /// The remedy where a transform is missing.
     fn remedy(&self, TransformError { from, to, .. }: &TransformError) -> String {
         // Where the sensor sits on the robot does not say where the robot is in the map.
         match self.pose_source {
@@ -184,7 +184,7 @@ fn stamps_differ(inputs: &HealthInputs<'_>, words: &str, ahead: f64) -> String {
     )
 }
 
-/// What the counts of rejected measurements say about a broken sensor.
+/// A fault of the sensor by the counts of rejected measurements.
 fn sensor_fault(inputs: &HealthInputs<'_>, rejected: impl Fn(Rejection) -> u64) -> Option<String> {
     let [magnetometer, odometry] = [inputs.magnetometer, inputs.odometry].map(|topic| &topic.name);
     let happened = |rejection| Some(rejected(rejection)).filter(|count| *count > 0);

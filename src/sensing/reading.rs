@@ -1,4 +1,4 @@
-//! What sensors send, as types with units.
+//! Data of the sensors, as types with units.
 //!
 //! Outside magmap (ROS messages, bags) a field is in tesla; inside it is in microtesla, which is well scaled and readable.
 //! The conversion happens here, in [`MagneticField::from_tesla`] and [`MagneticField::to_tesla`], and nowhere else.
@@ -59,7 +59,7 @@ impl Stamp {
         self.nanoseconds.saturating_sub(earlier.nanoseconds) as f64 / NANOSECONDS_PER_SECOND as f64
     }
 
-    /// This stamp and so many seconds, which may be negative.
+    /// The stamp `seconds` later, which may be negative.
     pub fn shifted(self, seconds: f64) -> Stamp {
         Self { nanoseconds: self.nanoseconds.saturating_add(Self::from_seconds(seconds).nanoseconds) }
     }
@@ -103,7 +103,7 @@ impl MagneticField {
         self.microtesla.norm()
     }
 
-    /// The same field seen from a frame turned by `rotation`.
+    /// The field seen from a frame turned by `rotation`.
     pub fn rotated(&self, rotation: &UnitQuaternion<f64>) -> Self {
         Self::from_microtesla(rotation * self.microtesla)
     }
@@ -118,7 +118,7 @@ pub struct Reading {
     pub field: MagneticField,
 }
 
-/// Where the robot's body was, in the map frame.
+/// The pose of the robot's body in the map frame.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Pose {
     /// When it was there.
@@ -166,12 +166,12 @@ pub fn interpolate(start: &Isometry3<f64>, end: &Isometry3<f64>, fraction: f64) 
     Isometry3::from_parts(position.into(), rotation)
 }
 
-/// One sample of one of the two topics of a source.
+/// A message of one of the two topics of a source.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Measurement {
     /// From the magnetometer.
     Reading(Reading),
-    /// From odometry.
+    /// A message of odometry.
     Pose(Pose),
 }
 
@@ -198,7 +198,7 @@ impl Measurement {
 pub struct LocatedReading {
     /// When it was taken.
     pub stamp: Stamp,
-    /// Where the sensor was, in the map frame, in metres.
+    /// Position of the sensor in the map frame, in metres.
     pub position: Point3<f64>,
     /// Rotation from the sensor's frame to the map frame.
     pub orientation: UnitQuaternion<f64>,
@@ -206,7 +206,7 @@ pub struct LocatedReading {
     pub field: MagneticField,
 }
 
-/// What the model learns from: the average of the readings in one cell of the path, or a single reading where averaging is off.
+/// The unit that the model learns from: the average of the readings in one cell of the path, or a single reading where averaging is off.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Observation {
     /// Stamp of the last reading in it.

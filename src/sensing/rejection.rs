@@ -64,7 +64,7 @@ impl Rejection {
         self.into()
     }
 
-    /// What a person reads after a count.
+    /// The words that a person reads after a count.
     pub fn words(self) -> &'static str {
         self.get_documentation().unwrap_or(self.name())
     }

@@ -117,7 +117,7 @@ fn in_turns(command: &mut Command, material: &Material, config: &Config) -> std:
     Ok(seconds.map(median))
 }
 
-/// What the reference's `evaluate_stream.py` prints, and the last line of its `vector_field.py`.
+/// Printed numbers of the reference's `evaluate_stream.py`, and the last line of its `vector_field.py`.
 #[derive(Deserialize)]
 struct Stream {
     seconds: f64,
@@ -182,7 +182,7 @@ fn compare(folder: &Path, size: usize, repetitions: usize) -> std::io::Result<[f
     Ok(seconds.map(median))
 }
 
-/// Both compute the same, or the comparison means nothing. The tolerances are far above the rounding of either.
+/// Checks that both compute the same, without which the comparison means nothing. The tolerances are far above the rounding of either.
 fn assert_equal((bound, gradient): &(f64, Vec<f64>), expected: &Expected) {
     let error = (bound - expected.bound).abs() / expected.bound.abs();
     assert!(error < 1e-6, "bound {bound}, reference {}", expected.bound);

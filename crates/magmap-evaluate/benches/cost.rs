@@ -1,4 +1,4 @@
-//! What an update costs: against the number of inducing points, and against the size of the batch, with the exponents measured.
+//! The cost of an update against the number of inducing points and the size of the batch, with the measured exponents.
 //!
 //! `cargo bench --bench cost` prints a table; `cargo bench --bench cost -- docs/images/cost.png` also draws it. The largest model
 //! takes minutes.

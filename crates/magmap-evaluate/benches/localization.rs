@@ -1,4 +1,4 @@
-//! What an update of the particle filter costs, against the number of particles, and while it searches the whole map: once for every 5 cm
+//! The cost of an update of the particle filter against the number of particles, and while it searches the whole map: once for every 5 cm
 //! of path.
 
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};

@@ -72,9 +72,9 @@ pub struct Scores {
     pub memory: usize,
     /// Share of the test points that are classified wrongly.
     pub error_rate: f64,
-    /// The same among the test points that lie to the left of the second batch.
+    /// Error rate among the test points that lie to the left of the second batch.
     pub first_error_rate: f64,
-    /// The same among the test points that lie to the left of the next batch.
+    /// Error rate among the test points that lie to the left of the next batch.
     pub seen_error_rate: f64,
     /// Mean negative log predictive probability of the test labels, in nats; a coin has 0.693.
     pub nlpd: f64,
@@ -87,11 +87,11 @@ pub struct Scores {
 /// The experiment, the scores after every batch, and those of the same model with all points at once.
 #[derive(Clone, Debug, Serialize)]
 pub struct BananaOutcome {
-    /// What was run.
+    /// The experiment.
     pub experiment: Experiment,
     /// After each batch.
     pub batches: Vec<Scores>,
-    /// The same model with all points as one batch.
+    /// Scores of the same model with all points as one batch.
     pub whole: Scores,
 }
 
@@ -170,7 +170,7 @@ fn readings(points: &[Labelled]) -> Readings {
     points.iter().map(|point| (point.place, f64::from(point.is_upper))).collect()
 }
 
-/// What is tested on.
+/// The test points.
 struct Test(Readings);
 
 impl Test {

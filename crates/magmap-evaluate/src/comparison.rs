@@ -5,16 +5,16 @@ use super::methods::{Learner, Learnt, Method};
 use super::metrics::Readings;
 use anyhow::anyhow;
 use magmap::config::Config;
-use serde::{Deserialize, Deserializer, Serialize};
+use serde::Serialize;
 use std::time::Instant;
 use streaming_gp::{NamedValue, SelectionEnd};
 
 /// Batches to learn from, one after another, and readings to test on.
 #[derive(Clone, Debug)]
 pub struct Task {
-    /// What is learnt from.
+    /// The readings to learn from.
     pub batches: Vec<Readings>,
-    /// What is tested on.
+    /// The readings to test on.
     pub test: Readings,
     /// The batch, counted from one, from which on each test reading is tested: readings outside the visited area are not scored.
     pub tested_from: Vec<usize>,
@@ -30,12 +30,12 @@ pub struct Comparison {
     /// The task.
     #[serde(skip)]
     pub task: Task,
-    /// One per method.
+    /// One run per method.
     pub runs: Vec<Run>,
 }
 
 /// Size, scores and cost after a batch.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct BatchResult {
     /// Which batch, counted from one.
     pub batch: usize,
@@ -43,13 +43,10 @@ pub struct BatchResult {
     #[serde(rename = "M")]
     pub inducing_points: usize,
     /// Root mean squared error on the test readings, in the unit of the targets.
-    #[serde(deserialize_with = "number")]
     pub rmse: f64,
     /// Mean negative log predictive density, noise included, in nats.
-    #[serde(deserialize_with = "number")]
     pub nlpd: f64,
     /// Share of the test readings in their 95 % interval.
-    #[serde(deserialize_with = "number")]
     pub coverage: f64,
     /// Hyperparameters; the noise variance is the last.
     pub hyperparameters: Vec<NamedValue>,
@@ -61,17 +58,12 @@ pub struct BatchResult {
     pub seconds: f64,
 }
 
-/// A score; JSON writes null for one that is not a number because nothing was tested.
-fn number<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f64, D::Error> {
-    Ok(Option::deserialize(deserializer)?.unwrap_or(f64::NAN))
-}
-
 /// How a method did.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize)]
 pub struct Run {
     /// The method, with its parameter where it is not the default.
     pub method: String,
-    /// One entry per batch that was learnt from.
+    /// One result per batch.
     pub steps: Vec<BatchResult>,
     /// Why it ended before the last batch.
     pub rejected: Option<String>,
@@ -98,7 +90,7 @@ pub struct After<'a> {
     pub batch: usize,
     /// The learner.
     pub learner: &'a dyn Learner,
-    /// Its state.
+    /// State of the learner.
     pub learnt: Learnt,
     /// Duration of the update, in seconds.
     pub seconds: f64,

@@ -50,12 +50,12 @@ pub struct Drives {
     pub test: Vec<u32>,
 }
 
-/// Of a drive that is both learnt from and tested on, the last `HELD_OUT.0` of every `HELD_OUT.1` readings are tested on, the others
-/// learnt from: 0.3 of every 1.3 m.
+/// How a drive is split that is both learnt from and tested on: of every `HELD_OUT.1` readings the last `HELD_OUT.0` are tested on,
+/// the others learnt from: 0.3 of every 1.3 m.
 pub const HELD_OUT: (usize, usize) = (50, 250);
 
 impl Experiment {
-    /// Its drives.
+    /// The drives of the experiment.
     pub fn drives(self) -> Drives {
         match self {
             Self::Stream => Drives { learn: vec![3], test: vec![1, 2, 4, 5] },
@@ -109,7 +109,7 @@ impl Material {
         Ok(Self { batches, test })
     }
 
-    /// The same readings in a random order, in batches of the same sizes: no batch is a piece of the path any more.
+    /// Shuffles the readings into batches of the same sizes, so that no batch is a piece of the path any more.
     pub fn shuffled(mut self, seed: u64) -> Self {
         let mut readings = self.batches.concat();
         readings.shuffle(&mut ChaCha8Rng::seed_from_u64(seed));
@@ -130,7 +130,7 @@ impl Material {
         self
     }
 
-    /// The same read by a sensor with this hard iron besides its own, in microtesla along its axes.
+    /// Adds a hard iron to that of the sensor, in microtesla along its axes.
     pub fn with_hard_iron(mut self, hard_iron: Vector3<f64>) -> Self {
         for reading in self.batches.iter_mut().chain(&mut self.test).flatten() {
             let added = reading.orientation * hard_iron;
@@ -139,7 +139,7 @@ impl Material {
         self
     }
 
-    /// The same with outliers among the readings that are learnt from. There is no gate before the averages here.
+    /// Adds outliers to the readings that are learnt from. There is no gate before the averages here.
     pub fn with_outliers(mut self, outliers: Outliers) -> Self {
         let mut corrupt = outliers.corruption(0);
         self.batches.iter_mut().flatten().for_each(|reading| reading.field = corrupt(reading.field));
@@ -147,7 +147,7 @@ impl Material {
     }
 }
 
-/// Where the batches of the stream begin and end.
+/// The indices at which batches of the stream begin and end.
 fn edges(rows: usize, cut: Cut) -> Vec<usize> {
     match cut {
         Cut::Equal => (0..=STREAM_BATCHES).map(|i| i * rows / STREAM_BATCHES).collect(),
@@ -170,7 +170,7 @@ fn located(drive: &Drive) -> Vec<LocatedReading> {
         .collect()
 }
 
-/// Of the sensor at each reading of a drive, with the speed between its neighbours.
+/// Poses of the sensor at each reading of a drive, with the speed between the neighbouring readings.
 fn poses(drive: &[LocatedReading]) -> impl Iterator<Item = SensorPose> {
     drive.iter().enumerate().map(|(row, reading)| {
         let (before, after) = (&drive[row.saturating_sub(1)], &drive[(row + 1).min(drive.len() - 1)]);
@@ -201,7 +201,7 @@ pub struct BatchScores {
     pub nlpd: f64,
     /// Share of the test readings in their 95 % interval.
     pub coverage: f64,
-    /// The same on test readings within 0.3 m of where the robot has been.
+    /// Root mean squared error on test readings within 0.3 m of the path so far, in microtesla.
     #[serde(rename = "rmse_0.3")]
     pub rmse_03: f64,
     /// See `rmse_03`.
@@ -210,7 +210,7 @@ pub struct BatchScores {
     /// See `rmse_03`.
     #[serde(rename = "coverage_0.3")]
     pub coverage_03: f64,
-    /// The same on test readings within 0.5 m of where the robot has been.
+    /// Root mean squared error on test readings within 0.5 m of the path so far, in microtesla.
     #[serde(rename = "rmse_0.5")]
     pub rmse_05: f64,
     /// See `rmse_05`.
@@ -242,7 +242,7 @@ pub struct BatchScores {
     pub seconds: f64,
 }
 
-/// What an experiment found.
+/// The result of an experiment.
 #[derive(Clone, Debug, Serialize)]
 pub struct DrivesOutcome {
     /// Duration of all updates, in seconds.
@@ -323,7 +323,7 @@ pub fn run(
     Ok(DrivesOutcome { seconds: batches.iter().map(|batch| batch.seconds).sum(), hyperparameter_names, batches })
 }
 
-/// What the map predicts for each of the poses infinitely far from every reading.
+/// The map's prediction for each pose, infinitely far from every reading.
 fn constant(map: &FieldMap, poses: &[SensorPose]) -> Vec<f64> {
     const FAR: f64 = 1e9;
     let Some(field) = map.axes(&[[FAR, FAR, 0.0]]) else {

@@ -18,11 +18,11 @@ pub const TESTS: usize = 1000;
 /// Variance of the noise of a reading.
 pub const NOISE_VARIANCE: f64 = 0.2;
 
-/// Where most readings are, on every axis.
+/// Range of most readings, on every axis.
 const ROOM: [f64; 2] = [0.0, 20.0];
-/// Where those of the Cauchy distribution are.
+/// Range of the readings that follow a Cauchy distribution.
 const CENTRE: [f64; 2] = [5.0, 15.0];
-/// Where outliers are.
+/// Range of the outliers.
 const BEYOND: [f64; 2] = [0.0, 40.0];
 
 type Place = [f64; 3];

@@ -40,7 +40,7 @@ const STEP: f64 = 0.05;
 const LINES: f64 = 0.75;
 /// The name under which Linux reports the resident memory of a process.
 const RESIDENT: &str = "VmRSS:";
-/// That of the most it ever was.
+/// The name under which Linux reports the largest resident memory that a process has had.
 const MOST_RESIDENT: &str = "VmHWM:";
 
 /// Which hall, and which drive through it.
@@ -54,8 +54,8 @@ pub struct Hall {
     pub seed: u64,
 }
 
-/// What was found. The first is the tenth of the drive that follows a warm-up of a tenth, in which no tile beside the robot is complete; the
-/// last is the last tenth. Durations are in seconds, errors in microtesla.
+/// Scores of a drive through a hall. `first` is the tenth of the drive after a warm-up of a tenth, in which no tile beside the robot is
+/// complete; `last` is the last tenth. Durations are in seconds, errors in microtesla.
 #[derive(Clone, Debug, Serialize)]
 pub struct HallScores {
     /// Length of the drive, in metres.
@@ -75,24 +75,24 @@ pub struct HallScores {
     pub publish_p99_last: f64,
     /// Resident memory of the process halfway, in megabytes; none where the system does not report it.
     pub resident_mb_half: Option<f64>,
-    /// The same at the end.
+    /// Resident memory of the process at the end, in megabytes.
     pub resident_mb: Option<f64>,
-    /// The most it was until then, at any moment.
+    /// Largest resident memory at any moment until then, in megabytes.
     pub resident_mb_most: Option<f64>,
     /// Root mean squared error of the strength halfway between two lanes of the first tenth, right after it.
     pub rmse_first: f64,
-    /// The same of the last tenth.
+    /// Root mean squared error of the strength halfway between two lanes of the last tenth.
     pub rmse_last: f64,
-    /// The same of the last tenth, of a map that begins a tenth before it, as the map began a tenth before the first: what the place
-    /// makes of it, and not the size of the map.
+    /// `rmse_last` of a map that begins only a tenth before, as the map began a tenth before the first: the part of the error that
+    /// is due to the place and not to the size of the map.
     pub rmse_last_alone: f64,
     /// Share of the true strengths of the first tenth within their 95 % interval.
     pub coverage_first: f64,
-    /// The same of the last tenth.
+    /// Share of the true strengths of the last tenth within their 95 % interval.
     pub coverage_last: f64,
     /// The hard iron that the map of three axes has learnt right after the first tenth; the robot has none.
     pub bias_first: Option<SensorBias>,
-    /// The same at the end.
+    /// The hard iron at the end.
     pub bias_last: Option<SensorBias>,
     /// Largest change of the map's mean over 5 cm where local models fade into each other, relative to the largest elsewhere; none where
     /// there is one model.
@@ -104,13 +104,13 @@ pub struct HallScores {
 /// The map at the end, and what was found.
 #[derive(Clone, Debug)]
 pub struct HallOutcome {
-    /// What was found.
+    /// The scores.
     pub scores: HallScores,
     /// The map.
     pub map: FieldMap,
     /// The rasterizer that has drawn it.
     pub rasterizer: Rasterizer,
-    /// Where the robot was, in metres.
+    /// Path of the robot, in metres.
     pub path: Vec<[f64; 2]>,
 }
 
@@ -231,7 +231,7 @@ fn seam_ratio(map: &FieldMap, config: &Config, origin: &Point3<f64>, hall: &Hall
     (size > 0.0).then(|| largest[1] / largest[0])
 }
 
-/// What a robot sees along a path.
+/// The observations of a robot along a path.
 fn observations(world: &DipoleWorld, path: &Path, seed: u64) -> anyhow::Result<Vec<Observation>> {
     let mut random = ChaCha8Rng::seed_from_u64(seed);
     let noise = Normal::new(0.0, NOISE)?;
@@ -272,7 +272,7 @@ fn scores(world: &DipoleWorld, map: &FieldMap, observations: &[Observation], hal
     Predictions::of_map(map, &poses).score(&truth, |_| true)
 }
 
-/// What the system reports of the memory of this process under a name, in megabytes.
+/// The memory of this process that the system reports under a name, in megabytes.
 fn megabytes(name: &str) -> Option<f64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix(name))?;

@@ -21,5 +21,5 @@ pub mod scenarios;
 pub mod table;
 pub mod worlds;
 
-/// What is added to a seed for the data that are tested on.
+/// Offset that is added to a seed for test data.
 const TEST_SEEDS: u64 = 1_000_000;

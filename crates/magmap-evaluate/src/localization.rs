@@ -50,7 +50,7 @@ const START_DEVIATION: [f64; 2] = [0.05, 0.03];
 /// A drive whose poses are true.
 #[derive(Clone, Debug)]
 pub struct TrueDrive {
-    /// Its name in the table.
+    /// Name in the table.
     pub name: String,
     measurements: Vec<Measurement>,
 }
@@ -58,9 +58,9 @@ pub struct TrueDrive {
 /// A map to be located in, and a drive through the same place.
 #[derive(Clone, Debug)]
 pub struct Scene {
-    /// What the map was learnt from.
+    /// Name of the drives that the map was learnt from.
     pub map_name: String,
-    /// Where it is: maps of the same place have the same name of it.
+    /// Name of the place, the same for all maps of it.
     pub place: String,
     map: FieldMap,
     /// In this map, before any start.
@@ -68,20 +68,20 @@ pub struct Scene {
     drive: TrueDrive,
 }
 
-/// One row of the table.
+/// A row of the table.
 #[derive(Clone, Debug, Serialize)]
 pub struct Row {
-    /// What the map was learnt from.
+    /// Name of the drives that the map was learnt from.
     pub map: String,
     /// The drive.
     pub drive: String,
-    /// What the map is of.
+    /// The mapped field.
     pub field: Mapped,
     /// Root mean square error of the place when the start is known, in metres: the median over the seeds.
     pub tracking_median: f64,
     /// The greatest over the seeds.
     pub tracking_worst: f64,
-    /// The same of odometry alone, in metres: the median over the seeds.
+    /// Root mean square error of odometry alone, in metres: the median over the seeds.
     pub dead_reckoning: f64,
     /// Share of the starts anywhere that end within half a metre after 10 m.
     pub global_success: f64,
@@ -95,11 +95,11 @@ pub struct Row {
     pub particles: f64,
     /// Robots that are moved 3 m unseen.
     pub kidnapped: Option<Kidnapped>,
-    /// The same drive in the map of another place.
+    /// Results of the same drive in the map of another place.
     pub elsewhere: Option<Elsewhere>,
 }
 
-/// What became of robots that were moved unseen, driven on for 25 m.
+/// Results for robots that were moved unseen, driven on for 25 m.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Kidnapped {
     /// Distance until the state is no longer tracking, in metres: the median over the runs; infinite where it is never noticed.
@@ -114,7 +114,7 @@ pub struct Kidnapped {
     pub sure_median: f64,
 }
 
-/// What became of robots in the map of another place: half of them were told that they are somewhere in it, half were told nothing.
+/// Results for robots in the map of another place: half of them were told that they are somewhere in it, half were told nothing.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Elsewhere {
     /// Number of runs.
@@ -130,7 +130,7 @@ pub struct Elsewhere {
 /// How many runs there are.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Runs {
-    /// From a known start.
+    /// Runs from a known start.
     pub seeds: u64,
     /// Starts anywhere; as many in the map of another place.
     pub starts: u64,
@@ -215,7 +215,7 @@ impl Scene {
         Ok(Self { map_name, place: place.to_owned(), map, localizer, drive })
     }
 
-    /// The same drive in the map of another place.
+    /// This drive in the map of another place.
     fn in_map_of(&self, another: &Self) -> Self {
         Self { drive: self.drive.clone(), ..another.clone() }
     }
@@ -408,12 +408,12 @@ fn odometry(random: &mut ChaCha8Rng) -> Odometry {
     Odometry::new(Some(drift), random.random())
 }
 
-/// What happened to a robot while nobody saw it.
+/// What a robot did while nobody saw it.
 #[derive(Clone, Copy)]
 struct Unseen {
     /// How long it took, in seconds.
     seconds: f64,
-    /// From true poses to those that continue where the robot was.
+    /// Transform from true poses to poses that continue where the robot was.
     moved: Isometry3<f64>,
 }
 
@@ -429,7 +429,7 @@ impl Unseen {
 struct Kidnapping {
     /// Whether it knew where it was.
     was_tracking: bool,
-    /// What came then.
+    /// The run afterwards.
     after: Track,
 }
 
@@ -472,7 +472,7 @@ impl Elsewhere {
 pub struct Track {
     /// Length so far, in metres.
     pub length: f64,
-    /// Its steps.
+    /// The steps.
     pub steps: Vec<TrackStep>,
 }
 
@@ -485,7 +485,7 @@ pub struct TrackStep {
     pub error: f64,
     /// How far odometry alone is off, in metres.
     pub dead_reckoning: f64,
-    /// Of the truth from the estimate, in standard deviations squared.
+    /// Squared distance of the truth from the estimate, in standard deviations.
     pub squared_distance: f64,
     /// How sure it is.
     pub state: State,
@@ -503,7 +503,7 @@ impl Track {
         self.root_mean_square(|step| step.error)
     }
 
-    /// The same of odometry alone.
+    /// Root mean square error of the place by odometry alone, in metres.
     pub fn dead_reckoning(&self) -> f64 {
         self.root_mean_square(|step| step.dead_reckoning)
     }

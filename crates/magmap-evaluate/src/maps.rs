@@ -18,11 +18,11 @@ pub struct MapAfter {
     pub batch: usize,
     /// The map.
     pub grid: FieldGrid,
-    /// Where the inducing points are, in metres.
+    /// Positions of the inducing points, in metres.
     pub inducing_points: Vec<[f64; 2]>,
     /// Standard deviation of the field where nothing is known, in microtesla.
     pub prior_standard_deviation: f64,
-    /// Where the readings that it was learnt from were taken, in metres.
+    /// Positions of the readings that it was learnt from, in metres.
     pub path: Vec<[f64; 2]>,
 }
 

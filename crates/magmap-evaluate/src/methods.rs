@@ -16,7 +16,7 @@ pub use refit::MOST_EXACT;
 /// A method with its parameter, written `NAME` or `NAME=PARAMETER`.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Method {
-    /// One that makes maps.
+    /// A method that makes maps.
     Map(methods::Named),
     /// The Gaussian process on all readings so far.
     Exact,
@@ -47,7 +47,7 @@ impl Method {
         Self::Map(config.selection.method.clone())
     }
 
-    /// Its name, without the parameter.
+    /// Name of the method, without the parameter.
     pub fn name(&self) -> String {
         self.to_string().split('=').take(1).collect()
     }

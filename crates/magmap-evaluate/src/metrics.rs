@@ -14,7 +14,7 @@ const NORMAL_95: f64 = 1.96;
 pub struct Readings {
     /// Places, on a map in metres.
     pub places: Points,
-    /// What was measured, on a map the field strength in microtesla.
+    /// Measured values, on a map the field strength in microtesla.
     pub targets: Vec<f64>,
 }
 
@@ -40,14 +40,14 @@ pub struct Predictions {
 }
 
 impl Predictions {
-    /// Those of a posterior.
+    /// The predictions of a posterior.
     pub fn of(posterior: &FieldPosterior, places: &Points) -> Self {
         let (means, mut variances) = posterior.predict(places);
         variances.iter_mut().for_each(|variance| *variance += posterior.model.noise_variance());
         Self { means, variances }
     }
 
-    /// Those of the strength that a sensor reads in these poses: of a map of three axes with its hard iron, as it comes.
+    /// The strengths that a sensor would read in these poses: on a map of three axes with the learnt hard iron.
     pub fn of_map(map: &FieldMap, poses: &[SensorPose]) -> Self {
         let places: Vec<[f64; 2]> = poses.iter().map(|&SensorPose { position: [x, y, _], .. }| [x, y]).collect();
         let (means, mut variances): (Vec<f64>, Vec<f64>) = match map.readings(poses) {
@@ -105,7 +105,7 @@ pub struct Scores {
 #[derive(Clone, Debug)]
 pub struct Nearest {
     squared_distances: Vec<f64>,
-    /// What was measured nearest to each point: the simplest of all maps.
+    /// The reading nearest to each point: the simplest of all maps.
     pub targets: Vec<f64>,
 }
 
@@ -160,7 +160,7 @@ pub struct Spread {
 }
 
 impl Spread {
-    /// Of at least one number; not a number throughout where there is none.
+    /// The spread of at least one number; all NaN where there is none.
     pub fn of(values: impl IntoIterator<Item = f64>) -> Self {
         let mut sorted: Vec<f64> = values.into_iter().collect();
         sorted.sort_by(f64::total_cmp);
@@ -180,7 +180,7 @@ pub struct MeanAndDeviation {
 }
 
 impl MeanAndDeviation {
-    /// Of at least one number; not numbers where there is none.
+    /// Mean and deviation of at least one number; NaN where there is none.
     pub fn of(values: impl IntoIterator<Item = f64>) -> Self {
         let values: Vec<f64> = values.into_iter().collect();
         let mean_of = |values: &[f64]| values.iter().sum::<f64>() / values.len() as f64;

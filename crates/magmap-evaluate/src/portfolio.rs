@@ -20,7 +20,7 @@ const PICTURES: &str = "results";
 pub struct Chapter<'a> {
     /// The settings.
     pub config: &'a Config,
-    /// One table with its pictures each.
+    /// The comparisons, with one table and its pictures each.
     pub comparisons: &'a [Comparison],
 }
 

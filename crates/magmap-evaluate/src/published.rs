@@ -1,4 +1,4 @@
-//! What the papers report on the Aalto drives, for comparison with our own figures.
+//! Figures that the papers report on the Aalto drives, for comparison with our own.
 
 use super::comparison::{BatchResult, Comparison};
 use std::fmt::Write;
@@ -8,9 +8,9 @@ use std::fmt::Write;
 pub struct Published {
     /// Which paper, and where in it.
     pub source: &'static str,
-    /// What the paper calls the method.
+    /// The paper's name of the method.
     pub name: &'static str,
-    /// The same, as [`methods`](super::methods) name it.
+    /// The name of the method in [`methods`](super::methods).
     pub method: &'static str,
     /// Whether the readings were shuffled before they were cut into batches.
     pub is_shuffled: bool,
@@ -22,7 +22,7 @@ pub struct Published {
     pub rmse: Option<f64>,
 }
 
-/// All of them: drive 3 in twenty batches, tested on drives 1, 2, 4 and 5.
+/// All published figures: drive 3 in twenty batches, tested on drives 1, 2, 4 and 5.
 pub fn published() -> Vec<Published> {
     let recorded = |[source, name, method]: [&'static str; 3], sizes: [usize; 5], error| {
         let batches = [1, 5, 10, 15, 20].into_iter().zip(sizes);
@@ -55,7 +55,7 @@ pub fn published() -> Vec<Published> {
 /// Our runs on the same batches, and on shuffled readings.
 #[derive(Clone, Copy, Debug)]
 pub struct Ours<'a> {
-    /// What heads the columns.
+    /// Heading of the columns.
     pub name: &'a str,
     /// In the order of the drive.
     pub recorded: &'a Comparison,
@@ -88,7 +88,7 @@ pub fn table(ours: &[Ours<'_>]) -> String {
     text
 }
 
-/// Where our own run of the method was after the same batch.
+/// The result of our own run of the method after the same batch.
 fn step<'a>(figure: &Published, ours: &Ours<'a>) -> Option<&'a BatchResult> {
     let comparison = if figure.is_shuffled { ours.shuffled } else { ours.recorded };
     let run = comparison.runs.iter().find(|run| run.method == figure.method)?;

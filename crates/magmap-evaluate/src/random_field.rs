@@ -7,7 +7,7 @@ use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use rand_distr::{ChiSquared, Distribution, StandardNormal};
 
-/// What a random field is like.
+/// The properties of a random field.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RandomFieldOptions {
     /// The field strength it varies around, in microtesla. Several standard deviations above zero: a strength is never negative.
@@ -29,9 +29,9 @@ impl Default for RandomFieldOptions {
 /// A vertical field whose strength is a draw from a Gaussian process over x and y, with a Matérn 5/2 covariance, around a
 /// constant.
 ///
-/// It is a sum of random waves (Rahimi and Recht, Random Features for Large-Scale Kernel Machines, 2007) whose frequencies
-/// follow the spectral density of the covariance, a multivariate Student's t with 5 degrees of freedom (Rasmussen and
-/// Williams, Gaussian Processes for Machine Learning, eq. 4.15).
+/// The draw is a sum of random waves (Rahimi and Recht, Random Features for Large-Scale Kernel Machines, 2007) whose
+/// frequencies follow the spectral density of the covariance, a multivariate Student's t with 5 degrees of freedom
+/// (Rasmussen and Williams, Gaussian Processes for Machine Learning, eq. 4.15).
 #[derive(Clone, Debug, PartialEq)]
 pub struct RandomField {
     mean: f64,

@@ -23,7 +23,7 @@ pub const REACH: f64 = 0.1;
 /// Distance between the test points of the scenarios.
 const GRID: f64 = 0.02;
 
-/// Where there are readings, but for those from the Cauchy distribution.
+/// Range of the readings, but for those from the Cauchy distribution.
 const LINE: [f64; 2] = [0.0, 10.0];
 
 /// The function that is learnt.
@@ -43,7 +43,7 @@ pub enum Scenario {
     Expanding,
     /// Every batch is from everywhere.
     Shuffled,
-    /// Nothing is new until outliers come.
+    /// Every batch is from the same region until outliers come.
     Outliers,
 }
 
@@ -90,7 +90,7 @@ impl Scenario {
     }
 }
 
-/// What a fixed size costs: 1000 readings from 0 to 10 in their order, in four batches, and a test grid of 500 points.
+/// The task that shows the cost of a fixed size: 1000 readings from 0 to 10 in their order, in four batches, and a test grid of 500 points.
 pub fn sizes(seed: u64) -> Task {
     const POINTS: usize = 500;
     let mut random = ChaCha8Rng::seed_from_u64(seed);

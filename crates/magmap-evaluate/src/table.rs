@@ -1,13 +1,12 @@
 //! Any table of numbers as a stream (VIPS paper, section D.3): how small a model of each method can be and still be nearly as good
 //! as a Gaussian process on all readings.
 //!
-//! A [`Protocol`] makes a task of a [`Table`] for each random split. On every split the methods are [`run`], in parallel, with a
-//! [`Store`] of finished runs, and a [`Summary`] measures each against two that always run: the reference, a Gaussian process on all
+//! A [`Protocol`] makes a task of a [`Table`] for each random split. On every split the methods are [`run`], in parallel, and a
+//! [`Summary`] measures each against two that always run: the reference, a Gaussian process on all
 //! readings so far, and the noise model.
 
 mod file;
 mod protocol;
-mod store;
 mod summary;
 
 use super::comparison::Run;
@@ -15,11 +14,10 @@ use super::methods::{MOST_EXACT, Method};
 use super::paper_settings;
 use magmap::config::{Config, Selection};
 use rayon::ThreadPoolBuilder;
-use rayon::iter::{IndexedParallelIterator, IntoParallelIterator, ParallelIterator};
+use rayon::iter::{IntoParallelIterator, ParallelIterator};
 
 pub use file::Table;
 pub use protocol::Protocol;
-pub use store::{Fingerprint, Store};
 pub use summary::{Metric, OperatingPoint, Relative, Summary};
 
 /// All hyperparameters start at 1 but for the noise variance, at 0.1; delta is the 0.035 that the paper recommends, and 7000 inducing
@@ -37,7 +35,7 @@ pub fn reference(training_rows: usize) -> Method {
     if training_rows <= MOST { Method::Exact } else { Method::BatchSparse(Some(1000.0)) }
 }
 
-/// What is run: the reference, the noise model, and each other method once.
+/// The methods to run: the reference, the noise model, and each other method once.
 pub fn line_up(reference: &Method, methods: &[Method]) -> Vec<Method> {
     let mut line_up = vec![reference.clone(), Method::Mean];
     for method in methods {
@@ -49,44 +47,31 @@ pub fn line_up(reference: &Method, methods: &[Method]) -> Vec<Method> {
 }
 
 /// Every method on every one of `splits` splits, up to `jobs` of them at a time: the runs of the first split in the order of the
-/// methods, then those of the second, and so on. The numbers do not depend on `jobs`. Runs in the store are not repeated, and each
-/// finished run is stored at once. `progress` is called with the number of further batches.
+/// methods, then those of the second, and so on. The numbers do not depend on `jobs`. `progress` is called with the number of further
+/// batches.
 ///
 /// # Errors
-/// When the store holds something else, or cannot be written.
+/// When the threads cannot be started.
 pub fn run(
     table: &Table,
     protocol: &Protocol,
     (splits, methods): (usize, &[Method]),
     config: &Config,
-    store: Option<&Store>,
     jobs: usize,
     progress: &(dyn Fn(usize) + Sync),
 ) -> anyhow::Result<Vec<Vec<Run>>> {
     let trials: Vec<_> = (1..=splits).flat_map(|split| methods.iter().map(move |method| (split, method))).collect();
-    // All before the first is run: a wrong folder is reported now, not hours later.
-    let stored = |&(split, method): &_| Ok(store.map(|store| store.get(split, method)).transpose()?.flatten());
-    let stored: Vec<Option<Run>> = trials.iter().map(stored).collect::<anyhow::Result<_>>()?;
-    let trial = |((split, method), stored): ((usize, &Method), Option<Run>)| {
+    let trial = |(split, method): (usize, &Method)| {
         let mut reported = 0;
-        let run = match stored {
-            Some(run) => run,
-            None => {
-                let run = protocol.task(table, split).run(method, config, |batches, _| {
-                    progress(batches - reported);
-                    reported = batches;
-                });
-                store.map_or(Ok(()), |store| store.put(split, &run))?;
-                run
-            }
-        };
+        let run = protocol.task(table, split).run(method, config, |batches, _| {
+            progress(batches - reported);
+            reported = batches;
+        });
         progress(protocol.batches - reported);
-        Ok(run)
+        run
     };
     let threads = ThreadPoolBuilder::new().num_threads(jobs).build()?;
-    // After an error no further trial is started.
-    let runs: anyhow::Result<Vec<Run>> = threads.install(|| trials.into_par_iter().zip(stored).map(trial).collect());
-    let runs = runs?;
+    let runs: Vec<Run> = threads.install(|| trials.into_par_iter().map(trial).collect());
     Ok(runs.chunks(methods.len()).map(<[Run]>::to_vec).collect())
 }
 
@@ -128,12 +113,12 @@ mod tests {
             .collect()
     }
 
-    fn all(table: &Table, store: Option<&Store>, jobs: usize) -> Vec<Vec<Run>> {
+    fn all(table: &Table, jobs: usize) -> Vec<Vec<Run>> {
         let heard = AtomicUsize::new(0);
         let hear = |batches| {
             heard.fetch_add(batches, Ordering::Relaxed);
         };
-        let runs = run(table, &protocol(), (2, &methods()), &settings(), store, jobs, &hear).unwrap();
+        let runs = run(table, &protocol(), (2, &methods()), &settings(), jobs, &hear).unwrap();
         assert_eq!(heard.into_inner(), 2 * methods().len() * 4);
         runs
     }
@@ -176,7 +161,7 @@ mod tests {
     #[test]
     fn the_reference_is_at_0_the_noise_model_at_100_and_the_smallest_that_is_good_enough_is_named() {
         let folder = tempfile::tempdir().unwrap();
-        let runs = all(&table(folder.path()), None, 2);
+        let runs = all(&table(folder.path()), 2);
         let summary = Summary::of(&methods(), &runs, 10.0);
         let of = |method: &str| summary.methods.iter().find(|relative| relative.method == method).unwrap();
         for (method, percent) in [("exact", 0.0), ("mean", 100.0)] {
@@ -204,49 +189,10 @@ mod tests {
     }
 
     #[test]
-    fn neither_jobs_nor_an_interruption_change_a_bit() {
+    fn jobs_do_not_change_a_bit() {
         let folder = tempfile::tempdir().unwrap();
         let table = table(folder.path());
-        let whole = timeless(&all(&table, None, 1));
-        assert_eq!(whole, timeless(&all(&table, None, 2)));
-
-        let open = |config: &Config, protocol: &Protocol| {
-            Store::open(folder.path().join("state"), Fingerprint::of(&table, protocol, config).unwrap()).unwrap()
-        };
-        let store = open(&settings(), &protocol());
-        let before = all(&table, Some(&store), 2);
-        let files = || fs::read_dir(folder.path().join("state")).unwrap().map(|entry| entry.unwrap().path());
-        assert_eq!(files().count(), 2 * methods().len());
-        // What an interruption leaves: some files, whole.
-        files()
-            .filter(|path| path.display().to_string().contains("vips"))
-            .for_each(|path| fs::remove_file(path).unwrap());
-        let after = all(&table, Some(&store), 2);
-        assert_eq!(whole, timeless(&after));
-        // The rest was not done again: even its durations are the same.
-        assert_eq!((&after[0][0].steps, &after[1][1].steps), (&before[0][0].steps, &before[1][1].steps));
-
-        let config = Config { selection: Selection { guards: true, ..settings().selection }, ..settings() };
-        let stale = |store: Store| store.get(1, &methods()[0]).unwrap_err().to_string();
-        let message = stale(open(&config, &protocol()));
-        assert!(message.contains("split-1-exact.json") && message.contains("another settings"), "{message}");
-        let message = stale(open(&settings(), &Protocol { seed: 2, ..protocol() }));
-        assert!(message.contains("another target, test share, batches or seed"), "{message}");
-        let file = folder.path().join("state/split-2-mean.json");
-        fs::copy(folder.path().join("state/split-1-mean.json"), &file).unwrap();
-        assert!(store.get(2, &methods()[1]).unwrap_err().to_string().contains("found split 1 of mean"));
-        fs::write(&file, "{").unwrap();
-        assert!(store.get(2, &methods()[1]).is_err());
-    }
-
-    #[test]
-    fn a_run_with_nothing_to_test_on_reads_back() {
-        let run: Run = serde_json::from_str(
-            r#"{"method":"mean","rejected":null,"steps":[{"batch":1,"M":0,"rmse":null,"nlpd":null,"coverage":null,
-            "hyperparameters":[],"evaluations":0,"selection_end":null,"seconds":0.5}]}"#,
-        )
-        .unwrap();
-        assert!(run.steps[0].rmse.is_nan() && run.steps[0].coverage.is_nan());
+        assert_eq!(timeless(&all(&table, 1)), timeless(&all(&table, 2)));
     }
 
     #[test]

@@ -42,7 +42,7 @@ const MAPPING_LENGTH: f64 = 90.0;
 /// Length of the test drive, in metres.
 const TEST_LENGTH: f64 = 40.0;
 
-/// One kind of world: draws from a Gaussian process around a constant.
+/// A kind of world: draws from a Gaussian process around a constant.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Setting {
     /// Standard deviation of the field strength, in microtesla.
@@ -59,7 +59,7 @@ pub fn settings() -> Vec<Setting> {
     STANDARD_DEVIATIONS.iter().flat_map(|sd| LENGTHSCALES.iter().flat_map(|length| with(*sd, *length))).collect()
 }
 
-/// What was found in one kind of world.
+/// The scores of a kind of world.
 #[derive(Clone, Debug, Serialize)]
 pub struct WorldScores<S = Setting> {
     /// The kind of world.
@@ -73,7 +73,7 @@ pub struct WorldScores<S = Setting> {
     pub scores: Scores,
     /// Mean predictive standard deviation over the root mean squared error: 1 is well calibrated, more is too cautious.
     pub caution: f64,
-    /// The same for each world alone.
+    /// Caution for each world alone.
     pub caution_by_world: Spread,
     /// Coverage for each world alone.
     pub coverage_by_world: Spread,
@@ -113,7 +113,7 @@ fn scores<S>(setting: S, worlds: &[Mapped]) -> WorldScores<S> {
     }
 }
 
-/// One world, mapped and tested.
+/// A world, mapped and tested.
 struct Mapped {
     inducing_points: usize,
     hyperparameters: Vec<NamedValue>,

@@ -49,8 +49,13 @@ fn side_by_side_every_method_learns_the_same_batches() {
     assert_eq!((steps[2].inducing_points, steps[3].inducing_points), (60, 100));
     // The mean of the averaged observations is not quite that of the readings.
     assert!((steps[4].rmse - alone.last().rmse_mean_predictor).abs() < 0.1, "{steps:?}");
-    for (method, step) in methods.iter().zip(&steps[..4]) {
-        assert!(step.rmse < 8.5, "{method}: {step:?}");
+    // Noise of 1e-15 of each target changes the errors of vips, oips and batch_sparse by less than 0.001, other averaging cells change
+    // them from 7.5 to 7.9. Sixty points that move are too few for this drive, and learning amplifies rounding: over sixty draws of that
+    // noise `fixed=60` ends between 8.0 and 10.7 with a standard deviation of 0.5, and every processor has a rounding of its own. What
+    // holds is that the method learns: the mean predicts with an error of 11.9. (`fixed=100` ends between 7.60 and 7.61.)
+    let bounds = [8.2, 8.2, steps[4].rmse, 8.2];
+    for ((method, step), bound) in methods.iter().zip(&steps).zip(bounds) {
+        assert!(step.rmse < bound, "{method}: {step:?}");
     }
     let shuffled = side_by_side(|material| material.shuffled(1), &["mean", "vips"]).unwrap();
     // The same readings in another order have the same mean, but for how they fall into cells.
@@ -116,7 +121,7 @@ fn three_axes_predict_other_drives_and_find_a_hard_iron_that_was_added() {
     assert!(found.hard_iron[2].abs() < 0.01 && found.hard_iron_sd[2] > 4.5, "{found:?}");
 }
 
-/// Those drives of all sensors that are there.
+/// The drives of all sensors, as far as they are there.
 fn all_drives(data: &Path) -> Vec<(Magnetometer, u32)> {
     let sensors = [Magnetometer::Invensense, Magnetometer::Nexus, Magnetometer::Trivisio];
     let all = sensors.into_iter().flat_map(|sensor| (1..=9).map(move |number| (sensor, number)));
@@ -251,8 +256,8 @@ fn both_ceilings_on_a_whole_drive_are_reported() {
     );
 }
 
-/// What the gates reject of nine drives whose axes are rounded to steps of `quantum` microtesla (0: not at all), poses included, and
-/// the number of readings.
+/// Rejections by the gates of nine drives whose axes are rounded to steps of `quantum` microtesla (0: not at all), poses included,
+/// and the number of readings.
 fn rejected_in_steps_of(data: &Path, quantum: f64) -> (Rejections, u64) {
     let rounded = |axis: f64| if quantum > 0.0 { (axis / quantum).round() * quantum } else { axis };
     let (mut rejections, mut readings) = (Rejections::default(), 0);

@@ -30,7 +30,7 @@ fn read(bytes: &[u8]) {
     }
 }
 
-/// What tables consist of, and what they should not contain.
+/// Pieces of tables, and of text that tables should not contain.
 #[rustfmt::skip]
 const PIECES: [&str; 19] = [
     "x,\"long, name\",y\n", "1,2,3\n", "4,5,6\n", "-1e0,.5,+2\n", "\u{feff}0.5,1\r\n", " \"1\" ,2\r\n", "\r\n", "\n", ",", ",,",

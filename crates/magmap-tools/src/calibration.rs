@@ -1,4 +1,4 @@
-//! What an ordinary drive says of its magnetometer: hard iron, yaw of the mount, delay between the topics, unit,
+//! Calibration of a magnetometer from an ordinary drive: hard iron, yaw of the mount, delay between the topics, unit,
 //! currents of the motors.
 //!
 //! The measure is the log evidence of the model of the three axes
@@ -36,7 +36,8 @@ pub use self::unit::Unit;
 /// Length of path over which readings are averaged, in metres.
 const SPACING: f64 = 0.1;
 
-/// The same where readings at one place are compared: paths that cross are near each other for a short way only.
+/// Length of path over which readings are averaged where readings at one place are compared, in metres: paths that
+/// cross are near each other for a short way only.
 const COMPARED: f64 = 0.05;
 
 /// Most averages that the evidence is computed of: 30 m of path.
@@ -81,7 +82,7 @@ const SIGNIFICANT: f64 = 16.27;
 /// Why a drive cannot be evaluated at all.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum Error {
-    /// There is no reading.
+    /// The drive has no reading.
     #[error("expected readings of a magnetometer, found none")]
     NoReadings,
     /// The arithmetic broke down.
@@ -94,15 +95,14 @@ pub enum Error {
 pub struct Estimate {
     /// The number.
     pub value: f64,
-    /// Its standard deviation.
+    /// Standard deviation.
     pub sd: f64,
 }
 
 /// The hard iron along the sensor's axes, in microtesla.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct HardIron {
-    /// What is to be subtracted from the readings as they were recorded; zero along directions that the drive does not
-    /// tell.
+    /// The hard iron to subtract from the readings as they were recorded; zero along directions that the drive does not determine.
     pub value: [f64; 3],
     /// Standard deviation of each component; none where the drive does not determine it, as the vertical on a robot that
     /// stays in the plane.
@@ -120,12 +120,12 @@ pub struct SpeedBias {
     pub is_significant: bool,
 }
 
-/// What a drive says of its magnetometer.
+/// Calibration of a magnetometer from a drive.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Calibration {
     /// Readings in the drive.
     pub readings: u64,
-    /// Those that could be located.
+    /// Readings that could be located.
     pub used_readings: u64,
     /// Length of the path, in metres.
     pub path: f64,
@@ -148,7 +148,7 @@ pub struct Calibration {
     pub speed_bias: Option<SpeedBias>,
     /// The factor by which all standard deviations are greater than those of independent errors.
     pub inflation: f64,
-    /// What the drive does not determine, and why.
+    /// Parts of the calibration that the drive does not determine, and why.
     pub shortcomings: Vec<String>,
     /// The mount with which the recording was read.
     #[serde(skip)]
@@ -451,7 +451,7 @@ fn deviation(values: &[f64]) -> f64 {
     (values.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / count).sqrt()
 }
 
-/// Where a function with one maximum within `reach` of `start` has it: golden section.
+/// The argument within `reach` of `start` at which a function with one maximum is greatest: golden section.
 fn maximum(start: f64, reach: f64, steps: f64, mut value: impl FnMut(f64) -> Result<f64, Error>) -> Result<f64, Error> {
     const GOLDEN: f64 = 0.618_033_988_749_895;
     let (mut low, mut high) = (start - reach, start + reach);

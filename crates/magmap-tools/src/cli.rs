@@ -69,7 +69,7 @@ pub fn exit_code<A: CommandFactory>(ending: anyhow::Result<Ending>) -> ExitCode 
 /// Parses the number of an option.
 ///
 /// # Errors
-/// What was expected, unless it is a number that `is_valid`.
+/// Text that is not a number, or not one that `is_valid`; says what was expected.
 pub fn number(text: &str, expected: &str, is_valid: impl Fn(&f64) -> bool) -> Result<f64, String> {
     text.parse().ok().filter(is_valid).ok_or_else(|| format!("expected {expected}, found {text:?}"))
 }

@@ -31,7 +31,7 @@ pub enum Error {
     /// A file or folder cannot be written, or a picture not be drawn.
     #[error(transparent)]
     File(#[from] FileError),
-    /// There is a file where the output folder should be.
+    /// A file has the path of the output folder.
     #[error("expected a folder for the output at {}, found a file; choose another name or move the file away", .0.display())]
     NotAFolder(PathBuf),
     /// The arrays do not fit the grid they come with.

@@ -1,6 +1,6 @@
 //! magmap without ROS: from recordings to maps, pictures and files.
 //!
-//! What a robot carries is the crate [`magmap`]. Around it, from the inside out; inner modules know nothing of outer ones:
+//! The crate [`magmap`] is what a robot carries. Around it, from the inside out; inner modules know nothing of outer ones:
 //!
 //! * [`recording`]: readers and writers of drives: Aalto CSV, MCAP, rosbag2.
 //! * [`simulation`]: a world of dipoles and a robot driving through it.

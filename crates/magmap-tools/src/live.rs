@@ -53,7 +53,7 @@ impl LiveServer {
         Ok(Self { host: host.to_owned(), server, topics })
     }
 
-    /// What a client connects to, such as `ws://127.0.0.1:8765`.
+    /// The address for clients, such as `ws://127.0.0.1:8765`.
     pub fn url(&self) -> String {
         format!("ws://{}:{}", self.host, self.server.port())
     }

@@ -32,7 +32,7 @@ const MAX_GAP: f64 = 0.5;
 /// Why the path of a robot that was located cannot be written.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// There is no update: what was received, and why it was rejected.
+    /// The localizer made no update; says what was received, and why it was rejected.
     #[error("nothing to locate: {0}")]
     NothingLocated(String),
     /// The output folder is not empty.
@@ -46,18 +46,18 @@ pub enum Error {
     Export(#[from] crate::export::Error),
 }
 
-/// One update of the localizer.
+/// An update of the localizer.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LocatedStep {
     /// Stamp of the reading that completed it.
     pub stamp: Stamp,
-    /// What the localizer found.
+    /// The result of the localizer.
     pub located: Located,
-    /// Where the body was at that stamp, as found; in the frame of the map.
+    /// Pose of the body at that stamp by the localizer, in the frame of the map.
     pub pose: Isometry2<f64>,
-    /// The same by odometry alone, in its own frame.
+    /// Pose of the body at that stamp by odometry alone, in the frame of odometry.
     pub odometry: Isometry2<f64>,
-    /// The same in truth, if it is known then; in the frame of the map.
+    /// True pose of the body at that stamp in the frame of the map, if it is known.
     pub truth: Option<Isometry2<f64>>,
     /// Squared distance of the sensor's true place from the estimate, in standard deviations: see
     /// [`Estimate::squared_distance`](magmap::localization::Estimate::squared_distance).
@@ -69,7 +69,7 @@ pub struct LocatedStep {
 pub struct Drive {
     /// The updates.
     pub steps: Vec<LocatedStep>,
-    /// What was lost when the source failed.
+    /// The rest of the source, if it failed.
     pub lost: Option<Lost>,
     /// Whether it ended before the source did.
     pub interrupted: bool,
@@ -117,8 +117,8 @@ pub fn drive<E: Display>(
 }
 
 impl LocatedStep {
-    /// What was found, given the poses of odometry and the true ones of the body up to the measurement that completed the update. None where
-    /// odometry is unknown at its stamp.
+    /// Combines a result with the poses of odometry and the true poses of the body up to the measurement that completed the update. None
+    /// where odometry is unknown at its stamp.
     pub fn of(located: Located, odometry: &[Pose], truth: &[Pose], mount: &Isometry3<f64>) -> Option<Self> {
         let stamp = located.stamp;
         let odometry = in_plane(&at(odometry, stamp)?);

@@ -85,14 +85,14 @@ pub struct Summary {
     pub odometry_frame: String,
     /// Frame of the robot's body, whose poses the odometry gives.
     pub body_frame: String,
-    /// What is unusual without being a loss.
+    /// Peculiarities that are no loss.
     pub notes: Vec<String>,
 }
 
 /// A topic of a recording.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct TopicSummary {
-    /// Its name.
+    /// Name of the topic.
     pub name: String,
     /// The type of its messages.
     pub type_name: String,
@@ -109,10 +109,10 @@ impl fmt::Display for TopicSummary {
 /// A chosen topic.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Choice {
-    /// Its name.
+    /// Name of the topic.
     pub topic: String,
-    /// The others of the same type. Unless the configuration names a topic, the one with the most messages is chosen; of
-    /// equals, the first by name.
+    /// Other topics of the same type. Unless the configuration names a topic, the one with the most messages is chosen;
+    /// of equals, the first by name.
     pub others: Vec<String>,
 }
 
@@ -120,11 +120,11 @@ pub struct Choice {
 ///
 /// After an error the iteration ends.
 pub struct Recording {
-    /// Its content.
+    /// The content.
     pub summary: Summary,
     /// The transform from the magnetometer's coordinates to those of the body whose poses the odometry gives.
     pub mount: Isometry3<f64>,
-    /// What is missing; known from the start, because the recording was read once when it was opened.
+    /// Missing parts; known from the start, because the recording was read once when it was opened.
     pub loss: Loss,
     source: Source,
 }
@@ -326,7 +326,7 @@ fn no_topic(path: &Path, wanted: &str, topics: &[impl ToString], loss: &Loss) ->
     Error::unusable(path, format!("it has no topic {wanted}; it has {}{}", listed(topics), damage(loss)))
 }
 
-/// What is missing, for the end of a sentence.
+/// Describes the missing parts, for the end of a sentence.
 fn damage(loss: &Loss) -> String {
     if loss.is_empty() { String::new() } else { format!(". It is damaged: {loss}") }
 }
@@ -337,7 +337,7 @@ fn listed(items: &[impl ToString]) -> String {
     if items.is_empty() { "none".into() } else { items.join(", ") }
 }
 
-/// What is missing of the bag as a whole, of these topics and of the transforms.
+/// Missing parts of the bag as a whole, of these topics and of the transforms.
 fn loss_of<'a>(survey: &'a Survey, topics: impl IntoIterator<Item = &'a SurveyedTopic>) -> Loss {
     let mut loss = survey.loss.clone();
     for topic in topics.into_iter().chain(survey.of_type(TFMessage::TYPE)) {

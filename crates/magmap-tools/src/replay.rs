@@ -122,9 +122,9 @@ pub enum Error {
 /// The source of the measurements.
 #[derive(Clone, Debug)]
 pub struct Source {
-    /// Its name in pictures.
+    /// Name of the source in pictures.
     pub name: String,
-    /// Its identity, independent of the name.
+    /// Identity of the source, independent of the name.
     pub id: SourceId,
     /// A description for the report.
     pub about: Value,
@@ -132,7 +132,7 @@ pub struct Source {
     pub mount: Isometry3<f64>,
     /// The frame of the poses and of the map.
     pub frame: String,
-    /// What is known to be missing from it.
+    /// Known missing parts.
     pub loss: Loss,
 }
 

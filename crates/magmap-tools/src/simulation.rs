@@ -29,7 +29,7 @@ pub struct Error {
     pub name: &'static str,
     /// The values it may have.
     pub expected: &'static str,
-    /// Its value.
+    /// The value that was found.
     pub found: String,
 }
 
@@ -50,7 +50,7 @@ impl<W: World + ?Sized> World for &W {
     }
 }
 
-/// What determines a simulated recording: a world, a route through it and a robot.
+/// Everything that determines a simulated recording: a world, a route through it and a robot.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Simulation {
     /// Seed of the world, the route and the noise, each of which has its own stream of random numbers.
@@ -132,7 +132,7 @@ pub fn check(
     if is_valid { Ok(()) } else { Err(Error { name, expected, found: format!("{found:?}") }) }
 }
 
-/// The same angle between -pi and pi.
+/// Wraps an angle to the range from -pi to pi.
 fn wrapped(angle: f64) -> f64 {
     angle - (angle / (2.0 * PI)).round() * 2.0 * PI
 }

@@ -74,7 +74,7 @@ fn with_yaw(measurements: &[Measurement], change: impl Fn(f64) -> f64) -> Vec<Me
     measurements.iter().map(changed).collect()
 }
 
-/// What is wrong, the measurements with it, and what the message must contain.
+/// Faults: a name, the measurements with it, and what the message must contain.
 fn faults(sound: &[Measurement]) -> Vec<(&'static str, Vec<Measurement>, &'static str)> {
     let turned = |matrix: Matrix3<f64>| with_readings(sound.iter().copied(), |_, field| matrix * field);
     let quarter = Matrix3::new(0.0, -1.0, 0.0, 1.0, 0.0, 0.0, 0.0, 0.0, 1.0);

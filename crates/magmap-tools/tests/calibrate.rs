@@ -11,7 +11,7 @@ use nalgebra::{Isometry3, Vector3};
 use serde_json::Value;
 use tempfile::{TempDir, tempdir};
 
-/// What is wrong with a simulated robot.
+/// Faults of a simulated robot.
 #[derive(Clone, Copy)]
 struct Faults {
     hard_iron: [f64; 3],
@@ -68,7 +68,7 @@ fn errors(calibration: &Calibration, faults: &Faults) -> [f64; 4] {
     [yaw, error(calibration.delay, faults.delay), iron(0).unwrap_or(f64::NAN), iron(1).unwrap_or(f64::NAN)]
 }
 
-/// The same measurements with other readings.
+/// Replaces the readings of some measurements.
 fn with_readings(
     measurements: &[Measurement],
     change: impl Fn(Stamp, Vector3<f64>) -> Vector3<f64>,

@@ -315,7 +315,7 @@ fn an_interrupt_maps_what_was_read_and_exits_with_130() {
     interrupted_by(&["-INT"]);
 }
 
-/// As `timeout`, a container's stop and the process group of a terminal do it.
+/// Simultaneous signals come from `timeout`, from stopping a container and from a terminal's process group.
 #[cfg(unix)]
 #[test]
 fn simultaneous_signals_are_one_interrupt() {
@@ -431,7 +431,7 @@ fn a_converted_drive_makes_the_map_of_its_files() {
     }
 }
 
-/// What the model learns from.
+/// The observations that the model learns from.
 fn observations(path: &Path) -> Vec<Observation> {
     let recording = recording::open(path, &Topics::default(), &Sensor::default()).unwrap();
     let mut pipeline = Pipeline::new(&Config::default(), recording.mount);

@@ -10,7 +10,7 @@ use magmap::config::Config;
 use pulldown_cmark::{Event, Tag, TagEnd};
 use tempfile::tempdir;
 
-/// Where a heading is found, as mdBook and GitHub name it.
+/// The anchor of a heading, as mdBook and GitHub name it.
 fn anchor(heading: &str) -> String {
     let named = |letter: char| match letter {
         ' ' => Some('-'),
@@ -41,7 +41,7 @@ fn anchors(text: &str) -> Vec<String> {
     anchors
 }
 
-/// Where the links and pictures of a page lead, but for other sites.
+/// Targets of the links and pictures of a page, but for other sites.
 fn links(text: &str) -> Vec<String> {
     let links = pages::events(text).filter_map(|event| match event {
         Event::Start(Tag::Link { dest_url, .. } | Tag::Image { dest_url, .. }) => Some(dest_url.into_string()),
@@ -55,7 +55,7 @@ const NO_FILE: &str = "leads to no file";
 const NO_HEADING: &str = "leads to no heading of that page";
 const OUT_OF_THE_BOOK: &str = "leads out of the book: name the file as `code` instead";
 
-/// What is wrong with a link of a page.
+/// The fault of a link, if it has one.
 fn fault(page: &Path, link: &str) -> Option<&'static str> {
     let (file, anchor) = link.split_once('#').unwrap_or((link, ""));
     let target = if file.is_empty() { page.to_owned() } else { page.with_file_name(file) };

@@ -122,7 +122,7 @@ impl Mapped {
         self.error_of(|_| true)
     }
 
-    /// The same for the observations for which this holds.
+    /// The error at the observations for which `holds` is true.
     fn error_of(&self, holds: impl Fn(&Observation) -> bool) -> f64 {
         let map = self.model.map().expect("a map");
         let places: Vec<[f64; 2]> = self
@@ -472,7 +472,7 @@ fn a_sensor_that_stays_saturated_is_reported() {
     mapped.assert_as_good_as_without_the_fault();
 }
 
-/// These axes do not change from 10 s to 22 s.
+/// Readings whose axes do not change from 10 s to 22 s, where `which` says so.
 fn frozen(which: [bool; 3]) -> Vec<Event> {
     let mut first = None;
     with_readings(drive(), 10.0, 22.0, |reading| {

@@ -113,7 +113,7 @@ fn mcap_file(records: &[Vec<u8>]) -> Vec<u8> {
     [&magic, &records.concat()[..], &record(15, &[0; 4]), &record(2, &[0; 20]), &magic].concat()
 }
 
-/// This many zeros, compressed.
+/// Compressed zeros.
 fn zeros(count: u64) -> Vec<u8> {
     let mut few = Vec::new();
     zstd::stream::copy_encode(std::io::repeat(0).take(count), &mut few, 3).unwrap();

@@ -1,4 +1,4 @@
-//! What a client sees of a replay: `magmap replay --live`, and the server behind it.
+//! A replay as a client sees it: `magmap replay --live`, and the server behind it.
 
 use std::convert::Infallible;
 use std::net::TcpListener;

@@ -251,14 +251,14 @@ fn the_bias_of_another_robots_sensor_is_estimated_if_it_is_said_to_have_one() {
     assert!(found.iter().all(|step| step.0.state != State::Tracking || error(step) < 1.0));
 }
 
-/// What may be wrong with a measurement; numbers may be anything, also NaN and infinite.
+/// Faults of a measurement; numbers may be anything, also NaN and infinite.
 #[derive(Clone, Debug)]
 enum Wrong {
-    /// It comes this many nanoseconds later or earlier.
+    /// The stamp is this many nanoseconds later or earlier.
     Stamp(i64),
-    /// Its clock, and that of all after it, jumps by this many nanoseconds.
+    /// The clock of this measurement and of all later ones jumps by this many nanoseconds.
     Clock(i64),
-    /// It comes twice.
+    /// The measurement arrives twice.
     Repeated,
     /// A position or a field of these numbers.
     Numbers([f64; 3]),

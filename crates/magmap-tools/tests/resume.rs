@@ -48,7 +48,7 @@ fn simulate(folder: &TempDir, name: &str, more: &[&str]) {
     simulate_for("60", folder, name, more);
 }
 
-/// The same for this many seconds.
+/// Simulates a drive of this many seconds.
 fn simulate_for(seconds: &str, folder: &TempDir, name: &str, more: &[&str]) {
     let arguments = ["simulate", "--out", name, "--size", "3x3", "--lane-spacing", "0.6", "--duration", seconds];
     expect(0, &[&arguments[..], more].concat(), folder);

@@ -13,11 +13,11 @@ const MEMORY: usize = 7;
 /// deviation of its posterior; a fiftieth of that no map can show.
 const LEAST_GAIN: f64 = 1e-2;
 
-/// What is maximized, and its gradient; none where they are not finite.
+/// The function to maximize, with its gradient; none where they are not finite.
 pub(super) type Value<'a> = dyn Fn(&[f64]) -> Option<(f64, Vec<f64>)> + 'a;
 
-/// Where the value is greatest of all points evaluated from `start` onwards; none where the start fails. `stop` is checked before every
-/// evaluation.
+/// Finds the greatest value, from `start` onwards, and returns the point with it; none where the start fails. `stop` is checked before
+/// every evaluation.
 pub(super) fn maximize(
     start: Vec<f64>,
     max_evaluations: usize,

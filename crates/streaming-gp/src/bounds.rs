@@ -1,4 +1,4 @@
-//! What the evidence lower bound is compared with: from above L* and the upper bound, from below the noise baseline.
+//! Quantities that the evidence lower bound is compared with: from above L* and the upper bound, from below the noise baseline.
 
 use super::linalg::{self, squared_norm};
 use super::normal::{LOG_2_PI, log_density_of};
@@ -9,9 +9,9 @@ use crate::{Kernel, Model, NotPositiveDefinite, Past, Places, Rows, Targets};
 pub struct NoiseBaseline {
     /// How many targets it has seen.
     pub count: u64,
-    /// Their mean.
+    /// Mean of the targets.
     pub mean: f64,
-    /// The sum of their squared deviations from the mean.
+    /// Sum of the targets' squared deviations from the mean.
     pub scatter: f64,
 }
 
@@ -36,7 +36,7 @@ impl NoiseBaseline {
         }
     }
 
-    /// Their population variance; 0 before any.
+    /// Population variance of the targets; 0 before any.
     pub fn variance(&self) -> f64 {
         if self.count == 0 { 0.0 } else { self.scatter / self.count as f64 }
     }
@@ -55,19 +55,19 @@ struct WeightedRow {
     weight: f64,
 }
 
-/// One [`NoiseBaseline`] per output of the field: its axes have different means, and pooled they would have too large a variance.
+/// A [`NoiseBaseline`] per output of the field: its axes have different means, and pooled they would have too large a variance.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NoiseBaselines(Vec<NoiseBaseline>);
 
 impl Default for NoiseBaselines {
-    /// Of one output, before any target.
+    /// The baseline of one output, before any target.
     fn default() -> Self {
         NoiseBaseline::default().into()
     }
 }
 
 impl From<NoiseBaseline> for NoiseBaselines {
-    /// Of one output.
+    /// The baselines of a field with one output.
     fn from(baseline: NoiseBaseline) -> Self {
         Self(vec![baseline])
     }
@@ -79,7 +79,7 @@ impl NoiseBaselines {
         if outputs.is_empty() { Self::default() } else { Self(outputs) }
     }
 
-    /// That of each output: at least one.
+    /// The baseline of each output: at least one.
     pub fn outputs(&self) -> &[NoiseBaseline] {
         &self.0
     }

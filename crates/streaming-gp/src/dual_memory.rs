@@ -38,7 +38,7 @@ pub struct MemorySize {
     pub most: usize,
 }
 
-/// What the hyperparameters are learnt from, beside the batch.
+/// The evidence from which hyperparameters are learnt, beside the batch.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum OldEvidence {
     /// The memory, and the pseudo-observations that represent all other readings: everything once (eq. 21).
@@ -69,17 +69,17 @@ pub struct DualSettings {
     pub steps: usize,
     /// The length rho of a step, above 0 and at most 1. One step of length 1 is all that a Gaussian likelihood needs.
     pub step_length: f64,
-    /// What the hyperparameters are learnt from.
+    /// The evidence from which hyperparameters are learnt.
     pub old_evidence: OldEvidence,
     /// How the hyperparameters are learnt.
     pub learning: Learning,
 }
 
-/// What one update did.
+/// The report of an update.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DualReport {
-    /// As of every update; the noise is without effect on labels, and the bound is the evidence lower bound of memory and batch given
-    /// the summary of all other readings (eq. 21).
+    /// The report that every model gives; the noise is without effect on labels, and the bound is the evidence lower bound of memory
+    /// and batch given the summary of all other readings (eq. 21).
     pub update: UpdateReport,
     /// Natural-gradient steps.
     pub steps: usize,
@@ -109,13 +109,13 @@ pub struct DualGp<K: Kernel> {
 }
 
 impl<K: Kernel> DualGp<K> {
-    /// Of measured targets, with the likelihood of the model, and the hyperparameters learning starts from.
+    /// A model of measured targets, with the likelihood of `model` and the hyperparameters that learning starts from.
     pub fn new(model: Model<K>, settings: DualSettings) -> Self {
         let baseline = NoiseBaselines::default();
         Self { model, link: None, settings, summary: None, memory: None, posterior: None, baseline }
     }
 
-    /// Of labels 0 and 1, whatever the likelihood of the model; its noise is without effect.
+    /// A model of labels 0 and 1, whatever the likelihood of `model`; its noise is without effect.
     pub fn binary(model: Model<K>, link: Link, settings: DualSettings) -> Self {
         Self { link: Some(link), ..Self::new(model, settings) }
     }

@@ -1,4 +1,4 @@
-//! What a target says of the latent function: the expected log density under a normal distribution of f, and its derivatives.
+//! The information of a target about the latent function: the expected log density under a normal distribution of f, and its derivatives.
 //!
 //! Variational inference needs nothing else of a likelihood (Opper and Archambeau 2009; the dual parameters of Chang et al.
 //! 2023, eqs. 2 and 9). The Gaussian has them in closed form, the others by Gauss-Hermite quadrature.
@@ -32,7 +32,7 @@ pub enum Observation {
     Bernoulli(Link),
 }
 
-/// What is expected of the log density of one target where f is normal.
+/// The expected log density of one target where f is normal, and its derivatives.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Expectation {
     /// E\[log p(y | f)\], in nats.
@@ -54,7 +54,7 @@ struct Density {
     in_log_noise: f64,
 }
 
-/// Where f varies by less than this share of the scale of the likelihood, the second derivative is taken at the nodes.
+/// The second derivative is taken at the nodes where f varies by less than this share of the scale of the likelihood.
 const NARROW: f64 = 1e-3;
 
 impl Observation {
@@ -97,7 +97,7 @@ impl Observation {
         sum
     }
 
-    /// What a difference in f has to be compared with.
+    /// The scale of a difference in f.
     fn scale(&self) -> f64 {
         match *self {
             Self::Gaussian { variance } => variance.sqrt(),

@@ -1,4 +1,4 @@
-//! What a vector field is evaluated at: one of its axes at a place, as the map has it or as a sensor reads it, and the sensor itself.
+//! The variables of a vector field: one of its axes at a place, as the map has it or as a sensor reads it, and the bias of the sensor.
 
 use crate::Places;
 use serde::{Deserialize, Serialize};
@@ -29,7 +29,7 @@ impl Axis {
     }
 }
 
-/// One variable of a vector field and its sensor.
+/// A variable of a vector field and its sensor.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FieldPlace {
@@ -37,14 +37,14 @@ pub enum FieldPlace {
     Field {
         /// Which axis.
         axis: Axis,
-        /// Where: x, y and the height z above the plane of the map.
+        /// The place: x, y and the height z above the plane of the map.
         position: [f64; 3],
     },
     /// An axis of a reading turned into the map's frame: of the field plus that of R (h + g speed).
     Reading {
         /// Which axis.
         axis: Axis,
-        /// Where.
+        /// The place.
         position: [f64; 3],
         /// The row of this axis in R, which turns the sensor's frame into the map's.
         turn: [f64; 3],
@@ -73,7 +73,7 @@ const TURN: usize = 6;
 const IRON: usize = 9;
 const SPEED: usize = 10;
 
-/// One place as the numbers that it consists of.
+/// A place as the numbers that it consists of.
 #[derive(Clone, Copy)]
 pub(crate) struct Numbers {
     pub position: [f64; 3],
@@ -84,7 +84,7 @@ pub(crate) struct Numbers {
 }
 
 impl FieldPlaces {
-    /// None yet.
+    /// An empty collection.
     pub fn new() -> Self {
         Self::default()
     }
@@ -124,7 +124,7 @@ impl FieldPlaces {
         }
     }
 
-    /// All of them, in order.
+    /// All places, in order.
     pub fn iter(&self) -> impl Iterator<Item = FieldPlace> + '_ {
         (0..self.len()).map(|index| self.get(index))
     }
@@ -152,7 +152,7 @@ impl FieldPlaces {
         self.three(TURN)
     }
 
-    /// What multiplies the turned h, and the turned g.
+    /// The factors of the turned h and of the turned g.
     pub(crate) fn bias_factors(&self) -> [&[f64]; 2] {
         [&self.columns[IRON], &self.columns[SPEED]]
     }

@@ -1,4 +1,4 @@
-//! What is believed of the hyperparameters before any data: log-normal priors, and bounds beyond which nothing is computed.
+//! Knowledge of the hyperparameters before any data: log-normal priors, and bounds beyond which nothing is computed.
 
 /// A log-normal prior on every hyperparameter: a normal one on its logarithm.
 #[derive(Clone, Debug, PartialEq)]

@@ -11,7 +11,7 @@
 //! Power-EP       s^2 / u_i (1 + alpha t_i)      log(1 + alpha t_i) / (2 alpha)      E = I + alpha C      log|E| / (2 alpha)
 //! ```
 //!
-//! with `C = R (K_aa - Q_aa) R^T`, which is zero while all old inducing points stay. That is eq. 9 and eq. 117 of the paper, whose
+//! with `C = R (K_aa - Q_aa) R^T`, which is zero while all old inducing points stay: eq. 9 and eq. 117 of the paper, whose
 //! `(1 - alpha) / (2 alpha)` lacks the half that is in its normal density. As alpha goes to 0 it becomes variational inference; with
 //! alpha = 1 it is expectation propagation, for one batch FITC (Snelson and Ghahramani 2006). Only the variational bound is a lower
 //! bound on the evidence. For streams the paper advises a small alpha.

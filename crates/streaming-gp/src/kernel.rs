@@ -15,15 +15,15 @@ use crate::{Matrix, MatrixMut, MatrixRef};
 use std::fmt::Debug;
 use std::ops::Range;
 
-/// One column of covariances: of `columns[column]` with each of `rows[range]`.
+/// A column of covariances: of `columns[column]` with each of `rows[range]`.
 ///
-/// It is passed by value: a closure that consumes something is inlined into the code for the processor's vectors, one that does
-/// not is called from there, and is then compiled for any processor.
+/// Columns are passed by value: a closure that consumes one is inlined into the code for the processor's vectors; a closure
+/// that does not is called from there, and is then compiled for any processor.
 #[derive(Clone, Debug)]
 pub struct Column<'a, P> {
     /// The places of the rows.
     pub rows: &'a P,
-    /// Those of them that the column has.
+    /// Indices of the rows that the column has.
     pub range: Range<usize>,
     /// The places of the columns.
     pub columns: &'a P,
@@ -37,7 +37,7 @@ impl<'a, P: Places> Column<'a, P> {
         Self { rows, range: 0..rows.len(), columns, column }
     }
 
-    /// From the diagonal on, of the covariance among `places`.
+    /// The column of the covariance among `places` from the diagonal on.
     pub fn below(places: &'a P, column: usize) -> Self {
         Self { rows: places, range: column..places.len(), columns: places, column }
     }
@@ -45,7 +45,7 @@ impl<'a, P: Places> Column<'a, P> {
 
 /// A covariance function with hyperparameters.
 pub trait Kernel: Clone + Debug + Send + Sync {
-    /// What it is evaluated at.
+    /// The places that the kernel is evaluated at.
     type Places: Places;
 
     /// The names of the hyperparameters, in the order of all vectors of them.
@@ -94,7 +94,7 @@ pub trait Kernel: Clone + Debug + Send + Sync {
     /// Adds `sum_i weights[i] d k(x_i, x_i) / d log parameter` to each entry of `gradient`.
     fn contract_diagonal(&self, places: &Self::Places, weights: &[f64], gradient: &mut [f64]);
 
-    /// What is part of the covariance between any two places: the variance of a constant.
+    /// The part of the covariance that any two places share: the variance of a constant.
     fn shared_variance(&self) -> f64 {
         0.0
     }
@@ -172,8 +172,8 @@ pub trait Kernel: Clone + Debug + Send + Sync {
         }
     }
 
-    /// The same as [`Kernel::contract`] for the covariance among `places` with symmetric weights, of which only the lower triangle is read. The
-    /// weights below the diagonal are doubled in place.
+    /// [`Kernel::contract`] for the covariance among `places` with symmetric weights, of which only the lower triangle is read. The weights
+    /// below the diagonal are doubled in place.
     fn contract_symmetric(&self, places: &Self::Places, mut weights: MatrixMut<'_>, gradient: &mut [f64]) {
         for j in 0..places.len() {
             let below = &mut column_mut(&mut weights, j)[j..];

@@ -25,8 +25,8 @@ pub struct Learning {
 }
 
 impl Learning {
-    /// The same for a batch of `rows`, with what `targets` before it say about the noise: that it is that of the model. `power` is the
-    /// power of their likelihood.
+    /// These settings for a batch of `rows`, with the information of `targets` before it about the noise: that it is the noise of the
+    /// model. `power` is the power of their likelihood.
     pub(super) fn remembering<K: Kernel>(&self, model: &Model<K>, rows: usize, power: f64, targets: u64) -> Self {
         let times = if self.prior_rows == 0 { 1.0 } else { (rows as f64 / self.prior_rows as f64).max(1.0) };
         let prior = self.prior.as_ref().map(|prior| prior.clone().counted(times));
@@ -68,8 +68,9 @@ impl Learning {
         (best.map_or_else(|| model.clone(), |at| model.with_log_parameters(&hyperparameters::clamp(&at))), report)
     }
 
-    /// The same together with the coordinates of the inducing points of `rows`, which has the best places afterwards; those of a nested
-    /// past stay where they are. A step of one lengthscale of `model` counts as much as one of the logarithm of a hyperparameter.
+    /// Learns the hyperparameters together with the coordinates of the inducing points of `rows`, which has the best places afterwards;
+    /// those of a nested past stay where they are. A step of one lengthscale of `model` counts as much as one of the logarithm of a
+    /// hyperparameter.
     pub fn learn_with_places<K: Kernel>(
         &self,
         model: &Model<K>,
@@ -136,7 +137,7 @@ impl Learning {
         (value.is_finite() && gradient.iter().all(|entry| entry.is_finite())).then_some((value, gradient))
     }
 
-    /// Where the value is greatest of all points evaluated from `start` onwards; none where learning is off, or the start fails.
+    /// Finds the greatest value, from `start` onwards, and returns the point with it; none where learning is off, or the start fails.
     pub(super) fn maximize(
         &self,
         start: Vec<f64>,

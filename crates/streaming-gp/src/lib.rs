@@ -40,7 +40,7 @@
 //! # }
 //! ```
 //!
-//! Nothing in here reads, writes, logs, keeps time or starts threads.
+//! The crate does not read, write, log, keep time or start threads.
 //!
 //! [`streaming::StreamingGp::update`] is the algorithm; it reads as the paper's. Around it: [`selection`] chooses inducing
 //! points, [`learning`] the hyperparameters, [`whitened`] is the arithmetic of both, [`posterior`] predicts,

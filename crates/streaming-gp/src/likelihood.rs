@@ -59,8 +59,8 @@ impl StudentT {
         (nu + 1.0) / (nu + square)
     }
 
-    /// What a row of this weight w adds to the evidence lower bound beside the density of its scaled row, in nats: what is
-    /// expected of log(w) / 2 less the divergence of the Gamma distribution of w from its prior. With a = (nu + 1) / 2:
+    /// The part of the evidence lower bound that a row with weight w adds to the density of its scaled row, in nats: the
+    /// expectation of log(w) / 2 less the divergence of the Gamma distribution of w from its prior. With a = (nu + 1) / 2:
     /// `log Gamma(a) - log Gamma(nu/2) + nu/2 log(nu/2) + a - a log a + a log w - w nu/2`; w = 1 as nu grows gives 0.
     pub fn evidence(&self, weight: f64) -> f64 {
         let half = 0.5 * self.degrees_of_freedom;
@@ -80,9 +80,9 @@ impl StudentT {
 /// How much each row of a batch counts, where not all count alike.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Weights {
-    /// One per row.
+    /// The weights, one per row.
     pub values: Vec<f64>,
-    /// What they add to the evidence lower bound, in nats: see [`StudentT::evidence`].
+    /// The part of the evidence lower bound that they add, in nats: see [`StudentT::evidence`].
     pub evidence: f64,
 }
 

@@ -18,11 +18,11 @@ pub type MatrixMut<'a> = faer::MatMut<'a, f64>;
 
 /// The part of a matrix that is read or written: all of it, or a triangle with the diagonal.
 pub type Part = triangular::BlockStructure;
-/// All of a matrix.
+/// The whole matrix.
 pub const WHOLE: Part = Part::Rectangular;
-/// Its lower triangle.
+/// The lower triangle.
 pub const LOWER: Part = Part::TriangularLower;
-/// Its upper triangle.
+/// The upper triangle.
 pub const UPPER: Part = Part::TriangularUpper;
 /// Whether a product replaces what is in its target, or is added to it.
 pub use faer::Accum;
@@ -244,12 +244,12 @@ pub fn to_rows(matrix: MatrixRef<'_>) -> Vec<f64> {
     rows
 }
 
-/// One column of a column-major matrix.
+/// A column of a column-major matrix.
 pub fn column(matrix: MatrixRef<'_>, index: usize) -> &[f64] {
     matrix.col(index).try_as_col_major().expect("matrices are column-major").as_slice()
 }
 
-/// One column of a column-major matrix, for writing.
+/// A column of a column-major matrix, for writing.
 pub fn column_mut<'a>(matrix: &'a mut MatrixMut<'_>, index: usize) -> &'a mut [f64] {
     matrix.rb_mut().col_mut(index).try_as_col_major_mut().expect("matrices are column-major").as_slice_mut()
 }

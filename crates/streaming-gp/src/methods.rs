@@ -32,20 +32,20 @@ pub enum Method {
 }
 
 impl Method {
-    /// All of them.
+    /// All methods.
     pub const ALL: &[Self] = Self::VARIANTS;
 
-    /// Its name, in snake case.
+    /// Name of the method, in snake case.
     pub fn name(self) -> &'static str {
         self.into()
     }
 
-    /// What it does, in a line.
+    /// A summary of the method, in a line.
     pub fn summary(self) -> &'static str {
         self.get_documentation().unwrap_or_default()
     }
 
-    /// Its parameter.
+    /// Parameter of the method.
     pub fn parameter(self) -> Parameter {
         let parameter = |symbol, meaning, above, most| Parameter { symbol, meaning, above, most };
         match self {
@@ -72,11 +72,11 @@ impl Method {
 pub struct Parameter {
     /// The papers' letter.
     pub symbol: &'static str,
-    /// What it means, in a line.
+    /// Meaning of the parameter, in a line.
     pub meaning: &'static str,
-    /// It must be greater than this.
+    /// Values must be greater than this.
     pub above: f64,
-    /// It must not be greater than this.
+    /// Values must not be greater than this.
     pub most: f64,
 }
 
@@ -84,7 +84,7 @@ impl Parameter {
     /// Whether it may have this value.
     ///
     /// # Errors
-    /// What was expected instead; `method` appears in it.
+    /// A value out of range; says what was expected, and of which `method`.
     pub fn check(&self, method: &str, value: Option<f64>) -> Result<(), String> {
         let Self { symbol, above, most, .. } = self;
         match value {
@@ -103,7 +103,7 @@ impl Parameter {
 #[serde(try_from = "String", into = "String")]
 pub struct Named {
     method: Method,
-    /// Its parameter, where it is not the default.
+    /// The parameter, where it is not the default.
     pub parameter: Option<f64>,
 }
 
@@ -121,10 +121,10 @@ impl FromStr for Named {
     }
 }
 
-/// What is on both sides of the first `=`.
+/// Splits `NAME=PARAMETER` at the first `=`.
 ///
 /// # Errors
-/// What was expected, when something else than a number is behind it.
+/// Text other than a number behind it; says what was expected.
 pub fn name_and_parameter(text: &str) -> Result<(&str, Option<f64>), String> {
     let Some((name, number)) = text.split_once('=') else { return Ok((text.trim(), None)) };
     match number.trim().parse::<f64>() {

@@ -3,18 +3,18 @@
 use crate::linalg;
 use crate::{Kernel, Likelihood, Matrix, MatrixMut, NamedValue, NotPositiveDefinite, Places};
 
-/// What is added to the diagonal of the covariance among inducing points, to keep it positive definite.
+/// A number that is added to the diagonal of the covariance among inducing points, to keep it positive definite.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Jitter {
-    /// This, in the units of the covariance.
+    /// In the units of the covariance.
     Absolute(f64),
-    /// This times the prior variance of each inducing point.
+    /// Relative to the prior variance of each inducing point.
     Relative(f64),
 }
 
 /// A Gaussian process prior f ~ GP(mean, kernel), observed with independent noise.
 ///
-/// Its hyperparameters are handled as one vector of logarithms: those of the kernel, then the noise variance.
+/// The hyperparameters are handled as one vector of logarithms: those of the kernel, then the noise variance.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Model<K> {
     /// Covariance function.
@@ -44,7 +44,7 @@ impl<K: Kernel> Model<K> {
         values
     }
 
-    /// The same model with other hyperparameters, given as logarithms.
+    /// The model with other hyperparameters, given as logarithms.
     ///
     /// # Panics
     /// When there are fewer than [`Model::names`].

@@ -1,4 +1,4 @@
-//! What a kernel is evaluated at: points of R^D for a scalar field, (point, axis) for a vector field.
+//! The places that a kernel is evaluated at: points of R^D for a scalar field, (point, axis) for a vector field.
 
 use std::borrow::Cow;
 use std::fmt::Debug;
@@ -18,8 +18,8 @@ pub trait Places: Clone + Debug + Send + Sync {
         0
     }
 
-    /// What these places, as those of a batch, offer as inducing variables, one for each and in the same order: the places themselves, or
-    /// what is of the field alone in them, where a reading holds more than that.
+    /// Inducing variables that these places, as those of a batch, offer, one for each and in the same order: the places themselves, or
+    /// the part of them that is of the field alone, where a reading has more than that.
     fn candidates(&self) -> Cow<'_, Self> {
         Cow::Borrowed(self)
     }
@@ -47,7 +47,7 @@ pub trait Places: Clone + Debug + Send + Sync {
     /// The coordinates of all places: the first of each, then the second of each, and so on.
     fn coordinates(&self) -> Vec<f64>;
 
-    /// The same places with other coordinates, in the order of [`Places::coordinates`].
+    /// The places with other coordinates, in the order of [`Places::coordinates`].
     ///
     /// # Panics
     /// When there is another number of them.
@@ -60,7 +60,7 @@ pub trait Places: Clone + Debug + Send + Sync {
         selected
     }
 
-    /// These places followed by all of `other`.
+    /// Appends all places of `other`.
     fn followed_by(&self, other: &Self) -> Self {
         let mut all = self.clone();
         (0..other.len()).for_each(|index| all.push_from(other, index));

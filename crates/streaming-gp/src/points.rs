@@ -14,7 +14,7 @@ impl Points {
         Self { coordinates: vec![Vec::new(); dimension.max(1)] }
     }
 
-    /// These points, one array of coordinates each.
+    /// Points from arrays of their coordinates.
     pub fn from_arrays<const D: usize>(points: &[[f64; D]]) -> Self {
         let mut all = Self::new(D);
         points.iter().for_each(|point| all.push(point));
@@ -37,7 +37,7 @@ impl Points {
         self.coordinates.len()
     }
 
-    /// One coordinate of all points.
+    /// A coordinate of all points.
     pub fn axis(&self, axis: usize) -> &[f64] {
         &self.coordinates[axis]
     }

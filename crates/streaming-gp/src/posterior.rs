@@ -14,7 +14,7 @@ const CHUNK: usize = 256;
 pub struct Posterior<K: Kernel> {
     /// The model, with its hyperparameters.
     pub model: Model<K>,
-    /// What the next batch will need.
+    /// The state that the next batch needs.
     pub past: Past<K>,
     /// L_B.
     pub precision_root: Matrix,
@@ -112,7 +112,7 @@ impl<K: Kernel> Posterior<K> {
         self.predict_groups_with(places, |_| {})
     }
 
-    /// The same; `also` gets L_b^-1 k_b of every group, one after another.
+    /// [`predict_groups`](Self::predict_groups) where `also` gets L_b^-1 k_b of every group, one after another.
     pub(crate) fn predict_groups_with<const D: usize>(
         &self,
         places: &K::Places,
@@ -161,8 +161,8 @@ impl<K: Kernel> Posterior<K> {
         groups
     }
 
-    /// The same posterior without the inducing points whose variance given all others is at most `tolerance` times their prior
-    /// variance, and how many those were. Their information stays: the rows of the past are projected on those that remain.
+    /// Removes the inducing points whose variance given all others is at most `tolerance` times their prior variance, and
+    /// counts them. Their information stays: the rows of the past are projected on those that remain.
     ///
     /// # Errors
     /// When the covariance of the remaining points is not positive definite to the precision of doubles.

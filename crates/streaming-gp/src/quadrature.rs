@@ -7,7 +7,7 @@ const COUNT: usize = 20;
 
 pub(super) static NODES: LazyLock<[(f64, f64); COUNT]> = LazyLock::new(compute);
 
-/// The nodes are the roots of the Hermite polynomial of degree [`COUNT`]. Those of each degree lie between those of the next, so
+/// The nodes are the roots of the Hermite polynomial of degree [`COUNT`]. The roots of each degree lie between those of the next, so
 /// that bisection finds them all from degree 1 upwards. The weights are those of Christoffel: 1 / sum_j h_j(x)^2.
 fn compute() -> [(f64, f64); COUNT] {
     let mut roots: Vec<f64> = Vec::new();

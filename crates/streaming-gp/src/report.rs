@@ -1,17 +1,17 @@
-//! What an update says about itself.
+//! The report of an update.
 
 use serde::{Deserialize, Serialize};
 
 /// A named hyperparameter and its value (not its logarithm).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct NamedValue {
-    /// Its name, such as `lengthscale`.
+    /// Name, such as `lengthscale`.
     pub name: String,
-    /// Its value.
+    /// Value.
     pub value: f64,
 }
 
-/// What the bound was compared with while inducing points were added.
+/// The ceiling that the bound was compared with while inducing points were added.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CeilingUsed {
@@ -42,7 +42,7 @@ pub struct SelectionReport {
     pub removed: usize,
     /// Why it ended.
     pub end: SelectionEnd,
-    /// What the bound was compared with, by a rule that compares it.
+    /// The gap at the end, by a rule that compares the bound with a ceiling.
     pub gap: Option<Gap>,
 }
 
@@ -51,7 +51,7 @@ pub struct SelectionReport {
 pub struct Gap {
     /// Which ceiling ruled.
     pub ceiling_used: CeilingUsed,
-    /// Its value at the end, in nats.
+    /// Value of the ceiling at the end, in nats.
     pub ceiling: f64,
     /// The evidence lower bound with the chosen points, under the hyperparameters before learning, in nats.
     pub bound: f64,
@@ -90,7 +90,7 @@ pub struct LearningReport {
     pub end: LearningEnd,
 }
 
-/// What one update of the model did.
+/// The report of an update.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct UpdateReport {
     /// Rows of the batch.

@@ -20,8 +20,8 @@ const SETTLED: f64 = 0.02;
 /// Most turns between weights and hyperparameters.
 const MOST_ROUNDS: usize = 3;
 
-/// What weights of a batch are first found with: places of the batch as inducing points until no more than this share of the
-/// variance of the noise is left to explain at any.
+/// Inducing points for the first weights of a batch are added until no more than this share of the variance of the noise is
+/// left to explain at any place.
 const LEFT_TO_EXPLAIN: f64 = 0.1;
 
 /// The weights of a batch before its inducing points are chosen, by the past and as many places of the batch as it takes to

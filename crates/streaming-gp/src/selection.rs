@@ -33,11 +33,11 @@ pub trait Rule<K: Kernel>: Debug + Send + Sync {
 pub struct Batch<'a, K: Kernel> {
     /// The model, with the hyperparameters before learning.
     pub model: &'a Model<K>,
-    /// Where it was measured.
+    /// Places of the readings.
     pub places: &'a K::Places,
-    /// What was measured.
+    /// The readings.
     pub targets: Targets<'a>,
-    /// What is known of the past; its inducing points are the old ones.
+    /// The posterior of the past, whose inducing points are the old ones; none before the first batch.
     pub posterior: Option<&'a Posterior<K>>,
     /// Count, mean and variance of all targets of each output, those of the batch included.
     pub baseline: &'a NoiseBaselines,
@@ -55,7 +55,7 @@ impl<K: Kernel> Batch<'_, K> {
     }
 }
 
-/// What holds for every rule.
+/// Limits of every rule.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Limits {
     /// Most inducing points, old and new.

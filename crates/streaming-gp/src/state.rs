@@ -21,11 +21,11 @@ pub struct State<P> {
     pub likelihood: Likelihood,
     /// Count, mean and variance of all targets of each output so far.
     pub baseline: NoiseBaselines,
-    /// What is kept of the batches; none before the first.
+    /// The state of the batches so far; none before the first.
     pub past: Option<PastState<P>>,
 }
 
-/// What is kept of all batches so far: of M inducing points, with matrices M x M, one row after another.
+/// The state of all batches so far: of M inducing points, with matrices M x M, one row after another.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PastState<P> {
     /// Inducing points.
@@ -44,9 +44,9 @@ pub struct PastState<P> {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("expected {expected}, found {found}")]
 pub struct StateError {
-    /// What was expected, and where.
+    /// The expected value, and where.
     pub expected: String,
-    /// What is there instead.
+    /// The value that was found.
     pub found: String,
 }
 
@@ -81,7 +81,7 @@ impl<P: Places> State<P> {
             None => Ok(()),
         }
     }
-    /// What a model and its posterior know.
+    /// The state of a model and its posterior.
     pub(super) fn of<K: Kernel<Places = P>>(
         model: &Model<K>,
         baseline: NoiseBaselines,

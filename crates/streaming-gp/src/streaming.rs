@@ -13,7 +13,7 @@ pub enum Error {
     /// No readings.
     #[error("expected a batch of at least one reading, found none")]
     Empty,
-    /// As many targets as places.
+    /// The numbers of places and targets differ.
     #[error("expected one target per place, found {targets} targets for {places} places")]
     Lengths {
         /// Number of places.
@@ -32,7 +32,7 @@ pub enum Error {
     Label {
         /// The target.
         found: f64,
-        /// Where in the batch.
+        /// Row of the batch.
         row: usize,
     },
     /// The arithmetic broke down.
@@ -50,7 +50,7 @@ pub enum Error {
 pub struct Settings<K: Kernel> {
     /// How inducing points are chosen.
     pub selection: Arc<dyn Rule<K>>,
-    /// What holds for every way of choosing them.
+    /// Limits of every way of choosing them.
     pub limits: Limits,
     /// How hyperparameters are learnt.
     pub learning: Learning,
@@ -201,7 +201,7 @@ pub(super) fn check<K: Kernel>(
     Ok(())
 }
 
-/// What to say when the arithmetic breaks down under this model.
+/// The error when the arithmetic breaks down under this model.
 pub(super) fn broken_down<K: Kernel>(_: NotPositiveDefinite, model: &Model<K>) -> Error {
     let values = model.named_values();
     let words: Vec<String> = values.iter().map(|value| format!("{} {:.6e}", value.name, value.value)).collect();

@@ -1,4 +1,4 @@
-//! What a batch says: its targets, and how much each of them counts.
+//! The targets of a batch, and how much each of them counts.
 
 use super::normal::LOG_2_PI;
 use crate::Weights;
@@ -12,7 +12,7 @@ use crate::Weights;
 pub struct Targets<'a> {
     /// The targets.
     pub values: &'a [f64],
-    /// Their weights.
+    /// Weights of the targets.
     pub weights: Option<&'a Weights>,
     /// The power of the likelihood.
     pub power: f64,
@@ -28,12 +28,12 @@ impl<'a> Targets<'a> {
         Self { values, weights, power: 1.0 }
     }
 
-    /// The same with the likelihood to the power of `power`, more than 0 and at most 1.
+    /// The targets with the likelihood to the power of `power`, more than 0 and at most 1.
     pub fn tempered(self, power: f64) -> Self {
         Self { power, ..self }
     }
 
-    /// The same with other weights.
+    /// The targets with other weights.
     ///
     /// # Panics
     /// When there is another number of weights than of targets.
@@ -41,22 +41,22 @@ impl<'a> Targets<'a> {
         Self { power: self.power, ..Self::new(self.values, weights) }
     }
 
-    /// The weight of one; 1 where all count alike.
+    /// The weight of a target; 1 where all count alike.
     pub fn weight(&self, index: usize) -> f64 {
         self.weights.map_or(1.0, |weights| weights.values[index])
     }
 
-    /// How many independent targets they count for.
+    /// The number of independent targets that they count for.
     pub fn effective_count(&self) -> f64 {
         self.power * self.values.len() as f64
     }
 
-    /// What divides the variance of the noise of a row in the posterior: weight and power.
+    /// Divisor of the variance of the noise of a row in the posterior: weight times power.
     pub fn precision(&self, index: usize) -> f64 {
         self.power * self.weight(index)
     }
 
-    /// What weights and power add to the log density of rows that are scaled to unit noise, given the variance of the noise, in nats.
+    /// The part of the log density of rows scaled to unit noise that weights and power add, given the variance of the noise, in nats.
     pub fn evidence(&self, noise: f64) -> f64 {
         let left_out = self.values.len() as f64 - self.effective_count();
         self.power * self.weights.map_or(0.0, |weights| weights.evidence) + 0.5 * left_out * (LOG_2_PI + noise.ln())

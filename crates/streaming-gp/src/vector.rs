@@ -6,9 +6,9 @@ use crate::{Axis, FieldPlace, FieldPlaces, Kernel, Matrix, Places, Posterior, Ve
 /// A reading of three axes, turned into the map's frame.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct AxesReading {
-    /// Where: x, y and the height z above the plane of the map.
+    /// The place: x, y and the height z above the plane of the map.
     pub position: [f64; 3],
-    /// What was read, in the map's frame.
+    /// The field that was read, in the map's frame.
     pub field: [f64; 3],
     /// R, as rows: it turns the sensor's frame into the map's. Of readings that are averaged it is the mean.
     pub orientation: [[f64; 3]; 3],
@@ -19,7 +19,7 @@ pub struct AxesReading {
 /// A bias of a sensor: the components of h, then those of g.
 pub type Bias = [f64; 6];
 
-/// What a sensor with this orientation R (as rows) and speed reads of a bias: R (h + g speed).
+/// The part of a reading that is a sensor's bias, for this orientation R (as rows) and speed: R (h + g speed).
 fn read_bias(bias: &Bias, orientation: &[[f64; 3]; 3], speed: f64) -> [f64; 3] {
     let along: [f64; 3] = std::array::from_fn(|i| bias[i] + bias[i + 3] * speed);
     orientation.map(|row| dot(&row, &along))
@@ -53,7 +53,7 @@ impl AxesReading {
 pub struct Axes {
     /// Mean of each axis.
     pub mean: [f64; 3],
-    /// Their covariance.
+    /// Joint covariance of the axes.
     pub covariance: [[f64; 3]; 3],
 }
 
@@ -77,7 +77,7 @@ pub struct SensorBias {
     pub components: Vec<FieldPlace>,
     /// Mean of each, along directions that are known; zero along the others.
     pub mean: Vec<f64>,
-    /// Their covariance, as the posterior has it.
+    /// Joint covariance, as the posterior has it.
     pub covariance: Matrix,
 }
 
@@ -91,7 +91,7 @@ impl SensorBias {
 /// A direction of the bias is known when less than this share of its prior variance is left: half the standard deviation.
 pub const KNOWN_BELOW: f64 = 0.25;
 
-/// What a posterior says of the field, free of the sensor.
+/// A map of the field alone, without the bias of the sensor.
 ///
 /// A robot that stays in the plane cannot tell the vertical part of h from a constant of the field, and one that drives straight ahead no part
 /// of it. Along directions of the bias of which the data say little, the map is therefore that of a sensor without bias: the field
@@ -103,7 +103,7 @@ pub struct VectorMap<'a> {
     pub bias: SensorBias,
     /// The bias that readings were free of when they were learnt.
     removed: Bias,
-    /// What is not known of the bias.
+    /// Directions of the bias that are not known.
     unknown: Vec<Unknown>,
 }
 
@@ -189,8 +189,8 @@ impl<'a> VectorMap<'a> {
         axes
     }
 
-    /// What the sensor would read, in the map's frame, with this orientation R and speed at each of the places, noise not included: field and
-    /// bias together, with all that is known of both.
+    /// Readings of a sensor in these poses, in the map's frame, noise not included: field and bias together, with all that is known of
+    /// both.
     pub fn readings(&self, of: &[SensorPose]) -> Vec<Axes> {
         let rows = |pose: &SensorPose| {
             let SensorPose { position, orientation, speed } = *pose;
@@ -206,7 +206,7 @@ impl<'a> VectorMap<'a> {
     }
 }
 
-/// Where a sensor is, how it is turned and how fast it moves.
+/// Pose and speed of a sensor.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SensorPose {
     /// x, y, z.

@@ -10,8 +10,8 @@
 //! bound       L = -1/2 (P log 2 pi + log|B| + w^T w + g^T g) - N log s - tau / 2 - log N(r; 0, I + R K'_aa R^T)
 //! ```
 //!
-//! It equals the online bound of Bui et al. 2017 (VIPS paper, eq. 8) without the inverse of a difference of nearly equal
-//! matrices. Where all old inducing points stay, in order and in front (`nested`), a is a part of b: then
+//! The bound equals the online bound of Bui et al. 2017 (VIPS paper, eq. 8) without the inverse of a difference of
+//! nearly equal matrices. Where all old inducing points stay, in order and in front (`nested`), a is a part of b: then
 //! `K_ab L_b^-T = [L_aa 0]`, and with R lower triangular the features of the past are a lower triangle.
 //!
 //! Where rows have [`Weights`] u_i, s^2 / u_i is the variance of the noise of row i: its row of A and z is scaled by sqrt(u_i) / s
@@ -40,7 +40,7 @@ use crate::{Inference, Kernel, Matrix, MatrixRef, Model, NotPositiveDefinite, Pl
 use noise::RowNoise;
 use past::{PastFeatures, PastRows, permanent_indices};
 
-/// What stays the same while hyperparameters are learnt: the batch, the past, and the inducing points for both.
+/// Everything that stays the same while hyperparameters are learnt: the batch, the past, and the inducing points for both.
 pub struct Rows<'a, K: Kernel> {
     places: &'a K::Places,
     pub(super) targets: &'a [f64],
@@ -67,7 +67,7 @@ impl<'a, K: Kernel> Rows<'a, K> {
         Self::new(places, targets.into(), past.map(|past| PastRows::new(past, true, Vec::new())), inducing)
     }
 
-    /// Those of the old inducing points that `kept` says, and `additional` ones.
+    /// The old inducing points that `kept` names, and `additional` ones, for a batch of `targets` at `places`.
     pub fn chosen(
         places: &'a K::Places,
         targets: impl Into<Targets<'a>>,
@@ -105,7 +105,7 @@ impl<'a, K: Kernel> Rows<'a, K> {
         Self { places, targets: targets.values, weights, power: targets.power, past, inducing, inference, workspace }
     }
 
-    /// The same rows with another approximation of the posterior; the default is variational.
+    /// The rows with another approximation of the posterior; the default is variational.
     pub fn with_inference(self, inference: Inference) -> Self {
         Self { inference, ..self }
     }
@@ -260,7 +260,7 @@ struct BatchRows {
     prior_trace: f64,
 }
 
-/// One batch and its past, whitened by the covariance of the inducing points.
+/// A batch and its past, whitened by the covariance of the inducing points.
 pub struct Whitened {
     /// L_b.
     pub(super) covariance_root: Matrix,

@@ -48,14 +48,14 @@ fn model(shape: Shape, lengthscales: Vec<f64>, constant: bool, jitter: Jitter) -
     Model { kernel, noise: 0.4, likelihood: Likelihood::Gaussian, mean: 0.0, jitter }
 }
 
-/// The same model with every hyperparameter changed.
+/// The model with every hyperparameter changed.
 fn changed(model: &Model<Stationary>) -> Model<Stationary> {
     let moved: Vec<f64> =
         model.log_parameters().iter().enumerate().map(|(i, value)| value + 0.3 * (i as f64 + 1.0).sin()).collect();
     model.with_log_parameters(&moved)
 }
 
-/// One of the shapes, one pair at a time.
+/// The covariance by the formula of a shape, one pair at a time.
 fn textbook(kernel: &Stationary, a: &[f64], b: &[f64]) -> f64 {
     let Stationary { constant, shape, variance, lengthscales } = kernel;
     let s = (0..a.len()).map(|d| ((a[d] - b[d]) / lengthscales[d % lengthscales.len()]).powi(2)).sum::<f64>().sqrt();
@@ -85,7 +85,7 @@ fn dense_inducing(model: &Model<Stationary>, places: &Points) -> dense::Rows {
     covariance
 }
 
-/// What dense formulas need of a batch whose inducing points contain the old ones (`nested`) or not.
+/// The matrices of dense formulas for a batch whose inducing points contain the old ones (`nested`) or not.
 fn dense_batch(
     model: &Model<Stationary>,
     places: &Points,

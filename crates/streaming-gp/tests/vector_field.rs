@@ -87,7 +87,7 @@ fn places_of_all_kinds(count: usize, seed: u64) -> FieldPlaces {
 /// An axis at a position; none where a variable is of the sensor alone.
 type AxisAt = Option<(usize, [f64; 3])>;
 
-/// What a place is of: an axis at a position, what h is multiplied with, what g is multiplied with.
+/// The parts of a place: an axis at a position, the factors of h, and the factors of g.
 fn parts(place: FieldPlace) -> (AxisAt, [f64; 3], [f64; 3]) {
     let unit = |axis: Axis| Axis::ALL.map(|other| f64::from(u8::from(other == axis)));
     match place {

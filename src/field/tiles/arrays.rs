@@ -1,4 +1,4 @@
-//! What a tile has learnt, to and from arrays in a file.
+//! The state of a tile, to and from arrays in a file.
 
 use std::io::{self, Cursor, Seek, Write};
 
@@ -29,7 +29,7 @@ pub(in crate::field) struct TileMetadata {
     pub(in crate::field) file: Option<String>,
 }
 
-/// What the file of a tile contains beside arrays of numbers.
+/// Contents of a tile's file beside arrays of numbers.
 #[derive(Serialize, Deserialize)]
 struct TileFileMetadata {
     hyperparameter_names: Vec<String>,
@@ -60,7 +60,7 @@ pub(super) fn tile_to_bytes(square: Square, counts: TileCounts, process: &Proces
 /// The tile of a square in the bytes of its file, of a map made with these settings.
 ///
 /// # Errors
-/// What is wrong.
+/// The first problem that is found.
 pub(in crate::field) fn tile_from_bytes(
     bytes: &[u8],
     square: Square,
@@ -127,7 +127,7 @@ trait Rows: Sized + Clone {
 
     fn rows(&self) -> Vec<f64>;
 
-    /// None for rows that are not what [`rows`](Self::rows) gives.
+    /// Variables from such rows; none where they are not what [`rows`](Self::rows) gives.
     fn from_rows(rows: &[f64]) -> Option<Self>;
 }
 
@@ -176,7 +176,7 @@ impl Rows for FieldPlaces {
     }
 }
 
-/// The arrays that all processes have. Those of the past are empty before the first batch.
+/// Writes the arrays that all processes have. The arrays of the past are empty before the first batch.
 fn write_common<P: Rows, W: Write + Seek>(arrays: &mut ArrayWriter<W>, state: &State<P>) -> io::Result<()> {
     let hyperparameters = state.hyperparameters.iter().map(|hyperparameter| hyperparameter.value);
     arrays.numbers("hyperparameters", &[state.hyperparameters.len()], hyperparameters)?;
@@ -234,7 +234,7 @@ fn read_memory(arrays: &ArrayReader<'_>, common: State<Points>) -> Result<DualSt
     Ok(DualState { common, link: None, memory: has_begun.then_some(memory), summary: has_summary.then_some(summary) })
 }
 
-/// What was known of the sensor's bias before the tile; empty where nothing was.
+/// Writes the knowledge of the sensor's bias before the tile; empty where there was none.
 fn write_bias<W: Write + Seek>(arrays: &mut ArrayWriter<W>, bias: Option<&BiasPrior>) -> io::Result<()> {
     let size = bias.map_or(0, |bias| bias.mean.len());
     arrays.numbers("bias_mean", &[size], bias.iter().flat_map(|bias| bias.mean))?;

@@ -11,31 +11,31 @@ use crate::field::posterior::{Gaussian, MapPosterior};
 /// The tiles that predict, and where they do.
 #[derive(Clone, Debug)]
 pub(crate) struct LocalPosteriors {
-    /// None where there is one model.
+    /// The squares; none where there is one model.
     grid: Option<TileGrid>,
-    /// Those with a posterior; without any, that of the newest predicts everywhere.
+    /// The tiles with a posterior; without any, the newest posterior predicts everywhere.
     tiles: Arc<BTreeMap<Square, Arc<Tile>>>,
     /// The tile that learnt last.
     newest: Square,
-    /// Its posterior.
+    /// Posterior of the newest tile.
     posterior: MapPosterior,
 }
 
 /// The places that a tile predicts, by their index, and its weight at each.
 struct Part<'a> {
-    /// None of the only posterior.
+    /// The tile; none for the only posterior.
     tile: Option<&'a Arc<Tile>>,
     indices: Vec<usize>,
     weights: Vec<f64>,
 }
 
 impl LocalPosteriors {
-    /// One for the whole plane.
+    /// A posterior for the whole plane.
     pub(crate) fn one(posterior: MapPosterior) -> Self {
         Self { grid: None, tiles: Arc::default(), newest: Square::default(), posterior }
     }
 
-    /// Those of tiles that have one; none where `newest` is not among them.
+    /// The posteriors of all tiles that have one; none where `newest` is not among them.
     pub(super) fn new(grid: Option<TileGrid>, tiles: BTreeMap<Square, Arc<Tile>>, newest: Square) -> Option<Self> {
         let posterior = tiles.get(&newest)?.posterior()?;
         Some(Self { grid, tiles: Arc::new(tiles), newest, posterior })
@@ -54,7 +54,7 @@ impl LocalPosteriors {
         self.only().map_or_else(|| self.tiles.values().map(|tile| tile.size).sum(), MapPosterior::size)
     }
 
-    /// That of the tile that learnt last.
+    /// The posterior of the tile that learnt last.
     pub(crate) fn newest(&self) -> &MapPosterior {
         &self.posterior
     }
@@ -64,7 +64,7 @@ impl LocalPosteriors {
         (self.tiles.len() <= 1).then_some(&self.posterior)
     }
 
-    /// What a part of the places is predicted by; none where it cannot be read.
+    /// The posterior that predicts a part of the places; none where it cannot be read.
     fn posterior_of(&self, part: &Part<'_>) -> Option<MapPosterior> {
         part.tile.map_or_else(|| Some(self.posterior.clone()), |tile| tile.posterior())
     }

@@ -19,9 +19,9 @@ const FARTHEST: f64 = (1_u64 << 51) as f64;
 /// Observations of a tile.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct TileCounts {
-    /// Those that it learnt from.
+    /// Observations that the tile learnt from.
     pub(crate) learnt: u64,
-    /// Those of them that count for it and not for another tile whose halo they are in.
+    /// Observations among them that count for this tile and not for another one whose halo they are in.
     pub(crate) own: u64,
 }
 

@@ -6,15 +6,15 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use crate::field::tile_store::TileStore;
 
-/// What can be in memory, or in a store only.
+/// Something that can be in memory, or in a store only.
 pub(super) trait Resident: Debug + Send + Sync {
-    /// Its approximate memory, in bytes.
+    /// Approximate memory, in bytes.
     fn bytes(&self) -> usize;
 
     /// Frees its memory; writes it first if no store has it.
     ///
     /// # Errors
-    /// Why it cannot be written; it is then still in memory.
+    /// A tile that cannot be written; it is then still in memory.
     fn evict(&self, store: Option<&Arc<dyn TileStore>>) -> io::Result<()>;
 }
 
@@ -27,7 +27,7 @@ struct InMemory {
     /// Most bytes; 0 for no bound.
     limit: usize,
     store: Option<Arc<dyn TileStore>>,
-    /// Those in memory, the one that was used last at the end.
+    /// The tiles in memory, the one that was used last at the end.
     tiles: Vec<Weak<dyn Resident>>,
 }
 
@@ -37,7 +37,7 @@ impl TileMemory {
         self.resident().limit = (1e6 * megabytes) as usize;
     }
 
-    /// From now on tiles are evicted to this store.
+    /// Evicts tiles to this store from now on.
     pub(super) fn set_store(&self, store: Arc<dyn TileStore>) {
         self.resident().store = Some(store);
     }

@@ -27,7 +27,7 @@ fn one_model(field: Mapped) -> Config {
     Config { tiles: Config::default().tiles, ..tiled(field) }
 }
 
-/// What a robot that drives through these places with this heading sees of a harmonic field.
+/// Observations of a harmonic field by a robot that drives through these places with this heading.
 fn seen(places: impl Iterator<Item = ([f64; 2], f64)>) -> Vec<Observation> {
     let observation = |([x, y], heading): ([f64; 2], f64)| {
         let turn = Rotation3::from_euler_angles(0.0, 0.0, heading);

@@ -1,4 +1,4 @@
-//! What a square has learnt, in memory or in a file.
+//! A tile's state, in memory or in a file.
 
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,13 +13,13 @@ use crate::field::process::{FieldProcess, ProcessHead};
 use crate::field::sensor_bias::BiasInformation;
 use crate::field::tile_store::{StoredTile, TileStore};
 
-/// What a square has learnt up to some moment: immutable, and shared by the model, its maps and checkpoints. Its process may be in a file
-/// only, and is then read when it is needed.
+/// A tile's state at some moment: immutable, and shared by the model, its maps and checkpoints. The process may be in a file only, and is
+/// then read when it is needed.
 #[derive(Debug)]
 pub(crate) struct Tile {
     pub(super) square: Square,
     pub(super) counts: TileCounts,
-    /// What it has learnt of the sensor's bias.
+    /// The tile's knowledge of the sensor's bias.
     pub(super) bias: Option<BiasInformation>,
     pub(super) log_parameters: Vec<f64>,
     pub(super) inducing_points: Vec<[f64; 2]>,
@@ -100,7 +100,7 @@ impl Tile {
     /// Writes it into this store, unless that has it.
     ///
     /// # Errors
-    /// Why it cannot be written; of a tile whose file cannot be read as well.
+    /// A tile that cannot be written, or whose file cannot be read.
     pub(super) fn store(&self, store: &Arc<dyn TileStore>) -> io::Result<Arc<StoredTile>> {
         if let Some(stored) = self.content().stored.as_ref().filter(|stored| stored.is_in(store)) {
             return Ok(Arc::clone(stored));

@@ -16,10 +16,10 @@ const HARMLESS_JUMP: f64 = 0.05;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Continuity {
-    /// It did.
+    /// The robot drove.
     #[default]
     Continues,
-    /// It did not, because the gate reopened: where the robot was in between, or when, is not known.
+    /// The gate reopened, so that nobody knows where the robot was in between, or when.
     Restarts,
 }
 

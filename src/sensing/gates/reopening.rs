@@ -31,7 +31,7 @@ pub struct Reopening {
     pub rejections: u32,
     /// Stamp of the last rejected measurement, with which the next one is compared.
     pub stamp: Stamp,
-    /// Its position in the map frame, in metres; none for a reading that is not located yet.
+    /// Position of the last rejected measurement in the map frame, in metres; none for a reading that is not located yet.
     pub position: Option<Point3<f64>>,
     /// Stamp of the last accepted measurement.
     pub accepted: Stamp,

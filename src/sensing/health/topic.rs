@@ -3,7 +3,7 @@
 /// A topic as a person knows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Topic {
-    /// Its name.
+    /// Name of the topic.
     pub name: String,
     /// The argument of the launch files, or the setting, that names it.
     pub setting: &'static str,

@@ -1,7 +1,7 @@
 //! Two interlocking crescents: a classification problem with a curved boundary.
 //!
-//! It resembles the benchmark `banana`, which Bui et al. (2017, section 6 and appendix) stream from left to right to a classifier, so
-//! that every batch is from another region.
+//! The points resemble the benchmark `banana`, which Bui et al. (2017, section 6 and appendix) stream from left to right to a
+//! classifier, so that every batch is from another region.
 
 use std::f64::consts::PI;
 
@@ -28,7 +28,7 @@ impl Default for BananaOptions {
 /// A point on one of the two crescents.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Labelled {
-    /// Its coordinates.
+    /// Coordinates.
     pub place: [f64; 2],
     /// Whether it is on the upper crescent.
     pub is_upper: bool,

@@ -1,4 +1,4 @@
-//! What every method does: it learns batch by batch, and predicts.
+//! The interface of every method: it learns batch by batch, and predicts.
 
 use crate::metrics::{Predictions, Readings};
 use magmap::field::engine::FieldPosterior;
@@ -15,7 +15,7 @@ pub trait Learner {
     /// The posterior of the latent function; none before the first batch, or for a method without one.
     fn posterior(&self) -> Option<&FieldPosterior>;
 
-    /// What would be measured at the places, noise included.
+    /// Predicts measurements at the places, noise included.
     ///
     /// # Panics
     /// Before the first batch.

@@ -1,4 +1,4 @@
-//! From a table to the task of a split.
+//! Splits a table into a task: batches to learn from, and a test.
 
 use super::super::comparison::{Task, in_batches};
 use super::super::metrics::{MeanAndDeviation, Readings};
@@ -7,11 +7,11 @@ use anyhow::ensure;
 use rand::SeedableRng;
 use rand::seq::SliceRandom;
 use rand_chacha::ChaCha8Rng;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use streaming_gp::Points;
 
 /// How a table becomes a stream and its test.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize)]
 pub struct Protocol {
     /// The column that is learnt, counted from zero; all others are inputs.
     pub target: usize,
@@ -27,7 +27,7 @@ impl Protocol {
     /// Whether the table is large enough.
     ///
     /// # Errors
-    /// What is expected, if not.
+    /// A table that is too small; says what is expected.
     pub fn check(&self, table: &Table) -> anyhow::Result<()> {
         let (name, rows, batches) = (table.path.display(), table.rows(), self.batches);
         ensure!(table.columns >= 2, "{name}: expected an input and a target, found one column");

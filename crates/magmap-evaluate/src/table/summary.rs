@@ -5,7 +5,7 @@ use super::super::methods::Method;
 use super::super::metrics::MeanAndDeviation;
 use serde::Serialize;
 
-/// What is measured.
+/// A measure of a method.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Metric {
@@ -74,8 +74,8 @@ pub struct Summary {
 }
 
 impl Summary {
-    /// Of the runs of every split, in the order of the methods: the first of these is the reference, the second the noise model.
-    /// Good enough is within `threshold` percent.
+    /// Summarizes the runs of every split, in the order of the methods: the first of these is the reference, the second the
+    /// noise model. Good enough is within `threshold` percent.
     ///
     /// # Panics
     /// When there are other runs than those of the methods.

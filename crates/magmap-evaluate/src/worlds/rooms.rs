@@ -29,15 +29,15 @@ pub const DISTANCES: [[f64; 2]; 3] = [[0.25, 0.8], [0.4, 1.5], [1.0, 2.5]];
 /// Standard deviation of each component of the hard iron, in microtesla.
 const HARD_IRON: f64 = 5.0;
 
-/// What is wrong with a robot on its mapping drive.
+/// A fault of a robot on its mapping drive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Fault {
-    /// Nothing.
+    /// No fault.
     None,
-    /// Its odometry drifts by a percent and, over the drive, by four degrees.
+    /// Odometry drifts by a percent and, over the drive, by four degrees.
     Drift,
-    /// Its heading drifts by ten degrees over the drive.
+    /// The heading drifts by ten degrees over the drive.
     Heading,
     /// The sensor is turned by a quarter, and nothing says so.
     Turned,
@@ -60,7 +60,7 @@ impl Fault {
     }
 }
 
-/// One kind of room.
+/// A kind of room.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Setting {
     /// Side of the room, in metres.
@@ -73,7 +73,7 @@ pub struct Setting {
     pub distance: [f64; 2],
     /// Noise of the sensor on each axis, in microtesla.
     pub noise: f64,
-    /// What is wrong.
+    /// The fault of the robot.
     pub fault: Fault,
 }
 
@@ -90,7 +90,7 @@ pub fn settings() -> Vec<Setting> {
     all.chain(faults.map(|fault| room(10.0, usual, NOISES[0], fault))).collect()
 }
 
-/// What was found in one kind of room.
+/// The scores of a kind of room.
 #[derive(Clone, Debug, Serialize)]
 pub struct RoomScores {
     /// How good the maps are.
@@ -123,7 +123,7 @@ pub fn run(setting: &Setting, seeds: Range<u64>, config: &Config, outliers: Outl
     })
 }
 
-/// One room, mapped and tested.
+/// A room, mapped and tested.
 struct Room {
     mapped: Mapped,
     is_in_doubt: bool,

@@ -26,13 +26,13 @@ pub struct Agreement {
     /// Root mean square of the difference of the two fields in the map's frame (the length of the vector), in
     /// microtesla, as recorded.
     pub before: f64,
-    /// The same, calibrated.
+    /// Root mean square of the difference after calibration, in microtesla.
     pub after: f64,
 }
 
 impl Agreement {
-    /// Of the observations of a drive as recorded and calibrated; `None` with fewer than five pairs.
-    /// `mount` is that of the recording: a small yaw changes no heading by much.
+    /// Compares the observations of a drive as recorded and calibrated; `None` with fewer than five pairs. `mount` is
+    /// the mount of the recording: a small yaw changes no heading by much.
     pub(super) fn of(before: &[Observation], after: &[Observation], mount: &Isometry3<f64>) -> Option<Self> {
         let [before, after] = [before, after].map(|observations| disagreement(observations, mount));
         let pairs = before.0.min(after.0);

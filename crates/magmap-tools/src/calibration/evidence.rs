@@ -56,7 +56,7 @@ impl Evidence {
         self.exact.at(&turned(yaw))
     }
 
-    /// Its first and second derivative.
+    /// First and second derivative of the log evidence in the yaw.
     pub(super) fn derivatives(&self, yaw: f64) -> [f64; 2] {
         let (at, first, second) = (turned(yaw), slope(yaw), curvature(yaw));
         let product = |left: &[f64; 3], right: &[f64; 3]| self.exact.product(left, right);

@@ -11,7 +11,7 @@ const EARTH: std::ops::RangeInclusive<f64> = 22.0..=67.0;
 /// apart.
 const NATURAL: std::ops::RangeInclusive<f64> = 5.0..=500.0;
 
-/// What readings may be in instead of tesla, and how many tesla one of them is.
+/// Units of readings other than tesla, and how many tesla one of them is.
 const UNITS: [(&str, f64); 6] = [
     ("microtesla", 1e-6),
     ("gauss", 1e-4),

@@ -30,7 +30,7 @@ impl SettingsArguments {
     /// The settings of a program, with those of `base` for those that are not given.
     ///
     /// # Errors
-    /// As for [`SettingsArguments::load`], and a `--set` that has no effect in the program. A file may be for others as well.
+    /// The errors of [`SettingsArguments::load`], and a `--set` that has no effect in the program. A file may be for others as well.
     pub fn load_for(&self, program: Program, base: Config) -> anyhow::Result<Config> {
         let config = self.load_over(base)?;
         self.keys().try_for_each(|key| program.check_effect(key)).map_err(rejected)?;
@@ -40,7 +40,7 @@ impl SettingsArguments {
     /// The settings of a command in which these sections or keys alone have an effect, with those of `base` for those that are not given.
     ///
     /// # Errors
-    /// As for [`SettingsArguments::load_for`].
+    /// The errors of [`SettingsArguments::load_for`].
     pub fn load_some(&self, used: &[&str], base: Config) -> anyhow::Result<Config> {
         let config = self.load_over(base)?;
         let is_in =
@@ -62,7 +62,7 @@ impl SettingsArguments {
     /// The settings, with those of `base` for those that are not given.
     ///
     /// # Errors
-    /// As for [`SettingsArguments::load`].
+    /// The errors of [`SettingsArguments::load`].
     pub fn load_over(&self, base: Config) -> anyhow::Result<Config> {
         let mut config = match &self.config {
             Some(path) => base.with_file(path)?,

@@ -28,7 +28,7 @@ pub(super) const PALE_INK: RGBColor = RGBColor(110, 110, 110);
 /// A part of the sheet.
 pub(super) type Area<'a> = DrawingArea<BitMapBackend<'a>, Shift>;
 
-/// What drawing returns.
+/// Result of drawing.
 pub(super) type Drawn<'a, T = ()> = Result<T, DrawingAreaErrorKind<<BitMapBackend<'a> as DrawingBackend>::ErrorType>>;
 
 /// A length in pixels of the picture, as pixels drawn.

@@ -52,9 +52,9 @@ pub(super) const SMALL_TEXT: f64 = 18.0;
 const AXIS_TEXT: f64 = 19.0;
 const TICK_TEXT: f64 = 17.0;
 
-/// What differs between the pictures of the mean and of its uncertainty.
+/// Properties in which the pictures of the mean and of its uncertainty differ.
 pub(super) struct Theme {
-    /// What is added to the title.
+    /// Text that is added to the title.
     pub(super) suffix: &'static str,
     quantity: &'static str,
     cells: Vec<Rgb>,

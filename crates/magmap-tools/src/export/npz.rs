@@ -32,16 +32,16 @@ use magmap::field::map::SensorBias;
 ///
 /// The axes are only in a map of the three axes, the hard iron only where the map learns it.
 ///
-/// It loads with `numpy.load(path, allow_pickle=False)`; numbers are float64, names are unicode strings.
+/// The file loads with `numpy.load(path, allow_pickle=False)`; numbers are float64, names are unicode strings.
 #[derive(Clone, Debug)]
 pub struct MapArrays<'a> {
     /// Mean and standard deviation per cell.
     pub grid: &'a FieldGrid,
-    /// Where the inducing points are.
+    /// Positions of the inducing points.
     pub inducing_points: &'a [[f64; 2]],
     /// The hyperparameters.
     pub hyperparameters: &'a [NamedValue],
-    /// Where the sensor was, in order.
+    /// Positions of the sensor, in order.
     pub path: &'a [[f64; 2]],
     /// The axes per cell, where they are mapped.
     pub axes: Option<&'a AxesGrid>,

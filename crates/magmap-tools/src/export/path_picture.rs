@@ -8,9 +8,9 @@ use super::Error;
 use super::canvas::{Area, Drawn, line, part, pixels};
 use super::map_picture::{BOTTOM, LEFT, MapPicture, SUBTITLE_MIDDLE, TOP, Window, strokes, write_entry};
 
-/// Of the path while the robot was sure of its place.
+/// Colour of the path while the robot was sure of its place.
 const SURE: RGBColor = RGBColor(213, 94, 0);
-/// Of the path while it was not.
+/// Colour of the path while it was not.
 const UNSURE: RGBColor = RGBColor(255, 170, 220);
 /// Width of a path, in pixels of the picture.
 const WIDTH: f64 = 2.0;

@@ -18,11 +18,11 @@ pub struct Comparison {
     pub updates: usize,
     /// Root mean square error of the place, in metres.
     pub error: f64,
-    /// Its median, in metres.
+    /// Median error of the place, in metres.
     pub median: f64,
-    /// The greatest, in metres.
+    /// Greatest error of the place, in metres.
     pub greatest: f64,
-    /// The last, in metres.
+    /// Last error of the place, in metres.
     pub last: f64,
     /// Root mean square error of the place while the state is tracking, in metres; none if it never is.
     pub tracking: Option<f64>,
@@ -30,7 +30,7 @@ pub struct Comparison {
     pub heading: f64,
     /// Root mean square error of the place by odometry alone, from the first true pose on, in metres.
     pub dead_reckoning: f64,
-    /// The last of it, in metres.
+    /// Last error of the place by odometry alone, in metres.
     pub dead_reckoning_last: f64,
     /// Share of the updates whose true place is within the ellipse of 95 %.
     pub inside_95: f64,
@@ -39,7 +39,7 @@ pub struct Comparison {
 }
 
 impl Comparison {
-    /// Of the updates whose truth is known; none if it never is.
+    /// Compares the updates whose truth is known; none if it never is.
     pub fn of(steps: &[LocatedStep]) -> Option<Self> {
         let known: Vec<(&LocatedStep, nalgebra::Isometry2<f64>)> =
             steps.iter().filter_map(|step| Some((step, step.truth?))).collect();

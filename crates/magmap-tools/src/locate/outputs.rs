@@ -51,7 +51,7 @@ pub fn write(
     Ok(vec![picture, npz, json])
 }
 
-/// Where the robot was found to be and whether it was sure, with a gap where it was lost or the place changed at once.
+/// Path of the robot and whether it was sure, with a gap where it was lost or its place changed abruptly.
 fn found_path(steps: &[LocatedStep]) -> Vec<([f64; 2], bool)> {
     let mut found: Vec<([f64; 2], bool)> = Vec::new();
     for step in steps.iter().filter(|step| step.located.state != State::Lost) {

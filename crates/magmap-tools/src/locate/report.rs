@@ -21,7 +21,7 @@ pub struct Report {
     pub source: Value,
     /// The file of the map.
     pub map: PathBuf,
-    /// Where it started.
+    /// The start.
     pub start: Start,
     /// The settings of the localizer.
     pub localization: config::Localization,
@@ -41,7 +41,7 @@ pub struct Report {
     pub end: End,
     /// The errors, where the true path is known.
     pub truth: Option<Comparison>,
-    /// What is missing from the recording.
+    /// The parts of the recording that are missing.
     pub loss: Loss,
 }
 
@@ -56,12 +56,12 @@ pub struct Shares {
     pub tracking: f64,
 }
 
-/// Where the robot was in the end.
+/// Pose of the robot at the end.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct End {
-    /// Of the body, in metres.
+    /// x of the body, in metres.
     pub x: f64,
-    /// Of the body, in metres.
+    /// y of the body, in metres.
     pub y: f64,
     /// In radians.
     pub heading: f64,

@@ -17,7 +17,7 @@ use super::{Error, Loss};
 use magmap::files::folder_of;
 use magmap::sensing::reading::{MagneticField, Measurement, Pose, Reading, Stamp};
 
-/// What Trivisio's unit, the local field, is in microtesla.
+/// Trivisio's unit, the local field, in microtesla.
 ///
 /// Measured: the factor that brings the strengths of Trivisio's drives 1 to 5 to Invensense's (which are in
 /// microtesla), in least squares over 1347 pairs of readings less than 3 cm apart; their correlation is 0.99, and
@@ -91,7 +91,7 @@ impl DrivePath {
     }
 }
 
-/// One drive: arrays of equal length, in the order of time.
+/// A drive: arrays of equal length, in the order of time.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Drive {
     /// The sensor.

@@ -1,4 +1,4 @@
-//! What a stored message means.
+//! Decodes stored messages into measurements and transforms.
 
 use nalgebra::Isometry3;
 

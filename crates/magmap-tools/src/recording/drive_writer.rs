@@ -36,7 +36,7 @@ impl DriveWriter {
     /// Creates the bag in `folder`. `mount` is the transform from the sensor's frame to the body's.
     ///
     /// # Errors
-    /// As [`BagWriter::create`].
+    /// The errors of [`BagWriter::create`].
     pub fn create(folder: &Path, storage: Storage, mount: &Isometry3<f64>) -> Result<Self, Error> {
         Ok(Self { bag: BagWriter::create(folder, storage)?, mount: Some(*mount) })
     }
@@ -44,7 +44,7 @@ impl DriveWriter {
     /// Writes a measurement; before the first one, the mount.
     ///
     /// # Errors
-    /// As [`BagWriter::write`].
+    /// The errors of [`BagWriter::write`].
     pub fn write(&mut self, measurement: &Measurement) -> Result<(), Error> {
         let stamp = measurement.stamp();
         if let Some(mount) = self.mount.take() {
@@ -66,7 +66,7 @@ impl DriveWriter {
     /// Writes a true pose of the body.
     ///
     /// # Errors
-    /// As [`BagWriter::write`].
+    /// The errors of [`BagWriter::write`].
     pub fn write_truth(&mut self, pose: &Pose) -> Result<(), Error> {
         self.bag.write(TRUTH_TOPIC, &PoseStamped::from_pose(pose, TRUTH_FRAME), pose.stamp)
     }
@@ -74,7 +74,7 @@ impl DriveWriter {
     /// Completes the bag.
     ///
     /// # Errors
-    /// As [`BagWriter::finish`].
+    /// The errors of [`BagWriter::finish`].
     pub fn finish(self) -> Result<(), Error> {
         self.bag.finish()
     }

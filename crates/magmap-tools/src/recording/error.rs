@@ -1,4 +1,4 @@
-//! What can go wrong with a recording as a whole. Damage within it is not an error, but reported as [`Loss`](super::Loss).
+//! Errors of a recording as a whole. Damage within it is not an error, but reported as [`Loss`](super::Loss).
 
 use std::path::PathBuf;
 
@@ -19,7 +19,7 @@ pub enum Error {
     NotARecording {
         /// The path.
         path: PathBuf,
-        /// What is there instead.
+        /// A description of the content at the path.
         found: String,
     },
     /// A recording, or one of its files, cannot be used.
@@ -27,7 +27,7 @@ pub enum Error {
     Unusable {
         /// The recording or the file.
         path: PathBuf,
-        /// What was expected and what was found.
+        /// The expected and the actual content.
         reason: String,
     },
     /// A message that cannot be encoded or stamped.
@@ -49,7 +49,7 @@ impl Error {
         move |source| FileError::of(action, path, "")(source).into()
     }
 
-    /// What cannot be used, and why.
+    /// A recording that cannot be used, and why.
     pub(super) fn unusable(path: impl Into<PathBuf>, reason: impl ToString) -> Self {
         Self::Unusable { path: path.into(), reason: reason.to_string() }
     }

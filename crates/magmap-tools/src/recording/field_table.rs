@@ -58,7 +58,7 @@ pub(super) struct FieldTable {
     pub(super) rows: Vec<(Pose, Reading)>,
     /// Whether the rows have an orientation: otherwise the field is along the axes of the map.
     pub(super) has_orientation: bool,
-    /// What is unusual without being a loss.
+    /// Peculiarities that are no loss.
     pub(super) notes: Vec<String>,
     /// Rows that were left out.
     pub(super) loss: Loss,
@@ -149,7 +149,7 @@ impl FieldTable {
     }
 }
 
-/// Where the columns are.
+/// Indices of the columns.
 struct Columns {
     /// For each of [`KNOWN`] its index and its unit.
     found: [Option<Column>; KNOWN.len()],

@@ -1,4 +1,4 @@
-//! What is missing of a recording, in words and counts.
+//! Missing parts of a recording, in words and counts.
 
 use std::fmt;
 
@@ -13,18 +13,18 @@ const OTHERS: &str = "losses of other kinds";
 /// The part of a recording that cannot be used; empty when all of it can.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Loss {
-    /// One entry per cause.
+    /// The losses, one per cause.
     pub items: Vec<Lost>,
 }
 
-/// One cause of loss.
+/// A loss by one cause.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Lost {
     /// A description that may follow a count: `rows without a stamp in 3-time.csv`.
     pub what: String,
     /// The count, if it is known; after the place where a file is cut off it is not.
     pub count: Option<u64>,
-    /// Where it happened first, or why.
+    /// Its first occurrence, or the reason.
     pub first: Option<String>,
 }
 
@@ -73,7 +73,7 @@ impl Loss {
 }
 
 impl fmt::Display for Loss {
-    /// One line per cause.
+    /// Writes a line per cause.
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str(&self.items.iter().map(Lost::to_string).collect::<Vec<_>>().join("\n"))
     }

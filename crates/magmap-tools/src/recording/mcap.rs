@@ -34,7 +34,7 @@ pub(super) struct Reader {
     shown: PathBuf,
     file: BufReader<File>,
     length: u64,
-    /// Where the next record begins.
+    /// Offset of the next record.
     position: u64,
     record: Option<OpenRecord>,
     contents: Contents,
@@ -53,7 +53,7 @@ enum Phase {
 struct OpenRecord {
     reader: LinearReader,
     start: u64,
-    /// Where it should end, which may be beyond the end of the file.
+    /// Stated end of the record, which may be beyond the end of the file.
     end: u64,
     /// Bytes of it that are in the file and not read yet.
     unread: u64,
@@ -72,7 +72,7 @@ struct Contents {
     messages_stated: Option<u64>,
     /// The last message; empty if its type is not read or it is too large.
     message: Vec<u8>,
-    /// Its size in the file.
+    /// Size of the last message in the file.
     message_length: usize,
 }
 
@@ -270,7 +270,7 @@ impl OpenRecord {
     }
 }
 
-/// What a chunk states before its messages.
+/// Sizes that a chunk states before its messages.
 struct ChunkSizes {
     is_compressed: bool,
     uncompressed: u64,

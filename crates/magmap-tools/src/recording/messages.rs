@@ -14,10 +14,10 @@ const ENCAPSULATION: usize = 4;
 
 /// A message that can be read from a bag and written to one.
 pub trait Message: Serialize + DeserializeOwned {
-    /// Its type, as ROS names it: `package/msg/Name`.
+    /// Type of the message, as ROS names it: `package/msg/Name`.
     const TYPE: &'static str;
 
-    /// Its definition and those of all messages that it contains, in the encoding `ros2msg`.
+    /// Definition of the message and of all messages that it contains, in the encoding `ros2msg`.
     fn definition() -> String;
 }
 
@@ -46,9 +46,9 @@ pub fn decode<M: Message>(bytes: &[u8]) -> Result<M, String> {
     decoded.map(|(message, _)| message).map_err(|error| format!("not a {}: {error}", M::TYPE))
 }
 
-/// What a field of a message can be: a primitive, a message, or a list of either.
+/// The type of a field in a message: a primitive, a message, or a list of either.
 trait Field {
-    /// Its type in a definition: `float64`, `package/Name`.
+    /// Name of the type in a definition: `float64`, `package/Name`.
     fn ros_type() -> String;
 
     /// Appends the types and definitions of the messages that it contains, each once, outer ones first.

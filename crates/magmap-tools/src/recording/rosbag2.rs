@@ -18,7 +18,7 @@ pub(super) const METADATA: &str = "metadata.yaml";
 /// Bytes decompressed at once.
 const COPY_SIZE: usize = 1 << 16;
 
-/// Size of the longest metadata that is read. That of a bag with hundreds of topics has a megabyte.
+/// Size of the longest metadata that is read. A bag with hundreds of topics has a megabyte of it.
 const MAX_METADATA: u64 = 16 << 20;
 
 /// Largest number of storage files in one bag.
@@ -41,15 +41,15 @@ pub(super) struct Bag {
     pub(super) counts: Vec<(String, u64)>,
     /// Files that are missing or cannot be read.
     pub(super) loss: Loss,
-    /// What is unusual without being a loss.
+    /// Peculiarities that are no loss.
     pub(super) notes: Vec<String>,
 }
 
-/// One storage file.
+/// A storage file.
 pub(super) struct BagFile {
-    /// Its path for the user.
+    /// Path of the file for the user.
     pub(super) path: PathBuf,
-    /// Its decompressed content, if it is compressed; removed with the bag.
+    /// Decompressed content, if the file is compressed; removed with the bag.
     decompressed: Option<NamedTempFile>,
 }
 
@@ -134,7 +134,7 @@ impl Bag {
         Ok(bag)
     }
 
-    /// Opens these files. Those that cannot be read are a loss; if none can, the first error is returned.
+    /// Opens these files. Files that cannot be read are a loss; if none can, the first error is returned.
     fn open_files(paths: Vec<PathBuf>, is_folder: bool) -> Result<Self, Error> {
         let mut bag = Self { is_folder, ..Self::default() };
         let mut first_error = None;

@@ -1,4 +1,4 @@
-//! What the storage formats of bags have in common: topics, and messages as bytes.
+//! Parts that the storage formats of bags share: topics, and messages as bytes.
 
 use std::{fs::File, io::Read, path::Path};
 
@@ -29,7 +29,7 @@ pub(super) struct StoredTopic {
     pub(super) type_name: String,
 }
 
-/// One message as it is stored.
+/// A message as it is stored.
 #[derive(Debug)]
 pub(super) struct RawMessage<'a> {
     pub(super) topic: &'a StoredTopic,
@@ -37,7 +37,7 @@ pub(super) struct RawMessage<'a> {
     pub(super) stamp: Stamp,
     /// The encoded message; may be empty for types that are not read, and is empty for messages that are too large.
     pub(super) data: &'a [u8],
-    /// Its size in the file, in bytes.
+    /// Size of the message in the file, in bytes.
     pub(super) length: usize,
 }
 
@@ -76,7 +76,7 @@ pub(super) enum Format {
     #[default]
     Mcap,
     Sqlite3,
-    /// One of the others, compressed as a whole.
+    /// MCAP or SQLite, compressed as a whole.
     Zstd,
 }
 

@@ -12,7 +12,7 @@ use magmap::sensing::reading::Stamp;
 /// Largest number of pairs of frames that are distinguished, over all topics.
 const MAX_FRAMES: usize = 10_000;
 
-/// What was found in a bag.
+/// The contents of a bag.
 #[derive(Default)]
 pub(super) struct Survey {
     /// In the order of their first messages.
@@ -24,7 +24,7 @@ pub(super) struct Survey {
     frame_pairs: usize,
 }
 
-/// What was found on one topic.
+/// The contents of a topic.
 pub(super) struct SurveyedTopic {
     pub(super) topic: StoredTopic,
     pub(super) count: u64,

@@ -69,7 +69,7 @@ impl BagWriter {
     /// Writes one message, recorded at `stamp`.
     ///
     /// # Errors
-    /// As [`MessageWriter::write`].
+    /// The errors of [`MessageWriter::write`].
     pub fn write<M: Message>(&mut self, topic: &str, message: &M, stamp: Stamp) -> Result<(), Error> {
         self.messages.write(topic, message, stamp)?;
         let time = stamp.nanoseconds();
@@ -150,7 +150,7 @@ pub struct MessageWriter {
 }
 
 pub(crate) struct WrittenTopic {
-    /// Of the topic in its destination.
+    /// Identifier of the topic in its destination.
     pub(crate) id: i64,
     name: String,
     type_name: &'static str,
@@ -158,7 +158,7 @@ pub(crate) struct WrittenTopic {
     count: u64,
 }
 
-/// Where encoded messages go: a storage file that is being written, or a server.
+/// A destination of encoded messages: a storage file that is being written, or a server.
 pub(crate) trait Destination: Send {
     /// Adds a topic and returns its id.
     fn add_topic(&mut self, name: &str, type_name: &str, definition: &str) -> Result<i64, Error>;

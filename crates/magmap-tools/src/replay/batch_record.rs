@@ -1,4 +1,4 @@
-//! What a replay records of each batch.
+//! Records of the batches of a replay.
 
 use serde::Serialize;
 use streaming_gp::UpdateReport;
@@ -12,7 +12,7 @@ use magmap::sensing::reading::Stamp;
 /// A batch and the update that learnt from it.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct BatchRecord {
-    /// Its number, counted from 1.
+    /// Number of the batch, counted from 1.
     pub batch: u64,
     /// Stamp of its last reading, in seconds.
     pub stamp: f64,
@@ -20,7 +20,7 @@ pub struct BatchRecord {
     pub observations: usize,
     /// Why it was cut.
     pub cut: CutReason,
-    /// Where batches merged into it had been cut.
+    /// The points at which batches merged into it had been cut.
     pub merge_points: Vec<MergePoint>,
     /// Seconds that learning took.
     pub seconds: f64,

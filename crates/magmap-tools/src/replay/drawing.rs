@@ -31,7 +31,7 @@ pub(super) struct Drawing {
 
 /// The result of the drawing thread.
 pub(super) struct History {
-    /// One per batch.
+    /// The records, one per batch.
     pub(super) records: Vec<BatchRecord>,
     /// The raster of the final map, or why it cannot be drawn; `None` without a map.
     pub(super) grid: Option<Result<FieldGrid, magmap::field::Error>>,
@@ -101,7 +101,7 @@ struct LatestMap {
     map: FieldMap,
     /// Index of its record; none for the initial map.
     record: Option<usize>,
-    /// Its raster, or why it cannot be drawn; none before the attempt.
+    /// The raster, or why it cannot be drawn; none before the attempt.
     drawn: Option<Result<FieldGrid, magmap::field::Error>>,
 }
 

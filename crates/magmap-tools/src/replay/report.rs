@@ -26,7 +26,7 @@ pub struct Report {
     pub frame: String,
     /// Whether it ended before the source did.
     pub interrupted: bool,
-    /// What it continued; only batches after that are listed.
+    /// The map that the replay continued; only batches after that are listed.
     pub resumed: Option<Resumed>,
     /// Counts of measurements received, used and, by reason, rejected.
     pub counters: Counters,
@@ -40,9 +40,9 @@ pub struct Report {
     /// Why the map is in doubt, if it is: how the axes of the readings contradict the physics, that
     /// readings contradict the map at places that it knew, or that a bias grows with the speed.
     pub doubt: Option<String>,
-    /// What is missing from the source, and batches that were rejected.
+    /// Missing parts of the source, and batches that were rejected.
     pub loss: Loss,
-    /// One per batch.
+    /// The records, one per batch.
     pub batches: Vec<BatchRecord>,
 }
 
@@ -73,7 +73,7 @@ pub struct ReplayTotals {
     pub mapped_area: f64,
 }
 
-/// What the report contains besides the results of the threads.
+/// Contents of the report besides the results of the threads.
 pub(super) struct Context {
     pub(super) source: Source,
     pub(super) interrupted: bool,

@@ -1,4 +1,4 @@
-//! Where a replay starts: with a new map, where it was interrupted, or with the map of another recording.
+//! The start of a replay: with a new map, where it was interrupted, or with the map of another recording.
 
 use std::path::Path;
 
@@ -14,7 +14,7 @@ use magmap::mapping::stop::StopSignal;
 /// Folder of the journal while a replay runs or is interrupted.
 const JOURNAL: &str = "journal";
 
-/// What a replay continued.
+/// The map that a replay continued.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Resumed {
     /// Measurements of this recording that were already in the map.
@@ -45,7 +45,7 @@ impl std::fmt::Display for Resumed {
 pub(super) struct ReplayStart {
     pub(super) mapper: Mapper,
     pub(super) journal: Option<Journal>,
-    /// What is continued; none for a new map.
+    /// The map that is continued; none for a new one.
     pub(super) resumed: Option<Resumed>,
 }
 

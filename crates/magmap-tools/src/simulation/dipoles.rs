@@ -20,8 +20,8 @@ pub struct Dipole {
 }
 
 impl Dipole {
-    /// Its field at `position`, in microtesla: mu0 / (4 pi) (3 n (n . m) - m) / r^3 (Jackson, Classical Electrodynamics,
-    /// section 5.6). Not finite at the dipole itself.
+    /// The dipole's field at `position`, in microtesla: mu0 / (4 pi) (3 n (n . m) - m) / r^3 (Jackson, Classical
+    /// Electrodynamics, section 5.6). Not finite at the dipole itself.
     fn field_at(&self, position: &Point3<f64>) -> Vector3<f64> {
         let offset = position - self.position;
         let distance = offset.norm();
@@ -53,7 +53,7 @@ pub struct DipoleOptions {
 /// How the sources of a world differ from place to place.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Character {
-    /// They do not.
+    /// No differences.
     #[default]
     Uniform,
     /// In the half with the larger x they are twice as far away, and a quarter as many under the floor, so that the field varies over twice
@@ -79,7 +79,7 @@ impl Default for DipoleOptions {
 }
 
 impl DipoleOptions {
-    /// As many sources per square metre of floor and metre of wall as by default, in a room of this size.
+    /// A room of this size, with as many sources per square metre of floor and metre of wall as by default.
     pub fn of_size(size: [f64; 2]) -> Self {
         let default = Self::default();
         let [area, perimeter] =

@@ -25,7 +25,7 @@ pub struct Drift {
 }
 
 impl Drift {
-    /// These errors; none if all are zero.
+    /// The errors; none if all are zero.
     pub fn if_any(self) -> Option<Self> {
         Some(self).filter(|drift| *drift != Self::default())
     }
@@ -57,7 +57,7 @@ impl Odometry {
         Self { drift, random: generator(seed, Stream::Drift), last: None }
     }
 
-    /// What odometry reports when the robot is here.
+    /// The reported pose when the robot is at a true one.
     pub fn report(&mut self, truth: Pose) -> Pose {
         let reported = match (self.drift, &self.last) {
             (Some(drift), Some((last_truth, last_reported))) => {

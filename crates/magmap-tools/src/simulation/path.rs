@@ -175,7 +175,7 @@ impl Path {
         self.length += length;
     }
 
-    /// Its length, in metres.
+    /// Length of the path, in metres.
     pub fn length(&self) -> f64 {
         self.length
     }

@@ -1,4 +1,4 @@
-//! What several test files share, here and in `crates/magmap-evaluate`.
+//! Functions that several test files share, here and in `crates/magmap-evaluate`.
 #![allow(dead_code)] // each test file uses a part
 
 pub mod pages;

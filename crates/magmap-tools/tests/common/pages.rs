@@ -50,16 +50,16 @@ pub fn name(page: &Path) -> String {
     page.strip_prefix(checkout()).unwrap().display().to_string()
 }
 
-/// What a page consists of.
+/// The parts of a page.
 pub fn events(text: &str) -> impl Iterator<Item = Event<'_>> {
     Parser::new_ext(text, Options::ENABLE_TABLES)
 }
 
 /// A block of code between fences.
 pub struct Block {
-    /// Its language, and what else the fence says: `sh`, or `sh,example`.
+    /// The language, and what else the fence says: `sh`, or `sh,example`.
     pub fence: String,
-    /// Its text.
+    /// The text of the block.
     pub text: String,
 }
 
@@ -87,7 +87,7 @@ pub fn commands(shell: &str) -> Vec<Vec<String>> {
     commands.map(|command| shlex::split(command).unwrap_or_default()).filter(|words| !words.is_empty()).collect()
 }
 
-/// The commands of `program` on all pages, with the page: in blocks of `sh`, and in sentences. Those with `...` are left out.
+/// The commands of `program` on all pages, with the page: in blocks of `sh`, and in sentences. Commands with `...` are left out.
 pub fn commands_of(program: &str) -> Vec<(String, Vec<String>)> {
     let mut found = Vec::new();
     for page in pages() {

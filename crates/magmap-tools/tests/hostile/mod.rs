@@ -1,5 +1,5 @@
-//! What reads files in magmap, as functions of bytes that may be anything: for `crates/magmap-tools/tests/hostile_files.rs` and for the targets of
-//! `cargo fuzz` in `fuzz/`.
+//! Magmap's readers of files, as functions of bytes that may be anything: for `crates/magmap-tools/tests/hostile_files.rs` and for the
+//! targets of `cargo fuzz` in `fuzz/`.
 #![allow(dead_code)] // tests and targets use a part each
 
 pub mod memory;
@@ -18,9 +18,9 @@ use magmap_tools::recording;
 use magmap_tools::recording::messages::{MagneticField, Message, OccupancyGrid, Odometry, TFMessage, decode, encode};
 use tempfile::TempDir;
 
-/// One kind of input.
+/// A kind of input and its reader.
 pub struct Reader {
-    /// What it is called, as a target too.
+    /// Name of the reader and of its target.
     pub name: &'static str,
     /// Reads the bytes, and whatever lies behind them where they are accepted. Must not panic. The folder is for files.
     pub read: fn(&Path, &[u8]),
@@ -41,7 +41,7 @@ impl Reader {
     }
 }
 
-/// All of them.
+/// All readers.
 pub const READERS: [Reader; 9] = [
     Reader { name: "csv", read: csv, repair: nothing, memory: 16 << 20, seeds: seeds::csv, words: seeds::csv_words },
     Reader {
@@ -202,7 +202,7 @@ fn cdr(_: &Path, bytes: &[u8]) {
     read::<OccupancyGrid>(bytes);
 }
 
-/// What is accepted is gone on with, and written to be the same again.
+/// An accepted checkpoint can be continued, and reads the same after it is written.
 fn checkpoint(folder: &Path, bytes: &[u8]) {
     let checkpoint = match Checkpoint::from_bytes(bytes) {
         Ok(checkpoint) => checkpoint,
@@ -235,7 +235,7 @@ fn journal(_: &Path, bytes: &[u8]) {
     }
 }
 
-/// The same with the model, which takes long.
+/// Recovers a journal with the model, which takes long.
 pub fn recovery(folder: &Path, bytes: &[u8]) {
     put(&folder.join("steps-000000000000.journal"), bytes);
     for gaps in [Gaps::Stop, Gaps::Skip] {
@@ -244,7 +244,7 @@ pub fn recovery(folder: &Path, bytes: &[u8]) {
     }
 }
 
-/// What is accepted reads back as it is, and the parts of a map can be made of it.
+/// Accepted settings read back as they are, and the parts of a map can be made of them.
 fn config(_: &Path, bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
     let mut changed = Config::default();

@@ -44,7 +44,7 @@ fn static_transform() -> TFMessage {
     TFMessage::of_one(Stamp::default(), "base", "imu", &mount())
 }
 
-/// What a bag holds, in the order of time: topic, type, stamp, encoded message.
+/// The messages of a bag, in the order of time: topic, type, stamp, encoded message.
 fn messages(rows: usize) -> Vec<(&'static str, &'static str, i64, Vec<u8>)> {
     let mut messages =
         vec![("/tf_static", TFMessage::TYPE, pose(0).stamp.nanoseconds(), encode(&static_transform()).unwrap())];

@@ -1,4 +1,4 @@
-//! What the benches share.
+//! Parts that the benches share.
 #![allow(dead_code)] // not every one needs all of it
 
 use streaming_gp::{Jitter, Likelihood, Model, Points, Shape, Stationary};

@@ -42,12 +42,12 @@ impl Counts {
     pub(super) const ONCE: Self = Self { memory: 1.0, summary: 1.0 };
 }
 
-/// What stays the same while sites and hyperparameters change.
+/// The part that stays the same while sites and hyperparameters change.
 pub(super) struct Setup<'a, K: Kernel> {
-    /// Those of the memory, then those of the batch.
+    /// Places of the memory, then of the batch.
     pub(super) places: &'a K::Places,
     pub(super) targets: &'a [f64],
-    /// Where targets are labels.
+    /// The link, where targets are labels.
     pub(super) link: Option<Link>,
     /// How many of them are in memory.
     pub(super) memory: usize,
@@ -84,7 +84,7 @@ pub(super) struct Fit {
 }
 
 impl<K: Kernel> Setup<'_, K> {
-    /// What depends on the hyperparameters of the model.
+    /// Computes the part that depends on the hyperparameters of the model.
     ///
     /// # Errors
     /// When the covariance of the inducing points is not positive definite to the precision of doubles.

@@ -6,16 +6,16 @@ use crate::Places;
 /// Readings that are kept, with their sites.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Memory<P> {
-    /// Their places.
+    /// Places of the readings.
     pub places: P,
-    /// Their targets.
+    /// Targets of the readings.
     pub targets: Vec<f64>,
     /// How each is represented in the posterior.
     pub sites: Vec<Site>,
 }
 
 impl<P: Places> Memory<P> {
-    /// These readings, then others with sites that say nothing yet.
+    /// This memory, then other readings with sites that say nothing yet.
     pub(super) fn followed_by(&self, places: &P, targets: &[f64]) -> Self {
         let mut sites = self.sites.clone();
         sites.resize(sites.len() + targets.len(), Site::default());
@@ -35,7 +35,7 @@ impl<P: Places> Memory<P> {
 /// Chooses `count` of the scores, each with a probability in proportion to its score, or surely where that exceeds 1. Returns their
 /// indices in order.
 ///
-/// The paper draws at random. This is systematic sampling (Madow 1949): equal steps along the running sum of the scores, so that
+/// The paper draws at random. Here it is systematic sampling (Madow 1949): equal steps along the running sum of the scores, so that
 /// equal data give an equal memory, and one that is spread along the drive.
 pub(super) fn sample(scores: &[f64], count: usize) -> Vec<usize> {
     let mut order: Vec<usize> = (0..scores.len()).collect();

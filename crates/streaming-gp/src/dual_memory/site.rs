@@ -16,8 +16,8 @@ pub struct Site {
 const LEAST_PRECISION: f64 = 1e-8;
 
 impl Site {
-    /// Where the natural gradient leads to from a posterior with this expectation of a reading and this E\[f\] - m: the dual
-    /// parameters of the reading there (eqs. 56 to 58).
+    /// The site that the natural gradient leads to from a posterior with this expectation of a reading and this E\[f\] - m:
+    /// the dual parameters of the reading there (eqs. 56 to 58).
     pub(super) fn of(expectation: &Expectation, centred_mean: f64, prior_variance: f64) -> Self {
         let precision = expectation.beta.max(LEAST_PRECISION / prior_variance.max(f64::MIN_POSITIVE));
         Self { precision, natural: expectation.alpha + precision * centred_mean }

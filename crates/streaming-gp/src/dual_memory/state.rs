@@ -17,7 +17,7 @@ pub struct DualState<P> {
     pub link: Option<Link>,
     /// The readings in memory; none before the first batch.
     pub memory: Option<Memory<P>>,
-    /// What is kept of the readings that are not in memory; none where all are.
+    /// The summary of readings that are not in memory; none where all are.
     pub summary: Option<SummaryState>,
 }
 

@@ -1,4 +1,4 @@
-//! What is kept of the readings that were let go.
+//! The summary of readings that were dropped.
 
 use super::super::linalg;
 use super::super::whitened::prior_trace;
@@ -11,7 +11,7 @@ pub(super) struct Inducing<P> {
     pub(super) shared: Vec<(usize, usize)>,
 }
 
-/// What is kept of readings that are neither in memory nor in the batch: pseudo-observations `r = R u_old + e` of unit noise.
+/// The summary of readings that are neither in memory nor in the batch: pseudo-observations `r = R u_old + e` of unit noise.
 #[derive(Clone, Debug)]
 pub(super) struct Summary<K: Kernel> {
     pub(super) past: Past<K>,
@@ -20,7 +20,7 @@ pub(super) struct Summary<K: Kernel> {
 }
 
 impl<K: Kernel> Summary<K> {
-    /// All of the information in this posterior.
+    /// A summary with all of the information in a posterior.
     pub(super) fn new(posterior: Posterior<K>) -> Self {
         let past = posterior.past;
         let root = past.root();

@@ -29,11 +29,11 @@ pub enum Shape {
 pub struct Stationary {
     /// Variance of an offset that all places share, such as the ambient field, if the model has one.
     pub constant: Option<f64>,
-    /// Its shape rho.
+    /// The shape rho.
     pub shape: Shape,
-    /// Its value at distance zero.
+    /// Variance: the value at distance zero.
     pub variance: f64,
-    /// One lengthscale for all dimensions, or one for each.
+    /// A lengthscale for all dimensions, or one for each.
     pub lengthscales: Vec<f64>,
 }
 

@@ -87,7 +87,7 @@ impl Pair {
         self.decay * (self.aligned - 3.0 * self.inverse * self.row * self.column)
     }
 
-    /// Its derivative in one coordinate of the row, given what e and f have along it.
+    /// Derivative in one coordinate of the row, given what e and f have along it.
     #[inline(always)]
     fn slope(&self, coordinate: usize, e: f64, f: f64) -> f64 {
         let product = self.row * self.column;
@@ -105,7 +105,7 @@ fn cut<'a, const N: usize>(columns: [&'a [f64]; N], range: &Range<usize>) -> [&'
     )
 }
 
-/// Where a range of rows is, and along which axis.
+/// Positions of a range of rows, and the axes along which they are.
 struct RowsOf<'a> {
     positions: [&'a [f64]; 3],
     directions: [&'a [f64]; 3],
@@ -235,7 +235,7 @@ impl VectorField {
     }
 }
 
-/// What multiplies the components of h and of g in an axis that is turned like this.
+/// Factors of the components of h and of g in an axis that is turned like this.
 fn bias_factors(turn: [f64; 3], iron: f64, speed: f64) -> [f64; 6] {
     std::array::from_fn(|i| turn[i % 3] * if i < 3 { iron } else { speed })
 }

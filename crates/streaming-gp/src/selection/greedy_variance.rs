@@ -9,8 +9,8 @@ use std::borrow::Cow;
 /// variance", Burt et al. 2020), beside the inducing points of the past. Where readings have weights, it is the greatest in units
 /// of the variance of their noise, and a gross outlier is no place to represent.
 ///
-/// That is pivoted Cholesky: a chosen point appends one column to the features Phi, one row to the Cholesky factor of B and one
-/// entry to c = L_B^-1 Phi^T z. The bound after k points costs O(N k), and never refits.
+/// The order is that of pivoted Cholesky: a chosen point appends one column to the features Phi, one row to the Cholesky factor
+/// of B and one entry to c = L_B^-1 Phi^T z. The bound after k points costs O(N k), and never refits.
 pub struct GreedyVariance<'a, K: Kernel> {
     /// The points chosen so far, and what they leave.
     pub points: PivotedCholesky<'a, K>,

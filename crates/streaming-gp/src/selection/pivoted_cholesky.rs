@@ -15,14 +15,13 @@ pub struct PivotedCholesky<'a, K: Kernel> {
     places: Cow<'a, K::Places>,
     /// How many of the places are wanted.
     rows: usize,
-    /// Where the candidates begin.
+    /// Index of the first candidate.
     first: usize,
     /// The root of each place's weight: the variance of its noise is that of the model divided by the weight.
     roots: Vec<f64>,
     noises: Vec<f64>,
     prior_variances: Vec<f64>,
-    /// What the points leave of the prior variance at each place.
-    /// What the points leave of the prior variance at each place.
+    /// Prior variance at each place that the chosen points leave.
     pub variances: Vec<f64>,
     /// The candidates chosen so far, in order.
     pub chosen: Vec<usize>,

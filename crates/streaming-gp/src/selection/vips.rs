@@ -63,7 +63,7 @@ impl Vips {
     }
 }
 
-/// What the bound is compared with: exact once, or an upper bound that comes down as points are added.
+/// The value that the bound is compared with: exact once, or an upper bound that comes down as points are added.
 struct Ceiling {
     value: f64,
     used: CeilingUsed,

@@ -18,8 +18,8 @@ impl<K: Kernel> Rows<'_, K> {
         self.gradients(model, whitened, None)
     }
 
-    /// [`Rows::gradient`], and the gradient in the coordinates of the inducing points, in the order of [`Places::coordinates`]. Those of
-    /// a nested past stay where they are: for them it is 0.
+    /// [`Rows::gradient`], and the gradient in the coordinates of the inducing points, in the order of [`Places::coordinates`]. The
+    /// inducing points of a nested past stay where they are: for them it is 0.
     pub fn gradient_with_inducing(&self, model: &Model<K>, whitened: &Whitened) -> (Vec<f64>, Vec<f64>) {
         let size = self.inducing.len();
         let mut in_inducing = vec![0.0; size * self.inducing.coordinates_per_place()];

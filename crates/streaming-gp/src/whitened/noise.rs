@@ -10,15 +10,15 @@ pub(super) struct RowNoise {
     pub variance: f64,
     /// u_i; none where all of them are 1.
     precisions: Option<Vec<f64>>,
-    /// What weights and power add to the bound, in nats.
+    /// The part of the bound that weights and power add, in nats.
     pub evidence: f64,
-    /// Its derivative in log s^2.
+    /// Derivative of that part in log s^2.
     pub evidence_in_log_variance: f64,
     /// Under Power-EP.
     widening: Option<Widening>,
 }
 
-/// What Power-EP widens the noise of the rows by.
+/// The factors by which Power-EP widens the noise of the rows.
 struct Widening {
     alpha: f64,
     /// t_i.
@@ -26,7 +26,7 @@ struct Widening {
 }
 
 impl RowNoise {
-    /// For the features L_b^-1 K_bf, one column per row of the batch, not yet scaled.
+    /// The noise of rows with the features L_b^-1 K_bf, one column per row of the batch, not yet scaled.
     pub fn new(
         variance: f64,
         targets: Targets<'_>,
@@ -69,7 +69,7 @@ impl RowNoise {
         self.widening.as_ref().map_or(1.0, |widening| 1.0 + widening.alpha * widening.unexplained[row])
     }
 
-    /// What makes the noise of row i unit noise: `sqrt(u_i / (1 + alpha t_i)) / s`.
+    /// Factor that scales row i to unit noise: `sqrt(u_i / (1 + alpha t_i)) / s`.
     pub fn scale(&self, row: usize) -> f64 {
         self.precision_root() * (self.weight(row) / self.factor(row)).sqrt()
     }

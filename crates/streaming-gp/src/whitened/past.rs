@@ -4,7 +4,7 @@ use super::power_ep::WidenedPast;
 use crate::linalg::{self, Accum, LOWER, UPPER, WHOLE, Workspace, dot};
 use crate::{Inference, Kernel, Matrix, MatrixRef, Model, NotPositiveDefinite, Places, Whitened};
 
-/// What the model keeps of all batches so far, under the hyperparameters it was made with.
+/// The model's knowledge of all batches so far, under the hyperparameters it was made with.
 #[derive(Clone, Debug)]
 pub struct Past<K: Kernel> {
     /// Inducing points Z_o.
@@ -75,14 +75,14 @@ pub(crate) fn prior_trace(root: &Matrix, covariance: &Matrix) -> f64 {
 /// Which of the old inducing points stay.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Kept {
-    /// All of them.
+    /// All points.
     All,
-    /// Those with these indices, in this order.
+    /// The points with these indices, in this order.
     Only(Vec<usize>),
 }
 
 impl Kept {
-    /// Those with these indices, which ascend, of `old` in all.
+    /// The points with these ascending indices, of `old` in all.
     pub(crate) fn of(indices: Vec<usize>, old: usize) -> Self {
         if indices.len() == old { Self::All } else { Self::Only(indices) }
     }
@@ -95,7 +95,7 @@ pub(super) struct PastRows<'a, K: Kernel> {
     pub(super) root: Matrix,
     /// Whether the old inducing points are the first of the new ones, in the same order.
     pub(super) nested: bool,
-    /// Where not nested: pairs (new, old) of indices of inducing points that are the same variable, and share its jitter.
+    /// Pairs (new, old) of indices of inducing points that are the same variable, and share its jitter; where not nested.
     pub(super) shared: Vec<(usize, usize)>,
 }
 

@@ -1,4 +1,4 @@
-//! What Power-EP makes of the noise of the past: see [`inference`](crate::inference).
+//! The noise of the past under Power-EP: see [`inference`](crate::inference).
 
 use crate::linalg;
 use crate::{Matrix, NotPositiveDefinite};

@@ -10,7 +10,7 @@ use magmap_tools::export::{self, report};
 use serde::Serialize;
 use streaming_gp::methods::Parameter;
 
-/// What every experiment takes.
+/// Arguments of every experiment.
 #[derive(Args)]
 pub struct Common {
     #[command(flatten)]
@@ -23,7 +23,7 @@ pub struct Common {
     pub output: Option<PathBuf>,
 }
 
-/// What `--json` writes.
+/// The contents of a `--json` file.
 #[derive(Serialize)]
 struct Numbers<'a, N> {
     config: &'a Config,

@@ -93,7 +93,7 @@ pub fn run_all(
     comparisons
 }
 
-/// What `--json` writes.
+/// The contents of a `--json` file.
 #[derive(Serialize)]
 struct Numbers<'a, M> {
     #[serde(flatten)]

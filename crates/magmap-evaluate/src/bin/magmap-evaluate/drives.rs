@@ -26,7 +26,7 @@ pub struct Arguments {
     /// The folder that holds the sensors' folders of the Aalto data.
     #[arg(long, value_name = "DIR")]
     data: PathBuf,
-    /// Whose drives.
+    /// The sensor whose drives are used.
     #[arg(long, value_enum, default_value_t)]
     sensor: Magnetometer,
     /// Numbers of the drives to learn from, instead of those of the experiment.
@@ -64,7 +64,7 @@ fn hard_iron(text: &str) -> Result<Vector3<f64>, String> {
 
 #[derive(Clone, Copy, Default, PartialEq, ValueEnum)]
 enum Order {
-    /// As they were recorded.
+    /// In recorded order.
     #[default]
     Recorded,
     /// At random.

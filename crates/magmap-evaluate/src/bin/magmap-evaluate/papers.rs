@@ -28,7 +28,7 @@ const CAP: usize = 1500;
 /// hyperparameters settle long before.
 const EVALUATIONS_AT_CAP: usize = 25;
 
-/// What the page says of the differences, read from the figures of the default seed. It needs another reading when a method changes.
+/// The page's discussion of the differences, written for the figures of the default seed. Rewrite it when a method changes.
 const READING: &str = include_str!("papers.md");
 
 /// Arguments of the comparison with the papers.

@@ -10,7 +10,7 @@ use magmap_tools::cli::{Ending, Terminal, UsageError};
 use super::arguments::{Common, help_on_methods};
 use super::comparison::{ByBatch, side_by_side};
 
-/// What every stream of a known function takes.
+/// Arguments of every stream of a known function.
 #[derive(Args)]
 pub struct Arguments {
     /// A method, and a parameter where it is not the default; may be repeated.

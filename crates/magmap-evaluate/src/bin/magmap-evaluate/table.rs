@@ -9,7 +9,7 @@ use anyhow::bail;
 use clap::Args;
 use magmap_evaluate::comparison::Comparison;
 use magmap_evaluate::methods::{MOST_EXACT, Method};
-use magmap_evaluate::table::{self, Fingerprint, Metric, Protocol, Store, Summary, Table};
+use magmap_evaluate::table::{self, Metric, Protocol, Summary, Table};
 use magmap_tools::cli::{Ending, Terminal, UsageError, number};
 use serde_json::json;
 
@@ -29,7 +29,7 @@ pub struct Arguments {
     #[arg(long = "method", value_name = "NAME[=PARAMETER]", long_help = help_on_methods())]
     #[arg(default_values = ["vips=0.035", "conditional_variance", "oips"])]
     methods: Vec<Method>,
-    /// What they are measured against; otherwise exact for at most 2000 rows, and batch_sparse=1000 for more.
+    /// The method that the others are measured against; by default exact for at most 2000 rows, and batch_sparse=1000 for more.
     #[arg(long, value_name = "NAME[=PARAMETER]")]
     reference: Option<Method>,
     /// Random splits into rows that are learnt from and rows that are tested.
@@ -50,10 +50,6 @@ pub struct Arguments {
     /// Runs at a time; otherwise as many as there are cores. The numbers are the same.
     #[arg(long, value_name = "N")]
     jobs: Option<NonZero<usize>>,
-    /// Keeps every finished run in this folder, and continues from those that are there. Runs of other data, settings or flags are
-    /// rejected.
-    #[arg(long, value_name = "DIR")]
-    state: Option<PathBuf>,
     #[command(flatten)]
     common: Common,
 }
@@ -86,14 +82,12 @@ impl Arguments {
             );
         }
         let methods = table::line_up(&reference, &self.methods);
-        let store = |folder| Store::open(folder, Fingerprint::of(&table, &protocol, &config)?);
-        let store = self.state.as_ref().map(store).transpose()?;
         let jobs = self.jobs.map_or_else(|| thread::available_parallelism().map_or(1, NonZero::get), NonZero::get);
         let splits = self.splits as usize;
 
         let bar = terminal.bar("evaluating", (splits * methods.len() * protocol.batches) as u64);
         let progress = |batches: usize| bar.inc(batches as u64);
-        let runs = table::run(&table, &protocol, (splits, &methods), &config, store.as_ref(), jobs, &progress)?;
+        let runs = table::run(&table, &protocol, (splits, &methods), &config, jobs, &progress)?;
         bar.finish_and_clear();
 
         let summary = Summary::of(&methods, &runs, self.threshold);

@@ -80,17 +80,17 @@ struct Drive {
     readings: usize,
 }
 
-/// What was measured; durations are in seconds.
+/// Measurements; durations are in seconds.
 #[derive(Debug)]
 struct Figures {
     inducing_points: usize,
-    /// All of mapping, from the first measurement to the last update.
+    /// Duration of mapping, from the first measurement to the last update.
     mapping: f64,
     /// Every update, in ascending order.
     updates: Vec<f64>,
     cells: usize,
     raster: f64,
-    /// All of localization, from the first measurement to the last.
+    /// Duration of localization, from the first measurement to the last.
     localization: f64,
     localization_updates: usize,
 }

@@ -96,7 +96,7 @@ fn write(path: &Path, text: &str) -> anyhow::Result<()> {
     fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
 }
 
-/// What was found, for people.
+/// The results, for people.
 fn table(calibration: &Calibration) -> Table {
     let Calibration { readings, used_readings, path, headings, unit, .. } = calibration;
     let mut table = Table::default();

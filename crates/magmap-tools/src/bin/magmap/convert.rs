@@ -27,7 +27,7 @@ If odometry drifts, the true poses are on /ground_truth (geometry_msgs/PoseStamp
 
 /// Converts a drive of the Aalto data to a rosbag2 folder, as a robot would have recorded it.
 ///
-/// It holds readings in tesla on /imu/mag, poses on /odom and /tf, and the sensor's mount on /tf_static.
+/// The bag has readings in tesla on /imu/mag, poses on /odom and /tf, and the sensor's mount on /tf_static.
 #[derive(Args)]
 #[command(after_help = EXAMPLES, allow_negative_numbers = true)]
 pub struct Convert {

@@ -34,7 +34,7 @@ pub struct Info {
     json: bool,
 }
 
-/// What `--json` prints.
+/// The output of `--json`.
 #[derive(Serialize)]
 struct Described<'a> {
     #[serde(flatten)]

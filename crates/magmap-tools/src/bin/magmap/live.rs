@@ -8,7 +8,7 @@ use magmap_tools::live::{Error, LiveServer};
 
 use crate::summary::Table;
 
-/// Where `--live` listens without an address: the port that Foxglove suggests, for this computer only.
+/// Default address of `--live`: the port that Foxglove suggests, for this computer only.
 pub const DEFAULT: &str = "127.0.0.1:8765";
 
 /// Time for clients to get the last map where nobody is at the terminal, who could end the program.
@@ -17,7 +17,7 @@ const FAREWELL: Duration = Duration::from_secs(3);
 /// How often a wait checks what it waits for.
 const PERIOD: Duration = Duration::from_millis(50);
 
-/// Where to listen.
+/// The address to listen on.
 #[derive(Clone, Debug)]
 pub struct Address {
     host: String,

@@ -39,10 +39,10 @@ pub struct Locate {
     /// The map: the folder of a replay, or a map that the node has saved.
     #[arg(long, value_name = "MAP")]
     map: PathBuf,
-    /// Where the body is at the start, within about a metre and 30 degrees: metres and radians in the frame of the map.
+    /// Pose of the body at the start, within about a metre and 30 degrees: metres and radians in the frame of the map.
     #[arg(long, value_name = "X,Y,HEADING", value_parser = start, allow_hyphen_values = true, conflicts_with = "anywhere")]
     from: Option<Start>,
-    /// It starts anywhere in the map, with any heading; the default.
+    /// Start anywhere in the map, with any heading; the default.
     #[arg(long)]
     anywhere: bool,
     /// Topic of the true poses (geometry_msgs/PoseStamped or nav_msgs/Odometry) [default: /ground_truth, if the recording has it].

@@ -64,7 +64,7 @@ enum Command {
     /// Says where the experiments are.
     #[command(hide = true, disable_help_flag = true)]
     Evaluate {
-        /// What was to be evaluated.
+        /// Arguments of the experiment.
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
     },

@@ -136,7 +136,7 @@ pub fn show(bar: ProgressBar) -> impl FnMut(ReplayProgress) + Send + 'static {
     }
 }
 
-/// What happens after an interrupt of a replay.
+/// The work that is left after an interrupt of a replay, for a message.
 pub const INTERRUPTED: &str = "mapping what was read, then writing the outputs";
 
 /// Makes the first interrupt end the command in good order, with a message of what happens `then`, and a later one at once.

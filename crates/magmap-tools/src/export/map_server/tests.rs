@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use super::*;
 use crate::export::strength_grid;
 
-/// What `map_server` publishes.
+/// A grid as `map_server` publishes it.
 pub(in crate::export) struct OccupancyGrid {
     width: usize,
     resolution: f64,
