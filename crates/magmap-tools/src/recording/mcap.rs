@@ -8,7 +8,7 @@ use std::fs::File;
 use std::io::{self, BufReader, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
-use byteorder::{ByteOrder, LittleEndian, ReadBytesExt};
+use byteorder::{LittleEndian, ReadBytesExt};
 use mcap::records::{MessageHeader, Record, op};
 use mcap::sans_io::linear_reader::{LinearReadEvent, LinearReader, LinearReaderOptions};
 
@@ -151,17 +151,15 @@ impl Reader {
     fn open_record(&mut self, opcode: u8, end: u64) -> io::Result<()> {
         let start = self.position;
         let whole = end <= self.length;
-        let mut verified = false;
-        if opcode == op::CHUNK
-            && let Some(sizes) = self.chunk_sizes(end)?
-        {
-            if let Some(reason) = sizes.rejection(end) {
-                let file = self.shown.display();
-                self.loss.damage(format!("messages of the chunk at byte {start} of {file}: {reason}"));
-                return self.skip_to(end);
-            }
-            verified = whole && sizes.uncompressed.max(sizes.compressed) <= MAX_VERIFIED_CHUNK;
+        let size = if opcode == op::CHUNK { self.stated_size(end)? } else { 0 };
+        if size > MAX_CHUNK {
+            let file = self.shown.display();
+            self.loss.damage(format!(
+                "messages of the chunk at byte {start} of {file}: it states {size} bytes, more than the {MAX_CHUNK} that are read"
+            ));
+            return self.skip_to(end);
         }
+        let verified = whole && size.max(end - start) <= MAX_VERIFIED_CHUNK;
         self.go_to(start)?;
         let options = LinearReaderOptions::default()
             .with_skip_start_magic(true)
@@ -174,25 +172,15 @@ impl Reader {
         Ok(())
     }
 
-    /// The sizes that the chunk at this position states, if the file holds them.
-    fn chunk_sizes(&mut self, end: u64) -> io::Result<Option<ChunkSizes>> {
-        // Start time, end time, uncompressed size (8 bytes each), checksum, length of the compression's name (4 each).
-        const FIXED: u64 = 32;
-        let begin = self.position + RECORD_HEADER;
-        let available = end.min(self.length);
-        if available < begin + FIXED {
-            return Ok(None);
+    /// The bytes of its messages, decompressed, that the chunk at this position states; 0 where the file does not hold the number.
+    fn stated_size(&mut self, end: u64) -> io::Result<u64> {
+        // After the times of its first and of its last message.
+        let at = self.position + RECORD_HEADER + 16;
+        if end.min(self.length) < at + 8 {
+            return Ok(0);
         }
-        let mut fixed = [0; FIXED as usize];
-        self.file.read_exact(&mut fixed)?;
-        let (uncompressed, name) = (LittleEndian::read_u64(&fixed[16..]), LittleEndian::read_u32(&fixed[28..]));
-        let size_at = begin + FIXED + u64::from(name);
-        if available < size_at + 8 {
-            return Ok(None);
-        }
-        self.file.seek(SeekFrom::Start(size_at))?;
-        let compressed = self.file.read_u64::<LittleEndian>()?;
-        Ok(Some(ChunkSizes { is_compressed: name > 0, uncompressed, compressed, records_at: size_at + 8 }))
+        self.file.seek(SeekFrom::Start(at))?;
+        self.file.read_u64::<LittleEndian>()
     }
 
     /// Leaves a record, whether read to its end or damaged.
@@ -270,33 +258,12 @@ impl OpenRecord {
     }
 }
 
-/// Sizes that a chunk states before its messages.
-struct ChunkSizes {
-    is_compressed: bool,
-    uncompressed: u64,
-    compressed: u64,
-    /// Position of its messages.
-    records_at: u64,
-}
-
-impl ChunkSizes {
-    /// Why the chunk is not read, if it is not.
-    fn rejection(&self, end: u64) -> Option<String> {
-        // One that is not compressed ends with its messages.
-        if !self.is_compressed && self.records_at.checked_add(self.compressed) != Some(end) {
-            return Some("its sizes contradict each other".into());
-        }
-        let size = self.uncompressed;
-        (size > MAX_CHUNK).then(|| format!("it states {size} bytes, more than the {MAX_CHUNK} that are read"))
-    }
-}
-
 impl Contents {
     /// Adds one record. A message gives the index of its topic and its time; a record that cannot be used, the reason.
     fn take(&mut self, opcode: u8, data: &[u8]) -> Result<Option<(usize, Stamp)>, String> {
         let unparsed = |reason: String| format!("a record that cannot be parsed ({reason})");
         match opcode {
-            // The crate would allocate as much memory as the length of a name claims.
+            // The crate reserves as much memory as the length of a name claims.
             op::SCHEMA => {
                 let (id, name) = numbered_name(data).map_err(unparsed)?;
                 self.schemas.insert(id, name.into());
