@@ -23,6 +23,7 @@ mod logging;
 mod names;
 mod node;
 mod parameters;
+mod publishers;
 mod publishing;
 mod services;
 mod shared;

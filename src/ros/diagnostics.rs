@@ -59,8 +59,15 @@ impl Diagnostics {
         Ok(Self { publisher, last: Instant::now(), readings: 0, odometry: 0, lost: 0 })
     }
 
-    /// Publishes a report; `finding` is why nothing is being mapped.
-    pub(super) fn publish(&mut self, shared: &Shared, intake: &mut Intake, finding: Option<&Finding>, now: Stamp) {
+    /// Publishes a report; `finding` is why nothing is being mapped, `several` which topics have several publishers.
+    pub(super) fn publish(
+        &mut self,
+        shared: &Shared,
+        intake: &mut Intake,
+        finding: Option<&Finding>,
+        several: Option<&str>,
+        now: Stamp,
+    ) {
         let (worker, journal) = (&shared.session.worker, shared.session.journal());
         let (status, newest) = (worker.status(), worker.updates.newest());
         let lost = status.lost_readings + status.lost_poses;
@@ -77,6 +84,8 @@ impl Diagnostics {
             warning(&format!("the last batch was rejected: {error}"))
         } else if intake.paused {
             fine("paused")
+        } else if let Some(several) = several {
+            warning(several)
         } else {
             match (finding, &doubt) {
                 (Some(Finding::Fault(message)), _) => warning(message),
@@ -86,6 +95,7 @@ impl Diagnostics {
             }
         };
         let mut values = self.counts(shared, intake);
+        values.extend(several.map(|several| value("several publishers", several)));
         values.extend(doubt.map(|doubt| value("doubt", doubt)));
         values.extend(journal.as_ref().map(journal_values).unwrap_or_default());
         values.extend(newest.as_deref().map(update_values).unwrap_or_default());

@@ -15,11 +15,12 @@ use super::conversions as convert;
 use super::graph::{TopicList, published_types};
 use super::names;
 use super::parameters::Parameters;
+use super::publishers::publishing_nodes;
 use crate::config::{self, Config, Reliability};
 use crate::mapping::updates::lock;
 use crate::sensing::counters::Counters;
 use crate::sensing::frames::normalized;
-use crate::sensing::health::{Finding, HealthInputs, HealthMonitor, Topic};
+use crate::sensing::health::{Finding, HealthInputs, HealthMonitor, SeveralPublishers, Topic};
 use crate::sensing::intake::{Intake, IntakeOutput};
 use crate::sensing::reading::Stamp;
 
@@ -40,6 +41,8 @@ pub(super) struct Listener {
     pub(super) settings: config::Node,
     /// Why no reading was used at the last check.
     pub(super) finding: Option<Finding>,
+    /// Whether somebody else publishes on a subscribed topic as well.
+    pub(super) several_publishers: SeveralPublishers,
     parameters: Arc<Mutex<Parameters>>,
     pool: LocalPool,
     health: HealthMonitor,
@@ -148,6 +151,7 @@ impl Listener {
             subscriptions: Subscriptions::create(node, config)?,
             settings: config.node.clone(),
             finding: None,
+            several_publishers: SeveralPublishers::default(),
             parameters,
             pool,
             health: HealthMonitor::new(config),
@@ -249,6 +253,18 @@ impl Listener {
             self.diagnostics_due = Instant::now() + Duration::from_secs_f64(1.0 / self.settings.diagnostics_rate);
         }
         is_due
+    }
+
+    /// Looks who publishes on the subscribed topics, and logs when somebody else does as well, or no more.
+    pub(super) fn check_publishers(&mut self, node: &Node) {
+        let publishers = |topic: &Topic| publishing_nodes(node, &topic.name, topic.wanted);
+        let topics = self.subscriptions.topics.iter().map(|topic| (topic.name.as_str(), publishers(topic)));
+        if self.several_publishers.update(topics) {
+            match self.several_publishers.warning() {
+                Some(warning) => log::warn!("{warning}"),
+                None => log::info!("no subscribed topic has several publishers any more"),
+            }
+        }
     }
 
     /// Updates who publishes on the subscribed topics and, after a fault without a publisher, which topics may be meant instead.

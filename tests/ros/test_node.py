@@ -15,6 +15,7 @@ from map_msgs.msg import OccupancyGridUpdate
 from nav_msgs.msg import Odometry
 import numpy as np
 import pytest
+import rclpy
 from rosgraph_msgs.msg import Clock
 from sensor_msgs.msg import MagneticField
 from std_msgs.msg import Bool
@@ -664,6 +665,26 @@ def test_a_best_effort_sensor_is_heard_by_default(session):
     course = drive(4.0)
     session.robot(mapper, quality=BEST_EFFORT).drive(course)
     assert mapper.finish(field).readings_used == len(course)
+
+
+def test_two_publishers_on_a_topic_are_named_and_mapping_continues(session):
+    mapper = session.mapper()
+    course = drive(6.0)
+    robot = session.robot(mapper).drive(course[:100])
+    assert mapper.fresh_diagnostics().level == DiagnosticStatus.OK
+    intruder = rclpy.create_node('intruder', namespace='/other', context=session.context, start_parameter_services=False)
+    publisher = intruder.create_publisher(Odometry, '/odom', RELIABLE)
+    both = '/odom has 2 publishers, /magmap_tests and /other/intruder: their messages are mixed'
+    report = mapper.wait_diagnostics(lambda report: both in report.message, 'both publishers')
+    assert report.level == DiagnosticStatus.WARN and both in report.values['several publishers']
+    robot.drive(course[100:])
+    assert mapper.fresh_diagnostics().count('readings used') > 250
+    # The log says it once, not in every report.
+    assert len(re.findall(rf'\[WARN\].*{both}', mapper.process.log)) == 1, mapper.process.log
+    intruder.destroy_publisher(publisher)
+    intruder.destroy_node()
+    mapper.wait_log('no subscribed topic has several publishers any more')
+    assert mapper.fresh_diagnostics().level == DiagnosticStatus.OK
 
 
 def test_a_silent_topic_is_named(session):
