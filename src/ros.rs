@@ -15,7 +15,6 @@ mod arguments;
 mod clock;
 mod conversions;
 mod diagnostics;
-mod graph;
 mod interfaces;
 mod listener;
 mod localizer;

@@ -12,7 +12,6 @@ use r2r::{nav_msgs::msg::Odometry, sensor_msgs::msg::MagneticField, tf2_msgs::ms
 
 use super::clock::SimulatedTime;
 use super::conversions as convert;
-use super::graph::{TopicList, published_types};
 use super::names;
 use super::parameters::Parameters;
 use super::publishers::publishing_nodes;
@@ -49,7 +48,6 @@ pub(super) struct Listener {
     health_due: Instant,
     /// Simulated time, where it is used.
     simulated_time: Option<SimulatedTime>,
-    topic_list: TopicList,
     reported_missed: u64,
     reported_lost: u64,
     diagnostics_due: Instant,
@@ -80,7 +78,7 @@ impl Subscriptions {
         let (name, namespace) = (node.name().context(unnamed)?, node.namespace().context(unnamed)?);
         let topic = |topic: &str, setting, wanted| {
             let name = names::resolved(topic, &name, &namespace, std::env::args());
-            Topic { name, setting, wanted, published: None, others: Vec::new() }
+            Topic { name, setting, wanted, published: None }
         };
         Ok(Self {
             topics: [
@@ -157,7 +155,6 @@ impl Listener {
             health: HealthMonitor::new(config),
             health_due: now + Duration::from_secs_f64(config.node.complaint_period),
             simulated_time,
-            topic_list: TopicList::new(),
             reported_missed: 0,
             reported_lost: 0,
             diagnostics_due: now,
@@ -267,18 +264,11 @@ impl Listener {
         }
     }
 
-    /// Updates who publishes on the subscribed topics and, after a fault without a publisher, which topics may be meant instead.
+    /// Updates who publishes on the subscribed topics.
     fn update_topics(&mut self, node: &Node) {
-        let was_faulty = matches!(self.finding, Some(Finding::Fault(_)));
         for topic in &mut self.subscriptions.topics {
-            topic.published = published_types(node, &topic.name);
-            let is_published =
-                topic.published.as_ref().is_none_or(|types| types.iter().any(|found| found == topic.wanted));
-            topic.others.clear();
-            if was_faulty && !is_published {
-                self.topic_list.update();
-                topic.others = self.topic_list.of_type(topic.wanted, node);
-            }
+            let publishers = node.get_publishers_info_by_topic(&topic.name, false).ok();
+            topic.published = publishers.map(|all| all.into_iter().map(|publisher| publisher.topic_type).collect());
         }
     }
 }

@@ -235,7 +235,7 @@ mod tests {
 
     fn topic(name: &str, publishers: usize) -> Topic {
         let published = Some(vec!["a/msg/Type".into(); publishers]);
-        Topic { name: name.into(), setting: "a_topic", wanted: "a/msg/Type", published, others: Vec::new() }
+        Topic { name: name.into(), setting: "a_topic", wanted: "a/msg/Type", published }
     }
 
     /// A monitor, and what it looks at.
