@@ -32,9 +32,6 @@ sections! {
         magnetometer: String = String::new(),
         /// Topic of type nav_msgs/msg/Odometry.
         odometry: String = String::new(),
-        /// Topic of type std_msgs/msg/Bool, mapped instead of the magnetometer if model.likelihood is bernoulli. Required then, and
-        /// must be empty otherwise.
-        signal: String = String::new(),
     }
 
     /// The magnetometer: its pose on the robot, if transforms do not give it, and its calibration.
@@ -59,7 +56,7 @@ sections! {
     frames: Frames {
         /// The frame of the map; empty for the odometry's frame.
         map: String = String::new(),
-        /// The source of poses.
+        /// Where poses come from.
         #[programs(Mapper, Replay)]
         pose_source: PoseSource = PoseSource::Odometry,
         /// How long a measurement waits for a transform before it is rejected, in seconds between stamps.
@@ -152,20 +149,6 @@ sections! {
         /// Initial value of each hyperparameter of a new map: variances in microtesla squared, the lengthscale in metres.
         #[scope(Stream)]
         initial: Hyperparameters = Hyperparameters { constant: 500.0, variance: 150.0, lengthscale: 0.7, noise: 2.0 },
-    }
-
-    /// Mapping of a yes/no signal, if model.likelihood is bernoulli: the latent function whose cumulative normal is the probability
-    /// of yes. These replace model.initial and the medians and deviations of the prior, which are those of a field.
-    #[scope(Stream)]
-    bernoulli: Bernoulli {
-        /// Variance of the constant: initial value and median of the prior.
-        constant: f64 = 1.0 => positive,
-        /// Variance of the function around the constant: initial value and median of the prior.
-        variance: f64 = 4.0 => positive,
-        /// Lengthscale, in metres: initial value and median of the prior.
-        lengthscale: f64 = 0.7 => positive,
-        /// Standard deviation of the logarithm of each under the prior.
-        prior_log_sd: f64 = 0.7 => positive,
     }
 
     /// Mapping of the field's three axes, if model.field is vector. These replace model.initial, selection.delta and the prior in
@@ -472,8 +455,6 @@ choices! {
         Gaussian = "gaussian",
         /// Student's t has heavy tails: gross outliers have little weight, in the averages along the path and in the model.
         StudentT = "student_t",
-        /// No noise: a yes/no signal (topics.signal) is mapped, by the method dual_memory.
-        Bernoulli = "bernoulli",
     }
 
     Ceiling of "selection.ceiling" {
@@ -554,10 +535,9 @@ const BAND: f64 = 0.5;
 impl Tiles {
     /// Widths of halo and band, in metres: as they are set, or from the initial lengthscale in `config`.
     pub fn widths(&self, config: &Config) -> [f64; 2] {
-        let lengthscale = match (config.model.likelihood, config.model.field) {
-            (Likelihood::Bernoulli, _) => config.bernoulli.lengthscale,
-            (_, Mapped::Vector) => config.vector.initial.lengthscale,
-            (_, Mapped::Strength) => config.model.initial.lengthscale,
+        let lengthscale = match config.model.field {
+            Mapped::Vector => config.vector.initial.lengthscale,
+            Mapped::Strength => config.model.initial.lengthscale,
         };
         let or = |width: f64, lengthscales: f64| if width > 0.0 { width } else { lengthscales * lengthscale };
         [or(self.halo, HALO), or(self.band, BAND)]

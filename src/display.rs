@@ -10,12 +10,10 @@ pub use axes_grid::AxesGrid;
 
 #[cfg(test)]
 use crate::field::grid::{FieldGrid, GridGeometry};
-#[cfg(test)]
-use crate::field::quantity::Quantity;
 
 /// A grid of strengths for tests, with cells of half a metre.
 #[cfg(test)]
 fn strength_grid([columns, rows]: [usize; 2], mean: Vec<f64>, standard_deviation: Vec<f64>) -> FieldGrid {
     let geometry = GridGeometry { resolution: 0.5, first_column: -2, first_row: 4, columns, rows };
-    FieldGrid { geometry, quantity: Quantity::Strength, mean, standard_deviation }
+    FieldGrid { geometry, mean, standard_deviation }
 }

@@ -8,7 +8,6 @@ pub mod map;
 pub mod model;
 mod posterior;
 mod process;
-pub mod quantity;
 pub mod raster;
 mod sensor_bias;
 pub mod state;
@@ -16,5 +15,5 @@ pub mod tile_store;
 mod tiles;
 pub mod totals;
 
-pub use error::{BatchError, Error};
+pub use error::Error;
 pub use posterior::MapPosterior;

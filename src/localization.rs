@@ -36,7 +36,7 @@ use crate::field::map::FieldMap;
 use crate::mapping::batcher::Batch;
 use crate::mapping::pipeline::Pipeline;
 use crate::sensing::counters::Counters;
-use crate::sensing::reading::{Measurement, Observation, Observed, Pose, Stamp};
+use crate::sensing::reading::{Measurement, Observation, Pose, Stamp};
 
 pub use estimate::{Confidence, Estimate, Reason, State};
 pub use filter::ParticleFilter;
@@ -48,9 +48,6 @@ use lookup::FieldLookup;
 /// Why a robot cannot be located in a map.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The map is one of a yes/no signal.
-    #[error("expected a map of the field, found a map of {0}")]
-    NotAField(&'static str),
     /// The map is unknown everywhere.
     #[error("expected a map that is known somewhere, found none; was it learnt from more than a few readings?")]
     NothingKnown,
@@ -273,9 +270,8 @@ impl Localizer {
         located
     }
 
-    /// Takes the next observation, in the frame of odometry. A yes/no signal is ignored.
+    /// Takes the next observation, in the frame of odometry.
     pub fn update(&mut self, observation: &Observation) -> Option<Located> {
-        let Observed::Field { mean, strength } = observation.observed else { return None };
         let Some(running) = &mut self.running else {
             let start = sensor_start(&self.start, observation, self.pipeline.mount());
             let filter = ParticleFilter::new(&self.settings, self.lookup.clone(), &start);
@@ -283,8 +279,8 @@ impl Localizer {
             return None;
         };
         let field = match self.lookup.outputs {
-            1 => [strength, 0.0, 0.0],
-            _ => (mean.microtesla() - observation.orientation * self.bias).into(),
+            1 => [observation.strength, 0.0, 0.0],
+            _ => (observation.field.microtesla() - observation.orientation * self.bias).into(),
         };
         let step = step(&running.last, observation, field);
         running.last = *observation;

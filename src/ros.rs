@@ -22,6 +22,7 @@ mod logging;
 mod names;
 mod node;
 mod parameters;
+mod publishers;
 mod publishing;
 mod services;
 mod shared;

@@ -63,6 +63,8 @@ impl Session {
             Some((name, fingerprint)) => SourceId { name: name.to_owned(), fingerprint: fingerprint.to_owned() },
             None => SourceId::robot(robot),
         };
+        // A recording has one map, whatever namespace it is replayed in.
+        let namespace = if source.is_recording() { "" } else { namespace };
         let file = MapFile::of(config, namespace);
         let reservation = Reservation::of(&file.path)?;
         let MapStart { mapper, folder, damaged, initial_map } = file.begin(config, &source, new_run())?;

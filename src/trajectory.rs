@@ -23,7 +23,7 @@ use nalgebra::{Matrix3, Point3, Vector3};
 
 use crate::config::Config;
 use crate::field::model::FieldModel;
-use crate::sensing::reading::{MagneticField, Observation, Observed, Stamp};
+use crate::sensing::reading::{MagneticField, Observation, Stamp};
 
 /// Bytes of an observation.
 pub const RECORD: usize = 148;
@@ -39,8 +39,8 @@ pub fn to_bytes(observations: &[Observation]) -> Vec<u8> {
         let mut numbers = [0.0; NUMBERS];
         numbers[..3].copy_from_slice(position.coords.as_slice());
         numbers[3..12].copy_from_slice(orientation.transpose().as_slice());
-        numbers[12..15].copy_from_slice(observation.field().microtesla().as_slice());
-        (numbers[15], numbers[16]) = (observation.strength(), *speed);
+        numbers[12..15].copy_from_slice(observation.field.microtesla().as_slice());
+        (numbers[15], numbers[16]) = (observation.strength, *speed);
         LittleEndian::write_i64(&mut record[..8], stamp.nanoseconds());
         LittleEndian::write_f64_into(&numbers, &mut record[8..144]);
         LittleEndian::write_u32(&mut record[144..], *readings);
@@ -61,10 +61,8 @@ pub fn from_bytes(bytes: &[u8]) -> Option<Vec<Observation>> {
             position: Point3::new(numbers[0], numbers[1], numbers[2]),
             orientation: Matrix3::from_row_slice(&numbers[3..12]),
             speed: numbers[16],
-            observed: Observed::Field {
-                mean: MagneticField::from_microtesla(Vector3::from_column_slice(&numbers[12..15])),
-                strength: numbers[15],
-            },
+            field: MagneticField::from_microtesla(Vector3::from_column_slice(&numbers[12..15])),
+            strength: numbers[15],
             readings,
         })
     };
@@ -94,22 +92,20 @@ mod tests {
     use super::*;
 
     prop_compose! {
-        fn observation()(
-            nanoseconds in any::<i64>(), numbers in prop::array::uniform17(any::<f64>()), readings in 1..u32::MAX,
-        ) -> Observation {
-            Observation {
-                stamp: Stamp::from_nanoseconds(nanoseconds),
-                position: Point3::new(numbers[0], numbers[1], numbers[2]),
-                orientation: Matrix3::from_column_slice(&numbers[3..12]),
-                speed: numbers[12],
-                observed: Observed::Field {
-                    mean: MagneticField::from_microtesla(Vector3::new(numbers[13], numbers[14], numbers[15])),
-                    strength: numbers[16],
-                },
-                readings,
+            fn observation()(
+                nanoseconds in any::<i64>(), numbers in prop::array::uniform17(any::<f64>()), readings in 1..u32::MAX,
+            ) -> Observation {
+                Observation {
+                    stamp: Stamp::from_nanoseconds(nanoseconds),
+                    position: Point3::new(numbers[0], numbers[1], numbers[2]),
+                    orientation: Matrix3::from_column_slice(&numbers[3..12]),
+                    speed: numbers[12],
+                    field: MagneticField::from_microtesla(Vector3::new(numbers[13], numbers[14], numbers[15])),
+    strength: numbers[16],
+                    readings,
+                }
             }
         }
-    }
 
     proptest! {
         #[test]
@@ -128,10 +124,8 @@ mod tests {
             stamp: Stamp::from_nanoseconds(5),
             position: Point3::new(1.0, 2.0, 3.0),
             orientation: Matrix3::new(4.0, 5.0, 6.0, 7.0, 8.0, 9.0, 10.0, 11.0, 12.0),
-            observed: Observed::Field {
-                mean: MagneticField::from_microtesla(Vector3::new(13.0, 14.0, 15.0)),
-                strength: 16.0,
-            },
+            field: MagneticField::from_microtesla(Vector3::new(13.0, 14.0, 15.0)),
+            strength: 16.0,
             speed: 17.0,
             readings: 18,
         };

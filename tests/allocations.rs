@@ -61,7 +61,7 @@ fn converted(index: usize) -> [Measurement; 2] {
         position: Point3::new(5.0 * angle.cos(), 5.0 * angle.sin(), 0.0),
         orientation: UnitQuaternion::from_euler_angles(0.0, 0.0, angle),
     };
-    let reading = Reading { stamp: Stamp::from_nanoseconds(time), sample: MagneticField::from_tesla(axes).into() };
+    let reading = Reading { stamp: Stamp::from_nanoseconds(time), field: MagneticField::from_tesla(axes) };
     [Measurement::Reading(reading), Measurement::Pose(pose)]
 }
 

@@ -1,8 +1,8 @@
 //! No input makes the map panic, fail numerically or predict NaN; and its size follows the field.
 
-use magmap::config::{Ceiling, Config, Hyperparameters, Likelihood, Mapped};
+use magmap::config::{Ceiling, Config, Hyperparameters};
 use magmap::field::model::FieldModel;
-use magmap::sensing::reading::{MagneticField, Observation, Observed, Stamp};
+use magmap::sensing::reading::{MagneticField, Observation, Stamp};
 use nalgebra::{Matrix3, Point3, Vector3};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -22,7 +22,8 @@ fn observation(x: f64, y: f64, strength: f64) -> Observation {
     Observation {
         stamp: Stamp::default(),
         position: Point3::new(x, y, 0.0),
-        observed: Observed::Field { mean: MagneticField::from_microtesla(Vector3::new(strength, 0.0, 0.0)), strength },
+        field: MagneticField::from_microtesla(Vector3::new(strength, 0.0, 0.0)),
+        strength,
         orientation: Matrix3::identity(),
         speed: 0.0,
         readings: 1,
@@ -122,7 +123,7 @@ fn awkward_streams() -> Vec<(&'static str, Vec<Vec<Observation>>)> {
     let duplicates = |apart: f64| -> Vec<Vec<Observation>> {
         let once = walk(5, 40, noisy);
         let again: Vec<_> =
-            once.iter().map(|o| observation(o.position.x + apart, o.position.y - apart, o.strength())).collect();
+            once.iter().map(|o| observation(o.position.x + apart, o.position.y - apart, o.strength)).collect();
         vec![[once.clone(), again.clone()].concat(), again, once]
     };
     let mut far = walk(8, 60, noisy);
@@ -405,28 +406,5 @@ fn absurd_streams_are_survived() {
         config.model.initial.lengthscale = 10f64.powf(random.random_range(-2.0..2.0));
         config.learning.max_evaluations = random.random_range(0..200);
         survive(&format!("seed {seed}"), &config, &any_stream(&mut random));
-    }
-}
-
-#[test]
-fn a_model_of_a_field_rejects_signals_and_a_model_of_a_signal_rejects_fields() {
-    let field = observation(1.0, 2.0, 48.0);
-    let signal = Observation { observed: Observed::Signal(true), ..field };
-    let mut of_a_signal = Config::default();
-    of_a_signal.model.likelihood = Likelihood::Bernoulli;
-    of_a_signal.selection.method = "dual_memory".parse().unwrap();
-    let mut of_axes = Config::default();
-    of_axes.model.field = Mapped::Vector;
-    let no_signal = "expected observations of the field, found one of a yes/no signal";
-    let no_field = "expected observations of a yes/no signal, found one of the field";
-    for (config, accepted, rejected, reason) in [
-        (Config::default(), field, signal, no_signal),
-        (of_axes, field, signal, no_signal),
-        (of_a_signal, signal, field, no_field),
-    ] {
-        let mut model = FieldModel::new(&config);
-        assert_eq!(model.update(&[rejected], &|| false).unwrap_err().to_string(), reason);
-        assert_eq!((model.totals.rejected_batches, model.map().is_none()), (1, true));
-        model.update(&[accepted], &|| false).unwrap();
     }
 }

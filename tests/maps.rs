@@ -243,7 +243,7 @@ impl World {
             let field = Vector3::new(20.0 + along.cos(), 5.0 * along.sin(), 40.0 + (0.7 * along).sin());
             let field = MagneticField::from_microtesla(field);
             inbox.send(Measurement::Pose(Pose { stamp, position, orientation: UnitQuaternion::identity() })).unwrap();
-            inbox.send(Measurement::Reading(Reading { stamp, sample: field.into() })).unwrap();
+            inbox.send(Measurement::Reading(Reading { stamp, field })).unwrap();
         }
         session.flush().unwrap();
     }
@@ -257,7 +257,7 @@ impl World {
             let field = MagneticField::from_microtesla(Vector3::new(20.0, 0.0, 40.0));
             let position = Point3::new(FAR * place as f64, 0.0, 0.0);
             let pose = Pose { stamp, position, orientation: UnitQuaternion::identity() };
-            let reading = Reading { stamp, sample: field.into() };
+            let reading = Reading { stamp, field };
             inbox.send(if poses { Measurement::Pose(pose) } else { Measurement::Reading(reading) }).unwrap();
         }
         self.now += 1000;

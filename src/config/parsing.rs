@@ -381,8 +381,6 @@ mod tests {
             "dual_memory.memory_evidence = 1.1",
             "dual_memory.max_steps = 0",
             "dual_memory.step_length = 1.5",
-            "bernoulli.variance = 0",
-            "topics.signal = '/contact'",
             "raster.resolution = 0",
             "raster.margin = -1",
             "raster.unknown_above = 0",
@@ -403,24 +401,6 @@ mod tests {
             crossed.contains("line 2: gates.maximum_field: expected more than gates.minimum_field (7), found 5"),
             "{crossed}"
         );
-    }
-
-    #[test]
-    fn a_yes_no_signal_needs_its_topic_its_method_and_odometry() {
-        let found = problems("model.likelihood = 'bernoulli'\nframes = { pose_source = 'transforms', map = 'map' }");
-        let keys: Vec<&str> = found.iter().map(|problem| problem.key.as_str()).collect();
-        // What has no line comes first.
-        assert_eq!(keys, ["selection.method", "topics.signal", "frames.pose_source"]);
-        let error = message("model.likelihood = 'bernoulli'\ntopics.signal = '/contact'");
-        assert_eq!(
-            error,
-            "test.toml: selection.method: expected dual_memory, because no other method maps a yes/no signal \
-             (model.likelihood is bernoulli), found \"vips\""
-        );
-        let mut config = Config::default();
-        let signal = ["model.likelihood=bernoulli", "selection.method=dual_memory=30", "topics.signal=/contact"];
-        config.apply_overrides(&signal).unwrap();
-        assert_eq!(Config::from_toml(&config.to_toml().unwrap(), "written").unwrap(), config);
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::ops::RangeInclusive;
 use nalgebra::Matrix3;
 
 use super::declare::Described;
-use super::{Config, Likelihood, Mapped, PoseSource, Problem};
+use super::{Config, Mapped, PoseSource, Problem};
 
 // These limits keep a typing error, or somebody else's file, from allocating more memory than there is.
 
@@ -93,8 +93,7 @@ impl Config {
     }
 
     fn check_combinations(&self, problems: &mut Vec<Problem>) {
-        let Config { topics, frames, gates, model, tiles, selection, localization, node, .. } = self;
-        let is_signal = model.likelihood == Likelihood::Bernoulli;
+        let Config { frames, gates, model, tiles, selection, localization, node, .. } = self;
         let has_transforms = frames.pose_source == PoseSource::Transforms;
         let is_vector = model.field == Mapped::Vector;
         let [halo, band] = tiles.widths(self);
@@ -117,25 +116,9 @@ impl Config {
             let expected = "the name of a frame, because frames.pose_source is transforms";
             problems.push(Problem::wrong("frames.map", expected, ""));
         }
-        if is_signal && !selection.method.is_dual_memory() {
-            let expected = "dual_memory, because no other method maps a yes/no signal (model.likelihood is bernoulli)";
-            problems.push(Problem::wrong("selection.method", expected, &selection.method));
-        }
-        if is_vector && (is_signal || selection.method.is_dual_memory()) {
-            let expected = "strength, because neither dual_memory nor a yes/no signal has axes";
+        if is_vector && selection.method.is_dual_memory() {
+            let expected = "strength, because dual_memory has no axes";
             problems.push(Problem::wrong("model.field", expected, model.field));
-        }
-        if is_signal && topics.signal.is_empty() {
-            let expected = "the name of a topic of type std_msgs/msg/Bool, because model.likelihood is bernoulli";
-            problems.push(Problem::wrong("topics.signal", expected, ""));
-        }
-        if !is_signal && !topics.signal.is_empty() {
-            let expected = "no name, because model.likelihood is not bernoulli";
-            problems.push(Problem::wrong("topics.signal", expected, &topics.signal));
-        }
-        if is_signal && has_transforms {
-            let expected = "odometry, because the messages of topics.signal name no frame";
-            problems.push(Problem::wrong("frames.pose_source", expected, frames.pose_source));
         }
         if !node.recording.is_empty() && node.recording_id().is_none() {
             problems.push(Problem::wrong("node.recording", "NAME#FINGERPRINT, or nothing", &node.recording));

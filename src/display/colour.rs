@@ -65,12 +65,9 @@ pub fn uncertainty_colours(grid: &FieldGrid, scale: Scale) -> Vec<Rgb> {
     grid.standard_deviation.iter().map(colour).collect()
 }
 
-/// The scale of the mean: that of its quantity, if it has one. Otherwise it spans the cells that are at least half opaque: elsewhere
+/// The scale of the mean: it spans the cells that are at least half opaque: elsewhere
 /// the mean is extrapolated, and hardly visible. Without such cells it spans all.
 pub fn mean_scale(grid: &FieldGrid, prior_standard_deviation: f64) -> Scale {
-    if let Some([low, high]) = grid.quantity.range() {
-        return Scale { low, high };
-    }
     let cells = || grid.mean.iter().copied().zip(grid.standard_deviation.iter().copied());
     let visible =
         |&(mean, deviation): &(f64, f64)| mean.is_finite() && opacity(deviation, prior_standard_deviation) >= 0.5;
@@ -85,7 +82,6 @@ pub fn mean_scale(grid: &FieldGrid, prior_standard_deviation: f64) -> Scale {
 mod tests {
     use super::*;
     use crate::display::strength_grid;
-    use crate::field::quantity::Quantity;
 
     fn row(mean: Vec<f64>, standard_deviation: Vec<f64>) -> FieldGrid {
         strength_grid([mean.len(), 1], mean, standard_deviation)
@@ -149,11 +145,5 @@ mod tests {
         assert_eq!(mean_scale(&grid, 12.0), Scale { low: 40.0, high: 60.0 });
         let faint = row(vec![40.0, 45.0], vec![11.0, 11.0]);
         assert_eq!(mean_scale(&faint, 12.0), Scale { low: 40.0, high: 45.0 });
-    }
-
-    #[test]
-    fn the_scale_of_a_probability_is_0_to_1() {
-        let grid = FieldGrid { quantity: Quantity::Probability, ..row(vec![0.4, 0.45], vec![0.1, 0.1]) };
-        assert_eq!(mean_scale(&grid, 0.3), Scale { low: 0.0, high: 1.0 });
     }
 }

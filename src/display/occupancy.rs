@@ -5,16 +5,13 @@ use serde::Serialize;
 use super::colour::mean_scale;
 use super::scale::Scale;
 use crate::field::grid::{Cells, FieldGrid, GridGeometry};
-use crate::field::quantity::Quantity;
 
 /// The scales of a pair of grids: the values of occupancy 0 and 100.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct GridScales {
-    /// The quantity of the map.
-    pub quantity: Quantity,
-    /// In microtesla, or a probability; the same as in the picture.
+    /// In microtesla, the same as in the picture.
     pub mean: [f64; 2],
-    /// In microtesla squared, or the square of a probability; from zero to the greatest variance.
+    /// In microtesla squared, from zero to the greatest variance.
     pub variance: [f64; 2],
 }
 
@@ -36,7 +33,7 @@ impl GridScales {
     fn of(grid: &FieldGrid, prior_standard_deviation: f64) -> Self {
         let Scale { low, high } = mean_scale(grid, prior_standard_deviation);
         let deviation = Scale::from_zero(&grid.standard_deviation).high;
-        Self { quantity: grid.quantity, mean: [low, high], variance: [0.0, deviation * deviation] }
+        Self { mean: [low, high], variance: [0.0, deviation * deviation] }
     }
 
     fn each(&self) -> [Scale; 2] {
@@ -48,7 +45,7 @@ impl GridScales {
         let suits = |[low, high]: [f64; 2], [other_low, other_high]: [f64; 2]| {
             low <= other_low && other_high <= high && other_high - other_low >= 0.75 * (high - low)
         };
-        self.quantity == other.quantity && suits(self.mean, other.mean) && suits(self.variance, other.variance)
+        suits(self.mean, other.mean) && suits(self.variance, other.variance)
     }
 }
 
@@ -94,10 +91,7 @@ mod tests {
         let (mean, standard_deviation) = (vec![40.0, 60.0, 90.0, f64::NAN], vec![1.0, 2.0, 4.0, f64::NAN]);
         let layers = OccupancyLayers::of(&strength_grid([4, 1], mean, standard_deviation), 4.1);
         assert_eq!((layers.mean, layers.variance), (vec![0, 100, 100, -1], vec![6, 25, 100, -1]));
-        assert_eq!(
-            layers.scales,
-            GridScales { quantity: Quantity::Strength, mean: [40.0, 60.0], variance: [0.0, 16.0] }
-        );
+        assert_eq!(layers.scales, GridScales { mean: [40.0, 60.0], variance: [0.0, 16.0] });
     }
 
     #[test]
@@ -117,12 +111,5 @@ mod tests {
             assert_eq!((layers.scales.mean, &layers), (scale, &OccupancyLayers::of(&grid, 4.1)));
         }
         assert!(!layers.update(&strength_grid([2, 2], vec![40.0, 61.0, 54.0, 50.0], vec![1.0; 4]), 4.1, None));
-    }
-
-    #[test]
-    fn occupancies_of_a_probability_are_per_cent() {
-        let grid = strength_grid([2, 1], vec![0.4, 0.45], vec![0.1, 0.1]);
-        let layers = OccupancyLayers::of(&FieldGrid { quantity: Quantity::Probability, ..grid }, 0.3);
-        assert_eq!((layers.mean, layers.scales.mean), (vec![40, 45], [0.0, 1.0]));
     }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::config::{self, Ceiling, Config, Hyperparameters};
 use streaming_gp::{
-    DualSettings, Inference, Jitter, Kernel, Learning, Likelihood, Limits, Link, LogNormalPrior, MemorySize, Model,
+    DualSettings, Inference, Jitter, Kernel, Learning, Likelihood, Limits, LogNormalPrior, MemorySize, Model,
     OldEvidence, Posterior, Settings, Stationary, StudentT, VectorField, Vips,
 };
 
@@ -22,7 +22,7 @@ pub(crate) const DIMENSION: usize = 2;
 
 /// The initial model, over places of `dimension` coordinates.
 pub fn model(config: &Config, dimension: usize) -> Model<FieldKernel> {
-    let [Hyperparameters { constant, variance, lengthscale, noise }, ..] = initial_and_prior(config);
+    let Hyperparameters { constant, variance, lengthscale, noise } = config.model.initial;
     let lengthscales = vec![lengthscale; lengthscales(config, dimension)];
     Model {
         kernel: Stationary {
@@ -38,29 +38,11 @@ pub fn model(config: &Config, dimension: usize) -> Model<FieldKernel> {
     }
 }
 
-/// The initial hyperparameters, and of their prior the medians and the standard deviations of the logarithms.
-fn initial_and_prior(config: &Config) -> [Hyperparameters; 3] {
-    if config.model.likelihood != config::Likelihood::Bernoulli {
-        let config::Learning { prior_median, prior_log_sd, .. } = &config.learning;
-        return [&config.model.initial, prior_median, prior_log_sd].map(Clone::clone);
-    }
-    let config::Bernoulli { constant, variance, lengthscale, prior_log_sd: sd } = config.bernoulli;
-    // The noise has no effect.
-    let initial = Hyperparameters { constant, variance, lengthscale, noise: 1.0 };
-    let prior_log_sd = Hyperparameters { constant: sd, variance: sd, lengthscale: sd, noise: sd };
-    [initial.clone(), initial, prior_log_sd]
-}
-
-/// The link between labels and the latent function; none where strengths are mapped.
-pub(crate) fn link(settings: &config::Model) -> Option<Link> {
-    (settings.likelihood == config::Likelihood::Bernoulli).then_some(Link::Probit)
-}
-
-/// The likelihood of measured strengths; no effect on labels.
+/// The likelihood of readings.
 pub(crate) fn likelihood(settings: &config::Model) -> Likelihood {
     let degrees_of_freedom = settings.degrees_of_freedom;
     match settings.likelihood {
-        config::Likelihood::Gaussian | config::Likelihood::Bernoulli => Likelihood::Gaussian,
+        config::Likelihood::Gaussian => Likelihood::Gaussian,
         config::Likelihood::StudentT => Likelihood::StudentT(StudentT { degrees_of_freedom }),
     }
 }
@@ -81,8 +63,8 @@ pub fn settings(config: &Config, dimension: usize) -> Settings<FieldKernel> {
         spread.push(values.noise);
         spread
     };
-    let [_, prior_median, prior_log_sd] = initial_and_prior(config);
-    streaming_settings(config, config.selection.delta, spread(&prior_median), spread(&prior_log_sd))
+    let config::Learning { prior_median, prior_log_sd, .. } = &config.learning;
+    streaming_settings(config, config.selection.delta, spread(prior_median), spread(prior_log_sd))
 }
 
 /// The initial model of the field's axes and the sensor's bias.

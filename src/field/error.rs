@@ -3,23 +3,7 @@
 use crate::config;
 use streaming_gp::StateError;
 
-/// Why a batch was rejected.
-#[derive(Clone, Debug, PartialEq, thiserror::Error)]
-pub enum BatchError {
-    /// An observation is not of what is mapped.
-    #[error("expected observations of {expected}, found one of {found}")]
-    OtherQuantity {
-        /// The quantity that is mapped.
-        expected: &'static str,
-        /// The quantity that was observed.
-        found: &'static str,
-    },
-    /// The process rejected it.
-    #[error(transparent)]
-    Process(#[from] streaming_gp::streaming::Error),
-}
-
-/// Errors of maps and their rasters.
+/// What can go wrong with a map and its rasters.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// A raster was requested without any point to cover.

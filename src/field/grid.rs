@@ -1,7 +1,6 @@
 //! A raster: mean and standard deviation per cell, on a grid whose cells are aligned with the origin.
 
 use super::Error;
-use crate::field::quantity::Quantity;
 
 /// Beyond this index a double no longer resolves half a cell.
 const MAX_INDEX: f64 = (1_u64 << 51) as f64;
@@ -158,9 +157,7 @@ impl Cells {
 pub struct FieldGrid {
     /// The cells.
     pub geometry: GridGeometry,
-    /// The quantity of the numbers.
-    pub quantity: Quantity,
-    /// Mean per cell.
+    /// Mean of the strength per cell, in microtesla.
     pub mean: Vec<f64>,
     /// Standard deviation per cell (noise not included).
     pub standard_deviation: Vec<f64>,
@@ -168,14 +165,14 @@ pub struct FieldGrid {
 
 impl FieldGrid {
     /// A grid whose cells are all unknown.
-    pub fn unknown(geometry: GridGeometry, quantity: Quantity) -> Self {
+    pub fn unknown(geometry: GridGeometry) -> Self {
         let nothing = vec![f64::NAN; geometry.len()];
-        Self { geometry, quantity, mean: nothing.clone(), standard_deviation: nothing }
+        Self { geometry, mean: nothing.clone(), standard_deviation: nothing }
     }
 
     /// The grid extended to a geometry that contains its own; new cells are unknown.
     pub(super) fn extended(&self, geometry: GridGeometry) -> Self {
-        let mut all = Self::unknown(geometry, self.quantity);
+        let mut all = Self::unknown(geometry);
         for (from, [column, row]) in self.geometry.cells().iter().enumerate() {
             if let Some(to) = geometry.index(column, row) {
                 (all.mean[to], all.standard_deviation[to]) = (self.mean[from], self.standard_deviation[from]);

@@ -1,11 +1,9 @@
 //! Prediction from a map.
 
-use streaming_gp::link::Link;
 use streaming_gp::report::NamedValue;
 use streaming_gp::vector::{Axes, SensorPose};
 
 use super::posterior::{Gaussian, MapPosterior};
-use super::quantity::Quantity;
 use super::tiles::{Extent, LocalPosteriors};
 use super::totals::Totals;
 use crate::sensing::reading::Stamp;
@@ -31,7 +29,7 @@ pub struct FieldMap {
 /// Predictions at places, in their order.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Prediction {
-    /// Mean of the quantity; NaN where the map is unknown.
+    /// Mean of the strength; NaN where the map is unknown.
     pub mean: Vec<f64>,
     /// Variance of the quantity.
     pub variance: Vec<f64>,
@@ -55,24 +53,17 @@ impl FieldMap {
         Self { posteriors, sensor_bias, extent, stamp, totals }
     }
 
-    /// The quantity that is mapped.
-    pub fn quantity(&self) -> Quantity {
-        self.posteriors.newest().link().into()
-    }
-
-    /// Mean and variance at places (x and y in metres): in microtesla and microtesla squared, or of the probability of a yes. The
-    /// noise of a reading is not included. Both are NaN where the map is unknown: where the variance of the process, of the three
+    /// Mean and variance at places (x and y in metres): in microtesla and microtesla squared. The noise of a reading is not included. Both are NaN where the map is unknown: where the variance of the process, of the three
     /// axes together where it has them, exceeds `unknown_above` times its variance infinitely far from every reading.
     pub fn predict(&self, places: &[[f64; 2]], unknown_above: f64) -> (Vec<f64>, Vec<f64>) {
         if self.posteriors.newest().has_axes() {
             let places: Vec<[f64; 3]> = places.iter().map(|&[x, y]| [x, y, 0.0]).collect();
             self.known_axes(&places, unknown_above).iter().map(strength).unzip()
         } else {
-            let link = self.posteriors.newest().link();
             let scalar = self.posteriors.blend(places.iter().copied(), |posterior, indices| {
                 posterior.scalar(&select(places, indices)).unwrap_or_default()
             });
-            let value = |Gaussian { mean: [mean], covariance: [[variance]], .. }| of_quantity(link, mean, variance);
+            let value = |Gaussian { mean: [mean], covariance: [[variance]], .. }| (mean, variance.max(0.0));
             let values = |scalar: Gaussian<1>| if scalar.is_known(unknown_above) { value(scalar) } else { UNKNOWN };
             scalar.into_iter().map(values).unzip()
         }
@@ -136,15 +127,12 @@ impl FieldMap {
         }
     }
 
-    /// Standard deviation of the quantity where nothing is known: of the strength around its constant, in microtesla, or of the
-    /// probability of a yes. Of local models it is that of the one that learnt last.
+    /// Standard deviation of the strength around its constant where nothing is known, in microtesla. Of local models it is that of the one that learnt last.
     pub fn prior_standard_deviation(&self) -> f64 {
-        let newest = self.posteriors.newest();
-        of_quantity(newest.link(), 0.0, newest.prior_variance()).1.sqrt()
+        self.posteriors.newest().prior_variance().sqrt()
     }
 
-    /// Variance of the noise of an averaged reading, in microtesla squared, of each axis where it has them; without meaning for a
-    /// yes/no signal. Of local models it is that of the one that learnt last.
+    /// Variance of the noise of an averaged reading, in microtesla squared, of each axis where it has them. Of local models it is that of the one that learnt last.
     pub fn noise_variance(&self) -> f64 {
         self.posteriors.newest().noise_variance()
     }
@@ -183,15 +171,6 @@ fn strength(axes: &Option<Axes>) -> (f64, f64) {
     axes.as_ref().map_or(UNKNOWN, Axes::strength)
 }
 
-/// Mean and variance of the quantity, given those of the process.
-fn of_quantity(link: Option<Link>, mean: f64, variance: f64) -> (f64, f64) {
-    let variance = variance.max(0.0);
-    match link {
-        None => (mean, variance),
-        Some(link) => (link.probability(mean, variance), link.deviation_of_probability(mean, variance).powi(2)),
-    }
-}
-
 #[cfg(test)]
 pub(crate) mod tests {
     use nalgebra::{Matrix3, Point3, Vector3};
@@ -199,7 +178,7 @@ pub(crate) mod tests {
     use super::*;
     use crate::config::{Config, Mapped};
     use crate::field::model::FieldModel;
-    use crate::sensing::reading::{MagneticField, Observation, Observed};
+    use crate::sensing::reading::{MagneticField, Observation};
 
     /// A map of three metres along x, whose sensor has no bias.
     pub(crate) fn map(field: Mapped) -> FieldMap {
@@ -215,7 +194,8 @@ pub(crate) mod tests {
                 position: Point3::new(x, 0.0, 0.0),
                 orientation: Matrix3::identity(),
                 speed: 0.5,
-                observed: Observed::Field { mean: MagneticField::from_microtesla(field), strength: field.norm() },
+                field: MagneticField::from_microtesla(field),
+                strength: field.norm(),
                 readings: 1,
             }
         };

@@ -2,12 +2,9 @@
 
 use std::sync::Arc;
 
-use streaming_gp::UpdateReport;
+use streaming_gp::{UpdateReport, streaming};
 
-use super::BatchError;
-use super::engine::link;
 use super::map::FieldMap;
-use super::quantity::Quantity;
 use super::state::{FieldState, check, of_a_map};
 use super::tile_store::TileStore;
 use super::tiles::Tiles;
@@ -92,7 +89,7 @@ impl FieldModel {
         &mut self,
         observations: &[Observation],
         stop: &(dyn Fn() -> bool + Sync),
-    ) -> Result<UpdateReport, BatchError> {
+    ) -> Result<UpdateReport, streaming::Error> {
         let learnt = self.learn(observations, stop);
         if learnt.is_err() {
             self.totals.rejected_batches = self.totals.rejected_batches.saturating_add(1);
@@ -104,11 +101,7 @@ impl FieldModel {
         &mut self,
         observations: &[Observation],
         stop: &(dyn Fn() -> bool + Sync),
-    ) -> Result<UpdateReport, BatchError> {
-        let expected = self.quantity();
-        if let Some(found) = observations.iter().map(|seen| seen.observed.quantity()).find(|found| *found != expected) {
-            return Err(BatchError::OtherQuantity { expected: expected.observed(), found: found.observed() });
-        }
+    ) -> Result<UpdateReport, streaming::Error> {
         let mut extent = self.extent;
         for observation in observations {
             let place = [observation.position.x, observation.position.y];
@@ -128,10 +121,5 @@ impl FieldModel {
         let extent = self.extent?;
         let posteriors = self.tiles.posteriors(extent)?;
         Some(FieldMap::of_tiles(posteriors, self.tiles.sensor_bias(), extent, self.newest?, self.totals))
-    }
-
-    /// The quantity that is mapped.
-    pub fn quantity(&self) -> Quantity {
-        link(&self.tiles.config().model).into()
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use streaming_gp::vector::{Bias, VectorMap};
-use streaming_gp::{Axes, FieldPlace, Link, NamedValue, Places, Points, SensorPose};
+use streaming_gp::{Axes, FieldPlace, NamedValue, Places, Points, SensorPose};
 
 use super::engine::{FieldPosterior, VectorPosterior};
 use super::sensor_bias::SensorBias;
@@ -14,7 +14,7 @@ const FAR: f64 = 1e9;
 /// A posterior of the strength, or of the three axes.
 #[derive(Clone, Debug)]
 pub enum MapPosterior {
-    /// A posterior of the strength, or of the latent function of a yes/no signal.
+    /// Of the strength.
     Scalar(Arc<FieldPosterior>),
     /// A posterior of the axes and the sensor's bias.
     Vector {
@@ -58,20 +58,12 @@ impl MapPosterior {
         }
     }
 
-    /// The link between labels and the latent function; none where a field is mapped.
-    pub(super) fn link(&self) -> Option<Link> {
-        match self {
-            Self::Scalar(posterior) => posterior.link,
-            Self::Vector { .. } => None,
-        }
-    }
-
     /// Whether it is one of the three axes.
     pub(super) fn has_axes(&self) -> bool {
         matches!(self, Self::Vector { .. })
     }
 
-    /// The strength, or the latent function, at places (x and y); none where the axes are mapped.
+    /// The strength at places (x and y); none where the axes are mapped.
     pub(super) fn scalar(&self, places: &[[f64; 2]]) -> Option<Vec<Gaussian<1>>> {
         let Self::Scalar(posterior) = self else { return None };
         let (_, far_variance) = posterior.predict(&Points::from_arrays(&[[FAR, FAR]]));

@@ -101,13 +101,10 @@ impl FieldProcess {
         }
         let model = engine::model(config, DIMENSION);
         let dual_settings = || engine::dual_settings(config, DIMENSION);
-        match engine::link(&config.model) {
-            Some(link) => Self::Dual(Box::new(DualGp::binary(model, link, dual_settings()))),
-            None if config.selection.method.is_dual_memory() => {
-                Self::Dual(Box::new(DualGp::new(model, dual_settings())))
-            }
-            None => Self::Streaming(Box::new(StreamingGp::new(model, engine::settings(config, DIMENSION)))),
+        if config.selection.method.is_dual_memory() {
+            return Self::Dual(Box::new(DualGp::new(model, dual_settings())));
         }
+        Self::Streaming(Box::new(StreamingGp::new(model, engine::settings(config, DIMENSION))))
     }
 
     /// A process without any observation that begins with what is known of the sensor's bias, and with the geometric means of its
@@ -205,12 +202,11 @@ impl FieldProcess {
         observations: &[Observation],
         stop: &dyn Fn() -> bool,
     ) -> Result<UpdateReport, Error> {
-        let targets = |target: fn(&Observation) -> f64| -> Vec<f64> { observations.iter().map(target).collect() };
+        let strengths = || -> Vec<f64> { observations.iter().map(|observation| observation.strength).collect() };
         match self {
-            Self::Streaming(process) => process.update(&places(observations), &targets(Observation::strength), stop),
+            Self::Streaming(process) => process.update(&places(observations), &strengths(), stop),
             Self::Dual(process) => {
-                let target = if process.link.is_some() { Observation::label } else { Observation::strength };
-                process.update(&places(observations), &targets(target), stop).map(|report| report.update)
+                process.update(&places(observations), &strengths(), stop).map(|report| report.update)
             }
             Self::Vector(vector) => {
                 let VectorProcess { process, bias, inherits } = &mut **vector;
@@ -267,7 +263,7 @@ fn places(observations: &[Observation]) -> Points {
 
 fn axes_reading(observation: &Observation) -> AxesReading {
     let SensorPose { position, orientation, speed } = observation.into();
-    AxesReading { position, field: (*observation.field().microtesla()).into(), orientation, speed }
+    AxesReading { position, field: (*observation.field.microtesla()).into(), orientation, speed }
 }
 
 impl From<&Observation> for SensorPose {

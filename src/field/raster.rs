@@ -7,7 +7,6 @@
 use super::Error;
 use super::grid::{Cells, FieldGrid, GridGeometry};
 use super::map::FieldMap;
-use super::quantity::Quantity;
 use super::tiles::Extent;
 use crate::config;
 
@@ -52,7 +51,7 @@ impl Rasterizer {
     pub fn clear(&mut self) {
         self.map = None;
         if let Some(grid) = &mut self.grid {
-            *grid = FieldGrid::unknown(grid.geometry, grid.quantity);
+            *grid = FieldGrid::unknown(grid.geometry);
             self.changed = Some(grid.geometry.cells());
         }
     }
@@ -81,7 +80,7 @@ impl Rasterizer {
         let predict = |places: &[[f64; 2]]| map.predict(places, unknown_above);
         let last = self.map.clone();
         let is_unchanged = |area| last.as_ref().is_some_and(|last| map.predicts_as(last, area));
-        self.grow(points, map.quantity(), predict, is_unchanged, progress)?;
+        self.grow(points, predict, is_unchanged, progress)?;
         self.map = Some(map.clone());
         self.grid.as_ref().ok_or(Error::NoPoints)
     }
@@ -90,7 +89,6 @@ impl Rasterizer {
     fn grow(
         &mut self,
         points: impl IntoIterator<Item = [f64; 2]>,
-        quantity: Quantity,
         predict: impl Fn(&[[f64; 2]]) -> (Vec<f64>, Vec<f64>),
         is_unchanged: impl Fn(Extent) -> bool,
         progress: impl FnMut(f64),
@@ -102,9 +100,8 @@ impl Rasterizer {
         let mut grid = match self.grid.take() {
             Some(grid) if grid.geometry == geometry => grid,
             Some(grid) => grid.extended(geometry),
-            None => FieldGrid::unknown(geometry, quantity),
+            None => FieldGrid::unknown(geometry),
         };
-        grid.quantity = quantity;
         let cells = geometry.cells();
         let is_drawn =
             |block: &Cells| before.is_some_and(|before| before.cells().contains(&block.intersection(&cells)));
@@ -160,7 +157,7 @@ mod tests {
     use super::*;
     use crate::config::Config;
     use crate::field::model::FieldModel;
-    use crate::sensing::reading::{MagneticField, Observation, Observed, Stamp};
+    use crate::sensing::reading::{MagneticField, Observation, Stamp};
 
     fn settings(margin: f64) -> config::Raster {
         config::Raster { resolution: 0.1, margin, unknown_above: 0.75, max_cells: 100_000 }
@@ -176,7 +173,7 @@ mod tests {
 
     impl Rasterizer {
         fn grow_anew(&mut self, points: &[[f64; 2]]) -> Result<&FieldGrid, Error> {
-            self.grow(points.iter().copied(), Quantity::Strength, predict, |_| false, |_| {})?;
+            self.grow(points.iter().copied(), predict, |_| false, |_| {})?;
             self.grid.as_ref().ok_or(Error::NoPoints)
         }
     }
@@ -185,15 +182,12 @@ mod tests {
         values.iter().map(|value| value.to_bits()).collect()
     }
 
-    fn of_strength(strength: f64) -> Observed {
-        Observed::Field { mean: MagneticField::from_microtesla(Vector3::zeros()), strength }
-    }
-
-    fn observed(places: &[[f64; 2]], observed: impl Fn(f64) -> Observed) -> Vec<Observation> {
+    fn observed(places: &[[f64; 2]], strength: impl Fn(f64) -> f64) -> Vec<Observation> {
         let observation = |&[x, y]: &[f64; 2]| Observation {
             stamp: Stamp::default(),
             position: Point3::new(x, y, 0.0),
-            observed: observed(x),
+            field: MagneticField::from_microtesla(Vector3::zeros()),
+            strength: strength(x),
             orientation: Matrix3::identity(),
             speed: 0.0,
             readings: 10,
@@ -245,37 +239,12 @@ mod tests {
     }
 
     #[test]
-    fn a_map_of_a_signal_is_of_probabilities() {
-        let mut config = Config::default();
-        config.model.likelihood = config::Likelihood::Bernoulli;
-        config.selection.method = "dual_memory".parse().unwrap();
-        config.raster.margin = 4.0;
-        let mut model = FieldModel::new(&config);
-        // Yes up to x = 2 m, no beyond.
-        let path: Vec<[f64; 2]> = (0..80).map(|index| [0.05 * f64::from(index), 0.0]).collect();
-        model.update(&observed(&path, |x| Observed::Signal(x < 2.0)), &|| false).unwrap();
-        let grid = rasterize(&config.raster, &model.map().unwrap(), &path).unwrap();
-        assert_eq!(grid.quantity, Quantity::Probability);
-        let at = |values: &[f64], x: f64, y: f64| {
-            let [left, bottom] = grid.geometry.origin();
-            let cell = |from: f64, to: f64| ((to - from) / grid.geometry.resolution) as usize;
-            values[cell(bottom, y) * grid.geometry.columns + cell(left, x)]
-        };
-        let [yes, border, no] = [0.5, 2.0, 3.5].map(|x| (at(&grid.mean, x, 0.0), at(&grid.standard_deviation, x, 0.0)));
-        assert!(yes.0 > 0.95 && no.0 < 0.05 && (0.3..0.7).contains(&border.0), "{yes:?} {border:?} {no:?}");
-        // It is least certain where the answer changes, and unknown where the robot has never been.
-        assert!(border.1 > 2.0 * yes.1.max(no.1) && border.1 < 0.5, "{yes:?} {border:?} {no:?}");
-        assert!(at(&grid.mean, 2.0, 3.5).is_nan());
-        assert!(grid.mean.iter().all(|value| value.is_nan() || (0.0..=1.0).contains(value)));
-    }
-
-    #[test]
     fn the_map_is_known_where_the_robot_was_and_unknown_far_away() {
         let mut config = Config::default();
         config.raster.margin = 4.0;
         let mut model = FieldModel::new(&config);
         let path: Vec<[f64; 2]> = (0..40).map(|index| [0.05 * f64::from(index), 0.0]).collect();
-        model.update(&observed(&path, |x| of_strength(50.0 + 8.0 * (2.0 * x).sin())), &|| false).unwrap();
+        model.update(&observed(&path, |x| 50.0 + 8.0 * (2.0 * x).sin()), &|| false).unwrap();
         let grid = rasterize(&config.raster, &model.map().unwrap(), &path).unwrap();
         for row in 0..grid.geometry.rows {
             for column in 0..grid.geometry.columns {
@@ -301,7 +270,7 @@ mod tests {
         let mut predicted = 0;
         for batch in 0..6 {
             let path: Vec<[f64; 2]> = (0..30).map(|index| [f64::from(30 * batch + index) * 0.05, 0.0]).collect();
-            model.update(&observed(&path, |x| of_strength(50.0 + 8.0 * (2.0 * x).sin())), &|| false).unwrap();
+            model.update(&observed(&path, |x| 50.0 + 8.0 * (2.0 * x).sin()), &|| false).unwrap();
             let map = model.map().unwrap();
             let before = growing.grid().cloned();
             if let Some(last) = &growing.map {

@@ -189,14 +189,7 @@ fn sections(config: &str) -> Result<Config, Problem> {
     let vector = config::Vector::deserialize(section("vector")?).map_err(|error| problem(&error))?;
     let tiles = config::Tiles::deserialize(section("tiles")?).map_err(|error| problem(&error))?;
     let settings = Config { model, vector, tiles, ..Config::default() };
-    let mut whole = settings.clone();
-    if settings.model.likelihood == config::Likelihood::Bernoulli {
-        // It requires settings in other sections.
-        whole
-            .apply_overrides(&["topics.signal=signal", "selection.method=dual_memory"])
-            .map_err(|error| problem(&error))?;
-    }
-    whole.validate().map_err(|error| problem(&error))?;
+    settings.validate().map_err(|error| problem(&error))?;
     Ok(settings)
 }
 

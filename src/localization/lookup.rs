@@ -4,7 +4,6 @@ use super::Error;
 use super::density::log_density;
 use crate::config;
 use crate::field::map::{FieldMap, Prediction};
-use crate::field::quantity::Quantity;
 
 /// Number of intervals along each side of a tile.
 const TILE: usize = 16;
@@ -70,11 +69,8 @@ impl FieldLookup {
     /// Reads a map at the `height` of the sensor above its plane, in metres.
     ///
     /// # Errors
-    /// [`Error::NotAField`] for a map of a yes/no signal, [`Error::NothingKnown`].
+    /// [`Error::NothingKnown`].
     pub fn of(map: &FieldMap, settings: &config::Localization, height: f64) -> Result<Self, Error> {
-        if map.quantity() != Quantity::Strength {
-            return Err(Error::NotAField(map.quantity().name()));
-        }
         let lengthscales = map.hyperparameters().into_iter().filter(|named| named.name.starts_with("lengthscale"));
         let finest = lengthscales.map(|named| named.value / NODES_PER_LENGTHSCALE).fold(settings.resolution, f64::min);
         let outputs = if map.axes(&[]).is_some() { 3 } else { 1 };

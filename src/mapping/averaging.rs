@@ -5,8 +5,6 @@
 //!
 //! An average hides an outlier among its readings, where a heavy-tailed model no longer recognizes it. So where the model's
 //! likelihood is Student's t, the readings of a cell are weighted, too.
-//!
-//! A yes/no signal is not averaged: the last reading of each cell represents it.
 
 use nalgebra::Point3;
 use serde::{Deserialize, Serialize};
@@ -14,8 +12,8 @@ use serde::{Deserialize, Serialize};
 use crate::config;
 use crate::field;
 use crate::mapping::odometer::Odometer;
-use crate::mapping::robust_mean::{RobustMean, SampledFields};
-use crate::sensing::reading::{LocatedReading, MagneticField, Observation, Observed, Sample, Stamp};
+use crate::mapping::robust_mean::{Mean, RobustMean, SampledFields};
+use crate::sensing::reading::{LocatedReading, MagneticField, Observation, Stamp};
 use streaming_gp::Likelihood;
 
 /// Averages the readings of each cell along the path. A reading's cell is `floor(travelled / spacing + offset)`, with the length of the
@@ -48,7 +46,7 @@ impl Averager {
         Self { spacing: settings.spacing, offset: fraction, odometer, open, robust, kept }
     }
 
-    /// Chooses the kind of average of fields that suits the likelihood: a mean, or a robust mean (Student's t).
+    /// Chooses the kind of average that suits the likelihood: a mean, or a robust mean (Student's t).
     pub fn configure(&mut self, model: &config::Model) {
         self.robust = match field::engine::likelihood(model) {
             Likelihood::Gaussian => None,
@@ -66,8 +64,8 @@ impl Averager {
         match &mut self.open {
             // The odometer may decrease slightly: a cell once left stays closed.
             Some((open, cell)) if number <= *open => {
-                if let (Some(_), Sample::Field(field)) = (&self.robust, reading.sample) {
-                    self.kept.add(reading.position, field, cell.mean.readings);
+                if self.robust.is_some() {
+                    self.kept.add(reading.position, reading.field, cell.mean.readings);
                 }
                 cell.add(reading);
                 None
@@ -75,8 +73,8 @@ impl Averager {
             _ => {
                 let completed = self.close();
                 self.open = Some((number, Cell::of(reading)));
-                if let (Some(_), Sample::Field(field)) = (&self.robust, reading.sample) {
-                    self.kept.begin(reading.position, field);
+                if self.robust.is_some() {
+                    self.kept.begin(reading.position, reading.field);
                 }
                 completed
             }
@@ -86,9 +84,12 @@ impl Averager {
     /// Closes the open cell, if any reading is in it. The next reading begins a new one.
     pub fn close(&mut self) -> Option<Observation> {
         let mean = self.open.take()?.1.mean;
-        let location = self.robust.and_then(|robust| robust.of(&self.kept));
+        let robust = self.robust.and_then(|robust| robust.of(&self.kept));
         self.kept.clear();
-        Some(location.map_or(mean, |(position, observed)| Observation { position, observed, ..mean }))
+        Some(match robust {
+            Some(Mean { position, field, strength }) => Observation { position, field, strength, ..mean },
+            None => mean,
+        })
     }
 }
 
@@ -109,25 +110,19 @@ impl Cell {
         let last = alone(reading);
         let readings = self.mean.readings.saturating_add(1);
         let weight = 1.0 / f64::from(readings);
-        let mean = match (self.mean.observed, last.observed) {
-            (Observed::Field { mean, strength }, Observed::Field { mean: axes, strength: last_strength }) => {
-                let (axes, mean) = (axes.microtesla(), mean.microtesla());
-                Observation {
-                    position: self.mean.position + (last.position - self.mean.position) * weight,
-                    orientation: self.mean.orientation + (last.orientation - self.mean.orientation) * weight,
-                    observed: Observed::Field {
-                        mean: MagneticField::from_microtesla(mean + (axes - mean) * weight),
-                        strength: strength + (last_strength - strength) * weight,
-                    },
-                    ..last
-                }
-            }
-            _ => last,
-        };
+        let (axes, mean) = (last.field.microtesla(), self.mean.field.microtesla());
         let (stamp, position) = self.first;
         let seconds = reading.stamp.seconds_since(stamp);
         let speed = if seconds > 0.0 { (reading.position - position).norm() / seconds } else { 0.0 };
-        self.mean = Observation { speed, readings, ..mean };
+        self.mean = Observation {
+            position: self.mean.position + (last.position - self.mean.position) * weight,
+            orientation: self.mean.orientation + (last.orientation - self.mean.orientation) * weight,
+            field: MagneticField::from_microtesla(mean + (axes - mean) * weight),
+            strength: self.mean.strength + (last.strength - self.mean.strength) * weight,
+            speed,
+            readings,
+            ..last
+        };
     }
 }
 
@@ -138,10 +133,8 @@ fn alone(reading: &LocatedReading) -> Observation {
         position: reading.position,
         orientation: reading.orientation.to_rotation_matrix().into_inner(),
         speed: 0.0,
-        observed: match reading.sample {
-            Sample::Field(field) => Observed::Field { mean: field, strength: field.strength() },
-            Sample::Signal(is_yes) => Observed::Signal(is_yes),
-        },
+        field: reading.field,
+        strength: reading.field.strength(),
         readings: 1,
     }
 }
@@ -158,7 +151,7 @@ mod tests {
             orientation: UnitQuaternion::identity(),
             stamp: Stamp::from_nanoseconds(index as i64 * 20_000_000),
             position: Point3::new(x, 0.0, 0.0),
-            sample: MagneticField::from_microtesla(field).into(),
+            field: MagneticField::from_microtesla(field),
         }
     }
 
@@ -183,7 +176,7 @@ mod tests {
         assert_eq!(counts, [5, 5, 2]);
         let second = &observations[1];
         assert!((second.position.x - 0.0705).abs() < 1e-12);
-        assert!((second.field().microtesla().x - 7.0).abs() < 1e-12);
+        assert!((second.field.microtesla().x - 7.0).abs() < 1e-12);
         assert_eq!(second.stamp, readings[9].stamp);
     }
 
@@ -200,8 +193,8 @@ mod tests {
         let turning = [Vector3::new(50.0, 0.0, 0.0), Vector3::new(-50.0, 0.0, 0.0)];
         let readings: Vec<_> = turning.iter().enumerate().map(|(index, field)| located(index, 0.0, *field)).collect();
         let observation = average(0.05, 0.0, &readings)[0];
-        assert_eq!(observation.strength(), 50.0);
-        assert_eq!(observation.field().strength(), 0.0);
+        assert_eq!(observation.strength, 50.0);
+        assert_eq!(observation.field.strength(), 0.0);
     }
 
     #[test]
@@ -210,7 +203,7 @@ mod tests {
         let observations = average(0.0, 0.0, &readings);
         assert_eq!(observations.len(), 7);
         for (observation, reading) in observations.iter().zip(&readings) {
-            assert_eq!(Sample::Field(observation.field()), reading.sample);
+            assert_eq!(observation.field, reading.field);
             assert_eq!((observation.stamp, observation.readings), (reading.stamp, 1));
         }
     }
@@ -227,7 +220,7 @@ mod tests {
         let observation = averager.close().unwrap();
         assert_eq!(observation.readings as usize, hours);
         // Rounding of a running mean grows like the square root of the number of terms at worst.
-        assert!((observation.strength() - 50.0).abs() < 1e-9, "{}", observation.strength());
+        assert!((observation.strength - 50.0).abs() < 1e-9, "{}", observation.strength);
         assert!((observation.position.x - 1e3).abs() < 1e-9, "{}", observation.position.x);
         assert_eq!(averager.close(), None);
     }
@@ -248,7 +241,7 @@ mod tests {
         cell.mean.readings = u32::MAX;
         cell.add(&located(1, 0.0, Vector3::x()));
         assert_eq!(cell.mean.readings, u32::MAX);
-        assert_eq!(cell.mean.strength(), 1.0);
+        assert_eq!(cell.mean.strength, 1.0);
     }
 
     /// An averager that downweights outliers.
@@ -272,13 +265,13 @@ mod tests {
             assert!(readings(outliers).iter().all(|reading| averager.push(reading).is_none()));
             let observation = averager.close().unwrap();
             // The scale is that of the noise that learning starts from, 1.4.
-            assert!((observation.strength() - 50.0).abs() < 0.25, "{outliers:?}: {}", observation.strength());
-            assert!((observation.field().microtesla() - Vector3::z() * 50.0).norm() < 0.25, "{outliers:?}");
+            assert!((observation.strength - 50.0).abs() < 0.25, "{outliers:?}: {}", observation.strength);
+            assert!((observation.field.microtesla() - Vector3::z() * 50.0).norm() < 0.25, "{outliers:?}");
             assert!((0.004..0.016).contains(&observation.position.x), "{outliers:?}: {}", observation.position.x);
             assert_eq!(observation.readings, 5);
         }
         let corrupted = average(0.05, 0.0, &readings(&[1000.0]))[0];
-        assert!(corrupted.strength() > 200.0, "a mean is moved: {}", corrupted.strength());
+        assert!(corrupted.strength > 200.0, "a mean is moved: {}", corrupted.strength);
     }
 
     #[test]
@@ -295,7 +288,7 @@ mod tests {
         let observation = averager.close().unwrap();
         assert_eq!(observation.readings as usize, hours);
         // Between 32 and 64 are kept, the last of them at most a thirty-second before the end.
-        assert!((observation.strength() - 50.0).abs() < 1.0, "{}", observation.strength());
+        assert!((observation.strength - 50.0).abs() < 1.0, "{}", observation.strength);
     }
 
     #[test]
@@ -319,22 +312,6 @@ mod tests {
         }
     }
 
-    #[test]
-    fn the_last_reading_of_a_cell_represents_a_signal() {
-        let mut averager = Averager::new(&config::Averaging { spacing: 0.05 });
-        // Twelve readings 1 cm apart, yes from the fourth of every five.
-        let readings: Vec<_> = (0..12)
-            .map(|index| {
-                let x = if index == 0 { 0.0 } else { 0.01 * index as f64 + 0.0005 };
-                LocatedReading { sample: Sample::Signal(index % 5 >= 3), ..located(index, x, Vector3::x()) }
-            })
-            .collect();
-        let mut observations: Vec<_> = readings.iter().filter_map(|reading| averager.push(reading)).collect();
-        observations.extend(averager.close());
-        let found: Vec<_> = observations.iter().map(|seen| (seen.label(), seen.readings, seen.position.x)).collect();
-        assert_eq!(found, [(1.0, 5, 0.0405), (1.0, 5, 0.0905), (0.0, 2, 0.1105)]);
-    }
-
     proptest! {
         #[test]
         fn every_reading_is_in_exactly_one_observation(
@@ -350,7 +327,7 @@ mod tests {
             let observations = average(spacing, offset, &readings);
             let count: u32 = observations.iter().map(|observation| observation.readings).sum();
             prop_assert_eq!(count as usize, readings.len());
-            let sum: f64 = observations.iter().map(|observation| observation.strength() * observation.readings as f64).sum();
+            let sum: f64 = observations.iter().map(|observation| observation.strength * observation.readings as f64).sum();
             let expected = (readings.len() * (readings.len() - 1) / 2) as f64;
             prop_assert!((sum - expected).abs() < 1e-9 * expected.max(1.0));
             // Stamps increase, so observations come in the order of the drive.

@@ -153,7 +153,7 @@ impl AxesCheck {
         self.readings.push_back(BodyReading {
             position,
             body,
-            field: body.inverse() * observation.field().microtesla(),
+            field: body.inverse() * observation.field.microtesla(),
             speed,
         });
     }

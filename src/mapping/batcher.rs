@@ -168,13 +168,14 @@ mod tests {
     use nalgebra::{Matrix3, Point3, Vector3};
 
     use super::*;
-    use crate::sensing::reading::{MagneticField, Observed};
+    use crate::sensing::reading::MagneticField;
 
     fn observation(seconds: f64, x: f64) -> Observation {
         Observation {
             stamp: Stamp::from_seconds(seconds),
             position: Point3::new(x, 0.0, 0.0),
-            observed: Observed::Field { mean: MagneticField::from_microtesla(Vector3::x()), strength: 1.0 },
+            field: MagneticField::from_microtesla(Vector3::x()),
+            strength: 1.0,
             orientation: Matrix3::identity(),
             speed: 0.0,
             readings: 1,

@@ -50,7 +50,7 @@ impl MapCheck {
         let known_below = 3.0 * KNOWN * map.prior_standard_deviation().powi(2);
         for ((observation, predicted), noise) in observations.iter().zip(map.readings(&poses)?).zip(noises) {
             let variances = Vector3::from_fn(|i, _| predicted.covariance[i][i]);
-            let residuals = observation.field().microtesla() - Vector3::from(predicted.mean);
+            let residuals = observation.field.microtesla() - Vector3::from(predicted.mean);
             let misfit = residuals.component_mul(&residuals).component_div(&variances.add_scalar(noise)).mean();
             let is_known = variances.sum() <= known_below;
             if !is_known || !misfit.is_finite() {

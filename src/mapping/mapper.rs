@@ -122,8 +122,8 @@ pub enum Effect {
     Learnt {
         /// The batch.
         batch: Batch,
-        /// The report of the update, or why the batch was rejected.
-        result: Result<UpdateReport, crate::field::BatchError>,
+        /// What the update did, or why the batch was rejected.
+        result: Result<UpdateReport, streaming_gp::streaming::Error>,
     },
     /// Another map has replaced it.
     Replaced,

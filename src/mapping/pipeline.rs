@@ -131,9 +131,9 @@ impl Pipeline {
         self.downstream.counters.readings += 1;
         let reading = self.calibration.apply(sent);
         let gates = &self.downstream.gates;
-        match check_range(gates, &sent.sample).and_then(|()| self.reading_gate.check(gates, &reading)) {
+        match check_range(gates, &sent.field).and_then(|()| self.reading_gate.check(gates, &reading)) {
             Ok(()) => {
-                self.synchronizer.push_reading(reading, sent.sample, |result| self.downstream.accept(result, ready));
+                self.synchronizer.push_reading(reading, sent.field, |result| self.downstream.accept(result, ready));
             }
             Err(rejection) => self.downstream.reject(rejection),
         }
@@ -258,7 +258,7 @@ mod tests {
     use super::*;
     use crate::mapping::batcher::CutReason;
     use crate::sensing::gates::Reopenings;
-    use crate::sensing::reading::{MagneticField, Observed, Sample};
+    use crate::sensing::reading::MagneticField;
     use crate::sensing::rejection::Rejections;
 
     /// A drive along x at `speed`, both topics fifty times a second, each pose just before the reading of the same stamp.
@@ -271,14 +271,14 @@ mod tests {
                 let field = MagneticField::from_microtesla(field(position.x).add_scalar(1e-9 * (index % 2) as f64));
                 [
                     Measurement::Pose(Pose { stamp, position, orientation: UnitQuaternion::identity() }),
-                    Measurement::Reading(Reading { stamp, sample: field.into() }),
+                    Measurement::Reading(Reading { stamp, field }),
                 ]
             })
             .collect()
     }
 
-    fn shifted_field(sample: Sample, by: Vector3<f64>) -> Sample {
-        sample.map_field(|field| MagneticField::from_microtesla(field.microtesla() + by))
+    fn shifted_field(field: MagneticField, by: Vector3<f64>) -> MagneticField {
+        MagneticField::from_microtesla(field.microtesla() + by)
     }
 
     fn run(config: &Config, measurements: &[Measurement]) -> (Pipeline, Vec<Batch>) {
@@ -324,7 +324,7 @@ mod tests {
             match measurement {
                 Measurement::Pose(pose) => pose.position.y += 0.27,
                 Measurement::Reading(reading) => {
-                    reading.sample = shifted_field(reading.sample, Vector3::z() * 79.0);
+                    reading.field = shifted_field(reading.field, Vector3::z() * 79.0);
                 }
             }
         }
@@ -338,7 +338,7 @@ mod tests {
         // A cell of about 12 readings lost one: its mean position moves by at most half a cell in 12, its strength with the slope.
         let pairs = batches.iter().flat_map(|batch| &batch.observations);
         for (observation, clean) in pairs.zip(expected.iter().flat_map(|batch| &batch.observations)) {
-            assert!((observation.strength() - clean.strength()).abs() < 0.0125, "{observation:?} instead of {clean:?}");
+            assert!((observation.strength - clean.strength).abs() < 0.0125, "{observation:?} instead of {clean:?}");
             assert!((observation.position - clean.position).norm() < 2.5e-3);
         }
     }
@@ -380,28 +380,6 @@ mod tests {
     }
 
     #[test]
-    fn a_yes_no_signal_is_neither_gated_as_a_field_nor_averaged() {
-        let mut config = Config::default();
-        config.sensor.hard_iron = [30.0; 3];
-        config.gates.full_scale = 0.5;
-        // Three metres, yes between 1 m and 2 m. As fields most are too weak, and all axes are frozen.
-        let is_yes = |x: f64| (1.0..2.0).contains(&x);
-        let measurements = drive(751, 0.2, |_| Vector3::zeros()).into_iter().map(|measurement| match measurement {
-            Measurement::Reading(Reading { stamp, .. }) => {
-                Measurement::Reading(Reading { stamp, sample: Sample::Signal(is_yes(0.2 * stamp.seconds())) })
-            }
-            pose => pose,
-        });
-        let (pipeline, batches) = run(&config, &measurements.collect::<Vec<_>>());
-        assert_eq!((pipeline.counters().used_readings, pipeline.counters().rejections.total()), (751, 0));
-        let observations: Vec<_> = batches.iter().flat_map(|batch| &batch.observations).collect();
-        assert!((60..=62).contains(&observations.len()), "{}", observations.len());
-        for seen in observations {
-            assert_eq!(seen.observed, Observed::Signal(is_yes(seen.position.x)), "{seen:?}");
-        }
-    }
-
-    #[test]
     fn readings_are_calibrated_before_they_are_gated() {
         let ambient = Vector3::new(0.0, 30.0, -40.0);
         // A hard iron stronger than gates.maximum_field, and axes that read a third of the field and half of it.
@@ -416,7 +394,7 @@ mod tests {
                 let orientation = UnitQuaternion::from_euler_angles(0.0, 0.0, 0.05 * index as f64);
                 let field = orientation.inverse() * ambient;
                 let raw = Vector3::new(field.x / 3.0 + 2000.0, field.y / 2.0, field.z);
-                let reading = Reading { stamp, sample: MagneticField::from_microtesla(raw).into() };
+                let reading = Reading { stamp, field: MagneticField::from_microtesla(raw) };
                 [
                     Measurement::Pose(Pose { stamp, position: Point3::origin(), orientation }),
                     Measurement::Reading(reading),
@@ -427,8 +405,8 @@ mod tests {
         let (pipeline, batches) = run(&Config { sensor, ..unaveraged.clone() }, &turning);
         assert_eq!((pipeline.counters().used_readings, pipeline.counters().rejections.total()), (200, 0));
         for observation in batches.iter().flat_map(|batch| &batch.observations) {
-            assert!((observation.strength() - 50.0).abs() < 1e-10, "{observation:?}");
-            assert!((observation.field().microtesla() - ambient).norm() < 1e-10, "{observation:?}");
+            assert!((observation.strength - 50.0).abs() < 1e-10, "{observation:?}");
+            assert!((observation.field.microtesla() - ambient).norm() < 1e-10, "{observation:?}");
         }
         let (pipeline, _) = run(&unaveraged, &turning);
         assert_eq!(pipeline.counters().rejections.of(Rejection::FieldTooStrong), 200);
@@ -443,7 +421,7 @@ mod tests {
             let stamp = Stamp::from_nanoseconds(last.stamp.nanoseconds() + index * 20_000_000);
             let field = MagneticField::from_microtesla(Vector3::new(50.0, 0.0, 0.0));
             measurements.push(Measurement::Pose(Pose { stamp, ..last }));
-            measurements.push(Measurement::Reading(Reading { stamp, sample: field.into() }));
+            measurements.push(Measurement::Reading(Reading { stamp, field }));
         }
         let (_, batches) = run(&Config::default(), &measurements);
         let cuts: Vec<_> = batches.iter().map(|batch| batch.cut).collect();
@@ -703,7 +681,7 @@ mod tests {
                 let [Measurement::Pose(pose), Measurement::Reading(reading)] = pair else { unreachable!() };
                 pose.stamp = Stamp::from_nanoseconds(pose.stamp.nanoseconds() + 7_000_000);
                 pose.position.y += spike / 100.0;
-                reading.sample = shifted_field(reading.sample, Vector3::repeat(*spike));
+                reading.field = shifted_field(reading.field, Vector3::repeat(*spike));
             }
             let (readings, poses): (Vec<_>, Vec<_>) =
                 measurements.iter().copied().partition(|measurement| matches!(measurement, Measurement::Reading(_)));

@@ -7,7 +7,7 @@ use nalgebra::{Point3, SVector, Vector3};
 use serde::{Deserialize, Serialize};
 
 use super::path::drop_every_other;
-use crate::sensing::reading::{MagneticField, Observed};
+use crate::sensing::reading::MagneticField;
 use streaming_gp::StudentT;
 
 /// Most fields of a cell that are kept.
@@ -72,10 +72,19 @@ impl SampledFields {
     }
 }
 
+/// The robust mean of the fields of one cell, and of their places.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Mean {
+    pub position: Point3<f64>,
+    pub field: MagneticField,
+    /// Of the strengths, in microtesla.
+    pub strength: f64,
+}
+
 impl RobustMean {
-    /// The location of the sampled fields, and their robust mean; `None` without any. Strength and axes are weighted separately, since a wrong direction
+    /// The robust mean of the sampled fields; `None` without any. Strength and axes are weighted separately, since a wrong direction
     /// does not affect the strength; the position has the weights of the strength.
-    pub fn of(&self, sample: &SampledFields) -> Option<(Point3<f64>, Observed)> {
+    pub fn of(&self, sample: &SampledFields) -> Option<Mean> {
         let kept = &sample.fields[..sample.fields.len().min(MOST_KEPT)];
         let (first, _) = kept.first()?;
         let mut strengths = [SVector::<f64, 1>::zeros(); MOST_KEPT];
@@ -88,8 +97,8 @@ impl RobustMean {
         let (field, _) = self.location(&fields[..kept.len()], MEDIAN_DISTANCE[1]);
         let total: f64 = weights.iter().sum();
         let moved = kept.iter().zip(&weights).map(|((position, _), weight)| (position - first) * *weight);
-        let mean = MagneticField::from_microtesla(field);
-        Some((first + moved.sum::<Vector3<f64>>() / total, Observed::Field { mean, strength: strength.x }))
+        let position = first + moved.sum::<Vector3<f64>>() / total;
+        Some(Mean { position, field: MagneticField::from_microtesla(field), strength: strength.x })
     }
 
     /// The location of the samples and the weight of each.

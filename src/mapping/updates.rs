@@ -18,7 +18,7 @@ pub struct Update {
     /// The map after it; none before the first accepted batch.
     pub map: Option<FieldMap>,
     /// The report of learning, or why the batch was rejected; none where another map replaced the previous one.
-    pub result: Option<Result<UpdateReport, crate::field::BatchError>>,
+    pub result: Option<Result<UpdateReport, streaming_gp::streaming::Error>>,
     /// Number of observations.
     pub observations: usize,
     /// Why its batch was cut.

@@ -496,7 +496,7 @@ mod tests {
         let field = MagneticField::from_microtesla(Vector3::new(50.0, 0.0, 0.0).add_scalar(1e-6 * index as f64));
         [
             Measurement::Pose(Pose { stamp, position, orientation: UnitQuaternion::identity() }),
-            Measurement::Reading(Reading { stamp, sample: field.into() }),
+            Measurement::Reading(Reading { stamp, field }),
         ]
     }
 

@@ -12,7 +12,6 @@ use crate::display::colour::VIRIDIS;
 use crate::display::occupancy::GridScales;
 use crate::field::grid::{Cells, FieldGrid, GridGeometry};
 use crate::field::map::SensorBias;
-use crate::field::quantity::Quantity;
 use crate::localization::Start;
 #[cfg(not(feature = "ros-check"))]
 use {
@@ -25,8 +24,7 @@ use crate::sensing::reading::{MagneticField, Pose, Reading, Stamp, isometry};
 /// Diameter of an inducing point's sphere, in metres.
 const MARKER_SIZE: f64 = 0.08;
 
-/// Fields of a point of the cloud. Intensity is the mean in microtesla, for viewers; mean and standard deviation are in tesla. For a
-/// yes/no signal all three are probabilities.
+/// Fields of a point of the cloud. Intensity is the mean in microtesla, for viewers; mean and standard deviation are in tesla.
 const POINT_FIELDS: [&str; 6] = ["x", "y", "z", "intensity", "mean", "standard_deviation"];
 
 /// Further fields where the map has axes, in tesla.
@@ -50,7 +48,7 @@ pub(super) fn header(frame: &str, at: Stamp) -> Header {
 pub(super) fn reading(message: &sensor_msgs::msg::MagneticField) -> Reading {
     let axes = &message.magnetic_field;
     let field = MagneticField::from_tesla(Vector3::new(axes.x, axes.y, axes.z));
-    Reading { stamp: stamp(&message.header.stamp), sample: field.into() }
+    Reading { stamp: stamp(&message.header.stamp), field }
 }
 
 /// The pose in a message. An invalid one becomes not-a-number, which the pose gate rejects and counts.
@@ -179,15 +177,13 @@ pub(super) fn field_map(
     let hyperparameters = map.map(FieldMap::hyperparameters).unwrap_or_default();
     let points = map.map(FieldMap::inducing_points).unwrap_or_default();
     let totals = map.map(|map| map.totals).unwrap_or_default();
-    let outside = |value| outside(grid.quantity, value);
-    let [mean_low, mean_high] = scales.mean.map(outside);
-    // Twice, for the square.
-    let [variance_low, variance_high] = scales.variance.map(|variance| outside(outside(variance)));
+    let [mean_low, mean_high] = scales.mean.map(tesla);
+    let [variance_low, variance_high] = scales.variance.map(|variance| tesla(tesla(variance)));
     FieldMapMessage {
         info: metadata(&grid.geometry, header.stamp.clone()),
         header,
-        mean: grid.mean.iter().map(|&value| outside(value) as f32).collect(),
-        standard_deviation: grid.standard_deviation.iter().map(|&value| outside(value) as f32).collect(),
+        mean: grid.mean.iter().map(|&value| tesla(value) as f32).collect(),
+        standard_deviation: grid.standard_deviation.iter().map(|&value| tesla(value) as f32).collect(),
         mean_low,
         mean_high,
         variance_low,
@@ -219,7 +215,7 @@ pub(super) fn cloud(header: Header, grid: &FieldGrid, axes: Option<&AxesGrid>) -
     for (cell, (mean, deviation)) in grid.mean.iter().zip(&grid.standard_deviation).enumerate() {
         if mean.is_finite() {
             let [x, y] = geometry.centre(cell % geometry.columns, cell / geometry.columns);
-            let [outer_mean, outer_deviation] = [*mean, *deviation].map(|value| outside(grid.quantity, value));
+            let [outer_mean, outer_deviation] = [*mean, *deviation].map(tesla);
             let mut push = |value: f64| data.extend((value as f32).to_le_bytes());
             [x, y, 0.0, *mean, outer_mean, outer_deviation].into_iter().for_each(&mut push);
             if let Some(axes) = axes.and_then(|axes| axes.cells[cell]) {
@@ -315,17 +311,9 @@ pub(super) fn bias(header: Header, bias: &SensorBias) -> sensor_msgs::msg::Magne
     }
 }
 
-/// A mean or standard deviation of this quantity in the units of messages: strengths are in tesla.
-pub(super) fn outside(quantity: Quantity, value: f64) -> f64 {
-    match quantity {
-        Quantity::Strength => MagneticField::from_microtesla(Vector3::new(value, 0.0, 0.0)).to_tesla().x,
-        Quantity::Probability => value,
-    }
-}
-
 /// Microtesla in tesla; applied twice, the square of one in that of the other.
 pub(super) fn tesla(microtesla: f64) -> f64 {
-    outside(Quantity::Strength, microtesla)
+    MagneticField::from_microtesla(Vector3::new(microtesla, 0.0, 0.0)).to_tesla().x
 }
 
 fn point([x, y, z]: [f64; 3]) -> geometry_msgs::msg::Point {
@@ -350,7 +338,7 @@ mod tests {
     #[test]
     fn points_of_a_cloud_have_the_axes_where_the_map_has_them() {
         let geometry = GridGeometry { resolution: 0.5, first_column: 0, first_row: 0, columns: 2, rows: 1 };
-        let mut grid = FieldGrid::unknown(geometry, Quantity::Strength);
+        let mut grid = FieldGrid::unknown(geometry);
         (grid.mean[1], grid.standard_deviation[1]) = (50.0, 2.0);
         let header = || header("odom", Stamp::default());
         let plain = cloud(header(), &grid, None);

@@ -8,12 +8,11 @@ use r2r::diagnostic_msgs::msg::{DiagnosticArray, DiagnosticStatus, KeyValue};
 use r2r::std_msgs::msg::Header;
 use r2r::{Node, Publisher, QosProfile};
 
-use super::conversions::{outside, time};
+use super::conversions::{tesla, time};
 use super::shared::Shared;
 use crate::display::occupancy::GridScales;
 use crate::durability::journal;
 use crate::field::map::{FieldMap, SensorBias};
-use crate::field::quantity::Quantity;
 use crate::mapping::updates::{Update, lock};
 use crate::sensing::health::Finding;
 use crate::sensing::intake::Intake;
@@ -60,8 +59,15 @@ impl Diagnostics {
         Ok(Self { publisher, last: Instant::now(), readings: 0, odometry: 0, lost: 0 })
     }
 
-    /// Publishes a report; `finding` is why nothing is being mapped.
-    pub(super) fn publish(&mut self, shared: &Shared, intake: &mut Intake, finding: Option<&Finding>, now: Stamp) {
+    /// Publishes a report; `finding` is why nothing is being mapped, `several` which topics have several publishers.
+    pub(super) fn publish(
+        &mut self,
+        shared: &Shared,
+        intake: &mut Intake,
+        finding: Option<&Finding>,
+        several: Option<&str>,
+        now: Stamp,
+    ) {
         let (worker, journal) = (&shared.session.worker, shared.session.journal());
         let (status, newest) = (worker.status(), worker.updates.newest());
         let lost = status.lost_readings + status.lost_poses;
@@ -78,6 +84,8 @@ impl Diagnostics {
             warning(&format!("the last batch was rejected: {error}"))
         } else if intake.paused {
             fine("paused")
+        } else if let Some(several) = several {
+            warning(several)
         } else {
             match (finding, &doubt) {
                 (Some(Finding::Fault(message)), _) => warning(message),
@@ -87,6 +95,7 @@ impl Diagnostics {
             }
         };
         let mut values = self.counts(shared, intake);
+        values.extend(several.map(|several| value("several publishers", several)));
         values.extend(doubt.map(|doubt| value("doubt", doubt)));
         values.extend(journal.as_ref().map(journal_values).unwrap_or_default());
         values.extend(newest.as_deref().map(update_values).unwrap_or_default());
@@ -171,16 +180,11 @@ fn bias_values(bias: &SensorBias) -> [KeyValue; 2] {
 }
 
 fn scale_values(scales: &GridScales) -> Vec<KeyValue> {
-    let outside = |value| outside(scales.quantity, value);
-    let (unit, squared) = match scales.quantity {
-        Quantity::Strength => (" T", " T^2"),
-        Quantity::Probability => ("", ""),
-    };
-    let [mean_low, mean_high] = scales.mean.map(outside);
-    let [variance_low, variance_high] = scales.variance.map(|variance| outside(outside(variance)));
+    let [mean_low, mean_high] = scales.mean.map(tesla);
+    let [variance_low, variance_high] = scales.variance.map(|variance| tesla(tesla(variance)));
     vec![
-        value("mean scale", format!("{mean_low:e} to {mean_high:e}{unit}")),
-        value("variance scale", format!("{variance_low:e} to {variance_high:e}{squared}")),
+        value("mean scale", format!("{mean_low:e} to {mean_high:e} T")),
+        value("variance scale", format!("{variance_low:e} to {variance_high:e} T^2")),
     ]
 }
 

@@ -8,19 +8,20 @@ use futures::executor::LocalPool;
 use futures::task::LocalSpawnExt;
 use futures::{FutureExt, Stream, StreamExt};
 use r2r::{Node, Publisher, QosProfile, ServiceRequest, WrappedServiceTypeSupport, WrappedTypesupport};
-use r2r::{nav_msgs::msg::Odometry, sensor_msgs::msg::MagneticField, std_msgs::msg::Bool, tf2_msgs::msg::TFMessage};
+use r2r::{nav_msgs::msg::Odometry, sensor_msgs::msg::MagneticField, tf2_msgs::msg::TFMessage};
 
 use super::clock::SimulatedTime;
 use super::conversions as convert;
 use super::names;
 use super::parameters::Parameters;
-use crate::config::{self, Config, Likelihood, Reliability};
+use super::publishers::publishing_nodes;
+use crate::config::{self, Config, Reliability};
 use crate::mapping::updates::lock;
 use crate::sensing::counters::Counters;
 use crate::sensing::frames::normalized;
-use crate::sensing::health::{Finding, HealthInputs, HealthMonitor, Topic};
+use crate::sensing::health::{Finding, HealthInputs, HealthMonitor, SeveralPublishers, Topic};
 use crate::sensing::intake::{Intake, IntakeOutput};
-use crate::sensing::reading::{Reading, Sample, Stamp};
+use crate::sensing::reading::Stamp;
 
 /// How long the ROS thread waits for messages at a time.
 const SPIN: Duration = Duration::from_millis(20);
@@ -39,6 +40,8 @@ pub(super) struct Listener {
     pub(super) settings: config::Node,
     /// Why no reading was used at the last check.
     pub(super) finding: Option<Finding>,
+    /// Whether somebody else publishes on a subscribed topic as well.
+    pub(super) several_publishers: SeveralPublishers,
     parameters: Arc<Mutex<Parameters>>,
     pool: LocalPool,
     health: HealthMonitor,
@@ -54,10 +57,7 @@ pub(super) struct Listener {
 pub(super) struct Subscriptions {
     /// The topic that is mapped, and that of the odometry, at the last health check.
     pub(super) topics: [Topic; 2],
-    /// With their frames.
-    readings: Messages<(String, Reading)>,
-    /// Whether they are of a yes/no signal, which has neither stamps nor frames.
-    is_signal: bool,
+    readings: Messages<MagneticField>,
     odometry: Messages<Odometry>,
     transforms: Messages<TFMessage>,
     fixed_transforms: Messages<TFMessage>,
@@ -73,21 +73,7 @@ impl Subscriptions {
         let transforms = QosProfile::default().keep_last(TRANSFORMS);
         let or_default = |topic: &str, default: &str| if topic.is_empty() { default } else { topic }.to_owned();
         let odometry = or_default(&config.topics.odometry, "odom");
-        let is_signal = config.model.likelihood == Likelihood::Bernoulli;
-        let (mapped, setting, wanted) = if is_signal {
-            (&config.topics.signal, "topics.signal", "std_msgs/msg/Bool")
-        } else {
-            (&config.topics.magnetometer, "magnetometer_topic", "sensor_msgs/msg/MagneticField")
-        };
-        let mapped = or_default(mapped, "imu/mag");
-        let readings: Messages<(String, Reading)> = if is_signal {
-            let reading =
-                |Bool { data }| (String::new(), Reading { stamp: Stamp::default(), sample: Sample::Signal(data) });
-            Box::new(subscribe(node, &mapped, sensors.clone())?.map(reading))
-        } else {
-            let reading = |message: MagneticField| (message.header.frame_id.clone(), convert::reading(&message));
-            Box::new(subscribe(node, &mapped, sensors.clone())?.map(reading))
-        };
+        let magnetometer = or_default(&config.topics.magnetometer, "imu/mag");
         let unnamed = "the node has no name";
         let (name, namespace) = (node.name().context(unnamed)?, node.namespace().context(unnamed)?);
         let topic = |topic: &str, setting, wanted| {
@@ -95,9 +81,11 @@ impl Subscriptions {
             Topic { name, setting, wanted, published: None }
         };
         Ok(Self {
-            topics: [topic(&mapped, setting, wanted), topic(&odometry, "odometry_topic", "nav_msgs/msg/Odometry")],
-            readings,
-            is_signal,
+            topics: [
+                topic(&magnetometer, "magnetometer_topic", "sensor_msgs/msg/MagneticField"),
+                topic(&odometry, "odometry_topic", "nav_msgs/msg/Odometry"),
+            ],
+            readings: subscribe(node, &magnetometer, sensors.clone())?,
             odometry: subscribe(node, &odometry, sensors)?,
             transforms: subscribe(node, "/tf", transforms.clone())?,
             fixed_transforms: subscribe(node, "/tf_static", transforms.transient_local())?,
@@ -161,6 +149,7 @@ impl Listener {
             subscriptions: Subscriptions::create(node, config)?,
             settings: config.node.clone(),
             finding: None,
+            several_publishers: SeveralPublishers::default(),
             parameters,
             pool,
             health: HealthMonitor::new(config),
@@ -172,15 +161,13 @@ impl Listener {
         })
     }
 
-    /// Waits for messages; the time of the node's clock.
-    pub(super) fn spin(&mut self, node: &mut Node) -> Stamp {
+    /// Waits for messages.
+    pub(super) fn spin(&mut self, node: &mut Node) {
         // r2r takes at most one message of each subscription at a time and has room for ten.
         node.spin_once(SPIN);
-        let time = now(node);
         if let Some(simulated) = &mut self.simulated_time {
-            simulated.update(time, Instant::now());
+            simulated.update(now(node), Instant::now());
         }
-        time
     }
 
     /// Serves requests for parameters; the settings, if they changed.
@@ -191,11 +178,10 @@ impl Listener {
         Some(config)
     }
 
-    /// Passes everything that arrived until `now` to the intake, and its output to `sink`. `name_map` takes the frame of odometry and
+    /// Passes everything that arrived to the intake, and its output to `sink`. `name_map` takes the frame of odometry and
     /// returns that of the map.
     pub(super) fn forward<E>(
         &mut self,
-        now: Stamp,
         mut name_map: impl FnMut(&str) -> Result<Arc<str>, E>,
         mut sink: impl FnMut(IntakeOutput),
     ) -> Result<(), E> {
@@ -211,11 +197,8 @@ impl Listener {
             let pose = convert::pose(&message);
             intake.odometry(&message.header.frame_id, &message.child_frame_id, pose, &mut sink);
         }
-        while let Some((frame, mut reading)) = ready(&mut subscriptions.readings) {
-            if subscriptions.is_signal {
-                reading.stamp = now;
-            }
-            intake.reading(&frame, reading, &mut sink);
+        while let Some(message) = ready(&mut subscriptions.readings) {
+            intake.reading(&message.header.frame_id, convert::reading(&message), &mut sink);
         }
         Ok(())
     }
@@ -267,6 +250,18 @@ impl Listener {
             self.diagnostics_due = Instant::now() + Duration::from_secs_f64(1.0 / self.settings.diagnostics_rate);
         }
         is_due
+    }
+
+    /// Looks who publishes on the subscribed topics, and logs when somebody else does as well, or no more.
+    pub(super) fn check_publishers(&mut self, node: &Node) {
+        let publishers = |topic: &Topic| publishing_nodes(node, &topic.name, topic.wanted);
+        let topics = self.subscriptions.topics.iter().map(|topic| (topic.name.as_str(), publishers(topic)));
+        if self.several_publishers.update(topics) {
+            match self.several_publishers.warning() {
+                Some(warning) => log::warn!("{warning}"),
+                None => log::info!("no subscribed topic has several publishers any more"),
+            }
+        }
     }
 
     /// Updates who publishes on the subscribed topics.

@@ -207,8 +207,8 @@ impl LocalizerThread {
 
     fn run(mut self, node: &mut Node, stop: &StopSignal) -> anyhow::Result<()> {
         while !stop.is_stopped() && !self.live.has_ended() {
-            let time = self.listener.spin(node);
-            let is_moved = self.forward(time);
+            self.listener.spin(node);
+            let is_moved = self.forward();
             self.publish_map();
             self.take_requests();
             // No parameter changes while it runs.
@@ -232,7 +232,7 @@ impl LocalizerThread {
     }
 
     /// Passes everything that arrived to the localization thread; whether there was odometry.
-    fn forward(&mut self, now: Stamp) -> bool {
+    fn forward(&mut self) -> bool {
         let Self { listener, live, odometry, odometry_frame, .. } = self;
         let mut is_moved = false;
         let name_map = |frame: &str| {
@@ -252,7 +252,7 @@ impl LocalizerThread {
                 live.offer(measurement);
             }
         };
-        let Ok(()) = listener.forward(now, name_map, sink);
+        let Ok(()) = listener.forward(name_map, sink);
         is_moved
     }
 
@@ -345,8 +345,13 @@ impl LocalizerThread {
         if !self.listener.are_diagnostics_due() {
             return;
         }
-        let (level, message) = match (&self.listener.finding, &found.located) {
-            (Some(Finding::Fault(fault)), _) => (DiagnosticStatus::WARN as u8, fault.clone()),
+        self.listener.check_publishers(node);
+        let fault = match &self.listener.finding {
+            Some(Finding::Fault(fault)) => Some(fault.as_str()),
+            _ => self.listener.several_publishers.warning(),
+        };
+        let (level, message) = match (fault, &found.located) {
+            (Some(fault), _) => (DiagnosticStatus::WARN as u8, fault.to_owned()),
             (_, None) => (DiagnosticStatus::WARN as u8, "waiting: the robot has to drive to be found".into()),
             (_, Some(located)) => {
                 let state: &str = located.state.into();

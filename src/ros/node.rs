@@ -16,7 +16,6 @@ use super::threads::Threads;
 use crate::config::{Config, PoseSource};
 use crate::mapping::updates::lock;
 use crate::sensing::intake::IntakeOutput;
-use crate::sensing::reading::Stamp;
 
 /// Runs the node until it is stopped by SIGINT or SIGTERM.
 ///
@@ -64,8 +63,8 @@ impl<'a> RosThread<'a> {
 
     fn run(mut self, node: &mut Node) -> anyhow::Result<()> {
         while !self.threads.stop.is_stopped() {
-            let time = self.listener.spin(node);
-            self.forward(time)?;
+            self.listener.spin(node);
+            self.forward()?;
             *lock(&self.threads.shared.intake_rejections) = self.listener.intake.status.rejections;
             lock(&self.threads.shared.sensor_frame).clone_from(&self.listener.intake.sensor_frame);
             self.take_requests();
@@ -79,8 +78,8 @@ impl<'a> RosThread<'a> {
         Ok(())
     }
 
-    /// Passes everything that arrived until `now` to the mapping thread.
-    fn forward(&mut self, now: Stamp) -> anyhow::Result<()> {
+    /// Passes everything that arrived to the mapping thread.
+    fn forward(&mut self) -> anyhow::Result<()> {
         let mut outcome = Ok(());
         let inbox = &self.threads.shared.session.worker.inbox;
         let sink = |output| {
@@ -92,7 +91,7 @@ impl<'a> RosThread<'a> {
                 outcome = Err(error);
             }
         };
-        self.listener.forward(now, |frame| inbox.name_frame(frame), sink)?;
+        self.listener.forward(|frame| inbox.name_frame(frame), sink)?;
         Ok(outcome?)
     }
 
@@ -125,8 +124,10 @@ impl<'a> RosThread<'a> {
 
     fn report(&mut self, node: &Node) {
         if self.listener.are_diagnostics_due() {
-            let Listener { finding, intake, .. } = &mut self.listener;
-            self.diagnostics.publish(&self.threads.shared, intake, finding.as_ref(), now(node));
+            self.listener.check_publishers(node);
+            let Listener { finding, several_publishers, intake, .. } = &mut self.listener;
+            let several = several_publishers.warning();
+            self.diagnostics.publish(&self.threads.shared, intake, finding.as_ref(), several, now(node));
         }
     }
 }

@@ -14,7 +14,7 @@ use crate::config::Config;
 use crate::session::Answer;
 #[cfg(not(feature = "ros-check"))]
 use {
-    super::conversions::{header, outside, tesla},
+    super::conversions::{header, tesla},
     super::interfaces::QueryField,
     crate::field::map::{FieldMap, Prediction},
     r2r::geometry_msgs::msg::Vector3,
@@ -115,7 +115,6 @@ impl ServiceThread {
 /// A prediction as a response without header.
 #[cfg(not(feature = "ros-check"))]
 fn answer(map: &FieldMap, Prediction { mean, variance, axes }: Prediction) -> QueryField::Response {
-    let outside = |value| outside(map.quantity(), value);
     let nothing = Axes { mean: [f64::NAN; 3], covariance: [[f64::NAN; 3]; 3] };
     let axes: Vec<Axes> = axes.into_iter().flatten().map(|axes| axes.unwrap_or(nothing)).collect();
     let field = |axes: &Axes| {
@@ -127,8 +126,8 @@ fn answer(map: &FieldMap, Prediction { mean, variance, axes }: Prediction) -> Qu
         success: true,
         message: format!("{} points", mean.len()),
         known: mean.iter().map(|mean| mean.is_finite()).collect(),
-        mean: mean.into_iter().map(outside).collect(),
-        standard_deviation: variance.into_iter().map(|variance| outside(variance.sqrt())).collect(),
+        mean: mean.into_iter().map(tesla).collect(),
+        standard_deviation: variance.into_iter().map(|variance| tesla(variance.sqrt())).collect(),
         field: axes.iter().map(field).collect(),
         field_covariance: covariances.map(|entry| tesla(tesla(entry))).collect(),
         ..Default::default()

@@ -25,14 +25,13 @@ impl Calibration {
         Self { iron: (!is_neutral).then_some((hard_iron, soft_iron)), delay: settings.delay }
     }
 
-    /// The reading without the robot's own magnetism, stamped when it was taken; a yes/no signal stays as it is.
+    /// The reading without the robot's own magnetism, stamped when it was taken.
     pub fn apply(&self, reading: Reading) -> Reading {
-        let Some(field) = reading.sample.field() else { return reading };
+        let Reading { stamp, field } = reading;
         let corrected = |(hard_iron, soft_iron): &(Vector3<f64>, Matrix3<f64>)| {
-            MagneticField::from_microtesla(soft_iron * (field.microtesla() - hard_iron)).into()
+            MagneticField::from_microtesla(soft_iron * (field.microtesla() - hard_iron))
         };
-        let sample = self.iron.as_ref().map_or(reading.sample, corrected);
-        Reading { stamp: reading.stamp.shifted(-self.delay), sample }
+        Reading { stamp: stamp.shifted(-self.delay), field: self.iron.as_ref().map_or(field, corrected) }
     }
 }
 
@@ -41,14 +40,14 @@ mod tests {
     use nalgebra::UnitQuaternion;
 
     use super::*;
-    use crate::sensing::reading::{Sample, Stamp};
+    use crate::sensing::reading::Stamp;
 
     fn reading(field: Vector3<f64>) -> Reading {
-        Reading { stamp: Stamp::from_seconds(3.0), sample: MagneticField::from_microtesla(field).into() }
+        Reading { stamp: Stamp::from_seconds(3.0), field: MagneticField::from_microtesla(field) }
     }
 
     fn calibrated(calibration: &Calibration, field: Vector3<f64>) -> MagneticField {
-        *calibration.apply(reading(field)).sample.field().unwrap()
+        calibration.apply(reading(field)).field
     }
 
     #[test]
@@ -74,8 +73,6 @@ mod tests {
         let calibration = Calibration::new(&config::Sensor { delay: 0.25, ..Default::default() });
         let late = reading(Vector3::x());
         assert_eq!(calibration.apply(late), Reading { stamp: Stamp::from_seconds(2.75), ..late });
-        let signal = Reading { sample: Sample::Signal(true), ..late };
-        assert_eq!(calibration.apply(signal), signal);
     }
 
     #[test]

@@ -13,10 +13,10 @@ use std::sync::Arc;
 
 use nalgebra::Isometry3;
 
-use crate::config::{Config, Frames, Likelihood, PoseSource};
+use crate::config::{Config, Frames, PoseSource};
 use crate::sensing::frames::{FrameTree, Missing, TransformError, normalized};
 use crate::sensing::gates::LATENESS;
-use crate::sensing::reading::{MagneticField, Measurement, Pose, Reading, Stamp};
+use crate::sensing::reading::{Measurement, Pose, Reading, Stamp};
 use crate::sensing::rejection::{Rejection, Rejections};
 use crate::sensing::timing::TopicTiming;
 
@@ -48,7 +48,7 @@ pub struct IntakeStatus {
     pub reading_timing: TopicTiming,
     /// The intervals between odometry messages.
     pub odometry_timing: TopicTiming,
-    /// Strength of the last reading as it arrived, in microtesla; none of a yes/no signal.
+    /// Strength of the last reading as it arrived, in microtesla.
     pub last_strength: Option<f64>,
     /// Why the last measurement without a transform had none.
     pub transform_error: Option<TransformError>,
@@ -95,12 +95,10 @@ impl Intake {
     /// An intake that has received nothing yet.
     pub fn new(config: &Config) -> Self {
         let map = normalized(&config.frames.map);
-        // Its messages name no frame.
-        let is_signal = config.model.likelihood == Likelihood::Bernoulli;
         Self {
             settings: config.frames.clone(),
             capacity: config.synchronizer.max_waiting,
-            given_mount: (config.sensor.override_transforms || is_signal).then(|| config.sensor.mount()),
+            given_mount: config.sensor.override_transforms.then(|| config.sensor.mount()),
             map: (!map.is_empty()).then(|| String::from(map)),
             ..Self::default()
         }
@@ -125,7 +123,7 @@ impl Intake {
     /// Takes a reading of the sensor whose frame is `frame`.
     pub fn reading(&mut self, frame: &str, reading: Reading, sink: &mut impl FnMut(IntakeOutput)) {
         self.status.readings += 1;
-        self.status.last_strength = reading.sample.field().map(MagneticField::strength);
+        self.status.last_strength = Some(reading.field.strength());
         let last = self.status.reading_timing.last;
         self.status.reading_timing.push(reading.stamp);
         if self.paused {
@@ -309,7 +307,6 @@ mod tests {
     use nalgebra::Translation3;
 
     use super::*;
-    use crate::sensing::reading::Sample;
     use crate::sensing::samples::{at, pose, reading};
 
     fn shift(x: f64, y: f64) -> Isometry3<f64> {
@@ -412,19 +409,6 @@ mod tests {
         });
         bench.reading("nowhere", 0);
         assert_eq!((bench.readings(), bench.mounts()), (1, vec![shift(0.3, 0.0)]));
-    }
-
-    #[test]
-    fn a_yes_no_signal_has_the_mount_of_the_settings() {
-        let mut bench = Bench::new(|config| {
-            config.model.likelihood = Likelihood::Bernoulli;
-            config.sensor.position = [0.3, 0.0, 0.0];
-        });
-        bench.odometry(0, 0.0);
-        bench
-            .intake
-            .reading("", Reading { stamp: at(5), sample: Sample::Signal(true) }, &mut |output| bench.out.push(output));
-        assert_eq!((bench.mounts(), bench.readings()), (vec![shift(0.3, 0.0)], 1));
     }
 
     #[test]

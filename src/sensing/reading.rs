@@ -6,8 +6,6 @@
 use nalgebra::{Isometry2, Isometry3, Matrix3, Point3, Quaternion, Translation3, UnitQuaternion, Vector3};
 use serde::{Deserialize, Serialize};
 
-use crate::field::quantity::Quantity;
-
 /// Microtesla in one tesla.
 const MICROTESLA_PER_TESLA: f64 = 1e6;
 
@@ -111,46 +109,13 @@ impl MagneticField {
     }
 }
 
-/// The value that a sensor measured.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub enum Sample {
-    /// The magnetic field.
-    Field(MagneticField),
-    /// A yes/no signal.
-    Signal(bool),
-}
-
-impl Sample {
-    /// The magnetic field; none for a yes/no signal.
-    pub fn field(&self) -> Option<&MagneticField> {
-        match self {
-            Self::Field(field) => Some(field),
-            Self::Signal(_) => None,
-        }
-    }
-
-    /// The sample with another field; a yes/no signal stays as it is.
-    pub fn map_field(self, change: impl FnOnce(MagneticField) -> MagneticField) -> Self {
-        match self {
-            Self::Field(field) => Self::Field(change(field)),
-            Self::Signal(_) => self,
-        }
-    }
-}
-
-impl From<MagneticField> for Sample {
-    fn from(field: MagneticField) -> Self {
-        Self::Field(field)
-    }
-}
-
-/// A sample of the sensor that is mapped.
+/// A sample of the magnetometer.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Reading {
     /// When it was taken.
     pub stamp: Stamp,
-    /// The measured value; a field along the sensor's axes.
-    pub sample: Sample,
+    /// The field along the sensor's axes.
+    pub field: MagneticField,
 }
 
 /// The pose of the robot's body in the map frame.
@@ -204,7 +169,7 @@ pub fn interpolate(start: &Isometry3<f64>, end: &Isometry3<f64>, fraction: f64) 
 /// A message of one of the two topics of a source.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Measurement {
-    /// A message of the sensor that is mapped.
+    /// From the magnetometer.
     Reading(Reading),
     /// A message of odometry.
     Pose(Pose),
@@ -237,8 +202,8 @@ pub struct LocatedReading {
     pub position: Point3<f64>,
     /// Rotation from the sensor's frame to the map frame.
     pub orientation: UnitQuaternion<f64>,
-    /// The measured value; a field along the axes of the map frame.
-    pub sample: Sample,
+    /// The field along the axes of the map frame.
+    pub field: MagneticField,
 }
 
 /// The unit that the model learns from: the average of the readings in one cell of the path, or a single reading where averaging is off.
@@ -252,60 +217,12 @@ pub struct Observation {
     pub orientation: Matrix3<f64>,
     /// Speed of the sensor, in metres per second; 0 for a single reading, which has none.
     pub speed: f64,
-    /// The measured value.
-    pub observed: Observed,
+    /// Mean of the axes of the field, in the map frame.
+    pub field: MagneticField,
+    /// Mean of the strengths, in microtesla. Not the strength of the mean, which is wrong when the robot turns on the spot.
+    pub strength: f64,
     /// The number of readings averaged; at least one.
     pub readings: u32,
-}
-
-/// The average value of the readings of one cell.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub enum Observed {
-    /// The magnetic field.
-    Field {
-        /// Mean of the axes, in the map frame.
-        mean: MagneticField,
-        /// Mean of the strengths, in microtesla. Not the strength of the mean, which is wrong when the robot turns on the spot.
-        strength: f64,
-    },
-    /// A yes/no signal, of the last reading.
-    Signal(bool),
-}
-
-impl Observed {
-    /// The quantity that can be mapped from it.
-    pub fn quantity(&self) -> Quantity {
-        match self {
-            Self::Field { .. } => Quantity::Strength,
-            Self::Signal(_) => Quantity::Probability,
-        }
-    }
-}
-
-impl Observation {
-    /// Mean of the axes, in the map frame; not a number for a yes/no signal, which no model of a field accepts.
-    pub fn field(&self) -> MagneticField {
-        match self.observed {
-            Observed::Field { mean, .. } => mean,
-            Observed::Signal(_) => MagneticField::from_microtesla(Vector3::repeat(f64::NAN)),
-        }
-    }
-
-    /// Mean of the strengths, in microtesla; not a number for a yes/no signal.
-    pub fn strength(&self) -> f64 {
-        match self.observed {
-            Observed::Field { strength, .. } => strength,
-            Observed::Signal(_) => f64::NAN,
-        }
-    }
-
-    /// 1 for yes, 0 for no; not a number for a field, which no model of a yes/no signal accepts.
-    pub fn label(&self) -> f64 {
-        match self.observed {
-            Observed::Field { .. } => f64::NAN,
-            Observed::Signal(is_yes) => f64::from(u8::from(is_yes)),
-        }
-    }
 }
 
 #[cfg(test)]

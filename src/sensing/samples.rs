@@ -14,7 +14,7 @@ pub(super) fn field(x: f64) -> MagneticField {
 }
 
 pub(super) fn reading(milliseconds: i64, x: f64) -> Reading {
-    Reading { stamp: at(milliseconds), sample: field(x).into() }
+    Reading { stamp: at(milliseconds), field: field(x) }
 }
 
 pub(super) fn pose(milliseconds: i64, x: f64) -> Pose {

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::config;
 use crate::sensing::gates::Continuity;
 use crate::sensing::pose_history::PoseHistory;
-use crate::sensing::reading::{LocatedReading, Pose, Reading, Sample, Stamp};
+use crate::sensing::reading::{LocatedReading, MagneticField, Pose, Reading, Stamp};
 use crate::sensing::rejection::Rejection;
 
 /// Initial capacity; it grows up to its bound when poses lag that far.
@@ -44,8 +44,8 @@ pub struct Synchronizer {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 struct Waiting {
     reading: Reading,
-    /// Its sample before calibration.
-    sent: Sample,
+    /// Its field before calibration.
+    sent: MagneticField,
     /// The sensor's mount when it arrived.
     mount: Isometry3<f64>,
 }
@@ -55,8 +55,8 @@ struct Waiting {
 pub struct PlacedReading {
     /// The reading.
     pub located: LocatedReading,
-    /// Its sample along the sensor's axes, before calibration.
-    pub sent: Sample,
+    /// Its field along the sensor's axes, before calibration.
+    pub sent: MagneticField,
 }
 
 impl Synchronizer {
@@ -89,12 +89,12 @@ impl Synchronizer {
         self.readings.len()
     }
 
-    /// Takes the next reading, whose sample was `sent` before calibration, and passes to `sink` all readings that are decided now, in
+    /// Takes the next reading, whose field was `sent` before calibration, and passes to `sink` all readings that are decided now, in
     /// order.
     pub fn push_reading(
         &mut self,
         reading: Reading,
-        sent: Sample,
+        sent: MagneticField,
         mut sink: impl FnMut(Result<PlacedReading, Rejection>),
     ) {
         if self.newest_reading.is_some_and(|newest| reading.stamp < newest) {
@@ -173,7 +173,7 @@ impl Waiting {
             stamp: reading.stamp,
             position,
             orientation: sensor.rotation,
-            sample: reading.sample.map_field(|field| field.rotated(&sensor.rotation)),
+            field: reading.field.rotated(&sensor.rotation),
         };
         PlacedReading { located, sent }
     }
@@ -206,7 +206,7 @@ mod tests {
     }
 
     fn push_reading(synchronizer: &mut Synchronizer, reading: Reading, outcomes: &mut Vec<Outcome>) {
-        synchronizer.push_reading(reading, reading.sample, |outcome| outcomes.push(located(outcome)));
+        synchronizer.push_reading(reading, reading.field, |outcome| outcomes.push(located(outcome)));
     }
 
     fn push_pose(synchronizer: &mut Synchronizer, pose: Pose, continuity: Continuity, outcomes: &mut Vec<Outcome>) {
@@ -227,7 +227,7 @@ mod tests {
     }
 
     fn axes(located: &LocatedReading) -> &Vector3<f64> {
-        located.sample.field().unwrap().microtesla()
+        located.field.microtesla()
     }
 
     fn located(outcome: Result<PlacedReading, Rejection>) -> Outcome {
@@ -263,14 +263,14 @@ mod tests {
         let mut synchronizer = Synchronizer::new(&config::Synchronizer::default(), mounts[0]);
         let mut outcomes = Vec::new();
         synchronizer.push_pose(pose(0, 1.0, 0.0), Continuity::Continues, |_| unreachable!());
-        synchronizer.push_reading(reading(50), field(1.0).into(), |_| unreachable!());
+        synchronizer.push_reading(reading(50), field(1.0), |_| unreachable!());
         synchronizer.mount = mounts[1];
-        synchronizer.push_reading(reading(60), field(2.0).into(), |_| unreachable!());
+        synchronizer.push_reading(reading(60), field(2.0), |_| unreachable!());
         synchronizer.push_pose(pose(100, 1.0, 0.0), Continuity::Continues, |outcome| outcomes.push(outcome.unwrap()));
-        synchronizer.push_reading(reading(100), field(3.0).into(), |outcome| outcomes.push(outcome.unwrap()));
+        synchronizer.push_reading(reading(100), field(3.0), |outcome| outcomes.push(outcome.unwrap()));
         // What the sensor sent stays along its own axes.
-        let sent: Vec<Sample> = outcomes.iter().map(|placed| placed.sent).collect();
-        assert_eq!(sent, [1.0, 2.0, 3.0].map(|x| field(x).into()));
+        let sent: Vec<MagneticField> = outcomes.iter().map(|placed| placed.sent).collect();
+        assert_eq!(sent, [1.0, 2.0, 3.0].map(field));
         let outcomes: Vec<LocatedReading> = outcomes.iter().map(|placed| placed.located).collect();
         let [waited, then, now] = &outcomes[..] else { panic!("{outcomes:?}") };
         assert_eq!((waited.position.x, *axes(waited)), (1.0, Vector3::new(50.0, 0.0, 0.0)));
@@ -381,7 +381,7 @@ mod tests {
         let mut rejected = 0;
         for index in 0..10_000 {
             let reading = reading(20_000 + index);
-            synchronizer.push_reading(reading, reading.sample, |outcome| {
+            synchronizer.push_reading(reading, reading.field, |outcome| {
                 assert_eq!(outcome, Err(Rejection::WaitingQueueFull));
                 rejected += 1;
             });

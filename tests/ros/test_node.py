@@ -16,6 +16,7 @@ from map_msgs.msg import OccupancyGridUpdate
 from nav_msgs.msg import Odometry
 import numpy as np
 import pytest
+import rclpy
 from rosgraph_msgs.msg import Clock
 from sensor_msgs.msg import MagneticField
 from std_msgs.msg import Bool
@@ -414,39 +415,6 @@ def test_a_saved_map_is_loaded_and_continued(session, method, other):
     assert f'{path} cannot be continued' in fifth.process.log and differs in fifth.process.log
 
 
-def test_a_yes_no_signal_is_mapped_at_its_time_of_arrival(session):
-    settings = {'model.likelihood': 'bernoulli', 'selection.method': 'dual_memory', 'topics.signal': '/contact'}
-    mapper = session.mapper(settings)
-    contact, poses = session.publisher(Bool, '/contact'), session.publisher(Odometry, '/odom')
-    everything_listens = lambda: contact.get_subscription_count() and poses.get_subscription_count()  # noqa: E731
-    session.wait(everything_listens, 'a node that listens')
-    field, mean = mapper.watch('field'), mapper.watch('mean')
-
-    # Four metres along x in as many seconds of real time, since messages are as old as their arrival; yes behind the second metre.
-    start, sent = time.time(), 0
-    while (along := time.time() - start) < 4.0:
-        pose = Odometry(child_frame_id='base_link')
-        pose.header.stamp, pose.header.frame_id = to_time(time.time_ns()), 'odom'
-        pose.pose.pose.position.x, pose.pose.pose.orientation.w = along, 1.0
-        poses.publish(pose)
-        contact.publish(Bool(data=along > 2.0))
-        sent += 1
-        time.sleep(0.02)
-    mapper.wait_diagnostics(lambda report: report.count('readings') == sent, f'{sent} messages')
-    message = mapper.finish(field)
-    assert (message.mean_low, message.mean_high) == (0.0, 1.0)
-    # The last may wait for a pose that never comes.
-    assert message.readings_used > 0.9 * sent and message.readings_rejected < 0.1 * sent
-    known = np.isfinite(message.mean)
-    probabilities = np.asarray(message.mean)[known]
-    assert probabilities.min() >= 0.0 and probabilities.max() <= 1.0
-    no, border, yes = mapper.query([(0.8, 0.0), (2.0, 0.0), (3.2, 0.0)]).mean
-    # A message that is late by a tenth of a second is ten centimetres off.
-    assert no < 0.1 and 0.1 < border < 0.9 and yes > 0.9, (no, border, yes)
-    occupancies = np.asarray(mean.wait(lambda grid: grid.header == message.header, 'the last map').data)
-    np.testing.assert_allclose(occupancies[known], 100 * probabilities, atol=0.51)
-
-
 def test_a_map_that_cannot_be_loaded_is_reported_with_its_path(session):
     mapper = session.mapper({'node.map_name': 'hall'})
     field = mapper.watch('field')
@@ -698,6 +666,26 @@ def test_a_best_effort_sensor_is_heard_by_default(session):
     course = drive(4.0)
     session.robot(mapper, quality=BEST_EFFORT).drive(course)
     assert mapper.finish(field).readings_used == len(course)
+
+
+def test_two_publishers_on_a_topic_are_named_and_mapping_continues(session):
+    mapper = session.mapper()
+    course = drive(6.0)
+    robot = session.robot(mapper).drive(course[:100])
+    assert mapper.fresh_diagnostics().level == DiagnosticStatus.OK
+    intruder = rclpy.create_node('intruder', namespace='/other', context=session.context, start_parameter_services=False)
+    publisher = intruder.create_publisher(Odometry, '/odom', RELIABLE)
+    both = '/odom has 2 publishers, /magmap_tests and /other/intruder: their messages are mixed'
+    report = mapper.wait_diagnostics(lambda report: both in report.message, 'both publishers')
+    assert report.level == DiagnosticStatus.WARN and both in report.values['several publishers']
+    robot.drive(course[100:])
+    assert mapper.fresh_diagnostics().count('readings used') > 250
+    # The log says it once, not in every report.
+    assert len(re.findall(rf'\[WARN\].*{both}', mapper.process.log)) == 1, mapper.process.log
+    intruder.destroy_publisher(publisher)
+    intruder.destroy_node()
+    mapper.wait_log('no subscribed topic has several publishers any more')
+    assert mapper.fresh_diagnostics().level == DiagnosticStatus.OK
 
 
 def test_a_silent_topic_is_named(session):

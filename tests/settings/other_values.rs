@@ -12,7 +12,7 @@ pub fn base() -> Config {
 
 /// Each setting, and the settings with another valid value of it. Fails where none is found.
 pub fn each(base: &Config) -> Vec<(Setting, Config)> {
-    let settings = base.settings().unwrap().into_iter().filter(|setting| setting.key != "topics.signal");
+    let settings = base.settings().unwrap().into_iter();
     settings
         .map(|setting| {
             let other = candidates(&setting.value).into_iter().find_map(|value| {

@@ -2,12 +2,14 @@
 //!
 //! Every batch is of another region. The error over the region of the first batch shows whether the model has forgotten it after the last.
 
+mod crescents;
+
 use super::TEST_SEEDS;
 use super::metrics::Readings;
 use anyhow::anyhow;
 use clap::Args;
+use crescents::{BananaOptions, Labelled, banana};
 use magmap::config::Config;
-use magmap_tools::simulation::banana::{BananaOptions, Labelled, banana};
 use serde::Serialize;
 use std::time::Instant;
 use streaming_gp::{

@@ -134,8 +134,7 @@ impl Material {
     pub fn with_hard_iron(mut self, hard_iron: Vector3<f64>) -> Self {
         for reading in self.batches.iter_mut().chain(&mut self.test).flatten() {
             let added = reading.orientation * hard_iron;
-            reading.sample =
-                reading.sample.map_field(|field| MagneticField::from_microtesla(field.microtesla() + added));
+            reading.field = MagneticField::from_microtesla(reading.field.microtesla() + added);
         }
         self
     }
@@ -143,7 +142,7 @@ impl Material {
     /// Adds outliers to the readings that are learnt from. There is no gate before the averages here.
     pub fn with_outliers(mut self, outliers: Outliers) -> Self {
         let mut corrupt = outliers.corruption(0);
-        self.batches.iter_mut().flatten().for_each(|reading| reading.sample = reading.sample.map_field(&mut corrupt));
+        self.batches.iter_mut().flatten().for_each(|reading| reading.field = corrupt(reading.field));
         self
     }
 }
@@ -166,7 +165,7 @@ fn located(drive: &Drive) -> Vec<LocatedReading> {
             stamp: drive.stamp(row),
             position: Point3::new(drive.positions[row][0], drive.positions[row][1], 0.0),
             orientation: drive.orientation(row),
-            sample: MagneticField::from_microtesla(drive.fields[row]).into(),
+            field: MagneticField::from_microtesla(drive.fields[row]),
         })
         .collect()
 }
@@ -185,10 +184,7 @@ fn poses(drive: &[LocatedReading]) -> impl Iterator<Item = SensorPose> {
 }
 
 fn readings<'a>(located: impl Iterator<Item = &'a LocatedReading>) -> Readings {
-    let strength = |reading: &LocatedReading| {
-        reading.sample.field().map(|field| ([reading.position.x, reading.position.y], field.strength()))
-    };
-    located.filter_map(strength).collect()
+    located.map(|reading| ([reading.position.x, reading.position.y], reading.field.strength())).collect()
 }
 
 /// Size, scores and cost after a batch.
@@ -353,7 +349,7 @@ fn averaged(batch: &[LocatedReading], config: &Config, offset: f64) -> Vec<Obser
 }
 
 fn strengths(observations: &[Observation]) -> Readings {
-    observations.iter().map(|seen| ([seen.position.x, seen.position.y], seen.strength())).collect()
+    observations.iter().map(|seen| ([seen.position.x, seen.position.y], seen.strength)).collect()
 }
 
 #[cfg(test)]

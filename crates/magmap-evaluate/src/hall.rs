@@ -13,7 +13,7 @@ use magmap::field::map::FieldMap;
 use magmap::field::map::SensorBias;
 use magmap::field::model::FieldModel;
 use magmap::field::raster::Rasterizer;
-use magmap::sensing::reading::{MagneticField, Observation, Observed, Stamp};
+use magmap::sensing::reading::{MagneticField, Observation, Stamp};
 use magmap_tools::simulation::{Character, DipoleOptions, DipoleWorld, Path, Route, World};
 use nalgebra::{Matrix3, Point2, Point3, Vector3};
 use rand::SeedableRng;
@@ -246,7 +246,8 @@ fn observations(world: &DipoleWorld, path: &Path, seed: u64) -> anyhow::Result<V
             position,
             orientation: *nalgebra::Rotation3::from_euler_angles(0.0, 0.0, heading).matrix(),
             speed: SPEED,
-            observed: Observed::Field { mean: field, strength: field.strength() },
+            field,
+            strength: field.strength(),
             readings: 10,
         }
     };

@@ -156,7 +156,7 @@ fn observations<W: World>(drive: Drive<W>, config: &Config, outliers: Outliers, 
     let mut corrupt = outliers.corruption(seed);
     let batches = batches(drive.map(|sample| changed(sample.measurement, &mut corrupt)), config);
     let readings = batches.iter().map(|batch| batch.observations.iter());
-    readings.map(|seen| seen.map(|seen| ([seen.position.x, seen.position.y], seen.strength())).collect()).collect()
+    readings.map(|seen| seen.map(|seen| ([seen.position.x, seen.position.y], seen.strength)).collect()).collect()
 }
 
 /// The batches of a drive whose sensor is at the origin of the robot.
@@ -167,9 +167,9 @@ pub(crate) fn batches(drive: impl Iterator<Item = Measurement>, config: &Config)
     ready
 }
 
-fn changed(mut measurement: Measurement, change: impl FnMut(MagneticField) -> MagneticField) -> Measurement {
+fn changed(mut measurement: Measurement, change: impl FnOnce(MagneticField) -> MagneticField) -> Measurement {
     if let Measurement::Reading(reading) = &mut measurement {
-        reading.sample = reading.sample.map_field(change);
+        reading.field = change(reading.field);
     }
     measurement
 }

@@ -227,11 +227,11 @@ fn drive_1_at_once(mut config: Config, ceiling: Ceiling) -> Option<UpdateReport>
             stamp: drive.stamp(row),
             position: Point3::new(x, y, 0.0),
             orientation: drive.orientation(row),
-            sample: MagneticField::from_microtesla(drive.fields[row]).into(),
+            field: MagneticField::from_microtesla(drive.fields[row]),
         }));
     }
     observations.extend(averager.close());
-    let at = |seen: &Observation| ([seen.position.x, seen.position.y], seen.strength());
+    let at = |seen: &Observation| ([seen.position.x, seen.position.y], seen.strength);
     let Readings { places, targets } = observations.iter().map(at).collect();
     let mut process = StreamingGp::new(engine::model(&config, 2), engine::settings(&config, 2));
     Some(process.update(&places, &targets, &|| false).unwrap())
@@ -267,8 +267,7 @@ fn rejected_in_steps_of(data: &Path, quantum: f64) -> (Rejections, u64) {
         let mut ready = VecDeque::new();
         for mut measurement in drive.measurements() {
             if let Measurement::Reading(reading) = &mut measurement {
-                reading.sample =
-                    reading.sample.map_field(|field| MagneticField::from_microtesla(field.microtesla().map(rounded)));
+                reading.field = MagneticField::from_microtesla(reading.field.microtesla().map(rounded));
             }
             pipeline.ingest(measurement, &mut ready);
         }

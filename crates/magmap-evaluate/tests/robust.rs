@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use magmap::config::{self, Config};
 use magmap::field::model::FieldModel;
 use magmap::mapping::pipeline::Pipeline;
-use magmap::sensing::reading::{MagneticField, Measurement, Observation, Observed, Reading, Sample};
+use magmap::sensing::reading::{MagneticField, Measurement, Observation, Reading};
 use magmap_evaluate::random_field::{RandomField, RandomFieldOptions};
 use magmap_tools::simulation::{Drive, Path, RobotOptions, Route};
 use nalgebra::Isometry3;
@@ -56,7 +56,7 @@ fn observations(
     let mut ready = VecDeque::new();
     for sample in Drive::new(world, path, RobotOptions::default(), seed).unwrap() {
         let mut measurement = sample.measurement;
-        if let Measurement::Reading(Reading { sample: Sample::Field(field), .. }) = &mut measurement {
+        if let Measurement::Reading(Reading { field, .. }) = &mut measurement {
             let corrupted = 1.0 + corruption() / field.strength();
             *field = MagneticField::from_microtesla(field.microtesla() * corrupted);
         }
@@ -166,10 +166,8 @@ fn gross_outliers(worlds: u64) {
                 let (mut chosen, mut sizes) = (random(1000 + seed), random(3000 + seed));
                 let mut corrupted = clean.clone();
                 for observation in corrupted.iter_mut().flatten() {
-                    if let Observed::Field { strength, .. } = &mut observation.observed
-                        && chosen.random_bool(0.05)
-                    {
-                        *strength += outlier(&mut sizes);
+                    if chosen.random_bool(0.05) {
+                        observation.strength += outlier(&mut sizes);
                     }
                 }
                 [robust(), Config::default()].map(|config| change(&learn(&config, &clean), &learn(&config, &corrupted)))

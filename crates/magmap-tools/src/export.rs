@@ -65,5 +65,5 @@ fn check_length(grid: &FieldGrid, what: &'static str, found: usize) -> Result<()
 fn strength_grid([columns, rows]: [usize; 2], mean: Vec<f64>, standard_deviation: Vec<f64>) -> FieldGrid {
     use magmap::field::grid::GridGeometry;
     let geometry = GridGeometry { resolution: 0.5, first_column: -2, first_row: 4, columns, rows };
-    FieldGrid { geometry, quantity: magmap::field::quantity::Quantity::Strength, mean, standard_deviation }
+    FieldGrid { geometry, mean, standard_deviation }
 }

@@ -37,7 +37,7 @@ use self::decoding::Frames;
 pub use self::error::Error;
 use self::field_table::FieldTable;
 pub use self::loss::{Loss, Lost};
-use self::messages::{Bool, MagneticField, Message, Odometry, TFMessage};
+use self::messages::{MagneticField, Message, Odometry, TFMessage};
 use self::playback::{Playback, Wanted};
 use self::rosbag2::Bag;
 use self::storage::{Format, StoredTopic};
@@ -75,11 +75,11 @@ pub struct Summary {
     pub topics: Vec<TopicSummary>,
     /// First and last time at which a message was recorded, in seconds; `None` when it is empty.
     pub span_seconds: Option<(f64, f64)>,
-    /// The topic of the readings; of a yes/no signal, the signal's.
+    /// The topic of the readings.
     pub magnetometer: Choice,
     /// The topic of the poses.
     pub odometry: Choice,
-    /// Frame of the readings; of a yes/no signal, the robot's body.
+    /// Frame of the readings.
     pub magnetometer_frame: String,
     /// Frame of the poses: the frame of the map.
     pub odometry_frame: String,
@@ -151,8 +151,8 @@ enum Source {
 pub fn open(path: &Path, topics: &Topics, sensor: &Sensor) -> Result<Recording, Error> {
     let drive = if path.is_dir() { None } else { DrivePath::guess(path) };
     match drive {
-        Some(drive) => Recording::from_drive(path, &drive, topics, sensor),
-        None if FieldTable::is_at(path) => Recording::from_table(path, topics, sensor),
+        Some(drive) => Recording::from_drive(path, &drive, sensor),
+        None if FieldTable::is_at(path) => Recording::from_table(path, sensor),
         None => Recording::from_bag(path, topics, sensor),
     }
 }
@@ -171,7 +171,7 @@ impl Recording {
         SourceId { name: self.summary.path.display().to_string(), fingerprint: format!("{:x}", digest.finalize()) }
     }
 
-    fn from_drive(path: &Path, drive_path: &DrivePath, topics: &Topics, sensor: &Sensor) -> Result<Self, Error> {
+    fn from_drive(path: &Path, drive_path: &DrivePath, sensor: &Sensor) -> Result<Self, Error> {
         let drive = Drive::read(drive_path)?;
         let file = |kind: &str| drive_path.file(kind).display().to_string();
         let choice = |kind| Choice { topic: file(kind), others: Vec::new() };
@@ -193,10 +193,10 @@ impl Recording {
         };
         let (measurements, digest) = (drive.measurements().collect(), drive.digest());
         let placed = "the files give the sensor's own place and axes";
-        Self::from_files(summary, measurements, digest, drive.loss, topics, (sensor, placed))
+        Self::from_files(summary, measurements, digest, drive.loss, (sensor, placed))
     }
 
-    fn from_table(path: &Path, topics: &Topics, sensor: &Sensor) -> Result<Self, Error> {
+    fn from_table(path: &Path, sensor: &Sensor) -> Result<Self, Error> {
         let table = FieldTable::read(path)?;
         let name = path.display().to_string();
         let choice = Choice { topic: name.clone(), others: Vec::new() };
@@ -216,22 +216,17 @@ impl Recording {
         };
         let (measurements, digest) = (table.measurements().collect(), table.digest());
         let placed = "the rows are places of the sensor itself";
-        Self::from_files(summary, measurements, digest, table.loss, topics, (sensor, placed))
+        Self::from_files(summary, measurements, digest, table.loss, (sensor, placed))
     }
 
-    /// A recording of files that hold no signal, and whose positions need no mount: `placed` says why.
+    /// Of files whose positions need no mount: `placed` says why.
     fn from_files(
         mut summary: Summary,
         measurements: Vec<Measurement>,
         digest: Sha256,
         loss: Loss,
-        topics: &Topics,
         (sensor, placed): (&Sensor, &str),
     ) -> Result<Self, Error> {
-        if !topics.signal.is_empty() {
-            let files: Vec<&String> = summary.topics.iter().map(|topic| &topic.name).collect();
-            return Err(wrong_topic::<Bool>(&summary.path, "topics.signal", &topics.signal, &files));
-        }
         if sensor.override_transforms {
             summary.notes.push(format!("sensor.override_transforms has no effect: {placed}"));
         }
@@ -242,14 +237,9 @@ impl Recording {
     fn from_bag(path: &Path, topics: &Topics, sensor: &Sensor) -> Result<Self, Error> {
         let bag = Bag::open(path)?;
         let survey = Survey::of(&bag)?;
-        let magnetometer = match topics.signal.as_str() {
-            "" => pick::<MagneticField>(path, &survey, "topics.magnetometer", &topics.magnetometer)?,
-            signal => pick::<Bool>(path, &survey, "topics.signal", signal)?,
-        };
-        let is_signal = !topics.signal.is_empty();
+        let magnetometer = pick::<MagneticField>(path, &survey, "topics.magnetometer", &topics.magnetometer)?;
         let odometry = pick::<Odometry>(path, &survey, "topics.odometry", &topics.odometry)?;
-        // The messages of a signal name no frame.
-        let mount = if is_signal || sensor.override_transforms {
+        let mount = if sensor.override_transforms {
             sensor.mount()
         } else {
             recorded_mount(path, &survey, &magnetometer.frames.frame, &odometry.frames.child)?
@@ -268,7 +258,7 @@ impl Recording {
             span_seconds: survey.span.map(|(start, end)| (start.seconds(), end.seconds())),
             magnetometer: magnetometer.choice.clone(),
             odometry: odometry.choice.clone(),
-            magnetometer_frame: if is_signal { &odometry.frames.child } else { &magnetometer.frames.frame }.clone(),
+            magnetometer_frame: magnetometer.frames.frame.clone(),
             odometry_frame: odometry.frames.frame.clone(),
             body_frame: odometry.frames.child.clone(),
             notes: notes.cloned().collect(),

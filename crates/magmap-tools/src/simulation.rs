@@ -3,7 +3,6 @@
 //! Everything random comes from a seed and a generator (ChaCha) that gives the same numbers on every machine.
 
 pub mod bag;
-pub mod banana;
 pub mod dipoles;
 pub mod odometry;
 pub mod path;

@@ -54,8 +54,8 @@ fn with_readings(
     let changed = |measurement| match measurement {
         Measurement::Reading(reading) => {
             let changed = |field: MagneticField| change(reading.stamp, *field.microtesla());
-            let sample = reading.sample.map_field(|field| MagneticField::from_microtesla(changed(field)));
-            Measurement::Reading(Reading { sample, ..reading })
+            let field = MagneticField::from_microtesla(changed(reading.field));
+            Measurement::Reading(Reading { field, ..reading })
         }
         pose => pose,
     };

@@ -3,7 +3,7 @@
 use super::common;
 
 use magmap::config::{Config, Sensor};
-use magmap::sensing::reading::{MagneticField, Measurement, Pose, Reading, Sample, Stamp};
+use magmap::sensing::reading::{MagneticField, Measurement, Pose, Reading, Stamp};
 use magmap_tools::calibration::{Calibration, Estimate, calibrate};
 use magmap_tools::recording;
 use magmap_tools::simulation::{DipoleOptions, Drift, RobotOptions, Route, Simulation};
@@ -34,11 +34,11 @@ fn simulation(seed: u64, route: Route, seconds: f64, faults: &Faults) -> Simulat
 fn drive(simulation: &Simulation, faults: &Faults) -> Vec<Measurement> {
     let world = simulation.world().unwrap();
     let faulty = |measurement| match measurement {
-        Measurement::Reading(Reading { stamp, sample: Sample::Field(field) }) => {
+        Measurement::Reading(Reading { stamp, field }) => {
             let field = field.microtesla() + Vector3::from(faults.hard_iron);
             let nanoseconds = stamp.nanoseconds() + Stamp::from_seconds(faults.delay).nanoseconds();
             let stamp = Stamp::from_nanoseconds(nanoseconds);
-            Measurement::Reading(Reading { stamp, sample: MagneticField::from_microtesla(field).into() })
+            Measurement::Reading(Reading { stamp, field: MagneticField::from_microtesla(field) })
         }
         pose => pose,
     };
@@ -74,9 +74,9 @@ fn with_readings(
     change: impl Fn(Stamp, Vector3<f64>) -> Vector3<f64>,
 ) -> Vec<Measurement> {
     let changed = |measurement: &Measurement| match measurement {
-        Measurement::Reading(Reading { stamp, sample: Sample::Field(field) }) => {
+        Measurement::Reading(Reading { stamp, field }) => {
             let field = MagneticField::from_microtesla(change(*stamp, *field.microtesla()));
-            Measurement::Reading(Reading { stamp: *stamp, sample: field.into() })
+            Measurement::Reading(Reading { stamp: *stamp, field })
         }
         pose => *pose,
     };

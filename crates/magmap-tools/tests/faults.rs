@@ -97,11 +97,11 @@ fn without(events: Vec<Event>, from: f64, to: f64, readings: bool, poses: bool) 
 }
 
 fn axes(reading: &Reading) -> Vector3<f64> {
-    *reading.sample.field().unwrap().microtesla()
+    *reading.field.microtesla()
 }
 
 fn set(reading: &mut Reading, axes: Vector3<f64>) {
-    reading.sample = MagneticField::from_microtesla(axes).into();
+    reading.field = MagneticField::from_microtesla(axes);
 }
 
 fn add(reading: &mut Reading, microtesla: Vector3<f64>) {
@@ -144,7 +144,7 @@ impl Mapped {
             .observations
             .iter()
             .filter(of_time)
-            .map(|observation| observation.strength() - strength([observation.position.x, observation.position.y]));
+            .map(|observation| observation.strength - strength([observation.position.x, observation.position.y]));
         let (sum, count) = errors.fold((0.0, 0), |(sum, count), error| (sum + error, count + 1));
         sum / f64::from(count)
     }

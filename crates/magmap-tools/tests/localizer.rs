@@ -11,7 +11,7 @@ use magmap::field::map::FieldMap;
 use magmap::field::model::FieldModel;
 use magmap::localization::{Error, Localizer, Located, Reason, Start, State};
 use magmap::mapping::pipeline::Pipeline;
-use magmap::sensing::reading::{MagneticField, Measurement, Pose, Reading, Sample, Stamp};
+use magmap::sensing::reading::{MagneticField, Measurement, Pose, Reading, Stamp};
 use magmap_tools::simulation::{DipoleOptions, DipoleWorld, Drift, Drive, Odometry, Path, RobotOptions, Route, World};
 
 const ROOM: [f64; 2] = [5.0, 5.0];
@@ -174,7 +174,7 @@ fn a_reading_that_is_no_field_and_poses_that_are_no_poses_change_nothing() {
     let mut localizer = Localizer::new(&config, map, mount(), Start::Anywhere).unwrap();
     let stamp = Stamp::default();
     let nowhere = Pose { stamp, position: Point3::new(f64::NAN, 0.0, 0.0), orientation: UnitQuaternion::identity() };
-    let nothing = Reading { stamp, sample: world.field_at(&Point3::new(f64::NAN, 0.0, 0.0)).into() };
+    let nothing = Reading { stamp, field: world.field_at(&Point3::new(f64::NAN, 0.0, 0.0)) };
     for measurement in [Measurement::Pose(nowhere), Measurement::Reading(nothing)] {
         assert_eq!(localizer.ingest(measurement), None);
     }
@@ -201,7 +201,7 @@ fn a_robot_that_turns_on_the_spot_is_updated_after_each_fifth_of_a_radian() {
         let sensor = pose.isometry() * mount();
         let place = sensor.translation.vector.into();
         let read = sensor.rotation.inverse() * world.field_at(&place).microtesla();
-        let reading = Reading { stamp, sample: MagneticField::from_microtesla(read).into() };
+        let reading = Reading { stamp, field: MagneticField::from_microtesla(read) };
         for measurement in [Measurement::Reading(reading), Measurement::Pose(pose)] {
             updates.extend(localizer.ingest(measurement).map(|located| (located, pose)));
         }
@@ -223,9 +223,9 @@ fn the_bias_of_another_robots_sensor_is_estimated_if_it_is_said_to_have_one() {
     let map = mapped(Mapped::Vector);
     let hard_iron = Vector3::new(12.0, -8.0, 5.0);
     let with_more = |(measurement, truth): (Measurement, Pose)| match measurement {
-        Measurement::Reading(Reading { stamp, sample: Sample::Field(field) }) => {
+        Measurement::Reading(Reading { stamp, field }) => {
             let field = MagneticField::from_microtesla(field.microtesla() + hard_iron);
-            (Measurement::Reading(Reading { stamp, sample: field.into() }), truth)
+            (Measurement::Reading(Reading { stamp, field }), truth)
         }
         _ => (measurement, truth),
     };
@@ -266,8 +266,6 @@ enum Wrong {
     Orientation([f64; 4]),
     /// Odometry jumps by this from here on, in metres.
     Jump([f64; 3]),
-    /// A yes/no signal where a field is expected.
-    Signal,
 }
 
 fn wrong() -> impl Strategy<Value = Wrong> {
@@ -281,7 +279,6 @@ fn wrong() -> impl Strategy<Value = Wrong> {
         [number(), number(), number()].prop_map(Wrong::Numbers),
         [number(), number(), number(), number()].prop_map(Wrong::Orientation),
         [jump(), jump(), jump()].prop_map(Wrong::Jump),
-        Just(Wrong::Signal),
     ]
 }
 
@@ -302,12 +299,11 @@ fn spoiled(drive: &[Measurement], wrongs: &[(usize, Wrong)]) -> Vec<Measurement>
                 (Wrong::Jump(jump), _) => moved += Vector3::from(*jump),
                 (Wrong::Numbers(numbers), Measurement::Pose(pose)) => pose.position = (*numbers).into(),
                 (Wrong::Numbers(numbers), Measurement::Reading(reading)) => {
-                    reading.sample = MagneticField::from_microtesla((*numbers).into()).into();
+                    reading.field = MagneticField::from_microtesla((*numbers).into());
                 }
                 (Wrong::Orientation(numbers), Measurement::Pose(pose)) => {
                     pose.orientation = UnitQuaternion::new_unchecked(Quaternion::from(*numbers));
                 }
-                (Wrong::Signal, Measurement::Reading(reading)) => reading.sample = Sample::Signal(true),
                 _ => {}
             }
         }
@@ -360,8 +356,7 @@ proptest! {
         prop_assert_eq!(counters.used_readings + counters.rejections.readings() + waiting, counters.readings);
         let is_impossible = |measurement: &&Measurement| match measurement {
             Measurement::Pose(pose) => !pose.isometry().to_homogeneous().iter().all(|number| number.is_finite()),
-            Measurement::Reading(Reading { sample: Sample::Field(field), .. }) => !field.microtesla().iter().all(|axis| axis.is_finite()),
-            Measurement::Reading(_) => false,
+            Measurement::Reading(Reading { field, .. }) => !field.microtesla().iter().all(|axis| axis.is_finite()),
         };
         let impossible = sent.iter().filter(is_impossible).count() as u64;
         prop_assert!(counters.rejections.total() >= impossible, "{} of {impossible} rejected", counters.rejections.total());

@@ -8,7 +8,7 @@ use std::{
 
 use crate::common;
 use magmap::config::{Sensor, Topics};
-use magmap::sensing::reading::{MagneticField, Measurement, Pose, Reading, Sample, Stamp};
+use magmap::sensing::reading::{MagneticField, Measurement, Pose, Reading, Stamp};
 use magmap_tools::recording::aalto_csv::{Drive, DrivePath};
 use magmap_tools::recording::convert::convert;
 use magmap_tools::recording::messages::{self, Message, Odometry, TFMessage};
@@ -40,7 +40,7 @@ fn reading(row: usize) -> Reading {
     // Between two poses, as sensors are.
     Reading {
         stamp: Stamp::from_nanoseconds(1_007_000_000 + row as i64 * 20_000_000),
-        sample: MagneticField::from_microtesla(field).into(),
+        field: MagneticField::from_microtesla(field),
     }
 }
 
@@ -57,8 +57,8 @@ fn odometry(row: usize) -> Odometry {
 }
 
 fn message_in_frame(row: usize, frame: &str) -> messages::MagneticField {
-    let Reading { stamp, sample } = reading(row);
-    messages::MagneticField::new(stamp, sample.field().unwrap(), frame)
+    let Reading { stamp, field } = reading(row);
+    messages::MagneticField::new(stamp, &field, frame)
 }
 
 fn field(row: usize) -> messages::MagneticField {
@@ -98,7 +98,7 @@ fn readings(measurements: &[Measurement]) -> usize {
 }
 
 fn axes(reading: &Reading) -> Vector3<f64> {
-    *reading.sample.field().unwrap().microtesla()
+    *reading.field.microtesla()
 }
 
 /// Stamps and positions are equal to the bit; fields and quaternions have been through a division and a normalization.
@@ -111,36 +111,6 @@ fn assert_rows(found: &[Measurement], rows: std::ops::Range<usize>) {
         assert_eq!(found_reading.stamp, reading(row).stamp);
         let (found, expected) = (axes(found_reading), axes(&reading(row)));
         assert!((found - expected).norm() < 1e-12 * expected.norm());
-    }
-}
-
-#[test]
-fn a_yes_no_signal_is_as_old_as_its_message_and_where_the_settings_say() {
-    for storage in STORAGES {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("bag");
-        let mut writer = BagWriter::create(&path, storage).unwrap();
-        for row in 0..50 {
-            writer.write("/odom", &odometry(row), pose(row).stamp).unwrap();
-            writer.write("/imu/mag", &field(row), reading(row).stamp).unwrap();
-            writer.write("/contact", &messages::Bool { data: row % 3 == 0 }, reading(row).stamp).unwrap();
-        }
-        writer.finish().unwrap();
-        let topics = Topics { signal: "/contact".into(), ..Topics::default() };
-        let sensor = Sensor { position: [0.1, 0.2, 0.3], ..Sensor::default() };
-        let recording = magmap_tools::recording::open(&path, &topics, &sensor).unwrap();
-        let summary = &recording.summary;
-        assert_eq!(
-            (summary.magnetometer.topic.as_str(), summary.magnetometer_frame.as_str()),
-            ("/contact", "base_link")
-        );
-        assert_eq!(recording.mount, Isometry3::translation(0.1, 0.2, 0.3));
-        assert!(recording.loss.is_empty());
-        let found = measurements(recording).into_iter().filter(|found| matches!(found, Measurement::Reading(_)));
-        let expected = (0..50).map(|row| {
-            Measurement::Reading(Reading { stamp: reading(row).stamp, sample: Sample::Signal(row % 3 == 0) })
-        });
-        assert_eq!(found.collect::<Vec<_>>(), expected.collect::<Vec<_>>());
     }
 }
 
@@ -284,7 +254,7 @@ fn a_survey_gives_its_places_and_fields_in_the_units_that_its_header_names() {
     assert_eq!(found.len(), 4);
     assert!((pose.position - Point3::new(1.5, 2.0, -0.1)).norm() < 1e-12);
     assert!((pose.orientation.euler_angles().2 - std::f64::consts::FRAC_PI_2).abs() < 1e-12);
-    let field = *reading.sample.field().unwrap().microtesla();
+    let field = *reading.field.microtesla();
     assert!((field - Vector3::new(20.0, -1.0, 40.0)).norm() < 1e-9, "{field}");
 }
 

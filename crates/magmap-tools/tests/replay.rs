@@ -11,7 +11,7 @@ use std::time::Instant;
 use magmap::config::{Config, Mapped};
 use magmap::display::scale::Scale;
 use magmap::mapping::mapper::SourceId;
-use magmap::sensing::reading::{MagneticField, Measurement, Reading, Sample};
+use magmap::sensing::reading::{MagneticField, Measurement, Reading};
 use magmap::sensing::rejection::Rejection;
 use magmap_tools::recording::Loss;
 use magmap_tools::recording::messages::{Message, OccupancyGrid, decode};
@@ -125,9 +125,9 @@ fn a_map_of_the_axes_has_them_and_the_hard_iron_in_its_outputs() {
     // A hard iron within the prior's standard deviation of 5 microtesla, on a robot that turns but stays in the plane.
     let iron = Vector3::new(4.0, -3.0, 0.0);
     let biased = |measurement| match measurement {
-        Measurement::Reading(Reading { stamp, sample: Sample::Field(field) }) => {
+        Measurement::Reading(Reading { stamp, field }) => {
             let field = MagneticField::from_microtesla(field.microtesla() + iron);
-            Measurement::Reading(Reading { stamp, sample: field.into() })
+            Measurement::Reading(Reading { stamp, field })
         }
         pose => pose,
     };

@@ -104,16 +104,6 @@ const OF_TILES: [&str; 8] = [
 /// A model with a memory of earlier observations.
 const WITH_MEMORY: [&str; 4] = ["--set", "selection.method=dual_memory=6", "--set", "dual_memory.max_memory=60"];
 
-/// A model of a yes/no signal.
-const OF_A_SIGNAL: [&str; 6] = [
-    "--set",
-    "model.likelihood=bernoulli",
-    "--set",
-    "selection.method=dual_memory=6",
-    "--set",
-    "topics.signal=/signal",
-];
-
 #[test]
 fn killed_five_times_it_makes_the_map_that_it_would_have_made() {
     killed_and_resumed(5, "60", &[]);
@@ -122,11 +112,6 @@ fn killed_five_times_it_makes_the_map_that_it_would_have_made() {
 #[test]
 fn so_does_one_whose_model_has_a_memory() {
     killed_and_resumed(3, "12", &WITH_MEMORY);
-}
-
-#[test]
-fn so_does_one_of_a_yes_no_signal() {
-    killed_and_resumed(3, "12", &OF_A_SIGNAL);
 }
 
 #[test]
@@ -148,12 +133,6 @@ fn so_does_one_whose_model_has_a_memory_killed_twenty_times() {
 
 #[test]
 #[ignore = "kills many replays; run with --ignored"]
-fn so_does_one_of_a_yes_no_signal_killed_ten_times() {
-    killed_and_resumed(10, "30", &OF_A_SIGNAL);
-}
-
-#[test]
-#[ignore = "kills many replays; run with --ignored"]
 fn so_does_one_of_tiles_killed_thirty_times() {
     killed_and_resumed(30, "120", &OF_TILES);
 }
@@ -161,7 +140,7 @@ fn so_does_one_of_tiles_killed_thirty_times() {
 /// Kills replays of a drive of this many seconds under these settings this many times, and compares each resulting map.
 fn killed_and_resumed(times: u32, seconds: &str, settings: &[&str]) {
     let folder = tempdir().unwrap();
-    simulate_for(seconds, &folder, "drive", &["--signal-above", "50"]);
+    simulate_for(seconds, &folder, "drive", &[]);
     let start = Instant::now();
     expect(0, &replay("drive", "whole", settings), &folder);
     // The shortest so far: were it too long, most would end before they are killed.

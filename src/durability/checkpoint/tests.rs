@@ -6,10 +6,9 @@ use std::io::Cursor;
 use super::*;
 use crate::config;
 use crate::field;
-use crate::field::quantity::Quantity;
 use crate::mapping::mapper::Step;
 use crate::mapping::stop::StopSignal;
-use crate::sensing::reading::{MagneticField, Measurement, Observation, Observed, Pose, Reading, Stamp};
+use crate::sensing::reading::{MagneticField, Measurement, Observation, Pose, Reading, Stamp};
 use streaming_gp::kernel::Shape;
 
 /// A winding drive of `count` observations.
@@ -19,10 +18,8 @@ fn observations(count: usize) -> Vec<Observation> {
         Observation {
             stamp: Stamp::from_nanoseconds(1_700_000_000_123_456_789 + index as i64),
             position: Point3::new(along, (2.0 * along).sin(), 0.1),
-            observed: Observed::Field {
-                mean: MagneticField::from_microtesla(Vector3::new(20.0, 5.0 * along.sin(), -40.0)),
-                strength: 50.0 + 8.0 * (3.0 * along).sin() + (40.0 * along).cos(),
-            },
+            field: MagneticField::from_microtesla(Vector3::new(20.0, 5.0 * along.sin(), -40.0)),
+            strength: 50.0 + 8.0 * (3.0 * along).sin() + (40.0 * along).cos(),
             orientation: Matrix3::identity(),
             speed: 0.0,
             readings: 5,
@@ -34,7 +31,7 @@ fn observations(count: usize) -> Vec<Observation> {
 /// A drive with readings 7 cm apart, each before its pose.
 fn drive(readings: usize) -> Vec<Measurement> {
     let measurements = observations(readings).into_iter().flat_map(|observation| {
-        let (Observation { stamp, position, .. }, strength) = (observation, observation.strength());
+        let (Observation { stamp, position, .. }, strength) = (observation, observation.strength);
         // No axis stays the same.
         let z = if stamp.nanoseconds() % 2 == 0 { -0.0 } else { 0.1 };
         let field = MagneticField::from_microtesla(Vector3::new(0.1 * strength, strength, z));
@@ -42,19 +39,14 @@ fn drive(readings: usize) -> Vec<Measurement> {
         let stamp = Stamp::from_nanoseconds((stamp.nanoseconds() - 1_700_000_000_123_456_789) * 100_000_007);
         let pose =
             Pose { stamp, position: position * 1.4, orientation: UnitQuaternion::from_euler_angles(0.1, 0.2, 0.3) };
-        [Measurement::Reading(Reading { stamp, sample: field.into() }), Measurement::Pose(pose)]
+        [Measurement::Reading(Reading { stamp, field }), Measurement::Pose(pose)]
     });
     // The last reading waits for its pose.
     measurements.take(2 * readings - 1).collect()
 }
 
-/// Of a signal, yes where the field is stronger than 50.
 fn learn(model: &mut FieldModel, observations: &[Observation]) {
-    let mut observations = observations.to_vec();
-    if model.quantity() == Quantity::Probability {
-        observations.iter_mut().for_each(|seen| seen.observed = Observed::Signal(seen.strength() > 50.0));
-    }
-    model.update(&observations, &|| false).unwrap();
+    model.update(observations, &|| false).unwrap();
 }
 
 /// One with values that are hard to preserve: numbers without a short decimal, letters that are not ASCII.
@@ -129,13 +121,6 @@ fn dual() -> Config {
     config
 }
 
-fn of_a_signal() -> Config {
-    let mut config = dual();
-    config.model.likelihood = config::Likelihood::Bernoulli;
-    config.topics.signal = "/contact".into();
-    config
-}
-
 /// Squares of 2 m, which the drive crosses.
 fn tiled(mut config: Config) -> Config {
     (config.tiles.size, config.tiles.halo, config.tiles.band) = (2.0, 0.8, 0.3);
@@ -158,7 +143,7 @@ fn robust() -> Config {
 #[test]
 fn what_is_written_reads_back_to_the_last_bit() {
     let tiled = [tiled(Config::default()), tiled(vector()), tiled(dual())];
-    let whole = [Config::default(), anisotropic(), robust(), dual(), of_a_signal(), vector()];
+    let whole = [Config::default(), anisotropic(), robust(), dual(), vector()];
     for config in whole.into_iter().chain(tiled) {
         let mut model = FieldModel::new(&config);
         for number in 0..3 {
@@ -192,11 +177,6 @@ fn a_resumed_stream_of_a_robust_map_equals_one_that_never_stopped() {
 #[test]
 fn a_resumed_stream_of_a_map_with_a_memory_equals_one_that_never_stopped() {
     assert_resumes_exactly(dual());
-}
-
-#[test]
-fn a_resumed_stream_of_a_map_of_a_signal_equals_one_that_never_stopped() {
-    assert_resumes_exactly(of_a_signal());
 }
 
 #[test]
@@ -289,7 +269,7 @@ fn a_model_restored_from_a_file_equals_one_that_never_stopped() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("map.checkpoint.npz");
     let tiled = [tiled(Config::default()), tiled(vector()), tiled(dual())];
-    let whole = [Config::default(), anisotropic(), robust(), dual(), of_a_signal(), vector()];
+    let whole = [Config::default(), anisotropic(), robust(), dual(), vector()];
     for config in whole.into_iter().chain(tiled) {
         let all = observations(200);
         let mut uninterrupted = FieldModel::new(&config);

@@ -215,7 +215,7 @@ mod tests {
                 run: "cd".into(),
             },
             Step::Mount(Isometry3::translation(0.1, 0.2, 0.3)),
-            Step::Measurement { index: 0, measurement: Measurement::Reading(Reading { stamp, sample: field.into() }) },
+            Step::Measurement { index: 0, measurement: Measurement::Reading(Reading { stamp, field }) },
             Step::Measurement { index: u64::MAX, measurement: Measurement::Pose(pose) },
             Step::Learn { batches: 3 },
             Step::Frame("odom".into()),

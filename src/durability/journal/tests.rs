@@ -38,10 +38,7 @@ fn drive(readings: usize) -> Vec<Measurement> {
         let field = MagneticField::from_microtesla(Vector3::new(0.1 * strength, strength, z));
         let position = Point3::new(along, (0.7 * along).sin(), 0.1);
         let orientation = UnitQuaternion::from_euler_angles(0.1, 0.2, 0.3 * along);
-        [
-            Measurement::Reading(Reading { stamp, sample: field.into() }),
-            Measurement::Pose(Pose { stamp, position, orientation }),
-        ]
+        [Measurement::Reading(Reading { stamp, field }), Measurement::Pose(Pose { stamp, position, orientation })]
     };
     (0..readings).flat_map(pair).collect()
 }

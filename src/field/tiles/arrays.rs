@@ -12,7 +12,7 @@ use streaming_gp::{
 use super::grid::{Square, TileCounts};
 use crate::arrays::{ArrayReader, ArrayWriter, Problem};
 use crate::config;
-use crate::field::engine::{DIMENSION, likelihood, link};
+use crate::field::engine::{DIMENSION, likelihood};
 use crate::field::process::{ProcessHead, ProcessKind, ProcessState};
 use crate::field::sensor_bias::BiasPrior;
 
@@ -113,7 +113,7 @@ pub(in crate::field) fn read_process(
         }
         ProcessKind::DualMemory => {
             let common = read_common(arrays, names, targets, settings)?;
-            ProcessState::Dual(read_memory(arrays, common, settings)?)
+            ProcessState::Dual(read_memory(arrays, common)?)
         }
     };
     process.check()?;
@@ -212,11 +212,7 @@ fn write_memory<W: Write + Seek>(arrays: &mut ArrayWriter<W>, dual: &DualState<P
     arrays.numbers("summary_log_evidence", &[], [*log_evidence])
 }
 
-fn read_memory(
-    arrays: &ArrayReader<'_>,
-    common: State<Points>,
-    settings: &config::Model,
-) -> Result<DualState<Points>, Problem> {
+fn read_memory(arrays: &ArrayReader<'_>, common: State<Points>) -> Result<DualState<Points>, Problem> {
     let coordinates = arrays.numbers("memory_places", [None, Some(DIMENSION)])?;
     let (places, _) = coordinates.as_chunks::<DIMENSION>();
     let sites = arrays.numbers("memory_sites", [Some(places.len()), Some(2)])?;
@@ -235,8 +231,7 @@ fn read_memory(
     let has_summary = !summary.target.is_empty();
     // Before the first batch there is no memory, not even an empty one.
     let has_begun = common.past.is_some() || !memory.targets.is_empty();
-    let link = link(settings);
-    Ok(DualState { common, link, memory: has_begun.then_some(memory), summary: has_summary.then_some(summary) })
+    Ok(DualState { common, link: None, memory: has_begun.then_some(memory), summary: has_summary.then_some(summary) })
 }
 
 /// Writes the knowledge of the sensor's bias before the tile; empty where there was none.

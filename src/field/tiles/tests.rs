@@ -11,7 +11,7 @@ use crate::field::process::ProcessState;
 use crate::field::tile_store::TileStore;
 use crate::field::tiles::memory::Resident;
 use crate::field::tiles::{TileContent, TileState};
-use crate::sensing::reading::{MagneticField, Observation, Observed, Stamp};
+use crate::sensing::reading::{MagneticField, Observation, Stamp};
 
 /// Hard iron of the sensor, in microtesla.
 const IRON: [f64; 3] = [3.0, -2.0, 0.0];
@@ -41,10 +41,8 @@ fn seen(places: impl Iterator<Item = ([f64; 2], f64)>) -> Vec<Observation> {
             position: Point3::new(x, y, 0.0),
             orientation: *turn.matrix(),
             speed: 0.3,
-            observed: Observed::Field {
-                mean: MagneticField::from_microtesla(field + turn * Vector3::from(IRON)),
-                strength: field.norm(),
-            },
+            field: MagneticField::from_microtesla(field + turn * Vector3::from(IRON)),
+            strength: field.norm(),
             readings: 5,
         }
     };
@@ -168,7 +166,7 @@ fn tiles_predict_what_one_model_predicts() {
             let squares = predictions(&map, &places)
                 .into_iter()
                 .zip(truth)
-                .map(|((mean, _), seen)| (mean - seen.strength()).powi(2));
+                .map(|((mean, _), seen)| (mean - seen.strength).powi(2));
             (squares.sum::<f64>() / places.len() as f64).sqrt()
         };
         let [tiled, one] = [error(&tiled(field)), error(&one_model(field))];
@@ -212,10 +210,10 @@ fn a_rejected_batch_changes_no_tile() {
     let mut model = learnt(&tiled(Mapped::Strength), &corridor(4.0));
     let before = model.state();
     let mut batch = corridor(8.0);
-    let good = batch[99].observed;
-    batch[99].observed = Observed::Signal(true);
+    let good = batch[99].strength;
+    batch[99].strength = f64::NAN;
     assert!(model.update(&batch, &|| false).is_err());
-    batch[99].observed = good;
+    batch[99].strength = good;
     batch[99].position.y = f64::INFINITY;
     assert!(model.update(&batch, &|| false).is_err());
     assert_eq!(model.state().tiles, before.tiles);
@@ -275,7 +273,7 @@ fn the_bias_of_the_sensor_is_one_for_all_tiles_and_no_reading_counts_twice() {
     let poses: Vec<_> = (0..110).map(|i| pose(0.1 * f64::from(i))).collect();
     let truth = seen((0..110).map(|i| ([0.1 * f64::from(i), 0.1], 0.0)));
     for (axes, seen) in map.readings(&poses).unwrap().iter().zip(&truth) {
-        assert!((Vector3::from(axes.mean) - seen.field().microtesla()).norm() < 2.5, "{axes:?} {seen:?}");
+        assert!((Vector3::from(axes.mean) - seen.field.microtesla()).norm() < 2.5, "{axes:?} {seen:?}");
     }
 }
 

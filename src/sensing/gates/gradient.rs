@@ -28,9 +28,9 @@ pub struct GradientGate {
 }
 
 impl GradientGate {
-    /// Accepts or rejects the next located reading; a yes/no signal may change at once.
+    /// Accepts or rejects the next located reading.
     pub fn check(&mut self, settings: &config::Gates, reading: &LocatedReading) -> Result<(), Rejected> {
-        let Some(&field) = reading.sample.field() else { return Ok(()) };
+        let field = reading.field;
         if let Some((stamp, position, accepted)) = self.reference {
             let distance = (reading.position - position).norm();
             let change_from = |other: &MagneticField| (field.microtesla() - other.microtesla()).norm();
@@ -76,12 +76,11 @@ mod tests {
     use crate::sensing::samples::at;
 
     fn located(milliseconds: i64, x: f64, field: Vector3<f64>) -> LocatedReading {
-        let field = MagneticField::from_microtesla(field);
         LocatedReading {
             orientation: UnitQuaternion::identity(),
             stamp: at(milliseconds),
             position: Point3::new(x, 0.0, 0.0),
-            sample: field.into(),
+            field: MagneticField::from_microtesla(field),
         }
     }
 

@@ -5,19 +5,17 @@ use serde::{Deserialize, Serialize};
 use super::runs::ClockRun;
 use super::{Gate, Rejected, Reopening};
 use crate::config;
-use crate::sensing::reading::{MagneticField, Reading, Sample, Stamp};
+use crate::sensing::reading::{MagneticField, Reading, Stamp};
 use crate::sensing::rejection::Rejection;
 
-/// Rejects samples with an axis at or beyond the sensor's full scale, before calibration: the true field may be stronger.
-pub fn check_range(settings: &config::Gates, sent: &Sample) -> Result<(), Rejected> {
+/// Rejects readings with an axis at or beyond the sensor's full scale, before calibration: the true field may be stronger.
+pub fn check_range(settings: &config::Gates, sent: &MagneticField) -> Result<(), Rejected> {
     let config::Gates { full_scale, .. } = *settings;
     let is_saturated = |axis: &f64| axis.is_finite() && axis.abs() >= full_scale;
-    match sent.field() {
-        Some(field) if full_scale > 0.0 && field.microtesla().iter().any(is_saturated) => {
-            Err(Rejection::ReadingSaturated.into())
-        }
-        _ => Ok(()),
+    if full_scale > 0.0 && sent.microtesla().iter().any(is_saturated) {
+        return Err(Rejection::ReadingSaturated.into());
     }
+    Ok(())
 }
 
 /// Accepts readings with a plausible field (finite axes and a strength within the range) and a stamp not before the last accepted one.
@@ -36,9 +34,7 @@ pub struct ReadingGate {
 impl ReadingGate {
     /// Accepts or rejects the next reading.
     pub fn check(&mut self, settings: &config::Gates, reading: &Reading) -> Result<(), Rejected> {
-        if let Some(field) = reading.sample.field() {
-            check_field(settings, field)?;
-        }
+        check_field(settings, &reading.field)?;
         if let Some(newest) = self.newest.filter(|newest| reading.stamp < *newest) {
             return Err(self.reject(settings, reading.stamp, newest));
         }
@@ -87,10 +83,10 @@ mod tests {
     fn an_axis_at_full_scale_is_saturated_and_one_that_is_not_finite_is_not() {
         let settings = config::Gates { full_scale: 130.0, ..Default::default() };
         let outcomes = [129.9, -129.9, 130.0, -130.0, 400.0, f64::NAN, f64::INFINITY]
-            .map(|x| check_range(&settings, &reading(0, x).sample));
+            .map(|x| check_range(&settings, &reading(0, x).field));
         let saturated = Err(Rejection::ReadingSaturated.into());
         assert_eq!(outcomes, [Ok(()), Ok(()), saturated, saturated, saturated, Ok(()), Ok(())]);
-        assert_eq!(check_range(&config::Gates::default(), &reading(0, 1e6).sample), Ok(()));
+        assert_eq!(check_range(&config::Gates::default(), &reading(0, 1e6).field), Ok(()));
     }
 
     #[test]
@@ -104,7 +100,6 @@ mod tests {
         assert_eq!(gate.check(&settings, &reading(0, f64::INFINITY)), Err(Rejection::ReadingNotFinite.into()));
         // Finite axes whose norm overflows.
         assert_eq!(gate.check(&settings, &reading(0, 1e200)), Err(Rejection::FieldTooStrong.into()));
-        assert_eq!(gate.check(&settings, &Reading { sample: Sample::Signal(false), ..reading(0, 0.0) }), Ok(()));
     }
 
     #[test]

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Rejected;
 use crate::config;
-use crate::sensing::reading::Sample;
+use crate::sensing::reading::MagneticField;
 use crate::sensing::rejection::Rejection;
 
 /// The number of steps into which `max_repeat` is divided.
@@ -33,9 +33,16 @@ struct Repeat {
 
 impl RepeatGate {
     /// Accepts or rejects the next reading, which the sensor sent at this position.
-    pub fn check(&mut self, settings: &config::Gates, sent: &Sample, place: Point3<f64>) -> Result<(), Rejected> {
+    pub fn check(
+        &mut self,
+        settings: &config::Gates,
+        sent: &MagneticField,
+        place: Point3<f64>,
+    ) -> Result<(), Rejected> {
         let config::Gates { max_repeat, .. } = *settings;
-        let Some(sent) = sent.field().filter(|_| max_repeat > 0.0) else { return Ok(()) };
+        if max_repeat == 0.0 {
+            return Ok(());
+        }
         let step = max_repeat / f64::from(REPEAT_STEPS);
         for (axis, &value) in self.axes.iter_mut().zip(sent.microtesla()) {
             match axis {
@@ -71,7 +78,7 @@ mod tests {
         let mut check = |value, place| {
             others += 0.1;
             let field = MagneticField::from_microtesla(Vector3::new(value, others, -others));
-            gate.check(&settings, &field.into(), Point3::new(place, 0.0, 0.0))
+            gate.check(&settings, &field, Point3::new(place, 0.0, 0.0))
         };
         readings.into_iter().take_while(|&(value, place)| check(value, place).is_ok()).count()
     }

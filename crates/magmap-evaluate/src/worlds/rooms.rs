@@ -164,7 +164,7 @@ fn map_one(setting: &Setting, seed: u64, config: &Config, outliers: Outliers) ->
         inducing_points: map.size(),
         hyperparameters: map.hyperparameters(),
         predictions: Predictions::of_map(&map, &poses),
-        targets: seen().map(|seen| seen.strength()).collect(),
+        targets: seen().map(|seen| seen.strength).collect(),
         seconds,
     };
     let hard_iron = map

@@ -53,7 +53,7 @@ fn disagreement(observations: &[Observation], mount: &Isometry3<f64>) -> (usize,
             let near = (observations[other].position - observation.position).norm() < PLACE;
             if near && differ(headings[index], headings[other]) && pairs < MOST_PAIRS {
                 pairs += 1;
-                squares += (observations[other].field().microtesla() - observation.field().microtesla()).norm_squared();
+                squares += (observations[other].field.microtesla() - observation.field.microtesla()).norm_squared();
             }
         }
         places.entry([x, y]).or_default().push(index);

@@ -101,7 +101,7 @@ impl Stretch {
             stamp: seen.stamp.shifted(delay),
             position: seen.position,
             orientation: UnitQuaternion::from_rotation_matrix(&Rotation3::from_matrix_unchecked(seen.orientation)),
-            sample: seen.field().into(),
+            field: seen.field,
         })
     }
 
@@ -122,8 +122,8 @@ impl Stretch {
             for reading in cell {
                 let body = reading.orientation * self.mount.rotation.inverse();
                 let turned = |field: MagneticField| body * of(&(body.inverse() * field.microtesla()));
-                let sample = reading.sample.map_field(|field| MagneticField::from_microtesla(turned(field)));
-                averager.push(&LocatedReading { orientation: body, sample, ..*reading });
+                let field = MagneticField::from_microtesla(turned(reading.field));
+                averager.push(&LocatedReading { orientation: body, field, ..*reading });
             }
             averager.close()
         };
@@ -133,7 +133,7 @@ impl Stretch {
         Some(TurnableReading {
             position: vertical.position,
             body: vertical.orientation,
-            parts: [vertical, along, across].map(|part| *part.field().microtesla()),
+            parts: [vertical, along, across].map(|part| *part.field.microtesla()),
             speed: vertical.speed,
         })
     }

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use magmap::sensing::reading::{Measurement, Reading, Sample};
+use magmap::sensing::reading::{Measurement, Reading};
 
 /// Strength of the Earth's field over its surface, in microtesla (International Geomagnetic Reference Field).
 const EARTH: std::ops::RangeInclusive<f64> = 22.0..=67.0;
@@ -36,10 +36,10 @@ impl Unit {
     /// The unit of these readings; none where there are no finite ones.
     pub(super) fn of(measurements: &[Measurement]) -> Option<Self> {
         let strength = |measurement: &Measurement| match measurement {
-            Measurement::Reading(Reading { sample: Sample::Field(field), .. }) => {
+            Measurement::Reading(Reading { field, .. }) => {
                 Some(field.strength()).filter(|strength| strength.is_finite())
             }
-            _ => None,
+            Measurement::Pose(_) => None,
         };
         let mut strengths: Vec<f64> = measurements.iter().filter_map(strength).collect();
         let middle = strengths.len().checked_sub(1)? / 2;

@@ -7,7 +7,6 @@ use super::file::write_atomically;
 use super::{Error, check_axes, check_shape};
 use magmap::display::AxesGrid;
 use magmap::field::grid::FieldGrid;
-use magmap::field::quantity::Quantity;
 
 /// Writes a header and a row for each known cell, from the lower left one on: its centre in metres, mean and standard deviation, and
 /// where there are axes those and their standard deviations, to a tenth of a millimetre and of a nanotesla. Quantities and units are
@@ -18,12 +17,8 @@ use magmap::field::quantity::Quantity;
 pub fn write_csv(path: &Path, grid: &FieldGrid, axes: Option<&AxesGrid>) -> Result<(), Error> {
     check_shape(grid)?;
     axes.map_or(Ok(()), |axes| check_axes(grid, axes))?;
-    let unit = match grid.quantity {
-        Quantity::Strength => "_uT",
-        Quantity::Probability => "",
-    };
     write_atomically(path, |file| {
-        write!(file, "x_m,y_m,mean{unit},standard_deviation{unit}")?;
+        write!(file, "x_m,y_m,mean_uT,standard_deviation_uT")?;
         if axes.is_some() {
             write!(file, ",bx_uT,by_uT,bz_uT")?;
             write!(file, ",bx_standard_deviation_uT,by_standard_deviation_uT,bz_standard_deviation_uT")?;

@@ -15,7 +15,6 @@ use tiff::tags::{ExtraSamples, Tag};
 use super::file::write_atomically;
 use super::{Error, check_shape};
 use magmap::field::grid::FieldGrid;
-use magmap::field::quantity::Quantity;
 
 /// GDAL's names and units of the bands, as XML.
 const GDAL_METADATA: Tag = Tag::Unknown(42112);
@@ -50,7 +49,7 @@ fn encode(file: impl Write + Seek, grid: &FieldGrid, frame: &str) -> TiffResult<
     tags.write_tag(Tag::GeoKeyDirectoryTag, &geo_keys(citation.len().try_into()?)[..])?;
     tags.write_tag(Tag::GeoAsciiParamsTag, citation.as_str())?;
     tags.write_tag(Tag::GdalNodata, "nan")?;
-    tags.write_tag(GDAL_METADATA, band_names(grid.quantity).as_str())?;
+    tags.write_tag(GDAL_METADATA, band_names().as_str())?;
 
     // The upper row comes first.
     let rows = (0..geometry.rows).rev();
@@ -73,15 +72,11 @@ fn geo_keys(citation: u16) -> [u16; 20] {
     std::array::from_fn(|index| keys[index / 4][index % 4])
 }
 
-fn band_names(quantity: Quantity) -> String {
-    let unit = match quantity {
-        Quantity::Strength => "uT",
-        Quantity::Probability => "1",
-    };
+fn band_names() -> String {
     let items = ["mean", "standard deviation"].iter().enumerate().map(|(band, name)| {
         format!(
             "<Item name=\"DESCRIPTION\" sample=\"{band}\" role=\"description\">{name}</Item>\
-             <Item name=\"UNITTYPE\" sample=\"{band}\" role=\"unittype\">{unit}</Item>"
+             <Item name=\"UNITTYPE\" sample=\"{band}\" role=\"unittype\">uT</Item>"
         )
     });
     format!("<GDALMetadata>{}</GDALMetadata>", items.collect::<String>())

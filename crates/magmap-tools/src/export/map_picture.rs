@@ -18,7 +18,6 @@ use super::{Error, check_shape};
 use magmap::display::colour::{self, ColourMap, MAGMA, Rgb, VIRIDIS, mean_colours, mean_scale, uncertainty_colours};
 use magmap::display::scale::Scale;
 use magmap::field::grid::{FieldGrid, GridGeometry};
-use magmap::field::quantity::Quantity;
 
 /// The content of a picture of a map.
 #[derive(Clone, Debug)]
@@ -57,7 +56,7 @@ const TICK_TEXT: f64 = 17.0;
 pub(super) struct Theme {
     /// Text that is added to the title.
     pub(super) suffix: &'static str,
-    quantity: String,
+    quantity: &'static str,
     cells: Vec<Rgb>,
     pub(super) scale: Scale,
     colours: ColourMap,
@@ -69,14 +68,6 @@ const DOT: f64 = 3.2;
 
 /// Largest share of a map that dots of full size may cover.
 const MOST_COVERED: f64 = 0.1;
-
-/// The label of an axis.
-fn with_unit(name: &str, quantity: Quantity) -> String {
-    match quantity {
-        Quantity::Strength => format!("{name} (µT)"),
-        Quantity::Probability => name.to_owned(),
-    }
-}
 
 impl MapPicture<'_> {
     /// Draws the mean: colour for the field strength, fading to white with uncertainty. 1000 pixels wide at most.
@@ -95,7 +86,7 @@ impl MapPicture<'_> {
     pub(super) fn mean_theme(&self, scale: Scale) -> Theme {
         Theme {
             suffix: "",
-            quantity: with_unit(self.grid.quantity.name(), self.grid.quantity),
+            quantity: "field strength (µT)",
             cells: mean_colours(self.grid, self.prior_standard_deviation, scale),
             scale,
             colours: VIRIDIS,
@@ -112,7 +103,7 @@ impl MapPicture<'_> {
             path,
             &Theme {
                 suffix: ", uncertainty",
-                quantity: with_unit("standard deviation", self.grid.quantity),
+                quantity: "standard deviation (µT)",
                 cells,
                 scale,
                 colours: MAGMA,
@@ -220,7 +211,7 @@ pub(super) fn draw_bar<'a>(sheet: &Area<'a>, (left, top): (f64, f64), height: f6
     }))?;
     draw_axes(&mut chart, [0, (height / 80.0) as usize + 1])?;
     let beside = (pixels(left + BAR_WIDTH + BAR_LABELS - 16.0), pixels(top + 0.5 * height));
-    write_text(sheet, &theme.quantity, beside, (AXIS_TEXT, INK), HPos::Center, FontTransform::Rotate90)
+    write_text(sheet, theme.quantity, beside, (AXIS_TEXT, INK), HPos::Center, FontTransform::Rotate90)
 }
 
 /// Draws axes with about these numbers of labels, and a frame around the plot.

@@ -15,7 +15,6 @@ use super::{Error, check_shape};
 use magmap::display::colour::mean_scale;
 use magmap::display::scale::Scale;
 use magmap::field::grid::{FieldGrid, GridGeometry};
-use magmap::field::quantity::Quantity;
 
 /// Writes `mean.yaml`, `mean.pgm`, `standard_deviation.yaml` and `standard_deviation.pgm` into `folder`.
 ///
@@ -26,16 +25,16 @@ use magmap::field::quantity::Quantity;
 pub fn write_map_server(folder: &Path, grid: &FieldGrid, prior_standard_deviation: f64) -> Result<(), Error> {
     check_shape(grid)?;
     let layers = [
-        ("mean", "mean", &grid.mean, mean_scale(grid, prior_standard_deviation)),
+        ("mean", "mean field strength", &grid.mean, mean_scale(grid, prior_standard_deviation)),
         (
             "standard_deviation",
-            "standard deviation of the",
+            "standard deviation of the field strength",
             &grid.standard_deviation,
             Scale::from_zero(&grid.standard_deviation),
         ),
     ];
     for (name, of, values, scale) in layers {
-        let legend = legend(&format!("{of} {}", grid.quantity.name()), grid.quantity, scale);
+        let legend = legend(of, scale);
         let layer = Layer { name, legend: &legend, mode: "raw", free_thresh: 0.25, occupied_thresh: 0.65 };
         // Unknown, -1, becomes 255.
         layer.write(folder, &grid.geometry, values, |value| scale.occupancy(value) as u8)?;
@@ -43,17 +42,13 @@ pub fn write_map_server(folder: &Path, grid: &FieldGrid, prior_standard_deviatio
     Ok(())
 }
 
-/// Describes the values.
-fn legend(what: &str, quantity: Quantity, scale: Scale) -> String {
-    let (unit, in_unit) = match quantity {
-        Quantity::Strength => (" microtesla", ", in microtesla"),
-        Quantity::Probability => ("", ""),
-    };
+/// What the values mean.
+fn legend(what: &str, scale: Scale) -> String {
     let Scale { low, high } = scale;
     let step = scale.step();
     format!(
-        "# {what}{in_unit} = {low} + {step} * value\n\
-         # value 0 is {low}{unit}, value 100 is {high}{unit}, -1 is unknown\n"
+        "# {what}, in microtesla = {low} + {step} * value\n\
+         # value 0 is {low} microtesla, value 100 is {high} microtesla, -1 is unknown\n"
     )
 }
 

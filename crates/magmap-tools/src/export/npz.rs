@@ -20,7 +20,7 @@ use magmap::field::map::SensorBias;
 ///
 /// | array | shape | unit |
 /// | --- | --- | --- |
-/// | `mean`, `standard_deviation` | rows x columns, lowest row first; NaN where unknown | microtesla; of a yes/no signal a probability |
+/// | `mean`, `standard_deviation` | rows x columns, lowest row first; NaN where unknown | microtesla |
 /// | `origin` | 2: lower left corner of the lower left cell | metres |
 /// | `resolution` | scalar: side of a cell | metres |
 /// | `x`, `y` | columns, rows: centres of the cells | metres |

@@ -186,7 +186,7 @@ impl Drive {
 
     pub(super) fn reading(&self, row: usize) -> Reading {
         let field = MagneticField::from_microtesla(self.fields[row]).rotated(&self.orientation(row).inverse());
-        Reading { stamp: self.stamp(row), sample: field.into() }
+        Reading { stamp: self.stamp(row), field }
     }
 
     /// Adds one row, or counts it as a loss.
@@ -363,7 +363,7 @@ mod tests {
         assert_eq!(pose.position, Point3::new(3.0, 4.0, 0.0));
         // Two metres along each axis: a heading of 45 degrees.
         assert!((pose.orientation.euler_angles().2 - FRAC_PI_4).abs() < 1e-12);
-        let turned_back = pose.orientation * reading.sample.field().unwrap().microtesla();
+        let turned_back = pose.orientation * reading.field.microtesla();
         assert!((turned_back - Vector3::new(-1.0, 20.0, 0.5)).norm() < 1e-12);
         assert!(drive.loss.is_empty());
     }

@@ -26,7 +26,7 @@ pub fn convert(
 ) -> Result<(), Error> {
     let mut bag = DriveWriter::create(folder, storage, mount)?;
     for row in 0..drive.seconds.len() {
-        let Reading { stamp, sample } = drive.reading(row);
+        let Reading { stamp, field } = drive.reading(row);
         let truth = body_pose(drive.pose(row), mount);
         match &mut odometry {
             Some(odometry) => {
@@ -35,8 +35,8 @@ pub fn convert(
             }
             None => bag.write(&Measurement::Pose(truth))?,
         }
-        let sample = sample.map_field(|field| field.rotated(&mount.rotation.inverse()));
-        bag.write(&Measurement::Reading(Reading { stamp, sample }))?;
+        let field = field.rotated(&mount.rotation.inverse());
+        bag.write(&Measurement::Reading(Reading { stamp, field }))?;
     }
     bag.finish()
 }

@@ -2,15 +2,15 @@
 
 use nalgebra::Isometry3;
 
-use super::messages::{Bool, MagneticField, Message, Odometry, TFMessage};
+use super::messages::{MagneticField, Message, Odometry, TFMessage};
 use super::storage::{MAX_NAME, RawMessage};
 use magmap::sensing::frames::normalized;
-use magmap::sensing::reading::{Measurement, Reading, Sample};
+use magmap::sensing::reading::Measurement;
 
 /// How the name of the topic of static transforms ends, after its namespaces.
 const STATIC_TRANSFORMS: &str = "tf_static";
 
-/// The frames a message names; the child is empty for a magnetometer, both are for a yes/no signal.
+/// The frames a message names; the child is empty for a magnetometer.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Frames {
     pub(super) frame: String,
@@ -41,11 +41,6 @@ pub(super) enum Decoded {
 /// Decodes a message, or says why that is impossible.
 pub(super) fn decode(message: &RawMessage<'_>) -> Result<Decoded, String> {
     let (frames, measurement) = match message.topic.type_name.as_str() {
-        Bool::TYPE => {
-            let Bool { data } = message.decode()?;
-            // It has no stamp of its own.
-            (Frames::default(), Measurement::Reading(Reading { stamp: message.stamp, sample: Sample::Signal(data) }))
-        }
         MagneticField::TYPE => {
             let field: MagneticField = message.decode()?;
             (Frames::new(normalized(&field.header.frame_id), "")?, Measurement::Reading(field.to_reading()))

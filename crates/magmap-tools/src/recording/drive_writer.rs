@@ -5,9 +5,9 @@ use std::path::Path;
 use nalgebra::Isometry3;
 
 use super::Error;
-use super::messages::{Bool, MagneticField, Odometry, PoseStamped, TFMessage};
+use super::messages::{MagneticField, Odometry, PoseStamped, TFMessage};
 use super::writer::{BagWriter, Storage};
-use magmap::sensing::reading::{Measurement, Pose, Reading, Sample};
+use magmap::sensing::reading::{Measurement, Pose, Reading};
 
 /// Topic of the readings.
 pub const MAGNETOMETER_TOPIC: &str = "/imu/mag";
@@ -17,8 +17,6 @@ pub const ODOMETRY_TOPIC: &str = "/odom";
 pub const TRUTH_TOPIC: &str = "/ground_truth";
 /// Frame of the true poses.
 pub const TRUTH_FRAME: &str = "map";
-/// Topic of the yes/no signal.
-pub const SIGNAL_TOPIC: &str = "/signal";
 /// Frame of the poses.
 pub const ODOMETRY_FRAME: &str = "odom";
 /// Frame of the robot's body.
@@ -26,7 +24,7 @@ pub const BODY_FRAME: &str = "base_link";
 /// Frame of the sensor.
 pub const MAGNETOMETER_FRAME: &str = "magnetometer";
 
-/// Writes a bag with fields in tesla on `/imu/mag`, a yes/no signal on `/signal`, poses on `/odom` and `/tf`, true poses on
+/// Writes a bag with fields in tesla on `/imu/mag`, poses on `/odom` and `/tf`, true poses on
 /// `/ground_truth`, and the sensor's mount on `/tf_static`.
 pub struct DriveWriter {
     bag: BagWriter,
@@ -59,11 +57,8 @@ impl DriveWriter {
                 self.bag.write("/tf", &transform, stamp)?;
                 self.bag.write(ODOMETRY_TOPIC, &Odometry::from_pose(pose, ODOMETRY_FRAME, BODY_FRAME), stamp)
             }
-            Measurement::Reading(Reading { sample: Sample::Field(field), .. }) => {
+            Measurement::Reading(Reading { field, .. }) => {
                 self.bag.write(MAGNETOMETER_TOPIC, &MagneticField::new(stamp, field, MAGNETOMETER_FRAME), stamp)
-            }
-            Measurement::Reading(Reading { sample: Sample::Signal(is_yes), .. }) => {
-                self.bag.write(SIGNAL_TOPIC, &Bool { data: *is_yes }, stamp)
             }
         }
     }

@@ -107,8 +107,8 @@ impl FieldTable {
         let mut digest = Sha256::new();
         for (pose, reading) in &self.rows {
             digest.update(pose.stamp.nanoseconds().to_le_bytes());
-            let field = reading.sample.field().map(|field| *field.microtesla()).unwrap_or_default();
-            let numbers = pose.position.iter().chain(pose.orientation.coords.iter()).chain(field.iter());
+            let numbers =
+                pose.position.iter().chain(pose.orientation.coords.iter()).chain(reading.field.microtesla().iter());
             numbers.for_each(|number| digest.update(number.to_le_bytes()));
         }
         digest
@@ -143,8 +143,7 @@ impl FieldTable {
 
     /// The median strength, in microtesla.
     fn median_strength(&self) -> Option<f64> {
-        let mut strengths: Vec<f64> =
-            self.rows.iter().filter_map(|(_, reading)| Some(reading.sample.field()?.microtesla().norm())).collect();
+        let mut strengths: Vec<f64> = self.rows.iter().map(|(_, reading)| reading.field.strength()).collect();
         let middle = strengths.len() / 2;
         (!strengths.is_empty()).then(|| *strengths.select_nth_unstable_by(middle, f64::total_cmp).1)
     }
@@ -285,7 +284,7 @@ impl Columns {
             return Err("a stamp before that of the row above");
         }
         let pose = Pose { stamp, position: Point3::from(place.translation.vector), orientation: place.rotation };
-        Ok((pose, Reading { stamp, sample: MagneticField::from_microtesla(field).into() }))
+        Ok((pose, Reading { stamp, field: MagneticField::from_microtesla(field) }))
     }
 }
 

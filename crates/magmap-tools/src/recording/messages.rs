@@ -147,9 +147,6 @@ messages! {
     /// When something was measured, and in which frame.
     "std_msgs" Header { stamp: Time, frame_id: String, }
 
-    /// Yes or no.
-    "std_msgs" Bool { data: bool, }
-
     /// A vector in space.
     "geometry_msgs" Vector3 { x: f64, y: f64, z: f64, }
 
@@ -359,7 +356,7 @@ impl MagneticField {
     pub fn to_reading(&self) -> Reading {
         Reading {
             stamp: Stamp::from(&self.header.stamp),
-            sample: reading::MagneticField::from_tesla(Axes::from(&self.magnetic_field)).into(),
+            field: reading::MagneticField::from_tesla(Axes::from(&self.magnetic_field)),
         }
     }
 }
@@ -520,7 +517,7 @@ mod tests {
         let field = reading::MagneticField::from_microtesla(axes);
         let back = MagneticField::new(stamp, &field, "imu").to_reading();
         assert_eq!(back.stamp, stamp);
-        assert!((back.sample.field().unwrap().microtesla() - axes).norm() < 1e-13);
+        assert!((back.field.microtesla() - axes).norm() < 1e-13);
     }
 
     #[test]

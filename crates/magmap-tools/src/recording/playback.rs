@@ -17,7 +17,7 @@ pub(super) struct Wanted {
 /// The second pass over a bag.
 pub(super) struct Playback {
     pub(super) bag: Bag,
-    /// The topic of the readings (of a magnetometer or a yes/no signal) and that of the poses.
+    /// The topic of the readings and that of the poses.
     wanted: [Wanted; 2],
     next_file: usize,
     reader: Option<Box<dyn FileReader>>,

@@ -66,14 +66,8 @@ fn decompressed(data: &[u8]) -> Result<Vec<u8>, String> {
 
 /// Whether messages of this type are read.
 pub(super) fn is_read(type_name: &str) -> bool {
-    [
-        messages::MagneticField::TYPE,
-        messages::Bool::TYPE,
-        messages::Odometry::TYPE,
-        messages::PoseStamped::TYPE,
-        messages::TFMessage::TYPE,
-    ]
-    .contains(&type_name)
+    [messages::MagneticField::TYPE, messages::Odometry::TYPE, messages::PoseStamped::TYPE, messages::TFMessage::TYPE]
+        .contains(&type_name)
 }
 
 /// How a file stores messages, according to its first bytes.

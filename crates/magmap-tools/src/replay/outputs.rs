@@ -16,7 +16,6 @@ use magmap::display::AxesGrid;
 use magmap::durability::checkpoint::{self, Checkpoint};
 use magmap::field::grid::FieldGrid;
 use magmap::field::map::FieldMap;
-use magmap::field::quantity::Quantity;
 use magmap::mapping::worker::Finished;
 
 /// Writes all outputs, and names the file of the map over time. Outputs that need no raster come first, so that a map too large to
@@ -84,10 +83,7 @@ fn write_grid(folder: &Path, grid: &FieldGrid, map: &FieldMap, path: &[[f64; 2]]
         path,
         inducing_points,
         prior_standard_deviation,
-        title: match grid.quantity {
-            Quantity::Strength => "Magnetic field",
-            Quantity::Probability => "Yes or no",
-        },
+        title: "Magnetic field",
         subtitle: Some(subtitle),
     };
     picture.write_mean(&folder.join("map.png"))?;

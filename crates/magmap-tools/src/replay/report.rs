@@ -11,7 +11,6 @@ use super::{Resumed, Source};
 use crate::recording::{Loss, Lost};
 use magmap::field::grid::FieldGrid;
 use magmap::field::map::{FieldMap, SensorBias};
-use magmap::field::quantity::Quantity;
 use magmap::mapping::worker::Finished;
 use magmap::sensing::counters::Counters;
 use streaming_gp::{CeilingUsed, NamedValue, SelectionEnd};
@@ -25,8 +24,6 @@ pub struct Report {
     pub source: Value,
     /// The frame of the map.
     pub frame: String,
-    /// The mapped quantity.
-    pub quantity: Quantity,
     /// Whether it ended before the source did.
     pub interrupted: bool,
     /// The map that the replay continued; only batches after that are listed.
@@ -116,7 +113,6 @@ impl Report {
             magmap_version: env!("CARGO_PKG_VERSION"),
             source: source.about,
             frame: source.frame,
-            quantity: model.quantity(),
             interrupted,
             resumed,
             counters: finished.status.counters,

@@ -8,7 +8,7 @@ use super::{Drive, SimulatedMeasurement, Truth, World};
 use crate::recording::Error;
 use crate::recording::drive_writer::DriveWriter;
 use crate::recording::writer::Storage;
-use magmap::sensing::reading::{Measurement, Reading, Sample};
+use magmap::sensing::reading::Measurement;
 
 /// The file with the truth at every reading, in the bag's folder. Where odometry drifts, the true poses are
 /// a topic as well ([`TRUTH_TOPIC`](crate::recording::drive_writer::TRUTH_TOPIC)).
@@ -28,8 +28,8 @@ pub struct Written {
     pub poses: u64,
 }
 
-/// Writes a drive as a bag, with the true poses as a topic if odometry drifts, and the truth to [`TRUTH_FILE`]. Given a strength `signal_above` in microtesla, each reading comes with
-/// a sample of the yes/no signal: whether it is stronger. `progress` is called after every measurement.
+/// Writes a drive as a bag, with the true poses as a topic if odometry drifts, and the truth to [`TRUTH_FILE`].
+/// `progress` is called after every measurement.
 ///
 /// # Errors
 /// A folder that is not empty, and errors of the storage and the operating system.
@@ -38,7 +38,6 @@ pub fn write<W: World>(
     mount: &Isometry3<f64>,
     folder: &Path,
     storage: Storage,
-    signal_above: Option<f64>,
     mut progress: impl FnMut(),
 ) -> Result<Written, Error> {
     let mut bag = DriveWriter::create(folder, storage, mount)?;
@@ -57,11 +56,7 @@ pub fn write<W: World>(
                 }
                 written.poses += 1;
             }
-            Measurement::Reading(Reading { stamp, sample }) => {
-                if let (Some(limit), Some(field)) = (signal_above, sample.field()) {
-                    let sample = Sample::Signal(field.strength() > limit);
-                    bag.write(&Measurement::Reading(Reading { stamp, sample }))?;
-                }
+            Measurement::Reading(_) => {
                 truth.write_record(row(&at)).map_err(failed)?;
                 written.readings += 1;
             }
@@ -99,7 +94,7 @@ mod tests {
         let bag = folder.path().join("bag");
         let mut steps = 0;
         let drive = simulation.drive(&world).unwrap();
-        let written = write(drive, &simulation.robot.mount, &bag, Storage::Mcap, None, || steps += 1).unwrap();
+        let written = write(drive, &simulation.robot.mount, &bag, Storage::Mcap, || steps += 1).unwrap();
         assert_eq!(written, Written { readings: 200, poses: 121 });
         assert_eq!(steps, 321);
 

@@ -119,7 +119,7 @@ impl<W: World> Drive<W> {
         let sensor_from_map = (truth.pose.orientation * self.options.mount.rotation).inverse();
         let noise: Vector3<f64> = Vector3::from_fn(|_, _| StandardNormal.sample(&mut self.noise));
         let field = truth.field.rotated(&sensor_from_map).microtesla() + noise * self.options.noise;
-        Reading { stamp: truth.pose.stamp, sample: MagneticField::from_microtesla(field).into() }
+        Reading { stamp: truth.pose.stamp, field: MagneticField::from_microtesla(field) }
     }
 }
 
@@ -210,8 +210,7 @@ mod tests {
         assert!(poses(&samples).iter().all(|(reported, truth)| reported == truth));
         for (reading, truth) in readings(&samples) {
             let map_from_sensor = truth.pose.isometry() * mount;
-            let error =
-                map_from_sensor.rotation * reading.sample.field().unwrap().microtesla() - truth.field.microtesla();
+            let error = map_from_sensor.rotation * reading.field.microtesla() - truth.field.microtesla();
             assert!(error.norm() < 1e-9, "{error}");
             assert!((truth.sensor.z - 0.3).abs() < 1e-12);
             let offset = (truth.sensor - truth.pose.position).norm();
@@ -224,7 +223,7 @@ mod tests {
         let samples = drive(RobotOptions { noise: 0.7, ..Default::default() }, 0);
         let readings = readings(&samples);
         let errors = readings.iter().map(|(reading, truth)| {
-            reading.sample.field().unwrap().microtesla() - truth.pose.orientation.inverse() * truth.field.microtesla()
+            reading.field.microtesla() - truth.pose.orientation.inverse() * truth.field.microtesla()
         });
         let squares: Vector3<f64> = errors.map(|error| error.component_mul(&error)).sum();
         let variances = squares / readings.len() as f64;

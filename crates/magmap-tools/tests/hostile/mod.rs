@@ -15,9 +15,7 @@ use magmap::durability::journal::{Folder, Gaps, steps_of};
 use magmap::mapping::mapper::{Mapper, Step};
 use magmap::mapping::stop::StopSignal;
 use magmap_tools::recording;
-use magmap_tools::recording::messages::{
-    Bool, MagneticField, Message, OccupancyGrid, Odometry, TFMessage, decode, encode,
-};
+use magmap_tools::recording::messages::{MagneticField, Message, OccupancyGrid, Odometry, TFMessage, decode, encode};
 use tempfile::TempDir;
 
 /// A kind of input and its reader.
@@ -195,7 +193,6 @@ fn cdr(_: &Path, bytes: &[u8]) {
     if let Some(field) = read::<MagneticField>(bytes) {
         let _ = field.to_reading();
     }
-    read::<Bool>(bytes);
     if let Some(odometry) = read::<Odometry>(bytes) {
         let _ = odometry.to_pose();
     }

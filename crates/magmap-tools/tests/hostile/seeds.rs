@@ -32,7 +32,7 @@ fn reading(row: usize) -> Reading {
     let field = Vector3::new(20.0 + (row as f64).sin(), -10.0, -40.0);
     Reading {
         stamp: Stamp::from_nanoseconds(1_007_000_000 + row as i64 * 20_000_000),
-        sample: reading::MagneticField::from_microtesla(field).into(),
+        field: reading::MagneticField::from_microtesla(field),
     }
 }
 
@@ -50,7 +50,7 @@ fn messages(rows: usize) -> Vec<(&'static str, &'static str, i64, Vec<u8>)> {
         vec![("/tf_static", TFMessage::TYPE, pose(0).stamp.nanoseconds(), encode(&static_transform()).unwrap())];
     for row in 0..rows {
         let odometry = Odometry::from_pose(&pose(row), "odom", "base");
-        let field = MagneticField::new(reading(row).stamp, reading(row).sample.field().unwrap(), "imu");
+        let field = MagneticField::new(reading(row).stamp, &reading(row).field, "imu");
         messages.push(("/odom", Odometry::TYPE, pose(row).stamp.nanoseconds(), encode(&odometry).unwrap()));
         messages.push(("/mag", MagneticField::TYPE, reading(row).stamp.nanoseconds(), encode(&field).unwrap()));
     }

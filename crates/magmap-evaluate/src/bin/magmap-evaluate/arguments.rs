@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use magmap::config::{Config, Likelihood, Mapped};
+use magmap::config::{Config, Mapped};
 use magmap_evaluate::methods::methods;
 use magmap_tools::cli::{SettingsArguments, UsageError};
 use magmap_tools::export::{self, report};
@@ -50,13 +50,7 @@ impl Common {
 
     /// The settings of an experiment that starts from `base` and learns strengths or axes.
     pub fn config_of_any_field(&self, base: Config) -> anyhow::Result<Config> {
-        let config = self.settings.load_over(base)?;
-        match config.model.likelihood {
-            Likelihood::Gaussian | Likelihood::StudentT => Ok(config),
-            Likelihood::Bernoulli => {
-                Err(rejected("model.likelihood: expected gaussian or student_t in this experiment, found bernoulli"))
-            }
-        }
+        self.settings.load_over(base)
     }
 }
 

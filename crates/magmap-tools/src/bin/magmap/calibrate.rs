@@ -8,7 +8,7 @@ use clap::Args;
 use magmap::config::Config;
 use magmap::sensing::reading::Measurement;
 use magmap_tools::calibration::{Agreement, Calibration, Estimate, SpeedBias, calibrate};
-use magmap_tools::cli::{Ending, SettingsArguments, Terminal, UsageError};
+use magmap_tools::cli::{Ending, SettingsArguments, Terminal};
 use magmap_tools::recording;
 
 use crate::summary::{Table, print_json};
@@ -53,9 +53,6 @@ const USED: [&str; 7] = ["topics", "sensor", "frames", "gates", "synchronizer", 
 impl Calibrate {
     pub fn run(self, terminal: &Terminal) -> anyhow::Result<Ending> {
         let config = self.settings.load_some(&USED, Config::default())?;
-        if !config.topics.signal.is_empty() {
-            return Err(UsageError("expected a magnetometer; topics.signal names a yes/no signal".to_owned()).into());
-        }
         let mut recording = recording::open(&self.recording, &config.topics, &config.sensor)?;
         let (mount, loss) = (recording.mount, recording.loss.clone());
         let measurements: Vec<Measurement> = recording.by_ref().take(MOST_MEASUREMENTS).collect::<Result<_, _>>()?;

@@ -9,7 +9,7 @@ use clap::Args;
 use magmap::config::{Config, Program};
 use magmap::mapping::mapper::SourceId;
 use magmap::sensing::reading::Measurement;
-use magmap_tools::cli::{Ending, SettingsArguments, Terminal, UsageError};
+use magmap_tools::cli::{Ending, SettingsArguments, Terminal};
 use magmap_tools::recording::Loss;
 use magmap_tools::recording::drive_writer::ODOMETRY_FRAME;
 use magmap_tools::replay::{Options, Replay, Source, TruthComparison};
@@ -46,10 +46,6 @@ pub struct Demo {
 impl Demo {
     pub fn run(self, terminal: &Terminal) -> anyhow::Result<Ending> {
         let config = self.settings.load_for(Program::Replay, Config::default())?;
-        if !config.topics.signal.is_empty() {
-            let message = "the demo has no yes/no signal; magmap simulate --signal-above writes one";
-            return Err(UsageError(message.to_owned()).into());
-        }
         let simulation = simulation::demo();
         let world = simulation.world()?;
         let mut strengths = Vec::new();
@@ -92,7 +88,7 @@ fn expected_measurements(simulation: &Simulation) -> u64 {
 /// The strength of a reading, in microtesla.
 fn strength(measurement: &Measurement) -> Option<f64> {
     match measurement {
-        Measurement::Reading(reading) => Some(reading.sample.field()?.strength()),
+        Measurement::Reading(reading) => Some(reading.field.strength()),
         Measurement::Pose(_) => None,
     }
 }

@@ -57,15 +57,13 @@ impl Info {
         if let Some(maps) = maps_in(&self.recording)? {
             return print_maps(&self.recording, &maps, self.json);
         }
-        // A yes/no signal is read only with its likelihood and method.
-        let used = ["topics", "sensor", "frames", "model.likelihood", "selection.method"];
-        let config = self.settings.load_some(&used, Config::default())?;
+        let config = self.settings.load_some(&["topics", "sensor", "frames"], Config::default())?;
         let recording = recording::open(&self.recording, &config.topics, &config.sensor)?;
         let Recording { summary, loss, .. } = &recording;
         if self.json {
             print_json(&Described { summary, mount: mount(&recording), loss })?;
         } else {
-            describe(&recording, &config).print()?;
+            describe(&recording).print()?;
         }
         Ok(if recording.loss.is_empty() { Ending::Done } else { Ending::WithLoss })
     }
@@ -124,7 +122,7 @@ fn mount(recording: &Recording) -> Mount {
     Mount { position: mount.translation.vector.into(), orientation: [roll + 0.0, pitch + 0.0, yaw + 0.0] }
 }
 
-fn describe(recording: &Recording, config: &Config) -> Table {
+fn describe(recording: &Recording) -> Table {
     let (summary, mut table) = (&recording.summary, Table::default());
     table.row("recording", summary.path.display());
     table.row("kind", summary.kind.get_documentation().unwrap_or_default());
@@ -139,8 +137,7 @@ fn describe(recording: &Recording, config: &Config) -> Table {
         format!("{:width$}  {:>8}{rate}  {}", topic.name, topic.count, topic.type_name)
     });
     table.rows("topics", topics);
-    let readings = if config.topics.signal.is_empty() { "magnetometer" } else { "signal" };
-    table.row(readings, chosen(&summary.magnetometer, &summary.magnetometer_frame));
+    table.row("magnetometer", chosen(&summary.magnetometer, &summary.magnetometer_frame));
     table.row("odometry", chosen(&summary.odometry, &summary.odometry_frame));
     table.row("body frame", &summary.body_frame);
     let Mount { position: [x, y, z], orientation: [roll, pitch, yaw] } = mount(recording);

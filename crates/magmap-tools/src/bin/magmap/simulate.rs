@@ -1,11 +1,9 @@
-//! `magmap simulate`: a robot's drive, or the points of another experiment.
-
-mod banana;
+//! `magmap simulate`: a robot's drive.
 
 use std::io::{self, Write};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-use clap::{Args, Subcommand, ValueEnum};
+use clap::{Args, ValueEnum};
 use magmap::sensing::reading::Stamp;
 use magmap_tools::cli::{Ending, Terminal, UsageError};
 use magmap_tools::recording::writer::Storage;
@@ -20,7 +18,6 @@ Examples:
   magmap simulate --out random --route random --seed 7 --size 12x8 --duration 600
   magmap simulate --out weak --sd 2 --noise 1    a weak field and a poor sensor
   magmap simulate --out drifting --drift-scale 0.01 --drift-heading 0.02
-  magmap simulate banana --output banana.csv     no robot: points on two crescents
 
 The true field is written to truth.csv in the folder of the bag, with a row per reading: stamp in nanoseconds, true \
 position of the sensor, the field there along the map's axes and its strength in microtesla, true position of the body. \
@@ -40,13 +37,11 @@ const ENDLESS: f64 = 180.0;
 ///
 /// The room has dipoles under and beside its floor. The bag holds /imu/mag, /odom, /tf and /tf_static.
 #[derive(Args)]
-#[command(after_help = EXAMPLES, allow_negative_numbers = true, args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
+#[command(after_help = EXAMPLES, allow_negative_numbers = true)]
 pub struct Simulate {
-    #[command(subcommand)]
-    other: Option<Other>,
     /// Folder of the bag; must not exist or be empty.
-    #[arg(long, value_name = "BAG", required = true)]
-    out: Option<PathBuf>,
+    #[arg(long, value_name = "BAG")]
+    out: PathBuf,
     /// Route of the robot through the room.
     #[arg(long, value_enum, default_value_t)]
     route: RouteArgument,
@@ -80,19 +75,9 @@ pub struct Simulate {
     sd: f64,
     #[command(flatten)]
     drift: Drift,
-    /// Also write a yes/no signal, std_msgs/msg/Bool on /signal: whether a reading is stronger than this, in microtesla.
-    #[arg(long, value_name = "MICROTESLA")]
-    signal_above: Option<f64>,
     /// How the messages are stored.
     #[arg(long, value_enum, default_value_t)]
     storage: Storage,
-}
-
-/// Other simulations.
-#[derive(Subcommand)]
-enum Other {
-    /// Draws points on two interlocking crescents, from left to right, as in `magmap-evaluate banana`.
-    Banana(banana::Arguments),
 }
 
 /// The routes.
@@ -119,14 +104,6 @@ fn size(text: &str) -> Result<[f64; 2], String> {
 
 impl Simulate {
     pub fn run(self, terminal: &Terminal) -> anyhow::Result<Ending> {
-        match (&self.other, &self.out) {
-            (Some(Other::Banana(arguments)), _) => banana::run(arguments),
-            (None, Some(out)) => self.drive(out, terminal),
-            (None, None) => Err(UsageError("expected --out <BAG>".to_owned()).into()),
-        }
-    }
-
-    fn drive(&self, out: &Path, terminal: &Terminal) -> anyhow::Result<Ending> {
         // All settings come from the command line.
         let usage = |error: magmap_tools::simulation::Error| UsageError(error.to_string());
         let simulation = self.simulation().map_err(usage)?;
@@ -135,11 +112,11 @@ impl Simulate {
         let seconds = drive.duration();
         let robot = &simulation.robot;
         let bar = terminal.bar("driving", (seconds * (robot.magnetometer_rate + robot.odometry_rate)) as u64);
-        let written = bag::write(drive, &robot.mount, out, self.storage, self.signal_above, || bar.inc(1))?;
+        let written = bag::write(drive, &robot.mount, &self.out, self.storage, || bar.inc(1))?;
         bar.finish_and_clear();
         let mut stdout = io::stdout().lock();
         writeln!(stdout, "{} readings and {} poses in {seconds:.1} s", written.readings, written.poses)?;
-        writeln!(stdout, "written to {}, with the truth in {TRUTH_FILE}", out.display())?;
+        writeln!(stdout, "written to {}, with the truth in {TRUTH_FILE}", self.out.display())?;
         Ok(Ending::Done)
     }
 

@@ -3,7 +3,6 @@
 use std::fmt::{Display, Write as _};
 use std::io::{self, Write};
 
-use magmap::field::quantity::Quantity;
 use magmap::sensing::counters::Counters;
 use magmap::sensing::gates::Reopenings;
 use magmap_tools::replay::{ReplayOutputs, Report};
@@ -97,9 +96,7 @@ fn add_model(table: &mut Table, report: &Report) {
     }
     let values = report.hyperparameters.iter().map(|named| format!("{} {:.3}", named.name, named.value));
     table.row("hyperparameters", values.collect::<Vec<_>>().join(", "));
-    if report.quantity == Quantity::Strength {
-        table.row("noise", format!("{:.2} µT (standard deviation)", totals.noise_standard_deviation));
-    }
+    table.row("noise", format!("{:.2} µT (standard deviation)", totals.noise_standard_deviation));
 }
 
 /// Writes a value as JSON for programs.

@@ -4,14 +4,11 @@
 //! classifier, so that every batch is from another region.
 
 use std::f64::consts::PI;
-use std::io::{self, Write};
-use std::path::Path;
 
-use rand::{Rng, RngExt};
+use magmap_tools::simulation::{Error, check, not_negative};
+use rand::{Rng, RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
 use rand_distr::{Distribution, StandardNormal};
-
-use super::{Error, Stream, check, generator, not_negative};
-use magmap::files::write_atomically;
 
 /// The properties of the crescents.
 #[derive(Clone, Debug, PartialEq)]
@@ -45,7 +42,7 @@ pub struct Labelled {
 pub fn banana(options: &BananaOptions, seed: u64) -> Result<Vec<Labelled>, Error> {
     check("points", options.points > 0, "at least one", options.points)?;
     not_negative("noise", options.noise)?;
-    let mut generator = generator(seed, Stream::World);
+    let mut generator = ChaCha8Rng::seed_from_u64(seed);
     let mut points: Vec<Labelled> = (0..options.points).map(|_| draw(options.noise, &mut generator)).collect();
     points.sort_by(|a, b| a.place[0].total_cmp(&b.place[0]));
     Ok(points)
@@ -57,20 +54,6 @@ fn draw(noise: f64, random: &mut impl Rng) -> Labelled {
     let mut scattered = |value: f64| value + noise * Distribution::<f64>::sample(&StandardNormal, random);
     let place = [scattered(angle.cos()), scattered(angle.sin())];
     Labelled { place: if is_upper { place } else { [1.0 - place[0], 0.4 - place[1]] }, is_upper }
-}
-
-/// Writes points as rows of x, y and label (1 on the upper crescent, 0 on the lower), after a header.
-///
-/// # Errors
-/// When the file cannot be written; an older one is kept.
-pub fn write_csv(path: &Path, points: &[Labelled]) -> io::Result<()> {
-    write_atomically(path, |file| {
-        writeln!(file, "x,y,label")?;
-        for Labelled { place: [x, y], is_upper } in points {
-            writeln!(file, "{x},{y},{}", u8::from(*is_upper))?;
-        }
-        Ok(())
-    })
 }
 
 #[cfg(test)]
@@ -110,23 +93,5 @@ mod tests {
         let message = banana(&BananaOptions { points: 0, ..BananaOptions::default() }, 3).unwrap_err().to_string();
         assert_eq!(message, "simulation setting `points`: expected at least one, found 0");
         assert!(banana(&BananaOptions { noise: f64::NAN, ..BananaOptions::default() }, 3).is_err());
-    }
-
-    #[test]
-    fn a_file_of_them_reads_back_to_the_last_bit() {
-        let folder = tempfile::tempdir().unwrap();
-        let file = folder.path().join("banana.csv");
-        let points = banana(&BananaOptions { points: 50, noise: 0.3 }, 5).unwrap();
-        write_csv(&file, &points).unwrap();
-        let text = std::fs::read_to_string(&file).unwrap();
-        let mut lines = text.lines();
-        assert_eq!(lines.next(), Some("x,y,label"));
-        let read: Vec<Labelled> = lines
-            .map(|line| {
-                let numbers: Vec<f64> = line.split(',').map(|field| field.parse().unwrap()).collect();
-                Labelled { place: [numbers[0], numbers[1]], is_upper: numbers[2] == 1.0 }
-            })
-            .collect();
-        assert_eq!(read, points);
     }
 }
