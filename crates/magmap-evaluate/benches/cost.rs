@@ -7,7 +7,7 @@
 mod common;
 
 use common::{model, readings, side};
-use magmap_tools::export::panels::{AxisScale, Curve, Panel, Panels};
+use magmap_tools::export::curves::{AxisScale, Chart, Charts, Curve};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
@@ -43,20 +43,17 @@ fn main() {
         "grows with the power {in_size:.2} of the inducing points (from 400 on), {in_batch:.2} of the readings (from 1000 on)"
     );
     let Some(picture) = arguments.iter().find(|argument| argument.ends_with(".png")) else { return };
-    let curve = |name: String, points| Curve { name, points, labels: Vec::new() };
-    let panels = Panels {
+    let curve = |name: &str, points| Curve { name: name.to_owned(), points };
+    let charts = Charts {
         title: format!("Seconds of an update with {EVALUATIONS} evaluations"),
         across: ("number", AxisScale::Logarithmic),
-        panels: vec![Panel {
+        charts: vec![Chart {
             quantity: "seconds",
             scale: AxisScale::Logarithmic,
-            curves: vec![
-                curve(format!("of inducing points, {BATCH} readings: power {in_size:.2} from 400 on"), of_size),
-                curve(format!("of readings, {SIZE} inducing points: power {in_batch:.2} from 1000 on"), of_batch),
-            ],
+            curves: vec![curve("of inducing points", of_size), curve("of readings", of_batch)],
         }],
     };
-    if let Err(error) = panels.write(Path::new(picture)) {
+    if let Err(error) = charts.write(Path::new(picture)) {
         eprintln!("{error}");
         std::process::exit(1);
     }

@@ -1,6 +1,6 @@
 //! Methods side by side on one task.
 
-use super::maps::MapAfter;
+use super::maps::FinalMap;
 use super::methods::{Learner, Learnt, Method};
 use super::metrics::Readings;
 use anyhow::anyhow;
@@ -67,9 +67,9 @@ pub struct Run {
     pub steps: Vec<BatchResult>,
     /// Why it ended before the last batch.
     pub rejected: Option<String>,
-    /// The map after some of the batches, where maps were requested.
+    /// The map after the last batch, where it was requested.
     #[serde(skip)]
-    pub maps: Vec<MapAfter>,
+    pub map: Option<FinalMap>,
 }
 
 impl Run {
@@ -139,15 +139,14 @@ impl Task {
             after(batch, learner);
         });
         let rejected = ended.err().map(|rejected| rejected.to_string());
-        Run { method: method.to_string(), steps, rejected, maps: Vec::new() }
+        Run { method: method.to_string(), steps, rejected, map: None }
     }
 
-    /// The map after a batch, if it is the first, the last, or one of three between them; none where the task or the method has no map.
-    pub fn map_after(&self, batch: usize, learner: &dyn Learner, config: &Config) -> Option<MapAfter> {
-        let all = self.batches.len();
-        let is_shown = self.is_map && (batch == 1 || (1..=4).any(|quarter| batch == (quarter * all).div_ceil(4)));
-        let posterior = learner.posterior().filter(|_| is_shown)?;
-        MapAfter::draw(posterior, &self.batches[..batch], &config.raster)
+    /// The map after the last batch; none where the task or the method has no map.
+    pub fn final_map(&self, batch: usize, learner: &dyn Learner, config: &Config) -> Option<FinalMap> {
+        let is_drawn = self.is_map && batch == self.batches.len();
+        let posterior = learner.posterior().filter(|_| is_drawn)?;
+        FinalMap::draw(posterior, &self.batches, &config.raster)
     }
 }
 

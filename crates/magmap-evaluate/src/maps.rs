@@ -1,4 +1,4 @@
-//! Maps of a method while it learns, as the papers show them.
+//! The map of a method after its last batch, to be drawn.
 
 use super::metrics::{Readings, in_the_plane};
 use magmap::config::Raster;
@@ -11,11 +11,9 @@ use magmap::field::totals::Totals;
 use magmap::sensing::reading::Stamp;
 use std::sync::Arc;
 
-/// A map after a batch.
+/// A map after the last batch.
 #[derive(Clone, Debug)]
-pub struct MapAfter {
-    /// Which batch, counted from one.
-    pub batch: usize,
+pub struct FinalMap {
     /// The map.
     pub grid: FieldGrid,
     /// Positions of the inducing points, in metres.
@@ -26,10 +24,9 @@ pub struct MapAfter {
     pub path: Vec<[f64; 2]>,
 }
 
-impl MapAfter {
+impl FinalMap {
     /// Draws the map that was learnt from these batches; none, with a warning, where it is too large.
     pub fn draw(posterior: &FieldPosterior, learnt: &[Readings], raster: &Raster) -> Option<Self> {
-        let batch = learnt.len();
         let path: Vec<[f64; 2]> = learnt.iter().flat_map(|readings| in_the_plane(&readings.places)).collect();
         // Where and when it was learnt matters to no picture.
         let map = FieldMap::new(
@@ -39,9 +36,8 @@ impl MapAfter {
             Totals::default(),
         );
         let drawn = rasterize(raster, &map, &path);
-        let drawn = drawn.inspect_err(|error| log::warn!("the map after batch {batch} cannot be drawn: {error}"));
+        let drawn = drawn.inspect_err(|error| log::warn!("the map cannot be drawn: {error}"));
         Some(Self {
-            batch,
             grid: drawn.ok()?,
             inducing_points: map.inducing_points(),
             prior_standard_deviation: map.prior_standard_deviation(),

@@ -1,10 +1,10 @@
 //! Comparisons as a page to read, with its pictures.
 
 use super::comparison::{BatchResult, Comparison, Run};
+use super::maps::FinalMap;
 use magmap::config::{self, Config};
+use magmap_tools::export::curves::{AxisScale, Chart, Charts, Curve};
 use magmap_tools::export::file::{create_folder, write_atomically};
-use magmap_tools::export::map_strip::MapStrip;
-use magmap_tools::export::panels::{AxisScale, Curve, Panel, Panels};
 use magmap_tools::export::{Error, MapPicture};
 use std::fmt::Write as _;
 use std::io::Write as _;
@@ -69,9 +69,9 @@ fn section(comparison: &Comparison, pictures: &Path) -> Result<String, Error> {
     if let Some(trade_off) = trade_off(comparison) {
         add("trade-off", &format!("{}, accuracy against size", comparison.name), &|path| trade_off.write(path))?;
     }
-    for run in comparison.runs.iter().filter(|run| !run.maps.is_empty()) {
+    for (run, map) in comparison.runs.iter().filter_map(|run| Some((run, run.map.as_ref()?))) {
         let kind = format!("map-{}", file_stem(&run.method));
-        add(&kind, &format!("Maps of {}", run.method), &|path| write_maps(comparison, run, path))?;
+        add(&kind, &format!("Map of {}", run.method), &|path| write_map(comparison, run, map, path))?;
     }
     Ok(text)
 }
@@ -100,24 +100,23 @@ fn table(runs: &[Run]) -> String {
 }
 
 /// Size, errors and time of every method, batch by batch.
-fn batches(comparison: &Comparison) -> Panels<'_> {
+fn batches(comparison: &Comparison) -> Charts<'_> {
     let curves = |value: &dyn Fn(&BatchResult) -> f64| -> Vec<Curve> {
         let curve = |run: &Run| Curve {
             name: run.method.clone(),
             points: run.steps.iter().map(|step| (step.batch as f64, value(step))).collect(),
-            labels: Vec::new(),
         };
         comparison.runs.iter().map(curve).collect()
     };
-    let panel = |quantity, scale, value: &dyn Fn(&BatchResult) -> f64| Panel { quantity, scale, curves: curves(value) };
-    Panels {
+    let chart = |quantity, scale, value: &dyn Fn(&BatchResult) -> f64| Chart { quantity, scale, curves: curves(value) };
+    Charts {
         title: capitalized(&comparison.name),
-        across: ("batch", AxisScale::Counts),
-        panels: vec![
-            panel("inducing points", AxisScale::Logarithmic, &|step| step.inducing_points as f64),
-            panel(rmse_with_unit(comparison), AxisScale::Fitting, &|step| step.rmse),
-            panel("NLPD", AxisScale::Fitting, &|step| step.nlpd),
-            panel("seconds per batch", AxisScale::Logarithmic, &|step| step.seconds),
+        across: ("batch", AxisScale::Linear),
+        charts: vec![
+            chart("inducing points", AxisScale::Logarithmic, &|step| step.inducing_points as f64),
+            chart(rmse_with_unit(comparison), AxisScale::Linear, &|step| step.rmse),
+            chart("NLPD", AxisScale::Linear, &|step| step.nlpd),
+            chart("seconds per batch", AxisScale::Logarithmic, &|step| step.seconds),
         ],
     }
 }
@@ -127,56 +126,44 @@ fn rmse_with_unit(comparison: &Comparison) -> &'static str {
 }
 
 /// Errors against size: a curve per method through its parameters; none where no method has inducing points.
-fn trade_off(comparison: &Comparison) -> Option<Panels<'_>> {
-    let (mut names, mut runs) = (Vec::new(), Vec::new());
+fn trade_off(comparison: &Comparison) -> Option<Charts<'_>> {
+    let mut runs: Vec<(&str, &BatchResult)> = Vec::new();
     for run in &comparison.runs {
-        let Some(last) = run.steps.last().filter(|last| last.inducing_points > 0) else { continue };
-        let (name, parameter) = run.method.split_once('=').unwrap_or((&run.method, ""));
-        if !names.contains(&name) {
+        let name = run.method.split_once('=').map_or(run.method.as_str(), |(name, _)| name);
+        runs.extend(run.steps.last().filter(|last| last.inducing_points > 0).map(|last| (name, last)));
+    }
+    let mut names: Vec<&str> = Vec::new();
+    for (name, _) in &runs {
+        if !names.contains(name) {
             names.push(name);
         }
-        runs.push((name, parameter, last));
     }
-    runs.sort_by_key(|(.., last)| last.inducing_points);
-    let curves = |value: &dyn Fn(&BatchResult) -> f64| -> Vec<Curve> {
+    runs.sort_by_key(|(_, last)| last.inducing_points);
+    let chart = |quantity, value: &dyn Fn(&BatchResult) -> f64| {
         let curve = |name: &&str| {
-            let of_method = runs.iter().filter(|(of, ..)| of == name);
-            let point = |last: &BatchResult| (last.inducing_points as f64, value(last));
-            let (points, labels) = of_method.map(|&(_, parameter, last)| (point(last), parameter.to_owned())).unzip();
-            Curve { name: (*name).to_owned(), points, labels }
+            let of_method = runs.iter().filter(|(of, _)| of == name);
+            let points = of_method.map(|(_, last)| (last.inducing_points as f64, value(last))).collect();
+            Curve { name: (*name).to_owned(), points }
         };
-        names.iter().map(curve).collect()
+        Chart { quantity, scale: AxisScale::Linear, curves: names.iter().map(curve).collect() }
     };
-    let panel = |quantity, value: &dyn Fn(&BatchResult) -> f64| Panel {
-        quantity,
-        scale: AxisScale::Fitting,
-        curves: curves(value),
-    };
-    let rmse = panel(rmse_with_unit(comparison), &|step| step.rmse);
-    (!rmse.curves.is_empty()).then(|| Panels {
+    (!runs.is_empty()).then(|| Charts {
         title: format!("{}: accuracy against size", capitalized(&comparison.name)),
         across: ("inducing points", AxisScale::Logarithmic),
-        panels: vec![rmse, panel("NLPD", &|step| step.nlpd)],
+        charts: vec![chart(rmse_with_unit(comparison), &|step| step.rmse), chart("NLPD", &|step| step.nlpd)],
     })
 }
 
-fn write_maps(comparison: &Comparison, run: &Run, path: &Path) -> Result<(), Error> {
-    let titles: Vec<String> = run.maps.iter().map(|map| format!("Batch {}", map.batch)).collect();
-    let maps: Vec<MapPicture<'_>> = run
-        .maps
-        .iter()
-        .zip(&titles)
-        .map(|(map, title)| MapPicture {
-            grid: &map.grid,
-            path: &map.path,
-            inducing_points: &map.inducing_points,
-            prior_standard_deviation: map.prior_standard_deviation,
-            title,
-            subtitle: None,
-        })
-        .collect();
-    let title = format!("{}: {}", capitalized(&comparison.name), run.method);
-    MapStrip { title: &title, maps: &maps }.write(path)
+fn write_map(comparison: &Comparison, run: &Run, map: &FinalMap, path: &Path) -> Result<(), Error> {
+    MapPicture {
+        grid: &map.grid,
+        path: &map.path,
+        inducing_points: &map.inducing_points,
+        prior_standard_deviation: map.prior_standard_deviation,
+        title: &format!("{}: {}", capitalized(&comparison.name), run.method),
+        subtitle: None,
+    }
+    .write_mean(path)
 }
 
 /// A name as the first word of a sentence.
@@ -213,15 +200,14 @@ mod tests {
     fn a_page_holds_what_was_found_and_every_picture_it_names() {
         let (config, task) = (Config::default(), task());
         let run = |method: &str| {
-            let mut maps = Vec::new();
+            let mut map = None;
             let run = task.run(&method.parse().unwrap(), &config, |batch, learner| {
-                maps.extend(task.map_after(batch, learner, &config));
+                map = task.final_map(batch, learner, &config);
             });
-            Run { maps, ..run }
+            Run { map, ..run }
         };
         let runs: Vec<Run> = ["vips=0.1", "vips=0.5", "mean"].map(run).into();
-        assert_eq!(runs[0].maps.iter().map(|map| map.batch).collect::<Vec<_>>(), [1, 2, 3]);
-        assert!(runs[2].maps.is_empty(), "a mean has no map");
+        assert!(runs[2].map.is_none(), "a mean has no map");
         let sizes: Vec<usize> = runs.iter().map(|run| run.steps.last().unwrap().inducing_points).collect();
         let comparisons = [Comparison { name: "a wave".into(), task, runs }];
         let folder = tempfile::tempdir().unwrap();
@@ -249,10 +235,12 @@ mod tests {
         let methods = ["vips=0.05", "mean", "vips=0.9", "oips=0.6"];
         let runs = methods.map(|method| task.run(&method.parse().unwrap(), &config, |_, _| ())).into();
         let comparison = Comparison { name: "a wave".into(), task, runs };
-        let panels = trade_off(&comparison).unwrap().panels;
-        let curves: Vec<(&str, &[String])> =
-            panels[0].curves.iter().map(|curve| (curve.name.as_str(), curve.labels.as_slice())).collect();
-        assert_eq!(curves, [("vips", &["0.9".to_owned(), "0.05".to_owned()][..]), ("oips", &["0.6".to_owned()][..])]);
-        assert_eq!(panels[1].curves[0].points[1].1, comparison.runs[0].steps.last().unwrap().nlpd);
+        let charts = trade_off(&comparison).unwrap().charts;
+        let last = |run: usize| comparison.runs[run].steps.last().unwrap();
+        let point = |run: usize| (last(run).inducing_points as f64, last(run).nlpd);
+        let curves: Vec<(&str, &[(f64, f64)])> =
+            charts[1].curves.iter().map(|curve| (curve.name.as_str(), curve.points.as_slice())).collect();
+        assert_eq!(curves, [("vips", &[point(2), point(0)][..]), ("oips", &[point(3)][..])]);
+        assert!(point(2).0 < point(0).0);
     }
 }

@@ -126,7 +126,7 @@ mod tests {
         };
         let comparison = |method: &str, steps| {
             let nothing = std::iter::empty::<([f64; 2], f64)>().collect();
-            let run = Run { method: method.into(), steps, rejected: None, maps: Vec::new() };
+            let run = Run { method: method.into(), steps, rejected: None, map: None };
             Comparison { name: String::new(), task: Task::new(Vec::new(), nothing), runs: vec![run] }
         };
         let recorded = comparison("vips=0.095", vec![step(1, 4, 9.0), step(20, 111, 7.123)]);

@@ -5,13 +5,12 @@
 pub(crate) mod canvas;
 pub mod costmap_filter;
 pub mod csv;
+pub mod curves;
 pub mod file;
 pub mod geotiff;
 pub mod map_picture;
 pub mod map_server;
-pub mod map_strip;
 pub mod npz;
-pub mod panels;
 mod path_picture;
 pub mod report;
 mod vector_picture;

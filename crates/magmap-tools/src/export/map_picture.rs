@@ -44,11 +44,11 @@ pub(super) const LEFT: f64 = 78.0;
 pub(super) const TOP: f64 = 84.0;
 pub(super) const SUBTITLE_MIDDLE: f64 = 60.0;
 pub(super) const BOTTOM: f64 = 66.0;
-pub(super) const BAR_GAP: f64 = 26.0;
-pub(super) const BAR_WIDTH: f64 = 24.0;
-pub(super) const BAR_LABELS: f64 = 92.0;
-pub(super) const TITLE_TEXT: f64 = 25.0;
-pub(super) const SMALL_TEXT: f64 = 18.0;
+const BAR_GAP: f64 = 26.0;
+const BAR_WIDTH: f64 = 24.0;
+const BAR_LABELS: f64 = 92.0;
+const TITLE_TEXT: f64 = 25.0;
+const SMALL_TEXT: f64 = 18.0;
 const AXIS_TEXT: f64 = 19.0;
 const TICK_TEXT: f64 = 17.0;
 
@@ -72,26 +72,21 @@ const MOST_COVERED: f64 = 0.1;
 impl MapPicture<'_> {
     /// Draws the mean: colour for the field strength, fading to white with uncertainty. 1000 pixels wide at most.
     pub fn write_mean(&self, path: &Path) -> Result<(), Error> {
-        let scale = self.mean_scale()?;
-        self.write(path, &self.mean_theme(scale))
-    }
-
-    /// The scale of the mean that suits this map.
-    pub(super) fn mean_scale(&self) -> Result<Scale, Error> {
-        check_shape(self.grid)?;
-        Ok(mean_scale(self.grid, self.prior_standard_deviation))
+        self.write(path, &self.mean_theme()?)
     }
 
     /// Colour for the field strength, fading to white with uncertainty.
-    pub(super) fn mean_theme(&self, scale: Scale) -> Theme {
-        Theme {
+    pub(super) fn mean_theme(&self) -> Result<Theme, Error> {
+        check_shape(self.grid)?;
+        let scale = mean_scale(self.grid, self.prior_standard_deviation);
+        Ok(Theme {
             suffix: "",
             quantity: "field strength (µT)",
             cells: mean_colours(self.grid, self.prior_standard_deviation, scale),
             scale,
             colours: VIRIDIS,
             path: BLACK.mix(0.55),
-        }
+        })
     }
 
     /// Draws the standard deviation, from dark (certain) to light (uncertain).
@@ -117,7 +112,7 @@ impl MapPicture<'_> {
         Self::write_sheet(path, &window, theme, |sheet| {
             self.draw_title(sheet, theme)?;
             self.draw_legend(sheet, LEFT + window.width)?;
-            self.draw_map(sheet, (LEFT, TOP), &window, theme)
+            self.draw_map(sheet, &window, theme)
         })
     }
 
@@ -163,16 +158,9 @@ impl MapPicture<'_> {
         Ok(())
     }
 
-    /// Draws the map into the window with this upper left corner, in pixels of the picture; its axes take [`LEFT`] and [`BOTTOM`]
-    /// beside it.
-    pub(super) fn draw_map<'a>(
-        &self,
-        sheet: &Area<'a>,
-        (left, top): (f64, f64),
-        window: &Window,
-        theme: &Theme,
-    ) -> Drawn<'a> {
-        let area = part(sheet, (left - LEFT, top), (LEFT + window.width, window.height + BOTTOM));
+    /// Draws the map and its axes.
+    pub(super) fn draw_map<'a>(&self, sheet: &Area<'a>, window: &Window, theme: &Theme) -> Drawn<'a> {
+        let area = part(sheet, (0.0, TOP), (LEFT + window.width, window.height + BOTTOM));
         let mut chart = window.chart(&area)?;
         chart.draw_series(cell_rectangles(&self.grid.geometry, &theme.cells))?;
         chart.draw_series(strokes(self.path).map(|stroke| PathElement::new(stroke, line(theme.path, 1.3))))?;
@@ -181,9 +169,9 @@ impl MapPicture<'_> {
         let covered = points.len() as f64 * PI * DOT * DOT / (window.width * window.height);
         chart.draw_series(dots(&points, (MOST_COVERED / covered).sqrt().min(1.0)))?;
         draw_axes(&mut chart, [window.width, window.height].map(|length| (length / 75.0) as usize + 1))?;
-        let below = (pixels(left + 0.5 * window.width), pixels(top + window.height + BOTTOM - 16.0));
+        let below = (pixels(LEFT + 0.5 * window.width), pixels(TOP + window.height + BOTTOM - 16.0));
         write_text(sheet, "x (m)", below, (AXIS_TEXT, INK), HPos::Center, FontTransform::None)?;
-        let beside = (pixels(left - LEFT + 18.0), pixels(top + 0.5 * window.height));
+        let beside = (pixels(18.0), pixels(TOP + 0.5 * window.height));
         write_text(sheet, "y (m)", beside, (AXIS_TEXT, INK), HPos::Center, FontTransform::Rotate270)
     }
 }
@@ -197,7 +185,7 @@ pub(super) fn write_entry<'a>(sheet: &Area<'a>, content: &str, right: f64) -> Dr
 }
 
 /// Draws the colour bar with this upper left corner, in pixels of the picture.
-pub(super) fn draw_bar<'a>(sheet: &Area<'a>, (left, top): (f64, f64), height: f64, theme: &Theme) -> Drawn<'a> {
+fn draw_bar<'a>(sheet: &Area<'a>, (left, top): (f64, f64), height: f64, theme: &Theme) -> Drawn<'a> {
     const STEPS: u32 = 256;
     let Scale { low, high } = theme.scale;
     let area = part(sheet, (left, top), (BAR_WIDTH + BAR_LABELS, height));
@@ -292,25 +280,16 @@ impl Window {
         builder.build_cartesian_2d(self.x.clone(), self.y.clone())
     }
 
-    /// The window of a picture by itself.
+    /// The window that holds everything in a picture.
     pub(super) fn of(picture: &MapPicture<'_>) -> Self {
-        Self::around([picture], LARGEST_PLOT, SMALLEST_PLOT)
-    }
-
-    /// The window that holds the content of all pictures, within these limits of width and height (in pixels of the picture).
-    pub(super) fn around<'a>(
-        pictures: impl IntoIterator<Item = &'a MapPicture<'a>>,
-        largest: (f64, f64),
-        smallest: (f64, f64),
-    ) -> Self {
-        let points: Vec<[f64; 2]> = pictures.into_iter().flat_map(places).collect();
+        let points: Vec<[f64; 2]> = places(picture).collect();
         let [x, y] = [0, 1].map(|axis| fitting_range(points.iter().map(|point| &point[axis])));
         // A single point has no extent.
         let size = |Range { start, end }: &Range<f64>| if end > start { end - start } else { 1.0 };
         let (metres_x, metres_y) = (size(&x), size(&y));
-        let metres_per_pixel = (metres_x / largest.0).max(metres_y / largest.1);
-        let width = (metres_x / metres_per_pixel).max(smallest.0).round();
-        let height = (metres_y / metres_per_pixel).max(smallest.1).round();
+        let metres_per_pixel = (metres_x / LARGEST_PLOT.0).max(metres_y / LARGEST_PLOT.1);
+        let width = (metres_x / metres_per_pixel).max(SMALLEST_PLOT.0).round();
+        let height = (metres_y / metres_per_pixel).max(SMALLEST_PLOT.1).round();
         let around = |Range { start, end }: Range<f64>, pixels: f64| {
             let (middle, half) = ((start + end) / 2.0, pixels * metres_per_pixel / 2.0);
             middle - half..middle + half
@@ -377,11 +356,7 @@ mod tests {
     #[test]
     fn the_window_holds_cells_path_and_inducing_points() {
         let grid = grid(4, 2, vec![50.0; 8]);
-        let window = Window::around(
-            [&picture(&grid, &[[5.0, 2.5], [f64::NAN, 900.0]], &[[0.0, -3.0]])],
-            LARGEST_PLOT,
-            SMALLEST_PLOT,
-        );
+        let window = Window::of(&picture(&grid, &[[5.0, 2.5], [f64::NAN, 900.0]], &[[0.0, -3.0]]));
         assert!(window.x.start <= -1.0 && window.x.end >= 5.0 && window.x.end < 6.0, "{window:?}");
         assert!(window.y.start <= -3.0 && window.y.end >= 3.0 && window.y.end < 4.0, "{window:?}");
     }

@@ -23,7 +23,7 @@ impl MapPicture<'_> {
     /// # Errors
     /// When an array does not fit the grid, or the file cannot be written.
     pub fn write_path(&self, path: &Path, found: &[([f64; 2], bool)]) -> Result<(), Error> {
-        let mut theme = self.mean_theme(self.mean_scale()?);
+        let mut theme = self.mean_theme()?;
         theme.path = BLACK.mix(0.9);
         let places: Vec<[f64; 2]> = self.path.iter().copied().chain(found.iter().map(|(place, _)| *place)).collect();
         let window = Window::of(&MapPicture { path: &places, ..self.clone() });
@@ -31,7 +31,7 @@ impl MapPicture<'_> {
         Self::write_sheet(path, &window, &theme, |sheet| {
             self.draw_title(sheet, &theme)?;
             draw_legend(sheet, LEFT + window.width, !self.path.is_empty())?;
-            without_points.draw_map(sheet, (LEFT, TOP), &window, &theme)?;
+            without_points.draw_map(sheet, &window, &theme)?;
             draw_found(sheet, &window, found)
         })
     }

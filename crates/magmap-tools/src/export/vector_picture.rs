@@ -30,7 +30,7 @@ impl MapPicture<'_> {
     /// When an array does not fit the grid, or the file cannot be written.
     pub fn write_vectors(&self, path: &Path, axes: &AxesGrid) -> Result<(), Error> {
         check_axes(self.grid, axes)?;
-        let mut theme = self.mean_theme(self.mean_scale()?);
+        let mut theme = self.mean_theme()?;
         (theme.suffix, theme.path) = (", horizontal deviation", WHITE.mix(0.6));
         let window = Window::of(self);
         let metres_per_pixel = (window.x.end - window.x.start) / window.width;
@@ -47,7 +47,7 @@ impl MapPicture<'_> {
         Self::write_sheet(path, &window, &theme, |sheet| {
             self.draw_title(sheet, &theme)?;
             draw_key(sheet, LEFT + window.width, long, metres_per_microtesla / metres_per_pixel)?;
-            without_points.draw_map(sheet, (LEFT, TOP), &window, &theme)?;
+            without_points.draw_map(sheet, &window, &theme)?;
             draw_arrows(sheet, &window, &arrows)
         })
     }

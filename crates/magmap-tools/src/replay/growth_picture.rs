@@ -6,7 +6,7 @@ use streaming_gp::UpdateReport;
 
 use super::batch_record::BatchRecord;
 use crate::export::Error;
-use crate::export::panels::{AxisScale, Curve, Panel, Panels};
+use crate::export::curves::{AxisScale, Chart, Charts, Curve};
 use magmap::field::map::SensorBias;
 
 /// The batches that were learnt, each with the report of its update, in order; may be none.
@@ -19,25 +19,25 @@ impl<'a> GrowthPicture<'a> {
         Self { batches: records.iter().filter_map(|record| Some((record, record.update.as_ref()?))).collect() }
     }
 
-    /// Draws the panels, one below the other: three, and two of the hard iron where it is learnt. 1000 pixels wide.
+    /// Draws the charts, one below the other: three, and two of the hard iron where it is learnt. 1000 pixels wide.
     pub(super) fn write(&self, path: &Path) -> Result<(), Error> {
         let title = match self.batches.last() {
             Some((_, last)) => format!("Growth over {} batches, M = {}", self.batches.len(), last.inducing_points),
             None => "Growth: no batch yet".to_owned(),
         };
-        let panel = |quantity, scale, curves| Panel { quantity, scale, curves };
-        let mut panels = vec![
-            panel("inducing points", AxisScale::FromZero, vec![self.curve(|_, update| update.inducing_points as f64)]),
-            panel("hyperparameters", AxisScale::Logarithmic, self.hyperparameter_curves()),
+        let chart = |quantity, scale, curves| Chart { quantity, scale, curves };
+        let mut charts = vec![
+            chart("inducing points", AxisScale::Linear, vec![self.curve(|_, update| update.inducing_points as f64)]),
+            chart("hyperparameters", AxisScale::Logarithmic, self.hyperparameter_curves()),
         ];
         if self.batches.iter().any(|(batch, _)| batch.sensor_bias.is_some()) {
             let (mean, deviation) =
                 (self.axis_curves(|bias| bias.hard_iron), self.axis_curves(|bias| bias.hard_iron_sd));
-            panels.push(panel("hard iron (µT)", AxisScale::Fitting, mean));
-            panels.push(panel("its standard deviation (µT)", AxisScale::Logarithmic, deviation));
+            charts.push(chart("hard iron (µT)", AxisScale::Linear, mean));
+            charts.push(chart("its standard deviation (µT)", AxisScale::Logarithmic, deviation));
         }
-        panels.push(panel("seconds per batch", AxisScale::FromZero, vec![self.curve(|batch, _| batch.seconds)]));
-        Panels { title, across: ("batch", AxisScale::Counts), panels }.write(path)
+        charts.push(chart("seconds per batch", AxisScale::Linear, vec![self.curve(|batch, _| batch.seconds)]));
+        Charts { title, across: ("batch", AxisScale::Linear), charts }.write(path)
     }
 
     fn curve(&self, value: impl Fn(&BatchRecord, &UpdateReport) -> f64) -> Curve {
@@ -66,7 +66,7 @@ impl<'a> GrowthPicture<'a> {
                 let point = (i as f64 + 1.0, value);
                 match curves.iter_mut().find(|curve| curve.name == name) {
                     Some(curve) => curve.points.push(point),
-                    None => curves.push(Curve { name: name.into(), points: vec![point], ..Curve::default() }),
+                    None => curves.push(Curve { name: name.into(), points: vec![point] }),
                 }
             }
         }
@@ -117,8 +117,7 @@ mod tests {
             record(&[("lengthscale", 0.5), ("noise", 0.1)], 0.1),
         ];
         let curves = GrowthPicture::of(&batches).hyperparameter_curves();
-        let curve =
-            |name: &str, points: &[(f64, f64)]| Curve { name: name.into(), points: points.to_vec(), labels: vec![] };
+        let curve = |name: &str, points: &[(f64, f64)]| Curve { name: name.into(), points: points.to_vec() };
         let lengthscale = curve("lengthscale", &[(1.0, 0.7), (2.0, 0.6), (3.0, 0.5)]);
         assert_eq!(curves, [lengthscale, curve("noise", &[(1.0, 2.0), (3.0, 0.1)])]);
     }
@@ -138,12 +137,12 @@ mod tests {
         for batches in cases {
             GrowthPicture::of(&batches).write(&path).unwrap();
             let (width, height, _) = read_png(&path);
-            assert_eq!((width, height), (1000, 900));
+            assert_eq!((width, height), (1000, 44 + 3 * 290));
         }
     }
 
     #[test]
-    fn a_hard_iron_adds_its_two_panels_with_a_curve_per_axis() {
+    fn a_hard_iron_adds_its_two_charts_with_a_curve_per_axis() {
         let biased = |hard_iron, hard_iron_sd| BatchRecord {
             sensor_bias: Some(SensorBias { hard_iron, hard_iron_sd, hard_iron_covariance: [[0.0; 3]; 3] }),
             ..record(&[("lengthscale", 0.7)], 0.1)
@@ -159,6 +158,6 @@ mod tests {
         let path = folder.path().join("growth.png");
         picture.write(&path).unwrap();
         let (width, height, _) = read_png(&path);
-        assert_eq!((width, height), (1000, 900 + 2 * 274));
+        assert_eq!((width, height), (1000, 44 + 5 * 290));
     }
 }

@@ -76,13 +76,13 @@ pub fn run_all(
     let run = |task: &Task, method: &Method| {
         let before = bar.position();
         bar.set_message(method.to_string());
-        let mut maps = Vec::new();
+        let mut map = None;
         let run = task.run(method, config, |batch, learner| {
-            maps.extend(draws(method).then(|| task.map_after(batch, learner, config)).flatten());
+            map = draws(method).then(|| task.final_map(batch, learner, config)).flatten();
             bar.set_position(before + batch as u64);
         });
         bar.set_position(before + task.batches.len() as u64);
-        Run { maps, ..run }
+        Run { map, ..run }
     };
     let compare = |(name, task)| {
         let runs = methods.iter().map(|method| run(&task, method)).collect();
