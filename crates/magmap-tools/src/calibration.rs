@@ -10,7 +10,7 @@
 //! The model takes the errors of neighbouring readings for independent, but those of odometry are shared along metres
 //! of path. So all variances are multiplied by one factor, at least 1: how much the results vary when each sixth of the
 //! stretch is left out in turn (the delete-a-group jackknife), in relation to the variance under the model, on average
-//! over yaw, delay and the components of the hard iron. `cargo test --test product survey -- --ignored --nocapture`
+//! over yaw, delay and the components of the hard iron. `cargo test --test tools survey -- --ignored --nocapture`
 //! measures how often the truth is within two standard deviations.
 
 mod agreement;
@@ -558,3 +558,6 @@ fn turned(mount: &Isometry3<f64>, yaw: f64) -> Isometry3<f64> {
     let rotation = UnitQuaternion::from_axis_angle(&Vector3::z_axis(), yaw) * mount.rotation;
     Isometry3::from_parts(mount.translation, rotation)
 }
+
+#[cfg(test)]
+mod tests;

@@ -121,3 +121,77 @@ impl Destination for LiveTopics {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::recording::messages::{Message, OccupancyGrid, decode};
+    use std::time::Duration;
+    use tungstenite::client::IntoClientRequest;
+
+    fn server() -> LiveServer {
+        LiveServer::start("127.0.0.1", 0, "magmap").unwrap()
+    }
+
+    fn grid(value: i8) -> OccupancyGrid {
+        OccupancyGrid { data: vec![value], ..OccupancyGrid::default() }
+    }
+
+    #[test]
+    fn the_newest_message_of_each_topic_is_kept_for_those_who_come_late() {
+        let server = server();
+        let mut writers = [server.writer(), server.writer()];
+        for (writer, topic, value) in [(0, "/mean", 1), (1, "/variance", 2), (0, "/mean", 3), (0, "/path", 4)] {
+            writers[writer].write(topic, &grid(value), Stamp::default()).unwrap();
+        }
+        let topics = lock(&server.topics.list);
+        let kept = |topic: &Topic| {
+            let newest: OccupancyGrid = decode(&topic.newest).unwrap();
+            (topic.channel.topic().to_owned(), newest.data[0])
+        };
+        let expected = [("/mean", 3), ("/variance", 2), ("/path", 4)].map(|(name, value)| (name.to_owned(), value));
+        assert_eq!(topics.iter().map(kept).collect::<Vec<_>>(), expected);
+        let schema = topics[0].channel.schema().unwrap();
+        assert_eq!((schema.name.as_str(), schema.encoding.as_str()), (OccupancyGrid::TYPE, "ros2msg"));
+    }
+
+    #[test]
+    fn a_server_says_where_it_listens_and_why_it_cannot() {
+        let server = server();
+        let (_, port) = server.url().rsplit_once(':').map(|(host, port)| (host.to_owned(), port.to_owned())).unwrap();
+        assert_eq!(server.url(), format!("ws://127.0.0.1:{port}"));
+        let taken = LiveServer::start("127.0.0.1", port.parse().unwrap(), "magmap").err().unwrap().to_string();
+        assert!(taken.starts_with(&format!("the live server cannot listen on 127.0.0.1:{port}: ")), "{taken}");
+        // An address for documentation, which no computer has.
+        let elsewhere = LiveServer::start("203.0.113.1", 0, "magmap").err().unwrap().to_string();
+        assert!(
+            elsewhere.contains("203.0.113.1:0") && elsewhere.ends_with("; name another address or port"),
+            "{elsewhere}"
+        );
+    }
+
+    #[test]
+    fn clients_are_counted_while_they_are_connected() {
+        let server = server();
+        // What happens on the server's threads takes a moment.
+        let wait_for = |count| {
+            while server.clients() != count {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        };
+        assert_eq!(server.clients(), 0);
+        let connected = || {
+            let mut request = server.url().into_client_request().unwrap();
+            request.headers_mut().insert("Sec-WebSocket-Protocol", "foxglove.sdk.v1".parse().unwrap());
+            tungstenite::connect(request).unwrap().0
+        };
+        let first = connected();
+        wait_for(1);
+        let second = connected();
+        wait_for(2);
+        drop(first);
+        wait_for(1);
+        drop(second);
+        wait_for(0);
+    }
+}

@@ -81,3 +81,59 @@ pub(super) fn headings(observations: &[Observation], mount: &Isometry3<f64>, spa
     }
     sectors
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::observation;
+    use super::*;
+    use magmap::sensing::reading::MagneticField;
+    use nalgebra::UnitQuaternion;
+    use std::f64::consts::FRAC_PI_2;
+
+    /// Two paths of 4 m that cross in the middle at right angles, one of them `offset` microtesla stronger.
+    fn crossing(offset: f64) -> Vec<Observation> {
+        let with_field = |observation: Observation, strength: f64| Observation {
+            field: MagneticField::from_microtesla(Vector3::new(0.0, strength, 0.0)),
+            ..observation
+        };
+        let places = || (-40..=40).map(|i| 0.05 * f64::from(i));
+        let along = places().map(|x| with_field(observation(x, 0.01, 0.0), 50.0));
+        along.chain(places().map(|y| with_field(observation(0.01, y, FRAC_PI_2), 50.0 + offset))).collect()
+    }
+
+    #[test]
+    fn pairs_near_a_crossing_are_compared_and_no_others() {
+        let drives = [crossing(3.0), crossing(0.5)];
+        let found = Agreement::of(&drives[0], &drives[1], &Isometry3::identity()).unwrap();
+        let near = |one: &Observation, other: &Observation| (one.position - other.position).norm() < 0.1;
+        let (one, other) = drives[0].split_at(81);
+        let pairs: usize = one.iter().map(|one| other.iter().filter(|other| near(one, other)).count()).sum();
+        assert!(pairs > 5 && pairs < 30, "{pairs}");
+        assert_eq!(found.pairs, pairs);
+        assert!((found.before - 3.0).abs() < 1e-12 && (found.after - 0.5).abs() < 1e-12, "{found:?}");
+        // On one path neighbours have the same heading.
+        assert_eq!(Agreement::of(one, other, &Isometry3::identity()), None);
+    }
+
+    #[test]
+    fn headings_are_those_of_the_body_and_fall_into_eight_sectors() {
+        // The sensor looks to the left of the robot.
+        let mount = Isometry3::rotation(Vector3::z() * FRAC_PI_2);
+        let seen = |heading: f64| {
+            let sensor = UnitQuaternion::from_axis_angle(&Vector3::z_axis(), heading) * mount.rotation;
+            Observation { orientation: sensor.to_rotation_matrix().into_inner(), ..observation(0.0, 0.0, 0.0) }
+        };
+        assert!((heading_of(&seen(0.4), &mount) - 0.4).abs() < 1e-12);
+        let drive: Vec<Observation> = [0.0, 0.39, -0.39, 0.4, PI, -PI, -0.4].map(seen).into();
+        let found = headings(&drive, &mount, 0.1);
+        // The sectors reach 22.5 degrees, 0.393, to either side.
+        let expected = [0.3, 0.1, 0.0, 0.0, 0.2, 0.0, 0.0, 0.1];
+        assert!((0..8).all(|sector| (found[sector] - expected[sector]).abs() < 1e-12), "{found:?}");
+    }
+
+    #[test]
+    fn headings_differ_beyond_45_degrees_also_across_half_a_turn() {
+        assert!(differ(0.0, 0.8) && differ(3.1, -2.3) && differ(1.0, 1.0 + PI));
+        assert!(!differ(0.0, 0.7) && !differ(3.1, -3.1) && !differ(0.1, 0.1 + TAU));
+    }
+}

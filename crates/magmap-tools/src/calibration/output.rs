@@ -67,3 +67,78 @@ impl Calibration {
         Some(format!("magnetometer_bias_x: {x:.9}\nmagnetometer_bias_y: {y:.9}\nmagnetometer_bias_z: {z:.9}\n"))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::empty;
+    use super::super::{HardIron, SpeedBias};
+    use super::*;
+    use magmap::config::Config;
+    use nalgebra::Isometry3;
+
+    /// What the text says for the mount at (0.1, 0, 0.2), and what it sets.
+    fn written(calibration: &Calibration, sensor: &Sensor) -> (String, Config) {
+        let text = calibration.to_toml(sensor).unwrap();
+        let config = Config::from_toml(&text, "sensor.toml").unwrap();
+        (text, config)
+    }
+
+    fn nothing() -> Calibration {
+        empty(Isometry3::translation(0.1, 0.0, 0.2))
+    }
+
+    fn with_hard_iron() -> Calibration {
+        let hard_iron = HardIron { value: [15.0, -0.0, 0.0], sd: [Some(0.1), Some(0.25), None] };
+        Calibration { hard_iron: Some(hard_iron), ..nothing() }
+    }
+
+    #[test]
+    fn a_drive_that_tells_nothing_writes_nothing() {
+        let vague = Calibration {
+            yaw: Some(Estimate { value: 0.01, sd: 0.02 }),
+            delay: Some(Estimate { value: 0.01, sd: 0.02 }),
+            speed_bias: Some(SpeedBias { value: [1.0; 3], sd: [1.0; 3], is_significant: false }),
+            ..nothing()
+        };
+        assert_eq!((vague.to_toml(&Sensor::default()), vague.to_bias_yaml()), (None, None));
+    }
+
+    #[test]
+    fn hard_iron_alone_changes_neither_mount_nor_delay() {
+        let (text, config) = written(&with_hard_iron(), &Sensor::default());
+        assert!(text.contains("# Standard deviations in microtesla: 0.10, 0.25, unknown, left at zero."), "{text}");
+        assert!(text.contains("hard_iron = [15.000, 0.000, 0.000]"), "no zero has a sign: {text}");
+        assert_eq!(config.sensor, Sensor { hard_iron: [15.0, 0.0, 0.0], ..Sensor::default() });
+        let yaml = with_hard_iron().to_bias_yaml().unwrap();
+        assert!(yaml.starts_with("magnetometer_bias_x: 0.000015000\nmagnetometer_bias_y: 0.000000000"), "{yaml}");
+    }
+
+    #[test]
+    fn what_differs_by_two_deviations_is_replaced_and_the_rest_of_the_settings_is_kept() {
+        let given = Sensor {
+            hard_iron: [1.0, 2.0, 3.0],
+            soft_iron: [1.1, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 1.0],
+            delay: 0.05,
+            ..Sensor::default()
+        };
+        let found = Calibration {
+            yaw: Some(Estimate { value: 0.2, sd: 0.01 }),
+            delay: Some(Estimate { value: 0.08, sd: 0.01 }),
+            speed_bias: Some(SpeedBias { value: [3.0, 0.0, -4.0], sd: [0.1; 3], is_significant: true }),
+            ..nothing()
+        };
+        let (text, config) = written(&found, &given);
+        let sensor = &config.sensor;
+        assert_eq!((sensor.hard_iron, sensor.soft_iron, sensor.delay), (given.hard_iron, given.soft_iron, 0.08));
+        assert!(sensor.override_transforms && text.contains("# Turned by 11.46 degrees"), "{text}");
+        assert_eq!((sensor.position, sensor.orientation), ([0.1, 0.0, 0.2], [0.0, 0.0, 0.2]));
+        assert_eq!(config.vector.speed_bias, 5.0);
+
+        // A mount that the settings gave stays one of the settings.
+        let overriding = Sensor { override_transforms: true, delay: 0.0795, ..given };
+        let (text, config) =
+            written(&Calibration { yaw: None, speed_bias: None, ..found }, &Sensor { delay: 0.03, ..overriding });
+        assert!(config.sensor.override_transforms && !text.contains("Turned"), "{text}");
+        assert_eq!(config.sensor.position, [0.1, 0.0, 0.2]);
+    }
+}

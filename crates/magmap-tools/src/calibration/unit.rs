@@ -50,3 +50,37 @@ impl Unit {
         Some(Self { median_strength, is_like_earth: EARTH.contains(&median_strength), suspected })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use magmap::sensing::reading::{MagneticField, Stamp};
+    use nalgebra::Vector3;
+
+    fn unit(strengths: &[f64]) -> Option<Unit> {
+        let reading = |&strength: &f64| {
+            let field = MagneticField::from_microtesla(Vector3::new(0.0, -strength, 0.0));
+            Measurement::Reading(Reading { stamp: Stamp::default(), field })
+        };
+        Unit::of(&strengths.iter().map(reading).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn the_median_decides_whatever_a_few_readings_say() {
+        let found = unit(&[1e9, 40.0, 1e-9, 50.0, f64::NAN, 45.0]).unwrap();
+        assert_eq!(found, Unit { median_strength: 45.0, is_like_earth: true, suspected: None });
+        assert_eq!(unit(&[]), None);
+        assert_eq!(unit(&[f64::NAN, f64::INFINITY]), None);
+    }
+
+    #[test]
+    fn a_building_is_no_wrong_unit_and_other_units_are_told_apart() {
+        let steel = unit(&[300.0]).unwrap();
+        assert!(!steel.is_like_earth && steel.suspected.is_none());
+        // 50 microtesla in each unit, taken for tesla.
+        for (name, tesla) in UNITS {
+            assert_eq!(unit(&[50.0 / tesla]).unwrap().suspected.as_deref(), Some(name));
+        }
+        assert_eq!(unit(&[3.0]).unwrap().suspected.as_deref(), Some("unknown"));
+    }
+}
