@@ -84,14 +84,13 @@ impl Diagnostics {
             warning(&format!("the last batch was rejected: {error}"))
         } else if intake.paused {
             fine("paused")
-        } else if let Some(several) = several {
-            warning(several)
         } else {
-            match (finding, &doubt) {
-                (Some(Finding::Fault(message)), _) => warning(message),
-                (Some(Finding::Idle(message)), _) => fine(message),
-                (None, Some(doubt)) => warning(doubt),
-                (None, None) => fine("mapping"),
+            match (finding, several, &doubt) {
+                (Some(Finding::Fault(message)), ..) => warning(message),
+                (_, Some(several), _) => warning(several),
+                (Some(Finding::Idle(message)), ..) => fine(message),
+                (None, None, Some(doubt)) => warning(doubt),
+                (None, None, None) => fine("mapping"),
             }
         };
         let mut values = self.counts(shared, intake);

@@ -90,8 +90,10 @@ def test_two_replays_at_once_hear_nothing_of_each_other(session, tmp_path):
 
 
 def test_every_name_of_a_replay_is_its_own(session, tmp_path):
-    replay = Replay(session, simulated(tmp_path / 'bag', seconds=60, seed=1))
-    session.wait(lambda: 'Resumed' in replay.process.log or replay.mapper.diagnostics, 'the player', TIMEOUT)
+    # A robot's settings, which name the topics of the robot.
+    settings = tmp_path / 'settings.toml'
+    settings.write_text('topics.magnetometer = "/imu/mag"\ntopics.odometry = "/odom"\n')
+    replay = Replay(session, simulated(tmp_path / 'bag', seconds=60, seed=1), f'config:={settings}')
     session.wait(lambda: topics_of(session, replay, 'rosbag2_player'), 'the player', TIMEOUT)
     # Those of every node.
     common = {'/rosout', '/parameter_events'}
