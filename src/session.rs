@@ -1,32 +1,32 @@
 //! A live run: starting from a map, handling requests, and ending. Independent of ROS.
 
 use crate::config::{self, Config};
-use crate::durability::checkpoint::Checkpoint;
-use crate::durability::journal::{Journal, JournalMonitor, JournalStatus};
-use crate::durability::map_store::{InitialMap, MapFile, MapStart, Reservation};
 use crate::mapping::mapper::{Mapper, SourceId, Step};
 use crate::mapping::path::Path;
-use crate::mapping::step_log::StepLog;
+use crate::mapping::updates::lock;
 use crate::mapping::worker::{Mode, Worker};
 use crate::sensing::counters::Counters;
 use crate::sensing::frames::normalized;
-use crate::{durability, mapping};
+use crate::store::checkpoint::Checkpoint;
+use crate::store::map_file::{self, InitialMap, MapStart, Reservation};
+use crate::store::map_log::{MapLogHandle, MapLogStatus, wait_for};
+use crate::{mapping, store};
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::Mutex;
 
 /// Why a run cannot start, or did not end cleanly.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The existing map cannot be continued, or the journal cannot be started.
+    /// The existing map cannot be continued, or its file is in use.
     #[error(transparent)]
-    Map(#[from] durability::Error),
+    Map(#[from] store::Error),
     /// The mapping thread failed.
     #[error(transparent)]
     Mapping(#[from] mapping::Error),
     /// The settings do not fit the map.
     #[error(transparent)]
     Settings(#[from] config::Error),
-    /// The map was to be saved at the end and was not, for this reason.
+    /// What was mapped last is not in the file of the map, for this reason.
     #[error("the map was not saved: {0}")]
     Save(String),
 }
@@ -46,11 +46,10 @@ pub struct Session {
     /// Counters at the start, which are not zero where it continues an unfinished map.
     pub before: Counters,
     updates_before: u64,
-    journal: Option<JournalMonitor>,
-    /// Whether this run has saved the map.
-    is_saved: AtomicBool,
-    /// No other process writes this map.
-    _reservation: Reservation,
+    /// Writes the file of the map.
+    log: MapLogHandle,
+    /// No other process writes the map.
+    reservation: Mutex<Reservation>,
 }
 
 impl Session {
@@ -63,14 +62,12 @@ impl Session {
             Some((name, fingerprint)) => SourceId { name: name.to_owned(), fingerprint: fingerprint.to_owned() },
             None => SourceId::robot(robot),
         };
-        let file = MapFile::of(config, namespace);
-        let reservation = Reservation::of(&file.path)?;
-        let MapStart { mapper, folder, damaged, initial_map } = file.begin(config, &source, new_run())?;
-        let journal = Journal::start_if_enabled(&config.journal, || Ok(folder), &mapper, damaged, true)?;
-        let monitor = journal.as_ref().map(Journal::monitor);
-        let step_log = journal.map(|journal| Box::new(journal) as Box<dyn StepLog>);
+        let start = MapStart::find(&map_file::of_settings(config, namespace), config, &source, new_run())?;
+        let initial_map = start.initial_map;
+        let (mapper, log, reservation) = start.log()?;
         let (before, updates_before) = (*mapper.pipeline().counters(), mapper.progress().learnt);
-        let worker = Worker::start(Mode::Live, mapper, step_log, None)?;
+        let handle = log.handle();
+        let worker = Worker::start(Mode::Live, mapper, Some(Box::new(log)), None)?;
         let frame = normalized(&config.frames.map);
         if !frame.is_empty() {
             worker.inbox.name_frame(frame)?;
@@ -82,15 +79,14 @@ impl Session {
             initial_map,
             before,
             updates_before,
-            journal: monitor,
-            is_saved: AtomicBool::new(false),
-            _reservation: reservation,
+            log: handle,
+            reservation: Mutex::new(reservation),
         })
     }
 
-    /// Status of the journal, if there is one.
-    pub fn journal(&self) -> Option<JournalStatus> {
-        self.journal.as_ref().map(JournalMonitor::status)
+    /// What is in the file of the map, and what is not.
+    pub fn file_status(&self) -> MapLogStatus {
+        self.log.status()
     }
 
     /// The path along which readings were used.
@@ -101,9 +97,9 @@ impl Session {
         self.worker.inspect(|mapper| mapper.pipeline().path().clone())
     }
 
-    /// The file that the map is saved to and loaded from.
-    pub fn map_file(&self) -> MapFile {
-        MapFile::of(&self.worker.config(), &self.namespace)
+    /// The file named in the settings, which may be another one than that in which the map is.
+    fn named_file(&self) -> PathBuf {
+        map_file::of_settings(&self.worker.config(), &self.namespace)
     }
 
     /// Closes the open cell and batch, and learns from them.
@@ -126,45 +122,81 @@ impl Session {
         })
     }
 
-    /// Saves the map under the name in the settings. Another map of that name is kept as an earlier one.
+    /// Saves the map. If the settings name another file, it is written there and goes on there; another map in that file is kept as an
+    /// earlier one.
     pub fn save(&self) -> Answer {
         self.flush()?;
-        let map = self.worker.inspect(Checkpoint::of).map_err(in_words)?.map_err(in_words)?;
-        if map.model.extent.is_none() {
-            return Err("there is no map to save yet".into());
+        let path = self.named_file();
+        let is_other = path != self.log.database().path();
+        let reservation = is_other.then(|| Reservation::of(&path)).transpose().map_err(in_words)?;
+        let (log, to) = (self.log.clone(), path.clone());
+        let saved = self.worker.inspect(move |mapper| match mapper.model().map() {
+            None => Err("there is no map to save yet".to_owned()),
+            Some(map) if is_other => Ok((map.totals, log.go_on_in(mapper, to)?, None)),
+            Some(map) => Ok((map.totals, None, Some(log.save(mapper)?))),
+        });
+        let (totals, kept, saved) = saved.map_err(in_words)??;
+        if let Some(saved) = saved {
+            wait_for(&saved)?;
         }
-        let file = self.map_file();
-        let moved = file.save(&map).map_err(in_words)?;
-        self.is_saved.store(true, Ordering::Relaxed);
-        Ok(format!("saved {}: {}{}", file.path.display(), map.model.totals, kept_as(moved)))
+        self.reserve(reservation);
+        Ok(format!("saved {}: {totals}{}", path.display(), kept_as(kept)))
     }
 
-    /// Loads the map saved under the name in the settings. The current map is kept, unless it is saved already.
+    /// Loads the map in the file that the settings name: another map, or the one that is being made, as it was saved. The current map is
+    /// kept, unless that continues it.
     pub fn load(&self) -> Answer {
-        let file = self.map_file();
-        let checkpoint = Checkpoint::read(&file.path).map_err(in_words)?;
-        if self.source.is_recording() && checkpoint.stream.progress.holds(&self.source) {
-            let name = &self.source.name;
-            return Err(format!("{name} is already in {}: it would be mapped twice", file.path.display()));
+        let (path, database) = (self.named_file(), self.log.database());
+        if path == database.path() && database.holds_map() {
+            let saved = database.saved().map_err(in_words)?;
+            let log = self.log.clone();
+            return self.replace_by(saved.clone(), move |mapper| {
+                let is_safe = saved.continues(&Checkpoint::of(mapper).map_err(in_words)?);
+                Ok(kept_as(if is_safe { None } else { log.keep_copy(mapper)? }))
+            });
         }
-        checkpoint.model.check(&self.worker.config()).map_err(in_words)?;
-        let frame = self.worker.inbox.name_frame(&checkpoint.frame).map_err(in_words)?;
-        if *frame != checkpoint.frame {
-            let theirs = &checkpoint.frame;
+        let reservation = (path != database.path()).then(|| Reservation::of(&path)).transpose().map_err(in_words)?;
+        let (mapper, file, batches) = map_file::load(&path, &self.worker.config()).map_err(in_words)?;
+        let loaded = Checkpoint::of(&mapper).map_err(in_words)?;
+        let log = self.log.clone();
+        let answer = self.replace_by(loaded, move |mapper| {
+            log.continue_other(mapper, file, batches)?;
+            Ok(String::new())
+        })?;
+        self.reserve(reservation);
+        Ok(answer)
+    }
+
+    /// Replaces the map by a loaded one, if that fits; the current one is kept by `keep`, which says where.
+    fn replace_by(&self, loaded: Checkpoint, keep: impl FnOnce(&Mapper) -> Answer + Send + 'static) -> Answer {
+        let path = self.named_file();
+        if self.source.is_recording() && loaded.stream.progress.holds(&self.source) {
+            let name = &self.source.name;
+            return Err(format!("{name} is already in {}: it would be mapped twice", path.display()));
+        }
+        loaded.model.check(&self.worker.config()).map_err(in_words)?;
+        let frame = self.worker.inbox.name_frame(&loaded.frame).map_err(in_words)?;
+        if *frame != loaded.frame {
+            let theirs = &loaded.frame;
             return Err(format!(
                 "{} is a map of frame \"{theirs}\", but the current one is of \"{frame}\"",
-                file.path.display()
+                path.display()
             ));
         }
-        let kept = self.replace(Step::Load(Box::new(checkpoint.map())))?;
+        let kept = self.replace(Step::Load(Box::new(loaded.map())), keep)?;
         let points = self.worker.updates.newest_map().map_or(0, |map| map.size());
-        let totals = &checkpoint.model.totals;
-        Ok(format!("loaded {}: {totals}, {points} inducing points{kept}", file.path.display()))
+        Ok(format!("loaded {}: {}, {points} inducing points{kept}", path.display(), loaded.model.totals))
     }
 
-    /// Starts a new map. The current one is kept as an earlier map, unless it is saved already.
+    /// Starts a new map. The current one becomes an earlier map.
     pub fn reset(&self) -> Answer {
-        Ok(format!("the map is empty{}", self.replace(Step::Reset)?))
+        let log = self.log.clone();
+        let kept = self.replace(Step::Reset, move |mapper| match mapper.model().map() {
+            // In its file there are at most readings that are not learnt yet.
+            None => Ok(String::new()),
+            Some(_) => Ok(kept_as(log.begin_new(mapper)?)),
+        })?;
+        Ok(format!("the map is empty{kept}"))
     }
 
     /// Changes the settings.
@@ -175,54 +207,47 @@ impl Session {
         Ok(self.worker.configure(config)??)
     }
 
-    /// Closes the open batch, saves the map if configured and if anything was mapped, and joins the mapping thread. The journal is
-    /// removed when the map is saved. Returns a summary.
+    /// Closes the open batch, joins the mapping thread and saves the map, if anything was mapped. Returns a summary.
     ///
     /// # Errors
-    /// [`Error::Save`]; the journal then keeps the map, and the next run starts from it.
+    /// [`Error::Save`]; the file then contains an earlier state, from which the next run starts.
     pub fn end(self) -> Result<String, Error> {
         self.worker.stop.stop();
-        let flushed = self.flush();
-        let config = self.worker.config();
-        let has_map = self.worker.updates.newest_map().is_some();
-        let is_new = self.worker.status().counters.used_readings > self.before.used_readings;
-        let is_to_be_saved = config.node.save_at_end && has_map && is_new;
-        let last = flushed.and_then(|done| if is_to_be_saved { self.save() } else { Ok(done) });
-        let file = self.map_file();
+        let done = self.flush().map_err(Error::Save)?;
         let finished = self.worker.join()?;
-        let (status, mapper) = (finished.status, finished.mapper);
-        if is_new {
-            file.finish(None);
-        } else if self.initial_map == InitialMap::Unfinished
-            && self.is_saved.into_inner()
-            && let Ok(map) = Checkpoint::of(&mapper)
-        {
-            file.finish(Some(&map));
+        let file = self.log.status();
+        let is_begun = file.checkpoint.is_some() || finished.status.counters.used_readings > self.before.used_readings;
+        if let Some(reason) = file.lost.filter(|_| is_begun) {
+            return Err(Error::Save(reason));
         }
-        let (counters, before) = (status.counters, self.before);
-        let done = last.map_err(Error::Save)?;
+        let (status, before) = (finished.status, self.before);
+        let counters = status.counters;
         Ok(format!(
             "{done}\nmapped {} of {} readings over {:.1} m in {} updates; the map holds {}",
             counters.used_readings - before.used_readings,
             counters.readings - before.readings + status.lost_readings,
             counters.travelled - before.travelled,
             status.updates - self.updates_before,
-            mapper.model().totals
+            finished.mapper.model().totals
         ))
     }
 
-    /// Replaces the map, which is kept unless it is saved already; the answer says where.
-    fn replace(&self, step: Step) -> Answer {
-        let (file, source) = (self.map_file(), Step::Source { id: self.source.clone(), run: new_run() });
-        let keep = move |mapper: &Mapper| -> Answer {
-            Ok(kept_as(file.keep(&Checkpoint::of(mapper).map_err(in_words)?).map_err(in_words)?))
-        };
+    /// Replaces the map, once it is kept as `keep` says.
+    fn replace(&self, step: Step, keep: impl FnOnce(&Mapper) -> Answer + Send + 'static) -> Answer {
+        let source = Step::Source { id: self.source.clone(), run: new_run() };
         let decide = move |mapper: &Mapper| {
             let kept = keep(mapper);
             let steps = if kept.is_ok() { vec![step, source] } else { Vec::new() };
             (kept, steps)
         };
         self.worker.change(decide).map_err(in_words)?
+    }
+
+    /// The map is in another file from now on, whose name is reserved.
+    fn reserve(&self, reservation: Option<Reservation>) {
+        if let Some(reservation) = reservation {
+            *lock(&self.reservation) = reservation;
+        }
     }
 }
 
