@@ -415,6 +415,17 @@ impl Database {
         self.found("SELECT number, checksum, observations, run FROM batches WHERE number >= ?1", 0, batch_of)
     }
 
+    /// Whether all batches can be read.
+    pub(super) fn is_trajectory_whole(&self) -> bool {
+        let is_valid = |row: &Row<'_>, number, sum| {
+            let observations = row.get_ref(2).ok()?.as_blob().ok()?;
+            (checksum(number, observations) == sum).then_some(())
+        };
+        let Found { rows, damage } =
+            self.found("SELECT number, checksum, observations FROM batches WHERE number >= ?1", 0, is_valid);
+        damage.is_none() && rows.iter().all(|(_, valid)| valid.is_some())
+    }
+
     /// The trajectory: the observations of each batch that the map was given, in this order.
     ///
     /// # Errors

@@ -123,9 +123,8 @@ fn of_file(path: &Path) -> (State, Option<Contents>) {
         Ok(recovered) => recovered,
         Err(error) => return (State::Damaged(error.to_string()), None),
     };
-    let trajectory = database.trajectory().err().map(|error| error.to_string());
-    let state = match recovered.findings.first().cloned().or(trajectory) {
-        Some(finding) => State::Damaged(finding),
+    let state = match recovered.findings.first() {
+        Some(finding) => State::Damaged(finding.clone()),
         None if recovered.is_saved => State::Saved,
         None => State::Unfinished,
     };

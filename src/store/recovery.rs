@@ -78,7 +78,7 @@ impl Database {
     ) -> Result<Recovered, Error> {
         let mut recovered = self.newest_checkpoint(settings)?;
         recovered.take_steps(self, gaps, &mut progress);
-        if recovered.is_damaged {
+        if recovered.is_damaged || !self.is_trajectory_whole() {
             recovered.save_trajectory(self);
         }
         let path = self.path().display();
@@ -182,10 +182,10 @@ impl Recovered {
         let mut lost = rows.iter().filter(|(_, batch)| batch.is_none()).map(|(number, _)| *number);
         if let Some(first) = lost.next() {
             let count = 1 + lost.count();
-            self.findings.push(format!("{count} batches of the trajectory are damaged, the first of them {first}"));
+            self.damage(format!("{count} batches of the trajectory are damaged, the first of them {first}"));
         }
         if let Some(damage) = damage {
-            self.findings.push(format!("not all of the trajectory can be read: {damage}"));
+            self.damage(format!("not all of the trajectory can be read: {damage}"));
         }
         let learnt = std::mem::take(&mut self.batches);
         self.batches = rows.into_iter().filter_map(|(_, batch)| batch).chain(learnt).collect();

@@ -273,7 +273,7 @@ fn a_change_without_its_checksum_is_damage_and_an_invalid_state_is_rejected_with
         (last("target", f64::NAN), "expected finite numbers in the array target, found NaN"),
         ("UPDATE checkpoints SET path = x'00'".into(), "finite points, and a spacing above 0 in the array path"),
         (replace("state", "\"path_spacing\":0.1", "\"path_spacing\":0.0"), "a spacing above 0"),
-        (replace("state", "\"extent\":[[", "\"extent\":[[9e9"), "expected an extent and a grid of tiles"),
+        (replace("state", "\"extent\":[[0.0,", "\"extent\":[[9e9,"), "expected an extent and a grid of tiles"),
         (last("covariance_root", -1.0), "diagonal of the covariance root, found -1"),
         (replace("state", "\"frame\"", "\"fraem\""), "missing field `frame`"),
         ("UPDATE tiles SET targets = 0".into(), "found 0 targets with"),

@@ -64,11 +64,22 @@ impl ReplayStart {
             map_file::remove(&path)?;
         } else if !path.exists() {
             log::info!("there is nothing to continue: starting a new map");
-        } else if let Some((recovered, database)) = recover(config, &path, progress)?
-            && let Some((recovered, resumed)) = resume(recovered, config, source, &path)?
-        {
-            let (mapper, log) = MapLog::resume(database, recovered, log_options())?;
-            return Ok(Self { mapper, log, resumed: Some(resumed) });
+        } else if let Some((recovered, database)) = recover(config, &path, progress)? {
+            match resume(recovered, config, source, &path) {
+                Ok(None) => {}
+                Ok(Some((recovered, resumed))) => {
+                    let (mapper, log) = MapLog::resume(database, recovered, log_options())?;
+                    return Ok(Self { mapper, log, resumed: Some(resumed) });
+                }
+                Err(error) => {
+                    // The end of the replay may have been interrupted.
+                    if matches!(error, Error::AlreadyMapped { .. }) {
+                        drop(database);
+                        map_file::mark_saved(&path)?;
+                    }
+                    return Err(error);
+                }
+            }
         }
         let mapper = Mapper::new(config);
         let log = MapLog::create(path, &mapper, log_options())?;
