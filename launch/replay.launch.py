@@ -1,301 +1,189 @@
-"""Plays a whole bag into the node: the player starts once the node has subscribed, and at the end the node flushes."""
+"""Plays a whole bag into a node of its own, under names that nobody else uses; at the end, the node flushes."""
 
+import asyncio
 import atexit
-import hashlib
+import contextlib
 import json
+import math
 import os
 from pathlib import Path
-import re
-import shutil
-import sys
 import tempfile
+import uuid
 
-from launch import LaunchDescription
-from launch.actions import DeclareLaunchArgument, ExecuteProcess, LogInfo, OpaqueFunction, RegisterEventHandler
-from launch.event_handlers import OnProcessIO
+from launch import Event, EventHandler
+from launch.actions import ExecuteProcess, GroupAction, LogInfo, OpaqueCoroutine, RegisterEventHandler
 from launch.launch_description_sources.python_launch_file_utilities import load_python_launch_file_as_module
+from launch.logging import get_logger
+from launch_ros.actions import PushRosNamespace, SetRemap
+from launch_ros.ros_adapters import get_ros_node
 from launch_ros.utilities import make_namespace_absolute, prefix_namespace
+from rclpy.utilities import get_rmw_implementation_identifier
+from rosbag2_interfaces.srv import Resume
+import rosbag2_py
+from std_srvs.srv import Trigger
 
-LAUNCH_FOLDER = Path(__file__).resolve().parent
+bag = load_python_launch_file_as_module(str(Path(__file__).with_name('bag.py')))
+mapping = load_python_launch_file_as_module(str(Path(__file__).with_name('mapping.launch.py')))
+argument = mapping.argument
 
-mapping = load_python_launch_file_as_module(str(LAUNCH_FOLDER / 'mapping.launch.py'))
-arguments, ending = mapping.arguments, mapping.ending
+# Absolute names that the node and RViz use, and the bag's own clock.
+SHARED_NAMES = ('/tf', '/tf_static', '/clock', '/diagnostics')
 
-MAGNETOMETER = 'sensor_msgs/msg/MagneticField'
-ODOMETRY = 'nav_msgs/msg/Odometry'
-
-A_BAG = 'a rosbag2 folder, or an .mcap or .db3 file'
-
-# Reported once the node has subscribed, and the player can start.
-SUBSCRIBED = 'the node has subscribed: starting the player'
-
-# Queue size of the player, for a node that is behind.
-PLAYER_DEPTH = 1000
+# Quality of service of the player where the node would miss messages otherwise, with a queue for a node that is behind.
+RELIABLE = {'reliability': 'reliable', 'history': 'keep_last', 'depth': 1000}
 
 # Milliseconds that the player waits at the end until the node has received everything.
 PLAYER_PATIENCE = '10000'
 
+# Seconds until node and player count as missing.
+PATIENCE = 60.0
+
+# Seconds for player and node to discover each other too, after launch has seen both. With Fast DDS a participant that missed the
+# first announcements of another one hears the next after 3 s.
+SETTLING = {'rmw_fastrtps_cpp': 3.5}
+SETTLING_OTHERWISE = 1.0
+
 ARGUMENTS = [
-    DeclareLaunchArgument(
-        'bag', default_value='', description='The bag: a rosbag2 folder, or a single .mcap or .db3 file. It must be given.'
-    ),
-    DeclareLaunchArgument(
-        'use_sim_time', default_value='true', description='Must be true: the time is that of the bag, from /clock.'
-    ),
-    DeclareLaunchArgument('rate', default_value='1.0', description='How many times faster than recorded it is played.'),
-    DeclareLaunchArgument('clock', default_value='100.0', description='How often /clock is published, per second.'),
-    DeclareLaunchArgument(
-        'exit',
-        default_value='false',
-        description='Whether everything stops when the bag is over and the map flushed: true or false.',
-    ),
-    DeclareLaunchArgument('rviz', default_value='true', description='Whether RViz shows the map: true or false.'),
-    DeclareLaunchArgument(
-        'reliability',
-        default_value='reliable',
-        description='Reliability of the subscriptions: best_effort or reliable. reliable loses nothing, whatever the bag was '
-        'recorded with.',
-    ),
-    DeclareLaunchArgument(
-        'magnetometer_topic',
-        default_value='',
-        description=f'Topic of the magnetometer in the bag. Empty means the only one of type {MAGNETOMETER}.',
-    ),
-    DeclareLaunchArgument(
-        'odometry_topic',
-        default_value='',
-        description=f'Topic of the odometry in the bag. Empty means the only one of type {ODOMETRY}.',
-    ),
-    DeclareLaunchArgument(
-        'map_folder',
-        default_value='',
-        description='Folder of saved maps. Empty means the folder replays in ~/.ros/magmap, apart from the maps of robots.',
-    ),
-    DeclareLaunchArgument(
-        'map_name',
-        default_value='',
-        description='Name of the map in this folder. Empty means one for this recording, whatever the name of the bag.',
-    ),
-    DeclareLaunchArgument(
-        'load_at_start',
-        default_value='false',
-        description='Whether the saved map is loaded, where there is one, and continued: true or false.',
-    ),
+    argument('bag', f'The bag: {bag.A_BAG}. It must be given.'),
+    argument('namespace', 'Namespace of everything in this replay, which nobody else may use. Empty means a new one.'),
+    argument('use_sim_time', 'Must be true: the time is that of the bag.', 'true'),
+    argument('rate', 'How many times faster than recorded it is played.', '1.0'),
+    argument('clock', 'How often the time is published, per second.', '100.0'),
+    argument('exit', 'Whether everything stops when the bag is over and the map flushed.', 'false'),
+    argument('rviz', 'Whether RViz shows the map.', 'true'),
+    argument('reliability', 'Reliability of the subscriptions; reliable loses nothing, as the player is reliable.', 'reliable'),
+    *[argument(name, f'Topic in the bag. Empty means the only one of type {kind}.') for name, kind in bag.MAPPED.items()],
+    argument('map_folder', 'Folder of saved maps. Empty means the folder replays in ~/.ros/magmap, apart from the maps of robots.'),
+    argument('map_name', 'Name of the map in this folder. Empty means one for this recording, whatever the name of the bag.'),
+    argument('load_at_start', 'Whether the saved map is continued, where there is one.', 'false'),
 ]
 OWN = [argument.name for argument in ARGUMENTS]
 ARGUMENTS += [argument for argument in mapping.ARGUMENTS if argument.name not in OWN]
 
 
 def generate_launch_description():
-    return LaunchDescription([*ARGUMENTS, OpaqueFunction(function=ending.rejecting(start))])
+    return mapping.common.description(__file__, ARGUMENTS, replay)
 
 
-def start(context):
-    arguments.check_command_line(__file__, sys.argv, ARGUMENTS)
-    given = context.launch_configurations
-    arguments.reject_false(given, 'use_sim_time', "the node follows the bag's clock")
-    for argument in ('rate', 'clock'):
-        arguments.reject_not_positive(given, argument)
-    arguments.boolean('exit', given['exit'])
-    arguments.reject_other(given, 'reliability', mapping.CHOICES['reliability'])
-    if not given['bag']:
-        raise RuntimeError(f'bag: expected {A_BAG} (bag:=house), found none')
-    given['bag'] = str(Path(given['bag']).expanduser())
-    reject_no_bag(given['bag'])
-    recording = choose(given)
+def replay(launch):
+    given = launch.given
+    # Without its player the node is of no use.
+    launch.is_whole = True
+    if not given['use_sim_time']:
+        raise RuntimeError("use_sim_time: expected true, because the node follows the bag's clock, found 'false'")
+    for name in ('rate', 'clock'):
+        if not is_positive(given[name]):
+            raise RuntimeError(f"{name}: expected a number above 0, found '{given[name]}'")
+    bag.reject_other(given['bag'])
+    played = bag.played_types(bag.recorded_types(given['bag']))
+    topics = {name: bag.chosen_topic(given['bag'], played, name, given[name]) for name in bag.MAPPED}
+    if given['rviz'] and not given['map_frame']:
+        given['fixed_frame'] = given['fixed_frame'] or bag.first_frame(given['bag'], topics['odometry_topic'])
+    name, fingerprint = bag.name_of(given['bag']), bag.fingerprint_of(given['bag'])
+    given['map_folder'] = given['map_folder'] or str(default_map_folder() / 'replays')
+    given['map_name'] = given['map_name'] or f'{name}-{fingerprint[:8]}'
+    pushed = launch.context.launch_configurations.get('ros_namespace', '')
+    alone = make_namespace_absolute(prefix_namespace(pushed, given['namespace'] or f'replay_{uuid.uuid4().hex[:8]}'))
+    if alone == '/':
+        raise RuntimeError("namespace: expected one that nobody else uses, found '/'")
+
     # All arguments are valid: from here on processes start.
-    watch = ending.Ending(is_whole=True)
+    renamed = {topic: f"{alone}/{topic.lstrip('/')}" for topic in (*played, *SHARED_NAMES)}
+    heard = {name: renamed[topic] for name, topic in topics.items()}
+    given.update(heard, namespace='')
+    # Topics that the settings name are those of a robot.
+    parameters = {'node.recording': f'{name}#{fingerprint}', 'topics.magnetometer': '', 'topics.odometry': ''}
     return [
-        *watch.handlers(),
-        LogInfo(msg=f"mapping {given['magnetometer_topic']} along {given['odometry_topic']} of {given['bag']}"),
-        *mapping.node_and_rviz(context, watch, extra={'node.recording': recording}),
-        *play(context, watch),
+        LogInfo(msg=f"replaying {given['bag']} in {alone}: every topic, also tf and clock, is there, such as {alone}/magmap/mean"),
+        GroupAction([
+            PushRosNamespace(alone),
+            *[SetRemap(name, renamed[name]) for name in SHARED_NAMES],
+            *mapping.node_and_rviz(launch, **{key: mapping.common.text(value) for key, value in parameters.items()}),
+        ]),
+        *play(launch, alone, heard.values(), play_command(given, alone, renamed, played, topics.values())),
     ]
 
 
-def reject_no_bag(bag):
-    """Rejects what is not a bag, with alternatives."""
-    path = Path(bag)
-    if not path.exists():
-        raise RuntimeError(f'bag: expected {A_BAG}, found nothing at {bag}')
-    if not path.is_dir() or (path / 'metadata.yaml').is_file():
-        return
-    files = sorted(str(file) for kind in ('*.mcap', '*.db3') for file in path.glob(kind))
-    folders = sorted(str(metadata.parent) for metadata in path.glob('*/metadata.yaml'))
-    if files:
-        advice = f'name a file in it, {either(files)}, or have it made by ros2 bag reindex {bag}'
-    elif folders:
-        advice = f'name a bag in it, {either(folders)}'
-    else:
-        advice = 'nor is an .mcap or .db3 file in it'
-    raise RuntimeError(f'bag: expected metadata.yaml in the folder {bag}, found none; {advice}')
-
-
-def either(paths):
-    return ' or '.join(f'bag:={path}' for path in paths)
-
-
-def choose(given):
-    """Fills in topics, RViz's frame and the map's location from the bag. Returns the identity of the recording."""
-    types = played_types(given['bag'], node_name(given))
-    for argument, message_type in [('magnetometer_topic', MAGNETOMETER), ('odometry_topic', ODOMETRY)]:
-        given[argument] = choose_topic(given['bag'], types, message_type, argument, given[argument])
-    if not given.get('fixed_frame') and not given.get('map_frame'):
-        given['fixed_frame'] = first_odometry_frame(given['bag'], given['odometry_topic'])
-    name, fingerprint = bag_name(given['bag']), fingerprint_of(metadata_of(given['bag']))
-    given['map_folder'] = given['map_folder'] or str(default_map_folder() / 'replays')
-    given['map_name'] = given['map_name'] or f'{name}-{fingerprint[:8]}'
-    return f'{name}#{fingerprint}'
+def is_positive(text):
+    with contextlib.suppress(ValueError):
+        return 0.0 < float(text) < math.inf
+    return False
 
 
 def default_map_folder():
     """The default map folder of the node."""
-    home = os.environ.get('ROS_HOME')
-    return (Path(home) if home else Path.home() / '.ros') / 'magmap'
+    return Path(os.environ.get('ROS_HOME') or Path.home() / '.ros') / 'magmap'
 
 
-def bag_name(bag):
-    """The name of the folder or file, without the file's extension, as a valid name of a map."""
-    path = Path(bag).resolve()
-    name = path.name if path.is_dir() else path.stem
-    return re.sub(r'[^A-Za-z0-9._-]', '_', name).lstrip('.') or 'bag'
-
-
-def fingerprint_of(metadata):
-    """Identifies a recording, wherever it is stored, by its start, its duration and the messages on its topics."""
-    topics = [
-        (topic.topic_metadata.name, topic.topic_metadata.type, topic.message_count)
-        for topic in metadata.topics_with_message_count
-    ]
-    content = [metadata.starting_time.nanoseconds, metadata.duration.nanoseconds, metadata.message_count, sorted(topics)]
-    return hashlib.sha256(json.dumps(content).encode()).hexdigest()
-
-
-def metadata_of(bag):
-    from rosbag2_py import Info
-
-    return Info().read_metadata(bag, '')
-
-
-def topic_types(bag):
-    """The type of each topic in the bag."""
-    topics = metadata_of(bag).topics_with_message_count
-    return {topic.topic_metadata.name: topic.topic_metadata.type for topic in topics}
-
-
-def played_types(bag, node):
-    """The type of each topic that is played: of /clock and of the node's own topics there would be two publishers."""
-    return {name: kind for name, kind in topic_types(bag).items() if name != '/clock' and not name.startswith(f'{node}/')}
-
-
-def choose_topic(bag, types, message_type, argument, topic):
-    """The given topic, or else the only one of this type."""
-    candidates = sorted(name for name, found in types.items() if found == message_type)
-    if topic:
-        topic = topic if topic.startswith('/') else f'/{topic}'
-        candidates = [name for name in candidates if name == topic]
-    if len(candidates) == 1:
-        return candidates[0]
-    expected = f'{topic or "one topic"} of type {message_type}'
-    if candidates:
-        raise RuntimeError(f'{bag}: expected {expected}, found several; choose with {argument}:={"|".join(candidates)}')
-    found = ', '.join(f'{name} ({types[name]})' for name in sorted(types)) or 'no topic'
-    raise RuntimeError(f'{bag}: expected {expected}, found {found}')
-
-
-def first_odometry_frame(bag, topic):
-    """The frame of the first odometry message, which is that of the map unless the settings name another."""
-    from nav_msgs.msg import Odometry
-    from rclpy.serialization import deserialize_message
-    import rosbag2_py
-
-    compressed = rosbag2_py.Info().read_metadata(bag, '').compression_format
-    reader = rosbag2_py.SequentialCompressionReader() if compressed else rosbag2_py.SequentialReader()
-    reader.open(rosbag2_py.StorageOptions(uri=bag, storage_id=''), rosbag2_py.ConverterOptions('', ''))
-    reader.set_filter(rosbag2_py.StorageFilter(topics=[topic]))
-    if not reader.has_next():
-        return ''
-    return deserialize_message(reader.read_next()[1], Odometry).header.frame_id
-
-
-def play(context, watch):
-    given = context.launch_configurations
-    node = node_name(given)
-    follows = ending.ended_with_launch(context, 'TERM')
-    player = ExecuteProcess(cmd=play_command(given, node), name='player', output='screen', **follows)
-    resume = ExecuteProcess(
-        cmd=[
-            sys.executable, str(LAUNCH_FOLDER / 'resume_when_matched.py'),
-            '--node', node,
-            '--say', SUBSCRIBED,
-            '--topics', given['magnetometer_topic'], given['odometry_topic'],
-        ],
-        name='resume_when_matched',
-        output='screen',
-        **follows,
-    )
-    flush = ExecuteProcess(
-        cmd=['ros2', 'service', 'call', f'{node}/flush', 'std_srvs/srv/Trigger'], name='flush', output='screen', **follows
-    )
-    over = 'the bag is over and the map flushed'
-
-    def end():
-        if arguments.boolean('exit', given['exit']):
-            return [LogInfo(msg=over), *watch.stop(over)]
-        return [LogInfo(msg=f'{over}: Ctrl-C ends the node; exit:=true would have done that now')]
-
-    start_flush = watch.helper(flush, 'flush', 'the map could not be flushed', then=end)
-    start_player = watch.helper(player, 'player', 'the bag could not be played', then=lambda: start_flush)
-
-    def once_subscribed(event):
-        """Starts the player; earlier, a node that rejects its parameters could interrupt its start."""
-        return start_player if SUBSCRIBED in event.text.decode(errors='replace') else []
-
-    return [
-        RegisterEventHandler(OnProcessIO(target_action=resume, on_stdout=once_subscribed)),
-        *watch.helper(resume, 'resume_when_matched', 'the bag is not played'),
-    ]
-
-
-def node_name(given):
-    """The node's full name."""
-    namespace = prefix_namespace(given.get('ros_namespace', ''), given.get('namespace', ''))
-    return f"{(make_namespace_absolute(namespace) or '').rstrip('/')}/magmap"
-
-
-def without_progress_bar():
-    """From Kilted on the player draws a progress bar, which moves the cursor over what the other processes have said."""
-    from rosbag2_py import PlayOptions
-
-    return ['--progress-bar-update-rate', '0'] if hasattr(PlayOptions, 'progress_bar_update_rate') else []
-
-
-def play_command(given, node):
-    types = topic_types(given['bag'])
-    played = list(played_types(given['bag'], node))
-    topics = ['--topics', *played] if len(played) < len(types) else []
+def play_command(given, alone, renamed, played, topics):
+    """Plays these topics of the bag, renamed, so that the node misses nothing on those that are mapped."""
+    quality = {**dict.fromkeys(topics, RELIABLE), '/tf_static': {**RELIABLE, 'durability': 'transient_local'}}
+    file = tempfile.NamedTemporaryFile('w', prefix='magmap-replay-', suffix='.yaml')
+    atexit.register(file.close)
+    # JSON is YAML.
+    json.dump(quality, file)
+    file.flush()
+    # From Kilted on the player draws a progress bar, which moves the cursor over what the other processes have said.
+    has_bar = hasattr(rosbag2_py.PlayOptions, 'progress_bar_update_rate')
     return [
         'ros2', 'bag', 'play', given['bag'],
-        '--start-paused', '--disable-keyboard-controls', *without_progress_bar(),
+        '--start-paused', '--disable-keyboard-controls', *(['--progress-bar-update-rate', '0'] if has_bar else []),
         '--clock', given['clock'],
         '--rate', given['rate'],
         '--wait-for-all-acked', PLAYER_PATIENCE,
-        '--qos-profile-overrides-path', quality_of_service(given, types),
-        *topics,
+        '--qos-profile-overrides-path', file.name,
+        '--remap', f'__ns:={alone}', *[f'{topic}:={name}' for topic, name in renamed.items()],
+        '--topics', *played,
     ]
 
 
-def quality_of_service(given, types):
-    """A file with the quality of service of the player: that of the bag, except where the node could miss messages."""
-    reliable = {'reliability': 'reliable', 'history': 'keep_last', 'depth': PLAYER_DEPTH}
-    overrides = {}
-    if given['reliability'] == 'reliable':
-        overrides = {given['magnetometer_topic']: reliable, given['odometry_topic']: reliable}
-    if '/tf_static' in types:
-        overrides['/tf_static'] = {**reliable, 'durability': 'transient_local'}
-    folder = tempfile.mkdtemp(prefix='magmap-replay-')
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    path = Path(folder) / 'quality_of_service.yaml'
-    # JSON is YAML.
-    path.write_text(json.dumps(overrides))
-    return str(path)
+def play(launch, alone, topics, command):
+    """Starts the player once the node has subscribed, resumes it once the two have met, and flushes the node at the end."""
+    subscribed, over = Event(), asyncio.Event()
+    player = ExecuteProcess(cmd=command, name='player', output='screen', **launch.ends_with_launch('TERM'))
+    player = launch.essential(player, 'the bag could not be played: player', then=over.set)
+
+    async def conduct(context):
+        ros = get_ros_node(context)
+        for topic in topics:
+            await until(lambda: ros.count_subscribers(topic), f'{topic}: expected the node as a subscriber')
+            if ros.count_publishers(topic):
+                raise RuntimeError(f'{topic}: expected no publisher yet, found one: is another replay in this namespace?')
+        # Earlier, a node that rejects its parameters would interrupt the player's start.
+        await context.emit_event(subscribed)
+        for topic in topics:
+            await until(lambda: ros.count_publishers(topic), f'{topic}: expected the player as a publisher')
+        await asyncio.sleep(SETTLING.get(get_rmw_implementation_identifier(), SETTLING_OTHERWISE))
+        await answer(ros, Resume, f'{alone}/rosbag2_player/resume')
+        await over.wait()
+        flushed = await answer(ros, Trigger, f'{alone}/magmap/flush')
+        if not flushed.success:
+            raise RuntimeError(f'the map could not be flushed: {flushed.message}')
+        done = 'the bag is over and the map flushed'
+        if launch.given['exit']:
+            get_logger('launch').info(done)
+            launch.end(done)
+        else:
+            get_logger('launch').info(f'{done}: Ctrl-C ends the node; exit:=true would have done that now')
+
+    return [
+        RegisterEventHandler(EventHandler(matcher=lambda event: event is subscribed, entities=player)),
+        OpaqueCoroutine(coroutine=launch.failing(conduct)),
+    ]
+
+
+async def until(holds, expected, patience=PATIENCE):
+    deadline = asyncio.get_running_loop().time() + patience
+    while not holds():
+        if asyncio.get_running_loop().time() > deadline:
+            raise RuntimeError(f'{expected} within {patience:g} s, found none')
+        await asyncio.sleep(0.1)
+
+
+async def answer(ros, kind, service):
+    client = ros.create_client(kind, service)
+    await until(client.service_is_ready, f'expected the service {service}')
+    answered = client.call_async(kind.Request())
+    await until(answered.done, f'expected an answer of {service}', math.inf)
+    return answered.result()
+

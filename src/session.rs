@@ -62,6 +62,8 @@ impl Session {
             Some((name, fingerprint)) => SourceId { name: name.to_owned(), fingerprint: fingerprint.to_owned() },
             None => SourceId::robot(robot),
         };
+        // A recording has one map, whatever namespace it is replayed in.
+        let namespace = if source.is_recording() { "" } else { namespace };
         let start = MapStart::find(&map_file::of_settings(config, namespace), config, &source, new_run())?;
         let initial_map = start.initial_map;
         let (mapper, log, reservation) = start.log()?;

@@ -27,7 +27,7 @@ pub enum Error {
     Invalid {
         /// Source of the settings.
         source_name: String,
-        /// Every problem, in the order of the lines.
+        /// Every unknown key and the first value of a wrong type, or else every value out of range, in the order of the lines.
         problems: Vec<Problem>,
     },
     /// A setting differs from the one that a map was made with, and must not.

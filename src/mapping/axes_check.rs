@@ -230,8 +230,8 @@ impl AxesCheck {
         let is_clear = with - without >= LEAST_SPEED_LEAD && size * deviation >= LEAST_SPEED_EFFECT;
         (self.checks_speed && is_clear).then(|| {
             format!(
-                "the readings follow the speed of the robot, by about {size:.0} microtesla per metre per second, as the \
-                 field of motors does: set vector.speed_bias to {size:.0} to learn it, or mount the sensor farther from them"
+                "the readings follow the speed of the robot, by about {size:.0} microtesla per metre per second; set \
+                 vector.speed_bias to {size:.0} to learn it"
             )
         })
     }
@@ -305,24 +305,24 @@ fn upright_yaw(turn: &Matrix3<f64>) -> Option<f64> {
 }
 
 impl Alternative {
+    /// What was measured, and what explains it: nothing is known of the cause.
     fn in_words(&self, path: f64, heading_changes: bool) -> String {
-        let turn = (!is_tolerated(&self.turn)).then(|| in_words(&self.turn));
         let heading = match self.heading {
             Heading::Odometry => None,
             Heading::Reversed => Some("the heading of the odometry, or the y axis of its positions, were reversed"),
-            Heading::Fixed => Some("they did not turn with the robot: does the driver publish them in a fixed frame?"),
-            Heading::Path if heading_changes => {
-                Some("the heading were that of the path: the orientation in the odometry is wrong")
-            }
+            Heading::Fixed => Some("they did not turn with the robot"),
+            Heading::Path if heading_changes => Some("the heading were that of the path, not that of the odometry"),
             Heading::Path => Some("the heading were that of the path: the orientation in the odometry does not change"),
         };
-        let remedy = "; check the transform to the sensor's frame, or sensor.orientation";
-        let remedy = if turn.is_some() { remedy } else { "" };
-        let causes: Vec<String> = turn.into_iter().chain(heading.map(str::to_owned)).collect();
-        let (lead, causes) = (self.lead, causes.join(", and if "));
+        // Readings that do not turn with the robot say nothing of how the sensor is turned on it.
+        let is_turned = self.heading != Heading::Fixed && !is_tolerated(&self.turn);
+        let turn = is_turned.then(|| in_words(&self.turn));
+        let remedy = if is_turned { "; check the transform to the sensor's frame, or sensor.orientation" } else { "" };
+        let explanations: Vec<String> = turn.into_iter().chain(heading.map(str::to_owned)).collect();
+        let (lead, explanations) = (self.lead, explanations.join(", and if "));
         format!(
-            "the axes of the readings contradict the physics of a magnetic field, and the map is wrong: over {path:.0} m \
-             they would fit far better (by {lead:.0} nats) if {causes}{remedy}"
+            "the axes of the readings contradict the physics of a magnetic field: over {path:.0} m they would fit better by \
+             {lead:.0} nats if {explanations}{remedy}"
         )
     }
 }
@@ -342,5 +342,5 @@ fn in_words(turn: &Matrix3<f64>) -> String {
         format!("{sign}{}", ["x", "y", "z"][axis])
     };
     let names = [0, 1, 2].map(name).join(", ");
-    format!("the robot's axes x, y, z were about {names} of the readings (are axes exchanged?)")
+    format!("the robot's axes x, y, z were about {names} of the readings")
 }

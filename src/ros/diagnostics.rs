@@ -59,8 +59,15 @@ impl Diagnostics {
         Ok(Self { publisher, last: Instant::now(), readings: 0, odometry: 0, lost: 0 })
     }
 
-    /// Publishes a report; `finding` is why nothing is being mapped.
-    pub(super) fn publish(&mut self, shared: &Shared, intake: &mut Intake, finding: Option<&Finding>, now: Stamp) {
+    /// Publishes a report; `finding` is why nothing is being mapped, `several` which topics have several publishers.
+    pub(super) fn publish(
+        &mut self,
+        shared: &Shared,
+        intake: &mut Intake,
+        finding: Option<&Finding>,
+        several: Option<&str>,
+        now: Stamp,
+    ) {
         let (worker, file) = (&shared.session.worker, shared.session.file_status());
         let (status, newest) = (worker.status(), worker.updates.newest());
         let lost = status.lost_readings + status.lost_poses;
@@ -78,14 +85,16 @@ impl Diagnostics {
         } else if intake.paused {
             fine("paused")
         } else {
-            match (finding, &doubt) {
-                (Some(Finding::Fault(message)), _) => warning(message),
-                (Some(Finding::Idle(message)), _) => fine(message),
-                (None, Some(doubt)) => warning(doubt),
-                (None, None) => fine("mapping"),
+            match (finding, several, &doubt) {
+                (Some(Finding::Fault(message)), ..) => warning(message),
+                (_, Some(several), _) => warning(several),
+                (Some(Finding::Idle(message)), ..) => fine(message),
+                (None, None, Some(doubt)) => warning(doubt),
+                (None, None, None) => fine("mapping"),
             }
         };
         let mut values = self.counts(shared, intake);
+        values.extend(several.map(|several| value("several publishers", several)));
         values.extend(doubt.map(|doubt| value("doubt", doubt)));
         values.extend(file_values(&file));
         values.extend(newest.as_deref().map(update_values).unwrap_or_default());

@@ -12,14 +12,14 @@ use r2r::{nav_msgs::msg::Odometry, sensor_msgs::msg::MagneticField, tf2_msgs::ms
 
 use super::clock::SimulatedTime;
 use super::conversions as convert;
-use super::graph::{TopicList, published_types};
 use super::names;
 use super::parameters::Parameters;
+use super::publishers::publishing_nodes;
 use crate::config::{self, Config, Reliability};
 use crate::mapping::updates::lock;
 use crate::sensing::counters::Counters;
 use crate::sensing::frames::normalized;
-use crate::sensing::health::{Finding, HealthInputs, HealthMonitor, Topic};
+use crate::sensing::health::{Finding, HealthInputs, HealthMonitor, SeveralPublishers, Topic};
 use crate::sensing::intake::{Intake, IntakeOutput};
 use crate::sensing::reading::Stamp;
 
@@ -40,13 +40,14 @@ pub(super) struct Listener {
     pub(super) settings: config::Node,
     /// Why no reading was used at the last check.
     pub(super) finding: Option<Finding>,
+    /// Whether somebody else publishes on a subscribed topic as well.
+    pub(super) several_publishers: SeveralPublishers,
     parameters: Arc<Mutex<Parameters>>,
     pool: LocalPool,
     health: HealthMonitor,
     health_due: Instant,
     /// Simulated time, where it is used.
     simulated_time: Option<SimulatedTime>,
-    topic_list: TopicList,
     reported_missed: u64,
     reported_lost: u64,
     diagnostics_due: Instant,
@@ -77,7 +78,7 @@ impl Subscriptions {
         let (name, namespace) = (node.name().context(unnamed)?, node.namespace().context(unnamed)?);
         let topic = |topic: &str, setting, wanted| {
             let name = names::resolved(topic, &name, &namespace, std::env::args());
-            Topic { name, setting, wanted, published: None, others: Vec::new() }
+            Topic { name, setting, wanted, published: None }
         };
         Ok(Self {
             topics: [
@@ -148,12 +149,12 @@ impl Listener {
             subscriptions: Subscriptions::create(node, config)?,
             settings: config.node.clone(),
             finding: None,
+            several_publishers: SeveralPublishers::default(),
             parameters,
             pool,
             health: HealthMonitor::new(config),
             health_due: now + Duration::from_secs_f64(config.node.complaint_period),
             simulated_time,
-            topic_list: TopicList::new(),
             reported_missed: 0,
             reported_lost: 0,
             diagnostics_due: now,
@@ -251,18 +252,23 @@ impl Listener {
         is_due
     }
 
-    /// Updates who publishes on the subscribed topics and, after a fault without a publisher, which topics may be meant instead.
-    fn update_topics(&mut self, node: &Node) {
-        let was_faulty = matches!(self.finding, Some(Finding::Fault(_)));
-        for topic in &mut self.subscriptions.topics {
-            topic.published = published_types(node, &topic.name);
-            let is_published =
-                topic.published.as_ref().is_none_or(|types| types.iter().any(|found| found == topic.wanted));
-            topic.others.clear();
-            if was_faulty && !is_published {
-                self.topic_list.update();
-                topic.others = self.topic_list.of_type(topic.wanted, node);
+    /// Looks who publishes on the subscribed topics, and logs when somebody else does as well, or no more.
+    pub(super) fn check_publishers(&mut self, node: &Node) {
+        let publishers = |topic: &Topic| publishing_nodes(node, &topic.name, topic.wanted);
+        let topics = self.subscriptions.topics.iter().map(|topic| (topic.name.as_str(), publishers(topic)));
+        if self.several_publishers.update(topics) {
+            match self.several_publishers.warning() {
+                Some(warning) => log::warn!("{warning}"),
+                None => log::info!("no subscribed topic has several publishers any more"),
             }
+        }
+    }
+
+    /// Updates who publishes on the subscribed topics.
+    fn update_topics(&mut self, node: &Node) {
+        for topic in &mut self.subscriptions.topics {
+            let publishers = node.get_publishers_info_by_topic(&topic.name, false).ok();
+            topic.published = publishers.map(|all| all.into_iter().map(|publisher| publisher.topic_type).collect());
         }
     }
 }

@@ -345,8 +345,13 @@ impl LocalizerThread {
         if !self.listener.are_diagnostics_due() {
             return;
         }
-        let (level, message) = match (&self.listener.finding, &found.located) {
-            (Some(Finding::Fault(fault)), _) => (DiagnosticStatus::WARN as u8, fault.clone()),
+        self.listener.check_publishers(node);
+        let fault = match &self.listener.finding {
+            Some(Finding::Fault(fault)) => Some(fault.as_str()),
+            _ => self.listener.several_publishers.warning(),
+        };
+        let (level, message) = match (fault, &found.located) {
+            (Some(fault), _) => (DiagnosticStatus::WARN as u8, fault.to_owned()),
             (_, None) => (DiagnosticStatus::WARN as u8, "waiting: the robot has to drive to be found".into()),
             (_, Some(located)) => {
                 let state: &str = located.state.into();

@@ -124,8 +124,10 @@ impl<'a> RosThread<'a> {
 
     fn report(&mut self, node: &Node) {
         if self.listener.are_diagnostics_due() {
-            let Listener { finding, intake, .. } = &mut self.listener;
-            self.diagnostics.publish(&self.threads.shared, intake, finding.as_ref(), now(node));
+            self.listener.check_publishers(node);
+            let Listener { finding, several_publishers, intake, .. } = &mut self.listener;
+            let several = several_publishers.warning();
+            self.diagnostics.publish(&self.threads.shared, intake, finding.as_ref(), several, now(node));
         }
     }
 }

@@ -16,7 +16,7 @@ use crate::session::Answer;
 use {
     super::conversions::{header, tesla},
     super::interfaces::QueryField,
-    crate::field::map::{FieldMap, Prediction},
+    crate::field::map::Prediction,
     r2r::geometry_msgs::msg::Vector3,
     streaming_gp::Axes,
 };
@@ -102,7 +102,7 @@ impl ServiceThread {
             (Some(map), Some(frame)) => {
                 let points: Vec<_> = request.message.points.iter().map(|point| [point.x, point.y, point.z]).collect();
                 let prediction = map.predict_at(&points, session.worker.config().raster.unknown_above);
-                QueryField::Response { header: header(&frame, map.stamp), ..answer(&map, prediction) }
+                QueryField::Response { header: header(&frame, map.stamp), ..answer(prediction) }
             }
             _ => QueryField::Response { message: "there is no map yet".into(), ..Default::default() },
         };
@@ -114,7 +114,7 @@ impl ServiceThread {
 
 /// A prediction as a response without header.
 #[cfg(not(feature = "ros-check"))]
-fn answer(map: &FieldMap, Prediction { mean, variance, axes }: Prediction) -> QueryField::Response {
+fn answer(Prediction { mean, variance, axes }: Prediction) -> QueryField::Response {
     let nothing = Axes { mean: [f64::NAN; 3], covariance: [[f64::NAN; 3]; 3] };
     let axes: Vec<Axes> = axes.into_iter().flatten().map(|axes| axes.unwrap_or(nothing)).collect();
     let field = |axes: &Axes| {

@@ -1,5 +1,6 @@
 //! Why nothing is being mapped, in words.
 
+mod publishers;
 mod topic;
 
 use crate::config::{Config, PoseSource};
@@ -8,6 +9,7 @@ use crate::sensing::frames::{TransformError, normalized};
 use crate::sensing::intake::IntakeStatus;
 use crate::sensing::reading::Stamp;
 use crate::sensing::rejection::{Rejection, Rejections};
+pub use publishers::SeveralPublishers;
 pub use topic::Topic;
 
 /// The inputs of a check.
@@ -233,7 +235,7 @@ mod tests {
 
     fn topic(name: &str, publishers: usize) -> Topic {
         let published = Some(vec!["a/msg/Type".into(); publishers]);
-        Topic { name: name.into(), setting: "a_topic", wanted: "a/msg/Type", published, others: Vec::new() }
+        Topic { name: name.into(), setting: "a_topic", wanted: "a/msg/Type", published }
     }
 
     /// A monitor, and what it looks at.

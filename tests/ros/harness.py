@@ -184,10 +184,10 @@ class Session:
         self.folder = Path(folder)
         self.processes = []
         self._news = threading.Condition()
-        self._context = Context()
-        rclpy.init(args=[], context=self._context, signal_handler_options=SignalHandlerOptions.NO)
-        self.ros = rclpy.create_node('magmap_tests', context=self._context, start_parameter_services=False)
-        self._executor = SingleThreadedExecutor(context=self._context)
+        self.context = Context()
+        rclpy.init(args=[], context=self.context, signal_handler_options=SignalHandlerOptions.NO)
+        self.ros = rclpy.create_node('magmap_tests', context=self.context, start_parameter_services=False)
+        self._executor = SingleThreadedExecutor(context=self.context)
         self._executor.add_node(self.ros)
         self._clients = {}
         self.diagnostics = {}
@@ -210,7 +210,7 @@ class Session:
         self._executor.shutdown()
         self._thread.join(PATIENCE)
         self.ros.destroy_node()
-        self._context.try_shutdown()
+        self.context.try_shutdown()
         self.print_logs()
 
     def print_logs(self):
@@ -276,7 +276,10 @@ class Session:
         return Mapper(self, parameters or {}, **options)
 
     def launched(self, name, process):
-        """A node of this full name that a launch file has started."""
+        """A node of this full name that a launch file has started; in a replay, diagnostics are in its namespace as well."""
+        namespace, _, _ = name.rpartition('/')
+        if namespace:
+            self.ros.create_subscription(DiagnosticArray, f'{namespace}/diagnostics', self._diagnose, RELIABLE)
         return Mapper.attached(self, name, process)
 
     def robot(self, *mappers, **options):

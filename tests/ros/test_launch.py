@@ -104,8 +104,8 @@ def test_a_node_that_rejects_its_settings_fails_a_replay_with_nothing_after_its_
 @pytest.mark.parametrize('file', ['mapping.launch.py', 'replay.launch.py'])
 def test_a_node_that_is_killed_fails_the_launch(session, file, request):
     arguments = [f'bag:={request.getfixturevalue("bag")}', 'rviz:=false'] if file == 'replay.launch.py' else []
-    process = launch(session, file, *arguments)
-    session.launched('/magmap', process).wait_diagnostics(lambda _: True, 'a report', LONG)
+    process = launch(session, file, 'namespace:=house', *arguments)
+    session.launched('/house/magmap', process).wait_diagnostics(lambda _: True, 'a report', LONG)
     os.kill(pid_of(process, 'magmap_node', session), signal.SIGKILL)
     assert failed(process) == 'magmap_node was ended by SIGKILL'
 
@@ -180,10 +180,10 @@ def test_in_an_including_launch_file_the_node_fails_and_the_rest_continues(sessi
         ('magnetometer_topc:=/imu/mag', 'unknown argument magnetometer_topc; did you mean magnetometer_topic?'),
         ('model.field:=vector', 'unknown argument model.field; settings are in a file: config:=FILE or params_file:=FILE'),
         ('colour:=red', 'unknown argument colour; expected one of config, params_file'),
-        ('use_sim_time:=maybe', "use_sim_time: expected true or false, found 'maybe'"),
-        ('load_at_start:=maybe', "load_at_start: expected true or false, found 'maybe'"),
-        ('save_at_end:=1.5', "save_at_end: expected true or false, found '1.5'"),
-        ('rviz:=perhaps', "rviz: expected true or false, found 'perhaps'"),
+        ('use_sim_time:=maybe', "use_sim_time: expected one of true, 1, false, 0, found 'maybe'"),
+        ('load_at_start:=maybe', "load_at_start: expected one of true, 1, false, 0, found 'maybe'"),
+        ('save_at_end:=1.5', "save_at_end: expected one of true, 1, false, 0, found '1.5'"),
+        ('rviz:=perhaps', "rviz: expected one of true, 1, false, 0, found 'perhaps'"),
         ('log_level:=chatty', "log_level: expected one of debug, info, warn, error, fatal, found 'chatty'"),
         ('params_file:=/nowhere.yaml', "params_file: expected a file, found none at '/nowhere.yaml'"),
         ('pose_source:=gps', "pose_source: expected one of odometry, transforms, found 'gps'"),
@@ -202,14 +202,15 @@ def test_wrong_arguments_are_rejected_before_anything_starts(session, argument, 
     [
         ('rat:=2', 'unknown argument rat; did you mean rate?'),
         ('map_fram:=map', 'unknown argument map_fram; did you mean map_frame?'),
-        ('use_sim_time:=maybe', "use_sim_time: expected true or false, found 'maybe'"),
+        ('use_sim_time:=maybe', "use_sim_time: expected one of true, 1, false, 0, found 'maybe'"),
         ('use_sim_time:=false', "use_sim_time: expected true, because the node follows the bag's clock, found 'false'"),
         ('rate:=fast', "rate: expected a number above 0, found 'fast'"),
         ('rate:=-1', "rate: expected a number above 0, found '-1'"),
         ('clock:=0', "clock: expected a number above 0, found '0'"),
         ('reliability:=perfect', "reliability: expected one of best_effort, reliable, found 'perfect'"),
-        ('exit:=perhaps', "exit: expected true or false, found 'perhaps'"),
-        ('rviz:=perhaps', "rviz: expected true or false, found 'perhaps'"),
+        ('exit:=perhaps', "exit: expected one of true, 1, false, 0, found 'perhaps'"),
+        ('rviz:=perhaps', "rviz: expected one of true, 1, false, 0, found 'perhaps'"),
+        ('namespace:=/', "namespace: expected one that nobody else uses, found '/'"),
     ],
     ids=lambda value: value.split(':=')[0] if ':=' in value else '',
 )
@@ -229,7 +230,7 @@ def test_a_wrong_argument_in_an_including_launch_file_ends_what_it_has_started(s
     body = "[ExecuteProcess(cmd=['sleep', '300']), MAPPING(rviz='perhaps')]"
     process = launch_file(session, 'robot.launch.py', body)
     failed(process)
-    assert "\nrviz: expected true or false, found 'perhaps'\n" in process.log, process.log
+    assert "\nrviz: expected one of true, 1, false, 0, found 'perhaps'\n" in process.log, process.log
     assert re.search(r'\[sleep-\d+\]: process has (died|finished)', process.log), process.log
 
 
@@ -254,9 +255,9 @@ def test_an_including_launch_file_may_have_arguments_of_its_own(session):
 def test_the_end_of_the_bag_is_reported_and_the_silence_after_it_is_no_fault(session, bag):
     parameters = session.folder / 'parameters.yaml'
     parameters.write_text('/**: {ros__parameters: {node.complaint_period: 1.0}}')
-    arguments = [f'bag:={bag}', 'rviz:=false', 'rate:=10', f'params_file:={parameters}', f'map_folder:={session.folder / "maps"}']
-    replay = launch(session, 'replay.launch.py', *arguments)
-    mapper = session.launched('/magmap', replay)
+    arguments = ['rviz:=false', 'rate:=10', f'params_file:={parameters}', f'map_folder:={session.folder / "maps"}']
+    replay = launch(session, 'replay.launch.py', f'bag:={bag}', 'namespace:=house', *arguments)
+    mapper = session.launched('/house/magmap', replay)
     mapper.wait_log('the bag is over and the map flushed: Ctrl-C ends the node', LONG)
     mapper.wait_log('simulated time has stopped at', LONG)
     report = mapper.wait_diagnostics(lambda report: 'simulated time has stopped' in report.message, 'the end of the bag')
@@ -271,8 +272,8 @@ def test_the_end_of_the_bag_is_reported_and_the_silence_after_it_is_no_fault(ses
 
 
 def test_a_replay_has_a_map_of_its_own_for_each_recording(session, bag):
-    replay = launch(session, 'replay.launch.py', f'bag:={bag}', 'rviz:=false')
-    mapper = session.launched('/magmap', replay)
+    replay = launch(session, 'replay.launch.py', f'bag:={bag}', 'namespace:=house', 'rviz:=false')
+    mapper = session.launched('/house/magmap', replay)
     mapper.wait_diagnostics(lambda _: True, 'a report', LONG)
     name, folder, recording, loads = (
         mapper.parameter(f'node.{key}') for key in ('map_name', 'map_folder', 'recording', 'load_at_start')
@@ -285,10 +286,10 @@ def test_a_replay_has_a_map_of_its_own_for_each_recording(session, bag):
 
 
 def test_the_fingerprint_identifies_a_recording_and_its_copies(bag, tmp_path):
-    replay = load_python_launch_file_as_module(str(LAUNCH_FOLDER / 'replay.launch.py'))
+    bags = load_python_launch_file_as_module(str(LAUNCH_FOLDER / 'bag.py'))
 
     def fingerprint(path):
-        return replay.fingerprint_of(replay.metadata_of(str(path)))
+        return bags.fingerprint_of(str(path))
 
     copy = tmp_path / 'elsewhere' / 'copy'
     shutil.copytree(bag, copy)
@@ -300,58 +301,113 @@ def test_the_fingerprint_identifies_a_recording_and_its_copies(bag, tmp_path):
     assert fingerprint(other) != fingerprint(bag)
 
 
-def test_topics_of_the_node_in_a_bag_are_neither_chosen_nor_played(tmp_path, monkeypatch):
-    replay = load_python_launch_file_as_module(str(LAUNCH_FOLDER / 'replay.launch.py'))
+def test_topics_of_a_node_in_a_bag_are_neither_chosen_nor_played():
+    bags = load_python_launch_file_as_module(str(LAUNCH_FOLDER / 'bag.py'))
     sensor = 'sensor_msgs/msg/MagneticField'
     recorded = {'/imu/mag': sensor, '/robot/magmap/bias': sensor, '/clock': 'rosgraph_msgs/msg/Clock'}
-    monkeypatch.setattr(replay, 'topic_types', lambda bag: recorded)
-    played = replay.played_types('house', '/robot/magmap')
+    played = bags.played_types(recorded)
     assert played == {'/imu/mag': sensor}
-    assert replay.choose_topic('house', played, sensor, 'magnetometer_topic', '') == '/imu/mag'
-    given = {'bag': 'house', 'clock': '100', 'rate': '1', 'reliability': 'best_effort'}
-    assert replay.play_command(given, '/robot/magmap')[-2:] == ['--topics', '/imu/mag']
-    # Topics of a node with another name are like any others.
-    with pytest.raises(RuntimeError, match=r'found several; choose with magnetometer_topic:=/imu/mag\|/robot/magmap/bias'):
-        replay.choose_topic('house', replay.played_types('house', '/magmap'), sensor, 'magnetometer_topic', '')
+    assert bags.chosen_topic('house', played, 'magnetometer_topic', '') == '/imu/mag'
+    # Topics of others are like any others.
+    played = bags.played_types({**recorded, '/rear/mag': sensor})
+    with pytest.raises(RuntimeError, match=r'found several; choose with magnetometer_topic:=/imu/mag\|/rear/mag'):
+        bags.chosen_topic('house', played, 'magnetometer_topic', '')
+    assert bags.chosen_topic('house', played, 'magnetometer_topic', 'rear/mag') == '/rear/mag'
 
 
 @pytest.mark.parametrize(
     'name, expected', [('house', 'house'), ('.hidden', 'hidden'), ('my house/2', '2'), ('a b (ä)', 'a_b____'), ('...', 'bag')]
 )
 def test_the_name_of_a_bag_becomes_a_valid_name_of_a_map(tmp_path, name, expected):
-    replay = load_python_launch_file_as_module(str(LAUNCH_FOLDER / 'replay.launch.py'))
+    bags = load_python_launch_file_as_module(str(LAUNCH_FOLDER / 'bag.py'))
     if name == '...':
-        assert replay.bag_name(str(tmp_path / '....mcap')) == expected
+        assert bags.name_of(str(tmp_path / '....mcap')) == expected
         return
     (tmp_path / name).mkdir(parents=True)
-    assert replay.bag_name(f'{tmp_path / name}/') == expected
-    assert replay.bag_name(str(tmp_path / f'{name}.mcap')) == expected
+    assert bags.name_of(f'{tmp_path / name}/') == expected
+    assert bags.name_of(str(tmp_path / f'{name}.mcap')) == expected
+
+
+def test_rviz_of_a_replay_shows_the_replay(session, bag, tmp_path, monkeypatch):
+    stand_in = tmp_path / 'stand_in'
+    index, programs = stand_in / 'share/ament_index/resource_index/packages', stand_in / 'lib/rviz2'
+    index.mkdir(parents=True)
+    programs.mkdir(parents=True)
+    (index / 'rviz2').touch()
+    program = programs / 'rviz2'
+    program.write_text(RVIZ)
+    program.chmod(0o755)
+    monkeypatch.setenv('AMENT_PREFIX_PATH', os.pathsep.join([str(stand_in), os.environ['AMENT_PREFIX_PATH']]))
+    # Not into a file.
+    monkeypatch.setenv('OVERRIDE_LAUNCH_PROCESS_OUTPUT', 'screen')
+    replay = launch(session, 'replay.launch.py', f'bag:={bag}', 'namespace:=house', 'rate:=4')
+    mapper = session.launched('/house/magmap', replay)
+    topics = ['magmap/mean', 'magmap/variance', 'magmap/cloud', 'magmap/inducing_points', 'magmap/path', 'odom', 'tf', 'tf_static']
+    for topic in [*topics, 'clock']:
+        mapper.wait_log(f'heard /house/{topic}\n', LONG)
+    assert 'fixed frame odom' in replay.log, replay.log
+    assert replay.stop() == 0, replay.log
+
+
+# What RViz does with its file and with the names of topics, without a window.
+RVIZ = """#!/usr/bin/python3
+import importlib, sys
+import rclpy
+import yaml
+
+TYPES = {
+    'Map': 'nav_msgs.msg.OccupancyGrid', 'PointCloud2': 'sensor_msgs.msg.PointCloud2', 'Path': 'nav_msgs.msg.Path',
+    'MarkerArray': 'visualization_msgs.msg.MarkerArray', 'Odometry': 'nav_msgs.msg.Odometry',
+}
+words = sys.argv
+config = yaml.safe_load(open(words[words.index('--display-config') + 1]))
+print('fixed frame', words[words.index('--fixed-frame') + 1], flush=True)
+rclpy.init()
+node = rclpy.create_node('rviz')
+displays = [display for display in config['Visualization Manager']['Displays'] if display['Enabled'] and 'Topic' in display]
+shown = [(display['Topic']['Value'], TYPES[display['Class'].split('/')[1]]) for display in displays]
+shown += [('/tf', 'tf2_msgs.msg.TFMessage'), ('/tf_static', 'tf2_msgs.msg.TFMessage'), ('/clock', 'rosgraph_msgs.msg.Clock')]
+heard = set()
+for topic, kind in shown:
+    module, _, name = kind.rpartition('.')
+    kind = getattr(importlib.import_module(module), name)
+    late = rclpy.qos.QoSProfile(depth=100, durability=rclpy.qos.DurabilityPolicy.TRANSIENT_LOCAL)
+    quality = late if topic == '/tf_static' else rclpy.qos.qos_profile_sensor_data
+    name = node.resolve_topic_name(topic)
+
+    def hear(_, name=name):
+        if name not in heard:
+            heard.add(name)
+            print('heard', name, flush=True)
+
+    node.create_subscription(kind, topic, hear, quality)
+try:
+    rclpy.spin(node)
+except (KeyboardInterrupt, rclpy.executors.ExternalShutdownException):
+    pass
+"""
 
 
 # ---- Parts ----
 
 
 def test_only_the_launch_file_on_the_command_line_checks_its_arguments(tmp_path):
-    arguments = load_python_launch_file_as_module(str(LAUNCH_FOLDER / 'arguments.py'))
+    common = load_python_launch_file_as_module(str(LAUNCH_FOLDER / 'common.py'))
     ours = LAUNCH_FOLDER / 'mapping.launch.py'
-    given = ['rviz:=true', 'a:=b']
-    assert arguments.given_to(ours, ['ros2', 'launch', 'magmap', 'mapping.launch.py', '--debug', *given]) == given
-    assert arguments.given_to(ours, ['ros2', 'launch', str(ours), *given]) == given
-    assert arguments.given_to(ours, ['ros2', 'launch', 'robot', 'mapping.launch.py', *given]) is None
+    assert common.is_on_command_line(ours, ['ros2', 'launch', 'magmap', 'mapping.launch.py', '--debug', 'rviz:=true'])
+    assert common.is_on_command_line(ours, ['ros2', 'launch', str(ours), 'rviz:=true'])
+    assert not common.is_on_command_line(ours, ['ros2', 'launch', 'robot', 'mapping.launch.py'])
     theirs = tmp_path / 'mapping.launch.py'
     theirs.write_text('')
-    assert arguments.given_to(ours, ['ros2', 'launch', str(theirs), *given]) is None
-    assert arguments.given_to(ours, ['pytest', f'file:={ours}']) is None
+    assert not common.is_on_command_line(ours, ['ros2', 'launch', str(theirs)])
+    assert not common.is_on_command_line(ours, ['pytest', f'file:={ours}'])
 
 
 def test_the_reason_is_found_in_the_log_of_a_process():
-    ending = load_python_launch_file_as_module(str(LAUNCH_FOLDER / 'ending.py'))
+    common = load_python_launch_file_as_module(str(LAUNCH_FOLDER / 'common.py'))
 
-    def reason(*chunks):
-        watched = ending.Watched('node', True, '', list)
-        for chunk in chunks:
-            watched.hear(chunk)
-        return ending.reason_of(watched.lines)
+    def reason(*said):
+        return common.last_error([text.encode() for text in said])
 
     error = '[ERROR] [17.2] [magmap]: '
     assert reason('[INFO] [17.1] [magmap]: hello\n', f'{error}a.toml: 2 prob', 'lems\n  line 1: x\n  line 2: y\n') == (
@@ -360,6 +416,7 @@ def test_the_reason_is_found_in_the_log_of_a_process():
     assert reason(f'{error}first\n{error}last\n[INFO] [17.3] [magmap]: mapped 0\n') == 'last'
     assert reason(f'\x1b[31m{error}red\x1b[0m\n') == 'red'
     assert reason('usage: x\n', 'magmap: wrong arguments: y\n\n') == 'magmap: wrong arguments: y'
+    assert reason('[INFO] [17.1] [magmap]: hello\n', '[WARN] [17.2] [magmap]: late\n') == 'late'
     assert reason() == ''
 
 

@@ -1,8 +1,9 @@
-"""From end to end: a bag played through the launch file gives, to the last cell, the map that the offline replay gives."""
+"""From end to end: a bag played through the launch file gives, to the last cell, the map that the offline replay gives, alone."""
 
 import json
 import os
 from pathlib import Path
+import re
 import subprocess
 import warnings
 
@@ -10,8 +11,10 @@ from diagnostic_msgs.msg import DiagnosticArray
 from nav_msgs.msg import OccupancyGrid
 import numpy as np
 import pytest
+from rclpy.node import NodeNameNonExistentError
+from sensor_msgs.msg import MagneticField
 
-from harness import MICROTESLA, RELIABLE, executable, geometry_of, occupancies_of, refused_readings
+from harness import LAP, MICROTESLA, RELIABLE, drive, executable, geometry_of, occupancies_of, refused_readings
 from magmap.msg import FieldMap
 
 DRIVE = Path(os.environ.get('MAGMAP_DATA') or Path(__file__).parents[3] / 'shared/data/aalto-magnetic') / 'invensense/3'
@@ -45,6 +48,124 @@ def test_a_bag_played_into_the_node_gives_the_map_of_the_offline_replay(session,
     assert online.field.update == len(offline.report['batches']), 'the number of the first update is 1'
 
 
+def test_a_replay_and_the_robot_beside_it_hear_nothing_of_each_other(session, tmp_path):
+    bag = simulated(tmp_path / 'bag', seconds=60, seed=1)
+    mapper = session.mapper()
+    robot = session.robot(mapper, transforms=True)
+    replay = Replay(session, bag, 'rate:=4')
+    laps = 0
+
+    def is_over():
+        nonlocal laps
+        robot.drive(drive(LAP).later(laps * LAP))
+        laps += 1
+        return replay.is_over()
+
+    # The robot drives from before the player starts until after its end.
+    session.wait(is_over, 'the end of the bag', TIMEOUT, lambda: replay.process.log)
+    assert laps > 3
+    replay.assert_all_of(OfflineReplay(bag, tmp_path / 'offline'))
+    report = mapper.fresh_diagnostics()
+    assert report.count('readings') == robot.sent_readings and report.refused() == {}, report.values
+    assert 'several publishers' not in report.values and 'clock' not in mapper.process.log, mapper.process.log
+    assert replay.process.stop() == 0, replay.process.log
+
+
+def test_two_replays_at_once_hear_nothing_of_each_other(session, tmp_path):
+    bags = [simulated(tmp_path / name, seconds, seed=seconds) for name, seconds in (('first', 50), ('second', 70))]
+    replays = [Replay(session, bag, 'rate:=3') for bag in bags]
+    session.wait(
+        lambda: all(replay.is_over() for replay in replays),
+        'the end of both bags',
+        TIMEOUT,
+        lambda: '\n'.join(replay.process.log for replay in replays),
+    )
+    assert replays[0].namespace != replays[1].namespace
+    for replay, bag in zip(replays, bags):
+        replay.assert_all_of(OfflineReplay(bag, tmp_path / f'{bag.name}-offline'))
+        assert replay.process.stop() == 0, replay.process.log
+    # A map is named after its recording, and not after a namespace that nobody will use again.
+    maps = Path(os.environ['ROS_HOME']) / 'magmap' / 'replays'
+    assert {path.name.split('-')[0] for path in maps.iterdir() if path.is_file()} == {'first', 'second'}
+
+
+def test_every_name_of_a_replay_is_its_own(session, tmp_path):
+    # A robot's settings, which name the topics of the robot.
+    settings = tmp_path / 'settings.toml'
+    settings.write_text('topics.magnetometer = "/imu/mag"\ntopics.odometry = "/odom"\n')
+    replay = Replay(session, simulated(tmp_path / 'bag', seconds=60, seed=1), f'config:={settings}')
+    session.wait(lambda: topics_of(session, replay, 'rosbag2_player'), 'the player', TIMEOUT)
+    # Those of every node.
+    common = {'/rosout', '/parameter_events'}
+    for node in ('magmap', 'rosbag2_player'):
+        names = topics_of(session, replay, node)
+        assert names and {name for name in names if not name.startswith(f'{replay.namespace}/')} <= common, names
+    heard = topics_of(session, replay, 'magmap')
+    assert {f'{replay.namespace}/{name}' for name in ('imu/mag', 'odom', 'tf', 'tf_static', 'clock', 'diagnostics')} <= heard
+    assert replay.process.stop() == 0, replay.process.log
+
+
+def topics_of(session, replay, node):
+    """The topics and services of a node in the namespace of a replay."""
+    try:
+        return {
+            name
+            for names in (
+                session.ros.get_publisher_names_and_types_by_node,
+                session.ros.get_subscriber_names_and_types_by_node,
+                session.ros.get_service_names_and_types_by_node,
+            )
+            for name, _ in names(node, replay.namespace)
+        }
+    except NodeNameNonExistentError:
+        return set()
+
+
+def test_a_replay_in_a_namespace_that_is_used_is_rejected(session, tmp_path):
+    bag = simulated(tmp_path / 'bag', seconds=20, seed=1)
+    # Created for what it does as long as it exists.
+    driver = session.publisher(MagneticField, '/robot/imu/mag')
+    arguments = [f'bag:={bag}', 'namespace:=robot', 'rviz:=false']
+    replay = session.run('launch', ['ros2', 'launch', 'magmap', 'replay.launch.py', *arguments])
+    assert replay.wait(TIMEOUT) == 1, replay.log
+    last = replay.log.splitlines()[-1]
+    assert last.startswith('/robot/imu/mag: expected no publisher yet, found one'), replay.log
+    session.ros.destroy_publisher(driver)
+
+
+def simulated(bag, seconds, seed):
+    magmap('simulate', '--out', bag, '--storage', 'sqlite3', '--duration', seconds, '--size', '4x4', '--seed', seed)
+    return bag
+
+
+class Replay:
+    """A replay in a terminal of its own, whose namespace is found as a person does: in what it says."""
+
+    def __init__(self, session, bag, *arguments):
+        parameters = session.folder / 'parameters.yaml'
+        parameters.write_text('/**: {ros__parameters: {node.diagnostics_rate: 10.0}}')
+        given = [f'bag:={bag}', 'rviz:=false', f'params_file:={parameters}', *arguments]
+        self.process = session.run(f'replay-{bag.name}', ['ros2', 'launch', 'magmap', 'replay.launch.py', *given])
+        found = lambda: re.search(r'replaying \S+ in (/\w+):', self.process.log)  # noqa: E731
+        session.wait(found, 'the namespace of the replay', TIMEOUT, lambda: self.process.log)
+        self.namespace = found()[1]
+        self.mapper = session.launched(f'{self.namespace}/magmap', self.process)
+
+    def is_over(self):
+        self.mapper.assert_alive()
+        return 'the bag is over and the map flushed' in self.process.log
+
+    def assert_all_of(self, offline):
+        """It has mapped every reading of its bag, and no other."""
+        report, counters = self.mapper.fresh_diagnostics(), offline.counters
+        # Readings waiting for a pose at the end of a bag are rejected offline; a node cannot know that it is the end.
+        expected = {reason: count for reason, count in counters['rejections'].items() if count and reason != 'no_later_pose'}
+        assert report.refused() == expected
+        counts = [report.count(key) for key in ('readings', 'readings used', 'observations', 'readings lost', 'map jumps')]
+        assert counts == [counters['readings'], counters['used_readings'], counters['observations'], 0, 0], report.values
+        assert 'several publishers' not in report.values, report.values
+
+
 class OfflineReplay:
     def __init__(self, bag, folder):
         magmap('replay', bag, '--out', folder)
@@ -64,21 +185,23 @@ class Played:
 
 
 def play(session, bag):
-    # More reports than one a second, so that the last one was made when everything had been received.
+    # More reports than one a second, so that the last one was made when everything had been received. In a namespace that is known
+    # before it starts, everything can be collected.
     parameters = session.folder / 'parameters.yaml'
     parameters.write_text('/**: {ros__parameters: {node.diagnostics_rate: 10.0}}')
     maps = {
-        'mean': session.collect(OccupancyGrid, '/magmap/mean'),
-        'variance': session.collect(OccupancyGrid, '/magmap/variance'),
-        'field': session.collect(FieldMap, '/magmap/field'),
+        'mean': session.collect(OccupancyGrid, '/house/magmap/mean'),
+        'variance': session.collect(OccupancyGrid, '/house/magmap/variance'),
+        'field': session.collect(FieldMap, '/house/magmap/field'),
     }
-    diagnostics = session.collect(DiagnosticArray, '/diagnostics', RELIABLE)
-    arguments = [f'bag:={bag}', 'rate:=10', 'rviz:=false', 'exit:=true', 'reliability:=reliable', f'params_file:={parameters}']
-    launch = session.run('launch', ['ros2', 'launch', 'magmap', 'replay.launch.py', *arguments])
+    diagnostics = session.collect(DiagnosticArray, '/house/diagnostics', RELIABLE)
+    arguments = ['rate:=10', 'rviz:=false', 'exit:=true', 'reliability:=reliable', f'params_file:={parameters}']
+    command = ['ros2', 'launch', 'magmap', 'replay.launch.py', f'bag:={bag}', 'namespace:=house', *arguments]
+    launch = session.run('launch', command)
     session.wait(lambda: launch.returncode is not None, 'the end of the launch', TIMEOUT, lambda: launch.log)
     assert launch.returncode == 0, f'exit code {launch.returncode}\n{launch.log}'
     assert 'the bag is over and the map flushed' in launch.log, launch.log
-    reports = [status for array in diagnostics.messages for status in array.status if status.name == 'magmap: mapping']
+    reports = [status for array in diagnostics.messages for status in array.status if status.name == 'house/magmap: mapping']
     assert reports and all(collector.messages for collector in maps.values()), launch.log
     assert len(maps['mean'].messages) > 3, 'the map is to be seen while it grows'
     return Played(maps['mean'].last, maps['variance'].last, maps['field'].last, reports)

@@ -196,7 +196,6 @@ fn map_with(config: &Config, events: &[Event]) -> Mapped {
         setting,
         wanted,
         published: Some(vec![wanted.into()]),
-        others: Vec::new(),
     };
     let magnetometer = &topic("/imu/mag", "magnetometer_topic", "sensor_msgs/msg/MagneticField");
     let odometry = &topic("/odom", "odometry_topic", "nav_msgs/msg/Odometry");
