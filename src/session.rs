@@ -56,7 +56,7 @@ impl Session {
     /// Starts the mapping thread with the existing map or a new one. `namespace` is the robot's, `robot` the full name of its node.
     ///
     /// # Errors
-    /// [`Error::Map`] where the requested map cannot be continued, and the other variants where journal or thread cannot be started.
+    /// [`Error::Map`] where the requested map cannot be continued, and the other variants where a thread cannot be started.
     pub fn start(config: &Config, namespace: &str, robot: &str) -> Result<Self, Error> {
         let source = match config.node.recording_id() {
             Some((name, fingerprint)) => SourceId { name: name.to_owned(), fingerprint: fingerprint.to_owned() },
@@ -265,4 +265,170 @@ fn kept_as(path: Option<PathBuf>) -> String {
 
 fn in_words(error: impl std::error::Error) -> String {
     error.to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use nalgebra::{Point3, UnitQuaternion, Vector3};
+    use tempfile::TempDir;
+
+    use super::*;
+    use crate::sensing::reading::{MagneticField, Measurement, Pose, Reading, Stamp};
+    use crate::store::list::{Listed, State, list};
+
+    fn settings(folder: &TempDir, name: &str) -> Config {
+        let mut config = Config::default();
+        config.averaging.spacing = 0.0;
+        config.batch.max_observations = 8;
+        config.learning.max_evaluations = 2;
+        config.node.map_folder = folder.path().display().to_string();
+        config.node.map_name = name.into();
+        config
+    }
+
+    fn start(folder: &TempDir, name: &str) -> Session {
+        Session::start(&settings(folder, name), "", "/magmap").unwrap()
+    }
+
+    /// Ten readings at 5 cm from each other, from this index on.
+    fn drive(session: &Session, from: usize) {
+        let inbox = &session.worker.inbox;
+        inbox.name_frame("odom").unwrap();
+        for index in from..from + 10 {
+            let along = 0.05 * index as f64;
+            let (stamp, position) = (Stamp::from_seconds(along), Point3::new(along, 0.0, 0.0));
+            let field =
+                MagneticField::from_microtesla(Vector3::new(20.0 + along.sin(), along.cos(), 40.0 + 0.1 * along));
+            inbox.send(Measurement::Pose(Pose { stamp, position, orientation: UnitQuaternion::identity() })).unwrap();
+            inbox.send(Measurement::Reading(Reading { stamp, field })).unwrap();
+        }
+        session.flush().unwrap();
+    }
+
+    fn readings(session: &Session) -> u64 {
+        session.worker.updates.newest_map().map_or(0, |map| map.totals.used_readings)
+    }
+
+    /// Every map in the folder: its name without a time, and its number of readings.
+    fn maps(folder: &TempDir) -> Vec<(String, u64)> {
+        let of = |map: Listed| {
+            assert_eq!(map.state, State::Saved, "{map:?}");
+            let name = map.name.split('.').next().unwrap().to_owned();
+            (name, map.contents.unwrap().totals.used_readings)
+        };
+        let mut maps: Vec<_> = list(folder.path()).unwrap().into_iter().map(of).collect();
+        maps.sort();
+        maps
+    }
+
+    fn map(name: &str, readings: u64) -> (String, u64) {
+        (name.to_owned(), readings)
+    }
+
+    #[test]
+    fn a_map_is_in_its_file_without_being_asked_for() {
+        let folder = tempfile::tempdir().unwrap();
+        let session = start(&folder, "house");
+        assert_eq!(session.save().unwrap_err(), "there is no map to save yet");
+        assert_eq!(session.reset().unwrap(), "the map is empty");
+        drive(&session, 0);
+        let ended = session.end().unwrap();
+        assert!(ended.ends_with("the map holds 10 readings in 1 updates"), "{ended}");
+        assert_eq!(maps(&folder), [map("house", 10)]);
+    }
+
+    #[test]
+    fn a_map_that_is_reset_becomes_an_earlier_map_and_the_next_one_has_the_name() {
+        let folder = tempfile::tempdir().unwrap();
+        let session = start(&folder, "house");
+        drive(&session, 0);
+        let answer = session.reset().unwrap();
+        assert!(answer.starts_with("the map is empty; the previous map is kept as /"), "{answer}");
+        assert_eq!((readings(&session), maps(&folder)), (0, vec![map("house", 10)]));
+        drive(&session, 10);
+        drive(&session, 20);
+        session.end().unwrap();
+        assert_eq!(maps(&folder), [map("house", 10), map("house", 20)]);
+        assert!(folder.path().join("house.magmap").exists());
+    }
+
+    #[test]
+    fn the_saved_state_is_loaded_again_and_what_came_after_it_is_kept() {
+        let folder = tempfile::tempdir().unwrap();
+        let session = start(&folder, "house");
+        drive(&session, 0);
+        assert!(
+            session.load().unwrap_err().contains("house.magmap has no saved state to go back to; save the map first")
+        );
+        assert!(session.save().unwrap().contains("house.magmap: 10 readings"));
+        let loaded = session.load().unwrap();
+        assert!(loaded.contains("house.magmap: 10 readings") && !loaded.contains("previous"), "{loaded}");
+        drive(&session, 10);
+        let loaded = session.load().unwrap();
+        assert!(loaded.contains("; the previous map is kept as /") && readings(&session) == 10, "{loaded}");
+        drive(&session, 30);
+        session.end().unwrap();
+        assert_eq!(maps(&folder), [map("house", 20), map("house", 20)]);
+    }
+
+    #[test]
+    fn under_another_name_a_map_is_saved_there_and_goes_on_there() {
+        let folder = tempfile::tempdir().unwrap();
+        let other = start(&folder, "garden");
+        drive(&other, 100);
+        other.end().unwrap();
+        let session = start(&folder, "house");
+        drive(&session, 0);
+        session.configure(settings(&folder, "garden")).unwrap();
+        let answer = session.save().unwrap();
+        assert!(
+            answer.contains("garden.magmap: 10 readings") && answer.contains("; the previous map is kept as /"),
+            "{answer}"
+        );
+        // Both names are in use now, one by this process and the other by nobody.
+        assert!(Session::start(&settings(&folder, "garden"), "", "/other").is_err());
+        start(&folder, "house").end().unwrap();
+        drive(&session, 10);
+        session.end().unwrap();
+        assert_eq!(maps(&folder), [map("garden", 10), map("garden", 20), map("house", 10)]);
+    }
+
+    #[test]
+    fn another_map_is_loaded_and_continued_in_its_own_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let other = start(&folder, "garden");
+        drive(&other, 100);
+        drive(&other, 110);
+        other.end().unwrap();
+        let session = start(&folder, "house");
+        drive(&session, 0);
+        session.configure(settings(&folder, "cellar")).unwrap();
+        assert!(session.load().unwrap_err().starts_with("cannot read the map /"));
+        assert_eq!(readings(&session), 10);
+        session.configure(settings(&folder, "garden")).unwrap();
+        let answer = session.load().unwrap();
+        assert!(answer.contains("garden.magmap: 20 readings") && readings(&session) == 20, "{answer}");
+        // Nothing changes before a reading is used.
+        let bytes = fs::read(folder.path().join("garden.magmap")).unwrap();
+        session.worker.flush().unwrap();
+        assert!(fs::read(folder.path().join("garden.magmap")).unwrap() == bytes);
+        drive(&session, 120);
+        session.end().unwrap();
+        assert_eq!(maps(&folder), [map("garden", 30), map("house", 10)]);
+    }
+
+    #[test]
+    fn a_map_that_cannot_be_written_at_the_end_is_an_error() {
+        let folder = tempfile::tempdir().unwrap();
+        // Where the folder should be there is a file.
+        fs::write(folder.path().join("maps"), "").unwrap();
+        let mut config = settings(&folder, "house");
+        config.node.map_folder = folder.path().join("maps").display().to_string();
+        let session = Session::start(&config, "", "/magmap").unwrap();
+        drive(&session, 0);
+        let error = session.end().unwrap_err().to_string();
+        assert!(error.starts_with("the map was not saved: ") && error.contains("maps"), "{error}");
+    }
 }

@@ -158,7 +158,7 @@ fn existing(path: &Path, config: &Config, source: &SourceId) -> Result<Option<Ex
     Ok(Some((mapper, file, batches, initial_map)))
 }
 
-/// The map of a replay is complete, with all outputs of it: it is saved.
+/// The newest state of the map in a file becomes the saved one: of a replay whose outputs are complete, or of a copy.
 ///
 /// # Errors
 /// Those of opening its file and of writing into it.

@@ -11,6 +11,7 @@ use super::Error;
 use super::checkpoint::Checkpoint;
 use super::database::{Database, Steps, keep_as_earlier_map};
 use super::earlier_maps::{earlier_path, remove_oldest};
+use super::map_file::mark_saved;
 use super::map_log::{MapLogStatus, Shared};
 use crate::files::FileError;
 use crate::mapping::mapper::Step;
@@ -217,16 +218,16 @@ impl Writer {
 
     /// Goes on in another file, and returns the earlier map that was made.
     fn switch(&mut self, checkpoint: &Checkpoint, to: Switch) -> Result<Option<PathBuf>, Error> {
-        let copy = matches!(to, Switch::Copy(_));
-        if copy || self.database.is_begun() {
+        if matches!(to, Switch::Copy(_)) || self.database.is_begun() {
             lock(&self.shared.status).pending_checkpoints += 1;
-            self.save(checkpoint, copy)?;
+            self.save(checkpoint, !matches!(to, Switch::Back))?;
         }
         let mut kept = None;
         match to {
             Switch::Back => {
                 let path = earlier_path(self.database.path());
                 self.database.copy_to(&path).map_err(FileError::of("keep the map so far as", &path, ""))?;
+                mark_saved(&path)?;
                 remove_oldest(self.database.path(), self.earlier_maps);
                 return Ok(Some(path));
             }
