@@ -198,7 +198,7 @@ sections! {
         /// Number of threads that learn, each one tile at a time; 0 for one on each core. The map does not depend on it.
         #[scope(Run)]
         threads: usize = 0 => within(0..=MOST_THREADS),
-        /// Memory for tiles, in megabytes; the least recently used tiles are in files only, beside the journal, and are read when they are
+        /// Memory for tiles, in megabytes; the least recently used tiles are in the file of the map only, and are read when they are
         /// needed. 0 keeps all in memory. The map does not depend on it.
         #[scope(Run)]
         memory: f64 = 30.0 => not_negative,
@@ -366,16 +366,14 @@ sections! {
         max_merged: usize = 5000 => within(1..=MOST_OBSERVATIONS),
     }
 
-    /// The write-ahead log, which protects the map against crashes: every step that leads to the map, and regular checkpoints.
+    /// The file of the map, which protects it against crashes: every step that leads to the map, and regular checkpoints.
     #[scope(Run)]
-    journal: Journal {
-        /// Whether a write-ahead log is kept.
-        enabled: bool = true,
+    store: Store {
         /// Batches between two checkpoints.
         checkpoint_batches: u64 = 20 => at_least(1),
-        /// How the node treats a write-ahead log that it finds at startup.
+        /// Whether the node continues the unfinished map of a node that did not shut down properly.
         #[programs(Mapper)]
-        resume: Resume = Resume::Unfinished,
+        resume: bool = true,
     }
 
     /// The ROS 2 node.
@@ -410,15 +408,12 @@ sections! {
         /// it.
         #[programs(Mapper, Localizer)]
         map_folder: String = String::new(),
-        /// Name of the map that is saved and loaded: its file in the folder, without .npz.
+        /// Name of the map that is saved and loaded: its file in the folder, without .magmap.
         #[scope(Output)]
         #[programs(Mapper, Localizer)]
         map_name: String = "map".into() => file_name,
         /// Whether a saved map is loaded at startup and continued.
         load_at_start: bool = true,
-        /// Whether the map is saved at shutdown.
-        #[scope(Output)]
-        save_at_end: bool = true,
         /// Number of earlier maps of the same name to keep, which another map has replaced. The oldest are removed first.
         earlier_maps: usize = 100 => within(1..=MOST_WAITING),
         /// The recording that is played to the node, as NAME#FINGERPRINT; empty on a robot. No recording is mapped twice into one
@@ -462,15 +457,6 @@ choices! {
         Auto = "auto",
         /// Always the upper bound.
         Upper = "upper",
-    }
-
-    Resume of "journal.resume" {
-        /// Starts a new map and keeps the log under another name.
-        Never = "never",
-        /// Continues the map if the previous node did not shut down properly.
-        Unfinished = "unfinished",
-        /// Continues the map.
-        Always = "always",
     }
 
     Reliability of "node.reliability" {

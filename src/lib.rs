@@ -11,7 +11,7 @@
 //! * [`field`]: the map of the field: prediction, learning, state and rasters.
 //! * [`trajectory`]: what was driven, kept, from which a map can be made again.
 //! * [`mapping`]: averaging, batches, the steps that build a map, and the thread that takes them.
-//! * [`durability`]: checkpoints, the journal (a write-ahead log), and which map a run continues.
+//! * [`store`]: the file of a map, what is written into it while the map is made, and which map a run continues.
 //! * [`localization`]: the robot in a finished map, by a particle filter.
 //! * [`session`]: a live run, independent of ROS.
 //! * [`files`]: files that are replaced whole or not at all.
@@ -29,7 +29,6 @@ mod documentation {}
 pub mod arrays;
 pub mod config;
 pub mod display;
-pub mod durability;
 pub mod errors;
 pub mod field;
 pub mod files;
@@ -39,4 +38,5 @@ pub mod mapping;
 pub mod ros;
 pub mod sensing;
 pub mod session;
+pub mod store;
 pub mod trajectory;

@@ -1,32 +1,32 @@
 //! A live run: starting from a map, handling requests, and ending. Independent of ROS.
 
 use crate::config::{self, Config};
-use crate::durability::checkpoint::Checkpoint;
-use crate::durability::journal::{Journal, JournalMonitor, JournalStatus};
-use crate::durability::map_store::{InitialMap, MapFile, MapStart, Reservation};
 use crate::mapping::mapper::{Mapper, SourceId, Step};
 use crate::mapping::path::Path;
-use crate::mapping::step_log::StepLog;
+use crate::mapping::updates::lock;
 use crate::mapping::worker::{Mode, Worker};
 use crate::sensing::counters::Counters;
 use crate::sensing::frames::normalized;
-use crate::{durability, mapping};
+use crate::store::checkpoint::Checkpoint;
+use crate::store::map_file::{self, InitialMap, MapStart, Reservation};
+use crate::store::map_log::{MapLogHandle, MapLogStatus, wait_for};
+use crate::{mapping, store};
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::Mutex;
 
 /// Why a run cannot start, or did not end cleanly.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The existing map cannot be continued, or the journal cannot be started.
+    /// The existing map cannot be continued, or its file is in use.
     #[error(transparent)]
-    Map(#[from] durability::Error),
+    Map(#[from] store::Error),
     /// The mapping thread failed.
     #[error(transparent)]
     Mapping(#[from] mapping::Error),
     /// The settings do not fit the map.
     #[error(transparent)]
     Settings(#[from] config::Error),
-    /// The map was to be saved at the end and was not, for this reason.
+    /// What was mapped last is not in the file of the map, for this reason.
     #[error("the map was not saved: {0}")]
     Save(String),
 }
@@ -46,18 +46,17 @@ pub struct Session {
     /// Counters at the start, which are not zero where it continues an unfinished map.
     pub before: Counters,
     updates_before: u64,
-    journal: Option<JournalMonitor>,
-    /// Whether this run has saved the map.
-    is_saved: AtomicBool,
-    /// No other process writes this map.
-    _reservation: Reservation,
+    /// Writes the file of the map.
+    log: MapLogHandle,
+    /// No other process writes the map.
+    reservation: Mutex<Reservation>,
 }
 
 impl Session {
     /// Starts the mapping thread with the existing map or a new one. `namespace` is the robot's, `robot` the full name of its node.
     ///
     /// # Errors
-    /// [`Error::Map`] where the requested map cannot be continued, and the other variants where journal or thread cannot be started.
+    /// [`Error::Map`] where the requested map cannot be continued, and the other variants where a thread cannot be started.
     pub fn start(config: &Config, namespace: &str, robot: &str) -> Result<Self, Error> {
         let source = match config.node.recording_id() {
             Some((name, fingerprint)) => SourceId { name: name.to_owned(), fingerprint: fingerprint.to_owned() },
@@ -65,14 +64,12 @@ impl Session {
         };
         // A recording has one map, whatever namespace it is replayed in.
         let namespace = if source.is_recording() { "" } else { namespace };
-        let file = MapFile::of(config, namespace);
-        let reservation = Reservation::of(&file.path)?;
-        let MapStart { mapper, folder, damaged, initial_map } = file.begin(config, &source, new_run())?;
-        let journal = Journal::start_if_enabled(&config.journal, || Ok(folder), &mapper, damaged, true)?;
-        let monitor = journal.as_ref().map(Journal::monitor);
-        let step_log = journal.map(|journal| Box::new(journal) as Box<dyn StepLog>);
+        let start = MapStart::find(&map_file::of_settings(config, namespace), config, &source, new_run())?;
+        let initial_map = start.initial_map;
+        let (mapper, log, reservation) = start.log()?;
         let (before, updates_before) = (*mapper.pipeline().counters(), mapper.progress().learnt);
-        let worker = Worker::start(Mode::Live, mapper, step_log, None)?;
+        let handle = log.handle();
+        let worker = Worker::start(Mode::Live, mapper, Some(Box::new(log)), None)?;
         let frame = normalized(&config.frames.map);
         if !frame.is_empty() {
             worker.inbox.name_frame(frame)?;
@@ -84,15 +81,14 @@ impl Session {
             initial_map,
             before,
             updates_before,
-            journal: monitor,
-            is_saved: AtomicBool::new(false),
-            _reservation: reservation,
+            log: handle,
+            reservation: Mutex::new(reservation),
         })
     }
 
-    /// Status of the journal, if there is one.
-    pub fn journal(&self) -> Option<JournalStatus> {
-        self.journal.as_ref().map(JournalMonitor::status)
+    /// What is in the file of the map, and what is not.
+    pub fn file_status(&self) -> MapLogStatus {
+        self.log.status()
     }
 
     /// The path along which readings were used.
@@ -103,9 +99,9 @@ impl Session {
         self.worker.inspect(|mapper| mapper.pipeline().path().clone())
     }
 
-    /// The file that the map is saved to and loaded from.
-    pub fn map_file(&self) -> MapFile {
-        MapFile::of(&self.worker.config(), &self.namespace)
+    /// The file named in the settings, which may be another one than that in which the map is.
+    fn named_file(&self) -> PathBuf {
+        map_file::of_settings(&self.worker.config(), &self.namespace)
     }
 
     /// Closes the open cell and batch, and learns from them.
@@ -128,45 +124,81 @@ impl Session {
         })
     }
 
-    /// Saves the map under the name in the settings. Another map of that name is kept as an earlier one.
+    /// Saves the map. If the settings name another file, it is written there and goes on there; another map in that file is kept as an
+    /// earlier one.
     pub fn save(&self) -> Answer {
         self.flush()?;
-        let map = self.worker.inspect(Checkpoint::of).map_err(in_words)?.map_err(in_words)?;
-        if map.model.extent.is_none() {
-            return Err("there is no map to save yet".into());
+        let path = self.named_file();
+        let is_other = path != self.log.database().path();
+        let reservation = is_other.then(|| Reservation::of(&path)).transpose().map_err(in_words)?;
+        let (log, to) = (self.log.clone(), path.clone());
+        let saved = self.worker.inspect(move |mapper| match mapper.model().map() {
+            None => Err("there is no map to save yet".to_owned()),
+            Some(map) if is_other => Ok((map.totals, log.go_on_in(mapper, to)?, None)),
+            Some(map) => Ok((map.totals, None, Some(log.save(mapper)?))),
+        });
+        let (totals, kept, saved) = saved.map_err(in_words)??;
+        if let Some(saved) = saved {
+            wait_for(&saved)?;
         }
-        let file = self.map_file();
-        let moved = file.save(&map).map_err(in_words)?;
-        self.is_saved.store(true, Ordering::Relaxed);
-        Ok(format!("saved {}: {}{}", file.path.display(), map.model.totals, kept_as(moved)))
+        self.reserve(reservation);
+        Ok(format!("saved {}: {totals}{}", path.display(), kept_as(kept)))
     }
 
-    /// Loads the map saved under the name in the settings. The current map is kept, unless it is saved already.
+    /// Loads the map in the file that the settings name: another map, or the one that is being made, as it was saved. The current map is
+    /// kept, unless that continues it.
     pub fn load(&self) -> Answer {
-        let file = self.map_file();
-        let checkpoint = Checkpoint::read(&file.path).map_err(in_words)?;
-        if self.source.is_recording() && checkpoint.stream.progress.holds(&self.source) {
-            let name = &self.source.name;
-            return Err(format!("{name} is already in {}: it would be mapped twice", file.path.display()));
+        let (path, database) = (self.named_file(), self.log.database());
+        if path == database.path() && database.holds_map() {
+            let saved = database.saved().map_err(in_words)?;
+            let log = self.log.clone();
+            return self.replace_by(saved.clone(), move |mapper| {
+                let is_safe = saved.continues(&Checkpoint::of(mapper).map_err(in_words)?);
+                Ok(kept_as(if is_safe { None } else { log.keep_copy(mapper)? }))
+            });
         }
-        checkpoint.model.check(&self.worker.config()).map_err(in_words)?;
-        let frame = self.worker.inbox.name_frame(&checkpoint.frame).map_err(in_words)?;
-        if *frame != checkpoint.frame {
-            let theirs = &checkpoint.frame;
+        let reservation = (path != database.path()).then(|| Reservation::of(&path)).transpose().map_err(in_words)?;
+        let (mapper, file, batches) = map_file::load(&path, &self.worker.config()).map_err(in_words)?;
+        let loaded = Checkpoint::of(&mapper).map_err(in_words)?;
+        let log = self.log.clone();
+        let answer = self.replace_by(loaded, move |mapper| {
+            log.continue_other(mapper, file, batches)?;
+            Ok(String::new())
+        })?;
+        self.reserve(reservation);
+        Ok(answer)
+    }
+
+    /// Replaces the map by a loaded one, if that fits; the current one is kept by `keep`, which says where.
+    fn replace_by(&self, loaded: Checkpoint, keep: impl FnOnce(&Mapper) -> Answer + Send + 'static) -> Answer {
+        let path = self.named_file();
+        if self.source.is_recording() && loaded.stream.progress.holds(&self.source) {
+            let name = &self.source.name;
+            return Err(format!("{name} is already in {}: it would be mapped twice", path.display()));
+        }
+        loaded.model.check(&self.worker.config()).map_err(in_words)?;
+        let frame = self.worker.inbox.name_frame(&loaded.frame).map_err(in_words)?;
+        if *frame != loaded.frame {
+            let theirs = &loaded.frame;
             return Err(format!(
                 "{} is a map of frame \"{theirs}\", but the current one is of \"{frame}\"",
-                file.path.display()
+                path.display()
             ));
         }
-        let kept = self.replace(Step::Load(Box::new(checkpoint.map())))?;
+        let kept = self.replace(Step::Load(Box::new(loaded.map())), keep)?;
         let points = self.worker.updates.newest_map().map_or(0, |map| map.size());
-        let totals = &checkpoint.model.totals;
-        Ok(format!("loaded {}: {totals}, {points} inducing points{kept}", file.path.display()))
+        Ok(format!("loaded {}: {}, {points} inducing points{kept}", path.display(), loaded.model.totals))
     }
 
-    /// Starts a new map. The current one is kept as an earlier map, unless it is saved already.
+    /// Starts a new map. The current one becomes an earlier map.
     pub fn reset(&self) -> Answer {
-        Ok(format!("the map is empty{}", self.replace(Step::Reset)?))
+        let log = self.log.clone();
+        let kept = self.replace(Step::Reset, move |mapper| match mapper.model().map() {
+            // In its file there are at most readings that are not learnt yet.
+            None => Ok(String::new()),
+            Some(_) => Ok(kept_as(log.begin_new(mapper)?)),
+        })?;
+        Ok(format!("the map is empty{kept}"))
     }
 
     /// Changes the settings.
@@ -177,54 +209,47 @@ impl Session {
         Ok(self.worker.configure(config)??)
     }
 
-    /// Closes the open batch, saves the map if configured and if anything was mapped, and joins the mapping thread. The journal is
-    /// removed when the map is saved. Returns a summary.
+    /// Closes the open batch, joins the mapping thread and saves the map, if anything was mapped. Returns a summary.
     ///
     /// # Errors
-    /// [`Error::Save`]; the journal then keeps the map, and the next run starts from it.
+    /// [`Error::Save`]; the file then contains an earlier state, from which the next run starts.
     pub fn end(self) -> Result<String, Error> {
         self.worker.stop.stop();
-        let flushed = self.flush();
-        let config = self.worker.config();
-        let has_map = self.worker.updates.newest_map().is_some();
-        let is_new = self.worker.status().counters.used_readings > self.before.used_readings;
-        let is_to_be_saved = config.node.save_at_end && has_map && is_new;
-        let last = flushed.and_then(|done| if is_to_be_saved { self.save() } else { Ok(done) });
-        let file = self.map_file();
+        let done = self.flush().map_err(Error::Save)?;
         let finished = self.worker.join()?;
-        let (status, mapper) = (finished.status, finished.mapper);
-        if is_new {
-            file.finish(None);
-        } else if self.initial_map == InitialMap::Unfinished
-            && self.is_saved.into_inner()
-            && let Ok(map) = Checkpoint::of(&mapper)
-        {
-            file.finish(Some(&map));
+        let file = self.log.status();
+        let is_begun = file.checkpoint.is_some() || finished.status.counters.used_readings > self.before.used_readings;
+        if let Some(reason) = file.lost.filter(|_| is_begun) {
+            return Err(Error::Save(reason));
         }
-        let (counters, before) = (status.counters, self.before);
-        let done = last.map_err(Error::Save)?;
+        let (status, before) = (finished.status, self.before);
+        let counters = status.counters;
         Ok(format!(
             "{done}\nmapped {} of {} readings over {:.1} m in {} updates; the map holds {}",
             counters.used_readings - before.used_readings,
             counters.readings - before.readings + status.lost_readings,
             counters.travelled - before.travelled,
             status.updates - self.updates_before,
-            mapper.model().totals
+            finished.mapper.model().totals
         ))
     }
 
-    /// Replaces the map, which is kept unless it is saved already; the answer says where.
-    fn replace(&self, step: Step) -> Answer {
-        let (file, source) = (self.map_file(), Step::Source { id: self.source.clone(), run: new_run() });
-        let keep = move |mapper: &Mapper| -> Answer {
-            Ok(kept_as(file.keep(&Checkpoint::of(mapper).map_err(in_words)?).map_err(in_words)?))
-        };
+    /// Replaces the map, once it is kept as `keep` says.
+    fn replace(&self, step: Step, keep: impl FnOnce(&Mapper) -> Answer + Send + 'static) -> Answer {
+        let source = Step::Source { id: self.source.clone(), run: new_run() };
         let decide = move |mapper: &Mapper| {
             let kept = keep(mapper);
             let steps = if kept.is_ok() { vec![step, source] } else { Vec::new() };
             (kept, steps)
         };
         self.worker.change(decide).map_err(in_words)?
+    }
+
+    /// The map is in another file from now on, whose name is reserved.
+    fn reserve(&self, reservation: Option<Reservation>) {
+        if let Some(reservation) = reservation {
+            *lock(&self.reservation) = reservation;
+        }
     }
 }
 
@@ -240,4 +265,170 @@ fn kept_as(path: Option<PathBuf>) -> String {
 
 fn in_words(error: impl std::error::Error) -> String {
     error.to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use nalgebra::{Point3, UnitQuaternion, Vector3};
+    use tempfile::TempDir;
+
+    use super::*;
+    use crate::sensing::reading::{MagneticField, Measurement, Pose, Reading, Stamp};
+    use crate::store::list::{Listed, State, list};
+
+    fn settings(folder: &TempDir, name: &str) -> Config {
+        let mut config = Config::default();
+        config.averaging.spacing = 0.0;
+        config.batch.max_observations = 8;
+        config.learning.max_evaluations = 2;
+        config.node.map_folder = folder.path().display().to_string();
+        config.node.map_name = name.into();
+        config
+    }
+
+    fn start(folder: &TempDir, name: &str) -> Session {
+        Session::start(&settings(folder, name), "", "/magmap").unwrap()
+    }
+
+    /// Ten readings at 5 cm from each other, from this index on.
+    fn drive(session: &Session, from: usize) {
+        let inbox = &session.worker.inbox;
+        inbox.name_frame("odom").unwrap();
+        for index in from..from + 10 {
+            let along = 0.05 * index as f64;
+            let (stamp, position) = (Stamp::from_seconds(along), Point3::new(along, 0.0, 0.0));
+            let field =
+                MagneticField::from_microtesla(Vector3::new(20.0 + along.sin(), along.cos(), 40.0 + 0.1 * along));
+            inbox.send(Measurement::Pose(Pose { stamp, position, orientation: UnitQuaternion::identity() })).unwrap();
+            inbox.send(Measurement::Reading(Reading { stamp, field })).unwrap();
+        }
+        session.flush().unwrap();
+    }
+
+    fn readings(session: &Session) -> u64 {
+        session.worker.updates.newest_map().map_or(0, |map| map.totals.used_readings)
+    }
+
+    /// Every map in the folder: its name without a time, and its number of readings.
+    fn maps(folder: &TempDir) -> Vec<(String, u64)> {
+        let of = |map: Listed| {
+            assert_eq!(map.state, State::Saved, "{map:?}");
+            let name = map.name.split('.').next().unwrap().to_owned();
+            (name, map.contents.unwrap().totals.used_readings)
+        };
+        let mut maps: Vec<_> = list(folder.path()).unwrap().into_iter().map(of).collect();
+        maps.sort();
+        maps
+    }
+
+    fn map(name: &str, readings: u64) -> (String, u64) {
+        (name.to_owned(), readings)
+    }
+
+    #[test]
+    fn a_map_is_in_its_file_without_being_asked_for() {
+        let folder = tempfile::tempdir().unwrap();
+        let session = start(&folder, "house");
+        assert_eq!(session.save().unwrap_err(), "there is no map to save yet");
+        assert_eq!(session.reset().unwrap(), "the map is empty");
+        drive(&session, 0);
+        let ended = session.end().unwrap();
+        assert!(ended.ends_with("the map holds 10 readings in 1 updates"), "{ended}");
+        assert_eq!(maps(&folder), [map("house", 10)]);
+    }
+
+    #[test]
+    fn a_map_that_is_reset_becomes_an_earlier_map_and_the_next_one_has_the_name() {
+        let folder = tempfile::tempdir().unwrap();
+        let session = start(&folder, "house");
+        drive(&session, 0);
+        let answer = session.reset().unwrap();
+        assert!(answer.starts_with("the map is empty; the previous map is kept as /"), "{answer}");
+        assert_eq!((readings(&session), maps(&folder)), (0, vec![map("house", 10)]));
+        drive(&session, 10);
+        drive(&session, 20);
+        session.end().unwrap();
+        assert_eq!(maps(&folder), [map("house", 10), map("house", 20)]);
+        assert!(folder.path().join("house.magmap").exists());
+    }
+
+    #[test]
+    fn the_saved_state_is_loaded_again_and_what_came_after_it_is_kept() {
+        let folder = tempfile::tempdir().unwrap();
+        let session = start(&folder, "house");
+        drive(&session, 0);
+        assert!(
+            session.load().unwrap_err().contains("house.magmap has no saved state to go back to; save the map first")
+        );
+        assert!(session.save().unwrap().contains("house.magmap: 10 readings"));
+        let loaded = session.load().unwrap();
+        assert!(loaded.contains("house.magmap: 10 readings") && !loaded.contains("previous"), "{loaded}");
+        drive(&session, 10);
+        let loaded = session.load().unwrap();
+        assert!(loaded.contains("; the previous map is kept as /") && readings(&session) == 10, "{loaded}");
+        drive(&session, 30);
+        session.end().unwrap();
+        assert_eq!(maps(&folder), [map("house", 20), map("house", 20)]);
+    }
+
+    #[test]
+    fn under_another_name_a_map_is_saved_there_and_goes_on_there() {
+        let folder = tempfile::tempdir().unwrap();
+        let other = start(&folder, "garden");
+        drive(&other, 100);
+        other.end().unwrap();
+        let session = start(&folder, "house");
+        drive(&session, 0);
+        session.configure(settings(&folder, "garden")).unwrap();
+        let answer = session.save().unwrap();
+        assert!(
+            answer.contains("garden.magmap: 10 readings") && answer.contains("; the previous map is kept as /"),
+            "{answer}"
+        );
+        // Both names are in use now, one by this process and the other by nobody.
+        assert!(Session::start(&settings(&folder, "garden"), "", "/other").is_err());
+        start(&folder, "house").end().unwrap();
+        drive(&session, 10);
+        session.end().unwrap();
+        assert_eq!(maps(&folder), [map("garden", 10), map("garden", 20), map("house", 10)]);
+    }
+
+    #[test]
+    fn another_map_is_loaded_and_continued_in_its_own_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let other = start(&folder, "garden");
+        drive(&other, 100);
+        drive(&other, 110);
+        other.end().unwrap();
+        let session = start(&folder, "house");
+        drive(&session, 0);
+        session.configure(settings(&folder, "cellar")).unwrap();
+        assert!(session.load().unwrap_err().starts_with("cannot read the map /"));
+        assert_eq!(readings(&session), 10);
+        session.configure(settings(&folder, "garden")).unwrap();
+        let answer = session.load().unwrap();
+        assert!(answer.contains("garden.magmap: 20 readings") && readings(&session) == 20, "{answer}");
+        // Nothing changes before a reading is used.
+        let bytes = fs::read(folder.path().join("garden.magmap")).unwrap();
+        session.worker.flush().unwrap();
+        assert!(fs::read(folder.path().join("garden.magmap")).unwrap() == bytes);
+        drive(&session, 120);
+        session.end().unwrap();
+        assert_eq!(maps(&folder), [map("garden", 30), map("house", 10)]);
+    }
+
+    #[test]
+    fn a_map_that_cannot_be_written_at_the_end_is_an_error() {
+        let folder = tempfile::tempdir().unwrap();
+        // Where the folder should be there is a file.
+        fs::write(folder.path().join("maps"), "").unwrap();
+        let mut config = settings(&folder, "house");
+        config.node.map_folder = folder.path().join("maps").display().to_string();
+        let session = Session::start(&config, "", "/magmap").unwrap();
+        drive(&session, 0);
+        let error = session.end().unwrap_err().to_string();
+        assert!(error.starts_with("the map was not saved: ") && error.contains("maps"), "{error}");
+    }
 }

@@ -6,12 +6,15 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use magmap::config::{Config, Resume};
-use magmap::durability::checkpoint::Checkpoint;
-use magmap::durability::journal::{self, Folder, Gaps};
-use magmap::durability::map_store::{InitialMap, MapFile, State, list};
+use magmap::config::Config;
 use magmap::sensing::reading::{MagneticField, Measurement, Pose, Reading, Stamp};
 use magmap::session::Session;
+use magmap::store::Database;
+use magmap::store::checkpoint::Checkpoint;
+use magmap::store::list::{State, list};
+use magmap::store::map_file::{InitialMap, named};
+use magmap::store::map_log::MapLogStatus;
+use magmap::trajectory;
 use nalgebra::{Point3, UnitQuaternion, Vector3};
 use proptest::prelude::*;
 use proptest::sample::select;
@@ -50,10 +53,8 @@ enum Action {
 #[derive(Clone, Debug)]
 struct Run {
     driver: Driver,
-    resume: Resume,
+    resume: bool,
     load_at_start: bool,
-    save_at_end: bool,
-    journal: bool,
     /// Settings of a different model: the start fails if there is a map.
     is_misconfigured: bool,
     actions: Vec<Action>,
@@ -81,17 +82,14 @@ fn action() -> impl Strategy<Value = Action> {
 prop_compose! {
     fn run()(
         driver in driver(),
-        resume in select(vec![Resume::Unfinished, Resume::Unfinished, Resume::Unfinished, Resume::Never, Resume::Always]),
-        [load_at_start, save_at_end, journal] in [prop::bool::weighted(0.8), prop::bool::weighted(0.8), prop::bool::weighted(0.95)],
+        [resume, load_at_start] in [prop::bool::weighted(0.8), prop::bool::weighted(0.8)],
         is_misconfigured in prop::bool::weighted(0.1),
         actions in prop::collection::vec(action(), 0..4),
         is_killed in prop::bool::weighted(0.4),
     ) -> Run {
         // A careless recording that loads the map would be added to it.
         let load_at_start = load_at_start && !matches!(driver, Driver::Recording { is_careless: true, .. });
-        // Without a journal, a map survives only if it is saved.
-        let (is_killed, save_at_end) = (is_killed && journal, save_at_end || !journal);
-        Run { driver, resume, load_at_start, save_at_end, journal, is_misconfigured, actions, is_killed }
+        Run { driver, resume, load_at_start, is_misconfigured, actions, is_killed }
     }
 }
 
@@ -116,11 +114,9 @@ impl World {
         config.gates.max_speed = 0.0;
         config.gates.max_gradient = 0.0;
         config.learning.max_evaluations = 2;
-        config.journal.checkpoint_batches = 2;
-        config.journal.resume = run.resume;
-        config.journal.enabled = run.journal;
+        config.store.checkpoint_batches = 2;
+        config.store.resume = run.resume;
         config.node.load_at_start = run.load_at_start;
-        config.node.save_at_end = run.save_at_end;
         config.node.map_folder = self.folder.display().to_string();
         if run.is_misconfigured {
             config.model.mean = 1.0;
@@ -184,7 +180,7 @@ impl World {
             self.record_published(&session);
         }
         if run.is_killed {
-            wait_for_journal(&session);
+            wait_for_file(&session);
             let killed = tempfile::tempdir().unwrap();
             copy(&self.folder, killed.path());
             drop(session.end());
@@ -280,15 +276,14 @@ impl World {
         let mut kept = Vec::new();
         for map in list(copied.path()).unwrap() {
             assert!(matches!(map.state, State::Saved | State::Unfinished), "{map:?}");
-            kept.push(match map.state {
-                State::Saved => Checkpoint::read(&map.path).unwrap(),
-                _ => {
-                    let folder = Folder::open(&map.path).unwrap();
-                    let found = folder.recover(&Config::default(), Gaps::Skip, |_| ()).unwrap().unwrap();
-                    assert!(found.findings.is_empty(), "{:?}", found.findings);
-                    Checkpoint::of(&found.mapper).unwrap()
-                }
-            });
+            kept.push(Checkpoint::read(&map.path).unwrap());
+            // Of an unfinished map, the steps since the last checkpoint may lead to more.
+            if map.state == State::Saved {
+                let batches = Database::open_to_read(&map.path).unwrap().trajectory().unwrap();
+                let (map, config) = (kept.last().unwrap(), kept.last().unwrap().settings().unwrap());
+                let folded = trajectory::fold(&config, &batches, &|| false);
+                assert_eq!(folded.totals, map.model.totals, "the trajectory is that of another map");
+            }
         }
         for shown in &self.shown {
             let has = |map: &&Checkpoint| {
@@ -323,13 +318,13 @@ fn is_same_driver(left: &Driver, right: &Driver) -> bool {
 }
 
 /// Waits until everything published has been passed to the operating system, so that it survives SIGKILL.
-fn wait_for_journal(session: &Session) {
+fn wait_for_file(session: &Session) {
     let (steps, used) =
         session.worker.inspect(|mapper| (mapper.progress().steps, mapper.pipeline().counters().used_readings)).unwrap();
     let until = Instant::now() + Duration::from_secs(30);
-    let is_busy = |status: journal::JournalStatus| status.written < steps || status.pending_checkpoints > 0;
-    while used > session.before.used_readings && session.journal().is_some_and(is_busy) {
-        assert!(Instant::now() < until, "{:?}", session.journal());
+    let is_busy = |status: MapLogStatus| !status.waits && (status.written < steps || status.pending_checkpoints > 0);
+    while used > session.before.used_readings && is_busy(session.file_status()) {
+        assert!(Instant::now() < until, "{:?}", session.file_status());
         std::thread::sleep(Duration::from_millis(2));
     }
 }
@@ -405,10 +400,8 @@ proptest! {
 fn everyday(actions: Vec<Action>) -> Run {
     Run {
         driver: Driver::Robot(""),
-        resume: Resume::Unfinished,
+        resume: true,
         load_at_start: true,
-        save_at_end: true,
-        journal: true,
         is_misconfigured: false,
         actions,
         is_killed: false,
@@ -420,19 +413,19 @@ fn a_drive_survives_runs_without_readings() {
     let folder = tempfile::tempdir().unwrap();
     let mut world = world(folder.path());
     world.go(&everyday(vec![Action::Drive { readings: 20 }]));
-    let file = MapFile::new(folder.path(), "map", 100);
-    let saved = fs::read(&file.path).unwrap();
+    let file = named(folder.path(), "map");
+    let saved = fs::read(&file).unwrap();
     for _ in 0..2 {
         world.go(&everyday(vec![]));
         world.go(&Run { load_at_start: false, ..everyday(vec![]) });
         world.go(&Run { is_killed: true, ..everyday(vec![]) });
         world.go(&Run { is_misconfigured: true, ..everyday(vec![]) });
     }
-    assert_eq!(fs::read(&file.path).unwrap(), saved);
+    assert_eq!(fs::read(&file).unwrap(), saved);
     assert_eq!(contents(folder.path()).len(), 1);
     // Another day adds to it.
     world.go(&everyday(vec![Action::Drive { readings: 20 }]));
-    assert_eq!(Checkpoint::read(&file.path).unwrap().model.totals.used_readings, 40);
+    assert_eq!(Checkpoint::read(&file).unwrap().model.totals.used_readings, 40);
     assert_eq!(contents(folder.path()).len(), 1);
 }
 
@@ -441,12 +434,12 @@ fn saving_never_overwrites_a_different_map() {
     let folder = tempfile::tempdir().unwrap();
     let mut world = world(folder.path());
     world.go(&everyday(vec![Action::Drive { readings: 20 }]));
-    let file = MapFile::new(folder.path(), "map", 100);
-    let first = fs::read(&file.path).unwrap();
+    let file = named(folder.path(), "map");
+    let first = fs::read(&file).unwrap();
     world.go(&Run { load_at_start: false, ..everyday(vec![Action::Drive { readings: 9 }]) });
     let maps = list(folder.path()).unwrap();
     assert_eq!(maps.len(), 2);
-    let earlier = maps.iter().find(|map| map.path != file.path).unwrap();
+    let earlier = maps.iter().find(|map| map.path != file).unwrap();
     assert_eq!(fs::read(&earlier.path).unwrap(), first);
     assert!(earlier.name.starts_with("map.2") && earlier.state == State::Saved, "{earlier:?}");
     let contents = earlier.contents.as_ref().unwrap();
@@ -473,7 +466,7 @@ fn a_replay_that_was_killed_makes_the_same_map_as_one_that_was_not() {
             world.go(&Run { driver, is_killed, load_at_start: false, ..drive });
         }
         let maps = list(folder.path()).unwrap();
-        let map = maps.iter().find(|map| map.path.ends_with("replays/lobby.npz")).unwrap();
+        let map = maps.iter().find(|map| map.path.ends_with("replays/lobby.magmap")).unwrap();
         Checkpoint::read(&map.path).unwrap().model.clone()
     };
     assert!(replay(&[true, false]) == replay(&[false]));
@@ -483,23 +476,17 @@ fn a_replay_that_was_killed_makes_the_same_map_as_one_that_was_not() {
 fn a_damaged_map_is_kept_and_listed_with_the_reason() {
     let folder = tempfile::tempdir().unwrap();
     let mut world = world(folder.path());
-    let file = MapFile::new(folder.path(), "map", 100);
-    fs::write(&file.path, b"PK\x03\x04 no map").unwrap();
+    let file = named(folder.path(), "map");
+    fs::write(&file, b"SQLite format 3\0 no map").unwrap();
     let config = world.settings(&everyday(vec![]));
     let session = Session::start(&config, "", "/magmap").unwrap();
     world.drive(&session, 0, 9);
     session.end().unwrap();
     let maps = list(folder.path()).unwrap();
-    let damaged = maps.iter().find(|map| map.path != file.path).unwrap();
-    assert_eq!(fs::read(&damaged.path).unwrap(), b"PK\x03\x04 no map");
-    // The arrays of a picture are not a map.
-    let mut arrays = b"PK\x03\x04".to_vec();
-    arrays.resize(30, 0);
-    arrays.extend(b"mean.npy and its bytes, and what comes after them");
-    fs::write(folder.path().join("picture.npz"), arrays).unwrap();
-    let maps = list(folder.path()).unwrap();
+    let damaged = maps.iter().find(|map| map.path != file).unwrap();
+    assert_eq!(fs::read(&damaged.path).unwrap(), b"SQLite format 3\0 no map");
     assert_eq!(maps.len(), 2, "{maps:?}");
-    assert!(matches!(&damaged.state, State::Damaged(why) if why.contains("cannot read the checkpoint")), "{damaged:?}");
+    assert!(matches!(&damaged.state, State::Damaged(why) if why.contains("cannot read the map")), "{damaged:?}");
     assert_eq!(maps.iter().filter(|map| map.state == State::Saved).count(), 1);
 }
 
@@ -526,7 +513,7 @@ fn an_unfinished_map_that_is_saved_on_request_is_finished() {
     world.go(&everyday(vec![Action::Save]));
     let [map] = &list(folder.path()).unwrap()[..] else { panic!("expected one map") };
     assert_eq!((&map.state, map.contents.as_ref().unwrap().totals.used_readings), (&State::Saved, 20));
-    assert!(!folder.path().join("map.journal").exists());
+    assert_eq!(contents(folder.path()).len(), 1);
 }
 
 #[test]

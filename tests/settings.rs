@@ -22,7 +22,10 @@ fn scopes_are_what_users_expect() {
         (Scope::Stream, &["gates.max_speed", "averaging.spacing", "selection.delta", "model.initial.noise"]),
         (Scope::Output, &["raster.resolution", "node.map_rate", "node.map_name"]),
         (Scope::Source, &["topics.magnetometer", "frames.pose_source"]),
-        (Scope::Run, &["tiles.memory", "tiles.threads", "journal.enabled", "node.queue", "localization.alpha1"]),
+        (
+            Scope::Run,
+            &["tiles.memory", "tiles.threads", "store.checkpoint_batches", "node.queue", "localization.alpha1"],
+        ),
     ] {
         keys.iter().for_each(|key| assert_eq!(scope(key), expected, "{key}"));
     }

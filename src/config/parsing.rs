@@ -337,8 +337,8 @@ mod tests {
             ("model = 3", "line 1: model: expected a section, found 3"),
             ("topics = []", "line 1: topics: expected a section, found []"),
             (
-                "journal.resume.x = 1",
-                "line 1: journal.resume: expected one of never, unfinished, always, found a section",
+                "model.likelihood.x = 1",
+                "line 1: model.likelihood: expected one of gaussian, student_t, found a section",
             ),
             ("[batch.max_path]\nx = 1", "line 1: batch.max_path: expected a number, found a section"),
         ];
@@ -387,7 +387,7 @@ mod tests {
             "raster.max_cells = 0",
             "worker.inbox = 0",
             "worker.max_merged = 0",
-            "journal.checkpoint_batches = 0",
+            "store.checkpoint_batches = 0",
             "sensor.position = [0, nan, 0]",
             "sensor.orientation = [inf, 0, 0]",
         ];

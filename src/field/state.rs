@@ -1,17 +1,17 @@
-//! The complete state of a map, to and from arrays in a file.
+//! The complete state of a map, to and from what a file holds.
 
-use std::io::{self, Seek, Write};
+use std::io;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use toml::Table;
 
 use super::process::ProcessKind;
-use super::tile_store::StoredTile;
-use super::tiles::arrays::{TileMetadata, read_process, tile_from_bytes, write_process};
+use super::tile_store::{StoredTile, TileRow, TileStore};
+use super::tiles::arrays::from_row;
 use super::tiles::{Square, TileGrid, TileState, TilesState};
 use super::totals::Totals;
-use crate::arrays::{ArrayReader, ArrayWriter, Problem};
+use crate::arrays::Problem;
 use crate::config::{self, Config, Scope};
 use crate::sensing::reading::Stamp;
 
@@ -35,22 +35,15 @@ pub(crate) struct StateMetadata {
     stamp_nanoseconds: Option<i64>,
     #[serde(flatten)]
     totals: Totals,
+    extent: Option<[[f64; 2]; 2]>,
     hyperparameter_names: Vec<String>,
     process: ProcessKind,
     tile_grid: Option<TileGrid>,
     newest_tile: Square,
-    tiles: Vec<TileMetadata>,
 }
 
-/// Reads the file of a tile by its name: its bytes, and the handle that keeps the file, if there is one.
-pub(crate) type ReadTile<'a> = dyn FnMut(&str) -> Result<(Vec<u8>, Option<Arc<StoredTile>>), Problem> + 'a;
-
-/// The file of a tile that is damaged.
-#[derive(Debug)]
-pub(crate) struct DamagedTile {
-    pub(crate) file: String,
-    pub(crate) problem: Problem,
-}
+/// A tile that was read, and the handle that keeps it in its store; or why it is lost.
+pub(crate) type ReadTile = Result<(TileRow, Option<Arc<StoredTile>>), Problem>;
 
 impl FieldState {
     /// Checks that the map can be continued with these settings.
@@ -62,97 +55,71 @@ impl FieldState {
         check(&self.settings, is_dual_memory, config)
     }
 
-    /// The part that is not arrays of numbers. `files` names for each tile the file that contains its arrays, if one does.
-    pub(crate) fn metadata(&self, files: &[Option<String>]) -> StateMetadata {
+    /// The part that is not arrays of numbers.
+    pub(crate) fn metadata(&self) -> StateMetadata {
         // Those of all tiles are the same, and there is one.
         let head = self.tiles.tiles[0].head();
-        let files = files.iter().cloned().chain(std::iter::repeat(None));
-        let tile = |(tile, file): (&TileState, Option<String>)| TileMetadata {
-            square: tile.square,
-            targets: tile.head().targets,
-            counts: tile.counts,
-            file,
-        };
         StateMetadata {
             stamp_nanoseconds: self.newest.map(Stamp::nanoseconds),
             totals: self.totals,
+            extent: self.extent,
             hyperparameter_names: head.hyperparameter_names.clone(),
             process: head.kind,
             tile_grid: self.tiles.grid,
             newest_tile: self.tiles.newest,
-            tiles: self.tiles.tiles.iter().zip(files).map(tile).collect(),
         }
     }
 
-    /// Writes the arrays of numbers, without those of tiles that have a file.
-    pub(crate) fn write<W: Write + Seek>(
-        &self,
-        arrays: &mut ArrayWriter<W>,
-        files: &[Option<String>],
-    ) -> io::Result<()> {
-        for (number, tile) in self.tiles.tiles.iter().enumerate() {
-            if files.get(number).is_none_or(Option::is_none) {
-                arrays.section(&section(number));
-                let process = tile.process().ok_or_else(|| io::Error::other("a tile of the map is lost"))?;
-                write_process(arrays, &process)?;
-            }
-        }
-        arrays.section("");
-        let corners = self.extent.as_ref().map_or(&[][..], |corners| corners);
-        arrays.numbers("extent", &[corners.len(), 2], corners.iter().flatten().copied())
+    /// Writes the tiles into a store that does not have them.
+    ///
+    /// # Errors
+    /// A tile that cannot be written, or is lost.
+    pub(crate) fn store_tiles(&self, store: &Arc<dyn TileStore>) -> io::Result<Vec<Arc<StoredTile>>> {
+        self.tiles.tiles.iter().map(|tile| tile.store(store)).collect()
     }
 
-    /// Reads what [`write`](Self::write) wrote, of a map made with the settings in `config`. Tiles whose file is damaged are missing, and
-    /// returned.
+    /// The state of a map made with the settings in `config`. Tiles that are lost are missing, and returned.
     ///
     /// # Errors
     /// The first problem that is found.
     pub(crate) fn read(
-        arrays: &ArrayReader<'_>,
         metadata: StateMetadata,
         config: &str,
-        read_tile: &mut ReadTile<'_>,
-    ) -> Result<(Self, Vec<DamagedTile>), Problem> {
+        rows: impl IntoIterator<Item = ReadTile>,
+    ) -> Result<(Self, Vec<Problem>), Problem> {
         let settings = sections(config)?;
-        let (mut tiles, mut damaged) = (Vec::new(), Vec::new());
-        let names = &metadata.hyperparameter_names;
-        for (number, tile) in metadata.tiles.iter().enumerate() {
-            let Some(file) = &tile.file else {
-                let arrays = &arrays.section(&section(number));
-                let process = read_process(arrays, metadata.process, names, tile.targets, &settings.model)?;
-                tiles.push(TileState::of(tile.square, tile.counts, process));
-                continue;
-            };
-            let read = read_tile(file).and_then(|(bytes, stored)| {
-                let (counts, process) = tile_from_bytes(&bytes, tile.square, &settings.model)?;
-                Ok(TileState::of(tile.square, counts, process).stored_as(stored))
+        let (mut tiles, mut lost) = (Vec::new(), Vec::new());
+        for row in rows {
+            let tile = row.and_then(|(row, stored)| {
+                let names = &metadata.hyperparameter_names;
+                let (counts, process) = from_row(&row, metadata.process, names, &settings.model)?;
+                Ok(TileState::of(row.square, counts, process).stored_as(stored))
             });
-            match read {
+            match tile {
                 Ok(tile) => tiles.push(tile),
-                Err(problem) => damaged.push(DamagedTile { file: file.clone(), problem }),
+                Err(problem) => lost.push(problem),
             }
         }
-        let newest = metadata.newest_tile;
-        let mut tiles = TilesState { grid: metadata.tile_grid, tiles, newest };
-        if !damaged.is_empty() {
+        tiles.sort_by_key(|tile| tile.square);
+        let StateMetadata { totals, extent, tile_grid: grid, newest_tile: newest, .. } = metadata;
+        let mut tiles = TilesState { grid, tiles, newest };
+        if !lost.is_empty() {
             match &tiles.tiles[..] {
-                [] => return Err(damaged.swap_remove(0).problem),
+                [] => return Err(lost.swap_remove(0)),
                 _ => tiles.replace_newest(),
             }
         }
-        let extent = read_extent(arrays)?;
-        if !tiles.is_valid() || (tiles.grid.is_some() && (settings.tiles.size == 0.0 || extent.is_none())) {
-            let expected = "a grid of tiles in ascending order, the newest among them";
-            return Err(Problem::array("metadata", expected, "others"));
+        let is_extent = |[low, high]: [[f64; 2]; 2]| {
+            low.iter().zip(&high).all(|(low, high)| low.is_finite() && high.is_finite() && low <= high)
+        };
+        let is_in_tiles = grid.is_none() || (settings.tiles.size > 0.0 && extent.is_some());
+        if !tiles.is_valid() || !is_in_tiles || !extent.is_none_or(is_extent) {
+            let what = "expected an extent and a grid of tiles, the newest among them, found others";
+            return Err(Problem::Settings(what.into()));
         }
-        let (totals, newest) = (metadata.totals, metadata.stamp_nanoseconds.map(Stamp::from_nanoseconds));
-        Ok((Self { settings, tiles, totals, extent, newest }, damaged))
+        let newest = metadata.stamp_nanoseconds.map(Stamp::from_nanoseconds);
+        Ok((Self { settings, tiles, totals, extent, newest }, lost))
     }
-}
-
-/// Prefix of the names of a tile's arrays: nothing for the tile with the number 0, the only one of most maps.
-fn section(number: usize) -> String {
-    if number == 0 { String::new() } else { format!("tile_{number}_") }
 }
 
 /// The settings that say what a map is; the others have their defaults.
@@ -191,13 +158,4 @@ fn sections(config: &str) -> Result<Config, Problem> {
     let settings = Config { model, vector, tiles, ..Config::default() };
     settings.validate().map_err(|error| problem(&error))?;
     Ok(settings)
-}
-
-fn read_extent(arrays: &ArrayReader<'_>) -> Result<Option<[[f64; 2]; 2]>, Problem> {
-    let corners = arrays.numbers("extent", [None, Some(2)])?;
-    match corners[..] {
-        [] => Ok(None),
-        [left, bottom, right, top] if left <= right && bottom <= top => Ok(Some([[left, bottom], [right, top]])),
-        _ => Err(Problem::array("extent", "the lower left and the upper right corner", format!("{corners:?}"))),
-    }
 }

@@ -1,49 +1,62 @@
-//! Storage of local models that are not in memory.
+//! Where local models are kept that are not in memory.
 
 use std::fmt::Debug;
 use std::io;
 use std::sync::Arc;
+
+use crate::arrays::{Arrays, Problem};
+
+/// The state of a tile, as a file holds it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TileRow {
+    /// Column and row of its square.
+    pub square: [i64; 2],
+    /// Number of targets in its noise baseline.
+    pub targets: u64,
+    /// Observations that it learnt from.
+    pub learnt: u64,
+    /// Observations among them that count for it and not for another tile whose halo they are in.
+    pub own: u64,
+    /// Its numbers.
+    pub arrays: Arrays,
+}
 
 /// A place for tiles outside of memory.
 pub trait TileStore: Debug + Send + Sync {
     /// Whether it is worth trying to write.
     fn is_ready(&self) -> bool;
 
-    /// Keeps the bytes of the tile in this column and row, and returns the name to read them by. Earlier bytes of that tile are kept, too.
+    /// Keeps a tile, and returns the number to read it by. Earlier states of that tile are kept, too.
     ///
     /// # Errors
-    /// Bytes that cannot be kept; nothing is kept then.
-    fn write(&self, square: [i64; 2], bytes: &[u8]) -> io::Result<String>;
+    /// Why it cannot; nothing is kept then.
+    fn write(&self, tile: &TileRow) -> io::Result<u64>;
 
-    /// The bytes of this name.
+    /// The tile with this number.
     ///
     /// # Errors
-    /// Bytes that cannot be read.
-    fn read(&self, name: &str) -> io::Result<Vec<u8>>;
+    /// Why it cannot be read.
+    fn read(&self, number: u64) -> Result<TileRow, Problem>;
 
-    /// Reports that the bytes of this name are damaged, or cannot be read.
-    fn report_lost(&self, name: &str, reason: &str);
+    /// Reports that the tile with this number is damaged, or cannot be read.
+    fn report_lost(&self, number: u64, square: [i64; 2], reason: &Problem);
 
-    /// The map needs the bytes of this name no longer.
-    fn release(&self, name: &str);
+    /// The map in memory needs the tile with this number no longer.
+    fn release(&self, number: u64);
 }
 
 /// A tile that is kept in a store, for the lifetime of this value.
 #[derive(Debug)]
 pub struct StoredTile {
     store: Arc<dyn TileStore>,
-    name: String,
+    /// Its number in the store.
+    pub number: u64,
 }
 
 impl StoredTile {
-    /// The bytes that are kept in a store under this name.
-    pub fn new(store: Arc<dyn TileStore>, name: String) -> Self {
-        Self { store, name }
-    }
-
-    /// Name of the tile in the store.
-    pub fn name(&self) -> &str {
-        &self.name
+    /// The tile that is kept in a store under this number.
+    pub fn new(store: Arc<dyn TileStore>, number: u64) -> Self {
+        Self { store, number }
     }
 
     /// Whether it is kept in this store.
@@ -51,17 +64,17 @@ impl StoredTile {
         Arc::ptr_eq(&self.store, store)
     }
 
-    pub(super) fn read(&self) -> io::Result<Vec<u8>> {
-        self.store.read(&self.name)
+    pub(super) fn read(&self) -> Result<TileRow, Problem> {
+        self.store.read(self.number)
     }
 
-    pub(super) fn report_lost(&self, reason: &str) {
-        self.store.report_lost(&self.name, reason);
+    pub(super) fn report_lost(&self, square: [i64; 2], reason: &Problem) {
+        self.store.report_lost(self.number, square, reason);
     }
 }
 
 impl Drop for StoredTile {
     fn drop(&mut self) {
-        self.store.release(&self.name);
+        self.store.release(self.number);
     }
 }

@@ -14,6 +14,7 @@ mod tile;
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::io;
 use std::num::NonZero;
 use std::panic::resume_unwind;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -109,11 +110,17 @@ impl TileState {
         }
     }
 
-    /// Writes it into a store, unless that has it; none where it shares nothing with a model.
-    pub(crate) fn store(&self, store: &Arc<dyn TileStore>) -> Option<std::io::Result<Arc<StoredTile>>> {
+    /// Writes it into a store, unless that has it.
+    ///
+    /// # Errors
+    /// A tile that cannot be written, or is lost.
+    pub(crate) fn store(&self, store: &Arc<dyn TileStore>) -> io::Result<Arc<StoredTile>> {
         match &self.content {
-            TileContent::Plain(_) => None,
-            TileContent::Shared(tile) => Some(tile.store(store)),
+            TileContent::Plain(state) => {
+                let number = store.write(&arrays::to_row(self.square, self.counts, state))?;
+                Ok(Arc::new(StoredTile::new(Arc::clone(store), number)))
+            }
+            TileContent::Shared(tile) => tile.store(store),
         }
     }
 }

@@ -1,7 +1,7 @@
 //! The map under construction, as a deterministic state machine: the same steps lead to the same map, to the last bit.
 //!
 //! Whatever the map depends on is a [`Step`]: measurements, but also which batches were merged, which depends on how fast the
-//! machine was. The [worker](crate::mapping::worker) takes steps as they come; the [journal](crate::durability::journal) records
+//! machine was. The [worker](crate::mapping::worker) takes steps as they come; the [log](crate::store::map_log) records
 //! them, so that they can be replayed.
 
 use std::collections::VecDeque;
@@ -53,7 +53,8 @@ pub enum Step {
     },
     /// The map continues with other settings.
     Configure(#[serde(with = "as_toml")] Box<Config>),
-    /// The map is discarded, and a new one begins.
+    /// The map is discarded, and a new one begins. A log of steps continues with a checkpoint.
+    #[serde(skip)]
     Reset,
     /// A saved map replaces this one. It is far larger than other steps, so a log of steps continues with a checkpoint.
     #[serde(skip)]
@@ -69,6 +70,8 @@ pub struct SavedMap {
     pub path: Path,
     /// The sources.
     pub sources: Vec<SourceRun>,
+    /// Steps that led to it.
+    pub steps: u64,
 }
 
 /// Identifies a source of measurements. Recordings with the same content are equal, whatever their names.
@@ -277,7 +280,11 @@ impl Mapper {
             Step::Configure(config) => self.configure(*config),
             Step::Reset => return self.replace(FieldModel::new(&self.config), Path::default(), Vec::new()),
             Step::Load(map) => match FieldModel::from_state(&self.config, &map.model) {
-                Ok(model) => return self.replace(model, map.path, map.sources),
+                Ok(model) => {
+                    // Of two checkpoints in a file, the one after more steps is the newer one.
+                    progress.steps = progress.steps.max(map.steps);
+                    return self.replace(model, map.path, map.sources);
+                }
                 Err(error) => log::error!("the map is not loaded: {error}"),
             },
         }
@@ -333,6 +340,6 @@ mod as_toml {
 
     pub(crate) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Box<Config>, D::Error> {
         let text = String::deserialize(deserializer)?;
-        Config::from_toml(&text, "the journal").map(Box::new).map_err(D::Error::custom)
+        Config::from_toml(&text, "the map's settings").map(Box::new).map_err(D::Error::custom)
     }
 }

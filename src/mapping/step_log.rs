@@ -1,12 +1,16 @@
 //! The interface of a write-ahead log of steps.
 
 use super::mapper::{Mapper, Step};
+use crate::sensing::reading::Observation;
 
 /// A write-ahead log of the steps that lead to a map, from which they can be replayed. Only [`sync`](Self::sync) and
 /// [`close`](Self::close) wait for the disk.
 pub trait StepLog: Send {
     /// Appends a step that `mapper` is about to take.
     fn append(&mut self, mapper: &Mapper, step: &Step);
+
+    /// Keeps the observations that `mapper` has just learnt, or rejected.
+    fn learnt(&mut self, mapper: &Mapper, observations: &[Observation]);
 
     /// Returns when every appended step is written, when writing fails, or, unless `unlimited`, when waiting takes too long.
     fn sync(&mut self, unlimited: bool);

@@ -329,9 +329,9 @@ impl Mapping {
 
     /// Logs a step, takes it and publishes the result.
     fn take(&mut self, step: Step) {
-        let is_load = matches!(step, Step::Load(_));
+        let replaces = matches!(step, Step::Load(_) | Step::Reset);
         if let Some(step_log) = &mut self.step_log
-            && !is_load
+            && !replaces
         {
             step_log.append(&self.mapper, &step);
             // The log must contain everything that is published.
@@ -344,7 +344,7 @@ impl Mapping {
         let start = Instant::now();
         let effect = self.mapper.take(step, &self.stop);
         if let Some(step_log) = &mut self.step_log
-            && is_load
+            && replaces
         {
             step_log.checkpoint(&self.mapper);
         }
@@ -359,6 +359,9 @@ impl Mapping {
             Effect::Replaced => self.publish(&[], Update::without_batch(&self.mapper)),
             Effect::Learnt { batch, result } => {
                 let Batch { observations, cut, merge_points } = batch;
+                if let Some(step_log) = &mut self.step_log {
+                    step_log.learnt(&self.mapper, &observations);
+                }
                 let update = Update {
                     number,
                     result: Some(result),
@@ -431,12 +434,12 @@ mod tests {
 
     use super::*;
     use crate::config;
-    use crate::durability::checkpoint::Checkpoint;
     use crate::mapping::batcher::CutReason;
     use crate::mapping::mapper::SourceId;
     use crate::mapping::pipeline::Pipeline;
     use crate::sensing::reading::{MagneticField, Measurement, Pose, Reading, Stamp};
     use crate::sensing::rejection::Rejection;
+    use crate::store::checkpoint::Checkpoint;
 
     const SOON: Duration = Duration::from_secs(20);
 

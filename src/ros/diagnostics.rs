@@ -11,13 +11,13 @@ use r2r::{Node, Publisher, QosProfile};
 use super::conversions::{tesla, time};
 use super::shared::Shared;
 use crate::display::occupancy::GridScales;
-use crate::durability::journal;
 use crate::field::map::{FieldMap, SensorBias};
 use crate::mapping::updates::{Update, lock};
 use crate::sensing::health::Finding;
 use crate::sensing::intake::Intake;
 use crate::sensing::reading::Stamp;
 use crate::sensing::rejection::Rejections;
+use crate::store::map_log::MapLogStatus;
 
 /// Publishes reports on one status.
 pub(super) struct StatusPublisher {
@@ -68,15 +68,15 @@ impl Diagnostics {
         several: Option<&str>,
         now: Stamp,
     ) {
-        let (worker, journal) = (&shared.session.worker, shared.session.journal());
+        let (worker, file) = (&shared.session.worker, shared.session.file_status());
         let (status, newest) = (worker.status(), worker.updates.newest());
         let lost = status.lost_readings + status.lost_poses;
         let newly_lost = lost - self.lost;
         let doubt = worker.doubt();
         let fine = |message: &str| (DiagnosticStatus::OK as u8, message.to_owned());
         let warning = |message: &str| (DiagnosticStatus::WARN as u8, message.to_owned());
-        let (level, message) = if let Some(reason) = journal.as_ref().and_then(|journal| journal.lost.as_ref()) {
-            let message = format!("the journal cannot be written ({reason}): a crash would lose what was mapped since");
+        let (level, message) = if let Some(reason) = &file.lost {
+            let message = format!("the map cannot be written ({reason}): a crash would lose what was mapped since");
             (DiagnosticStatus::ERROR as u8, message)
         } else if newly_lost > 0 {
             warning(&format!("{newly_lost} measurements were lost: they arrive faster than they can be mapped"))
@@ -96,7 +96,7 @@ impl Diagnostics {
         let mut values = self.counts(shared, intake);
         values.extend(several.map(|several| value("several publishers", several)));
         values.extend(doubt.map(|doubt| value("doubt", doubt)));
-        values.extend(journal.as_ref().map(journal_values).unwrap_or_default());
+        values.extend(file_values(&file));
         values.extend(newest.as_deref().map(update_values).unwrap_or_default());
         values.extend(lock(&shared.scales).as_ref().map(scale_values).unwrap_or_default());
         let rejections = status.counters.rejections.plus(&intake.status.rejections);
@@ -138,17 +138,17 @@ impl Diagnostics {
     }
 }
 
-fn journal_values(journal: &journal::JournalStatus) -> Vec<KeyValue> {
-    let state = match (&journal.lost, journal.is_behind) {
+fn file_values(file: &MapLogStatus) -> Vec<KeyValue> {
+    let state = match (&file.lost, file.is_behind) {
         (Some(reason), _) => format!("not kept: {reason}"),
         (None, true) => "behind".to_owned(),
         (None, false) => "kept".to_owned(),
     };
     vec![
-        value("journal", state),
-        value("journal: steps written", journal.written),
-        value("journal: steps not written", journal.lost_steps),
-        value("journal: checkpoints that failed", journal.failed_checkpoints),
+        value("file", state),
+        value("file: steps written", file.written),
+        value("file: steps not written", file.lost_steps),
+        value("file: checkpoints that failed", file.failed_checkpoints),
     ]
 }
 

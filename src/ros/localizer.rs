@@ -24,8 +24,6 @@ use super::parameters::Parameters;
 use super::{conversions as convert, threads};
 use crate::config::{self, Config, PoseSource};
 use crate::display::occupancy::OccupancyLayers;
-use crate::durability::checkpoint::{self, Checkpoint};
-use crate::durability::map_store::MapFile;
 use crate::field::map::FieldMap;
 use crate::field::raster::rasterize;
 use crate::localization::live::{Found, Live};
@@ -36,6 +34,8 @@ use crate::sensing::frames::normalized;
 use crate::sensing::health::Finding;
 use crate::sensing::intake::IntakeOutput;
 use crate::sensing::reading::{Measurement, Pose, Stamp, in_plane};
+use crate::store::checkpoint::Checkpoint;
+use crate::store::map_file;
 
 /// The frame of the map if neither the settings nor the map itself name one that is not that of odometry.
 const MAP_FRAME: &str = "map";
@@ -78,8 +78,8 @@ fn load(
     let parameters = Parameters::of_localizer(Config::default(), given)?;
     let config = &parameters.config;
     let file = match config.localization.map.as_str() {
-        "" => MapFile::of(config, namespace).path,
-        path => checkpoint::file_of(Path::new(path)),
+        "" => map_file::of_settings(config, namespace),
+        path => map_file::file_of(Path::new(path)),
     };
     let checkpoint = Checkpoint::read(&file)?;
     let parameters = Parameters::of_localizer(localization::settings_for(&checkpoint.settings()?)?, given)?;

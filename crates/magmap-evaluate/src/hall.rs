@@ -8,12 +8,12 @@ use super::metrics::{Predictions, Scores, quantile};
 use anyhow::Context;
 use magmap::config::Config;
 use magmap::display::occupancy::OccupancyLayers;
-use magmap::durability::tile_folder::TileFolder;
 use magmap::field::map::FieldMap;
 use magmap::field::map::SensorBias;
 use magmap::field::model::FieldModel;
 use magmap::field::raster::Rasterizer;
 use magmap::sensing::reading::{MagneticField, Observation, Stamp};
+use magmap::store::Database;
 use magmap_tools::simulation::{Character, DipoleOptions, DipoleWorld, Path, Route, World};
 use nalgebra::{Matrix3, Point2, Point3, Vector3};
 use rand::SeedableRng;
@@ -132,7 +132,7 @@ pub fn run(hall: &Hall, config: &Config, mut progress: impl FnMut(usize, usize))
 
     let mut model = FieldModel::new(config);
     if config.tiles.memory > 0.0 {
-        model.keep_tiles_in(Arc::new(TileFolder::temporary().context("tiles are kept in a temporary folder")?));
+        model.keep_tiles_in(Arc::new(Database::temporary().context("tiles are kept in a temporary file")?));
     }
     let mut rasterizer = Rasterizer::new(&config.raster);
     let (mut updates, mut rasters, mut seconds) = (Vec::new(), Vec::new(), 0.0);

@@ -18,10 +18,9 @@
 //! | `map.mcap` | the grids over time ([`MEAN_TOPIC`], [`VARIANCE_TOPIC`]) |
 //! | `report.json` | counts, rejections, and every batch ([`Report`]) |
 //! | `config.toml` | the settings that made it |
-//! | `checkpoint.npz` | everything needed to continue the map ([`Checkpoint`](magmap::durability::checkpoint::Checkpoint)) |
+//! | `map.magmap` | the map itself, to be continued, with its trajectory ([`store`](magmap::store)) |
 //!
-//! While it runs, a [journal](magmap::durability::journal) in the folder `journal` records every step, so that a replay that was
-//! interrupted in any way can be resumed.
+//! While it runs, every step is written into `map.magmap`, so that a replay that was interrupted in any way can be resumed.
 
 mod batch_record;
 mod drawing;
@@ -51,12 +50,12 @@ use magmap::config::Config;
 use magmap::field::grid::FieldGrid;
 use magmap::field::map::FieldMap;
 use magmap::mapping::mapper::{Mapper, SourceId};
-use magmap::mapping::step_log::StepLog;
 use magmap::mapping::stop::StopSignal;
 use magmap::mapping::updates::Update;
 use magmap::mapping::worker::{Finished, Mode, Observer, Worker};
 use magmap::sensing::counters::Counters;
 use magmap::sensing::reading::Measurement;
+use magmap::store::map_file::{self, FILE_NAME};
 
 pub use self::batch_record::BatchRecord;
 pub use self::grids::{MEAN_TOPIC, VARIANCE_TOPIC};
@@ -108,9 +107,9 @@ pub enum Error {
     /// The map cannot be drawn, or cannot be continued with these settings.
     #[error(transparent)]
     Field(#[from] magmap::field::Error),
-    /// A checkpoint or the journal cannot be written or read.
+    /// The file of the map cannot be written or read.
     #[error(transparent)]
-    Map(#[from] magmap::durability::Error),
+    Map(#[from] magmap::store::Error),
     /// An output could not be written.
     #[error(transparent)]
     Export(#[from] crate::export::Error),
@@ -166,7 +165,7 @@ fn display_name(path: &Path) -> String {
 pub struct Options {
     /// Multiple of real time; 0: as fast as possible.
     pub speed: f64,
-    /// Whether to replace the outputs in a folder that is not empty, and the journal of an interrupted replay.
+    /// Whether to replace the outputs in a folder that is not empty, and the map of an earlier replay.
     pub force: bool,
     /// Whether to continue an interrupted replay of the same recording, or a finished map, in the folder.
     pub resume: bool,
@@ -250,11 +249,10 @@ impl Replay {
             progress(ReplayProgress::after(update));
             draw(observations, update);
         });
-        let ReplayStart { mapper, journal, resumed } = start;
+        let ReplayStart { mapper, log, resumed } = start;
         let has_begun = mapper.progress().source() == Some(&source.id);
         let has_mount = *mapper.pipeline().mount() == source.mount;
-        let step_log = journal.map(|journal| Box::new(journal) as Box<dyn StepLog>);
-        let worker = Worker::start(Mode::Offline, mapper, step_log, Some(observer))?;
+        let worker = Worker::start(Mode::Offline, mapper, Some(Box::new(log)), Some(observer))?;
         let inbox = &worker.inbox;
         if !has_begun {
             // All runs of a recording are equal, and so are their maps.
@@ -290,13 +288,15 @@ impl Replay {
         let history = self.drawing.join()?;
         if let Err(nothing) = check_mapped(&finished, &history) {
             // There is nothing to resume.
-            start::remove_journal(&self.folder)?;
+            drop(finished);
+            map_file::remove(&self.folder.join(FILE_NAME))?;
             return Err(nothing);
         }
         let outcome = outputs::write(&self.folder, &self.config, self.context, &finished, history)?;
         // An interrupted replay can be resumed.
         if !outcome.report.interrupted {
-            start::remove_journal(&self.folder)?;
+            drop(finished);
+            map_file::mark_saved(&self.folder.join(FILE_NAME))?;
         }
         Ok(outcome)
     }

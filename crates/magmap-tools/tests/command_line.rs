@@ -22,7 +22,7 @@ use serde_json::Value;
 use tempfile::{TempDir, tempdir};
 
 const OUTPUTS: [&str; 12] = [
-    "checkpoint.npz",
+    "map.magmap",
     "config.toml",
     "growth.png",
     "map.mcap",

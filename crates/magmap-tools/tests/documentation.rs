@@ -87,10 +87,10 @@ fn every_link_leads_to_a_file_and_a_heading() {
 fn broken_links_are_found() {
     let page = pages::book().join("promises.md");
     for (link, expected) in [
-        ("journal.md#recovery", None),
+        ("map-file.md#damage", None),
         ("#which-maps-are-kept", None),
         ("jurnal.md", Some(NO_FILE)),
-        ("journal.md#recover", Some(NO_HEADING)),
+        ("map-file.md#damages", Some(NO_HEADING)),
         ("#soaked", Some(NO_HEADING)),
         ("../README.md", Some(OUT_OF_THE_BOOK)),
     ] {

@@ -56,7 +56,7 @@ fn every_format_has_the_numbers_of_the_replay() {
     let folder = tempdir().unwrap();
     mapped(&folder, &[]);
     let at = |name: &str| folder.path().join(name);
-    let before = fs::read(at("map/checkpoint.npz")).unwrap();
+    let before = fs::read(at("map/map.magmap")).unwrap();
     let formats = "csv,geotiff,costmap-filter,npz,map-server";
     let (out, _) = expect(0, &["export", "map", "--format", formats], &folder);
     let files = [
@@ -73,7 +73,7 @@ fn every_format_has_the_numbers_of_the_replay() {
     let written: Vec<_> = out.lines().map(|line| line.split_whitespace().last().unwrap().to_owned()).collect();
     assert_eq!(written, files.map(|name| format!("map-export/{name}")));
     assert_eq!(fs::read_dir(at("map-export")).unwrap().count(), files.len());
-    assert_eq!(before, fs::read(at("map/checkpoint.npz")).unwrap());
+    assert_eq!(before, fs::read(at("map/map.magmap")).unwrap());
 
     // What a replay writes too is the same file.
     for name in &files[4..] {
@@ -115,7 +115,7 @@ fn every_format_has_the_numbers_of_the_replay() {
 fn three_axes_and_their_uncertainty_are_in_the_table_of_a_map_in_tiles() {
     let folder = tempdir().unwrap();
     mapped(&folder, &["--set", "model.field=vector", "--set", "tiles.size=3"]);
-    expect(0, &["export", "map/checkpoint.npz", "--format", "csv", "--out", "table"], &folder);
+    expect(0, &["export", "map/map.magmap", "--format", "csv", "--out", "table"], &folder);
     let (header, rows) = table(&folder.path().join("table/map.csv"));
     let axes = ["bx", "by", "bz"];
     let expected = [
@@ -172,7 +172,7 @@ fn what_cannot_be_exported_is_named_and_nothing_is_overwritten() {
     }
     mapped(&folder, &[]);
     let (_, err) = expect(1, &["export", "map/map.npz", "--format", "csv"], &folder);
-    assert!(err.contains("map.npz") && err.contains("checkpoint"), "{err}");
+    assert!(err.contains("map.npz") && err.contains("expected a map of magmap"), "{err}");
     fs::write(at("file"), "mine").unwrap();
     let (_, err) = expect(1, &["export", "map", "--format", "csv", "--out", "file"], &folder);
     assert!(err.contains("expected a folder") && err.contains("file"), "{err}");

@@ -7,11 +7,11 @@ use std::collections::VecDeque;
 use std::sync::{LazyLock, mpsc};
 
 use magmap::config::Config;
-use magmap::durability::checkpoint::Checkpoint;
 use magmap::field::model::FieldModel;
 use magmap::mapping::batcher::Batch;
 use magmap::mapping::mapper::{Mapper, Step};
 use magmap::mapping::pipeline::Pipeline;
+use magmap::mapping::step_log::StepLog;
 use magmap::mapping::stop::StopSignal;
 use magmap::mapping::worker::{Mode, Observer, Worker};
 use magmap::sensing::counters::Counters;
@@ -20,6 +20,8 @@ use magmap::sensing::health::{Finding, HealthInputs, HealthMonitor, Topic};
 use magmap::sensing::intake::{Intake, IntakeOutput};
 use magmap::sensing::reading::{MagneticField, Measurement, Observation, Pose, Reading, Stamp};
 use magmap::sensing::rejection::{Rejection, Rejections};
+use magmap::store::checkpoint::Checkpoint;
+use magmap::store::map_log::{MapLog, Options};
 use magmap_tools::simulation::{DipoleOptions, DipoleWorld, Route, Simulation, World, demo};
 use nalgebra::{Isometry3, Point3, Quaternion, UnitQuaternion, Vector3};
 
@@ -876,12 +878,13 @@ fn a_map_resumed_during_a_fault_equals_an_uninterrupted_one() {
     let (mut uninterrupted, mut interrupted) = (begin(), begin());
     let stop = StopSignal::default();
     let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("map.npz");
+    let file = folder.path().join("map.magmap");
     let mut stops = [2.2, 3.0, 5.1, 5.5, 6.0, 8.1, 8.3, 8.6, 9.2, 10.1, 10.3, 10.6].into_iter().peekable();
     for (index, (at, measurement)) in events.into_iter().enumerate().take_while(|(_, (at, _))| *at < 12.0) {
         if stops.next_if(|stop| *stop <= at).is_some() {
             let checkpoint = Checkpoint::of(&interrupted).unwrap();
-            checkpoint.write(&file).unwrap();
+            let log = MapLog::create(&file, &interrupted, Options::default()).unwrap();
+            Box::new(log).close(Some(&interrupted));
             let read = Checkpoint::read(&file).unwrap();
             assert_eq!(read, checkpoint, "at {at} s");
             interrupted = read.resume(&config).unwrap();

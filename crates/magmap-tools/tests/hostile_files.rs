@@ -8,7 +8,6 @@ use std::path::Path;
 
 use hostile::{READERS, Reader, memory};
 use magmap::config::{Config, Sensor, Topics};
-use magmap::durability::checkpoint::Checkpoint;
 use magmap_tools::recording;
 use rand::{Rng, RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -273,32 +272,6 @@ fn settings_of_a_gigabyte_and_settings_that_need_one_are_rejected() {
     ] {
         let said = Config::from_toml(&format!("{setting} = 1000000000000"), "a.toml").unwrap_err().to_string();
         assert_eq!(said, format!("a.toml: line 1: {setting}: expected {range}, found 1000000000000"));
-    }
-}
-
-#[test]
-fn a_checkpoint_that_claims_more_than_it_contains_is_rejected() {
-    let rejection = |bytes: &[u8]| {
-        let mut said = String::new();
-        let peak = memory::peak(|| said = Checkpoint::from_bytes(bytes).unwrap_err().to_string());
-        assert!(peak < 4 << 20, "{peak} bytes: {said}");
-        said
-    };
-    for mut arrays in (hostile::reader("checkpoint").seeds)() {
-        let count_at = arrays.len() - 12;
-        arrays[count_at..count_at + 2].copy_from_slice(&60_000u16.to_le_bytes());
-        assert!(rejection(&arrays).contains("states 60000 arrays, more than the "), "{}", rejection(&arrays));
-    }
-}
-
-#[test]
-fn recovery_from_changed_journals_never_panics() {
-    let reader = hostile::reader("journal");
-    let seeds = (reader.seeds)();
-    let mut random = ChaCha8Rng::seed_from_u64(11);
-    for _ in 0..40 {
-        let folder = hostile::folder();
-        hostile::recovery(folder.path(), &changed(reader, &seeds, &mut random));
     }
 }
 

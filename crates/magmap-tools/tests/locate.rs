@@ -106,7 +106,7 @@ fn a_drive_is_located_from_a_known_start_far_better_than_by_odometry() {
     let (_, err) = expect(1, &["locate", "second", "--map", "map", "--from", &from], &folder);
     assert!(err.contains("second-path is not empty") && err.contains("--force"), "{err}");
     let before = fs::read(outputs.join("path.npz")).unwrap();
-    expect(0, &["locate", "second", "--map", "map/checkpoint.npz", "--from", &from, "--force"], &folder);
+    expect(0, &["locate", "second", "--map", "map/map.magmap", "--from", &from, "--force"], &folder);
     assert_eq!(before, fs::read(outputs.join("path.npz")).unwrap());
 }
 
@@ -137,7 +137,7 @@ fn a_drive_is_located_from_anywhere_and_never_sure_of_a_wrong_place() {
     let (out, _) = expect(0, &["locate", "mapped", "--map", "map", "--out", "untrue"], &folder);
     assert!(out.contains("no true path to compare with"), "{out}");
     let (_, err) = expect(1, &["locate", "second", "--map", "map/map.npz", "--out", "y"], &folder);
-    assert!(err.contains("map.npz") && err.contains("checkpoint"), "{err}");
+    assert!(err.contains("map.npz") && err.contains("expected a map of magmap"), "{err}");
     assert!(!folder.path().join("x").exists() && !folder.path().join("y").exists());
 }
 

@@ -1,17 +1,18 @@
 //! The built program, killed and restarted: the map is the same as without interruption.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
+use magmap::store::Database;
+use magmap::store::checkpoint::Checkpoint;
 use serde_json::Value;
 use tempfile::{TempDir, tempdir};
 
 /// Every output that does not depend on the time or the number of runs.
-const OUTPUTS: [&str; 9] = [
-    "checkpoint.npz",
+const OUTPUTS: [&str; 8] = [
     "config.toml",
     "map.npz",
     "map.png",
@@ -56,17 +57,36 @@ fn simulate_for(seconds: &str, folder: &TempDir, name: &str, more: &[&str]) {
 
 /// A replay with small batches and many checkpoints, so that much can be interrupted.
 fn replay<'a>(recording: &'a str, out: &'a str, more: &[&'a str]) -> Vec<&'a str> {
-    let settings = ["--set", "batch.max_observations=20", "--set", "journal.checkpoint_batches=3"];
+    let settings = ["--set", "batch.max_observations=20", "--set", "store.checkpoint_batches=3"];
     [&["replay", recording, "--out", out], &settings[..], more].concat()
 }
 
-/// The outputs of both are equal, to the last bit.
+/// The outputs of both are equal, to the last bit, and so are the states and trajectories in the files of their maps.
 #[track_caller]
 fn assert_same(folder: &TempDir, [one, other]: [&str; 2]) {
+    let trajectory = |out| Database::open_to_read(map(folder, out)).unwrap().trajectory().unwrap();
+    assert!(trajectory(one) == trajectory(other), "trajectories of {one} and {other}");
+    assert_same_but_for_the_trajectory(folder, [one, other]);
+}
+
+#[track_caller]
+fn assert_same_but_for_the_trajectory(folder: &TempDir, [one, other]: [&str; 2]) {
+    let state = |out| without_count(Checkpoint::read(&map(folder, out)).unwrap());
+    assert!(state(one) == state(other), "states of {one} and {other}");
     for file in OUTPUTS {
         let bytes = |out: &str| fs::read(folder.path().join(out).join(file)).unwrap();
         assert!(bytes(one) == bytes(other), "{file} of {one} and {other}");
     }
+}
+
+fn map(folder: &TempDir, out: &str) -> PathBuf {
+    folder.path().join(out).join("map.magmap")
+}
+
+/// How many steps led to a map depends on where it was interrupted only if settings were read again.
+fn without_count(mut checkpoint: Checkpoint) -> Checkpoint {
+    checkpoint.stream.progress.steps = 0;
+    checkpoint
 }
 
 fn report(folder: &TempDir, out: &str) -> Value {
@@ -96,7 +116,7 @@ const OF_TILES: [&str; 8] = [
     "--set",
     "tiles.memory=0.3",
     "--set",
-    "journal.checkpoint_batches=2",
+    "store.checkpoint_batches=2",
     "--set",
     "batch.max_observations=30",
 ];
@@ -171,7 +191,7 @@ fn killed_and_resumed(times: u32, seconds: &str, settings: &[&str]) {
         let (whole, killed) = (report(&folder, "whole"), report(&folder, &out));
         // Nothing lost, nothing twice.
         assert_eq!(whole["counters"], killed["counters"]);
-        assert!(!folder.path().join(&out).join("journal").exists());
+        assert!(!folder.path().join(&out).join("map.magmap-wal").exists());
         resumed_within += u32::from(killed["resumed"]["measurements"].as_u64().is_some_and(|place| place > 0));
         fs::remove_dir_all(folder.path().join(out)).unwrap();
         maps += 1;
@@ -187,7 +207,7 @@ fn interrupted(folder: &TempDir, out: &str) {
     // Long enough to have started mapping; a replay at full speed could be finished by then.
     let arguments = replay("drive", out, &["--speed", "20"]);
     assert!(killed_after(Duration::from_millis(1800), &arguments, folder).is_none());
-    assert!(folder.path().join(out).join("journal").exists());
+    assert!(folder.path().join(out).join("map.magmap").exists());
 }
 
 #[cfg(unix)]
@@ -237,7 +257,7 @@ fn a_second_drive_goes_into_the_map_of_the_first() {
 }
 
 #[test]
-fn other_settings_or_another_drive_are_rejected_and_the_journal_stays() {
+fn other_settings_or_another_drive_are_rejected_and_the_map_stays() {
     let folder = tempdir().unwrap();
     simulate(&folder, "drive", &[]);
     simulate(&folder, "other", &["--route", "rectangle"]);
@@ -260,7 +280,7 @@ fn other_settings_or_another_drive_are_rejected_and_the_journal_stays() {
 }
 
 #[test]
-fn neither_a_journal_nor_a_map_is_continued_in_another_frame() {
+fn neither_an_unfinished_nor_a_saved_map_is_continued_in_another_frame() {
     let folder = tempdir().unwrap();
     simulate(&folder, "drive", &["--storage", "sqlite3"]);
     // The same drive with odometry in another frame: strings of CDR end with a zero.
@@ -277,44 +297,45 @@ fn neither_a_journal_nor_a_map_is_continued_in_another_frame() {
     }
     interrupted(&folder, "map");
     let (_, err) = expect(1, &replay("moved", "map", &["--resume"]), &folder);
-    assert!(err.contains("journal is a map of frame \"odom\", but the recording is of \"ekf0\""), "{err}");
+    assert!(err.contains("map.magmap is a map of frame \"odom\", but the recording is of \"ekf0\""), "{err}");
     expect(0, &replay("drive", "map", &["--resume"]), &folder);
     let (_, err) = expect(1, &replay("moved", "map", &["--resume"]), &folder);
-    assert!(err.contains("checkpoint.npz is a map of frame \"odom\", but the recording is of \"ekf0\""), "{err}");
+    assert!(err.contains("map.magmap is a map of frame \"odom\", but the recording is of \"ekf0\""), "{err}");
     expect(0, &replay("drive", "whole", &[]), &folder);
     assert_same(&folder, ["whole", "map"]);
 }
 
 #[test]
-fn a_damaged_journal_is_reported_and_kept_and_the_map_is_the_same() {
+fn a_damaged_map_is_reported_and_kept_and_the_map_is_the_same() {
     let folder = tempdir().unwrap();
     simulate(&folder, "drive", &[]);
-    interrupted(&folder, "map");
-    let journal = folder.path().join("map/journal");
-    let mut files: Vec<_> = fs::read_dir(&journal).unwrap().map(|entry| entry.unwrap().path()).collect();
-    files.retain(|path| path.extension().is_some_and(|extension| extension == "npz" || extension == "journal"));
-    assert!(files.len() >= 3, "{files:?}");
-    let damaged: Vec<_> = files
-        .iter()
-        .map(|file| {
-            let mut bytes = fs::read(file).unwrap();
-            let middle = bytes.len() / 2;
-            bytes[middle] ^= 4;
-            fs::write(file, &bytes).unwrap();
-            bytes
-        })
-        .collect();
-    let (_, err) = expect(0, &replay("drive", "map", &["--resume"]), &folder);
-    for (file, bytes) in files.iter().zip(damaged) {
-        let name = file.file_name().unwrap().to_str().unwrap();
-        let aside = journal.join(format!("{name}.damaged"));
-        // A segment after the last valid step is not needed, and so not read.
-        if aside.exists() {
-            assert!(err.contains(name), "{err}");
-            assert!(fs::read(&aside).unwrap() == bytes, "{name}");
-        }
-    }
-    assert!(err.contains("damaged"), "{err}");
     expect(0, &replay("drive", "whole", &[]), &folder);
-    assert_same(&folder, ["whole", "map"]);
+    interrupted(&folder, "map");
+    let map = folder.path().join("map/map.magmap");
+    // All that the killed process has written is moved into one file.
+    let connection = rusqlite::Connection::open(&map).unwrap();
+    connection.pragma_update_and_check(None, "journal_mode", "DELETE", |_| Ok(())).unwrap();
+    drop(connection);
+    let good = fs::read(&map).unwrap();
+    let mut reported = 0;
+    for share in 0..12 {
+        // A bit of every twelfth page is flipped.
+        let mut damaged = good.clone();
+        damaged.chunks_mut(4096).skip(share).step_by(12).for_each(|page| page[2500] ^= 4);
+        fs::write(&map, &damaged).unwrap();
+        let (_, err) = expect(0, &replay("drive", "map", &["--resume"]), &folder);
+        if err.contains("of the trajectory are damaged") {
+            assert_same_but_for_the_trajectory(&folder, ["whole", "map"]);
+        } else {
+            assert_same(&folder, ["whole", "map"]);
+        }
+        let earlier = fs::read_dir(folder.path().join("map")).unwrap().map(|entry| entry.unwrap().path());
+        let earlier: Vec<_> = earlier.filter(|path| path.to_str().unwrap().contains("map.2")).collect();
+        // Some pages are not needed; if one is, its damage is named, and the file is kept as an earlier map.
+        reported += usize::from(!earlier.is_empty());
+        assert!(earlier.is_empty() || err.contains("map.magmap"), "{err}");
+        assert!(earlier.iter().all(|path| fs::read(path).unwrap() == damaged));
+        earlier.iter().for_each(|path| fs::remove_file(path).unwrap());
+    }
+    assert!(reported > 1, "{reported}");
 }

@@ -11,10 +11,11 @@ use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use magmap::config::Config;
-use magmap::durability::journal::{Folder, Gaps, Journal};
 use magmap::field::raster::{Rasterizer, rasterize};
 use magmap::mapping::mapper::Mapper;
 use magmap::mapping::worker::{Finished, Mode, Observer, Worker};
+use magmap::store::checkpoint::Checkpoint;
+use magmap::store::map_log::{MapLog, Options};
 use magmap_tools::replay::TruthComparison;
 use magmap_tools::simulation::{DipoleOptions, RobotOptions, Route, Simulation};
 
@@ -41,13 +42,14 @@ fn simulation(size: f64, hours: f64) -> Simulation {
     Simulation { seed: 3, world, route: Route::Patrol, robot, duration: 3600.0 * hours }
 }
 
-/// Drives, maps, draws and keeps a journal, all in this process.
+/// Drives, maps, draws and writes the map, all in this process.
 fn soak(simulation: &Simulation) -> (Vec<Sample>, Finished) {
     let config = Config::default();
     let folder = tempfile::tempdir().unwrap();
     let mapper = Mapper::new(&config);
-    let journal = Journal::start(Folder::open(folder.path()).unwrap(), &mapper, Vec::new(), false).unwrap();
-    let monitor = journal.monitor();
+    let map = folder.path().join("map.magmap");
+    let log = MapLog::create(&map, &mapper, Options::default()).unwrap();
+    let handle = log.handle();
     let samples = Arc::new(Mutex::new(Vec::new()));
     let observer: Observer = Box::new({
         let samples = Arc::clone(&samples);
@@ -70,16 +72,16 @@ fn soak(simulation: &Simulation) -> (Vec<Sample>, Finished) {
             });
         }
     });
-    let step_log = Some(Box::new(journal) as _);
+    let step_log = Some(Box::new(log) as _);
     let worker = Worker::start(Mode::Offline, mapper, step_log, Some(observer)).unwrap();
     let inbox = &worker.inbox;
     for sample in simulation.drive(simulation.world().unwrap()).unwrap() {
         inbox.send(sample.measurement).unwrap();
     }
     let finished = worker.join().unwrap();
-    assert_eq!(monitor.status().lost, None);
-    let recovered = Folder::open(folder.path()).unwrap().recover(&config, Gaps::Stop, |_| ()).unwrap().unwrap();
-    assert!(recovered.findings.is_empty() && recovered.mapper.progress() == finished.mapper.progress());
+    assert_eq!(handle.status().lost, None);
+    let read = Checkpoint::read(&map).unwrap();
+    assert!(read.stream.progress == *finished.mapper.progress());
     let samples = std::mem::take(&mut *samples.lock().unwrap());
     (samples, finished)
 }

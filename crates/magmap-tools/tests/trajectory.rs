@@ -1,29 +1,30 @@
 //! A map is the fold of what was kept of its drive.
 
-use std::sync::mpsc;
-
 use magmap::config::{Config, Mapped};
 use magmap::mapping::mapper::Mapper;
-use magmap::mapping::worker::{Mode, Observer, Worker};
+use magmap::mapping::worker::{Mode, Worker};
+use magmap::store::Database;
+use magmap::store::map_log::{MapLog, Options};
 use magmap::trajectory;
 use magmap_tools::simulation::{DipoleOptions, Route, Simulation, demo};
 
-/// Drives and keeps what was learnt as bytes, batch by batch. Folds it, and compares everything that both models know.
+/// Drives, folds the trajectory in the file of the map, and compares everything that both models know.
 #[track_caller]
 fn assert_folds_to_the_same_map(change: impl FnOnce(&mut Config)) {
     let world = DipoleOptions { size: [6.0, 4.0], under: 10, beside: 4, ..Default::default() };
     let simulation = Simulation { world, route: Route::LawnMower { spacing: 0.8 }, duration: 100.0, ..demo() };
     let mut config = Config::default();
     change(&mut config);
-    let (keep, kept) = mpsc::channel();
-    let observer: Observer = Box::new(move |observations, _| keep.send(trajectory::to_bytes(observations)).unwrap());
-    let worker = Worker::start(Mode::Offline, Mapper::new(&config), None, Some(observer)).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let (map, mapper) = (folder.path().join("map.magmap"), Mapper::new(&config));
+    let log = MapLog::create(&map, &mapper, Options::default()).unwrap();
+    let worker = Worker::start(Mode::Offline, mapper, Some(Box::new(log)), None).unwrap();
     for sample in simulation.drive(&simulation.world().unwrap()).unwrap() {
         worker.inbox.send(sample.measurement).unwrap();
     }
     let driven = worker.join().unwrap().mapper.model().state();
 
-    let batches: Vec<_> = kept.iter().map(|bytes| trajectory::from_bytes(&bytes).unwrap()).collect();
+    let batches = Database::open_to_read(&map).unwrap().trajectory().unwrap();
     assert!(batches.len() >= 8, "{} batches", batches.len());
     let folded = trajectory::fold(&config, &batches, &|| false).state();
     assert!(driven.totals.updates >= 8 && driven.extent.is_some(), "{:?}", driven.totals);

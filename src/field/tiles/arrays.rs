@@ -1,8 +1,5 @@
-//! The state of a tile, to and from arrays in a file.
+//! The state of a tile, to and from a row with its arrays.
 
-use std::io::{self, Cursor, Seek, Write};
-
-use serde::{Deserialize, Serialize};
 use streaming_gp::dual_memory::state::{DualState, SummaryState};
 use streaming_gp::dual_memory::{Memory, Site};
 use streaming_gp::{
@@ -10,97 +7,47 @@ use streaming_gp::{
 };
 
 use super::grid::{Square, TileCounts};
-use crate::arrays::{ArrayReader, ArrayWriter, Problem};
+use crate::arrays::{Arrays, Problem};
 use crate::config;
 use crate::field::engine::{DIMENSION, likelihood};
-use crate::field::process::{ProcessHead, ProcessKind, ProcessState};
+use crate::field::process::{ProcessKind, ProcessState};
 use crate::field::sensor_bias::BiasPrior;
+use crate::field::tile_store::TileRow;
 
-/// The part of a tile's state that is not arrays of numbers.
-#[derive(Serialize, Deserialize)]
-pub(in crate::field) struct TileMetadata {
-    pub(in crate::field) square: Square,
-    /// Number of targets in the noise baseline.
-    pub(in crate::field) targets: u64,
-    #[serde(flatten)]
-    pub(in crate::field) counts: TileCounts,
-    /// Name of the file that contains its arrays; none where they are beside this.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(in crate::field) file: Option<String>,
+/// The row of a tile in a file.
+pub(super) fn to_row(square: Square, counts: TileCounts, process: &ProcessState) -> TileRow {
+    let TileCounts { learnt, own } = counts;
+    let mut arrays = Arrays::default();
+    match process {
+        ProcessState::Streaming(state) => add_common(&mut arrays, state),
+        ProcessState::Vector(state, bias) => {
+            add_common(&mut arrays, state);
+            add_bias(&mut arrays, bias.as_ref());
+        }
+        ProcessState::Dual(dual) => {
+            add_common(&mut arrays, &dual.common);
+            add_memory(&mut arrays, dual);
+        }
+    }
+    TileRow { square, targets: process.head().targets, learnt, own, arrays }
 }
 
-/// Contents of a tile's file beside arrays of numbers.
-#[derive(Serialize, Deserialize)]
-struct TileFileMetadata {
-    hyperparameter_names: Vec<String>,
-    process: ProcessKind,
-    #[serde(flatten)]
-    tile: TileMetadata,
-}
-
-/// Value of the array `format` of a tile.
-const TILE_FORMAT: &str = "magmap-tile";
-
-/// Version of the format of a tile.
-const TILE_FORMAT_VERSION: i64 = 1;
-
-/// The bytes of the file of one tile: an archive as that of a checkpoint.
-pub(super) fn tile_to_bytes(square: Square, counts: TileCounts, process: &ProcessState) -> io::Result<Vec<u8>> {
-    let ProcessHead { kind, hyperparameter_names, targets } = process.head();
-    let tile = TileMetadata { square, targets, counts, file: None };
-    let metadata = TileFileMetadata { hyperparameter_names, process: kind, tile };
-    let mut arrays = ArrayWriter::new(Cursor::new(Vec::new()));
-    arrays.text("format", TILE_FORMAT)?;
-    arrays.integer("format_version", TILE_FORMAT_VERSION)?;
-    arrays.text("metadata", &serde_json::to_string(&metadata)?)?;
-    write_process(&mut arrays, process)?;
-    Ok(arrays.finish()?.into_inner())
-}
-
-/// The tile of a square in the bytes of its file, of a map made with these settings.
+/// The tile in a row, of a map of this kind, with hyperparameters of these names, made with these settings.
 ///
 /// # Errors
 /// The first problem that is found.
-pub(in crate::field) fn tile_from_bytes(
-    bytes: &[u8],
-    square: Square,
+pub(in crate::field) fn from_row(
+    row: &TileRow,
+    kind: ProcessKind,
+    names: &[String],
     settings: &config::Model,
 ) -> Result<(TileCounts, ProcessState), Problem> {
-    let arrays = ArrayReader::new(bytes)?;
-    let (format, version) = (arrays.text("format")?, arrays.integer("format_version")?);
-    if format != TILE_FORMAT {
-        return Err(Problem::array("format", TILE_FORMAT, format));
-    }
-    if version != TILE_FORMAT_VERSION {
-        return Err(Problem::Version { expected: TILE_FORMAT_VERSION, found: version });
-    }
-    let TileFileMetadata { hyperparameter_names, process, tile } = serde_json::from_str(&arrays.text("metadata")?)?;
-    if tile.square != square {
-        return Err(Problem::array("metadata", &format!("the tile {square:?}"), format!("{:?}", tile.square)));
-    }
-    let process = read_process(&arrays, process, &hyperparameter_names, tile.targets, settings)?;
-    Ok((tile.counts, process))
+    let &TileRow { targets, learnt, own, ref arrays, .. } = row;
+    Ok((TileCounts { learnt, own }, read_process(arrays, kind, names, targets, settings)?))
 }
 
-pub(in crate::field) fn write_process<W: Write + Seek>(
-    arrays: &mut ArrayWriter<W>,
-    process: &ProcessState,
-) -> io::Result<()> {
-    match process {
-        ProcessState::Streaming(state) => write_common(arrays, state),
-        ProcessState::Vector(state, bias) => {
-            write_common(arrays, state)?;
-            write_bias(arrays, bias.as_ref())
-        }
-        ProcessState::Dual(dual) => {
-            write_common(arrays, &dual.common)?;
-            write_memory(arrays, dual)
-        }
-    }
-}
-
-pub(in crate::field) fn read_process(
-    arrays: &ArrayReader<'_>,
+fn read_process(
+    arrays: &Arrays,
     kind: ProcessKind,
     names: &[String],
     targets: u64,
@@ -177,42 +124,42 @@ impl Rows for FieldPlaces {
 }
 
 /// Writes the arrays that all processes have. The arrays of the past are empty before the first batch.
-fn write_common<P: Rows, W: Write + Seek>(arrays: &mut ArrayWriter<W>, state: &State<P>) -> io::Result<()> {
+fn add_common<P: Rows>(arrays: &mut Arrays, state: &State<P>) {
     let hyperparameters = state.hyperparameters.iter().map(|hyperparameter| hyperparameter.value);
-    arrays.numbers("hyperparameters", &[state.hyperparameters.len()], hyperparameters)?;
-    arrays.numbers("mean", &[], [state.mean])?;
+    arrays.add("hyperparameters", &[state.hyperparameters.len()], hyperparameters);
+    arrays.add("mean", &[], [state.mean]);
     let outputs = state.baseline.outputs();
     let baselines = outputs.iter().flat_map(|baseline| [baseline.mean, baseline.scatter]);
-    arrays.numbers("baseline", &[outputs.len(), 2], baselines)?;
+    arrays.add("baseline", &[outputs.len(), 2], baselines);
     let past = state.past.as_ref();
     let rows = past.map_or_else(Vec::new, |past| past.inducing.rows());
     let of_past = |numbers: fn(&PastState<P>) -> &Vec<f64>| past.map_or(&[][..], |past| numbers(past)).iter().copied();
     let size = rows.len() / P::COLUMNS;
-    arrays.numbers("inducing_points", &[size, P::COLUMNS], rows)?;
-    arrays.numbers("covariance_root", &[size, size], of_past(|past| &past.covariance_root))?;
-    arrays.numbers("triangle", &[size, size], of_past(|past| &past.triangle))?;
-    arrays.numbers("target", &[size], of_past(|past| &past.target))?;
-    arrays.numbers("log_evidence", &[], [past.map_or(0.0, |past| past.log_evidence)])
+    arrays.add("inducing_points", &[size, P::COLUMNS], rows);
+    arrays.add("covariance_root", &[size, size], of_past(|past| &past.covariance_root));
+    arrays.add("triangle", &[size, size], of_past(|past| &past.triangle));
+    arrays.add("target", &[size], of_past(|past| &past.target));
+    arrays.add("log_evidence", &[], [past.map_or(0.0, |past| past.log_evidence)]);
 }
 
 /// The arrays of the dual model: its memory, and the summary of all other observations.
-fn write_memory<W: Write + Seek>(arrays: &mut ArrayWriter<W>, dual: &DualState<Points>) -> io::Result<()> {
+fn add_memory(arrays: &mut Arrays, dual: &DualState<Points>) {
     let nothing = Memory { places: Points::new(DIMENSION), targets: Vec::new(), sites: Vec::new() };
     let Memory { places, targets, sites } = dual.memory.as_ref().unwrap_or(&nothing);
     let size = targets.len();
-    arrays.numbers("memory_places", &[size, DIMENSION], (0..size).flat_map(|index| places.point(index)))?;
-    arrays.numbers("memory_targets", &[size], targets.iter().copied())?;
+    arrays.add("memory_places", &[size, DIMENSION], (0..size).flat_map(|index| places.point(index)));
+    arrays.add("memory_targets", &[size], targets.iter().copied());
     let sites = sites.iter().flat_map(|site| [site.precision, site.natural]);
-    arrays.numbers("memory_sites", &[size, 2], sites)?;
+    arrays.add("memory_sites", &[size, 2], sites);
     let nothing = SummaryState { triangle: Vec::new(), target: Vec::new(), log_evidence: 0.0 };
     let SummaryState { triangle, target, log_evidence } = dual.summary.as_ref().unwrap_or(&nothing);
     let size = target.len();
-    arrays.numbers("summary_triangle", &[size, size], triangle.iter().copied())?;
-    arrays.numbers("summary_target", &[size], target.iter().copied())?;
-    arrays.numbers("summary_log_evidence", &[], [*log_evidence])
+    arrays.add("summary_triangle", &[size, size], triangle.iter().copied());
+    arrays.add("summary_target", &[size], target.iter().copied());
+    arrays.add("summary_log_evidence", &[], [*log_evidence]);
 }
 
-fn read_memory(arrays: &ArrayReader<'_>, common: State<Points>) -> Result<DualState<Points>, Problem> {
+fn read_memory(arrays: &Arrays, common: State<Points>) -> Result<DualState<Points>, Problem> {
     let coordinates = arrays.numbers("memory_places", [None, Some(DIMENSION)])?;
     let (places, _) = coordinates.as_chunks::<DIMENSION>();
     let sites = arrays.numbers("memory_sites", [Some(places.len()), Some(2)])?;
@@ -235,13 +182,13 @@ fn read_memory(arrays: &ArrayReader<'_>, common: State<Points>) -> Result<DualSt
 }
 
 /// Writes the knowledge of the sensor's bias before the tile; empty where there was none.
-fn write_bias<W: Write + Seek>(arrays: &mut ArrayWriter<W>, bias: Option<&BiasPrior>) -> io::Result<()> {
+fn add_bias(arrays: &mut Arrays, bias: Option<&BiasPrior>) {
     let size = bias.map_or(0, |bias| bias.mean.len());
-    arrays.numbers("bias_mean", &[size], bias.iter().flat_map(|bias| bias.mean))?;
-    arrays.numbers("bias_covariance", &[size, size], bias.iter().flat_map(|bias| bias.covariance).flatten())
+    arrays.add("bias_mean", &[size], bias.iter().flat_map(|bias| bias.mean));
+    arrays.add("bias_covariance", &[size, size], bias.iter().flat_map(|bias| bias.covariance).flatten());
 }
 
-fn read_bias(arrays: &ArrayReader<'_>) -> Result<Option<BiasPrior>, Problem> {
+fn read_bias(arrays: &Arrays) -> Result<Option<BiasPrior>, Problem> {
     let mean = arrays.numbers("bias_mean", [None])?;
     let covariance = arrays.numbers("bias_covariance", [Some(mean.len()); 2])?;
     if mean.is_empty() {
@@ -256,7 +203,7 @@ fn read_bias(arrays: &ArrayReader<'_>) -> Result<Option<BiasPrior>, Problem> {
 }
 
 fn read_common<P: Rows>(
-    arrays: &ArrayReader<'_>,
+    arrays: &Arrays,
     names: &[String],
     targets: u64,
     settings: &config::Model,

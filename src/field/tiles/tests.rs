@@ -3,15 +3,16 @@ use std::sync::{Arc, Mutex};
 
 use nalgebra::{Matrix3, Point3, Rotation3, Vector3};
 
+use crate::arrays::Problem;
 use crate::config::{Config, Mapped};
-use crate::durability::tile_folder::TileFolder;
 use crate::field::map::FieldMap;
 use crate::field::model::FieldModel;
 use crate::field::process::ProcessState;
-use crate::field::tile_store::TileStore;
+use crate::field::tile_store::{TileRow, TileStore};
 use crate::field::tiles::memory::Resident;
 use crate::field::tiles::{TileContent, TileState};
 use crate::sensing::reading::{MagneticField, Observation, Stamp};
+use crate::store::Database;
 
 /// Hard iron of the sensor, in microtesla.
 const IRON: [f64; 3] = [3.0, -2.0, 0.0];
@@ -296,7 +297,7 @@ fn tiles_that_are_not_in_memory_make_the_same_map_to_the_last_bit() {
         // A few of the largest tiles.
         config.tiles.memory = if field == Mapped::Vector { 1.0 } else { 0.5 };
         let mut model = FieldModel::new(&config);
-        model.keep_tiles_in(Arc::new(TileFolder::temporary().unwrap()));
+        model.keep_tiles_in(Arc::new(Database::temporary().unwrap()));
         let mut most = 0;
         for batch in corridor(24.0).chunks(40) {
             model.update(batch, &|| false).unwrap();
@@ -319,7 +320,7 @@ fn tiles_that_are_not_in_memory_make_the_same_map_to_the_last_bit() {
 #[derive(Debug)]
 struct Faulty {
     takes: bool,
-    lost: Mutex<Vec<String>>,
+    lost: Mutex<Vec<[i64; 2]>>,
 }
 
 impl TileStore for Faulty {
@@ -327,19 +328,19 @@ impl TileStore for Faulty {
         true
     }
 
-    fn write(&self, square: [i64; 2], _: &[u8]) -> io::Result<String> {
-        if self.takes { Ok(format!("{square:?}")) } else { Err(io::ErrorKind::StorageFull.into()) }
+    fn write(&self, _: &TileRow) -> io::Result<u64> {
+        if self.takes { Ok(1) } else { Err(io::ErrorKind::StorageFull.into()) }
     }
 
-    fn read(&self, _: &str) -> io::Result<Vec<u8>> {
-        Ok(b"PK, damaged".to_vec())
+    fn read(&self, _: u64) -> Result<TileRow, Problem> {
+        Err(Problem::Damaged("a bit is flipped".into()))
     }
 
-    fn report_lost(&self, name: &str, _: &str) {
-        self.lost.lock().unwrap().push(name.to_owned());
+    fn report_lost(&self, _: u64, square: [i64; 2], _: &Problem) {
+        self.lost.lock().unwrap().push(square);
     }
 
-    fn release(&self, _: &str) {}
+    fn release(&self, _: u64) {}
 }
 
 #[test]
@@ -357,7 +358,7 @@ fn a_tile_whose_file_is_damaged_is_unknown_and_begins_anew_and_the_others_are_as
     let places = [[0.0, 0.0], [24.0, 0.0]];
     let (found, expected) = (predictions(&map, &places), predictions(&whole.map().unwrap(), &places));
     assert!(found[0].0.is_nan() && found[1] == expected[1], "{found:?} {expected:?}");
-    assert_eq!(*store.lost.lock().unwrap(), ["[0, 0]"]);
+    assert_eq!(*store.lost.lock().unwrap(), [[0, 0]]);
     // Back in the first tile.
     model.update(&there[..40], &|| false).unwrap();
     let anew = predictions(&model.map().unwrap(), &places[..1])[0];

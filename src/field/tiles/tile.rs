@@ -3,7 +3,7 @@
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::arrays::{tile_from_bytes, tile_to_bytes};
+use super::arrays::{from_row, to_row};
 use super::grid::{Square, TileCounts};
 use super::memory::{Resident, TileMemory};
 use crate::arrays::Problem;
@@ -80,7 +80,7 @@ impl Tile {
         if content.process.is_none()
             && let Some(stored) = content.stored.take()
         {
-            let read = self.read(&stored).inspect_err(|problem| stored.report_lost(&problem.to_string())).ok()?;
+            let read = self.read(&stored).inspect_err(|problem| stored.report_lost(self.square, problem)).ok()?;
             content.stored = Some(stored);
             return Some(read);
         }
@@ -88,7 +88,8 @@ impl Tile {
     }
 
     fn read(&self, stored: &StoredTile) -> Result<FieldProcess, Problem> {
-        let (_, state) = tile_from_bytes(&stored.read()?, self.square, &self.config.model)?;
+        let ProcessHead { kind, hyperparameter_names, .. } = &self.head;
+        let (_, state) = from_row(&stored.read()?, *kind, hyperparameter_names, &self.config.model)?;
         FieldProcess::from_state(&self.config, &state).map_err(|error| Problem::Settings(error.to_string()))
     }
 
@@ -107,8 +108,8 @@ impl Tile {
         }
         // The disk may be slow: the model does not wait for it.
         let process = self.found().ok_or_else(|| io::Error::other("a tile is lost"))?;
-        let bytes = tile_to_bytes(self.square, self.counts, &process.state())?;
-        let stored = Arc::new(StoredTile::new(Arc::clone(store), store.write(self.square, &bytes)?));
+        let number = store.write(&to_row(self.square, self.counts, &process.state()))?;
+        let stored = Arc::new(StoredTile::new(Arc::clone(store), number));
         self.content().stored = Some(Arc::clone(&stored));
         Ok(stored)
     }

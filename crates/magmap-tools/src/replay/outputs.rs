@@ -13,10 +13,10 @@ use crate::export::report::write_json;
 use crate::export::{MapArrays, MapPicture};
 use magmap::config::{Config, Mapped};
 use magmap::display::AxesGrid;
-use magmap::durability::checkpoint::{self, Checkpoint};
 use magmap::field::grid::FieldGrid;
 use magmap::field::map::FieldMap;
 use magmap::mapping::worker::Finished;
+use magmap::store::map_file::FILE_NAME;
 
 /// Writes all outputs, and names the file of the map over time. Outputs that need no raster come first, so that a map too large to
 /// be drawn leaves its report.
@@ -40,7 +40,6 @@ pub(super) fn write(
         finished.mapper.pipeline().path().points().iter().map(|point| [point.x, point.y]).collect();
     let subtitle = format!("{name}, {:.0} m driven", report.counters.travelled);
     write_grid(folder, &grid, &map, &path, &subtitle)?;
-    Checkpoint::of(&finished.mapper)?.write(folder.join(checkpoint::FILE_NAME))?;
     let grids = folder.join("map.mcap");
     history.grids.persist(&grids).map_err(|error| unwritten(&grids)(error.error))?;
     let is_vector = config.model.field == Mapped::Vector;
@@ -65,7 +64,7 @@ const FILES: [&str; 13] = [
     "standard_deviation.pgm",
     "report.json",
     "config.toml",
-    checkpoint::FILE_NAME,
+    FILE_NAME,
 ];
 
 fn remove_if_there(path: &Path) -> Result<(), Error> {

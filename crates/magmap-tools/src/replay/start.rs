@@ -1,18 +1,18 @@
 //! The start of a replay: with a new map, where it was interrupted, or with the map of another recording.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use serde::Serialize;
 
 use super::{Error, Options, ReplayProgress, Source};
 use magmap::config::{Config, Scope};
-use magmap::durability::checkpoint::{Checkpoint, FILE_NAME};
-use magmap::durability::journal::{Folder, Gaps, Journal, Recovered};
 use magmap::mapping::mapper::{Mapper, SourceRun, Step};
 use magmap::mapping::stop::StopSignal;
-
-/// Folder of the journal while a replay runs or is interrupted.
-const JOURNAL: &str = "journal";
+use magmap::store::map_file::{self, FILE_NAME};
+use magmap::store::map_log::{MapLog, Options as LogOptions};
+use magmap::store::recovery::{Gaps, Recovered};
+use magmap::store::{self, Database};
 
 /// The map that a replay continued.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -41,16 +41,16 @@ impl std::fmt::Display for Resumed {
     }
 }
 
-/// The map that a replay starts from, and its journal.
+/// The map that a replay starts from, and what writes its file.
 pub(super) struct ReplayStart {
     pub(super) mapper: Mapper,
-    pub(super) journal: Option<Journal>,
-    /// The map that is continued; none for a new one.
+    pub(super) log: MapLog,
+    /// What is continued; none for a new map.
     pub(super) resumed: Option<Resumed>,
 }
 
 impl ReplayStart {
-    /// Finds the map to continue in the output folder, if requested, and starts the journal there.
+    /// Finds the map to continue in the output folder, if requested, and starts to write it there.
     pub(super) fn find(
         config: &Config,
         source: &Source,
@@ -58,89 +58,100 @@ impl ReplayStart {
         options: &Options,
         progress: &mut impl FnMut(ReplayProgress),
     ) -> Result<Self, Error> {
-        let path = folder.join(JOURNAL);
-        let mut existing = None;
-        let mut damaged = Vec::new();
-        if options.resume {
-            if path.exists() {
-                let recovered =
-                    Folder::open(&path)?.recover(config, Gaps::Stop, |mapper| progress(ReplayProgress::of(mapper)))?;
-                if let Some(recovered) = recovered {
-                    damaged.clone_from(&recovered.damaged);
-                    existing = resume_journal(recovered, config, source, &path)?;
+        let path = folder.join(FILE_NAME);
+        let log_options = || LogOptions { earlier_maps: config.node.earlier_maps, ..LogOptions::default() };
+        if !options.resume {
+            map_file::remove(&path)?;
+        } else if !path.exists() {
+            log::info!("there is nothing to continue: starting a new map");
+        } else if let Some((recovered, database)) = recover(config, &path, progress)? {
+            match resume(recovered, config, source, &path) {
+                Ok(None) => {}
+                Ok(Some((recovered, resumed))) => {
+                    let (mapper, log) = MapLog::resume(database, recovered, log_options())?;
+                    return Ok(Self { mapper, log, resumed: Some(resumed) });
+                }
+                Err(error) => {
+                    // The end of the replay may have been interrupted.
+                    if matches!(error, Error::AlreadyMapped { .. }) {
+                        drop(database);
+                        map_file::mark_saved(&path)?;
+                    }
+                    return Err(error);
                 }
             }
-            if existing.is_none() {
-                existing = continue_checkpoint(&folder.join(FILE_NAME), config, source).inspect_err(|error| {
-                    // The removal of the journal was interrupted.
-                    if matches!(error, Error::AlreadyMapped { .. }) {
-                        let _ = remove_journal(folder);
-                    }
-                })?;
-            }
-        } else {
-            remove_journal(folder)?;
         }
-        let (mapper, resumed) = match existing {
-            Some((mapper, resumed)) => (mapper, Some(resumed)),
-            None => (Mapper::new(config), None),
-        };
-        let journal = Journal::start_if_enabled(&config.journal, || Folder::open(&path), &mapper, damaged, false)?;
-        Ok(Self { mapper, journal, resumed })
+        let mapper = Mapper::new(config);
+        let log = MapLog::create(path, &mapper, log_options())?;
+        Ok(Self { mapper, log, resumed: None })
     }
 }
 
-/// Removes the journal once the outputs are written.
-pub(super) fn remove_journal(folder: &Path) -> Result<(), Error> {
-    let path = folder.join(JOURNAL);
-    if path.exists() {
-        Folder::open(path)?.remove();
+/// The newest state of the map in a file; none where nothing of it can be read, and then it becomes an earlier map.
+fn recover(
+    config: &Config,
+    path: &Path,
+    progress: &mut impl FnMut(ReplayProgress),
+) -> Result<Option<(Recovered, Arc<Database>)>, Error> {
+    let recovered = Database::open(path).and_then(|database| {
+        let database = Arc::new(database);
+        let recovered = database.recover(config, Gaps::Stop, |mapper| progress(ReplayProgress::of(mapper)))?;
+        Ok(Some((recovered, database)))
+    });
+    match recovered {
+        Err(error @ store::Error::Read { .. }) => {
+            log::warn!("{error}; starting a new map, and the file will be renamed");
+            Ok(None)
+        }
+        recovered => Ok(recovered?),
     }
-    Ok(())
 }
 
-/// Continues an interrupted replay, or the map of one whose outputs could not be written.
-fn resume_journal(
-    recovered: Recovered,
+/// Continues an interrupted replay, or the map of a finished one; none where no recording is in it yet.
+fn resume(
+    mut recovered: Recovered,
     config: &Config,
     source: &Source,
     path: &Path,
-) -> Result<Option<(Mapper, Resumed)>, Error> {
-    let Recovered { mut mapper, findings, .. } = recovered;
-    findings.iter().for_each(|finding| log::warn!("{finding}"));
-    // It may be unknown if the first segment was damaged.
+) -> Result<Option<(Recovered, Resumed)>, Error> {
+    recovered.findings.iter().for_each(|finding| log::warn!("{finding}"));
+    let mapper = &mut recovered.mapper;
+    // It may be unknown if the first steps are damaged.
     if !mapper.frame().is_empty() {
         check_same_frame(path, mapper.frame(), source)?;
     }
-    let progress = mapper.progress();
-    match progress.source() {
-        Some(last) if *last == source.id => {
-            mapper.config().check_unchanged(config, Scope::is_fixed_for_a_recording)?;
-            let resumed = Resumed {
-                measurements: progress.index,
-                updates: progress.versions,
-                recordings: names(&progress.sources[..progress.sources.len() - 1]),
-                findings,
-            };
-            log::info!("resuming after {} measurements of {}", resumed.measurements, source.name);
-            configure(&mut mapper, config);
-            Ok(Some((mapper, resumed)))
+    let progress = mapper.progress().clone();
+    let Some(last) = progress.source() else { return Ok(None) };
+    if recovered.is_saved && progress.holds(&source.id) {
+        return Err(Error::AlreadyMapped { path: path.to_owned(), name: source.name.clone() });
+    }
+    let resumed = if *last == source.id {
+        mapper.config().check_unchanged(config, Scope::is_fixed_for_a_recording)?;
+        log::info!("resuming after {} measurements of {}", progress.index, source.name);
+        let before = &progress.sources[..progress.sources.len() - 1];
+        Resumed {
+            measurements: progress.index,
+            updates: progress.versions,
+            recordings: names(before),
+            findings: recovered.findings.clone(),
         }
-        Some(_) if progress.has_ended => {
-            let resumed = added(&mapper, findings);
-            mapper.model().check(config)?;
-            configure(&mut mapper, config);
-            mapper.begin_stream();
-            Ok(Some((mapper, resumed)))
-        }
-        Some(last) => Err(Error::Refused(format!(
-            "the map in {} is of {}, whose replay was interrupted; resume that one first, or choose another folder",
+    } else if progress.has_ended {
+        mapper.model().check(config)?;
+        let recordings = names(&progress.sources);
+        log::info!("continuing the map of {}", recordings.join(", "));
+        Resumed { measurements: 0, updates: progress.versions, recordings, findings: recovered.findings.clone() }
+    } else {
+        return Err(Error::Refused(format!(
+            "the map {} is of {}, whose replay was interrupted; resume that one first, or choose another folder",
             path.display(),
             last.name
-        ))),
-        // The journal contains no source yet.
-        None => Ok(None),
+        )));
+    };
+    configure(mapper, config);
+    if *last != source.id {
+        mapper.begin_stream();
     }
+    Ok(Some((recovered, resumed)))
 }
 
 /// Continues with these settings. The same settings are no step: the map is the one that would have been made without interruption.
@@ -148,29 +159,6 @@ fn configure(mapper: &mut Mapper, config: &Config) {
     if **mapper.config() != *config {
         mapper.take(Step::Configure(Box::new(config.clone())), &StopSignal::default());
     }
-}
-
-/// Continues the map of a finished replay.
-fn continue_checkpoint(file: &Path, config: &Config, source: &Source) -> Result<Option<(Mapper, Resumed)>, Error> {
-    if !file.exists() {
-        log::info!("there is nothing to continue: starting a new map");
-        return Ok(None);
-    }
-    let checkpoint = Checkpoint::read(file)?;
-    check_same_frame(file, &checkpoint.frame, source)?;
-    if checkpoint.stream.progress.holds(&source.id) {
-        return Err(Error::AlreadyMapped { path: file.to_owned(), name: source.name.clone() });
-    }
-    let mut mapper = checkpoint.resume(config)?;
-    mapper.begin_stream();
-    let resumed = added(&mapper, Vec::new());
-    log::info!("continuing the map of {}", resumed.recordings.join(", "));
-    Ok(Some((mapper, resumed)))
-}
-
-fn added(mapper: &Mapper, findings: Vec<String>) -> Resumed {
-    let progress = mapper.progress();
-    Resumed { measurements: 0, updates: progress.versions, recordings: names(&progress.sources), findings }
 }
 
 fn names(sources: &[SourceRun]) -> Vec<String> {

@@ -8,12 +8,15 @@ mod seeds;
 
 use std::fs;
 use std::path::Path;
+use std::sync::Arc;
 
 use magmap::config::{Config, Sensor, Topics};
-use magmap::durability::checkpoint::Checkpoint;
-use magmap::durability::journal::{Folder, Gaps, steps_of};
-use magmap::mapping::mapper::{Mapper, Step};
-use magmap::mapping::stop::StopSignal;
+use magmap::mapping::mapper::Mapper;
+use magmap::mapping::step_log::StepLog;
+use magmap::store::Database;
+use magmap::store::checkpoint::Checkpoint;
+use magmap::store::map_log::{MapLog, Options};
+use magmap::store::recovery::Gaps;
 use magmap_tools::recording;
 use magmap_tools::recording::messages::{MagneticField, Message, OccupancyGrid, Odometry, TFMessage, decode, encode};
 use tempfile::TempDir;
@@ -42,7 +45,7 @@ impl Reader {
 }
 
 /// All readers.
-pub const READERS: [Reader; 9] = [
+pub const READERS: [Reader; 8] = [
     Reader { name: "csv", read: csv, repair: nothing, memory: 16 << 20, seeds: seeds::csv, words: seeds::csv_words },
     Reader {
         name: "survey",
@@ -70,22 +73,7 @@ pub const READERS: [Reader; 9] = [
         words: seeds::sqlite3_words,
     },
     Reader { name: "cdr", read: cdr, repair: nothing, memory: 16 << 20, seeds: seeds::cdr, words: no_words },
-    Reader {
-        name: "checkpoint",
-        read: checkpoint,
-        repair: repair::checkpoint,
-        memory: 16 << 20,
-        seeds: seeds::checkpoint,
-        words: no_words,
-    },
-    Reader {
-        name: "journal",
-        read: journal,
-        repair: repair::journal,
-        memory: 16 << 20,
-        seeds: seeds::journal,
-        words: no_words,
-    },
+    Reader { name: "map", read: map, repair: repair::map, memory: 16 << 20, seeds: seeds::map, words: no_words },
     Reader {
         name: "config",
         read: config,
@@ -202,45 +190,31 @@ fn cdr(_: &Path, bytes: &[u8]) {
     read::<OccupancyGrid>(bytes);
 }
 
-/// An accepted checkpoint can be continued, and reads the same after it is written.
-fn checkpoint(folder: &Path, bytes: &[u8]) {
-    let checkpoint = match Checkpoint::from_bytes(bytes) {
-        Ok(checkpoint) => checkpoint,
-        Err(error) => return drop(error.to_string()),
-    };
-    let mut settings = checkpoint.model.settings.clone();
-    let mut resumed = checkpoint.resume(&settings);
-    if resumed.is_err() {
-        settings.selection.method = "dual_memory".parse().expect("a method");
-        resumed = checkpoint.resume(&settings);
-    }
-    if let Ok(mapper) = resumed {
-        let path = folder.join("map.npz");
-        let resumed = Checkpoint::of(&mapper).expect("settings that were read");
-        resumed.write(&path).expect("what was read can be written");
-        Checkpoint::read(&path).expect("what was written can be read");
-    }
-}
-
-/// The first segment of a journal, and what its steps do to all but the model.
-fn journal(_: &Path, bytes: &[u8]) {
-    match steps_of(bytes) {
-        Ok((steps, damages)) => {
-            damages.iter().for_each(|damage| drop(damage.to_string()));
-            let mut mapper = Mapper::new(&seeds::quick_settings());
-            let steps = steps.into_iter().filter(|step| !matches!(step, Step::Learn { .. }));
-            steps.for_each(|step| drop(mapper.take(step, &StopSignal::default())));
+/// A map, with what its steps do to it. An accepted one can be continued, and reads the same after it is written.
+fn map(folder: &Path, bytes: &[u8]) {
+    let path = folder.join("map.magmap");
+    put(&path, bytes);
+    let recovered = Database::open(&path).and_then(|database| {
+        drop(database.trajectory().map_err(|error| error.to_string()));
+        let database = Arc::new(database);
+        Ok((database.recover(&seeds::quick_settings(), Gaps::Skip, |_| {})?, database))
+    });
+    match recovered {
+        Ok((recovered, database)) => {
+            let log = MapLog::resume(database, recovered, Options { earlier_maps: 1, ..Options::default() });
+            let (mapper, log) = log.expect("a thread");
+            let handle = log.handle();
+            Box::new(log).close(Some(&mapper));
+            drop(mapper);
+            if handle.status().lost.is_none() {
+                drop(handle);
+                Checkpoint::read(&path).expect("what was written can be read");
+            }
         }
-        Err(damage) => drop(damage.to_string()),
+        Err(error) => drop(error.to_string()),
     }
-}
-
-/// Recovers a journal with the model, which takes long.
-pub fn recovery(folder: &Path, bytes: &[u8]) {
-    put(&folder.join("steps-000000000000.journal"), bytes);
-    for gaps in [Gaps::Stop, Gaps::Skip] {
-        let journal = Folder::open(folder).expect("a folder");
-        let _ = journal.recover(&seeds::quick_settings(), gaps, |_| {}).expect("damage is no error");
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        let _ = fs::remove_file(entry.path());
     }
 }
 

@@ -2,17 +2,15 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::PathBuf;
 
 use ::mcap::records::MessageHeader;
 use ::mcap::{Compression, WriteOptions};
 use magmap::config::Config;
-use magmap::durability::checkpoint::Checkpoint;
-use magmap::durability::journal::{Folder, Journal};
-use magmap::mapping::mapper::{Mapper, SourceId, Step};
+use magmap::mapping::mapper::{Effect, Mapper, SourceId, Step};
 use magmap::mapping::step_log::StepLog;
 use magmap::mapping::stop::StopSignal;
 use magmap::sensing::reading::{self, Measurement, Reading, Stamp};
+use magmap::store::map_log::{MapLog, Options};
 use magmap_tools::recording::messages::{MagneticField, Message, OccupancyGrid, Odometry, TFMessage, encode};
 use magmap_tools::recording::writer::{BagWriter, Storage};
 use nalgebra::{Isometry3, Point3, Translation3, UnitQuaternion, Vector3};
@@ -269,49 +267,33 @@ fn steps() -> Vec<Step> {
     steps
 }
 
-pub(super) fn checkpoint() -> Vec<Vec<u8>> {
-    let mut with_memory = quick_settings();
-    with_memory.selection.method = "dual_memory=3".parse().unwrap();
-    [quick_settings(), with_memory].iter().flat_map(checkpoints_under).collect()
-}
-
-fn checkpoints_under(config: &Config) -> Vec<Vec<u8>> {
-    let folder = super::folder();
-    let path = folder.path().join("map.npz");
-    let mut mapper = Mapper::new(config);
-    let written = |mapper: &Mapper| {
-        Checkpoint::of(mapper).unwrap().write(&path).unwrap();
-        fs::read(&path).unwrap()
-    };
-    let empty = written(&mapper);
-    steps().into_iter().for_each(|step| drop(mapper.take(step, &StopSignal::default())));
-    vec![empty, written(&mapper)]
-}
-
-pub(super) fn journal() -> Vec<Vec<u8>> {
+pub(super) fn map() -> Vec<Vec<u8>> {
     let config = quick_settings();
+    let mut tiled = config.clone();
+    (tiled.tiles.size, tiled.tiles.halo, tiled.tiles.band) = (2.0, 0.5, 0.2);
     let changes = vec![
         Step::Configure(Box::new(config.clone())),
         Step::Finish,
         Step::Learn { batches: 3 },
         Step::Frame("odom".into()),
-        Step::Reset,
     ];
-    [steps(), changes].map(|steps| journal_of(&config, &steps)).to_vec()
+    vec![map_of(&config, &steps(), false), map_of(&config, &changes, false), map_of(&tiled, &steps(), true)]
 }
 
-/// The first segment of a journal of these steps.
-fn journal_of(config: &Config, steps: &[Step]) -> Vec<u8> {
+/// The file of a map that these steps make, with a checkpoint before or, if it `is_closed`, after them.
+fn map_of(config: &Config, steps: &[Step], is_closed: bool) -> Vec<u8> {
     let folder = super::folder();
-    let path: PathBuf = folder.path().join("journal");
+    let path = folder.path().join("map.magmap");
     let mut mapper = Mapper::new(config);
-    let mut journal = Journal::start(Folder::open(&path).unwrap(), &mapper, Vec::new(), false).unwrap();
+    let mut log = MapLog::create(&path, &mapper, Options::default()).unwrap();
     for step in steps {
-        journal.append(&mapper, step);
-        mapper.take(step.clone(), &StopSignal::default());
+        log.append(&mapper, step);
+        if let Effect::Learnt { batch, .. } = mapper.take(step.clone(), &StopSignal::default()) {
+            log.learnt(&mapper, &batch.observations);
+        }
     }
-    Box::new(journal).close(None);
-    fs::read(path.join("steps-000000000000.journal")).unwrap()
+    Box::new(log).close(is_closed.then_some(&mapper));
+    fs::read(path).unwrap()
 }
 
 pub(super) fn config() -> Vec<Vec<u8>> {

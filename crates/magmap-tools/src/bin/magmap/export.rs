@@ -5,8 +5,9 @@ use std::path::PathBuf;
 use anyhow::{Context, bail};
 use clap::{Args, ValueEnum};
 use magmap::display::AxesGrid;
-use magmap::durability::checkpoint::{self, Checkpoint};
 use magmap::field::raster::Rasterizer;
+use magmap::store::checkpoint::Checkpoint;
+use magmap::store::map_file;
 use magmap_tools::cli::{Ending, SettingsArguments, Terminal};
 use magmap_tools::export::MapArrays;
 use magmap_tools::export::costmap_filter::{self, write_costmap_filter};
@@ -21,7 +22,7 @@ use crate::summary::Table;
 const EXAMPLES: &str = "\
 Examples:
   magmap export house-map --format csv               a replay's map, into house-map-export/
-  magmap export ~/.ros/magmap/map.npz --format geotiff        the map that the node saved, for QGIS
+  magmap export ~/.ros/magmap/map.magmap --format geotiff     the map that the node saved, for QGIS
   magmap export house-map --format costmap-filter --out nav   where the map is of little use, for nav2
   magmap export house-map --format csv,npz --set raster.resolution=0.2 --set raster.margin=0
 
@@ -77,7 +78,7 @@ impl Format {
 
 impl Export {
     pub fn run(self, terminal: &Terminal) -> anyhow::Result<Ending> {
-        let file = checkpoint::file_of(&self.map);
+        let file = map_file::file_of(&self.map);
         let checkpoint = Checkpoint::read(&file)?;
         let config = self.settings.load_some(&["raster"], checkpoint.settings()?)?;
         let map = checkpoint.field_map(&config)?;

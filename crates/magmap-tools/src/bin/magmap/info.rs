@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use magmap::config::Config;
-use magmap::durability::map_store::{self, Listed, State};
+use magmap::store::list::{self, Listed, State};
 use magmap_tools::cli::{Ending, SettingsArguments};
 use magmap_tools::recording::{self, Choice, Loss, Recording, Summary};
 use serde::Serialize;
@@ -75,7 +75,7 @@ fn maps_in(folder: &Path) -> io::Result<Option<Vec<Listed>>> {
     if !folder.is_dir() || folder.join("metadata.yaml").exists() {
         return Ok(None);
     }
-    map_store::list(folder).map(|maps| Some(maps).filter(|maps| !maps.is_empty()))
+    list::list(folder).map(|maps| Some(maps).filter(|maps| !maps.is_empty()))
 }
 
 /// Prints a line for each map, and below it the damage, if any.

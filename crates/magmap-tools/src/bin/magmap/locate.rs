@@ -4,9 +4,10 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use magmap::config::Program;
-use magmap::durability::checkpoint::{self, Checkpoint};
 use magmap::localization::{self, Localizer, Start};
 use magmap::mapping::stop::StopSignal;
+use magmap::store::checkpoint::Checkpoint;
+use magmap::store::map_file;
 use magmap_tools::cli::{Ending, SettingsArguments, Terminal};
 use magmap_tools::locate::{self, Comparison, Report};
 use magmap_tools::recording;
@@ -17,7 +18,7 @@ use crate::summary::Table;
 const EXAMPLES: &str = "\
 Examples:
   magmap locate second --map house-map                    a recording in the map of a replay, into second-path/
-  magmap locate second --map ~/.ros/magmap/map.npz        in the map that the node has saved
+  magmap locate second --map ~/.ros/magmap/map.magmap     in the map that the node has saved
   magmap locate second --map house-map --from 1.5,-2,1.57 known to start there
   magmap locate second --map house-map --truth /mocap/pose --set localization.seed=7
   magmap convert aalto/invensense/1 --out second --drift-scale 0.03 --drift-turn 0.01 && \\
@@ -69,7 +70,7 @@ fn start(text: &str) -> Result<Start, String> {
 
 impl Locate {
     pub fn run(self, terminal: &Terminal) -> anyhow::Result<Ending> {
-        let file = checkpoint::file_of(&self.map);
+        let file = map_file::file_of(&self.map);
         let checkpoint = Checkpoint::read(&file)?;
         let config = self.settings.load_for(Program::Locate, localization::settings_for(&checkpoint.settings()?)?)?;
         let map = checkpoint.field_map(&config)?.ok_or(localization::Error::NothingKnown)?;

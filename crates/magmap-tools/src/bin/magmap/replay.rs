@@ -29,8 +29,8 @@ Examples:
   magmap replay bag --resume                       after a crash or Ctrl-C: to the same map as without
   magmap replay second --out bag-map --resume      a second drive into the map of the first
 
-Writes map.png, uncertainty.png, growth.png, map.npz (numpy), report.json, config.toml, checkpoint.npz (the map, to be \
-continued), mean and standard_deviation as .yaml and .pgm for nav2's map_server, and map.mcap: mean and variance over \
+Writes map.png, uncertainty.png, growth.png, map.npz (numpy), report.json, config.toml, map.magmap (the map \
+itself, to be continued), mean and standard_deviation as .yaml and .pgm for nav2's map_server, and map.mcap: mean and variance over \
 time as nav_msgs/OccupancyGrid on /magmap/mean and /magmap/variance, a pair after each batch. For each pair report.json \
 states the values of 0 and 100. Where drawing a large map would take longer than learning it, some batches have no pair; \
 the last one always has.
@@ -40,7 +40,7 @@ browser; who comes later gets the newest map at once. Who watches never slows th
 until Ctrl-C, in a script until all have left, at most three seconds.
 
 Ctrl-C ends the replay early: what was read is mapped and written (exit code 130). Another one, at least two seconds later, \
-ends it at once. Until a replay is done, the folder journal keeps what was mapped, for --resume.";
+ends it at once. Whatever interrupts a replay, map.magmap keeps what was mapped, for --resume.";
 
 /// Signals within this time after the first are ignored: `timeout`, the stop of a container and the process group of a terminal
 /// send several at once.

@@ -19,35 +19,29 @@ fn source(name: &str) -> Source {
     Source { name: name.into(), id, about, mount: Isometry3::identity(), frame, loss: Loss::default() }
 }
 
-/// The folder of a replay that was interrupted after a third of a drive.
-fn interrupted(config: &Config) -> tempfile::TempDir {
+/// The folder of a replay of a drive, interrupted after this share of it.
+fn replayed(config: &Config, share: f64) -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     let simulation = Simulation { route: Route::LawnMower { spacing: 0.6 }, duration: 15.0, ..demo() };
     let drive = simulation.drive(simulation.world().unwrap()).unwrap().map(|sample| sample.measurement);
     let drive: Vec<_> = drive.collect();
     let replay = Replay::start(config, source("drive"), folder.path(), Options::default(), |_| {}).unwrap();
     let stop = replay.stop_signal();
-    let until = drive.len() / 3;
+    let until = (share * drive.len() as f64) as usize;
     let part = drive.into_iter().enumerate().map(|(index, measurement)| {
         if index == until {
             stop.stop();
         }
         Ok::<_, Infallible>(measurement)
     });
-    assert!(replay.run(part).unwrap().report.interrupted);
+    assert_eq!(replay.run(part).unwrap().report.interrupted, share < 1.0);
     folder
 }
 
 /// The map that a replay with these settings continues in a copy of a folder.
 fn resumed(config: &Config, drive: &str, folder: &Path) -> Result<Mapper, Error> {
     let copy = tempfile::tempdir().unwrap();
-    for from in [folder.to_owned(), folder.join(JOURNAL)].iter().filter(|from| from.exists()) {
-        let to = copy.path().join(from.strip_prefix(folder).unwrap());
-        fs::create_dir_all(&to).unwrap();
-        for file in fs::read_dir(from).unwrap().map(|file| file.unwrap().path()).filter(|file| file.is_file()) {
-            fs::copy(&file, to.join(file.file_name().unwrap())).unwrap();
-        }
-    }
+    fs::copy(folder.join(FILE_NAME), copy.path().join(FILE_NAME)).unwrap();
     let options = Options { resume: true, ..Options::default() };
     let start = ReplayStart::find(config, &source(drive), copy.path(), &options, &mut |_| {})?;
     assert!(start.resumed.is_some());
@@ -72,13 +66,13 @@ fn assert_is_of(resumed: Result<Mapper, Error>, [made_with, config]: [&Config; 2
 fn every_setting_is_obeyed_or_rejected_where_a_replay_is_resumed_or_a_map_continued() {
     let mut base = other_values::base();
     base.learning.max_evaluations = 0;
-    let folder = interrupted(&base);
+    let folder = replayed(&base, 0.3);
     let each = other_values::each(&base);
     for (setting, config) in &each {
         let is_fixed = setting.scope.is_fixed_for_a_recording();
         assert_is_of(resumed(config, "drive", folder.path()), [&base, config], is_fixed, setting);
     }
-    fs::remove_dir_all(folder.path().join(JOURNAL)).unwrap();
+    let folder = replayed(&base, 1.0);
     for (setting, config) in &each {
         let is_fixed = setting.scope.is_fixed_for_a_map();
         assert_is_of(resumed(config, "another drive", folder.path()), [&base, config], is_fixed, setting);

@@ -1,17 +1,19 @@
 //! Lists the maps in a folder.
 
-use std::fs::{self, File, TryLockError};
-use std::io::{self, Read};
+use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::SystemTime;
 
 use jiff::Timestamp;
 use serde::{Serialize, Serializer};
 use strum::AsRefStr;
 
+use super::earlier_maps::{EXTENSION, sibling};
+use super::recovery::Gaps;
+use super::{Database, Error};
 use crate::config::Config;
-use crate::durability::checkpoint::Checkpoint;
-use crate::durability::journal::{ExistingJournal, Folder, Gaps};
 use crate::field::totals::Totals;
 use crate::mapping::mapper::Progress;
 
@@ -23,7 +25,7 @@ const DEPTH: usize = 4;
 pub struct Listed {
     /// The namespace and the `node.map_name` under which it is continued.
     pub name: String,
-    /// Its file, or the folder of its journal.
+    /// Its file.
     pub path: PathBuf,
     /// Whether it is saved, unfinished or damaged.
     #[serde(flatten)]
@@ -43,9 +45,9 @@ pub struct Listed {
 #[serde(tag = "state", content = "why", rename_all = "snake_case")]
 #[strum(serialize_all = "snake_case")]
 pub enum State {
-    /// Saved in a file.
+    /// Saved, with nothing after it.
     Saved,
-    /// A process is making it.
+    /// A process is making it. What it contains is known when that ends.
     #[strum(serialize = "in use")]
     InUse,
     /// Its process ended before it was saved; the next run of that name continues it.
@@ -94,20 +96,14 @@ pub fn list(folder: &Path) -> io::Result<Vec<Listed>> {
 fn walk(top: &Path, folder: &Path, depth: usize, maps: &mut Vec<Listed>) -> io::Result<()> {
     for entry in fs::read_dir(folder)? {
         let path = entry?.path();
-        let ending = path.extension().and_then(|ending| ending.to_str()).unwrap_or_default();
         let is_hidden = path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"."));
-        let found = match (path.is_dir(), ending) {
-            _ if is_hidden => continue,
-            (false, "npz") => of_file(&path),
-            // The journal of a replay has no other name.
-            (true, _) if ending == "journal" || path.ends_with("journal") => of_journal(&path),
-            (true, _) if depth > 0 => {
-                walk(top, &path, depth - 1, maps)?;
-                continue;
-            }
-            _ => continue,
-        };
-        let Some((state, contents)) = found else { continue };
+        if path.is_dir() && depth > 0 && !is_hidden {
+            walk(top, &path, depth - 1, maps)?;
+        }
+        if !path.is_file() || is_hidden || path.extension().is_none_or(|extension| extension != EXTENSION) {
+            continue;
+        }
+        let (state, contents) = of_file(&path);
         let (modified, bytes) = size(&path)?;
         let modified = Timestamp::try_from(modified).unwrap_or_default();
         let name = path.strip_prefix(top).unwrap_or(&path).with_extension("").display().to_string();
@@ -116,63 +112,32 @@ fn walk(top: &Path, folder: &Path, depth: usize, maps: &mut Vec<Listed>) -> io::
     Ok(())
 }
 
-/// `None` where it contains other arrays, such as those of a picture.
-fn of_file(path: &Path) -> Option<(State, Option<Contents>)> {
-    match Checkpoint::read(path) {
-        Ok(Checkpoint { frame, model, stream, .. }) => {
-            Some((State::Saved, Some(Contents::of(&stream.progress, &frame, model.extent, model.totals))))
-        }
-        Err(_) if holds_other_arrays(path) => None,
-        Err(error) => Some((State::Damaged(error.to_string()), None)),
-    }
-}
-
-/// Whether it is an archive of arrays that is not a checkpoint.
-fn holds_other_arrays(path: &Path) -> bool {
-    let mut head = [0; 64];
-    let read = File::open(path).and_then(|mut file| file.read_exact(&mut head));
-    // The local header of a file in a zip archive has 30 bytes, and then its name.
-    let name = head[30..].split(|byte| !byte.is_ascii_graphic()).next().unwrap_or_default();
-    read.is_ok()
-        && head.starts_with(b"PK\x03\x04")
-        && !name.starts_with(b"format.npy")
-        && name.windows(4).any(|part| part == b".npy")
-}
-
-/// `None` where it contains no map.
-fn of_journal(path: &Path) -> Option<(State, Option<Contents>)> {
-    let is_in_use = || {
-        let lock = File::open(path.join("lock")).ok()?;
-        Some(matches!(lock.try_lock_shared(), Err(TryLockError::WouldBlock)))
+fn of_file(path: &Path) -> (State, Option<Contents>) {
+    let database = match Database::open_to_read(path) {
+        Ok(database) => Arc::new(database),
+        Err(Error::InUse { .. }) => return (State::InUse, None),
+        Err(error) => return (State::Damaged(error.to_string()), None),
     };
-    // Steps since the last checkpoint are replayed, as the next run would do.
-    let folder = Folder::deferred(path, ExistingJournal::Keep, None);
-    let recovered = match folder.recover(&Config::default(), Gaps::Skip, |_| ()) {
-        Ok(Some(recovered)) => recovered,
-        Ok(None) if !folder.holds_map().unwrap_or(false) => return None,
-        Ok(None) => return Some((State::Damaged("neither a checkpoint nor the first steps can be read".into()), None)),
-        Err(error) => return Some((State::Damaged(error.to_string()), None)),
+    // Steps since the last checkpoint are taken, as the next run would do.
+    let recovered = match database.recover(&Config::default(), Gaps::Skip, |_| ()) {
+        Ok(recovered) => recovered,
+        Err(error) => return (State::Damaged(error.to_string()), None),
     };
     let state = match recovered.findings.first() {
-        _ if is_in_use() == Some(true) => State::InUse,
         Some(finding) => State::Damaged(finding.clone()),
+        None if recovered.is_saved => State::Saved,
         None => State::Unfinished,
     };
     let (mapper, model) = (&recovered.mapper, recovered.mapper.model());
     let extent = model.map().map(|map| map.extent);
-    Some((state, Some(Contents::of(mapper.progress(), mapper.frame(), extent, model.totals))))
+    (state, Some(Contents::of(mapper.progress(), mapper.frame(), extent, model.totals)))
 }
 
-/// Modification time of its newest file, and total size in bytes.
+/// Time of the last change, and size in bytes.
 fn size(path: &Path) -> io::Result<(SystemTime, u64)> {
-    let metadata = fs::metadata(path)?;
-    if !metadata.is_dir() {
-        return Ok((metadata.modified()?, metadata.len()));
-    }
-    let mut newest = SystemTime::UNIX_EPOCH;
-    let mut bytes = 0;
-    for entry in fs::read_dir(path)? {
-        let metadata = entry?.metadata()?;
+    let files = ["", "-wal"].map(|ending| fs::metadata(sibling(path, ending)));
+    let (mut newest, mut bytes) = (SystemTime::UNIX_EPOCH, 0);
+    for metadata in files.into_iter().flatten() {
         newest = newest.max(metadata.modified()?);
         bytes += metadata.len();
     }

@@ -1,3 +1,0 @@
-#![no_main]
-
-magmap_fuzz::target!("checkpoint");

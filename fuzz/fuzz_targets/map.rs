@@ -1,0 +1,3 @@
+#![no_main]
+
+magmap_fuzz::target!("map");

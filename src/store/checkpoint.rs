@@ -1,0 +1,211 @@
+//! The map and the stream that leads to it at one moment, to be continued.
+
+use std::collections::VecDeque;
+use std::path::Path;
+use std::sync::Arc;
+
+use byteorder::{ByteOrder, LittleEndian};
+use nalgebra::Point3;
+use serde::{Deserialize, Serialize};
+
+use super::database::{Batch, CheckpointRow, Database};
+use super::recovery::Gaps;
+use super::{Error, map_file};
+use crate::arrays::Problem;
+use crate::config::Config;
+use crate::field;
+use crate::field::map::FieldMap;
+use crate::field::model::FieldModel;
+use crate::field::state::{FieldState, StateMetadata};
+use crate::field::tile_store::TileStore;
+use crate::mapping::batcher;
+use crate::mapping::mapper::{Mapper, Progress, SavedMap};
+use crate::mapping::path;
+use crate::mapping::pipeline::Pipeline;
+
+/// A map at one moment, with everything needed to continue as if mapping had never stopped.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Checkpoint {
+    /// Version of magmap that made it.
+    pub magmap_version: String,
+    /// All settings it was made with, as TOML.
+    pub config: String,
+    /// The frame of the map.
+    pub frame: String,
+    /// The state of the model.
+    pub model: FieldState,
+    /// The state of the stream.
+    pub stream: Stream,
+}
+
+/// The state of the stream. It contains only finite numbers, which JSON represents exactly.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Stream {
+    /// Progress of the stream.
+    pub progress: Progress,
+    /// What readings pass through; its path is kept separately.
+    pub pipeline: Pipeline,
+    /// Batches that are not learnt yet.
+    pub ready: VecDeque<batcher::Batch>,
+}
+
+/// Compares the serialized form, which excludes settings.
+impl PartialEq for Stream {
+    fn eq(&self, other: &Self) -> bool {
+        let written = |stream: &Self| serde_json::to_string(stream).ok();
+        self.pipeline.path() == other.pipeline.path() && written(self) == written(other)
+    }
+}
+
+/// The state of the model, except for its tiles, and what says how it was made.
+#[derive(Serialize, Deserialize)]
+struct Metadata {
+    magmap_version: String,
+    frame: String,
+    path_spacing: f64,
+    #[serde(flatten)]
+    state: StateMetadata,
+}
+
+impl Checkpoint {
+    /// A checkpoint of `mapper`.
+    ///
+    /// # Errors
+    /// [`Error::Config`] for settings that TOML cannot hold.
+    pub fn of(mapper: &Mapper) -> Result<Self, Error> {
+        Ok(Self {
+            magmap_version: env!("CARGO_PKG_VERSION").to_owned(),
+            config: mapper.config().to_toml()?,
+            frame: mapper.frame().to_owned(),
+            model: mapper.model().state(),
+            stream: Stream {
+                progress: mapper.progress().clone(),
+                pipeline: mapper.pipeline().clone(),
+                ready: mapper.ready().clone(),
+            },
+        })
+    }
+
+    /// Continues as if mapping had never stopped, with settings that may differ from those it was made with.
+    ///
+    /// # Errors
+    /// As [`FieldModel::from_state`].
+    pub fn resume(&self, config: &Config) -> Result<Mapper, field::Error> {
+        let model = FieldModel::from_state(config, &self.model)?;
+        let Stream { progress, mut pipeline, mut ready } = self.stream.clone();
+        pipeline.configure(config, &mut ready);
+        Ok(Mapper::resume(config.clone(), self.frame.clone(), pipeline, ready, model, progress))
+    }
+
+    /// The map alone, to replace another.
+    pub fn map(&self) -> SavedMap {
+        let Progress { sources, steps, .. } = self.stream.progress.clone();
+        SavedMap { model: self.model.clone(), path: self.stream.pipeline.path().clone(), sources, steps }
+    }
+
+    /// Reads the newest state of a map: a file, or that in the output folder of a replay. All of it is in memory then. Damage is logged; nothing in the file
+    /// changes.
+    ///
+    /// # Errors
+    /// [`Error::InUse`], and [`Error::Read`] where nothing can be read.
+    pub fn read(path: &Path) -> Result<Self, Error> {
+        let database = Arc::new(Database::open_to_read(map_file::file_of(path))?);
+        let recovered = database.recover(&Config::default(), Gaps::Skip, |_| ())?;
+        recovered.findings.iter().for_each(|finding| log::warn!("{finding}"));
+        Self::of(&recovered.mapper)
+    }
+
+    /// Writes it, with batches of the trajectory that are not in the file yet; the file is begun. Tiles are written if they are not in
+    /// the file.
+    pub(super) fn write(&self, database: &Arc<Database>, is_saved: bool, batches: &[Batch]) -> std::io::Result<()> {
+        let tiles = self.model.store_tiles(&(Arc::clone(database) as Arc<dyn TileStore>))?;
+        let mut numbers: Vec<u64> = tiles.iter().map(|tile| tile.number).collect();
+        numbers.sort_unstable();
+        let metadata = Metadata {
+            magmap_version: self.magmap_version.clone(),
+            frame: self.frame.clone(),
+            path_spacing: self.stream.pipeline.path().spacing,
+            state: self.model.metadata(),
+        };
+        let coordinates = self.stream.pipeline.path().points().iter().flat_map(|point| [point.x, point.y, point.z]);
+        let Progress { steps, sources, .. } = &self.stream.progress;
+        let row = CheckpointRow {
+            step: *steps,
+            state: serde_json::to_string(&metadata)?,
+            stream: serde_json::to_string(&self.stream)?,
+            settings: self.config.clone(),
+            path: coordinates.flat_map(f64::to_le_bytes).collect(),
+            tiles: numbers,
+        };
+        database.write_checkpoint(&row, is_saved, sources, batches, self.model.totals.batches())
+    }
+
+    /// Reads the checkpoint after this number of steps. Tiles that are damaged are missing, and returned; others are in use from now on.
+    ///
+    /// # Errors
+    /// The first problem that is found.
+    pub(super) fn read_from(database: &Arc<Database>, step: u64) -> Result<(Self, Vec<Problem>), Problem> {
+        let row = database.checkpoint(step)?;
+        let Metadata { magmap_version, frame, path_spacing, state } = serde_json::from_str(&row.state)?;
+        let tiles =
+            row.tiles.iter().map(|&number| Ok((TileStore::read(&**database, number)?, database.existing_tile(number))));
+        let (model, lost) = FieldState::read(state, &row.settings, tiles)?;
+        let mut stream = read_stream(&row.stream)?;
+        stream.pipeline.set_path(read_path(&row.path, path_spacing)?);
+        Ok((Self { magmap_version, config: row.settings, frame, model, stream }, lost))
+    }
+
+    /// The map, to be read only, with settings that may differ from those it was made with; none before the first batch.
+    ///
+    /// # Errors
+    /// As [`FieldModel::from_state`].
+    pub fn field_map(&self, config: &Config) -> Result<Option<FieldMap>, field::Error> {
+        Ok(FieldModel::from_state(config, &self.model)?.map())
+    }
+
+    /// The settings it was made with.
+    ///
+    /// # Errors
+    /// Settings of another version of magmap, which this one does not have.
+    pub fn settings(&self) -> Result<Config, Error> {
+        Ok(Config::from_toml(&self.config, "the map's settings")?)
+    }
+
+    /// Whether this is a later state of the `other` map, or the same: it contains all that the other has learnt.
+    pub fn continues(&self, other: &Self) -> bool {
+        let (mine, theirs) = (&self.stream.progress.sources, &other.stream.progress.sources);
+        let learnt = other.model.totals.batches();
+        // A source without a learnt batch does not matter.
+        let shared_runs = theirs.iter().take_while(|run| run.after_updates < learnt).count();
+        // When the next source began, this map must have had all batches of the other one.
+        let shared_batches = mine.get(shared_runs).map_or(self.model.totals.batches(), |next| next.after_updates);
+        mine.starts_with(&theirs[..shared_runs]) && shared_batches >= learnt
+    }
+}
+
+fn read_stream(json: &str) -> Result<Stream, Problem> {
+    let stream: Stream = serde_json::from_str(json)?;
+    let are_batches_valid = stream.ready.iter().all(|batch| !batch.observations.is_empty());
+    if are_batches_valid && stream.progress.is_valid() && stream.pipeline.is_valid() {
+        return Ok(stream);
+    }
+    Err(Problem::Settings("expected a valid state of the stream, found an invalid one".into()))
+}
+
+fn read_path(bytes: &[u8], spacing: f64) -> Result<path::Path, Problem> {
+    let (points, rest) = bytes.as_chunks::<24>();
+    let point = |bytes: &[u8; 24]| {
+        let mut coordinates = [0.0; 3];
+        LittleEndian::read_f64_into(bytes, &mut coordinates);
+        Point3::from(coordinates)
+    };
+    let points: Vec<_> = points.iter().map(point).collect();
+    let is_finite = points.iter().all(|point| point.coords.iter().all(|coordinate| coordinate.is_finite()));
+    if rest.is_empty() && is_finite && spacing > 0.0 {
+        return Ok(path::Path::from_points(&points, spacing));
+    }
+    Err(Problem::array("path", "finite points, and a spacing above 0", "others"))
+}
+
+#[cfg(test)]
+mod tests;
