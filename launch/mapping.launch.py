@@ -24,7 +24,6 @@ ARGUMENTS = [
     argument('map_folder', 'Folder of saved maps. Empty means as config says, else ~/.ros/magmap.'),
     argument('map_name', 'Name of the map in this folder. Empty means as config says.'),
     argument('load_at_start', 'Whether the saved map is continued, where there is one. Empty means as config says, else true.'),
-    argument('save_at_end', 'Whether the map is saved when the node stops. Empty means as config says, else true.'),
     argument('log_level', "The node's log level. Empty means info."),
     argument('rviz', 'Whether RViz shows the map.', 'false'),
     argument('fixed_frame', "RViz's fixed frame. Empty means map_frame, and odom where that is empty."),
@@ -37,7 +36,7 @@ PARAMETERS = {
     'map_frame': 'frames.map',
     'pose_source': 'frames.pose_source',
     'reliability': 'node.reliability',
-    **{name: f'node.{name}' for name in ('map_folder', 'map_name', 'load_at_start', 'save_at_end')},
+    **{name: f'node.{name}' for name in ('map_folder', 'map_name', 'load_at_start')},
 }
 
 

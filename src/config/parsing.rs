@@ -336,10 +336,7 @@ mod tests {
             ("model.kernel = 3", "line 1: model.kernel: expected text in quotes, found 3"),
             ("model = 3", "line 1: model: expected a section, found 3"),
             ("topics = []", "line 1: topics: expected a section, found []"),
-            (
-                "model.likelihood.x = 1",
-                "line 1: model.likelihood: expected one of gaussian, student_t, found a section",
-            ),
+            ("model.likelihood.x = 1", "line 1: model.likelihood: expected gaussian or student_t, found a section"),
             ("[batch.max_path]\nx = 1", "line 1: batch.max_path: expected a number, found a section"),
         ];
         for (text, expected) in cases {

@@ -22,9 +22,9 @@ use serde_json::Value;
 use tempfile::{TempDir, tempdir};
 
 const OUTPUTS: [&str; 12] = [
-    "map.magmap",
     "config.toml",
     "growth.png",
+    "map.magmap",
     "map.mcap",
     "map.npz",
     "map.png",
