@@ -1,14 +1,14 @@
-"""Checks that a checkpoint is what docs/checkpoint.md says, by predicting a map from its arrays alone:
+"""Checks that the file of a map is what docs/map-file.md says, by predicting the map from its tables alone:
 
     pip install numpy
-    python3 tests/load_checkpoint.py MAP_CHECKPOINT_NPZ MAP_NPZ      (both of the same map)
+    python3 tests/load_map.py MAP_MAGMAP MAP_NPZ      (both of the same map)
 """
 
-import hashlib
 import json
+import sqlite3
 import sys
 import tomllib
-import zipfile
+import zlib
 
 import numpy as np
 
@@ -21,9 +21,6 @@ ARRAYS = {
     "triangle": ("M", "M"),
     "target": ("M",),
     "log_evidence": (),
-    "extent": ("E", 2),
-    "path": ("P", 3),
-    "path_spacing": (),
 }
 
 # Those of a map of three axes alone; B is 0, or the 6 components of the bias.
@@ -53,43 +50,47 @@ def check(condition, message):
         sys.exit(f"{sys.argv[1]}: {message}")
 
 
-def check_arrays(checkpoint, process):
-    """Types, shapes and finite numbers."""
+def check_arrays(tile, process):
+    """Names, shapes and finite numbers."""
     has_memory = process == "dual_memory"
-    check(has_memory == ("memory_places" in checkpoint), f"arrays {sorted(checkpoint)} of the process {process}")
-    lengths = {"H": len(checkpoint["hyperparameters"]), "M": len(checkpoint["target"]), "P": len(checkpoint["path"])}
-    lengths["E"] = 2 if lengths["M"] else 0
+    lengths = {"H": len(tile["hyperparameters"]), "M": len(tile["target"])}
     # Outputs, and numbers per inducing point: those of a map of three axes are rows of x, y, z, kind and axis.
     lengths["O"], lengths["C"] = (3, 5) if process == "vector" else (1, 2)
     if has_memory:
-        lengths["K"] = len(checkpoint["memory_targets"])
-        lengths["S"] = lengths["M"] if len(checkpoint["summary_target"]) else 0
-    lengths["B"] = len(checkpoint.get("bias_mean", ()))
+        lengths["K"] = len(tile["memory_targets"])
+        lengths["S"] = lengths["M"] if len(tile["summary_target"]) else 0
+    lengths["B"] = len(tile.get("bias_mean", ()))
     others = {"dual_memory": MEMORY, "vector": BIAS}.get(process, {})
+    check(set(tile) == set(ARRAYS | others), f"arrays {sorted(tile)} of the process {process}")
     for name, shape in (ARRAYS | others).items():
-        array = checkpoint[name]
+        array = tile[name]
         expected = tuple(lengths.get(length, length) for length in shape)
         check(array.shape == expected, f"expected {name} of shape {expected}, found {array.shape}")
-        check(array.dtype == "<f8" and np.isfinite(array).all(), f"expected finite float64 in {name}, found {array.dtype}")
+        check(np.isfinite(array).all(), f"expected finite numbers in {name}")
     for name in ("covariance_root", "triangle") + (("summary_triangle",) if has_memory else ()):
-        check((np.triu(checkpoint[name], 1) == 0).all(), f"expected {name} to be lower triangular")
+        check((np.triu(tile[name], 1) == 0).all(), f"expected {name} to be lower triangular")
 
 
-OF_THE_MAP = {"format", "format_version", "metadata", "extent", "path", "path_spacing", "stream", "checksum"}
+def checkpoint_of(database):
+    """State, stream and settings of the newest checkpoint, and its path (P x 3)."""
+    (row,) = database.execute("SELECT * FROM checkpoints ORDER BY step DESC LIMIT 1")
+    step, is_saved, state, stream, settings, path, checksum = row
+    tiles = [number for (number,) in database.execute("SELECT tile FROM checkpoint_tiles WHERE step = ? ORDER BY tile", (step,))]
+    content = step.to_bytes(8, "little") + b"".join(text.encode() + b"\0" for text in (state, stream, settings)) + path
+    content += b"".join(number.to_bytes(8, "little") for number in tiles)
+    check(is_saved == 1, f"expected a saved map, found saved = {is_saved}")
+    check(zlib.crc32(content) == checksum, f"expected the checksum {checksum} of the checkpoint")
+    return json.loads(state), json.loads(stream), tomllib.loads(settings), np.frombuffer(path, "<f8").reshape(-1, 3), tiles
 
 
-def tiles_of(checkpoint, metadata):
-    """The arrays of each tile by its square, under the names that those of a map without tiles have."""
-    shared = {name: array for name, array in checkpoint.items() if name in OF_THE_MAP}
+def tiles_of(database, numbers):
+    """The arrays of each tile by its column and row, in ascending order."""
     tiles = {}
-    for number, tile in enumerate(metadata["tiles"]):
-        prefix = f"tile_{number}_" if number else ""
-        names = [name for name in checkpoint if name.startswith(prefix) and name not in OF_THE_MAP]
-        if not number:
-            names = [name for name in names if not name.startswith("tile_")]
-        tiles[tuple(tile["square"])] = shared | {name.removeprefix(prefix): checkpoint[name] for name in names}
-    check(list(tiles) == sorted(tiles), f"order of the tiles: {list(tiles)}")
-    return tiles
+    for number in numbers:
+        ((column, row),) = database.execute("SELECT column, row FROM tiles WHERE number = ?", (number,))
+        rows = database.execute("SELECT name, shape, numbers FROM arrays WHERE tile = ?", (number,))
+        tiles[column, row] = {name: np.frombuffer(numbers, "<f8").reshape(json.loads(shape)) for name, shape, numbers in rows}
+    return dict(sorted(tiles.items()))
 
 
 def fade(grid, axis, coordinates):
@@ -128,31 +129,43 @@ def blend(tiles, grid, extent, points, predict):
     return mean, np.sqrt(square - mean**2)
 
 
-def check_checksum(path, checksum):
-    digest = hashlib.sha256()
-    with zipfile.ZipFile(path) as archive:
-        names = archive.namelist()
-        check(names[0] == "format.npy" and names[-1] == "checksum.npy", f"order of the arrays: {names}")
-        check(archive.testzip() is None, "a CRC of the archive is wrong")
-        check(all(info.compress_type == zipfile.ZIP_STORED for info in archive.infolist()), "an array is compressed")
-        for name in names[:-1]:
-            digest.update(name.encode())
-            digest.update(archive.read(name))
-    check(digest.hexdigest() == checksum, f"expected the checksum {checksum}, found {digest.hexdigest()}")
+# An observation of the trajectory.
+RECORD = np.dtype([
+    ("stamp", "<i8"), ("position", "<f8", 3), ("rotation", "<f8", (3, 3)), ("field", "<f8", 3), ("strength", "<f8"),
+    ("speed", "<f8"), ("readings", "<u4"),
+])  # fmt: skip
 
 
-def predict(checkpoint, kernel, names, points):
+def check_trajectory(database, state):
+    """All that the map has learnt is in its trajectory, in order, and each run is known."""
+    batches = database.execute("SELECT number, run, observations, checksum FROM batches ORDER BY number").fetchall()
+    check([number for number, *_ in batches] == list(range(state["updates"])), "expected a batch for each update")
+    for number, _, observations, checksum in batches:
+        check(zlib.crc32(number.to_bytes(8, "little") + observations) == checksum, f"the checksum of batch {number} is wrong")
+    trajectory = np.concatenate([np.frombuffer(observations, RECORD) for _, _, observations, _ in batches])
+    check(len(trajectory) == state["observations"], f"expected {state['observations']} observations, found {len(trajectory)}")
+    check(trajectory["readings"].sum() == state["used_readings"], f"expected {state['used_readings']} readings in them")
+    check((np.diff(trajectory["stamp"]) >= 0).all(), "expected observations in the order of their stamps")
+    low, high = trajectory["position"][:, :2].min(axis=0), trajectory["position"][:, :2].max(axis=0)
+    check(np.array_equal([low, high], state["extent"]), f"expected the extent of the map, found {low} to {high}")
+    # A rotation turns the field, whose axes are averaged apart from its strength: equal where the robot does not turn.
+    check((np.linalg.norm(trajectory["field"], axis=1) <= trajectory["strength"] * (1 + 1e-12)).all(), "axes longer than the strength")
+    runs = {number for (number,) in database.execute("SELECT number FROM runs")}
+    check({run for _, run, _, _ in batches} <= runs, f"expected batches of the runs {runs}")
+
+
+def predict(tile, kernel, names, points):
     """Mean and standard deviation of the field strength at points (N x 2)."""
-    values = dict(zip(names, checkpoint["hyperparameters"]))
+    values = dict(zip(names, tile["hyperparameters"]))
     lengthscales = [values[name] for name in names if name.startswith("lengthscale")]
-    inducing, root, triangle = (checkpoint[name] for name in ("inducing_points", "covariance_root", "triangle"))
+    inducing, root, triangle = (tile[name] for name in ("inducing_points", "covariance_root", "triangle"))
     s2 = (((inducing[:, None] - points[None]) / lengthscales) ** 2).sum(axis=2)
     constant = values.get("constant", 0.0)
     features = np.linalg.solve(root, constant + values["variance"] * SHAPES[kernel](s2))
     precision = np.eye(len(root)) + triangle.T @ triangle
-    weights = np.linalg.solve(precision, triangle.T @ checkpoint["target"])
+    weights = np.linalg.solve(precision, triangle.T @ tile["target"])
     reduction = (features * features).sum(axis=0) - (features * np.linalg.solve(precision, features)).sum(axis=0)
-    return checkpoint["mean"] + features.T @ weights, np.sqrt(constant + values["variance"] - reduction)
+    return tile["mean"] + features.T @ weights, np.sqrt(constant + values["variance"] - reduction)
 
 
 FIELD, HARD_IRON = 0, 1
@@ -174,13 +187,13 @@ def field_covariance(values, places, axes, other_places, other_axes):
     return values["constant"] * same + values["variance"] * harmonic
 
 
-def predict_axes(checkpoint, config, names, points):
+def predict_axes(tile, config, names, points):
     """Mean (N x 3) and covariance (N x 3 x 3) of the field's axes at points (N x 2), free of the sensor's bias."""
-    values = dict(zip(names, checkpoint["hyperparameters"]))
-    root, triangle = checkpoint["covariance_root"], checkpoint["triangle"]
-    places, (kinds, axes) = checkpoint["inducing_points"][:, :3], checkpoint["inducing_points"][:, 3:].T.astype(int)
+    values = dict(zip(names, tile["hyperparameters"]))
+    root, triangle = tile["covariance_root"], tile["triangle"]
+    places, (kinds, axes) = tile["inducing_points"][:, :3], tile["inducing_points"][:, 3:].T.astype(int)
     precision = np.eye(len(root)) + triangle.T @ triangle
-    weights = np.linalg.solve(precision, triangle.T @ checkpoint["target"])
+    weights = np.linalg.solve(precision, triangle.T @ tile["target"])
     is_field = kinds == FIELD
 
     # The bias of the sensor: along directions of which little is known, the map is that of a sensor without one.
@@ -207,13 +220,13 @@ def predict_axes(checkpoint, config, names, points):
     return mean.reshape(-1, 3), covariance
 
 
-def check_axes(checkpoint, config, names, archive, map_path):
+def check_axes(tile, config, names, archive, map_path):
     """Compares the axes with those of the map."""
     x, y, axes, covariance = (archive[name] for name in ("x", "y", "axes", "axes_covariance"))
     known = np.isfinite(axes[0])
     check(known.any(), f"{map_path} knows the field nowhere")
     points = np.stack(np.meshgrid(x, y), axis=2)[known]
-    found_mean, found_covariance = predict_axes(checkpoint, config, names, points)
+    found_mean, found_covariance = predict_axes(tile, config, names, points)
     rows, columns = np.triu_indices(3)
     errors = np.abs(found_mean.T - axes[:, known]).max(), np.abs(found_covariance[:, rows, columns].T - covariance[:, known]).max()
     # As below; variances are of the order of a thousand.
@@ -221,44 +234,41 @@ def check_axes(checkpoint, config, names, archive, map_path):
     print(f"{known.sum()} cells, axes within {errors[0]:.1e} microtesla, covariances within {errors[1]:.1e} microtesla squared")
 
 
-def main(checkpoint_path, map_path):
-    with np.load(checkpoint_path, allow_pickle=False) as archive:
-        checkpoint = dict(archive)
-    check(str(checkpoint["format"]) == "magmap-checkpoint", f"format {checkpoint['format']}")
-    check(int(checkpoint["format_version"]) == 5, f"version {checkpoint['format_version']}")
-    metadata = json.loads(str(checkpoint["metadata"]))
-    tiles = tiles_of(checkpoint, metadata)
+def main(database_path, map_path):
+    database = sqlite3.connect(f"file:{database_path}?mode=ro", uri=True)
+    state, stream, settings, path, numbers = checkpoint_of(database)
+    tiles = tiles_of(database, numbers)
     for tile in tiles.values():
-        check_arrays(tile, metadata["process"])
-    check_checksum(checkpoint_path, str(checkpoint["checksum"]))
-    names = metadata["hyperparameter_names"]
-    if metadata["process"] == "vector":
-        kinds, axes = checkpoint["inducing_points"][:, 3:].T
+        check_arrays(tile, state["process"])
+    check_trajectory(database, state)
+    (first, *_) = tiles.values()
+    names = state["hyperparameter_names"]
+    if state["process"] == "vector":
+        kinds, axes = first["inducing_points"][:, 3:].T
         check(np.isin(kinds, (0, 1, 2)).all() and np.isin(axes, (0, 1, 2)).all(), "kinds and axes of the inducing points")
         print(f"a map of three axes, {len(kinds)} inducing variables, {(kinds > 0).sum()} of them of the sensor's bias")
         if len(tiles) > 1:
             print(f"{len(tiles)} tiles; their axes are not computed here")
             return
         with np.load(map_path, allow_pickle=False) as archive:
-            check_axes(checkpoint, tomllib.loads(metadata["config"])["vector"], names, archive, map_path)
+            check_axes(first, settings["vector"], names, archive, map_path)
         return
-    kernel = tomllib.loads(metadata["config"])["model"]["kernel"]
 
     with np.load(map_path, allow_pickle=False) as archive:
         x, y, mean, deviation = (archive[name] for name in ("x", "y", "mean", "standard_deviation"))
+        check(np.array_equal(archive["path"], path[:, :2]), f"expected the path of {map_path}")
     known = np.isfinite(mean)
     check(known.any(), f"{map_path} knows the field nowhere")
     points = np.stack(np.meshgrid(x, y), axis=2)[known]
-    grid, extent = metadata["tile_grid"], checkpoint["extent"]
-    of_tile = lambda tile, points: predict(tile, kernel, names, points)
-    found_mean, found_deviation = blend(tiles, grid, extent, points, of_tile)
+    of_tile = lambda tile, points: predict(tile, settings["model"]["kernel"], names, points)
+    found_mean, found_deviation = blend(tiles, state["tile_grid"], state["extent"], points, of_tile)
     errors = np.abs(found_mean - mean[known]).max(), np.abs(found_deviation - deviation[known]).max()
     # The rounding of doubles, 50 microtesla large, times a condition number of up to 1e9.
     check(max(errors) < 1e-5, f"mean and standard deviation differ by up to {errors} microtesla from {map_path}")
-    values = ", ".join(f"{name} = {value:.4g}" for name, value in zip(names, checkpoint["hyperparameters"]))
-    progress = json.loads(str(checkpoint["stream"]))["progress"]
-    check(progress["versions"] == metadata["updates"], f"expected as many versions of the map as updates, found {progress}")
-    print(f"magmap {metadata['magmap_version']}, frame {metadata['frame']!r}, {metadata['updates']} updates, {values}")
+    values = ", ".join(f"{name} = {value:.4g}" for name, value in zip(names, first["hyperparameters"]))
+    progress = stream["progress"]
+    check(progress["versions"] == state["updates"], f"expected as many versions of the map as updates, found {progress}")
+    print(f"magmap {state['magmap_version']}, frame {state['frame']!r}, {state['updates']} updates, {values}")
     print(f"{len(tiles)} tiles, {known.sum()} cells within {errors[0]:.1e} (mean) and {errors[1]:.1e} (standard deviation) microtesla")
 
 
