@@ -283,9 +283,9 @@ fn damage_at(places: usize) {
     let bytes = fs::read(map_in(&crash)).unwrap();
     let (mut found, mut lost) = (0, 0);
     for number in 0..places {
-        let offset = number * bytes.len() / places + number % 97;
+        let offset = (number * bytes.len() / places + number % 97).min(bytes.len() - 1);
         let mut flipped = bytes.clone();
-        flipped[offset.min(bytes.len() - 1)] ^= 1 << (number % 8);
+        flipped[offset] ^= 1 << (number % 8);
         for damaged in [flipped, bytes[..offset].to_vec()] {
             let copy = tempfile::tempdir().unwrap();
             fs::write(map_in(&copy), &damaged).unwrap();
