@@ -373,6 +373,28 @@ def test_a_map_reports_its_numbers_of_observations_and_readings(session):
     assert found == {'reset': (0, 0), 'loaded': counts, 'loaded at the start': counts}
 
 
+def test_load_goes_back_to_the_map_as_it_was_saved_and_keeps_what_came_after(session):
+    mapper = session.mapper()
+    field = mapper.watch('field')
+    course = drive()
+    robot = session.robot(mapper).drive(course[:400])
+    saved = mapper.finish(field)
+    mapper.do('save')
+    robot.drive(course[400:])
+    whole = mapper.finish(field)
+    assert (saved.readings_used, whole.readings_used) == (400, len(course))
+    earlier = earlier_map(mapper.do('load'))
+    loaded = field.wait(lambda message: message.readings_used == 400, 'the map as it was saved')
+    np.testing.assert_array_equal(loaded.mean, saved.mean)
+    assert mapper.process.stop() == 0
+    for name, expected in [('map', saved), (earlier, whole)]:
+        again = session.mapper({'node.map_name': name})
+        found = again.watch('field').wait(what=f'the map {name}')
+        assert found.readings_used == expected.readings_used
+        np.testing.assert_array_equal(found.mean, expected.mean)
+        assert again.process.stop() == 0
+
+
 @pytest.mark.parametrize('method, other', [('vips', 'dual_memory'), ('dual_memory', 'vips')])
 def test_a_saved_map_is_loaded_and_continued(session, method, other):
     settings = {'node.map_name': 'hall', 'selection.method': method}
