@@ -23,7 +23,7 @@ pub struct LastPose {
 }
 
 impl LastPose {
-    /// The file of the last pose in a map: `map.npz` has `map.pose.json`.
+    /// The file of the last pose in a map: `map.magmap` has `map.pose.json`.
     pub fn file(map: &Path) -> PathBuf {
         map.with_extension("pose.json")
     }

@@ -113,7 +113,7 @@ def test_a_node_that_is_killed_fails_the_launch(session, file, request):
 def test_a_map_that_is_not_saved_at_the_end_fails_the_launch(session):
     blocked = session.folder / 'blocked'
     blocked.write_text('a file where the folder should be')
-    process = launch(session, 'mapping.launch.py', f'map_folder:={blocked}', 'save_at_end:=true', 'reliability:=reliable')
+    process = launch(session, 'mapping.launch.py', f'map_folder:={blocked}', 'reliability:=reliable')
     mapper = session.launched('/magmap', process)
     session.robot(mapper).drive(drive(7.0))
     process.send_signal(signal.SIGINT)
@@ -182,7 +182,7 @@ def test_in_an_including_launch_file_the_node_fails_and_the_rest_continues(sessi
         ('colour:=red', 'unknown argument colour; expected one of config, params_file'),
         ('use_sim_time:=maybe', "use_sim_time: expected one of true, 1, false, 0, found 'maybe'"),
         ('load_at_start:=maybe', "load_at_start: expected one of true, 1, false, 0, found 'maybe'"),
-        ('save_at_end:=1.5', "save_at_end: expected one of true, 1, false, 0, found '1.5'"),
+        ('load_at_start:=1.5', "load_at_start: expected one of true, 1, false, 0, found '1.5'"),
         ('rviz:=perhaps', "rviz: expected one of true, 1, false, 0, found 'perhaps'"),
         ('log_level:=chatty', "log_level: expected one of debug, info, warn, error, fatal, found 'chatty'"),
         ('params_file:=/nowhere.yaml', "params_file: expected a file, found none at '/nowhere.yaml'"),

@@ -143,7 +143,7 @@ def test_a_map_of_the_mapper_locates_a_second_bag_as_the_offline_run_does(sessio
     mapping = session.run('mapping', ['ros2', 'launch', 'magmap', 'replay.launch.py', *arguments])
     session.wait(lambda: mapping.returncode is not None, 'the end of the launch', LONG, lambda: mapping.log)
     assert mapping.returncode == 0, mapping.log
-    (file,) = maps.glob('*.npz')
+    (file,) = maps.glob('*.magmap')
 
     second = bags / 'second'
     start = true_start(second)
@@ -179,8 +179,8 @@ def test_a_map_of_the_mapper_locates_a_second_bag_as_the_offline_run_does(sessio
 
 
 def test_it_starts_anywhere_answers_and_starts_again_where_it_was(session, bags):
-    second, file = bags / 'second', bags / 'map' / 'checkpoint.npz'
-    last_pose = file.with_name('checkpoint.pose.json')
+    second, file = bags / 'second', bags / 'map' / 'map.magmap'
+    last_pose = file.with_name('map.pose.json')
     assert not last_pose.exists()
     parameters = {'map': bags / 'map', 'transform_tolerance': 0.25, 'max_particles': 5000}
     node = Localizer(session, parameters)
@@ -279,7 +279,7 @@ def test_a_mapper_that_follows_the_localizer_waits_while_it_is_unsure(session):
     x, y, turn = -2.0, 1.0, 0.5
     elsewhere = replace(course, poses=compose(np.array([x, y, turn]), course.poses)).later(100.0)
     here = dict(zip(('initial_pose.x', 'initial_pose.y', 'initial_pose.yaw'), map(float, start)))
-    saved = session.folder / 'maps' / 'known.npz'
+    saved = session.folder / 'maps' / 'known.magmap'
     node = Localizer(session, {'map': saved, 'frames.map': 'map', 'set_initial_pose': True, **here})
     node.wait_report(lambda report: True, 'a report')
     following = {'frames.map': 'map', 'frames.pose_source': 'transforms', 'node.map_name': 'followed', **settings}
@@ -312,8 +312,8 @@ def test_a_mapper_that_follows_the_localizer_waits_while_it_is_unsure(session):
 
 def test_what_it_cannot_use_ends_it_with_a_reason(session, bags, tmp_path):
     for parameters, code, reason in [
-        ({'map': tmp_path / 'none.npz'}, 1, 'none.npz'),
-        ({'map': bags / 'map' / 'map.npz'}, 1, 'checkpoint'),
+        ({'map': tmp_path / 'none.magmap'}, 1, 'none.magmap'),
+        ({'map': bags / 'map' / 'map.npz'}, 1, 'another file, or a damaged one'),
         ({'map': bags / 'map', 'alpha1': -1.0}, 2, 'localization.alpha1: expected a finite number, 0 or above'),
         ({'map': bags / 'map', 'alpha9': 1.0}, 2, 'alpha9'),
     ]:

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from harness import drive, executable
+from test_node import earlier_map
 from test_recovery import OFTEN, kill
 
 # Metres between the middles of places that have nothing to do with each other; a lap is 2.4 m wide.
@@ -21,7 +22,7 @@ LATER = 60.0
 
 
 def info(folder):
-    """What `magmap info` lists, by name; a saved and an unfinished map of one name are two."""
+    """What `magmap info` lists, by name."""
     ended = subprocess.run([executable('magmap'), 'info', '--json', str(folder)], capture_output=True, text=True)
     assert ended.returncode == 0, ended.stdout + ended.stderr
     return json.loads(ended.stdout)
@@ -119,10 +120,8 @@ class Everyday:
         maps = info(self.folder)
         assert {map['state'] for map in maps} <= {'saved', 'unfinished'}, maps
         found = {}
-        for name, state in sorted((map['name'], map['state']) for map in maps):
-            # Of a saved and an unfinished map of one name a node continues the unfinished one, unless it is told not to.
-            resume = 'never' if state == 'saved' else 'unfinished'
-            node = self.session.mapper({**OFTEN, 'node.map_name': name, 'journal.resume': resume})
+        for name in sorted(map['name'] for map in maps):
+            node = self.session.mapper({**OFTEN, 'node.map_name': name})
             field = node.watch('field')
             node.wait_diagnostics(lambda report: True, 'a report')
             if 'continuing the' in node.process.log:
@@ -153,14 +152,14 @@ def test_no_everyday_sequence_loses_or_mixes_maps(session, seed):
 def test_a_node_without_readings_leaves_no_files(session):
     folder = session.folder / 'maps'
     first = session.mapper()
-    first.wait_diagnostics(lambda report: report.values['journal'] == 'kept', 'a journal that would be kept')
+    first.wait_diagnostics(lambda report: report.values['file'] == 'kept', 'a map that would be written')
     assert first.process.stop() == 0
     assert not folder.exists()
     everyday = Everyday(session, 0)
     everyday.start()
     everyday.drive()
     everyday.stop()
-    assert list(contents(folder)) == [str(folder / 'map.npz')]
+    assert list(contents(folder)) == [str(folder / 'map.magmap')]
     for _ in range(3):
         everyday.start_in_vain()
 
@@ -186,12 +185,13 @@ def test_the_size_of_a_map_is_reported_consistently(session):
     saved = everyday.field.last
     words = f'{saved.readings_used} readings in {saved.update} updates'
     assert words in everyday.mapper.do('save') and words in everyday.mapper.do('flush')
-    everyday.mapper.do('reset')
+    earlier = earlier_map(everyday.mapper.do('reset'))
+    assert everyday.mapper.set_parameter('node.map_name', earlier)[0]
     assert words in everyday.mapper.do('load')
     everyday.mapper.finish(everyday.field)
     assert (everyday.field.last.readings_used, everyday.field.last.update) == (saved.readings_used, saved.update)
     everyday.kill()
-    everyday.start()
+    everyday.start(**{'node.map_name': earlier})
     assert words in everyday.mapper.process.log
     assert (everyday.field.last.readings_used, everyday.field.last.update) == (saved.readings_used, saved.update)
 

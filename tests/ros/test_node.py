@@ -5,6 +5,7 @@ import json
 import math
 from pathlib import Path
 import re
+import shutil
 import signal
 import subprocess
 import threading
@@ -347,6 +348,11 @@ def test_pause_ignores_readings_and_resume_uses_them_again(session):
 # ---- Saved maps ----
 
 
+def earlier_map(message):
+    """The name of the earlier map in the answer of a service."""
+    return Path(re.search(r'the previous map is kept as (\S+)', message).group(1)).stem
+
+
 def test_a_map_reports_its_numbers_of_observations_and_readings(session):
     mapper = session.mapper()
     field = mapper.watch('field')
@@ -354,16 +360,39 @@ def test_a_map_reports_its_numbers_of_observations_and_readings(session):
     saved = mapper.finish(field)
     counts = (saved.observations, saved.readings_used)
     mapper.do('save')
-    mapper.do('reset')
+    earlier = earlier_map(mapper.do('reset'))
     empty = field.wait(lambda message: np.isnan(message.mean).all(), 'a map that knows nothing')
     found = {'reset': (empty.observations, empty.readings_used)}
+    assert mapper.set_parameter('node.map_name', earlier)[0]
     mapper.do('load')
     loaded = field.wait(lambda message: np.isfinite(message.mean).any(), 'the loaded map')
     found['loaded'] = (loaded.observations, loaded.readings_used)
     assert mapper.process.stop() == 0
-    field = session.mapper().watch('field').wait(what='the loaded map')
+    field = session.mapper({'node.map_name': earlier}).watch('field').wait(what='the loaded map')
     found['loaded at the start'] = (field.observations, field.readings_used)
     assert found == {'reset': (0, 0), 'loaded': counts, 'loaded at the start': counts}
+
+
+def test_load_goes_back_to_the_map_as_it_was_saved_and_keeps_what_came_after(session):
+    mapper = session.mapper()
+    field = mapper.watch('field')
+    course = drive()
+    robot = session.robot(mapper).drive(course[:400])
+    saved = mapper.finish(field)
+    mapper.do('save')
+    robot.drive(course[400:])
+    whole = mapper.finish(field)
+    assert (saved.readings_used, whole.readings_used) == (400, len(course))
+    earlier = earlier_map(mapper.do('load'))
+    loaded = field.wait(lambda message: message.readings_used == 400, 'the map as it was saved')
+    np.testing.assert_array_equal(loaded.mean, saved.mean)
+    assert mapper.process.stop() == 0
+    for name, expected in [('map', saved), (earlier, whole)]:
+        again = session.mapper({'node.map_name': name})
+        found = again.watch('field').wait(what=f'the map {name}')
+        assert found.readings_used == expected.readings_used
+        np.testing.assert_array_equal(found.mean, expected.mean)
+        assert again.process.stop() == 0
 
 
 @pytest.mark.parametrize('method, other', [('vips', 'dual_memory'), ('dual_memory', 'vips')])
@@ -375,13 +404,14 @@ def test_a_saved_map_is_loaded_and_continued(session, method, other):
     session.robot(first).drive(drive())
     saved = first.finish(field)
     grids = [grid.wait(lambda message: message.header == saved.header, 'the last map') for grid in (mean, variance)]
-    path = session.folder / 'maps' / 'hall.npz'
+    path = session.folder / 'maps' / 'hall.magmap'
     assert str(path) in first.do('save')
     assert path.exists()
     assert first.process.stop() == 0
 
-    # It leaves the file as it is.
-    second = session.mapper({**settings, 'node.save_at_end': False, 'journal.enabled': False})
+    # A copy is a map like any other.
+    shutil.copy(path, path.with_name('copy.magmap'))
+    second = session.mapper({**settings, 'node.map_name': 'copy'})
     field, mean, variance = second.watch('field'), second.watch('mean'), second.watch('variance')
     loaded = field.wait(what='the loaded map')
     assert loaded.header.frame_id == saved.header.frame_id and geometry_of(loaded.info) == geometry_of(saved.info)
@@ -420,10 +450,13 @@ def test_a_map_that_cannot_be_loaded_is_reported_with_its_path(session):
     field = mapper.watch('field')
     session.robot(mapper).drive(drive(5.0))
     before = mapper.finish(field)
-    path = session.folder / 'maps' / 'hall.npz'
+    # There is nothing to go back to before the map is saved.
+    success, message = mapper.ask('load')
+    assert not success and str(session.folder / 'maps' / 'hall.magmap') in message and 'save the map first' in message, message
+    assert mapper.set_parameter('node.map_name', 'other')[0]
+    path = session.folder / 'maps' / 'other.magmap'
     success, message = mapper.ask('load')
     assert not success and str(path) in message, message
-    path.parent.mkdir(exist_ok=True)
     path.write_bytes(b'PK\x03\x04 this is no map')
     success, message = mapper.ask('load')
     assert not success and str(path) in message, message
@@ -431,9 +464,11 @@ def test_a_map_that_cannot_be_loaded_is_reported_with_its_path(session):
     assert mapper.query([(0, 0)]).success and field.last.observations == before.observations
 
     # A file that is not a map is kept when the map is saved in its place.
+    earlier = earlier_map(mapper.do('save'))
     assert mapper.process.stop() == 0
-    (kept,) = [other for other in path.parent.iterdir() if other != path]
-    assert kept.read_bytes() == b'PK\x03\x04 this is no map'
+    assert path.with_name(f'{earlier}.magmap').read_bytes() == b'PK\x03\x04 this is no map'
+    again = session.mapper({'node.map_name': 'other'}).watch('field').wait(what='the saved map')
+    assert again.observations == before.observations
 
 
 @pytest.mark.parametrize('number', [signal.SIGINT, signal.SIGTERM])
@@ -487,15 +522,6 @@ def learning_for_long(session):
     report = mapper.wait_diagnostics(lambda report: report.count('readings used') == 3000, 'a full batch')
     assert report.count('updates') == 0
     return mapper, robot, course[3000:]
-
-
-def test_a_map_is_saved_at_the_end_if_wanted(session):
-    path = session.folder / 'maps' / 'map.npz'
-    for is_wanted in (False, True):
-        mapper = session.mapper({'node.save_at_end': is_wanted, 'node.load_at_start': False})
-        session.robot(mapper).drive(drive(7.0))
-        assert mapper.process.stop() == 0, mapper.process.log
-        assert path.exists() == is_wanted and (f'saved {path}' in mapper.process.log) == is_wanted
 
 
 # ---- Parameters ----

@@ -14,14 +14,14 @@ from harness import deviation_from_truth, drive, geometry_of
 from test_node import TRUE_ENOUGH, WELL_KNOWN
 
 # Checkpoints so often that a lap has several, and batches so small.
-OFTEN = {'batch.max_observations': 20, 'journal.checkpoint_batches': 3}
+OFTEN = {'batch.max_observations': 20, 'store.checkpoint_batches': 3}
 
 
 def kill(mapper):
     """Ends a node without a warning. What was received before is in the hands of the operating system a moment later."""
-    steps = mapper.fresh_diagnostics().count('journal: steps written')
+    steps = mapper.fresh_diagnostics().count('file: steps written')
     mapper.wait_diagnostics(
-        lambda report: report.values['journal'] == 'kept' and report.count('journal: steps written') >= steps, 'a journal'
+        lambda report: report.values['file'] == 'kept' and report.count('file: steps written') >= steps, 'every step in the file'
     )
     # A step is written no later than half a second after it was received.
     for _ in range(20):
@@ -36,8 +36,8 @@ def equal(first, second):
     np.testing.assert_array_equal(first.standard_deviation, second.standard_deviation)
 
 
-def journal_is(state):
-    return lambda report: report.values.get('journal', '').startswith(state)
+def file_is(state):
+    return lambda report: report.values.get('file', '').startswith(state)
 
 
 def test_a_killed_node_resumes_to_the_map_of_an_undisturbed_one(session):
@@ -67,8 +67,8 @@ def test_a_completed_map_is_saved_and_never_overwritten_by_another(session):
     robot = session.robot(first).drive(course)
     saved = first.finish(first.watch('field'))
     assert first.process.stop() == 0
-    file = session.folder / 'maps' / 'map.npz'
-    assert file.exists() and not file.with_suffix('.journal').exists()
+    file = session.folder / 'maps' / 'map.magmap'
+    assert list(file.parent.iterdir()) == [file]
     bytes_of_first = file.read_bytes()
 
     second = session.mapper({**OFTEN, 'node.load_at_start': False})
@@ -85,17 +85,17 @@ def test_a_completed_map_is_saved_and_never_overwritten_by_another(session):
     equal(third.watch('field').wait(), saved)
 
 
-def test_a_node_without_a_folder_for_its_journal_maps_and_reports_it_until_there_is_one(session):
+def test_a_node_without_a_folder_for_its_map_maps_and_reports_it_until_there_is_one(session):
     blocked = session.folder / 'maps'
     blocked.write_text('a file where the folder should be')
     mapper = session.mapper(OFTEN)
-    report = mapper.wait_diagnostics(journal_is('not kept'), 'a journal that is not kept')
+    report = mapper.wait_diagnostics(file_is('not kept'), 'a map that is not written')
     assert report.level == DiagnosticStatus.ERROR and 'a crash would lose' in report.message
     course = drive()
     robot = session.robot(mapper).drive(course[: len(course) // 2])
     blocked.unlink()
     robot.drive(course[len(course) // 2 :])
-    report = mapper.wait_diagnostics(journal_is('kept'), 'a journal', timeout=60.0)
+    report = mapper.wait_diagnostics(file_is('kept'), 'a map that is written', timeout=60.0)
     assert report.level == DiagnosticStatus.OK
     field = mapper.finish(mapper.watch('field'))
     error, cells = deviation_from_truth(field)
@@ -118,24 +118,24 @@ def small_disk(tmp_path):
     subprocess.run(['umount', '--lazy', str(path)], check=True)
 
 
-def test_on_a_full_disk_mapping_continues_and_the_journal_when_there_is_space(session, small_disk):
+def test_on_a_full_disk_mapping_continues_and_the_file_when_there_is_space(session, small_disk):
     mapper = session.mapper({**OFTEN, 'node.map_folder': small_disk})
-    mapper.wait_diagnostics(journal_is('kept'), 'a journal')
+    mapper.wait_diagnostics(file_is('kept'), 'a map that is written')
     course = drive()
     parts = np.array_split(np.arange(len(course)), 3)
     robot = session.robot(mapper).drive(course[: parts[1][0]])
     filler = small_disk / 'filler'
     fill(filler)
     robot.drive(course[parts[1][0] : parts[2][0]])
-    report = mapper.wait_diagnostics(journal_is('not kept'), 'a journal that is not kept')
-    assert report.level == DiagnosticStatus.ERROR and 'No space left' in report.message
-    mapper.wait_log('the journal is no longer written')
+    report = mapper.wait_diagnostics(file_is('not kept'), 'a map that is not written')
+    assert report.level == DiagnosticStatus.ERROR and 'no storage space' in report.message
+    mapper.wait_log('the map is no longer written')
     # Saving the map fails too.
     success, message = mapper.ask('save')
-    assert not success and 'No space left' in message
+    assert not success and 'no storage space' in message
     filler.unlink()
-    mapper.wait_diagnostics(journal_is('kept'), 'a journal', timeout=60.0)
-    mapper.wait_log('the journal is written again')
+    mapper.wait_diagnostics(file_is('kept'), 'a map that is written', timeout=60.0)
+    mapper.wait_log('the map is written again')
     robot.drive(course[parts[2][0] :])
     field = mapper.finish(mapper.watch('field'))
     assert field.readings_used == len(course)
@@ -158,12 +158,12 @@ def fill(path):
 def test_a_read_only_disk_is_reported_and_mapping_continues(session, small_disk):
     subprocess.run(['mount', '-o', 'remount,ro', str(small_disk)], check=True)
     mapper = session.mapper({**OFTEN, 'node.map_folder': small_disk})
-    report = mapper.wait_diagnostics(journal_is('not kept'), 'a journal that is not kept')
-    assert 'Read-only file system' in report.values['journal']
+    report = mapper.wait_diagnostics(file_is('not kept'), 'a map that is not written')
+    assert 'Read-only file system' in report.values['file']
     course = drive()
     session.robot(mapper).drive(course)
     subprocess.run(['mount', '-o', 'remount,rw', str(small_disk)], check=True)
-    mapper.wait_diagnostics(journal_is('kept'), 'a journal', timeout=60.0)
+    mapper.wait_diagnostics(file_is('kept'), 'a map that is written', timeout=60.0)
     field = mapper.finish(mapper.watch('field'))
     assert field.readings_used == len(course)
     kill(mapper)
@@ -172,7 +172,7 @@ def test_a_read_only_disk_is_reported_and_mapping_continues(session, small_disk)
 
 def test_two_nodes_do_not_write_one_map(session):
     first = session.mapper()
-    first.wait_diagnostics(journal_is('kept'), 'a journal')
+    first.wait_diagnostics(file_is('kept'), 'a map that is written')
     second = session.mapper(name='another', parameters={'node.map_name': 'map'})
     assert second.process.wait() == 1
     assert 'is being written by another process' in second.process.log
