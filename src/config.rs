@@ -85,8 +85,7 @@ sections! {
         /// Change of the field between two readings that is always plausible, at any distance, in microtesla.
         gradient_allowance: f64 = 40.0 => not_negative,
         /// A gate that has rejected this number of consecutive measurements, for at least reopen_time, reopens and reports it: its
-        /// reference was wrong. It reopens without waiting for reopen_time if their stamps are more than a second in the past: the
-        /// clock was set back.
+        /// reference was wrong.
         reopen_after: u32 = 5 => at_least(1),
         /// How long a gate of positions or fields rejects consecutive measurements before it reopens, in seconds.
         reopen_time: f64 = 0.5 => not_negative,

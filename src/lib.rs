@@ -7,7 +7,7 @@
 //! a robot carries, from the inside out; inner modules know nothing of outer ones:
 //!
 //! * [`config`]: every setting, its default and its meaning.
-//! * [`sensing`]: from a reading to a located reading: calibration, gates, frames, and why nothing is being mapped.
+//! * [`sensing`]: from messages to located readings: the intake with clocks and frames, calibration, gates, and why nothing is being mapped.
 //! * [`field`]: the map of the field: prediction, learning, state and rasters.
 //! * [`trajectory`]: what was driven, kept, from which a map can be made again.
 //! * [`mapping`]: averaging, batches, the steps that build a map, and the thread that takes them.

@@ -31,11 +31,12 @@ use std::sync::Arc;
 use nalgebra::{Isometry2, Isometry3, Matrix3, Point3, Rotation3, Vector2, Vector3};
 use serde::{Deserialize, Serialize};
 
-use crate::config::{self, Config, Scope};
+use crate::config::{self, Config, PoseSource, Scope};
 use crate::field::map::FieldMap;
 use crate::mapping::batcher::Batch;
 use crate::mapping::pipeline::Pipeline;
 use crate::sensing::counters::Counters;
+use crate::sensing::intake::Input;
 use crate::sensing::reading::{Measurement, Observation, Pose, Stamp};
 
 pub use estimate::{Confidence, Estimate, Reason, State};
@@ -66,6 +67,13 @@ pub enum Error {
 /// Settings that contradict the defaults.
 pub fn settings_for(made_with: &Config) -> Result<Config, config::Error> {
     made_with.keep_only(Scope::comes_with_a_map)
+}
+
+/// These settings, for an intake whose poses are to stay in the frame of odometry: the frame of the map is what is looked for.
+pub fn in_frame_of_odometry(mut config: Config) -> Config {
+    config.frames.map = String::new();
+    config.frames.pose_source = PoseSource::Odometry;
+    config
 }
 
 /// The start: where the robot may be.
@@ -208,11 +216,6 @@ impl Localizer {
         Ok(())
     }
 
-    /// Changes the mount of the sensor, whose height above the plane must be the same.
-    pub fn set_mount(&mut self, mount: Isometry3<f64>) {
-        self.pipeline.set_mount(mount);
-    }
-
     /// The result that the start implies before the first update, given the newest pose of odometry. None if the robot may be anywhere.
     pub fn assumed(&self, odometry: &Pose) -> Option<Located> {
         let Start::At { place, heading, deviation, heading_deviation } = self.start else { return None };
@@ -242,10 +245,12 @@ impl Localizer {
         self.take_ready()
     }
 
-    /// Takes the next measurement, whose pose is one of odometry; where the robot is, if that completes an update.
-    pub fn ingest(&mut self, measurement: Measurement) -> Option<Located> {
-        self.pipeline.ingest(measurement, &mut self.ready);
-        if let Measurement::Pose(pose) = measurement
+    /// Takes the next input, whose poses are those of odometry; where the robot is, if that completes an update. A mount has the same height
+    /// above the plane as the one before.
+    pub fn ingest(&mut self, input: impl Into<Input>) -> Option<Located> {
+        let input = input.into();
+        self.pipeline.ingest(input, &mut self.ready);
+        if let Input::Measurement(Measurement::Pose(pose)) = input
             && self.has_turned(&pose)
         {
             self.pipeline.flush(&mut self.ready);

@@ -124,8 +124,8 @@ impl Session {
         })
     }
 
-    /// Saves the map. If the settings name another file, it is written there and goes on there; another map in that file is kept as an
-    /// earlier one.
+    /// Saves the map. If the settings name another file, the map is written into that file and continues there; another map in it is
+    /// kept as an earlier one.
     pub fn save(&self) -> Answer {
         self.flush()?;
         let path = self.named_file();

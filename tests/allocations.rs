@@ -130,7 +130,7 @@ fn into_the_file() {
     let mut append = |range: std::ops::Range<usize>| {
         for measurement in range.flat_map(converted) {
             let number = mapper.progress().steps;
-            log.append(&mapper, &Step::Measurement { index: number, measurement });
+            log.append(&mapper, &Step::Input { index: number, input: measurement.into() });
             // A step that changes nothing but the number of the next one.
             mapper.take(Step::Learn { batches: 1 }, &stop);
             if number.is_multiple_of(1000) {

@@ -53,8 +53,9 @@ impl FieldMap {
         Self { posteriors, sensor_bias, extent, stamp, totals }
     }
 
-    /// Mean and variance at places (x and y in metres): in microtesla and microtesla squared. The noise of a reading is not included. Both are NaN where the map is unknown: where the variance of the process, of the three
-    /// axes together where it has them, exceeds `unknown_above` times its variance infinitely far from every reading.
+    /// Mean and variance at places (x and y in metres): in microtesla and microtesla squared. The noise of a reading is not included.
+    /// Both are NaN where the map is unknown: where the variance of the process, of the three axes together where it has them, exceeds
+    /// `unknown_above` times its variance infinitely far from every reading.
     pub fn predict(&self, places: &[[f64; 2]], unknown_above: f64) -> (Vec<f64>, Vec<f64>) {
         if self.posteriors.newest().has_axes() {
             let places: Vec<[f64; 3]> = places.iter().map(|&[x, y]| [x, y, 0.0]).collect();

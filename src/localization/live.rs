@@ -14,6 +14,7 @@ use crate::config::Config;
 use crate::field::map::FieldMap;
 use crate::mapping::updates::lock;
 use crate::sensing::counters::Counters;
+use crate::sensing::intake::Input;
 use crate::sensing::reading::{Measurement, Pose};
 
 /// How often the thread checks whether the last pose is to be saved.
@@ -21,8 +22,7 @@ const PERIOD: Duration = Duration::from_millis(200);
 
 /// A task of the thread.
 enum Task {
-    Measurement(Measurement),
-    Mount(Isometry3<f64>),
+    Input(Input),
     Restart(Start),
     UpdateNow,
 }
@@ -81,16 +81,13 @@ impl Live {
         Ok(Self { tasks, shared, thread })
     }
 
-    /// Passes a measurement on, or drops and counts it if too many wait.
-    pub fn offer(&self, measurement: Measurement) {
-        if let Err(TrySendError::Full(_)) = self.tasks.try_send(Task::Measurement(measurement)) {
+    /// Passes an input on. A measurement is dropped and counted if too many wait; a mount or a new stretch waits even then.
+    pub fn offer(&self, input: Input) {
+        if !matches!(input, Input::Measurement(_)) {
+            let _ = self.tasks.send(Task::Input(input));
+        } else if let Err(TrySendError::Full(_)) = self.tasks.try_send(Task::Input(input)) {
             self.shared.lost.fetch_add(1, Ordering::Relaxed);
         }
-    }
-
-    /// Changes the mount of the sensor for the measurements that follow.
-    pub fn set_mount(&self, mount: Isometry3<f64>) {
-        let _ = self.tasks.send(Task::Mount(mount));
     }
 
     /// Starts again, here.
@@ -168,17 +165,17 @@ impl LiveThread {
 
     fn take(&mut self, task: Task) {
         match task {
-            Task::Measurement(measurement) => {
-                if let Measurement::Pose(pose) = measurement {
+            Task::Input(Input::Mount(mount)) => self.set_mount(mount),
+            Task::Input(input) => {
+                if let Input::Measurement(Measurement::Pose(pose)) = input {
                     // What the start says counts from the first pose on.
                     if self.odometry.replace(pose).is_none() {
                         self.assume();
                     }
                 }
-                let located = self.localizer.ingest(measurement);
+                let located = self.localizer.ingest(input);
                 self.publish(located);
             }
-            Task::Mount(mount) => self.set_mount(mount),
             Task::Restart(start) => match self.localizer.restart(start) {
                 Ok(()) => {
                     lock(&self.shared.found).is_usable = false;
@@ -195,7 +192,8 @@ impl LiveThread {
 
     fn set_mount(&mut self, mount: Isometry3<f64>) {
         if mount.translation.z == self.localizer.mount().translation.z {
-            return self.localizer.set_mount(mount);
+            self.localizer.ingest(Input::Mount(mount));
+            return;
         }
         // The map is looked up at the height of the sensor.
         let (config, start) = (&self.config, self.localizer.start());

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use crate::config;
 use crate::field;
 use crate::mapping::odometer::Odometer;
-use crate::mapping::robust_mean::{Mean, RobustMean, SampledFields};
+use crate::mapping::robust_mean::{Mean, RobustMean, Sample, SampledFields};
 use crate::sensing::reading::{LocatedReading, MagneticField, Observation, Stamp};
 use streaming_gp::Likelihood;
 
@@ -24,7 +24,7 @@ pub struct Averager {
     pub spacing: f64,
     offset: f64,
     odometer: Odometer,
-    open: Option<(i64, Cell)>,
+    open: Option<Cell>,
     /// The robust mean, if outliers are to be downweighted.
     #[serde(skip)]
     robust: Option<RobustMean>,
@@ -63,18 +63,18 @@ impl Averager {
         let number = (self.odometer.advance(reading.position) / self.spacing + self.offset).floor() as i64;
         match &mut self.open {
             // The odometer may decrease slightly: a cell once left stays closed.
-            Some((open, cell)) if number <= *open => {
+            Some(cell) if number <= cell.number => {
                 if self.robust.is_some() {
-                    self.kept.add(reading.position, reading.field, cell.mean.readings);
+                    self.kept.add(Sample::of(reading), cell.mean.readings);
                 }
                 cell.add(reading);
                 None
             }
             _ => {
                 let completed = self.close();
-                self.open = Some((number, Cell::of(reading)));
+                self.open = Some(Cell::begin(number, reading));
                 if self.robust.is_some() {
-                    self.kept.begin(reading.position, reading.field);
+                    self.kept.begin(Sample::of(reading));
                 }
                 completed
             }
@@ -83,7 +83,7 @@ impl Averager {
 
     /// Closes the open cell, if any reading is in it. The next reading begins a new one.
     pub fn close(&mut self) -> Option<Observation> {
-        let mean = self.open.take()?.1.mean;
+        let mean = self.open.take()?.mean;
         let robust = self.robust.and_then(|robust| robust.of(&self.kept));
         self.kept.clear();
         Some(match robust {
@@ -96,14 +96,18 @@ impl Averager {
 /// The open cell. Its running means, unlike sums, keep their precision however many readings there are.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 struct Cell {
-    /// Stamp and position of its first reading.
-    first: (Stamp, Point3<f64>),
+    /// Its number along the path.
+    number: i64,
+    /// Stamp of its first reading.
+    entered: Stamp,
+    /// Position of its first reading.
+    entry: Point3<f64>,
     mean: Observation,
 }
 
 impl Cell {
-    fn of(reading: &LocatedReading) -> Self {
-        Self { first: (reading.stamp, reading.position), mean: alone(reading) }
+    fn begin(number: i64, reading: &LocatedReading) -> Self {
+        Self { number, entered: reading.stamp, entry: reading.position, mean: alone(reading) }
     }
 
     fn add(&mut self, reading: &LocatedReading) {
@@ -111,9 +115,8 @@ impl Cell {
         let readings = self.mean.readings.saturating_add(1);
         let weight = 1.0 / f64::from(readings);
         let (axes, mean) = (last.field.microtesla(), self.mean.field.microtesla());
-        let (stamp, position) = self.first;
-        let seconds = reading.stamp.seconds_since(stamp);
-        let speed = if seconds > 0.0 { (reading.position - position).norm() / seconds } else { 0.0 };
+        let seconds = reading.stamp.seconds_since(self.entered);
+        let speed = if seconds > 0.0 { (reading.position - self.entry).norm() / seconds } else { 0.0 };
         self.mean = Observation {
             position: self.mean.position + (last.position - self.mean.position) * weight,
             orientation: self.mean.orientation + (last.orientation - self.mean.orientation) * weight,
@@ -237,7 +240,7 @@ mod tests {
 
     #[test]
     fn the_count_saturates() {
-        let mut cell = Cell::of(&located(0, 0.0, Vector3::x()));
+        let mut cell = Cell::begin(0, &located(0, 0.0, Vector3::x()));
         cell.mean.readings = u32::MAX;
         cell.add(&located(1, 0.0, Vector3::x()));
         assert_eq!(cell.mean.readings, u32::MAX);

@@ -4,17 +4,17 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use crossbeam_channel::{Receiver, Sender, TrySendError, bounded};
-use nalgebra::Isometry3;
 
 use super::Error;
 use super::mapper::{Mapper, SourceId, Step};
 use crate::sensing::gates::FARTHEST;
+use crate::sensing::intake::Input;
 use crate::sensing::reading::Measurement;
 
 /// A message to the mapping thread.
 pub(super) enum Message {
-    /// A reading or a pose; the thread counts its index in the stream.
-    Measurement(Measurement),
+    /// An input of the pipeline; the thread counts its index in the stream.
+    Input(Input),
     /// Any other step.
     Step(Step),
     /// Closes the open cell and batch; replies when everything sent before is in the map.
@@ -50,18 +50,20 @@ impl Inbox {
     /// Sends, and waits while the inbox is full: for recordings and simulations, which must lose nothing.
     ///
     /// # Errors
-    /// [`Error::Closed`] when the mapping thread has ended, as for all methods below.
-    pub fn send(&self, measurement: Measurement) -> Result<(), Error> {
-        self.put(Message::Measurement(measurement))
+    /// [`Error::MountNotFinite`], and [`Error::Closed`] when the mapping thread has ended, as for all methods below.
+    pub fn send(&self, input: impl Into<Input>) -> Result<(), Error> {
+        self.put(Message::Input(checked(input.into())?))
     }
 
-    /// Sends without waiting, and returns whether there was room: for live sources. When the inbox is full the measurement is lost
-    /// and counted.
+    /// Sends without waiting, and returns whether there was room: for live sources. When the inbox is full a measurement is lost and counted;
+    /// a mount or a new stretch waits even then, because it is rare and must not be lost.
     ///
     /// # Errors
     /// The errors of [`send`](Self::send).
-    pub fn offer(&self, measurement: Measurement) -> Result<bool, Error> {
-        match self.sender.try_send(Message::Measurement(measurement)) {
+    pub fn offer(&self, input: impl Into<Input>) -> Result<bool, Error> {
+        let input = input.into();
+        let Input::Measurement(measurement) = input else { return self.send(input).map(|()| true) };
+        match self.sender.try_send(Message::Input(input)) {
             Ok(()) => Ok(true),
             Err(TrySendError::Disconnected(_)) => Err(Error::Closed),
             Err(TrySendError::Full(_)) => {
@@ -72,20 +74,7 @@ impl Inbox {
         }
     }
 
-    /// Changes the mount of the sensor (the transform from its frame to the robot's body frame) for readings sent afterwards. Waits
-    /// while the inbox is full, even for a live source: it is rare and must not be lost.
-    ///
-    /// # Errors
-    /// [`Error::MountNotFinite`], or as [`send`](Self::send).
-    pub fn set_mount(&self, mount: Isometry3<f64>) -> Result<(), Error> {
-        let is_near = mount.translation.vector.iter().all(|coordinate| coordinate.abs() <= FARTHEST);
-        if !is_near || !mount.to_matrix().iter().all(|entry| entry.is_finite()) {
-            return Err(Error::MountNotFinite(mount));
-        }
-        self.put(Message::Step(Step::Mount(mount)))
-    }
-
-    /// Announces that the measurements that follow come from another source: a recording, from its start, or a robot. `run`
+    /// Announces that the inputs that follow come from another source: a recording, from its start, or a robot. `run`
     /// identifies this run of the source.
     ///
     /// # Errors
@@ -128,4 +117,12 @@ impl Inbox {
     pub(super) fn put(&self, message: Message) -> Result<(), Error> {
         self.sender.send(message).map_err(|_| Error::Closed)
     }
+}
+
+/// The input, unless it is a mount that is nowhere.
+fn checked(input: Input) -> Result<Input, Error> {
+    let Input::Mount(mount) = input else { return Ok(input) };
+    let is_near = mount.translation.vector.iter().all(|coordinate| coordinate.abs() <= FARTHEST);
+    let is_finite = mount.to_matrix().iter().all(|entry| entry.is_finite());
+    if is_near && is_finite { Ok(input) } else { Err(Error::MountNotFinite(mount)) }
 }

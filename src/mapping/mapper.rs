@@ -1,6 +1,6 @@
 //! The map under construction, as a deterministic state machine: the same steps lead to the same map, to the last bit.
 //!
-//! Whatever the map depends on is a [`Step`]: measurements, but also which batches were merged, which depends on how fast the
+//! Whatever the map depends on is a [`Step`]: inputs of the pipeline, but also which batches were merged, which depends on how fast the
 //! machine was. The [worker](crate::mapping::worker) takes steps as they come; the [log](crate::store::map_log) records
 //! them, so that they can be replayed.
 
@@ -19,27 +19,25 @@ use crate::config::Config;
 use crate::field::model::FieldModel;
 use crate::field::state::FieldState;
 use crate::sensing::counters::COUNTABLE;
-use crate::sensing::reading::Measurement;
+use crate::sensing::intake::Input;
 
 /// Something that changes the map, or the state that leads to it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Step {
-    /// The measurements that follow come from another source: a recording, from its start, or a robot.
+    /// The inputs that follow come from another source: a recording, from its start, or a robot.
     Source {
         /// The source.
         id: SourceId,
         /// Identifies this run of the source: of two maps that share a run, one continues the other or both share a past.
         run: String,
     },
-    /// A reading or a pose, raw.
-    Measurement {
+    /// A reading, a pose, a mount of the sensor, or a new stretch.
+    Input {
         /// Index in the stream of its source, counted from 0.
         index: u64,
-        /// The measurement.
-        measurement: Measurement,
+        /// The input.
+        input: Input,
     },
-    /// The mount of the sensor for the readings that follow: the transform from its frame to the robot's body frame.
-    Mount(Isometry3<f64>),
     /// The frame of the map is known.
     Frame(String),
     /// The open averaging cell and the open batch are closed.
@@ -143,9 +141,9 @@ pub struct Progress {
     pub learnt: u64,
     /// Batches that were merged into another one.
     pub merged_batches: u64,
-    /// The sources; measurements come from the last.
+    /// The sources; inputs come from the last.
     pub sources: Vec<SourceRun>,
-    /// Index of the next measurement from that source.
+    /// Index of the next input from that source.
     pub index: u64,
     /// Whether the stream has ended, with nothing after it.
     pub has_ended: bool,
@@ -161,7 +159,7 @@ impl Progress {
             .all(|count| count < COUNTABLE)
     }
 
-    /// The source that measurements come from.
+    /// The source that inputs come from.
     pub fn source(&self) -> Option<&SourceId> {
         self.sources.last().map(|origin| &origin.id)
     }
@@ -268,11 +266,10 @@ impl Mapper {
                 progress.sources.push(SourceRun { id, run, after_updates });
                 progress.index = 0;
             }
-            Step::Measurement { index, measurement } => {
+            Step::Input { index, input } => {
                 progress.index = index.saturating_add(1);
-                self.pipeline.ingest(measurement, &mut self.ready);
+                self.pipeline.ingest(input, &mut self.ready);
             }
-            Step::Mount(mount) => self.pipeline.set_mount(mount),
             Step::Frame(frame) => self.frame = frame,
             Step::Flush => self.pipeline.flush(&mut self.ready),
             Step::Finish => self.pipeline.finish(&mut self.ready),

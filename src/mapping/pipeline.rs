@@ -13,7 +13,8 @@ use crate::mapping::path::Path;
 use crate::sensing::calibration::Calibration;
 use crate::sensing::counters::Counters;
 use crate::sensing::gates::{GradientGate, PoseGate, ReadingGate, Rejected, Reopening, RepeatGate, check_range};
-use crate::sensing::reading::{LocatedReading, Measurement, Observation, Pose, Reading, Stamp};
+use crate::sensing::intake::Input;
+use crate::sensing::reading::{LocatedReading, Measurement, Observation, Pose, Reading};
 use crate::sensing::rejection::Rejection;
 use crate::sensing::synchronizer::{PlacedReading, Synchronizer};
 
@@ -26,8 +27,8 @@ const MAX_REOPENINGS: usize = 100;
 /// Turns measurements into batches. The result depends only on the measurements: not on wall time, and not on how the two topics
 /// interleave (see [`Synchronizer`] for how far one may be ahead). It allocates once per batch.
 ///
-/// A clock of the readings that goes back (a looped recording, a restarted simulation) closes the open averaging cell and the
-/// open batch, so that neither spans the jump; the path and its length continue.
+/// A new stretch of the stream closes the open averaging cell and the open batch, so that neither spans it; the path and its length
+/// continue.
 ///
 /// The serialized form is the complete state of the stream, except the path and what `configure` sets.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -52,8 +53,6 @@ struct Downstream {
     odometer: Odometer,
     #[serde(skip)]
     path: Path,
-    /// Stamp of the last reading used.
-    newest: Option<Stamp>,
     counters: Counters,
     #[serde(skip)]
     reopenings: Vec<Reopening>,
@@ -72,7 +71,6 @@ impl Pipeline {
             batcher: Batcher::new(&config.batch),
             odometer: Odometer::new(TRAVEL_STEP),
             path: Path::default(),
-            newest: None,
             counters: Counters::default(),
             reopenings: Vec::new(),
         };
@@ -114,17 +112,22 @@ impl Pipeline {
         &self.synchronizer.mount
     }
 
-    /// Changes the mount of the sensor for subsequent readings; those that wait for their pose keep their mount.
-    pub fn set_mount(&mut self, mount: Isometry3<f64>) {
-        self.synchronizer.mount = mount;
+    /// Takes the next input and appends the batches that it completes to `ready`. A mount is that of subsequent readings; those that wait
+    /// for their pose keep theirs.
+    pub fn ingest(&mut self, input: impl Into<Input>, ready: &mut VecDeque<Batch>) {
+        match input.into() {
+            Input::Mount(mount) => self.synchronizer.mount = mount,
+            Input::Measurement(Measurement::Reading(reading)) => self.ingest_reading(reading, ready),
+            Input::Measurement(Measurement::Pose(pose)) => self.ingest_pose(pose, ready),
+            Input::Stretch => self.begin_stretch(ready),
+        }
     }
 
-    /// Takes the next measurement of the stream and appends the batches that it completes to `ready`.
-    pub fn ingest(&mut self, measurement: Measurement, ready: &mut VecDeque<Batch>) {
-        match measurement {
-            Measurement::Reading(reading) => self.ingest_reading(reading, ready),
-            Measurement::Pose(pose) => self.ingest_pose(pose, ready),
-        }
+    fn begin_stretch(&mut self, ready: &mut VecDeque<Batch>) {
+        self.finish(ready);
+        self.reading_gate = ReadingGate::default();
+        self.pose_gate = PoseGate::default();
+        self.downstream.counters.clock_jumps += 1;
     }
 
     fn ingest_reading(&mut self, sent: Reading, ready: &mut VecDeque<Batch>) {
@@ -202,10 +205,6 @@ impl Downstream {
     }
 
     fn learn_from(&mut self, reading: &LocatedReading, ready: &mut VecDeque<Batch>) {
-        // The clock went back: the open cell and batch must not span the jump.
-        if self.newest.replace(reading.stamp).is_some_and(|newest| reading.stamp < newest) {
-            self.flush(ready);
-        }
         self.counters.used_readings += 1;
         self.record(reading.position);
         if let Some(observation) = self.averager.push(reading) {
@@ -258,7 +257,8 @@ mod tests {
     use super::*;
     use crate::mapping::batcher::CutReason;
     use crate::sensing::gates::Reopenings;
-    use crate::sensing::reading::MagneticField;
+    use crate::sensing::intake::{Intake, SensorMessage};
+    use crate::sensing::reading::{MagneticField, Stamp};
     use crate::sensing::rejection::Rejections;
 
     /// A drive along x at `speed`, both topics fifty times a second, each pose just before the reading of the same stamp.
@@ -289,6 +289,28 @@ mod tests {
         }
         pipeline.finish(&mut ready);
         (pipeline, ready.into())
+    }
+
+    /// The measurements as messages of a robot whose sensor is at the origin of its body.
+    fn message(measurement: Measurement) -> SensorMessage {
+        match measurement {
+            Measurement::Reading(reading) => SensorMessage::reading("base_link", reading),
+            Measurement::Pose(pose) => SensorMessage::odometry("odom", "base_link", pose),
+        }
+    }
+
+    /// Runs measurements through the intake, which notices where clocks go back. The counters are those of both.
+    fn run_through_intake(config: &Config, measurements: &[Measurement]) -> (Pipeline, Counters, Vec<Batch>) {
+        let (mut intake, mut pipeline) = (Intake::new(config), Pipeline::new(config, Isometry3::identity()));
+        let mut ready = VecDeque::new();
+        let mut sink = |input| pipeline.ingest(input, &mut ready);
+        measurements.iter().for_each(|measurement| intake.take(message(*measurement), &mut sink));
+        intake.finish(&mut sink);
+        pipeline.finish(&mut ready);
+        assert_eq!(intake.held(), 0);
+        let mut counters = *pipeline.counters();
+        counters.rejections = counters.rejections.plus(&intake.status.rejections);
+        (pipeline, counters, ready.into())
     }
 
     #[test]
@@ -375,7 +397,7 @@ mod tests {
         assert_eq!(pipeline.counters().rejections.of(Rejection::FieldGradient), 26);
         let reopenings = pipeline.take_reopenings();
         // Half a second behind the jump.
-        assert!((reopenings[0].position.unwrap().x - 0.25).abs() < 1e-9, "{}", reopenings[0]);
+        assert!((reopenings[0].position.x - 0.25).abs() < 1e-9, "{}", reopenings[0]);
         assert!(pipeline.take_reopenings().is_empty());
     }
 
@@ -471,33 +493,22 @@ mod tests {
     fn a_looped_drive_is_mapped_lap_by_lap_whichever_topic_is_ahead() {
         // Each lap takes 5 s and fits into a batch.
         let batch = config::Batch { max_observations: 0, max_path: 0.0, max_duration: 10.0 };
-        // Besides five readings and five poses in each lap but the first: readings before a lap's first pose, or after its last.
-        let cases = [
-            (0, vec![]),
-            (7, vec![(Rejection::BeforeFirstPose, 1), (Rejection::AcrossPoseJump, 2)]),
-            (-7, vec![(Rejection::NoLaterPose, 3)]),
-        ];
+        // In each lap a reading before its first pose, or after its last.
+        let cases = [(0, None), (7, Some(Rejection::BeforeFirstPose)), (-7, Some(Rejection::NoLaterPose))];
         for (spacing, (delay, outside)) in
-            [0.0, 0.05].into_iter().flat_map(|spacing| cases.clone().map(|case| (spacing, case)))
+            [0.0, 0.05].into_iter().flat_map(|spacing| cases.map(|case| (spacing, case)))
         {
             let config = Config { batch: batch.clone(), averaging: config::Averaging { spacing }, ..Config::default() };
             let (readings, poses) = laps(250, delay);
             let mut expected = Rejections::default();
-            (0..10).for_each(|_| expected.count(Rejection::ReadingStampBackwards));
-            (0..10).for_each(|_| expected.count(Rejection::PoseStampBackwards));
-            for (rejection, count) in outside {
-                (0..count).for_each(|_| expected.count(rejection));
-            }
+            (0..3).for_each(|_| outside.into_iter().for_each(|rejection| expected.count(rejection)));
             let mut first = None;
             for lead in LEADS {
-                let (mut pipeline, batches) = run(&config, &ahead(&readings, &poses, lead));
-                let counters = *pipeline.counters();
+                let (_, counters, batches) = run_through_intake(&config, &ahead(&readings, &poses, lead));
                 let case = format!("spacing {spacing}, poses {delay} ms later and {lead} messages ahead: {counters:?}");
                 assert_eq!(counters.rejections, expected, "{case}");
                 assert_eq!(counters.used_readings, 750 - expected.readings(), "{case}");
-                let reopenings = Reopenings { reading_clock: 2, pose_clock: 2, ..Default::default() };
-                assert_eq!(counters.reopenings, reopenings, "{case}");
-                assert_eq!(pipeline.take_reopenings().len(), 4);
+                assert_eq!((counters.reopenings, counters.clock_jumps), (Reopenings::default(), 2), "{case}");
                 assert_eq!(batches.len(), 3, "{case}");
                 for (lane, batch) in (0..).zip(&batches) {
                     assert_eq!(batch.cut, CutReason::Flush);
@@ -515,62 +526,45 @@ mod tests {
     }
 
     #[test]
-    fn the_batch_that_is_open_when_the_clock_goes_back_is_closed_there() {
-        let config = Config::default();
+    fn a_new_stretch_closes_the_open_batch_and_the_path_continues() {
         let (readings, poses) = laps(250, 0);
-        let mut pipeline = Pipeline::new(&config, Isometry3::identity());
-        let mut ready = VecDeque::new();
-        // The first lap, and enough of the second to set the clock back.
-        let measurements = ahead(&readings, &poses, 0);
-        for measurement in &measurements[..510] {
-            pipeline.ingest(*measurement, &mut ready);
-        }
+        let (mut pipeline, mut ready) = (Pipeline::new(&Config::default(), Isometry3::identity()), VecDeque::new());
+        let laps = ahead(&readings, &poses, 0);
+        laps[..500].iter().for_each(|measurement| pipeline.ingest(*measurement, &mut ready));
         assert_eq!((ready.len(), pipeline.counters().used_readings), (0, 250));
         let travelled = pipeline.counters().travelled;
-        for measurement in &measurements[510..512] {
-            pipeline.ingest(*measurement, &mut ready);
-        }
+        pipeline.ingest(Input::Stretch, &mut ready);
         let readings: u32 = ready[0].observations.iter().map(|observation| observation.readings).sum();
         assert_eq!((ready.len(), ready[0].cut, readings), (1, CutReason::Flush, 250));
-        let words: Vec<String> = pipeline.take_reopenings().iter().map(ToString::to_string).collect();
-        assert!(words[0].starts_with("the clock of the poses went back by 4.900 s"), "{words:?}");
-        assert!(words[1].starts_with("the clock of the readings went back by 4.900 s"), "{words:?}");
+        laps[500..502].iter().for_each(|measurement| pipeline.ingest(*measurement, &mut ready));
+        assert_eq!((pipeline.counters().used_readings, pipeline.counters().clock_jumps), (251, 1));
         // The distance to the next lane counts.
         assert!(pipeline.counters().travelled > travelled + 1.9);
     }
 
     #[test]
-    fn one_corrupt_stamp_far_ahead_costs_only_a_handful_of_readings() {
+    fn a_corrupt_stamp_far_ahead_costs_only_its_measurement() {
         let (readings, poses) = topics(drive(250, SPEED, |x| Vector3::new(30.0 + x, 0.0, 30.0)));
         let config = Config::default();
         let (_, clean) = run(&config, &ahead(&readings, &poses, 0));
         let years = 1_000_000_000_000;
-        let cases = [
-            (0, Rejection::ReadingStampBackwards, Rejection::NoLaterPose, 1),
-            (1, Rejection::PoseStampBackwards, Rejection::AcrossPoseJump, 6),
-        ];
-        for (topic, backwards, consequence, count) in cases {
+        for (topic, rejection, used) in [(0, Rejection::ReadingStampAhead, 249), (1, Rejection::PoseStampAhead, 250)] {
             let mut corrupted = [readings.clone(), poses.clone()];
             corrupted[topic][100] = shifted(corrupted[topic][100], years);
             let mut first = None;
             for lead in LEADS {
-                let (pipeline, batches) = run(&config, &ahead(&corrupted[0], &corrupted[1], lead));
-                let counters = pipeline.counters();
-                assert_eq!(
-                    (counters.used_readings, counters.rejections.of(backwards)),
-                    (244, 5),
-                    "{lead}: {counters:?}"
-                );
-                assert_eq!(counters.rejections.of(consequence), count, "{lead}: {counters:?}");
-                assert_eq!(counters.reopenings.reading_clock + counters.reopenings.pose_clock, 1);
-                assert_eq!(batches.len(), clean.len());
+                let (_, counters, batches) = run_through_intake(&config, &ahead(&corrupted[0], &corrupted[1], lead));
+                let mut expected = Rejections::default();
+                expected.count(rejection);
+                assert_eq!((counters.rejections, counters.used_readings), (expected, used), "{lead}: {counters:?}");
+                assert_eq!((counters.clock_jumps, batches.len()), (0, clean.len()));
                 assert_eq!(*first.get_or_insert_with(|| batches.clone()), batches, "{lead}");
             }
         }
     }
 
     #[test]
-    fn a_clock_of_one_topic_that_stays_back_costs_about_the_duration_of_the_jump() {
+    fn a_clock_of_one_topic_that_stays_back_costs_twice_the_duration_of_the_jump() {
         let (readings, poses) = topics(drive(1000, SPEED, |x| Vector3::new(30.0 + x, 0.0, 30.0)));
         let from_half = |topic: &[Measurement]| -> Vec<Measurement> {
             let shift = |(index, measurement): (usize, &Measurement)| {
@@ -578,14 +572,12 @@ mod tests {
             };
             topic.iter().enumerate().map(shift).collect()
         };
-        // 3 s are 150 readings. Those with stamps of the past are rejected until their stamps are new;
-        let (pipeline, _) = run(&Config::default(), &ahead(&from_half(&readings), &poses, 0));
-        let counters = pipeline.counters();
-        assert_eq!((counters.used_readings, counters.reopenings.reading_clock), (851, 1), "{counters:?}");
-        // those whose poses come 3 s late wait for them, except during the 3 s in between.
-        let (pipeline, _) = run(&Config::default(), &ahead(&readings, &from_half(&poses), 0));
-        let counters = pipeline.counters();
-        assert_eq!((counters.used_readings, counters.reopenings.pose_clock), (701, 1), "{counters:?}");
+        // 3 s are 150 readings. The new stretch begins 3 s later, with poses of then: its first 6 s of readings have none;
+        let (_, counters, _) = run_through_intake(&Config::default(), &ahead(&from_half(&readings), &poses, 0));
+        assert_eq!((counters.used_readings, counters.clock_jumps), (699, 1), "{counters:?}");
+        // or poses are 3 s late from then on, and none are there for 3 s before, nor for the last 3 s.
+        let (_, counters, _) = run_through_intake(&Config::default(), &ahead(&readings, &from_half(&poses), 0));
+        assert_eq!((counters.used_readings, counters.clock_jumps), (700, 1), "{counters:?}");
     }
 
     #[test]
@@ -597,8 +589,7 @@ mod tests {
         let (readings, poses) = topics(drive(250, 0.05, |x| Vector3::new(30.0 + x, 0.0, 30.0)));
         let (readings, poses) = (late(readings), late(poses));
         for lead in LEADS {
-            let (pipeline, _) = run(&Config::default(), &ahead(&readings, &poses, lead));
-            let counters = pipeline.counters();
+            let (_, counters, _) = run_through_intake(&Config::default(), &ahead(&readings, &poses, lead));
             let rejections = [
                 (Rejection::ReadingStampBackwards, 24),
                 (Rejection::PoseStampBackwards, 24),
@@ -630,9 +621,7 @@ mod tests {
             }
             shuffled.extend(readings);
             shuffled.extend(poses);
-            let (pipeline, batches) = run(&config, &shuffled);
-            let counters = pipeline.counters();
-            prop_assert_eq!((counters.readings, counters.poses), (300, 300));
+            let (pipeline, counters, batches) = run_through_intake(&config, &shuffled);
             prop_assert_eq!(counters.used_readings + counters.rejections.readings(), 300);
             let observations = batches.iter().flat_map(|batch| &batch.observations);
             prop_assert_eq!(observations.map(|observation| u64::from(observation.readings)).sum::<u64>(), counters.used_readings);
@@ -647,7 +636,7 @@ mod tests {
             delay in -30..30_i64,
         ) {
             let (readings, poses) = laps(100, delay);
-            let (expected_pipeline, expected) = run(&Config::default(), &ahead(&readings, &poses, 0));
+            let (_, expected_counters, expected) = run_through_intake(&Config::default(), &ahead(&readings, &poses, 0));
             // Poses are ahead of the readings by the bias, give or take five.
             let (mut taken_readings, mut taken_poses, mut shuffled) = (0, 0, Vec::new());
             for pick in picks {
@@ -660,8 +649,8 @@ mod tests {
             }
             shuffled.extend(readings.iter().skip(taken_readings));
             shuffled.extend(poses.iter().skip(taken_poses));
-            let (pipeline, batches) = run(&Config::default(), &shuffled);
-            prop_assert_eq!(expected_pipeline.counters(), pipeline.counters());
+            let (_, counters, batches) = run_through_intake(&Config::default(), &shuffled);
+            prop_assert_eq!(expected_counters, counters);
             prop_assert_eq!(expected, batches);
         }
 

@@ -7,7 +7,7 @@ use nalgebra::{Point3, SVector, Vector3};
 use serde::{Deserialize, Serialize};
 
 use super::path::drop_every_other;
-use crate::sensing::reading::MagneticField;
+use crate::sensing::reading::{LocatedReading, MagneticField};
 use streaming_gp::StudentT;
 
 /// Most fields of a cell that are kept.
@@ -34,40 +34,54 @@ pub(crate) struct RobustMean {
 /// An even sample of the fields of one cell and of their places: all of them while they are few, then every second, every fourth and so on.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct SampledFields {
-    fields: Vec<(Point3<f64>, MagneticField)>,
+    samples: Vec<Sample>,
     halvings: u32,
+}
+
+/// A field and its place.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Sample {
+    position: Point3<f64>,
+    field: MagneticField,
+}
+
+impl Sample {
+    /// The field of a reading, and its place.
+    pub fn of(reading: &LocatedReading) -> Self {
+        Self { position: reading.position, field: reading.field }
+    }
 }
 
 impl SampledFields {
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
-        self.fields.is_empty()
+        self.samples.is_empty()
     }
 
     /// Removes all.
     pub fn clear(&mut self) {
-        self.fields.clear();
+        self.samples.clear();
         self.halvings = 0;
     }
 
-    /// Starts a new cell with its first field.
-    pub fn begin(&mut self, position: Point3<f64>, first: MagneticField) {
+    /// Starts a new cell with its first sample.
+    pub fn begin(&mut self, first: Sample) {
         self.clear();
-        self.fields.reserve_exact(MOST_KEPT);
-        self.fields.push((position, first));
+        self.samples.reserve_exact(MOST_KEPT);
+        self.samples.push(first);
     }
 
-    /// Takes the next field of the cell, `before` readings after the first.
-    pub fn add(&mut self, position: Point3<f64>, field: MagneticField, before: u32) {
+    /// Takes the next sample of the cell, `before` readings after the first.
+    pub fn add(&mut self, sample: Sample, before: u32) {
         if before.trailing_zeros() < self.halvings {
             return;
         }
-        if self.fields.len() >= MOST_KEPT {
-            drop_every_other(&mut self.fields);
+        if self.samples.len() >= MOST_KEPT {
+            drop_every_other(&mut self.samples);
             self.halvings = self.halvings.saturating_add(1);
         }
         if before.trailing_zeros() >= self.halvings {
-            self.fields.push((position, field));
+            self.samples.push(sample);
         }
     }
 }
@@ -84,20 +98,20 @@ pub(crate) struct Mean {
 impl RobustMean {
     /// The robust mean of the sampled fields; `None` without any. Strength and axes are weighted separately, since a wrong direction
     /// does not affect the strength; the position has the weights of the strength.
-    pub fn of(&self, sample: &SampledFields) -> Option<Mean> {
-        let kept = &sample.fields[..sample.fields.len().min(MOST_KEPT)];
-        let (first, _) = kept.first()?;
+    pub fn of(&self, kept: &SampledFields) -> Option<Mean> {
+        let kept = &kept.samples[..kept.samples.len().min(MOST_KEPT)];
+        let origin = kept.first()?.position;
         let mut strengths = [SVector::<f64, 1>::zeros(); MOST_KEPT];
         let mut fields = [Vector3::zeros(); MOST_KEPT];
-        for ((strength, axes), (_, field)) in strengths.iter_mut().zip(&mut fields).zip(kept) {
-            *strength = [field.strength()].into();
-            *axes = *field.microtesla();
+        for ((strength, axes), sample) in strengths.iter_mut().zip(&mut fields).zip(kept) {
+            *strength = [sample.field.strength()].into();
+            *axes = *sample.field.microtesla();
         }
         let (strength, weights) = self.location(&strengths[..kept.len()], MEDIAN_DISTANCE[0]);
         let (field, _) = self.location(&fields[..kept.len()], MEDIAN_DISTANCE[1]);
         let total: f64 = weights.iter().sum();
-        let moved = kept.iter().zip(&weights).map(|((position, _), weight)| (position - first) * *weight);
-        let position = first + moved.sum::<Vector3<f64>>() / total;
+        let moved = kept.iter().zip(&weights).map(|(sample, weight)| (sample.position - origin) * *weight);
+        let position = origin + moved.sum::<Vector3<f64>>() / total;
         Some(Mean { position, field: MagneticField::from_microtesla(field), strength: strength.x })
     }
 

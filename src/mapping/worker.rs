@@ -237,9 +237,9 @@ impl Mapping {
         // Dropping every sender finishes the stream, too.
         while let Some(message) = self.next_message() {
             match message {
-                Message::Measurement(measurement) => {
+                Message::Input(input) => {
                     let index = self.mapper.progress().index;
-                    self.take(Step::Measurement { index, measurement });
+                    self.take(Step::Input { index, input });
                 }
                 Message::Step(step) => self.take(step),
                 Message::Flush(reply) => {
@@ -437,6 +437,7 @@ mod tests {
     use crate::mapping::batcher::CutReason;
     use crate::mapping::mapper::SourceId;
     use crate::mapping::pipeline::Pipeline;
+    use crate::sensing::intake::Input;
     use crate::sensing::reading::{MagneticField, Measurement, Pose, Reading, Stamp};
     use crate::sensing::rejection::Rejection;
     use crate::store::checkpoint::Checkpoint;
@@ -626,11 +627,11 @@ mod tests {
             move || {
                 for (index, pair) in (0..30).map(pair).enumerate() {
                     if index % 10 == 5 {
-                        inbox.set_mount(Isometry3::translation(0.0, index as f64, 0.0))?;
+                        inbox.send(Input::Mount(Isometry3::translation(0.0, index as f64, 0.0)))?;
                     }
                     pair.into_iter().try_for_each(|measurement| inbox.send(measurement))?;
                 }
-                inbox.set_mount(Isometry3::translation(0.0, f64::NAN, 0.0))
+                inbox.send(Input::Mount(Isometry3::translation(0.0, f64::NAN, 0.0)))
             }
         });
         (0..3).for_each(|_| open.send(()).unwrap());
@@ -642,7 +643,7 @@ mod tests {
         let observations = seen.iter().flat_map(|(observations, _)| observations);
         let heights: Vec<f64> = observations.map(|observation| observation.position.y).collect();
         assert_eq!(heights, [[0.0; 5].as_slice(), &[5.0; 10], &[15.0; 10], &[25.0; 5]].concat());
-        assert!(matches!(inbox.set_mount(Isometry3::identity()), Err(Error::Closed)));
+        assert!(matches!(inbox.send(Input::Mount(Isometry3::identity())), Err(Error::Closed)));
     }
 
     #[test]

@@ -19,7 +19,9 @@ use {
     crate::mapping::worker::WorkerStatus, crate::sensing::rejection::Rejections,
 };
 
-use crate::sensing::reading::{MagneticField, Pose, Reading, Stamp, isometry};
+use crate::sensing::reading::{
+    MICROTESLA_PER_TESLA, MICROTESLA_PER_TESLA_SQUARED, MagneticField, Pose, Reading, Stamp, isometry,
+};
 
 /// Diameter of an inducing point's sphere, in metres.
 const MARKER_SIZE: f64 = 0.08;
@@ -51,11 +53,11 @@ pub(super) fn reading(message: &sensor_msgs::msg::MagneticField) -> Reading {
     Reading { stamp: stamp(&message.header.stamp), field }
 }
 
-/// The pose in a message. An invalid one becomes not-a-number, which the pose gate rejects and counts.
-pub(super) fn pose(message: &nav_msgs::msg::Odometry) -> Pose {
-    let invalid = || Isometry3::translation(f64::NAN, f64::NAN, f64::NAN);
-    let pose = valid(&message.pose.pose).unwrap_or_else(invalid);
-    Pose { stamp: stamp(&message.header.stamp), position: pose.translation.vector.into(), orientation: pose.rotation }
+/// The pose in a message, if it is valid.
+pub(super) fn pose(message: &nav_msgs::msg::Odometry) -> Option<Pose> {
+    let pose = valid(&message.pose.pose)?;
+    let stamp = stamp(&message.header.stamp);
+    Some(Pose { stamp, position: pose.translation.vector.into(), orientation: pose.rotation })
 }
 
 /// A transform, if it is valid.
@@ -177,22 +179,22 @@ pub(super) fn field_map(
     let hyperparameters = map.map(FieldMap::hyperparameters).unwrap_or_default();
     let points = map.map(FieldMap::inducing_points).unwrap_or_default();
     let totals = map.map(|map| map.totals).unwrap_or_default();
-    let [mean_low, mean_high] = scales.mean.map(tesla);
-    let [variance_low, variance_high] = scales.variance.map(|variance| tesla(tesla(variance)));
+    let [mean_low, mean_high] = scales.mean.map(|mean| mean / MICROTESLA_PER_TESLA);
+    let [variance_low, variance_high] = scales.variance.map(|variance| variance / MICROTESLA_PER_TESLA_SQUARED);
     FieldMapMessage {
         info: metadata(&grid.geometry, header.stamp.clone()),
         header,
-        mean: grid.mean.iter().map(|&value| tesla(value) as f32).collect(),
-        standard_deviation: grid.standard_deviation.iter().map(|&value| tesla(value) as f32).collect(),
+        mean: grid.mean.iter().map(|value| (value / MICROTESLA_PER_TESLA) as f32).collect(),
+        standard_deviation: grid.standard_deviation.iter().map(|value| (value / MICROTESLA_PER_TESLA) as f32).collect(),
         mean_low,
         mean_high,
         variance_low,
         variance_high,
-        axes: axes.iter().flat_map(|axes| axes.means()).map(|axis| tesla(axis) as f32).collect(),
+        axes: axes.iter().flat_map(|axes| axes.means()).map(|axis| (axis / MICROTESLA_PER_TESLA) as f32).collect(),
         axes_covariance: axes
             .iter()
             .flat_map(|axes| axes.covariances())
-            .map(|entry| tesla(tesla(entry)) as f32)
+            .map(|entry| (entry / MICROTESLA_PER_TESLA_SQUARED) as f32)
             .collect(),
         hyperparameter_names: hyperparameters.iter().map(|named| named.name.clone()).collect(),
         hyperparameters: hyperparameters.iter().map(|named| named.value).collect(),
@@ -215,12 +217,12 @@ pub(super) fn cloud(header: Header, grid: &FieldGrid, axes: Option<&AxesGrid>) -
     for (cell, (mean, deviation)) in grid.mean.iter().zip(&grid.standard_deviation).enumerate() {
         if mean.is_finite() {
             let [x, y] = geometry.centre(cell % geometry.columns, cell / geometry.columns);
-            let [outer_mean, outer_deviation] = [*mean, *deviation].map(tesla);
+            let [outer_mean, outer_deviation] = [mean, deviation].map(|value| value / MICROTESLA_PER_TESLA);
             let mut push = |value: f64| data.extend((value as f32).to_le_bytes());
             [x, y, 0.0, *mean, outer_mean, outer_deviation].into_iter().for_each(&mut push);
             if let Some(axes) = axes.and_then(|axes| axes.cells[cell]) {
-                axes.mean.into_iter().for_each(|axis| push(tesla(axis)));
-                (0..3).for_each(|axis| push(tesla(axes.covariance[axis][axis].sqrt())));
+                axes.mean.into_iter().for_each(|axis| push(axis / MICROTESLA_PER_TESLA));
+                (0..3).for_each(|axis| push(axes.covariance[axis][axis].sqrt() / MICROTESLA_PER_TESLA));
             }
         }
     }
@@ -302,18 +304,13 @@ pub(super) fn path(header: Header, points: &[Point3<f64>]) -> nav_msgs::msg::Pat
 
 /// The hard iron that was learnt, in the frame of the sensor.
 pub(super) fn bias(header: Header, bias: &SensorBias) -> sensor_msgs::msg::MagneticField {
-    let [x, y, z] = bias.hard_iron.map(tesla);
+    let [x, y, z] = bias.hard_iron.map(|axis| axis / MICROTESLA_PER_TESLA);
     let covariance = bias.hard_iron_covariance.as_flattened();
     sensor_msgs::msg::MagneticField {
         header,
         magnetic_field: geometry_msgs::msg::Vector3 { x, y, z },
-        magnetic_field_covariance: covariance.iter().map(|&squared| tesla(tesla(squared))).collect(),
+        magnetic_field_covariance: covariance.iter().map(|entry| entry / MICROTESLA_PER_TESLA_SQUARED).collect(),
     }
-}
-
-/// Microtesla in tesla; applied twice, the square of one in that of the other.
-pub(super) fn tesla(microtesla: f64) -> f64 {
-    MagneticField::from_microtesla(Vector3::new(microtesla, 0.0, 0.0)).to_tesla().x
 }
 
 fn point([x, y, z]: [f64; 3]) -> geometry_msgs::msg::Point {

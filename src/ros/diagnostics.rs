@@ -8,14 +8,14 @@ use r2r::diagnostic_msgs::msg::{DiagnosticArray, DiagnosticStatus, KeyValue};
 use r2r::std_msgs::msg::Header;
 use r2r::{Node, Publisher, QosProfile};
 
-use super::conversions::{tesla, time};
+use super::conversions::time;
 use super::shared::Shared;
 use crate::display::occupancy::GridScales;
 use crate::field::map::{FieldMap, SensorBias};
 use crate::mapping::updates::{Update, lock};
 use crate::sensing::health::Finding;
 use crate::sensing::intake::Intake;
-use crate::sensing::reading::Stamp;
+use crate::sensing::reading::{MICROTESLA_PER_TESLA_SQUARED, Stamp};
 use crate::sensing::rejection::Rejections;
 use crate::store::map_log::MapLogStatus;
 
@@ -133,6 +133,7 @@ impl Diagnostics {
             value("poses lost", status.lost_poses),
             value("batches merged", status.merged_batches),
             value("map jumps", arrived.map_jumps),
+            value("clock jumps", status.counters.clock_jumps),
             value("rejected: transforms", arrived.rejected_transforms),
         ]
     }
@@ -180,7 +181,7 @@ fn bias_values(bias: &SensorBias) -> [KeyValue; 2] {
 
 fn scale_values(scales: &GridScales) -> Vec<KeyValue> {
     let [mean_low, mean_high] = scales.mean.map(tesla);
-    let [variance_low, variance_high] = scales.variance.map(|variance| tesla(tesla(variance)));
+    let [variance_low, variance_high] = scales.variance.map(|variance| variance / MICROTESLA_PER_TESLA_SQUARED);
     vec![
         value("mean scale", format!("{mean_low:e} to {mean_high:e} T")),
         value("variance scale", format!("{variance_low:e} to {variance_high:e} T^2")),

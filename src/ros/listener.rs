@@ -20,7 +20,7 @@ use crate::mapping::updates::lock;
 use crate::sensing::counters::Counters;
 use crate::sensing::frames::normalized;
 use crate::sensing::health::{Finding, HealthInputs, HealthMonitor, SeveralPublishers, Topic};
-use crate::sensing::intake::{Intake, IntakeOutput};
+use crate::sensing::intake::{Input, Intake, SensorMessage};
 use crate::sensing::reading::Stamp;
 
 /// How long the ROS thread waits for messages at a time.
@@ -183,7 +183,7 @@ impl Listener {
     pub(super) fn forward<E>(
         &mut self,
         mut name_map: impl FnMut(&str) -> Result<Arc<str>, E>,
-        mut sink: impl FnMut(IntakeOutput),
+        mut sink: impl FnMut(Input),
     ) -> Result<(), E> {
         let Self { subscriptions, intake, .. } = self;
         while let Some(message) = ready(&mut subscriptions.fixed_transforms) {
@@ -194,11 +194,14 @@ impl Listener {
         }
         while let Some(message) = ready(&mut subscriptions.odometry) {
             intake.name_map(&name_map(normalized(&message.header.frame_id))?);
-            let pose = convert::pose(&message);
-            intake.odometry(&message.header.frame_id, &message.child_frame_id, pose, &mut sink);
+            let (frame, child) = (&message.header.frame_id, &message.child_frame_id);
+            match convert::pose(&message) {
+                Some(pose) => intake.take(SensorMessage::odometry(frame, child, pose), &mut sink),
+                None => intake.reject_invalid_pose(),
+            }
         }
         while let Some(message) = ready(&mut subscriptions.readings) {
-            intake.reading(&message.header.frame_id, convert::reading(&message), &mut sink);
+            intake.take(SensorMessage::reading(&message.header.frame_id, convert::reading(&message)), &mut sink);
         }
         Ok(())
     }
@@ -280,7 +283,7 @@ pub(super) fn now(node: &Node) -> Stamp {
     Stamp::from_nanoseconds(i64::try_from(now.as_nanos()).unwrap_or(i64::MAX))
 }
 
-fn forward_transforms(intake: &mut Intake, message: &TFMessage, is_fixed: bool, sink: &mut impl FnMut(IntakeOutput)) {
+fn forward_transforms(intake: &mut Intake, message: &TFMessage, is_fixed: bool, sink: &mut impl FnMut(Input)) {
     for link in &message.transforms {
         let (parent, child) = (&link.header.frame_id, &link.child_frame_id);
         let Some(transform) = convert::transform(&link.transform) else {
@@ -289,13 +292,6 @@ fn forward_transforms(intake: &mut Intake, message: &TFMessage, is_fixed: bool, 
             continue;
         };
         let stamp = (!is_fixed).then(|| convert::stamp(&link.header.stamp));
-        if let Some(jump) = intake.transform(parent, child, stamp, transform, sink) {
-            log::warn!(
-                "frame \"{child}\" jumped by {:.2} m and {:.1} degrees in the frame of the map: what is mapped already does \
-                 not move",
-                jump.distance,
-                jump.angle.to_degrees()
-            );
-        }
+        intake.take(SensorMessage::transform(parent, child, stamp, transform), sink);
     }
 }

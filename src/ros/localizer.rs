@@ -22,7 +22,7 @@ use super::interfaces::Empty;
 use super::listener::{Listener, Messages, now, offer, publisher, ready, subscribe, subscribers};
 use super::parameters::Parameters;
 use super::{conversions as convert, threads};
-use crate::config::{self, Config, PoseSource};
+use crate::config::{self, Config};
 use crate::display::occupancy::OccupancyLayers;
 use crate::field::map::FieldMap;
 use crate::field::raster::rasterize;
@@ -32,7 +32,7 @@ use crate::mapping::stop::StopSignal;
 use crate::mapping::updates::lock;
 use crate::sensing::frames::normalized;
 use crate::sensing::health::Finding;
-use crate::sensing::intake::IntakeOutput;
+use crate::sensing::intake::Input;
 use crate::sensing::reading::{Measurement, Pose, Stamp, in_plane};
 use crate::store::checkpoint::Checkpoint;
 use crate::store::map_file;
@@ -157,12 +157,7 @@ impl LocalizerThread {
         frame: String,
         map: &FieldMap,
     ) -> anyhow::Result<Self> {
-        // Poses stay in the frame of odometry.
-        let listening = Config {
-            frames: config::Frames { map: String::new(), pose_source: PoseSource::Odometry, ..config.frames.clone() },
-            ..config.clone()
-        };
-        let listener = Listener::start(node, parameters, &listening)?;
+        let listener = Listener::start(node, parameters, &localization::in_frame_of_odometry(config.clone()))?;
         let grid = rasterize(&config.raster, map, &map.extent)?;
         let layers = OccupancyLayers::of(&grid, map.prior_standard_deviation());
         let grid = convert::occupancy_grid(convert::header("", map.stamp), &grid.geometry, &layers.mean);
@@ -224,7 +219,7 @@ impl LocalizerThread {
             self.listener.check_health(node, self.live.backlog(), &found.counters, self.live.lost(), remedy);
             self.report(node, &found);
         }
-        self.listener.intake.finish();
+        self.listener.intake.finish(&mut |input| self.live.offer(input));
         if !self.live.end() {
             bail!("the localization thread panicked");
         }
@@ -241,16 +236,13 @@ impl LocalizerThread {
             }
             Ok::<_, Infallible>(Arc::from(frame))
         };
-        let sink = |output| match output {
-            IntakeOutput::Mount(mount) => live.set_mount(mount),
-            IntakeOutput::Measurement(measurement) => {
-                if let Measurement::Pose(pose) = measurement
-                    && pose.position.iter().all(|coordinate| coordinate.is_finite())
-                {
-                    (*odometry, is_moved) = (Some(pose), true);
-                }
-                live.offer(measurement);
+        let sink = |input| {
+            if let Input::Measurement(Measurement::Pose(pose)) = input
+                && pose.position.iter().all(|coordinate| coordinate.is_finite())
+            {
+                (*odometry, is_moved) = (Some(pose), true);
             }
+            live.offer(input);
         };
         let Ok(()) = listener.forward(name_map, sink);
         is_moved

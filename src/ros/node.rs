@@ -15,7 +15,6 @@ use super::services::{Command, Task, TriggerRequest};
 use super::threads::Threads;
 use crate::config::{Config, PoseSource};
 use crate::mapping::updates::lock;
-use crate::sensing::intake::IntakeOutput;
 
 /// Runs the node until it is stopped by SIGINT or SIGTERM.
 ///
@@ -74,7 +73,8 @@ impl<'a> RosThread<'a> {
             self.check_health(node);
             self.report(node);
         }
-        self.listener.intake.finish();
+        // What the mapping thread does not take any more has no place in the map.
+        self.listener.intake.finish(&mut |input| drop(self.threads.shared.session.worker.inbox.offer(input)));
         Ok(())
     }
 
@@ -82,12 +82,8 @@ impl<'a> RosThread<'a> {
     fn forward(&mut self) -> anyhow::Result<()> {
         let mut outcome = Ok(());
         let inbox = &self.threads.shared.session.worker.inbox;
-        let sink = |output| {
-            let sent = match output {
-                IntakeOutput::Mount(mount) => inbox.set_mount(mount),
-                IntakeOutput::Measurement(measurement) => inbox.offer(measurement).map(|_| ()),
-            };
-            if let Err(error) = sent {
+        let sink = |input| {
+            if let Err(error) = inbox.offer(input) {
                 outcome = Err(error);
             }
         };

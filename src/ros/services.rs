@@ -14,9 +14,10 @@ use crate::config::Config;
 use crate::session::Answer;
 #[cfg(not(feature = "ros-check"))]
 use {
-    super::conversions::{header, tesla},
+    super::conversions::header,
     super::interfaces::QueryField,
     crate::field::map::Prediction,
+    crate::sensing::reading::{MICROTESLA_PER_TESLA, MICROTESLA_PER_TESLA_SQUARED},
     r2r::geometry_msgs::msg::Vector3,
     streaming_gp::Axes,
 };
@@ -118,7 +119,7 @@ fn answer(Prediction { mean, variance, axes }: Prediction) -> QueryField::Respon
     let nothing = Axes { mean: [f64::NAN; 3], covariance: [[f64::NAN; 3]; 3] };
     let axes: Vec<Axes> = axes.into_iter().flatten().map(|axes| axes.unwrap_or(nothing)).collect();
     let field = |axes: &Axes| {
-        let [x, y, z] = axes.mean.map(tesla);
+        let [x, y, z] = axes.mean.map(|axis| axis / MICROTESLA_PER_TESLA);
         Vector3 { x, y, z }
     };
     let covariances = axes.iter().flat_map(|axes| axes.covariance.into_iter().flatten());
@@ -126,10 +127,10 @@ fn answer(Prediction { mean, variance, axes }: Prediction) -> QueryField::Respon
         success: true,
         message: format!("{} points", mean.len()),
         known: mean.iter().map(|mean| mean.is_finite()).collect(),
-        mean: mean.into_iter().map(tesla).collect(),
-        standard_deviation: variance.into_iter().map(|variance| tesla(variance.sqrt())).collect(),
+        mean: mean.into_iter().map(|mean| mean / MICROTESLA_PER_TESLA).collect(),
+        standard_deviation: variance.into_iter().map(|variance| variance.sqrt() / MICROTESLA_PER_TESLA).collect(),
         field: axes.iter().map(field).collect(),
-        field_covariance: covariances.map(|entry| tesla(tesla(entry))).collect(),
+        field_covariance: covariances.map(|entry| entry / MICROTESLA_PER_TESLA_SQUARED).collect(),
         ..Default::default()
     }
 }

@@ -19,6 +19,8 @@ pub struct Counters {
     pub rejections: Rejections,
     /// How often each gate reopened.
     pub reopenings: Reopenings,
+    /// How often the clock went back.
+    pub clock_jumps: u64,
     /// Observations: averages of the readings.
     pub observations: u64,
     /// Batches completed.
@@ -33,10 +35,10 @@ pub(crate) const COUNTABLE: u64 = 1 << 60;
 impl Counters {
     /// Whether no count from a file is impossibly large.
     pub(crate) fn is_valid(&self) -> bool {
-        let Self { readings, poses, used_readings, rejections, reopenings, observations, batches, travelled: _ } =
+        let Self { readings, poses, used_readings, rejections, reopenings, clock_jumps, observations, batches, travelled: _ } =
             *self;
-        let Reopenings { max_speed, max_gradient, reading_clock, pose_clock } = reopenings;
-        [readings, poses, used_readings, observations, batches, max_speed, max_gradient, reading_clock, pose_clock]
+        let Reopenings { max_speed, max_gradient } = reopenings;
+        [readings, poses, used_readings, observations, batches, max_speed, max_gradient, clock_jumps]
             .into_iter()
             .chain(rejections.iter().map(|(_, count)| count))
             .all(|count| count < COUNTABLE)

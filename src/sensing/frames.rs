@@ -5,14 +5,12 @@ use std::fmt;
 
 use nalgebra::Isometry3;
 
-use crate::sensing::gates::LATENESS;
+use crate::sensing::clock::LATENESS;
+use crate::sensing::gates::FARTHEST;
 use crate::sensing::reading::{Stamp, interpolate};
 
 /// How long the motion of a frame is remembered, in seconds: measurements may wait that long for other frames.
 const MEMORY: f64 = 30.0;
-
-/// The number of consecutive stamps from before [`LATENESS`] that mean that the clock went back: the motion until then is forgotten.
-const MAX_STALE: u32 = 5;
 
 /// A robot has tens of frames; more than this come from a broken publisher.
 const MAX_FRAMES: usize = 10_000;
@@ -20,6 +18,9 @@ const MAX_FRAMES: usize = 10_000;
 /// The transform of each frame in its parent over time. Frames are named without the leading slash of ROS 1.
 #[derive(Clone, Debug, Default)]
 pub struct FrameTree {
+    /// The time of the stream: the newest stamp of its readings and poses. A transform from long before is from before the clock of its
+    /// publisher went back, or after, whichever is nearer.
+    pub now: Option<Stamp>,
     /// By child.
     links: BTreeMap<String, Link>,
 }
@@ -40,10 +41,12 @@ enum Motion {
 /// Transforms at increasing stamps, interpolated in between.
 #[derive(Clone, Debug, Default)]
 struct History {
-    known: VecDeque<(Stamp, Isometry3<f64>)>,
-    /// Consecutive stamps that were too old.
-    stale: u32,
+    known: Transforms,
+    /// Consecutive transforms from long before: those of the next stretch, where one begins.
+    behind: Transforms,
 }
+
+type Transforms = VecDeque<(Stamp, Isometry3<f64>)>;
 
 /// Why there is no transform between two frames at a stamp.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
@@ -80,28 +83,38 @@ impl fmt::Display for TransformError {
 }
 
 impl FrameTree {
-    /// Sets the transform of `child` in `parent` for all times, replacing an earlier one, as tf2 does. Returns whether there was room.
-    pub fn insert_fixed(&mut self, parent: &str, child: &str, transform: Isometry3<f64>) -> bool {
+    /// Sets the transform of `child` in `parent` for all times, replacing an earlier one, as tf2 does. Returns how many transforms were
+    /// rejected: one, where there is no room.
+    pub fn insert_fixed(&mut self, parent: &str, child: &str, transform: Isometry3<f64>) -> u64 {
         self.insert_link(parent, child, Motion::Fixed(transform))
     }
 
-    /// Adds the transform of `child` in `parent` at `stamp`. Returns whether it was accepted: there may be no room, or its stamp may
-    /// be too old.
-    pub fn insert_moving(&mut self, parent: &str, child: &str, stamp: Stamp, transform: Isometry3<f64>) -> bool {
+    /// Adds the transform of `child` in `parent` at `stamp`. Returns how many transforms were rejected: this one, where there is no room,
+    /// or earlier ones with stamps that turned out to be wrong.
+    pub fn insert_moving(&mut self, parent: &str, child: &str, stamp: Stamp, transform: Isometry3<f64>) -> u64 {
         let link = self.links.get_mut(normalized(child)).filter(|link| link.parent == normalized(parent));
         if let Some(Link { motion: Motion::Moving(history), .. }) = link {
-            return history.insert(stamp, transform);
+            return history.insert(stamp, transform, self.now);
         }
-        let mut history = History::default();
-        history.insert(stamp, transform) && self.insert_link(parent, child, Motion::Moving(history))
+        let history = History { known: VecDeque::from([(stamp, transform)]), behind: VecDeque::new() };
+        self.insert_link(parent, child, Motion::Moving(history))
     }
 
-    fn insert_link(&mut self, parent: &str, child: &str, motion: Motion) -> bool {
+    fn insert_link(&mut self, parent: &str, child: &str, motion: Motion) -> u64 {
         let has_room = self.links.len() < MAX_FRAMES || self.links.contains_key(normalized(child));
         if has_room {
             self.links.insert(normalized(child).into(), Link { parent: normalized(parent).into(), motion });
         }
-        has_room
+        u64::from(!has_room)
+    }
+
+    /// Forgets the motion from before the clock went back.
+    pub fn begin_stretch(&mut self) {
+        for link in self.links.values_mut() {
+            if let Motion::Moving(History { known, behind }) = &mut link.motion {
+                *known = std::mem::take(behind);
+            }
+        }
     }
 
     /// The newest transform of a moving frame in its parent.
@@ -111,6 +124,11 @@ impl FrameTree {
             Motion::Fixed(_) => None,
             Motion::Moving(history) => history.known.back().map(|(_, transform)| *transform),
         }
+    }
+
+    /// Whether a frame has a parent.
+    pub fn has(&self, frame: &str) -> bool {
+        self.links.contains_key(normalized(frame))
     }
 
     /// Whether a frame moves in this one.
@@ -130,9 +148,23 @@ impl FrameTree {
         let not_connected = || TransformError { from: from.into(), to: to.into(), missing: Missing::Link };
         let common = common.ok_or_else(not_connected)?;
         let transform = self.to_ancestor(to, common, stamp)?.inverse() * self.to_ancestor(from, common, stamp)?;
-        // Finite links may add up to an infinite distance.
-        let is_finite = transform.translation.vector.iter().all(|value| value.is_finite());
-        if is_finite { Ok(transform) } else { Err(not_connected()) }
+        // Links may add up to an infinite distance.
+        let is_near = transform.translation.vector.iter().all(|coordinate| coordinate.abs() <= FARTHEST);
+        if is_near { Ok(transform) } else { Err(not_connected()) }
+    }
+
+    /// The newest known transform from coordinates in frame `from` to coordinates in frame `to`: each link as it was last.
+    pub fn latest(&self, from: &str, to: &str) -> Option<Isometry3<f64>> {
+        let above = self.lineage(normalized(to));
+        let common = self.lineage(normalized(from)).into_iter().find(|frame| above.contains(frame))?;
+        let to_common = |frame: &str| {
+            let below = self.lineage(normalized(frame)).into_iter().take_while(|frame| *frame != common);
+            below.fold(Isometry3::identity(), |below, frame| match &self.links[frame].motion {
+                Motion::Fixed(transform) => transform * below,
+                Motion::Moving(history) => history.known.back().map_or(below, |(_, transform)| transform * below),
+            })
+        };
+        Some(to_common(to).inverse() * to_common(from))
     }
 
     /// The links, `parent -> child`, for messages.
@@ -186,26 +218,38 @@ impl Link {
 }
 
 impl History {
-    /// Adds a transform and forgets old ones; all of them when the clock went back. Returns whether it was accepted.
-    fn insert(&mut self, stamp: Stamp, transform: Isometry3<f64>) -> bool {
-        let Self { known, stale } = self;
-        if known.back().is_some_and(|(newest, _)| newest.seconds_since(stamp) > LATENESS) {
-            *stale += 1;
-            if *stale < MAX_STALE {
-                return false;
-            }
-            known.clear();
+    /// Adds a transform and forgets old ones. Returns how many were rejected.
+    fn insert(&mut self, stamp: Stamp, transform: Isometry3<f64>, now: Option<Stamp>) -> u64 {
+        let Self { known, behind } = self;
+        let is_behind = |newest: &Stamp| newest.seconds_since(stamp) > LATENESS;
+        let Some(newest) = known.back().map(|(newest, _)| *newest).filter(is_behind) else {
+            let rejected = std::mem::take(behind).len();
+            insert(known, stamp, transform);
+            return rejected as u64;
+        };
+        if now.is_none_or(|now| !now.is_nearer_to(stamp, newest)) {
+            insert(behind, stamp, transform);
+            return 0;
         }
-        *stale = 0;
-        let index = known.partition_point(|(known, _)| *known < stamp);
-        match known.get_mut(index) {
-            Some((at, known)) if *at == stamp => *known = transform,
-            _ => known.insert(index, (stamp, transform)),
-        }
-        while known.front().is_some_and(|(oldest, _)| stamp.seconds_since(*oldest) > MEMORY) {
-            known.pop_front();
-        }
-        true
+        // The stream is here: what is known from later is wrong.
+        let before = known.len();
+        known.retain(|(known, _)| *known <= stamp);
+        let rejected = before - known.len();
+        behind.drain(..).for_each(|(stamp, transform)| insert(known, stamp, transform));
+        insert(known, stamp, transform);
+        rejected as u64
+    }
+}
+
+/// Adds a transform in the order of stamps, in the place of one with the same, and forgets those from long before it.
+fn insert(known: &mut Transforms, stamp: Stamp, transform: Isometry3<f64>) {
+    let index = known.partition_point(|(known, _)| *known < stamp);
+    match known.get_mut(index) {
+        Some((at, known)) if *at == stamp => *known = transform,
+        _ => known.insert(index, (stamp, transform)),
+    }
+    while known.front().is_some_and(|(oldest, _)| stamp.seconds_since(*oldest) > MEMORY) {
+        known.pop_front();
     }
 }
 
@@ -267,9 +311,9 @@ mod tests {
     fn a_full_tree_accepts_only_frames_that_it_knows() {
         let mut tree = FrameTree::default();
         let taken =
-            (0..2 * MAX_FRAMES).filter(|index| tree.insert_fixed("a", &format!("f{index}"), shift(0.0, 0.0, 0.0)));
+            (0..2 * MAX_FRAMES).filter(|index| tree.insert_fixed("a", &format!("f{index}"), shift(0.0, 0.0, 0.0)) == 0);
         assert_eq!(taken.count(), MAX_FRAMES);
-        assert!(tree.insert_fixed("a", "f0", shift(1.0, 0.0, 0.0)));
+        assert_eq!(tree.insert_fixed("a", "f0", shift(1.0, 0.0, 0.0)), 0);
     }
 
     #[test]
@@ -315,16 +359,45 @@ mod tests {
         assert!(matches!(tree.transform("base_link", "odom", at(14.9)).unwrap_err().missing, Missing::Older(_)));
     }
 
+    /// Where the body is, along y: what was inserted after the drive is at 1.
+    fn y_at(tree: &FrameTree, seconds: f64) -> Result<f64, Missing> {
+        let place = tree.transform("base_link", "odom", at(seconds)).map_err(|error| error.missing)?;
+        Ok(place.translation.vector.y)
+    }
+
     #[test]
-    fn a_clock_that_goes_back_restarts_the_motion_and_a_single_wrong_stamp_does_not() {
+    fn transforms_from_after_the_clock_went_back_wait_for_the_next_stretch() {
         let mut tree = drive();
-        assert!(!tree.insert_moving("odom", "base_link", at(3.0), shift(9.0, 0.0, 0.0)));
-        assert!(tree.transform("base_link", "odom", at(15.0)).is_ok());
+        tree.now = Some(at(20.0));
         for step in 0..10 {
             tree.insert_moving("odom", "base_link", at(10.0 + 0.1 * f64::from(step)), shift(0.0, 1.0, 0.0));
         }
-        let again = tree.transform("base_link", "odom", at(10.8)).unwrap();
-        assert_eq!(again.translation.vector, Vector3::new(0.0, 1.0, 0.0));
-        assert!(matches!(tree.transform("base_link", "odom", at(15.0)).unwrap_err().missing, Missing::Newer(_)));
+        // Readings from before are still placed where the robot was then.
+        assert_eq!((y_at(&tree, 10.8), y_at(&tree, 15.0)), (Ok(0.0), Ok(0.0)));
+        tree.begin_stretch();
+        assert_eq!((y_at(&tree, 10.8), y_at(&tree, 10.0)), (Ok(1.0), Ok(1.0)));
+        assert!(matches!(y_at(&tree, 15.0), Err(Missing::Newer(_))));
+    }
+
+    #[test]
+    fn transforms_that_go_back_after_the_readings_or_alone_follow_them() {
+        let mut tree = drive();
+        tree.now = Some(at(12.0));
+        assert_eq!(tree.insert_moving("odom", "base_link", at(11.9), shift(0.0, 1.0, 0.0)), 17);
+        assert_eq!(tree.insert_moving("odom", "base_link", at(12.1), shift(0.0, 1.0, 0.0)), 0);
+        assert_eq!((y_at(&tree, 12.0), y_at(&tree, 11.0)), (Ok(1.0), Ok(0.0)));
+    }
+
+    #[test]
+    fn wrong_stamps_of_transforms_cost_only_themselves() {
+        let mut tree = drive();
+        tree.now = Some(at(20.0));
+        assert_eq!(tree.insert_moving("odom", "base_link", at(3.0), shift(9.0, 1.0, 0.0)), 0);
+        assert_eq!(y_at(&tree, 15.0), Ok(0.0));
+        assert_eq!(tree.insert_moving("odom", "base_link", at(20.2), shift(0.0, 0.0, 0.0)), 1);
+        assert_eq!(tree.insert_moving("odom", "base_link", at(1e6), shift(9.0, 1.0, 0.0)), 0);
+        assert_eq!(tree.insert_moving("odom", "base_link", at(20.4), shift(0.0, 0.0, 0.0)), 1);
+        assert_eq!(tree.insert_moving("odom", "base_link", at(20.6), shift(0.0, 0.0, 0.0)), 0);
+        assert_eq!(y_at(&tree, 20.5), Ok(0.0));
     }
 }

@@ -1,13 +1,17 @@
 //! Data of the sensors, as types with units.
 //!
 //! Outside magmap (ROS messages, bags) a field is in tesla; inside it is in microtesla, which is well scaled and readable.
-//! The conversion happens here, in [`MagneticField::from_tesla`] and [`MagneticField::to_tesla`], and nowhere else.
+//! The conversion is [`MagneticField::from_tesla`] and [`MagneticField::to_tesla`]; what is made of fields, such as variances, is divided by
+//! the constants here.
 
 use nalgebra::{Isometry2, Isometry3, Matrix3, Point3, Quaternion, Translation3, UnitQuaternion, Vector3};
 use serde::{Deserialize, Serialize};
 
-/// Microtesla in one tesla.
-const MICROTESLA_PER_TESLA: f64 = 1e6;
+/// Microtesla in a tesla.
+pub const MICROTESLA_PER_TESLA: f64 = 1e6;
+
+/// Microtesla squared in a tesla squared.
+pub const MICROTESLA_PER_TESLA_SQUARED: f64 = MICROTESLA_PER_TESLA * MICROTESLA_PER_TESLA;
 
 /// How far the norm of a quaternion may be from one: single precision and a few printed digits stay below, other numbers do not.
 const QUATERNION_TOLERANCE: f64 = 1e-2;

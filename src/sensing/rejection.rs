@@ -21,6 +21,8 @@ pub enum Rejection {
     FieldTooWeak,
     /// readings of a field stronger than gates.maximum_field
     FieldTooStrong,
+    /// readings stamped more than a second ahead of the next
+    ReadingStampAhead,
     /// readings stamped before an earlier reading
     ReadingStampBackwards,
     /// readings with a stamp that gates.max_same_stamp readings had before
@@ -45,6 +47,8 @@ pub enum Rejection {
     ReadingWithoutTransform,
     /// poses with a coordinate that is not finite or beyond 1e9 m, or an orientation that is not a rotation
     PoseNotFinite,
+    /// poses stamped more than a second ahead of the next
+    PoseStampAhead,
     /// poses stamped before an earlier pose
     PoseStampBackwards,
     /// poses with the stamp of the previous pose
@@ -164,10 +168,10 @@ mod tests {
             serde_json::to_value(rejections(&[Rejection::PoseGap, Rejection::PoseGap, Rejection::PoseJump])).unwrap();
         let expected = serde_json::json!({
             "reading_not_finite": 0, "reading_saturated": 0, "field_too_weak": 0, "field_too_strong": 0,
-            "reading_stamp_backwards": 0, "reading_stamp_repeated": 0, "axis_frozen": 0, "field_gradient": 0,
+            "reading_stamp_ahead": 0, "reading_stamp_backwards": 0, "reading_stamp_repeated": 0, "axis_frozen": 0, "field_gradient": 0,
             "before_first_pose": 0, "pose_forgotten": 0, "pose_gap": 2, "across_pose_jump": 0, "no_later_pose": 0,
-            "waiting_queue_full": 0, "reading_without_transform": 0, "pose_not_finite": 0, "pose_stamp_backwards": 0,
-            "pose_stamp_repeated": 0, "pose_jump": 1, "pose_without_transform": 0,
+            "waiting_queue_full": 0, "reading_without_transform": 0, "pose_not_finite": 0, "pose_stamp_ahead": 0,
+            "pose_stamp_backwards": 0, "pose_stamp_repeated": 0, "pose_jump": 1, "pose_without_transform": 0,
         });
         assert_eq!(json, expected);
         for &rejection in Rejection::ALL {

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::config;
 use crate::sensing::gates::Continuity;
 use crate::sensing::pose_history::PoseHistory;
-use crate::sensing::reading::{LocatedReading, MagneticField, Pose, Reading, Stamp};
+use crate::sensing::reading::{LocatedReading, MagneticField, Pose, Reading};
 use crate::sensing::rejection::Rejection;
 
 /// Initial capacity; it grows up to its bound when poses lag that far.
@@ -21,12 +21,8 @@ const RESERVED: usize = 16_384;
 /// so the result does not depend on how they interleave, as long as neither runs ahead of the other by more than the queues hold
 /// (`max_waiting` each): only [`Rejection::WaitingQueueFull`] and [`Rejection::PoseForgotten`] depend on that.
 ///
-/// Expects what passed the gates: readings with non-decreasing stamps and poses with increasing stamps, except where the clock of a
-/// topic goes back. Readings from before are then located between poses from before, or rejected when those have all arrived
-/// ([`Rejection::NoLaterPose`]), and readings from after wait until the poses go back as well. It does not matter which topic goes
-/// first, as long as it is ahead of the other by less than half of what the clock went back by. A clock that goes back on one topic
-/// alone, for good or because a single stamp was far ahead, is recognized by where the other topic continues: nearer to the new
-/// time than to the old.
+/// Expects what passed the gates: readings with non-decreasing stamps and poses with increasing stamps. Where the clock goes back, a new
+/// stretch begins.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Synchronizer {
     /// The sensor's mount for future readings; waiting ones keep the mount that they arrived with.
@@ -34,9 +30,6 @@ pub struct Synchronizer {
     #[serde(skip)]
     capacity: usize,
     readings: VecDeque<Waiting>,
-    newest_reading: Option<Stamp>,
-    /// The last stamp before the readings' clock went back, until the poses follow.
-    left_behind: Option<Stamp>,
     poses: PoseHistory,
 }
 
@@ -67,8 +60,6 @@ impl Synchronizer {
             mount,
             capacity,
             readings: VecDeque::with_capacity(capacity.min(RESERVED)),
-            newest_reading: None,
-            left_behind: None,
             poses: PoseHistory::new(settings),
         }
     }
@@ -97,10 +88,6 @@ impl Synchronizer {
         sent: MagneticField,
         mut sink: impl FnMut(Result<PlacedReading, Rejection>),
     ) {
-        if self.newest_reading.is_some_and(|newest| reading.stamp < newest) {
-            self.left_behind = self.newest_reading;
-        }
-        self.newest_reading = Some(reading.stamp);
         if self.readings.len() >= self.capacity {
             self.readings.pop_front();
             sink(Err(Rejection::WaitingQueueFull));
@@ -120,47 +107,21 @@ impl Synchronizer {
         self.decide(sink);
     }
 
-    /// Ends both streams: readings still waiting for a later pose are rejected.
+    /// Ends both streams: readings still waiting for a later pose are rejected, and poses forgotten.
     pub fn finish(&mut self, mut sink: impl FnMut(Result<PlacedReading, Rejection>)) {
-        self.poses.end();
-        self.decide(&mut sink);
         for _ in self.readings.drain(..) {
             sink(Err(Rejection::NoLaterPose));
         }
+        self.poses.clear();
     }
 
     /// Locates or rejects every reading that need not wait any longer.
     fn decide(&mut self, mut sink: impl FnMut(Result<PlacedReading, Rejection>)) {
-        self.compare_clocks();
-        while let Some(&waiting) = self.readings.front() {
-            self.poses.follow(waiting.reading.stamp);
-            if !self.is_settled(waiting.reading.stamp) {
-                return;
-            }
+        let Some(newest) = self.poses.newest() else { return };
+        while let Some(&waiting) = self.readings.front().filter(|waiting| waiting.reading.stamp <= newest) {
             self.readings.pop_front();
             sink(self.poses.body_at(waiting.reading.stamp).map(|body| waiting.located(body)));
         }
-    }
-
-    /// After the readings' clock went back, the poses have followed as soon as they are nearer to the new time than to the old.
-    fn compare_clocks(&mut self) {
-        if let (Some(old), Some(new), Some(pose)) = (self.left_behind, self.newest_reading, self.poses.newest())
-            && !pose.is_nearer_to(old, new)
-        {
-            self.left_behind = None;
-        }
-    }
-
-    /// Whether no future pose can be that of the oldest waiting reading, which has this stamp.
-    fn is_settled(&self, stamp: Stamp) -> bool {
-        let Some(oldest) = self.poses.oldest() else { return false };
-        let clocks_agree = self.left_behind.is_none();
-        if stamp < oldest {
-            // The poses may still go back to it.
-            return clocks_agree;
-        }
-        // Otherwise it may be from before the clocks of both topics went back.
-        self.poses.is_settled(stamp) || (clocks_agree && self.newest_reading < Some(stamp))
     }
 }
 

@@ -1,6 +1,6 @@
 //! How regularly a topic's messages arrive, and how many seem to have been lost on the way.
 
-use crate::sensing::gates::LATENESS;
+use crate::sensing::clock::LATENESS;
 use crate::sensing::reading::Stamp;
 
 /// Number of intervals, whose median is the usual one.

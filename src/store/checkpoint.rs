@@ -103,8 +103,8 @@ impl Checkpoint {
         SavedMap { model: self.model.clone(), path: self.stream.pipeline.path().clone(), sources, steps }
     }
 
-    /// Reads the newest state of a map: a file, or that in the output folder of a replay. All of it is in memory then. Damage is logged; nothing in the file
-    /// changes.
+    /// Reads the newest state of a map into memory: a file, or that in the output folder of a replay. Damage is logged; nothing in the
+    /// file changes.
     ///
     /// # Errors
     /// [`Error::InUse`], and [`Error::Read`] where nothing can be read.

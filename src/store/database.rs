@@ -243,9 +243,9 @@ impl Database {
         self.lock().as_ref().is_some_and(|open| open.is_begun)
     }
 
-    /// From now on this process writes into the file. If there is none that the map is in, another one at its path becomes an earlier
-    /// map, of which at most `earlier_maps` are kept, and a new one is made. Of a file that has vanished the trajectory is in the new
-    /// one.
+    /// From now on this process writes into the file. Where the map has no file yet, or its file has vanished, a new one is made: a
+    /// file of another map at its path becomes an earlier map, of which at most `earlier_maps` are kept, and the trajectory in a file that
+    /// has vanished is copied.
     ///
     /// # Errors
     /// [`Error::InUse`], and [`Error::File`] for what cannot be written.

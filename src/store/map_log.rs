@@ -144,7 +144,7 @@ impl MapLogHandle {
         Ok(saved)
     }
 
-    /// The map goes on in another file, in which it is saved.
+    /// Continues the map in another file, in which it is saved.
     pub(crate) fn go_on_in(&self, mapper: &Mapper, path: PathBuf) -> Result<Option<PathBuf>, String> {
         *lock(&self.shared.deferred_after) = None;
         self.switch(mapper, Switch::Copy(path))

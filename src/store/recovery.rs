@@ -89,7 +89,7 @@ impl Database {
     /// The state in which the map was saved.
     ///
     /// # Errors
-    /// [`Error::Refused`] where there is none, and [`Error::Read`].
+    /// [`Error::Refused`] if no checkpoint can be used, and [`Error::Read`].
     pub fn saved(self: &Arc<Self>) -> Result<Checkpoint, Error> {
         let unreadable = |problem| Error::Read { path: self.path().to_owned(), problem };
         let rows = self.checkpoints().map_err(|error| unreadable(error.into()))?;

@@ -18,6 +18,7 @@ use crate::config::Config;
 use crate::mapping::mapper::{Effect, Mapper, SourceId, Step};
 use crate::mapping::step_log::StepLog;
 use crate::mapping::stop::StopSignal;
+use crate::sensing::intake::Input;
 use crate::sensing::reading::{MagneticField, Measurement, Pose, Reading, Stamp};
 use crate::trajectory;
 
@@ -84,8 +85,8 @@ impl Robot {
         }
     }
 
-    fn measure(&mut self, measurement: Measurement, unlimited: bool) {
-        self.take(Step::Measurement { index: self.mapper.progress().index, measurement }, unlimited);
+    fn measure(&mut self, input: impl Into<Input>, unlimited: bool) {
+        self.take(Step::Input { index: self.mapper.progress().index, input: input.into() }, unlimited);
         while !self.mapper.ready().is_empty() {
             self.take(Step::Learn { batches: 1 }, unlimited);
         }
@@ -165,10 +166,10 @@ fn recover(path: &Path, gaps: Gaps) -> Recovered {
 }
 
 /// Continues the drive from the state of the map to its end.
-fn finish(mut mapper: Mapper, measurements: &[Measurement]) -> Checkpoint {
+fn finish(mut mapper: Mapper, inputs: &[impl Into<Input> + Copy]) -> Checkpoint {
     let stop = StopSignal::default();
-    for &measurement in &measurements[mapper.progress().index as usize..] {
-        mapper.take(Step::Measurement { index: mapper.progress().index, measurement }, &stop);
+    for &input in &inputs[mapper.progress().index as usize..] {
+        mapper.take(Step::Input { index: mapper.progress().index, input: input.into() }, &stop);
         while !mapper.ready().is_empty() {
             mapper.take(Step::Learn { batches: 1 }, &stop);
         }
@@ -185,16 +186,16 @@ fn assert_folds(path: &Path, mapper: &Mapper) {
 
 #[test]
 fn after_a_crash_at_any_time_the_map_is_recovered_and_continues_as_without_it() {
-    let measurements = drive(60);
+    let mount = Input::Mount(Isometry3::translation(0.1, 0.0, 0.2));
+    let inputs: Vec<Input> = std::iter::once(mount).chain(drive(60).into_iter().map(Input::from)).collect();
     let folder = tempfile::tempdir().unwrap();
     let mut robot = Robot::start(&map_in(&folder), begin());
     let id = SourceId { name: "a drive".into(), fingerprint: "1".into() };
     robot.take(Step::Source { id, run: "2".into() }, true);
     robot.take(Step::Frame("odom".into()), true);
-    robot.take(Step::Mount(Isometry3::translation(0.1, 0.0, 0.2)), true);
     let mut crashes = Vec::new();
-    for (index, &measurement) in measurements.iter().enumerate() {
-        robot.measure(measurement, true);
+    for (index, &input) in inputs.iter().enumerate() {
+        robot.measure(input, true);
         if index == 40 {
             let mut other = config();
             other.selection.delta = 0.1;
@@ -209,7 +210,7 @@ fn after_a_crash_at_any_time_the_map_is_recovered_and_continues_as_without_it() 
     // The last two checkpoints and the steps since.
     let [(newest, _), (before, _)] = robot.database().checkpoints().unwrap()[..] else { panic!("two checkpoints") };
     assert!(newest > before && robot.database().steps(0).rows[0].0 == before);
-    let expected = finish(robot.mapper, &measurements);
+    let expected = finish(robot.mapper, &inputs);
     for (index, (crash, at_the_time)) in crashes.iter().enumerate() {
         let (recovered, database) = open(&map_in(crash), Gaps::Stop).unwrap();
         assert_eq!((recovered.findings.len(), recovered.mapper.frame()), (0, "odom"));
@@ -219,7 +220,7 @@ fn after_a_crash_at_any_time_the_map_is_recovered_and_continues_as_without_it() 
         if is_late {
             assert_eq!(robot.mapper.config().selection.delta, 0.1);
             let next = robot.mapper.progress().index as usize;
-            measurements[next..].iter().for_each(|&measurement| robot.measure(measurement, true));
+            inputs[next..].iter().for_each(|&measurement| robot.measure(measurement, true));
             assert!(state(&robot.mapper) == expected, "crash {index}");
         }
         let mapper = robot.close();
@@ -327,7 +328,7 @@ fn a_damaged_file_is_set_aside_unchanged_and_its_trajectory_goes_on_in_a_new_one
     robot.sync();
     let (newest, _) = robot.database().checkpoints().unwrap()[0];
     for damage in [
-        format!("UPDATE checkpoints SET stream = replace(stream, 'past', 'pasT') WHERE step = {newest}"),
+        format!("UPDATE checkpoints SET stream = replace(stream, 'poses', 'poseS') WHERE step = {newest}"),
         format!("UPDATE steps SET step = x'00' WHERE number = {}", newest + 2),
         format!("DELETE FROM steps WHERE number = {}", newest + 2),
     ] {
@@ -414,7 +415,7 @@ fn a_checkpoint_of_tiles_writes_what_changed_and_leads_to_the_same_map() {
     let mut uninterrupted = begin_tiled();
     for (number, measurement) in drive(400).into_iter().enumerate() {
         robot.measure(measurement, true);
-        let step = Step::Measurement { index: uninterrupted.progress().index, measurement };
+        let step = Step::Input { index: uninterrupted.progress().index, input: measurement.into() };
         uninterrupted.take(step, &StopSignal::default());
         while !uninterrupted.ready().is_empty() {
             uninterrupted.take(Step::Learn { batches: 1 }, &StopSignal::default());
@@ -615,7 +616,7 @@ fn nothing_is_written_before_a_reading_is_used_and_everything_from_then_on() {
     let log = MapLog::create(map_in(&folder), &mapper, options).unwrap();
     let mut robot = Robot { mapper, log };
     robot.take(Step::Source { id: SourceId::robot("/magmap"), run: "1".into() }, true);
-    robot.take(Step::Mount(Isometry3::translation(0.1, 0.0, 0.2)), true);
+    robot.measure(Input::Mount(Isometry3::translation(0.1, 0.0, 0.2)), true);
     let mut other = config();
     other.selection.delta = 0.1;
     robot.take(Step::Configure(Box::new(other)), true);

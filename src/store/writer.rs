@@ -31,13 +31,13 @@ pub(super) enum Entry {
     Sync,
     /// The complete state, in which the map may be saved; somebody may wait for it.
     Checkpoint { checkpoint: Box<Checkpoint>, is_saved: bool, reply: Option<Sender<Result<(), String>>> },
-    /// The map goes on in another file, or another map in the same, once this state is safe.
+    /// Continue the map in another file, or another map in the same one, once this state is safe.
     Switch { checkpoint: Box<Checkpoint>, to: Switch, reply: Sender<Result<Switched, String>> },
     /// Nothing follows; the checkpoint before, if any, is the last state.
     End { is_last: bool },
 }
 
-/// Which file the map goes on in.
+/// The file in which the map continues.
 pub(super) enum Switch {
     /// A copy at this path. What is there becomes an earlier map.
     Copy(PathBuf),
@@ -49,7 +49,7 @@ pub(super) enum Switch {
     Other(Arc<Database>),
 }
 
-/// The file that the map goes on in, and the earlier map that was made.
+/// The file in which the map continues, and the earlier map that was made.
 pub(super) type Switched = (Arc<Database>, Option<PathBuf>);
 
 /// The task of the thread.

@@ -174,7 +174,7 @@ fn readings(points: &[Labelled]) -> Readings {
 struct Test(Readings);
 
 impl Test {
-    /// Share of the points left of `end` whose label is the less probable one; not a number where there is none.
+    /// Share of the points left of `end` whose label is the less probable one; NaN without any.
     fn error_rate(&self, probabilities: &[f64], end: f64) -> f64 {
         let left = (0..self.0.targets.len()).filter(|&i| self.0.places.axis(0)[i] < end);
         let wrong = left.clone().filter(|&i| (probabilities[i] > 0.5) != (self.0.targets[i] == 1.0));

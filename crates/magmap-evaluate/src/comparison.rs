@@ -16,7 +16,7 @@ pub struct Task {
     pub batches: Vec<Readings>,
     /// The readings to test on.
     pub test: Readings,
-    /// The batch, counted from one, from which on each test reading is tested: readings outside the visited area are not scored.
+    /// The batch, counted from one, after which each test reading is tested: readings outside the visited area are not scored.
     pub tested_from: Vec<usize>,
     /// Whether places are x and y in metres and targets field strengths in microtesla, which make a map.
     pub is_map: bool,

@@ -160,7 +160,7 @@ pub struct Spread {
 }
 
 impl Spread {
-    /// The spread of at least one number; all NaN where there is none.
+    /// The spread of some numbers; all NaN without any.
     pub fn of(values: impl IntoIterator<Item = f64>) -> Self {
         let mut sorted: Vec<f64> = values.into_iter().collect();
         sorted.sort_by(f64::total_cmp);
@@ -180,7 +180,7 @@ pub struct MeanAndDeviation {
 }
 
 impl MeanAndDeviation {
-    /// Mean and deviation of at least one number; NaN where there is none.
+    /// Mean and deviation of some numbers; NaN without any.
     pub fn of(values: impl IntoIterator<Item = f64>) -> Self {
         let values: Vec<f64> = values.into_iter().collect();
         let mean_of = |values: &[f64]| values.iter().sum::<f64>() / values.len() as f64;

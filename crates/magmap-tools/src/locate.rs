@@ -20,6 +20,7 @@ use nalgebra::{Isometry2, Isometry3};
 use crate::recording::Lost;
 use magmap::localization::{Localizer, Located};
 use magmap::mapping::stop::StopSignal;
+use magmap::sensing::intake::Input;
 use magmap::sensing::reading::{Measurement, Pose, Stamp, in_plane, interpolate};
 
 pub use self::comparison::{CHI_SQUARED_95, Comparison, WRONG};
@@ -77,12 +78,12 @@ pub struct Drive {
     pub seconds: f64,
 }
 
-/// Drives measurements through a localizer, until the end or until `stop`. `truth` has the true poses of the body in the frame of the
+/// Drives inputs through a localizer, until the end or until `stop`. `truth` has the true poses of the body in the frame of the
 /// map, in the order of their stamps; `mount` is the transform from the sensor's frame to the body's. `progress` is called after every
-/// measurement, with what was found if that completed an update. An error of the source ends it and is reported as loss.
+/// input, with what was found if that completed an update. An error of the source ends it and is reported as loss.
 pub fn drive<E: Display>(
     localizer: &mut Localizer,
-    measurements: impl IntoIterator<Item = Result<Measurement, E>>,
+    inputs: impl IntoIterator<Item = Result<Input, E>>,
     truth: &[Pose],
     mount: &Isometry3<f64>,
     stop: &StopSignal,
@@ -91,24 +92,24 @@ pub fn drive<E: Display>(
     let started = Instant::now();
     let mut drive = Drive { steps: Vec::new(), lost: None, interrupted: false, seconds: 0.0 };
     let mut odometry: Vec<Pose> = Vec::new();
-    for measurement in measurements {
+    for input in inputs {
         drive.interrupted = stop.is_stopped();
         if drive.interrupted {
             break;
         }
-        let measurement = match measurement {
-            Ok(measurement) => measurement,
+        let input = match input {
+            Ok(input) => input,
             Err(error) => {
                 drive.lost = Some(Lost::after(&error));
                 break;
             }
         };
-        if let Measurement::Pose(pose) = measurement
+        if let Input::Measurement(Measurement::Pose(pose)) = input
             && odometry.last().is_none_or(|last| last.stamp < pose.stamp)
         {
             odometry.push(pose);
         }
-        let located = localizer.ingest(measurement);
+        let located = localizer.ingest(input);
         drive.steps.extend(located.and_then(|located| LocatedStep::of(located, &odometry, truth, mount)));
         progress(located.as_ref());
     }

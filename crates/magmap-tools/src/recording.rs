@@ -2,7 +2,8 @@
 //!
 //! [`open`] guesses the kind from the path, reads the recording once from end to end, and returns a [`Recording`]: its
 //! content ([`Summary`]), the place of the magnetometer on the robot, and what is missing ([`Loss`]). A recording is an
-//! iterator of the measurements in recorded order; a file of any size is read a few messages at a time. Damage is not an
+//! iterator of readings, poses and transforms in recorded order, as a robot's node would hear them, for an
+//! [`Intake`]; a file of any size is read a few messages at a time. Damage is not an
 //! error: what can be read is read, and the rest is reported.
 //!
 //! [`writer`] writes bags that ROS 2's tools play, [`convert`] converts a drive of the Aalto data to one.
@@ -42,9 +43,11 @@ use self::playback::{Playback, Wanted};
 use self::rosbag2::Bag;
 use self::storage::{Format, StoredTopic};
 use self::survey::{Survey, SurveyedTopic};
-use magmap::config::{Sensor, Topics};
+use magmap::config::{Config, PoseSource, Sensor};
 use magmap::mapping::mapper::SourceId;
-use magmap::sensing::reading::{Measurement, Stamp};
+use magmap::sensing::frames::normalized;
+use magmap::sensing::intake::{Inputs, Intake, SensorMessage};
+use magmap::sensing::reading::Measurement;
 
 /// How a recording is stored; the comment of each kind is what a person reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, EnumMessage)]
@@ -81,7 +84,7 @@ pub struct Summary {
     pub odometry: Choice,
     /// Frame of the readings.
     pub magnetometer_frame: String,
-    /// Frame of the poses: the frame of the map.
+    /// Frame of the poses: the frame of the map, unless frames.map names another.
     pub odometry_frame: String,
     /// Frame of the robot's body, whose poses the odometry gives.
     pub body_frame: String,
@@ -106,8 +109,8 @@ impl fmt::Display for TopicSummary {
     }
 }
 
-/// A chosen topic.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+/// A chosen topic; its name is empty if no topic is needed.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Choice {
     /// Name of the topic.
     pub topic: String,
@@ -116,14 +119,17 @@ pub struct Choice {
     pub others: Vec<String>,
 }
 
-/// An open recording: an iterator of its measurements in recorded order.
+/// An open recording: an iterator of its messages in recorded order, fixed transforms first.
 ///
 /// After an error the iteration ends.
 pub struct Recording {
     /// The content.
     pub summary: Summary,
-    /// The transform from the magnetometer's coordinates to those of the body whose poses the odometry gives.
+    /// The transform from the magnetometer's coordinates to those of the body whose poses the odometry gives; of a sensor that moves on the
+    /// body, at the end.
     pub mount: Isometry3<f64>,
+    /// What takes its messages, under the settings that it was opened with.
+    pub intake: Intake,
     /// Missing parts; known from the start, because the recording was read once when it was opened.
     pub loss: Loss,
     source: Source,
@@ -132,7 +138,7 @@ pub struct Recording {
 enum Source {
     /// Files that were read whole, with the digest of their content.
     Files {
-        measurements: std::vec::IntoIter<Measurement>,
+        messages: std::vec::IntoIter<SensorMessage>,
         digest: Sha256,
     },
     Bag(Box<Playback>),
@@ -141,19 +147,19 @@ enum Source {
 /// Opens a recording: a drive of the Aalto data (`FOLDER/invensense/3` or one of its files), a survey as plain CSV, an MCAP
 /// file, a rosbag2 folder or one of its storage files.
 ///
-/// `topics` names the topics to read; topics without a name are found by their type. `sensor` may replace the recording's
-/// static transforms.
+/// The settings name the topics to read (topics without a name are found by their type), where poses come from, the frame of the map,
+/// and may replace the recorded mount of the sensor.
 ///
 /// # Errors
 /// A path that is not that of a recording, no topic of the needed types, a named topic that does not exist (the error lists
 /// those that do), frames that no transforms link, and files that cannot be read at all. Damage within a file is
 /// [`Recording::loss`].
-pub fn open(path: &Path, topics: &Topics, sensor: &Sensor) -> Result<Recording, Error> {
+pub fn open(path: &Path, config: &Config) -> Result<Recording, Error> {
     let drive = if path.is_dir() { None } else { DrivePath::guess(path) };
     match drive {
-        Some(drive) => Recording::from_drive(path, &drive, sensor),
-        None if FieldTable::is_at(path) => Recording::from_table(path, sensor),
-        None => Recording::from_bag(path, topics, sensor),
+        Some(drive) => Recording::from_drive(path, &drive, config),
+        None if FieldTable::is_at(path) => Recording::from_table(path, config),
+        None => Recording::from_bag(path, config),
     }
 }
 
@@ -171,7 +177,7 @@ impl Recording {
         SourceId { name: self.summary.path.display().to_string(), fingerprint: format!("{:x}", digest.finalize()) }
     }
 
-    fn from_drive(path: &Path, drive_path: &DrivePath, sensor: &Sensor) -> Result<Self, Error> {
+    fn from_drive(path: &Path, drive_path: &DrivePath, config: &Config) -> Result<Self, Error> {
         let drive = Drive::read(drive_path)?;
         let file = |kind: &str| drive_path.file(kind).display().to_string();
         let choice = |kind| Choice { topic: file(kind), others: Vec::new() };
@@ -193,10 +199,10 @@ impl Recording {
         };
         let (measurements, digest) = (drive.measurements().collect(), drive.digest());
         let placed = "the files give the sensor's own place and axes";
-        Self::from_files(summary, measurements, digest, drive.loss, (sensor, placed))
+        Self::from_files(summary, measurements, digest, drive.loss, config, placed)
     }
 
-    fn from_table(path: &Path, sensor: &Sensor) -> Result<Self, Error> {
+    fn from_table(path: &Path, config: &Config) -> Result<Self, Error> {
         let table = FieldTable::read(path)?;
         let name = path.display().to_string();
         let choice = Choice { topic: name.clone(), others: Vec::new() };
@@ -216,7 +222,7 @@ impl Recording {
         };
         let (measurements, digest) = (table.measurements().collect(), table.digest());
         let placed = "the rows are places of the sensor itself";
-        Self::from_files(summary, measurements, digest, table.loss, (sensor, placed))
+        Self::from_files(summary, measurements, digest, table.loss, config, placed)
     }
 
     /// Of files whose positions need no mount: `placed` says why.
@@ -225,58 +231,91 @@ impl Recording {
         measurements: Vec<Measurement>,
         digest: Sha256,
         loss: Loss,
-        (sensor, placed): (&Sensor, &str),
+        config: &Config,
+        placed: &str,
     ) -> Result<Self, Error> {
-        if sensor.override_transforms {
+        let Summary { path, odometry_frame, magnetometer_frame, body_frame, .. } = &summary;
+        let map = normalized(&config.frames.map);
+        if (!map.is_empty() && map != odometry_frame) || config.frames.pose_source == PoseSource::Transforms {
+            let reason = format!(
+                "it has no transforms, and its positions are in the frame {odometry_frame:?}: frames.map has to be empty or that, and \
+                 frames.pose_source odometry"
+            );
+            return Err(Error::unusable(path, reason));
+        }
+        let poses = Frames { frame: odometry_frame.clone(), child: body_frame.clone() };
+        let readings = Frames { frame: magnetometer_frame.clone(), child: String::new() };
+        let message = |measurement: Measurement| match measurement {
+            Measurement::Reading(_) => readings.message(measurement),
+            Measurement::Pose(_) => poses.message(measurement),
+        };
+        let messages: Vec<SensorMessage> = measurements.into_iter().map(message).collect();
+        if config.sensor.override_transforms {
             summary.notes.push(format!("sensor.override_transforms has no effect: {placed}"));
         }
-        let source = Source::Files { measurements: measurements.into_iter(), digest };
-        Ok(Self { summary, mount: Isometry3::identity(), loss, source })
+        let sensor = Sensor { override_transforms: false, ..config.sensor.clone() };
+        let mut intake = Intake::new(&Config { sensor, ..config.clone() });
+        intake.name_map(&summary.odometry_frame);
+        let source = Source::Files { messages: messages.into_iter(), digest };
+        Ok(Self { summary, mount: Isometry3::identity(), intake, loss, source })
     }
 
-    fn from_bag(path: &Path, topics: &Topics, sensor: &Sensor) -> Result<Self, Error> {
+    fn from_bag(path: &Path, config: &Config) -> Result<Self, Error> {
         let bag = Bag::open(path)?;
         let survey = Survey::of(&bag)?;
+        let topics = &config.topics;
         let magnetometer = pick::<MagneticField>(path, &survey, "topics.magnetometer", &topics.magnetometer)?;
-        let odometry = pick::<Odometry>(path, &survey, "topics.odometry", &topics.odometry)?;
-        let mount = if sensor.override_transforms {
-            sensor.mount()
-        } else {
-            recorded_mount(path, &survey, &magnetometer.frames.frame, &odometry.frames.child)?
+        let odometry = match config.frames.pose_source {
+            // Nothing of it is needed then.
+            PoseSource::Transforms if survey.of_type(Odometry::TYPE).is_empty() => None,
+            _ => Some(pick::<Odometry>(path, &survey, "topics.odometry", &topics.odometry)?),
         };
+        let (sensor_frame, poses) = (&magnetometer.frames.frame, odometry.as_ref().map(|picked| &picked.frames));
+        let poses = poses.cloned().unwrap_or_default();
+        let mount = mount(path, &survey, config, sensor_frame, &poses)?;
+        let mut intake = Intake::new(config);
+        if !poses.frame.is_empty() {
+            intake.name_map(&poses.frame);
+        }
         let kind = match (bag.is_folder, bag.format) {
             (true, Format::Sqlite3) => Kind::Rosbag2Sqlite3,
             (true, _) => Kind::Rosbag2Mcap,
             (false, Format::Sqlite3) => Kind::Sqlite3,
             (false, _) => Kind::Mcap,
         };
-        let notes = bag.notes.iter().chain(&magnetometer.note).chain(&odometry.note);
+        let odometry_note = odometry.as_ref().and_then(|picked| picked.note.as_ref());
         let summary = Summary {
             path: path.into(),
             kind,
             topics: topic_summaries(&survey),
             span_seconds: survey.span.map(|(start, end)| (start.seconds(), end.seconds())),
             magnetometer: magnetometer.choice.clone(),
-            odometry: odometry.choice.clone(),
-            magnetometer_frame: magnetometer.frames.frame.clone(),
-            odometry_frame: odometry.frames.frame.clone(),
-            body_frame: odometry.frames.child.clone(),
-            notes: notes.cloned().collect(),
+            odometry: odometry.as_ref().map(|picked| picked.choice.clone()).unwrap_or_default(),
+            magnetometer_frame: sensor_frame.clone(),
+            odometry_frame: poses.frame,
+            body_frame: poses.child,
+            notes: bag.notes.iter().chain(&magnetometer.note).chain(odometry_note).cloned().collect(),
         };
-        let picked = [magnetometer, odometry];
-        let loss = loss_of(&survey, picked.each_ref().map(|picked| picked.surveyed));
-        let wanted = picked.map(|Picked { surveyed, frames, .. }| Wanted { topic: surveyed.topic.clone(), frames });
-        Ok(Self { summary, mount, loss, source: Source::Bag(Box::new(Playback::new(bag, wanted))) })
+        let picked: Vec<Picked<'_>> = std::iter::once(magnetometer).chain(odometry).collect();
+        let loss = loss_of(&survey, picked.iter().map(|picked| picked.surveyed));
+        let wanted = picked.into_iter().map(|Picked { surveyed, frames, .. }| Wanted { topic: surveyed.topic.clone(), frames });
+        let playback = Playback::new(bag, wanted.collect(), survey.fixed);
+        Ok(Self { summary, mount, intake, loss, source: Source::Bag(Box::new(playback)) })
+    }
+
+    /// The inputs that its messages lead to.
+    pub fn inputs(self) -> Inputs<Self, Error> {
+        self.intake.clone().run(self)
     }
 }
 
 impl Iterator for Recording {
-    type Item = Result<Measurement, Error>;
+    type Item = Result<SensorMessage, Error>;
 
     fn next(&mut self) -> Option<Self::Item> {
         match &mut self.source {
-            Source::Files { measurements, .. } => measurements.next().map(Ok),
-            Source::Bag(playback) => playback.next_measurement().transpose(),
+            Source::Files { messages, .. } => messages.next().map(Ok),
+            Source::Bag(playback) => playback.next_message().transpose(),
         }
     }
 }
@@ -356,14 +395,37 @@ fn topic_summaries(survey: &Survey) -> Vec<TopicSummary> {
     topics
 }
 
-/// The place of the sensor on the body, from the static transforms.
-fn recorded_mount(path: &Path, survey: &Survey, sensor: &str, body: &str) -> Result<Isometry3<f64>, Error> {
-    survey.frames.transform(sensor, body, Stamp::default()).map_err(|_| {
-        let links = listed(&survey.frames.links());
-        let reason = format!(
-            "no static transform links the magnetometer's frame {sensor:?} with the odometry's body frame {body:?}; recorded \
-             are {links}. Set the place of the sensor: sensor.override_transforms = true, sensor.position, sensor.orientation"
-        );
-        Error::unusable(path, reason)
-    })
+/// The place of the sensor on the body, where one is needed. The transforms that the settings need must be there.
+fn mount(
+    path: &Path,
+    survey: &Survey,
+    config: &Config,
+    sensor: &str,
+    Frames { frame: odometry, child: body }: &Frames,
+) -> Result<Isometry3<f64>, Error> {
+    let linked = |from: &str, to: &str, why: &str| match survey.frames.latest(from, to) {
+        Some(transform) => Ok(transform),
+        None => {
+            let links = listed(&survey.frames.links());
+            let reason = format!("no transform links {from:?} with {to:?}, {why}; recorded are {links}");
+            Err(Error::unusable(path, reason))
+        }
+    };
+    let map = normalized(&config.frames.map);
+    let given = config.sensor.override_transforms.then(|| config.sensor.mount());
+    match config.frames.pose_source {
+        PoseSource::Odometry => {
+            if !map.is_empty() {
+                linked(odometry, map, "which frames.map names: leave it empty to map in the frame of odometry")?;
+            }
+            let why = "the frame of the magnetometer with that of the robot's body. Set the place of the sensor: \
+                       sensor.override_transforms = true, sensor.position, sensor.orientation";
+            given.map_or_else(|| linked(sensor, body, why), Ok)
+        }
+        PoseSource::Transforms => {
+            let map = if map.is_empty() { odometry } else { map };
+            linked(sensor, map, "the frame of the magnetometer with that of the map (frames.map), as frames.pose_source wants")?;
+            Ok(given.or_else(|| survey.frames.latest(sensor, body)).unwrap_or_default())
+        }
+    }
 }

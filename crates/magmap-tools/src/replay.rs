@@ -1,11 +1,11 @@
 //! Offline mapping: from a recording to a folder with the map of its field.
 //!
 //! ```text
-//! measurements ── inbox ── mapping thread ── every update ── drawing thread ── map.mcap, and to those who watch
-//! (paced)         waits    pipeline, model                   raster
+//! messages ── intake ── inbox ── mapping thread ── every update ── drawing thread ── map.mcap, and to those who watch
+//!             (paced)   waits    pipeline, model                   raster
 //! ```
 //!
-//! [`Replay::start`] starts both threads, [`Replay::run`] sends the measurements without loss and writes the rest of the folder
+//! [`Replay::start`] starts both threads, [`Replay::run`] sends the messages without loss and writes the rest of the folder
 //! when the threads have ended:
 //!
 //! | file | holds |
@@ -36,7 +36,6 @@ use std::fmt::Display;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use nalgebra::Isometry3;
 use serde_json::Value;
 
 use self::drawing::{Drawing, History};
@@ -54,7 +53,7 @@ use magmap::mapping::stop::StopSignal;
 use magmap::mapping::updates::Update;
 use magmap::mapping::worker::{Finished, Mode, Observer, Worker};
 use magmap::sensing::counters::Counters;
-use magmap::sensing::reading::Measurement;
+use magmap::sensing::intake::{Input, Intake, IntakeStatus, SensorMessage};
 use magmap::store::map_file::{self, FILE_NAME};
 
 pub use self::batch_record::BatchRecord;
@@ -118,7 +117,7 @@ pub enum Error {
     Grids(#[from] crate::recording::Error),
 }
 
-/// The source of the measurements.
+/// The source of the messages. The frame of its map is known to its intake.
 #[derive(Clone, Debug)]
 pub struct Source {
     /// Name of the source in pictures.
@@ -127,15 +126,18 @@ pub struct Source {
     pub id: SourceId,
     /// A description for the report.
     pub about: Value,
-    /// The transform from the sensor's frame to the robot's body frame.
-    pub mount: Isometry3<f64>,
-    /// The frame of the poses and of the map.
-    pub frame: String,
+    /// What takes its messages.
+    pub intake: Intake,
     /// Known missing parts.
     pub loss: Loss,
 }
 
 impl Source {
+    /// The frame of the map.
+    pub(crate) fn frame(&self) -> &str {
+        self.intake.map_frame().unwrap_or_default()
+    }
+
     /// The source of a recording.
     pub fn of_recording(recording: &Recording) -> Self {
         let summary = &recording.summary;
@@ -143,8 +145,7 @@ impl Source {
             name: display_name(&summary.path),
             id: recording.id(),
             about: serde_json::to_value(summary).unwrap_or_default(),
-            mount: recording.mount,
-            frame: summary.odometry_frame.clone(),
+            intake: recording.intake.clone(),
             loss: recording.loss.clone(),
         }
     }
@@ -199,11 +200,13 @@ impl ReplayProgress {
     }
 }
 
-/// A running replay, whose threads wait for measurements.
+/// A running replay, whose threads wait for messages.
 pub struct Replay {
     config: Config,
     speed: f64,
     folder: PathBuf,
+    /// Number of inputs that are in the map already.
+    skipped: usize,
     worker: Worker,
     drawing: Drawing,
     context: Context,
@@ -243,28 +246,23 @@ impl Replay {
             return Err(Error::NotEmpty(folder.to_owned()));
         }
         let start = ReplayStart::find(config, &source, folder, &options, &mut progress)?;
-        let drawing = Drawing::start(config, &source.frame, folder, options.live, &start.mapper)?;
+        let drawing = Drawing::start(config, source.frame(), folder, options.live, &start.mapper)?;
         let mut draw = drawing.observer();
         let observer: Observer = Box::new(move |observations, update| {
             progress(ReplayProgress::after(update));
             draw(observations, update);
         });
-        let ReplayStart { mapper, log, resumed } = start;
+        let ReplayStart { mapper, log, resumed, skipped } = start;
         let has_begun = mapper.progress().source() == Some(&source.id);
-        let has_mount = *mapper.pipeline().mount() == source.mount;
         let worker = Worker::start(Mode::Offline, mapper, Some(Box::new(log)), Some(observer))?;
         let inbox = &worker.inbox;
         if !has_begun {
             // All runs of a recording are equal, and so are their maps.
             inbox.begin(source.id.clone(), String::new())?;
         }
-        inbox.name_frame(&source.frame)?;
-        // A resumed map may have it already.
-        if !has_mount {
-            inbox.set_mount(source.mount)?;
-        }
+        inbox.name_frame(source.frame())?;
         let context = Context { source, interrupted: false, resumed, started: Instant::now() };
-        Ok(Self { config: config.clone(), speed: options.speed, folder: folder.to_owned(), worker, drawing, context })
+        Ok(Self { config: config.clone(), speed: options.speed, folder: folder.to_owned(), skipped, worker, drawing, context })
     }
 
     /// Ends the replay early when set: learning stops at its next evaluation, what was sent becomes part of the map, and the outputs
@@ -273,20 +271,23 @@ impl Replay {
         self.worker.stop.clone()
     }
 
-    /// Sends the measurements, waits for the map and writes the outputs. An error of the source ends the measurements and is reported
-    /// as loss.
+    /// Sends the messages through the intake, waits for the map and writes the outputs. An error of the source ends the messages and is
+    /// reported as loss.
     ///
     /// # Errors
     /// [`Error::NothingMapped`], a map that cannot be drawn, or outputs that cannot be written.
     pub fn run<E: Display>(
         mut self,
-        measurements: impl IntoIterator<Item = Result<Measurement, E>>,
+        messages: impl IntoIterator<Item = Result<SensorMessage, E>>,
     ) -> Result<ReplayOutputs, Error> {
-        self.feed(measurements);
+        let mut inputs = self.context.source.intake.clone().run(messages.into_iter());
+        self.feed(&mut inputs);
         self.context.interrupted = self.worker.stop.is_stopped();
-        let finished = self.worker.join()?;
+        let mut finished = self.worker.join()?;
         let history = self.drawing.join()?;
-        if let Err(nothing) = check_mapped(&finished, &history) {
+        let rejections = &mut finished.status.counters.rejections;
+        *rejections = rejections.plus(&inputs.intake.status.rejections);
+        if let Err(nothing) = check_mapped(&finished, &history, &inputs.intake.status) {
             // There is nothing to resume.
             drop(finished);
             map_file::remove(&self.folder.join(FILE_NAME))?;
@@ -301,21 +302,22 @@ impl Replay {
         Ok(outcome)
     }
 
-    fn feed<E: Display>(&mut self, measurements: impl IntoIterator<Item = Result<Measurement, E>>) {
+    fn feed<E: Display>(&mut self, inputs: &mut impl Iterator<Item = Result<Input, E>>) {
         let (inbox, stop) = (&self.worker.inbox, self.worker.stop.clone());
         let mut pace = Pace::new(self.speed);
-        let mapped = self.context.resumed.as_ref().map_or(0, |resumed| resumed.measurements);
-        for measurement in measurements.into_iter().skip(usize::try_from(mapped).unwrap_or(usize::MAX)) {
-            let measurement = match measurement {
-                Ok(measurement) => measurement,
+        for input in inputs.skip(self.skipped) {
+            let input = match input {
+                Ok(input) => input,
                 Err(error) => {
                     self.context.source.loss.items.push(Lost::after(&error));
                     break;
                 }
             };
-            pace.wait_for(measurement.stamp(), &stop);
+            if let Input::Measurement(measurement) = input {
+                pace.wait_for(measurement.stamp(), &stop);
+            }
             // Joining the thread that has ended says why.
-            if stop.is_stopped() || self.drawing.has_ended() || inbox.send(measurement).is_err() {
+            if stop.is_stopped() || self.drawing.has_ended() || inbox.send(input).is_err() {
                 break;
             }
         }
@@ -323,13 +325,14 @@ impl Replay {
 }
 
 /// Fails without a map, with the reasons.
-fn check_mapped(finished: &Finished, history: &History) -> Result<(), Error> {
+fn check_mapped(finished: &Finished, history: &History, arrived: &IntakeStatus) -> Result<(), Error> {
     if finished.mapper.model().map().is_some() {
         return Ok(());
     }
-    let counters = finished.mapper.pipeline().counters();
+    let counters = Counters { readings: arrived.readings, poses: arrived.odometry, ..finished.status.counters };
     let rejected_batches = history.records.iter().filter_map(|record| record.rejected.clone());
-    Err(Error::NothingMapped(counters.in_vain(rejected_batches)))
+    let transform_error = arrived.transform_error.iter().map(ToString::to_string);
+    Err(Error::NothingMapped(counters.in_vain(rejected_batches.chain(transform_error))))
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@ use super::common;
 use magmap::config::{Config, Mapped};
 use magmap::mapping::mapper::Mapper;
 use magmap::mapping::worker::{Mode, Worker};
+use magmap::sensing::intake::Input;
 use magmap::sensing::reading::{MagneticField, Measurement, Pose, Reading, Stamp};
 use magmap_tools::recording;
 use magmap_tools::simulation::{DipoleOptions, RobotOptions, Route, Simulation};
@@ -21,7 +22,7 @@ fn doubt(
     config.learning.max_evaluations = 0;
     config.selection.max_inducing_points = 10;
     let worker = Worker::start(Mode::Offline, Mapper::new(&config), None, None).unwrap();
-    worker.inbox.set_mount(mount).unwrap();
+    worker.inbox.send(Input::Mount(mount)).unwrap();
     measurements.into_iter().for_each(|measurement| worker.inbox.send(measurement).unwrap());
     let live = {
         worker.flush().unwrap();
@@ -115,9 +116,9 @@ fn the_real_drives_are_not_in_doubt_and_wrong_ones_are() {
     for drive in 1..=9 {
         let config = Config::default();
         let path = folder.join(format!("invensense/{drive}"));
-        let mut recording = recording::open(&path, &config.topics, &config.sensor).unwrap();
+        let recording = recording::open(&path, &config).unwrap();
         let mount = recording.mount;
-        let measurements: Vec<Measurement> = recording.by_ref().collect::<Result<_, _>>().unwrap();
+        let measurements = common::measurements(recording);
         assert_eq!(doubt(measurements.iter().copied(), mount, &config), None, "{drive}");
         // Of all drives, the last one says least.
         for (fault, measurements, expected) in faults(&measurements).into_iter().filter(|_| drive == 9) {
@@ -164,7 +165,7 @@ fn readings_that_contradict_the_map_are_noticed_within_10_m_of_places_that_are_k
     let first = drive(5, Route::Random);
     let twice = |offset: Vector3<f64>, turn: f64| {
         let worker = Worker::start(Mode::Offline, Mapper::new(&config), None, None).unwrap();
-        worker.inbox.set_mount(mount()).unwrap();
+        worker.inbox.send(Input::Mount(mount())).unwrap();
         first.iter().for_each(|measurement| worker.inbox.send(*measurement).unwrap());
         worker.flush().unwrap();
         assert_eq!(worker.doubt(), None);

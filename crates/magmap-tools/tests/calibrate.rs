@@ -280,9 +280,9 @@ fn have_the_hard_iron_that_pairs_show(drives: &[&str]) {
     let Some(data) = common::aalto_folder() else { return };
     for drive in drives {
         let config = Config::default();
-        let recording = recording::open(&data.join("invensense").join(drive), &config.topics, &config.sensor).unwrap();
+        let recording = recording::open(&data.join("invensense").join(drive), &config).unwrap();
         let mount = recording.mount;
-        let measurements: Vec<Measurement> = recording.collect::<Result<_, _>>().unwrap();
+        let measurements = common::measurements(recording);
         let found = calibrate(&measurements, mount, &config, |_| {}).unwrap();
         let hard_iron = found.hard_iron.unwrap();
         // Pairs of readings of all drives: (-2.75, 0.69). Headings are those of the path.

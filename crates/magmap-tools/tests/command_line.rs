@@ -14,7 +14,7 @@ use std::{
 };
 
 use super::common::json;
-use magmap::config::{Config, Sensor, Topics};
+use magmap::config::Config;
 use magmap::mapping::pipeline::Pipeline;
 use magmap::sensing::reading::Observation;
 use magmap_tools::recording;
@@ -433,10 +433,10 @@ fn a_converted_drive_makes_the_map_of_its_files() {
 
 /// The observations that the model learns from.
 fn observations(path: &Path) -> Vec<Observation> {
-    let recording = recording::open(path, &Topics::default(), &Sensor::default()).unwrap();
+    let recording = recording::open(path, &Config::default()).unwrap();
     let mut pipeline = Pipeline::new(&Config::default(), recording.mount);
     let mut ready = VecDeque::new();
-    recording.for_each(|measurement| pipeline.ingest(measurement.unwrap(), &mut ready));
+    recording.inputs().for_each(|input| pipeline.ingest(input.unwrap(), &mut ready));
     pipeline.finish(&mut ready);
     ready.into_iter().flat_map(|batch| batch.observations).collect()
 }

@@ -7,7 +7,7 @@ use std::io::Read;
 use std::path::Path;
 
 use hostile::{READERS, Reader, memory};
-use magmap::config::{Config, Sensor, Topics};
+use magmap::config::Config;
 use magmap_tools::recording;
 use rand::{Rng, RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -78,10 +78,10 @@ fn change(bytes: &mut Vec<u8>, random: &mut ChaCha8Rng) {
 fn read_and_measure(path: &Path) -> (String, usize) {
     let mut said = String::new();
     let peak = memory::peak(|| {
-        said = match recording::open(path, &Topics::default(), &Sensor::default()) {
+        said = match recording::open(path, &Config::default()) {
             Ok(recording) => {
                 let loss = recording.loss.to_string();
-                recording.for_each(drop);
+                recording.inputs().for_each(drop);
                 loss
             }
             Err(error) => error.to_string(),

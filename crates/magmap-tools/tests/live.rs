@@ -9,8 +9,10 @@ use std::time::Duration;
 use magmap::config::Config;
 use magmap::sensing::reading::Stamp;
 use magmap_tools::live::LiveServer;
+use magmap_tools::recording::drive_writer::messages;
 use magmap_tools::recording::messages::{Message, OccupancyGrid, decode};
 use magmap_tools::replay::{MEAN_TOPIC, Options, Replay, VARIANCE_TOPIC};
+use nalgebra::Isometry3;
 use serde_json::{Value, json};
 use tempfile::tempdir;
 use tungstenite::client::IntoClientRequest;
@@ -131,9 +133,9 @@ fn clients_get_the_grids_of_the_file_and_late_ones_the_newest_at_once() {
             let variances = watch(&url, VARIANCE_TOPIC).0;
             late = Some((variances.recv_timeout(PATIENCE).unwrap(), variances));
         }
-        Ok::<_, Infallible>(measurement)
+        measurement
     });
-    replay.run(drive).unwrap();
+    replay.run(messages::<Infallible>(Isometry3::identity(), drive)).unwrap();
 
     let messages = |topic| grids(folder.path(), topic).into_iter().map(|(_, grid)| grid).collect::<Vec<_>>();
     let (written, written_variances) = (messages(MEAN_TOPIC), messages(VARIANCE_TOPIC));

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::Command;
 
 use super::common::json;
-use magmap::config::{Sensor, Topics};
+use magmap::config::Config;
 use magmap::sensing::reading::{Measurement, Pose};
 use magmap_tools::recording;
 use npyz::Deserialize;
@@ -149,13 +149,10 @@ fn a_converted_drive_drifts_as_it_should_and_keeps_its_true_path() {
     let folder = tempdir().unwrap();
     let convert = |out: &str, drift: &[&str]| {
         expect(0, &[&["convert", drive, "--out", out], drift].concat(), &folder);
-        let mut recording = recording::open(&folder.path().join(out), &Topics::default(), &Sensor::default()).unwrap();
+        let mut recording = recording::open(&folder.path().join(out), &Config::default()).unwrap();
         let truth = recording.truth(None).unwrap();
-        let poses = recording.filter_map(|measurement| match measurement.unwrap() {
-            Measurement::Pose(pose) => Some(pose),
-            Measurement::Reading(_) => None,
-        });
-        (poses.collect::<Vec<_>>(), truth)
+        let poses = common::measurements(recording).iter().filter_map(Measurement::pose).collect::<Vec<_>>();
+        (poses, truth)
     };
     let (exact, none) = convert("exact", &[]);
     assert!(none.is_none());

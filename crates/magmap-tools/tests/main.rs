@@ -8,6 +8,7 @@ mod common;
 mod documentation;
 mod export;
 mod faults;
+mod frames;
 mod live;
 mod localizer;
 mod locate;

@@ -6,8 +6,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use crate::common;
-use magmap::config::{Sensor, Topics};
+use crate::common::{self, measurements};
+use magmap::config::{Config, Sensor, Topics};
 use magmap::sensing::reading::{MagneticField, Measurement, Pose, Reading, Stamp};
 use magmap_tools::recording::aalto_csv::{Drive, DrivePath};
 use magmap_tools::recording::convert::convert;
@@ -23,7 +23,7 @@ use tempfile::{TempDir, tempdir};
 const STORAGES: [Storage; 2] = [Storage::Mcap, Storage::Sqlite3];
 
 fn open(path: &Path) -> Result<Recording, Error> {
-    recording::open(path, &Topics::default(), &Sensor::default())
+    recording::open(path, &Config::default())
 }
 
 fn pose(row: usize) -> Pose {
@@ -87,10 +87,6 @@ fn bag(storage: Storage, rows: usize) -> (TempDir, PathBuf) {
 fn storage_file(bag: &Path) -> PathBuf {
     let files = fs::read_dir(bag).unwrap().map(|entry| entry.unwrap().path());
     files.into_iter().find(|path| path.extension().is_some_and(|extension| extension != "yaml")).unwrap()
-}
-
-fn measurements(recording: Recording) -> Vec<Measurement> {
-    recording.map(Result::unwrap).collect()
 }
 
 fn readings(measurements: &[Measurement]) -> usize {
@@ -219,7 +215,7 @@ fn a_real_drive_survives_conversion() {
 fn a_csv_drive_is_a_recording() {
     let (_folder, path) = csv_drive(30);
     let sensor = Sensor { override_transforms: true, position: [1.0, 0.0, 0.0], ..Sensor::default() };
-    let recording = recording::open(&path, &Topics::default(), &sensor).unwrap();
+    let recording = recording::open(&path, &Config { sensor, ..Config::default() }).unwrap();
     assert_eq!(recording.summary.kind, Kind::AaltoCsv);
     assert_eq!(recording.mount, Isometry3::identity());
     assert!(recording.summary.notes[0].contains("override_transforms"), "{:?}", recording.summary.notes);
@@ -631,14 +627,17 @@ fn of_several_topics_the_fullest_is_taken_and_said() {
     assert!(recording.summary.notes[0].contains("/b/mag was taken, /a/mag were not"), "{:?}", recording.summary.notes);
     assert_eq!(readings(&measurements(recording)), 10);
 
-    let named = |name: &str| Topics { magnetometer: name.into(), ..Topics::default() };
-    let recording = recording::open(&path, &named("/a/mag"), &Sensor::default()).unwrap();
+    let named = |name: &str| {
+        let topics = Topics { magnetometer: name.into(), ..Topics::default() };
+        Config { topics, ..Config::default() }
+    };
+    let recording = recording::open(&path, &named("/a/mag")).unwrap();
     assert!(recording.summary.notes.is_empty(), "nothing is left open");
     assert_eq!(recording.summary.magnetometer.others, ["/b/mag"]);
     assert_eq!(readings(&measurements(recording)), 5);
 
     for name in ["/c/mag", "/odom"] {
-        let message = recording::open(&path, &named(name), &Sensor::default()).err().unwrap().to_string();
+        let message = recording::open(&path, &named(name)).err().unwrap().to_string();
         for part in
             [name, "topics.magnetometer", "/a/mag (sensor_msgs/msg/MagneticField)", "/odom (nav_msgs/msg/Odometry)"]
         {
@@ -679,7 +678,7 @@ fn frames_without_a_link_are_rejected_unless_the_configuration_links_them() {
         orientation: [0.0, 0.0, quarter],
         ..Sensor::default()
     };
-    let recording = recording::open(&path, &Topics::default(), &sensor).unwrap();
+    let recording = recording::open(&path, &Config { sensor, ..Config::default() }).unwrap();
     let tip = recording.mount * Point3::new(1.0, 0.0, 0.0);
     assert!((tip - Point3::new(1.0, 3.0, 3.0)).norm() < 1e-15);
 }

@@ -11,9 +11,11 @@ use std::time::Instant;
 use magmap::config::{Config, Mapped};
 use magmap::display::scale::Scale;
 use magmap::mapping::mapper::SourceId;
+use magmap::sensing::intake::Intake;
 use magmap::sensing::reading::{MagneticField, Measurement, Reading};
 use magmap::sensing::rejection::Rejection;
 use magmap_tools::recording::Loss;
+use magmap_tools::recording::drive_writer::messages;
 use magmap_tools::recording::messages::{Message, OccupancyGrid, decode};
 use magmap_tools::replay::{
     Error, MEAN_TOPIC, Options, Replay, ReplayOutputs, ReplayProgress, Source, TruthComparison, VARIANCE_TOPIC,
@@ -37,12 +39,14 @@ pub fn measurements(simulation: &Simulation) -> Vec<Measurement> {
 pub fn source() -> Source {
     let (about, loss) = (serde_json::json!({ "kind": "test" }), Loss::default());
     let id = SourceId { name: "test".into(), fingerprint: "test".into() };
-    Source { name: "test".into(), id, about, mount: Isometry3::identity(), frame: "odom".into(), loss }
+    let mut intake = Intake::new(&Config::default());
+    intake.name_map("odom");
+    Source { name: "test".into(), id, about, intake, loss }
 }
 
 fn replay(folder: &Path, measurements: &[Measurement], options: Options) -> Result<ReplayOutputs, Error> {
     let replay = Replay::start(&Config::default(), source(), folder, options, |_| {})?;
-    replay.run(measurements.iter().copied().map(Ok::<_, Infallible>))
+    replay.run(messages::<Infallible>(Isometry3::identity(), measurements.iter().copied()))
 }
 
 fn at_full_speed(folder: &TempDir, measurements: &[Measurement]) -> ReplayOutputs {
@@ -138,7 +142,7 @@ fn a_map_of_the_axes_has_them_and_the_hard_iron_in_its_outputs() {
     let mut config = Config::default();
     config.model.field = Mapped::Vector;
     let started = Replay::start(&config, source(), folder.path(), Options::default(), |_| {}).unwrap();
-    let outcome = started.run(measurements.map(Ok::<_, Infallible>)).unwrap();
+    let outcome = started.run(messages::<Infallible>(Isometry3::identity(), measurements)).unwrap();
     assert!(outcome.files.iter().all(|file| file.is_file()) && folder.path().join("vectors.png").is_file());
 
     let (grid, world) = (&outcome.grid, simulation.world().unwrap());
@@ -220,7 +224,7 @@ fn progress_rises_to_the_end() {
     let notice = move |progress| shared.lock().unwrap().push(progress);
     let replay = Replay::start(&Config::default(), source(), folder.path(), Options::default(), notice).unwrap();
     let measurements = measurements(&simulation());
-    let outcome = replay.run(measurements.iter().copied().map(Ok::<_, Infallible>)).unwrap();
+    let outcome = replay.run(messages::<Infallible>(Isometry3::identity(), measurements.iter().copied())).unwrap();
     let seen = seen.lock().unwrap();
     assert_eq!(seen.len(), outcome.report.batches.len());
     assert!(seen.windows(2).all(|pair| pair[0].batches + 1 == pair[1].batches));
@@ -236,13 +240,13 @@ fn a_stop_ends_the_drive_and_the_outputs_are_written() {
     let stop = replay.stop_signal();
     let measurements = measurements(&simulation());
     let half = measurements.len() / 2;
-    let source = measurements.iter().enumerate().map(|(index, &measurement)| {
+    let drive = measurements.iter().copied().enumerate().map(|(index, measurement)| {
         if index == half {
             stop.stop();
         }
-        Ok::<_, Infallible>(measurement)
+        measurement
     });
-    let outcome = replay.run(source).unwrap();
+    let outcome = replay.run(messages::<Infallible>(Isometry3::identity(), drive)).unwrap();
     assert!(outcome.report.interrupted);
     assert_eq!(outcome.report.counters.readings + outcome.report.counters.poses, half as u64);
     assert!(outcome.files.iter().all(|file| file.is_file()));
@@ -253,8 +257,9 @@ fn a_failing_source_is_reported_as_loss_and_earlier_measurements_are_mapped() {
     let folder = tempdir().unwrap();
     let replay = Replay::start(&Config::default(), source(), folder.path(), Options::default(), |_| {}).unwrap();
     let measurements = measurements(&simulation());
-    let good = measurements[..600].iter().copied().map(Ok);
-    let outcome = replay.run(good.chain([Err("the disk is gone")]).chain([Ok(measurements[600])])).unwrap();
+    let good = messages(Isometry3::identity(), measurements[..600].iter().copied());
+    let more = messages(Isometry3::identity(), measurements[600..].iter().copied());
+    let outcome = replay.run(good.chain([Err("the disk is gone")]).chain(more)).unwrap();
     assert_eq!(outcome.report.counters.readings + outcome.report.counters.poses, 600);
     assert_eq!(outcome.report.loss.items.len(), 1);
     assert!(outcome.report.loss.to_string().contains("the disk is gone"), "{}", outcome.report.loss);
@@ -309,7 +314,7 @@ fn a_map_too_large_to_draw_leaves_its_report() {
     config.raster.max_cells = 100;
     let replay = Replay::start(&config, source(), folder.path(), Options::default(), |_| {}).unwrap();
     let measurements = measurements(&Simulation { duration: 3.0, ..simulation() });
-    let error = replay.run(measurements.into_iter().map(Ok::<_, Infallible>)).unwrap_err();
+    let error = replay.run(messages::<Infallible>(Isometry3::identity(), measurements.into_iter())).unwrap_err();
     assert!(error.to_string().contains("raster.max_cells"), "{error}");
     for file in ["report.json", "config.toml", "growth.png"] {
         assert!(folder.path().join(file).is_file(), "{file}");

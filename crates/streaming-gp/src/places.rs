@@ -8,7 +8,7 @@ pub trait Places: Clone + Debug + Send + Sync {
     /// How many.
     fn len(&self) -> usize;
 
-    /// Whether there is none.
+    /// Whether it is empty.
     fn is_empty(&self) -> bool {
         self.len() == 0
     }

@@ -3,10 +3,10 @@
 use nalgebra::Point3;
 use serde::{Deserialize, Serialize};
 
-use super::runs::RejectionRun;
+use super::rejection_run::RejectionRun;
 use super::{Gate, Rejected, Reopening};
 use crate::config;
-use crate::sensing::reading::{LocatedReading, MagneticField, Stamp};
+use crate::sensing::reading::{LocatedReading, MagneticField};
 use crate::sensing::rejection::Rejection;
 
 /// Rejects readings whose field (all three axes, in the map frame) differs from the last accepted one by more than `max_gradient`
@@ -21,8 +21,8 @@ use crate::sensing::rejection::Rejection;
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct GradientGate {
     run: RejectionRun,
-    /// Stamp, position and field of the last accepted reading.
-    reference: Option<(Stamp, Point3<f64>, MagneticField)>,
+    /// Position and field of the last accepted reading.
+    reference: Option<(Point3<f64>, MagneticField)>,
     /// The field of the last reading, if that was rejected.
     rejected: Option<MagneticField>,
 }
@@ -31,38 +31,31 @@ impl GradientGate {
     /// Accepts or rejects the next located reading.
     pub fn check(&mut self, settings: &config::Gates, reading: &LocatedReading) -> Result<(), Rejected> {
         let field = reading.field;
-        if let Some((stamp, position, accepted)) = self.reference {
+        if let Some((position, accepted)) = self.reference {
             let distance = (reading.position - position).norm();
             let change_from = |other: &MagneticField| (field.microtesla() - other.microtesla()).norm();
             let change = change_from(&accepted);
             let config::Gates { max_gradient, gradient_allowance, .. } = *settings;
             let is_like_rejected = self.rejected.is_some_and(|rejected| change_from(&rejected) < change);
             if max_gradient > 0.0 && (is_like_rejected || change > max_gradient * distance + gradient_allowance) {
-                return Err(self.reject(settings, reading, field, stamp));
+                return Err(self.reject(settings, reading));
             }
         }
         self.run.end();
         self.rejected = None;
-        self.reference = Some((reading.stamp, reading.position, field));
+        self.reference = Some((reading.position, field));
         Ok(())
     }
 
-    fn reject(
-        &mut self,
-        settings: &config::Gates,
-        reading: &LocatedReading,
-        field: MagneticField,
-        accepted: Stamp,
-    ) -> Rejected {
-        let &LocatedReading { stamp, position, .. } = reading;
+    fn reject(&mut self, settings: &config::Gates, reading: &LocatedReading) -> Rejected {
+        let &LocatedReading { stamp, position, field, .. } = reading;
         self.rejected = Some(field);
         let rejections = self.run.reject(stamp, settings.reopen_after, settings.reopen_time);
         let gate = Gate::MaxGradient;
-        let reopening =
-            rejections.map(|rejections| Reopening { gate, rejections, stamp, position: Some(position), accepted });
+        let reopening = rejections.map(|rejections| Reopening { gate, rejections, stamp, position });
         if reopening.is_some() {
             self.rejected = None;
-            self.reference = Some((stamp, position, field));
+            self.reference = Some((position, field));
         }
         Rejected { reason: Rejection::FieldGradient, reopening }
     }

@@ -3,7 +3,7 @@
 use nalgebra::Point3;
 use serde::{Deserialize, Serialize};
 
-use super::runs::{ClockRun, RejectionRun};
+use super::rejection_run::RejectionRun;
 use super::{FARTHEST, Gate, Rejected, Reopening};
 use crate::config;
 use crate::sensing::reading::{Pose, Stamp, is_rotation};
@@ -25,13 +25,11 @@ pub enum Continuity {
 
 /// Accepts poses with finite numbers (within 1e9 m), increasing stamps and a plausible speed.
 ///
-/// `reopen_after` consecutive poses that are too far away, over `reopen_time`, or whose stamps are more than a second behind, reopen
-/// the gate: the robot is there, or the clock went back (or was ahead before). A robot that jumped and stays there may pass earlier,
+/// `reopen_after` consecutive poses that are too far away, over `reopen_time`, reopen the gate: the robot is there. A robot that jumped and stays there may pass earlier,
 /// merely because enough time has passed to have driven there: it did not, so that the drive restarts then too.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct PoseGate {
     jumps: RejectionRun,
-    clock: ClockRun,
     /// The last accepted stamp and position.
     reference: Option<(Stamp, Point3<f64>)>,
     /// The position of the last pose, if that was rejected as a jump.
@@ -47,19 +45,15 @@ impl PoseGate {
         }
         if let Some((stamp, position)) = self.reference {
             if pose.stamp < stamp {
-                let run = self.clock.reject(pose.stamp, stamp, settings.reopen_after);
-                return Err(self.reject(Rejection::PoseStampBackwards, Gate::PoseClock, run, pose, stamp));
+                return Err(Rejection::PoseStampBackwards.into());
             }
-            self.clock.end();
             if pose.stamp == stamp {
                 return Err(Rejection::PoseStampRepeated.into());
             }
             let reach = settings.max_speed * pose.stamp.seconds_since(stamp);
             let distance = (pose.position - position).norm();
             if settings.max_speed > 0.0 && distance > reach {
-                self.rejected = Some(pose.position);
-                let run = self.jumps.reject(pose.stamp, settings.reopen_after, settings.reopen_time);
-                return Err(self.reject(Rejection::PoseJump, Gate::MaxSpeed, run, pose, stamp));
+                return Err(self.reject_jump(settings, pose));
             }
             // A jump that became plausible only by waiting needed more than the greatest speed at the previous pose: more than half
             // of it now.
@@ -74,14 +68,16 @@ impl PoseGate {
         Ok(std::mem::replace(&mut self.next, Continuity::Continues))
     }
 
-    fn reject(&mut self, reason: Rejection, gate: Gate, run: Option<u32>, pose: &Pose, accepted: Stamp) -> Rejected {
-        let Some(rejections) = run else { return reason.into() };
-        self.jumps.end();
-        self.rejected = None;
-        self.reference = Some((pose.stamp, pose.position));
-        self.next = Continuity::Restarts;
-        let reopening = Reopening { gate, rejections, stamp: pose.stamp, position: Some(pose.position), accepted };
-        Rejected { reason, reopening: Some(reopening) }
+    fn reject_jump(&mut self, settings: &config::Gates, pose: &Pose) -> Rejected {
+        self.rejected = Some(pose.position);
+        let run = self.jumps.reject(pose.stamp, settings.reopen_after, settings.reopen_time);
+        let reopening = run.map(|rejections| {
+            self.rejected = None;
+            self.reference = Some((pose.stamp, pose.position));
+            self.next = Continuity::Restarts;
+            Reopening { gate: Gate::MaxSpeed, rejections, stamp: pose.stamp, position: pose.position }
+        });
+        Rejected { reason: Rejection::PoseJump, reopening }
     }
 }
 
@@ -163,45 +159,6 @@ mod tests {
         assert_eq!(and_back, [continues, rejected, rejected, rejected, rejected, continues, continues, continues]);
         let noisy = drive([0.0, 0.0, 0.065, 0.02, 0.02, 0.085, 0.03, 0.04]);
         assert_eq!(noisy, [continues, continues, rejected, continues, continues, rejected, continues, continues]);
-    }
-
-    #[test]
-    fn consecutive_stamps_far_behind_set_the_clock_back_and_restart_the_drive() {
-        let (settings, mut gate) = (config::Gates::default(), PoseGate::default());
-        gate.check(&settings, &pose(90_000, 0.0)).unwrap();
-        for step in 0..4 {
-            assert_eq!(
-                gate.check(&settings, &pose(20 * step, 7.0)),
-                Err(Rejection::PoseStampBackwards.into()),
-                "step {step}"
-            );
-        }
-        let reopening =
-            gate.check(&settings, &pose(80, 7.0)).unwrap_err().reopening.expect("the fifth rejection reopens");
-        let words = "the clock of the poses went back by 89.920 s: gate pose_clock reopened after 5 rejections at (7.00, 0.00), \
-                     stamp 0.080 s";
-        assert_eq!(reopening.to_string(), words);
-        assert_eq!(gate.check(&settings, &pose(100, 7.01)), Ok(Continuity::Restarts));
-        assert_eq!(gate.check(&settings, &pose(120, 7.02)), Ok(Continuity::Continues));
-    }
-
-    #[test]
-    fn rejections_for_different_reasons_are_not_consecutive() {
-        let (settings, mut gate) = (config::Gates::default(), PoseGate::default());
-        gate.check(&settings, &pose(90_000, 0.0)).unwrap();
-        // Four poses from far away and four from long ago, twice: neither are five of a kind.
-        for step in 0..4 {
-            let rejection = gate.check(&settings, &pose(90_020 + step, 100.0)).unwrap_err();
-            assert_eq!(rejection, Rejection::PoseJump.into(), "step {step}");
-            let rejection = gate.check(&settings, &pose(step, 0.0)).unwrap_err();
-            assert_eq!(rejection, Rejection::PoseStampBackwards.into(), "step {step}");
-        }
-        for step in 4..8 {
-            let rejection = gate.check(&settings, &pose(step, 0.0)).unwrap_err();
-            assert_eq!(rejection.reopening.map(|reopening| reopening.gate), (step == 7).then_some(Gate::PoseClock));
-        }
-        // What was counted before the clock went back counts no longer.
-        assert_eq!(gate.check(&settings, &pose(20, 100.0)), Err(Rejection::PoseJump.into()));
     }
 
     #[test]

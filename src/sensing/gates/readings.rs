@@ -2,8 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::runs::ClockRun;
-use super::{Gate, Rejected, Reopening};
+use super::Rejected;
 use crate::config;
 use crate::sensing::reading::{MagneticField, Reading, Stamp};
 use crate::sensing::rejection::Rejection;
@@ -21,11 +20,9 @@ pub fn check_range(settings: &config::Gates, sent: &MagneticField) -> Result<(),
 /// Accepts readings with a plausible field (finite axes and a strength within the range) and a stamp not before the last accepted one.
 ///
 /// Up to `max_same_stamp` readings may share a stamp, as those of sensors whose clock is coarser than their rate do; beyond, the
-/// clock has stopped, and where the robot is is not known. `reopen_after` consecutive stamps that are more than a second behind
-/// reopen the gate: the clock went back, or was ahead before.
+/// clock has stopped, and where the robot is is not known.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ReadingGate {
-    clock: ClockRun,
     newest: Option<Stamp>,
     /// The number of accepted readings with the newest stamp.
     at_newest: u32,
@@ -35,10 +32,9 @@ impl ReadingGate {
     /// Accepts or rejects the next reading.
     pub fn check(&mut self, settings: &config::Gates, reading: &Reading) -> Result<(), Rejected> {
         check_field(settings, &reading.field)?;
-        if let Some(newest) = self.newest.filter(|newest| reading.stamp < *newest) {
-            return Err(self.reject(settings, reading.stamp, newest));
+        if self.newest.is_some_and(|newest| reading.stamp < newest) {
+            return Err(Rejection::ReadingStampBackwards.into());
         }
-        self.clock.end();
         let before = if self.newest == Some(reading.stamp) { self.at_newest } else { 0 };
         let config::Gates { max_same_stamp, .. } = *settings;
         if max_same_stamp > 0 && before >= max_same_stamp {
@@ -47,17 +43,6 @@ impl ReadingGate {
         self.newest = Some(reading.stamp);
         self.at_newest = before.saturating_add(1);
         Ok(())
-    }
-
-    fn reject(&mut self, settings: &config::Gates, stamp: Stamp, accepted: Stamp) -> Rejected {
-        let rejections = self.clock.reject(stamp, accepted, settings.reopen_after);
-        let gate = Gate::ReadingClock;
-        let reopening = rejections.map(|rejections| Reopening { gate, rejections, stamp, position: None, accepted });
-        if reopening.is_some() {
-            self.newest = Some(stamp);
-            self.at_newest = 0;
-        }
-        Rejected { reason: Rejection::ReadingStampBackwards, reopening }
     }
 }
 
@@ -123,47 +108,5 @@ mod tests {
         }
         let (settings, mut gate) = (config::Gates { max_same_stamp: 0, ..Default::default() }, ReadingGate::default());
         assert!((0..1000).all(|_| gate.check(&settings, &reading(0, 50.0)).is_ok()));
-    }
-
-    /// How many readings with these stamps, in milliseconds, are rejected before one reopens the gate; all, when none does.
-    fn rejected_before_reopening(gate: &mut ReadingGate, stamps: impl IntoIterator<Item = i64>) -> usize {
-        let settings = config::Gates::default();
-        let rejections = stamps.into_iter().map(|stamp| gate.check(&settings, &reading(stamp, 50.0)).unwrap_err());
-        rejections.take_while(|rejection| rejection.reopening.is_none()).count()
-    }
-
-    #[test]
-    fn a_clock_that_went_back_and_stands_still_is_not_accepted() {
-        let (settings, mut gate) = (config::Gates::default(), ReadingGate::default());
-        gate.check(&settings, &reading(90_000, 50.0)).unwrap();
-        assert_eq!(rejected_before_reopening(&mut gate, std::iter::repeat_n(0, 100)), 100);
-        gate.check(&settings, &reading(90_020, 50.0)).unwrap();
-    }
-
-    #[test]
-    fn consecutive_stamps_far_behind_set_the_clock_back_and_report_it() {
-        let (settings, mut gate) = (config::Gates::default(), ReadingGate::default());
-        gate.check(&settings, &reading(90_000, 50.0)).unwrap();
-        assert_eq!(rejected_before_reopening(&mut gate, [1000, 1020, 1020, 1040]), 4);
-        let rejection = gate.check(&settings, &reading(1060, 50.0)).unwrap_err();
-        let words = "the clock of the readings went back by 88.940 s: gate reading_clock reopened after 5 rejections, stamp 1.060 s";
-        assert_eq!(rejection.reopening.unwrap().to_string(), words);
-        assert_eq!(gate.check(&settings, &reading(1059, 50.0)), Err(Rejection::ReadingStampBackwards.into()));
-        assert_eq!(gate.check(&settings, &reading(1080, 50.0)), Ok(()));
-    }
-
-    #[test]
-    fn late_readings_and_unordered_stamps_do_not_set_the_clock_back() {
-        let (settings, mut gate) = (config::Gates::default(), ReadingGate::default());
-        gate.check(&settings, &reading(9_000, 50.0)).unwrap();
-        // A second behind or less, then further behind but backwards.
-        assert_eq!(rejected_before_reopening(&mut gate, (0..100).map(|step| 8_000 + step)), 100);
-        assert_eq!(rejected_before_reopening(&mut gate, (0..100).map(|step| 7_000 - step)), 100);
-        // Late and accepted readings interrupt a run; implausible fields do not.
-        assert_eq!(rejected_before_reopening(&mut gate, [10, 20, 30, 40, 8_500, 50, 60, 70, 80]), 9);
-        gate.check(&settings, &reading(9_000, 50.0)).unwrap();
-        assert_eq!(rejected_before_reopening(&mut gate, [10, 20, 30]), 3);
-        assert_eq!(gate.check(&settings, &reading(35, 5000.0)), Err(Rejection::FieldTooStrong.into()));
-        assert_eq!(rejected_before_reopening(&mut gate, [40, 50, 60]), 1);
     }
 }

@@ -8,7 +8,7 @@ use strum::Display;
 
 use crate::sensing::reading::Stamp;
 
-/// A gate that can reopen; its name in snake case is its key in the configuration where it has one.
+/// A gate that can reopen; its name in snake case is its key in the configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Display)]
 #[strum(serialize_all = "snake_case")]
 pub enum Gate {
@@ -16,10 +16,6 @@ pub enum Gate {
     MaxSpeed,
     /// Readings: `gates.max_gradient`.
     MaxGradient,
-    /// Readings: stamps that do not decrease.
-    ReadingClock,
-    /// Poses: stamps that increase.
-    PoseClock,
 }
 
 /// A gate accepted what it had rejected as correct.
@@ -31,27 +27,15 @@ pub struct Reopening {
     pub rejections: u32,
     /// Stamp of the last rejected measurement, with which the next one is compared.
     pub stamp: Stamp,
-    /// Position of the last rejected measurement in the map frame, in metres; none for a reading that is not located yet.
-    pub position: Option<Point3<f64>>,
-    /// Stamp of the last accepted measurement.
-    pub accepted: Stamp,
+    /// Position of the last rejected measurement in the map frame, in metres.
+    pub position: Point3<f64>,
 }
 
 impl fmt::Display for Reopening {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { gate, rejections, stamp, position, accepted } = self;
-        if let Some(topic) = match gate {
-            Gate::ReadingClock => Some("readings"),
-            Gate::PoseClock => Some("poses"),
-            Gate::MaxSpeed | Gate::MaxGradient => None,
-        } {
-            write!(formatter, "the clock of the {topic} went back by {:.3} s: ", accepted.seconds_since(*stamp))?;
-        }
-        write!(formatter, "gate {gate} reopened after {rejections} rejections")?;
-        if let Some(position) = position {
-            write!(formatter, " at ({:.2}, {:.2})", position.x, position.y)?;
-        }
-        write!(formatter, ", stamp {:.3} s", stamp.seconds())
+        let Self { gate, rejections, stamp, position } = self;
+        let (x, y, seconds) = (position.x, position.y, stamp.seconds());
+        write!(formatter, "gate {gate} reopened after {rejections} rejections at ({x:.2}, {y:.2}), stamp {seconds:.3} s")
     }
 }
 
@@ -63,10 +47,6 @@ pub struct Reopenings {
     pub max_speed: u64,
     /// [`Gate::MaxGradient`].
     pub max_gradient: u64,
-    /// [`Gate::ReadingClock`].
-    pub reading_clock: u64,
-    /// [`Gate::PoseClock`].
-    pub pose_clock: u64,
 }
 
 impl Reopenings {
@@ -75,8 +55,6 @@ impl Reopenings {
         *match gate {
             Gate::MaxSpeed => &mut self.max_speed,
             Gate::MaxGradient => &mut self.max_gradient,
-            Gate::ReadingClock => &mut self.reading_clock,
-            Gate::PoseClock => &mut self.pose_clock,
         } += 1;
     }
 }

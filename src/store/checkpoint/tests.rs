@@ -57,7 +57,7 @@ fn checkpoint(config: &Config, model: &FieldModel) -> Checkpoint {
     let mut mapper = Mapper::resume(config.clone(), frame, pipeline, ready, model.clone(), progress);
     // Waiting readings, an open cell, an open batch.
     for (index, measurement) in drive(8).into_iter().enumerate() {
-        mapper.take(Step::Measurement { index: index as u64, measurement }, &StopSignal::default());
+        mapper.take(Step::Input { index: index as u64, input: measurement.into() }, &StopSignal::default());
     }
     Checkpoint::of(&mapper).unwrap()
 }
@@ -206,8 +206,8 @@ fn assert_resumes_exactly(mut config: Config) {
     config.batch.max_observations = 7;
     let stop = StopSignal::default();
     let measurements = drive(60);
-    let take = |mapper: &mut Mapper, measurement| {
-        mapper.take(Step::Measurement { index: mapper.progress().index, measurement }, &stop);
+    let take = |mapper: &mut Mapper, measurement: Measurement| {
+        mapper.take(Step::Input { index: mapper.progress().index, input: measurement.into() }, &stop);
     };
     let begin = || Mapper::new(&config);
     for stopped_at in [0, 1, 2, 37, 64, 118] {
@@ -264,7 +264,7 @@ fn a_change_without_its_checksum_is_damage_and_an_invalid_state_is_rejected_with
     };
     let shape = |name: &str, shape: &str| format!("UPDATE arrays SET shape = '{shape}' WHERE name = '{name}'");
     let cases = [
-        (replace("stream", "\"past\":0", "\"past\":9"), "a valid state of the stream"),
+        (replace("stream", "\"used_readings\":", "\"used_readings\":999999999999999999"), "a valid state of the stream"),
         ("DELETE FROM arrays WHERE name = 'triangle'".into(), "expected numbers in the array triangle, found none"),
         (shape("triangle", &format!("[{points}, {}]", points + 1)), "in the array triangle, found ["),
         // More numbers than can be counted, and not one more in the file.

@@ -4,9 +4,7 @@ use nalgebra::{Matrix3, Vector3};
 
 use super::{Calibration, Estimate, SpeedBias};
 use magmap::config::Sensor;
-
-/// Microtesla in one tesla.
-const MICROTESLA: f64 = 1e6;
+use magmap::sensing::reading::MICROTESLA_PER_TESLA;
 
 impl Calibration {
     /// The sections `[sensor]` and, where a bias grows with the speed, `[vector]`, for `--config`: what the drive
@@ -63,7 +61,7 @@ impl Calibration {
     /// The file `magnetometer_calib.yaml` of the ROS package magnetometer_pipeline, in tesla; none where the hard iron
     /// is not known.
     pub fn to_bias_yaml(&self) -> Option<String> {
-        let [x, y, z] = self.hard_iron?.value.map(|value| (value + 0.0) / MICROTESLA);
+        let [x, y, z] = self.hard_iron?.value.map(|value| (value + 0.0) / MICROTESLA_PER_TESLA);
         Some(format!("magnetometer_bias_x: {x:.9}\nmagnetometer_bias_y: {y:.9}\nmagnetometer_bias_z: {z:.9}\n"))
     }
 }

@@ -1,14 +1,14 @@
 //! Decodes stored messages into measurements and transforms.
 
-use nalgebra::Isometry3;
-
 use super::messages::{MagneticField, Message, Odometry, TFMessage};
 use super::storage::{MAX_NAME, RawMessage};
 use magmap::sensing::frames::normalized;
-use magmap::sensing::reading::Measurement;
+use magmap::sensing::intake::SensorMessage;
+use magmap::sensing::reading::{Measurement, Stamp};
 
-/// How the name of the topic of static transforms ends, after its namespaces.
+/// How the names of the topics of transforms end, after their namespaces.
 const STATIC_TRANSFORMS: &str = "tf_static";
+const TRANSFORMS: &str = "tf";
 
 /// The frames a message names; the child is empty for a magnetometer.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -28,12 +28,22 @@ impl Frames {
     }
 }
 
+impl Frames {
+    /// The measurement as a message in these frames.
+    pub(super) fn message(&self, measurement: Measurement) -> SensorMessage {
+        match measurement {
+            Measurement::Reading(reading) => SensorMessage::reading(&self.frame, reading),
+            Measurement::Pose(pose) => SensorMessage::odometry(&self.frame, &self.child, pose),
+        }
+    }
+}
+
 /// A decoded message.
 pub(super) enum Decoded {
     /// A reading or a pose.
     Measurement(Frames, Measurement),
-    /// Static transforms, each from the child to its parent.
-    StaticTransforms(Vec<(Frames, Isometry3<f64>)>),
+    /// Transforms, each from the child to its parent.
+    Transforms(Vec<SensorMessage>),
     /// A message of a type, or on a topic, that is not read.
     Unread,
 }
@@ -51,15 +61,24 @@ pub(super) fn decode(message: &RawMessage<'_>) -> Result<Decoded, String> {
             let (frame, child) = (normalized(&odometry.header.frame_id), normalized(&odometry.child_frame_id));
             (Frames::new(frame, child)?, Measurement::Pose(pose))
         }
-        TFMessage::TYPE if message.topic.name.ends_with(STATIC_TRANSFORMS) => {
-            let TFMessage { transforms } = message.decode()?;
-            let links = transforms.iter().map(|link| {
-                let transform = link.isometry()?;
-                Ok((Frames::new(&link.header.frame_id, &link.child_frame_id)?, transform))
-            });
-            return links.collect::<Result<_, String>>().map(Decoded::StaticTransforms);
-        }
+        TFMessage::TYPE => return transforms(message),
         _ => return Ok(Decoded::Unread),
     };
     Ok(Decoded::Measurement(frames, measurement))
+}
+
+fn transforms(message: &RawMessage<'_>) -> Result<Decoded, String> {
+    let is_static = match message.topic.name.rsplit('/').next() {
+        Some(STATIC_TRANSFORMS) => true,
+        Some(TRANSFORMS) => false,
+        _ => return Ok(Decoded::Unread),
+    };
+    let TFMessage { transforms } = message.decode()?;
+    let links = transforms.iter().map(|link| {
+        let transform = link.isometry()?;
+        let Frames { frame, child } = Frames::new(&link.header.frame_id, &link.child_frame_id)?;
+        let stamp = (!is_static).then(|| Stamp::from(&link.header.stamp));
+        Ok(SensorMessage::transform(&frame, &child, stamp, transform))
+    });
+    links.collect::<Result<_, String>>().map(Decoded::Transforms)
 }

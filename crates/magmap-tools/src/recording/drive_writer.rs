@@ -7,6 +7,7 @@ use nalgebra::Isometry3;
 use super::Error;
 use super::messages::{MagneticField, Odometry, PoseStamped, TFMessage};
 use super::writer::{BagWriter, Storage};
+use magmap::sensing::intake::SensorMessage;
 use magmap::sensing::reading::{Measurement, Pose, Reading};
 
 /// Topic of the readings.
@@ -23,6 +24,19 @@ pub const ODOMETRY_FRAME: &str = "odom";
 pub const BODY_FRAME: &str = "base_link";
 /// Frame of the sensor.
 pub const MAGNETOMETER_FRAME: &str = "magnetometer";
+
+/// The messages of a drive, as a robot's node would hear them: the transform from the sensor's frame to the body's, then readings and odometry.
+pub fn messages<E>(
+    mount: Isometry3<f64>,
+    measurements: impl Iterator<Item = Measurement>,
+) -> impl Iterator<Item = Result<SensorMessage, E>> {
+    let mount = SensorMessage::transform(BODY_FRAME, MAGNETOMETER_FRAME, None, mount);
+    let message = |measurement| match measurement {
+        Measurement::Reading(reading) => SensorMessage::reading(MAGNETOMETER_FRAME, reading),
+        Measurement::Pose(pose) => SensorMessage::odometry(ODOMETRY_FRAME, BODY_FRAME, pose),
+    };
+    std::iter::once(mount).chain(measurements.map(message)).map(Ok)
+}
 
 /// Writes a bag with fields in tesla on `/imu/mag`, poses on `/odom` and `/tf`, true poses on
 /// `/ground_truth`, and the sensor's mount on `/tf_static`.

@@ -1,12 +1,14 @@
-//! The second pass over a bag: its measurements, one after the other.
+//! The second pass over a bag: its readings, poses and transforms, one after the other.
+
+use std::collections::VecDeque;
 
 use sha2::{Digest, Sha256};
 
 use super::Error;
 use super::decoding::{Decoded, Frames, decode};
 use super::rosbag2::Bag;
-use super::storage::{FileReader, RawMessage, StoredTopic};
-use magmap::sensing::reading::Measurement;
+use super::storage::{FileReader, StoredTopic};
+use magmap::sensing::intake::SensorMessage;
 
 /// A topic to read, and the frames its messages should be in.
 pub(super) struct Wanted {
@@ -17,16 +19,18 @@ pub(super) struct Wanted {
 /// The second pass over a bag.
 pub(super) struct Playback {
     pub(super) bag: Bag,
-    /// The topic of the readings and that of the poses.
-    wanted: [Wanted; 2],
+    /// The topic of the readings and, where there is one, that of the poses.
+    wanted: Vec<Wanted>,
+    /// Transforms that come next.
+    transforms: VecDeque<SensorMessage>,
     next_file: usize,
     reader: Option<Box<dyn FileReader>>,
 }
 
 impl Playback {
-    /// Starts with the first message of a bag.
-    pub(super) fn new(bag: Bag, wanted: [Wanted; 2]) -> Self {
-        Self { bag, wanted, next_file: 0, reader: None }
+    /// Starts with the `fixed` transforms, which hold at all times, as a robot's node is told them before anything else.
+    pub(super) fn new(bag: Bag, wanted: Vec<Wanted>, fixed: Vec<SensorMessage>) -> Self {
+        Self { bag, wanted, transforms: fixed.into(), next_file: 0, reader: None }
     }
 
     /// Adds the sizes of the files, which are known without reading them again.
@@ -38,37 +42,41 @@ impl Playback {
         digest
     }
 
-    /// The next reading or pose in recorded order; `None` at the end and after an error.
-    pub(super) fn next_measurement(&mut self) -> Result<Option<Measurement>, Error> {
-        let next = self.find_measurement();
+    /// The next message in recorded order; `None` at the end and after an error.
+    pub(super) fn next_message(&mut self) -> Result<Option<SensorMessage>, Error> {
+        let next = self.find_message();
         if next.is_err() {
             (self.reader, self.next_file) = (None, usize::MAX);
         }
         next
     }
 
-    fn find_measurement(&mut self) -> Result<Option<Measurement>, Error> {
+    fn find_message(&mut self) -> Result<Option<SensorMessage>, Error> {
         loop {
-            if let Some(reader) = &mut self.reader {
-                while let Some(message) = reader.next_message()? {
-                    if let Some(measurement) = wanted_measurement(&message, &self.wanted) {
-                        return Ok(Some(measurement));
+            if let Some(transform) = self.transforms.pop_front() {
+                return Ok(Some(transform));
+            }
+            let Some(reader) = &mut self.reader else {
+                let Some(file) = self.bag.files.get(self.next_file) else { return Ok(None) };
+                self.next_file += 1;
+                self.reader = Some(file.reader()?);
+                continue;
+            };
+            let Some(message) = reader.next_message()? else {
+                self.reader = None;
+                continue;
+            };
+            // Messages that cannot be decoded or are in another frame were counted as loss by the survey.
+            match decode(&message) {
+                Ok(Decoded::Transforms(transforms)) => self.transforms.extend(transforms),
+                Ok(Decoded::Measurement(frames, measurement)) => {
+                    let is_wanted = |wanted: &Wanted| wanted.topic == *message.topic && wanted.frames == frames;
+                    if self.wanted.iter().any(is_wanted) {
+                        return Ok(Some(frames.message(measurement)));
                     }
                 }
+                _ => {}
             }
-            let Some(file) = self.bag.files.get(self.next_file) else { return Ok(None) };
-            self.next_file += 1;
-            self.reader = Some(file.reader()?);
         }
-    }
-}
-
-/// The measurement in a message, if it is on one of the wanted topics. Messages that cannot be decoded or are in another frame
-/// were counted as loss by the survey.
-fn wanted_measurement(message: &RawMessage<'_>, wanted: &[Wanted]) -> Option<Measurement> {
-    let wanted = wanted.iter().find(|wanted| wanted.topic == *message.topic)?;
-    match decode(message) {
-        Ok(Decoded::Measurement(frames, measurement)) if frames == wanted.frames => Some(measurement),
-        _ => None,
     }
 }

@@ -7,6 +7,7 @@ use super::rosbag2::Bag;
 use super::storage::{FileReader, StoredTopic};
 use super::{Error, Loss};
 use magmap::sensing::frames::FrameTree;
+use magmap::sensing::intake::SensorMessage;
 use magmap::sensing::reading::Stamp;
 
 /// Largest number of pairs of frames that are distinguished, over all topics.
@@ -18,7 +19,10 @@ pub(super) struct Survey {
     /// In the order of their first messages.
     pub(super) topics: Vec<SurveyedTopic>,
     pub(super) span: Option<(Stamp, Stamp)>,
+    /// All transforms, of which moving ones are remembered for a while only.
     pub(super) frames: FrameTree,
+    /// The first fixed transform of each frame.
+    pub(super) fixed: Vec<SensorMessage>,
     pub(super) loss: Loss,
     /// Number of pairs of frames on all topics.
     frame_pairs: usize,
@@ -81,15 +85,23 @@ impl Survey {
                 self.frame_pairs += usize::from(is_new);
                 *topic.frames.entry(frames).or_default() += 1;
             }
-            Ok(Decoded::StaticTransforms(links)) => {
-                for (Frames { frame, child }, transform) in &links {
-                    if !self.frames.insert_fixed(frame, child, *transform) {
-                        self.loss.add("static transforms, of more frames than a robot has", 1, None);
-                    }
-                }
-            }
+            Ok(Decoded::Transforms(transforms)) => transforms.into_iter().for_each(|one| self.take_transform(one)),
             Ok(Decoded::Unread) => {}
             Err(reason) => topic.undecodable.get_or_insert((0, reason)).0 += 1,
+        }
+    }
+
+    fn take_transform(&mut self, message: SensorMessage) {
+        let SensorMessage::Transform { parent, child, stamp, transform } = &message else { return };
+        let is_new = !self.frames.has(child);
+        let rejected = match stamp {
+            Some(stamp) => self.frames.insert_moving(parent, child, *stamp, *transform),
+            None => self.frames.insert_fixed(parent, child, *transform),
+        };
+        if rejected > 0 && is_new {
+            self.loss.add("transforms, of more frames than a robot has", rejected, None);
+        } else if is_new && stamp.is_none() {
+            self.fixed.push(message);
         }
     }
 

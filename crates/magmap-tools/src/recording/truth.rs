@@ -4,7 +4,8 @@ use super::drive_writer::TRUTH_TOPIC;
 use super::messages::{Message, Odometry, PoseStamped};
 use super::storage::RawMessage;
 use super::{Error, Kind, Recording, Source, TopicSummary, listed};
-use magmap::sensing::reading::{Measurement, Pose};
+use magmap::sensing::intake::SensorMessage;
+use magmap::sensing::reading::Pose;
 
 /// Types of the messages that may tell true poses.
 const TYPES: [&str; 2] = [PoseStamped::TYPE, Odometry::TYPE];
@@ -21,8 +22,12 @@ impl Recording {
         let is_truth = |found: &TopicSummary| found.name == topic && TYPES.contains(&found.type_name.as_str());
         let topics = &self.summary.topics;
         let mut poses = match (&self.source, named) {
-            (Source::Files { measurements, .. }, None) if self.summary.kind == Kind::AaltoCsv => {
-                measurements.as_slice().iter().filter_map(Measurement::pose).collect()
+            (Source::Files { messages, .. }, None) if self.summary.kind == Kind::AaltoCsv => {
+                let pose = |message: &SensorMessage| match message {
+                    SensorMessage::Odometry { pose, .. } => Some(*pose),
+                    _ => None,
+                };
+                messages.as_slice().iter().filter_map(pose).collect()
             }
             (Source::Bag(playback), _) if topics.iter().any(is_truth) => {
                 let mut poses = Vec::new();

@@ -103,6 +103,7 @@ impl Report {
             drawn_grids: records.iter().filter(|record| record.grids.is_some()).count(),
             mapped_area: history.grid.as_ref().and_then(|grid| grid.as_ref().ok()).map_or(0.0, known_area),
         };
+        let frame = source.frame().to_owned();
         let mut loss = source.loss;
         if rejected_batches > 0 {
             let first = records.iter().find_map(|record| record.rejected.clone());
@@ -111,8 +112,8 @@ impl Report {
         }
         Self {
             magmap_version: env!("CARGO_PKG_VERSION"),
+            frame,
             source: source.about,
-            frame: source.frame,
             interrupted,
             resumed,
             counters: finished.status.counters,

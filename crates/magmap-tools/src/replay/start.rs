@@ -47,6 +47,8 @@ pub(super) struct ReplayStart {
     pub(super) log: MapLog,
     /// What is continued; none for a new map.
     pub(super) resumed: Option<Resumed>,
+    /// Number of inputs of this recording that are in the map already.
+    pub(super) skipped: usize,
 }
 
 impl ReplayStart {
@@ -69,7 +71,8 @@ impl ReplayStart {
                 Ok(None) => {}
                 Ok(Some((recovered, resumed))) => {
                     let (mapper, log) = MapLog::resume(database, recovered, log_options())?;
-                    return Ok(Self { mapper, log, resumed: Some(resumed) });
+                    let skipped = usize::try_from(mapper.progress().index).unwrap_or(usize::MAX);
+                    return Ok(Self { mapper, log, resumed: Some(resumed), skipped });
                 }
                 Err(error) => {
                     // The end of the replay may have been interrupted.
@@ -83,7 +86,7 @@ impl ReplayStart {
         }
         let mapper = Mapper::new(config);
         let log = MapLog::create(path, &mapper, log_options())?;
-        Ok(Self { mapper, log, resumed: None })
+        Ok(Self { mapper, log, resumed: None, skipped: 0 })
     }
 }
 
@@ -127,10 +130,12 @@ fn resume(
     }
     let resumed = if *last == source.id {
         mapper.config().check_unchanged(config, Scope::is_fixed_for_a_recording)?;
-        log::info!("resuming after {} measurements of {}", progress.index, source.name);
+        let counters = mapper.pipeline().counters();
+        let measurements = counters.readings + counters.poses;
+        log::info!("resuming after {measurements} measurements of {}", source.name);
         let before = &progress.sources[..progress.sources.len() - 1];
         Resumed {
-            measurements: progress.index,
+            measurements,
             updates: progress.versions,
             recordings: names(before),
             findings: recovered.findings.clone(),
@@ -167,13 +172,13 @@ fn names(sources: &[SourceRun]) -> Vec<String> {
 
 /// Rejects a map whose frame differs from that of the recording.
 fn check_same_frame(path: &Path, kept: &str, source: &Source) -> Result<(), Error> {
-    if kept == source.frame {
+    if kept == source.frame() {
         return Ok(());
     }
     Err(Error::Refused(format!(
         "{} is a map of frame \"{kept}\", but the recording is of \"{}\"; continue with a recording of the same frame",
         path.display(),
-        source.frame
+        source.frame()
     )))
 }
 

@@ -81,7 +81,8 @@ mod tests {
     use super::*;
     use crate::recording;
     use crate::simulation::demo;
-    use magmap::config::{Sensor, Topics};
+    use magmap::config::Config;
+    use magmap::sensing::intake::Input;
 
     #[test]
     fn a_bag_reads_back_and_its_truth_lies_beside() {
@@ -98,12 +99,13 @@ mod tests {
         assert_eq!(written, Written { readings: 200, poses: 121 });
         assert_eq!(steps, 321);
 
-        let recording = recording::open(&bag, &Topics::default(), &Sensor::default()).unwrap();
+        let recording = recording::open(&bag, &Config::default()).unwrap();
         assert_eq!(recording.summary.magnetometer.topic, "/imu/mag");
         assert!(recording.summary.magnetometer.others.is_empty() && recording.summary.notes.is_empty());
         assert!((recording.mount.translation.vector - simulation.robot.mount.translation.vector).norm() < 1e-12);
         assert!(recording.loss.is_empty());
-        assert_eq!(recording.filter(Result::is_ok).count(), 321);
+        let is_measurement = |input: &Result<Input, _>| matches!(input, Ok(Input::Measurement(_)));
+        assert_eq!(recording.inputs().filter(is_measurement).count(), 321);
 
         let text = std::fs::read_to_string(bag.join(TRUTH_FILE)).unwrap();
         let rows: Vec<Vec<f64>> =

@@ -8,6 +8,9 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use magmap::sensing::intake::Input;
+use magmap::sensing::reading::Measurement;
+use magmap_tools::recording::Recording;
 use serde_json::Value;
 
 /// The folder of the Aalto drives, which are not part of the repository: `MAGMAP_DATA` names it, or it is next to the checkout.
@@ -39,6 +42,15 @@ pub fn expect(code: i32, mut command: Command) -> (String, String) {
     let (out, err) = (text(output.stdout), text(output.stderr));
     assert_eq!(output.status.code(), Some(code), "{command:?}\n{out}\n{err}");
     (out, err)
+}
+
+/// The readings and poses of a recording, in the frame of its map.
+pub fn measurements(recording: Recording) -> Vec<Measurement> {
+    let measurement = |input| match input {
+        Input::Measurement(measurement) => Some(measurement),
+        Input::Mount(_) | Input::Stretch => None,
+    };
+    recording.inputs().map(Result::unwrap).filter_map(measurement).collect()
 }
 
 pub fn json(path: &Path) -> Value {

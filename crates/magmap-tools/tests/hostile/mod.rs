@@ -10,7 +10,7 @@ use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 
-use magmap::config::{Config, Sensor, Topics};
+use magmap::config::Config;
 use magmap::mapping::mapper::Mapper;
 use magmap::mapping::step_log::StepLog;
 use magmap::store::Database;
@@ -103,7 +103,7 @@ pub fn folder() -> TempDir {
     TempDir::with_prefix_in("magmap-hostile-", parent).expect("a temporary folder")
 }
 
-/// Writes a file, and its folder where there is none.
+/// Writes a file, and creates its folder if necessary.
 fn put(path: &Path, bytes: &[u8]) {
     let written = fs::write(path, bytes).or_else(|_| {
         fs::create_dir_all(path.parent().expect("a path with a parent"))?;
@@ -114,11 +114,11 @@ fn put(path: &Path, bytes: &[u8]) {
 
 /// Opens a recording and reads it to its end, twice as a replay with a summary does.
 fn replay(path: &Path) {
-    match recording::open(path, &Topics::default(), &Sensor::default()) {
+    match recording::open(path, &Config::default()) {
         Ok(recording) => {
             let _ = recording.loss.to_string();
             let _ = recording.id();
-            recording.for_each(drop);
+            recording.inputs().for_each(drop);
         }
         Err(error) => drop(error.to_string()),
     }

@@ -9,6 +9,7 @@ use magmap::config::Config;
 use magmap::mapping::mapper::{Effect, Mapper, SourceId, Step};
 use magmap::mapping::step_log::StepLog;
 use magmap::mapping::stop::StopSignal;
+use magmap::sensing::intake::Input;
 use magmap::sensing::reading::{self, Measurement, Reading, Stamp};
 use magmap::store::map_log::{MapLog, Options};
 use magmap_tools::recording::messages::{MagneticField, Message, OccupancyGrid, Odometry, TFMessage, encode};
@@ -258,11 +259,11 @@ pub(super) fn quick_settings() -> Config {
 /// The first steps of a map: settings, source, measurements, batches.
 fn steps() -> Vec<Step> {
     let source = SourceId { name: "drive".into(), fingerprint: "00".into() };
-    let mut steps = vec![Step::Source { id: source, run: "1".into() }, Step::Mount(mount())];
-    for row in 0..8 {
-        let measurements = [Measurement::Pose(pose(row)), Measurement::Reading(reading(row))];
-        steps.extend((0u64..).zip(measurements).map(|(index, measurement)| Step::Measurement { index, measurement }));
-    }
+    let measurements = |row| [Measurement::Pose(pose(row)), Measurement::Reading(reading(row))];
+    let inputs = (0..8).flat_map(measurements).map(Input::from);
+    let inputs = std::iter::once(Input::Mount(mount())).chain(inputs).chain([Input::Stretch]);
+    let mut steps = vec![Step::Source { id: source, run: "1".into() }];
+    steps.extend((0..).zip(inputs).map(|(index, input)| Step::Input { index, input }));
     steps.extend([Step::Flush, Step::Learn { batches: 1 }]);
     steps
 }

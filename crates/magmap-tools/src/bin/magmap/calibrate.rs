@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, bail};
 use clap::Args;
 use magmap::config::Config;
+use magmap::sensing::intake::Input;
 use magmap::sensing::reading::Measurement;
 use magmap_tools::calibration::{Agreement, Calibration, Estimate, SpeedBias, calibrate};
 use magmap_tools::cli::{Ending, SettingsArguments, Terminal};
@@ -53,12 +54,9 @@ const USED: [&str; 7] = ["topics", "sensor", "frames", "gates", "synchronizer", 
 impl Calibrate {
     pub fn run(self, terminal: &Terminal) -> anyhow::Result<Ending> {
         let config = self.settings.load_some(&USED, Config::default())?;
-        let mut recording = recording::open(&self.recording, &config.topics, &config.sensor)?;
+        let recording = recording::open(&self.recording, &config)?;
         let (mount, loss) = (recording.mount, recording.loss.clone());
-        let measurements: Vec<Measurement> = recording.by_ref().take(MOST_MEASUREMENTS).collect::<Result<_, _>>()?;
-        if recording.next().is_some() {
-            log::warn!("the drive is long: only its first {MOST_MEASUREMENTS} readings and poses are used");
-        }
+        let measurements = measurements(recording.inputs())?;
         let bar = terminal.bar("calibrating", 1000);
         let calibration = calibrate(&measurements, mount, &config, |share| bar.set_position((1000.0 * share) as u64))?;
         bar.finish_and_clear();
@@ -90,6 +88,26 @@ impl Calibrate {
         }
         Ok(())
     }
+}
+
+/// The readings and poses of a recording, as far as one calibration goes.
+fn measurements<E>(inputs: impl Iterator<Item = Result<Input, E>>) -> Result<Vec<Measurement>, E> {
+    let mut measurements = Vec::new();
+    for input in inputs {
+        match input? {
+            Input::Stretch => {
+                log::warn!("only what was recorded before the clock went back is used");
+                break;
+            }
+            Input::Measurement(_) if measurements.len() == MOST_MEASUREMENTS => {
+                log::warn!("the drive is long: only its first {MOST_MEASUREMENTS} readings and poses are used");
+                break;
+            }
+            Input::Measurement(measurement) => measurements.push(measurement),
+            Input::Mount(_) => {}
+        }
+    }
+    Ok(measurements)
 }
 
 fn write(path: &Path, text: &str) -> anyhow::Result<()> {

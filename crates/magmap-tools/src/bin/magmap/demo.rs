@@ -8,10 +8,11 @@ use anyhow::bail;
 use clap::Args;
 use magmap::config::{Config, Program};
 use magmap::mapping::mapper::SourceId;
+use magmap::sensing::intake::Intake;
 use magmap::sensing::reading::Measurement;
 use magmap_tools::cli::{Ending, SettingsArguments, Terminal};
 use magmap_tools::recording::Loss;
-use magmap_tools::recording::drive_writer::ODOMETRY_FRAME;
+use magmap_tools::recording::drive_writer::{ODOMETRY_FRAME, messages};
 use magmap_tools::replay::{Options, Replay, Source, TruthComparison};
 use magmap_tools::simulation::{self, Simulation};
 
@@ -53,11 +54,11 @@ impl Demo {
         // The default folder holds nothing but an earlier demo.
         let force = self.force || self.out.as_os_str() == FOLDER;
         let options = Options { force, ..Options::default() };
-        let replay = Replay::start(&config, source(&simulation), &self.out, options, show(bar.clone()))?;
+        let replay = Replay::start(&config, source(&simulation, &config), &self.out, options, show(bar.clone()))?;
         stop_on_interrupt(replay.stop_signal(), || INTERRUPTED)?;
         let drive = simulation.drive(&world)?.map(|sample| sample.measurement);
-        let outcome = replay
-            .run(drive.inspect(|measurement| strengths.extend(strength(measurement))).map(Ok::<_, Infallible>))?;
+        let drive = drive.inspect(|measurement| strengths.extend(strength(measurement)));
+        let outcome = replay.run(messages::<Infallible>(simulation.robot.mount, drive))?;
         bar.finish_and_clear();
         summary::print(&outcome)?;
         let mean = strengths.iter().sum::<f64>() / strengths.len() as f64;
@@ -70,13 +71,14 @@ impl Demo {
     }
 }
 
-fn source(simulation: &Simulation) -> Source {
+fn source(simulation: &Simulation, config: &Config) -> Source {
+    let mut intake = Intake::new(config);
+    intake.name_map(ODOMETRY_FRAME);
     Source {
         name: "simulated room".into(),
         id: SourceId { name: "demo".into(), fingerprint: format!("demo {}", simulation.seed) },
         about: serde_json::json!({ "simulation": "demo", "seed": simulation.seed, "seconds": simulation.duration }),
-        mount: simulation.robot.mount,
-        frame: ODOMETRY_FRAME.into(),
+        intake,
         loss: Loss::default(),
     }
 }

@@ -58,7 +58,7 @@ impl Info {
             return print_maps(&self.recording, &maps, self.json);
         }
         let config = self.settings.load_some(&["topics", "sensor", "frames"], Config::default())?;
-        let recording = recording::open(&self.recording, &config.topics, &config.sensor)?;
+        let recording = recording::open(&self.recording, &config)?;
         let Recording { summary, loss, .. } = &recording;
         if self.json {
             print_json(&Described { summary, mount: mount(&recording), loss })?;

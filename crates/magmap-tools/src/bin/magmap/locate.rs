@@ -73,8 +73,9 @@ impl Locate {
         let file = map_file::file_of(&self.map);
         let checkpoint = Checkpoint::read(&file)?;
         let config = self.settings.load_for(Program::Locate, localization::settings_for(&checkpoint.settings()?)?)?;
+        let config = localization::in_frame_of_odometry(config);
         let map = checkpoint.field_map(&config)?.ok_or(localization::Error::NothingKnown)?;
-        let mut recording = recording::open(&self.recording, &config.topics, &config.sensor)?;
+        let mut recording = recording::open(&self.recording, &config)?;
         let truth = recording.truth(self.truth.as_deref())?.unwrap_or_default();
         recording.summary.notes.iter().for_each(|note| log::info!("{note}"));
         let source = serde_json::to_value(&recording.summary)?;
@@ -85,7 +86,7 @@ impl Locate {
         let bar = terminal.bar("locating", measurements(&recording.summary));
         let stop = StopSignal::default();
         stop_on_interrupt(stop.clone(), || "writing what was found")?;
-        let drive = locate::drive(&mut localizer, recording, &truth, &mount, &stop, |located| {
+        let drive = locate::drive(&mut localizer, recording.inputs(), &truth, &mount, &stop, |located| {
             bar.inc(1);
             if let Some(located) = located {
                 let state: &str = located.state.into();

@@ -78,7 +78,7 @@ fn factor(text: &str) -> Result<f64, String> {
 impl Replay {
     pub fn run(self, terminal: &Terminal) -> anyhow::Result<Ending> {
         let config = self.settings.load_for(Program::Replay, Config::default())?;
-        let recording = recording::open(&self.recording, &config.topics, &config.sensor)?;
+        let recording = recording::open(&self.recording, &config)?;
         recording.summary.notes.iter().for_each(|note| log::info!("{note}"));
         let folder = self.out.unwrap_or_else(|| default_folder(&self.recording, "map"));
         let bar = terminal.bar("mapping", measurements(&recording.summary));

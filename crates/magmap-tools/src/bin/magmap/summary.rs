@@ -66,12 +66,12 @@ pub fn print(outcome: &ReplayOutputs) -> io::Result<()> {
 
 fn add_counters(table: &mut Table, counters: &Counters) {
     table.counts(counters);
-    let Reopenings { max_speed, max_gradient, reading_clock, pose_clock } = counters.reopenings;
+    let Reopenings { max_speed, max_gradient } = counters.reopenings;
     if max_speed + max_gradient > 0 {
         table.row("gates reopened", format!("{} times: what they rejected persisted", max_speed + max_gradient));
     }
-    if reading_clock + pose_clock > 0 {
-        table.row("clock went back", format!("{reading_clock} times for readings, {pose_clock} times for poses"));
+    if counters.clock_jumps > 0 {
+        table.row("clock went back", format!("{} times", counters.clock_jumps));
     }
     table.row("path", format!("{:.1} m, {} observations", counters.travelled, counters.observations));
 }

@@ -8,15 +8,18 @@ use nalgebra::Isometry3;
 
 use super::*;
 use crate::recording::Loss;
+use crate::recording::drive_writer::messages;
 use crate::replay::Replay;
 use crate::simulation::{Route, Simulation, demo};
 use magmap::config::{Setting, Value};
 use magmap::mapping::mapper::SourceId;
+use magmap::sensing::intake::Intake;
 
 fn source(name: &str) -> Source {
     let id = SourceId { name: name.into(), fingerprint: name.into() };
-    let (about, frame) = (serde_json::Value::Null, "odom".to_owned());
-    Source { name: name.into(), id, about, mount: Isometry3::identity(), frame, loss: Loss::default() }
+    let mut intake = Intake::new(&Config::default());
+    intake.name_map("odom");
+    Source { name: name.into(), id, about: serde_json::Value::Null, intake, loss: Loss::default() }
 }
 
 /// The folder of a replay of a drive, interrupted after this share of it.
@@ -32,8 +35,9 @@ fn replayed(config: &Config, share: f64) -> tempfile::TempDir {
         if index == until {
             stop.stop();
         }
-        Ok::<_, Infallible>(measurement)
+        measurement
     });
+    let part = messages::<Infallible>(Isometry3::identity(), part);
     assert_eq!(replay.run(part).unwrap().report.interrupted, share < 1.0);
     folder
 }

@@ -2,7 +2,6 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::LATENESS;
 use crate::sensing::reading::Stamp;
 
 /// Counts consecutive rejections for one reason.
@@ -25,29 +24,5 @@ impl RejectionRun {
         self.length = self.length.saturating_add(1);
         let is_last = self.length >= allowed && stamp.seconds_since(first) >= seconds;
         is_last.then(|| std::mem::take(self).length)
-    }
-}
-
-/// Counts consecutive stamps so far behind that the clock may have gone back. From there they must advance: neither go back nor
-/// stand still.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub(super) struct ClockRun {
-    run: RejectionRun,
-    last: Option<Stamp>,
-}
-
-impl ClockRun {
-    pub(super) fn end(&mut self) {
-        self.run.end();
-    }
-
-    /// Counts one more stamp before the last accepted one. Returns their number and restarts when there are `allowed`.
-    pub(super) fn reject(&mut self, stamp: Stamp, accepted: Stamp, allowed: u32) -> Option<u32> {
-        let goes_back = self.last.replace(stamp).is_some_and(|last| stamp < last);
-        let is_merely_late = accepted.seconds_since(stamp) <= LATENESS;
-        if goes_back || is_merely_late {
-            self.end();
-        }
-        if is_merely_late { None } else { self.run.reject(stamp, allowed, f64::MIN_POSITIVE) }
     }
 }
