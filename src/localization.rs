@@ -19,12 +19,11 @@ mod density;
 mod estimate;
 mod filter;
 mod last_pose;
-pub mod live;
 pub mod lookup;
 mod particle;
 mod sample;
+pub mod thread;
 
-use std::collections::VecDeque;
 use std::f64::consts::PI;
 use std::sync::Arc;
 
@@ -33,7 +32,6 @@ use serde::{Deserialize, Serialize};
 
 use crate::config::{self, Config, PoseSource, Scope};
 use crate::field::map::FieldMap;
-use crate::mapping::batcher::Batch;
 use crate::mapping::pipeline::Pipeline;
 use crate::sensing::counters::Counters;
 use crate::sensing::intake::Input;
@@ -44,7 +42,7 @@ pub use filter::ParticleFilter;
 pub use last_pose::LastPose;
 pub use particle::{MotionStep, Particle};
 
-use lookup::FieldLookup;
+use lookup::MapLookup;
 
 /// Why a robot cannot be located in a map.
 #[derive(Debug, thiserror::Error)]
@@ -154,11 +152,10 @@ impl Located {
 #[derive(Clone, Debug)]
 pub struct Localizer {
     settings: config::Localization,
-    lookup: Arc<FieldLookup>,
+    lookup: Arc<MapLookup>,
     /// The sensor's bias that the map has learnt, along the axes of the sensor.
     bias: Vector3<f64>,
     pipeline: Pipeline,
-    ready: VecDeque<Batch>,
     start: Start,
     running: Option<Running>,
 }
@@ -180,7 +177,7 @@ impl Localizer {
             return Err(Error::Start(start));
         }
         let settings = config.localization.clone();
-        let lookup = FieldLookup::of(map, &settings, mount.translation.z)?;
+        let lookup = MapLookup::of(map, &settings, mount.translation.z)?;
         // Every observation is a step of the filter.
         let config = Config {
             averaging: config::Averaging { spacing: settings.update_min_d },
@@ -191,7 +188,6 @@ impl Localizer {
             lookup: Arc::new(lookup),
             bias: map.sensor_bias().map_or_else(Vector3::zeros, |bias| bias.hard_iron.into()),
             pipeline: Pipeline::new(&config, mount),
-            ready: VecDeque::new(),
             start,
             running: None,
             settings,
@@ -241,7 +237,7 @@ impl Localizer {
 
     /// An update with the readings since the last one, however little the robot has moved.
     pub fn update_now(&mut self) -> Option<Located> {
-        self.pipeline.flush(&mut self.ready);
+        self.pipeline.flush();
         self.take_ready()
     }
 
@@ -249,11 +245,11 @@ impl Localizer {
     /// above the plane as the one before.
     pub fn ingest(&mut self, input: impl Into<Input>) -> Option<Located> {
         let input = input.into();
-        self.pipeline.ingest(input, &mut self.ready);
+        self.pipeline.ingest(input);
         if let Input::Measurement(Measurement::Pose(pose)) = input
             && self.has_turned(&pose)
         {
-            self.pipeline.flush(&mut self.ready);
+            self.pipeline.flush();
         }
         self.take_ready()
     }
@@ -267,7 +263,7 @@ impl Localizer {
 
     fn take_ready(&mut self) -> Option<Located> {
         let mut located = None;
-        while let Some(batch) = self.ready.pop_front() {
+        while let Some(batch) = self.pipeline.next_batch() {
             for observation in &batch.observations {
                 located = self.update(observation).or(located);
             }

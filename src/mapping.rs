@@ -2,7 +2,7 @@
 //!
 //! In the [`pipeline`] a measurement is calibrated, gated and located (see [`sensing`](crate::sensing)), averaged along the path
 //! ([`averaging`]) and collected into batches ([`batcher`]). The [`mapper`] takes everything that a map depends on as steps. The
-//! [`worker`] is the thread that runs it and appends each step to a [`step_log`] before it is taken.
+//! [`thread`] is the thread that runs it and appends each step to a [`step_log`] before it is taken.
 
 pub mod averaging;
 mod axes_check;
@@ -17,7 +17,7 @@ pub mod pipeline;
 mod robust_mean;
 pub mod step_log;
 pub mod stop;
+pub mod thread;
 pub mod updates;
-pub mod worker;
 
 pub use error::Error;

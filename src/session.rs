@@ -3,8 +3,8 @@
 use crate::config::{self, Config};
 use crate::mapping::mapper::{Mapper, SourceId, Step};
 use crate::mapping::path::Path;
+use crate::mapping::thread::{MappingThread, Mode};
 use crate::mapping::updates::lock;
-use crate::mapping::worker::{Mode, Worker};
 use crate::sensing::counters::Counters;
 use crate::sensing::frames::normalized;
 use crate::store::checkpoint::Checkpoint;
@@ -38,7 +38,7 @@ pub type Answer = Result<String, String>;
 #[derive(Debug)]
 pub struct Session {
     /// The mapping thread.
-    pub worker: Worker,
+    pub worker: MappingThread,
     namespace: String,
     source: SourceId,
     /// What the run started from.
@@ -69,7 +69,7 @@ impl Session {
         let (mapper, log, reservation) = start.log()?;
         let (before, updates_before) = (*mapper.pipeline().counters(), mapper.progress().learnt);
         let handle = log.handle();
-        let worker = Worker::start(Mode::Live, mapper, Some(Box::new(log)), None)?;
+        let worker = MappingThread::start(Mode::MergeWaiting, mapper, Some(Box::new(log)), None)?;
         let frame = normalized(&config.frames.map);
         if !frame.is_empty() {
             worker.inbox.name_frame(frame)?;

@@ -4,7 +4,6 @@
 #![expect(unsafe_code, reason = "an allocator is an unsafe trait; this one passes everything on to the system's")]
 
 use std::alloc::{GlobalAlloc, Layout, System};
-use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use magmap::config::{Batch, Config};
@@ -12,7 +11,7 @@ use magmap::mapping::mapper::{Mapper, Step};
 use magmap::mapping::pipeline::Pipeline;
 use magmap::mapping::step_log::StepLog;
 use magmap::mapping::stop::StopSignal;
-use magmap::mapping::worker::{Mode, Worker};
+use magmap::mapping::thread::{MappingThread, Mode};
 use magmap::sensing::reading::{MagneticField, Measurement, Pose, Reading, Stamp};
 use magmap::store::map_log::{MapLog, Options};
 use nalgebra::{Isometry3, Point3, UnitQuaternion, Vector3};
@@ -82,11 +81,10 @@ fn readings_become_batches_and_steps_in_the_file_without_an_allocation_each() {
 
 fn through_the_pipeline(config: &Config) {
     let mut pipeline = Pipeline::new(config, Isometry3::translation(0.1, 0.0, 0.2));
-    let mut ready = VecDeque::with_capacity(4);
     let mut feed = |range: std::ops::Range<usize>| {
         for measurement in range.flat_map(converted) {
-            pipeline.ingest(measurement, &mut ready);
-            ready.clear();
+            pipeline.ingest(measurement);
+            while pipeline.next_batch().is_some() {}
         }
         *pipeline.counters()
     };
@@ -106,7 +104,7 @@ fn through_the_thread(config: &Config) {
     let mut config = config.clone();
     config.learning.max_evaluations = 0;
     config.batch = Batch { max_observations: usize::MAX, max_path: 0.0, max_duration: 0.0 };
-    let worker = Worker::start(Mode::Offline, Mapper::new(&config), None, None).unwrap();
+    let worker = MappingThread::start(Mode::WaitForLearning, Mapper::new(&config), None, None).unwrap();
     let feed = |range: std::ops::Range<usize>| {
         range.flat_map(converted).for_each(|measurement| worker.inbox.send(measurement).unwrap());
         worker.inspect(|mapper| mapper.pipeline().counters().observations).unwrap()

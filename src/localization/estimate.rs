@@ -44,7 +44,7 @@ pub struct Estimate {
     pub covariance: [[f64; 3]; 3],
     /// Share of the weight that is in the cluster.
     pub share: f64,
-    /// Evidence of the cluster ([`Particle::evidence`]), relative to the [information](super::lookup::FieldLookup::information) in the map.
+    /// Evidence of the cluster ([`Particle::evidence`]), relative to the [information](super::lookup::MapLookup::information) in the map.
     pub evidence: f64,
     /// Misfit of the cluster ([`Particle::misfit`]).
     pub misfit: f64,
@@ -162,7 +162,7 @@ pub struct Confidence {
     places: f64,
     /// Logarithm of the number of all places in the map.
     all_places: f64,
-    /// Information of a reading at a known place ([`information`](super::lookup::FieldLookup::information)).
+    /// Information of a reading at a known place ([`information`](super::lookup::MapLookup::information)).
     information: f64,
     readings: Agreement,
     proof: Proof,

@@ -11,7 +11,7 @@ use rand_chacha::ChaCha8Rng;
 
 use super::Start;
 use super::estimate::{Confidence, Estimate, Reason, State};
-use super::lookup::FieldLookup;
+use super::lookup::MapLookup;
 use super::particle::{MotionStep, Particle, likelihood, likelihood_anywhere, normal, rotated, widened};
 use super::sample::Sample;
 use crate::config;
@@ -50,7 +50,7 @@ const MOST_RENEWED: usize = 500;
 #[derive(Clone, Debug)]
 pub struct ParticleFilter {
     settings: config::Localization,
-    lookup: Arc<FieldLookup>,
+    lookup: Arc<MapLookup>,
     particles: Vec<Particle>,
     random: ChaCha8Rng,
     /// Slow and fast average of the readings' likelihood; none before the first.
@@ -62,7 +62,7 @@ pub struct ParticleFilter {
 
 impl ParticleFilter {
     /// A filter that starts here. `start` gives the pose of the sensor, whose heading is that of the frame of odometry.
-    pub fn new(settings: &config::Localization, lookup: Arc<FieldLookup>, start: &Start) -> Self {
+    pub fn new(settings: &config::Localization, lookup: Arc<MapLookup>, start: &Start) -> Self {
         let mut random = ChaCha8Rng::seed_from_u64(settings.seed);
         let mut particles: Vec<Particle> = match start {
             Start::Anywhere => {
@@ -237,7 +237,7 @@ struct Probe {
 
 /// Logarithm of the likelihood of the readings, of a sensor whose bias has this variance, if they ended here; none unless it exceeds the `best`.
 fn explained<const D: usize>(
-    lookup: &FieldLookup,
+    lookup: &MapLookup,
     place: [f64; 2],
     turn: f64,
     probes: &[Probe],
@@ -264,7 +264,7 @@ where
 }
 
 /// Place and turn of a particle anywhere in the known part of the map.
-fn anywhere(lookup: &FieldLookup, random: &mut ChaCha8Rng) -> ([f64; 2], f64) {
+fn anywhere(lookup: &MapLookup, random: &mut ChaCha8Rng) -> ([f64; 2], f64) {
     let node = lookup.known[random.random_range(0..lookup.known.len())];
     let place = node.map(|coordinate| coordinate + lookup.resolution * random.random_range(-0.5..0.5));
     (place, random.random_range(-PI..PI))

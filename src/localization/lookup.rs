@@ -21,7 +21,7 @@ const NODES_PER_LENGTHSCALE: f64 = 8.0;
 ///
 /// Only tiles with a known node are kept: the memory for a long corridor is that of the corridor.
 #[derive(Clone, Debug)]
-pub struct FieldLookup {
+pub struct MapLookup {
     /// Distance between nodes, in metres.
     pub(super) resolution: f64,
     /// Indices of the lower left tile.
@@ -65,7 +65,7 @@ pub struct Normal {
     pub variance: f64,
 }
 
-impl FieldLookup {
+impl MapLookup {
     /// Reads a map at the `height` of the sensor above its plane, in metres.
     ///
     /// # Errors
@@ -157,7 +157,7 @@ impl FieldLookup {
         self.known.len() as f64 * self.resolution.powi(2)
     }
 
-    /// See [`FieldLookup::greatest_likelihood`]: interpolated variances are not below those of the nodes.
+    /// See [`MapLookup::greatest_likelihood`]: interpolated variances are not below those of the nodes.
     fn bound_of_likelihood(&self) -> f64 {
         let of = |variance: f64| log_density(0.0, 0.0, variance);
         let node = |numbers: &[f32]| -> f64 {
@@ -179,7 +179,7 @@ impl FieldLookup {
         (0..D).map(normal).collect()
     }
 
-    /// Mean over the known nodes of what [`FieldLookup::information`] is of.
+    /// Mean over the known nodes of what [`MapLookup::information`] is of.
     fn mean_information<const D: usize>(&self) -> f64 {
         let locals: Vec<Local<D>> = self.known.iter().filter_map(|&place| self.at(place)).collect();
         let of = |Local { mean, variance }: &Local<D>| -> f64 {
@@ -224,9 +224,9 @@ pub(super) mod tests {
     use super::*;
 
     /// A field of three axes within 10 m by 6 m that is known everywhere.
-    pub(in crate::localization) fn filled<const D: usize>(field: impl Fn([f64; 2]) -> [f64; D]) -> FieldLookup {
+    pub(in crate::localization) fn filled<const D: usize>(field: impl Fn([f64; 2]) -> [f64; D]) -> MapLookup {
         let places: Vec<[f64; 2]> = (0..60).map(|i| [f64::from(i % 10) + 0.5, f64::from(i / 10) + 0.5]).collect();
-        FieldLookup::fill(&places, 0.5, 0.1, D, 0.5, |places| {
+        MapLookup::fill(&places, 0.5, 0.1, D, 0.5, |places| {
             let node = |&[x, y]: &[f64; 2]| -> Vec<f32> {
                 let is_known = (-1e-9..10.0).contains(&x) && (-1e-9..6.0).contains(&y);
                 let numbers = field([x, y]).into_iter().chain([1.0; D]);

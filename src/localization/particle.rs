@@ -6,7 +6,7 @@ use rand_chacha::ChaCha8Rng;
 use rand_distr::{Distribution, StandardNormal};
 
 use super::density::{DEGREES_OF_FREEDOM, log_density};
-use super::lookup::{FieldLookup, Local};
+use super::lookup::{Local, MapLookup};
 use super::sample::Sample;
 use crate::config;
 
@@ -122,7 +122,7 @@ impl Particle {
 
     /// Weighs it by what was read, and returns the logarithm of the likelihood over that of a sensor anywhere in the map. Readings whose
     /// errors are shared count as one: `share` is the inverse of their number (tempering).
-    pub(super) fn weigh<const D: usize>(&mut self, step: &MotionStep, lookup: &FieldLookup, share: f64) -> f64
+    pub(super) fn weigh<const D: usize>(&mut self, step: &MotionStep, lookup: &MapLookup, share: f64) -> f64
     where
         [f64; D]: Sample,
     {
@@ -207,20 +207,20 @@ where
 }
 
 /// Logarithm of the likelihood of a reading where the map says this, up to a constant.
-pub(super) fn likelihood<const D: usize>(lookup: &FieldLookup, local: &Local<D>, reading: &[f64; D]) -> f64 {
+pub(super) fn likelihood<const D: usize>(lookup: &MapLookup, local: &Local<D>, reading: &[f64; D]) -> f64 {
     let Local { mean, variance } = local;
     (0..D).map(|axis| log_density(reading[axis], mean[axis], variance[axis] + lookup.noise)).sum()
 }
 
 /// Mean over the axes of the squared residual of a reading where the map says this, in variances.
-fn mean_squared_residual<const D: usize>(lookup: &FieldLookup, local: &Local<D>, reading: &[f64; D]) -> f64 {
+fn mean_squared_residual<const D: usize>(lookup: &MapLookup, local: &Local<D>, reading: &[f64; D]) -> f64 {
     let Local { mean, variance } = local;
     let square = |axis: usize| (reading[axis] - mean[axis]).powi(2) / (variance[axis] + lookup.noise);
     (0..D).map(square).sum::<f64>() / D as f64
 }
 
 /// Logarithm of the likelihood of a reading of a sensor that may be anywhere in the map, up to the same constant.
-pub(super) fn likelihood_anywhere<const D: usize>(lookup: &FieldLookup, reading: &[f64; D]) -> f64 {
+pub(super) fn likelihood_anywhere<const D: usize>(lookup: &MapLookup, reading: &[f64; D]) -> f64 {
     let anywhere = lookup.anywhere.iter();
     anywhere.zip(reading).map(|(normal, &value)| log_density(value, normal.mean, normal.variance)).sum()
 }

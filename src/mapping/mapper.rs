@@ -11,7 +11,7 @@ use nalgebra::Isometry3;
 use serde::{Deserialize, Serialize};
 use streaming_gp::UpdateReport;
 
-use super::batcher::{Batch, pop_merged};
+use super::batcher::Batch;
 use super::path::Path;
 use super::pipeline::Pipeline;
 use super::stop::StopSignal;
@@ -177,7 +177,6 @@ pub struct Mapper {
     /// Empty until it is known.
     frame: String,
     pipeline: Pipeline,
-    ready: VecDeque<Batch>,
     model: FieldModel,
     progress: Progress,
 }
@@ -186,7 +185,7 @@ impl Mapper {
     /// A new map; the sensor is at the origin of the robot's body until a step says otherwise.
     pub fn new(config: &Config) -> Self {
         let (pipeline, model) = (Pipeline::new(config, Isometry3::identity()), FieldModel::new(config));
-        Self::resume(config.clone(), String::new(), pipeline, VecDeque::new(), model, Progress::default())
+        Self::resume(config.clone(), String::new(), pipeline, model, Progress::default())
     }
 
     /// Continues from saved parts as if mapping had never stopped.
@@ -194,11 +193,10 @@ impl Mapper {
         config: Config,
         frame: String,
         pipeline: Pipeline,
-        ready: VecDeque<Batch>,
         model: FieldModel,
         progress: Progress,
     ) -> Self {
-        Self { config: Arc::new(config), frame, pipeline, ready, model, progress }
+        Self { config: Arc::new(config), frame, pipeline, model, progress }
     }
 
     /// The settings in force.
@@ -222,7 +220,7 @@ impl Mapper {
 
     /// Batches waiting to be learnt from.
     pub fn ready(&self) -> &VecDeque<Batch> {
-        &self.ready
+        self.pipeline.ready()
     }
 
     /// The model.
@@ -240,7 +238,6 @@ impl Mapper {
         let path = self.pipeline.path().clone();
         self.pipeline = Pipeline::new(&self.config, Isometry3::identity());
         self.pipeline.set_path(path);
-        self.ready.clear();
         let progress = &mut self.progress;
         (progress.learnt, progress.merged_batches, progress.index, progress.has_ended) = (0, 0, 0, false);
     }
@@ -268,11 +265,11 @@ impl Mapper {
             }
             Step::Input { index, input } => {
                 progress.index = index.saturating_add(1);
-                self.pipeline.ingest(input, &mut self.ready);
+                self.pipeline.ingest(input);
             }
             Step::Frame(frame) => self.frame = frame,
-            Step::Flush => self.pipeline.flush(&mut self.ready),
-            Step::Finish => self.pipeline.finish(&mut self.ready),
+            Step::Flush => self.pipeline.flush(),
+            Step::Finish => self.pipeline.finish(),
             Step::Learn { batches } => return self.learn(batches as usize, stop),
             Step::Configure(config) => self.configure(*config),
             Step::Reset => return self.replace(FieldModel::new(&self.config), Path::default(), Vec::new()),
@@ -289,7 +286,7 @@ impl Mapper {
     }
 
     fn learn(&mut self, batches: usize, stop: &StopSignal) -> Effect {
-        let Some(batch) = pop_merged(&mut self.ready, batches) else { return Effect::Unchanged };
+        let Some(batch) = self.pipeline.next_merged(batches) else { return Effect::Unchanged };
         let result = self.model.update(&batch.observations, &|| stop.is_stopped());
         match &result {
             Ok(report) => log::debug!("{} observations, {} inducing points", report.rows, report.inducing_points),
@@ -306,14 +303,13 @@ impl Mapper {
             log::error!("the settings stay as they were: {error}");
             return;
         }
-        self.pipeline.configure(&config, &mut self.ready);
+        self.pipeline.configure(&config);
         self.model.configure(&config);
         self.config = Arc::new(config);
     }
 
     /// Waiting batches and the open cell and batch are dropped.
     fn replace(&mut self, model: FieldModel, path: Path, sources: Vec<SourceRun>) -> Effect {
-        self.ready.clear();
         self.pipeline.restart(path);
         if let Some(store) = self.model.tile_store() {
             model.keep_tiles_in(store);

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::config::{self, Config};
 use crate::mapping::averaging::Averager;
-use crate::mapping::batcher::{Batch, Batcher};
+use crate::mapping::batcher::{Batch, Batcher, pop_merged};
 use crate::mapping::odometer::Odometer;
 use crate::mapping::path::Path;
 use crate::sensing::calibration::Calibration;
@@ -50,6 +50,8 @@ struct Downstream {
     gradient_gate: GradientGate,
     averager: Averager,
     batcher: Batcher,
+    /// Batches that nobody has taken yet.
+    ready: VecDeque<Batch>,
     odometer: Odometer,
     #[serde(skip)]
     path: Path,
@@ -69,6 +71,7 @@ impl Pipeline {
             gradient_gate: GradientGate::default(),
             averager,
             batcher: Batcher::new(&config.batch),
+            ready: VecDeque::new(),
             odometer: Odometer::new(TRAVEL_STEP),
             path: Path::default(),
             counters: Counters::default(),
@@ -83,16 +86,15 @@ impl Pipeline {
         }
     }
 
-    /// Changes the settings. If the averaging length changes, the open averaging cell is closed; batches that this completes are
-    /// appended to `ready`.
-    pub(crate) fn configure(&mut self, config: &Config, ready: &mut VecDeque<Batch>) {
+    /// Changes the settings. If the averaging length changes, the open averaging cell is closed.
+    pub(crate) fn configure(&mut self, config: &Config) {
         self.calibration = Calibration::new(&config.sensor);
         self.synchronizer.configure(&config.synchronizer);
         self.downstream.gates = config.gates.clone();
         self.downstream.batcher.configure(&config.batch);
         self.downstream.averager.configure(&config.model);
         if self.downstream.averager.spacing != config.averaging.spacing {
-            self.downstream.flush(ready);
+            self.downstream.flush();
             self.downstream.averager = Averager::new(&config.averaging);
             self.downstream.averager.configure(&config.model);
         }
@@ -104,7 +106,8 @@ impl Pipeline {
 
     /// Whether the state is valid: a file may contain anything.
     pub(crate) fn is_valid(&self) -> bool {
-        self.synchronizer.is_valid() && self.downstream.counters.is_valid()
+        let are_batches_valid = self.downstream.ready.iter().all(|batch| !batch.observations.is_empty());
+        self.synchronizer.is_valid() && self.downstream.counters.is_valid() && are_batches_valid
     }
 
     /// The mount of the sensor.
@@ -112,61 +115,81 @@ impl Pipeline {
         &self.synchronizer.mount
     }
 
-    /// Takes the next input and appends the batches that it completes to `ready`. A mount is that of subsequent readings; those that wait
-    /// for their pose keep theirs.
-    pub fn ingest(&mut self, input: impl Into<Input>, ready: &mut VecDeque<Batch>) {
+    /// Takes the next input. A mount is that of subsequent readings; those that wait for their pose keep theirs.
+    pub fn ingest(&mut self, input: impl Into<Input>) {
         match input.into() {
             Input::Mount(mount) => self.synchronizer.mount = mount,
-            Input::Measurement(Measurement::Reading(reading)) => self.ingest_reading(reading, ready),
-            Input::Measurement(Measurement::Pose(pose)) => self.ingest_pose(pose, ready),
-            Input::Stretch => self.begin_stretch(ready),
+            Input::Measurement(Measurement::Reading(reading)) => self.ingest_reading(reading),
+            Input::Measurement(Measurement::Pose(pose)) => self.ingest_pose(pose),
+            Input::Stretch => self.begin_stretch(),
         }
     }
 
-    fn begin_stretch(&mut self, ready: &mut VecDeque<Batch>) {
-        self.finish(ready);
+    fn begin_stretch(&mut self) {
+        self.finish();
         self.reading_gate = ReadingGate::default();
         self.pose_gate = PoseGate::default();
         self.downstream.counters.clock_jumps += 1;
     }
 
-    fn ingest_reading(&mut self, sent: Reading, ready: &mut VecDeque<Batch>) {
+    fn ingest_reading(&mut self, sent: Reading) {
         self.downstream.counters.readings += 1;
         let reading = self.calibration.apply(sent);
         let gates = &self.downstream.gates;
         match check_range(gates, &sent.field).and_then(|()| self.reading_gate.check(gates, &reading)) {
             Ok(()) => {
-                self.synchronizer.push_reading(reading, sent.field, |result| self.downstream.accept(result, ready));
+                self.synchronizer.push_reading(reading, sent.field, |result| self.downstream.accept(result));
             }
             Err(rejection) => self.downstream.reject(rejection),
         }
     }
 
-    fn ingest_pose(&mut self, pose: Pose, ready: &mut VecDeque<Batch>) {
+    fn ingest_pose(&mut self, pose: Pose) {
         self.downstream.counters.poses += 1;
         match self.pose_gate.check(&self.downstream.gates, &pose) {
             Ok(continuity) => {
-                self.synchronizer.push_pose(pose, continuity, |result| self.downstream.accept(result, ready));
+                self.synchronizer.push_pose(pose, continuity, |result| self.downstream.accept(result));
             }
             Err(rejection) => self.downstream.reject(rejection),
         }
     }
 
     /// Closes the open averaging cell and the open batch. Readings that wait for their pose continue to wait.
-    pub fn flush(&mut self, ready: &mut VecDeque<Batch>) {
-        self.downstream.flush(ready);
+    pub fn flush(&mut self) {
+        self.downstream.flush();
     }
 
     /// Ends the stream: readings that wait for a pose are rejected, then everything is closed as in [`flush`](Self::flush).
-    pub fn finish(&mut self, ready: &mut VecDeque<Batch>) {
-        self.synchronizer.finish(|result| self.downstream.accept(result, ready));
-        self.flush(ready);
+    pub fn finish(&mut self) {
+        self.synchronizer.finish(|result| self.downstream.accept(result));
+        self.flush();
     }
 
-    /// Continues with another map and its path: the open averaging cell and the open batch are dropped.
+    /// Continues with another map and its path: the open averaging cell and all batches are dropped.
     pub fn restart(&mut self, path: Path) {
-        self.downstream.flush(&mut VecDeque::new());
+        self.downstream.flush();
+        self.downstream.ready.clear();
         self.downstream.path = path;
+    }
+
+    /// The batches that are complete and were not taken yet.
+    pub fn ready(&self) -> &VecDeque<Batch> {
+        &self.downstream.ready
+    }
+
+    /// Takes the first of the complete batches.
+    pub fn next_batch(&mut self) -> Option<Batch> {
+        self.downstream.ready.pop_front()
+    }
+
+    /// Takes the first of the complete batches, merged with those after it, `batches` in all.
+    pub fn next_merged(&mut self, batches: usize) -> Option<Batch> {
+        pop_merged(&mut self.downstream.ready, batches)
+    }
+
+    /// Takes all complete batches.
+    pub fn take_ready(&mut self) -> VecDeque<Batch> {
+        std::mem::take(&mut self.downstream.ready)
     }
 
     /// Counts of what was received, used and rejected.
@@ -192,26 +215,26 @@ impl Pipeline {
 
 impl Downstream {
     /// Takes the synchronizer's result for the next reading.
-    fn accept(&mut self, result: Result<PlacedReading, Rejection>, ready: &mut VecDeque<Batch>) {
+    fn accept(&mut self, result: Result<PlacedReading, Rejection>) {
         let checked = result.map_err(Rejected::from).and_then(|PlacedReading { located, sent }| {
             self.repeat_gate.check(&self.gates, &sent, located.position)?;
             self.gradient_gate.check(&self.gates, &located)?;
             Ok(located)
         });
         match checked {
-            Ok(reading) => self.learn_from(&reading, ready),
+            Ok(reading) => self.learn_from(&reading),
             Err(rejection) => self.reject(rejection),
         }
     }
 
-    fn learn_from(&mut self, reading: &LocatedReading, ready: &mut VecDeque<Batch>) {
+    fn learn_from(&mut self, reading: &LocatedReading) {
         self.counters.used_readings += 1;
         self.record(reading.position);
         if let Some(observation) = self.averager.push(reading) {
-            self.batch(observation, ready);
+            self.batch(observation);
         }
         let lasted_long_enough = self.batcher.advance(reading.stamp);
-        self.emit(lasted_long_enough, ready);
+        self.emit(lasted_long_enough);
     }
 
     fn record(&mut self, position: Point3<f64>) {
@@ -219,23 +242,23 @@ impl Downstream {
         self.path.push(position);
     }
 
-    fn batch(&mut self, observation: Observation, ready: &mut VecDeque<Batch>) {
+    fn batch(&mut self, observation: Observation) {
         self.counters.observations += 1;
         let full = self.batcher.push(observation);
-        self.emit(full, ready);
+        self.emit(full);
     }
 
-    fn emit(&mut self, batch: Option<Batch>, ready: &mut VecDeque<Batch>) {
+    fn emit(&mut self, batch: Option<Batch>) {
         self.counters.batches += u64::from(batch.is_some());
-        ready.extend(batch);
+        self.ready.extend(batch);
     }
 
-    fn flush(&mut self, ready: &mut VecDeque<Batch>) {
+    fn flush(&mut self) {
         if let Some(observation) = self.averager.close() {
-            self.batch(observation, ready);
+            self.batch(observation);
         }
         let rest = self.batcher.flush();
-        self.emit(rest, ready);
+        self.emit(rest);
     }
 
     fn reject(&mut self, rejection: Rejected) {
@@ -283,12 +306,12 @@ mod tests {
 
     fn run(config: &Config, measurements: &[Measurement]) -> (Pipeline, Vec<Batch>) {
         let mut pipeline = Pipeline::new(config, Isometry3::identity());
-        let mut ready = VecDeque::new();
         for measurement in measurements {
-            pipeline.ingest(*measurement, &mut ready);
+            pipeline.ingest(*measurement);
         }
-        pipeline.finish(&mut ready);
-        (pipeline, ready.into())
+        pipeline.finish();
+        let batches = pipeline.take_ready().into();
+        (pipeline, batches)
     }
 
     /// The measurements as messages of a robot whose sensor is at the origin of its body.
@@ -302,15 +325,15 @@ mod tests {
     /// Runs measurements through the intake, which notices where clocks go back. The counters are those of both.
     fn run_through_intake(config: &Config, measurements: &[Measurement]) -> (Pipeline, Counters, Vec<Batch>) {
         let (mut intake, mut pipeline) = (Intake::new(config), Pipeline::new(config, Isometry3::identity()));
-        let mut ready = VecDeque::new();
-        let mut sink = |input| pipeline.ingest(input, &mut ready);
+        let mut sink = |input| pipeline.ingest(input);
         measurements.iter().for_each(|measurement| intake.take(message(*measurement), &mut sink));
         intake.finish(&mut sink);
-        pipeline.finish(&mut ready);
+        pipeline.finish();
         assert_eq!(intake.held(), 0);
         let mut counters = *pipeline.counters();
         counters.rejections = counters.rejections.plus(&intake.status.rejections);
-        (pipeline, counters, ready.into())
+        let batches = pipeline.take_ready().into();
+        (pipeline, counters, batches)
     }
 
     #[test]
@@ -370,23 +393,23 @@ mod tests {
         let mut measurements = drive(10, 0.1, |_| Vector3::new(50.0, 0.0, 0.0));
         let last_pose = measurements.remove(18);
         let mut pipeline = Pipeline::new(&Config::default(), Isometry3::identity());
-        let mut ready = VecDeque::new();
         for measurement in &measurements {
-            pipeline.ingest(*measurement, &mut ready);
+            pipeline.ingest(*measurement);
         }
-        assert!(ready.is_empty());
-        pipeline.flush(&mut ready);
+        assert!(pipeline.ready().is_empty());
+        pipeline.flush();
+        let ready = pipeline.ready();
         assert_eq!((ready.len(), ready[0].observations.len(), ready[0].observations[0].readings), (1, 1, 9));
         assert_eq!(pipeline.waiting(), 1);
 
         let mut other = pipeline.clone();
-        other.finish(&mut ready);
+        other.finish();
         assert_eq!(other.counters().rejections.of(Rejection::NoLaterPose), 1);
-        assert_eq!(ready.len(), 1);
+        assert_eq!(other.ready().len(), 1);
 
-        pipeline.ingest(last_pose, &mut ready);
-        pipeline.finish(&mut ready);
-        assert_eq!((pipeline.counters().used_readings, ready.len()), (10, 2));
+        pipeline.ingest(last_pose);
+        pipeline.finish();
+        assert_eq!((pipeline.counters().used_readings, pipeline.ready().len()), (10, 2));
     }
 
     #[test]
@@ -495,8 +518,7 @@ mod tests {
         let batch = config::Batch { max_observations: 0, max_path: 0.0, max_duration: 10.0 };
         // In each lap a reading before its first pose, or after its last.
         let cases = [(0, None), (7, Some(Rejection::BeforeFirstPose)), (-7, Some(Rejection::NoLaterPose))];
-        for (spacing, (delay, outside)) in
-            [0.0, 0.05].into_iter().flat_map(|spacing| cases.map(|case| (spacing, case)))
+        for (spacing, (delay, outside)) in [0.0, 0.05].into_iter().flat_map(|spacing| cases.map(|case| (spacing, case)))
         {
             let config = Config { batch: batch.clone(), averaging: config::Averaging { spacing }, ..Config::default() };
             let (readings, poses) = laps(250, delay);
@@ -528,15 +550,16 @@ mod tests {
     #[test]
     fn a_new_stretch_closes_the_open_batch_and_the_path_continues() {
         let (readings, poses) = laps(250, 0);
-        let (mut pipeline, mut ready) = (Pipeline::new(&Config::default(), Isometry3::identity()), VecDeque::new());
+        let mut pipeline = Pipeline::new(&Config::default(), Isometry3::identity());
         let laps = ahead(&readings, &poses, 0);
-        laps[..500].iter().for_each(|measurement| pipeline.ingest(*measurement, &mut ready));
-        assert_eq!((ready.len(), pipeline.counters().used_readings), (0, 250));
+        laps[..500].iter().for_each(|measurement| pipeline.ingest(*measurement));
+        assert_eq!((pipeline.ready().len(), pipeline.counters().used_readings), (0, 250));
         let travelled = pipeline.counters().travelled;
-        pipeline.ingest(Input::Stretch, &mut ready);
+        pipeline.ingest(Input::Stretch);
+        let ready = pipeline.ready();
         let readings: u32 = ready[0].observations.iter().map(|observation| observation.readings).sum();
         assert_eq!((ready.len(), ready[0].cut, readings), (1, CutReason::Flush, 250));
-        laps[500..502].iter().for_each(|measurement| pipeline.ingest(*measurement, &mut ready));
+        laps[500..502].iter().for_each(|measurement| pipeline.ingest(*measurement));
         assert_eq!((pipeline.counters().used_readings, pipeline.counters().clock_jumps), (251, 1));
         // The distance to the next lane counts.
         assert!(pipeline.counters().travelled > travelled + 1.9);

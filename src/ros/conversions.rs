@@ -15,8 +15,8 @@ use crate::field::map::SensorBias;
 use crate::localization::Start;
 #[cfg(not(feature = "ros-check"))]
 use {
-    super::interfaces::FieldMapMessage, crate::field::map::FieldMap, crate::mapping::updates::Update,
-    crate::mapping::worker::WorkerStatus, crate::sensing::rejection::Rejections,
+    super::interfaces::FieldMapMessage, crate::field::map::FieldMap, crate::mapping::thread::MappingStatus,
+    crate::mapping::updates::Update, crate::sensing::rejection::Rejections,
 };
 
 use crate::sensing::reading::{
@@ -169,7 +169,7 @@ pub(super) fn metadata(geometry: &GridGeometry, loaded: Time) -> nav_msgs::msg::
 pub(super) fn field_map(
     header: Header,
     update: &Update,
-    status: &WorkerStatus,
+    status: &MappingStatus,
     rejections: &Rejections,
     grid: &FieldGrid,
     axes: Option<&AxesGrid>,

@@ -15,7 +15,7 @@ use crate::field::map::{FieldMap, SensorBias};
 use crate::mapping::updates::{Update, lock};
 use crate::sensing::health::Finding;
 use crate::sensing::intake::Intake;
-use crate::sensing::reading::{MICROTESLA_PER_TESLA_SQUARED, Stamp};
+use crate::sensing::reading::{MICROTESLA_PER_TESLA, MICROTESLA_PER_TESLA_SQUARED, Stamp};
 use crate::sensing::rejection::Rejections;
 use crate::store::map_log::MapLogStatus;
 
@@ -180,7 +180,7 @@ fn bias_values(bias: &SensorBias) -> [KeyValue; 2] {
 }
 
 fn scale_values(scales: &GridScales) -> Vec<KeyValue> {
-    let [mean_low, mean_high] = scales.mean.map(tesla);
+    let [mean_low, mean_high] = scales.mean.map(|mean| mean / MICROTESLA_PER_TESLA);
     let [variance_low, variance_high] = scales.variance.map(|variance| variance / MICROTESLA_PER_TESLA_SQUARED);
     vec![
         value("mean scale", format!("{mean_low:e} to {mean_high:e} T")),

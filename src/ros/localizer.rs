@@ -26,7 +26,7 @@ use crate::config::{self, Config};
 use crate::display::occupancy::OccupancyLayers;
 use crate::field::map::FieldMap;
 use crate::field::raster::rasterize;
-use crate::localization::live::{Found, Live};
+use crate::localization::thread::{Found, LocalizationThread};
 use crate::localization::{self, LastPose, Located, Start, State};
 use crate::mapping::stop::StopSignal;
 use crate::mapping::updates::lock;
@@ -64,7 +64,7 @@ pub fn run() -> anyhow::Result<()> {
     let last_pose = LastPose::file(&file);
     let start = start(&config.localization, &last_pose);
     log::info!("{} in the map {}", in_words(&start), file.display());
-    let live = Live::start(&config, map.clone(), start, last_pose)?;
+    let live = LocalizationThread::start(&config, map.clone(), start, last_pose)?;
     let frame = normalized(if config.frames.map.is_empty() { &checkpoint.frame } else { &config.frames.map });
     let thread = LocalizerThread::start(&mut node, parameters, &config, live, frame.to_owned(), &map)?;
     thread.run(&mut node, &stop)
@@ -113,7 +113,7 @@ fn in_words(start: &Start) -> String {
 /// The ROS thread of the localizer.
 struct LocalizerThread {
     listener: Listener,
-    live: Live,
+    live: LocalizationThread,
     settings: config::Localization,
     initial_pose: Messages<PoseWithCovarianceStamped>,
     anywhere: Messages<ServiceRequest<Empty::Service>>,
@@ -153,7 +153,7 @@ impl LocalizerThread {
         node: &mut Node,
         parameters: Parameters,
         config: &Config,
-        live: Live,
+        live: LocalizationThread,
         frame: String,
         map: &FieldMap,
     ) -> anyhow::Result<Self> {

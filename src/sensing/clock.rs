@@ -73,11 +73,7 @@ impl<M> Clock<M> {
     /// The clocks before the first message.
     pub fn new(config: &Config) -> Self {
         let topic = || TopicClock { newest: None, ahead: None, behind: VecDeque::new(), has_gone_back: false };
-        Self {
-            patience: config.frames.patience,
-            capacity: config.synchronizer.max_waiting,
-            topics: [topic(), topic()],
-        }
+        Self { patience: config.frames.patience, capacity: config.synchronizer.max_waiting, topics: [topic(), topic()] }
     }
 
     /// The newest stamp that was passed on.

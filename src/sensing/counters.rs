@@ -35,8 +35,17 @@ pub(crate) const COUNTABLE: u64 = 1 << 60;
 impl Counters {
     /// Whether no count from a file is impossibly large.
     pub(crate) fn is_valid(&self) -> bool {
-        let Self { readings, poses, used_readings, rejections, reopenings, clock_jumps, observations, batches, travelled: _ } =
-            *self;
+        let Self {
+            readings,
+            poses,
+            used_readings,
+            rejections,
+            reopenings,
+            clock_jumps,
+            observations,
+            batches,
+            travelled: _,
+        } = *self;
         let Reopenings { max_speed, max_gradient } = reopenings;
         [readings, poses, used_readings, observations, batches, max_speed, max_gradient, clock_jumps]
             .into_iter()

@@ -8,9 +8,9 @@
 mod gradient;
 mod poses;
 mod readings;
+mod rejection_run;
 mod reopening;
 mod repeat;
-mod rejection_run;
 
 pub use gradient::GradientGate;
 pub use poses::{Continuity, PoseGate};

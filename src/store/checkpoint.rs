@@ -1,6 +1,5 @@
 //! The map and the stream that leads to it at one moment, to be continued.
 
-use std::collections::VecDeque;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -18,7 +17,6 @@ use crate::field::map::FieldMap;
 use crate::field::model::FieldModel;
 use crate::field::state::{FieldState, StateMetadata};
 use crate::field::tile_store::TileStore;
-use crate::mapping::batcher;
 use crate::mapping::mapper::{Mapper, Progress, SavedMap};
 use crate::mapping::path;
 use crate::mapping::pipeline::Pipeline;
@@ -43,10 +41,8 @@ pub struct Checkpoint {
 pub struct Stream {
     /// Progress of the stream.
     pub progress: Progress,
-    /// What readings pass through; its path is kept separately.
+    /// What readings pass through, with the batches that are not learnt yet; its path is kept separately.
     pub pipeline: Pipeline,
-    /// Batches that are not learnt yet.
-    pub ready: VecDeque<batcher::Batch>,
 }
 
 /// Compares the serialized form, which excludes settings.
@@ -78,11 +74,7 @@ impl Checkpoint {
             config: mapper.config().to_toml()?,
             frame: mapper.frame().to_owned(),
             model: mapper.model().state(),
-            stream: Stream {
-                progress: mapper.progress().clone(),
-                pipeline: mapper.pipeline().clone(),
-                ready: mapper.ready().clone(),
-            },
+            stream: Stream { progress: mapper.progress().clone(), pipeline: mapper.pipeline().clone() },
         })
     }
 
@@ -92,9 +84,9 @@ impl Checkpoint {
     /// As [`FieldModel::from_state`].
     pub fn resume(&self, config: &Config) -> Result<Mapper, field::Error> {
         let model = FieldModel::from_state(config, &self.model)?;
-        let Stream { progress, mut pipeline, mut ready } = self.stream.clone();
-        pipeline.configure(config, &mut ready);
-        Ok(Mapper::resume(config.clone(), self.frame.clone(), pipeline, ready, model, progress))
+        let Stream { progress, mut pipeline } = self.stream.clone();
+        pipeline.configure(config);
+        Ok(Mapper::resume(config.clone(), self.frame.clone(), pipeline, model, progress))
     }
 
     /// The map alone, to replace another.
@@ -185,8 +177,7 @@ impl Checkpoint {
 
 fn read_stream(json: &str) -> Result<Stream, Problem> {
     let stream: Stream = serde_json::from_str(json)?;
-    let are_batches_valid = stream.ready.iter().all(|batch| !batch.observations.is_empty());
-    if are_batches_valid && stream.progress.is_valid() && stream.pipeline.is_valid() {
+    if stream.progress.is_valid() && stream.pipeline.is_valid() {
         return Ok(stream);
     }
     Err(Problem::Settings("expected a valid state of the stream, found an invalid one".into()))

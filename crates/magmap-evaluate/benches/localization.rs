@@ -5,12 +5,11 @@ use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
 use magmap::config::{Config, Localization, Mapped};
 use magmap::field::map::FieldMap;
 use magmap::field::model::FieldModel;
-use magmap::localization::lookup::FieldLookup;
+use magmap::localization::lookup::MapLookup;
 use magmap::localization::{MotionStep, ParticleFilter, Start};
 use magmap::mapping::pipeline::Pipeline;
 use magmap_tools::simulation;
 use nalgebra::Isometry3;
-use std::collections::VecDeque;
 use std::f64::consts::TAU;
 use std::sync::Arc;
 
@@ -25,18 +24,17 @@ fn map(config: &Config) -> FieldMap {
     let demo = simulation::demo();
     let drive = demo.drive(demo.world().expect("a world")).expect("a drive");
     let mut pipeline = Pipeline::new(config, Isometry3::identity());
-    let mut ready = VecDeque::new();
-    drive.for_each(|sample| pipeline.ingest(sample.measurement, &mut ready));
-    pipeline.finish(&mut ready);
+    drive.for_each(|sample| pipeline.ingest(sample.measurement));
+    pipeline.finish();
     let mut model = FieldModel::new(config);
-    for batch in ready {
+    for batch in pipeline.take_ready() {
         model.update(&batch.observations, &|| false).expect("a batch of the demonstration");
     }
     model.map().expect("a map")
 }
 
 /// Steps of a robot that reads what the map says.
-fn steps<const D: usize>(lookup: &FieldLookup) -> Vec<MotionStep> {
+fn steps<const D: usize>(lookup: &MapLookup) -> Vec<MotionStep> {
     let place = |index: usize| {
         let angle = TAU * index as f64 / LAP as f64;
         [3.0 + 2.0 * angle.cos(), 3.0 + 2.0 * angle.sin()]
@@ -57,7 +55,7 @@ fn update(criterion: &mut Criterion) {
         // The starting values suit this room; what they are makes no difference to the filter.
         config.learning.max_evaluations = 0;
         let map = map(&config);
-        let lookup = Arc::new(FieldLookup::of(&map, &config.localization, 0.0).expect("a map of the field"));
+        let lookup = Arc::new(MapLookup::of(&map, &config.localization, 0.0).expect("a map of the field"));
         let steps = if lookup.outputs == 1 { steps::<1>(&lookup) } else { steps::<3>(&lookup) };
         let mut group = criterion.benchmark_group(format!("localization, {name}"));
         group.sample_size(20);

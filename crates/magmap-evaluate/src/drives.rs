@@ -13,7 +13,7 @@ use magmap::field::map::{FieldMap, SensorBias};
 use magmap::field::model::FieldModel;
 use magmap::mapping::averaging::Averager;
 use magmap::sensing::reading::{LocatedReading, MagneticField, Observation};
-use magmap_tools::recording::aalto_csv::{Drive, DrivePath, Magnetometer};
+use magmap_tools::recording::aalto_csv::{AaltoDrive, DrivePath, Magnetometer};
 use nalgebra::{Matrix3, Point3, Vector3};
 use rand::SeedableRng;
 use rand::seq::SliceRandom;
@@ -85,7 +85,7 @@ impl Material {
         cut: Cut,
     ) -> anyhow::Result<Self> {
         let read = |number: &u32| {
-            let drive = Drive::read(&DrivePath::new(data, magnetometer, *number));
+            let drive = AaltoDrive::read(&DrivePath::new(data, magnetometer, *number));
             anyhow::Ok(located(&drive.with_context(|| format!("drive {number}"))?))
         };
         let part = |number: &u32, others: &[u32], held_out: bool| -> anyhow::Result<Vec<LocatedReading>> {
@@ -159,7 +159,7 @@ fn edges(rows: usize, cut: Cut) -> Vec<usize> {
     }
 }
 
-fn located(drive: &Drive) -> Vec<LocatedReading> {
+fn located(drive: &AaltoDrive) -> Vec<LocatedReading> {
     (0..drive.seconds.len())
         .map(|row| LocatedReading {
             stamp: drive.stamp(row),

@@ -12,7 +12,7 @@ use magmap::field::model::FieldModel;
 use magmap::localization::{Localizer, Start, State};
 use magmap::sensing::reading::{Measurement, Pose, Reading, Stamp};
 use magmap_tools::locate::{CHI_SQUARED_95, LocatedStep, WRONG};
-use magmap_tools::recording::aalto_csv::{Drive, DrivePath, Magnetometer};
+use magmap_tools::recording::aalto_csv::{AaltoDrive, DrivePath, Magnetometer};
 use magmap_tools::simulation::{self, DipoleOptions, DipoleWorld, Drift, Odometry, RobotOptions, Route};
 use nalgebra::Isometry3;
 use rand::{RngExt, SeedableRng};
@@ -144,7 +144,7 @@ pub struct Runs {
 /// When a drive is missing or damaged, or the model rejects a batch.
 pub fn aalto(data: &Path, magnetometer: Magnetometer, config: &Config) -> anyhow::Result<Vec<Scene>> {
     let read = |number: u32| -> anyhow::Result<TrueDrive> {
-        let drive = Drive::read(&DrivePath::new(data, magnetometer, number));
+        let drive = AaltoDrive::read(&DrivePath::new(data, magnetometer, number));
         let measurements = drive.with_context(|| format!("drive {number}"))?.measurements().collect();
         Ok(TrueDrive { name: number.to_string(), measurements })
     };
@@ -188,7 +188,7 @@ pub fn corridor(seed: u64, config: &Config) -> anyhow::Result<Scene> {
 
 fn drive(world: &DipoleWorld, route: Route, size: [f64; 2], length: f64, seed: u64) -> anyhow::Result<TrueDrive> {
     let path = simulation::Path::through_room(route, size, length, seed)?;
-    let drive = simulation::Drive::new(world, path, RobotOptions::default(), seed)?;
+    let drive = simulation::SimulatedDrive::new(world, path, RobotOptions::default(), seed)?;
     Ok(TrueDrive { name: "simulated".into(), measurements: drive.map(|sample| sample.measurement).collect() })
 }
 

@@ -18,7 +18,7 @@ use magmap::config::Config;
 use magmap::mapping::batcher::Batch;
 use magmap::mapping::pipeline::Pipeline;
 use magmap::sensing::reading::{MagneticField, Measurement};
-use magmap_tools::simulation::{Drive, Path, RobotOptions, Route, World};
+use magmap_tools::simulation::{Path, RobotOptions, Route, SimulatedDrive, World};
 use nalgebra::Isometry3;
 use serde::Serialize;
 use std::collections::VecDeque;
@@ -134,7 +134,7 @@ fn map_one(setting: &Setting, seed: u64, config: &Config, outliers: Outliers) ->
     let robot = RobotOptions { noise: setting.noise, ..RobotOptions::default() };
     let observe = |route, length, seed, outliers: Outliers| {
         let path = Path::through_room(route, [ROOM, ROOM], length, seed)?;
-        anyhow::Ok(observations(Drive::new(&world, path, robot.clone(), seed)?, config, outliers, seed))
+        anyhow::Ok(observations(SimulatedDrive::new(&world, path, robot.clone(), seed)?, config, outliers, seed))
     };
     let mapped = observe(Route::LawnMower { spacing: LANES }, MAPPING_LENGTH, seed, outliers)?;
     let tested = observe(Route::Random, TEST_LENGTH, seed + TEST_SEEDS, Outliers::default())?;
@@ -152,7 +152,7 @@ fn map_one(setting: &Setting, seed: u64, config: &Config, outliers: Outliers) ->
 }
 
 /// A drive through the pipeline: its observations, batch by batch.
-fn observations<W: World>(drive: Drive<W>, config: &Config, outliers: Outliers, seed: u64) -> Vec<Readings> {
+fn observations<W: World>(drive: SimulatedDrive<W>, config: &Config, outliers: Outliers, seed: u64) -> Vec<Readings> {
     let mut corrupt = outliers.corruption(seed);
     let batches = batches(drive.map(|sample| changed(sample.measurement, &mut corrupt)), config);
     let readings = batches.iter().map(|batch| batch.observations.iter());
@@ -161,10 +161,10 @@ fn observations<W: World>(drive: Drive<W>, config: &Config, outliers: Outliers, 
 
 /// The batches of a drive whose sensor is at the origin of the robot.
 pub(crate) fn batches(drive: impl Iterator<Item = Measurement>, config: &Config) -> VecDeque<Batch> {
-    let (mut pipeline, mut ready) = (Pipeline::new(config, Isometry3::identity()), VecDeque::new());
-    drive.for_each(|measurement| pipeline.ingest(measurement, &mut ready));
-    pipeline.finish(&mut ready);
-    ready
+    let mut pipeline = Pipeline::new(config, Isometry3::identity());
+    drive.for_each(|measurement| pipeline.ingest(measurement));
+    pipeline.finish();
+    pipeline.take_ready()
 }
 
 fn changed(mut measurement: Measurement, change: impl FnOnce(MagneticField) -> MagneticField) -> Measurement {

@@ -12,9 +12,8 @@ use magmap::sensing::rejection::{Rejection, Rejections};
 use magmap_evaluate::comparison::BatchResult;
 use magmap_evaluate::drives::{self, Drives, DrivesOutcome, Experiment, Material};
 use magmap_evaluate::metrics::{Readings, Spread};
-use magmap_tools::recording::aalto_csv::{Drive, DrivePath, Magnetometer};
+use magmap_tools::recording::aalto_csv::{AaltoDrive, DrivePath, Magnetometer};
 use nalgebra::{Isometry3, Point3, Vector3};
-use std::collections::VecDeque;
 use std::path::Path;
 use streaming_gp::report::{CeilingUsed, UpdateReport};
 use streaming_gp::streaming::StreamingGp;
@@ -218,7 +217,7 @@ fn drive_1_at_once(mut config: Config, ceiling: Ceiling) -> Option<UpdateReport>
     let path = DrivePath::new(&common::aalto_folder()?, Magnetometer::Invensense, 1);
     config.learning.max_evaluations = 0;
     config.selection.ceiling = ceiling;
-    let drive = Drive::read(&path).unwrap();
+    let drive = AaltoDrive::read(&path).unwrap();
     let mut averager = Averager::new(&config.averaging);
     let mut observations = Vec::new();
     for row in 0..drive.seconds.len() {
@@ -262,16 +261,15 @@ fn rejected_in_steps_of(data: &Path, quantum: f64) -> (Rejections, u64) {
     let rounded = |axis: f64| if quantum > 0.0 { (axis / quantum).round() * quantum } else { axis };
     let (mut rejections, mut readings) = (Rejections::default(), 0);
     for number in 1..=9 {
-        let drive = Drive::read(&DrivePath::new(data, Magnetometer::Invensense, number)).unwrap();
+        let drive = AaltoDrive::read(&DrivePath::new(data, Magnetometer::Invensense, number)).unwrap();
         let mut pipeline = Pipeline::new(&Config::default(), Isometry3::identity());
-        let mut ready = VecDeque::new();
         for mut measurement in drive.measurements() {
             if let Measurement::Reading(reading) = &mut measurement {
                 reading.field = MagneticField::from_microtesla(reading.field.microtesla().map(rounded));
             }
-            pipeline.ingest(measurement, &mut ready);
+            pipeline.ingest(measurement);
         }
-        pipeline.finish(&mut ready);
+        pipeline.finish();
         rejections = rejections.plus(&pipeline.counters().rejections);
         readings += pipeline.counters().readings;
     }

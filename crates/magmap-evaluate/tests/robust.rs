@@ -1,13 +1,11 @@
 //! The robust fit: at its Gaussian limit, and on drives with gross outliers.
 
-use std::collections::VecDeque;
-
 use magmap::config::{self, Config};
 use magmap::field::model::FieldModel;
 use magmap::mapping::pipeline::Pipeline;
 use magmap::sensing::reading::{MagneticField, Measurement, Observation, Reading};
 use magmap_evaluate::random_field::{RandomField, RandomFieldOptions};
-use magmap_tools::simulation::{Drive, Path, RobotOptions, Route};
+use magmap_tools::simulation::{Path, RobotOptions, Route, SimulatedDrive};
 use nalgebra::Isometry3;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -53,17 +51,16 @@ fn observations(
 ) -> Vec<Vec<Observation>> {
     let path = Path::through_room(Route::LawnMower { spacing: 0.5 }, [ROOM, ROOM], 40.0, seed).unwrap();
     let mut pipeline = Pipeline::new(config, Isometry3::identity());
-    let mut ready = VecDeque::new();
-    for sample in Drive::new(world, path, RobotOptions::default(), seed).unwrap() {
+    for sample in SimulatedDrive::new(world, path, RobotOptions::default(), seed).unwrap() {
         let mut measurement = sample.measurement;
         if let Measurement::Reading(Reading { field, .. }) = &mut measurement {
             let corrupted = 1.0 + corruption() / field.strength();
             *field = MagneticField::from_microtesla(field.microtesla() * corrupted);
         }
-        pipeline.ingest(measurement, &mut ready);
+        pipeline.ingest(measurement);
     }
-    pipeline.finish(&mut ready);
-    ready.into_iter().map(|batch| batch.observations).collect()
+    pipeline.finish();
+    pipeline.take_ready().into_iter().map(|batch| batch.observations).collect()
 }
 
 fn learn(config: &Config, batches: &[Vec<Observation>]) -> FieldModel {

@@ -8,11 +8,11 @@ pub mod csv;
 pub mod curves;
 pub mod file;
 pub mod geotiff;
+pub mod json;
 pub mod map_picture;
 pub mod map_server;
 pub mod npz;
 mod path_picture;
-pub mod report;
 mod vector_picture;
 
 use std::path::PathBuf;

@@ -17,7 +17,7 @@ pub mod calibration;
 pub mod cli;
 pub mod export;
 #[cfg(feature = "live")]
-pub mod live;
+pub mod foxglove;
 pub mod locate;
 pub mod recording;
 pub mod replay;

@@ -4,11 +4,11 @@
 //! | --- | --- |
 //! | `path.png` | the map with the path that was found and, where there is one, the true one |
 //! | `path.npz` | stamps, poses, covariances and states as arrays ([`arrays`]) |
-//! | `report.json` | counts, shares of the states, and the errors ([`Report`]) |
+//! | `report.json` | counts, shares of the states, and the errors ([`LocateReport`]) |
 
-pub mod arrays;
 mod comparison;
 mod outputs;
+pub mod path_arrays;
 mod report;
 
 use std::fmt::Display;
@@ -25,7 +25,7 @@ use magmap::sensing::reading::{Measurement, Pose, Stamp, in_plane, interpolate};
 
 pub use self::comparison::{CHI_SQUARED_95, Comparison, WRONG};
 pub use self::outputs::write;
-pub use self::report::{Report, Shares};
+pub use self::report::{LocateReport, Shares};
 
 /// Longest time between two poses across which one is interpolated, in seconds.
 const MAX_GAP: f64 = 0.5;
@@ -67,7 +67,7 @@ pub struct LocatedStep {
 
 /// A recording that was driven through a map.
 #[derive(Clone, Debug)]
-pub struct Drive {
+pub struct LocatedDrive {
     /// The updates.
     pub steps: Vec<LocatedStep>,
     /// The rest of the source, if it failed.
@@ -88,9 +88,9 @@ pub fn drive<E: Display>(
     mount: &Isometry3<f64>,
     stop: &StopSignal,
     mut progress: impl FnMut(Option<&Located>),
-) -> Drive {
+) -> LocatedDrive {
     let started = Instant::now();
-    let mut drive = Drive { steps: Vec::new(), lost: None, interrupted: false, seconds: 0.0 };
+    let mut drive = LocatedDrive { steps: Vec::new(), lost: None, interrupted: false, seconds: 0.0 };
     let mut odometry: Vec<Pose> = Vec::new();
     for input in inputs {
         drive.interrupted = stop.is_stopped();

@@ -9,11 +9,11 @@
 //! [`writer`] writes bags that ROS 2's tools play, [`convert`] converts a drive of the Aalto data to one.
 
 pub mod aalto_csv;
+mod contents;
 pub mod convert;
 mod decoding;
 pub mod drive_writer;
 mod error;
-mod field_table;
 mod loss;
 mod mcap;
 pub mod messages;
@@ -21,7 +21,7 @@ mod playback;
 mod rosbag2;
 mod rosbag2_sqlite;
 mod storage;
-mod survey;
+mod survey_table;
 mod truth;
 pub mod writer;
 
@@ -33,16 +33,16 @@ use serde::Serialize;
 use sha2::{Digest, Sha256};
 use strum::EnumMessage;
 
-use self::aalto_csv::{Drive, DrivePath};
+use self::aalto_csv::{AaltoDrive, DrivePath};
+use self::contents::{BagContents, TopicContents};
 use self::decoding::Frames;
 pub use self::error::Error;
-use self::field_table::FieldTable;
 pub use self::loss::{Loss, Lost};
 use self::messages::{MagneticField, Message, Odometry, TFMessage};
 use self::playback::{Playback, Wanted};
 use self::rosbag2::Bag;
 use self::storage::{Format, StoredTopic};
-use self::survey::{Survey, SurveyedTopic};
+use self::survey_table::SurveyTable;
 use magmap::config::{Config, PoseSource, Sensor};
 use magmap::mapping::mapper::SourceId;
 use magmap::sensing::frames::normalized;
@@ -158,7 +158,7 @@ pub fn open(path: &Path, config: &Config) -> Result<Recording, Error> {
     let drive = if path.is_dir() { None } else { DrivePath::guess(path) };
     match drive {
         Some(drive) => Recording::from_drive(path, &drive, config),
-        None if FieldTable::is_at(path) => Recording::from_table(path, config),
+        None if SurveyTable::is_at(path) => Recording::from_table(path, config),
         None => Recording::from_bag(path, config),
     }
 }
@@ -178,7 +178,7 @@ impl Recording {
     }
 
     fn from_drive(path: &Path, drive_path: &DrivePath, config: &Config) -> Result<Self, Error> {
-        let drive = Drive::read(drive_path)?;
+        let drive = AaltoDrive::read(drive_path)?;
         let file = |kind: &str| drive_path.file(kind).display().to_string();
         let choice = |kind| Choice { topic: file(kind), others: Vec::new() };
         let count = drive.seconds.len() as u64;
@@ -203,7 +203,7 @@ impl Recording {
     }
 
     fn from_table(path: &Path, config: &Config) -> Result<Self, Error> {
-        let table = FieldTable::read(path)?;
+        let table = SurveyTable::read(path)?;
         let name = path.display().to_string();
         let choice = Choice { topic: name.clone(), others: Vec::new() };
         let (type_name, count) = ("positions and fields (CSV)".into(), table.rows.len() as u64);
@@ -262,17 +262,17 @@ impl Recording {
 
     fn from_bag(path: &Path, config: &Config) -> Result<Self, Error> {
         let bag = Bag::open(path)?;
-        let survey = Survey::of(&bag)?;
+        let contents = BagContents::of(&bag)?;
         let topics = &config.topics;
-        let magnetometer = pick::<MagneticField>(path, &survey, "topics.magnetometer", &topics.magnetometer)?;
+        let magnetometer = pick::<MagneticField>(path, &contents, "topics.magnetometer", &topics.magnetometer)?;
         let odometry = match config.frames.pose_source {
             // Nothing of it is needed then.
-            PoseSource::Transforms if survey.of_type(Odometry::TYPE).is_empty() => None,
-            _ => Some(pick::<Odometry>(path, &survey, "topics.odometry", &topics.odometry)?),
+            PoseSource::Transforms if contents.of_type(Odometry::TYPE).is_empty() => None,
+            _ => Some(pick::<Odometry>(path, &contents, "topics.odometry", &topics.odometry)?),
         };
         let (sensor_frame, poses) = (&magnetometer.frames.frame, odometry.as_ref().map(|picked| &picked.frames));
         let poses = poses.cloned().unwrap_or_default();
-        let mount = mount(path, &survey, config, sensor_frame, &poses)?;
+        let mount = mount(path, &contents, config, sensor_frame, &poses)?;
         let mut intake = Intake::new(config);
         if !poses.frame.is_empty() {
             intake.name_map(&poses.frame);
@@ -287,8 +287,8 @@ impl Recording {
         let summary = Summary {
             path: path.into(),
             kind,
-            topics: topic_summaries(&survey),
-            span_seconds: survey.span.map(|(start, end)| (start.seconds(), end.seconds())),
+            topics: topic_summaries(&contents),
+            span_seconds: contents.span.map(|(start, end)| (start.seconds(), end.seconds())),
             magnetometer: magnetometer.choice.clone(),
             odometry: odometry.as_ref().map(|picked| picked.choice.clone()).unwrap_or_default(),
             magnetometer_frame: sensor_frame.clone(),
@@ -297,9 +297,10 @@ impl Recording {
             notes: bag.notes.iter().chain(&magnetometer.note).chain(odometry_note).cloned().collect(),
         };
         let picked: Vec<Picked<'_>> = std::iter::once(magnetometer).chain(odometry).collect();
-        let loss = loss_of(&survey, picked.iter().map(|picked| picked.surveyed));
-        let wanted = picked.into_iter().map(|Picked { surveyed, frames, .. }| Wanted { topic: surveyed.topic.clone(), frames });
-        let playback = Playback::new(bag, wanted.collect(), survey.fixed);
+        let loss = loss_of(&contents, picked.iter().map(|picked| picked.found));
+        let wanted =
+            picked.into_iter().map(|Picked { found, frames, .. }| Wanted { topic: found.topic.clone(), frames });
+        let playback = Playback::new(bag, wanted.collect(), contents.fixed);
         Ok(Self { summary, mount, intake, loss, source: Source::Bag(Box::new(playback)) })
     }
 
@@ -324,27 +325,32 @@ impl std::iter::FusedIterator for Recording {}
 
 /// The topic chosen of those of one type.
 struct Picked<'a> {
-    surveyed: &'a SurveyedTopic,
+    found: &'a TopicContents,
     frames: Frames,
     choice: Choice,
     note: Option<String>,
 }
 
 /// Picks the named topic; without a name, the first of the type.
-fn pick<'a, M: Message>(path: &Path, survey: &'a Survey, key: &'static str, named: &str) -> Result<Picked<'a>, Error> {
-    let mut fitting = survey.of_type(M::TYPE);
-    let index = fitting.iter().position(|surveyed| named.is_empty() || surveyed.topic.name == named);
+fn pick<'a, M: Message>(
+    path: &Path,
+    contents: &'a BagContents,
+    key: &'static str,
+    named: &str,
+) -> Result<Picked<'a>, Error> {
+    let mut fitting = contents.of_type(M::TYPE);
+    let index = fitting.iter().position(|found| named.is_empty() || found.topic.name == named);
     let Some(index) = index else {
-        let topics = topic_summaries(survey);
+        let topics = topic_summaries(contents);
         return Err(match named {
-            "" => no_topic(path, &format!("of type {}", M::TYPE), &topics, &survey.loss),
+            "" => no_topic(path, &format!("of type {}", M::TYPE), &topics, &contents.loss),
             topic => wrong_topic::<M>(path, key, topic, &topics),
         });
     };
-    let surveyed = fitting.remove(index);
-    let StoredTopic { name: topic, type_name: expected } = surveyed.topic.clone();
-    let Some(frames) = surveyed.main_frames().cloned() else {
-        let damage = damage(&loss_of(survey, [surveyed]));
+    let found = fitting.remove(index);
+    let StoredTopic { name: topic, type_name: expected } = found.topic.clone();
+    let Some(frames) = found.main_frames().cloned() else {
+        let damage = damage(&loss_of(contents, [found]));
         return Err(Error::unusable(path, format!("the topic {topic} holds no readable {expected}{damage}")));
     };
     let others: Vec<String> = fitting.into_iter().map(|other| other.topic.name.clone()).collect();
@@ -352,7 +358,7 @@ fn pick<'a, M: Message>(path: &Path, survey: &'a Survey, key: &'static str, name
     let note = is_open.then(|| {
         format!("several topics fit {key}, which names none: {topic} was taken, {} were not", others.join(", "))
     });
-    Ok(Picked { surveyed, frames, choice: Choice { topic, others }, note })
+    Ok(Picked { found, frames, choice: Choice { topic, others }, note })
 }
 
 /// The error for a named topic that does not exist or has another type.
@@ -377,20 +383,20 @@ fn listed(items: &[impl ToString]) -> String {
 }
 
 /// Missing parts of the bag as a whole, of these topics and of the transforms.
-fn loss_of<'a>(survey: &'a Survey, topics: impl IntoIterator<Item = &'a SurveyedTopic>) -> Loss {
-    let mut loss = survey.loss.clone();
-    for topic in topics.into_iter().chain(survey.of_type(TFMessage::TYPE)) {
+fn loss_of<'a>(contents: &'a BagContents, topics: impl IntoIterator<Item = &'a TopicContents>) -> Loss {
+    let mut loss = contents.loss.clone();
+    for topic in topics.into_iter().chain(contents.of_type(TFMessage::TYPE)) {
         topic.add_loss(&mut loss);
     }
     loss
 }
 
-fn topic_summaries(survey: &Survey) -> Vec<TopicSummary> {
-    let summary = |surveyed: &SurveyedTopic| {
-        let StoredTopic { name, type_name } = surveyed.topic.clone();
-        TopicSummary { name, type_name, count: surveyed.count }
+fn topic_summaries(contents: &BagContents) -> Vec<TopicSummary> {
+    let summary = |found: &TopicContents| {
+        let StoredTopic { name, type_name } = found.topic.clone();
+        TopicSummary { name, type_name, count: found.count }
     };
-    let mut topics: Vec<TopicSummary> = survey.topics.iter().map(summary).collect();
+    let mut topics: Vec<TopicSummary> = contents.topics.iter().map(summary).collect();
     topics.sort_by(|a, b| (&a.name, &a.type_name).cmp(&(&b.name, &b.type_name)));
     topics
 }
@@ -398,15 +404,15 @@ fn topic_summaries(survey: &Survey) -> Vec<TopicSummary> {
 /// The place of the sensor on the body, where one is needed. The transforms that the settings need must be there.
 fn mount(
     path: &Path,
-    survey: &Survey,
+    contents: &BagContents,
     config: &Config,
     sensor: &str,
     Frames { frame: odometry, child: body }: &Frames,
 ) -> Result<Isometry3<f64>, Error> {
-    let linked = |from: &str, to: &str, why: &str| match survey.frames.latest(from, to) {
+    let linked = |from: &str, to: &str, why: &str| match contents.frames.latest(from, to) {
         Some(transform) => Ok(transform),
         None => {
-            let links = listed(&survey.frames.links());
+            let links = listed(&contents.frames.links());
             let reason = format!("no transform links {from:?} with {to:?}, {why}; recorded are {links}");
             Err(Error::unusable(path, reason))
         }
@@ -424,8 +430,12 @@ fn mount(
         }
         PoseSource::Transforms => {
             let map = if map.is_empty() { odometry } else { map };
-            linked(sensor, map, "the frame of the magnetometer with that of the map (frames.map), as frames.pose_source wants")?;
-            Ok(given.or_else(|| survey.frames.latest(sensor, body)).unwrap_or_default())
+            linked(
+                sensor,
+                map,
+                "the frame of the magnetometer with that of the map (frames.map), as frames.pose_source wants",
+            )?;
+            Ok(given.or_else(|| contents.frames.latest(sensor, body)).unwrap_or_default())
         }
     }
 }

@@ -16,7 +16,7 @@
 //! | `map.npz` | grids, axes, inducing points, hyperparameters, hard iron and path as arrays ([`MapArrays`](crate::export::MapArrays)) |
 //! | `mean.*`, `standard_deviation.*` | the grids for nav2's `map_server` |
 //! | `map.mcap` | the grids over time ([`MEAN_TOPIC`], [`VARIANCE_TOPIC`]) |
-//! | `report.json` | counts, rejections, and every batch ([`Report`]) |
+//! | `report.json` | counts, rejections, and every batch ([`ReplayReport`]) |
 //! | `config.toml` | the settings that made it |
 //! | `map.magmap` | the map itself, to be continued, with its trajectory ([`store`](magmap::store)) |
 //!
@@ -50,15 +50,15 @@ use magmap::field::grid::FieldGrid;
 use magmap::field::map::FieldMap;
 use magmap::mapping::mapper::{Mapper, SourceId};
 use magmap::mapping::stop::StopSignal;
+use magmap::mapping::thread::{Finished, MappingThread, Mode, Observer};
 use magmap::mapping::updates::Update;
-use magmap::mapping::worker::{Finished, Mode, Observer, Worker};
 use magmap::sensing::counters::Counters;
 use magmap::sensing::intake::{Input, Intake, IntakeStatus, SensorMessage};
 use magmap::store::map_file::{self, FILE_NAME};
 
 pub use self::batch_record::BatchRecord;
 pub use self::grids::{MEAN_TOPIC, VARIANCE_TOPIC};
-pub use self::report::{ReplayTotals, Report};
+pub use self::report::{ReplayReport, ReplayTotals};
 pub use self::start::Resumed;
 pub use self::truth::TruthComparison;
 
@@ -207,7 +207,7 @@ pub struct Replay {
     folder: PathBuf,
     /// Number of inputs that are in the map already.
     skipped: usize,
-    worker: Worker,
+    worker: MappingThread,
     drawing: Drawing,
     context: Context,
 }
@@ -216,7 +216,7 @@ pub struct Replay {
 #[derive(Clone, Debug)]
 pub struct ReplayOutputs {
     /// The report; also in `report.json`.
-    pub report: Report,
+    pub report: ReplayReport,
     /// The final map.
     pub grid: FieldGrid,
     /// The files written.
@@ -254,7 +254,7 @@ impl Replay {
         });
         let ReplayStart { mapper, log, resumed, skipped } = start;
         let has_begun = mapper.progress().source() == Some(&source.id);
-        let worker = Worker::start(Mode::Offline, mapper, Some(Box::new(log)), Some(observer))?;
+        let worker = MappingThread::start(Mode::WaitForLearning, mapper, Some(Box::new(log)), Some(observer))?;
         let inbox = &worker.inbox;
         if !has_begun {
             // All runs of a recording are equal, and so are their maps.
@@ -262,7 +262,15 @@ impl Replay {
         }
         inbox.name_frame(source.frame())?;
         let context = Context { source, interrupted: false, resumed, started: Instant::now() };
-        Ok(Self { config: config.clone(), speed: options.speed, folder: folder.to_owned(), skipped, worker, drawing, context })
+        Ok(Self {
+            config: config.clone(),
+            speed: options.speed,
+            folder: folder.to_owned(),
+            skipped,
+            worker,
+            drawing,
+            context,
+        })
     }
 
     /// Ends the replay early when set: learning stops at its next evaluation, what was sent becomes part of the map, and the outputs

@@ -19,7 +19,7 @@ use magmap::sensing::reading::MagneticField;
 pub use dipoles::{Character, Dipole, DipoleOptions, DipoleWorld};
 pub use odometry::{Drift, Odometry};
 pub use path::{Path, Route};
-pub use robot::{Drive, RobotOptions, SimulatedMeasurement, Truth};
+pub use robot::{RobotOptions, SimulatedDrive, SimulatedMeasurement, Truth};
 
 /// A setting that no world, path or robot can have.
 #[derive(Debug, PartialEq, thiserror::Error)]
@@ -78,10 +78,10 @@ impl Simulation {
     ///
     /// # Errors
     /// Settings that no route or robot can have.
-    pub fn drive<W: World>(&self, world: W) -> Result<Drive<W>, Error> {
+    pub fn drive<W: World>(&self, world: W) -> Result<SimulatedDrive<W>, Error> {
         positive("duration", self.duration)?;
         let path = Path::through_room(self.route, self.world.size, self.robot.speed * self.duration, self.seed)?;
-        Drive::new(world, path, self.robot.clone(), self.seed)
+        SimulatedDrive::new(world, path, self.robot.clone(), self.seed)
     }
 }
 

@@ -4,7 +4,7 @@ use super::common;
 
 use magmap::config::{Config, Mapped};
 use magmap::mapping::mapper::Mapper;
-use magmap::mapping::worker::{Mode, Worker};
+use magmap::mapping::thread::{MappingThread, Mode};
 use magmap::sensing::intake::Input;
 use magmap::sensing::reading::{MagneticField, Measurement, Pose, Reading, Stamp};
 use magmap_tools::recording;
@@ -21,7 +21,7 @@ fn doubt(
     config.model.field = Mapped::Vector;
     config.learning.max_evaluations = 0;
     config.selection.max_inducing_points = 10;
-    let worker = Worker::start(Mode::Offline, Mapper::new(&config), None, None).unwrap();
+    let worker = MappingThread::start(Mode::WaitForLearning, Mapper::new(&config), None, None).unwrap();
     worker.inbox.send(Input::Mount(mount)).unwrap();
     measurements.into_iter().for_each(|measurement| worker.inbox.send(measurement).unwrap());
     let live = {
@@ -153,7 +153,7 @@ fn a_bias_that_grows_with_the_speed_is_named_unless_it_is_learnt() {
 #[test]
 fn strengths_do_not_depend_on_axes_and_are_not_checked() {
     let (_, measurements, _) = faults(&drive(1, Route::Random)).swap_remove(0);
-    let worker = Worker::start(Mode::Offline, Mapper::new(&Config::default()), None, None).unwrap();
+    let worker = MappingThread::start(Mode::WaitForLearning, Mapper::new(&Config::default()), None, None).unwrap();
     measurements.into_iter().for_each(|measurement| worker.inbox.send(measurement).unwrap());
     assert_eq!(worker.join().unwrap().doubt, None);
 }
@@ -164,7 +164,7 @@ fn readings_that_contradict_the_map_are_noticed_within_10_m_of_places_that_are_k
     config.model.field = Mapped::Vector;
     let first = drive(5, Route::Random);
     let twice = |offset: Vector3<f64>, turn: f64| {
-        let worker = Worker::start(Mode::Offline, Mapper::new(&config), None, None).unwrap();
+        let worker = MappingThread::start(Mode::WaitForLearning, Mapper::new(&config), None, None).unwrap();
         worker.inbox.send(Input::Mount(mount())).unwrap();
         first.iter().for_each(|measurement| worker.inbox.send(*measurement).unwrap());
         worker.flush().unwrap();

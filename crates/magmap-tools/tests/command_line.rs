@@ -1,8 +1,7 @@
 //! The built program, as users see it: exit codes, outputs, messages.
 
-use super::{arrays, common};
+use super::{common, npz};
 
-use std::collections::VecDeque;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -59,7 +58,7 @@ fn report(folder: &TempDir, name: &str) -> Value {
 
 /// Shape and values of an array in a `map.npz`.
 fn array(folder: &Path, name: &str) -> (Vec<u64>, Vec<f64>) {
-    arrays::read(&folder.join("map.npz"), name)
+    npz::read(&folder.join("map.npz"), name)
 }
 
 fn same_file(folder: &TempDir, [one, other]: [&str; 2], file: &str) -> bool {
@@ -435,8 +434,7 @@ fn a_converted_drive_makes_the_map_of_its_files() {
 fn observations(path: &Path) -> Vec<Observation> {
     let recording = recording::open(path, &Config::default()).unwrap();
     let mut pipeline = Pipeline::new(&Config::default(), recording.mount);
-    let mut ready = VecDeque::new();
-    recording.inputs().for_each(|input| pipeline.ingest(input.unwrap(), &mut ready));
-    pipeline.finish(&mut ready);
-    ready.into_iter().flat_map(|batch| batch.observations).collect()
+    recording.inputs().for_each(|input| pipeline.ingest(input.unwrap()));
+    pipeline.finish();
+    pipeline.take_ready().into_iter().flat_map(|batch| batch.observations).collect()
 }

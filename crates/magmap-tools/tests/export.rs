@@ -1,6 +1,6 @@
 //! A saved map for other programs: the same numbers in every format, and nothing is overwritten unasked.
 
-use super::{arrays, common};
+use super::{common, npz};
 
 use std::fs::{self, File};
 use std::path::Path;
@@ -25,7 +25,7 @@ fn mapped(folder: &TempDir, settings: &[&str]) {
 
 /// Values of an array in an `.npz` file.
 fn array(file: &Path, name: &str) -> Vec<f64> {
-    arrays::read(file, name).1
+    npz::read(file, name).1
 }
 
 /// Header and rows of a table.

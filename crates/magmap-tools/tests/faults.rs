@@ -3,7 +3,6 @@
 //! `docs/faults.md` lists them. The drive takes 30 s, with 50 readings and 30 poses a second; health is checked every 5 s,
 //! as in the node.
 
-use std::collections::VecDeque;
 use std::sync::{LazyLock, mpsc};
 
 use magmap::config::Config;
@@ -13,7 +12,7 @@ use magmap::mapping::mapper::{Mapper, Step};
 use magmap::mapping::pipeline::Pipeline;
 use magmap::mapping::step_log::StepLog;
 use magmap::mapping::stop::StopSignal;
-use magmap::mapping::worker::{Mode, Observer, Worker};
+use magmap::mapping::thread::{MappingThread, Mode, Observer};
 use magmap::sensing::counters::Counters;
 use magmap::sensing::gates::Reopenings;
 use magmap::sensing::health::{Finding, HealthInputs, HealthMonitor, Topic};
@@ -201,7 +200,7 @@ fn map_with(config: &Config, events: &[Event]) -> Mapped {
     let odometry = &topic("/odom", "odometry_topic", "nav_msgs/msg/Odometry");
     let (mut intake, mut health) = (Intake::new(config), HealthMonitor::new(config));
     let mut pipeline = Pipeline::new(config, Isometry3::identity());
-    let (mut ready, mut reported, mut check) = (VecDeque::new(), Vec::new(), CHECK_PERIOD);
+    let (mut reported, mut check) = (Vec::new(), CHECK_PERIOD);
     for (at, measurement) in events {
         if *at >= check {
             check += CHECK_PERIOD;
@@ -216,11 +215,12 @@ fn map_with(config: &Config, events: &[Event]) -> Mapped {
             Measurement::Reading(reading) => SensorMessage::reading("base_link", reading),
             Measurement::Pose(pose) => SensorMessage::odometry("odom", "base_link", pose),
         };
-        intake.take(message, &mut |input: Input| pipeline.ingest(input, &mut ready));
+        intake.take(message, &mut |input: Input| pipeline.ingest(input));
         reported.extend(pipeline.take_reopenings().iter().map(ToString::to_string));
     }
-    intake.finish(&mut |input| pipeline.ingest(input, &mut ready));
-    pipeline.finish(&mut ready);
+    intake.finish(&mut |input| pipeline.ingest(input));
+    pipeline.finish();
+    let ready = pipeline.take_ready();
     assert_eq!(pipeline.waiting(), 0);
     let mut counters = *pipeline.counters();
     counters.readings = intake.status.readings;
@@ -843,7 +843,7 @@ fn a_burst_faster_than_learning_is_merged_and_beyond_the_inbox_counted_as_lost()
     let (allow, allowed) = mpsc::channel();
     // Each update waits until it is allowed.
     let observer: Observer = Box::new(move |_, _| allowed.recv().unwrap());
-    let worker = Worker::start(Mode::Live, Mapper::new(&config), None, Some(observer)).unwrap();
+    let worker = MappingThread::start(Mode::MergeWaiting, Mapper::new(&config), None, Some(observer)).unwrap();
     let inbox = &worker.inbox;
     let lost = events.iter().filter(|(_, measurement)| !inbox.offer(*measurement).unwrap()).count();
     (0..1000).for_each(|_| allow.send(()).unwrap());

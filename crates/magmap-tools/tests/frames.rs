@@ -10,7 +10,6 @@ use magmap_tools::recording::messages::{self, Odometry, TFMessage};
 use magmap_tools::recording::writer::{BagWriter, Storage};
 use magmap_tools::recording::{self, Recording};
 use nalgebra::{Isometry3, Point3, Translation3, UnitQuaternion, Vector3};
-use std::collections::VecDeque;
 use std::path::Path;
 
 const SECONDS: f64 = 60.0;
@@ -86,12 +85,11 @@ fn arrival(message: &SensorMessage) -> i64 {
 /// The batches of messages in this order.
 fn batches(config: &Config, mut intake: Intake, messages: impl IntoIterator<Item = SensorMessage>) -> Vec<Batch> {
     let mut pipeline = Pipeline::new(config, Isometry3::identity());
-    let mut ready = VecDeque::new();
-    let mut sink = |input| pipeline.ingest(input, &mut ready);
+    let mut sink = |input| pipeline.ingest(input);
     messages.into_iter().for_each(|message| intake.take(message, &mut sink));
     intake.finish(&mut sink);
-    pipeline.finish(&mut ready);
-    ready.into()
+    pipeline.finish();
+    pipeline.take_ready().into()
 }
 
 fn config(source: PoseSource) -> Config {

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use magmap::config::Config;
 use magmap::sensing::reading::Stamp;
-use magmap_tools::live::LiveServer;
+use magmap_tools::foxglove::FoxgloveServer;
 use magmap_tools::recording::drive_writer::messages;
 use magmap_tools::recording::messages::{Message, OccupancyGrid, decode};
 use magmap_tools::replay::{MEAN_TOPIC, Options, Replay, VARIANCE_TOPIC};
@@ -116,7 +116,7 @@ fn up_to(last: &OccupancyGrid, grids: &Receiver<OccupancyGrid>) -> Vec<Occupancy
 
 #[test]
 fn clients_get_the_grids_of_the_file_and_late_ones_the_newest_at_once() {
-    let server = LiveServer::start("127.0.0.1", 0, "magmap").unwrap();
+    let server = FoxgloveServer::start("127.0.0.1", 0, "magmap").unwrap();
     let url = server.url();
     let (means, _) = watch(&url, MEAN_TOPIC);
     let folder = tempdir().unwrap();
@@ -154,7 +154,7 @@ fn clients_get_the_grids_of_the_file_and_late_ones_the_newest_at_once() {
 /// Sends more than the sockets of a client that reads nothing can hold.
 #[test]
 fn clients_that_read_nothing_or_leave_do_not_hold_up_the_writer() {
-    let server = LiveServer::start("127.0.0.1", 0, "magmap").unwrap();
+    let server = FoxgloveServer::start("127.0.0.1", 0, "magmap").unwrap();
     let mut writer = server.writer();
     let grid = |value| OccupancyGrid { data: vec![value; 1 << 20], ..OccupancyGrid::default() };
     writer.write("/map", &grid(0), Stamp::default()).unwrap();

@@ -1,6 +1,5 @@
 //! The localizer in simulated rooms: tracked, found, lost, and never sure of a wrong place.
 
-use std::collections::VecDeque;
 use std::sync::LazyLock;
 
 use nalgebra::{Isometry2, Isometry3, Point3, Quaternion, UnitQuaternion, Vector3};
@@ -12,7 +11,9 @@ use magmap::field::model::FieldModel;
 use magmap::localization::{Error, Localizer, Located, Reason, Start, State};
 use magmap::mapping::pipeline::Pipeline;
 use magmap::sensing::reading::{MagneticField, Measurement, Pose, Reading, Stamp};
-use magmap_tools::simulation::{DipoleOptions, DipoleWorld, Drift, Drive, Odometry, Path, RobotOptions, Route, World};
+use magmap_tools::simulation::{
+    DipoleOptions, DipoleWorld, Drift, Odometry, Path, RobotOptions, Route, SimulatedDrive, World,
+};
 
 const ROOM: [f64; 2] = [5.0, 5.0];
 
@@ -25,9 +26,9 @@ fn world(seed: u64) -> DipoleWorld {
     DipoleWorld::random(&DipoleOptions { size: ROOM, ..DipoleOptions::default() }, seed).unwrap()
 }
 
-fn drive(world: &DipoleWorld, route: Route, length: f64) -> Drive<&DipoleWorld> {
+fn drive(world: &DipoleWorld, route: Route, length: f64) -> SimulatedDrive<&DipoleWorld> {
     let path = Path::through_room(route, ROOM, length, 1).unwrap();
-    Drive::new(world, path, RobotOptions { mount: mount(), ..RobotOptions::default() }, 1).unwrap()
+    SimulatedDrive::new(world, path, RobotOptions { mount: mount(), ..RobotOptions::default() }, 1).unwrap()
 }
 
 fn settings(field: Mapped) -> Config {
@@ -53,13 +54,12 @@ fn mapped(field: Mapped) -> &'static FieldMap {
 /// The map of the room, driven through in lanes with true poses.
 fn map_room(config: &Config) -> FieldMap {
     let mut pipeline = Pipeline::new(config, mount());
-    let mut ready = VecDeque::new();
     for simulated in drive(&world(4), Route::LawnMower { spacing: 0.6 }, 45.0) {
-        pipeline.ingest(simulated.measurement, &mut ready);
+        pipeline.ingest(simulated.measurement);
     }
-    pipeline.finish(&mut ready);
+    pipeline.finish();
     let mut model = FieldModel::new(config);
-    for batch in ready {
+    for batch in pipeline.take_ready() {
         model.update(&batch.observations, &|| false).unwrap();
     }
     model.map().unwrap()

@@ -1,6 +1,6 @@
 //! Offline localization: from a recording and a map to a folder of outputs.
 
-use super::{arrays, common};
+use super::{common, npz};
 
 use std::fs;
 use std::path::Path;
@@ -25,7 +25,7 @@ fn expect(code: i32, arguments: &[&str], folder: &TempDir) -> (String, String) {
 
 /// Shape and values of an array in `path.npz`.
 fn array<T: Deserialize>(folder: &Path, name: &str) -> (Vec<u64>, Vec<T>) {
-    arrays::read(&folder.join("path.npz"), name)
+    npz::read(&folder.join("path.npz"), name)
 }
 
 /// The same room of 5 m by 5 m in each bag.

@@ -1,6 +1,5 @@
 //! Tests that share a process: one program is built sooner than a dozen, and keeps all cores busy.
 
-mod arrays;
 mod axes_check;
 mod calibrate;
 mod command_line;
@@ -12,6 +11,7 @@ mod frames;
 mod live;
 mod localizer;
 mod locate;
+mod npz;
 mod recording;
 mod replay;
 mod resume;

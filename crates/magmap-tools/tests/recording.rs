@@ -9,7 +9,7 @@ use std::{
 use crate::common::{self, measurements};
 use magmap::config::{Config, Sensor, Topics};
 use magmap::sensing::reading::{MagneticField, Measurement, Pose, Reading, Stamp};
-use magmap_tools::recording::aalto_csv::{Drive, DrivePath};
+use magmap_tools::recording::aalto_csv::{AaltoDrive, DrivePath};
 use magmap_tools::recording::convert::convert;
 use magmap_tools::recording::messages::{self, Message, Odometry, TFMessage};
 use magmap_tools::recording::writer::{BagWriter, MessageWriter, Storage};
@@ -161,7 +161,7 @@ fn csv_drive(rows: usize) -> (TempDir, PathBuf) {
 
 /// Converts a drive, reads the bag, and compares the sensor's place and the field along the room's axes with the
 /// drive's.
-fn assert_converts(drive: &Drive, storage: Storage, mount: &Isometry3<f64>) {
+fn assert_converts(drive: &AaltoDrive, storage: Storage, mount: &Isometry3<f64>) {
     let folder = tempfile::tempdir().unwrap();
     let bag = folder.path().join("converted");
     convert(drive, &bag, storage, mount, None).unwrap();
@@ -188,7 +188,7 @@ fn assert_converts(drive: &Drive, storage: Storage, mount: &Isometry3<f64>) {
 #[test]
 fn a_converted_drive_gives_the_axes_of_its_files() {
     let (_folder, path) = csv_drive(600);
-    let drive = Drive::read(&DrivePath::guess(&path).unwrap()).unwrap();
+    let drive = AaltoDrive::read(&DrivePath::guess(&path).unwrap()).unwrap();
     for storage in STORAGES {
         assert_converts(&drive, storage, &Isometry3::identity());
         assert_converts(&drive, storage, &mount());
@@ -199,7 +199,7 @@ fn a_converted_drive_gives_the_axes_of_its_files() {
 fn a_real_drive_survives_conversion() {
     let Some(folder) = common::aalto_folder() else { return };
     let path = DrivePath::guess(&folder.join("invensense/3")).unwrap();
-    let drive = Drive::read(&path).unwrap();
+    let drive = AaltoDrive::read(&path).unwrap();
     assert_eq!((drive.seconds.len(), drive.repeated_stamps), (9404, 0));
     assert_eq!((drive.seconds[0], drive.seconds[9403]), (20.89, 208.95));
     assert_converts(&drive, Storage::Mcap, &mount());

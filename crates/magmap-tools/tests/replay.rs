@@ -1,6 +1,6 @@
 //! Offline mapping: from measurements to a folder of outputs.
 
-use super::arrays;
+use super::npz;
 
 use std::convert::Infallible;
 use std::fs::{self, File};
@@ -121,7 +121,7 @@ fn the_grids_over_time_end_with_the_final_map_and_have_the_stamps_of_batches() {
 
 /// The numbers of an array in `map.npz`.
 fn array(folder: &Path, name: &str) -> Option<Vec<f64>> {
-    arrays::find(&folder.join("map.npz"), name).map(|(_, values)| values)
+    npz::find(&folder.join("map.npz"), name).map(|(_, values)| values)
 }
 
 #[test]

@@ -13,7 +13,7 @@ use std::time::Instant;
 use magmap::config::Config;
 use magmap::field::raster::{Rasterizer, rasterize};
 use magmap::mapping::mapper::Mapper;
-use magmap::mapping::worker::{Finished, Mode, Observer, Worker};
+use magmap::mapping::thread::{Finished, MappingThread, Mode, Observer};
 use magmap::store::checkpoint::Checkpoint;
 use magmap::store::map_log::{MapLog, Options};
 use magmap_tools::replay::TruthComparison;
@@ -73,7 +73,7 @@ fn soak(simulation: &Simulation) -> (Vec<Sample>, Finished) {
         }
     });
     let step_log = Some(Box::new(log) as _);
-    let worker = Worker::start(Mode::Offline, mapper, step_log, Some(observer)).unwrap();
+    let worker = MappingThread::start(Mode::WaitForLearning, mapper, step_log, Some(observer)).unwrap();
     let inbox = &worker.inbox;
     for sample in simulation.drive(simulation.world().unwrap()).unwrap() {
         inbox.send(sample.measurement).unwrap();

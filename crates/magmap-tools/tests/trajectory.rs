@@ -2,7 +2,7 @@
 
 use magmap::config::{Config, Mapped};
 use magmap::mapping::mapper::Mapper;
-use magmap::mapping::worker::{Mode, Worker};
+use magmap::mapping::thread::{MappingThread, Mode};
 use magmap::store::Database;
 use magmap::store::map_log::{MapLog, Options};
 use magmap::trajectory;
@@ -18,7 +18,7 @@ fn assert_folds_to_the_same_map(change: impl FnOnce(&mut Config)) {
     let folder = tempfile::tempdir().unwrap();
     let (map, mapper) = (folder.path().join("map.magmap"), Mapper::new(&config));
     let log = MapLog::create(&map, &mapper, Options::default()).unwrap();
-    let worker = Worker::start(Mode::Offline, mapper, Some(Box::new(log)), None).unwrap();
+    let worker = MappingThread::start(Mode::WaitForLearning, mapper, Some(Box::new(log)), None).unwrap();
     for sample in simulation.drive(&simulation.world().unwrap()).unwrap() {
         worker.inbox.send(sample.measurement).unwrap();
     }

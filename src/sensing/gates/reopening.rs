@@ -35,7 +35,10 @@ impl fmt::Display for Reopening {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { gate, rejections, stamp, position } = self;
         let (x, y, seconds) = (position.x, position.y, stamp.seconds());
-        write!(formatter, "gate {gate} reopened after {rejections} rejections at ({x:.2}, {y:.2}), stamp {seconds:.3} s")
+        write!(
+            formatter,
+            "gate {gate} reopened after {rejections} rejections at ({x:.2}, {y:.2}), stamp {seconds:.3} s"
+        )
     }
 }
 

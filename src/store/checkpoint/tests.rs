@@ -53,8 +53,8 @@ fn learn(model: &mut FieldModel, observations: &[Observation]) {
 /// One with values that are hard to preserve: numbers without a short decimal, letters that are not ASCII.
 fn checkpoint(config: &Config, model: &FieldModel) -> Checkpoint {
     let (frame, pipeline) = ("lobby/\u{1f9ed}/\"nord\"".to_owned(), Pipeline::new(config, Isometry3::identity()));
-    let (ready, progress) = (VecDeque::new(), Progress::default());
-    let mut mapper = Mapper::resume(config.clone(), frame, pipeline, ready, model.clone(), progress);
+    let progress = Progress::default();
+    let mut mapper = Mapper::resume(config.clone(), frame, pipeline, model.clone(), progress);
     // Waiting readings, an open cell, an open batch.
     for (index, measurement) in drive(8).into_iter().enumerate() {
         mapper.take(Step::Input { index: index as u64, input: measurement.into() }, &StopSignal::default());
@@ -264,7 +264,10 @@ fn a_change_without_its_checksum_is_damage_and_an_invalid_state_is_rejected_with
     };
     let shape = |name: &str, shape: &str| format!("UPDATE arrays SET shape = '{shape}' WHERE name = '{name}'");
     let cases = [
-        (replace("stream", "\"used_readings\":", "\"used_readings\":999999999999999999"), "a valid state of the stream"),
+        (
+            replace("stream", "\"used_readings\":", "\"used_readings\":999999999999999999"),
+            "a valid state of the stream",
+        ),
         ("DELETE FROM arrays WHERE name = 'triangle'".into(), "expected numbers in the array triangle, found none"),
         (shape("triangle", &format!("[{points}, {}]", points + 1)), "in the array triangle, found ["),
         // More numbers than can be counted, and not one more in the file.

@@ -10,9 +10,9 @@ use crate::outliers::Outliers;
 use anyhow::Context;
 use magmap::config::Config;
 use magmap::mapping::mapper::Mapper;
-use magmap::mapping::worker::{Mode, Worker};
+use magmap::mapping::thread::{MappingThread, Mode};
 use magmap::sensing::reading::MagneticField;
-use magmap_tools::simulation::{DipoleOptions, DipoleWorld, Drift, Drive, Path, RobotOptions, Route};
+use magmap_tools::simulation::{DipoleOptions, DipoleWorld, Drift, Path, RobotOptions, Route, SimulatedDrive};
 use nalgebra::{Isometry3, Vector3};
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
@@ -141,13 +141,13 @@ fn map_one(setting: &Setting, seed: u64, config: &Config, outliers: Outliers) ->
     let with_iron = |field: MagneticField| MagneticField::from_microtesla(field.microtesla() + hard_iron);
     let drive = |route, length, robot, seed| {
         let path = Path::through_room(route, size, length, seed)?;
-        Drive::new(&world, path, robot, seed)
+        SimulatedDrive::new(&world, path, robot, seed)
     };
     let robot = RobotOptions { noise, ..RobotOptions::default() };
     let lanes = Route::LawnMower { spacing: LANES };
 
     let mut corrupt = outliers.corruption(seed);
-    let worker = Worker::start(Mode::Offline, Mapper::new(config), None, None)?;
+    let worker = MappingThread::start(Mode::WaitForLearning, Mapper::new(config), None, None)?;
     let start = Instant::now();
     for sample in drive(lanes, length, fault.of(robot.clone(), length), seed)? {
         worker.inbox.send(changed(sample.measurement, |field| corrupt(with_iron(field))))?;

@@ -1,7 +1,7 @@
 //! A stretch of a drive whose readings can be located under any delay and turned by any yaw, always the same readings
 //! in the same cells.
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{HashMap, HashSet};
 
 use nalgebra::{Isometry3, Matrix3, Point3, Rotation3, UnitQuaternion, Vector3};
 
@@ -18,12 +18,12 @@ pub(super) fn locate(
     mount: Isometry3<f64>,
     delay: f64,
 ) -> (Vec<Observation>, Counters) {
-    let (mut pipeline, mut ready) = (Pipeline::new(config, mount), VecDeque::new());
+    let mut pipeline = Pipeline::new(config, mount);
     for measurement in measurements {
-        pipeline.ingest(earlier(measurement, delay), &mut ready);
+        pipeline.ingest(earlier(measurement, delay));
     }
-    pipeline.finish(&mut ready);
-    (ready.into_iter().flat_map(|batch| batch.observations).collect(), *pipeline.counters())
+    pipeline.finish();
+    (pipeline.take_ready().into_iter().flat_map(|batch| batch.observations).collect(), *pipeline.counters())
 }
 
 /// The measurement with the stamp of a reading moved back by the delay of its topic.

@@ -2,10 +2,10 @@
 
 use std::path::{Path, PathBuf};
 
-use super::{Drive, Error, LocatedStep, Report, arrays};
+use super::{Error, LocateReport, LocatedDrive, LocatedStep, path_arrays};
 use crate::export::MapPicture;
 use crate::export::file::{create_folder, holds_files};
-use crate::export::report::write_json;
+use crate::export::json::write_json;
 use magmap::config::Config;
 use magmap::field::map::FieldMap;
 use magmap::field::raster::rasterize;
@@ -23,8 +23,8 @@ pub fn write(
     force: bool,
     config: &Config,
     map: &FieldMap,
-    drive: &Drive,
-    report: &Report,
+    drive: &LocatedDrive,
+    report: &LocateReport,
     subtitle: &str,
 ) -> Result<Vec<PathBuf>, Error> {
     create_folder(folder)?;
@@ -33,7 +33,7 @@ pub fn write(
     }
     let [picture, npz, json] = ["path.png", "path.npz", "report.json"].map(|name| folder.join(name));
     write_json(&json, report)?;
-    arrays::write(&npz, &drive.steps)?;
+    path_arrays::write(&npz, &drive.steps)?;
     let grid = rasterize(&config.raster, map, &map.extent)?;
     let truth: Vec<[f64; 2]> =
         drive.steps.iter().map(|step| step.truth.map_or([f64::NAN; 2], |pose| pose.translation.into())).collect();

@@ -6,7 +6,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::comparison::Comparison;
-use super::{Drive, Error};
+use super::{Error, LocatedDrive};
 use crate::recording::Loss;
 use magmap::config;
 use magmap::localization::{Localizer, Reason, Start, State};
@@ -14,7 +14,7 @@ use magmap::sensing::counters::Counters;
 
 /// The report of a localized recording.
 #[derive(Clone, Debug, Serialize)]
-pub struct Report {
+pub struct LocateReport {
     /// Version of magmap.
     pub magmap_version: &'static str,
     /// A description of the recording: its [`Summary`](crate::recording::Summary).
@@ -73,13 +73,13 @@ pub struct End {
     pub reason: Option<Reason>,
 }
 
-impl Report {
+impl LocateReport {
     /// The report of a drive, from `source` into `map`.
     ///
     /// # Errors
     /// [`Error::NothingLocated`] without any update.
     pub fn of(
-        drive: &Drive,
+        drive: &LocatedDrive,
         localizer: &Localizer,
         source: Value,
         map: &Path,

@@ -93,10 +93,10 @@ impl DrivePath {
 
 /// A drive: arrays of equal length, in the order of time.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Drive {
+pub struct AaltoDrive {
     /// The sensor.
     pub magnetometer: Magnetometer,
-    /// Time in seconds since the start of the drive, strictly increasing; see [`Drive::read`] for repeated stamps.
+    /// Time in seconds since the start of the drive, strictly increasing; see [`AaltoDrive::read`] for repeated stamps.
     pub seconds: Vec<f64>,
     /// Position of the sensor in the room, in metres.
     pub positions: Vec<[f64; 2]>,
@@ -109,7 +109,7 @@ pub struct Drive {
     pub loss: Loss,
 }
 
-impl Drive {
+impl AaltoDrive {
     /// Adds the content of the files.
     pub(super) fn digest(&self) -> Sha256 {
         let places = self.positions.iter().flatten().copied();
@@ -153,7 +153,7 @@ impl Drive {
     /// Reads the drive that a path names: `FOLDER/invensense/3`, or any of its three files.
     ///
     /// # Errors
-    /// A path that names no drive, and the errors of [`Drive::read`].
+    /// A path that names no drive, and the errors of [`AaltoDrive::read`].
     pub fn open(path: &Path) -> Result<Self, Error> {
         let not_a_drive = || Error::NotARecording {
             path: path.into(),
@@ -348,14 +348,14 @@ mod tests {
         let data = path.folder.parent().unwrap();
         assert_eq!(DrivePath::new(data, Magnetometer::Nexus, 1), path);
         assert_eq!(DrivePath::guess(&path.folder.join("2")), None);
-        let message = Drive::open(&path.folder.join("2")).unwrap_err().to_string();
+        let message = AaltoDrive::open(&path.folder.join("2")).unwrap_err().to_string();
         assert!(message.contains("no CSV files"), "{message}");
     }
 
     #[test]
     fn rows_become_a_pose_and_a_reading_with_the_same_stamp() {
         let (_folder, path) = drive("invensense", "1.5\r\n1.52\r\n", "1,2\r\n3,4\r\n", "10,20,30\r\n-1,2e1,.5\r\n");
-        let drive = Drive::read(&path).unwrap();
+        let drive = AaltoDrive::read(&path).unwrap();
         let measurements: Vec<Measurement> = drive.measurements().collect();
         assert_eq!(measurements.len(), 4);
         let [_, _, Measurement::Pose(pose), Measurement::Reading(reading)] = measurements[..] else { panic!() };
@@ -371,14 +371,14 @@ mod tests {
     #[test]
     fn trivisio_is_scaled_from_the_local_field() {
         let (_folder, path) = drive("trivisio", "0\n", "0,0\n", "1,0,-2\n");
-        assert_eq!(Drive::read(&path).unwrap().fields[0], Vector3::new(TRIVISIO_UNIT, 0.0, -2.0 * TRIVISIO_UNIT));
+        assert_eq!(AaltoDrive::read(&path).unwrap().fields[0], Vector3::new(TRIVISIO_UNIT, 0.0, -2.0 * TRIVISIO_UNIT));
     }
 
     #[test]
     fn repeated_stamps_are_spread_up_to_the_next_but_no_wider_than_usual() {
         let time = "0\n0.01\n0.01\n0.02\n0.03\n0.04\n0.04\n0.3\n0.3\n";
         let (_folder, path) = drive("trivisio", time, &"0,0\n".repeat(9), &"1,0,0\n".repeat(9));
-        let drive = Drive::read(&path).unwrap();
+        let drive = AaltoDrive::read(&path).unwrap();
         assert_eq!(drive.repeated_stamps, 3);
         let expected = [0.0, 0.01, 0.015, 0.02, 0.03, 0.04, 0.05, 0.3, 0.31];
         for (found, expected) in drive.seconds.iter().zip(expected) {
@@ -391,7 +391,7 @@ mod tests {
     fn rows_with_nothing_in_them_are_left_out_and_counted() {
         let time = "0\n\n0.02\n0.03\n0.01\n";
         let (_folder, path) = drive("invensense", time, "0,0\n1,0\n2,0\nNaN,NaN\n4,0\n", &"1,2,3\n".repeat(5));
-        let drive = Drive::read(&path).unwrap();
+        let drive = AaltoDrive::read(&path).unwrap();
         assert_eq!(drive.positions, [[0.0, 0.0], [2.0, 0.0]]);
         let report = drive.loss.to_string();
         assert_eq!(drive.loss.items.iter().filter_map(|lost| lost.count).sum::<u64>(), 3, "{report}");
@@ -403,23 +403,23 @@ mod tests {
     #[test]
     fn a_cell_that_is_not_a_number_is_named_with_file_and_line() {
         let (_folder, path) = drive("invensense", "0\n0.1\n", "0,0\n1,x\n", "1,2,3\n1,2,3\n");
-        let message = Drive::read(&path).unwrap_err().to_string();
+        let message = AaltoDrive::read(&path).unwrap_err().to_string();
         assert!(message.contains("1-loc.csv: line 2") && message.contains("\"x\""), "{message}");
     }
 
     #[test]
     fn too_few_cells_and_different_row_counts_are_errors() {
         let (_folder, path) = drive("invensense", "0\n", "0,0\n", "1,2\n");
-        assert!(Drive::read(&path).unwrap_err().to_string().contains("1-mag.csv: line 1: expected 3 numbers"));
+        assert!(AaltoDrive::read(&path).unwrap_err().to_string().contains("1-mag.csv: line 1: expected 3 numbers"));
         let (_folder, path) = drive("invensense", "0\n0.1\n", "0,0\n1,1\n", "1,2,3\n");
-        let message = Drive::read(&path).unwrap_err().to_string();
+        let message = AaltoDrive::read(&path).unwrap_err().to_string();
         assert!(message.contains("has 2") && message.contains("has 1"), "{message}");
     }
 
     #[test]
     fn a_folder_without_a_sensors_name_is_an_error() {
         let (_folder, path) = drive("phone", "0\n", "0,0\n", "1,2,3\n");
-        assert!(Drive::read(&path).unwrap_err().to_string().contains("\"phone\""));
+        assert!(AaltoDrive::read(&path).unwrap_err().to_string().contains("\"phone\""));
     }
 
     #[test]

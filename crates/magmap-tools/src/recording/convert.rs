@@ -4,21 +4,21 @@ use std::path::Path;
 
 use nalgebra::Isometry3;
 
-use super::{Error, aalto_csv::Drive, drive_writer::DriveWriter, writer::Storage};
+use super::{Error, aalto_csv::AaltoDrive, drive_writer::DriveWriter, writer::Storage};
 use magmap::sensing::reading::{Measurement, Pose, Reading};
 
 /// Writes a drive as a bag, of a sensor with this `mount` (sensor coordinates to body coordinates). `odometry` is what odometry reports
 /// when the body is at a true pose, and true poses are then a topic as well; without it, odometry reports them itself.
 ///
-/// The body has the direction of travel ([`Drive::orientation`]) and is placed such that the sensor is where the files say. The field
+/// The body has the direction of travel ([`AaltoDrive::orientation`]) and is placed such that the sensor is where the files say. The field
 /// is turned into the sensor's frame: whoever reads the bag and turns it back gets the files' axes.
 ///
-/// Every row has a stamp of its own ([`Drive::read`] spreads repeated ones), which its pose and its reading share.
+/// Every row has a stamp of its own ([`AaltoDrive::read`] spreads repeated ones), which its pose and its reading share.
 ///
 /// # Errors
 /// A folder that is not empty, and errors of the storage.
 pub fn convert(
-    drive: &Drive,
+    drive: &AaltoDrive,
     folder: &Path,
     storage: Storage,
     mount: &Isometry3<f64>,

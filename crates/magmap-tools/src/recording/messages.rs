@@ -47,7 +47,7 @@ pub fn decode<M: Message>(bytes: &[u8]) -> Result<M, String> {
 }
 
 /// The type of a field in a message: a primitive, a message, or a list of either.
-trait Field {
+trait MessageField {
     /// Name of the type in a definition: `float64`, `package/Name`.
     fn ros_type() -> String;
 
@@ -57,7 +57,7 @@ trait Field {
 
 macro_rules! primitives {
     ($($type:ty = $ros_type:literal),* $(,)?) => {
-        $(impl Field for $type {
+        $(impl MessageField for $type {
             fn ros_type() -> String {
                 $ros_type.into()
             }
@@ -78,7 +78,7 @@ primitives! {
     [[f64; 6]; 6] = "float64[36]",
 }
 
-impl<T: Field> Field for Vec<T> {
+impl<T: MessageField> MessageField for Vec<T> {
     fn ros_type() -> String {
         T::ros_type() + "[]"
     }
@@ -89,7 +89,7 @@ impl<T: Field> Field for Vec<T> {
 }
 
 /// The `ros2msg` text: the definition of `M`, then that of each part after a line of 80 `=` and a line with its type.
-fn definition<M: Field>() -> String {
+fn definition<M: MessageField>() -> String {
     let mut parts = Vec::new();
     M::collect(&mut parts);
     let separator = "=".repeat(80);
@@ -110,7 +110,7 @@ macro_rules! messages {
             $($(#[$field_doc])* pub $field: $type,)*
         }
 
-        impl Field for $name {
+        impl MessageField for $name {
             fn ros_type() -> String {
                 concat!($package, "/", stringify!($name)).into()
             }

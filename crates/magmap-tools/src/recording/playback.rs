@@ -66,7 +66,7 @@ impl Playback {
                 self.reader = None;
                 continue;
             };
-            // Messages that cannot be decoded or are in another frame were counted as loss by the survey.
+            // Messages that cannot be decoded or are in another frame were counted as loss by the contents.
             match decode(&message) {
                 Ok(Decoded::Transforms(transforms)) => self.transforms.extend(transforms),
                 Ok(Decoded::Measurement(frames, measurement)) => {

@@ -5,17 +5,17 @@ use std::path::Path;
 
 use super::drawing::History;
 use super::growth_picture::GrowthPicture;
-use super::report::{Context, Report};
+use super::report::{Context, ReplayReport};
 use super::{Error, ReplayOutputs};
 use crate::export::file::{unwritten, write_atomically};
+use crate::export::json::write_json;
 use crate::export::map_server::write_map_server;
-use crate::export::report::write_json;
 use crate::export::{MapArrays, MapPicture};
 use magmap::config::{Config, Mapped};
 use magmap::display::AxesGrid;
 use magmap::field::grid::FieldGrid;
 use magmap::field::map::FieldMap;
-use magmap::mapping::worker::Finished;
+use magmap::mapping::thread::Finished;
 use magmap::store::map_file::FILE_NAME;
 
 /// Writes all outputs, and names the file of the map over time. Outputs that need no raster come first, so that a map too large to
@@ -28,7 +28,7 @@ pub(super) fn write(
     history: History,
 ) -> Result<ReplayOutputs, Error> {
     let name = context.source.name.clone();
-    let report = Report::new(context, finished, &history);
+    let report = ReplayReport::new(context, finished, &history);
     let settings = config.to_toml()?;
     write_atomically(&folder.join("config.toml"), |file| file.write_all(settings.as_bytes()))?;
     write_json(&folder.join("report.json"), &report)?;

@@ -11,13 +11,13 @@ use super::{Resumed, Source};
 use crate::recording::{Loss, Lost};
 use magmap::field::grid::FieldGrid;
 use magmap::field::map::{FieldMap, SensorBias};
-use magmap::mapping::worker::Finished;
+use magmap::mapping::thread::Finished;
 use magmap::sensing::counters::Counters;
 use streaming_gp::{CeilingUsed, NamedValue, SelectionEnd};
 
 /// The report of a replay.
 #[derive(Clone, Debug, Serialize)]
-pub struct Report {
+pub struct ReplayReport {
     /// Version of magmap.
     pub magmap_version: &'static str,
     /// A description of the source; of a recording, its [`Summary`](crate::recording::Summary).
@@ -81,7 +81,7 @@ pub(super) struct Context {
     pub(super) started: Instant,
 }
 
-impl Report {
+impl ReplayReport {
     pub(super) fn new(context: Context, finished: &Finished, history: &History) -> Self {
         let Context { source, interrupted, resumed, started } = context;
         let (model, records) = (finished.mapper.model(), &history.records);

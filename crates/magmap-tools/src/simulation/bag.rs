@@ -4,7 +4,7 @@ use std::path::Path;
 
 use nalgebra::Isometry3;
 
-use super::{Drive, SimulatedMeasurement, Truth, World};
+use super::{SimulatedDrive, SimulatedMeasurement, Truth, World};
 use crate::recording::Error;
 use crate::recording::drive_writer::DriveWriter;
 use crate::recording::writer::Storage;
@@ -34,7 +34,7 @@ pub struct Written {
 /// # Errors
 /// A folder that is not empty, and errors of the storage and the operating system.
 pub fn write<W: World>(
-    drive: Drive<W>,
+    drive: SimulatedDrive<W>,
     mount: &Isometry3<f64>,
     folder: &Path,
     storage: Storage,

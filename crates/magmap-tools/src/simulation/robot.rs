@@ -66,7 +66,7 @@ pub struct Truth {
 /// A drive: an iterator over its measurements in the order of their stamps. It begins and ends with a pose, so that every
 /// reading is between two.
 #[derive(Clone, Debug)]
-pub struct Drive<W> {
+pub struct SimulatedDrive<W> {
     world: W,
     path: Path,
     /// How the robot drives and measures.
@@ -78,7 +78,7 @@ pub struct Drive<W> {
     next_reading: u64,
 }
 
-impl<W: World> Drive<W> {
+impl<W: World> SimulatedDrive<W> {
     /// A robot at the start of `path`; `seed` is that of its errors.
     ///
     /// # Errors
@@ -123,7 +123,7 @@ impl<W: World> Drive<W> {
     }
 }
 
-impl<W: World> Iterator for Drive<W> {
+impl<W: World> Iterator for SimulatedDrive<W> {
     type Item = SimulatedMeasurement;
 
     fn next(&mut self) -> Option<SimulatedMeasurement> {
@@ -153,7 +153,7 @@ mod tests {
     fn drive(options: RobotOptions, seed: u64) -> Vec<SimulatedMeasurement> {
         let world = DipoleWorld::random(&DipoleOptions::default(), 1).unwrap();
         let path = Path::through_room(Route::Random, ROOM, 60.0, 1).unwrap();
-        Drive::new(world, path, options, seed).unwrap().collect()
+        SimulatedDrive::new(world, path, options, seed).unwrap().collect()
     }
 
     fn poses(samples: &[SimulatedMeasurement]) -> Vec<(Pose, Pose)> {
@@ -271,7 +271,7 @@ mod tests {
         let path = || Path::through_room(Route::Rectangle, ROOM, 1.0, 0).unwrap();
         let error = |options| {
             let world = DipoleWorld::new(Vector3::zeros(), vec![]);
-            Drive::new(world, path(), options, 0).err().unwrap().to_string()
+            SimulatedDrive::new(world, path(), options, 0).err().unwrap().to_string()
         };
         assert!(error(RobotOptions { speed: 0.0, ..Default::default() }).contains("`speed`"));
         let rate = error(RobotOptions { odometry_rate: f64::INFINITY, ..Default::default() });

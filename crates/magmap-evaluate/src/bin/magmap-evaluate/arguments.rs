@@ -6,7 +6,7 @@ use clap::Args;
 use magmap::config::{Config, Mapped};
 use magmap_evaluate::methods::methods;
 use magmap_tools::cli::{SettingsArguments, UsageError};
-use magmap_tools::export::{self, report};
+use magmap_tools::export::{self, json};
 use serde::Serialize;
 use streaming_gp::methods::Parameter;
 
@@ -34,7 +34,7 @@ struct Numbers<'a, N> {
 impl Common {
     /// Writes what an experiment found with these settings, if a file for it was named.
     pub fn write_json(&self, config: &Config, found: impl Serialize) -> Result<(), export::Error> {
-        self.json.as_ref().map_or(Ok(()), |file| report::write_json(file, &Numbers { config, found }))
+        self.json.as_ref().map_or(Ok(()), |file| json::write_json(file, &Numbers { config, found }))
     }
 
     /// The settings of an experiment that starts from `base` and learns strengths.

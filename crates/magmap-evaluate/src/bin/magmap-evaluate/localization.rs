@@ -7,7 +7,7 @@ use clap::Args;
 use magmap::config::{Config, Mapped};
 use magmap_evaluate::localization::{Elsewhere, Kidnapped, Row, Runs, Scene, aalto, corridor, hall};
 use magmap_tools::cli::{Ending, Terminal};
-use magmap_tools::export::report::write_json;
+use magmap_tools::export::json::write_json;
 use magmap_tools::recording::aalto_csv::Magnetometer;
 
 use crate::arguments::Common;

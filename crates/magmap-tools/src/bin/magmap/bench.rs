@@ -1,6 +1,5 @@
 //! `magmap bench`.
 
-use std::collections::VecDeque;
 use std::io::{self, Write};
 use std::thread::available_parallelism;
 use std::time::Instant;
@@ -56,7 +55,7 @@ impl Bench {
         if cfg!(debug_assertions) {
             log::warn!("this is a debug build: cargo run --release -- bench measures what you would use");
         }
-        let drive = Drive::through(self.side)?;
+        let drive = BenchDrive::through(self.side)?;
         let bar = terminal.bar("measuring", 4 * drive.measurements.len() as u64);
         let of = |field| {
             let mut config = config.clone();
@@ -72,7 +71,7 @@ impl Bench {
 }
 
 /// A drive through every part of a square room.
-struct Drive {
+struct BenchDrive {
     side: f64,
     length: f64,
     duration: f64,
@@ -95,7 +94,7 @@ struct Figures {
     localization_updates: usize,
 }
 
-impl Drive {
+impl BenchDrive {
     fn through(side: f64) -> anyhow::Result<Self> {
         let size = [side; 2];
         let route = Route::LawnMower { spacing: LANES };
@@ -113,11 +112,11 @@ impl Drive {
     fn measure(&self, config: &Config, bar: &ProgressBar) -> anyhow::Result<Figures> {
         let mount = RobotOptions::default().mount;
         let (mut pipeline, mut model) = (Pipeline::new(config, mount), FieldModel::new(config));
-        let (mut ready, mut updates) = (VecDeque::new(), Vec::new());
+        let mut updates = Vec::new();
         let start = Instant::now();
         for measurement in bar.wrap_iter(self.measurements.iter()) {
-            pipeline.ingest(*measurement, &mut ready);
-            for batch in ready.drain(..) {
+            pipeline.ingest(*measurement);
+            while let Some(batch) = pipeline.next_batch() {
                 let start = Instant::now();
                 model.update(&batch.observations, &|| false)?;
                 updates.push(start.elapsed().as_secs_f64());
@@ -226,7 +225,7 @@ mod tests {
 
     #[test]
     fn a_small_room_is_measured_with_figures_that_agree() {
-        let drive = Drive::through(3.0).unwrap();
+        let drive = BenchDrive::through(3.0).unwrap();
         let mut config = Config::default();
         config.learning.max_evaluations = 5;
         let figures = drive.measure(&config, &ProgressBar::hidden()).unwrap();

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use clap::Args;
 use magmap::config::Config;
 use magmap_tools::cli::{Ending, SettingsArguments, Terminal, UsageError};
-use magmap_tools::recording::aalto_csv::Drive;
+use magmap_tools::recording::aalto_csv::AaltoDrive;
 use magmap_tools::recording::convert::convert;
 use magmap_tools::recording::drive_writer::{MAGNETOMETER_TOPIC, ODOMETRY_TOPIC};
 use magmap_tools::recording::writer::Storage;
@@ -51,7 +51,7 @@ pub struct Convert {
 impl Convert {
     pub fn run(self, _: &Terminal) -> anyhow::Result<Ending> {
         let config = self.settings.load_some(&["sensor"], Config::default())?;
-        let drive = Drive::open(&self.drive)?;
+        let drive = AaltoDrive::open(&self.drive)?;
         let mount = if config.sensor.override_transforms { config.sensor.mount() } else { Isometry3::identity() };
         let drift = self.drift.if_any();
         drift.map_or(Ok(()), |drift| drift.check()).map_err(|error| UsageError(error.to_string()))?;

@@ -4,7 +4,7 @@ use std::io::{self, IsTerminal};
 use std::time::{Duration, Instant};
 
 use magmap::mapping::stop::StopSignal;
-use magmap_tools::live::{Error, LiveServer};
+use magmap_tools::foxglove::{Error, FoxgloveServer};
 
 use crate::summary::Table;
 
@@ -35,8 +35,8 @@ impl Address {
     }
 
     /// Starts the server there. Foxglove shows the name of what is replayed.
-    pub fn listen(&self, name: &str) -> Result<LiveServer, Error> {
-        LiveServer::start(&self.host, self.port, &format!("magmap: {name}"))
+    pub fn listen(&self, name: &str) -> Result<FoxgloveServer, Error> {
+        FoxgloveServer::start(&self.host, self.port, &format!("magmap: {name}"))
     }
 }
 
@@ -48,7 +48,7 @@ pub fn say(words: &str) -> io::Result<()> {
 }
 
 /// Keeps the map there after the replay: at a terminal until an interrupt, in a script until all clients have left, or soon anyway.
-pub fn keep(server: &LiveServer, stop: &StopSignal) -> io::Result<()> {
+pub fn keep(server: &FoxgloveServer, stop: &StopSignal) -> io::Result<()> {
     let is_at_terminal = io::stderr().is_terminal();
     if is_at_terminal && !stop.is_stopped() {
         say(&format!("the map stays at {}; Ctrl-C ends", server.url()))?;

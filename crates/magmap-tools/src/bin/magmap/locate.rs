@@ -9,7 +9,7 @@ use magmap::mapping::stop::StopSignal;
 use magmap::store::checkpoint::Checkpoint;
 use magmap::store::map_file;
 use magmap_tools::cli::{Ending, SettingsArguments, Terminal};
-use magmap_tools::locate::{self, Comparison, Report};
+use magmap_tools::locate::{self, Comparison, LocateReport};
 use magmap_tools::recording;
 
 use crate::replay::{default_folder, measurements, stop_on_interrupt};
@@ -96,7 +96,7 @@ impl Locate {
         bar.finish_and_clear();
 
         let folder = self.out.unwrap_or_else(|| default_folder(&self.recording, "path"));
-        let report = Report::of(&drive, &localizer, source, &file, start, loss)?;
+        let report = LocateReport::of(&drive, &localizer, source, &file, start, loss)?;
         let subtitle = format!("{} in {}", name(&self.recording), name(&self.map));
         let files = locate::write(&folder, self.force, &config, &map, &drive, &report, &subtitle)?;
         table(&report, &folder, &files).print()?;
@@ -111,7 +111,7 @@ fn name(path: &Path) -> String {
 }
 
 /// The report for people.
-fn table(report: &Report, folder: &Path, files: &[PathBuf]) -> Table {
+fn table(report: &LocateReport, folder: &Path, files: &[PathBuf]) -> Table {
     let mut table = Table::default();
     table.counts(&report.counters);
     table.row("path", format!("{:.1} m by odometry, {} updates", report.counters.travelled, report.updates));

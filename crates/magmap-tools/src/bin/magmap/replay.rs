@@ -10,7 +10,7 @@ use indicatif::ProgressBar;
 use magmap::config::{Config, Program};
 use magmap::mapping::stop::StopSignal;
 use magmap_tools::cli::{Ending, SettingsArguments, Terminal, number};
-use magmap_tools::live::LiveServer;
+use magmap_tools::foxglove::FoxgloveServer;
 use magmap_tools::recording::{self, Summary};
 use magmap_tools::replay::{Error, Options, ReplayOutputs, ReplayProgress, Source};
 
@@ -88,7 +88,7 @@ impl Replay {
             speed: self.speed.unwrap_or(if live.is_some() { 1.0 } else { 0.0 }),
             force: self.force,
             resume: self.resume,
-            live: live.as_ref().map(LiveServer::writer),
+            live: live.as_ref().map(FoxgloveServer::writer),
         };
         let replay = match magmap_tools::replay::Replay::start(&config, source, &folder, options, show(bar.clone())) {
             // A replay that was interrupted just before its end is done.

@@ -5,7 +5,7 @@ use std::io::{self, Write};
 
 use magmap::sensing::counters::Counters;
 use magmap::sensing::gates::Reopenings;
-use magmap_tools::replay::{ReplayOutputs, Report};
+use magmap_tools::replay::{ReplayOutputs, ReplayReport};
 use serde::Serialize;
 
 /// Width of the first column.
@@ -76,7 +76,7 @@ fn add_counters(table: &mut Table, counters: &Counters) {
     table.row("path", format!("{:.1} m, {} observations", counters.travelled, counters.observations));
 }
 
-fn add_model(table: &mut Table, report: &Report) {
+fn add_model(table: &mut Table, report: &ReplayReport) {
     let totals = &report.totals;
     let ceilings = match (totals.exact_ceilings, totals.upper_ceilings) {
         // Not every method has one.

@@ -27,13 +27,13 @@ pub struct Error {
 }
 
 /// A server, which runs until the program ends.
-pub struct LiveServer {
+pub struct FoxgloveServer {
     host: String,
     server: WebSocketServerHandle,
     topics: Arc<Topics>,
 }
 
-impl LiveServer {
+impl FoxgloveServer {
     /// Listens on a host (an address of this computer, IPv6 in brackets, or its name) and a port, 0 being any that is free. Clients are
     /// shown the `name`. Must not be called by asynchronous code.
     ///
@@ -65,7 +65,7 @@ impl LiveServer {
 
     /// A writer to all clients. Each topic has one writer.
     pub fn writer(&self) -> MessageWriter {
-        MessageWriter::new(LiveTopics(Arc::clone(&self.topics)))
+        MessageWriter::new(FoxgloveTopics(Arc::clone(&self.topics)))
     }
 }
 
@@ -93,9 +93,9 @@ impl ServerListener for Topics {
 }
 
 /// The topics as the destination of a writer. An id is an index into the list.
-struct LiveTopics(Arc<Topics>);
+struct FoxgloveTopics(Arc<Topics>);
 
-impl Destination for LiveTopics {
+impl Destination for FoxgloveTopics {
     fn add_topic(&mut self, name: &str, type_name: &str, definition: &str) -> Result<i64, crate::recording::Error> {
         let Topics { context, list } = &*self.0;
         let schema = Schema::new(type_name, "ros2msg", definition.as_bytes().to_vec());
@@ -129,8 +129,8 @@ mod tests {
     use std::time::Duration;
     use tungstenite::client::IntoClientRequest;
 
-    fn server() -> LiveServer {
-        LiveServer::start("127.0.0.1", 0, "magmap").unwrap()
+    fn server() -> FoxgloveServer {
+        FoxgloveServer::start("127.0.0.1", 0, "magmap").unwrap()
     }
 
     fn grid(value: i8) -> OccupancyGrid {
@@ -160,10 +160,10 @@ mod tests {
         let server = server();
         let (_, port) = server.url().rsplit_once(':').map(|(host, port)| (host.to_owned(), port.to_owned())).unwrap();
         assert_eq!(server.url(), format!("ws://127.0.0.1:{port}"));
-        let taken = LiveServer::start("127.0.0.1", port.parse().unwrap(), "magmap").err().unwrap().to_string();
+        let taken = FoxgloveServer::start("127.0.0.1", port.parse().unwrap(), "magmap").err().unwrap().to_string();
         assert!(taken.starts_with(&format!("the live server cannot listen on 127.0.0.1:{port}: ")), "{taken}");
         // An address for documentation, which no computer has.
-        let elsewhere = LiveServer::start("203.0.113.1", 0, "magmap").err().unwrap().to_string();
+        let elsewhere = FoxgloveServer::start("203.0.113.1", 0, "magmap").err().unwrap().to_string();
         assert!(
             elsewhere.contains("203.0.113.1:0") && elsewhere.ends_with("; name another address or port"),
             "{elsewhere}"

@@ -32,10 +32,10 @@ const IDLE: Duration = Duration::from_secs(1);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
     /// Every batch is an update, in order: reproducible. The source waits.
-    Offline,
+    WaitForLearning,
     /// Waiting batches are merged into one update of at most `worker.max_merged` observations. The source does not
     /// wait.
-    Live,
+    MergeWaiting,
 }
 
 /// Called on the mapping thread with every update and its observations (none where another map replaced the previous
@@ -44,7 +44,7 @@ pub type Observer = Box<dyn FnMut(&[Observation], &Arc<Update>) + Send>;
 
 /// Status of the mapping thread.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
-pub struct WorkerStatus {
+pub struct MappingStatus {
     /// Counters of the pipeline.
     pub counters: Counters,
     /// Finished updates.
@@ -63,14 +63,14 @@ pub struct Finished {
     /// The map and the pipeline.
     pub mapper: Mapper,
     /// The final status.
-    pub status: WorkerStatus,
-    /// The doubt at the end: see [`Worker::doubt`].
+    pub status: MappingStatus,
+    /// The doubt at the end: see [`MappingThread::doubt`].
     pub doubt: Option<String>,
 }
 
 /// A handle of the mapping thread. When it and all its inboxes are dropped, the thread finishes the map and ends.
 #[derive(Debug)]
-pub struct Worker {
+pub struct MappingThread {
     /// The inbox that sources send into.
     pub inbox: Inbox,
     /// Ends this and every later optimisation at its next evaluation. What was sent still becomes part of the map.
@@ -84,12 +84,12 @@ pub struct Worker {
 /// The report of the thread after each message.
 #[derive(Debug)]
 struct Shared {
-    status: WorkerStatus,
+    status: MappingStatus,
     config: Arc<Config>,
     doubt: Option<String>,
 }
 
-impl Worker {
+impl MappingThread {
     /// Starts the thread from `mapper`, with an optional log of the following steps and an optional `observer` that
     /// records the map over time. An existing map is published first.
     ///
@@ -104,11 +104,11 @@ impl Worker {
         let (inbox, receiver) = Inbox::new(mapper.config().worker.inbox, mapper.frame());
         let stop = StopSignal::default();
         let axes_check = AxesCheck::new(mapper.config());
-        let shared = Shared { status: WorkerStatus::default(), config: Arc::clone(mapper.config()), doubt: None };
+        let shared = Shared { status: MappingStatus::default(), config: Arc::clone(mapper.config()), doubt: None };
         let shared = Arc::new(Mutex::new(shared));
         let has_map = mapper.progress().versions > 0;
         let updates = Updates::new(has_map.then(|| Update::without_batch(&mapper)));
-        let mapping = Mapping {
+        let mapping = MappingLoop {
             receiver,
             mode,
             mapper,
@@ -126,7 +126,7 @@ impl Worker {
     }
 
     /// The status as of the last message.
-    pub fn status(&self) -> WorkerStatus {
+    pub fn status(&self) -> MappingStatus {
         with_losses(&self.inbox, lock(&self.shared).status)
     }
 
@@ -207,9 +207,9 @@ impl Worker {
     }
 }
 
-fn with_losses(inbox: &Inbox, status: WorkerStatus) -> WorkerStatus {
+fn with_losses(inbox: &Inbox, status: MappingStatus) -> MappingStatus {
     let [lost_readings, lost_poses] = inbox.losses();
-    WorkerStatus { lost_readings, lost_poses, ..status }
+    MappingStatus { lost_readings, lost_poses, ..status }
 }
 
 fn panic_message(panic: &(dyn Any + Send)) -> String {
@@ -218,7 +218,7 @@ fn panic_message(panic: &(dyn Any + Send)) -> String {
 }
 
 /// The task of the mapping thread.
-struct Mapping {
+struct MappingLoop {
     receiver: Receiver<Message>,
     mode: Mode,
     mapper: Mapper,
@@ -232,7 +232,7 @@ struct Mapping {
     updates: Updates,
 }
 
-impl Mapping {
+impl MappingLoop {
     fn run(mut self) -> Mapper {
         // Dropping every sender finishes the stream, too.
         while let Some(message) = self.next_message() {
@@ -266,9 +266,9 @@ impl Mapping {
     /// The next message; due batches are learnt from first.
     fn next_message(&mut self) -> Option<Message> {
         while !self.mapper.ready().is_empty() {
-            // Live, waiting messages go through the pipeline first, so that batches can be merged.
+            // Where batches may be merged, waiting messages go through the pipeline first.
             let waiting: usize = self.mapper.ready().iter().map(|batch| batch.observations.len()).sum();
-            let may_merge = self.mode == Mode::Live && waiting < self.max_merged();
+            let may_merge = self.mode == Mode::MergeWaiting && waiting < self.max_merged();
             if let Some(message) = may_merge.then(|| self.receiver.try_recv().ok()).flatten() {
                 return Some(message);
             }
@@ -297,13 +297,13 @@ impl Mapping {
 
     fn learn_next(&mut self) {
         let batches = match self.mode {
-            Mode::Offline => 1,
-            Mode::Live => mergeable(self.mapper.ready(), self.max_merged()),
+            Mode::WaitForLearning => 1,
+            Mode::MergeWaiting => mergeable(self.mapper.ready(), self.max_merged()),
         };
         self.take(Step::Learn { batches: u32::try_from(batches).unwrap_or(u32::MAX) });
     }
 
-    /// Ends the stream. Offline, a stream that was stopped can be resumed: its end is not logged.
+    /// Ends the stream. A stream that was stopped can be resumed where the source waits: its end is not logged.
     fn finish(&mut self) {
         if self.is_interrupted()
             && let Some(step_log) = self.step_log.take()
@@ -324,7 +324,7 @@ impl Mapping {
 
     /// Whether learning was cut short, so that the state differs from what the steps lead to.
     fn is_interrupted(&self) -> bool {
-        self.mode == Mode::Offline && self.stop.is_stopped()
+        self.mode == Mode::WaitForLearning && self.stop.is_stopped()
     }
 
     /// Logs a step, takes it and publishes the result.
@@ -336,7 +336,7 @@ impl Mapping {
             step_log.append(&self.mapper, &step);
             // The log must contain everything that is published.
             if matches!(step, Step::Learn { .. }) {
-                step_log.sync(self.mode == Mode::Offline);
+                step_log.sync(self.mode == Mode::WaitForLearning);
             }
         }
         let is_configure = matches!(step, Step::Configure(_));
@@ -462,7 +462,7 @@ mod tests {
     }
 
     /// A worker whose updates are recorded and, with a gate, wait for a token each before they are published.
-    fn spawn(config: &Config, mode: Mode, gate: Option<Receiver<()>>) -> (Worker, Seen) {
+    fn spawn(config: &Config, mode: Mode, gate: Option<Receiver<()>>) -> (MappingThread, Seen) {
         let seen = Seen::default();
         let stop = Arc::new(Mutex::new(StopSignal::default()));
         let observer: Observer = Box::new({
@@ -476,7 +476,7 @@ mod tests {
                 lock(&seen.0).push((observations.to_vec(), Arc::clone(update)));
             }
         });
-        let worker = Worker::start(mode, Mapper::new(config), None, Some(observer)).unwrap();
+        let worker = MappingThread::start(mode, Mapper::new(config), None, Some(observer)).unwrap();
         *lock(&stop) = worker.stop.clone();
         (worker, seen)
     }
@@ -508,7 +508,7 @@ mod tests {
     fn offline_a_slow_learner_loses_nothing_and_every_batch_is_an_update() {
         let (open, gate) = bounded(1000);
         // An inbox of 4 in front of a learner that waits: the source has to wait too.
-        let (worker, seen) = spawn(&config(4, 5000), Mode::Offline, Some(gate));
+        let (worker, seen) = spawn(&config(4, 5000), Mode::WaitForLearning, Some(gate));
         let source = std::thread::spawn({
             let inbox = worker.inbox.clone();
             move || (0..105).flat_map(pair).try_for_each(|measurement| inbox.send(measurement))
@@ -530,7 +530,7 @@ mod tests {
     #[test]
     fn live_waiting_batches_are_merged_and_every_observation_is_learnt_once() {
         let (open, gate) = bounded(1000);
-        let (worker, seen) = spawn(&config(1000, 40), Mode::Live, Some(gate));
+        let (worker, seen) = spawn(&config(1000, 40), Mode::MergeWaiting, Some(gate));
         let inbox = &worker.inbox;
         for measurement in (0..105).flat_map(pair) {
             assert!(inbox.offer(measurement).unwrap());
@@ -556,7 +556,7 @@ mod tests {
     #[test]
     fn live_a_full_inbox_counts_what_it_loses() {
         let (open, gate) = bounded(1000);
-        let (worker, seen) = spawn(&config(20, 20), Mode::Live, Some(gate));
+        let (worker, seen) = spawn(&config(20, 20), Mode::MergeWaiting, Some(gate));
         let inbox = &worker.inbox;
         let mut lost = [0_u64; 2];
         for [pose, reading] in (0..500).map(pair) {
@@ -580,7 +580,7 @@ mod tests {
 
     #[test]
     fn a_flush_returns_when_everything_before_is_in_the_map() {
-        for mode in [Mode::Offline, Mode::Live] {
+        for mode in [Mode::WaitForLearning, Mode::MergeWaiting] {
             let (worker, _) = spawn(&config(100, 5000), mode, None);
             let inbox = &worker.inbox;
             (0..13).flat_map(pair).for_each(|measurement| inbox.send(measurement).unwrap());
@@ -596,7 +596,7 @@ mod tests {
 
     #[test]
     fn the_map_is_inspected_and_changed_between_batches() {
-        let (worker, _) = spawn(&config(100, 5000), Mode::Live, None);
+        let (worker, _) = spawn(&config(100, 5000), Mode::MergeWaiting, None);
         (0..13).flat_map(pair).for_each(|measurement| worker.inbox.send(measurement).unwrap());
         let used = |pipeline: &Pipeline| pipeline.counters().used_readings;
         let seen = worker.inspect(move |mapper| (used(mapper.pipeline()), mapper.model().totals.observations)).unwrap();
@@ -621,7 +621,7 @@ mod tests {
     #[test]
     fn a_mount_takes_effect_in_order_even_through_a_full_inbox() {
         let (open, gate) = bounded(1000);
-        let (worker, seen) = spawn(&config(4, 5000), Mode::Offline, Some(gate));
+        let (worker, seen) = spawn(&config(4, 5000), Mode::WaitForLearning, Some(gate));
         let source = std::thread::spawn({
             let inbox = worker.inbox.clone();
             move || {
@@ -648,7 +648,7 @@ mod tests {
 
     #[test]
     fn the_last_rejections_are_in_the_final_status() {
-        let (worker, _) = spawn(&config(100, 5000), Mode::Offline, None);
+        let (worker, _) = spawn(&config(100, 5000), Mode::WaitForLearning, None);
         let [pose, reading] = pair(0);
         let [_, later] = pair(1);
         [pose, reading, later].into_iter().for_each(|measurement| worker.inbox.send(measurement).unwrap());
@@ -661,7 +661,7 @@ mod tests {
     fn stop_ends_a_running_update_and_keeps_what_was_sent() {
         // This gate is never opened.
         let (_open, gate) = bounded(1);
-        let (worker, seen) = spawn(&config(1000, 5000), Mode::Offline, Some(gate));
+        let (worker, seen) = spawn(&config(1000, 5000), Mode::WaitForLearning, Some(gate));
         (0..35).flat_map(pair).for_each(|measurement| worker.inbox.send(measurement).unwrap());
         assert!(worker.updates.newest().is_none());
         worker.stop.stop();
@@ -673,7 +673,8 @@ mod tests {
     #[test]
     fn a_panic_on_the_thread_is_reported_and_nothing_hangs() {
         let observer: Observer = Box::new(|_, update| assert!(update.number == 0, "the second update broke"));
-        let worker = Worker::start(Mode::Offline, Mapper::new(&config(4, 5000)), None, Some(observer)).unwrap();
+        let worker =
+            MappingThread::start(Mode::WaitForLearning, Mapper::new(&config(4, 5000)), None, Some(observer)).unwrap();
         let inbox = worker.inbox.clone();
         let sent = (0..1000).flat_map(pair).try_for_each(|measurement| inbox.send(measurement));
         assert!(matches!(sent, Err(Error::Closed)));
@@ -688,7 +689,7 @@ mod tests {
 
     #[test]
     fn dropping_every_sender_finishes_the_map() {
-        let (worker, _) = spawn(&config(100, 5000), Mode::Offline, None);
+        let (worker, _) = spawn(&config(100, 5000), Mode::WaitForLearning, None);
         let (inbox, updates) = (worker.inbox.clone(), worker.updates.clone());
         (0..13).flat_map(pair).for_each(|measurement| inbox.send(measurement).unwrap());
         drop((worker, inbox));

@@ -54,7 +54,7 @@ const SPEED: f64 = 0.5;
 const LEAST_INTERVAL: f64 = 0.02;
 
 /// A survey in memory.
-pub(super) struct FieldTable {
+pub(super) struct SurveyTable {
     pub(super) rows: Vec<(Pose, Reading)>,
     /// Whether the rows have an orientation: otherwise the field is along the axes of the map.
     pub(super) has_orientation: bool,
@@ -64,7 +64,7 @@ pub(super) struct FieldTable {
     pub(super) loss: Loss,
 }
 
-impl FieldTable {
+impl SurveyTable {
     /// Whether this is the path of one: any CSV file.
     pub(super) fn is_at(path: &Path) -> bool {
         path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("csv")) && path.is_file()
@@ -210,7 +210,7 @@ impl Columns {
     }
 
     /// Whether the field can be in the unit that is meant where the header names none.
-    fn check_unit(&self, table: &FieldTable) -> Result<(), String> {
+    fn check_unit(&self, table: &SurveyTable) -> Result<(), String> {
         let names_unit =
             ["bx", "by", "bz"].iter().all(|name| self.column(name).is_some_and(|column| column.names_unit));
         let Some(strength) = table.median_strength().filter(|strength| !names_unit && !PLAUSIBLE.contains(strength))

@@ -20,8 +20,8 @@ use crate::sensing::reading::{Measurement, Pose};
 /// How often the thread checks whether the last pose is to be saved.
 const PERIOD: Duration = Duration::from_millis(200);
 
-/// A task of the thread.
-enum Task {
+/// A message to the thread.
+enum Message {
     Input(Input),
     Restart(Start),
     UpdateNow,
@@ -44,8 +44,8 @@ pub struct Found {
 }
 
 /// A robot that is located by a thread.
-pub struct Live {
-    tasks: Sender<Task>,
+pub struct LocalizationThread {
+    messages: Sender<Message>,
     shared: Arc<Shared>,
     thread: JoinHandle<()>,
 }
@@ -57,15 +57,15 @@ struct Shared {
     lost: AtomicU64,
 }
 
-impl Live {
+impl LocalizationThread {
     /// Starts the thread. `last_pose` is the file of the last pose.
     ///
     /// # Errors
     /// Maps in which nobody can be located, starts that are not finite, and [`Error::Spawn`].
     pub fn start(config: &Config, map: FieldMap, start: Start, last_pose: PathBuf) -> Result<Self, Error> {
-        let (tasks, receiver) = bounded(config.worker.inbox);
+        let (messages, receiver) = bounded(config.worker.inbox);
         let shared = Arc::new(Shared::default());
-        let thread = LiveThread {
+        let thread = LocalizationLoop {
             // The mount of the sensor is not known yet.
             localizer: Localizer::new(config, &map, config.sensor.mount(), start)?,
             config: config.clone(),
@@ -78,26 +78,26 @@ impl Live {
         };
         let builder = std::thread::Builder::new().name("localization".into());
         let thread = builder.spawn(move || thread.run(&receiver)).map_err(Error::Spawn)?;
-        Ok(Self { tasks, shared, thread })
+        Ok(Self { messages, shared, thread })
     }
 
     /// Passes an input on. A measurement is dropped and counted if too many wait; a mount or a new stretch waits even then.
     pub fn offer(&self, input: Input) {
         if !matches!(input, Input::Measurement(_)) {
-            let _ = self.tasks.send(Task::Input(input));
-        } else if let Err(TrySendError::Full(_)) = self.tasks.try_send(Task::Input(input)) {
+            let _ = self.messages.send(Message::Input(input));
+        } else if let Err(TrySendError::Full(_)) = self.messages.try_send(Message::Input(input)) {
             self.shared.lost.fetch_add(1, Ordering::Relaxed);
         }
     }
 
     /// Starts again, here.
     pub fn restart(&self, start: Start) {
-        let _ = self.tasks.send(Task::Restart(start));
+        let _ = self.messages.send(Message::Restart(start));
     }
 
     /// Updates with the readings since the last update, however little the robot has moved.
     pub fn update_now(&self) {
-        let _ = self.tasks.send(Task::UpdateNow);
+        let _ = self.messages.send(Message::UpdateNow);
     }
 
     /// Says whether the particles are watched: whether [`Found`] is to have them.
@@ -112,7 +112,7 @@ impl Live {
 
     /// Number of measurements that wait.
     pub fn backlog(&self) -> usize {
-        self.tasks.len()
+        self.messages.len()
     }
 
     /// Number of measurements that were dropped.
@@ -127,12 +127,12 @@ impl Live {
 
     /// Ends the thread, which saves the last pose; whether it ended in good order.
     pub fn end(self) -> bool {
-        drop(self.tasks);
+        drop(self.messages);
         self.thread.join().is_ok()
     }
 }
 
-struct LiveThread {
+struct LocalizationLoop {
     config: Config,
     map: FieldMap,
     localizer: Localizer,
@@ -145,10 +145,10 @@ struct LiveThread {
     last_pose: PathBuf,
 }
 
-impl LiveThread {
-    fn run(mut self, tasks: &Receiver<Task>) {
+impl LocalizationLoop {
+    fn run(mut self, messages: &Receiver<Message>) {
         loop {
-            match tasks.recv_timeout(PERIOD) {
+            match messages.recv_timeout(PERIOD) {
                 Ok(task) => self.take(task),
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => break,
@@ -163,10 +163,10 @@ impl LiveThread {
         }
     }
 
-    fn take(&mut self, task: Task) {
+    fn take(&mut self, task: Message) {
         match task {
-            Task::Input(Input::Mount(mount)) => self.set_mount(mount),
-            Task::Input(input) => {
+            Message::Input(Input::Mount(mount)) => self.set_mount(mount),
+            Message::Input(input) => {
                 if let Input::Measurement(Measurement::Pose(pose)) = input {
                     // What the start says counts from the first pose on.
                     if self.odometry.replace(pose).is_none() {
@@ -176,14 +176,14 @@ impl LiveThread {
                 let located = self.localizer.ingest(input);
                 self.publish(located);
             }
-            Task::Restart(start) => match self.localizer.restart(start) {
+            Message::Restart(start) => match self.localizer.restart(start) {
                 Ok(()) => {
                     lock(&self.shared.found).is_usable = false;
                     self.assume();
                 }
                 Err(error) => log::warn!("{error}"),
             },
-            Task::UpdateNow => {
+            Message::UpdateNow => {
                 let located = self.localizer.update_now();
                 self.publish(located);
             }

@@ -15,9 +15,9 @@ const MAX_FRAMES: usize = 10_000;
 
 /// The contents of a bag.
 #[derive(Default)]
-pub(super) struct Survey {
+pub(super) struct BagContents {
     /// In the order of their first messages.
-    pub(super) topics: Vec<SurveyedTopic>,
+    pub(super) topics: Vec<TopicContents>,
     pub(super) span: Option<(Stamp, Stamp)>,
     /// All transforms, of which moving ones are remembered for a while only.
     pub(super) frames: FrameTree,
@@ -29,7 +29,7 @@ pub(super) struct Survey {
 }
 
 /// The contents of a topic.
-pub(super) struct SurveyedTopic {
+pub(super) struct TopicContents {
     pub(super) topic: StoredTopic,
     pub(super) count: u64,
     /// Number of messages by their frames; only for measurements.
@@ -38,15 +38,15 @@ pub(super) struct SurveyedTopic {
     undecodable: Option<(u64, String)>,
 }
 
-impl Survey {
+impl BagContents {
     /// Reads the whole bag once.
     pub(super) fn of(bag: &Bag) -> Result<Self, Error> {
-        let mut survey = Self { loss: bag.loss.clone(), ..Self::default() };
+        let mut contents = Self { loss: bag.loss.clone(), ..Self::default() };
         for file in &bag.files {
-            survey.read(file.reader()?)?;
+            contents.read(file.reader()?)?;
         }
-        survey.compare_counts(&bag.counts);
-        Ok(survey)
+        contents.compare_counts(&bag.counts);
+        Ok(contents)
     }
 
     fn read(&mut self, mut reader: Box<dyn FileReader>) -> Result<(), Error> {
@@ -66,7 +66,7 @@ impl Survey {
     fn index(&mut self, topic: &StoredTopic) -> usize {
         self.topics.iter().position(|known| known.topic == *topic).unwrap_or_else(|| {
             let topic = topic.clone();
-            self.topics.push(SurveyedTopic { topic, count: 0, frames: BTreeMap::new(), undecodable: None });
+            self.topics.push(TopicContents { topic, count: 0, frames: BTreeMap::new(), undecodable: None });
             self.topics.len() - 1
         })
     }
@@ -117,14 +117,14 @@ impl Survey {
     }
 
     /// The topics of a type: those with the most messages first, then by name.
-    pub(super) fn of_type(&self, type_name: &str) -> Vec<&SurveyedTopic> {
+    pub(super) fn of_type(&self, type_name: &str) -> Vec<&TopicContents> {
         let mut topics: Vec<_> = self.topics.iter().filter(|topic| topic.topic.type_name == type_name).collect();
         topics.sort_by(|a, b| b.count.cmp(&a.count).then_with(|| a.topic.name.cmp(&b.topic.name)));
         topics
     }
 }
 
-impl SurveyedTopic {
+impl TopicContents {
     /// The frames of most of its messages; `None` when none could be decoded.
     pub(super) fn main_frames(&self) -> Option<&Frames> {
         self.frames.iter().rev().max_by_key(|(_, count)| **count).map(|(frames, _)| frames)
