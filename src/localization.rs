@@ -20,6 +20,7 @@ mod estimate;
 mod filter;
 mod last_pose;
 pub mod lookup;
+mod motion;
 mod particle;
 mod sample;
 pub mod thread;
@@ -40,7 +41,8 @@ use crate::sensing::reading::{Measurement, Observation, Pose, Stamp};
 pub use estimate::{Confidence, Estimate, Reason, State};
 pub use filter::ParticleFilter;
 pub use last_pose::LastPose;
-pub use particle::{MotionStep, Particle};
+pub use motion::MotionStep;
+pub use particle::Particle;
 
 use lookup::MapLookup;
 

@@ -12,6 +12,7 @@ pub mod list;
 pub mod map_file;
 pub mod map_log;
 pub mod recovery;
+pub mod status;
 #[cfg(test)]
 mod tests;
 mod writer;

@@ -12,8 +12,9 @@ use magmap::session::Session;
 use magmap::store::Database;
 use magmap::store::checkpoint::Checkpoint;
 use magmap::store::list::{State, list};
+use magmap::store::map_file;
 use magmap::store::map_file::{InitialMap, named};
-use magmap::store::map_log::MapLogStatus;
+use magmap::store::status::MapLogStatus;
 use magmap::trajectory;
 use nalgebra::{Point3, UnitQuaternion, Vector3};
 use proptest::prelude::*;
@@ -276,7 +277,7 @@ impl World {
         let mut kept = Vec::new();
         for map in list(copied.path()).unwrap() {
             assert!(matches!(map.state, State::Saved | State::Unfinished), "{map:?}");
-            kept.push(Checkpoint::read(&map.path).unwrap());
+            kept.push(map_file::read(&map.path).unwrap());
             // Of an unfinished map, the steps since the last checkpoint may lead to more.
             if map.state == State::Saved {
                 let batches = Database::open_to_read(&map.path).unwrap().trajectory().unwrap();
@@ -425,7 +426,7 @@ fn a_drive_survives_runs_without_readings() {
     assert_eq!(contents(folder.path()).len(), 1);
     // Another day adds to it.
     world.go(&everyday(vec![Action::Drive { readings: 20 }]));
-    assert_eq!(Checkpoint::read(&file).unwrap().model.totals.used_readings, 40);
+    assert_eq!(map_file::read(&file).unwrap().model.totals.used_readings, 40);
     assert_eq!(contents(folder.path()).len(), 1);
 }
 
@@ -467,7 +468,7 @@ fn a_replay_that_was_killed_makes_the_same_map_as_one_that_was_not() {
         }
         let maps = list(folder.path()).unwrap();
         let map = maps.iter().find(|map| map.path.ends_with("replays/lobby.magmap")).unwrap();
-        Checkpoint::read(&map.path).unwrap().model.clone()
+        map_file::read(&map.path).unwrap().model.clone()
     };
     assert!(replay(&[true, false]) == replay(&[false]));
 }

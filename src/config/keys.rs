@@ -4,8 +4,8 @@ use toml::{Table, Value};
 
 use super::declare::{Described, Part};
 use super::parsing::leaves;
-use super::scope::{self, Program, Scope};
-use super::{Config, Error};
+use super::scope::{Program, Scope, in_words, list};
+use super::{Config, Error, Likelihood, Mapped};
 
 /// A setting.
 #[derive(Clone, Debug, PartialEq)]
@@ -31,18 +31,71 @@ impl Config {
         let table = Table::try_from(self)?;
         let setting = |(key, value): (String, &Value)| {
             let parts = parts(&key);
-            let (scope, programs) = (scope::scope(&parts), scope::programs(&parts));
+            let (scope, programs) = (scope(&parts), programs(&parts));
             Setting { description: description(&parts), scope, programs, key, value: value.clone() }
         };
         Ok(leaves(&table, "").into_iter().map(setting).collect())
+    }
+
+    /// Rejects `given` settings if one whose scope `is_fixed` differs from these, with which a map was made, and has an effect on it.
+    ///
+    /// # Errors
+    /// [`Error::SettingDiffers`] with the first.
+    pub fn check_unchanged(&self, given: &Config, is_fixed: impl Fn(Scope) -> bool) -> Result<(), Error> {
+        let mut pairs = self.settings()?.into_iter().zip(given.settings()?);
+        let has_effect = |key: &str| self.has_effect(key) || given.has_effect(key);
+        let differs = |(made_with, given): &(Setting, Setting)| {
+            is_fixed(given.scope) && made_with.value != given.value && has_effect(&given.key)
+        };
+        pairs.find(differs).map_or(Ok(()), |(made_with, given)| {
+            let (made_with, configured) = (made_with.value.to_string(), given.value.to_string());
+            Err(Error::SettingDiffers { key: given.key, made_with, configured })
+        })
+    }
+
+    /// The default settings, with these for those whose scope `is_kept`.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] where they contradict the defaults.
+    pub fn keep_only(&self, is_kept: impl Fn(Scope) -> bool) -> Result<Config, Error> {
+        let kept = self.settings()?.into_iter().filter(|setting| is_kept(setting.scope));
+        let mut config = Config::default();
+        config.apply_values(
+            &kept.map(|setting| (setting.key, setting.value)).collect::<Vec<_>>(),
+            "the map's settings",
+        )?;
+        Ok(config)
+    }
+
+    /// Whether a setting has an effect on what is mapped, under the others.
+    fn has_effect(&self, key: &str) -> bool {
+        match key.split_once('.') {
+            Some(("model", "degrees_of_freedom")) => self.model.likelihood == Likelihood::StudentT,
+            Some(("vector", _)) => self.model.field == Mapped::Vector,
+            _ => true,
+        }
+    }
+}
+
+impl Program {
+    /// Rejects a setting, or a section, that is given to this program alone and has no effect in it. In a file it may be for others.
+    ///
+    /// # Errors
+    /// [`Error::WithoutEffect`].
+    pub fn check_effect(self, key: &str) -> Result<(), Error> {
+        let programs = programs(&parts(key));
+        if programs.contains(&self) {
+            return Ok(());
+        }
+        Err(Error::WithoutEffect { key: key.to_owned(), program: self, others: list(programs) })
     }
 }
 
 /// Describes a setting: the meaning of the setting that holds it, its own, when it may change, and the values to choose from.
 fn description(parts: &[&'static Part]) -> String {
     let choices = parts.last().copied().into_iter().flat_map(choices);
-    let scope = scope::scope(parts).in_words().to_owned();
-    let programs = scope::in_words(scope::programs(parts));
+    let scope = scope(parts).in_words().to_owned();
+    let programs = in_words(programs(parts));
     let meaning = parts.iter().copied().skip(1).flat_map(lines);
     meaning.chain([scope]).chain(programs).chain(choices).collect::<Vec<_>>().join(" ")
 }
@@ -56,6 +109,18 @@ pub(super) fn parts(key: &str) -> Vec<&'static Part> {
         Some(part)
     };
     key.split('.').map_while(find).collect()
+}
+
+/// The scope of a setting, or of a section.
+fn scope(parts: &[&'static Part]) -> Scope {
+    // Every section has one.
+    parts.iter().rev().find_map(|part| part.scope.first()).copied().unwrap_or(Scope::Map)
+}
+
+/// The programs in which a setting, or a section, has an effect.
+fn programs(parts: &[&'static Part]) -> &'static [Program] {
+    let named = parts.iter().rev().map(|part| part.programs).find(|programs| !programs.is_empty());
+    named.unwrap_or_else(|| scope(parts).programs())
 }
 
 fn lines(part: &'static Part) -> impl Iterator<Item = String> {
@@ -81,7 +146,7 @@ mod tests {
             let mut comment = Vec::new();
             let scope = |part: &Part| {
                 let scope = part.scope.first().map(|scope| scope.in_words().to_owned());
-                scope.into_iter().chain(scope::in_words(part.programs))
+                scope.into_iter().chain(in_words(part.programs))
             };
             if let Some(name) = line.strip_prefix('[') {
                 section = name.trim_end_matches(']').to_owned();

@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use strum::IntoStaticStr;
 
-use super::particle::{Particle, wrapped};
+use super::motion::wrapped;
+use super::particle::Particle;
 use crate::config;
 
 /// Side of the cells in which the heaviest cluster is found, and half its width, in metres.

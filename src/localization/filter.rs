@@ -12,7 +12,8 @@ use rand_chacha::ChaCha8Rng;
 use super::Start;
 use super::estimate::{Confidence, Estimate, Reason, State};
 use super::lookup::MapLookup;
-use super::particle::{MotionStep, Particle, likelihood, likelihood_anywhere, normal, rotated, widened};
+use super::motion::{MotionStep, rotated};
+use super::particle::{Particle, likelihood, likelihood_anywhere, normal, widened};
 use super::sample::Sample;
 use crate::config;
 

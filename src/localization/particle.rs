@@ -1,12 +1,11 @@
 //! A particle: a pose of the sensor, its motion, and how well it explains a reading.
 
-use std::f64::consts::{PI, TAU};
-
 use rand_chacha::ChaCha8Rng;
 use rand_distr::{Distribution, StandardNormal};
 
 use super::density::{DEGREES_OF_FREEDOM, log_density};
 use super::lookup::{Local, MapLookup};
+use super::motion::{MotionStep, rotated, wrapped};
 use super::sample::Sample;
 use crate::config;
 
@@ -24,26 +23,6 @@ const MISFIT_LENGTH: f64 = 1.0;
 
 /// Squared residual, in variances, above which readings do not count as more of a misfit: one outlier is not to decide.
 const GREATEST_MISFIT: f64 = 25.0;
-
-/// How the sensor moved since the last step, and what it then read, in the frame of odometry.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct MotionStep {
-    /// In metres.
-    pub movement: [f64; 2],
-    /// In radians.
-    pub rotation: f64,
-    /// Heading of the sensor after it, in radians.
-    pub heading: f64,
-    /// The axes free of the sensor's bias, in microtesla; in a map of strengths the first number is the strength.
-    pub field: [f64; 3],
-}
-
-impl MotionStep {
-    /// Length of the movement, in metres.
-    pub fn distance(&self) -> f64 {
-        self.movement[0].hypot(self.movement[1])
-    }
-}
 
 /// A hypothesis of the state: the pose, and the errors of odometry that do not change.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -74,17 +53,6 @@ pub struct Particle {
 /// A standard normal number.
 pub(super) fn normal(random: &mut ChaCha8Rng) -> f64 {
     StandardNormal.sample(random)
-}
-
-/// A vector turned by an angle.
-pub(super) fn rotated([x, y]: [f64; 2], angle: f64) -> [f64; 2] {
-    let (sin, cos) = angle.sin_cos();
-    [cos * x - sin * y, sin * x + cos * y]
-}
-
-/// An angle between -pi and pi.
-pub(super) fn wrapped(angle: f64) -> f64 {
-    (angle + PI).rem_euclid(TAU) - PI
 }
 
 impl Particle {

@@ -1,6 +1,6 @@
 //! The part of a reading that a map predicts: the strength of the field, or its three axes.
 
-use super::particle::{MotionStep, rotated};
+use super::motion::{MotionStep, rotated};
 
 /// A reading as the map has it: `[strength]`, or `[x, y, z]` along the axes of the map, in microtesla.
 ///

@@ -17,7 +17,7 @@ use crate::sensing::health::Finding;
 use crate::sensing::intake::Intake;
 use crate::sensing::reading::{MICROTESLA_PER_TESLA, MICROTESLA_PER_TESLA_SQUARED, Stamp};
 use crate::sensing::rejection::Rejections;
-use crate::store::map_log::MapLogStatus;
+use crate::store::status::MapLogStatus;
 
 /// Publishes reports on one status.
 pub(super) struct StatusPublisher {

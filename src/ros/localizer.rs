@@ -81,7 +81,7 @@ fn load(
         "" => map_file::of_settings(config, namespace),
         path => map_file::file_of(Path::new(path)),
     };
-    let checkpoint = Checkpoint::read(&file)?;
+    let checkpoint = map_file::read(&file)?;
     let parameters = Parameters::of_localizer(localization::settings_for(&checkpoint.settings()?)?, given)?;
     Ok((file, checkpoint, parameters))
 }

@@ -1,15 +1,13 @@
 //! The map and the stream that leads to it at one moment, to be continued.
 
-use std::path::Path;
 use std::sync::Arc;
 
 use byteorder::{ByteOrder, LittleEndian};
 use nalgebra::Point3;
 use serde::{Deserialize, Serialize};
 
+use super::Error;
 use super::database::{Batch, CheckpointRow, Database};
-use super::recovery::Gaps;
-use super::{Error, map_file};
 use crate::arrays::Problem;
 use crate::config::Config;
 use crate::field;
@@ -93,18 +91,6 @@ impl Checkpoint {
     pub fn map(&self) -> SavedMap {
         let Progress { sources, steps, .. } = self.stream.progress.clone();
         SavedMap { model: self.model.clone(), path: self.stream.pipeline.path().clone(), sources, steps }
-    }
-
-    /// Reads the newest state of a map into memory: a file, or that in the output folder of a replay. Damage is logged; nothing in the
-    /// file changes.
-    ///
-    /// # Errors
-    /// [`Error::InUse`], and [`Error::Read`] where nothing can be read.
-    pub fn read(path: &Path) -> Result<Self, Error> {
-        let database = Arc::new(Database::open_to_read(map_file::file_of(path))?);
-        let recovered = database.recover(&Config::default(), Gaps::Skip, |_| ())?;
-        recovered.findings.iter().for_each(|finding| log::warn!("{finding}"));
-        Self::of(&recovered.mapper)
     }
 
     /// Writes it, with batches of the trajectory that are not in the file yet; the file is begun. Tiles are written if they are not in

@@ -570,6 +570,17 @@ impl Database {
     }
 }
 
+/// The newest state of the map in a file becomes the saved one: of a replay whose outputs are complete, or of a copy.
+///
+/// # Errors
+/// Those of opening its file and of writing into it.
+pub fn mark_saved(path: &Path) -> Result<(), Error> {
+    let database = Database::open(path)?;
+    database.begin(0)?;
+    let marked = database.mark_saved().and_then(|()| database.finish(false));
+    marked.map_err(|error| database.unwritten(error))
+}
+
 /// What is at the path of a map becomes an earlier map, of which at most `most` are kept; its new path, if there was anything.
 ///
 /// # Errors

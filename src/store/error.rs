@@ -1,5 +1,5 @@
 //! What can go wrong with maps on disk. Failures of a map that is being written are not errors but in a
-//! [`MapLogStatus`](super::map_log::MapLogStatus).
+//! [`MapLogStatus`](super::status::MapLogStatus).
 
 use std::io;
 use std::path::PathBuf;

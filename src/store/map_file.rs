@@ -16,6 +16,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::Error;
+use super::checkpoint::Checkpoint;
 use super::database::{Batch, Database};
 use super::earlier_maps::siblings;
 use super::map_log::{MapLog, Options};
@@ -24,6 +25,8 @@ use crate::config::Config;
 use crate::files::FileError;
 use crate::mapping::mapper::{Mapper, SourceId, Step};
 use crate::mapping::stop::StopSignal;
+
+pub use super::database::mark_saved;
 
 /// Name of the file in the output folder of a replay.
 pub const FILE_NAME: &str = "map.magmap";
@@ -158,15 +161,16 @@ fn existing(path: &Path, config: &Config, source: &SourceId) -> Result<Option<Ex
     Ok(Some((mapper, file, batches, initial_map)))
 }
 
-/// The newest state of the map in a file becomes the saved one: of a replay whose outputs are complete, or of a copy.
+/// Reads the newest state of a map into memory: a file, or that in the output folder of a replay. Damage is logged; nothing in the
+/// file changes.
 ///
 /// # Errors
-/// Those of opening its file and of writing into it.
-pub fn mark_saved(path: &Path) -> Result<(), Error> {
-    let database = Database::open(path)?;
-    database.begin(0)?;
-    let marked = database.mark_saved().and_then(|()| database.finish(false));
-    marked.map_err(|error| database.unwritten(error))
+/// [`Error::InUse`], and [`Error::Read`] where nothing can be read.
+pub fn read(path: &Path) -> Result<Checkpoint, Error> {
+    let database = Arc::new(Database::open_to_read(file_of(path))?);
+    let recovered = database.recover(&Config::default(), Gaps::Skip, |_| ())?;
+    recovered.findings.iter().for_each(|finding| log::warn!("{finding}"));
+    Checkpoint::of(&recovered.mapper)
 }
 
 /// Removes the file of a map that no process writes, if there is one.

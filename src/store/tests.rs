@@ -12,8 +12,10 @@ use tempfile::TempDir;
 use super::checkpoint::Checkpoint;
 use super::database::Database;
 use super::earlier_maps::{sibling, siblings};
-use super::map_log::{MAX_WAITING, MOST_STEPS, MapLog, MapLogStatus, Options};
+use super::map_file;
+use super::map_log::{MAX_WAITING, MOST_STEPS, MapLog, Options};
 use super::recovery::{Gaps, Recovered};
+use super::status::MapLogStatus;
 use crate::config::Config;
 use crate::mapping::mapper::{Effect, Mapper, SourceId, Step};
 use crate::mapping::step_log::StepLog;
@@ -245,7 +247,7 @@ fn what_a_closed_map_leaves_is_one_file_with_its_last_state_and_the_trajectory_t
         let mapper = robot.close();
         assert_eq!(fs::read_dir(&folder).unwrap().count(), 1);
         let bytes = fs::read(map_in(&folder)).unwrap();
-        let read = Checkpoint::read(&map_in(&folder)).unwrap();
+        let read = map_file::read(&map_in(&folder)).unwrap();
         assert!(read.stream.progress.has_ended && read == state(&mapper));
         assert_folds(&map_in(&folder), &mapper);
         // Who only reads changes nothing.
@@ -675,7 +677,7 @@ fn what_is_not_a_map_is_named() {
         ("newer.magmap", "expected version 1 of the format, found version 9"),
         ("view.magmap", "expected a map of magmap, found a database with other tables"),
     ] {
-        let message = Checkpoint::read(&path(name)).unwrap_err().to_string();
+        let message = map_file::read(&path(name)).unwrap_err().to_string();
         assert!(message.starts_with("cannot read the map /") && message.contains(expected), "{message}");
     }
     assert!(!sibling(&path("missing.magmap"), "-wal").exists() && !path("missing.magmap").exists());

@@ -9,10 +9,9 @@ use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
 
 use super::Error;
 use super::checkpoint::Checkpoint;
-use super::database::{Database, Steps, keep_as_earlier_map};
+use super::database::{Database, Steps, keep_as_earlier_map, mark_saved};
 use super::earlier_maps::{earlier_path, remove_oldest};
-use super::map_file::mark_saved;
-use super::map_log::{MapLogStatus, Shared};
+use super::status::{MapLogStatus, Shared};
 use crate::files::FileError;
 use crate::mapping::mapper::Step;
 use crate::mapping::updates::lock;

@@ -20,6 +20,7 @@ use magmap::sensing::intake::{Input, Intake, SensorMessage};
 use magmap::sensing::reading::{MagneticField, Measurement, Observation, Pose, Reading, Stamp};
 use magmap::sensing::rejection::{Rejection, Rejections};
 use magmap::store::checkpoint::Checkpoint;
+use magmap::store::map_file;
 use magmap::store::map_log::{MapLog, Options};
 use magmap_tools::simulation::{DipoleOptions, DipoleWorld, Route, Simulation, World, demo};
 use nalgebra::{Isometry3, Point3, Quaternion, UnitQuaternion, Vector3};
@@ -882,7 +883,7 @@ fn a_map_resumed_during_a_fault_equals_an_uninterrupted_one() {
             let checkpoint = Checkpoint::of(&interrupted).unwrap();
             let log = MapLog::create(&file, &interrupted, Options::default()).unwrap();
             Box::new(log).close(Some(&interrupted));
-            let read = Checkpoint::read(&file).unwrap();
+            let read = map_file::read(&file).unwrap();
             assert_eq!(read, checkpoint, "at {at} s");
             interrupted = read.resume(&config).unwrap();
         }

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use magmap::store::Database;
 use magmap::store::checkpoint::Checkpoint;
+use magmap::store::map_file;
 use serde_json::Value;
 use tempfile::{TempDir, tempdir};
 
@@ -71,7 +72,7 @@ fn assert_same(folder: &TempDir, [one, other]: [&str; 2]) {
 
 #[track_caller]
 fn assert_same_but_for_the_trajectory(folder: &TempDir, [one, other]: [&str; 2]) {
-    let state = |out| without_count(Checkpoint::read(&map(folder, out)).unwrap());
+    let state = |out| without_count(map_file::read(&map(folder, out)).unwrap());
     assert!(state(one) == state(other), "states of {one} and {other}");
     for file in OUTPUTS {
         let bytes = |out: &str| fs::read(folder.path().join(out).join(file)).unwrap();

@@ -14,7 +14,7 @@ use magmap::config::Config;
 use magmap::field::raster::{Rasterizer, rasterize};
 use magmap::mapping::mapper::Mapper;
 use magmap::mapping::thread::{Finished, MappingThread, Mode, Observer};
-use magmap::store::checkpoint::Checkpoint;
+use magmap::store::map_file;
 use magmap::store::map_log::{MapLog, Options};
 use magmap_tools::replay::TruthComparison;
 use magmap_tools::simulation::{DipoleOptions, RobotOptions, Route, Simulation};
@@ -80,7 +80,7 @@ fn soak(simulation: &Simulation) -> (Vec<Sample>, Finished) {
     }
     let finished = worker.join().unwrap();
     assert_eq!(handle.status().lost, None);
-    let read = Checkpoint::read(&map).unwrap();
+    let read = map_file::read(&map).unwrap();
     assert!(read.stream.progress == *finished.mapper.progress());
     let samples = std::mem::take(&mut *samples.lock().unwrap());
     (samples, finished)

@@ -14,7 +14,7 @@ use magmap::config::Config;
 use magmap::mapping::mapper::Mapper;
 use magmap::mapping::step_log::StepLog;
 use magmap::store::Database;
-use magmap::store::checkpoint::Checkpoint;
+use magmap::store::map_file;
 use magmap::store::map_log::{MapLog, Options};
 use magmap::store::recovery::Gaps;
 use magmap_tools::recording;
@@ -208,7 +208,7 @@ fn map(folder: &Path, bytes: &[u8]) {
             drop(mapper);
             if handle.status().lost.is_none() {
                 drop(handle);
-                Checkpoint::read(&path).expect("what was written can be read");
+                map_file::read(&path).expect("what was written can be read");
             }
         }
         Err(error) => drop(error.to_string()),

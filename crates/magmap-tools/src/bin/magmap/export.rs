@@ -6,7 +6,6 @@ use anyhow::{Context, bail};
 use clap::{Args, ValueEnum};
 use magmap::display::AxesGrid;
 use magmap::field::raster::Rasterizer;
-use magmap::store::checkpoint::Checkpoint;
 use magmap::store::map_file;
 use magmap_tools::cli::{Ending, SettingsArguments, Terminal};
 use magmap_tools::export::MapArrays;
@@ -79,7 +78,7 @@ impl Format {
 impl Export {
     pub fn run(self, terminal: &Terminal) -> anyhow::Result<Ending> {
         let file = map_file::file_of(&self.map);
-        let checkpoint = Checkpoint::read(&file)?;
+        let checkpoint = map_file::read(&file)?;
         let config = self.settings.load_some(&["raster"], checkpoint.settings()?)?;
         let map = checkpoint.field_map(&config)?;
         let map =

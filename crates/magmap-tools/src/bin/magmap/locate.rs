@@ -6,7 +6,6 @@ use clap::Args;
 use magmap::config::Program;
 use magmap::localization::{self, Localizer, Start};
 use magmap::mapping::stop::StopSignal;
-use magmap::store::checkpoint::Checkpoint;
 use magmap::store::map_file;
 use magmap_tools::cli::{Ending, SettingsArguments, Terminal};
 use magmap_tools::locate::{self, Comparison, LocateReport};
@@ -71,7 +70,7 @@ fn start(text: &str) -> Result<Start, String> {
 impl Locate {
     pub fn run(self, terminal: &Terminal) -> anyhow::Result<Ending> {
         let file = map_file::file_of(&self.map);
-        let checkpoint = Checkpoint::read(&file)?;
+        let checkpoint = map_file::read(&file)?;
         let config = self.settings.load_for(Program::Locate, localization::settings_for(&checkpoint.settings()?)?)?;
         let config = localization::in_frame_of_odometry(config);
         let map = checkpoint.field_map(&config)?.ok_or(localization::Error::NothingKnown)?;
