@@ -206,8 +206,7 @@ sections! {
     /// The number of inducing points and how they are chosen.
     #[scope(Stream)]
     selection: Selection {
-        /// Method: vips, conditional_variance, oips, fixed, power_ep or dual_memory, which is a model of its own. A parameter may
-        /// follow, as in oips=0.93.
+        /// Method: vips, conditional_variance, oips, fixed or power_ep. A parameter may follow, as in oips=0.93.
         method: Named = Named::default(),
         /// For vips: the fraction of the information in a batch that may be lost for lack of inducing points; a smaller
         /// one gives a larger and more exact map.
@@ -222,24 +221,6 @@ sections! {
         max_inducing_points: usize = 3000 => within(1..=MOST_INDUCING_POINTS),
         /// An inducing point is removed if its variance given the others, relative to the prior variance, is below this.
         redundancy: f64 = 1e-6 => number("at least 0 and less than 1", |value| (0.0..1.0).contains(&value)),
-    }
-
-    /// The memory-based dual model, if selection.method is dual_memory.
-    #[scope(Stream)]
-    dual_memory: DualMemory {
-        /// Largest number of inducing points; they move with every batch.
-        inducing_points: usize = 250 => within(1..=MOST_INDUCING_POINTS),
-        /// Observations of each batch that are remembered, unless the method gives their number, as in dual_memory=50.
-        memory_per_batch: usize = 100 => within(0..=MOST_OBSERVATIONS),
-        /// Largest number of observations in memory; above it, some of the old and the new ones are kept.
-        max_memory: usize = 2000 => within(0..=MOST_OBSERVATIONS),
-        /// Weight of the memory's evidence when hyperparameters are learnt: 1 counts all of it. Less allows for errors that
-        /// neighbours share, such as those of a path that is a few centimetres off.
-        memory_evidence: f64 = 0.1 => number("0 to 1", |value| (0.0..=1.0).contains(&value)),
-        /// Largest number of natural-gradient steps per update; fewer are taken if they converge.
-        max_steps: usize = 10 => within(1..=MOST_STEPS),
-        /// Length of a step: 1 is a full step, less is slower and more stable.
-        step_length: f64 = 0.9 => number("more than 0 and at most 1", |value| value > 0.0 && value <= 1.0),
     }
 
     /// Learning of the hyperparameters.

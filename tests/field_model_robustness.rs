@@ -306,8 +306,7 @@ fn every_method_maps_the_field_and_survives_odd_batches() {
     batches.push(vec![observation(1.0, 1.0, field(1.0, 1.0)); 30]);
     batches.push(vec![observation(2.0, 1.0, field(2.0, 1.0))]);
     batches.push((0..25).map(|i| observation(900.0 + 0.05 * f64::from(i), -900.0, 50.0)).collect());
-    let methods =
-        ["vips", "conditional_variance=0.1", "oips=0.9", "fixed=45", "power_ep=0.3", "power_ep=1", "dual_memory=20"];
+    let methods = ["vips", "conditional_variance=0.1", "oips=0.9", "fixed=45", "power_ep=0.3", "power_ep=1"];
     for method in methods {
         let mut config = Config::default();
         config.selection.method = method.parse().unwrap();

@@ -26,16 +26,6 @@ ARRAYS = {
 # Those of a map of three axes alone; B is 0, or the 6 components of the bias.
 BIAS = {"bias_mean": ("B",), "bias_covariance": ("B", "B")}
 
-# Those of the dual model alone; S is M, or 0 where all observations are in memory.
-MEMORY = {
-    "memory_places": ("K", 2),
-    "memory_targets": ("K",),
-    "memory_sites": ("K", 2),
-    "summary_triangle": ("S", "S"),
-    "summary_target": ("S",),
-    "summary_log_evidence": (),
-}
-
 # rho of the squared scaled distance, by the name of the kernel.
 SHAPES = {
     "matern12": lambda s2: np.exp(-np.sqrt(s2)),
@@ -52,22 +42,18 @@ def check(condition, message):
 
 def check_arrays(tile, process):
     """Names, shapes and finite numbers."""
-    has_memory = process == "dual_memory"
     lengths = {"H": len(tile["hyperparameters"]), "M": len(tile["target"])}
     # Outputs, and numbers per inducing point: those of a map of three axes are rows of x, y, z, kind and axis.
     lengths["O"], lengths["C"] = (3, 5) if process == "vector" else (1, 2)
-    if has_memory:
-        lengths["K"] = len(tile["memory_targets"])
-        lengths["S"] = lengths["M"] if len(tile["summary_target"]) else 0
     lengths["B"] = len(tile.get("bias_mean", ()))
-    others = {"dual_memory": MEMORY, "vector": BIAS}.get(process, {})
+    others = BIAS if process == "vector" else {}
     check(set(tile) == set(ARRAYS | others), f"arrays {sorted(tile)} of the process {process}")
     for name, shape in (ARRAYS | others).items():
         array = tile[name]
         expected = tuple(lengths.get(length, length) for length in shape)
         check(array.shape == expected, f"expected {name} of shape {expected}, found {array.shape}")
         check(np.isfinite(array).all(), f"expected finite numbers in {name}")
-    for name in ("covariance_root", "triangle") + (("summary_triangle",) if has_memory else ()):
+    for name in ("covariance_root", "triangle"):
         check((np.triu(tile[name], 1) == 0).all(), f"expected {name} to be lower triangular")
 
 

@@ -6,7 +6,7 @@ use std::ops::RangeInclusive;
 use nalgebra::Matrix3;
 
 use super::declare::Described;
-use super::{Config, Mapped, PoseSource, Problem};
+use super::{Config, PoseSource, Problem};
 
 // These limits keep a typing error, or somebody else's file, from allocating more memory than there is.
 
@@ -24,9 +24,6 @@ pub(super) const MOST_INDUCING_POINTS: usize = 20_000;
 
 /// Most threads that learn.
 pub(super) const MOST_THREADS: usize = 1024;
-
-/// Most natural-gradient steps per update: they converge in tens.
-pub(super) const MOST_STEPS: usize = 10_000;
 
 /// Most particles: 0.1 gigabytes.
 pub(super) const MOST_PARTICLES: usize = 1_000_000;
@@ -93,9 +90,8 @@ impl Config {
     }
 
     fn check_combinations(&self, problems: &mut Vec<Problem>) {
-        let Config { frames, gates, model, tiles, selection, localization, node, .. } = self;
+        let Config { frames, gates, tiles, localization, node, .. } = self;
         let has_transforms = frames.pose_source == PoseSource::Transforms;
-        let is_vector = model.field == Mapped::Vector;
         let [halo, band] = tiles.widths(self);
         if tiles.size > 0.0 && tiles.size < 2.0 * halo {
             let expected = format!("0, or at least twice the halo of {halo} m");
@@ -115,10 +111,6 @@ impl Config {
         if has_transforms && frames.map.is_empty() {
             let expected = "the name of a frame, because frames.pose_source is transforms";
             problems.push(Problem::wrong("frames.map", expected, ""));
-        }
-        if is_vector && selection.method.is_dual_memory() {
-            let expected = "strength, because dual_memory has no axes";
-            problems.push(Problem::wrong("model.field", expected, model.field));
         }
         if !node.recording.is_empty() && node.recording_id().is_none() {
             problems.push(Problem::wrong("node.recording", "NAME#FINGERPRINT, or nothing", &node.recording));

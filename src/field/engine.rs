@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use crate::config::{self, Ceiling, Config, Hyperparameters};
 use streaming_gp::{
-    DualSettings, Inference, Jitter, Kernel, Learning, Likelihood, Limits, LogNormalPrior, MemorySize, Model,
-    OldEvidence, Posterior, Settings, Stationary, StudentT, VectorField, Vips,
+    Inference, Jitter, Kernel, Learning, Likelihood, Limits, LogNormalPrior, Model, Posterior, Settings, Stationary,
+    StudentT, VectorField, Vips,
 };
 
 /// Covariance of the field strength: a constant for the ambient field (optional) plus the variation around it.
@@ -138,22 +138,4 @@ fn streaming_settings<K: Kernel>(
     };
     selection.method.configure(&mut settings, &vips);
     settings
-}
-
-/// Settings of the dual model, over places of `dimension` coordinates.
-pub fn dual_settings(config: &Config, dimension: usize) -> DualSettings {
-    let config::DualMemory { inducing_points, memory_per_batch, max_memory, memory_evidence, max_steps, step_length } =
-        config.dual_memory;
-    let method = &config.selection.method;
-    let memory = method.parameter.filter(|_| method.is_dual_memory());
-    let per_batch = memory.map_or(memory_per_batch, |memory| memory.ceil() as usize);
-    DualSettings {
-        inducing_points,
-        least_share: config.selection.redundancy,
-        memory: MemorySize { per_batch, most: max_memory },
-        steps: max_steps,
-        step_length,
-        old_evidence: OldEvidence::ScaledMemory { share: memory_evidence },
-        learning: settings(config, dimension).learning,
-    }
 }

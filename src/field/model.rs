@@ -5,11 +5,11 @@ use std::sync::Arc;
 use streaming_gp::{UpdateReport, streaming};
 
 use super::map::FieldMap;
-use super::state::{FieldState, check, of_a_map};
+use super::state::{FieldState, of_a_map};
 use super::tile_store::TileStore;
 use super::tiles::Tiles;
 use super::totals::Totals;
-use crate::config::{self, Config};
+use crate::config::{self, Config, Scope};
 use crate::sensing::reading::{Observation, Stamp};
 
 /// The model of the field.
@@ -29,12 +29,12 @@ impl FieldModel {
     }
 
     /// Checks that the map can be continued with these settings: those of [`Scope::Map`](crate::config::Scope::Map) are fixed for its
-    /// life, and so is whether `selection.method` is `dual_memory`.
+    /// life.
     ///
     /// # Errors
     /// [`SettingDiffers`](config::Error::SettingDiffers).
     pub fn check(&self, config: &Config) -> Result<(), config::Error> {
-        check(self.tiles.config(), self.tiles.is_dual_memory(), config)
+        self.tiles.config().check_unchanged(config, Scope::is_fixed_for_a_map)
     }
 
     /// Continues with settings that [`check`](Self::check) accepts; what was learnt stays.

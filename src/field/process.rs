@@ -1,4 +1,4 @@
-//! The Gaussian process behind the map: streaming, or dual where the method is `dual_memory`.
+//! The Gaussian process behind the map: of the strength, or of the three axes.
 
 use std::sync::Arc;
 
@@ -8,10 +8,9 @@ use crate::field::posterior::MapPosterior;
 use crate::field::sensor_bias::{BiasInformation, BiasPrior};
 use crate::sensing::reading::Observation;
 use serde::{Deserialize, Serialize};
-use streaming_gp::dual_memory::state::DualState;
 use streaming_gp::streaming::Error;
 use streaming_gp::{
-    AxesReading, DualGp, FieldPlaces, NamedValue, NoiseBaselines, Points, SensorPose, State, StateError, StreamingGp,
+    AxesReading, FieldPlaces, NamedValue, NoiseBaselines, Points, SensorPose, State, StateError, StreamingGp,
     UpdateReport, VectorField,
 };
 
@@ -20,7 +19,6 @@ use streaming_gp::{
 #[serde(rename_all = "snake_case")]
 pub(crate) enum ProcessKind {
     Streaming,
-    DualMemory,
     Vector,
 }
 
@@ -43,11 +41,9 @@ impl ProcessHead {
 /// Learns the field from a stream of batches.
 #[derive(Clone, Debug)]
 pub(crate) enum FieldProcess {
-    /// Chooses its own size and keeps no observation.
+    /// Of the strength.
     Streaming(Box<StreamingGp<FieldKernel>>),
-    /// Has a fixed size and a memory of past observations.
-    Dual(Box<DualGp<FieldKernel>>),
-    /// Streaming, of the three axes.
+    /// Of the three axes.
     Vector(Box<VectorProcess>),
 }
 
@@ -65,7 +61,6 @@ pub(crate) struct VectorProcess {
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum ProcessState {
     Streaming(State<Points>),
-    Dual(DualState<Points>),
     Vector(Box<State<FieldPlaces>>, Option<BiasPrior>),
 }
 
@@ -74,9 +69,6 @@ impl ProcessState {
     pub(crate) fn head(&self) -> ProcessHead {
         match self {
             Self::Streaming(state) => ProcessHead::new(ProcessKind::Streaming, &state.baseline, &state.hyperparameters),
-            Self::Dual(DualState { common, .. }) => {
-                ProcessHead::new(ProcessKind::DualMemory, &common.baseline, &common.hyperparameters)
-            }
             Self::Vector(state, _) => ProcessHead::new(ProcessKind::Vector, &state.baseline, &state.hyperparameters),
         }
     }
@@ -85,7 +77,6 @@ impl ProcessState {
     pub(crate) fn check(&self) -> Result<(), StateError> {
         match self {
             Self::Streaming(state) => state.check(),
-            Self::Dual(state) => state.check(),
             Self::Vector(state, _) => state.check(),
         }
     }
@@ -99,12 +90,8 @@ impl FieldProcess {
             let process = StreamingGp::new(model, settings);
             return Self::Vector(Box::new(VectorProcess { process, bias: None, inherits: false }));
         }
-        let model = engine::model(config, DIMENSION);
-        let dual_settings = || engine::dual_settings(config, DIMENSION);
-        if config.selection.method.is_dual_memory() {
-            return Self::Dual(Box::new(DualGp::new(model, dual_settings())));
-        }
-        Self::Streaming(Box::new(StreamingGp::new(model, engine::settings(config, DIMENSION))))
+        let (model, settings) = (engine::model(config, DIMENSION), engine::settings(config, DIMENSION));
+        Self::Streaming(Box::new(StreamingGp::new(model, settings)))
     }
 
     /// A process without any observation that begins with what is known of the sensor's bias, and with the geometric means of its
@@ -119,7 +106,6 @@ impl FieldProcess {
         }
         match &mut process {
             Self::Streaming(process) => process.model = process.model.with_log_parameters(&values),
-            Self::Dual(process) => process.model = process.model.with_log_parameters(&values),
             Self::Vector(vector) => {
                 let mut model = vector.process.model.with_log_parameters(&values);
                 model.kernel.bias_covariance = bias.map(|bias| bias.covariance);
@@ -134,7 +120,6 @@ impl FieldProcess {
     pub(crate) fn log_parameters(&self) -> Vec<f64> {
         match self {
             Self::Streaming(process) => process.model.log_parameters(),
-            Self::Dual(process) => process.model.log_parameters(),
             Self::Vector(vector) => vector.process.model.log_parameters(),
         }
     }
@@ -143,7 +128,6 @@ impl FieldProcess {
     pub(crate) fn configure(&mut self, config: &Config) {
         match self {
             Self::Streaming(process) => process.settings = engine::settings(config, DIMENSION),
-            Self::Dual(process) => process.settings = engine::dual_settings(config, DIMENSION),
             Self::Vector(vector) => vector.process.settings = engine::vector_settings(config),
         }
     }
@@ -152,7 +136,6 @@ impl FieldProcess {
     pub(crate) fn state(&self) -> ProcessState {
         match self {
             Self::Streaming(process) => ProcessState::Streaming(process.state()),
-            Self::Dual(process) => ProcessState::Dual(process.state()),
             Self::Vector(vector) => ProcessState::Vector(Box::new(vector.process.state()), vector.bias),
         }
     }
@@ -162,15 +145,10 @@ impl FieldProcess {
     /// # Errors
     /// [`State`](super::Error::State) for an inconsistent state.
     pub(crate) fn from_state(config: &Config, state: &ProcessState) -> Result<Self, super::Error> {
-        let kernel = engine::model(config, DIMENSION).kernel;
         Ok(match state {
             ProcessState::Streaming(state) => {
-                let settings = engine::settings(config, DIMENSION);
+                let (kernel, settings) = (engine::model(config, DIMENSION).kernel, engine::settings(config, DIMENSION));
                 Self::Streaming(Box::new(StreamingGp::from_state(kernel, settings, state)?))
-            }
-            ProcessState::Dual(state) => {
-                let settings = engine::dual_settings(config, DIMENSION);
-                Self::Dual(Box::new(DualGp::from_state(kernel, settings, state)?))
             }
             ProcessState::Vector(state, bias) => {
                 let (mut kernel, settings) = (engine::vector_model(config).kernel, engine::vector_settings(config));
@@ -185,7 +163,6 @@ impl FieldProcess {
     pub(crate) fn head(&self) -> ProcessHead {
         let (kind, baseline, hyperparameters) = match self {
             Self::Streaming(process) => (ProcessKind::Streaming, &process.baseline, process.model.named_values()),
-            Self::Dual(process) => (ProcessKind::DualMemory, &process.baseline, process.model.named_values()),
             Self::Vector(vector) => {
                 (ProcessKind::Vector, &vector.process.baseline, vector.process.model.named_values())
             }
@@ -202,11 +179,10 @@ impl FieldProcess {
         observations: &[Observation],
         stop: &dyn Fn() -> bool,
     ) -> Result<UpdateReport, Error> {
-        let strengths = || -> Vec<f64> { observations.iter().map(|observation| observation.strength).collect() };
         match self {
-            Self::Streaming(process) => process.update(&places(observations), &strengths(), stop),
-            Self::Dual(process) => {
-                process.update(&places(observations), &strengths(), stop).map(|report| report.update)
+            Self::Streaming(process) => {
+                let strengths: Vec<f64> = observations.iter().map(|observation| observation.strength).collect();
+                process.update(&places(observations), &strengths, stop)
             }
             Self::Vector(vector) => {
                 let VectorProcess { process, bias, inherits } = &mut **vector;
@@ -228,7 +204,7 @@ impl FieldProcess {
     pub(crate) fn vector_kernel(&self) -> Option<&VectorField> {
         match self {
             Self::Vector(vector) => Some(&vector.process.model.kernel),
-            Self::Streaming(_) | Self::Dual(_) => None,
+            Self::Streaming(_) => None,
         }
     }
 
@@ -236,7 +212,7 @@ impl FieldProcess {
     pub(crate) fn bias_information(&self) -> Option<BiasInformation> {
         match self {
             Self::Vector(vector) => BiasInformation::learnt(vector.process.posterior()?, vector.bias.as_ref()),
-            Self::Streaming(_) | Self::Dual(_) => None,
+            Self::Streaming(_) => None,
         }
     }
 
@@ -244,7 +220,6 @@ impl FieldProcess {
     pub(crate) fn posterior(&self) -> Option<MapPosterior> {
         match self {
             Self::Streaming(process) => process.posterior().cloned().map(MapPosterior::Scalar),
-            Self::Dual(process) => process.posterior().cloned().map(MapPosterior::Scalar),
             Self::Vector(vector) => {
                 let posterior = vector.process.posterior()?;
                 let removed = vector.bias.map_or_else(Default::default, |bias| bias.mean);

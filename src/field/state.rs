@@ -51,8 +51,7 @@ impl FieldState {
     /// # Errors
     /// [`SettingDiffers`](config::Error::SettingDiffers) for what is fixed for the life of a map.
     pub fn check(&self, config: &Config) -> Result<(), config::Error> {
-        let is_dual_memory = self.tiles.tiles.iter().any(|tile| tile.head().kind == ProcessKind::DualMemory);
-        check(&self.settings, is_dual_memory, config)
+        self.settings.check_unchanged(config, Scope::is_fixed_for_a_map)
     }
 
     /// The part that is not arrays of numbers.
@@ -125,25 +124,6 @@ impl FieldState {
 /// The settings that say what a map is; the others have their defaults.
 pub(super) fn of_a_map(Config { model, vector, tiles, .. }: Config) -> Config {
     Config { model, vector, tiles, ..Config::default() }
-}
-
-/// Rejects settings with which a map cannot be continued that was made with others, or whose method belongs to the other process.
-pub(super) fn check(made_with: &Config, is_dual_memory: bool, config: &Config) -> Result<(), config::Error> {
-    check_method(is_dual_memory, config)?;
-    made_with.check_unchanged(config, Scope::is_fixed_for_a_map)
-}
-
-fn check_method(is_dual_memory: bool, config: &Config) -> Result<(), config::Error> {
-    let method = &config.selection.method;
-    if method.is_dual_memory() == is_dual_memory {
-        return Ok(());
-    }
-    let made_with = if is_dual_memory { "\"dual_memory\"" } else { "\"vips\" or another method than \"dual_memory\"" };
-    Err(config::Error::SettingDiffers {
-        key: "selection.method".to_owned(),
-        made_with: made_with.to_owned(),
-        configured: format!("\"{method}\""),
-    })
 }
 
 /// The settings [of a map](of_a_map), needed to interpret the state. The others may come from a different version of magmap.

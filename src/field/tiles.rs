@@ -24,7 +24,7 @@ use streaming_gp::kernel::VectorField;
 use streaming_gp::report::{SelectionEnd, UpdateReport};
 use streaming_gp::streaming::Error;
 
-use super::process::{FieldProcess, ProcessHead, ProcessKind, ProcessState};
+use super::process::{FieldProcess, ProcessHead, ProcessState};
 use super::sensor_bias::{BiasEstimate, BiasPrior, SensorBias};
 use super::tile_store::{StoredTile, TileStore};
 use crate::config::Config;
@@ -198,11 +198,6 @@ impl Tiles {
         self.memory.store()
     }
 
-    /// Whether the models have a memory of observations.
-    pub(crate) fn is_dual_memory(&self) -> bool {
-        self.tiles.values().any(|tile| tile.head.kind == ProcessKind::DualMemory)
-    }
-
     /// Everything they have learnt.
     pub(crate) fn state(&self) -> TilesState {
         let state = |tile: &Arc<Tile>| TileState {
@@ -332,7 +327,6 @@ impl Tiles {
         for (_, _, other) in others {
             summary.dropped += other.dropped;
             summary.bound += other.bound;
-            summary.memory = summary.memory.zip(other.memory).map(|(sum, memory)| sum + memory);
             summary.selection.added += other.selection.added;
             summary.selection.removed += other.selection.removed;
             summary.learning.evaluations += other.learning.evaluations;

@@ -156,9 +156,6 @@ fn file_values(file: &MapLogStatus) -> Vec<KeyValue> {
 fn update_values(update: &Update) -> Vec<KeyValue> {
     let map = update.map.as_ref();
     let mut values = vec![value("inducing points", map.map_or(0, FieldMap::size))];
-    if let Some(memory) = update.result.as_ref().and_then(|result| result.as_ref().ok()?.memory) {
-        values.push(value("observations in memory", memory));
-    }
     values.push(value("last update", format!("{:.3} s", update.duration.as_secs_f64())));
     let hyperparameters = map.map(FieldMap::hyperparameters).unwrap_or_default();
     values.extend(hyperparameters.iter().map(|named| value(&named.name, format!("{:.6}", named.value))));

@@ -91,10 +91,6 @@ impl Parameters {
         if self.program != Program::Mapper || !setting.is_some_and(|setting| setting.scope.is_changeable()) {
             return Err(rejected("it cannot change while the node runs; set it at startup".into()));
         }
-        if config.selection.method.is_dual_memory() != self.config.selection.method.is_dual_memory() {
-            let reason = "dual_memory is a different model from the other methods and needs a new map";
-            return Err(rejected(format!("{reason}; set it at startup")));
-        }
         Ok(config)
     }
 

@@ -13,8 +13,8 @@ use magmap::config::Config;
 use serde::Serialize;
 use std::time::Instant;
 use streaming_gp::{
-    DualGp, DualSettings, Jitter, Learning, Likelihood, Link, MemorySize, Model, NamedValue, OldEvidence, Stationary,
-    UpdateReport,
+    DualGp, DualReport, DualSettings, Jitter, Learning, Likelihood, Link, MemorySize, Model, NamedValue, OldEvidence,
+    Stationary, UpdateReport,
 };
 
 /// Probabilities nearer to 0 or 1 count as these in the predictive probability of a label.
@@ -149,14 +149,14 @@ fn step(
     let start = Instant::now();
     let report = model.update(&places, &targets, &|| false).map_err(|rejected| anyhow!("batch {batch}: {rejected}"))?;
     let seconds = start.elapsed().as_secs_f64();
-    let UpdateReport { inducing_points, memory, mut hyperparameters, .. } = report.update;
+    let DualReport { update: UpdateReport { inducing_points, mut hyperparameters, .. }, memory, .. } = report;
     let probabilities = model.predict_probability(&test.0.places).expect("it learns labels");
     // Labels have no noise of their own.
     hyperparameters.retain(|value| value.name != "noise");
     Ok(Scores {
         points: model.baseline.count() as usize,
         inducing_points,
-        memory: memory.unwrap_or(0),
+        memory,
         error_rate: test.error_rate(&probabilities, f64::INFINITY),
         first_error_rate: test.error_rate(&probabilities, first_end),
         seen_error_rate: test.error_rate(&probabilities, seen_end),

@@ -1,5 +1,6 @@
 //! Every method that the experiments can run: those that make maps, and the references they are compared with.
 
+mod dual_memory;
 mod learner;
 mod map;
 mod mean;
@@ -10,6 +11,7 @@ use std::fmt;
 use std::str::FromStr;
 use streaming_gp::methods::{self, Parameter, name_and_parameter};
 
+pub use dual_memory::DualMemory;
 pub use learner::{Learner, Learnt};
 pub use refit::MOST_EXACT;
 
@@ -18,6 +20,8 @@ pub use refit::MOST_EXACT;
 pub enum Method {
     /// A method that makes maps.
     Map(methods::Named),
+    /// The memory-based dual model.
+    DualMemory(DualMemory),
     /// The Gaussian process on all readings so far.
     Exact,
     /// A sparse Gaussian process on all readings so far, with at most this number of inducing points.
@@ -26,19 +30,21 @@ pub enum Method {
     Mean,
 }
 
-/// Name, summary and parameter of a method.
-pub type Description = (&'static str, &'static str, Option<Parameter>);
-
-const REFERENCES: [Description; 3] = [
-    ("exact", "the Gaussian process itself on all readings so far, for few of them", None),
-    ("batch_sparse", "a sparse Gaussian process on all readings so far at once", Some(refit::PARAMETER)),
-    ("mean", "mean and variance of the readings so far", None),
-];
+/// Name, summary and parameters of a method.
+pub type Description = (&'static str, &'static str, Vec<Parameter>);
 
 /// All methods.
 pub fn methods() -> Vec<Description> {
     let of_maps = methods::Method::ALL.iter();
-    of_maps.map(|method| (method.name(), method.summary(), Some(method.parameter()))).chain(REFERENCES).collect()
+    let of_maps = of_maps.map(|method| (method.name(), method.summary(), vec![method.parameter()]));
+    let moving = "a fixed number of inducing points that move, and a memory of readings of each batch";
+    let references = [
+        (dual_memory::NAME, moving, dual_memory::PARAMETERS.to_vec()),
+        ("exact", "the Gaussian process itself on all readings so far, for few of them", Vec::new()),
+        ("batch_sparse", "a sparse Gaussian process on all readings so far at once", vec![refit::PARAMETER]),
+        ("mean", "mean and variance of the readings so far", Vec::new()),
+    ];
+    of_maps.chain(references).collect()
 }
 
 impl Method {
@@ -57,8 +63,9 @@ impl Method {
         match self {
             Self::Map(method) => {
                 let selection = Selection { method: method.clone(), ..config.selection.clone() };
-                map::learner(&Config { selection, ..config.clone() }, dimension)
+                Box::new(map::learner(&Config { selection, ..config.clone() }, dimension))
             }
+            Self::DualMemory(settings) => Box::new(settings.learner(config, dimension)),
             Self::Exact => Box::new(refit::exact(config, dimension)),
             Self::BatchSparse(inducing_points) => Box::new(refit::batch_sparse(config, dimension, *inducing_points)),
             Self::Mean => Box::new(mean::Mean::default()),
@@ -70,6 +77,9 @@ impl FromStr for Method {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
+        if text.split(['=', ',']).next().map(str::trim) == Some(dual_memory::NAME) {
+            return text.parse().map(Self::DualMemory);
+        }
         match name_and_parameter(text)? {
             ("exact", None) => Ok(Self::Exact),
             ("mean", None) => Ok(Self::Mean),
@@ -92,6 +102,7 @@ impl fmt::Display for Method {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Map(method) => method.fmt(f),
+            Self::DualMemory(settings) => settings.fmt(f),
             Self::Exact => f.write_str("exact"),
             Self::BatchSparse(None) => f.write_str("batch_sparse"),
             Self::BatchSparse(Some(inducing_points)) => write!(f, "batch_sparse={inducing_points}"),
@@ -144,7 +155,7 @@ mod tests {
         );
         assert_eq!(rejected("mean=3"), "expected mean without a parameter");
         assert_eq!(rejected("power_ep=1.5"), "expected alpha of power_ep to be more than 0 and at most 1");
-        for text in ["vips", "oips=0.9", "exact", "batch_sparse=300", "dual_memory=20"] {
+        for text in ["vips", "oips=0.9", "exact", "batch_sparse=300", "dual_memory=20,points=50"] {
             assert_eq!(text.parse::<Method>().unwrap().to_string(), text);
         }
     }

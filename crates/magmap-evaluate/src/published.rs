@@ -10,7 +10,7 @@ pub struct Published {
     pub source: &'static str,
     /// The paper's name of the method.
     pub name: &'static str,
-    /// The name of the method in [`methods`](super::methods).
+    /// The method and its first parameter, as in [`methods`](super::methods).
     pub method: &'static str,
     /// Whether the readings were shuffled before they were cut into batches.
     pub is_shuffled: bool,
@@ -91,7 +91,7 @@ pub fn table(ours: &[Ours<'_>]) -> String {
 /// The result of our own run of the method after the same batch.
 fn step<'a>(figure: &Published, ours: &Ours<'a>) -> Option<&'a BatchResult> {
     let comparison = if figure.is_shuffled { ours.shuffled } else { ours.recorded };
-    let run = comparison.runs.iter().find(|run| run.method == figure.method)?;
+    let run = comparison.runs.iter().find(|run| run.method.split(',').next() == Some(figure.method))?;
     run.steps.iter().find(|step| step.batch == figure.batch)
 }
 

@@ -122,17 +122,9 @@ const OF_TILES: [&str; 8] = [
     "batch.max_observations=30",
 ];
 
-/// A model with a memory of earlier observations.
-const WITH_MEMORY: [&str; 4] = ["--set", "selection.method=dual_memory=6", "--set", "dual_memory.max_memory=60"];
-
 #[test]
 fn killed_five_times_it_makes_the_map_that_it_would_have_made() {
     killed_and_resumed(5, "60", &[]);
-}
-
-#[test]
-fn so_does_one_whose_model_has_a_memory() {
-    killed_and_resumed(3, "12", &WITH_MEMORY);
 }
 
 #[test]
@@ -144,12 +136,6 @@ fn so_does_one_of_tiles_few_of_which_are_in_memory() {
 #[ignore = "kills many replays; run with --ignored"]
 fn killed_a_hundred_times_it_makes_the_map_that_it_would_have_made() {
     killed_and_resumed(100, "120", &[]);
-}
-
-#[test]
-#[ignore = "kills many replays; run with --ignored"]
-fn so_does_one_whose_model_has_a_memory_killed_twenty_times() {
-    killed_and_resumed(20, "30", &WITH_MEMORY);
 }
 
 #[test]
@@ -267,9 +253,6 @@ fn other_settings_or_another_drive_are_rejected_and_the_map_stays() {
     assert!(err.contains("selection.delta") && err.contains("0.3"), "{err}");
     let (_, err) = expect(1, &replay("drive", "map", &["--resume", "--set", "tiles.size=4"]), &folder);
     assert!(err.contains("tiles.size is 4.0, but the map was made with 0.0; set tiles.size = 0.0"), "{err}");
-    let other = ["--resume", "--set", "selection.method=dual_memory"];
-    let (_, err) = expect(1, &replay("drive", "map", &other), &folder);
-    assert!(err.contains("selection.method is \"dual_memory\", but the map was made with \"vips\""), "{err}");
     let (_, err) = expect(1, &replay("other", "map", &["--resume"]), &folder);
     assert!(err.contains("is of drive, whose replay was interrupted"), "{err}");
     // Nor is it started again by mistake.

@@ -10,8 +10,12 @@
 //! Two things differ from the paper in effect. Eqs. 23 and 24 take the sum of the alphas for the mean, which holds at the optimum
 //! only; the steps here follow the natural gradient to it (eqs. 54 to 57). And a step that lowers the bound is taken back.
 
+mod cumulative;
 mod evidence;
+pub mod expectation;
+mod link;
 mod memory;
+mod quadrature;
 mod site;
 pub mod state;
 mod summary;
@@ -19,10 +23,11 @@ mod summary;
 use super::hyperparameters;
 use super::streaming::{self, Error};
 use crate::{
-    Kernel, Learning, LearningEnd, LearningReport, Link, Model, NoiseBaselines, NotPositiveDefinite, PivotedCholesky,
-    Places, Posterior, SelectionEnd, SelectionReport, UpdateReport,
+    Kernel, Learning, LearningEnd, LearningReport, Model, NoiseBaselines, NotPositiveDefinite, PivotedCholesky, Places,
+    Posterior, SelectionEnd, SelectionReport, UpdateReport,
 };
 use evidence::{Counts, Fit, Setup, WhitenedSites};
+pub use link::Link;
 pub use memory::Memory;
 pub use site::Site;
 use std::sync::Arc;
@@ -81,6 +86,8 @@ pub struct DualReport {
     /// The report that every model gives; the noise is without effect on labels, and the bound is the evidence lower bound of memory
     /// and batch given the summary of all other readings (eq. 21).
     pub update: UpdateReport,
+    /// Readings in memory after the update.
+    pub memory: usize,
     /// Natural-gradient steps.
     pub steps: usize,
 }
@@ -165,11 +172,10 @@ impl<K: Kernel> DualGp<K> {
             dropped: 0,
             hyperparameters: model.named_values(),
             bound: setup.bound(fit, Counts::ONCE),
-            memory: Some(kept.len()),
             selection: self.selection(&setup.inducing),
             learning: learnt.report,
         };
-        let report = DualReport { update, steps: learnt.steps };
+        let report = DualReport { update, memory: kept.len(), steps: learnt.steps };
         let Learnt { whitened, sites, .. } = learnt;
         self.memory = Some(Memory { places: all, targets: values, sites }.select(&kept));
         self.summary = summary;

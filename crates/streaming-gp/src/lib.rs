@@ -48,14 +48,13 @@
 //! Power-EP. [`methods`] lists them by name. [`kernel`] has the kernels, and the trait for others.
 //!
 //! [`dual_memory`] is another engine: its size is fixed, it remembers some readings, and it takes any likelihood of which
-//! [`expectation`] has the expected log density.
+//! [`dual_memory::expectation`] has the expected log density.
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
 mod ascent;
 pub mod bounds;
 pub mod dual_memory;
-pub mod expectation;
 pub mod field_places;
 pub mod hyperparameters;
 pub mod inference;
@@ -63,14 +62,12 @@ pub mod kernel;
 pub mod learning;
 pub mod likelihood;
 pub mod linalg;
-pub mod link;
 pub mod methods;
 pub mod model;
 mod normal;
 pub mod places;
 pub mod points;
 pub mod posterior;
-mod quadrature;
 pub mod report;
 mod reweighting;
 pub mod selection;
@@ -81,7 +78,7 @@ pub mod vector;
 pub mod whitened;
 
 pub use bounds::{NoiseBaseline, NoiseBaselines};
-pub use dual_memory::{DualGp, DualReport, DualSettings, MemorySize, OldEvidence};
+pub use dual_memory::{DualGp, DualReport, DualSettings, Link, MemorySize, OldEvidence};
 pub use field_places::{Axis, FieldPlace, FieldPlaces};
 pub use hyperparameters::LogNormalPrior;
 pub use inference::Inference;
@@ -89,7 +86,6 @@ pub use kernel::{BiasCovariance, Column, Kernel, Places, Shape, Stationary, Vect
 pub use learning::Learning;
 pub use likelihood::{Likelihood, StudentT, Weights};
 pub use linalg::{Matrix, MatrixMut, MatrixRef, NotPositiveDefinite};
-pub use link::Link;
 pub use model::{Jitter, Model};
 pub use points::Points;
 pub use posterior::Posterior;

@@ -11,8 +11,8 @@
 //! and f sees a Gaussian of variance s^2 / w. Each of the two raises one lower bound of the evidence: that of the Gaussian whose
 //! rows are scaled by sqrt(w) / s, -log s for each, and [`StudentT::evidence`] of its weight.
 
-/// How measured targets depend on the latent function. Labels have a [`Link`](super::link::Link) in its place, which only the
-/// [dual](super::dual_memory) model takes.
+/// How measured targets depend on the latent function. Labels have a [`Link`](super::dual_memory::Link) in its place,
+/// which only the [dual](super::dual_memory) model takes.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum Likelihood {
     /// Normally, with the variance `noise`.

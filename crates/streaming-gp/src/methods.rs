@@ -1,7 +1,6 @@
 //! The methods of the papers by name, each with the one parameter that trades size for accuracy.
 //!
-//! A further method of the streaming model is a file with its [`Rule`](super::selection::Rule) and a variant of [`Method`]. One of them
-//! is another model, the [dual](super::dual_memory) one.
+//! A further method of the streaming model is a file with its [`Rule`](super::selection::Rule) and a variant of [`Method`].
 
 use std::fmt;
 use std::str::FromStr;
@@ -27,8 +26,6 @@ pub enum Method {
     Fixed,
     /// chooses as vips, and approximates by power expectation propagation
     PowerEp,
-    /// a fixed number of inducing points that move, and a memory of readings of each batch
-    DualMemory,
 }
 
 impl Method {
@@ -62,7 +59,6 @@ impl Method {
             Self::PowerEp => {
                 parameter("alpha", "0 is nearly variational inference, 1 is expectation propagation", 0.0, 1.0)
             }
-            Self::DualMemory => parameter("memory", "readings of each batch that are remembered", -1.0, 1e6),
         }
     }
 }
@@ -157,7 +153,7 @@ impl fmt::Display for Named {
 }
 
 impl Named {
-    /// The settings of the method, made from those of VIPS; those of VIPS where it is not one of the streaming model.
+    /// The settings of the method, made from those of VIPS.
     pub fn configure<K: Kernel>(&self, settings: &mut Settings<K>, vips: &Vips) {
         let or = |default: f64| self.parameter.unwrap_or(default);
         match self.method {
@@ -167,13 +163,7 @@ impl Named {
             Method::Oips => settings.selection = Arc::new(Oips { correlation: or(0.93) }),
             Method::Fixed => settings.selection = Arc::new(Fixed { size: or(100.0).ceil() as usize }),
             Method::PowerEp => settings.inference = Inference::power_ep(or(0.5)).unwrap_or_default(),
-            Method::DualMemory => {}
         }
-    }
-
-    /// Whether it is the dual model.
-    pub fn is_dual_memory(&self) -> bool {
-        self.method == Method::DualMemory
     }
 }
 
@@ -183,11 +173,11 @@ mod tests {
 
     #[test]
     fn methods_are_named_with_or_without_their_parameter() {
-        for text in ["vips", "oips=0.9", "conditional_variance=0.005", "fixed=50", "power_ep=1", "dual_memory=0"] {
+        for text in ["vips", "oips=0.9", "conditional_variance=0.005", "fixed=50", "power_ep=1"] {
             assert_eq!(text.parse::<Named>().unwrap().to_string(), text);
         }
         let rejected = |text: &str| text.parse::<Named>().unwrap_err();
-        assert_eq!(rejected("vip"), "expected one of vips, conditional_variance, oips, fixed, power_ep, dual_memory");
+        assert_eq!(rejected("vip"), "expected one of vips, conditional_variance, oips, fixed, power_ep");
         assert_eq!(rejected("oips=much"), "expected a number after oips=");
         assert_eq!(rejected("oips=inf"), "expected a number after oips=");
         assert_eq!(rejected("oips=1.1"), "expected rho of oips to be more than 0 and at most 1");

@@ -2,7 +2,7 @@
 
 use super::linalg::{self, Accum, LOWER, Triangularized, UPPER, column, dot, squared_norm};
 use super::whitened::log_evidence;
-use crate::{Column, Kept, Kernel, Link, Matrix, MatrixRef, Model, NotPositiveDefinite, Past, Places, Rows};
+use crate::{Column, Kept, Kernel, Matrix, MatrixRef, Model, NotPositiveDefinite, Past, Places, Rows};
 
 /// Places handled at once: keeps the working memory small and in the cache.
 const CHUNK: usize = 256;
@@ -20,8 +20,6 @@ pub struct Posterior<K: Kernel> {
     pub precision_root: Matrix,
     /// g.
     pub weights: Vec<f64>,
-    /// How the probability of a 1 depends on the latent function, where targets are labels; none where they are measured.
-    pub link: Option<Link>,
 }
 
 impl<K: Kernel> Posterior<K> {
@@ -37,7 +35,7 @@ impl<K: Kernel> Posterior<K> {
         let precision_root = linalg::cholesky(gram)?;
         let mut weights = linalg::matrix_vector(past.triangle.transpose(), &past.target);
         linalg::solve_from_cholesky(precision_root.as_ref(), &mut weights);
-        Ok(Self { model, past, precision_root, weights, link: None })
+        Ok(Self { model, past, precision_root, weights })
     }
 
     /// The posterior of whitened rows of unit noise (P x M) and their targets, whatever they represent.

@@ -103,9 +103,6 @@ pub struct UpdateReport {
     pub hyperparameters: Vec<NamedValue>,
     /// Evidence lower bound after learning, in nats; under Power-EP the approximate log evidence.
     pub bound: f64,
-    /// Readings in memory after the update, of a model that has one.
-    #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub memory: Option<usize>,
     /// How the inducing points were chosen.
     pub selection: SelectionReport,
     /// How the hyperparameters were learnt.

@@ -141,7 +141,6 @@ impl<K: Kernel> StreamingGp<K> {
             dropped,
             hyperparameters: model.named_values(),
             bound,
-            memory: None,
             selection: chosen.report,
             learning,
         };

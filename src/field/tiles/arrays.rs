@@ -1,7 +1,5 @@
 //! The state of a tile, to and from a row with its arrays.
 
-use streaming_gp::dual_memory::state::{DualState, SummaryState};
-use streaming_gp::dual_memory::{Memory, Site};
 use streaming_gp::{
     Axis, FieldPlace, FieldPlaces, Jitter, NamedValue, NoiseBaseline, NoiseBaselines, PastState, Places, Points, State,
 };
@@ -23,10 +21,6 @@ pub(super) fn to_row(square: Square, counts: TileCounts, process: &ProcessState)
         ProcessState::Vector(state, bias) => {
             add_common(&mut arrays, state);
             add_bias(&mut arrays, bias.as_ref());
-        }
-        ProcessState::Dual(dual) => {
-            add_common(&mut arrays, &dual.common);
-            add_memory(&mut arrays, dual);
         }
     }
     TileRow { square, targets: process.head().targets, learnt, own, arrays }
@@ -57,10 +51,6 @@ fn read_process(
         ProcessKind::Streaming => ProcessState::Streaming(read_common(arrays, names, targets, settings)?),
         ProcessKind::Vector => {
             ProcessState::Vector(Box::new(read_common(arrays, names, targets, settings)?), read_bias(arrays)?)
-        }
-        ProcessKind::DualMemory => {
-            let common = read_common(arrays, names, targets, settings)?;
-            ProcessState::Dual(read_memory(arrays, common)?)
         }
     };
     process.check()?;
@@ -140,45 +130,6 @@ fn add_common<P: Rows>(arrays: &mut Arrays, state: &State<P>) {
     arrays.add("triangle", &[size, size], of_past(|past| &past.triangle));
     arrays.add("target", &[size], of_past(|past| &past.target));
     arrays.add("log_evidence", &[], [past.map_or(0.0, |past| past.log_evidence)]);
-}
-
-/// The arrays of the dual model: its memory, and the summary of all other observations.
-fn add_memory(arrays: &mut Arrays, dual: &DualState<Points>) {
-    let nothing = Memory { places: Points::new(DIMENSION), targets: Vec::new(), sites: Vec::new() };
-    let Memory { places, targets, sites } = dual.memory.as_ref().unwrap_or(&nothing);
-    let size = targets.len();
-    arrays.add("memory_places", &[size, DIMENSION], (0..size).flat_map(|index| places.point(index)));
-    arrays.add("memory_targets", &[size], targets.iter().copied());
-    let sites = sites.iter().flat_map(|site| [site.precision, site.natural]);
-    arrays.add("memory_sites", &[size, 2], sites);
-    let nothing = SummaryState { triangle: Vec::new(), target: Vec::new(), log_evidence: 0.0 };
-    let SummaryState { triangle, target, log_evidence } = dual.summary.as_ref().unwrap_or(&nothing);
-    let size = target.len();
-    arrays.add("summary_triangle", &[size, size], triangle.iter().copied());
-    arrays.add("summary_target", &[size], target.iter().copied());
-    arrays.add("summary_log_evidence", &[], [*log_evidence]);
-}
-
-fn read_memory(arrays: &Arrays, common: State<Points>) -> Result<DualState<Points>, Problem> {
-    let coordinates = arrays.numbers("memory_places", [None, Some(DIMENSION)])?;
-    let (places, _) = coordinates.as_chunks::<DIMENSION>();
-    let sites = arrays.numbers("memory_sites", [Some(places.len()), Some(2)])?;
-    let sites = sites.as_chunks().0.iter().map(|&[precision, natural]| Site { precision, natural });
-    let memory = Memory {
-        places: Points::from_arrays(places),
-        targets: arrays.numbers("memory_targets", [Some(places.len())])?,
-        sites: sites.collect(),
-    };
-    let target = arrays.numbers("summary_target", [None])?;
-    let summary = SummaryState {
-        triangle: arrays.numbers("summary_triangle", [Some(target.len()); 2])?,
-        log_evidence: arrays.number("summary_log_evidence")?,
-        target,
-    };
-    let has_summary = !summary.target.is_empty();
-    // Before the first batch there is no memory, not even an empty one.
-    let has_begun = common.past.is_some() || !memory.targets.is_empty();
-    Ok(DualState { common, link: None, memory: has_begun.then_some(memory), summary: has_summary.then_some(summary) })
 }
 
 /// Writes the knowledge of the sensor's bias before the tile; empty where there was none.

@@ -102,7 +102,6 @@ fn size(tile: &TileState) -> usize {
     match &*tile.process().unwrap() {
         ProcessState::Streaming(state) => state.past.as_ref().unwrap().target.len(),
         ProcessState::Vector(state, _) => state.past.as_ref().unwrap().target.len(),
-        ProcessState::Dual(state) => state.common.past.as_ref().unwrap().target.len(),
     }
 }
 

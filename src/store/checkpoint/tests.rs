@@ -110,13 +110,6 @@ fn anisotropic() -> Config {
     config
 }
 
-fn dual() -> Config {
-    let mut config = Config::default();
-    config.selection.method = "dual_memory=4".parse().unwrap();
-    (config.dual_memory.inducing_points, config.dual_memory.max_memory) = (12, 10);
-    config
-}
-
 /// Squares of 2 m, which the drive crosses.
 fn tiled(mut config: Config) -> Config {
     (config.tiles.size, config.tiles.halo, config.tiles.band) = (2.0, 0.8, 0.3);
@@ -138,8 +131,8 @@ fn robust() -> Config {
 
 #[test]
 fn what_is_written_reads_back_to_the_last_bit() {
-    let tiled = [tiled(Config::default()), tiled(vector()), tiled(dual())];
-    let whole = [Config::default(), anisotropic(), robust(), dual(), vector()];
+    let tiled = [tiled(Config::default()), tiled(vector())];
+    let whole = [Config::default(), anisotropic(), robust(), vector()];
     for config in whole.into_iter().chain(tiled) {
         let mut model = FieldModel::new(&config);
         for number in 0..3 {
@@ -168,38 +161,8 @@ fn a_resumed_stream_of_a_robust_map_equals_one_that_never_stopped() {
 }
 
 #[test]
-fn a_resumed_stream_of_a_map_with_a_memory_equals_one_that_never_stopped() {
-    assert_resumes_exactly(dual());
-}
-
-#[test]
 fn a_resumed_map_of_axes_is_the_same() {
     assert_resumes_exactly(vector());
-}
-
-#[test]
-fn a_map_with_a_memory_is_continued_only_by_its_method() {
-    let mut model = FieldModel::new(&dual());
-    learn(&mut model, &observations(30));
-    let other = restored(&checkpoint(&dual(), &model), &Config::default()).unwrap_err().to_string();
-    assert_eq!(
-        other,
-        "selection.method is \"vips\", but the map was made with \"dual_memory\"; set selection.method = \"dual_memory\", or \
-         start a new map"
-    );
-    let other = restored(&small(), &dual()).unwrap_err().to_string();
-    assert!(
-        other.starts_with("selection.method is \"dual_memory=4\", but the map was made with \"vips\" or"),
-        "{other}"
-    );
-    // How much it remembers may change.
-    let mut config = dual();
-    config.selection.method = "dual_memory=2".parse().unwrap();
-    let mut restored = restored(&checkpoint(&dual(), &model), &config).unwrap();
-    assert_eq!(predictions(&restored), predictions(&model));
-    let sizes =
-        [&mut restored, &mut model].map(|model| model.update(&observations(60)[30..], &|| false).unwrap().memory);
-    assert_eq!(sizes, [Some(6), Some(8)]);
 }
 
 fn assert_resumes_exactly(mut config: Config) {
@@ -226,8 +189,8 @@ fn assert_resumes_exactly(mut config: Config) {
 
 #[test]
 fn a_model_restored_from_a_file_equals_one_that_never_stopped() {
-    let tiled = [tiled(Config::default()), tiled(vector()), tiled(dual())];
-    let whole = [Config::default(), anisotropic(), robust(), dual(), vector()];
+    let tiled = [tiled(Config::default()), tiled(vector())];
+    let whole = [Config::default(), anisotropic(), robust(), vector()];
     for config in whole.into_iter().chain(tiled) {
         let all = observations(200);
         let mut uninterrupted = FieldModel::new(&config);

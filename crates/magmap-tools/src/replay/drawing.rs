@@ -184,7 +184,6 @@ mod tests {
             dropped: 0,
             hyperparameters: Vec::new(),
             bound: 0.0,
-            memory: None,
             selection: SelectionReport { added: 0, removed: 0, end: SelectionEnd::Converged, gap: None },
             learning: LearningReport { evaluations: 9, end: LearningEnd::Converged },
         }

@@ -89,7 +89,6 @@ mod tests {
             dropped: 0,
             hyperparameters: values.iter().map(|&(name, value)| NamedValue { name: name.into(), value }).collect(),
             bound: 0.0,
-            memory: None,
             selection: SelectionReport { added: 0, removed: 0, end: SelectionEnd::Converged, gap: None },
             learning: LearningReport { evaluations: 0, end: LearningEnd::Off },
         };

@@ -15,12 +15,13 @@
 //! the hyperparameters change. (Eq. 25 would have the rows a_i of the summary change with the hyperparameters, too; their
 //! readings are gone. R is right for every change of the variance, and for the lengthscale as far as the inducing points are dense.)
 
-use super::super::expectation::{Expectation, Observation};
 use super::super::linalg::{self, dot, squared_norm};
 use super::super::normal::LOG_2_PI;
+use super::expectation::{Expectation, Observation};
+use super::link::Link;
 use super::site::{self, Site};
 use super::summary::{Inducing, Summary, WhitenedSummary};
-use crate::{Kernel, Link, Matrix, Model, NotPositiveDefinite, Places, Posterior};
+use crate::{Kernel, Matrix, Model, NotPositiveDefinite, Places, Posterior};
 
 /// Sites have settled when none changes by more than this share of itself, or of the largest.
 const SETTLED: f64 = 1e-7;
@@ -313,7 +314,6 @@ impl<K: Kernel> Setup<'_, K> {
             targets.extend_from_slice(&summary.past.target);
         }
         let (inducing, root) = (self.inducing.places.clone(), whitened.covariance_root.clone());
-        let posterior = Posterior::of_rows(whitened.model.clone(), inducing, root, rows.transpose(), &targets)?;
-        Ok(Posterior { link: self.link, ..posterior })
+        Posterior::of_rows(whitened.model.clone(), inducing, root, rows.transpose(), &targets)
     }
 }

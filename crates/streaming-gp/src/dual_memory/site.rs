@@ -1,6 +1,6 @@
 //! How one reading is represented in the posterior.
 
-use super::super::expectation::Expectation;
+use super::expectation::Expectation;
 
 /// The Gaussian that replaces the likelihood of one reading in the posterior (eq. 12), in natural parameters.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]

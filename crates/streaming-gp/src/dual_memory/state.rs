@@ -3,9 +3,9 @@
 use super::super::linalg;
 use super::super::state::{self, check_finite, check_length, check_not_negative, check_triangular, rejected};
 use super::Summary;
+use super::link::Link;
 use super::memory::Memory;
-use crate::{DualGp, DualSettings, Kernel, Link, Past, PastState, Places, Posterior, State, StateError};
-use std::sync::Arc;
+use crate::{DualGp, DualSettings, Kernel, Past, PastState, Places, State, StateError};
 
 /// Everything a [`DualGp`] has learnt, and what it was learnt under. Put back, it continues to the last bit as if it had never been
 /// taken out.
@@ -117,9 +117,6 @@ impl<K: Kernel> DualGp<K> {
     pub fn from_state(kernel: K, settings: DualSettings, state: &DualState<K::Places>) -> Result<Self, StateError> {
         state.check()?;
         let (model, posterior) = state.common.restore(kernel)?;
-        let posterior =
-            posterior.map(|posterior| Arc::new(Posterior { link: state.link, ..Arc::unwrap_or_clone(posterior) }));
-
         let summary = match (&state.summary, &posterior) {
             // It shares its inducing points, and their covariance, with the posterior of the same update.
             (Some(summary), Some(posterior)) => {

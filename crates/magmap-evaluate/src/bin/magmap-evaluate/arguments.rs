@@ -62,9 +62,9 @@ fn rejected(message: &str) -> anyhow::Error {
 pub fn help_on_methods() -> String {
     let mut help =
         "A method, and a parameter where it is not the default; several are compared on the same batches.\n".to_owned();
-    for (name, summary, parameter) in methods() {
+    for (name, summary, parameters) in methods() {
         help.push_str(&format!("\n  {name}: {summary}"));
-        if let Some(Parameter { symbol, meaning, .. }) = parameter {
+        for Parameter { symbol, meaning, .. } in parameters {
             help.push_str(&format!("\n      {symbol}: {meaning}"));
         }
     }

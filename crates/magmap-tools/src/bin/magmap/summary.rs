@@ -87,9 +87,6 @@ fn add_model(table: &mut Table, report: &ReplayReport) {
     };
     table.row("batches", format!("{}{ceilings}", report.batches.len()));
     table.row("inducing points", totals.inducing_points);
-    if let Some(memory) = report.batches.iter().rev().find_map(|batch| batch.update.as_ref()?.memory) {
-        table.row("memory", format!("{memory} observations"));
-    }
     if totals.capped_batches > 0 {
         let words = "batches hit selection.max_inducing_points: the map is less exact than configured";
         table.row("", format!("{} {words}", totals.capped_batches));

@@ -3,14 +3,15 @@
 //! Variational inference needs nothing else of a likelihood (Opper and Archambeau 2009; the dual parameters of Chang et al.
 //! 2023, eqs. 2 and 9). The Gaussian has them in closed form, the others by Gauss-Hermite quadrature.
 //!
-//! [`likelihood`](super::likelihood) treats the same Student's t another way: as a Gaussian with a random precision, whose
+//! [`likelihood`](crate::likelihood) treats the same Student's t another way: as a Gaussian with a random precision, whose
 //! expected value weighs a row. That bound on the evidence is looser, and needs no quadrature.
 
-use super::likelihood::log_gamma_step;
-use super::link::logistic;
-use super::normal::{self, LOG_2_PI};
+use super::super::likelihood::log_gamma_step;
+use super::super::normal::LOG_2_PI;
+use super::cumulative;
+use super::link::{Link, logistic};
 use super::quadrature;
-use crate::{Likelihood, Link};
+use crate::Likelihood;
 use std::f64::consts::PI;
 
 /// The distribution p(y | f) of one target y given the latent function f at its place.
@@ -137,8 +138,8 @@ impl Observation {
                 let x = sign * f;
                 let (log, first, second) = match link {
                     Link::Probit => {
-                        let hazard = normal::hazard(x);
-                        (normal::log_cumulative(x), hazard, -(hazard * (hazard + x)).clamp(0.0, 1.0))
+                        let hazard = cumulative::hazard(x);
+                        (cumulative::log_cumulative(x), hazard, -(hazard * (hazard + x)).clamp(0.0, 1.0))
                     }
                     Link::Logit => {
                         let log = x.min(0.0) - (-x.abs()).exp().ln_1p();
@@ -153,8 +154,8 @@ impl Observation {
 
 #[cfg(test)]
 mod tests {
-    use super::super::likelihood::StudentT;
     use super::*;
+    use crate::StudentT;
 
     const STUDENT: Observation = Observation::StudentT { squared_scale: 0.49, degrees_of_freedom: 4.0 };
     const ALL: [(Observation, f64); 6] = [

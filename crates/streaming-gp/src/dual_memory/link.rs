@@ -1,6 +1,7 @@
 //! Probabilities that depend on the latent function.
 
-use super::{normal, quadrature};
+use super::cumulative::cumulative;
+use super::quadrature;
 
 /// How the probability of a 1 depends on the latent function.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -17,7 +18,7 @@ impl Link {
     /// the probit, by quadrature for the logit.
     pub fn probability(self, mean: f64, variance: f64) -> f64 {
         match self {
-            Self::Probit => normal::cumulative(mean / (1.0 + variance).sqrt()),
+            Self::Probit => cumulative(mean / (1.0 + variance).sqrt()),
             Self::Logit => {
                 let deviation = variance.sqrt();
                 quadrature::NODES.iter().map(|&(node, weight)| weight * logistic(mean + deviation * node)).sum()
@@ -33,7 +34,7 @@ impl Link {
         for &(node, weight) in quadrature::NODES.iter() {
             let f = mean + deviation * node;
             let probability = match self {
-                Self::Probit => normal::cumulative(f),
+                Self::Probit => cumulative(f),
                 Self::Logit => logistic(f),
             };
             first += weight * probability;
