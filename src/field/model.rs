@@ -28,8 +28,7 @@ impl FieldModel {
         Self { tiles: Tiles::new(config), totals: Totals::default(), extent: None, newest: None }
     }
 
-    /// Checks that the map can be continued with these settings: those of [`Scope::Map`](crate::config::Scope::Map) are fixed for its
-    /// life.
+    /// Checks that the map can be continued with these settings: those of [`Scope::Map`] are fixed for its life.
     ///
     /// # Errors
     /// [`SettingDiffers`](config::Error::SettingDiffers).
