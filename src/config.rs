@@ -155,15 +155,24 @@ sections! {
     /// learning, which are those of the strength.
     #[scope(Stream)]
     vector: Vector {
+        /// Whether there may be sources of the field above the sensor as well as below: steel in the ceiling, in walls, in shelves. With
+        /// false all of them are below, as on a steel floor under an open sky.
+        #[scope(Map)]
+        sources_above: bool = true,
         /// Initial value of each hyperparameter: variances in microtesla squared, of the constant of each axis and of a horizontal axis
         /// around it, and the lengthscale in metres.
-        initial: Hyperparameters = Hyperparameters { constant: 1000.0, variance: 112.0, lengthscale: 0.94, noise: 1.0 },
+        initial: VectorHyperparameters = VECTOR_MEDIANS,
         /// Median of each hyperparameter under the prior.
-        prior_median: Hyperparameters =
-            Hyperparameters { constant: 1000.0, variance: 112.0, lengthscale: 0.94, noise: 1.0 },
+        prior_median: VectorHyperparameters = VECTOR_MEDIANS,
         /// Standard deviation of the logarithm of each hyperparameter under the prior. The one of the lengthscale is small: readings
         /// of one path would favour a length that predicts other paths worse.
-        prior_log_sd: Hyperparameters = Hyperparameters { constant: 0.5, variance: 0.15, lengthscale: 0.04, noise: 0.5 },
+        prior_log_sd: VectorHyperparameters = VectorHyperparameters {
+            constant: 0.5,
+            variance: 0.15,
+            variance_above: 0.15,
+            lengthscale: 0.04,
+            noise: 0.5,
+        },
         /// Observations of a batch up to which the prior counts once; in a larger batch it counts in proportion, so that what is learnt
         /// depends less on how a drive is cut into batches. 0: always once.
         prior_observations: usize = 100 => within(0..=MOST_OBSERVATIONS),
@@ -488,6 +497,27 @@ section! {
         noise: f64 => positive,
     }
 }
+
+section! {
+    /// A number for each kind of hyperparameter of the three axes.
+    #[serde(deny_unknown_fields)]
+    VectorHyperparameters {
+        /// Variance of the constant.
+        constant: f64 => positive,
+        /// Variance of the field around the constant that sources below the sensor cause.
+        variance: f64 => positive,
+        /// Variance of the field around the constant that sources above the sensor cause, if vector.sources_above.
+        variance_above: f64 => positive,
+        /// Lengthscale.
+        lengthscale: f64 => positive,
+        /// Variance of the noise; for Student's t, the square of its scale.
+        noise: f64 => positive,
+    }
+}
+
+/// Medians under the prior of the three axes, from which learning begins.
+const VECTOR_MEDIANS: VectorHyperparameters =
+    VectorHyperparameters { constant: 1000.0, variance: 112.0, variance_above: 20.0, lengthscale: 0.94, noise: 1.0 };
 
 section! {
     /// A pose in the plane.

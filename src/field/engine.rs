@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::config::{self, Ceiling, Config, Hyperparameters};
+use crate::config::{self, Ceiling, Config, Hyperparameters, VectorHyperparameters};
 use streaming_gp::{
     DualSettings, Inference, Jitter, Kernel, Learning, Likelihood, Limits, LogNormalPrior, MemorySize, Model,
     OldEvidence, Posterior, Settings, Stationary, StudentT, VectorField, Vips,
@@ -69,12 +69,14 @@ pub fn settings(config: &Config, dimension: usize) -> Settings<FieldKernel> {
 
 /// The initial model of the field's axes and the sensor's bias.
 pub fn vector_model(config: &Config) -> Model<VectorField> {
-    let config::Vector { initial, hard_iron, speed_bias, .. } = &config.vector;
+    let config::Vector { sources_above, initial, hard_iron, speed_bias, .. } = &config.vector;
     Model {
         kernel: VectorField {
             constant: initial.constant,
             variance: initial.variance,
+            variance_above: sources_above.then_some(initial.variance_above),
             lengthscale: initial.lengthscale,
+            plane: 0.0,
             hard_iron: *hard_iron,
             speed_bias: *speed_bias,
             bias_covariance: None,
@@ -90,7 +92,13 @@ pub fn vector_model(config: &Config) -> Model<VectorField> {
 pub fn vector_settings(config: &Config) -> Settings<VectorField> {
     let config::Vector { prior_median, prior_log_sd, prior_observations, delta, likelihood_power, power_ep, .. } =
         &config.vector;
-    let spread = |values: &Hyperparameters| vec![values.constant, values.variance, values.lengthscale, values.noise];
+    // In the order of the model's vector of hyperparameters.
+    let spread = |values: &VectorHyperparameters| {
+        let mut spread = vec![values.constant, values.variance, values.lengthscale];
+        spread.extend(config.vector.sources_above.then_some(values.variance_above));
+        spread.push(values.noise);
+        spread
+    };
     let settings = streaming_settings(config, *delta, spread(prior_median), spread(prior_log_sd));
     // An observation is three rows.
     let learning = Learning { prior_rows: 3 * prior_observations, ..settings.learning };

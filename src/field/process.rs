@@ -66,7 +66,17 @@ pub(crate) struct VectorProcess {
 pub(crate) enum ProcessState {
     Streaming(State<Points>),
     Dual(DualState<Points>),
-    Vector(Box<State<FieldPlaces>>, Option<BiasPrior>),
+    Vector(Box<VectorState>),
+}
+
+/// Everything a process of the three axes has learnt.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct VectorState {
+    pub(crate) state: State<FieldPlaces>,
+    /// The knowledge of the bias before this process.
+    pub(crate) bias: Option<BiasPrior>,
+    /// Height of the plane between the sources, in metres.
+    pub(crate) plane: f64,
 }
 
 impl ProcessState {
@@ -77,7 +87,9 @@ impl ProcessState {
             Self::Dual(DualState { common, .. }) => {
                 ProcessHead::new(ProcessKind::DualMemory, &common.baseline, &common.hyperparameters)
             }
-            Self::Vector(state, _) => ProcessHead::new(ProcessKind::Vector, &state.baseline, &state.hyperparameters),
+            Self::Vector(vector) => {
+                ProcessHead::new(ProcessKind::Vector, &vector.state.baseline, &vector.state.hyperparameters)
+            }
         }
     }
 
@@ -86,7 +98,7 @@ impl ProcessState {
         match self {
             Self::Streaming(state) => state.check(),
             Self::Dual(state) => state.check(),
-            Self::Vector(state, _) => state.check(),
+            Self::Vector(vector) => vector.state.check(),
         }
     }
 }
@@ -153,7 +165,11 @@ impl FieldProcess {
         match self {
             Self::Streaming(process) => ProcessState::Streaming(process.state()),
             Self::Dual(process) => ProcessState::Dual(process.state()),
-            Self::Vector(vector) => ProcessState::Vector(Box::new(vector.process.state()), vector.bias),
+            Self::Vector(vector) => {
+                let VectorProcess { process, bias, .. } = &**vector;
+                let plane = process.model.kernel.plane;
+                ProcessState::Vector(Box::new(VectorState { state: process.state(), bias: *bias, plane }))
+            }
         }
     }
 
@@ -172,9 +188,10 @@ impl FieldProcess {
                 let settings = engine::dual_settings(config, DIMENSION);
                 Self::Dual(Box::new(DualGp::from_state(kernel, settings, state)?))
             }
-            ProcessState::Vector(state, bias) => {
+            ProcessState::Vector(vector) => {
+                let VectorState { state, bias, plane } = &**vector;
                 let (mut kernel, settings) = (engine::vector_model(config).kernel, engine::vector_settings(config));
-                kernel.bias_covariance = bias.map(|bias| bias.covariance);
+                (kernel.bias_covariance, kernel.plane) = (bias.map(|bias| bias.covariance), *plane);
                 let process = StreamingGp::from_state(kernel, settings, state)?;
                 Self::Vector(Box::new(VectorProcess { process, bias: *bias, inherits: false }))
             }
@@ -191,6 +208,20 @@ impl FieldProcess {
             }
         };
         ProcessHead::new(kind, baseline, &hyperparameters)
+    }
+
+    /// Which observations of its next batch it can learn from: those that are clearly between the sources below and above. Before the
+    /// first batch this decides the height of the plane between them, which is the median of the batch.
+    pub(crate) fn select_reachable(&mut self, observations: &mut Vec<Observation>) {
+        let Self::Vector(vector) = self else { return };
+        let process = &mut vector.process;
+        if process.model.kernel.variance_above.is_none() {
+            return;
+        }
+        if process.posterior().is_none() {
+            process.model.kernel.plane = median_height(observations);
+        }
+        observations.retain(|seen| process.model.kernel.reaches(seen.position.z));
     }
 
     /// Learns from one batch. `stop` is checked before every evaluation of the objective.
@@ -259,6 +290,13 @@ fn places(observations: &[Observation]) -> Points {
     let mut places = Points::new(DIMENSION);
     observations.iter().for_each(|observation| places.push(&[observation.position.x, observation.position.y]));
     places
+}
+
+/// Zero without any observation.
+fn median_height(observations: &[Observation]) -> f64 {
+    let mut heights: Vec<f64> = observations.iter().map(|seen| seen.position.z).collect();
+    heights.sort_unstable_by(f64::total_cmp);
+    heights.get(heights.len() / 2).copied().unwrap_or_default()
 }
 
 fn axes_reading(observation: &Observation) -> AxesReading {
