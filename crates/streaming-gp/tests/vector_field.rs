@@ -374,6 +374,34 @@ mod kernel {
         assert_eq!(only_below.names().len() + 1, none_above.names().len());
     }
 
+    #[test]
+    fn only_heights_over_the_plane_matter() {
+        let (rows, columns) = (places_of_all_kinds(25, 1), places_of_all_kinds(3, 2));
+        let raised = |places: &FieldPlaces| {
+            let raised = |place| match place {
+                FieldPlace::Field { axis, position: [x, y, z] } => {
+                    FieldPlace::Field { axis, position: [x, y, z + 64.0] }
+                }
+                FieldPlace::Reading { axis, position: [x, y, z], turn, speed } => {
+                    FieldPlace::Reading { axis, position: [x, y, z + 64.0], turn, speed }
+                }
+                of_sensor => of_sensor,
+            };
+            places.iter().map(raised).collect::<FieldPlaces>()
+        };
+        let on_roof = VectorField { plane: BOTH_SIDES.plane + 64.0, ..BOTH_SIDES };
+        let (found, expected) =
+            (on_roof.covariance(&raised(&rows), &raised(&columns)), BOTH_SIDES.covariance(&rows, &columns));
+        for (i, j) in (0..rows.len()).flat_map(|i| (0..columns.len()).map(move |j| (i, j))) {
+            // Heights of 64 are rounded to 1e-14.
+            assert_near("raised", found[(i, j)], expected[(i, j)], 1e-10);
+        }
+        let weights = Matrix::from_fn(rows.len(), columns.len(), |i, j| ((i + 3 * j) as f64).cos());
+        let mut gradient = [0.0; 4];
+        on_roof.contract(&raised(&rows), &raised(&columns), weights.as_ref(), &mut gradient);
+        assert!(gradient.iter().all(|entry| entry.is_finite()), "{gradient:?}");
+    }
+
     /// Turning the world upside down exchanges the sides, and the sign of the vertical axis.
     #[test]
     fn the_sides_are_mirror_images() {

@@ -30,6 +30,10 @@ pub const DISTANCES: [[f64; 2]; 3] = [[0.25, 0.8], [0.4, 1.5], [1.0, 2.5]];
 /// Likewise in rooms with steel above the sensor and beside it: lengths of the field are twice the least, 0.4 to 4 m.
 pub const DISTANCES_ANYWHERE: [[f64; 2]; 4] = [[0.2, 0.6], [0.4, 1.5], [1.0, 2.5], [2.0, 3.5]];
 
+/// Side of a room with the nearest of these dipoles, and the distance between the lanes in it, in metres: no map resolves a field that
+/// varies over less than the distance between the lanes.
+const CLOSE: [f64; 2] = [4.0, 0.3];
+
 /// Where the steel is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, ValueEnum)]
 #[serde(rename_all = "snake_case")]
@@ -104,6 +108,8 @@ pub struct Setting {
     pub side: f64,
     /// Length of the mapping drive, in metres.
     pub length: f64,
+    /// Distance between its lanes, in metres.
+    pub lanes: f64,
     /// Standard deviation of the field strength, in microtesla.
     pub standard_deviation: f64,
     /// Where the steel is.
@@ -120,12 +126,16 @@ pub struct Setting {
 pub fn settings() -> Vec<Setting> {
     let [_, usual, _] = DISTANCES;
     let room = |standard_deviation, distance, noise, fault| {
-        let (side, length, steel) = (ROOM, MAPPING_LENGTH, Steel::Below);
-        Setting { side, length, standard_deviation, steel, distance, noise, fault }
+        let (side, length, lanes, steel) = (ROOM, MAPPING_LENGTH, LANES, Steel::Below);
+        Setting { side, length, lanes, standard_deviation, steel, distance, noise, fault }
     };
     let anywhere = |steel: Steel| {
         let of_distance = move |distance: [f64; 2]| {
-            STANDARD_DEVIATIONS.map(|sd| Setting { steel, ..room(sd, distance, NOISES[0], Fault::None) })
+            let [side, lanes] = if distance[0] < LANES / 2.0 { CLOSE } else { [ROOM, LANES] };
+            STANDARD_DEVIATIONS.map(|sd| {
+                let room = room(sd, distance, NOISES[0], Fault::None);
+                Setting { side, lanes, steel, ..room }
+            })
         };
         DISTANCES_ANYWHERE.into_iter().flat_map(of_distance)
     };
@@ -178,9 +188,11 @@ struct Room {
 }
 
 fn map_one(setting: &Setting, seed: u64, config: &Config, outliers: Outliers) -> anyhow::Result<Room> {
-    let Setting { side, length, standard_deviation, steel, distance, noise, fault } = *setting;
+    let Setting { side, length, lanes, standard_deviation, steel, distance, noise, fault } = *setting;
     let size = [side; 2];
-    let options = DipoleOptions { size, standard_deviation, distance, ..DipoleOptions::default() };
+    // Rooms over steel have the same number of dipoles in every size.
+    let options = if steel == Steel::Below { DipoleOptions::default() } else { DipoleOptions::of_size(size) };
+    let options = DipoleOptions { size, standard_deviation, distance, ..options };
     let world = DipoleWorld::random(&steel.of(options), seed)?;
     let (mut random, normal) = (ChaCha8Rng::seed_from_u64(seed), Normal::new(0.0, HARD_IRON)?);
     let hard_iron = Vector3::from_fn(|_, _| normal.sample(&mut random));
@@ -190,7 +202,7 @@ fn map_one(setting: &Setting, seed: u64, config: &Config, outliers: Outliers) ->
         Drive::new(&world, path, robot, seed)
     };
     let robot = RobotOptions { noise, ..RobotOptions::default() };
-    let lanes = Route::LawnMower { spacing: LANES };
+    let lanes = Route::LawnMower { spacing: lanes };
 
     let mut corrupt = outliers.corruption(seed);
     let worker = Worker::start(Mode::Offline, Mapper::new(config), None, None)?;
@@ -232,6 +244,7 @@ mod tests {
             let small = Setting {
                 side: 3.0,
                 length: 25.0,
+                lanes: LANES,
                 standard_deviation: 10.0,
                 steel: Steel::Below,
                 distance: DISTANCES[1],

@@ -86,8 +86,10 @@ impl Pair {
     fn new(side: f64, plane: f64, length: f64, e: [f64; 3], at: [f64; 3], column: &Numbers) -> Self {
         let f = column.direction;
         let distance = side * (at[2] + column.position[2] - 2.0 * plane) + length;
-        let beside_sources = if distance > 0.0 { distance } else { f64::NAN };
-        let [x, y, w] = [at[0] - column.position[0], at[1] - column.position[1], beside_sources];
+        // What is of the sensor has no place, and nothing in common with the field.
+        let of_none = if e == [0.0; 3] { length } else { f64::NAN };
+        let between_sources = if distance > 0.0 { distance } else { of_none };
+        let [x, y, w] = [at[0] - column.position[0], at[1] - column.position[1], between_sources];
         let inverse = 1.0 / (x * x + y * y + w * w);
         let square = length * length * inverse;
         Self {
