@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use crate::config::{self, Ceiling, Config, Hyperparameters, VectorHyperparameters};
 use streaming_gp::{
-    DualSettings, Inference, Jitter, Kernel, Learning, Likelihood, Limits, LogNormalPrior, MemorySize, Model,
-    OldEvidence, Posterior, Settings, Stationary, StudentT, VectorField, Vips,
+    DualSettings, HeavyTail, Inference, Jitter, Kernel, Learning, Likelihood, Limits, LogNormalPrior, MemorySize,
+    Model, OldEvidence, Posterior, Settings, Stationary, StudentT, VectorField, Vips,
 };
 
 /// Covariance of the field strength: a constant for the ambient field (optional) plus the variation around it.
@@ -16,6 +16,9 @@ pub type FieldPosterior = Posterior<FieldKernel>;
 
 /// The posterior of the field's axes, in microtesla, and of the sensor's bias.
 pub type VectorPosterior = Posterior<VectorField>;
+
+/// Index of the lengthscale among the hyperparameters of the axes.
+const LENGTHSCALE: usize = 2;
 
 /// Number of coordinates of a point of the map.
 pub(crate) const DIMENSION: usize = 2;
@@ -64,7 +67,8 @@ pub fn settings(config: &Config, dimension: usize) -> Settings<FieldKernel> {
         spread
     };
     let config::Learning { prior_median, prior_log_sd, .. } = &config.learning;
-    streaming_settings(config, config.selection.delta, spread(prior_median), spread(prior_log_sd))
+    let prior = log_normal_prior(spread(prior_median), spread(prior_log_sd));
+    streaming_settings(config, config.selection.delta, prior)
 }
 
 /// The initial model of the field's axes and the sensor's bias.
@@ -92,6 +96,7 @@ pub fn vector_model(config: &Config) -> Model<VectorField> {
 pub fn vector_settings(config: &Config) -> Settings<VectorField> {
     let config::Vector { prior_median, prior_log_sd, prior_observations, delta, likelihood_power, power_ep, .. } =
         &config.vector;
+    let tail = HeavyTail { index: LENGTHSCALE, degrees_of_freedom: config.vector.prior_degrees_of_freedom, power: 1.0 };
     // In the order of the model's vector of hyperparameters.
     let spread = |values: &VectorHyperparameters| {
         let mut spread = vec![values.constant, values.variance, values.lengthscale];
@@ -99,7 +104,8 @@ pub fn vector_settings(config: &Config) -> Settings<VectorField> {
         spread.push(values.noise);
         spread
     };
-    let settings = streaming_settings(config, *delta, spread(prior_median), spread(prior_log_sd));
+    let prior = LogNormalPrior { tail: Some(tail), ..log_normal_prior(spread(prior_median), spread(prior_log_sd)) };
+    let settings = streaming_settings(config, *delta, prior);
     // An observation is three rows.
     let learning = Learning { prior_rows: 3 * prior_observations, ..settings.learning };
     let inference = match settings.inference {
@@ -110,18 +116,14 @@ pub fn vector_settings(config: &Config) -> Settings<VectorField> {
     Settings { learning, inference, likelihood_power: *likelihood_power, ..settings }
 }
 
+fn log_normal_prior(medians: Vec<f64>, log_standard_deviations: Vec<f64>) -> LogNormalPrior {
+    let log_medians = medians.into_iter().map(f64::ln).collect();
+    LogNormalPrior { log_medians, log_standard_deviations, tail: None }
+}
+
 /// Settings under this prior of the hyperparameters.
-fn streaming_settings<K: Kernel>(
-    config: &Config,
-    delta: f64,
-    prior_medians: Vec<f64>,
-    log_standard_deviations: Vec<f64>,
-) -> Settings<K> {
+fn streaming_settings<K: Kernel>(config: &Config, delta: f64, prior: LogNormalPrior) -> Settings<K> {
     let (selection, learning) = (&config.selection, &config.learning);
-    let prior = learning.prior.then(|| LogNormalPrior {
-        log_medians: prior_medians.into_iter().map(f64::ln).collect(),
-        log_standard_deviations,
-    });
     let vips = Vips {
         delta,
         guards: selection.guards,
@@ -136,7 +138,7 @@ fn streaming_settings<K: Kernel>(
         learning: Learning {
             max_evaluations: learning.max_evaluations,
             least_rows: learning.min_observations,
-            prior,
+            prior: learning.prior.then_some(prior),
             noise_memory: learning.noise_memory as f64,
             prior_rows: 0,
         },

@@ -977,6 +977,7 @@ fn a_start_that_is_far_off_is_learnt_first() {
     let prior = LogNormalPrior {
         log_medians: room(5.0, 0.0).log_parameters(),
         log_standard_deviations: vec![0.3, 0.1, 0.02, 0.4],
+        tail: None,
     };
     let settings =
         Settings { learning: Learning { max_evaluations: 60, prior: Some(prior), ..learning() }, ..settings(VIPS) };
