@@ -168,11 +168,11 @@ sections! {
             lengthscale: 0.94,
             noise: 1.0,
         },
-        /// Median of each hyperparameter under the prior: sources on either side are as likely.
+        /// Median of each hyperparameter under the prior.
         prior_median: VectorHyperparameters = VectorHyperparameters {
             constant: 1000.0,
             variance: 40.0,
-            variance_above: 40.0,
+            variance_above: 10.0,
             lengthscale: 0.94,
             noise: 1.0,
         },
@@ -199,7 +199,7 @@ sections! {
         /// one of its own; 0 is variational inference, which treats what inducing points do not represent as noise.
         power_ep: f64 = 0.5 => number("0 to 1", |value| (0.0..=1.0).contains(&value)),
         /// For vips: the fraction of the information in a batch that may be lost for lack of inducing points.
-        delta: f64 = 0.165 => number("more than 0 and less than 1", |value| value > 0.0 && value < 1.0),
+        delta: f64 = 0.178 => number("more than 0 and less than 1", |value| value > 0.0 && value < 1.0),
         /// Standard deviation of each component of the sensor's hard iron under the prior, in microtesla; 0 for none.
         #[scope(Map)]
         hard_iron: f64 = 5.0 => not_negative,
