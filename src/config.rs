@@ -154,26 +154,51 @@ sections! {
     /// learning, which are those of the strength.
     #[scope(Stream)]
     vector: Vector {
+        /// Whether there may be sources of the field above the sensor as well as below: steel in the ceiling, in walls, in shelves. With
+        /// false all of them are below, as on a steel floor under an open sky.
+        #[scope(Map)]
+        sources_above: bool = true,
         /// Initial value of each hyperparameter: variances in microtesla squared, of the constant of each axis and of a horizontal axis
         /// around it, and the lengthscale in metres.
-        initial: Hyperparameters = Hyperparameters { constant: 1000.0, variance: 112.0, lengthscale: 0.94, noise: 1.0 },
+        initial: VectorHyperparameters = VectorHyperparameters {
+            constant: 1000.0,
+            variance: 112.0,
+            variance_above: 10.0,
+            lengthscale: 0.94,
+            noise: 1.0,
+        },
         /// Median of each hyperparameter under the prior.
-        prior_median: Hyperparameters =
-            Hyperparameters { constant: 1000.0, variance: 112.0, lengthscale: 0.94, noise: 1.0 },
-        /// Standard deviation of the logarithm of each hyperparameter under the prior. The one of the lengthscale is small: readings
-        /// of one path would favour a length that predicts other paths worse.
-        prior_log_sd: Hyperparameters = Hyperparameters { constant: 0.5, variance: 0.15, lengthscale: 0.04, noise: 0.5 },
+        prior_median: VectorHyperparameters = VectorHyperparameters {
+            constant: 1000.0,
+            variance: 40.0,
+            variance_above: 10.0,
+            lengthscale: 0.94,
+            noise: 1.0,
+        },
+        /// Standard deviation of the logarithm of each hyperparameter under the prior. Those of the variances are wide: either side may
+        /// have next to no sources. The lengthscale's is small: readings of one path would favour a length that predicts other paths
+        /// worse.
+        prior_log_sd: VectorHyperparameters = VectorHyperparameters {
+            constant: 0.5,
+            variance: 1.5,
+            variance_above: 1.5,
+            lengthscale: 0.02,
+            noise: 0.5,
+        },
+        /// Degrees of freedom of the lengthscale's prior, Student's t in its logarithm: the fewer, the sooner it gives way where
+        /// readings contradict it clearly, as in a room where all steel is far away.
+        prior_degrees_of_freedom: f64 = 6.0 => positive,
         /// Observations of a batch up to which the prior counts once; in a larger batch it counts in proportion, so that what is learnt
         /// depends less on how a drive is cut into batches. 0: always once.
         prior_observations: usize = 100 => within(0..=MOST_OBSERVATIONS),
         /// Power of the likelihood: an observation says as much as this share of an independent one, since neighbours share errors of
         /// place and heading.
-        likelihood_power: f64 = 0.3 => number("more than 0 and at most 1", |value| value > 0.0 && value <= 1.0),
+        likelihood_power: f64 = 0.4 => number("more than 0 and at most 1", |value| value > 0.0 && value <= 1.0),
         /// Power of power expectation propagation, with which the posterior is approximated unless selection.method is power_ep with
         /// one of its own; 0 is variational inference, which treats what inducing points do not represent as noise.
         power_ep: f64 = 0.5 => number("0 to 1", |value| (0.0..=1.0).contains(&value)),
         /// For vips: the fraction of the information in a batch that may be lost for lack of inducing points.
-        delta: f64 = 0.134 => number("more than 0 and less than 1", |value| value > 0.0 && value < 1.0),
+        delta: f64 = 0.178 => number("more than 0 and less than 1", |value| value > 0.0 && value < 1.0),
         /// Standard deviation of each component of the sensor's hard iron under the prior, in microtesla; 0 for none.
         #[scope(Map)]
         hard_iron: f64 = 5.0 => not_negative,
@@ -462,6 +487,23 @@ section! {
         constant: f64 => positive,
         /// Variance of the field around the constant.
         variance: f64 => positive,
+        /// Lengthscale.
+        lengthscale: f64 => positive,
+        /// Variance of the noise; for Student's t, the square of its scale.
+        noise: f64 => positive,
+    }
+}
+
+section! {
+    /// A number for each kind of hyperparameter of the three axes.
+    #[serde(deny_unknown_fields)]
+    VectorHyperparameters {
+        /// Variance of the constant.
+        constant: f64 => positive,
+        /// Variance of the field around the constant that sources below the sensor cause.
+        variance: f64 => positive,
+        /// Variance of the field around the constant that sources above the sensor cause, if vector.sources_above.
+        variance_above: f64 => positive,
         /// Lengthscale.
         lengthscale: f64 => positive,
         /// Variance of the noise; for Student's t, the square of its scale.

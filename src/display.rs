@@ -5,6 +5,7 @@ pub mod axes_grid;
 pub mod colour;
 pub mod occupancy;
 pub mod scale;
+pub mod steel;
 
 pub use axes_grid::AxesGrid;
 

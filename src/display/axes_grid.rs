@@ -19,12 +19,9 @@ impl AxesGrid {
     /// The axes at the known cells of a map's grid; none where the map is one of strengths.
     pub fn of(map: &FieldMap, grid: &FieldGrid) -> Option<Self> {
         let known = |cell: &usize| grid.mean[*cell].is_finite();
-        let place = |cell: usize| {
-            let [x, y] = grid.geometry.centre(cell % grid.geometry.columns, cell / grid.geometry.columns);
-            [x, y, 0.0]
-        };
+        let place = |cell: usize| grid.geometry.centre(cell % grid.geometry.columns, cell / grid.geometry.columns);
         let places: Vec<_> = (0..grid.mean.len()).filter(known).map(place).collect();
-        let mut axes = map.axes(&places)?.into_iter();
+        let mut axes = map.axes_in_plane(&places)?.into_iter();
         let cells = (0..grid.mean.len()).map(|cell| if known(&cell) { axes.next() } else { None });
         Some(Self { cells: cells.collect() })
     }

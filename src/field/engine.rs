@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use crate::config::{self, Ceiling, Config, Hyperparameters};
+use crate::config::{self, Ceiling, Config, Hyperparameters, VectorHyperparameters};
 use streaming_gp::{
-    Inference, Jitter, Kernel, Learning, Likelihood, Limits, LogNormalPrior, Model, Posterior, Settings, Stationary,
-    StudentT, VectorField, Vips,
+    HeavyTail, Inference, Jitter, Kernel, Learning, Likelihood, Limits, LogNormalPrior, Model, Posterior, Settings,
+    Stationary, StudentT, VectorField, Vips,
 };
 
 /// Covariance of the field strength: a constant for the ambient field (optional) plus the variation around it.
@@ -16,6 +16,9 @@ pub type FieldPosterior = Posterior<FieldKernel>;
 
 /// The posterior of the field's axes, in microtesla, and of the sensor's bias.
 pub type VectorPosterior = Posterior<VectorField>;
+
+/// Index of the lengthscale among the hyperparameters of the axes.
+const LENGTHSCALE: usize = 2;
 
 /// Number of coordinates of a point of the map.
 pub(crate) const DIMENSION: usize = 2;
@@ -64,17 +67,20 @@ pub fn settings(config: &Config, dimension: usize) -> Settings<FieldKernel> {
         spread
     };
     let config::Learning { prior_median, prior_log_sd, .. } = &config.learning;
-    streaming_settings(config, config.selection.delta, spread(prior_median), spread(prior_log_sd))
+    let prior = log_normal_prior(spread(prior_median), spread(prior_log_sd));
+    streaming_settings(config, config.selection.delta, prior)
 }
 
 /// The initial model of the field's axes and the sensor's bias.
 pub fn vector_model(config: &Config) -> Model<VectorField> {
-    let config::Vector { initial, hard_iron, speed_bias, .. } = &config.vector;
+    let config::Vector { sources_above, initial, hard_iron, speed_bias, .. } = &config.vector;
     Model {
         kernel: VectorField {
             constant: initial.constant,
             variance: initial.variance,
+            variance_above: sources_above.then_some(initial.variance_above),
             lengthscale: initial.lengthscale,
+            plane: 0.0,
             hard_iron: *hard_iron,
             speed_bias: *speed_bias,
             bias_covariance: None,
@@ -90,8 +96,16 @@ pub fn vector_model(config: &Config) -> Model<VectorField> {
 pub fn vector_settings(config: &Config) -> Settings<VectorField> {
     let config::Vector { prior_median, prior_log_sd, prior_observations, delta, likelihood_power, power_ep, .. } =
         &config.vector;
-    let spread = |values: &Hyperparameters| vec![values.constant, values.variance, values.lengthscale, values.noise];
-    let settings = streaming_settings(config, *delta, spread(prior_median), spread(prior_log_sd));
+    let tail = HeavyTail { index: LENGTHSCALE, degrees_of_freedom: config.vector.prior_degrees_of_freedom, power: 1.0 };
+    // In the order of the model's vector of hyperparameters.
+    let spread = |values: &VectorHyperparameters| {
+        let mut spread = vec![values.constant, values.variance, values.lengthscale];
+        spread.extend(config.vector.sources_above.then_some(values.variance_above));
+        spread.push(values.noise);
+        spread
+    };
+    let prior = LogNormalPrior { tail: Some(tail), ..log_normal_prior(spread(prior_median), spread(prior_log_sd)) };
+    let settings = streaming_settings(config, *delta, prior);
     // An observation is three rows.
     let learning = Learning { prior_rows: 3 * prior_observations, ..settings.learning };
     let inference = match settings.inference {
@@ -102,18 +116,14 @@ pub fn vector_settings(config: &Config) -> Settings<VectorField> {
     Settings { learning, inference, likelihood_power: *likelihood_power, ..settings }
 }
 
+fn log_normal_prior(medians: Vec<f64>, log_standard_deviations: Vec<f64>) -> LogNormalPrior {
+    let log_medians = medians.into_iter().map(f64::ln).collect();
+    LogNormalPrior { log_medians, log_standard_deviations, tail: None }
+}
+
 /// Settings under this prior of the hyperparameters.
-fn streaming_settings<K: Kernel>(
-    config: &Config,
-    delta: f64,
-    prior_medians: Vec<f64>,
-    log_standard_deviations: Vec<f64>,
-) -> Settings<K> {
+fn streaming_settings<K: Kernel>(config: &Config, delta: f64, prior: LogNormalPrior) -> Settings<K> {
     let (selection, learning) = (&config.selection, &config.learning);
-    let prior = learning.prior.then(|| LogNormalPrior {
-        log_medians: prior_medians.into_iter().map(f64::ln).collect(),
-        log_standard_deviations,
-    });
     let vips = Vips {
         delta,
         guards: selection.guards,
@@ -128,7 +138,7 @@ fn streaming_settings<K: Kernel>(
         learning: Learning {
             max_evaluations: learning.max_evaluations,
             least_rows: learning.min_observations,
-            prior,
+            prior: learning.prior.then_some(prior),
             noise_memory: learning.noise_memory as f64,
             prior_rows: 0,
         },

@@ -58,8 +58,8 @@ impl FieldMap {
     /// `unknown_above` times its variance infinitely far from every reading.
     pub fn predict(&self, places: &[[f64; 2]], unknown_above: f64) -> (Vec<f64>, Vec<f64>) {
         if self.posteriors.newest().has_axes() {
-            let places: Vec<[f64; 3]> = places.iter().map(|&[x, y]| [x, y, 0.0]).collect();
-            self.known_axes(&places, unknown_above).iter().map(strength).unzip()
+            let known = |axes: Gaussian<3>| axes.is_known(unknown_above).then(|| axes.into());
+            self.blended_in_plane(places).into_iter().map(|axes| strength(&known(axes))).unzip()
         } else {
             let scalar = self.posteriors.blend(places.iter().copied(), |posterior, indices| {
                 posterior.scalar(&select(places, indices)).unwrap_or_default()
@@ -97,10 +97,29 @@ impl FieldMap {
         has_axes.then(|| self.blended_axes(places).into_iter().map(Axes::from).collect())
     }
 
+    /// [`axes`](Self::axes) at places (x and y in metres) at the height of the plane: that of the first readings around there, and 0 where
+    /// all sources are below.
+    pub fn axes_in_plane(&self, places: &[[f64; 2]]) -> Option<Vec<Axes>> {
+        let has_axes = self.posteriors.newest().has_axes();
+        has_axes.then(|| self.blended_in_plane(places).into_iter().map(Axes::from).collect())
+    }
+
+    /// Which share of the field's variance sources below the sensor cause, over all local models; none where the map is one of strengths,
+    /// or has sources below only.
+    pub fn share_below(&self) -> Option<f64> {
+        self.posteriors.share_below()
+    }
+
     /// The axes where they are known.
     fn known_axes(&self, places: &[[f64; 3]], unknown_above: f64) -> Vec<Option<Axes>> {
         let axes = self.blended_axes(places).into_iter();
         axes.map(|axes| axes.is_known(unknown_above).then(|| axes.into())).collect()
+    }
+
+    fn blended_in_plane(&self, places: &[[f64; 2]]) -> Vec<Gaussian<3>> {
+        self.posteriors.blend(places.iter().copied(), |posterior, indices| {
+            posterior.axes_in_plane(&select(places, indices)).unwrap_or_default()
+        })
     }
 
     fn blended_axes(&self, places: &[[f64; 3]]) -> Vec<Gaussian<3>> {

@@ -7,7 +7,7 @@ use streaming_gp::{UpdateReport, streaming};
 use super::map::FieldMap;
 use super::state::{FieldState, of_a_map};
 use super::tile_store::TileStore;
-use super::tiles::Tiles;
+use super::tiles::{Learnt, Tiles};
 use super::totals::Totals;
 use crate::config::{self, Config, Scope};
 use crate::sensing::reading::{Observation, Stamp};
@@ -108,8 +108,8 @@ impl FieldModel {
             extent =
                 Some([[low[0].min(place[0]), low[1].min(place[1])], [high[0].max(place[0]), high[1].max(place[1])]]);
         }
-        let report = self.tiles.update(observations, extent.unwrap_or_default(), stop)?;
-        self.totals.add(observations);
+        let Learnt { report, out_of_reach } = self.tiles.update(observations, extent.unwrap_or_default(), stop)?;
+        self.totals.add(observations, out_of_reach);
         self.extent = extent;
         self.newest = observations.last().map(|observation| observation.stamp).or(self.newest);
         Ok(report)

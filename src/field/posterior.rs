@@ -89,6 +89,13 @@ impl MapPosterior {
         Some(axes.map(|(axes, &[_, _, height])| gaussian(axes, far_variance(height))).collect())
     }
 
+    /// [`axes`](Self::axes) at places (x and y) at the height of the plane, where the readings were.
+    pub(super) fn axes_in_plane(&self, places: &[[f64; 2]]) -> Option<Vec<Gaussian<3>>> {
+        let Self::Vector { posterior, .. } = self else { return None };
+        let plane = posterior.model.kernel.plane;
+        self.axes(&places.iter().map(|&[x, y]| [x, y, plane]).collect::<Vec<_>>())
+    }
+
     /// Readings of the sensor, without noise; none where the strength is mapped.
     pub(super) fn readings(&self, poses: &[SensorPose]) -> Option<Vec<Gaussian<3>>> {
         let Self::Vector { posterior, removed } = self else { return None };
@@ -107,8 +114,15 @@ impl MapPosterior {
         match self {
             Self::Scalar(posterior) => posterior.model.kernel.variance,
             // The vertical axis has twice the variance of a horizontal one.
-            Self::Vector { posterior, .. } => posterior.model.kernel.variance * 4.0 / 3.0,
+            Self::Vector { posterior, .. } => posterior.model.kernel.total_variance() * 4.0 / 3.0,
         }
+    }
+
+    /// Variances of the field from sources below and above the sensor; none where only those below are modelled, or none.
+    pub(super) fn sides(&self) -> Option<[f64; 2]> {
+        let Self::Vector { posterior, .. } = self else { return None };
+        let kernel = &posterior.model.kernel;
+        Some([kernel.variance, kernel.variance_above?])
     }
 
     /// Variance of the noise of an averaged reading, of each axis where it has them.

@@ -61,7 +61,17 @@ pub(crate) struct VectorProcess {
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum ProcessState {
     Streaming(State<Points>),
-    Vector(Box<State<FieldPlaces>>, Option<BiasPrior>),
+    Vector(Box<VectorState>),
+}
+
+/// Everything a process of the three axes has learnt.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct VectorState {
+    pub(crate) state: State<FieldPlaces>,
+    /// The knowledge of the bias before this process.
+    pub(crate) bias: Option<BiasPrior>,
+    /// Height of the plane between the sources, in metres.
+    pub(crate) plane: f64,
 }
 
 impl ProcessState {
@@ -69,7 +79,9 @@ impl ProcessState {
     pub(crate) fn head(&self) -> ProcessHead {
         match self {
             Self::Streaming(state) => ProcessHead::new(ProcessKind::Streaming, &state.baseline, &state.hyperparameters),
-            Self::Vector(state, _) => ProcessHead::new(ProcessKind::Vector, &state.baseline, &state.hyperparameters),
+            Self::Vector(vector) => {
+                ProcessHead::new(ProcessKind::Vector, &vector.state.baseline, &vector.state.hyperparameters)
+            }
         }
     }
 
@@ -77,7 +89,7 @@ impl ProcessState {
     pub(crate) fn check(&self) -> Result<(), StateError> {
         match self {
             Self::Streaming(state) => state.check(),
-            Self::Vector(state, _) => state.check(),
+            Self::Vector(vector) => vector.state.check(),
         }
     }
 }
@@ -136,7 +148,11 @@ impl FieldProcess {
     pub(crate) fn state(&self) -> ProcessState {
         match self {
             Self::Streaming(process) => ProcessState::Streaming(process.state()),
-            Self::Vector(vector) => ProcessState::Vector(Box::new(vector.process.state()), vector.bias),
+            Self::Vector(vector) => {
+                let VectorProcess { process, bias, .. } = &**vector;
+                let plane = process.model.kernel.plane;
+                ProcessState::Vector(Box::new(VectorState { state: process.state(), bias: *bias, plane }))
+            }
         }
     }
 
@@ -150,9 +166,10 @@ impl FieldProcess {
                 let (kernel, settings) = (engine::model(config, DIMENSION).kernel, engine::settings(config, DIMENSION));
                 Self::Streaming(Box::new(StreamingGp::from_state(kernel, settings, state)?))
             }
-            ProcessState::Vector(state, bias) => {
+            ProcessState::Vector(vector) => {
+                let VectorState { state, bias, plane } = &**vector;
                 let (mut kernel, settings) = (engine::vector_model(config).kernel, engine::vector_settings(config));
-                kernel.bias_covariance = bias.map(|bias| bias.covariance);
+                (kernel.bias_covariance, kernel.plane) = (bias.map(|bias| bias.covariance), *plane);
                 let process = StreamingGp::from_state(kernel, settings, state)?;
                 Self::Vector(Box::new(VectorProcess { process, bias: *bias, inherits: false }))
             }
@@ -168,6 +185,20 @@ impl FieldProcess {
             }
         };
         ProcessHead::new(kind, baseline, &hyperparameters)
+    }
+
+    /// Which observations of its next batch it can learn from: those that are clearly between the sources below and above. Before the
+    /// first batch this decides the height of the plane between them, which is the median of the batch.
+    pub(crate) fn select_reachable(&mut self, observations: &mut Vec<Observation>) {
+        let Self::Vector(vector) = self else { return };
+        let process = &mut vector.process;
+        if process.model.kernel.variance_above.is_none() {
+            return;
+        }
+        if process.posterior().is_none() {
+            process.model.kernel.plane = median_height(observations);
+        }
+        observations.retain(|seen| process.model.kernel.reaches(seen.position.z));
     }
 
     /// Learns from one batch. `stop` is checked before every evaluation of the objective.
@@ -234,6 +265,13 @@ fn places(observations: &[Observation]) -> Points {
     let mut places = Points::new(DIMENSION);
     observations.iter().for_each(|observation| places.push(&[observation.position.x, observation.position.y]));
     places
+}
+
+/// Zero without any observation.
+fn median_height(observations: &[Observation]) -> f64 {
+    let mut heights: Vec<f64> = observations.iter().map(|seen| seen.position.z).collect();
+    heights.sort_unstable_by(f64::total_cmp);
+    heights.get(heights.len() / 2).copied().unwrap_or_default()
 }
 
 fn axes_reading(observation: &Observation) -> AxesReading {

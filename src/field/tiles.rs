@@ -43,6 +43,13 @@ pub(crate) type Extent = [[f64; 2]; 2];
 /// kernel does, so that a tile's evidence favours lengths that predict worse.
 const LENGTHSCALE_DEVIATION: f64 = 0.75;
 
+/// What came of a batch.
+pub(crate) struct Learnt {
+    pub(crate) report: UpdateReport,
+    /// Observations that no model learnt from: they are too far above or below the plane.
+    pub(crate) out_of_reach: usize,
+}
+
 /// All models of a map.
 #[derive(Clone, Debug)]
 pub(crate) struct Tiles {
@@ -248,15 +255,20 @@ impl Tiles {
         observations: &[Observation],
         extent: Extent,
         stop: &(dyn Fn() -> bool + Sync),
-    ) -> Result<UpdateReport, Error> {
+    ) -> Result<Learnt, Error> {
         let [first, last] = [observations.first(), observations.last()].map(|end| end.map(place));
         let (Some(first), Some(last)) = (first, last) else { return Err(Error::Empty) };
         let Some(grid) = self.grid.or_else(|| TileGrid::new(&self.config, first)) else {
             let mut process = self.tiles[&FIRST].process().unwrap_or_else(|| FieldProcess::new(&self.config));
             process.configure(&self.config);
-            let report = process.update(observations, stop)?;
+            let mut batch = observations.to_vec();
+            process.select_reachable(&mut batch);
+            if batch.is_empty() {
+                return Err(Error::OutOfReach);
+            }
+            let report = process.update(&batch, stop)?;
             self.insert(FIRST, process, TileCounts::default(), None);
-            return Ok(report);
+            return Ok(Learnt { report, out_of_reach: observations.len() - batch.len() });
         };
         if !observations.iter().all(|seen| place(seen).iter().all(|coordinate| coordinate.is_finite())) {
             return Err(Error::NotFinite);
@@ -268,25 +280,33 @@ impl Tiles {
             grid.learning(place(observation)).for_each(|square| batches.entry(square).or_default().push(*observation));
         }
         let bias = self.bias_estimate().map(|estimate| estimate.prior());
-        let job = |(square, batch): (Square, Vec<Observation>)| {
+        let mut out_of_reach = 0;
+        let job = |(square, mut batch): (Square, Vec<Observation>)| {
             let existing = self.tiles.get(&square).and_then(|tile| Some((tile.process()?, tile.counts)));
             let (mut process, mut counts) =
                 existing.unwrap_or_else(|| (self.begin(square, bias), TileCounts::default()));
             process.configure(if is_first_alone && square == FIRST { &self.config } else { &self.local });
+            let own_of = |batch: &[Observation]| batch.iter().filter(|seen| counting(place(seen)) == square).count();
+            let before = own_of(&batch);
+            process.select_reachable(&mut batch);
+            let own = own_of(&batch);
+            out_of_reach += before - own;
             // A file may contain any number.
-            let own = batch.iter().filter(|seen| counting(place(seen)) == square).count();
             counts.learnt = counts.learnt.saturating_add(batch.len() as u64);
             counts.own = counts.own.saturating_add(own as u64);
-            (square, batch, process, counts)
+            (!batch.is_empty()).then_some((square, batch, process, counts))
         };
-        let jobs: Vec<_> = batches.into_iter().map(job).collect();
+        let jobs: Vec<_> = batches.into_iter().filter_map(job).collect();
         let learnt = in_parallel(jobs, self.config.tiles.threads, |(square, batch, mut process, counts)| {
             let report = process.update(&batch, stop)?;
             Ok((square, batch.len(), process, counts, report))
         });
         let learnt = learnt.into_iter().collect::<Result<Vec<_>, Error>>()?;
 
-        (self.grid, self.newest) = (Some(grid), counting(last));
+        if out_of_reach == observations.len() {
+            return Err(Error::OutOfReach);
+        }
+        self.grid = Some(grid);
         let mut reports = Vec::new();
         for (square, rows, process, counts, report) in learnt {
             self.insert(square, process, counts, None);
@@ -294,7 +314,11 @@ impl Tiles {
                 reports.push((square, rows, report));
             }
         }
-        Ok(self.summary(reports, observations.len(), is_first_alone))
+        if self.tiles.contains_key(&counting(last)) {
+            self.newest = counting(last);
+        }
+        let report = self.summary(reports, observations.len() - out_of_reach, is_first_alone);
+        Ok(Learnt { report, out_of_reach })
     }
 
     /// A process for a square that has none, beside those of the squares around it.

@@ -13,13 +13,20 @@ pub struct Totals {
     pub rejected_batches: u64,
     /// Observations learnt from.
     pub observations: u64,
-    /// Readings averaged into these observations.
+    /// Observations of accepted batches that nothing was learnt from: those far above or below the plane of a map of three axes.
+    #[serde(default)]
+    pub out_of_reach: u64,
+    /// Readings averaged into all of these observations.
     pub used_readings: u64,
 }
 
 impl std::fmt::Display for Totals {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(formatter, "{} readings in {} updates", self.used_readings, self.updates)
+        write!(formatter, "{} readings in {} updates", self.used_readings, self.updates)?;
+        match self.out_of_reach {
+            0 => Ok(()),
+            count => write!(formatter, ", without {count} observations far above or below the others"),
+        }
     }
 }
 
@@ -29,10 +36,11 @@ impl Totals {
         self.updates.saturating_add(self.rejected_batches)
     }
 
-    pub(super) fn add(&mut self, observations: &[Observation]) {
+    pub(super) fn add(&mut self, observations: &[Observation], out_of_reach: usize) {
         // A file may contain any number.
         self.updates = self.updates.saturating_add(1);
-        self.observations = self.observations.saturating_add(observations.len() as u64);
+        self.observations = self.observations.saturating_add((observations.len() - out_of_reach) as u64);
+        self.out_of_reach = self.out_of_reach.saturating_add(out_of_reach as u64);
         let readings = observations.iter().map(|observation| u64::from(observation.readings)).sum();
         self.used_readings = self.used_readings.saturating_add(readings);
     }

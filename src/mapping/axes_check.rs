@@ -108,7 +108,12 @@ struct Alternative {
 impl AxesCheck {
     /// A check that has seen nothing; none where axes are not mapped.
     pub(super) fn new(config: &Config) -> Option<Self> {
-        let kernel = VectorField { hard_iron: BIAS, speed_bias: 0.0, ..engine::vector_model(config).kernel };
+        let kernel = VectorField {
+            variance_above: None,
+            hard_iron: BIAS,
+            speed_bias: 0.0,
+            ..engine::vector_model(config).kernel
+        };
         let checks_speed = config.vector.speed_bias == 0.0;
         let check = Self { kernel, checks_speed, readings: VecDeque::new(), travelled: 0.0, done: 0 };
         (config.model.field == Mapped::Vector).then_some(check)

@@ -7,7 +7,7 @@ use std::f64::consts::TAU;
 use streaming_gp::{Axes, Points, SensorPose};
 
 /// Half the width of the interval that holds 95 % of a normal distribution, in standard deviations.
-const NORMAL_95: f64 = 1.96;
+pub(crate) const NORMAL_95: f64 = 1.96;
 
 /// Places and what was measured there.
 #[derive(Clone, Debug)]

@@ -3,7 +3,7 @@
 #[path = "../../magmap-tools/tests/common/mod.rs"]
 mod common;
 
-use magmap::config::{Ceiling, Config, Hyperparameters, Mapped};
+use magmap::config::{Ceiling, Config, Mapped, VectorHyperparameters};
 use magmap::field::engine;
 use magmap::mapping::averaging::Averager;
 use magmap::mapping::pipeline::Pipeline;
@@ -187,9 +187,9 @@ fn where_learning_starts_does_not_change_a_map_of_three_axes() {
     let mut config = Config::default();
     config.model.field = Mapped::Vector;
     let starts = |config: &Config| -> Vec<Config> {
-        let fields: [fn(&mut Hyperparameters) -> &mut f64; 4] =
+        let fields: [fn(&mut VectorHyperparameters) -> &mut f64; 4] =
             [|h| &mut h.constant, |h| &mut h.variance, |h| &mut h.lengthscale, |h| &mut h.noise];
-        let started = |field: fn(&mut Hyperparameters) -> &mut f64, factor: f64| {
+        let started = |field: fn(&mut VectorHyperparameters) -> &mut f64, factor: f64| {
             let mut config = config.clone();
             *field(&mut config.vector.initial) *= factor;
             config

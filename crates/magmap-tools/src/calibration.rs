@@ -286,7 +286,9 @@ const REFINING_STEPS: f64 = 10.0;
 impl<'a, P: FnMut(f64)> Search<'a, P> {
     fn new(stretch: &'a Stretch, config: &'a Config, progress: P) -> Self {
         let model = engine::vector_model(config);
-        Self { stretch, kernel: model.kernel, noise: model.noise, config, progress, evaluations: 0.0 }
+        // Sources above differ from those below by half a turn of the mount, which is not what is asked.
+        let kernel = VectorField { variance_above: None, ..model.kernel };
+        Self { stretch, kernel, noise: model.noise, config, progress, evaluations: 0.0 }
     }
 
     fn find(mut self) -> Result<Found, Error> {

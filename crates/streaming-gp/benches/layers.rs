@@ -7,7 +7,8 @@ use criterion::{BatchSize, BenchmarkId, Criterion, Throughput, criterion_group, 
 use std::hint::black_box;
 use std::sync::Arc;
 use streaming_gp::{
-    GreedyVariance, Inference, Learning, Limits, Places, Points, Posterior, Rows, Settings, StreamingGp, Vips,
+    AxesReading, GreedyVariance, Inference, Jitter, Learning, Likelihood, Limits, Model, Places, Points, Posterior,
+    Rows, Settings, StreamingGp, VectorField, Vips,
 };
 
 /// Readings in a batch, as the published experiment cuts them.
@@ -102,6 +103,60 @@ fn update(criterion: &mut Criterion) {
     group.finish();
 }
 
+/// An update of three axes as above, with sources of the field below the sensor only, and on both sides.
+fn update_of_axes(criterion: &mut Criterion) {
+    const PLACES: usize = 150;
+    let mut group = criterion.benchmark_group("update_of_axes");
+    group.throughput(Throughput::Elements(PLACES as u64)).sample_size(10);
+    for size in SIZES {
+        let rows = |first: usize| {
+            let (points, strengths) = readings(first, PLACES, side(size / 3));
+            let reading = |index: usize| {
+                let place: Vec<f64> = points.point(index).collect();
+                let field = [0.3, -0.2, 1.0].map(|share| share * strengths[index]);
+                let orientation = [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]];
+                AxesReading { position: [place[0], place[1], 0.0], field, orientation, speed: 0.5 }
+            };
+            AxesReading::rows(&(0..PLACES).map(reading).collect::<Vec<_>>())
+        };
+        for (sides, variance_above) in [("below", None), ("both", Some(40.0))] {
+            let kernel = VectorField {
+                constant: 1000.0,
+                variance: 110.0,
+                variance_above,
+                lengthscale: 0.94,
+                plane: 0.0,
+                hard_iron: 5.0,
+                speed_bias: 0.0,
+                bias_covariance: None,
+            };
+            let (noise, mean, likelihood, jitter) = (1.0, 0.0, Likelihood::Gaussian, Jitter::Relative(1e-6));
+            let settings = Settings {
+                selection: Arc::new(Vips { delta: 0.0, guards: true, exact_limit: 10_000 }),
+                limits: Limits { max_inducing_points: size, least_share: 1e-6 },
+                learning: Learning { max_evaluations: 20, ..Learning::default() },
+                redundancy: 1e-6,
+                inference: Inference::Variational,
+                likelihood_power: 1.0,
+            };
+            let mut process = StreamingGp::new(Model { kernel, noise, mean, likelihood, jitter }, settings);
+            for first in (0..size / 4).step_by(PLACES) {
+                let (places, targets) = rows(first);
+                process.update(&places, &targets, &|| false).expect("a good batch");
+            }
+            let (places, targets) = rows(size);
+            group.bench_function(BenchmarkId::new(sides, size), |bencher| {
+                bencher.iter_batched(
+                    || process.clone(),
+                    |mut process| process.update(&places, &targets, &|| false).expect("a good batch"),
+                    BatchSize::LargeInput,
+                );
+            });
+        }
+    }
+    group.finish();
+}
+
 fn raster(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("raster");
     let mut cells = Points::new(2);
@@ -120,6 +175,6 @@ fn raster(criterion: &mut Criterion) {
 criterion_group! {
     name = layers;
     config = Criterion::default().without_plots();
-    targets = bound_and_gradient, selection, update, raster
+    targets = bound_and_gradient, selection, update, update_of_axes, raster
 }
 criterion_main!(layers);

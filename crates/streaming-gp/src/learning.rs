@@ -368,7 +368,11 @@ mod tests {
     fn a_prior_pulls_as_strongly_as_it_says() {
         let medians = [2.0f64.ln(), 0.8f64.ln(), 0.05f64.ln()];
         let learnt = |deviation: f64| {
-            let prior = LogNormalPrior { log_medians: medians.to_vec(), log_standard_deviations: vec![deviation; 3] };
+            let prior = LogNormalPrior {
+                log_medians: medians.to_vec(),
+                log_standard_deviations: vec![deviation; 3],
+                tail: None,
+            };
             let mut found = Vec::new();
             learn(&Learning { prior: Some(prior), ..unlimited() }, f64::INFINITY, &|| false, |_, learnt, _, _| {
                 found = learnt.log_parameters()

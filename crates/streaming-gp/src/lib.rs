@@ -80,7 +80,7 @@ pub mod whitened;
 pub use bounds::{NoiseBaseline, NoiseBaselines};
 pub use dual_memory::{DualGp, DualReport, DualSettings, Link, MemorySize, OldEvidence};
 pub use field_places::{Axis, FieldPlace, FieldPlaces};
-pub use hyperparameters::LogNormalPrior;
+pub use hyperparameters::{HeavyTail, LogNormalPrior};
 pub use inference::Inference;
 pub use kernel::{BiasCovariance, Column, Kernel, Places, Shape, Stationary, VectorField};
 pub use learning::Learning;

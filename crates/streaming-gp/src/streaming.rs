@@ -35,6 +35,12 @@ pub enum Error {
         /// Row of the batch.
         row: usize,
     },
+    /// Readings that are all too far from the plane of a map of three axes: above or below them there are sources.
+    #[error(
+        "expected readings at about the height where the map's first readings were, found all of them far above or below it: \
+         a map of three axes is of one floor"
+    )]
+    OutOfReach,
     /// The arithmetic broke down.
     #[error(
         "a covariance matrix is not positive definite under the hyperparameters {hyperparameters}: raise the jitter or the noise"

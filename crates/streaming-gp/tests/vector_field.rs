@@ -35,11 +35,16 @@ const NO_LIMITS: Limits = Limits { max_inducing_points: usize::MAX, least_share:
 const KERNEL: VectorField = VectorField {
     constant: 30.0,
     variance: 60.0,
+    variance_above: None,
     lengthscale: 0.9,
+    plane: 0.0,
     hard_iron: 4.0,
     speed_bias: 2.0,
     bias_covariance: None,
 };
+
+/// With sources above as well, and a plane within the heights of [`places_of_all_kinds`].
+const BOTH_SIDES: VectorField = VectorField { variance_above: Some(25.0), lengthscale: 1.8, plane: 0.4, ..KERNEL };
 
 fn model(kernel: VectorField, noise: f64) -> Model<VectorField> {
     Model { kernel, noise, mean: 0.0, likelihood: Likelihood::Gaussian, jitter: Jitter::Relative(1e-9) }
@@ -107,15 +112,20 @@ fn textbook(kernel: &VectorField, a: FieldPlace, b: FieldPlace) -> f64 {
     value += kernel.speed_bias.powi(2) * dense::dot(&speed_a, &speed_b);
     let (Some((i, p)), Some((j, q))) = (field_a, field_b) else { return value };
     let s = kernel.lengthscale;
-    let (dx, dy, w) = (p[0] - q[0], p[1] - q[1], p[2] + q[2] + s);
-    let r = (dx * dx + dy * dy + w * w).sqrt();
-    let (a, b) = ((s / r).powi(3), 3.0 * s.powi(3) / r.powi(5));
-    let table = [
-        [a - b * dx * dx, -b * dx * dy, b * dx * w],
-        [-b * dy * dx, a - b * dy * dy, b * dy * w],
-        [-b * dx * w, -b * dy * w, b * w * w - a],
-    ];
-    value + kernel.variance * table[i][j] + if i == j { kernel.constant } else { 0.0 }
+    let (dx, dy, height) = (p[0] - q[0], p[1] - q[1], p[2] + q[2] - 2.0 * kernel.plane);
+    // Signs of the terms between a horizontal axis and the vertical one.
+    for (sign, variance) in [(1.0, kernel.variance), (-1.0, kernel.variance_above.unwrap_or(0.0))] {
+        let w = s + sign * height;
+        let r = (dx * dx + dy * dy + w * w).sqrt();
+        let (a, b) = ((s / r).powi(3), 3.0 * s.powi(3) / r.powi(5));
+        let table = [
+            [a - b * dx * dx, -b * dx * dy, sign * b * dx * w],
+            [-b * dy * dx, a - b * dy * dy, sign * b * dy * w],
+            [-sign * b * dx * w, -sign * b * dy * w, b * w * w - a],
+        ];
+        value += variance * table[i][j];
+    }
+    value + if i == j { kernel.constant } else { 0.0 }
 }
 
 fn dense_covariance(kernel: &VectorField, a: &FieldPlaces, b: &FieldPlaces) -> dense::Rows {
@@ -138,17 +148,22 @@ mod kernel {
     #[test]
     fn it_is_the_textbook_formula() {
         let (rows, columns) = (places_of_all_kinds(25, 1), places_of_all_kinds(3, 2));
-        let covariance = KERNEL.covariance(&rows, &columns);
-        for i in 0..rows.len() {
-            for j in 0..columns.len() {
-                let expected = textbook(&KERNEL, rows.get(i), columns.get(j));
-                // A few roundings of numbers below 200.
-                assert_near("covariance", covariance[(i, j)], expected, 1e-12);
+        for kernel in [KERNEL, BOTH_SIDES] {
+            let covariance = kernel.covariance(&rows, &columns);
+            for i in 0..rows.len() {
+                for j in 0..columns.len() {
+                    let expected = textbook(&kernel, rows.get(i), columns.get(j));
+                    // A few roundings of numbers below 200; a factor of 3^3 beside the sources.
+                    assert_near("covariance", covariance[(i, j)], expected, 1e-11);
+                }
+            }
+            let diagonal = kernel.diagonal(&rows);
+            for i in 0..rows.len() {
+                let expected = textbook(&kernel, rows.get(i), rows.get(i));
+                // The same, of numbers up to 5000.
+                assert_near("diagonal", diagonal[i], expected, 1e-11 * expected.max(1.0));
             }
         }
-        let diagonal = KERNEL.diagonal(&rows);
-        (0..rows.len())
-            .for_each(|i| assert_near("diagonal", diagonal[i], textbook(&KERNEL, rows.get(i), rows.get(i)), 1e-12));
         // On the plane the vertical axis varies twice as much.
         let plane = FieldPlaces::axes(&[[0.3, 0.4, 0.0]]);
         let expected = [90.0, 90.0, 150.0];
@@ -199,22 +214,25 @@ mod kernel {
         let (rows, columns) = (places_of_all_kinds(25, 3), places_of_all_kinds(2, 4));
         let weights = Matrix::from_fn(rows.len(), columns.len(), |i, j| ((i + 3 * j) as f64).cos());
         let of_diagonal: Vec<f64> = (0..rows.len()).map(|i| (i as f64).sin()).collect();
-        let at = KERNEL.log_parameters();
-        let (mut gradient, mut diagonal) = ([0.0; 3], [0.0; 3]);
-        KERNEL.contract(&rows, &columns, weights.as_ref(), &mut gradient);
-        KERNEL.contract_diagonal(&rows, &of_diagonal, &mut diagonal);
-        for parameter in 0..3 {
+        for (kernel, parameter) in [(KERNEL, 3), (BOTH_SIDES, 4)]
+            .into_iter()
+            .flat_map(|(kernel, count)| (0..count).map(move |parameter| (kernel.clone(), parameter)))
+        {
+            let at = kernel.log_parameters();
+            let (mut gradient, mut diagonal) = (vec![0.0; at.len()], vec![0.0; at.len()]);
+            kernel.contract(&rows, &columns, weights.as_ref(), &mut gradient);
+            kernel.contract_diagonal(&rows, &of_diagonal, &mut diagonal);
             let moved = |step: f64| {
                 let mut parameters = at.clone();
                 parameters[parameter] += step;
-                let mut kernel = KERNEL;
+                let mut kernel = kernel.clone();
                 kernel.set_log_parameters(&parameters);
                 let covariance = kernel.covariance(&rows, &columns);
                 let sum = (0..columns.len()).map(|j| linalg::dot(weights.col_as_slice(j), covariance.col_as_slice(j)));
                 (sum.sum::<f64>(), linalg::dot(&of_diagonal, &kernel.diagonal(&rows)))
             };
             let ((up, up_diagonal), (down, down_diagonal)) = (moved(1e-5), moved(-1e-5));
-            // Central differences: rounding 1e-16 * 1e4 / 1e-5, truncation 1e-10 * 1e4.
+            // Central differences: rounding 1e-16 * 1e5 / 1e-5, truncation 1e-10 * 1e5.
             assert_near("in the covariance", gradient[parameter], (up - down) / 2e-5, 1e-5);
             assert_near("in the diagonal", diagonal[parameter], (up_diagonal - down_diagonal) / 2e-5, 1e-5);
         }
@@ -240,7 +258,203 @@ mod kernel {
         }
     }
 
+    /// A number with its derivatives in three variables, of which it is a polynomial without squares: `[index]` with the bits of the
+    /// variables is the factor of their product.
+    #[derive(Clone, Copy)]
+    struct Dual([f64; 8]);
+
+    impl Dual {
+        fn new(value: f64, slopes: [f64; 3]) -> Self {
+            Self([value, slopes[0], slopes[1], 0.0, slopes[2], 0.0, 0.0, 0.0])
+        }
+
+        fn plus(self, other: Self, times: f64) -> Self {
+            Self(std::array::from_fn(|i| self.0[i] + times * other.0[i]))
+        }
+
+        fn times(self, other: Self) -> Self {
+            let mut product = [0.0; 8];
+            for i in 0..8 {
+                (0..8).filter(|j| i & j == 0).for_each(|j| product[i | j] += self.0[i] * other.0[j]);
+            }
+            Self(product)
+        }
+
+        /// Its power -1/2, by Taylor's series, which ends: the fourth power of what is not the value is zero.
+        fn inverse_root(self) -> Self {
+            let [value, ..] = self.0;
+            let mut rest = self;
+            rest.0[0] = 0.0;
+            let (mut sum, mut power, mut factor) =
+                (Self::new(0.0, [0.0; 3]), Self::new(1.0, [0.0; 3]), value.powf(-0.5));
+            for order in 0..4 {
+                sum = sum.plus(power, factor);
+                power = power.times(rest);
+                factor *= (-0.5 - f64::from(order)) / (f64::from(order) + 1.0) / value;
+            }
+            sum
+        }
+    }
+
+    /// What the covariance is derived in: the logarithm of a hyperparameter, or a coordinate of the first place.
+    #[derive(Clone, Copy, Debug)]
+    enum By {
+        Variance,
+        Length,
+        Above,
+        Place(usize),
+    }
+
+    /// The covariance of axis i at p with axis j at q, and its derivative: the potential's derivative in both axes, and in `by`.
+    fn derived(kernel: &VectorField, (i, p): (usize, [f64; 3]), (j, q): (usize, [f64; 3]), by: By) -> (f64, f64) {
+        let unit = |is: bool| f64::from(u8::from(is));
+        let at = |axis: usize| {
+            Dual::new(p[axis], [unit(axis == i), 0.0, unit(matches!(by, By::Place(along) if along == axis))])
+        };
+        let other = |axis: usize| Dual::new(q[axis], [0.0, unit(axis == j), 0.0]);
+        let scaled = |value: f64, is: bool| Dual::new(value, [0.0, 0.0, value * unit(is)]);
+        let s = scaled(kernel.lengthscale, matches!(by, By::Length));
+        let plane = Dual::new(2.0 * kernel.plane, [0.0; 3]);
+        let [x, y] = [0, 1].map(|axis| at(axis).plus(other(axis), -1.0));
+        let height = at(2).plus(other(2), 1.0).plus(plane, -1.0);
+        let potential = |variance: Dual, side: f64| {
+            let w = s.plus(height, side);
+            let square = x.times(x).plus(y.times(y), 1.0).plus(w.times(w), 1.0);
+            variance.times(s.times(s).times(s)).times(square.inverse_root())
+        };
+        let below = potential(scaled(kernel.variance, matches!(by, By::Variance)), 1.0);
+        let above = potential(scaled(kernel.variance_above.unwrap_or(0.0), matches!(by, By::Above)), -1.0);
+        let sum = below.plus(above, 1.0).0;
+        (sum[0b011], sum[0b111])
+    }
+
+    #[test]
+    fn it_is_the_potentials_derivative_in_both_places_and_so_are_its_slopes() {
+        let kernel = VectorField { constant: 1e-300, ..BOTH_SIDES };
+        let mut random = random(11);
+        for _ in 0..200 {
+            let [p, q] = [(); 2].map(|()| {
+                let place: [f64; 3] = std::array::from_fn(|_| random.random_range(-1.2..1.2));
+                [place[0], place[1], kernel.plane + 0.6 * place[2]]
+            });
+            let (rows, columns) = (FieldPlaces::axes(&[p]), FieldPlaces::axes(&[q]));
+            let covariance = kernel.covariance(&rows, &columns);
+            // Variances grow with the inverse of the cube of the distance from the sources, to 200 times v at these heights.
+            let tolerance = 1e-12 * kernel.diagonal(&rows)[2].max(kernel.diagonal(&columns)[2]);
+            for (i, j) in (0..9).map(|pair| (pair / 3, pair % 3)) {
+                let weights = Matrix::from_fn(3, 3, |row, column| f64::from(u8::from((row, column) == (i, j))));
+                let (mut gradient, mut in_places) = ([0.0; 4], [0.0; 9]);
+                kernel.contract(&rows, &columns, weights.as_ref(), &mut gradient);
+                kernel.contract_in_places(&rows, &columns, weights.as_ref(), &mut in_places);
+                let derivatives = [
+                    (By::Variance, gradient[1]),
+                    (By::Length, gradient[2]),
+                    (By::Above, gradient[3]),
+                    (By::Place(0), in_places[i]),
+                    (By::Place(1), in_places[3 + i]),
+                    (By::Place(2), in_places[6 + i]),
+                ];
+                for (by, found) in derivatives {
+                    let (value, slope) = derived(&kernel, (i, p), (j, q), by);
+                    assert_near("covariance", covariance[(i, j)], value, tolerance);
+                    // Ten times as steep beside the sources.
+                    assert_near(&format!("{by:?} of {i}, {j}"), found, slope, 30.0 * tolerance);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn without_sources_above_it_is_the_one_of_sources_below_to_the_last_bit() {
+        let (rows, columns) = (places_of_all_kinds(25, 1), places_of_all_kinds(3, 2));
+        let only_below = VectorField { variance_above: None, ..BOTH_SIDES };
+        let none_above = VectorField { variance_above: Some(0.0), ..BOTH_SIDES };
+        assert_eq!(none_above.covariance(&rows, &columns), only_below.covariance(&rows, &columns));
+        assert_eq!((only_below.share_below(), none_above.share_below()), (1.0, 1.0));
+        assert_eq!(only_below.names().len() + 1, none_above.names().len());
+    }
+
+    #[test]
+    fn only_heights_over_the_plane_matter() {
+        let (rows, columns) = (places_of_all_kinds(25, 1), places_of_all_kinds(3, 2));
+        let raised = |places: &FieldPlaces| {
+            let raised = |place| match place {
+                FieldPlace::Field { axis, position: [x, y, z] } => {
+                    FieldPlace::Field { axis, position: [x, y, z + 64.0] }
+                }
+                FieldPlace::Reading { axis, position: [x, y, z], turn, speed } => {
+                    FieldPlace::Reading { axis, position: [x, y, z + 64.0], turn, speed }
+                }
+                of_sensor => of_sensor,
+            };
+            places.iter().map(raised).collect::<FieldPlaces>()
+        };
+        let on_roof = VectorField { plane: BOTH_SIDES.plane + 64.0, ..BOTH_SIDES };
+        let (found, expected) =
+            (on_roof.covariance(&raised(&rows), &raised(&columns)), BOTH_SIDES.covariance(&rows, &columns));
+        for (i, j) in (0..rows.len()).flat_map(|i| (0..columns.len()).map(move |j| (i, j))) {
+            // Heights of 64 are rounded to 1e-14.
+            assert_near("raised", found[(i, j)], expected[(i, j)], 1e-10);
+        }
+        let weights = Matrix::from_fn(rows.len(), columns.len(), |i, j| ((i + 3 * j) as f64).cos());
+        let mut gradient = [0.0; 4];
+        on_roof.contract(&raised(&rows), &raised(&columns), weights.as_ref(), &mut gradient);
+        assert!(gradient.iter().all(|entry| entry.is_finite()), "{gradient:?}");
+    }
+
+    /// Turning the world upside down exchanges the sides, and the sign of the vertical axis.
+    #[test]
+    fn the_sides_are_mirror_images() {
+        let mirrored = VectorField {
+            variance: BOTH_SIDES.variance_above.unwrap(),
+            variance_above: Some(BOTH_SIDES.variance),
+            plane: -BOTH_SIDES.plane,
+            ..BOTH_SIDES
+        };
+        let (p, q) = ([0.3, -0.2, 0.7], [-0.5, 0.1, 0.15]);
+        let at = |[x, y, z]: [f64; 3], side: f64| FieldPlaces::axes(&[[x, y, side * z]]);
+        let covariance = BOTH_SIDES.covariance(&at(p, 1.0), &at(q, 1.0));
+        let upside_down = mirrored.covariance(&at(p, -1.0), &at(q, -1.0));
+        for (i, j) in (0..9).map(|pair| (pair / 3, pair % 3)) {
+            let sign = if (i == 2) == (j == 2) { 1.0 } else { -1.0 };
+            assert_near("mirrored", upside_down[(i, j)], sign * covariance[(i, j)], 1e-12);
+        }
+        assert_near("share", mirrored.share_below() + BOTH_SIDES.share_below(), 1.0, 1e-15);
+    }
+
+    #[test]
+    fn between_the_sources_there_is_a_reach() {
+        for (kernel, heights) in [(KERNEL, [-0.34, -0.33, 0.33, 50.0]), (BOTH_SIDES, [-0.28, -0.27, 1.07, 1.08])] {
+            let reached = heights.map(|z| kernel.reaches(z));
+            assert_eq!(reached, [false, true, true, kernel.variance_above.is_none()], "{kernel:?}");
+            for (z, _) in heights.into_iter().zip(reached).filter(|(_, reached)| *reached) {
+                let variances = kernel.diagonal(&FieldPlaces::axes(&[[0.0, 0.0, z]]));
+                // At a quarter of the distance of the plane from the sources, the variance is 4^3 times as large.
+                let most = 30.0 + 2.0 * 64.0 * kernel.total_variance();
+                assert!(variances.iter().all(|variance| *variance > 0.0 && *variance < most), "{variances:?}");
+            }
+        }
+        let beyond = FieldPlaces::axes(&[[0.0, 0.0, BOTH_SIDES.plane + 0.91]]);
+        assert!(BOTH_SIDES.diagonal(&beyond).iter().all(|variance| variance.is_nan()));
+    }
+
     proptest! {
+        #[test]
+        fn with_sources_on_both_sides_it_is_positive_definite(
+            seed in any::<u64>(),
+            lengthscale in 1.3..4.0f64,
+            variance in 1.0..1e3f64,
+            above in 0.0..1e3f64,
+        ) {
+            let kernel = VectorField { lengthscale, variance, variance_above: Some(above), ..BOTH_SIDES };
+            let places = places_of_all_kinds(12, seed);
+            let mut covariance = kernel.symmetric_covariance(&places);
+            let diagonal = kernel.diagonal(&places);
+            // As with sources below alone.
+            (0..places.len()).for_each(|i| covariance[(i, i)] += 1e-11 * diagonal.iter().sum::<f64>());
+            prop_assert!(linalg::cholesky(covariance).is_ok());
+        }
+
         #[test]
         fn it_is_positive_definite(seed in any::<u64>(), lengthscale in 0.2..3.0f64, variance in 1.0..1e3f64) {
             let kernel = VectorField { lengthscale, variance, ..KERNEL };
@@ -321,8 +535,7 @@ mod golden {
 
     fn model(case: &Case, hyper: Hyper) -> Model<VectorField> {
         let Hyper { constant, variance, lengthscale, noise } = hyper;
-        let kernel =
-            VectorField { constant, variance, lengthscale, hard_iron: 0.0, speed_bias: 0.0, bias_covariance: None };
+        let kernel = VectorField { constant, variance, lengthscale, hard_iron: 0.0, speed_bias: 0.0, ..KERNEL };
         Model { jitter: Jitter::Absolute(case.jitter), ..super::model(kernel, noise) }
     }
 
@@ -429,6 +642,7 @@ mod golden {
 }
 
 /// A field of magnetic charges below the plane, and a sensor with a bias.
+#[derive(Clone)]
 struct World {
     charges: Vec<([f64; 3], f64)>,
     hard_iron: [f64; 3],
@@ -445,6 +659,12 @@ impl World {
         };
         let charges = (0..30).map(charge).collect();
         Self { charges, hard_iron: [6.0, -4.0, 3.0], speed_bias: [0.0; 3], noise: 0.3 }
+    }
+
+    /// With every second charge above the sensor, or all of them, and none below.
+    fn with_steel_above(mut self, every: usize) -> Self {
+        self.charges.iter_mut().step_by(every).for_each(|(at, _)| at[2] = 0.3 - at[2]);
+        self
     }
 
     fn field(&self, position: [f64; 3]) -> [f64; 3] {
@@ -495,14 +715,7 @@ impl World {
 const VIPS: Vips = Vips { delta: 0.1, guards: true, exact_limit: 1000 };
 
 fn room(hard_iron: f64, speed_bias: f64) -> Model<VectorField> {
-    let kernel = VectorField {
-        constant: 1000.0,
-        variance: 60.0,
-        lengthscale: 1.2,
-        hard_iron,
-        speed_bias,
-        bias_covariance: None,
-    };
+    let kernel = VectorField { constant: 1000.0, variance: 60.0, lengthscale: 1.2, hard_iron, speed_bias, ..KERNEL };
     Model { jitter: Jitter::Relative(1e-6), ..model(kernel, 0.2) }
 }
 
@@ -764,6 +977,7 @@ fn a_start_that_is_far_off_is_learnt_first() {
     let prior = LogNormalPrior {
         log_medians: room(5.0, 0.0).log_parameters(),
         log_standard_deviations: vec![0.3, 0.1, 0.02, 0.4],
+        tail: None,
     };
     let settings =
         Settings { learning: Learning { max_evaluations: 60, prior: Some(prior), ..learning() }, ..settings(VIPS) };
@@ -789,6 +1003,103 @@ fn a_start_that_is_far_off_is_learnt_first() {
         let state = with.state();
         with.learn_start(&places, &targets, &|| false).unwrap();
         assert_eq!(with.state(), state);
+    }
+}
+
+mod sides {
+    use super::*;
+
+    /// A model that knows nothing of where the sources are, for a world whose sensor is 0.15 m above the floor's origin.
+    fn undecided() -> Model<VectorField> {
+        let mut model = room(5.0, 0.0);
+        model.kernel =
+            VectorField { variance: 30.0, variance_above: Some(30.0), lengthscale: 1.8, plane: 0.15, ..model.kernel };
+        model
+    }
+
+    /// What is learnt from a drive, at heights of 0 to 0.3 m.
+    fn learnt(world: &World, model: Model<VectorField>) -> (StreamingGp<VectorField>, Vec<Vec<AxesReading>>) {
+        let drive = world.drive(8, 0.2, 0.3);
+        let mut process = StreamingGp::new(model, Settings { learning: learning(), ..settings(VIPS) });
+        learn(&mut process, &drive);
+        (process, drive)
+    }
+
+    #[test]
+    fn the_side_of_the_steel_is_learnt() {
+        let below = World::new(1);
+        let worlds = [
+            (below.clone(), 0.9, 1.0),
+            (below.clone().with_steel_above(1), 0.0, 0.1),
+            (below.with_steel_above(2), 0.2, 0.8),
+        ];
+        for (world, least, most) in worlds {
+            let (process, drive) = learnt(&world, undecided());
+            let kernel = &process.posterior().unwrap().model.kernel;
+            let share = kernel.share_below();
+            assert!((least..=most).contains(&share), "{share} below, expected {least} to {most}: {kernel:?}");
+            let error = axes_error(&world, &process, &drive);
+            assert!(error.iter().all(|error| *error < 0.5), "{error:?}");
+        }
+    }
+
+    #[test]
+    fn steel_above_is_mapped_where_a_model_of_steel_below_fails() {
+        let world = World::new(1).with_steel_above(1);
+        let error = |model| {
+            let (process, drive) = learnt(&world, model);
+            axes_error(&world, &process, &drive).iter().map(|error| error * error).sum::<f64>().sqrt()
+        };
+        let (both, only_below) = (error(undecided()), error(room(5.0, 0.0)));
+        assert!(both < 0.6 && both < 0.6 * only_below, "{both}, with sources below only {only_below}");
+    }
+
+    /// The mean field of a map has neither divergence nor curl, at any height.
+    #[test]
+    fn the_published_field_is_physical_at_any_height() {
+        let (process, _) = learnt(&World::new(2).with_steel_above(2), undecided());
+        let map = VectorMap::new(process.posterior().unwrap());
+        let step = 1e-4;
+        for z in [-0.1, 0.0, 0.15, 0.3, 0.4] {
+            let at = [2.2, 1.1, z];
+            let slopes: [[f64; 3]; 3] = std::array::from_fn(|along| {
+                let moved =
+                    |step: f64| map.axes(&[std::array::from_fn(|i| at[i] + if i == along { step } else { 0.0 })])[0];
+                let (up, down) = (moved(step), moved(-step));
+                std::array::from_fn(|axis| (up.mean[axis] - down.mean[axis]) / (2.0 * step))
+            });
+            let steepest = slopes.iter().flatten().fold(0.0f64, |most, slope| most.max(slope.abs()));
+            assert!(steepest > 1.0, "{slopes:?}");
+            // Central differences: rounding 1e-12 / 1e-4, truncation 1e-8 times third derivatives up to 1e3.
+            assert_near("divergence", (0..3).map(|i| slopes[i][i]).sum(), 0.0, 1e-5 * steepest);
+            for (i, j) in [(0, 1), (1, 2), (2, 0)] {
+                assert_near("curl", slopes[i][j] - slopes[j][i], 0.0, 1e-5 * steepest);
+            }
+        }
+    }
+
+    #[test]
+    fn the_gradient_of_the_bound_is_its_finite_difference() {
+        let (process, drive) = learnt(&World::new(3).with_steel_above(2), undecided());
+        let posterior = process.posterior().unwrap();
+        let (places, targets) = AxesReading::rows(&drive[4]);
+        let additional = places.candidates().select((0..places.len()).step_by(11));
+        let rows = Rows::nested(&places, &targets, Some(&posterior.past), &additional);
+        let at = posterior.model.log_parameters();
+        let bound = |at: &[f64]| rows.whiten(&posterior.model.with_log_parameters(at)).unwrap().bound();
+        let gradient = rows.gradient(&posterior.model, &rows.whiten(&posterior.model).unwrap());
+        assert_eq!(gradient.len(), 5);
+        let largest = gradient.iter().fold(0.0f64, |most, entry| most.max(entry.abs()));
+        for (parameter, found) in gradient.iter().enumerate() {
+            let moved = |step: f64| {
+                let mut at = at.clone();
+                at[parameter] += step;
+                bound(&at)
+            };
+            let expected = (moved(1e-5) - moved(-1e-5)) / 2e-5;
+            // Rounding of the bound, some 1e-9 of 1e3, over the step; the jitter of 1e-6 enters both.
+            assert_near(&format!("parameter {parameter}"), *found, expected, 1e-4 * largest + 1e-3);
+        }
     }
 }
 

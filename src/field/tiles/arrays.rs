@@ -8,7 +8,7 @@ use super::grid::{Square, TileCounts};
 use crate::arrays::{Arrays, Problem};
 use crate::config;
 use crate::field::engine::{DIMENSION, likelihood};
-use crate::field::process::{ProcessKind, ProcessState};
+use crate::field::process::{ProcessKind, ProcessState, VectorState};
 use crate::field::sensor_bias::BiasPrior;
 use crate::field::tile_store::TileRow;
 
@@ -18,9 +18,10 @@ pub(super) fn to_row(square: Square, counts: TileCounts, process: &ProcessState)
     let mut arrays = Arrays::default();
     match process {
         ProcessState::Streaming(state) => add_common(&mut arrays, state),
-        ProcessState::Vector(state, bias) => {
-            add_common(&mut arrays, state);
-            add_bias(&mut arrays, bias.as_ref());
+        ProcessState::Vector(vector) => {
+            add_common(&mut arrays, &vector.state);
+            add_bias(&mut arrays, vector.bias.as_ref());
+            arrays.add("plane", &[], [vector.plane]);
         }
     }
     TileRow { square, targets: process.head().targets, learnt, own, arrays }
@@ -49,9 +50,11 @@ fn read_process(
 ) -> Result<ProcessState, Problem> {
     let process = match kind {
         ProcessKind::Streaming => ProcessState::Streaming(read_common(arrays, names, targets, settings)?),
-        ProcessKind::Vector => {
-            ProcessState::Vector(Box::new(read_common(arrays, names, targets, settings)?), read_bias(arrays)?)
-        }
+        ProcessKind::Vector => ProcessState::Vector(Box::new(VectorState {
+            state: read_common(arrays, names, targets, settings)?,
+            bias: read_bias(arrays)?,
+            plane: read_plane(arrays)?,
+        })),
     };
     process.check()?;
     Ok(process)
@@ -151,6 +154,12 @@ fn read_bias(arrays: &Arrays) -> Result<Option<BiasPrior>, Problem> {
     });
     let other = || Problem::array("bias_covariance", "the covariance of six components", "another matrix");
     bias.map(Some).ok_or_else(other)
+}
+
+fn read_plane(arrays: &Arrays) -> Result<f64, Problem> {
+    let plane = arrays.number("plane")?;
+    let problem = || Problem::array("plane", "a height in metres", "a number that is none");
+    plane.is_finite().then_some(plane).ok_or_else(problem)
 }
 
 fn read_common<P: Rows>(

@@ -54,6 +54,16 @@ impl LocalPosteriors {
         self.only().map_or_else(|| self.tiles.values().map(|tile| tile.size).sum(), MapPosterior::size)
     }
 
+    /// Share of the field's variance that sources below the sensor cause; none where that is not learnt.
+    pub(crate) fn share_below(&self) -> Option<f64> {
+        let sides: Vec<[f64; 2]> = match self.only() {
+            Some(posterior) => posterior.sides().into_iter().collect(),
+            None => self.tiles.values().filter_map(|tile| tile.sides).collect(),
+        };
+        let [below, above] = [0, 1].map(|side| sides.iter().map(|variances| variances[side]).sum::<f64>());
+        (!sides.is_empty()).then(|| below / (below + above))
+    }
+
     /// The posterior of the tile that learnt last.
     pub(crate) fn newest(&self) -> &MapPosterior {
         &self.posterior

@@ -101,7 +101,7 @@ fn tiles(model: &FieldModel) -> Vec<TileState> {
 fn size(tile: &TileState) -> usize {
     match &*tile.process().unwrap() {
         ProcessState::Streaming(state) => state.past.as_ref().unwrap().target.len(),
-        ProcessState::Vector(state, _) => state.past.as_ref().unwrap().target.len(),
+        ProcessState::Vector(vector) => vector.state.past.as_ref().unwrap().target.len(),
     }
 }
 

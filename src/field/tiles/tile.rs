@@ -25,6 +25,8 @@ pub(crate) struct Tile {
     pub(super) inducing_points: Vec<[f64; 2]>,
     /// Number of inducing points, of axes and components of the sensor's bias where it has them.
     pub(super) size: usize,
+    /// Variances of the field from sources below and above the sensor; none where only those below are modelled, or none.
+    pub(super) sides: Option<[f64; 2]>,
     pub(super) head: ProcessHead,
     /// The settings with which it is read.
     config: Arc<Config>,
@@ -57,6 +59,7 @@ impl Tile {
             log_parameters: process.log_parameters(),
             inducing_points: posterior.as_ref().map(MapPosterior::inducing_points).unwrap_or_default(),
             size: posterior.as_ref().map_or(0, MapPosterior::size),
+            sides: process.vector_kernel().and_then(|kernel| Some([kernel.variance, kernel.variance_above?])),
             head: process.head(),
             config: Arc::clone(config),
             memory: Arc::clone(memory),

@@ -1,4 +1,4 @@
-//! Rooms with dipoles under the floor and beside the walls, and a robot with a hard iron: maps of the strength or of the three axes.
+//! Rooms with dipoles below, above and beside the sensor, and a robot with a hard iron: maps of the strength or of the three axes.
 //!
 //! The test drive is that of the same sensor, and its poses are true. Some robots have a fault on the mapping drive.
 
@@ -8,6 +8,7 @@ use crate::TEST_SEEDS;
 use crate::metrics::Predictions;
 use crate::outliers::Outliers;
 use anyhow::Context;
+use clap::ValueEnum;
 use magmap::config::Config;
 use magmap::mapping::mapper::Mapper;
 use magmap::mapping::thread::{MappingThread, Mode};
@@ -25,6 +26,46 @@ use streaming_gp::vector::SensorPose;
 
 /// Least and greatest distance of a dipole from the floor or the wall, in metres.
 pub const DISTANCES: [[f64; 2]; 3] = [[0.25, 0.8], [0.4, 1.5], [1.0, 2.5]];
+
+/// Likewise in rooms with steel above the sensor and beside it: lengths of the field are twice the least, 0.4 to 4 m.
+pub const DISTANCES_ANYWHERE: [[f64; 2]; 4] = [[0.2, 0.6], [0.4, 1.5], [1.0, 2.5], [2.0, 3.5]];
+
+/// Side of a room with the nearest of these dipoles, and the distance between the lanes in it, in metres: no map resolves a field that
+/// varies over less than the distance between the lanes.
+const CLOSE: [f64; 2] = [4.0, 0.3];
+
+/// Where the steel is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, ValueEnum)]
+#[serde(rename_all = "snake_case")]
+pub enum Steel {
+    /// Under the floor and, in the walls, up to a metre and a half over it.
+    #[default]
+    Below,
+    /// Above the sensor.
+    Above,
+    /// In the walls, up to half a metre higher or lower than the sensor.
+    Beside,
+    /// Half of it below, half above, and as much beside as otherwise.
+    Mixed,
+}
+
+impl Steel {
+    const ANYWHERE: [Self; 3] = [Self::Above, Self::Beside, Self::Mixed];
+
+    fn of(self, options: DipoleOptions) -> DipoleOptions {
+        let (ceiling, beside_heights) = (0.0, [-0.5, 0.5]);
+        let (under, beside) = (options.under, options.beside);
+        match self {
+            Self::Below => options,
+            Self::Above => DipoleOptions { under: 0, beside: 0, above: under, ceiling, ..options },
+            // As many sources as elsewhere.
+            Self::Beside => DipoleOptions { under: 0, beside: under + beside, beside_heights, ..options },
+            Self::Mixed => {
+                DipoleOptions { under: under / 2, above: under - under / 2, ceiling, beside_heights, ..options }
+            }
+        }
+    }
+}
 
 /// Standard deviation of each component of the hard iron, in microtesla.
 const HARD_IRON: f64 = 5.0;
@@ -67,9 +108,13 @@ pub struct Setting {
     pub side: f64,
     /// Length of the mapping drive, in metres.
     pub length: f64,
+    /// Distance between its lanes, in metres.
+    pub lanes: f64,
     /// Standard deviation of the field strength, in microtesla.
     pub standard_deviation: f64,
-    /// Least and greatest distance of a dipole from the floor or the wall, in metres.
+    /// Where the steel is.
+    pub steel: Steel,
+    /// Least and greatest distance of a dipole from the plane of the sensor or the wall, in metres.
     pub distance: [f64; 2],
     /// Noise of the sensor on each axis, in microtesla.
     pub noise: f64,
@@ -81,12 +126,23 @@ pub struct Setting {
 pub fn settings() -> Vec<Setting> {
     let [_, usual, _] = DISTANCES;
     let room = |standard_deviation, distance, noise, fault| {
-        let (side, length) = (ROOM, MAPPING_LENGTH);
-        Setting { side, length, standard_deviation, distance, noise, fault }
+        let (side, length, lanes, steel) = (ROOM, MAPPING_LENGTH, LANES, Steel::Below);
+        Setting { side, length, lanes, standard_deviation, steel, distance, noise, fault }
+    };
+    let anywhere = |steel: Steel| {
+        let of_distance = move |distance: [f64; 2]| {
+            let [side, lanes] = if distance[0] < LANES / 2.0 { CLOSE } else { [ROOM, LANES] };
+            STANDARD_DEVIATIONS.map(|sd| {
+                let room = room(sd, distance, NOISES[0], Fault::None);
+                Setting { side, lanes, steel, ..room }
+            })
+        };
+        DISTANCES_ANYWHERE.into_iter().flat_map(of_distance)
     };
     let sound = |sd, distance| NOISES.map(|noise| room(sd, distance, noise, Fault::None));
     let faults = [Fault::Drift, Fault::Heading, Fault::Turned, Fault::Side];
     let all = STANDARD_DEVIATIONS.iter().flat_map(|sd| DISTANCES.iter().flat_map(|distance| sound(*sd, *distance)));
+    let all = all.chain(Steel::ANYWHERE.into_iter().flat_map(anywhere));
     all.chain(faults.map(|fault| room(10.0, usual, NOISES[0], fault))).collect()
 }
 
@@ -132,10 +188,12 @@ struct Room {
 }
 
 fn map_one(setting: &Setting, seed: u64, config: &Config, outliers: Outliers) -> anyhow::Result<Room> {
-    let Setting { side, length, standard_deviation, distance, noise, fault } = *setting;
+    let Setting { side, length, lanes, standard_deviation, steel, distance, noise, fault } = *setting;
     let size = [side; 2];
-    let world =
-        DipoleWorld::random(&DipoleOptions { size, standard_deviation, distance, ..DipoleOptions::default() }, seed)?;
+    // Rooms over steel have the same number of dipoles in every size.
+    let options = if steel == Steel::Below { DipoleOptions::default() } else { DipoleOptions::of_size(size) };
+    let options = DipoleOptions { size, standard_deviation, distance, ..options };
+    let world = DipoleWorld::random(&steel.of(options), seed)?;
     let (mut random, normal) = (ChaCha8Rng::seed_from_u64(seed), Normal::new(0.0, HARD_IRON)?);
     let hard_iron = Vector3::from_fn(|_, _| normal.sample(&mut random));
     let with_iron = |field: MagneticField| MagneticField::from_microtesla(field.microtesla() + hard_iron);
@@ -144,7 +202,7 @@ fn map_one(setting: &Setting, seed: u64, config: &Config, outliers: Outliers) ->
         SimulatedDrive::new(&world, path, robot, seed)
     };
     let robot = RobotOptions { noise, ..RobotOptions::default() };
-    let lanes = Route::LawnMower { spacing: LANES };
+    let lanes = Route::LawnMower { spacing: lanes };
 
     let mut corrupt = outliers.corruption(seed);
     let worker = MappingThread::start(Mode::WaitForLearning, Mapper::new(config), None, None)?;
@@ -186,7 +244,9 @@ mod tests {
             let small = Setting {
                 side: 3.0,
                 length: 25.0,
+                lanes: LANES,
                 standard_deviation: 10.0,
+                steel: Steel::Below,
                 distance: DISTANCES[1],
                 noise: 0.3,
                 fault,

@@ -154,7 +154,7 @@ mod tests {
     }
 
     fn kernel() -> VectorField {
-        engine::vector_model(&settings(&Config::default())).kernel
+        VectorField { variance_above: None, ..engine::vector_model(&settings(&Config::default())).kernel }
     }
 
     fn evidence() -> Evidence {

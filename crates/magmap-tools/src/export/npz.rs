@@ -28,9 +28,10 @@ use magmap::field::map::SensorBias;
 /// | `hyperparameters`, `hyperparameter_names` | one each | of the kernel; with tiles, of the one that learnt last |
 /// | `axes` | 3 x rows x columns: x, y and z in the map's frame; NaN where unknown | microtesla |
 /// | `axes_covariance` | 6 x rows x columns: xx, xy, xz, yy, yz, zz; NaN where unknown | microtesla squared |
+/// | `share_below` | scalar: share of the field's variance that comes from below the sensor | |
 /// | `hard_iron`, `hard_iron_sd` | 3: along the sensor's axes, and its standard deviation | microtesla |
 ///
-/// The axes are only in a map of the three axes, the hard iron only where the map learns it.
+/// The axes are only in a map of the three axes, the share and the hard iron only where the map learns them.
 ///
 /// The file loads with `numpy.load(path, allow_pickle=False)`; numbers are float64, names are unicode strings.
 #[derive(Clone, Debug)]
@@ -45,6 +46,8 @@ pub struct MapArrays<'a> {
     pub path: &'a [[f64; 2]],
     /// The axes per cell, where they are mapped.
     pub axes: Option<&'a AxesGrid>,
+    /// Share of the field's variance that comes from below the sensor, where it is learnt.
+    pub share_below: Option<f64>,
     /// The bias of the sensor, where it is learnt.
     pub sensor_bias: Option<SensorBias>,
 }
@@ -82,6 +85,9 @@ impl MapArrays<'_> {
             let [rows, columns] = cells;
             write_array(archive, "axes", "<f8", &[3, rows, columns], axes.means())?;
             write_array(archive, "axes_covariance", "<f8", &[6, rows, columns], axes.covariances())?;
+        }
+        if let Some(share) = self.share_below {
+            write_array(archive, "share_below", "<f8", &[], [share])?;
         }
         if let Some(bias) = self.sensor_bias {
             write_array(archive, "hard_iron", "<f8", &[3], bias.hard_iron)?;
@@ -147,7 +153,8 @@ mod tests {
 
     /// The arrays of a grid without anything else.
     fn only(grid: &FieldGrid) -> MapArrays<'_> {
-        MapArrays { grid, inducing_points: &[], hyperparameters: &[], path: &[], axes: None, sensor_bias: None }
+        let (axes, share_below, sensor_bias) = (None, None, None);
+        MapArrays { grid, inducing_points: &[], hyperparameters: &[], path: &[], axes, share_below, sensor_bias }
     }
 
     #[test]
@@ -162,7 +169,8 @@ mod tests {
             hard_iron_sd: [0.1, 0.2, 5.0],
             hard_iron_covariance: [[0.0; 3]; 3],
         };
-        MapArrays { axes: Some(&axes), sensor_bias: Some(bias), ..only(&grid) }.write(&path).unwrap();
+        let arrays = MapArrays { axes: Some(&axes), share_below: Some(0.8), sensor_bias: Some(bias), ..only(&grid) };
+        arrays.write(&path).unwrap();
         let (shape, values) = read::<f64>(&path, "axes");
         assert_eq!((shape, [values[0], values[2], values[4]]), (vec![3, 1, 2], [1.0, 2.0, 3.0]));
         assert!([1, 3, 5].iter().all(|&unknown: &usize| values[unknown].is_nan()));
@@ -172,10 +180,11 @@ mod tests {
         assert!(values.iter().skip(1).step_by(2).all(|value| value.is_nan()));
         assert_eq!(read::<f64>(&path, "hard_iron"), (vec![3], vec![-2.8, 1.0, 0.0]));
         assert_eq!(read::<f64>(&path, "hard_iron_sd"), (vec![3], vec![0.1, 0.2, 5.0]));
+        assert_eq!(read::<f64>(&path, "share_below"), (vec![], vec![0.8]));
 
         only(&grid).write(&path).unwrap();
         let archive = ZipArchive::new(File::open(&path).unwrap()).unwrap();
-        for name in ["axes", "axes_covariance", "hard_iron", "hard_iron_sd"] {
+        for name in ["axes", "axes_covariance", "share_below", "hard_iron", "hard_iron_sd"] {
             assert!(!archive.file_names().any(|file| file == file_name_from_array_name(name)), "{name}");
         }
         let axes = AxesGrid { cells: vec![None] };

@@ -3,7 +3,7 @@
 //! | column | content | unit |
 //! | --- | --- | --- |
 //! | `x`, `y`, `z` | position of the sensor in the frame of the map | `m`, `cm`, `mm` |
-//! | `bx`, `by`, `bz` | the field along the axes of the map, or of the sensor where the rows have an orientation | `uT`, `nT`, `mT`, `T`, `mG`, `G` |
+//! | `bx`, `by`, `bz`, or `mx`, `my`, `mz` | the field along the axes of the map, or of the sensor where the rows have an orientation | `uT`, `nT`, `mT`, `T`, `mG`, `G` |
 //! | `qx`, `qy`, `qz`, `qw`, or `yaw` (optional) | rotation from the axes of the sensor to those of the map | `rad`, `deg` |
 //! | `stamp` (optional) | time of the reading, not before that of the row above | `s`, `ms`, `us`, `ns` |
 //!
@@ -44,6 +44,16 @@ const KNOWN: [(&str, Units); 12] = [
     ("yaw", ANGLE),
     ("stamp", TIME),
 ];
+
+/// What a column is called as well.
+fn other_name(known: &'static str) -> &'static str {
+    match known {
+        "bx" => "mx",
+        "by" => "my",
+        "bz" => "mz",
+        same => same,
+    }
+}
 
 /// Median strengths of a survey in microtesla; outside, a unit that the header does not name is doubtful. The field of the Earth has 25
 /// to 65, buildings change it by a factor of two or so.
@@ -168,7 +178,9 @@ impl Columns {
         let mut columns = Self { found: [None; KNOWN.len()], ignored: Vec::new() };
         for (index, cell) in header.iter().enumerate() {
             let (name, unit) = name_and_unit(cell);
-            let Some(known) = KNOWN.iter().position(|(known, _)| name.eq_ignore_ascii_case(known)) else {
+            let is_named =
+                |known: &'static str| [known, other_name(known)].iter().any(|known| name.eq_ignore_ascii_case(known));
+            let Some(known) = KNOWN.iter().position(|(known, _)| is_named(known)) else {
                 columns.ignored.push(cell.into());
                 continue;
             };

@@ -95,6 +95,7 @@ fn write_grid(folder: &Path, grid: &FieldGrid, map: &FieldMap, path: &[[f64; 2]]
         // That of a map of the axes, which this one replaces.
         None => remove_if_there(&folder.join(VECTORS))?,
     }
-    MapArrays { grid, inducing_points, hyperparameters, path, axes, sensor_bias }.write(&folder.join("map.npz"))?;
+    MapArrays { grid, inducing_points, hyperparameters, path, axes, share_below: map.share_below(), sensor_bias }
+        .write(&folder.join("map.npz"))?;
     Ok(write_map_server(folder, grid, prior_standard_deviation)?)
 }

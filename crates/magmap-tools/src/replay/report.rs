@@ -37,6 +37,8 @@ pub struct ReplayReport {
     /// The bias of the sensor at the end, where it is learnt: `hard_iron` and `hard_iron_sd`.
     #[serde(flatten)]
     pub sensor_bias: Option<SensorBias>,
+    /// Which share of the field's variance comes from below the sensor, where that is learnt: 1 over a steel floor, 0 under a steel roof.
+    pub share_below: Option<f64>,
     /// Why the map is in doubt, if it is: how the axes of the readings contradict the physics, that
     /// readings contradict the map at places that it knew, or that a bias grows with the speed.
     pub doubt: Option<String>,
@@ -105,6 +107,10 @@ impl ReplayReport {
         };
         let frame = source.frame().to_owned();
         let mut loss = source.loss;
+        if model.totals.out_of_reach > 0 {
+            let what = "observations were far above or below the others: a map of three axes is of one floor".into();
+            loss.items.push(Lost { what, count: Some(model.totals.out_of_reach), first: None });
+        }
         if rejected_batches > 0 {
             let first = records.iter().find_map(|record| record.rejected.clone());
             let what = "batches were rejected by the model".into();
@@ -119,6 +125,7 @@ impl ReplayReport {
             counters: finished.status.counters,
             hyperparameters,
             sensor_bias: map.as_ref().and_then(FieldMap::sensor_bias),
+            share_below: map.as_ref().and_then(FieldMap::share_below),
             doubt: finished.doubt.clone(),
             loss,
             totals,

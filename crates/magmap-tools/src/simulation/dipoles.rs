@@ -1,4 +1,4 @@
-//! A world of magnetic dipoles under and beside the floor, in an ambient field.
+//! A world of magnetic dipoles under the floor, beside it and above the ceiling, in an ambient field.
 
 use nalgebra::{DVector, Point3, Vector3};
 use rand::{Rng, RngExt};
@@ -40,12 +40,20 @@ pub struct DipoleOptions {
     pub ambient: [f64; 3],
     /// Number of dipoles under the floor.
     pub under: usize,
-    /// Number of dipoles beside the room, up to a metre and a half above its floor.
+    /// Number of dipoles beside the room.
     pub beside: usize,
-    /// Least and greatest distance of a dipole from the floor or the wall, in metres.
+    /// Least and greatest height of those beside the room over its floor, in metres.
+    pub beside_heights: [f64; 2],
+    /// Number of dipoles above the ceiling.
+    pub above: usize,
+    /// Height of the ceiling over the floor, in metres.
+    pub ceiling: f64,
+    /// Least and greatest distance of a dipole from the floor, the wall or the ceiling, in metres.
     pub distance: [f64; 2],
-    /// Standard deviation of the field's strength over the floor, in microtesla: all moments are scaled to reach it.
+    /// Standard deviation of the field's strength over the room, in microtesla: all moments are scaled to reach it.
     pub standard_deviation: f64,
+    /// Height over the floor at which it is reached, in metres: that of the sensor.
+    pub height: f64,
     /// How the sources differ from place to place.
     pub character: Character,
 }
@@ -71,8 +79,12 @@ impl Default for DipoleOptions {
             ambient: [2.0, 15.0, -48.0],
             under: 24,
             beside: 12,
+            beside_heights: [0.0, 1.5],
+            above: 0,
+            ceiling: 2.5,
             distance: [0.4, 1.5],
             standard_deviation: 10.0,
+            height: 0.0,
             character: Character::Uniform,
         }
     }
@@ -96,9 +108,14 @@ impl DipoleOptions {
         let [least, greatest] = self.distance;
         let ordered = least > 0.0 && least <= greatest && greatest.is_finite();
         check("distance", ordered, "two finite numbers, 0 < least <= greatest", self.distance)?;
+        let [lowest, highest] = self.beside_heights;
+        let ordered = lowest <= highest && highest - lowest < f64::INFINITY;
+        check("beside_heights", ordered, "two finite numbers, least <= greatest", self.beside_heights)?;
+        check("ceiling", self.ceiling.is_finite(), "a finite number", self.ceiling)?;
+        check("height", self.height.is_finite(), "a finite number", self.height)?;
         not_negative("standard_deviation", self.standard_deviation)?;
-        let has_source = self.under + self.beside > 0 || self.standard_deviation == 0.0;
-        check("under + beside", has_source, "at least one dipole for a field that varies", 0)
+        let has_source = self.under + self.beside + self.above > 0 || self.standard_deviation == 0.0;
+        check("under + beside + above", has_source, "at least one dipole for a field that varies", 0)
     }
 }
 
@@ -135,11 +152,13 @@ impl DipoleWorld {
         let mut generator = generator(seed, Stream::World);
         let mut dipoles: Vec<Dipole> = (0..options.under).map(|_| dipole_under(options, &mut generator)).collect();
         dipoles.extend((0..options.beside).map(|_| dipole_beside(options, &mut generator)));
+        dipoles.extend((0..options.above).map(|_| dipole_above(options, &mut generator)));
         if options.character == Character::Hall {
             dipoles = in_hall(dipoles, options.size, &mut generator);
         }
         let ambient = Vector3::from(options.ambient);
-        let scale = scale_to_reach(options.standard_deviation, ambient, &anomalies_over_floor(options.size, &dipoles));
+        let anomalies = anomalies_at_height(options.height, options.size, &dipoles);
+        let scale = scale_to_reach(options.standard_deviation, ambient, &anomalies);
         dipoles.iter_mut().for_each(|dipole| dipole.moment *= scale);
         Ok(Self::new(ambient, dipoles))
     }
@@ -181,11 +200,17 @@ fn dipole_under(options: &DipoleOptions, random: &mut impl Rng) -> Dipole {
     Dipole { position: Point3::new(x, y, -depth), moment: moment(depth, random) }
 }
 
+fn dipole_above(options: &DipoleOptions, random: &mut impl Rng) -> Dipole {
+    let Dipole { mut position, moment } = dipole_under(options, random);
+    position.z = options.ceiling - position.z;
+    Dipole { position, moment }
+}
+
 fn dipole_beside(options: &DipoleOptions, random: &mut impl Rng) -> Dipole {
-    const HIGHEST: f64 = 1.5;
     let distance = distance(options, random);
     let [width, length] = options.size;
-    let height = random.random_range(0.0..HIGHEST);
+    let [lowest, highest] = options.beside_heights;
+    let height = lowest + (highest - lowest) * random.random_range(0.0..1.0);
     // A place along the four walls.
     let along = random.random_range(0.0..2.0 * (width + length));
     let (x, y) = if along < width {
@@ -211,12 +236,12 @@ fn moment(distance: f64, random: &mut impl Rng) -> Vector3<f64> {
     Vector3::from(direction) * random.random_range(0.3..1.0) * distance.powi(3)
 }
 
-/// The dipoles' field on a lattice over the floor.
-fn anomalies_over_floor(size: [f64; 2], dipoles: &[Dipole]) -> Vec<Vector3<f64>> {
+/// The dipoles' field on a lattice at a height over the floor.
+fn anomalies_at_height(height: f64, size: [f64; 2], dipoles: &[Dipole]) -> Vec<Vector3<f64>> {
     const SIDE: usize = 41;
     let place = |index: usize, side: f64| side * (index as f64 + 0.5) / SIDE as f64;
     (0..SIDE * SIDE)
-        .map(|i| anomaly(dipoles, &Point3::new(place(i % SIDE, size[0]), place(i / SIDE, size[1]), 0.0)))
+        .map(|i| anomaly(dipoles, &Point3::new(place(i % SIDE, size[0]), place(i / SIDE, size[1]), height)))
         .collect()
 }
 
@@ -324,6 +349,22 @@ mod tests {
             let distance = beyond(position.x, 6.0).max(beyond(position.y, 6.0)).max(-position.z);
             assert!((0.4..=1.5).contains(&distance), "{position}");
         }
+    }
+
+    #[test]
+    fn dipoles_above_are_above_the_ceiling_and_the_deviation_is_that_at_the_sensors_height() {
+        let (under, beside, above) = (0, 0, 40);
+        let options = DipoleOptions { under, beside, above, height: 1.3, ..Default::default() };
+        let world = DipoleWorld::random(&options, 7).unwrap();
+        assert_eq!(world.dipoles.len(), 40);
+        assert!(world.dipoles.iter().all(|dipole| (2.9..=4.0).contains(&dipole.position.z)));
+        let strengths = (0..900).map(|i| {
+            let [x, y] = [i % 30, i / 30].map(|index| 0.2 * f64::from(index) + 0.1);
+            world.strength_at(&Point3::new(x, y, 1.3))
+        });
+        let found = DVector::from_iterator(900, strengths).variance().sqrt();
+        // As on the floor.
+        assert!((found - 10.0).abs() <= 0.2, "{found}");
     }
 
     #[test]

@@ -9,6 +9,7 @@ mod drives;
 mod hall;
 mod localization;
 mod papers;
+mod survey;
 mod synthetic;
 mod table;
 mod worlds;
@@ -30,6 +31,7 @@ Examples:
   magmap-evaluate paths --data aalto-magnetic --config config/paper.toml
   magmap-evaluate stream --data aalto-magnetic --method vips --method oips=0.9 --method fixed=100
   magmap-evaluate worlds --set selection.delta=0.1            simulated worlds
+  magmap-evaluate survey --train floor.csv --test again.csv   three axes, learnt on one survey and tested on the other
   magmap-evaluate hall --side 20 --picture hall.png           local models on tiles
   magmap-evaluate banana --batches 8                          a yes/no question, from left to right
   magmap-evaluate stream --data aalto-magnetic --outliers 0.05 --set model.likelihood=student_t
@@ -71,6 +73,8 @@ enum Experiments {
     Papers(papers::Arguments),
     /// Maps simulated fields of many strengths and lengthscales, and is tested on a second drive through each.
     Worlds(worlds::Arguments),
+    /// Learns a survey as plain CSV and is tested on another one of the same place.
+    Survey(survey::Arguments),
     /// Maps a simulated hall with tiles, and compares the costs at the beginning of the drive with those at its end.
     Hall(hall::Arguments),
     /// Learns three streams along a line: an expanding one, a shuffled one, and one with late outliers.
@@ -98,6 +102,7 @@ fn main() -> ExitCode {
         Experiments::Paths(arguments) => drives::run(Experiment::Paths, &arguments, &terminal),
         Experiments::Papers(arguments) => papers::run(&arguments, &terminal),
         Experiments::Worlds(arguments) => worlds::run(&arguments, &terminal),
+        Experiments::Survey(arguments) => survey::run(&arguments, &terminal),
         Experiments::Hall(arguments) => hall::run(&arguments, &terminal),
         Experiments::Scenarios(arguments) => arguments.scenarios(&terminal),
         Experiments::Sizes(arguments) => arguments.sizes(&terminal),

@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use clap::Args;
 use magmap::config::{Config, Mapped};
 use magmap_evaluate::outliers::Outliers;
-use magmap_evaluate::worlds::rooms::{self, Fault, RoomScores};
+use magmap_evaluate::worlds::rooms::{self, Fault, RoomScores, Steel};
 use magmap_evaluate::worlds::{self, WorldScores};
 use magmap_tools::cli::{Ending, Terminal};
 use serde_json::json;
@@ -22,6 +22,9 @@ pub struct Arguments {
     /// model.field = "vector".
     #[arg(long)]
     rooms: bool,
+    /// Only rooms with the steel there; all without it.
+    #[arg(long, value_enum, value_name = "WHERE", requires = "rooms")]
+    steel: Option<Steel>,
     #[command(flatten)]
     outliers: Outliers,
     #[command(flatten)]
@@ -30,13 +33,15 @@ pub struct Arguments {
 
 /// Maps worlds, and shows how well.
 pub fn run(arguments: &Arguments, terminal: &Terminal) -> anyhow::Result<Ending> {
-    let Arguments { seeds, rooms, outliers, common } = arguments;
+    let Arguments { seeds, rooms, steel, outliers, common } = arguments;
     let config = common.config_of_any_field(Config::default())?;
     let seeds = 1..seeds + 1;
     let mut out = io::stdout().lock();
     let (seconds, worlds) = if *rooms || config.model.field == Mapped::Vector {
         let run = |setting: &rooms::Setting| rooms::run(setting, seeds.clone(), &config, *outliers);
-        let found = of_each(&rooms::settings(), run, terminal)?;
+        let is_wanted = |setting: &rooms::Setting| steel.is_none_or(|steel| setting.steel == steel);
+        let settings: Vec<_> = rooms::settings().into_iter().filter(is_wanted).collect();
+        let found = of_each(&settings, run, terminal)?;
         write_rooms(&mut out, &found, seeds.clone().count())?;
         (found.iter().map(|room| room.scores.seconds).sum::<f64>(), json!(found))
     } else {
@@ -74,15 +79,19 @@ fn columns<S>(world: &WorldScores<S>) -> String {
 const COLUMNS: &str = "   M |   RMSE   NLPD | coverage (least) | sd/RMSE (greatest) |      s";
 
 fn write_rooms(out: &mut impl Write, found: &[RoomScores], seeds: usize) -> io::Result<()> {
-    writeln!(out, "field sd  distances of dipoles  noise  fault   |{COLUMNS} | hard iron: RMSE, worst/sd | in doubt")?;
+    writeln!(
+        out,
+        "field sd  steel   distances of dipoles  noise  fault   |{COLUMNS} | hard iron: RMSE, worst/sd | in doubt"
+    )?;
     for RoomScores { scores, in_doubt, hard_iron_rmse, hard_iron_worst } in found {
-        let rooms::Setting { standard_deviation, distance: [least, greatest], noise, fault, .. } = scores.setting;
-        let fault = format!("{fault:?}").to_lowercase();
+        let rooms::Setting { standard_deviation, steel, distance: [least, greatest], noise, fault, .. } =
+            scores.setting;
+        let [steel, fault] = [format!("{steel:?}"), format!("{fault:?}")].map(|name| name.to_lowercase());
         let [rmse, worst] =
             [hard_iron_rmse, hard_iron_worst].map(|value| value.map_or("-".to_owned(), |value| format!("{value:.2}")));
         writeln!(
             out,
-            "{standard_deviation:8.0}  {least:12.2} to {greatest:4.2}  {noise:5.1}  {fault:7} |{} |       {rmse:>8} {worst:>10} | {in_doubt} of {seeds}",
+            "{standard_deviation:8.0}  {steel:6}  {least:12.2} to {greatest:4.2}  {noise:5.1}  {fault:7} |{} |       {rmse:>8} {worst:>10} | {in_doubt} of {seeds}",
             columns(scores)
         )?;
     }

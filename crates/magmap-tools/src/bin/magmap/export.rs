@@ -113,6 +113,7 @@ impl Export {
                     hyperparameters: &map.hyperparameters(),
                     path: &path,
                     axes: axes.as_ref(),
+                    share_below: map.share_below(),
                     sensor_bias: map.sensor_bias(),
                 }
                 .write(&folder.join("map.npz")),

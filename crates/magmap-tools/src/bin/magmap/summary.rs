@@ -3,6 +3,7 @@
 use std::fmt::{Display, Write as _};
 use std::io::{self, Write};
 
+use magmap::display::steel;
 use magmap::sensing::counters::Counters;
 use magmap::sensing::gates::Reopenings;
 use magmap_tools::replay::{ReplayOutputs, ReplayReport};
@@ -93,6 +94,9 @@ fn add_model(table: &mut Table, report: &ReplayReport) {
     }
     let values = report.hyperparameters.iter().map(|named| format!("{} {:.3}", named.name, named.value));
     table.row("hyperparameters", values.collect::<Vec<_>>().join(", "));
+    if let Some(share) = report.share_below {
+        table.row("steel", steel::in_words(share));
+    }
     table.row("noise", format!("{:.2} µT (standard deviation)", totals.noise_standard_deviation));
 }
 
