@@ -121,6 +121,8 @@ pub(crate) struct Batch {
     pub(super) number: u64,
     /// Index of the run that it belongs to, among those of the map.
     pub(super) run: u64,
+    /// Number of steps after which it had been learnt; 0 where it was read from a file.
+    pub(super) learnt_after: u64,
     /// The observations, as [`trajectory::to_bytes`] writes them.
     pub(super) observations: Vec<u8>,
 }
@@ -131,6 +133,7 @@ impl Batch {
         Self {
             number: mapper.model().totals.batches().saturating_sub(1),
             run: mapper.progress().sources.len().saturating_sub(1) as u64,
+            learnt_after: mapper.progress().steps,
             observations: trajectory::to_bytes(observations),
         }
     }
@@ -724,7 +727,7 @@ impl Open {
 
 fn insert_batches(transaction: &Transaction<'_>, batches: &[Batch]) -> rusqlite::Result<()> {
     let mut insert = transaction.prepare_cached("INSERT OR REPLACE INTO batches VALUES (?1, ?2, ?3, ?4)")?;
-    batches.iter().try_for_each(|Batch { number, run, observations }| {
+    batches.iter().try_for_each(|Batch { number, run, observations, .. }| {
         let checksum = checksum(*number, observations);
         insert.execute(params![*number as i64, *run as i64, observations, checksum]).map(drop)
     })
@@ -763,7 +766,7 @@ fn tile_of(connection: &Connection, number: u64) -> rusqlite::Result<(TileRow, u
 fn batch_of(row: &Row<'_>, number: u64, sum: u32) -> Option<Batch> {
     let observations: Vec<u8> = row.get(2).ok()?;
     let run = self::number(row, 3).ok()?;
-    (checksum(number, &observations) == sum).then_some(Batch { number, run, observations })
+    (checksum(number, &observations) == sum).then_some(Batch { number, run, learnt_after: 0, observations })
 }
 
 /// Copies all batches that can be read, one after another.

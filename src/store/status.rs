@@ -36,7 +36,7 @@ pub struct MapLogStatus {
 pub(super) struct Shared {
     pub(super) status: Mutex<MapLogStatus>,
     pub(super) changed: Condvar,
-    /// Batches that are not in the file yet, and their bytes. Unlike steps, no checkpoint can replace them.
+    /// Batches that are not in the file yet, in the order in which they were learnt. Unlike steps, no checkpoint can replace them.
     pub(super) batches: Mutex<Vec<Batch>>,
     /// The file in which the map is.
     pub(super) database: Mutex<Arc<Database>>,
@@ -45,6 +45,14 @@ pub(super) struct Shared {
 }
 
 impl Shared {
+    /// Takes the batches that had been learnt after a number of steps. Others come with later steps: a checkpoint says which batches its
+    /// map has.
+    pub(super) fn take_batches(&self, steps: u64) -> Vec<Batch> {
+        let mut batches = lock(&self.batches);
+        let learnt = batches.partition_point(|batch| batch.learnt_after <= steps);
+        batches.drain(..learnt).collect()
+    }
+
     pub(super) fn is_deferred(&self) -> bool {
         lock(&self.deferred_after).is_some()
     }

@@ -553,6 +553,27 @@ fn a_slow_disk_is_not_waited_for_and_catches_up() {
 }
 
 #[test]
+fn a_checkpoint_that_is_written_late_keeps_what_was_learnt_since() {
+    let measurements = drive(120);
+    let folder = tempfile::tempdir().unwrap();
+    let mut robot = Robot::start(&map_in(&folder), begin());
+    robot.sync();
+    let database = robot.database();
+    let hanging = database.hang();
+    measurements[..120].iter().for_each(|&measurement| robot.measure(measurement, false));
+    robot.log.checkpoint(&robot.mapper);
+    let learnt = robot.mapper.model().totals.batches();
+    measurements[120..].iter().for_each(|&measurement| robot.measure(measurement, false));
+    assert!(robot.mapper.model().totals.batches() > learnt + 5);
+    drop(hanging);
+    robot.sync();
+    let recovered = recover(&map_in(&copy(&map_in(&folder))), Gaps::Stop);
+    assert!(state(&recovered.mapper) == state(&robot.mapper));
+    let mapper = robot.close();
+    assert_folds(&map_in(&folder), &mapper);
+}
+
+#[test]
 fn with_a_disk_that_hangs_memory_is_bounded() {
     let folder = tempfile::tempdir().unwrap();
     let mut robot = Robot::start(&map_in(&folder), begin());

@@ -149,7 +149,7 @@ impl Writer {
     fn write(&mut self) {
         self.written = Instant::now();
         let Some(next) = self.next else { return };
-        let batches = std::mem::take(&mut *lock(&self.shared.batches));
+        let batches = self.shared.take_batches(next);
         if self.steps.size() == 0 && batches.is_empty() {
             return;
         }
@@ -208,14 +208,14 @@ impl Writer {
 
     fn write_checkpoint(&mut self, checkpoint: &Checkpoint, is_saved: bool) -> Result<(), Error> {
         self.database.begin(self.earlier_maps)?;
-        let batches = std::mem::take(&mut *lock(&self.shared.batches));
+        let batches = self.shared.take_batches(checkpoint.stream.progress.steps);
         checkpoint.write(&self.database, is_saved, &batches).map_err(|error| {
             lock(&self.shared.batches).splice(0..0, batches);
             self.database.unwritten(error)
         })
     }
 
-    /// Goes on in another file, and returns the earlier map that was made.
+    /// Continues in another file, and returns the earlier map that was made.
     fn switch(&mut self, checkpoint: &Checkpoint, to: Switch) -> Result<Option<PathBuf>, Error> {
         if matches!(to, Switch::Copy(_)) || self.database.is_begun() {
             lock(&self.shared.status).pending_checkpoints += 1;

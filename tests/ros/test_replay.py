@@ -1,6 +1,7 @@
 """From end to end: a bag played through the launch file gives, to the last cell, the map that the offline replay gives, alone."""
 
 import json
+import math
 import os
 from pathlib import Path
 import re
@@ -8,13 +9,18 @@ import subprocess
 import warnings
 
 from diagnostic_msgs.msg import DiagnosticArray
+from geometry_msgs.msg import TransformStamped
 from nav_msgs.msg import OccupancyGrid
 import numpy as np
 import pytest
 from rclpy.node import NodeNameNonExistentError
+from rclpy.serialization import serialize_message
+from rosbag2_py import ConverterOptions, SequentialReader, SequentialWriter, StorageOptions
 from sensor_msgs.msg import MagneticField
+from std_msgs.msg import Header
+from tf2_msgs.msg import TFMessage
 
-from harness import LAP, MICROTESLA, RELIABLE, drive, executable, geometry_of, occupancies_of, refused_readings
+from harness import LAP, MICROTESLA, NANOSECONDS, RELIABLE, drive, executable, geometry_of, occupancies_of, refused_readings, to_time
 from magmap.msg import FieldMap
 
 DRIVE = Path(os.environ.get('MAGMAP_DATA') or Path(__file__).parents[3] / 'shared/data/aalto-magnetic') / 'invensense/3'
@@ -46,6 +52,17 @@ def test_a_bag_played_into_the_node_gives_the_map_of_the_offline_replay(session,
     assert_nothing_was_lost(online, offline)
     assert_same_maps(online, offline)
     assert online.field.update == len(offline.report['batches']), 'the number of the first update is 1'
+
+
+@pytest.mark.parametrize('source', ['odometry', 'transforms'])
+def test_a_bag_with_slam_is_mapped_in_the_frame_of_the_map_as_by_the_offline_replay(session, tmp_path, source):
+    bag = with_slam(simulated(tmp_path / 'drive', seconds=60, seed=1), tmp_path / 'bag')
+    offline = OfflineReplay(bag, tmp_path / 'offline', '--set', 'frames.map=map', '--set', f'frames.pose_source={source}')
+    assert offline.report['frame'] == 'map' and int(offline.counters['used_readings']) > 2000
+    online = play(session, bag, 'map_frame:=map', f'pose_source:={source}')
+    assert_nothing_was_lost(online, offline)
+    assert_same_maps(online, offline)
+    assert int(online.values['map jumps']) == 5
 
 
 def test_a_replay_and_the_robot_beside_it_hear_nothing_of_each_other(session, tmp_path):
@@ -138,6 +155,31 @@ def simulated(bag, seconds, seed):
     return bag
 
 
+def with_slam(drive, bag):
+    """The drive with the transform from odometry to the map ten times a second, which SLAM corrects every ten seconds."""
+    reader, writer = SequentialReader(), SequentialWriter()
+    converter = ConverterOptions('cdr', 'cdr')
+    reader.open(StorageOptions(str(drive), 'sqlite3'), converter)
+    writer.open(StorageOptions(str(bag), 'sqlite3'), converter)
+    for topic in reader.get_all_topics_and_types():
+        writer.create_topic(topic)
+    first, due = None, 0
+    while reader.has_next():
+        topic, data, stamp = reader.read_next()
+        if topic == '/tf' and stamp >= due:
+            first, due = first or stamp, stamp + NANOSECONDS // 10
+            writer.write('/tf', serialize_message(slam((stamp - first) // (10 * NANOSECONDS), stamp)), stamp)
+        writer.write(topic, data, stamp)
+    return bag
+
+
+def slam(corrections, stamp):
+    transform = TransformStamped(header=Header(frame_id='map', stamp=to_time(stamp)), child_frame_id='odom')
+    transform.transform.translation.x, transform.transform.translation.y = 3.0 + 0.2 * corrections, -1.0
+    transform.transform.rotation.z, transform.transform.rotation.w = math.sin(0.25), math.cos(0.25)
+    return TFMessage(transforms=[transform])
+
+
 class Replay:
     """A replay in a terminal of its own, whose namespace is found as a person does: in what it says."""
 
@@ -167,8 +209,8 @@ class Replay:
 
 
 class OfflineReplay:
-    def __init__(self, bag, folder):
-        magmap('replay', bag, '--out', folder)
+    def __init__(self, bag, folder, *settings):
+        magmap('replay', bag, '--out', folder, *settings)
         self.report = json.loads((folder / 'report.json').read_text())
         self.counters = self.report['counters']
         self.scales = self.report['batches'][-1]['grids']
@@ -184,7 +226,7 @@ class Played:
         self.values = {pair.key: pair.value for pair in reports[-1].values}
 
 
-def play(session, bag):
+def play(session, bag, *settings):
     # More reports than one a second, so that the last one was made when everything had been received. In a namespace that is known
     # before it starts, everything can be collected.
     parameters = session.folder / 'parameters.yaml'
@@ -195,7 +237,7 @@ def play(session, bag):
         'field': session.collect(FieldMap, '/house/magmap/field'),
     }
     diagnostics = session.collect(DiagnosticArray, '/house/diagnostics', RELIABLE)
-    arguments = ['rate:=10', 'rviz:=false', 'exit:=true', 'reliability:=reliable', f'params_file:={parameters}']
+    arguments = ['rate:=10', 'rviz:=false', 'exit:=true', 'reliability:=reliable', f'params_file:={parameters}', *settings]
     command = ['ros2', 'launch', 'magmap', 'replay.launch.py', f'bag:={bag}', 'namespace:=house', *arguments]
     launch = session.run('launch', command)
     session.wait(lambda: launch.returncode is not None, 'the end of the launch', TIMEOUT, lambda: launch.log)
@@ -213,8 +255,8 @@ def assert_nothing_was_lost(online, offline):
     assert set(losses.values()) == {'0'}, losses
     assert field.readings_lost == 0
     refused = {reason: int(online.values[f'rejected: {reason}']) for reason in counters['rejections']}
-    # Readings waiting for a pose at the end of a bag are rejected offline; a node cannot know that it is the end.
-    expected = {**counters['rejections'], 'no_later_pose': 0}
+    # Readings waiting for a pose or a transform at the end of a bag are rejected offline; a node cannot know that it is the end.
+    expected = {**counters['rejections'], 'no_later_pose': 0, 'reading_without_transform': 0, 'pose_without_transform': 0}
     assert refused == expected
     assert int(online.values['readings']) == counters['readings']
     assert field.readings_used == counters['used_readings']

@@ -293,9 +293,11 @@ impl Replay {
         self.context.interrupted = self.worker.stop.is_stopped();
         let mut finished = self.worker.join()?;
         let history = self.drawing.join()?;
-        let rejections = &mut finished.status.counters.rejections;
-        *rejections = rejections.plus(&inputs.intake.status.rejections);
-        if let Err(nothing) = check_mapped(&finished, &history, &inputs.intake.status) {
+        let (arrived, counters) = (&inputs.intake.status, &mut finished.status.counters);
+        counters.readings += arrived.rejections.readings();
+        counters.poses += arrived.rejections.poses();
+        counters.rejections = counters.rejections.plus(&arrived.rejections);
+        if let Err(nothing) = check_mapped(&finished, &history, arrived) {
             // There is nothing to resume.
             drop(finished);
             map_file::remove(&self.folder.join(FILE_NAME))?;
@@ -337,10 +339,9 @@ fn check_mapped(finished: &Finished, history: &History, arrived: &IntakeStatus) 
     if finished.mapper.model().map().is_some() {
         return Ok(());
     }
-    let counters = Counters { readings: arrived.readings, poses: arrived.odometry, ..finished.status.counters };
     let rejected_batches = history.records.iter().filter_map(|record| record.rejected.clone());
     let transform_error = arrived.transform_error.iter().map(ToString::to_string);
-    Err(Error::NothingMapped(counters.in_vain(rejected_batches.chain(transform_error))))
+    Err(Error::NothingMapped(finished.status.counters.in_vain(rejected_batches.chain(transform_error))))
 }
 
 #[cfg(test)]

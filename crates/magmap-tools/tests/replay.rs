@@ -277,7 +277,7 @@ fn without_a_map_the_reasons_are_reported_and_no_partial_file_is_left() {
     let error = replay(folder.path(), &readings, Options::default()).unwrap_err();
     let expected = "there is no map: of 50 readings and 0 poses, 0 readings could be used; rejected: ";
     assert!(matches!(error, Error::NothingMapped(_)) && error.to_string().starts_with(expected), "{error}");
-    assert!(error.to_string().contains(Rejection::NoLaterPose.words()), "{error}");
+    assert!(error.to_string().contains(Rejection::ReadingWithoutTransform.words()), "{error}");
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
 }
 
