@@ -46,7 +46,7 @@ use self::survey_table::SurveyTable;
 use magmap::config::{Config, PoseSource, Sensor};
 use magmap::mapping::mapper::SourceId;
 use magmap::sensing::frames::normalized;
-use magmap::sensing::intake::{Inputs, Intake, SensorMessage};
+use magmap::sensing::intake::{Input, Inputs, Intake, SensorMessage};
 use magmap::sensing::reading::Measurement;
 
 /// How a recording is stored; the comment of each kind is what a person reads.
@@ -304,6 +304,15 @@ impl Recording {
         Ok(Self { summary, mount, intake, loss, source: Source::Bag(Box::new(playback)) })
     }
 
+    /// The readings and poses that its messages lead to, for those who know the mount and do not care where clocks go back.
+    pub fn measurements(self) -> impl Iterator<Item = Result<Measurement, Error>> {
+        self.inputs().filter_map(|input| match input {
+            Ok(Input::Measurement(measurement)) => Some(Ok(measurement)),
+            Ok(Input::Mount(_) | Input::Stretch) => None,
+            Err(error) => Some(Err(error)),
+        })
+    }
+
     /// The inputs that its messages lead to.
     pub fn inputs(self) -> Inputs<Self, Error> {
         self.intake.clone().run(self)
@@ -430,11 +439,7 @@ fn mount(
         }
         PoseSource::Transforms => {
             let map = if map.is_empty() { odometry } else { map };
-            linked(
-                sensor,
-                map,
-                "the frame of the magnetometer with that of the map (frames.map), as frames.pose_source wants",
-            )?;
+            linked(sensor, map, "the frame of the map (frames.map): frames.pose_source = transforms requires it")?;
             Ok(given.or_else(|| contents.frames.latest(sensor, body)).unwrap_or_default())
         }
     }

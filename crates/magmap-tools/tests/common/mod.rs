@@ -8,7 +8,6 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use magmap::sensing::intake::Input;
 use magmap::sensing::reading::Measurement;
 use magmap_tools::recording::Recording;
 use serde_json::Value;
@@ -46,11 +45,7 @@ pub fn expect(code: i32, mut command: Command) -> (String, String) {
 
 /// The readings and poses of a recording, in the frame of its map.
 pub fn measurements(recording: Recording) -> Vec<Measurement> {
-    let measurement = |input| match input {
-        Input::Measurement(measurement) => Some(measurement),
-        Input::Mount(_) | Input::Stretch => None,
-    };
-    recording.inputs().map(Result::unwrap).filter_map(measurement).collect()
+    recording.measurements().map(Result::unwrap).collect()
 }
 
 pub fn json(path: &Path) -> Value {

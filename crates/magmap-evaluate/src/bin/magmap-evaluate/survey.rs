@@ -43,12 +43,12 @@ pub fn run(arguments: &Arguments, terminal: &Terminal) -> anyhow::Result<Ending>
 }
 
 fn read(path: &Path, config: &Config) -> anyhow::Result<Vec<Measurement>> {
-    let recording = recording::open(path, &config.topics, &config.sensor)?;
+    let recording = recording::open(path, config)?;
     if recording.summary.kind != Kind::SurveyCsv {
         bail!("{}: expected a survey as plain CSV, found another recording", path.display());
     }
     recording.loss.items.iter().for_each(|lost| log::warn!("{lost}"));
-    Ok(recording.collect::<Result<_, _>>()?)
+    Ok(recording.measurements().collect::<Result<_, _>>()?)
 }
 
 fn write_scores(out: &mut impl Write, scores: &SurveyScores) -> io::Result<()> {
