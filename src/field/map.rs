@@ -204,6 +204,8 @@ pub(crate) mod tests {
     pub(crate) fn map(field: Mapped) -> FieldMap {
         let mut config = Config::default();
         config.model.field = field;
+        // Among sources on both sides little is known 40 cm above the readings.
+        config.vector.sources_above = false;
         config.vector.hard_iron = 0.0;
         config.learning.max_evaluations = 0;
         let seen = |step: u32| {
@@ -222,6 +224,51 @@ pub(crate) mod tests {
         let mut model = FieldModel::new(&config);
         model.update(&(0..60).map(seen).collect::<Vec<_>>(), &|| false).unwrap();
         model.map().unwrap()
+    }
+
+    /// A sensor in the hand, 1.3 m above the floor; some readings are from a table, and some from the floor above.
+    #[test]
+    fn observations_far_above_or_below_the_plane_are_left_out_and_counted() {
+        let mut config = Config::default();
+        config.model.field = Mapped::Vector;
+        // This field has no length, and would be learnt to have sources far away.
+        config.learning.max_evaluations = 0;
+        let seen = |step: u32, z: f64| {
+            let x = 0.05 * f64::from(step);
+            let field = Vector3::new(20.0, 5.0 * x, -40.0);
+            Observation {
+                stamp: Stamp::from_seconds(x),
+                position: Point3::new(x, 0.0, z),
+                orientation: Matrix3::identity(),
+                speed: 0.5,
+                field: MagneticField::from_microtesla(field),
+                strength: field.norm(),
+                readings: 1,
+            }
+        };
+        for size in [0.0, 6.0] {
+            config.tiles.size = size;
+            let mut model = FieldModel::new(&config);
+            let heights = |step: u32| match step {
+                10 => 0.7,
+                40 => 4.3,
+                _ => 1.3 + 0.05 * f64::from(step).sin(),
+            };
+            model.update(&(0..60).map(|step| seen(step, heights(step))).collect::<Vec<_>>(), &|| false).unwrap();
+            let above: Vec<Observation> = (60..80).map(|step| seen(step, 4.3)).collect();
+            let refused = model.update(&above, &|| false).unwrap_err();
+            assert_eq!(refused, streaming_gp::streaming::Error::OutOfReach);
+            let totals = model.totals;
+            assert_eq!((totals.observations, totals.out_of_reach, totals.rejected_batches), (58, 2, 1));
+            let map = model.map().unwrap();
+            // The grid is at the height of the sensor; the floor is out of its reach.
+            let places = [[1.5, 0.0, 1.3], [1.5, 0.0, 0.0]];
+            let axes = map.predict_at(&places, UNKNOWN_ABOVE).axes.unwrap();
+            assert!(axes[0].is_some() && axes[1].is_none(), "{axes:?}");
+            let (mean, variance) = map.predict(&[[1.5, 0.0]], UNKNOWN_ABOVE);
+            assert!((mean[0] - 45.3).abs() < 1.5 && variance[0] > 0.0, "{mean:?} {variance:?}");
+            assert!((0.0..=1.0).contains(&map.share_below().unwrap()));
+        }
     }
 
     const UNKNOWN_ABOVE: f64 = 0.75;

@@ -294,7 +294,7 @@ fn tiles_that_are_not_in_memory_make_the_same_map_to_the_last_bit() {
         let whole = learnt(&tiled(field), &corridor(24.0));
         let mut config = tiled(field);
         // A few of the largest tiles.
-        config.tiles.memory = if field == Mapped::Vector { 1.0 } else { 0.5 };
+        config.tiles.memory = if field == Mapped::Vector { 0.4 } else { 0.5 };
         let mut model = FieldModel::new(&config);
         model.keep_tiles_in(Arc::new(Database::temporary().unwrap()));
         let mut most = 0;
