@@ -454,6 +454,19 @@ fn saving_never_overwrites_a_different_map() {
 }
 
 #[test]
+fn loading_the_saved_map_keeps_what_a_killed_run_had_added_since() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut world = world(folder.path());
+    world.go(&everyday(vec![Action::Drive { readings: 20 }]));
+    world.go(&Run { is_killed: true, ..everyday(vec![Action::Drive { readings: 12 }]) });
+    world.go(&everyday(vec![Action::Load, Action::Drive { readings: 5 }]));
+    let maps = list(folder.path()).unwrap();
+    let mut readings: Vec<u64> = maps.iter().map(|map| map.contents.as_ref().unwrap().totals.used_readings).collect();
+    readings.sort_unstable();
+    assert_eq!(readings, [25, 32]);
+}
+
+#[test]
 fn a_replay_that_was_killed_makes_the_same_map_as_one_that_was_not() {
     let replay = |runs: &[bool]| {
         let folder = tempfile::tempdir().unwrap();

@@ -111,9 +111,8 @@ impl MapLogHandle {
 
     /// A copy of the map becomes an earlier map: an older state is continued.
     pub(crate) fn keep_copy(&self, mapper: &Mapper) -> Result<Option<PathBuf>, String> {
-        if self.shared.is_deferred() {
-            return Ok(None);
-        }
+        // What a process that died had mapped since the map was saved is in the file only as steps.
+        *lock(&self.shared.deferred_after) = None;
         self.switch(mapper, Switch::Back)
     }
 

@@ -217,7 +217,7 @@ impl Writer {
 
     /// Continues in another file, and returns the earlier map that was made.
     fn switch(&mut self, checkpoint: &Checkpoint, to: Switch) -> Result<Option<PathBuf>, Error> {
-        if matches!(to, Switch::Copy(_)) || self.database.is_begun() {
+        if matches!(to, Switch::Copy(_) | Switch::Back) || self.database.is_begun() {
             lock(&self.shared.status).pending_checkpoints += 1;
             self.save(checkpoint, !matches!(to, Switch::Back))?;
         }
