@@ -1,7 +1,7 @@
 //! The map under construction, as a deterministic state machine: the same steps lead to the same map, to the last bit.
 //!
 //! Whatever the map depends on is a [`Step`]: inputs of the pipeline, but also which batches were merged, which depends on how fast the
-//! machine was. The [worker](crate::mapping::worker) takes steps as they come; the [log](crate::store::map_log) records
+//! machine was. The [mapping thread](crate::mapping::thread) takes steps as they come; the [log](crate::store::map_log) records
 //! them, so that they can be replayed.
 
 use std::collections::VecDeque;

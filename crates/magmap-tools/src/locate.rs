@@ -3,7 +3,7 @@
 //! | file | holds |
 //! | --- | --- |
 //! | `path.png` | the map with the path that was found and, where there is one, the true one |
-//! | `path.npz` | stamps, poses, covariances and states as arrays ([`arrays`]) |
+//! | `path.npz` | stamps, poses, covariances and states as arrays ([`path_arrays`]) |
 //! | `report.json` | counts, shares of the states, and the errors ([`LocateReport`]) |
 
 mod comparison;
