@@ -33,7 +33,7 @@ pub enum Passed<M> {
     Message(M),
     /// A message whose stamp is far ahead of those before and after it: it is corrupt.
     TooFarAhead(M),
-    /// The messages that follow belong to a new stretch: the clock of this topic went back by so many seconds.
+    /// The messages that follow belong to a new stretch: the clock of this topic went back by this, in seconds.
     Stretch(Topic, f64),
 }
 

@@ -158,7 +158,7 @@ fn read_bias(arrays: &Arrays) -> Result<Option<BiasPrior>, Problem> {
 
 fn read_plane(arrays: &Arrays) -> Result<f64, Problem> {
     let plane = arrays.number("plane")?;
-    let problem = || Problem::array("plane", "a height in metres", "a number that is none");
+    let problem = || Problem::array("plane", "a height in metres", "NaN or infinity");
     plane.is_finite().then_some(plane).ok_or_else(problem)
 }
 
