@@ -24,7 +24,7 @@ ARRAYS = {
 }
 
 # Those of a map of three axes alone; B is 0, or the 6 components of the bias.
-BIAS = {"bias_mean": ("B",), "bias_covariance": ("B", "B")}
+OF_AXES = {"bias_mean": ("B",), "bias_covariance": ("B", "B"), "plane": ()}
 
 # rho of the squared scaled distance, by the name of the kernel.
 SHAPES = {
@@ -46,7 +46,7 @@ def check_arrays(tile, process):
     # Outputs, and numbers per inducing point: those of a map of three axes are rows of x, y, z, kind and axis.
     lengths["O"], lengths["C"] = (3, 5) if process == "vector" else (1, 2)
     lengths["B"] = len(tile.get("bias_mean", ()))
-    others = BIAS if process == "vector" else {}
+    others = OF_AXES if process == "vector" else {}
     check(set(tile) == set(ARRAYS | others), f"arrays {sorted(tile)} of the process {process}")
     for name, shape in (ARRAYS | others).items():
         array = tile[name]
@@ -156,28 +156,40 @@ def predict(tile, kernel, names, points):
 
 FIELD, HARD_IRON = 0, 1
 
+MIRROR = np.array([1.0, 1.0, -1.0])
+
 # A direction of the sensor's bias is unknown where more than this share of its prior variance is left.
 KNOWN_BELOW = 0.25
 
 
 def field_covariance(values, places, axes, other_places, other_axes):
-    """Covariance of axes (0 to 2) of the field at places (N x 3) with others."""
-    length, reflected = values["lengthscale"], np.array([1.0, 1.0, -1.0])
+    """Covariance of axes (0 to 2) of the field at places (N x 3, heights from the plane) with others."""
+    below = harmonic(values, places, axes, other_places, other_axes)
+    # Sources above are those below in a mirror.
+    above = harmonic(values, places * MIRROR, axes, other_places * MIRROR, other_axes) * np.outer(MIRROR[axes], MIRROR[other_axes])
+    same = axes[:, None] == other_axes[None]
+    return values["constant"] * same + values["variance"] * below + values.get("variance_above", 0.0) * above
+
+
+def harmonic(values, places, axes, other_places, other_axes):
+    """The part of the covariance that sources of variance one cause below the plane."""
+    length, reflected = values["lengthscale"], MIRROR
     d = places[:, None] - other_places[None]
     d[..., 2] = places[:, None, 2] + other_places[None, :, 2] + length
     square = (d * d).sum(axis=2)
     same = axes[:, None] == other_axes[None]
     u = np.take_along_axis(d, axes[:, None, None], axis=2)[..., 0]
     t = np.take_along_axis(d, other_axes[None, :, None], axis=2)[..., 0] * reflected[other_axes]
-    harmonic = (length**2 / square) ** 1.5 * (same * reflected[axes][:, None] - 3 * u * t / square)
-    return values["constant"] * same + values["variance"] * harmonic
+    return (length**2 / square) ** 1.5 * (same * reflected[axes][:, None] - 3 * u * t / square)
 
 
 def predict_axes(tile, config, names, points):
     """Mean (N x 3) and covariance (N x 3 x 3) of the field's axes at points (N x 2), free of the sensor's bias."""
     values = dict(zip(names, tile["hyperparameters"]))
     root, triangle = tile["covariance_root"], tile["triangle"]
-    places, (kinds, axes) = tile["inducing_points"][:, :3], tile["inducing_points"][:, 3:].T.astype(int)
+    # The map is drawn at the height of the plane, from which heights count.
+    places = tile["inducing_points"][:, :3] - [0.0, 0.0, tile["plane"]]
+    kinds, axes = tile["inducing_points"][:, 3:].T.astype(int)
     precision = np.eye(len(root)) + triangle.T @ triangle
     weights = np.linalg.solve(precision, triangle.T @ tile["target"])
     is_field = kinds == FIELD
@@ -200,7 +212,8 @@ def predict_axes(tile, config, names, points):
     shared = features.T @ withdrawn
     mean = features.T @ weights - shared @ unknown_mean
     p, q = (rows.reshape(len(kinds), -1, 3) for rows in (features, np.linalg.solve(precision, features)))
-    prior_covariance = values["constant"] * np.eye(3) + values["variance"] * np.diag([1.0, 1.0, 2.0])
+    variance = values["variance"] + values.get("variance_above", 0.0)
+    prior_covariance = values["constant"] * np.eye(3) + variance * np.diag([1.0, 1.0, 2.0])
     shared = shared.reshape(-1, 3, shared.shape[1])
     covariance = prior_covariance - np.einsum("mni,mnj->nij", p, p - q) - np.einsum("nik,njk->nij", shared, shared)
     return mean.reshape(-1, 3), covariance
