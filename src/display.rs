@@ -10,11 +10,11 @@ pub mod steel;
 pub use axes_grid::AxesGrid;
 
 #[cfg(test)]
-use crate::field::grid::{FieldGrid, GridGeometry};
+use crate::field::grid::{GridGeometry, StrengthGrid};
 
 /// A grid of strengths for tests, with cells of half a metre.
 #[cfg(test)]
-fn strength_grid([columns, rows]: [usize; 2], mean: Vec<f64>, standard_deviation: Vec<f64>) -> FieldGrid {
+fn strength_grid([columns, rows]: [usize; 2], mean: Vec<f64>, standard_deviation: Vec<f64>) -> StrengthGrid {
     let geometry = GridGeometry { resolution: 0.5, first_column: -2, first_row: 4, columns, rows };
-    FieldGrid { geometry, mean, standard_deviation }
+    StrengthGrid { geometry, mean, standard_deviation }
 }

@@ -1,6 +1,6 @@
 //! The field of a map of the three axes as arrows, for viewers in space.
 
-use crate::field::grid::FieldGrid;
+use crate::field::grid::StrengthGrid;
 use crate::field::map::FieldMap;
 
 /// Most arrows: more make viewers slow, and are not seen.
@@ -32,7 +32,7 @@ pub struct Arrow {
 impl Arrows {
     /// Arrows of a map at the cells of its grid that are known: in every second, fourth, eighth ... column and row, as
     /// close as 25 cm and 2000 of them allow. None where the map is one of strengths.
-    pub fn of(map: &FieldMap, grid: &FieldGrid) -> Option<Self> {
+    pub fn of(map: &FieldMap, grid: &StrengthGrid) -> Option<Self> {
         let geometry = &grid.geometry;
         let known: Vec<usize> = (0..geometry.len()).filter(|&cell| grid.mean[cell].is_finite()).collect();
         let chosen = |stride: i64| known.iter().copied().filter(move |&cell| geometry.is_in_every(stride, cell));

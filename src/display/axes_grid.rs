@@ -2,7 +2,7 @@
 
 use streaming_gp::Axes;
 
-use crate::field::grid::FieldGrid;
+use crate::field::grid::StrengthGrid;
 use crate::field::map::FieldMap;
 
 /// Mean and covariance of the field's axes at the centres of a grid's cells, in the map's frame and microtesla.
@@ -17,7 +17,7 @@ const ENTRIES: [[usize; 2]; 6] = [[0, 0], [0, 1], [0, 2], [1, 1], [1, 2], [2, 2]
 
 impl AxesGrid {
     /// The axes at the known cells of a map's grid; none where the map is one of strengths.
-    pub fn of(map: &FieldMap, grid: &FieldGrid) -> Option<Self> {
+    pub fn of(map: &FieldMap, grid: &StrengthGrid) -> Option<Self> {
         let known = |cell: &usize| grid.mean[*cell].is_finite();
         let place = |cell: usize| grid.geometry.centre(cell % grid.geometry.columns, cell / grid.geometry.columns);
         let places: Vec<_> = (0..grid.mean.len()).filter(known).map(place).collect();

@@ -1,7 +1,7 @@
 //! Colours for numbers: perceptually uniform colour maps, and fading to white.
 
 use super::scale::Scale;
-use crate::field::grid::FieldGrid;
+use crate::field::grid::StrengthGrid;
 
 /// Red, green and blue.
 pub type Rgb = [u8; 3];
@@ -51,7 +51,7 @@ pub fn opacity(standard_deviation: f64, prior_standard_deviation: f64) -> f64 {
 }
 
 /// Colours of the mean, faded to white by the uncertainty; row-major from the lower left cell, unknown cells white.
-pub fn mean_colours(grid: &FieldGrid, prior_standard_deviation: f64, scale: Scale) -> Vec<Rgb> {
+pub fn mean_colours(grid: &StrengthGrid, prior_standard_deviation: f64, scale: Scale) -> Vec<Rgb> {
     let colour = |(&mean, &deviation): (&f64, &f64)| match mean.is_finite() {
         true => mix(WHITE, VIRIDIS.colour(scale.fraction(mean)), opacity(deviation, prior_standard_deviation)),
         false => WHITE,
@@ -60,14 +60,14 @@ pub fn mean_colours(grid: &FieldGrid, prior_standard_deviation: f64, scale: Scal
 }
 
 /// Colours of the standard deviation; row-major from the lower left cell, unknown cells white.
-pub fn uncertainty_colours(grid: &FieldGrid, scale: Scale) -> Vec<Rgb> {
+pub fn uncertainty_colours(grid: &StrengthGrid, scale: Scale) -> Vec<Rgb> {
     let colour = |&value: &f64| if value.is_finite() { MAGMA.colour(scale.fraction(value)) } else { WHITE };
     grid.standard_deviation.iter().map(colour).collect()
 }
 
 /// The scale of the mean: it spans the cells that are at least half opaque: elsewhere
 /// the mean is extrapolated, and hardly visible. Without such cells it spans all.
-pub fn mean_scale(grid: &FieldGrid, prior_standard_deviation: f64) -> Scale {
+pub fn mean_scale(grid: &StrengthGrid, prior_standard_deviation: f64) -> Scale {
     let cells = || grid.mean.iter().copied().zip(grid.standard_deviation.iter().copied());
     let visible =
         |&(mean, deviation): &(f64, f64)| mean.is_finite() && opacity(deviation, prior_standard_deviation) >= 0.5;
@@ -83,7 +83,7 @@ mod tests {
     use super::*;
     use crate::display::strength_grid;
 
-    fn row(mean: Vec<f64>, standard_deviation: Vec<f64>) -> FieldGrid {
+    fn row(mean: Vec<f64>, standard_deviation: Vec<f64>) -> StrengthGrid {
         strength_grid([mean.len(), 1], mean, standard_deviation)
     }
 

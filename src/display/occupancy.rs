@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use super::colour::mean_scale;
 use super::scale::Scale;
-use crate::field::grid::{Cells, FieldGrid, GridGeometry};
+use crate::field::grid::{Cells, GridGeometry, StrengthGrid};
 
 /// The scales of a pair of grids: the values of occupancy 0 and 100.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
@@ -30,7 +30,7 @@ pub struct OccupancyLayers {
 
 impl GridScales {
     /// The scales that suit a grid.
-    fn of(grid: &FieldGrid, prior_standard_deviation: f64) -> Self {
+    fn of(grid: &StrengthGrid, prior_standard_deviation: f64) -> Self {
         let Scale { low, high } = mean_scale(grid, prior_standard_deviation);
         let deviation = Scale::from_zero(&grid.standard_deviation).high;
         Self { mean: [low, high], variance: [0.0, deviation * deviation] }
@@ -51,7 +51,7 @@ impl GridScales {
 
 impl OccupancyLayers {
     /// The layers of a raster. `prior_standard_deviation` is that of the map far from every reading.
-    pub fn of(grid: &FieldGrid, prior_standard_deviation: f64) -> Self {
+    pub fn of(grid: &StrengthGrid, prior_standard_deviation: f64) -> Self {
         let scales = GridScales::of(grid, prior_standard_deviation);
         let [mean_scale, variance_scale] = scales.each();
         Self {
@@ -64,7 +64,7 @@ impl OccupancyLayers {
 
     /// Continues with a raster of which only these cells are not those of the last one. Returns whether only they are now different here;
     /// all are where the raster has grown, or its values no longer suit the scales.
-    pub fn update(&mut self, grid: &FieldGrid, prior_standard_deviation: f64, changed: Option<Cells>) -> bool {
+    pub fn update(&mut self, grid: &StrengthGrid, prior_standard_deviation: f64, changed: Option<Cells>) -> bool {
         let scales = GridScales::of(grid, prior_standard_deviation);
         if grid.geometry != self.geometry || !self.scales.suit(&scales) {
             *self = Self::of(grid, prior_standard_deviation);

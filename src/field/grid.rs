@@ -154,7 +154,7 @@ impl Cells {
 
 /// A raster of the map: row-major from the lower left cell, NaN where the map is unknown.
 #[derive(Clone, Debug, PartialEq)]
-pub struct FieldGrid {
+pub struct StrengthGrid {
     /// The cells.
     pub geometry: GridGeometry,
     /// Mean of the strength per cell, in microtesla.
@@ -163,7 +163,7 @@ pub struct FieldGrid {
     pub standard_deviation: Vec<f64>,
 }
 
-impl FieldGrid {
+impl StrengthGrid {
     /// A grid whose cells are all unknown.
     pub fn unknown(geometry: GridGeometry) -> Self {
         let nothing = vec![f64::NAN; geometry.len()];

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use streaming_gp::{UpdateReport, streaming};
 
 use super::map::FieldMap;
-use super::state::{FieldState, of_a_map};
+use super::state::{ModelState, of_a_map};
 use super::tile_store::TileStore;
 use super::tiles::{Learnt, Tiles};
 use super::totals::Totals;
@@ -53,8 +53,8 @@ impl FieldModel {
     }
 
     /// Everything it has learnt. Local models are shared: nothing is copied.
-    pub fn state(&self) -> FieldState {
-        FieldState {
+    pub fn state(&self) -> ModelState {
+        ModelState {
             settings: of_a_map(self.tiles.config().clone()),
             tiles: self.tiles.state(),
             totals: self.totals,
@@ -69,7 +69,7 @@ impl FieldModel {
     /// # Errors
     /// [`SettingDiffers`](config::Error::SettingDiffers) for the settings of a different model, and
     /// [`State`](super::Error::State) for an inconsistent state.
-    pub fn from_state(config: &Config, state: &FieldState) -> Result<Self, super::Error> {
+    pub fn from_state(config: &Config, state: &ModelState) -> Result<Self, super::Error> {
         state.check(config)?;
         Ok(Self {
             tiles: Tiles::from_state(config, &state.tiles)?,

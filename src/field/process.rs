@@ -18,7 +18,7 @@ use streaming_gp::{
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum ProcessKind {
-    Streaming,
+    Strength,
     Vector,
 }
 
@@ -40,9 +40,9 @@ impl ProcessHead {
 
 /// Learns the field from a stream of batches.
 #[derive(Clone, Debug)]
-pub(crate) enum FieldProcess {
+pub(crate) enum TileProcess {
     /// Of the strength.
-    Streaming(Box<StreamingGp<FieldKernel>>),
+    Strength(Box<StreamingGp<FieldKernel>>),
     /// Of the three axes.
     Vector(Box<VectorProcess>),
 }
@@ -57,10 +57,10 @@ pub(crate) struct VectorProcess {
     inherits: bool,
 }
 
-/// Everything a [`FieldProcess`] has learnt.
+/// Everything a [`TileProcess`] has learnt.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum ProcessState {
-    Streaming(State<Points>),
+    Strength(State<Points>),
     Vector(Box<VectorState>),
 }
 
@@ -78,7 +78,7 @@ impl ProcessState {
     /// The properties of the process beside its arrays of numbers.
     pub(crate) fn head(&self) -> ProcessHead {
         match self {
-            Self::Streaming(state) => ProcessHead::new(ProcessKind::Streaming, &state.baseline, &state.hyperparameters),
+            Self::Strength(state) => ProcessHead::new(ProcessKind::Strength, &state.baseline, &state.hyperparameters),
             Self::Vector(vector) => {
                 ProcessHead::new(ProcessKind::Vector, &vector.state.baseline, &vector.state.hyperparameters)
             }
@@ -88,13 +88,13 @@ impl ProcessState {
     /// Validates the state.
     pub(crate) fn check(&self) -> Result<(), StateError> {
         match self {
-            Self::Streaming(state) => state.check(),
+            Self::Strength(state) => state.check(),
             Self::Vector(vector) => vector.state.check(),
         }
     }
 }
 
-impl FieldProcess {
+impl TileProcess {
     /// A process without any observation.
     pub(crate) fn new(config: &Config) -> Self {
         if config.model.field == Mapped::Vector {
@@ -103,7 +103,7 @@ impl FieldProcess {
             return Self::Vector(Box::new(VectorProcess { process, bias: None, inherits: false }));
         }
         let (model, settings) = (engine::model(config, DIMENSION), engine::settings(config, DIMENSION));
-        Self::Streaming(Box::new(StreamingGp::new(model, settings)))
+        Self::Strength(Box::new(StreamingGp::new(model, settings)))
     }
 
     /// A process without any observation that begins with what is known of the sensor's bias, and with the geometric means of its
@@ -117,7 +117,7 @@ impl FieldProcess {
             values = (0..values.len()).map(mean).collect();
         }
         match &mut process {
-            Self::Streaming(process) => process.model = process.model.with_log_parameters(&values),
+            Self::Strength(process) => process.model = process.model.with_log_parameters(&values),
             Self::Vector(vector) => {
                 let mut model = vector.process.model.with_log_parameters(&values);
                 model.kernel.bias_covariance = bias.map(|bias| bias.covariance);
@@ -131,7 +131,7 @@ impl FieldProcess {
     /// Logarithms of its hyperparameters.
     pub(crate) fn log_parameters(&self) -> Vec<f64> {
         match self {
-            Self::Streaming(process) => process.model.log_parameters(),
+            Self::Strength(process) => process.model.log_parameters(),
             Self::Vector(vector) => vector.process.model.log_parameters(),
         }
     }
@@ -139,7 +139,7 @@ impl FieldProcess {
     /// Changes the settings.
     pub(crate) fn configure(&mut self, config: &Config) {
         match self {
-            Self::Streaming(process) => process.settings = engine::settings(config, DIMENSION),
+            Self::Strength(process) => process.settings = engine::settings(config, DIMENSION),
             Self::Vector(vector) => vector.process.settings = engine::vector_settings(config),
         }
     }
@@ -147,7 +147,7 @@ impl FieldProcess {
     /// Everything it has learnt.
     pub(crate) fn state(&self) -> ProcessState {
         match self {
-            Self::Streaming(process) => ProcessState::Streaming(process.state()),
+            Self::Strength(process) => ProcessState::Strength(process.state()),
             Self::Vector(vector) => {
                 let VectorProcess { process, bias, .. } = &**vector;
                 let plane = process.model.kernel.plane;
@@ -162,9 +162,9 @@ impl FieldProcess {
     /// [`State`](super::Error::State) for an inconsistent state.
     pub(crate) fn from_state(config: &Config, state: &ProcessState) -> Result<Self, super::Error> {
         Ok(match state {
-            ProcessState::Streaming(state) => {
+            ProcessState::Strength(state) => {
                 let (kernel, settings) = (engine::model(config, DIMENSION).kernel, engine::settings(config, DIMENSION));
-                Self::Streaming(Box::new(StreamingGp::from_state(kernel, settings, state)?))
+                Self::Strength(Box::new(StreamingGp::from_state(kernel, settings, state)?))
             }
             ProcessState::Vector(vector) => {
                 let VectorState { state, bias, plane } = &**vector;
@@ -179,7 +179,7 @@ impl FieldProcess {
     /// The properties of the process beside its arrays of numbers.
     pub(crate) fn head(&self) -> ProcessHead {
         let (kind, baseline, hyperparameters) = match self {
-            Self::Streaming(process) => (ProcessKind::Streaming, &process.baseline, process.model.named_values()),
+            Self::Strength(process) => (ProcessKind::Strength, &process.baseline, process.model.named_values()),
             Self::Vector(vector) => {
                 (ProcessKind::Vector, &vector.process.baseline, vector.process.model.named_values())
             }
@@ -211,7 +211,7 @@ impl FieldProcess {
         stop: &dyn Fn() -> bool,
     ) -> Result<UpdateReport, Error> {
         match self {
-            Self::Streaming(process) => {
+            Self::Strength(process) => {
                 let strengths: Vec<f64> = observations.iter().map(|observation| observation.strength).collect();
                 process.update(&places(observations), &strengths, stop)
             }
@@ -235,7 +235,7 @@ impl FieldProcess {
     pub(crate) fn vector_kernel(&self) -> Option<&VectorField> {
         match self {
             Self::Vector(vector) => Some(&vector.process.model.kernel),
-            Self::Streaming(_) => None,
+            Self::Strength(_) => None,
         }
     }
 
@@ -243,14 +243,14 @@ impl FieldProcess {
     pub(crate) fn bias_information(&self) -> Option<BiasInformation> {
         match self {
             Self::Vector(vector) => BiasInformation::learnt(vector.process.posterior()?, vector.bias.as_ref()),
-            Self::Streaming(_) => None,
+            Self::Strength(_) => None,
         }
     }
 
     /// The current posterior; none before the first batch.
     pub(crate) fn posterior(&self) -> Option<MapPosterior> {
         match self {
-            Self::Streaming(process) => process.posterior().cloned().map(MapPosterior::Scalar),
+            Self::Strength(process) => process.posterior().cloned().map(MapPosterior::Scalar),
             Self::Vector(vector) => {
                 let posterior = vector.process.posterior()?;
                 let removed = vector.bias.map_or_else(Default::default, |bias| bias.mean);

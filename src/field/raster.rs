@@ -5,7 +5,7 @@
 //! was computed at once or has grown.
 
 use super::Error;
-use super::grid::{Cells, FieldGrid, GridGeometry};
+use super::grid::{Cells, GridGeometry, StrengthGrid};
 use super::map::FieldMap;
 use super::tiles::Extent;
 use crate::config;
@@ -17,7 +17,7 @@ const BLOCK: i64 = 16;
 ///
 /// # Errors
 /// The errors of [`GridGeometry::around`].
-pub fn rasterize(settings: &config::Raster, map: &FieldMap, places: &[[f64; 2]]) -> Result<FieldGrid, Error> {
+pub fn rasterize(settings: &config::Raster, map: &FieldMap, places: &[[f64; 2]]) -> Result<StrengthGrid, Error> {
     Rasterizer::new(settings).rasterize(map, places).cloned()
 }
 
@@ -25,7 +25,7 @@ pub fn rasterize(settings: &config::Raster, map: &FieldMap, places: &[[f64; 2]])
 #[derive(Clone, Debug)]
 pub struct Rasterizer {
     settings: config::Raster,
-    grid: Option<FieldGrid>,
+    grid: Option<StrengthGrid>,
     /// The map that the raster is of.
     map: Option<FieldMap>,
     changed: Option<Cells>,
@@ -38,7 +38,7 @@ impl Rasterizer {
     }
 
     /// The last raster.
-    pub fn grid(&self) -> Option<&FieldGrid> {
+    pub fn grid(&self) -> Option<&StrengthGrid> {
         self.grid.as_ref()
     }
 
@@ -51,7 +51,7 @@ impl Rasterizer {
     pub fn clear(&mut self) {
         self.map = None;
         if let Some(grid) = &mut self.grid {
-            *grid = FieldGrid::unknown(grid.geometry);
+            *grid = StrengthGrid::unknown(grid.geometry);
             self.changed = Some(grid.geometry.cells());
         }
     }
@@ -61,7 +61,7 @@ impl Rasterizer {
     ///
     /// # Errors
     /// The errors of [`GridGeometry::around`]; the raster is then still the last one.
-    pub fn rasterize(&mut self, map: &FieldMap, places: &[[f64; 2]]) -> Result<&FieldGrid, Error> {
+    pub fn rasterize(&mut self, map: &FieldMap, places: &[[f64; 2]]) -> Result<&StrengthGrid, Error> {
         self.rasterize_watched(map, places, |_| {})
     }
 
@@ -74,7 +74,7 @@ impl Rasterizer {
         map: &FieldMap,
         places: &[[f64; 2]],
         progress: impl FnMut(f64),
-    ) -> Result<&FieldGrid, Error> {
+    ) -> Result<&StrengthGrid, Error> {
         let points = map.inducing_points().into_iter().chain(places.iter().copied());
         let unknown_above = self.settings.unknown_above;
         let predict = |places: &[[f64; 2]]| map.predict(places, unknown_above);
@@ -100,7 +100,7 @@ impl Rasterizer {
         let mut grid = match self.grid.take() {
             Some(grid) if grid.geometry == geometry => grid,
             Some(grid) => grid.extended(geometry),
-            None => FieldGrid::unknown(geometry),
+            None => StrengthGrid::unknown(geometry),
         };
         let cells = geometry.cells();
         let is_drawn =
@@ -119,7 +119,7 @@ impl Rasterizer {
 
 /// Fills blocks of a grid with predictions.
 fn fill(
-    grid: &mut FieldGrid,
+    grid: &mut StrengthGrid,
     blocks: &[Cells],
     predict: impl Fn(&[[f64; 2]]) -> (Vec<f64>, Vec<f64>),
     mut progress: impl FnMut(f64),
@@ -172,7 +172,7 @@ mod tests {
     }
 
     impl Rasterizer {
-        fn grow_anew(&mut self, points: &[[f64; 2]]) -> Result<&FieldGrid, Error> {
+        fn grow_anew(&mut self, points: &[[f64; 2]]) -> Result<&StrengthGrid, Error> {
             self.grow(points.iter().copied(), predict, |_| false, |_| {})?;
             self.grid.as_ref().ok_or(Error::NoPoints)
         }

@@ -8,7 +8,7 @@ use toml::Table;
 
 use super::process::ProcessKind;
 use super::tile_store::{StoredTile, TileRow, TileStore};
-use super::tiles::arrays::from_row;
+use super::tiles::row::from_row;
 use super::tiles::{Square, TileGrid, TileState, TilesState};
 use super::totals::Totals;
 use crate::arrays::Problem;
@@ -17,7 +17,7 @@ use crate::sensing::reading::Stamp;
 
 /// Everything a [`FieldModel`](super::model::FieldModel) has learnt, and the settings needed to interpret it.
 #[derive(Clone, Debug, PartialEq)]
-pub struct FieldState {
+pub struct ModelState {
     /// The sections `model`, `vector` and `tiles`, among whose settings are all that are fixed for the life of the map; the others have
     /// their defaults.
     pub settings: Config,
@@ -45,7 +45,7 @@ pub(crate) struct StateMetadata {
 /// A tile that was read, and the handle that keeps it in its store; or why it is lost.
 pub(crate) type ReadTile = Result<(TileRow, Option<Arc<StoredTile>>), Problem>;
 
-impl FieldState {
+impl ModelState {
     /// Checks that the map can be continued with these settings.
     ///
     /// # Errors

@@ -6,10 +6,10 @@
 //! of its neighbours. As long as every observation is in the first tile or its halo, the first tile alone predicts, and the map is that
 //! of one model to the last bit; other tiles already learn what is in their halos.
 
-pub(super) mod arrays;
 mod blend;
 mod grid;
 mod memory;
+pub(super) mod row;
 mod tile;
 
 use std::borrow::Cow;
@@ -24,7 +24,7 @@ use streaming_gp::kernel::VectorField;
 use streaming_gp::report::{SelectionEnd, UpdateReport};
 use streaming_gp::streaming::Error;
 
-use super::process::{FieldProcess, ProcessHead, ProcessState};
+use super::process::{ProcessHead, ProcessState, TileProcess};
 use super::sensor_bias::{BiasEstimate, BiasPrior, SensorBias};
 use super::tile_store::{StoredTile, TileStore};
 use crate::config::Config;
@@ -124,7 +124,7 @@ impl TileState {
     pub(crate) fn store(&self, store: &Arc<dyn TileStore>) -> io::Result<Arc<StoredTile>> {
         match &self.content {
             TileContent::Plain(state) => {
-                let number = store.write(&arrays::to_row(self.square, self.counts, state))?;
+                let number = store.write(&row::to_row(self.square, self.counts, state))?;
                 Ok(Arc::new(StoredTile::new(Arc::clone(store), number)))
             }
             TileContent::Shared(tile) => tile.store(store),
@@ -172,7 +172,7 @@ impl Tiles {
     }
 
     fn begin_first(&mut self) {
-        let first = FieldProcess::new(&self.config);
+        let first = TileProcess::new(&self.config);
         self.kernel = first.vector_kernel().cloned();
         self.insert(FIRST, first, TileCounts::default(), None);
     }
@@ -224,8 +224,8 @@ impl Tiles {
         let mut tiles = Self { grid: state.grid, newest: state.newest, ..Self::without_first(config) };
         for tile in &state.tiles {
             let process = match tile.process() {
-                Some(process) => FieldProcess::from_state(config, &process)?,
-                None => FieldProcess::new(config),
+                Some(process) => TileProcess::from_state(config, &process)?,
+                None => TileProcess::new(config),
             };
             if tile.square == FIRST {
                 tiles.kernel = process.vector_kernel().cloned();
@@ -239,7 +239,7 @@ impl Tiles {
         Ok(tiles)
     }
 
-    fn insert(&mut self, square: Square, process: FieldProcess, counts: TileCounts, stored: Option<Arc<StoredTile>>) {
+    fn insert(&mut self, square: Square, process: TileProcess, counts: TileCounts, stored: Option<Arc<StoredTile>>) {
         let tile = Tile::new(square, process, counts, stored, &self.config, &self.memory);
         self.tiles.insert(square, tile);
     }
@@ -259,7 +259,7 @@ impl Tiles {
         let [first, last] = [observations.first(), observations.last()].map(|end| end.map(place));
         let (Some(first), Some(last)) = (first, last) else { return Err(Error::Empty) };
         let Some(grid) = self.grid.or_else(|| TileGrid::new(&self.config, first)) else {
-            let mut process = self.tiles[&FIRST].process().unwrap_or_else(|| FieldProcess::new(&self.config));
+            let mut process = self.tiles[&FIRST].process().unwrap_or_else(|| TileProcess::new(&self.config));
             process.configure(&self.config);
             let mut batch = observations.to_vec();
             process.select_reachable(&mut batch);
@@ -322,12 +322,12 @@ impl Tiles {
     }
 
     /// A process for a square that has none, beside those of the squares around it.
-    fn begin(&self, square: Square, bias: Option<BiasPrior>) -> FieldProcess {
+    fn begin(&self, square: Square, bias: Option<BiasPrior>) -> TileProcess {
         let around = |other: &&Square| TileGrid::distance(**other, square) < 2.5;
         let neighbours = self.tiles.keys().filter(around).map(|neighbour| &self.tiles[neighbour]);
         let is_begun = |tile: &&Arc<Tile>| tile.size > 0;
         let parameters: Vec<&[f64]> = neighbours.filter(is_begun).map(|tile| &tile.log_parameters[..]).collect();
-        FieldProcess::beside(&self.config, &parameters, bias)
+        TileProcess::beside(&self.config, &parameters, bias)
     }
 
     /// The knowledge of all tiles about the sensor's bias; none where it is not mapped, and before the first batch.

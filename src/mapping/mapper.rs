@@ -17,7 +17,7 @@ use super::pipeline::Pipeline;
 use super::stop::StopSignal;
 use crate::config::Config;
 use crate::field::model::FieldModel;
-use crate::field::state::FieldState;
+use crate::field::state::ModelState;
 use crate::sensing::counters::COUNTABLE;
 use crate::sensing::intake::Input;
 
@@ -63,7 +63,7 @@ pub enum Step {
 #[derive(Clone, Debug, PartialEq)]
 pub struct SavedMap {
     /// State of the model.
-    pub model: FieldState,
+    pub model: ModelState,
     /// The path.
     pub path: Path,
     /// The sources.

@@ -10,7 +10,7 @@ use crate::display::AxesGrid;
 use crate::display::arrows::{Arrow, Arrows};
 use crate::display::colour::VIRIDIS;
 use crate::display::occupancy::GridScales;
-use crate::field::grid::{Cells, FieldGrid, GridGeometry};
+use crate::field::grid::{Cells, GridGeometry, StrengthGrid};
 use crate::field::map::SensorBias;
 use crate::localization::Start;
 #[cfg(not(feature = "ros-check"))]
@@ -171,7 +171,7 @@ pub(super) fn field_map(
     update: &Update,
     status: &MappingStatus,
     rejections: &Rejections,
-    grid: &FieldGrid,
+    grid: &StrengthGrid,
     axes: Option<&AxesGrid>,
     scales: &GridScales,
 ) -> FieldMapMessage {
@@ -209,7 +209,7 @@ pub(super) fn field_map(
 }
 
 /// The known cells as points at the height of the floor, with the axes of the field where the map has them.
-pub(super) fn cloud(header: Header, grid: &FieldGrid, axes: Option<&AxesGrid>) -> sensor_msgs::msg::PointCloud2 {
+pub(super) fn cloud(header: Header, grid: &StrengthGrid, axes: Option<&AxesGrid>) -> sensor_msgs::msg::PointCloud2 {
     let geometry = &grid.geometry;
     let names: Vec<&str> = POINT_FIELDS.iter().chain(axes.iter().flat_map(|_| &AXES_FIELDS)).copied().collect();
     let point_size = 4 * names.len();
@@ -335,7 +335,7 @@ mod tests {
     #[test]
     fn points_of_a_cloud_have_the_axes_where_the_map_has_them() {
         let geometry = GridGeometry { resolution: 0.5, first_column: 0, first_row: 0, columns: 2, rows: 1 };
-        let mut grid = FieldGrid::unknown(geometry);
+        let mut grid = StrengthGrid::unknown(geometry);
         (grid.mean[1], grid.standard_deviation[1]) = (50.0, 2.0);
         let header = || header("odom", Stamp::default());
         let plain = cloud(header(), &grid, None);

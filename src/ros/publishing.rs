@@ -21,7 +21,7 @@ use crate::config::{self, Config, Mapped};
 use crate::display::AxesGrid;
 use crate::display::arrows::Arrows;
 use crate::display::occupancy::{GridScales, OccupancyLayers};
-use crate::field::grid::{Cells, FieldGrid};
+use crate::field::grid::{Cells, StrengthGrid};
 use crate::field::map::FieldMap;
 use crate::field::raster::Rasterizer;
 use crate::mapping::updates::{Update, lock};
@@ -199,7 +199,7 @@ impl Unsent {
 /// The raster of an update.
 #[derive(Clone, Copy)]
 struct Raster<'a> {
-    grid: &'a FieldGrid,
+    grid: &'a StrengthGrid,
     layers: &'a OccupancyLayers,
     axes: &'a OnceCell<Option<AxesGrid>>,
     unsent: &'a Unsent,

@@ -13,7 +13,7 @@ use crate::config::Config;
 use crate::field;
 use crate::field::map::FieldMap;
 use crate::field::model::FieldModel;
-use crate::field::state::{FieldState, StateMetadata};
+use crate::field::state::{ModelState, StateMetadata};
 use crate::field::tile_store::TileStore;
 use crate::mapping::mapper::{Mapper, Progress, SavedMap};
 use crate::mapping::path;
@@ -29,7 +29,7 @@ pub struct Checkpoint {
     /// The frame of the map.
     pub frame: String,
     /// The state of the model.
-    pub model: FieldState,
+    pub model: ModelState,
     /// The state of the stream.
     pub stream: Stream,
 }
@@ -127,7 +127,7 @@ impl Checkpoint {
         let Metadata { magmap_version, frame, path_spacing, state } = serde_json::from_str(&row.state)?;
         let tiles =
             row.tiles.iter().map(|&number| Ok((TileStore::read(&**database, number)?, database.existing_tile(number))));
-        let (model, lost) = FieldState::read(state, &row.settings, tiles)?;
+        let (model, lost) = ModelState::read(state, &row.settings, tiles)?;
         let mut stream = read_stream(&row.stream)?;
         stream.pipeline.set_path(read_path(&row.path, path_spacing)?);
         Ok((Self { magmap_version, config: row.settings, frame, model, stream }, lost))

@@ -4,7 +4,7 @@ use super::metrics::{Readings, in_the_plane};
 use magmap::config::Raster;
 use magmap::field::MapPosterior;
 use magmap::field::engine::FieldPosterior;
-use magmap::field::grid::FieldGrid;
+use magmap::field::grid::StrengthGrid;
 use magmap::field::map::FieldMap;
 use magmap::field::raster::rasterize;
 use magmap::field::totals::Totals;
@@ -15,7 +15,7 @@ use std::sync::Arc;
 #[derive(Clone, Debug)]
 pub struct FinalMap {
     /// The map.
-    pub grid: FieldGrid,
+    pub grid: StrengthGrid,
     /// Positions of the inducing points, in metres.
     pub inducing_points: Vec<[f64; 2]>,
     /// Standard deviation of the field where nothing is known, in microtesla.

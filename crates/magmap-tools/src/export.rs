@@ -21,7 +21,7 @@ pub use map_picture::MapPicture;
 pub use npz::MapArrays;
 
 use magmap::display::AxesGrid;
-use magmap::field::grid::FieldGrid;
+use magmap::field::grid::StrengthGrid;
 use magmap::files::FileError;
 
 /// Why an output cannot be written.
@@ -42,18 +42,18 @@ pub enum Error {
 }
 
 /// Checks that the arrays of a grid fit its geometry.
-fn check_shape(grid: &FieldGrid) -> Result<(), Error> {
+fn check_shape(grid: &StrengthGrid) -> Result<(), Error> {
     check_length(grid, "the mean", grid.mean.len())?;
     check_length(grid, "the standard deviation", grid.standard_deviation.len())
 }
 
 /// Checks that the axes fit the geometry of a grid.
-fn check_axes(grid: &FieldGrid, axes: &AxesGrid) -> Result<(), Error> {
+fn check_axes(grid: &StrengthGrid, axes: &AxesGrid) -> Result<(), Error> {
     check_length(grid, "the axes", axes.cells.len())
 }
 
 /// Checks that an array has a value for each cell of a grid.
-fn check_length(grid: &FieldGrid, what: &'static str, found: usize) -> Result<(), Error> {
+fn check_length(grid: &StrengthGrid, what: &'static str, found: usize) -> Result<(), Error> {
     let (columns, rows, expected) = (grid.geometry.columns, grid.geometry.rows, grid.geometry.len());
     let wrong = || format!("{expected} values of {what} for a grid of {columns} by {rows} cells, found {found}");
     if found == expected { Ok(()) } else { Err(Error::Shape(wrong())) }
@@ -61,8 +61,8 @@ fn check_length(grid: &FieldGrid, what: &'static str, found: usize) -> Result<()
 
 /// A grid of strengths for tests; its lower left corner is (-1, 2), and its cells have half a metre.
 #[cfg(test)]
-fn strength_grid([columns, rows]: [usize; 2], mean: Vec<f64>, standard_deviation: Vec<f64>) -> FieldGrid {
+fn strength_grid([columns, rows]: [usize; 2], mean: Vec<f64>, standard_deviation: Vec<f64>) -> StrengthGrid {
     use magmap::field::grid::GridGeometry;
     let geometry = GridGeometry { resolution: 0.5, first_column: -2, first_row: 4, columns, rows };
-    FieldGrid { geometry, mean, standard_deviation }
+    StrengthGrid { geometry, mean, standard_deviation }
 }

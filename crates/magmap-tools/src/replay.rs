@@ -46,7 +46,7 @@ use crate::export::file::{create_folder, holds_files};
 use crate::recording::writer::MessageWriter;
 use crate::recording::{Loss, Lost, Recording};
 use magmap::config::Config;
-use magmap::field::grid::FieldGrid;
+use magmap::field::grid::StrengthGrid;
 use magmap::field::map::FieldMap;
 use magmap::mapping::mapper::{Mapper, SourceId};
 use magmap::mapping::stop::StopSignal;
@@ -218,7 +218,7 @@ pub struct ReplayOutputs {
     /// The report; also in `report.json`.
     pub report: ReplayReport,
     /// The final map.
-    pub grid: FieldGrid,
+    pub grid: StrengthGrid,
     /// The files written.
     pub files: Vec<PathBuf>,
 }

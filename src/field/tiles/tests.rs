@@ -100,7 +100,7 @@ fn tiles(model: &FieldModel) -> Vec<TileState> {
 
 fn size(tile: &TileState) -> usize {
     match &*tile.process().unwrap() {
-        ProcessState::Streaming(state) => state.past.as_ref().unwrap().target.len(),
+        ProcessState::Strength(state) => state.past.as_ref().unwrap().target.len(),
         ProcessState::Vector(vector) => vector.state.past.as_ref().unwrap().target.len(),
     }
 }
@@ -230,7 +230,7 @@ fn a_tile_begins_with_the_hyperparameters_of_its_neighbours() {
         let tiles = tiles(model);
         let tile = tiles.iter().find(|tile| tile.square == [column, 0]).unwrap();
         let process = tile.process().unwrap();
-        let ProcessState::Streaming(state) = &*process else { panic!("a map of strengths") };
+        let ProcessState::Strength(state) = &*process else { panic!("a map of strengths") };
         state.hyperparameters.iter().map(|value| value.value).collect::<Vec<f64>>()
     };
     let of_second = hyperparameters(&model, 1);

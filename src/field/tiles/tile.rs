@@ -3,13 +3,13 @@
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::arrays::{from_row, to_row};
+use super::row::{from_row, to_row};
 use super::grid::{Square, TileCounts};
 use super::memory::{Resident, TileMemory};
 use crate::arrays::Problem;
 use crate::config::Config;
 use crate::field::posterior::MapPosterior;
-use crate::field::process::{FieldProcess, ProcessHead};
+use crate::field::process::{ProcessHead, TileProcess};
 use crate::field::sensor_bias::BiasInformation;
 use crate::field::tile_store::{StoredTile, TileStore};
 
@@ -37,7 +37,7 @@ pub(crate) struct Tile {
 /// At least one of them is there, unless the file was found to be damaged.
 #[derive(Debug)]
 struct Content {
-    process: Option<FieldProcess>,
+    process: Option<TileProcess>,
     stored: Option<Arc<StoredTile>>,
 }
 
@@ -45,7 +45,7 @@ impl Tile {
     /// In memory, and in a file if it is `stored`.
     pub(super) fn new(
         square: Square,
-        process: FieldProcess,
+        process: TileProcess,
         counts: TileCounts,
         stored: Option<Arc<StoredTile>>,
         config: &Arc<Config>,
@@ -70,7 +70,7 @@ impl Tile {
     }
 
     /// The process, read if it is not in memory; none where its file cannot be read, which is reported once.
-    pub(super) fn process(self: &Arc<Self>) -> Option<FieldProcess> {
+    pub(super) fn process(self: &Arc<Self>) -> Option<TileProcess> {
         let process = self.found()?;
         self.content().process.get_or_insert_with(|| process.clone());
         self.memory.use_now(self.clone());
@@ -78,7 +78,7 @@ impl Tile {
     }
 
     /// The process, which is not in memory afterwards if it was not before.
-    fn found(&self) -> Option<FieldProcess> {
+    fn found(&self) -> Option<TileProcess> {
         let mut content = self.content();
         if content.process.is_none()
             && let Some(stored) = content.stored.take()
@@ -90,10 +90,10 @@ impl Tile {
         content.process.clone()
     }
 
-    fn read(&self, stored: &StoredTile) -> Result<FieldProcess, Problem> {
+    fn read(&self, stored: &StoredTile) -> Result<TileProcess, Problem> {
         let ProcessHead { kind, hyperparameter_names, .. } = &self.head;
         let (_, state) = from_row(&stored.read()?, *kind, hyperparameter_names, &self.config.model)?;
-        FieldProcess::from_state(&self.config, &state).map_err(|error| Problem::Settings(error.to_string()))
+        TileProcess::from_state(&self.config, &state).map_err(|error| Problem::Settings(error.to_string()))
     }
 
     /// The posterior; none before the first batch, and where the process cannot be read.

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use super::map_server::Layer;
 use super::{Error, check_shape};
-use magmap::field::grid::FieldGrid;
+use magmap::field::grid::StrengthGrid;
 
 /// The name of both files, without the extension.
 pub const NAME: &str = "poor_localization";
@@ -22,7 +22,7 @@ const DARKEST: u8 = 3;
 ///
 /// # Errors
 /// Arrays that do not fit the grid, a grid without cells, and errors of the operating system.
-pub fn write_costmap_filter(folder: &Path, grid: &FieldGrid, prior_standard_deviation: f64) -> Result<(), Error> {
+pub fn write_costmap_filter(folder: &Path, grid: &StrengthGrid, prior_standard_deviation: f64) -> Result<(), Error> {
     check_shape(grid)?;
     let legend = format!(
         "# value: 0 where the standard deviation is {GOOD} of what it is without readings, or less; 98 where it is unknown\n\

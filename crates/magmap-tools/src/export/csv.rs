@@ -6,7 +6,7 @@ use std::path::Path;
 use super::file::write_atomically;
 use super::{Error, check_axes, check_shape};
 use magmap::display::AxesGrid;
-use magmap::field::grid::FieldGrid;
+use magmap::field::grid::StrengthGrid;
 
 /// Writes a header and a row for each known cell, from the lower left one on: its centre in metres, mean and standard deviation, and
 /// where there are axes those and their standard deviations, to a tenth of a millimetre and of a nanotesla. Quantities and units are
@@ -14,7 +14,7 @@ use magmap::field::grid::FieldGrid;
 ///
 /// # Errors
 /// Arrays that do not fit the grid, and errors of the operating system.
-pub fn write_csv(path: &Path, grid: &FieldGrid, axes: Option<&AxesGrid>) -> Result<(), Error> {
+pub fn write_csv(path: &Path, grid: &StrengthGrid, axes: Option<&AxesGrid>) -> Result<(), Error> {
     check_shape(grid)?;
     axes.map_or(Ok(()), |axes| check_axes(grid, axes))?;
     write_atomically(path, |file| {

@@ -14,7 +14,7 @@ use tiff::tags::{ExtraSamples, Tag};
 
 use super::file::write_atomically;
 use super::{Error, check_shape};
-use magmap::field::grid::FieldGrid;
+use magmap::field::grid::StrengthGrid;
 
 /// GDAL's names and units of the bands, as XML.
 const GDAL_METADATA: Tag = Tag::Unknown(42112);
@@ -23,7 +23,7 @@ const GDAL_METADATA: Tag = Tag::Unknown(42112);
 ///
 /// # Errors
 /// Arrays that do not fit the grid, a grid without cells, and errors of the operating system.
-pub fn write_geotiff(path: &Path, grid: &FieldGrid, frame: &str) -> Result<(), Error> {
+pub fn write_geotiff(path: &Path, grid: &StrengthGrid, frame: &str) -> Result<(), Error> {
     check_shape(grid)?;
     if grid.geometry.is_empty() {
         return Err(Error::NoCells(path.to_owned()));
@@ -31,7 +31,7 @@ pub fn write_geotiff(path: &Path, grid: &FieldGrid, frame: &str) -> Result<(), E
     write_atomically(path, |file| encode(file, grid, frame).map_err(io::Error::other))
 }
 
-fn encode(file: impl Write + Seek, grid: &FieldGrid, frame: &str) -> TiffResult<()> {
+fn encode(file: impl Write + Seek, grid: &StrengthGrid, frame: &str) -> TiffResult<()> {
     let geometry = &grid.geometry;
     let mut encoder = TiffEncoder::new(file)?.with_compression(Compression::Deflate(DeflateLevel::Balanced));
     let mut image = encoder.new_image::<Gray32Float>(geometry.columns.try_into()?, geometry.rows.try_into()?)?;

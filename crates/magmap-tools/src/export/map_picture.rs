@@ -17,13 +17,13 @@ use super::canvas::{Area, Drawn, INK, PALE_INK, line, part, pixels, short, text,
 use super::{Error, check_shape};
 use magmap::display::colour::{self, ColourMap, MAGMA, Rgb, VIRIDIS, mean_colours, mean_scale, uncertainty_colours};
 use magmap::display::scale::Scale;
-use magmap::field::grid::{FieldGrid, GridGeometry};
+use magmap::field::grid::{GridGeometry, StrengthGrid};
 
 /// The content of a picture of a map.
 #[derive(Clone, Debug)]
 pub struct MapPicture<'a> {
     /// Mean and standard deviation per cell, in microtesla.
-    pub grid: &'a FieldGrid,
+    pub grid: &'a StrengthGrid,
     /// The path of the sensor, in metres; may be empty.
     pub path: &'a [[f64; 2]],
     /// Places of the inducing points, in metres; may be empty.
@@ -315,12 +315,12 @@ mod tests {
     use crate::export::canvas::read_png;
     use crate::export::strength_grid;
 
-    fn grid(columns: usize, rows: usize, mean: Vec<f64>) -> FieldGrid {
+    fn grid(columns: usize, rows: usize, mean: Vec<f64>) -> StrengthGrid {
         let standard_deviation = mean.iter().map(|mean| mean * 0.0).collect();
         strength_grid([columns, rows], mean, standard_deviation)
     }
 
-    fn picture<'a>(grid: &'a FieldGrid, path: &'a [[f64; 2]], inducing_points: &'a [[f64; 2]]) -> MapPicture<'a> {
+    fn picture<'a>(grid: &'a StrengthGrid, path: &'a [[f64; 2]], inducing_points: &'a [[f64; 2]]) -> MapPicture<'a> {
         MapPicture {
             grid,
             path,

@@ -14,7 +14,7 @@ use super::file::write_atomically;
 use super::{Error, check_shape};
 use magmap::display::colour::mean_scale;
 use magmap::display::scale::Scale;
-use magmap::field::grid::{FieldGrid, GridGeometry};
+use magmap::field::grid::{GridGeometry, StrengthGrid};
 
 /// Writes `mean.yaml`, `mean.pgm`, `standard_deviation.yaml` and `standard_deviation.pgm` into `folder`.
 ///
@@ -22,7 +22,7 @@ use magmap::field::grid::{FieldGrid, GridGeometry};
 ///
 /// # Errors
 /// Arrays that do not fit the grid, a grid without cells, and errors of the operating system.
-pub fn write_map_server(folder: &Path, grid: &FieldGrid, prior_standard_deviation: f64) -> Result<(), Error> {
+pub fn write_map_server(folder: &Path, grid: &StrengthGrid, prior_standard_deviation: f64) -> Result<(), Error> {
     check_shape(grid)?;
     let layers = [
         ("mean", "mean field strength", &grid.mean, mean_scale(grid, prior_standard_deviation)),

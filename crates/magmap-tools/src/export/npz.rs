@@ -13,7 +13,7 @@ use zip::{DateTime, ZipWriter};
 use super::file::write_atomically;
 use super::{Error, check_axes, check_shape};
 use magmap::display::AxesGrid;
-use magmap::field::grid::FieldGrid;
+use magmap::field::grid::StrengthGrid;
 use magmap::field::map::SensorBias;
 
 /// Everything `map.npz` holds.
@@ -37,7 +37,7 @@ use magmap::field::map::SensorBias;
 #[derive(Clone, Debug)]
 pub struct MapArrays<'a> {
     /// Mean and standard deviation per cell.
-    pub grid: &'a FieldGrid,
+    pub grid: &'a StrengthGrid,
     /// Positions of the inducing points.
     pub inducing_points: &'a [[f64; 2]],
     /// The hyperparameters.
@@ -63,7 +63,7 @@ impl MapArrays<'_> {
     }
 
     fn write_arrays(&self, archive: &mut Archive) -> io::Result<()> {
-        let FieldGrid { geometry, mean, standard_deviation, .. } = self.grid;
+        let StrengthGrid { geometry, mean, standard_deviation, .. } = self.grid;
         let cells = [geometry.rows as u64, geometry.columns as u64];
         let x = (0..geometry.columns).map(|column| geometry.centre(column, 0)[0]);
         let y = (0..geometry.rows).map(|row| geometry.centre(0, row)[1]);
@@ -152,7 +152,7 @@ mod tests {
     }
 
     /// The arrays of a grid without anything else.
-    fn only(grid: &FieldGrid) -> MapArrays<'_> {
+    fn only(grid: &StrengthGrid) -> MapArrays<'_> {
         let (axes, share_below, sensor_bias) = (None, None, None);
         MapArrays { grid, inducing_points: &[], hyperparameters: &[], path: &[], axes, share_below, sensor_bias }
     }

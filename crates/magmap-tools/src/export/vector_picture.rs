@@ -8,7 +8,7 @@ use super::canvas::{Area, Drawn, line, part, pixels, short};
 use super::map_picture::{BOTTOM, LEFT, MapPicture, SUBTITLE_MIDDLE, TOP, Window, write_entry};
 use super::{Error, check_axes};
 use magmap::display::AxesGrid;
-use magmap::field::grid::FieldGrid;
+use magmap::field::grid::StrengthGrid;
 
 // Lengths in pixels of the picture.
 /// Least distance between arrows.
@@ -54,7 +54,7 @@ impl MapPicture<'_> {
 }
 
 /// By how much the horizontal field differs from its mean over all known cells, in microtesla, in every `stride`th column and row.
-fn deviations(grid: &FieldGrid, axes: &AxesGrid, stride: i64) -> Vec<Arrow> {
+fn deviations(grid: &StrengthGrid, axes: &AxesGrid, stride: i64) -> Vec<Arrow> {
     let geometry = &grid.geometry;
     let known = || axes.cells.iter().enumerate().filter_map(|(i, cell)| Some((i, cell.as_ref()?.mean)));
     let number = known().count().max(1) as f64;
@@ -153,7 +153,7 @@ mod tests {
         Some(Axes { mean, covariance: [[0.0; 3]; 3] })
     }
 
-    fn picture(grid: &FieldGrid) -> MapPicture<'_> {
+    fn picture(grid: &StrengthGrid) -> MapPicture<'_> {
         MapPicture {
             grid,
             path: &[],

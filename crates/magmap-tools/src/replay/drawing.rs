@@ -12,7 +12,7 @@ use super::batch_record::BatchRecord;
 use super::grids::GridWriter;
 use crate::recording::writer::MessageWriter;
 use magmap::config::Config;
-use magmap::field::grid::FieldGrid;
+use magmap::field::grid::StrengthGrid;
 use magmap::field::map::FieldMap;
 use magmap::field::raster::Rasterizer;
 use magmap::mapping::mapper::Mapper;
@@ -34,7 +34,7 @@ pub(super) struct History {
     /// The records, one per batch.
     pub(super) records: Vec<BatchRecord>,
     /// The raster of the final map, or why it cannot be drawn; `None` without a map.
-    pub(super) grid: Option<Result<FieldGrid, magmap::field::Error>>,
+    pub(super) grid: Option<Result<StrengthGrid, magmap::field::Error>>,
     /// The map over time, in a complete file without its final name.
     pub(super) grids: TempPath,
 }
@@ -102,7 +102,7 @@ struct LatestMap {
     /// Index of its record; none for the initial map.
     record: Option<usize>,
     /// The raster, or why it cannot be drawn; none before the attempt.
-    drawn: Option<Result<FieldGrid, magmap::field::Error>>,
+    drawn: Option<Result<StrengthGrid, magmap::field::Error>>,
 }
 
 impl DrawingTask {

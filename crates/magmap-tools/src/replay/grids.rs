@@ -9,7 +9,7 @@ use crate::export::file::unwritten;
 use crate::recording::messages::OccupancyGrid;
 use crate::recording::writer::MessageWriter;
 use magmap::display::occupancy::{GridScales, OccupancyLayers};
-use magmap::field::grid::FieldGrid;
+use magmap::field::grid::StrengthGrid;
 use magmap::sensing::reading::Stamp;
 
 /// Topic of the mean: `nav_msgs/OccupancyGrid`, 0 to 100 over [`GridScales`].
@@ -35,7 +35,12 @@ impl GridWriter {
     }
 
     /// Writes the mean and the variance as of `stamp`.
-    pub(super) fn write(&mut self, grid: &FieldGrid, prior_deviation: f64, stamp: Stamp) -> Result<GridScales, Error> {
+    pub(super) fn write(
+        &mut self,
+        grid: &StrengthGrid,
+        prior_deviation: f64,
+        stamp: Stamp,
+    ) -> Result<GridScales, Error> {
         let OccupancyLayers { mean, variance, scales, .. } = OccupancyLayers::of(grid, prior_deviation);
         for (topic, data) in [(MEAN_TOPIC, mean), (VARIANCE_TOPIC, variance)] {
             let message = OccupancyGrid::new(stamp, &self.frame, &grid.geometry, data);

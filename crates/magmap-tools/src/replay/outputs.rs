@@ -13,7 +13,7 @@ use crate::export::map_server::write_map_server;
 use crate::export::{MapArrays, MapPicture};
 use magmap::config::{Config, Mapped};
 use magmap::display::AxesGrid;
-use magmap::field::grid::FieldGrid;
+use magmap::field::grid::StrengthGrid;
 use magmap::field::map::FieldMap;
 use magmap::mapping::thread::Finished;
 use magmap::store::map_file::FILE_NAME;
@@ -74,7 +74,13 @@ fn remove_if_there(path: &Path) -> Result<(), Error> {
     }
 }
 
-fn write_grid(folder: &Path, grid: &FieldGrid, map: &FieldMap, path: &[[f64; 2]], subtitle: &str) -> Result<(), Error> {
+fn write_grid(
+    folder: &Path,
+    grid: &StrengthGrid,
+    map: &FieldMap,
+    path: &[[f64; 2]],
+    subtitle: &str,
+) -> Result<(), Error> {
     let inducing_points = &map.inducing_points();
     let prior_standard_deviation = map.prior_standard_deviation();
     let picture = MapPicture {

@@ -9,7 +9,7 @@ use super::batch_record::BatchRecord;
 use super::drawing::History;
 use super::{Resumed, Source};
 use crate::recording::{Loss, Lost};
-use magmap::field::grid::FieldGrid;
+use magmap::field::grid::StrengthGrid;
 use magmap::field::map::{FieldMap, SensorBias};
 use magmap::mapping::thread::Finished;
 use magmap::sensing::counters::Counters;
@@ -134,7 +134,7 @@ impl ReplayReport {
     }
 }
 
-fn known_area(grid: &FieldGrid) -> f64 {
+fn known_area(grid: &StrengthGrid) -> f64 {
     let known = grid.mean.iter().filter(|value| value.is_finite()).count();
     known as f64 * grid.geometry.resolution.powi(2)
 }

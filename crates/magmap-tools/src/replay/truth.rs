@@ -4,7 +4,7 @@ use nalgebra::Point3;
 use serde::Serialize;
 
 use crate::simulation::World;
-use magmap::field::grid::FieldGrid;
+use magmap::field::grid::StrengthGrid;
 
 /// Half-width of the 95 % interval of a normal distribution, in standard deviations.
 const NORMAL_95: f64 = 1.959_963_984_540_054;
@@ -27,8 +27,8 @@ pub struct TruthComparison {
 impl TruthComparison {
     /// Compares the known cells of a room from (0, 0) to `size` on the floor of `world`; and the `constant` (microtesla), such as the
     /// mean of the readings, that a map has to beat.
-    pub fn within_room(grid: &FieldGrid, world: &impl World, size: [f64; 2], constant: f64) -> Self {
-        let FieldGrid { geometry, mean, standard_deviation, .. } = grid;
+    pub fn within_room(grid: &StrengthGrid, world: &impl World, size: [f64; 2], constant: f64) -> Self {
+        let StrengthGrid { geometry, mean, standard_deviation, .. } = grid;
         let is_in_room = |[x, y]: [f64; 2]| (0.0..=size[0]).contains(&x) && (0.0..=size[1]).contains(&y);
         let compared = |cell: usize| {
             let [x, y] = geometry.centre(cell % geometry.columns, cell / geometry.columns);

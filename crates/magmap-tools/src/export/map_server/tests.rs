@@ -49,10 +49,10 @@ pub(in crate::export) fn serve(yaml: &Path) -> OccupancyGrid {
     OccupancyGrid { width, resolution: keys["resolution"].parse().unwrap(), origin, data }
 }
 
-fn grid() -> FieldGrid {
+fn grid() -> StrengthGrid {
     let geometry = GridGeometry { resolution: 0.05, first_column: -7, first_row: 3, columns: 3, rows: 2 };
     let (mean, deviation) = (vec![40.0, 50.0, 60.0, 45.05, f64::NAN, 90.0], vec![1.0, 2.0, 4.0, 0.0, f64::NAN, 9.9]);
-    FieldGrid { geometry, ..strength_grid([3, 2], mean, deviation) }
+    StrengthGrid { geometry, ..strength_grid([3, 2], mean, deviation) }
 }
 
 #[test]

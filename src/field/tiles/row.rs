@@ -17,7 +17,7 @@ pub(super) fn to_row(square: Square, counts: TileCounts, process: &ProcessState)
     let TileCounts { learnt, own } = counts;
     let mut arrays = Arrays::default();
     match process {
-        ProcessState::Streaming(state) => add_common(&mut arrays, state),
+        ProcessState::Strength(state) => add_common(&mut arrays, state),
         ProcessState::Vector(vector) => {
             add_common(&mut arrays, &vector.state);
             add_bias(&mut arrays, vector.bias.as_ref());
@@ -49,7 +49,7 @@ fn read_process(
     settings: &config::Model,
 ) -> Result<ProcessState, Problem> {
     let process = match kind {
-        ProcessKind::Streaming => ProcessState::Streaming(read_common(arrays, names, targets, settings)?),
+        ProcessKind::Strength => ProcessState::Strength(read_common(arrays, names, targets, settings)?),
         ProcessKind::Vector => ProcessState::Vector(Box::new(VectorState {
             state: read_common(arrays, names, targets, settings)?,
             bias: read_bias(arrays)?,
