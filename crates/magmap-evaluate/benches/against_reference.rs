@@ -76,7 +76,7 @@ fn compare_streams(folder: &Path) -> std::io::Result<()> {
         ("magmap's", &defaults, &as_ours[..], &[&vips, "oips=0.93", "conditional_variance=0.5"][..]),
     ];
     for (name, config, arguments, methods) in cases {
-        let material = Material::read(STREAM, &STREAM.drives(), &data, Magnetometer::Invensense, config.evaluation.cut)
+        let material = Material::read(STREAM, &STREAM.drives(), &data, Magnetometer::Invensense, config)
             .map_err(std::io::Error::other)?;
         for method in methods {
             let mut config = config.clone();
@@ -94,7 +94,7 @@ fn compare_streams(folder: &Path) -> std::io::Result<()> {
     let mut config = defaults;
     config.model.field = Mapped::Vector;
     config.averaging.spacing = 0.1;
-    let material = Material::read(STREAM, &STREAM.drives(), &data, Magnetometer::Invensense, config.evaluation.cut);
+    let material = Material::read(STREAM, &STREAM.drives(), &data, Magnetometer::Invensense, &config);
     let material = material.map_err(std::io::Error::other)?.tested_on_every(5);
     let mut command = single_threaded("python3");
     command.arg(folder.join("vector_field.py")).arg("stream").env("MAGMAP_DATA", &data);

@@ -8,11 +8,12 @@ use super::methods::Learnt;
 use super::metrics::{Nearest, Predictions, Readings, rmse};
 use super::outliers::Outliers;
 use anyhow::{Context, ensure};
-use magmap::config::{Config, Cut};
+use magmap::config::{Config, Cut, Gates};
 use magmap::field::map::{FieldMap, SensorBias};
 use magmap::field::model::FieldModel;
 use magmap::mapping::averaging::Averager;
-use magmap::sensing::reading::{LocatedReading, MagneticField, Observation};
+use magmap::sensing::gates::{GradientGate, ReadingGate, RepeatGate, check_range};
+use magmap::sensing::reading::{LocatedReading, MagneticField, Observation, Reading};
 use magmap_tools::recording::aalto_csv::{AaltoDrive, DrivePath, Magnetometer};
 use nalgebra::{Matrix3, Point3, Vector3};
 use rand::SeedableRng;
@@ -73,7 +74,7 @@ pub struct Material {
 }
 
 impl Material {
-    /// Reads the drives from the folder that holds the sensors' folders.
+    /// Reads the drives from the folder that holds the sensors' folders. What is learnt has passed the gates for readings, as in a replay.
     ///
     /// # Errors
     /// When a drive is missing, damaged or too short.
@@ -82,17 +83,17 @@ impl Material {
         drives: &Drives,
         data: &Path,
         magnetometer: Magnetometer,
-        cut: Cut,
+        config: &Config,
     ) -> anyhow::Result<Self> {
-        let read = |number: &u32| {
-            let drive = AaltoDrive::read(&DrivePath::new(data, magnetometer, *number));
-            anyhow::Ok(located(&drive.with_context(|| format!("drive {number}"))?))
-        };
         let part = |number: &u32, others: &[u32], held_out: bool| -> anyhow::Result<Vec<LocatedReading>> {
+            let drive = AaltoDrive::read(&DrivePath::new(data, magnetometer, *number));
+            let drive = drive.with_context(|| format!("drive {number}"))?;
+            let located = located(&drive);
+            let accepted = accepted(&drive, &located, &config.gates);
             let (count, every) = HELD_OUT;
             let is_part = |row: usize| !others.contains(number) || (row % every >= every - count) == held_out;
-            let rows = read(number)?.into_iter().enumerate();
-            Ok(rows.filter(|(row, _)| is_part(*row)).map(|(_, reading)| reading).collect())
+            let is_used = |row: &usize| is_part(*row) && (held_out || accepted[*row]);
+            Ok((0..located.len()).filter(is_used).map(|row| located[row]).collect())
         };
         let test = drives.test.iter().map(|number| part(number, &drives.learn, true)).collect::<anyhow::Result<_>>()?;
         let mut batches = Vec::new();
@@ -101,7 +102,7 @@ impl Material {
             let (rows, expected) = (drive.len(), 2 * STREAM_BATCHES);
             ensure!(rows >= expected, "drive {number}: expected at least {expected} rows, found {rows}");
             let edges = match experiment {
-                Experiment::Stream => edges(rows, cut),
+                Experiment::Stream => edges(rows, config.evaluation.cut),
                 Experiment::Paths => vec![0, rows],
             };
             batches.extend(edges.windows(2).map(|edge| drive[edge[0]..edge[1]].to_vec()));
@@ -139,7 +140,7 @@ impl Material {
         self
     }
 
-    /// Adds outliers to the readings that are learnt from. There is no gate before the averages here.
+    /// Adds outliers to the readings that are learnt from, as if they had passed the gates.
     pub fn with_outliers(mut self, outliers: Outliers) -> Self {
         let mut corrupt = outliers.corruption(0);
         self.batches.iter_mut().flatten().for_each(|reading| reading.field = corrupt(reading.field));
@@ -168,6 +169,20 @@ fn located(drive: &AaltoDrive) -> Vec<LocatedReading> {
             field: MagneticField::from_microtesla(drive.fields[row]),
         })
         .collect()
+}
+
+/// Which readings of a drive pass the gates for readings.
+fn accepted(drive: &AaltoDrive, located: &[LocatedReading], gates: &Gates) -> Vec<bool> {
+    let (mut reading, mut repeat, mut gradient) =
+        (ReadingGate::default(), RepeatGate::default(), GradientGate::default());
+    let mut check = |located: &LocatedReading, sent: MagneticField| {
+        check_range(gates, &sent)?;
+        reading.check(gates, &Reading { stamp: located.stamp, field: sent })?;
+        repeat.check(gates, &sent, located.position)?;
+        gradient.check(gates, located)
+    };
+    let sent = drive.fields.iter().map(|field| MagneticField::from_microtesla(*field));
+    located.iter().zip(sent).map(|(located, sent)| check(located, sent).is_ok()).collect()
 }
 
 /// Poses of the sensor at each reading of a drive, with the speed between the neighbouring readings.

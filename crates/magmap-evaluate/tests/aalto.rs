@@ -22,8 +22,7 @@ const STREAM: Experiment = Experiment::Stream;
 
 fn stream(config: &Config, offset: f64) -> Option<DrivesOutcome> {
     let data = common::aalto_folder()?;
-    let material =
-        Material::read(STREAM, &STREAM.drives(), &data, Magnetometer::Invensense, config.evaluation.cut).unwrap();
+    let material = Material::read(STREAM, &STREAM.drives(), &data, Magnetometer::Invensense, &config).unwrap();
     Some(drives::run(&material, config, offset, |_, _| ()).unwrap())
 }
 
@@ -31,8 +30,7 @@ fn stream(config: &Config, offset: f64) -> Option<DrivesOutcome> {
 fn side_by_side(order: impl FnOnce(Material) -> Material, methods: &[&str]) -> Option<Vec<BatchResult>> {
     let data = common::aalto_folder()?;
     let config = Config::default();
-    let material =
-        Material::read(STREAM, &STREAM.drives(), &data, Magnetometer::Invensense, config.evaluation.cut).unwrap();
+    let material = Material::read(STREAM, &STREAM.drives(), &data, Magnetometer::Invensense, &config).unwrap();
     let task = order(material).task(&config, 0.0);
     let run = |method: &&str| task.run(&method.parse().unwrap(), &config, |_, _| ()).steps.last().unwrap().clone();
     Some(methods.iter().map(run).collect())
@@ -100,8 +98,7 @@ fn three_axes_predict_other_drives_and_find_a_hard_iron_that_was_added() {
     let Some(data) = common::aalto_folder() else { return };
     let mut config = Config::default();
     config.model.field = Mapped::Vector;
-    let drives =
-        Material::read(STREAM, &STREAM.drives(), &data, Magnetometer::Invensense, config.evaluation.cut).unwrap();
+    let drives = Material::read(STREAM, &STREAM.drives(), &data, Magnetometer::Invensense, &config).unwrap();
     let drives = drives.tested_on_every(5);
     let [as_it_is, with_more] = [drives.clone(), drives.with_hard_iron(Vector3::new(15.0, -10.0, 0.0))]
         .map(|material| drives::run(&material, &config, 0.0, |_, _| ()).unwrap());
@@ -135,7 +132,7 @@ fn all_drives(data: &Path) -> Vec<(Magnetometer, u32)> {
 /// Learns four fifths of a drive in 20 batches; tested is the rest.
 fn within_drive(data: &Path, sensor: Magnetometer, number: u32, config: &Config) -> DrivesOutcome {
     let drives = Drives { learn: vec![number], test: vec![number] };
-    let material = Material::read(STREAM, &drives, data, sensor, config.evaluation.cut).unwrap();
+    let material = Material::read(STREAM, &drives, data, sensor, config).unwrap();
     drives::run(&material, config, 0.0, |_, _| ()).unwrap()
 }
 
@@ -202,8 +199,7 @@ fn where_learning_starts_does_not_change_a_map_of_three_axes() {
         eprintln!("{name}: RMSE {default:.2}, from other starts times {changes:.2?}");
         changes.iter().all(|change| (0.9..1.1).contains(change))
     };
-    let material =
-        Material::read(STREAM, &STREAM.drives(), &data, Magnetometer::Invensense, config.evaluation.cut).unwrap();
+    let material = Material::read(STREAM, &STREAM.drives(), &data, Magnetometer::Invensense, &config).unwrap();
     let material = material.tested_on_every(5);
     assert!(check("stream", &|config| drives::run(&material, config, 0.0, |_, _| ()).unwrap().last().rmse));
     for (sensor, number) in all_drives(&data) {

@@ -7,6 +7,7 @@ pub mod dipoles;
 pub mod odometry;
 pub mod path;
 pub mod robot;
+pub mod survey;
 
 use std::f64::consts::PI;
 
@@ -16,7 +17,7 @@ use rand_chacha::ChaCha8Rng;
 
 use magmap::sensing::reading::MagneticField;
 
-pub use dipoles::{Character, Dipole, DipoleOptions, DipoleWorld};
+pub use dipoles::{Character, Dipole, DipoleOptions, DipoleWorld, Steel};
 pub use odometry::{Drift, Odometry};
 pub use path::{Path, Route};
 pub use robot::{RobotOptions, SimulatedDrive, SimulatedMeasurement, Truth};

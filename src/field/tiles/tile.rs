@@ -3,9 +3,9 @@
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::row::{from_row, to_row};
 use super::grid::{Square, TileCounts};
 use super::memory::{Resident, TileMemory};
+use super::row::{from_row, to_row};
 use crate::arrays::Problem;
 use crate::config::Config;
 use crate::field::posterior::MapPosterior;

@@ -8,12 +8,11 @@ use crate::TEST_SEEDS;
 use crate::metrics::Predictions;
 use crate::outliers::Outliers;
 use anyhow::Context;
-use clap::ValueEnum;
 use magmap::config::Config;
 use magmap::mapping::mapper::Mapper;
 use magmap::mapping::thread::{MappingThread, Mode};
 use magmap::sensing::reading::MagneticField;
-use magmap_tools::simulation::{DipoleOptions, DipoleWorld, Drift, Path, RobotOptions, Route, SimulatedDrive};
+use magmap_tools::simulation::{DipoleOptions, DipoleWorld, Drift, Path, RobotOptions, Route, SimulatedDrive, Steel};
 use nalgebra::{Isometry3, Vector3};
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
@@ -34,38 +33,8 @@ pub const DISTANCES_ANYWHERE: [[f64; 2]; 4] = [[0.2, 0.6], [0.4, 1.5], [1.0, 2.5
 /// varies over less than the distance between the lanes.
 const CLOSE: [f64; 2] = [4.0, 0.3];
 
-/// Where the steel is.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, ValueEnum)]
-#[serde(rename_all = "snake_case")]
-pub enum Steel {
-    /// Under the floor and, in the walls, up to a metre and a half over it.
-    #[default]
-    Below,
-    /// Above the sensor.
-    Above,
-    /// In the walls, up to half a metre higher or lower than the sensor.
-    Beside,
-    /// Half of it below, half above, and as much beside as otherwise.
-    Mixed,
-}
-
-impl Steel {
-    const ANYWHERE: [Self; 3] = [Self::Above, Self::Beside, Self::Mixed];
-
-    fn of(self, options: DipoleOptions) -> DipoleOptions {
-        let (ceiling, beside_heights) = (0.0, [-0.5, 0.5]);
-        let (under, beside) = (options.under, options.beside);
-        match self {
-            Self::Below => options,
-            Self::Above => DipoleOptions { under: 0, beside: 0, above: under, ceiling, ..options },
-            // As many sources as elsewhere.
-            Self::Beside => DipoleOptions { under: 0, beside: under + beside, beside_heights, ..options },
-            Self::Mixed => {
-                DipoleOptions { under: under / 2, above: under - under / 2, ceiling, beside_heights, ..options }
-            }
-        }
-    }
-}
+/// The places of steel other than below.
+const ANYWHERE: [Steel; 3] = [Steel::Above, Steel::Beside, Steel::Mixed];
 
 /// Standard deviation of each component of the hard iron, in microtesla.
 const HARD_IRON: f64 = 5.0;
@@ -142,7 +111,7 @@ pub fn settings() -> Vec<Setting> {
     let sound = |sd, distance| NOISES.map(|noise| room(sd, distance, noise, Fault::None));
     let faults = [Fault::Drift, Fault::Heading, Fault::Turned, Fault::Side];
     let all = STANDARD_DEVIATIONS.iter().flat_map(|sd| DISTANCES.iter().flat_map(|distance| sound(*sd, *distance)));
-    let all = all.chain(Steel::ANYWHERE.into_iter().flat_map(anywhere));
+    let all = all.chain(ANYWHERE.into_iter().flat_map(anywhere));
     all.chain(faults.map(|fault| room(10.0, usual, NOISES[0], fault))).collect()
 }
 
@@ -190,10 +159,14 @@ struct Room {
 fn map_one(setting: &Setting, seed: u64, config: &Config, outliers: Outliers) -> anyhow::Result<Room> {
     let Setting { side, length, lanes, standard_deviation, steel, distance, noise, fault } = *setting;
     let size = [side; 2];
-    // Rooms over steel have the same number of dipoles in every size.
-    let options = if steel == Steel::Below { DipoleOptions::default() } else { DipoleOptions::of_size(size) };
-    let options = DipoleOptions { size, standard_deviation, distance, ..options };
-    let world = DipoleWorld::random(&steel.of(options), seed)?;
+    let options = match steel {
+        // The same number of dipoles in every size.
+        Steel::Below => DipoleOptions::default(),
+        // Distances are those from the sensor, and walls begin half a metre below it.
+        _ => DipoleOptions { ceiling: 0.0, beside_heights: [-0.5, 0.5], ..DipoleOptions::of_size(size) },
+    };
+    let options = DipoleOptions { size, standard_deviation, distance, ..options }.with_steel(steel);
+    let world = DipoleWorld::random(&options, seed)?;
     let (mut random, normal) = (ChaCha8Rng::seed_from_u64(seed), Normal::new(0.0, HARD_IRON)?);
     let hard_iron = Vector3::from_fn(|_, _| normal.sample(&mut random));
     let with_iron = |field: MagneticField| MagneticField::from_microtesla(field.microtesla() + hard_iron);

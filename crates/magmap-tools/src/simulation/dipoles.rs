@@ -1,8 +1,10 @@
 //! A world of magnetic dipoles under the floor, beside it and above the ceiling, in an ambient field.
 
+use clap::ValueEnum;
 use nalgebra::{DVector, Point3, Vector3};
 use rand::{Rng, RngExt};
 use rand_distr::{Distribution, UnitSphere};
+use serde::Serialize;
 
 use super::{Error, Stream, World, check, generator, not_negative, positive};
 use magmap::sensing::reading::MagneticField;
@@ -69,6 +71,21 @@ pub enum Character {
     Hall,
 }
 
+/// Where the steel of a building is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, ValueEnum)]
+#[serde(rename_all = "snake_case")]
+pub enum Steel {
+    /// Under the floor and in the walls.
+    #[default]
+    Below,
+    /// Above the ceiling.
+    Above,
+    /// In the walls.
+    Beside,
+    /// Half of it under the floor, half above the ceiling, and in the walls.
+    Mixed,
+}
+
 /// Length of wall whose sources are similarly strong, in a hall, in metres.
 pub const SECTION: f64 = 5.0;
 
@@ -99,6 +116,17 @@ impl DipoleOptions {
         let scaled = |count: usize, by: f64| (count as f64 * by).ceil() as usize;
         let (under, beside) = (scaled(default.under, area), scaled(default.beside, perimeter));
         Self { size, under, beside, ..default }
+    }
+
+    /// The same number of sources, at other places.
+    pub fn with_steel(self, steel: Steel) -> Self {
+        let Self { under, beside, above, .. } = self;
+        match steel {
+            Steel::Below => self,
+            Steel::Above => Self { under: 0, beside: 0, above: above + under, ..self },
+            Steel::Beside => Self { under: 0, beside: beside + under, ..self },
+            Steel::Mixed => Self { under: under / 2, above: above + under - under / 2, ..self },
+        }
     }
 
     fn check(&self) -> Result<(), Error> {

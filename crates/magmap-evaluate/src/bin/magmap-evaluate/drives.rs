@@ -104,7 +104,7 @@ pub fn run(experiment: Experiment, arguments: &Arguments, terminal: &Terminal) -
     let of_experiment = experiment.drives();
     let chosen = |numbers: &[u32], others: Vec<u32>| if numbers.is_empty() { others } else { numbers.to_vec() };
     let drives = Drives { learn: chosen(learn, of_experiment.learn), test: chosen(test, of_experiment.test) };
-    let material = Material::read(experiment, &drives, data, *sensor, config.evaluation.cut)?;
+    let material = Material::read(experiment, &drives, data, *sensor, &config)?;
     let material = material.with_hard_iron(*hard_iron).with_outliers(*outliers);
     let material = match order {
         Order::Recorded => material,

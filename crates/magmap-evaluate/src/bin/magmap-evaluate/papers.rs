@@ -118,7 +118,7 @@ pub fn run(arguments: &Arguments, terminal: &Terminal) -> anyhow::Result<Ending>
 }
 
 fn material(experiment: Experiment, data: &Path, config: &Config) -> anyhow::Result<Material> {
-    Material::read(experiment, &experiment.drives(), data, Magnetometer::Invensense, config.evaluation.cut)
+    Material::read(experiment, &experiment.drives(), data, Magnetometer::Invensense, config)
 }
 
 /// A table in Markdown: the same drives mapped with three axes, which no paper does, after the batches that the papers report and each of

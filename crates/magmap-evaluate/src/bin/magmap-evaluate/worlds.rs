@@ -5,9 +5,10 @@ use std::io::{self, Write};
 use clap::Args;
 use magmap::config::{Config, Mapped};
 use magmap_evaluate::outliers::Outliers;
-use magmap_evaluate::worlds::rooms::{self, Fault, RoomScores, Steel};
+use magmap_evaluate::worlds::rooms::{self, Fault, RoomScores};
 use magmap_evaluate::worlds::{self, WorldScores};
 use magmap_tools::cli::{Ending, Terminal};
+use magmap_tools::simulation::Steel;
 use serde_json::json;
 
 use super::arguments::Common;
