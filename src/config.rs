@@ -212,8 +212,9 @@ sections! {
     /// map, and each tile has its own hyperparameters.
     #[scope(Map)]
     tiles: Tiles {
-        /// Side of a tile, in metres; 0 for one model of the whole map. The map begins in the middle of a tile.
-        size: f64 = 0.0 => not_negative,
+        /// Side of a tile, in metres: some four to ten lengthscales; 0 for one model of the whole map. The map begins in the middle of a
+        /// tile.
+        size: f64 = 6.0 => not_negative,
         /// How far around its square a tile learns, in metres; 0 for 1.5 initial lengthscales. At most half a tile.
         halo: f64 = 0.0 => not_negative,
         /// How far around its square a tile predicts, in metres, fading into its neighbours; 0 for half an initial lengthscale. At
@@ -541,14 +542,15 @@ const HALO: f64 = 1.5;
 const BAND: f64 = 0.5;
 
 impl Tiles {
-    /// Widths of halo and band, in metres: as they are set, or from the initial lengthscale in `config`.
+    /// Widths of halo and band, in metres: as they are set, or from the initial lengthscale in `config`, as far as a tile allows.
     pub fn widths(&self, config: &Config) -> [f64; 2] {
         let lengthscale = match config.model.field {
             Mapped::Vector => config.vector.initial.lengthscale,
             Mapped::Strength => config.model.initial.lengthscale,
         };
-        let or = |width: f64, lengthscales: f64| if width > 0.0 { width } else { lengthscales * lengthscale };
-        [or(self.halo, HALO), or(self.band, BAND)]
+        let halo = if self.halo > 0.0 { self.halo } else { (HALO * lengthscale).min(0.5 * self.size) };
+        let band = if self.band > 0.0 { self.band } else { (BAND * lengthscale).min(halo) };
+        [halo, band]
     }
 }
 

@@ -247,8 +247,8 @@ impl Database {
     }
 
     /// From now on this process writes into the file. Where the map has no file yet, or its file has vanished, a new one is made: a
-    /// file of another map at its path becomes an earlier map, of which at most `earlier_maps` are kept, and the trajectory in a file that
-    /// has vanished is copied.
+    /// file of another map at its path becomes an earlier map, of which at most `earlier_maps` are kept, and of a file that has vanished
+    /// the trajectory is copied, and the tiles that the maps in memory need.
     ///
     /// # Errors
     /// [`Error::InUse`], and [`Error::File`] for what cannot be written.
@@ -269,7 +269,7 @@ impl Database {
         }
         let mut open = Open::new(&self.path).map_err(|error| self.unwritten(in_words(error)))?;
         if let Some(vanished) = guard.as_ref() {
-            let copied = copy_batches(&vanished.connection, &mut open);
+            let copied = copy(&vanished.connection, &mut open, &lock(&self.tiles).used);
             copied.map_err(|error| self.unwritten(in_words(error)))?;
         }
         *guard = Some(open);
@@ -769,8 +769,8 @@ fn batch_of(row: &Row<'_>, number: u64, sum: u32) -> Option<Batch> {
     (checksum(number, &observations) == sum).then_some(Batch { number, run, learnt_after: 0, observations })
 }
 
-/// Copies all batches that can be read, one after another.
-fn copy_batches(from: &Connection, to: &mut Open) -> rusqlite::Result<()> {
+/// Copies all batches, and these tiles, that can be read, one after another.
+fn copy(from: &Connection, to: &mut Open, tiles: &BTreeSet<u64>) -> rusqlite::Result<()> {
     let mut query = from.prepare("SELECT number, checksum, observations, run FROM batches ORDER BY number")?;
     let mut rows = query.query([])?;
     to.transaction(true, |transaction| {
@@ -778,8 +778,32 @@ fn copy_batches(from: &Connection, to: &mut Open) -> rusqlite::Result<()> {
             let batch = batch_of(row, number(row, 0)?, row.get(1)?);
             insert_batches(transaction, batch.as_slice())?;
         }
+        for &tile in tiles {
+            if let Ok((row, checksum)) = tile_of(from, tile) {
+                insert_tile(transaction, Some(tile), &row, checksum)?;
+            }
+        }
         Ok(())
     })
+}
+
+/// Inserts a tile under this number, or under the next, and returns it.
+fn insert_tile(
+    transaction: &Transaction<'_>,
+    number: Option<u64>,
+    tile: &TileRow,
+    checksum: u32,
+) -> rusqlite::Result<u64> {
+    let TileRow { square: [column, row], targets, learnt, own, arrays } = tile;
+    let [targets, learnt, own] = [targets, learnt, own].map(|count| *count as i64);
+    let mut insert = transaction.prepare_cached("INSERT INTO tiles VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)")?;
+    insert.execute(params![number.map(|number| number as i64), column, row, targets, learnt, own, checksum])?;
+    let number = transaction.last_insert_rowid();
+    let mut insert = transaction.prepare_cached("INSERT INTO arrays VALUES (?1, ?2, ?3, ?4)")?;
+    for Array { name, shape, bytes } in &arrays.0 {
+        insert.execute(params![number, name, format!("{shape:?}"), bytes])?;
+    }
+    Ok(number as u64)
 }
 
 /// Removes tiles that neither a checkpoint needs nor the maps in memory, which use these.
@@ -810,21 +834,11 @@ impl TileStore for Database {
     }
 
     fn write(&self, tile: &TileRow) -> io::Result<u64> {
-        let TileRow { square: [column, row], targets, learnt, own, arrays } = tile;
         let written = self.write(false, |transaction| {
-            let [targets, learnt, own] = [targets, learnt, own].map(|count| *count as i64);
-            let mut insert = transaction.prepare_cached(
-                "INSERT INTO tiles (column, row, targets, learnt, own, checksum) VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
-            )?;
-            insert.execute(params![column, row, targets, learnt, own, tile_checksum(tile)])?;
-            let number = transaction.last_insert_rowid();
-            let mut insert = transaction.prepare_cached("INSERT INTO arrays VALUES (?1, ?2, ?3, ?4)")?;
-            for Array { name, shape, bytes } in &arrays.0 {
-                insert.execute(params![number, name, format!("{shape:?}"), bytes])?;
-            }
+            let number = insert_tile(transaction, None, tile, tile_checksum(tile))?;
             // Before another transaction can sweep it.
-            lock(&self.tiles).used.insert(number as u64);
-            Ok(number as u64)
+            lock(&self.tiles).used.insert(number);
+            Ok(number)
         });
         let failed = written.is_err().then(Instant::now);
         let had_failed = std::mem::replace(&mut lock(&self.tiles).failed, failed).is_some();

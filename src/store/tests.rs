@@ -503,7 +503,7 @@ fn an_unavailable_folder_is_used_once_it_is_available_and_another_map_there_is_s
     let mut files = fs::read_dir(disk.path().join("maps")).unwrap().map(|entry| entry.unwrap().path());
     let kept = files.find(|file| siblings(&path).all(|own| own != *file)).expect("what was there");
     assert_eq!(fs::read_to_string(kept).unwrap(), "previous");
-    // The file vanishes; the map and its trajectory are in a new one.
+    // The file vanishes; the map, with the tiles that have not changed since, and its trajectory are in a new one.
     siblings(&path).for_each(|file| drop(fs::remove_file(file)));
     robot.log.checkpoint(&robot.mapper);
     measurements[200..].iter().for_each(|&measurement| robot.measure(measurement, true));

@@ -252,7 +252,7 @@ fn other_settings_or_another_drive_are_rejected_and_the_map_stays() {
     let (_, err) = expect(1, &replay("drive", "map", &["--resume", "--set", "selection.delta=0.3"]), &folder);
     assert!(err.contains("selection.delta") && err.contains("0.3"), "{err}");
     let (_, err) = expect(1, &replay("drive", "map", &["--resume", "--set", "tiles.size=4"]), &folder);
-    assert!(err.contains("tiles.size is 4.0, but the map was made with 0.0; set tiles.size = 0.0"), "{err}");
+    assert!(err.contains("tiles.size is 4.0, but the map was made with 6.0; set tiles.size = 6.0"), "{err}");
     let (_, err) = expect(1, &replay("other", "map", &["--resume"]), &folder);
     assert!(err.contains("is of drive, whose replay was interrupted"), "{err}");
     // Nor is it started again by mistake.

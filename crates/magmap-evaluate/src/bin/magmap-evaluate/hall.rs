@@ -12,9 +12,6 @@ use magmap_tools::export::map_picture::MapPicture;
 
 use super::arguments::Common;
 
-/// Side of a tile in this experiment, unless it is set, in metres.
-const TILE: f64 = 6.0;
-
 /// Arguments of the hall.
 #[derive(Args)]
 pub struct Arguments {
@@ -38,7 +35,7 @@ pub struct Arguments {
 pub fn run(arguments: &Arguments, terminal: &Terminal) -> anyhow::Result<Ending> {
     let Arguments { side, lanes, seed, picture, common } = arguments;
     let mut base = Config::default();
-    (base.tiles.size, base.raster.resolution) = (TILE, 0.1);
+    base.raster.resolution = 0.1;
     let config = common.config_of_any_field(base)?;
     let hall = Hall { side: *side, lanes: *lanes, seed: *seed };
     let bar = terminal.bar("mapping", 0);

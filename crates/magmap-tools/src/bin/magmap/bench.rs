@@ -20,16 +20,13 @@ use magmap_tools::simulation::{DipoleOptions, RobotOptions, Route, Simulation};
 const EXAMPLES: &str = "\
 Examples:
   magmap bench                         a room of 10 m by 10 m, in some ten seconds
-  magmap bench --side 20               a larger room: closer to the limit of this computer, and slower
+  magmap bench --side 20               a larger room: an update costs the same, as the map is made of tiles
   magmap bench --set selection.delta=0.5    with other settings
 
 Maps a simulated room, of strengths and of the three axes, and finds the robot on a second drive through each map. All on one core.";
 
 /// Distance between the lanes of the drive, in metres.
 const LANES: f64 = 0.8;
-
-/// The time of an update grows with at most this power of the number of inducing points, which grows with the area of the room.
-const GROWTH: f64 = 3.0;
 
 /// Particles of the filter.
 const PARTICLES: usize = 2000;
@@ -168,14 +165,7 @@ impl BenchDrive {
             format!("{:.0}", figures.localization_updates as f64 / figures.localization)
         })?;
         line("localization, of one core while driving", &|figures| of_core(figures.localization))?;
-        line("largest room in real time, about", &|figures| {
-            let side = largest_side(*side, figures.slowest(), duration / figures.updates.len() as f64);
-            format!("{side:.0} x {side:.0} m")
-        })?;
-        writeln!(
-            out,
-            "\nLarger buildings are mapped in tiles, at a cost that does not grow: --set tiles.size=6 (docs/buildings.md)."
-        )
+        Ok(())
     }
 }
 
@@ -183,13 +173,6 @@ impl Figures {
     fn slowest(&self) -> f64 {
         self.updates.last().copied().unwrap_or_default()
     }
-}
-
-/// Side of the largest square room in which an update still takes no longer than driving its batch, from what the slowest update in a room
-/// of `side` takes.
-fn largest_side(side: f64, slowest: f64, batch: f64) -> f64 {
-    // The number of inducing points grows with the square of the side.
-    side * (batch / slowest).powf(0.5 / GROWTH)
 }
 
 /// The processor: its name, its architecture, the widest vectors it has, and how many threads it runs.
@@ -246,11 +229,5 @@ mod tests {
         let table = String::from_utf8(table).unwrap();
         assert!(table.contains("a room of 3 m by 3 m"), "{table}");
         assert!(!table.contains("NaN") && !table.contains("inf"), "{table}");
-    }
-
-    #[test]
-    fn a_room_of_twice_the_side_takes_64_times_as_long() {
-        assert!((largest_side(10.0, 0.1, 6.4) - 20.0).abs() < 1e-12);
-        assert!(largest_side(10.0, 20.0, 10.0) < 10.0);
     }
 }
