@@ -66,10 +66,12 @@ impl ExactEvidence {
     }
 }
 
-/// The three rows of a reading. Its axes are those of the body: under the prior of the bias every mount is the same.
+/// The three rows of a reading in the plane: its height is left out. Its axes are those of the body: under the prior of the bias every
+/// mount is the same.
 pub fn rows_of_reading(position: Point3<f64>, body: &Matrix3<f64>) -> [FieldPlace; 3] {
+    let position = [position.x, position.y, 0.0];
     Axis::ALL.map(|axis| {
         let row = body.row(axis as usize);
-        FieldPlace::Reading { axis, position: position.into(), turn: [row[0], row[1], row[2]], speed: 0.0 }
+        FieldPlace::Reading { axis, position, turn: [row[0], row[1], row[2]], speed: 0.0 }
     })
 }

@@ -7,6 +7,9 @@
 //! the path has neither curl nor divergence. It is a function of yaw and delay; the hard iron is part of the model,
 //! with a posterior of its own. Standard deviations of yaw and delay come from the curvature.
 //!
+//! The sources of the field may be below the sensor and above it. Those above look like those below to a sensor that is
+//! turned by half a turn: the yaw is determined modulo half a turn, and given nearest to the recorded one.
+//!
 //! The model takes the errors of neighbouring readings for independent, but those of odometry are shared along metres
 //! of path. So all variances are multiplied by one factor, at least 1: how much the results vary when each sixth of the
 //! stretch is left out in turn (the delete-a-group jackknife), in relation to the variance under the model, on average
@@ -21,7 +24,7 @@ mod unit;
 
 use nalgebra::{Isometry3, Matrix2, Matrix3, SymmetricEigen, UnitQuaternion, Vector2, Vector3};
 use serde::Serialize;
-use streaming_gp::VectorField;
+use streaming_gp::{Model, VectorField};
 
 use self::agreement::{heading_of, headings};
 use self::evidence::{Bias, Evidence};
@@ -136,8 +139,8 @@ pub struct Calibration {
     pub unit: Unit,
     /// The hard iron; none where the drive does not determine it.
     pub hard_iron: Option<HardIron>,
-    /// The yaw by which the sensor is turned on the robot, in addition to what the recording says, in radians; none
-    /// where the drive does not determine it.
+    /// The yaw by which the sensor is turned on the robot, in addition to what the recording says, in radians: modulo
+    /// half a turn, that nearest to zero. None where the drive does not determine it.
     pub yaw: Option<Estimate>,
     /// How much later the readings are stamped than the poses, in seconds, for `sensor.delay`; none where the drive
     /// does not determine it.
@@ -272,6 +275,9 @@ struct Found {
 struct Search<'a, P> {
     stretch: &'a Stretch,
     kernel: VectorField,
+    /// Variance of a horizontal axis of the field, and the share of it that sources below cause.
+    variance: f64,
+    share_below: f64,
     noise: f64,
     config: &'a Config,
     progress: P,
@@ -279,16 +285,19 @@ struct Search<'a, P> {
 }
 
 /// Evaluations of a whole search.
-const EVALUATIONS: f64 = 27.0 + 2.0 * (2.0 * LEARNING_STEPS + REFINING_STEPS) + 3.0 * (1.0 + PIECES as f64);
+const EVALUATIONS: f64 =
+    27.0 + 2.0 * (3.0 * LEARNING_STEPS + REFINING_STEPS) + SHARES.len() as f64 + 3.0 * (1.0 + PIECES as f64);
 const LEARNING_STEPS: f64 = 8.0;
+
+/// Shares of sources below under which the yaw is compared.
+const SHARES: [f64; 7] = [0.02, 0.1, 0.3, 0.5, 0.7, 0.9, 0.98];
 const REFINING_STEPS: f64 = 10.0;
 
 impl<'a, P: FnMut(f64)> Search<'a, P> {
     fn new(stretch: &'a Stretch, config: &'a Config, progress: P) -> Self {
-        let model = engine::vector_model(config);
-        // Sources above differ from those below by half a turn of the mount, which is not what is asked.
-        let kernel = VectorField { variance_above: None, ..model.kernel };
-        Self { stretch, kernel, noise: model.noise, config, progress, evaluations: 0.0 }
+        let Model { kernel, noise, .. } = engine::vector_model(config);
+        let (variance, share_below) = (kernel.variance, 0.5);
+        Self { stretch, kernel, variance, share_below, noise, config, progress, evaluations: 0.0 }
     }
 
     fn find(mut self) -> Result<Found, Error> {
@@ -302,12 +311,14 @@ impl<'a, P: FnMut(f64)> Search<'a, P> {
 
     fn evidence(&mut self, delay: f64) -> Result<Evidence, Error> {
         let readings = self.stretch.readings(delay);
-        self.evidence_of(&readings, self.kernel.variance, self.noise)
+        self.evidence_of(&readings)
     }
 
-    fn evidence_of(&mut self, readings: &[TurnableReading], variance: f64, noise: f64) -> Result<Evidence, Error> {
-        let evidence = Evidence::new(readings, &VectorField { variance, ..self.kernel.clone() }, noise);
-        let evidence = evidence.map_err(|_| Error::NotPositiveDefinite)?;
+    /// The evidence of readings under the current variances.
+    fn evidence_of(&mut self, readings: &[TurnableReading]) -> Result<Evidence, Error> {
+        let (variance, above) = (self.share_below * self.variance, (1.0 - self.share_below) * self.variance);
+        let kernel = VectorField { variance, variance_above: Some(above), ..self.kernel.clone() };
+        let evidence = Evidence::new(readings, &kernel, self.noise).map_err(|_| Error::NotPositiveDefinite)?;
         self.evaluations += 1.0;
         (self.progress)((self.evaluations / EVALUATIONS).min(1.0));
         Ok(evidence)
@@ -321,7 +332,8 @@ impl<'a, P: FnMut(f64)> Search<'a, P> {
         for delay in (-steps..=steps).map(|step| f64::from(step) * COARSE_STEP) {
             let readings: Vec<_> = self.stretch.readings(delay).into_iter().step_by(2).collect();
             for noise in [2.0, 12.0, 72.0] {
-                let evidence = self.evidence_of(&readings, self.kernel.variance, noise)?;
+                self.noise = noise;
+                let evidence = self.evidence_of(&readings)?;
                 let value = evidence.at(evidence.best_yaw());
                 if value > best.0 {
                     best = (value, delay, noise);
@@ -332,23 +344,30 @@ impl<'a, P: FnMut(f64)> Search<'a, P> {
         Ok(best.1)
     }
 
-    /// The variances of the noise and of the field at this delay: of the greatest log evidence plus log prior.
+    /// The variances of the noise and of the field at this delay, and the share of sources below: of the greatest log evidence plus log prior.
     fn learn(&mut self, delay: f64) -> Result<(), Error> {
         let readings = self.stretch.readings(delay);
         let config::Vector { initial, prior_log_sd, .. } = &self.config.vector;
         let log_prior = |value: f64, median: f64, sd: f64| -0.5 * ((value / median).ln() / sd).powi(2);
         // The prior is that of a batch; a whole stretch may differ more from the median.
         let noise = maximum(self.noise.ln(), 1.5, LEARNING_STEPS, |log_noise| {
-            let evidence = self.evidence_of(&readings, self.kernel.variance, log_noise.exp())?;
-            Ok(evidence.at(evidence.best_yaw()) + log_prior(log_noise.exp(), initial.noise, 2.0 * prior_log_sd.noise))
+            self.noise = log_noise.exp();
+            let evidence = self.evidence_of(&readings)?;
+            Ok(evidence.at(evidence.best_yaw()) + log_prior(self.noise, initial.noise, 2.0 * prior_log_sd.noise))
         })?;
         self.noise = noise.exp();
-        let variance = maximum(self.kernel.variance.ln(), 1.5, LEARNING_STEPS, |log_variance| {
-            let evidence = self.evidence_of(&readings, log_variance.exp(), self.noise)?;
-            let prior = log_prior(log_variance.exp(), initial.variance, 2.0 * prior_log_sd.variance);
+        self.share_below = maximum(0.5, 0.5, LEARNING_STEPS, |share| {
+            self.share_below = share;
+            let evidence = self.evidence_of(&readings)?;
+            Ok(evidence.at(evidence.best_yaw()))
+        })?;
+        let variance = maximum(self.variance.ln(), 1.5, LEARNING_STEPS, |log_variance| {
+            self.variance = log_variance.exp();
+            let evidence = self.evidence_of(&readings)?;
+            let prior = log_prior(self.variance, initial.variance, 2.0 * prior_log_sd.variance);
             Ok(evidence.at(evidence.best_yaw()) + prior)
         })?;
-        self.kernel.variance = variance.exp();
+        self.variance = variance.exp();
         Ok(())
     }
 
@@ -366,6 +385,8 @@ impl<'a, P: FnMut(f64)> Search<'a, P> {
         let yaw = evidence.best_yaw();
         let is_inside = delay.abs() < GREATEST_DELAY - COARSE_STEP;
         let covariance = around.information(yaw).cholesky().filter(|_| is_inside).map(|factor| factor.inverse());
+        let of_share = self.yaw_variance_of_share(&readings[1], yaw)?;
+        let covariance = covariance.map(|covariance| covariance + Matrix2::new(of_share, 0.0, 0.0, 0.0));
         let speeds: Vec<f64> = readings[1].iter().map(|reading| reading.speed).collect();
         let speed_bias =
             (deviation(&speeds) >= LEAST_SPEED_CHANGE).then(|| evidence.speed_bias(yaw, SPEED_BIAS.powi(2))).flatten();
@@ -382,8 +403,25 @@ impl<'a, P: FnMut(f64)> Search<'a, P> {
         Ok(found)
     }
 
+    /// The variance of the yaw because the share of sources below is not known: along a straight path the two trade places.
+    fn yaw_variance_of_share(&mut self, readings: &[TurnableReading], yaw: f64) -> Result<f64, Error> {
+        let found = self.share_below;
+        let mut yaws = Vec::new();
+        for share in SHARES {
+            self.share_below = share;
+            let evidence = self.evidence_of(readings)?;
+            let best = evidence.best_yaw();
+            yaws.push((evidence.at(best), best));
+        }
+        self.share_below = found;
+        let greatest = yaws.iter().map(|(value, _)| *value).fold(f64::NEG_INFINITY, f64::max);
+        let weight = |value: f64| (value - greatest).exp();
+        let sum: f64 = yaws.iter().map(|(value, _)| weight(*value)).sum();
+        Ok(yaws.iter().map(|(value, other)| weight(*value) * (other - yaw).powi(2)).sum::<f64>() / sum)
+    }
+
     fn around(&mut self, [before, middle, after]: [&[TurnableReading]; 3]) -> Result<Around, Error> {
-        let mut evidence = |readings| self.evidence_of(readings, self.kernel.variance, self.noise);
+        let mut evidence = |readings| self.evidence_of(readings);
         Ok(Around { before: evidence(before)?, middle: evidence(middle)?, after: evidence(after)? })
     }
 

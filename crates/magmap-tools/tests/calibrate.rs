@@ -107,6 +107,22 @@ fn hard_iron_yaw_and_delay_are_found_and_readings_at_one_place_agree_then() {
 }
 
 #[test]
+fn the_yaw_is_told_modulo_half_a_turn_wherever_the_steel_is() {
+    let steel_above = DipoleOptions { under: 0, beside: 0, above: 24, ceiling: 0.4, height: 0.2, ..Default::default() };
+    let mixed = DipoleOptions { under: 12, beside_heights: [-0.3, 0.7], above: 12, ..steel_above.clone() };
+    for (world, yaw) in
+        [(steel_above.clone(), 12.0), (steel_above, 192.0), (mixed, -168.0), (DipoleOptions::default(), -168.0)]
+    {
+        let faults = Faults { yaw, ..FAULTS };
+        let simulation = Simulation { world, ..simulation(2, Route::Random, 90.0, &faults) };
+        let found = calibrate(&drive(&simulation, &faults), recorded_mount(), &Config::default(), |_| {}).unwrap();
+        let (yaw, hard_iron) = (found.yaw.unwrap(), found.hard_iron.unwrap());
+        assert!((yaw.value.to_degrees() - 12.0).abs() < 1.0, "{:?}: {yaw:?}", simulation.world);
+        assert!((0..2).all(|axis| (hard_iron.value[axis] - faults.hard_iron[axis]).abs() < 0.3), "{hard_iron:?}");
+    }
+}
+
+#[test]
 #[ignore = "twenty drives; run with --ignored"]
 fn with_odometry_that_drifts_the_truth_is_within_two_standard_deviations_in_most_runs() {
     // A hundredth of the distance, and 0.01 rad after a metre: half a metre and four degrees at the end of 45 m.

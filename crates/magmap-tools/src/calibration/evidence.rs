@@ -63,7 +63,7 @@ impl Evidence {
         [-product(&at, &first), -product(&first, &first) - product(&at, &second)]
     }
 
-    /// The yaw of the greatest log evidence, between -pi and pi.
+    /// The yaw of the greatest log evidence, between -pi / 2 and pi / 2: half a turn more is sources on the other side.
     pub(super) fn best_yaw(&self) -> f64 {
         let start = grid().max_by(|a, b| self.at(*a).total_cmp(&self.at(*b))).unwrap_or(0.0);
         // Newton's method; the log evidence is a parabola within a degree.
@@ -75,11 +75,12 @@ impl Evidence {
         if self.at(best) >= self.at(start) { best } else { start }
     }
 
-    /// How much greater the log evidence of the best yaw is than that of any other local maximum; infinite without
-    /// another.
+    /// How much greater the log evidence of the best yaw is than that of any other local maximum, with the sources on
+    /// either side; infinite without another.
     pub(super) fn lead(&self) -> f64 {
-        let is_maximum = |yaw: &f64| self.at(*yaw) > self.at(yaw - STEP).max(self.at(yaw + STEP));
-        let mut maxima: Vec<f64> = grid().filter(is_maximum).map(|yaw| self.at(yaw)).collect();
+        let at = |yaw: f64| self.at(yaw).max(self.at(yaw + std::f64::consts::PI));
+        let is_maximum = |yaw: &f64| at(*yaw) > at(yaw - STEP).max(at(yaw + STEP));
+        let mut maxima: Vec<f64> = grid().filter(is_maximum).map(at).collect();
         maxima.sort_by(|a, b| b.total_cmp(a));
         if let [first, second, ..] = maxima[..] { first - second } else { f64::INFINITY }
     }
@@ -103,9 +104,9 @@ impl Evidence {
 /// Half a degree.
 const STEP: f64 = std::f64::consts::PI / 360.0;
 
-/// Every half degree of a turn.
+/// Every half degree of half a turn.
 fn grid() -> impl Iterator<Item = f64> {
-    (-360..360).map(|step| f64::from(step) * STEP)
+    (-180..180).map(|step| f64::from(step) * STEP)
 }
 
 /// The weights of a, b and c.

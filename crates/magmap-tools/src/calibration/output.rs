@@ -35,7 +35,8 @@ impl Calibration {
             if let Some(Estimate { value, sd }) = turned {
                 let (yaw, sd) = (value.to_degrees(), sd.to_degrees());
                 lines.push(format!(
-                    "# Turned by {yaw:.2} degrees from the recorded mount (standard deviation {sd:.2})."
+                    "# Turned by {yaw:.2} degrees from the recorded mount (standard deviation {sd:.2}). Half a turn more would \
+                     look like steel on the other side."
                 ));
             }
             let mount = self.turned_mount();

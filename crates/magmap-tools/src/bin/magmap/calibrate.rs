@@ -142,7 +142,8 @@ fn table(calibration: &Calibration) -> Table {
     }
     if let Some(Estimate { value, sd }) = calibration.yaw {
         let (value, sd) = (value.to_degrees(), sd.to_degrees());
-        table.row("yaw of the mount", format!("{value:.1}° ± {sd:.1}° from the recorded one"));
+        let words = "from the recorded one; half a turn more would look like steel on the other side";
+        table.row("yaw of the mount", format!("{value:.1}° ± {sd:.1}° {words}"));
     }
     if let Some(Estimate { value, sd }) = calibration.delay {
         table.row("delay", format!("readings are stamped {value:.3} ± {sd:.3} s later than poses (sensor.delay)"));
