@@ -123,11 +123,10 @@ impl DrawingTask {
         let Update { number, result: Some(Ok(report)), map: Some(map), .. } = update else { return Ok(()) };
         let record = Some(self.records.len() - 1);
         self.latest = Some(LatestMap { number: *number, map: map.clone(), record, drawn: None });
-        if self.budget.allows(report, self.rasterizer.grid().map_or(0, |grid| grid.geometry.len())) {
-            self.draw()
-        } else {
-            Ok(())
-        }
+        let cells = self.rasterizer.grid().map_or(0, |grid| grid.geometry.len());
+        // A cell of a map of three axes takes three rows.
+        let rows = if map.axes(&[]).is_some() { 3 * cells } else { cells };
+        if self.budget.allows(report, rows) { self.draw() } else { Ok(()) }
     }
 
     fn draw(&mut self) -> Result<(), Error> {
@@ -158,13 +157,13 @@ struct Budget {
 const ALWAYS_ALLOWED: f64 = 5e8;
 
 impl Budget {
-    /// Whether to draw this number of cells after this update. Predicting a cell and evaluating the bound and its gradient for a row both
+    /// Whether to predict this number of rows after this update. Predicting a row and evaluating the bound and its gradient for one both
     /// take the square of the number of inducing points, and about the same time (measured).
-    fn allows(&mut self, report: &UpdateReport, cells: usize) -> bool {
+    fn allows(&mut self, report: &UpdateReport, rows: usize) -> bool {
         let square = (report.inducing_points as f64).powi(2);
         let evaluations = report.learning.evaluations as f64 + 1.0;
         self.learnt += evaluations * (report.rows + report.inducing_points) as f64 * square;
-        let is_allowed = cells as f64 * square <= self.learnt.max(ALWAYS_ALLOWED);
+        let is_allowed = rows as f64 * square <= self.learnt.max(ALWAYS_ALLOWED);
         if is_allowed {
             self.learnt = 0.0;
         }
