@@ -30,9 +30,16 @@ fn observation(x: f64, y: f64, strength: f64) -> Observation {
     }
 }
 
+/// The defaults, without tiles: counts and bounds are those of one model.
+fn one_model() -> Config {
+    let mut config = Config::default();
+    config.tiles.size = 0.0;
+    config
+}
+
 /// The settings of the paper's experiments.
 fn paper() -> Config {
-    let mut config = Config::default();
+    let mut config = one_model();
     config.model.initial = Hyperparameters { constant: 500.0, variance: 1.0, lengthscale: 1.0, noise: 0.1 };
     config.selection.delta = 0.095;
     config.selection.guards = false;
@@ -160,7 +167,7 @@ fn awkward_streams() -> Vec<(&'static str, Vec<Vec<Observation>>)> {
 #[test]
 fn awkward_streams_are_survived_with_the_defaults() {
     for (name, batches) in awkward_streams() {
-        survive(name, &Config::default(), &batches);
+        survive(name, &one_model(), &batches);
     }
 }
 
@@ -173,7 +180,7 @@ fn awkward_streams_are_survived_with_the_settings_of_the_paper() {
 
 #[test]
 fn a_place_that_is_not_finite_has_no_prediction() {
-    let (model, _) = survive("a walk", &Config::default(), &[walk(3, 60, noisy)]);
+    let (model, _) = survive("a walk", &one_model(), &[walk(3, 60, noisy)]);
     let places = [[f64::NAN, 0.0], [0.0, f64::INFINITY], [1e300, 0.0]];
     let (mean, variance) = model.map().unwrap().predict(&places, f64::INFINITY);
     assert!(mean[0].is_nan() && variance[0].is_nan(), "{mean:?} {variance:?}");
@@ -185,7 +192,7 @@ fn a_place_that_is_not_finite_has_no_prediction() {
 
 #[test]
 fn a_batch_far_away_does_not_change_the_first_place() {
-    let mut config = Config::default();
+    let mut config = one_model();
     config.learning.max_evaluations = 0;
     let near = walk(7, 100, noisy);
     let far: Vec<_> = walk(8, 100, noisy).iter().map(|o| observation(o.position.x + 1e4, o.position.y, 60.0)).collect();
@@ -205,7 +212,7 @@ fn a_batch_far_away_does_not_change_the_first_place() {
 
 #[test]
 fn after_four_thousand_batches_the_map_is_bounded_and_accurate() {
-    let mut config = Config::default();
+    let mut config = one_model();
     config.learning.max_evaluations = 2;
     let mut model = FieldModel::new(&config);
     let mut random = random(11);
@@ -246,12 +253,12 @@ fn size_after(config: &Config, strength: f64) -> usize {
 
 #[test]
 fn noise_alone_takes_no_more_points_than_a_strong_field() {
-    let guarded = Config::default();
+    let guarded = one_model();
     let (flat, strong) = (size_after(&guarded, 0.0), size_after(&guarded, 2.0));
     assert!(flat <= strong, "{flat} points in a flat world, {strong} in a strong field");
 
     // With the published method it is the other way round: this tests the guards.
-    let mut unguarded = Config::default();
+    let mut unguarded = one_model();
     unguarded.selection.guards = false;
     let (flat, strong) = (size_after(&unguarded, 0.0), size_after(&unguarded, 2.0));
     assert!(flat > strong, "unguarded: {flat} points in a flat world, {strong} in a strong field");
@@ -260,7 +267,7 @@ fn noise_alone_takes_no_more_points_than_a_strong_field() {
 /// Logarithms of the noise variance after each of 60 batches of 50 readings, the last 30 of them with four times the noise, of
 /// the sensor and as estimated by the map.
 fn learnt_noise(noise_memory: u32) -> [Vec<f64>; 2] {
-    let mut config = Config::default();
+    let mut config = one_model();
     config.learning.noise_memory = noise_memory;
     let truth: Vec<f64> = (0..60).map(|batch| if batch < 30 { 1.0 } else { 2.0 }).collect();
     let batch = |(seed, noise): (u64, &f64)| {
@@ -308,7 +315,7 @@ fn every_method_maps_the_field_and_survives_odd_batches() {
     batches.push((0..25).map(|i| observation(900.0 + 0.05 * f64::from(i), -900.0, 50.0)).collect());
     let methods = ["vips", "conditional_variance=0.1", "oips=0.9", "fixed=45", "power_ep=0.3", "power_ep=1"];
     for method in methods {
-        let mut config = Config::default();
+        let mut config = one_model();
         config.selection.method = method.parse().unwrap();
         let (model, reports) = survive(method, &config, &batches);
         let size = reports.last().unwrap().inducing_points;
@@ -326,7 +333,7 @@ fn every_method_maps_the_field_and_survives_odd_batches() {
 fn a_few_points_represent_more_after_they_are_moved() {
     let batches: Vec<_> = (0..6).map(|seed| walk(seed, 150, noisy)).collect();
     let error = |method: &str, max_inducing_points| {
-        let mut config = Config::default();
+        let mut config = one_model();
         config.selection.method = method.parse().unwrap();
         config.selection.max_inducing_points = max_inducing_points;
         error_in_room(&survive(method, &config, &batches).0)
@@ -337,13 +344,13 @@ fn a_few_points_represent_more_after_they_are_moved() {
 
 #[test]
 fn a_reached_cap_is_reported() {
-    let mut config = Config::default();
+    let mut config = one_model();
     config.selection.max_inducing_points = 12;
     let batches: Vec<_> = (0..4).map(|seed| walk(seed, 200, noisy)).collect();
     let (_, reports) = survive("capped", &config, &batches);
     assert!(reports.iter().all(|report| report.inducing_points <= 12), "{reports:?}");
     assert!(reports.iter().any(|report| report.selection.end == SelectionEnd::Capped), "{reports:?}");
-    let (_, reports) = survive("uncapped", &Config::default(), &batches);
+    let (_, reports) = survive("uncapped", &one_model(), &batches);
     assert!(reports.iter().all(|report| report.selection.end != SelectionEnd::Capped), "{reports:?}");
     assert!(reports.last().unwrap().inducing_points > 12);
 }
@@ -351,7 +358,7 @@ fn a_reached_cap_is_reported() {
 #[test]
 fn the_ceiling_used_is_reported() {
     let batches = [walk(1, 60, noisy), walk(2, 61, noisy)];
-    let mut config = Config::default();
+    let mut config = one_model();
     config.selection.exact_limit = 60;
     let (_, reports) = survive("limit", &config, &batches);
     let used: Vec<_> = reports.iter().map(|report| report.selection.gap.unwrap().ceiling_used).collect();
@@ -396,7 +403,7 @@ fn absurd_streams_are_survived() {
     let shapes = [Shape::Matern12, Shape::Matern32, Shape::Matern52, Shape::SquaredExponential];
     for seed in 0..60 {
         let mut random = random(seed);
-        let mut config = if seed % 2 == 0 { paper() } else { Config::default() };
+        let mut config = if seed % 2 == 0 { paper() } else { one_model() };
         config.model.kernel = shapes[random.random_range(0..4)];
         config.model.lengthscale_per_axis = random.random();
         config.model.constant = random.random();
