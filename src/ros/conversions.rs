@@ -196,6 +196,7 @@ pub(super) fn field_map(
             .flat_map(|axes| axes.covariances())
             .map(|entry| (entry / MICROTESLA_PER_TESLA_SQUARED) as f32)
             .collect(),
+        share_below: map.and_then(FieldMap::share_below).unwrap_or(f64::NAN),
         hyperparameter_names: hyperparameters.iter().map(|named| named.name.clone()).collect(),
         hyperparameters: hyperparameters.iter().map(|named| named.value).collect(),
         inducing_points: points.iter().map(|&[x, y]| point([x, y, 0.0])).collect(),

@@ -159,6 +159,7 @@ fn update_values(update: &Update) -> Vec<KeyValue> {
     values.push(value("last update", format!("{:.3} s", update.duration.as_secs_f64())));
     let hyperparameters = map.map(FieldMap::hyperparameters).unwrap_or_default();
     values.extend(hyperparameters.iter().map(|named| value(&named.name, format!("{:.6}", named.value))));
+    values.extend(map.and_then(FieldMap::share_below).map(|share| value("share from below", format!("{share:.3}"))));
     values.extend(map.and_then(FieldMap::sensor_bias).iter().flat_map(bias_values));
     values
 }

@@ -250,6 +250,9 @@ def test_three_axes_are_published_and_answered_at_any_height(session):
     assert (np.abs(found - HARD_IRON[:2]) < 1.0).all() and (deviations[:2] < 1.0).all() and deviations[2] > 1.0
     report = mapper.fresh_diagnostics()
     assert 'doubt' not in report.values and 'microtesla' in report.values['hard iron: standard deviation']
+    # The field decays upwards: its sources are below.
+    assert 0.6 < field.share_below <= 1.0
+    assert float(report.values['share from below']) == pytest.approx(field.share_below, abs=1e-3)
     iron = [float(part) for part in report.values['hard iron'].removesuffix(' microtesla').split(',')]
     np.testing.assert_allclose(iron[:2], found, atol=1e-3)
 
@@ -283,7 +286,8 @@ def test_a_map_of_strengths_has_no_axes_and_says_so(session):
     field = mapper.watch('field')
     session.robot(mapper).drive(drive())
     field = mapper.finish(field)
-    assert not field.axes and not field.axes_covariance
+    assert not field.axes and not field.axes_covariance and math.isnan(field.share_below)
+    assert 'share from below' not in mapper.fresh_diagnostics().values
     answer = mapper.query([(0.0, 0.0), (0.0, 0.0, 5.0)])
     assert list(answer.known) == [True, True] and answer.mean[0] == answer.mean[1]
     assert not answer.field and not answer.field_covariance
