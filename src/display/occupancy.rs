@@ -40,10 +40,11 @@ impl GridScales {
         [self.mean, self.variance].map(|[low, high]| Scale { low, high })
     }
 
-    /// Whether values of the `other` scales can be shown in these: within them, and spanning at least three quarters.
+    /// Whether values of the `other` scales can be shown in these: within them, up to rounding, and spanning at least three quarters.
     fn suit(&self, other: &Self) -> bool {
         let suits = |[low, high]: [f64; 2], [other_low, other_high]: [f64; 2]| {
-            low <= other_low && other_high <= high && other_high - other_low >= 0.75 * (high - low)
+            let (span, half_a_step) = (high - low, 0.005 * (high - low));
+            low - half_a_step <= other_low && other_high <= high + half_a_step && other_high - other_low >= 0.75 * span
         };
         suits(self.mean, other.mean) && suits(self.variance, other.variance)
     }
@@ -101,6 +102,10 @@ mod tests {
         let second = [layers.geometry.first_column + 1, layers.geometry.first_row];
         let second = Some(Cells { first: second, last: second });
         assert!(layers.update(&grid(vec![40.0, 45.0, 60.0, 50.0]), 4.1, second));
+        assert_eq!((layers.mean.as_slice(), layers.scales.mean), (&[0, 25, 100, 50][..], [40.0, 60.0]));
+        // Half a step of occupancy more is rounded to the end of the scale.
+        let more = grid(vec![40.0, 45.0, 60.09, 50.0]);
+        assert!(layers.update(&more, 4.1, Some(more.geometry.cells())));
         assert_eq!((layers.mean.as_slice(), layers.scales.mean), (&[0, 25, 100, 50][..], [40.0, 60.0]));
         let narrower = grid(vec![40.0, 45.0, 56.0, 50.0]);
         assert!(layers.update(&narrower, 4.1, Some(narrower.geometry.cells())));
