@@ -13,6 +13,7 @@
 //! * [`mapping`]: averaging, batches, the steps that build a map, and the thread that takes them.
 //! * [`store`]: the file of a map, what is written into it while the map is made, and which map a run continues.
 //! * [`localization`]: the robot in a finished map, by a particle filter.
+//! * [`slam`]: path and map together, where odometry drifts.
 //! * [`session`]: a live run, independent of ROS.
 //! * [`files`]: files that are replaced whole or not at all.
 //! * [`display`]: what viewers show of a map.
@@ -38,5 +39,6 @@ pub mod mapping;
 pub mod ros;
 pub mod sensing;
 pub mod session;
+pub mod slam;
 pub mod store;
 pub mod trajectory;

@@ -18,6 +18,7 @@ pub mod portfolio;
 pub mod published;
 pub mod random_field;
 pub mod scenarios;
+pub mod slam;
 pub mod survey;
 pub mod table;
 pub mod worlds;

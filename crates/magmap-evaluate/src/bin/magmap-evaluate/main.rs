@@ -9,6 +9,7 @@ mod drives;
 mod hall;
 mod localization;
 mod papers;
+mod slam;
 mod survey;
 mod synthetic;
 mod table;
@@ -82,6 +83,8 @@ enum Experiments {
     Scenarios(synthetic::Arguments),
     /// Locates robots in maps of strengths and of the three axes: on the Aalto drives, and in simulated halls.
     Localization(localization::Arguments),
+    /// Corrects the path of a robot whose odometry drifts by the field, and compares it with the truth.
+    Slam(slam::Arguments),
     /// Compares fixed numbers of inducing points with those that a method chooses, in four batches along a line.
     #[command(mut_arg("methods", |methods| methods.default_values(["fixed=10", "fixed=20", "fixed=30", "vips=0.05", "exact"])))]
     Sizes(synthetic::Arguments),
@@ -109,6 +112,7 @@ fn main() -> ExitCode {
         Experiments::Growth(arguments) => arguments.run(&terminal),
         Experiments::Table(arguments) => arguments.run(&terminal),
         Experiments::Localization(arguments) => localization::run(&arguments, &terminal),
+        Experiments::Slam(arguments) => slam::run(&arguments, &terminal),
         Experiments::Banana(arguments) => banana::run(&arguments),
     })
 }

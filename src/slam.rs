@@ -1,0 +1,24 @@
+//! Path and map together: the field corrects odometry.
+//!
+//! Odometry drifts; the field at a place that is visited again does not. The [`Smoother`] estimates the pose of every observation and the
+//! field together: the path that explains the readings of three axes best, given what odometry says and how rough the field is.
+//!
+//! ```text
+//! observations ── chain ── segments (within a tile: poses eliminated) ── tiles (field eliminated) ── first poses, shared unknowns
+//! ```
+//!
+//! The plane is divided into tiles with a field each; the path is divided where it enters another tile. The cost is therefore linear in the
+//! distance driven.
+
+mod basis;
+mod chain;
+mod segment;
+mod smoother;
+mod tile;
+mod tridiagonal;
+
+pub use basis::FieldPrior;
+pub use chain::{
+    DRIFT, IRON, Link, MEAN, OdometryNoise, PlanePose, SCALE, SHARED, Shared, chain, moved, plane_pose, wrapped,
+};
+pub use smoother::{Prior, Smoother};

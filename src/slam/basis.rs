@@ -1,0 +1,190 @@
+//! The field of a part of the plane, by its potential at a grid of inducing points.
+//!
+//! The potential is the sum of that of sources below the plane and that of sources above, independent and each with the covariance
+//! `s^3 / sqrt(d^2 + s^2)` times its variance. The unknowns are whitened: independent and of variance one under the prior. With L the
+//! Cholesky factor of the covariance between the inducing points, and k(x) the covariance of an axis of the field with the potential there,
+//! the axis is `sqrt(variance) k(x)' L^-T unknowns`; its vertical one changes its sign for sources above.
+
+use streaming_gp::NotPositiveDefinite;
+use streaming_gp::linalg::{self, Matrix};
+
+/// Distance between inducing points, in lengthscales. At 0.53, what they leave out of the field still bends the path.
+const GAP: f64 = 0.4;
+
+/// Added to the diagonal of the potential's covariance, over its variance.
+const JITTER: f64 = 1e-7;
+
+/// Derivatives of the axes of the field in x and y that differ: Bx in x, Bx in y (and By in x), By in y, Bz in x, Bz in y.
+pub(super) const SLOPES: usize = 5;
+
+/// What is known of the field before any reading.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct FieldPrior {
+    /// Variance of a horizontal axis that sources below the plane cause, in microtesla squared.
+    pub variance_below: f64,
+    /// The same by sources above.
+    pub variance_above: f64,
+    /// Lengthscale, in metres.
+    pub lengthscale: f64,
+}
+
+impl FieldPrior {
+    /// Variance of each axis.
+    pub(super) fn variances(&self) -> [f64; 3] {
+        let horizontal = self.variance_below + self.variance_above;
+        [horizontal, horizontal, 2.0 * horizontal]
+    }
+}
+
+/// Inducing points on a grid, and the sides on which there are sources.
+#[derive(Clone, Debug)]
+pub(super) struct Basis {
+    lengthscale: f64,
+    places: Vec<[f64; 2]>,
+    lower: Matrix,
+    /// Square root of the variance, and sign of the vertical axis.
+    sides: Vec<(f64, f64)>,
+}
+
+/// Covariances of the field at some places with the potential at the inducing points, one column for each axis of each place.
+pub(super) struct Covariances {
+    /// Three columns for each place.
+    pub axes: Matrix,
+    /// Their derivatives: [`SLOPES`] columns for each place.
+    pub slopes: Matrix,
+}
+
+/// The field's potential in a form that places are multiplied with: one number per inducing point.
+pub(super) struct Potential {
+    pub horizontal: Vec<f64>,
+    pub vertical: Vec<f64>,
+}
+
+impl Basis {
+    /// The grid from `low` to `high`, in metres.
+    pub fn new(prior: &FieldPrior, low: [f64; 2], high: [f64; 2]) -> Result<Self, NotPositiveDefinite> {
+        let gap = GAP * prior.lengthscale;
+        let steps = |axis: usize| 1 + ((high[axis] - low[axis]) / gap).ceil().max(0.0) as usize;
+        let at = |axis: usize, step: usize| low[axis] + gap * step as f64;
+        let places: Vec<[f64; 2]> =
+            (0..steps(0)).flat_map(|i| (0..steps(1)).map(move |j| [at(0, i), at(1, j)])).collect();
+        let square = prior.lengthscale * prior.lengthscale;
+        let potential = |i: usize, j: usize| {
+            let [x, y] = [places[i][0] - places[j][0], places[i][1] - places[j][1]];
+            let jitter = if i == j { JITTER * square } else { 0.0 };
+            square * prior.lengthscale / (x * x + y * y + square).sqrt() + jitter
+        };
+        let lower = linalg::cholesky(Matrix::from_fn(places.len(), places.len(), potential))?;
+        let sides = [(prior.variance_below, 1.0), (prior.variance_above, -1.0)];
+        let sides = sides.into_iter().filter(|(variance, _)| *variance > 0.0);
+        let sides = sides.map(|(variance, sign)| (variance.sqrt(), sign)).collect();
+        Ok(Self { lengthscale: prior.lengthscale, places, lower, sides })
+    }
+
+    /// Number of unknowns.
+    pub fn size(&self) -> usize {
+        self.places.len() * self.sides.len()
+    }
+
+    /// Covariances at these places.
+    pub fn covariances(&self, places: impl ExactSizeIterator<Item = [f64; 2]>) -> Covariances {
+        let (points, s) = (self.places.len(), self.lengthscale);
+        let mut axes = linalg::zeros(points, 3 * places.len());
+        let mut slopes = linalg::zeros(points, SLOPES * places.len());
+        let mut columns = vec![0.0; (3 + SLOPES) * points];
+        for (index, place) in places.enumerate() {
+            let (values, derivatives) = columns.split_at_mut(3 * points);
+            let [bx, by, bz] = split(values, points);
+            let [xx, xy, yy, zx, zy] = split(derivatives, points);
+            for (i, point) in self.places.iter().enumerate() {
+                let [dx, dy] = [place[0] - point[0], place[1] - point[1]];
+                let inverse = 1.0 / (dx * dx + dy * dy + s * s);
+                let decay = (s * s * inverse).sqrt() * s * s * inverse;
+                let steep = 3.0 * decay * inverse;
+                (bx[i], by[i], bz[i]) = (decay * dx, decay * dy, decay * s);
+                (xx[i], xy[i], yy[i]) = (decay - steep * dx * dx, -steep * dx * dy, decay - steep * dy * dy);
+                (zx[i], zy[i]) = (-steep * s * dx, -steep * s * dy);
+            }
+            for (axis, column) in columns[..3 * points].chunks_exact(points).enumerate() {
+                axes.col_as_slice_mut(3 * index + axis).copy_from_slice(column);
+            }
+            for (slope, column) in columns[3 * points..].chunks_exact(points).enumerate() {
+                slopes.col_as_slice_mut(SLOPES * index + slope).copy_from_slice(column);
+            }
+        }
+        Covariances { axes, slopes }
+    }
+
+    /// The axes at some places as combinations of the unknowns: one column for each axis of each place.
+    pub fn features(&self, covariances: &Covariances) -> Matrix {
+        let points = self.places.len();
+        let mut whitened = linalg::copied(covariances.axes.as_ref());
+        linalg::solve_lower(self.lower.as_ref(), whitened.as_mut());
+        let mut features = linalg::zeros(self.size(), whitened.ncols());
+        for column in 0..whitened.ncols() {
+            let whitened = whitened.col_as_slice(column);
+            for ((root, sign), out) in self.sides.iter().zip(features.col_as_slice_mut(column).chunks_exact_mut(points))
+            {
+                let factor = if column % 3 == 2 { root * sign } else { *root };
+                out.iter_mut().zip(whitened).for_each(|(out, value)| *out = factor * value);
+            }
+        }
+        features
+    }
+
+    /// The potential with these unknowns.
+    pub fn potential(&self, unknowns: &[f64]) -> Potential {
+        let [mut horizontal, mut vertical] = [(); 2].map(|()| vec![0.0; self.places.len()]);
+        for ((root, sign), part) in self.sides.iter().zip(unknowns.chunks_exact(self.places.len())) {
+            for (i, unknown) in part.iter().enumerate() {
+                horizontal[i] += root * unknown;
+                vertical[i] += root * sign * unknown;
+            }
+        }
+        linalg::solve_lower_transposed_vector(self.lower.as_ref(), &mut horizontal);
+        linalg::solve_lower_transposed_vector(self.lower.as_ref(), &mut vertical);
+        Potential { horizontal, vertical }
+    }
+
+    /// The potential of each column of unknowns: horizontal or vertical as its column stands for that axis of a place.
+    pub fn potentials(&self, unknowns: &Matrix) -> Matrix {
+        let points = self.places.len();
+        let mut potentials = linalg::zeros(points, unknowns.ncols());
+        for column in 0..unknowns.ncols() {
+            let out = potentials.col_as_slice_mut(column);
+            for ((root, sign), part) in self.sides.iter().zip(unknowns.col_as_slice(column).chunks_exact(points)) {
+                let factor = if column % 3 == 2 { root * sign } else { *root };
+                out.iter_mut().zip(part).for_each(|(out, value)| *out += factor * value);
+            }
+        }
+        linalg::solve_lower_transposed(self.lower.as_ref(), potentials.as_mut());
+        potentials
+    }
+
+    /// The derivative in the unknowns of what has this derivative in the potential: the transpose of [`potential`](Self::potential).
+    pub fn in_unknowns(&self, derivative: &Potential) -> Vec<f64> {
+        let Potential { horizontal, vertical } = derivative;
+        let side = |&(root, sign): &(f64, f64)| {
+            let mut part: Vec<f64> = horizontal
+                .iter()
+                .zip(vertical)
+                .map(|(horizontal, vertical)| root * (horizontal + sign * vertical))
+                .collect();
+            linalg::solve_lower_vector(self.lower.as_ref(), &mut part);
+            part
+        };
+        self.sides.iter().flat_map(side).collect()
+    }
+
+    /// A potential of zero.
+    pub fn no_potential(&self) -> Potential {
+        let [horizontal, vertical] = [(); 2].map(|()| vec![0.0; self.places.len()]);
+        Potential { horizontal, vertical }
+    }
+}
+
+/// The first N columns of this length.
+fn split<const N: usize>(columns: &mut [f64], length: usize) -> [&mut [f64]; N] {
+    let mut rest = columns.chunks_exact_mut(length);
+    std::array::from_fn(|_| rest.next().unwrap_or_default())
+}

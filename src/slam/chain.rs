@@ -1,0 +1,160 @@
+//! The path as a chain of poses, held together by odometry.
+//!
+//! The movement between neighbours, seen from the heading of the first, differs from that of odometry by noise, and by a scale and a drift
+//! that stay the same for the whole path.
+
+use std::f64::consts::{PI, TAU};
+
+use nalgebra::{Matrix3, Matrix3x2, Point3, Rotation2, Rotation3, SVector, Vector2, Vector3};
+
+use crate::sensing::reading::{MagneticField, Observation};
+
+/// Place in metres and heading in radians, in the frame of the map: x, y, heading.
+pub type PlanePose = Vector3<f64>;
+
+/// Number of unknowns that the whole path shares.
+pub const SHARED: usize = 8;
+
+/// What the whole path shares: scale of odometry, its drift (radians per metre), hard iron along the axes of the sensor, and mean of the
+/// field along the axes of the map, in microtesla.
+pub type Shared = SVector<f64, SHARED>;
+
+/// Index of the relative error of odometry's distances among the shared unknowns.
+pub const SCALE: usize = 0;
+/// Index of the drift of odometry's heading, in radians per metre.
+pub const DRIFT: usize = 1;
+/// Index of the first component of the hard iron.
+pub const IRON: usize = 2;
+/// Index of the first component of the mean of the field.
+pub const MEAN: usize = 5;
+
+/// Added to variances of odometry, for a robot that stands still: a tenth of a millimetre, or of a milliradian.
+const LEAST_VARIANCE: f64 = 1e-8;
+
+/// An observation of the field, and how odometry came there from the one before.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Link {
+    /// Movement of the sensor by odometry since the observation before, in the frame of the heading there, in metres.
+    pub movement: Vector2<f64>,
+    /// Change of the heading by odometry since then, in radians.
+    pub turn: f64,
+    /// Field in the frame that is turned by the heading only, in microtesla.
+    pub field: Vector3<f64>,
+    /// Rotation from the sensor's frame to that frame: its mount, roll and pitch.
+    pub tilt: Matrix3<f64>,
+}
+
+/// Standard deviations of odometry's noise.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct OdometryNoise {
+    /// Of the distance after a metre, in metres.
+    pub forward: f64,
+    /// Of the sideways movement between two observations, in metres.
+    pub sideways: f64,
+    /// Of the heading after a metre, in radians.
+    pub heading: f64,
+    /// Of the heading after a radian of rotation, in radians.
+    pub turning: f64,
+}
+
+/// How far the movement between two poses is from that of odometry, and its derivatives.
+pub(super) struct Movement {
+    /// Forward and sideways in metres, and the heading in radians.
+    pub error: Vector3<f64>,
+    /// One over the variance of each.
+    pub weight: Vector3<f64>,
+    /// Derivatives in the first pose.
+    pub before: Matrix3<f64>,
+    /// Derivatives in the second pose.
+    pub after: Matrix3<f64>,
+    /// Derivatives in scale and drift.
+    pub shared: Matrix3x2<f64>,
+}
+
+impl OdometryNoise {
+    pub(super) fn movement(&self, before: &PlanePose, after: &PlanePose, link: &Link, shared: &Shared) -> Movement {
+        let (sin, cos) = before.z.sin_cos();
+        let moved = after.xy() - before.xy();
+        let [forward, sideways] = [cos * moved.x + sin * moved.y, cos * moved.y - sin * moved.x];
+        let length = link.movement.norm();
+        let expected = link.movement * (1.0 + shared[SCALE]);
+        let turned = wrapped(after.z - before.z - link.turn - shared[DRIFT] * length);
+        let after = Matrix3::new(cos, sin, 0.0, -sin, cos, 0.0, 0.0, 0.0, 1.0);
+        let mut before = -after;
+        (before.m13, before.m23) = (sideways, -forward);
+        let variance = |deviation: f64, amount: f64| deviation * deviation * amount + LEAST_VARIANCE;
+        let variances = Vector3::new(
+            variance(self.forward, length),
+            variance(self.sideways, 1.0),
+            variance(self.heading, length) + variance(self.turning, link.turn.abs()),
+        );
+        Movement {
+            error: Vector3::new(forward - expected.x, sideways - expected.y, turned),
+            weight: variances.map(|variance| 1.0 / variance),
+            before,
+            after,
+            shared: Matrix3x2::new(-link.movement.x, 0.0, -link.movement.y, 0.0, 0.0, -length),
+        }
+    }
+}
+
+impl Movement {
+    /// Its part of the objective.
+    pub fn cost(&self) -> f64 {
+        0.5 * self.error.component_mul(&self.error).dot(&self.weight)
+    }
+}
+
+/// The pose of an observation in the plane.
+pub fn plane_pose(observation: &Observation) -> PlanePose {
+    let Observation { position, orientation, .. } = observation;
+    Vector3::new(position.x, position.y, orientation.m21.atan2(orientation.m11))
+}
+
+/// The chain of these observations, whose poses are those of odometry.
+pub fn chain(observations: &[Observation]) -> Vec<Link> {
+    let link = |(index, observation): (usize, &Observation)| {
+        let pose = plane_pose(observation);
+        let before = index.checked_sub(1).map_or(pose, |before| plane_pose(&observations[before]));
+        let levelled = Rotation3::from_axis_angle(&Vector3::z_axis(), -pose.z);
+        Link {
+            movement: Rotation2::new(-before.z) * (pose.xy() - before.xy()),
+            turn: wrapped(pose.z - before.z),
+            field: levelled * observation.field.microtesla(),
+            tilt: levelled * observation.orientation,
+        }
+    };
+    observations.iter().enumerate().map(link).collect()
+}
+
+/// These observations at other poses in the plane, one for each.
+pub fn moved(observations: &[Observation], poses: &[PlanePose]) -> Vec<Observation> {
+    let moved = |(observation, pose): (&Observation, &PlanePose)| {
+        let turn = Rotation3::from_axis_angle(&Vector3::z_axis(), pose.z - plane_pose(observation).z);
+        Observation {
+            position: Point3::new(pose.x, pose.y, observation.position.z),
+            orientation: turn * observation.orientation,
+            field: MagneticField::from_microtesla(turn * observation.field.microtesla()),
+            ..*observation
+        }
+    };
+    observations.iter().zip(poses).map(moved).collect()
+}
+
+impl Link {
+    /// The pose that follows by odometry, with this scale and drift.
+    pub fn follow(&self, pose: &PlanePose, shared: &Shared) -> PlanePose {
+        let (sin, cos) = pose.z.sin_cos();
+        let moved = self.movement * (1.0 + shared[SCALE]);
+        Vector3::new(
+            pose.x + cos * moved.x - sin * moved.y,
+            pose.y + sin * moved.x + cos * moved.y,
+            pose.z + self.turn + shared[DRIFT] * self.movement.norm(),
+        )
+    }
+}
+
+/// The angle between -pi and pi.
+pub fn wrapped(angle: f64) -> f64 {
+    (angle + PI).rem_euclid(TAU) - PI
+}

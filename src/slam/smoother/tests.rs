@@ -1,0 +1,287 @@
+use std::f64::consts::SQRT_2;
+
+use nalgebra::{DMatrix, DVector, Rotation2, Vector2};
+
+use super::*;
+use crate::slam::{IRON, wrapped};
+
+const FIELD: FieldPrior = FieldPrior { variance_below: 80.0, variance_above: 30.0, lengthscale: 0.9 };
+
+/// A smooth field with sources below and above, and a sensor with a hard iron.
+fn reading(pose: &PlanePose) -> Vector3<f64> {
+    let source = |x: f64, y: f64, z: f64, strength: f64| {
+        let d = Vector3::new(pose.x - x, pose.y - y, -z);
+        d * (strength / d.norm().powi(3))
+    };
+    let sources = [(0.4, 0.3, -1.0, 25.0), (1.5, 1.2, -0.9, -22.0), (2.2, 0.1, -1.1, 18.0), (0.9, 1.7, 1.1, 20.0)];
+    let field: Vector3<f64> = sources.into_iter().map(|(x, y, z, strength)| source(x, y, z, strength)).sum();
+    let turned = Rotation2::new(-pose.z) * field.xy();
+    Vector3::new(turned.x + 3.0, turned.y - 2.0, field.z - 40.0)
+}
+
+/// A path through a room in loops that cross, 10 cm a step.
+fn path(count: usize) -> Vec<PlanePose> {
+    let at = |step: usize| {
+        let t = 0.1 * step as f64;
+        Vector2::new(1.2 + 1.1 * (0.9 * t).sin(), 0.9 + 0.8 * (0.55 * t).cos())
+    };
+    let pose = |step: usize| {
+        let ahead = at(step + 1) - at(step);
+        let place = at(step);
+        Vector3::new(place.x, place.y, ahead.y.atan2(ahead.x))
+    };
+    (0..count).map(pose).collect()
+}
+
+/// Readings on this path, and odometry with errors.
+fn links(path: &[PlanePose], scale: f64, noise: f64, seed: u64) -> Vec<Link> {
+    let mut phase = seed as f64;
+    // Neither regular nor random: of mean zero and variance one.
+    let mut normal = || {
+        phase += 1.0;
+        (phase * phase * 0.7).sin() * SQRT_2
+    };
+    let link = |(index, pose): (usize, &PlanePose)| {
+        let before = index.checked_sub(1).map_or(pose, |before| &path[before]);
+        Link {
+            movement: Rotation2::new(-before.z) * (pose.xy() - before.xy()) * (1.0 + scale)
+                + Vector2::new(normal(), normal()) * noise,
+            turn: wrapped(pose.z - before.z) + 3.0 * noise * normal(),
+            field: reading(pose) + Vector3::new(normal(), normal(), normal()) * 0.3,
+            tilt: Matrix3::identity(),
+        }
+    };
+    path.iter().enumerate().map(link).collect()
+}
+
+/// A short path in several segments and tiles, away from the optimum.
+fn unfinished() -> Smoother {
+    let mut prior = Prior::new(FIELD, 4.0);
+    prior.tile = 1.0;
+    let mut smoother = Smoother::new(prior, path(1)[0], links(&path(46), 0.02, 0.002, 3));
+    smoother.extend().unwrap();
+    smoother.extend().unwrap();
+    for (index, pose) in smoother.poses.iter_mut().enumerate().skip(1) {
+        *pose += Vector3::new((index as f64).sin(), (1.7 * index as f64).cos(), (0.3 * index as f64).sin()) * 0.01;
+    }
+    smoother.evaluate(0.0).unwrap();
+    smoother
+}
+
+/// Changes one of all unknowns, in the order of poses, shared ones and fields.
+fn change(smoother: &mut Smoother, index: usize, by: f64) {
+    let poses = 3 * smoother.poses.len();
+    if index < poses {
+        smoother.poses[index / 3][index % 3] += by;
+    } else if index < poses + SHARED {
+        smoother.shared[index - poses] += by;
+    } else {
+        let fields = smoother.tiles.iter_mut().flat_map(|tile| &mut tile.field);
+        *fields.skip(index - poses - SHARED).next().unwrap() += by;
+    }
+}
+
+/// The derivative of some numbers in an unknown, by central differences.
+fn derivative(
+    smoother: &mut Smoother,
+    index: usize,
+    step: f64,
+    numbers: impl Fn(&Smoother) -> Vec<f64>,
+) -> DVector<f64> {
+    change(smoother, index, step);
+    let above = DVector::from_vec(numbers(smoother));
+    change(smoother, index, -2.0 * step);
+    let below = DVector::from_vec(numbers(smoother));
+    change(smoother, index, step);
+    (above - below) / (2.0 * step)
+}
+
+fn unknowns(smoother: &Smoother) -> usize {
+    3 * smoother.poses.len() + SHARED + smoother.tiles.iter().map(|tile| tile.field.len()).sum::<usize>()
+}
+
+/// The numbers for all unknowns, in the same order.
+fn listed(unknowns: &Unknowns) -> Vec<f64> {
+    let poses = unknowns.poses.iter().flat_map(|pose| pose.iter().copied());
+    poses.chain(unknowns.shared.iter().copied()).chain(unknowns.fields.iter().flatten().copied()).collect()
+}
+
+/// The objective where the variances of the readings stay as they are, as the gradient takes them.
+fn cost_with_variances_kept(smoother: &Smoother) -> f64 {
+    let mut smoother = smoother.clone();
+    let Smoother { prior, links, poses, shared, tiles, segments, .. } = &mut smoother;
+    let problem = Problem { prior: &prior.field, noise: prior.noise, odometry: &prior.odometry, links };
+    tiles.iter_mut().for_each(Tile::forget);
+    let mut cost = 0.5 * shared.component_div(&prior.shared).norm_squared();
+    for segment in segments.iter_mut() {
+        let tile = &mut tiles[segment.tile];
+        let places: Vec<[f64; 2]> = segment.poses(poses).iter().map(|pose| [pose.x, pose.y]).collect();
+        let covariances = tile.basis.covariances(places.into_iter());
+        segment.inform_with_variances_kept(poses, tile.basis.features(&covariances));
+        add_lower(&mut tile.information, 1.0, &segment.linearised.gram);
+        let potential = tile.potential();
+        segment.descend(&problem, At { poses, shared, potential: &potential }, &covariances);
+        cost += segment.descent.cost;
+    }
+    for tile in tiles.iter_mut() {
+        tile.factor().unwrap();
+        cost += tile.cost();
+    }
+    cost
+}
+
+#[test]
+fn the_gradient_is_that_of_finite_differences_for_every_kind_of_unknown() {
+    let mut smoother = unfinished();
+    let (descent, count, poses) = (listed(&smoother.descent()), unknowns(&smoother), 3 * smoother.poses.len());
+    assert!(smoother.segments.len() > 3 && smoother.tiles.len() > 1);
+    // A dozen of each kind: poses, shared, and fields.
+    let picked = (0..poses).step_by(7).chain(poses..poses + SHARED).chain((poses + SHARED..count).step_by(count / 12));
+    for index in picked {
+        let expected = -derivative(&mut smoother, index, 1e-4, |smoother| vec![cost_with_variances_kept(smoother)])[0];
+        // The error of a central difference is a millionth of the third derivative, which is up to ten thousand here.
+        let tolerance = 1e-3 + 1e-4 * expected.abs();
+        assert!((descent[index] - expected).abs() < tolerance, "{index} of {poses}: {} {expected}", descent[index]);
+    }
+}
+
+/// The second derivatives of Gauss-Newton, dense: reading by reading, and movement by movement, by finite differences.
+fn dense(smoother: &Smoother) -> DMatrix<f64> {
+    let count = unknowns(smoother);
+    let first_field = 3 * smoother.poses.len() + SHARED;
+    let shared = first_field - SHARED..first_field;
+    let pose = |index: usize| 3 * index..3 * index + 3;
+    let mut information = DMatrix::zeros(count, count);
+    for (row, deviation) in shared.clone().zip(smoother.prior.shared.iter()) {
+        information[(row, row)] += 1.0 / (deviation * deviation);
+    }
+    (first_field..count).for_each(|index| information[(index, index)] += 1.0);
+    (0..3).for_each(|index| information[(index, index)] += GIVEN);
+    let mut scratch = smoother.clone();
+    scratch.segments.clear();
+    let mut add = |residual: &dyn Fn(&Smoother) -> Vec<f64>, weights: Vector3<f64>, touched: &[usize]| {
+        // Residuals are nearly linear in a hundred thousandth.
+        let columns: Vec<_> = touched.iter().map(|&index| derivative(&mut scratch, index, 1e-5, residual)).collect();
+        for (i, left) in touched.iter().zip(&columns) {
+            for (j, right) in touched.iter().zip(&columns) {
+                information[(*i, *j)] += left.component_mul(right).dot(&weights);
+            }
+        }
+    };
+    for index in 1..smoother.poses.len() {
+        let movement = |smoother: &Smoother| {
+            let Smoother { prior, links, poses, shared, .. } = smoother;
+            prior.odometry.movement(&poses[index - 1], &poses[index], &links[index], shared)
+        };
+        let touched: Vec<usize> = pose(index - 1).chain(pose(index)).chain(shared.clone()).collect();
+        add(&|smoother| movement(smoother).error.iter().copied().collect(), movement(smoother).weight, &touched);
+    }
+    for segment in &smoother.segments {
+        let before: usize = smoother.tiles[..segment.tile].iter().map(|tile| tile.field.len()).sum();
+        let fields = first_field + before..first_field + before + smoother.tiles[segment.tile].field.len();
+        for (offset, index) in (segment.first..segment.end).enumerate() {
+            let residual = |smoother: &Smoother| {
+                let (pose, tile) = (smoother.poses[index], &smoother.tiles[segment.tile]);
+                let covariances = tile.basis.covariances([[pose.x, pose.y]].into_iter());
+                let features = tile.basis.features(&covariances);
+                let axis = |axis: usize| linalg::dot(features.col_as_slice(axis), &tile.field);
+                let field = Vector3::new(axis(0), axis(1), axis(2)) + smoother.shared.fixed_rows::<3>(MEAN);
+                let turned = Rotation2::new(-pose.z) * field.xy();
+                let iron = smoother.links[index].tilt * smoother.shared.fixed_rows::<3>(IRON);
+                let expected = Vector3::new(turned.x, turned.y, field.z) + iron;
+                (smoother.links[index].field - expected).iter().copied().collect()
+            };
+            let weight = segment.weight(offset);
+            let touched: Vec<usize> = pose(index).chain(shared.clone()).chain(fields.clone()).collect();
+            add(&residual, Vector3::new(weight.x, weight.x, weight.y), &touched);
+        }
+    }
+    information
+}
+
+#[test]
+fn the_elimination_of_poses_and_fields_is_a_dense_solution() {
+    let smoother = unfinished();
+    let information = dense(&smoother).cholesky().unwrap();
+    let expected = information.solve(&DVector::from_vec(listed(&smoother.descent())));
+    let found = listed(&smoother.solve(&smoother.reduce().unwrap(), &smoother.descent()));
+    let largest = expected.amax();
+    for (index, (found, expected)) in found.iter().zip(expected.iter()).enumerate() {
+        // Derivatives by finite differences are right to a millionth.
+        assert!((found - expected).abs() < 1e-5 * largest, "{index}: {found} {expected}");
+    }
+    let inverse = information.inverse();
+    for (index, covariance) in smoother.covariances().unwrap().iter().enumerate() {
+        let expected = inverse.fixed_view::<3, 3>(3 * index, 3 * index);
+        assert!((covariance - expected).amax() < 1e-5 * (expected.amax() + 1e-6), "{index}: {covariance} {expected}");
+    }
+}
+
+/// Root mean square distance of places.
+fn distance(poses: &[PlanePose], truth: &[PlanePose]) -> f64 {
+    let squares = poses.iter().zip(truth).map(|(pose, truth)| (pose.xy() - truth.xy()).norm_squared());
+    (squares.sum::<f64>() / truth.len() as f64).sqrt()
+}
+
+fn dead_reckoning(start: PlanePose, links: &[Link]) -> Vec<PlanePose> {
+    let mut poses = vec![start];
+    for link in &links[1..] {
+        poses.push(link.follow(&poses[poses.len() - 1], &Shared::zeros()));
+    }
+    poses
+}
+
+#[test]
+fn a_path_that_crosses_itself_is_found_again_however_the_plane_is_cut() {
+    let truth = path(400);
+    for tile in [8.0, 1.5] {
+        let links = links(&truth, 0.03, 0.002, 5);
+        let odometry = distance(&dead_reckoning(truth[0], &links), &truth);
+        let mut prior = Prior::new(FIELD, 2.0);
+        prior.tile = tile;
+        let mut smoother = Smoother::new(prior, truth[0], links);
+        smoother.run().unwrap();
+        let smoothed = distance(smoother.poses(), &truth);
+        assert!(odometry > 0.1, "{odometry}");
+        // What is left is mostly the turn of the whole path about its start, where the heading is known by a few readings.
+        assert!(smoothed < 0.25 * odometry, "tiles of {tile}: {odometry} {smoothed}");
+        let iron = smoother.shared().fixed_rows::<2>(IRON).into_owned();
+        assert!((iron - Vector2::new(3.0, -2.0)).amax() < 0.5, "{iron}");
+        let covariances = smoother.covariances().unwrap();
+        assert!(covariances.iter().all(|covariance| covariance.iter().all(|value| value.is_finite())));
+    }
+}
+
+#[test]
+fn where_the_field_is_flat_the_path_stays_that_of_odometry() {
+    let truth = path(100);
+    let mut links = links(&truth, 0.02, 0.003, 1);
+    links.iter_mut().zip(&truth).for_each(|(link, pose)| {
+        let field = Rotation2::new(-pose.z) * Vector2::new(18.0, 5.0);
+        link.field = Vector3::new(field.x, field.y, -40.0);
+    });
+    let odometry = dead_reckoning(truth[0], &links);
+    let flat = FieldPrior { variance_below: 0.5, variance_above: 0.5, ..FIELD };
+    let mut smoother = Smoother::new(Prior::new(flat, 4.0), truth[0], links);
+    smoother.run().unwrap();
+    let moved = distance(smoother.poses(), &odometry);
+    // Only the heading is seen, as by a compass.
+    assert!(distance(smoother.poses(), &truth) < 1.1 * distance(&odometry, &truth), "moved by {moved}");
+}
+
+#[test]
+fn nothing_one_pose_and_a_robot_that_stands_are_no_trouble() {
+    let standing = |count: usize| {
+        let truth = vec![Vector3::new(1.0, 2.0, 0.5); count];
+        let mut smoother = Smoother::new(Prior::new(FIELD, 4.0), truth[0], links(&truth, 0.0, 0.0, 1));
+        smoother.run().unwrap();
+        assert_eq!(smoother.poses().len(), count);
+        assert_eq!(smoother.online().len(), count);
+        assert!(distance(smoother.poses(), &truth) < 1e-3);
+        assert!(smoother.covariances().unwrap().iter().flatten().all(|value| value.is_finite()));
+    };
+    [1, 2, 31, 32, 70].into_iter().for_each(standing);
+    let mut nothing = Smoother::new(Prior::new(FIELD, 4.0), Vector3::zeros(), Vec::new());
+    nothing.run().unwrap();
+    assert!(nothing.poses().is_empty() && nothing.covariances().unwrap().is_empty());
+}
