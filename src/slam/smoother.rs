@@ -42,7 +42,8 @@ impl Prior {
     /// The usual robot on wheels, with this field and noise.
     pub fn new(field: FieldPrior, noise: f64) -> Self {
         let mut shared = Shared::repeat(5.0);
-        (shared[SCALE], shared[DRIFT]) = (0.005, 0.02);
+        // A scale that is known less would trade places with the lengthscale of the field: both stretch the path.
+        (shared[SCALE], shared[DRIFT]) = (0.01, 0.02);
         shared.fixed_rows_mut::<3>(MEAN).copy_from(&Vector3::new(50.0, 50.0, 80.0));
         Self {
             field,
@@ -61,7 +62,7 @@ const CHUNK: usize = 40;
 const INFLATIONS: [(f64, usize); 3] = [(16.0, 1), (4.0, 1), (1.0, 3)];
 
 /// Steps at the end, when all poses are there.
-const LAST_STEPS: usize = 8;
+const LAST_STEPS: usize = 6;
 
 /// Largest change of a place in a step, in metres.
 const LONGEST_STEP: f64 = 0.3;
@@ -189,7 +190,7 @@ impl Smoother {
         self.tiles.iter_mut().for_each(Tile::forget);
         self.segments.clear();
         self.cut(0)?;
-        self.iterate(LAST_STEPS, STALE / 10.0)
+        self.iterate(LAST_STEPS, STALE / 5.0)
     }
 
     /// Makes segments of the poses from this one on: each of one tile.

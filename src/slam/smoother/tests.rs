@@ -76,8 +76,8 @@ fn change(smoother: &mut Smoother, index: usize, by: f64) {
     } else if index < poses + SHARED {
         smoother.shared[index - poses] += by;
     } else {
-        let fields = smoother.tiles.iter_mut().flat_map(|tile| &mut tile.field);
-        *fields.skip(index - poses - SHARED).next().unwrap() += by;
+        let mut fields = smoother.tiles.iter_mut().flat_map(|tile| &mut tile.field);
+        *fields.nth(index - poses - SHARED).unwrap() += by;
     }
 }
 
