@@ -22,7 +22,7 @@ const STREAM: Experiment = Experiment::Stream;
 
 fn stream(config: &Config, offset: f64) -> Option<DrivesOutcome> {
     let data = common::aalto_folder()?;
-    let material = Material::read(STREAM, &STREAM.drives(), &data, Magnetometer::Invensense, &config).unwrap();
+    let material = Material::read(STREAM, &STREAM.drives(), &data, Magnetometer::Invensense, config).unwrap();
     Some(drives::run(&material, config, offset, |_, _| ()).unwrap())
 }
 
