@@ -8,6 +8,7 @@ pub mod averaging;
 mod axes_check;
 pub mod batcher;
 mod error;
+mod field_choice;
 pub mod inbox;
 mod map_check;
 pub mod mapper;

@@ -69,15 +69,26 @@ pub fn from_bytes(bytes: &[u8]) -> Option<Vec<Observation>> {
     records.iter().map(observation).collect()
 }
 
-/// Learns a map from the batches of a trajectory, in their order, under these settings. A batch that the model rejects leaves the map as it
+/// Learns a map from the batches of a trajectory, in their order, under these settings; of the strength where they leave that to magmap. A batch that the model rejects leaves the map as it
 /// was, as in driving. `stop` is checked before every evaluation of the objective.
 pub fn fold<B: AsRef<[Observation]>>(
     config: &Config,
     batches: impl IntoIterator<Item = B>,
     stop: &(dyn Fn() -> bool + Sync),
 ) -> FieldModel {
+    fold_watched(config, batches, stop, |_, _| {})
+}
+
+/// [`fold`], with `before`, which is called with the map and each batch before that is learnt.
+pub(crate) fn fold_watched<B: AsRef<[Observation]>>(
+    config: &Config,
+    batches: impl IntoIterator<Item = B>,
+    stop: &(dyn Fn() -> bool + Sync),
+    mut before: impl FnMut(&FieldModel, &[Observation]),
+) -> FieldModel {
     let mut model = FieldModel::new(config);
     for batch in batches {
+        before(&model, batch.as_ref());
         if let Err(reason) = model.update(batch.as_ref(), stop) {
             log::warn!("a batch of {} observations was rejected: {reason}", batch.as_ref().len());
         }

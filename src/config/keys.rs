@@ -71,7 +71,7 @@ impl Config {
     fn has_effect(&self, key: &str) -> bool {
         match key.split_once('.') {
             Some(("model", "degrees_of_freedom")) => self.model.likelihood == Likelihood::StudentT,
-            Some(("vector", _)) => self.model.field == Mapped::Vector,
+            Some(("vector", _)) => self.model.field != Mapped::Strength,
             _ => true,
         }
     }

@@ -9,7 +9,7 @@ use super::state::{ModelState, of_a_map};
 use super::tile_store::TileStore;
 use super::tiles::{Learnt, Tiles};
 use super::totals::Totals;
-use crate::config::{self, Config, Scope};
+use crate::config::{self, Config, Mapped, Scope};
 use crate::sensing::reading::{Observation, Stamp};
 
 /// The model of the field.
@@ -23,8 +23,9 @@ pub struct FieldModel {
 }
 
 impl FieldModel {
-    /// An empty map.
+    /// An empty map; of the strength where the settings leave the choice to magmap.
     pub fn new(config: &Config) -> Self {
+        let config = &config.decided(Mapped::Strength);
         Self { tiles: Tiles::new(config), totals: Totals::default(), extent: None, newest: None }
     }
 
@@ -33,12 +34,18 @@ impl FieldModel {
     /// # Errors
     /// [`SettingDiffers`](config::Error::SettingDiffers).
     pub fn check(&self, config: &Config) -> Result<(), config::Error> {
-        self.tiles.config().check_unchanged(config, Scope::is_fixed_for_a_map)
+        self.tiles.config().check_unchanged(&config.decided(self.field()), Scope::is_fixed_for_a_map)
     }
 
     /// Continues with settings that [`check`](Self::check) accepts; what was learnt stays.
     pub fn configure(&mut self, config: &Config) {
-        self.tiles.configure(config);
+        let config = config.decided(self.field());
+        self.tiles.configure(&config);
+    }
+
+    /// The quantity that is mapped.
+    pub fn field(&self) -> Mapped {
+        self.tiles.config().model.field
     }
 
     /// Bounds the memory of local models by `tiles.memory` from now on: those that were used longest ago are kept in this store, and
@@ -71,6 +78,7 @@ impl FieldModel {
     /// [`State`](super::Error::State) for an inconsistent state.
     pub fn from_state(config: &Config, state: &ModelState) -> Result<Self, super::Error> {
         state.check(config)?;
+        let config = &config.decided(state.settings.model.field);
         Ok(Self {
             tiles: Tiles::from_state(config, &state.tiles)?,
             totals: state.totals,

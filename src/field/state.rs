@@ -12,7 +12,7 @@ use super::tiles::row::from_row;
 use super::tiles::{Square, TileGrid, TileState, TilesState};
 use super::totals::Totals;
 use crate::arrays::Problem;
-use crate::config::{self, Config, Scope};
+use crate::config::{self, Config, Mapped, Scope};
 use crate::sensing::reading::Stamp;
 
 /// Everything a [`FieldModel`](super::model::FieldModel) has learnt, and the settings needed to interpret it.
@@ -51,7 +51,7 @@ impl ModelState {
     /// # Errors
     /// [`SettingDiffers`](config::Error::SettingDiffers) for what is fixed for the life of a map.
     pub fn check(&self, config: &Config) -> Result<(), config::Error> {
-        self.settings.check_unchanged(config, Scope::is_fixed_for_a_map)
+        self.settings.check_unchanged(&config.decided(self.settings.model.field), Scope::is_fixed_for_a_map)
     }
 
     /// The part that is not arrays of numbers.
@@ -86,7 +86,11 @@ impl ModelState {
         config: &str,
         rows: impl IntoIterator<Item = ReadTile>,
     ) -> Result<(Self, Vec<Problem>), Problem> {
-        let settings = sections(config)?;
+        let field = match metadata.process {
+            ProcessKind::Strength => Mapped::Strength,
+            ProcessKind::Vector => Mapped::Vector,
+        };
+        let settings = sections(config)?.decided(field).into_owned();
         let (mut tiles, mut lost) = (Vec::new(), Vec::new());
         for row in rows {
             let tile = row.and_then(|(row, stored)| {

@@ -108,16 +108,32 @@ struct Alternative {
 }
 
 impl AxesCheck {
-    /// A check that has seen nothing; none where axes are not mapped.
+    /// A check that has seen nothing; none unless axes are to be mapped.
     pub(super) fn new(config: &Config) -> Option<Self> {
+        (config.model.field == Mapped::Vector).then(|| Self::of(config))
+    }
+
+    fn of(config: &Config) -> Self {
         let model = engine::vector_model(config);
         let below = VectorField { variance_above: None, hard_iron: BIAS, speed_bias: 0.0, ..model.kernel };
         let half = 0.5 * below.variance;
         let both = VectorField { variance: half, variance_above: Some(half), ..below.clone() };
         let checks_speed = config.vector.speed_bias == 0.0;
-        let check =
-            Self { kernels: [below, both], checks_speed, readings: VecDeque::new(), travelled: 0.0, is_done: false };
-        (config.model.field == Mapped::Vector).then_some(check)
+        Self { kernels: [below, both], checks_speed, readings: VecDeque::new(), travelled: 0.0, is_done: false }
+    }
+
+    /// Whether the newest of these observations of a sensor at `mount` agree with the physics, or in words how they contradict it; none
+    /// where the path is too short or has not turned.
+    pub(super) fn judge<'a>(
+        config: &Config,
+        observations: impl Iterator<Item = &'a Observation>,
+        mount: &Isometry3<f64>,
+    ) -> Option<Result<(), String>> {
+        let mut check = Self::of(config);
+        observations.for_each(|observation| check.push(observation, mount));
+        let is_ready = check.travelled >= DUE && check.has_turned();
+        let contradiction = || check.contradiction().map(|found| found.in_words(DUE, check.heading_changes()));
+        is_ready.then(|| contradiction().map_or(Ok(()), Err))
     }
 
     /// Takes the next observations of a sensor at `mount`. Returns in words, once, how the readings contradict the

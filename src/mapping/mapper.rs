@@ -12,14 +12,16 @@ use serde::{Deserialize, Serialize};
 use streaming_gp::UpdateReport;
 
 use super::batcher::Batch;
+use super::field_choice::{Predicted, Trajectory};
 use super::path::Path;
 use super::pipeline::Pipeline;
 use super::stop::StopSignal;
-use crate::config::Config;
+use crate::config::{Config, Mapped};
 use crate::field::model::FieldModel;
 use crate::field::state::ModelState;
 use crate::sensing::counters::COUNTABLE;
 use crate::sensing::intake::Input;
+use crate::sensing::reading::Observation;
 
 /// Something that changes the map, or the state that leads to it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -131,7 +133,7 @@ pub enum Effect {
 }
 
 /// Progress of the map since it was started.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Progress {
     /// Steps taken.
     pub steps: u64,
@@ -147,6 +149,12 @@ pub struct Progress {
     pub index: u64,
     /// Whether the stream has ended, with nothing after it.
     pub has_ended: bool,
+    /// What is mapped and why, where the settings leave that to magmap and it has been chosen.
+    #[serde(default)]
+    pub choice: Option<String>,
+    /// How well the map predicted what it then learnt, until the last choice.
+    #[serde(default)]
+    pub(super) predicted: Predicted,
 }
 
 impl Progress {
@@ -179,6 +187,7 @@ pub struct Mapper {
     pipeline: Pipeline,
     model: FieldModel,
     progress: Progress,
+    trajectory: Trajectory,
 }
 
 impl Mapper {
@@ -196,7 +205,17 @@ impl Mapper {
         model: FieldModel,
         progress: Progress,
     ) -> Self {
-        Self { config: Arc::new(config), frame, pipeline, model, progress }
+        Self { config: Arc::new(config), frame, pipeline, model, progress, trajectory: Trajectory::default() }
+    }
+
+    /// Whether it needs the batches that led to the map, so that it can choose what is mapped.
+    pub(crate) fn needs_trajectory(&self) -> bool {
+        self.config.model.field == Mapped::Auto
+    }
+
+    /// Gives it the batches that led to the map.
+    pub(crate) fn set_trajectory(&mut self, batches: Vec<Vec<Observation>>) {
+        self.trajectory = Trajectory::new(batches);
     }
 
     /// The settings in force.
@@ -287,15 +306,45 @@ impl Mapper {
 
     fn learn(&mut self, batches: usize, stop: &StopSignal) -> Effect {
         let Some(batch) = self.pipeline.next_merged(batches) else { return Effect::Unchanged };
+        let chooses = self.needs_trajectory() && self.trajectory.is_open(&self.model);
+        if chooses {
+            self.progress.predicted.add(&self.model, &batch.observations);
+        }
         let result = self.model.update(&batch.observations, &|| stop.is_stopped());
         match &result {
             Ok(report) => log::debug!("{} observations, {} inducing points", report.rows, report.inducing_points),
             Err(reason) => log::warn!("a batch of {} observations was rejected: {reason}", batch.observations.len()),
         }
+        if chooses {
+            self.choose(&batch, stop);
+        }
         self.progress.versions += 1;
         self.progress.learnt += 1;
         self.progress.merged_batches += batch.merge_points.len() as u64;
         Effect::Learnt { batch, result }
+    }
+
+    /// Chooses what is mapped, where that is due after this batch.
+    fn choose(&mut self, batch: &Batch, stop: &StopSignal) {
+        if !self.trajectory.push(&batch.observations) {
+            return;
+        }
+        let (field, predicted, mount) = (self.model.field(), self.progress.predicted, self.pipeline.mount());
+        let Some(choice) = self.trajectory.choose(&self.config, field, predicted, mount, stop) else { return };
+        log::info!("{}", choice.words);
+        self.progress.choice = Some(choice.words);
+        if let Some((model, predicted)) = choice.change {
+            self.progress.predicted = predicted;
+            self.set_model(model);
+        }
+    }
+
+    /// Replaces the model; its local models are kept where those before were.
+    fn set_model(&mut self, model: FieldModel) {
+        if let Some(store) = self.model.tile_store() {
+            model.keep_tiles_in(store);
+        }
+        self.model = model;
     }
 
     fn configure(&mut self, config: Config) {
@@ -311,10 +360,9 @@ impl Mapper {
     /// Waiting batches and the open cell and batch are dropped.
     fn replace(&mut self, model: FieldModel, path: Path, sources: Vec<SourceRun>) -> Effect {
         self.pipeline.restart(path);
-        if let Some(store) = self.model.tile_store() {
-            model.keep_tiles_in(store);
-        }
-        self.model = model;
+        self.set_model(model);
+        self.trajectory = Trajectory::default();
+        (self.progress.choice, self.progress.predicted) = (None, Predicted::default());
         self.progress.sources = sources;
         self.progress.versions += 1;
         Effect::Replaced

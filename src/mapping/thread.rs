@@ -87,6 +87,7 @@ struct Shared {
     status: MappingStatus,
     config: Arc<Config>,
     doubt: Option<String>,
+    choice: Option<String>,
 }
 
 impl MappingThread {
@@ -104,7 +105,8 @@ impl MappingThread {
         let (inbox, receiver) = Inbox::new(mapper.config().worker.inbox, mapper.frame());
         let stop = StopSignal::default();
         let axes_check = AxesCheck::new(mapper.config());
-        let shared = Shared { status: MappingStatus::default(), config: Arc::clone(mapper.config()), doubt: None };
+        let (config, choice) = (Arc::clone(mapper.config()), mapper.progress().choice.clone());
+        let shared = Shared { status: MappingStatus::default(), config, doubt: None, choice };
         let shared = Arc::new(Mutex::new(shared));
         let has_map = mapper.progress().versions > 0;
         let updates = Updates::new(has_map.then(|| Update::without_batch(&mapper)));
@@ -140,6 +142,11 @@ impl MappingThread {
     /// logged when it is found.
     pub fn doubt(&self) -> Option<String> {
         lock(&self.shared).doubt.clone()
+    }
+
+    /// What is mapped and why, where the settings leave that to magmap and it has been chosen. It is logged when it is.
+    pub fn choice(&self) -> Option<String> {
+        lock(&self.shared).choice.clone()
     }
 
     /// Closes the open averaging cell and the open batch, and returns when everything sent before is in the map.
@@ -421,6 +428,9 @@ impl MappingLoop {
         shared.status.counters = *self.mapper.pipeline().counters();
         shared.status.updates = progress.learnt;
         shared.status.merged_batches = progress.merged_batches;
+        if shared.choice != progress.choice {
+            shared.choice.clone_from(&progress.choice);
+        }
         if !Arc::ptr_eq(&shared.config, self.mapper.config()) {
             shared.config = Arc::clone(self.mapper.config());
         }

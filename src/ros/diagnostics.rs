@@ -96,6 +96,7 @@ impl Diagnostics {
         let mut values = self.counts(shared, intake);
         values.extend(several.map(|several| value("several publishers", several)));
         values.extend(doubt.map(|doubt| value("doubt", doubt)));
+        values.extend(worker.choice().map(|choice| value("choice of the field", choice)));
         values.extend(file_values(&file));
         values.extend(newest.as_deref().map(update_values).unwrap_or_default());
         values.extend(lock(&shared.scales).as_ref().map(scale_values).unwrap_or_default());

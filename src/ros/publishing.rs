@@ -47,7 +47,7 @@ impl PublishingHandle {
     pub(super) fn start(node: &mut Node, config: &Config, shared: Shared) -> anyhow::Result<(Self, JoinHandle<()>)> {
         let (requests, receiver) = unbounded();
         // Neither setting changes while the node runs.
-        let has_axes = config.model.field == Mapped::Vector;
+        let has_axes = config.model.field != Mapped::Strength;
         let learns_hard_iron = has_axes && config.vector.hard_iron > 0.0;
         let thread = PublishingThread {
             raster: LazyRaster::new(config, Arc::clone(&shared.scales)),

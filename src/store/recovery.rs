@@ -77,6 +77,12 @@ impl Database {
         mut progress: impl FnMut(&Mapper),
     ) -> Result<Recovered, Error> {
         let mut recovered = self.newest_checkpoint(settings)?;
+        if recovered.mapper.needs_trajectory() {
+            // Without it, what is mapped stays as it is.
+            let mut batches = self.trajectory().unwrap_or_default();
+            batches.truncate(recovered.mapper.model().totals.batches() as usize);
+            recovered.mapper.set_trajectory(batches);
+        }
         recovered.take_steps(self, gaps, &mut progress);
         if recovered.is_damaged || !self.is_trajectory_whole() {
             recovered.save_trajectory(self);

@@ -46,7 +46,7 @@ static AXES: LazyLock<FieldMap> = LazyLock::new(|| map_room(&settings(Mapped::Ve
 /// The map of the room with seed 4.
 fn mapped(field: Mapped) -> &'static FieldMap {
     match field {
-        Mapped::Strength => &STRENGTHS,
+        Mapped::Strength | Mapped::Auto => &STRENGTHS,
         Mapped::Vector => &AXES,
     }
 }

@@ -7,6 +7,7 @@ mod common;
 mod documentation;
 mod export;
 mod faults;
+mod field_choice;
 mod frames;
 mod live;
 mod localizer;

@@ -128,6 +128,11 @@ fn killed_five_times_it_makes_the_map_that_it_would_have_made() {
 }
 
 #[test]
+fn so_does_one_that_chooses_what_is_mapped() {
+    killed_and_resumed(5, "90", &["--set", "model.field=auto"]);
+}
+
+#[test]
 fn so_does_one_of_tiles_few_of_which_are_in_memory() {
     killed_and_resumed(3, "60", &OF_TILES);
 }

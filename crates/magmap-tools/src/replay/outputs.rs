@@ -42,7 +42,7 @@ pub(super) fn write(
     write_grid(folder, &grid, &map, &path, &subtitle)?;
     let grids = folder.join("map.mcap");
     history.grids.persist(&grids).map_err(|error| unwritten(&grids)(error.error))?;
-    let is_vector = config.model.field == Mapped::Vector;
+    let is_vector = finished.mapper.model().field() == Mapped::Vector;
     let files = FILES.iter().filter(|&&name| name != VECTORS || is_vector).map(|name| folder.join(name)).collect();
     Ok(ReplayOutputs { report, grid, files })
 }

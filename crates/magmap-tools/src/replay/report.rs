@@ -39,6 +39,8 @@ pub struct ReplayReport {
     pub sensor_bias: Option<SensorBias>,
     /// Which share of the field's variance comes from below the sensor, where that is learnt: 1 over a steel floor, 0 under a steel roof.
     pub share_below: Option<f64>,
+    /// What is mapped and why, where the settings leave that to magmap and it has been chosen.
+    pub choice: Option<String>,
     /// Why the map is in doubt, if it is: how the axes of the readings contradict the physics, that
     /// readings contradict the map at places that it knew, or that a bias grows with the speed.
     pub doubt: Option<String>,
@@ -126,6 +128,7 @@ impl ReplayReport {
             hyperparameters,
             sensor_bias: map.as_ref().and_then(FieldMap::sensor_bias),
             share_below: map.as_ref().and_then(FieldMap::share_below),
+            choice: finished.mapper.progress().choice.clone(),
             doubt: finished.doubt.clone(),
             loss,
             totals,

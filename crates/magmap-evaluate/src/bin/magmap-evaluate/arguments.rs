@@ -45,6 +45,9 @@ impl Common {
             Mapped::Vector => {
                 Err(rejected("model.field: expected strength in this experiment, or with --method, found vector"))
             }
+            Mapped::Auto => {
+                Err(rejected("model.field: expected strength in this experiment, or with --method, found auto"))
+            }
         }
     }
 

@@ -1,0 +1,156 @@
+//! What is mapped where magmap chooses (`model.field = "auto"`): the three axes where they agree with the physics of a magnetic field and
+//! predict the strength no worse than a map of strengths does, the strength otherwise.
+//!
+//! The choice is a function of the trajectory, and is made anew as it grows. The other map is folded from it, and both are compared by how
+//! well they predicted the strengths of each batch before they learnt it.
+
+use nalgebra::Isometry3;
+use serde::{Deserialize, Serialize};
+
+use super::axes_check::AxesCheck;
+use super::stop::StopSignal;
+use crate::config::{Config, Mapped};
+use crate::field::map::FieldMap;
+use crate::field::model::FieldModel;
+use crate::sensing::reading::Observation;
+use crate::trajectory;
+
+/// Lengths of path after which the choice is made, in metres. Mapping waits while the other map is folded.
+const DUE: [f64; 3] = [20.0, 40.0, 80.0];
+
+/// By how much the mean log density of the strengths under a map of axes may be below that under a map of strengths before the axes are
+/// given up, in nats: two maps that are as good do not replace each other again and again.
+const HYSTERESIS: f64 = 0.1;
+
+/// Upper limit of a squared residual over its variance, that of five standard deviations: one outlier decides nothing.
+const MOST_MISFIT: f64 = 25.0;
+
+/// A choice.
+pub(super) struct Choice {
+    /// The map of the trajectory, and how well it predicted that, where another quantity is mapped from now on.
+    pub(super) change: Option<(FieldModel, Predicted)>,
+    /// What is mapped, and why.
+    pub(super) words: String,
+}
+
+/// The batches of a map, while there is a choice to be made.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Trajectory {
+    batches: Vec<Vec<Observation>>,
+}
+
+impl Trajectory {
+    pub(super) fn new(batches: Vec<Vec<Observation>>) -> Self {
+        Self { batches }
+    }
+
+    /// Whether `model`, its map, can still be replaced: never where batches of the map are missing.
+    pub(super) fn is_open(&self, model: &FieldModel) -> bool {
+        self.batches.len() as u64 == model.totals.batches() && self.path() < DUE[DUE.len() - 1]
+    }
+
+    /// Appends a batch that its map has learnt, and returns whether it is time to choose.
+    pub(super) fn push(&mut self, batch: &[Observation]) -> bool {
+        let before = self.path();
+        self.batches.push(batch.to_vec());
+        DUE.iter().any(|due| (before..self.path()).contains(due))
+    }
+
+    /// Its length, in metres.
+    fn path(&self) -> f64 {
+        let places: Vec<_> = self.observations().map(|seen| seen.position).collect();
+        places.windows(2).map(|pair| (pair[1] - pair[0]).norm()).sum()
+    }
+
+    fn observations(&self) -> impl Iterator<Item = &Observation> {
+        self.batches.iter().flatten()
+    }
+
+    /// Chooses, given what is mapped so far and how well it predicted the batches. None where the path tells too little, and where folding
+    /// was stopped.
+    pub(super) fn choose(
+        &self,
+        config: &Config,
+        mapped: Mapped,
+        predicted: Predicted,
+        mount: &Isometry3<f64>,
+        stop: &StopSignal,
+    ) -> Option<Choice> {
+        let judgement = AxesCheck::judge(config, self.observations(), mount)?;
+        let other = if mapped == Mapped::Vector { Mapped::Strength } else { Mapped::Vector };
+        let choice = match judgement {
+            Err(contradiction) => {
+                let change = (mapped == Mapped::Vector).then(|| self.fold(config, Mapped::Strength, stop));
+                let words = format!(
+                    "the strength is mapped: {contradiction}. Once that is mended, a new map has the three axes"
+                );
+                Choice { change, words }
+            }
+            Ok(()) => {
+                let (model, of_other) = self.fold(config, other, stop);
+                let difference = of_other.mean() - predicted.mean();
+                let (lead, least) =
+                    if mapped == Mapped::Vector { (-difference, -HYSTERESIS) } else { (difference, 0.0) };
+                let (chosen, path) = (if lead >= least { Mapped::Vector } else { Mapped::Strength }, self.path());
+                let agreement = format!("over {path:.0} m the three axes agree with the physics of a magnetic field");
+                let words = if chosen == Mapped::Vector {
+                    format!(
+                        "the three axes are mapped: {agreement}, and predict the strength by {lead:.2} nats a reading better"
+                    )
+                } else {
+                    format!("the strength is mapped: {agreement}, but predict it by {:.2} nats a reading worse", -lead)
+                };
+                Choice { change: (chosen == other).then_some((model, of_other)), words }
+            }
+        };
+        (!stop.is_stopped()).then_some(choice)
+    }
+
+    /// The map of this quantity, and how well it predicted each batch before it learnt that.
+    fn fold(&self, config: &Config, field: Mapped, stop: &StopSignal) -> (FieldModel, Predicted) {
+        let mut predicted = Predicted::default();
+        let before = |model: &FieldModel, batch: &[Observation]| predicted.add(model, batch);
+        let model = trajectory::fold_watched(&config.decided(field), &self.batches, &|| stop.is_stopped(), before);
+        (model, predicted)
+    }
+}
+
+/// How well a map predicted strengths before it learnt them: the sum of their log densities, in nats, and their number.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(super) struct Predicted {
+    sum: f64,
+    count: u64,
+}
+
+impl Predicted {
+    /// Counts a batch that the model is about to learn.
+    pub(super) fn add(&mut self, model: &FieldModel, batch: &[Observation]) {
+        let Some(map) = model.map() else { return };
+        for density in log_densities(&map, batch).into_iter().filter(|density| density.is_finite()) {
+            self.sum += density;
+            self.count += 1;
+        }
+    }
+
+    fn mean(&self) -> f64 {
+        self.sum / self.count.max(1) as f64
+    }
+}
+
+/// Log density of each strength under a map that has not learnt it, in nats.
+fn log_densities(map: &FieldMap, batch: &[Observation]) -> Vec<f64> {
+    let places: Vec<[f64; 2]> = batch.iter().map(|seen| [seen.position.x, seen.position.y]).collect();
+    let predicted: Vec<(f64, f64)> = match map.readings(&batch.iter().map(Into::into).collect::<Vec<_>>()) {
+        Some(axes) => axes.iter().map(|axes| axes.strength()).collect(),
+        None => {
+            let (means, variances) = map.predict(&places, f64::INFINITY);
+            means.into_iter().zip(variances).collect()
+        }
+    };
+    let of = |((seen, (mean, variance)), noise): ((&Observation, (f64, f64)), f64)| {
+        let variance = variance + noise;
+        let misfit = ((seen.strength - mean).powi(2) / variance).min(MOST_MISFIT);
+        -0.5 * (misfit + (std::f64::consts::TAU * variance).ln())
+    };
+    batch.iter().zip(predicted).zip(map.noise_variances(&places)).map(of).collect()
+}
