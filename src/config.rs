@@ -210,8 +210,8 @@ sections! {
         speed_bias: f64 = 0.0 => not_negative,
     }
 
-    /// Local models on square tiles, for maps that are larger than a room: the cost of an update does not depend on the size of the
-    /// map, and each tile has its own hyperparameters.
+    /// Local models on square tiles: the cost of an update does not depend on the size of the map, and each tile has its own
+    /// hyperparameters.
     #[scope(Map)]
     tiles: Tiles {
         /// Side of a tile, in metres: some four to ten lengthscales; 0 for one model of the whole map. The map begins in the middle of a

@@ -7,8 +7,8 @@
 //! observations ── chain ── segments (within a tile: poses eliminated) ── tiles (field eliminated) ── first poses, shared unknowns
 //! ```
 //!
-//! The plane is divided into tiles with a field each; the path is divided where it enters another tile. The cost is therefore linear in the
-//! distance driven.
+//! The plane is divided into tiles with a field each; the path is divided where it enters another tile. The cost of a
+//! segment does not depend on how long the path is, but the system that is left of all of them is a dense one.
 
 mod basis;
 mod chain;

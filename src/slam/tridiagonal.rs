@@ -2,7 +2,7 @@
 
 use nalgebra::{Matrix3, Vector3};
 use streaming_gp::NotPositiveDefinite;
-use streaming_gp::linalg::Matrix;
+use streaming_gp::linalg::{self, Matrix};
 
 /// The factor: lower triangles on the diagonal, and the blocks below them.
 #[derive(Clone, Debug, Default)]
@@ -119,12 +119,8 @@ fn combine(matrix: &mut Matrix, target: usize, source: usize, factor: impl Fn(us
 /// Adds a multiple of one column to another.
 fn add_column(matrix: &mut Matrix, target: usize, source: usize, factor: f64) {
     let (first, second) = (target.min(source), target.max(source));
-    let (left, right) = matrix.as_mut().split_at_col_mut(second);
-    let (left, right) = (left.col_mut(first), right.col_mut(0));
+    let (mut left, mut right) = matrix.as_mut().split_at_col_mut(second);
+    let (left, right) = (linalg::column_mut(&mut left, first), linalg::column_mut(&mut right, 0));
     let (target, source) = if target < source { (left, right) } else { (right, left) };
-    let (target, source) =
-        (target.try_as_col_major_mut(), source.as_ref().try_as_col_major().map(|column| column.as_slice()));
-    if let (Some(target), Some(source)) = (target, source) {
-        target.as_slice_mut().iter_mut().zip(source).for_each(|(target, source)| *target += factor * source);
-    }
+    target.iter_mut().zip(source).for_each(|(target, source)| *target += factor * *source);
 }

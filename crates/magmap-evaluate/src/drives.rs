@@ -90,6 +90,10 @@ impl Material {
             let drive = drive.with_context(|| format!("drive {number}"))?;
             let located = located(&drive);
             let accepted = accepted(&drive, &located, &config.gates);
+            let rejected = accepted.iter().filter(|accepted| !**accepted).count();
+            if rejected > 0 && !held_out {
+                log::warn!("drive {number}: the gates rejected {rejected} of {} readings", located.len());
+            }
             let (count, every) = HELD_OUT;
             let is_part = |row: usize| !others.contains(number) || (row % every >= every - count) == held_out;
             let is_used = |row: &usize| is_part(*row) && (held_out || accepted[*row]);

@@ -42,18 +42,20 @@ impl Common {
         let config = self.config_of_any_field(base)?;
         match config.model.field {
             Mapped::Strength => Ok(config),
-            Mapped::Vector => {
+            Mapped::Vector | Mapped::Auto => {
                 Err(rejected("model.field: expected strength in this experiment, or with --method, found vector"))
-            }
-            Mapped::Auto => {
-                Err(rejected("model.field: expected strength in this experiment, or with --method, found auto"))
             }
         }
     }
 
     /// The settings of an experiment that starts from `base` and learns strengths or axes.
     pub fn config_of_any_field(&self, base: Config) -> anyhow::Result<Config> {
-        self.settings.load_over(base)
+        let config = self.settings.load_over(base)?;
+        match config.model.field {
+            Mapped::Strength | Mapped::Vector => Ok(config),
+            // The choice is that of a robot that maps, not of a model alone, which would learn strengths.
+            Mapped::Auto => Err(rejected("model.field: expected strength or vector in an experiment, found auto")),
+        }
     }
 }
 
