@@ -210,6 +210,32 @@ sections! {
         speed_bias: f64 = 0.0 => not_negative,
     }
 
+    /// SLAM: path and map are estimated together, so that the field corrects odometry. It needs the three axes, which are mapped unless
+    /// model.field says otherwise, and a robot that comes back to where it was.
+    #[scope(Stream)]
+    #[programs(Replay)]
+    slam: Slam {
+        /// Whether the path is corrected.
+        enabled: bool = false,
+        /// Length of path between two poses that are estimated, whose readings are averaged, in metres.
+        spacing: f64 = 0.1 => positive,
+        /// Variance of the noise of such an average, over that of an observation of the map: neighbours share errors of place and heading.
+        noise: f64 = 4.0 => positive,
+        /// Odometry: standard deviation of the relative error of distances, which is constant during a drive and is estimated. It can
+        /// hardly be told from a wrong lengthscale of the field.
+        odometry_scale: f64 = 0.01 => positive,
+        /// Odometry: standard deviation of the steady drift of heading, in radians per metre, which is estimated.
+        odometry_drift: f64 = 0.02 => positive,
+        /// Odometry: standard deviation of the distance after a metre, in metres.
+        odometry_forward: f64 = 0.01 => positive,
+        /// Odometry: standard deviation of the movement to the side between two poses, in metres.
+        odometry_sideways: f64 = 0.002 => positive,
+        /// Odometry: standard deviation of the heading after a metre, in radians.
+        odometry_heading: f64 = 0.02 => positive,
+        /// Odometry: standard deviation of the heading after a radian of rotation, in radians.
+        odometry_turning: f64 = 0.01 => positive,
+    }
+
     /// Local models on square tiles: the cost of an update does not depend on the size of the map, and each tile has its own
     /// hyperparameters.
     #[scope(Map)]
@@ -541,13 +567,18 @@ impl Sensor {
 }
 
 impl Config {
+    /// Whether magmap chooses what is mapped. SLAM needs the three axes.
+    pub fn is_undecided(&self) -> bool {
+        self.model.field == Mapped::Auto && !self.slam.enabled
+    }
+
     /// These settings for a map of this quantity, where they leave the choice to magmap.
     pub fn decided(&self, field: Mapped) -> Cow<'_, Self> {
         if self.model.field != Mapped::Auto {
             return Cow::Borrowed(self);
         }
         let mut config = self.clone();
-        config.model.field = field;
+        config.model.field = if self.slam.enabled { Mapped::Vector } else { field };
         Cow::Owned(config)
     }
 }

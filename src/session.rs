@@ -177,6 +177,12 @@ impl Session {
             let name = &self.source.name;
             return Err(format!("{name} is already in {}: it would be mapped twice", path.display()));
         }
+        if !loaded.stream.correction.nodes().is_empty() {
+            return Err(format!(
+                "the path of {} was corrected by SLAM: no other drive can be added to it; use it to locate the robot",
+                path.display()
+            ));
+        }
         loaded.model.check(&self.worker.config()).map_err(in_words)?;
         let frame = self.worker.inbox.name_frame(&loaded.frame).map_err(in_words)?;
         if *frame != loaded.frame {

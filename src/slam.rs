@@ -12,6 +12,7 @@
 
 mod basis;
 mod chain;
+mod estimate;
 mod segment;
 mod smoother;
 mod tile;
@@ -21,4 +22,5 @@ pub use basis::FieldPrior;
 pub use chain::{
     DRIFT, IRON, Link, MEAN, OdometryNoise, PlanePose, SCALE, SHARED, Shared, chain, moved, plane_pose, wrapped,
 };
+pub use estimate::{Error, Estimate, estimate, local_hyperparameters};
 pub use smoother::{Prior, Smoother};

@@ -18,12 +18,16 @@
 //!
 //! The field along the axes of the sensor is the transpose of the rotation times the field along those of the map.
 
+mod correction;
+
 use byteorder::{ByteOrder, LittleEndian};
 use nalgebra::{Matrix3, Point3, Vector3};
 
 use crate::config::Config;
 use crate::field::model::FieldModel;
 use crate::sensing::reading::{MagneticField, Observation, Stamp};
+
+pub use correction::{Correction, Node, moved};
 
 /// Bytes of an observation.
 pub const RECORD: usize = 148;
@@ -69,8 +73,65 @@ pub fn from_bytes(bytes: &[u8]) -> Option<Vec<Observation>> {
     records.iter().map(observation).collect()
 }
 
-/// Learns a map from the batches of a trajectory, in their order, under these settings; of the strength where they leave that to magmap. A batch that the model rejects leaves the map as it
-/// was, as in driving. `stop` is checked before every evaluation of the objective.
+/// The batches that a map was given, and where odometry was in its frame.
+#[derive(Clone, Debug, Default)]
+pub struct Trajectory {
+    batches: Vec<Vec<Observation>>,
+    observations: usize,
+    length: f64,
+    /// Where the frame of odometry is in that of the map.
+    pub correction: Correction,
+}
+
+impl Trajectory {
+    /// A trajectory of these batches, at their poses by odometry.
+    pub fn new(batches: Vec<Vec<Observation>>, correction: Correction) -> Self {
+        let mut trajectory = Self { correction, ..Self::default() };
+        batches.into_iter().for_each(|batch| trajectory.push(batch));
+        trajectory
+    }
+
+    /// Appends a batch, at its poses by odometry.
+    pub fn push(&mut self, batch: Vec<Observation>) {
+        let last = self.batches.iter().rev().find_map(|batch| batch.last());
+        let places: Vec<_> = last.into_iter().chain(&batch).map(|seen| seen.position).collect();
+        self.length += places.windows(2).map(|pair| (pair[1] - pair[0]).norm()).sum::<f64>();
+        self.observations += batch.len();
+        self.batches.push(batch);
+    }
+
+    /// The batches, at their poses by odometry.
+    pub fn batches(&self) -> &[Vec<Observation>] {
+        &self.batches
+    }
+
+    /// The observations, at their poses by odometry.
+    pub fn observations(&self) -> impl Iterator<Item = &Observation> {
+        self.batches.iter().flatten()
+    }
+
+    /// Its length by odometry, in metres.
+    pub fn length(&self) -> f64 {
+        self.length
+    }
+
+    /// A batch that follows, at its poses in the map.
+    pub fn corrected(&self, batch: &[Observation]) -> Vec<Observation> {
+        self.correction.apply(self.observations, batch)
+    }
+
+    /// The batches, at their poses in the map.
+    pub fn corrected_batches(&self) -> impl Iterator<Item = Vec<Observation>> {
+        self.batches.iter().scan(0, |first, batch| {
+            let corrected = self.correction.apply(*first, batch);
+            *first += batch.len();
+            Some(corrected)
+        })
+    }
+}
+
+/// Learns a map from the batches of a trajectory, in their order, under these settings; of the strength where they leave that to magmap. A
+/// batch that the model rejects leaves the map as it was, as in driving. `stop` is checked before every evaluation of the objective.
 pub fn fold<B: AsRef<[Observation]>>(
     config: &Config,
     batches: impl IntoIterator<Item = B>,
@@ -103,20 +164,20 @@ mod tests {
     use super::*;
 
     prop_compose! {
-            fn observation()(
-                nanoseconds in any::<i64>(), numbers in prop::array::uniform17(any::<f64>()), readings in 1..u32::MAX,
-            ) -> Observation {
-                Observation {
-                    stamp: Stamp::from_nanoseconds(nanoseconds),
-                    position: Point3::new(numbers[0], numbers[1], numbers[2]),
-                    orientation: Matrix3::from_column_slice(&numbers[3..12]),
-                    speed: numbers[12],
-                    field: MagneticField::from_microtesla(Vector3::new(numbers[13], numbers[14], numbers[15])),
-    strength: numbers[16],
-                    readings,
-                }
+        fn observation()(
+            nanoseconds in any::<i64>(), numbers in prop::array::uniform17(any::<f64>()), readings in 1..u32::MAX,
+        ) -> Observation {
+            Observation {
+                stamp: Stamp::from_nanoseconds(nanoseconds),
+                position: Point3::new(numbers[0], numbers[1], numbers[2]),
+                orientation: Matrix3::from_column_slice(&numbers[3..12]),
+                speed: numbers[12],
+                field: MagneticField::from_microtesla(Vector3::new(numbers[13], numbers[14], numbers[15])),
+                strength: numbers[16],
+                readings,
             }
         }
+    }
 
     proptest! {
         #[test]

@@ -6,7 +6,7 @@ use std::ops::RangeInclusive;
 use nalgebra::Matrix3;
 
 use super::declare::Described;
-use super::{Config, PoseSource, Problem};
+use super::{Config, Mapped, PoseSource, Problem};
 
 // These limits keep a typing error, or somebody else's file, from allocating more memory than there is.
 
@@ -92,6 +92,10 @@ impl Config {
     fn check_combinations(&self, problems: &mut Vec<Problem>) {
         let Config { frames, gates, tiles, localization, node, .. } = self;
         let has_transforms = frames.pose_source == PoseSource::Transforms;
+        if self.slam.enabled && self.model.field == Mapped::Strength {
+            let expected = "vector or auto with slam.enabled: the strength alone does not say where the robot is";
+            problems.push(Problem::wrong("model.field", expected, "strength"));
+        }
         let [halo, band] = tiles.widths(self);
         if tiles.size > 0.0 && tiles.size < 2.0 * halo {
             let expected = format!("0, or at least twice the halo of {halo} m");

@@ -110,7 +110,7 @@ struct Alternative {
 impl AxesCheck {
     /// A check that has seen nothing; none unless axes are to be mapped.
     pub(super) fn new(config: &Config) -> Option<Self> {
-        (config.model.field == Mapped::Vector).then(|| Self::of(config))
+        (config.decided(Mapped::Strength).model.field == Mapped::Vector).then(|| Self::of(config))
     }
 
     fn of(config: &Config) -> Self {

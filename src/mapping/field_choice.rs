@@ -4,6 +4,8 @@
 //! The choice is a function of the trajectory, and is made anew as it grows. The other map is folded from it, and both are compared by how
 //! well they predicted the strengths of each batch before they learnt it.
 
+use std::ops::Range;
+
 use nalgebra::Isometry3;
 use serde::{Deserialize, Serialize};
 
@@ -13,7 +15,7 @@ use crate::config::{Config, Mapped};
 use crate::field::map::FieldMap;
 use crate::field::model::FieldModel;
 use crate::sensing::reading::Observation;
-use crate::trajectory;
+use crate::trajectory::{Trajectory, fold_watched};
 
 /// Lengths of path after which the choice is made, in metres. Mapping waits while the other map is folded.
 const DUE: [f64; 3] = [20.0, 40.0, 80.0];
@@ -33,86 +35,60 @@ pub(super) struct Choice {
     pub(super) words: String,
 }
 
-/// The batches of a map, while there is a choice to be made.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Trajectory {
-    batches: Vec<Vec<Observation>>,
+/// Whether `model`, the map of this trajectory, can still be replaced: never where batches of the map are missing.
+pub(super) fn is_open(trajectory: &Trajectory, model: &FieldModel) -> bool {
+    trajectory.batches().len() as u64 == model.totals.batches() && trajectory.length() < DUE[DUE.len() - 1]
 }
 
-impl Trajectory {
-    pub(super) fn new(batches: Vec<Vec<Observation>>) -> Self {
-        Self { batches }
-    }
+/// Whether it is time to choose when a trajectory has grown from one of these lengths to the other, in metres.
+pub(super) fn is_due(grown: Range<f64>) -> bool {
+    DUE.iter().any(|due| grown.contains(due))
+}
 
-    /// Whether `model`, its map, can still be replaced: never where batches of the map are missing.
-    pub(super) fn is_open(&self, model: &FieldModel) -> bool {
-        self.batches.len() as u64 == model.totals.batches() && self.path() < DUE[DUE.len() - 1]
-    }
+/// Chooses, given what is mapped so far and how well it predicted the batches of this trajectory. None where the path tells too little, and where folding
+/// was stopped.
+pub(super) fn choose(
+    trajectory: &Trajectory,
+    config: &Config,
+    mapped: Mapped,
+    predicted: Predicted,
+    mount: &Isometry3<f64>,
+    stop: &StopSignal,
+) -> Option<Choice> {
+    let judgement = AxesCheck::judge(config, trajectory.observations(), mount)?;
+    let other = if mapped == Mapped::Vector { Mapped::Strength } else { Mapped::Vector };
+    let choice = match judgement {
+        Err(contradiction) => {
+            let change = (mapped == Mapped::Vector).then(|| fold(trajectory, config, Mapped::Strength, stop));
+            let words =
+                format!("the strength is mapped: {contradiction}. Once that is mended, a new map has the three axes");
+            Choice { change, words }
+        }
+        Ok(()) => {
+            let (model, of_other) = fold(trajectory, config, other, stop);
+            let difference = of_other.mean() - predicted.mean();
+            let (lead, least) = if mapped == Mapped::Vector { (-difference, -HYSTERESIS) } else { (difference, 0.0) };
+            let (chosen, path) = (if lead >= least { Mapped::Vector } else { Mapped::Strength }, trajectory.length());
+            let agreement = format!("over {path:.0} m the three axes agree with the physics of a magnetic field");
+            let words = if chosen == Mapped::Vector {
+                format!(
+                    "the three axes are mapped: {agreement}, and predict the strength by {lead:.2} nats a reading better"
+                )
+            } else {
+                format!("the strength is mapped: {agreement}, but predict it by {:.2} nats a reading worse", -lead)
+            };
+            Choice { change: (chosen == other).then_some((model, of_other)), words }
+        }
+    };
+    (!stop.is_stopped()).then_some(choice)
+}
 
-    /// Appends a batch that its map has learnt, and returns whether it is time to choose.
-    pub(super) fn push(&mut self, batch: &[Observation]) -> bool {
-        let before = self.path();
-        self.batches.push(batch.to_vec());
-        DUE.iter().any(|due| (before..self.path()).contains(due))
-    }
-
-    /// Its length, in metres.
-    fn path(&self) -> f64 {
-        let places: Vec<_> = self.observations().map(|seen| seen.position).collect();
-        places.windows(2).map(|pair| (pair[1] - pair[0]).norm()).sum()
-    }
-
-    fn observations(&self) -> impl Iterator<Item = &Observation> {
-        self.batches.iter().flatten()
-    }
-
-    /// Chooses, given what is mapped so far and how well it predicted the batches. None where the path tells too little, and where folding
-    /// was stopped.
-    pub(super) fn choose(
-        &self,
-        config: &Config,
-        mapped: Mapped,
-        predicted: Predicted,
-        mount: &Isometry3<f64>,
-        stop: &StopSignal,
-    ) -> Option<Choice> {
-        let judgement = AxesCheck::judge(config, self.observations(), mount)?;
-        let other = if mapped == Mapped::Vector { Mapped::Strength } else { Mapped::Vector };
-        let choice = match judgement {
-            Err(contradiction) => {
-                let change = (mapped == Mapped::Vector).then(|| self.fold(config, Mapped::Strength, stop));
-                let words = format!(
-                    "the strength is mapped: {contradiction}. Once that is mended, a new map has the three axes"
-                );
-                Choice { change, words }
-            }
-            Ok(()) => {
-                let (model, of_other) = self.fold(config, other, stop);
-                let difference = of_other.mean() - predicted.mean();
-                let (lead, least) =
-                    if mapped == Mapped::Vector { (-difference, -HYSTERESIS) } else { (difference, 0.0) };
-                let (chosen, path) = (if lead >= least { Mapped::Vector } else { Mapped::Strength }, self.path());
-                let agreement = format!("over {path:.0} m the three axes agree with the physics of a magnetic field");
-                let words = if chosen == Mapped::Vector {
-                    format!(
-                        "the three axes are mapped: {agreement}, and predict the strength by {lead:.2} nats a reading better"
-                    )
-                } else {
-                    format!("the strength is mapped: {agreement}, but predict it by {:.2} nats a reading worse", -lead)
-                };
-                Choice { change: (chosen == other).then_some((model, of_other)), words }
-            }
-        };
-        (!stop.is_stopped()).then_some(choice)
-    }
-
-    /// The map of this quantity, and how well it predicted each batch before it learnt that.
-    fn fold(&self, config: &Config, field: Mapped, stop: &StopSignal) -> (FieldModel, Predicted) {
-        let mut predicted = Predicted::default();
-        let before = |model: &FieldModel, batch: &[Observation]| predicted.add(model, batch);
-        let model = trajectory::fold_watched(&config.decided(field), &self.batches, &|| stop.is_stopped(), before);
-        (model, predicted)
-    }
+/// The map of this quantity, and how well it predicted each batch before it learnt that.
+fn fold(trajectory: &Trajectory, config: &Config, field: Mapped, stop: &StopSignal) -> (FieldModel, Predicted) {
+    let mut predicted = Predicted::default();
+    let before = |model: &FieldModel, batch: &[Observation]| predicted.add(model, batch);
+    let model = fold_watched(&config.decided(field), trajectory.batches(), &|| stop.is_stopped(), before);
+    (model, predicted)
 }
 
 /// How well a map predicted strengths before it learnt them: the sum of their log densities, in nats, and their number.

@@ -12,16 +12,17 @@ use serde::{Deserialize, Serialize};
 use streaming_gp::UpdateReport;
 
 use super::batcher::Batch;
-use super::field_choice::{Predicted, Trajectory};
+use super::field_choice::{self, Predicted};
 use super::path::Path;
 use super::pipeline::Pipeline;
 use super::stop::StopSignal;
-use crate::config::{Config, Mapped};
+use crate::config::Config;
 use crate::field::model::FieldModel;
 use crate::field::state::ModelState;
 use crate::sensing::counters::COUNTABLE;
 use crate::sensing::intake::Input;
 use crate::sensing::reading::Observation;
+use crate::trajectory::{self, Correction, Trajectory};
 
 /// Something that changes the map, or the state that leads to it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -56,6 +57,9 @@ pub enum Step {
     /// The map is discarded, and a new one begins. A log of steps continues with a checkpoint.
     #[serde(skip)]
     Reset,
+    /// The trajectory is where this correction says, and the map is made again from it. A log of steps continues with a checkpoint.
+    #[serde(skip)]
+    Correct(Correction),
     /// A saved map replaces this one. It is far larger than other steps, so a log of steps continues with a checkpoint.
     #[serde(skip)]
     Load(Box<SavedMap>),
@@ -123,12 +127,14 @@ pub enum Effect {
     Unchanged,
     /// The model learnt from a batch, or rejected it.
     Learnt {
-        /// The batch.
+        /// The batch, at its poses by odometry.
         batch: Batch,
+        /// Its observations at their poses in the map.
+        corrected: Vec<Observation>,
         /// What the update did, or why the batch was rejected.
         result: Result<UpdateReport, streaming_gp::streaming::Error>,
     },
-    /// Another map has replaced it.
+    /// Another map has replaced it, or it was made again.
     Replaced,
 }
 
@@ -194,7 +200,7 @@ impl Mapper {
     /// A new map; the sensor is at the origin of the robot's body until a step says otherwise.
     pub fn new(config: &Config) -> Self {
         let (pipeline, model) = (Pipeline::new(config, Isometry3::identity()), FieldModel::new(config));
-        Self::resume(config.clone(), String::new(), pipeline, model, Progress::default())
+        Self::resume(config.clone(), String::new(), pipeline, model, Progress::default(), Correction::default())
     }
 
     /// Continues from saved parts as if mapping had never stopped.
@@ -204,18 +210,16 @@ impl Mapper {
         pipeline: Pipeline,
         model: FieldModel,
         progress: Progress,
+        correction: Correction,
     ) -> Self {
-        Self { config: Arc::new(config), frame, pipeline, model, progress, trajectory: Trajectory::default() }
+        let trajectory = Trajectory::new(Vec::new(), correction);
+        Self { config: Arc::new(config), frame, pipeline, model, progress, trajectory }
     }
 
-    /// Whether it needs the batches that led to the map, so that it can choose what is mapped.
-    pub(crate) fn needs_trajectory(&self) -> bool {
-        self.config.model.field == Mapped::Auto
-    }
-
-    /// Gives it the batches that led to the map.
-    pub(crate) fn set_trajectory(&mut self, batches: Vec<Vec<Observation>>) {
-        self.trajectory = Trajectory::new(batches);
+    /// Gives it the batches that led to the map, at their poses by odometry.
+    pub(crate) fn set_batches(&mut self, batches: Vec<Vec<Observation>>) {
+        let correction = std::mem::take(&mut self.trajectory.correction);
+        self.trajectory = Trajectory::new(batches, correction);
     }
 
     /// The settings in force.
@@ -245,6 +249,11 @@ impl Mapper {
     /// The model.
     pub fn model(&self) -> &FieldModel {
         &self.model
+    }
+
+    /// What it was made from.
+    pub fn trajectory(&self) -> &Trajectory {
+        &self.trajectory
     }
 
     /// The progress.
@@ -291,6 +300,7 @@ impl Mapper {
             Step::Finish => self.pipeline.finish(),
             Step::Learn { batches } => return self.learn(batches as usize, stop),
             Step::Configure(config) => self.configure(*config),
+            Step::Correct(correction) => return self.correct(correction, stop),
             Step::Reset => return self.replace(FieldModel::new(&self.config), Path::default(), Vec::new()),
             Step::Load(map) => match FieldModel::from_state(&self.config, &map.model) {
                 Ok(model) => {
@@ -306,37 +316,52 @@ impl Mapper {
 
     fn learn(&mut self, batches: usize, stop: &StopSignal) -> Effect {
         let Some(batch) = self.pipeline.next_merged(batches) else { return Effect::Unchanged };
-        let chooses = self.needs_trajectory() && self.trajectory.is_open(&self.model);
+        let corrected = self.trajectory.corrected(&batch.observations);
+        let chooses = self.config.is_undecided() && field_choice::is_open(&self.trajectory, &self.model);
         if chooses {
-            self.progress.predicted.add(&self.model, &batch.observations);
+            self.progress.predicted.add(&self.model, &corrected);
         }
-        let result = self.model.update(&batch.observations, &|| stop.is_stopped());
+        let result = self.model.update(&corrected, &|| stop.is_stopped());
         match &result {
             Ok(report) => log::debug!("{} observations, {} inducing points", report.rows, report.inducing_points),
             Err(reason) => log::warn!("a batch of {} observations was rejected: {reason}", batch.observations.len()),
         }
-        if chooses {
-            self.choose(&batch, stop);
+        let before = self.trajectory.length();
+        self.trajectory.push(batch.observations.clone());
+        if chooses && field_choice::is_due(before..self.trajectory.length()) {
+            self.choose(stop);
         }
         self.progress.versions += 1;
         self.progress.learnt += 1;
         self.progress.merged_batches += batch.merge_points.len() as u64;
-        Effect::Learnt { batch, result }
+        Effect::Learnt { batch, corrected, result }
     }
 
-    /// Chooses what is mapped, where that is due after this batch.
-    fn choose(&mut self, batch: &Batch, stop: &StopSignal) {
-        if !self.trajectory.push(&batch.observations) {
-            return;
-        }
+    /// Chooses what is mapped.
+    fn choose(&mut self, stop: &StopSignal) {
         let (field, predicted, mount) = (self.model.field(), self.progress.predicted, self.pipeline.mount());
-        let Some(choice) = self.trajectory.choose(&self.config, field, predicted, mount, stop) else { return };
+        let choice = field_choice::choose(&self.trajectory, &self.config, field, predicted, mount, stop);
+        let Some(choice) = choice else { return };
         log::info!("{}", choice.words);
         self.progress.choice = Some(choice.words);
         if let Some((model, predicted)) = choice.change {
             self.progress.predicted = predicted;
             self.set_model(model);
         }
+    }
+
+    /// Makes the map again from the trajectory at other poses.
+    fn correct(&mut self, correction: Correction, stop: &StopSignal) -> Effect {
+        if self.trajectory.batches().len() as u64 != self.model.totals.batches() {
+            log::error!("the map is not corrected: its trajectory is not complete");
+            return Effect::Unchanged;
+        }
+        let config = self.config.decided(self.model.field());
+        self.trajectory.correction = correction;
+        let model = trajectory::fold(&config, self.trajectory.corrected_batches(), &|| stop.is_stopped());
+        self.set_model(model);
+        self.progress.versions += 1;
+        Effect::Replaced
     }
 
     /// Replaces the model; its local models are kept where those before were.

@@ -24,6 +24,7 @@ use super::updates::{Update, Updates, lock};
 use crate::config::{self, Config};
 use crate::sensing::counters::Counters;
 use crate::sensing::reading::Observation;
+use crate::slam::{self, Estimate};
 
 /// How long the thread waits for a message before it checks its log.
 const IDLE: Duration = Duration::from_secs(1);
@@ -66,6 +67,8 @@ pub struct Finished {
     pub status: MappingStatus,
     /// The doubt at the end: see [`MappingThread::doubt`].
     pub doubt: Option<String>,
+    /// The path of the whole drive, where the field has corrected it.
+    pub estimate: Option<Estimate>,
 }
 
 /// A handle of the mapping thread. When it and all its inboxes are dropped, the thread finishes the map and ends.
@@ -78,7 +81,7 @@ pub struct MappingThread {
     shared: Arc<Mutex<Shared>>,
     /// The finished updates.
     pub updates: Updates,
-    thread: JoinHandle<Mapper>,
+    thread: JoinHandle<(Mapper, Option<Estimate>)>,
 }
 
 /// The report of the thread after each message.
@@ -121,6 +124,7 @@ impl MappingThread {
             stop: stop.clone(),
             shared: Arc::clone(&shared),
             updates: updates.clone(),
+            estimate: None,
         };
         let thread =
             std::thread::Builder::new().name("mapping".into()).spawn(|| mapping.run()).map_err(Error::Spawn)?;
@@ -207,10 +211,10 @@ impl MappingThread {
         // If the thread has ended already, joining it says why.
         let _ = self.inbox.put(Message::Finish);
         let Self { inbox, shared, thread, .. } = self;
-        let mapper = thread.join().map_err(|panic| Error::Panicked(panic_message(panic.as_ref())))?;
+        let (mapper, estimate) = thread.join().map_err(|panic| Error::Panicked(panic_message(panic.as_ref())))?;
         let shared = lock(&shared);
         let status = with_losses(&inbox, shared.status);
-        Ok(Finished { mapper, status, doubt: shared.doubt.clone() })
+        Ok(Finished { mapper, status, doubt: shared.doubt.clone(), estimate })
     }
 }
 
@@ -237,10 +241,11 @@ struct MappingLoop {
     stop: StopSignal,
     shared: Arc<Mutex<Shared>>,
     updates: Updates,
+    estimate: Option<Estimate>,
 }
 
 impl MappingLoop {
-    fn run(mut self) -> Mapper {
+    fn run(mut self) -> (Mapper, Option<Estimate>) {
         // Dropping every sender finishes the stream, too.
         while let Some(message) = self.next_message() {
             match message {
@@ -267,7 +272,7 @@ impl MappingLoop {
             self.housekeep();
         }
         self.finish();
-        self.mapper
+        (self.mapper, self.estimate)
     }
 
     /// The next message; due batches are learnt from first.
@@ -322,10 +327,35 @@ impl MappingLoop {
             self.take(Step::Finish);
         }
         self.learn_all();
+        if self.mapper.config().slam.enabled && !self.is_interrupted() {
+            self.correct();
+        }
         self.report();
         if let Some(step_log) = self.step_log.take() {
             let is_whole = !self.is_interrupted();
             step_log.close(is_whole.then_some(&self.mapper));
+        }
+    }
+
+    /// Corrects the path of the whole drive by the field, and makes the map again from it.
+    fn correct(&mut self) {
+        if let Some(doubt) = lock(&self.shared).doubt.clone() {
+            log::warn!("the path is not corrected: {doubt}");
+            return;
+        }
+        log::info!("estimating path and field of {:.0} m together", self.mapper.trajectory().length());
+        let observations: Vec<Observation> = self.mapper.trajectory().observations().copied().collect();
+        let (config, stop) = (Arc::clone(self.mapper.config()), self.stop.clone());
+        let hyperparameters = slam::local_hyperparameters(&config, &observations, &|| stop.is_stopped());
+        match slam::estimate(&config, &observations, &hyperparameters, &|| stop.is_stopped()) {
+            Ok(estimate) => {
+                // A replay may have been interrupted after it.
+                if estimate.correction != self.mapper.trajectory().correction {
+                    self.take(Step::Correct(estimate.correction.clone()));
+                }
+                self.estimate = Some(estimate);
+            }
+            Err(error) => log::warn!("the path is not corrected: {error}"),
         }
     }
 
@@ -336,7 +366,7 @@ impl MappingLoop {
 
     /// Logs a step, takes it and publishes the result.
     fn take(&mut self, step: Step) {
-        let replaces = matches!(step, Step::Load(_) | Step::Reset);
+        let replaces = matches!(step, Step::Load(_) | Step::Reset | Step::Correct(_));
         if let Some(step_log) = &mut self.step_log
             && !replaces
         {
@@ -364,10 +394,10 @@ impl MappingLoop {
         match effect {
             Effect::Unchanged => {}
             Effect::Replaced => self.publish(&[], Update::without_batch(&self.mapper)),
-            Effect::Learnt { batch, result } => {
-                let Batch { observations, cut, merge_points } = batch;
+            Effect::Learnt { batch, corrected: observations, result } => {
+                let Batch { observations: by_odometry, cut, merge_points } = batch;
                 if let Some(step_log) = &mut self.step_log {
-                    step_log.learnt(&self.mapper, &observations);
+                    step_log.learnt(&self.mapper, &by_odometry);
                 }
                 let update = Update {
                     number,
@@ -391,7 +421,9 @@ impl MappingLoop {
         let map = published.as_ref().and_then(|update| update.map.as_ref());
         let is_in_doubt = lock(&self.shared).doubt.is_some();
         let of_axes = self.axes_check.as_mut().and_then(|check| check.add(observations, mount));
-        let of_map = || map.filter(|_| !is_in_doubt).and_then(|map| self.map_check.add(map, observations));
+        // Where odometry drifts, readings contradict the map until the path is corrected.
+        let checks_map = !is_in_doubt && !self.mapper.config().slam.enabled;
+        let of_map = || map.filter(|_| checks_map).and_then(|map| self.map_check.add(map, observations));
         if let Some(doubt) = of_axes.or_else(of_map) {
             log::warn!("{doubt}");
             lock(&self.shared).doubt = Some(doubt);

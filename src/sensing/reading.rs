@@ -229,6 +229,14 @@ pub struct Observation {
     pub readings: u32,
 }
 
+impl Observation {
+    /// Place and heading of the sensor.
+    pub fn in_plane(&self) -> Isometry2<f64> {
+        let Self { position, orientation, .. } = self;
+        Isometry2::new(position.coords.xy(), orientation.m21.atan2(orientation.m11))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -5,9 +5,10 @@
 
 use std::f64::consts::{PI, TAU};
 
-use nalgebra::{Matrix3, Matrix3x2, Point3, Rotation2, Rotation3, SVector, Vector2, Vector3};
+use nalgebra::{Isometry2, Matrix3, Matrix3x2, Rotation2, Rotation3, SVector, Vector2, Vector3};
 
-use crate::sensing::reading::{MagneticField, Observation};
+use crate::sensing::reading::Observation;
+use crate::trajectory;
 
 /// Place in metres and heading in radians, in the frame of the map: x, y, heading.
 pub type PlanePose = Vector3<f64>;
@@ -107,8 +108,8 @@ impl Movement {
 
 /// The pose of an observation in the plane.
 pub fn plane_pose(observation: &Observation) -> PlanePose {
-    let Observation { position, orientation, .. } = observation;
-    Vector3::new(position.x, position.y, orientation.m21.atan2(orientation.m11))
+    let pose = observation.in_plane();
+    Vector3::new(pose.translation.x, pose.translation.y, pose.rotation.angle())
 }
 
 /// The chain of these observations, whose poses are those of odometry.
@@ -130,13 +131,7 @@ pub fn chain(observations: &[Observation]) -> Vec<Link> {
 /// These observations at other poses in the plane, one for each.
 pub fn moved(observations: &[Observation], poses: &[PlanePose]) -> Vec<Observation> {
     let moved = |(observation, pose): (&Observation, &PlanePose)| {
-        let turn = Rotation3::from_axis_angle(&Vector3::z_axis(), pose.z - plane_pose(observation).z);
-        Observation {
-            position: Point3::new(pose.x, pose.y, observation.position.z),
-            orientation: turn * observation.orientation,
-            field: MagneticField::from_microtesla(turn * observation.field.microtesla()),
-            ..*observation
-        }
+        trajectory::moved(observation, &Isometry2::new(pose.xy(), pose.z))
     };
     observations.iter().zip(poses).map(moved).collect()
 }

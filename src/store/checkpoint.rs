@@ -18,6 +18,7 @@ use crate::field::tile_store::TileStore;
 use crate::mapping::mapper::{Mapper, Progress, SavedMap};
 use crate::mapping::path;
 use crate::mapping::pipeline::Pipeline;
+use crate::trajectory::Correction;
 
 /// A map at one moment, with everything needed to continue as if mapping had never stopped.
 #[derive(Clone, Debug, PartialEq)]
@@ -41,6 +42,8 @@ pub struct Stream {
     pub progress: Progress,
     /// What readings pass through, with the batches that are not learnt yet; its path is kept separately.
     pub pipeline: Pipeline,
+    /// Where the frame of odometry is in that of the map.
+    pub correction: Correction,
 }
 
 /// Compares the serialized form, which excludes settings.
@@ -72,7 +75,11 @@ impl Checkpoint {
             config: mapper.config().to_toml()?,
             frame: mapper.frame().to_owned(),
             model: mapper.model().state(),
-            stream: Stream { progress: mapper.progress().clone(), pipeline: mapper.pipeline().clone() },
+            stream: Stream {
+                progress: mapper.progress().clone(),
+                pipeline: mapper.pipeline().clone(),
+                correction: mapper.trajectory().correction.clone(),
+            },
         })
     }
 
@@ -82,9 +89,9 @@ impl Checkpoint {
     /// As [`FieldModel::from_state`].
     pub fn resume(&self, config: &Config) -> Result<Mapper, field::Error> {
         let model = FieldModel::from_state(config, &self.model)?;
-        let Stream { progress, mut pipeline } = self.stream.clone();
+        let Stream { progress, mut pipeline, correction } = self.stream.clone();
         pipeline.configure(config);
-        Ok(Mapper::resume(config.clone(), self.frame.clone(), pipeline, model, progress))
+        Ok(Mapper::resume(config.clone(), self.frame.clone(), pipeline, model, progress, correction))
     }
 
     /// The map alone, to replace another.
@@ -163,7 +170,7 @@ impl Checkpoint {
 
 fn read_stream(json: &str) -> Result<Stream, Problem> {
     let stream: Stream = serde_json::from_str(json)?;
-    if stream.progress.is_valid() && stream.pipeline.is_valid() {
+    if stream.progress.is_valid() && stream.pipeline.is_valid() && stream.correction.is_valid() {
         return Ok(stream);
     }
     Err(Problem::Settings("expected a valid state of the stream, found an invalid one".into()))

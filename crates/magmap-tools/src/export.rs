@@ -19,6 +19,7 @@ use std::path::PathBuf;
 
 pub use map_picture::MapPicture;
 pub use npz::MapArrays;
+pub use path_picture::NamedPath;
 
 use magmap::display::AxesGrid;
 use magmap::field::grid::StrengthGrid;

@@ -6,6 +6,7 @@
 //! * [`simulation`]: a world of dipoles and a robot driving through it.
 //! * [`calibration`]: what a drive says of its magnetometer.
 //! * `live`: a server of messages for those who watch in Foxglove (feature `live`, on by default).
+//! * [`path_errors`]: how far a path is from the true one.
 //! * [`export`]: pictures, arrays, grids for `map_server`.
 //! * [`replay`]: offline mapping, from a recording to a folder of outputs.
 //! * [`locate`]: offline localization, from a recording and a map to a folder of outputs.
@@ -19,6 +20,7 @@ pub mod export;
 #[cfg(feature = "live")]
 pub mod foxglove;
 pub mod locate;
+pub mod path_errors;
 pub mod recording;
 pub mod replay;
 pub mod simulation;

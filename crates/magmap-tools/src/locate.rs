@@ -17,18 +17,16 @@ use std::time::Instant;
 
 use nalgebra::{Isometry2, Isometry3};
 
+use crate::path_errors::pose_at;
 use crate::recording::Lost;
 use magmap::localization::{Localizer, Located};
 use magmap::mapping::stop::StopSignal;
 use magmap::sensing::intake::Input;
-use magmap::sensing::reading::{Measurement, Pose, Stamp, in_plane, interpolate};
+use magmap::sensing::reading::{Measurement, Pose, Stamp, in_plane};
 
 pub use self::comparison::{CHI_SQUARED_95, Comparison, WRONG};
 pub use self::outputs::write;
 pub use self::report::{LocateReport, Shares};
-
-/// Longest time between two poses across which one is interpolated, in seconds.
-const MAX_GAP: f64 = 0.5;
 
 /// Why the path of a robot that was located cannot be written.
 #[derive(Debug, thiserror::Error)]
@@ -122,8 +120,8 @@ impl LocatedStep {
     /// where odometry is unknown at its stamp.
     pub fn of(located: Located, odometry: &[Pose], truth: &[Pose], mount: &Isometry3<f64>) -> Option<Self> {
         let stamp = located.stamp;
-        let odometry = in_plane(&at(odometry, stamp)?);
-        let truth = at(truth, stamp);
+        let odometry = in_plane(&pose_at(odometry, stamp)?);
+        let truth = pose_at(truth, stamp);
         let squared_distance = truth.map(|truth| {
             let sensor = (truth * mount).translation;
             // The estimate is from a little earlier on the path.
@@ -134,19 +132,6 @@ impl LocatedStep {
         let pose = located.map_from_odometry * odometry;
         Some(Self { stamp, located, pose, odometry, truth: truth.as_ref().map(in_plane), squared_distance })
     }
-}
-
-/// The pose at a stamp, interpolated between those around it; none outside of them, or where they are far apart.
-fn at(poses: &[Pose], stamp: Stamp) -> Option<Isometry3<f64>> {
-    let next = poses.partition_point(|pose| pose.stamp < stamp);
-    let after = poses.get(next)?;
-    if after.stamp == stamp {
-        return Some(after.isometry());
-    }
-    let before = poses.get(next.checked_sub(1)?)?;
-    let gap = after.stamp.seconds_since(before.stamp);
-    let fraction = stamp.seconds_since(before.stamp) / gap;
-    (gap <= MAX_GAP).then(|| interpolate(&before.isometry(), &after.isometry(), fraction))
 }
 
 #[cfg(test)]
@@ -165,7 +150,7 @@ mod tests {
         };
         let poses = [pose(0, 0.0, 0.0), pose(100, 1.0, 0.4), pose(1100, 9.0, 0.4)];
         let found = |milliseconds: i64| {
-            at(&poses, Stamp::from_nanoseconds(milliseconds * 1_000_000)).map(|pose| {
+            pose_at(&poses, Stamp::from_nanoseconds(milliseconds * 1_000_000)).map(|pose| {
                 let pose = in_plane(&pose);
                 [pose.translation.x, pose.rotation.angle()].map(|value| (1e9 * value).round() / 1e9)
             })

@@ -12,6 +12,7 @@
 //! | --- | --- |
 //! | `map.png`, `uncertainty.png` | mean and standard deviation, with the path and the inducing points |
 //! | `vectors.png` | of a map of the three axes: the horizontal field as arrows |
+//! | `path.png`, `trajectory.tum` | where the field has corrected the path: odometry beside it, and the poses of the body |
 //! | `growth.png` | inducing points, hyperparameters, hard iron and time, batch by batch |
 //! | `map.npz` | grids, axes, inducing points, hyperparameters, hard iron and path as arrays ([`MapArrays`](crate::export::MapArrays)) |
 //! | `mean.*`, `standard_deviation.*` | the grids for nav2's `map_server` |
@@ -23,6 +24,7 @@
 //! While it runs, every step is written into `map.magmap`, so that a replay that was interrupted in any way can be resumed.
 
 mod batch_record;
+mod corrected_path;
 mod drawing;
 mod grids;
 mod growth_picture;
@@ -38,6 +40,7 @@ use std::time::Instant;
 
 use serde_json::Value;
 
+use self::corrected_path::CorrectedPath;
 use self::drawing::{Drawing, History};
 use self::pace::Pace;
 use self::report::Context;
@@ -54,9 +57,11 @@ use magmap::mapping::thread::{Finished, MappingThread, Mode, Observer};
 use magmap::mapping::updates::Update;
 use magmap::sensing::counters::Counters;
 use magmap::sensing::intake::{Input, Intake, IntakeStatus, SensorMessage};
+use magmap::sensing::reading::{Measurement, Observation, Pose};
 use magmap::store::map_file::{self, FILE_NAME};
 
 pub use self::batch_record::BatchRecord;
+pub use self::corrected_path::{PathErrors, SlamReport};
 pub use self::grids::{MEAN_TOPIC, VARIANCE_TOPIC};
 pub use self::report::{ReplayReport, ReplayTotals};
 pub use self::start::Resumed;
@@ -130,6 +135,8 @@ pub struct Source {
     pub intake: Intake,
     /// Known missing parts.
     pub loss: Loss,
+    /// True poses of the body, in the order of their stamps, with which a corrected path is compared; may be empty.
+    pub truth: Vec<Pose>,
 }
 
 impl Source {
@@ -147,6 +154,7 @@ impl Source {
             about: serde_json::to_value(summary).unwrap_or_default(),
             intake: recording.intake.clone(),
             loss: recording.loss.clone(),
+            truth: Vec::new(),
         }
     }
 }
@@ -210,6 +218,8 @@ pub struct Replay {
     worker: MappingThread,
     drawing: Drawing,
     context: Context,
+    /// The poses of odometry, where the path is to be corrected.
+    poses: Vec<Pose>,
 }
 
 /// The outputs of a replay.
@@ -270,6 +280,7 @@ impl Replay {
             worker,
             drawing,
             context,
+            poses: Vec::new(),
         })
     }
 
@@ -303,7 +314,8 @@ impl Replay {
             map_file::remove(&self.folder.join(FILE_NAME))?;
             return Err(nothing);
         }
-        let outcome = outputs::write(&self.folder, &self.config, self.context, &finished, history)?;
+        let path = corrected_path(self.poses, &finished, &self.context.source.truth);
+        let outcome = outputs::write(&self.folder, &self.config, self.context, &finished, history, path.as_ref())?;
         // An interrupted replay can be resumed.
         if !outcome.report.interrupted {
             drop(finished);
@@ -315,7 +327,15 @@ impl Replay {
     fn feed<E: Display>(&mut self, inputs: &mut impl Iterator<Item = Result<Input, E>>) {
         let (inbox, stop) = (&self.worker.inbox, self.worker.stop.clone());
         let mut pace = Pace::new(self.speed);
-        for input in inputs.skip(self.skipped) {
+        for (index, input) in inputs.enumerate() {
+            if let Ok(Input::Measurement(Measurement::Pose(pose))) = &input
+                && self.config.slam.enabled
+            {
+                self.poses.push(*pose);
+            }
+            if index < self.skipped {
+                continue;
+            }
             let input = match input {
                 Ok(input) => input,
                 Err(error) => {
@@ -332,6 +352,17 @@ impl Replay {
             }
         }
     }
+}
+
+/// The path of a recording with these poses, where the field has corrected it.
+fn corrected_path(poses: Vec<Pose>, finished: &Finished, truth: &[Pose]) -> Option<CorrectedPath> {
+    let estimate = finished.estimate.as_ref()?;
+    let observations: Vec<Observation> = finished.mapper.trajectory().observations().copied().collect();
+    let path = CorrectedPath::new(poses, &observations, estimate, truth);
+    if path.is_none() {
+        log::warn!("the corrected path is in the map alone: stamps of the recording go back");
+    }
+    path
 }
 
 /// Fails without a map, with the reasons.

@@ -17,4 +17,5 @@ mod recording;
 mod replay;
 mod resume;
 mod settings;
+mod slam;
 mod trajectory;

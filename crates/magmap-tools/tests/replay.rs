@@ -41,7 +41,7 @@ pub fn source() -> Source {
     let id = SourceId { name: "test".into(), fingerprint: "test".into() };
     let mut intake = Intake::new(&Config::default());
     intake.name_map("odom");
-    Source { name: "test".into(), id, about, intake, loss }
+    Source { name: "test".into(), id, about, intake, loss, truth: Vec::new() }
 }
 
 fn replay(folder: &Path, measurements: &[Measurement], options: Options) -> Result<ReplayOutputs, Error> {

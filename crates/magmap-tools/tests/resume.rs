@@ -133,6 +133,11 @@ fn so_does_one_that_chooses_what_is_mapped() {
 }
 
 #[test]
+fn so_does_one_whose_path_is_corrected() {
+    killed_and_resumed(5, "60", &["--slam", "--set", "model.field=vector"]);
+}
+
+#[test]
 fn so_does_one_of_tiles_few_of_which_are_in_memory() {
     killed_and_resumed(3, "60", &OF_TILES);
 }

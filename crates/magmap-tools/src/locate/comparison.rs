@@ -3,6 +3,7 @@
 use serde::Serialize;
 
 use super::LocatedStep;
+use crate::path_errors::root_mean_square;
 use magmap::localization::State;
 
 /// The 95 % quantile of the chi-squared distribution with two degrees of freedom: the squared distance within the ellipse of 95 %.
@@ -73,11 +74,6 @@ impl Comparison {
             sure_and_wrong: tracking.iter().filter(|error| **error > WRONG).count(),
         })
     }
-}
-
-fn root_mean_square(values: impl ExactSizeIterator<Item = f64>) -> f64 {
-    let number = values.len() as f64;
-    (values.map(|value| value * value).sum::<f64>() / number).sqrt()
 }
 
 #[cfg(test)]

@@ -3,9 +3,9 @@
 use std::path::{Path, PathBuf};
 
 use super::{Error, LocateReport, LocatedDrive, LocatedStep, path_arrays};
-use crate::export::MapPicture;
 use crate::export::file::{create_folder, holds_files};
 use crate::export::json::write_json;
+use crate::export::{MapPicture, NamedPath};
 use magmap::config::Config;
 use magmap::field::map::FieldMap;
 use magmap::field::raster::rasterize;
@@ -35,32 +35,41 @@ pub fn write(
     write_json(&json, report)?;
     path_arrays::write(&npz, &drive.steps)?;
     let grid = rasterize(&config.raster, map, &map.extent)?;
-    let truth: Vec<[f64; 2]> =
-        drive.steps.iter().map(|step| step.truth.map_or([f64::NAN; 2], |pose| pose.translation.into())).collect();
-    let found = found_path(&drive.steps);
     let inducing_points = map.inducing_points();
     let map_picture = MapPicture {
         grid: &grid,
-        path: if report.truth.is_some() { &truth } else { &[] },
+        path: &[],
         inducing_points: &inducing_points,
         prior_standard_deviation: map.prior_standard_deviation(),
         title: "Where the robot was",
         subtitle: Some(subtitle),
     };
-    map_picture.write_path(&picture, &found)?;
+    map_picture.write_paths(&picture, &paths(&drive.steps))?;
     Ok(vec![picture, npz, json])
 }
 
-/// Path of the robot and whether it was sure, with a gap where it was lost or its place changed abruptly.
-fn found_path(steps: &[LocatedStep]) -> Vec<([f64; 2], bool)> {
-    let mut found: Vec<([f64; 2], bool)> = Vec::new();
-    for step in steps.iter().filter(|step| step.located.state != State::Lost) {
-        let [x, y]: [f64; 2] = step.pose.translation.into();
-        let is_jump = |(last, _): &([f64; 2], bool)| (x - last[0]).hypot(y - last[1]) > JUMP;
-        if found.last().is_some_and(is_jump) {
-            found.push(([f64::NAN; 2], false));
+/// The true path, if it is known, and where the robot was found, with a gap where it was lost or its place changed abruptly.
+fn paths(steps: &[LocatedStep]) -> Vec<NamedPath> {
+    let truth: Vec<[f64; 2]> =
+        steps.iter().map(|step| step.truth.map_or([f64::NAN; 2], |pose| pose.translation.into())).collect();
+    let found = |state: State| {
+        let mut places: Vec<[f64; 2]> = Vec::new();
+        let mut last = [f64::NAN; 2];
+        for step in steps.iter().filter(|step| step.located.state != State::Lost) {
+            let [x, y]: [f64; 2] = step.pose.translation.into();
+            if (x - last[0]).hypot(y - last[1]) > JUMP {
+                places.push([f64::NAN; 2]);
+            }
+            last = [x, y];
+            places.push(if step.located.state == state { last } else { [f64::NAN; 2] });
         }
-        found.push(([x, y], step.located.state == State::Tracking));
-    }
-    found
+        places
+    };
+    let is_known = truth.iter().any(|[x, _]| x.is_finite());
+    let truth = is_known.then_some(NamedPath { name: "truth", colour: NamedPath::TRUTH, places: truth });
+    let found = [
+        NamedPath { name: "tracking", colour: NamedPath::FOUND, places: found(State::Tracking) },
+        NamedPath { name: "converging", colour: NamedPath::UNSURE, places: found(State::Converging) },
+    ];
+    truth.into_iter().chain(found).collect()
 }

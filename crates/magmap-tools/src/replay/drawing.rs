@@ -99,7 +99,7 @@ struct DrawingTask {
 struct LatestMap {
     number: u64,
     map: FieldMap,
-    /// Index of its record; none for the initial map.
+    /// Index of its record; none for the initial map, and one that was made again.
     record: Option<usize>,
     /// The raster, or why it cannot be drawn; none before the attempt.
     drawn: Option<Result<StrengthGrid, magmap::field::Error>>,
@@ -119,10 +119,15 @@ impl DrawingTask {
     }
 
     fn take(&mut self, stamp: Stamp, update: &Update) -> Result<(), Error> {
-        self.records.push(BatchRecord::new(update, stamp));
-        let Update { number, result: Some(Ok(report)), map: Some(map), .. } = update else { return Ok(()) };
-        let record = Some(self.records.len() - 1);
+        let Update { number, result, map, .. } = update;
+        // A map that was made again belongs to no batch.
+        let record = result.as_ref().map(|_| self.records.len());
+        if record.is_some() {
+            self.records.push(BatchRecord::new(update, stamp));
+        }
+        let (None | Some(Ok(_)), Some(map)) = (result, map) else { return Ok(()) };
         self.latest = Some(LatestMap { number: *number, map: map.clone(), record, drawn: None });
+        let Some(Ok(report)) = result else { return Ok(()) };
         let cells = self.rasterizer.grid().map_or(0, |grid| grid.geometry.len());
         // A cell of a map of three axes takes three rows.
         let rows = if map.axes(&[]).is_some() { 3 * cells } else { cells };

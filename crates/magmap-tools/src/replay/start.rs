@@ -140,6 +140,12 @@ fn resume(
             recordings: names(before),
             findings: recovered.findings.clone(),
         }
+    } else if config.slam.enabled || !mapper.trajectory().correction.nodes().is_empty() {
+        return Err(Error::Refused(format!(
+            "{} is the map of {}: no other drive can be added to a map whose path is corrected (slam.enabled); choose another folder",
+            path.display(),
+            last.name
+        )));
     } else if progress.has_ended {
         mapper.model().check(config)?;
         let recordings = names(&progress.sources);

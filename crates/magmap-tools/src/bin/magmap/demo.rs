@@ -14,7 +14,7 @@ use magmap_tools::cli::{Ending, SettingsArguments, Terminal};
 use magmap_tools::recording::Loss;
 use magmap_tools::recording::drive_writer::{ODOMETRY_FRAME, messages};
 use magmap_tools::replay::{Options, Replay, Source, TruthComparison};
-use magmap_tools::simulation::{self, Simulation};
+use magmap_tools::simulation::{self, Drift, Simulation};
 
 use crate::replay::{INTERRUPTED, ending, show, stop_on_interrupt};
 use crate::summary::{self, Table};
@@ -22,9 +22,13 @@ use crate::summary::{self, Table};
 /// Default folder of the outputs.
 const FOLDER: &str = "magmap-demo";
 
+/// Errors of the odometry of a robot on wheels.
+const DRIFT: Drift = Drift { scale: 0.03, turn: 0.015, heading: 0.02, slip: 0.01 };
+
 const EXAMPLES: &str = "\
 Examples:
   magmap demo                              into magmap-demo/, over an earlier demo
+  magmap demo --drift                      odometry drifts, and the field corrects its path: see path.png
   magmap demo --out /tmp/map               somewhere else
   magmap demo --set selection.delta=0.5    with fewer inducing points
 
@@ -36,6 +40,9 @@ Fails unless the map is closer to the true field than the mean of the readings i
 pub struct Demo {
     #[command(flatten)]
     settings: SettingsArguments,
+    /// Let odometry drift, by 3 % and a degree a metre, and correct its path by the field (slam.enabled).
+    #[arg(long)]
+    drift: bool,
     /// Folder for the outputs.
     #[arg(long, value_name = "DIR", default_value = FOLDER)]
     out: PathBuf,
@@ -46,15 +53,23 @@ pub struct Demo {
 
 impl Demo {
     pub fn run(self, terminal: &Terminal) -> anyhow::Result<Ending> {
-        let config = self.settings.load_for(Program::Replay, Config::default())?;
-        let simulation = simulation::demo();
+        let mut config = self.settings.load_for(Program::Replay, Config::default())?;
+        config.slam.enabled |= self.drift;
+        config.validate()?;
+        let mut simulation = simulation::demo();
+        simulation.robot.drift = self.drift.then_some(DRIFT);
         let world = simulation.world()?;
+        let mut source = source(&simulation, &config);
+        if config.slam.enabled {
+            let poses = simulation.drive(&world)?.filter(|sample| sample.measurement.pose().is_some());
+            source.truth = poses.map(|sample| sample.truth.pose).collect();
+        }
         let mut strengths = Vec::new();
         let bar = terminal.bar("mapping", expected_measurements(&simulation));
         // The default folder holds nothing but an earlier demo.
         let force = self.force || self.out.as_os_str() == FOLDER;
         let options = Options { force, ..Options::default() };
-        let replay = Replay::start(&config, source(&simulation, &config), &self.out, options, show(bar.clone()))?;
+        let replay = Replay::start(&config, source, &self.out, options, show(bar.clone()))?;
         stop_on_interrupt(replay.stop_signal(), || INTERRUPTED)?;
         let drive = simulation.drive(&world)?.map(|sample| sample.measurement);
         let drive = drive.inspect(|measurement| strengths.extend(strength(measurement)));
@@ -80,6 +95,7 @@ fn source(simulation: &Simulation, config: &Config) -> Source {
         about: serde_json::json!({ "simulation": "demo", "seed": simulation.seed, "seconds": simulation.duration }),
         intake,
         loss: Loss::default(),
+        truth: Vec::new(),
     }
 }
 

@@ -26,13 +26,15 @@ Examples:
   magmap replay bag --speed 1                      at the pace it was driven
   magmap replay bag --live                         the same, and the map is shown in Foxglove while it grows
   magmap replay bag --live 0.0.0.0:8765 --speed 4  for all computers of the network, four times as fast
+  magmap replay bag --slam                         the field corrects the path of odometry, where the robot comes back
   magmap replay bag --resume                       after a crash or Ctrl-C: to the same map as without
   magmap replay second --out bag-map --resume      a second drive into the map of the first
 
 Writes map.png, uncertainty.png, growth.png, map.npz (numpy), report.json, config.toml, map.magmap (the map \
 itself, to be continued), mean and standard_deviation as .yaml and .pgm for nav2's map_server, and map.mcap: mean and variance over \
 time as nav_msgs/OccupancyGrid on /magmap/mean and /magmap/variance, a pair after each batch. For each pair report.json \
-states the values of 0 and 100. Where drawing a large map would take longer than learning it, some batches have no pair; \
+states the values of 0 and 100. With --slam also path.png, odometry beside the corrected path, and trajectory.tum, its poses as evo \
+reads them; if the recording has the true path on /ground_truth, the report has the errors. Where drawing a large map would take longer than learning it, some batches have no pair; \
 the last one always has.
 
 With --live, Foxglove (Open connection, Foxglove WebSocket) shows the topics of map.mcap at ws://localhost:8765, in the app or the \
@@ -66,6 +68,9 @@ pub struct Replay {
     /// Replace outputs in a folder that is not empty.
     #[arg(long)]
     force: bool,
+    /// Correct the path of odometry by the field, and make the map from that (slam.enabled): needs a sensor with three axes.
+    #[arg(long)]
+    slam: bool,
     /// Continue an interrupted replay in the folder, or add this recording to a finished map.
     #[arg(long, conflicts_with = "force")]
     resume: bool,
@@ -77,12 +82,17 @@ fn factor(text: &str) -> Result<f64, String> {
 
 impl Replay {
     pub fn run(self, terminal: &Terminal) -> anyhow::Result<Ending> {
-        let config = self.settings.load_for(Program::Replay, Config::default())?;
-        let recording = recording::open(&self.recording, &config)?;
+        let mut config = self.settings.load_for(Program::Replay, Config::default())?;
+        config.slam.enabled |= self.slam;
+        config.validate()?;
+        let mut recording = recording::open(&self.recording, &config)?;
         recording.summary.notes.iter().for_each(|note| log::info!("{note}"));
         let folder = self.out.unwrap_or_else(|| default_folder(&self.recording, "map"));
         let bar = terminal.bar("mapping", measurements(&recording.summary));
-        let source = Source::of_recording(&recording);
+        let mut source = Source::of_recording(&recording);
+        if config.slam.enabled {
+            source.truth = recording.truth(None)?.unwrap_or_default();
+        }
         let live = self.live.map(|address| address.listen(&source.name)).transpose()?;
         let options = Options {
             speed: self.speed.unwrap_or(if live.is_some() { 1.0 } else { 0.0 }),

@@ -6,7 +6,7 @@ use std::io::{self, Write};
 use magmap::display::steel;
 use magmap::sensing::counters::Counters;
 use magmap::sensing::gates::Reopenings;
-use magmap_tools::replay::{ReplayOutputs, ReplayReport};
+use magmap_tools::replay::{PathErrors, ReplayOutputs, ReplayReport, SlamReport};
 use serde::Serialize;
 
 /// Width of the first column.
@@ -49,6 +49,9 @@ pub fn print(outcome: &ReplayOutputs) -> io::Result<()> {
     let mut table = Table::default();
     add_counters(&mut table, &report.counters);
     add_model(&mut table, report);
+    if let Some(slam) = &report.slam {
+        add_slam(&mut table, slam);
+    }
     let resolution = outcome.grid.geometry.resolution;
     table.row("area mapped", format!("{:.1} m² in cells of {resolution} m", totals.mapped_area));
     table.row("time", format!("{:.1} s, of which {:.1} s learning", totals.seconds, totals.learning_seconds));
@@ -99,6 +102,20 @@ fn add_model(table: &mut Table, report: &ReplayReport) {
         table.row("steel", steel::in_words(share));
     }
     table.row("noise", format!("{:.2} µT (standard deviation)", totals.noise_standard_deviation));
+}
+
+fn add_slam(table: &mut Table, slam: &SlamReport) {
+    let SlamReport { corrected, corrected_most, scale, drift, expected_error, .. } = slam;
+    table.row("path corrected", format!("by {corrected:.2} m RMS, {corrected_most:.2} m at most"));
+    table.row("", format!("distances by {:+.1} %, heading by {drift:+.4} rad/m", 100.0 * scale));
+    table.row("", format!("expected error {expected_error:.3} m RMS"));
+    if let Some(PathErrors { odometry, online, corrected, corrected_most, .. }) = &slam.truth {
+        table.row(
+            "path error",
+            format!("odometry {odometry:.3} m, on the way {online:.3}, corrected {corrected:.3} m RMS"),
+        );
+        table.row("", format!("corrected {corrected_most:.3} m at most"));
+    }
 }
 
 /// Writes a value as JSON for programs.

@@ -1,0 +1,283 @@
+//! The path of a recording that the field has corrected.
+
+use std::io::Write;
+use std::path::Path;
+
+use nalgebra::{Isometry2, UnitQuaternion, Vector2, Vector3};
+use serde::Serialize;
+
+use super::Error;
+use crate::export::NamedPath;
+use crate::export::file::write_atomically;
+use crate::path_errors::{alignment, distances, planar_at, root_mean_square};
+use magmap::sensing::reading::{Observation, Pose, Stamp, in_plane};
+use magmap::slam::Estimate;
+use magmap::trajectory::Correction;
+
+/// The poses of odometry, and where the field says they were in the map.
+pub(super) struct CorrectedPath {
+    odometry: Vec<Pose>,
+    corrected: Vec<Isometry2<f64>>,
+    online: Vec<Isometry2<f64>>,
+    truth: Vec<Option<Isometry2<f64>>>,
+}
+
+/// What SLAM made of the path of a recording.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct SlamReport {
+    /// Root mean square distance by which the places of odometry were corrected, in metres.
+    pub corrected: f64,
+    /// Largest distance by which one was corrected, in metres.
+    pub corrected_most: f64,
+    /// Estimated relative error of the distances of odometry: positive where it reports too short ones.
+    pub scale: f64,
+    /// Estimated drift of the heading of odometry, in radians per metre: positive where it turns too little to the left.
+    pub drift: f64,
+    /// Estimated hard iron of the sensor, in microtesla.
+    pub hard_iron: [f64; 3],
+    /// Root mean square of the expected errors of the places, after the rotation and the shift that fit the truth best, in metres.
+    pub expected_error: f64,
+    /// Errors against the true path, where the recording has one.
+    pub truth: Option<PathErrors>,
+}
+
+/// Root mean square errors of places after the rotation and the shift that fit best, in metres.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct PathErrors {
+    /// Number of poses that were compared.
+    pub poses: usize,
+    /// Of odometry.
+    pub odometry: f64,
+    /// As the path was known when the robot was there.
+    pub online: f64,
+    /// As it is known at the end.
+    pub corrected: f64,
+    /// Largest error at the end.
+    pub corrected_most: f64,
+}
+
+impl CorrectedPath {
+    /// The poses of odometry moved as these observations are. None where a clock went back, so that stamps do not tell which observation
+    /// a pose belongs to.
+    pub(super) fn new(
+        odometry: Vec<Pose>,
+        observations: &[Observation],
+        estimate: &Estimate,
+        truth: &[Pose],
+    ) -> Option<Self> {
+        let stamps = middles(observations);
+        let ascends = |stamps: &[Stamp]| stamps.windows(2).all(|pair| pair[0] <= pair[1]);
+        let of_poses: Vec<Stamp> = odometry.iter().map(|pose| pose.stamp).collect();
+        if !ascends(&stamps) || !ascends(&of_poses) {
+            return None;
+        }
+        let moved = |correction: &Correction| {
+            let pose = |pose: &Pose| correction.pose(index_at(&stamps, pose.stamp), &in_plane(&pose.isometry()));
+            odometry.iter().map(pose).collect()
+        };
+        let (corrected, online) = (moved(&estimate.correction), moved(&estimate.online));
+        let truth = planar_at(truth, of_poses.into_iter());
+        Some(Self { odometry, corrected, online, truth })
+    }
+
+    /// Places in the map, in metres.
+    pub(super) fn places(&self) -> Vec<[f64; 2]> {
+        self.corrected.iter().map(place).collect()
+    }
+
+    /// Odometry, the true path as it fits best, and the corrected path.
+    pub(super) fn named(&self) -> Vec<NamedPath> {
+        let odometry = self.odometry.iter().map(|pose| [pose.position.x, pose.position.y]).collect();
+        let fit = alignment(&self.pairs(&self.corrected)).inverse();
+        let truth = || self.truth.iter().map(|truth| truth.map_or([f64::NAN; 2], |truth| place(&(fit * truth))));
+        let is_known = self.truth.iter().any(Option::is_some);
+        [
+            Some(NamedPath { name: "odometry", colour: NamedPath::UNSURE, places: odometry }),
+            is_known.then(|| NamedPath { name: "truth", colour: NamedPath::TRUTH, places: truth().collect() }),
+            Some(NamedPath { name: "corrected", colour: NamedPath::FOUND, places: self.places() }),
+        ]
+        .into_iter()
+        .flatten()
+        .collect()
+    }
+
+    /// What was corrected, and how well.
+    pub(super) fn report(&self, estimate: &Estimate) -> SlamReport {
+        let moves: Vec<f64> = self
+            .odometry
+            .iter()
+            .zip(&self.corrected)
+            .map(|(odometry, corrected)| (odometry.position.coords.xy() - corrected.translation.vector).norm())
+            .collect();
+        let variances = estimate.covariances.iter().map(|covariance| covariance.trace().max(0.0).sqrt());
+        let known = self.truth.iter().flatten().count();
+        let odometry: Vec<Isometry2<f64>> = self.odometry.iter().map(|pose| in_plane(&pose.isometry())).collect();
+        let error = |path: &[Isometry2<f64>]| root_mean_square(distances(&self.pairs(path)).into_iter());
+        let most = |distances: &[f64]| distances.iter().copied().fold(0.0, f64::max);
+        SlamReport {
+            corrected: root_mean_square(moves.iter().copied()),
+            corrected_most: most(&moves),
+            scale: estimate.scale,
+            drift: estimate.drift,
+            hard_iron: estimate.hard_iron,
+            expected_error: root_mean_square(variances),
+            truth: (known > 0).then(|| PathErrors {
+                poses: known,
+                odometry: error(&odometry),
+                online: error(&self.online),
+                corrected: error(&self.corrected),
+                corrected_most: most(&distances(&self.pairs(&self.corrected))),
+            }),
+        }
+    }
+
+    /// Writes the corrected poses of the robot's body as `evo` reads them: a line of stamp, position and quaternion (x, y, z, w) each, in
+    /// seconds and metres. Heights, rolls and pitches are those of odometry.
+    pub(super) fn write_tum(&self, path: &Path) -> Result<(), Error> {
+        let written = write_atomically(path, |file| {
+            writeln!(file, "# timestamp tx ty tz qx qy qz qw")?;
+            for (odometry, corrected) in self.odometry.iter().zip(&self.corrected) {
+                let turn = corrected.rotation.angle() - in_plane(&odometry.isometry()).rotation.angle();
+                let turned = UnitQuaternion::from_axis_angle(&Vector3::z_axis(), turn) * odometry.orientation;
+                let (seconds, nanoseconds) = odometry.stamp.to_ros();
+                let (place, height) = (corrected.translation.vector, odometry.position.z);
+                let [x, y, z, w]: [f64; 4] = turned.coords.into();
+                writeln!(
+                    file,
+                    "{seconds}.{nanoseconds:09} {:.6} {:.6} {height:.6} {x:.9} {y:.9} {z:.9} {w:.9}",
+                    place.x, place.y
+                )?;
+            }
+            Ok(())
+        });
+        Ok(written?)
+    }
+
+    /// A path beside the truth, where that is known.
+    fn pairs(&self, path: &[Isometry2<f64>]) -> Vec<(Vector2<f64>, Vector2<f64>)> {
+        let pair = |(pose, truth): (&Isometry2<f64>, &Option<Isometry2<f64>>)| {
+            Some((pose.translation.vector, truth.as_ref()?.translation.vector))
+        };
+        path.iter().zip(&self.truth).filter_map(pair).collect()
+    }
+}
+
+fn place(pose: &Isometry2<f64>) -> [f64; 2] {
+    pose.translation.vector.into()
+}
+
+/// When each observation was in the middle of its readings: halfway from the last reading of the one before to its own last one.
+fn middles(observations: &[Observation]) -> Vec<Stamp> {
+    let middle = |(index, observation): (usize, &Observation)| {
+        let before = &observations[index.saturating_sub(1)];
+        before.stamp.shifted(0.5 * observation.stamp.seconds_since(before.stamp))
+    };
+    observations.iter().enumerate().map(middle).collect()
+}
+
+/// The observation at a stamp; between two of them it is not a whole number.
+fn index_at(stamps: &[Stamp], stamp: Stamp) -> f64 {
+    let next = stamps.partition_point(|other| *other < stamp);
+    let (Some(before), Some(after)) = (next.checked_sub(1).and_then(|index| stamps.get(index)), stamps.get(next))
+    else {
+        return next as f64;
+    };
+    let fraction = stamp.seconds_since(*before) / after.seconds_since(*before);
+    (next - 1) as f64 + fraction
+}
+
+#[cfg(test)]
+mod tests {
+    use nalgebra::{Matrix3, Point3};
+
+    use super::*;
+    use magmap::sensing::reading::MagneticField;
+    use magmap::trajectory::Node;
+
+    fn stamp(milliseconds: i64) -> Stamp {
+        Stamp::from_nanoseconds(milliseconds * 1_000_000)
+    }
+
+    fn observation(milliseconds: i64) -> Observation {
+        Observation {
+            stamp: stamp(milliseconds),
+            position: Point3::origin(),
+            orientation: Matrix3::identity(),
+            speed: 0.5,
+            field: MagneticField::from_microtesla(Vector3::new(20.0, 0.0, -40.0)),
+            strength: 45.0,
+            readings: 3,
+        }
+    }
+
+    /// Odometry along x at 1 m/s and 0.3 m high; the truth is turned by 0.5 from there on, and the correction half of that.
+    fn corrected() -> (CorrectedPath, Estimate) {
+        let poses = |turn: f64| -> Vec<Pose> {
+            let pose = |second: i64| Pose {
+                stamp: stamp(1000 * second),
+                position: UnitQuaternion::from_euler_angles(0.0, 0.0, turn) * Point3::new(second as f64, 0.0, 0.3),
+                orientation: UnitQuaternion::from_euler_angles(0.1, 0.0, turn),
+            };
+            (0..5).map(pose).collect()
+        };
+        let node = |observation: f64, turn: f64| Node::new(observation, &Isometry2::new(Vector2::zeros(), turn));
+        let correction = |turn: f64| Correction::new(vec![node(0.0, 0.0), node(2.0, 0.0), node(3.0, turn)]).unwrap();
+        let estimate = Estimate {
+            correction: correction(0.25),
+            online: correction(0.0),
+            covariances: vec![nalgebra::Matrix2::identity() * 0.02; 3],
+            scale: 0.01,
+            drift: 0.0,
+            hard_iron: [0.0; 3],
+        };
+        let mut truth = poses(0.0);
+        truth[3..].copy_from_slice(&poses(0.5)[3..]);
+        let observations: Vec<Observation> = (0..5).map(|second| observation(1000 * second)).collect();
+        (CorrectedPath::new(poses(0.0), &observations, &estimate, &truth).unwrap(), estimate)
+    }
+
+    #[test]
+    fn poses_are_moved_as_the_observations_at_their_stamps() {
+        let (path, estimate) = corrected();
+        // Observations are half a second before their stamps: the pose at 3 s is after the third of them and at the last node.
+        let places = path.places();
+        let expected = [0.0, 0.0, 0.125, 0.25, 0.25];
+        for (second, (place, turn)) in places.iter().zip(expected).enumerate() {
+            let radius = second as f64;
+            // Halfway between two nodes a place is on the chord.
+            let chord = if turn == 0.125 { radius * 0.125_f64.cos() } else { radius };
+            assert!((place[0] - chord * f64::cos(turn)).hypot(place[1] - chord * f64::sin(turn)) < 1e-9, "{places:?}");
+        }
+        let report = path.report(&estimate);
+        assert!((report.corrected_most - 2.0 * 4.0 * 0.125_f64.sin()).abs() < 1e-9, "{report:?}");
+        assert!((report.expected_error - 0.2).abs() < 1e-12);
+        let truth = report.truth.unwrap();
+        assert!(
+            truth.poses == 5 && truth.corrected < 0.6 * truth.odometry && truth.online == truth.odometry,
+            "{truth:?}"
+        );
+    }
+
+    #[test]
+    fn the_file_has_the_body_where_it_was_with_its_height_and_roll() {
+        let (path, _) = corrected();
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("trajectory.tum");
+        path.write_tum(&file).unwrap();
+        let text = std::fs::read_to_string(file).unwrap();
+        let numbers: Vec<Vec<f64>> =
+            text.lines().skip(1).map(|line| line.split(' ').map(|number| number.parse().unwrap()).collect()).collect();
+        let [seconds, x, y, z, ref rotation @ ..] = numbers[4][..] else { panic!("{text}") };
+        assert_eq!((numbers.len(), seconds, z), (5, 4.0, 0.3));
+        assert!((x - 4.0 * 0.25_f64.cos()).hypot(y - 4.0 * 0.25_f64.sin()) < 1e-5);
+        let expected = UnitQuaternion::from_euler_angles(0.1, 0.0, 0.25).coords;
+        rotation.iter().zip(expected.iter()).for_each(|(found, expected)| assert!((found - expected).abs() < 1e-8));
+    }
+
+    #[test]
+    fn a_clock_that_goes_back_leaves_no_path() {
+        let (_, estimate) = corrected();
+        let observations = [observation(1000), observation(500)];
+        assert!(CorrectedPath::new(Vec::new(), &observations, &estimate, &[]).is_none());
+    }
+}
