@@ -179,7 +179,7 @@ impl Session {
         }
         if !loaded.stream.correction.nodes().is_empty() {
             return Err(format!(
-                "the path of {} was corrected by SLAM: no other drive can be added to it; use it to locate the robot",
+                "the path of {} was corrected: no other drive can be added to it; use it to locate the robot",
                 path.display()
             ));
         }

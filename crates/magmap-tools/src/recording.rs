@@ -23,6 +23,7 @@ mod rosbag2_sqlite;
 mod storage;
 mod survey_table;
 mod truth;
+pub mod tum;
 pub mod writer;
 
 use std::fmt;

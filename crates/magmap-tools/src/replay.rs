@@ -40,7 +40,7 @@ use std::time::Instant;
 
 use serde_json::Value;
 
-use self::corrected_path::CorrectedPath;
+use self::corrected_path::{CorrectedPath, correction_to};
 use self::drawing::{Drawing, History};
 use self::pace::Pace;
 use self::report::Context;
@@ -51,7 +51,7 @@ use crate::recording::{Loss, Lost, Recording};
 use magmap::config::Config;
 use magmap::field::grid::StrengthGrid;
 use magmap::field::map::FieldMap;
-use magmap::mapping::mapper::{Mapper, SourceId};
+use magmap::mapping::mapper::{Mapper, SourceId, Step};
 use magmap::mapping::stop::StopSignal;
 use magmap::mapping::thread::{Finished, MappingThread, Mode, Observer};
 use magmap::mapping::updates::Update;
@@ -59,9 +59,10 @@ use magmap::sensing::counters::Counters;
 use magmap::sensing::intake::{Input, Intake, IntakeStatus, SensorMessage};
 use magmap::sensing::reading::{Measurement, Observation, Pose};
 use magmap::store::map_file::{self, FILE_NAME};
+use magmap::trajectory::Correction;
 
 pub use self::batch_record::BatchRecord;
-pub use self::corrected_path::{PathErrors, SlamReport};
+pub use self::corrected_path::{PathErrors, PathReport, SlamReport};
 pub use self::grids::{MEAN_TOPIC, VARIANCE_TOPIC};
 pub use self::report::{ReplayReport, ReplayTotals};
 pub use self::start::Resumed;
@@ -93,6 +94,12 @@ pub enum Error {
     /// The recording cannot be added to a map, for this reason.
     #[error("{0}")]
     Refused(String),
+    /// No pose that replaces those of odometry can be placed.
+    #[error(
+        "no pose of the trajectory can be placed in the recording: its stamps must be those of the recording, in seconds, and those of the \
+         recording must not go back; nothing was changed but the map file, which --resume continues"
+    )]
+    NoPose,
     /// The real-time factor is invalid.
     #[error("speed: expected a finite real-time factor, 0 (as fast as possible) or above, found {0}")]
     Speed(f64),
@@ -178,6 +185,8 @@ pub struct Options {
     pub force: bool,
     /// Whether to continue an interrupted replay of the same recording, or a finished map, in the folder.
     pub resume: bool,
+    /// Poses of the body, in the order of their stamps, that replace those of odometry in the map: of another program, once it knew all.
+    pub trajectory: Vec<Pose>,
     /// Also gets the messages of `map.mcap`, as soon as they are made: the writer of a live server (module `live`).
     pub live: Option<MessageWriter>,
 }
@@ -219,7 +228,9 @@ pub struct Replay {
     drawing: Drawing,
     context: Context,
     /// The poses of odometry, where the path is to be corrected.
-    poses: Vec<Pose>,
+    poses: Option<Vec<Pose>>,
+    /// The poses that replace them.
+    trajectory: Vec<Pose>,
 }
 
 /// The outputs of a replay.
@@ -280,7 +291,8 @@ impl Replay {
             worker,
             drawing,
             context,
-            poses: Vec::new(),
+            poses: (config.slam.enabled || !options.trajectory.is_empty()).then(Vec::new),
+            trajectory: options.trajectory,
         })
     }
 
@@ -301,6 +313,7 @@ impl Replay {
     ) -> Result<ReplayOutputs, Error> {
         let mut inputs = self.context.source.intake.clone().run(messages.into_iter());
         self.feed(&mut inputs);
+        self.replace_path()?;
         self.context.interrupted = self.worker.stop.is_stopped();
         let mut finished = self.worker.join()?;
         let history = self.drawing.join()?;
@@ -314,7 +327,7 @@ impl Replay {
             map_file::remove(&self.folder.join(FILE_NAME))?;
             return Err(nothing);
         }
-        let path = corrected_path(self.poses, &finished, &self.context.source.truth);
+        let path = self.poses.and_then(|poses| corrected_path(poses, &finished, &self.context.source.truth));
         let outcome = outputs::write(&self.folder, &self.config, self.context, &finished, history, path.as_ref())?;
         // An interrupted replay can be resumed.
         if !outcome.report.interrupted {
@@ -324,14 +337,26 @@ impl Replay {
         Ok(outcome)
     }
 
+    /// Makes the map again at the poses that replace those of odometry, if there are any.
+    fn replace_path(&mut self) -> Result<(), Error> {
+        let Some(poses) = self.poses.clone().filter(|_| !self.trajectory.is_empty()) else { return Ok(()) };
+        let trajectory = std::mem::take(&mut self.trajectory);
+        self.worker.flush()?;
+        let is_placed = self.worker.change(move |mapper| {
+            let observations: Vec<Observation> = mapper.trajectory().observations().copied().collect();
+            let correction = correction_to(&trajectory, &poses, &observations);
+            let is_new = |correction: &Correction| *correction != mapper.trajectory().correction;
+            (correction.is_some(), correction.filter(is_new).map(Step::Correct).into_iter().collect())
+        })?;
+        if is_placed || self.worker.stop.is_stopped() { Ok(()) } else { Err(Error::NoPose) }
+    }
+
     fn feed<E: Display>(&mut self, inputs: &mut impl Iterator<Item = Result<Input, E>>) {
         let (inbox, stop) = (&self.worker.inbox, self.worker.stop.clone());
         let mut pace = Pace::new(self.speed);
         for (index, input) in inputs.enumerate() {
-            if let Ok(Input::Measurement(Measurement::Pose(pose))) = &input
-                && self.config.slam.enabled
-            {
-                self.poses.push(*pose);
+            if let (Some(poses), Ok(Input::Measurement(Measurement::Pose(pose)))) = (&mut self.poses, &input) {
+                poses.push(*pose);
             }
             if index < self.skipped {
                 continue;
@@ -354,11 +379,15 @@ impl Replay {
     }
 }
 
-/// The path of a recording with these poses, where the field has corrected it.
+/// The path of a recording with these poses, where it was corrected.
 fn corrected_path(poses: Vec<Pose>, finished: &Finished, truth: &[Pose]) -> Option<CorrectedPath> {
-    let estimate = finished.estimate.as_ref()?;
-    let observations: Vec<Observation> = finished.mapper.trajectory().observations().copied().collect();
-    let path = CorrectedPath::new(poses, &observations, estimate, truth);
+    let trajectory = finished.mapper.trajectory();
+    if trajectory.correction.nodes().is_empty() {
+        return None;
+    }
+    let observations: Vec<Observation> = trajectory.observations().copied().collect();
+    let online = finished.estimate.as_ref().map(|estimate| &estimate.online);
+    let path = CorrectedPath::new(poses, &observations, &trajectory.correction, online, truth);
     if path.is_none() {
         log::warn!("the corrected path is in the map alone: stamps of the recording go back");
     }

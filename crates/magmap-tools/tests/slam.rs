@@ -1,11 +1,13 @@
 //! Replays of a robot whose odometry drifts and whose path the field corrects.
 
+use std::collections::HashMap;
 use std::convert::Infallible;
 use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 
 use magmap::config::{Config, Mapped};
+use magmap::field::grid::StrengthGrid;
 use magmap::sensing::reading::{Measurement, Pose};
 use magmap::store::Database;
 use magmap::store::recovery::Gaps;
@@ -55,13 +57,13 @@ fn replay(
 fn the_field_corrects_the_path_and_the_map_is_made_from_that() {
     let (drive, folder) = (drive(), tempdir().unwrap());
     let outcome = replay(&settings(), folder.path(), &drive, Options::default(), "one").unwrap();
-    let slam = outcome.report.slam.as_ref().unwrap();
-    let truth = slam.truth.as_ref().unwrap();
+    let path = outcome.report.corrected_path.as_ref().unwrap();
+    let truth = path.truth.as_ref().unwrap();
     let poses: Vec<Pose> = drive.iter().filter_map(|sample| sample.measurement.pose()).collect();
     assert_eq!(truth.poses, poses.len());
     // Odometry is decimetres off; a lengthscale that is only nearly right stretches the path by some per cent.
-    assert!(truth.odometry > 0.15 && truth.corrected < 0.4 * truth.odometry, "{slam:?}");
-    assert!(truth.corrected < 0.08 && truth.corrected_most < 0.25, "{slam:?}");
+    assert!(truth.odometry > 0.15 && truth.corrected < 0.4 * truth.odometry, "{path:?}");
+    assert!(truth.corrected < 0.08 && truth.corrected_most < 0.25, "{path:?}");
 
     // Each pose of odometry has its line, in order, with its stamp; lines are those that the errors are of.
     let text = fs::read_to_string(folder.path().join("trajectory.tum")).unwrap();
@@ -71,7 +73,7 @@ fn the_field_corrects_the_path_and_the_map_is_made_from_that() {
     assert!(lines.iter().zip(&poses).all(|(line, pose)| (line[0] - pose.stamp.seconds()).abs() < 1e-6));
     let moved =
         lines.iter().zip(&poses).map(|(line, pose)| (line[1] - pose.position.x).hypot(line[2] - pose.position.y));
-    assert!((moved.fold(0.0, f64::max) - slam.corrected_most).abs() < 1e-5);
+    assert!((moved.fold(0.0, f64::max) - path.moved_most).abs() < 1e-5);
     assert!(outcome.files.iter().all(|file| file.exists()), "{:?}", outcome.files);
 
     // The file of the map holds odometry and its correction, and the map is what they lead to.
@@ -119,8 +121,66 @@ fn a_path_is_not_corrected_by_axes_that_contradict_the_physics() {
     };
     let drive: Vec<_> = drive().into_iter().map(turned).collect();
     let outcome = replay(&settings(), folder.path(), &drive, Options::default(), "one").unwrap();
-    assert!(outcome.report.doubt.is_some() && outcome.report.slam.is_none(), "{:?}", outcome.report.slam);
+    assert!(
+        outcome.report.doubt.is_some() && outcome.report.corrected_path.is_none(),
+        "{:?}",
+        outcome.report.corrected_path
+    );
     assert!(!folder.path().join("trajectory.tum").exists());
+}
+
+#[test]
+fn the_final_path_of_another_slam_makes_the_map_as_if_it_had_been_known_at_once() {
+    let drive = drive();
+    let mut config = settings();
+    config.slam.enabled = false;
+    let [bent, folder] = [tempdir().unwrap(), tempdir().unwrap()];
+    let poses = drive.iter().filter(|sample| sample.measurement.pose().is_some()).map(|sample| sample.truth.pose);
+    let options = Options { trajectory: poses.step_by(3).collect(), ..Options::default() };
+    let outcome = replay(&config, bent.path(), &drive, options, "one").unwrap();
+    let path = outcome.report.corrected_path.as_ref().unwrap();
+    // Between two poses a tenth of a second apart, odometry is wrong by less than a millimetre.
+    let errors = path.truth.as_ref().unwrap();
+    assert!(errors.odometry > 0.15 && errors.corrected < 1e-3 && path.slam.is_none(), "{path:?}");
+
+    let by_truth = |sample: &SimulatedMeasurement| {
+        let pose = sample.measurement.pose().map(|_| Measurement::Pose(sample.truth.pose));
+        SimulatedMeasurement { measurement: pose.unwrap_or(sample.measurement), ..*sample }
+    };
+    let true_drive: Vec<_> = drive.iter().map(by_truth).collect();
+    let expected = replay(&config, folder.path(), &true_drive, Options::default(), "one").unwrap();
+    // Cells of both grids are aligned. Far from the path a map depends on where tiles and batches were cut, by odometry or by the true path.
+    let cells = |grid: &StrengthGrid| -> HashMap<(i64, i64), f64> {
+        let StrengthGrid { geometry, mean, standard_deviation, .. } = grid;
+        let place = |cell: usize| {
+            let (column, row) = ((cell % geometry.columns) as i64, (cell / geometry.columns) as i64);
+            (geometry.first_column as i64 + column, geometry.first_row as i64 + row)
+        };
+        let near = (0..mean.len()).filter(|cell| standard_deviation[*cell] < 1.0);
+        near.map(|cell| (place(cell), mean[cell])).collect()
+    };
+    let [one, other] = [&outcome.grid, &expected.grid].map(cells);
+    let known: Vec<(f64, f64)> = one.iter().filter_map(|(cell, mean)| Some((*mean, *other.get(cell)?))).collect();
+    let difference = known.iter().map(|(one, other)| (one - other).powi(2)).sum::<f64>() / known.len() as f64;
+    assert!(known.len() > 2000 && difference.sqrt() < 0.5, "{} cells, {} µT", known.len(), difference.sqrt());
+
+    // To the last bit for the same batches.
+    let database = Arc::new(Database::open(bent.path().join("map.magmap")).unwrap());
+    let recovered = database.recover(&config, Gaps::Stop, |_| {}).unwrap();
+    let folded = trajectory::fold(&config, recovered.mapper.trajectory().corrected_batches(), &|| false);
+    assert!(folded.state() == recovered.mapper.model().state());
+}
+
+#[test]
+fn a_path_of_another_time_is_refused() {
+    let (drive, folder) = (drive(), tempdir().unwrap());
+    let mut config = settings();
+    config.slam.enabled = false;
+    let pose = drive[0].truth.pose;
+    let late = Pose { stamp: pose.stamp.shifted(1e6), ..pose };
+    let options = Options { trajectory: vec![late], ..Options::default() };
+    let error = replay(&config, folder.path(), &drive[..1000], options, "one").err().unwrap().to_string();
+    assert!(error.contains("no pose of the trajectory can be placed"), "{error}");
 }
 
 #[test]

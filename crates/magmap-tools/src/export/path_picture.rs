@@ -109,6 +109,6 @@ mod tests {
             pixels[(TOP + plot * down) as usize * width + (LEFT + plot * right) as usize]
         };
         assert_eq!([at(2.0, 7.0), at(6.0, 7.0)], [NamedPath::UNSURE, NamedPath::FOUND]);
-        assert_eq!([at(4.0, 3.0), at(4.0, 7.0)], [NamedPath::TRUTH, at(9.0, 3.0)], "the map where there is no path");
+        assert_eq!([at(4.0, 3.0), at(4.0, 7.0)], [NamedPath::TRUTH, at(8.5, 5.0)], "the map where there is no path");
     }
 }

@@ -1,4 +1,4 @@
-//! The path of a recording that the field has corrected.
+//! The path of a recording, corrected by the field or given by somebody else.
 
 use std::io::Write;
 use std::path::Path;
@@ -9,36 +9,44 @@ use serde::Serialize;
 use super::Error;
 use crate::export::NamedPath;
 use crate::export::file::write_atomically;
-use crate::path_errors::{alignment, distances, planar_at, root_mean_square};
+use crate::path_errors::{alignment, distances, planar_at, pose_at, root_mean_square};
 use magmap::sensing::reading::{Observation, Pose, Stamp, in_plane};
 use magmap::slam::Estimate;
-use magmap::trajectory::Correction;
+use magmap::trajectory::{Correction, Node};
 
-/// The poses of odometry, and where the field says they were in the map.
+/// The poses of odometry, and where they were in the map.
 pub(super) struct CorrectedPath {
     odometry: Vec<Pose>,
     corrected: Vec<Isometry2<f64>>,
-    online: Vec<Isometry2<f64>>,
+    /// As they were known when the robot was there, where the field corrected them.
+    online: Option<Vec<Isometry2<f64>>>,
     truth: Vec<Option<Isometry2<f64>>>,
 }
 
-/// What SLAM made of the path of a recording.
+/// How the path of a recording was corrected.
 #[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct PathReport {
+    /// Root mean square distance by which the places of odometry were moved, in metres.
+    pub moved: f64,
+    /// Largest distance by which one was moved, in metres.
+    pub moved_most: f64,
+    /// What the field said of odometry and sensor, where it corrected the path.
+    pub slam: Option<SlamReport>,
+    /// Errors against the true path, where the recording has one.
+    pub truth: Option<PathErrors>,
+}
+
+/// What the field said of odometry and sensor.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct SlamReport {
-    /// Root mean square distance by which the places of odometry were corrected, in metres.
-    pub corrected: f64,
-    /// Largest distance by which one was corrected, in metres.
-    pub corrected_most: f64,
-    /// Estimated relative error of the distances of odometry: positive where it reports too short ones.
+    /// Relative error of the distances of odometry: positive where it reports too short ones.
     pub scale: f64,
-    /// Estimated drift of the heading of odometry, in radians per metre: positive where it turns too little to the left.
+    /// Drift of the heading of odometry, in radians per metre: positive where it turns too little to the left.
     pub drift: f64,
-    /// Estimated hard iron of the sensor, in microtesla.
+    /// Hard iron of the sensor, in microtesla.
     pub hard_iron: [f64; 3],
     /// Root mean square of the expected errors of the places, after the rotation and the shift that fit the truth best, in metres.
     pub expected_error: f64,
-    /// Errors against the true path, where the recording has one.
-    pub truth: Option<PathErrors>,
 }
 
 /// Root mean square errors of places after the rotation and the shift that fit best, in metres.
@@ -48,35 +56,80 @@ pub struct PathErrors {
     pub poses: usize,
     /// Of odometry.
     pub odometry: f64,
-    /// As the path was known when the robot was there.
-    pub online: f64,
+    /// As the path was known when the robot was there, where the field corrected it.
+    pub online: Option<f64>,
     /// As it is known at the end.
     pub corrected: f64,
     /// Largest error at the end.
     pub corrected_most: f64,
 }
 
+impl SlamReport {
+    pub(super) fn of(estimate: &Estimate) -> Self {
+        let deviations = estimate.covariances.iter().map(|covariance| covariance.trace().max(0.0).sqrt());
+        Self {
+            scale: estimate.scale,
+            drift: estimate.drift,
+            hard_iron: estimate.hard_iron,
+            expected_error: root_mean_square(deviations),
+        }
+    }
+}
+
+/// Stamps of odometry and of the observations between its poses. None where a clock went back: they do not tell then which observation a
+/// pose belongs to.
+struct Timeline {
+    middles: Vec<Stamp>,
+}
+
+impl Timeline {
+    fn new(odometry: &[Pose], observations: &[Observation]) -> Option<Self> {
+        let middles = middles(observations);
+        let ascends = middles.windows(2).all(|pair| pair[0] <= pair[1])
+            && odometry.windows(2).all(|pair| pair[0].stamp <= pair[1].stamp);
+        ascends.then_some(Self { middles })
+    }
+
+    /// The observation at a stamp; between two of them it is not a whole number.
+    fn index_at(&self, stamp: Stamp) -> f64 {
+        let next = self.middles.partition_point(|other| *other < stamp);
+        let before = next.checked_sub(1).and_then(|index| self.middles.get(index));
+        let (Some(before), Some(after)) = (before, self.middles.get(next)) else { return next as f64 };
+        (next - 1) as f64 + stamp.seconds_since(*before) / after.seconds_since(*before)
+    }
+}
+
+/// The correction that moves odometry to these poses of the body at their stamps; none where a clock went back, or no pose is within
+/// the recording.
+pub(super) fn correction_to(poses: &[Pose], odometry: &[Pose], observations: &[Observation]) -> Option<Correction> {
+    let timeline = Timeline::new(odometry, observations)?;
+    let node = |pose: &Pose| {
+        let by_odometry = in_plane(&pose_at(odometry, pose.stamp)?);
+        let transform = in_plane(&pose.isometry()) * by_odometry.inverse();
+        Some(Node::new(timeline.index_at(pose.stamp), &transform))
+    };
+    let mut nodes: Vec<Node> = poses.iter().filter_map(node).collect();
+    // Before the first observation and after the last.
+    nodes.dedup_by(|next, node| next.observation <= node.observation);
+    Correction::new(nodes).filter(|correction| !correction.nodes().is_empty())
+}
+
 impl CorrectedPath {
-    /// The poses of odometry moved as these observations are. None where a clock went back, so that stamps do not tell which observation
-    /// a pose belongs to.
+    /// The poses of odometry moved as these observations are. None where a clock went back.
     pub(super) fn new(
         odometry: Vec<Pose>,
         observations: &[Observation],
-        estimate: &Estimate,
+        correction: &Correction,
+        online: Option<&Correction>,
         truth: &[Pose],
     ) -> Option<Self> {
-        let stamps = middles(observations);
-        let ascends = |stamps: &[Stamp]| stamps.windows(2).all(|pair| pair[0] <= pair[1]);
-        let of_poses: Vec<Stamp> = odometry.iter().map(|pose| pose.stamp).collect();
-        if !ascends(&stamps) || !ascends(&of_poses) {
-            return None;
-        }
-        let moved = |correction: &Correction| {
-            let pose = |pose: &Pose| correction.pose(index_at(&stamps, pose.stamp), &in_plane(&pose.isometry()));
+        let timeline = Timeline::new(&odometry, observations)?;
+        let moved = |correction: &Correction| -> Vec<Isometry2<f64>> {
+            let pose = |pose: &Pose| correction.pose(timeline.index_at(pose.stamp), &in_plane(&pose.isometry()));
             odometry.iter().map(pose).collect()
         };
-        let (corrected, online) = (moved(&estimate.correction), moved(&estimate.online));
-        let truth = planar_at(truth, of_poses.into_iter());
+        let (corrected, online) = (moved(correction), online.map(moved));
+        let truth = planar_at(truth, odometry.iter().map(|pose| pose.stamp));
         Some(Self { odometry, corrected, online, truth })
     }
 
@@ -101,32 +154,29 @@ impl CorrectedPath {
         .collect()
     }
 
-    /// What was corrected, and how well.
-    pub(super) fn report(&self, estimate: &Estimate) -> SlamReport {
+    /// How it was corrected.
+    pub(super) fn report(&self, slam: Option<SlamReport>) -> PathReport {
         let moves: Vec<f64> = self
             .odometry
             .iter()
             .zip(&self.corrected)
             .map(|(odometry, corrected)| (odometry.position.coords.xy() - corrected.translation.vector).norm())
             .collect();
-        let variances = estimate.covariances.iter().map(|covariance| covariance.trace().max(0.0).sqrt());
-        let known = self.truth.iter().flatten().count();
         let odometry: Vec<Isometry2<f64>> = self.odometry.iter().map(|pose| in_plane(&pose.isometry())).collect();
-        let error = |path: &[Isometry2<f64>]| root_mean_square(distances(&self.pairs(path)).into_iter());
+        let errors = |path: &[Isometry2<f64>]| distances(&self.pairs(path));
+        let rms = |path: &[Isometry2<f64>]| root_mean_square(errors(path).into_iter());
         let most = |distances: &[f64]| distances.iter().copied().fold(0.0, f64::max);
-        SlamReport {
-            corrected: root_mean_square(moves.iter().copied()),
-            corrected_most: most(&moves),
-            scale: estimate.scale,
-            drift: estimate.drift,
-            hard_iron: estimate.hard_iron,
-            expected_error: root_mean_square(variances),
+        let known = self.truth.iter().flatten().count();
+        PathReport {
+            moved: root_mean_square(moves.iter().copied()),
+            moved_most: most(&moves),
+            slam,
             truth: (known > 0).then(|| PathErrors {
                 poses: known,
-                odometry: error(&odometry),
-                online: error(&self.online),
-                corrected: error(&self.corrected),
-                corrected_most: most(&distances(&self.pairs(&self.corrected))),
+                odometry: rms(&odometry),
+                online: self.online.as_deref().map(rms),
+                corrected: rms(&self.corrected),
+                corrected_most: most(&errors(&self.corrected)),
             }),
         }
     }
@@ -175,17 +225,6 @@ fn middles(observations: &[Observation]) -> Vec<Stamp> {
     observations.iter().enumerate().map(middle).collect()
 }
 
-/// The observation at a stamp; between two of them it is not a whole number.
-fn index_at(stamps: &[Stamp], stamp: Stamp) -> f64 {
-    let next = stamps.partition_point(|other| *other < stamp);
-    let (Some(before), Some(after)) = (next.checked_sub(1).and_then(|index| stamps.get(index)), stamps.get(next))
-    else {
-        return next as f64;
-    };
-    let fraction = stamp.seconds_since(*before) / after.seconds_since(*before);
-    (next - 1) as f64 + fraction
-}
-
 #[cfg(test)]
 mod tests {
     use nalgebra::{Matrix3, Point3};
@@ -211,7 +250,7 @@ mod tests {
     }
 
     /// Odometry along x at 1 m/s and 0.3 m high; the truth is turned by 0.5 from there on, and the correction half of that.
-    fn corrected() -> (CorrectedPath, Estimate) {
+    fn corrected() -> CorrectedPath {
         let poses = |turn: f64| -> Vec<Pose> {
             let pose = |second: i64| Pose {
                 stamp: stamp(1000 * second),
@@ -222,23 +261,15 @@ mod tests {
         };
         let node = |observation: f64, turn: f64| Node::new(observation, &Isometry2::new(Vector2::zeros(), turn));
         let correction = |turn: f64| Correction::new(vec![node(0.0, 0.0), node(2.0, 0.0), node(3.0, turn)]).unwrap();
-        let estimate = Estimate {
-            correction: correction(0.25),
-            online: correction(0.0),
-            covariances: vec![nalgebra::Matrix2::identity() * 0.02; 3],
-            scale: 0.01,
-            drift: 0.0,
-            hard_iron: [0.0; 3],
-        };
         let mut truth = poses(0.0);
         truth[3..].copy_from_slice(&poses(0.5)[3..]);
         let observations: Vec<Observation> = (0..5).map(|second| observation(1000 * second)).collect();
-        (CorrectedPath::new(poses(0.0), &observations, &estimate, &truth).unwrap(), estimate)
+        CorrectedPath::new(poses(0.0), &observations, &correction(0.25), Some(&correction(0.0)), &truth).unwrap()
     }
 
     #[test]
     fn poses_are_moved_as_the_observations_at_their_stamps() {
-        let (path, estimate) = corrected();
+        let path = corrected();
         // Observations are half a second before their stamps: the pose at 3 s is after the third of them and at the last node.
         let places = path.places();
         let expected = [0.0, 0.0, 0.125, 0.25, 0.25];
@@ -248,19 +279,18 @@ mod tests {
             let chord = if turn == 0.125 { radius * 0.125_f64.cos() } else { radius };
             assert!((place[0] - chord * f64::cos(turn)).hypot(place[1] - chord * f64::sin(turn)) < 1e-9, "{places:?}");
         }
-        let report = path.report(&estimate);
-        assert!((report.corrected_most - 2.0 * 4.0 * 0.125_f64.sin()).abs() < 1e-9, "{report:?}");
-        assert!((report.expected_error - 0.2).abs() < 1e-12);
+        let report = path.report(None);
+        assert!((report.moved_most - 2.0 * 4.0 * 0.125_f64.sin()).abs() < 1e-9, "{report:?}");
         let truth = report.truth.unwrap();
         assert!(
-            truth.poses == 5 && truth.corrected < 0.6 * truth.odometry && truth.online == truth.odometry,
+            truth.poses == 5 && truth.corrected < 0.8 * truth.odometry && truth.online == Some(truth.odometry),
             "{truth:?}"
         );
     }
 
     #[test]
     fn the_file_has_the_body_where_it_was_with_its_height_and_roll() {
-        let (path, _) = corrected();
+        let path = corrected();
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("trajectory.tum");
         path.write_tum(&file).unwrap();
@@ -275,9 +305,29 @@ mod tests {
     }
 
     #[test]
+    fn a_path_of_somebody_else_moves_odometry_there() {
+        let path = corrected();
+        let observations: Vec<Observation> = (0..5).map(|second| observation(1000 * second)).collect();
+        // Fewer poses than those of odometry, and one that nobody can place.
+        let mut given: Vec<Pose> = path.odometry.iter().step_by(2).copied().collect();
+        let quarter = std::f64::consts::FRAC_PI_2;
+        for pose in &mut given {
+            pose.position = Point3::new(7.0, pose.position.x, 0.0);
+            pose.orientation = UnitQuaternion::from_euler_angles(0.0, 0.0, quarter);
+        }
+        given.push(Pose { stamp: stamp(9000), ..given[2] });
+        let correction = correction_to(&given, &path.odometry, &observations).unwrap();
+        assert_eq!(correction.nodes().len(), 3);
+        let moved = CorrectedPath::new(path.odometry, &observations, &correction, None, &[]).unwrap();
+        for (second, place) in moved.places().into_iter().enumerate() {
+            assert!((place[0] - 7.0).hypot(place[1] - second as f64) < 1e-12, "{place:?}");
+        }
+        assert_eq!(correction_to(&given[3..], &moved.odometry, &observations), None);
+    }
+
+    #[test]
     fn a_clock_that_goes_back_leaves_no_path() {
-        let (_, estimate) = corrected();
         let observations = [observation(1000), observation(500)];
-        assert!(CorrectedPath::new(Vec::new(), &observations, &estimate, &[]).is_none());
+        assert!(CorrectedPath::new(Vec::new(), &observations, &Correction::default(), None, &[]).is_none());
     }
 }

@@ -3,7 +3,7 @@
 use std::io::{ErrorKind, Write};
 use std::path::Path;
 
-use super::corrected_path::CorrectedPath;
+use super::corrected_path::{CorrectedPath, SlamReport};
 use super::drawing::History;
 use super::growth_picture::GrowthPicture;
 use super::report::{Context, ReplayReport};
@@ -29,8 +29,9 @@ pub(super) fn write(
     corrected: Option<&CorrectedPath>,
 ) -> Result<ReplayOutputs, Error> {
     let name = context.source.name.clone();
-    let slam = corrected.zip(finished.estimate.as_ref()).map(|(path, estimate)| path.report(estimate));
-    let report = ReplayReport::new(context, finished, &history, slam);
+    let slam = finished.estimate.as_ref().map(SlamReport::of);
+    let corrected_path = corrected.map(|path| path.report(slam));
+    let report = ReplayReport::new(context, finished, &history, corrected_path);
     let settings = config.to_toml()?;
     write_atomically(&folder.join("config.toml"), |file| file.write_all(settings.as_bytes()))?;
     write_json(&folder.join("report.json"), &report)?;
@@ -54,8 +55,7 @@ pub(super) fn write(
     let [path_picture, trajectory] = CORRECTED.map(|name| folder.join(name));
     if let Some(corrected) = corrected {
         corrected.write_tum(&trajectory)?;
-        MapPicture { title: "The path, corrected by the field", ..picture }
-            .write_paths(&path_picture, &corrected.named())?;
+        MapPicture { title: "The corrected path", ..picture }.write_paths(&path_picture, &corrected.named())?;
     }
     let grids = folder.join("map.mcap");
     history.grids.persist(&grids).map_err(|error| unwritten(&grids)(error.error))?;

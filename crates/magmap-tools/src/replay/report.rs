@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::batch_record::BatchRecord;
 use super::drawing::History;
-use super::{Resumed, SlamReport, Source};
+use super::{PathReport, Resumed, Source};
 use crate::recording::{Loss, Lost};
 use magmap::field::grid::StrengthGrid;
 use magmap::field::map::{FieldMap, SensorBias};
@@ -44,8 +44,8 @@ pub struct ReplayReport {
     /// Why the map is in doubt, if it is: how the axes of the readings contradict the physics, that
     /// readings contradict the map at places that it knew, or that a bias grows with the speed.
     pub doubt: Option<String>,
-    /// How the field corrected the path, where it did.
-    pub slam: Option<SlamReport>,
+    /// How the path of odometry was corrected, where it was.
+    pub corrected_path: Option<PathReport>,
     /// Missing parts of the source, and batches that were rejected.
     pub loss: Loss,
     /// The records, one per batch.
@@ -88,7 +88,12 @@ pub(super) struct Context {
 }
 
 impl ReplayReport {
-    pub(super) fn new(context: Context, finished: &Finished, history: &History, slam: Option<SlamReport>) -> Self {
+    pub(super) fn new(
+        context: Context,
+        finished: &Finished,
+        history: &History,
+        corrected_path: Option<PathReport>,
+    ) -> Self {
         let Context { source, interrupted, resumed, started } = context;
         let (model, records) = (finished.mapper.model(), &history.records);
         let (map, rejected_batches) = (model.map(), model.totals.rejected_batches);
@@ -132,7 +137,7 @@ impl ReplayReport {
             share_below: map.as_ref().and_then(FieldMap::share_below),
             choice: finished.mapper.progress().choice.clone(),
             doubt: finished.doubt.clone(),
-            slam,
+            corrected_path,
             loss,
             totals,
             batches: records.clone(),

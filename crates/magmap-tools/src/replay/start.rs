@@ -142,7 +142,7 @@ fn resume(
         }
     } else if config.slam.enabled || !mapper.trajectory().correction.nodes().is_empty() {
         return Err(Error::Refused(format!(
-            "{} is the map of {}: no other drive can be added to a map whose path is corrected (slam.enabled); choose another folder",
+            "{} is the map of {}: no other drive can be added to a map whose path is corrected; choose another folder",
             path.display(),
             last.name
         )));

@@ -11,7 +11,7 @@ use magmap::config::{Config, Program};
 use magmap::mapping::stop::StopSignal;
 use magmap_tools::cli::{Ending, SettingsArguments, Terminal, number};
 use magmap_tools::foxglove::FoxgloveServer;
-use magmap_tools::recording::{self, Summary};
+use magmap_tools::recording::{self, Summary, tum};
 use magmap_tools::replay::{Error, Options, ReplayOutputs, ReplayProgress, Source};
 
 use crate::live::{self, Address};
@@ -27,13 +27,14 @@ Examples:
   magmap replay bag --live                         the same, and the map is shown in Foxglove while it grows
   magmap replay bag --live 0.0.0.0:8765 --speed 4  for all computers of the network, four times as fast
   magmap replay bag --slam                         the field corrects the path of odometry, where the robot comes back
+  magmap replay bag --trajectory final.tum         at the final poses of another SLAM
   magmap replay bag --resume                       after a crash or Ctrl-C: to the same map as without
   magmap replay second --out bag-map --resume      a second drive into the map of the first
 
 Writes map.png, uncertainty.png, growth.png, map.npz (numpy), report.json, config.toml, map.magmap (the map \
 itself, to be continued), mean and standard_deviation as .yaml and .pgm for nav2's map_server, and map.mcap: mean and variance over \
 time as nav_msgs/OccupancyGrid on /magmap/mean and /magmap/variance, a pair after each batch. For each pair report.json \
-states the values of 0 and 100. With --slam also path.png, odometry beside the corrected path, and trajectory.tum, its poses as evo \
+states the values of 0 and 100. With --slam or --trajectory also path.png, odometry beside the corrected path, and trajectory.tum, its poses as evo \
 reads them; if the recording has the true path on /ground_truth, the report has the errors. Where drawing a large map would take longer than learning it, some batches have no pair; \
 the last one always has.
 
@@ -71,6 +72,10 @@ pub struct Replay {
     /// Correct the path of odometry by the field, and make the map from that (slam.enabled): needs a sensor with three axes.
     #[arg(long)]
     slam: bool,
+    /// Make the map at the poses of the robot's body in this file instead of those of odometry: the final trajectory of another SLAM, as
+    /// text of lines "stamp x y z qx qy qz qw" (TUM's format).
+    #[arg(long, value_name = "FILE", conflicts_with = "slam")]
+    trajectory: Option<PathBuf>,
     /// Continue an interrupted replay in the folder, or add this recording to a finished map.
     #[arg(long, conflicts_with = "force")]
     resume: bool,
@@ -90,7 +95,8 @@ impl Replay {
         let folder = self.out.unwrap_or_else(|| default_folder(&self.recording, "map"));
         let bar = terminal.bar("mapping", measurements(&recording.summary));
         let mut source = Source::of_recording(&recording);
-        if config.slam.enabled {
+        let trajectory = self.trajectory.as_deref().map(tum::read).transpose()?.unwrap_or_default();
+        if config.slam.enabled || !trajectory.is_empty() {
             source.truth = recording.truth(None)?.unwrap_or_default();
         }
         let live = self.live.map(|address| address.listen(&source.name)).transpose()?;
@@ -98,6 +104,7 @@ impl Replay {
             speed: self.speed.unwrap_or(if live.is_some() { 1.0 } else { 0.0 }),
             force: self.force,
             resume: self.resume,
+            trajectory,
             live: live.as_ref().map(FoxgloveServer::writer),
         };
         let replay = match magmap_tools::replay::Replay::start(&config, source, &folder, options, show(bar.clone())) {

@@ -6,7 +6,7 @@ use std::io::{self, Write};
 use magmap::display::steel;
 use magmap::sensing::counters::Counters;
 use magmap::sensing::gates::Reopenings;
-use magmap_tools::replay::{PathErrors, ReplayOutputs, ReplayReport, SlamReport};
+use magmap_tools::replay::{PathErrors, PathReport, ReplayOutputs, ReplayReport, SlamReport};
 use serde::Serialize;
 
 /// Width of the first column.
@@ -49,8 +49,8 @@ pub fn print(outcome: &ReplayOutputs) -> io::Result<()> {
     let mut table = Table::default();
     add_counters(&mut table, &report.counters);
     add_model(&mut table, report);
-    if let Some(slam) = &report.slam {
-        add_slam(&mut table, slam);
+    if let Some(path) = &report.corrected_path {
+        add_path(&mut table, path);
     }
     let resolution = outcome.grid.geometry.resolution;
     table.row("area mapped", format!("{:.1} m² in cells of {resolution} m", totals.mapped_area));
@@ -104,16 +104,15 @@ fn add_model(table: &mut Table, report: &ReplayReport) {
     table.row("noise", format!("{:.2} µT (standard deviation)", totals.noise_standard_deviation));
 }
 
-fn add_slam(table: &mut Table, slam: &SlamReport) {
-    let SlamReport { corrected, corrected_most, scale, drift, expected_error, .. } = slam;
-    table.row("path corrected", format!("by {corrected:.2} m RMS, {corrected_most:.2} m at most"));
-    table.row("", format!("distances by {:+.1} %, heading by {drift:+.4} rad/m", 100.0 * scale));
-    table.row("", format!("expected error {expected_error:.3} m RMS"));
-    if let Some(PathErrors { odometry, online, corrected, corrected_most, .. }) = &slam.truth {
-        table.row(
-            "path error",
-            format!("odometry {odometry:.3} m, on the way {online:.3}, corrected {corrected:.3} m RMS"),
-        );
+fn add_path(table: &mut Table, path: &PathReport) {
+    table.row("path corrected", format!("by {:.2} m RMS, {:.2} m at most", path.moved, path.moved_most));
+    if let Some(SlamReport { scale, drift, expected_error, .. }) = &path.slam {
+        table.row("", format!("distances by {:+.1} %, heading by {drift:+.4} rad/m", 100.0 * scale));
+        table.row("", format!("expected error {expected_error:.3} m RMS"));
+    }
+    if let Some(PathErrors { odometry, online, corrected, corrected_most, .. }) = &path.truth {
+        let online = online.map_or(String::new(), |online| format!(", on the way {online:.3} m"));
+        table.row("path error", format!("odometry {odometry:.3} m{online}, corrected {corrected:.3} m RMS"));
         table.row("", format!("corrected {corrected_most:.3} m at most"));
     }
 }
