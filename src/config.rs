@@ -217,10 +217,14 @@ sections! {
     slam: Slam {
         /// Whether the path is corrected.
         enabled: bool = false,
+        /// File with the final poses of another SLAM, at which the map is made instead of those of odometry: text, a line "stamp x y z qx qy
+        /// qz qw" for each pose of the robot's body. Empty for none.
+        #[scope(Source)]
+        trajectory: String = String::new(),
         /// Length of path between two poses that are estimated, whose readings are averaged, in metres.
-        spacing: f64 = 0.1 => positive,
+        pose_spacing: f64 = 0.1 => positive,
         /// Variance of the noise of such an average, over that of an observation of the map: neighbours share errors of place and heading.
-        noise: f64 = 4.0 => positive,
+        noise_factor: f64 = 4.0 => positive,
         /// Odometry: standard deviation of the relative error of distances, which is constant during a drive and is estimated. It can
         /// hardly be told from a wrong lengthscale of the field.
         odometry_scale: f64 = 0.01 => positive,
@@ -567,6 +571,11 @@ impl Sensor {
 }
 
 impl Config {
+    /// Whether the whole trajectory is needed once the drive is over: the path is corrected then.
+    pub fn corrects_path(&self) -> bool {
+        self.slam.enabled || !self.slam.trajectory.is_empty()
+    }
+
     /// Whether magmap chooses what is mapped. SLAM needs the three axes.
     pub fn is_undecided(&self) -> bool {
         self.model.field == Mapped::Auto && !self.slam.enabled

@@ -96,6 +96,10 @@ impl Config {
             let expected = "vector or auto with slam.enabled: the strength alone does not say where the robot is";
             problems.push(Problem::wrong("model.field", expected, "strength"));
         }
+        if self.slam.enabled && !self.slam.trajectory.is_empty() {
+            let expected = "nothing with slam.enabled: the path is corrected by the field or given, not both";
+            problems.push(Problem::wrong("slam.trajectory", expected, &self.slam.trajectory));
+        }
         let [halo, band] = tiles.widths(self);
         if tiles.size > 0.0 && tiles.size < 2.0 * halo {
             let expected = format!("0, or at least twice the halo of {halo} m");

@@ -216,6 +216,11 @@ impl Mapper {
         Self { config: Arc::new(config), frame, pipeline, model, progress, trajectory }
     }
 
+    /// Whether it needs the batches that led to the map: to choose what is mapped, or to correct the path.
+    pub(crate) fn needs_batches(&self) -> bool {
+        self.config.is_undecided() || self.config.corrects_path()
+    }
+
     /// Gives it the batches that led to the map, at their poses by odometry.
     pub(crate) fn set_batches(&mut self, batches: Vec<Vec<Observation>>) {
         let correction = std::mem::take(&mut self.trajectory.correction);
@@ -251,7 +256,7 @@ impl Mapper {
         &self.model
     }
 
-    /// What it was made from.
+    /// What it was made from, where the path is to be corrected; otherwise it is in the file alone.
     pub fn trajectory(&self) -> &Trajectory {
         &self.trajectory
     }
@@ -282,7 +287,7 @@ impl Mapper {
         progress.steps += 1;
         progress.has_ended = match step {
             Step::Finish => true,
-            Step::Learn { .. } => progress.has_ended,
+            Step::Learn { .. } | Step::Correct(_) => progress.has_ended,
             _ => false,
         };
         match step {
@@ -327,7 +332,9 @@ impl Mapper {
             Err(reason) => log::warn!("a batch of {} observations was rejected: {reason}", batch.observations.len()),
         }
         let before = self.trajectory.length();
-        self.trajectory.push(batch.observations.clone());
+        if chooses || self.config.corrects_path() {
+            self.trajectory.push(batch.observations.clone());
+        }
         if chooses && field_choice::is_due(before..self.trajectory.length()) {
             self.choose(stop);
         }

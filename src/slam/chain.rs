@@ -60,7 +60,7 @@ pub struct OdometryNoise {
 
 /// How far the movement between two poses is from that of odometry, and its derivatives.
 pub(super) struct Movement {
-    /// Forward and sideways in metres, and the heading in radians.
+    /// Along the movement and sideways in metres, and the heading in radians.
     pub error: Vector3<f64>,
     /// One over the variance of each.
     pub weight: Vector3<f64>,
@@ -74,11 +74,11 @@ pub(super) struct Movement {
 
 impl OdometryNoise {
     pub(super) fn movement(&self, before: &PlanePose, after: &PlanePose, link: &Link, shared: &Shared) -> Movement {
-        let (sin, cos) = before.z.sin_cos();
+        // Along the movement by odometry and across it: the sensor may be mounted at any angle.
+        let (sin, cos) = (before.z + link.movement.y.atan2(link.movement.x)).sin_cos();
         let moved = after.xy() - before.xy();
         let [forward, sideways] = [cos * moved.x + sin * moved.y, cos * moved.y - sin * moved.x];
         let length = link.movement.norm();
-        let expected = link.movement * (1.0 + shared[SCALE]);
         let turned = wrapped(after.z - before.z - link.turn - shared[DRIFT] * length);
         let after = Matrix3::new(cos, sin, 0.0, -sin, cos, 0.0, 0.0, 0.0, 1.0);
         let mut before = -after;
@@ -90,11 +90,11 @@ impl OdometryNoise {
             variance(self.heading, length) + variance(self.turning, link.turn.abs()),
         );
         Movement {
-            error: Vector3::new(forward - expected.x, sideways - expected.y, turned),
+            error: Vector3::new(forward - length * (1.0 + shared[SCALE]), sideways, turned),
             weight: variances.map(|variance| 1.0 / variance),
             before,
             after,
-            shared: Matrix3x2::new(-link.movement.x, 0.0, -link.movement.y, 0.0, 0.0, -length),
+            shared: Matrix3x2::new(-length, 0.0, 0.0, 0.0, 0.0, -length),
         }
     }
 }

@@ -84,7 +84,7 @@ pub fn estimate(
     stop: &dyn Fn() -> bool,
 ) -> Result<Estimate, Error> {
     let prior = prior(config, hyperparameters).ok_or(Error::NoAxes)?;
-    let groups = groups(observations, config.slam.spacing, MOST_TURN);
+    let groups = groups(observations, config.slam.pose_spacing, MOST_TURN);
     let averages: Vec<Observation> = groups.iter().map(|group| average(group)).collect();
     let start = averages.first().map(plane_pose).ok_or(Error::NoAxes)?;
     let mut smoother = Smoother::new(prior, start, chain(&averages));
@@ -125,7 +125,7 @@ fn prior(config: &Config, hyperparameters: &[NamedValue]) -> Option<Prior> {
     let field = FieldPrior { variance_below, variance_above, lengthscale: value("lengthscale")? };
     log::debug!("SLAM with {field:?}, noise of an observation {:?}", value("noise"));
     let slam = &config.slam;
-    let mut prior = Prior::new(field, slam.noise * value("noise")?);
+    let mut prior = Prior::new(field, slam.noise_factor * value("noise")?);
     prior.shared.fixed_rows_mut::<3>(IRON).fill(config.vector.hard_iron.max(LEAST_HARD_IRON));
     (prior.shared[SCALE], prior.shared[DRIFT]) = (slam.odometry_scale, slam.odometry_drift);
     prior.odometry = OdometryNoise {

@@ -77,10 +77,12 @@ impl Database {
         mut progress: impl FnMut(&Mapper),
     ) -> Result<Recovered, Error> {
         let mut recovered = self.newest_checkpoint(settings)?;
-        // Where it is damaged, what is mapped stays as it is.
-        let mut batches = self.trajectory().unwrap_or_default();
-        batches.truncate(recovered.mapper.model().totals.batches() as usize);
-        recovered.mapper.set_batches(batches);
+        if recovered.mapper.needs_batches() {
+            // Where they are damaged, what is mapped stays as it is.
+            let mut batches = self.trajectory().unwrap_or_default();
+            batches.truncate(recovered.mapper.model().totals.batches() as usize);
+            recovered.mapper.set_batches(batches);
+        }
         recovered.take_steps(self, gaps, &mut progress);
         if recovered.is_damaged || !self.is_trajectory_whole() {
             recovered.save_trajectory(self);

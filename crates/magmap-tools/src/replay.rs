@@ -47,7 +47,7 @@ use self::report::Context;
 use self::start::ReplayStart;
 use crate::export::file::{create_folder, holds_files};
 use crate::recording::writer::MessageWriter;
-use crate::recording::{Loss, Lost, Recording};
+use crate::recording::{Loss, Lost, Recording, tum};
 use magmap::config::Config;
 use magmap::field::grid::StrengthGrid;
 use magmap::field::map::FieldMap;
@@ -124,9 +124,9 @@ pub enum Error {
     /// An output could not be written.
     #[error(transparent)]
     Export(#[from] crate::export::Error),
-    /// `map.mcap` could not be written.
+    /// `map.mcap` could not be written, or the file of a trajectory not be read.
     #[error(transparent)]
-    Grids(#[from] crate::recording::Error),
+    Recording(#[from] crate::recording::Error),
 }
 
 /// The source of the messages. The frame of its map is known to its intake.
@@ -185,8 +185,6 @@ pub struct Options {
     pub force: bool,
     /// Whether to continue an interrupted replay of the same recording, or a finished map, in the folder.
     pub resume: bool,
-    /// Poses of the body, in the order of their stamps, that replace those of odometry in the map: of another program, once it knew all.
-    pub trajectory: Vec<Pose>,
     /// Also gets the messages of `map.mcap`, as soon as they are made: the writer of a live server (module `live`).
     pub live: Option<MessageWriter>,
 }
@@ -262,6 +260,10 @@ impl Replay {
         if !(options.speed.is_finite() && options.speed >= 0.0) {
             return Err(Error::Speed(options.speed));
         }
+        let trajectory = match config.slam.trajectory.as_str() {
+            "" => Vec::new(),
+            file => tum::read(Path::new(file))?,
+        };
         create_folder(folder)?;
         if !options.force && !options.resume && holds_files(folder)? {
             return Err(Error::NotEmpty(folder.to_owned()));
@@ -291,8 +293,8 @@ impl Replay {
             worker,
             drawing,
             context,
-            poses: (config.slam.enabled || !options.trajectory.is_empty()).then(Vec::new),
-            trajectory: options.trajectory,
+            poses: config.corrects_path().then(Vec::new),
+            trajectory,
         })
     }
 

@@ -3,10 +3,11 @@
 use std::collections::HashMap;
 use std::convert::Infallible;
 use std::fs;
+use std::io::Write;
 use std::path::Path;
 use std::sync::Arc;
 
-use magmap::config::{Config, Mapped};
+use magmap::config::{Config, Mapped, Slam};
 use magmap::field::grid::StrengthGrid;
 use magmap::sensing::reading::{Measurement, Pose};
 use magmap::store::Database;
@@ -16,7 +17,7 @@ use magmap_tools::recording::drive_writer::messages;
 use magmap_tools::replay::{Error, Options, Replay, ReplayOutputs};
 use magmap_tools::simulation::{DipoleOptions, Drift, Route, SimulatedMeasurement, Simulation, demo};
 use nalgebra::Isometry3;
-use tempfile::tempdir;
+use tempfile::{NamedTempFile, tempdir};
 
 use super::replay::source;
 
@@ -51,6 +52,16 @@ fn replay(
     let replay = Replay::start(config, source, folder, options, |_| {})?;
     let measurements = drive.iter().map(|sample| sample.measurement);
     replay.run(messages::<Infallible>(Isometry3::identity(), measurements))
+}
+
+/// A file with these poses.
+fn given(poses: &[Pose]) -> NamedTempFile {
+    let mut file = NamedTempFile::new().unwrap();
+    for Pose { stamp, position, orientation } in poses {
+        let [x, y, z, w]: [f64; 4] = orientation.coords.into();
+        writeln!(file, "{:.9} {} {} {} {x} {y} {z} {w}", stamp.seconds(), position.x, position.y, position.z).unwrap();
+    }
+    file
 }
 
 #[test]
@@ -136,8 +147,10 @@ fn the_final_path_of_another_slam_makes_the_map_as_if_it_had_been_known_at_once(
     config.slam.enabled = false;
     let [bent, folder] = [tempdir().unwrap(), tempdir().unwrap()];
     let poses = drive.iter().filter(|sample| sample.measurement.pose().is_some()).map(|sample| sample.truth.pose);
-    let options = Options { trajectory: poses.step_by(3).collect(), ..Options::default() };
-    let outcome = replay(&config, bent.path(), &drive, options, "one").unwrap();
+    let file = given(&poses.step_by(3).collect::<Vec<_>>());
+    let by_file =
+        Config { slam: Slam { trajectory: file.path().display().to_string(), ..Slam::default() }, ..config.clone() };
+    let outcome = replay(&by_file, bent.path(), &drive, Options::default(), "one").unwrap();
     let path = outcome.report.corrected_path.as_ref().unwrap();
     // Between two poses a tenth of a second apart, odometry is wrong by less than a millimetre.
     let errors = path.truth.as_ref().unwrap();
@@ -166,7 +179,7 @@ fn the_final_path_of_another_slam_makes_the_map_as_if_it_had_been_known_at_once(
 
     // To the last bit for the same batches.
     let database = Arc::new(Database::open(bent.path().join("map.magmap")).unwrap());
-    let recovered = database.recover(&config, Gaps::Stop, |_| {}).unwrap();
+    let recovered = database.recover(&by_file, Gaps::Stop, |_| {}).unwrap();
     let folded = trajectory::fold(&config, recovered.mapper.trajectory().corrected_batches(), &|| false);
     assert!(folded.state() == recovered.mapper.model().state());
 }
@@ -178,8 +191,9 @@ fn a_path_of_another_time_is_refused() {
     config.slam.enabled = false;
     let pose = drive[0].truth.pose;
     let late = Pose { stamp: pose.stamp.shifted(1e6), ..pose };
-    let options = Options { trajectory: vec![late], ..Options::default() };
-    let error = replay(&config, folder.path(), &drive[..1000], options, "one").err().unwrap().to_string();
+    let file = given(&[late]);
+    config.slam.trajectory = file.path().display().to_string();
+    let error = replay(&config, folder.path(), &drive[..1000], Options::default(), "one").err().unwrap().to_string();
     assert!(error.contains("no pose of the trajectory can be placed"), "{error}");
 }
 

@@ -11,7 +11,7 @@ use magmap::config::{Config, Program};
 use magmap::mapping::stop::StopSignal;
 use magmap_tools::cli::{Ending, SettingsArguments, Terminal, number};
 use magmap_tools::foxglove::FoxgloveServer;
-use magmap_tools::recording::{self, Summary, tum};
+use magmap_tools::recording::{self, Summary};
 use magmap_tools::replay::{Error, Options, ReplayOutputs, ReplayProgress, Source};
 
 use crate::live::{self, Address};
@@ -72,10 +72,10 @@ pub struct Replay {
     /// Correct the path of odometry by the field, and make the map from that (slam.enabled): needs a sensor with three axes.
     #[arg(long)]
     slam: bool,
-    /// Make the map at the poses of the robot's body in this file instead of those of odometry: the final trajectory of another SLAM, as
-    /// text of lines "stamp x y z qx qy qz qw" (TUM's format).
+    /// Make the map at the poses of the robot's body in this file instead of those of odometry (slam.trajectory): the final trajectory of
+    /// another SLAM, as text of lines "stamp x y z qx qy qz qw" (TUM's format).
     #[arg(long, value_name = "FILE", conflicts_with = "slam")]
-    trajectory: Option<PathBuf>,
+    trajectory: Option<String>,
     /// Continue an interrupted replay in the folder, or add this recording to a finished map.
     #[arg(long, conflicts_with = "force")]
     resume: bool,
@@ -89,14 +89,14 @@ impl Replay {
     pub fn run(self, terminal: &Terminal) -> anyhow::Result<Ending> {
         let mut config = self.settings.load_for(Program::Replay, Config::default())?;
         config.slam.enabled |= self.slam;
+        config.slam.trajectory = self.trajectory.unwrap_or(config.slam.trajectory);
         config.validate()?;
         let mut recording = recording::open(&self.recording, &config)?;
         recording.summary.notes.iter().for_each(|note| log::info!("{note}"));
         let folder = self.out.unwrap_or_else(|| default_folder(&self.recording, "map"));
         let bar = terminal.bar("mapping", measurements(&recording.summary));
         let mut source = Source::of_recording(&recording);
-        let trajectory = self.trajectory.as_deref().map(tum::read).transpose()?.unwrap_or_default();
-        if config.slam.enabled || !trajectory.is_empty() {
+        if config.corrects_path() {
             source.truth = recording.truth(None)?.unwrap_or_default();
         }
         let live = self.live.map(|address| address.listen(&source.name)).transpose()?;
@@ -104,7 +104,6 @@ impl Replay {
             speed: self.speed.unwrap_or(if live.is_some() { 1.0 } else { 0.0 }),
             force: self.force,
             resume: self.resume,
-            trajectory,
             live: live.as_ref().map(FoxgloveServer::writer),
         };
         let replay = match magmap_tools::replay::Replay::start(&config, source, &folder, options, show(bar.clone())) {
