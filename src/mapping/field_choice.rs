@@ -18,6 +18,22 @@ use crate::trajectory;
 /// Lengths of path after which the choice is made, in metres. Mapping waits while the other map is folded.
 const DUE: [f64; 3] = [20.0, 40.0, 80.0];
 
+/// Length of path after which nothing remains to be chosen, in metres.
+pub(super) const MADE: f64 = DUE[DUE.len() - 1];
+
+/// Length of path up to which a choice that is due waits for readings that tell how the sensor is mounted, in metres.
+const LAST: f64 = 160.0;
+
+/// What is mapped, and why, while the readings tell too little for a choice.
+pub(super) const NOT_TOLD: &str = "the strength is mapped: the readings do not tell yet how the sensor is mounted, as on a path that has not \
+                                   turned; the choice is made after a curve within the first 160 m of a map, and model.field = \"vector\" \
+                                   maps the three axes in any case";
+
+/// What is mapped, and why, where the mount of the sensor is unknown.
+pub(super) const WITHOUT_MOUNT: &str = "the strength is mapped: the mount of the sensor is unknown. Publish the transform to its frame on \
+                                        /tf_static, or set sensor.override_transforms, sensor.position and sensor.orientation; then a new \
+                                        map has the three axes";
+
 /// By how much the mean log density of the strengths under a map of axes may be below that under a map of strengths before the axes are
 /// given up, in nats: two maps that are as good do not replace each other again and again.
 const HYSTERESIS: f64 = 0.1;
@@ -46,18 +62,22 @@ impl Trajectory {
 
     /// Whether `model`, its map, can still be replaced: never where batches of the map are missing.
     pub(super) fn is_open(&self, model: &FieldModel) -> bool {
-        self.batches.len() as u64 == model.totals.batches() && self.path() < DUE[DUE.len() - 1]
+        self.batches.len() as u64 == model.totals.batches() && self.path() < LAST
     }
 
-    /// Appends a batch that its map has learnt, and returns whether it is time to choose.
-    pub(super) fn push(&mut self, batch: &[Observation]) -> bool {
-        let before = self.path();
+    /// Appends a batch that its map has learnt.
+    pub(super) fn push(&mut self, batch: &[Observation]) {
         self.batches.push(batch.to_vec());
-        DUE.iter().any(|due| (before..self.path()).contains(due))
+    }
+
+    /// Whether it is time to choose, if that was last done after this length of path.
+    pub(super) fn is_due(&self, chosen_at: f64) -> bool {
+        let path = self.path();
+        DUE.iter().any(|&due| chosen_at < due && due <= path)
     }
 
     /// Its length, in metres.
-    fn path(&self) -> f64 {
+    pub(super) fn path(&self) -> f64 {
         let places: Vec<_> = self.observations().map(|seen| seen.position).collect();
         places.windows(2).map(|pair| (pair[1] - pair[0]).norm()).sum()
     }

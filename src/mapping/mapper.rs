@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use streaming_gp::UpdateReport;
 
 use super::batcher::Batch;
-use super::field_choice::{Predicted, Trajectory};
+use super::field_choice::{self, Choice, Predicted, Trajectory};
 use super::path::Path;
 use super::pipeline::Pipeline;
 use super::stop::StopSignal;
@@ -152,9 +152,15 @@ pub struct Progress {
     /// What is mapped and why, where the settings leave that to magmap and it has been chosen.
     #[serde(default)]
     pub choice: Option<String>,
+    /// Length of the path when that was chosen last, in metres.
+    #[serde(default)]
+    pub(super) chosen_at: f64,
     /// How well the map predicted what it then learnt, until the last choice.
     #[serde(default)]
     pub(super) predicted: Predicted,
+    /// Whether readings of a sensor whose mount was unknown are in the map: their axes mean nothing.
+    #[serde(default)]
+    pub is_without_mount: bool,
 }
 
 impl Progress {
@@ -165,6 +171,12 @@ impl Progress {
             .into_iter()
             .chain(began)
             .all(|count| count < COUNTABLE)
+            && self.chosen_at >= 0.0
+    }
+
+    /// Whether it may still be chosen what is mapped, where the settings leave that to magmap.
+    pub(crate) fn is_choice_open(&self) -> bool {
+        self.chosen_at < field_choice::MADE && !self.is_without_mount
     }
 
     /// The source that inputs come from.
@@ -284,19 +296,27 @@ impl Mapper {
             }
             Step::Input { index, input } => {
                 progress.index = index.saturating_add(1);
+                self.pipeline.set_needs_mount(self.model.field() == Mapped::Vector);
                 self.pipeline.ingest(input);
+                self.note_mount();
             }
             Step::Frame(frame) => self.frame = frame,
             Step::Flush => self.pipeline.flush(),
             Step::Finish => self.pipeline.finish(),
             Step::Learn { batches } => return self.learn(batches as usize, stop),
             Step::Configure(config) => self.configure(*config),
-            Step::Reset => return self.replace(FieldModel::new(&self.config), Path::default(), Vec::new()),
+            Step::Reset => {
+                let effect = self.replace(FieldModel::new(&self.config), Path::default(), Vec::new());
+                self.note_mount();
+                return effect;
+            }
             Step::Load(map) => match FieldModel::from_state(&self.config, &map.model) {
                 Ok(model) => {
                     // Of two checkpoints in a file, the one after more steps is the newer one.
                     progress.steps = progress.steps.max(map.steps);
-                    return self.replace(model, map.path, map.sources);
+                    let effect = self.replace(model, map.path, map.sources);
+                    self.progress.chosen_at = field_choice::MADE;
+                    return effect;
                 }
                 Err(error) => log::error!("the map is not loaded: {error}"),
             },
@@ -306,7 +326,7 @@ impl Mapper {
 
     fn learn(&mut self, batches: usize, stop: &StopSignal) -> Effect {
         let Some(batch) = self.pipeline.next_merged(batches) else { return Effect::Unchanged };
-        let chooses = self.needs_trajectory() && self.trajectory.is_open(&self.model);
+        let chooses = self.needs_trajectory() && self.progress.is_choice_open() && self.trajectory.is_open(&self.model);
         if chooses {
             self.progress.predicted.add(&self.model, &batch.observations);
         }
@@ -326,17 +346,40 @@ impl Mapper {
 
     /// Chooses what is mapped, where that is due after this batch.
     fn choose(&mut self, batch: &Batch, stop: &StopSignal) {
-        if !self.trajectory.push(&batch.observations) {
+        self.trajectory.push(&batch.observations);
+        let mount = self.pipeline.mount().copied().unwrap_or_default();
+        let Progress { chosen_at, predicted, .. } = self.progress;
+        if !self.trajectory.is_due(chosen_at) {
             return;
         }
-        let (field, predicted, mount) = (self.model.field(), self.progress.predicted, self.pipeline.mount());
-        let Some(choice) = self.trajectory.choose(&self.config, field, predicted, mount, stop) else { return };
-        log::info!("{}", choice.words);
-        self.progress.choice = Some(choice.words);
-        if let Some((model, predicted)) = choice.change {
-            self.progress.predicted = predicted;
-            self.set_model(model);
+        match self.trajectory.choose(&self.config, self.model.field(), predicted, &mount, stop) {
+            Some(Choice { change, words }) => {
+                self.progress.chosen_at = self.trajectory.path();
+                self.say(words);
+                if let Some((model, predicted)) = change {
+                    self.progress.predicted = predicted;
+                    self.set_model(model);
+                }
+            }
+            None if self.progress.choice.is_none() && !stop.is_stopped() => self.say(field_choice::NOT_TOLD.to_owned()),
+            None => {}
         }
+    }
+
+    /// Notes that the map of strengths has readings whose axes mean nothing, so that it remains one.
+    fn note_mount(&mut self) {
+        if self.pipeline.mount().is_none() && self.model.field() == Mapped::Strength && !self.progress.is_without_mount
+        {
+            self.progress.is_without_mount = true;
+            if self.needs_trajectory() {
+                self.say(field_choice::WITHOUT_MOUNT.to_owned());
+            }
+        }
+    }
+
+    fn say(&mut self, choice: String) {
+        log::info!("{choice}");
+        self.progress.choice = Some(choice);
     }
 
     /// Replaces the model; its local models are kept where those before were.
@@ -352,6 +395,10 @@ impl Mapper {
             log::error!("the settings stay as they were: {error}");
             return;
         }
+        if !self.needs_trajectory() && config.model.field == Mapped::Auto {
+            // A map that was begun as what the settings said remains that.
+            self.progress.chosen_at = field_choice::MADE;
+        }
         self.pipeline.configure(&config);
         self.model.configure(&config);
         self.config = Arc::new(config);
@@ -362,9 +409,15 @@ impl Mapper {
         self.pipeline.restart(path);
         self.set_model(model);
         self.trajectory = Trajectory::default();
-        (self.progress.choice, self.progress.predicted) = (None, Predicted::default());
-        self.progress.sources = sources;
-        self.progress.versions += 1;
+        self.progress = Progress {
+            versions: self.progress.versions + 1,
+            sources,
+            choice: None,
+            chosen_at: 0.0,
+            predicted: Predicted::default(),
+            is_without_mount: false,
+            ..self.progress.clone()
+        };
         Effect::Replaced
     }
 }

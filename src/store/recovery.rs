@@ -78,10 +78,16 @@ impl Database {
     ) -> Result<Recovered, Error> {
         let mut recovered = self.newest_checkpoint(settings)?;
         if recovered.mapper.needs_trajectory() {
-            // Without it, what is mapped stays as it is.
-            let mut batches = self.trajectory().unwrap_or_default();
-            batches.truncate(recovered.mapper.model().totals.batches() as usize);
-            recovered.mapper.set_trajectory(batches);
+            match self.trajectory() {
+                Ok(mut batches) => {
+                    batches.truncate(recovered.mapper.model().totals.batches() as usize);
+                    recovered.mapper.set_trajectory(batches);
+                }
+                // The map would be another one than without the damage.
+                Err(error) if gaps == Gaps::Stop && recovered.mapper.progress().is_choice_open() => return Err(error),
+                // What is mapped stays as it is.
+                Err(_) => {}
+            }
         }
         recovered.take_steps(self, gaps, &mut progress);
         if recovered.is_damaged || !self.is_trajectory_whole() {
