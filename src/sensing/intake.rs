@@ -12,6 +12,7 @@
 //!
 //! The strength of the field needs no mount. So unless the three axes are asked for (`model.field = "vector"`), readings of a sensor
 //! without a transform to the robot's body are passed on without a mount, once one of them has waited that long since the robot moved.
+//! Where a mount was known once, readings in another frame are none of that sensor.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -401,7 +402,9 @@ impl Intake {
         let has_moved = self.moved.is_some_and(|moved| moved <= reading.stamp);
         let has_waited = has_moved && self.age(reading.stamp) > self.settings.patience;
         let is_body = self.body.as_deref() == Some(&error.to) && error.missing == Missing::Link;
-        let is_usable = is_body && !self.needs_mount && self.settings.pose_source == PoseSource::Odometry;
+        let was_known = matches!(self.mount, Some(Input::Mount(_)));
+        let from_odometry = self.settings.pose_source == PoseSource::Odometry;
+        let is_usable = is_body && from_odometry && !self.needs_mount && !was_known;
         if !is_usable || !(is_known_to_be_unknown || has_waited) {
             return Err(error);
         }
@@ -633,6 +636,11 @@ mod tests {
             bench.transform(["base_link", "imu"], None, shift(0.1, 0.0));
             bench.reading("imu", 5000);
             assert!(bench.order().ends_with("mr") && bench.mounts() == [shift(0.1, 0.0)], "{}", bench.order());
+            // Then a reading in another frame is not one of this sensor.
+            let used = bench.readings();
+            bench.reading("camera", 5020);
+            (0..100).for_each(|step| bench.reading("imu", 5040 + 20 * step));
+            assert_eq!((bench.readings(), bench.order().matches('?').count()), (used + 100, 1));
         }
     }
 

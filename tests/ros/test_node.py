@@ -282,7 +282,7 @@ def assert_replaces_all_arrows(message):
 
 
 def test_a_map_of_strengths_has_no_axes_and_says_so(session):
-    mapper = session.mapper()
+    mapper = session.mapper({'model.field': 'strength'})
     field = mapper.watch('field')
     session.robot(mapper).drive(drive())
     field = mapper.finish(field)
