@@ -47,6 +47,8 @@ pub(super) struct Choice {
     pub(super) change: Option<(FieldModel, Predicted)>,
     /// What is mapped, and why.
     pub(super) words: String,
+    /// Whether it holds for the life of the map: readings whose axes contradict the physics are never learnt as axes.
+    pub(super) is_final: bool,
 }
 
 /// The batches of a map, while there is a choice to be made.
@@ -102,9 +104,9 @@ impl Trajectory {
             Err(contradiction) => {
                 let change = (mapped == Mapped::Vector).then(|| self.fold(config, Mapped::Strength, stop));
                 let words = format!(
-                    "the strength is mapped: {contradiction}. Once that is mended, a new map has the three axes"
+                    "the strength is mapped: {contradiction}. Once the cause is mended, a new map has the three axes"
                 );
-                Choice { change, words }
+                Choice { change, words, is_final: true }
             }
             Ok(()) => {
                 let (model, of_other) = self.fold(config, other, stop);
@@ -120,7 +122,7 @@ impl Trajectory {
                 } else {
                     format!("the strength is mapped: {agreement}, but predict it by {:.2} nats a reading worse", -lead)
                 };
-                Choice { change: (chosen == other).then_some((model, of_other)), words }
+                Choice { change: (chosen == other).then_some((model, of_other)), words, is_final: false }
             }
         };
         (!stop.is_stopped()).then_some(choice)

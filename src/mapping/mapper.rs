@@ -353,8 +353,8 @@ impl Mapper {
             return;
         }
         match self.trajectory.choose(&self.config, self.model.field(), predicted, &mount, stop) {
-            Some(Choice { change, words }) => {
-                self.progress.chosen_at = self.trajectory.path();
+            Some(Choice { change, words, is_final }) => {
+                self.progress.chosen_at = if is_final { field_choice::MADE } else { self.trajectory.path() };
                 self.say(words);
                 if let Some((model, predicted)) = change {
                     self.progress.predicted = predicted;

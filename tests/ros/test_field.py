@@ -63,7 +63,7 @@ def test_the_strength_is_mapped_where_the_mount_is_turned_by_a_quarter(mapped):
     mapper, field, sent = mapped((0.2, -0.1, 0.7 + math.pi / 2), MOUNT)
     words = choice(mapper)
     assert words.startswith(CONTRADICTS) and 'the sensor were turned by 90 or -90 degrees' in words, words
-    assert words.endswith('Once that is mended, a new map has the three axes')
+    assert words.endswith('Once the cause is mended, a new map has the three axes')
     assert len(field.axes) == 0 and field.readings_used == sent
 
 

@@ -106,7 +106,7 @@ fn the_strength_is_mapped_where_the_mount_is_missing_or_wrong_with_a_line_on_how
             words.starts_with("the strength is mapped: the axes of the readings contradict the physics"),
             "{words}"
         );
-        assert!(words.contains("sensor.orientation") && words.contains("Once that is mended"), "{words}");
+        assert!(words.contains("sensor.orientation") && words.contains("Once the cause is mended"), "{words}");
     }
 }
 
@@ -181,12 +181,17 @@ fn a_map_that_was_begun_as_what_the_settings_said_remains_that() {
 fn a_robot_whose_sensor_becomes_loose_gets_the_strength_again() {
     // From 30 m on the sensor is turned by a quarter.
     let (sound, loose) = (drive(85.0, Route::Random, Matrix3::identity()), drive(85.0, Route::Random, QUARTER));
-    let measurements: Vec<_> = sound
-        .iter()
-        .zip(&loose)
-        .map(|(sound, loose)| if sound.stamp().seconds() < 60.0 { *sound } else { *loose })
-        .collect();
+    let until = |seconds: f64, first: &[Measurement], then: &[Measurement]| -> Vec<Measurement> {
+        let pick = |(first, then): (&Measurement, &Measurement)| {
+            if first.stamp().seconds() < seconds { *first } else { *then }
+        };
+        first.iter().zip(then).map(pick).collect()
+    };
+    let measurements = until(60.0, &sound, &loose);
     assert_chosen(&measurements, Mapped::Strength);
+    // One that is fastened after 25 m has readings in its map whose axes are wrong.
+    let words = assert_chosen(&until(50.0, &loose, &sound), Mapped::Strength).unwrap();
+    assert!(words.contains("contradict the physics"), "{words}");
     let half = measurements.iter().copied().take_while(|measurement| measurement.stamp().seconds() < 60.0);
     assert_chosen(&half.collect::<Vec<_>>(), Mapped::Vector);
 }
