@@ -21,7 +21,7 @@ use crate::field::model::FieldModel;
 use crate::field::state::ModelState;
 use crate::sensing::counters::COUNTABLE;
 use crate::sensing::intake::Input;
-use crate::sensing::reading::Observation;
+use crate::sensing::reading::{Measurement, Observation};
 
 /// Something that changes the map, or the state that leads to it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -298,18 +298,16 @@ impl Mapper {
                 progress.index = index.saturating_add(1);
                 self.pipeline.set_needs_mount(self.model.field() == Mapped::Vector);
                 self.pipeline.ingest(input);
-                self.note_mount();
+                if let Input::Measurement(Measurement::Reading(_)) = input {
+                    self.note_mount();
+                }
             }
             Step::Frame(frame) => self.frame = frame,
             Step::Flush => self.pipeline.flush(),
             Step::Finish => self.pipeline.finish(),
             Step::Learn { batches } => return self.learn(batches as usize, stop),
             Step::Configure(config) => self.configure(*config),
-            Step::Reset => {
-                let effect = self.replace(FieldModel::new(&self.config), Path::default(), Vec::new());
-                self.note_mount();
-                return effect;
-            }
+            Step::Reset => return self.replace(FieldModel::new(&self.config), Path::default(), Vec::new()),
             Step::Load(map) => match FieldModel::from_state(&self.config, &map.model) {
                 Ok(model) => {
                     // Of two checkpoints in a file, the one after more steps is the newer one.
@@ -366,10 +364,10 @@ impl Mapper {
         }
     }
 
-    /// Notes that the map of strengths has readings whose axes mean nothing, so that it remains one.
+    /// Notes where readings whose axes mean nothing come into a map of strengths, so that it remains one.
     fn note_mount(&mut self) {
-        if self.pipeline.mount().is_none() && self.model.field() == Mapped::Strength && !self.progress.is_without_mount
-        {
+        let is_noted = self.progress.is_without_mount || self.model.field() == Mapped::Vector;
+        if self.pipeline.mount().is_none() && !is_noted {
             self.progress.is_without_mount = true;
             if self.needs_trajectory() {
                 self.say(field_choice::WITHOUT_MOUNT.to_owned());
