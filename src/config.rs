@@ -132,7 +132,7 @@ sections! {
     #[scope(Map)]
     model: Model {
         /// The quantity that is mapped.
-        field: Mapped = Mapped::Strength,
+        field: Mapped = Mapped::Auto,
         /// Shape of the covariance function: matern12, matern32, matern52 or squared_exponential.
         kernel: Shape = Shape::Matern52,
         /// Whether each axis has a lengthscale of its own.
@@ -152,7 +152,7 @@ sections! {
         initial: Hyperparameters = Hyperparameters { constant: 500.0, variance: 150.0, lengthscale: 0.7, noise: 2.0 },
     }
 
-    /// Mapping of the field's three axes, if model.field is vector. These replace model.initial, selection.delta and the prior in
+    /// Mapping of the field's three axes, unless model.field is strength. These replace model.initial, selection.delta and the prior in
     /// learning, which are those of the strength.
     #[scope(Stream)]
     vector: Vector {
@@ -482,7 +482,8 @@ choices! {
         /// The three axes of the field and the hard iron of the sensor: needs the orientation of the sensor.
         Vector = "vector",
         /// The three axes where they agree with the physics of a magnetic field and predict the strength no worse, the strength
-        /// otherwise: chosen after 20, 40 and 80 m of a new map, which begins as one of strengths.
+        /// otherwise: chosen after 20, 40 and 80 m of a new map, which begins as one of strengths. A map that was begun as one of the
+        /// strength or of the three axes remains that.
         Auto = "auto",
     }
 

@@ -186,10 +186,12 @@ impl Localizer {
             batch: config::Batch { max_observations: 1, ..config.batch.clone() },
             ..config.clone()
         };
+        let mut pipeline = Pipeline::new(&config, mount);
+        pipeline.set_needs_mount(lookup.outputs > 1);
         Ok(Self {
             lookup: Arc::new(lookup),
             bias: map.sensor_bias().map_or_else(Vector3::zeros, |bias| bias.hard_iron.into()),
-            pipeline: Pipeline::new(&config, mount),
+            pipeline,
             start,
             running: None,
             settings,
@@ -258,7 +260,7 @@ impl Localizer {
 
     /// Whether the robot has turned so far since the last update that the next one is due.
     fn has_turned(&self, odometry: &Pose) -> bool {
-        let orientation = (odometry.orientation * self.pipeline.mount().rotation).to_rotation_matrix();
+        let orientation = (odometry.orientation * self.mount().rotation).to_rotation_matrix();
         let since = |last: &Observation| yaw(&(orientation.matrix() * last.orientation.transpose()));
         self.running.as_ref().is_some_and(|running| since(&running.last).abs() >= self.settings.update_min_a)
     }
@@ -275,8 +277,9 @@ impl Localizer {
 
     /// Takes the next observation, in the frame of odometry.
     pub fn update(&mut self, observation: &Observation) -> Option<Located> {
+        let mount = self.mount();
         let Some(running) = &mut self.running else {
-            let start = sensor_start(&self.start, observation, self.pipeline.mount());
+            let start = sensor_start(&self.start, observation, &mount);
             let filter = ParticleFilter::new(&self.settings, self.lookup.clone(), &start);
             self.running = Some(Running { filter, last: *observation });
             return None;
@@ -292,13 +295,13 @@ impl Localizer {
         let rotation = Isometry2::rotation(estimate.turn);
         let from = rotation * Vector2::new(observation.position.x, observation.position.y);
         let map_from_odometry = Isometry2::new(Vector2::from(estimate.place) - from, estimate.turn);
-        let pose = map_from_odometry * body(observation, self.pipeline.mount());
+        let pose = map_from_odometry * body(observation, &mount);
         Some(Located { stamp: observation.stamp, pose, map_from_odometry, estimate, state, reason, particles })
     }
 
-    /// The mount of the sensor.
-    pub fn mount(&self) -> &Isometry3<f64> {
-        self.pipeline.mount()
+    /// The mount of the sensor; at the origin of the body where it is unknown.
+    pub fn mount(&self) -> Isometry3<f64> {
+        self.pipeline.mount().copied().unwrap_or_default()
     }
 
     /// The start.

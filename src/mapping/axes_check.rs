@@ -108,9 +108,9 @@ struct Alternative {
 }
 
 impl AxesCheck {
-    /// A check that has seen nothing; none unless axes are to be mapped.
-    pub(super) fn new(config: &Config) -> Option<Self> {
-        (config.decided(Mapped::Strength).model.field == Mapped::Vector).then(|| Self::of(config))
+    /// A check of a map of this quantity that has seen nothing; none unless that is the three axes.
+    pub(super) fn new(config: &Config, field: Mapped) -> Option<Self> {
+        (field == Mapped::Vector).then(|| Self::of(config))
     }
 
     fn of(config: &Config) -> Self {

@@ -4,8 +4,6 @@
 //! The choice is a function of the trajectory, and is made anew as it grows. The other map is folded from it, and both are compared by how
 //! well they predicted the strengths of each batch before they learnt it.
 
-use std::ops::Range;
-
 use nalgebra::Isometry3;
 use serde::{Deserialize, Serialize};
 
@@ -20,6 +18,22 @@ use crate::trajectory::{Trajectory, fold_watched};
 /// Lengths of path after which the choice is made, in metres. Mapping waits while the other map is folded.
 const DUE: [f64; 3] = [20.0, 40.0, 80.0];
 
+/// Length of path after which nothing remains to be chosen, in metres.
+pub(super) const MADE: f64 = DUE[DUE.len() - 1];
+
+/// Length of path up to which a choice that is due waits for readings that tell how the sensor is mounted, in metres.
+const LAST: f64 = 160.0;
+
+/// What is mapped, and why, while the readings tell too little for a choice.
+pub(super) const NOT_TOLD: &str = "the strength is mapped: the readings do not tell yet how the sensor is mounted, as on a path that has not \
+                                   turned; the choice is made after a curve within the first 160 m of a map, and model.field = \"vector\" \
+                                   maps the three axes in any case";
+
+/// What is mapped, and why, where the mount of the sensor is unknown.
+pub(super) const WITHOUT_MOUNT: &str = "the strength is mapped: the mount of the sensor is unknown. Publish the transform to its frame on \
+                                        /tf_static, or set sensor.override_transforms, sensor.position and sensor.orientation; then a new \
+                                        map has the three axes";
+
 /// By how much the mean log density of the strengths under a map of axes may be below that under a map of strengths before the axes are
 /// given up, in nats: two maps that are as good do not replace each other again and again.
 const HYSTERESIS: f64 = 0.1;
@@ -33,16 +47,18 @@ pub(super) struct Choice {
     pub(super) change: Option<(FieldModel, Predicted)>,
     /// What is mapped, and why.
     pub(super) words: String,
+    /// Whether it holds for the life of the map: readings whose axes contradict the physics are never learnt as axes.
+    pub(super) is_final: bool,
 }
 
 /// Whether `model`, the map of this trajectory, can still be replaced: never where batches of the map are missing.
 pub(super) fn is_open(trajectory: &Trajectory, model: &FieldModel) -> bool {
-    trajectory.batches().len() as u64 == model.totals.batches() && trajectory.length() < DUE[DUE.len() - 1]
+    trajectory.batches().len() as u64 == model.totals.batches() && trajectory.length() < LAST
 }
 
-/// Whether it is time to choose when a trajectory has grown from one of these lengths to the other, in metres.
-pub(super) fn is_due(grown: Range<f64>) -> bool {
-    DUE.iter().any(|due| grown.contains(due))
+/// Whether it is time to choose after this path, if that was last done after the other, in metres.
+pub(super) fn is_due(path: f64, chosen_at: f64) -> bool {
+    DUE.iter().any(|&due| chosen_at < due && due <= path)
 }
 
 /// Chooses, given what is mapped so far and how well it predicted the batches of this trajectory. None where the path tells too little, and where folding
@@ -60,9 +76,10 @@ pub(super) fn choose(
     let choice = match judgement {
         Err(contradiction) => {
             let change = (mapped == Mapped::Vector).then(|| fold(trajectory, config, Mapped::Strength, stop));
-            let words =
-                format!("the strength is mapped: {contradiction}. Once that is mended, a new map has the three axes");
-            Choice { change, words }
+            let words = format!(
+                "the strength is mapped: {contradiction}. Once the cause is mended, a new map has the three axes"
+            );
+            Choice { change, words, is_final: true }
         }
         Ok(()) => {
             let (model, of_other) = fold(trajectory, config, other, stop);
@@ -77,7 +94,7 @@ pub(super) fn choose(
             } else {
                 format!("the strength is mapped: {agreement}, but predict it by {:.2} nats a reading worse", -lead)
             };
-            Choice { change: (chosen == other).then_some((model, of_other)), words }
+            Choice { change: (chosen == other).then_some((model, of_other)), words, is_final: false }
         }
     };
     (!stop.is_stopped()).then_some(choice)

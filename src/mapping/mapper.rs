@@ -12,16 +12,16 @@ use serde::{Deserialize, Serialize};
 use streaming_gp::UpdateReport;
 
 use super::batcher::Batch;
-use super::field_choice::{self, Predicted};
+use super::field_choice::{self, Choice, Predicted};
 use super::path::Path;
 use super::pipeline::Pipeline;
 use super::stop::StopSignal;
-use crate::config::Config;
+use crate::config::{Config, Mapped};
 use crate::field::model::FieldModel;
 use crate::field::state::ModelState;
 use crate::sensing::counters::COUNTABLE;
 use crate::sensing::intake::Input;
-use crate::sensing::reading::Observation;
+use crate::sensing::reading::{Measurement, Observation};
 use crate::trajectory::{self, Correction, Trajectory};
 
 /// Something that changes the map, or the state that leads to it.
@@ -158,9 +158,15 @@ pub struct Progress {
     /// What is mapped and why, where the settings leave that to magmap and it has been chosen.
     #[serde(default)]
     pub choice: Option<String>,
+    /// Length of the path when that was chosen last, in metres.
+    #[serde(default)]
+    pub(super) chosen_at: f64,
     /// How well the map predicted what it then learnt, until the last choice.
     #[serde(default)]
     pub(super) predicted: Predicted,
+    /// Whether readings of a sensor whose mount was unknown are in the map: their axes mean nothing.
+    #[serde(default)]
+    pub is_without_mount: bool,
 }
 
 impl Progress {
@@ -171,6 +177,12 @@ impl Progress {
             .into_iter()
             .chain(began)
             .all(|count| count < COUNTABLE)
+            && self.chosen_at >= 0.0
+    }
+
+    /// Whether it may still be chosen what is mapped, where the settings leave that to magmap.
+    pub(crate) fn is_choice_open(&self) -> bool {
+        self.chosen_at < field_choice::MADE && !self.is_without_mount
     }
 
     /// The source that inputs come from.
@@ -217,7 +229,7 @@ impl Mapper {
     }
 
     /// Whether it needs the batches that led to the map: to choose what is mapped, or to correct the path.
-    pub(crate) fn needs_batches(&self) -> bool {
+    pub(crate) fn needs_trajectory(&self) -> bool {
         self.config.is_undecided() || self.config.corrects_path()
     }
 
@@ -298,7 +310,11 @@ impl Mapper {
             }
             Step::Input { index, input } => {
                 progress.index = index.saturating_add(1);
+                self.pipeline.set_needs_mount(self.model.field() == Mapped::Vector);
                 self.pipeline.ingest(input);
+                if let Input::Measurement(Measurement::Reading(_)) = input {
+                    self.note_mount();
+                }
             }
             Step::Frame(frame) => self.frame = frame,
             Step::Flush => self.pipeline.flush(),
@@ -311,7 +327,9 @@ impl Mapper {
                 Ok(model) => {
                     // Of two checkpoints in a file, the one after more steps is the newer one.
                     progress.steps = progress.steps.max(map.steps);
-                    return self.replace(model, map.path, map.sources);
+                    let effect = self.replace(model, map.path, map.sources);
+                    self.progress.chosen_at = field_choice::MADE;
+                    return effect;
                 }
                 Err(error) => log::error!("the map is not loaded: {error}"),
             },
@@ -322,7 +340,9 @@ impl Mapper {
     fn learn(&mut self, batches: usize, stop: &StopSignal) -> Effect {
         let Some(batch) = self.pipeline.next_merged(batches) else { return Effect::Unchanged };
         let corrected = self.trajectory.corrected(&batch.observations);
-        let chooses = self.config.is_undecided() && field_choice::is_open(&self.trajectory, &self.model);
+        let chooses = self.config.is_undecided()
+            && self.progress.is_choice_open()
+            && field_choice::is_open(&self.trajectory, &self.model);
         if chooses {
             self.progress.predicted.add(&self.model, &corrected);
         }
@@ -331,11 +351,10 @@ impl Mapper {
             Ok(report) => log::debug!("{} observations, {} inducing points", report.rows, report.inducing_points),
             Err(reason) => log::warn!("a batch of {} observations was rejected: {reason}", batch.observations.len()),
         }
-        let before = self.trajectory.length();
         if chooses || self.config.corrects_path() {
             self.trajectory.push(batch.observations.clone());
         }
-        if chooses && field_choice::is_due(before..self.trajectory.length()) {
+        if chooses && field_choice::is_due(self.trajectory.length(), self.progress.chosen_at) {
             self.choose(stop);
         }
         self.progress.versions += 1;
@@ -346,15 +365,36 @@ impl Mapper {
 
     /// Chooses what is mapped.
     fn choose(&mut self, stop: &StopSignal) {
-        let (field, predicted, mount) = (self.model.field(), self.progress.predicted, self.pipeline.mount());
-        let choice = field_choice::choose(&self.trajectory, &self.config, field, predicted, mount, stop);
-        let Some(choice) = choice else { return };
-        log::info!("{}", choice.words);
-        self.progress.choice = Some(choice.words);
-        if let Some((model, predicted)) = choice.change {
-            self.progress.predicted = predicted;
-            self.set_model(model);
+        let mount = self.pipeline.mount().copied().unwrap_or_default();
+        let (field, predicted) = (self.model.field(), self.progress.predicted);
+        match field_choice::choose(&self.trajectory, &self.config, field, predicted, &mount, stop) {
+            Some(Choice { change, words, is_final }) => {
+                self.progress.chosen_at = if is_final { field_choice::MADE } else { self.trajectory.length() };
+                self.say(words);
+                if let Some((model, predicted)) = change {
+                    self.progress.predicted = predicted;
+                    self.set_model(model);
+                }
+            }
+            None if self.progress.choice.is_none() && !stop.is_stopped() => self.say(field_choice::NOT_TOLD.to_owned()),
+            None => {}
         }
+    }
+
+    /// Notes where readings whose axes mean nothing come into a map of strengths, so that it remains one.
+    fn note_mount(&mut self) {
+        let is_noted = self.progress.is_without_mount || self.model.field() == Mapped::Vector;
+        if self.pipeline.mount().is_none() && !is_noted {
+            self.progress.is_without_mount = true;
+            if self.config.is_undecided() {
+                self.say(field_choice::WITHOUT_MOUNT.to_owned());
+            }
+        }
+    }
+
+    fn say(&mut self, choice: String) {
+        log::info!("{choice}");
+        self.progress.choice = Some(choice);
     }
 
     /// Makes the map again from the trajectory at other poses.
@@ -384,6 +424,10 @@ impl Mapper {
             log::error!("the settings stay as they were: {error}");
             return;
         }
+        if self.config.model.field != Mapped::Auto && config.model.field == Mapped::Auto {
+            // A map that was begun as what the settings said remains that.
+            self.progress.chosen_at = field_choice::MADE;
+        }
         self.pipeline.configure(&config);
         self.model.configure(&config);
         self.config = Arc::new(config);
@@ -394,9 +438,15 @@ impl Mapper {
         self.pipeline.restart(path);
         self.set_model(model);
         self.trajectory = Trajectory::default();
-        (self.progress.choice, self.progress.predicted) = (None, Predicted::default());
-        self.progress.sources = sources;
-        self.progress.versions += 1;
+        self.progress = Progress {
+            versions: self.progress.versions + 1,
+            sources,
+            choice: None,
+            chosen_at: 0.0,
+            predicted: Predicted::default(),
+            is_without_mount: false,
+            ..self.progress.clone()
+        };
         Effect::Replaced
     }
 }

@@ -35,6 +35,9 @@ const MAX_REOPENINGS: usize = 100;
 pub struct Pipeline {
     #[serde(skip)]
     calibration: Calibration,
+    /// Whether readings of a sensor whose mount is unknown are rejected.
+    #[serde(skip)]
+    needs_mount: bool,
     reading_gate: ReadingGate,
     pose_gate: PoseGate,
     synchronizer: Synchronizer,
@@ -79,6 +82,7 @@ impl Pipeline {
         };
         Self {
             calibration: Calibration::new(&config.sensor),
+            needs_mount: false,
             reading_gate: ReadingGate::default(),
             pose_gate: PoseGate::default(),
             synchronizer: Synchronizer::new(&config.synchronizer, mount),
@@ -110,15 +114,21 @@ impl Pipeline {
         self.synchronizer.is_valid() && self.downstream.counters.is_valid() && are_batches_valid
     }
 
-    /// The mount of the sensor.
-    pub fn mount(&self) -> &Isometry3<f64> {
-        &self.synchronizer.mount
+    /// The mount of the sensor, if it is known.
+    pub fn mount(&self) -> Option<&Isometry3<f64>> {
+        self.synchronizer.mount.as_ref()
+    }
+
+    /// Whether the axes of readings are used, so that those of a sensor whose mount is unknown are rejected from now on.
+    pub(crate) fn set_needs_mount(&mut self, needs_mount: bool) {
+        self.needs_mount = needs_mount;
     }
 
     /// Takes the next input. A mount is that of subsequent readings; those that wait for their pose keep theirs.
     pub fn ingest(&mut self, input: impl Into<Input>) {
         match input.into() {
-            Input::Mount(mount) => self.synchronizer.mount = mount,
+            Input::Mount(mount) => self.synchronizer.mount = Some(mount),
+            Input::UnknownMount => self.synchronizer.mount = None,
             Input::Measurement(Measurement::Reading(reading)) => self.ingest_reading(reading),
             Input::Measurement(Measurement::Pose(pose)) => self.ingest_pose(pose),
             Input::Stretch => self.begin_stretch(),
@@ -134,6 +144,9 @@ impl Pipeline {
 
     fn ingest_reading(&mut self, sent: Reading) {
         self.downstream.counters.readings += 1;
+        if self.needs_mount && self.mount().is_none() {
+            return self.downstream.reject(Rejection::ReadingWithoutTransform.into());
+        }
         let reading = self.calibration.apply(sent);
         let gates = &self.downstream.gates;
         match check_range(gates, &sent.field).and_then(|()| self.reading_gate.check(gates, &reading)) {

@@ -107,7 +107,7 @@ impl MappingThread {
     ) -> Result<Self, Error> {
         let (inbox, receiver) = Inbox::new(mapper.config().worker.inbox, mapper.frame());
         let stop = StopSignal::default();
-        let axes_check = AxesCheck::new(mapper.config());
+        let axes_check = AxesCheck::new(mapper.config(), mapper.model().field());
         let (config, choice) = (Arc::clone(mapper.config()), mapper.progress().choice.clone());
         let shared = Shared { status: MappingStatus::default(), config, doubt: None, choice };
         let shared = Arc::new(Mutex::new(shared));
@@ -377,7 +377,7 @@ impl MappingLoop {
             }
         }
         let is_configure = matches!(step, Step::Configure(_));
-        let number = self.mapper.progress().versions;
+        let (number, field) = (self.mapper.progress().versions, self.mapper.model().field());
         let start = Instant::now();
         let effect = self.mapper.take(step, &self.stop);
         if let Some(step_log) = &mut self.step_log
@@ -386,8 +386,8 @@ impl MappingLoop {
             step_log.checkpoint(&self.mapper);
         }
         // What was in doubt may be mended.
-        if is_configure || matches!(effect, Effect::Replaced) {
-            self.axes_check = AxesCheck::new(self.mapper.config());
+        if is_configure || matches!(effect, Effect::Replaced) || self.mapper.model().field() != field {
+            self.axes_check = AxesCheck::new(self.mapper.config(), self.mapper.model().field());
             self.map_check = MapCheck::new();
             lock(&self.shared).doubt = None;
         }
@@ -416,13 +416,13 @@ impl MappingLoop {
 
     /// Looks for contradictions between what was learnt last, the physics, and the map that is still published.
     fn check(&mut self, observations: &[Observation]) {
-        let mount = self.mapper.pipeline().mount();
+        let mount = self.mapper.pipeline().mount().copied().unwrap_or_default();
         let published = self.updates.newest();
         let map = published.as_ref().and_then(|update| update.map.as_ref());
         let is_in_doubt = lock(&self.shared).doubt.is_some();
-        let of_axes = self.axes_check.as_mut().and_then(|check| check.add(observations, mount));
+        let of_axes = self.axes_check.as_mut().and_then(|check| check.add(observations, &mount));
         // Where odometry drifts, readings contradict the map until the path is corrected.
-        let checks_map = !is_in_doubt && !self.mapper.config().slam.enabled;
+        let checks_map = !is_in_doubt && !self.mapper.config().corrects_path();
         let of_map = || map.filter(|_| checks_map).and_then(|map| self.map_check.add(map, observations));
         if let Some(doubt) = of_axes.or_else(of_map) {
             log::warn!("{doubt}");

@@ -9,14 +9,18 @@
 //! A robot's topics, a bag, a survey and a simulation all come through here, so that mounts, frames, the source of poses and a clock
 //! that goes back are decided in one place. Measurements wait for missing transforms in the order of their topic, for at most
 //! `frames.patience`.
+//!
+//! The strength of the field needs no mount. So unless the three axes are asked for (`model.field = "vector"`), readings of a sensor
+//! without a transform to the robot's body are passed on without a mount, once one of them has waited that long since the robot moved.
+//! Where a mount was known once, readings in another frame are none of that sensor.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use nalgebra::Isometry3;
+use nalgebra::{Isometry3, Point3};
 use serde::{Deserialize, Serialize};
 
-use crate::config::{Config, Frames, PoseSource};
+use crate::config::{Config, Frames, Mapped, PoseSource};
 use crate::sensing::clock::{Clock, Passed, Topic};
 use crate::sensing::frames::{FrameTree, Missing, TransformError, normalized};
 use crate::sensing::reading::{Measurement, Pose, Reading, Stamp};
@@ -91,6 +95,8 @@ pub enum Input {
     Measurement(Measurement),
     /// The clock went back: what follows has nothing to do with the readings and poses before.
     Stretch,
+    /// The mount of the sensor is unknown for the readings that follow: they tell the strength of the field where the robot's body is.
+    UnknownMount,
 }
 
 impl From<Measurement> for Input {
@@ -157,10 +163,15 @@ pub struct IntakeStatus {
     pub transform_error: Option<TransformError>,
 }
 
+/// A robot further from its start than this has moved, in metres: odometry of a robot that stands may drift.
+const MOVED: f64 = 0.5;
+
 /// Brings measurements into the frame of the map.
 #[derive(Clone, Debug, Default)]
 pub struct Intake {
     settings: Frames,
+    /// Whether readings without a mount are rejected.
+    needs_mount: bool,
     capacity: usize,
     /// The sensor's mount, where it comes from the settings.
     given_mount: Option<Isometry3<f64>>,
@@ -172,8 +183,12 @@ pub struct Intake {
     map: Option<Arc<str>>,
     /// The child frame of odometry.
     body: Option<Arc<str>>,
-    /// The mount that was passed on last.
-    mount: Option<Isometry3<f64>>,
+    /// The mount that was passed on last, which may be an unknown one.
+    mount: Option<Input>,
+    /// Where the robot was first.
+    start: Option<Point3<f64>>,
+    /// When it had moved.
+    moved: Option<Stamp>,
     /// Readings that wait for a transform, in order, each with its frame.
     readings: VecDeque<(Arc<str>, Reading)>,
     /// Poses that wait for a transform, in order, each with its frame.
@@ -202,6 +217,7 @@ impl Intake {
         let map = normalized(&config.frames.map);
         Self {
             settings: config.frames.clone(),
+            needs_mount: config.model.field == Mapped::Vector,
             capacity: config.synchronizer.max_waiting,
             given_mount: config.sensor.override_transforms.then(|| config.sensor.mount()),
             clock: Clock::new(config),
@@ -311,6 +327,7 @@ impl Intake {
                     self.reject_waiting();
                     self.tree.begin_stretch();
                     self.last_pose = None;
+                    (self.start, self.moved) = (None, None);
                     sink(Input::Stretch);
                 }
             }
@@ -354,10 +371,16 @@ impl Intake {
                 break;
             }
             self.poses.pop_front();
-            placed.into_iter().for_each(|pose| sink(Measurement::Pose(pose).into()));
+            if let Ok(pose) = placed {
+                let start = *self.start.get_or_insert(pose.position);
+                if (pose.position - start).norm() > MOVED {
+                    self.moved.get_or_insert(pose.stamp);
+                }
+                sink(Measurement::Pose(pose).into());
+            }
         }
         while let Some(&(ref frame, reading)) = self.readings.front() {
-            let placed = self.mount_and_pose(frame, &reading);
+            let placed = self.mount_and_pose(frame, &reading).or_else(|error| self.without_mount(&reading, error));
             if self.must_wait(&placed, reading.stamp, self.readings.len(), Rejection::ReadingWithoutTransform) {
                 break;
             }
@@ -366,6 +389,36 @@ impl Intake {
                 self.pass_on(reading, mount, pose, sink);
             }
         }
+    }
+
+    /// No mount and no pose, where a reading is to be used although this transform of its sensor is missing.
+    fn without_mount(
+        &self,
+        reading: &Reading,
+        error: TransformError,
+    ) -> Result<(Option<Isometry3<f64>>, Option<Pose>), TransformError> {
+        let is_known_to_be_unknown = self.mount == Some(Input::UnknownMount);
+        // There is nothing to map before the robot moves, and the transform may still come.
+        let has_moved = self.moved.is_some_and(|moved| moved <= reading.stamp);
+        let has_waited = has_moved && self.age(reading.stamp) > self.settings.patience;
+        let is_body = self.body.as_deref() == Some(&error.to) && error.missing == Missing::Link;
+        let was_known = matches!(self.mount, Some(Input::Mount(_)));
+        let from_odometry = self.settings.pose_source == PoseSource::Odometry;
+        let is_usable = is_body && from_odometry && !self.needs_mount && !was_known;
+        if !is_usable || !(is_known_to_be_unknown || has_waited) {
+            return Err(error);
+        }
+        if !is_known_to_be_unknown {
+            log::warn!(
+                "{error}: only the strength of its readings is used, as if the sensor were at the origin of that"
+            );
+        }
+        Ok((None, None))
+    }
+
+    /// How long ago this was by the newest stamp, in seconds.
+    fn age(&self, stamp: Stamp) -> f64 {
+        self.clock.newest().map_or(0.0, |newest| newest.seconds_since(stamp))
     }
 
     fn reject_waiting(&mut self) {
@@ -382,9 +435,8 @@ impl Intake {
         rejection: Rejection,
     ) -> bool {
         let Err(error) = placed else { return false };
-        let age = self.clock.newest().map_or(0.0, |newest| newest.seconds_since(stamp));
         let is_past = matches!(error.missing, Missing::Older(_));
-        let may_arrive = !is_past && age <= self.settings.patience && waiting <= self.capacity;
+        let may_arrive = !is_past && self.age(stamp) <= self.settings.patience && waiting <= self.capacity;
         self.status.transform_error = Some(error.clone());
         if !may_arrive {
             self.status.rejections.count(rejection);
@@ -392,9 +444,16 @@ impl Intake {
         may_arrive
     }
 
-    fn pass_on(&mut self, reading: Reading, mount: Isometry3<f64>, pose: Option<Pose>, sink: &mut impl FnMut(Input)) {
+    fn pass_on(
+        &mut self,
+        reading: Reading,
+        mount: Option<Isometry3<f64>>,
+        pose: Option<Pose>,
+        sink: &mut impl FnMut(Input),
+    ) {
+        let mount = mount.map_or(Input::UnknownMount, Input::Mount);
         if self.mount.replace(mount) != Some(mount) {
-            sink(Input::Mount(mount));
+            sink(mount);
         }
         // Several readings may share a stamp; poses may not.
         if let Some(pose) = pose.filter(|pose| self.last_pose != Some(pose.stamp)) {
@@ -414,23 +473,27 @@ impl Intake {
     }
 
     /// The sensor's mount at a reading, and the pose to which it refers where poses come from transforms.
-    fn mount_and_pose(&self, frame: &str, reading: &Reading) -> Result<(Isometry3<f64>, Option<Pose>), TransformError> {
+    fn mount_and_pose(
+        &self,
+        frame: &str,
+        reading: &Reading,
+    ) -> Result<(Option<Isometry3<f64>>, Option<Pose>), TransformError> {
         let stamp = reading.stamp;
         let not_connected =
             |to: &str| TransformError { from: frame.to_owned(), to: to.to_owned(), missing: Missing::Link };
         match (self.settings.pose_source, self.given_mount) {
-            (PoseSource::Odometry, Some(mount)) => Ok((mount, None)),
+            (PoseSource::Odometry, given @ Some(_)) => Ok((given, None)),
             (PoseSource::Odometry, None) => {
                 let body = self.body.as_deref();
                 let body = body.ok_or_else(|| not_connected("the robot's body, which odometry has yet to name"))?;
-                Ok((self.tree.transform(frame, body, stamp)?, None))
+                Ok((Some(self.tree.transform(frame, body, stamp)?), None))
             }
             (PoseSource::Transforms, given_mount) => {
                 let map = self.map.as_deref();
                 let map = map.ok_or_else(|| not_connected("the map, whose frame frames.map has to name"))?;
                 let sensor = self.tree.transform(frame, map, stamp)?;
                 let pose = Pose { stamp, position: sensor.translation.vector.into(), orientation: sensor.rotation };
-                Ok((given_mount.unwrap_or_default(), Some(pose)))
+                Ok((Some(given_mount.unwrap_or_default()), Some(pose)))
             }
         }
     }
@@ -512,6 +575,7 @@ mod tests {
                 Input::Measurement(Measurement::Pose(_)) => 'p',
                 Input::Mount(_) => 'm',
                 Input::Stretch => '|',
+                Input::UnknownMount => '?',
             };
             self.out.iter().map(letter).collect()
         }
@@ -546,6 +610,57 @@ mod tests {
         assert_eq!(bench.intake.held(), 51);
         bench.finish();
         assert_eq!(bench.intake.status.rejections.readings(), 101);
+    }
+
+    /// A robot without a transform for its sensor stands for two seconds, and then drives for three at 1 m/s.
+    fn without_a_mount(field: Mapped) -> Bench {
+        let mut bench = Bench::new(|config| (config.frames.patience, config.model.field) = (1.0, field));
+        for step in 0..250_u32 {
+            bench.odometry(20 * i64::from(step), (0.02 * f64::from(step) - 2.0).max(0.0));
+            bench.reading("imu", 20 * i64::from(step));
+        }
+        bench
+    }
+
+    #[test]
+    fn strengths_are_read_without_a_mount_once_the_robot_has_moved_and_waited_for_it() {
+        for field in [Mapped::Auto, Mapped::Strength] {
+            let mut bench = without_a_mount(field);
+            // It has moved by more than half a metre from step 126 on.
+            assert_eq!((bench.readings(), bench.rejected(Rejection::ReadingWithoutTransform)), (124, 126), "{field:?}");
+            let order = bench.order();
+            // What had waited for a second came at once, then every reading as it arrived.
+            assert!(order.trim_start_matches('p').starts_with(&format!("?{}p", "r".repeat(52))), "{order}");
+            assert_eq!((order.matches('?').count(), bench.intake.held()), (1, 0), "{order}");
+            // A transform that comes later holds from then on.
+            bench.transform(["base_link", "imu"], None, shift(0.1, 0.0));
+            bench.reading("imu", 5000);
+            assert!(bench.order().ends_with("mr") && bench.mounts() == [shift(0.1, 0.0)], "{}", bench.order());
+            // Then a reading in another frame is not one of this sensor.
+            let used = bench.readings();
+            bench.reading("camera", 5020);
+            (0..100).for_each(|step| bench.reading("imu", 5040 + 20 * step));
+            assert_eq!((bench.readings(), bench.order().matches('?').count()), (used + 100, 1));
+        }
+    }
+
+    #[test]
+    fn the_axes_are_never_read_without_a_mount() {
+        let bench = without_a_mount(Mapped::Vector);
+        // Those of the last second still wait.
+        let rejected = bench.rejected(Rejection::ReadingWithoutTransform);
+        assert_eq!((bench.readings(), rejected, bench.intake.held()), (0, 199, 51));
+    }
+
+    #[test]
+    fn a_robot_that_has_not_moved_waits_for_its_mount() {
+        let mut bench = Bench::new(|config| config.frames.patience = 1.0);
+        for step in 0..500 {
+            bench.odometry(20 * step, 0.0);
+            bench.reading("imu", 20 * step);
+        }
+        bench.transform(["base_link", "imu"], None, shift(0.1, 0.0));
+        assert_eq!((bench.readings(), bench.order().contains('?')), (51, false));
     }
 
     #[test]

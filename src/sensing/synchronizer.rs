@@ -25,8 +25,9 @@ const RESERVED: usize = 16_384;
 /// stretch begins.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Synchronizer {
-    /// The sensor's mount for future readings; waiting ones keep the mount that they arrived with.
-    pub mount: Isometry3<f64>,
+    /// The sensor's mount for future readings; waiting ones keep the mount that they arrived with. A sensor whose mount is unknown is taken
+    /// to be at the origin of the robot's body.
+    pub mount: Option<Isometry3<f64>>,
     #[serde(skip)]
     capacity: usize,
     readings: VecDeque<Waiting>,
@@ -39,8 +40,8 @@ struct Waiting {
     reading: Reading,
     /// Its field before calibration.
     sent: MagneticField,
-    /// The sensor's mount when it arrived.
-    mount: Isometry3<f64>,
+    /// The sensor's mount when it arrived, if it was known.
+    mount: Option<Isometry3<f64>>,
 }
 
 /// A located reading, and what the sensor sent.
@@ -57,7 +58,7 @@ impl Synchronizer {
     pub fn new(settings: &config::Synchronizer, mount: Isometry3<f64>) -> Self {
         let capacity = settings.max_waiting.max(2);
         Self {
-            mount,
+            mount: Some(mount),
             capacity,
             readings: VecDeque::with_capacity(capacity.min(RESERVED)),
             poses: PoseHistory::new(settings),
@@ -128,7 +129,7 @@ impl Synchronizer {
 impl Waiting {
     fn located(&self, body: Isometry3<f64>) -> PlacedReading {
         let Self { reading, sent, mount } = *self;
-        let sensor = body * mount;
+        let sensor = body * mount.unwrap_or_default();
         let position = Point3::from(sensor.translation.vector);
         let located = LocatedReading {
             stamp: reading.stamp,
@@ -225,7 +226,7 @@ mod tests {
         let mut outcomes = Vec::new();
         synchronizer.push_pose(pose(0, 1.0, 0.0), Continuity::Continues, |_| unreachable!());
         synchronizer.push_reading(reading(50), field(1.0), |_| unreachable!());
-        synchronizer.mount = mounts[1];
+        synchronizer.mount = Some(mounts[1]);
         synchronizer.push_reading(reading(60), field(2.0), |_| unreachable!());
         synchronizer.push_pose(pose(100, 1.0, 0.0), Continuity::Continues, |outcome| outcomes.push(outcome.unwrap()));
         synchronizer.push_reading(reading(100), field(3.0), |outcome| outcomes.push(outcome.unwrap()));

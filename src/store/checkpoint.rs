@@ -148,12 +148,13 @@ impl Checkpoint {
         Ok(FieldModel::from_state(config, &self.model)?.map())
     }
 
-    /// The settings it was made with.
+    /// The settings it was made with, of the quantity that it maps.
     ///
     /// # Errors
     /// Settings of another version of magmap, which this one does not have.
     pub fn settings(&self) -> Result<Config, Error> {
-        Ok(Config::from_toml(&self.config, "the map's settings")?)
+        let config = Config::from_toml(&self.config, "the map's settings")?;
+        Ok(config.decided(self.model.settings.model.field).into_owned())
     }
 
     /// Whether this is a later state of the `other` map, or the same: it contains all that the other has learnt.

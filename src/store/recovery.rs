@@ -77,11 +77,18 @@ impl Database {
         mut progress: impl FnMut(&Mapper),
     ) -> Result<Recovered, Error> {
         let mut recovered = self.newest_checkpoint(settings)?;
-        if recovered.mapper.needs_batches() {
-            // Where they are damaged, what is mapped stays as it is.
-            let mut batches = self.trajectory().unwrap_or_default();
-            batches.truncate(recovered.mapper.model().totals.batches() as usize);
-            recovered.mapper.set_batches(batches);
+        if recovered.mapper.needs_trajectory() {
+            let is_needed = recovered.mapper.progress().is_choice_open() || recovered.mapper.config().corrects_path();
+            match self.trajectory() {
+                Ok(mut batches) => {
+                    batches.truncate(recovered.mapper.model().totals.batches() as usize);
+                    recovered.mapper.set_batches(batches);
+                }
+                // The map would be another one than without the damage.
+                Err(error) if gaps == Gaps::Stop && is_needed => return Err(error),
+                // What is mapped stays as it is.
+                Err(_) => {}
+            }
         }
         recovered.take_steps(self, gaps, &mut progress);
         if recovered.is_damaged || !self.is_trajectory_whole() {

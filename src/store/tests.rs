@@ -16,7 +16,7 @@ use super::map_file;
 use super::map_log::{MAX_WAITING, MOST_STEPS, MapLog, Options};
 use super::recovery::{Gaps, Recovered};
 use super::status::MapLogStatus;
-use crate::config::Config;
+use crate::config::{Config, Mapped};
 use crate::mapping::mapper::{Effect, Mapper, SourceId, Step};
 use crate::mapping::step_log::StepLog;
 use crate::mapping::stop::StopSignal;
@@ -274,7 +274,9 @@ fn an_observation_takes_at_most_150_bytes() {
 fn damage_at(places: usize) {
     let measurements = drive(36);
     let folder = tempfile::tempdir().unwrap();
-    let mut robot = Robot::start(&map_in(&folder), begin());
+    // While it may be chosen what is mapped, damage to the trajectory would cost the rest, too.
+    let of_strengths = config().decided(Mapped::Strength).into_owned();
+    let mut robot = Robot::start(&map_in(&folder), Mapper::new(&of_strengths));
     let mut states = HashMap::from([(0, state(&robot.mapper))]);
     for &measurement in &measurements {
         robot.measure(measurement, true);

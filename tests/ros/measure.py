@@ -21,6 +21,9 @@ from sensor_msgs.msg import MagneticField
 
 from harness import BEST_EFFORT, NANOSECONDS, Session, field_at, isolate, to_nanoseconds
 
+# The field of the room is not a magnetic one: it has no axes that could be mapped.
+STRENGTHS = {'model.field': 'strength'}
+
 # Seconds between two wake-ups of the publisher at rates above what one message per wake-up can reach.
 TICK = 0.005
 
@@ -131,7 +134,7 @@ def in_session(measurement):
 
 @in_session
 def measure_load(session, rate, seconds):
-    mapper = session.mapper(defaults={})
+    mapper = session.mapper(defaults=STRENGTHS)
     watched = [mapper.watch(name) for name in ('mean', 'variance')]
     robot = RawRobot(session, mapper)
     usage = Usage(mapper.process.pid)
@@ -150,7 +153,7 @@ def measure_load(session, rate, seconds):
 @in_session
 def measure_latency(session, rate, seconds):
     settings = {'node.map_rate': 20.0, 'batch.max_path': 0.25}
-    mapper = session.mapper(settings, defaults={})
+    mapper = session.mapper(settings, defaults=STRENGTHS)
     maps = mapper.watch('mean')
     latencies = []
     add = maps.add
@@ -175,7 +178,7 @@ def measure_latency(session, rate, seconds):
 @in_session
 def measure_rate(session, steps):
     held = None
-    mapper = session.mapper({'node.diagnostics_rate': 5.0}, defaults={})
+    mapper = session.mapper({'node.diagnostics_rate': 5.0}, defaults=STRENGTHS)
     watched = mapper.watch('mean')
     robot = RawRobot(session, mapper)
     for rate in steps:

@@ -282,7 +282,7 @@ def assert_replaces_all_arrows(message):
 
 
 def test_a_map_of_strengths_has_no_axes_and_says_so(session):
-    mapper = session.mapper()
+    mapper = session.mapper({'model.field': 'strength'})
     field = mapper.watch('field')
     session.robot(mapper).drive(drive())
     field = mapper.finish(field)
@@ -792,8 +792,8 @@ def test_readings_wait_for_a_late_transform(session):
     assert mapper.fresh_diagnostics().refused() == {}
 
 
-def test_readings_that_waited_too_long_for_a_transform_are_rejected(session):
-    mapper = session.mapper({'frames.patience': 2.0})
+def test_axes_that_waited_too_long_for_a_transform_are_rejected(session):
+    mapper = session.mapper({**AXES, 'frames.patience': 2.0})
     robot = session.robot(mapper, sensor='imu')
     robot.drive(drive(8.0))
     report = mapper.fresh_diagnostics()

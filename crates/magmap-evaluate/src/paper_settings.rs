@@ -1,6 +1,6 @@
 //! The settings of the papers' experiments on synthetic data and on tables.
 
-use magmap::config::{Config, Hyperparameters, Learning, Model, Selection};
+use magmap::config::{Config, Hyperparameters, Learning, Mapped, Model, Selection};
 use streaming_gp::Shape;
 
 /// A squared exponential kernel alone, and hyperparameters learnt from each batch until the bound no longer rises, with no prior and no
@@ -9,6 +9,7 @@ pub(super) fn settings(lengthscale: f64, variance: f64, noise: f64, delta: f64) 
     let defaults = Config::default();
     Config {
         model: Model {
+            field: Mapped::Strength,
             kernel: Shape::SquaredExponential,
             constant: false,
             initial: Hyperparameters { lengthscale, variance, noise, ..defaults.model.initial.clone() },

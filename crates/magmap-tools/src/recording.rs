@@ -44,7 +44,7 @@ use self::playback::{Playback, Wanted};
 use self::rosbag2::Bag;
 use self::storage::{Format, StoredTopic};
 use self::survey_table::SurveyTable;
-use magmap::config::{Config, PoseSource, Sensor};
+use magmap::config::{Config, Mapped, PoseSource, Sensor};
 use magmap::mapping::mapper::SourceId;
 use magmap::sensing::frames::normalized;
 use magmap::sensing::intake::{Input, Inputs, Intake, SensorMessage};
@@ -273,7 +273,7 @@ impl Recording {
         };
         let (sensor_frame, poses) = (&magnetometer.frames.frame, odometry.as_ref().map(|picked| &picked.frames));
         let poses = poses.cloned().unwrap_or_default();
-        let mount = mount(path, &contents, config, sensor_frame, &poses)?;
+        let (mount, mount_note) = mount(path, &contents, config, sensor_frame, &poses)?;
         let mut intake = Intake::new(config);
         if !poses.frame.is_empty() {
             intake.name_map(&poses.frame);
@@ -295,7 +295,14 @@ impl Recording {
             magnetometer_frame: sensor_frame.clone(),
             odometry_frame: poses.frame,
             body_frame: poses.child,
-            notes: bag.notes.iter().chain(&magnetometer.note).chain(odometry_note).cloned().collect(),
+            notes: bag
+                .notes
+                .iter()
+                .chain(&magnetometer.note)
+                .chain(odometry_note)
+                .chain(&mount_note)
+                .cloned()
+                .collect(),
         };
         let picked: Vec<Picked<'_>> = std::iter::once(magnetometer).chain(odometry).collect();
         let loss = loss_of(&contents, picked.iter().map(|picked| picked.found));
@@ -309,7 +316,7 @@ impl Recording {
     pub fn measurements(self) -> impl Iterator<Item = Result<Measurement, Error>> {
         self.inputs().filter_map(|input| match input {
             Ok(Input::Measurement(measurement)) => Some(Ok(measurement)),
-            Ok(Input::Mount(_) | Input::Stretch) => None,
+            Ok(Input::Mount(_) | Input::UnknownMount | Input::Stretch) => None,
             Err(error) => Some(Err(error)),
         })
     }
@@ -411,22 +418,22 @@ fn topic_summaries(contents: &BagContents) -> Vec<TopicSummary> {
     topics
 }
 
-/// The place of the sensor on the body, where one is needed. The transforms that the settings need must be there.
+/// The place of the sensor on the body, where one is needed, and a note if it is unknown. The transforms that the settings need must be
+/// there.
 fn mount(
     path: &Path,
     contents: &BagContents,
     config: &Config,
     sensor: &str,
     Frames { frame: odometry, child: body }: &Frames,
-) -> Result<Isometry3<f64>, Error> {
-    let linked = |from: &str, to: &str, why: &str| match contents.frames.latest(from, to) {
-        Some(transform) => Ok(transform),
-        None => {
-            let links = listed(&contents.frames.links());
-            let reason = format!("no transform links {from:?} with {to:?}, {why}; recorded are {links}");
-            Err(Error::unusable(path, reason))
-        }
+) -> Result<(Isometry3<f64>, Option<String>), Error> {
+    let missing = |from: &str, to: &str, why: &str| {
+        let links = listed(&contents.frames.links());
+        format!("no transform links {from:?} with {to:?}, {why}; recorded are {links}")
     };
+    let latest = |from: &str, to: &str| contents.frames.latest(from, to);
+    let linked =
+        |from: &str, to: &str, why: &str| latest(from, to).ok_or_else(|| Error::unusable(path, missing(from, to, why)));
     let map = normalized(&config.frames.map);
     let given = config.sensor.override_transforms.then(|| config.sensor.mount());
     match config.frames.pose_source {
@@ -436,12 +443,16 @@ fn mount(
             }
             let why = "the frame of the magnetometer with that of the robot's body. Set the place of the sensor: \
                        sensor.override_transforms = true, sensor.position, sensor.orientation";
-            given.map_or_else(|| linked(sensor, body, why), Ok)
+            match given.or_else(|| latest(sensor, body)) {
+                Some(mount) => Ok((mount, None)),
+                None if config.model.field == Mapped::Vector => Err(Error::unusable(path, missing(sensor, body, why))),
+                None => Ok((Isometry3::identity(), Some(missing(sensor, body, why)))),
+            }
         }
         PoseSource::Transforms => {
             let map = if map.is_empty() { odometry } else { map };
             linked(sensor, map, "the frame of the map (frames.map): frames.pose_source = transforms requires it")?;
-            Ok(given.or_else(|| contents.frames.latest(sensor, body)).unwrap_or_default())
+            Ok((given.or_else(|| latest(sensor, body)).unwrap_or_default(), None))
         }
     }
 }

@@ -7,7 +7,7 @@ use std::{
 };
 
 use crate::common::{self, measurements};
-use magmap::config::{Config, Sensor, Topics};
+use magmap::config::{Config, Mapped, Sensor, Topics};
 use magmap::sensing::reading::{MagneticField, Measurement, Pose, Reading, Stamp};
 use magmap_tools::recording::aalto_csv::{AaltoDrive, DrivePath};
 use magmap_tools::recording::convert::convert;
@@ -667,10 +667,16 @@ fn frames_without_a_link_are_rejected_unless_the_configuration_links_them() {
     bag.write("/odom", &odometry(0), pose(0).stamp).unwrap();
     bag.write("/imu/mag", &field(0), reading(0).stamp).unwrap();
     bag.finish().unwrap();
-    let message = open(&path).err().unwrap().to_string();
+    let mut config = Config::default();
+    config.model.field = Mapped::Vector;
+    let message = recording::open(&path, &config).err().unwrap().to_string();
+    // The strength is mapped without a mount.
+    let recording = open(&path).unwrap();
+    let [note] = &recording.summary.notes[..] else { panic!("{:?}", recording.summary.notes) };
     for part in ["\"imu\"", "\"base_link\"", "mast -> imu", "sensor.override_transforms"] {
-        assert!(message.contains(part), "{part} is not in: {message}");
+        assert!(message.contains(part) && note.contains(part), "{part} is not in: {message} and {note}");
     }
+    assert_eq!(recording.mount, Isometry3::identity());
     let quarter = std::f64::consts::FRAC_PI_2;
     let sensor = Sensor {
         override_transforms: true,

@@ -124,12 +124,13 @@ const OF_TILES: [&str; 8] = [
 
 #[test]
 fn killed_five_times_it_makes_the_map_that_it_would_have_made() {
-    killed_and_resumed(5, "60", &[]);
+    // Long enough that the choice of what is mapped is made twice.
+    killed_and_resumed(5, "90", &[]);
 }
 
 #[test]
-fn so_does_one_that_chooses_what_is_mapped() {
-    killed_and_resumed(5, "90", &["--set", "model.field=auto"]);
+fn so_does_one_of_strengths() {
+    killed_and_resumed(5, "60", &["--set", "model.field=strength"]);
 }
 
 #[test]
@@ -271,6 +272,25 @@ fn other_settings_or_another_drive_are_rejected_and_the_map_stays() {
     expect(0, &replay("drive", "map", &["--resume"]), &folder);
     expect(0, &replay("drive", "whole", &[]), &folder);
     assert_same(&folder, ["whole", "map"]);
+}
+
+#[test]
+fn a_map_of_either_quantity_goes_on_as_what_it_is_with_the_defaults() {
+    let folder = tempdir().unwrap();
+    simulate(&folder, "drive", &["--route", "lawn-mower"]);
+    simulate(&folder, "second", &["--route", "rectangle"]);
+    for field in ["strength", "vector"] {
+        let setting = format!("model.field={field}");
+        expect(0, &replay("drive", field, &["--set", &setting]), &folder);
+        expect(0, &replay("second", field, &["--resume"]), &folder);
+        assert_eq!(report(&folder, field)["choice"], Value::Null);
+        assert_eq!(folder.path().join(field).join("vectors.png").exists(), field == "vector");
+    }
+    // What was begun of a recording is not finished in another way.
+    interrupted(&folder, "begun", &["--set", "model.field=strength"]);
+    let (_, err) = expect(1, &replay("drive", "begun", &["--resume"]), &folder);
+    assert!(err.contains("model.field") && err.contains("strength"), "{err}");
+    expect(0, &replay("drive", "begun", &["--resume", "--set", "model.field=strength"]), &folder);
 }
 
 #[test]

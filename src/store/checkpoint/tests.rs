@@ -309,7 +309,10 @@ fn only_a_configuration_for_the_same_model_continues_it() {
 fn a_checkpoint_says_with_which_model_it_was_made() {
     let model = FieldModel::new(&anisotropic());
     let checkpoint = checkpoint(&anisotropic(), &model);
-    assert_eq!(checkpoint.model.settings.model, anisotropic().model);
+    // The settings leave to magmap what is mapped.
+    let of_strengths = anisotropic().decided(config::Mapped::Strength).into_owned();
+    assert_eq!(checkpoint.model.settings.model, of_strengths.model);
+    assert_eq!(checkpoint.settings().unwrap(), of_strengths);
     assert_eq!(Config::from_toml(&checkpoint.config, "checkpoint").unwrap().model, anisotropic().model);
     assert!(restored(&checkpoint, &anisotropic()).is_ok());
 }

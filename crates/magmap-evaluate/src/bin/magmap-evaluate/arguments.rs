@@ -48,9 +48,9 @@ impl Common {
         }
     }
 
-    /// The settings of an experiment that starts from `base` and learns strengths or axes.
+    /// The settings of an experiment that starts from `base` and learns axes where they say so, strengths otherwise.
     pub fn config_of_any_field(&self, base: Config) -> anyhow::Result<Config> {
-        let config = self.settings.load_over(base)?;
+        let config = self.settings.load_over(base.decided(Mapped::Strength).into_owned())?;
         match config.model.field {
             Mapped::Strength | Mapped::Vector => Ok(config),
             // The choice is that of a robot that maps, not of a model alone, which would learn strengths.

@@ -54,7 +54,7 @@ pub struct Arguments {
 /// Runs everything, and writes the page.
 pub fn run(arguments: &Arguments, terminal: &Terminal) -> anyhow::Result<Ending> {
     let paper = Config::from_toml(PAPER, "config/paper.toml")?;
-    let defaults = Config::default();
+    let defaults = Config::default().decided(Mapped::Strength).into_owned();
     let as_published =
         ["vips=0.095", "oips=0.93", "fixed=100", "power_ep=0.5", PUBLISHED_DUAL_MEMORY, "batch_sparse=500", "mean"];
     let everything = [

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 use clap::Args;
-use magmap::config::Config;
+use magmap::config::{Config, Mapped};
 use magmap::sensing::intake::Input;
 use magmap::sensing::reading::Measurement;
 use magmap_tools::calibration::{Agreement, Calibration, Estimate, SpeedBias, calibrate};
@@ -53,7 +53,9 @@ const USED: [&str; 7] = ["topics", "sensor", "frames", "gates", "synchronizer", 
 
 impl Calibrate {
     pub fn run(self, terminal: &Terminal) -> anyhow::Result<Ending> {
-        let config = self.settings.load_some(&USED, Config::default())?;
+        let mut base = Config::default();
+        base.model.field = Mapped::Vector;
+        let config = self.settings.load_some(&USED, base)?;
         let recording = recording::open(&self.recording, &config)?;
         let (mount, loss) = (recording.mount, recording.loss.clone());
         let measurements = measurements(recording.inputs())?;
@@ -104,7 +106,7 @@ fn measurements<E>(inputs: impl Iterator<Item = Result<Input, E>>) -> Result<Vec
                 break;
             }
             Input::Measurement(measurement) => measurements.push(measurement),
-            Input::Mount(_) => {}
+            Input::Mount(_) | Input::UnknownMount => {}
         }
     }
     Ok(measurements)
