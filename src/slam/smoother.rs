@@ -200,12 +200,7 @@ impl Smoother {
     pub fn new(prior: Prior, start: PlanePose, links: Vec<Link>) -> Self {
         let is_valid =
             prior.is_valid() && start.iter().all(|value| value.is_finite()) && links.iter().all(Link::is_valid);
-        let mut dead_reckoning = vec![start];
-        for link in links.iter().skip(1) {
-            let last = dead_reckoning[dead_reckoning.len() - 1];
-            dead_reckoning.push(link.follow(&last, &Shared::zeros()));
-        }
-        let layout = Layout::around(dead_reckoning.iter(), prior.tile());
+        let layout = Layout::around(dead_reckoning(start, &links).iter(), prior.tile());
         let poses = Vec::with_capacity(links.len());
         let mut smoother = Self {
             is_valid,
@@ -280,7 +275,8 @@ impl Smoother {
         Ok(())
     }
 
-    /// Estimates all poses together, in tiles around the path as it is known now, with everything linearised where it is.
+    /// Estimates all poses together, with everything linearised where it is: once from the path as it is known now, and once from that of
+    /// odometry, since a place that was mistaken for another on the way may hold the path where it is. The more probable of both is kept.
     ///
     /// # Errors
     /// As [`run`](Self::run).
@@ -291,6 +287,25 @@ impl Smoother {
         if !self.is_valid {
             return Err(NotPositiveDefinite);
         }
+        let cost = self.settle()?;
+        let mut other = Self {
+            prior: self.prior.clone(),
+            links: self.links.clone(),
+            poses: dead_reckoning(self.poses[0], &self.links[..self.poses.len()]),
+            online: self.online.clone(),
+            shared: Shared::zeros(),
+            tiles: Vec::new(),
+            segments: Vec::new(),
+            ..*self
+        };
+        if other.settle().is_ok_and(|other| other < cost) {
+            *self = other;
+        }
+        Ok(())
+    }
+
+    /// Makes steps of the whole path, in tiles around it, and returns the objective.
+    fn settle(&mut self) -> Result<f64, NotPositiveDefinite> {
         self.layout = Layout::around(self.poses.iter(), self.prior.tile());
         self.tiles.clear();
         self.segments.clear();
@@ -347,8 +362,8 @@ impl Smoother {
         Window { first, map: self.tiles.iter().zip(descents).enumerate().map(map).collect() }
     }
 
-    /// Makes steps until they are small.
-    fn iterate(&mut self, window: &Window, steps: usize, tolerance: f64) -> Result<(), NotPositiveDefinite> {
+    /// Makes steps until they are small, and returns the objective.
+    fn iterate(&mut self, window: &Window, steps: usize, tolerance: f64) -> Result<f64, NotPositiveDefinite> {
         let mut cost = self.evaluate(window, tolerance)?;
         for _ in 0..steps {
             let step = self.solve(&self.reduce(window)?, &self.descent(window));
@@ -377,14 +392,13 @@ impl Smoother {
             if !lowered {
                 (self.poses, self.shared) = before;
                 self.tiles.iter_mut().zip(fields).for_each(|(tile, field)| tile.field = field);
-                self.evaluate(window, tolerance)?;
-                return Ok(());
+                return self.evaluate(window, tolerance);
             }
             if length * step.poses.iter().map(|pose| pose.amax()).fold(0.0, f64::max) < SMALL_STEP {
-                return Ok(());
+                return Ok(cost);
             }
         }
-        Ok(())
+        Ok(cost)
     }
 
     /// Linearises what is stale in the window, and computes the objective and its gradient there.
@@ -665,6 +679,15 @@ impl Smoother {
         }
         Ok(covariances)
     }
+}
+
+/// The path by odometry.
+fn dead_reckoning(start: PlanePose, links: &[Link]) -> Vec<PlanePose> {
+    let mut poses = vec![start];
+    for link in links.iter().skip(1) {
+        poses.push(link.follow(&poses[poses.len() - 1], &Shared::zeros()));
+    }
+    poses
 }
 
 /// Rows of the first pose of this segment in the system.
