@@ -9,7 +9,7 @@ use streaming_gp::NotPositiveDefinite;
 use streaming_gp::linalg::{self, Matrix};
 
 /// Distance between inducing points, in lengthscales. At 0.53, what they leave out of the field still bends the path.
-const GAP: f64 = 0.36;
+const GAP: f64 = 0.4;
 
 /// Added to the diagonal of the potential's covariance, over its variance.
 const JITTER: f64 = 1e-7;

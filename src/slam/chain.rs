@@ -29,8 +29,15 @@ pub const IRON: usize = 2;
 /// Index of the first component of the mean of the field.
 pub const MEAN: usize = 5;
 
+/// No movement is as long, in metres.
+const LARGEST_MOVEMENT: f64 = 1e6;
+
 /// Added to variances of odometry, for a robot that stands still: a tenth of a millimetre, or of a milliradian.
 const LEAST_VARIANCE: f64 = 1e-8;
+
+/// How heavy the tails of odometry's noise are: as those of Student's t with this many degrees of freedom, so that wheels may slip. With more, a
+/// slip bends the path around it; with fewer, the noise of every movement would look like slips.
+const FREEDOM: f64 = 10.0;
 
 /// An observation of the field, and how odometry came there from the one before.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -62,8 +69,10 @@ pub struct OdometryNoise {
 pub(super) struct Movement {
     /// Along the movement and sideways in metres, and the heading in radians.
     pub error: Vector3<f64>,
-    /// One over the variance of each.
+    /// One over the variance of each, less for a movement that slipped.
     pub weight: Vector3<f64>,
+    /// Its part of the objective.
+    pub cost: f64,
     /// Derivatives in the first pose.
     pub before: Matrix3<f64>,
     /// Derivatives in the second pose.
@@ -89,20 +98,16 @@ impl OdometryNoise {
             variance(self.sideways, 1.0),
             variance(self.heading, length) + variance(self.turning, link.turn.abs()),
         );
+        let error = Vector3::new(forward - length * (1.0 + shared[SCALE]), sideways, turned);
+        let excess = error.component_mul(&error).component_div(&variances).sum() / FREEDOM;
         Movement {
-            error: Vector3::new(forward - length * (1.0 + shared[SCALE]), sideways, turned),
-            weight: variances.map(|variance| 1.0 / variance),
+            error,
+            weight: variances.map(|variance| 1.0 / (variance * (1.0 + excess))),
+            cost: 0.5 * FREEDOM * excess.ln_1p(),
             before,
             after,
             shared: Matrix3x2::new(-length, 0.0, 0.0, 0.0, 0.0, -length),
         }
-    }
-}
-
-impl Movement {
-    /// Its part of the objective.
-    pub fn cost(&self) -> f64 {
-        0.5 * self.error.component_mul(&self.error).dot(&self.weight)
     }
 }
 
@@ -137,6 +142,12 @@ pub fn moved(observations: &[Observation], poses: &[PlanePose]) -> Vec<Observati
 }
 
 impl Link {
+    /// Whether all of it is finite, and no movement beyond what a robot can be away.
+    pub(super) fn is_valid(&self) -> bool {
+        let numbers = self.field.iter().chain(&self.tilt).chain([&self.turn]);
+        numbers.into_iter().all(|value| value.is_finite()) && self.movement.norm() < LARGEST_MOVEMENT
+    }
+
     /// The pose that follows by odometry, with this scale and drift.
     pub fn follow(&self, pose: &PlanePose, shared: &Shared) -> PlanePose {
         let (sin, cos) = pose.z.sin_cos();

@@ -252,7 +252,7 @@ impl Segment {
         }
         for (index, movement) in self.movements(problem, at).iter().enumerate() {
             let weighted = movement.weight.component_mul(&movement.error);
-            descent.cost += movement.cost();
+            descent.cost += movement.cost;
             descent.poses[index] -= movement.before.tr_mul(&weighted);
             let after = movement.after.tr_mul(&weighted);
             match descent.poses.get_mut(index + 1) {

@@ -13,6 +13,8 @@
 //! Gauss-Newton: of each segment the poses but the first are eliminated, then the field of each tile; what is left is a system of the first
 //! poses and the shared unknowns.
 
+use std::ops::Range;
+
 use nalgebra::{Matrix2, Matrix2x3, Matrix3, Vector2, Vector3};
 use streaming_gp::NotPositiveDefinite;
 use streaming_gp::linalg::{self, Matrix};
@@ -34,7 +36,10 @@ pub struct Prior {
     pub odometry: OdometryNoise,
     /// Standard deviations of what is shared.
     pub shared: Shared,
-    /// Largest side of a tile, in metres.
+    /// Relative standard deviation of the size of path and lengthscale together. A path and a field that are stretched alike explain the
+    /// readings as well as before: this is added to covariances.
+    pub stretch: f64,
+    /// Largest side of a tile, in metres; where the field varies over less, tiles are smaller.
     pub tile: f64,
 }
 
@@ -42,7 +47,7 @@ impl Prior {
     /// The usual robot on wheels, with this field and noise.
     pub fn new(field: FieldPrior, noise: f64) -> Self {
         let mut shared = Shared::repeat(5.0);
-        // A scale that is known less would trade places with the lengthscale of the field: both stretch the path.
+        // A field that is smoother than its hyperparameters say would shrink the path, so odometry's scale is held.
         (shared[SCALE], shared[DRIFT]) = (0.01, 0.02);
         shared.fixed_rows_mut::<3>(MEAN).copy_from(&Vector3::new(50.0, 50.0, 80.0));
         Self {
@@ -50,8 +55,24 @@ impl Prior {
             noise,
             odometry: OdometryNoise { forward: 0.01, sideways: 0.002, heading: 0.02, turning: 0.01 },
             shared,
+            stretch: 0.03,
             tile: 10.0,
         }
+    }
+
+    /// Largest side of a tile, in metres.
+    fn tile(&self) -> f64 {
+        self.tile.min(TILE * self.field.lengthscale)
+    }
+
+    /// Whether these are numbers with which a path can be estimated.
+    fn is_valid(&self) -> bool {
+        let FieldPrior { variance_below, variance_above, lengthscale } = self.field;
+        let OdometryNoise { forward, sideways, heading, turning } = self.odometry;
+        let positive = [variance_below + variance_above, lengthscale, self.noise, self.tile];
+        let others = [variance_below, variance_above, forward, sideways, heading, turning, self.stretch];
+        positive.iter().chain(&self.shared).all(|value| value.is_finite() && *value > 0.0)
+            && others.iter().all(|value| value.is_finite() && *value >= 0.0)
     }
 }
 
@@ -59,7 +80,13 @@ impl Prior {
 const CHUNK: usize = 40;
 
 /// Factors of the noise of new poses, and how many steps are made with each: so that a wrong start does not stick.
-const INFLATIONS: [(f64, usize); 3] = [(16.0, 1), (4.0, 1), (1.0, 3)];
+const INFLATIONS: [(f64, usize); 3] = [(16.0, 1), (4.0, 1), (1.0, 2)];
+
+/// Largest side of a tile in lengthscales, which limits the number of its unknowns.
+const TILE: f64 = 12.0;
+
+/// Steps of the whole path with each chunk.
+const WHOLE_STEPS: usize = 2;
 
 /// Steps at the end, when all poses are there.
 const LAST_STEPS: usize = 6;
@@ -73,15 +100,19 @@ const SMALL_STEP: f64 = 3e-3;
 /// A segment is linearised again when one of its poses has moved by more than this, in metres and radians.
 const STALE: f64 = 0.03;
 
+/// A tolerance with which everything is linearised again.
+const ALWAYS: f64 = -1.0;
+
 /// Factor of a step after one that did not lower the objective, and most of them.
 const SHORTER: (f64, usize) = (0.4, 5);
 
-/// Information of the first pose: it is given.
+/// Information of what is given: the first pose, and in a window all that is shared.
 const GIVEN: f64 = 1e8;
 
 /// Path and field.
 #[derive(Clone, Debug)]
 pub struct Smoother {
+    is_valid: bool,
     prior: Prior,
     links: Vec<Link>,
     layout: Layout,
@@ -100,8 +131,26 @@ struct Unknowns {
     shared: Shared,
 }
 
+/// The segments whose poses are estimated: all, or those of a window, while the others have told of the field what they know.
+struct Window {
+    /// Index of the first of these segments; its first pose is given.
+    first: usize,
+    /// What the segments before it tell of each tile in the window.
+    map: Vec<Option<Map>>,
+}
+
+/// The objective as a quadratic function of the field of a tile, all poses before the window given.
+struct Map {
+    field: Vec<f64>,
+    /// Minus the gradient at that field.
+    descent: Vec<f64>,
+    information: Matrix,
+}
+
 /// The system that is left of the normal equations.
 struct Reduced {
+    /// Index of the first segment of the window.
+    first: usize,
     /// Factors of the tiles' fields, given all that is left.
     fields: Vec<Matrix>,
     /// Couplings of each tile with the shared unknowns and its poses, half-solved.
@@ -112,18 +161,58 @@ struct Reduced {
     factor: Matrix,
 }
 
+impl Window {
+    /// All segments.
+    fn whole() -> Self {
+        Self { first: 0, map: Vec::new() }
+    }
+
+    /// Adds to minus the gradient in the field of a tile what does not come from the window: the prior, or the map.
+    fn add_descent(&self, tile: usize, Tile { field, .. }: &Tile, descent: &mut [f64]) {
+        match self.map.get(tile) {
+            None => descent.iter_mut().zip(field).for_each(|(descent, value)| *descent -= value),
+            Some(map) => map.iter().for_each(|map| add_to(descent, &map.descent_at(field))),
+        }
+    }
+
+    /// The same for the objective, but for a constant.
+    fn cost(&self, tile: usize, Tile { field, .. }: &Tile) -> f64 {
+        let Some(map) = self.map.get(tile) else { return 0.5 * linalg::squared_norm(field) };
+        let Some(map) = map else { return 0.0 };
+        // The gradient is linear: on the way it is the mean of those at both ends.
+        let ends = map.descent.iter().zip(map.descent_at(field)).zip(field.iter().zip(&map.field));
+        -0.5 * ends.map(|((then, now), (field, old))| (then + now) * (field - old)).sum::<f64>()
+    }
+}
+
+impl Map {
+    /// Minus the gradient at this field.
+    fn descent_at(&self, field: &[f64]) -> Vec<f64> {
+        let moved: Vec<f64> = field.iter().zip(&self.field).map(|(now, then)| now - then).collect();
+        let mut descent = self.descent.clone();
+        linalg::add_matrix_vector(&mut descent, -1.0, self.information.as_ref(), &moved);
+        descent
+    }
+}
+
 impl Smoother {
     /// A path that begins at this pose with the first link's reading.
     pub fn new(prior: Prior, start: PlanePose, links: Vec<Link>) -> Self {
-        let mut dead_reckoning = vec![start];
-        for link in links.iter().skip(1) {
-            let last = dead_reckoning[dead_reckoning.len() - 1];
-            dead_reckoning.push(link.follow(&last, &Shared::zeros()));
-        }
-        let layout = Layout::around(dead_reckoning.iter(), prior.tile);
+        let is_valid =
+            prior.is_valid() && start.iter().all(|value| value.is_finite()) && links.iter().all(Link::is_valid);
+        let layout = Layout::around(dead_reckoning(start, &links).iter(), prior.tile());
         let poses = Vec::with_capacity(links.len());
-        let (online, tiles, segments) = (Vec::new(), Vec::new(), Vec::new());
-        let mut smoother = Self { prior, links, layout, poses, online, shared: Shared::zeros(), tiles, segments };
+        let mut smoother = Self {
+            is_valid,
+            prior,
+            links,
+            layout,
+            poses,
+            online: Vec::new(),
+            shared: Shared::zeros(),
+            tiles: Vec::new(),
+            segments: Vec::new(),
+        };
         if !smoother.links.is_empty() {
             smoother.poses.push(start);
             smoother.online.push(start);
@@ -149,7 +238,7 @@ impl Smoother {
     /// Adds all poses chunk by chunk, and estimates them together.
     ///
     /// # Errors
-    /// Where rounding leaves no positive definite system.
+    /// Where a number of the prior or of the path is not finite, or has no meaning, and where rounding leaves no positive definite system.
     pub fn run(&mut self) -> Result<(), NotPositiveDefinite> {
         while self.poses.len() < self.links.len() {
             self.extend()?;
@@ -162,6 +251,9 @@ impl Smoother {
     /// # Errors
     /// As [`run`](Self::run).
     pub fn extend(&mut self) -> Result<(), NotPositiveDefinite> {
+        if !self.is_valid {
+            return Err(NotPositiveDefinite);
+        }
         let before = self.poses.len();
         let first = if before == 1 { 0 } else { before };
         for link in &self.links[before..self.links.len().min(before + CHUNK)] {
@@ -170,16 +262,21 @@ impl Smoother {
         }
         let old = self.segments.len();
         self.cut(first)?;
+        let window = self.window(old.saturating_sub(1));
         for (inflation, steps) in INFLATIONS {
             self.segments[old..].iter_mut().for_each(|segment| segment.inflation = inflation);
-            self.iterate(steps, STALE)?;
+            self.iterate(&window, steps, STALE)?;
+        }
+        if window.first > 0 {
+            self.iterate(&Window::whole(), WHOLE_STEPS, STALE)?;
         }
         self.online.truncate(first);
         self.online.extend_from_slice(&self.poses[first..]);
         Ok(())
     }
 
-    /// Estimates all poses together, with everything linearised where it is.
+    /// Estimates all poses together, with everything linearised where it is: once from the path as it is known now, and once from that of
+    /// odometry, since a place that was mistaken for another on the way may hold the path where it is. The more probable of both is kept.
     ///
     /// # Errors
     /// As [`run`](Self::run).
@@ -187,10 +284,41 @@ impl Smoother {
         if self.poses.is_empty() {
             return Ok(());
         }
-        self.tiles.iter_mut().for_each(Tile::forget);
+        if !self.is_valid {
+            return Err(NotPositiveDefinite);
+        }
+        let cost = self.settle()?;
+        let mut other = Self {
+            prior: self.prior.clone(),
+            links: self.links.clone(),
+            poses: dead_reckoning(self.poses[0], &self.links[..self.poses.len()]),
+            online: self.online.clone(),
+            shared: Shared::zeros(),
+            tiles: Vec::new(),
+            segments: Vec::new(),
+            ..*self
+        };
+        if other.settle().is_ok_and(|other| other < cost) {
+            *self = other;
+        }
+        Ok(())
+    }
+
+    /// Makes steps of the whole path, in tiles around it, and returns the objective.
+    fn settle(&mut self) -> Result<f64, NotPositiveDefinite> {
+        self.layout = Layout::around(self.poses.iter(), self.prior.tile());
+        self.tiles.clear();
         self.segments.clear();
         self.cut(0)?;
-        self.iterate(LAST_STEPS, STALE / 5.0)
+        // First the field alone: while there is none, nothing but odometry holds the poses.
+        self.evaluate(&Window::whole(), 0.0)?;
+        let fields = self.descent(&Window::whole()).fields;
+        for (tile, mut field) in self.tiles.iter_mut().zip(fields) {
+            linalg::solve_from_cholesky(tile.factor.as_ref(), &mut field);
+            tile.field = field;
+        }
+        self.evaluate(&Window::whole(), ALWAYS)?;
+        self.iterate(&Window::whole(), LAST_STEPS, STALE / 5.0)
     }
 
     /// Makes segments of the poses from this one on: each of one tile.
@@ -213,11 +341,32 @@ impl Smoother {
         Ok(())
     }
 
-    /// Makes steps until they are small.
-    fn iterate(&mut self, steps: usize, tolerance: f64) -> Result<(), NotPositiveDefinite> {
-        let mut cost = self.evaluate(tolerance)?;
+    /// The window from this segment on.
+    fn window(&self, first: usize) -> Window {
+        if first == 0 {
+            return Window::whole();
+        }
+        let descents = self.descent_of_fields(0..first);
+        let is_within = |tile: usize| self.segments[first..].iter().any(|segment| segment.tile == tile);
+        let map = |(index, (tile, descent)): (usize, (&Tile, Vec<f64>))| {
+            is_within(index).then(|| {
+                let mut information = linalg::copied(tile.information.as_ref());
+                for segment in self.segments[first..].iter().filter(|segment| segment.tile == index) {
+                    add_lower(&mut information, -1.0, &segment.linearised.gram);
+                }
+                linalg::mirror_lower(information.as_mut());
+                let descent = descent.iter().zip(&tile.field).map(|(descent, field)| descent - field).collect();
+                Map { field: tile.field.clone(), descent, information }
+            })
+        };
+        Window { first, map: self.tiles.iter().zip(descents).enumerate().map(map).collect() }
+    }
+
+    /// Makes steps until they are small, and returns the objective.
+    fn iterate(&mut self, window: &Window, steps: usize, tolerance: f64) -> Result<f64, NotPositiveDefinite> {
+        let mut cost = self.evaluate(window, tolerance)?;
         for _ in 0..steps {
-            let step = self.solve(&self.reduce()?, &self.descent());
+            let step = self.solve(&self.reduce(window)?, &self.descent(window));
             let largest = step.poses.iter().map(|pose| pose.xy().amax()).fold(1e-9, f64::max);
             let mut length = (LONGEST_STEP / largest).min(1.0);
             let before = (self.poses.clone(), self.shared);
@@ -226,12 +375,14 @@ impl Smoother {
             let mut lowered = false;
             for _ in 0..attempts {
                 self.shared = before.1 + step.shared * length;
-                let moved = before.0.iter().zip(&step.poses);
-                self.poses = moved.map(|(pose, step)| pose + step * length).collect();
+                let start = self.segments[window.first].first;
+                for ((pose, before), step) in self.poses[start..].iter_mut().zip(&before.0[start..]).zip(&step.poses) {
+                    *pose = before + step * length;
+                }
                 for ((tile, field), step) in self.tiles.iter_mut().zip(&fields).zip(&step.fields) {
                     tile.field = field.iter().zip(step).map(|(field, step)| field + step * length).collect();
                 }
-                let new = self.evaluate(tolerance)?;
+                let new = self.evaluate(window, tolerance)?;
                 if new < cost + 1e-6 {
                     (cost, lowered) = (new, true);
                     break;
@@ -241,53 +392,53 @@ impl Smoother {
             if !lowered {
                 (self.poses, self.shared) = before;
                 self.tiles.iter_mut().zip(fields).for_each(|(tile, field)| tile.field = field);
-                self.evaluate(tolerance)?;
-                return Ok(());
+                return self.evaluate(window, tolerance);
             }
-
             if length * step.poses.iter().map(|pose| pose.amax()).fold(0.0, f64::max) < SMALL_STEP {
-                return Ok(());
+                return Ok(cost);
             }
         }
-        Ok(())
+        Ok(cost)
     }
 
-    /// Linearises what is stale, and computes the objective and its gradient.
-    fn evaluate(&mut self, tolerance: f64) -> Result<f64, NotPositiveDefinite> {
+    /// Linearises what is stale in the window, and computes the objective and its gradient there.
+    fn evaluate(&mut self, window: &Window, tolerance: f64) -> Result<f64, NotPositiveDefinite> {
         let Self { prior, links, poses, shared, tiles, segments, .. } = self;
         let problem = Problem { prior: &prior.field, noise: prior.noise, odometry: &prior.odometry, links };
-        let places = |segment: &Segment| {
+        let covariances = |segment: &Segment, tile: &Tile| {
             let places: Vec<[f64; 2]> = segment.poses(poses).iter().map(|pose| [pose.x, pose.y]).collect();
-            places.into_iter()
+            tile.basis.covariances(places.into_iter())
         };
-        let covariances: Vec<Covariances> =
-            segments.iter().map(|segment| tiles[segment.tile].basis.covariances(places(segment))).collect();
-        let stale: Vec<bool> = segments.iter().map(|segment| segment.is_stale(poses, tolerance)).collect();
         let mut changed = vec![false; tiles.len()];
-        for ((segment, covariances), _) in
-            segments.iter_mut().zip(&covariances).zip(&stale).filter(|(_, stale)| **stale)
-        {
+        let mut linearised: Vec<Option<Covariances>> = Vec::new();
+        for segment in &mut segments[window.first..] {
             let tile = &mut tiles[segment.tile];
-            add_lower(&mut tile.information, -1.0, &segment.linearised.gram);
-            segment.inform(&problem, &tile.basis, poses, covariances);
-            add_lower(&mut tile.information, 1.0, &segment.linearised.gram);
-            changed[segment.tile] = true;
+            let stale = segment.is_stale(poses, tolerance).then(|| covariances(segment, tile));
+            if let Some(covariances) = &stale {
+                add_lower(&mut tile.information, -1.0, &segment.linearised.gram);
+                segment.inform(&problem, &tile.basis, poses, covariances);
+                add_lower(&mut tile.information, 1.0, &segment.linearised.gram);
+                changed[segment.tile] = true;
+            }
+            linearised.push(stale);
         }
         for (tile, _) in tiles.iter_mut().zip(changed).filter(|(_, changed)| *changed) {
             tile.factor()?;
         }
         let potentials: Vec<Potential> = tiles.iter().map(Tile::potential).collect();
-        let mut cost = tiles.iter().map(Tile::cost).sum::<f64>();
-        cost += 0.5 * shared.component_div(&prior.shared).norm_squared();
-        for ((segment, covariances), stale) in segments.iter_mut().zip(&covariances).zip(stale) {
+        let mut cost = 0.5 * shared.component_div(&prior.shared).norm_squared();
+        cost += tiles.iter().enumerate().map(|(index, tile)| tile.cost() + window.cost(index, tile)).sum::<f64>();
+        for (segment, stale) in segments[window.first..].iter_mut().zip(linearised) {
             let tile = &mut tiles[segment.tile];
             let at = At { poses, shared, potential: &potentials[segment.tile] };
-            segment.descend(&problem, at, covariances);
+            let is_stale = stale.is_some();
+            let covariances = stale.unwrap_or_else(|| covariances(segment, tile));
+            segment.descend(&problem, at, &covariances);
             cost += segment.descent.cost;
-            if stale {
-                segment.differentiate_determinant(&tile.basis, covariances, tile.factor.as_ref());
+            if is_stale {
+                segment.differentiate_determinant(&tile.basis, &covariances, tile.factor.as_ref());
                 add_lower(&mut tile.remainder, -1.0, &segment.linearised.block);
-                segment.eliminate(&problem, at, covariances)?;
+                segment.eliminate(&problem, at, &covariances)?;
                 add_lower(&mut tile.remainder, 1.0, &segment.linearised.block);
             }
         }
@@ -295,16 +446,17 @@ impl Smoother {
     }
 
     /// Eliminates the fields.
-    fn reduce(&self) -> Result<Reduced, NotPositiveDefinite> {
-        let size = SHARED + 3 * self.segments.len();
+    fn reduce(&self, window: &Window) -> Result<Reduced, NotPositiveDefinite> {
+        let Window { first, .. } = *window;
+        let size = SHARED + 3 * (self.segments.len() - first);
         let mut system = linalg::zeros(size, size);
         for (index, deviation) in self.prior.shared.iter().enumerate() {
-            system[(index, index)] += 1.0 / (deviation * deviation);
+            system[(index, index)] += if first > 0 { GIVEN } else { 1.0 / (deviation * deviation) };
         }
         (SHARED..SHARED + 3).for_each(|index| system[(index, index)] += GIVEN);
         let (mut fields, mut couplings, mut columns) = (Vec::new(), Vec::new(), Vec::new());
         for (index, tile) in self.tiles.iter().enumerate() {
-            let segments = || self.segments.iter().enumerate().filter(|(_, segment)| segment.tile == index);
+            let segments = || self.segments[first..].iter().enumerate().filter(|(_, segment)| segment.tile == index);
             let mut places: Vec<usize> = (0..SHARED).collect();
             for (number, _) in segments() {
                 places.extend(pose_rows(number).chain(pose_rows(number + 1)).filter(|row| *row < size));
@@ -325,7 +477,16 @@ impl Smoother {
                     }
                 }
             }
-            let factor = linalg::cholesky(linalg::copied(tile.remainder.as_ref()))?;
+            let remainder = match window.map.get(index) {
+                None => linalg::copied(tile.remainder.as_ref()),
+                Some(None) => Matrix::identity(field, field),
+                Some(Some(map)) => {
+                    let mut remainder = linalg::copied(map.information.as_ref());
+                    segments().for_each(|(_, segment)| add_lower(&mut remainder, 1.0, &segment.linearised.block));
+                    remainder
+                }
+            };
+            let factor = linalg::cholesky(remainder)?;
             linalg::solve_lower(factor.as_ref(), coupling.as_mut());
             let square = linalg::product(coupling.transpose(), coupling.as_ref());
             for (i, row) in places.iter().enumerate() {
@@ -337,41 +498,56 @@ impl Smoother {
             couplings.push(coupling);
             columns.push(places);
         }
-        Ok(Reduced { fields, couplings, columns, factor: linalg::cholesky(system)? })
+        Ok(Reduced { first, fields, couplings, columns, factor: linalg::cholesky(system)? })
     }
 
-    /// Minus the gradient of the objective.
-    fn descent(&self) -> Unknowns {
-        let mut poses = vec![Vector3::zeros(); self.poses.len()];
+    /// Minus the gradient of the objective in the poses of the window, the fields, and what is shared unless it is given.
+    fn descent(&self, window: &Window) -> Unknowns {
+        let segments = &self.segments[window.first..];
+        let start = segments.first().map_or(0, |segment| segment.first);
+        let mut poses = vec![Vector3::zeros(); self.poses.len() - start];
         let mut shared = -self.shared.component_div(&self.prior.shared.component_mul(&self.prior.shared));
-        let mut potentials: Vec<Potential> = self.tiles.iter().map(|tile| tile.basis.no_potential()).collect();
-        for segment in &self.segments {
-            for (index, pose) in poses[segment.first..segment.end].iter_mut().enumerate() {
+        for segment in segments {
+            for (index, pose) in poses[segment.first - start..segment.end - start].iter_mut().enumerate() {
                 *pose += segment.descent_of_pose(index);
             }
-            if let Some(next) = poses.get_mut(segment.end) {
+            if let Some(next) = poses.get_mut(segment.end - start) {
                 *next += segment.descent.next;
             }
             shared += segment.descent.shared;
+        }
+        let mut fields = self.descent_of_fields(window.first..self.segments.len());
+        for ((index, tile), field) in self.tiles.iter().enumerate().zip(&mut fields) {
+            window.add_descent(index, tile, field);
+        }
+        if window.first > 0 {
+            shared.fill(0.0);
+            poses[0].fill(0.0);
+        }
+        Unknowns { poses, fields, shared }
+    }
+
+    /// What these segments add to minus the gradient in the unknowns of each tile.
+    fn descent_of_fields(&self, segments: Range<usize>) -> Vec<Vec<f64>> {
+        let mut potentials: Vec<Potential> = self.tiles.iter().map(|tile| tile.basis.no_potential()).collect();
+        for segment in &self.segments[segments] {
             let potential = &mut potentials[segment.tile];
             add_to(&mut potential.horizontal, &segment.descent.horizontal);
             add_to(&mut potential.vertical, &segment.descent.vertical);
         }
-        let field = |(tile, potential): (&Tile, &Potential)| {
-            let in_unknowns = tile.basis.in_unknowns(potential);
-            in_unknowns.iter().zip(&tile.field).map(|(readings, value)| readings - value).collect()
-        };
-        Unknowns { poses, fields: self.tiles.iter().zip(&potentials).map(field).collect(), shared }
+        self.tiles.iter().zip(&potentials).map(|(tile, potential)| tile.basis.in_unknowns(potential)).collect()
     }
 
     /// Solves the normal equations.
     fn solve(&self, reduced: &Reduced, right: &Unknowns) -> Unknowns {
+        let segments = &self.segments[reduced.first..];
+        let start = segments.first().map_or(0, |segment| segment.first);
         let mut system = vec![0.0; reduced.factor.nrows()];
         system[..SHARED].copy_from_slice(right.shared.as_slice());
         let mut fields = right.fields.clone();
-        let mut interiors = Vec::with_capacity(self.segments.len());
-        for (number, segment) in self.segments.iter().enumerate() {
-            let poses = &right.poses[segment.first..segment.end];
+        let mut interiors = Vec::with_capacity(segments.len());
+        for (number, segment) in segments.iter().enumerate() {
+            let poses = &right.poses[segment.first - start..segment.end - start];
             add_to(&mut system[SHARED + 3 * number..], poses[0].as_slice());
             let (interior, block) = segment.reduce(&poses[1..]);
             let (field, rest) = block.split_at(fields[segment.tile].len());
@@ -394,8 +570,8 @@ impl Smoother {
             linalg::add_matrix_vector(field, -1.0, reduced.couplings[index].as_ref(), &known);
             linalg::solve_lower_transposed_vector(reduced.fields[index].as_ref(), field);
         }
-        let mut poses = Vec::with_capacity(self.poses.len());
-        for ((number, segment), interior) in self.segments.iter().enumerate().zip(interiors) {
+        let mut poses = Vec::with_capacity(right.poses.len());
+        for ((number, segment), interior) in segments.iter().enumerate().zip(interiors) {
             let rows = block_rows(number).map(|row| system.get(row).copied().unwrap_or(0.0));
             let block: Vec<f64> = fields[segment.tile].iter().copied().chain(rows).collect();
             poses.push(Vector3::from_column_slice(&system[SHARED + 3 * number..][..3]));
@@ -412,8 +588,8 @@ impl Smoother {
     /// # Errors
     /// As [`covariances`](Self::covariances).
     pub fn covariances_of_shape(&self) -> Result<Vec<Matrix2<f64>>, NotPositiveDefinite> {
-        let covariances = self.covariances()?;
-        let reduced = self.reduce()?;
+        let covariances = self.covariances_of_given_size()?;
+        let reduced = self.reduce(&Window::whole())?;
         let centre = self.poses.iter().map(|pose| pose.xy()).sum::<Vector2<f64>>() / self.poses.len().max(1) as f64;
         let change = |pose: &PlanePose| Matrix2x3::new(1.0, 0.0, centre.y - pose.y, 0.0, 1.0, pose.x - centre.x);
         let changes: Vec<Matrix2x3<f64>> = self.poses.iter().map(change).collect();
@@ -437,7 +613,10 @@ impl Smoother {
         let shape = |(index, change): (usize, &Matrix2x3<f64>)| {
             let covariance: Matrix2<f64> = covariances[index].fixed_view::<2, 2>(0, 0).into();
             let across = change * inverse * with(index).transpose();
-            covariance - across - across.transpose() + change * inverse * whole * inverse * change.transpose()
+            // No shift and no turn is part of a stretch about the centre.
+            covariance - across - across.transpose()
+                + change * inverse * whole * inverse * change.transpose()
+                + self.covariance_of_stretch(self.poses[index].xy() - centre)
         };
         Ok(changes.iter().enumerate().map(shape).collect())
     }
@@ -447,10 +626,25 @@ impl Smoother {
     /// # Errors
     /// Where rounding leaves no positive definite system.
     pub fn covariances(&self) -> Result<Vec<Matrix3<f64>>, NotPositiveDefinite> {
-        if self.poses.is_empty() {
-            return Ok(Vec::new());
+        let mut covariances = self.covariances_of_given_size()?;
+        for (covariance, pose) in covariances.iter_mut().zip(&self.poses) {
+            let mut places = covariance.fixed_view_mut::<2, 2>(0, 0);
+            places += self.covariance_of_stretch(pose.xy() - self.poses[0].xy());
         }
-        let Reduced { fields, couplings, columns, factor } = self.reduce()?;
+        Ok(covariances)
+    }
+
+    /// Covariance by a stretch of a place at this distance from what is not moved.
+    fn covariance_of_stretch(&self, distance: Vector2<f64>) -> Matrix2<f64> {
+        distance * distance.transpose() * (self.prior.stretch * self.prior.stretch)
+    }
+
+    /// The same if the path is not stretched.
+    fn covariances_of_given_size(&self) -> Result<Vec<Matrix3<f64>>, NotPositiveDefinite> {
+        if self.segments.is_empty() {
+            return if self.poses.is_empty() { Ok(Vec::new()) } else { Err(NotPositiveDefinite) };
+        }
+        let Reduced { fields, couplings, columns, factor, .. } = self.reduce(&Window::whole())?;
         let inverse = linalg::inverse_from_cholesky(factor.as_ref());
         let mut covariances = Vec::with_capacity(self.poses.len());
         for (number, segment) in self.segments.iter().enumerate() {
@@ -485,6 +679,15 @@ impl Smoother {
         }
         Ok(covariances)
     }
+}
+
+/// The path by odometry.
+fn dead_reckoning(start: PlanePose, links: &[Link]) -> Vec<PlanePose> {
+    let mut poses = vec![start];
+    for link in links.iter().skip(1) {
+        poses.push(link.follow(&poses[poses.len() - 1], &Shared::zeros()));
+    }
+    poses
 }
 
 /// Rows of the first pose of this segment in the system.

@@ -96,9 +96,9 @@ impl Tile {
         self.basis.potential(&self.field)
     }
 
-    /// Its part of the objective: the prior of the field, and half the log determinant of its information.
+    /// Half the log determinant of its information.
     pub fn cost(&self) -> f64 {
-        0.5 * linalg::squared_norm(&self.field) + 0.5 * linalg::log_determinant(self.factor.as_ref())
+        0.5 * linalg::log_determinant(self.factor.as_ref())
     }
 }
 

@@ -1,120 +1,57 @@
-//! How far the field corrects odometry: drives whose poses are true, with simulated errors of odometry.
+//! How far the field corrects odometry: [places](World) where poses are true, with simulated [errors of odometry](OdometryErrors).
 //!
 //! The errors are those of `reference/slam.py`: of scale (a standard deviation of 3 % from run to run) and heading (per metre), and noise of
 //! both. Paths are compared after the rotation and the shift that fit best, as `evo` does.
+
+mod errors;
+mod worlds;
 
 use std::path::Path;
 use std::time::Instant;
 
 use super::metrics::rmse;
-use anyhow::{Context, ensure};
-use magmap::config::{Averaging, Config, Mapped};
-use magmap::mapping::averaging::Averager;
-use magmap::sensing::reading::{LocatedReading, MagneticField, Observation};
-use magmap::slam::{
-    DRIFT, FieldPrior, IRON, Link, PlanePose, Prior, SCALE, Shared, Smoother, chain, moved, plane_pose,
-};
+use anyhow::Context;
+use magmap::config::{Config, Mapped};
+use magmap::sensing::reading::Observation;
+use magmap::slam::{DRIFT, FieldPrior, IRON, PlanePose, Prior, SCALE, Shared, Smoother, chain, moved, plane_pose};
 use magmap::trajectory::fold;
 use magmap_tools::locate::CHI_SQUARED_95;
-use magmap_tools::recording::aalto_csv::{AaltoDrive, DrivePath, Magnetometer};
-use nalgebra::{Matrix2, Point3, Rotation2, Vector2};
-use rand::SeedableRng;
-use rand_chacha::ChaCha8Rng;
-use rand_distr::{Distribution, StandardNormal};
+use nalgebra::{Matrix2, Rotation2, Vector2};
 use serde::Serialize;
 
-/// Drives that are joined to one path.
-const DRIVES: [u32; 4] = [1, 2, 4, 5];
+pub use errors::OdometryErrors;
+use worlds::Drive;
+pub use worlds::World;
 
-/// The drive on which maps are tested.
-const TEST_DRIVE: u32 = 3;
-
-/// The field of the drives, as it is known there (`reference/slam.py`), in microtesla squared and metres.
-const FIELD: FieldPrior = FieldPrior { variance_below: 112.0, variance_above: 0.0, lengthscale: 0.94 };
-
-/// Variance of the noise of an observation, in microtesla squared: several times that of its average.
+/// Variance of the noise of an observation on the drives, in microtesla squared: several times that of its average.
 const NOISE: f64 = 16.0;
+
+/// The same over what a map learns, where the field is not known.
+const NOISE_FACTOR: f64 = 8.0;
+
+/// Length of the pieces of path from which the field's hyperparameters are learnt, in observations: along them odometry is good.
+const PIECE: usize = 100;
 
 /// Observations that a map learns at once.
 const BATCH: usize = 50;
 
-/// Length of path that is averaged into one observation, in metres.
-const SPACING: f64 = 0.1;
-
-/// Errors of odometry.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct OdometryErrors {
-    /// Standard deviation of the relative error of distances from run to run.
-    pub scale: f64,
-    /// Standard deviation of the drift of the heading from run to run, in radians per metre.
-    pub drift: f64,
-    /// Standard deviation of the distance after a metre, in metres.
-    pub forward: f64,
-    /// Standard deviation of the heading after a metre, in radians.
-    pub heading: f64,
-    /// Standard deviation of the sideways movement in each step, in metres.
-    pub sideways: f64,
-}
-
-impl OdometryErrors {
-    /// A robot on wheels whose heading drifts by this, in radians per metre.
-    pub fn drifting(drift: f64) -> Self {
-        Self { scale: 0.03, drift, forward: 0.01, heading: 0.02, sideways: 2e-3 }
-    }
-
-    /// The chain as odometry with such errors measures it.
-    fn apply(&self, links: &mut [Link], seed: u64) {
-        let mut random = ChaCha8Rng::seed_from_u64(seed);
-        let mut normal = || -> f64 { StandardNormal.sample(&mut random) };
-        let (scale, drift) = (1.0 + self.scale * normal(), self.drift * normal());
-        for link in links.iter_mut().skip(1) {
-            let length = link.movement.norm();
-            let noise = Vector2::new(self.forward * length.sqrt() * normal(), self.sideways * normal());
-            link.movement = link.movement * scale + noise;
-            link.turn += drift * length + self.heading * length.sqrt() * normal();
-        }
-    }
-}
-
 /// A path whose poses are true.
 #[derive(Clone, Debug)]
 pub struct TruePath {
-    /// Name in the table.
-    pub name: String,
-    observations: Vec<Observation>,
-    /// Places and strengths of a drive that is not learnt.
-    test: (Vec<[f64; 2]>, Vec<f64>),
+    world: World,
+    drive: Drive,
     map_error_true_path: f64,
 }
 
 impl TruePath {
-    /// Drives 1, 2, 4 and 5 of the Aalto data as one path.
+    /// Through this world; the seed is that of a simulated place and of the way through it.
     ///
     /// # Errors
     /// When a drive is missing or damaged.
-    pub fn of_drives(data: &Path, magnetometer: Magnetometer) -> anyhow::Result<Self> {
-        let read = |number: u32| {
-            let drive = AaltoDrive::read(&DrivePath::new(data, magnetometer, number));
-            drive.with_context(|| format!("drive {number}"))
-        };
-        let mut observations = Vec::new();
-        for number in DRIVES {
-            let drive = read(number)?;
-            let mut averager = Averager::new(&Averaging { spacing: SPACING });
-            let readings = (0..drive.seconds.len()).map(|row| LocatedReading {
-                stamp: drive.stamp(row),
-                position: Point3::new(drive.positions[row][0], drive.positions[row][1], 0.0),
-                orientation: drive.orientation(row),
-                field: MagneticField::from_microtesla(drive.fields[row]),
-            });
-            observations.extend(readings.filter_map(|reading| averager.push(&reading)));
-            observations.extend(averager.close());
-        }
-        ensure!(!observations.is_empty(), "the drives are empty");
-        let test = read(TEST_DRIVE)?;
-        let test = (test.positions.clone(), test.fields.iter().map(|field| field.norm()).collect());
-        let mut path = Self { name: "aalto".into(), observations, test, map_error_true_path: 0.0 };
-        path.map_error_true_path = path.map_error(&path.observations.iter().map(plane_pose).collect::<Vec<_>>())?;
+    pub fn new(world: World, data: &Path, seed: u64) -> anyhow::Result<Self> {
+        let mut path = Self { world, drive: world.drive(data, seed)?, map_error_true_path: 0.0 };
+        path.map_error_true_path =
+            path.map_error(&path.drive.observations.iter().map(plane_pose).collect::<Vec<_>>())?;
         Ok(path)
     }
 
@@ -123,15 +60,20 @@ impl TruePath {
     /// # Errors
     /// Where the smoother fails, or there is no map.
     pub fn run(&self, errors: OdometryErrors, seed: u64) -> anyhow::Result<Row> {
-        let truth: Vec<PlanePose> = self.observations.iter().map(plane_pose).collect();
-        let mut links = chain(&self.observations);
+        let Drive { observations, field, .. } = &self.drive;
+        let truth: Vec<PlanePose> = observations.iter().map(plane_pose).collect();
+        let mut links = chain(observations);
         errors.apply(&mut links, seed);
         let mut odometry = vec![truth[0]];
         for link in &links[1..] {
             odometry.push(link.follow(&odometry[odometry.len() - 1], &Shared::zeros()));
         }
+        let prior = match field {
+            Some(field) => Prior::new(*field, NOISE),
+            None => learnt_prior(&moved(observations, &odometry)).context("no batch was learnt")?,
+        };
         let start = Instant::now();
-        let mut smoother = Smoother::new(Prior::new(FIELD, NOISE), truth[0], links);
+        let mut smoother = Smoother::new(prior, truth[0], links);
         smoother.run().ok().context("the smoother failed")?;
         let covariances = smoother.covariances_of_shape().ok().context("the smoother failed")?;
         let seconds = start.elapsed().as_secs_f64();
@@ -143,7 +85,7 @@ impl TruePath {
         };
         let aligned: Vec<PlanePose> = smoother.poses().iter().map(|pose| alignment.apply(pose)).collect();
         Ok(Row {
-            world: self.name.clone(),
+            world: self.world,
             errors,
             seed,
             odometry: error_of(&odometry, &truth),
@@ -164,18 +106,38 @@ impl TruePath {
     fn map_error(&self, poses: &[PlanePose]) -> anyhow::Result<f64> {
         let mut config = Config::default();
         config.model.field = Mapped::Vector;
-        let observations = moved(&self.observations, poses);
+        let observations = moved(&self.drive.observations, poses);
         let map = fold(&config, observations.chunks(BATCH), &|| false).map().context("no batch was learnt")?;
-        let (predicted, _) = map.predict(&self.test.0, f64::INFINITY);
-        Ok(rmse(predicted.into_iter(), &self.test.1))
+        let (places, strengths) = &self.drive.test;
+        let (predicted, _) = map.predict(places, f64::INFINITY);
+        Ok(rmse(predicted.into_iter(), strengths))
     }
+}
+
+/// What pieces of the path say of the field: geometric means of the hyperparameters that maps of them learn. None without observations.
+fn learnt_prior(observations: &[Observation]) -> Option<Prior> {
+    let mut config = Config::default();
+    config.model.field = Mapped::Vector;
+    config.tiles.size = 0.0;
+    let maps: Vec<_> = observations.chunks(PIECE).filter_map(|piece| fold(&config, [piece], &|| false).map()).collect();
+    let mean = |name: &str| {
+        let values = maps.iter().flat_map(|map| map.hyperparameters()).filter(|named| named.name == name);
+        let logarithms: Vec<f64> = values.map(|named| named.value.ln()).collect();
+        (!logarithms.is_empty()).then(|| (logarithms.iter().sum::<f64>() / logarithms.len() as f64).exp())
+    };
+    let field = FieldPrior {
+        variance_below: mean("variance")?,
+        variance_above: mean("variance_above").unwrap_or(0.0),
+        lengthscale: mean("lengthscale")?,
+    };
+    Some(Prior::new(field, NOISE_FACTOR * mean("noise")?))
 }
 
 /// A row of the table.
 #[derive(Clone, Debug, Serialize)]
 pub struct Row {
     /// The place.
-    pub world: String,
+    pub world: World,
     /// Errors of odometry.
     pub errors: OdometryErrors,
     /// Seed of its errors.
