@@ -224,7 +224,7 @@ sections! {
         /// Length of path between two poses that are estimated, whose readings are averaged, in metres.
         pose_spacing: f64 = 0.1 => positive,
         /// Variance of the noise of such an average, over that of an observation of the map: neighbours share errors of place and heading.
-        noise_factor: f64 = 4.0 => positive,
+        noise_factor: f64 = 16.0 => positive,
         /// Odometry: standard deviation of the relative error of distances, which is constant during a drive and is estimated. It can
         /// hardly be told from a wrong lengthscale of the field.
         odometry_scale: f64 = 0.01 => positive,

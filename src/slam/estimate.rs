@@ -6,7 +6,7 @@ use streaming_gp::NamedValue;
 use super::basis::FieldPrior;
 use super::chain::{DRIFT, IRON, OdometryNoise, PlanePose, SCALE, chain, plane_pose};
 use super::smoother::{Prior, Smoother};
-use crate::config::{Config, Mapped};
+use crate::config::{self, Config, Mapped};
 use crate::sensing::reading::{MagneticField, Observation};
 use crate::trajectory::{Correction, Node, fold};
 
@@ -83,7 +83,7 @@ pub fn estimate(
     hyperparameters: &[NamedValue],
     stop: &dyn Fn() -> bool,
 ) -> Result<Estimate, Error> {
-    let prior = prior(config, hyperparameters).ok_or(Error::NoAxes)?;
+    let prior = Prior::learnt(&config.slam, config.vector.hard_iron, hyperparameters).ok_or(Error::NoAxes)?;
     let groups = groups(observations, config.slam.pose_spacing, MOST_TURN);
     let averages: Vec<Observation> = groups.iter().map(|group| average(group)).collect();
     let start = averages.first().map(plane_pose).ok_or(Error::NoAxes)?;
@@ -116,25 +116,27 @@ pub fn estimate(
     })
 }
 
-/// What is known before the path is estimated; none where the hyperparameters are not those of the three axes.
-fn prior(config: &Config, hyperparameters: &[NamedValue]) -> Option<Prior> {
-    let value = |name: &str| hyperparameters.iter().find(|named| named.name == name).map(|named| named.value);
-    let variances = [value("variance")?, value("variance_above").unwrap_or(0.0)];
-    let [variance_below, variance_above] =
-        variances.map(|variance| if variance > LEAST_SHARE * variances.iter().sum::<f64>() { variance } else { 0.0 });
-    let field = FieldPrior { variance_below, variance_above, lengthscale: value("lengthscale")? };
-    log::debug!("SLAM with {field:?}, noise of an observation {:?}", value("noise"));
-    let slam = &config.slam;
-    let mut prior = Prior::new(field, slam.noise_factor * value("noise")?);
-    prior.shared.fixed_rows_mut::<3>(IRON).fill(config.vector.hard_iron.max(LEAST_HARD_IRON));
-    (prior.shared[SCALE], prior.shared[DRIFT]) = (slam.odometry_scale, slam.odometry_drift);
-    prior.odometry = OdometryNoise {
-        forward: slam.odometry_forward,
-        sideways: slam.odometry_sideways,
-        heading: slam.odometry_heading,
-        turning: slam.odometry_turning,
-    };
-    Some(prior)
+impl Prior {
+    /// What these settings, the standard deviation of the hard iron (microtesla) and the hyperparameters of a field by name say; none where
+    /// they are not those of the three axes.
+    pub fn learnt(settings: &config::Slam, hard_iron: f64, hyperparameters: &[NamedValue]) -> Option<Self> {
+        let value = |name: &str| hyperparameters.iter().find(|named| named.name == name).map(|named| named.value);
+        let variances = [value("variance")?, value("variance_above").unwrap_or(0.0)];
+        let total: f64 = variances.iter().sum();
+        let [variance_below, variance_above] =
+            variances.map(|variance| if variance > LEAST_SHARE * total { variance } else { 0.0 });
+        let field = FieldPrior { variance_below, variance_above, lengthscale: value("lengthscale")? };
+        let mut prior = Self::new(field, settings.noise_factor * value("noise")?);
+        prior.shared.fixed_rows_mut::<3>(IRON).fill(hard_iron.max(LEAST_HARD_IRON));
+        (prior.shared[SCALE], prior.shared[DRIFT]) = (settings.odometry_scale, settings.odometry_drift);
+        prior.odometry = OdometryNoise {
+            forward: settings.odometry_forward,
+            sideways: settings.odometry_sideways,
+            heading: settings.odometry_heading,
+            turning: settings.odometry_turning,
+        };
+        Some(prior)
+    }
 }
 
 /// Divides observations into groups whose path is about this long, in metres, and turns by no more than this, in radians.

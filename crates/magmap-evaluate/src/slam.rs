@@ -12,11 +12,13 @@ use std::time::Instant;
 use super::metrics::rmse;
 use anyhow::Context;
 use magmap::config::{Config, Mapped};
-use magmap::sensing::reading::Observation;
-use magmap::slam::{DRIFT, FieldPrior, IRON, PlanePose, Prior, SCALE, Shared, Smoother, chain, moved, plane_pose};
+use magmap::slam::{
+    DRIFT, IRON, PlanePose, Prior, SCALE, Shared, Smoother, chain, local_hyperparameters, moved, plane_pose,
+};
 use magmap::trajectory::fold;
 use magmap_tools::locate::CHI_SQUARED_95;
-use nalgebra::{Matrix2, Rotation2, Vector2};
+use magmap_tools::path_errors::{alignment, distances, root_mean_square};
+use nalgebra::{Matrix2, Point2, Vector2};
 use serde::Serialize;
 
 pub use errors::OdometryErrors;
@@ -25,12 +27,6 @@ pub use worlds::World;
 
 /// Variance of the noise of an observation on the drives, in microtesla squared: several times that of its average.
 const NOISE: f64 = 16.0;
-
-/// The same over what a map learns, where the field is not known.
-const NOISE_FACTOR: f64 = 8.0;
-
-/// Length of the pieces of path from which the field's hyperparameters are learnt, in observations: along them odometry is good.
-const PIECE: usize = 100;
 
 /// Observations that a map learns at once.
 const BATCH: usize = 50;
@@ -70,7 +66,11 @@ impl TruePath {
         }
         let prior = match field {
             Some(field) => Prior::new(*field, NOISE),
-            None => learnt_prior(&moved(observations, &odometry)).context("no batch was learnt")?,
+            None => {
+                let config = Config::default();
+                let learnt = local_hyperparameters(&config, &moved(observations, &odometry), &|| false);
+                Prior::learnt(&config.slam, config.vector.hard_iron, &learnt).context("no batch was learnt")?
+            }
         };
         let start = Instant::now();
         let mut smoother = Smoother::new(prior, truth[0], links);
@@ -78,12 +78,21 @@ impl TruePath {
         let covariances = smoother.covariances_of_shape().ok().context("the smoother failed")?;
         let seconds = start.elapsed().as_secs_f64();
 
-        let alignment = Alignment::new(smoother.poses(), &truth);
-        let off = alignment.errors(smoother.poses(), &truth);
+        let fit = alignment(&pairs(smoother.poses(), &truth));
+        let aligned: Vec<PlanePose> = smoother
+            .poses()
+            .iter()
+            .map(|pose| {
+                let place = fit * Point2::from(pose.xy());
+                PlanePose::new(place.x, place.y, pose.z + fit.rotation.angle())
+            })
+            .collect();
+        // Along the axes of the path, as its covariances.
+        let off: Vec<Vector2<f64>> =
+            aligned.iter().zip(&truth).map(|(pose, truth)| fit.rotation.inverse() * (pose - truth).xy()).collect();
         let is_inside = |(error, covariance): &(&Vector2<f64>, &Matrix2<f64>)| {
             covariance.try_inverse().is_some_and(|inverse| error.dot(&(inverse * **error)) < CHI_SQUARED_95)
         };
-        let aligned: Vec<PlanePose> = smoother.poses().iter().map(|pose| alignment.apply(pose)).collect();
         Ok(Row {
             world: self.world,
             errors,
@@ -112,25 +121,6 @@ impl TruePath {
         let (predicted, _) = map.predict(places, f64::INFINITY);
         Ok(rmse(predicted.into_iter(), strengths))
     }
-}
-
-/// What pieces of the path say of the field: geometric means of the hyperparameters that maps of them learn. None without observations.
-fn learnt_prior(observations: &[Observation]) -> Option<Prior> {
-    let mut config = Config::default();
-    config.model.field = Mapped::Vector;
-    config.tiles.size = 0.0;
-    let maps: Vec<_> = observations.chunks(PIECE).filter_map(|piece| fold(&config, [piece], &|| false).map()).collect();
-    let mean = |name: &str| {
-        let values = maps.iter().flat_map(|map| map.hyperparameters()).filter(|named| named.name == name);
-        let logarithms: Vec<f64> = values.map(|named| named.value.ln()).collect();
-        (!logarithms.is_empty()).then(|| (logarithms.iter().sum::<f64>() / logarithms.len() as f64).exp())
-    };
-    let field = FieldPrior {
-        variance_below: mean("variance")?,
-        variance_above: mean("variance_above").unwrap_or(0.0),
-        lengthscale: mean("lengthscale")?,
-    };
-    Some(Prior::new(field, NOISE_FACTOR * mean("noise")?))
 }
 
 /// A row of the table.
@@ -167,37 +157,12 @@ pub struct Row {
     pub seconds: f64,
 }
 
-/// The rotation and the shift that bring a path nearest to the true one.
-struct Alignment {
-    from: Vector2<f64>,
-    to: Vector2<f64>,
-    turn: Rotation2<f64>,
-}
-
-impl Alignment {
-    fn new(poses: &[PlanePose], truth: &[PlanePose]) -> Self {
-        let centre =
-            |poses: &[PlanePose]| poses.iter().map(|pose| pose.xy()).sum::<Vector2<f64>>() / poses.len() as f64;
-        let (from, to) = (centre(poses), centre(truth));
-        let pairs = poses.iter().zip(truth).map(|(pose, truth)| (pose.xy() - from, truth.xy() - to));
-        let (sin, cos) = pairs.fold((0.0, 0.0), |(sin, cos), (a, b)| (sin + a.perp(&b), cos + a.dot(&b)));
-        Self { from, to, turn: Rotation2::new(f64::atan2(sin, cos)) }
-    }
-
-    fn apply(&self, pose: &PlanePose) -> PlanePose {
-        let place = self.turn * (pose.xy() - self.from) + self.to;
-        PlanePose::new(place.x, place.y, pose.z + self.turn.angle())
-    }
-
-    /// Errors of the places along the axes of the path, in metres.
-    fn errors(&self, poses: &[PlanePose], truth: &[PlanePose]) -> Vec<Vector2<f64>> {
-        let pairs = poses.iter().zip(truth);
-        pairs.map(|(pose, truth)| self.turn.inverse() * (self.apply(pose).xy() - truth.xy())).collect()
-    }
+/// Places beside the true ones.
+fn pairs(poses: &[PlanePose], truth: &[PlanePose]) -> Vec<(Vector2<f64>, Vector2<f64>)> {
+    poses.iter().zip(truth).map(|(pose, truth)| (pose.xy(), truth.xy())).collect()
 }
 
 /// Root mean square error of the places, after alignment, in metres.
 fn error_of(poses: &[PlanePose], truth: &[PlanePose]) -> f64 {
-    let errors = Alignment::new(poses, truth).errors(poses, truth);
-    (errors.iter().map(|error| error.norm_squared()).sum::<f64>() / errors.len().max(1) as f64).sqrt()
+    root_mean_square(distances(&pairs(poses, truth)).into_iter())
 }

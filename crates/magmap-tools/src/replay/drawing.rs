@@ -126,6 +126,10 @@ impl DrawingTask {
             self.records.push(BatchRecord::new(update, stamp));
         }
         let (None | Some(Ok(_)), Some(map)) = (result, map) else { return Ok(()) };
+        if result.is_none() {
+            // It may be elsewhere.
+            self.rasterizer.clear();
+        }
         self.latest = Some(LatestMap { number: *number, map: map.clone(), record, drawn: None });
         let Some(Ok(report)) = result else { return Ok(()) };
         let cells = self.rasterizer.grid().map_or(0, |grid| grid.geometry.len());
