@@ -167,7 +167,7 @@ fn the_final_path_of_another_slam_makes_the_map_as_if_it_had_been_known_at_once(
         let StrengthGrid { geometry, mean, standard_deviation, .. } = grid;
         let place = |cell: usize| {
             let (column, row) = ((cell % geometry.columns) as i64, (cell / geometry.columns) as i64);
-            (geometry.first_column as i64 + column, geometry.first_row as i64 + row)
+            (geometry.first_column + column, geometry.first_row + row)
         };
         let near = (0..mean.len()).filter(|cell| standard_deviation[*cell] < 1.0);
         near.map(|cell| (place(cell), mean[cell])).collect()

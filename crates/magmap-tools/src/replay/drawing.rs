@@ -11,7 +11,7 @@ use super::Error;
 use super::batch_record::BatchRecord;
 use super::grids::GridWriter;
 use crate::recording::writer::MessageWriter;
-use magmap::config::Config;
+use magmap::config::{Config, Raster};
 use magmap::field::grid::StrengthGrid;
 use magmap::field::map::FieldMap;
 use magmap::field::raster::Rasterizer;
@@ -51,6 +51,7 @@ impl Drawing {
         let (updates, receiver) = bounded(MAX_WAITING);
         let task = DrawingTask {
             writer: GridWriter::create(folder, frame, live)?,
+            settings: config.raster.clone(),
             rasterizer: Rasterizer::new(&config.raster),
             records: Vec::new(),
             budget: Budget::default(),
@@ -89,6 +90,7 @@ impl Drawing {
 /// The task of the drawing thread.
 struct DrawingTask {
     writer: GridWriter,
+    settings: Raster,
     rasterizer: Rasterizer,
     records: Vec<BatchRecord>,
     budget: Budget,
@@ -128,7 +130,7 @@ impl DrawingTask {
         let (None | Some(Ok(_)), Some(map)) = (result, map) else { return Ok(()) };
         if result.is_none() {
             // It may be elsewhere.
-            self.rasterizer.clear();
+            self.rasterizer = Rasterizer::new(&self.settings);
         }
         self.latest = Some(LatestMap { number: *number, map: map.clone(), record, drawn: None });
         let Some(Ok(report)) = result else { return Ok(()) };
