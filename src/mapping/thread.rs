@@ -339,13 +339,16 @@ impl MappingLoop {
 
     /// Corrects the path of the whole drive by the field, and makes the map again from it.
     fn correct(&mut self) {
-        if let Some(doubt) = lock(&self.shared).doubt.clone() {
+        let observations: Vec<Observation> = self.mapper.trajectory().observations().copied().collect();
+        let (config, stop) = (Arc::clone(self.mapper.config()), self.stop.clone());
+        let mount = self.mapper.pipeline().mount().copied().unwrap_or_default();
+        // Asked again of the whole drive, so that the answer does not depend on where a replay was interrupted.
+        if let Some(Err(doubt)) = AxesCheck::judge(&config, observations.iter(), &mount) {
             log::warn!("the path is not corrected: {doubt}");
+            lock(&self.shared).doubt = Some(doubt);
             return;
         }
         log::info!("estimating path and field of {:.0} m together", self.mapper.trajectory().length());
-        let observations: Vec<Observation> = self.mapper.trajectory().observations().copied().collect();
-        let (config, stop) = (Arc::clone(self.mapper.config()), self.stop.clone());
         let hyperparameters = slam::local_hyperparameters(&config, &observations, &|| stop.is_stopped());
         match slam::estimate(&config, &observations, &hyperparameters, &|| stop.is_stopped()) {
             Ok(estimate) => {
@@ -380,8 +383,10 @@ impl MappingLoop {
         let (number, field) = (self.mapper.progress().versions, self.mapper.model().field());
         let start = Instant::now();
         let effect = self.mapper.take(step, &self.stop);
+        let is_interrupted = self.is_interrupted();
         if let Some(step_log) = &mut self.step_log
             && replaces
+            && !is_interrupted
         {
             step_log.checkpoint(&self.mapper);
         }

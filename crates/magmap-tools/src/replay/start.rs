@@ -140,7 +140,7 @@ fn resume(
             recordings: names(before),
             findings: recovered.findings.clone(),
         }
-    } else if config.slam.enabled || !mapper.trajectory().correction.nodes().is_empty() {
+    } else if config.corrects_path() || !mapper.trajectory().correction.nodes().is_empty() {
         return Err(Error::Refused(format!(
             "{} is the map of {}: no other drive can be added to a map whose path is corrected; choose another folder",
             path.display(),
