@@ -11,7 +11,7 @@ use crate::sensing::reading::{MagneticField, Observation};
 use crate::trajectory::{Correction, Node, fold};
 
 /// Sources on a side that cause less than this share of the field's variance are left out: they would double the unknowns.
-const LEAST_SHARE: f64 = 0.02;
+const LEAST_SHARE: f64 = 0.1;
 
 /// Least standard deviation of the hard iron, in microtesla: its information is finite.
 const LEAST_HARD_IRON: f64 = 1e-3;
