@@ -210,12 +210,12 @@ sections! {
         speed_bias: f64 = 0.0 => not_negative,
     }
 
-    /// SLAM: path and map are estimated together, so that the field corrects odometry. It needs the three axes, which are mapped unless
-    /// model.field says otherwise, and a robot that comes back to where it was.
+    /// Correction of the path when the drive is over, from which the map is made again: by the field itself (SLAM), which takes the three
+    /// axes and a robot that comes back to where it was, or at the final poses of another SLAM.
     #[scope(Stream)]
     #[programs(Replay)]
     slam: Slam {
-        /// Whether the path is corrected.
+        /// Whether the field corrects the path. The three axes are then mapped; model.field = "strength" is rejected.
         enabled: bool = false,
         /// File with the final poses of another SLAM, at which the map is made instead of those of odometry: text, a line "stamp x y z qx qy
         /// qz qw" for each pose of the robot's body. Empty for none.
@@ -575,6 +575,11 @@ impl Config {
     /// Whether the whole trajectory is needed once the drive is over: the path is corrected then.
     pub fn corrects_path(&self) -> bool {
         self.slam.enabled || !self.slam.trajectory.is_empty()
+    }
+
+    /// Whether the three axes are mapped in any case, so that readings of a sensor whose mount is unknown are of no use.
+    pub fn needs_mount(&self) -> bool {
+        self.decided(Mapped::Strength).model.field == Mapped::Vector
     }
 
     /// Whether magmap chooses what is mapped. SLAM needs the three axes.

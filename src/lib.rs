@@ -10,10 +10,10 @@
 //! * [`sensing`]: from messages to located readings: the intake with clocks and frames, calibration, gates, and why nothing is being mapped.
 //! * [`field`]: the map of the field: prediction, learning, state and rasters.
 //! * [`trajectory`]: what was driven, kept, from which a map can be made again.
+//! * [`slam`]: the path of a drive, estimated together with the field, where odometry drifts.
 //! * [`mapping`]: averaging, batches, the steps that build a map, and the thread that takes them.
 //! * [`store`]: the file of a map, what is written into it while the map is made, and which map a run continues.
 //! * [`localization`]: the robot in a finished map, by a particle filter.
-//! * [`slam`]: path and map together, where odometry drifts.
 //! * [`session`]: a live run, independent of ROS.
 //! * [`files`]: files that are replaced whole or not at all.
 //! * [`display`]: what viewers show of a map.

@@ -27,7 +27,7 @@ use crate::config::Config;
 use crate::field::model::FieldModel;
 use crate::sensing::reading::{MagneticField, Observation, Stamp};
 
-pub use correction::{Correction, Node, moved};
+pub use correction::{Correction, Node};
 
 /// Bytes of an observation.
 pub const RECORD: usize = 148;

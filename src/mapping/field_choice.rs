@@ -61,8 +61,8 @@ pub(super) fn is_due(path: f64, chosen_at: f64) -> bool {
     DUE.iter().any(|&due| chosen_at < due && due <= path)
 }
 
-/// Chooses, given what is mapped so far and how well it predicted the batches of this trajectory. None where the path tells too little, and where folding
-/// was stopped.
+/// Chooses, given what is mapped so far and how well it predicted the batches of this trajectory. None where the path tells too little,
+/// and where folding was stopped.
 pub(super) fn choose(
     trajectory: &Trajectory,
     config: &Config,

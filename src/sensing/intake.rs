@@ -20,7 +20,7 @@ use std::sync::Arc;
 use nalgebra::{Isometry3, Point3};
 use serde::{Deserialize, Serialize};
 
-use crate::config::{Config, Frames, Mapped, PoseSource};
+use crate::config::{Config, Frames, PoseSource};
 use crate::sensing::clock::{Clock, Passed, Topic};
 use crate::sensing::frames::{FrameTree, Missing, TransformError, normalized};
 use crate::sensing::reading::{Measurement, Pose, Reading, Stamp};
@@ -217,7 +217,7 @@ impl Intake {
         let map = normalized(&config.frames.map);
         Self {
             settings: config.frames.clone(),
-            needs_mount: config.model.field == Mapped::Vector,
+            needs_mount: config.needs_mount(),
             capacity: config.synchronizer.max_waiting,
             given_mount: config.sensor.override_transforms.then(|| config.sensor.mount()),
             clock: Clock::new(config),
@@ -397,7 +397,7 @@ impl Intake {
         reading: &Reading,
         error: TransformError,
     ) -> Result<(Option<Isometry3<f64>>, Option<Pose>), TransformError> {
-        let is_known_to_be_unknown = self.mount == Some(Input::UnknownMount);
+        let is_unknown = self.mount == Some(Input::UnknownMount);
         // There is nothing to map before the robot moves, and the transform may still come.
         let has_moved = self.moved.is_some_and(|moved| moved <= reading.stamp);
         let has_waited = has_moved && self.age(reading.stamp) > self.settings.patience;
@@ -405,12 +405,13 @@ impl Intake {
         let was_known = matches!(self.mount, Some(Input::Mount(_)));
         let from_odometry = self.settings.pose_source == PoseSource::Odometry;
         let is_usable = is_body && from_odometry && !self.needs_mount && !was_known;
-        if !is_usable || !(is_known_to_be_unknown || has_waited) {
+        if !is_usable || !(is_unknown || has_waited) {
             return Err(error);
         }
-        if !is_known_to_be_unknown {
+        if !is_unknown {
+            let body = &error.to;
             log::warn!(
-                "{error}: only the strength of its readings is used, as if the sensor were at the origin of that"
+                "{error}: only the strength of its readings is used, as if the sensor were at the origin of \"{body}\""
             );
         }
         Ok((None, None))
@@ -504,6 +505,7 @@ mod tests {
     use nalgebra::Translation3;
 
     use super::*;
+    use crate::config::Mapped;
     use crate::sensing::samples::{at, pose, reading};
 
     fn shift(x: f64, y: f64) -> Isometry3<f64> {
@@ -613,8 +615,10 @@ mod tests {
     }
 
     /// A robot without a transform for its sensor stands for two seconds, and then drives for three at 1 m/s.
-    fn without_a_mount(field: Mapped) -> Bench {
-        let mut bench = Bench::new(|config| (config.frames.patience, config.model.field) = (1.0, field));
+    fn without_a_mount(field: Mapped, slam: bool) -> Bench {
+        let mut bench = Bench::new(|config| {
+            (config.frames.patience, config.model.field, config.slam.enabled) = (1.0, field, slam);
+        });
         for step in 0..250_u32 {
             bench.odometry(20 * i64::from(step), (0.02 * f64::from(step) - 2.0).max(0.0));
             bench.reading("imu", 20 * i64::from(step));
@@ -625,7 +629,7 @@ mod tests {
     #[test]
     fn strengths_are_read_without_a_mount_once_the_robot_has_moved_and_waited_for_it() {
         for field in [Mapped::Auto, Mapped::Strength] {
-            let mut bench = without_a_mount(field);
+            let mut bench = without_a_mount(field, false);
             // It has moved by more than half a metre from step 126 on.
             assert_eq!((bench.readings(), bench.rejected(Rejection::ReadingWithoutTransform)), (124, 126), "{field:?}");
             let order = bench.order();
@@ -646,10 +650,12 @@ mod tests {
 
     #[test]
     fn the_axes_are_never_read_without_a_mount() {
-        let bench = without_a_mount(Mapped::Vector);
-        // Those of the last second still wait.
-        let rejected = bench.rejected(Rejection::ReadingWithoutTransform);
-        assert_eq!((bench.readings(), rejected, bench.intake.held()), (0, 199, 51));
+        for (field, slam) in [(Mapped::Vector, false), (Mapped::Auto, true)] {
+            let bench = without_a_mount(field, slam);
+            // Those of the last second still wait.
+            let rejected = bench.rejected(Rejection::ReadingWithoutTransform);
+            assert_eq!((bench.readings(), rejected, bench.intake.held()), (0, 199, 51));
+        }
     }
 
     #[test]

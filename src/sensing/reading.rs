@@ -4,7 +4,7 @@
 //! The conversion is [`MagneticField::from_tesla`] and [`MagneticField::to_tesla`]; what is made of fields, such as variances, is divided by
 //! the constants here.
 
-use nalgebra::{Isometry2, Isometry3, Matrix3, Point3, Quaternion, Translation3, UnitQuaternion, Vector3};
+use nalgebra::{Isometry2, Isometry3, Matrix3, Point3, Quaternion, Rotation3, Translation3, UnitQuaternion, Vector3};
 use serde::{Deserialize, Serialize};
 
 /// Microtesla in a tesla.
@@ -234,6 +234,18 @@ impl Observation {
     pub fn in_plane(&self) -> Isometry2<f64> {
         let Self { position, orientation, .. } = self;
         Isometry2::new(position.coords.xy(), orientation.m21.atan2(orientation.m11))
+    }
+
+    /// The observation at another place and heading: its height, roll and pitch stay.
+    pub fn moved_to(&self, pose: &Isometry2<f64>) -> Self {
+        let turn = (pose.rotation / self.in_plane().rotation).angle();
+        let turn = Rotation3::from_axis_angle(&Vector3::z_axis(), turn);
+        Self {
+            position: Point3::new(pose.translation.x, pose.translation.y, self.position.z),
+            orientation: turn * self.orientation,
+            field: MagneticField::from_microtesla(turn * self.field.microtesla()),
+            ..*self
+        }
     }
 }
 

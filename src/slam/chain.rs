@@ -8,7 +8,6 @@ use std::f64::consts::{PI, TAU};
 use nalgebra::{Isometry2, Matrix3, Matrix3x2, Rotation2, Rotation3, SVector, Vector2, Vector3};
 
 use crate::sensing::reading::Observation;
-use crate::trajectory;
 
 /// Place in metres and heading in radians, in the frame of the map: x, y, heading.
 pub type PlanePose = Vector3<f64>;
@@ -135,9 +134,8 @@ pub fn chain(observations: &[Observation]) -> Vec<Link> {
 
 /// These observations at other poses in the plane, one for each.
 pub fn moved(observations: &[Observation], poses: &[PlanePose]) -> Vec<Observation> {
-    let moved = |(observation, pose): (&Observation, &PlanePose)| {
-        trajectory::moved(observation, &Isometry2::new(pose.xy(), pose.z))
-    };
+    let moved =
+        |(observation, pose): (&Observation, &PlanePose)| observation.moved_to(&Isometry2::new(pose.xy(), pose.z));
     observations.iter().zip(poses).map(moved).collect()
 }
 

@@ -310,7 +310,7 @@ impl Smoother {
         self.tiles.clear();
         self.segments.clear();
         self.cut(0)?;
-        // First the field alone: while there is none, nothing but odometry holds the poses.
+        // The field is estimated first, at these poses: with a zero field, only odometry would constrain them.
         self.evaluate(&Window::whole(), 0.0)?;
         let fields = self.descent(&Window::whole()).fields;
         for (tile, mut field) in self.tiles.iter_mut().zip(fields) {

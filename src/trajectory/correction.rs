@@ -1,9 +1,9 @@
 //! Poses that are corrected after the drive.
 
-use nalgebra::{Isometry2, Point3, Rotation3, Vector3};
+use nalgebra::Isometry2;
 use serde::{Deserialize, Serialize};
 
-use crate::sensing::reading::{MagneticField, Observation};
+use crate::sensing::reading::Observation;
 
 /// Where the frame of odometry is in that of the map along a trajectory: a transform at some of its observations. The observations between
 /// two of them move with both, those before the first or after the last with that one.
@@ -86,31 +86,18 @@ impl Correction {
             return observations.to_vec();
         }
         let apply = |(index, observation): (usize, &Observation)| {
-            let pose = observation.in_plane();
-            moved(observation, &self.pose((first + index) as f64, &pose))
+            observation.moved_to(&self.pose((first + index) as f64, &observation.in_plane()))
         };
         observations.iter().enumerate().map(apply).collect()
     }
 }
 
-/// An observation at another pose in the plane: its height, roll and pitch stay.
-pub fn moved(observation: &Observation, pose: &Isometry2<f64>) -> Observation {
-    let turn = (pose.rotation / observation.in_plane().rotation).angle();
-    let turn = Rotation3::from_axis_angle(&Vector3::z_axis(), turn);
-    Observation {
-        position: Point3::new(pose.translation.x, pose.translation.y, observation.position.z),
-        orientation: turn * observation.orientation,
-        field: MagneticField::from_microtesla(turn * observation.field.microtesla()),
-        ..*observation
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use nalgebra::{Matrix3, Vector2};
+    use nalgebra::{Matrix3, Point3, Vector2, Vector3};
 
     use super::*;
-    use crate::sensing::reading::Stamp;
+    use crate::sensing::reading::{MagneticField, Stamp};
 
     fn observation(x: f64) -> Observation {
         Observation {

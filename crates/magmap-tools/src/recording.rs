@@ -44,7 +44,7 @@ use self::playback::{Playback, Wanted};
 use self::rosbag2::Bag;
 use self::storage::{Format, StoredTopic};
 use self::survey_table::SurveyTable;
-use magmap::config::{Config, Mapped, PoseSource, Sensor};
+use magmap::config::{Config, PoseSource, Sensor};
 use magmap::mapping::mapper::SourceId;
 use magmap::sensing::frames::normalized;
 use magmap::sensing::intake::{Input, Inputs, Intake, SensorMessage};
@@ -445,7 +445,7 @@ fn mount(
                        sensor.override_transforms = true, sensor.position, sensor.orientation";
             match given.or_else(|| latest(sensor, body)) {
                 Some(mount) => Ok((mount, None)),
-                None if config.model.field == Mapped::Vector => Err(Error::unusable(path, missing(sensor, body, why))),
+                None if config.needs_mount() => Err(Error::unusable(path, missing(sensor, body, why))),
                 None => Ok((Isometry3::identity(), Some(missing(sensor, body, why)))),
             }
         }

@@ -97,7 +97,7 @@ pub enum Error {
     /// No pose that replaces those of odometry can be placed.
     #[error(
         "no pose of the trajectory can be placed in the recording: its stamps must be those of the recording, in seconds, and those of the \
-         recording must not go back; nothing was changed but the map file, which --resume continues"
+         recording must not go back; with another file, use --force to begin again"
     )]
     NoPose,
     /// The real-time factor is invalid.
@@ -342,6 +342,10 @@ impl Replay {
     /// Makes the map again at the poses that replace those of odometry, if there are any.
     fn replace_path(&mut self) -> Result<(), Error> {
         let Some(poses) = self.poses.clone().filter(|_| !self.trajectory.is_empty()) else { return Ok(()) };
+        // What was interrupted can be resumed, with batches that are cut as without an interruption.
+        if self.worker.stop.is_stopped() {
+            return Ok(());
+        }
         let trajectory = std::mem::take(&mut self.trajectory);
         self.worker.flush()?;
         let is_placed = self.worker.change(move |mapper| {

@@ -14,7 +14,7 @@ use magmap::store::Database;
 use magmap::store::recovery::Gaps;
 use magmap::trajectory;
 use magmap_tools::recording::drive_writer::messages;
-use magmap_tools::replay::{Error, Options, Replay, ReplayOutputs};
+use magmap_tools::replay::{Error, Options, Replay, ReplayOutputs, Source};
 use magmap_tools::simulation::{DipoleOptions, Drift, Route, SimulatedMeasurement, Simulation, demo};
 use nalgebra::Isometry3;
 use tempfile::{NamedTempFile, tempdir};
@@ -38,6 +38,12 @@ fn settings() -> Config {
     config
 }
 
+fn named_source(name: &str) -> Source {
+    let mut source = source();
+    source.id.fingerprint = name.into();
+    source
+}
+
 fn replay(
     config: &Config,
     folder: &Path,
@@ -45,8 +51,7 @@ fn replay(
     options: Options,
     name: &str,
 ) -> Result<ReplayOutputs, Error> {
-    let mut source = source();
-    source.id.fingerprint = name.into();
+    let mut source = named_source(name);
     let poses = drive.iter().filter(|sample| sample.measurement.pose().is_some());
     source.truth = poses.map(|sample| sample.truth.pose).collect();
     let replay = Replay::start(config, source, folder, options, |_| {})?;
@@ -182,6 +187,37 @@ fn the_final_path_of_another_slam_makes_the_map_as_if_it_had_been_known_at_once(
     let recovered = database.recover(&by_file, Gaps::Stop, |_| {}).unwrap();
     let folded = trajectory::fold(&config, recovered.mapper.trajectory().corrected_batches(), &|| false);
     assert!(folded.state() == recovered.mapper.model().state());
+}
+
+#[test]
+fn an_interrupted_replay_at_the_poses_of_another_slam_is_resumed_to_the_same_map() {
+    let (drive, [whole, interrupted]) = (drive(), [tempdir().unwrap(), tempdir().unwrap()]);
+    let poses = drive.iter().filter(|sample| sample.measurement.pose().is_some()).map(|sample| sample.truth.pose);
+    let file = given(&poses.collect::<Vec<_>>());
+    let mut config = settings();
+    config.slam = Slam { trajectory: file.path().display().to_string(), ..Slam::default() };
+    replay(&config, whole.path(), &drive, Options::default(), "one").unwrap();
+
+    let start = Replay::start(&config, named_source("one"), interrupted.path(), Options::default(), |_| {}).unwrap();
+    let (stop, half) = (start.stop_signal(), drive.len() / 2);
+    let measurements = drive.iter().enumerate().map(|(index, sample)| {
+        if index == half {
+            stop.stop();
+        }
+        sample.measurement
+    });
+    let outcome = start.run(messages::<Infallible>(Isometry3::identity(), measurements)).unwrap();
+    assert!(outcome.report.interrupted && outcome.report.corrected_path.is_none());
+    let options = Options { resume: true, ..Options::default() };
+    replay(&config, interrupted.path(), &drive, options, "one").unwrap();
+    let recovered = |folder: &Path| {
+        let database = Arc::new(Database::open(folder.join("map.magmap")).unwrap());
+        database.recover(&config, Gaps::Stop, |_| {}).unwrap().mapper
+    };
+    let [whole, resumed] = [whole.path(), interrupted.path()].map(recovered);
+    assert!(resumed.trajectory().correction == whole.trajectory().correction);
+    assert!(resumed.trajectory().batches() == whole.trajectory().batches());
+    assert!(resumed.model().state() == whole.model().state());
 }
 
 #[test]

@@ -30,7 +30,8 @@ impl OdometryErrors {
         Self { scale: 0.03, drift, forward: 0.01, heading: 0.02, sideways: 2e-3, slip: 0.0 }
     }
 
-    /// A device that is carried at 1 m/s: ten steps a second, each with noise of 1 cm and 0.01 rad, and a heading that drifts by 0.005 rad/s.
+    /// A device that is carried at 1 m/s: ten steps a second, each with noise of 1 cm and 0.01 rad, and a heading that drifts by
+    /// 0.005 rad/s.
     pub fn hand_held() -> Self {
         let after_a_metre = 0.01 * f64::sqrt(10.0);
         Self { scale: 0.0, drift: 0.005, forward: after_a_metre, heading: after_a_metre, sideways: 0.01, slip: 0.0 }

@@ -76,13 +76,13 @@ impl SlamReport {
     }
 }
 
-/// Stamps of odometry and of the observations between its poses. None where a clock went back: they do not tell then which observation a
-/// pose belongs to.
+/// When each observation was made, which tells where a pose of odometry is among them.
 struct Timeline {
     middles: Vec<Stamp>,
 }
 
 impl Timeline {
+    /// None where a clock went back: stamps do not tell the order then.
     fn new(odometry: &[Pose], observations: &[Observation]) -> Option<Self> {
         let middles = middles(observations);
         let ascends = middles.windows(2).all(|pair| pair[0] <= pair[1])

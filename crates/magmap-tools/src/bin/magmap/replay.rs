@@ -34,8 +34,9 @@ Examples:
 Writes map.png, uncertainty.png, growth.png, map.npz (numpy), report.json, config.toml, map.magmap (the map \
 itself, to be continued), mean and standard_deviation as .yaml and .pgm for nav2's map_server, and map.mcap: mean and variance over \
 time as nav_msgs/OccupancyGrid on /magmap/mean and /magmap/variance, a pair after each batch. For each pair report.json \
-states the values of 0 and 100. With --slam or --trajectory also path.png, odometry beside the corrected path, and trajectory.tum, its poses as evo \
-reads them; if the recording has the true path on /ground_truth, the report has the errors. Where drawing a large map would take longer than learning it, some batches have no pair; \
+states the values of 0 and 100. With --slam or --trajectory also path.png, \
+odometry beside the corrected path, and trajectory.tum, its poses as evo reads them; if the recording has the true path on \
+/ground_truth, the report has the errors. Where drawing a large map would take longer than learning it, some batches have no pair; \
 the last one always has.
 
 With --live, Foxglove (Open connection, Foxglove WebSocket) shows the topics of map.mcap at ws://localhost:8765, in the app or the \
