@@ -210,16 +210,27 @@ sections! {
         speed_bias: f64 = 0.0 => not_negative,
     }
 
-    /// Correction of the path when the drive is over, from which the map is made again: by the field itself (SLAM), which takes the three
-    /// axes and a robot that comes back to where it was, or at the final poses of another SLAM.
+    /// Correction of the path, from which the map is made again: by the field itself (SLAM), which takes the three axes and a robot that
+    /// comes back to where it was, while the robot drives or at the end of a replay; or at the final poses of another SLAM.
     #[scope(Stream)]
-    #[programs(Replay)]
     slam: Slam {
-        /// Whether the field corrects the path. The three axes are then mapped; model.field = "strength" is rejected.
+        /// Whether the field corrects the path. The three axes are then mapped; model.field = "strength" is rejected. The map has a
+        /// frame of its own, which frames.map names; "map" if that is empty.
+        #[scope(Source)]
+        #[programs(Mapper, Replay)]
         enabled: bool = false,
+        /// Whether the node publishes the transform from the frame of odometry to that of the map.
+        #[scope(Run)]
+        #[programs(Mapper)]
+        tf_broadcast: bool = true,
+        /// How far ahead that transform is dated, in seconds: it is valid until the next one.
+        #[scope(Run)]
+        #[programs(Mapper)]
+        transform_tolerance: f64 = 0.1 => not_negative,
         /// File with the final poses of another SLAM, at which the map is made instead of those of odometry: text, a line "stamp x y z qx qy
         /// qz qw" for each pose of the robot's body. Empty for none.
         #[scope(Source)]
+        #[programs(Replay)]
         trajectory: String = String::new(),
         /// Length of path between two poses that are estimated, whose readings are averaged, in metres.
         pose_spacing: f64 = 0.1 => positive,
@@ -571,10 +582,21 @@ impl Sensor {
     }
 }
 
+/// The frame of a map that has one of its own, if no other is named.
+pub const MAP_FRAME: &str = "map";
+
 impl Config {
     /// Whether the whole trajectory is needed once the drive is over: the path is corrected then.
     pub fn corrects_path(&self) -> bool {
         self.slam.enabled || !self.slam.trajectory.is_empty()
+    }
+
+    /// The frame of the map, unless that is the frame of odometry; empty then. Where the field corrects the path it never is.
+    pub fn map_frame(&self) -> &str {
+        match self.frames.map.as_str() {
+            "" if self.slam.enabled => MAP_FRAME,
+            frame => frame,
+        }
     }
 
     /// Whether the three axes are mapped in any case, so that readings of a sensor whose mount is unknown are of no use.

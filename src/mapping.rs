@@ -14,6 +14,7 @@ mod map_check;
 pub mod mapper;
 pub mod odometer;
 pub mod path;
+pub mod path_correction;
 pub mod pipeline;
 mod robust_mean;
 pub mod step_log;

@@ -9,7 +9,8 @@
 //! ```
 //!
 //! The ROS thread spins the node and never waits for the map. Only the mapping thread owns the model; the service thread sends it
-//! requests that take time, the publishing thread rasterizes its snapshots for subscribers.
+//! requests that take time, the publishing thread rasterizes its snapshots for subscribers. Where the field corrects the path, the ROS
+//! thread publishes the robot's pose and the transform from odometry with every message of odometry.
 
 mod arguments;
 mod clock;
@@ -24,6 +25,7 @@ mod node;
 mod parameters;
 mod publishers;
 mod publishing;
+mod robot_pose;
 mod services;
 mod shared;
 mod threads;

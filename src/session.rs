@@ -2,7 +2,6 @@
 
 use crate::config::{self, Config};
 use crate::mapping::mapper::{Mapper, SourceId, Step};
-use crate::mapping::path::Path;
 use crate::mapping::thread::{MappingThread, Mode};
 use crate::mapping::updates::lock;
 use crate::sensing::counters::Counters;
@@ -71,7 +70,7 @@ impl Session {
         let (before, updates_before) = (*mapper.pipeline().counters(), mapper.progress().learnt);
         let handle = log.handle();
         let worker = MappingThread::start(Mode::MergeWaiting, mapper, Some(Box::new(log)), None)?;
-        let frame = normalized(&config.frames.map);
+        let frame = normalized(config.map_frame());
         if !frame.is_empty() {
             worker.inbox.name_frame(frame)?;
         }
@@ -90,14 +89,6 @@ impl Session {
     /// What is in the file of the map, and what is not.
     pub fn file_status(&self) -> MapLogStatus {
         self.log.status()
-    }
-
-    /// The path along which readings were used.
-    ///
-    /// # Errors
-    /// [`Closed`](mapping::Error::Closed) when the mapping thread has ended.
-    pub fn path(&self) -> Result<Path, mapping::Error> {
-        self.worker.inspect(|mapper| mapper.pipeline().path().clone())
     }
 
     /// The file named in the settings, which may be another one than that in which the map is.
@@ -176,6 +167,12 @@ impl Session {
         if self.source.is_recording() && loaded.stream.progress.holds(&self.source) {
             let name = &self.source.name;
             return Err(format!("{name} is already in {}: it would be mapped twice", path.display()));
+        }
+        if self.worker.config().slam.enabled {
+            return Err(format!(
+                "with slam.enabled no map is loaded while another one is made; name it at startup (node.map_name = \"{}\")",
+                self.worker.config().node.map_name
+            ));
         }
         if !loaded.stream.correction.nodes().is_empty() {
             return Err(format!(

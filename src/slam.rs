@@ -22,5 +22,5 @@ pub use basis::FieldPrior;
 pub use chain::{
     DRIFT, IRON, Link, MEAN, OdometryNoise, PlanePose, SCALE, SHARED, Shared, chain, moved, plane_pose, wrapped,
 };
-pub use estimate::{Error, Estimate, estimate, local_hyperparameters};
+pub use estimate::{Error, Estimate, LocalHyperparameters, PathEstimator, Tracked, estimate, local_hyperparameters};
 pub use smoother::{Prior, Smoother};

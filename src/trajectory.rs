@@ -137,17 +137,17 @@ pub fn fold<B: AsRef<[Observation]>>(
     batches: impl IntoIterator<Item = B>,
     stop: &(dyn Fn() -> bool + Sync),
 ) -> FieldModel {
-    fold_watched(config, batches, stop, |_, _| {})
+    fold_onto(FieldModel::new(config), batches, stop, |_, _| {})
 }
 
-/// [`fold`], with `before`, which is called with the map and each batch before that is learnt.
-pub(crate) fn fold_watched<B: AsRef<[Observation]>>(
-    config: &Config,
+/// Goes on with a [`fold`]: these batches follow those that the model has learnt. `before` is called with it and each batch before that
+/// is learnt.
+pub(crate) fn fold_onto<B: AsRef<[Observation]>>(
+    mut model: FieldModel,
     batches: impl IntoIterator<Item = B>,
     stop: &(dyn Fn() -> bool + Sync),
     mut before: impl FnMut(&FieldModel, &[Observation]),
 ) -> FieldModel {
-    let mut model = FieldModel::new(config);
     for batch in batches {
         before(&model, batch.as_ref());
         if let Err(reason) = model.update(batch.as_ref(), stop) {

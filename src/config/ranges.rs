@@ -96,6 +96,10 @@ impl Config {
             let expected = "vector or auto with slam.enabled: the strength alone does not say where the robot is";
             problems.push(Problem::wrong("model.field", expected, "strength"));
         }
+        if self.slam.enabled && has_transforms {
+            let expected = "odometry with slam.enabled: the field corrects odometry";
+            problems.push(Problem::wrong("frames.pose_source", expected, "transforms"));
+        }
         if self.slam.enabled && !self.slam.trajectory.is_empty() {
             let expected = "nothing with slam.enabled: the path is corrected by the field or given, not both";
             problems.push(Problem::wrong("slam.trajectory", expected, &self.slam.trajectory));

@@ -13,7 +13,7 @@ use crate::config::{Config, Mapped};
 use crate::field::map::FieldMap;
 use crate::field::model::FieldModel;
 use crate::sensing::reading::Observation;
-use crate::trajectory::{Trajectory, fold_watched};
+use crate::trajectory::{Trajectory, fold_onto};
 
 /// Lengths of path after which the choice is made, in metres. Mapping waits while the other map is folded.
 const DUE: [f64; 3] = [20.0, 40.0, 80.0];
@@ -104,7 +104,7 @@ pub(super) fn choose(
 fn fold(trajectory: &Trajectory, config: &Config, field: Mapped, stop: &StopSignal) -> (FieldModel, Predicted) {
     let mut predicted = Predicted::default();
     let before = |model: &FieldModel, batch: &[Observation]| predicted.add(model, batch);
-    let model = fold_watched(&config.decided(field), trajectory.batches(), &|| stop.is_stopped(), before);
+    let model = fold_onto(FieldModel::new(&config.decided(field)), trajectory.batches(), &|| stop.is_stopped(), before);
     (model, predicted)
 }
 

@@ -59,10 +59,25 @@ pub enum Step {
     Reset,
     /// The trajectory is where this correction says, and the map is made again from it. A log of steps continues with a checkpoint.
     #[serde(skip)]
-    Correct(Correction),
+    Correct(Correction, Option<Box<Folded>>),
     /// A saved map replaces this one. It is far larger than other steps, so a log of steps continues with a checkpoint.
     #[serde(skip)]
     Load(Box<SavedMap>),
+}
+
+/// A map that was made elsewhere from the first batches of a corrected trajectory.
+#[derive(Clone, Debug)]
+pub struct Folded {
+    /// The map.
+    pub model: FieldModel,
+    /// Number of batches that it has learnt.
+    pub batches: usize,
+}
+
+impl PartialEq for Folded {
+    fn eq(&self, other: &Self) -> bool {
+        self.batches == other.batches && self.model.state() == other.model.state()
+    }
 }
 
 /// A saved map, without the stream that led to it.
@@ -273,6 +288,22 @@ impl Mapper {
         &self.trajectory
     }
 
+    /// The path along which readings were used, as it is known now.
+    pub fn path(&self) -> Path {
+        let correction = &self.trajectory.correction;
+        if correction.nodes().is_empty() || self.trajectory.batches().is_empty() {
+            return self.pipeline.path().clone();
+        }
+        let mut path = Path::default();
+        self.trajectory.corrected_batches().flatten().for_each(|observation| path.push(observation.position));
+        path
+    }
+
+    /// Whether the trajectory has all batches that the map was given.
+    pub(super) fn is_trajectory_complete(&self) -> bool {
+        self.trajectory.batches().len() as u64 == self.model.totals.batches()
+    }
+
     /// The progress.
     pub fn progress(&self) -> &Progress {
         &self.progress
@@ -299,7 +330,7 @@ impl Mapper {
         progress.steps += 1;
         progress.has_ended = match step {
             Step::Finish => true,
-            Step::Learn { .. } | Step::Correct(_) => progress.has_ended,
+            Step::Learn { .. } | Step::Correct(..) => progress.has_ended,
             _ => false,
         };
         match step {
@@ -321,7 +352,7 @@ impl Mapper {
             Step::Finish => self.pipeline.finish(),
             Step::Learn { batches } => return self.learn(batches as usize, stop),
             Step::Configure(config) => self.configure(*config),
-            Step::Correct(correction) => return self.correct(correction, stop),
+            Step::Correct(correction, folded) => return self.correct(correction, folded, stop),
             Step::Reset => return self.replace(FieldModel::new(&self.config), Path::default(), Vec::new()),
             Step::Load(map) => match FieldModel::from_state(&self.config, &map.model) {
                 Ok(model) => {
@@ -397,16 +428,21 @@ impl Mapper {
         self.progress.choice = Some(choice);
     }
 
-    /// Makes the map again from the trajectory at other poses.
-    fn correct(&mut self, correction: Correction, stop: &StopSignal) -> Effect {
-        if self.trajectory.batches().len() as u64 != self.model.totals.batches() {
+    /// Makes the map again from the trajectory at other poses, as far as that is not done.
+    fn correct(&mut self, correction: Correction, folded: Option<Box<Folded>>, stop: &StopSignal) -> Effect {
+        if !self.is_trajectory_complete() {
             log::error!("the map is not corrected: its trajectory is not complete");
             return Effect::Unchanged;
         }
         let config = self.config.decided(self.model.field());
         self.trajectory.correction = correction;
-        let model = trajectory::fold(&config, self.trajectory.corrected_batches(), &|| stop.is_stopped());
-        self.set_model(model);
+        let (mut model, batches) = match folded {
+            Some(folded) => (folded.model, folded.batches),
+            None => (FieldModel::new(&config), 0),
+        };
+        model.configure(&config);
+        let others = self.trajectory.corrected_batches().skip(batches);
+        self.set_model(trajectory::fold_onto(model, others, &|| stop.is_stopped(), |_, _| {}));
         self.progress.versions += 1;
         Effect::Replaced
     }

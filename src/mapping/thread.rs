@@ -18,6 +18,7 @@ use super::batcher::{Batch, mergeable};
 use super::inbox::{Inbox, Message};
 use super::map_check::MapCheck;
 use super::mapper::{Effect, Mapper, Step};
+use super::path_correction::{Corrected, CorrectedPath, PathCorrection};
 use super::step_log::StepLog;
 use super::stop::StopSignal;
 use super::updates::{Update, Updates, lock};
@@ -67,7 +68,7 @@ pub struct Finished {
     pub status: MappingStatus,
     /// The doubt at the end: see [`MappingThread::doubt`].
     pub doubt: Option<String>,
-    /// The path of the whole drive, where the field has corrected it.
+    /// The path of the whole drive, where the field has corrected it at the end.
     pub estimate: Option<Estimate>,
 }
 
@@ -91,6 +92,7 @@ struct Shared {
     config: Arc<Config>,
     doubt: Option<String>,
     choice: Option<String>,
+    corrected_path: Option<CorrectedPath>,
 }
 
 impl MappingThread {
@@ -98,7 +100,7 @@ impl MappingThread {
     /// records the map over time. An existing map is published first.
     ///
     /// # Errors
-    /// [`Error::Spawn`] when the operating system cannot start the thread.
+    /// [`Error::Spawn`] when the operating system cannot start a thread.
     pub fn start(
         mode: Mode,
         mapper: Mapper,
@@ -109,14 +111,18 @@ impl MappingThread {
         let stop = StopSignal::default();
         let axes_check = AxesCheck::new(mapper.config(), mapper.model().field());
         let (config, choice) = (Arc::clone(mapper.config()), mapper.progress().choice.clone());
-        let shared = Shared { status: MappingStatus::default(), config, doubt: None, choice };
+        let shared = Shared { status: MappingStatus::default(), config, doubt: None, choice, corrected_path: None };
         let shared = Arc::new(Mutex::new(shared));
         let has_map = mapper.progress().versions > 0;
         let updates = Updates::new(has_map.then(|| Update::without_batch(&mapper)));
+        let corrects = mode == Mode::MergeWaiting && mapper.config().slam.enabled && mapper.is_trajectory_complete();
+        let path_correction =
+            corrects.then(|| PathCorrection::start(mapper.config(), mapper.trajectory())).transpose()?;
         let mapping = MappingLoop {
             receiver,
             mode,
             mapper,
+            path_correction,
             axes_check,
             map_check: MapCheck::new(),
             step_log,
@@ -151,6 +157,11 @@ impl MappingThread {
     /// What is mapped and why, where the settings leave that to magmap and it has been chosen. It is logged when it is.
     pub fn choice(&self) -> Option<String> {
         lock(&self.shared).choice.clone()
+    }
+
+    /// Where the robot is by the path that the field corrects while it drives; none before it has corrected anything.
+    pub fn corrected_path(&self) -> Option<CorrectedPath> {
+        lock(&self.shared).corrected_path.clone()
     }
 
     /// Closes the open averaging cell and the open batch, and returns when everything sent before is in the map.
@@ -233,6 +244,8 @@ struct MappingLoop {
     receiver: Receiver<Message>,
     mode: Mode,
     mapper: Mapper,
+    /// Corrects the path while the robot drives.
+    path_correction: Option<PathCorrection>,
     /// The check of a map of the three axes.
     axes_check: Option<AxesCheck>,
     map_check: MapCheck,
@@ -327,7 +340,8 @@ impl MappingLoop {
             self.take(Step::Finish);
         }
         self.learn_all();
-        if self.mapper.config().slam.enabled && !self.is_interrupted() {
+        self.take_corrected();
+        if self.mapper.config().slam.enabled && self.mode == Mode::WaitForLearning && !self.is_interrupted() {
             self.correct();
         }
         self.report();
@@ -354,7 +368,7 @@ impl MappingLoop {
             Ok(estimate) => {
                 // A replay may have been interrupted after it.
                 if estimate.correction != self.mapper.trajectory().correction {
-                    self.take(Step::Correct(estimate.correction.clone()));
+                    self.take(Step::Correct(estimate.correction.clone(), None));
                 }
                 self.estimate = Some(estimate);
             }
@@ -369,7 +383,7 @@ impl MappingLoop {
 
     /// Logs a step, takes it and publishes the result.
     fn take(&mut self, step: Step) {
-        let replaces = matches!(step, Step::Load(_) | Step::Reset | Step::Correct(_));
+        let replaces = matches!(step, Step::Load(_) | Step::Reset | Step::Correct(..));
         if let Some(step_log) = &mut self.step_log
             && !replaces
         {
@@ -380,6 +394,8 @@ impl MappingLoop {
             }
         }
         let is_configure = matches!(step, Step::Configure(_));
+        let is_from_elsewhere = matches!(step, Step::Correct(_, Some(_)));
+        let begins_path = is_configure || matches!(step, Step::Load(_) | Step::Reset);
         let (number, field) = (self.mapper.progress().versions, self.mapper.model().field());
         let start = Instant::now();
         let effect = self.mapper.take(step, &self.stop);
@@ -391,10 +407,14 @@ impl MappingLoop {
             step_log.checkpoint(&self.mapper);
         }
         // What was in doubt may be mended.
-        if is_configure || matches!(effect, Effect::Replaced) || self.mapper.model().field() != field {
+        let is_replaced = matches!(effect, Effect::Replaced) && !is_from_elsewhere;
+        if is_configure || is_replaced || self.mapper.model().field() != field {
             self.axes_check = AxesCheck::new(self.mapper.config(), self.mapper.model().field());
             self.map_check = MapCheck::new();
             lock(&self.shared).doubt = None;
+        }
+        if begins_path && self.path_correction.is_some() {
+            self.begin_path_correction();
         }
         match effect {
             Effect::Unchanged => {}
@@ -403,6 +423,9 @@ impl MappingLoop {
                 let Batch { observations: by_odometry, cut, merge_points } = batch;
                 if let Some(step_log) = &mut self.step_log {
                     step_log.learnt(&self.mapper, &by_odometry);
+                }
+                if let Some(path_correction) = &self.path_correction {
+                    path_correction.add(by_odometry);
                 }
                 let update = Update {
                     number,
@@ -429,9 +452,44 @@ impl MappingLoop {
         // Where odometry drifts, readings contradict the map until the path is corrected.
         let checks_map = !is_in_doubt && !self.mapper.config().corrects_path();
         let of_map = || map.filter(|_| checks_map).and_then(|map| self.map_check.add(map, observations));
+        if of_axes.is_some() && self.path_correction.take().is_some() {
+            log::warn!("the path is not corrected any more: the three axes contradict the physics of a magnetic field");
+        }
         if let Some(doubt) = of_axes.or_else(of_map) {
             log::warn!("{doubt}");
             lock(&self.shared).doubt = Some(doubt);
+        }
+    }
+
+    /// Corrects the path of another map, or under other settings, from its beginning.
+    fn begin_path_correction(&mut self) {
+        lock(&self.shared).corrected_path = None;
+        match PathCorrection::start(self.mapper.config(), self.mapper.trajectory()) {
+            Ok(path_correction) => self.path_correction = Some(path_correction),
+            Err(error) => {
+                log::warn!("the path is not corrected any more: {error}");
+                self.path_correction = None;
+            }
+        }
+    }
+
+    /// Goes on with the map of a corrected path, if there is one.
+    fn take_corrected(&mut self) {
+        match self.path_correction.as_ref().and_then(PathCorrection::take) {
+            None => {}
+            Some(Ok(Corrected { correction, folded, path })) => {
+                self.take(Step::Correct(correction, Some(folded)));
+                if lock(&self.shared).corrected_path.is_none() {
+                    log::info!("the field corrects the path: {path}");
+                } else {
+                    log::debug!("{path}");
+                }
+                lock(&self.shared).corrected_path = Some(path);
+            }
+            Some(Err(error)) => {
+                log::warn!("the path is not corrected any more: {error}");
+                self.path_correction = None;
+            }
         }
     }
 
@@ -446,6 +504,7 @@ impl MappingLoop {
 
     /// Housekeeping between two messages.
     fn housekeep(&mut self) {
+        self.take_corrected();
         self.report();
         let is_interrupted = self.is_interrupted();
         if let Some(step_log) = &mut self.step_log

@@ -12,6 +12,7 @@ use super::conversions::time;
 use super::shared::Shared;
 use crate::display::occupancy::GridScales;
 use crate::field::map::{FieldMap, SensorBias};
+use crate::mapping::path_correction::CorrectedPath;
 use crate::mapping::updates::{Update, lock};
 use crate::sensing::health::Finding;
 use crate::sensing::intake::Intake;
@@ -96,6 +97,7 @@ impl Diagnostics {
         let mut values = self.counts(shared, intake);
         values.extend(several.map(|several| value("several publishers", several)));
         values.extend(doubt.map(|doubt| value("doubt", doubt)));
+        values.extend(worker.corrected_path().iter().flat_map(path_values));
         values.extend(worker.choice().map(|choice| value("choice of the field", choice)));
         values.extend(file_values(&file));
         values.extend(newest.as_deref().map(update_values).unwrap_or_default());
@@ -138,6 +140,16 @@ impl Diagnostics {
             value("rejected: transforms", arrived.rejected_transforms),
         ]
     }
+}
+
+fn path_values(path: &CorrectedPath) -> [KeyValue; 4] {
+    let covariance = &path.tracked.covariance;
+    [
+        value("corrected path", path),
+        value("standard deviation of the place", format!("{:.3} m", (covariance.m11 + covariance.m22).sqrt())),
+        value("scale of odometry", format!("{:+.2} %", 100.0 * path.tracked.scale)),
+        value("drift of odometry", format!("{:+.4} rad/m", path.tracked.drift)),
+    ]
 }
 
 fn file_values(file: &MapLogStatus) -> Vec<KeyValue> {

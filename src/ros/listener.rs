@@ -21,7 +21,7 @@ use crate::sensing::counters::Counters;
 use crate::sensing::frames::normalized;
 use crate::sensing::health::{Finding, HealthInputs, HealthMonitor, SeveralPublishers, Topic};
 use crate::sensing::intake::{Input, Intake, SensorMessage};
-use crate::sensing::reading::Stamp;
+use crate::sensing::reading::{Measurement, Pose, Stamp};
 
 /// How long the ROS thread waits for messages at a time.
 const SPIN: Duration = Duration::from_millis(20);
@@ -38,6 +38,10 @@ pub(super) struct Listener {
     pub(super) subscriptions: Subscriptions,
     /// The settings of the node, which may change.
     pub(super) settings: config::Node,
+    /// The frame of odometry; empty before the first message.
+    pub(super) odometry_frame: String,
+    /// The newest pose that was passed on.
+    pub(super) odometry: Option<Pose>,
     /// Why no reading was used at the last check.
     pub(super) finding: Option<Finding>,
     /// Whether somebody else publishes on a subscribed topic as well.
@@ -148,6 +152,8 @@ impl Listener {
             intake: Intake::new(config),
             subscriptions: Subscriptions::create(node, config)?,
             settings: config.node.clone(),
+            odometry_frame: String::new(),
+            odometry: None,
             finding: None,
             several_publishers: SeveralPublishers::default(),
             parameters,
@@ -178,14 +184,23 @@ impl Listener {
         Some(config)
     }
 
-    /// Passes everything that arrived to the intake, and its output to `sink`. `name_map` takes the frame of odometry and
-    /// returns that of the map.
+    /// Passes everything that arrived to the intake, and its output to `sink`; whether there was a pose. `name_map` takes the frame of
+    /// odometry and returns that in which poses are wanted.
     pub(super) fn forward<E>(
         &mut self,
         mut name_map: impl FnMut(&str) -> Result<Arc<str>, E>,
         mut sink: impl FnMut(Input),
-    ) -> Result<(), E> {
-        let Self { subscriptions, intake, .. } = self;
+    ) -> Result<bool, E> {
+        let Self { subscriptions, intake, odometry_frame, odometry, .. } = self;
+        let mut is_moved = false;
+        let mut sink = |input| {
+            if let Input::Measurement(Measurement::Pose(pose)) = input
+                && pose.position.iter().all(|coordinate| coordinate.is_finite())
+            {
+                (*odometry, is_moved) = (Some(pose), true);
+            }
+            sink(input);
+        };
         while let Some(message) = ready(&mut subscriptions.fixed_transforms) {
             forward_transforms(intake, &message, true, &mut sink);
         }
@@ -193,7 +208,11 @@ impl Listener {
             forward_transforms(intake, &message, false, &mut sink);
         }
         while let Some(message) = ready(&mut subscriptions.odometry) {
-            intake.name_map(&name_map(normalized(&message.header.frame_id))?);
+            let name = normalized(&message.header.frame_id);
+            if *odometry_frame != name {
+                name.clone_into(odometry_frame);
+            }
+            intake.name_map(&name_map(name)?);
             let (frame, child) = (&message.header.frame_id, &message.child_frame_id);
             match convert::pose(&message) {
                 Some(pose) => intake.take(SensorMessage::odometry(frame, child, pose), &mut sink),
@@ -203,7 +222,7 @@ impl Listener {
         while let Some(message) = ready(&mut subscriptions.readings) {
             intake.take(SensorMessage::reading(&message.header.frame_id, convert::reading(&message)), &mut sink);
         }
-        Ok(())
+        Ok(is_moved)
     }
 
     /// Logs periodically why no reading is used, what was missed on the way, and what was lost. `backlog` is the number of measurements

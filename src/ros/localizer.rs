@@ -15,14 +15,15 @@ use anyhow::{Context, bail};
 use nalgebra::{Isometry2, Vector2};
 use r2r::diagnostic_msgs::msg::{DiagnosticStatus, KeyValue};
 use r2r::geometry_msgs::msg::{PoseArray, PoseStamped, PoseWithCovarianceStamped};
-use r2r::{Node, Publisher, QosProfile, ServiceRequest, WrappedTypesupport, nav_msgs, tf2_msgs::msg::TFMessage};
+use r2r::{Node, Publisher, QosProfile, ServiceRequest, nav_msgs};
 
 use super::diagnostics::{StatusPublisher, rejection_values, value};
 use super::interfaces::Empty;
 use super::listener::{Listener, Messages, now, offer, publisher, ready, subscribe, subscribers};
 use super::parameters::Parameters;
+use super::robot_pose::{RobotPose, publish};
 use super::{conversions as convert, threads};
-use crate::config::{self, Config};
+use crate::config::{self, Config, MAP_FRAME};
 use crate::display::occupancy::OccupancyLayers;
 use crate::field::map::FieldMap;
 use crate::field::raster::rasterize;
@@ -32,13 +33,9 @@ use crate::mapping::stop::StopSignal;
 use crate::mapping::updates::lock;
 use crate::sensing::frames::normalized;
 use crate::sensing::health::Finding;
-use crate::sensing::intake::Input;
-use crate::sensing::reading::{Measurement, Pose, Stamp, in_plane};
+use crate::sensing::reading::{Stamp, in_plane};
 use crate::store::checkpoint::Checkpoint;
 use crate::store::map_file;
-
-/// The frame of the map if neither the settings nor the map itself name one that is not that of odometry.
-const MAP_FRAME: &str = "map";
 
 /// Distance between two places of the path, in metres.
 const PATH_SPACING: f64 = 0.1;
@@ -114,24 +111,18 @@ fn in_words(start: &Start) -> String {
 struct LocalizerThread {
     listener: Listener,
     live: LocalizationThread,
-    settings: config::Localization,
     initial_pose: Messages<PoseWithCovarianceStamped>,
     anywhere: Messages<ServiceRequest<Empty::Service>>,
     update_now: Messages<ServiceRequest<Empty::Service>>,
     map: Publisher<nav_msgs::msg::OccupancyGrid>,
     /// The mean of the map, until its frame is known.
     unpublished_map: Option<nav_msgs::msg::OccupancyGrid>,
-    pose: Publisher<PoseWithCovarianceStamped>,
+    robot: RobotPose,
     particles: Publisher<PoseArray>,
     path: Publisher<nav_msgs::msg::Path>,
-    transform: Publisher<TFMessage>,
     status: StatusPublisher,
     /// The frame of the map.
     frame: String,
-    /// The frame of odometry; empty before the first message.
-    odometry_frame: String,
-    /// The newest pose of odometry.
-    odometry: Option<Pose>,
     /// The places of the robot.
     places: Vec<(Stamp, Isometry2<f64>)>,
     path_due: Instant,
@@ -139,13 +130,6 @@ struct LocalizerThread {
     published: u64,
     /// The transform that was published last: it holds while the robot is lost.
     map_from_odometry: Option<Isometry2<f64>>,
-}
-
-/// Publishes a message; the next one may succeed if this one fails.
-fn publish<M: WrappedTypesupport + 'static>(publisher: &Publisher<M>, message: &M) {
-    if let Err(error) = publisher.publish(message) {
-        log::debug!("a message could not be published: {error}");
-    }
 }
 
 impl LocalizerThread {
@@ -163,23 +147,20 @@ impl LocalizerThread {
         let grid = convert::occupancy_grid(convert::header("", map.stamp), &grid.geometry, &layers.mean);
         let [magnetometer, odometry] = listener.subscriptions.topics.each_ref().map(|topic| &topic.name);
         log::info!("locating by {magnetometer} along {odometry}");
+        let config::Localization { tf_broadcast, transform_tolerance, .. } = config.localization;
         Ok(Self {
             listener,
             live,
-            settings: config.localization.clone(),
             initial_pose: subscribe(node, "initialpose", QosProfile::default())?,
             anywhere: offer::<Empty::Service>(node, "reinitialize_global_localization")?,
             update_now: offer::<Empty::Service>(node, "request_nomotion_update")?,
             map: publisher(node, "~/map", true)?,
             unpublished_map: Some(grid),
-            pose: publisher(node, "~/pose", true)?,
+            robot: RobotPose::create(node, tf_broadcast, transform_tolerance)?,
             particles: publisher(node, "~/particles", false)?,
             path: publisher(node, "~/path", true)?,
-            transform: publisher(node, "/tf", false)?,
             status: StatusPublisher::create(node, "localization")?,
             frame,
-            odometry_frame: String::new(),
-            odometry: None,
             places: Vec::new(),
             path_due: Instant::now(),
             published: 0,
@@ -189,7 +170,7 @@ impl LocalizerThread {
 
     /// Publishes the mean of the map, once the frame of odometry is known.
     fn publish_map(&mut self) {
-        if let Some(mut grid) = self.unpublished_map.take_if(|_| !self.odometry_frame.is_empty()) {
+        if let Some(mut grid) = self.unpublished_map.take_if(|_| !self.listener.odometry_frame.is_empty()) {
             self.frame().clone_into(&mut grid.header.frame_id);
             publish(&self.map, &grid);
         }
@@ -197,7 +178,7 @@ impl LocalizerThread {
 
     /// The frame of the map, once that of odometry is known. A map that was learnt in the frame of odometry has a frame of its own now.
     fn frame(&self) -> &str {
-        if self.frame.is_empty() || self.frame == self.odometry_frame { MAP_FRAME } else { &self.frame }
+        if self.frame.is_empty() || self.frame == self.listener.odometry_frame { MAP_FRAME } else { &self.frame }
     }
 
     fn run(mut self, node: &mut Node, stop: &StopSignal) -> anyhow::Result<()> {
@@ -228,30 +209,15 @@ impl LocalizerThread {
 
     /// Passes everything that arrived to the localization thread; whether there was odometry.
     fn forward(&mut self) -> bool {
-        let Self { listener, live, odometry, odometry_frame, .. } = self;
-        let mut is_moved = false;
-        let name_map = |frame: &str| {
-            if *odometry_frame != frame {
-                frame.clone_into(odometry_frame);
-            }
-            Ok::<_, Infallible>(Arc::from(frame))
-        };
-        let sink = |input| {
-            if let Input::Measurement(Measurement::Pose(pose)) = input
-                && pose.position.iter().all(|coordinate| coordinate.is_finite())
-            {
-                (*odometry, is_moved) = (Some(pose), true);
-            }
-            live.offer(input);
-        };
-        let Ok(()) = listener.forward(name_map, sink);
+        let Self { listener, live, .. } = self;
+        let Ok(is_moved) = listener.forward(|frame| Ok::<_, Infallible>(Arc::from(frame)), |input| live.offer(input));
         is_moved
     }
 
     fn take_requests(&mut self) {
         while let Some(message) = ready(&mut self.initial_pose) {
             let given = normalized(&message.header.frame_id);
-            let may_be_map = self.odometry_frame.is_empty() && given == MAP_FRAME;
+            let may_be_map = self.listener.odometry_frame.is_empty() && given == MAP_FRAME;
             if !given.is_empty() && given != self.frame() && !may_be_map {
                 log::warn!(
                     "initialpose: expected a pose in the frame \"{}\", found \"{given}\"; it is ignored",
@@ -281,14 +247,13 @@ impl LocalizerThread {
     }
 
     fn publish_found(&mut self, found: &Found) {
-        let (Some(located), Some(odometry)) = (&found.located, &self.odometry) else { return };
+        let (Some(located), Some(odometry)) = (&found.located, &self.listener.odometry) else { return };
         if std::mem::replace(&mut self.published, found.number) == found.number || located.state == State::Lost {
             return;
         }
         let header = || convert::header(self.frame(), odometry.stamp);
         let pose = located.map_from_odometry * in_plane(&odometry.isometry());
-        let message = convert::pose_with_covariance(header(), &pose, &located.estimate.covariance);
-        publish(&self.pose, &message);
+        self.robot.publish(self.frame(), odometry, &located.map_from_odometry, &located.estimate.covariance);
         if !found.particles.is_empty() {
             let poses = found.particles.iter().map(|particle| convert::pose_in_plane(&located.body_of(particle)));
             publish(&self.particles, &PoseArray { header: header(), poses: poses.collect() });
@@ -311,11 +276,8 @@ impl LocalizerThread {
         if found.is_usable {
             self.map_from_odometry = found.located.map(|located| located.map_from_odometry);
         }
-        let (Some(transform), Some(odometry)) = (&self.map_from_odometry, &self.odometry) else { return };
-        if self.settings.tf_broadcast {
-            let header = convert::header(self.frame(), odometry.stamp.shifted(self.settings.transform_tolerance));
-            publish(&self.transform, &convert::transforms(header, &self.odometry_frame, transform));
-        }
+        let (Some(transform), Some(odometry)) = (&self.map_from_odometry, &self.listener.odometry) else { return };
+        self.robot.publish_transform(self.frame(), &self.listener.odometry_frame, odometry.stamp, transform);
     }
 
     fn publish_path(&mut self) {

@@ -1,5 +1,8 @@
 //! The ROS thread: spins the node, forwards messages and requests, and reports.
 
+use std::sync::Arc;
+
+use nalgebra::Isometry2;
 use r2r::Node;
 #[cfg(not(feature = "ros-check"))]
 use r2r::ServiceRequest;
@@ -11,10 +14,14 @@ use super::interfaces::QueryField;
 use super::interfaces::Trigger;
 use super::listener::{Listener, Messages, now, offer, ready};
 use super::parameters::Parameters;
+use super::robot_pose::RobotPose;
 use super::services::{Command, Task, TriggerRequest};
 use super::threads::Threads;
-use crate::config::{Config, PoseSource};
+use crate::config::{self, Config, PoseSource};
+use crate::mapping::thread::MappingThread;
 use crate::mapping::updates::lock;
+use crate::sensing::reading::in_plane;
+use crate::slam::Tracked;
 
 /// Runs the node until it is stopped by SIGINT or SIGTERM.
 ///
@@ -30,10 +37,46 @@ pub fn run() -> anyhow::Result<()> {
     ended
 }
 
+/// The robot's pose and the transform from odometry, by the corrected path.
+struct CorrectedPose {
+    robot: RobotPose,
+    settings: config::Slam,
+    /// The path before it is corrected for the first time.
+    start: Option<Tracked>,
+    is_frame_taken: bool,
+}
+
+impl CorrectedPose {
+    fn create(node: &mut Node, settings: &config::Slam) -> anyhow::Result<Self> {
+        let robot = RobotPose::create(node, settings.tf_broadcast, settings.transform_tolerance)?;
+        Ok(Self { robot, settings: settings.clone(), start: None, is_frame_taken: false })
+    }
+
+    fn publish(&mut self, Listener { odometry, odometry_frame, .. }: &Listener, worker: &MappingThread) {
+        let (Some(odometry), Some(frame)) = (odometry, worker.inbox.frame()) else { return };
+        if *frame == **odometry_frame {
+            if !std::mem::replace(&mut self.is_frame_taken, true) {
+                log::error!("the frame of odometry is \"{frame}\", as that of the map; set frames.map to another name");
+            }
+            return;
+        }
+        let by_odometry = in_plane(&odometry.isometry());
+        let start = self.start.get_or_insert_with(|| Tracked::from_start(&self.settings, by_odometry));
+        let path = worker.corrected_path();
+        let tracked = path.as_ref().map_or(&*start, |path| &path.tracked);
+        let map_from_odometry = path.as_ref().map_or_else(Isometry2::identity, |path| path.map_from_odometry);
+        let covariance = tracked.covariance_at(&by_odometry, &map_from_odometry).into();
+        self.robot.publish(&frame, odometry, &map_from_odometry, &covariance);
+        self.robot.publish_transform(&frame, odometry_frame, odometry.stamp, &map_from_odometry);
+    }
+}
+
 /// The ROS thread of the mapper.
 struct RosThread<'a> {
     threads: &'a Threads,
     listener: Listener,
+    /// Where the field corrects the path.
+    corrected: Option<CorrectedPose>,
     commands: Vec<(Messages<TriggerRequest>, Command)>,
     #[cfg(not(feature = "ros-check"))]
     query: Messages<ServiceRequest<QueryField::Service>>,
@@ -48,11 +91,13 @@ impl<'a> RosThread<'a> {
             PoseSource::Odometry => log::info!("mapping {magnetometer} along {odometry}"),
             PoseSource::Transforms => log::info!("mapping {magnetometer} along the transforms to the map's frame"),
         }
+        let corrected = config.slam.enabled.then(|| CorrectedPose::create(node, &config.slam)).transpose()?;
         let offered =
             |&command: &Command| Ok((offer::<Trigger::Service>(node, &format!("~/{}", command.into_str()))?, command));
         Ok(Self {
             threads,
             listener,
+            corrected,
             commands: Command::VARIANTS.iter().map(offered).collect::<anyhow::Result<_>>()?,
             #[cfg(not(feature = "ros-check"))]
             query: offer::<QueryField::Service>(node, "~/query")?,
@@ -81,14 +126,21 @@ impl<'a> RosThread<'a> {
     /// Passes everything that arrived to the mapping thread.
     fn forward(&mut self) -> anyhow::Result<()> {
         let mut outcome = Ok(());
-        let inbox = &self.threads.shared.session.worker.inbox;
+        let worker = &self.threads.shared.session.worker;
+        let inbox = &worker.inbox;
         let sink = |input| {
             if let Err(error) = inbox.offer(input) {
                 outcome = Err(error);
             }
         };
-        self.listener.forward(|frame| inbox.name_frame(frame), sink)?;
-        Ok(outcome?)
+        let corrects = self.corrected.is_some();
+        let name_map = |frame: &str| if corrects { Ok(Arc::from(frame)) } else { inbox.name_frame(frame) };
+        let is_moved = self.listener.forward(name_map, sink)?;
+        outcome?;
+        if let Some(corrected) = self.corrected.as_mut().filter(|_| is_moved) {
+            corrected.publish(&self.listener, worker);
+        }
+        Ok(())
     }
 
     fn take_requests(&mut self) {

@@ -24,6 +24,8 @@ use crate::display::occupancy::{GridScales, OccupancyLayers};
 use crate::field::grid::{Cells, StrengthGrid};
 use crate::field::map::FieldMap;
 use crate::field::raster::Rasterizer;
+use crate::mapping::mapper::Mapper;
+use crate::mapping::path::Path;
 use crate::mapping::updates::{Update, lock};
 use crate::session::Answer;
 
@@ -63,6 +65,7 @@ impl PublishingHandle {
             vectors: has_axes.then(|| MapPublisher::create(node, "~/vectors")).transpose()?,
             inducing_points: MapPublisher::create(node, "~/inducing_points")?,
             path: MapPublisher::create(node, "~/path")?,
+            odometry_path: config.slam.enabled.then(|| MapPublisher::create(node, "~/odometry_path")).transpose()?,
             bias: learns_hard_iron.then(|| MapPublisher::create(node, "~/bias")).transpose()?,
         };
         Ok((Self { requests }, spawn("publishing", move || thread.run(&receiver))?))
@@ -293,6 +296,8 @@ struct PublishingThread {
     vectors: Option<MapPublisher<visualization_msgs::msg::MarkerArray>>,
     inducing_points: MapPublisher<visualization_msgs::msg::MarkerArray>,
     path: MapPublisher<nav_msgs::msg::Path>,
+    /// The path by odometry, where the field corrects it.
+    odometry_path: Option<MapPublisher<nav_msgs::msg::Path>>,
     /// The bias of the sensor, where it is learnt.
     bias: Option<MapPublisher<sensor_msgs::msg::MagneticField>>,
 }
@@ -392,8 +397,14 @@ impl PublishingThread {
         });
         // A mapping thread that has ended reports why itself.
         let session = &self.shared.session;
-        let path = || Some(convert::path(header(), session.path().ok()?.points()));
-        has_published |= self.path.offer(update.number, is_due, path);
+        let path = |which: fn(&Mapper) -> Path| {
+            move || Some(convert::path(header(), session.worker.inspect(which).ok()?.points()))
+        };
+        has_published |= self.path.offer(update.number, is_due, path(Mapper::path));
+        if let Some(odometry_path) = &mut self.odometry_path {
+            let by_odometry = |mapper: &Mapper| mapper.pipeline().path().clone();
+            has_published |= odometry_path.offer(update.number, is_due, path(by_odometry));
+        }
         if has_published {
             self.markers_published = Some(Instant::now());
         }

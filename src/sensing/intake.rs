@@ -179,8 +179,10 @@ pub struct Intake {
     /// Empty; kept for its memory.
     passed: Vec<Passed<Framed>>,
     tree: FrameTree,
-    /// The frame of the map, once it is known.
+    /// The frame that poses are brought into, once it is known.
     map: Option<Arc<str>>,
+    /// The frame of the map, where it is another one because the path is corrected.
+    corrected: Option<Arc<str>>,
     /// The child frame of odometry.
     body: Option<Arc<str>>,
     /// The mount that was passed on last, which may be an unknown one.
@@ -214,26 +216,30 @@ enum Framed {
 impl Intake {
     /// An intake that has received nothing yet.
     pub fn new(config: &Config) -> Self {
-        let map = normalized(&config.frames.map);
+        let map = normalized(config.map_frame());
+        let map = (!map.is_empty()).then(|| Arc::from(map));
+        // Where the field corrects the path, poses stay in the frame of odometry.
+        let (map, corrected) = if config.slam.enabled { (None, map) } else { (map, None) };
         Self {
             settings: config.frames.clone(),
             needs_mount: config.needs_mount(),
             capacity: config.synchronizer.max_waiting,
             given_mount: config.sensor.override_transforms.then(|| config.sensor.mount()),
             clock: Clock::new(config),
-            map: (!map.is_empty()).then(|| Arc::from(map)),
+            map,
+            corrected,
             ..Self::default()
         }
     }
 
-    /// Sets the frame of the map, unless it is known already.
+    /// Sets the frame that poses are brought into, unless it is known already.
     pub fn name_map(&mut self, frame: &str) {
         self.map.get_or_insert_with(|| Arc::from(normalized(frame)));
     }
 
     /// The frame of the map, once it is known.
     pub fn map_frame(&self) -> Option<&str> {
-        self.map.as_deref()
+        self.corrected.as_deref().or(self.map.as_deref())
     }
 
     /// The longest gaps between the stamps of readings and of odometry since the last call, in seconds.

@@ -81,6 +81,17 @@ pub(super) struct Movement {
 }
 
 impl OdometryNoise {
+    /// Variances of a movement between two observations by this length, in metres, and turn, in radians: along it, sideways, and of
+    /// the heading.
+    pub(super) fn variances(&self, length: f64, turn: f64) -> Vector3<f64> {
+        let variance = |deviation: f64, amount: f64| deviation * deviation * amount + LEAST_VARIANCE;
+        Vector3::new(
+            variance(self.forward, length),
+            variance(self.sideways, 1.0),
+            variance(self.heading, length) + variance(self.turning, turn.abs()),
+        )
+    }
+
     pub(super) fn movement(&self, before: &PlanePose, after: &PlanePose, link: &Link, shared: &Shared) -> Movement {
         // Along the movement by odometry and across it: the sensor may be mounted at any angle.
         let (sin, cos) = (before.z + link.movement.y.atan2(link.movement.x)).sin_cos();
@@ -91,12 +102,7 @@ impl OdometryNoise {
         let after = Matrix3::new(cos, sin, 0.0, -sin, cos, 0.0, 0.0, 0.0, 1.0);
         let mut before = -after;
         (before.m13, before.m23) = (sideways, -forward);
-        let variance = |deviation: f64, amount: f64| deviation * deviation * amount + LEAST_VARIANCE;
-        let variances = Vector3::new(
-            variance(self.forward, length),
-            variance(self.sideways, 1.0),
-            variance(self.heading, length) + variance(self.turning, link.turn.abs()),
-        );
+        let variances = self.variances(length, link.turn);
         let error = Vector3::new(forward - length * (1.0 + shared[SCALE]), sideways, turned);
         let excess = error.component_mul(&error).component_div(&variances).sum() / FREEDOM;
         Movement {

@@ -1,11 +1,11 @@
-//! The path of a whole drive, from its trajectory.
+//! The path of a drive, from its observations: of a whole one, or of one that goes on.
 
-use nalgebra::{Isometry2, Matrix2, Vector3};
+use nalgebra::{Isometry2, Matrix2, Matrix3, Vector3};
 use streaming_gp::NamedValue;
 
 use super::basis::FieldPrior;
-use super::chain::{DRIFT, IRON, OdometryNoise, PlanePose, SCALE, chain, plane_pose};
-use super::smoother::{Prior, Smoother};
+use super::chain::{DRIFT, IRON, OdometryNoise, PlanePose, SCALE, chain, plane_pose, wrapped};
+use super::smoother::{CHUNK, Prior, Smoother};
 use crate::config::{self, Config, Mapped};
 use crate::sensing::reading::{MagneticField, Observation};
 use crate::trajectory::{Correction, Node, fold};
@@ -53,23 +53,247 @@ pub struct Estimate {
     pub hard_iron: [f64; 3],
 }
 
-/// The hyperparameters of the field by these observations, at their poses by odometry: geometric means over pieces of the path, along which
-/// odometry is still good. A map of the whole path would contradict itself where the robot comes back.
+/// The path of a drive, estimated as observations come in.
+#[derive(Clone, Debug)]
+pub struct PathEstimator {
+    prior: Prior,
+    pose_spacing: f64,
+    /// Observations that may go on with others to the next pose.
+    open: Vec<Observation>,
+    /// For each pose the mean of its observations, and where their middle is among all.
+    groups: Vec<(Observation, f64)>,
+    /// Number of observations in these groups.
+    grouped: usize,
+    smoother: Option<Smoother>,
+}
+
+impl PathEstimator {
+    /// An estimator that has no observations yet; `prior` holds for the whole path.
+    pub fn new(prior: Prior, pose_spacing: f64) -> Self {
+        Self { prior, pose_spacing, open: Vec::new(), groups: Vec::new(), grouped: 0, smoother: None }
+    }
+
+    /// Adds observations, at their poses by odometry.
+    pub fn add(&mut self, observations: &[Observation]) {
+        let mut open = std::mem::take(&mut self.open);
+        open.extend_from_slice(observations);
+        let mut groups = groups(&open, self.pose_spacing, MOST_TURN);
+        let last = groups.pop().map(<[_]>::to_vec).unwrap_or_default();
+        groups.into_iter().for_each(|group| self.add_group(group));
+        self.open = last;
+    }
+
+    /// Nothing follows for now.
+    pub fn close(&mut self) {
+        let open = std::mem::take(&mut self.open);
+        if !open.is_empty() {
+            self.add_group(&open);
+        }
+    }
+
+    fn add_group(&mut self, group: &[Observation]) {
+        self.groups.push((average(group), self.grouped as f64 + 0.5 * (group.len() - 1) as f64));
+        self.grouped += group.len();
+    }
+
+    /// Number of poses that are not estimated yet.
+    fn waiting(&self) -> usize {
+        self.groups.len() - self.smoother.as_ref().map_or(0, |smoother| smoother.poses().len())
+    }
+
+    /// Whether as many poses wait as are estimated at a time.
+    pub fn is_chunk_waiting(&self) -> bool {
+        self.waiting() >= CHUNK
+    }
+
+    /// Estimates some metres more of the path, and all before again.
+    ///
+    /// # Errors
+    /// [`Error`], as for all methods below.
+    pub fn extend(&mut self) -> Result<(), Error> {
+        let known = self.smoother.as_ref().map_or(0, Smoother::known);
+        let from = known.saturating_sub(1);
+        let averages: Vec<Observation> = self.groups[from..].iter().map(|(average, _)| *average).collect();
+        let links = chain(&averages);
+        let smoother = match &mut self.smoother {
+            Some(smoother) => {
+                smoother.push(&links[1..]);
+                smoother
+            }
+            None => {
+                let start = averages.first().map(plane_pose).ok_or(Error::NoAxes)?;
+                self.smoother.insert(Smoother::new(self.prior.clone(), start, links))
+            }
+        };
+        smoother.extend().map_err(|_| Error::NoSolution)
+    }
+
+    /// Estimates the whole path again, under another prior.
+    pub fn set_prior(&mut self, prior: Prior) -> Result<(), Error> {
+        self.prior = prior.clone();
+        self.smoother.as_mut().map_or(Ok(()), |smoother| smoother.set_prior(prior)).map_err(|_| Error::NoSolution)
+    }
+
+    /// Estimates the whole path again, with everything linearised where it is.
+    pub fn finish(&mut self) -> Result<(), Error> {
+        self.smoother.as_mut().map_or(Ok(()), Smoother::finish).map_err(|_| Error::NoSolution)
+    }
+
+    /// Where odometry was in the map at the poses so far.
+    pub fn correction(&self) -> Result<Correction, Error> {
+        self.correction_to(self.smoother()?.poses())
+    }
+
+    /// How far these poses are from where odometry was by another correction: the largest distance in metres, or angle in radians.
+    pub fn moved_since(&self, correction: &Correction) -> f64 {
+        let poses = self.smoother.as_ref().map_or(&[][..], Smoother::poses);
+        let moved = |((average, middle), pose): (&(Observation, f64), &PlanePose)| {
+            let before = correction.pose(*middle, &average.in_plane());
+            let angle = wrapped(pose.z - before.rotation.angle()).abs();
+            (pose.xy() - before.translation.vector).norm().max(angle)
+        };
+        self.groups.iter().zip(poses).map(moved).fold(0.0, f64::max)
+    }
+
+    /// How far the last of these poses is known.
+    pub fn tracked(&self) -> Result<Tracked, Error> {
+        let smoother = self.smoother()?;
+        let last = smoother.poses().len().checked_sub(1).ok_or(Error::NoAxes)?;
+        Ok(Tracked {
+            odometry: self.groups[last].0.in_plane(),
+            covariance: smoother.covariance_of_last().map_err(|_| Error::NoSolution)?,
+            noise: self.prior.odometry,
+            pose_spacing: self.pose_spacing,
+            scale: smoother.shared()[SCALE],
+            drift: smoother.shared()[DRIFT],
+        })
+    }
+
+    /// The whole estimate.
+    pub fn estimate(&self) -> Result<Estimate, Error> {
+        let smoother = self.smoother()?;
+        let shared = smoother.shared();
+        Ok(Estimate {
+            correction: self.correction()?,
+            online: self.correction_to(smoother.online())?,
+            covariances: smoother.covariances_of_shape().map_err(|_| Error::NoSolution)?,
+            scale: shared[SCALE],
+            drift: shared[DRIFT],
+            hard_iron: shared.fixed_rows::<3>(IRON).into_owned().into(),
+        })
+    }
+
+    fn smoother(&self) -> Result<&Smoother, Error> {
+        self.smoother.as_ref().ok_or(Error::NoAxes)
+    }
+
+    fn correction_to(&self, poses: &[PlanePose]) -> Result<Correction, Error> {
+        let node = |((average, middle), pose): (&(Observation, f64), &PlanePose)| {
+            Node::new(*middle, &(Isometry2::new(pose.xy(), pose.z) * average.in_plane().inverse()))
+        };
+        Correction::new(self.groups.iter().zip(poses).map(node).collect()).ok_or(Error::NoSolution)
+    }
+}
+
+/// Where the path is known to last, while it goes on.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Tracked {
+    /// Pose of the sensor there, by odometry.
+    pub odometry: Isometry2<f64>,
+    /// Covariance of its pose in the map, given the first pose: metres and radians.
+    pub covariance: Matrix3<f64>,
+    noise: OdometryNoise,
+    pose_spacing: f64,
+    /// Relative error of the distances of odometry: positive where it reports too short ones.
+    pub scale: f64,
+    /// Drift of the heading of odometry, in radians per metre: positive where it turns too little to the left.
+    pub drift: f64,
+}
+
+impl Tracked {
+    /// A path that begins here, by odometry.
+    pub fn from_start(settings: &config::Slam, odometry: Isometry2<f64>) -> Self {
+        let (noise, pose_spacing) = (OdometryNoise::of(settings), settings.pose_spacing);
+        Self { odometry, covariance: Matrix3::zeros(), noise, pose_spacing, scale: 0.0, drift: 0.0 }
+    }
+
+    /// Covariance of the pose in the map where odometry is here now; `map_from_odometry` turns it into the frame of the map.
+    pub fn covariance_at(&self, odometry: &Isometry2<f64>, map_from_odometry: &Isometry2<f64>) -> Matrix3<f64> {
+        let moved = map_from_odometry.rotation * (odometry.translation.vector - self.odometry.translation.vector);
+        let turned = self.odometry.rotation.angle_to(&odometry.rotation);
+        let mut by_heading = Matrix3::identity();
+        (by_heading.m13, by_heading.m23) = (-moved.y, moved.x);
+        let length = moved.norm();
+        let variances = self.noise.variances(length, turned);
+        // A heading that wanders turns what has been driven by a third of its variance at the end.
+        let place =
+            variances.x + variances.y * (length / self.pose_spacing).max(1.0) + variances.z * length * length / 3.0;
+        let noise = Matrix3::from_diagonal(&Vector3::new(place, place, variances.z));
+        by_heading * self.covariance * by_heading.transpose() + noise
+    }
+}
+
+/// The hyperparameters of the field by pieces of the path, along which odometry is still good. A map of the whole path would contradict
+/// itself where the robot comes back.
+#[derive(Clone, Debug)]
+pub struct LocalHyperparameters {
+    config: Config,
+    /// Observations of the piece that is not finished.
+    open: Vec<Observation>,
+    learnt: Vec<Vec<NamedValue>>,
+}
+
+impl LocalHyperparameters {
+    /// No piece yet.
+    pub fn new(config: &Config) -> Self {
+        let mut config = config.decided(Mapped::Vector).into_owned();
+        config.tiles.size = 0.0;
+        Self { config, open: Vec::new(), learnt: Vec::new() }
+    }
+
+    /// Learns from the pieces that these observations complete, at their poses by odometry.
+    pub fn add(&mut self, observations: &[Observation], stop: &(dyn Fn() -> bool + Sync)) {
+        let mut open = std::mem::take(&mut self.open);
+        open.extend_from_slice(observations);
+        let mut pieces = groups(&open, PIECE, f64::INFINITY);
+        let last = pieces.pop().map(<[_]>::to_vec).unwrap_or_default();
+        pieces.into_iter().for_each(|piece| self.learn(piece, stop));
+        self.open = last;
+    }
+
+    /// Learns from the last piece, too.
+    pub fn close(&mut self, stop: &(dyn Fn() -> bool + Sync)) {
+        let open = std::mem::take(&mut self.open);
+        if !open.is_empty() {
+            self.learn(&open, stop);
+        }
+    }
+
+    fn learn(&mut self, piece: &[Observation], stop: &(dyn Fn() -> bool + Sync)) {
+        self.learnt.extend(fold(&self.config, [piece], stop).map().map(|map| map.hyperparameters()));
+    }
+
+    /// The geometric means over all pieces, by name; empty without any.
+    pub fn mean(&self) -> Vec<NamedValue> {
+        let mean = |(index, named): (usize, &NamedValue)| {
+            let logarithms = self.learnt.iter().map(|values| values[index].value.ln());
+            let value = (logarithms.sum::<f64>() / self.learnt.len() as f64).exp();
+            NamedValue { name: named.name.clone(), value }
+        };
+        self.learnt.first().map(|names| names.iter().enumerate().map(mean).collect()).unwrap_or_default()
+    }
+}
+
+/// The hyperparameters of the field by these observations, at their poses by odometry.
 pub fn local_hyperparameters(
     config: &Config,
     observations: &[Observation],
     stop: &(dyn Fn() -> bool + Sync),
 ) -> Vec<NamedValue> {
-    let mut config = config.decided(Mapped::Vector).into_owned();
-    config.tiles.size = 0.0;
-    let pieces = groups(observations, PIECE, f64::INFINITY);
-    let maps = pieces.iter().filter_map(|piece| fold(&config, [piece], stop).map());
-    let values: Vec<Vec<NamedValue>> = maps.map(|map| map.hyperparameters()).collect();
-    let mean = |(index, named): (usize, &NamedValue)| {
-        let logarithms = values.iter().map(|values| values[index].value.ln());
-        NamedValue { name: named.name.clone(), value: (logarithms.sum::<f64>() / values.len() as f64).exp() }
-    };
-    values.first().map(|names| names.iter().enumerate().map(mean).collect()).unwrap_or_default()
+    let mut pieces = LocalHyperparameters::new(config);
+    pieces.add(observations, stop);
+    pieces.close(stop);
+    pieces.mean()
 }
 
 /// Estimates the path of these observations, at their poses by odometry, given the hyperparameters of the field by name. `stop` is checked
@@ -84,36 +308,17 @@ pub fn estimate(
     stop: &dyn Fn() -> bool,
 ) -> Result<Estimate, Error> {
     let prior = Prior::learnt(&config.slam, config.vector.hard_iron, hyperparameters).ok_or(Error::NoAxes)?;
-    let groups = groups(observations, config.slam.pose_spacing, MOST_TURN);
-    let averages: Vec<Observation> = groups.iter().map(|group| average(group)).collect();
-    let start = averages.first().map(plane_pose).ok_or(Error::NoAxes)?;
-    let mut smoother = Smoother::new(prior, start, chain(&averages));
-    while smoother.poses().len() < averages.len() {
-        smoother.extend().map_err(|_| Error::NoSolution)?;
+    let mut path = PathEstimator::new(prior, config.slam.pose_spacing);
+    path.add(observations);
+    path.close();
+    while path.waiting() > 0 {
+        path.extend()?;
         if stop() {
             return Err(Error::Stopped);
         }
     }
-    smoother.finish().map_err(|_| Error::NoSolution)?;
-    let covariances = smoother.covariances_of_shape().map_err(|_| Error::NoSolution)?;
-    let correction = |poses: &[PlanePose]| {
-        let mut first = 0;
-        let node = |((group, average), pose): ((&&[Observation], &Observation), &PlanePose)| {
-            let middle = first as f64 + 0.5 * (group.len() - 1) as f64;
-            first += group.len();
-            Node::new(middle, &(Isometry2::new(pose.xy(), pose.z) * average.in_plane().inverse()))
-        };
-        Correction::new(groups.iter().zip(&averages).zip(poses).map(node).collect()).ok_or(Error::NoSolution)
-    };
-    let shared = smoother.shared();
-    Ok(Estimate {
-        correction: correction(smoother.poses())?,
-        online: correction(smoother.online())?,
-        covariances,
-        scale: shared[SCALE],
-        drift: shared[DRIFT],
-        hard_iron: shared.fixed_rows::<3>(IRON).into_owned().into(),
-    })
+    path.finish()?;
+    path.estimate()
 }
 
 impl Prior {
@@ -129,13 +334,19 @@ impl Prior {
         let mut prior = Self::new(field, settings.noise_factor * value("noise")?);
         prior.shared.fixed_rows_mut::<3>(IRON).fill(hard_iron.max(LEAST_HARD_IRON));
         (prior.shared[SCALE], prior.shared[DRIFT]) = (settings.odometry_scale, settings.odometry_drift);
-        prior.odometry = OdometryNoise {
+        prior.odometry = OdometryNoise::of(settings);
+        Some(prior)
+    }
+}
+
+impl OdometryNoise {
+    fn of(settings: &config::Slam) -> Self {
+        Self {
             forward: settings.odometry_forward,
             sideways: settings.odometry_sideways,
             heading: settings.odometry_heading,
             turning: settings.odometry_turning,
-        };
-        Some(prior)
+        }
     }
 }
 

@@ -60,9 +60,10 @@ impl Prior {
         }
     }
 
-    /// Largest side of a tile, in metres.
-    fn tile(&self) -> f64 {
-        self.tile.min(TILE * self.field.lengthscale)
+    /// The tiles around a path.
+    fn layout(&self, path: &[PlanePose]) -> Layout {
+        let lengthscale = self.field.lengthscale;
+        Layout::around(path.iter(), self.tile.min(TILE * lengthscale), lengthscale)
     }
 
     /// Whether these are numbers with which a path can be estimated.
@@ -77,7 +78,7 @@ impl Prior {
 }
 
 /// Poses that are added at once, and of a segment.
-const CHUNK: usize = 40;
+pub(super) const CHUNK: usize = 40;
 
 /// Factors of the noise of new poses, and how many steps are made with each: so that a wrong start does not stick.
 const INFLATIONS: [(f64, usize); 3] = [(16.0, 1), (4.0, 1), (1.0, 2)];
@@ -200,7 +201,7 @@ impl Smoother {
     pub fn new(prior: Prior, start: PlanePose, links: Vec<Link>) -> Self {
         let is_valid =
             prior.is_valid() && start.iter().all(|value| value.is_finite()) && links.iter().all(Link::is_valid);
-        let layout = Layout::around(dead_reckoning(start, &links).iter(), prior.tile());
+        let layout = prior.layout(&dead_reckoning(start, &links));
         let poses = Vec::with_capacity(links.len());
         let mut smoother = Self {
             is_valid,
@@ -233,6 +234,27 @@ impl Smoother {
     /// What the whole path shares.
     pub fn shared(&self) -> &Shared {
         &self.shared
+    }
+
+    /// Appends links, whose poses are added by [`extend`](Self::extend).
+    pub fn push(&mut self, links: &[Link]) {
+        self.is_valid &= links.iter().all(Link::is_valid);
+        self.links.extend_from_slice(links);
+    }
+
+    /// Number of poses that it has the links of.
+    pub fn known(&self) -> usize {
+        self.links.len()
+    }
+
+    /// Continues with another prior, and estimates all poses together, as [`finish`](Self::finish) does.
+    ///
+    /// # Errors
+    /// As [`run`](Self::run).
+    pub fn set_prior(&mut self, prior: Prior) -> Result<(), NotPositiveDefinite> {
+        self.is_valid &= prior.is_valid();
+        self.prior = prior;
+        self.finish()
     }
 
     /// Adds all poses chunk by chunk, and estimates them together.
@@ -306,7 +328,7 @@ impl Smoother {
 
     /// Makes steps of the whole path, in tiles around it, and returns the objective.
     fn settle(&mut self) -> Result<f64, NotPositiveDefinite> {
-        self.layout = Layout::around(self.poses.iter(), self.prior.tile());
+        self.layout = self.prior.layout(&self.poses);
         self.tiles.clear();
         self.segments.clear();
         self.cut(0)?;
@@ -619,6 +641,31 @@ impl Smoother {
                 + self.covariance_of_stretch(self.poses[index].xy() - centre)
         };
         Ok(changes.iter().enumerate().map(shape).collect())
+    }
+
+    /// Covariance of the last pose given the first, with field and sensor marginalised.
+    ///
+    /// # Errors
+    /// As [`covariances`](Self::covariances).
+    pub fn covariance_of_last(&self) -> Result<Matrix3<f64>, NotPositiveDefinite> {
+        let [Some(first), Some(last)] = [self.poses.first(), self.poses.last()] else {
+            return Err(NotPositiveDefinite);
+        };
+        let reduced = self.reduce(&Window::whole())?;
+        let mut covariance = Matrix3::zeros();
+        for axis in 0..3 {
+            let mut right = Unknowns {
+                poses: vec![Vector3::zeros(); self.poses.len()],
+                fields: self.tiles.iter().map(|tile| vec![0.0; tile.field.len()]).collect(),
+                shared: Shared::zeros(),
+            };
+            right.poses[self.poses.len() - 1][axis] = 1.0;
+            let column = self.solve(&reduced, &right).poses[self.poses.len() - 1];
+            covariance.set_column(axis, &column);
+        }
+        let mut places = covariance.fixed_view_mut::<2, 2>(0, 0);
+        places += self.covariance_of_stretch(last.xy() - first.xy());
+        Ok(covariance)
     }
 
     /// Covariance of each pose given the first, with field and sensor marginalised.

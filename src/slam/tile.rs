@@ -9,37 +9,42 @@ use super::chain::PlanePose;
 /// How far inducing points reach beyond a tile, in lengthscales.
 const MARGIN: f64 = 1.2;
 
-/// The squares into which the plane is divided: as few as possible of at most this size.
+/// Least side of a tile, in lengthscales: the estimated path is not quite where the tiles were laid.
+const LEAST_SIDE: f64 = 1.0;
+
+/// By how much tiles are larger than what they are laid around, so that its border is within them.
+const SLACK: f64 = 1e-9;
+
+/// The rectangles into which the plane is divided.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Layout {
     low: [f64; 2],
     side: [f64; 2],
-    count: [usize; 2],
 }
 
 impl Layout {
-    /// Tiles around these places, with sides of at most `size` metres.
-    pub fn around<'a>(poses: impl Iterator<Item = &'a PlanePose> + Clone, size: f64) -> Self {
+    /// As few tiles as possible around these places, with sides of at most `size` metres; others of the same size beside them.
+    pub fn around<'a>(poses: impl Iterator<Item = &'a PlanePose> + Clone, size: f64, lengthscale: f64) -> Self {
         let range = |axis: usize| {
             let values = poses.clone().map(|pose| pose[axis]);
             let empty = (f64::INFINITY, f64::NEG_INFINITY);
             values.fold(empty, |(low, high), value| (low.min(value), high.max(value)))
         };
-        let ranges = [range(0), range(1)];
-        let count = ranges.map(|(low, high)| (((high - low) / size).ceil() as usize).max(1));
-        let side = [0, 1].map(|axis| ((ranges[axis].1 - ranges[axis].0) / count[axis] as f64).max(0.0));
-        Self { low: ranges.map(|(low, _)| low), side, count }
+        let sides = [0, 1].map(|axis| {
+            let (low, high) = range(axis);
+            let count = ((high - low) / size).ceil().max(1.0);
+            let side = (1.0 + SLACK) * ((high - low) / count).max(LEAST_SIDE * lengthscale);
+            (0.5 * (low + high - side * count), side)
+        });
+        Self { low: sides.map(|(low, _)| low), side: sides.map(|(_, side)| side) }
     }
 
-    /// The tile of a place; the outermost reach as far as there are places.
-    pub fn tile_of(&self, pose: &PlanePose) -> [usize; 2] {
-        [0, 1].map(|axis| {
-            let steps = ((pose[axis] - self.low[axis]) / self.side[axis]).floor();
-            (steps.max(0.0) as usize).min(self.count[axis] - 1)
-        })
+    /// The tile of a place.
+    pub fn tile_of(&self, pose: &PlanePose) -> [i64; 2] {
+        [0, 1].map(|axis| ((pose[axis] - self.low[axis]) / self.side[axis]).floor() as i64)
     }
 
-    fn corner(&self, tile: [usize; 2]) -> [f64; 2] {
+    fn corner(&self, tile: [i64; 2]) -> [f64; 2] {
         [0, 1].map(|axis| self.low[axis] + self.side[axis] * tile[axis] as f64)
     }
 }
@@ -47,7 +52,7 @@ impl Layout {
 /// A tile: its field, and what its segments tell of it.
 #[derive(Clone, Debug)]
 pub(super) struct Tile {
-    pub index: [usize; 2],
+    pub index: [i64; 2],
     pub basis: Basis,
     /// The unknowns of its field.
     pub field: Vec<f64>,
@@ -60,7 +65,7 @@ pub(super) struct Tile {
 }
 
 impl Tile {
-    pub fn new(prior: &FieldPrior, layout: &Layout, index: [usize; 2]) -> Result<Self, NotPositiveDefinite> {
+    pub fn new(prior: &FieldPrior, layout: &Layout, index: [i64; 2]) -> Result<Self, NotPositiveDefinite> {
         let low = layout.corner(index);
         let margin = MARGIN * prior.lengthscale;
         let basis =

@@ -147,6 +147,13 @@ fn existing(path: &Path, config: &Config, source: &SourceId) -> Result<Option<Ex
     }
     report(&recovered);
     check_frame(path, recovered.mapper.frame(), config)?;
+    if !config.slam.enabled && !recovered.mapper.trajectory().correction.nodes().is_empty() {
+        return Err(Error::Refused(format!(
+            "the path of {} was corrected by the field, and only with slam.enabled it goes on; choose another name \
+             (node.map_name), or start a new map (node.load_at_start = false, store.resume = false)",
+            path.display()
+        )));
+    }
     recovered.mapper.model().check(config).map_err(|error| other_model(path, &error))?;
     let file = recovered.file(database);
     let Recovered { mut mapper, batches, .. } = recovered;
@@ -225,12 +232,12 @@ fn default_folder() -> PathBuf {
 
 /// Rejects a map whose frame differs from that of the settings; either may still be unknown.
 fn check_frame(path: &Path, kept: &str, config: &Config) -> Result<(), Error> {
-    let given = crate::sensing::frames::normalized(&config.frames.map);
+    let given = crate::sensing::frames::normalized(config.map_frame());
     if kept.is_empty() || given.is_empty() || kept == given {
         return Ok(());
     }
     Err(Error::Refused(format!(
-        "{} is a map of frame \"{kept}\", but frames.map is \"{given}\"; set frames.map = \"{kept}\", choose another name \
+        "{} is a map of frame \"{kept}\", and the new one would be of \"{given}\"; set frames.map = \"{kept}\", choose another name \
          (node.map_name), or start a new map (node.load_at_start = false, store.resume = false)",
         path.display()
     )))

@@ -352,7 +352,10 @@ impl Replay {
             let observations: Vec<Observation> = mapper.trajectory().observations().copied().collect();
             let correction = correction_to(&trajectory, &poses, &observations);
             let is_new = |correction: &Correction| *correction != mapper.trajectory().correction;
-            (correction.is_some(), correction.filter(is_new).map(Step::Correct).into_iter().collect())
+            (
+                correction.is_some(),
+                correction.filter(is_new).map(|correction| Step::Correct(correction, None)).into_iter().collect(),
+            )
         })?;
         if is_placed || self.worker.stop.is_stopped() { Ok(()) } else { Err(Error::NoPose) }
     }

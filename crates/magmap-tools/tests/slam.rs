@@ -6,10 +6,16 @@ use std::fs;
 use std::io::Write;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use magmap::config::{Config, Mapped, Slam};
 use magmap::field::grid::StrengthGrid;
-use magmap::sensing::reading::{Measurement, Pose};
+use magmap::mapping::mapper::Mapper;
+use magmap::mapping::path_correction::CorrectedPath;
+use magmap::mapping::thread::{MappingThread, Mode};
+use magmap::sensing::intake::Intake;
+use magmap::sensing::reading::{Measurement, Observation, Pose};
+use magmap::session::Session;
 use magmap::store::Database;
 use magmap::store::recovery::Gaps;
 use magmap::trajectory;
@@ -20,6 +26,9 @@ use nalgebra::Isometry3;
 use tempfile::{NamedTempFile, tempdir};
 
 use super::replay::source;
+
+/// How long a correction may take on a machine with much else to do.
+const PATIENCE: Duration = Duration::from_secs(300);
 
 const DRIFT: Drift = Drift { scale: 0.02, turn: 0.02, heading: 0.02, slip: 0.01 };
 
@@ -239,4 +248,83 @@ fn slam_of_strengths_is_refused_with_what_it_needs() {
     config.model.field = Mapped::Strength;
     let error = config.validate().unwrap_err().to_string();
     assert!(error.contains("model.field") && error.contains("vector or auto"), "{error}");
+}
+
+/// Sends a drive as a robot would, and waits until its path is corrected as far as it has driven, but for what waits for the next metres.
+fn send(worker: &MappingThread, drive: &[SimulatedMeasurement], length: f64) -> CorrectedPath {
+    let measurements = drive.iter().map(|sample| sample.measurement);
+    let intake = Intake::new(&worker.config());
+    for input in intake.run(messages::<Infallible>(Isometry3::identity(), measurements)) {
+        worker.inbox.send(input.unwrap()).unwrap();
+    }
+    worker.flush().unwrap();
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        match worker.corrected_path() {
+            Some(path) if path.length > length => return path,
+            path => assert!(Instant::now() < deadline, "expected a path of more than {length} m, found {path:?}"),
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+/// The largest distance of observations from where the sensor was, in metres. The map begins where the robot was.
+fn largest_error(observations: impl Iterator<Item = Observation>, drive: &[SimulatedMeasurement]) -> f64 {
+    let truth: Vec<Pose> = drive.iter().map(|sample| sample.truth.pose).collect();
+    let distance = |seen: Observation| {
+        let next = truth.partition_point(|pose| pose.stamp < seen.stamp).min(truth.len() - 1);
+        (truth[next].position - seen.position).xy().norm()
+    };
+    observations.map(distance).fold(0.0, f64::max)
+}
+
+#[test]
+fn a_robot_corrects_its_path_while_it_drives_and_its_map_is_that_of_the_path() {
+    let (drive, config) = (drive(), settings());
+    let worker = MappingThread::start(Mode::MergeWaiting, Mapper::new(&config), None, None).unwrap();
+    let path = send(&worker, &drive, 35.0);
+    let finished = worker.join().unwrap();
+    let kept = finished.mapper.trajectory();
+    assert_eq!(path.map_from_odometry, kept.correction.last());
+    let folded = trajectory::fold(&config, kept.corrected_batches(), &|| false);
+    assert!(folded.state() == finished.mapper.model().state());
+
+    // An observation averages some centimetres of the path, and is stamped at their end.
+    let by_odometry = largest_error(kept.observations().copied(), &drive);
+    let corrected = largest_error(kept.corrected_batches().flatten(), &drive);
+    assert!(by_odometry > 0.4 && corrected < 0.5 * by_odometry, "{by_odometry} m by odometry, {corrected} m corrected");
+    let deviation = path.tracked.covariance.m11.max(path.tracked.covariance.m22).sqrt();
+    assert!(deviation > 0.002 && deviation < 0.2, "{path:?}");
+    assert!(path.moved_most > 0.2, "{path:?}");
+}
+
+#[test]
+fn a_corrected_path_goes_on_where_the_node_starts_again() {
+    let (drive, folder) = (drive(), tempdir().unwrap());
+    let mut config = settings();
+    config.node.map_folder = folder.path().display().to_string();
+    let (first, second) = drive.split_at(drive.len() * 2 / 3);
+    let session = Session::start(&config, "", "/magmap").unwrap();
+    assert_eq!(session.worker.inbox.frame().as_deref(), Some("map"));
+    send(&session.worker, first, 20.0);
+    session.save().unwrap();
+    assert!(session.load().unwrap_err().contains("with slam.enabled no map is loaded"));
+    session.end().unwrap();
+
+    let without = Config { slam: Slam::default(), ..config.clone() };
+    let error = Session::start(&without, "", "/magmap").unwrap_err().to_string();
+    assert!(error.contains("corrected by the field") || error.contains("\"map\""), "{error}");
+
+    let session = Session::start(&config, "", "/magmap").unwrap();
+    let path = send(&session.worker, second, 35.0);
+    session.end().unwrap();
+    let database = Arc::new(Database::open(folder.path().join("map.magmap")).unwrap());
+    let recovered = database.recover(&config, Gaps::Stop, |_| {}).unwrap();
+    let kept = recovered.mapper.trajectory();
+    assert_eq!(path.map_from_odometry, kept.correction.last());
+    let folded = trajectory::fold(&config, kept.corrected_batches(), &|| false);
+    assert!(folded.state() == recovered.mapper.model().state());
+    let by_odometry = largest_error(kept.observations().copied(), &drive);
+    let corrected = largest_error(kept.corrected_batches().flatten(), &drive);
+    assert!(by_odometry > 0.4 && corrected < 0.5 * by_odometry, "{by_odometry} m by odometry, {corrected} m corrected");
 }
