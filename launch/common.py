@@ -98,22 +98,21 @@ def checked(context, known, is_whole):
     return given
 
 
-def text(value):
-    """A parameter that is text, even if it looks like a number."""
-    return ParameterValue(value, value_type=str)
-
-
 class Launch:
     """A launch file that starts: its arguments, and the processes that it has started."""
 
     def __init__(self, context, is_whole):
         self.context, self.is_whole, self.is_ending = context, is_whole, False
         self.given, self.processes = {}, []
+        # When launch itself is killed, the system interrupts its processes. A prefix of ours would replace the user's.
+        can_prefix = shutil.which('setpriv') and 'launch-prefix' not in context.launch_configurations
+        self.prefix = 'setpriv --pdeathsig INT' if can_prefix else None
 
     def node(self, executable, parameters, **more):
         """The node with these arguments as parameters (argument: parameter), and with more. The launch ends with it."""
-        given = {parameters[name]: value for name, value in self.given.items() if name in parameters and value != ''}
-        given = {name: value if isinstance(value, bool) else text(value) for name, value in given.items()}
+        values = {parameters[name]: value for name, value in self.given.items() if name in parameters and value != ''} | more
+        # Text that looks like a number is text.
+        values = {name: ParameterValue(value, value_type=type(value)) for name, value in values.items()}
         node = Node(
             package=PACKAGE,
             executable=executable,
@@ -121,13 +120,13 @@ class Launch:
             # Otherwise it would be that of the prefix.
             exec_name=executable,
             namespace=self.given['namespace'],
-            parameters=[*filter(None, [self.given['params_file']]), {**given, **more}],
+            parameters=[*filter(None, [self.given['params_file']]), values],
             remappings=[('imu/mag', self.given['magnetometer_topic']), ('odom', self.given['odometry_topic'])],
             ros_arguments=['--log-level', self.given['log_level']] if self.given['log_level'] else None,
             output='screen',
             sigterm_timeout=SHUTDOWN_PATIENCE,
             sigkill_timeout=SHUTDOWN_PATIENCE,
-            **self.ends_with_launch('INT'),
+            prefix=self.prefix,
         )
         return self.essential(node, executable)
 
@@ -151,16 +150,9 @@ class Launch:
             arguments=['--display-config', str(CONFIG_FOLDER / file), '--fixed-frame', fixed_frame],
             parameters=[{'use_sim_time': self.given['use_sim_time'] or False}],
             remappings=[('odom', self.given['odometry_topic'])],
-            **self.ends_with_launch('TERM'),
+            prefix=self.prefix,
         )
         return self.started(viewer)
-
-    def ends_with_launch(self, name):
-        """Options of a process that make the system send it this signal when launch itself is killed."""
-        # Our prefix would replace the user's.
-        if 'launch-prefix' in self.context.launch_configurations or not shutil.which('setpriv'):
-            return {}
-        return {'prefix': f'setpriv --pdeathsig {name}'}
 
     def started(self, process):
         """Starts a process. Launch waits for its end, and does not forget it when another launch file fails later."""
@@ -214,6 +206,7 @@ class Launch:
         last = Event()
 
         def report(context):
+            # Only now: what a process says last may arrive after its end.
             context.asyncio_loop.call_exception_handler({'message': ': '.join(filter(None, [reason, last_error(said)]))})
 
         reporting = OpaqueFunction(function=report)

@@ -3,7 +3,6 @@
 from pathlib import Path
 
 from launch.launch_description_sources.python_launch_file_utilities import load_python_launch_file_as_module
-from launch_ros.parameter_descriptions import ParameterValue
 
 mapping = load_python_launch_file_as_module(str(Path(__file__).with_name('mapping.launch.py')))
 argument = mapping.argument
@@ -42,5 +41,4 @@ def initial_pose(text):
         x, y, yaw = map(float, text.split(','))
     except ValueError:
         raise RuntimeError(f"initial_pose: expected X,Y,YAW in metres and radians, such as 1.5,-2,1.57, found '{text}'") from None
-    pose = {'initial_pose.x': x, 'initial_pose.y': y, 'initial_pose.yaw': yaw}
-    return {'set_initial_pose': True, **{name: ParameterValue(value, value_type=float) for name, value in pose.items()}}
+    return {'set_initial_pose': True, 'initial_pose.x': x, 'initial_pose.y': y, 'initial_pose.yaw': yaw}

@@ -16,7 +16,6 @@ from launch.launch_description_sources.python_launch_file_utilities import load_
 from launch.logging import get_logger
 from launch_ros.actions import PushRosNamespace, SetRemap
 from launch_ros.ros_adapters import get_ros_node
-from launch_ros.utilities import make_namespace_absolute, prefix_namespace
 from rclpy.utilities import get_rmw_implementation_identifier
 from rosbag2_interfaces.srv import Resume
 import rosbag2_py
@@ -80,10 +79,9 @@ def replay(launch):
     if given['rviz'] and not given['map_frame']:
         given['fixed_frame'] = given['fixed_frame'] or bag.first_frame(given['bag'], topics['odometry_topic'])
     name, fingerprint = bag.name_of(given['bag']), bag.fingerprint_of(given['bag'])
-    given['map_folder'] = given['map_folder'] or str(default_map_folder() / 'replays')
+    given['map_folder'] = given['map_folder'] or str(Path(os.environ.get('ROS_HOME') or Path.home() / '.ros') / 'magmap/replays')
     given['map_name'] = given['map_name'] or f'{name}-{fingerprint[:8]}'
-    pushed = launch.context.launch_configurations.get('ros_namespace', '')
-    alone = make_namespace_absolute(prefix_namespace(pushed, given['namespace'] or f'replay_{uuid.uuid4().hex[:8]}'))
+    alone = '/' + (given['namespace'] or f'replay_{uuid.uuid4().hex[:8]}').strip('/')
     if alone == '/':
         raise RuntimeError("namespace: expected one that nobody else uses, found '/'")
 
@@ -98,7 +96,7 @@ def replay(launch):
         GroupAction([
             PushRosNamespace(alone),
             *[SetRemap(name, renamed[name]) for name in SHARED_NAMES],
-            *mapping.node_and_rviz(launch, **{key: mapping.common.text(value) for key, value in parameters.items()}),
+            *mapping.node_and_rviz(launch, **parameters),
         ]),
         *play(launch, alone, heard.values(), play_command(given, alone, renamed, played, topics.values())),
     ]
@@ -108,11 +106,6 @@ def is_positive(text):
     with contextlib.suppress(ValueError):
         return 0.0 < float(text) < math.inf
     return False
-
-
-def default_map_folder():
-    """The default map folder of the node."""
-    return Path(os.environ.get('ROS_HOME') or Path.home() / '.ros') / 'magmap'
 
 
 def play_command(given, alone, renamed, played, topics):
@@ -140,7 +133,7 @@ def play_command(given, alone, renamed, played, topics):
 def play(launch, alone, topics, command):
     """Starts the player once the node has subscribed, resumes it once the two have met, and flushes the node at the end."""
     subscribed, over = Event(), asyncio.Event()
-    player = ExecuteProcess(cmd=command, name='player', output='screen', **launch.ends_with_launch('TERM'))
+    player = ExecuteProcess(cmd=command, name='player', output='screen', prefix=launch.prefix)
     player = launch.essential(player, 'the bag could not be played: player', then=over.set)
 
     async def conduct(context):
