@@ -33,7 +33,7 @@ OF_LAUNCH = ('emulate_tty', 'launch-prefix', 'launch-prefix-filter', 'ros_namesp
 # Arguments of which only these values are valid, or none where that is the default.
 BOOLEAN = {'true': True, '1': True, 'false': False, '0': False}
 CHOICES = {
-    **dict.fromkeys(('use_sim_time', 'load_at_start', 'tf_broadcast', 'rviz', 'exit'), BOOLEAN),
+    **dict.fromkeys(('use_sim_time', 'slam', 'load_at_start', 'tf_broadcast', 'rviz', 'exit'), BOOLEAN),
     'pose_source': ('odometry', 'transforms'),
     'reliability': ('best_effort', 'reliable'),
     'log_level': ('debug', 'info', 'warn', 'error', 'fatal'),

@@ -76,7 +76,7 @@ def replay(launch):
     bag.reject_other(given['bag'])
     played = bag.played_types(bag.recorded_types(given['bag']))
     topics = {name: bag.chosen_topic(given['bag'], played, name, given[name]) for name in bag.MAPPED}
-    if given['rviz'] and not given['map_frame']:
+    if given['rviz'] and not given['map_frame'] and not given['slam']:
         given['fixed_frame'] = given['fixed_frame'] or bag.first_frame(given['bag'], topics['odometry_topic'])
     name, fingerprint = bag.name_of(given['bag']), bag.fingerprint_of(given['bag'])
     given['map_folder'] = given['map_folder'] or str(Path(os.environ.get('ROS_HOME') or Path.home() / '.ros') / 'magmap/replays')

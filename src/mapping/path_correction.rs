@@ -66,7 +66,7 @@ pub struct CorrectedPath {
 impl Display for CorrectedPath {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         let Self { length, moved_most, .. } = self;
-        write!(f, "of {length:.0} m by odometry, places have moved by up to {moved_most:.2} m")
+        write!(f, "{length:.0} m by odometry, whose places moved by up to {moved_most:.2} m")
     }
 }
 

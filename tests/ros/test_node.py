@@ -577,7 +577,7 @@ def test_transforms_as_the_source_of_poses_need_a_frame_for_the_map(session):
 
 def test_every_setting_of_a_mapper_is_a_parameter_with_a_description(session):
     mapper = session.mapper()
-    others = ('localization.', 'slam.', 'evaluation.')
+    others = ('localization.', 'slam.trajectory', 'evaluation.')
     settings = {name: default for name, default in default_settings().items() if not name.startswith(others)}
     expected = {'config', 'use_sim_time', *settings}
     names = mapper.list_parameters()
