@@ -278,6 +278,7 @@ pub(super) fn vectors(header: &Header, arrows: &Arrows, scales: &GridScales) -> 
         pose: without_rotation([0.0; 3]),
         ..Marker::default()
     };
+    // RViz reports two markers with the same number as an error: 0 is that of the one that deletes.
     let arrow = |(id, arrow): (usize, &Arrow)| {
         let fraction = (arrow.strength - low) / (high - low).max(f64::MIN_POSITIVE);
         let [r, g, b] = VIRIDIS.colour(fraction).map(|part| f32::from(part) / 255.0);
@@ -290,7 +291,7 @@ pub(super) fn vectors(header: &Header, arrows: &Arrows, scales: &GridScales) -> 
         }
     };
     let delete_all = marker(0, Marker::ARROW as i32, Marker::DELETEALL as i32);
-    let arrows = arrows.arrows.iter().enumerate().map(arrow);
+    let arrows = (1..).zip(&arrows.arrows).map(arrow);
     MarkerArray { markers: std::iter::once(delete_all).chain(arrows).collect() }
 }
 

@@ -276,10 +276,10 @@ def test_three_axes_are_published_and_answered_at_any_height(session):
 
 
 def assert_replaces_all_arrows(message):
-    """The arrows are opaque and numbered, and those of an earlier message are deleted first."""
+    """The arrows are opaque and numbered, and those of an earlier message are deleted first, by a marker with a number of its own."""
     first, *arrows = message.markers
     assert first.action == Marker.DELETEALL
-    assert [arrow.id for arrow in arrows] == list(range(len(arrows)))
+    assert [marker.id for marker in message.markers] == list(range(len(message.markers)))
     for arrow in arrows:
         assert (arrow.type, arrow.action, arrow.ns, arrow.header) == (Marker.ARROW, Marker.ADD, first.ns, first.header)
         assert arrow.pose.orientation.w == 1.0 and arrow.color.a == 1.0
