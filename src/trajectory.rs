@@ -21,7 +21,7 @@
 mod correction;
 
 use byteorder::{ByteOrder, LittleEndian};
-use nalgebra::{Matrix3, Point3, Vector3};
+use nalgebra::{Isometry2, Matrix3, Point3, Vector3};
 
 use crate::config::Config;
 use crate::field::model::FieldModel;
@@ -89,6 +89,20 @@ impl Trajectory {
         let mut trajectory = Self { correction, ..Self::default() };
         batches.into_iter().for_each(|batch| trajectory.push(batch));
         trajectory
+    }
+
+    /// The trajectories of several maps as one: each with its transform from the frame of its map to the common one, and the hard iron
+    /// of its sensor less that of the common map's, in microtesla. None where the first or the last observation of a part, or where it
+    /// is, is not finite.
+    pub fn joined<'a>(parts: impl IntoIterator<Item = (&'a Self, Isometry2<f64>, Vector3<f64>)>) -> Option<Self> {
+        let (mut joined, mut nodes) = (Self::default(), Vec::new());
+        for (part, frame, hard_iron) in parts {
+            let observations: Vec<&Observation> = part.observations().collect();
+            nodes.extend(part.correction.of_part(&observations, joined.observations, &frame, &hard_iron));
+            part.batches.iter().for_each(|batch| joined.push(batch.clone()));
+        }
+        joined.correction = Correction::new(nodes)?;
+        Some(joined)
     }
 
     /// Appends a batch, at its poses by odometry.
