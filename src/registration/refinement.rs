@@ -97,7 +97,9 @@ pub fn refine(others: &[Placed<'_>], driven: &Driven, start: Isometry2<f64>, is_
         let Some(step) = system.step() else { break };
         let longest = step.xy().norm().max(step.z.abs());
         let step = (LONGEST_STEP / longest).min(1.0) * step;
-        refined.transform *= middle * Isometry2::new(step.xy(), step.z) * middle.inverse();
+        if !is_given {
+            refined.transform *= middle * Isometry2::new(step.xy(), step.z) * middle.inverse();
+        }
         refined.hard_iron += step.fixed_rows::<3>(3);
         if longest < SMALL_STEP {
             break;

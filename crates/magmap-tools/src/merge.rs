@@ -289,10 +289,10 @@ pub fn merge(
     inputs: &[Input],
     given: &[Option<Isometry2<f64>>],
     stop: &StopSignal,
-    mut watch: impl FnMut(Work<'_>),
+    watch: &(dyn Fn(Work<'_>) + Sync),
 ) -> Result<Merged, Error> {
     check(inputs)?;
-    let joined = join(inputs, given, stop, &mut watch)?;
+    let joined = join(inputs, given, stop, watch)?;
     let part = |joined: &Joined| (&inputs[joined.index].trajectory, joined.refined.transform, joined.refined.hard_iron);
     let trajectory = Trajectory::joined(joined.iter().map(part)).ok_or(Error::NotFinite)?;
     watch(Work::Learning { steps: trajectory.batches().len() });
@@ -347,7 +347,7 @@ fn join(
     inputs: &[Input],
     given: &[Option<Isometry2<f64>>],
     stop: &StopSignal,
-    watch: &mut impl FnMut(Work<'_>),
+    watch: &(dyn Fn(Work<'_>) + Sync),
 ) -> Result<Vec<Joined>, Error> {
     let (transform, hard_iron) = (Isometry2::identity(), Vector3::zeros());
     let first = Refined { transform, hard_iron, residual: None, shared: 0 };

@@ -9,7 +9,7 @@ use magmap::display::colour::Rgb;
 use magmap::field::raster::rasterize;
 
 /// Colours of paths that those who are colour-blind can tell apart (M. Okabe, K. Ito).
-const COLOURS: [Rgb; 5] = [[0, 0, 0], [213, 94, 0], [255, 255, 255], [204, 121, 167], [240, 228, 66]];
+const COLOURS: [Rgb; 5] = [[0, 0, 0], [213, 94, 0], [86, 180, 233], [204, 121, 167], [240, 228, 66]];
 
 impl Merged {
     /// Draws the mean of the map with the paths of the maps that it was made from.

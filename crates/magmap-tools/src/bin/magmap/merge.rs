@@ -1,11 +1,13 @@
 //! `magmap merge`.
 
 use std::path::{Path, PathBuf};
+use std::sync::Mutex;
 
 use anyhow::bail;
 use clap::Args;
 use magmap::config::{Config, Mapped};
 use magmap::mapping::stop::StopSignal;
+use magmap::mapping::updates::lock;
 use magmap_tools::cli::{Ending, Refusal, SettingsArguments, Terminal, UsageError};
 use magmap_tools::merge::{Error, Input, Joined, Known, Merged, Work, check, merge};
 use nalgebra::{Isometry2, Vector2};
@@ -85,21 +87,19 @@ impl Merge {
 
         let stop = StopSignal::default();
         stop_on_interrupt(stop.clone(), || "nothing will be written")?;
-        let mut bar = terminal.bar("merging", 0);
-        let watch = |work: Work<'_>| match work {
-            Work::Comparing { maps: [map, within], steps } => {
-                bar.finish_and_clear();
-                bar = terminal.bar("comparing", steps as u64);
-                bar.set_message(format!("{map} with {within}"));
-            }
-            Work::Learning { steps } => {
-                bar.finish_and_clear();
-                bar = terminal.bar("learning", steps as u64);
-            }
-            Work::Step => bar.inc(1),
+        let bar = Mutex::new(terminal.bar("merging", 0));
+        let begin = |action, steps: usize, message: String| {
+            let mut bar = lock(&bar);
+            bar.finish_and_clear();
+            *bar = terminal.bar(action, steps as u64).with_message(message);
         };
-        let merged = merge(&inputs, &given, &stop, watch);
-        bar.finish_and_clear();
+        let watch = |work: Work<'_>| match work {
+            Work::Comparing { maps: [map, within], steps } => begin("comparing", steps, format!("{map} with {within}")),
+            Work::Learning { steps } => begin("learning", steps, String::new()),
+            Work::Step => lock(&bar).inc(1),
+        };
+        let merged = merge(&inputs, &given, &stop, &watch);
+        lock(&bar).finish_and_clear();
         let merged = match merged {
             Err(Error::Interrupted) => return Ok(Ending::Interrupted),
             Err(error @ Error::Unproven(_)) => {
@@ -156,7 +156,7 @@ fn table(inputs: &[Input], merged: &Merged, out: &Path, picture: Option<&Path>, 
             }
         };
         let [x, y]: [f64; 2] = refined.transform.translation.vector.into();
-        let degrees = refined.transform.rotation.angle().to_degrees();
+        let [x, y, degrees] = [x, y, refined.transform.rotation.angle().to_degrees()].map(without_sign_of_zero);
         table.row("  frame", format!("{x:.3}, {y:.3} m, {degrees:.2}° ({how})"));
         match refined.residual {
             Some(residual) => {
@@ -174,4 +174,9 @@ fn table(inputs: &[Input], merged: &Merged, out: &Path, picture: Option<&Path>, 
     table.rows("written", [Some(out), picture].into_iter().flatten().map(Path::display));
     table.rows("kept", kept.map(|kept| format!("{}, the map that was there", kept.display())));
     table
+}
+
+/// The number to three digits, where a zero has no sign.
+fn without_sign_of_zero(number: f64) -> f64 {
+    (1000.0 * number).round() / 1000.0 + 0.0
 }
