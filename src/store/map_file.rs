@@ -219,6 +219,7 @@ pub fn write(
 ) -> Result<Option<PathBuf>, Error> {
     let _reservation = Reservation::of(path)?;
     let unwritten = || FileError::of("write the map", path, "");
+    std::fs::create_dir_all(folder_of(path)).map_err(unwritten())?;
     let folder = tempfile::Builder::new().prefix(".magmap-").tempdir_in(folder_of(path)).map_err(unwritten())?;
     let file = folder.path().join(FILE_NAME);
     let database = Arc::new(Database::new(&file));

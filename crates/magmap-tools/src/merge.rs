@@ -23,6 +23,12 @@ use magmap::store::{self, map_file};
 use magmap::trajectory::{Trajectory, fold};
 use nalgebra::{Isometry2, Isometry3, Vector3};
 
+/// Most rounds in which each map is refined against all others.
+const MOST_ROUNDS: usize = 20;
+
+/// A round in which no map moves farther than this, in metres, is the last.
+const SETTLED: f64 = 1e-4;
+
 /// Why maps cannot be merged.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -352,65 +358,97 @@ fn join(
     let (transform, hard_iron) = (Isometry2::identity(), Vector3::zeros());
     let first = Refined { transform, hard_iron, residual: None, shared: 0 };
     let mut joined = vec![Joined { index: 0, known: Known::First, refined: first }];
-    let placed = |joined: &[Joined]| -> Vec<Placed<'_>> {
-        let of = |Joined { index, refined: Refined { transform, hard_iron, .. }, .. }: &Joined| Placed {
-            driven: &inputs[*index].driven,
-            transform: *transform,
-            hard_iron: *hard_iron,
-        };
-        joined.iter().map(of).collect()
-    };
     let mut waiting: Vec<(usize, Unproven)> = Vec::new();
     for (index, input) in inputs.iter().enumerate().skip(1) {
         if let Some(Some(transform)) = given.get(index) {
-            let refined = refine(&placed(&joined), &input.driven, *transform, true)?;
+            let refined = refine(&others(inputs, &joined, index), &input.driven, *transform, true)?;
             joined.push(Joined { index, known: Known::Given, refined });
         } else {
             waiting.push((index, Unproven { name: input.name.clone(), attempts: Vec::new() }));
         }
     }
     while !waiting.is_empty() {
+        let mut rest = Vec::new();
         let before = waiting.len();
-        let mut next = 0;
-        while let Some((index, unproven)) = waiting.get_mut(next) {
-            let (index, input) = (*index, &inputs[*index]);
-            let mut found = None;
-            // Those that were tried before are the first ones.
-            for other in &joined[unproven.attempts.len()..] {
-                let within = &inputs[other.index];
-                let steps = input.driven.observations() + within.driven.observations();
-                watch(Work::Comparing { maps: [&input.name, &within.name], steps });
-                let evidence = within.driven.evidence(&input.driven, || {
-                    watch(Work::Step);
-                    !stop.is_stopped()
-                })?;
-                if stop.is_stopped() {
-                    return Err(Error::Interrupted);
-                }
-                let mut moved = None;
-                if let Some(proven) = evidence.proven() {
-                    let start = other.refined.transform * proven;
-                    let refined = refine(&placed(&joined), &input.driven, start, false)?;
-                    let distance = input.driven.places().between(&start, &refined.transform);
-                    if refined.residual.is_some() && distance <= AGREEMENT {
-                        found = Some(Joined { index, known: Known::Proven { within: other.index, evidence }, refined });
-                        break;
-                    }
-                    moved = Some(distance);
-                }
-                unproven.attempts.push(Attempt { within: within.name.clone(), evidence, moved });
-            }
-            match found {
-                Some(found) => {
-                    joined.push(found);
-                    waiting.remove(next);
-                }
-                None => next += 1,
+        for (index, mut unproven) in waiting {
+            match prove(inputs, index, &joined, &mut unproven.attempts, stop, watch)? {
+                Some(found) => joined.push(found),
+                None => rest.push((index, unproven)),
             }
         }
+        waiting = rest;
         if waiting.len() == before {
             return Err(Error::Unproven(waiting.into_iter().map(|(_, unproven)| unproven).collect()));
         }
     }
+    settle(inputs, &mut joined)?;
     Ok(joined)
+}
+
+/// Finds where a map is, in those that are joined and in which that was not attempted yet.
+fn prove(
+    inputs: &[Input],
+    index: usize,
+    joined: &[Joined],
+    attempts: &mut Vec<Attempt>,
+    stop: &StopSignal,
+    watch: &(dyn Fn(Work<'_>) + Sync),
+) -> Result<Option<Joined>, Error> {
+    let input = &inputs[index];
+    for other in &joined[attempts.len()..] {
+        let within = &inputs[other.index];
+        let steps = input.driven.observations() + within.driven.observations();
+        watch(Work::Comparing { maps: [&input.name, &within.name], steps });
+        let step = || {
+            watch(Work::Step);
+            !stop.is_stopped()
+        };
+        let evidence = within.driven.evidence(&input.driven, step)?;
+        if stop.is_stopped() {
+            return Err(Error::Interrupted);
+        }
+        let mut moved = None;
+        if let Some(proven) = evidence.proven() {
+            let start = other.refined.transform * proven;
+            let refined = refine(&others(inputs, joined, index), &input.driven, start, false)?;
+            let distance = input.driven.places().between(&start, &refined.transform);
+            if refined.residual.is_some() && distance <= AGREEMENT {
+                return Ok(Some(Joined { index, known: Known::Proven { within: other.index, evidence }, refined }));
+            }
+            moved = Some(distance);
+        }
+        attempts.push(Attempt { within: within.name.clone(), evidence, moved });
+    }
+    Ok(None)
+}
+
+/// Refines each map against all others, until none moves: so far each was refined against those before it.
+fn settle(inputs: &[Input], joined: &mut [Joined]) -> Result<(), Error> {
+    for _ in 0..MOST_ROUNDS {
+        let mut farthest: f64 = 0.0;
+        for at in 1..joined.len() {
+            let Joined { index, known, refined: Refined { transform, .. } } = joined[at];
+            if known == Known::Given {
+                continue;
+            }
+            let driven = &inputs[index].driven;
+            let refined = refine(&others(inputs, joined, index), driven, transform, false)?;
+            farthest = farthest.max(driven.places().between(&transform, &refined.transform));
+            joined[at].refined = refined;
+        }
+        if farthest < SETTLED {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// The maps that are joined, but for one.
+fn others<'a>(inputs: &'a [Input], joined: &[Joined], than: usize) -> Vec<Placed<'a>> {
+    let placed = |Joined { index, refined: Refined { transform, hard_iron, .. }, .. }: &Joined| Placed {
+        driven: &inputs[*index].driven,
+        transform: *transform,
+        hard_iron: *hard_iron,
+    };
+    joined.iter().filter(|joined| joined.index != than).map(placed).collect()
 }
