@@ -14,6 +14,7 @@
 //! * [`mapping`]: averaging, batches, the steps that build a map, and the thread that takes them.
 //! * [`store`]: the file of a map, what is written into it while the map is made, and which map a run continues.
 //! * [`localization`]: the robot in a finished map, by a particle filter.
+//! * [`registration`]: where one map is in the other, by their trajectories.
 //! * [`session`]: a live run, independent of ROS.
 //! * [`files`]: files that are replaced whole or not at all.
 //! * [`display`]: what viewers show of a map.
@@ -35,6 +36,7 @@ pub mod field;
 pub mod files;
 pub mod localization;
 pub mod mapping;
+pub mod registration;
 #[cfg(feature = "ros")]
 pub mod ros;
 pub mod sensing;

@@ -178,8 +178,20 @@ impl Localizer {
         if !start.is_valid() {
             return Err(Error::Start(start));
         }
+        let lookup = Arc::new(MapLookup::of(map, &config.localization, mount.translation.z)?);
+        let bias = map.sensor_bias().map_or_else(Vector3::zeros, |bias| bias.hard_iron.into());
+        Ok(Self::in_lookup(config, lookup, bias, mount, start))
+    }
+
+    /// Locates the robot in a map that is looked up, whose sensor had this bias.
+    pub(crate) fn in_lookup(
+        config: &Config,
+        lookup: Arc<MapLookup>,
+        bias: Vector3<f64>,
+        mount: Isometry3<f64>,
+        start: Start,
+    ) -> Self {
         let settings = config.localization.clone();
-        let lookup = MapLookup::of(map, &settings, mount.translation.z)?;
         // Every observation is a step of the filter.
         let config = Config {
             averaging: config::Averaging { spacing: settings.update_min_d },
@@ -188,14 +200,7 @@ impl Localizer {
         };
         let mut pipeline = Pipeline::new(&config, mount);
         pipeline.set_needs_mount(lookup.outputs > 1);
-        Ok(Self {
-            lookup: Arc::new(lookup),
-            bias: map.sensor_bias().map_or_else(Vector3::zeros, |bias| bias.hard_iron.into()),
-            pipeline,
-            start,
-            running: None,
-            settings,
-        })
+        Self { settings, lookup, bias, pipeline, start, running: None }
     }
 
     /// Uses random numbers of another seed from the next start on.

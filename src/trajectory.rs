@@ -21,7 +21,7 @@
 mod correction;
 
 use byteorder::{ByteOrder, LittleEndian};
-use nalgebra::{Matrix3, Point3, Vector3};
+use nalgebra::{Isometry2, Matrix3, Point3, Vector3};
 
 use crate::config::Config;
 use crate::field::model::FieldModel;
@@ -89,6 +89,20 @@ impl Trajectory {
         let mut trajectory = Self { correction, ..Self::default() };
         batches.into_iter().for_each(|batch| trajectory.push(batch));
         trajectory
+    }
+
+    /// The trajectories of several maps as one: each with its transform from the frame of its map to the common one, and the hard iron
+    /// of its sensor less that of the common map's, in microtesla. None where the first or the last observation of a part, or where it
+    /// is, is not finite.
+    pub fn joined<'a>(parts: impl IntoIterator<Item = (&'a Self, Isometry2<f64>, Vector3<f64>)>) -> Option<Self> {
+        let (mut joined, mut nodes) = (Self::default(), Vec::new());
+        for (part, frame, hard_iron) in parts {
+            let observations: Vec<&Observation> = part.observations().collect();
+            nodes.extend(part.correction.of_part(&observations, joined.observations, &frame, &hard_iron));
+            part.batches.iter().for_each(|batch| joined.push(batch.clone()));
+        }
+        joined.correction = Correction::new(nodes)?;
+        Some(joined)
     }
 
     /// Appends a batch, at its poses by odometry.
@@ -188,6 +202,80 @@ mod tests {
             prop_assert_eq!(to_bytes(&read), bytes);
             prop_assert_eq!(read, observations);
         }
+    }
+
+    /// Observations along x, whose sensor is turned by a quarter.
+    fn along_x(count: u32) -> Vec<Observation> {
+        let observation = |step: u32| Observation {
+            stamp: Stamp::from_nanoseconds(step.into()),
+            position: Point3::new(0.3 * f64::from(step), 0.1, 0.4),
+            orientation: Matrix3::new(0.0, -1.0, 0.0, 1.0, 0.0, 0.0, 0.0, 0.0, 1.0),
+            field: MagneticField::from_microtesla(Vector3::new(20.0, f64::from(step), -40.0)),
+            strength: 45.0,
+            speed: 0.5,
+            readings: 2,
+        };
+        (0..count).map(observation).collect()
+    }
+
+    #[test]
+    fn trajectories_of_several_maps_are_one_in_which_each_moves_as_a_whole() {
+        let node = |observation: f64, x: f64, turn: f64, hard_iron: [f64; 3]| Node {
+            hard_iron,
+            ..Node::new(observation, &Isometry2::new([x, -x].into(), turn))
+        };
+        // A path that was corrected, with a node after its end; an exact one; a single observation.
+        let bent =
+            vec![node(1.5, 0.1, 0.2, [0.0; 3]), node(3.0, 0.3, 0.1, [1.0, 0.0, 2.0]), node(7.0, 0.0, 0.3, [0.0; 3])];
+        let bent = Trajectory::new(along_x(7).chunks(4).map(<[_]>::to_vec).collect(), Correction::new(bent).unwrap());
+        let exact = Trajectory::new(vec![along_x(5)], Correction::default());
+        let single = Trajectory::new(vec![along_x(1)], Correction::default());
+        let empty = Trajectory::default();
+        let iron = Vector3::new(3.0, -2.0, 1.0);
+        let parts = [
+            (&exact, Isometry2::identity(), Vector3::zeros()),
+            (&bent, Isometry2::new([3.0, 1.0].into(), 1.2), iron),
+            (&empty, Isometry2::identity(), iron),
+            (&single, Isometry2::new([-1.0, 0.0].into(), -0.4), Vector3::zeros()),
+            (&exact, Isometry2::new([0.0, 9.0].into(), 2.0), -iron),
+        ];
+        let joined = Trajectory::joined(parts).unwrap();
+        assert_eq!(joined.batches(), parts.map(|(part, ..)| part.batches()).concat());
+        let expected = parts.iter().flat_map(|(part, frame, iron)| {
+            let own: Vec<Observation> = part.corrected_batches().flatten().collect();
+            own.into_iter()
+                .map(|seen| seen.moved_to(&(frame * seen.in_plane())).without_hard_iron(iron))
+                .collect::<Vec<_>>()
+        });
+        let found: Vec<Observation> = joined.corrected_batches().flatten().collect();
+        for (index, (found, expected)) in found.iter().zip(expected).enumerate() {
+            // Where the node after the end was, the last observation is now: others move by what is left of its bend between them.
+            let tolerance = if index > 8 && index < 11 { 0.02 } else { 1e-9 };
+            let off = (found.position - expected.position).norm() + (found.orientation - expected.orientation).norm();
+            assert!(off < tolerance, "{index}: {found:?}, expected {expected:?}");
+            let field = found.field.microtesla() - expected.field.microtesla();
+            assert!(
+                field.norm() < 50.0 * tolerance && (found.strength - expected.strength).abs() < 1.0,
+                "{index}: {field}"
+            );
+        }
+        assert_eq!(found.len(), 18);
+        // What is read from a file may be anything.
+        let mut wrong = along_x(3);
+        wrong[2].position.x = f64::NAN;
+        let wrong = Trajectory::new(vec![wrong], Correction::default());
+        assert!(Trajectory::joined([(&wrong, Isometry2::identity(), iron)]).is_none());
+    }
+
+    #[test]
+    fn a_hard_iron_is_taken_out_along_the_axes_of_the_sensor() {
+        let seen = along_x(1)[0].without_hard_iron(&Vector3::new(3.0, -2.0, 1.0));
+        // The x axis of the sensor is y of the map, its y axis the reverse of x.
+        let expected: Vector3<f64> = Vector3::new(18.0, -3.0, -41.0);
+        assert_eq!(*seen.field.microtesla(), expected);
+        let before: Vector3<f64> = Vector3::new(20.0, 0.0, -40.0);
+        let change = expected.norm() - before.norm();
+        assert!((seen.strength - 45.0 - change).abs() < 1e-12);
     }
 
     #[test]

@@ -217,6 +217,15 @@ impl MapLookup {
         let mean: [f64; D] = std::array::from_fn(number);
         mean[0].is_finite().then(|| Local { mean, variance: std::array::from_fn(|i| number(D + i)) })
     }
+
+    /// How the means change with x and with y around a place, in microtesla per metre; none where the map is unknown a node further.
+    pub fn gradient<const D: usize>(&self, [x, y]: [f64; 2]) -> Option<[[f64; 2]; D]> {
+        let step = self.resolution;
+        let mean = |x: f64, y: f64| self.at::<D>([x, y]).map(|local| local.mean);
+        let [left, right] = [mean(x - step, y)?, mean(x + step, y)?];
+        let [low, high] = [mean(x, y - step)?, mean(x, y + step)?];
+        Some(std::array::from_fn(|i| [right[i] - left[i], high[i] - low[i]].map(|difference| 0.5 * difference / step)))
+    }
 }
 
 #[cfg(test)]
@@ -249,6 +258,11 @@ pub(super) mod tests {
             }
             assert_eq!(local.variance, [1.0; 3]);
         }
+        let gradient = lookup.gradient::<3>([4.03, 2.96]).unwrap();
+        for (found, expected) in gradient.as_flattened().iter().zip([2.0, -1.0, 2.96, 4.03, 0.0, 0.0]) {
+            assert!((found - expected).abs() < 1e-3, "{gradient:?}");
+        }
+        assert_eq!(lookup.gradient::<3>([0.05, 3.0]), None);
     }
 
     #[test]

@@ -247,6 +247,12 @@ impl Observation {
             ..*self
         }
     }
+
+    /// The observation of a sensor without this hard iron, which is along its axes and in microtesla.
+    pub fn without_hard_iron(&self, hard_iron: &Vector3<f64>) -> Self {
+        let field = MagneticField::from_microtesla(self.field.microtesla() - self.orientation * hard_iron);
+        Self { field, strength: self.strength + field.strength() - self.field.strength(), ..*self }
+    }
 }
 
 #[cfg(test)]

@@ -128,6 +128,12 @@ pub(crate) struct Batch {
 }
 
 impl Batch {
+    /// The batch with this number of a map that was made in these runs.
+    pub(super) fn of(number: u64, runs: &[SourceRun], observations: &[Observation]) -> Self {
+        let run = runs.iter().rposition(|run| run.after_updates <= number).unwrap_or(0) as u64;
+        Self { number, run, learnt_after: 0, observations: trajectory::to_bytes(observations) }
+    }
+
     /// What `mapper` has just learnt.
     pub(super) fn learnt(mapper: &Mapper, observations: &[Observation]) -> Self {
         Self {

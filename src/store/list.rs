@@ -93,6 +93,15 @@ pub fn list(folder: &Path) -> io::Result<Vec<Listed>> {
     Ok(maps)
 }
 
+/// The map in a file.
+///
+/// # Errors
+/// When there is no such file.
+pub fn of_path(path: &Path) -> io::Result<Listed> {
+    let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+    listed(name, path.to_owned())
+}
+
 fn walk(top: &Path, folder: &Path, depth: usize, maps: &mut Vec<Listed>) -> io::Result<()> {
     for entry in fs::read_dir(folder)? {
         let path = entry?.path();
@@ -103,13 +112,17 @@ fn walk(top: &Path, folder: &Path, depth: usize, maps: &mut Vec<Listed>) -> io::
         if !path.is_file() || is_hidden || path.extension().is_none_or(|extension| extension != EXTENSION) {
             continue;
         }
-        let (state, contents) = of_file(&path);
-        let (modified, bytes) = size(&path)?;
-        let modified = Timestamp::try_from(modified).unwrap_or_default();
         let name = path.strip_prefix(top).unwrap_or(&path).with_extension("").display().to_string();
-        maps.push(Listed { name, path, state, modified, bytes, contents });
+        maps.push(listed(name, path)?);
     }
     Ok(())
+}
+
+fn listed(name: String, path: PathBuf) -> io::Result<Listed> {
+    let (state, contents) = of_file(&path);
+    let (modified, bytes) = size(&path)?;
+    let modified = Timestamp::try_from(modified).unwrap_or_default();
+    Ok(Listed { name, path, state, modified, bytes, contents })
 }
 
 fn of_file(path: &Path) -> (State, Option<Contents>) {

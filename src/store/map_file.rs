@@ -9,6 +9,7 @@
 //! A file contains one map from its beginning on: another one is made in a new file, and the existing file becomes an earlier map. Nothing
 //! changes before a reading is used.
 
+use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::fs::{File, TryLockError};
 use std::io::{Read, Seek, Write};
@@ -17,14 +18,17 @@ use std::sync::Arc;
 
 use super::Error;
 use super::checkpoint::Checkpoint;
-use super::database::{Batch, Database};
+use super::database::{Batch, Database, keep_as_earlier_map};
 use super::earlier_maps::siblings;
 use super::map_log::{MapLog, Options};
 use super::recovery::{Gaps, Recovered};
+use crate::arrays::Problem;
 use crate::config::Config;
-use crate::files::FileError;
+use crate::files::{FileError, folder_of, sync_folder_of};
 use crate::mapping::mapper::{Mapper, SourceId, Step};
 use crate::mapping::stop::StopSignal;
+use crate::sensing::reading::Observation;
+use crate::trajectory;
 
 pub use super::database::mark_saved;
 
@@ -145,6 +149,13 @@ fn existing(path: &Path, config: &Config, source: &SourceId) -> Result<Option<Ex
             path.display()
         )));
     }
+    if !recovered.mapper.trajectory().correction.nodes().is_empty() {
+        return Err(Error::Refused(format!(
+            "the path of {} was corrected: no other drive can be added to it; use it to locate the robot, choose another name \
+             (node.map_name), or start a new map (node.load_at_start = false)",
+            path.display()
+        )));
+    }
     report(&recovered);
     check_frame(path, recovered.mapper.frame(), config)?;
     if !config.slam.enabled && !recovered.mapper.trajectory().correction.nodes().is_empty() {
@@ -178,6 +189,59 @@ pub fn read(path: &Path) -> Result<Checkpoint, Error> {
     let recovered = database.recover(&Config::default(), Gaps::Skip, |_| ())?;
     recovered.findings.iter().for_each(|finding| log::warn!("{finding}"));
     Checkpoint::of(&recovered.mapper)
+}
+
+/// Reads the newest state of a map with the trajectory that it was made from, batch by batch and by odometry. What waits to be learnt is
+/// learnt; nothing in the file changes.
+///
+/// # Errors
+/// Those of [`read`], and [`Error::Read`] where the trajectory is damaged or not complete.
+pub fn read_whole(path: &Path) -> Result<(Checkpoint, Vec<Vec<Observation>>), Error> {
+    let database = Arc::new(Database::open_to_read(file_of(path))?);
+    let mut recovered = database.recover(&Config::default(), Gaps::Skip, |_| ())?;
+    recovered.findings.iter().for_each(|finding| log::warn!("{finding}"));
+    recovered.end();
+    let in_file = database.batches().rows.into_iter().filter_map(|(_, batch)| batch);
+    let batches: BTreeMap<u64, Batch> = in_file.chain(recovered.batches).map(|batch| (batch.number, batch)).collect();
+    let expected = recovered.mapper.model().totals.batches();
+    let observations = |number| trajectory::from_bytes(&batches.get(&number)?.observations);
+    let whole: Option<Vec<Vec<Observation>>> = (0..expected).map(observations).collect();
+    let Some(batches) = whole.filter(|_| recovered.lost_steps == 0) else {
+        let problem = Problem::Damaged("its trajectory is not complete".into());
+        return Err(Error::Read { path: database.path().to_owned(), problem });
+    };
+    Ok((Checkpoint::of(&recovered.mapper)?, batches))
+}
+
+/// Writes a map that was made at once from these batches into a file of its own, in which it is saved: whole, or not at all. What is at
+/// this path becomes an earlier map, whose path is returned.
+///
+/// # Errors
+/// [`Error::InUse`], and [`Error::File`].
+pub fn write(
+    path: &Path,
+    map: &Checkpoint,
+    batches: &[Vec<Observation>],
+    earlier_maps: usize,
+) -> Result<Option<PathBuf>, Error> {
+    let _reservation = Reservation::of(path)?;
+    let unwritten = || FileError::of("write the map", path, "");
+    std::fs::create_dir_all(folder_of(path)).map_err(unwritten())?;
+    let folder = tempfile::Builder::new().prefix(".magmap-").tempdir_in(folder_of(path)).map_err(unwritten())?;
+    let file = folder.path().join(FILE_NAME);
+    let database = Arc::new(Database::new(&file));
+    database.begin(0)?;
+    let runs = &map.stream.progress.sources;
+    let batch = |(number, observations): (u64, &Vec<Observation>)| Batch::of(number, runs, observations);
+    let batches: Vec<Batch> = (0..).zip(batches).map(batch).collect();
+    map.write(&database, true, &batches).map_err(unwritten())?;
+    database.finish(true).map_err(unwritten())?;
+    drop(database);
+    let kept = keep_as_earlier_map(path, earlier_maps)?;
+    let renamed = std::fs::File::open(&file).and_then(|written| written.sync_all());
+    let renamed = renamed.and_then(|()| std::fs::rename(&file, path)).and_then(|()| sync_folder_of(path));
+    renamed.map_err(unwritten())?;
+    Ok(kept)
 }
 
 /// Removes the file of a map that no process writes, if there is one.

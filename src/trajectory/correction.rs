@@ -1,12 +1,13 @@
-//! Poses that are corrected after the drive.
+//! Poses that are corrected after the drive, and sensors that differ from run to run.
 
-use nalgebra::Isometry2;
+use nalgebra::{Isometry2, Vector3};
 use serde::{Deserialize, Serialize};
 
 use crate::sensing::reading::Observation;
 
 /// Where the frame of odometry is in that of the map along a trajectory: a transform at some of its observations. The observations between
-/// two of them move with both, those before the first or after the last with that one.
+/// two of them move with both, those before the first or after the last with that one. Of runs that follow each other, each has nodes at its
+/// first and at its last observation, so that none lies between the nodes of two runs.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Correction {
@@ -22,12 +23,21 @@ pub struct Node {
     pub place: [f64; 2],
     /// Angle from the map's axes to odometry's, in radians.
     pub turn: f64,
+    /// Hard iron of the sensor less that of the sensor that the map is made with, along its axes, in microtesla: it is taken out of the
+    /// readings.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub hard_iron: [f64; 3],
+}
+
+fn is_zero(hard_iron: &[f64; 3]) -> bool {
+    *hard_iron == [0.0; 3]
 }
 
 impl Node {
     /// This transform at an observation.
     pub fn new(observation: f64, transform: &Isometry2<f64>) -> Self {
-        Self { observation, place: transform.translation.vector.into(), turn: transform.rotation.angle() }
+        let (place, turn) = (transform.translation.vector.into(), transform.rotation.angle());
+        Self { observation, place, turn, hard_iron: [0.0; 3] }
     }
 
     /// The transform from odometry's frame to that of the map.
@@ -36,7 +46,8 @@ impl Node {
     }
 
     fn is_finite(&self) -> bool {
-        [self.observation, self.turn].iter().chain(&self.place).all(|number| number.is_finite())
+        let numbers = [self.observation, self.turn];
+        numbers.iter().chain(&self.place).chain(&self.hard_iron).all(|number| number.is_finite())
     }
 }
 
@@ -65,17 +76,38 @@ impl Correction {
 
     /// Where something at this pose of odometry is in the map, at an observation or between two.
     pub fn pose(&self, observation: f64, odometry: &Isometry2<f64>) -> Isometry2<f64> {
-        let next = self.nodes.partition_point(|node| node.observation < observation);
-        let [before, after] = [next.checked_sub(1).and_then(|before| self.nodes.get(before)), self.nodes.get(next)];
-        match (before, after) {
-            (None, None) => *odometry,
-            (Some(node), None) | (None, Some(node)) => node.transform() * odometry,
-            (Some(before), Some(after)) => {
-                let fraction = (observation - before.observation) / (after.observation - before.observation);
-                let [before, after] = [before, after].map(|node| node.transform() * odometry);
+        match self.around(observation) {
+            Around::None => *odometry,
+            Around::One(node) => node.transform() * odometry,
+            Around::Two { nodes, fraction } => {
+                let [before, after] = nodes.map(|node| node.transform() * odometry);
                 let place = before.translation.vector.lerp(&after.translation.vector, fraction);
                 let turn = before.rotation.rotation_to(&after.rotation).angle();
                 Isometry2::new(place, before.rotation.angle() + fraction * turn)
+            }
+        }
+    }
+
+    /// The hard iron that is taken out of the readings of an observation, along the axes of the sensor, in microtesla.
+    pub fn hard_iron(&self, observation: f64) -> Vector3<f64> {
+        match self.around(observation) {
+            Around::None => Vector3::zeros(),
+            Around::One(node) => node.hard_iron.into(),
+            Around::Two { nodes: [before, after], fraction } => {
+                Vector3::from(before.hard_iron).lerp(&after.hard_iron.into(), fraction)
+            }
+        }
+    }
+
+    fn around(&self, observation: f64) -> Around<'_> {
+        let next = self.nodes.partition_point(|node| node.observation < observation);
+        let [before, after] = [next.checked_sub(1).and_then(|before| self.nodes.get(before)), self.nodes.get(next)];
+        match (before, after) {
+            (None, None) => Around::None,
+            (Some(node), None) | (None, Some(node)) => Around::One(node),
+            (Some(before), Some(after)) => {
+                let fraction = (observation - before.observation) / (after.observation - before.observation);
+                Around::Two { nodes: [before, after], fraction }
             }
         }
     }
@@ -86,10 +118,46 @@ impl Correction {
             return observations.to_vec();
         }
         let apply = |(index, observation): (usize, &Observation)| {
-            observation.moved_to(&self.pose((first + index) as f64, &observation.in_plane()))
+            let at = (first + index) as f64;
+            let moved = observation.moved_to(&self.pose(at, &observation.in_plane()));
+            let hard_iron = self.hard_iron(at);
+            if hard_iron == Vector3::zeros() { moved } else { moved.without_hard_iron(&hard_iron) }
         };
         observations.iter().enumerate().map(apply).collect()
     }
+
+    /// The nodes of this correction of a trajectory of its own, as a part of a longer one in another frame and with another sensor: the
+    /// part begins at observation `first`, and `frame` and `hard_iron` say where its map is in the common one, and how its sensor differs.
+    pub(super) fn of_part(
+        &self,
+        observations: &[&Observation],
+        first: usize,
+        frame: &Isometry2<f64>,
+        hard_iron: &Vector3<f64>,
+    ) -> Vec<Node> {
+        let Some(last) = observations.len().checked_sub(1) else { return Vec::new() };
+        let at_end = |index: usize| {
+            let odometry = observations[index].in_plane();
+            let own = self.pose(index as f64, &odometry) * odometry.inverse();
+            Node { hard_iron: self.hard_iron(index as f64).into(), ..Node::new(index as f64, &own) }
+        };
+        let is_within = |node: &&Node| node.observation > 0.0 && node.observation < last as f64;
+        let mut nodes = vec![at_end(0)];
+        nodes.extend(self.nodes.iter().filter(is_within));
+        nodes.extend((last > 0).then(|| at_end(last)));
+        let place = |node: Node| Node {
+            hard_iron: (Vector3::from(node.hard_iron) + hard_iron).into(),
+            ..Node::new(first as f64 + node.observation, &(frame * node.transform()))
+        };
+        nodes.into_iter().map(place).collect()
+    }
+}
+
+/// The nodes on both sides of an observation.
+enum Around<'a> {
+    None,
+    One(&'a Node),
+    Two { nodes: [&'a Node; 2], fraction: f64 },
 }
 
 #[cfg(test)]

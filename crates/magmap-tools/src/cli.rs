@@ -49,6 +49,11 @@ impl Ending {
 #[error("{0}")]
 pub struct UsageError(pub String);
 
+/// Nothing was done, because what was asked for would be wrong: the program exits with a code of its own.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct Refusal(pub String);
+
 /// The program's exit code; an error is printed first. A [`UsageError`] exits like any command line that the parser of `A` rejects.
 pub fn exit_code<A: CommandFactory>(ending: anyhow::Result<Ending>) -> ExitCode {
     match ending {
@@ -60,7 +65,7 @@ pub fn exit_code<A: CommandFactory>(ending: anyhow::Result<Ending>) -> ExitCode 
             Ok(UsageError(message)) => A::command().error(ErrorKind::ValueValidation, message).exit(),
             Err(error) => {
                 eprintln!("error: {}", in_words(&error));
-                ExitCode::FAILURE
+                if error.is::<Refusal>() { ExitCode::from(4) } else { ExitCode::FAILURE }
             }
         },
     }

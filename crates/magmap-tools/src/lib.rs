@@ -10,6 +10,7 @@
 //! * [`export`]: pictures, arrays, grids for `map_server`.
 //! * [`replay`]: offline mapping, from a recording to a folder of outputs.
 //! * [`locate`]: offline localization, from a recording and a map to a folder of outputs.
+//! * [`merge`]: several maps as one.
 //! * [`cli`]: what the command-line programs share.
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
@@ -20,6 +21,7 @@ pub mod export;
 #[cfg(feature = "live")]
 pub mod foxglove;
 pub mod locate;
+pub mod merge;
 pub mod path_errors;
 pub mod recording;
 pub mod replay;

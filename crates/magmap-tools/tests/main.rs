@@ -12,6 +12,7 @@ mod frames;
 mod live;
 mod localizer;
 mod locate;
+mod merge;
 mod npz;
 mod recording;
 mod replay;

@@ -16,7 +16,7 @@ const WIDTH: f64 = 2.0;
 #[derive(Clone, Debug)]
 pub struct NamedPath {
     /// Its name in the legend.
-    pub name: &'static str,
+    pub name: String,
     /// Its colour.
     pub colour: Rgb,
     /// Its places, in metres.
@@ -66,7 +66,7 @@ fn rgb(path: &NamedPath) -> RGBColor {
 /// Draws the legend, which ends at `right`.
 fn draw_legend<'a>(sheet: &Area<'a>, mut right: f64, paths: &[NamedPath]) -> Drawn<'a> {
     for path in paths.iter().rev() {
-        right = write_entry(sheet, path.name, right)? - 8.0;
+        right = write_entry(sheet, &path.name, right)? - 8.0;
         let ends = [right - 22.0, right].map(|x| (pixels(x), pixels(SUBTITLE_MIDDLE)));
         sheet.draw(&PathElement::new(ends, line(WHITE, WIDTH)))?;
         sheet.draw(&PathElement::new(ends, line(rgb(path), WIDTH)))?;
@@ -87,7 +87,7 @@ mod tests {
         let grid = strength_grid([20, 20], vec![50.0; 400], vec![0.0; 400]);
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("path.png");
-        let path = |colour, places: &[[f64; 2]]| NamedPath { name: "path", colour, places: places.to_vec() };
+        let path = |colour, places: &[[f64; 2]]| NamedPath { name: "path".into(), colour, places: places.to_vec() };
         let paths = [
             path(NamedPath::TRUTH, &[[0.0, 3.0], [8.0, 3.0]]),
             path(NamedPath::UNSURE, &[[0.0, 7.0], [3.0, 7.0], [f64::NAN; 2], [5.0, 7.0], [8.0, 7.0]]),

@@ -66,10 +66,10 @@ fn paths(steps: &[LocatedStep]) -> Vec<NamedPath> {
         places
     };
     let is_known = truth.iter().any(|[x, _]| x.is_finite());
-    let truth = is_known.then_some(NamedPath { name: "truth", colour: NamedPath::TRUTH, places: truth });
+    let truth = is_known.then_some(NamedPath { name: "truth".into(), colour: NamedPath::TRUTH, places: truth });
     let found = [
-        NamedPath { name: "tracking", colour: NamedPath::FOUND, places: found(State::Tracking) },
-        NamedPath { name: "converging", colour: NamedPath::UNSURE, places: found(State::Converging) },
+        NamedPath { name: "tracking".into(), colour: NamedPath::FOUND, places: found(State::Tracking) },
+        NamedPath { name: "converging".into(), colour: NamedPath::UNSURE, places: found(State::Converging) },
     ];
     truth.into_iter().chain(found).collect()
 }

@@ -145,9 +145,9 @@ impl CorrectedPath {
         let truth = || self.truth.iter().map(|truth| truth.map_or([f64::NAN; 2], |truth| place(&(fit * truth))));
         let is_known = self.truth.iter().any(Option::is_some);
         [
-            Some(NamedPath { name: "odometry", colour: NamedPath::UNSURE, places: odometry }),
-            is_known.then(|| NamedPath { name: "truth", colour: NamedPath::TRUTH, places: truth().collect() }),
-            Some(NamedPath { name: "corrected", colour: NamedPath::FOUND, places: self.places() }),
+            Some(NamedPath { name: "odometry".into(), colour: NamedPath::UNSURE, places: odometry }),
+            is_known.then(|| NamedPath { name: "truth".into(), colour: NamedPath::TRUTH, places: truth().collect() }),
+            Some(NamedPath { name: "corrected".into(), colour: NamedPath::FOUND, places: self.places() }),
         ]
         .into_iter()
         .flatten()

@@ -17,6 +17,7 @@ const EXAMPLES: &str = "\
 Examples:
   magmap info house.mcap
   magmap info ~/.ros/magmap                             every map of the robots that run here
+  magmap info ~/.ros/magmap/map.magmap                  one of them
   magmap info aalto/invensense/3
   magmap info bag --json | jq .topics
   magmap info bag --set topics.magnetometer=/imu/mag    can it be read?";
@@ -25,7 +26,8 @@ Examples:
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Info {
-    /// The recording: an Aalto drive (FOLDER/invensense/3), a survey (.csv), an .mcap or .db3 file, a rosbag2 folder. Or a folder of maps.
+    /// The recording: an Aalto drive (FOLDER/invensense/3), a survey (.csv), an .mcap or .db3 file, a rosbag2 folder. Or a map, or a folder of
+    /// maps.
     recording: PathBuf,
     #[command(flatten)]
     settings: SettingsArguments,
@@ -69,8 +71,11 @@ impl Info {
     }
 }
 
-/// The maps in a folder; `None` if it is a recording or has no map.
+/// The maps in a folder, or the one in a file; `None` if it is a recording or has no map.
 fn maps_in(folder: &Path) -> io::Result<Option<Vec<Listed>>> {
+    if folder.extension().is_some_and(|extension| extension == "magmap") && folder.is_file() {
+        return list::of_path(folder).map(|map| Some(vec![map]));
+    }
     // The folder of a bag has metadata.
     if !folder.is_dir() || folder.join("metadata.yaml").exists() {
         return Ok(None);
@@ -87,7 +92,9 @@ fn print_maps(folder: &Path, maps: &[Listed], json: bool) -> anyhow::Result<Endi
         return Ok(ending);
     }
     let mut out = io::stdout().lock();
-    writeln!(out, "{} maps in {}", maps.len(), folder.display())?;
+    if folder.is_dir() {
+        writeln!(out, "{} maps in {}", maps.len(), folder.display())?;
+    }
     let width = maps.iter().map(|map| map.name.chars().count()).max().unwrap_or(0);
     for map in maps {
         let written = map.modified.strftime("%Y-%m-%d %H:%M:%SZ");
@@ -108,10 +115,12 @@ fn print_maps(folder: &Path, maps: &[Listed], json: bool) -> anyhow::Result<Endi
             writeln!(out, "  {:width$}  {why}", "")?;
         }
     }
-    writeln!(
-        out,
-        "A node continues the map that node.map_name names (in the launch files map_name:=NAME): the unfinished one, or else the saved one."
-    )?;
+    if folder.is_dir() {
+        writeln!(
+            out,
+            "A node continues the map that node.map_name names (in the launch files map_name:=NAME): the unfinished one, or else the saved one."
+        )?;
+    }
     Ok(ending)
 }
 

@@ -10,6 +10,7 @@ mod export;
 mod info;
 mod live;
 mod locate;
+mod merge;
 mod replay;
 mod simulate;
 mod summary;
@@ -29,6 +30,7 @@ Exit codes:
     1  failed; the last line on stderr says why
     2  the command line is wrong
     3  done, but something was lost: damage in a recording, a batch that the model rejected
+    4  refused: maps that cannot be proven to be of the same place are not merged
   130  interrupted; what had been read was mapped and written";
 
 const EXAMPLES: &str = "\
@@ -36,6 +38,7 @@ Examples:
   magmap demo                 map an embedded simulated world, with no data at all
   magmap replay house.mcap    map a recording, into house-map/
   magmap locate second --map house-map    where a robot was on a second drive
+  magmap merge monday.magmap tuesday.magmap --out house.magmap    two days, or two robots, as one map
   magmap export house-map --format csv    a map for other programs
   magmap info invensense/3    what is in a recording
   magmap simulate --out bag && magmap replay bag";
@@ -57,6 +60,7 @@ enum Command {
     Convert(convert::Convert),
     Replay(replay::Replay),
     Locate(locate::Locate),
+    Merge(merge::Merge),
     Export(export::Export),
     Info(info::Info),
     Calibrate(calibrate::Calibrate),
@@ -79,6 +83,7 @@ fn main() -> ExitCode {
         Command::Convert(command) => command.run(&terminal),
         Command::Replay(command) => command.run(&terminal),
         Command::Locate(command) => command.run(&terminal),
+        Command::Merge(command) => command.run(&terminal),
         Command::Export(command) => command.run(&terminal),
         Command::Info(command) => command.run(),
         Command::Calibrate(command) => command.run(&terminal),

@@ -1,0 +1,454 @@
+//! Several maps as one: runs of other days and of other robots, each in a frame of its own.
+//!
+//! The first map gives the frame. Every other one is joined as soon as it is proven where it is in one that is joined already
+//! ([`magmap::registration`]); then it is refined against all of them. The merged map is the fold of all trajectories, each moved as a whole,
+//! and freed of how the hard iron of its sensor differs.
+
+mod picture;
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use magmap::config::{self, Config, Mapped};
+use magmap::field::map::FieldMap;
+use magmap::localization;
+use magmap::mapping::mapper::{Progress, SourceRun};
+use magmap::mapping::path;
+use magmap::mapping::pipeline::Pipeline;
+use magmap::mapping::stop::StopSignal;
+use magmap::registration::{AGREEMENT, Driven, Evidence, Placed, Refined, Way, refine};
+use magmap::sensing::reading::Observation;
+use magmap::store::checkpoint::{Checkpoint, Stream};
+use magmap::store::{self, map_file};
+use magmap::trajectory::{Trajectory, fold};
+use nalgebra::{Isometry2, Isometry3, Vector3};
+
+/// Most rounds in which each map is refined against all others.
+const MOST_ROUNDS: usize = 20;
+
+/// A round in which no map moves farther than this, in metres, is the last.
+const SETTLED: f64 = 1e-4;
+
+/// Why maps cannot be merged.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A map cannot be read, or the merged one not be written.
+    #[error(transparent)]
+    Store(#[from] store::Error),
+    /// The settings of a map are of another version of magmap.
+    #[error("{name}: {source}")]
+    Settings {
+        /// The map.
+        name: String,
+        /// What is wrong with them.
+        source: config::Error,
+    },
+    /// Nothing was learnt.
+    #[error("{0} has no map yet: nothing was learnt; leave it out")]
+    Empty(String),
+    /// A number of the trajectory, or of a transform, is not finite.
+    #[error("the trajectories cannot be joined: a place in them is not finite; map the recordings again")]
+    NotFinite,
+    /// A map is of another quantity than the first.
+    #[error(
+        "{name} is a map of {}, but {first} is one of {}; map its recording again with --set model.field={}",
+        in_words(*.field), in_words(*.expected), setting(*.expected)
+    )]
+    OtherField {
+        /// The map.
+        name: String,
+        /// What it is of.
+        field: Mapped,
+        /// The first map.
+        first: String,
+        /// What that is of.
+        expected: Mapped,
+    },
+    /// Two maps were made from the same run.
+    #[error("{name} and {other} share a run, {run}: no observation is used twice; leave one of the two out")]
+    SharedRun {
+        /// The one map.
+        name: String,
+        /// The other map.
+        other: String,
+        /// The recording, or the robot.
+        run: String,
+    },
+    /// A map whose state cannot be used, or that cannot be drawn.
+    #[error(transparent)]
+    Field(#[from] magmap::field::Error),
+    /// The picture cannot be written.
+    #[error(transparent)]
+    Export(#[from] crate::export::Error),
+    /// A map that cannot be used to locate a robot.
+    #[error("nobody can be located in a map: {0}")]
+    Localization(#[from] localization::Error),
+    /// Maps of which it is not proven where they are in the others.
+    #[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))]
+    Unproven(Vec<Unproven>),
+    /// It was stopped.
+    #[error("interrupted: nothing was written")]
+    Interrupted,
+}
+
+fn in_words(field: Mapped) -> &'static str {
+    if field == Mapped::Vector { "the three axes" } else { "strengths" }
+}
+
+fn setting(field: Mapped) -> &'static str {
+    if field == Mapped::Vector { "vector" } else { "strength" }
+}
+
+/// A map of which it is not proven where it is, and how far every attempt came.
+#[derive(Clone, Debug)]
+pub struct Unproven {
+    /// The map.
+    pub name: String,
+    /// The attempts, at least one.
+    pub attempts: Vec<Attempt>,
+}
+
+/// An attempt to prove where a map is in another one.
+#[derive(Clone, Debug)]
+pub struct Attempt {
+    /// The other map.
+    pub within: String,
+    /// What both say.
+    pub evidence: Evidence,
+    /// How far the refinement moved it, in metres; none where the evidence was no proof.
+    pub moved: Option<f64>,
+}
+
+impl fmt::Display for Unproven {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{} cannot be proven to be of the same place", self.name)?;
+        self.attempts.iter().try_for_each(|attempt| write!(formatter, "\n  {attempt}"))
+    }
+}
+
+impl fmt::Display for Attempt {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let percent = |way: &Way| 100.0 * way.tracking;
+        let Evidence { there, back, apart } = &self.evidence;
+        let [there, back] = [there, back].map(percent);
+        write!(
+            formatter,
+            "in {}: tracked along {there:.0} % of its path, and that one in it along {back:.0} %",
+            self.within
+        )?;
+        match (self.moved, apart) {
+            (Some(moved), _) => {
+                write!(formatter, "; the refinement moved it by {moved:.2} m, at most {AGREEMENT} m is allowed")
+            }
+            (None, Some(apart)) => {
+                write!(formatter, "; both ways end {apart:.2} m apart, at most {AGREEMENT} m is allowed")
+            }
+            (None, None) => Ok(()),
+        }
+    }
+}
+
+/// A map that is merged.
+#[derive(Debug)]
+pub struct Input {
+    /// Its name, as it was given.
+    pub name: String,
+    checkpoint: Checkpoint,
+    settings: Config,
+    trajectory: Trajectory,
+    driven: Driven,
+    /// Length of its path, in metres.
+    pub metres: f64,
+}
+
+/// What is being done, for those who wait.
+#[derive(Clone, Copy, Debug)]
+pub enum Work<'a> {
+    /// Two maps are compared; so many steps follow.
+    Comparing {
+        /// The maps.
+        maps: [&'a str; 2],
+        /// Number of steps.
+        steps: usize,
+    },
+    /// The merged map is learnt; so many steps follow.
+    Learning {
+        /// Number of steps.
+        steps: usize,
+    },
+    /// A step.
+    Step,
+}
+
+/// How it is known where a map is.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Known {
+    /// It is the first.
+    First,
+    /// Somebody said so.
+    Given,
+    /// It was proven in the map with this index.
+    Proven {
+        /// Index of the other map.
+        within: usize,
+        /// What both said.
+        evidence: Evidence,
+    },
+}
+
+/// Where a map is in the frame of the first.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Joined {
+    /// Index of the map.
+    pub index: usize,
+    /// How that is known.
+    pub known: Known,
+    /// Where it is, and how its sensor differs.
+    pub refined: Refined,
+}
+
+/// A merged map.
+#[derive(Debug)]
+pub struct Merged {
+    /// The maps that it was made from, in the order in which they are in it.
+    pub joined: Vec<Joined>,
+    /// The state of the map.
+    pub checkpoint: Checkpoint,
+    /// The map.
+    pub map: FieldMap,
+    /// What it was made from.
+    pub trajectory: Trajectory,
+    /// Places of its observations, in metres.
+    places: Vec<[f64; 2]>,
+}
+
+impl Input {
+    /// Reads a map: its file, or the folder of a replay. Robots are located in it with these settings.
+    ///
+    /// # Errors
+    /// A file that cannot be read, is damaged, or has no map yet.
+    pub fn read(path: &Path, localization: &config::Localization) -> Result<Self, Error> {
+        let name = path.display().to_string();
+        let (checkpoint, batches) = map_file::read_whole(path)?;
+        let settings = checkpoint.settings()?;
+        let of_settings = |source| Error::Settings { name: name.clone(), source };
+        let located = localization::settings_for(&settings).map_err(of_settings)?;
+        let located = Config { localization: localization.clone(), ..located };
+        let map = checkpoint.field_map(&settings)?.ok_or_else(|| Error::Empty(name.clone()))?;
+        let trajectory = Trajectory::new(batches, checkpoint.stream.correction.clone());
+        let observations: Vec<Observation> = trajectory.corrected_batches().flatten().collect();
+        let metres = observations.windows(2).map(|pair| (pair[1].position - pair[0].position).norm()).sum();
+        Ok(Self { name, checkpoint, settings, trajectory, driven: Driven::new(located, map, observations), metres })
+    }
+
+    /// What it is of.
+    pub fn field(&self) -> Mapped {
+        self.settings.model.field
+    }
+
+    /// Number of its observations.
+    pub fn observations(&self) -> usize {
+        self.trajectory.observations().count()
+    }
+
+    /// The runs that it was made from.
+    fn runs(&self) -> &[SourceRun] {
+        &self.checkpoint.stream.progress.sources
+    }
+
+    /// The runs from which it has learnt.
+    fn runs_with_batches(&self) -> impl Iterator<Item = &SourceRun> {
+        let end = self.trajectory.batches().len() as u64;
+        let next = self.runs().iter().skip(1).map(|run| run.after_updates).chain([end]);
+        self.runs().iter().zip(next).filter(|(run, next)| run.after_updates < *next).map(|(run, _)| run)
+    }
+}
+
+/// Checks that these are maps of the same quantity, and that no two of them share a run.
+///
+/// # Errors
+/// [`Error::OtherField`] and [`Error::SharedRun`].
+pub fn check(inputs: &[Input]) -> Result<(), Error> {
+    for (index, input) in inputs.iter().enumerate() {
+        let first = &inputs[0];
+        if input.field() != first.field() {
+            let (name, field) = (input.name.clone(), input.field());
+            return Err(Error::OtherField { name, field, first: first.name.clone(), expected: first.field() });
+        }
+        for other in &inputs[..index] {
+            let is_shared =
+                |run: &&SourceRun| other.runs_with_batches().any(|of| (&of.id, &of.run) == (&run.id, &run.run));
+            if let Some(run) = input.runs_with_batches().find(is_shared) {
+                let (name, other, run) = (input.name.clone(), other.name.clone(), run.id.name.clone());
+                return Err(Error::SharedRun { name, other, run });
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Merges maps, in the frame of the first; of each it may be `given` where it is. `watch` is called with what is being done.
+///
+/// # Errors
+/// Those of [`check`], [`Error::Unproven`] and [`Error::Interrupted`].
+pub fn merge(
+    inputs: &[Input],
+    given: &[Option<Isometry2<f64>>],
+    stop: &StopSignal,
+    watch: &(dyn Fn(Work<'_>) + Sync),
+) -> Result<Merged, Error> {
+    check(inputs)?;
+    let joined = join(inputs, given, stop, watch)?;
+    let part = |joined: &Joined| (&inputs[joined.index].trajectory, joined.refined.transform, joined.refined.hard_iron);
+    let trajectory = Trajectory::joined(joined.iter().map(part)).ok_or(Error::NotFinite)?;
+    watch(Work::Learning { steps: trajectory.batches().len() });
+    let config = &inputs[0].settings;
+    let batches = trajectory.corrected_batches().inspect(|_| watch(Work::Step));
+    let model = fold(config, batches, &|| stop.is_stopped());
+    if stop.is_stopped() {
+        return Err(Error::Interrupted);
+    }
+    let map = model.map().ok_or(Error::NotFinite)?;
+
+    let mut progress = Progress::default();
+    for joined in &joined {
+        let input = &inputs[joined.index];
+        let after = |run: &SourceRun| SourceRun { after_updates: run.after_updates + progress.steps, ..run.clone() };
+        let runs: Vec<SourceRun> = input.runs().iter().map(after).collect();
+        progress.sources.extend(runs);
+        // As if every batch had been one step.
+        progress.steps += input.trajectory.batches().len() as u64;
+        progress.is_without_mount |= input.checkpoint.stream.progress.is_without_mount;
+    }
+    progress.has_ended = true;
+    let observations: Vec<Observation> = trajectory.corrected_batches().flatten().collect();
+    let mut path = path::Path::default();
+    observations.iter().for_each(|seen| path.push(seen.position));
+    let mut pipeline = Pipeline::new(config, Isometry3::identity());
+    pipeline.restart(path);
+    let checkpoint = Checkpoint {
+        magmap_version: env!("CARGO_PKG_VERSION").to_owned(),
+        config: config.to_toml().map_err(store::Error::from)?,
+        frame: inputs[0].checkpoint.frame.clone(),
+        model: model.state(),
+        stream: Stream { progress, pipeline, correction: trajectory.correction.clone() },
+    };
+    let places = observations.iter().map(|seen| seen.position.coords.xy().into()).collect();
+    Ok(Merged { joined, checkpoint, map, trajectory, places })
+}
+
+impl Merged {
+    /// Writes it into a file of its own, whole or not at all. What is at this path becomes an earlier map, whose path is returned.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn write(&self, path: &Path) -> Result<Option<PathBuf>, Error> {
+        let earlier_maps = self.checkpoint.settings()?.node.earlier_maps;
+        Ok(map_file::write(path, &self.checkpoint, self.trajectory.batches(), earlier_maps)?)
+    }
+}
+
+/// Finds where each map is in the frame of the first.
+fn join(
+    inputs: &[Input],
+    given: &[Option<Isometry2<f64>>],
+    stop: &StopSignal,
+    watch: &(dyn Fn(Work<'_>) + Sync),
+) -> Result<Vec<Joined>, Error> {
+    let (transform, hard_iron) = (Isometry2::identity(), Vector3::zeros());
+    let first = Refined { transform, hard_iron, residual: None, shared: 0 };
+    let mut joined = vec![Joined { index: 0, known: Known::First, refined: first }];
+    let mut waiting: Vec<(usize, Unproven)> = Vec::new();
+    for (index, input) in inputs.iter().enumerate().skip(1) {
+        if let Some(Some(transform)) = given.get(index) {
+            let refined = refine(&others(inputs, &joined, index), &input.driven, *transform, true)?;
+            joined.push(Joined { index, known: Known::Given, refined });
+        } else {
+            waiting.push((index, Unproven { name: input.name.clone(), attempts: Vec::new() }));
+        }
+    }
+    while !waiting.is_empty() {
+        let mut rest = Vec::new();
+        let before = waiting.len();
+        for (index, mut unproven) in waiting {
+            match prove(inputs, index, &joined, &mut unproven.attempts, stop, watch)? {
+                Some(found) => joined.push(found),
+                None => rest.push((index, unproven)),
+            }
+        }
+        waiting = rest;
+        if waiting.len() == before {
+            return Err(Error::Unproven(waiting.into_iter().map(|(_, unproven)| unproven).collect()));
+        }
+    }
+    settle(inputs, &mut joined)?;
+    Ok(joined)
+}
+
+/// Finds where a map is, in those that are joined and in which that was not attempted yet.
+fn prove(
+    inputs: &[Input],
+    index: usize,
+    joined: &[Joined],
+    attempts: &mut Vec<Attempt>,
+    stop: &StopSignal,
+    watch: &(dyn Fn(Work<'_>) + Sync),
+) -> Result<Option<Joined>, Error> {
+    let input = &inputs[index];
+    for other in &joined[attempts.len()..] {
+        let within = &inputs[other.index];
+        let steps = input.driven.observations() + within.driven.observations();
+        watch(Work::Comparing { maps: [&input.name, &within.name], steps });
+        let step = || {
+            watch(Work::Step);
+            !stop.is_stopped()
+        };
+        let evidence = within.driven.evidence(&input.driven, step)?;
+        if stop.is_stopped() {
+            return Err(Error::Interrupted);
+        }
+        let mut moved = None;
+        if let Some(proven) = evidence.proven() {
+            let start = other.refined.transform * proven;
+            let refined = refine(&others(inputs, joined, index), &input.driven, start, false)?;
+            let distance = input.driven.places().between(&start, &refined.transform);
+            if refined.residual.is_some() && distance <= AGREEMENT {
+                return Ok(Some(Joined { index, known: Known::Proven { within: other.index, evidence }, refined }));
+            }
+            moved = Some(distance);
+        }
+        attempts.push(Attempt { within: within.name.clone(), evidence, moved });
+    }
+    Ok(None)
+}
+
+/// Refines each map against all others, until none moves: so far each was refined against those before it.
+fn settle(inputs: &[Input], joined: &mut [Joined]) -> Result<(), Error> {
+    for _ in 0..MOST_ROUNDS {
+        let mut farthest: f64 = 0.0;
+        for at in 1..joined.len() {
+            let Joined { index, known, refined: Refined { transform, .. } } = joined[at];
+            if known == Known::Given {
+                continue;
+            }
+            let driven = &inputs[index].driven;
+            let refined = refine(&others(inputs, joined, index), driven, transform, false)?;
+            farthest = farthest.max(driven.places().between(&transform, &refined.transform));
+            joined[at].refined = refined;
+        }
+        if farthest < SETTLED {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// The maps that are joined, but for one.
+fn others<'a>(inputs: &'a [Input], joined: &[Joined], than: usize) -> Vec<Placed<'a>> {
+    let placed = |Joined { index, refined: Refined { transform, hard_iron, .. }, .. }: &Joined| Placed {
+        driven: &inputs[*index].driven,
+        transform: *transform,
+        hard_iron: *hard_iron,
+    };
+    joined.iter().filter(|joined| joined.index != than).map(placed).collect()
+}
