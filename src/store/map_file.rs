@@ -158,10 +158,13 @@ fn existing(path: &Path, config: &Config, source: &SourceId) -> Result<Option<Ex
     }
     report(&recovered);
     check_frame(path, recovered.mapper.frame(), config)?;
-    if !config.slam.enabled && !recovered.mapper.trajectory().correction.nodes().is_empty() {
+    let is_corrected = !recovered.mapper.trajectory().correction.nodes().is_empty();
+    let goes_on = config.slam.enabled && recovered.mapper.config().slam.enabled;
+    if is_corrected && !goes_on {
         return Err(Error::Refused(format!(
-            "the path of {} was corrected by the field, and only with slam.enabled it goes on; choose another name \
-             (node.map_name), or start a new map (node.load_at_start = false, store.resume = false)",
+            "the path of {} was corrected or merged with others: odometry cannot go on there, unless slam.enabled corrected it and does \
+             so again; choose another name (node.map_name), or start a new map (node.load_at_start = false, store.resume = false) and \
+             merge both",
             path.display()
         )));
     }

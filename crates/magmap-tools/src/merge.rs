@@ -302,7 +302,8 @@ pub fn merge(
     let part = |joined: &Joined| (&inputs[joined.index].trajectory, joined.refined.transform, joined.refined.hard_iron);
     let trajectory = Trajectory::joined(joined.iter().map(part)).ok_or(Error::NotFinite)?;
     watch(Work::Learning { steps: trajectory.batches().len() });
-    let config = &inputs[0].settings;
+    // No path goes on in it.
+    let config = &Config { slam: config::Slam::default(), ..inputs[0].settings.clone() };
     let batches = trajectory.corrected_batches().inspect(|_| watch(Work::Step));
     let model = fold(config, batches, &|| stop.is_stopped());
     if stop.is_stopped() {

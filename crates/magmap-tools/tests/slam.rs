@@ -313,7 +313,7 @@ fn a_corrected_path_goes_on_where_the_node_starts_again() {
 
     let without = Config { slam: Slam::default(), ..config.clone() };
     let error = Session::start(&without, "", "/magmap").unwrap_err().to_string();
-    assert!(error.contains("corrected by the field") || error.contains("\"map\""), "{error}");
+    assert!(error.contains("was corrected or merged") || error.contains("\"map\""), "{error}");
 
     let session = Session::start(&config, "", "/magmap").unwrap();
     let path = send(&session.worker, second, 35.0);
