@@ -29,6 +29,15 @@ const MOST_ROUNDS: usize = 20;
 /// A round in which no map moves farther than this, in metres, is the last.
 const SETTLED: f64 = 1e-4;
 
+/// Observations are of one time within this, in seconds: it moves by less than its size meanwhile.
+const SAME_TIME: f64 = 0.2;
+
+/// Observations are of one place within this, in metres: no two robots are so near each other.
+const SAME_PLACE: f64 = 0.2;
+
+/// Least number of observations at common times that tell whether two drives are one.
+const LEAST_COMMON: usize = 20;
+
 /// Why maps cannot be merged.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -80,6 +89,17 @@ pub enum Error {
     /// The picture cannot be written.
     #[error(transparent)]
     Export(#[from] crate::export::Error),
+    /// Two maps are of one drive, of which the recording and the robot's own map, for example, have other runs.
+    #[error(
+        "{name} and {other} were at the same places at the same times: they are of one drive, and no observation is used twice; leave one of \
+         the two out"
+    )]
+    SameDrive {
+        /// The one map.
+        name: String,
+        /// The other map.
+        other: String,
+    },
     /// A map that cannot be used to locate a robot.
     #[error("nobody can be located in a map: {0}")]
     Localization(#[from] localization::Error),
@@ -301,6 +321,8 @@ pub fn merge(
     let joined = join(inputs, given, stop, watch)?;
     let part = |joined: &Joined| (&inputs[joined.index].trajectory, joined.refined.transform, joined.refined.hard_iron);
     let trajectory = Trajectory::joined(joined.iter().map(part)).ok_or(Error::NotFinite)?;
+    let observations: Vec<Observation> = trajectory.corrected_batches().flatten().collect();
+    check_drives(inputs, &joined, &observations)?;
     watch(Work::Learning { steps: trajectory.batches().len() });
     // No path goes on in it.
     let config = &Config { slam: config::Slam::default(), ..inputs[0].settings.clone() };
@@ -322,7 +344,6 @@ pub fn merge(
         progress.is_without_mount |= input.checkpoint.stream.progress.is_without_mount;
     }
     progress.has_ended = true;
-    let observations: Vec<Observation> = trajectory.corrected_batches().flatten().collect();
     let mut path = path::Path::default();
     observations.iter().for_each(|seen| path.push(seen.position));
     let mut pipeline = Pipeline::new(config, Isometry3::identity());
@@ -347,6 +368,39 @@ impl Merged {
         let earlier_maps = self.checkpoint.settings()?.node.earlier_maps;
         Ok(map_file::write(path, &self.checkpoint, self.trajectory.batches(), earlier_maps)?)
     }
+}
+
+/// Checks that no two maps are of one drive: two robots are never at one place at one time.
+fn check_drives(inputs: &[Input], joined: &[Joined], mut observations: &[Observation]) -> Result<(), Error> {
+    let mut drives: Vec<(&Input, Vec<&Observation>)> = Vec::new();
+    for joined in joined {
+        let input = &inputs[joined.index];
+        let (own, rest) = observations.split_at(input.observations());
+        let mut own: Vec<&Observation> = own.iter().collect();
+        own.sort_by_key(|seen| seen.stamp);
+        if let Some((other, _)) = drives.iter().find(|(_, drive)| is_same_drive(&own, drive)) {
+            return Err(Error::SameDrive { name: input.name.clone(), other: other.name.clone() });
+        }
+        drives.push((input, own));
+        observations = rest;
+    }
+    Ok(())
+}
+
+/// Whether two drives, in the order of their stamps, were at the same places for more than half of their common time.
+fn is_same_drive(one: &[&Observation], other: &[&Observation]) -> bool {
+    let (mut common, mut same) = (0, 0);
+    for seen in one {
+        let next = other.partition_point(|other| other.stamp < seen.stamp);
+        let apart = |other: &&Observation| other.stamp.seconds_since(seen.stamp).abs();
+        let beside = other[next.saturating_sub(1)..].iter().copied().take(2);
+        let nearest = beside.min_by(|one, other| apart(one).total_cmp(&apart(other)));
+        if let Some(nearest) = nearest.filter(|nearest| apart(nearest) < SAME_TIME) {
+            common += 1;
+            same += usize::from((nearest.position - seen.position).xy().norm() < SAME_PLACE);
+        }
+    }
+    common >= LEAST_COMMON && 2 * same > common
 }
 
 /// Finds where each map is in the frame of the first.

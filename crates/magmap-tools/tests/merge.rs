@@ -6,7 +6,7 @@ use std::fs;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-use magmap::config::{Config, Localization, Mapped};
+use magmap::config::{Averaging, Config, Localization, Mapped};
 use magmap::field::map::FieldMap;
 use magmap::mapping::mapper::{Mapper, SourceId};
 use magmap::mapping::stop::StopSignal;
@@ -54,13 +54,15 @@ fn localization() -> Localization {
     Localization { max_particles: 5000, ..Localization::default() }
 }
 
-/// A drive through a room: the world by its seed, the lanes and the noise by another.
-fn drive(size: [f64; 2], world: u64, seed: u64, spacing: f64, seconds: f64) -> Vec<Measurement> {
+/// A drive through a room: the world by its seed; route, noise and time of day by another.
+fn drive(size: [f64; 2], world: u64, seed: u64, route: Route, seconds: f64) -> Vec<Measurement> {
     let world = Simulation { seed: world, world: DipoleOptions { size, ..Default::default() }, ..demo() };
-    let route = Route::LawnMower { spacing };
-    let drive = Simulation { seed, route, duration: seconds, ..world.clone() };
+    let mut drive = Simulation { seed, route, duration: seconds, ..world.clone() };
+    drive.robot.start = drive.robot.start.shifted(1000.0 * seed as f64);
     drive.drive(world.world().unwrap()).unwrap().map(|sample| sample.measurement).collect()
 }
+
+const LANES: Route = Route::LawnMower { spacing: 0.7 };
 
 /// What another robot would have measured: `frame` is the transform from its frame to that of the first.
 fn of_another(frame: Isometry3<f64>, hard_iron: [f64; 3]) -> impl Fn(Measurement) -> Measurement {
@@ -112,9 +114,9 @@ const SIZE: [f64; 2] = [5.0, 5.0];
 fn another_robot_in_a_frame_of_its_own_and_with_another_hard_iron_adds_to_the_map() {
     let folder = tempdir().unwrap();
     let config = settings(Mapped::Vector);
-    let monday = mapped(&folder, "monday", &config, drive(SIZE, 4, 4, 0.7, 90.0));
+    let monday = mapped(&folder, "monday", &config, drive(SIZE, 4, 4, LANES, 90.0));
     let hard_iron = [3.0, -2.0, 1.0];
-    let second = drive(SIZE, 4, 5, 0.8, 70.0).into_iter().map(of_another(other_frame(), hard_iron));
+    let second = drive(SIZE, 4, 5, Route::Random, 70.0).into_iter().map(of_another(other_frame(), hard_iron));
     let robot2 = mapped(&folder, "robot2", &config, second);
     let inputs = read(&[&monday, &robot2], &localization());
     let outcome = merged(&inputs, &[]).unwrap();
@@ -149,13 +151,19 @@ fn another_robot_in_a_frame_of_its_own_and_with_another_hard_iron_adds_to_the_ma
     assert_eq!(files, 3);
 
     // Nothing is in a map twice.
-    let error = merged(&read(&[&file, &robot2], &localization()), &[]).unwrap_err().to_string();
+    let error = merged(&read(&[&file, &robot2], &localization()), &[]).err().unwrap().to_string();
     assert!(error.contains("robot2.magmap and ") && error.contains("share a run, /robot2"), "{error}");
-    let error = merged(&read(&[&monday, &monday], &localization()), &[]).unwrap_err().to_string();
+    let error = merged(&read(&[&monday, &monday], &localization()), &[]).err().unwrap().to_string();
     assert!(error.contains("share a run, /monday"), "{error}");
+    // Nor is a drive that was recorded as well: a run of its own, with other cells.
+    let other_cells = Config { averaging: Averaging { spacing: 0.07 }, ..config.clone() };
+    let bag = drive(SIZE, 4, 5, Route::Random, 50.0).into_iter().map(of_another(other_frame().inverse(), [0.0; 3]));
+    let bag = mapped(&folder, "bag", &other_cells, bag);
+    let error = merged(&read(&[&robot2, &bag], &localization()), &[]).err().unwrap();
+    assert!(matches!(error, Error::SameDrive { .. }), "{error}");
 
     // A merged map is merged again.
-    let third = drive(SIZE, 4, 6, 0.9, 60.0).into_iter().map(of_another(other_frame().inverse(), [0.0; 3]));
+    let third = drive(SIZE, 4, 6, Route::Random, 60.0).into_iter().map(of_another(other_frame().inverse(), [0.0; 3]));
     let tuesday = mapped(&folder, "tuesday", &config, third);
     let outcome = merged(&read(&[&tuesday, &file], &localization()), &[]).unwrap();
     assert_near(&outcome.joined[1].refined.transform, &in_plane(&other_frame()), 0.02, 0.3);
@@ -171,8 +179,8 @@ fn another_robot_in_a_frame_of_its_own_and_with_another_hard_iron_adds_to_the_ma
 fn maps_of_strengths_are_merged_as_well() {
     let folder = tempdir().unwrap();
     let config = settings(Mapped::Strength);
-    let monday = mapped(&folder, "monday", &config, drive(SIZE, 4, 4, 0.7, 100.0));
-    let second = drive(SIZE, 4, 5, 0.8, 100.0).into_iter().map(of_another(other_frame(), [0.0; 3]));
+    let monday = mapped(&folder, "monday", &config, drive(SIZE, 4, 4, LANES, 100.0));
+    let second = drive(SIZE, 4, 5, Route::Random, 100.0).into_iter().map(of_another(other_frame(), [0.0; 3]));
     let tuesday = mapped(&folder, "tuesday", &config, second);
     let outcome = merged(&read(&[&monday, &tuesday], &localization()), &[]).unwrap();
     assert_near(&outcome.joined[1].refined.transform, &in_plane(&other_frame()), 0.03, 0.5);
@@ -184,16 +192,17 @@ fn a_map_that_does_not_overlap_the_first_is_joined_through_another() {
     let folder = tempdir().unwrap();
     let config = settings(Mapped::Vector);
     let size = [9.0, 4.0];
-    let lanes = drive(size, 8, 8, 0.6, 120.0);
+    let lanes = drive(size, 8, 8, Route::LawnMower { spacing: 0.6 }, 120.0);
     // The first and the last of the lanes, and a drive through the whole room.
     let [begin, end] = [lanes.len() * 2 / 5, lanes.len() * 3 / 5];
     let left = mapped(&folder, "left", &config, lanes[..begin].iter().copied());
     let right = lanes[end..].iter().copied().map(of_another(other_frame(), [0.0; 3]));
     let right = mapped(&folder, "right", &config, right);
-    let whole = drive(size, 8, 9, 0.7, 120.0).into_iter().map(of_another(other_frame().inverse(), [1.0, 2.0, 0.0]));
+    let whole =
+        drive(size, 8, 9, Route::Patrol, 120.0).into_iter().map(of_another(other_frame().inverse(), [1.0, 2.0, 0.0]));
     let whole = mapped(&folder, "whole", &config, whole);
     let files: [&Path; 3] = [&left, &right, &whole];
-    let error = merged(&read(&files[..2], &localization()), &[]).unwrap_err();
+    let error = merged(&read(&files[..2], &localization()), &[]).err().unwrap();
     let Error::Unproven(unproven) = &error else { panic!("{error}") };
     assert!(unproven.len() == 1 && unproven[0].name.ends_with("right.magmap"), "{error}");
     let outcome = merged(&read(&files, &localization()), &[]).unwrap();
@@ -211,7 +220,7 @@ fn a_map_that_does_not_overlap_the_first_is_joined_through_another() {
 fn refused(worlds: Range<u64>, seconds: f64, localization: &Localization) -> usize {
     let folder = tempdir().unwrap();
     let map = |name: String, world| {
-        mapped(&folder, &name, &settings(Mapped::Vector), drive(SIZE, world, world, 0.7, seconds))
+        mapped(&folder, &name, &settings(Mapped::Vector), drive(SIZE, world, world, LANES, seconds))
     };
     let home = map("home".into(), 4);
     let is_refused = |world: &u64| {
@@ -244,10 +253,10 @@ fn what_cannot_be_merged_leaves_nothing_behind_and_scripts_see_why() {
         common::expect(code, command)
     };
     let config = settings(Mapped::Vector);
-    mapped(&folder, "one", &config, drive([4.0, 4.0], 4, 4, 0.7, 50.0));
-    mapped(&folder, "two", &config, drive([4.0, 4.0], 4, 5, 0.8, 50.0));
-    mapped(&folder, "elsewhere", &config, drive([4.0, 4.0], 7, 4, 0.7, 50.0));
-    mapped(&folder, "strength", &settings(Mapped::Strength), drive([4.0, 4.0], 4, 6, 0.8, 20.0));
+    mapped(&folder, "one", &config, drive([4.0, 4.0], 4, 4, LANES, 50.0));
+    mapped(&folder, "two", &config, drive([4.0, 4.0], 4, 5, Route::Random, 50.0));
+    mapped(&folder, "elsewhere", &config, drive([4.0, 4.0], 7, 4, LANES, 50.0));
+    mapped(&folder, "strength", &settings(Mapped::Strength), drive([4.0, 4.0], 4, 6, LANES, 20.0));
     let bytes = fs::read(folder.path().join("two.magmap")).unwrap();
     fs::write(folder.path().join("damaged.magmap"), [&bytes[..bytes.len() / 2], &vec![7; bytes.len() / 2]].concat())
         .unwrap();
