@@ -13,6 +13,9 @@ use crate::trajectory::{Correction, Node, fold};
 /// Sources on a side that cause less than this share of the field's variance are left out: they would double the unknowns.
 const LEAST_SHARE: f64 = 0.1;
 
+/// Relative standard deviation of a lengthscale that pieces of the path have told.
+const LENGTHSCALE_DEVIATION: f64 = 0.05;
+
 /// Least standard deviation of the hard iron, in microtesla: its information is finite.
 const LEAST_HARD_IRON: f64 = 1e-3;
 
@@ -332,6 +335,7 @@ impl Prior {
             variances.map(|variance| if variance > LEAST_SHARE * total { variance } else { 0.0 });
         let field = FieldPrior { variance_below, variance_above, lengthscale: value("lengthscale")? };
         let mut prior = Self::new(field, settings.noise_factor * value("noise")?);
+        prior.lengthscale_deviation = LENGTHSCALE_DEVIATION;
         prior.shared.fixed_rows_mut::<3>(IRON).fill(hard_iron.max(LEAST_HARD_IRON));
         (prior.shared[SCALE], prior.shared[DRIFT]) = (settings.odometry_scale, settings.odometry_drift);
         prior.odometry = OdometryNoise::of(settings);

@@ -36,6 +36,8 @@ pub struct Prior {
     pub odometry: OdometryNoise,
     /// Standard deviations of what is shared.
     pub shared: Shared,
+    /// Relative standard deviation of the field's lengthscale; 0 where that is known.
+    pub lengthscale_deviation: f64,
     /// Relative standard deviation of the size of path and lengthscale together. A path and a field that are stretched alike explain the
     /// readings as well as before: this is added to covariances.
     pub stretch: f64,
@@ -55,6 +57,7 @@ impl Prior {
             noise,
             odometry: OdometryNoise { forward: 0.01, sideways: 0.002, heading: 0.02, turning: 0.01 },
             shared,
+            lengthscale_deviation: 0.0,
             stretch: 0.03,
             tile: 10.0,
         }
@@ -71,9 +74,10 @@ impl Prior {
         let FieldPrior { variance_below, variance_above, lengthscale } = self.field;
         let OdometryNoise { forward, sideways, heading, turning } = self.odometry;
         let positive = [variance_below + variance_above, lengthscale, self.noise, self.tile];
-        let others = [variance_below, variance_above, forward, sideways, heading, turning, self.stretch];
+        let deviations = [self.lengthscale_deviation, self.stretch];
+        let others = [variance_below, variance_above, forward, sideways, heading, turning];
         positive.iter().chain(&self.shared).all(|value| value.is_finite() && *value > 0.0)
-            && others.iter().all(|value| value.is_finite() && *value >= 0.0)
+            && others.iter().chain(&deviations).all(|value| value.is_finite() && *value >= 0.0)
     }
 }
 
@@ -91,6 +95,9 @@ const WHOLE_STEPS: usize = 2;
 
 /// Steps at the end, when all poses are there.
 const LAST_STEPS: usize = 6;
+
+/// How often the lengthscale is adapted at the end, where it is not known.
+const ADAPTATIONS: usize = 3;
 
 /// Largest change of a place in a step, in metres.
 const LONGEST_STEP: f64 = 0.3;
@@ -309,7 +316,7 @@ impl Smoother {
         if !self.is_valid {
             return Err(NotPositiveDefinite);
         }
-        let cost = self.settle()?;
+        let cost = if self.prior.lengthscale_deviation > 0.0 { self.adapt_lengthscale() } else { self.settle() }?;
         let mut other = Self {
             prior: self.prior.clone(),
             links: self.links.clone(),
@@ -324,6 +331,26 @@ impl Smoother {
             *self = other;
         }
         Ok(())
+    }
+
+    /// Adapts the lengthscale, and returns the objective. A path and a lengthscale that are stretched alike explain the readings as well as
+    /// before, so that at the optimum the priors of odometry's scale and of the lengthscale pull equally at that stretch.
+    fn adapt_lengthscale(&mut self) -> Result<f64, NotPositiveDefinite> {
+        let [scale, deviation] = [self.prior.shared[SCALE], self.prior.lengthscale_deviation];
+        let pull = |logarithm: f64, shared: &Shared| logarithm / deviation.powi(2) + shared[SCALE] / scale.powi(2);
+        let given = self.prior.field.lengthscale;
+        let mut cost = self.settle()?;
+        let (mut before, mut logarithm) = ((0.0, pull(0.0, &self.shared)), -self.shared[SCALE]);
+        for _ in 0..ADAPTATIONS {
+            self.prior.field.lengthscale = given * logarithm.exp();
+            cost = self.settle()?;
+            let now = (logarithm, pull(logarithm, &self.shared));
+            let slope = (now.1 - before.1) / (now.0 - before.0);
+            // Newton's step; where tiles that are laid anew hide the slope, the scale is tried as before.
+            let step = if slope > 0.0 { -now.1 / slope } else { -self.shared[SCALE] };
+            (before, logarithm) = (now, logarithm + step.clamp(-deviation, deviation));
+        }
+        Ok(cost)
     }
 
     /// Makes steps of the whole path, in tiles around it, and returns the objective.

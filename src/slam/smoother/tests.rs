@@ -299,14 +299,20 @@ fn a_wrong_lengthscale_hardly_stretches_the_path() {
         let centre = poses.iter().map(|pose| pose.xy()).sum::<Vector2<f64>>() / poses.len() as f64;
         poses.iter().map(|pose| (pose.xy() - centre).norm_squared()).sum::<f64>().sqrt()
     };
-    let found = [0.8, 1.25].map(|factor| {
-        let prior = Prior::new(FieldPrior { lengthscale: factor * FIELD.lengthscale, ..FIELD }, 2.0);
-        let mut smoother = Smoother::new(prior, truth[0], links(&truth, 0.0, 0.001, 5));
-        smoother.run().unwrap();
-        size(smoother.poses()) / size(&truth)
-    });
-    // A fifth of the error of the lengthscale: odometry is right here, and its scale is held.
-    assert!(found.iter().all(|scale| (scale - 1.0).abs() < 0.05), "{found:?}");
+    for factor in [0.8, 1.25] {
+        let stretch = |deviation: f64| {
+            let mut prior = Prior::new(FieldPrior { lengthscale: factor * FIELD.lengthscale, ..FIELD }, 2.0);
+            prior.lengthscale_deviation = deviation;
+            let mut smoother = Smoother::new(prior, truth[0], links(&truth, 0.0, 0.001, 5));
+            smoother.run().unwrap();
+            (size(smoother.poses()) / size(&truth) - 1.0).abs()
+        };
+        let [known, unsure] = [0.0, 0.1].map(stretch);
+        // A fifth of the error of the lengthscale: odometry is right here, and its scale is held.
+        assert!(known < 0.05, "{known}");
+        // Where the lengthscale may be wrong, a part of it is explained by that.
+        assert!(unsure < 0.8 * known, "{unsure} instead of {known}");
+    }
 }
 
 #[test]
