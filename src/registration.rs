@@ -7,7 +7,8 @@
 //! ```
 //!
 //! A map is driven through the other as a robot would be that may be anywhere ([`localization`](crate::localization)), with the same rule of
-//! proof, and the other through it. Two maps of different places would have to fail both ways, and in the same way.
+//! proof, and the other through it. Neither is a proof alone: some metres of other rooms may look alike. Maps of different places would have to
+//! fail both ways in the same way, and all their observations to agree afterwards ([`UNEXPLAINED`]).
 
 mod refinement;
 
@@ -28,9 +29,12 @@ use crate::sensing::reading::Observation;
 pub use refinement::{Placed, Refined, refine};
 
 /// Largest distance between the transforms of both ways, in metres ([`Places::between`]). Each is known to a fraction of a metre, as the
-/// place of a robot that is tracked; within half a metre of the right one, less than a lengthscale of the field, the refinement finds it. Two
-/// wrong ones of a room agree so well, with their headings, in one of some hundred cases.
+/// place of a robot that is tracked; within half a metre of the right one, less than a lengthscale of the field, the refinement finds it.
 pub const AGREEMENT: f64 = 0.5;
+
+/// Largest residual after the refinement, relative to the standard deviation of the field ([`Refined::unexplained`]). Fields that have nothing
+/// to do with each other differ by more than one such deviation, those of one place by the errors of odometry and maps, a fraction of it.
+pub const UNEXPLAINED: f64 = 0.5;
 
 /// A map with the trajectory that it was made from.
 #[derive(Debug)]
@@ -265,6 +269,7 @@ mod tests {
             assert!(second.places().between(&refined.transform, &frame) < tolerance, "{of:?}: {refined:?}");
             assert!((refined.hard_iron - hard_iron).amax() < 0.3, "{of:?}: {refined:?}");
             assert!(refined.residual.unwrap() < 1.5 && refined.shared > 800, "{refined:?}");
+            assert!(refined.unexplained.unwrap() < 0.2, "{refined:?}");
             let given = refine(&placed, &second, frame, true).unwrap();
             assert!(second.places().between(&given.transform, &frame) < 1e-6, "{given:?}");
             assert!((given.hard_iron - hard_iron).amax() < 0.3, "{given:?}");

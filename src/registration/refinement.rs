@@ -59,6 +59,9 @@ pub struct Refined {
     pub hard_iron: Vector3<f64>,
     /// Root mean square residual of an axis, or of the strength, in microtesla; none where the maps do not overlap.
     pub residual: Option<f64>,
+    /// That residual relative to the standard deviation of the field over the maps, about 1 for maps that have nothing to do with each other;
+    /// none where they do not overlap.
+    pub unexplained: Option<f64>,
     /// Observations of either map at places that the other knows.
     pub shared: usize,
 }
@@ -75,7 +78,7 @@ pub fn refine(others: &[Placed<'_>], driven: &Driven, start: Isometry2<f64>, is_
     let places = driven.places();
     let middle = Translation2::from(places.middle);
     let learnt = others.first().map_or_else(Vector3::zeros, |first| driven.hard_iron - first.driven.hard_iron);
-    let mut refined = Refined { transform: start, hard_iron: learnt, residual: None, shared: 0 };
+    let mut refined = Refined { transform: start, hard_iron: learnt, residual: None, unexplained: None, shared: 0 };
     for _ in 0..MOST_STEPS {
         let mut system = System::new(is_given);
         for (other, own, theirs) in &pairs {
@@ -93,7 +96,8 @@ pub fn refine(others: &[Placed<'_>], driven: &Driven, start: Isometry2<f64>, is_
                 system.add(own, &seen, &(driven.hard_iron - difference), &Motion { along, arm, sign: -1.0 });
             }
         }
-        (refined.residual, refined.shared) = (system.residual(), system.shared);
+        (refined.residual, refined.unexplained) = (system.residual(), system.unexplained());
+        refined.shared = system.shared;
         let Some(step) = system.step() else { break };
         let longest = step.xy().norm().max(step.z.abs());
         let step = (LONGEST_STEP / longest).min(1.0) * step;
@@ -128,6 +132,8 @@ struct System {
     information: Matrix6<f64>,
     gradient: Vector6<f64>,
     squares: f64,
+    /// Sum of squares of an observation somewhere in the map.
+    anywhere: f64,
     outputs: usize,
     shared: usize,
 }
@@ -138,7 +144,7 @@ impl System {
         if is_given {
             (0..3).for_each(|index| information[(index, index)] = GIVEN);
         }
-        Self { information, gradient: Vector6::zeros(), squares: 0.0, outputs: 0, shared: 0 }
+        Self { information, gradient: Vector6::zeros(), squares: 0.0, anywhere: 0.0, outputs: 0, shared: 0 }
     }
 
     /// Adds an observation in the frame of a map, of a sensor with this hard iron.
@@ -155,7 +161,7 @@ impl System {
             let pose = place_changes(gradient[0]);
             let mut changes = SMatrix::<f64, 1, 6>::zeros();
             changes.fixed_columns_mut::<3>(0).copy_from(&pose.transpose());
-            self.add_residual(&residual, &changes, &local.variance.map(|variance| variance + map.noise));
+            self.add_residual(map, &residual, &changes, &local.variance);
         } else if let (Some(local), Some(gradient)) = (known::<3>(map, place), map.gradient::<3>(place)) {
             let field = without.field.microtesla();
             let residual = field - Vector3::from(local.mean);
@@ -167,18 +173,20 @@ impl System {
                 changes.fixed_view_mut::<1, 3>(axis, 0).copy_from(&pose.transpose());
             }
             changes.fixed_columns_mut::<3>(3).copy_from(&(-motion.sign * seen.orientation));
-            self.add_residual(&residual, &changes, &local.variance.map(|variance| variance + map.noise));
+            self.add_residual(map, &residual, &changes, &local.variance);
         }
     }
 
     fn add_residual<const D: usize>(
         &mut self,
+        map: &MapLookup,
         residual: &SVector<f64, D>,
         changes: &SMatrix<f64, D, 6>,
         variance: &[f64; D],
     ) {
+        let variance = variance.map(|variance| variance + map.noise);
         let square: f64 =
-            residual.iter().zip(variance).map(|(residual, variance)| residual * residual / variance).sum();
+            residual.iter().zip(&variance).map(|(residual, variance)| residual * residual / variance).sum();
         let weight = (DEGREES_OF_FREEDOM + D as f64) / (DEGREES_OF_FREEDOM + square);
         for axis in 0..D {
             let (row, weight) = (changes.row(axis).transpose(), weight / variance[axis]);
@@ -186,12 +194,17 @@ impl System {
             self.gradient += weight * residual[axis] * row;
         }
         self.squares += residual.norm_squared();
+        self.anywhere += variance_anywhere(map);
         (self.outputs, self.shared) = (D, self.shared + 1);
     }
 
     fn residual(&self) -> Option<f64> {
         let count = self.outputs * self.shared;
         (count > 0).then(|| (self.squares / count as f64).sqrt())
+    }
+
+    fn unexplained(&self) -> Option<f64> {
+        (self.shared > 0).then(|| (self.squares / self.anywhere).sqrt())
     }
 
     fn step(&self) -> Option<Vector6<f64>> {
@@ -201,6 +214,10 @@ impl System {
 
 /// What a map says of a place that it knows.
 fn known<const D: usize>(map: &MapLookup, place: [f64; 2]) -> Option<Local<D>> {
-    let anywhere: f64 = map.anywhere.iter().map(|normal| normal.variance).sum();
-    map.at::<D>(place).filter(|local| local.variance.iter().sum::<f64>() < KNOWN * anywhere)
+    map.at::<D>(place).filter(|local| local.variance.iter().sum::<f64>() < KNOWN * variance_anywhere(map))
+}
+
+/// How much the field varies over the whole map.
+fn variance_anywhere(map: &MapLookup) -> f64 {
+    map.anywhere.iter().map(|normal| normal.variance).sum()
 }

@@ -1,7 +1,7 @@
 //! Several maps as one: runs of other days and of other robots, each in a frame of its own.
 //!
 //! The first map gives the frame. Every other one is joined as soon as it is proven where it is in one that is joined already
-//! ([`magmap::registration`]); then it is refined against all of them. The merged map is the fold of all trajectories, each moved as a whole,
+//! ([`magmap::registration`]) and, refined against all of them, explains the field. The merged map is the fold of all trajectories, each moved as a whole,
 //! and freed of how the hard iron of its sensor differs.
 
 mod picture;
@@ -16,7 +16,7 @@ use magmap::mapping::mapper::{Progress, SourceRun};
 use magmap::mapping::path;
 use magmap::mapping::pipeline::Pipeline;
 use magmap::mapping::stop::StopSignal;
-use magmap::registration::{AGREEMENT, Driven, Evidence, Placed, Refined, Way, refine};
+use magmap::registration::{AGREEMENT, Driven, Evidence, Placed, Refined, UNEXPLAINED, Way, refine};
 use magmap::sensing::reading::Observation;
 use magmap::store::checkpoint::{Checkpoint, Stream};
 use magmap::store::{self, map_file};
@@ -135,8 +135,8 @@ pub struct Attempt {
     pub within: String,
     /// What both say.
     pub evidence: Evidence,
-    /// How far the refinement moved it, in metres; none where the evidence was no proof.
-    pub moved: Option<f64>,
+    /// How far the refinement moved it, in metres, and what it found; none where both ways do not agree.
+    pub refined: Option<(f64, Refined)>,
 }
 
 impl fmt::Display for Unproven {
@@ -156,9 +156,14 @@ impl fmt::Display for Attempt {
             "in {}: tracked along {there:.0} % of its path, and that one in it along {back:.0} %",
             self.within
         )?;
-        match (self.moved, apart) {
-            (Some(moved), _) => {
-                write!(formatter, "; the refinement moved it by {moved:.2} m, at most {AGREEMENT} m is allowed")
+        match (&self.refined, apart) {
+            (Some((moved, refined)), _) => {
+                let unexplained = 100.0 * refined.unexplained.unwrap_or(1.0);
+                write!(
+                    formatter,
+                    "; the refinement moved it by {moved:.2} m and left {unexplained:.0} % of the field unexplained"
+                )?;
+                write!(formatter, ", at most {AGREEMENT} m and {:.0} % are allowed", 100.0 * UNEXPLAINED)
             }
             (None, Some(apart)) => {
                 write!(formatter, "; both ways end {apart:.2} m apart, at most {AGREEMENT} m is allowed")
@@ -411,7 +416,7 @@ fn join(
     watch: &(dyn Fn(Work<'_>) + Sync),
 ) -> Result<Vec<Joined>, Error> {
     let (transform, hard_iron) = (Isometry2::identity(), Vector3::zeros());
-    let first = Refined { transform, hard_iron, residual: None, shared: 0 };
+    let first = Refined { transform, hard_iron, residual: None, unexplained: None, shared: 0 };
     let mut joined = vec![Joined { index: 0, known: Known::First, refined: first }];
     let mut waiting: Vec<(usize, Unproven)> = Vec::new();
     for (index, input) in inputs.iter().enumerate().skip(1) {
@@ -462,17 +467,18 @@ fn prove(
         if stop.is_stopped() {
             return Err(Error::Interrupted);
         }
-        let mut moved = None;
+        let mut refined = None;
         if let Some(proven) = evidence.proven() {
             let start = other.refined.transform * proven;
-            let refined = refine(&others(inputs, joined, index), &input.driven, start, false)?;
-            let distance = input.driven.places().between(&start, &refined.transform);
-            if refined.residual.is_some() && distance <= AGREEMENT {
-                return Ok(Some(Joined { index, known: Known::Proven { within: other.index, evidence }, refined }));
+            let found = refine(&others(inputs, joined, index), &input.driven, start, false)?;
+            let moved = input.driven.places().between(&start, &found.transform);
+            if moved <= AGREEMENT && found.unexplained.is_some_and(|unexplained| unexplained <= UNEXPLAINED) {
+                let known = Known::Proven { within: other.index, evidence };
+                return Ok(Some(Joined { index, known, refined: found }));
             }
-            moved = Some(distance);
+            refined = Some((moved, found));
         }
-        attempts.push(Attempt { within: within.name.clone(), evidence, moved });
+        attempts.push(Attempt { within: within.name.clone(), evidence, refined });
     }
     Ok(None)
 }

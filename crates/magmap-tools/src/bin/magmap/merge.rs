@@ -158,9 +158,12 @@ fn table(inputs: &[Input], merged: &Merged, out: &Path, picture: Option<&Path>, 
         let [x, y]: [f64; 2] = refined.transform.translation.vector.into();
         let [x, y, degrees] = [x, y, refined.transform.rotation.angle().to_degrees()].map(without_sign_of_zero);
         table.row("  frame", format!("{x:.3}, {y:.3} m, {degrees:.2}° ({how})"));
-        match refined.residual {
+        let residual = refined.residual.zip(refined.unexplained).map(|(residual, unexplained)| {
+            format!("{residual:.2} µT, {:.0} % of how the field varies", 100.0 * unexplained)
+        });
+        match residual {
             Some(residual) => {
-                table.row("  residual", format!("{residual:.2} µT over {} shared observations", refined.shared))
+                table.row("  residual", format!("{residual}, over {} shared observations", refined.shared))
             }
             None => table.row("  residual", "none: it shares no place with the others"),
         }
