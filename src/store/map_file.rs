@@ -149,13 +149,6 @@ fn existing(path: &Path, config: &Config, source: &SourceId) -> Result<Option<Ex
             path.display()
         )));
     }
-    if !recovered.mapper.trajectory().correction.nodes().is_empty() {
-        return Err(Error::Refused(format!(
-            "the path of {} was corrected: no other drive can be added to it; use it to locate the robot, choose another name \
-             (node.map_name), or start a new map (node.load_at_start = false)",
-            path.display()
-        )));
-    }
     report(&recovered);
     check_frame(path, recovered.mapper.frame(), config)?;
     let is_corrected = !recovered.mapper.trajectory().correction.nodes().is_empty();
