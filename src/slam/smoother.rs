@@ -99,6 +99,12 @@ const LAST_STEPS: usize = 6;
 /// How often the lengthscale is adapted at the end, where it is not known.
 const ADAPTATIONS: usize = 3;
 
+/// Largest scale of odometry that a field with a lengthscale that is not known may tell, in standard deviations.
+const MOST_SCALE: f64 = 4.0;
+
+/// Standard deviation of the scale where the field tells a larger one.
+const HELD_SCALE: f64 = 1e-4;
+
 /// Largest change of a place in a step, in metres.
 const LONGEST_STEP: f64 = 0.3;
 
@@ -349,6 +355,11 @@ impl Smoother {
             // Newton's step; where tiles that are laid anew hide the slope, the scale is tried as before.
             let step = if slope > 0.0 { -now.1 / slope } else { -self.shared[SCALE] };
             (before, logarithm) = (now, logarithm + step.clamp(-deviation, deviation));
+        }
+        if self.shared[SCALE].abs() > MOST_SCALE * scale {
+            // Odometry is not as wrong as that: the field is smoother than its prior, which stretches the path.
+            self.prior.shared[SCALE] = HELD_SCALE;
+            cost = self.settle()?;
         }
         Ok(cost)
     }

@@ -316,6 +316,21 @@ fn a_wrong_lengthscale_hardly_stretches_the_path() {
 }
 
 #[test]
+fn a_scale_that_odometry_does_not_have_is_not_believed_where_the_lengthscale_is_not_known() {
+    let truth = path(400);
+    // So rough a field with so small a variance does not exist here: a larger path explains the readings better.
+    let rough = FieldPrior { lengthscale: 0.35, variance_below: 6.0, variance_above: 2.0 };
+    let [known, unsure] = [0.0, 0.05].map(|deviation| {
+        let mut prior = Prior::new(rough, 2.0);
+        prior.lengthscale_deviation = deviation;
+        let mut smoother = Smoother::new(prior, truth[0], links(&truth, 0.0, 0.001, 5));
+        smoother.run().unwrap();
+        smoother.shared()[SCALE].abs()
+    });
+    assert!(known > 0.05 && unsure < 0.005, "{known} {unsure}");
+}
+
+#[test]
 fn numbers_that_are_not_finite_are_errors() {
     type Damage = fn(&mut Prior, &mut [Link]);
     let damages: [Damage; 8] = [
