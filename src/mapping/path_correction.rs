@@ -13,7 +13,6 @@ use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, unbounded};
-use nalgebra::Isometry2;
 
 use super::Error;
 use super::mapper::Folded;
@@ -42,19 +41,16 @@ pub(super) struct PathCorrection {
     stop: StopSignal,
 }
 
-/// A corrected path, and the map of it.
+/// What is known of the path, and the map that is made from it, where it has moved.
 #[derive(Clone, Debug)]
 pub(super) struct Corrected {
-    pub correction: Correction,
-    pub folded: Box<Folded>,
     pub path: CorrectedPath,
+    pub map: Option<(Correction, Box<Folded>)>,
 }
 
-/// Where the robot is by its corrected path.
+/// What is known of a corrected path.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CorrectedPath {
-    /// From the frame of odometry to that of the map, at the end of the path.
-    pub map_from_odometry: Isometry2<f64>,
     /// How far it is known, and what the field says of odometry.
     pub tracked: Tracked,
     /// Length of the path by odometry, in metres.
@@ -187,12 +183,15 @@ impl CorrectionThread {
             return Ok(());
         }
         self.is_known_better = false;
-        let correction = path.correction()?;
-        if path.moved_since(&self.trajectory.correction) < MOVED {
-            return Ok(());
-        }
-        let (tracked, moved_most) = (path.tracked()?, path.moved_since(&Correction::default()));
-        self.publish(correction, tracked, moved_most);
+        let moved = path.moved_since(&self.trajectory.correction);
+        let (correction, tracked) = (path.correction()?, path.tracked()?);
+        let moved_most = path.moved_since(&Correction::default());
+        let known = CorrectedPath { tracked, length: self.trajectory.length(), moved_most };
+        let map = if moved < MOVED { None } else { self.fold(correction) };
+        let mut newest = lock(&self.newest);
+        // A map that the mapping thread has not taken yet must not be lost.
+        let waiting = newest.take().and_then(Result::ok).and_then(|corrected| corrected.map);
+        *newest = Some(Ok(Corrected { path: known, map: map.or(waiting) }));
         Ok(())
     }
 
@@ -210,19 +209,14 @@ impl CorrectionThread {
         Ok(())
     }
 
-    /// Makes the map again.
-    fn publish(&mut self, correction: Correction, tracked: Tracked, moved_most: f64) {
+    /// Makes the map again; none where that was stopped.
+    fn fold(&mut self, correction: Correction) -> Option<(Correction, Box<Folded>)> {
         let started = Instant::now();
-        let (length, map_from_odometry) = (self.trajectory.length(), correction.last());
         self.trajectory.correction = correction.clone();
         let model = fold(&self.config, self.trajectory.corrected_batches(), &|| self.stop.is_stopped());
-        if self.stop.is_stopped() {
-            return;
-        }
-        let folded = Box::new(Folded { model, batches: self.trajectory.batches().len() });
-        let path = CorrectedPath { map_from_odometry, tracked, length, moved_most };
-        *lock(&self.newest) = Some(Ok(Corrected { correction, folded, path }));
         self.rests_until = Instant::now() + REST * started.elapsed();
+        let folded = Box::new(Folded { model, batches: self.trajectory.batches().len() });
+        (!self.stop.is_stopped()).then_some((correction, folded))
     }
 }
 

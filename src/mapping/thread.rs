@@ -10,6 +10,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, bounded};
+use nalgebra::Isometry2;
 use serde::Serialize;
 
 use super::Error;
@@ -93,6 +94,7 @@ struct Shared {
     doubt: Option<String>,
     choice: Option<String>,
     corrected_path: Option<CorrectedPath>,
+    map_from_odometry: Isometry2<f64>,
 }
 
 impl MappingThread {
@@ -111,7 +113,14 @@ impl MappingThread {
         let stop = StopSignal::default();
         let axes_check = AxesCheck::new(mapper.config(), mapper.model().field());
         let (config, choice) = (Arc::clone(mapper.config()), mapper.progress().choice.clone());
-        let shared = Shared { status: MappingStatus::default(), config, doubt: None, choice, corrected_path: None };
+        let shared = Shared {
+            status: MappingStatus::default(),
+            config,
+            doubt: None,
+            choice,
+            corrected_path: None,
+            map_from_odometry: mapper.trajectory().correction.last(),
+        };
         let shared = Arc::new(Mutex::new(shared));
         let has_map = mapper.progress().versions > 0;
         let updates = Updates::new(has_map.then(|| Update::without_batch(&mapper)));
@@ -159,7 +168,12 @@ impl MappingThread {
         lock(&self.shared).choice.clone()
     }
 
-    /// Where the robot is by the path that the field corrects while it drives; none before it has corrected anything.
+    /// The transform from the frame of odometry to that of the map, where the path is corrected; otherwise it is the identity.
+    pub fn map_from_odometry(&self) -> Isometry2<f64> {
+        lock(&self.shared).map_from_odometry
+    }
+
+    /// What is known of the path that the field corrects while the robot drives; none before it was estimated.
     pub fn corrected_path(&self) -> Option<CorrectedPath> {
         lock(&self.shared).corrected_path.clone()
     }
@@ -477,8 +491,10 @@ impl MappingLoop {
     fn take_corrected(&mut self) {
         match self.path_correction.as_ref().and_then(PathCorrection::take) {
             None => {}
-            Some(Ok(Corrected { correction, folded, path })) => {
-                self.take(Step::Correct(correction, Some(folded)));
+            Some(Ok(Corrected { path, map })) => {
+                if let Some((correction, folded)) = map {
+                    self.take(Step::Correct(correction, Some(folded)));
+                }
                 if lock(&self.shared).corrected_path.is_none() {
                     log::info!("the field corrects the path: {path}");
                 } else {
@@ -522,6 +538,7 @@ impl MappingLoop {
         let progress = self.mapper.progress();
         let mut shared = lock(&self.shared);
         shared.status.counters = *self.mapper.pipeline().counters();
+        shared.map_from_odometry = self.mapper.trajectory().correction.last();
         shared.status.updates = progress.learnt;
         shared.status.merged_batches = progress.merged_batches;
         if shared.choice != progress.choice {

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use nalgebra::Isometry2;
 use r2r::Node;
 #[cfg(not(feature = "ros-check"))]
 use r2r::ServiceRequest;
@@ -64,7 +63,7 @@ impl CorrectedPose {
         let start = self.start.get_or_insert_with(|| Tracked::from_start(&self.settings, by_odometry));
         let path = worker.corrected_path();
         let tracked = path.as_ref().map_or(&*start, |path| &path.tracked);
-        let map_from_odometry = path.as_ref().map_or_else(Isometry2::identity, |path| path.map_from_odometry);
+        let map_from_odometry = worker.map_from_odometry();
         let covariance = tracked.covariance_at(&by_odometry, &map_from_odometry).into();
         self.robot.publish(&frame, odometry, &map_from_odometry, &covariance);
         self.robot.publish_transform(&frame, odometry_frame, odometry.stamp, &map_from_odometry);
