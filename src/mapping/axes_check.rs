@@ -118,7 +118,8 @@ impl AxesCheck {
         let below = VectorField { variance_above: None, hard_iron: BIAS, speed_bias: 0.0, ..model.kernel };
         let half = 0.5 * below.variance;
         let both = VectorField { variance: half, variance_above: Some(half), ..below.clone() };
-        let checks_speed = config.vector.speed_bias == 0.0;
+        // A path that drifts looks like a bias that grows with the speed, until it is corrected.
+        let checks_speed = config.vector.speed_bias == 0.0 && !config.corrects_path();
         Self { kernels: [below, both], checks_speed, readings: VecDeque::new(), travelled: 0.0, is_done: false }
     }
 
