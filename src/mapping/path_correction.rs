@@ -4,9 +4,9 @@
 //! mapping thread ── batches learnt ──> estimate path and field ── fold ──> corrected map ──> mapping thread
 //! ```
 //!
-//! The mapping thread passes on what it has learnt and never waits. When the path is known better, the map is made again here from all
-//! batches so far; the mapping thread goes on with that one, and learns in it what came meanwhile. So its map is that of its trajectory
-//! at the corrected poses at any time, to the last bit.
+//! The mapping thread passes on what it has learnt and never waits. When the estimate of the path improves, this thread rebuilds the map from
+//! all batches so far. The mapping thread switches to the rebuilt map and learns the batches that arrived meanwhile, so that its map always
+//! equals the fold of its trajectory at the corrected poses, to the last bit.
 
 use std::fmt::{self, Display, Formatter};
 use std::sync::{Arc, Mutex};

@@ -155,8 +155,8 @@ fn existing(path: &Path, config: &Config, source: &SourceId) -> Result<Option<Ex
     let goes_on = config.slam.enabled && recovered.mapper.config().slam.enabled;
     if is_corrected && !goes_on {
         return Err(Error::Refused(format!(
-            "the path of {} was corrected or merged with others: odometry cannot go on there, unless slam.enabled corrected it and does \
-             so again; choose another name (node.map_name), or start a new map (node.load_at_start = false, store.resume = false) and \
+            "the path of {} was corrected or merged with others: the node can continue it only with slam.enabled, and only if \
+             slam.enabled corrected it; choose another name (node.map_name), or start a new map (node.load_at_start = false, store.resume = false) and \
              merge both",
             path.display()
         )));

@@ -1,8 +1,8 @@
 //! Several maps as one: runs of other days and of other robots, each in a frame of its own.
 //!
 //! The first map gives the frame. Every other one is joined as soon as it is proven where it is in one that is joined already
-//! ([`magmap::registration`]) and, refined against all of them, explains the field. The merged map is the fold of all trajectories, each moved as a whole,
-//! and freed of how the hard iron of its sensor differs.
+//! ([`magmap::registration`]) and, refined against all of them, explains the field. The merged map is the fold of all trajectories, each moved as
+//! a whole, with the difference in hard iron between its sensor and the first one removed.
 
 mod picture;
 
@@ -189,14 +189,14 @@ pub struct Input {
 /// What is being done, for those who wait.
 #[derive(Clone, Copy, Debug)]
 pub enum Work<'a> {
-    /// Two maps are compared; so many steps follow.
+    /// Two maps are being compared, in this number of steps.
     Comparing {
         /// The maps.
         maps: [&'a str; 2],
         /// Number of steps.
         steps: usize,
     },
-    /// The merged map is learnt; so many steps follow.
+    /// The merged map is being learnt, in this number of steps.
     Learning {
         /// Number of steps.
         steps: usize,
@@ -329,7 +329,7 @@ pub fn merge(
     let observations: Vec<Observation> = trajectory.corrected_batches().flatten().collect();
     check_drives(inputs, &joined, &observations)?;
     watch(Work::Learning { steps: trajectory.batches().len() });
-    // No path goes on in it.
+    // No drive continues a merged map, so there is no path to correct.
     let config = &Config { slam: config::Slam::default(), ..inputs[0].settings.clone() };
     let batches = trajectory.corrected_batches().inspect(|_| watch(Work::Step));
     let model = fold(config, batches, &|| stop.is_stopped());

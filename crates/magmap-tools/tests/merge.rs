@@ -283,9 +283,11 @@ fn what_cannot_be_merged_leaves_nothing_behind_and_scripts_see_why() {
     assert!(error.contains("two.magmap exists") && error.contains("--force"), "{error}");
     run(2, &["one.magmap", "--out", "out.magmap"]);
     run(2, &["one.magmap", "two.magmap", "--out", "out"]);
-    for (given, reason) in
-        [("two=1,2", "an angle in degrees"), ("one=0,0,0", "is the first map"), ("three=0,0,0", "is none of the maps")]
-    {
+    for (given, reason) in [
+        ("two=1,2", "an angle in degrees"),
+        ("one=0,0,0", "is the first map"),
+        ("three=0,0,0", "is not among the maps"),
+    ] {
         let (_, error) = run(2, &["one.magmap", "two.magmap", "--out", "out.magmap", "--transform", given]);
         assert!(error.contains(reason), "{error}");
     }

@@ -129,7 +129,7 @@ impl Merge {
                     continue;
                 }
                 (Some(_), None) => "is given twice",
-                (None, _) => "is none of the maps",
+                (None, _) => "is not among the maps",
             };
             return Err(UsageError(format!("--transform: {} {reason}", map.display())).into());
         }
