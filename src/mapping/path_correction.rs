@@ -166,7 +166,7 @@ impl CorrectionThread {
 
     /// Estimates the path as far as it is driven, and makes the map again where that is worth while.
     fn correct(&mut self) -> Result<(), slam::Error> {
-        self.begin()?;
+        self.begin();
         while let Some(path) = self.path.as_mut().filter(|path| path.is_chunk_waiting() && !self.stop.is_stopped()) {
             path.extend()?;
             self.is_known_better = true;
@@ -196,9 +196,9 @@ impl CorrectionThread {
     }
 
     /// Begins to estimate, once the field is known well enough.
-    fn begin(&mut self) -> Result<(), slam::Error> {
+    fn begin(&mut self) {
         if self.path.is_some() || self.trajectory.length() < self.next_whole {
-            return Ok(());
+            return;
         }
         self.next_whole = 2.0 * self.trajectory.length();
         if let Some(prior) = learnt(&self.config, &self.pieces) {
@@ -206,7 +206,6 @@ impl CorrectionThread {
             self.trajectory.batches().iter().for_each(|batch| path.add(batch));
             self.path = Some(path);
         }
-        Ok(())
     }
 
     /// Makes the map again; none where that was stopped.

@@ -124,9 +124,15 @@ impl MappingThread {
         let shared = Arc::new(Mutex::new(shared));
         let has_map = mapper.progress().versions > 0;
         let updates = Updates::new(has_map.then(|| Update::without_batch(&mapper)));
-        let corrects = mode == Mode::MergeWaiting && mapper.config().slam.enabled && mapper.is_trajectory_complete();
-        let path_correction =
-            corrects.then(|| PathCorrection::start(mapper.config(), mapper.trajectory())).transpose()?;
+        let corrects = mode == Mode::MergeWaiting && mapper.config().slam.enabled;
+        if corrects && !mapper.is_trajectory_complete() {
+            log::error!(
+                "the path is not corrected: batches of the trajectory are missing in the file of the map; start a new map"
+            );
+        }
+        let path_correction = (corrects && mapper.is_trajectory_complete())
+            .then(|| PathCorrection::start(mapper.config(), mapper.trajectory()))
+            .transpose()?;
         let mapping = MappingLoop {
             receiver,
             mode,
@@ -354,7 +360,10 @@ impl MappingLoop {
             self.take(Step::Finish);
         }
         self.learn_all();
-        self.take_corrected();
+        // Once stopped, what the rebuilt map lacks would be learnt without optimisation.
+        if !self.stop.is_stopped() {
+            self.take_corrected();
+        }
         if self.mapper.config().slam.enabled && self.mode == Mode::WaitForLearning && !self.is_interrupted() {
             self.correct();
         }
