@@ -64,7 +64,8 @@ impl OdometryInMap {
         if *frame == **odometry_frame {
             let is_other = self.pose.is_some() || map_from_odometry != Isometry2::identity();
             if is_other && !std::mem::replace(&mut self.is_frame_taken, true) {
-                log::error!("the frame of odometry is \"{frame}\", as that of the map; give one of them another name");
+                let remedy = if self.pose.is_some() { "set frames.map to" } else { "give that of odometry" };
+                log::error!("the frame of odometry is \"{frame}\", as that of the map; {remedy} another name");
             }
             return;
         }
