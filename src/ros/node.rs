@@ -15,6 +15,7 @@ use super::listener::{Listener, Messages, now, offer, ready};
 use super::parameters::Parameters;
 use super::robot_pose::RobotPose;
 use super::services::{Command, Task, TriggerRequest};
+use super::slam_path::PathListener;
 use super::threads::Threads;
 use crate::config::{self, Config, PoseSource};
 use crate::mapping::thread::MappingThread;
@@ -62,7 +63,7 @@ impl CorrectedPose {
         let by_odometry = in_plane(&odometry.isometry());
         let start = self.start.get_or_insert_with(|| Tracked::from_start(&self.settings, by_odometry));
         let path = worker.corrected_path();
-        let tracked = path.as_ref().map_or(&*start, |path| &path.tracked);
+        let tracked = path.as_ref().and_then(|path| path.tracked.as_ref()).unwrap_or(start);
         let map_from_odometry = worker.map_from_odometry();
         let covariance = tracked.covariance_at(&by_odometry, &map_from_odometry).into();
         self.robot.publish(&frame, odometry, &map_from_odometry, &covariance);
@@ -76,6 +77,8 @@ struct RosThread<'a> {
     listener: Listener,
     /// Where the field corrects the path.
     corrected: Option<CorrectedPose>,
+    /// Where another SLAM does.
+    other_slam: Option<PathListener>,
     commands: Vec<(Messages<TriggerRequest>, Command)>,
     #[cfg(not(feature = "ros-check"))]
     query: Messages<ServiceRequest<QueryField::Service>>,
@@ -91,12 +94,15 @@ impl<'a> RosThread<'a> {
             PoseSource::Transforms => log::info!("mapping {magnetometer} along the transforms to the map's frame"),
         }
         let corrected = config.slam.enabled.then(|| CorrectedPose::create(node, &config.slam)).transpose()?;
+        let other_slam =
+            config.follows_other_slam().then(|| PathListener::create(node, &config.slam.path_topic)).transpose()?;
         let offered =
             |&command: &Command| Ok((offer::<Trigger::Service>(node, &format!("~/{}", command.into_str()))?, command));
         Ok(Self {
             threads,
             listener,
             corrected,
+            other_slam,
             commands: Command::VARIANTS.iter().map(offered).collect::<anyhow::Result<_>>()?,
             #[cfg(not(feature = "ros-check"))]
             query: offer::<QueryField::Service>(node, "~/query")?,
@@ -132,12 +138,16 @@ impl<'a> RosThread<'a> {
                 outcome = Err(error);
             }
         };
-        let corrects = self.corrected.is_some();
+        // The map has a frame of its own then.
+        let corrects = self.corrected.is_some() || self.other_slam.is_some();
         let name_map = |frame: &str| if corrects { Ok(Arc::from(frame)) } else { inbox.name_frame(frame) };
         let is_moved = self.listener.forward(name_map, sink)?;
         outcome?;
         if let Some(corrected) = self.corrected.as_mut().filter(|_| is_moved) {
             corrected.publish(&self.listener, worker);
+        }
+        if let Some(other_slam) = &mut self.other_slam {
+            other_slam.forward(worker);
         }
         Ok(())
     }
@@ -174,7 +184,8 @@ impl<'a> RosThread<'a> {
             self.listener.check_publishers(node);
             let Listener { finding, several_publishers, intake, .. } = &mut self.listener;
             let several = several_publishers.warning();
-            self.diagnostics.publish(&self.threads.shared, intake, finding.as_ref(), several, now(node));
+            let (shared, path) = (&self.threads.shared, self.other_slam.as_ref());
+            self.diagnostics.publish(shared, intake, finding.as_ref(), several, path, now(node));
         }
     }
 }
