@@ -382,7 +382,7 @@ fn a_graph_that_bends_and_closes_leads_to_the_map_of_its_final_poses_and_mapping
     let final_poses = by_other_slam(&drive, 0.0);
     worker.give_path(final_poses.clone());
     let closed = wait_for(&worker, "a path that is not bent", |path| path.moved_most < 1.2);
-    assert!(bent.tracked.is_none() && closed.moved_most > 0.4 && closed.length == bent.length, "{closed:?}");
+    assert!(bent.tracked.is_none() && closed.moved_most > 0.4 && closed.length > 40.0, "{closed:?}");
     assert_eq!(worker.placed_poses(), Some(final_poses.len()));
     let live = worker.join().unwrap();
 
