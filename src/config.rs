@@ -61,6 +61,10 @@ sections! {
         /// Where poses come from.
         #[programs(Mapper, Replay)]
         pose_source: PoseSource = PoseSource::Odometry,
+        /// Whether odometry keeps its frame when the robot is switched off or carried, as motion capture and GNSS do. Otherwise a node that
+        /// continues a map of odometry's frame looks for the robot in it first.
+        #[programs(Mapper)]
+        odometry_is_fixed: bool = false,
         /// How long a measurement waits for a transform before it is rejected, in seconds between stamps.
         patience: f64 = 10.0 => not_negative,
         /// A transform from the odometry's frame to the map's that moves by more than this between two stamps counts as a jump, in
@@ -599,6 +603,12 @@ impl Config {
     /// Whether another SLAM corrects the path while the robot drives.
     pub fn follows_other_slam(&self) -> bool {
         !self.slam.path_topic.is_empty()
+    }
+
+    /// Whether the frame of odometry may be another one in the next run, and nobody else says where it is in the map.
+    pub fn may_odometry_restart(&self) -> bool {
+        let is_of_odometry = self.slam.enabled || self.frames.map.is_empty() && !self.follows_other_slam();
+        is_of_odometry && self.frames.pose_source == PoseSource::Odometry && !self.frames.odometry_is_fixed
     }
 
     /// The frame of the map, unless that is the frame of odometry; empty then. Where the path is corrected it never is.

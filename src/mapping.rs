@@ -17,6 +17,7 @@ pub mod odometer;
 pub mod path;
 pub mod path_correction;
 pub mod pipeline;
+pub mod relocating;
 mod robust_mean;
 pub mod step_log;
 pub mod stop;

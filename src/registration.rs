@@ -11,6 +11,7 @@
 //! fail both ways in the same way, and all their observations to agree afterwards ([`UNEXPLAINED`]).
 
 mod refinement;
+mod relocation;
 
 use std::collections::BTreeMap;
 use std::panic::resume_unwind;
@@ -26,7 +27,8 @@ use crate::localization::{Error, Localizer, Start, State};
 use crate::mapping::updates::lock;
 use crate::sensing::reading::Observation;
 
-pub use refinement::{Placed, Refined, refine};
+pub use refinement::{Given, Placed, Refined, refine};
+pub use relocation::{Place, Relocation};
 
 /// Largest distance between the transforms of both ways, in metres ([`Places::between`]). Each is known to a fraction of a metre, as the
 /// place of a robot that is tracked; within half a metre of the right one, less than a lengthscale of the field, the refinement finds it.
@@ -82,14 +84,25 @@ impl Evidence {
 impl Driven {
     /// A map with the observations that it was made from, at their poses in it, in the order of the drive. The settings are those with which
     /// a robot is located in it.
-    pub fn new(config: Config, map: FieldMap, mut observations: Vec<Observation>) -> Self {
-        // A model rejects others.
-        observations.retain(|seen| seen.position.coords.sum().is_finite() && seen.field.microtesla().sum().is_finite());
-        let mut heights: Vec<f64> = observations.iter().map(|seen| seen.position.z).collect();
-        heights.sort_by(f64::total_cmp);
+    pub fn new(config: Config, map: FieldMap, observations: &[Observation]) -> Self {
         let hard_iron = map.sensor_bias().map_or_else(Vector3::zeros, |bias| bias.hard_iron.into());
-        let height = heights.get(heights.len() / 2).copied().unwrap_or(0.0);
-        Self { config, map, observations, hard_iron, height, lookups: Mutex::default() }
+        let mut driven =
+            Self { config, map, observations: Vec::new(), hard_iron, height: 0.0, lookups: Mutex::default() };
+        driven.extend(observations);
+        driven
+    }
+
+    /// Adds the observations that follow.
+    fn extend(&mut self, observations: &[Observation]) {
+        let is_first = self.observations.is_empty();
+        // A model rejects others.
+        let is_finite = |seen: &&Observation| (seen.position.coords.sum() + seen.field.microtesla().sum()).is_finite();
+        self.observations.extend(observations.iter().filter(is_finite));
+        if is_first {
+            let mut heights: Vec<f64> = self.observations.iter().map(|seen| seen.position.z).collect();
+            heights.sort_by(f64::total_cmp);
+            self.height = heights.get(heights.len() / 2).copied().unwrap_or(0.0);
+        }
     }
 
     /// Number of observations.
@@ -114,6 +127,11 @@ impl Driven {
         Ok(lookup)
     }
 
+    /// Locates a sensor at this height that may be anywhere.
+    fn localizer(&self, config: &Config, height: f64) -> Result<Localizer, Error> {
+        Ok(Localizer::in_lookup(config, self.lookup(height)?, self.hard_iron, Isometry3::identity(), Start::Anywhere))
+    }
+
     /// Locates the trajectory of the `other` map in this one; `progress` is called after every observation. Ends early where it is false.
     ///
     /// # Errors
@@ -123,8 +141,7 @@ impl Driven {
         // What the maps have learnt of their sensors is taken into account; the rest may differ as much as before any reading.
         let localization = &mut config.localization;
         localization.bias_deviation = localization.bias_deviation.max(config.vector.hard_iron);
-        let (lookup, mount) = (self.lookup(other.height)?, Isometry3::identity());
-        let mut localizer = Localizer::in_lookup(&config, lookup, self.hard_iron, mount, Start::Anywhere);
+        let mut localizer = self.localizer(&config, other.height)?;
         let difference = other.hard_iron - self.hard_iron;
         let (mut length, mut tracked, mut found) = (0.0, 0.0, Vec::new());
         let mut last = other.observations.first();
@@ -252,7 +269,7 @@ mod tests {
         let observations: Vec<Observation> = (0..560).map(seen).collect();
         let mut model = FieldModel::new(&config);
         observations.chunks(80).for_each(|batch| drop(model.update(batch, &|| false).unwrap()));
-        Driven::new(config, model.map().unwrap(), observations)
+        Driven::new(config, model.map().unwrap(), &observations)
     }
 
     #[test]
@@ -263,19 +280,19 @@ mod tests {
             let first = driven(of, &Isometry2::identity(), Vector3::new(1.0, 1.0, 0.0), 0.0);
             let second = driven(of, &frame, Vector3::new(1.0, 1.0, 0.0) + hard_iron, 0.2);
             let placed = [Placed { driven: &first, transform: Isometry2::identity(), hard_iron: Vector3::zeros() }];
-            let refined = refine(&placed, &second, start, false).unwrap();
+            let refined = refine(&placed, &second, start, Given::Nothing).unwrap();
             // The strength is bent by the hard iron, which turns with the robot.
             let tolerance = if of == Mapped::Vector { 0.01 } else { 0.05 };
             assert!(second.places().between(&refined.transform, &frame) < tolerance, "{of:?}: {refined:?}");
             assert!((refined.hard_iron - hard_iron).amax() < 0.3, "{of:?}: {refined:?}");
             assert!(refined.residual.unwrap() < 1.5 && refined.shared > 800, "{refined:?}");
             assert!(refined.unexplained.unwrap() < 0.2, "{refined:?}");
-            let given = refine(&placed, &second, frame, true).unwrap();
+            let given = refine(&placed, &second, frame, Given::Transform).unwrap();
             assert!(second.places().between(&given.transform, &frame) < 1e-6, "{given:?}");
             assert!((given.hard_iron - hard_iron).amax() < 0.3, "{given:?}");
             // Elsewhere nothing is shared, and nothing moves.
             let far = Isometry2::new(Vector2::new(100.0, 0.0), 0.0);
-            let apart = refine(&placed, &second, far, false).unwrap();
+            let apart = refine(&placed, &second, far, Given::Nothing).unwrap();
             assert_eq!((apart.transform, apart.residual, apart.shared), (far, None, 0));
         }
     }

@@ -2,6 +2,7 @@
 
 use crate::config::{self, Config};
 use crate::mapping::mapper::{Mapper, SourceId, Step};
+use crate::mapping::relocating::Relocated;
 use crate::mapping::thread::{MappingThread, Mode};
 use crate::mapping::updates::lock;
 use crate::sensing::counters::Counters;
@@ -104,9 +105,12 @@ impl Session {
         let before = self.worker.status();
         self.worker.flush().map_err(in_words)?;
         let after = self.worker.status();
-        Ok(match self.worker.updates.newest_map() {
-            None => "there is nothing to map yet".into(),
-            Some(map) => format!(
+        Ok(match (self.worker.relocated(), self.worker.updates.newest_map()) {
+            (Some(Relocated { is_known: false, words }), _) => {
+                format!("nothing is learnt before the robot is found; {words}")
+            }
+            (_, None) => "there is nothing to map yet".into(),
+            (_, Some(map)) => format!(
                 "{} observations learnt in {} updates; the map holds {} and has {} inducing points",
                 after.counters.observations - before.counters.observations,
                 after.updates - before.updates,
@@ -145,7 +149,8 @@ impl Session {
             let saved = database.saved().map_err(in_words)?;
             let log = self.log.clone();
             return self.replace_by(saved.clone(), move |mapper| {
-                let is_safe = saved.continues(&Checkpoint::of(mapper).map_err(in_words)?);
+                let holds_nothing = mapper.pipeline().held().is_none_or(|held| held.is_empty());
+                let is_safe = holds_nothing && saved.continues(&Checkpoint::of(mapper).map_err(in_words)?);
                 Ok(kept_as(if is_safe { None } else { log.keep_copy(mapper)? }))
             });
         }
@@ -181,27 +186,42 @@ impl Session {
             ));
         }
         loaded.model.check(&self.worker.config()).map_err(in_words)?;
+        let may_be_elsewhere = self.worker.config().may_odometry_restart();
         let frame = self.worker.inbox.name_frame(&loaded.frame).map_err(in_words)?;
-        if *frame != loaded.frame {
+        if *frame != loaded.frame && !may_be_elsewhere {
             let theirs = &loaded.frame;
             return Err(format!(
                 "{} is a map of frame \"{theirs}\", but the current one is of \"{frame}\"",
                 path.display()
             ));
         }
-        let kept = self.replace(Step::Load(Box::new(loaded.map())), keep)?;
+        let totals = loaded.model.totals;
+        let steps = move |mapper: &Mapper| {
+            let is_earlier_state = Checkpoint::of(mapper).is_ok_and(|current| current.continues(&loaded));
+            let (mut map, frame) = (loaded.map(), loaded.frame);
+            if is_earlier_state {
+                map.odometry = *mapper.pipeline().odometry();
+            }
+            let is_known = is_earlier_state && mapper.pipeline().held().is_none();
+            let seek = (may_be_elsewhere && !is_known).then_some(Step::Seek);
+            [Step::Load(Box::new(map)), Step::Frame(frame)].into_iter().chain(seek).collect()
+        };
+        let kept = self.replace(steps, keep)?;
         let points = self.worker.updates.newest_map().map_or(0, |map| map.size());
-        Ok(format!("loaded {}: {}, {points} inducing points{kept}", path.display(), loaded.model.totals))
+        Ok(format!("loaded {}: {totals}, {points} inducing points{kept}", path.display()))
     }
 
     /// Starts a new map. The current one becomes an earlier map.
     pub fn reset(&self) -> Answer {
         let log = self.log.clone();
-        let kept = self.replace(Step::Reset, move |mapper| match mapper.model().map() {
-            // In its file there are at most readings that are not learnt yet.
-            None => Ok(String::new()),
-            Some(_) => Ok(kept_as(log.begin_new(mapper)?)),
-        })?;
+        let kept = self.replace(
+            |_| vec![Step::Reset],
+            move |mapper| match mapper.model().map() {
+                // In its file there are at most readings that are not learnt yet.
+                None => Ok(String::new()),
+                Some(_) => Ok(kept_as(log.begin_new(mapper)?)),
+            },
+        )?;
         Ok(format!("the map is empty{kept}"))
     }
 
@@ -220,12 +240,16 @@ impl Session {
     pub fn end(self) -> Result<String, Error> {
         self.worker.stop.stop();
         let done = self.flush().map_err(Error::Save)?;
+        let is_known = self.worker.relocated().is_none_or(|relocated| relocated.is_known);
         let finished = self.worker.join()?;
         let file = self.log.status();
         let is_begun = file.checkpoint.is_some() || finished.status.counters.used_readings > self.before.used_readings;
         if let Some(reason) = file.lost.filter(|_| is_begun) {
             return Err(Error::Save(reason));
         }
+        let unplaced = map_file::keep_unplaced(self.log.database().path(), &finished.mapper)?;
+        let relocated = finished.relocated.filter(|_| !is_known).map(|relocated| relocated.words);
+        let done = unplaced.map(|unplaced| unplaced.to_string()).or(relocated).unwrap_or(done);
         let (status, before) = (finished.status, self.before);
         let counters = status.counters;
         Ok(format!(
@@ -238,13 +262,16 @@ impl Session {
         ))
     }
 
-    /// Replaces the map, once it is kept as `keep` says.
-    fn replace(&self, step: Step, keep: impl FnOnce(&Mapper) -> Answer + Send + 'static) -> Answer {
+    /// Replaces the map by `steps`, once it is kept as `keep` says.
+    fn replace(
+        &self,
+        steps: impl FnOnce(&Mapper) -> Vec<Step> + Send + 'static,
+        keep: impl FnOnce(&Mapper) -> Answer + Send + 'static,
+    ) -> Answer {
         let source = Step::Source { id: self.source.clone(), run: new_run() };
-        let decide = move |mapper: &Mapper| {
-            let kept = keep(mapper);
-            let steps = if kept.is_ok() { vec![step, source] } else { Vec::new() };
-            (kept, steps)
+        let decide = move |mapper: &Mapper| match keep(mapper) {
+            Ok(kept) => (Ok(kept), steps(mapper).into_iter().chain([source]).collect()),
+            refused => (refused, Vec::new()),
         };
         self.worker.change(decide).map_err(in_words)?
     }

@@ -1,12 +1,13 @@
 //! The inbox of the mapping thread, into which sources send.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex};
 
 use crossbeam_channel::{Receiver, Sender, TrySendError, bounded};
 
 use super::Error;
 use super::mapper::{Mapper, SourceId, Step};
+use super::updates::lock;
 use crate::sensing::gates::FARTHEST;
 use crate::sensing::intake::Input;
 use crate::sensing::reading::Measurement;
@@ -33,18 +34,40 @@ pub(super) type Change = Box<dyn FnOnce(&Mapper) -> (Vec<Step>, Box<dyn FnOnce()
 pub struct Inbox {
     sender: Sender<Message>,
     losses: Arc<[AtomicU64; 2]>,
-    frame: Arc<OnceLock<Arc<str>>>,
+    pub(super) frame: MapFrame,
+}
+
+/// The frame of the map, once it is known. Clones share it.
+#[derive(Clone, Debug, Default)]
+pub(super) struct MapFrame(Arc<Mutex<Option<Arc<str>>>>);
+
+impl MapFrame {
+    fn get(&self) -> Option<Arc<str>> {
+        lock(&self.0).clone()
+    }
+
+    /// The frame, and whether it is this one because none was known.
+    fn get_or_insert(&self, frame: &str) -> (Arc<str>, bool) {
+        let mut known = lock(&self.0);
+        let is_new = known.is_none();
+        (Arc::clone(known.get_or_insert_with(|| Arc::from(frame))), is_new)
+    }
+
+    /// The map has been given another frame.
+    pub(super) fn set(&self, frame: &str) {
+        *lock(&self.0) = Some(Arc::from(frame));
+    }
 }
 
 impl Inbox {
     /// An inbox for `capacity` messages, of a map in this frame (empty until it is known), and its receiving end.
     pub(super) fn new(capacity: usize, frame: &str) -> (Self, Receiver<Message>) {
         let (sender, receiver) = bounded(capacity.max(1));
-        let known = OnceLock::new();
+        let known = MapFrame::default();
         if !frame.is_empty() {
-            known.get_or_init(|| Arc::from(frame));
+            known.set(frame);
         }
-        (Self { sender, losses: Arc::default(), frame: Arc::new(known) }, receiver)
+        (Self { sender, losses: Arc::default(), frame: known }, receiver)
     }
 
     /// Sends, and waits while the inbox is full: for recordings and simulations, which must lose nothing.
@@ -85,7 +108,7 @@ impl Inbox {
 
     /// The frame of the map, once it is known.
     pub fn frame(&self) -> Option<Arc<str>> {
-        self.frame.get().cloned()
+        self.frame.get()
     }
 
     /// Sets the frame of the map unless it is known already, and returns the frame in force.
@@ -93,15 +116,11 @@ impl Inbox {
     /// # Errors
     /// The errors of [`send`](Self::send).
     pub fn name_frame(&self, frame: &str) -> Result<Arc<str>, Error> {
-        let mut is_new = false;
-        let known = self.frame.get_or_init(|| {
-            is_new = true;
-            Arc::from(frame)
-        });
+        let (known, is_new) = self.frame.get_or_insert(frame);
         if is_new {
             self.put(Message::Step(Step::Frame(frame.to_owned())))?;
         }
-        Ok(Arc::clone(known))
+        Ok(known)
     }
 
     /// Number of messages waiting in it.

@@ -7,14 +7,14 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use nalgebra::Isometry3;
+use nalgebra::{Isometry2, Isometry3, Point2};
 use serde::{Deserialize, Serialize};
 use streaming_gp::UpdateReport;
 
 use super::batcher::Batch;
 use super::field_choice::{self, Choice, Predicted};
 use super::path::Path;
-use super::pipeline::Pipeline;
+use super::pipeline::{OdometryInMap, Pipeline};
 use super::stop::StopSignal;
 use crate::config::{Config, Mapped};
 use crate::field::model::FieldModel;
@@ -43,6 +43,15 @@ pub enum Step {
     },
     /// The frame of the map is known.
     Frame(String),
+    /// The inputs that follow are of odometry that may have begun anywhere: batches are held until its place in the map is known. Nothing
+    /// changes where nothing is mapped yet.
+    Seek,
+    /// Odometry has gone on where it was: all is as if nobody had looked for its place.
+    GoOn,
+    /// Odometry has not gone on where it was.
+    Elsewhere,
+    /// The transform from the frame of odometry to that of the map is known, for what is held, too.
+    Place(Isometry2<f64>),
     /// The open averaging cell and the open batch are closed.
     Flush,
     /// The stream has ended: readings that wait for a pose are rejected, cell and batch closed.
@@ -87,6 +96,8 @@ pub struct SavedMap {
     pub model: ModelState,
     /// The path.
     pub path: Path,
+    /// Where odometry is in it.
+    pub odometry: OdometryInMap,
     /// The sources.
     pub sources: Vec<SourceRun>,
     /// Steps that led to it.
@@ -132,6 +143,15 @@ pub struct SourceRun {
     /// Number of batches that the map had been given before.
     #[serde(default)]
     pub after_updates: u64,
+}
+
+/// What would be if odometry had gone on where it was, while that is not known.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct GoingOn {
+    /// The pipeline of before, to which inputs have gone as well.
+    pub pipeline: Pipeline,
+    /// The batches that end with what was driven before, if odometry has not gone on.
+    pub ended: VecDeque<Batch>,
 }
 
 /// Effect of a step on the map.
@@ -218,6 +238,7 @@ pub struct Mapper {
     /// Empty until it is known.
     frame: String,
     pipeline: Pipeline,
+    going_on: Option<Box<GoingOn>>,
     model: FieldModel,
     progress: Progress,
     trajectory: Trajectory,
@@ -240,7 +261,7 @@ impl Mapper {
         correction: Correction,
     ) -> Self {
         let trajectory = Trajectory::new(Vec::new(), correction);
-        Self { config: Arc::new(config), frame, pipeline, model, progress, trajectory }
+        Self { config: Arc::new(config), frame, pipeline, going_on: None, model, progress, trajectory }
     }
 
     /// Whether it needs the batches that led to the map: to choose what is mapped, or to correct the path.
@@ -269,6 +290,15 @@ impl Mapper {
         &self.pipeline
     }
 
+    /// What would be if odometry had gone on where it was, while that is not known.
+    pub(crate) fn going_on(&self) -> Option<&GoingOn> {
+        self.going_on.as_deref()
+    }
+
+    pub(crate) fn set_going_on(&mut self, going_on: Option<Box<GoingOn>>) {
+        self.going_on = going_on;
+    }
+
     pub(super) fn pipeline_mut(&mut self) -> &mut Pipeline {
         &mut self.pipeline
     }
@@ -286,6 +316,16 @@ impl Mapper {
     /// What it was made from, where the path is to be corrected; otherwise it is in the file alone.
     pub fn trajectory(&self) -> &Trajectory {
         &self.trajectory
+    }
+
+    /// The transform from the frame of odometry to that of the map, as it is known now.
+    pub fn map_from_odometry(&self) -> Isometry2<f64> {
+        self.trajectory.correction.last() * self.pipeline.odometry().transform
+    }
+
+    /// Where the sensor was last, as it is known now.
+    pub fn end(&self) -> Option<Point2<f64>> {
+        self.pipeline.odometry().end.map(|end| self.trajectory.correction.last() * end.xy())
     }
 
     /// The path along which readings were used, as it is known now.
@@ -311,11 +351,22 @@ impl Mapper {
 
     /// Starts a new stream into this map; the path so far is kept.
     pub fn begin_stream(&mut self) {
-        let path = self.pipeline.path().clone();
+        let (path, odometry) = (self.pipeline.path().clone(), *self.pipeline.odometry());
         self.pipeline = Pipeline::new(&self.config, Isometry3::identity());
-        self.pipeline.set_path(path);
+        self.pipeline.restart(path, odometry);
+        self.going_on = None;
         let progress = &mut self.progress;
         (progress.learnt, progress.merged_batches, progress.index, progress.has_ended) = (0, 0, 0, false);
+    }
+
+    /// A new map of what is held, in the frame of odometry, which is to be learnt; none where nothing is.
+    pub(crate) fn unplaced(&self) -> Option<Self> {
+        let held = self.pipeline.held().filter(|held| !held.is_empty())?;
+        let run = self.progress.sources.last().map(|run| SourceRun { after_updates: 0, ..run.clone() });
+        let progress = Progress { sources: run.into_iter().collect(), ..Progress::default() };
+        let (config, pipeline) = (Config::clone(&self.config), Pipeline::with_ready(&self.config, held.clone()));
+        let model = FieldModel::new(&self.config);
+        Some(Self::resume(config, self.frame.clone(), pipeline, model, progress, Correction::default()))
     }
 
     /// Skips steps that are lost.
@@ -330,7 +381,9 @@ impl Mapper {
         progress.steps += 1;
         progress.has_ended = match step {
             Step::Finish => true,
-            Step::Learn { .. } | Step::Correct(..) => progress.has_ended,
+            Step::Learn { .. } | Step::Correct(..) | Step::GoOn | Step::Elsewhere | Step::Place(_) => {
+                progress.has_ended
+            }
             _ => false,
         };
         match step {
@@ -341,24 +394,37 @@ impl Mapper {
             }
             Step::Input { index, input } => {
                 progress.index = index.saturating_add(1);
-                self.pipeline.set_needs_mount(self.model.field() == Mapped::Vector);
-                self.pipeline.ingest(input);
+                let needs_mount = self.model.field() == Mapped::Vector;
+                for pipeline in self.pipelines() {
+                    pipeline.set_needs_mount(needs_mount);
+                    pipeline.ingest(input);
+                }
                 if let Input::Measurement(Measurement::Reading(_)) = input {
                     self.note_mount();
                 }
             }
             Step::Frame(frame) => self.frame = frame,
-            Step::Flush => self.pipeline.flush(),
-            Step::Finish => self.pipeline.finish(),
+            Step::Seek => self.seek(),
+            Step::GoOn => self.go_on(),
+            Step::Elsewhere => self.end_before(),
+            Step::Place(map_from_odometry) => {
+                self.end_before();
+                self.pipeline.place(map_from_odometry);
+            }
+            Step::Flush => self.pipelines().for_each(Pipeline::flush),
+            Step::Finish => self.pipelines().for_each(Pipeline::finish),
             Step::Learn { batches } => return self.learn(batches as usize, stop),
             Step::Configure(config) => self.configure(*config),
             Step::Correct(correction, folded) => return self.correct(correction, folded, stop),
-            Step::Reset => return self.replace(FieldModel::new(&self.config), Path::default(), Vec::new()),
+            Step::Reset => {
+                let odometry = *self.pipeline.odometry();
+                return self.replace(FieldModel::new(&self.config), Path::default(), odometry, Vec::new());
+            }
             Step::Load(map) => match FieldModel::from_state(&self.config, &map.model) {
                 Ok(model) => {
                     // Of two checkpoints in a file, the one after more steps is the newer one.
                     progress.steps = progress.steps.max(map.steps);
-                    let effect = self.replace(model, map.path, map.sources);
+                    let effect = self.replace(model, map.path, map.odometry, map.sources);
                     self.progress.chosen_at = field_choice::MADE;
                     return effect;
                 }
@@ -366,6 +432,39 @@ impl Mapper {
             },
         }
         Effect::Unchanged
+    }
+
+    /// The pipeline, and that of odometry that may have gone on.
+    fn pipelines(&mut self) -> impl Iterator<Item = &mut Pipeline> {
+        let going_on = self.going_on.as_mut().map(|going_on| &mut going_on.pipeline);
+        [Some(&mut self.pipeline), going_on].into_iter().flatten()
+    }
+
+    fn seek(&mut self) {
+        if self.model.totals.batches() == 0 {
+            return;
+        }
+        let mut pipeline = self.pipeline.clone();
+        // They are learnt in any case.
+        pipeline.ready_mut().clear();
+        self.going_on = Some(Box::new(GoingOn { pipeline, ended: self.pipeline.seek() }));
+    }
+
+    fn go_on(&mut self) {
+        if let Some(going_on) = self.going_on.take() {
+            let before = std::mem::replace(&mut self.pipeline, going_on.pipeline).take_ready();
+            // They have been reported.
+            self.pipeline.take_reopenings();
+            let ready = self.pipeline.ready_mut();
+            before.into_iter().rev().for_each(|batch| ready.push_front(batch));
+        }
+    }
+
+    /// What was driven before has ended.
+    fn end_before(&mut self) {
+        if let Some(going_on) = self.going_on.take() {
+            self.pipeline.ready_mut().extend(going_on.ended);
+        }
     }
 
     fn learn(&mut self, batches: usize, stop: &StopSignal) -> Effect {
@@ -464,14 +563,15 @@ impl Mapper {
             // A map that was begun as what the settings said remains that.
             self.progress.chosen_at = field_choice::MADE;
         }
-        self.pipeline.configure(&config);
+        self.pipelines().for_each(|pipeline| pipeline.configure(&config));
         self.model.configure(&config);
         self.config = Arc::new(config);
     }
 
     /// Waiting batches and the open cell and batch are dropped.
-    fn replace(&mut self, model: FieldModel, path: Path, sources: Vec<SourceRun>) -> Effect {
-        self.pipeline.restart(path);
+    fn replace(&mut self, model: FieldModel, path: Path, odometry: OdometryInMap, sources: Vec<SourceRun>) -> Effect {
+        self.pipeline.restart(path, odometry);
+        self.going_on = None;
         self.set_model(model);
         self.trajectory = Trajectory::default();
         self.progress = Progress {

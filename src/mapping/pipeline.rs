@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use nalgebra::{Isometry3, Point3};
+use nalgebra::{Isometry2, Isometry3, Point3};
 use serde::{Deserialize, Serialize};
 
 use crate::config::{self, Config};
@@ -44,6 +44,22 @@ pub struct Pipeline {
     downstream: Downstream,
 }
 
+/// Where odometry is in the map.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct OdometryInMap {
+    /// The transform from its frame to that of the map.
+    pub transform: Isometry2<f64>,
+    /// Where the sensor was last, in the frame of the map.
+    pub end: Option<Point3<f64>>,
+}
+
+impl OdometryInMap {
+    fn is_valid(&self) -> bool {
+        let end = self.end.iter().flat_map(|end| end.iter());
+        self.transform.to_matrix().iter().chain(end).all(|number| number.is_finite())
+    }
+}
+
 /// The stages after the synchronizer.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 struct Downstream {
@@ -53,8 +69,12 @@ struct Downstream {
     gradient_gate: GradientGate,
     averager: Averager,
     batcher: Batcher,
-    /// Batches that nobody has taken yet.
+    /// Batches that nobody has taken yet, in the frame of the map.
     ready: VecDeque<Batch>,
+    /// Where odometry is in the map, or was before while that is looked for.
+    odometry: OdometryInMap,
+    /// Batches in the frame of poses, while their place in the map is looked for.
+    held: Option<VecDeque<Batch>>,
     odometer: Odometer,
     #[serde(skip)]
     path: Path,
@@ -75,6 +95,8 @@ impl Pipeline {
             averager,
             batcher: Batcher::new(&config.batch),
             ready: VecDeque::new(),
+            odometry: OdometryInMap::default(),
+            held: None,
             odometer: Odometer::new(TRAVEL_STEP),
             path: Path::default(),
             counters: Counters::default(),
@@ -110,8 +132,9 @@ impl Pipeline {
 
     /// Whether the state is valid: a file may contain anything.
     pub(crate) fn is_valid(&self) -> bool {
-        let are_batches_valid = self.downstream.ready.iter().all(|batch| !batch.observations.is_empty());
-        self.synchronizer.is_valid() && self.downstream.counters.is_valid() && are_batches_valid
+        let Downstream { ready, odometry, held, counters, .. } = &self.downstream;
+        let are_batches_valid = ready.iter().chain(held.iter().flatten()).all(|batch| !batch.observations.is_empty());
+        self.synchronizer.is_valid() && counters.is_valid() && are_batches_valid && odometry.is_valid()
     }
 
     /// The mount of the sensor, if it is known.
@@ -136,10 +159,59 @@ impl Pipeline {
     }
 
     fn begin_stretch(&mut self) {
+        self.end_stretch();
+        self.downstream.counters.clock_jumps += 1;
+    }
+
+    fn end_stretch(&mut self) {
         self.finish();
         self.reading_gate = ReadingGate::default();
         self.pose_gate = PoseGate::default();
-        self.downstream.counters.clock_jumps += 1;
+    }
+
+    /// Poses are of another run from now on, whose odometry may have begun anywhere: batches are held until it is [placed](Self::place). What
+    /// was held before is dropped. Returns the batches that ended with the last run.
+    pub(super) fn seek(&mut self) -> VecDeque<Batch> {
+        let ready = std::mem::take(&mut self.downstream.ready);
+        self.end_stretch();
+        self.downstream.held = Some(VecDeque::new());
+        std::mem::replace(&mut self.downstream.ready, ready)
+    }
+
+    /// From here on, and for all batches that are held, the frame of poses is here in the map.
+    pub(super) fn place(&mut self, map_from_odometry: Isometry2<f64>) {
+        let downstream = &mut self.downstream;
+        downstream.odometry.transform = map_from_odometry;
+        for batch in downstream.held.take().into_iter().flatten() {
+            let batch = moved(batch, &map_from_odometry);
+            for seen in &batch.observations {
+                downstream.path.push(seen.position);
+                downstream.odometry.end = Some(seen.position);
+            }
+            downstream.ready.push_back(batch);
+        }
+    }
+
+    /// Batches that are complete and nobody has taken yet.
+    pub(super) fn ready_mut(&mut self) -> &mut VecDeque<Batch> {
+        &mut self.downstream.ready
+    }
+
+    /// A pipeline with these batches to be learnt.
+    pub(super) fn with_ready(config: &Config, batches: VecDeque<Batch>) -> Self {
+        let mut pipeline = Self::new(config, Isometry3::identity());
+        pipeline.downstream.ready = batches;
+        pipeline
+    }
+
+    /// Batches that are held, in the frame of poses; none unless their place in the map is looked for.
+    pub fn held(&self) -> Option<&VecDeque<Batch>> {
+        self.downstream.held.as_ref()
+    }
+
+    /// Where odometry is in the map, or was before while that is looked for.
+    pub fn odometry(&self) -> &OdometryInMap {
+        &self.downstream.odometry
     }
 
     fn ingest_reading(&mut self, sent: Reading) {
@@ -178,11 +250,12 @@ impl Pipeline {
         self.flush();
     }
 
-    /// Continues with another map and its path: the open averaging cell and all batches are dropped.
-    pub fn restart(&mut self, path: Path) {
-        self.downstream.flush();
-        self.downstream.ready.clear();
-        self.downstream.path = path;
+    /// Continues with another map, its path, and where odometry is in it: the open averaging cell and all batches are dropped.
+    pub fn restart(&mut self, path: Path, odometry: OdometryInMap) {
+        let downstream = &mut self.downstream;
+        downstream.flush();
+        downstream.ready.clear();
+        (downstream.path, downstream.odometry, downstream.held) = (path, odometry, None);
     }
 
     /// The batches that are complete and were not taken yet.
@@ -252,7 +325,12 @@ impl Downstream {
 
     fn record(&mut self, position: Point3<f64>) {
         self.counters.travelled = self.odometer.advance(position).max(self.counters.travelled);
-        self.path.push(position);
+        if self.held.is_none() {
+            let place = self.odometry.transform * position.xy();
+            let position = Point3::new(place.x, place.y, position.z);
+            self.path.push(position);
+            self.odometry.end = Some(position);
+        }
     }
 
     fn batch(&mut self, observation: Observation) {
@@ -263,7 +341,10 @@ impl Downstream {
 
     fn emit(&mut self, batch: Option<Batch>) {
         self.counters.batches += u64::from(batch.is_some());
-        self.ready.extend(batch);
+        match &mut self.held {
+            Some(held) => held.extend(batch),
+            None => self.ready.extend(batch.map(|batch| moved(batch, &self.odometry.transform))),
+        }
     }
 
     fn flush(&mut self) {
@@ -283,6 +364,16 @@ impl Downstream {
             }
         }
     }
+}
+
+/// The batch in the frame of the map.
+fn moved(mut batch: Batch, map_from_odometry: &Isometry2<f64>) -> Batch {
+    // Where both are the same, nothing is rounded.
+    if *map_from_odometry != Isometry2::identity() {
+        let moved = |seen: &mut Observation| *seen = seen.moved_to(&(map_from_odometry * seen.in_plane()));
+        batch.observations.iter_mut().for_each(moved);
+    }
+    batch
 }
 
 #[cfg(test)]

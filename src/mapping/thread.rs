@@ -17,10 +17,11 @@ use super::Error;
 use super::axes_check::AxesCheck;
 use super::batcher::{Batch, mergeable};
 use super::given_path::GivenPath;
-use super::inbox::{Inbox, Message};
+use super::inbox::{Inbox, MapFrame, Message};
 use super::map_check::MapCheck;
 use super::mapper::{Effect, Mapper, Step};
 use super::path_correction::{Corrected, CorrectedPath, PathCorrection};
+use super::relocating::{Relocated, Search};
 use super::step_log::StepLog;
 use super::stop::StopSignal;
 use super::updates::{Update, Updates, lock};
@@ -70,6 +71,8 @@ pub struct Finished {
     pub status: MappingStatus,
     /// The doubt at the end: see [`MappingThread::doubt`].
     pub doubt: Option<String>,
+    /// See [`MappingThread::relocated`].
+    pub relocated: Option<Relocated>,
     /// The path of the whole drive, where the field has corrected it at the end.
     pub estimate: Option<Estimate>,
 }
@@ -96,6 +99,7 @@ struct Shared {
     doubt: Option<String>,
     choice: Option<String>,
     corrected_path: Option<CorrectedPath>,
+    relocated: Option<Relocated>,
     map_from_odometry: Isometry2<f64>,
 }
 
@@ -121,7 +125,8 @@ impl MappingThread {
             doubt: None,
             choice,
             corrected_path: None,
-            map_from_odometry: mapper.trajectory().correction.last(),
+            relocated: mapper.pipeline().held().map(|_| Relocated::begun()),
+            map_from_odometry: mapper.map_from_odometry(),
         };
         let shared = Arc::new(Mutex::new(shared));
         let has_map = mapper.progress().versions > 0;
@@ -150,6 +155,8 @@ impl MappingThread {
             shared: Arc::clone(&shared),
             updates: updates.clone(),
             estimate: None,
+            search: None,
+            frame: inbox.frame.clone(),
         };
         let thread =
             std::thread::Builder::new().name("mapping".into()).spawn(|| mapping.run()).map_err(Error::Spawn)?;
@@ -178,7 +185,13 @@ impl MappingThread {
         lock(&self.shared).choice.clone()
     }
 
-    /// The transform from the frame of odometry to that of the map, where the path is corrected; otherwise it is the identity.
+    /// What is known of where odometry is in the map, if this run continues one; none before that is looked for.
+    pub fn relocated(&self) -> Option<Relocated> {
+        lock(&self.shared).relocated.clone()
+    }
+
+    /// The transform from the frame of odometry to that of the map. It is the identity unless the path is corrected, or this run continues a
+    /// map of which odometry knew nothing.
     pub fn map_from_odometry(&self) -> Isometry2<f64> {
         lock(&self.shared).map_from_odometry
     }
@@ -260,7 +273,8 @@ impl MappingThread {
         let (mapper, estimate) = thread.join().map_err(|panic| Error::Panicked(panic_message(panic.as_ref())))?;
         let shared = lock(&shared);
         let status = with_losses(&inbox, shared.status);
-        Ok(Finished { mapper, status, doubt: shared.doubt.clone(), estimate })
+        let (doubt, relocated) = (shared.doubt.clone(), shared.relocated.clone());
+        Ok(Finished { mapper, status, doubt, relocated, estimate })
     }
 }
 
@@ -302,6 +316,9 @@ struct MappingLoop {
     shared: Arc<Mutex<Shared>>,
     updates: Updates,
     estimate: Option<Estimate>,
+    /// The search for the robot in the map that it continues, while there is one.
+    search: Option<Search>,
+    frame: MapFrame,
 }
 
 impl MappingLoop {
@@ -319,6 +336,7 @@ impl MappingLoop {
                 Message::Step(step) => self.take(step),
                 Message::Flush(reply) => {
                     self.take(Step::Flush);
+                    self.relocate(true);
                     self.learn_all();
                     // The caller may be gone.
                     let _ = reply.send(());
@@ -389,6 +407,7 @@ impl MappingLoop {
         if !self.mapper.progress().has_ended {
             self.take(Step::Finish);
         }
+        self.relocate(true);
         self.learn_all();
         // Once stopped, what the rebuilt map lacks would be learnt without optimisation.
         if !self.stop.is_stopped() {
@@ -446,6 +465,9 @@ impl MappingLoop {
                 step_log.sync(self.mode == Mode::WaitForLearning);
             }
         }
+        if let Step::Frame(frame) = &step {
+            self.frame.set(frame);
+        }
         let is_configure = matches!(step, Step::Configure(_));
         let is_from_elsewhere = matches!(step, Step::Correct(_, Some(_)));
         let begins_path = is_configure || matches!(step, Step::Load(_) | Step::Reset);
@@ -461,6 +483,10 @@ impl MappingLoop {
         }
         // What was in doubt may be mended.
         let is_replaced = matches!(effect, Effect::Replaced) && !is_from_elsewhere;
+        if is_replaced {
+            self.search = None;
+            lock(&self.shared).relocated = None;
+        }
         let is_other_field = self.mapper.model().field() != field;
         if is_configure || is_replaced || is_other_field {
             self.axes_check = AxesCheck::new(self.mapper.config(), self.mapper.model().field());
@@ -516,6 +542,27 @@ impl MappingLoop {
         }
     }
 
+    /// Looks for the robot in the map that it continues, where its place is not known, and goes on there once it is.
+    fn relocate(&mut self, is_end: bool) {
+        if self.mapper.pipeline().held().is_none() {
+            return;
+        }
+        if self.search.is_none() {
+            self.search = Search::begin(&self.mapper);
+        }
+        let Some(search) = &mut self.search else { return self.take(Step::GoOn) };
+        if !is_end && !search.is_behind(&self.mapper) {
+            return;
+        }
+        let (relocated, steps) = search.go_on(&self.mapper, is_end);
+        if relocated.is_known {
+            log::info!("{}", relocated.words);
+            self.search = None;
+        }
+        lock(&self.shared).relocated = Some(relocated);
+        steps.into_iter().for_each(|step| self.take(step));
+    }
+
     /// Corrects the path of another map, or under other settings, from its beginning.
     fn begin_path_correction(&mut self) {
         lock(&self.shared).corrected_path = None;
@@ -532,7 +579,10 @@ impl MappingLoop {
     fn take_corrected(&mut self) {
         match self.path_correction.as_ref().and_then(PathCorrection::take) {
             None => {}
-            Some(Ok(Corrected { path, map })) => {
+            Some(Ok(Corrected { mut path, map })) => {
+                if let Some(tracked) = &mut path.tracked {
+                    tracked.odometry = self.mapper.pipeline().odometry().transform.inverse() * tracked.odometry;
+                }
                 if let Some((correction, folded)) = map {
                     self.take(Step::Correct(correction, Some(folded)));
                 }
@@ -562,6 +612,7 @@ impl MappingLoop {
 
     /// Housekeeping between two messages.
     fn housekeep(&mut self) {
+        self.relocate(false);
         self.take_corrected();
         self.report();
         let is_interrupted = self.is_interrupted();
@@ -580,7 +631,10 @@ impl MappingLoop {
         let progress = self.mapper.progress();
         let mut shared = lock(&self.shared);
         shared.status.counters = *self.mapper.pipeline().counters();
-        shared.map_from_odometry = self.mapper.trajectory().correction.last();
+        shared.map_from_odometry = self.mapper.map_from_odometry();
+        if self.mapper.pipeline().held().is_some() && shared.relocated.is_none() {
+            shared.relocated = Some(Relocated::begun());
+        }
         shared.status.updates = progress.learnt;
         shared.status.merged_batches = progress.merged_batches;
         if shared.choice != progress.choice {

@@ -36,8 +36,28 @@ const DAMPING: f64 = 50.0;
 /// A place is known where the variance of the map is less than this share of how much the field varies over the whole map.
 const KNOWN: f64 = 0.25;
 
-/// Information of the transform where it is given.
+/// Information of what is given.
 const GIVEN: f64 = 1e12;
+
+/// What is known before the readings are compared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Given {
+    /// Nothing.
+    Nothing,
+    /// The transform.
+    Transform,
+    /// The hard iron: both maps are of one sensor.
+    HardIron,
+    /// Both.
+    Both,
+}
+
+impl Given {
+    /// Whether the transform is given, and the hard iron.
+    fn parts(self) -> [bool; 2] {
+        [matches!(self, Self::Transform | Self::Both), matches!(self, Self::HardIron | Self::Both)]
+    }
+}
 
 /// A map in the common frame.
 #[derive(Clone, Copy, Debug)]
@@ -66,21 +86,23 @@ pub struct Refined {
     pub shared: usize,
 }
 
-/// Refines where a map is among others, from this `start`, and the hard iron of its sensor. A transform that is `given` stays.
+/// Refines where a map is among others, from this `start`, and the hard iron of its sensor. What is `given` stays.
 ///
 /// # Errors
 /// Maps in which nobody can be located.
-pub fn refine(others: &[Placed<'_>], driven: &Driven, start: Isometry2<f64>, is_given: bool) -> Result<Refined, Error> {
+pub fn refine(others: &[Placed<'_>], driven: &Driven, start: Isometry2<f64>, given: Given) -> Result<Refined, Error> {
     let mut pairs = Vec::new();
     for other in others {
-        pairs.push((other, driven.lookup(other.driven.height)?, other.driven.lookup(driven.height)?));
+        let is_back = !other.driven.observations.is_empty();
+        let own = is_back.then(|| driven.lookup(other.driven.height)).transpose()?;
+        pairs.push((other, own, other.driven.lookup(driven.height)?));
     }
     let places = driven.places();
     let middle = Translation2::from(places.middle);
     let learnt = others.first().map_or_else(Vector3::zeros, |first| driven.hard_iron - first.driven.hard_iron);
     let mut refined = Refined { transform: start, hard_iron: learnt, residual: None, unexplained: None, shared: 0 };
     for _ in 0..MOST_STEPS {
-        let mut system = System::new(is_given);
+        let mut system = System::new(given);
         for (other, own, theirs) in &pairs {
             let there = other.transform.inverse() * refined.transform;
             let difference = refined.hard_iron - other.hard_iron;
@@ -89,6 +111,7 @@ pub fn refine(others: &[Placed<'_>], driven: &Driven, start: Isometry2<f64>, is_
                 let along = *there.rotation.to_rotation_matrix().matrix();
                 system.add(theirs, &seen, &(other.driven.hard_iron + difference), &Motion { along, arm, sign: 1.0 });
             }
+            let Some(own) = own else { continue };
             let back = there.inverse();
             for seen in &other.driven.observations {
                 let seen = moved(seen, &back);
@@ -101,10 +124,13 @@ pub fn refine(others: &[Placed<'_>], driven: &Driven, start: Isometry2<f64>, is_
         let Some(step) = system.step() else { break };
         let longest = step.xy().norm().max(step.z.abs());
         let step = (LONGEST_STEP / longest).min(1.0) * step;
-        if !is_given {
+        let [is_transform_given, is_hard_iron_given] = given.parts();
+        if !is_transform_given {
             refined.transform *= middle * Isometry2::new(step.xy(), step.z) * middle.inverse();
         }
-        refined.hard_iron += step.fixed_rows::<3>(3);
+        if !is_hard_iron_given {
+            refined.hard_iron += step.fixed_rows::<3>(3);
+        }
         if longest < SMALL_STEP {
             break;
         }
@@ -139,10 +165,12 @@ struct System {
 }
 
 impl System {
-    fn new(is_given: bool) -> Self {
+    fn new(given: Given) -> Self {
         let mut information = Matrix6::identity() / DAMPING.powi(2);
-        if is_given {
-            (0..3).for_each(|index| information[(index, index)] = GIVEN);
+        for (part, is_given) in given.parts().into_iter().enumerate() {
+            if is_given {
+                (3 * part..3 * part + 3).for_each(|index| information[(index, index)] = GIVEN);
+            }
         }
         Self { information, gradient: Vector6::zeros(), squares: 0.0, anywhere: 0.0, outputs: 0, shared: 0 }
     }

@@ -14,6 +14,7 @@ use super::slam_path::PathListener;
 use crate::display::occupancy::GridScales;
 use crate::field::map::{FieldMap, SensorBias};
 use crate::mapping::path_correction::CorrectedPath;
+use crate::mapping::relocating::Relocated;
 use crate::mapping::updates::{Update, lock};
 use crate::sensing::health::Finding;
 use crate::sensing::intake::Intake;
@@ -77,7 +78,7 @@ impl Diagnostics {
         let (status, newest) = (worker.status(), worker.updates.newest());
         let lost = status.lost_readings + status.lost_poses;
         let newly_lost = lost - self.lost;
-        let doubt = worker.doubt();
+        let (doubt, relocated) = (worker.doubt(), worker.relocated());
         let misfit = path.and_then(|path| path.misfit(worker));
         let fine = |message: &str| (DiagnosticStatus::OK as u8, message.to_owned());
         let warning = |message: &str| (DiagnosticStatus::WARN as u8, message.to_owned());
@@ -96,12 +97,16 @@ impl Diagnostics {
                 (_, Some(several), _) => warning(several),
                 (Some(Finding::Idle(message)), ..) => fine(message),
                 (None, None, Some(doubt)) => warning(doubt),
-                (None, None, None) => fine("mapping"),
+                (None, None, None) => match &relocated {
+                    Some(Relocated { is_known: false, words }) => warning(words),
+                    _ => fine("mapping"),
+                },
             }
         };
         let mut values = self.counts(shared, intake);
         values.extend(several.map(|several| value("several publishers", several)));
         values.extend(doubt.map(|doubt| value("doubt", doubt)));
+        values.extend(relocated.map(|relocated| value("robot in the map", relocated.words)));
         values.extend(worker.corrected_path().iter().flat_map(path_values));
         values.extend(path.iter().flat_map(|path| {
             let placed = worker.placed_poses().unwrap_or(0);

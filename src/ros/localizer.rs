@@ -21,7 +21,7 @@ use super::diagnostics::{StatusPublisher, rejection_values, value};
 use super::interfaces::Empty;
 use super::listener::{Listener, Messages, now, offer, publisher, ready, subscribe, subscribers};
 use super::parameters::Parameters;
-use super::robot_pose::{RobotPose, publish};
+use super::robot_pose::{MapTransform, RobotPose, publish};
 use super::{conversions as convert, threads};
 use crate::config::{self, Config, MAP_FRAME};
 use crate::display::occupancy::OccupancyLayers;
@@ -118,6 +118,7 @@ struct LocalizerThread {
     /// The mean of the map, until its frame is known.
     unpublished_map: Option<nav_msgs::msg::OccupancyGrid>,
     robot: RobotPose,
+    transform: Option<MapTransform>,
     particles: Publisher<PoseArray>,
     path: Publisher<nav_msgs::msg::Path>,
     status: StatusPublisher,
@@ -156,7 +157,8 @@ impl LocalizerThread {
             update_now: offer::<Empty::Service>(node, "request_nomotion_update")?,
             map: publisher(node, "~/map", true)?,
             unpublished_map: Some(grid),
-            robot: RobotPose::create(node, tf_broadcast, transform_tolerance)?,
+            robot: RobotPose::create(node)?,
+            transform: MapTransform::create(node, tf_broadcast, transform_tolerance)?,
             particles: publisher(node, "~/particles", false)?,
             path: publisher(node, "~/path", true)?,
             status: StatusPublisher::create(node, "localization")?,
@@ -276,8 +278,12 @@ impl LocalizerThread {
         if found.is_usable {
             self.map_from_odometry = found.located.map(|located| located.map_from_odometry);
         }
-        let (Some(transform), Some(odometry)) = (&self.map_from_odometry, &self.listener.odometry) else { return };
-        self.robot.publish_transform(self.frame(), &self.listener.odometry_frame, odometry.stamp, transform);
+        let (Some(map_from_odometry), Some(odometry)) = (&self.map_from_odometry, &self.listener.odometry) else {
+            return;
+        };
+        if let Some(transform) = &self.transform {
+            transform.publish(self.frame(), &self.listener.odometry_frame, odometry.stamp, map_from_odometry);
+        }
     }
 
     fn publish_path(&mut self) {

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use nalgebra::Isometry2;
 use r2r::Node;
 #[cfg(not(feature = "ros-check"))]
 use r2r::ServiceRequest;
@@ -13,7 +14,7 @@ use super::interfaces::QueryField;
 use super::interfaces::Trigger;
 use super::listener::{Listener, Messages, now, offer, ready};
 use super::parameters::Parameters;
-use super::robot_pose::RobotPose;
+use super::robot_pose::{MapTransform, RobotPose};
 use super::services::{Command, Task, TriggerRequest};
 use super::slam_path::PathListener;
 use super::threads::Threads;
@@ -37,37 +38,60 @@ pub fn run() -> anyhow::Result<()> {
     ended
 }
 
-/// The robot's pose and the transform from odometry, by the corrected path.
-struct CorrectedPose {
-    robot: RobotPose,
+/// Where odometry is in the map: the transform, and the robot's pose where the field corrects the path.
+struct OdometryInMap {
+    transform: Option<MapTransform>,
+    pose: Option<RobotPose>,
     settings: config::Slam,
     /// The path before it is corrected for the first time.
     start: Option<Tracked>,
+    has_published: bool,
     is_frame_taken: bool,
 }
 
-impl CorrectedPose {
-    fn create(node: &mut Node, settings: &config::Slam) -> anyhow::Result<Self> {
-        let robot = RobotPose::create(node, settings.tf_broadcast, settings.transform_tolerance)?;
-        Ok(Self { robot, settings: settings.clone(), start: None, is_frame_taken: false })
+impl OdometryInMap {
+    fn create(node: &mut Node, config: &Config) -> anyhow::Result<Self> {
+        let settings = config.slam.clone();
+        let is_wanted = settings.tf_broadcast && config.may_odometry_restart();
+        let transform = MapTransform::create(node, is_wanted, settings.transform_tolerance)?;
+        let pose = settings.enabled.then(|| RobotPose::create(node)).transpose()?;
+        Ok(Self { transform, pose, settings, start: None, has_published: false, is_frame_taken: false })
     }
 
-    fn publish(&mut self, Listener { odometry, odometry_frame, .. }: &Listener, worker: &MappingThread) {
+    fn publish(&mut self, listener: &Listener, worker: &MappingThread) {
+        let Listener { odometry, odometry_frame, intake, .. } = listener;
         let (Some(odometry), Some(frame)) = (odometry, worker.inbox.frame()) else { return };
+        let map_from_odometry = worker.map_from_odometry();
         if *frame == **odometry_frame {
-            if !std::mem::replace(&mut self.is_frame_taken, true) {
-                log::error!("the frame of odometry is \"{frame}\", as that of the map; set frames.map to another name");
+            let is_other = self.pose.is_some() || map_from_odometry != Isometry2::identity();
+            if is_other && !std::mem::replace(&mut self.is_frame_taken, true) {
+                log::error!("the frame of odometry is \"{frame}\", as that of the map; give one of them another name");
             }
             return;
         }
-        let by_odometry = in_plane(&odometry.isometry());
-        let start = self.start.get_or_insert_with(|| Tracked::from_start(&self.settings, by_odometry));
-        let path = worker.corrected_path();
-        let tracked = path.as_ref().and_then(|path| path.tracked.as_ref()).unwrap_or(start);
-        let map_from_odometry = worker.map_from_odometry();
-        let covariance = tracked.covariance_at(&by_odometry, &map_from_odometry).into();
-        self.robot.publish(&frame, odometry, &map_from_odometry, &covariance);
-        self.robot.publish_transform(&frame, odometry_frame, odometry.stamp, &map_from_odometry);
+        if worker.relocated().is_some_and(|relocated| !relocated.is_known) {
+            return;
+        }
+        if !std::mem::replace(&mut self.has_published, true)
+            && intake.has_parent(odometry_frame)
+            && self.transform.take().is_some()
+        {
+            log::warn!(
+                "somebody else publishes where frame \"{odometry_frame}\" is: this node does not; with another SLAM, map in its frame \
+                 (frames.map)"
+            );
+        }
+        if let Some(transform) = &self.transform {
+            transform.publish(&frame, odometry_frame, odometry.stamp, &map_from_odometry);
+        }
+        if let Some(pose) = &self.pose {
+            let by_odometry = in_plane(&odometry.isometry());
+            let start = self.start.get_or_insert_with(|| Tracked::from_start(&self.settings, by_odometry));
+            let path = worker.corrected_path();
+            let tracked = path.as_ref().and_then(|path| path.tracked.as_ref()).unwrap_or(start);
+            let covariance = tracked.covariance_at(&by_odometry, &map_from_odometry).into();
+            pose.publish(&frame, odometry, &map_from_odometry, &covariance);
+        }
     }
 }
 
@@ -75,9 +99,9 @@ impl CorrectedPose {
 struct RosThread<'a> {
     threads: &'a Threads,
     listener: Listener,
-    /// Where the field corrects the path.
-    corrected: Option<CorrectedPose>,
-    /// Where another SLAM does.
+    /// None where others say where odometry is.
+    odometry_in_map: Option<OdometryInMap>,
+    /// Where another SLAM corrects the path.
     other_slam: Option<PathListener>,
     commands: Vec<(Messages<TriggerRequest>, Command)>,
     #[cfg(not(feature = "ros-check"))]
@@ -93,7 +117,7 @@ impl<'a> RosThread<'a> {
             PoseSource::Odometry => log::info!("mapping {magnetometer} along {odometry}"),
             PoseSource::Transforms => log::info!("mapping {magnetometer} along the transforms to the map's frame"),
         }
-        let corrected = config.slam.enabled.then(|| CorrectedPose::create(node, &config.slam)).transpose()?;
+        let odometry_in_map = config.may_odometry_restart().then(|| OdometryInMap::create(node, config)).transpose()?;
         let other_slam =
             config.follows_other_slam().then(|| PathListener::create(node, &config.slam.path_topic)).transpose()?;
         let offered =
@@ -101,7 +125,7 @@ impl<'a> RosThread<'a> {
         Ok(Self {
             threads,
             listener,
-            corrected,
+            odometry_in_map,
             other_slam,
             commands: Command::VARIANTS.iter().map(offered).collect::<anyhow::Result<_>>()?,
             #[cfg(not(feature = "ros-check"))]
@@ -138,13 +162,16 @@ impl<'a> RosThread<'a> {
                 outcome = Err(error);
             }
         };
-        // The map has a frame of its own then.
-        let corrects = self.corrected.is_some() || self.other_slam.is_some();
-        let name_map = |frame: &str| if corrects { Ok(Arc::from(frame)) } else { inbox.name_frame(frame) };
+        // Where odometry is in the map is what is looked for, or said by another SLAM: poses stay in its frame.
+        let (corrects, relocates) = (worker.config().corrects_path(), worker.relocated().is_some());
+        let name_map = |frame: &str| match inbox.name_frame(frame) {
+            Ok(_) if corrects || relocates => Ok(Arc::from(frame)),
+            of_map => of_map,
+        };
         let is_moved = self.listener.forward(name_map, sink)?;
         outcome?;
-        if let Some(corrected) = self.corrected.as_mut().filter(|_| is_moved) {
-            corrected.publish(&self.listener, worker);
+        if let Some(odometry_in_map) = self.odometry_in_map.as_mut().filter(|_| is_moved) {
+            odometry_in_map.publish(&self.listener, worker);
         }
         if let Some(other_slam) = &mut self.other_slam {
             other_slam.forward(worker);

@@ -8,11 +8,13 @@ use super::conversions as convert;
 use super::listener::publisher;
 use crate::sensing::reading::{Pose, Stamp, in_plane};
 
-/// Publishes `~/pose` and, unless that is left to somebody else, the transform on `/tf`.
-pub(super) struct RobotPose {
-    pose: Publisher<PoseWithCovarianceStamped>,
-    transform: Option<Publisher<TFMessage>>,
-    /// How far ahead the transform is dated, in seconds.
+/// Publishes `~/pose`.
+pub(super) struct RobotPose(Publisher<PoseWithCovarianceStamped>);
+
+/// Publishes the transform on `/tf`.
+pub(super) struct MapTransform {
+    publisher: Publisher<TFMessage>,
+    /// How far ahead it is dated, in seconds.
     tolerance: f64,
 }
 
@@ -24,10 +26,8 @@ pub(super) fn publish<M: WrappedTypesupport + 'static>(publisher: &Publisher<M>,
 }
 
 impl RobotPose {
-    pub(super) fn create(node: &mut Node, has_transform: bool, tolerance: f64) -> anyhow::Result<Self> {
-        let pose = publisher(node, "~/pose", true)?;
-        let transform = has_transform.then(|| publisher(node, "/tf", false)).transpose()?;
-        Ok(Self { pose, transform, tolerance })
+    pub(super) fn create(node: &mut Node) -> anyhow::Result<Self> {
+        publisher(node, "~/pose", true).map(Self)
     }
 
     /// Publishes the pose of the robot's body in the map, whose frame this is, and the covariance of x, y and heading.
@@ -40,20 +40,20 @@ impl RobotPose {
     ) {
         let pose = map_from_odometry * in_plane(&odometry.isometry());
         let header = convert::header(frame, odometry.stamp);
-        publish(&self.pose, &convert::pose_with_covariance(header, &pose, covariance));
+        publish(&self.0, &convert::pose_with_covariance(header, &pose, covariance));
+    }
+}
+
+impl MapTransform {
+    /// None where that is left to somebody else.
+    pub(super) fn create(node: &mut Node, is_wanted: bool, tolerance: f64) -> anyhow::Result<Option<Self>> {
+        let publisher = is_wanted.then(|| publisher(node, "/tf", false)).transpose()?;
+        Ok(publisher.map(|publisher| Self { publisher, tolerance }))
     }
 
-    /// Publishes the transform, dated ahead.
-    pub(super) fn publish_transform(
-        &self,
-        frame: &str,
-        odometry_frame: &str,
-        stamp: Stamp,
-        transform: &Isometry2<f64>,
-    ) {
-        if let Some(publisher) = &self.transform {
-            let header = convert::header(frame, stamp.shifted(self.tolerance));
-            publish(publisher, &convert::transforms(header, odometry_frame, transform));
-        }
+    /// Publishes it, dated ahead.
+    pub(super) fn publish(&self, frame: &str, odometry_frame: &str, stamp: Stamp, transform: &Isometry2<f64>) {
+        let header = convert::header(frame, stamp.shifted(self.tolerance));
+        publish(&self.publisher, &convert::transforms(header, odometry_frame, transform));
     }
 }

@@ -242,6 +242,11 @@ impl Intake {
         self.corrected.as_deref().or(self.map.as_deref())
     }
 
+    /// Whether a transform says where this frame is in another one.
+    pub fn has_parent(&self, frame: &str) -> bool {
+        self.tree.has(frame)
+    }
+
     /// The longest gaps between the stamps of readings and of odometry since the last call, in seconds.
     pub fn take_longest_gaps(&mut self) -> [f64; 2] {
         let IntakeStatus { reading_timing, odometry_timing, .. } = &mut self.status;

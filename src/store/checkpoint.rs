@@ -15,7 +15,7 @@ use crate::field::map::FieldMap;
 use crate::field::model::FieldModel;
 use crate::field::state::{ModelState, StateMetadata};
 use crate::field::tile_store::TileStore;
-use crate::mapping::mapper::{Mapper, Progress, SavedMap};
+use crate::mapping::mapper::{GoingOn, Mapper, Progress, SavedMap};
 use crate::mapping::path;
 use crate::mapping::pipeline::Pipeline;
 use crate::trajectory::Correction;
@@ -42,6 +42,9 @@ pub struct Stream {
     pub progress: Progress,
     /// What readings pass through, with the batches that are not learnt yet; its path is kept separately.
     pub pipeline: Pipeline,
+    /// What would be if odometry had gone on where it was, while that is not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub going_on: Option<Box<GoingOn>>,
     /// Where the frame of odometry is in that of the map.
     pub correction: Correction,
 }
@@ -78,6 +81,7 @@ impl Checkpoint {
             stream: Stream {
                 progress: mapper.progress().clone(),
                 pipeline: mapper.pipeline().clone(),
+                going_on: mapper.going_on().cloned().map(Box::new),
                 correction: mapper.trajectory().correction.clone(),
             },
         })
@@ -89,15 +93,21 @@ impl Checkpoint {
     /// As [`FieldModel::from_state`].
     pub fn resume(&self, config: &Config) -> Result<Mapper, field::Error> {
         let model = FieldModel::from_state(config, &self.model)?;
-        let Stream { progress, mut pipeline, correction } = self.stream.clone();
+        let Stream { progress, mut pipeline, mut going_on, correction } = self.stream.clone();
         pipeline.configure(config);
-        Ok(Mapper::resume(config.clone(), self.frame.clone(), pipeline, model, progress, correction))
+        if let Some(going_on) = &mut going_on {
+            going_on.pipeline.configure(config);
+        }
+        let mut mapper = Mapper::resume(config.clone(), self.frame.clone(), pipeline, model, progress, correction);
+        mapper.set_going_on(going_on);
+        Ok(mapper)
     }
 
     /// The map alone, to replace another.
     pub fn map(&self) -> SavedMap {
         let Progress { sources, steps, .. } = self.stream.progress.clone();
-        SavedMap { model: self.model.clone(), path: self.stream.pipeline.path().clone(), sources, steps }
+        let (path, odometry) = (self.stream.pipeline.path().clone(), *self.stream.pipeline.odometry());
+        SavedMap { model: self.model.clone(), path, odometry, sources, steps }
     }
 
     /// Writes it, with batches of the trajectory that are not in the file yet; the file is begun. Tiles are written if they are not in
@@ -136,7 +146,11 @@ impl Checkpoint {
             row.tiles.iter().map(|&number| Ok((TileStore::read(&**database, number)?, database.existing_tile(number))));
         let (model, lost) = ModelState::read(state, &row.settings, tiles)?;
         let mut stream = read_stream(&row.stream)?;
-        stream.pipeline.set_path(read_path(&row.path, path_spacing)?);
+        let path = read_path(&row.path, path_spacing)?;
+        if let Some(going_on) = &mut stream.going_on {
+            going_on.pipeline.set_path(path.clone());
+        }
+        stream.pipeline.set_path(path);
         Ok((Self { magmap_version, config: row.settings, frame, model, stream }, lost))
     }
 
@@ -171,7 +185,8 @@ impl Checkpoint {
 
 fn read_stream(json: &str) -> Result<Stream, Problem> {
     let stream: Stream = serde_json::from_str(json)?;
-    if stream.progress.is_valid() && stream.pipeline.is_valid() && stream.correction.is_valid() {
+    let is_going_on_valid = stream.going_on.as_ref().is_none_or(|going_on| going_on.pipeline.is_valid());
+    if stream.progress.is_valid() && stream.pipeline.is_valid() && is_going_on_valid && stream.correction.is_valid() {
         return Ok(stream);
     }
     Err(Problem::Settings("expected a valid state of the stream, found an invalid one".into()))

@@ -3,6 +3,7 @@
 //! ```text
 //! FOLDER/map.magmap                       the map
 //! FOLDER/map.2026-05-04T09-30-12Z.magmap  an earlier map, renamed at this time: a map like any other
+//! FOLDER/map-unplaced-0123abcd.magmap     what a run drove without being found in the map that it continued
 //! FOLDER/robot1/map.magmap                the map of a robot in the namespace /robot1
 //! ```
 //!
@@ -10,7 +11,7 @@
 //! changes before a reading is used.
 
 use std::collections::BTreeMap;
-use std::fmt::Display;
+use std::fmt::{self, Display, Formatter};
 use std::fs::{File, TryLockError};
 use std::io::{Read, Seek, Write};
 use std::path::{Path, PathBuf};
@@ -116,7 +117,7 @@ fn existing(path: &Path, config: &Config, source: &SourceId) -> Result<Option<Ex
         let database = Arc::new(database);
         Ok((database.recover(config, Gaps::Skip, |_| ())?, database))
     });
-    let (recovered, database) = match found {
+    let (mut recovered, database) = match found {
         Ok(found) => found,
         Err(error @ Error::InUse { .. }) => return Err(error),
         Err(error) => {
@@ -165,7 +166,13 @@ fn existing(path: &Path, config: &Config, source: &SourceId) -> Result<Option<Ex
     }
     recovered.mapper.model().check(config).map_err(|error| other_model(path, &error))?;
     let file = recovered.file(database);
+    recovered.settle();
     let Recovered { mut mapper, batches, .. } = recovered;
+    if let Some(unplaced) = keep_unplaced(path, &mapper)? {
+        log::warn!("{unplaced}");
+    }
+    // In a frame that somebody else named, that says where odometry is.
+    let seeks = config.may_odometry_restart() && mapper.config().may_odometry_restart();
     mapper.take(Step::Configure(Box::new(config.clone())), &StopSignal::default());
     let what = if initial_map == InitialMap::Saved {
         mapper.begin_stream();
@@ -174,6 +181,9 @@ fn existing(path: &Path, config: &Config, source: &SourceId) -> Result<Option<Ex
         "the unfinished map"
     };
     log::info!("continuing {what} {}: {}", path.display(), mapper.model().totals);
+    if seeks {
+        mapper.take(Step::Seek, &StopSignal::default());
+    }
     Ok(Some((mapper, file, batches, initial_map)))
 }
 
@@ -222,6 +232,53 @@ pub fn write(
     batches: &[Vec<Observation>],
     earlier_maps: usize,
 ) -> Result<Option<PathBuf>, Error> {
+    write_as(path, map, true, batches, earlier_maps)
+}
+
+/// What a run drove without being found in the map that it continued.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unplaced {
+    /// The map of its own that was made of it.
+    pub file: PathBuf,
+    /// Number of its observations.
+    pub observations: usize,
+}
+
+impl Display for Unplaced {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let Self { file, observations } = self;
+        let file = file.display();
+        write!(
+            f,
+            "the robot was not found in the map: {observations} observations are a map of their own, {file}, which magmap merge joins \
+             to it"
+        )
+    }
+}
+
+/// Writes what is held into a map of its own beside the map, unless that was done before; none where nothing is held.
+///
+/// # Errors
+/// [`Error::InUse`], and [`Error::File`].
+pub(crate) fn keep_unplaced(path: &Path, mapper: &Mapper) -> Result<Option<Unplaced>, Error> {
+    let Some(unplaced) = mapper.unplaced() else { return Ok(None) };
+    let run: String = mapper.progress().sources.last().map_or("", |run| &run.run).chars().take(8).collect();
+    let name = path.file_stem().unwrap_or_default().to_string_lossy();
+    let file = path.with_file_name(format!("{name}-unplaced-{run}.magmap"));
+    if !file.exists() {
+        write_as(&file, &Checkpoint::of(&unplaced)?, false, &[], 0)?;
+    }
+    let observations = unplaced.ready().iter().map(|batch| batch.observations.len()).sum();
+    Ok(Some(Unplaced { file, observations }))
+}
+
+fn write_as(
+    path: &Path,
+    map: &Checkpoint,
+    is_saved: bool,
+    batches: &[Vec<Observation>],
+    earlier_maps: usize,
+) -> Result<Option<PathBuf>, Error> {
     let _reservation = Reservation::of(path)?;
     let unwritten = || FileError::of("write the map", path, "");
     std::fs::create_dir_all(folder_of(path)).map_err(unwritten())?;
@@ -232,8 +289,8 @@ pub fn write(
     let runs = &map.stream.progress.sources;
     let batch = |(number, observations): (u64, &Vec<Observation>)| Batch::of(number, runs, observations);
     let batches: Vec<Batch> = (0..).zip(batches).map(batch).collect();
-    map.write(&database, true, &batches).map_err(unwritten())?;
-    database.finish(true).map_err(unwritten())?;
+    map.write(&database, is_saved, &batches).map_err(unwritten())?;
+    database.finish(is_saved).map_err(unwritten())?;
     drop(database);
     let kept = keep_as_earlier_map(path, earlier_maps)?;
     let renamed = std::fs::File::open(&file).and_then(|written| written.sync_all());

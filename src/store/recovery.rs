@@ -8,6 +8,7 @@ use super::database::{Batch, Database, Found};
 use crate::arrays::Problem;
 use crate::config::Config;
 use crate::mapping::mapper::{Effect, Mapper, Step};
+use crate::mapping::relocating::settle;
 use crate::mapping::stop::StopSignal;
 
 /// What to do where steps are missing because the file is damaged.
@@ -45,9 +46,15 @@ impl Recovered {
     /// Ends the stream: nothing waits to be learnt any more.
     pub(crate) fn end(&mut self) {
         self.take(Step::Finish, &StopSignal::default());
+        self.settle();
         while !self.mapper.ready().is_empty() {
             self.take(Step::Learn { batches: 1 }, &StopSignal::default());
         }
+    }
+
+    /// Ends the search for the robot in the map that it continues. What it drove without being found is held further on.
+    pub(crate) fn settle(&mut self) {
+        settle(&self.mapper).into_iter().for_each(|step| self.take(step, &StopSignal::default()));
     }
 
     fn take(&mut self, step: Step, stop: &StopSignal) {

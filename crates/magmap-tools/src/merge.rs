@@ -14,9 +14,9 @@ use magmap::field::map::FieldMap;
 use magmap::localization;
 use magmap::mapping::mapper::{Progress, SourceRun};
 use magmap::mapping::path;
-use magmap::mapping::pipeline::Pipeline;
+use magmap::mapping::pipeline::{OdometryInMap, Pipeline};
 use magmap::mapping::stop::StopSignal;
-use magmap::registration::{AGREEMENT, Driven, Evidence, Placed, Refined, UNEXPLAINED, Way, refine};
+use magmap::registration::{AGREEMENT, Driven, Evidence, Given, Placed, Refined, UNEXPLAINED, Way, refine};
 use magmap::sensing::reading::Observation;
 use magmap::store::checkpoint::{Checkpoint, Stream};
 use magmap::store::{self, map_file};
@@ -263,7 +263,7 @@ impl Input {
         let trajectory = Trajectory::new(batches, checkpoint.stream.correction.clone());
         let observations: Vec<Observation> = trajectory.corrected_batches().flatten().collect();
         let metres = observations.windows(2).map(|pair| (pair[1].position - pair[0].position).norm()).sum();
-        Ok(Self { name, checkpoint, settings, trajectory, driven: Driven::new(located, map, observations), metres })
+        Ok(Self { name, checkpoint, settings, trajectory, driven: Driven::new(located, map, &observations), metres })
     }
 
     /// What it is of.
@@ -352,13 +352,13 @@ pub fn merge(
     let mut path = path::Path::default();
     observations.iter().for_each(|seen| path.push(seen.position));
     let mut pipeline = Pipeline::new(config, Isometry3::identity());
-    pipeline.restart(path);
+    pipeline.restart(path, OdometryInMap::default());
     let checkpoint = Checkpoint {
         magmap_version: env!("CARGO_PKG_VERSION").to_owned(),
         config: config.to_toml().map_err(store::Error::from)?,
         frame: inputs[0].checkpoint.frame.clone(),
         model: model.state(),
-        stream: Stream { progress, pipeline, correction: trajectory.correction.clone() },
+        stream: Stream { progress, pipeline, going_on: None, correction: trajectory.correction.clone() },
     };
     let places = observations.iter().map(|seen| seen.position.coords.xy().into()).collect();
     Ok(Merged { joined, checkpoint, map, trajectory, places })
@@ -421,7 +421,7 @@ fn join(
     let mut waiting: Vec<(usize, Unproven)> = Vec::new();
     for (index, input) in inputs.iter().enumerate().skip(1) {
         if let Some(Some(transform)) = given.get(index) {
-            let refined = refine(&others(inputs, &joined, index), &input.driven, *transform, true)?;
+            let refined = refine(&others(inputs, &joined, index), &input.driven, *transform, Given::Transform)?;
             joined.push(Joined { index, known: Known::Given, refined });
         } else {
             waiting.push((index, Unproven { name: input.name.clone(), attempts: Vec::new() }));
@@ -470,7 +470,7 @@ fn prove(
         let mut refined = None;
         if let Some(proven) = evidence.proven() {
             let start = other.refined.transform * proven;
-            let found = refine(&others(inputs, joined, index), &input.driven, start, false)?;
+            let found = refine(&others(inputs, joined, index), &input.driven, start, Given::Nothing)?;
             let moved = input.driven.places().between(&start, &found.transform);
             if moved <= AGREEMENT && found.unexplained.is_some_and(|unexplained| unexplained <= UNEXPLAINED) {
                 let known = Known::Proven { within: other.index, evidence };
@@ -493,7 +493,7 @@ fn settle(inputs: &[Input], joined: &mut [Joined]) -> Result<(), Error> {
                 continue;
             }
             let driven = &inputs[index].driven;
-            let refined = refine(&others(inputs, joined, index), driven, transform, false)?;
+            let refined = refine(&others(inputs, joined, index), driven, transform, Given::Nothing)?;
             farthest = farthest.max(driven.places().between(&transform, &refined.transform));
             joined[at].refined = refined;
         }

@@ -14,6 +14,7 @@ mod localizer;
 mod locate;
 mod merge;
 mod npz;
+mod reboot;
 mod recording;
 mod replay;
 mod resume;

@@ -2,6 +2,7 @@
 #![allow(dead_code)] // each test file uses a part
 
 pub mod pages;
+pub mod rooms;
 
 use std::fs::File;
 use std::io::Write;

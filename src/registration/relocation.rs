@@ -1,0 +1,163 @@
+//! Where a robot is in the map that it continues, when its odometry may begin anywhere.
+//!
+//! After a reboot, odometry begins at zero wherever the robot is. Where it says that the robot is about where the map ended, it may
+//! also be odometry that went on: then the first metres of readings decide, which agree with the map there or do not. Otherwise the robot is
+//! located as one that may be anywhere, with the rule of proof of the [localizer](crate::localization) and that of maps that are
+//! [merged](UNEXPLAINED).
+
+use std::fmt::{self, Display, Formatter};
+
+use nalgebra::{Isometry2, Point2, Vector3};
+
+use super::refinement::{Given, Placed, Refined, refine};
+use super::{Driven, UNEXPLAINED};
+use crate::config::Config;
+use crate::field::map::FieldMap;
+use crate::localization::{Error, Localizer, Reason, State};
+use crate::sensing::reading::Observation;
+
+/// Odometry may have gone on where it says that the robot is within this distance of the end of the map's path, in metres.
+const NEAR: f64 = 1.0;
+
+/// A transform this near to that of before is the same: odometry went on, in metres ([`Places::between`]).
+const SAME: f64 = 0.2;
+
+/// Path after which odometry that went on is believed, in metres: in a map of the three axes, and in one of strengths, which tell less. On
+/// real drives, a robot that was moved by 0.6 m or turned by 30 degrees contradicts the three axes within 3 m.
+const BELIEVED: [f64; 2] = [3.0, 10.0];
+
+/// The readings speak for another transform where that leaves less than this share of what the one of before leaves unexplained. On real drives
+/// it is 0.85 or more, or both transforms are the same, where odometry went on, and mostly 0.7 or less where the robot was moved by 0.3 m.
+const BETTER: f64 = 0.75;
+
+/// Path after which a place that is proven is known well enough to map from there, in metres, as above: on real drives to 2 to 7 cm and a
+/// degree.
+const ENOUGH: [f64; 2] = [10.0, 20.0];
+
+/// Where the frame of odometry is in the map.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Place {
+    /// Where it was before.
+    Same,
+    /// Here: the transform from it to the frame of the map.
+    Here(Isometry2<f64>),
+}
+
+/// A search for a robot in a map.
+#[derive(Debug)]
+pub struct Relocation {
+    map: Driven,
+    /// The transform from the frame of odometry to that of the map before.
+    before: Isometry2<f64>,
+    /// Where the sensor was last.
+    end: Option<Point2<f64>>,
+    /// What was driven since, by odometry.
+    driven: Driven,
+    /// Length of that path, in metres.
+    length: f64,
+    /// None while odometry may have gone on.
+    localizer: Option<Localizer>,
+    /// The last result of the localizer.
+    found: Result<Isometry2<f64>, Reason>,
+}
+
+impl Relocation {
+    /// A search in this map, where odometry was at `before` in its frame, and the sensor was last at `end`.
+    pub fn new(config: &Config, map: FieldMap, before: Isometry2<f64>, end: Option<Point2<f64>>) -> Self {
+        let driven = Driven::new(config.clone(), map.clone(), &[]);
+        let map = Driven::new(config.clone(), map, &[]);
+        Self { map, before, end, driven, length: 0.0, localizer: None, found: Err(Reason::Unproven) }
+    }
+
+    /// Length of the path so far, in metres.
+    pub fn length(&self) -> f64 {
+        self.length
+    }
+
+    /// Whether odometry has not gone on where it was.
+    pub fn is_elsewhere(&self) -> bool {
+        self.localizer.is_some()
+    }
+
+    /// Takes the observations that follow, by odometry.
+    ///
+    /// # Errors
+    /// Maps in which nobody can be located.
+    pub fn add(&mut self, observations: &[Observation]) -> Result<(), Error> {
+        let mut next = self.driven.observations.len();
+        self.driven.extend(observations);
+        let path = &self.driven.observations[next.saturating_sub(1)..];
+        self.length += path.windows(2).map(|pair| (pair[1].position - pair[0].position).norm()).sum::<f64>();
+        if self.localizer.is_none() && !observations.is_empty() && !self.may_have_gone_on()? {
+            self.localizer = Some(self.map.localizer(&self.map.config, self.driven.height)?);
+            next = 0;
+        }
+        let Some(localizer) = &mut self.localizer else { return Ok(()) };
+        for located in self.driven.observations[next..].iter().filter_map(|seen| localizer.update(seen)) {
+            let reason = located.reason.unwrap_or(Reason::Unproven);
+            self.found = if located.state == State::Tracking { Ok(located.map_from_odometry) } else { Err(reason) };
+        }
+        Ok(())
+    }
+
+    /// Whether odometry says that the robot began where the map ended, and no reading contradicts that.
+    fn may_have_gone_on(&self) -> Result<bool, Error> {
+        let Some((first, end)) = self.driven.observations.first().zip(self.end) else { return Ok(false) };
+        if (self.before * first.position.xy() - end).norm() > NEAR {
+            return Ok(false);
+        }
+        let (before, best) = (self.refined(self.before, Given::Both)?, self.refined(self.before, Given::HardIron)?);
+        let is_better = best.unexplained.zip(before.unexplained).is_some_and(|(best, before)| best < BETTER * before);
+        let has_moved = self.is_longer_than(BELIEVED)? && is_better && !self.is_as_before(&best.transform);
+        Ok(is_explained(&before) && !has_moved)
+    }
+
+    /// Whether the path is at least this long: in a map of the three axes, or in one of strengths.
+    fn is_longer_than(&self, [of_axes, of_strengths]: [f64; 2]) -> Result<bool, Error> {
+        let has_axes = self.map.lookup(self.driven.height)?.outputs > 1;
+        Ok(self.length >= if has_axes { of_axes } else { of_strengths })
+    }
+
+    fn is_as_before(&self, transform: &Isometry2<f64>) -> bool {
+        self.driven.places().between(transform, &self.before) <= SAME
+    }
+
+    /// The place, where it is known; at the end of the drive it need not be known as well.
+    ///
+    /// # Errors
+    /// Maps in which nobody can be located.
+    pub fn place(&self, is_end: bool) -> Result<Option<Place>, Error> {
+        if self.localizer.is_none() {
+            let is_believed = is_end || self.driven.observations() > 0 && self.is_longer_than(BELIEVED)?;
+            return Ok(is_believed.then_some(Place::Same));
+        }
+        let Ok(start) = self.found else { return Ok(None) };
+        if !is_end && !self.is_longer_than(ENOUGH)? {
+            return Ok(None);
+        }
+        let refined = self.refined(start, Given::HardIron)?;
+        let is_as_before = self.is_as_before(&refined.transform);
+        let place = if is_as_before { Place::Same } else { Place::Here(refined.transform) };
+        Ok(is_explained(&refined).then_some(place))
+    }
+
+    fn refined(&self, start: Isometry2<f64>, given: Given) -> Result<Refined, Error> {
+        let map = Placed { driven: &self.map, transform: Isometry2::identity(), hard_iron: Vector3::zeros() };
+        refine(&[map], &self.driven, start, given)
+    }
+}
+
+impl Display for Relocation {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        write!(f, "looking for the robot in the map: {:.1} m driven", self.length)?;
+        match self.found {
+            Err(reason) if self.localizer.is_some() => write!(f, ", {reason}"),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Whether the map explains the readings at places that it knows.
+fn is_explained(refined: &Refined) -> bool {
+    refined.unexplained.is_none_or(|unexplained| unexplained <= UNEXPLAINED)
+}
