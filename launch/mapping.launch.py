@@ -19,7 +19,8 @@ ARGUMENTS = [
     ),
     argument('odometry_topic', 'Topic of the odometry (nav_msgs/msg/Odometry): what odom is remapped to.', 'odom'),
     argument('slam', 'Whether the field corrects the path. Empty means as config says, else false.'),
-    argument('map_frame', "Frame of the map. Empty means the odometry's or, with slam, map; unless config names another."),
+    argument('path_topic', 'Topic of the path (nav_msgs/msg/Path) with which another SLAM corrects the map. Empty means as config says.'),
+    argument('map_frame', "Frame of the map. Empty means the odometry's or, with slam or path_topic, map; unless config names another."),
     argument('pose_source', 'Where poses come from; transforms: from map_frame to the sensor. Empty means as config says.'),
     argument('reliability', 'Reliability of the subscriptions. Empty means as config says.'),
     argument('map_folder', 'Folder of saved maps. Empty means as config says, else ~/.ros/magmap.'),
@@ -27,7 +28,7 @@ ARGUMENTS = [
     argument('load_at_start', 'Whether the saved map is continued, where there is one. Empty means as config says, else true.'),
     argument('log_level', "The node's log level. Empty means info."),
     argument('rviz', 'Whether RViz shows the map.', 'false'),
-    argument('fixed_frame', "RViz's fixed frame. Empty means map_frame, and where that is empty map with slam, odom without."),
+    argument('fixed_frame', "RViz's fixed frame. Empty means map_frame, and where that is empty map with slam or path_topic, odom without."),
 ]
 
 # Arguments that are parameters of the node.
@@ -35,6 +36,7 @@ PARAMETERS = {
     'config': 'config',
     'use_sim_time': 'use_sim_time',
     'slam': 'slam.enabled',
+    'path_topic': 'slam.path_topic',
     'map_frame': 'frames.map',
     'pose_source': 'frames.pose_source',
     'reliability': 'node.reliability',
@@ -48,6 +50,7 @@ def generate_launch_description():
 
 def node_and_rviz(launch, **more):
     """Starts them; `more` holds parameters of the node that are not arguments."""
-    shown, frame = ('slam.rviz', 'map') if launch.given['slam'] else ('mapping.rviz', 'odom')
+    is_corrected = launch.given['slam'] or launch.given['path_topic']
+    shown, frame = ('slam.rviz', 'map') if is_corrected else ('mapping.rviz', 'odom')
     frame = launch.given['fixed_frame'] or launch.given['map_frame'] or frame
     return [*launch.node('magmap_node', PARAMETERS, **more), *launch.rviz(shown, frame)]

@@ -76,7 +76,7 @@ def replay(launch):
     bag.reject_other(given['bag'])
     played = bag.played_types(bag.recorded_types(given['bag']))
     topics = {name: bag.chosen_topic(given['bag'], played, name, given[name]) for name in bag.MAPPED}
-    if given['rviz'] and not given['map_frame'] and not given['slam']:
+    if given['rviz'] and not given['map_frame'] and not given['slam'] and not given['path_topic']:
         given['fixed_frame'] = given['fixed_frame'] or bag.first_frame(given['bag'], topics['odometry_topic'])
     name, fingerprint = bag.name_of(given['bag']), bag.fingerprint_of(given['bag'])
     given['map_folder'] = given['map_folder'] or str(Path(os.environ.get('ROS_HOME') or Path.home() / '.ros') / 'magmap/replays')
@@ -88,6 +88,8 @@ def replay(launch):
     # All arguments are valid: from here on processes start.
     renamed = {topic: f"{alone}/{topic.lstrip('/')}" for topic in (*played, *SHARED_NAMES)}
     heard = {name: renamed[topic] for name, topic in topics.items()}
+    if given['path_topic']:
+        heard['path_topic'] = f"{alone}/{given['path_topic'].lstrip('/')}"
     given.update(heard, namespace='')
     # Topics that the settings name are those of a robot.
     parameters = {'node.recording': f'{name}#{fingerprint}', 'topics.magnetometer': '', 'topics.odometry': ''}

@@ -214,12 +214,12 @@ sections! {
         speed_bias: f64 = 0.0 => not_negative,
     }
 
-    /// Correction of the path, from which the map is made again: by the field itself (SLAM), which takes the three axes and a robot that
-    /// comes back to where it was, while the robot drives or at the end of a replay; or at the final poses of another SLAM.
+    /// Correction of the path, from which the map is made again, while the robot drives or at the end of a replay: by the field itself (SLAM),
+    /// which takes the three axes and a robot that comes back to where it was; or by the poses of another SLAM. The map has a frame of its own
+    /// then, which frames.map names; "map" if that is empty.
     #[scope(Stream)]
     slam: Slam {
-        /// Whether the field corrects the path. The three axes are then mapped; model.field = "strength" is rejected. The map has a
-        /// frame of its own, which frames.map names; "map" if that is empty.
+        /// Whether the field corrects the path. The three axes are then mapped; model.field = "strength" is rejected.
         #[scope(Source)]
         #[programs(Mapper, Replay)]
         enabled: bool = false,
@@ -236,6 +236,11 @@ sections! {
         #[scope(Source)]
         #[programs(Replay)]
         trajectory: String = String::new(),
+        /// Topic of type nav_msgs/msg/Path on which another SLAM publishes the poses of the robot's body, each with its stamp, in the frame of
+        /// the map: whenever they change, the map is made again. Empty for none.
+        #[scope(Source)]
+        #[programs(Mapper)]
+        path_topic: String = String::new(),
         /// Length of path between two poses that are estimated, whose readings are averaged, in metres.
         pose_spacing: f64 = 0.1 => positive,
         /// Variance of the noise of such an average, over that of an observation of the map: neighbours share errors of place and heading.
@@ -590,21 +595,26 @@ impl Sensor {
 pub const MAP_FRAME: &str = "map";
 
 impl Config {
-    /// Whether the whole trajectory is needed once the drive is over: the path is corrected then.
+    /// Whether the path is corrected, while the robot drives or once the drive is over: the whole trajectory is needed.
     pub fn corrects_path(&self) -> bool {
-        self.slam.enabled || !self.slam.trajectory.is_empty()
+        self.slam.enabled || !self.slam.trajectory.is_empty() || self.follows_other_slam()
+    }
+
+    /// Whether another SLAM corrects the path while the robot drives.
+    pub fn follows_other_slam(&self) -> bool {
+        !self.slam.path_topic.is_empty()
     }
 
     /// Whether the frame of odometry may be another one in the next run, and nobody else says where it is in the map.
     pub fn may_odometry_restart(&self) -> bool {
-        let is_of_odometry = self.slam.enabled || self.frames.map.is_empty();
+        let is_of_odometry = self.slam.enabled || self.frames.map.is_empty() && !self.follows_other_slam();
         is_of_odometry && self.frames.pose_source == PoseSource::Odometry && !self.frames.odometry_is_fixed
     }
 
-    /// The frame of the map, unless that is the frame of odometry; empty then. Where the field corrects the path it never is.
+    /// The frame of the map, unless that is the frame of odometry; empty then. Where the path is corrected it never is.
     pub fn map_frame(&self) -> &str {
         match self.frames.map.as_str() {
-            "" if self.slam.enabled => MAP_FRAME,
+            "" if self.corrects_path() => MAP_FRAME,
             frame => frame,
         }
     }

@@ -9,6 +9,7 @@ mod axes_check;
 pub mod batcher;
 mod error;
 mod field_choice;
+mod given_path;
 pub mod inbox;
 mod map_check;
 pub mod mapper;

@@ -10,7 +10,8 @@
 //!
 //! The ROS thread spins the node and never waits for the map. Only the mapping thread owns the model; the service thread sends it
 //! requests that take time, the publishing thread rasterizes its snapshots for subscribers. Where the field corrects the path, the ROS
-//! thread publishes the robot's pose and the transform from odometry with every message of odometry.
+//! thread publishes the robot's pose and the transform from odometry with every message of odometry; where another SLAM does, it passes on the
+//! path of that.
 
 mod arguments;
 mod clock;
@@ -28,6 +29,7 @@ mod publishing;
 mod robot_pose;
 mod services;
 mod shared;
+mod slam_path;
 mod threads;
 
 use std::io::Write;

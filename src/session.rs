@@ -173,9 +173,9 @@ impl Session {
             let name = &self.source.name;
             return Err(format!("{name} is already in {}: it would be mapped twice", path.display()));
         }
-        if self.worker.config().slam.enabled {
+        if self.worker.config().corrects_path() {
             return Err(format!(
-                "with slam.enabled no map is loaded while another one is made; name it at startup (node.map_name = \"{}\")",
+                "where the path is corrected (slam) no map is loaded while another one is made; name it at startup (node.map_name = \"{}\")",
                 self.worker.config().node.map_name
             ));
         }

@@ -19,6 +19,7 @@
 //! The field along the axes of the sensor is the transpose of the rotation times the field along those of the map.
 
 mod correction;
+mod other_slam;
 
 use byteorder::{ByteOrder, LittleEndian};
 use nalgebra::{Isometry2, Matrix3, Point3, Vector3};
@@ -27,7 +28,8 @@ use crate::config::Config;
 use crate::field::model::FieldModel;
 use crate::sensing::reading::{MagneticField, Observation, Stamp};
 
-pub use correction::{Correction, Node};
+pub use correction::{Correction, Given, Node};
+pub use other_slam::{OdometryPath, Timeline, correction_to};
 
 /// Bytes of an observation.
 pub const RECORD: usize = 148;
@@ -127,6 +129,15 @@ impl Trajectory {
     /// Its length by odometry, in metres.
     pub fn length(&self) -> f64 {
         self.length
+    }
+
+    /// Largest distance by which this correction moves an observation, in metres.
+    pub fn moved_most(&self, correction: &Correction) -> f64 {
+        let moved = |(index, seen): (usize, &Observation)| {
+            let odometry = seen.in_plane();
+            (correction.pose(index as f64, &odometry).translation.vector - odometry.translation.vector).norm()
+        };
+        self.observations().enumerate().map(moved).fold(0.0, f64::max)
     }
 
     /// A batch that follows, at its poses in the map.

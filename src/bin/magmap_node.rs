@@ -21,7 +21,8 @@ Usage: ros2 run magmap magmap_node [--ros-args -p KEY:=VALUE ... -r FROM:=TO ...
 
 Listens to  imu/mag (sensor_msgs/MagneticField), odom (nav_msgs/Odometry), /tf, /tf_static
 Publishes   ~/mean ~/variance ~/field ~/cloud ~/inducing_points ~/path, /diagnostics
-            with slam.enabled also ~/pose ~/odometry_path, and on /tf where odometry is in the map
+            with slam.enabled also ~/pose ~/odometry_path, and on /tf where odometry is in the map;
+            with slam.path_topic also ~/odometry_path
 Answers     ~/save ~/load ~/reset ~/pause ~/resume ~/flush ~/query
 
 Settings are parameters: 'config' names a TOML file, and every key of it is a parameter too, which wins over the file.

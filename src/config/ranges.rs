@@ -6,7 +6,7 @@ use std::ops::RangeInclusive;
 use nalgebra::Matrix3;
 
 use super::declare::Described;
-use super::{Config, Mapped, PoseSource, Problem};
+use super::{Config, Mapped, PoseSource, Problem, Slam};
 
 // These limits keep a typing error, or somebody else's file, from allocating more memory than there is.
 
@@ -96,13 +96,16 @@ impl Config {
             let expected = "vector or auto with slam.enabled: the strength alone does not say where the robot is";
             problems.push(Problem::wrong("model.field", expected, "strength"));
         }
-        if self.slam.enabled && has_transforms {
-            let expected = "odometry with slam.enabled: the field corrects odometry";
+        if self.corrects_path() && has_transforms {
+            let expected = "odometry where the path is corrected (slam): corrections move odometry";
             problems.push(Problem::wrong("frames.pose_source", expected, "transforms"));
         }
-        if self.slam.enabled && !self.slam.trajectory.is_empty() {
-            let expected = "nothing with slam.enabled: the path is corrected by the field or given, not both";
-            problems.push(Problem::wrong("slam.trajectory", expected, &self.slam.trajectory));
+        let Slam { trajectory, path_topic, .. } = &self.slam;
+        for (key, given) in [("slam.trajectory", trajectory), ("slam.path_topic", path_topic)] {
+            if self.slam.enabled && !given.is_empty() {
+                let expected = "nothing with slam.enabled: the path is corrected by the field or given, not both";
+                problems.push(Problem::wrong(key, expected, given));
+            }
         }
         let [halo, band] = tiles.widths(self);
         if tiles.size > 0.0 && tiles.size < 2.0 * halo {

@@ -71,7 +71,8 @@ pub(super) fn choose(
     mount: &Isometry3<f64>,
     stop: &StopSignal,
 ) -> Option<Choice> {
-    let judgement = AxesCheck::judge(config, trajectory.observations(), mount)?;
+    let observations: Vec<Observation> = trajectory.corrected_batches().flatten().collect();
+    let judgement = AxesCheck::judge(config, observations.iter(), mount)?;
     let other = if mapped == Mapped::Vector { Mapped::Strength } else { Mapped::Vector };
     let choice = match judgement {
         Err(contradiction) => {
@@ -104,7 +105,8 @@ pub(super) fn choose(
 fn fold(trajectory: &Trajectory, config: &Config, field: Mapped, stop: &StopSignal) -> (FieldModel, Predicted) {
     let mut predicted = Predicted::default();
     let before = |model: &FieldModel, batch: &[Observation]| predicted.add(model, batch);
-    let model = fold_onto(FieldModel::new(&config.decided(field)), trajectory.batches(), &|| stop.is_stopped(), before);
+    let batches = trajectory.corrected_batches();
+    let model = fold_onto(FieldModel::new(&config.decided(field)), batches, &|| stop.is_stopped(), before);
     (model, predicted)
 }
 

@@ -2,19 +2,21 @@
 //!
 //! ```text
 //! mapping thread ── batches learnt ──> estimate path and field ── fold ──> corrected map ──> mapping thread
+//!                       poses of another SLAM ──┘
 //! ```
 //!
-//! The mapping thread passes on what it has learnt and never waits. When the estimate of the path improves, this thread rebuilds the map from
-//! all batches so far. The mapping thread switches to the rebuilt map and learns the batches that arrived meanwhile, so that its map always
+//! The mapping thread passes on what it has learnt and never waits. When the field says better where the path was, or another SLAM does, this
+//! thread rebuilds the map from all batches so far. The mapping thread switches to the rebuilt map and learns the batches that arrived meanwhile, so that its map always
 //! equals the fold of its trajectory at the corrected poses, to the last bit.
 
 use std::fmt::{self, Display, Formatter};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
-use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, unbounded};
+use crossbeam_channel::{Receiver, Sender, at, never, select, unbounded};
 
 use super::Error;
+use super::given_path::GivenPath;
 use super::mapper::Folded;
 use super::stop::StopSignal;
 use super::updates::lock;
@@ -27,7 +29,7 @@ use crate::trajectory::{Correction, Trajectory, fold};
 /// Whenever it has doubled since, the whole path is estimated again with those of all of it.
 const FIRST: f64 = 20.0;
 
-/// The map is made again when a place of the path has moved by this, in metres, or a heading, in radians.
+/// Where the field corrects the path, the map is made again when a place has moved by this, in metres, or a heading, in radians.
 const MOVED: f64 = 0.01;
 
 /// After the map was made again, the thread does not do so for this many times as long as that took.
@@ -51,8 +53,8 @@ pub(super) struct Corrected {
 /// What is known of a corrected path.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CorrectedPath {
-    /// How far it is known, and what the field says of odometry.
-    pub tracked: Tracked,
+    /// How far it is known, and what the field says of odometry, where that corrects the path.
+    pub tracked: Option<Tracked>,
     /// Length of the path by odometry, in metres.
     pub length: f64,
     /// Largest distance by which a place of odometry was moved, in metres.
@@ -67,22 +69,36 @@ impl Display for CorrectedPath {
 }
 
 impl PathCorrection {
-    /// Starts the thread with what has been driven so far.
-    pub(super) fn start(config: &Config, driven: &Trajectory) -> Result<Self, Error> {
+    /// Starts the thread with what has been driven so far, for a map of this quantity. The poses given are used where the settings say that
+    /// another SLAM corrects the path.
+    pub(super) fn start(
+        config: &Config,
+        mapped: Mapped,
+        driven: &Trajectory,
+        given: &GivenPath,
+    ) -> Result<Self, Error> {
         let (batches, receiver) = unbounded();
         let (newest, stop) = (Arc::default(), StopSignal::default());
         // The mapping thread needs the other cores. The map does not depend on it.
-        let mut config = config.decided(Mapped::Vector).into_owned();
+        let mut config = config.decided(mapped).into_owned();
         config.tiles.threads = 1;
+        let guide = if config.follows_other_slam() {
+            Guide::OtherSlam(given.clone())
+        } else {
+            Guide::Field(Box::new(FieldGuide {
+                pieces: LocalHyperparameters::new(&config),
+                path: None,
+                next_whole: FIRST,
+                is_known_better: false,
+            }))
+        };
         let thread = CorrectionThread {
             batches: receiver,
             newest: Arc::clone(&newest),
             stop: stop.clone(),
-            pieces: LocalHyperparameters::new(&config),
-            path: None,
-            next_whole: FIRST,
+            guide,
             trajectory: Trajectory::new(Vec::new(), driven.correction.clone()),
-            is_known_better: false,
+            is_waiting: false,
             rests_until: Instant::now(),
             config,
         };
@@ -112,20 +128,33 @@ impl Drop for PathCorrection {
     }
 }
 
-struct CorrectionThread {
-    config: Config,
-    batches: Receiver<Vec<Observation>>,
-    newest: Arc<Mutex<Option<Result<Corrected, slam::Error>>>>,
-    stop: StopSignal,
+/// What says where the path was.
+enum Guide {
+    Field(Box<FieldGuide>),
+    OtherSlam(GivenPath),
+}
+
+/// The field says where the path was.
+struct FieldGuide {
     pieces: LocalHyperparameters,
     /// None before the hyperparameters are learnt.
     path: Option<PathEstimator>,
     /// Length of the path at which it is estimated as a whole, in metres.
     next_whole: f64,
+    /// Whether the path has been estimated since the newest map.
+    is_known_better: bool,
+}
+
+struct CorrectionThread {
+    config: Config,
+    batches: Receiver<Vec<Observation>>,
+    newest: Arc<Mutex<Option<Result<Corrected, slam::Error>>>>,
+    stop: StopSignal,
+    guide: Guide,
     /// What was driven, with the correction of the newest map.
     trajectory: Trajectory,
-    /// Whether the path has been estimated since that.
-    is_known_better: bool,
+    /// Whether a better correction waits for the end of the rest.
+    is_waiting: bool,
     rests_until: Instant,
 }
 
@@ -133,79 +162,80 @@ impl CorrectionThread {
     fn run(mut self, driven: Vec<Vec<Observation>>) {
         driven.into_iter().for_each(|batch| self.add(batch));
         loop {
-            if let Err(error) = self.correct() {
-                *lock(&self.newest) = Some(Err(error));
-                return;
-            }
-            let next = if self.is_known_better {
-                self.batches.recv_deadline(self.rests_until)
-            } else {
-                self.batches.recv().map_err(|_| RecvTimeoutError::Disconnected)
-            };
-            match next {
-                Ok(batch) => {
-                    self.add(batch);
-                    while let Ok(batch) = self.batches.try_recv() {
-                        self.add(batch);
-                    }
+            match self.correct() {
+                Ok(Some(corrected)) => self.pass_on(corrected),
+                Ok(None) => {}
+                Err(error) => {
+                    *lock(&self.newest) = Some(Err(error));
+                    return;
                 }
-                Err(RecvTimeoutError::Timeout) => {}
-                Err(RecvTimeoutError::Disconnected) => return,
+            }
+            let rest = if self.is_waiting { at(self.rests_until) } else { never() };
+            let news = match &self.guide {
+                Guide::OtherSlam(given) => given.news().clone(),
+                Guide::Field(_) => never(),
+            };
+            select! {
+                recv(self.batches) -> batch => match batch {
+                    Ok(batch) => self.add(batch),
+                    Err(_) => return,
+                },
+                recv(news) -> _ => {}
+                recv(rest) -> _ => {}
+            }
+            while let Ok(batch) = self.batches.try_recv() {
+                self.add(batch);
             }
         }
     }
 
     fn add(&mut self, batch: Vec<Observation>) {
-        let stop = self.stop.clone();
-        self.pieces.add(&batch, &|| stop.is_stopped());
-        if let Some(path) = &mut self.path {
-            path.add(&batch);
+        if let Guide::Field(guide) = &mut self.guide {
+            let stop = self.stop.clone();
+            guide.pieces.add(&batch, &|| stop.is_stopped());
+            if let Some(path) = &mut guide.path {
+                path.add(&batch);
+            }
         }
         self.trajectory.push(batch);
     }
 
-    /// Estimates the path as far as it is driven, and makes the map again where that is worth while.
-    fn correct(&mut self) -> Result<(), slam::Error> {
-        self.begin();
-        while let Some(path) = self.path.as_mut().filter(|path| path.is_chunk_waiting() && !self.stop.is_stopped()) {
-            path.extend()?;
-            self.is_known_better = true;
-        }
-        if let Some(path) = self.path.as_mut().filter(|_| self.trajectory.length() >= self.next_whole) {
-            if let Some(prior) = learnt(&self.config, &self.pieces) {
-                path.set_prior(prior)?;
-                self.is_known_better = true;
+    /// Corrects the path, and makes the map again where that is worth while.
+    fn correct(&mut self) -> Result<Option<Corrected>, slam::Error> {
+        let (correction, tracked, is_moved) = match &mut self.guide {
+            Guide::Field(guide) => {
+                guide.estimate(&self.config, &self.trajectory, &self.stop)?;
+                self.is_waiting = guide.is_known_better;
+                let Some(path) = guide.path.as_ref().filter(|_| guide.is_known_better) else { return Ok(None) };
+                if Instant::now() < self.rests_until || self.stop.is_stopped() {
+                    return Ok(None);
+                }
+                (self.is_waiting, guide.is_known_better) = (false, false);
+                let moved = path.moved_since(&self.trajectory.correction);
+                (path.correction()?, Some(path.tracked()?), moved >= MOVED)
             }
-            self.next_whole = 2.0 * self.trajectory.length();
-        }
-        let Some(path) = self.path.as_ref().filter(|_| self.is_known_better) else { return Ok(()) };
-        if Instant::now() < self.rests_until || self.stop.is_stopped() {
-            return Ok(());
-        }
-        self.is_known_better = false;
-        let moved = path.moved_since(&self.trajectory.correction);
-        let (correction, tracked) = (path.correction()?, path.tracked()?);
-        let moved_most = path.moved_since(&Correction::default());
-        let known = CorrectedPath { tracked, length: self.trajectory.length(), moved_most };
-        let map = if moved < MOVED { None } else { self.fold(correction) };
-        let mut newest = lock(&self.newest);
-        // A map that the mapping thread has not taken yet must not be lost.
-        let waiting = newest.take().and_then(Result::ok).and_then(|corrected| corrected.map);
-        *newest = Some(Ok(Corrected { path: known, map: map.or(waiting) }));
-        Ok(())
+            Guide::OtherSlam(given) => {
+                let Some(correction) = given.correction(&self.trajectory) else { return Ok(None) };
+                // The map is that of the newest poses to the last bit: however little they move, it is made again.
+                self.is_waiting = correction != self.trajectory.correction && !self.trajectory.batches().is_empty();
+                if !self.is_waiting || Instant::now() < self.rests_until || self.stop.is_stopped() {
+                    return Ok(None);
+                }
+                self.is_waiting = false;
+                (correction, None, true)
+            }
+        };
+        let moved_most = self.trajectory.moved_most(&correction);
+        let path = CorrectedPath { tracked, length: self.trajectory.length(), moved_most };
+        let map = if is_moved { self.fold(correction) } else { None };
+        Ok(Some(Corrected { path, map }))
     }
 
-    /// Begins to estimate, once the field is known well enough.
-    fn begin(&mut self) {
-        if self.path.is_some() || self.trajectory.length() < self.next_whole {
-            return;
-        }
-        self.next_whole = 2.0 * self.trajectory.length();
-        if let Some(prior) = learnt(&self.config, &self.pieces) {
-            let mut path = PathEstimator::new(prior, self.config.slam.pose_spacing);
-            self.trajectory.batches().iter().for_each(|batch| path.add(batch));
-            self.path = Some(path);
-        }
+    /// Passes on what is known, with the newest map that the mapping thread has not taken yet: that must not be lost.
+    fn pass_on(&self, corrected: Corrected) {
+        let mut newest = lock(&self.newest);
+        let waiting = newest.take().and_then(Result::ok).and_then(|corrected| corrected.map);
+        *newest = Some(Ok(Corrected { map: corrected.map.or(waiting), ..corrected }));
     }
 
     /// Makes the map again; none where that was stopped.
@@ -216,6 +246,38 @@ impl CorrectionThread {
         self.rests_until = Instant::now() + REST * started.elapsed();
         let folded = Box::new(Folded { model, batches: self.trajectory.batches().len() });
         (!self.stop.is_stopped()).then_some((correction, folded))
+    }
+}
+
+impl FieldGuide {
+    /// Estimates the path as far as it is driven.
+    fn estimate(&mut self, config: &Config, trajectory: &Trajectory, stop: &StopSignal) -> Result<(), slam::Error> {
+        self.begin(config, trajectory);
+        while let Some(path) = self.path.as_mut().filter(|path| path.is_chunk_waiting() && !stop.is_stopped()) {
+            path.extend()?;
+            self.is_known_better = true;
+        }
+        if let Some(path) = self.path.as_mut().filter(|_| trajectory.length() >= self.next_whole) {
+            if let Some(prior) = learnt(config, &self.pieces) {
+                path.set_prior(prior)?;
+                self.is_known_better = true;
+            }
+            self.next_whole = 2.0 * trajectory.length();
+        }
+        Ok(())
+    }
+
+    /// Begins to estimate, once the field is known well enough.
+    fn begin(&mut self, config: &Config, trajectory: &Trajectory) {
+        if self.path.is_some() || trajectory.length() < self.next_whole {
+            return;
+        }
+        self.next_whole = 2.0 * trajectory.length();
+        if let Some(prior) = learnt(config, &self.pieces) {
+            let mut path = PathEstimator::new(prior, config.slam.pose_spacing);
+            trajectory.batches().iter().for_each(|batch| path.add(batch));
+            self.path = Some(path);
+        }
     }
 }
 

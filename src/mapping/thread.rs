@@ -16,6 +16,7 @@ use serde::Serialize;
 use super::Error;
 use super::axes_check::AxesCheck;
 use super::batcher::{Batch, mergeable};
+use super::given_path::GivenPath;
 use super::inbox::{Inbox, MapFrame, Message};
 use super::map_check::MapCheck;
 use super::mapper::{Effect, Mapper, Step};
@@ -24,9 +25,9 @@ use super::relocating::{Relocated, Search};
 use super::step_log::StepLog;
 use super::stop::StopSignal;
 use super::updates::{Update, Updates, lock};
-use crate::config::{self, Config};
+use crate::config::{self, Config, Mapped};
 use crate::sensing::counters::Counters;
-use crate::sensing::reading::Observation;
+use crate::sensing::reading::{Observation, Pose};
 use crate::slam::{self, Estimate};
 
 /// How long the thread waits for a message before it checks its log.
@@ -84,6 +85,7 @@ pub struct MappingThread {
     /// Ends this and every later optimisation at its next evaluation. What was sent still becomes part of the map.
     pub stop: StopSignal,
     shared: Arc<Mutex<Shared>>,
+    given_path: GivenPath,
     /// The finished updates.
     pub updates: Updates,
     thread: JoinHandle<(Mapper, Option<Estimate>)>,
@@ -129,20 +131,22 @@ impl MappingThread {
         let shared = Arc::new(Mutex::new(shared));
         let has_map = mapper.progress().versions > 0;
         let updates = Updates::new(has_map.then(|| Update::without_batch(&mapper)));
-        let corrects = mode == Mode::MergeWaiting && mapper.config().slam.enabled;
+        let corrects = mode == Mode::MergeWaiting && corrects_on_the_way(mapper.config());
+        let given_path = GivenPath::default();
         if corrects && !mapper.is_trajectory_complete() {
             log::error!(
                 "the path is not corrected: batches of the trajectory are missing in the file of the map; start a new map"
             );
         }
         let path_correction = (corrects && mapper.is_trajectory_complete())
-            .then(|| PathCorrection::start(mapper.config(), mapper.trajectory()))
+            .then(|| start_correction(&mapper, &given_path))
             .transpose()?;
         let mapping = MappingLoop {
             receiver,
             mode,
             mapper,
             path_correction,
+            given_path: given_path.clone(),
             axes_check,
             map_check: MapCheck::new(),
             step_log,
@@ -156,7 +160,7 @@ impl MappingThread {
         };
         let thread =
             std::thread::Builder::new().name("mapping".into()).spawn(|| mapping.run()).map_err(Error::Spawn)?;
-        Ok(Self { inbox, stop, shared, updates, thread })
+        Ok(Self { inbox, stop, shared, given_path, updates, thread })
     }
 
     /// The status as of the last message.
@@ -192,9 +196,20 @@ impl MappingThread {
         lock(&self.shared).map_from_odometry
     }
 
-    /// What is known of the path that the field corrects while the robot drives; none before it was estimated.
+    /// What is known of the path that is corrected while the robot drives; none before it was.
     pub fn corrected_path(&self) -> Option<CorrectedPath> {
         lock(&self.shared).corrected_path.clone()
+    }
+
+    /// Replaces the poses of the robot's body by which another SLAM corrects the path, where the settings say that one does
+    /// (`slam.path_topic`). They are in the frame of the map, in the order of their stamps. The map is made again in the background.
+    pub fn give_path(&self, poses: Vec<Pose>) {
+        self.given_path.give(poses);
+    }
+
+    /// How many of these poses correct the path; the others have stamps for which odometry is unknown. None before that was tried.
+    pub fn placed_poses(&self) -> Option<usize> {
+        self.given_path.placed()
     }
 
     /// Closes the open averaging cell and the open batch, and returns when everything sent before is in the map.
@@ -263,6 +278,17 @@ impl MappingThread {
     }
 }
 
+/// Whether the path is corrected while the robot drives.
+fn corrects_on_the_way(config: &Config) -> bool {
+    config.slam.enabled || config.follows_other_slam()
+}
+
+fn start_correction(mapper: &Mapper, given_path: &GivenPath) -> Result<PathCorrection, Error> {
+    let config = mapper.config();
+    let mapped = if config.slam.enabled { Mapped::Vector } else { mapper.model().field() };
+    PathCorrection::start(config, mapped, mapper.trajectory(), given_path)
+}
+
 fn with_losses(inbox: &Inbox, status: MappingStatus) -> MappingStatus {
     let [lost_readings, lost_poses] = inbox.losses();
     MappingStatus { lost_readings, lost_poses, ..status }
@@ -280,6 +306,7 @@ struct MappingLoop {
     mapper: Mapper,
     /// Corrects the path while the robot drives.
     path_correction: Option<PathCorrection>,
+    given_path: GivenPath,
     /// The check of a map of the three axes.
     axes_check: Option<AxesCheck>,
     map_check: MapCheck,
@@ -301,6 +328,9 @@ impl MappingLoop {
             match message {
                 Message::Input(input) => {
                     let index = self.mapper.progress().index;
+                    if self.mapper.config().follows_other_slam() {
+                        self.given_path.follow(&input);
+                    }
                     self.take(Step::Input { index, input });
                 }
                 Message::Step(step) => self.take(step),
@@ -457,12 +487,13 @@ impl MappingLoop {
             self.search = None;
             lock(&self.shared).relocated = None;
         }
-        if is_configure || is_replaced || self.mapper.model().field() != field {
+        let is_other_field = self.mapper.model().field() != field;
+        if is_configure || is_replaced || is_other_field {
             self.axes_check = AxesCheck::new(self.mapper.config(), self.mapper.model().field());
             self.map_check = MapCheck::new();
             lock(&self.shared).doubt = None;
         }
-        if begins_path && self.path_correction.is_some() {
+        if (begins_path || is_other_field) && self.path_correction.is_some() {
             self.begin_path_correction();
         }
         match effect {
@@ -501,7 +532,8 @@ impl MappingLoop {
         // Where odometry drifts, readings contradict the map until the path is corrected.
         let checks_map = !is_in_doubt && !self.mapper.config().corrects_path();
         let of_map = || map.filter(|_| checks_map).and_then(|map| self.map_check.add(map, observations));
-        if of_axes.is_some() && self.path_correction.take().is_some() {
+        let is_by_field = self.mapper.config().slam.enabled;
+        if of_axes.is_some() && is_by_field && self.path_correction.take().is_some() {
             log::warn!("the path is not corrected any more: the three axes contradict the physics of a magnetic field");
         }
         if let Some(doubt) = of_axes.or_else(of_map) {
@@ -534,7 +566,7 @@ impl MappingLoop {
     /// Corrects the path of another map, or under other settings, from its beginning.
     fn begin_path_correction(&mut self) {
         lock(&self.shared).corrected_path = None;
-        match PathCorrection::start(self.mapper.config(), self.mapper.trajectory()) {
+        match start_correction(&self.mapper, &self.given_path) {
             Ok(path_correction) => self.path_correction = Some(path_correction),
             Err(error) => {
                 log::warn!("the path is not corrected any more: {error}");
@@ -548,12 +580,15 @@ impl MappingLoop {
         match self.path_correction.as_ref().and_then(PathCorrection::take) {
             None => {}
             Some(Ok(Corrected { mut path, map })) => {
-                path.tracked.odometry = self.mapper.pipeline().odometry().transform.inverse() * path.tracked.odometry;
+                if let Some(tracked) = &mut path.tracked {
+                    tracked.odometry = self.mapper.pipeline().odometry().transform.inverse() * tracked.odometry;
+                }
                 if let Some((correction, folded)) = map {
                     self.take(Step::Correct(correction, Some(folded)));
                 }
                 if lock(&self.shared).corrected_path.is_none() {
-                    log::info!("the field corrects the path: {path}");
+                    let who = if path.tracked.is_some() { "the field" } else { "another SLAM" };
+                    log::info!("{who} corrects the path: {path}");
                 } else {
                     log::debug!("{path}");
                 }

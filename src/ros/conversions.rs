@@ -55,8 +55,16 @@ pub(super) fn reading(message: &sensor_msgs::msg::MagneticField) -> Reading {
 
 /// The pose in a message, if it is valid.
 pub(super) fn pose(message: &nav_msgs::msg::Odometry) -> Option<Pose> {
-    let pose = valid(&message.pose.pose)?;
-    let stamp = stamp(&message.header.stamp);
+    at(&message.header, &message.pose.pose)
+}
+
+/// A pose with its stamp, if it is valid.
+pub(super) fn stamped_pose(message: &geometry_msgs::msg::PoseStamped) -> Option<Pose> {
+    at(&message.header, &message.pose)
+}
+
+fn at(header: &Header, pose: &geometry_msgs::msg::Pose) -> Option<Pose> {
+    let (stamp, pose) = (stamp(&header.stamp), valid(pose)?);
     Some(Pose { stamp, position: pose.translation.vector.into(), orientation: pose.rotation })
 }
 

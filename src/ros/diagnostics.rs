@@ -10,6 +10,7 @@ use r2r::{Node, Publisher, QosProfile};
 
 use super::conversions::time;
 use super::shared::Shared;
+use super::slam_path::PathListener;
 use crate::display::occupancy::GridScales;
 use crate::field::map::{FieldMap, SensorBias};
 use crate::mapping::path_correction::CorrectedPath;
@@ -19,6 +20,7 @@ use crate::sensing::health::Finding;
 use crate::sensing::intake::Intake;
 use crate::sensing::reading::{MICROTESLA_PER_TESLA, MICROTESLA_PER_TESLA_SQUARED, Stamp};
 use crate::sensing::rejection::Rejections;
+use crate::slam::Tracked;
 use crate::store::status::MapLogStatus;
 
 /// Publishes reports on one status.
@@ -61,13 +63,15 @@ impl Diagnostics {
         Ok(Self { publisher, last: Instant::now(), readings: 0, odometry: 0, lost: 0 })
     }
 
-    /// Publishes a report; `finding` is why nothing is being mapped, `several` which topics have several publishers.
+    /// Publishes a report; `finding` is why nothing is being mapped, `several` which topics have several publishers, and `path` that of another
+    /// SLAM.
     pub(super) fn publish(
         &mut self,
         shared: &Shared,
         intake: &mut Intake,
         finding: Option<&Finding>,
         several: Option<&str>,
+        path: Option<&PathListener>,
         now: Stamp,
     ) {
         let (worker, file) = (&shared.session.worker, shared.session.file_status());
@@ -75,6 +79,7 @@ impl Diagnostics {
         let lost = status.lost_readings + status.lost_poses;
         let newly_lost = lost - self.lost;
         let (doubt, relocated) = (worker.doubt(), worker.relocated());
+        let misfit = path.and_then(|path| path.misfit(worker));
         let fine = |message: &str| (DiagnosticStatus::OK as u8, message.to_owned());
         let warning = |message: &str| (DiagnosticStatus::WARN as u8, message.to_owned());
         let (level, message) = if let Some(reason) = &file.lost {
@@ -87,7 +92,7 @@ impl Diagnostics {
         } else if intake.paused {
             fine("paused")
         } else {
-            match (finding, several, &doubt) {
+            match (finding, several, misfit.as_ref().or(doubt.as_ref())) {
                 (Some(Finding::Fault(message)), ..) => warning(message),
                 (_, Some(several), _) => warning(several),
                 (Some(Finding::Idle(message)), ..) => fine(message),
@@ -103,6 +108,14 @@ impl Diagnostics {
         values.extend(doubt.map(|doubt| value("doubt", doubt)));
         values.extend(relocated.map(|relocated| value("robot in the map", relocated.words)));
         values.extend(worker.corrected_path().iter().flat_map(path_values));
+        values.extend(path.iter().flat_map(|path| {
+            let placed = worker.placed_poses().unwrap_or(0);
+            [
+                value("paths of another SLAM", path.received),
+                value("paths of another SLAM: rejected", path.refused),
+                value("paths of another SLAM: poses that correct the map", placed),
+            ]
+        }));
         values.extend(worker.choice().map(|choice| value("choice of the field", choice)));
         values.extend(file_values(&file));
         values.extend(newest.as_deref().map(update_values).unwrap_or_default());
@@ -147,14 +160,16 @@ impl Diagnostics {
     }
 }
 
-fn path_values(path: &CorrectedPath) -> [KeyValue; 4] {
-    let covariance = &path.tracked.covariance;
-    [
-        value("corrected path", path),
-        value("standard deviation of the place", format!("{:.3} m", (covariance.m11 + covariance.m22).sqrt())),
-        value("scale of odometry", format!("{:+.2} %", 100.0 * path.tracked.scale)),
-        value("drift of odometry", format!("{:+.4} rad/m", path.tracked.drift)),
-    ]
+fn path_values(path: &CorrectedPath) -> Vec<KeyValue> {
+    let mut values = vec![value("corrected path", path)];
+    if let Some(Tracked { covariance, scale, drift, .. }) = &path.tracked {
+        values.extend([
+            value("standard deviation of the place", format!("{:.3} m", (covariance.m11 + covariance.m22).sqrt())),
+            value("scale of odometry", format!("{:+.2} %", 100.0 * scale)),
+            value("drift of odometry", format!("{drift:+.4} rad/m")),
+        ]);
+    }
+    values
 }
 
 fn file_values(file: &MapLogStatus) -> Vec<KeyValue> {

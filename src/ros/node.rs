@@ -16,6 +16,7 @@ use super::listener::{Listener, Messages, now, offer, ready};
 use super::parameters::Parameters;
 use super::robot_pose::{MapTransform, RobotPose};
 use super::services::{Command, Task, TriggerRequest};
+use super::slam_path::PathListener;
 use super::threads::Threads;
 use crate::config::{self, Config, PoseSource};
 use crate::mapping::thread::MappingThread;
@@ -88,7 +89,7 @@ impl OdometryInMap {
             let by_odometry = in_plane(&odometry.isometry());
             let start = self.start.get_or_insert_with(|| Tracked::from_start(&self.settings, by_odometry));
             let path = worker.corrected_path();
-            let tracked = path.as_ref().map_or(&*start, |path| &path.tracked);
+            let tracked = path.as_ref().and_then(|path| path.tracked.as_ref()).unwrap_or(start);
             let covariance = tracked.covariance_at(&by_odometry, &map_from_odometry).into();
             pose.publish(&frame, odometry, &map_from_odometry, &covariance);
         }
@@ -101,6 +102,8 @@ struct RosThread<'a> {
     listener: Listener,
     /// None where others say where odometry is.
     odometry_in_map: Option<OdometryInMap>,
+    /// Where another SLAM corrects the path.
+    other_slam: Option<PathListener>,
     commands: Vec<(Messages<TriggerRequest>, Command)>,
     #[cfg(not(feature = "ros-check"))]
     query: Messages<ServiceRequest<QueryField::Service>>,
@@ -116,12 +119,15 @@ impl<'a> RosThread<'a> {
             PoseSource::Transforms => log::info!("mapping {magnetometer} along the transforms to the map's frame"),
         }
         let odometry_in_map = config.may_odometry_restart().then(|| OdometryInMap::create(node, config)).transpose()?;
+        let other_slam =
+            config.follows_other_slam().then(|| PathListener::create(node, &config.slam.path_topic)).transpose()?;
         let offered =
             |&command: &Command| Ok((offer::<Trigger::Service>(node, &format!("~/{}", command.into_str()))?, command));
         Ok(Self {
             threads,
             listener,
             odometry_in_map,
+            other_slam,
             commands: Command::VARIANTS.iter().map(offered).collect::<anyhow::Result<_>>()?,
             #[cfg(not(feature = "ros-check"))]
             query: offer::<QueryField::Service>(node, "~/query")?,
@@ -157,8 +163,8 @@ impl<'a> RosThread<'a> {
                 outcome = Err(error);
             }
         };
-        // Where odometry is in the map is what is looked for: poses stay in its frame.
-        let (corrects, relocates) = (worker.config().slam.enabled, worker.relocated().is_some());
+        // Where odometry is in the map is what is looked for, or said by another SLAM: poses stay in its frame.
+        let (corrects, relocates) = (worker.config().corrects_path(), worker.relocated().is_some());
         let name_map = |frame: &str| match inbox.name_frame(frame) {
             Ok(_) if corrects || relocates => Ok(Arc::from(frame)),
             of_map => of_map,
@@ -167,6 +173,9 @@ impl<'a> RosThread<'a> {
         outcome?;
         if let Some(odometry_in_map) = self.odometry_in_map.as_mut().filter(|_| is_moved) {
             odometry_in_map.publish(&self.listener, worker);
+        }
+        if let Some(other_slam) = &mut self.other_slam {
+            other_slam.forward(worker);
         }
         Ok(())
     }
@@ -203,7 +212,8 @@ impl<'a> RosThread<'a> {
             self.listener.check_publishers(node);
             let Listener { finding, several_publishers, intake, .. } = &mut self.listener;
             let several = several_publishers.warning();
-            self.diagnostics.publish(&self.threads.shared, intake, finding.as_ref(), several, now(node));
+            let (shared, path) = (&self.threads.shared, self.other_slam.as_ref());
+            self.diagnostics.publish(shared, intake, finding.as_ref(), several, path, now(node));
         }
     }
 }

@@ -65,7 +65,7 @@ impl PublishingHandle {
             vectors: has_axes.then(|| MapPublisher::create(node, "~/vectors")).transpose()?,
             inducing_points: MapPublisher::create(node, "~/inducing_points")?,
             path: MapPublisher::create(node, "~/path")?,
-            odometry_path: config.slam.enabled.then(|| MapPublisher::create(node, "~/odometry_path")).transpose()?,
+            odometry_path: config.corrects_path().then(|| MapPublisher::create(node, "~/odometry_path")).transpose()?,
             bias: learns_hard_iron.then(|| MapPublisher::create(node, "~/bias")).transpose()?,
         };
         Ok((Self { requests }, spawn("publishing", move || thread.run(&receiver))?))
@@ -296,7 +296,7 @@ struct PublishingThread {
     vectors: Option<MapPublisher<visualization_msgs::msg::MarkerArray>>,
     inducing_points: MapPublisher<visualization_msgs::msg::MarkerArray>,
     path: MapPublisher<nav_msgs::msg::Path>,
-    /// The path by odometry, where the field corrects it.
+    /// The path by odometry, where it is corrected.
     odometry_path: Option<MapPublisher<nav_msgs::msg::Path>>,
     /// The bias of the sensor, where it is learnt.
     bias: Option<MapPublisher<sensor_msgs::msg::MagneticField>>,

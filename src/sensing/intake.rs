@@ -218,8 +218,8 @@ impl Intake {
     pub fn new(config: &Config) -> Self {
         let map = normalized(config.map_frame());
         let map = (!map.is_empty()).then(|| Arc::from(map));
-        // Where the field corrects the path, poses stay in the frame of odometry.
-        let (map, corrected) = if config.slam.enabled { (None, map) } else { (map, None) };
+        // Where the path is corrected, poses stay in the frame of odometry.
+        let (map, corrected) = if config.corrects_path() { (None, map) } else { (map, None) };
         Self {
             settings: config.frames.clone(),
             needs_mount: config.needs_mount(),

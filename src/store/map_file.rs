@@ -153,11 +153,13 @@ fn existing(path: &Path, config: &Config, source: &SourceId) -> Result<Option<Ex
     report(&recovered);
     check_frame(path, recovered.mapper.frame(), config)?;
     let is_corrected = !recovered.mapper.trajectory().correction.nodes().is_empty();
-    let goes_on = config.slam.enabled && recovered.mapper.config().slam.enabled;
+    let before = recovered.mapper.config();
+    let goes_on =
+        config.slam.enabled && before.slam.enabled || config.follows_other_slam() && before.follows_other_slam();
     if is_corrected && !goes_on {
         return Err(Error::Refused(format!(
-            "the path of {} was corrected or merged with others: the node can continue it only with slam.enabled, and only if \
-             slam.enabled corrected it; choose another name (node.map_name), or start a new map (node.load_at_start = false, store.resume = false) and \
+            "the path of {} was corrected or merged with others: the node can continue it only as it was made, with slam.enabled or \
+             slam.path_topic; choose another name (node.map_name), or start a new map (node.load_at_start = false, store.resume = false) and \
              merge both",
             path.display()
         )));

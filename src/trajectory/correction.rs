@@ -3,7 +3,7 @@
 use nalgebra::{Isometry2, Vector3};
 use serde::{Deserialize, Serialize};
 
-use crate::sensing::reading::Observation;
+use crate::sensing::reading::{Observation, Pose, Stamp, in_plane};
 
 /// Where the frame of odometry is in that of the map along a trajectory: a transform at some of its observations. The observations between
 /// two of them move with both, those before the first or after the last with that one. Of runs that follow each other, each has nodes at its
@@ -27,6 +27,20 @@ pub struct Node {
     /// readings.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub hard_iron: [f64; 3],
+    /// What another SLAM gave a pose for, if it did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub given: Option<Given>,
+}
+
+/// A moment that another SLAM gave a pose for, and where the robot's body was by odometry.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Given {
+    /// The moment.
+    pub stamp: Stamp,
+    /// Place of the body by odometry, in metres.
+    pub place: [f64; 2],
+    /// Its heading, in radians.
+    pub heading: f64,
 }
 
 fn is_zero(hard_iron: &[f64; 3]) -> bool {
@@ -37,7 +51,19 @@ impl Node {
     /// This transform at an observation.
     pub fn new(observation: f64, transform: &Isometry2<f64>) -> Self {
         let (place, turn) = (transform.translation.vector.into(), transform.rotation.angle());
-        Self { observation, place, turn, hard_iron: [0.0; 3] }
+        Self { observation, place, turn, hard_iron: [0.0; 3], given: None }
+    }
+
+    /// The transform that brings the robot's body from where it was by odometry to this pose of another SLAM.
+    pub(super) fn placed(observation: f64, pose: &Pose, by_odometry: &Isometry2<f64>) -> Self {
+        let (place, heading) = (by_odometry.translation.vector.into(), by_odometry.rotation.angle());
+        let given = Some(Given { stamp: pose.stamp, place, heading });
+        Self { given, ..Self::new(observation, &(in_plane(&pose.isometry()) * by_odometry.inverse())) }
+    }
+
+    /// When another SLAM gave a pose, and where the robot's body was by odometry then.
+    pub(super) fn by_odometry(&self) -> Option<(Stamp, Isometry2<f64>)> {
+        self.given.map(|Given { stamp, place, heading }| (stamp, Isometry2::new(place.into(), heading)))
     }
 
     /// The transform from odometry's frame to that of the map.
@@ -47,7 +73,8 @@ impl Node {
 
     fn is_finite(&self) -> bool {
         let numbers = [self.observation, self.turn];
-        numbers.iter().chain(&self.place).chain(&self.hard_iron).all(|number| number.is_finite())
+        let given = self.given.iter().flat_map(|given| given.place.iter().chain([&given.heading]));
+        numbers.iter().chain(&self.place).chain(&self.hard_iron).chain(given).all(|number| number.is_finite())
     }
 }
 

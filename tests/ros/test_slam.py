@@ -149,7 +149,7 @@ def test_odometry_in_the_frame_of_the_map_is_said(session):
 def test_slam_says_what_it_needs(session):
     for parameters, words in [
         ({'model.field': 'strength'}, 'the strength alone does not say where the robot is'),
-        ({'frames.pose_source': 'transforms', 'frames.map': 'map'}, 'the field corrects odometry'),
+        ({'frames.pose_source': 'transforms', 'frames.map': 'map'}, 'corrections move odometry'),
     ]:
         process = session.mapper({**SLAM, **parameters}).process
         assert process.wait() == 2 and words in process.log, process.log

@@ -5,14 +5,14 @@ use std::convert::Infallible;
 use std::fs;
 use std::io::Write;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use magmap::config::{Config, Mapped, Slam};
+use magmap::config::{Config, Frames, Mapped, Slam};
 use magmap::field::grid::StrengthGrid;
 use magmap::mapping::mapper::Mapper;
 use magmap::mapping::path_correction::CorrectedPath;
-use magmap::mapping::thread::{MappingThread, Mode};
+use magmap::mapping::thread::{MappingThread, Mode, Observer};
 use magmap::sensing::intake::Intake;
 use magmap::sensing::reading::{Measurement, Observation, Pose};
 use magmap::session::Session;
@@ -250,22 +250,32 @@ fn slam_of_strengths_is_refused_with_what_it_needs() {
     assert!(error.contains("model.field") && error.contains("vector or auto"), "{error}");
 }
 
-/// Sends a drive as a robot would, and waits until its path is corrected as far as it has driven, but for what waits for the next metres.
-fn send(worker: &MappingThread, drive: &[SimulatedMeasurement], length: f64) -> CorrectedPath {
+/// Sends a drive as a robot would.
+fn feed(worker: &MappingThread, drive: &[SimulatedMeasurement]) {
     let measurements = drive.iter().map(|sample| sample.measurement);
     let intake = Intake::new(&worker.config());
     for input in intake.run(messages::<Infallible>(Isometry3::identity(), measurements)) {
         worker.inbox.send(input.unwrap()).unwrap();
     }
-    worker.flush().unwrap();
+}
+
+/// What is known of the path, once it is as it should be.
+fn wait_for(worker: &MappingThread, expected: &str, is_so: impl Fn(&CorrectedPath) -> bool) -> CorrectedPath {
     let deadline = Instant::now() + PATIENCE;
     loop {
         match worker.corrected_path() {
-            Some(path) if path.length > length => return path,
-            path => assert!(Instant::now() < deadline, "expected a path of more than {length} m, found {path:?}"),
+            Some(path) if is_so(&path) => return path,
+            path => assert!(Instant::now() < deadline, "expected {expected}, found {path:?}"),
         }
         std::thread::sleep(Duration::from_millis(50));
     }
+}
+
+/// Sends a drive, and waits until its path is corrected as far as it has driven, but for what waits for the next metres.
+fn send(worker: &MappingThread, drive: &[SimulatedMeasurement], length: f64) -> CorrectedPath {
+    feed(worker, drive);
+    worker.flush().unwrap();
+    wait_for(worker, &format!("a path of more than {length} m"), |path| path.length > length)
 }
 
 /// The largest distance of observations from where the sensor was, in metres. The map begins where the robot was.
@@ -292,7 +302,8 @@ fn a_robot_corrects_its_path_while_it_drives_and_its_map_is_that_of_the_path() {
     let by_odometry = largest_error(kept.observations().copied(), &drive);
     let corrected = largest_error(kept.corrected_batches().flatten(), &drive);
     assert!(by_odometry > 0.4 && corrected < 0.5 * by_odometry, "{by_odometry} m by odometry, {corrected} m corrected");
-    let deviation = path.tracked.covariance.m11.max(path.tracked.covariance.m22).sqrt();
+    let covariance = path.tracked.as_ref().unwrap().covariance;
+    let deviation = covariance.m11.max(covariance.m22).sqrt();
     assert!(deviation > 0.002 && deviation < 0.2, "{path:?}");
     assert!(path.moved_most > 0.2, "{path:?}");
 }
@@ -307,7 +318,7 @@ fn a_corrected_path_goes_on_where_the_node_starts_again() {
     assert_eq!(session.worker.inbox.frame().as_deref(), Some("map"));
     send(&session.worker, first, 20.0);
     session.save().unwrap();
-    assert!(session.load().unwrap_err().contains("with slam.enabled no map is loaded"));
+    assert!(session.load().unwrap_err().contains("no map is loaded while another one is made"));
     session.end().unwrap();
 
     let without = Config { slam: Slam::default(), ..config.clone() };
@@ -328,4 +339,109 @@ fn a_corrected_path_goes_on_where_the_node_starts_again() {
     let by_odometry = largest_error(kept.observations().copied(), &drive);
     let corrected = largest_error(kept.corrected_batches().flatten(), &drive);
     assert!(by_odometry > 0.4 && corrected < 0.5 * by_odometry, "{by_odometry} m by odometry, {corrected} m corrected");
+}
+
+/// Settings of a robot whose path another SLAM corrects, whose batches are never merged.
+fn following(field: Mapped) -> Config {
+    let mut config = Config::default();
+    config.model.field = field;
+    config.slam.path_topic = "path".into();
+    config.worker.max_merged = 1;
+    config
+}
+
+/// The true poses of a drive, five times a second, as another SLAM knows them: bent by this at the end of the whole drive, in metres.
+fn by_other_slam(drive: &[SimulatedMeasurement], bend: f64) -> Vec<Pose> {
+    let poses = drive.iter().filter(|sample| sample.measurement.pose().is_some()).step_by(10);
+    let bent = |sample: &SimulatedMeasurement| {
+        let Pose { stamp, mut position, orientation } = sample.truth.pose;
+        position.y += bend * (stamp.seconds() / 80.0).powi(2);
+        Pose { stamp, position, orientation }
+    };
+    poses.map(bent).collect()
+}
+
+#[test]
+fn a_graph_that_bends_and_closes_leads_to_the_map_of_its_final_poses_and_mapping_goes_on() {
+    let (drive, config) = (drive(), following(Mapped::Strength));
+    let steps = Arc::new(Mutex::new(Vec::new()));
+    let observer: Observer = Box::new({
+        let steps = Arc::clone(&steps);
+        move |observations, _| steps.lock().unwrap().push(observations.len())
+    });
+    let worker = MappingThread::start(Mode::MergeWaiting, Mapper::new(&config), None, Some(observer)).unwrap();
+    let quarter = drive.len() / 4;
+    for part in 1..=4 {
+        feed(&worker, &drive[(part - 1) * quarter..part * quarter]);
+        worker.give_path(by_other_slam(&drive[..part * quarter], 2.0));
+    }
+    feed(&worker, &drive[4 * quarter..]);
+    worker.flush().unwrap();
+    let bent = wait_for(&worker, "a path that is bent by 2 m", |path| path.moved_most > 1.5 && path.length > 35.0);
+    // The loop closes.
+    let final_poses = by_other_slam(&drive, 0.0);
+    worker.give_path(final_poses.clone());
+    let closed = wait_for(&worker, "a path that is not bent", |path| path.moved_most < 1.2);
+    assert!(bent.tracked.is_none() && closed.moved_most > 0.4 && closed.length > 40.0, "{closed:?}");
+    assert_eq!(worker.placed_poses(), Some(final_poses.len()));
+    let live = worker.join().unwrap();
+
+    // Every observation was learnt once on the way, also while the map was made again, which published no batch.
+    let (counters, trajectory) = (live.status.counters, live.mapper.trajectory());
+    let (learnt, replaced): (Vec<usize>, Vec<usize>) = steps.lock().unwrap().iter().partition(|step| **step > 0);
+    assert_eq!((learnt.len() as u64, learnt.iter().sum::<usize>() as u64), (counters.batches, counters.observations));
+    assert!(replaced.len() >= 2, "{replaced:?}");
+    assert_eq!(trajectory.observations().count() as u64, counters.observations);
+    let by_odometry = largest_error(trajectory.observations().copied(), &drive);
+    let corrected = largest_error(trajectory.corrected_batches().flatten(), &drive);
+    // An observation averages some centimetres of the path, and is stamped at their end.
+    assert!(by_odometry > 0.4 && corrected < 0.08, "{by_odometry} m by odometry, {corrected} m corrected");
+
+    // The same drive with the final poses alone.
+    let worker = MappingThread::start(Mode::MergeWaiting, Mapper::new(&config), None, None).unwrap();
+    feed(&worker, &drive);
+    worker.flush().unwrap();
+    worker.give_path(final_poses);
+    wait_for(&worker, "a corrected path", |path| path.length > 35.0);
+    let once = worker.join().unwrap().mapper;
+    assert!(once.trajectory().correction == trajectory.correction);
+    assert!(once.trajectory().batches() == trajectory.batches());
+    assert!(once.model().state() == live.mapper.model().state());
+    let folded = trajectory::fold(&config, once.trajectory().corrected_batches(), &|| false);
+    assert!(folded.state() == once.model().state());
+}
+
+#[test]
+fn a_path_of_another_slam_goes_on_where_the_node_starts_again() {
+    let (drive, folder) = (drive(), tempdir().unwrap());
+    let mut config = following(Mapped::Vector);
+    config.node.map_folder = folder.path().display().to_string();
+    let (first, second) = drive.split_at(drive.len() * 2 / 3);
+    let session = Session::start(&config, "", "/magmap").unwrap();
+    assert_eq!(session.worker.inbox.frame().as_deref(), Some("map"));
+    feed(&session.worker, first);
+    session.flush().unwrap();
+    session.worker.give_path(by_other_slam(first, 2.0));
+    wait_for(&session.worker, "a bent path", |path| path.moved_most > 0.5);
+    session.end().unwrap();
+
+    let without =
+        Config { slam: Slam::default(), frames: Frames { map: "map".into(), ..Frames::default() }, ..config.clone() };
+    let error = Session::start(&without, "", "/magmap").unwrap_err().to_string();
+    assert!(error.contains("was corrected or merged"), "{error}");
+
+    // The other SLAM goes on: its loop closes, which moves what was driven before as well.
+    let session = Session::start(&config, "", "/magmap").unwrap();
+    feed(&session.worker, second);
+    session.flush().unwrap();
+    session.worker.give_path(by_other_slam(&drive, 0.0));
+    wait_for(&session.worker, "a closed path", |path| path.length > 35.0 && path.moved_most < 1.2);
+    session.end().unwrap();
+    let database = Arc::new(Database::open(folder.path().join("map.magmap")).unwrap());
+    let kept = database.recover(&config, Gaps::Stop, |_| {}).unwrap().mapper;
+    let folded = trajectory::fold(&config, kept.trajectory().corrected_batches(), &|| false);
+    assert!(folded.state() == kept.model().state());
+    let by_odometry = largest_error(kept.trajectory().observations().copied(), &drive);
+    let corrected = largest_error(kept.trajectory().corrected_batches().flatten(), &drive);
+    assert!(by_odometry > 0.4 && corrected < 0.08, "{by_odometry} m by odometry, {corrected} m corrected");
 }

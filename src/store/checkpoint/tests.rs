@@ -10,7 +10,7 @@ use crate::field;
 use crate::mapping::mapper::Step;
 use crate::mapping::stop::StopSignal;
 use crate::sensing::reading::{MagneticField, Measurement, Observation, Pose, Reading, Stamp};
-use crate::trajectory::{Correction, Node};
+use crate::trajectory::{Correction, Given, Node};
 use streaming_gp::kernel::Shape;
 
 /// A winding drive of `count` observations.
@@ -54,9 +54,15 @@ fn learn(model: &mut FieldModel, observations: &[Observation]) {
 /// One with values that are hard to preserve: numbers without a short decimal, letters that are not ASCII.
 fn checkpoint(config: &Config, model: &FieldModel) -> Checkpoint {
     let (frame, pipeline) = ("lobby/\u{1f9ed}/\"nord\"".to_owned(), Pipeline::new(config, Isometry3::identity()));
-    let correction =
-        Correction::new(vec![Node { observation: 0.5, place: [0.1, -3e-17], turn: 0.3, hard_iron: [0.1, 0.0, -7e-9] }])
-            .unwrap();
+    let given = Some(Given { stamp: Stamp::from_nanoseconds(-7), place: [0.3, 1e-17], heading: -0.7 });
+    let correction = Correction::new(vec![Node {
+        observation: 0.5,
+        place: [0.1, -3e-17],
+        turn: 0.3,
+        hard_iron: [0.1, 0.0, -7e-9],
+        given,
+    }])
+    .unwrap();
     let mut mapper = Mapper::resume(config.clone(), frame, pipeline, model.clone(), Progress::default(), correction);
     // Waiting readings, an open cell, an open batch.
     for (index, measurement) in drive(8).into_iter().enumerate() {

@@ -9,10 +9,10 @@ use serde::Serialize;
 use super::Error;
 use crate::export::NamedPath;
 use crate::export::file::write_atomically;
-use crate::path_errors::{alignment, distances, planar_at, pose_at, root_mean_square};
-use magmap::sensing::reading::{Observation, Pose, Stamp, in_plane};
+use crate::path_errors::{alignment, distances, planar_at, root_mean_square};
+use magmap::sensing::reading::{Observation, Pose, in_plane};
 use magmap::slam::Estimate;
-use magmap::trajectory::{Correction, Node};
+use magmap::trajectory::{self, Correction, OdometryPath, Timeline};
 
 /// The poses of odometry, and where they were in the map.
 pub(super) struct CorrectedPath {
@@ -76,42 +76,18 @@ impl SlamReport {
     }
 }
 
-/// When each observation was made, which tells where a pose of odometry is among them.
-struct Timeline {
-    middles: Vec<Stamp>,
-}
-
-impl Timeline {
-    /// None where a clock went back: stamps do not tell the order then.
-    fn new(odometry: &[Pose], observations: &[Observation]) -> Option<Self> {
-        let middles = middles(observations);
-        let ascends = middles.windows(2).all(|pair| pair[0] <= pair[1])
-            && odometry.windows(2).all(|pair| pair[0].stamp <= pair[1].stamp);
-        ascends.then_some(Self { middles })
-    }
-
-    /// The observation at a stamp; between two of them it is not a whole number.
-    fn index_at(&self, stamp: Stamp) -> f64 {
-        let next = self.middles.partition_point(|other| *other < stamp);
-        let before = next.checked_sub(1).and_then(|index| self.middles.get(index));
-        let (Some(before), Some(after)) = (before, self.middles.get(next)) else { return next as f64 };
-        (next - 1) as f64 + stamp.seconds_since(*before) / after.seconds_since(*before)
-    }
-}
-
 /// The correction that moves odometry to these poses of the body at their stamps; none where a clock went back, or no pose is within
 /// the recording.
 pub(super) fn correction_to(poses: &[Pose], odometry: &[Pose], observations: &[Observation]) -> Option<Correction> {
-    let timeline = Timeline::new(odometry, observations)?;
-    let node = |pose: &Pose| {
-        let by_odometry = in_plane(&pose_at(odometry, pose.stamp)?);
-        let transform = in_plane(&pose.isometry()) * by_odometry.inverse();
-        Some(Node::new(timeline.index_at(pose.stamp), &transform))
-    };
-    let mut nodes: Vec<Node> = poses.iter().filter_map(node).collect();
-    // Before the first observation and after the last.
-    nodes.dedup_by(|next, node| next.observation <= node.observation);
-    Correction::new(nodes).filter(|correction| !correction.nodes().is_empty())
+    let (timeline, odometry) = (timeline(odometry, observations)?, OdometryPath::new(odometry));
+    Some(trajectory::correction_to(poses, &odometry, &timeline, &Correction::default())?.0)
+}
+
+/// None where a clock went back: stamps do not tell the order then.
+fn timeline(odometry: &[Pose], observations: &[Observation]) -> Option<Timeline> {
+    let timeline = Timeline::new(observations);
+    let ascends = timeline.before == 0 && odometry.is_sorted_by_key(|pose| pose.stamp);
+    ascends.then_some(timeline)
 }
 
 impl CorrectedPath {
@@ -123,7 +99,7 @@ impl CorrectedPath {
         online: Option<&Correction>,
         truth: &[Pose],
     ) -> Option<Self> {
-        let timeline = Timeline::new(&odometry, observations)?;
+        let timeline = timeline(&odometry, observations)?;
         let moved = |correction: &Correction| -> Vec<Isometry2<f64>> {
             let pose = |pose: &Pose| correction.pose(timeline.index_at(pose.stamp), &in_plane(&pose.isometry()));
             odometry.iter().map(pose).collect()
@@ -216,21 +192,12 @@ fn place(pose: &Isometry2<f64>) -> [f64; 2] {
     pose.translation.vector.into()
 }
 
-/// When each observation was in the middle of its readings: halfway from the last reading of the one before to its own last one.
-fn middles(observations: &[Observation]) -> Vec<Stamp> {
-    let middle = |(index, observation): (usize, &Observation)| {
-        let before = &observations[index.saturating_sub(1)];
-        before.stamp.shifted(0.5 * observation.stamp.seconds_since(before.stamp))
-    };
-    observations.iter().enumerate().map(middle).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use nalgebra::{Matrix3, Point3};
 
     use super::*;
-    use magmap::sensing::reading::MagneticField;
+    use magmap::sensing::reading::{MagneticField, Stamp};
     use magmap::trajectory::Node;
 
     fn stamp(milliseconds: i64) -> Stamp {

@@ -91,6 +91,8 @@ impl Replay {
         let mut config = self.settings.load_for(Program::Replay, Config::default())?;
         config.slam.enabled |= self.slam;
         config.slam.trajectory = self.trajectory.unwrap_or(config.slam.trajectory);
+        // The settings may be those of a robot.
+        config.slam.path_topic.clear();
         config.validate()?;
         let mut recording = recording::open(&self.recording, &config)?;
         recording.summary.notes.iter().for_each(|note| log::info!("{note}"));
