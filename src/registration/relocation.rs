@@ -19,7 +19,7 @@ use crate::sensing::reading::Observation;
 /// Odometry may have gone on where it says that the robot is within this distance of the end of the map's path, in metres.
 const NEAR: f64 = 1.0;
 
-/// A transform this near to that of before is the same: odometry went on, in metres ([`Places::between`]).
+/// A transform this near to that of before is the same: odometry went on, in metres ([`Places::between`](super::Places::between)).
 const SAME: f64 = 0.2;
 
 /// Path after which odometry that went on is believed, in metres: in a map of the three axes, and in one of strengths, which tell less. On
