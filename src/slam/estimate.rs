@@ -5,7 +5,8 @@ use streaming_gp::NamedValue;
 
 use super::basis::FieldPrior;
 use super::chain::{DRIFT, IRON, OdometryNoise, PlanePose, SCALE, chain, plane_pose, wrapped};
-use super::smoother::{CHUNK, Prior, Smoother};
+use super::prior::Prior;
+use super::smoother::{CHUNK, Smoother};
 use crate::config::{self, Config, Mapped};
 use crate::sensing::reading::{MagneticField, Observation};
 use crate::trajectory::{Correction, Node, fold};
