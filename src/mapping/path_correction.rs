@@ -178,7 +178,8 @@ impl CorrectionThread {
             }
             self.next_whole = 2.0 * self.trajectory.length();
         }
-        let Some(path) = self.path.as_ref().filter(|_| self.is_known_better) else { return Ok(()) };
+        let is_known = |path: &&PathEstimator| self.is_known_better && path.has_returned();
+        let Some(path) = self.path.as_ref().filter(is_known) else { return Ok(()) };
         if Instant::now() < self.rests_until || self.stop.is_stopped() {
             return Ok(());
         }

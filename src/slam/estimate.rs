@@ -35,6 +35,11 @@ pub enum Error {
     /// Rounding left no solution.
     #[error("path and field have no solution in double precision; the path of odometry is kept")]
     NoSolution,
+    /// No place was visited twice.
+    #[error(
+        "the path never comes back to a place where it was, so that the field cannot correct it; the path of odometry is kept"
+    )]
+    NeverReturned,
     /// It was stopped.
     #[error("the estimation was interrupted; the path of odometry is kept")]
     Stopped,
@@ -136,6 +141,11 @@ impl PathEstimator {
     pub fn set_prior(&mut self, prior: Prior) -> Result<(), Error> {
         self.prior = prior.clone();
         self.smoother.as_mut().map_or(Ok(()), |smoother| smoother.set_prior(prior)).map_err(|_| Error::NoSolution)
+    }
+
+    /// Whether the path has come back to where it was. Before that, odometry is kept.
+    pub fn has_returned(&self) -> bool {
+        self.smoother.as_ref().is_some_and(Smoother::has_returned)
     }
 
     /// Estimates the whole path again, with everything linearised where it is.
@@ -322,6 +332,9 @@ pub fn estimate(
         }
     }
     path.finish()?;
+    if !path.has_returned() {
+        return Err(Error::NeverReturned);
+    }
     path.estimate()
 }
 

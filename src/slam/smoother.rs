@@ -17,10 +17,11 @@ mod covariance;
 mod elimination;
 mod window;
 
+use nalgebra::Matrix3;
 use streaming_gp::NotPositiveDefinite;
 use streaming_gp::linalg;
 
-use super::chain::{Link, PlanePose, SCALE, Shared};
+use super::chain::{DRIFT, Link, PlanePose, SCALE, Shared};
 use super::prior::Prior;
 use super::segment::{At, Linearised, Problem, Segment};
 use super::tile::{Layout, Tile, add_lower};
@@ -43,6 +44,19 @@ const LAST_STEPS: usize = 6;
 
 /// How often the lengthscale is adapted at the end, where it is not known.
 const ADAPTATIONS: usize = 3;
+
+/// Steps with each of these lengthscales.
+const ADAPTATION_STEPS: usize = 2;
+
+/// Farther from odometry than this, in lengthscales, no optimum is reached from there.
+const REACH: f64 = 5.0;
+
+/// A path has returned where it is nearer to a place than the first of these, and was there before more than the second, in lengthscales.
+const RETURN: (f64, f64) = (0.5, 5.0);
+
+/// Largest standard deviation of scale and drift of odometry while the path has not returned: a single pass cannot tell a turn or a stretch of
+/// the field from one of the path.
+const BEFORE_RETURN: f64 = 1e-3;
 
 /// Largest scale of odometry that a field with a lengthscale that is not known may tell, in standard deviations.
 const MOST_SCALE: f64 = 4.0;
@@ -80,6 +94,10 @@ pub struct Smoother {
     segments: Vec<Segment>,
     /// Number of poses with which the whole path is estimated again.
     next_whole: f64,
+    has_returned: bool,
+    /// Covariance of the last pose when the whole path was estimated last.
+    covariance_of_whole: Matrix3<f64>,
+    covariance_of_last: Option<Matrix3<f64>>,
 }
 
 impl Smoother {
@@ -100,6 +118,9 @@ impl Smoother {
             tiles: Vec::new(),
             segments: Vec::new(),
             next_whole: 0.0,
+            has_returned: false,
+            covariance_of_whole: Matrix3::zeros(),
+            covariance_of_last: None,
         };
         if !smoother.links.is_empty() {
             smoother.poses.push(start);
@@ -121,6 +142,11 @@ impl Smoother {
     /// What the whole path shares.
     pub fn shared(&self) -> &Shared {
         &self.shared
+    }
+
+    /// Whether the path has come back to where it was: before, the field says little of it.
+    pub fn has_returned(&self) -> bool {
+        self.has_returned
     }
 
     /// Appends links, whose poses are added by [`extend`](Self::extend).
@@ -171,6 +197,7 @@ impl Smoother {
         }
         let old = self.segments.len();
         self.cut(first)?;
+        self.has_returned |= self.returns(first);
         let mut window = self.window(old.saturating_sub(1));
         for (inflation, steps) in INFLATIONS {
             self.segments[old..].iter_mut().for_each(|segment| segment.inflation = inflation);
@@ -180,10 +207,39 @@ impl Smoother {
         if self.poses.len() as f64 >= self.next_whole {
             self.iterate(&mut Window::whole(), WHOLE_STEPS, STALE)?;
             self.next_whole = GROWTH * self.poses.len() as f64;
+            self.covariance_of_whole = self.covariance_of_last_in(&Window::whole())?;
+            self.covariance_of_last = Some(self.covariance_of_whole);
+        } else {
+            self.covariance_of_last = Some(self.covariance_of_whole + self.covariance_of_last_in(&window)?);
         }
         self.online.truncate(first);
         self.online.extend_from_slice(&self.poses[first..]);
         Ok(())
+    }
+
+    /// Whether one of the poses from this one on is where the path was before.
+    fn returns(&self, first: usize) -> bool {
+        let (near, before) = RETURN;
+        let [near, before] = [near, before].map(|lengthscales| lengthscales * self.prior.field.lengthscale);
+        self.poses.iter().enumerate().skip(first).any(|(index, pose)| {
+            let mut travelled = 0.0;
+            let mut last = pose;
+            self.poses[..index].iter().rev().any(|earlier| {
+                travelled += (earlier - last).xy().norm();
+                last = earlier;
+                travelled > before && (earlier - pose).xy().norm() < near
+            })
+        })
+    }
+
+    /// Standard deviations of what is shared.
+    fn deviations(&self) -> Shared {
+        let mut deviations = self.prior.shared;
+        if !self.has_returned {
+            deviations[SCALE] = deviations[SCALE].min(BEFORE_RETURN);
+            deviations[DRIFT] = deviations[DRIFT].min(BEFORE_RETURN);
+        }
+        deviations
     }
 
     /// Estimates all poses together, with everything linearised where it is: once from the path as it is known now, and once from that of
@@ -198,21 +254,33 @@ impl Smoother {
         if !self.is_valid {
             return Err(NotPositiveDefinite);
         }
-        let cost = if self.prior.lengthscale_deviation > 0.0 { self.adapt_lengthscale() } else { self.settle() }?;
-        let mut other = Self {
+        let cost =
+            if self.prior.lengthscale_deviation > 0.0 { self.adapt_lengthscale() } else { self.settle(LAST_STEPS) }?;
+        if let Some(mut other) = self.starting_over()
+            && other.settle(LAST_STEPS).is_ok_and(|other| other < cost)
+        {
+            *self = other;
+        }
+        self.covariance_of_whole = self.covariance_of_last_in(&Window::whole())?;
+        self.covariance_of_last = Some(self.covariance_of_whole);
+        Ok(())
+    }
+
+    /// The same path as odometry has it; none where that is too far away.
+    fn starting_over(&self) -> Option<Self> {
+        let poses = dead_reckoning(self.poses[0], &self.links[..self.poses.len()]);
+        let moved = |(pose, before): (&PlanePose, &PlanePose)| (pose - before).xy().norm();
+        let farthest = self.poses.iter().zip(&poses).map(moved).fold(0.0, f64::max);
+        (farthest < REACH * self.prior.field.lengthscale).then(|| Self {
             prior: self.prior.clone(),
             links: self.links.clone(),
-            poses: dead_reckoning(self.poses[0], &self.links[..self.poses.len()]),
+            poses,
             online: self.online.clone(),
             shared: Shared::zeros(),
             tiles: Vec::new(),
             segments: Vec::new(),
             ..*self
-        };
-        if other.settle().is_ok_and(|other| other < cost) {
-            *self = other;
-        }
-        Ok(())
+        })
     }
 
     /// Adapts the lengthscale, and returns the objective. A path and a lengthscale that are stretched alike explain the readings as well as
@@ -221,11 +289,11 @@ impl Smoother {
         let [scale, deviation] = [self.prior.shared[SCALE], self.prior.lengthscale_deviation];
         let pull = |logarithm: f64, shared: &Shared| logarithm / deviation.powi(2) + shared[SCALE] / scale.powi(2);
         let given = self.prior.field.lengthscale;
-        let mut cost = self.settle()?;
+        let mut cost = self.settle(LAST_STEPS)?;
         let (mut before, mut logarithm) = ((0.0, pull(0.0, &self.shared)), -self.shared[SCALE]);
         for _ in 0..ADAPTATIONS {
             self.prior.field.lengthscale = given * logarithm.exp();
-            cost = self.settle()?;
+            cost = self.settle(ADAPTATION_STEPS)?;
             let now = (logarithm, pull(logarithm, &self.shared));
             let slope = (now.1 - before.1) / (now.0 - before.0);
             // Newton's step; where tiles that are laid anew hide the slope, the scale is tried as before.
@@ -235,13 +303,13 @@ impl Smoother {
         if self.shared[SCALE].abs() > MOST_SCALE * scale {
             // Odometry is not as wrong as that: the field is smoother than its prior, which stretches the path.
             self.prior.shared[SCALE] = HELD_SCALE;
-            cost = self.settle()?;
+            cost = self.settle(LAST_STEPS)?;
         }
         Ok(cost)
     }
 
     /// Makes steps of the whole path, in tiles around it, and returns the objective.
-    fn settle(&mut self) -> Result<f64, NotPositiveDefinite> {
+    fn settle(&mut self, steps: usize) -> Result<f64, NotPositiveDefinite> {
         self.layout = self.prior.layout(&self.poses);
         self.tiles.clear();
         self.segments.clear();
@@ -251,7 +319,7 @@ impl Smoother {
         for tile in 0..self.tiles.len() {
             self.estimate_field(tile)?;
         }
-        self.iterate(&mut window, LAST_STEPS, STALE / 5.0)
+        self.iterate(&mut window, steps, STALE / 5.0)
     }
 
     /// Estimates the field of a tile with all poses given, without what is known of it.
@@ -355,9 +423,9 @@ impl Smoother {
             }
             self.linearise(tile, stale, window)?;
         }
+        let mut cost = 0.5 * self.shared.component_div(&self.deviations()).norm_squared();
         let Self { prior, links, poses, shared, tiles, segments, .. } = self;
         let problem = Problem { prior: &prior.field, noise: prior.noise, odometry: &prior.odometry, links };
-        let mut cost = 0.5 * shared.component_div(&prior.shared).norm_squared();
         for (index, tile) in tiles.iter_mut().enumerate().filter(|(index, _)| window.concerns(*index)) {
             cost += tile.cost + window.cost(index, tile);
             if window.is_whole() {

@@ -51,28 +51,32 @@ impl Smoother {
         Ok(changes.iter().enumerate().map(shape).collect())
     }
 
-    /// Covariance of the last pose given the first, with field and sensor marginalised.
+    /// Covariance of the last pose given the first, with field and sensor marginalised: as it was when the whole path was estimated last, and
+    /// what has been added in the window since.
     ///
     /// # Errors
-    /// As [`covariances`](Self::covariances).
+    /// Where no pose has been estimated.
     pub fn covariance_of_last(&self) -> Result<Matrix3<f64>, NotPositiveDefinite> {
         let [Some(first), Some(last)] = [self.poses.first(), self.poses.last()] else {
             return Err(NotPositiveDefinite);
         };
-        let reduced = self.reduce(&Window::whole())?;
-        let mut covariance = Matrix3::zeros();
-        for axis in 0..3 {
-            let mut right = Unknowns {
-                poses: vec![Vector3::zeros(); self.poses.len()],
-                fields: self.no_fields(),
-                shared: Shared::zeros(),
-            };
-            right.poses[self.poses.len() - 1][axis] = 1.0;
-            let column = self.solve(&reduced, &right).poses[self.poses.len() - 1];
-            covariance.set_column(axis, &column);
-        }
+        let mut covariance = self.covariance_of_last.ok_or(NotPositiveDefinite)?;
         let mut places = covariance.fixed_view_mut::<2, 2>(0, 0);
         places += self.covariance_of_stretch(last.xy() - first.xy());
+        Ok(covariance)
+    }
+
+    /// Covariance of the last pose given the first of the window, if the path is not stretched.
+    pub(super) fn covariance_of_last_in(&self, window: &Window) -> Result<Matrix3<f64>, NotPositiveDefinite> {
+        let reduced = self.reduce(window)?;
+        let count = self.poses.len() - self.segments[window.first].first;
+        let mut covariance = Matrix3::zeros();
+        for axis in 0..3 {
+            let mut poses = vec![Vector3::zeros(); count];
+            poses[count - 1][axis] = 1.0;
+            let right = Unknowns { poses, fields: self.no_fields(), shared: Shared::zeros() };
+            covariance.set_column(axis, &self.solve(&reduced, &right).poses[count - 1]);
+        }
         Ok(covariance)
     }
 

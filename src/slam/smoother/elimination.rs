@@ -98,7 +98,7 @@ impl Smoother {
             *size += 3;
         }
         let mut system = linalg::zeros(border, border);
-        for (index, deviation) in self.prior.shared.iter().enumerate() {
+        for (index, deviation) in self.deviations().iter().enumerate() {
             system[(index, index)] += if window.is_whole() { 1.0 / (deviation * deviation) } else { GIVEN };
         }
         (SHARED..SHARED + 3).for_each(|index| system[(index, index)] += GIVEN);
@@ -120,7 +120,7 @@ impl Smoother {
         let segments = &self.segments[window.first..];
         let start = segments.first().map_or(0, |segment| segment.first);
         let mut poses = vec![Vector3::zeros(); self.poses.len() - start];
-        let mut shared = -self.shared.component_div(&self.prior.shared.component_mul(&self.prior.shared));
+        let mut shared = -self.shared.component_div(&self.deviations().map(|deviation| deviation * deviation));
         for segment in segments {
             for (index, pose) in poses[segment.first - start..segment.end - start].iter_mut().enumerate() {
                 *pose += segment.descent_of_pose(index);

@@ -110,9 +110,9 @@ fn listed(unknowns: &Unknowns) -> Vec<f64> {
 /// The objective where the variances of the readings stay as they are, as the gradient takes them.
 fn cost_with_variances_kept(smoother: &Smoother) -> f64 {
     let mut smoother = smoother.clone();
+    let mut cost = 0.5 * smoother.shared.component_div(&smoother.deviations()).norm_squared();
     let Smoother { prior, links, poses, shared, tiles, segments, .. } = &mut smoother;
     let problem = Problem { prior: &prior.field, noise: prior.noise, odometry: &prior.odometry, links };
-    let mut cost = 0.5 * shared.component_div(&prior.shared).norm_squared();
     for (index, tile) in tiles.iter_mut().enumerate() {
         tile.forget();
         let potential = tile.potential();
@@ -151,7 +151,7 @@ fn dense(smoother: &Smoother) -> DMatrix<f64> {
     let shared = first_field - SHARED..first_field;
     let pose = |index: usize| 3 * index..3 * index + 3;
     let mut information = DMatrix::zeros(count, count);
-    for (row, deviation) in shared.clone().zip(smoother.prior.shared.iter()) {
+    for (row, deviation) in shared.clone().zip(smoother.deviations().iter()) {
         information[(row, row)] += 1.0 / (deviation * deviation);
     }
     (first_field..count).for_each(|index| information[(index, index)] += 1.0);
