@@ -4,15 +4,17 @@
 //! field together: the path that explains the readings of three axes best, given what odometry says and how rough the field is.
 //!
 //! ```text
-//! observations ── chain ── segments (within a tile: poses eliminated) ── tiles (field eliminated) ── first poses, shared unknowns
+//! observations ── chain ── segments (within a tile: poses eliminated) ── tiles (field eliminated) ── border: where tiles are entered
 //! ```
 //!
-//! The plane is divided into tiles with a field each; the path is divided where it enters another tile. The cost of a
-//! segment does not depend on how long the path is, but the system that is left of all of them is a dense one.
+//! The plane is divided into tiles with a field each; the path is divided where it enters another tile. New poses are estimated in a window
+//! against the map so far, and the whole path when it has become longer by a tenth: the cost is linear in the length of the path, but for the
+//! system of the border, which is dense.
 
 mod basis;
 mod chain;
 mod estimate;
+mod prior;
 mod segment;
 mod smoother;
 mod tile;
@@ -23,4 +25,5 @@ pub use chain::{
     DRIFT, IRON, Link, MEAN, OdometryNoise, PlanePose, SCALE, SHARED, Shared, chain, moved, plane_pose, wrapped,
 };
 pub use estimate::{Error, Estimate, LocalHyperparameters, PathEstimator, Tracked, estimate, local_hyperparameters};
-pub use smoother::{Prior, Smoother};
+pub use prior::Prior;
+pub use smoother::Smoother;

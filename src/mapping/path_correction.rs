@@ -205,8 +205,9 @@ impl CorrectionThread {
         let (correction, tracked, is_moved) = match &mut self.guide {
             Guide::Field(guide) => {
                 guide.estimate(&self.config, &self.trajectory, &self.stop)?;
-                self.is_waiting = guide.is_known_better;
-                let Some(path) = guide.path.as_ref().filter(|_| guide.is_known_better) else { return Ok(None) };
+                let path = guide.path.as_ref().filter(|path| guide.is_known_better && path.has_returned());
+                self.is_waiting = path.is_some();
+                let Some(path) = path else { return Ok(None) };
                 if Instant::now() < self.rests_until || self.stop.is_stopped() {
                     return Ok(None);
                 }

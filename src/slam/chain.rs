@@ -65,6 +65,7 @@ pub struct OdometryNoise {
 }
 
 /// How far the movement between two poses is from that of odometry, and its derivatives.
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Movement {
     /// Along the movement and sideways in metres, and the heading in radians.
     pub error: Vector3<f64>,

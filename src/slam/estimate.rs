@@ -5,7 +5,8 @@ use streaming_gp::NamedValue;
 
 use super::basis::FieldPrior;
 use super::chain::{DRIFT, IRON, OdometryNoise, PlanePose, SCALE, chain, plane_pose, wrapped};
-use super::smoother::{CHUNK, Prior, Smoother};
+use super::prior::Prior;
+use super::smoother::{CHUNK, Smoother};
 use crate::config::{self, Config, Mapped};
 use crate::sensing::reading::{MagneticField, Observation};
 use crate::trajectory::{Correction, Node, fold};
@@ -34,6 +35,11 @@ pub enum Error {
     /// Rounding left no solution.
     #[error("path and field have no solution in double precision; the path of odometry is kept")]
     NoSolution,
+    /// No place was visited twice.
+    #[error(
+        "the path never comes back to a place where it was, so that the field cannot correct it; the path of odometry is kept"
+    )]
+    NeverReturned,
     /// It was stopped.
     #[error("the estimation was interrupted; the path of odometry is kept")]
     Stopped,
@@ -135,6 +141,11 @@ impl PathEstimator {
     pub fn set_prior(&mut self, prior: Prior) -> Result<(), Error> {
         self.prior = prior.clone();
         self.smoother.as_mut().map_or(Ok(()), |smoother| smoother.set_prior(prior)).map_err(|_| Error::NoSolution)
+    }
+
+    /// Whether the path has come back to where it was. Before that, odometry is kept.
+    pub fn has_returned(&self) -> bool {
+        self.smoother.as_ref().is_some_and(Smoother::has_returned)
     }
 
     /// Estimates the whole path again, with everything linearised where it is.
@@ -321,6 +332,9 @@ pub fn estimate(
         }
     }
     path.finish()?;
+    if !path.has_returned() {
+        return Err(Error::NeverReturned);
+    }
     path.estimate()
 }
 

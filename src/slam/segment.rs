@@ -5,6 +5,7 @@
 //!
 //! What a step of Gauss-Newton costs is the second derivatives: they, the variances of the readings and the derivative of the log
 //! determinant are those of the poses where the segment was last linearised ([`Linearised`]). The other first derivatives are always exact.
+//! A segment keeps some numbers for each pose. Matrices with a row for each unknown of the field are made again when they are needed.
 
 use nalgebra::{Matrix3, SMatrix, Vector2, Vector3};
 use streaming_gp::linalg::{self, Matrix};
@@ -45,12 +46,14 @@ pub(super) struct Segment {
     /// Factor of the readings' variances.
     pub inflation: f64,
     pub linearised: Linearised,
-    /// First derivatives of minus the objective.
-    pub descent: Descent,
+    /// Its part of the objective.
+    pub cost: f64,
+    /// Minus the gradient of that, without the log determinant's.
+    pub descent: Parts,
 }
 
 /// What is kept from where a segment was last linearised.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Linearised {
     /// The poses then.
     pub poses: Vec<PlanePose>,
@@ -62,57 +65,71 @@ pub(super) struct Linearised {
     weights: Vec<Vector2<f64>>,
     /// Sum of the logarithms of the variances of all axes.
     log_variances: f64,
-    /// The axes as combinations of the unknowns of the field.
-    features: Matrix,
-    /// Information of the readings on the field.
-    pub gram: Matrix,
     /// Derivative of half the log determinant in x and y of each pose.
     slope_of_determinant: Vec<Vector2<f64>>,
+    readings: Vec<Reading>,
+    movements: Vec<Movement>,
     factor: ChainFactor,
-    /// Coupling of the block with the interior poses, half-solved.
-    coupling: Matrix,
-    /// What is left after the elimination of the interior poses; the lower triangle.
-    pub block: Matrix,
+    /// Coupling of the field, then of what follows it in the block, with what follows the field: a column for each, of which the last
+    /// [`AFTER_FIELD`] rows are an upper triangle.
+    pub border: Option<Matrix>,
 }
 
-/// Minus the gradient of a segment's part of the objective, without the log determinant's.
+/// A number for each unknown that a segment sees: a change, or minus the gradient.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Descent {
-    pub cost: f64,
+pub(super) struct Parts {
     pub poses: Vec<Vector3<f64>>,
-    pub shared: Shared,
-    /// In the first pose of the next segment.
+    /// The first pose of the next segment.
     pub next: Vector3<f64>,
-    /// In the potential.
-    pub horizontal: Vec<f64>,
-    pub vertical: Vec<f64>,
+    pub shared: Shared,
+    pub potential: Potential,
 }
 
 /// A reading with its prediction.
+#[derive(Clone, Copy, Debug)]
 struct Reading {
+    /// In the frame of the heading.
     residual: Vector3<f64>,
     /// Derivatives in the pose, with the axes along those of the map.
     in_pose: Matrix3<f64>,
+    /// Derivatives in the hard iron, with the axes along those of the map.
+    in_iron: Matrix3<f64>,
     /// From the map's frame to that of the heading.
     turned: Matrix3<f64>,
 }
 
+impl Parts {
+    /// Zeros, for this number of poses.
+    fn zeros(poses: usize, basis: &Basis) -> Self {
+        Self { poses: vec![Vector3::zeros(); poses], potential: basis.no_potential(), ..Self::default() }
+    }
+
+    /// Adds what a reading passes on to all that it depends on; `axes` are the covariances of the field.
+    fn add_reading(&mut self, index: usize, reading: &Reading, axes: &Matrix, in_map: &Vector3<f64>) {
+        self.poses[index] += reading.in_pose.tr_mul(in_map);
+        let mut iron = self.shared.fixed_rows_mut::<3>(IRON);
+        iron += reading.in_iron.tr_mul(in_map);
+        let mut mean = self.shared.fixed_rows_mut::<3>(MEAN);
+        mean += in_map;
+        for axis in 0..3 {
+            let column = axes.col_as_slice(3 * index + axis);
+            let out = if axis == 2 { &mut self.potential.vertical } else { &mut self.potential.horizontal };
+            out.iter_mut().zip(column).for_each(|(out, value)| *out += in_map[axis] * value);
+        }
+    }
+
+    /// The same for the movement from a pose to the next.
+    fn add_movement(&mut self, index: usize, movement: &Movement, value: &Vector3<f64>) {
+        self.poses[index] += movement.before.tr_mul(value);
+        *self.poses.get_mut(index + 1).unwrap_or(&mut self.next) += movement.after.tr_mul(value);
+        let mut odometry = self.shared.fixed_rows_mut::<2>(0);
+        odometry += movement.shared.tr_mul(value);
+    }
+}
+
 impl Segment {
     pub fn new(first: usize, end: usize, tile: usize, inflation: f64) -> Self {
-        let linearised = Linearised {
-            poses: Vec::new(),
-            inflation: 0.0,
-            is_joined: false,
-            weights: Vec::new(),
-            log_variances: 0.0,
-            features: Matrix::zeros(0, 0),
-            gram: Matrix::zeros(0, 0),
-            slope_of_determinant: Vec::new(),
-            factor: ChainFactor::default(),
-            coupling: Matrix::zeros(0, 0),
-            block: Matrix::zeros(0, 0),
-        };
-        Self { first, end, tile, inflation, linearised, descent: Descent::default() }
+        Self { first, end, tile, inflation, linearised: Linearised::default(), cost: 0.0, descent: Parts::default() }
     }
 
     /// Its poses.
@@ -130,9 +147,18 @@ impl Segment {
             || self.poses(poses).iter().zip(&self.linearised.poses).any(moved)
     }
 
-    /// Computes variances of the readings, and their information on the field.
-    pub fn inform(&mut self, problem: &Problem<'_>, basis: &Basis, poses: &[PlanePose], covariances: &Covariances) {
-        let features = basis.features(covariances);
+    /// The axes, where it was linearised, as combinations of the unknowns of the field.
+    pub fn features(&self, basis: &Basis) -> Matrix {
+        basis.features(&basis.axes(&self.linearised.poses))
+    }
+
+    pub fn is_linearised(&self) -> bool {
+        !self.linearised.poses.is_empty()
+    }
+
+    /// Computes the variances of the readings at these poses, and returns the features there.
+    pub fn weigh(&mut self, problem: &Problem<'_>, basis: &Basis, poses: &[PlanePose]) -> Matrix {
+        let features = basis.features(&basis.axes(self.poses(poses)));
         let prior = problem.prior.variances();
         let variances = |index: usize| {
             let variances: [f64; 3] = std::array::from_fn(|axis| {
@@ -142,28 +168,39 @@ impl Segment {
             // Equal in the plane, so that they do not depend on the heading.
             Vector2::new(0.5 * (variances[0] + variances[1]), variances[2])
         };
-        let variances: Vec<Vector2<f64>> =
-            (self.first..self.end).enumerate().map(|(index, _)| variances(index)).collect();
+        let variances: Vec<Vector2<f64>> = (0..self.end - self.first).map(variances).collect();
+        let (inflation, is_joined) = (self.inflation, self.end < poses.len());
         let old = &mut self.linearised;
+        (old.poses, old.inflation, old.is_joined) = (poses[self.first..self.end].to_vec(), inflation, is_joined);
         old.log_variances = variances.iter().map(|variance| 2.0 * variance.x.ln() + variance.y.ln()).sum();
         old.weights = variances.iter().map(|variance| variance.map(|variance| 1.0 / variance)).collect();
-        (old.inflation, old.is_joined) = (self.inflation, self.end < poses.len());
-        self.inform_with_variances_kept(poses, features);
+        features
     }
 
-    /// Computes what the readings with these features tell of the field, their variances known.
-    pub(super) fn inform_with_variances_kept(&mut self, poses: &[PlanePose], features: Matrix) {
-        let old = &mut self.linearised;
+    /// Information of the readings on the field; the lower triangle.
+    pub fn information(&self, features: &Matrix) -> Matrix {
         let mut weighted = linalg::copied(features.as_ref());
-        linalg::scale_columns(&mut weighted, |column| old.weights[column / 3][usize::from(column % 3 == 2)].sqrt());
-        let mut gram = linalg::zeros(features.nrows(), features.nrows());
-        linalg::add_outer_gram(gram.as_mut(), 1.0, weighted.as_ref());
-        (old.poses, old.features, old.gram) = (poses[self.first..self.end].to_vec(), features, gram);
+        linalg::scale_columns(&mut weighted, |column| self.weight(column / 3)[column % 3].sqrt());
+        let mut information = linalg::zeros(features.nrows(), features.nrows());
+        linalg::add_outer_gram(information.as_mut(), 1.0, weighted.as_ref());
+        information
+    }
+
+    /// One over the variances of the axes of a reading.
+    pub fn weight(&self, index: usize) -> Vector3<f64> {
+        let weight = self.linearised.weights[index];
+        Vector3::new(weight.x, weight.x, weight.y)
     }
 
     /// The derivative of half the log determinant of the field's information in each place, given the factor of that information.
-    pub fn differentiate_determinant(&mut self, basis: &Basis, covariances: &Covariances, information: MatrixRef<'_>) {
-        let mut solved = linalg::copied(self.linearised.features.as_ref());
+    pub fn differentiate_determinant(
+        &mut self,
+        basis: &Basis,
+        features: &Matrix,
+        covariances: &Covariances,
+        information: MatrixRef<'_>,
+    ) {
+        let mut solved = linalg::copied(features.as_ref());
         linalg::solve_lower(information, solved.as_mut());
         linalg::solve_lower_transposed(information, solved.as_mut());
         let potentials = basis.potentials(&solved);
@@ -178,12 +215,6 @@ impl Segment {
             )
         };
         self.linearised.slope_of_determinant = self.linearised.weights.iter().enumerate().map(slope).collect();
-    }
-
-    /// One over the variances of a reading's axes: horizontal and vertical.
-    #[cfg(test)]
-    pub fn weight(&self, index: usize) -> Vector2<f64> {
-        self.linearised.weights[index]
     }
 
     fn readings(&self, problem: &Problem<'_>, at: At<'_>, covariances: &Covariances) -> Vec<Reading> {
@@ -204,7 +235,8 @@ impl Segment {
             let turned = Matrix3::new(cos, sin, 0.0, -sin, cos, 0.0, 0.0, 0.0, 1.0);
             // The derivative of R(heading)' B in the heading, turned back into the map: B x e_z.
             let in_pose = Matrix3::new(xx, xy, field.y, xy, yy, -field.x, zx, zy, 0.0);
-            Reading { residual: link.field - turned * field - link.tilt * iron, in_pose, turned }
+            let residual = link.field - turned * field - link.tilt * iron;
+            Reading { residual, in_pose, in_iron: turned.tr_mul(&link.tilt), turned }
         };
         self.poses(at.poses).iter().zip(&problem.links[self.first..self.end]).enumerate().map(reading).collect()
     }
@@ -219,50 +251,24 @@ impl Segment {
     }
 
     /// Computes its part of the objective and the gradient, exactly at these poses but for the variances.
-    pub fn descend(&mut self, problem: &Problem<'_>, at: At<'_>, covariances: &Covariances) {
-        let points = at.potential.horizontal.len();
-        let mut descent = Descent {
-            cost: 0.5 * self.linearised.log_variances,
-            poses: vec![Vector3::zeros(); self.end - self.first],
-            horizontal: vec![0.0; points],
-            vertical: vec![0.0; points],
-            ..Descent::default()
-        };
+    pub fn descend(&mut self, problem: &Problem<'_>, at: At<'_>, basis: &Basis) {
+        let Linearised { poses, slope_of_determinant, log_variances, .. } = &self.linearised;
+        let mut cost = 0.5 * log_variances;
         // The log determinant, as it changes since it was computed.
-        let Linearised { poses, slope_of_determinant, .. } = &self.linearised;
         let moved = self.poses(at.poses).iter().zip(poses).map(|(now, then)| now.xy() - then.xy());
-        descent.cost += moved.zip(slope_of_determinant).map(|(moved, slope)| moved.dot(slope)).sum::<f64>();
-        for (index, reading) in self.readings(problem, at, covariances).iter().enumerate() {
-            let weight = self.linearised.weights[index];
-            let weight = Vector3::new(weight.x, weight.x, weight.y);
-            let weighted = weight.component_mul(&reading.residual);
-            descent.cost += 0.5 * reading.residual.dot(&weighted);
-            let in_map = reading.turned.tr_mul(&weighted);
-            descent.poses[index] += reading.in_pose.tr_mul(&in_map);
-            let tilt = &problem.links[self.first + index].tilt;
-            let mut iron = descent.shared.fixed_rows_mut::<3>(IRON);
-            iron += tilt.tr_mul(&weighted);
-            let mut mean = descent.shared.fixed_rows_mut::<3>(MEAN);
-            mean += in_map;
-            for axis in 0..3 {
-                let column = covariances.axes.col_as_slice(3 * index + axis);
-                let out = if axis == 2 { &mut descent.vertical } else { &mut descent.horizontal };
-                out.iter_mut().zip(column).for_each(|(out, value)| *out += in_map[axis] * value);
-            }
+        cost += moved.zip(slope_of_determinant).map(|(moved, slope)| moved.dot(slope)).sum::<f64>();
+        let covariances = basis.covariances(self.poses(at.poses));
+        let mut descent = Parts::zeros(self.end - self.first, basis);
+        for (index, reading) in self.readings(problem, at, &covariances).iter().enumerate() {
+            let weighted = self.weight(index).component_mul(&reading.residual);
+            cost += 0.5 * reading.residual.dot(&weighted);
+            descent.add_reading(index, reading, &covariances.axes, &reading.turned.tr_mul(&weighted));
         }
         for (index, movement) in self.movements(problem, at).iter().enumerate() {
-            let weighted = movement.weight.component_mul(&movement.error);
-            descent.cost += movement.cost;
-            descent.poses[index] -= movement.before.tr_mul(&weighted);
-            let after = movement.after.tr_mul(&weighted);
-            match descent.poses.get_mut(index + 1) {
-                Some(pose) => *pose -= after,
-                None => descent.next -= after,
-            }
-            let mut odometry = descent.shared.fixed_rows_mut::<2>(0);
-            odometry -= movement.shared.tr_mul(&weighted);
+            cost += movement.cost;
+            descent.add_movement(index, movement, &-movement.weight.component_mul(&movement.error));
         }
-        self.descent = descent;
+        (self.cost, self.descent) = (cost, descent);
     }
 
     /// Minus the gradient in a pose, the log determinant included.
@@ -271,142 +277,186 @@ impl Segment {
         self.descent.poses[index] - Vector3::new(slope.x, slope.y, 0.0)
     }
 
-    /// Computes second derivatives, and eliminates the poses after the first.
-    pub fn eliminate(
+    /// Computes second derivatives, and what is left of them after the elimination of the poses after the first: the
+    /// [block](Self::block).
+    pub fn linearise(
         &mut self,
         problem: &Problem<'_>,
         at: At<'_>,
+        features: &Matrix,
         covariances: &Covariances,
-    ) -> Result<(), NotPositiveDefinite> {
-        let readings = self.readings(problem, at, covariances);
-        let movements = self.movements(problem, at);
-        let Linearised { weights, features, gram, .. } = &self.linearised;
-        let field = gram.nrows();
+    ) -> Result<Matrix, NotPositiveDefinite> {
+        self.linearised.readings = self.readings(problem, at, covariances);
+        self.linearised.movements = self.movements(problem, at);
+        let count = self.end - self.first;
+        let mut diagonal = vec![Matrix3::zeros(); count];
+        let mut below = vec![Matrix3::zeros(); count - 1];
+        for (index, reading) in self.linearised.readings.iter().enumerate() {
+            diagonal[index] += reading.in_pose.tr_mul(&(Matrix3::from_diagonal(&self.weight(index)) * reading.in_pose));
+        }
+        for (index, movement) in self.linearised.movements.iter().enumerate() {
+            let weight = Matrix3::from_diagonal(&movement.weight);
+            diagonal[index] += movement.before.tr_mul(&(weight * movement.before));
+            if index + 1 < count {
+                diagonal[index + 1] += movement.after.tr_mul(&(weight * movement.after));
+                below[index] += movement.after.tr_mul(&(weight * movement.before));
+            }
+        }
+        self.linearised.factor = ChainFactor::new(&diagonal[1..], below.get(1..).unwrap_or_default())?;
+        let block = self.block(features);
+        let field = features.nrows();
+        let border = Matrix::from_fn(block.nrows(), AFTER_FIELD, |row, column| block[(field + column, row)]);
+        self.linearised.border = Some(border);
+        Ok(block)
+    }
+
+    /// What is left of the second derivatives after the elimination of the poses after the first: the lower triangle.
+    pub fn block(&self, features: &Matrix) -> Matrix {
+        let (mut block, coupling) = self.coupled(features);
+        linalg::add_outer_gram(block.as_mut(), -1.0, coupling.as_ref());
+        block
+    }
+
+    /// The block before the elimination, and its coupling with the interior poses, half-solved.
+    fn coupled(&self, features: &Matrix) -> (Matrix, Matrix) {
+        let Linearised { readings, movements, factor, .. } = &self.linearised;
+        let field = features.nrows();
         let size = field + AFTER_FIELD;
         let count = readings.len();
         let mut block = linalg::zeros(size, size);
-        block.as_mut().submatrix_mut(0, 0, field, field).copy_from(gram);
+        block.as_mut().submatrix_mut(0, 0, field, field).copy_from(self.information(features));
         let mut coupling = linalg::zeros(size, 3 * (count - 1));
-        let mut diagonal = vec![Matrix3::zeros(); count];
-        let mut below = vec![Matrix3::zeros(); count - 1];
-
         for (index, reading) in readings.iter().enumerate() {
-            let weight = Vector3::new(weights[index].x, weights[index].x, weights[index].y);
+            let weight = Matrix3::from_diagonal(&self.weight(index));
             // Derivatives with the axes along those of the map, where the weights are the same.
-            let weighted = Matrix3::from_diagonal(&weight) * reading.in_pose;
-            diagonal[index] += reading.in_pose.tr_mul(&weighted);
+            let weighted = weight * reading.in_pose;
             let mut in_shared = SMatrix::<f64, 3, SHARED>::zeros();
-            let tilt = problem.links[self.first + index].tilt;
-            in_shared.fixed_view_mut::<3, 3>(0, IRON).copy_from(&reading.turned.tr_mul(&tilt));
+            in_shared.fixed_view_mut::<3, 3>(0, IRON).copy_from(&reading.in_iron);
             in_shared.fixed_view_mut::<3, 3>(0, MEAN).fill_with_identity();
-            let weighted_shared = Matrix3::from_diagonal(&weight) * in_shared;
-            add(&mut block, field, field, (in_shared.tr_mul(&weighted_shared)).iter().copied(), SHARED);
+            let weighted_shared = weight * in_shared;
+            add(&mut block, field, field, in_shared.tr_mul(&weighted_shared).iter().copied(), SHARED);
             let axes = |axis: usize| features.col_as_slice(3 * index + axis);
             for shared in IRON..SHARED {
                 for axis in 0..3 {
-                    let factor = weighted_shared[(axis, shared)];
-                    add_row(&mut block, field + shared, axes(axis), factor);
+                    add_row(&mut block, field + shared, axes(axis), weighted_shared[(axis, shared)]);
                 }
             }
             let with_shared = in_shared.tr_mul(&weighted);
             for axis in 0..3 {
-                let column: &mut [f64] = match index.checked_sub(1) {
-                    Some(interior) => coupling.col_as_slice_mut(3 * interior + axis),
-                    None => {
-                        for of in 0..3 {
-                            add_row(&mut block, field + SHARED + axis, axes(of), weighted[(of, axis)]);
-                        }
-                        for shared in 0..SHARED {
-                            block[(field + SHARED + axis, field + shared)] += with_shared[(shared, axis)];
-                        }
-                        continue;
+                let Some(interior) = index.checked_sub(1) else {
+                    for of in 0..3 {
+                        add_row(&mut block, field + SHARED + axis, axes(of), weighted[(of, axis)]);
                     }
+                    for shared in 0..SHARED {
+                        block[(field + SHARED + axis, field + shared)] += with_shared[(shared, axis)];
+                    }
+                    continue;
                 };
+                let column = coupling.col_as_slice_mut(3 * interior + axis);
                 for of in 0..3 {
                     let factor = weighted[(of, axis)];
                     column.iter_mut().zip(axes(of)).for_each(|(out, value)| *out += factor * value);
                 }
                 (0..SHARED).for_each(|shared| column[field + shared] += with_shared[(shared, axis)]);
             }
+            if index == 0 {
+                let diagonal = reading.in_pose.tr_mul(&weighted);
+                add(&mut block, field + SHARED, field + SHARED, diagonal.iter().copied(), 3);
+            }
         }
-        for (index, movement) in movements.iter().enumerate() {
-            let weight = Matrix3::from_diagonal(&movement.weight);
-            let (before, after, shared) = (&movement.before, &movement.after, &movement.shared);
-            diagonal[index] += before.tr_mul(&(weight * before));
-            let across = after.tr_mul(&(weight * before));
+        for (index, Movement { before, after, shared, weight, .. }) in movements.iter().enumerate() {
+            // A row for each of scale and drift, the pose before and the one after.
+            let weight = Matrix3::from_diagonal(weight);
             let shared_shared = shared.tr_mul(&(weight * shared));
-            let [shared_before, shared_after] = [before, after].map(|pose| shared.tr_mul(&(weight * pose)));
-            for row in 0..2 {
-                for column in 0..2 {
-                    block[(field + row, field + column)] += shared_shared[(row, column)];
-                }
-                for axis in 0..3 {
-                    match index.checked_sub(1) {
-                        Some(interior) => coupling[(field + row, 3 * interior + axis)] += shared_before[(row, axis)],
-                        None => block[(field + SHARED + axis, field + row)] += shared_before[(row, axis)],
-                    }
-                    if index + 1 < count {
-                        coupling[(field + row, 3 * index + axis)] += shared_after[(row, axis)];
+            add(&mut block, field, field, shared_shared.iter().copied(), 2);
+            let first = field + SHARED;
+            let next = first + 3;
+            let across = after.tr_mul(&(weight * before));
+            for (pose, is_after) in [(before, false), (after, true)] {
+                let with_shared = pose.tr_mul(&(weight * shared));
+                let number = index + usize::from(is_after);
+                for (row, column) in (0..3).flat_map(|row| (0..2).map(move |column| (row, column))) {
+                    let value = with_shared[(row, column)];
+                    if number == 0 {
+                        block[(first + row, field + column)] += value;
+                    } else if number == count {
+                        block[(next + row, field + column)] += value;
                     } else {
-                        block[(field + SHARED + 3 + axis, field + row)] += shared_after[(row, axis)];
+                        coupling[(field + column, 3 * (number - 1) + row)] += value;
                     }
                 }
             }
-            let after_after = after.tr_mul(&(weight * after));
             let is_next = index + 1 == count;
+            if index == 0 {
+                add(&mut block, first, first, before.tr_mul(&(weight * before)).iter().copied(), 3);
+            }
             if is_next {
-                add(&mut block, field + SHARED + 3, field + SHARED + 3, after_after.iter().copied(), 3);
-            } else {
-                diagonal[index + 1] += after_after;
+                add(&mut block, next, next, after.tr_mul(&(weight * after)).iter().copied(), 3);
             }
-            match (index.checked_sub(1), is_next) {
-                // Both in the block: the only pose, and the next segment.
-                (None, true) => add(&mut block, field + SHARED + 3, field + SHARED, across.iter().copied(), 3),
-                (None, false) => {
-                    for (row, column) in (0..3).flat_map(|row| (0..3).map(move |column| (row, column))) {
-                        coupling[(field + SHARED + column, row)] += across[(row, column)];
-                    }
+            for (row, column) in (0..3).flat_map(|row| (0..3).map(move |column| (row, column))) {
+                match (index.checked_sub(1), is_next) {
+                    // Both in the block: the only pose, and the next segment.
+                    (None, true) => block[(next + row, first + column)] += across[(row, column)],
+                    (None, false) => coupling[(first + column, row)] += across[(row, column)],
+                    (Some(interior), true) => coupling[(next + row, 3 * interior + column)] += across[(row, column)],
+                    (Some(_), false) => {}
                 }
-                (Some(interior), true) => {
-                    for (row, column) in (0..3).flat_map(|row| (0..3).map(move |column| (row, column))) {
-                        coupling[(field + SHARED + 3 + row, 3 * interior + column)] += across[(row, column)];
-                    }
-                }
-                (Some(_), false) => below[index] += across,
             }
         }
-        add(&mut block, field + SHARED, field + SHARED, diagonal[0].iter().copied(), 3);
-        let factor = ChainFactor::new(&diagonal[1..], below.get(1..).unwrap_or_default())?;
         factor.solve_half_right(&mut coupling);
-        linalg::add_outer_gram(block.as_mut(), -1.0, coupling.as_ref());
-        (self.linearised.factor, self.linearised.coupling, self.linearised.block) = (factor, coupling, block);
-        Ok(())
+        (block, coupling)
     }
 
-    /// Eliminates the interior poses from the right-hand side: half-solved, and what they leave in the order of the block.
-    pub fn reduce(&self, interior: &[Vector3<f64>]) -> (Vec<Vector3<f64>>, Vec<f64>) {
-        let mut interior = interior.to_vec();
-        self.linearised.factor.solve_half(&mut interior);
-        let flat: Vec<f64> = interior.iter().flat_map(|pose| pose.iter().copied()).collect();
-        let mut block = vec![0.0; self.linearised.block.nrows()];
-        linalg::add_matrix_vector(&mut block, -1.0, self.linearised.coupling.as_ref(), &flat);
-        (interior, block)
-    }
-
-    /// The solution for the interior poses, half-solved before, given that of the block.
-    pub fn expand(&self, mut interior: Vec<Vector3<f64>>, block: &[f64]) -> Vec<Vector3<f64>> {
-        let mut flat = vec![0.0; 3 * interior.len()];
-        linalg::add_matrix_vector(&mut flat, -1.0, self.linearised.coupling.transpose(), block);
-        for (pose, rest) in interior.iter_mut().zip(flat.chunks_exact(3)) {
-            *pose += Vector3::from_column_slice(rest);
+    /// The second derivatives times a change.
+    fn second_derivative(&self, basis: &Basis, change: &Parts) -> Parts {
+        let axes = basis.axes(&self.linearised.poses);
+        let mut product = Parts::zeros(change.poses.len(), basis);
+        let iron = change.shared.fixed_rows::<3>(IRON);
+        let mean = change.shared.fixed_rows::<3>(MEAN);
+        let Potential { horizontal, vertical } = &change.potential;
+        for (index, reading) in self.linearised.readings.iter().enumerate() {
+            let axis = |axis: usize, potential: &[f64]| linalg::dot(axes.col_as_slice(3 * index + axis), potential);
+            let field = Vector3::new(axis(0, horizontal), axis(1, horizontal), axis(2, vertical));
+            let changed = reading.in_pose * change.poses[index] + reading.in_iron * iron + mean + field;
+            product.add_reading(index, reading, &axes, &self.weight(index).component_mul(&changed));
         }
-        self.linearised.factor.solve_other_half(&mut interior);
-        interior
+        for (index, movement) in self.linearised.movements.iter().enumerate() {
+            let after = change.poses.get(index + 1).unwrap_or(&change.next);
+            let odometry = movement.shared * change.shared.fixed_rows::<2>(0);
+            let changed = movement.before * change.poses[index] + movement.after * after + odometry;
+            product.add_movement(index, movement, &movement.weight.component_mul(&changed));
+        }
+        product
+    }
+
+    /// What the elimination of the poses after the first adds to a right-hand side, which has these values for them.
+    pub fn reduce(&self, basis: &Basis, interior: &[Vector3<f64>]) -> Parts {
+        let mut change = Parts::zeros(1, basis);
+        change.poses.extend(interior.iter().map(|value| -value));
+        self.linearised.factor.solve(&mut change.poses[1..]);
+        self.second_derivative(basis, &change)
+    }
+
+    /// The solution for the poses after the first, given their right-hand side and the solution for all others.
+    pub fn expand(
+        &self,
+        basis: &Basis,
+        interior: &[Vector3<f64>],
+        first: Vector3<f64>,
+        mut known: Parts,
+    ) -> Vec<Vector3<f64>> {
+        known.poses = vec![Vector3::zeros(); 1 + interior.len()];
+        known.poses[0] = first;
+        let product = self.second_derivative(basis, &known);
+        let mut solution: Vec<Vector3<f64>> =
+            interior.iter().zip(&product.poses[1..]).map(|(right, left)| right - left).collect();
+        self.linearised.factor.solve(&mut solution);
+        solution
     }
 
     /// Covariance of each interior pose given the block, and minus its regression on the block: three columns for each pose.
-    pub fn conditionals(&self) -> (Vec<Matrix3<f64>>, Matrix) {
-        let mut regression = linalg::copied(self.linearised.coupling.as_ref());
+    pub fn conditionals(&self, features: &Matrix) -> (Vec<Matrix3<f64>>, Matrix) {
+        let (_, mut regression) = self.coupled(features);
         self.linearised.factor.solve_other_half_right(&mut regression);
         (self.linearised.factor.inverse_diagonal(), regression)
     }

@@ -56,30 +56,40 @@ pub(super) struct Tile {
     pub basis: Basis,
     /// The unknowns of its field.
     pub field: Vec<f64>,
-    /// One plus the information of its segments.
+    /// One plus the information of its segments; the lower triangle.
     pub information: Matrix,
-    /// The factor of that information.
-    pub factor: Matrix,
-    /// What is left of it after the elimination of the poses.
+    /// What is left of it after the elimination of the poses; the lower triangle.
     pub remainder: Matrix,
+    /// Half the log determinant of the information.
+    pub cost: f64,
+    /// What the segments outside of a window have to add to minus their gradient, since the field has changed with the window.
+    pub outdated: Vec<f64>,
 }
 
 impl Tile {
-    pub fn new(prior: &FieldPrior, layout: &Layout, index: [i64; 2]) -> Result<Self, NotPositiveDefinite> {
-        let low = layout.corner(index);
+    /// A tile that knows nothing, with the grid of another one where there is one.
+    pub fn new(
+        prior: &FieldPrior,
+        layout: &Layout,
+        index: [i64; 2],
+        other: Option<&Self>,
+    ) -> Result<Self, NotPositiveDefinite> {
         let margin = MARGIN * prior.lengthscale;
-        let basis =
-            Basis::new(prior, low.map(|low| low - margin), [0, 1].map(|axis| low[axis] + layout.side[axis] + margin))?;
-        let mut tile = Self {
-            index,
-            field: vec![0.0; basis.size()],
-            basis,
-            information: Matrix::zeros(0, 0),
-            factor: Matrix::zeros(0, 0),
-            remainder: Matrix::zeros(0, 0),
+        let corner = layout.corner(index).map(|low| low - margin);
+        let basis = match other {
+            Some(other) => other.basis.at(corner),
+            None => Basis::new(prior, corner, layout.side.map(|side| side + 2.0 * margin))?,
         };
-        tile.forget();
-        Ok(tile)
+        let size = basis.size();
+        Ok(Self {
+            index,
+            field: vec![0.0; size],
+            basis,
+            information: Matrix::identity(size, size),
+            remainder: Matrix::identity(size, size),
+            cost: 0.0,
+            outdated: vec![0.0; size],
+        })
     }
 
     /// Forgets what segments tell, not the field.
@@ -87,23 +97,18 @@ impl Tile {
         let size = self.basis.size();
         self.information = Matrix::identity(size, size);
         self.remainder = Matrix::identity(size, size);
-        self.factor = Matrix::identity(size, size);
     }
 
-    /// Factors the information.
-    pub fn factor(&mut self) -> Result<(), NotPositiveDefinite> {
-        self.factor = linalg::cholesky(linalg::copied(self.information.as_ref()))?;
-        Ok(())
+    /// The factor of the information, whose determinant is kept.
+    pub fn factor(&mut self) -> Result<Matrix, NotPositiveDefinite> {
+        let factor = linalg::cholesky(linalg::copied(self.information.as_ref()))?;
+        self.cost = 0.5 * linalg::log_determinant(factor.as_ref());
+        Ok(factor)
     }
 
     /// Its potential.
     pub fn potential(&self) -> Potential {
         self.basis.potential(&self.field)
-    }
-
-    /// Half the log determinant of its information.
-    pub fn cost(&self) -> f64 {
-        0.5 * linalg::log_determinant(self.factor.as_ref())
     }
 }
 

@@ -33,8 +33,8 @@ impl ChainFactor {
         self.diagonal.len()
     }
 
-    /// Replaces the vector, three numbers for each pose, by `factor^-1 vector`.
-    pub fn solve_half(&self, vector: &mut [Vector3<f64>]) {
+    /// Solves for a vector, three numbers for each pose.
+    pub fn solve(&self, vector: &mut [Vector3<f64>]) {
         for index in 0..self.len() {
             if index > 0 {
                 let before = self.below[index - 1] * vector[index - 1];
@@ -42,10 +42,6 @@ impl ChainFactor {
             }
             self.diagonal[index].solve_lower_triangular_mut(&mut vector[index]);
         }
-    }
-
-    /// Replaces the vector by `factor^-T vector`.
-    pub fn solve_other_half(&self, vector: &mut [Vector3<f64>]) {
         for index in (0..self.len()).rev() {
             if index + 1 < self.len() {
                 let after = self.below[index].tr_mul(&vector[index + 1]);

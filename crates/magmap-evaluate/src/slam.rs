@@ -40,12 +40,13 @@ pub struct TruePath {
 }
 
 impl TruePath {
-    /// Through this world; the seed is that of a simulated place and of the way through it.
+    /// Through this world; the seed is that of a simulated place and of the way through it, and `length` that of the way through the large
+    /// hall, in metres.
     ///
     /// # Errors
     /// When a drive is missing or damaged.
-    pub fn new(world: World, data: &Path, seed: u64) -> anyhow::Result<Self> {
-        let mut path = Self { world, drive: world.drive(data, seed)?, map_error_true_path: 0.0 };
+    pub fn new(world: World, data: &Path, length: f64, seed: u64) -> anyhow::Result<Self> {
+        let mut path = Self { world, drive: world.drive(data, length, seed)?, map_error_true_path: 0.0 };
         path.map_error_true_path =
             path.map_error(&path.drive.observations.iter().map(plane_pose).collect::<Vec<_>>())?;
         Ok(path)

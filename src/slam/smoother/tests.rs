@@ -1,9 +1,10 @@
 use std::f64::consts::SQRT_2;
 
-use nalgebra::{DMatrix, DVector, Rotation2, Vector2};
-
+use super::elimination::{GIVEN, Unknowns};
 use super::*;
-use crate::slam::{IRON, wrapped};
+use crate::slam::chain::{MEAN, SHARED};
+use crate::slam::{FieldPrior, IRON, wrapped};
+use nalgebra::{DMatrix, DVector, Matrix3, Rotation2, Vector2, Vector3};
 
 const FIELD: FieldPrior = FieldPrior { variance_below: 80.0, variance_above: 30.0, lengthscale: 0.9 };
 
@@ -64,7 +65,7 @@ fn unfinished() -> Smoother {
     for (index, pose) in smoother.poses.iter_mut().enumerate().skip(1) {
         *pose += Vector3::new((index as f64).sin(), (1.7 * index as f64).cos(), (0.3 * index as f64).sin()) * 0.01;
     }
-    smoother.evaluate(&Window::whole(), 0.0).unwrap();
+    smoother.evaluate(&mut Window::whole(), 0.0).unwrap();
     smoother
 }
 
@@ -109,23 +110,20 @@ fn listed(unknowns: &Unknowns) -> Vec<f64> {
 /// The objective where the variances of the readings stay as they are, as the gradient takes them.
 fn cost_with_variances_kept(smoother: &Smoother) -> f64 {
     let mut smoother = smoother.clone();
+    let mut cost = 0.5 * smoother.shared.component_div(&smoother.deviations()).norm_squared();
     let Smoother { prior, links, poses, shared, tiles, segments, .. } = &mut smoother;
     let problem = Problem { prior: &prior.field, noise: prior.noise, odometry: &prior.odometry, links };
-    tiles.iter_mut().for_each(Tile::forget);
-    let mut cost = 0.5 * shared.component_div(&prior.shared).norm_squared();
-    for segment in segments.iter_mut() {
-        let tile = &mut tiles[segment.tile];
-        let places: Vec<[f64; 2]> = segment.poses(poses).iter().map(|pose| [pose.x, pose.y]).collect();
-        let covariances = tile.basis.covariances(places.into_iter());
-        segment.inform_with_variances_kept(poses, tile.basis.features(&covariances));
-        add_lower(&mut tile.information, 1.0, &segment.linearised.gram);
+    for (index, tile) in tiles.iter_mut().enumerate() {
+        tile.forget();
         let potential = tile.potential();
-        segment.descend(&problem, At { poses, shared, potential: &potential }, &covariances);
-        cost += segment.descent.cost;
-    }
-    for tile in tiles.iter_mut() {
+        for segment in segments.iter_mut().filter(|segment| segment.tile == index) {
+            segment.linearised.poses = segment.poses(poses).to_vec();
+            add_lower(&mut tile.information, 1.0, &segment.information(&segment.features(&tile.basis)));
+            segment.descend(&problem, At { poses, shared, potential: &potential }, &tile.basis);
+            cost += segment.cost;
+        }
         tile.factor().unwrap();
-        cost += tile.cost() + 0.5 * linalg::squared_norm(&tile.field);
+        cost += tile.cost + 0.5 * linalg::squared_norm(&tile.field);
     }
     cost
 }
@@ -153,7 +151,7 @@ fn dense(smoother: &Smoother) -> DMatrix<f64> {
     let shared = first_field - SHARED..first_field;
     let pose = |index: usize| 3 * index..3 * index + 3;
     let mut information = DMatrix::zeros(count, count);
-    for (row, deviation) in shared.clone().zip(smoother.prior.shared.iter()) {
+    for (row, deviation) in shared.clone().zip(smoother.deviations().iter()) {
         information[(row, row)] += 1.0 / (deviation * deviation);
     }
     (first_field..count).for_each(|index| information[(index, index)] += 1.0);
@@ -183,8 +181,7 @@ fn dense(smoother: &Smoother) -> DMatrix<f64> {
         for (offset, index) in (segment.first..segment.end).enumerate() {
             let residual = |smoother: &Smoother| {
                 let (pose, tile) = (smoother.poses[index], &smoother.tiles[segment.tile]);
-                let covariances = tile.basis.covariances([[pose.x, pose.y]].into_iter());
-                let features = tile.basis.features(&covariances);
+                let features = tile.basis.features(&tile.basis.axes(&[pose]));
                 let axis = |axis: usize| linalg::dot(features.col_as_slice(axis), &tile.field);
                 let field = Vector3::new(axis(0), axis(1), axis(2)) + smoother.shared.fixed_rows::<3>(MEAN);
                 let turned = Rotation2::new(-pose.z) * field.xy();
@@ -192,9 +189,8 @@ fn dense(smoother: &Smoother) -> DMatrix<f64> {
                 let expected = Vector3::new(turned.x, turned.y, field.z) + iron;
                 (smoother.links[index].field - expected).iter().copied().collect()
             };
-            let weight = segment.weight(offset);
             let touched: Vec<usize> = pose(index).chain(shared.clone()).chain(fields.clone()).collect();
-            add(&residual, Vector3::new(weight.x, weight.x, weight.y), &touched);
+            add(&residual, segment.weight(offset), &touched);
         }
     }
     information

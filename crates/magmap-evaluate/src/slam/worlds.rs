@@ -10,7 +10,8 @@ use magmap::sensing::reading::{LocatedReading, MagneticField, Measurement, Obser
 use magmap::slam::FieldPrior;
 use magmap_tools::recording::aalto_csv::{AaltoDrive, DrivePath, Magnetometer};
 use magmap_tools::simulation::{
-    self, Dipole, DipoleOptions, DipoleWorld, Path, RobotOptions, Route, SimulatedDrive, SimulatedMeasurement, Steel,
+    self, Character, Dipole, DipoleOptions, DipoleWorld, Path, RobotOptions, Route, SimulatedDrive,
+    SimulatedMeasurement, Steel,
 };
 use nalgebra::{Isometry3, Point2, Point3, Vector3};
 use serde::Serialize;
@@ -41,6 +42,10 @@ const APART: f64 = 15.0;
 const CORRIDOR: [f64; 2] = [60.0, 10.0];
 const CORRIDOR_ROOM: f64 = 6.0;
 const CORRIDOR_PATH: f64 = 400.0;
+
+/// Sides of a large hall, and the distance between its lanes, in metres.
+const LARGE_HALL: [f64; 2] = [60.0, 60.0];
+const LARGE_HALL_LANES: f64 = 1.0;
 
 /// How late the readings of a late sensor are, in seconds.
 const LATE: f64 = 0.2;
@@ -73,6 +78,8 @@ pub enum World {
     EqualRooms,
     /// A corridor of 60 m with rooms on both sides.
     Corridor,
+    /// The hall of 60 m by 60 m of `magmap-evaluate hall`, in lanes.
+    Hall,
     /// A hall through which a device is carried at 1.3 m, with sources above and below.
     HandHeld,
 }
@@ -108,8 +115,8 @@ impl World {
         self != Self::Drives
     }
 
-    /// Drives through it; the seed is that of the place and the path.
-    pub(super) fn drive(self, data: &FilePath, seed: u64) -> anyhow::Result<Drive> {
+    /// Drives through it; the seed is that of the place and the path, and `length` that of a path through the large hall, in metres.
+    pub(super) fn drive(self, data: &FilePath, length: f64, seed: u64) -> anyhow::Result<Drive> {
         let hall = DipoleOptions::of_size(HALL);
         let wheels = RobotOptions::default();
         let path = |route: Route| Path::through_room(route, HALL, HALL_PATH, seed);
@@ -156,6 +163,12 @@ impl World {
                 let route = Route::Rooms { width: CORRIDOR_ROOM };
                 let path = Path::through_room(route, CORRIDOR, CORRIDOR_PATH, seed)?;
                 simulated(&DipoleOptions::of_size(CORRIDOR), &path, &wheels, seed)
+            }
+            Self::Hall => {
+                let route = Route::LawnMower { spacing: LARGE_HALL_LANES };
+                let path = Path::through_room(route, LARGE_HALL, length, seed)?;
+                let hall = DipoleOptions { character: Character::Hall, ..DipoleOptions::of_size(LARGE_HALL) };
+                simulated(&hall, &path, &wheels, seed)
             }
             Self::HandHeld => {
                 let mount = Isometry3::translation(0.0, 0.0, BREAST);

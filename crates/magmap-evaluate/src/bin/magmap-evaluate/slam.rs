@@ -20,6 +20,9 @@ pub struct Arguments {
     /// Runs of each path, each with its own errors of odometry.
     #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..))]
     seeds: u64,
+    /// Length of the path through the large hall.
+    #[arg(long, value_name = "METRES", default_value_t = 400.0)]
+    length: f64,
     /// Also writes all numbers into this file.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -27,7 +30,7 @@ pub struct Arguments {
 
 /// Corrects paths with errors of odometry, and shows how well.
 pub fn run(arguments: &Arguments, terminal: &Terminal) -> anyhow::Result<Ending> {
-    let Arguments { data, worlds, seeds, json } = arguments;
+    let Arguments { data, worlds, seeds, length, json } = arguments;
     let worlds = if worlds.is_empty() { World::value_variants() } else { worlds };
     let runs: Vec<_> =
         worlds.iter().flat_map(|world| world.errors().into_iter().map(|errors| (*world, errors))).collect();
@@ -44,7 +47,7 @@ pub fn run(arguments: &Arguments, terminal: &Terminal) -> anyhow::Result<Ending>
         let mut path = None;
         for seed in 0..*seeds {
             let known = path.take().filter(|_| !world.is_simulated());
-            let path = path.insert(known.map_or_else(|| TruePath::new(world, data, seed), Ok)?);
+            let path = path.insert(known.map_or_else(|| TruePath::new(world, data, *length, seed), Ok)?);
             rows.push(path.run(errors, seed)?);
             bar.inc(1);
             write_row(&mut out, &rows[rows.len() - 1])?;

@@ -1,0 +1,125 @@
+//! Which part of the path is estimated, and what the rest tells of the field.
+
+use std::collections::BTreeMap;
+
+use streaming_gp::linalg::{self, Matrix};
+
+use super::{Smoother, add_to};
+use crate::slam::tile::{Tile, add_lower};
+
+/// The segments whose poses are estimated: all, or those of a window, while the others have told of the field what they know.
+pub(super) struct Window {
+    /// Index of the first of these segments; its first pose is given unless all are estimated.
+    pub first: usize,
+    /// What the segments before it tell of each tile in the window.
+    maps: BTreeMap<usize, Map>,
+}
+
+/// The objective as a quadratic function of the field of a tile, all poses before the window given.
+struct Map {
+    field: Vec<f64>,
+    /// Minus the gradient at that field.
+    descent: Vec<f64>,
+    information: Matrix,
+    /// That information with what is left of the window's segments after the elimination of their poses; the lower triangle.
+    remainder: Matrix,
+}
+
+impl Window {
+    /// All segments.
+    pub fn whole() -> Self {
+        Self { first: 0, maps: BTreeMap::new() }
+    }
+
+    pub fn is_whole(&self) -> bool {
+        self.first == 0
+    }
+
+    /// Whether the field of a tile is estimated.
+    pub fn concerns(&self, tile: usize) -> bool {
+        self.is_whole() || self.maps.contains_key(&tile)
+    }
+
+    /// Minus the gradient in the field of a tile of what does not come from the window: the prior, or the map.
+    pub fn descent(&self, index: usize, tile: &Tile) -> Vec<f64> {
+        match self.maps.get(&index) {
+            None => tile.field.iter().map(|value| -value).collect(),
+            Some(map) => map.descent_at(&tile.field),
+        }
+    }
+
+    /// The same for the objective, but for a constant.
+    pub fn cost(&self, index: usize, tile: &Tile) -> f64 {
+        let Some(map) = self.maps.get(&index) else { return 0.5 * linalg::squared_norm(&tile.field) };
+        // The gradient is linear: on the way it is the mean of those at both ends.
+        let ends = map.descent.iter().zip(map.descent_at(&tile.field)).zip(tile.field.iter().zip(&map.field));
+        -0.5 * ends.map(|((then, now), (field, old))| (then + now) * (field - old)).sum::<f64>()
+    }
+
+    /// The information on the field of a tile, where all poses are known as their elimination leaves them.
+    pub fn remainder<'a>(&'a self, index: usize, tile: &'a Tile) -> &'a Matrix {
+        self.maps.get(&index).map_or(&tile.remainder, |map| &map.remainder)
+    }
+
+    /// Adds what a segment tells of the field of its tile.
+    pub fn add(&mut self, index: usize, factor: f64, block: &Matrix) {
+        if let Some(map) = self.maps.get_mut(&index) {
+            add_lower(&mut map.remainder, factor, block);
+        }
+    }
+}
+
+impl Map {
+    /// Minus the gradient at this field.
+    fn descent_at(&self, field: &[f64]) -> Vec<f64> {
+        let moved: Vec<f64> = field.iter().zip(&self.field).map(|(now, then)| now - then).collect();
+        let mut descent = self.descent.clone();
+        linalg::add_matrix_vector(&mut descent, -1.0, self.information.as_ref(), &moved);
+        descent
+    }
+}
+
+impl Smoother {
+    /// The window from this segment on.
+    pub(super) fn window(&self, first: usize) -> Window {
+        let mut window = Window { first, maps: BTreeMap::new() };
+        if window.is_whole() {
+            return window;
+        }
+        for index in self.segments[first..].iter().map(|segment| segment.tile) {
+            if window.maps.contains_key(&index) {
+                continue;
+            }
+            let tile = &self.tiles[index];
+            let mut descent = self.descent_of_field(index, &self.segments[..first]);
+            add_to(&mut descent, &tile.outdated);
+            descent.iter_mut().zip(&tile.field).for_each(|(descent, field)| *descent -= field);
+            let mut information = linalg::copied(tile.information.as_ref());
+            let known =
+                || self.segments[first..].iter().filter(|segment| segment.tile == index && segment.is_linearised());
+            let features: Vec<Matrix> = known().map(|segment| segment.features(&tile.basis)).collect();
+            for (segment, features) in known().zip(&features) {
+                add_lower(&mut information, -1.0, &segment.information(features));
+            }
+            let mut remainder = linalg::copied(information.as_ref());
+            for (segment, features) in known().zip(&features) {
+                add_lower(&mut remainder, 1.0, &segment.block(features));
+            }
+            linalg::mirror_lower(information.as_mut());
+            window.maps.insert(index, Map { field: tile.field.clone(), descent, information, remainder });
+        }
+        window
+    }
+
+    /// Leaves a window: the gradients of the segments before it are those at the fields before.
+    pub(super) fn leave(&mut self, window: &Window) {
+        for (&index, map) in &window.maps {
+            let tile = &mut self.tiles[index];
+            let now = map.descent_at(&tile.field);
+            for (row, outdated) in tile.outdated.iter_mut().enumerate() {
+                // Without the prior, whose gradient is always exact.
+                *outdated += now[row] - map.descent[row] + tile.field[row] - map.field[row];
+            }
+        }
+    }
+}
