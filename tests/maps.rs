@@ -1,7 +1,7 @@
-//! No sequence of starts, ends, kills, failed starts, loads, saves, resets and replays loses a published map, puts readings of one map
-//! into another, or maps a recording twice: random sequences in a real folder.
+//! No sequence of starts, ends, kills, failed starts, reboots elsewhere, loads, saves, resets and replays loses a published map or a reading,
+//! puts readings of one map into another, or maps anything twice: random sequences in a real folder.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -58,6 +58,8 @@ struct Run {
     load_at_start: bool,
     /// Settings of a different model: the start fails if there is a map.
     is_misconfigured: bool,
+    /// The robot was carried elsewhere while it was off: its odometry says nothing about the map.
+    is_carried: bool,
     actions: Vec<Action>,
     is_killed: bool,
 }
@@ -85,12 +87,13 @@ prop_compose! {
         driver in driver(),
         [resume, load_at_start] in [prop::bool::weighted(0.8), prop::bool::weighted(0.8)],
         is_misconfigured in prop::bool::weighted(0.1),
+        is_carried in prop::bool::weighted(0.3),
         actions in prop::collection::vec(action(), 0..4),
         is_killed in prop::bool::weighted(0.4),
     ) -> Run {
         // A careless recording that loads the map would be added to it.
         let load_at_start = load_at_start && !matches!(driver, Driver::Recording { is_careless: true, .. });
-        Run { driver, resume, load_at_start, is_misconfigured, actions, is_killed }
+        Run { driver, resume, load_at_start, is_misconfigured, is_carried, actions, is_killed }
     }
 }
 
@@ -149,6 +152,10 @@ impl World {
         let second = Session::start(&config, namespace, "second").expect_err("one process for each map");
         assert!(second.to_string().contains("is being written by another process"), "{second}");
         let mut place = self.place_of(&session, run.driver);
+        if run.is_carried && matches!(run.driver, Driver::Robot(_)) {
+            place = self.new_place(run.driver);
+        }
+        let mut driven = Vec::new();
         let mut has_read = false;
         let mut played = 0;
         for action in &run.actions {
@@ -159,7 +166,7 @@ impl World {
                         Driver::Robot(_) => *readings,
                     };
                     played += readings;
-                    self.drive(&session, place, readings);
+                    driven.extend(self.drive(&session, place, readings));
                     has_read |= readings > 0;
                 }
                 Action::Nothing { poses } => self.drive_without_effect(&session, place, *poses),
@@ -189,6 +196,7 @@ impl World {
             copy(killed.path(), &self.folder);
         } else {
             session.end().unwrap();
+            self.check_kept(&driven);
         }
         let is_asked = |action: &Action| matches!(action, Action::Save | Action::Load | Action::Reset);
         if !has_read && !run.actions.iter().any(is_asked) {
@@ -226,8 +234,10 @@ impl World {
         Some((extent[0][0] / FAR).round() as usize)
     }
 
-    fn drive(&mut self, session: &Session, place: usize, readings: usize) {
+    /// The stamps of the readings.
+    fn drive(&mut self, session: &Session, place: usize, readings: usize) -> Vec<Stamp> {
         let inbox = &session.worker.inbox;
+        let mut stamps = Vec::new();
         inbox.name_frame("odom").unwrap();
         for _ in 0..readings {
             self.now += 1;
@@ -237,12 +247,14 @@ impl World {
             let along = 0.05 * (*driven as f64);
             let position = Point3::new(FAR * place as f64 + 3.0 * along.sin(), 3.0 * (1.3 * along).cos(), 0.0);
             let stamp = Stamp::from_seconds(0.1 * self.now as f64);
+            stamps.push(stamp);
             let field = Vector3::new(20.0 + along.cos(), 5.0 * along.sin(), 40.0 + (0.7 * along).sin());
             let field = MagneticField::from_microtesla(field);
             inbox.send(Measurement::Pose(Pose { stamp, position, orientation: UnitQuaternion::identity() })).unwrap();
             inbox.send(Measurement::Reading(Reading { stamp, field })).unwrap();
         }
         session.flush().unwrap();
+        stamps
     }
 
     fn drive_without_effect(&mut self, session: &Session, place: usize, poses: bool) {
@@ -268,6 +280,22 @@ impl World {
             self.shown.retain(|before| !now.continues(before));
             self.shown.push(now);
         }
+    }
+
+    /// Checks that these readings are in maps, and in none twice.
+    fn check_kept(&self, driven: &[Stamp]) {
+        let copied = tempfile::tempdir().unwrap();
+        copy(&self.folder, copied.path());
+        let mut kept = BTreeSet::new();
+        for map in list(copied.path()).unwrap() {
+            let (_, batches) = map_file::read_whole(&map.path).unwrap();
+            let stamps: Vec<Stamp> = batches.iter().flatten().map(|seen| seen.stamp).collect();
+            let own: BTreeSet<Stamp> = stamps.iter().copied().collect();
+            assert_eq!(own.len(), stamps.len(), "a reading twice in {}", map.path.display());
+            kept.extend(own);
+        }
+        let lost = driven.iter().filter(|stamp| !kept.contains(stamp)).count();
+        assert_eq!(lost, 0, "of {} readings", driven.len());
     }
 
     /// Checks that every published map exists, and that none are mixed.
@@ -404,6 +432,7 @@ fn everyday(actions: Vec<Action>) -> Run {
         resume: true,
         load_at_start: true,
         is_misconfigured: false,
+        is_carried: false,
         actions,
         is_killed: false,
     }

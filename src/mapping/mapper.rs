@@ -43,15 +43,6 @@ pub enum Step {
     },
     /// The frame of the map is known.
     Frame(String),
-    /// The inputs that follow are of odometry that may have begun anywhere: batches are held until its place in the map is known. Nothing
-    /// changes where nothing is mapped yet.
-    Seek,
-    /// Odometry has gone on where it was: all is as if nobody had looked for its place.
-    GoOn,
-    /// Odometry has not gone on where it was.
-    Elsewhere,
-    /// The transform from the frame of odometry to that of the map is known, for what is held, too.
-    Place(Isometry2<f64>),
     /// The open averaging cell and the open batch are closed.
     Flush,
     /// The stream has ended: readings that wait for a pose are rejected, cell and batch closed.
@@ -63,6 +54,15 @@ pub enum Step {
     },
     /// The map continues with other settings.
     Configure(#[serde(with = "as_toml")] Box<Config>),
+    /// The inputs that follow are of odometry that may have begun anywhere: batches are held until its place in the map is known. Nothing
+    /// changes where nothing is mapped yet.
+    Seek,
+    /// Odometry has gone on where it was: all is as if nobody had looked for its place.
+    GoOn,
+    /// Odometry has not gone on where it was.
+    Elsewhere,
+    /// The transform from the frame of odometry to that of the map is known, for what is held, too.
+    Place(Isometry2<f64>),
     /// The map is discarded, and a new one begins. A log of steps continues with a checkpoint.
     #[serde(skip)]
     Reset,
