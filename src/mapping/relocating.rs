@@ -196,7 +196,10 @@ mod tests {
             take(mapper, Step::Finish);
             learn(mapper);
         }
-        assert_eq!(mapper.model().totals, expected.model().totals);
+        let [found, expected_totals] = [&mapper, &expected].map(|mapper| mapper.model().totals);
+        assert_eq!(found.used_readings, expected_totals.used_readings);
+        // Rounding may put a reading on either side of the border of an averaging cell.
+        assert!(found.observations.abs_diff(expected_totals.observations) <= 2, "{found:?}, {expected_totals:?}");
         let places = |mapper: &Mapper| mapper.path().points().last().copied().unwrap();
         assert!((places(&mapper) - places(&expected)).norm() < 1e-9);
         let [found, expected] = [mapper, expected].map(|mapper| {
