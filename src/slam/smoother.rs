@@ -49,7 +49,7 @@ const ADAPTATIONS: usize = 3;
 const ADAPTATION_STEPS: usize = 2;
 
 /// Farther from odometry than this, in lengthscales, no optimum is reached from there.
-const REACH: f64 = 5.0;
+const REACH: f64 = 10.0;
 
 /// A path has returned where it is nearer to a place than the first of these, and was there before more than the second, in lengthscales.
 const RETURN: (f64, f64) = (0.5, 5.0);
