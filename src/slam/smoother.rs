@@ -10,8 +10,8 @@
 //! that is, the field is marginalised (Laplace). Without the log determinant paths swell: a longer path explains the same field with
 //! smaller unknowns.
 //!
-//! Gauss-Newton: in a [window](window) of the last metres against the map so far, and for the whole path whenever it has become longer by
-//! a tenth, with the normal equations solved by [elimination](elimination).
+//! Gauss-Newton: in a [window] of the last metres against the map so far, and for the whole path whenever it has become longer by
+//! a tenth, with the normal equations solved by [elimination].
 
 mod covariance;
 mod elimination;
