@@ -10,8 +10,8 @@
 //! that is, the field is marginalised (Laplace). Without the log determinant paths swell: a longer path explains the same field with
 //! smaller unknowns.
 //!
-//! Gauss-Newton: in a [`window`] of the last metres against the map so far, and for the whole path whenever it has become longer by
-//! a tenth, with the normal equations solved by [`elimination`].
+//! Gauss-Newton: in a [window] of the last metres against the map so far, and for the whole path whenever it has become longer by
+//! a tenth, with the normal equations solved by [elimination].
 
 mod covariance;
 mod elimination;
@@ -49,7 +49,7 @@ const ADAPTATIONS: usize = 3;
 const ADAPTATION_STEPS: usize = 2;
 
 /// Farther from odometry than this, in lengthscales, no optimum is reached from there.
-const REACH: f64 = 5.0;
+const REACH: f64 = 10.0;
 
 /// A path has returned where it is nearer to a place than the first of these, and was there before more than the second, in lengthscales.
 const RETURN: (f64, f64) = (0.5, 5.0);

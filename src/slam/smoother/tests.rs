@@ -215,6 +215,36 @@ fn the_elimination_of_poses_and_fields_is_a_dense_solution() {
     }
 }
 
+#[test]
+fn the_gradients_of_segments_before_a_window_follow_the_field() {
+    let truth = path(240);
+    let mut prior = Prior::new(FIELD, 4.0);
+    prior.tile = 1.5;
+    let mut smoother = Smoother::new(prior, truth[0], links(&truth, 0.02, 0.002, 3));
+    smoother.extend().unwrap();
+    // No estimate of the whole path from here on.
+    smoother.next_whole = f64::INFINITY;
+    while smoother.poses.len() < truth.len() {
+        smoother.extend().unwrap();
+    }
+    let gradients = |smoother: &Smoother| -> Vec<Vec<f64>> {
+        let gradient = |(index, tile): (usize, &Tile)| {
+            let mut descent = smoother.descent_of_field(index, &smoother.segments);
+            add_to(&mut descent, &tile.outdated);
+            descent
+        };
+        smoother.tiles.iter().enumerate().map(gradient).collect()
+    };
+    let followed = gradients(&smoother);
+    let outdated: f64 = smoother.tiles.iter().map(|tile| linalg::squared_norm(&tile.outdated)).sum();
+    smoother.evaluate(&mut Window::whole(), f64::INFINITY).unwrap();
+    let exact = gradients(&smoother);
+    let squares = followed.iter().flatten().zip(exact.iter().flatten()).map(|(one, other)| (one - other).powi(2));
+    // A segment is linearised up to 3 cm beside its poses, a thirtieth of a lengthscale.
+    let error = (squares.sum::<f64>() / outdated).sqrt();
+    assert!(outdated > 1.0 && error < 0.1, "{error} of {outdated}");
+}
+
 /// Root mean square distance of places.
 fn distance(poses: &[PlanePose], truth: &[PlanePose]) -> f64 {
     let squares = poses.iter().zip(truth).map(|(pose, truth)| (pose.xy() - truth.xy()).norm_squared());
