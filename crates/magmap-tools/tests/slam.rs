@@ -25,6 +25,7 @@ use magmap_tools::simulation::{DipoleOptions, Drift, Route, SimulatedMeasurement
 use nalgebra::{Isometry2, Isometry3};
 use tempfile::{NamedTempFile, tempdir};
 
+use super::common::rooms::{of_another, other_frame};
 use super::replay::source;
 
 /// How long a correction may take on a machine with much else to do.
@@ -339,6 +340,38 @@ fn a_corrected_path_goes_on_where_the_node_starts_again() {
     let by_odometry = largest_error(kept.observations().copied(), &drive);
     let corrected = largest_error(kept.corrected_batches().flatten(), &drive);
     assert!(by_odometry > 0.4 && corrected < 0.5 * by_odometry, "{by_odometry} m by odometry, {corrected} m corrected");
+}
+
+#[test]
+fn a_path_is_corrected_further_after_a_reboot_elsewhere() {
+    let (drive, folder) = (drive(), tempdir().unwrap());
+    let mut config = settings();
+    config.node.map_folder = folder.path().display().to_string();
+    let (first, second) = drive.split_at(drive.len() * 5 / 8);
+    let session = Session::start(&config, "", "/magmap").unwrap();
+    send(&session.worker, first, 20.0);
+    session.end().unwrap();
+
+    let rebooted = of_another(other_frame(), [0.0; 3]);
+    let second: Vec<SimulatedMeasurement> = second
+        .iter()
+        .map(|sample| SimulatedMeasurement { measurement: rebooted(sample.measurement), ..*sample })
+        .collect();
+    let session = Session::start(&config, "", "/magmap").unwrap();
+    send(&session.worker, &second, 35.0);
+    let relocated = session.worker.relocated().unwrap();
+    assert!(relocated.is_known && !relocated.words.contains("went on"), "{relocated:?}");
+    // The transform on /tf is that of the odometry that the robot has now.
+    let turn = session.worker.map_from_odometry().rotation.angle().to_degrees();
+    assert!((turn - 70.0).abs() < 25.0, "{turn} degrees");
+    session.end().unwrap();
+    let database = Arc::new(Database::open(folder.path().join("map.magmap")).unwrap());
+    let recovered = database.recover(&config, Gaps::Stop, |_| {}).unwrap();
+    let kept = recovered.mapper.trajectory();
+    let folded = trajectory::fold(&config, kept.corrected_batches(), &|| false);
+    assert!(folded.state() == recovered.mapper.model().state());
+    let corrected = largest_error(kept.corrected_batches().flatten(), &drive);
+    assert!(corrected < 0.35, "{corrected} m");
 }
 
 /// Settings of a robot whose path another SLAM corrects, whose batches are never merged.
