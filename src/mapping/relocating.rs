@@ -174,13 +174,16 @@ mod tests {
     #[test]
     fn where_it_did_not_what_was_driven_before_ends_there_and_the_rest_is_moved() {
         let place = Isometry2::new(Vector2::new(2.0, -1.0), 1.2);
-        let mut expected = Mapper::new(&config());
+        let mut config = config();
+        // Rounding would put a reading on either side of the border of an averaging cell.
+        config.averaging.spacing = 0.0;
+        let mut expected = Mapper::new(&config);
         take_inputs(&mut expected, drive(0..205, &Isometry2::identity()));
         take(&mut expected, Step::Input { index: 0, input: Input::Stretch });
         learn(&mut expected);
         take_inputs(&mut expected, drive(205..600, &Isometry2::identity()));
 
-        let mut mapper = Mapper::new(&config());
+        let mut mapper = Mapper::new(&config);
         take_inputs(&mut mapper, drive(0..205, &Isometry2::identity()));
         take(&mut mapper, Step::Seek);
         take_inputs(&mut mapper, drive(205..400, &place));
@@ -196,10 +199,7 @@ mod tests {
             take(mapper, Step::Finish);
             learn(mapper);
         }
-        let [found, expected_totals] = [&mapper, &expected].map(|mapper| mapper.model().totals);
-        assert_eq!(found.used_readings, expected_totals.used_readings);
-        // Rounding may put a reading on either side of the border of an averaging cell.
-        assert!(found.observations.abs_diff(expected_totals.observations) <= 2, "{found:?}, {expected_totals:?}");
+        assert_eq!(mapper.model().totals, expected.model().totals);
         let places = |mapper: &Mapper| mapper.path().points().last().copied().unwrap();
         assert!((places(&mapper) - places(&expected)).norm() < 1e-9);
         let [found, expected] = [mapper, expected].map(|mapper| {
