@@ -14,7 +14,7 @@ use magmap::mapping::mapper::Mapper;
 use magmap::mapping::path_correction::CorrectedPath;
 use magmap::mapping::thread::{MappingThread, Mode, Observer};
 use magmap::sensing::intake::Intake;
-use magmap::sensing::reading::{Measurement, Observation, Pose};
+use magmap::sensing::reading::{Measurement, Observation, Pose, in_plane};
 use magmap::session::Session;
 use magmap::store::Database;
 use magmap::store::recovery::Gaps;
@@ -362,8 +362,15 @@ fn a_path_is_corrected_further_after_a_reboot_elsewhere() {
     let relocated = session.worker.relocated().unwrap();
     assert!(relocated.is_known && !relocated.words.contains("went on"), "{relocated:?}");
     // The transform on /tf is that of the odometry that the robot has now.
-    let turn = session.worker.map_from_odometry().rotation.angle().to_degrees();
-    assert!((turn - 70.0).abs() < 25.0, "{turn} degrees");
+    let poses = second.iter().rev().filter_map(|sample| match sample.measurement {
+        Measurement::Pose(pose) => Some((in_plane(&pose.isometry()), in_plane(&sample.truth.pose.isometry()))),
+        Measurement::Reading(_) => None,
+    });
+    let (by_odometry, truth) = poses.into_iter().next().unwrap();
+    let last = session.worker.map_from_odometry() * by_odometry;
+    let off = (last.translation.vector - truth.translation.vector).norm();
+    let turned = last.rotation.angle_to(&truth.rotation).abs();
+    assert!(off < 0.35 && turned < 0.2, "{off} m, {turned} radians");
     session.end().unwrap();
     let database = Arc::new(Database::open(folder.path().join("map.magmap")).unwrap());
     let recovered = database.recover(&config, Gaps::Stop, |_| {}).unwrap();
