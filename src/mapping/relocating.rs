@@ -54,32 +54,31 @@ impl Search {
         let held = mapper.pipeline().held().into_iter().flatten();
         let new: Vec<Observation> = held.skip(self.taken).flat_map(|batch| &batch.observations).copied().collect();
         self.taken = mapper.pipeline().held().map_or(0, |held| held.len());
-        let place = self.relocation.add(&new).and_then(|()| self.relocation.place(is_end));
-        let length = self.relocation.length();
+        self.relocation.add(&new);
+        let (place, length) = (self.relocation.place(is_end), self.relocation.length());
         let words = match &place {
-            Ok(None) => self.relocation.to_string(),
-            Ok(Some(Place::Same)) => format!("odometry went on where it was ({length:.1} m driven)"),
-            Ok(Some(Place::Here(place))) => {
+            None => self.relocation.to_string(),
+            Some(Place::Same) => format!("odometry went on where it was ({length:.1} m driven)"),
+            Some(Place::Here(place)) => {
                 let ([x, y], turn) = (place.translation.vector.into(), place.rotation.angle().to_degrees());
                 format!(
                     "the robot was found in the map after {length:.1} m: odometry began at ({x:.2}, {y:.2}), turned by {turn:.1} degrees"
                 )
             }
-            Err(error) => format!("no robot can be located in the map ({error}); it is continued where odometry is"),
         };
-        let relocated = Relocated { is_known: !matches!(place, Ok(None)), words };
+        let relocated = Relocated { is_known: place.is_some(), words };
         let steps = match place {
-            Ok(None) if mapper.going_on().is_some() && self.relocation.is_elsewhere() => vec![Step::Elsewhere],
-            Ok(None) => Vec::new(),
-            Ok(Some(Place::Here(place))) => {
+            None if mapper.going_on().is_some() && self.relocation.is_elsewhere() => vec![Step::Elsewhere],
+            None => Vec::new(),
+            Some(Place::Here(place)) => {
                 // The map keeps its frame, which is odometry's no longer.
                 let is_of_odometry = !mapper.config().slam.enabled && mapper.frame() != MAP_FRAME;
                 let frame = is_of_odometry.then(|| Step::Frame(MAP_FRAME.to_owned()));
                 let place = mapper.trajectory().correction.last().inverse() * place;
                 frame.into_iter().chain([Step::Place(place)]).collect()
             }
-            Ok(Some(Place::Same)) | Err(_) if mapper.going_on().is_some() => vec![Step::GoOn],
-            Ok(Some(Place::Same)) | Err(_) => vec![Step::Place(mapper.pipeline().odometry().transform)],
+            Some(Place::Same) if mapper.going_on().is_some() => vec![Step::GoOn],
+            Some(Place::Same) => vec![Step::Place(mapper.pipeline().odometry().transform)],
         };
         (relocated, steps)
     }

@@ -13,7 +13,7 @@ use super::refinement::{Given, Placed, Refined, refine};
 use super::{Driven, UNEXPLAINED};
 use crate::config::Config;
 use crate::field::map::FieldMap;
-use crate::localization::{Error, Localizer, Reason, State};
+use crate::localization::{Localizer, Reason, State};
 use crate::sensing::reading::Observation;
 
 /// Odometry may have gone on where it says that the robot is within this distance of the end of the map's path, in metres.
@@ -55,10 +55,18 @@ pub struct Relocation {
     driven: Driven,
     /// Length of that path, in metres.
     length: f64,
-    /// None while odometry may have gone on.
-    localizer: Option<Localizer>,
+    hypothesis: Hypothesis,
     /// The last result of the localizer.
     found: Result<Isometry2<f64>, Reason>,
+}
+
+/// Where odometry may be.
+#[derive(Debug)]
+enum Hypothesis {
+    /// It has gone on where it was.
+    Same,
+    /// Anywhere; without a localizer where nothing of the map is known.
+    Elsewhere(Option<Box<Localizer>>),
 }
 
 impl Relocation {
@@ -66,7 +74,7 @@ impl Relocation {
     pub fn new(config: &Config, map: FieldMap, before: Isometry2<f64>, end: Option<Point2<f64>>) -> Self {
         let driven = Driven::new(config.clone(), map.clone(), &[]);
         let map = Driven::new(config.clone(), map, &[]);
-        Self { map, before, end, driven, length: 0.0, localizer: None, found: Err(Reason::Unproven) }
+        Self { map, before, end, driven, length: 0.0, hypothesis: Hypothesis::Same, found: Err(Reason::Unproven) }
     }
 
     /// Length of the path so far, in metres.
@@ -76,46 +84,49 @@ impl Relocation {
 
     /// Whether odometry has not gone on where it was.
     pub fn is_elsewhere(&self) -> bool {
-        self.localizer.is_some()
+        matches!(self.hypothesis, Hypothesis::Elsewhere(_))
     }
 
     /// Takes the observations that follow, by odometry.
-    ///
-    /// # Errors
-    /// Maps in which nobody can be located.
-    pub fn add(&mut self, observations: &[Observation]) -> Result<(), Error> {
+    pub fn add(&mut self, observations: &[Observation]) {
         let mut next = self.driven.observations.len();
         self.driven.extend(observations);
         let path = &self.driven.observations[next.saturating_sub(1)..];
         self.length += path.windows(2).map(|pair| (pair[1].position - pair[0].position).norm()).sum::<f64>();
-        if self.localizer.is_none() && !observations.is_empty() && !self.may_have_gone_on()? {
-            self.localizer = Some(self.map.localizer(&self.map.config, self.driven.height)?);
+        if !self.is_elsewhere() && !observations.is_empty() && !self.may_have_gone_on() {
+            let localizer = self.map.localizer(&self.map.config, self.driven.height);
+            self.hypothesis = Hypothesis::Elsewhere(localizer.ok().map(Box::new));
+            self.found = Err(Reason::OutsideMap);
             next = 0;
         }
-        let Some(localizer) = &mut self.localizer else { return Ok(()) };
+        let Hypothesis::Elsewhere(Some(localizer)) = &mut self.hypothesis else { return };
         for located in self.driven.observations[next..].iter().filter_map(|seen| localizer.update(seen)) {
             let reason = located.reason.unwrap_or(Reason::Unproven);
             self.found = if located.state == State::Tracking { Ok(located.map_from_odometry) } else { Err(reason) };
         }
-        Ok(())
     }
 
     /// Whether odometry says that the robot began where the map ended, and no reading contradicts that.
-    fn may_have_gone_on(&self) -> Result<bool, Error> {
-        let Some((first, end)) = self.driven.observations.first().zip(self.end) else { return Ok(false) };
+    fn may_have_gone_on(&self) -> bool {
+        let Some((first, end)) = self.driven.observations.first().zip(self.end) else { return false };
         if (self.before * first.position.xy() - end).norm() > NEAR {
-            return Ok(false);
+            return false;
         }
-        let (before, best) = (self.refined(self.before, Given::Both)?, self.refined(self.before, Given::HardIron)?);
+        // A map of which nothing is known contradicts nothing.
+        let (Some(before), Some(best)) =
+            (self.refined(self.before, Given::Both), self.refined(self.before, Given::HardIron))
+        else {
+            return true;
+        };
         let is_better = best.unexplained.zip(before.unexplained).is_some_and(|(best, before)| best < BETTER * before);
-        let has_moved = self.is_longer_than(BELIEVED)? && is_better && !self.is_as_before(&best.transform);
-        Ok(is_explained(&before) && !has_moved)
+        let has_moved = self.is_longer_than(BELIEVED) && is_better && !self.is_as_before(&best.transform);
+        is_explained(&before) && !has_moved
     }
 
     /// Whether the path is at least this long: in a map of the three axes, or in one of strengths.
-    fn is_longer_than(&self, [of_axes, of_strengths]: [f64; 2]) -> Result<bool, Error> {
-        let has_axes = self.map.lookup(self.driven.height)?.outputs > 1;
-        Ok(self.length >= if has_axes { of_axes } else { of_strengths })
+    fn is_longer_than(&self, [of_axes, of_strengths]: [f64; 2]) -> bool {
+        let has_axes = self.map.lookup(self.driven.height).is_ok_and(|lookup| lookup.outputs > 1);
+        self.length >= if has_axes { of_axes } else { of_strengths }
     }
 
     fn is_as_before(&self, transform: &Isometry2<f64>) -> bool {
@@ -123,27 +134,21 @@ impl Relocation {
     }
 
     /// The place, where it is known; at the end of the drive it need not be known as well.
-    ///
-    /// # Errors
-    /// Maps in which nobody can be located.
-    pub fn place(&self, is_end: bool) -> Result<Option<Place>, Error> {
-        if self.localizer.is_none() {
-            let is_believed = is_end || self.driven.observations() > 0 && self.is_longer_than(BELIEVED)?;
-            return Ok(is_believed.then_some(Place::Same));
+    pub fn place(&self, is_end: bool) -> Option<Place> {
+        if !self.is_elsewhere() {
+            let is_believed = is_end || self.driven.observations() > 0 && self.is_longer_than(BELIEVED);
+            return is_believed.then_some(Place::Same);
         }
-        let Ok(start) = self.found else { return Ok(None) };
-        if !is_end && !self.is_longer_than(ENOUGH)? {
-            return Ok(None);
-        }
-        let refined = self.refined(start, Given::HardIron)?;
+        let start = self.found.ok().filter(|_| is_end || self.is_longer_than(ENOUGH))?;
+        let refined = self.refined(start, Given::HardIron).filter(is_explained)?;
         let is_as_before = self.is_as_before(&refined.transform);
-        let place = if is_as_before { Place::Same } else { Place::Here(refined.transform) };
-        Ok(is_explained(&refined).then_some(place))
+        Some(if is_as_before { Place::Same } else { Place::Here(refined.transform) })
     }
 
-    fn refined(&self, start: Isometry2<f64>, given: Given) -> Result<Refined, Error> {
+    /// None where nothing of the map is known.
+    fn refined(&self, start: Isometry2<f64>, given: Given) -> Option<Refined> {
         let map = Placed { driven: &self.map, transform: Isometry2::identity(), hard_iron: Vector3::zeros() };
-        refine(&[map], &self.driven, start, given)
+        refine(&[map], &self.driven, start, given).ok()
     }
 }
 
@@ -151,7 +156,7 @@ impl Display for Relocation {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         write!(f, "looking for the robot in the map: {:.1} m driven", self.length)?;
         match self.found {
-            Err(reason) if self.localizer.is_some() => write!(f, ", {reason}"),
+            Err(reason) if self.is_elsewhere() => write!(f, ", {reason}"),
             _ => Ok(()),
         }
     }
