@@ -269,9 +269,16 @@ impl Session {
         keep: impl FnOnce(&Mapper) -> Answer + Send + 'static,
     ) -> Answer {
         let source = Step::Source { id: self.source.clone(), run: new_run() };
-        let decide = move |mapper: &Mapper| match keep(mapper) {
-            Ok(kept) => (Ok(kept), steps(mapper).into_iter().chain([source]).collect()),
-            refused => (refused, Vec::new()),
+        let path = self.log.database().path().to_owned();
+        let decide = move |mapper: &Mapper| {
+            let unplaced = map_file::keep_unplaced(&path, mapper).map_err(in_words);
+            match unplaced.and_then(|unplaced| Ok((unplaced, keep(mapper)?))) {
+                Ok((unplaced, kept)) => {
+                    let unplaced = unplaced.map_or(String::new(), |unplaced| format!("; {unplaced}"));
+                    (Ok(kept + &unplaced), steps(mapper).into_iter().chain([source]).collect())
+                }
+                Err(refused) => (Err(refused), Vec::new()),
+            }
         };
         self.worker.change(decide).map_err(in_words)?
     }

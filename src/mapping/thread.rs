@@ -336,7 +336,9 @@ impl MappingLoop {
                 Message::Step(step) => self.take(step),
                 Message::Flush(reply) => {
                     self.take(Step::Flush);
-                    self.relocate(true);
+                    // Where nothing was observed yet, what follows decides.
+                    let has_observed = self.mapper.pipeline().held().is_some_and(|held| !held.is_empty());
+                    self.relocate(has_observed);
                     self.learn_all();
                     // The caller may be gone.
                     let _ = reply.send(());
