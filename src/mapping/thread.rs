@@ -550,6 +550,7 @@ impl MappingLoop {
             return;
         }
         if self.search.is_none() {
+            log::info!("looking for the robot in the map: what is measured waits until it is found");
             self.search = Search::begin(&self.mapper);
         }
         let Some(search) = &mut self.search else { return self.take(Step::GoOn) };
@@ -560,6 +561,8 @@ impl MappingLoop {
         if relocated.is_known {
             log::info!("{}", relocated.words);
             self.search = None;
+        } else if steps.contains(&Step::Elsewhere) {
+            log::warn!("odometry has not gone on where it was; {}", relocated.words);
         }
         lock(&self.shared).relocated = Some(relocated);
         steps.into_iter().for_each(|step| self.take(step));
