@@ -57,9 +57,9 @@ pub enum Step {
     /// The inputs that follow are of odometry that may have begun anywhere: batches are held until its place in the map is known. Nothing
     /// changes where nothing is mapped yet.
     Seek,
-    /// Odometry has gone on where it was: all is as if nobody had looked for its place.
-    GoOn,
-    /// Odometry has not gone on where it was.
+    /// Odometry continued from where it was: the map is the one without a search.
+    Continue,
+    /// Odometry did not continue from where it was.
     Elsewhere,
     /// The transform from the frame of odometry to that of the map is known, for what is held, too.
     Place(Isometry2<f64>),
@@ -145,12 +145,12 @@ pub struct SourceRun {
     pub after_updates: u64,
 }
 
-/// What would be if odometry had gone on where it was, while that is not known.
+/// The state that holds if odometry continued from where it was, while that is not known.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct GoingOn {
+pub struct Continuation {
     /// The pipeline of before, to which inputs have gone as well.
     pub pipeline: Pipeline,
-    /// The batches that end with what was driven before, if odometry has not gone on.
+    /// The batches that end with what was driven before, if odometry did not continue.
     pub ended: VecDeque<Batch>,
 }
 
@@ -238,7 +238,7 @@ pub struct Mapper {
     /// Empty until it is known.
     frame: String,
     pipeline: Pipeline,
-    going_on: Option<Box<GoingOn>>,
+    continuation: Option<Box<Continuation>>,
     model: FieldModel,
     progress: Progress,
     trajectory: Trajectory,
@@ -261,7 +261,7 @@ impl Mapper {
         correction: Correction,
     ) -> Self {
         let trajectory = Trajectory::new(Vec::new(), correction);
-        Self { config: Arc::new(config), frame, pipeline, going_on: None, model, progress, trajectory }
+        Self { config: Arc::new(config), frame, pipeline, continuation: None, model, progress, trajectory }
     }
 
     /// Whether it needs the batches that led to the map: to choose what is mapped, or to correct the path.
@@ -290,13 +290,13 @@ impl Mapper {
         &self.pipeline
     }
 
-    /// What would be if odometry had gone on where it was, while that is not known.
-    pub(crate) fn going_on(&self) -> Option<&GoingOn> {
-        self.going_on.as_deref()
+    /// The state that holds if odometry continued from where it was, while that is not known.
+    pub(crate) fn continuation(&self) -> Option<&Continuation> {
+        self.continuation.as_deref()
     }
 
-    pub(crate) fn set_going_on(&mut self, going_on: Option<Box<GoingOn>>) {
-        self.going_on = going_on;
+    pub(crate) fn set_continuation(&mut self, continuation: Option<Box<Continuation>>) {
+        self.continuation = continuation;
     }
 
     pub(super) fn pipeline_mut(&mut self) -> &mut Pipeline {
@@ -354,7 +354,7 @@ impl Mapper {
         let (path, odometry) = (self.pipeline.path().clone(), *self.pipeline.odometry());
         self.pipeline = Pipeline::new(&self.config, Isometry3::identity());
         self.pipeline.restart(path, odometry);
-        self.going_on = None;
+        self.continuation = None;
         let progress = &mut self.progress;
         (progress.learnt, progress.merged_batches, progress.index, progress.has_ended) = (0, 0, 0, false);
     }
@@ -381,7 +381,7 @@ impl Mapper {
         progress.steps += 1;
         progress.has_ended = match step {
             Step::Finish => true,
-            Step::Learn { .. } | Step::Correct(..) | Step::GoOn | Step::Elsewhere | Step::Place(_) => {
+            Step::Learn { .. } | Step::Correct(..) | Step::Continue | Step::Elsewhere | Step::Place(_) => {
                 progress.has_ended
             }
             _ => false,
@@ -405,7 +405,7 @@ impl Mapper {
             }
             Step::Frame(frame) => self.frame = frame,
             Step::Seek => self.seek(),
-            Step::GoOn => self.go_on(),
+            Step::Continue => self.take_continuation(),
             Step::Elsewhere => self.end_before(),
             Step::Place(map_from_odometry) => {
                 self.end_before();
@@ -434,10 +434,10 @@ impl Mapper {
         Effect::Unchanged
     }
 
-    /// The pipeline, and that of odometry that may have gone on.
+    /// The pipeline, and the one for the case that odometry continued.
     fn pipelines(&mut self) -> impl Iterator<Item = &mut Pipeline> {
-        let going_on = self.going_on.as_mut().map(|going_on| &mut going_on.pipeline);
-        [Some(&mut self.pipeline), going_on].into_iter().flatten()
+        let continuation = self.continuation.as_mut().map(|continuation| &mut continuation.pipeline);
+        [Some(&mut self.pipeline), continuation].into_iter().flatten()
     }
 
     fn seek(&mut self) {
@@ -447,12 +447,12 @@ impl Mapper {
         let mut pipeline = self.pipeline.clone();
         // They are learnt in any case.
         pipeline.ready_mut().clear();
-        self.going_on = Some(Box::new(GoingOn { pipeline, ended: self.pipeline.seek() }));
+        self.continuation = Some(Box::new(Continuation { pipeline, ended: self.pipeline.seek() }));
     }
 
-    fn go_on(&mut self) {
-        if let Some(going_on) = self.going_on.take() {
-            let before = std::mem::replace(&mut self.pipeline, going_on.pipeline).take_ready();
+    fn take_continuation(&mut self) {
+        if let Some(continuation) = self.continuation.take() {
+            let before = std::mem::replace(&mut self.pipeline, continuation.pipeline).take_ready();
             // They have been reported.
             self.pipeline.take_reopenings();
             let ready = self.pipeline.ready_mut();
@@ -462,8 +462,8 @@ impl Mapper {
 
     /// What was driven before has ended.
     fn end_before(&mut self) {
-        if let Some(going_on) = self.going_on.take() {
-            self.pipeline.ready_mut().extend(going_on.ended);
+        if let Some(continuation) = self.continuation.take() {
+            self.pipeline.ready_mut().extend(continuation.ended);
         }
     }
 
@@ -571,7 +571,7 @@ impl Mapper {
     /// Waiting batches and the open cell and batch are dropped.
     fn replace(&mut self, model: FieldModel, path: Path, odometry: OdometryInMap, sources: Vec<SourceRun>) -> Effect {
         self.pipeline.restart(path, odometry);
-        self.going_on = None;
+        self.continuation = None;
         self.set_model(model);
         self.trajectory = Trajectory::default();
         self.progress = Progress {

@@ -1,7 +1,7 @@
 //! Looking for the robot in the map that it continues, and what follows.
 //!
-//! While its place is not known, the batches of a run are held. If odometry has gone on where it was, all is as if nobody had looked. If
-//! it has not, the robot is located; what is held and what follows is then mapped from that place on.
+//! While its place is not known, the batches of a run are held. If odometry continued from where it was, the map is the one without a search. If
+//! it did not, the robot is located; what is held and what follows is then mapped from that place on.
 
 use super::mapper::{Mapper, Step};
 use crate::config::MAP_FRAME;
@@ -27,8 +27,8 @@ impl Relocated {
 /// What follows for a drive that has ended before the robot was found.
 pub(crate) fn settle(mapper: &Mapper) -> Vec<Step> {
     match Search::begin(mapper) {
-        Some(mut search) => search.go_on(mapper, true).1,
-        None => mapper.going_on().map(|_| Step::GoOn).into_iter().collect(),
+        Some(mut search) => search.update(mapper, true).1,
+        None => mapper.continuation().map(|_| Step::Continue).into_iter().collect(),
     }
 }
 
@@ -50,7 +50,7 @@ impl Search {
     }
 
     /// What is known with the batches that are held now, and the steps that follow from it. At the end of a drive, less is enough.
-    pub(super) fn go_on(&mut self, mapper: &Mapper, is_end: bool) -> (Relocated, Vec<Step>) {
+    pub(super) fn update(&mut self, mapper: &Mapper, is_end: bool) -> (Relocated, Vec<Step>) {
         let held = mapper.pipeline().held().into_iter().flatten();
         let new: Vec<Observation> = held.skip(self.taken).flat_map(|batch| &batch.observations).copied().collect();
         self.taken = mapper.pipeline().held().map_or(0, |held| held.len());
@@ -58,7 +58,7 @@ impl Search {
         let (place, length) = (self.relocation.place(is_end), self.relocation.length());
         let words = match &place {
             None => self.relocation.to_string(),
-            Some(Place::Same) => format!("odometry went on where it was ({length:.1} m driven)"),
+            Some(Place::Same) => format!("odometry continued from where it was ({length:.1} m driven)"),
             Some(Place::Here(place)) => {
                 let ([x, y], turn) = (place.translation.vector.into(), place.rotation.angle().to_degrees());
                 format!(
@@ -68,7 +68,7 @@ impl Search {
         };
         let relocated = Relocated { is_known: place.is_some(), words };
         let steps = match place {
-            None if mapper.going_on().is_some() && self.relocation.is_elsewhere() => vec![Step::Elsewhere],
+            None if mapper.continuation().is_some() && self.relocation.is_elsewhere() => vec![Step::Elsewhere],
             None => Vec::new(),
             Some(Place::Here(place)) => {
                 // The map keeps its frame, which is odometry's no longer.
@@ -77,7 +77,7 @@ impl Search {
                 let place = mapper.trajectory().correction.last().inverse() * place;
                 frame.into_iter().chain([Step::Place(place)]).collect()
             }
-            Some(Place::Same) if mapper.going_on().is_some() => vec![Step::GoOn],
+            Some(Place::Same) if mapper.continuation().is_some() => vec![Step::Continue],
             Some(Place::Same) => vec![Step::Place(mapper.pipeline().odometry().transform)],
         };
         (relocated, steps)
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn where_odometry_went_on_all_is_as_if_nobody_had_looked_for_its_place() {
+    fn where_odometry_continued_the_map_is_the_one_without_a_search() {
         let mut undisturbed = Mapper::new(&config());
         take_inputs(&mut undisturbed, drive(0..600, &Isometry2::identity()));
         let undisturbed = {
@@ -163,15 +163,15 @@ mod tests {
         take_inputs(&mut mapper, drive(driven..600, &Isometry2::identity()));
         assert!(mapper.pipeline().held().is_some_and(|held| !held.is_empty()));
         take(&mut mapper, Step::Finish);
-        assert_eq!(settle(&mapper), [Step::GoOn]);
-        take(&mut mapper, Step::GoOn);
+        assert_eq!(settle(&mapper), [Step::Continue]);
+        take(&mut mapper, Step::Continue);
         learn(&mut mapper);
         assert_eq!(mapper.model().state(), undisturbed.model().state());
         assert_eq!(mapper.pipeline().counters(), undisturbed.pipeline().counters());
     }
 
     #[test]
-    fn where_it_did_not_what_was_driven_before_ends_there_and_the_rest_is_moved() {
+    fn where_it_did_not_the_earlier_batch_ends_there_and_later_ones_are_moved() {
         let place = Isometry2::new(Vector2::new(2.0, -1.0), 1.2);
         let mut config = config();
         // Rounding would put a reading on either side of the border of an averaging cell.

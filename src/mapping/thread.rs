@@ -544,7 +544,7 @@ impl MappingLoop {
         }
     }
 
-    /// Looks for the robot in the map that it continues, where its place is not known, and goes on there once it is.
+    /// Looks for the robot in the map that it continues, while its place is unknown, and maps from there once it is known.
     fn relocate(&mut self, is_end: bool) {
         if self.mapper.pipeline().held().is_none() {
             return;
@@ -553,16 +553,16 @@ impl MappingLoop {
             log::info!("looking for the robot in the map: what is measured waits until it is found");
             self.search = Search::begin(&self.mapper);
         }
-        let Some(search) = &mut self.search else { return self.take(Step::GoOn) };
+        let Some(search) = &mut self.search else { return self.take(Step::Continue) };
         if !is_end && !search.is_behind(&self.mapper) {
             return;
         }
-        let (relocated, steps) = search.go_on(&self.mapper, is_end);
+        let (relocated, steps) = search.update(&self.mapper, is_end);
         if relocated.is_known {
             log::info!("{}", relocated.words);
             self.search = None;
         } else if steps.contains(&Step::Elsewhere) {
-            log::warn!("odometry has not gone on where it was; {}", relocated.words);
+            log::warn!("odometry did not continue from where it was; {}", relocated.words);
         }
         lock(&self.shared).relocated = Some(relocated);
         steps.into_iter().for_each(|step| self.take(step));

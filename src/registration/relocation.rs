@@ -1,7 +1,7 @@
 //! Where a robot is in the map that it continues, when its odometry may begin anywhere.
 //!
-//! After a reboot, odometry begins at zero wherever the robot is. Where it says that the robot is about where the map ended, it may
-//! also be odometry that went on: then the first metres of readings decide, which agree with the map there or do not. Otherwise the robot is
+//! After a reboot, odometry begins at zero wherever the robot is. Where it says that the robot is near the end of the map's path, it may
+//! also have continued: then the first metres of readings decide, which agree with the map there or do not. Otherwise the robot is
 //! located as one that may be anywhere, with the rule of proof of the [localizer](crate::localization) and that of maps that are
 //! [merged](UNEXPLAINED).
 
@@ -16,18 +16,18 @@ use crate::field::map::FieldMap;
 use crate::localization::{Localizer, Reason, State};
 use crate::sensing::reading::Observation;
 
-/// Odometry may have gone on where it says that the robot is within this distance of the end of the map's path, in metres.
+/// Odometry may have continued if it says that the robot is within this distance of the end of the map's path, in metres.
 const NEAR: f64 = 1.0;
 
-/// A transform this near to that of before is the same: odometry went on, in metres ([`Places::between`](super::Places::between)).
+/// A transform this near to the previous one is the same: odometry continued, in metres ([`Places::between`](super::Places::between)).
 const SAME: f64 = 0.2;
 
-/// Path after which odometry that went on is believed, in metres: in a map of the three axes, and in one of strengths, which tell less. On
+/// Path after which odometry is accepted as continued, in metres: in a map of the three axes, and in one of strengths, which tell less. On
 /// real drives, a robot that was moved by 0.6 m or turned by 30 degrees contradicts the three axes within 3 m.
 const BELIEVED: [f64; 2] = [3.0, 10.0];
 
 /// The readings speak for another transform where that leaves less than this share of what the one of before leaves unexplained. On real drives
-/// it is 0.85 or more, or both transforms are the same, where odometry went on, and mostly 0.7 or less where the robot was moved by 0.3 m.
+/// it is 0.85 or more, or both transforms are the same, where odometry continued, and mostly 0.7 or less where the robot was moved by 0.3 m.
 const BETTER: f64 = 0.75;
 
 /// Path after which a place that is proven is known well enough to map from there, in metres, as above: on real drives to 2 to 7 cm and a
@@ -63,7 +63,7 @@ pub struct Relocation {
 /// Where odometry may be.
 #[derive(Debug)]
 enum Hypothesis {
-    /// It has gone on where it was.
+    /// It continued from where it was.
     Same,
     /// Anywhere; without a localizer where nothing of the map is known.
     Elsewhere(Option<Box<Localizer>>),
@@ -82,7 +82,7 @@ impl Relocation {
         self.length
     }
 
-    /// Whether odometry has not gone on where it was.
+    /// Whether odometry did not continue from where it was.
     pub fn is_elsewhere(&self) -> bool {
         matches!(self.hypothesis, Hypothesis::Elsewhere(_))
     }
@@ -93,7 +93,7 @@ impl Relocation {
         self.driven.extend(observations);
         let path = &self.driven.observations[next.saturating_sub(1)..];
         self.length += path.windows(2).map(|pair| (pair[1].position - pair[0].position).norm()).sum::<f64>();
-        if !self.is_elsewhere() && !observations.is_empty() && !self.may_have_gone_on() {
+        if !self.is_elsewhere() && !observations.is_empty() && !self.may_have_continued() {
             let localizer = self.map.localizer(&self.map.config, self.driven.height);
             self.hypothesis = Hypothesis::Elsewhere(localizer.ok().map(Box::new));
             self.found = Err(Reason::OutsideMap);
@@ -107,7 +107,7 @@ impl Relocation {
     }
 
     /// Whether odometry says that the robot began where the map ended, and no reading contradicts that.
-    fn may_have_gone_on(&self) -> bool {
+    fn may_have_continued(&self) -> bool {
         let Some((first, end)) = self.driven.observations.first().zip(self.end) else { return false };
         if (self.before * first.position.xy() - end).norm() > NEAR {
             return false;

@@ -15,7 +15,7 @@ use crate::field::map::FieldMap;
 use crate::field::model::FieldModel;
 use crate::field::state::{ModelState, StateMetadata};
 use crate::field::tile_store::TileStore;
-use crate::mapping::mapper::{GoingOn, Mapper, Progress, SavedMap};
+use crate::mapping::mapper::{Continuation, Mapper, Progress, SavedMap};
 use crate::mapping::path;
 use crate::mapping::pipeline::Pipeline;
 use crate::trajectory::Correction;
@@ -42,9 +42,9 @@ pub struct Stream {
     pub progress: Progress,
     /// What readings pass through, with the batches that are not learnt yet; its path is kept separately.
     pub pipeline: Pipeline,
-    /// What would be if odometry had gone on where it was, while that is not known.
+    /// The state that holds if odometry continued from where it was, while that is not known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub going_on: Option<Box<GoingOn>>,
+    pub continuation: Option<Box<Continuation>>,
     /// Where the frame of odometry is in that of the map.
     pub correction: Correction,
 }
@@ -81,7 +81,7 @@ impl Checkpoint {
             stream: Stream {
                 progress: mapper.progress().clone(),
                 pipeline: mapper.pipeline().clone(),
-                going_on: mapper.going_on().cloned().map(Box::new),
+                continuation: mapper.continuation().cloned().map(Box::new),
                 correction: mapper.trajectory().correction.clone(),
             },
         })
@@ -93,13 +93,13 @@ impl Checkpoint {
     /// As [`FieldModel::from_state`].
     pub fn resume(&self, config: &Config) -> Result<Mapper, field::Error> {
         let model = FieldModel::from_state(config, &self.model)?;
-        let Stream { progress, mut pipeline, mut going_on, correction } = self.stream.clone();
+        let Stream { progress, mut pipeline, mut continuation, correction } = self.stream.clone();
         pipeline.configure(config);
-        if let Some(going_on) = &mut going_on {
-            going_on.pipeline.configure(config);
+        if let Some(continuation) = &mut continuation {
+            continuation.pipeline.configure(config);
         }
         let mut mapper = Mapper::resume(config.clone(), self.frame.clone(), pipeline, model, progress, correction);
-        mapper.set_going_on(going_on);
+        mapper.set_continuation(continuation);
         Ok(mapper)
     }
 
@@ -147,8 +147,8 @@ impl Checkpoint {
         let (model, lost) = ModelState::read(state, &row.settings, tiles)?;
         let mut stream = read_stream(&row.stream)?;
         let path = read_path(&row.path, path_spacing)?;
-        if let Some(going_on) = &mut stream.going_on {
-            going_on.pipeline.set_path(path.clone());
+        if let Some(continuation) = &mut stream.continuation {
+            continuation.pipeline.set_path(path.clone());
         }
         stream.pipeline.set_path(path);
         Ok((Self { magmap_version, config: row.settings, frame, model, stream }, lost))
@@ -185,8 +185,10 @@ impl Checkpoint {
 
 fn read_stream(json: &str) -> Result<Stream, Problem> {
     let stream: Stream = serde_json::from_str(json)?;
-    let is_going_on_valid = stream.going_on.as_ref().is_none_or(|going_on| going_on.pipeline.is_valid());
-    if stream.progress.is_valid() && stream.pipeline.is_valid() && is_going_on_valid && stream.correction.is_valid() {
+    let is_continuation_valid =
+        stream.continuation.as_ref().is_none_or(|continuation| continuation.pipeline.is_valid());
+    if stream.progress.is_valid() && stream.pipeline.is_valid() && is_continuation_valid && stream.correction.is_valid()
+    {
         return Ok(stream);
     }
     Err(Problem::Settings("expected a valid state of the stream, found an invalid one".into()))

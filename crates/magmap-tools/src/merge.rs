@@ -358,7 +358,7 @@ pub fn merge(
         config: config.to_toml().map_err(store::Error::from)?,
         frame: inputs[0].checkpoint.frame.clone(),
         model: model.state(),
-        stream: Stream { progress, pipeline, going_on: None, correction: trajectory.correction.clone() },
+        stream: Stream { progress, pipeline, continuation: None, correction: trajectory.correction.clone() },
     };
     let places = observations.iter().map(|seen| seen.position.coords.xy().into()).collect();
     Ok(Merged { joined, checkpoint, map, trajectory, places })

@@ -94,7 +94,7 @@ fn a_robot_that_was_carried_and_turned_while_it_was_off_continues_its_map() {
         send(&session, after.iter().skip(100).copied().map(&rebooted));
         session.flush().unwrap();
         let relocated = session.worker.relocated().unwrap();
-        assert!(relocated.is_known && !relocated.words.contains("went on"), "{relocated:?}");
+        assert!(relocated.is_known && !relocated.words.contains("continued"), "{relocated:?}");
         session.end().unwrap();
         run(&told, after.iter().copied());
 
@@ -110,7 +110,7 @@ fn a_robot_that_was_carried_and_turned_while_it_was_off_continues_its_map() {
 }
 
 #[test]
-fn a_robot_whose_odometry_went_on_continues_its_map_to_the_last_bit_of_its_poses() {
+fn a_robot_whose_odometry_continued_keeps_its_poses_to_the_last_bit() {
     for field in [Mapped::Vector, Mapped::Strength] {
         let folder = tempdir().unwrap();
         let [house, mut fixed] = ["house", "fixed"].map(|name| node(&folder, name, field));
@@ -148,7 +148,7 @@ fn what_is_driven_in_another_room_is_a_map_of_its_own() {
         assert!(name.starts_with("house-unplaced-"), "{name}");
         assert_eq!(map(&folder, &name).1, observations(&other_room).len() as u64);
 
-        // Back in the house, the map goes on; what was driven elsewhere stays where it is.
+        // Back in the house, the map is continued; the separate map is left alone.
         run(&house, drive(ROOM, 4, 6, Route::Random, 120.0).into_iter().map(of_another(other_frame(), [0.0; 3])));
         assert!(map(&folder, "house").1 > expected + 500, "{field:?}");
         assert_eq!(files(&folder).len(), 2);

@@ -18,12 +18,12 @@ use magmap::sensing::reading::{Measurement, Observation, Pose, in_plane};
 use magmap::session::Session;
 use magmap::store::Database;
 use magmap::store::recovery::Gaps;
-use magmap::trajectory;
+use magmap::trajectory::{self, Trajectory};
 use magmap_tools::recording::drive_writer::messages;
 use magmap_tools::replay::{Error, Options, Replay, ReplayOutputs, Source};
 use magmap_tools::simulation::{DipoleOptions, Drift, Route, SimulatedMeasurement, Simulation, demo};
 use nalgebra::{Isometry2, Isometry3};
-use tempfile::{NamedTempFile, tempdir};
+use tempfile::{NamedTempFile, TempDir, tempdir};
 
 use super::common::rooms::{of_another, other_frame};
 use super::replay::source;
@@ -309,8 +309,17 @@ fn a_robot_corrects_its_path_while_it_drives_and_its_map_is_that_of_the_path() {
     assert!(path.moved_most > 0.2, "{path:?}");
 }
 
+/// The trajectory in the file of a node's map, which is the fold of it.
+fn kept_in(folder: &TempDir, config: &Config) -> Trajectory {
+    let database = Arc::new(Database::open(folder.path().join("map.magmap")).unwrap());
+    let mapper = database.recover(config, Gaps::Stop, |_| {}).unwrap().mapper;
+    let folded = trajectory::fold(config, mapper.trajectory().corrected_batches(), &|| false);
+    assert!(folded.state() == mapper.model().state());
+    mapper.trajectory().clone()
+}
+
 #[test]
-fn a_corrected_path_goes_on_where_the_node_starts_again() {
+fn a_corrected_path_is_continued_after_a_restart() {
     let (drive, folder) = (drive(), tempdir().unwrap());
     let mut config = settings();
     config.node.map_folder = folder.path().display().to_string();
@@ -332,11 +341,7 @@ fn a_corrected_path_goes_on_where_the_node_starts_again() {
     assert!(before != Isometry2::identity() && session.worker.map_from_odometry() == before);
     send(&session.worker, second, 35.0);
     session.end().unwrap();
-    let database = Arc::new(Database::open(folder.path().join("map.magmap")).unwrap());
-    let recovered = database.recover(&config, Gaps::Stop, |_| {}).unwrap();
-    let kept = recovered.mapper.trajectory();
-    let folded = trajectory::fold(&config, kept.corrected_batches(), &|| false);
-    assert!(folded.state() == recovered.mapper.model().state());
+    let kept = kept_in(&folder, &config);
     let by_odometry = largest_error(kept.observations().copied(), &drive);
     let corrected = largest_error(kept.corrected_batches().flatten(), &drive);
     assert!(by_odometry > 0.4 && corrected < 0.5 * by_odometry, "{by_odometry} m by odometry, {corrected} m corrected");
@@ -360,7 +365,7 @@ fn a_path_is_corrected_further_after_a_reboot_elsewhere() {
     let session = Session::start(&config, "", "/magmap").unwrap();
     send(&session.worker, &second, 35.0);
     let relocated = session.worker.relocated().unwrap();
-    assert!(relocated.is_known && !relocated.words.contains("went on"), "{relocated:?}");
+    assert!(relocated.is_known && !relocated.words.contains("continued"), "{relocated:?}");
     // The transform on /tf is that of the odometry that the robot has now.
     let poses = second.iter().rev().filter_map(|sample| match sample.measurement {
         Measurement::Pose(pose) => Some((in_plane(&pose.isometry()), in_plane(&sample.truth.pose.isometry()))),
@@ -372,11 +377,7 @@ fn a_path_is_corrected_further_after_a_reboot_elsewhere() {
     let turned = last.rotation.angle_to(&truth.rotation).abs();
     assert!(off < 0.35 && turned < 0.2, "{off} m, {turned} radians");
     session.end().unwrap();
-    let database = Arc::new(Database::open(folder.path().join("map.magmap")).unwrap());
-    let recovered = database.recover(&config, Gaps::Stop, |_| {}).unwrap();
-    let kept = recovered.mapper.trajectory();
-    let folded = trajectory::fold(&config, kept.corrected_batches(), &|| false);
-    assert!(folded.state() == recovered.mapper.model().state());
+    let kept = kept_in(&folder, &config);
     let corrected = largest_error(kept.corrected_batches().flatten(), &drive);
     assert!(corrected < 0.35, "{corrected} m");
 }
@@ -452,7 +453,7 @@ fn a_graph_that_bends_and_closes_leads_to_the_map_of_its_final_poses_and_mapping
 }
 
 #[test]
-fn a_path_of_another_slam_goes_on_where_the_node_starts_again() {
+fn the_path_of_another_slam_is_continued_after_a_restart() {
     let (drive, folder) = (drive(), tempdir().unwrap());
     let mut config = following(Mapped::Vector);
     config.node.map_folder = folder.path().display().to_string();
@@ -470,7 +471,7 @@ fn a_path_of_another_slam_goes_on_where_the_node_starts_again() {
     let error = Session::start(&without, "", "/magmap").unwrap_err().to_string();
     assert!(error.contains("was corrected or merged"), "{error}");
 
-    // The other SLAM goes on: its loop closes, which moves what was driven before as well.
+    // The other SLAM closes its loop, which moves earlier observations as well.
     let session = Session::start(&config, "", "/magmap").unwrap();
     feed(&session.worker, second);
     session.flush().unwrap();
