@@ -361,7 +361,9 @@ impl Mapper {
 
     /// A new map of what is held, in the frame of odometry, which is to be learnt; none where nothing is.
     pub(crate) fn unplaced(&self) -> Option<Self> {
-        let held = self.pipeline.held().filter(|held| !held.is_empty())?;
+        let mut pipeline = self.pipeline.clone();
+        pipeline.finish();
+        let held = pipeline.held().filter(|held| !held.is_empty())?;
         let run = self.progress.sources.last().map(|run| SourceRun { after_updates: 0, ..run.clone() });
         let progress = Progress { sources: run.into_iter().collect(), ..Progress::default() };
         let (config, pipeline) = (Config::clone(&self.config), Pipeline::with_ready(&self.config, held.clone()));
@@ -447,7 +449,10 @@ impl Mapper {
         let mut pipeline = self.pipeline.clone();
         // They are learnt in any case.
         pipeline.ready_mut().clear();
-        self.continuation = Some(Box::new(Continuation { pipeline, ended: self.pipeline.seek() }));
+        let was_placed = pipeline.held().is_none();
+        let ended = self.pipeline.seek();
+        // Odometry that continued from a place that was never found says nothing.
+        self.continuation = was_placed.then(|| Box::new(Continuation { pipeline, ended }));
     }
 
     fn take_continuation(&mut self) {
