@@ -214,6 +214,15 @@ sections! {
         speed_bias: f64 = 0.0 => not_negative,
     }
 
+    /// Changes of the building since the map was begun. A run that continues a map looks for them.
+    #[scope(Source)]
+    #[programs(Mapper, Replay)]
+    changes: Changes {
+        /// Whether observations of earlier runs are withdrawn from the map where readings contradict them along a metre and more: they stay
+        /// in the file. Not where the path is corrected.
+        enabled: bool = true,
+    }
+
     /// Correction of the path, from which the map is made again, while the robot drives or at the end of a replay: by the field itself (SLAM),
     /// which takes the three axes and a robot that comes back to where it was; or by the poses of another SLAM. The map has a frame of its own
     /// then, which frames.map names; "map" if that is empty.
@@ -603,6 +612,11 @@ impl Config {
     /// Whether another SLAM corrects the path while the robot drives.
     pub fn follows_other_slam(&self) -> bool {
         !self.slam.path_topic.is_empty()
+    }
+
+    /// Whether a run that continues a map looks for changes of the building since.
+    pub fn finds_changes(&self) -> bool {
+        self.changes.enabled && !self.corrects_path()
     }
 
     /// Whether the frame of odometry may be another one in the next run, and nobody else says where it is in the map.

@@ -7,6 +7,7 @@
 pub mod averaging;
 mod axes_check;
 pub mod batcher;
+mod changes;
 mod error;
 mod field_choice;
 mod given_path;
@@ -17,6 +18,7 @@ pub mod odometer;
 pub mod path;
 pub mod path_correction;
 pub mod pipeline;
+pub mod refold;
 pub mod relocating;
 mod robust_mean;
 pub mod step_log;

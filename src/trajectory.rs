@@ -20,6 +20,7 @@
 
 mod correction;
 mod other_slam;
+mod withdrawal;
 
 use byteorder::{ByteOrder, LittleEndian};
 use nalgebra::{Isometry2, Matrix3, Point3, Vector3};
@@ -30,6 +31,7 @@ use crate::sensing::reading::{MagneticField, Observation, Stamp};
 
 pub use correction::{Correction, Given, Node};
 pub use other_slam::{OdometryPath, Timeline, correction_to};
+pub use withdrawal::Withdrawal;
 
 /// Bytes of an observation.
 pub const RECORD: usize = 148;
@@ -83,6 +85,8 @@ pub struct Trajectory {
     length: f64,
     /// Where the frame of odometry is in that of the map.
     pub correction: Correction,
+    /// Observations that no longer hold.
+    pub withdrawals: Vec<Withdrawal>,
 }
 
 impl Trajectory {
@@ -100,6 +104,8 @@ impl Trajectory {
         let (mut joined, mut nodes) = (Self::default(), Vec::new());
         for (part, frame, hard_iron) in parts {
             let observations: Vec<&Observation> = part.observations().collect();
+            let first = joined.batches.len() as u64;
+            joined.withdrawals.extend(part.withdrawals.iter().map(|withdrawal| withdrawal.of_part(first, &frame)));
             nodes.extend(part.correction.of_part(&observations, joined.observations, &frame, &hard_iron));
             part.batches.iter().for_each(|batch| joined.push(batch.clone()));
         }
@@ -145,18 +151,30 @@ impl Trajectory {
         self.correction.apply(self.observations, batch)
     }
 
-    /// The batches, at their poses in the map.
+    /// The batches, at their poses in the map, without what was withdrawn.
     pub fn corrected_batches(&self) -> impl Iterator<Item = Vec<Observation>> {
-        self.batches.iter().scan(0, |first, batch| {
-            let corrected = self.correction.apply(*first, batch);
+        (0..).zip(&self.batches).scan(0, |first, (number, batch)| {
+            let mut corrected = self.correction.apply(*first, batch);
             *first += batch.len();
+            corrected.retain(|seen| !self.withdrawals.iter().any(|withdrawal| withdrawal.concerns(number, seen)));
             Some(corrected)
         })
+    }
+
+    /// The same correction and withdrawals of these batches.
+    pub(crate) fn with_batches(&self, batches: Vec<Vec<Observation>>) -> Self {
+        let withdrawals = self.withdrawals.clone();
+        Self { withdrawals, ..Self::new(batches, self.correction.clone()) }
+    }
+
+    /// Whether observations are withdrawn without which the map has yet to be made.
+    pub fn is_map_outdated(&self) -> bool {
+        self.withdrawals.iter().any(|withdrawal| !withdrawal.is_applied)
     }
 }
 
 /// Learns a map from the batches of a trajectory, in their order, under these settings; of the strength where they leave that to magmap. A
-/// batch that the model rejects leaves the map as it was, as in driving. `stop` is checked before every evaluation of the objective.
+/// batch that the model rejects leaves the map as it was, as in driving; one of which everything was withdrawn is left out. `stop` is checked before every evaluation of the objective.
 pub fn fold<B: AsRef<[Observation]>>(
     config: &Config,
     batches: impl IntoIterator<Item = B>,
@@ -174,6 +192,9 @@ pub(crate) fn fold_onto<B: AsRef<[Observation]>>(
     mut before: impl FnMut(&FieldModel, &[Observation]),
 ) -> FieldModel {
     for batch in batches {
+        if batch.as_ref().is_empty() {
+            continue;
+        }
         before(&model, batch.as_ref());
         if let Err(reason) = model.update(batch.as_ref(), stop) {
             log::warn!("a batch of {} observations was rejected: {reason}", batch.as_ref().len());

@@ -1,5 +1,5 @@
-//! No sequence of starts, ends, kills, failed starts, reboots elsewhere, loads, saves, resets and replays loses a published map or a reading,
-//! puts readings of one map into another, or maps anything twice: random sequences in a real folder.
+//! No sequence of starts, ends, kills, failed starts, reboots elsewhere, loads, saves, resets, changes of the building and replays loses a published map or a
+//! reading, puts readings of one map into another, or maps anything twice: random sequences in a real folder.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use magmap::config::Config;
+use magmap::mapping::mapper::{Mapper, Step};
 use magmap::sensing::reading::{MagneticField, Measurement, Pose, Reading, Stamp};
 use magmap::session::Session;
 use magmap::store::Database;
@@ -15,7 +16,7 @@ use magmap::store::list::{State, list};
 use magmap::store::map_file;
 use magmap::store::map_file::{InitialMap, named};
 use magmap::store::status::MapLogStatus;
-use magmap::trajectory;
+use magmap::trajectory::{self, Withdrawal};
 use nalgebra::{Point3, UnitQuaternion, Vector3};
 use proptest::prelude::*;
 use proptest::sample::select;
@@ -45,6 +46,8 @@ enum Action {
     Nothing {
         poses: bool,
     },
+    /// The building has changed around the start of the map: what was observed there is withdrawn.
+    Change,
     Save,
     Load,
     Reset,
@@ -76,6 +79,7 @@ fn action() -> impl Strategy<Value = Action> {
     prop_oneof![
         4 => (1_usize..25).prop_map(|readings| Action::Drive { readings }),
         1 => any::<bool>().prop_map(|poses| Action::Nothing { poses }),
+        1 => Just(Action::Change),
         1 => Just(Action::Save),
         1 => Just(Action::Load),
         1 => Just(Action::Reset),
@@ -170,6 +174,7 @@ impl World {
                     has_read |= readings > 0;
                 }
                 Action::Nothing { poses } => self.drive_without_effect(&session, place, *poses),
+                Action::Change => session.worker.change(|mapper| ((), withdraw(mapper))).unwrap(),
                 Action::Save => drop(session.save()),
                 Action::Load => {
                     let is_done = session.load().is_ok();
@@ -198,7 +203,7 @@ impl World {
             session.end().unwrap();
             self.check_kept(&driven);
         }
-        let is_asked = |action: &Action| matches!(action, Action::Save | Action::Load | Action::Reset);
+        let is_asked = |action: &Action| !matches!(action, Action::Drive { .. } | Action::Nothing { .. });
         if !has_read && !run.actions.iter().any(is_asked) {
             // What an earlier run drove without being found becomes a map of its own when the next one starts.
             let is_new_and_unplaced = |path: &Path| is_unplaced(path) && !before.contains_key(path);
@@ -343,6 +348,15 @@ impl World {
             }
         }
     }
+}
+
+/// Withdraws what was observed within a metre of the start of the map, which is then made again in the background.
+fn withdraw(mapper: &Mapper) -> Vec<Step> {
+    let (path, batches) = (mapper.path(), mapper.model().totals.batches());
+    let Some(first) = path.points().first().filter(|_| batches > 0) else { return Vec::new() };
+    let around = |angle: f64| [first.x + 0.5 * angle.cos(), first.y + 0.5 * angle.sin()];
+    let places = (0..6).map(|sixth| around(f64::from(sixth))).collect();
+    vec![Step::Withdraw(Withdrawal { batches: 0..batches, places, stamp: Stamp::default(), is_applied: false })]
 }
 
 fn is_same_driver(left: &Driver, right: &Driver) -> bool {

@@ -31,6 +31,10 @@ const MISFITTING: f64 = 4.0;
 /// Misfit above which readings speak against a place that is proven. On real drives it stays below 5 where the particles are right.
 const MISFITTING_PROVEN: f64 = 8.0;
 
+/// Distance over which readings may speak against a place that is proven, in metres: the building may have changed there. Readings that agree
+/// with no place at all are believed at once.
+const CHANGED: f64 = 3.0;
+
 /// Distance over which readings have to speak for one place, in metres, for a longer search not to be lost.
 const PROMISING: f64 = 2.0;
 
@@ -167,6 +171,8 @@ pub struct Confidence {
     information: f64,
     readings: Agreement,
     proof: Proof,
+    /// Distance over which readings have spoken against a place that is proven, in metres.
+    misfitting: f64,
 }
 
 /// Agreement of the last metres' readings with a place.
@@ -198,6 +204,7 @@ impl Confidence {
             information,
             readings: Agreement::Agreed { distance: 0.0, told: 0.0 },
             proof: Proof::Missing { distance: 0.0 },
+            misfitting: 0.0,
         }
     }
 
@@ -210,7 +217,9 @@ impl Confidence {
     ) -> (State, Option<Reason>) {
         let was_proven = self.proof == Proof::Proven;
         let is_one_place = estimate.share > ONLY_CLUSTER && estimate.deviation() < settings.tracking_deviation;
-        let is_misfit = estimate.misfit > if was_proven { MISFITTING_PROVEN } else { MISFITTING };
+        self.misfitting =
+            if was_proven && estimate.misfit > MISFITTING_PROVEN { self.misfitting + distance } else { 0.0 };
+        let is_misfit = if was_proven { self.misfitting > CHANGED } else { estimate.misfit > MISFITTING };
         let is_doubted = !estimate.agrees() || was_proven && is_misfit;
         let speaks = estimate.evidence > SPEAKING;
         let (agreed, told, disagreed) = match self.readings {
@@ -306,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn a_misfit_speaks_against_a_place_and_a_greater_one_against_one_that_is_proven() {
+    fn a_misfit_speaks_against_a_place_and_a_greater_and_longer_one_against_one_that_is_proven() {
         let settings = config::Localization::default();
         let misfitting = |along: f64| {
             let misfit = if (0.5..1.0).contains(&along) { 5.0 } else { 1.0 };
@@ -315,12 +324,14 @@ mod tests {
         let proven = proven_after(20.0, misfitting).unwrap();
         assert!((proven - 1.0 - settings.proving_distance).abs() < 2.5 * STEP, "{proven}");
 
-        let state_after_a_misfit_of = |misfit: f64| {
+        let state_after_a_misfit_of = |misfit: f64, metres: f64| {
             let mut confidence = Confidence::new(20.0, 1e6, 1.2);
-            let drive = vec![agreeing(); 80].into_iter().chain([Estimate { misfit, ..agreeing() }]);
+            let misfitting = vec![Estimate { misfit, ..agreeing() }; (metres / STEP) as usize];
+            let drive = vec![agreeing(); 80].into_iter().chain(misfitting);
             drive.map(|estimate| confidence.update(&estimate, STEP, &settings)).last().unwrap()
         };
-        assert_eq!(state_after_a_misfit_of(5.0), (State::Tracking, None));
-        assert_eq!(state_after_a_misfit_of(9.0), (State::Converging, Some(Reason::ReadingsDisagree)));
+        assert_eq!(state_after_a_misfit_of(5.0, 1.5 * CHANGED), (State::Tracking, None));
+        assert_eq!(state_after_a_misfit_of(9.0, 0.9 * CHANGED), (State::Tracking, None));
+        assert_eq!(state_after_a_misfit_of(9.0, 1.1 * CHANGED), (State::Converging, Some(Reason::ReadingsDisagree)));
     }
 }

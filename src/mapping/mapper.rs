@@ -15,6 +15,7 @@ use super::batcher::Batch;
 use super::field_choice::{self, Choice, Predicted};
 use super::path::Path;
 use super::pipeline::{OdometryInMap, Pipeline};
+use super::refold::Refolded;
 use super::stop::StopSignal;
 use crate::config::{Config, Mapped};
 use crate::field::model::FieldModel;
@@ -22,7 +23,7 @@ use crate::field::state::ModelState;
 use crate::sensing::counters::COUNTABLE;
 use crate::sensing::intake::Input;
 use crate::sensing::reading::{Measurement, Observation};
-use crate::trajectory::{self, Correction, Trajectory};
+use crate::trajectory::{self, Correction, Trajectory, Withdrawal};
 
 /// Something that changes the map, or the state that leads to it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -63,12 +64,17 @@ pub enum Step {
     Elsewhere,
     /// The transform from the frame of odometry to that of the map is known, for what is held, too.
     Place(Isometry2<f64>),
+    /// Observations of earlier runs no longer hold.
+    Withdraw(Withdrawal),
     /// The map is discarded, and a new one begins. A log of steps continues with a checkpoint.
     #[serde(skip)]
     Reset,
     /// The trajectory is where this correction says, and the map is made again from it. A log of steps continues with a checkpoint.
     #[serde(skip)]
     Correct(Correction, Option<Box<Folded>>),
+    /// The map was made again without what was withdrawn. A log of steps continues with a checkpoint.
+    #[serde(skip)]
+    Refold(Refolded),
     /// A saved map replaces this one. It is far larger than other steps, so a log of steps continues with a checkpoint.
     #[serde(skip)]
     Load(Box<SavedMap>),
@@ -100,6 +106,8 @@ pub struct SavedMap {
     pub odometry: OdometryInMap,
     /// The sources.
     pub sources: Vec<SourceRun>,
+    /// Observations that no longer hold.
+    pub withdrawals: Vec<Withdrawal>,
     /// Steps that led to it.
     pub steps: u64,
 }
@@ -271,8 +279,11 @@ impl Mapper {
 
     /// Gives it the batches that led to the map, at their poses by odometry.
     pub(crate) fn set_batches(&mut self, batches: Vec<Vec<Observation>>) {
-        let correction = std::mem::take(&mut self.trajectory.correction);
-        self.trajectory = Trajectory::new(batches, correction);
+        self.trajectory = self.trajectory.with_batches(batches);
+    }
+
+    pub(crate) fn set_withdrawals(&mut self, withdrawals: Vec<Withdrawal>) {
+        self.trajectory.withdrawals = withdrawals;
     }
 
     /// The settings in force.
@@ -383,9 +394,13 @@ impl Mapper {
         progress.steps += 1;
         progress.has_ended = match step {
             Step::Finish => true,
-            Step::Learn { .. } | Step::Correct(..) | Step::Continue | Step::Elsewhere | Step::Place(_) => {
-                progress.has_ended
-            }
+            Step::Learn { .. }
+            | Step::Correct(..)
+            | Step::Withdraw(_)
+            | Step::Refold(_)
+            | Step::Continue
+            | Step::Elsewhere
+            | Step::Place(_) => progress.has_ended,
             _ => false,
         };
         match step {
@@ -418,6 +433,8 @@ impl Mapper {
             Step::Learn { batches } => return self.learn(batches as usize, stop),
             Step::Configure(config) => self.configure(*config),
             Step::Correct(correction, folded) => return self.correct(correction, folded, stop),
+            Step::Withdraw(withdrawal) => self.trajectory.withdrawals.push(withdrawal),
+            Step::Refold(refolded) => return self.refold(refolded, stop),
             Step::Reset => {
                 let odometry = *self.pipeline.odometry();
                 return self.replace(FieldModel::new(&self.config), Path::default(), odometry, Vec::new());
@@ -428,6 +445,7 @@ impl Mapper {
                     progress.steps = progress.steps.max(map.steps);
                     let effect = self.replace(model, map.path, map.odometry, map.sources);
                     self.progress.chosen_at = field_choice::MADE;
+                    self.trajectory.withdrawals = map.withdrawals;
                     return effect;
                 }
                 Err(error) => log::error!("the map is not loaded: {error}"),
@@ -538,14 +556,33 @@ impl Mapper {
             log::error!("the map is not corrected: its trajectory is not complete");
             return Effect::Unchanged;
         }
-        let config = self.config.decided(self.model.field());
         self.trajectory.correction = correction;
-        let (mut model, batches) = match folded {
+        let (model, batches) = match folded {
             Some(folded) => (folded.model, folded.batches),
-            None => (FieldModel::new(&config), 0),
+            None => (FieldModel::new(&self.config.decided(self.model.field())), 0),
         };
-        model.configure(&config);
-        let others = self.trajectory.corrected_batches().skip(batches);
+        let others: Vec<_> = self.trajectory.corrected_batches().skip(batches).collect();
+        self.continue_from(model, &others, stop)
+    }
+
+    /// Continues with a map that was made again without what was withdrawn.
+    fn refold(&mut self, refolded: Refolded, stop: &StopSignal) -> Effect {
+        let Refolded { folded, since, withdrawals } = refolded;
+        let totals = self.model.totals;
+        if (folded.batches + since.len()) as u64 != totals.batches() {
+            log::error!("the map is not made again without what was withdrawn: batches of its trajectory are missing");
+            return Effect::Unchanged;
+        }
+        let effect = self.continue_from(folded.model, &since, stop);
+        // They count what the map was given.
+        self.model.totals = totals;
+        self.trajectory.withdrawals.iter_mut().take(withdrawals).for_each(|withdrawal| withdrawal.is_applied = true);
+        effect
+    }
+
+    /// Replaces the model by one that has learnt the first batches of the trajectory, and lets it learn the others, at their poses in the map.
+    fn continue_from(&mut self, mut model: FieldModel, others: &[Vec<Observation>], stop: &StopSignal) -> Effect {
+        model.configure(&self.config.decided(self.model.field()));
         self.set_model(trajectory::fold_onto(model, others, &|| stop.is_stopped(), |_, _| {}));
         self.progress.versions += 1;
         Effect::Replaced

@@ -16,11 +16,13 @@ use serde::Serialize;
 use super::Error;
 use super::axes_check::AxesCheck;
 use super::batcher::{Batch, mergeable};
+use super::changes::ChangeSearch;
 use super::given_path::GivenPath;
 use super::inbox::{Inbox, MapFrame, Message};
 use super::map_check::MapCheck;
 use super::mapper::{Effect, Mapper, Step};
 use super::path_correction::{Corrected, CorrectedPath, PathCorrection};
+use super::refold::Refold;
 use super::relocating::{Relocated, Search};
 use super::step_log::StepLog;
 use super::stop::StopSignal;
@@ -29,6 +31,7 @@ use crate::config::{self, Config, Mapped};
 use crate::sensing::counters::Counters;
 use crate::sensing::reading::{Observation, Pose};
 use crate::slam::{self, Estimate};
+use crate::trajectory::Withdrawal;
 
 /// How long the thread waits for a message before it checks its log.
 const IDLE: Duration = Duration::from_secs(1);
@@ -100,6 +103,7 @@ struct Shared {
     choice: Option<String>,
     corrected_path: Option<CorrectedPath>,
     relocated: Option<Relocated>,
+    withdrawals: Vec<Withdrawal>,
     map_from_odometry: Isometry2<f64>,
 }
 
@@ -126,6 +130,7 @@ impl MappingThread {
             choice,
             corrected_path: None,
             relocated: mapper.pipeline().held().map(|_| Relocated::begun()),
+            withdrawals: mapper.trajectory().withdrawals.clone(),
             map_from_odometry: mapper.map_from_odometry(),
         };
         let shared = Arc::new(Mutex::new(shared));
@@ -141,6 +146,7 @@ impl MappingThread {
         let path_correction = (corrects && mapper.is_trajectory_complete())
             .then(|| start_correction(&mapper, &given_path))
             .transpose()?;
+        let change_search = change_search(&mapper);
         let mapping = MappingLoop {
             receiver,
             mode,
@@ -149,6 +155,8 @@ impl MappingThread {
             given_path: given_path.clone(),
             axes_check,
             map_check: MapCheck::new(),
+            change_search,
+            refold: None,
             step_log,
             observer,
             stop: stop.clone(),
@@ -183,6 +191,11 @@ impl MappingThread {
     /// What is mapped and why, where the settings leave that to magmap and it has been chosen. It is logged when it is.
     pub fn choice(&self) -> Option<String> {
         lock(&self.shared).choice.clone()
+    }
+
+    /// What has been withdrawn from the map, because the building has changed there.
+    pub fn withdrawals(&self) -> Vec<Withdrawal> {
+        lock(&self.shared).withdrawals.clone()
     }
 
     /// What is known of where odometry is in the map, if this run continues one; none before that is looked for.
@@ -299,6 +312,13 @@ fn panic_message(panic: &(dyn Any + Send)) -> String {
     text.unwrap_or("no message").to_owned()
 }
 
+/// The search for changes since earlier runs, if there were any.
+fn change_search(mapper: &Mapper) -> Option<ChangeSearch> {
+    let run = mapper.progress().sources.last().filter(|_| mapper.config().finds_changes())?;
+    let map = mapper.model().map().filter(|_| run.after_updates > 0)?;
+    Some(ChangeSearch::new(map, run.after_updates))
+}
+
 /// The task of the mapping thread.
 struct MappingLoop {
     receiver: Receiver<Message>,
@@ -310,6 +330,10 @@ struct MappingLoop {
     /// The check of a map of the three axes.
     axes_check: Option<AxesCheck>,
     map_check: MapCheck,
+    /// The search for changes since earlier runs.
+    change_search: Option<ChangeSearch>,
+    /// The map that is being made again without what was withdrawn.
+    refold: Option<Refold>,
     step_log: Option<Box<dyn StepLog>>,
     observer: Option<Observer>,
     stop: StopSignal,
@@ -411,9 +435,13 @@ impl MappingLoop {
         }
         self.relocate(true);
         self.learn_all();
+        if !self.is_interrupted() {
+            self.look_for_changes(&[], true);
+        }
         // Once stopped, what the rebuilt map lacks would be learnt without optimisation.
         if !self.stop.is_stopped() {
             self.take_corrected();
+            self.refold();
         }
         if self.mapper.config().slam.enabled && self.mode == Mode::WaitForLearning && !self.is_interrupted() {
             self.correct();
@@ -457,7 +485,7 @@ impl MappingLoop {
 
     /// Logs a step, takes it and publishes the result.
     fn take(&mut self, step: Step) {
-        let replaces = matches!(step, Step::Load(_) | Step::Reset | Step::Correct(..));
+        let replaces = matches!(step, Step::Load(_) | Step::Reset | Step::Correct(..) | Step::Refold(_));
         if let Some(step_log) = &mut self.step_log
             && !replaces
         {
@@ -472,6 +500,7 @@ impl MappingLoop {
         }
         let is_configure = matches!(step, Step::Configure(_));
         let is_from_elsewhere = matches!(step, Step::Correct(_, Some(_)));
+        let begins_run = matches!(step, Step::Source { .. });
         let begins_path = is_configure || matches!(step, Step::Load(_) | Step::Reset);
         let (number, field) = (self.mapper.progress().versions, self.mapper.model().field());
         let start = Instant::now();
@@ -494,6 +523,12 @@ impl MappingLoop {
             self.axes_check = AxesCheck::new(self.mapper.config(), self.mapper.model().field());
             self.map_check = MapCheck::new();
             lock(&self.shared).doubt = None;
+        }
+        if begins_run {
+            self.change_search = change_search(&self.mapper);
+        }
+        if begins_path {
+            self.refold = None;
         }
         if (begins_path || is_other_field) && self.path_correction.is_some() {
             self.begin_path_correction();
@@ -519,8 +554,48 @@ impl MappingLoop {
                     ..Update::without_batch(&self.mapper)
                 };
                 self.check(&observations);
+                if let Some(refold) = &mut self.refold {
+                    refold.add(&observations);
+                }
                 self.publish(&observations, update);
+                self.look_for_changes(&observations, false);
             }
+        }
+    }
+
+    /// Looks for changes of the building since earlier runs, in readings that were just learnt.
+    fn look_for_changes(&mut self, observations: &[Observation], is_end: bool) {
+        let Some(search) = &mut self.change_search else { return };
+        let change = search.add(observations, &self.mapper.trajectory().withdrawals, is_end);
+        if let Some(doubt) = search.doubt() {
+            let known = &mut lock(&self.shared).doubt;
+            if known.is_none() {
+                log::warn!("{doubt}");
+                *known = Some(doubt);
+            }
+        }
+        if let Some(change) = change {
+            log::info!(
+                "the field has changed {change}: what earlier runs observed there is withdrawn, and the map is made again without it"
+            );
+            self.take(Step::Withdraw(change));
+        }
+    }
+
+    /// Makes the map again without what was withdrawn, in the background, and continues with that map once it is made.
+    fn refold(&mut self) {
+        if self.refold.is_none() && self.mapper.trajectory().is_map_outdated() {
+            let read = self.step_log.as_mut().map(|step_log| step_log.trajectory(&self.mapper));
+            match read.map(|read| Refold::start(&self.mapper, read, self.mode, &self.stop)) {
+                None => {}
+                Some(Ok(refold)) => self.refold = Some(refold),
+                Some(Err(error)) => log::warn!("the map is not made again without what was withdrawn: {error}"),
+            }
+        }
+        let waits = self.mode == Mode::WaitForLearning;
+        if let Some(refolded) = self.refold.as_mut().and_then(|refold| refold.take(waits)) {
+            self.refold = None;
+            self.take(Step::Refold(refolded));
         }
     }
 
@@ -531,8 +606,9 @@ impl MappingLoop {
         let map = published.as_ref().and_then(|update| update.map.as_ref());
         let is_in_doubt = lock(&self.shared).doubt.is_some();
         let of_axes = self.axes_check.as_mut().and_then(|check| check.add(observations, &mount));
-        // Where odometry drifts, readings contradict the map until the path is corrected.
-        let checks_map = !is_in_doubt && !self.mapper.config().corrects_path();
+        // Where odometry drifts, readings contradict the map until the path is corrected. Against the map of earlier runs, another check looks for
+        // changes.
+        let checks_map = !is_in_doubt && !self.mapper.config().corrects_path() && self.change_search.is_none();
         let of_map = || map.filter(|_| checks_map).and_then(|map| self.map_check.add(map, observations));
         let is_by_field = self.mapper.config().slam.enabled;
         if of_axes.is_some() && is_by_field && self.path_correction.take().is_some() {
@@ -619,6 +695,7 @@ impl MappingLoop {
     fn housekeep(&mut self) {
         self.relocate(false);
         self.take_corrected();
+        self.refold();
         self.report();
         let is_interrupted = self.is_interrupted();
         if let Some(step_log) = &mut self.step_log
@@ -637,6 +714,9 @@ impl MappingLoop {
         let mut shared = lock(&self.shared);
         shared.status.counters = *self.mapper.pipeline().counters();
         shared.map_from_odometry = self.mapper.map_from_odometry();
+        if shared.withdrawals != self.mapper.trajectory().withdrawals {
+            shared.withdrawals.clone_from(&self.mapper.trajectory().withdrawals);
+        }
         if self.mapper.pipeline().held().is_some() && shared.relocated.is_none() {
             shared.relocated = Some(Relocated::begun());
         }
@@ -652,275 +732,4 @@ impl MappingLoop {
 }
 
 #[cfg(test)]
-mod tests {
-    use crossbeam_channel::Receiver;
-    use nalgebra::{Isometry3, Point3, UnitQuaternion, Vector3};
-
-    use super::*;
-    use crate::config;
-    use crate::mapping::batcher::CutReason;
-    use crate::mapping::mapper::SourceId;
-    use crate::mapping::pipeline::Pipeline;
-    use crate::sensing::intake::Input;
-    use crate::sensing::reading::{MagneticField, Measurement, Pose, Reading, Stamp};
-    use crate::sensing::rejection::Rejection;
-    use crate::store::checkpoint::Checkpoint;
-
-    const SOON: Duration = Duration::from_secs(20);
-
-    type Observed = Vec<(Vec<Observation>, Arc<Update>)>;
-
-    /// The observations and updates that the observer was called with.
-    #[derive(Clone, Default)]
-    struct Seen(Arc<Mutex<Observed>>);
-
-    impl Seen {
-        fn stamps(&self) -> Vec<i64> {
-            let stamp = |observation: &Observation| observation.stamp.nanoseconds() / 20_000_000;
-            lock(&self.0).iter().flat_map(|(observations, _)| observations).map(stamp).collect()
-        }
-
-        fn batches(&self) -> Vec<usize> {
-            lock(&self.0).iter().map(|(observations, _)| observations.len()).collect()
-        }
-    }
-
-    /// A worker whose updates are recorded and, with a gate, wait for a token each before they are published.
-    fn spawn(config: &Config, mode: Mode, gate: Option<Receiver<()>>) -> (MappingThread, Seen) {
-        let seen = Seen::default();
-        let stop = Arc::new(Mutex::new(StopSignal::default()));
-        let observer: Observer = Box::new({
-            let (seen, stop) = (seen.clone(), Arc::clone(&stop));
-            move |observations, update| {
-                while gate.as_ref().is_some_and(|gate| gate.recv_timeout(Duration::from_millis(5)).is_err()) {
-                    if lock(&stop).is_stopped() {
-                        break;
-                    }
-                }
-                lock(&seen.0).push((observations.to_vec(), Arc::clone(update)));
-            }
-        });
-        let worker = MappingThread::start(mode, Mapper::new(config), None, Some(observer)).unwrap();
-        *lock(&stop) = worker.stop.clone();
-        (worker, seen)
-    }
-
-    fn observations(update: &Update) -> u64 {
-        update.map.as_ref().map_or(0, |map| map.totals.observations)
-    }
-
-    /// Every reading an observation, ten of them a batch.
-    fn config(inbox: usize, max_merged: usize) -> Config {
-        let mut config = Config::default();
-        config.averaging.spacing = 0.0;
-        config.batch = config::Batch { max_observations: 10, max_path: 0.0, max_duration: 0.0 };
-        config.worker = config::Worker { inbox, max_merged };
-        config
-    }
-
-    fn pair(index: usize) -> [Measurement; 2] {
-        let stamp = Stamp::from_nanoseconds(index as i64 * 20_000_000);
-        let position = Point3::new(0.01 * index as f64, 0.0, 0.0);
-        let field = MagneticField::from_microtesla(Vector3::new(50.0, 0.0, 0.0).add_scalar(1e-6 * index as f64));
-        [
-            Measurement::Pose(Pose { stamp, position, orientation: UnitQuaternion::identity() }),
-            Measurement::Reading(Reading { stamp, field }),
-        ]
-    }
-
-    #[test]
-    fn offline_a_slow_learner_loses_nothing_and_every_batch_is_an_update() {
-        let (open, gate) = bounded(1000);
-        // An inbox of 4 in front of a learner that waits: the source has to wait too.
-        let (worker, seen) = spawn(&config(4, 5000), Mode::WaitForLearning, Some(gate));
-        let source = std::thread::spawn({
-            let inbox = worker.inbox.clone();
-            move || (0..105).flat_map(pair).try_for_each(|measurement| inbox.send(measurement))
-        });
-        for _ in 0..11 {
-            open.send(()).unwrap();
-        }
-        source.join().unwrap().unwrap();
-        let finished = worker.join().unwrap();
-        assert_eq!(seen.stamps(), (0..105).collect::<Vec<_>>());
-        assert_eq!(seen.batches(), [[10; 10].as_slice(), &[5]].concat());
-        let updates = lock(&seen.0);
-        let [fourth, last] = [3, 10].map(|index| (updates[index].1.number, observations(&updates[index].1)));
-        assert_eq!((fourth, last), ((3, 40), (10, 105)));
-        assert_eq!((finished.status.updates, finished.status.merged_batches), (11, 0));
-        assert_eq!((finished.status.lost_readings, finished.status.counters.used_readings), (0, 105));
-    }
-
-    #[test]
-    fn live_waiting_batches_are_merged_and_every_observation_is_learnt_once() {
-        let (open, gate) = bounded(1000);
-        let (worker, seen) = spawn(&config(1000, 40), Mode::MergeWaiting, Some(gate));
-        let inbox = &worker.inbox;
-        for measurement in (0..105).flat_map(pair) {
-            assert!(inbox.offer(measurement).unwrap());
-        }
-        for _ in 0..20 {
-            open.send(()).unwrap();
-        }
-        let finished = worker.join().unwrap();
-        assert_eq!(seen.stamps(), (0..105).collect::<Vec<_>>());
-        // While the first update waited the rest came in; at least the second update must then be a merged one.
-        let batches = seen.batches();
-        assert!(batches.iter().all(|&size| size <= 40) && batches.contains(&40), "{batches:?}");
-        assert_eq!(finished.status.updates + finished.status.merged_batches, finished.status.counters.batches);
-        assert_eq!(finished.status.updates as usize, batches.len());
-        let seen = lock(&seen.0);
-        let largest = seen.iter().map(|(_, update)| &update.merge_points).find(|merge_points| merge_points.len() == 3);
-        let largest = largest.expect("an update of four batches");
-        let places: Vec<usize> = largest.iter().map(|point| point.observations).collect();
-        assert_eq!(places, [10, 20, 30]);
-        assert!(largest.iter().all(|point| point.cut == CutReason::Count));
-    }
-
-    #[test]
-    fn live_a_full_inbox_counts_what_it_loses() {
-        let (open, gate) = bounded(1000);
-        let (worker, seen) = spawn(&config(20, 20), Mode::MergeWaiting, Some(gate));
-        let inbox = &worker.inbox;
-        let mut lost = [0_u64; 2];
-        for [pose, reading] in (0..500).map(pair) {
-            lost[0] += u64::from(!inbox.offer(pose).unwrap());
-            lost[1] += u64::from(!inbox.offer(reading).unwrap());
-        }
-        // At most 10 observations in the running update, 30 ready, 20 messages in the inbox: most of 500 did not fit.
-        assert!(lost[1] > 400, "{lost:?}");
-        let status = worker.status();
-        assert_eq!([status.lost_poses, status.lost_readings], lost);
-        for _ in 0..100 {
-            open.send(()).unwrap();
-        }
-        let finished = worker.join().unwrap();
-        let counters = finished.status.counters;
-        assert_eq!(counters.readings + lost[1], 500);
-        assert_eq!(counters.used_readings + counters.rejections.readings(), counters.readings);
-        assert_eq!(seen.stamps().len() as u64, counters.used_readings);
-        assert_eq!(finished.status.lost_readings, lost[1]);
-    }
-
-    #[test]
-    fn a_flush_returns_when_everything_before_is_in_the_map() {
-        for mode in [Mode::WaitForLearning, Mode::MergeWaiting] {
-            let (worker, _) = spawn(&config(100, 5000), mode, None);
-            let inbox = &worker.inbox;
-            (0..13).flat_map(pair).for_each(|measurement| inbox.send(measurement).unwrap());
-            worker.flush().unwrap();
-            let newest = worker.updates.newest().expect("an update");
-            assert_eq!((observations(&newest), newest.cut), (13, CutReason::Flush));
-            assert_eq!(worker.status().counters.used_readings, 13);
-            // An empty flush makes no update.
-            worker.flush().unwrap();
-            assert_eq!(worker.status().updates, newest.number + 1);
-        }
-    }
-
-    #[test]
-    fn the_map_is_inspected_and_changed_between_batches() {
-        let (worker, _) = spawn(&config(100, 5000), Mode::MergeWaiting, None);
-        (0..13).flat_map(pair).for_each(|measurement| worker.inbox.send(measurement).unwrap());
-        let used = |pipeline: &Pipeline| pipeline.counters().used_readings;
-        let seen = worker.inspect(move |mapper| (used(mapper.pipeline()), mapper.model().totals.observations)).unwrap();
-        assert_eq!(seen, (13, 10), "the batch of ten is learnt, the open one is not closed");
-        assert_eq!(worker.updates.newest().unwrap().number, 0);
-        let empty = Checkpoint::of(&Mapper::new(&config(100, 5000))).unwrap().map();
-        let load = |is_wanted: bool| {
-            let source = Step::Source { id: SourceId::robot("robot"), run: "1".into() };
-            let steps = if is_wanted { vec![Step::Load(Box::new(empty.clone())), source] } else { Vec::new() };
-            worker.change(move |_| (is_wanted, steps)).unwrap()
-        };
-        assert!(!load(false));
-        assert_eq!(worker.updates.newest().unwrap().number, 0, "the map stays");
-        assert!(load(true));
-        let newest = worker.updates.newest().unwrap();
-        assert_eq!((newest.number, observations(&newest), newest.observations), (1, 0, 0));
-        assert_eq!(worker.status().updates, 1, "another map is no update");
-        let finished = worker.join().unwrap();
-        assert_eq!(finished.mapper.model().totals.batches(), 0, "the open batch belonged to the replaced map");
-    }
-
-    #[test]
-    fn a_mount_takes_effect_in_order_even_through_a_full_inbox() {
-        let (open, gate) = bounded(1000);
-        let (worker, seen) = spawn(&config(4, 5000), Mode::WaitForLearning, Some(gate));
-        let source = std::thread::spawn({
-            let inbox = worker.inbox.clone();
-            move || {
-                for (index, pair) in (0..30).map(pair).enumerate() {
-                    if index % 10 == 5 {
-                        inbox.send(Input::Mount(Isometry3::translation(0.0, index as f64, 0.0)))?;
-                    }
-                    pair.into_iter().try_for_each(|measurement| inbox.send(measurement))?;
-                }
-                inbox.send(Input::Mount(Isometry3::translation(0.0, f64::NAN, 0.0)))
-            }
-        });
-        (0..3).for_each(|_| open.send(()).unwrap());
-        let error = source.join().unwrap().unwrap_err();
-        assert!(matches!(error, Error::MountNotFinite(_)), "{error}");
-        let inbox = worker.inbox.clone();
-        worker.join().unwrap();
-        let seen = lock(&seen.0);
-        let observations = seen.iter().flat_map(|(observations, _)| observations);
-        let heights: Vec<f64> = observations.map(|observation| observation.position.y).collect();
-        assert_eq!(heights, [[0.0; 5].as_slice(), &[5.0; 10], &[15.0; 10], &[25.0; 5]].concat());
-        assert!(matches!(inbox.send(Input::Mount(Isometry3::identity())), Err(Error::Closed)));
-    }
-
-    #[test]
-    fn the_last_rejections_are_in_the_final_status() {
-        let (worker, _) = spawn(&config(100, 5000), Mode::WaitForLearning, None);
-        let [pose, reading] = pair(0);
-        let [_, later] = pair(1);
-        [pose, reading, later].into_iter().for_each(|measurement| worker.inbox.send(measurement).unwrap());
-        worker.flush().unwrap();
-        let status = worker.join().unwrap().status;
-        assert_eq!((status.updates, status.counters.rejections.of(Rejection::NoLaterPose)), (1, 1));
-    }
-
-    #[test]
-    fn stop_ends_a_running_update_and_keeps_what_was_sent() {
-        // This gate is never opened.
-        let (_open, gate) = bounded(1);
-        let (worker, seen) = spawn(&config(1000, 5000), Mode::WaitForLearning, Some(gate));
-        (0..35).flat_map(pair).for_each(|measurement| worker.inbox.send(measurement).unwrap());
-        assert!(worker.updates.newest().is_none());
-        worker.stop.stop();
-        assert!(worker.stop.is_stopped());
-        worker.join().unwrap();
-        assert_eq!(seen.batches(), [10, 10, 10, 5]);
-    }
-
-    #[test]
-    fn a_panic_on_the_thread_is_reported_and_nothing_hangs() {
-        let observer: Observer = Box::new(|_, update| assert!(update.number == 0, "the second update broke"));
-        let worker =
-            MappingThread::start(Mode::WaitForLearning, Mapper::new(&config(4, 5000)), None, Some(observer)).unwrap();
-        let inbox = worker.inbox.clone();
-        let sent = (0..1000).flat_map(pair).try_for_each(|measurement| inbox.send(measurement));
-        assert!(matches!(sent, Err(Error::Closed)));
-        assert!(matches!(inbox.offer(pair(0)[0]), Err(Error::Closed)));
-        assert!(matches!(worker.flush(), Err(Error::Closed)));
-        assert!(matches!(worker.inspect(|_| ()), Err(Error::Closed)));
-        let updates = worker.updates.clone();
-        assert_eq!(observations(&updates.newest().unwrap()), 10);
-        let Err(Error::Panicked(message)) = worker.join() else { panic!("expected the panic") };
-        assert!(message.starts_with("the second update broke"), "{message}");
-    }
-
-    #[test]
-    fn dropping_every_sender_finishes_the_map() {
-        let (worker, _) = spawn(&config(100, 5000), Mode::WaitForLearning, None);
-        let (inbox, updates) = (worker.inbox.clone(), worker.updates.clone());
-        (0..13).flat_map(pair).for_each(|measurement| inbox.send(measurement).unwrap());
-        drop((worker, inbox));
-        let start = Instant::now();
-        while updates.newest().is_none_or(|newest| observations(&newest) < 13) {
-            assert!(start.elapsed() < SOON, "the last batch is not learnt");
-            std::thread::yield_now();
-        }
-    }
-}
+mod tests;

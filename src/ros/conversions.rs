@@ -22,6 +22,7 @@ use {
 use crate::sensing::reading::{
     MICROTESLA_PER_TESLA, MICROTESLA_PER_TESLA_SQUARED, MagneticField, Pose, Reading, Stamp, isometry,
 };
+use crate::trajectory::Withdrawal;
 
 /// Diameter of an inducing point's sphere, in metres.
 const MARKER_SIZE: f64 = 0.08;
@@ -271,6 +272,37 @@ pub(super) fn markers(header: Header, points: &[[f64; 2]]) -> visualization_msgs
         ..Marker::default()
     };
     MarkerArray { markers: vec![marker] }
+}
+
+/// Where the building has changed, with the time at which that was found; earlier ones are deleted.
+pub(super) fn changes(header: &Header, withdrawals: &[Withdrawal]) -> visualization_msgs::msg::MarkerArray {
+    use visualization_msgs::msg::{Marker, MarkerArray};
+    let marker = |ns: &str, id: usize, type_: i32, size: f64| Marker {
+        header: header.clone(),
+        ns: ns.into(),
+        id: id as i32,
+        type_,
+        pose: without_rotation([0.0; 3]),
+        scale: geometry_msgs::msg::Vector3 { x: size, y: size, z: size },
+        color: ColorRGBA { r: 0.84, g: 0.15, b: 0.16, a: 0.9 },
+        ..Marker::default()
+    };
+    let delete_all =
+        Marker { action: Marker::DELETEALL as i32, ..marker("changes", 0, Marker::SPHERE_LIST as i32, 1.0) };
+    let of_change = |(id, change): (usize, &Withdrawal)| {
+        let places = change.places.iter().map(|&[x, y]| point([x, y, MARKER_SIZE])).collect();
+        let [x, y] = change.middle();
+        [
+            Marker { points: places, ..marker("changes", id, Marker::SPHERE_LIST as i32, 2.0 * MARKER_SIZE) },
+            Marker {
+                text: format!("changed {change}"),
+                pose: without_rotation([x, y, 0.5]),
+                ..marker("times", id, Marker::TEXT_VIEW_FACING as i32, 0.2)
+            },
+        ]
+    };
+    let changes = (1..).zip(withdrawals).flat_map(of_change);
+    MarkerArray { markers: std::iter::once(delete_all).chain(changes).collect() }
 }
 
 /// The field as arrows, coloured by its strength on the scale of the mean; earlier ones are deleted.

@@ -106,6 +106,9 @@ impl Diagnostics {
         let mut values = self.counts(shared, intake);
         values.extend(several.map(|several| value("several publishers", several)));
         values.extend(doubt.map(|doubt| value("doubt", doubt)));
+        let changes = worker.withdrawals();
+        values.push(value("changes of the building", changes.len()));
+        values.extend(changes.last().map(|newest| value("newest change of the building", newest)));
         values.extend(relocated.map(|relocated| value("robot in the map", relocated.words)));
         values.extend(worker.corrected_path().iter().flat_map(path_values));
         values.extend(path.iter().flat_map(|path| {

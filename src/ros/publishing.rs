@@ -64,6 +64,7 @@ impl PublishingHandle {
             field: MapPublisher::create(node, "~/field")?,
             vectors: has_axes.then(|| MapPublisher::create(node, "~/vectors")).transpose()?,
             inducing_points: MapPublisher::create(node, "~/inducing_points")?,
+            changes: config.finds_changes().then(|| MapPublisher::create(node, "~/changes")).transpose()?,
             path: MapPublisher::create(node, "~/path")?,
             odometry_path: config.corrects_path().then(|| MapPublisher::create(node, "~/odometry_path")).transpose()?,
             bias: learns_hard_iron.then(|| MapPublisher::create(node, "~/bias")).transpose()?,
@@ -295,6 +296,8 @@ struct PublishingThread {
     /// The arrows, where the map has axes.
     vectors: Option<MapPublisher<visualization_msgs::msg::MarkerArray>>,
     inducing_points: MapPublisher<visualization_msgs::msg::MarkerArray>,
+    /// Where the building has changed, where that is looked for.
+    changes: Option<MapPublisher<visualization_msgs::msg::MarkerArray>>,
     path: MapPublisher<nav_msgs::msg::Path>,
     /// The path by odometry, where it is corrected.
     odometry_path: Option<MapPublisher<nav_msgs::msg::Path>>,
@@ -395,6 +398,10 @@ impl PublishingThread {
             let points = update.map.as_ref().map(FieldMap::inducing_points).unwrap_or_default();
             Some(convert::markers(header(), &points))
         });
+        if let Some(changes) = &mut self.changes {
+            let withdrawals = || self.shared.session.worker.withdrawals();
+            has_published |= changes.offer(update.number, is_due, || Some(convert::changes(&header(), &withdrawals())));
+        }
         // A mapping thread that has ended reports why itself.
         let session = &self.shared.session;
         let path = |which: fn(&Mapper) -> Path| {

@@ -18,7 +18,7 @@ use crate::field::tile_store::TileStore;
 use crate::mapping::mapper::{Continuation, Mapper, Progress, SavedMap};
 use crate::mapping::path;
 use crate::mapping::pipeline::Pipeline;
-use crate::trajectory::Correction;
+use crate::trajectory::{Correction, Withdrawal};
 
 /// A map at one moment, with everything needed to continue as if mapping had never stopped.
 #[derive(Clone, Debug, PartialEq)]
@@ -47,6 +47,9 @@ pub struct Stream {
     pub continuation: Option<Box<Continuation>>,
     /// Where the frame of odometry is in that of the map.
     pub correction: Correction,
+    /// Observations that no longer hold.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub withdrawals: Vec<Withdrawal>,
 }
 
 /// Compares the serialized form, which excludes settings.
@@ -83,6 +86,7 @@ impl Checkpoint {
                 pipeline: mapper.pipeline().clone(),
                 continuation: mapper.continuation().cloned().map(Box::new),
                 correction: mapper.trajectory().correction.clone(),
+                withdrawals: mapper.trajectory().withdrawals.clone(),
             },
         })
     }
@@ -93,13 +97,14 @@ impl Checkpoint {
     /// As [`FieldModel::from_state`].
     pub fn resume(&self, config: &Config) -> Result<Mapper, field::Error> {
         let model = FieldModel::from_state(config, &self.model)?;
-        let Stream { progress, mut pipeline, mut continuation, correction } = self.stream.clone();
+        let Stream { progress, mut pipeline, mut continuation, correction, withdrawals } = self.stream.clone();
         pipeline.configure(config);
         if let Some(continuation) = &mut continuation {
             continuation.pipeline.configure(config);
         }
         let mut mapper = Mapper::resume(config.clone(), self.frame.clone(), pipeline, model, progress, correction);
         mapper.set_continuation(continuation);
+        mapper.set_withdrawals(withdrawals);
         Ok(mapper)
     }
 
@@ -107,7 +112,8 @@ impl Checkpoint {
     pub fn map(&self) -> SavedMap {
         let Progress { sources, steps, .. } = self.stream.progress.clone();
         let (path, odometry) = (self.stream.pipeline.path().clone(), *self.stream.pipeline.odometry());
-        SavedMap { model: self.model.clone(), path, odometry, sources, steps }
+        let withdrawals = self.stream.withdrawals.clone();
+        SavedMap { model: self.model.clone(), path, odometry, sources, withdrawals, steps }
     }
 
     /// Writes it, with batches of the trajectory that are not in the file yet; the file is begun. Tiles are written if they are not in
@@ -187,8 +193,8 @@ fn read_stream(json: &str) -> Result<Stream, Problem> {
     let stream: Stream = serde_json::from_str(json)?;
     let is_continuation_valid =
         stream.continuation.as_ref().is_none_or(|continuation| continuation.pipeline.is_valid());
-    if stream.progress.is_valid() && stream.pipeline.is_valid() && is_continuation_valid && stream.correction.is_valid()
-    {
+    let are_places_valid = stream.correction.is_valid() && stream.withdrawals.iter().all(Withdrawal::is_valid);
+    if stream.progress.is_valid() && stream.pipeline.is_valid() && is_continuation_valid && are_places_valid {
         return Ok(stream);
     }
     Err(Problem::Settings("expected a valid state of the stream, found an invalid one".into()))

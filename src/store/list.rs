@@ -15,7 +15,8 @@ use super::recovery::Gaps;
 use super::{Database, Error};
 use crate::config::Config;
 use crate::field::totals::Totals;
-use crate::mapping::mapper::Progress;
+use crate::mapping::mapper::Mapper;
+use crate::trajectory::Withdrawal;
 
 /// Depth of the search in subfolders, which are namespaces.
 const DEPTH: usize = 4;
@@ -68,17 +69,21 @@ pub struct Contents {
     pub totals: Totals,
     /// Names of the recordings or robot nodes that it was made from, without duplicates.
     pub sources: Vec<String>,
+    /// Where the building has changed since the map was begun: what was withdrawn from it.
+    pub changes: Vec<Withdrawal>,
 }
 
 impl Contents {
-    fn of(progress: &Progress, frame: &str, extent: Option<[[f64; 2]; 2]>, totals: Totals) -> Self {
+    fn of(mapper: &Mapper) -> Self {
         let mut sources: Vec<String> = Vec::new();
-        for run in &progress.sources {
+        for run in &mapper.progress().sources {
             if !sources.contains(&run.id.name) {
                 sources.push(run.id.name.clone());
             }
         }
-        Self { extent, frame: frame.to_owned(), totals, sources }
+        let (model, changes) = (mapper.model(), mapper.trajectory().withdrawals.clone());
+        let extent = model.map().map(|map| map.extent);
+        Self { extent, frame: mapper.frame().to_owned(), totals: model.totals, sources, changes }
     }
 }
 
@@ -141,9 +146,7 @@ fn of_file(path: &Path) -> (State, Option<Contents>) {
         None if recovered.is_saved => State::Saved,
         None => State::Unfinished,
     };
-    let (mapper, model) = (&recovered.mapper, recovered.mapper.model());
-    let extent = model.map().map(|map| map.extent);
-    (state, Some(Contents::of(mapper.progress(), mapper.frame(), extent, model.totals)))
+    (state, Some(Contents::of(&recovered.mapper)))
 }
 
 /// Time of the last change, and size in bytes.

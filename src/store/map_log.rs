@@ -25,7 +25,7 @@ use super::status::{MapLogStatus, Shared};
 use super::writer::{Entry, Switch, Writer};
 use crate::field::tile_store::TileStore;
 use crate::mapping::mapper::{Mapper, Step};
-use crate::mapping::step_log::StepLog;
+use crate::mapping::step_log::{ReadTrajectory, StepLog};
 use crate::mapping::updates::lock;
 use crate::sensing::reading::Observation;
 
@@ -84,11 +84,16 @@ impl MapLogHandle {
 
     /// Saves the map as it is now: queues a checkpoint.
     pub(crate) fn save(&self, mapper: &Mapper) -> Result<Reply<()>, String> {
+        self.write(mapper, true)
+    }
+
+    /// Queues a checkpoint.
+    fn write(&self, mapper: &Mapper, is_saved: bool) -> Result<Reply<()>, String> {
         *lock(&self.shared.deferred_after) = None;
         let (reply, saved) = bounded(1);
         let checkpoint = Box::new(Checkpoint::of(mapper).map_err(|error| error.to_string())?);
         lock(&self.shared.status).pending_checkpoints += 1;
-        let entry = Entry::Checkpoint { checkpoint, is_saved: true, reply: Some(reply) };
+        let entry = Entry::Checkpoint { checkpoint, is_saved, reply: Some(reply) };
         if self.entries.send_timeout(entry, MAX_CLOSE_WAIT).is_err() {
             lock(&self.shared.status).pending_checkpoints -= 1;
             return Err(no_response());
@@ -319,6 +324,21 @@ impl StepLog for MapLog {
             (true, false) => log::info!("the file of the map is no longer behind"),
             _ => {}
         }
+    }
+
+    fn trajectory(&mut self, mapper: &Mapper) -> ReadTrajectory {
+        let (handle, expected) = (self.handle(), mapper.model().totals.batches() as usize);
+        // What was learnt last is in the file with the next checkpoint.
+        let written = (!self.shared.is_deferred()).then(|| handle.write(mapper, false));
+        Box::new(move || {
+            written.transpose()?.map_or(Ok(()), |written| wait_for(&written))?;
+            let mut batches = handle.database().trajectory().map_err(|error| error.to_string())?;
+            if batches.len() < expected {
+                return Err(format!("the file has {} of {expected} batches of its trajectory", batches.len()));
+            }
+            batches.truncate(expected);
+            Ok(batches)
+        })
     }
 
     fn is_checkpoint_due(&self, mapper: &Mapper) -> bool {

@@ -22,7 +22,7 @@ use crate::mapping::step_log::StepLog;
 use crate::mapping::stop::StopSignal;
 use crate::sensing::intake::Input;
 use crate::sensing::reading::{MagneticField, Measurement, Pose, Reading, Stamp};
-use crate::trajectory;
+use crate::trajectory::{self, Withdrawal};
 
 /// Every reading an observation, five of them a batch, every third batch a checkpoint.
 fn config() -> Config {
@@ -253,6 +253,22 @@ fn what_a_closed_map_leaves_is_one_file_with_its_last_state_and_the_trajectory_t
         // Who only reads changes nothing.
         assert!(fs::read(map_in(&folder)).unwrap() == bytes && fs::read_dir(&folder).unwrap().count() == 1);
     }
+}
+
+#[test]
+fn what_is_withdrawn_survives_a_crash() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut robot = Robot::start(&map_in(&folder), begin());
+    drive(30).into_iter().for_each(|measurement| robot.measure(measurement, true));
+    let places = vec![[0.5, 0.3], [1.0, 0.6]];
+    let withdrawal = Withdrawal { batches: 0..2, places, stamp: Stamp::from_seconds(5.0), is_applied: false };
+    robot.take(Step::Withdraw(withdrawal.clone()), true);
+    robot.sync();
+    let crashed = copy(&map_in(&folder));
+    let recovered = recover(&map_in(&crashed), Gaps::Stop);
+    assert_eq!(recovered.mapper.trajectory().withdrawals, [withdrawal]);
+    assert_eq!(state(&recovered.mapper), state(&robot.mapper));
+    robot.close();
 }
 
 #[test]

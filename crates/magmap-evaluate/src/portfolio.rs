@@ -159,6 +159,7 @@ fn write_map(comparison: &Comparison, run: &Run, map: &FinalMap, path: &Path) ->
         grid: &map.grid,
         path: &map.path,
         inducing_points: &map.inducing_points,
+        changes: &[],
         prior_standard_deviation: map.prior_standard_deviation,
         title: &format!("{}: {}", capitalized(&comparison.name), run.method),
         subtitle: None,

@@ -260,7 +260,8 @@ impl Input {
         let located = localization::settings_for(&settings).map_err(of_settings)?;
         let located = Config { localization: localization.clone(), ..located };
         let map = checkpoint.field_map(&settings)?.ok_or_else(|| Error::Empty(name.clone()))?;
-        let trajectory = Trajectory::new(batches, checkpoint.stream.correction.clone());
+        let mut trajectory = Trajectory::new(batches, checkpoint.stream.correction.clone());
+        trajectory.withdrawals.clone_from(&checkpoint.stream.withdrawals);
         let observations: Vec<Observation> = trajectory.corrected_batches().flatten().collect();
         let metres = observations.windows(2).map(|pair| (pair[1].position - pair[0].position).norm()).sum();
         Ok(Self { name, checkpoint, settings, trajectory, driven: Driven::new(located, map, &observations), metres })
@@ -358,7 +359,13 @@ pub fn merge(
         config: config.to_toml().map_err(store::Error::from)?,
         frame: inputs[0].checkpoint.frame.clone(),
         model: model.state(),
-        stream: Stream { progress, pipeline, continuation: None, correction: trajectory.correction.clone() },
+        stream: Stream {
+            progress,
+            pipeline,
+            continuation: None,
+            correction: trajectory.correction.clone(),
+            withdrawals: trajectory.withdrawals.clone(),
+        },
     };
     let places = observations.iter().map(|seen| seen.position.coords.xy().into()).collect();
     Ok(Merged { joined, checkpoint, map, trajectory, places })

@@ -2,6 +2,7 @@
 
 mod axes_check;
 mod calibrate;
+mod changes;
 mod command_line;
 mod common;
 mod documentation;

@@ -1,19 +1,17 @@
 //! A robot that is switched off, carried elsewhere and switched on again continues its map; what it drives without being found is kept for
 //! itself.
 
-use super::common::rooms::{LANES, drive, localization, of_another, other_frame, settings};
+use super::common::rooms::{LANES, drive, localization, observations, of_another, other_frame, settings};
 
 use std::fs;
 use std::path::PathBuf;
 
 use magmap::config::{Config, Mapped};
 use magmap::field::map::FieldMap;
-use magmap::mapping::pipeline::Pipeline;
 use magmap::sensing::reading::{Measurement, Observation};
 use magmap::session::Session;
 use magmap::store::map_file;
 use magmap_tools::simulation::Route;
-use nalgebra::Isometry3;
 use tempfile::{TempDir, tempdir};
 
 const ROOM: [f64; 2] = [6.0, 6.0];
@@ -51,13 +49,6 @@ fn map(folder: &TempDir, name: &str) -> (FieldMap, u64, String) {
     let observations = batches.iter().map(Vec::len).sum::<usize>() as u64;
     assert_eq!(map.totals.observations, observations);
     (map, observations, checkpoint.frame)
-}
-
-fn observations(measurements: &[Measurement]) -> Vec<Observation> {
-    let mut pipeline = Pipeline::new(&Config::default(), Isometry3::identity());
-    measurements.iter().for_each(|measurement| pipeline.ingest(*measurement));
-    pipeline.finish();
-    pipeline.take_ready().into_iter().flat_map(|batch| batch.observations).collect()
 }
 
 /// Root mean square error of the strength, in microtesla.

@@ -28,6 +28,8 @@ pub struct MapPicture<'a> {
     pub path: &'a [[f64; 2]],
     /// Places of the inducing points, in metres; may be empty.
     pub inducing_points: &'a [[f64; 2]],
+    /// Places that have changed since they were first mapped, in metres; may be empty.
+    pub changes: &'a [[f64; 2]],
     /// Prior standard deviation of the field, in microtesla (the square root of the kernel's variance, without its constant): a cell
     /// as uncertain as that is white.
     pub prior_standard_deviation: f64,
@@ -154,6 +156,11 @@ impl MapPicture<'_> {
             right = write_entry(sheet, "path", right)? - 10.0;
             let ends = [right - 26.0, right].map(|x| (pixels(x), pixels(SUBTITLE_MIDDLE)));
             sheet.draw(&PathElement::new(ends, line(PALE_INK, 1.5)))?;
+            right -= 36.0;
+        }
+        if !self.changes.is_empty() {
+            right = write_entry(sheet, "changed", right)? - 12.0;
+            sheet.draw(&ring((pixels(right), pixels(SUBTITLE_MIDDLE))))?;
         }
         Ok(())
     }
@@ -168,6 +175,8 @@ impl MapPicture<'_> {
         // Many are drawn smaller, so that the map stays visible between them.
         let covered = points.len() as f64 * PI * DOT * DOT / (window.width * window.height);
         chart.draw_series(dots(&points, (MOST_COVERED / covered).sqrt().min(1.0)))?;
+        let changes = self.changes.iter().filter(is_finite);
+        chart.draw_series(changes.map(|&[x, y]| ring((x, y))))?;
         draw_axes(&mut chart, [window.width, window.height].map(|length| (length / 75.0) as usize + 1))?;
         let below = (pixels(LEFT + 0.5 * window.width), pixels(TOP + window.height + BOTTOM - 16.0));
         write_text(sheet, "x (m)", below, (AXIS_TEXT, INK), HPos::Center, FontTransform::None)?;
@@ -246,6 +255,11 @@ fn dots<C: Clone>(points: &[C], size: f64) -> impl Iterator<Item = Circle<C, i32
     circles(DOT + 1.2, WHITE).chain(circles(DOT, BLACK))
 }
 
+/// A red ring around a place that has changed.
+fn ring<C>(place: C) -> Circle<C, i32> {
+    Circle::new(place, pixels(2.0 * DOT), RGBColor(214, 39, 40).stroke_width(2))
+}
+
 fn is_finite(point: &&[f64; 2]) -> bool {
     point.iter().all(|coordinate| coordinate.is_finite())
 }
@@ -305,7 +319,7 @@ fn places(picture: &MapPicture) -> impl Iterator<Item = [f64; 2]> {
     let side = |cells: usize| cells as f64 * geometry.resolution;
     let corners = [[left, bottom], [left + side(geometry.columns), bottom + side(geometry.rows)]];
     let corners = corners.into_iter().filter(|_| !geometry.is_empty());
-    let points = picture.path.iter().chain(picture.inducing_points).copied();
+    let points = picture.path.iter().chain(picture.inducing_points).chain(picture.changes).copied();
     corners.chain(points).filter(|point| is_finite(&point))
 }
 
@@ -325,6 +339,7 @@ mod tests {
             grid,
             path,
             inducing_points,
+            changes: &[],
             prior_standard_deviation: 10.0,
             title: "Test",
             subtitle: Some("below"),

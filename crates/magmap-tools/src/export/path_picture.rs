@@ -42,7 +42,7 @@ impl MapPicture<'_> {
         let theme = self.mean_theme()?;
         let places: Vec<[f64; 2]> = paths.iter().flat_map(|path| path.places.iter().copied()).collect();
         let window = Window::of(&MapPicture { path: &places, ..self.clone() });
-        let map = MapPicture { inducing_points: &[], path: &[], ..self.clone() };
+        let map = MapPicture { inducing_points: &[], path: &[], changes: &[], ..self.clone() };
         Self::write_sheet(file, &window, &theme, |sheet| {
             self.draw_title(sheet, &theme)?;
             draw_legend(sheet, LEFT + window.width, paths)?;
@@ -97,6 +97,7 @@ mod tests {
             grid: &grid,
             path: &[],
             inducing_points: &[],
+            changes: &[],
             prior_standard_deviation: 10.0,
             title: "Test",
             subtitle: None,

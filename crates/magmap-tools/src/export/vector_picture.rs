@@ -158,6 +158,7 @@ mod tests {
             grid,
             path: &[],
             inducing_points: &[[-0.75, 2.25]],
+            changes: &[],
             prior_standard_deviation: 10.0,
             title: "Test",
             subtitle: Some("below"),

@@ -40,6 +40,7 @@ pub fn write(
         grid: &grid,
         path: &[],
         inducing_points: &inducing_points,
+        changes: &[],
         prior_standard_deviation: map.prior_standard_deviation(),
         title: "Where the robot was",
         subtitle: Some(subtitle),

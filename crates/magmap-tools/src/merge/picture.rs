@@ -30,6 +30,7 @@ impl Merged {
             grid: &grid,
             path: &[],
             inducing_points: &self.map.inducing_points(),
+            changes: &[],
             prior_standard_deviation: self.map.prior_standard_deviation(),
             title: "Merged map",
             subtitle: None,

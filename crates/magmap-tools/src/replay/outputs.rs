@@ -42,10 +42,12 @@ pub(super) fn write(
     let driven = || finished.mapper.pipeline().path().points().iter().map(|point| [point.x, point.y]).collect();
     let path = corrected.map_or_else(driven, CorrectedPath::places);
     let subtitle = format!("{name}, {:.0} m driven", report.counters.travelled);
+    let changes: Vec<_> = report.changes.iter().flat_map(|change| &change.places).copied().collect();
     let picture = MapPicture {
         grid: &grid,
         path: &path,
         inducing_points: &map.inducing_points(),
+        changes: &changes,
         prior_standard_deviation: map.prior_standard_deviation(),
         title: "Magnetic field",
         subtitle: Some(&subtitle),

@@ -13,6 +13,7 @@ use magmap::field::grid::StrengthGrid;
 use magmap::field::map::{FieldMap, SensorBias};
 use magmap::mapping::thread::Finished;
 use magmap::sensing::counters::Counters;
+use magmap::trajectory::Withdrawal;
 use streaming_gp::{CeilingUsed, NamedValue, SelectionEnd};
 
 /// The report of a replay.
@@ -44,6 +45,8 @@ pub struct ReplayReport {
     /// Why the map is in doubt, if it is: how the axes of the readings contradict the physics, that
     /// readings contradict the map at places that it knew, or that a bias grows with the speed.
     pub doubt: Option<String>,
+    /// Where the building has changed since the map was begun: what was withdrawn from it.
+    pub changes: Vec<Withdrawal>,
     /// How the path of odometry was corrected, where it was.
     pub corrected_path: Option<PathReport>,
     /// Missing parts of the source, and batches that were rejected.
@@ -137,6 +140,7 @@ impl ReplayReport {
             share_below: map.as_ref().and_then(FieldMap::share_below),
             choice: finished.mapper.progress().choice.clone(),
             doubt: finished.doubt.clone(),
+            changes: finished.mapper.trajectory().withdrawals.clone(),
             corrected_path,
             loss,
             totals,

@@ -2,6 +2,7 @@
 
 use magmap::config::{Config, Localization, Mapped};
 use magmap::field::map::FieldMap;
+use magmap::mapping::pipeline::Pipeline;
 use magmap::sensing::reading::{MagneticField, Measurement, Observation, Pose, Reading};
 use magmap_tools::simulation::{DipoleOptions, Route, Simulation, demo};
 use nalgebra::{Isometry3, UnitQuaternion, Vector3};
@@ -49,6 +50,14 @@ pub fn of_another(frame: Isometry3<f64>, hard_iron: [f64; 3]) -> impl Fn(Measure
 pub fn other_frame() -> Isometry3<f64> {
     let turn = UnitQuaternion::from_euler_angles(0.0, 0.0, 70_f64.to_radians());
     Isometry3::from_parts(Vector3::new(2.4, -1.8, 0.0).into(), turn)
+}
+
+/// What a map learns of these measurements.
+pub fn observations(measurements: &[Measurement]) -> Vec<Observation> {
+    let mut pipeline = Pipeline::new(&Config::default(), Isometry3::identity());
+    measurements.iter().for_each(|measurement| pipeline.ingest(*measurement));
+    pipeline.finish();
+    pipeline.take_ready().into_iter().flat_map(|batch| batch.observations).collect()
 }
 
 /// Root mean square errors of a map on the observations of a drive, in microtesla: of the axes, and of the strength.

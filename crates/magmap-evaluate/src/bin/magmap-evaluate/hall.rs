@@ -54,6 +54,7 @@ pub fn run(arguments: &Arguments, terminal: &Terminal) -> anyhow::Result<Ending>
             grid,
             path: &path,
             inducing_points: &map.inducing_points(),
+            changes: &[],
             prior_standard_deviation: map.prior_standard_deviation(),
             title: "a simulated hall",
             subtitle: None,

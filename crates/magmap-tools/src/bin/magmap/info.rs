@@ -114,6 +114,9 @@ fn print_maps(folder: &Path, maps: &[Listed], json: bool) -> anyhow::Result<Endi
         if let State::Damaged(why) = &map.state {
             writeln!(out, "  {:width$}  {why}", "")?;
         }
+        for change in map.contents.iter().flat_map(|contents| &contents.changes) {
+            writeln!(out, "  {:width$}  the building has changed {change}", "")?;
+        }
     }
     if folder.is_dir() {
         writeln!(

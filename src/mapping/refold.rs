@@ -1,0 +1,81 @@
+//! Making the map again without observations that were withdrawn, on a thread of its own: mapping never waits for it.
+
+use crossbeam_channel::{Receiver, bounded};
+
+use super::Error;
+use super::mapper::{Folded, Mapper};
+use super::step_log::ReadTrajectory;
+use super::stop::StopSignal;
+use super::thread::Mode;
+use crate::sensing::reading::Observation;
+use crate::trajectory::{Trajectory, fold};
+
+/// A map that is being made again. It is given up when this is dropped.
+#[derive(Debug)]
+pub(super) struct Refold {
+    folded: Receiver<Box<Folded>>,
+    /// Number of withdrawals without which it is made.
+    withdrawals: usize,
+    /// What was learnt since it began.
+    since: Vec<Vec<Observation>>,
+    stop: StopSignal,
+}
+
+/// A map that was made again.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Refolded {
+    /// The map of the first batches.
+    pub folded: Box<Folded>,
+    /// The batches after them.
+    pub since: Vec<Vec<Observation>>,
+    /// Number of withdrawals that it takes into account.
+    pub withdrawals: usize,
+}
+
+impl Refold {
+    /// Starts the thread for the map as it is now, and the batches that led to it. It is given up when `ends` is set.
+    pub(super) fn start(mapper: &Mapper, read: ReadTrajectory, mode: Mode, ends: &StopSignal) -> Result<Self, Error> {
+        let (result, folded) = bounded(1);
+        let stop = StopSignal::default();
+        let mut config = mapper.config().decided(mapper.model().field()).into_owned();
+        if mode == Mode::MergeWaiting {
+            // The mapping thread needs the other cores. The map does not depend on it.
+            config.tiles.threads = 1;
+        }
+        let Trajectory { correction, withdrawals, .. } = mapper.trajectory();
+        let (count, mut whole) = (withdrawals.len(), Trajectory::new(Vec::new(), correction.clone()));
+        whole.withdrawals.clone_from(withdrawals);
+        let stops = [stop.clone(), ends.clone()];
+        let is_stopped = move || stops.iter().any(StopSignal::is_stopped);
+        let refold = move || match read() {
+            Ok(batches) => {
+                let whole = whole.with_batches(batches);
+                let model = fold(&config, whole.corrected_batches(), &is_stopped);
+                if !is_stopped() {
+                    // The map may have been replaced.
+                    let _ = result.send(Box::new(Folded { model, batches: whole.batches().len() }));
+                }
+            }
+            Err(error) => log::warn!("the map is not made again without what was withdrawn: {error}"),
+        };
+        std::thread::Builder::new().name("refold".into()).spawn(refold).map_err(Error::Spawn)?;
+        Ok(Self { folded, withdrawals: count, since: Vec::new(), stop })
+    }
+
+    /// Takes a batch that was learnt.
+    pub(super) fn add(&mut self, batch: &[Observation]) {
+        self.since.push(batch.to_vec());
+    }
+
+    /// The map, once it is made; only where this does not wait for it, it may not be made yet.
+    pub(super) fn take(&mut self, waits: bool) -> Option<Refolded> {
+        let folded = if waits { self.folded.recv().ok() } else { self.folded.try_recv().ok() }?;
+        Some(Refolded { folded, since: std::mem::take(&mut self.since), withdrawals: self.withdrawals })
+    }
+}
+
+impl Drop for Refold {
+    fn drop(&mut self) {
+        self.stop.stop();
+    }
+}
