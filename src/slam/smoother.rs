@@ -10,6 +10,9 @@
 //! that is, the field is marginalised (Laplace). Without the log determinant paths swell: a longer path explains the same field with
 //! smaller unknowns.
 //!
+//! Readings at places that were passed once tell nothing of the path but how likely the field there is before any reading, which would bend
+//! it. The whole path is therefore estimated at the end without them ([revisits]).
+//!
 //! Gauss-Newton: in a [window] of the last metres against the map so far, and for the whole path whenever it has become longer by
 //! a tenth, with the normal equations solved by [elimination].
 

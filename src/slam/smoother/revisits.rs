@@ -19,7 +19,15 @@ pub(super) struct Revisits {
     /// For each pose its place, the length of the path up to there, and whether the path was there at another time.
     visits: Vec<Visit>,
     /// The visits in each square of the plane, whose side is the distance that is near.
-    squares: HashMap<[i64; 2], Vec<usize>>,
+    squares: HashMap<[i64; 2], Square>,
+}
+
+/// Indices of the visits in a square: those at places where the path was once, and the others. Of these the first that is near is enough, so
+/// that time does not grow with their number.
+#[derive(Clone, Debug, Default)]
+struct Square {
+    once: Vec<usize>,
+    again: Vec<usize>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -46,19 +54,26 @@ impl Revisits {
         let place = [pose.x, pose.y];
         let distance = |visit: &Visit| (visit.place[0] - place[0]).hypot(visit.place[1] - place[1]);
         let along = self.visits.last().map_or(0.0, |last| last.along + distance(last));
-        let mut visit = Visit { place, along, is_revisited: false };
+        let (near, before) = (self.near, self.before);
+        let is_return = |visit: &Visit| along - visit.along > before && distance(visit) < near;
+        let mut is_revisited = false;
         let [column, row] = self.square(place);
         for square in (-1..=1).flat_map(|i| (-1..=1).map(move |j| [column + i, row + j])) {
-            let Some(indices) = self.squares.get(&square) else { continue };
-            for &index in indices {
+            let Some(Square { once, again }) = self.squares.get_mut(&square) else { continue };
+            is_revisited = is_revisited || again.iter().any(|index| is_return(&self.visits[*index]));
+            once.retain(|&index| {
                 let other = &mut self.visits[index];
-                if along - other.along > self.before && distance(other) < self.near {
-                    (visit.is_revisited, other.is_revisited) = (true, true);
+                other.is_revisited = is_return(other);
+                if other.is_revisited {
+                    is_revisited = true;
+                    again.push(index);
                 }
-            }
+                !other.is_revisited
+            });
         }
-        self.squares.entry([column, row]).or_default().push(self.visits.len());
-        self.visits.push(visit);
+        let Square { once, again } = self.squares.entry([column, row]).or_default();
+        if is_revisited { again } else { once }.push(self.visits.len());
+        self.visits.push(Visit { place, along, is_revisited });
     }
 
     fn square(&self, place: [f64; 2]) -> [i64; 2] {
