@@ -14,8 +14,8 @@ use crate::trajectory::{Correction, Node, fold};
 /// Sources on a side that cause less than this share of the field's variance are left out: they would double the unknowns.
 const LEAST_SHARE: f64 = 0.1;
 
-/// Standard deviation of the scale of odometry that is estimated. The readings do not tell it where the lengthscale of the field is not known.
-const SCALE_DEVIATION: f64 = 1e-3;
+/// Standard deviation of the scale of odometry on the way. Held at once, a scale that is wrong by some per cent would let the path miss itself.
+const SCALE_DEVIATION: f64 = 0.01;
 
 /// Least standard deviation of the hard iron, in microtesla: its information is finite.
 const LEAST_HARD_IRON: f64 = 1e-3;

@@ -69,6 +69,9 @@ const REACH: f64 = 10.0;
 /// the field from one of the path.
 const BEFORE_RETURN: f64 = 1e-3;
 
+/// Standard deviation of the scale of odometry at the end, where the lengthscale is not known: readings do not tell one from the other.
+const HELD_SCALE: f64 = 1e-3;
+
 /// Largest change of a place in a step, in metres.
 const LONGEST_STEP: f64 = 0.3;
 
@@ -273,7 +276,9 @@ impl Smoother {
         if !self.is_valid {
             return Err(NotPositiveDefinite);
         }
+        let scale_deviation = self.prior.shared[SCALE];
         if !self.prior.is_lengthscale_known {
+            self.prior.shared[SCALE] = HELD_SCALE.min(scale_deviation);
             self.adapt_lengthscale()?;
         }
         self.settle(LAST_STEPS)?;
@@ -283,6 +288,7 @@ impl Smoother {
         {
             *self = other;
         }
+        self.prior.shared[SCALE] = scale_deviation;
         self.covariance_of_whole = self.covariance_of_last_in(&Window::whole())?;
         self.covariance_of_last = Some(self.covariance_of_whole);
         Ok(())

@@ -331,9 +331,6 @@ fn a_wrong_lengthscale_hardly_stretches_the_path() {
     let run = |factor: f64, is_lengthscale_known: bool| {
         let mut prior = Prior::new(FieldPrior { lengthscale: factor * FIELD.lengthscale, ..FIELD }, 2.0);
         prior.is_lengthscale_known = is_lengthscale_known;
-        if !is_lengthscale_known {
-            prior.shared[SCALE] = 1e-3;
-        }
         let mut smoother = Smoother::new(prior, truth[0], links(&truth, 0.0, 0.001, 5));
         smoother.run().unwrap();
         (size(smoother.poses()) / size(&truth) - 1.0).abs()
