@@ -254,9 +254,9 @@ sections! {
         pose_spacing: f64 = 0.1 => positive,
         /// Variance of the noise of such an average, over that of an observation of the map: neighbours share errors of place and heading.
         noise_factor: f64 = 16.0 => positive,
-        /// Odometry: standard deviation of the relative error of distances, which is constant during a drive and is estimated. It can
-        /// hardly be told from a wrong lengthscale of the field.
-        odometry_scale: f64 = 0.01 => positive,
+        /// Odometry: standard deviation of the relative error of distances, which is constant during a drive. The field does not tell it: a path
+        /// and a field that are stretched alike explain the readings equally well. It is part of covariances.
+        odometry_scale: f64 = 0.03 => positive,
         /// Odometry: standard deviation of the steady drift of heading, in radians per metre, which is estimated.
         odometry_drift: f64 = 0.02 => positive,
         /// Odometry: standard deviation of the distance after a metre, in metres.

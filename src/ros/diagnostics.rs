@@ -165,10 +165,9 @@ impl Diagnostics {
 
 fn path_values(path: &CorrectedPath) -> Vec<KeyValue> {
     let mut values = vec![value("corrected path", path)];
-    if let Some(Tracked { covariance, scale, drift, .. }) = &path.tracked {
+    if let Some(Tracked { covariance, drift, .. }) = &path.tracked {
         values.extend([
             value("standard deviation of the place", format!("{:.3} m", (covariance.m11 + covariance.m22).sqrt())),
-            value("scale of odometry", format!("{:+.2} %", 100.0 * scale)),
             value("drift of odometry", format!("{drift:+.4} rad/m")),
         ]);
     }

@@ -14,8 +14,8 @@ use crate::trajectory::{Correction, Node, fold};
 /// Sources on a side that cause less than this share of the field's variance are left out: they would double the unknowns.
 const LEAST_SHARE: f64 = 0.1;
 
-/// Relative standard deviation of a lengthscale that pieces of the path have told.
-const LENGTHSCALE_DEVIATION: f64 = 0.05;
+/// Standard deviation of the scale of odometry on the way. Held at once, a scale that is wrong by some per cent would let the path miss itself.
+const SCALE_DEVIATION: f64 = 0.01;
 
 /// Least standard deviation of the hard iron, in microtesla: its information is finite.
 const LEAST_HARD_IRON: f64 = 1e-3;
@@ -54,8 +54,6 @@ pub struct Estimate {
     pub online: Correction,
     /// Covariance of each place after the path is turned and shifted to fit the truth best, in metres squared, one for each node.
     pub covariances: Vec<Matrix2<f64>>,
-    /// Relative error of the distances of odometry: positive where it reports too short ones.
-    pub scale: f64,
     /// Drift of the heading of odometry, in radians per metre: positive where it turns too little to the left.
     pub drift: f64,
     /// Hard iron of the sensor, in microtesla.
@@ -178,7 +176,6 @@ impl PathEstimator {
             covariance: smoother.covariance_of_last().map_err(|_| Error::NoSolution)?,
             noise: self.prior.odometry,
             pose_spacing: self.pose_spacing,
-            scale: smoother.shared()[SCALE],
             drift: smoother.shared()[DRIFT],
         })
     }
@@ -191,7 +188,6 @@ impl PathEstimator {
             correction: self.correction()?,
             online: self.correction_to(smoother.online())?,
             covariances: smoother.covariances_of_shape().map_err(|_| Error::NoSolution)?,
-            scale: shared[SCALE],
             drift: shared[DRIFT],
             hard_iron: shared.fixed_rows::<3>(IRON).into_owned().into(),
         })
@@ -218,8 +214,6 @@ pub struct Tracked {
     pub covariance: Matrix3<f64>,
     noise: OdometryNoise,
     pose_spacing: f64,
-    /// Relative error of the distances of odometry: positive where it reports too short ones.
-    pub scale: f64,
     /// Drift of the heading of odometry, in radians per metre: positive where it turns too little to the left.
     pub drift: f64,
 }
@@ -228,7 +222,7 @@ impl Tracked {
     /// A path that begins here, by odometry.
     pub fn from_start(settings: &config::Slam, odometry: Isometry2<f64>) -> Self {
         let (noise, pose_spacing) = (OdometryNoise::of(settings), settings.pose_spacing);
-        Self { odometry, covariance: Matrix3::zeros(), noise, pose_spacing, scale: 0.0, drift: 0.0 }
+        Self { odometry, covariance: Matrix3::zeros(), noise, pose_spacing, drift: 0.0 }
     }
 
     /// Covariance of the pose in the map where odometry is here now; `map_from_odometry` turns it into the frame of the map.
@@ -349,9 +343,10 @@ impl Prior {
             variances.map(|variance| if variance > LEAST_SHARE * total { variance } else { 0.0 });
         let field = FieldPrior { variance_below, variance_above, lengthscale: value("lengthscale")? };
         let mut prior = Self::new(field, settings.noise_factor * value("noise")?);
-        prior.lengthscale_deviation = LENGTHSCALE_DEVIATION;
+        prior.is_lengthscale_known = false;
         prior.shared.fixed_rows_mut::<3>(IRON).fill(hard_iron.max(LEAST_HARD_IRON));
-        (prior.shared[SCALE], prior.shared[DRIFT]) = (settings.odometry_scale, settings.odometry_drift);
+        (prior.shared[SCALE], prior.shared[DRIFT]) = (SCALE_DEVIATION, settings.odometry_drift);
+        prior.stretch = settings.odometry_scale;
         prior.odometry = OdometryNoise::of(settings);
         Some(prior)
     }

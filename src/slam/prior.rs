@@ -21,8 +21,8 @@ pub struct Prior {
     pub odometry: OdometryNoise,
     /// Standard deviations of what is shared.
     pub shared: Shared,
-    /// Relative standard deviation of the field's lengthscale; 0 where that is known.
-    pub lengthscale_deviation: f64,
+    /// Whether the field's lengthscale is known. Else the most probable one is looked for.
+    pub is_lengthscale_known: bool,
     /// Relative standard deviation of the size of path and lengthscale together. A path and a field that are stretched alike explain the
     /// readings as well as before: this is added to covariances.
     pub stretch: f64,
@@ -42,7 +42,7 @@ impl Prior {
             noise,
             odometry: OdometryNoise { forward: 0.01, sideways: 0.002, heading: 0.02, turning: 0.01 },
             shared,
-            lengthscale_deviation: 0.0,
+            is_lengthscale_known: true,
             stretch: 0.03,
             tile: 10.0,
         }
@@ -59,9 +59,8 @@ impl Prior {
         let FieldPrior { variance_below, variance_above, lengthscale } = self.field;
         let OdometryNoise { forward, sideways, heading, turning } = self.odometry;
         let positive = [variance_below + variance_above, lengthscale, self.noise, self.tile];
-        let deviations = [self.lengthscale_deviation, self.stretch];
-        let others = [variance_below, variance_above, forward, sideways, heading, turning];
+        let others = [variance_below, variance_above, forward, sideways, heading, turning, self.stretch];
         positive.iter().chain(&self.shared).all(|value| value.is_finite() && *value > 0.0)
-            && others.iter().chain(&deviations).all(|value| value.is_finite() && *value >= 0.0)
+            && others.iter().all(|value| value.is_finite() && *value >= 0.0)
     }
 }

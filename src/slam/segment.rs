@@ -45,6 +45,8 @@ pub(super) struct Segment {
     pub tile: usize,
     /// Factor of the readings' variances.
     pub inflation: f64,
+    /// Whether each of its readings counts.
+    pub counts: Vec<bool>,
     pub linearised: Linearised,
     /// Its part of the objective.
     pub cost: f64,
@@ -129,7 +131,9 @@ impl Parts {
 
 impl Segment {
     pub fn new(first: usize, end: usize, tile: usize, inflation: f64) -> Self {
-        Self { first, end, tile, inflation, linearised: Linearised::default(), cost: 0.0, descent: Parts::default() }
+        let counts = vec![true; end - first];
+        let (linearised, cost, descent) = Default::default();
+        Self { first, end, tile, inflation, counts, linearised, cost, descent }
     }
 
     /// Its poses.
@@ -144,6 +148,7 @@ impl Segment {
         self.linearised.poses.len() != self.end - self.first
             || self.linearised.inflation != self.inflation
             || self.linearised.is_joined != (self.end < poses.len())
+            || self.linearised.weights.iter().zip(&self.counts).any(|(weight, counts)| *counts != (weight.x > 0.0))
             || self.poses(poses).iter().zip(&self.linearised.poses).any(moved)
     }
 
@@ -161,6 +166,9 @@ impl Segment {
         let features = basis.features(&basis.axes(self.poses(poses)));
         let prior = problem.prior.variances();
         let variances = |index: usize| {
+            if !self.counts[index] {
+                return Vector2::repeat(f64::INFINITY);
+            }
             let variances: [f64; 3] = std::array::from_fn(|axis| {
                 let explained = linalg::squared_norm(features.col_as_slice(3 * index + axis));
                 ((prior[axis] - explained).max(0.0) + problem.noise) * self.inflation
@@ -172,7 +180,8 @@ impl Segment {
         let (inflation, is_joined) = (self.inflation, self.end < poses.len());
         let old = &mut self.linearised;
         (old.poses, old.inflation, old.is_joined) = (poses[self.first..self.end].to_vec(), inflation, is_joined);
-        old.log_variances = variances.iter().map(|variance| 2.0 * variance.x.ln() + variance.y.ln()).sum();
+        let counting = variances.iter().filter(|variance| variance.x.is_finite());
+        old.log_variances = counting.map(|variance| 2.0 * variance.x.ln() + variance.y.ln()).sum();
         old.weights = variances.iter().map(|variance| variance.map(|variance| 1.0 / variance)).collect();
         features
     }

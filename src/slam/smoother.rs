@@ -10,11 +10,15 @@
 //! that is, the field is marginalised (Laplace). Without the log determinant paths swell: a longer path explains the same field with
 //! smaller unknowns.
 //!
+//! Readings at places that were passed once tell nothing of the path but how likely the field there is before any reading, which would bend
+//! it. The whole path is therefore estimated at the end without them ([revisits]).
+//!
 //! Gauss-Newton: in a [window] of the last metres against the map so far, and for the whole path whenever it has become longer by
 //! a tenth, with the normal equations solved by [elimination].
 
 mod covariance;
 mod elimination;
+mod revisits;
 mod window;
 
 use nalgebra::Matrix3;
@@ -25,6 +29,7 @@ use super::chain::{DRIFT, Link, PlanePose, SCALE, Shared};
 use super::prior::Prior;
 use super::segment::{At, Linearised, Problem, Segment};
 use super::tile::{Layout, Tile, add_lower};
+use revisits::Revisits;
 use window::Window;
 
 /// Poses that are added at once, and of a segment.
@@ -43,26 +48,29 @@ const GROWTH: f64 = 1.1;
 const LAST_STEPS: usize = 6;
 
 /// How often the lengthscale is adapted at the end, where it is not known.
-const ADAPTATIONS: usize = 3;
+const ADAPTATIONS: usize = 5;
+
+/// Lengthscales that are tried differ by this, as the logarithm.
+const TRIED: f64 = 0.1;
+
+/// Largest change of the lengthscale at a time, in these differences.
+const MOST_TRIED: f64 = 3.0;
+
+/// A smaller change of the lengthscale is the last, as the logarithm.
+const SMALL_ADAPTATION: f64 = 0.02;
 
 /// Steps with each of these lengthscales.
-const ADAPTATION_STEPS: usize = 2;
+const ADAPTATION_STEPS: usize = 3;
 
 /// Farther from odometry than this, in lengthscales, no optimum is reached from there.
 const REACH: f64 = 10.0;
-
-/// A path has returned where it is nearer to a place than the first of these, and was there before more than the second, in lengthscales.
-const RETURN: (f64, f64) = (0.5, 5.0);
 
 /// Largest standard deviation of scale and drift of odometry while the path has not returned: a single pass cannot tell a turn or a stretch of
 /// the field from one of the path.
 const BEFORE_RETURN: f64 = 1e-3;
 
-/// Largest scale of odometry that a field with a lengthscale that is not known may tell, in standard deviations.
-const MOST_SCALE: f64 = 4.0;
-
-/// Standard deviation of the scale where the field tells a larger one.
-const HELD_SCALE: f64 = 1e-4;
+/// Standard deviation of the scale of odometry at the end, where the lengthscale is not known: readings do not tell one from the other.
+const HELD_SCALE: f64 = 1e-3;
 
 /// Largest change of a place in a step, in metres.
 const LONGEST_STEP: f64 = 0.3;
@@ -94,6 +102,7 @@ pub struct Smoother {
     segments: Vec<Segment>,
     /// Number of poses with which the whole path is estimated again.
     next_whole: f64,
+    revisits: Revisits,
     has_returned: bool,
     /// Covariance of the last pose when the whole path was estimated last.
     covariance_of_whole: Matrix3<f64>,
@@ -106,7 +115,7 @@ impl Smoother {
         let is_valid =
             prior.is_valid() && start.iter().all(|value| value.is_finite()) && links.iter().all(Link::is_valid);
         let layout = prior.layout(&dead_reckoning(start, &links));
-        let poses = Vec::with_capacity(links.len());
+        let (poses, revisits) = (Vec::with_capacity(links.len()), Revisits::new(prior.field.lengthscale));
         let mut smoother = Self {
             is_valid,
             prior,
@@ -118,6 +127,7 @@ impl Smoother {
             tiles: Vec::new(),
             segments: Vec::new(),
             next_whole: 0.0,
+            revisits,
             has_returned: false,
             covariance_of_whole: Matrix3::zeros(),
             covariance_of_last: None,
@@ -166,6 +176,7 @@ impl Smoother {
     /// As [`run`](Self::run).
     pub fn set_prior(&mut self, prior: Prior) -> Result<(), NotPositiveDefinite> {
         self.is_valid &= prior.is_valid();
+        self.revisits = Revisits::new(prior.field.lengthscale);
         self.prior = prior;
         self.finish()
     }
@@ -189,6 +200,12 @@ impl Smoother {
         if !self.is_valid {
             return Err(NotPositiveDefinite);
         }
+        if self.segments.iter().any(|segment| segment.counts.contains(&false)) {
+            // What was left out is needed where the path comes back to it.
+            self.lay_out()?;
+            self.estimate_fields()?;
+            self.evaluate(&mut Window::whole(), STALE)?;
+        }
         let before = self.poses.len();
         let first = if before == 1 { 0 } else { before };
         for link in &self.links[before..self.links.len().min(before + CHUNK)] {
@@ -197,7 +214,11 @@ impl Smoother {
         }
         let old = self.segments.len();
         self.cut(first)?;
-        self.has_returned |= self.returns(first);
+        if first == 0 {
+            self.revisits = self.revisits.emptied();
+        }
+        self.poses[first..].iter().for_each(|pose| self.revisits.push(pose));
+        self.has_returned |= self.revisits.any();
         let mut window = self.window(old.saturating_sub(1));
         for (inflation, steps) in INFLATIONS {
             self.segments[old..].iter_mut().for_each(|segment| segment.inflation = inflation);
@@ -217,19 +238,18 @@ impl Smoother {
         Ok(())
     }
 
-    /// Whether one of the poses from this one on is where the path was before.
-    fn returns(&self, first: usize) -> bool {
-        let (near, before) = RETURN;
-        let [near, before] = [near, before].map(|lengthscales| lengthscales * self.prior.field.lengthscale);
-        self.poses.iter().enumerate().skip(first).any(|(index, pose)| {
-            let mut travelled = 0.0;
-            let mut last = pose;
-            self.poses[..index].iter().rev().any(|earlier| {
-                travelled += (earlier - last).xy().norm();
-                last = earlier;
-                travelled > before && (earlier - pose).xy().norm() < near
-            })
-        })
+    /// Computes the gradient of a segment.
+    fn descend(&mut self, number: usize) {
+        let Self { prior, links, poses, shared, tiles, segments, .. } = self;
+        let problem = Problem { prior: &prior.field, noise: prior.noise, odometry: &prior.odometry, links };
+        let tile = &tiles[segments[number].tile];
+        let potential = tile.potential();
+        segments[number].descend(&problem, At { poses, shared, potential: &potential }, &tile.basis);
+    }
+
+    /// Whether the path came back to the place of each pose.
+    fn returned(&self) -> Vec<bool> {
+        (0..self.poses.len()).map(|index| self.revisits.is_revisited(index)).collect()
     }
 
     /// Standard deviations of what is shared.
@@ -243,7 +263,9 @@ impl Smoother {
     }
 
     /// Estimates all poses together, with everything linearised where it is: once from the path as it is known now, and once from that of
-    /// odometry, since a place that was mistaken for another on the way may hold the path where it is. The more probable of both is kept.
+    /// odometry, since a place that was mistaken for another on the way may hold the path where it is. The path is kept that explains the
+    /// readings better where one of both came back. Readings at places that were passed once are left out: there the field that is likely
+    /// before any reading would bend the path, and nothing tells better than odometry.
     ///
     /// # Errors
     /// As [`run`](Self::run).
@@ -254,24 +276,47 @@ impl Smoother {
         if !self.is_valid {
             return Err(NotPositiveDefinite);
         }
-        let cost =
-            if self.prior.lengthscale_deviation > 0.0 { self.adapt_lengthscale() } else { self.settle(LAST_STEPS) }?;
+        let scale_deviation = self.prior.shared[SCALE];
+        if !self.prior.is_lengthscale_known {
+            self.prior.shared[SCALE] = HELD_SCALE.min(scale_deviation);
+            self.adapt_lengthscale()?;
+        }
+        self.settle(LAST_STEPS)?;
         if let Some(mut other) = self.starting_over()
-            && other.settle(LAST_STEPS).is_ok_and(|other| other < cost)
+            && other.settle(LAST_STEPS).is_ok()
+            && other.is_better_than(self)?
         {
             *self = other;
         }
+        self.prior.shared[SCALE] = scale_deviation;
         self.covariance_of_whole = self.covariance_of_last_in(&Window::whole())?;
         self.covariance_of_last = Some(self.covariance_of_whole);
         Ok(())
     }
 
-    /// The same path as odometry has it; none where that is too far away.
-    fn starting_over(&self) -> Option<Self> {
-        let poses = dead_reckoning(self.poses[0], &self.links[..self.poses.len()]);
-        let moved = |(pose, before): (&PlanePose, &PlanePose)| (pose - before).xy().norm();
-        let farthest = self.poses.iter().zip(&poses).map(moved).fold(0.0, f64::max);
-        (farthest < REACH * self.prior.field.lengthscale).then(|| Self {
+    /// Whether this path explains the readings better at all places to which one of both paths came back.
+    fn is_better_than(&self, other: &Self) -> Result<bool, NotPositiveDefinite> {
+        let returned: Vec<bool> =
+            self.returned().iter().zip(other.returned()).map(|(one, other)| *one || other).collect();
+        Ok(self.cost_of(&self.prior, &returned)? < other.cost_of(&other.prior, &returned)?)
+    }
+
+    /// The objective of this path under another prior, with the most probable field, where these readings count.
+    fn cost_of(&self, prior: &Prior, counting: &[bool]) -> Result<f64, NotPositiveDefinite> {
+        let mut smoother = self.at(self.poses.clone());
+        (smoother.prior, smoother.shared) = (prior.clone(), self.shared);
+        smoother.lay_out()?;
+        smoother.count(counting);
+        smoother.estimate_fields()?;
+        let shared = 0.5 * self.shared.component_div(&self.deviations()).norm_squared();
+        let fields = smoother.tiles.iter().map(|tile| tile.cost + 0.5 * linalg::squared_norm(&tile.field)).sum::<f64>();
+        (0..smoother.segments.len()).for_each(|number| smoother.descend(number));
+        Ok(shared + fields + smoother.segments.iter().map(|segment| segment.cost).sum::<f64>())
+    }
+
+    /// The same at other poses, which nothing is known of.
+    fn at(&self, poses: Vec<PlanePose>) -> Self {
+        Self {
             prior: self.prior.clone(),
             links: self.links.clone(),
             poses,
@@ -279,47 +324,74 @@ impl Smoother {
             shared: Shared::zeros(),
             tiles: Vec::new(),
             segments: Vec::new(),
+            revisits: self.revisits.emptied(),
             ..*self
-        })
+        }
     }
 
-    /// Adapts the lengthscale, and returns the objective. A path and a lengthscale that are stretched alike explain the readings as well as
-    /// before, so that at the optimum the priors of odometry's scale and of the lengthscale pull equally at that stretch.
-    fn adapt_lengthscale(&mut self) -> Result<f64, NotPositiveDefinite> {
-        let [scale, deviation] = [self.prior.shared[SCALE], self.prior.lengthscale_deviation];
-        let pull = |logarithm: f64, shared: &Shared| logarithm / deviation.powi(2) + shared[SCALE] / scale.powi(2);
-        let given = self.prior.field.lengthscale;
-        let mut cost = self.settle(LAST_STEPS)?;
-        let (mut before, mut logarithm) = ((0.0, pull(0.0, &self.shared)), -self.shared[SCALE]);
+    /// The same path as odometry has it; none where that is too far away.
+    fn starting_over(&self) -> Option<Self> {
+        let poses = dead_reckoning(self.poses[0], &self.links[..self.poses.len()]);
+        let moved = |(pose, before): (&PlanePose, &PlanePose)| (pose - before).xy().norm();
+        let farthest = self.poses.iter().zip(&poses).map(moved).fold(0.0, f64::max);
+        (farthest < REACH * self.prior.field.lengthscale).then(|| self.at(poses))
+    }
+
+    /// Looks for the most probable lengthscale. A path and a field that are stretched alike explain the readings as well as before, so that
+    /// they tell the lengthscale at odometry's scale only.
+    fn adapt_lengthscale(&mut self) -> Result<(), NotPositiveDefinite> {
         for _ in 0..ADAPTATIONS {
-            self.prior.field.lengthscale = given * logarithm.exp();
-            cost = self.settle(ADAPTATION_STEPS)?;
-            let now = (logarithm, pull(logarithm, &self.shared));
-            let slope = (now.1 - before.1) / (now.0 - before.0);
-            // Newton's step; where tiles that are laid anew hide the slope, the scale is tried as before.
-            let step = if slope > 0.0 { -now.1 / slope } else { -self.shared[SCALE] };
-            (before, logarithm) = (now, logarithm + step.clamp(-deviation, deviation));
+            self.settle(ADAPTATION_STEPS)?;
+            let counting = self.returned();
+            let cost = |logarithm: f64| {
+                let mut prior = self.prior.clone();
+                prior.field.lengthscale *= logarithm.exp();
+                self.cost_of(&prior, &counting)
+            };
+            // Newton's step, by finite differences.
+            let [shorter, same, longer] = [cost(-TRIED)?, cost(0.0)?, cost(TRIED)?];
+            let (slope, curvature) = (0.5 * (longer - shorter), shorter + longer - 2.0 * same);
+            let step = if curvature > 0.0 { -slope / curvature } else { -slope.signum() * MOST_TRIED };
+            let step = TRIED * step.clamp(-MOST_TRIED, MOST_TRIED);
+            self.prior.field.lengthscale *= step.exp();
+            if step.abs() < SMALL_ADAPTATION {
+                break;
+            }
         }
-        if self.shared[SCALE].abs() > MOST_SCALE * scale {
-            // Odometry is not as wrong as that: the field is smoother than its prior, which stretches the path.
-            self.prior.shared[SCALE] = HELD_SCALE;
-            cost = self.settle(LAST_STEPS)?;
-        }
-        Ok(cost)
+        Ok(())
     }
 
-    /// Makes steps of the whole path, in tiles around it, and returns the objective.
-    fn settle(&mut self, steps: usize) -> Result<f64, NotPositiveDefinite> {
+    /// Makes steps of the whole path, in tiles around it, without the readings at places that were passed once.
+    fn settle(&mut self, steps: usize) -> Result<(), NotPositiveDefinite> {
+        self.lay_out()?;
+        self.count(&self.returned());
+        self.estimate_fields()?;
+        self.iterate(&mut Window::whole(), steps, STALE / 5.0)?;
+        Ok(())
+    }
+
+    /// Counts these readings only.
+    fn count(&mut self, counting: &[bool]) {
+        for segment in &mut self.segments {
+            segment.counts = counting[segment.first..segment.end].to_vec();
+        }
+    }
+
+    /// Lays tiles around the path, and finds to which places it came back.
+    fn lay_out(&mut self) -> Result<(), NotPositiveDefinite> {
         self.layout = self.prior.layout(&self.poses);
         self.tiles.clear();
         self.segments.clear();
         self.cut(0)?;
-        let mut window = Window::whole();
-        // With a zero field, only odometry would constrain the poses.
-        for tile in 0..self.tiles.len() {
-            self.estimate_field(tile)?;
-        }
-        self.iterate(&mut window, steps, STALE / 5.0)
+        self.revisits = self.revisits.emptied();
+        self.poses.iter().for_each(|pose| self.revisits.push(pose));
+        self.has_returned |= self.revisits.any();
+        Ok(())
+    }
+
+    /// Estimates all fields, given the poses: with zero fields, only odometry would constrain them.
+    fn estimate_fields(&mut self) -> Result<(), NotPositiveDefinite> {
+        (0..self.tiles.len()).try_for_each(|tile| self.estimate_field(tile))
     }
 
     /// Estimates the field of a tile with all poses given, without what is known of it.
@@ -334,7 +406,7 @@ impl Smoother {
             let features = segment.weigh(&problem, &tile.basis, poses);
             add_lower(&mut tile.information, 1.0, &segment.information(&features));
             segment.descend(&problem, At { poses, shared, potential: &potential }, &tile.basis);
-            segment.linearised = Linearised::default();
+            segment.linearised.poses.clear();
         }
         let factor = tile.factor()?;
         tile.forget();

@@ -105,8 +105,6 @@ def test_the_field_corrects_the_path_and_the_map(session):
     assert by_odometry_off > 0.5 and off_the_eight(corrected, course) < 0.35 * by_odometry_off, by_odometry_off
     assert mean_error(field.last, course) < 0.5 * mean_error(drifted_map, course)
     values = mapper.fresh_diagnostics().values
-    # The scale counts as known to 1 %: it can hardly be told from a wrong lengthscale.
-    assert abs(float(values['scale of odometry'].split()[0])) < 3.0
     assert float(values['drift of odometry'].split()[0]) == pytest.approx(-DRIFT, abs=0.006)
 
 

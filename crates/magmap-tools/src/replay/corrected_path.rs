@@ -39,8 +39,6 @@ pub struct PathReport {
 /// What the field said of odometry and sensor.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct SlamReport {
-    /// Relative error of the distances of odometry: positive where it reports too short ones.
-    pub scale: f64,
     /// Drift of the heading of odometry, in radians per metre: positive where it turns too little to the left.
     pub drift: f64,
     /// Hard iron of the sensor, in microtesla.
@@ -67,12 +65,7 @@ pub struct PathErrors {
 impl SlamReport {
     pub(super) fn of(estimate: &Estimate) -> Self {
         let deviations = estimate.covariances.iter().map(|covariance| covariance.trace().max(0.0).sqrt());
-        Self {
-            scale: estimate.scale,
-            drift: estimate.drift,
-            hard_iron: estimate.hard_iron,
-            expected_error: root_mean_square(deviations),
-        }
+        Self { drift: estimate.drift, hard_iron: estimate.hard_iron, expected_error: root_mean_square(deviations) }
     }
 }
 

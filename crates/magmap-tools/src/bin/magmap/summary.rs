@@ -107,8 +107,8 @@ fn add_model(table: &mut Table, report: &ReplayReport) {
 
 fn add_path(table: &mut Table, path: &PathReport) {
     table.row("path corrected", format!("by {:.2} m RMS, {:.2} m at most", path.moved, path.moved_most));
-    if let Some(SlamReport { scale, drift, expected_error, .. }) = &path.slam {
-        table.row("", format!("distances by {:+.1} %, heading by {drift:+.4} rad/m", 100.0 * scale));
+    if let Some(SlamReport { drift, expected_error, .. }) = &path.slam {
+        table.row("", format!("heading by {drift:+.4} rad/m"));
         table.row("", format!("expected error {expected_error:.3} m RMS"));
     }
     if let Some(PathErrors { odometry, online, corrected, corrected_most, .. }) = &path.truth {
