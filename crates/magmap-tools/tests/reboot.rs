@@ -1,7 +1,7 @@
 //! A robot that is switched off, carried elsewhere and switched on again continues its map; what it drives without being found is kept for
 //! itself.
 
-use super::common::rooms::{LANES, drive, localization, observations, of_another, other_frame, settings};
+use super::common::rooms::{LANES, drive, localization, observations, of_another, other_frame, send, settings};
 
 use std::fs;
 use std::path::PathBuf;
@@ -29,10 +29,6 @@ fn start(config: &Config) -> Session {
     let session = Session::start(config, "", "/magmap").unwrap();
     session.worker.inbox.name_frame("odom").unwrap();
     session
-}
-
-fn send(session: &Session, measurements: impl IntoIterator<Item = Measurement>) {
-    measurements.into_iter().for_each(|measurement| session.worker.inbox.send(measurement).unwrap());
 }
 
 /// A run from power on to power off, and what was said at its end.

@@ -4,6 +4,7 @@ use magmap::config::{Config, Localization, Mapped};
 use magmap::field::map::FieldMap;
 use magmap::mapping::pipeline::Pipeline;
 use magmap::sensing::reading::{MagneticField, Measurement, Observation, Pose, Reading};
+use magmap::session::Session;
 use magmap_tools::simulation::{DipoleOptions, Route, Simulation, demo};
 use nalgebra::{Isometry3, UnitQuaternion, Vector3};
 use streaming_gp::SensorPose;
@@ -50,6 +51,16 @@ pub fn of_another(frame: Isometry3<f64>, hard_iron: [f64; 3]) -> impl Fn(Measure
 pub fn other_frame() -> Isometry3<f64> {
     let turn = UnitQuaternion::from_euler_angles(0.0, 0.0, 70_f64.to_radians());
     Isometry3::from_parts(Vector3::new(2.4, -1.8, 0.0).into(), turn)
+}
+
+/// Sends measurements no faster than they are learnt, so that no batches are merged: the map does not depend on the speed of the computer.
+pub fn send(session: &Session, measurements: impl IntoIterator<Item = Measurement>) {
+    for (index, measurement) in measurements.into_iter().enumerate() {
+        session.worker.inbox.send(measurement).unwrap();
+        if index % 50 == 0 {
+            session.worker.inspect(|_| ()).unwrap();
+        }
+    }
 }
 
 /// What a map learns of these measurements.

@@ -58,7 +58,7 @@ pub fn print(outcome: &ReplayOutputs) -> io::Result<()> {
     table.rows("resumed", &report.resumed);
     table.rows("chosen", &report.choice);
     table.rows("in doubt", &report.doubt);
-    table.rows("changes of the building", &report.changes);
+    table.rows("changed", &report.changes);
     if report.interrupted {
         table.row("interrupted", "the rest of the recording is not in the map");
     }
