@@ -53,7 +53,11 @@ impl Withdrawal {
     /// The same in a map of several: this one begins at batch `first`, and `frame` is the transform from its frame to the common one.
     pub(super) fn of_part(&self, first: u64, frame: &Isometry2<f64>) -> Self {
         let places = self.places.iter().map(|place| (frame * Point2::from(*place)).coords.into()).collect();
-        Self { batches: self.batches.start + first..self.batches.end + first, places, ..self.clone() }
+        Self {
+            batches: self.batches.start.saturating_add(first)..self.batches.end.saturating_add(first),
+            places,
+            ..self.clone()
+        }
     }
 
     /// Whether all numbers are finite: a file may contain anything.
