@@ -562,7 +562,9 @@ impl Mapper {
             None => (FieldModel::new(&self.config.decided(self.model.field())), 0),
         };
         let others: Vec<_> = self.trajectory.corrected_batches().skip(batches).collect();
-        self.continue_from(model, &others, stop)
+        let effect = self.continue_from(model, &others, stop);
+        self.trajectory.withdrawals.iter_mut().for_each(|withdrawal| withdrawal.is_applied = true);
+        effect
     }
 
     /// Continues with a map that was made again without what was withdrawn.

@@ -97,7 +97,7 @@ impl PathCorrection {
             newest: Arc::clone(&newest),
             stop: stop.clone(),
             guide,
-            trajectory: Trajectory::new(Vec::new(), driven.correction.clone()),
+            trajectory: driven.with_batches(Vec::new()),
             is_waiting: false,
             rests_until: Instant::now(),
             config,

@@ -1,8 +1,7 @@
 //! Making the map again without observations that were withdrawn, on a thread of its own: mapping never waits for it.
 
-use crossbeam_channel::{Receiver, bounded};
+use crossbeam_channel::{Receiver, TryRecvError, bounded};
 
-use super::Error;
 use super::mapper::{Folded, Mapper};
 use super::step_log::ReadTrajectory;
 use super::stop::StopSignal;
@@ -13,7 +12,8 @@ use crate::trajectory::{Trajectory, fold};
 /// A map that is being made again. It is given up when this is dropped.
 #[derive(Debug)]
 pub(super) struct Refold {
-    folded: Receiver<Box<Folded>>,
+    /// None once there will be no map: the log says why.
+    folded: Option<Receiver<Box<Folded>>>,
     /// Number of withdrawals without which it is made.
     withdrawals: usize,
     /// What was learnt since it began.
@@ -34,7 +34,7 @@ pub struct Refolded {
 
 impl Refold {
     /// Starts the thread for the map as it is now, and the batches that led to it. It is given up when `ends` is set.
-    pub(super) fn start(mapper: &Mapper, read: ReadTrajectory, mode: Mode, ends: &StopSignal) -> Result<Self, Error> {
+    pub(super) fn start(mapper: &Mapper, read: ReadTrajectory, mode: Mode, ends: &StopSignal) -> Self {
         let (result, folded) = bounded(1);
         let stop = StopSignal::default();
         let mut config = mapper.config().decided(mapper.model().field()).into_owned();
@@ -58,18 +58,27 @@ impl Refold {
             }
             Err(error) => log::warn!("the map is not made again without what was withdrawn: {error}"),
         };
-        std::thread::Builder::new().name("refold".into()).spawn(refold).map_err(Error::Spawn)?;
-        Ok(Self { folded, withdrawals: count, since: Vec::new(), stop })
+        if let Err(error) = std::thread::Builder::new().name("refold".into()).spawn(refold) {
+            log::warn!("the map is not made again without what was withdrawn: cannot start a thread: {error}");
+        }
+        Self { folded: Some(folded), withdrawals: count, since: Vec::new(), stop }
     }
 
     /// Takes a batch that was learnt.
     pub(super) fn add(&mut self, batch: &[Observation]) {
-        self.since.push(batch.to_vec());
+        if self.folded.is_some() {
+            self.since.push(batch.to_vec());
+        }
     }
 
-    /// The map, once it is made; only where this does not wait for it, it may not be made yet.
+    /// The map, once it is made; waits for it where it is asked to.
     pub(super) fn take(&mut self, waits: bool) -> Option<Refolded> {
-        let folded = if waits { self.folded.recv().ok() } else { self.folded.try_recv().ok() }?;
+        let receiver = self.folded.as_ref()?;
+        let taken = if waits { receiver.recv().map_err(TryRecvError::from) } else { receiver.try_recv() };
+        if taken == Err(TryRecvError::Disconnected) {
+            (self.folded, self.since) = (None, Vec::new());
+        }
+        let folded = taken.ok()?;
         Some(Refolded { folded, since: std::mem::take(&mut self.since), withdrawals: self.withdrawals })
     }
 }

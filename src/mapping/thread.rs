@@ -500,6 +500,7 @@ impl MappingLoop {
         }
         let is_configure = matches!(step, Step::Configure(_));
         let is_from_elsewhere = matches!(step, Step::Correct(_, Some(_)));
+        let is_correction = matches!(step, Step::Correct(..));
         let begins_run = matches!(step, Step::Source { .. });
         let begins_path = is_configure || matches!(step, Step::Load(_) | Step::Reset);
         let (number, field) = (self.mapper.progress().versions, self.mapper.model().field());
@@ -527,7 +528,7 @@ impl MappingLoop {
         if begins_run {
             self.change_search = change_search(&self.mapper);
         }
-        if begins_path {
+        if begins_path || is_correction {
             self.refold = None;
         }
         if (begins_path || is_other_field) && self.path_correction.is_some() {
@@ -586,11 +587,7 @@ impl MappingLoop {
     fn refold(&mut self) {
         if self.refold.is_none() && self.mapper.trajectory().is_map_outdated() {
             let read = self.step_log.as_mut().map(|step_log| step_log.trajectory(&self.mapper));
-            match read.map(|read| Refold::start(&self.mapper, read, self.mode, &self.stop)) {
-                None => {}
-                Some(Ok(refold)) => self.refold = Some(refold),
-                Some(Err(error)) => log::warn!("the map is not made again without what was withdrawn: {error}"),
-            }
+            self.refold = read.map(|read| Refold::start(&self.mapper, read, self.mode, &self.stop));
         }
         let waits = self.mode == Mode::WaitForLearning;
         if let Some(refolded) = self.refold.as_mut().and_then(|refold| refold.take(waits)) {
