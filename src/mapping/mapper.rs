@@ -360,6 +360,11 @@ impl Mapper {
         &self.progress
     }
 
+    /// Whether a run under these settings may begin anywhere in this map. In a frame that somebody else named, that says where odometry is.
+    pub fn may_begin_anywhere(&self, config: &Config) -> bool {
+        config.may_odometry_restart() && self.config.may_odometry_restart()
+    }
+
     /// Starts a new stream into this map; the path so far is kept.
     pub fn begin_stream(&mut self) {
         let (path, odometry) = (self.pipeline.path().clone(), *self.pipeline.odometry());

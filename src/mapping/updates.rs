@@ -17,6 +17,8 @@ pub struct Update {
     pub number: u64,
     /// The map after it; none before the first accepted batch.
     pub map: Option<FieldMap>,
+    /// The frame of the map; empty until it is known.
+    pub frame: String,
     /// The report of learning, or why the batch was rejected; none where another map replaced the previous one.
     pub result: Option<Result<UpdateReport, streaming_gp::streaming::Error>>,
     /// Number of observations.
@@ -37,6 +39,7 @@ impl Update {
         Self {
             number: mapper.progress().versions.saturating_sub(1),
             map: mapper.model().map(),
+            frame: mapper.frame().to_owned(),
             result: None,
             observations: 0,
             cut: CutReason::Flush,

@@ -333,13 +333,12 @@ impl PublishingThread {
     }
 
     fn publish(&mut self, at_once: bool) {
-        let session = &self.shared.session;
-        let (Some(update), Some(frame)) = (session.worker.updates.newest(), session.worker.inbox.frame()) else {
+        let Some(update) = self.shared.session.worker.updates.newest().filter(|update| !update.frame.is_empty()) else {
             return;
         };
         let config::Node { map_rate, marker_rate, .. } = self.settings;
-        self.publish_maps(&update, &frame, at_once || is_due(self.maps_published, map_rate));
-        self.publish_markers(&update, &frame, at_once || is_due(self.markers_published, marker_rate));
+        self.publish_maps(&update, at_once || is_due(self.maps_published, map_rate));
+        self.publish_markers(&update, at_once || is_due(self.markers_published, marker_rate));
         self.publish_bias(&update);
     }
 
@@ -352,9 +351,9 @@ impl PublishingThread {
         });
     }
 
-    fn publish_maps(&mut self, update: &Update, frame: &str, is_due: bool) {
+    fn publish_maps(&mut self, update: &Update, is_due: bool) {
         let (raster, number) = (&mut self.raster, update.number);
-        let header = || header(update, frame);
+        let header = || header(update, &update.frame);
         let mut has_published = self.mean.offer(update, is_due, raster, header);
         has_published |= self.variance.offer(update, is_due, raster, header);
         if has_published && is_due {
@@ -392,8 +391,8 @@ impl PublishingThread {
         }
     }
 
-    fn publish_markers(&mut self, update: &Update, frame: &str, is_due: bool) {
-        let header = || header(update, frame);
+    fn publish_markers(&mut self, update: &Update, is_due: bool) {
+        let header = || header(update, &update.frame);
         let mut has_published = self.inducing_points.offer(update.number, is_due, || {
             let points = update.map.as_ref().map(FieldMap::inducing_points).unwrap_or_default();
             Some(convert::markers(header(), &points))

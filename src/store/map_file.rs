@@ -171,8 +171,7 @@ fn existing(path: &Path, config: &Config, source: &SourceId) -> Result<Option<Ex
     if let Some(unplaced) = keep_unplaced(path, &mapper)? {
         log::warn!("{unplaced}");
     }
-    // In a frame that somebody else named, that says where odometry is.
-    let seeks = config.may_odometry_restart() && mapper.config().may_odometry_restart();
+    let seeks = mapper.may_begin_anywhere(config);
     mapper.take(Step::Configure(Box::new(config.clone())), &StopSignal::default());
     let what = if initial_map == InitialMap::Saved {
         mapper.begin_stream();
@@ -260,9 +259,12 @@ impl Display for Unplaced {
 ///
 /// # Errors
 /// [`Error::InUse`], and [`Error::File`].
-pub(crate) fn keep_unplaced(path: &Path, mapper: &Mapper) -> Result<Option<Unplaced>, Error> {
+pub fn keep_unplaced(path: &Path, mapper: &Mapper) -> Result<Option<Unplaced>, Error> {
     let Some(unplaced) = mapper.unplaced() else { return Ok(None) };
-    let run: String = mapper.progress().sources.last().map_or("", |run| &run.run).chars().take(8).collect();
+    // All runs of a recording are equal.
+    let run =
+        mapper.progress().sources.last().map(|run| if run.run.is_empty() { &run.id.fingerprint } else { &run.run });
+    let run: String = run.into_iter().flat_map(|run| run.chars()).take(8).collect();
     let name = path.file_stem().unwrap_or_default().to_string_lossy();
     let file = path.with_file_name(format!("{name}-unplaced-{run}.magmap"));
     if !file.exists() {

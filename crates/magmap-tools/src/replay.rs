@@ -47,7 +47,7 @@ use self::report::Context;
 use self::start::ReplayStart;
 use crate::export::file::{create_folder, holds_files};
 use crate::recording::writer::MessageWriter;
-use crate::recording::{Loss, Lost, Recording, tum};
+use crate::recording::{Kind, Loss, Lost, Recording, tum};
 use magmap::config::Config;
 use magmap::field::grid::StrengthGrid;
 use magmap::field::map::FieldMap;
@@ -129,7 +129,7 @@ pub enum Error {
     Recording(#[from] crate::recording::Error),
 }
 
-/// The source of the messages. The frame of its map is known to its intake.
+/// The source of the messages. The frame of its poses, or of a map that `frames.map` names, is known to its intake.
 #[derive(Clone, Debug)]
 pub struct Source {
     /// Name of the source in pictures.
@@ -142,12 +142,14 @@ pub struct Source {
     pub intake: Intake,
     /// Known missing parts.
     pub loss: Loss,
+    /// Whether its poses are in a frame that other recordings share, as those of a survey are: odometry begins anywhere.
+    pub is_frame_shared: bool,
     /// True poses of the body, in the order of their stamps, with which a corrected path is compared; may be empty.
     pub truth: Vec<Pose>,
 }
 
 impl Source {
-    /// The frame of the map.
+    /// The frame of a map that is made of it alone.
     pub(crate) fn frame(&self) -> &str {
         self.intake.map_frame().unwrap_or_default()
     }
@@ -161,6 +163,7 @@ impl Source {
             about: serde_json::to_value(summary).unwrap_or_default(),
             intake: recording.intake.clone(),
             loss: recording.loss.clone(),
+            is_frame_shared: matches!(summary.kind, Kind::AaltoCsv | Kind::SurveyCsv),
             truth: Vec::new(),
         }
     }
@@ -269,7 +272,7 @@ impl Replay {
             return Err(Error::NotEmpty(folder.to_owned()));
         }
         let start = ReplayStart::find(config, &source, folder, &options, &mut progress)?;
-        let drawing = Drawing::start(config, source.frame(), folder, options.live, &start.mapper)?;
+        let drawing = Drawing::start(config, folder, options.live, &start.mapper)?;
         let mut draw = drawing.observer();
         let observer: Observer = Box::new(move |observations, update| {
             progress(ReplayProgress::after(update));
@@ -330,6 +333,12 @@ impl Replay {
             return Err(nothing);
         }
         let path = self.poses.and_then(|poses| corrected_path(poses, &finished, &self.context.source.truth));
+        let unplaced = match self.context.interrupted {
+            true => None,
+            false => map_file::keep_unplaced(&self.folder.join(FILE_NAME), &finished.mapper)?,
+        };
+        let unplaced = unplaced.map(|unplaced| Lost { what: unplaced.to_string(), count: None, first: None });
+        self.context.source.loss.items.extend(unplaced);
         let outcome = outputs::write(&self.folder, &self.config, self.context, &finished, history, path.as_ref())?;
         // An interrupted replay can be resumed.
         if !outcome.report.interrupted {

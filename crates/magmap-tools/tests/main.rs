@@ -13,6 +13,7 @@ mod frames;
 mod live;
 mod localizer;
 mod locate;
+mod maps;
 mod merge;
 mod npz;
 mod reboot;

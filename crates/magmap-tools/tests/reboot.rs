@@ -2,7 +2,9 @@
 //! itself.
 
 use super::common::rooms::{LANES, drive, localization, observations, of_another, other_frame, send, settings};
+use super::replay::named_source;
 
+use std::convert::Infallible;
 use std::fs;
 use std::path::PathBuf;
 
@@ -11,7 +13,10 @@ use magmap::field::map::FieldMap;
 use magmap::sensing::reading::{Measurement, Observation};
 use magmap::session::Session;
 use magmap::store::map_file;
+use magmap_tools::recording::drive_writer::messages;
+use magmap_tools::replay::{Options, Replay, ReplayOutputs};
 use magmap_tools::simulation::Route;
+use nalgebra::Isometry3;
 use tempfile::{TempDir, tempdir};
 
 const ROOM: [f64; 2] = [6.0, 6.0];
@@ -165,5 +170,45 @@ fn a_crash_while_the_robot_is_looked_for_loses_nothing() {
         let [unplaced, _] = files(&crash).try_into().unwrap();
         let name = unplaced.file_stem().unwrap().to_str().unwrap().to_owned();
         assert_eq!(map(&crash, &name).1, observations(&elsewhere).len() as u64);
+    }
+}
+
+/// A replay of a recording with this name into the map in a folder.
+fn replay(config: &Config, folder: &TempDir, name: &str, drive: Vec<Measurement>) -> ReplayOutputs {
+    let options = Options { resume: true, ..Options::default() };
+    let replay = Replay::start(config, named_source(name), folder.path(), options, |_| {}).unwrap();
+    replay.run(messages::<Infallible>(Isometry3::identity(), drive.into_iter())).unwrap()
+}
+
+#[test]
+fn a_recording_of_another_day_is_located_in_the_map_that_it_continues() {
+    let folder = tempdir().unwrap();
+    let config = node(&folder, "house", Mapped::Vector);
+    let first = replay(&config, &folder, "first", drive(ROOM, 4, 4, LANES, 200.0)).report;
+    assert_eq!((first.frame.as_str(), first.relocated), ("odom", None));
+    let elsewhere = of_another(other_frame(), [0.0; 3]);
+    let second = drive(ROOM, 4, 5, Route::Random, 60.0);
+    let report = replay(&config, &folder, "second", second.iter().copied().map(elsewhere).collect()).report;
+    let located = report.relocated.unwrap();
+    assert!(located.starts_with("the robot was found in the map after"), "{located}");
+    assert_eq!((report.frame.as_str(), report.loss.is_empty()), ("map", true), "{:?}", report.loss);
+    let (map, count, _) = map(&folder, "map");
+    let unseen = observations(&drive(ROOM, 4, 6, Route::Random, 60.0));
+    let told = tempdir().unwrap();
+    let mut fixed = config.clone();
+    fixed.frames.odometry_is_fixed = true;
+    replay(&fixed, &told, "first", drive(ROOM, 4, 4, LANES, 200.0));
+    replay(&fixed, &told, "second", second);
+    let [found, told] = [map, self::map(&told, "map").0].map(|map| error(&map, &unseen));
+    assert!(found < 1.15 * told, "{found} microtesla, with the transform {told}");
+
+    // Each recording of another room is a map of its own.
+    for (name, world) in [("third", 9), ("fourth", 12)] {
+        let other_room = drive(ROOM, world, 5, Route::Random, 60.0);
+        let report = replay(&config, &folder, name, other_room.clone()).report;
+        assert!(report.loss.items[0].what.contains("the robot was not found in the map"), "{:?}", report.loss);
+        assert_eq!(self::map(&folder, "map").1, count);
+        let unplaced = self::map(&folder, &format!("map-unplaced-{name}"));
+        assert_eq!(unplaced.1, observations(&other_room).len() as u64);
     }
 }

@@ -41,7 +41,13 @@ pub fn source() -> Source {
     let id = SourceId { name: "test".into(), fingerprint: "test".into() };
     let mut intake = Intake::new(&Config::default());
     intake.name_map("odom");
-    Source { name: "test".into(), id, about, intake, loss, truth: Vec::new() }
+    Source { name: "test".into(), id, about, intake, loss, is_frame_shared: false, truth: Vec::new() }
+}
+
+pub fn named_source(name: &str) -> Source {
+    let mut source = source();
+    source.id.fingerprint = name.into();
+    source
 }
 
 fn replay(folder: &Path, measurements: &[Measurement], options: Options) -> Result<ReplayOutputs, Error> {

@@ -20,13 +20,13 @@ use magmap::store::Database;
 use magmap::store::recovery::Gaps;
 use magmap::trajectory::{self, Trajectory};
 use magmap_tools::recording::drive_writer::messages;
-use magmap_tools::replay::{Error, Options, Replay, ReplayOutputs, Source};
+use magmap_tools::replay::{Error, Options, Replay, ReplayOutputs};
 use magmap_tools::simulation::{DipoleOptions, Drift, Route, SimulatedMeasurement, Simulation, demo};
 use nalgebra::{Isometry2, Isometry3};
 use tempfile::{NamedTempFile, TempDir, tempdir};
 
 use super::common::rooms::{of_another, other_frame};
-use super::replay::source;
+use super::replay::named_source;
 
 /// How long a correction may take on a machine with much else to do.
 const PATIENCE: Duration = Duration::from_secs(300);
@@ -46,12 +46,6 @@ fn settings() -> Config {
     config.model.field = Mapped::Vector;
     config.slam.enabled = true;
     config
-}
-
-fn named_source(name: &str) -> Source {
-    let mut source = source();
-    source.id.fingerprint = name.into();
-    source
 }
 
 fn replay(

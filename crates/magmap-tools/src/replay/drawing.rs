@@ -43,21 +43,20 @@ impl Drawing {
     /// Starts the thread, which writes into `folder`, and to `live` if it is given, with the current map.
     pub(super) fn start(
         config: &Config,
-        frame: &str,
         folder: &Path,
         live: Option<MessageWriter>,
         mapper: &Mapper,
     ) -> Result<Self, Error> {
         let (updates, receiver) = bounded(MAX_WAITING);
         let task = DrawingTask {
-            writer: GridWriter::create(folder, frame, live)?,
+            writer: GridWriter::create(folder, live)?,
             settings: config.raster.clone(),
             rasterizer: Rasterizer::new(&config.raster),
             records: Vec::new(),
             budget: Budget::default(),
             latest: mapper.model().map().map(|map| {
                 let number = mapper.progress().versions.saturating_sub(1);
-                LatestMap { number, map, record: None, drawn: None }
+                LatestMap { number, map, frame: mapper.frame().to_owned(), record: None, drawn: None }
             }),
         };
         let builder = std::thread::Builder::new().name("drawing".into());
@@ -101,6 +100,7 @@ struct DrawingTask {
 struct LatestMap {
     number: u64,
     map: FieldMap,
+    frame: String,
     /// Index of its record; none for the initial map, and one that was made again.
     record: Option<usize>,
     /// The raster, or why it cannot be drawn; none before the attempt.
@@ -121,7 +121,7 @@ impl DrawingTask {
     }
 
     fn take(&mut self, stamp: Stamp, update: &Update) -> Result<(), Error> {
-        let Update { number, result, map, .. } = update;
+        let Update { number, result, map, frame, .. } = update;
         // A map that was made again belongs to no batch.
         let record = result.as_ref().map(|_| self.records.len());
         if record.is_some() {
@@ -132,7 +132,7 @@ impl DrawingTask {
             // It may be elsewhere.
             self.rasterizer = Rasterizer::new(&self.settings);
         }
-        self.latest = Some(LatestMap { number: *number, map: map.clone(), record, drawn: None });
+        self.latest = Some(LatestMap { number: *number, map: map.clone(), frame: frame.clone(), record, drawn: None });
         let Some(Ok(report)) = result else { return Ok(()) };
         let cells = self.rasterizer.grid().map_or(0, |grid| grid.geometry.len());
         // A cell of a map of three axes takes three rows.
@@ -145,7 +145,8 @@ impl DrawingTask {
         let drawn = self.rasterizer.rasterize(&latest.map, &latest.map.extent).cloned();
         match &drawn {
             Ok(grid) => {
-                let scales = self.writer.write(grid, latest.map.prior_standard_deviation(), latest.map.stamp)?;
+                let scales =
+                    self.writer.write(&latest.frame, grid, latest.map.prior_standard_deviation(), latest.map.stamp)?;
                 if let Some(record) = latest.record {
                     self.records[record].grids = Some(scales);
                 }

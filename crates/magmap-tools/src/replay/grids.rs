@@ -22,28 +22,28 @@ pub(super) struct GridWriter {
     writers: Vec<MessageWriter>,
     /// Removed when dropped.
     file: TempPath,
-    frame: String,
 }
 
 impl GridWriter {
     /// Creates the file, in `folder`.
-    pub(super) fn create(folder: &Path, frame: &str, live: Option<MessageWriter>) -> Result<Self, Error> {
+    pub(super) fn create(folder: &Path, live: Option<MessageWriter>) -> Result<Self, Error> {
         let path: PathBuf = folder.join(format!(".map.mcap.{}.partial", std::process::id()));
         let writers = [MessageWriter::mcap(&path)?].into_iter().chain(live).collect();
         let file = TempPath::try_from_path(&path).map_err(unwritten(&path))?;
-        Ok(Self { writers, file, frame: frame.to_owned() })
+        Ok(Self { writers, file })
     }
 
-    /// Writes the mean and the variance as of `stamp`.
+    /// Writes the mean and the variance as of `stamp`, in this frame.
     pub(super) fn write(
         &mut self,
+        frame: &str,
         grid: &StrengthGrid,
         prior_deviation: f64,
         stamp: Stamp,
     ) -> Result<GridScales, Error> {
         let OccupancyLayers { mean, variance, scales, .. } = OccupancyLayers::of(grid, prior_deviation);
         for (topic, data) in [(MEAN_TOPIC, mean), (VARIANCE_TOPIC, variance)] {
-            let message = OccupancyGrid::new(stamp, &self.frame, &grid.geometry, data);
+            let message = OccupancyGrid::new(stamp, frame, &grid.geometry, data);
             self.writers.iter_mut().try_for_each(|writer| writer.write(topic, &message, stamp))?;
         }
         Ok(scales)

@@ -42,6 +42,8 @@ pub struct ReplayReport {
     pub share_below: Option<f64>,
     /// What is mapped and why, where the settings leave that to magmap and it has been chosen.
     pub choice: Option<String>,
+    /// Where odometry began in the map that was continued, where that was looked for.
+    pub relocated: Option<String>,
     /// Why the map is in doubt, if it is: how the axes of the readings contradict the physics, that
     /// readings contradict the map at places that it knew, or that a bias grows with the speed.
     pub doubt: Option<String>,
@@ -117,7 +119,6 @@ impl ReplayReport {
             drawn_grids: records.iter().filter(|record| record.grids.is_some()).count(),
             mapped_area: history.grid.as_ref().and_then(|grid| grid.as_ref().ok()).map_or(0.0, known_area),
         };
-        let frame = source.frame().to_owned();
         let mut loss = source.loss;
         if model.totals.out_of_reach > 0 {
             let what = "observations were far above or below the others: a map of three axes is of one floor".into();
@@ -130,7 +131,7 @@ impl ReplayReport {
         }
         Self {
             magmap_version: env!("CARGO_PKG_VERSION"),
-            frame,
+            frame: finished.mapper.frame().to_owned(),
             source: source.about,
             interrupted,
             resumed,
@@ -139,6 +140,7 @@ impl ReplayReport {
             sensor_bias: map.as_ref().and_then(FieldMap::sensor_bias),
             share_below: map.as_ref().and_then(FieldMap::share_below),
             choice: finished.mapper.progress().choice.clone(),
+            relocated: finished.relocated.as_ref().map(|relocated| relocated.words.clone()),
             doubt: finished.doubt.clone(),
             changes: finished.mapper.trajectory().withdrawals.clone(),
             corrected_path,

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde::Serialize;
 
 use super::{Error, Options, ReplayProgress, Source};
-use magmap::config::{Config, Scope};
+use magmap::config::{Config, MAP_FRAME, Scope};
 use magmap::mapping::mapper::{Mapper, SourceRun, Step};
 use magmap::mapping::stop::StopSignal;
 use magmap::store::map_file::{self, FILE_NAME};
@@ -119,16 +119,20 @@ fn resume(
 ) -> Result<Option<(Recovered, Resumed)>, Error> {
     recovered.findings.iter().for_each(|finding| log::warn!("{finding}"));
     let mapper = &mut recovered.mapper;
+    let progress = mapper.progress().clone();
+    let is_other = progress.source() != Some(&source.id);
+    let may_begin_anywhere = mapper.may_begin_anywhere(config) && !source.is_frame_shared;
+    // Where a recording was located, the map has a frame of its own.
+    let is_located = may_begin_anywhere && (is_other || mapper.frame() == MAP_FRAME);
     // It may be unknown if the first steps are damaged.
-    if !mapper.frame().is_empty() {
+    if !mapper.frame().is_empty() && !is_located {
         check_same_frame(path, mapper.frame(), source)?;
     }
-    let progress = mapper.progress().clone();
     let Some(last) = progress.source() else { return Ok(None) };
     if recovered.is_saved && progress.holds(&source.id) {
         return Err(Error::AlreadyMapped { path: path.to_owned(), name: source.name.clone() });
     }
-    let resumed = if *last == source.id {
+    let resumed = if !is_other {
         mapper.config().check_unchanged(config, Scope::is_fixed_for_a_recording)?;
         let counters = mapper.pipeline().counters();
         let measurements = counters.readings + counters.poses;
@@ -159,8 +163,11 @@ fn resume(
         )));
     };
     configure(mapper, config);
-    if *last != source.id {
+    if is_other {
         mapper.begin_stream();
+        if may_begin_anywhere {
+            mapper.take(Step::Seek, &StopSignal::default());
+        }
     }
     Ok(Some((recovered, resumed)))
 }

@@ -105,6 +105,7 @@ fn source(simulation: &Simulation, config: &Config) -> Source {
         about: serde_json::json!({ "simulation": "demo", "seed": simulation.seed, "seconds": simulation.duration }),
         intake,
         loss: Loss::default(),
+        is_frame_shared: false,
         truth: Vec::new(),
     }
 }

@@ -56,6 +56,7 @@ pub fn print(outcome: &ReplayOutputs) -> io::Result<()> {
     table.row("area mapped", format!("{:.1} m² in cells of {resolution} m", totals.mapped_area));
     table.row("time", format!("{:.1} s, of which {:.1} s learning", totals.seconds, totals.learning_seconds));
     table.rows("resumed", &report.resumed);
+    table.rows("located", &report.relocated);
     table.rows("chosen", &report.choice);
     table.rows("in doubt", &report.doubt);
     table.rows("changed", &report.changes);

@@ -19,7 +19,15 @@ fn source(name: &str) -> Source {
     let id = SourceId { name: name.into(), fingerprint: name.into() };
     let mut intake = Intake::new(&Config::default());
     intake.name_map("odom");
-    Source { name: name.into(), id, about: serde_json::Value::Null, intake, loss: Loss::default(), truth: Vec::new() }
+    Source {
+        name: name.into(),
+        id,
+        about: serde_json::Value::Null,
+        intake,
+        loss: Loss::default(),
+        is_frame_shared: false,
+        truth: Vec::new(),
+    }
 }
 
 /// The folder of a replay of a drive, interrupted after this share of it.

@@ -1,5 +1,6 @@
-//! No sequence of starts, ends, kills, failed starts, reboots elsewhere, loads, saves, resets, changes of the building and replays loses a published map or a
-//! reading, puts readings of one map into another, or maps anything twice: random sequences in a real folder.
+//! No sequence of starts, ends, kills, failed starts, reboots elsewhere, loads, saves, resets, corrections of the path, changes of the
+//! building, merges and replays loses a published map or a reading, puts readings of one map into another, or maps anything twice: random
+//! sequences in a real folder.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -8,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use magmap::config::Config;
 use magmap::mapping::mapper::{Mapper, Step};
+use magmap::mapping::stop::StopSignal;
 use magmap::sensing::reading::{MagneticField, Measurement, Pose, Reading, Stamp};
 use magmap::session::Session;
 use magmap::store::Database;
@@ -17,12 +19,17 @@ use magmap::store::map_file;
 use magmap::store::map_file::{InitialMap, named};
 use magmap::store::status::MapLogStatus;
 use magmap::trajectory::{self, Withdrawal};
-use nalgebra::{Point3, UnitQuaternion, Vector3};
+use magmap_tools::merge;
+use nalgebra::{Isometry2, Point3, UnitQuaternion, Vector3};
 use proptest::prelude::*;
 use proptest::sample::select;
 
 /// Distance between unrelated places, in metres.
 const FAR: f64 = 1000.0;
+
+/// Names of the maps of a path that another SLAM corrects, and of merged maps.
+const CORRECTED: &str = "corrected";
+const MERGED: &str = "merged";
 
 /// Number of readings of a recording.
 const RECORDED: usize = 30;
@@ -46,6 +53,10 @@ enum Action {
     Nothing {
         poses: bool,
     },
+    /// Another SLAM moves everything that was driven in this run by this distance along x, in metres, where the run listens to one.
+    Correct {
+        by: f64,
+    },
     /// The building has changed around the start of the map: what was observed there is withdrawn.
     Change,
     Save,
@@ -63,8 +74,18 @@ struct Run {
     is_misconfigured: bool,
     /// The robot was carried elsewhere while it was off: its odometry says nothing about the map.
     is_carried: bool,
+    /// Another SLAM corrects the path: its maps have a name and a frame of their own.
+    is_corrected: bool,
     actions: Vec<Action>,
     is_killed: bool,
+}
+
+/// What happens in the folder.
+#[derive(Clone, Debug)]
+enum Event {
+    Run(Run),
+    /// Two of the saved maps, counted in the order of their names and from the first again, are merged.
+    Merge([usize; 2]),
 }
 
 fn driver() -> impl Strategy<Value = Driver> {
@@ -79,6 +100,7 @@ fn action() -> impl Strategy<Value = Action> {
     prop_oneof![
         4 => (1_usize..25).prop_map(|readings| Action::Drive { readings }),
         1 => any::<bool>().prop_map(|poses| Action::Nothing { poses }),
+        1 => (-0.5..0.5).prop_map(|by| Action::Correct { by }),
         1 => Just(Action::Change),
         1 => Just(Action::Save),
         1 => Just(Action::Load),
@@ -92,13 +114,25 @@ prop_compose! {
         [resume, load_at_start] in [prop::bool::weighted(0.8), prop::bool::weighted(0.8)],
         is_misconfigured in prop::bool::weighted(0.1),
         is_carried in prop::bool::weighted(0.3),
+        is_corrected in prop::bool::weighted(0.2),
         actions in prop::collection::vec(action(), 0..4),
         is_killed in prop::bool::weighted(0.4),
     ) -> Run {
         // A careless recording that loads the map would be added to it.
         let load_at_start = load_at_start && !matches!(driver, Driver::Recording { is_careless: true, .. });
-        Run { driver, resume, load_at_start, is_misconfigured, is_carried, actions, is_killed }
+        let is_robot = matches!(driver, Driver::Robot(_));
+        let is_corrected = is_corrected && is_robot;
+        // The other SLAM knows where it is.
+        let is_carried = is_carried && is_robot && !is_corrected;
+        Run { driver, resume, load_at_start, is_misconfigured, is_carried, is_corrected, actions, is_killed }
     }
+}
+
+fn event() -> impl Strategy<Value = Event> {
+    prop_oneof![
+        6 => run().prop_map(Event::Run),
+        1 => any::<[usize; 2]>().prop_map(Event::Merge),
+    ]
 }
 
 /// The test's knowledge of a folder of maps.
@@ -129,6 +163,10 @@ impl World {
         if run.is_misconfigured {
             config.model.mean = 1.0;
         }
+        if run.is_corrected {
+            config.slam.path_topic = "path".into();
+            config.node.map_name = CORRECTED.into();
+        }
         if let Driver::Recording { name, is_careless } = run.driver {
             config.node.recording = format!("{name}#fingerprint of {name}");
             if !is_careless {
@@ -156,7 +194,7 @@ impl World {
         let second = Session::start(&config, namespace, "second").expect_err("one process for each map");
         assert!(second.to_string().contains("is being written by another process"), "{second}");
         let mut place = self.place_of(&session, run.driver);
-        if run.is_carried && matches!(run.driver, Driver::Robot(_)) {
+        if run.is_carried {
             place = self.new_place(run.driver);
         }
         let mut driven = Vec::new();
@@ -174,6 +212,8 @@ impl World {
                     has_read |= readings > 0;
                 }
                 Action::Nothing { poses } => self.drive_without_effect(&session, place, *poses),
+                Action::Correct { by } if run.is_corrected => correct(&session, &driven, *by),
+                Action::Correct { .. } => {}
                 Action::Change => session.worker.change(|mapper| ((), withdraw(mapper))).unwrap(),
                 Action::Save => drop(session.save()),
                 Action::Load => {
@@ -203,11 +243,45 @@ impl World {
             session.end().unwrap();
             self.check_kept(&driven);
         }
-        let is_asked = |action: &Action| !matches!(action, Action::Drive { .. } | Action::Nothing { .. });
+        let is_asked =
+            |action: &Action| !matches!(action, Action::Drive { .. } | Action::Nothing { .. } | Action::Correct { .. });
         if !has_read && !run.actions.iter().any(is_asked) {
             // What an earlier run drove without being found becomes a map of its own when the next one starts.
             let is_new_and_unplaced = |path: &Path| is_unplaced(path) && !before.contains_key(path);
             assert_unchanged_but(&self.folder, &before, "a run without a reading", is_new_and_unplaced);
+        }
+        self.check();
+    }
+
+    /// Merges two saved maps whose frames are the same, unless that would use an observation twice.
+    fn merge(&mut self, pair: [usize; 2]) {
+        let listed = list(&self.folder).unwrap().into_iter().filter(|map| map.state == State::Saved);
+        let paths: Vec<PathBuf> = listed.map(|map| map.path).collect();
+        if paths.is_empty() {
+            return;
+        }
+        let pair = pair.map(|index| &paths[index % paths.len()]);
+        let before = contents(&self.folder);
+        let inputs: Result<Vec<_>, _> =
+            pair.iter().map(|path| merge::Input::read(path, &Config::default().localization)).collect();
+        let given = [None, Some(Isometry2::identity())];
+        let merged = inputs.and_then(|inputs| merge::merge(&inputs, &given, &StopSignal::default(), &|_| {}));
+        let is_disjoint = stamps(pair[0]).is_disjoint(&stamps(pair[1]));
+        match merged {
+            Ok(merged) => {
+                assert!(is_disjoint, "{pair:?} are merged");
+                let expected: BTreeSet<Stamp> = stamps(pair[0]).union(&stamps(pair[1])).copied().collect();
+                merged.write(&named(&self.folder, MERGED)).unwrap();
+                assert!(stamps(&named(&self.folder, MERGED)) == expected, "{pair:?}");
+                let is_of_merged = |path: &Path| is_named(path, MERGED);
+                assert_unchanged_but(&self.folder, &before, "a merge", is_of_merged);
+            }
+            Err(error) => {
+                use merge::Error::{Empty, OtherField, SameDrive, SharedRun};
+                let is_known = matches!(error, Empty(_) | OtherField { .. } | SameDrive { .. } | SharedRun { .. });
+                assert!(is_known, "{error}");
+                assert_unchanged(&self.folder, &before, "a merge that failed");
+            }
         }
         self.check();
     }
@@ -241,11 +315,13 @@ impl World {
         Some((extent[0][0] / FAR).round() as usize)
     }
 
-    /// The stamps of the readings.
-    fn drive(&mut self, session: &Session, place: usize, readings: usize) -> Vec<Stamp> {
+    /// The poses at the readings, by odometry.
+    fn drive(&mut self, session: &Session, place: usize, readings: usize) -> Vec<Pose> {
         let inbox = &session.worker.inbox;
-        let mut stamps = Vec::new();
-        inbox.name_frame("odom").unwrap();
+        let mut poses = Vec::new();
+        let config = session.worker.config();
+        let frame = if config.map_frame().is_empty() { "odom" } else { config.map_frame() };
+        inbox.name_frame(frame).unwrap();
         for _ in 0..readings {
             self.now += 1;
             let driven = self.driven.entry(place).or_default();
@@ -254,14 +330,15 @@ impl World {
             let along = 0.05 * (*driven as f64);
             let position = Point3::new(FAR * place as f64 + 3.0 * along.sin(), 3.0 * (1.3 * along).cos(), 0.0);
             let stamp = Stamp::from_seconds(0.1 * self.now as f64);
-            stamps.push(stamp);
+            let pose = Pose { stamp, position, orientation: UnitQuaternion::identity() };
+            poses.push(pose);
             let field = Vector3::new(20.0 + along.cos(), 5.0 * along.sin(), 40.0 + (0.7 * along).sin());
             let field = MagneticField::from_microtesla(field);
-            inbox.send(Measurement::Pose(Pose { stamp, position, orientation: UnitQuaternion::identity() })).unwrap();
+            inbox.send(Measurement::Pose(pose)).unwrap();
             inbox.send(Measurement::Reading(Reading { stamp, field })).unwrap();
         }
         session.flush().unwrap();
-        stamps
+        poses
     }
 
     fn drive_without_effect(&mut self, session: &Session, place: usize, poses: bool) {
@@ -290,7 +367,7 @@ impl World {
     }
 
     /// Checks that these readings are in maps, and in none twice.
-    fn check_kept(&self, driven: &[Stamp]) {
+    fn check_kept(&self, driven: &[Pose]) {
         let copied = tempfile::tempdir().unwrap();
         copy(&self.folder, copied.path());
         let (mut kept, mut unplaced) = (BTreeSet::new(), BTreeSet::new());
@@ -305,7 +382,7 @@ impl World {
             }
             kept.extend(own);
         }
-        let lost = driven.iter().filter(|stamp| !kept.contains(stamp)).count();
+        let lost = driven.iter().filter(|pose| !kept.contains(&pose.stamp)).count();
         assert_eq!(lost, 0, "of {} readings", driven.len());
     }
 
@@ -338,7 +415,8 @@ impl World {
         }
         for map in &kept {
             let Some([low, high]) = map.model.extent else { continue };
-            assert!(high[0] - low[0] < 10.0, "two places in one map: {low:?} to {high:?}");
+            let is_merged = map.stream.correction.nodes().iter().any(|node| node.given.is_none());
+            assert!(is_merged || high[0] - low[0] < 10.0, "two places in one map: {low:?} to {high:?}");
             let sources = &map.stream.progress.sources;
             for run in sources.iter().filter(|run| run.id.is_recording()) {
                 let times = sources.iter().filter(|other| other.id == run.id).count();
@@ -348,6 +426,13 @@ impl World {
             }
         }
     }
+}
+
+/// Says for another SLAM that everything was driven this far beside, along x.
+fn correct(session: &Session, driven: &[Pose], by: f64) {
+    let moved = |pose: &Pose| Pose { position: pose.position + Vector3::new(by, 0.0, 0.0), ..*pose };
+    session.worker.give_path(driven.iter().map(moved).collect());
+    session.flush().unwrap();
 }
 
 /// Withdraws what was observed within a metre of the start of the map, which is then made again in the background.
@@ -395,6 +480,17 @@ fn contents(folder: &Path) -> BTreeMap<PathBuf, Option<Vec<u8>>> {
     found
 }
 
+/// The stamps of the observations in a map.
+fn stamps(path: &Path) -> BTreeSet<Stamp> {
+    let (_, batches) = map_file::read_whole(path).unwrap();
+    batches.iter().flatten().map(|seen| seen.stamp).collect()
+}
+
+/// Whether this is the map with this name in its folder, or an earlier one.
+fn is_named(path: &Path, name: &str) -> bool {
+    path.file_name().is_some_and(|file| file.to_string_lossy().starts_with(name))
+}
+
 /// Whether it is a map of what was driven without being found in another one.
 fn is_unplaced(path: &Path) -> bool {
     path.file_name().is_some_and(|name| name.to_string_lossy().contains("-unplaced-"))
@@ -435,18 +531,23 @@ fn world(folder: &Path) -> World {
     World { folder: folder.to_owned(), shown: Vec::new(), places: Vec::new(), driven: BTreeMap::new(), now: 0 }
 }
 
-fn go_through(runs: &[Run]) {
+fn go_through(events: &[Event]) {
     let folder = tempfile::tempdir().unwrap();
     let mut world = world(folder.path());
-    runs.iter().for_each(|run| world.go(run));
+    for event in events {
+        match event {
+            Event::Run(run) => world.go(run),
+            Event::Merge(pair) => world.merge(*pair),
+        }
+    }
 }
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 20, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn whatever_happens_no_map_is_lost_or_mixed(runs in prop::collection::vec(run(), 1..9)) {
-        go_through(&runs);
+    fn whatever_happens_no_map_is_lost_or_mixed(events in prop::collection::vec(event(), 1..9)) {
+        go_through(&events);
     }
 }
 
@@ -455,8 +556,8 @@ proptest! {
 
     #[test]
     #[ignore = "ten times as many cases; run with --ignored"]
-    fn whatever_happens_in_200_sequences_of_runs_no_map_is_lost_or_mixed(runs in prop::collection::vec(run(), 1..9)) {
-        go_through(&runs);
+    fn whatever_happens_in_200_sequences_of_runs_no_map_is_lost_or_mixed(events in prop::collection::vec(event(), 1..9)) {
+        go_through(&events);
     }
 }
 
@@ -467,6 +568,7 @@ fn everyday(actions: Vec<Action>) -> Run {
         load_at_start: true,
         is_misconfigured: false,
         is_carried: false,
+        is_corrected: false,
         actions,
         is_killed: false,
     }
