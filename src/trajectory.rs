@@ -151,6 +151,12 @@ impl Trajectory {
         self.correction.apply(self.observations, batch)
     }
 
+    /// The observations, at their poses in the map, with those that were withdrawn.
+    pub fn corrected_observations(&self) -> Vec<Observation> {
+        let observations: Vec<Observation> = self.observations().copied().collect();
+        self.correction.apply(0, &observations)
+    }
+
     /// The batches, at their poses in the map, without what was withdrawn.
     pub fn corrected_batches(&self) -> impl Iterator<Item = Vec<Observation>> {
         (0..).zip(&self.batches).scan(0, |first, (number, batch)| {

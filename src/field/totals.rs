@@ -36,6 +36,17 @@ impl Totals {
         self.updates.saturating_add(self.rejected_batches)
     }
 
+    /// The totals of a map that was given what both were given.
+    pub fn plus(&self, other: &Self) -> Self {
+        Self {
+            updates: self.updates.saturating_add(other.updates),
+            rejected_batches: self.rejected_batches.saturating_add(other.rejected_batches),
+            observations: self.observations.saturating_add(other.observations),
+            out_of_reach: self.out_of_reach.saturating_add(other.out_of_reach),
+            used_readings: self.used_readings.saturating_add(other.used_readings),
+        }
+    }
+
     pub(super) fn add(&mut self, observations: &[Observation], out_of_reach: usize) {
         // A file may contain any number.
         self.updates = self.updates.saturating_add(1);

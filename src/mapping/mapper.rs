@@ -346,7 +346,7 @@ impl Mapper {
             return self.pipeline.path().clone();
         }
         let mut path = Path::default();
-        self.trajectory.corrected_batches().flatten().for_each(|observation| path.push(observation.position));
+        self.trajectory.corrected_observations().iter().for_each(|observation| path.push(observation.position));
         path
     }
 
@@ -531,7 +531,7 @@ impl Mapper {
                 self.say(words);
                 if let Some((model, predicted)) = change {
                     self.progress.predicted = predicted;
-                    self.set_model(model);
+                    self.set_remade(model);
                 }
             }
             None if self.progress.choice.is_none() && !stop.is_stopped() => self.say(field_choice::NOT_TOLD.to_owned()),
@@ -575,14 +575,11 @@ impl Mapper {
     /// Continues with a map that was made again without what was withdrawn.
     fn refold(&mut self, refolded: Refolded, stop: &StopSignal) -> Effect {
         let Refolded { folded, since, withdrawals } = refolded;
-        let totals = self.model.totals;
-        if (folded.batches + since.len()) as u64 != totals.batches() {
+        if (folded.batches + since.len()) as u64 != self.model.totals.batches() {
             log::error!("the map is not made again without what was withdrawn: batches of its trajectory are missing");
             return Effect::Unchanged;
         }
         let effect = self.continue_from(folded.model, &since, stop);
-        // They count what the map was given.
-        self.model.totals = totals;
         self.trajectory.withdrawals.iter_mut().take(withdrawals).for_each(|withdrawal| withdrawal.is_applied = true);
         effect
     }
@@ -590,9 +587,18 @@ impl Mapper {
     /// Replaces the model by one that has learnt the first batches of the trajectory, and lets it learn the others, at their poses in the map.
     fn continue_from(&mut self, mut model: FieldModel, others: &[Vec<Observation>], stop: &StopSignal) -> Effect {
         model.configure(&self.config.decided(self.model.field()));
-        self.set_model(trajectory::fold_onto(model, others, &|| stop.is_stopped(), |_, _| {}));
+        self.set_remade(trajectory::fold_onto(model, others, &|| stop.is_stopped(), |_, _| {}));
         self.progress.versions += 1;
         Effect::Replaced
+    }
+
+    /// Replaces the model by one that was made again from the trajectory.
+    fn set_remade(&mut self, mut model: FieldModel) {
+        if !self.trajectory.withdrawals.is_empty() {
+            // They count what the map was given, what was withdrawn as well.
+            model.totals = self.model.totals;
+        }
+        self.set_model(model);
     }
 
     /// Replaces the model; its local models are kept where those before were.

@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 
 use magmap::config::{self, Config, Mapped};
 use magmap::field::map::FieldMap;
+use magmap::field::totals::Totals;
 use magmap::localization;
 use magmap::mapping::mapper::{Progress, SourceRun};
 use magmap::mapping::path;
@@ -302,8 +303,11 @@ pub fn check(inputs: &[Input]) -> Result<(), Error> {
             return Err(Error::OtherField { name, field, first: first.name.clone(), expected: first.field() });
         }
         for other in &inputs[..index] {
-            let is_shared =
-                |run: &&SourceRun| other.runs_with_batches().any(|of| (&of.id, &of.run) == (&run.id, &run.run));
+            // All runs of a recording are equal.
+            let is_same = |one: &SourceRun, other: &SourceRun| {
+                one.id == other.id && (one.run == other.run || one.id.is_recording())
+            };
+            let is_shared = |run: &&SourceRun| other.runs_with_batches().any(|of| is_same(of, run));
             if let Some(run) = input.runs_with_batches().find(is_shared) {
                 let (name, other, run) = (input.name.clone(), other.name.clone(), run.id.name.clone());
                 return Err(Error::SharedRun { name, other, run });
@@ -326,16 +330,22 @@ pub fn merge(
     check(inputs)?;
     let joined = join(inputs, given, stop, watch)?;
     let part = |joined: &Joined| (&inputs[joined.index].trajectory, joined.refined.transform, joined.refined.hard_iron);
-    let trajectory = Trajectory::joined(joined.iter().map(part)).ok_or(Error::NotFinite)?;
-    let observations: Vec<Observation> = trajectory.corrected_batches().flatten().collect();
+    let mut trajectory = Trajectory::joined(joined.iter().map(part)).ok_or(Error::NotFinite)?;
+    let observations = trajectory.corrected_observations();
     check_drives(inputs, &joined, &observations)?;
     watch(Work::Learning { steps: trajectory.batches().len() });
     // No drive continues a merged map, so there is no path to correct.
     let config = &Config { slam: config::Slam::default(), ..inputs[0].settings.clone() };
     let batches = trajectory.corrected_batches().inspect(|_| watch(Work::Step));
-    let model = fold(config, batches, &|| stop.is_stopped());
+    let mut model = fold(config, batches, &|| stop.is_stopped());
     if stop.is_stopped() {
         return Err(Error::Interrupted);
+    }
+    if !trajectory.withdrawals.is_empty() {
+        // They count what the maps were given.
+        let totals = joined.iter().map(|joined| inputs[joined.index].checkpoint.model.totals);
+        model.totals = totals.fold(Totals::default(), |sum, totals| sum.plus(&totals));
+        trajectory.withdrawals.iter_mut().for_each(|withdrawal| withdrawal.is_applied = true);
     }
     let map = model.map().ok_or(Error::NotFinite)?;
 

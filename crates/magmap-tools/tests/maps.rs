@@ -100,7 +100,7 @@ fn action() -> impl Strategy<Value = Action> {
     prop_oneof![
         4 => (1_usize..25).prop_map(|readings| Action::Drive { readings }),
         1 => any::<bool>().prop_map(|poses| Action::Nothing { poses }),
-        1 => (-0.5..0.5).prop_map(|by| Action::Correct { by }),
+        2 => (-0.5..0.5).prop_map(|by| Action::Correct { by }),
         1 => Just(Action::Change),
         1 => Just(Action::Save),
         1 => Just(Action::Load),
@@ -114,8 +114,8 @@ prop_compose! {
         [resume, load_at_start] in [prop::bool::weighted(0.8), prop::bool::weighted(0.8)],
         is_misconfigured in prop::bool::weighted(0.1),
         is_carried in prop::bool::weighted(0.3),
-        is_corrected in prop::bool::weighted(0.2),
-        actions in prop::collection::vec(action(), 0..4),
+        is_corrected in prop::bool::weighted(0.3),
+        actions in prop::collection::vec(action(), 0..5),
         is_killed in prop::bool::weighted(0.4),
     ) -> Run {
         // A careless recording that loads the map would be added to it.
@@ -131,7 +131,7 @@ prop_compose! {
 fn event() -> impl Strategy<Value = Event> {
     prop_oneof![
         6 => run().prop_map(Event::Run),
-        1 => any::<[usize; 2]>().prop_map(Event::Merge),
+        2 => any::<[usize; 2]>().prop_map(Event::Merge),
     ]
 }
 
@@ -260,7 +260,10 @@ impl World {
         if paths.is_empty() {
             return;
         }
-        let pair = pair.map(|index| &paths[index % paths.len()]);
+        let first = pair[0] % paths.len();
+        // The same map again only where it is the only one.
+        let second = (first + 1 + pair[1] % paths.len().saturating_sub(1).max(1)) % paths.len();
+        let pair = [first, second].map(|index| &paths[index]);
         let before = contents(&self.folder);
         let inputs: Result<Vec<_>, _> =
             pair.iter().map(|path| merge::Input::read(path, &Config::default().localization)).collect();
@@ -720,5 +723,24 @@ fn a_drive_that_was_not_found_in_the_map_is_kept_once() {
     for _ in 0..2 {
         world.go(&everyday(vec![]));
         assert_eq!(unplaced(folder.path()), [5]);
+    }
+}
+
+#[test]
+fn what_was_withdrawn_counts_in_a_merged_map_and_in_one_of_a_corrected_path() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut world = world(folder.path());
+    let used = |name: &str| map_file::read(&named(folder.path(), name)).unwrap().model.totals.used_readings;
+    let changed = everyday(vec![Action::Drive { readings: 20 }, Action::Change, Action::Drive { readings: 3 }]);
+    world.go(&changed);
+    world.go(&Run { driver: Driver::Robot("/robot1"), ..everyday(vec![Action::Drive { readings: 9 }]) });
+    world.merge([0, 0]);
+    assert_eq!(used(MERGED), 32);
+    let corrected = Run { is_corrected: true, ..changed };
+    for drives in 1..=2 {
+        let mut run = corrected.clone();
+        run.actions.push(Action::Correct { by: 0.3 });
+        world.go(&run);
+        assert_eq!(used(CORRECTED), 23 * drives);
     }
 }
