@@ -35,6 +35,7 @@ BOOLEAN = {'true': True, '1': True, 'false': False, '0': False}
 CHOICES = {
     **dict.fromkeys(('use_sim_time', 'slam', 'load_at_start', 'tf_broadcast', 'rviz', 'exit'), BOOLEAN),
     'pose_source': ('odometry', 'transforms'),
+    'path_type': ('path', 'pose_graph'),
     'reliability': ('best_effort', 'reliable'),
     'log_level': ('debug', 'info', 'warn', 'error', 'fatal'),
 }

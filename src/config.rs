@@ -245,11 +245,15 @@ sections! {
         #[scope(Source)]
         #[programs(Replay)]
         trajectory: String = String::new(),
-        /// Topic of type nav_msgs/msg/Path on which another SLAM publishes the poses of the robot's body, each with its stamp, in the frame of
-        /// the map: whenever they change, the map is made again. Empty for none.
+        /// Topic on which another SLAM publishes the poses of the robot's body, each with its stamp, in the frame of the map: whenever they
+        /// change, the map is made again. Empty for none.
         #[scope(Source)]
         #[programs(Mapper)]
         path_topic: String = String::new(),
+        /// Type of the messages on that topic.
+        #[scope(Source)]
+        #[programs(Mapper)]
+        path_type: PathType = PathType::Path,
         /// Length of path between two poses that are estimated, whose readings are averaged, in metres.
         pose_spacing: f64 = 0.1 => positive,
         /// Variance of the noise of such an average, over that of an observation of the map: neighbours share errors of place and heading.
@@ -503,6 +507,13 @@ choices! {
         Odometry = "odometry",
         /// The pose of the sensor in the map's frame, from transforms at each reading's stamp.
         Transforms = "transforms",
+    }
+
+    PathType of "slam.path_type" {
+        /// Stamped poses: nav_msgs/msg/Path.
+        Path = "path",
+        /// The graph of slam_toolbox: slam_toolbox/msg/PoseGraph, with the stamps of its nodes on the topic new_node_event beside it.
+        PoseGraph = "pose_graph",
     }
 
     Mapped of "model.field" {

@@ -24,6 +24,8 @@ mod logging;
 mod names;
 mod node;
 mod parameters;
+#[cfg(any(feature = "slam_toolbox", test))]
+mod pose_graph;
 mod publishers;
 mod publishing;
 mod robot_pose;

@@ -4,7 +4,12 @@ use r2r::nav_msgs::msg::Path;
 use r2r::{Node, QosProfile};
 
 use super::conversions as convert;
+#[cfg(feature = "slam_toolbox")]
+use super::interfaces::{NewNodeEvent, PoseGraph};
 use super::listener::{Messages, ready, subscribe};
+#[cfg(feature = "slam_toolbox")]
+use super::pose_graph::NodeStamps;
+use crate::config::{PathType, Slam};
 use crate::mapping::thread::MappingThread;
 use crate::sensing::frames::normalized;
 use crate::sensing::reading::Pose;
@@ -12,24 +17,68 @@ use crate::sensing::reading::Pose;
 /// The subscription to the path, and what became of its messages.
 pub(super) struct PathListener {
     pub(super) topic: String,
-    messages: Messages<Path>,
+    paths: Paths,
     pub(super) received: u64,
     pub(super) refused: u64,
     /// Why the newest message was refused, if it was.
     pub(super) trouble: Option<String>,
 }
 
+/// Where the paths come from.
+enum Paths {
+    /// They are published as such.
+    Path(Messages<Path>),
+    /// They are the nodes of a pose graph, whose stamps are published one by one.
+    #[cfg(feature = "slam_toolbox")]
+    PoseGraph { graphs: Messages<PoseGraph>, events: Messages<NewNodeEvent>, stamps: NodeStamps },
+}
+
+impl Paths {
+    fn create(node: &mut Node, settings: &Slam) -> anyhow::Result<Self> {
+        let topic = settings.path_topic.as_str();
+        match settings.path_type {
+            PathType::Path => Ok(Self::Path(subscribe(node, topic, QosProfile::default())?)),
+            #[cfg(feature = "slam_toolbox")]
+            PathType::PoseGraph => Ok(Self::PoseGraph {
+                graphs: subscribe(node, topic, QosProfile::default())?,
+                events: subscribe(node, &NodeStamps::topic(topic), QosProfile::default().keep_last(1000))?,
+                stamps: NodeStamps::default(),
+            }),
+            #[cfg(not(feature = "slam_toolbox"))]
+            PathType::PoseGraph => anyhow::bail!(
+                "slam.path_type: expected path, found pose_graph: where magmap was built there was no slam_toolbox with the message \
+                 slam_toolbox/msg/PoseGraph; build it again where that is installed and sourced"
+            ),
+        }
+    }
+
+    /// The next path that has arrived.
+    fn next(&mut self) -> Option<Path> {
+        match self {
+            Self::Path(messages) => ready(messages),
+            #[cfg(feature = "slam_toolbox")]
+            Self::PoseGraph { graphs, events, stamps } => {
+                let graph = ready(graphs)?;
+                while let Some(event) = ready(events) {
+                    stamps.add(event.new_node_id, event.stamp);
+                }
+                Some(stamps.path(graph.header, graph.nodes.into_iter().map(|node| (node.node_id, node.pose))))
+            }
+        }
+    }
+}
+
 impl PathListener {
-    pub(super) fn create(node: &mut Node, topic: &str) -> anyhow::Result<Self> {
-        let messages = subscribe(node, topic, QosProfile::default())?;
+    pub(super) fn create(node: &mut Node, settings: &Slam) -> anyhow::Result<Self> {
+        let (paths, topic) = (Paths::create(node, settings)?, settings.path_topic.clone());
         log::info!("the path is corrected by {topic}");
-        Ok(Self { topic: topic.to_owned(), messages, received: 0, refused: 0, trouble: None })
+        Ok(Self { topic, paths, received: 0, refused: 0, trouble: None })
     }
 
     /// Passes the newest path on, if it can be used. One without poses says nothing yet.
     pub(super) fn forward(&mut self, worker: &MappingThread) {
         let Some(frame) = worker.inbox.frame() else { return };
-        while let Some(message) = ready(&mut self.messages) {
+        while let Some(message) = self.paths.next() {
             self.received += 1;
             let poses = poses(&message, &frame);
             let trouble = poses.as_ref().err().map(|reason| format!("a path on {} is not used: {reason}", self.topic));

@@ -1,13 +1,20 @@
 """The node beside another SLAM, whose path corrects the map."""
 
 import signal
+import time
 
 from geometry_msgs.msg import PoseStamped
 from nav_msgs.msg import Path
 import numpy as np
+import pytest
 
 from harness import drive, field_at, LATCHED, MICROTESLA, RELIABLE, strength_at, to_quaternion, to_time
 from test_slam import drifting, off_the_eight
+
+try:
+    import slam_toolbox.msg as messages
+except ImportError:
+    messages = None
 
 # Four laps of 11 m, all on the same eight.
 SECONDS = 56.0
@@ -38,11 +45,34 @@ class OtherSlam:
             pose.pose.position.x, pose.pose.position.y = float(x), float(y + bend * (seconds / SECONDS) ** 2)
             pose.pose.orientation = to_quaternion(float(heading))
             message.poses.append(pose)
-        self._publisher.publish(message)
+        self.publish(message)
         return message
 
     def publish(self, message):
         self._publisher.publish(message)
+
+
+class SlamToolbox(OtherSlam):
+    """Publishes the same as a pose graph, and the stamp of each node once."""
+
+    def __init__(self, session, *mappers):
+        self._known = set()
+        self._events = session.publisher(messages.NewNodeEvent, '/slam/new_node_event', RELIABLE)
+        self._publisher = session.publisher(messages.PoseGraph, '/slam/pose_graph', RELIABLE)
+        publishers = (self._events, self._publisher)
+        is_heard = lambda: all(publisher.get_subscription_count() >= len(mappers) for publisher in publishers)  # noqa: E731
+        session.wait(is_heard, 'nodes that listen to the graph')
+
+    def publish(self, message):
+        graph = messages.PoseGraph(header=message.header)
+        for node, stamped in enumerate(message.poses):
+            graph.nodes.append(messages.GraphNode(node_id=node, pose=stamped.pose))
+            if node not in self._known:
+                self._known.add(node)
+                self._events.publish(messages.NewNodeEvent(new_node_id=node, stamp=stamped.header.stamp, pose=stamped.pose))
+        # Optimising a graph takes its time.
+        time.sleep(0.5)
+        self._publisher.publish(graph)
 
 
 def moved_most(report):
@@ -177,3 +207,30 @@ def test_what_does_not_go_together_is_rejected(session):
     ]:
         process = session.mapper({'slam.path_topic': '/path', **parameters}).process
         assert process.wait() == 2 and words in process.log, process.log
+
+
+def test_the_pose_graph_of_slam_toolbox_corrects_the_map(session):
+    following = {**FOLLOWING, 'slam.path_topic': '/slam/pose_graph', 'slam.path_type': 'pose_graph'}
+    if not hasattr(messages, 'PoseGraph'):
+        process = session.mapper(following).process
+        assert process.wait() == 1 and 'there was no slam_toolbox with the message slam_toolbox/msg/PoseGraph' in process.log
+        pytest.skip('no slam_toolbox with the message PoseGraph is installed: only its absence was tested')
+    mapper = session.mapper(following)
+    field = mapper.watch('field')
+    robot, slam = session.robot(mapper), SlamToolbox(session, mapper)
+    course = drive(SECONDS, field=field_at)
+    by_odometry = drifting(course)
+    half = len(course) // 2
+    robot.drive(by_odometry[:half])
+    slam.say(course[:half], bend=BEND)
+    robot.drive(by_odometry[half:])
+    mapper.do('flush')
+    mapper.wait_diagnostics(lambda report: moved_most(report) > 0.3, 'a corrected map', timeout=120.0)
+    final = slam.say(course)
+    mapper.wait_diagnostics(is_closed, 'a map that is closed', timeout=120.0)
+    mapper.finish(field)
+    report = mapper.fresh_diagnostics()
+    assert report.count('paths of another SLAM') == 2 and report.count('paths of another SLAM: rejected') == 0
+    assert report.count('paths of another SLAM: poses that correct the map') == len(final.poses)
+    path = session.collect(Path, f'{mapper.name}/path', LATCHED).wait(lambda message: len(message.poses) > 100, 'the path')
+    assert off_the_eight(path, course) < 0.05

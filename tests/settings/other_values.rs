@@ -29,7 +29,7 @@ pub fn each(base: &Config) -> Vec<(Setting, Config)> {
 
 /// Values that a setting may have instead of one.
 fn candidates(value: &Value) -> Vec<Value> {
-    const TEXTS: [&str; 11] = [
+    const TEXTS: [&str; 12] = [
         "other",
         "strength",
         "gaussian",
@@ -39,6 +39,7 @@ fn candidates(value: &Value) -> Vec<Value> {
         "transforms",
         "always",
         "reliable",
+        "pose_graph",
         "published",
         "recording#1",
     ];
