@@ -58,10 +58,11 @@ impl Paths {
             Self::Path(messages) => ready(messages),
             #[cfg(feature = "slam_toolbox")]
             Self::PoseGraph { graphs, events, stamps } => {
-                let graph = ready(graphs)?;
+                // The queue is short, so events are taken without a graph as well.
                 while let Some(event) = ready(events) {
                     stamps.add(event.new_node_id, event.stamp);
                 }
+                let graph = ready(graphs)?;
                 Some(stamps.path(graph.header, graph.nodes.into_iter().map(|node| (node.node_id, node.pose))))
             }
         }
