@@ -90,6 +90,9 @@ sections! {
         max_gradient: f64 = 1000.0 => not_negative,
         /// Change of the field between two readings that is always plausible, at any distance, in microtesla.
         gradient_allowance: f64 = 40.0 => not_negative,
+        /// Longest path along which a field that changes suddenly, and back, is rejected, in metres: something was switched on for a moment.
+        /// 0 disables the gate.
+        max_pulse: f64 = 1.0 => not_negative,
         /// A gate that has rejected this number of consecutive measurements, for at least reopen_time, reopens and reports it: its
         /// reference was wrong.
         reopen_after: u32 = 5 => at_least(1),

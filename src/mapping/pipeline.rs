@@ -1,4 +1,5 @@
-//! The pipeline makes batches of measurements: calibration, gates, synchronizer, gates again, averaging, batcher, in this order.
+//! The pipeline makes batches of measurements: calibration, gates, synchronizer, gates again, averaging, a last gate, batcher, in this
+//! order.
 
 use std::collections::VecDeque;
 
@@ -12,7 +13,9 @@ use crate::mapping::odometer::Odometer;
 use crate::mapping::path::Path;
 use crate::sensing::calibration::Calibration;
 use crate::sensing::counters::Counters;
-use crate::sensing::gates::{GradientGate, PoseGate, ReadingGate, Rejected, Reopening, RepeatGate, check_range};
+use crate::sensing::gates::{
+    GradientGate, Passed, PoseGate, PulseGate, ReadingGate, Rejected, Reopening, RepeatGate, check_range,
+};
 use crate::sensing::intake::Input;
 use crate::sensing::reading::{LocatedReading, Measurement, Observation, Pose, Reading};
 use crate::sensing::rejection::Rejection;
@@ -68,6 +71,8 @@ struct Downstream {
     repeat_gate: RepeatGate,
     gradient_gate: GradientGate,
     averager: Averager,
+    #[serde(default)]
+    pulse_gate: PulseGate,
     batcher: Batcher,
     /// Batches that nobody has taken yet, in the frame of the map.
     ready: VecDeque<Batch>,
@@ -93,6 +98,7 @@ impl Pipeline {
             repeat_gate: RepeatGate::default(),
             gradient_gate: GradientGate::default(),
             averager,
+            pulse_gate: PulseGate::default(),
             batcher: Batcher::new(&config.batch),
             ready: VecDeque::new(),
             odometry: OdometryInMap::default(),
@@ -317,7 +323,7 @@ impl Downstream {
         self.counters.used_readings += 1;
         self.record(reading.position);
         if let Some(observation) = self.averager.push(reading) {
-            self.batch(observation);
+            self.check_pulse(observation);
         }
         let lasted_long_enough = self.batcher.advance(reading.stamp);
         self.emit(lasted_long_enough);
@@ -330,6 +336,18 @@ impl Downstream {
             let position = Point3::new(place.x, place.y, position.z);
             self.path.push(position);
             self.odometry.end = Some(position);
+        }
+    }
+
+    fn check_pulse(&mut self, observation: Observation) {
+        match self.pulse_gate.check(&self.gates, observation) {
+            Passed::Accepted(observations) => observations.into_iter().for_each(|observation| self.batch(observation)),
+            Passed::Rejected(observations) => {
+                let readings = observations.iter().map(|observation| u64::from(observation.readings)).sum();
+                // They were used until now.
+                self.counters.used_readings = self.counters.used_readings.saturating_sub(readings);
+                self.counters.rejections.count_many(Rejection::FieldPulse, readings);
+            }
         }
     }
 
@@ -349,8 +367,9 @@ impl Downstream {
 
     fn flush(&mut self) {
         if let Some(observation) = self.averager.close() {
-            self.batch(observation);
+            self.check_pulse(observation);
         }
+        self.pulse_gate.release().into_iter().for_each(|observation| self.batch(observation));
         let rest = self.batcher.flush();
         self.emit(rest);
     }

@@ -7,6 +7,7 @@
 
 mod gradient;
 mod poses;
+mod pulse;
 mod readings;
 mod rejection_run;
 mod reopening;
@@ -14,6 +15,7 @@ mod repeat;
 
 pub use gradient::GradientGate;
 pub use poses::{Continuity, PoseGate};
+pub use pulse::{Passed, PulseGate};
 pub use readings::{ReadingGate, check_range};
 pub use reopening::{Gate, Reopening, Reopenings};
 pub use repeat::RepeatGate;

@@ -31,6 +31,8 @@ pub enum Rejection {
     AxisFrozen,
     /// readings of a field that changed by more than gates.max_gradient allows
     FieldGradient,
+    /// readings of a field that changed suddenly, and back within gates.max_pulse
+    FieldPulse,
     /// readings taken before the first pose
     BeforeFirstPose,
     /// readings that came after the poses of their time were dropped
@@ -94,7 +96,12 @@ pub struct Rejections {
 impl Rejections {
     /// Counts one rejection.
     pub fn count(&mut self, rejection: Rejection) {
-        self.counts[rejection as usize] += 1;
+        self.count_many(rejection, 1);
+    }
+
+    /// Counts several rejections for one reason.
+    pub fn count_many(&mut self, rejection: Rejection, number: u64) {
+        self.counts[rejection as usize] += number;
     }
 
     /// The sum of these counts and others.
@@ -169,7 +176,7 @@ mod tests {
         let expected = serde_json::json!({
             "reading_not_finite": 0, "reading_saturated": 0, "field_too_weak": 0, "field_too_strong": 0,
             "reading_stamp_ahead": 0, "reading_stamp_backwards": 0, "reading_stamp_repeated": 0, "axis_frozen": 0, "field_gradient": 0,
-            "before_first_pose": 0, "pose_forgotten": 0, "pose_gap": 2, "across_pose_jump": 0, "no_later_pose": 0,
+            "field_pulse": 0, "before_first_pose": 0, "pose_forgotten": 0, "pose_gap": 2, "across_pose_jump": 0, "no_later_pose": 0,
             "waiting_queue_full": 0, "reading_without_transform": 0, "pose_not_finite": 0, "pose_stamp_ahead": 0,
             "pose_stamp_backwards": 0, "pose_stamp_repeated": 0, "pose_jump": 1, "pose_without_transform": 0,
         });

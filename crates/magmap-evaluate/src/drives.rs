@@ -12,7 +12,7 @@ use magmap::config::{Config, Cut, Gates};
 use magmap::field::map::{FieldMap, SensorBias};
 use magmap::field::model::FieldModel;
 use magmap::mapping::averaging::Averager;
-use magmap::sensing::gates::{GradientGate, ReadingGate, RepeatGate, check_range};
+use magmap::sensing::gates::{GradientGate, Passed, PulseGate, ReadingGate, RepeatGate, check_range};
 use magmap::sensing::reading::{LocatedReading, MagneticField, Observation, Reading};
 use magmap_tools::recording::aalto_csv::{AaltoDrive, DrivePath, Magnetometer};
 use nalgebra::{Matrix3, Point3, Vector3};
@@ -364,7 +364,16 @@ fn averaged(batch: &[LocatedReading], config: &Config, offset: f64) -> Vec<Obser
     averager.configure(&config.model);
     let mut observations: Vec<Observation> = batch.iter().filter_map(|reading| averager.push(reading)).collect();
     observations.extend(averager.close());
-    observations
+    let mut gate = PulseGate::default();
+    let mut accepted = Vec::new();
+    for observation in observations {
+        match gate.check(&config.gates, observation) {
+            Passed::Accepted(observations) => accepted.extend(observations),
+            Passed::Rejected(observations) => log::warn!("a pulse of {} observations was rejected", observations.len()),
+        }
+    }
+    accepted.extend(gate.release());
+    accepted
 }
 
 fn strengths(observations: &[Observation]) -> Readings {

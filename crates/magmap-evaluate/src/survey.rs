@@ -136,6 +136,7 @@ fn every_reading(survey: impl IntoIterator<Item = Measurement>, config: &Config)
         maximum_field: f64::MAX,
         max_speed: 0.0,
         max_gradient: 0.0,
+        max_pulse: 0.0,
         max_repeat: 0.0,
         max_same_stamp: 0,
         ..config.gates.clone()

@@ -5,8 +5,8 @@ use magmap::field::model::FieldModel;
 use magmap::mapping::pipeline::Pipeline;
 use magmap::sensing::reading::{MagneticField, Measurement, Observation, Reading};
 use magmap_evaluate::random_field::{RandomField, RandomFieldOptions};
-use magmap_tools::simulation::{Path, RobotOptions, Route, SimulatedDrive};
-use nalgebra::Isometry3;
+use magmap_tools::simulation::{DipoleOptions, DipoleWorld, Path, RobotOptions, Route, SimulatedDrive};
+use nalgebra::{Isometry3, Point2, Vector3};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
@@ -210,4 +210,93 @@ fn outliers_of_a_drive(worlds: u64) {
             .collect();
         assert_only_robust_maps_withstand(name, &worlds);
     }
+}
+
+/// The observations of two drives through a room of 6 m x 6 m with steel: in lanes, and along the same lanes again. While `is_on`, given the
+/// distance driven, a field is added to all axes of the sensor.
+fn two_laps(seed: u64, config: &Config, height: f64, is_on: impl Fn(f64) -> bool) -> Vec<Vec<Observation>> {
+    let world = DipoleWorld::random(&DipoleOptions::default(), seed).unwrap();
+    let lanes = Path::through_room(Route::LawnMower { spacing: 0.8 }, [6.0; 2], LAP, seed).unwrap();
+    let mut pipeline = Pipeline::new(config, Isometry3::identity());
+    for lap in 0..2 {
+        for sample in SimulatedDrive::new(&world, lanes.clone(), RobotOptions::default(), seed + 100 * lap).unwrap() {
+            let mut measurement = later(sample.measurement, lap as f64 * (LAP / SPEED + PAUSE));
+            if let Measurement::Reading(Reading { field, stamp }) = &mut measurement
+                && is_on(SPEED * (stamp.seconds() - lap as f64))
+            {
+                *field = MagneticField::from_microtesla(field.microtesla() + Vector3::repeat(height));
+            }
+            pipeline.ingest(measurement);
+        }
+        pipeline.flush();
+    }
+    pipeline.finish();
+    pipeline.take_ready().into_iter().map(|batch| batch.observations).collect()
+}
+
+/// Length of the lanes, in metres.
+const LAP: f64 = 40.0;
+const SPEED: f64 = 0.5;
+/// Between both drives, in seconds.
+const PAUSE: f64 = 10.0;
+
+fn later(mut measurement: Measurement, seconds: f64) -> Measurement {
+    match &mut measurement {
+        Measurement::Reading(reading) => reading.stamp = reading.stamp.shifted(seconds),
+        Measurement::Pose(pose) => pose.stamp = pose.stamp.shifted(seconds),
+    }
+    measurement
+}
+
+#[test]
+fn a_field_that_is_switched_on_for_a_second_moves_the_map_by_less_than_the_noise_of_its_neighbours() {
+    let mut config = Config::default();
+    config.model.field = config::Mapped::Vector;
+    let mut open = config.clone();
+    open.gates.max_pulse = 0.0;
+    let lanes = Path::through_room(Route::LawnMower { spacing: 0.8 }, [6.0; 2], LAP, 0).unwrap();
+    let pulled = [config, open].map(|config| {
+        let clean = learn(&config, &two_laps(0, &config, 0.0, |_| false));
+        [17.3, LAP + 17.3].map(|start| {
+            HEIGHTS.map(|height| {
+                let is_on = |along| (start..start + SPEED).contains(&along);
+                let disturbed = learn(&config, &two_laps(0, &config, height, is_on));
+                let places: Vec<_> = (0..=10).map(|step| lanes.at(17.3 + 0.05 * f64::from(step)).0).collect();
+                pulled(&clean, &disturbed, &places)
+            })
+        })
+    });
+    let [gated, open] = pulled;
+    println!("heights of {HEIGHTS:?} uT on each axis, on unknown and on known ground: the map is moved by {gated:.2?}");
+    println!("standard deviations of an observation, and of the noise; without the gate by {open:.2?}");
+    let [unknown, known] = gated;
+    assert!(known.iter().all(|[_, of_noise]| *of_noise < 1.0), "{known:?}");
+    // On unknown ground a part of the path was not measured: with the gate of gradients, which rejects for half a second after each change,
+    // up to 0.75 m.
+    let [[low, _], [high, _]] = unknown;
+    assert!(low < 1.0 && high < 3.0, "{unknown:?}");
+    let [unknown, known] = open;
+    assert!(unknown.iter().all(|[pulled, _]| *pulled > 5.0), "{unknown:?}");
+    assert!(known.iter().all(|[_, of_noise]| *of_noise > 1.0), "{known:?}");
+}
+
+/// Heights of pulses, in microtesla on each axis.
+const HEIGHTS: [f64; 2] = [10.0, 60.0];
+
+/// By how much a map differs at most within half a metre of these places: in standard deviations of an observation there, of what the map does
+/// not know and of the noise; and of the noise alone.
+fn pulled(clean: &FieldModel, disturbed: &FieldModel, places: &[Point2<f64>]) -> [f64; 2] {
+    let is_near = |[x, y]: &[f64; 2]| places.iter().any(|place| (place - Point2::new(*x, *y)).norm() < 0.5);
+    let mut near = Vec::new();
+    for i in 0..=60 {
+        near.extend((0..=60).map(|j| [0.1 * f64::from(i), 0.1 * f64::from(j)]).filter(is_near));
+    }
+    let noise = clean.map().unwrap().noise_variance();
+    let [before, after] = [clean, disturbed].map(|model| predictions(model, f64::INFINITY, &near));
+    let most = |variance: fn(f64, f64) -> f64| {
+        let pairs = before.iter().zip(&after);
+        let pulled = pairs.map(|((before, _), (after, sd))| (after - before).abs() / variance(noise, *sd).sqrt());
+        pulled.fold(0.0, f64::max)
+    };
+    [most(|noise, deviation| noise + deviation * deviation), most(|noise, _| noise)]
 }

@@ -80,6 +80,7 @@ impl Stretch {
         let accepted: Vec<Stamp> =
             locate(&measurements, &config, mount, 0.0).0.iter().map(|observation| observation.stamp).collect();
         config.gates.max_gradient = 0.0;
+        config.gates.max_pulse = 0.0;
         config.gates.max_repeat = 0.0;
         let mut stretch = Self { measurements, config, mount, cells: HashMap::new(), length: ends.len() };
         let at = |delay| -> Vec<Stamp> { stretch.located(delay).map(|reading| reading.stamp).collect() };
