@@ -18,10 +18,11 @@
 
 mod covariance;
 mod elimination;
+mod evidence;
 mod revisits;
 mod window;
 
-use nalgebra::Matrix3;
+use nalgebra::{Matrix3, Rotation2, Vector2};
 use streaming_gp::NotPositiveDefinite;
 use streaming_gp::linalg;
 
@@ -29,6 +30,7 @@ use super::chain::{DRIFT, Link, PlanePose, SCALE, Shared};
 use super::prior::Prior;
 use super::segment::{At, Linearised, Problem, Segment};
 use super::tile::{Layout, Tile, add_lower};
+pub use evidence::Revisit;
 use revisits::Revisits;
 use window::Window;
 
@@ -152,6 +154,18 @@ impl Smoother {
     /// What the whole path shares.
     pub fn shared(&self) -> &Shared {
         &self.shared
+    }
+
+    /// How much longer the movements along the path are than by odometry: the factor that fits best, by least squares. The field cannot tell
+    /// it where its lengthscale is not known, so it is held near one then.
+    pub fn length_ratio(&self) -> f64 {
+        let along = |(index, link): (usize, &Link)| {
+            let before = self.poses[index - 1];
+            let moved = Rotation2::new(-before.z) * (self.poses[index] - before).xy();
+            Vector2::new(moved.dot(&link.movement), link.movement.norm_squared())
+        };
+        let sums: Vector2<f64> = self.links.iter().enumerate().take(self.poses.len()).skip(1).map(along).sum();
+        if sums.y > 0.0 { sums.x / sums.y } else { 1.0 }
     }
 
     /// Whether the path has come back to where it was: before, the field says little of it.
