@@ -20,6 +20,7 @@ mod covariance;
 mod elimination;
 mod evidence;
 mod revisits;
+mod search;
 mod window;
 
 use nalgebra::{Matrix3, Rotation2, Vector2};
@@ -104,6 +105,8 @@ pub struct Smoother {
     segments: Vec<Segment>,
     /// Number of poses with which the whole path is estimated again.
     next_whole: f64,
+    /// Number of poses that were looked for in the field before them.
+    searched: usize,
     revisits: Revisits,
     has_returned: bool,
     /// Covariance of the last pose when the whole path was estimated last.
@@ -129,6 +132,7 @@ impl Smoother {
             tiles: Vec::new(),
             segments: Vec::new(),
             next_whole: 0.0,
+            searched: 0,
             revisits,
             has_returned: false,
             covariance_of_whole: Matrix3::zeros(),
@@ -216,9 +220,7 @@ impl Smoother {
         }
         if self.segments.iter().any(|segment| segment.counts.contains(&false)) {
             // What was left out is needed where the path comes back to it.
-            self.lay_out()?;
-            self.estimate_fields()?;
-            self.evaluate(&mut Window::whole(), STALE)?;
+            self.estimate_again(0)?;
         }
         let before = self.poses.len();
         let first = if before == 1 { 0 } else { before };
@@ -241,6 +243,7 @@ impl Smoother {
         self.leave(&window);
         if self.poses.len() as f64 >= self.next_whole {
             self.iterate(&mut Window::whole(), WHOLE_STEPS, STALE)?;
+            self.close_long_way_round()?;
             self.next_whole = GROWTH * self.poses.len() as f64;
             self.covariance_of_whole = self.covariance_of_last_in(&Window::whole())?;
             self.covariance_of_last = Some(self.covariance_of_whole);
@@ -290,6 +293,7 @@ impl Smoother {
         if !self.is_valid {
             return Err(NotPositiveDefinite);
         }
+        self.close_long_way_round()?;
         let scale_deviation = self.prior.shared[SCALE];
         if !self.prior.is_lengthscale_known {
             self.prior.shared[SCALE] = HELD_SCALE.min(scale_deviation);
@@ -381,6 +385,14 @@ impl Smoother {
         self.count(&self.returned());
         self.estimate_fields()?;
         self.iterate(&mut Window::whole(), steps, STALE / 5.0)?;
+        Ok(())
+    }
+
+    /// Makes steps of the whole path, in tiles around it, with all readings.
+    fn estimate_again(&mut self, steps: usize) -> Result<(), NotPositiveDefinite> {
+        self.lay_out()?;
+        self.estimate_fields()?;
+        self.iterate(&mut Window::whole(), steps, STALE)?;
         Ok(())
     }
 

@@ -1,5 +1,7 @@
 //! How far the readings prove that the path came back to places where it was before.
 
+use std::ops::Range;
+
 use nalgebra::{Rotation3, Vector3};
 use serde::Serialize;
 use streaming_gp::NotPositiveDefinite;
@@ -32,46 +34,65 @@ impl Smoother {
     /// # Errors
     /// Where rounding leaves no positive definite covariance of the readings.
     pub fn revisits(&self) -> Result<Vec<Revisit>, NotPositiveDefinite> {
-        let mut revisits = Vec::new();
-        let mut first = 0;
+        let revisit = |piece: Range<usize>| {
+            let [after, last] = [piece.start, piece.end - 1].map(|index| self.revisits.along(index));
+            let before = self.revisits.earlier(piece.start).map_or(after, |earlier| self.revisits.along(earlier));
+            let evidence = self.evidence(piece)?;
+            Ok(Revisit { after, length: last - after, way_round: after - before, evidence })
+        };
+        self.revisited_pieces().into_iter().map(revisit).collect()
+    }
+
+    /// The poses at places where the path was before, in pieces of a few metres.
+    pub(super) fn revisited_pieces(&self) -> Vec<Range<usize>> {
+        let (mut pieces, mut first) = (Vec::new(), 0);
         while first < self.poses.len() {
-            let rest = &self.poses[first..self.poses.len().min(first + CHUNK)];
-            let count = (first..first + rest.len()).take_while(|index| self.revisits.earlier(*index).is_some()).count();
-            if let Some(earlier) = self.revisits.earlier(first) {
-                let [after, last, before] = [first, first + count - 1, earlier].map(|index| self.revisits.along(index));
-                let evidence = self.evidence(first, first + count)?;
-                revisits.push(Revisit { after, length: last - after, way_round: after - before, evidence });
+            // Where the path jumps, a piece ends.
+            let is_near = |index: &usize| self.revisits.end_before(*index) <= first;
+            let poses = (first..self.poses.len().min(first + CHUNK)).take_while(is_near);
+            let count = poses.take_while(|index| self.revisits.earlier(*index).is_some()).count();
+            if count > 0 {
+                pieces.push(first..first + count);
             }
             first += count.max(1);
         }
-        Ok(revisits)
+        pieces
     }
 
     /// Logarithm of the likelihood of the readings at these poses given those from before, over that without them.
-    fn evidence(&self, first: usize, end: usize) -> Result<f64, NotPositiveDefinite> {
-        let now = &self.poses[first..end];
+    pub(super) fn evidence(&self, piece: Range<usize>) -> Result<f64, NotPositiveDefinite> {
+        let places = || self.poses[piece.clone()].iter().map(|pose| [pose.x, pose.y]);
+        let LocalField { basis, factor, mean } =
+            self.field_around(places(), 0..self.revisits.end_before(piece.start))?;
+        let Seen { features, field } = self.seen(&basis, piece.collect());
+        let expected = |row: usize| linalg::dot(features.col_as_slice(row), &mean);
+        let unexpected = field.iter().enumerate().map(|(row, value)| value - expected(row)).collect();
+        let mut known = linalg::copied(features.as_ref());
+        linalg::solve_lower(factor.as_ref(), known.as_mut());
+        Ok(log_likelihood(&known, unexpected)? - log_likelihood(&features, field)?)
+    }
+
+    /// The field around these places by the readings at these poses.
+    pub(super) fn field_around(
+        &self,
+        places: impl Iterator<Item = [f64; 2]> + Clone,
+        poses: Range<usize>,
+    ) -> Result<LocalField, NotPositiveDefinite> {
         let margin = AROUND * self.prior.field.lengthscale;
         let around: [[f64; 2]; 2] = [0, 1].map(|axis| {
-            let places = || now.iter().map(|pose| pose[axis]);
-            [places().fold(f64::INFINITY, f64::min) - margin, places().fold(f64::NEG_INFINITY, f64::max) + margin]
+            let along = || places.clone().map(|place| place[axis]);
+            [along().fold(f64::INFINITY, f64::min) - margin, along().fold(f64::NEG_INFINITY, f64::max) + margin]
         });
         let basis = Basis::new(&self.prior.field, around.map(|[low, _]| low), around.map(|[low, high]| high - low))?;
         let is_around = |pose: &PlanePose| (0..2).all(|axis| (around[axis][0]..around[axis][1]).contains(&pose[axis]));
-        let before = (0..self.revisits.end_before(first)).filter(|index| is_around(&self.poses[*index]));
-        let (then, now) = (self.seen(&basis, before.collect()), self.seen(&basis, (first..end).collect()));
-
-        // The field's unknowns given what was seen then: N(mean, (1 + A'A)^-1), with A weighted by the readings' deviations.
+        let Seen { features, field } =
+            self.seen(&basis, poses.filter(|index| is_around(&self.poses[*index])).collect());
         let mut information = Matrix::identity(basis.size(), basis.size());
-        linalg::add_outer_gram(information.as_mut(), 1.0, then.features.as_ref());
+        linalg::add_outer_gram(information.as_mut(), 1.0, features.as_ref());
         let factor = linalg::cholesky(information)?;
-        let mut mean = linalg::matrix_vector(then.features.as_ref(), &then.field);
+        let mut mean = linalg::matrix_vector(features.as_ref(), &field);
         linalg::solve_from_cholesky(factor.as_ref(), &mut mean);
-        let unexpected: Vec<f64> = (0..now.field.len())
-            .map(|row| now.field[row] - linalg::dot(now.features.col_as_slice(row), &mean))
-            .collect();
-        let mut known = linalg::copied(now.features.as_ref());
-        linalg::solve_lower(factor.as_ref(), known.as_mut());
-        Ok(log_likelihood(&known, unexpected)? - log_likelihood(&now.features, now.field)?)
+        Ok(LocalField { basis, factor, mean })
     }
 
     /// The readings at these poses.
@@ -95,6 +116,14 @@ impl Smoother {
         linalg::scale_columns(&mut features, |column| 1.0 / deviations[column]);
         Seen { features, field }
     }
+}
+
+/// The field near some places: its unknowns have this mean, and the factor is that of their information, 1 + A'A, with A the features of the
+/// readings over their standard deviations.
+pub(super) struct LocalField {
+    pub basis: Basis,
+    pub factor: Matrix,
+    pub mean: Vec<f64>,
 }
 
 /// Readings of three axes each along those of the map, over their standard deviations: a column of features, and the field around its mean.
@@ -165,7 +194,7 @@ mod tests {
         };
         let joint = logarithm(then.clone().chain(first..end).collect());
         let expected = joint - logarithm(then.collect()) - logarithm((first..end).collect());
-        let found = smoother.evidence(first, end).unwrap();
+        let found = smoother.evidence(first..end).unwrap();
         assert!((found - expected).abs() < 1e-6 * expected.abs(), "{found} {expected}");
     }
 
