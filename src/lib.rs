@@ -10,10 +10,11 @@
 //! * [`sensing`]: from messages to located readings: the intake with clocks and frames, calibration, gates, and why nothing is being mapped.
 //! * [`field`]: the map of the field: prediction, learning, state and rasters.
 //! * [`trajectory`]: what was driven, kept, from which a map can be made again.
+//! * [`particle_filter`]: where a sensor is in a map, and whether that is proven.
 //! * [`slam`]: the path of a drive, estimated together with the field, where odometry drifts.
 //! * [`mapping`]: averaging, batches, the steps that build a map, and the thread that takes them.
 //! * [`store`]: the file of a map, what is written into it while the map is made, and which map a run continues.
-//! * [`localization`]: the robot in a finished map, by a particle filter.
+//! * [`localization`]: the robot in a finished map.
 //! * [`registration`]: where one map is in the other, by their trajectories.
 //! * [`session`]: a live run, independent of ROS.
 //! * [`files`]: files that are replaced whole or not at all.
@@ -36,6 +37,7 @@ pub mod field;
 pub mod files;
 pub mod localization;
 pub mod mapping;
+pub mod particle_filter;
 pub mod registration;
 #[cfg(feature = "ros")]
 pub mod ros;

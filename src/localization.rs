@@ -5,46 +5,31 @@
 //!                 gates, pose of odometry at each reading, averages along the path
 //! ```
 //!
-//! The map may be one of strengths, or of the three axes; with those the heading shows in every reading. Particles look the map up
-//! ([`lookup`]), so that a step costs the same however large the map is. Errors of the map and of neighbouring readings are shared, so
-//! readings within a short distance count as one. Besides its pose a particle has the scale of odometry and its drift, which stay
-//! the same for a drive.
+//! The map may be one of strengths, or of the three axes; with those the heading shows in every reading.
 //!
 //! An estimate comes with a [`State`]. It is tracking only where one place explains the readings of some metres better than the map as a
 //! whole does; not being lost is not enough. While readings disagree with the map, particles are drawn anew from all of it.
 //!
 //! The poses are the same for the same measurements, settings and seed.
 
-mod density;
-mod estimate;
-mod filter;
 mod last_pose;
-pub mod lookup;
-mod motion;
-mod particle;
-mod sample;
 pub mod thread;
 
-use std::f64::consts::PI;
 use std::sync::Arc;
 
 use nalgebra::{Isometry2, Isometry3, Matrix3, Point3, Rotation3, Vector2, Vector3};
-use serde::{Deserialize, Serialize};
 
 use crate::config::{self, Config, PoseSource, Scope};
 use crate::field::map::FieldMap;
 use crate::mapping::pipeline::Pipeline;
+use crate::particle_filter::lookup::MapLookup;
+use crate::particle_filter::{MotionStep, ParticleFilter};
 use crate::sensing::counters::Counters;
 use crate::sensing::intake::Input;
 use crate::sensing::reading::{Measurement, Observation, Pose, Stamp};
 
-pub use estimate::{Confidence, Estimate, Reason, State};
-pub use filter::ParticleFilter;
+pub use crate::particle_filter::{Estimate, Particle, Reason, Start, State};
 pub use last_pose::LastPose;
-pub use motion::MotionStep;
-pub use particle::Particle;
-
-use lookup::MapLookup;
 
 /// Why a robot cannot be located in a map.
 #[derive(Debug, thiserror::Error)]
@@ -76,31 +61,7 @@ pub fn in_frame_of_odometry(mut config: Config) -> Config {
     config
 }
 
-/// The start: where the robot may be.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Start {
-    /// Anywhere in the map, with any heading.
-    Anywhere,
-    /// Here: the pose of the robot's body in the frame of the map.
-    At {
-        /// x and y, in metres.
-        place: [f64; 2],
-        /// Counterclockwise from the x axis, in radians.
-        heading: f64,
-        /// Standard deviation of x and y, in metres.
-        deviation: f64,
-        /// Standard deviation of the heading, in radians.
-        heading_deviation: f64,
-    },
-}
-
 impl Start {
-    /// About here, as somebody said: with the uncertainty that AMCL gives such a pose, 0.5 m and 15 degrees.
-    pub fn given(place: [f64; 2], heading: f64) -> Self {
-        Self::At { place, heading, deviation: 0.5, heading_deviation: PI / 12.0 }
-    }
-
     /// About where a robot was last known to be.
     pub fn near(located: &Located) -> Self {
         Self::At {
@@ -109,13 +70,6 @@ impl Start {
             deviation: located.estimate.deviation(),
             heading_deviation: located.estimate.covariance[2][2].sqrt(),
         }
-    }
-
-    fn is_valid(&self) -> bool {
-        let Self::At { place: [x, y], heading, deviation, heading_deviation } = *self else { return true };
-        [x, y, heading, deviation, heading_deviation].iter().all(|number| number.is_finite())
-            && deviation >= 0.0
-            && heading_deviation >= 0.0
     }
 }
 
@@ -178,7 +132,8 @@ impl Localizer {
         if !start.is_valid() {
             return Err(Error::Start(start));
         }
-        let lookup = Arc::new(MapLookup::of(map, &config.localization, mount.translation.z)?);
+        let lookup = MapLookup::of(map, &config.localization, mount.translation.z).ok_or(Error::NothingKnown)?;
+        let lookup = Arc::new(lookup);
         let bias = map.sensor_bias().map_or_else(Vector3::zeros, |bias| bias.hard_iron.into());
         Ok(Self::in_lookup(config, lookup, bias, mount, start))
     }

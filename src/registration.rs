@@ -22,9 +22,9 @@ use nalgebra::{Isometry2, Isometry3, Point2, Vector2, Vector3};
 
 use crate::config::Config;
 use crate::field::map::FieldMap;
-use crate::localization::lookup::MapLookup;
 use crate::localization::{Error, Localizer, Start, State};
 use crate::mapping::updates::lock;
+use crate::particle_filter::lookup::MapLookup;
 use crate::sensing::reading::Observation;
 
 pub use refinement::{Given, Placed, Refined, refine};
@@ -122,7 +122,8 @@ impl Driven {
         if let Some(lookup) = lookups.get(&(centimetres as i64)) {
             return Ok(Arc::clone(lookup));
         }
-        let lookup = Arc::new(MapLookup::of(&self.map, &self.config.localization, 0.01 * centimetres)?);
+        let lookup = MapLookup::of(&self.map, &self.config.localization, 0.01 * centimetres);
+        let lookup = Arc::new(lookup.ok_or(Error::NothingKnown)?);
         lookups.insert(centimetres as i64, Arc::clone(&lookup));
         Ok(lookup)
     }

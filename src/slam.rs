@@ -26,4 +26,4 @@ pub use chain::{
 };
 pub use estimate::{Error, Estimate, LocalHyperparameters, PathEstimator, Tracked, estimate, local_hyperparameters};
 pub use prior::Prior;
-pub use smoother::Smoother;
+pub use smoother::{Revisit, Smoother};

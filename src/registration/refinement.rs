@@ -14,7 +14,7 @@ use nalgebra::{Isometry2, Matrix2, Matrix6, SMatrix, SVector, Translation2, Vect
 
 use super::Driven;
 use crate::localization::Error;
-use crate::localization::lookup::{Local, MapLookup};
+use crate::particle_filter::lookup::{Local, MapLookup};
 use crate::sensing::reading::Observation;
 
 /// Degrees of freedom of the residuals.

@@ -6,7 +6,7 @@ use streaming_gp::NamedValue;
 use super::basis::FieldPrior;
 use super::chain::{DRIFT, IRON, OdometryNoise, PlanePose, SCALE, chain, plane_pose, wrapped};
 use super::prior::Prior;
-use super::smoother::{CHUNK, Smoother};
+use super::smoother::{CHUNK, Revisit, Smoother};
 use crate::config::{self, Config, Mapped};
 use crate::sensing::reading::{MagneticField, Observation};
 use crate::trajectory::{Correction, Node, fold};
@@ -54,10 +54,14 @@ pub struct Estimate {
     pub online: Correction,
     /// Covariance of each place after the path is turned and shifted to fit the truth best, in metres squared, one for each node.
     pub covariances: Vec<Matrix2<f64>>,
+    /// How much longer the movements along the path are than by odometry, as [`Smoother::length_ratio`] fits it.
+    pub length_ratio: f64,
     /// Drift of the heading of odometry, in radians per metre: positive where it turns too little to the left.
     pub drift: f64,
     /// Hard iron of the sensor, in microtesla.
     pub hard_iron: [f64; 3],
+    /// Where the path came back to places where it was before.
+    pub revisits: Vec<Revisit>,
 }
 
 /// The path of a drive, estimated as observations come in.
@@ -188,8 +192,10 @@ impl PathEstimator {
             correction: self.correction()?,
             online: self.correction_to(smoother.online())?,
             covariances: smoother.covariances_of_shape().map_err(|_| Error::NoSolution)?,
+            length_ratio: smoother.length_ratio(),
             drift: shared[DRIFT],
             hard_iron: shared.fixed_rows::<3>(IRON).into_owned().into(),
+            revisits: smoother.revisits().map_err(|_| Error::NoSolution)?,
         })
     }
 

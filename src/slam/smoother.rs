@@ -18,10 +18,12 @@
 
 mod covariance;
 mod elimination;
+mod evidence;
 mod revisits;
+mod search;
 mod window;
 
-use nalgebra::Matrix3;
+use nalgebra::{Matrix3, Rotation2, Vector2};
 use streaming_gp::NotPositiveDefinite;
 use streaming_gp::linalg;
 
@@ -29,6 +31,7 @@ use super::chain::{DRIFT, Link, PlanePose, SCALE, Shared};
 use super::prior::Prior;
 use super::segment::{At, Linearised, Problem, Segment};
 use super::tile::{Layout, Tile, add_lower};
+pub use evidence::Revisit;
 use revisits::Revisits;
 use window::Window;
 
@@ -102,6 +105,8 @@ pub struct Smoother {
     segments: Vec<Segment>,
     /// Number of poses with which the whole path is estimated again.
     next_whole: f64,
+    /// Number of poses that were looked for in the field before them.
+    searched: usize,
     revisits: Revisits,
     has_returned: bool,
     /// Covariance of the last pose when the whole path was estimated last.
@@ -127,6 +132,7 @@ impl Smoother {
             tiles: Vec::new(),
             segments: Vec::new(),
             next_whole: 0.0,
+            searched: 0,
             revisits,
             has_returned: false,
             covariance_of_whole: Matrix3::zeros(),
@@ -152,6 +158,18 @@ impl Smoother {
     /// What the whole path shares.
     pub fn shared(&self) -> &Shared {
         &self.shared
+    }
+
+    /// How much longer the movements along the path are than by odometry: the factor that fits best, by least squares. The field cannot tell
+    /// it where its lengthscale is not known, so it is held near one then.
+    pub fn length_ratio(&self) -> f64 {
+        let along = |(index, link): (usize, &Link)| {
+            let before = self.poses[index - 1];
+            let moved = Rotation2::new(-before.z) * (self.poses[index] - before).xy();
+            Vector2::new(moved.dot(&link.movement), link.movement.norm_squared())
+        };
+        let sums: Vector2<f64> = self.links.iter().enumerate().take(self.poses.len()).skip(1).map(along).sum();
+        if sums.y > 0.0 { sums.x / sums.y } else { 1.0 }
     }
 
     /// Whether the path has come back to where it was: before, the field says little of it.
@@ -202,9 +220,7 @@ impl Smoother {
         }
         if self.segments.iter().any(|segment| segment.counts.contains(&false)) {
             // What was left out is needed where the path comes back to it.
-            self.lay_out()?;
-            self.estimate_fields()?;
-            self.evaluate(&mut Window::whole(), STALE)?;
+            self.estimate_again(0)?;
         }
         let before = self.poses.len();
         let first = if before == 1 { 0 } else { before };
@@ -227,6 +243,7 @@ impl Smoother {
         self.leave(&window);
         if self.poses.len() as f64 >= self.next_whole {
             self.iterate(&mut Window::whole(), WHOLE_STEPS, STALE)?;
+            self.close_long_way_round()?;
             self.next_whole = GROWTH * self.poses.len() as f64;
             self.covariance_of_whole = self.covariance_of_last_in(&Window::whole())?;
             self.covariance_of_last = Some(self.covariance_of_whole);
@@ -276,6 +293,7 @@ impl Smoother {
         if !self.is_valid {
             return Err(NotPositiveDefinite);
         }
+        self.close_long_way_round()?;
         let scale_deviation = self.prior.shared[SCALE];
         if !self.prior.is_lengthscale_known {
             self.prior.shared[SCALE] = HELD_SCALE.min(scale_deviation);
@@ -367,6 +385,14 @@ impl Smoother {
         self.count(&self.returned());
         self.estimate_fields()?;
         self.iterate(&mut Window::whole(), steps, STALE / 5.0)?;
+        Ok(())
+    }
+
+    /// Makes steps of the whole path, in tiles around it, with all readings.
+    fn estimate_again(&mut self, steps: usize) -> Result<(), NotPositiveDefinite> {
+        self.lay_out()?;
+        self.estimate_fields()?;
+        self.iterate(&mut Window::whole(), steps, STALE)?;
         Ok(())
     }
 

@@ -18,7 +18,7 @@ use magmap::slam::{
 use magmap::trajectory::fold;
 use magmap_tools::locate::CHI_SQUARED_95;
 use magmap_tools::path_errors::{alignment, distances, root_mean_square};
-use nalgebra::{Matrix2, Point2, Vector2};
+use nalgebra::{Matrix2, Point2, Rotation2, Vector2};
 use serde::Serialize;
 
 pub use errors::OdometryErrors;
@@ -27,6 +27,10 @@ pub use worlds::World;
 
 /// Variance of the noise of an observation on the drives, in microtesla squared: several times that of its average.
 const NOISE: f64 = 16.0;
+
+/// The path came back to a place where it is nearer than the first distance to one that it left more than the second one before, along the
+/// path, in metres.
+const RETURN: (f64, f64) = (0.5, 10.0);
 
 /// Observations that a map learns at once.
 const BATCH: usize = 50;
@@ -101,6 +105,7 @@ impl TruePath {
             odometry: error_of(&odometry, &truth),
             online: error_of(smoother.online(), &truth),
             smoothed: error_of(smoother.poses(), &truth),
+            revisited: error_where_revisited(smoother.poses(), &truth),
             worst: off.iter().map(|error| error.norm()).fold(0.0, f64::max),
             in_95: off.iter().zip(&covariances).filter(is_inside).count() as f64 / truth.len() as f64,
             map_rmse: self.map_error(&aligned)?,
@@ -139,6 +144,9 @@ pub struct Row {
     pub online: f64,
     /// The same of the smoothed path.
     pub smoothed: f64,
+    /// The same where the path came back to a place, seen from the pose with which it was there first: whatever the size of the path, the
+    /// robot is so far from where its map has it. None where it never came back.
+    pub revisited: Option<f64>,
     /// Largest error of the smoothed path, in metres.
     pub worst: f64,
     /// Share of the poses whose ellipse of 95 % holds the truth.
@@ -166,4 +174,26 @@ fn pairs(poses: &[PlanePose], truth: &[PlanePose]) -> Vec<(Vector2<f64>, Vector2
 /// Root mean square error of the places, after alignment, in metres.
 fn error_of(poses: &[PlanePose], truth: &[PlanePose]) -> f64 {
     root_mean_square(distances(&pairs(poses, truth)).into_iter())
+}
+
+/// Root mean square error of the places that the path came back to, seen from where it was there first, in metres.
+fn error_where_revisited(poses: &[PlanePose], truth: &[PlanePose]) -> Option<f64> {
+    let (near, before) = RETURN;
+    let steps = truth.windows(2).map(|pair| (pair[1] - pair[0]).xy().norm());
+    let along: Vec<f64> = [0.0]
+        .into_iter()
+        .chain(steps.scan(0.0, |sum, step| {
+            *sum += step;
+            Some(*sum)
+        }))
+        .collect();
+    let seen_from =
+        |path: &[PlanePose], first: usize, now: usize| Rotation2::new(-path[first].z) * (path[now] - path[first]).xy();
+    let error = |now: usize| {
+        let earlier = along.partition_point(|length| along[now] - length > before);
+        let first = (0..earlier).find(|first| (truth[now] - truth[*first]).xy().norm() < near)?;
+        Some((seen_from(poses, first, now) - seen_from(truth, first, now)).norm())
+    };
+    let errors: Vec<f64> = (0..truth.len()).filter_map(error).collect();
+    (!errors.is_empty()).then(|| root_mean_square(errors.into_iter()))
 }

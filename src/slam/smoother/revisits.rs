@@ -16,7 +16,6 @@ const RETURN: (f64, f64) = (0.75, 5.0);
 pub(super) struct Revisits {
     near: f64,
     before: f64,
-    /// For each pose its place, the length of the path up to there, and whether the path was there at another time.
     visits: Vec<Visit>,
     /// The visits in each square of the plane, whose side is the distance that is near.
     squares: HashMap<[i64; 2], Square>,
@@ -30,10 +29,15 @@ struct Square {
     again: Vec<usize>,
 }
 
+/// A pose of the path.
 #[derive(Clone, Copy, Debug)]
 struct Visit {
     place: [f64; 2],
+    /// Length of the path up to there, in metres.
     along: f64,
+    /// A pose of an earlier time at that place.
+    earlier: Option<usize>,
+    /// Whether the path was there at another time, earlier or later.
     is_revisited: bool,
 }
 
@@ -56,24 +60,25 @@ impl Revisits {
         let along = self.visits.last().map_or(0.0, |last| last.along + distance(last));
         let (near, before) = (self.near, self.before);
         let is_return = |visit: &Visit| along - visit.along > before && distance(visit) < near;
-        let mut is_revisited = false;
+        let mut earlier = None;
         let [column, row] = self.square(place);
         for square in (-1..=1).flat_map(|i| (-1..=1).map(move |j| [column + i, row + j])) {
             let Some(Square { once, again }) = self.squares.get_mut(&square) else { continue };
-            is_revisited = is_revisited || again.iter().any(|index| is_return(&self.visits[*index]));
+            earlier = earlier.max(again.iter().rev().find(|index| is_return(&self.visits[**index])).copied());
             once.retain(|&index| {
                 let other = &mut self.visits[index];
                 other.is_revisited = is_return(other);
                 if other.is_revisited {
-                    is_revisited = true;
+                    earlier = earlier.max(Some(index));
                     again.push(index);
                 }
                 !other.is_revisited
             });
         }
+        let is_revisited = earlier.is_some();
         let Square { once, again } = self.squares.entry([column, row]).or_default();
         if is_revisited { again } else { once }.push(self.visits.len());
-        self.visits.push(Visit { place, along, is_revisited });
+        self.visits.push(Visit { place, along, earlier, is_revisited });
     }
 
     fn square(&self, place: [f64; 2]) -> [i64; 2] {
@@ -83,6 +88,27 @@ impl Revisits {
     /// Whether the path was at another time where it is with this pose.
     pub fn is_revisited(&self, index: usize) -> bool {
         self.visits[index].is_revisited
+    }
+
+    /// A pose of an earlier time, the last that was found, at which the path was where it is with this pose.
+    pub fn earlier(&self, index: usize) -> Option<usize> {
+        self.visits[index].earlier
+    }
+
+    /// Length of the path up to this pose, in metres.
+    pub fn along(&self, index: usize) -> f64 {
+        self.visits[index].along
+    }
+
+    /// The first pose of the last part of the path that is this long, in metres.
+    pub fn start_of_last(&self, length: f64) -> usize {
+        let end = self.visits.last().map_or(0.0, |last| last.along);
+        self.visits.partition_point(|visit| visit.along < end - length)
+    }
+
+    /// Number of the poses so long before this one that a place there counts as one of another time.
+    pub fn end_before(&self, index: usize) -> usize {
+        self.visits.partition_point(|visit| self.along(index) - visit.along > self.before)
     }
 
     /// Whether the path has come back anywhere.
@@ -112,6 +138,12 @@ mod tests {
         };
         let found: Vec<usize> = (0..path.len()).filter(|index| revisits.is_revisited(*index)).collect();
         assert_eq!(found, (0..path.len()).filter(|index| expected(*index)).collect::<Vec<_>>());
+        // The first pose that is back is that at 8.2 m: it is 5.2 m of path since the robot was next to there.
+        let back = (0..path.len()).find(|index| revisits.earlier(*index).is_some()).unwrap();
+        let there = revisits.earlier(back).unwrap();
+        let way_round = revisits.along(back) - revisits.along(there);
+        assert!(back >= 100 && there < 100 && (5.015..5.2).contains(&way_round), "{back} {there} {way_round}");
+        assert!((path[back] - path[there]).xy().norm() < 0.752 && revisits.end_before(back) == there + 1);
         assert!(!revisits.emptied().any());
     }
 }

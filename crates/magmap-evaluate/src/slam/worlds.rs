@@ -38,9 +38,9 @@ const HALL_PATH: f64 = 150.0;
 const ROOM: [f64; 2] = [6.0, 6.0];
 const APART: f64 = 15.0;
 
-/// A corridor with rooms on both sides, the width of a room, and the length of the path, in metres.
+/// A corridor with rooms on both sides, the width of a room, and the length of the path, in metres: into every room, and back.
 const CORRIDOR: [f64; 2] = [60.0, 10.0];
-const CORRIDOR_ROOM: f64 = 6.0;
+const CORRIDOR_ROOM: f64 = 12.0;
 const CORRIDOR_PATH: f64 = 400.0;
 
 /// Sides of a large hall, and the distance between its lanes, in metres.

@@ -11,7 +11,7 @@ use crate::export::NamedPath;
 use crate::export::file::write_atomically;
 use crate::path_errors::{alignment, distances, planar_at, root_mean_square};
 use magmap::sensing::reading::{Observation, Pose, in_plane};
-use magmap::slam::Estimate;
+use magmap::slam::{Estimate, Revisit};
 use magmap::trajectory::{self, Correction, OdometryPath, Timeline};
 
 /// The poses of odometry, and where they were in the map.
@@ -37,14 +37,19 @@ pub struct PathReport {
 }
 
 /// What the field said of odometry and sensor.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct SlamReport {
+    /// How much longer the movements along the corrected path are than by odometry, by least squares. The field cannot tell it, so it is held
+    /// near one: `slam.odometry_scale` says how wrong odometry may be.
+    pub length_ratio: f64,
     /// Drift of the heading of odometry, in radians per metre: positive where it turns too little to the left.
     pub drift: f64,
     /// Hard iron of the sensor, in microtesla.
     pub hard_iron: [f64; 3],
     /// Root mean square of the expected errors of the places, after the rotation and the shift that fit the truth best, in metres.
     pub expected_error: f64,
+    /// Where the path came back to places where it was before, in pieces of a few metres.
+    pub revisits: Vec<Revisit>,
 }
 
 /// Root mean square errors of places after the rotation and the shift that fit best, in metres.
@@ -65,7 +70,13 @@ pub struct PathErrors {
 impl SlamReport {
     pub(super) fn of(estimate: &Estimate) -> Self {
         let deviations = estimate.covariances.iter().map(|covariance| covariance.trace().max(0.0).sqrt());
-        Self { drift: estimate.drift, hard_iron: estimate.hard_iron, expected_error: root_mean_square(deviations) }
+        Self {
+            length_ratio: estimate.length_ratio,
+            drift: estimate.drift,
+            hard_iron: estimate.hard_iron,
+            expected_error: root_mean_square(deviations),
+            revisits: estimate.revisits.clone(),
+        }
     }
 }
 

@@ -108,9 +108,20 @@ fn add_model(table: &mut Table, report: &ReplayReport) {
 
 fn add_path(table: &mut Table, path: &PathReport) {
     table.row("path corrected", format!("by {:.2} m RMS, {:.2} m at most", path.moved, path.moved_most));
-    if let Some(SlamReport { drift, expected_error, .. }) = &path.slam {
-        table.row("", format!("heading by {drift:+.4} rad/m"));
+    if let Some(SlamReport { length_ratio, drift, expected_error, revisits, .. }) = &path.slam {
+        let stretch = 100.0 * (length_ratio - 1.0);
+        table.row("", format!("distances by {stretch:+.2} %, heading by {drift:+.4} rad/m"));
         table.row("", format!("expected error {expected_error:.3} m RMS"));
+        let length: f64 = revisits.iter().map(|revisit| revisit.length).sum();
+        let longest = revisits.iter().map(|revisit| revisit.way_round).fold(0.0, f64::max);
+        table.row("places revisited", format!("along {length:.0} m of the path, after up to {longest:.0} m"));
+        let proven = revisits.iter().filter(|revisit| revisit.evidence > 0.0).count();
+        let [weakest, strongest] =
+            [f64::min, f64::max].map(|of| revisits.iter().map(|revisit| revisit.evidence).reduce(of));
+        if let (Some(weakest), Some(strongest)) = (weakest, strongest) {
+            let range = format!("log likelihood ratios {weakest:.0} to {strongest:.0}");
+            table.row("", format!("{proven} of {} pieces agree with what was there ({range})", revisits.len()));
+        }
     }
     if let Some(PathErrors { odometry, online, corrected, corrected_most, .. }) = &path.truth {
         let online = online.map_or(String::new(), |online| format!(", on the way {online:.3} m"));

@@ -315,7 +315,7 @@ fn sample_size(bins: usize, settings: &config::Localization) -> usize {
 mod tests {
     use super::*;
     use crate::config::Localization;
-    use crate::localization::lookup::tests::filled;
+    use crate::particle_filter::lookup::tests::filled;
 
     #[test]
     fn systematic_resampling_keeps_every_weight_to_within_one() {

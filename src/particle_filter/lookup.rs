@@ -1,6 +1,5 @@
 //! The map as the particles read it: means and variances on a grid of nodes, interpolated between them.
 
-use super::Error;
 use super::density::log_density;
 use crate::config;
 use crate::field::map::{FieldMap, Prediction};
@@ -12,10 +11,10 @@ const TILE: usize = 16;
 const NODES: usize = TILE + 1;
 
 /// A node is unknown if its variance exceeds this fraction of the variance infinitely far away.
-const UNKNOWN_ABOVE: f64 = 0.75;
+pub(crate) const UNKNOWN_ABOVE: f64 = 0.75;
 
 /// Nodes per lengthscale: linear interpolation is then off by a thousandth of the field's standard deviation.
-const NODES_PER_LENGTHSCALE: f64 = 8.0;
+pub(crate) const NODES_PER_LENGTHSCALE: f64 = 8.0;
 
 /// A map that is only read, in constant time at any place.
 ///
@@ -66,11 +65,8 @@ pub struct Normal {
 }
 
 impl MapLookup {
-    /// Reads a map at the `height` of the sensor above its plane, in metres.
-    ///
-    /// # Errors
-    /// [`Error::NothingKnown`].
-    pub fn of(map: &FieldMap, settings: &config::Localization, height: f64) -> Result<Self, Error> {
+    /// Reads a map at the `height` of the sensor above its plane, in metres; none where nothing is known of it.
+    pub fn of(map: &FieldMap, settings: &config::Localization, height: f64) -> Option<Self> {
         let lengthscales = map.hyperparameters().into_iter().filter(|named| named.name.starts_with("lengthscale"));
         let finest = lengthscales.map(|named| named.value / NODES_PER_LENGTHSCALE).fold(settings.resolution, f64::min);
         let outputs = if map.axes(&[]).is_some() { 3 } else { 1 };
@@ -87,11 +83,11 @@ impl MapLookup {
         };
         let lookup =
             Self::fill(&map.inducing_points(), settings.margin, finest, outputs, map.noise_variance(), predict);
-        if lookup.known.is_empty() { Err(Error::NothingKnown) } else { Ok(lookup) }
+        (!lookup.known.is_empty()).then_some(lookup)
     }
 
     /// Fills the tiles within `margin` of `places` with `predict`: from places to the numbers of their nodes.
-    fn fill(
+    pub(crate) fn fill(
         places: &[[f64; 2]],
         margin: f64,
         resolution: f64,
@@ -233,7 +229,7 @@ pub(super) mod tests {
     use super::*;
 
     /// A field of three axes within 10 m by 6 m that is known everywhere.
-    pub(in crate::localization) fn filled<const D: usize>(field: impl Fn([f64; 2]) -> [f64; D]) -> MapLookup {
+    pub(in crate::particle_filter) fn filled<const D: usize>(field: impl Fn([f64; 2]) -> [f64; D]) -> MapLookup {
         let places: Vec<[f64; 2]> = (0..60).map(|i| [f64::from(i % 10) + 0.5, f64::from(i / 10) + 0.5]).collect();
         MapLookup::fill(&places, 0.5, 0.1, D, 0.5, |places| {
             let node = |&[x, y]: &[f64; 2]| -> Vec<f32> {
