@@ -18,16 +18,16 @@ use crate::particle_filter::lookup::{MapLookup, NODES_PER_LENGTHSCALE, UNKNOWN_A
 use crate::particle_filter::{MotionStep, ParticleFilter, Start, State};
 use crate::slam::chain::{DRIFT, IRON, MEAN, PlanePose, wrapped};
 
-/// The path is searched for where its standard deviation exceeds this, in lengthscales.
-const UNCERTAIN: f64 = 0.3;
+/// The path is searched for where its standard deviation exceeds this, in lengthscales: nearer, the optimum next to it is the right one.
+const UNCERTAIN: f64 = 1.0;
 
 /// It is looked for within this many standard deviations.
 const WITHIN: f64 = 3.0;
 
 /// A place that is found nearer than this is where the path is already, in lengthscales.
-const SAME: f64 = 0.5;
+const SAME: f64 = 0.75;
 
-/// Evidence, as a logarithm, from which a revisit is proven.
+/// Evidence, as a logarithm, from which a revisit is proven, and by which a path has to explain the readings better.
 const PROVEN: f64 = 10.0;
 
 /// Least length of path that is looked for, in metres: the filter needs some metres for a proof.
@@ -62,12 +62,13 @@ impl Smoother {
         }
         let Some(lookup) = self.lookup(&searched, WITHIN * deviation)? else { return Ok(()) };
         if let Some((index, found)) = self.found(lookup, searched.start, &reaches) {
-            let mut other = self.at(self.bent(known, index, found));
+            // Both are estimated alike: one more step must not decide.
+            let mut paths = [self.poses.clone(), self.bent(known, index, found)].map(|poses| self.at(poses));
+            paths.iter_mut().try_for_each(|path| path.estimate_again(LAST_STEPS))?;
             let all = vec![true; self.poses.len()];
-            if other.estimate_again(LAST_STEPS).is_ok()
-                && other.cost_of(&self.prior, &all)? < self.cost_of(&self.prior, &all)?
-            {
-                *self = other;
+            let [same, bent] = paths;
+            if bent.cost_of(&self.prior, &all)? + PROVEN < same.cost_of(&self.prior, &all)? {
+                *self = bent;
             }
         }
         Ok(())
