@@ -249,7 +249,7 @@ fn later(mut measurement: Measurement, seconds: f64) -> Measurement {
 }
 
 #[test]
-fn a_field_that_is_switched_on_for_a_second_moves_the_map_by_less_than_the_noise_of_its_neighbours() {
+fn a_field_that_is_switched_on_for_a_second_leaves_known_ground_alone_and_disturbs_unknown_ground_little() {
     let mut config = Config::default();
     config.model.field = config::Mapped::Vector;
     let mut open = config.clone();
