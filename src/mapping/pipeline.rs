@@ -341,7 +341,9 @@ impl Downstream {
 
     fn check_pulse(&mut self, observation: Observation) {
         match self.pulse_gate.check(&self.gates, observation) {
-            Passed::Accepted(observations) => observations.into_iter().for_each(|observation| self.batch(observation)),
+            Passed::Accepted(held, seen) => {
+                held.into_iter().chain(seen).for_each(|observation| self.batch(observation));
+            }
             Passed::Rejected(observations) => {
                 let readings = observations.iter().map(|observation| u64::from(observation.readings)).sum();
                 // They were used until now.

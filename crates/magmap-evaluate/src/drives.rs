@@ -368,7 +368,7 @@ fn averaged(batch: &[LocatedReading], config: &Config, offset: f64) -> Vec<Obser
     let mut accepted = Vec::new();
     for observation in observations {
         match gate.check(&config.gates, observation) {
-            Passed::Accepted(observations) => accepted.extend(observations),
+            Passed::Accepted(held, seen) => accepted.extend(held.into_iter().chain(seen)),
             Passed::Rejected(observations) => log::warn!("a pulse of {} observations was rejected", observations.len()),
         }
     }

@@ -48,8 +48,8 @@ const UNLIKE: [f64; 2] = [0.5, 0.3];
 /// What became of observations.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Passed {
-    /// They are accepted, in this order.
-    Accepted(Vec<Observation>),
+    /// They are accepted, in this order: those that were held, and this one unless it is held now.
+    Accepted(Vec<Observation>, Option<Observation>),
     /// They are rejected.
     Rejected(Vec<Observation>),
 }
@@ -64,7 +64,7 @@ impl PulseGate {
         let Some(first) = self.held.first() else {
             if is_comparable && change(&before, &seen).norm() > self.limit(&before, &seen) {
                 self.held.push(seen);
-                return Passed::Accepted(Vec::new());
+                return Passed::Accepted(Vec::new(), None);
             }
             return self.accept(seen);
         };
@@ -73,7 +73,7 @@ impl PulseGate {
         }
         self.held.push(seen);
         if !self.has_changed_back(&before) {
-            return Passed::Accepted(Vec::new());
+            return Passed::Accepted(Vec::new(), None);
         }
         Passed::Rejected(std::mem::take(&mut self.held))
     }
@@ -86,7 +86,7 @@ impl PulseGate {
     }
 
     fn accept(&mut self, seen: Observation) -> Passed {
-        let mut accepted = self.release();
+        let held = self.release();
         if let Some(before) = self.before {
             let apart = distance(&before, &seen).max(NEAR);
             let change = change(&before, &seen).norm();
@@ -96,8 +96,7 @@ impl PulseGate {
             self.usual += weight * (rate - self.usual);
         }
         self.before = Some(seen);
-        accepted.push(seen);
-        Passed::Accepted(accepted)
+        Passed::Accepted(held, Some(seen))
     }
 
     /// The greatest change that is not sudden.
@@ -163,7 +162,7 @@ mod tests {
         let place = |seen: Observation| seen.position.x;
         for seen in observations {
             match gate.check(settings, *seen) {
-                Passed::Accepted(observations) => accepted.extend(observations.into_iter().map(place)),
+                Passed::Accepted(held, seen) => accepted.extend(held.into_iter().chain(seen).map(place)),
                 Passed::Rejected(observations) => rejected.extend(observations.into_iter().map(place)),
             }
         }
