@@ -61,9 +61,9 @@ sections! {
         /// Where poses come from.
         #[programs(Mapper, Replay)]
         pose_source: PoseSource = PoseSource::Odometry,
-        /// Whether odometry keeps its frame when the robot is switched off or carried, as motion capture and GNSS do. Otherwise a node that
-        /// continues a map of odometry's frame looks for the robot in it first.
-        #[programs(Mapper)]
+        /// Whether odometry keeps its frame when the robot is switched off or carried, as motion capture and GNSS do. Otherwise a node or a
+        /// replay that continues a map of odometry's frame looks for the robot in it first.
+        #[programs(Mapper, Replay)]
         odometry_is_fixed: bool = false,
         /// How long a measurement waits for a transform before it is rejected, in seconds between stamps.
         patience: f64 = 10.0 => not_negative,

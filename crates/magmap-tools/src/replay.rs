@@ -142,7 +142,7 @@ pub struct Source {
     pub intake: Intake,
     /// Known missing parts.
     pub loss: Loss,
-    /// Whether its poses are in a frame that other recordings share, as those of a survey are: odometry begins anywhere.
+    /// Whether its poses are in a frame that other recordings share, as surveys do. Odometry otherwise begins anywhere.
     pub is_frame_shared: bool,
     /// True poses of the body, in the order of their stamps, with which a corrected path is compared; may be empty.
     pub truth: Vec<Pose>,
@@ -333,12 +333,11 @@ impl Replay {
             return Err(nothing);
         }
         let path = self.poses.and_then(|poses| corrected_path(poses, &finished, &self.context.source.truth));
-        let unplaced = match self.context.interrupted {
-            true => None,
-            false => map_file::keep_unplaced(&self.folder.join(FILE_NAME), &finished.mapper)?,
-        };
-        let unplaced = unplaced.map(|unplaced| Lost { what: unplaced.to_string(), count: None, first: None });
-        self.context.source.loss.items.extend(unplaced);
+        if !self.context.interrupted
+            && let Some(unplaced) = map_file::keep_unplaced(&self.folder.join(FILE_NAME), &finished.mapper)?
+        {
+            self.context.source.loss.items.push(Lost { what: unplaced.to_string(), count: None, first: None });
+        }
         let outcome = outputs::write(&self.folder, &self.config, self.context, &finished, history, path.as_ref())?;
         // An interrupted replay can be resumed.
         if !outcome.report.interrupted {
