@@ -19,8 +19,9 @@ SLAM = {'slam.enabled': True}
 # Odometry reports distances that are too long, and turns too much to the left, in radians per metre.
 SCALE, DRIFT = 0.02, 0.012
 
-# The path is corrected every few metres: what is driven since is as odometry says.
-NEARLY_ALL = 55.0
+# Of the 65.8 m: the path is corrected every four metres, and what is driven since is as odometry says. A busy machine corrects it less often,
+# but catches up.
+NEARLY_ALL = 61.0
 
 
 def drifting(course):
@@ -108,7 +109,7 @@ def test_the_field_corrects_the_path_and_the_map(session):
     assert float(values['drift of odometry'].split()[0]) == pytest.approx(-DRIFT, abs=0.006)
 
 
-def test_a_corrected_path_goes_on_after_a_crash(session):
+def test_a_corrected_path_continues_after_a_crash(session):
     course = drive(SECONDS, field=harmonic_field_at)
     by_odometry = drifting(course)
     first = session.mapper(SLAM)
