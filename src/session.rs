@@ -169,7 +169,7 @@ impl Session {
     /// Replaces the map by a loaded one, if that fits; the current one is kept by `keep`, which says where.
     fn replace_by(&self, loaded: Checkpoint, keep: impl FnOnce(&Mapper) -> Answer + Send + 'static) -> Answer {
         let path = self.named_file();
-        if self.source.is_recording() && loaded.stream.progress.holds(&self.source) {
+        if self.source.is_recording() && loaded.stream.progress.holds(&self.source, loaded.model.totals.batches()) {
             let name = &self.source.name;
             return Err(format!("{name} is already in {}: it would be mapped twice", path.display()));
         }

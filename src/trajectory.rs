@@ -137,11 +137,12 @@ impl Trajectory {
         self.length
     }
 
-    /// Largest distance by which this correction moves an observation, in metres.
-    pub fn moved_most(&self, correction: &Correction) -> f64 {
+    /// Largest distance between the places of an observation by two corrections, in metres. The default one moves nothing.
+    pub fn moved_most(&self, from: &Correction, to: &Correction) -> f64 {
         let moved = |(index, seen): (usize, &Observation)| {
             let odometry = seen.in_plane();
-            (correction.pose(index as f64, &odometry).translation.vector - odometry.translation.vector).norm()
+            let place = |correction: &Correction| correction.pose(index as f64, &odometry).translation.vector;
+            (place(to) - place(from)).norm()
         };
         self.observations().enumerate().map(moved).fold(0.0, f64::max)
     }

@@ -233,9 +233,15 @@ impl Progress {
         self.sources.last().map(|origin| &origin.id)
     }
 
-    /// Whether the map contains measurements from a source.
-    pub fn holds(&self, source: &SourceId) -> bool {
-        self.sources.iter().any(|origin| origin.id == *source)
+    /// The runs from which the map has learnt, given the number of batches that it was given.
+    pub fn runs_with_batches(&self, batches: u64) -> impl Iterator<Item = &SourceRun> {
+        let ends = self.sources.iter().skip(1).map(|run| run.after_updates).chain([batches]);
+        self.sources.iter().zip(ends).filter(|(run, end)| run.after_updates < *end).map(|(run, _)| run)
+    }
+
+    /// Whether a map that was given this many batches has learnt from a source.
+    pub fn holds(&self, source: &SourceId, batches: u64) -> bool {
+        self.runs_with_batches(batches).any(|run| run.id == *source)
     }
 }
 

@@ -30,7 +30,7 @@ use crate::trajectory::{Correction, Trajectory, fold};
 const FIRST: f64 = 20.0;
 
 /// Where the field corrects the path, the map is made again when a place has moved by this, in metres, or a heading, in radians.
-const MOVED: f64 = 0.01;
+pub(super) const MOVED: f64 = 0.01;
 
 /// After the map was made again, the thread does not do so for this many times as long as that took.
 const REST: u32 = 10;
@@ -226,7 +226,7 @@ impl CorrectionThread {
                 (correction, None, true)
             }
         };
-        let moved_most = self.trajectory.moved_most(&correction);
+        let moved_most = self.trajectory.moved_most(&Correction::default(), &correction);
         let path = CorrectedPath { tracked, length: self.trajectory.length(), moved_most };
         let map = if is_moved { self.fold(correction) } else { None };
         Ok(Some(Corrected { path, map }))

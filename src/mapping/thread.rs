@@ -21,7 +21,7 @@ use super::given_path::GivenPath;
 use super::inbox::{Inbox, MapFrame, Message};
 use super::map_check::MapCheck;
 use super::mapper::{Effect, Mapper, Step};
-use super::path_correction::{Corrected, CorrectedPath, PathCorrection};
+use super::path_correction::{Corrected, CorrectedPath, MOVED, PathCorrection};
 use super::refold::Refold;
 use super::relocating::{Relocated, Search};
 use super::step_log::StepLog;
@@ -443,6 +443,7 @@ impl MappingLoop {
             self.take_corrected();
             self.refold();
         }
+        self.take_last_path();
         if self.mapper.config().slam.enabled && self.mode == Mode::WaitForLearning && !self.is_interrupted() {
             self.correct();
         }
@@ -676,6 +677,24 @@ impl MappingLoop {
                 log::warn!("the path is not corrected any more: {error}");
                 self.path_correction = None;
             }
+        }
+    }
+
+    /// Corrects the path by the last poses of another SLAM, which wait where the map was made again a moment ago.
+    fn take_last_path(&mut self) {
+        if self.path_correction.take().is_none() || !self.mapper.config().follows_other_slam() {
+            return;
+        }
+        let trajectory = self.mapper.trajectory();
+        let Some(correction) = self.given_path.correction(trajectory) else { return };
+        let moved = trajectory.moved_most(&trajectory.correction, &correction);
+        if moved >= MOVED {
+            log::info!(
+                "another SLAM has moved the path by up to {moved:.2} m since: the map is made again before it is saved"
+            );
+            // It is made like any other: at its end, a node learns without optimisation.
+            self.stop = StopSignal::default();
+            self.take(Step::Correct(correction, None));
         }
     }
 

@@ -1,7 +1,7 @@
 //! The interfaces that r2r's documentation bindings lack: those of `std_srvs` and `map_msgs`, and magmap's own.
 //!
 //! Without ROS (feature `ros-check`) services with the same fields replace those of `std_srvs`, a grid replaces a part of one, and what
-//! needs magmap's own interfaces is left out. Those of `slam_toolbox` are there where its package is (feature `slam_toolbox`).
+//! needs magmap's own interfaces is left out. The messages of `slam_toolbox` are there where its package is (feature `slam_toolbox`).
 
 #[cfg(not(feature = "ros-check"))]
 pub(super) use r2r::magmap::{msg::FieldMap as FieldMapMessage, srv::QueryField};

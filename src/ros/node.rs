@@ -119,7 +119,7 @@ impl<'a> RosThread<'a> {
             PoseSource::Transforms => log::info!("mapping {magnetometer} along the transforms to the map's frame"),
         }
         let odometry_in_map = config.may_odometry_restart().then(|| OdometryInMap::create(node, config)).transpose()?;
-        let other_slam = config.follows_other_slam().then(|| PathListener::create(node, &config.slam)).transpose()?;
+        let other_slam = PathListener::create(node, &config.slam)?;
         let offered =
             |&command: &Command| Ok((offer::<Trigger::Service>(node, &format!("~/{}", command.into_str()))?, command));
         Ok(Self {

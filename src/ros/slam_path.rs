@@ -70,10 +70,18 @@ impl Paths {
 }
 
 impl PathListener {
-    pub(super) fn create(node: &mut Node, settings: &Slam) -> anyhow::Result<Self> {
+    /// The listener; none where the settings name no topic.
+    pub(super) fn create(node: &mut Node, settings: &Slam) -> anyhow::Result<Option<Self>> {
+        if settings.path_topic.is_empty() {
+            anyhow::ensure!(
+                settings.path_type == PathType::Path,
+                "slam.path_topic: expected the topic of the pose graph, because slam.path_type is pose_graph, found none"
+            );
+            return Ok(None);
+        }
         let (paths, topic) = (Paths::create(node, settings)?, settings.path_topic.clone());
         log::info!("the path is corrected by {topic}");
-        Ok(Self { topic, paths, received: 0, refused: 0, trouble: None })
+        Ok(Some(Self { topic, paths, received: 0, refused: 0, trouble: None }))
     }
 
     /// Passes the newest path on, if it can be used. One without poses says nothing yet.

@@ -77,7 +77,7 @@ struct Open {
 
 #[derive(Debug, Default)]
 struct TileNumbers {
-    /// Those that the maps in memory need.
+    /// Numbers of the tiles that the maps in memory need.
     used: BTreeSet<u64>,
     /// When the last attempt to write one failed; none if it did not.
     failed: Option<Instant>,
@@ -582,7 +582,7 @@ impl Database {
 /// The newest state of the map in a file becomes the saved one: of a replay whose outputs are complete, or of a copy.
 ///
 /// # Errors
-/// Those of opening its file and of writing into it.
+/// The errors of opening its file and of writing into it.
 pub fn mark_saved(path: &Path) -> Result<(), Error> {
     let database = Database::open(path)?;
     database.begin(0)?;

@@ -142,7 +142,7 @@ fn existing(path: &Path, config: &Config, source: &SourceId) -> Result<Option<Ex
             return Ok(None);
         }
     }
-    if source.is_recording() && progress.holds(source) {
+    if source.is_recording() && progress.holds(source, recovered.mapper.model().totals.batches()) {
         return Err(Error::Refused(format!(
             "{} is already in the map {}, and a recording is never mapped twice into one map; start a new map \
              (node.load_at_start = false), or choose another name (node.map_name)",
@@ -202,7 +202,7 @@ pub fn read(path: &Path) -> Result<Checkpoint, Error> {
 /// learnt; nothing in the file changes.
 ///
 /// # Errors
-/// Those of [`read`], and [`Error::Read`] where the trajectory is damaged or not complete.
+/// The errors of [`read`], and [`Error::Read`] where the trajectory is damaged or not complete.
 pub fn read_whole(path: &Path) -> Result<(Checkpoint, Vec<Vec<Observation>>), Error> {
     let database = Arc::new(Database::open_to_read(file_of(path))?);
     let mut recovered = database.recover(&Config::default(), Gaps::Skip, |_| ())?;
@@ -319,7 +319,7 @@ pub fn remove(path: &Path) -> Result<(), Error> {
 /// batches that this does not have yet.
 ///
 /// # Errors
-/// Those of opening and reading it.
+/// The errors of opening and reading it.
 pub(crate) fn load(path: &Path, config: &Config) -> Result<(Mapper, Arc<Database>, Vec<Batch>), Error> {
     let database = Arc::new(Database::open(path)?);
     let mut recovered = database.recover(config, Gaps::Skip, |_| ())?;

@@ -207,6 +207,8 @@ def test_what_does_not_go_together_is_rejected(session):
     ]:
         process = session.mapper({'slam.path_topic': '/path', **parameters}).process
         assert process.wait() == 2 and words in process.log, process.log
+    process = session.mapper({'slam.path_type': 'pose_graph'}).process
+    assert process.wait() == 1 and 'slam.path_topic: expected the topic of the pose graph' in process.log, process.log
 
 
 def test_the_pose_graph_of_slam_toolbox_corrects_the_map(session):

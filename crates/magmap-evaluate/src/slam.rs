@@ -140,9 +140,9 @@ pub struct Row {
     pub seed: u64,
     /// Root mean square error of odometry's places, in metres.
     pub odometry: f64,
-    /// The same of places as they were known online.
+    /// Root mean square error of places as they were known online, in metres.
     pub online: f64,
-    /// The same of the smoothed path.
+    /// Root mean square error of the smoothed path, in metres.
     pub smoothed: f64,
     /// The same where the path came back to a place, seen from the pose with which it was there first: whatever the size of the path, the
     /// robot is so far from where its map has it. None where it never came back.

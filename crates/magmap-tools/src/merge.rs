@@ -285,9 +285,7 @@ impl Input {
 
     /// The runs from which it has learnt.
     fn runs_with_batches(&self) -> impl Iterator<Item = &SourceRun> {
-        let end = self.trajectory.batches().len() as u64;
-        let next = self.runs().iter().skip(1).map(|run| run.after_updates).chain([end]);
-        self.runs().iter().zip(next).filter(|(run, next)| run.after_updates < *next).map(|(run, _)| run)
+        self.checkpoint.stream.progress.runs_with_batches(self.trajectory.batches().len() as u64)
     }
 }
 
@@ -320,7 +318,7 @@ pub fn check(inputs: &[Input]) -> Result<(), Error> {
 /// Merges maps, in the frame of the first; of each it may be `given` where it is. `watch` is called with what is being done.
 ///
 /// # Errors
-/// Those of [`check`], [`Error::Unproven`] and [`Error::Interrupted`].
+/// The errors of [`check`], [`Error::Unproven`] and [`Error::Interrupted`].
 pub fn merge(
     inputs: &[Input],
     given: &[Option<Isometry2<f64>>],

@@ -210,5 +210,9 @@ fn a_recording_of_another_day_is_located_in_the_map_that_it_continues() {
         assert_eq!(self::map(&folder, "map").1, count);
         let unplaced = self::map(&folder, &format!("map-unplaced-{name}"));
         assert_eq!(unplaced.1, observations(&other_room).len() as u64);
+        // Nothing of it is in the map, so that it may be looked for again.
+        let report = replay(&config, &folder, name, other_room).report;
+        assert!(report.loss.items[0].what.contains("the robot was not found in the map"), "{:?}", report.loss);
+        assert_eq!(self::map(&folder, "map").1, count);
     }
 }

@@ -472,12 +472,10 @@ fn the_path_of_another_slam_is_continued_after_a_restart() {
     let error = Session::start(&without, "", "/magmap").unwrap_err().to_string();
     assert!(error.contains("was corrected or merged"), "{error}");
 
-    // The other SLAM closes its loop, which moves earlier observations as well.
+    // The other SLAM closes its loop just before the end, which moves earlier observations as well.
     let session = Session::start(&config, "", "/magmap").unwrap();
     feed(&session.worker, second);
-    session.flush().unwrap();
     session.worker.give_path(by_other_slam(&drive, 0.0));
-    wait_for(&session.worker, "a closed path", |path| path.length > 35.0 && path.moved_most < 1.2);
     session.end().unwrap();
     let database = Arc::new(Database::open(folder.path().join("map.magmap")).unwrap());
     let kept = database.recover(&config, Gaps::Stop, |_| {}).unwrap().mapper;

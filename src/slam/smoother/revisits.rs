@@ -1,7 +1,7 @@
 //! Which places the path has come back to.
 //!
-//! Only where the path was at another time do readings tell where it is. Those of a single pass would bend and stretch it towards the field
-//! that is likely before any reading.
+//! Only where the path was at another time do readings tell where it is. The readings of a single pass would bend and stretch it towards the
+//! field that is likely before any reading.
 
 use std::collections::HashMap;
 
@@ -48,7 +48,7 @@ impl Revisits {
         Self { near: near * lengthscale, before: before * lengthscale, visits: Vec::new(), squares: HashMap::new() }
     }
 
-    /// The same of no pose yet.
+    /// Like this one, without poses.
     pub fn emptied(&self) -> Self {
         Self { visits: Vec::new(), squares: HashMap::new(), ..*self }
     }

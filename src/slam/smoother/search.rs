@@ -42,7 +42,7 @@ struct Reach {
     pose: PlanePose,
     /// Standard deviation of the place, in metres.
     deviation: f64,
-    /// The same of the heading, in radians.
+    /// Standard deviation of the heading, in radians.
     heading_deviation: f64,
 }
 

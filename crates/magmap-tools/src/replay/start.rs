@@ -120,19 +120,21 @@ fn resume(
     recovered.findings.iter().for_each(|finding| log::warn!("{finding}"));
     let mapper = &mut recovered.mapper;
     let progress = mapper.progress().clone();
-    let is_other = progress.source() != Some(&source.id);
+    let holds = progress.holds(&source.id, mapper.model().totals.batches());
+    // A recording that was not found in the map is looked for again.
+    let is_new = recovered.is_saved && !holds || progress.source() != Some(&source.id);
     let may_begin_anywhere = mapper.may_begin_anywhere(config) && !source.is_frame_shared;
     // Where a recording was located, the map has a frame of its own.
-    let is_located = may_begin_anywhere && (is_other || mapper.frame() == MAP_FRAME);
+    let is_located = may_begin_anywhere && (is_new || mapper.frame() == MAP_FRAME);
     // It may be unknown if the first steps are damaged.
     if !mapper.frame().is_empty() && !is_located {
         check_same_frame(path, mapper.frame(), source)?;
     }
     let Some(last) = progress.source() else { return Ok(None) };
-    if recovered.is_saved && progress.holds(&source.id) {
+    if recovered.is_saved && holds {
         return Err(Error::AlreadyMapped { path: path.to_owned(), name: source.name.clone() });
     }
-    let resumed = if !is_other {
+    let resumed = if !is_new {
         mapper.config().check_unchanged(config, Scope::is_fixed_for_a_recording)?;
         let counters = mapper.pipeline().counters();
         let measurements = counters.readings + counters.poses;
@@ -163,8 +165,9 @@ fn resume(
         )));
     };
     configure(mapper, config);
-    if is_other {
+    if is_new {
         mapper.begin_stream();
+        mapper.take(Step::Source { id: source.id.clone(), run: String::new() }, &StopSignal::default());
         if may_begin_anywhere {
             mapper.take(Step::Seek, &StopSignal::default());
         }
