@@ -4,6 +4,7 @@
 //! both. Paths are compared after the rotation and the shift that fit best, as `evo` does.
 
 mod errors;
+mod page;
 mod worlds;
 
 use std::path::Path;
@@ -12,16 +13,18 @@ use std::time::Instant;
 use super::metrics::rmse;
 use anyhow::Context;
 use magmap::config::{Config, Mapped};
+use magmap::field::map::FieldMap;
 use magmap::slam::{
     DRIFT, IRON, PlanePose, Prior, SCALE, Shared, Smoother, chain, local_hyperparameters, moved, plane_pose,
 };
 use magmap::trajectory::fold;
 use magmap_tools::locate::CHI_SQUARED_95;
 use magmap_tools::path_errors::{alignment, distances, root_mean_square};
-use nalgebra::{Matrix2, Point2, Rotation2, Vector2};
+use nalgebra::{Isometry2, Matrix2, Point2, Rotation2, Vector2};
 use serde::Serialize;
 
 pub use errors::OdometryErrors;
+pub use page::Page;
 use worlds::Drive;
 pub use worlds::World;
 
@@ -51,8 +54,8 @@ impl TruePath {
     /// When a drive is missing or damaged.
     pub fn new(world: World, data: &Path, length: f64, seed: u64) -> anyhow::Result<Self> {
         let mut path = Self { world, drive: world.drive(data, length, seed)?, map_error_true_path: 0.0 };
-        path.map_error_true_path =
-            path.map_error(&path.drive.observations.iter().map(plane_pose).collect::<Vec<_>>())?;
+        let truth: Vec<PlanePose> = path.drive.observations.iter().map(plane_pose).collect();
+        path.map_error_true_path = path.map_error(&path.map(&truth)?);
         Ok(path)
     }
 
@@ -60,7 +63,7 @@ impl TruePath {
     ///
     /// # Errors
     /// Where the smoother fails, or there is no map.
-    pub fn run(&self, errors: OdometryErrors, seed: u64) -> anyhow::Result<Row> {
+    pub fn run(&self, errors: OdometryErrors, seed: u64) -> anyhow::Result<Run> {
         let Drive { observations, field, .. } = &self.drive;
         let truth: Vec<PlanePose> = observations.iter().map(plane_pose).collect();
         let mut links = chain(observations);
@@ -83,22 +86,15 @@ impl TruePath {
         let covariances = smoother.covariances_of_shape().ok().context("the smoother failed")?;
         let seconds = start.elapsed().as_secs_f64();
 
-        let fit = alignment(&pairs(smoother.poses(), &truth));
-        let aligned: Vec<PlanePose> = smoother
-            .poses()
-            .iter()
-            .map(|pose| {
-                let place = fit * Point2::from(pose.xy());
-                PlanePose::new(place.x, place.y, pose.z + fit.rotation.angle())
-            })
-            .collect();
+        let (fit, smoothed) = aligned(smoother.poses(), &truth);
         // Along the axes of the path, as its covariances.
         let off: Vec<Vector2<f64>> =
-            aligned.iter().zip(&truth).map(|(pose, truth)| fit.rotation.inverse() * (pose - truth).xy()).collect();
+            smoothed.iter().zip(&truth).map(|(pose, truth)| fit.rotation.inverse() * (pose - truth).xy()).collect();
         let is_inside = |(error, covariance): &(&Vector2<f64>, &Matrix2<f64>)| {
             covariance.try_inverse().is_some_and(|inverse| error.dot(&(inverse * **error)) < CHI_SQUARED_95)
         };
-        Ok(Row {
+        let map = self.map(&smoothed)?;
+        let row = Row {
             world: self.world,
             errors,
             seed,
@@ -108,25 +104,47 @@ impl TruePath {
             revisited: error_where_revisited(smoother.poses(), &truth),
             worst: off.iter().map(|error| error.norm()).fold(0.0, f64::max),
             in_95: off.iter().zip(&covariances).filter(is_inside).count() as f64 / truth.len() as f64,
-            map_rmse: self.map_error(&aligned)?,
+            map_rmse: self.map_error(&map),
             map_rmse_true_path: self.map_error_true_path,
             scale: smoother.shared()[SCALE],
             drift: smoother.shared()[DRIFT],
             hard_iron: smoother.shared().fixed_rows::<3>(IRON).into_owned().into(),
             seconds,
-        })
+        };
+        let [odometry, smoothed, truth] = [&aligned(&odometry, &truth).1, &smoothed, &truth]
+            .map(|path| path.iter().map(|pose| [pose.x, pose.y]).collect());
+        Ok(Run { row, map, odometry, smoothed, truth })
     }
 
-    /// Root mean square error of the strength on the test drive, by the map that is learnt with these poses, in microtesla.
-    fn map_error(&self, poses: &[PlanePose]) -> anyhow::Result<f64> {
+    /// The map that is learnt with these poses.
+    fn map(&self, poses: &[PlanePose]) -> anyhow::Result<FieldMap> {
         let mut config = Config::default();
         config.model.field = Mapped::Vector;
         let observations = moved(&self.drive.observations, poses);
-        let map = fold(&config, observations.chunks(BATCH), &|| false).map().context("no batch was learnt")?;
+        fold(&config, observations.chunks(BATCH), &|| false).map().context("no batch was learnt")
+    }
+
+    /// Root mean square error of a map's strength on the test drive, in microtesla.
+    fn map_error(&self, map: &FieldMap) -> f64 {
         let (places, strengths) = &self.drive.test;
         let (predicted, _) = map.predict(places, f64::INFINITY);
-        Ok(rmse(predicted.into_iter(), strengths))
+        rmse(predicted.into_iter(), strengths)
     }
+}
+
+/// A path with errors of odometry that was corrected.
+#[derive(Clone, Debug)]
+pub struct Run {
+    /// How well.
+    pub row: Row,
+    /// The map that is learnt from the smoothed path.
+    pub map: FieldMap,
+    /// Places by odometry, in metres, with the rotation and the shift that fit best.
+    pub odometry: Vec<[f64; 2]>,
+    /// Places of the smoothed path.
+    pub smoothed: Vec<[f64; 2]>,
+    /// True places.
+    pub truth: Vec<[f64; 2]>,
 }
 
 /// A row of the table.
@@ -164,6 +182,16 @@ pub struct Row {
     pub hard_iron: [f64; 3],
     /// Duration of smoothing with its covariances, in seconds.
     pub seconds: f64,
+}
+
+/// The rotation and the shift with which poses fit the true ones best, and the poses with them.
+fn aligned(poses: &[PlanePose], truth: &[PlanePose]) -> (Isometry2<f64>, Vec<PlanePose>) {
+    let fit = alignment(&pairs(poses, truth));
+    let moved = |pose: &PlanePose| {
+        let place = fit * Point2::from(pose.xy());
+        PlanePose::new(place.x, place.y, pose.z + fit.rotation.angle())
+    };
+    (fit, poses.iter().map(moved).collect())
 }
 
 /// Places beside the true ones.

@@ -94,6 +94,24 @@ fn experiments_show_a_row_per_method_and_write_every_batch() {
 }
 
 #[test]
+fn corrected_paths_become_a_page_with_the_worst_one() {
+    let folder = tempdir().unwrap();
+    let arguments = ["slam", "--data", ".", "--world", "hall", "--length", "40", "--seeds", "2"];
+    let (table, err) = expect(0, &[&arguments[..], &["--json", "rows.json", "--output", "page"]].concat(), &folder);
+    assert!(err.is_empty(), "{err}");
+    let rows = json(&folder.path().join("rows.json"));
+    let smoothed = [0, 1].map(|seed| rows[seed]["smoothed"].as_f64().unwrap());
+    let page = fs::read_to_string(folder.path().join("page/results.md")).unwrap();
+    let worst = if smoothed[1] > smoothed[0] { 1 } else { 0 };
+    assert!(page.contains(&format!("*Seed {worst}, the worst: ")), "{page}");
+    let median = format!("{:.3}", 0.5 * (smoothed[0] + smoothed[1]));
+    let medians = page.lines().find(|line| line.starts_with("| median |")).unwrap();
+    assert_eq!(medians.split('|').nth(4).unwrap().trim(), median);
+    assert!(table.lines().last().unwrap().ends_with("results.md"), "{table}");
+    assert!(fs::read(folder.path().join("page/hall-0.01.png")).unwrap().starts_with(b"\x89PNG"));
+}
+
+#[test]
 fn an_experiment_on_a_table_is_the_same_with_any_number_of_jobs() {
     let folder = tempdir().unwrap();
     let row =

@@ -5,9 +5,11 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 use magmap_evaluate::metrics::Spread;
-use magmap_evaluate::slam::{Row, TruePath, World};
+use magmap_evaluate::slam::{Page, Row, Run, TruePath, World};
 use magmap_tools::cli::{Ending, Terminal};
 use magmap_tools::export::json::write_json;
+
+use super::comparison::how_it_was_made;
 
 #[derive(Args)]
 pub struct Arguments {
@@ -26,11 +28,15 @@ pub struct Arguments {
     /// Also writes all numbers into this file.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
+    /// Also writes a page (results.md) into this folder, with a picture of the worst run of each kind.
+    #[arg(long, value_name = "DIR")]
+    output: Option<PathBuf>,
 }
 
 /// Corrects paths with errors of odometry, and shows how well.
 pub fn run(arguments: &Arguments, terminal: &Terminal) -> anyhow::Result<Ending> {
-    let Arguments { data, worlds, seeds, length, json } = arguments;
+    let Arguments { data, worlds, seeds, length, json, output } = arguments;
+    let mut page = output.as_ref().map(|folder| Page::new(folder, &how_it_was_made())).transpose()?;
     let worlds = if worlds.is_empty() { World::value_variants() } else { worlds };
     let runs: Vec<_> =
         worlds.iter().flat_map(|world| world.errors().into_iter().map(|errors| (*world, errors))).collect();
@@ -44,13 +50,20 @@ pub fn run(arguments: &Arguments, terminal: &Terminal) -> anyhow::Result<Ending>
     let bar = terminal.bar("smoothing", runs.len() as u64 * seeds);
     for (world, errors) in runs {
         let first = rows.len();
-        let mut path = None;
+        let (mut path, mut worst) = (None, None::<Run>);
         for seed in 0..*seeds {
             let known = path.take().filter(|_| !world.is_simulated());
             let path = path.insert(known.map_or_else(|| TruePath::new(world, data, *length, seed), Ok)?);
-            rows.push(path.run(errors, seed)?);
+            let run = path.run(errors, seed)?;
             bar.inc(1);
-            write_row(&mut out, &rows[rows.len() - 1])?;
+            write_row(&mut out, &run.row)?;
+            rows.push(run.row.clone());
+            if worst.as_ref().is_none_or(|worst| run.row.smoothed > worst.row.smoothed) {
+                worst = Some(run);
+            }
+        }
+        if let (Some(page), Some(worst)) = (&mut page, &worst) {
+            page.add(&rows[first..], worst)?;
         }
         let spread = |value: fn(&Row) -> f64| Spread::of(rows[first..].iter().map(value));
         let [odometry, online, smoothed] =
@@ -64,6 +77,9 @@ pub fn run(arguments: &Arguments, terminal: &Terminal) -> anyhow::Result<Ending>
     bar.finish_and_clear();
     if let Some(file) = json {
         write_json(file, &rows)?;
+    }
+    if let Some(page) = page {
+        writeln!(out, "written: {}", page.write()?.display())?;
     }
     Ok(Ending::Done)
 }
