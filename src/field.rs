@@ -4,6 +4,7 @@ pub mod engine;
 mod error;
 pub mod exact_evidence;
 pub mod grid;
+mod interpolation;
 pub mod map;
 pub mod model;
 mod posterior;

@@ -18,12 +18,17 @@ const ENTRIES: [[usize; 2]; 6] = [[0, 0], [0, 1], [0, 2], [1, 1], [1, 2], [2, 2]
 impl AxesGrid {
     /// The axes at the known cells of a map's grid; none where the map is one of strengths.
     pub fn of(map: &FieldMap, grid: &StrengthGrid) -> Option<Self> {
-        let known = |cell: &usize| grid.mean[*cell].is_finite();
-        let place = |cell: usize| grid.geometry.centre(cell % grid.geometry.columns, cell / grid.geometry.columns);
-        let places: Vec<_> = (0..grid.mean.len()).filter(known).map(place).collect();
-        let mut axes = map.axes_in_plane(&places)?.into_iter();
-        let cells = (0..grid.mean.len()).map(|cell| if known(&cell) { axes.next() } else { None });
-        Some(Self { cells: cells.collect() })
+        let geometry = &grid.geometry;
+        let mut cells = vec![None; geometry.len()];
+        for block in geometry.cells().blocks() {
+            let inside = block.iter().filter_map(|[column, row]| geometry.index(column, row));
+            let known: Vec<usize> = inside.filter(|&cell| grid.mean[cell].is_finite()).collect();
+            let place = |&cell: &usize| geometry.centre(cell % geometry.columns, cell / geometry.columns);
+            let places: Vec<[f64; 2]> = known.iter().map(place).collect();
+            let axes = map.axes_within(geometry.area(&block), &places)?;
+            known.into_iter().zip(axes).for_each(|(cell, axes)| cells[cell] = Some(axes));
+        }
+        Some(Self { cells })
     }
 
     /// The means: of x in every cell, then of y, then of z; NaN where unknown.

@@ -97,6 +97,11 @@ impl GridGeometry {
         [centre(self.first_column, column), centre(self.first_row, row)]
     }
 
+    /// Centres of the lower left and the upper right one of some cells, in metres.
+    pub(crate) fn area(&self, cells: &Cells) -> [[f64; 2]; 2] {
+        [cells.first, cells.last].map(|cell| cell.map(|index| (index as f64 + 0.5) * self.resolution))
+    }
+
     /// Whether a cell, by its index in row-major arrays, is in every `stride`th column and row. Which these are does
     /// not depend on the extent.
     pub fn is_in_every(&self, stride: i64, cell: usize) -> bool {
@@ -115,6 +120,9 @@ impl GridGeometry {
     }
 }
 
+/// Number of cells along each side of a block, which is predicted at once.
+pub(super) const BLOCK: i64 = 32;
+
 /// A rectangle of cells, by the absolute column and row of its lower left and upper right cell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cells {
@@ -128,6 +136,17 @@ impl Cells {
     /// The smallest rectangle around both.
     pub fn hull(&self, other: &Self) -> Self {
         self.with(other, i64::min, i64::max)
+    }
+
+    /// The blocks that cover these cells: neighbours one after another, so that few local models are needed at a time.
+    pub(crate) fn blocks(&self) -> impl Iterator<Item = Self> + use<> {
+        let [first, last] = [self.first, self.last].map(|cell| cell.map(|index| index.div_euclid(BLOCK)));
+        let mut blocks: Vec<[i64; 2]> = Self { first, last }.iter().collect();
+        blocks.sort_by_key(|block| (block.map(|index| index.div_euclid(4)), *block));
+        blocks.into_iter().map(|block| {
+            let first = block.map(|index| index * BLOCK);
+            Self { first, last: first.map(|index| index + BLOCK - 1) }
+        })
     }
 
     /// The cells of both; of rectangles that have none, the last cell is before the first.

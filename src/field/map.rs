@@ -58,8 +58,7 @@ impl FieldMap {
     /// `unknown_above` times its variance infinitely far from every reading.
     pub fn predict(&self, places: &[[f64; 2]], unknown_above: f64) -> (Vec<f64>, Vec<f64>) {
         if self.posteriors.newest().has_axes() {
-            let known = |axes: Gaussian<3>| axes.is_known(unknown_above).then(|| axes.into());
-            self.blended_in_plane(places).into_iter().map(|axes| strength(&known(axes))).unzip()
+            strengths(self.blended_in_plane(places), unknown_above)
         } else {
             let scalar = self.posteriors.blend(places.iter().copied(), |posterior, indices| {
                 posterior.scalar(&select(places, indices)).unwrap_or_default()
@@ -67,6 +66,16 @@ impl FieldMap {
             let value = |Gaussian { mean: [mean], covariance: [[variance]], .. }| (mean, variance.max(0.0));
             let values = |scalar: Gaussian<1>| if scalar.is_known(unknown_above) { value(scalar) } else { UNKNOWN };
             scalar.into_iter().map(values).unzip()
+        }
+    }
+
+    /// [`predict`](Self::predict) for many places of an area (its lower left and upper right corner, in metres). Axes are interpolated where that
+    /// is faster, with errors far below what a sensor resolves.
+    pub fn predict_within(&self, area: Extent, places: &[[f64; 2]], unknown_above: f64) -> (Vec<f64>, Vec<f64>) {
+        if self.posteriors.newest().has_axes() {
+            strengths(self.blended_within(area, places), unknown_above)
+        } else {
+            self.predict(places, unknown_above)
         }
     }
 
@@ -104,6 +113,12 @@ impl FieldMap {
         has_axes.then(|| self.blended_in_plane(places).into_iter().map(Axes::from).collect())
     }
 
+    /// [`axes_in_plane`](Self::axes_in_plane) for many places of an area, as in [`predict_within`](Self::predict_within).
+    pub fn axes_within(&self, area: Extent, places: &[[f64; 2]]) -> Option<Vec<Axes>> {
+        let has_axes = self.posteriors.newest().has_axes();
+        has_axes.then(|| self.blended_within(area, places).into_iter().map(Axes::from).collect())
+    }
+
     /// Which share of the field's variance sources below the sensor cause, over all local models; none where the map is one of strengths,
     /// or has sources below only.
     pub fn share_below(&self) -> Option<f64> {
@@ -119,6 +134,12 @@ impl FieldMap {
     fn blended_in_plane(&self, places: &[[f64; 2]]) -> Vec<Gaussian<3>> {
         self.posteriors.blend(places.iter().copied(), |posterior, indices| {
             posterior.axes_in_plane(&select(places, indices)).unwrap_or_default()
+        })
+    }
+
+    fn blended_within(&self, area: Extent, places: &[[f64; 2]]) -> Vec<Gaussian<3>> {
+        self.posteriors.blend(places.iter().copied(), |posterior, indices| {
+            posterior.axes_within(area, &select(places, indices)).unwrap_or_default()
         })
     }
 
@@ -186,6 +207,11 @@ fn select<T: Copy>(items: &[T], indices: &[usize]) -> Vec<T> {
 /// Mean and variance where the map is unknown.
 const UNKNOWN: (f64, f64) = (f64::NAN, f64::NAN);
 
+/// Means and variances of the strength.
+fn strengths(axes: Vec<Gaussian<3>>, unknown_above: f64) -> (Vec<f64>, Vec<f64>) {
+    axes.into_iter().map(|axes| strength(&axes.is_known(unknown_above).then(|| axes.into()))).unzip()
+}
+
 /// Mean and variance of the strength.
 fn strength(axes: &Option<Axes>) -> (f64, f64) {
     axes.as_ref().map_or(UNKNOWN, Axes::strength)
@@ -197,6 +223,7 @@ pub(crate) mod tests {
 
     use super::*;
     use crate::config::{Config, Mapped};
+    use crate::field::interpolation::TOLERANCE;
     use crate::field::model::FieldModel;
     use crate::sensing::reading::{MagneticField, Observation};
 
@@ -224,6 +251,58 @@ pub(crate) mod tests {
         let mut model = FieldModel::new(&config);
         model.update(&(0..60).map(seen).collect::<Vec<_>>(), &|| false).unwrap();
         model.map().unwrap()
+    }
+
+    #[test]
+    fn what_is_interpolated_within_an_area_is_what_would_be_predicted() {
+        let seen = |step: u32| {
+            let place = [0.05 * f64::from(step % 60), 0.3 * f64::from(step / 60)];
+            let [x, y] = place;
+            let field = Vector3::new(
+                20.0 + 10.0 * (3.0 * x).sin(),
+                5.0 * (2.0 * y + x).cos(),
+                8.0 * (2.0 * x - 3.0 * y).sin() - 40.0,
+            );
+            Observation {
+                stamp: Stamp::from_seconds(x),
+                position: Point3::new(x, y, 0.0),
+                orientation: Matrix3::identity(),
+                speed: 0.5,
+                field: MagneticField::from_microtesla(field),
+                strength: field.norm(),
+                readings: 1,
+            }
+        };
+        let mut config = Config::default();
+        (config.model.field, config.learning.max_evaluations) = (Mapped::Vector, 0);
+        for lengthscale in [0.3, 1.0, 4.0] {
+            for size in [0.0, 2.0] {
+                (config.vector.initial.lengthscale, config.vector.initial.noise) = (lengthscale, 0.1);
+                (config.tiles.size, config.tiles.halo, config.tiles.band) = (size, 0.8, 0.3);
+                let mut model = FieldModel::new(&config);
+                (0..10).for_each(|lane| {
+                    model.update(&(60 * lane..60 * (lane + 1)).map(seen).collect::<Vec<_>>(), &|| false).unwrap();
+                });
+                let map = model.map().unwrap();
+                for side in [0.8, 1.6] {
+                    let area = [[1.3, 0.9], [1.3 + side, 0.9 + side]];
+                    let place = |index: u32| [index % 32, index / 32].map(|step| side * f64::from(step) / 31.0);
+                    let places: Vec<[f64; 2]> =
+                        (0..32 * 32).map(place).map(|[x, y]| [area[0][0] + x, area[0][1] + y]).collect();
+                    let (means, variances) = map.predict(&places, f64::INFINITY);
+                    let found = map.predict_within(area, &places, f64::INFINITY);
+                    let worst = |found: &[f64], expected: &[f64]| {
+                        found.iter().zip(expected).map(|(found, expected)| (found - expected).abs()).fold(0.0, f64::max)
+                    };
+                    let [mean, variance] = [worst(&found.0, &means), worst(&found.1, &variances)];
+                    let deviation = map.prior_standard_deviation();
+                    assert!(mean < TOLERANCE * deviation && variance < TOLERANCE * deviation * deviation);
+                    // Where the map is known best, the error of its standard deviation is below one percent as well.
+                    let least = variances.iter().copied().fold(f64::INFINITY, f64::min);
+                    assert!(variance < 0.02 * least, "{lengthscale} {size} {side}: {variance} of {least}");
+                }
+            }
+        }
     }
 
     /// A sensor in the hand, 1.3 m above the floor; some readings are from a table, and some from the floor above.

@@ -6,7 +6,9 @@ use streaming_gp::vector::{Bias, VectorMap};
 use streaming_gp::{Axes, FieldPlace, NamedValue, Places, Points, SensorPose};
 
 use super::engine::{FieldPosterior, VectorPosterior};
+use super::interpolation::interpolated;
 use super::sensor_bias::SensorBias;
+use super::tiles::Extent;
 
 /// Farther from every reading than a map reaches, in metres.
 const FAR: f64 = 1e9;
@@ -94,6 +96,13 @@ impl MapPosterior {
         let Self::Vector { posterior, .. } = self else { return None };
         let plane = posterior.model.kernel.plane;
         self.axes(&places.iter().map(|&[x, y]| [x, y, plane]).collect::<Vec<_>>())
+    }
+
+    /// [`axes_in_plane`](Self::axes_in_plane) at many places of an area, interpolated where that is faster.
+    pub(super) fn axes_within(&self, area: Extent, places: &[[f64; 2]]) -> Option<Vec<Gaussian<3>>> {
+        let Self::Vector { posterior, .. } = self else { return None };
+        let length = posterior.model.kernel.lengthscale;
+        Some(interpolated(area, length, places, |places| self.axes_in_plane(places).unwrap_or_default()))
     }
 
     /// Readings of the sensor, without noise; none where the strength is mapped.

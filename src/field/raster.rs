@@ -10,9 +10,6 @@ use super::map::FieldMap;
 use super::tiles::Extent;
 use crate::config;
 
-/// Number of cells along each side of a block, which is predicted at once.
-const BLOCK: i64 = 16;
-
 /// The raster of a map, covering its inducing points and the given places (x and y in metres).
 ///
 /// # Errors
@@ -77,7 +74,7 @@ impl Rasterizer {
     ) -> Result<&StrengthGrid, Error> {
         let points = map.inducing_points().into_iter().chain(places.iter().copied());
         let unknown_above = self.settings.unknown_above;
-        let predict = |places: &[[f64; 2]]| map.predict(places, unknown_above);
+        let predict = |area: Extent, places: &[[f64; 2]]| map.predict_within(area, places, unknown_above);
         let last = self.map.clone();
         let is_unchanged = |area| last.as_ref().is_some_and(|last| map.predicts_as(last, area));
         self.grow(points, predict, is_unchanged, progress)?;
@@ -89,7 +86,7 @@ impl Rasterizer {
     fn grow(
         &mut self,
         points: impl IntoIterator<Item = [f64; 2]>,
-        predict: impl Fn(&[[f64; 2]]) -> (Vec<f64>, Vec<f64>),
+        predict: impl Fn(Extent, &[[f64; 2]]) -> (Vec<f64>, Vec<f64>),
         is_unchanged: impl Fn(Extent) -> bool,
         progress: impl FnMut(f64),
     ) -> Result<(), Error> {
@@ -105,10 +102,8 @@ impl Rasterizer {
         let cells = geometry.cells();
         let is_drawn =
             |block: &Cells| before.is_some_and(|before| before.cells().contains(&block.intersection(&cells)));
-        let centre = |index: i64| (index as f64 + 0.5) * resolution;
-        let area = |block: &Cells| [block.first, block.last].map(|cell| cell.map(centre));
-        let changed: Vec<Cells> =
-            blocks(&cells).filter(|block| !(is_drawn(block) && is_unchanged(area(block)))).collect();
+        let is_kept = |block: &Cells| is_drawn(block) && is_unchanged(geometry.area(block));
+        let changed: Vec<Cells> = cells.blocks().filter(|block| !is_kept(block)).collect();
         fill(&mut grid, &changed, predict, progress);
         let rectangle = changed.into_iter().reduce(|all, block| all.hull(&block));
         self.changed = rectangle.map(|rectangle| rectangle.intersection(&cells));
@@ -121,14 +116,14 @@ impl Rasterizer {
 fn fill(
     grid: &mut StrengthGrid,
     blocks: &[Cells],
-    predict: impl Fn(&[[f64; 2]]) -> (Vec<f64>, Vec<f64>),
+    predict: impl Fn(Extent, &[[f64; 2]]) -> (Vec<f64>, Vec<f64>),
     mut progress: impl FnMut(f64),
 ) {
     let geometry = grid.geometry;
     let centre = |index: i64| (index as f64 + 0.5) * geometry.resolution;
     for (done, block) in blocks.iter().enumerate() {
         let points: Vec<[f64; 2]> = block.iter().map(|cell| cell.map(centre)).collect();
-        let (mean, variance) = predict(&points);
+        let (mean, variance) = predict(geometry.area(block), &points);
         for (([column, row], mean), variance) in block.iter().zip(mean).zip(variance) {
             let Some(index) = geometry.index(column, row) else { continue };
             grid.mean[index] = mean;
@@ -138,17 +133,6 @@ fn fill(
     }
 }
 
-/// The blocks that cover these cells: neighbours one after another, so that few local models are needed at a time.
-fn blocks(cells: &Cells) -> impl Iterator<Item = Cells> + use<> {
-    let [first, last] = [cells.first, cells.last].map(|cell| cell.map(|index| index.div_euclid(BLOCK)));
-    let mut blocks: Vec<[i64; 2]> = Cells { first, last }.iter().collect();
-    blocks.sort_by_key(|block| (block.map(|index| index.div_euclid(8)), *block));
-    blocks.into_iter().map(|block| {
-        let first = block.map(|index| index * BLOCK);
-        Cells { first, last: first.map(|index| index + BLOCK - 1) }
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use nalgebra::{Matrix3, Point3, Vector3};
@@ -156,6 +140,7 @@ mod tests {
 
     use super::*;
     use crate::config::Config;
+    use crate::field::grid::BLOCK;
     use crate::field::model::FieldModel;
     use crate::sensing::reading::{MagneticField, Observation, Stamp};
 
@@ -164,7 +149,7 @@ mod tests {
     }
 
     /// A field whose values depend, in the last bits, on which points are predicted together, as those of matrix products do.
-    fn predict(points: &[[f64; 2]]) -> (Vec<f64>, Vec<f64>) {
+    fn predict(_: Extent, points: &[[f64; 2]]) -> (Vec<f64>, Vec<f64>) {
         let shared: f64 = points.iter().map(|[x, y]| x * 1e-3 + y).sum();
         let mean = |x: f64, y: f64| 40.0 + (3.0 * x).sin() + y + shared * 1e-15;
         let value = |(index, &[x, y]): (usize, &[f64; 2])| (mean(x, y) + index as f64 * 1e-13, (x * x + y * y) * 0.2);

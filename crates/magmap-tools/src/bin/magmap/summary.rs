@@ -119,7 +119,7 @@ fn add_path(table: &mut Table, path: &PathReport) {
         let [weakest, strongest] =
             [f64::min, f64::max].map(|of| revisits.iter().map(|revisit| revisit.evidence).reduce(of));
         if let (Some(weakest), Some(strongest)) = (weakest, strongest) {
-            let range = format!("log likelihood ratios {weakest:.0} to {strongest:.0}");
+            let range = format!("log likelihood ratios {weakest:.1} to {strongest:.1}");
             table.row("", format!("{proven} of {} pieces agree with what was there ({range})", revisits.len()));
         }
     }
