@@ -5,7 +5,7 @@
 
 use std::f64::consts::PI;
 
-use nalgebra::DMatrix;
+use nalgebra::{DMatrix, DVector};
 
 use super::posterior::Gaussian;
 use super::tiles::Extent;
@@ -33,18 +33,19 @@ pub(super) fn interpolated(
     if count * count >= places.len() {
         return predict(places);
     }
-    let [columns, rows] = [0, 1].map(|axis| chebyshev_nodes(first[axis], last[axis], count));
-    let nodes: Vec<[f64; 2]> = rows.iter().flat_map(|&y| columns.iter().map(move |&x| [x, y])).collect();
+    let [columns, rows] = [0, 1].map(|axis| Chebyshev::new(first[axis], last[axis], count));
+    let nodes: Vec<[f64; 2]> = rows.nodes.iter().flat_map(|&y| columns.nodes.iter().map(move |&x| [x, y])).collect();
     let known = predict(&nodes);
     let Some(far_variance) = known.first().map(|gaussian| gaussian.far_variance) else { return Vec::new() };
     let numbers = known.iter().flat_map(|known| known.mean.into_iter().chain(known.covariance.into_iter().flatten()));
     let values = DMatrix::from_row_iterator(nodes.len(), NUMBERS, numbers);
-    let weights_at = |&[x, y]: &[f64; 2]| {
-        let along = lagrange_basis(&columns, x);
-        lagrange_basis(&rows, y).into_iter().flat_map(move |up| along.clone().into_iter().map(move |right| up * right))
-    };
-    let weights = DMatrix::from_row_iterator(places.len(), nodes.len(), places.iter().flat_map(weights_at));
-    let found = weights * values;
+    // A column per place.
+    let mut weights = DMatrix::zeros(nodes.len(), places.len());
+    for (&[x, y], mut weights) in places.iter().zip(weights.column_iter_mut()) {
+        let products = columns.basis(x) * rows.basis(y).transpose();
+        weights.copy_from_slice(products.as_slice());
+    }
+    let found = weights.tr_mul(&values);
     let gaussian = |row: usize| {
         let mut covariance = std::array::from_fn(|i| std::array::from_fn(|j| found[(row, 3 + 3 * i + j)]));
         (0..3).for_each(|i| covariance[i][i] = f64::max(covariance[i][i], 0.0));
@@ -63,28 +64,34 @@ fn node_count(length: f64) -> usize {
     ((GROWTH / TOLERANCE / (rho - 1.0)).max(1.0).ln() / rho.ln()).ceil().clamp(2.0, 1e3) as usize
 }
 
-/// The zeros of the Chebyshev polynomial of this degree, between these ends.
-fn chebyshev_nodes(first: f64, last: f64, count: usize) -> Vec<f64> {
-    let (middle, half) = (0.5 * (first + last), 0.5 * (last - first));
-    (0..count).map(|index| middle - half * angle(index, count).cos()).collect()
+/// The polynomials through values at Chebyshev nodes.
+struct Chebyshev {
+    /// The zeros of a Chebyshev polynomial between two ends.
+    nodes: Vec<f64>,
+    /// Their barycentric weights.
+    weights: Vec<f64>,
 }
 
-fn angle(index: usize, count: usize) -> f64 {
-    PI * (index as f64 + 0.5) / count as f64
-}
-
-/// Lagrange's polynomials of Chebyshev nodes at a place, in the barycentric form (Berrut and Trefethen, Barycentric Lagrange interpolation,
-/// SIAM Review 46, 2004, equations 4.2 and 5.3).
-fn lagrange_basis(nodes: &[f64], place: f64) -> Vec<f64> {
-    if let Some(hit) = nodes.iter().position(|node| *node == place) {
-        return (0..nodes.len()).map(|index| f64::from(u8::from(index == hit))).collect();
+impl Chebyshev {
+    fn new(first: f64, last: f64, count: usize) -> Self {
+        let (middle, half) = (0.5 * (first + last), 0.5 * (last - first));
+        let angle = |index: usize| PI * (index as f64 + 0.5) / count as f64;
+        let sign = |index: usize| if index.is_multiple_of(2) { 1.0 } else { -1.0 };
+        let nodes = (0..count).map(|index| middle - half * angle(index).cos()).collect();
+        Self { nodes, weights: (0..count).map(|index| sign(index) * angle(index).sin()).collect() }
     }
-    let sign = |index: usize| if index.is_multiple_of(2) { 1.0 } else { -1.0 };
-    let weight = |(index, node): (usize, &f64)| sign(index) * angle(index, nodes.len()).sin() / (place - node);
-    let mut basis: Vec<f64> = nodes.iter().enumerate().map(weight).collect();
-    let sum: f64 = basis.iter().sum();
-    basis.iter_mut().for_each(|weight| *weight /= sum);
-    basis
+
+    /// Lagrange's polynomials at a place, one per node, in the barycentric form (Berrut and Trefethen, Barycentric Lagrange interpolation,
+    /// SIAM Review 46, 2004, equations 4.2 and 5.3).
+    fn basis(&self, place: f64) -> DVector<f64> {
+        let is_node = |index: usize| f64::from(u8::from(self.nodes[index] == place));
+        if self.nodes.contains(&place) {
+            return DVector::from_fn(self.nodes.len(), |index, _| is_node(index));
+        }
+        let basis = DVector::from_fn(self.nodes.len(), |index, _| self.weights[index] / (place - self.nodes[index]));
+        let sum = basis.sum();
+        basis / sum
+    }
 }
 
 #[cfg(test)]
@@ -94,11 +101,11 @@ mod tests {
     #[test]
     fn polynomials_of_lower_degree_are_exact() {
         for count in [2, 5, 12] {
-            let nodes = chebyshev_nodes(-1.0, 3.0, count);
+            let interval = Chebyshev::new(-1.0, 3.0, count);
             let power = |place: f64| place.powi(count as i32 - 1);
-            for place in [-1.0, 0.3, nodes[count / 2], 2.999] {
-                let basis = lagrange_basis(&nodes, place);
-                let found: f64 = basis.iter().zip(&nodes).map(|(weight, node)| weight * power(*node)).sum();
+            for place in [-1.0, 0.3, interval.nodes[count / 2], 2.999] {
+                let basis = interval.basis(place);
+                let found: f64 = basis.iter().zip(&interval.nodes).map(|(weight, node)| weight * power(*node)).sum();
                 assert!((found - power(place)).abs() < 1e-9 * (1.0 + power(place).abs()), "{count} nodes at {place}");
             }
         }

@@ -251,7 +251,7 @@ mod tests {
         let mut config = Config::default();
         (config.tiles.size, config.tiles.halo, config.tiles.band) = (2.0, 0.8, 0.3);
         let mut model = FieldModel::new(&config);
-        let mut growing = Rasterizer::new(&settings(0.5));
+        let mut growing = Rasterizer::new(&config::Raster { resolution: 0.05, ..settings(0.5) });
         let mut predicted = 0;
         for batch in 0..6 {
             let path: Vec<[f64; 2]> = (0..30).map(|index| [f64::from(30 * batch + index) * 0.05, 0.0]).collect();
@@ -259,8 +259,8 @@ mod tests {
             let map = model.map().unwrap();
             let before = growing.grid().cloned();
             if let Some(last) = &growing.map {
-                let blocks = [0, 16, 32, 48].map(|x| [[x, 0], [x + BLOCK - 1, BLOCK - 1]]);
-                let areas = blocks.map(|block| block.map(|cell| cell.map(|index| (index as f64 + 0.5) * 0.1)));
+                let blocks = [0, 1, 2, 3].map(|block| block * BLOCK).map(|x| [[x, 0], [x + BLOCK - 1, BLOCK - 1]]);
+                let areas = blocks.map(|block| block.map(|cell| cell.map(|index| (index as f64 + 0.5) * 0.05)));
                 predicted += areas.into_iter().filter(|area| !map.predicts_as(last, *area)).count();
             }
             let grown = growing.rasterize(&map, &path).unwrap().clone();

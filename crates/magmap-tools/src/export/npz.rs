@@ -1,7 +1,7 @@
 //! The map as numpy arrays in one `.npz` file.
 
 use std::fs::File;
-use std::io::{self, BufWriter};
+use std::io::{self, BufWriter, Write};
 use std::path::Path;
 
 use npyz::npz::file_name_from_array_name;
@@ -129,10 +129,13 @@ pub(crate) fn write_array<T: Serialize>(
     // Without the time of writing, equal maps are equal files.
     let options = FileOptions::default().last_modified_time(DateTime::default());
     archive.start_file(file_name_from_array_name(name), options)?;
-    let array = WriteOptions::new().writer(archive);
+    // The compression is slow with eight bytes at a time.
+    let mut buffer = BufWriter::new(archive);
+    let array = WriteOptions::new().writer(&mut buffer);
     let mut array = array.dtype(DType::Plain(type_string)).shape(shape).begin_nd()?;
     array.extend(values)?;
-    array.finish()
+    array.finish()?;
+    buffer.flush()
 }
 
 #[cfg(test)]
