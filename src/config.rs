@@ -191,12 +191,12 @@ sections! {
             constant: 0.5,
             variance: 1.5,
             variance_above: 1.5,
-            lengthscale: 0.02,
+            lengthscale: 0.04,
             noise: 0.5,
         },
         /// Degrees of freedom of the lengthscale's prior, Student's t in its logarithm: the fewer, the sooner it gives way where
         /// readings contradict it clearly, as in a room where all steel is far away.
-        prior_degrees_of_freedom: f64 = 6.0 => positive,
+        prior_degrees_of_freedom: f64 = 20.0 => positive,
         /// Observations of a batch up to which the prior counts once; in a larger batch it counts in proportion, so that what is learnt
         /// depends less on how a drive is cut into batches. 0: always once.
         prior_observations: usize = 100 => within(0..=MOST_OBSERVATIONS),
