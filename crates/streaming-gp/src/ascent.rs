@@ -10,8 +10,8 @@ use std::cell::RefCell;
 const MEMORY: usize = 7;
 
 /// The ascent ends when an iteration gains less than this, in nats. Half a nat is what moves a hyperparameter by a standard
-/// deviation of its posterior; a fiftieth of that no map can show.
-const LEAST_GAIN: f64 = 1e-2;
+/// deviation of its posterior; a tenth of that no map can show.
+const LEAST_GAIN: f64 = 5e-2;
 
 /// The function to maximize, with its gradient; none where they are not finite.
 pub(super) type Value<'a> = dyn Fn(&[f64]) -> Option<(f64, Vec<f64>)> + 'a;
