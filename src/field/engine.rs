@@ -17,6 +17,10 @@ pub type FieldPosterior = Posterior<FieldKernel>;
 /// The posterior of the field's axes, in microtesla, and of the sensor's bias.
 pub type VectorPosterior = Posterior<VectorField>;
 
+/// Learning of the axes ends when an iteration gains less than this, in nats: a tenth of what moves a hyperparameter by a standard deviation of
+/// its posterior. With less, learning takes longer and maps are no better (`docs/defaults.md`).
+const LEAST_GAIN: f64 = 0.05;
+
 /// Index of the lengthscale among the hyperparameters of the axes.
 const LENGTHSCALE: usize = 2;
 
@@ -107,7 +111,7 @@ pub fn vector_settings(config: &Config) -> Settings<VectorField> {
     let prior = LogNormalPrior { tail: Some(tail), ..log_normal_prior(spread(prior_median), spread(prior_log_sd)) };
     let settings = streaming_settings(config, *delta, prior);
     // An observation is three rows.
-    let learning = Learning { prior_rows: 3 * prior_observations, ..settings.learning };
+    let learning = Learning { prior_rows: 3 * prior_observations, least_gain: LEAST_GAIN, ..settings.learning };
     let inference = match settings.inference {
         // No power is variational inference.
         Inference::Variational => Inference::power_ep(*power_ep).unwrap_or_default(),
@@ -140,7 +144,7 @@ fn streaming_settings<K: Kernel>(config: &Config, delta: f64, prior: LogNormalPr
             least_rows: learning.min_observations,
             prior: learning.prior.then_some(prior),
             noise_memory: learning.noise_memory as f64,
-            prior_rows: 0,
+            ..Learning::default()
         },
         redundancy: selection.redundancy,
         inference: Inference::default(),

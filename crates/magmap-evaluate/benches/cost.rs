@@ -65,13 +65,7 @@ fn measured(size: usize, batch: usize) -> f64 {
     let settings = Settings {
         selection: Arc::new(ConditionalVariance { tolerance: 0.0 }),
         limits: Limits { max_inducing_points: size, least_share: 0.0 },
-        learning: Learning {
-            max_evaluations: EVALUATIONS,
-            least_rows: 0,
-            prior: None,
-            noise_memory: 0.0,
-            prior_rows: 0,
-        },
+        learning: Learning { max_evaluations: EVALUATIONS, ..Learning::default() },
         redundancy: -1.0,
         inference: Inference::Variational,
         likelihood_power: 1.0,

@@ -191,7 +191,7 @@ fn the_final_path_of_another_slam_makes_the_map_as_if_it_had_been_known_at_once(
     let [one, other] = [&outcome.grid, &expected.grid].map(cells);
     let known: Vec<(f64, f64)> = one.iter().filter_map(|(cell, mean)| Some((*mean, *other.get(cell)?))).collect();
     let difference = known.iter().map(|(one, other)| (one - other).powi(2)).sum::<f64>() / known.len() as f64;
-    assert!(known.len() > 2000 && difference.sqrt() < 0.5, "{} cells, {} µT", known.len(), difference.sqrt());
+    assert!(known.len() > 1500 && difference.sqrt() < 0.5, "{} cells, {} µT", known.len(), difference.sqrt());
 
     // To the last bit for the same batches.
     let database = Arc::new(Database::open(bent.path().join("map.magmap")).unwrap());

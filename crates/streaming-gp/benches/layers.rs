@@ -80,7 +80,7 @@ fn update(criterion: &mut Criterion) {
         let settings = Settings {
             selection: Arc::new(Vips { delta: 0.0, guards: true, exact_limit: 10_000 }),
             limits: Limits { max_inducing_points: size, least_share: 1e-6 },
-            learning: Learning { max_evaluations: 20, least_rows: 0, prior: None, noise_memory: 0.0, prior_rows: 0 },
+            learning: Learning { max_evaluations: 20, ..Learning::default() },
             redundancy: 1e-6,
             inference: Inference::Variational,
             likelihood_power: 1.0,

@@ -25,7 +25,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let settings = Settings {
         selection: std::sync::Arc::new(Vips { delta: 0.05, guards: true, exact_limit: 1000 }),
         limits: Limits { max_inducing_points: 500, least_share: 1e-6 },
-        learning: Learning { max_evaluations: 60, least_rows: 10, prior: None, noise_memory: 0.0, prior_rows: 0 },
+        learning: Learning { max_evaluations: 60, least_rows: 10, ..Learning::default() },
         redundancy: 1e-6,
         inference: Inference::Variational,
         likelihood_power: 1.0,

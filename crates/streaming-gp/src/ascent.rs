@@ -9,22 +9,19 @@ use std::cell::RefCell;
 /// Pairs of steps and gradients that L-BFGS remembers; more than there are hyperparameters gains nothing.
 const MEMORY: usize = 7;
 
-/// The ascent ends when an iteration gains less than this, in nats. Half a nat is what moves a hyperparameter by a standard
-/// deviation of its posterior; a tenth of that no map can show.
-const LEAST_GAIN: f64 = 5e-2;
-
 /// The function to maximize, with its gradient; none where they are not finite.
 pub(super) type Value<'a> = dyn Fn(&[f64]) -> Option<(f64, Vec<f64>)> + 'a;
 
-/// Finds the greatest value, from `start` onwards, and returns the point with it; none where the start fails. `stop` is checked before
-/// every evaluation.
+/// Finds the greatest value, from `start` onwards, and returns the point with it; none where the start fails. It ends when an iteration gains
+/// less than `least_gain`. `stop` is checked before every evaluation.
 pub(super) fn maximize(
     start: Vec<f64>,
     max_evaluations: usize,
+    least_gain: f64,
     stop: &dyn Fn() -> bool,
     value: &Value<'_>,
 ) -> (Option<Vec<f64>>, LearningReport) {
-    let objective = Objective { value, max_evaluations, stop, memory: RefCell::default(), scale: 1.0 };
+    let objective = Objective { value, max_evaluations, least_gain, stop, memory: RefCell::default(), scale: 1.0 };
     let Ok(first) = objective.evaluate(&start) else {
         let Memory { evaluations, end, .. } = objective.memory.into_inner();
         return (None, LearningReport { evaluations, end: end.unwrap_or(LearningEnd::Failed) });
@@ -41,6 +38,7 @@ pub(super) fn maximize(
 struct Objective<'a> {
     value: &'a Value<'a>,
     max_evaluations: usize,
+    least_gain: f64,
     stop: &'a dyn Fn() -> bool,
     memory: RefCell<Memory>,
     /// Factor on everything the optimizer gets.
@@ -74,7 +72,7 @@ impl Objective<'_> {
         loop {
             let before = self.best_cost();
             let solver = LBFGS::new(MoreThuenteLineSearch::new(), MEMORY)
-                .with_tolerance_cost(LEAST_GAIN * self.scale)
+                .with_tolerance_cost(self.least_gain * self.scale)
                 .and_then(|solver| solver.with_tolerance_grad(1e-6));
             let Ok(solver) = solver else { return LearningEnd::Stalled };
             let run = Executor::new(self, solver).configure(|state| state.param(start).max_iters(1000)).run();
@@ -89,7 +87,7 @@ impl Objective<'_> {
                 return LearningEnd::Converged;
             }
             // A line search can fail on a bound that is not quite smooth; a fresh start forgets its curvature.
-            if before - self.best_cost() <= LEAST_GAIN {
+            if before - self.best_cost() <= self.least_gain {
                 return LearningEnd::Stalled;
             }
             start = self.memory.borrow().best.as_ref().expect("there was a first evaluation").at.clone();
@@ -158,7 +156,7 @@ mod tests {
     #[test]
     fn it_climbs_within_its_budget_and_never_ends_lower() {
         for budget in [1, 2, 5, 200] {
-            let (found, report) = maximize(vec![2.9, -1.0], budget, &|| false, &valley);
+            let (found, report) = maximize(vec![2.9, -1.0], budget, 0.01, &|| false, &valley);
             let found = found.unwrap();
             assert!(report.evaluations <= budget);
             assert!(valley(&found).unwrap().0 >= valley(&[2.9, -1.0]).unwrap().0);
@@ -172,8 +170,8 @@ mod tests {
     #[test]
     fn where_there_is_no_value_or_no_wish_it_stays() {
         let failed = LearningReport { evaluations: 1, end: LearningEnd::Failed };
-        assert_eq!(maximize(vec![4.0, 0.0], 50, &|| false, &valley), (None, failed));
+        assert_eq!(maximize(vec![4.0, 0.0], 50, 0.01, &|| false, &valley), (None, failed));
         let stopped = LearningReport { evaluations: 0, end: LearningEnd::Stopped };
-        assert_eq!(maximize(vec![0.0, 0.0], 50, &|| true, &valley), (None, stopped));
+        assert_eq!(maximize(vec![0.0, 0.0], 50, 0.01, &|| true, &valley), (None, stopped));
     }
 }

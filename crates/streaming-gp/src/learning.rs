@@ -7,7 +7,7 @@ use crate::{Kernel, LearningEnd, LearningReport, LogNormalPrior, Model, Places, 
 use std::cell::RefCell;
 
 /// How hyperparameters are learnt.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Learning {
     /// Evaluations of bound and gradient allowed; 0 leaves the hyperparameters as they are.
     pub max_evaluations: usize,
@@ -22,6 +22,15 @@ pub struct Learning {
     /// How many of the targets before a batch count for the variance of the noise. What the past knows of the kernel is in its
     /// rows, but of the noise there is nothing in them: with 0 it is learnt from each batch alone.
     pub noise_memory: f64,
+    /// Learning ends when an iteration gains less than this, in nats. Half a nat is what moves a hyperparameter by a standard deviation of
+    /// its posterior.
+    pub least_gain: f64,
+}
+
+impl Default for Learning {
+    fn default() -> Self {
+        Self { max_evaluations: 0, least_rows: 0, prior: None, prior_rows: 0, noise_memory: 0.0, least_gain: 0.01 }
+    }
 }
 
 impl Learning {
@@ -151,7 +160,7 @@ impl Learning {
         if rows < self.least_rows {
             return (None, LearningReport { evaluations: 0, end: LearningEnd::TooFewRows });
         }
-        ascent::maximize(start, self.max_evaluations, stop, value)
+        ascent::maximize(start, self.max_evaluations, self.least_gain, stop, value)
     }
 }
 
@@ -258,7 +267,7 @@ mod tests {
     }
 
     fn unlimited() -> Learning {
-        Learning { max_evaluations: 500, least_rows: 0, prior: None, noise_memory: 0.0, prior_rows: 0 }
+        Learning { max_evaluations: 500, ..Learning::default() }
     }
 
     #[test]
@@ -282,7 +291,7 @@ mod tests {
                 for step in [-0.05, 0.05] {
                     let mut moved = at.clone();
                     moved[parameter] += step;
-                    // Learning may end one LEAST_GAIN per iteration early.
+                    // Learning may end one least gain per iteration early.
                     assert!(bound(&learnt.with_log_parameters(&moved)) < bound(&learnt) + 1e-3);
                 }
             }
@@ -292,7 +301,7 @@ mod tests {
     #[test]
     fn the_budget_is_kept_exactly() {
         for max_evaluations in [1, 2, 3, 5, 9] {
-            let learning = Learning { max_evaluations, least_rows: 0, prior: None, noise_memory: 0.0, prior_rows: 0 };
+            let learning = Learning { max_evaluations, ..Learning::default() };
             learn(&learning, f64::INFINITY, &|| false, |start, learnt, report, bound| {
                 assert_eq!(report, LearningReport { evaluations: max_evaluations, end: LearningEnd::Budget });
                 // Every evaluation sets hyperparameters, and so does the learnt model.

@@ -173,7 +173,7 @@ mod tests {
         let settings = Settings {
             selection: Arc::new(rule),
             limits,
-            learning: Learning { max_evaluations: 0, least_rows: 0, prior: None, noise_memory: 0.0, prior_rows: 0 },
+            learning: Learning { max_evaluations: 0, ..Learning::default() },
             redundancy: -1.0,
             inference: Inference::Variational,
             likelihood_power: 1.0,

@@ -239,7 +239,7 @@ mod tests {
         Settings {
             selection: Arc::new(Vips { delta: 0.05, guards: false, exact_limit: 100 }),
             limits: Limits { max_inducing_points: 60, least_share: 0.0 },
-            learning: Learning { max_evaluations: 10, least_rows: 0, prior: None, noise_memory: 0.0, prior_rows: 0 },
+            learning: Learning { max_evaluations: 10, ..Learning::default() },
             redundancy,
             inference: Inference::Variational,
             likelihood_power: 1.0,

@@ -66,7 +66,7 @@ fn settings_with(delta: f64, max_evaluations: usize, redundancy: f64) -> Setting
     Settings {
         selection: Arc::new(Vips { delta, guards: true, exact_limit: 10_000 }),
         limits: Limits { max_inducing_points: 500, least_share: redundancy.max(0.0) },
-        learning: Learning { max_evaluations, least_rows: 0, prior: None, noise_memory: 0.0, prior_rows: 0 },
+        learning: Learning { max_evaluations, ..Learning::default() },
         redundancy,
         inference: Inference::Variational,
         likelihood_power: 1.0,

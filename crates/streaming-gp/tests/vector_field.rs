@@ -719,7 +719,7 @@ fn room(hard_iron: f64, speed_bias: f64) -> Model<VectorField> {
 }
 
 fn learning() -> Learning {
-    Learning { max_evaluations: 20, least_rows: 20, prior: None, noise_memory: 1000.0, prior_rows: 0 }
+    Learning { max_evaluations: 20, least_rows: 20, noise_memory: 1000.0, ..Learning::default() }
 }
 
 fn learn(process: &mut StreamingGp<VectorField>, batches: &[Vec<AxesReading>]) {
