@@ -3,6 +3,7 @@
 use streaming_gp::report::NamedValue;
 use streaming_gp::vector::{Axes, SensorPose};
 
+use super::interpolation::interpolated;
 use super::posterior::{Gaussian, MapPosterior};
 use super::tiles::{Extent, LocalPosteriors};
 use super::totals::Totals;
@@ -139,7 +140,9 @@ impl FieldMap {
 
     fn blended_within(&self, area: Extent, places: &[[f64; 2]]) -> Vec<Gaussian<3>> {
         self.posteriors.blend(places.iter().copied(), |posterior, indices| {
-            posterior.axes_within(area, &select(places, indices)).unwrap_or_default()
+            let predict = |places: &[[f64; 2]]| posterior.axes_in_plane(places).unwrap_or_default();
+            let length = posterior.harmonic_length().unwrap_or_default();
+            interpolated(area, length, &select(places, indices), predict)
         })
     }
 

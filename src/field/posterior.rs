@@ -6,9 +6,7 @@ use streaming_gp::vector::{Bias, VectorMap};
 use streaming_gp::{Axes, FieldPlace, NamedValue, Places, Points, SensorPose};
 
 use super::engine::{FieldPosterior, VectorPosterior};
-use super::interpolation::interpolated;
 use super::sensor_bias::SensorBias;
-use super::tiles::Extent;
 
 /// Farther from every reading than a map reaches, in metres.
 const FAR: f64 = 1e9;
@@ -98,11 +96,10 @@ impl MapPosterior {
         self.axes(&places.iter().map(|&[x, y]| [x, y, plane]).collect::<Vec<_>>())
     }
 
-    /// [`axes_in_plane`](Self::axes_in_plane) at many places of an area, interpolated where that is faster.
-    pub(super) fn axes_within(&self, area: Extent, places: &[[f64; 2]]) -> Option<Vec<Gaussian<3>>> {
+    /// Length of the harmonic field, in metres; none where the strength is mapped.
+    pub(super) fn harmonic_length(&self) -> Option<f64> {
         let Self::Vector { posterior, .. } = self else { return None };
-        let length = posterior.model.kernel.lengthscale;
-        Some(interpolated(area, length, places, |places| self.axes_in_plane(places).unwrap_or_default()))
+        Some(posterior.model.kernel.lengthscale)
     }
 
     /// Readings of the sensor, without noise; none where the strength is mapped.

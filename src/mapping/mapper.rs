@@ -15,7 +15,6 @@ use super::batcher::Batch;
 use super::field_choice::{self, Choice, Predicted};
 use super::path::Path;
 use super::pipeline::{OdometryInMap, Pipeline};
-use super::refold::Refolded;
 use super::stop::StopSignal;
 use crate::config::{Config, Mapped};
 use crate::field::model::FieldModel;
@@ -93,6 +92,17 @@ impl PartialEq for Folded {
     fn eq(&self, other: &Self) -> bool {
         self.batches == other.batches && self.model.state() == other.model.state()
     }
+}
+
+/// A map that was made again.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Refolded {
+    /// The map of the first batches.
+    pub folded: Box<Folded>,
+    /// The batches after them.
+    pub since: Vec<Vec<Observation>>,
+    /// Number of withdrawals that it takes into account.
+    pub withdrawals: usize,
 }
 
 /// A saved map, without the stream that led to it.

@@ -2,10 +2,9 @@
 
 use crossbeam_channel::{Receiver, TryRecvError, bounded};
 
-use super::mapper::{Folded, Mapper};
+use super::mapper::{Folded, Mapper, Refolded};
 use super::step_log::ReadTrajectory;
 use super::stop::StopSignal;
-use super::thread::Mode;
 use crate::sensing::reading::Observation;
 use crate::trajectory::{Trajectory, fold};
 
@@ -21,24 +20,14 @@ pub(super) struct Refold {
     stop: StopSignal,
 }
 
-/// A map that was made again.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Refolded {
-    /// The map of the first batches.
-    pub folded: Box<Folded>,
-    /// The batches after them.
-    pub since: Vec<Vec<Observation>>,
-    /// Number of withdrawals that it takes into account.
-    pub withdrawals: usize,
-}
-
 impl Refold {
-    /// Starts the thread for the map as it is now, and the batches that led to it. It is given up when `ends` is set.
-    pub(super) fn start(mapper: &Mapper, read: ReadTrajectory, mode: Mode, ends: &StopSignal) -> Self {
+    /// Starts the thread for the map as it is now, and the batches that led to it; on one core where mapping continues beside it. It is given
+    /// up when `ends` is set.
+    pub(super) fn start(mapper: &Mapper, read: ReadTrajectory, is_beside_mapping: bool, ends: &StopSignal) -> Self {
         let (result, folded) = bounded(1);
         let stop = StopSignal::default();
         let mut config = mapper.config().decided(mapper.model().field()).into_owned();
-        if mode == Mode::MergeWaiting {
+        if is_beside_mapping {
             // The mapping thread needs the other cores. The map does not depend on it.
             config.tiles.threads = 1;
         }

@@ -588,7 +588,8 @@ impl MappingLoop {
     fn refold(&mut self) {
         if self.refold.is_none() && self.mapper.trajectory().is_map_outdated() {
             let read = self.step_log.as_mut().map(|step_log| step_log.trajectory(&self.mapper));
-            self.refold = read.map(|read| Refold::start(&self.mapper, read, self.mode, &self.stop));
+            self.refold =
+                read.map(|read| Refold::start(&self.mapper, read, self.mode == Mode::MergeWaiting, &self.stop));
         }
         let waits = self.mode == Mode::WaitForLearning;
         if let Some(refolded) = self.refold.as_mut().and_then(|refold| refold.take(waits)) {
