@@ -46,6 +46,10 @@ const SIMILAR: f64 = 15.0;
 const TOLERATED: i32 = 15;
 const STEP: i32 = 5;
 
+/// Distances of the sources, over that of the initial lengthscale. Where all steel is far away, the field is smoother than near it, and what
+/// is left of it under too short a length could be explained by any axes.
+const FARTHER: [f64; 2] = [1.0, 3.0];
+
 /// The shares of noise: its variance, in microtesla squared, beside the initial value of the field's.
 const NOISES: [f64; 3] = [1.0, 4.0, 16.0];
 
@@ -66,8 +70,8 @@ const COLUMNS: usize = 12;
 /// Compares the readings of the first metres.
 #[derive(Clone, Debug)]
 pub(super) struct AxesCheck {
-    /// All sources below, and as many above.
-    kernels: [VectorField; 2],
+    /// All sources below, and as many above, each near and far.
+    kernels: Vec<VectorField>,
     checks_speed: bool,
     readings: VecDeque<BodyReading>,
     travelled: f64,
@@ -118,9 +122,19 @@ impl AxesCheck {
         let below = VectorField { variance_above: None, hard_iron: BIAS, speed_bias: 0.0, ..model.kernel };
         let half = 0.5 * below.variance;
         let both = VectorField { variance: half, variance_above: Some(half), ..below.clone() };
+        let kernels = FARTHER.map(|factor| {
+            let of = |kernel: &VectorField| VectorField { lengthscale: factor * kernel.lengthscale, ..kernel.clone() };
+            [of(&below), of(&both)]
+        });
         // A path that drifts looks like a bias that grows with the speed, until it is corrected.
         let checks_speed = config.vector.speed_bias == 0.0 && !config.corrects_path();
-        Self { kernels: [below, both], checks_speed, readings: VecDeque::new(), travelled: 0.0, is_done: false }
+        Self {
+            kernels: kernels.into_iter().flatten().collect(),
+            checks_speed,
+            readings: VecDeque::new(),
+            travelled: 0.0,
+            is_done: false,
+        }
     }
 
     /// Whether the newest of these observations of a sensor at `mount` agree with the physics, or in words how they contradict it; none
