@@ -21,12 +21,15 @@ impl AxesGrid {
         let geometry = &grid.geometry;
         let mut cells = vec![None; geometry.len()];
         for block in geometry.cells().blocks() {
-            let inside = block.iter().filter_map(|[column, row]| geometry.index(column, row));
-            let known: Vec<usize> = inside.filter(|&cell| grid.mean[cell].is_finite()).collect();
-            let place = |&cell: &usize| geometry.centre(cell % geometry.columns, cell / geometry.columns);
-            let places: Vec<[f64; 2]> = known.iter().map(place).collect();
-            let axes = map.axes_within(geometry.area(&block), &places)?;
-            known.into_iter().zip(axes).for_each(|(cell, axes)| cells[cell] = Some(axes));
+            let known =
+                |[column, row]: [i64; 2]| geometry.index(column, row).filter(|&cell| grid.mean[cell].is_finite());
+            // All cells of the block or none, as in the raster of the strength: so that both agree.
+            let is_known = block.iter().any(|cell| known(cell).is_some());
+            let places: Vec<[f64; 2]> =
+                block.iter().filter(|_| is_known).map(|cell| geometry.centre_of(cell)).collect();
+            for (cell, axes) in block.iter().zip(map.axes_within(geometry.area(&block), &places)?) {
+                known(cell).into_iter().for_each(|cell| cells[cell] = Some(axes));
+            }
         }
         Some(Self { cells })
     }

@@ -99,7 +99,12 @@ impl GridGeometry {
 
     /// Centres of the lower left and the upper right one of some cells, in metres.
     pub(crate) fn area(&self, cells: &Cells) -> [[f64; 2]; 2] {
-        [cells.first, cells.last].map(|cell| cell.map(|index| (index as f64 + 0.5) * self.resolution))
+        [cells.first, cells.last].map(|cell| self.centre_of(cell))
+    }
+
+    /// The centre of a cell, given by its absolute column and row, in metres.
+    pub(crate) fn centre_of(&self, cell: [i64; 2]) -> [f64; 2] {
+        cell.map(|index| (index as f64 + 0.5) * self.resolution)
     }
 
     /// Whether a cell, by its index in row-major arrays, is in every `stride`th column and row. Which these are does

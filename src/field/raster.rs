@@ -120,9 +120,8 @@ fn fill(
     mut progress: impl FnMut(f64),
 ) {
     let geometry = grid.geometry;
-    let centre = |index: i64| (index as f64 + 0.5) * geometry.resolution;
     for (done, block) in blocks.iter().enumerate() {
-        let points: Vec<[f64; 2]> = block.iter().map(|cell| cell.map(centre)).collect();
+        let points: Vec<[f64; 2]> = block.iter().map(|cell| geometry.centre_of(cell)).collect();
         let (mean, variance) = predict(geometry.area(block), &points);
         for (([column, row], mean), variance) in block.iter().zip(mean).zip(variance) {
             let Some(index) = geometry.index(column, row) else { continue };
