@@ -329,91 +329,15 @@ impl Segment {
     /// The block before the elimination, and its coupling with the interior poses, half-solved.
     fn coupled(&self, features: &Matrix) -> (Matrix, Matrix) {
         let Linearised { readings, movements, factor, .. } = &self.linearised;
-        let field = features.nrows();
-        let size = field + AFTER_FIELD;
-        let count = readings.len();
-        let mut block = linalg::zeros(size, size);
-        block.as_mut().submatrix_mut(0, 0, field, field).copy_from(self.information(features));
-        let mut coupling = linalg::zeros(size, 3 * (count - 1));
+        let mut sums = Sums::new(&self.information(features), readings.len());
         for (index, reading) in readings.iter().enumerate() {
-            let weight = Matrix3::from_diagonal(&self.weight(index));
-            // Derivatives with the axes along those of the map, where the weights are the same.
-            let weighted = weight * reading.in_pose;
-            let mut in_shared = SMatrix::<f64, 3, SHARED>::zeros();
-            in_shared.fixed_view_mut::<3, 3>(0, IRON).copy_from(&reading.in_iron);
-            in_shared.fixed_view_mut::<3, 3>(0, MEAN).fill_with_identity();
-            let weighted_shared = weight * in_shared;
-            add(&mut block, field, field, in_shared.tr_mul(&weighted_shared).iter().copied(), SHARED);
-            let axes = |axis: usize| features.col_as_slice(3 * index + axis);
-            for shared in IRON..SHARED {
-                for axis in 0..3 {
-                    add_row(&mut block, field + shared, axes(axis), weighted_shared[(axis, shared)]);
-                }
-            }
-            let with_shared = in_shared.tr_mul(&weighted);
-            for axis in 0..3 {
-                let Some(interior) = index.checked_sub(1) else {
-                    for of in 0..3 {
-                        add_row(&mut block, field + SHARED + axis, axes(of), weighted[(of, axis)]);
-                    }
-                    for shared in 0..SHARED {
-                        block[(field + SHARED + axis, field + shared)] += with_shared[(shared, axis)];
-                    }
-                    continue;
-                };
-                let column = coupling.col_as_slice_mut(3 * interior + axis);
-                for of in 0..3 {
-                    let factor = weighted[(of, axis)];
-                    column.iter_mut().zip(axes(of)).for_each(|(out, value)| *out += factor * value);
-                }
-                (0..SHARED).for_each(|shared| column[field + shared] += with_shared[(shared, axis)]);
-            }
-            if index == 0 {
-                let diagonal = reading.in_pose.tr_mul(&weighted);
-                add(&mut block, field + SHARED, field + SHARED, diagonal.iter().copied(), 3);
-            }
+            sums.add_reading(index, reading, &self.weight(index), features);
         }
-        for (index, Movement { before, after, shared, weight, .. }) in movements.iter().enumerate() {
-            // A row for each of scale and drift, the pose before and the one after.
-            let weight = Matrix3::from_diagonal(weight);
-            let shared_shared = shared.tr_mul(&(weight * shared));
-            add(&mut block, field, field, shared_shared.iter().copied(), 2);
-            let first = field + SHARED;
-            let next = first + 3;
-            let across = after.tr_mul(&(weight * before));
-            for (pose, is_after) in [(before, false), (after, true)] {
-                let with_shared = pose.tr_mul(&(weight * shared));
-                let number = index + usize::from(is_after);
-                for (row, column) in (0..3).flat_map(|row| (0..2).map(move |column| (row, column))) {
-                    let value = with_shared[(row, column)];
-                    if number == 0 {
-                        block[(first + row, field + column)] += value;
-                    } else if number == count {
-                        block[(next + row, field + column)] += value;
-                    } else {
-                        coupling[(field + column, 3 * (number - 1) + row)] += value;
-                    }
-                }
-            }
-            let is_next = index + 1 == count;
-            if index == 0 {
-                add(&mut block, first, first, before.tr_mul(&(weight * before)).iter().copied(), 3);
-            }
-            if is_next {
-                add(&mut block, next, next, after.tr_mul(&(weight * after)).iter().copied(), 3);
-            }
-            for (row, column) in (0..3).flat_map(|row| (0..3).map(move |column| (row, column))) {
-                match (index.checked_sub(1), is_next) {
-                    // Both in the block: the only pose, and the next segment.
-                    (None, true) => block[(next + row, first + column)] += across[(row, column)],
-                    (None, false) => coupling[(first + column, row)] += across[(row, column)],
-                    (Some(interior), true) => coupling[(next + row, 3 * interior + column)] += across[(row, column)],
-                    (Some(_), false) => {}
-                }
-            }
+        for (index, movement) in movements.iter().enumerate() {
+            sums.add_movement(index, movement);
         }
-        factor.solve_half_right(&mut coupling);
-        (block, coupling)
+        factor.solve_half_right(&mut sums.coupling);
+        (sums.block, sums.coupling)
     }
 
     /// The second derivatives times a change.
@@ -468,6 +392,110 @@ impl Segment {
         let (_, mut regression) = self.coupled(features);
         self.linearised.factor.solve_other_half_right(&mut regression);
         (self.linearised.factor.inverse_diagonal(), regression)
+    }
+}
+
+/// Second derivatives as they are summed up: the block of field, shared unknowns, first pose and next segment's first pose, and its coupling with
+/// the interior poses.
+struct Sums {
+    block: Matrix,
+    coupling: Matrix,
+    /// Number of unknowns of the field, which come first.
+    field: usize,
+    /// Number of poses.
+    poses: usize,
+}
+
+impl Sums {
+    fn new(information: &Matrix, poses: usize) -> Self {
+        let field = information.nrows();
+        let size = field + AFTER_FIELD;
+        let mut block = linalg::zeros(size, size);
+        block.as_mut().submatrix_mut(0, 0, field, field).copy_from(information);
+        Self { block, coupling: linalg::zeros(size, 3 * (poses - 1)), field, poses }
+    }
+
+    fn add_reading(&mut self, index: usize, reading: &Reading, weight: &Vector3<f64>, features: &Matrix) {
+        let Self { block, coupling, field, .. } = self;
+        let (field, weight) = (*field, Matrix3::from_diagonal(weight));
+        // Derivatives with the axes along those of the map, where the weights are the same.
+        let weighted = weight * reading.in_pose;
+        let mut in_shared = SMatrix::<f64, 3, SHARED>::zeros();
+        in_shared.fixed_view_mut::<3, 3>(0, IRON).copy_from(&reading.in_iron);
+        in_shared.fixed_view_mut::<3, 3>(0, MEAN).fill_with_identity();
+        let weighted_shared = weight * in_shared;
+        add(block, field, field, in_shared.tr_mul(&weighted_shared).iter().copied(), SHARED);
+        let axes = |axis: usize| features.col_as_slice(3 * index + axis);
+        for shared in IRON..SHARED {
+            for axis in 0..3 {
+                add_row(block, field + shared, axes(axis), weighted_shared[(axis, shared)]);
+            }
+        }
+        let with_shared = in_shared.tr_mul(&weighted);
+        for axis in 0..3 {
+            let Some(interior) = index.checked_sub(1) else {
+                for of in 0..3 {
+                    add_row(block, field + SHARED + axis, axes(of), weighted[(of, axis)]);
+                }
+                for shared in 0..SHARED {
+                    block[(field + SHARED + axis, field + shared)] += with_shared[(shared, axis)];
+                }
+                continue;
+            };
+            let column = coupling.col_as_slice_mut(3 * interior + axis);
+            for of in 0..3 {
+                let factor = weighted[(of, axis)];
+                column.iter_mut().zip(axes(of)).for_each(|(out, value)| *out += factor * value);
+            }
+            (0..SHARED).for_each(|shared| column[field + shared] += with_shared[(shared, axis)]);
+        }
+        if index == 0 {
+            let diagonal = reading.in_pose.tr_mul(&weighted);
+            add(block, field + SHARED, field + SHARED, diagonal.iter().copied(), 3);
+        }
+    }
+
+    fn add_movement(&mut self, index: usize, movement: &Movement) {
+        let Self { block, coupling, field, poses } = self;
+        let (field, poses) = (*field, *poses);
+        let Movement { before, after, shared, weight, .. } = movement;
+        // A row for each of scale and drift, the pose before and the one after.
+        let weight = Matrix3::from_diagonal(weight);
+        let shared_shared = shared.tr_mul(&(weight * shared));
+        add(block, field, field, shared_shared.iter().copied(), 2);
+        let first = field + SHARED;
+        let next = first + 3;
+        for (pose, is_after) in [(before, false), (after, true)] {
+            let with_shared = pose.tr_mul(&(weight * shared));
+            let number = index + usize::from(is_after);
+            for (row, column) in (0..3).flat_map(|row| (0..2).map(move |column| (row, column))) {
+                let value = with_shared[(row, column)];
+                if number == 0 {
+                    block[(first + row, field + column)] += value;
+                } else if number == poses {
+                    block[(next + row, field + column)] += value;
+                } else {
+                    coupling[(field + column, 3 * (number - 1) + row)] += value;
+                }
+            }
+        }
+        let is_next = index + 1 == poses;
+        if index == 0 {
+            add(block, first, first, before.tr_mul(&(weight * before)).iter().copied(), 3);
+        }
+        if is_next {
+            add(block, next, next, after.tr_mul(&(weight * after)).iter().copied(), 3);
+        }
+        let across = after.tr_mul(&(weight * before));
+        for (row, column) in (0..3).flat_map(|row| (0..3).map(move |column| (row, column))) {
+            match (index.checked_sub(1), is_next) {
+                // Both in the block: the only pose, and the next segment.
+                (None, true) => block[(next + row, first + column)] += across[(row, column)],
+                (None, false) => coupling[(first + column, row)] += across[(row, column)],
+                (Some(interior), true) => coupling[(next + row, 3 * interior + column)] += across[(row, column)],
+                (Some(_), false) => {}
+            }
+        }
     }
 }
 
