@@ -13,7 +13,7 @@
 use std::collections::BTreeMap;
 use std::fmt::{self, Display, Formatter};
 use std::fs::{File, TryLockError};
-use std::io::{Read, Seek, Write};
+use std::io::{self, Read, Seek, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -125,45 +125,13 @@ fn existing(path: &Path, config: &Config, source: &SourceId) -> Result<Option<Ex
             return Ok(None);
         }
     };
-    let progress = recovered.mapper.progress();
     let initial_map = if recovered.is_saved { InitialMap::Saved } else { InitialMap::Unfinished };
-    if initial_map == InitialMap::Saved && !config.node.load_at_start {
+    if !is_continued(path, &recovered, config, source)? {
         return Ok(None);
-    }
-    if initial_map == InitialMap::Unfinished {
-        let made_by = progress.source();
-        let is_own = made_by.is_none_or(|made_by| made_by == source) && !source.is_recording();
-        if !config.store.resume || !is_own {
-            log::warn!(
-                "an unfinished map{} is in {}: it is kept, and will be renamed when another one is written",
-                made_by.map_or(String::new(), |made_by| format!(" of {}", made_by.name)),
-                path.display()
-            );
-            return Ok(None);
-        }
-    }
-    if source.is_recording() && progress.holds(source, recovered.mapper.model().totals.batches()) {
-        return Err(Error::Refused(format!(
-            "{} is already in the map {}, and a recording is never mapped twice into one map; start a new map \
-             (node.load_at_start = false), or choose another name (node.map_name)",
-            source.name,
-            path.display()
-        )));
     }
     report(&recovered);
     check_frame(path, recovered.mapper.frame(), config)?;
-    let is_corrected = !recovered.mapper.trajectory().correction.nodes().is_empty();
-    let before = recovered.mapper.config();
-    let goes_on =
-        config.slam.enabled && before.slam.enabled || config.follows_other_slam() && before.follows_other_slam();
-    if is_corrected && !goes_on {
-        return Err(Error::Refused(format!(
-            "the path of {} was corrected or merged with others: the node can continue it only as it was made, with slam.enabled or \
-             slam.path_topic; choose another name (node.map_name), or start a new map (node.load_at_start = false, store.resume = false) and \
-             merge both",
-            path.display()
-        )));
-    }
+    check_path(path, &recovered.mapper, config)?;
     recovered.mapper.model().check(config).map_err(|error| other_model(path, &error))?;
     let file = recovered.file(database);
     recovered.settle();
@@ -184,6 +152,52 @@ fn existing(path: &Path, config: &Config, source: &SourceId) -> Result<Option<Ex
         mapper.take(Step::Seek, &StopSignal::default());
     }
     Ok(Some((mapper, file, batches, initial_map)))
+}
+
+/// Whether this run continues the map in a file.
+fn is_continued(path: &Path, recovered: &Recovered, config: &Config, source: &SourceId) -> Result<bool, Error> {
+    let progress = recovered.mapper.progress();
+    if recovered.is_saved && !config.node.load_at_start {
+        return Ok(false);
+    }
+    if !recovered.is_saved {
+        let made_by = progress.source();
+        let is_own = made_by.is_none_or(|made_by| made_by == source) && !source.is_recording();
+        if !config.store.resume || !is_own {
+            log::warn!(
+                "an unfinished map{} is in {}: it is kept, and will be renamed when another one is written",
+                made_by.map_or(String::new(), |made_by| format!(" of {}", made_by.name)),
+                path.display()
+            );
+            return Ok(false);
+        }
+    }
+    if source.is_recording() && progress.holds(source, recovered.mapper.model().totals.batches()) {
+        return Err(Error::Refused(format!(
+            "{} is already in the map {}, and a recording is never mapped twice into one map; start a new map \
+             (node.load_at_start = false), or choose another name (node.map_name)",
+            source.name,
+            path.display()
+        )));
+    }
+    Ok(true)
+}
+
+/// Whether a map whose path was corrected is continued as it was made.
+fn check_path(path: &Path, mapper: &Mapper, config: &Config) -> Result<(), Error> {
+    let before = mapper.config();
+    let is_corrected = !mapper.trajectory().correction.nodes().is_empty();
+    let is_by_field = config.slam.enabled && before.slam.enabled;
+    let is_by_other_slam = config.follows_other_slam() && before.follows_other_slam();
+    if !is_corrected || is_by_field || is_by_other_slam {
+        return Ok(());
+    }
+    Err(Error::Refused(format!(
+        "the path of {} was corrected or merged with others: the node can continue it only as it was made, with slam.enabled or \
+         slam.path_topic; choose another name (node.map_name), or start a new map (node.load_at_start = false, store.resume = false) and \
+         merge both",
+        path.display()
+    )))
 }
 
 /// Reads the newest state of a map into memory: a file, or that in the output folder of a replay. Damage is logged; nothing in the
@@ -390,9 +404,18 @@ impl Reservation {
         let absolute = absolute(path);
         let name = absolute.file_stem().unwrap_or_default().to_string_lossy();
         let checksum = crc32fast::hash(absolute.as_os_str().as_encoded_bytes());
-        let lock = std::env::temp_dir().join(format!("magmap-{name}-{checksum:08x}.lock"));
-        let Ok(mut lock) = File::options().create(true).truncate(false).read(true).write(true).open(lock) else {
-            return Ok(Self { _lock: None });
+        let file = std::env::temp_dir().join(format!("magmap-{name}-{checksum:08x}.lock"));
+        let without = |error: io::Error| {
+            log::warn!(
+                "{} cannot be locked ({error}): start no second process with the map {}, which would not notice this one",
+                file.display(),
+                path.display()
+            );
+            Ok(Self { _lock: None })
+        };
+        let mut lock = match File::options().create(true).truncate(false).read(true).write(true).open(&file) {
+            Ok(lock) => lock,
+            Err(error) => return without(error),
         };
         match lock.try_lock() {
             Ok(()) => {
@@ -406,7 +429,7 @@ impl Reservation {
                 let process = read.ok().and_then(|_| process.parse().ok());
                 Err(Error::InUse { path: path.to_owned(), process })
             }
-            Err(TryLockError::Error(_)) => Ok(Self { _lock: None }),
+            Err(TryLockError::Error(error)) => without(error),
         }
     }
 }
