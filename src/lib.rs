@@ -11,13 +11,13 @@
 //! * [`field`]: the map of the field: prediction, learning, state and rasters.
 //! * [`trajectory`]: what was driven, kept, from which a map can be made again.
 //! * [`particle_filter`]: where a sensor is in a map, and whether that is proven.
+//! * [`registration`]: where one map is in the other, and a robot in the map that it continues, by their trajectories.
 //! * [`slam`]: the path of a drive, estimated together with the field, where odometry drifts.
 //! * [`mapping`]: averaging, batches, the steps that build a map, and the thread that takes them.
 //! * [`store`]: the file of a map, what is written into it while the map is made, and which map a run continues.
 //! * [`localization`]: the robot in a finished map.
-//! * [`registration`]: where one map is in the other, by their trajectories.
 //! * [`session`]: a live run, independent of ROS.
-//! * [`files`]: files that are replaced whole or not at all.
+//! * [`files`], [`sync`]: files that are replaced whole or not at all, and locks.
 //! * [`display`]: what viewers show of a map.
 //! * `ros`: the ROS 2 nodes (feature `ros`).
 #![forbid(unsafe_code)]
@@ -45,4 +45,5 @@ pub mod sensing;
 pub mod session;
 pub mod slam;
 pub mod store;
+pub mod sync;
 pub mod trajectory;

@@ -17,13 +17,13 @@ pub mod thread;
 
 use std::sync::Arc;
 
-use nalgebra::{Isometry2, Isometry3, Matrix3, Point3, Rotation3, Vector2, Vector3};
+use nalgebra::{Isometry2, Isometry3, Point3, Rotation3, Vector2, Vector3};
 
 use crate::config::{self, Config, PoseSource, Scope};
 use crate::field::map::FieldMap;
 use crate::mapping::pipeline::Pipeline;
-use crate::particle_filter::lookup::MapLookup;
-use crate::particle_filter::{MotionStep, ParticleFilter};
+use crate::particle_filter::lookup::{MapLookup, NothingKnown};
+use crate::particle_filter::{SensorFilter, SensorPlace, yaw};
 use crate::sensing::counters::Counters;
 use crate::sensing::intake::Input;
 use crate::sensing::reading::{Measurement, Observation, Pose, Stamp};
@@ -35,8 +35,8 @@ pub use last_pose::LastPose;
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The map is unknown everywhere.
-    #[error("expected a map that is known somewhere, found none; was it learnt from more than a few readings?")]
-    NothingKnown,
+    #[error(transparent)]
+    NothingKnown(#[from] NothingKnown),
     /// The operating system could not start the thread.
     #[error("the localization thread could not be started: {0}")]
     Spawn(#[source] std::io::Error),
@@ -113,14 +113,8 @@ pub struct Localizer {
     bias: Vector3<f64>,
     pipeline: Pipeline,
     start: Start,
-    running: Option<Running>,
-}
-
-/// The state from the first observation on.
-#[derive(Clone, Debug)]
-struct Running {
-    filter: ParticleFilter,
-    last: Observation,
+    /// From the first observation on.
+    filter: Option<SensorFilter>,
 }
 
 impl Localizer {
@@ -132,20 +126,8 @@ impl Localizer {
         if !start.is_valid() {
             return Err(Error::Start(start));
         }
-        let lookup = MapLookup::of(map, &config.localization, mount.translation.z).ok_or(Error::NothingKnown)?;
-        let lookup = Arc::new(lookup);
+        let lookup = Arc::new(MapLookup::of(map, &config.localization, mount.translation.z)?);
         let bias = map.sensor_bias().map_or_else(Vector3::zeros, |bias| bias.hard_iron.into());
-        Ok(Self::in_lookup(config, lookup, bias, mount, start))
-    }
-
-    /// Locates the robot in a map that is looked up, whose sensor had this bias.
-    pub(crate) fn in_lookup(
-        config: &Config,
-        lookup: Arc<MapLookup>,
-        bias: Vector3<f64>,
-        mount: Isometry3<f64>,
-        start: Start,
-    ) -> Self {
         let settings = config.localization.clone();
         // Every observation is a step of the filter.
         let config = Config {
@@ -155,7 +137,7 @@ impl Localizer {
         };
         let mut pipeline = Pipeline::new(&config, mount);
         pipeline.set_needs_mount(lookup.outputs > 1);
-        Self { settings, lookup, bias, pipeline, start, running: None }
+        Ok(Self { settings, lookup, bias, pipeline, start, filter: None })
     }
 
     /// Uses random numbers of another seed from the next start on.
@@ -172,7 +154,7 @@ impl Localizer {
         if !start.is_valid() {
             return Err(Error::Start(start));
         }
-        (self.start, self.running) = (start, None);
+        (self.start, self.filter) = (start, None);
         Ok(())
     }
 
@@ -222,7 +204,7 @@ impl Localizer {
     fn has_turned(&self, odometry: &Pose) -> bool {
         let orientation = (odometry.orientation * self.mount().rotation).to_rotation_matrix();
         let since = |last: &Observation| yaw(&(orientation.matrix() * last.orientation.transpose()));
-        self.running.as_ref().is_some_and(|running| since(&running.last).abs() >= self.settings.update_min_a)
+        self.filter.as_ref().is_some_and(|filter| since(filter.last()).abs() >= self.settings.update_min_a)
     }
 
     fn take_ready(&mut self) -> Option<Located> {
@@ -238,23 +220,14 @@ impl Localizer {
     /// Takes the next observation, in the frame of odometry.
     pub fn update(&mut self, observation: &Observation) -> Option<Located> {
         let mount = self.mount();
-        let Some(running) = &mut self.running else {
+        let Some(filter) = &mut self.filter else {
             let start = sensor_start(&self.start, observation, &mount);
-            let filter = ParticleFilter::new(&self.settings, self.lookup.clone(), &start);
-            self.running = Some(Running { filter, last: *observation });
+            let (lookup, settings) = (Arc::clone(&self.lookup), &self.settings);
+            self.filter = Some(SensorFilter::new(settings, lookup, self.bias, &start, observation));
             return None;
         };
-        let field = match self.lookup.outputs {
-            1 => [observation.strength, 0.0, 0.0],
-            _ => (observation.field.microtesla() - observation.orientation * self.bias).into(),
-        };
-        let step = step(&running.last, observation, field);
-        running.last = *observation;
-        let (estimate, state, reason) = running.filter.update(&step);
-        let particles = running.filter.particles().len();
-        let rotation = Isometry2::rotation(estimate.turn);
-        let from = rotation * Vector2::new(observation.position.x, observation.position.y);
-        let map_from_odometry = Isometry2::new(Vector2::from(estimate.place) - from, estimate.turn);
+        let SensorPlace { map_from_odometry, estimate, state, reason } = filter.update(observation);
+        let particles = filter.particles().len();
         let pose = map_from_odometry * body(observation, &mount);
         Some(Located { stamp: observation.stamp, pose, map_from_odometry, estimate, state, reason, particles })
     }
@@ -286,20 +259,8 @@ impl Localizer {
 
     /// The particles; none before the first observation.
     pub fn particles(&self) -> &[Particle] {
-        self.running.as_ref().map_or(&[], |running| running.filter.particles())
+        self.filter.as_ref().map_or(&[], SensorFilter::particles)
     }
-}
-
-/// How the sensor moved from one observation to the next, and what it then read.
-fn step(last: &Observation, next: &Observation, field: [f64; 3]) -> MotionStep {
-    let movement = next.position - last.position;
-    let rotation = yaw(&(next.orientation * last.orientation.transpose()));
-    MotionStep { movement: [movement.x, movement.y], rotation, heading: yaw(&next.orientation), field }
-}
-
-/// Angle by which a rotation, or a mean of rotations, turns the plane.
-fn yaw(rotation: &Matrix3<f64>) -> f64 {
-    (rotation[(1, 0)] - rotation[(0, 1)]).atan2(rotation[(0, 0)] + rotation[(1, 1)])
 }
 
 /// The pose of the body in the plane, of the sensor that is `mount`ed on it.

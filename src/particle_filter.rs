@@ -11,6 +11,7 @@ pub mod lookup;
 mod motion;
 mod particle;
 mod sample;
+mod sensor;
 
 use std::f64::consts::PI;
 
@@ -20,6 +21,7 @@ pub use estimate::{Confidence, Estimate, Reason, State};
 pub use filter::ParticleFilter;
 pub use motion::MotionStep;
 pub use particle::Particle;
+pub use sensor::{SensorFilter, SensorPlace, yaw};
 
 /// The start: where the robot may be.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]

@@ -18,14 +18,14 @@ use std::panic::resume_unwind;
 use std::sync::{Arc, Mutex};
 use std::thread;
 
-use nalgebra::{Isometry2, Isometry3, Point2, Vector2, Vector3};
+use nalgebra::{Isometry2, Point2, Vector2, Vector3};
 
-use crate::config::Config;
+use crate::config::{self, Config};
 use crate::field::map::FieldMap;
-use crate::localization::{Error, Localizer, Start, State};
-use crate::mapping::updates::lock;
-use crate::particle_filter::lookup::MapLookup;
+use crate::particle_filter::lookup::{MapLookup, NothingKnown};
+use crate::particle_filter::{SensorFilter, Start, State};
 use crate::sensing::reading::Observation;
+use crate::sync::lock;
 
 pub use refinement::{Given, Placed, Refined, refine};
 pub use relocation::{Place, Relocation};
@@ -54,7 +54,7 @@ pub struct Driven {
 }
 
 /// A trajectory driven through a map.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Way {
     /// Share of the path along which its place was proven.
     pub tracking: f64,
@@ -116,44 +116,48 @@ impl Driven {
     }
 
     /// The map at the height of a sensor, in metres.
-    fn lookup(&self, height: f64) -> Result<Arc<MapLookup>, Error> {
+    fn lookup(&self, height: f64) -> Result<Arc<MapLookup>, NothingKnown> {
         let mut lookups = lock(&self.lookups);
         let centimetres = (100.0 * height).round();
         if let Some(lookup) = lookups.get(&(centimetres as i64)) {
             return Ok(Arc::clone(lookup));
         }
-        let lookup = MapLookup::of(&self.map, &self.config.localization, 0.01 * centimetres);
-        let lookup = Arc::new(lookup.ok_or(Error::NothingKnown)?);
+        let lookup = Arc::new(MapLookup::of(&self.map, &self.config.localization, 0.01 * centimetres)?);
         lookups.insert(centimetres as i64, Arc::clone(&lookup));
         Ok(lookup)
     }
 
-    /// Locates a sensor at this height that may be anywhere.
-    fn localizer(&self, config: &Config, height: f64) -> Result<Localizer, Error> {
-        Ok(Localizer::in_lookup(config, self.lookup(height)?, self.hard_iron, Isometry3::identity(), Start::Anywhere))
+    /// A filter for a sensor at this height that may be anywhere at its first observation.
+    fn filter(
+        &self,
+        settings: &config::Localization,
+        height: f64,
+        first: &Observation,
+    ) -> Result<SensorFilter, NothingKnown> {
+        Ok(SensorFilter::new(settings, self.lookup(height)?, self.hard_iron, &Start::Anywhere, first))
     }
 
-    /// Locates the trajectory of the `other` map in this one; `progress` is called after every observation. Ends early where it is false.
+    /// Locates the trajectory of the `other` map in this one; `progress` is called after every observation but the first. Ends early where it is false.
     ///
     /// # Errors
     /// Maps in which nobody can be located.
-    pub fn locate(&self, other: &Self, progress: impl Fn() -> bool) -> Result<Way, Error> {
-        let mut config = self.config.clone();
+    pub fn locate(&self, other: &Self, progress: impl Fn() -> bool) -> Result<Way, NothingKnown> {
+        let mut settings = self.config.localization.clone();
         // What the maps have learnt of their sensors is taken into account; the rest may differ as much as before any reading.
-        let localization = &mut config.localization;
-        localization.bias_deviation = localization.bias_deviation.max(config.vector.hard_iron);
-        let mut localizer = self.localizer(&config, other.height)?;
+        settings.bias_deviation = settings.bias_deviation.max(self.config.vector.hard_iron);
+        let Some((first, following)) = other.observations.split_first() else { return Ok(Way::default()) };
         let difference = other.hard_iron - self.hard_iron;
-        let (mut length, mut tracked, mut found) = (0.0, 0.0, Vec::new());
-        let mut last = other.observations.first();
-        for observation in &other.observations {
-            let step = last.map_or(0.0, |last| (observation.position - last.position).norm());
-            last = Some(observation);
+        let without_difference = |seen: &Observation| seen.without_hard_iron(&difference);
+        let mut filter = self.filter(&settings, other.height, &without_difference(first))?;
+        let (mut length, mut tracked, mut found, mut last) = (0.0, 0.0, Vec::new(), first);
+        for observation in following {
+            let step = (observation.position - last.position).norm();
+            last = observation;
             length += step;
-            let located = localizer.update(&observation.without_hard_iron(&difference));
-            if let Some(located) = located.filter(|located| located.state == State::Tracking) {
+            let place = filter.update(&without_difference(observation));
+            if place.state == State::Tracking {
                 tracked += step;
-                found.push(located.map_from_odometry);
+                found.push(place.map_from_odometry);
             }
             if !progress() {
                 break;
@@ -168,7 +172,7 @@ impl Driven {
     ///
     /// # Errors
     /// Maps in which nobody can be located.
-    pub fn evidence(&self, other: &Self, progress: impl Fn() -> bool + Sync) -> Result<Evidence, Error> {
+    pub fn evidence(&self, other: &Self, progress: impl Fn() -> bool + Sync) -> Result<Evidence, NothingKnown> {
         let (there, back) = thread::scope(|scope| {
             let back = scope.spawn(|| other.locate(self, &progress));
             (self.locate(other, &progress), back.join().unwrap_or_else(|panic| resume_unwind(panic)))

@@ -12,10 +12,10 @@ use nalgebra::Isometry3;
 use super::{Error, LastPose, Localizer, Located, Particle, Start, State};
 use crate::config::Config;
 use crate::field::map::FieldMap;
-use crate::mapping::updates::lock;
 use crate::sensing::counters::Counters;
 use crate::sensing::intake::Input;
 use crate::sensing::reading::{Measurement, Pose};
+use crate::sync::lock;
 
 /// How often the thread checks whether the last pose is to be saved.
 const PERIOD: Duration = Duration::from_millis(200);

@@ -4,9 +4,9 @@ use std::sync::{Arc, Mutex};
 
 use crossbeam_channel::{Receiver, Sender, bounded};
 
-use super::updates::lock;
 use crate::sensing::intake::Input;
 use crate::sensing::reading::{Measurement, Pose, Stamp};
+use crate::sync::lock;
 use crate::trajectory::{Correction, OdometryPath, Timeline, Trajectory, correction_to};
 
 /// The newest poses of another SLAM, and the path by odometry, which tells where they are along the trajectory. Clones share them: the source

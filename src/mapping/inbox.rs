@@ -7,10 +7,10 @@ use crossbeam_channel::{Receiver, Sender, TrySendError, bounded};
 
 use super::Error;
 use super::mapper::{Mapper, SourceId, Step};
-use super::updates::lock;
 use crate::sensing::gates::FARTHEST;
 use crate::sensing::intake::Input;
 use crate::sensing::reading::Measurement;
+use crate::sync::lock;
 
 /// A message to the mapping thread.
 pub(super) enum Message {

@@ -19,10 +19,10 @@ use super::Error;
 use super::given_path::GivenPath;
 use super::mapper::Folded;
 use super::stop::StopSignal;
-use super::updates::lock;
 use crate::config::{Config, Mapped};
 use crate::sensing::reading::Observation;
 use crate::slam::{self, LocalHyperparameters, PathEstimator, Prior, Tracked};
+use crate::sync::lock;
 use crate::trajectory::{Correction, Trajectory, fold};
 
 /// Length of the path after which the hyperparameters of the field are learnt and the path is estimated for the first time, in metres.

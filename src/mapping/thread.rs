@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::{Receiver, RecvTimeoutError, bounded};
 use nalgebra::Isometry2;
 use serde::Serialize;
+use streaming_gp::UpdateReport;
 
 use super::Error;
 use super::axes_check::AxesCheck;
@@ -26,11 +27,12 @@ use super::refold::Refold;
 use super::relocating::{Relocated, Search};
 use super::step_log::StepLog;
 use super::stop::StopSignal;
-use super::updates::{Update, Updates, lock};
+use super::updates::{Update, Updates};
 use crate::config::{self, Config, Mapped};
 use crate::sensing::counters::Counters;
 use crate::sensing::reading::{Observation, Pose};
 use crate::slam::{self, Estimate};
+use crate::sync::lock;
 use crate::trajectory::Withdrawal;
 
 /// How long the thread waits for a message before it checks its log.
@@ -312,6 +314,36 @@ fn panic_message(panic: &(dyn Any + Send)) -> String {
     text.unwrap_or("no message").to_owned()
 }
 
+/// What the thread has begun that ends with a step.
+#[derive(Clone, Copy, Debug)]
+enum Ends {
+    Nothing,
+    /// The search for changes since the runs before.
+    Run,
+    /// All that depends on settings, and on which field is mapped.
+    Settings,
+    /// What belongs to the map, and the correction of its path where that is another one, too.
+    Map {
+        is_of_path: bool,
+    },
+    /// A map that is made again.
+    Refold,
+}
+
+impl Ends {
+    fn with(step: &Step) -> Self {
+        match step {
+            Step::Source { .. } => Self::Run,
+            Step::Configure(_) => Self::Settings,
+            Step::Load(_) | Step::Reset => Self::Map { is_of_path: true },
+            Step::Correct(_, None) | Step::Refold(_) => Self::Map { is_of_path: false },
+            // The correction of the path, whose step it is, continues, and so does what is in doubt.
+            Step::Correct(_, Some(_)) => Self::Refold,
+            _ => Self::Nothing,
+        }
+    }
+}
+
 /// The search for changes since earlier runs, if there were any.
 fn change_search(mapper: &Mapper) -> Option<ChangeSearch> {
     let run = mapper.progress().sources.last().filter(|_| mapper.config().finds_changes())?;
@@ -487,82 +519,108 @@ impl MappingLoop {
     /// Logs a step, takes it and publishes the result.
     fn take(&mut self, step: Step) {
         let replaces = matches!(step, Step::Load(_) | Step::Reset | Step::Correct(..) | Step::Refold(_));
-        if let Some(step_log) = &mut self.step_log
-            && !replaces
-        {
-            step_log.append(&self.mapper, &step);
-            // The log must contain everything that is published.
-            if matches!(step, Step::Learn { .. }) {
-                step_log.sync(self.mode == Mode::WaitForLearning);
-            }
+        if !replaces {
+            self.log(&step);
         }
         if let Step::Frame(frame) = &step {
             self.frame.set(frame);
         }
-        let is_configure = matches!(step, Step::Configure(_));
-        let is_from_elsewhere = matches!(step, Step::Correct(_, Some(_)));
-        let is_correction = matches!(step, Step::Correct(..));
-        let begins_run = matches!(step, Step::Source { .. });
-        let begins_path = is_configure || matches!(step, Step::Load(_) | Step::Reset);
+        let ends = Ends::with(&step);
         let (number, field) = (self.mapper.progress().versions, self.mapper.model().field());
         let start = Instant::now();
         let effect = self.mapper.take(step, &self.stop);
-        let is_interrupted = self.is_interrupted();
-        if let Some(step_log) = &mut self.step_log
-            && replaces
-            && !is_interrupted
+        if replaces
+            && !self.is_interrupted()
+            && let Some(step_log) = &mut self.step_log
         {
             step_log.checkpoint(&self.mapper);
         }
-        // What was in doubt may be mended.
-        let is_replaced = matches!(effect, Effect::Replaced) && !is_from_elsewhere;
-        if is_replaced {
-            self.search = None;
-            lock(&self.shared).relocated = None;
-        }
-        let is_other_field = self.mapper.model().field() != field;
-        if is_configure || is_replaced || is_other_field {
-            self.axes_check = AxesCheck::new(self.mapper.config(), self.mapper.model().field());
-            self.map_check = MapCheck::new();
-            lock(&self.shared).doubt = None;
-        }
-        if begins_run {
-            self.change_search = change_search(&self.mapper);
-        }
-        if begins_path || is_correction {
-            self.refold = None;
-        }
-        if (begins_path || is_other_field) && self.path_correction.is_some() {
-            self.begin_path_correction();
+        let is_replaced = matches!(effect, Effect::Replaced);
+        self.end(ends, is_replaced);
+        if self.mapper.model().field() != field {
+            self.end(Ends::Settings, is_replaced);
         }
         match effect {
             Effect::Unchanged => {}
             Effect::Replaced => self.publish(&[], Update::without_batch(&self.mapper)),
-            Effect::Learnt { batch, corrected: observations, result } => {
-                let Batch { observations: by_odometry, cut, merge_points } = batch;
-                if let Some(step_log) = &mut self.step_log {
-                    step_log.learnt(&self.mapper, &by_odometry);
-                }
-                if let Some(path_correction) = &self.path_correction {
-                    path_correction.add(by_odometry);
-                }
-                let update = Update {
-                    number,
-                    result: Some(result),
-                    observations: observations.len(),
-                    cut,
-                    merge_points,
-                    duration: start.elapsed(),
-                    ..Update::without_batch(&self.mapper)
-                };
-                self.check(&observations);
-                if let Some(refold) = &mut self.refold {
-                    refold.add(&observations);
-                }
-                self.publish(&observations, update);
-                self.look_for_changes(&observations, false);
+            Effect::Learnt { batch, corrected, result } => {
+                self.learnt(number, batch, &corrected, result, start.elapsed());
             }
         }
+    }
+
+    fn log(&mut self, step: &Step) {
+        let Some(step_log) = &mut self.step_log else { return };
+        step_log.append(&self.mapper, step);
+        // The log must contain everything that is published.
+        if matches!(step, Step::Learn { .. }) {
+            step_log.sync(self.mode == Mode::WaitForLearning);
+        }
+    }
+
+    /// Ends what a step has overtaken; of a step that replaces the map, only if it did.
+    fn end(&mut self, ends: Ends, is_replaced: bool) {
+        match ends {
+            Ends::Nothing => {}
+            Ends::Run => self.change_search = change_search(&self.mapper),
+            Ends::Settings => {
+                self.refold = None;
+                self.renew_checks();
+                self.restart_path_correction();
+            }
+            Ends::Map { is_of_path } => {
+                self.refold = None;
+                // What was in doubt may be mended.
+                if is_replaced {
+                    self.search = None;
+                    lock(&self.shared).relocated = None;
+                    self.renew_checks();
+                }
+                if is_of_path {
+                    self.restart_path_correction();
+                }
+            }
+            Ends::Refold => self.refold = None,
+        }
+    }
+
+    fn renew_checks(&mut self) {
+        self.axes_check = AxesCheck::new(self.mapper.config(), self.mapper.model().field());
+        self.map_check = MapCheck::new();
+        lock(&self.shared).doubt = None;
+    }
+
+    /// What follows from a batch that was learnt, or rejected. `observations` are its own at their poses in the map.
+    fn learnt(
+        &mut self,
+        number: u64,
+        batch: Batch,
+        observations: &[Observation],
+        result: Result<UpdateReport, streaming_gp::streaming::Error>,
+        duration: Duration,
+    ) {
+        let Batch { observations: by_odometry, cut, merge_points } = batch;
+        if let Some(step_log) = &mut self.step_log {
+            step_log.learnt(&self.mapper, &by_odometry);
+        }
+        if let Some(path_correction) = &self.path_correction {
+            path_correction.add(by_odometry);
+        }
+        self.check(observations);
+        if let Some(refold) = &mut self.refold {
+            refold.add(observations);
+        }
+        let update = Update {
+            number,
+            result: Some(result),
+            observations: observations.len(),
+            cut,
+            merge_points,
+            duration,
+            ..Update::without_batch(&self.mapper)
+        };
+        self.publish(observations, update);
+        self.look_for_changes(observations, false);
     }
 
     /// Looks for changes of the building since earlier runs, in readings that were just learnt.
@@ -643,8 +701,11 @@ impl MappingLoop {
         steps.into_iter().for_each(|step| self.take(step));
     }
 
-    /// Corrects the path of another map, or under other settings, from its beginning.
-    fn begin_path_correction(&mut self) {
+    /// Corrects the path of another map, or under other settings, from its beginning, if it is corrected.
+    fn restart_path_correction(&mut self) {
+        if self.path_correction.is_none() {
+            return;
+        }
         lock(&self.shared).corrected_path = None;
         match start_correction(&self.mapper, &self.given_path) {
             Ok(path_correction) => self.path_correction = Some(path_correction),

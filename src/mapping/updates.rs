@@ -1,6 +1,6 @@
 //! Finished updates, read by other threads.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use streaming_gp::UpdateReport;
@@ -9,6 +9,7 @@ use super::batcher::{CutReason, MergePoint};
 use super::mapper::Mapper;
 use crate::field::map::FieldMap;
 use crate::sensing::counters::Counters;
+use crate::sync::lock;
 
 /// A finished update and what led to it.
 #[derive(Clone, Debug)]
@@ -72,9 +73,4 @@ impl Updates {
     pub(super) fn publish(&self, update: Arc<Update>) {
         *lock(&self.0) = Some(update);
     }
-}
-
-/// Locks a value that is always consistent, so that a poisoned mutex is harmless.
-pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

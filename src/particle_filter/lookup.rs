@@ -64,9 +64,17 @@ pub struct Normal {
     pub variance: f64,
 }
 
+/// The map is unknown everywhere.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("expected a map that is known somewhere, found none; was it learnt from more than a few readings?")]
+pub struct NothingKnown;
+
 impl MapLookup {
-    /// Reads a map at the `height` of the sensor above its plane, in metres; none where nothing is known of it.
-    pub fn of(map: &FieldMap, settings: &config::Localization, height: f64) -> Option<Self> {
+    /// Reads a map at the `height` of the sensor above its plane, in metres.
+    ///
+    /// # Errors
+    /// Where nothing is known of it.
+    pub fn of(map: &FieldMap, settings: &config::Localization, height: f64) -> Result<Self, NothingKnown> {
         let lengthscales = map.hyperparameters().into_iter().filter(|named| named.name.starts_with("lengthscale"));
         let finest = lengthscales.map(|named| named.value / NODES_PER_LENGTHSCALE).fold(settings.resolution, f64::min);
         let outputs = if map.axes(&[]).is_some() { 3 } else { 1 };
@@ -83,7 +91,7 @@ impl MapLookup {
         };
         let lookup =
             Self::fill(&map.inducing_points(), settings.margin, finest, outputs, map.noise_variance(), predict);
-        (!lookup.known.is_empty()).then_some(lookup)
+        if lookup.known.is_empty() { Err(NothingKnown) } else { Ok(lookup) }
     }
 
     /// Fills the tiles within `margin` of `places` with `predict`: from places to the numbers of their nodes.

@@ -13,8 +13,7 @@
 use nalgebra::{Isometry2, Matrix2, Matrix6, SMatrix, SVector, Translation2, Vector2, Vector3, Vector6};
 
 use super::Driven;
-use crate::localization::Error;
-use crate::particle_filter::lookup::{Local, MapLookup};
+use crate::particle_filter::lookup::{Local, MapLookup, NothingKnown};
 use crate::sensing::reading::Observation;
 
 /// Degrees of freedom of the residuals.
@@ -90,7 +89,12 @@ pub struct Refined {
 ///
 /// # Errors
 /// Maps in which nobody can be located.
-pub fn refine(others: &[Placed<'_>], driven: &Driven, start: Isometry2<f64>, given: Given) -> Result<Refined, Error> {
+pub fn refine(
+    others: &[Placed<'_>],
+    driven: &Driven,
+    start: Isometry2<f64>,
+    given: Given,
+) -> Result<Refined, NothingKnown> {
     let mut pairs = Vec::new();
     for other in others {
         let is_back = !other.driven.observations.is_empty();

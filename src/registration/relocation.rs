@@ -13,7 +13,7 @@ use super::refinement::{Given, Placed, Refined, refine};
 use super::{Driven, UNEXPLAINED};
 use crate::config::Config;
 use crate::field::map::FieldMap;
-use crate::localization::{Localizer, Reason, State};
+use crate::particle_filter::{Reason, SensorFilter, SensorPlace, State};
 use crate::sensing::reading::Observation;
 
 /// Odometry may have continued if it says that the robot is within this distance of the end of the map's path, in metres.
@@ -56,7 +56,7 @@ pub struct Relocation {
     /// Length of that path, in metres.
     length: f64,
     hypothesis: Hypothesis,
-    /// The last result of the localizer.
+    /// The last result of the filter.
     found: Result<Isometry2<f64>, Reason>,
 }
 
@@ -65,8 +65,8 @@ pub struct Relocation {
 enum Hypothesis {
     /// It continued from where it was.
     Same,
-    /// Anywhere; without a localizer where nothing of the map is known.
-    Elsewhere(Option<Box<Localizer>>),
+    /// Anywhere; without a filter where nothing of the map is known.
+    Elsewhere(Option<Box<SensorFilter>>),
 }
 
 impl Relocation {
@@ -93,16 +93,19 @@ impl Relocation {
         self.driven.extend(observations);
         let path = &self.driven.observations[next.saturating_sub(1)..];
         self.length += path.windows(2).map(|pair| (pair[1].position - pair[0].position).norm()).sum::<f64>();
-        if !self.is_elsewhere() && !observations.is_empty() && !self.may_have_continued() {
-            let localizer = self.map.localizer(&self.map.config, self.driven.height);
-            self.hypothesis = Hypothesis::Elsewhere(localizer.ok().map(Box::new));
+        let is_in_question = !observations.is_empty() && !self.is_elsewhere();
+        let first = self.driven.observations.first().filter(|_| is_in_question && !self.may_have_continued());
+        if let Some(first) = first {
+            let filter = self.map.filter(&self.map.config.localization, self.driven.height, first);
+            self.hypothesis = Hypothesis::Elsewhere(filter.ok().map(Box::new));
             self.found = Err(Reason::OutsideMap);
-            next = 0;
+            next = 1;
         }
-        let Hypothesis::Elsewhere(Some(localizer)) = &mut self.hypothesis else { return };
-        for located in self.driven.observations[next..].iter().filter_map(|seen| localizer.update(seen)) {
-            let reason = located.reason.unwrap_or(Reason::Unproven);
-            self.found = if located.state == State::Tracking { Ok(located.map_from_odometry) } else { Err(reason) };
+        let Hypothesis::Elsewhere(Some(filter)) = &mut self.hypothesis else { return };
+        for seen in &self.driven.observations[next..] {
+            let SensorPlace { map_from_odometry, state, reason, .. } = filter.update(seen);
+            let reason = reason.unwrap_or(Reason::Unproven);
+            self.found = if state == State::Tracking { Ok(map_from_odometry) } else { Err(reason) };
         }
     }
 

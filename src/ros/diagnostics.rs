@@ -15,13 +15,14 @@ use crate::display::occupancy::GridScales;
 use crate::field::map::{FieldMap, SensorBias};
 use crate::mapping::path_correction::CorrectedPath;
 use crate::mapping::relocating::Relocated;
-use crate::mapping::updates::{Update, lock};
+use crate::mapping::updates::Update;
 use crate::sensing::health::Finding;
 use crate::sensing::intake::Intake;
 use crate::sensing::reading::{MICROTESLA_PER_TESLA, MICROTESLA_PER_TESLA_SQUARED, Stamp};
 use crate::sensing::rejection::Rejections;
 use crate::slam::Tracked;
 use crate::store::status::MapLogStatus;
+use crate::sync::lock;
 
 /// Publishes reports on one status.
 pub(super) struct StatusPublisher {

@@ -16,12 +16,12 @@ use super::names;
 use super::parameters::Parameters;
 use super::publishers::publishing_nodes;
 use crate::config::{self, Config, Reliability};
-use crate::mapping::updates::lock;
 use crate::sensing::counters::Counters;
 use crate::sensing::frames::normalized;
 use crate::sensing::health::{Finding, HealthInputs, HealthMonitor, SeveralPublishers, Topic};
 use crate::sensing::intake::{Input, Intake, SensorMessage};
 use crate::sensing::reading::{Measurement, Pose, Stamp};
+use crate::sync::lock;
 
 /// How long the ROS thread waits for messages at a time.
 const SPIN: Duration = Duration::from_millis(20);

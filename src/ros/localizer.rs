@@ -30,12 +30,13 @@ use crate::field::raster::rasterize;
 use crate::localization::thread::{Found, LocalizationThread};
 use crate::localization::{self, LastPose, Located, Start, State};
 use crate::mapping::stop::StopSignal;
-use crate::mapping::updates::lock;
+use crate::particle_filter::lookup::NothingKnown;
 use crate::sensing::frames::normalized;
 use crate::sensing::health::Finding;
 use crate::sensing::reading::{Stamp, in_plane};
 use crate::store::checkpoint::Checkpoint;
 use crate::store::map_file;
+use crate::sync::lock;
 
 /// Distance between two places of the path, in metres.
 const PATH_SPACING: f64 = 0.1;
@@ -57,7 +58,7 @@ pub fn run() -> anyhow::Result<()> {
     let namespace = node.namespace().context("the node has no name")?;
     let (file, checkpoint, parameters) = load(&lock(&node.params), &namespace)?;
     let config = parameters.config.clone();
-    let map = checkpoint.field_map(&config)?.ok_or(localization::Error::NothingKnown)?;
+    let map = checkpoint.field_map(&config)?.ok_or(NothingKnown)?;
     let last_pose = LastPose::file(&file);
     let start = start(&config.localization, &last_pose);
     log::info!("{} in the map {}", in_words(&start), file.display());

@@ -20,9 +20,9 @@ use super::slam_path::PathListener;
 use super::threads::Threads;
 use crate::config::{self, Config, PoseSource};
 use crate::mapping::thread::MappingThread;
-use crate::mapping::updates::lock;
 use crate::sensing::reading::in_plane;
 use crate::slam::Tracked;
+use crate::sync::lock;
 
 /// Runs the node until it is stopped by SIGINT or SIGTERM.
 ///

@@ -26,8 +26,9 @@ use crate::field::map::FieldMap;
 use crate::field::raster::Rasterizer;
 use crate::mapping::mapper::Mapper;
 use crate::mapping::path::Path;
-use crate::mapping::updates::{Update, lock};
+use crate::mapping::updates::Update;
 use crate::session::Answer;
+use crate::sync::lock;
 
 /// How often the thread checks for updates and new subscribers.
 const PERIOD: Duration = Duration::from_millis(50);

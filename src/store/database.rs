@@ -18,8 +18,8 @@ use crate::arrays::{Array, Arrays, Problem};
 use crate::field::tile_store::{StoredTile, TileRow, TileStore};
 use crate::files::{FileError, folder_of, sync_folder_of};
 use crate::mapping::mapper::{Mapper, SourceRun, Step};
-use crate::mapping::updates::lock;
 use crate::sensing::reading::Observation;
+use crate::sync::lock;
 use crate::trajectory;
 
 /// Marks a database as a map: "magm".

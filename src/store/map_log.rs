@@ -26,8 +26,8 @@ use super::writer::{Entry, Switch, Writer};
 use crate::field::tile_store::TileStore;
 use crate::mapping::mapper::{Mapper, Step};
 use crate::mapping::step_log::{ReadTrajectory, StepLog};
-use crate::mapping::updates::lock;
 use crate::sensing::reading::Observation;
+use crate::sync::lock;
 
 /// Most steps waiting to be written: minutes of driving, in some megabytes.
 pub(super) const MAX_WAITING: usize = 65_536;

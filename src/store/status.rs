@@ -4,7 +4,7 @@ use std::sync::{Arc, Condvar, Mutex};
 
 use super::database::{Batch, Database};
 use crate::mapping::mapper::Mapper;
-use crate::mapping::updates::lock;
+use crate::sync::lock;
 
 /// What is written of a map, and what is not.
 #[derive(Clone, Debug, Default, PartialEq)]

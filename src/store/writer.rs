@@ -14,7 +14,7 @@ use super::earlier_maps::{earlier_path, remove_oldest};
 use super::status::{MapLogStatus, Shared};
 use crate::files::FileError;
 use crate::mapping::mapper::Step;
-use crate::mapping::updates::lock;
+use crate::sync::lock;
 
 /// Longest time between two transactions.
 const PAUSE: Duration = Duration::from_millis(500);

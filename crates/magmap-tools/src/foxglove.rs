@@ -10,8 +10,8 @@ use foxglove::websocket::{ChannelView, Client, ServerListener};
 use foxglove::{Context, FoxgloveError, RawChannel, Schema, WebSocketServerHandle};
 
 use crate::recording::writer::{Destination, MessageWriter, WrittenTopic};
-use magmap::mapping::updates::lock;
 use magmap::sensing::reading::Stamp;
+use magmap::sync::lock;
 
 /// Most messages that wait for one client: a few of each topic, because those of a large map take megabytes.
 const MAX_WAITING: usize = 16;

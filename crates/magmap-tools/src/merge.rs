@@ -17,6 +17,7 @@ use magmap::mapping::mapper::{Progress, SourceRun};
 use magmap::mapping::path;
 use magmap::mapping::pipeline::{OdometryInMap, Pipeline};
 use magmap::mapping::stop::StopSignal;
+use magmap::particle_filter::lookup::NothingKnown;
 use magmap::registration::{AGREEMENT, Driven, Evidence, Given, Placed, Refined, UNEXPLAINED, Way, refine};
 use magmap::sensing::reading::Observation;
 use magmap::store::checkpoint::{Checkpoint, Stream};
@@ -103,7 +104,7 @@ pub enum Error {
     },
     /// A map that cannot be used to locate a robot.
     #[error("nobody can be located in a map: {0}")]
-    Localization(#[from] localization::Error),
+    NothingKnown(#[from] NothingKnown),
     /// Maps of which it is not proven where they are in the others.
     #[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))]
     Unproven(Vec<Unproven>),

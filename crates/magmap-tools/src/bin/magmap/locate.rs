@@ -6,6 +6,7 @@ use clap::Args;
 use magmap::config::Program;
 use magmap::localization::{self, Localizer, Start};
 use magmap::mapping::stop::StopSignal;
+use magmap::particle_filter::lookup::NothingKnown;
 use magmap::store::map_file;
 use magmap_tools::cli::{Ending, SettingsArguments, Terminal};
 use magmap_tools::locate::{self, Comparison, LocateReport};
@@ -73,7 +74,7 @@ impl Locate {
         let checkpoint = map_file::read(&file)?;
         let config = self.settings.load_for(Program::Locate, localization::settings_for(&checkpoint.settings()?)?)?;
         let config = localization::in_frame_of_odometry(config);
-        let map = checkpoint.field_map(&config)?.ok_or(localization::Error::NothingKnown)?;
+        let map = checkpoint.field_map(&config)?.ok_or(NothingKnown)?;
         let mut recording = recording::open(&self.recording, &config)?;
         let truth = recording.truth(self.truth.as_deref())?.unwrap_or_default();
         recording.summary.notes.iter().for_each(|note| log::info!("{note}"));

@@ -7,7 +7,7 @@ use anyhow::bail;
 use clap::Args;
 use magmap::config::{Config, Mapped};
 use magmap::mapping::stop::StopSignal;
-use magmap::mapping::updates::lock;
+use magmap::sync::lock;
 use magmap_tools::cli::{Ending, Refusal, SettingsArguments, Terminal, UsageError};
 use magmap_tools::merge::{Error, Input, Joined, Known, Merged, Work, check, merge};
 use nalgebra::{Isometry2, Vector2};
