@@ -43,7 +43,7 @@ pub(crate) type Extent = [[f64; 2]; 2];
 /// kernel does, so that a tile's evidence favours lengths that predict worse.
 const LENGTHSCALE_DEVIATION: f64 = 0.75;
 
-/// What came of a batch.
+/// The result of a batch.
 pub(crate) struct Learnt {
     pub(crate) report: UpdateReport,
     /// Observations that no model learnt from: they are too far above or below the plane.

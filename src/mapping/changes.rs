@@ -150,7 +150,7 @@ impl ChangeSearch {
         Some(Withdrawal { batches: 0..self.batches, places, stamp, is_applied: false })
     }
 
-    /// Its places have changed, unless a bias of the sensor explains it.
+    /// Counts the places of a contradiction as changed, unless a bias of the sensor explains it.
     fn end_contradiction(&mut self) {
         let Some(contradiction) = self.contradiction.take() else { return };
         // The strength does not tell them apart.
@@ -164,7 +164,7 @@ impl ChangeSearch {
         !withdrawal.is_applied || withdrawal.batches.end == self.batches
     }
 
-    /// What is said of readings that contradict the map in more than a part of it.
+    /// A warning of readings that contradict the map in more than a part of it.
     pub(super) fn doubt(&self) -> Option<String> {
         let known = self.agreed + self.contradicted;
         (known >= ENOUGH && self.contradicted > MOST * known).then(|| {

@@ -153,7 +153,8 @@ impl MapLookup {
         self.known.len() as f64 * self.resolution.powi(2)
     }
 
-    /// See [`MapLookup::greatest_likelihood`]: interpolated variances are not below those of the nodes.
+    /// An upper bound of the likelihood of a reading, [`MapLookup::greatest_likelihood`]: interpolated variances are not below those of the
+    /// nodes.
     fn bound_of_likelihood(&self) -> f64 {
         let of = |variance: f64| log_density(0.0, 0.0, variance);
         let node = |numbers: &[f32]| -> f64 {

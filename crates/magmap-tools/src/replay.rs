@@ -138,7 +138,7 @@ pub struct Source {
     pub id: SourceId,
     /// A description for the report.
     pub about: Value,
-    /// What takes its messages.
+    /// The intake of its messages.
     pub intake: Intake,
     /// Known missing parts.
     pub loss: Loss,

@@ -24,7 +24,7 @@ pub struct Lost {
     pub what: String,
     /// The count, if it is known; after the place where a file is cut off it is not.
     pub count: Option<u64>,
-    /// Its first occurrence, or the reason.
+    /// The first occurrence, or the reason.
     pub first: Option<String>,
 }
 
