@@ -38,6 +38,7 @@ use self::aalto_csv::{AaltoDrive, DrivePath};
 use self::contents::{BagContents, TopicContents};
 use self::decoding::Frames;
 pub use self::error::Error;
+pub(crate) use self::loss::nothing_used;
 pub use self::loss::{Loss, Lost};
 use self::messages::{MagneticField, Message, Odometry, TFMessage};
 use self::playback::{Playback, Wanted};

@@ -92,8 +92,6 @@ fn an_invalid_command_line_exits_with_2_and_says_what_is_expected() {
         (&["info", ".", "--set", "sensor.delay=1", "--set", "selection.delta=0.2"], "selection.delta has no effect"),
         (&["demo", "--set", "selection.method=vip"], "one of vips, conditional_variance, oips"),
         (&["demo", "--set", "selection.method=oips=2"], "rho of oips to be more than 0 and at most 1"),
-        (&["evaluate", "stream", "--data", "x"], "cargo run --release -p magmap-evaluate -- stream --data x\n"),
-        (&["evaluate", "--help"], "-p magmap-evaluate -- --help\n"),
         (&["demo", "--set", "model.likelihood=bernoulli"], "model.likelihood: expected gaussian or student_t"),
     ] {
         let (out, err) = expect(2, arguments, &folder);
