@@ -6,6 +6,7 @@
 
 use nalgebra::Isometry3;
 use serde::{Deserialize, Serialize};
+use streaming_gp::vector::{Axes, SensorPose};
 
 use super::axes_check::AxesCheck;
 use super::stop::StopSignal;
@@ -135,17 +136,16 @@ impl Predicted {
 /// Log density of each strength under a map that has not learnt it, in nats.
 fn log_densities(map: &FieldMap, batch: &[Observation]) -> Vec<f64> {
     let places: Vec<[f64; 2]> = batch.iter().map(|seen| [seen.position.x, seen.position.y]).collect();
-    let predicted: Vec<(f64, f64)> = match map.readings(&batch.iter().map(Into::into).collect::<Vec<_>>()) {
-        Some(axes) => axes.iter().map(|axes| axes.strength()).collect(),
-        None => {
-            let (means, variances) = map.predict(&places, f64::INFINITY);
-            means.into_iter().zip(variances).collect()
-        }
+    let noises = map.noise_variances(&places);
+    let poses: Vec<SensorPose> = batch.iter().map(SensorPose::from).collect();
+    let (means, variances): (Vec<f64>, Vec<f64>) = match map.readings(&poses) {
+        Some(axes) => axes.iter().map(Axes::strength).unzip(),
+        None => map.predict(&places, f64::INFINITY),
     };
-    let of = |((seen, (mean, variance)), noise): ((&Observation, (f64, f64)), f64)| {
-        let variance = variance + noise;
-        let misfit = ((seen.strength - mean).powi(2) / variance).min(MOST_MISFIT);
+    let density = |i: usize| {
+        let variance = variances[i] + noises[i];
+        let misfit = ((batch[i].strength - means[i]).powi(2) / variance).min(MOST_MISFIT);
         -0.5 * (misfit + (std::f64::consts::TAU * variance).ln())
     };
-    batch.iter().zip(predicted).zip(map.noise_variances(&places)).map(of).collect()
+    (0..batch.len()).map(density).collect()
 }
