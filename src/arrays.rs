@@ -7,11 +7,11 @@ pub use self::problem::Problem;
 /// An array of numbers.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Array {
-    /// Its name.
+    /// Name of the array.
     pub name: String,
-    /// Its length along each index, the last one running fastest; empty for a single number.
+    /// Length along each index, the last one running fastest; empty for a single number.
     pub shape: Vec<usize>,
-    /// Its numbers as `f64`, in little-endian order.
+    /// The numbers as `f64`, in little-endian order.
     pub bytes: Vec<u8>,
 }
 

@@ -54,7 +54,7 @@ pub fn settings_for(made_with: &Config) -> Result<Config, config::Error> {
     made_with.keep_only(Scope::comes_with_a_map)
 }
 
-/// These settings, for an intake whose poses are to stay in the frame of odometry: the frame of the map is what is looked for.
+/// Settings for an intake whose poses are to stay in the frame of odometry: the frame of the map is what is looked for.
 pub fn in_frame_of_odometry(mut config: Config) -> Config {
     config.frames.map = String::new();
     config.frames.pose_source = PoseSource::Odometry;

@@ -63,7 +63,7 @@ pub struct Way {
     pub transform: Option<Isometry2<f64>>,
 }
 
-/// What two maps say of where the second is in the first.
+/// Evidence from two maps of where the second is in the first.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Evidence {
     /// The trajectory of the second in the first.

@@ -27,12 +27,12 @@ pub enum Error {
     /// The settings do not fit the map.
     #[error(transparent)]
     Settings(#[from] config::Error),
-    /// What was mapped last is not in the file of the map, for this reason.
+    /// The newest part of the map is not in its file, for this reason.
     #[error("the map was not saved: {0}")]
     Save(String),
 }
 
-/// What was done, or why not, as a message.
+/// The action that was taken, or why not, as a message.
 pub type Answer = Result<String, String>;
 
 /// A live run. It may be shared by threads; it is ended by its last owner.
@@ -42,7 +42,7 @@ pub struct Session {
     pub worker: MappingThread,
     namespace: String,
     source: SourceId,
-    /// What the run started from.
+    /// The map that the run started from.
     pub initial_map: InitialMap,
     /// Counters at the start, which are not zero where it continues an unfinished map.
     pub before: Counters,
@@ -87,7 +87,7 @@ impl Session {
         })
     }
 
-    /// What is in the file of the map, and what is not.
+    /// Progress of writing the file of the map.
     pub fn file_status(&self) -> MapLogStatus {
         self.log.status()
     }

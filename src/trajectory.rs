@@ -132,7 +132,7 @@ impl Trajectory {
         self.batches.iter().flatten()
     }
 
-    /// Its length by odometry, in metres.
+    /// Length of the trajectory by odometry, in metres.
     pub fn length(&self) -> f64 {
         self.length
     }
@@ -168,7 +168,7 @@ impl Trajectory {
         })
     }
 
-    /// The same correction and withdrawals of these batches.
+    /// A trajectory of these batches with the same correction and withdrawals.
     pub(crate) fn with_batches(&self, batches: Vec<Vec<Observation>>) -> Self {
         let withdrawals = self.withdrawals.clone();
         Self { withdrawals, ..Self::new(batches, self.correction.clone()) }

@@ -1,4 +1,4 @@
-//! What a robot carries: CONTRIBUTING.md gives a reason for each crate that the package at the root names.
+//! Dependencies of the nodes: CONTRIBUTING.md gives a reason for each crate that the package at the root names.
 
 use std::collections::BTreeSet;
 

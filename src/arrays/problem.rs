@@ -10,13 +10,13 @@ pub enum Problem {
     /// The file could not be read.
     #[error("{0}")]
     Read(#[from] io::Error),
-    /// It is not a map: what it is.
+    /// The file is not a map: what it is.
     #[error("expected a map of magmap, found {0}; name a file that magmap has written")]
     NotAMap(String),
-    /// It is damaged, as the evidence says.
+    /// The file is damaged, as the evidence says.
     #[error("it is damaged: {0}; copy it again, or use an earlier one")]
     Damaged(String),
-    /// It has a different version.
+    /// The file has a different version.
     #[error(
         "expected version {expected} of the format, found version {found}; read it with the version of magmap that wrote it, or map \
          again"
@@ -24,7 +24,7 @@ pub enum Problem {
     Version {
         /// The version that is read.
         expected: i32,
-        /// Its version.
+        /// The version of the file.
         found: i32,
     },
     /// An array is invalid although its checksum is valid: what was expected and found in which.

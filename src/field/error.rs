@@ -3,7 +3,7 @@
 use crate::config;
 use streaming_gp::StateError;
 
-/// What can go wrong with a map and its rasters.
+/// Errors of a map and its rasters.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// A raster was requested without any point to cover.

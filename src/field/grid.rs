@@ -5,8 +5,8 @@ use super::Error;
 /// Beyond this index a double no longer resolves half a cell.
 const MAX_INDEX: f64 = (1_u64 << 51) as f64;
 
-/// Which cells a raster has. Cell (column, row) covers `[column, column + 1) x [row, row + 1)` times the resolution, so
-/// that rasters of the same resolution always have aligned cells.
+/// The cells of a raster. Cell (column, row) covers `[column, column + 1) x [row, row + 1)` times the resolution, so that rasters of the
+/// same resolution always have aligned cells.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct GridGeometry {
     /// Side of a cell, in metres.

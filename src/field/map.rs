@@ -120,8 +120,8 @@ impl FieldMap {
         has_axes.then(|| self.blended_within(area, places).into_iter().map(Axes::from).collect())
     }
 
-    /// Which share of the field's variance sources below the sensor cause, over all local models; none where the map is one of strengths,
-    /// or has sources below only.
+    /// Share of the field's variance that sources below the sensor cause, over all local models; none where the map is one of strengths, or
+    /// has sources below only.
     pub fn share_below(&self) -> Option<f64> {
         self.posteriors.share_below()
     }

@@ -187,8 +187,8 @@ impl TileProcess {
         ProcessHead::new(kind, baseline, &hyperparameters)
     }
 
-    /// Which observations of its next batch it can learn from: those that are clearly between the sources below and above. Before the
-    /// first batch this decides the height of the plane between them, which is the median of the batch.
+    /// Keeps the observations of the next batch that can be learnt from: those that are clearly between the sources below and above. Before
+    /// the first batch this decides the height of the plane between them, which is the median of the batch.
     pub(crate) fn select_reachable(&mut self, observations: &mut Vec<Observation>) {
         let Self::Vector(vector) = self else { return };
         let process = &mut vector.process;

@@ -17,7 +17,7 @@ pub struct TileRow {
     pub learnt: u64,
     /// Observations among them that count for it and not for another tile whose halo they are in.
     pub own: u64,
-    /// Its numbers.
+    /// Numbers of the tile.
     pub arrays: Arrays,
 }
 
@@ -49,7 +49,7 @@ pub trait TileStore: Debug + Send + Sync {
 #[derive(Debug)]
 pub struct StoredTile {
     store: Arc<dyn TileStore>,
-    /// Its number in the store.
+    /// Number of the tile in the store.
     pub number: u64,
 }
 

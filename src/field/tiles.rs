@@ -43,7 +43,22 @@ pub(crate) type Extent = [[f64; 2]; 2];
 /// kernel does, so that a tile's evidence favours lengths that predict worse.
 const LENGTHSCALE_DEVIATION: f64 = 0.75;
 
-/// What came of a batch.
+/// A tile and the observations of a batch that it learns from.
+struct Job {
+    square: Square,
+    batch: Vec<Observation>,
+    process: TileProcess,
+    counts: TileCounts,
+}
+
+/// A report of a tile that has learnt from this number of observations.
+struct TileReport {
+    square: Square,
+    learnt: usize,
+    report: UpdateReport,
+}
+
+/// The result of a batch.
 pub(crate) struct Learnt {
     pub(crate) report: UpdateReport,
     /// Observations that no model learnt from: they are too far above or below the plane.
@@ -294,12 +309,12 @@ impl Tiles {
             // A file may contain any number.
             counts.learnt = counts.learnt.saturating_add(batch.len() as u64);
             counts.own = counts.own.saturating_add(own as u64);
-            (!batch.is_empty()).then_some((square, batch, process, counts))
+            (!batch.is_empty()).then_some(Job { square, batch, process, counts })
         };
         let jobs: Vec<_> = batches.into_iter().filter_map(job).collect();
-        let learnt = in_parallel(jobs, self.config.tiles.threads, |(square, batch, mut process, counts)| {
-            let report = process.update(&batch, stop)?;
-            Ok((square, batch.len(), process, counts, report))
+        let learnt = in_parallel(jobs, self.config.tiles.threads, |mut job: Job| {
+            let report = job.process.update(&job.batch, stop)?;
+            Ok((job, report))
         });
         let learnt = learnt.into_iter().collect::<Result<Vec<_>, Error>>()?;
 
@@ -308,10 +323,10 @@ impl Tiles {
         }
         self.grid = Some(grid);
         let mut reports = Vec::new();
-        for (square, rows, process, counts, report) in learnt {
+        for (Job { square, batch, process, counts }, report) in learnt {
             self.insert(square, process, counts, None);
             if !is_first_alone || square == FIRST {
-                reports.push((square, rows, report));
+                reports.push(TileReport { square, learnt: batch.len(), report });
             }
         }
         if self.tiles.contains_key(&counting(last)) {
@@ -339,16 +354,15 @@ impl Tiles {
         BiasEstimate::from_tiles(self.kernel.as_ref()?, weighted)
     }
 
-    fn summary(&self, reports: Vec<(Square, usize, UpdateReport)>, rows: usize, is_first_alone: bool) -> UpdateReport {
-        let of_newest = reports.iter().find(|(square, ..)| *square == self.newest).or(reports.first());
-        let (_, rows_of_newest, newest) = of_newest.expect("the tile with the last observation has learnt").clone();
-        let mut summary = newest;
+    fn summary(&self, reports: Vec<TileReport>, observations: usize, is_first_alone: bool) -> UpdateReport {
+        let newest = reports.iter().find(|of| of.square == self.newest).or(reports.first());
+        let newest = newest.expect("the tile with the last observation has learnt");
+        let mut summary = newest.report.clone();
         // A reading of three axes has three rows.
-        summary.rows = summary.rows / rows_of_newest * rows;
+        summary.rows = summary.rows / newest.learnt * observations;
         let predicting = self.tiles.iter().filter(|(square, _)| !is_first_alone || **square == FIRST);
         summary.inducing_points = predicting.map(|(_, tile)| tile.size).sum();
-        let others = reports.iter().filter(|(square, ..)| *square != self.newest);
-        for (_, _, other) in others {
+        for TileReport { report: other, .. } in reports.iter().filter(|of| of.square != self.newest) {
             summary.dropped += other.dropped;
             summary.bound += other.bound;
             summary.selection.added += other.selection.added;

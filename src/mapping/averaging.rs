@@ -96,7 +96,7 @@ impl Averager {
 /// The open cell. Its running means, unlike sums, keep their precision however many readings there are.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 struct Cell {
-    /// Its number along the path.
+    /// Number of the cell along the path.
     number: i64,
     /// Stamp of its first reading.
     entered: Stamp,

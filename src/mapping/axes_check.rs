@@ -354,7 +354,7 @@ const REMEDY: &str = "; check the transform to the sensor's frame, or sensor.ori
                       reversed z axis, look like steel on the other side of the sensor and cannot be told";
 
 impl Alternative {
-    /// What was measured, and what explains it: nothing is known of the cause.
+    /// A description of the measurement and of what would explain it: nothing is known of the cause.
     fn in_words(&self, path: f64, heading_changes: bool) -> String {
         let heading = match self.heading {
             Heading::Odometry => None,

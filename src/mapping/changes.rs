@@ -150,7 +150,7 @@ impl ChangeSearch {
         Some(Withdrawal { batches: 0..self.batches, places, stamp, is_applied: false })
     }
 
-    /// Its places have changed, unless a bias of the sensor explains it.
+    /// Counts the places of a contradiction as changed, unless a bias of the sensor explains it.
     fn end_contradiction(&mut self) {
         let Some(contradiction) = self.contradiction.take() else { return };
         // The strength does not tell them apart.
@@ -164,7 +164,7 @@ impl ChangeSearch {
         !withdrawal.is_applied || withdrawal.batches.end == self.batches
     }
 
-    /// What is said of readings that contradict the map in more than a part of it.
+    /// A warning of readings that contradict the map in more than a part of it.
     pub(super) fn doubt(&self) -> Option<String> {
         let known = self.agreed + self.contradicted;
         (known >= ENOUGH && self.contradicted > MOST * known).then(|| {
@@ -190,31 +190,28 @@ impl ChangeSearch {
     /// Residuals and their variances, where the map was known.
     fn residuals(&self, observations: &[Observation]) -> Vec<Option<(Vector3<f64>, f64)>> {
         let places: Vec<[f64; 2]> = observations.iter().map(|seen| [seen.position.x, seen.position.y]).collect();
-        let noises = self.before.noise_variances(&places);
-        let known = KNOWN * self.before.prior_standard_deviation().powi(2);
-        let residual = |difference: Vector3<f64>, variances: &[f64], noise: f64| {
-            let variance = variances.iter().sum::<f64>() / variances.len() as f64;
-            (variance <= known && difference.sum().is_finite()).then_some((difference, variance + noise))
-        };
         let poses: Vec<SensorPose> = observations.iter().map(SensorPose::from).collect();
-        match self.before.readings(&poses) {
+        let (differences, variances): (Vec<Vector3<f64>>, Vec<f64>) = match self.before.readings(&poses) {
             Some(axes) => {
-                let compared = observations.iter().zip(axes).zip(noises);
-                let of_axes = compared.map(|((seen, axes), noise)| {
+                let compared = observations.iter().zip(axes).map(|(seen, axes)| {
                     let variances = [0, 1, 2].map(|axis| axes.covariance[axis][axis]);
-                    residual(seen.field.microtesla() - Vector3::from(axes.mean), &variances, noise)
+                    (seen.field.microtesla() - Vector3::from(axes.mean), variances.iter().sum::<f64>() / 3.0)
                 });
-                of_axes.collect()
+                compared.unzip()
             }
             None => {
                 let (means, variances) = self.before.predict(&places, f64::INFINITY);
-                let compared = observations.iter().zip(means.into_iter().zip(variances)).zip(noises);
-                let of_strength = compared.map(|((seen, (mean, variance)), noise)| {
-                    residual(Vector3::new(seen.strength - mean, 0.0, 0.0), &[variance], noise)
-                });
-                of_strength.collect()
+                let difference = |(seen, mean): (&Observation, f64)| Vector3::new(seen.strength - mean, 0.0, 0.0);
+                (observations.iter().zip(means).map(difference).collect(), variances)
             }
-        }
+        };
+        let noises = self.before.noise_variances(&places);
+        let known = KNOWN * self.before.prior_standard_deviation().powi(2);
+        let residual = |i: usize| {
+            let is_known = variances[i] <= known && differences[i].sum().is_finite();
+            is_known.then_some((differences[i], variances[i] + noises[i]))
+        };
+        (0..observations.len()).map(residual).collect()
     }
 
     /// The mean residual over the last metre and the mean variance of a residual; none before that is driven where the map was known.

@@ -1,11 +1,12 @@
-//! What is mapped where magmap chooses (`model.field = "auto"`): the three axes where they agree with the physics of a magnetic field and
-//! predict the strength no worse than a map of strengths does, the strength otherwise.
+//! The quantity that is mapped where magmap chooses (`model.field = "auto"`): the three axes where they agree with the physics of a
+//! magnetic field and predict the strength no worse than a map of strengths does, the strength otherwise.
 //!
 //! The choice is a function of the trajectory, and is made anew as it grows. The other map is folded from it, and both are compared by how
 //! well they predicted the strengths of each batch before they learnt it.
 
 use nalgebra::Isometry3;
 use serde::{Deserialize, Serialize};
+use streaming_gp::vector::{Axes, SensorPose};
 
 use super::axes_check::AxesCheck;
 use super::stop::StopSignal;
@@ -24,12 +25,12 @@ pub(super) const MADE: f64 = DUE[DUE.len() - 1];
 /// Length of path up to which a choice that is due waits for readings that tell how the sensor is mounted, in metres.
 const LAST: f64 = 160.0;
 
-/// What is mapped, and why, while the readings tell too little for a choice.
+/// The quantity that is mapped, and why, while the readings tell too little for a choice.
 pub(super) const NOT_TOLD: &str = "the strength is mapped: the readings do not tell yet how the sensor is mounted, as on a path that has not \
                                    turned; the choice is made after a curve within the first 160 m of a map, and model.field = \"vector\" \
                                    maps the three axes in any case";
 
-/// What is mapped, and why, where the mount of the sensor is unknown.
+/// The quantity that is mapped, and why, where the mount of the sensor is unknown.
 pub(super) const WITHOUT_MOUNT: &str = "the strength is mapped: the mount of the sensor is unknown. Publish the transform to its frame on \
                                         /tf_static, or set sensor.override_transforms, sensor.position and sensor.orientation; then a new \
                                         map has the three axes";
@@ -45,7 +46,7 @@ const MOST_MISFIT: f64 = 25.0;
 pub(super) struct Choice {
     /// The map of the trajectory, and how well it predicted that, where another quantity is mapped from now on.
     pub(super) change: Option<(FieldModel, Predicted)>,
-    /// What is mapped, and why.
+    /// The quantity that is mapped, and why.
     pub(super) words: String,
     /// Whether it holds for the life of the map: readings whose axes contradict the physics are never learnt as axes.
     pub(super) is_final: bool,
@@ -135,17 +136,16 @@ impl Predicted {
 /// Log density of each strength under a map that has not learnt it, in nats.
 fn log_densities(map: &FieldMap, batch: &[Observation]) -> Vec<f64> {
     let places: Vec<[f64; 2]> = batch.iter().map(|seen| [seen.position.x, seen.position.y]).collect();
-    let predicted: Vec<(f64, f64)> = match map.readings(&batch.iter().map(Into::into).collect::<Vec<_>>()) {
-        Some(axes) => axes.iter().map(|axes| axes.strength()).collect(),
-        None => {
-            let (means, variances) = map.predict(&places, f64::INFINITY);
-            means.into_iter().zip(variances).collect()
-        }
+    let noises = map.noise_variances(&places);
+    let poses: Vec<SensorPose> = batch.iter().map(SensorPose::from).collect();
+    let (means, variances): (Vec<f64>, Vec<f64>) = match map.readings(&poses) {
+        Some(axes) => axes.iter().map(Axes::strength).unzip(),
+        None => map.predict(&places, f64::INFINITY),
     };
-    let of = |((seen, (mean, variance)), noise): ((&Observation, (f64, f64)), f64)| {
-        let variance = variance + noise;
-        let misfit = ((seen.strength - mean).powi(2) / variance).min(MOST_MISFIT);
+    let density = |i: usize| {
+        let variance = variances[i] + noises[i];
+        let misfit = ((batch[i].strength - means[i]).powi(2) / variance).min(MOST_MISFIT);
         -0.5 * (misfit + (std::f64::consts::TAU * variance).ln())
     };
-    batch.iter().zip(predicted).zip(map.noise_variances(&places)).map(of).collect()
+    (0..batch.len()).map(density).collect()
 }

@@ -182,9 +182,9 @@ pub enum Effect {
     Learnt {
         /// The batch, at its poses by odometry.
         batch: Batch,
-        /// Its observations at their poses in the map.
+        /// Observations of the batch at their poses in the map.
         corrected: Vec<Observation>,
-        /// What the update did, or why the batch was rejected.
+        /// The report of the update, or why the batch was rejected.
         result: Result<UpdateReport, streaming_gp::streaming::Error>,
     },
     /// Another map has replaced it, or it was made again.
@@ -208,7 +208,7 @@ pub struct Progress {
     pub index: u64,
     /// Whether the stream has ended, with nothing after it.
     pub has_ended: bool,
-    /// What is mapped and why, where the settings leave that to magmap and it has been chosen.
+    /// The quantity that is mapped, and why, where the settings leave that to magmap and it has been chosen.
     #[serde(default)]
     pub choice: Option<String>,
     /// Length of the path when that was chosen last, in metres.
@@ -340,7 +340,7 @@ impl Mapper {
         &self.model
     }
 
-    /// What it was made from, where the path is to be corrected; otherwise it is in the file alone.
+    /// The trajectory that the map was made from, where the path is to be corrected; otherwise it is in the file alone.
     pub fn trajectory(&self) -> &Trajectory {
         &self.trajectory
     }
@@ -504,7 +504,7 @@ impl Mapper {
         }
     }
 
-    /// What was driven before has ended.
+    /// Ends the drive before this one: its last batches are learnt next.
     fn end_before(&mut self) {
         if let Some(continuation) = self.continuation.take() {
             self.pipeline.ready_mut().extend(continuation.ended);

@@ -43,14 +43,14 @@ pub(super) struct PathCorrection {
     stop: StopSignal,
 }
 
-/// What is known of the path, and the map that is made from it, where it has moved.
+/// The corrected path, and the map that is made from it, where it has moved.
 #[derive(Clone, Debug)]
 pub(super) struct Corrected {
     pub path: CorrectedPath,
     pub map: Option<(Correction, Box<Folded>)>,
 }
 
-/// What is known of a corrected path.
+/// A corrected path.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CorrectedPath {
     /// How far it is known, and what the field says of odometry, where that corrects the path.
@@ -128,7 +128,7 @@ impl Drop for PathCorrection {
     }
 }
 
-/// What says where the path was.
+/// The source of the corrections of the path.
 enum Guide {
     Field(Box<FieldGuide>),
     OtherSlam(GivenPath),
@@ -151,7 +151,7 @@ struct CorrectionThread {
     newest: Arc<Mutex<Option<Result<Corrected, slam::Error>>>>,
     stop: StopSignal,
     guide: Guide,
-    /// What was driven, with the correction of the newest map.
+    /// The trajectory, with the correction of the newest map.
     trajectory: Trajectory,
     /// Whether a better correction waits for the end of the rest.
     is_waiting: bool,
@@ -282,7 +282,7 @@ impl FieldGuide {
     }
 }
 
-/// What is known before the path, by what was learnt of the field.
+/// The prior of a path, by what was learnt of the field.
 fn learnt(config: &Config, pieces: &LocalHyperparameters) -> Option<Prior> {
     Prior::learnt(&config.slam, config.vector.hard_iron, &pieces.mean())
 }

@@ -15,7 +15,7 @@ pub(super) struct Refold {
     folded: Option<Receiver<Box<Folded>>>,
     /// Number of withdrawals without which it is made.
     withdrawals: usize,
-    /// What was learnt since it began.
+    /// Batches learnt since it began.
     since: Vec<Vec<Observation>>,
     stop: StopSignal,
 }

@@ -13,7 +13,7 @@ use crate::sensing::reading::Observation;
 pub struct Relocated {
     /// Whether it is known; what was measured waits while it is not.
     pub is_known: bool,
-    /// What is known, for people.
+    /// A description for people.
     pub words: String,
 }
 
@@ -24,7 +24,7 @@ impl Relocated {
     }
 }
 
-/// What follows for a drive that has ended before the robot was found.
+/// Steps that follow where a drive has ended before the robot was found.
 pub(crate) fn settle(mapper: &Mapper) -> Vec<Step> {
     match Search::begin(mapper) {
         Some(mut search) => search.update(mapper, true).1,
@@ -49,7 +49,7 @@ impl Search {
         Some(Self { relocation, taken: 0 })
     }
 
-    /// What is known with the batches that are held now, and the steps that follow from it. At the end of a drive, less is enough.
+    /// Where odometry is by the batches that are held now, and the steps that follow from it. At the end of a drive, less is enough.
     pub(super) fn update(&mut self, mapper: &Mapper, is_end: bool) -> (Relocated, Vec<Step>) {
         let held = mapper.pipeline().held().into_iter().flatten();
         let new: Vec<Observation> = held.skip(self.taken).flat_map(|batch| &batch.observations).copied().collect();

@@ -76,7 +76,7 @@ pub struct Finished {
     pub status: MappingStatus,
     /// The doubt at the end: see [`MappingThread::doubt`].
     pub doubt: Option<String>,
-    /// See [`MappingThread::relocated`].
+    /// Where odometry is in the map that was continued: [`MappingThread::relocated`].
     pub relocated: Option<Relocated>,
     /// The path of the whole drive, where the field has corrected it at the end.
     pub estimate: Option<Estimate>,
@@ -190,17 +190,17 @@ impl MappingThread {
         lock(&self.shared).doubt.clone()
     }
 
-    /// What is mapped and why, where the settings leave that to magmap and it has been chosen. It is logged when it is.
+    /// The quantity that is mapped, and why, where the settings leave that to magmap and it has been chosen. It is logged when it is.
     pub fn choice(&self) -> Option<String> {
         lock(&self.shared).choice.clone()
     }
 
-    /// What has been withdrawn from the map, because the building has changed there.
+    /// Places withdrawn from the map, because the building has changed there.
     pub fn withdrawals(&self) -> Vec<Withdrawal> {
         lock(&self.shared).withdrawals.clone()
     }
 
-    /// What is known of where odometry is in the map, if this run continues one; none before that is looked for.
+    /// Where odometry is in the map, if this run continues one; none before that is looked for.
     pub fn relocated(&self) -> Option<Relocated> {
         lock(&self.shared).relocated.clone()
     }
@@ -211,7 +211,7 @@ impl MappingThread {
         lock(&self.shared).map_from_odometry
     }
 
-    /// What is known of the path that is corrected while the robot drives; none before it was.
+    /// The path that is corrected while the robot drives; none before it was.
     pub fn corrected_path(&self) -> Option<CorrectedPath> {
         lock(&self.shared).corrected_path.clone()
     }

@@ -14,7 +14,7 @@ use crate::sync::lock;
 /// A finished update and what led to it.
 #[derive(Clone, Debug)]
 pub struct Update {
-    /// Which version of the map it made, counted from 0.
+    /// Version of the map that it made, counted from 0.
     pub number: u64,
     /// The map after it; none before the first accepted batch.
     pub map: Option<FieldMap>,

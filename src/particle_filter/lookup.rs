@@ -150,8 +150,8 @@ impl MapLookup {
             greatest_likelihood: 0.0,
             known,
         };
-        lookup.anywhere = if outputs == 1 { lookup.over_known::<1>() } else { lookup.over_known::<3>() };
-        lookup.information = if outputs == 1 { lookup.mean_information::<1>() } else { lookup.mean_information::<3>() };
+        (lookup.anywhere, lookup.information) =
+            if outputs == 1 { lookup.over_known::<1>() } else { lookup.over_known::<3>() };
         lookup.greatest_likelihood = lookup.bound_of_likelihood();
         lookup
     }
@@ -161,7 +161,8 @@ impl MapLookup {
         self.known.len() as f64 * self.resolution.powi(2)
     }
 
-    /// See [`MapLookup::greatest_likelihood`]: interpolated variances are not below those of the nodes.
+    /// An upper bound of the likelihood of a reading, [`MapLookup::greatest_likelihood`]: interpolated variances are not below those of the
+    /// nodes.
     fn bound_of_likelihood(&self) -> f64 {
         let of = |variance: f64| log_density(0.0, 0.0, variance);
         let node = |numbers: &[f32]| -> f64 {
@@ -171,8 +172,8 @@ impl MapLookup {
         nodes.fold(self.anywhere.iter().map(|normal| of(normal.variance)).sum(), f64::max)
     }
 
-    /// Mean and variance over the known nodes.
-    fn over_known<const D: usize>(&self) -> Vec<Normal> {
+    /// Mean and variance of each output over the known nodes, and the mean over them of what [`MapLookup::information`] is of.
+    fn over_known<const D: usize>(&self) -> (Vec<Normal>, f64) {
         let locals: Vec<Local<D>> = self.known.iter().filter_map(|&place| self.at(place)).collect();
         let mean_of = |value: &dyn Fn(&Local<D>) -> f64| locals.iter().map(value).sum::<f64>() / locals.len() as f64;
         let normal = |axis: usize| {
@@ -180,21 +181,17 @@ impl MapLookup {
             let variance = mean_of(&|local| (local.mean[axis] - mean).powi(2) + local.variance[axis]);
             Normal { mean, variance: variance + self.noise }
         };
-        (0..D).map(normal).collect()
-    }
-
-    /// Mean over the known nodes of what [`MapLookup::information`] is of.
-    fn mean_information<const D: usize>(&self) -> f64 {
-        let locals: Vec<Local<D>> = self.known.iter().filter_map(|&place| self.at(place)).collect();
-        let of = |Local { mean, variance }: &Local<D>| -> f64 {
+        let anywhere: Vec<Normal> = (0..D).map(normal).collect();
+        let information = |Local { mean, variance }: &Local<D>| -> f64 {
             let axis = |(axis, anywhere): (usize, &Normal)| {
                 let deviation = (variance[axis] + self.noise).sqrt();
                 log_density(deviation, 0.0, deviation * deviation)
                     - log_density(mean[axis], anywhere.mean, anywhere.variance)
             };
-            self.anywhere.iter().enumerate().map(axis).sum()
+            anywhere.iter().enumerate().map(axis).sum()
         };
-        locals.iter().map(of).sum::<f64>() / locals.len() as f64
+        let information = mean_of(&information);
+        (anywhere, information)
     }
 
     /// The map at a place (x and y in metres); none where it is unknown, and where the map has another number of outputs.

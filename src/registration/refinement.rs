@@ -38,7 +38,7 @@ const KNOWN: f64 = 0.25;
 /// Information of what is given.
 const GIVEN: f64 = 1e12;
 
-/// What is known before the readings are compared.
+/// Unknowns that are given before the readings are compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Given {
     /// Nothing.
@@ -47,7 +47,7 @@ pub enum Given {
     Transform,
     /// The hard iron: both maps are of one sensor.
     HardIron,
-    /// Both.
+    /// Transform and hard iron.
     Both,
 }
 
@@ -78,8 +78,8 @@ pub struct Refined {
     pub hard_iron: Vector3<f64>,
     /// Root mean square residual of an axis, or of the strength, in microtesla; none where the maps do not overlap.
     pub residual: Option<f64>,
-    /// That residual relative to the standard deviation of the field over the maps, about 1 for maps that have nothing to do with each other;
-    /// none where they do not overlap.
+    /// The residual relative to the standard deviation of the field over the maps, about 1 for maps that have nothing to do with each
+    /// other; none where they do not overlap.
     pub unexplained: Option<f64>,
     /// Observations of either map at places that the other knows.
     pub shared: usize,
@@ -244,7 +244,7 @@ impl System {
     }
 }
 
-/// What a map says of a place that it knows.
+/// The field by a map at a place that it knows.
 fn known<const D: usize>(map: &MapLookup, place: [f64; 2]) -> Option<Local<D>> {
     map.at::<D>(place).filter(|local| local.variance.iter().sum::<f64>() < KNOWN * variance_anywhere(map))
 }

@@ -51,7 +51,7 @@ pub struct Relocation {
     before: Isometry2<f64>,
     /// Where the sensor was last.
     end: Option<Point2<f64>>,
-    /// What was driven since, by odometry.
+    /// The drive since, by odometry.
     driven: Driven,
     /// Length of that path, in metres.
     length: f64,
@@ -63,7 +63,7 @@ pub struct Relocation {
 /// Where odometry may be.
 #[derive(Debug)]
 enum Hypothesis {
-    /// It continued from where it was.
+    /// Where it was: odometry continued.
     Same,
     /// Anywhere; without a filter where nothing of the map is known.
     Elsewhere(Option<Box<SensorFilter>>),

@@ -1,8 +1,8 @@
-//! Which nodes publish on a topic.
+//! The nodes that publish on a topic.
 
 use r2r::Node;
 
-/// What the middleware calls a node of which it knows only a publisher so far.
+/// The middleware's name of a node of which it knows only a publisher so far.
 const UNKNOWN: &str = "_NODE_NAME_UNKNOWN_";
 
 /// The full name of the node of each publisher of a topic with this type of message, as far as the nodes are known.

@@ -26,9 +26,9 @@ pub(super) struct PathListener {
 
 /// Where the paths come from.
 enum Paths {
-    /// They are published as such.
+    /// Paths that are published as such.
     Path(Messages<Path>),
-    /// They are the nodes of a pose graph, whose stamps are published one by one.
+    /// Nodes of a pose graph, whose stamps are published one by one.
     #[cfg(feature = "slam_toolbox")]
     PoseGraph { graphs: Messages<PoseGraph>, events: Messages<NewNodeEvent>, stamps: NodeStamps },
 }

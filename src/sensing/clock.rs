@@ -26,7 +26,7 @@ pub enum Topic {
     Odometry,
 }
 
-/// What the clock passes on.
+/// Output of the clock.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Passed<M> {
     /// A message.

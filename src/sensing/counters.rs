@@ -52,12 +52,4 @@ impl Counters {
             .chain(rejections.iter().map(|(_, count)| count))
             .all(|count| count < COUNTABLE)
     }
-
-    /// The fate of the measurements where nothing came of them, for a message. `more` are further reasons.
-    pub fn in_vain(&self, more: impl Iterator<Item = String>) -> String {
-        let Self { readings, poses, used_readings, rejections, .. } = self;
-        let reasons: Vec<String> = rejections.to_string().lines().map(String::from).chain(more).collect();
-        let rejected = if reasons.is_empty() { String::new() } else { format!("; rejected: {}", reasons.join(", ")) };
-        format!("of {readings} readings and {poses} poses, {used_readings} readings could be used{rejected}")
-    }
 }

@@ -7,7 +7,7 @@ use crate::config::{Config, PoseSource};
 use crate::sensing::counters::Counters;
 use crate::sensing::frames::{TransformError, normalized};
 use crate::sensing::intake::IntakeStatus;
-use crate::sensing::reading::Stamp;
+use crate::sensing::reading::{MICROTESLA_PER_TESLA, Stamp};
 use crate::sensing::rejection::{Rejection, Rejections};
 pub use publishers::SeveralPublishers;
 pub use topic::Topic;
@@ -70,9 +70,6 @@ const UNITS: [(&str, f64); 4] = [("microtesla", 1.0), ("nanotesla", 1e-3), ("gau
 /// Stamps of messages that arrive together but are further apart than this, in seconds, are of different clocks: no odometry is
 /// so late.
 const DIFFERENT_CLOCKS: f64 = 10.0;
-
-/// The factor of a number in such a unit that was taken for tesla.
-const MICROTESLA_PER_TESLA: f64 = 1e6;
 
 impl HealthMonitor {
     /// A monitor before its first check.
@@ -209,6 +206,7 @@ fn sensor_fault(inputs: &HealthInputs<'_>, rejected: impl Fn(Rejection) -> u64) 
 }
 
 fn implausible(strength: f64) -> String {
+    // A number in another unit that was taken for tesla.
     let number = strength / MICROTESLA_PER_TESLA;
     let readable = UNITS.iter().map(|(unit, microtesla)| (unit, number * microtesla));
     let advice = match readable.into_iter().find(|(_, strength)| NATURAL.contains(strength)) {

@@ -86,7 +86,7 @@ impl SensorMessage {
     }
 }
 
-/// What the intake passes on: the input of a [`Pipeline`](crate::mapping::pipeline::Pipeline).
+/// Output of the intake: the input of a [`Pipeline`](crate::mapping::pipeline::Pipeline).
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Input {
     /// The mount of the sensor for the readings that follow: the transform from its frame to that of the poses.
@@ -138,7 +138,7 @@ impl<I: Iterator<Item = Result<SensorMessage, E>>, E> Iterator for Inputs<I, E> 
     }
 }
 
-/// What arrived, and what was not passed on.
+/// Counts of messages that arrived, and of those that were not passed on.
 #[derive(Clone, Debug, Default)]
 pub struct IntakeStatus {
     /// Readings received.
@@ -201,7 +201,7 @@ pub struct Intake {
     pub paused: bool,
     /// The frame of the last reading; empty before the first.
     pub sensor_frame: Arc<str>,
-    /// What arrived so far.
+    /// Counts of messages so far.
     pub status: IntakeStatus,
 }
 

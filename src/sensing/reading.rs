@@ -51,7 +51,7 @@ impl Stamp {
         self.nanoseconds as f64 / NANOSECONDS_PER_SECOND as f64
     }
 
-    /// This stamp as a ROS time: whole seconds (rounded down) and the nanoseconds beyond them.
+    /// The stamp as a ROS time: whole seconds (rounded down) and the nanoseconds beyond them.
     pub const fn to_ros(self) -> (i32, u32) {
         let seconds = self.nanoseconds.div_euclid(NANOSECONDS_PER_SECOND);
         let nanoseconds = self.nanoseconds.rem_euclid(NANOSECONDS_PER_SECOND);

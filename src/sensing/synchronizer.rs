@@ -38,7 +38,7 @@ pub struct Synchronizer {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 struct Waiting {
     reading: Reading,
-    /// Its field before calibration.
+    /// The field before calibration.
     sent: MagneticField,
     /// The sensor's mount when it arrived, if it was known.
     mount: Option<Isometry3<f64>>,
@@ -49,7 +49,7 @@ struct Waiting {
 pub struct PlacedReading {
     /// The reading.
     pub located: LocatedReading,
-    /// Its field along the sensor's axes, before calibration.
+    /// The field along the sensor's axes, before calibration.
     pub sent: MagneticField,
 }
 

@@ -21,12 +21,12 @@ const JITTER: f64 = 1e-7;
 /// Derivatives of the axes of the field in x and y that differ: Bx in x, Bx in y (and By in x), By in y, Bz in x, Bz in y.
 pub(super) const SLOPES: usize = 5;
 
-/// What is known of the field before any reading.
+/// Prior of the field, before any reading.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct FieldPrior {
     /// Variance of a horizontal axis that sources below the plane cause, in microtesla squared.
     pub variance_below: f64,
-    /// The same by sources above.
+    /// Variance of a horizontal axis that sources above the plane cause, in microtesla squared.
     pub variance_above: f64,
     /// Lengthscale, in metres.
     pub lengthscale: f64,
@@ -47,7 +47,7 @@ pub(super) struct Basis {
     grid: Arc<Grid>,
 }
 
-/// What grids of one size have in common, wherever they are.
+/// The common part of all grids of one size, wherever they are.
 #[derive(Debug)]
 struct Grid {
     lengthscale: f64,
@@ -94,7 +94,7 @@ impl Basis {
         Ok(Self { corner, grid: Arc::new(Grid { lengthscale, places, lower, sides }) })
     }
 
-    /// The same grid from another corner.
+    /// A grid like this one from another corner.
     pub fn at(&self, corner: [f64; 2]) -> Self {
         Self { corner, grid: Arc::clone(&self.grid) }
     }

@@ -15,8 +15,8 @@ pub type PlanePose = Vector3<f64>;
 /// Number of unknowns that the whole path shares.
 pub const SHARED: usize = 8;
 
-/// What the whole path shares: scale of odometry, its drift (radians per metre), hard iron along the axes of the sensor, and mean of the
-/// field along the axes of the map, in microtesla.
+/// Unknowns that the whole path shares: scale of odometry, its drift (radians per metre), hard iron along the axes of the sensor, and mean
+/// of the field along the axes of the map, in microtesla.
 pub type Shared = SVector<f64, SHARED>;
 
 /// Index of the relative error of odometry's distances among the shared unknowns.
@@ -71,7 +71,7 @@ pub(super) struct Movement {
     pub error: Vector3<f64>,
     /// One over the variance of each, less for a movement that slipped.
     pub weight: Vector3<f64>,
-    /// Its part of the objective.
+    /// The movement's part of the objective.
     pub cost: f64,
     /// Derivatives in the first pose.
     pub before: Matrix3<f64>,
@@ -139,7 +139,7 @@ pub fn chain(observations: &[Observation]) -> Vec<Link> {
     observations.iter().enumerate().map(link).collect()
 }
 
-/// These observations at other poses in the plane, one for each.
+/// Observations at other poses in the plane, one for each.
 pub fn moved(observations: &[Observation], poses: &[PlanePose]) -> Vec<Observation> {
     let moved =
         |(observation, pose): (&Observation, &PlanePose)| observation.moved_to(&Isometry2::new(pose.xy(), pose.z));

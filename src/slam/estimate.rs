@@ -40,7 +40,7 @@ pub enum Error {
         "the path never comes back to a place where it was, so that the field cannot correct it; the path of odometry is kept"
     )]
     NeverReturned,
-    /// It was stopped.
+    /// The estimation was stopped.
     #[error("the estimation was interrupted; the path of odometry is kept")]
     Stopped,
 }
@@ -50,7 +50,7 @@ pub enum Error {
 pub struct Estimate {
     /// Where odometry was in the map.
     pub correction: Correction,
-    /// The same as it was known when the robot was there.
+    /// Where odometry was in the map, as it was known when the robot was there.
     pub online: Correction,
     /// Covariance of each place after the path is turned and shifted to fit the truth best, in metres squared, one for each node.
     pub covariances: Vec<Matrix2<f64>>,
@@ -339,8 +339,8 @@ pub fn estimate(
 }
 
 impl Prior {
-    /// What these settings, the standard deviation of the hard iron (microtesla) and the hyperparameters of a field by name say; none where
-    /// they are not those of the three axes.
+    /// The prior by these settings, the standard deviation of the hard iron (microtesla) and the hyperparameters of a field by name; none
+    /// where they are not those of the three axes.
     pub fn learnt(settings: &config::Slam, hard_iron: f64, hyperparameters: &[NamedValue]) -> Option<Self> {
         let value = |name: &str| hyperparameters.iter().find(|named| named.name == name).map(|named| named.value);
         let variances = [value("variance")?, value("variance_above").unwrap_or(0.0)];

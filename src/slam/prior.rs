@@ -1,4 +1,4 @@
-//! What is known before any reading.
+//! Prior of path, field and sensor, before any reading.
 
 use nalgebra::Vector3;
 
@@ -9,7 +9,7 @@ use super::tile::Layout;
 /// Largest side of a tile in lengthscales, which limits the number of its unknowns.
 const TILE: f64 = 12.0;
 
-/// What is known before any reading.
+/// Prior of path, field and sensor, before any reading.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Prior {
     /// The field around its mean.

@@ -18,7 +18,7 @@ use super::tridiagonal::ChainFactor;
 /// Columns of a block after those of the field: the shared unknowns, and two poses.
 pub(super) const AFTER_FIELD: usize = SHARED + 6;
 
-/// What does not change while a path is estimated.
+/// The part of the problem that does not change while a path is estimated.
 pub(super) struct Problem<'a> {
     pub prior: &'a FieldPrior,
     pub noise: f64,
@@ -48,13 +48,13 @@ pub(super) struct Segment {
     /// Whether each of its readings counts.
     pub counts: Vec<bool>,
     pub linearised: Linearised,
-    /// Its part of the objective.
+    /// The segment's part of the objective.
     pub cost: f64,
     /// Minus the gradient of that, without the log determinant's.
     pub descent: Parts,
 }
 
-/// What is kept from where a segment was last linearised.
+/// The last linearisation of a segment.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Linearised {
     /// The poses then.
@@ -120,7 +120,7 @@ impl Parts {
         }
     }
 
-    /// The same for the movement from a pose to the next.
+    /// Adds the transposed derivatives of the movement from a pose to the next, times a value.
     fn add_movement(&mut self, index: usize, movement: &Movement, value: &Vector3<f64>) {
         self.poses[index] += movement.before.tr_mul(value);
         *self.poses.get_mut(index + 1).unwrap_or(&mut self.next) += movement.after.tr_mul(value);
@@ -136,7 +136,7 @@ impl Segment {
         Self { first, end, tile, inflation, counts, linearised, cost, descent }
     }
 
-    /// Its poses.
+    /// Poses of the segment.
     pub fn poses<'a>(&self, poses: &'a [PlanePose]) -> &'a [PlanePose] {
         &poses[self.first..self.end]
     }
@@ -319,7 +319,7 @@ impl Segment {
         Ok(block)
     }
 
-    /// What is left of the second derivatives after the elimination of the poses after the first: the lower triangle.
+    /// The rest of the second derivatives after the elimination of the poses after the first: the lower triangle.
     pub fn block(&self, features: &Matrix) -> Matrix {
         let (mut block, coupling) = self.coupled(features);
         linalg::add_outer_gram(block.as_mut(), -1.0, coupling.as_ref());
@@ -362,7 +362,7 @@ impl Segment {
         product
     }
 
-    /// What the elimination of the poses after the first adds to a right-hand side, which has these values for them.
+    /// Change by the elimination of the poses after the first of a right-hand side, which has these values for them.
     pub fn reduce(&self, basis: &Basis, interior: &[Vector3<f64>]) -> Parts {
         let mut change = Parts::zeros(1, basis);
         change.poses.extend(interior.iter().map(|value| -value));

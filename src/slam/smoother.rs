@@ -155,7 +155,7 @@ impl Smoother {
         &self.online
     }
 
-    /// What the whole path shares.
+    /// The unknowns that the whole path shares.
     pub fn shared(&self) -> &Shared {
         &self.shared
     }
@@ -332,7 +332,7 @@ impl Smoother {
         Ok(shared + fields + smoother.segments.iter().map(|segment| segment.cost).sum::<f64>())
     }
 
-    /// The same at other poses, which nothing is known of.
+    /// A smoother of the same readings at other poses, which nothing is known of.
     fn at(&self, poses: Vec<PlanePose>) -> Self {
         Self {
             prior: self.prior.clone(),
@@ -347,7 +347,7 @@ impl Smoother {
         }
     }
 
-    /// The same path as odometry has it; none where that is too far away.
+    /// A smoother of the path as odometry has it; none where that is too far away.
     fn starting_over(&self) -> Option<Self> {
         let poses = dead_reckoning(self.poses[0], &self.links[..self.poses.len()]);
         let moved = |(pose, before): (&PlanePose, &PlanePose)| (pose - before).xy().norm();

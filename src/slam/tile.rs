@@ -23,7 +23,7 @@ pub(super) struct Layout {
 }
 
 impl Layout {
-    /// As few tiles as possible around these places, with sides of at most `size` metres; others of the same size beside them.
+    /// The fewest tiles around these places with sides of at most `size` metres; others of the same size beside them.
     pub fn around<'a>(poses: impl Iterator<Item = &'a PlanePose> + Clone, size: f64, lengthscale: f64) -> Self {
         let range = |axis: usize| {
             let values = poses.clone().map(|pose| pose[axis]);
@@ -58,11 +58,11 @@ pub(super) struct Tile {
     pub field: Vec<f64>,
     /// One plus the information of its segments; the lower triangle.
     pub information: Matrix,
-    /// What is left of it after the elimination of the poses; the lower triangle.
+    /// The rest of it after the elimination of the poses; the lower triangle.
     pub remainder: Matrix,
     /// Half the log determinant of the information.
     pub cost: f64,
-    /// What the segments outside of a window have to add to minus their gradient, since the field has changed with the window.
+    /// Values that the segments outside of a window have to add to minus their gradient, since the field has changed with the window.
     pub outdated: Vec<f64>,
 }
 
@@ -106,7 +106,7 @@ impl Tile {
         Ok(factor)
     }
 
-    /// Its potential.
+    /// The potential of the field.
     pub fn potential(&self) -> Potential {
         self.basis.potential(&self.field)
     }

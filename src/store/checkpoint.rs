@@ -40,7 +40,7 @@ pub struct Checkpoint {
 pub struct Stream {
     /// Progress of the stream.
     pub progress: Progress,
-    /// What readings pass through, with the batches that are not learnt yet; its path is kept separately.
+    /// The pipeline of readings, with the batches that are not learnt yet; its path is kept separately.
     pub pipeline: Pipeline,
     /// The state that holds if odometry continued from where it was, while that is not known.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -134,7 +134,7 @@ impl Batch {
         Self { number, run, learnt_after: 0, observations: trajectory::to_bytes(observations) }
     }
 
-    /// What `mapper` has just learnt.
+    /// The batch that `mapper` has just learnt.
     pub(super) fn learnt(mapper: &Mapper, observations: &[Observation]) -> Self {
         Self {
             number: mapper.model().totals.batches().saturating_sub(1),
@@ -175,7 +175,7 @@ impl Steps {
     }
 }
 
-/// What could be read of a table that may be damaged, in the order of its numbers.
+/// The readable rows of a table that may be damaged, in the order of its numbers.
 #[derive(Debug)]
 pub(super) struct Found<T> {
     /// The number of each row with its content, none where that is damaged.
@@ -237,7 +237,7 @@ impl Database {
         Ok(Self { open: Mutex::new(Some(open)), ..Self::new("") })
     }
 
-    /// Its file.
+    /// The file of the map.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -461,7 +461,7 @@ impl Database {
         Some(Arc::new(StoredTile::new(Arc::clone(self) as Arc<dyn TileStore>, number)))
     }
 
-    /// What can be read of a table, from both of its ends where a part is damaged.
+    /// The readable rows of a table, from both of its ends where a part is damaged.
     fn found<T>(&self, query: &str, from: u64, content: impl Fn(&Row<'_>, u64, u32) -> Option<T>) -> Found<T> {
         let read = |connection: &Connection, order: &str, rows: &mut Vec<(u64, Option<T>)>| {
             let mut query = connection.prepare(&format!("{query} ORDER BY number {order}"))?;
@@ -590,7 +590,7 @@ pub fn mark_saved(path: &Path) -> Result<(), Error> {
     marked.map_err(|error| database.unwritten(error))
 }
 
-/// What is at the path of a map becomes an earlier map, of which at most `most` are kept; its new path, if there was anything.
+/// Renames the file at the path of a map to an earlier map, of which at most `most` are kept; its new path, if there was anything.
 ///
 /// # Errors
 /// [`Error::InUse`], and [`Error::File`] where it cannot be renamed.

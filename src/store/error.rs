@@ -1,5 +1,4 @@
-//! What can go wrong with maps on disk. Failures of a map that is being written are not errors but in a
-//! [`MapLogStatus`](super::status::MapLogStatus).
+//! Errors of maps on disk. Failures of a map that is being written are not errors but in a [`MapLogStatus`](super::status::MapLogStatus).
 
 use std::io;
 use std::path::PathBuf;
@@ -8,7 +7,7 @@ use crate::arrays::Problem;
 use crate::config;
 use crate::files::FileError;
 
-/// What can go wrong with maps on disk.
+/// Errors of maps on disk.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// A file or folder cannot be read, written, created or renamed.
@@ -19,7 +18,7 @@ pub enum Error {
     Read {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The problem with it.
         problem: Problem,
     },
     /// Settings cannot be serialized, or those of a map are of another version of magmap.

@@ -26,7 +26,7 @@ const DEPTH: usize = 4;
 pub struct Listed {
     /// The namespace and the `node.map_name` under which it is continued.
     pub name: String,
-    /// Its file.
+    /// The file of the map.
     pub path: PathBuf,
     /// Whether it is saved, unfinished or damaged.
     #[serde(flatten)]
@@ -36,7 +36,7 @@ pub struct Listed {
     pub modified: Timestamp,
     /// Size in bytes.
     pub bytes: u64,
-    /// Its contents, if they can be read.
+    /// Contents of the map, if they can be read.
     #[serde(flatten)]
     pub contents: Option<Contents>,
 }
@@ -51,9 +51,9 @@ pub enum State {
     /// A process is making it. What it contains is known when that ends.
     #[strum(serialize = "in use")]
     InUse,
-    /// Its process ended before it was saved; the next run of that name continues it.
+    /// The process ended before the map was saved; the next run of that name continues it.
     Unfinished,
-    /// It cannot be read completely.
+    /// Not completely readable.
     Damaged(String),
 }
 

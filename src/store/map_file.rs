@@ -1,4 +1,4 @@
-//! Which map a run continues, and where it is.
+//! The map that a run continues, and its place.
 //!
 //! ```text
 //! FOLDER/map.magmap                       the map
@@ -60,7 +60,7 @@ pub fn of_settings(config: &Config, namespace: &str) -> PathBuf {
 pub struct MapStart {
     /// The map, with the run's source; nothing on disk has changed.
     pub mapper: Mapper,
-    /// What the run starts from.
+    /// The map that the run starts from.
     pub initial_map: InitialMap,
     database: Arc<Database>,
     /// Batches that the file does not have yet.
@@ -248,7 +248,7 @@ pub fn write(
     write_as(path, map, true, batches, earlier_maps)
 }
 
-/// What a run drove without being found in the map that it continued.
+/// A drive of a run whose place in the map that it continued was not found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unplaced {
     /// The map of its own that was made of it.

@@ -11,7 +11,7 @@ use crate::mapping::mapper::{Effect, Mapper, Step};
 use crate::mapping::relocating::settle;
 use crate::mapping::stop::StopSignal;
 
-/// What to do where steps are missing because the file is damaged.
+/// Handling of steps that are missing because the file is damaged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Gaps {
     /// Stop there: the source can be read again.

@@ -1,4 +1,4 @@
-//! What is written of a map, as the mapping thread and the writing thread share it.
+//! Progress of writing a map, as the mapping thread and the writing thread share it.
 
 use std::sync::{Arc, Condvar, Mutex};
 
@@ -6,7 +6,7 @@ use super::database::{Batch, Database};
 use crate::mapping::mapper::Mapper;
 use crate::sync::lock;
 
-/// What is written of a map, and what is not.
+/// Progress of writing a map, and its failures.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct MapLogStatus {
     /// Whether nothing is written before a reading is used.
@@ -31,7 +31,7 @@ pub struct MapLogStatus {
     pub has_ended: bool,
 }
 
-/// What both threads share.
+/// State that both threads share.
 #[derive(Debug)]
 pub(super) struct Shared {
     pub(super) status: Mutex<MapLogStatus>,

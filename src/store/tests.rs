@@ -52,7 +52,7 @@ fn begin() -> Mapper {
     Mapper::new(&config())
 }
 
-/// The same drive mapped by tiles, few of which are in memory.
+/// A mapper of the same drive by tiles, few of which are in memory.
 fn begin_tiled() -> Mapper {
     let mut config = config();
     (config.tiles.size, config.tiles.halo, config.tiles.band, config.tiles.memory) = (4.0, 1.0, 0.4, 0.1);
@@ -149,7 +149,7 @@ fn copy(path: &Path) -> TempDir {
     copy
 }
 
-/// The same as a single file, which a test can change.
+/// A copy of the map as a single file, which a test can change.
 fn folded(path: &Path) -> TempDir {
     let copy = copy(path);
     let database = Database::open(map_in(&copy)).unwrap();

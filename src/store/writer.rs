@@ -22,11 +22,11 @@ const PAUSE: Duration = Duration::from_millis(500);
 /// Number of bytes collected before they are written, while more is queued.
 const GATHERED: usize = 1 << 18;
 
-/// What the mapping thread queues.
+/// An entry of the mapping thread's queue.
 pub(super) enum Entry {
     /// A step that is about to be taken.
     Step { number: u64, step: Step },
-    /// What was queued is to be written now.
+    /// The queue so far is to be written now.
     Sync,
     /// The complete state, in which the map may be saved; somebody may wait for it.
     Checkpoint { checkpoint: Box<Checkpoint>, is_saved: bool, reply: Option<Sender<Result<(), String>>> },
@@ -42,9 +42,9 @@ pub(super) enum Switch {
     Copy(PathBuf),
     /// A new one. The file so far becomes an earlier map.
     New,
-    /// The same, with an older state. A copy becomes an earlier map.
+    /// The file so far, with an older state. A copy becomes an earlier map.
     Back,
-    /// This one, which exists.
+    /// Another file, which exists.
     Other(Arc<Database>),
 }
 

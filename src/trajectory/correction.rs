@@ -27,7 +27,7 @@ pub struct Node {
     /// readings.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub hard_iron: [f64; 3],
-    /// What another SLAM gave a pose for, if it did.
+    /// The moment that another SLAM gave a pose for, if it did.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub given: Option<Given>,
 }
@@ -39,7 +39,7 @@ pub struct Given {
     pub stamp: Stamp,
     /// Place of the body by odometry, in metres.
     pub place: [f64; 2],
-    /// Its heading, in radians.
+    /// Heading of the body by odometry, in radians.
     pub heading: f64,
 }
 
@@ -48,7 +48,7 @@ fn is_zero(hard_iron: &[f64; 3]) -> bool {
 }
 
 impl Node {
-    /// This transform at an observation.
+    /// A node that holds this transform at an observation.
     pub fn new(observation: f64, transform: &Isometry2<f64>) -> Self {
         let (place, turn) = (transform.translation.vector.into(), transform.rotation.angle());
         Self { observation, place, turn, hard_iron: [0.0; 3], given: None }
@@ -139,7 +139,7 @@ impl Correction {
         }
     }
 
-    /// These observations, the first of which has this number in the trajectory, at their poses in the map.
+    /// Observations, the first of which has this number in the trajectory, at their poses in the map.
     pub fn apply(&self, first: usize, observations: &[Observation]) -> Vec<Observation> {
         if self.nodes.is_empty() {
             return observations.to_vec();

@@ -50,7 +50,7 @@ impl Withdrawal {
         [0, 1].map(|axis| self.places.iter().map(|place| place[axis]).sum::<f64>() / count)
     }
 
-    /// The same in a map of several: this one begins at batch `first`, and `frame` is the transform from its frame to the common one.
+    /// The withdrawal in a map of several: this one begins at batch `first`, and `frame` is the transform from its frame to the common one.
     pub(super) fn of_part(&self, first: u64, frame: &Isometry2<f64>) -> Self {
         let places = self.places.iter().map(|place| (frame * Point2::from(*place)).coords.into()).collect();
         Self {

@@ -37,7 +37,7 @@ pub struct Comparison {
 /// Size, scores and cost after a batch.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct BatchResult {
-    /// Which batch, counted from one.
+    /// Number of the batch, counted from one.
     pub batch: usize,
     /// Number of inducing points.
     #[serde(rename = "M")]
@@ -86,7 +86,7 @@ impl Run {
 
 /// A learner after a batch.
 pub struct After<'a> {
-    /// Which batch, counted from one.
+    /// Number of the batch, counted from one.
     pub batch: usize,
     /// The learner.
     pub learner: &'a dyn Learner,

@@ -33,7 +33,7 @@ const VISITED_STEP: usize = 5;
 /// Distances from where the robot has been to which scores are restricted, in metres.
 pub const RADII: [f64; 2] = [0.3, 0.5];
 
-/// Which experiment.
+/// An experiment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Experiment {
     /// Drive 3 in 20 batches.
@@ -42,7 +42,7 @@ pub enum Experiment {
     Paths,
 }
 
-/// Which drives are learnt from, and which are tested on.
+/// The drives that are learnt from, and those that are tested on.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Drives {
     /// The numbers of those that are learnt from, in this order.
@@ -175,7 +175,7 @@ fn located(drive: &AaltoDrive) -> Vec<LocatedReading> {
         .collect()
 }
 
-/// Which readings of a drive pass the gates for readings.
+/// Whether each reading of a drive passes the gates for readings.
 fn accepted(drive: &AaltoDrive, located: &[LocatedReading], gates: &Gates) -> Vec<bool> {
     let (mut reading, mut repeat, mut gradient) =
         (ReadingGate::default(), RepeatGate::default(), GradientGate::default());
@@ -209,7 +209,7 @@ fn readings<'a>(located: impl Iterator<Item = &'a LocatedReading>) -> Readings {
 /// Size, scores and cost after a batch.
 #[derive(Clone, Debug, Serialize)]
 pub struct BatchScores {
-    /// Which batch, counted from one.
+    /// Number of the batch, counted from one.
     pub batch: usize,
     /// Number of inducing points.
     #[serde(rename = "M")]
@@ -223,19 +223,19 @@ pub struct BatchScores {
     /// Root mean squared error on test readings within 0.3 m of the path so far, in microtesla.
     #[serde(rename = "rmse_0.3")]
     pub rmse_03: f64,
-    /// See `rmse_03`.
+    /// Mean negative log predictive density within 0.3 m of the path so far, in nats.
     #[serde(rename = "nlpd_0.3")]
     pub nlpd_03: f64,
-    /// See `rmse_03`.
+    /// Share in their 95 % interval of the test readings within 0.3 m of the path so far.
     #[serde(rename = "coverage_0.3")]
     pub coverage_03: f64,
     /// Root mean squared error on test readings within 0.5 m of the path so far, in microtesla.
     #[serde(rename = "rmse_0.5")]
     pub rmse_05: f64,
-    /// See `rmse_05`.
+    /// Mean negative log predictive density within 0.5 m of the path so far, in nats.
     #[serde(rename = "nlpd_0.5")]
     pub nlpd_05: f64,
-    /// See `rmse_05`.
+    /// Share in their 95 % interval of the test readings within 0.5 m of the path so far.
     #[serde(rename = "coverage_0.5")]
     pub coverage_05: f64,
     /// Root mean squared error of the mean of all training readings so far.
@@ -251,7 +251,7 @@ pub struct BatchScores {
     pub sensor_bias: Option<SensorBias>,
     /// Observations learnt from.
     pub rows: usize,
-    /// Which ceiling the bound was compared with, by a rule that has one.
+    /// The ceiling that the bound was compared with, by a rule that has one.
     pub ceiling: Option<CeilingUsed>,
     /// Why no further inducing point was added.
     pub selection_end: Option<SelectionEnd>,

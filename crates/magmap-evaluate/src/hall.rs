@@ -43,7 +43,7 @@ const RESIDENT: &str = "VmRSS:";
 /// The name under which Linux reports the largest resident memory that a process has had.
 const MOST_RESIDENT: &str = "VmHWM:";
 
-/// Which hall, and which drive through it.
+/// A hall, and a drive through it.
 #[derive(Clone, Copy, Debug)]
 pub struct Hall {
     /// Side of the hall, in metres.
@@ -67,11 +67,11 @@ pub struct HallScores {
     pub inducing_points: usize,
     /// Duration of an update, exceeded by one in a hundred.
     pub update_p99_first: f64,
-    /// See `update_p99_first`.
+    /// Duration of an update in the last tenth, exceeded by one in a hundred.
     pub update_p99_last: f64,
     /// Duration of a raster, exceeded by one in a hundred.
     pub publish_p99_first: f64,
-    /// See `publish_p99_first`.
+    /// Duration of a raster in the last tenth, exceeded by one in a hundred.
     pub publish_p99_last: f64,
     /// Resident memory of the process halfway, in megabytes; none where the system does not report it.
     pub resident_mb_half: Option<f64>,

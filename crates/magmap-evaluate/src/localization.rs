@@ -215,7 +215,7 @@ impl Scene {
         Ok(Self { map_name, place: place.to_owned(), map, localizer, drive })
     }
 
-    /// This drive in the map of another place.
+    /// The robot of this drive, put into the map of another place.
     fn in_map_of(&self, another: &Self) -> Self {
         Self { drive: self.drive.clone(), ..another.clone() }
     }
@@ -408,7 +408,7 @@ fn odometry(random: &mut ChaCha8Rng) -> Odometry {
     Odometry::new(Some(drift), random.random())
 }
 
-/// What a robot did while nobody saw it.
+/// A movement of the robot while nobody saw it.
 #[derive(Clone, Copy)]
 struct Unseen {
     /// How long it took, in seconds.

@@ -6,7 +6,7 @@ use magmap_tools::cli::number;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
-/// Which readings are outliers, and by how much.
+/// Outliers among the readings: how many, and how far off.
 #[derive(Args, Clone, Copy, Debug, Default, PartialEq)]
 pub struct Outliers {
     /// Share of the readings that are learnt from, 0 to 1, which become outliers.

@@ -6,7 +6,7 @@ use std::fmt::Write;
 /// Figures of a paper at one point of a run.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Published {
-    /// Which paper, and where in it.
+    /// The paper, and the place in it.
     pub source: &'static str,
     /// The paper's name of the method.
     pub name: &'static str,

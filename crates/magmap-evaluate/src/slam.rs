@@ -162,8 +162,8 @@ pub struct Row {
     pub online: f64,
     /// Root mean square error of the smoothed path, in metres.
     pub smoothed: f64,
-    /// The same where the path came back to a place, seen from the pose with which it was there first: whatever the size of the path, the
-    /// robot is so far from where its map has it. None where it never came back.
+    /// Error of the smoothed path where it came back to a place, seen from the pose with which it was there first: whatever the size of the
+    /// path, the robot is so far from where its map has it. None where it never came back.
     pub revisited: Option<f64>,
     /// Largest error of the smoothed path, in metres.
     pub worst: f64,
@@ -172,7 +172,7 @@ pub struct Row {
     /// Root mean square error of the strength on a drive that was not learnt, by the map that is learnt from the smoothed path, in
     /// microtesla.
     pub map_rmse: f64,
-    /// The same with the true path.
+    /// Root mean square error of the strength on that drive, by the map that is learnt from the true path, in microtesla.
     pub map_rmse_true_path: f64,
     /// Estimated relative error of the distances.
     pub scale: f64,

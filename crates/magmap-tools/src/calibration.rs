@@ -265,7 +265,7 @@ struct Found {
     /// sign.
     covariance: Option<Matrix2<f64>>,
     inflation: f64,
-    /// See [`Evidence::lead`].
+    /// Log evidence of the best yaw over that of any other: [`Evidence::lead`].
     lead: f64,
     hard_iron: Bias,
     speed_bias: Option<Bias>,

@@ -3,6 +3,7 @@
 //! Every file is written under a temporary name and then renamed, so that nobody ever reads half a file.
 
 pub(crate) mod canvas;
+mod cell_colours;
 pub mod costmap_filter;
 pub mod csv;
 pub mod curves;

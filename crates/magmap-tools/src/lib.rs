@@ -5,7 +5,7 @@
 //! * [`recording`]: readers and writers of drives: Aalto CSV, MCAP, rosbag2.
 //! * [`simulation`]: a world of dipoles and a robot driving through it.
 //! * [`calibration`]: what a drive says of its magnetometer.
-//! * `live`: a server of messages for those who watch in Foxglove (feature `live`, on by default).
+//! * [`foxglove`]: a server of messages for those who watch in Foxglove.
 //! * [`path_errors`]: how far a path is from the true one.
 //! * [`export`]: pictures, arrays, grids for `map_server`.
 //! * [`replay`]: offline mapping, from a recording to a folder of outputs.
@@ -18,7 +18,6 @@
 pub mod calibration;
 pub mod cli;
 pub mod export;
-#[cfg(feature = "live")]
 pub mod foxglove;
 pub mod locate;
 pub mod merge;

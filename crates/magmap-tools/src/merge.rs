@@ -51,7 +51,7 @@ pub enum Error {
     Settings {
         /// The map.
         name: String,
-        /// What is wrong with them.
+        /// The problem with the settings.
         source: config::Error,
     },
     /// Nothing was learnt.
@@ -68,11 +68,11 @@ pub enum Error {
     OtherField {
         /// The map.
         name: String,
-        /// What it is of.
+        /// Quantity of the map.
         field: Mapped,
         /// The first map.
         first: String,
-        /// What that is of.
+        /// Quantity of the first map.
         expected: Mapped,
     },
     /// Two maps were made from the same run.
@@ -108,7 +108,7 @@ pub enum Error {
     /// Maps of which it is not proven where they are in the others.
     #[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))]
     Unproven(Vec<Unproven>),
-    /// It was stopped.
+    /// The merge was stopped.
     #[error("interrupted: nothing was written")]
     Interrupted,
 }
@@ -135,7 +135,7 @@ pub struct Unproven {
 pub struct Attempt {
     /// The other map.
     pub within: String,
-    /// What both say.
+    /// The evidence from both maps.
     pub evidence: Evidence,
     /// How far the refinement moved it, in metres, and what it found; none where both ways do not agree.
     pub refined: Option<(f64, Refined)>,
@@ -178,7 +178,7 @@ impl fmt::Display for Attempt {
 /// A map that is merged.
 #[derive(Debug)]
 pub struct Input {
-    /// Its name, as it was given.
+    /// Name of the map, as it was given.
     pub name: String,
     checkpoint: Checkpoint,
     settings: Config,
@@ -188,7 +188,7 @@ pub struct Input {
     pub metres: f64,
 }
 
-/// What is being done, for those who wait.
+/// Progress of the merge, for those who wait.
 #[derive(Clone, Copy, Debug)]
 pub enum Work<'a> {
     /// Two maps are being compared, in this number of steps.
@@ -210,15 +210,15 @@ pub enum Work<'a> {
 /// How it is known where a map is.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Known {
-    /// It is the first.
+    /// The map is the first.
     First,
     /// Somebody said so.
     Given,
-    /// It was proven in the map with this index.
+    /// The place was proven in the map with this index.
     Proven {
         /// Index of the other map.
         within: usize,
-        /// What both said.
+        /// The evidence from both maps.
         evidence: Evidence,
     },
 }
@@ -243,7 +243,7 @@ pub struct Merged {
     pub checkpoint: Checkpoint,
     /// The map.
     pub map: FieldMap,
-    /// What it was made from.
+    /// The trajectory that it was made from.
     pub trajectory: Trajectory,
     /// Places of its observations, in metres.
     places: Vec<[f64; 2]>,
@@ -269,7 +269,7 @@ impl Input {
         Ok(Self { name, checkpoint, settings, trajectory, driven: Driven::new(located, map, &observations), metres })
     }
 
-    /// What it is of.
+    /// Quantity of the map.
     pub fn field(&self) -> Mapped {
         self.settings.model.field
     }

@@ -38,6 +38,7 @@ use self::aalto_csv::{AaltoDrive, DrivePath};
 use self::contents::{BagContents, TopicContents};
 use self::decoding::Frames;
 pub use self::error::Error;
+pub(crate) use self::loss::nothing_used;
 pub use self::loss::{Loss, Lost};
 use self::messages::{MagneticField, Message, Odometry, TFMessage};
 use self::playback::{Playback, Wanted};
@@ -129,7 +130,7 @@ pub struct Recording {
     /// The transform from the magnetometer's coordinates to those of the body whose poses the odometry gives; of a sensor that moves on the
     /// body, at the end.
     pub mount: Isometry3<f64>,
-    /// What takes its messages, under the settings that it was opened with.
+    /// The intake of its messages, under the settings that it was opened with.
     pub intake: Intake,
     /// Missing parts; known from the start, because the recording was read once when it was opened.
     pub loss: Loss,

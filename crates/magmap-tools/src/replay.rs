@@ -47,7 +47,7 @@ use self::report::Context;
 use self::start::ReplayStart;
 use crate::export::file::{create_folder, holds_files};
 use crate::recording::writer::MessageWriter;
-use crate::recording::{Kind, Loss, Lost, Recording, tum};
+use crate::recording::{Kind, Loss, Lost, Recording, nothing_used, tum};
 use magmap::config::Config;
 use magmap::field::grid::StrengthGrid;
 use magmap::field::map::FieldMap;
@@ -138,7 +138,7 @@ pub struct Source {
     pub id: SourceId,
     /// A description for the report.
     pub about: Value,
-    /// What takes its messages.
+    /// The intake of its messages.
     pub intake: Intake,
     /// Known missing parts.
     pub loss: Loss,
@@ -188,7 +188,7 @@ pub struct Options {
     pub force: bool,
     /// Whether to continue an interrupted replay of the same recording, or a finished map, in the folder.
     pub resume: bool,
-    /// Also gets the messages of `map.mcap`, as soon as they are made: the writer of a live server (module `live`).
+    /// Also gets the messages of `map.mcap`, as soon as they are made: the writer of a server for [`foxglove`](crate::foxglove).
     pub live: Option<MessageWriter>,
 }
 
@@ -418,7 +418,7 @@ fn check_mapped(finished: &Finished, history: &History, arrived: &IntakeStatus) 
     }
     let rejected_batches = history.records.iter().filter_map(|record| record.rejected.clone());
     let transform_error = arrived.transform_error.iter().map(ToString::to_string);
-    Err(Error::NothingMapped(finished.status.counters.in_vain(rejected_batches.chain(transform_error))))
+    Err(Error::NothingMapped(nothing_used(&finished.status.counters, rejected_batches.chain(transform_error))))
 }
 
 #[cfg(test)]

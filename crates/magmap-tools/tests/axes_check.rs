@@ -64,7 +64,7 @@ fn drive(seed: u64, route: Route) -> Vec<Measurement> {
     drive_in(Steel::Below.of(DipoleOptions::default()), seed, route)
 }
 
-/// Likewise in another room.
+/// A drive of 20 m in another room, with the sensor of [`drive`].
 fn drive_in(world: DipoleOptions, seed: u64, route: Route) -> Vec<Measurement> {
     let mount = Isometry3::new(Vector3::new(0.1, 0.0, HEIGHT), Vector3::z() * 5_f64.to_radians());
     let robot = RobotOptions { mount, ..Default::default() };
@@ -134,7 +134,7 @@ fn faults(sound: &[Measurement]) -> Vec<(&'static str, Vec<Measurement>, &'stati
     ]
 }
 
-/// What looks like steel on the other side.
+/// Readings that look like steel on the other side.
 fn other_sides(sound: &[Measurement]) -> [Vec<Measurement>; 2] {
     [QUARTER * QUARTER, Matrix3::from_diagonal(&Vector3::new(1.0, 1.0, -1.0))].map(|matrix| turned(sound, matrix))
 }

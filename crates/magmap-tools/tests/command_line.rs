@@ -92,8 +92,6 @@ fn an_invalid_command_line_exits_with_2_and_says_what_is_expected() {
         (&["info", ".", "--set", "sensor.delay=1", "--set", "selection.delta=0.2"], "selection.delta has no effect"),
         (&["demo", "--set", "selection.method=vip"], "one of vips, conditional_variance, oips"),
         (&["demo", "--set", "selection.method=oips=2"], "rho of oips to be more than 0 and at most 1"),
-        (&["evaluate", "stream", "--data", "x"], "cargo run --release -p magmap-evaluate -- stream --data x\n"),
-        (&["evaluate", "--help"], "-p magmap-evaluate -- --help\n"),
         (&["demo", "--set", "model.likelihood=bernoulli"], "model.likelihood: expected gaussian or student_t"),
     ] {
         let (out, err) = expect(2, arguments, &folder);
@@ -375,19 +373,13 @@ fn interrupted_by(signals: &[&str]) {
     OUTPUTS.iter().for_each(|file| assert!(folder.path().join("bag-map").join(file).is_file(), "{file}"));
 }
 
-/// A replay into `bag-map`, some seconds after its start and minutes before its end.
+/// A replay into `bag-map` that has begun to map, minutes before its end.
 #[cfg(unix)]
 fn interruptible(folder: &TempDir, stdout: Stdio) -> Child {
     simulate(folder, "bag", &["--duration", "600"]);
     let mut replay = command(&["replay", "bag", "--speed", "4"], folder.path());
-    let child = replay.stdout(stdout).stderr(Stdio::piped()).spawn().unwrap();
-    // The map over time is begun just before the program listens.
-    let out = folder.path().join("bag-map");
-    let is_empty = |path: &Path| fs::read_dir(path).map_or(true, |mut entries| entries.next().is_none());
-    while is_empty(&out) {
-        std::thread::sleep(Duration::from_millis(20));
-    }
-    std::thread::sleep(Duration::from_millis(1500));
+    let mut child = replay.stdout(stdout).stderr(Stdio::piped()).spawn().unwrap();
+    common::wait_for_measurements(500, &mut child, &folder.path().join("bag-map/map.magmap"), "bag");
     child
 }
 

@@ -1,4 +1,4 @@
-//! What is mapped where the settings leave that to magmap: three axes, unless the robot's own readings speak against them.
+//! The quantity that is mapped where the settings leave that to magmap: three axes, unless the robot's own readings speak against them.
 
 use magmap::config::{Config, Mapped};
 use magmap::field::state::ModelState;
@@ -29,7 +29,7 @@ fn drive(metres: f64, route: Route, turn: Matrix3<f64>) -> Vec<Measurement> {
     simulation.drive(&world).unwrap().map(|sample| turned(sample.measurement)).collect()
 }
 
-/// As many metres along a straight line in the same place, which lead to the start of a drive, before that.
+/// A drive after a straight line of this many metres in the same place, which leads to its start.
 fn after_a_straight_line(metres: f64, drive: &[Measurement]) -> Vec<Measurement> {
     let world = simulation(1.0, Route::Random).world().unwrap();
     let start = drive.iter().find_map(|measurement| match measurement {

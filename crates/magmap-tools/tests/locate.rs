@@ -28,7 +28,7 @@ fn array<T: Deserialize>(folder: &Path, name: &str) -> (Vec<u64>, Vec<T>) {
     npz::read(&folder.join("path.npz"), name)
 }
 
-/// The same room of 5 m by 5 m in each bag.
+/// A room of 5 m by 5 m, the same in each bag.
 const ROOM: [&str; 5] = ["simulate", "--size", "5x5", "--seed", "4"];
 
 /// A map of it, with values that suit it: learning them takes most of the time.

@@ -80,7 +80,7 @@ struct Run {
     is_killed: bool,
 }
 
-/// What happens in the folder.
+/// An event in the folder.
 #[derive(Clone, Debug)]
 enum Event {
     Run(Run),

@@ -2,10 +2,11 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
+use super::common;
 use magmap::store::Database;
 use magmap::store::checkpoint::Checkpoint;
 use magmap::store::map_file;
@@ -23,6 +24,9 @@ const OUTPUTS: [&str; 8] = [
     "standard_deviation.yaml",
     "uncertainty.png",
 ];
+
+/// Measurements in the first 25 s of a drive of 60 s.
+const HALF: u64 = 2000;
 
 fn command(arguments: &[&str], folder: &Path) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_magmap"));
@@ -200,12 +204,21 @@ fn killed_and_resumed(times: u32, seconds: &str, settings: &[&str]) {
     );
 }
 
-/// An interrupted replay of a drive.
-fn interrupted(folder: &TempDir, out: &str, settings: &[&str]) {
-    // Long enough to have started mapping; a replay at full speed could be finished by then.
-    let arguments = replay("drive", out, &[&["--speed", "20"], settings].concat());
-    assert!(killed_after(Duration::from_millis(1800), &arguments, folder).is_none());
-    assert!(folder.path().join(out).join("map.magmap").exists());
+/// A killed replay of a drive.
+fn killed(recording: &str, out: &str, settings: &[&str], folder: &TempDir) {
+    let mut child = half_done(recording, out, settings, folder);
+    // On Unix this is SIGKILL, which the process cannot handle.
+    child.kill().unwrap();
+    child.wait().unwrap();
+}
+
+/// A replay that has taken the first half of a drive.
+fn half_done(recording: &str, out: &str, settings: &[&str], folder: &TempDir) -> Child {
+    // Seconds before the end: at full speed it could be finished before anybody sees that it has come so far.
+    let arguments = replay(recording, out, &[&["--speed", "10"], settings].concat());
+    let mut child = command(&arguments, folder.path()).spawn().unwrap();
+    common::wait_for_measurements(HALF, &mut child, &map(folder, out), recording);
+    child
 }
 
 #[cfg(unix)]
@@ -214,11 +227,9 @@ fn an_interrupted_replay_is_mapped_and_can_still_be_resumed() {
     let folder = tempdir().unwrap();
     simulate(&folder, "drive", &[]);
     expect(0, &replay("drive", "whole", &[]), &folder);
-    let arguments = replay("drive", "early", &["--speed", "20"]);
-    let child = command(&arguments, folder.path()).spawn().unwrap();
-    sleep(Duration::from_millis(1500));
+    let child = half_done("drive", "early", &[], &folder);
     assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success());
-    expect_of(&child.wait_with_output().unwrap(), 130, &arguments);
+    expect_of(&child.wait_with_output().unwrap(), 130, &["replay"]);
     let early = report(&folder, "early");
     assert_eq!(early["interrupted"], true);
     let (out, _) = expect(0, &replay("drive", "early", &["--resume"]), &folder);
@@ -248,8 +259,7 @@ fn a_second_drive_goes_into_the_map_of_the_first() {
 
     // An interrupted second drive leads to the same map.
     expect(0, &replay("first", "killed", &[]), &folder);
-    let arguments = replay("second", "killed", &["--resume", "--speed", "20"]);
-    assert!(killed_after(Duration::from_millis(1500), &arguments, &folder).is_none());
+    killed("second", "killed", &["--resume"], &folder);
     expect(0, &replay("second", "killed", &["--resume"]), &folder);
     assert_same(&folder, ["map", "killed"]);
 }
@@ -259,7 +269,7 @@ fn other_settings_or_another_drive_are_rejected_and_the_map_stays() {
     let folder = tempdir().unwrap();
     simulate(&folder, "drive", &[]);
     simulate(&folder, "other", &["--route", "rectangle"]);
-    interrupted(&folder, "map", &[]);
+    killed("drive", "map", &[], &folder);
     let (_, err) = expect(1, &replay("drive", "map", &["--resume", "--set", "selection.delta=0.3"]), &folder);
     assert!(err.contains("selection.delta") && err.contains("0.3"), "{err}");
     let (_, err) = expect(1, &replay("drive", "map", &["--resume", "--set", "tiles.size=4"]), &folder);
@@ -287,7 +297,7 @@ fn a_map_of_either_quantity_goes_on_as_what_it_is_with_the_defaults() {
         assert_eq!(folder.path().join(field).join("vectors.png").exists(), field == "vector");
     }
     // What was begun of a recording is not finished in another way.
-    interrupted(&folder, "begun", &["--set", "model.field=strength"]);
+    killed("drive", "begun", &["--set", "model.field=strength"], &folder);
     let (_, err) = expect(1, &replay("drive", "begun", &["--resume"]), &folder);
     assert!(err.contains("model.field") && err.contains("strength"), "{err}");
     expect(0, &replay("drive", "begun", &["--resume", "--set", "model.field=strength"]), &folder);
@@ -309,7 +319,7 @@ fn neither_an_unfinished_nor_a_saved_map_is_continued_in_another_frame() {
         }
         fs::write(folder.path().join("moved").join(path.file_name().unwrap()), bytes).unwrap();
     }
-    interrupted(&folder, "map", &[]);
+    killed("drive", "map", &[], &folder);
     let (_, err) = expect(1, &replay("moved", "map", &["--resume"]), &folder);
     assert!(err.contains("map.magmap is a map of frame \"odom\", but the recording is of \"ekf0\""), "{err}");
     expect(0, &replay("drive", "map", &["--resume"]), &folder);
@@ -325,7 +335,7 @@ fn a_damaged_map_is_reported_and_kept_and_the_map_is_the_same() {
     let folder = tempdir().unwrap();
     simulate(&folder, "drive", &[]);
     expect(0, &replay("drive", "whole", &["--set", "tiles.size=0"]), &folder);
-    interrupted(&folder, "map", &["--set", "tiles.size=0"]);
+    killed("drive", "map", &["--set", "tiles.size=0"], &folder);
     let map = folder.path().join("map/map.magmap");
     // All that the killed process has written is moved into one file.
     let connection = rusqlite::Connection::open(&map).unwrap();

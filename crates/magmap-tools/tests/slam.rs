@@ -261,7 +261,7 @@ fn feed(worker: &MappingThread, drive: &[SimulatedMeasurement]) {
     }
 }
 
-/// What is known of the path, once it is as it should be.
+/// The corrected path, once it is as expected.
 fn wait_for(worker: &MappingThread, expected: &str, is_so: impl Fn(&CorrectedPath) -> bool) -> CorrectedPath {
     let deadline = Instant::now() + PATIENCE;
     loop {

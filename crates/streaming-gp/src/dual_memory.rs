@@ -33,7 +33,7 @@ pub use site::Site;
 use std::sync::Arc;
 use summary::{Inducing, Summary};
 
-/// Which readings stay in memory: a sample, by their Bayesian leverage scores h = beta Var\[f\] (eq. 31).
+/// The readings that stay in memory: a sample, by their Bayesian leverage scores h = beta Var\[f\] (eq. 31).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemorySize {
     /// Readings of a batch that enter the memory.
@@ -68,7 +68,7 @@ pub struct DualSettings {
     pub inducing_points: usize,
     /// A place with no more than this share of its prior variance left is no inducing point, even if there are then fewer.
     pub least_share: f64,
-    /// Which readings stay in memory.
+    /// The readings that stay in memory.
     pub memory: MemorySize,
     /// Most natural-gradient steps in a row (at least one); fewer where the sites settle before.
     pub steps: usize,
@@ -302,7 +302,8 @@ impl<K: Kernel> DualGp<K> {
         }
     }
 
-    /// Which of the readings with these scores stay in memory, of which the first `before` have been in it, and which are let go.
+    /// Of the readings with these scores, of which the first `before` have been in memory, those that stay in it, and those that are let
+    /// go.
     fn remember(&self, scores: &[f64], before: usize) -> (Vec<usize>, Vec<usize>) {
         let MemorySize { per_batch, most } = self.settings.memory;
         let entering = memory::sample(&scores[before..], per_batch).into_iter().map(|i| before + i);

@@ -35,14 +35,14 @@ impl Axis {
 pub enum FieldPlace {
     /// An axis of the field at a place, free of the sensor.
     Field {
-        /// Which axis.
+        /// The axis.
         axis: Axis,
         /// The place: x, y and the height z above the plane of the map.
         position: [f64; 3],
     },
     /// An axis of a reading turned into the map's frame: of the field plus that of R (h + g speed).
     Reading {
-        /// Which axis.
+        /// The axis.
         axis: Axis,
         /// The place.
         position: [f64; 3],

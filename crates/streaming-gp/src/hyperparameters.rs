@@ -15,7 +15,7 @@ pub struct LogNormalPrior {
 /// gives way to data that clearly contradict it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct HeavyTail {
-    /// Which hyperparameter.
+    /// Index of the hyperparameter.
     pub index: usize,
     /// Degrees of freedom: the fewer, the heavier the tails.
     pub degrees_of_freedom: f64,
@@ -87,9 +87,9 @@ impl LogNormalPrior {
     }
 }
 
-/// The range in which every hyperparameter stays; wide enough for any unit, narrow enough for doubles.
+/// Least value of a hyperparameter; with [`LARGEST`] wide enough for any unit, narrow enough for doubles.
 pub const SMALLEST: f64 = 1e-10;
-/// See [`SMALLEST`].
+/// Largest value of a hyperparameter.
 pub const LARGEST: f64 = 1e14;
 
 /// The nearest logarithms within the bounds.

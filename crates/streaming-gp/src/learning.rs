@@ -34,7 +34,7 @@ impl Default for Learning {
 }
 
 impl Learning {
-    /// These settings for a batch of `rows`, with the information of `targets` before it about the noise: that it is the noise of the
+    /// Settings of learning for a batch of `rows`, with the information of `targets` before it about the noise: that it is the noise of the
     /// model. `power` is the power of their likelihood.
     pub(super) fn remembering<K: Kernel>(&self, model: &Model<K>, rows: usize, power: f64, targets: u64) -> Self {
         let times = if self.prior_rows == 0 { 1.0 } else { (rows as f64 / self.prior_rows as f64).max(1.0) };

@@ -13,7 +13,7 @@ pub trait Places: Clone + Debug + Send + Sync {
         self.len() == 0
     }
 
-    /// Which output of the field a place is of, counted from 0: the axis of a vector field; a scalar field has one.
+    /// Output of the field that a place is of, counted from 0: the axis of a vector field; a scalar field has one.
     fn output(&self, _index: usize) -> usize {
         0
     }

@@ -49,7 +49,7 @@ pub struct SelectionReport {
 /// The gap between the bound and its ceiling when inducing points stopped being added.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Gap {
-    /// Which ceiling ruled.
+    /// The ceiling that ruled.
     pub ceiling_used: CeilingUsed,
     /// Value of the ceiling at the end, in nats.
     pub ceiling: f64,

@@ -1,4 +1,4 @@
-//! Which inducing points a batch needs, and where: one file per rule.
+//! The inducing points that a batch needs, and their places: one file per rule.
 
 use std::fmt::Debug;
 

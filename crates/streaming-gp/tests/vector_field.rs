@@ -279,7 +279,7 @@ mod kernel {
             Self(product)
         }
 
-        /// Its power -1/2, by Taylor's series, which ends: the fourth power of what is not the value is zero.
+        /// The power -1/2, by Taylor's series, which ends: the fourth power of what is not the value is zero.
         fn inverse_root(self) -> Self {
             let [value, ..] = self.0;
             let mut rest = self;
@@ -295,7 +295,7 @@ mod kernel {
         }
     }
 
-    /// What the covariance is derived in: the logarithm of a hyperparameter, or a coordinate of the first place.
+    /// The variable that the covariance is derived in: the logarithm of a hyperparameter, or a coordinate of the first place.
     #[derive(Clone, Copy, Debug)]
     enum By {
         Variance,
@@ -1016,7 +1016,7 @@ mod sides {
         model
     }
 
-    /// What is learnt from a drive, at heights of 0 to 0.3 m.
+    /// A model that has learnt from a drive at heights of 0 to 0.3 m, and the batches.
     fn learnt(world: &World, model: Model<VectorField>) -> (StreamingGp<VectorField>, Vec<Vec<AxesReading>>) {
         let drive = world.drive(8, 0.2, 0.3);
         let mut process = StreamingGp::new(model, Settings { learning: learning(), ..settings(VIPS) });

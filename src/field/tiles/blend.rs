@@ -139,7 +139,7 @@ impl LocalPosteriors {
         blended
     }
 
-    /// Which tiles predict which places. A square without a tile is predicted by the nearest one.
+    /// The tiles, each with the places that it predicts. A square without a tile is predicted by the nearest one.
     fn parts(&self, places: impl ExactSizeIterator<Item = [f64; 2]>) -> Vec<Part<'_>> {
         let (Some(grid), None) = (&self.grid, self.only()) else {
             let (indices, weights) = ((0..places.len()).collect(), vec![1.0; places.len()]);

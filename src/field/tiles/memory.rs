@@ -1,4 +1,4 @@
-//! Which tiles are in memory.
+//! The tiles that are in memory.
 
 use std::fmt::Debug;
 use std::io;

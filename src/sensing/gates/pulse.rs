@@ -45,12 +45,12 @@ const TURNED: f64 = 0.36;
 /// Largest difference between the changes at both ends of a pulse, and largest change between neighbours within it, relative to its height.
 const UNLIKE: [f64; 2] = [0.5, 0.3];
 
-/// What became of observations.
+/// Decision on observations.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Passed {
-    /// They are accepted, in this order: those that were held, and this one unless it is held now.
+    /// Accepted, in this order: those that were held, and this one unless it is held now.
     Accepted(Vec<Observation>, Option<Observation>),
-    /// They are rejected.
+    /// Rejected.
     Rejected(Vec<Observation>),
 }
 

@@ -21,7 +21,7 @@ pub enum Gate {
 /// A gate accepted what it had rejected as correct.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Reopening {
-    /// Which gate.
+    /// The gate.
     pub gate: Gate,
     /// The number of consecutive rejections.
     pub rejections: u32,

@@ -98,7 +98,7 @@ impl Smoother {
         distance * distance.transpose() * (self.prior.stretch * self.prior.stretch)
     }
 
-    /// The same if the path is not stretched.
+    /// Covariance of each pose if the path is not stretched.
     pub(super) fn covariances_of_given_size(&self) -> Result<Vec<Matrix3<f64>>, NotPositiveDefinite> {
         if self.segments.is_empty() {
             return if self.poses.is_empty() { Ok(Vec::new()) } else { Err(NotPositiveDefinite) };

@@ -48,12 +48,12 @@ pub(super) struct ReducedTile {
     pub factor: Matrix,
     /// Rows of the border that it is coupled with, in ascending order.
     pub columns: Vec<usize>,
-    /// That coupling, half-solved.
+    /// The coupling with those rows, half-solved.
     pub coupling: Matrix,
 }
 
 impl Place {
-    /// The same for another axis of the pose.
+    /// The place of another axis of the pose.
     fn plus(self, axis: usize) -> Self {
         match self {
             Self::Tile(row) => Self::Tile(row + axis),
@@ -146,7 +146,7 @@ impl Smoother {
         Unknowns { poses, fields, shared }
     }
 
-    /// What these segments add to minus the gradient in the unknowns of a tile.
+    /// The part of these segments in minus the gradient in the unknowns of a tile.
     pub(super) fn descent_of_field(&self, tile: usize, segments: &[Segment]) -> Vec<f64> {
         let basis = &self.tiles[tile].basis;
         let mut potential = basis.no_potential();

@@ -1,4 +1,4 @@
-//! Which places the path has come back to.
+//! Places that the path has come back to.
 //!
 //! Only where the path was at another time do readings tell where it is. The readings of a single pass would bend and stretch it towards the
 //! field that is likely before any reading.

@@ -21,7 +21,7 @@ use crate::slam::chain::{DRIFT, IRON, MEAN, PlanePose, wrapped};
 /// The path is searched for where its standard deviation exceeds this, in lengthscales: nearer, the optimum next to it is the right one.
 const UNCERTAIN: f64 = 1.0;
 
-/// It is looked for within this many standard deviations.
+/// Number of standard deviations within which the path is searched for.
 const WITHIN: f64 = 3.0;
 
 /// A place that is found nearer than this is where the path is already, in lengthscales.
@@ -76,8 +76,8 @@ impl Smoother {
         Ok(())
     }
 
-    /// Which of these poses, from the first on, the particle filter proves to be elsewhere than the path is: that with which readings agree
-    /// best, and where it was found.
+    /// The pose among these, from the first on, that the particle filter proves to be elsewhere than the path is: that with which readings
+    /// agree best, and where it was found.
     fn found(&self, lookup: MapLookup, first: usize, reaches: &[Reach]) -> Option<(usize, PlanePose)> {
         let settings = config::Localization { max_particles: PARTICLES, ..config::Localization::default() };
         let Reach { pose, deviation, heading_deviation } = reaches[0];

@@ -1,4 +1,4 @@
-//! Which part of the path is estimated, and what the rest tells of the field.
+//! The part of the path that is estimated, and the information of the rest on the field.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use crate::slam::tile::{Tile, add_lower};
 pub(super) struct Window {
     /// Index of the first of these segments; its first pose is given unless all are estimated.
     pub first: usize,
-    /// What the segments before it tell of each tile in the window.
+    /// Information of the segments before it on each tile in the window.
     maps: BTreeMap<usize, Map>,
 }
 
@@ -21,7 +21,7 @@ struct Map {
     /// Minus the gradient at that field.
     descent: Vec<f64>,
     information: Matrix,
-    /// That information with what is left of the window's segments after the elimination of their poses; the lower triangle.
+    /// The information plus the rest of that of the window's segments after the elimination of their poses; the lower triangle.
     remainder: Matrix,
 }
 
@@ -48,7 +48,7 @@ impl Window {
         }
     }
 
-    /// The same for the objective, but for a constant.
+    /// Part of the objective that does not come from the window, for the field of a tile, but for a constant.
     pub fn cost(&self, index: usize, tile: &Tile) -> f64 {
         let Some(map) = self.maps.get(&index) else { return 0.5 * linalg::squared_norm(&tile.field) };
         // The gradient is linear: on the way it is the mean of those at both ends.

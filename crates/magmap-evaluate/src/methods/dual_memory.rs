@@ -27,7 +27,7 @@ const EVIDENCE: Parameter = Parameter {
     most: 1.0,
 };
 
-/// Its parameters.
+/// Parameters of the method.
 pub(super) const PARAMETERS: [Parameter; 3] = [MEMORY, POINTS, EVIDENCE];
 
 /// Most readings in memory; above it, some of the old and the new ones are kept.

@@ -64,15 +64,15 @@ pub enum World {
     Drives,
     /// A hall of 12 m by 8 m, in lanes.
     Lanes,
-    /// The same hall, on random ways.
+    /// The hall of `lanes`, on random ways.
     RandomWays,
-    /// The same with a field that varies by 1 microtesla only.
+    /// Random ways in a field that varies by 1 microtesla only.
     Flat,
-    /// The same, where half-way a machine is switched on.
+    /// Random ways, where half-way a machine is switched on.
     Machine,
-    /// The same with a sensor that is 0.2 s late.
+    /// Random ways with a sensor that is 0.2 s late.
     Late,
-    /// The same, where wheels slip by 0.3 m at once.
+    /// Random ways, where wheels slip by 0.3 m at once.
     Slip,
     /// Two rooms that are equal, and a way between them.
     EqualRooms,
@@ -105,7 +105,7 @@ impl World {
         }
     }
 
-    /// Its name in the table.
+    /// The name of the place in the table.
     pub fn name(self) -> String {
         self.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
     }
@@ -180,7 +180,7 @@ impl World {
     }
 }
 
-/// The same sources in two places.
+/// A world with equal sources in two places.
 struct EqualRooms(DipoleWorld);
 
 impl simulation::World for EqualRooms {
@@ -202,7 +202,7 @@ impl Drive {
     }
 }
 
-/// These readings, averaged along the path.
+/// Observations: readings averaged along the path.
 fn averaged(readings: impl Iterator<Item = LocatedReading>) -> Vec<Observation> {
     let mut averager = Averager::new(&Averaging { spacing: SPACING });
     let mut observations: Vec<Observation> = readings.filter_map(|reading| averager.push(&reading)).collect();

@@ -40,7 +40,7 @@ pub struct Relative {
     pub nlpd: MeanAndDeviation,
     /// How much worse than the reference, in percent of how much worse the noise model is.
     pub rmse_percent: MeanAndDeviation,
-    /// See `rmse_percent`.
+    /// How much worse the density is than that of the reference, in percent of how much worse the noise model's is.
     pub nlpd_percent: MeanAndDeviation,
     /// Means of `rmse_percent` batch by batch.
     pub rmse_percent_by_batch: Vec<f64>,

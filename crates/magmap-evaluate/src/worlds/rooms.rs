@@ -26,7 +26,8 @@ use streaming_gp::vector::SensorPose;
 /// Least and greatest distance of a dipole from the floor or the wall, in metres.
 pub const DISTANCES: [[f64; 2]; 3] = [[0.25, 0.8], [0.4, 1.5], [1.0, 2.5]];
 
-/// Likewise in rooms with steel above the sensor and beside it: lengths of the field are twice the least, 0.4 to 4 m.
+/// Least and greatest distance of a dipole in rooms with steel above the sensor and beside it, in metres: lengths of the field are twice
+/// the least, 0.4 to 4 m.
 pub const DISTANCES_ANYWHERE: [[f64; 2]; 4] = [[0.2, 0.6], [0.4, 1.5], [1.0, 2.5], [2.0, 3.5]];
 
 /// Side of a room with the nearest of these dipoles, and the distance between the lanes in it, in metres: no map resolves a field that

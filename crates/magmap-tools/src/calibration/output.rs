@@ -75,7 +75,7 @@ mod tests {
     use magmap::config::Config;
     use nalgebra::Isometry3;
 
-    /// What the text says for the mount at (0.1, 0, 0.2), and what it sets.
+    /// The text for the mount at (0.1, 0, 0.2), and the settings in it.
     fn written(calibration: &Calibration, sensor: &Sensor) -> (String, Config) {
         let text = calibration.to_toml(sensor).unwrap();
         let config = Config::from_toml(&text, "sensor.toml").unwrap();

@@ -37,9 +37,9 @@ pub struct Chart<'a> {
 /// Points that are joined by a line.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Curve {
-    /// Its name in the legend.
+    /// Name of the curve in the legend.
     pub name: String,
-    /// Its points; those that an axis cannot show (not finite, or not above zero on a logarithmic axis) are left out.
+    /// Points of the curve; those that an axis cannot show (not finite, or not above zero on a logarithmic axis) are left out.
     pub points: Vec<(f64, f64)>,
 }
 

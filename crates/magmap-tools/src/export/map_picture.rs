@@ -14,8 +14,9 @@ use plotters::prelude::{
 use plotters::style::text_anchor::HPos;
 
 use super::canvas::{Area, Drawn, INK, PALE_INK, line, part, pixels, short, text, text_offset, write_png, write_text};
+use super::cell_colours::{mean_colours, uncertainty_colours};
 use super::{Error, check_shape};
-use magmap::display::colour::{self, ColourMap, MAGMA, Rgb, VIRIDIS, mean_colours, mean_scale, uncertainty_colours};
+use magmap::display::colour::{self, ColourMap, MAGMA, Rgb, VIRIDIS, mean_scale};
 use magmap::display::scale::Scale;
 use magmap::field::grid::{GridGeometry, StrengthGrid};
 

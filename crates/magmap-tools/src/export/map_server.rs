@@ -42,7 +42,7 @@ pub fn write_map_server(folder: &Path, grid: &StrengthGrid, prior_standard_devia
     Ok(())
 }
 
-/// What the values mean.
+/// The meaning of the values.
 fn legend(what: &str, scale: Scale) -> String {
     let Scale { low, high } = scale;
     let step = scale.step();

@@ -15,11 +15,11 @@ const WIDTH: f64 = 2.0;
 /// A path of a picture, divided where it is not finite.
 #[derive(Clone, Debug)]
 pub struct NamedPath {
-    /// Its name in the legend.
+    /// Name of the path in the legend.
     pub name: String,
-    /// Its colour.
+    /// Colour of the path.
     pub colour: Rgb,
-    /// Its places, in metres.
+    /// Places of the path, in metres.
     pub places: Vec<[f64; 2]>,
 }
 

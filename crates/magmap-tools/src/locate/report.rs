@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::comparison::Comparison;
 use super::{Error, LocatedDrive};
-use crate::recording::Loss;
+use crate::recording::{Loss, nothing_used};
 use magmap::config;
 use magmap::localization::{Localizer, Reason, Start, State};
 use magmap::sensing::counters::Counters;
@@ -89,7 +89,7 @@ impl LocateReport {
         let counters = *localizer.counters();
         let steps = &drive.steps;
         let Some(last) = steps.last() else {
-            return Err(Error::NothingLocated(counters.in_vain(std::iter::empty())));
+            return Err(Error::NothingLocated(nothing_used(&counters, std::iter::empty())));
         };
         let number = steps.len() as f64;
         let share = |state| steps.iter().filter(|step| step.located.state == state).count() as f64 / number;

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use magmap::sensing::counters::Counters;
 use serde::Serialize;
 
 /// Largest number of causes that are listed: a malicious file could have millions.
@@ -24,8 +25,16 @@ pub struct Lost {
     pub what: String,
     /// The count, if it is known; after the place where a file is cut off it is not.
     pub count: Option<u64>,
-    /// Its first occurrence, or the reason.
+    /// The first occurrence, or the reason.
     pub first: Option<String>,
+}
+
+/// Why nothing came of the measurements, for a message. `more` are further reasons.
+pub(crate) fn nothing_used(counters: &Counters, more: impl Iterator<Item = String>) -> String {
+    let Counters { readings, poses, used_readings, rejections, .. } = counters;
+    let reasons: Vec<String> = rejections.to_string().lines().map(String::from).chain(more).collect();
+    let rejected = if reasons.is_empty() { String::new() } else { format!("; rejected: {}", reasons.join(", ")) };
+    format!("of {readings} readings and {poses} poses, {used_readings} readings could be used{rejected}")
 }
 
 impl Lost {

@@ -45,7 +45,7 @@ const KNOWN: [(&str, Units); 12] = [
     ("stamp", TIME),
 ];
 
-/// What a column is called as well.
+/// Another name of a column.
 fn other_name(known: &'static str) -> &'static str {
     match known {
         "bx" => "mx",

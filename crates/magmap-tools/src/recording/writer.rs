@@ -141,8 +141,8 @@ fn quality_of_service(type_name: &str, topic: &str) -> String {
     )
 }
 
-/// Writes messages of any type to a storage file, or to those who watch (module `live`). Only [`MessageWriter::finish`] makes
-/// a file complete.
+/// Writes messages of any type to a storage file, or to those who watch ([`foxglove`](crate::foxglove)). Only
+/// [`MessageWriter::finish`] makes a file complete.
 pub struct MessageWriter {
     destination: Box<dyn Destination>,
     /// In the order of their first messages.

@@ -18,7 +18,7 @@ use magmap::trajectory::{self, Correction, OdometryPath, Timeline};
 pub(super) struct CorrectedPath {
     odometry: Vec<Pose>,
     corrected: Vec<Isometry2<f64>>,
-    /// As they were known when the robot was there, where the field corrected them.
+    /// Poses as they were known when the robot was there, where the field corrected them.
     online: Option<Vec<Isometry2<f64>>>,
     truth: Vec<Option<Isometry2<f64>>>,
 }
@@ -30,13 +30,13 @@ pub struct PathReport {
     pub moved: f64,
     /// Largest distance by which one was moved, in metres.
     pub moved_most: f64,
-    /// What the field said of odometry and sensor, where it corrected the path.
+    /// Errors of odometry and sensor by the field, where it corrected the path.
     pub slam: Option<SlamReport>,
     /// Errors against the true path, where the recording has one.
     pub truth: Option<PathErrors>,
 }
 
-/// What the field said of odometry and sensor.
+/// Errors of odometry and sensor by the field.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct SlamReport {
     /// How much longer the movements along the corrected path are than by odometry, by least squares. The field cannot tell it, so it is held
@@ -59,9 +59,9 @@ pub struct PathErrors {
     pub poses: usize,
     /// Of odometry.
     pub odometry: f64,
-    /// As the path was known when the robot was there, where the field corrected it.
+    /// Of the path as it was known when the robot was there, where the field corrected it.
     pub online: Option<f64>,
-    /// As it is known at the end.
+    /// Of the path as it is known at the end.
     pub corrected: f64,
     /// Largest error at the end.
     pub corrected_most: f64,

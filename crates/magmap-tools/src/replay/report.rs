@@ -38,9 +38,9 @@ pub struct ReplayReport {
     /// The bias of the sensor at the end, where it is learnt: `hard_iron` and `hard_iron_sd`.
     #[serde(flatten)]
     pub sensor_bias: Option<SensorBias>,
-    /// Which share of the field's variance comes from below the sensor, where that is learnt: 1 over a steel floor, 0 under a steel roof.
+    /// Share of the field's variance comes from below the sensor, where that is learnt: 1 over a steel floor, 0 under a steel roof.
     pub share_below: Option<f64>,
-    /// What is mapped and why, where the settings leave that to magmap and it has been chosen.
+    /// The quantity that is mapped, and why, where the settings leave that to magmap and it has been chosen.
     pub choice: Option<String>,
     /// Where odometry began in the map that was continued, where that was looked for.
     pub relocated: Option<String>,

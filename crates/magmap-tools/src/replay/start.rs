@@ -45,7 +45,7 @@ impl std::fmt::Display for Resumed {
 pub(super) struct ReplayStart {
     pub(super) mapper: Mapper,
     pub(super) log: MapLog,
-    /// What is continued; none for a new map.
+    /// The run that is continued; none for a new map.
     pub(super) resumed: Option<Resumed>,
     /// Number of inputs of this recording that are in the map already.
     pub(super) skipped: usize,

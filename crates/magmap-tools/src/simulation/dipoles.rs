@@ -118,7 +118,7 @@ impl DipoleOptions {
         Self { size, under, beside, ..default }
     }
 
-    /// The same number of sources, at other places.
+    /// A room with as many sources, at other places.
     pub fn with_steel(self, steel: Steel) -> Self {
         let Self { under, beside, above, .. } = self;
         match steel {

@@ -4,12 +4,15 @@
 pub mod pages;
 pub mod rooms;
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Child, Command};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
 use magmap::sensing::reading::Measurement;
+use magmap::store::map_file;
 use magmap_tools::recording::Recording;
 use serde_json::Value;
 
@@ -42,6 +45,31 @@ pub fn expect(code: i32, mut command: Command) -> (String, String) {
     let (out, err) = (text(output.stdout), text(output.stderr));
     assert_eq!(output.status.code(), Some(code), "{command:?}\n{out}\n{err}");
     (out, err)
+}
+
+/// Waits until this many measurements of a recording are in the file of the map that a process makes of it.
+#[track_caller]
+pub fn wait_for_measurements(measurements: u64, child: &mut Child, map: &Path, recording: &str) {
+    // Only against a hang.
+    let deadline = Instant::now() + Duration::from_secs(600);
+    while written(map, recording) < measurements {
+        assert!(child.try_wait().unwrap().is_none(), "expected {measurements} measurements in {}", map.display());
+        assert!(Instant::now() < deadline, "expected {measurements} measurements in {}", map.display());
+        sleep(Duration::from_millis(20));
+    }
+}
+
+/// Number of measurements of a recording in a map that another process writes: in a copy, as a crash would leave it.
+fn written(map: &Path, recording: &str) -> u64 {
+    let copy = tempfile::tempdir().unwrap();
+    for file in ["map.magmap", "map.magmap-wal"] {
+        // Neither need be there yet.
+        let _ = fs::copy(map.with_file_name(file), copy.path().join(file));
+    }
+    let Ok(checkpoint) = map_file::read(copy.path()) else { return 0 };
+    let progress = checkpoint.stream.progress;
+    let is_read = progress.sources.last().is_some_and(|run| run.id.name == recording);
+    if is_read { progress.index } else { 0 }
 }
 
 /// The readings and poses of a recording, in the frame of its map.

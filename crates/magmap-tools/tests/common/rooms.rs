@@ -33,7 +33,7 @@ pub fn drive(size: [f64; 2], world: u64, seed: u64, route: Route, seconds: f64) 
 
 pub const LANES: Route = Route::LawnMower { spacing: 0.7 };
 
-/// What another robot would have measured: `frame` is the transform from its frame to that of the first.
+/// Measurements of another robot: `frame` is the transform from its frame to that of the first.
 pub fn of_another(frame: Isometry3<f64>, hard_iron: [f64; 3]) -> impl Fn(Measurement) -> Measurement {
     move |measurement| match measurement {
         Measurement::Pose(pose) => {
@@ -63,7 +63,7 @@ pub fn send(session: &Session, measurements: impl IntoIterator<Item = Measuremen
     }
 }
 
-/// What a map learns of these measurements.
+/// Observations that a map learns from these measurements.
 pub fn observations(measurements: &[Measurement]) -> Vec<Observation> {
     let mut pipeline = Pipeline::new(&Config::default(), Isometry3::identity());
     measurements.iter().for_each(|measurement| pipeline.ingest(*measurement));

@@ -29,7 +29,7 @@ const SETTLED: f64 = 1e-7;
 /// A step that lowers the bound by more than this share of it is taken back and halved.
 const ROUNDING: f64 = 1e-10;
 
-/// Which evidence counts.
+/// The evidence that counts.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Counts {
     /// How often each reading in memory counts.

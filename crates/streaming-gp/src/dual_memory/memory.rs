@@ -15,7 +15,7 @@ pub struct Memory<P> {
 }
 
 impl<P: Places> Memory<P> {
-    /// This memory, then other readings with sites that say nothing yet.
+    /// The memory, then other readings with sites that say nothing yet.
     pub(super) fn followed_by(&self, places: &P, targets: &[f64]) -> Self {
         let mut sites = self.sites.clone();
         sites.resize(sites.len() + targets.len(), Site::default());

@@ -160,7 +160,7 @@ impl<'a> RowsOf<'a> {
 }
 
 impl VectorField {
-    /// Which share of the field's variance on the plane sources below cause: 1 on a steel floor, 0 under a steel roof.
+    /// Share of the field's variance on the plane that sources below cause: 1 on a steel floor, 0 under a steel roof.
     pub fn share_below(&self) -> f64 {
         self.variance / self.total_variance()
     }

@@ -72,7 +72,7 @@ pub(crate) fn prior_trace(root: &Matrix, covariance: &Matrix) -> f64 {
     (0..covariance.ncols()).map(|j| dot(information.col_as_slice(j), covariance.col_as_slice(j))).sum()
 }
 
-/// Which of the old inducing points stay.
+/// The old inducing points that stay.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Kept {
     /// All points.

@@ -18,7 +18,7 @@ mod summary;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use magmap_tools::cli::{self, UsageError, Verbosity};
+use magmap_tools::cli::{self, Verbosity};
 
 /// Reuses the holes that matrices leave; the allocator of the C library keeps them, see `docs/buildings.md`.
 #[global_allocator]
@@ -65,13 +65,6 @@ enum Command {
     Info(info::Info),
     Calibrate(calibrate::Calibrate),
     Bench(bench::Bench),
-    /// Says where the experiments are.
-    #[command(hide = true, disable_help_flag = true)]
-    Evaluate {
-        /// Arguments of the experiment.
-        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
-        arguments: Vec<String>,
-    },
 }
 
 fn main() -> ExitCode {
@@ -88,14 +81,7 @@ fn main() -> ExitCode {
         Command::Info(command) => command.run(),
         Command::Calibrate(command) => command.run(&terminal),
         Command::Bench(command) => command.run(&terminal),
-        Command::Evaluate { arguments } => Err(moved(&arguments).into()),
     })
-}
-
-/// The experiments are a program of their own.
-fn moved(arguments: &[String]) -> UsageError {
-    let program = format!("cargo run --release -p magmap-evaluate -- {}", arguments.join(" "));
-    UsageError(format!("the experiments are a program of their own:\n\n  {}", program.trim_end()))
 }
 
 #[cfg(test)]
