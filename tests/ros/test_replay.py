@@ -51,6 +51,7 @@ def test_a_bag_played_into_the_node_gives_the_map_of_the_offline_replay(session,
     online = play(session, bag)
     assert_nothing_was_lost(online, offline)
     assert_same_maps(online, offline)
+    assert_same_arrays(tmp_path, offline)
     assert online.field.update == len(offline.report['batches']), 'the number of the first update is 1'
 
 
@@ -62,6 +63,7 @@ def test_a_bag_with_slam_is_mapped_in_the_frame_of_the_map_as_by_the_offline_rep
     online = play(session, bag, 'map_frame:=map', f'pose_source:={source}')
     assert_nothing_was_lost(online, offline)
     assert_same_maps(online, offline)
+    assert_same_arrays(tmp_path, offline)
     # At 10, 20, ... 60 s.
     assert int(online.values['map jumps']) == 6
 
@@ -300,6 +302,16 @@ def assert_same_maps(online, offline):
     assert list(field.hyperparameters) == pytest.approx(list(arrays['hyperparameters']), rel=1e-12)
     points = np.array([[point.x, point.y] for point in field.inducing_points])
     np.testing.assert_allclose(points, arrays['inducing_points'], rtol=0, atol=1e-12)
+
+
+def assert_same_arrays(folder, offline):
+    """The map that the node has saved is that of the offline replay to the last bit."""
+    [saved] = (Path(os.environ['ROS_HOME']) / 'magmap' / 'replays').glob('*.magmap')
+    magmap('export', saved, '--format', 'npz', '--out', folder / 'online')
+    with np.load(folder / 'online' / 'map.npz', allow_pickle=False) as online:
+        assert set(online) == set(offline.arrays)
+        for name, expected in offline.arrays.items():
+            np.testing.assert_array_equal(online[name], expected, err_msg=name, strict=True)
 
 
 def assert_equal_floats(found, expected):

@@ -215,7 +215,7 @@ fn killed(recording: &str, out: &str, settings: &[&str], folder: &TempDir) {
 /// A replay that has taken the first half of a drive.
 fn half_done(recording: &str, out: &str, settings: &[&str], folder: &TempDir) -> Child {
     // Seconds before the end: at full speed it could be finished before anybody sees that it has come so far.
-    let arguments = replay(recording, out, &[&["--speed", "10"], settings].concat());
+    let arguments = replay(recording, out, &[&["--speed", "4"], settings].concat());
     let mut child = command(&arguments, folder.path()).spawn().unwrap();
     common::wait_for_measurements(HALF, &mut child, &map(folder, out), recording);
     child

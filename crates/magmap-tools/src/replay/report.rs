@@ -38,7 +38,7 @@ pub struct ReplayReport {
     /// The bias of the sensor at the end, where it is learnt: `hard_iron` and `hard_iron_sd`.
     #[serde(flatten)]
     pub sensor_bias: Option<SensorBias>,
-    /// Share of the field's variance comes from below the sensor, where that is learnt: 1 over a steel floor, 0 under a steel roof.
+    /// Share of the field's variance that comes from below the sensor, where that is learnt: 1 over a steel floor, 0 under a steel roof.
     pub share_below: Option<f64>,
     /// The quantity that is mapped, and why, where the settings leave that to magmap and it has been chosen.
     pub choice: Option<String>,
