@@ -29,6 +29,7 @@ pub use toml::Value;
 sections! {
     /// Topics to read. If a name is empty, a recording is searched for the type, and the node reads imu/mag or odom.
     #[scope(Source)]
+    #[programs(Mapper, Replay, Localizer, Locate, Calibrate, Info)]
     topics: Topics {
         /// Topic of type sensor_msgs/msg/MagneticField.
         magnetometer: String = String::new(),
@@ -40,10 +41,13 @@ sections! {
     #[scope(Intake)]
     sensor: Sensor {
         /// Whether position and orientation replace the transforms of the recording or the robot.
+        #[programs(Mapper, Replay, Localizer, Locate, Calibrate, Convert, Info)]
         override_transforms: bool = false,
         /// Position of the sensor in the robot's body frame, in metres.
+        #[programs(Mapper, Replay, Localizer, Locate, Calibrate, Convert, Info)]
         position: [f64; 3] = [0.0; 3] => all_finite,
         /// Orientation of the sensor in the robot's body frame: roll, pitch, yaw in radians.
+        #[programs(Mapper, Replay, Localizer, Locate, Calibrate, Convert, Info)]
         orientation: [f64; 3] = [0.0; 3] => all_finite,
         /// Hard iron: the robot's own field along the sensor's axes, in microtesla. It is subtracted from every reading.
         hard_iron: [f64; 3] = [0.0; 3] => all_finite,
@@ -57,9 +61,10 @@ sections! {
     #[scope(Source)]
     frames: Frames {
         /// The frame of the map; empty for the odometry's frame.
+        #[programs(Mapper, Replay, Localizer, Calibrate, Info)]
         map: String = String::new(),
         /// Where poses come from.
-        #[programs(Mapper, Replay)]
+        #[programs(Mapper, Replay, Calibrate, Info)]
         pose_source: PoseSource = PoseSource::Odometry,
         /// Whether odometry keeps its frame when the robot is switched off or carried, as motion capture and GNSS do. Otherwise a node or a
         /// replay that continues a map of odometry's frame looks for the robot in it first.
@@ -69,16 +74,16 @@ sections! {
         patience: f64 = 10.0 => not_negative,
         /// A transform from the odometry's frame to the map's that moves by more than this between two stamps counts as a jump, in
         /// metres.
-        #[programs(Mapper, Replay)]
+        #[programs(Mapper, Replay, Calibrate)]
         jump_distance: f64 = 0.1 => positive,
         /// Rotation of that transform between two stamps that counts as a jump, in radians.
-        #[programs(Mapper, Replay)]
+        #[programs(Mapper, Replay, Calibrate)]
         jump_angle: f64 = 0.05 => positive,
     }
 
     /// Gates that reject implausible data. Every rejection is counted under its reason.
     #[scope(Stream)]
-    #[programs(Mapper, Replay, Localizer, Locate)]
+    #[programs(Mapper, Replay, Localizer, Locate, Calibrate, Bench)]
     gates: Gates {
         /// Weakest plausible field strength, in microtesla.
         minimum_field: f64 = 1.0 => not_negative,
@@ -139,6 +144,7 @@ sections! {
     #[scope(Map)]
     model: Model {
         /// The quantity that is mapped.
+        #[programs(Mapper, Replay, Localizer, Locate, Info)]
         field: Mapped = Mapped::Auto,
         /// Shape of the covariance function: matern12, matern32, matern52 or squared_exponential.
         kernel: Shape = Shape::Matern52,
@@ -169,6 +175,7 @@ sections! {
         sources_above: bool = true,
         /// Initial value of each hyperparameter: variances in microtesla squared, of the constant of each axis and of a horizontal axis
         /// around it, and the lengthscale in metres.
+        #[programs(Mapper, Replay, Calibrate, Bench)]
         initial: VectorHyperparameters = VectorHyperparameters {
             constant: 1000.0,
             variance: 112.0,
@@ -187,6 +194,7 @@ sections! {
         /// Standard deviation of the logarithm of each hyperparameter under the prior. Those of the variances are wide: either side may
         /// have next to no sources. The lengthscale's is small: readings of one path would favour a length that predicts other paths
         /// worse.
+        #[programs(Mapper, Replay, Calibrate, Bench)]
         prior_log_sd: VectorHyperparameters = VectorHyperparameters {
             constant: 0.5,
             variance: 1.5,
@@ -230,10 +238,11 @@ sections! {
     /// which takes the three axes and a robot that comes back to where it was; or by the poses of another SLAM. The map has a frame of its own
     /// then, which frames.map names; "map" if that is empty.
     #[scope(Stream)]
+    #[programs(Mapper, Replay)]
     slam: Slam {
         /// Whether the field corrects the path. The three axes are then mapped; model.field = "strength" is rejected.
         #[scope(Source)]
-        #[programs(Mapper, Replay)]
+        #[programs(Mapper, Replay, Info)]
         enabled: bool = false,
         /// Whether the node publishes the transform from the frame of odometry to that of the map.
         #[scope(Run)]
@@ -290,6 +299,7 @@ sections! {
         band: f64 = 0.0 => not_negative,
         /// Number of threads that learn, each one tile at a time; 0 for one on each core. The map does not depend on it.
         #[scope(Run)]
+        #[programs(Mapper, Replay, Bench)]
         threads: usize = 0 => within(0..=MOST_THREADS),
         /// Memory for tiles, in megabytes; the least recently used tiles are in the file of the map only, and are read when they are
         /// needed. 0 keeps all in memory. The map does not depend on it.
@@ -348,10 +358,10 @@ sections! {
         max_cells: usize = 4_000_000 => within(1..=MOST_CELLS),
     }
 
-    /// Finding the robot in a finished map. Names are those of nav2's AMCL where the meaning is the same; noise is per metre and per
-    /// radian, so that it does not depend on the distance between updates.
-    #[scope(Run)]
-    #[programs(Localizer, Locate)]
+    /// Finding the robot in a finished map, or in the one that it continues. Names are those of nav2's AMCL where the meaning is the
+    /// same; noise is per metre and per radian, so that it does not depend on the distance between updates.
+    #[scope(Source)]
+    #[programs(Mapper, Replay, Localizer, Locate, Merge, Bench)]
     localization: Localization {
         /// The file of the map, or the folder of a replay; empty for the map that the mapper saves, node.map_folder and
         /// node.map_name.
@@ -377,8 +387,10 @@ sections! {
         #[programs(Localizer)]
         transform_tolerance: f64 = 0.1 => not_negative,
         /// Smallest number of particles.
+        #[programs(Mapper, Replay, Localizer, Locate, Merge)]
         min_particles: usize = 500 => within(1..=MOST_PARTICLES),
         /// Largest number of particles, and their number when the robot may be anywhere.
+        #[programs(Mapper, Replay, Localizer, Locate, Merge)]
         max_particles: usize = 20_000 => within(1..=MOST_PARTICLES),
         /// Largest error of the particles' distribution that decides their number (KLD sampling).
         pf_err: f64 = 0.05 => number("more than 0 and less than 1", |value| value > 0.0 && value < 1.0),
@@ -397,8 +409,10 @@ sections! {
         /// Odometry: standard deviation of the steady drift of heading, in radians per metre, which is estimated.
         odometry_drift: f64 = 0.012 => not_negative,
         /// Length of path between two updates, whose readings are averaged, in metres.
+        #[programs(Localizer, Locate, Bench)]
         update_min_d: f64 = 0.05 => positive,
         /// Rotation after which there is an update however short the path was, in radians.
+        #[programs(Localizer, Locate, Bench)]
         update_min_a: f64 = 0.2 => positive,
         /// Decay rate of the slow average of the readings' likelihood.
         recovery_alpha_slow: f64 = 0.001 => rate,
@@ -489,6 +503,7 @@ sections! {
         /// Whether a saved map is loaded at startup and continued.
         load_at_start: bool = true,
         /// Number of earlier maps of the same name to keep, which another map has replaced. The oldest are removed first.
+        #[programs(Mapper, Replay)]
         earlier_maps: usize = 100 => within(1..=MOST_WAITING),
         /// The recording that is played to the node, as NAME#FINGERPRINT; empty on a robot. No recording is mapped twice into one
         /// map.

@@ -19,7 +19,7 @@ use std::sync::Arc;
 
 use nalgebra::{Isometry2, Isometry3, Point3, Rotation3, Vector2, Vector3};
 
-use crate::config::{self, Config, PoseSource, Scope};
+use crate::config::{self, Config, Scope};
 use crate::field::map::FieldMap;
 use crate::mapping::pipeline::Pipeline;
 use crate::particle_filter::lookup::{MapLookup, NothingKnown};
@@ -52,13 +52,6 @@ pub enum Error {
 /// Settings that contradict the defaults.
 pub fn settings_for(made_with: &Config) -> Result<Config, config::Error> {
     made_with.keep_only(Scope::comes_with_a_map)
-}
-
-/// Settings for an intake whose poses are to stay in the frame of odometry: the frame of the map is what is looked for.
-pub fn in_frame_of_odometry(mut config: Config) -> Config {
-    config.frames.map = String::new();
-    config.frames.pose_source = PoseSource::Odometry;
-    config
 }
 
 impl Start {

@@ -78,13 +78,15 @@ impl Config {
 }
 
 impl Program {
-    /// Rejects a setting, or a section, that is given to this program alone and has no effect in it. In a file it may be for others.
+    /// Rejects a setting, or a section, that is given to this program alone and has no effect in it. In a file it may be for others. An unknown
+    /// key is for those to reject who set it.
     ///
     /// # Errors
     /// [`Error::WithoutEffect`].
     pub fn check_effect(self, key: &str) -> Result<(), Error> {
-        let programs = programs(&parts(key));
-        if programs.contains(&self) {
+        let (parts, names) = (parts(key), key.split('.').count());
+        let programs = programs(&parts);
+        if parts.len() < names || programs.contains(&self) {
             return Ok(());
         }
         Err(Error::WithoutEffect { key: key.to_owned(), program: self, others: list(programs) })

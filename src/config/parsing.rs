@@ -9,7 +9,7 @@ use serde_path_to_error::Segment;
 use toml::de::{DeTable, DeValue};
 use toml::{Table, Value};
 
-use super::{Config, Error, Problem};
+use super::{Config, Error, Problem, Program};
 use crate::files::FileError;
 
 /// Names less similar than this (Jaro-Winkler, 0 to 1) are not suggested.
@@ -46,18 +46,22 @@ impl Config {
     /// # Errors
     /// The errors of [`load`](Self::load).
     pub fn with_file(self, path: impl AsRef<Path>) -> Result<Self, Error> {
-        let path = path.as_ref();
-        let read = |error| FileError::of("read the configuration", path, "")(error);
-        let source_name = path.display().to_string();
-        let file = File::open(path).map_err(read)?;
-        let length = file.metadata().map_err(read)?.len();
-        if length > MAX_TEXT {
-            return Err(too_long(&source_name, length));
-        }
-        let mut text = String::new();
-        // A pipe has no length, and may be endless.
-        file.take(MAX_TEXT + 1).read_to_string(&mut text).map_err(read)?;
+        let (text, source_name) = read(path.as_ref())?;
         self.with_toml(&text, &source_name)
+    }
+
+    /// Replaces settings that have an effect in a program by those in a TOML file, which may be for other programs as well: its other settings
+    /// are checked, each for itself, and ignored.
+    ///
+    /// # Errors
+    /// The errors of [`load`](Self::load).
+    pub fn with_file_for(self, program: Program, path: impl AsRef<Path>) -> Result<Self, Error> {
+        let (text, source_name) = read(path.as_ref())?;
+        let (given, lines) = parse(&text, &source_name)?;
+        let all = self.changed(vec![given], &lines, &source_name, Self::out_of_range)?;
+        let ours = all.settings()?.into_iter().filter(|setting| setting.programs.contains(&program));
+        let ours = ours.map(|setting| nested(&setting.key, setting.value)).collect();
+        self.changed(ours, &lines, &source_name, Self::problems)
     }
 
     /// All settings as TOML, without comments.
@@ -86,7 +90,7 @@ impl Config {
     /// [`Error::Invalid`] with the problems; nothing is changed then.
     pub fn apply_values(&mut self, values: &[(String, Value)], source_name: &str) -> Result<(), Error> {
         let given: Vec<Table> = values.iter().map(|(key, value)| nested(key, value.clone())).collect();
-        *self = self.changed(given, &Lines::new(), source_name)?;
+        *self = self.changed(given, &Lines::new(), source_name, Self::problems)?;
         Ok(())
     }
 
@@ -101,11 +105,17 @@ impl Config {
 
     fn with_toml(&self, text: &str, source_name: &str) -> Result<Self, Error> {
         let (given, lines) = parse(text, source_name)?;
-        self.changed(vec![given], &lines, source_name)
+        self.changed(vec![given], &lines, source_name, Self::problems)
     }
 
-    /// Replaces settings by the given ones in turn.
-    fn changed(&self, given: Vec<Table>, lines: &Lines, source_name: &str) -> Result<Self, Error> {
+    /// Replaces settings by the given ones in turn, and rejects the result if it has problems.
+    fn changed(
+        &self,
+        given: Vec<Table>,
+        lines: &Lines,
+        source_name: &str,
+        problems_of: impl Fn(&Self) -> Vec<Problem>,
+    ) -> Result<Self, Error> {
         let base = Table::try_from(self)?;
         let (mut changed, mut problems) = (base.clone(), Vec::new());
         let keys: Vec<String> = leaves(&base, "").into_iter().map(|(key, _)| key).collect();
@@ -117,7 +127,7 @@ impl Config {
             Err(error) => problems.push(wrong_type(&changed, &base, &error)),
             Ok(config) => {
                 if problems.is_empty() {
-                    problems = config.problems();
+                    problems = problems_of(&config);
                 }
                 if problems.is_empty() {
                     return Ok(config);
@@ -134,6 +144,21 @@ fn invalid(mut problems: Vec<Problem>, lines: &Lines, source_name: &str) -> Erro
     }
     problems.sort_by_key(|problem| problem.line);
     Error::Invalid { source_name: source_name.to_owned(), problems }
+}
+
+/// The text of a file of settings, and its name.
+fn read(path: &Path) -> Result<(String, String), Error> {
+    let read = |error| FileError::of("read the configuration", path, "")(error);
+    let source_name = path.display().to_string();
+    let file = File::open(path).map_err(read)?;
+    let length = file.metadata().map_err(read)?.len();
+    if length > MAX_TEXT {
+        return Err(too_long(&source_name, length));
+    }
+    let mut text = String::new();
+    // A pipe has no length, and may be endless.
+    file.take(MAX_TEXT + 1).read_to_string(&mut text).map_err(read)?;
+    Ok((text, source_name))
 }
 
 fn parse(text: &str, source_name: &str) -> Result<(Table, Lines), Error> {

@@ -83,9 +83,15 @@ pub(super) fn file_name(name: &str) -> Check {
 impl Config {
     /// Every value that is out of range or contradicts another.
     pub(super) fn problems(&self) -> Vec<Problem> {
+        let mut problems = self.out_of_range();
+        self.check_combinations(&mut problems);
+        problems
+    }
+
+    /// Every value that is out of range, whatever the others are.
+    pub(super) fn out_of_range(&self) -> Vec<Problem> {
         let mut problems = Vec::new();
         self.check("", &mut problems);
-        self.check_combinations(&mut problems);
         problems
     }
 

@@ -60,15 +60,20 @@ impl Scope {
 
     /// The programs in which settings of this scope have an effect, unless their declaration names others.
     pub(super) fn programs(self) -> &'static [Program] {
+        use Program::*;
         match self {
-            Self::Stream | Self::Run => &[Program::Mapper, Program::Replay],
-            _ => &[Program::Mapper, Program::Replay, Program::Localizer, Program::Locate],
+            Self::Map => &[Mapper, Replay, Localizer, Locate, Bench],
+            Self::Intake => &[Mapper, Replay, Localizer, Locate, Calibrate, Bench],
+            Self::Stream => &[Mapper, Replay, Bench],
+            Self::Output => &[Mapper, Replay, Localizer, Locate, Export, Bench],
+            Self::Source => &[Mapper, Replay, Localizer, Locate, Calibrate],
+            Self::Run => &[Mapper, Replay],
         }
     }
 }
 
 /// A program that settings have an effect in.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, strum::Display)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, strum::Display, strum::VariantArray)]
 pub enum Program {
     /// The node that maps.
     #[strum(to_string = "magmap_node")]
@@ -82,6 +87,24 @@ pub enum Program {
     /// Locating the robot of a recording.
     #[strum(to_string = "magmap locate")]
     Locate,
+    /// Calibrating the magnetometer by a recording.
+    #[strum(to_string = "magmap calibrate")]
+    Calibrate,
+    /// Converting a recording.
+    #[strum(to_string = "magmap convert")]
+    Convert,
+    /// Describing a recording.
+    #[strum(to_string = "magmap info")]
+    Info,
+    /// Merging maps.
+    #[strum(to_string = "magmap merge")]
+    Merge,
+    /// Writing a map for other programs.
+    #[strum(to_string = "magmap export")]
+    Export,
+    /// Measuring what a computer can do.
+    #[strum(to_string = "magmap bench")]
+    Bench,
     /// Experiments.
     #[strum(to_string = "magmap-evaluate")]
     Laboratory,
@@ -96,5 +119,9 @@ pub(super) fn in_words(programs: &[Program]) -> Option<String> {
 
 /// Their names.
 pub(super) fn list(programs: &[Program]) -> String {
-    programs.iter().map(Program::to_string).collect::<Vec<_>>().join(" and ")
+    let names: Vec<String> = programs.iter().map(Program::to_string).collect();
+    match names.split_last() {
+        Some((last, others)) if !others.is_empty() => format!("{} and {last}", others.join(", ")),
+        _ => names.concat(),
+    }
 }

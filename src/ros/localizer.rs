@@ -143,7 +143,9 @@ impl LocalizerThread {
         frame: String,
         map: &FieldMap,
     ) -> anyhow::Result<Self> {
-        let listener = Listener::start(node, parameters, &localization::in_frame_of_odometry(config.clone()))?;
+        // Poses stay in the frame of odometry: where that is in the frame of the map is what is looked for.
+        let frames = config::Frames { map: String::new(), ..config.frames.clone() };
+        let listener = Listener::start(node, parameters, &Config { frames, ..config.clone() })?;
         let grid = rasterize(&config.raster, map, &map.extent)?;
         let layers = OccupancyLayers::of(&grid, map.prior_standard_deviation());
         let grid = convert::occupancy_grid(convert::header("", map.stamp), &grid.geometry, &layers.mean);

@@ -59,7 +59,7 @@ impl Parameters {
             Some(ParameterValue::Bool(simulated)) => *simulated,
             Some(other) => return Err(wrong_type(SIMULATED_TIME, other).into()),
         };
-        let mut config = if file.is_empty() { base } else { base.with_file(&file)? };
+        let mut config = if file.is_empty() { base } else { base.with_file_for(program, &file)? };
         let settings = config.settings()?;
         let key = |parameter: &str| {
             let named = settings.iter().find(|setting| name(program, &setting.key) == parameter);
@@ -70,8 +70,8 @@ impl Parameters {
             .filter(|(name, _)| *name != CONFIG && *name != SIMULATED_TIME && !name.starts_with(QUALITY_OVERRIDES));
         let values = ours.map(|(name, parameter)| Ok((key(name), to_toml(name, &parameter.value)?)));
         let values = values.collect::<anyhow::Result<Vec<_>>>()?;
-        config.apply_values(&values, "parameters")?;
         values.iter().try_for_each(|(key, _)| program.check_effect(key))?;
+        config.apply_values(&values, "parameters")?;
         Ok(Self { program, file, simulated_time, config, changed: None })
     }
 
@@ -293,10 +293,11 @@ mod tests {
 
     #[test]
     fn every_setting_is_obeyed_or_rejected_at_startup_and_while_the_node_runs() {
-        let base = other_values::base();
+        let (base, folder) = (other_values::base(), tempfile::tempdir().unwrap());
+        let path = folder.path().join("settings.toml");
         for (Setting { key, scope, programs, .. }, config) in other_values::each(&base) {
-            let value = config.settings().unwrap().into_iter().find(|setting| setting.key == key).unwrap().value;
-            let value = from_toml(&value).unwrap();
+            let written = config.settings().unwrap().into_iter().find(|setting| setting.key == key).unwrap().value;
+            let value = from_toml(&written).unwrap();
             for program in [Program::Mapper, Program::Localizer] {
                 let name = name(program, &key);
                 let given = IndexMap::from([(name.to_owned(), Parameter::new(value.clone()))]);
@@ -308,6 +309,11 @@ mod tests {
                         assert!(!has_effect && error.to_string().contains("has no effect in"), "{key}: {error}");
                     }
                 }
+                std::fs::write(&path, format!("{key} = {written}")).unwrap();
+                let file = ParameterValue::String(path.display().to_string());
+                let file = IndexMap::from([(CONFIG.to_owned(), Parameter::new(file))]);
+                let from_file = Parameters::over(base.clone(), program, &file).unwrap().config;
+                assert_eq!(from_file, if has_effect { config.clone() } else { base.clone() }, "{key} in {program}");
                 let mut running = Parameters::over(base.clone(), program, &IndexMap::new()).unwrap();
                 assert_eq!(running.get_parameter(name).is_ok(), has_effect, "{key} in {program}");
                 let is_changeable = has_effect && scope.is_changeable() && program == Program::Mapper;

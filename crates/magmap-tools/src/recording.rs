@@ -179,6 +179,13 @@ impl Recording {
         SourceId { name: self.summary.path.display().to_string(), fingerprint: format!("{:x}", digest.finalize()) }
     }
 
+    /// Whether a setting has no effect on a recording of this kind: tables have no topics, and their rows are places of the sensor.
+    pub fn ignores(&self, key: &str) -> bool {
+        let of_bags = ["topics", "sensor.override_transforms", "sensor.position", "sensor.orientation"];
+        let is_table = matches!(self.source, Source::Files { .. });
+        is_table && of_bags.iter().any(|ignored| key.starts_with(ignored))
+    }
+
     fn from_drive(path: &Path, drive_path: &DrivePath, config: &Config) -> Result<Self, Error> {
         let drive = AaltoDrive::read(drive_path)?;
         let file = |kind: &str| drive_path.file(kind).display().to_string();

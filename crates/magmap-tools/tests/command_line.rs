@@ -89,7 +89,7 @@ fn an_invalid_command_line_exits_with_2_and_says_what_is_expected() {
         (&["replay", "x", "--set", "selection.delta=much"], "selection.delta"),
         (&["demo", "--set", "selection.delta=-1"], "selection.delta"),
         (&["demo", "--set", "node.map_rate=2"], "node.map_rate has no effect in magmap replay, only in magmap_node"),
-        (&["info", ".", "--set", "sensor.delay=1", "--set", "selection.delta=0.2"], "selection.delta has no effect"),
+        (&["info", ".", "--set", "frames.map=odom", "--set", "selection.delta=0.2"], "selection.delta has no effect"),
         (&["demo", "--set", "selection.method=vip"], "one of vips, conditional_variance, oips"),
         (&["demo", "--set", "selection.method=oips=2"], "rho of oips to be more than 0 and at most 1"),
         (&["demo", "--set", "model.likelihood=bernoulli"], "model.likelihood: expected gaussian or student_t"),

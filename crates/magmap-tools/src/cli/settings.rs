@@ -1,10 +1,12 @@
 //! The options for settings.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
+use strum::EnumMessage;
 
 use super::UsageError;
+use crate::recording::{self, Recording};
 use magmap::config::{Config, Error, Program};
 
 /// Options for settings: a file, then single keys.
@@ -19,38 +21,32 @@ pub struct SettingsArguments {
 }
 
 impl SettingsArguments {
-    /// The settings.
-    ///
-    /// # Errors
-    /// A file that cannot be read or is invalid; an invalid `--set` is a [`UsageError`].
-    pub fn load(&self) -> anyhow::Result<Config> {
-        self.load_over(Config::default())
-    }
-
     /// The settings of a program, with those of `base` for those that are not given.
     ///
     /// # Errors
-    /// The errors of [`SettingsArguments::load`], and a `--set` that has no effect in the program. A file may be for others as well.
+    /// The errors of [`SettingsArguments::load_over`], and a `--set` that has no effect in the program. A file may be for others as well.
     pub fn load_for(&self, program: Program, base: Config) -> anyhow::Result<Config> {
-        let config = self.load_over(base)?;
         self.keys().try_for_each(|key| program.check_effect(key)).map_err(rejected)?;
-        Ok(config)
+        let config = match &self.config {
+            Some(path) => base.with_file_for(program, path)?,
+            None => base,
+        };
+        self.overridden(config)
     }
 
-    /// The settings of a command in which these sections or keys alone have an effect, with those of `base` for those that are not given.
+    /// Opens a recording.
     ///
     /// # Errors
-    /// The errors of [`SettingsArguments::load_for`].
-    pub fn load_some(&self, used: &[&str], base: Config) -> anyhow::Result<Config> {
-        let config = self.load_over(base)?;
-        let is_in =
-            |key: &str, used| key.strip_prefix(used).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'));
-        match self.keys().find(|key| !used.iter().any(|used| is_in(key, *used))) {
+    /// Those of [`recording::open`], and a `--set` that has no effect on recordings of its kind.
+    pub fn open(&self, path: &Path, config: &Config) -> anyhow::Result<Recording> {
+        let recording = recording::open(path, config)?;
+        match self.keys().find(|key| recording.ignores(key)) {
             Some(key) => {
-                let used = used.join(", ");
-                Err(UsageError(format!("--set {key} has no effect in this command, only {used}; leave it out")).into())
+                let kind = recording.summary.kind.get_documentation().unwrap_or_default();
+                Err(UsageError(format!("--set {key} has no effect on {}, a {kind}; leave it out", path.display()))
+                    .into())
             }
-            None => Ok(config),
+            None => Ok(recording),
         }
     }
 
@@ -62,12 +58,15 @@ impl SettingsArguments {
     /// The settings, with those of `base` for those that are not given.
     ///
     /// # Errors
-    /// The errors of [`SettingsArguments::load`].
+    /// A file that cannot be read or is invalid; an invalid `--set` is a [`UsageError`].
     pub fn load_over(&self, base: Config) -> anyhow::Result<Config> {
-        let mut config = match &self.config {
+        self.overridden(match &self.config {
             Some(path) => base.with_file(path)?,
             None => base,
-        };
+        })
+    }
+
+    fn overridden(&self, mut config: Config) -> anyhow::Result<Config> {
         config.apply_overrides(&self.overrides).map_err(rejected)?;
         Ok(config)
     }

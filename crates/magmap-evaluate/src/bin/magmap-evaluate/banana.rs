@@ -3,6 +3,7 @@
 use std::io::{self, Write};
 
 use clap::Args;
+use magmap::config::Config;
 use magmap_evaluate::banana::{self, BananaOutcome, Experiment, Scores};
 use magmap_tools::cli::Ending;
 
@@ -20,7 +21,7 @@ pub struct Arguments {
 
 /// Learns the crescents batch by batch, and shows how well.
 pub fn run(Arguments { experiment, common }: &Arguments) -> anyhow::Result<Ending> {
-    let config = common.settings.load()?;
+    let config = common.settings.load_over(Config::default())?;
     let outcome = banana::run(experiment, &config)?;
     write_outcome(&mut io::stdout().lock(), &outcome)?;
     common.write_json(&config, &outcome)?;

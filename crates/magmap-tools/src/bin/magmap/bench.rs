@@ -7,7 +7,7 @@ use std::time::Instant;
 use anyhow::Context;
 use clap::Args;
 use indicatif::ProgressBar;
-use magmap::config::{Config, Mapped};
+use magmap::config::{Config, Mapped, Program};
 use magmap::field::map::FieldMap;
 use magmap::field::model::FieldModel;
 use magmap::field::raster::rasterize;
@@ -48,7 +48,7 @@ fn side(text: &str) -> Result<f64, String> {
 
 impl Bench {
     pub fn run(self, terminal: &Terminal) -> anyhow::Result<Ending> {
-        let config = self.settings.load()?;
+        let config = self.settings.load_for(Program::Bench, Config::default())?;
         if cfg!(debug_assertions) {
             log::warn!("this is a debug build: cargo run --release -- bench measures what you would use");
         }

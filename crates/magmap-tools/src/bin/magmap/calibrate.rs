@@ -5,12 +5,11 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 use clap::Args;
-use magmap::config::{Config, Mapped};
+use magmap::config::{Config, Mapped, Program};
 use magmap::sensing::intake::Input;
 use magmap::sensing::reading::Measurement;
 use magmap_tools::calibration::{Agreement, Calibration, Estimate, SpeedBias, calibrate};
 use magmap_tools::cli::{Ending, SettingsArguments, Terminal};
-use magmap_tools::recording;
 
 use crate::summary::{Table, print_json};
 
@@ -48,15 +47,12 @@ pub struct Calibrate {
     json: bool,
 }
 
-/// The sections and keys that have an effect.
-const USED: [&str; 7] = ["topics", "sensor", "frames", "gates", "synchronizer", "vector", "model.relative_jitter"];
-
 impl Calibrate {
     pub fn run(self, terminal: &Terminal) -> anyhow::Result<Ending> {
         let mut base = Config::default();
         base.model.field = Mapped::Vector;
-        let config = self.settings.load_some(&USED, base)?;
-        let recording = recording::open(&self.recording, &config)?;
+        let config = self.settings.load_for(Program::Calibrate, base)?;
+        let recording = self.settings.open(&self.recording, &config)?;
         let (mount, loss) = (recording.mount, recording.loss.clone());
         let measurements = measurements(recording.inputs())?;
         let bar = terminal.bar("calibrating", 1000);

@@ -4,7 +4,7 @@ use std::io::{self, Write};
 use std::path::PathBuf;
 
 use clap::Args;
-use magmap::config::Config;
+use magmap::config::{Config, Program};
 use magmap_tools::cli::{Ending, SettingsArguments, Terminal, UsageError};
 use magmap_tools::recording::aalto_csv::AaltoDrive;
 use magmap_tools::recording::convert::convert;
@@ -50,7 +50,7 @@ pub struct Convert {
 
 impl Convert {
     pub fn run(self, _: &Terminal) -> anyhow::Result<Ending> {
-        let config = self.settings.load_some(&["sensor"], Config::default())?;
+        let config = self.settings.load_for(Program::Convert, Config::default())?;
         let drive = AaltoDrive::open(&self.drive)?;
         let mount = if config.sensor.override_transforms { config.sensor.mount() } else { Isometry3::identity() };
         let drift = self.drift.if_any();

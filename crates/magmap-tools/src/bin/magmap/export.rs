@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use anyhow::{Context, bail};
 use clap::{Args, ValueEnum};
+use magmap::config::Program;
 use magmap::display::AxesGrid;
 use magmap::field::raster::Rasterizer;
 use magmap::store::map_file;
@@ -79,7 +80,7 @@ impl Export {
     pub fn run(self, terminal: &Terminal) -> anyhow::Result<Ending> {
         let file = map_file::file_of(&self.map);
         let checkpoint = map_file::read(&file)?;
-        let config = self.settings.load_some(&["raster"], checkpoint.settings()?)?;
+        let config = self.settings.load_for(Program::Export, checkpoint.settings()?)?;
         let map = checkpoint.field_map(&config)?;
         let map =
             map.with_context(|| format!("{} has no map yet: it was saved before the first batch", file.display()))?;

@@ -4,10 +4,10 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use magmap::config::Config;
+use magmap::config::{Config, Program};
 use magmap::store::list::{self, Listed, State};
 use magmap_tools::cli::{Ending, SettingsArguments};
-use magmap_tools::recording::{self, Choice, Loss, Recording, Summary};
+use magmap_tools::recording::{Choice, Loss, Recording, Summary};
 use serde::Serialize;
 use strum::EnumMessage;
 
@@ -59,8 +59,8 @@ impl Info {
         if let Some(maps) = maps_in(&self.recording)? {
             return print_maps(&self.recording, &maps, self.json);
         }
-        let config = self.settings.load_some(&["topics", "sensor", "frames"], Config::default())?;
-        let recording = recording::open(&self.recording, &config)?;
+        let config = self.settings.load_for(Program::Info, Config::default())?;
+        let recording = self.settings.open(&self.recording, &config)?;
         let Recording { summary, loss, .. } = &recording;
         if self.json {
             print_json(&Described { summary, mount: mount(&recording), loss })?;

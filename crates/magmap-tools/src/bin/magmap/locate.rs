@@ -10,7 +10,6 @@ use magmap::particle_filter::lookup::NothingKnown;
 use magmap::store::map_file;
 use magmap_tools::cli::{Ending, SettingsArguments, Terminal};
 use magmap_tools::locate::{self, Comparison, LocateReport};
-use magmap_tools::recording;
 
 use crate::replay::{default_folder, measurements, stop_on_interrupt};
 use crate::summary::Table;
@@ -73,9 +72,8 @@ impl Locate {
         let file = map_file::file_of(&self.map);
         let checkpoint = map_file::read(&file)?;
         let config = self.settings.load_for(Program::Locate, localization::settings_for(&checkpoint.settings()?)?)?;
-        let config = localization::in_frame_of_odometry(config);
         let map = checkpoint.field_map(&config)?.ok_or(NothingKnown)?;
-        let mut recording = recording::open(&self.recording, &config)?;
+        let mut recording = self.settings.open(&self.recording, &config)?;
         let truth = recording.truth(self.truth.as_deref())?.unwrap_or_default();
         recording.summary.notes.iter().for_each(|note| log::info!("{note}"));
         let source = serde_json::to_value(&recording.summary)?;

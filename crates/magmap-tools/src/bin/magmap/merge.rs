@@ -5,7 +5,7 @@ use std::sync::Mutex;
 
 use anyhow::bail;
 use clap::Args;
-use magmap::config::{Config, Mapped};
+use magmap::config::{Config, Mapped, Program};
 use magmap::mapping::stop::StopSignal;
 use magmap::sync::lock;
 use magmap_tools::cli::{Ending, Refusal, SettingsArguments, Terminal, UsageError};
@@ -81,7 +81,7 @@ impl Merge {
             );
         }
         let given = self.given()?;
-        let localization = self.settings.load_some(&["localization"], Config::default())?.localization;
+        let localization = self.settings.load_for(Program::Merge, Config::default())?.localization;
         let inputs = self.maps.iter().map(|path| Input::read(path, &localization)).collect::<Result<Vec<_>, _>>()?;
         check(&inputs)?;
 

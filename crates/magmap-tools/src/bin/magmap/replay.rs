@@ -11,7 +11,7 @@ use magmap::config::{Config, Program};
 use magmap::mapping::stop::StopSignal;
 use magmap_tools::cli::{Ending, SettingsArguments, Terminal, number};
 use magmap_tools::foxglove::FoxgloveServer;
-use magmap_tools::recording::{self, Summary};
+use magmap_tools::recording::Summary;
 use magmap_tools::replay::{Error, Options, ReplayOutputs, ReplayProgress, Source};
 
 use crate::live::{self, Address};
@@ -91,10 +91,8 @@ impl Replay {
         let mut config = self.settings.load_for(Program::Replay, Config::default())?;
         config.slam.enabled |= self.slam;
         config.slam.trajectory = self.trajectory.unwrap_or(config.slam.trajectory);
-        // The settings may be those of a robot.
-        config.slam.path_topic.clear();
         config.validate()?;
-        let mut recording = recording::open(&self.recording, &config)?;
+        let mut recording = self.settings.open(&self.recording, &config)?;
         recording.summary.notes.iter().for_each(|note| log::info!("{note}"));
         let folder = self.out.unwrap_or_else(|| default_folder(&self.recording, "map"));
         let bar = terminal.bar("mapping", measurements(&recording.summary));
