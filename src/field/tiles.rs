@@ -274,44 +274,14 @@ impl Tiles {
         let [first, last] = [observations.first(), observations.last()].map(|end| end.map(place));
         let (Some(first), Some(last)) = (first, last) else { return Err(Error::Empty) };
         let Some(grid) = self.grid.or_else(|| TileGrid::new(&self.config, first)) else {
-            let mut process = self.tiles[&FIRST].process().unwrap_or_else(|| TileProcess::new(&self.config));
-            process.configure(&self.config);
-            let mut batch = observations.to_vec();
-            process.select_reachable(&mut batch);
-            if batch.is_empty() {
-                return Err(Error::OutOfReach);
-            }
-            let report = process.update(&batch, stop)?;
-            self.insert(FIRST, process, TileCounts::default(), None);
-            return Ok(Learnt { report, out_of_reach: observations.len() - batch.len() });
+            return self.update_whole(observations, stop);
         };
         if !observations.iter().all(|seen| place(seen).iter().all(|coordinate| coordinate.is_finite())) {
             return Err(Error::NotFinite);
         }
         let is_first_alone = is_first_alone(&grid, extent);
         let counting = |place| if is_first_alone { FIRST } else { grid.containing(place) };
-        let mut batches: BTreeMap<Square, Vec<Observation>> = BTreeMap::new();
-        for observation in observations {
-            grid.learning(place(observation)).for_each(|square| batches.entry(square).or_default().push(*observation));
-        }
-        let bias = self.bias_estimate().map(|estimate| estimate.prior());
-        let mut out_of_reach = 0;
-        let job = |(square, mut batch): (Square, Vec<Observation>)| {
-            let existing = self.tiles.get(&square).and_then(|tile| Some((tile.process()?, tile.counts)));
-            let (mut process, mut counts) =
-                existing.unwrap_or_else(|| (self.begin(square, bias), TileCounts::default()));
-            process.configure(if is_first_alone && square == FIRST { &self.config } else { &self.local });
-            let own_of = |batch: &[Observation]| batch.iter().filter(|seen| counting(place(seen)) == square).count();
-            let before = own_of(&batch);
-            process.select_reachable(&mut batch);
-            let own = own_of(&batch);
-            out_of_reach += before - own;
-            // A file may contain any number.
-            counts.learnt = counts.learnt.saturating_add(batch.len() as u64);
-            counts.own = counts.own.saturating_add(own as u64);
-            (!batch.is_empty()).then_some(Job { square, batch, process, counts })
-        };
-        let jobs: Vec<_> = batches.into_iter().filter_map(job).collect();
+        let (jobs, out_of_reach) = self.jobs(&grid, observations, is_first_alone, counting);
         let learnt = in_parallel(jobs, self.config.tiles.threads, |mut job: Job| {
             let report = job.process.update(&job.batch, stop)?;
             Ok((job, report))
@@ -334,6 +304,54 @@ impl Tiles {
         }
         let report = self.summary(reports, observations.len() - out_of_reach, is_first_alone);
         Ok(Learnt { report, out_of_reach })
+    }
+
+    /// [`update`](Self::update) of one model of the whole map.
+    fn update_whole(&mut self, observations: &[Observation], stop: &dyn Fn() -> bool) -> Result<Learnt, Error> {
+        let mut process = self.tiles[&FIRST].process().unwrap_or_else(|| TileProcess::new(&self.config));
+        process.configure(&self.config);
+        let mut batch = observations.to_vec();
+        process.select_reachable(&mut batch);
+        if batch.is_empty() {
+            return Err(Error::OutOfReach);
+        }
+        let report = process.update(&batch, stop)?;
+        self.insert(FIRST, process, TileCounts::default(), None);
+        Ok(Learnt { report, out_of_reach: observations.len() - batch.len() })
+    }
+
+    /// The tiles that learn from a batch, each with its share, and the number of observations that are out of reach of the tile that counts
+    /// them.
+    fn jobs(
+        &self,
+        grid: &TileGrid,
+        observations: &[Observation],
+        is_first_alone: bool,
+        counting: impl Fn([f64; 2]) -> Square,
+    ) -> (Vec<Job>, usize) {
+        let mut batches: BTreeMap<Square, Vec<Observation>> = BTreeMap::new();
+        for observation in observations {
+            grid.learning(place(observation)).for_each(|square| batches.entry(square).or_default().push(*observation));
+        }
+        let bias = self.bias_estimate().map(|estimate| estimate.prior());
+        let mut out_of_reach = 0;
+        let job = |(square, mut batch): (Square, Vec<Observation>)| {
+            let existing = self.tiles.get(&square).and_then(|tile| Some((tile.process()?, tile.counts)));
+            let (mut process, mut counts) =
+                existing.unwrap_or_else(|| (self.begin(square, bias), TileCounts::default()));
+            process.configure(if is_first_alone && square == FIRST { &self.config } else { &self.local });
+            let own_of = |batch: &[Observation]| batch.iter().filter(|seen| counting(place(seen)) == square).count();
+            let before = own_of(&batch);
+            process.select_reachable(&mut batch);
+            let own = own_of(&batch);
+            out_of_reach += before - own;
+            // A file may contain any number.
+            counts.learnt = counts.learnt.saturating_add(batch.len() as u64);
+            counts.own = counts.own.saturating_add(own as u64);
+            (!batch.is_empty()).then_some(Job { square, batch, process, counts })
+        };
+        let jobs = batches.into_iter().filter_map(job).collect();
+        (jobs, out_of_reach)
     }
 
     /// A process for a square that has none, beside those of the squares around it.

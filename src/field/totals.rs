@@ -14,7 +14,6 @@ pub struct Totals {
     /// Observations learnt from.
     pub observations: u64,
     /// Observations of accepted batches that nothing was learnt from: those far above or below the plane of a map of three axes.
-    #[serde(default)]
     pub out_of_reach: u64,
     /// Readings averaged into all of these observations.
     pub used_readings: u64,

@@ -156,10 +156,8 @@ pub struct SourceRun {
     #[serde(flatten)]
     pub id: SourceId,
     /// Identifier of this run; unique for robots.
-    #[serde(default)]
     pub run: String,
     /// Number of batches that the map had been given before.
-    #[serde(default)]
     pub after_updates: u64,
 }
 
@@ -209,16 +207,12 @@ pub struct Progress {
     /// Whether the stream has ended, with nothing after it.
     pub has_ended: bool,
     /// The quantity that is mapped, and why, where the settings leave that to magmap and it has been chosen.
-    #[serde(default)]
     pub choice: Option<String>,
     /// Length of the path when that was chosen last, in metres.
-    #[serde(default)]
     pub(super) chosen_at: f64,
     /// How well the map predicted what it then learnt, until the last choice.
-    #[serde(default)]
     pub(super) predicted: Predicted,
     /// Whether readings of a sensor whose mount was unknown are in the map: their axes mean nothing.
-    #[serde(default)]
     pub is_without_mount: bool,
 }
 

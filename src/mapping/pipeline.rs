@@ -71,7 +71,6 @@ struct Downstream {
     repeat_gate: RepeatGate,
     gradient_gate: GradientGate,
     averager: Averager,
-    #[serde(default)]
     pulse_gate: PulseGate,
     batcher: Batcher,
     /// Batches that nobody has taken yet, in the frame of the map.
