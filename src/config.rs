@@ -446,7 +446,7 @@ sections! {
     /// The mapping thread.
     #[scope(Run)]
     #[programs(Mapper)]
-    worker: Worker {
+    mapping: Mapping {
         /// Number of measurements that wait for the thread before those of a live source are dropped.
         #[programs(Mapper, Localizer)]
         inbox: usize = 4096 => within(1..=MOST_WAITING),

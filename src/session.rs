@@ -39,7 +39,7 @@ pub type Answer = Result<String, String>;
 #[derive(Debug)]
 pub struct Session {
     /// The mapping thread.
-    pub worker: MappingThread,
+    pub mapping: MappingThread,
     namespace: String,
     source: SourceId,
     /// The map that the run started from.
@@ -70,13 +70,13 @@ impl Session {
         let (mapper, log, reservation) = start.log()?;
         let (before, updates_before) = (*mapper.pipeline().counters(), mapper.progress().learnt);
         let handle = log.handle();
-        let worker = MappingThread::start(Mode::MergeWaiting, mapper, Some(Box::new(log)), None)?;
+        let mapping = MappingThread::start(Mode::MergeWaiting, mapper, Some(Box::new(log)), None)?;
         let frame = normalized(config.map_frame());
         if !frame.is_empty() {
-            worker.inbox.name_frame(frame)?;
+            mapping.inbox.name_frame(frame)?;
         }
         Ok(Self {
-            worker,
+            mapping,
             namespace: namespace.to_owned(),
             source,
             initial_map,
@@ -94,7 +94,7 @@ impl Session {
 
     /// The file named in the settings, which may be another one than that in which the map is.
     fn named_file(&self) -> PathBuf {
-        map_file::of_settings(&self.worker.config(), &self.namespace)
+        map_file::of_settings(&self.mapping.config(), &self.namespace)
     }
 
     /// Closes the open cell and batch, and learns from them.
@@ -102,10 +102,10 @@ impl Session {
     /// # Errors
     /// Why not, as a message, as for all methods below.
     pub fn flush(&self) -> Answer {
-        let before = self.worker.status();
-        self.worker.flush().map_err(in_words)?;
-        let after = self.worker.status();
-        Ok(match (self.worker.relocated(), self.worker.updates.newest_map()) {
+        let before = self.mapping.status();
+        self.mapping.flush().map_err(in_words)?;
+        let after = self.mapping.status();
+        Ok(match (self.mapping.relocated(), self.mapping.updates.newest_map()) {
             (Some(Relocated { is_known: false, words }), _) => {
                 format!("nothing is learnt before the robot is found; {words}")
             }
@@ -128,7 +128,7 @@ impl Session {
         let is_other = path != self.log.database().path();
         let reservation = is_other.then(|| Reservation::of(&path)).transpose().map_err(in_words)?;
         let (log, to) = (self.log.clone(), path.clone());
-        let saved = self.worker.inspect(move |mapper| match mapper.model().map() {
+        let saved = self.mapping.inspect(move |mapper| match mapper.model().map() {
             None => Err("there is no map to save yet".to_owned()),
             Some(map) if is_other => Ok((map.totals, log.go_on_in(mapper, to)?, None)),
             Some(map) => Ok((map.totals, None, Some(log.save(mapper)?))),
@@ -155,7 +155,7 @@ impl Session {
             });
         }
         let reservation = (path != database.path()).then(|| Reservation::of(&path)).transpose().map_err(in_words)?;
-        let (mapper, file, batches) = map_file::load(&path, &self.worker.config()).map_err(in_words)?;
+        let (mapper, file, batches) = map_file::load(&path, &self.mapping.config()).map_err(in_words)?;
         let loaded = Checkpoint::of(&mapper).map_err(in_words)?;
         let log = self.log.clone();
         let answer = self.replace_by(loaded, move |mapper| {
@@ -173,10 +173,10 @@ impl Session {
             let name = &self.source.name;
             return Err(format!("{name} is already in {}: it would be mapped twice", path.display()));
         }
-        if self.worker.config().corrects_path() {
+        if self.mapping.config().corrects_path() {
             return Err(format!(
                 "where the path is corrected (slam) no map is loaded while another one is made; name it at startup (node.map_name = \"{}\")",
-                self.worker.config().node.map_name
+                self.mapping.config().node.map_name
             ));
         }
         if !loaded.stream.correction.nodes().is_empty() {
@@ -185,9 +185,9 @@ impl Session {
                 path.display()
             ));
         }
-        loaded.model.check(&self.worker.config()).map_err(in_words)?;
-        let may_be_elsewhere = self.worker.config().may_odometry_restart();
-        let frame = self.worker.inbox.name_frame(&loaded.frame).map_err(in_words)?;
+        loaded.model.check(&self.mapping.config()).map_err(in_words)?;
+        let may_be_elsewhere = self.mapping.config().may_odometry_restart();
+        let frame = self.mapping.inbox.name_frame(&loaded.frame).map_err(in_words)?;
         if *frame != loaded.frame && !may_be_elsewhere {
             let theirs = &loaded.frame;
             return Err(format!(
@@ -207,7 +207,7 @@ impl Session {
             [Step::Load(Box::new(map)), Step::Frame(frame)].into_iter().chain(seek).collect()
         };
         let kept = self.replace(steps, keep)?;
-        let points = self.worker.updates.newest_map().map_or(0, |map| map.size());
+        let points = self.mapping.updates.newest_map().map_or(0, |map| map.size());
         Ok(format!("loaded {}: {totals}, {points} inducing points{kept}", path.display()))
     }
 
@@ -230,7 +230,7 @@ impl Session {
     /// # Errors
     /// Which setting does not fit the map; nothing has changed then.
     pub fn configure(&self, config: Config) -> Result<(), Error> {
-        Ok(self.worker.configure(config)??)
+        Ok(self.mapping.configure(config)??)
     }
 
     /// Closes the open batch, joins the mapping thread and saves the map, if anything was mapped. Returns a summary.
@@ -238,10 +238,10 @@ impl Session {
     /// # Errors
     /// [`Error::Save`]; the file then contains an earlier state, from which the next run starts.
     pub fn end(self) -> Result<String, Error> {
-        self.worker.stop.stop();
+        self.mapping.stop.stop();
         let done = self.flush().map_err(Error::Save)?;
-        let is_known = self.worker.relocated().is_none_or(|relocated| relocated.is_known);
-        let finished = self.worker.join()?;
+        let is_known = self.mapping.relocated().is_none_or(|relocated| relocated.is_known);
+        let finished = self.mapping.join()?;
         let file = self.log.status();
         let is_begun = file.checkpoint.is_some() || finished.status.counters.used_readings > self.before.used_readings;
         if let Some(reason) = file.lost.filter(|_| is_begun) {
@@ -280,7 +280,7 @@ impl Session {
                 Err(refused) => (Err(refused), Vec::new()),
             }
         };
-        self.worker.change(decide).map_err(in_words)?
+        self.mapping.change(decide).map_err(in_words)?
     }
 
     /// The map is in another file from now on, whose name is reserved.
@@ -332,7 +332,7 @@ mod tests {
 
     /// Ten readings at 5 cm from each other, from this index on.
     fn drive(session: &Session, from: usize) {
-        let inbox = &session.worker.inbox;
+        let inbox = &session.mapping.inbox;
         inbox.name_frame("odom").unwrap();
         for index in from..from + 10 {
             let along = 0.05 * index as f64;
@@ -346,7 +346,7 @@ mod tests {
     }
 
     fn readings(session: &Session) -> u64 {
-        session.worker.updates.newest_map().map_or(0, |map| map.totals.used_readings)
+        session.mapping.updates.newest_map().map_or(0, |map| map.totals.used_readings)
     }
 
     /// Every map in the folder: its name without a time, and its number of readings.
@@ -450,7 +450,7 @@ mod tests {
         assert!(answer.contains("garden.magmap: 20 readings") && readings(&session) == 20, "{answer}");
         // Nothing changes before a reading is used.
         let bytes = fs::read(folder.path().join("garden.magmap")).unwrap();
-        session.worker.flush().unwrap();
+        session.mapping.flush().unwrap();
         assert!(fs::read(folder.path().join("garden.magmap")).unwrap() == bytes);
         drive(&session, 120);
         session.end().unwrap();

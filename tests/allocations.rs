@@ -104,10 +104,10 @@ fn through_the_thread(config: &Config) {
     let mut config = config.clone();
     config.learning.max_evaluations = 0;
     config.batch = Batch { max_observations: usize::MAX, max_path: 0.0, max_duration: 0.0 };
-    let worker = MappingThread::start(Mode::WaitForLearning, Mapper::new(&config), None, None).unwrap();
+    let mapping = MappingThread::start(Mode::WaitForLearning, Mapper::new(&config), None, None).unwrap();
     let feed = |range: std::ops::Range<usize>| {
-        range.flat_map(converted).for_each(|measurement| worker.inbox.send(measurement).unwrap());
-        worker.inspect(|mapper| mapper.pipeline().counters().observations).unwrap()
+        range.flat_map(converted).for_each(|measurement| mapping.inbox.send(measurement).unwrap());
+        mapping.inspect(|mapper| mapper.pipeline().counters().observations).unwrap()
     };
     let before = feed(0..WARM_UP);
     let mut observations = 0;
@@ -115,7 +115,7 @@ fn through_the_thread(config: &Config) {
     assert!(observations > 0);
     // A batch that doubles its capacity a few times, an inspection, and threads that sleep and wake.
     assert!(allocations <= 60, "{allocations} allocations for {MEASURED} readings");
-    worker.join().unwrap();
+    mapping.join().unwrap();
 }
 
 /// Keeping a step allocates neither on the mapping thread nor on the one that writes.

@@ -203,7 +203,7 @@ mod tests {
              reading's stamp."
         );
         assert_eq!(
-            description("worker.max_merged"),
+            description("mapping.max_merged"),
             "Largest number of observations to which waiting batches are merged if a live source is too fast. Fixed while a \
              program runs. Only for magmap_node."
         );

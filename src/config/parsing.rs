@@ -346,8 +346,8 @@ mod tests {
         let cases = [
             ("[selection]\ndelta = \"small\"", "line 2: selection.delta: expected a number, found \"small\""),
             ("[selection]\nguards = 1", "line 2: selection.guards: expected true or false, found 1"),
-            ("[worker]\ninbox = 1.5", "line 2: worker.inbox: expected a whole number, 0 or above, found 1.5"),
-            ("worker.inbox = -1", "line 1: worker.inbox: expected a whole number, 0 or above, found -1"),
+            ("[mapping]\ninbox = 1.5", "line 2: mapping.inbox: expected a whole number, 0 or above, found 1.5"),
+            ("mapping.inbox = -1", "line 1: mapping.inbox: expected a whole number, 0 or above, found -1"),
             (
                 "gates.reopen_after = 5000000000",
                 "line 1: gates.reopen_after: expected a whole number, 0 to 4294967295, found 5000000000",
@@ -403,8 +403,8 @@ mod tests {
             "raster.margin = -1",
             "raster.unknown_above = 0",
             "raster.max_cells = 0",
-            "worker.inbox = 0",
-            "worker.max_merged = 0",
+            "mapping.inbox = 0",
+            "mapping.max_merged = 0",
             "store.checkpoint_batches = 0",
             "sensor.position = [0, nan, 0]",
             "sensor.orientation = [inf, 0, 0]",

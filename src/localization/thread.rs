@@ -63,7 +63,7 @@ impl LocalizationThread {
     /// # Errors
     /// Maps in which nobody can be located, starts that are not finite, and [`Error::Spawn`].
     pub fn start(config: &Config, map: FieldMap, start: Start, last_pose: PathBuf) -> Result<Self, Error> {
-        let (messages, receiver) = bounded(config.worker.inbox);
+        let (messages, receiver) = bounded(config.mapping.inbox);
         let shared = Arc::new(Shared::default());
         let thread = LocalizationLoop {
             // The mount of the sensor is not known yet.

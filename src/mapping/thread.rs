@@ -43,7 +43,7 @@ const IDLE: Duration = Duration::from_secs(1);
 pub enum Mode {
     /// Every batch is an update, in order: reproducible. The source waits.
     WaitForLearning,
-    /// Waiting batches are merged into one update of at most `worker.max_merged` observations. The source does not
+    /// Waiting batches are merged into one update of at most `mapping.max_merged` observations. The source does not
     /// wait.
     MergeWaiting,
 }
@@ -121,7 +121,7 @@ impl MappingThread {
         step_log: Option<Box<dyn StepLog>>,
         observer: Option<Observer>,
     ) -> Result<Self, Error> {
-        let (inbox, receiver) = Inbox::new(mapper.config().worker.inbox, mapper.frame());
+        let (inbox, receiver) = Inbox::new(mapper.config().mapping.inbox, mapper.frame());
         let stop = StopSignal::default();
         let axes_check = AxesCheck::new(mapper.config(), mapper.model().field());
         let (config, choice) = (Arc::clone(mapper.config()), mapper.progress().choice.clone());
@@ -437,7 +437,7 @@ impl MappingLoop {
     }
 
     fn max_merged(&self) -> usize {
-        self.mapper.config().worker.max_merged
+        self.mapper.config().mapping.max_merged
     }
 
     fn learn_all(&mut self) {

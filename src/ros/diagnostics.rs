@@ -75,12 +75,12 @@ impl Diagnostics {
         path: Option<&PathListener>,
         now: Stamp,
     ) {
-        let (worker, file) = (&shared.session.worker, shared.session.file_status());
-        let (status, newest) = (worker.status(), worker.updates.newest());
+        let (mapping, file) = (&shared.session.mapping, shared.session.file_status());
+        let (status, newest) = (mapping.status(), mapping.updates.newest());
         let lost = status.lost_readings + status.lost_poses;
         let newly_lost = lost - self.lost;
-        let (doubt, relocated) = (worker.doubt(), worker.relocated());
-        let misfit = path.and_then(|path| path.misfit(worker));
+        let (doubt, relocated) = (mapping.doubt(), mapping.relocated());
+        let misfit = path.and_then(|path| path.misfit(mapping));
         let fine = |message: &str| (DiagnosticStatus::OK as u8, message.to_owned());
         let warning = |message: &str| (DiagnosticStatus::WARN as u8, message.to_owned());
         let (level, message) = if let Some(reason) = &file.lost {
@@ -107,20 +107,20 @@ impl Diagnostics {
         let mut values = self.counts(shared, intake);
         values.extend(several.map(|several| value("several publishers", several)));
         values.extend(doubt.map(|doubt| value("doubt", doubt)));
-        let changes = worker.withdrawals();
+        let changes = mapping.withdrawals();
         values.push(value("changes of the building", changes.len()));
         values.extend(changes.last().map(|newest| value("newest change of the building", newest)));
         values.extend(relocated.map(|relocated| value("robot in the map", relocated.words)));
-        values.extend(worker.corrected_path().iter().flat_map(path_values));
+        values.extend(mapping.corrected_path().iter().flat_map(path_values));
         values.extend(path.iter().flat_map(|path| {
-            let placed = worker.placed_poses().unwrap_or(0);
+            let placed = mapping.placed_poses().unwrap_or(0);
             [
                 value("paths of another SLAM", path.received),
                 value("paths of another SLAM: rejected", path.refused),
                 value("paths of another SLAM: poses that correct the map", placed),
             ]
         }));
-        values.extend(worker.choice().map(|choice| value("choice of the field", choice)));
+        values.extend(mapping.choice().map(|choice| value("choice of the field", choice)));
         values.extend(file_values(&file));
         values.extend(newest.as_deref().map(update_values).unwrap_or_default());
         values.extend(lock(&shared.scales).as_ref().map(scale_values).unwrap_or_default());
@@ -134,7 +134,7 @@ impl Diagnostics {
     fn counts(&self, shared: &Shared, intake: &mut Intake) -> Vec<KeyValue> {
         let [reading_gap, pose_gap] = intake.take_longest_gaps().map(|gap| format!("{gap:.3} s"));
         let (arrived, session) = (&intake.status, &shared.session);
-        let (status, backlog) = (session.worker.status(), session.worker.inbox.backlog());
+        let (status, backlog) = (session.mapping.status(), session.mapping.inbox.backlog());
         let seconds = self.last.elapsed().as_secs_f64().max(1e-3);
         let rate = |now: u64, before: u64| format!("{:.1} Hz", (now - before) as f64 / seconds);
         vec![

@@ -58,10 +58,10 @@ impl OdometryInMap {
         Ok(Self { transform, pose, settings, start: None, has_published: false, is_frame_taken: false })
     }
 
-    fn publish(&mut self, listener: &Listener, worker: &MappingThread) {
+    fn publish(&mut self, listener: &Listener, mapping: &MappingThread) {
         let Listener { odometry, odometry_frame, intake, .. } = listener;
-        let (Some(odometry), Some(frame)) = (odometry, worker.inbox.frame()) else { return };
-        let map_from_odometry = worker.map_from_odometry();
+        let (Some(odometry), Some(frame)) = (odometry, mapping.inbox.frame()) else { return };
+        let map_from_odometry = mapping.map_from_odometry();
         if *frame == **odometry_frame {
             let is_other = self.pose.is_some() || map_from_odometry != Isometry2::identity();
             if is_other && !std::mem::replace(&mut self.is_frame_taken, true) {
@@ -70,7 +70,7 @@ impl OdometryInMap {
             }
             return;
         }
-        if worker.relocated().is_some_and(|relocated| !relocated.is_known) {
+        if mapping.relocated().is_some_and(|relocated| !relocated.is_known) {
             return;
         }
         if !std::mem::replace(&mut self.has_published, true)
@@ -88,7 +88,7 @@ impl OdometryInMap {
         if let Some(pose) = &self.pose {
             let by_odometry = in_plane(&odometry.isometry());
             let start = self.start.get_or_insert_with(|| Tracked::from_start(&self.settings, by_odometry));
-            let path = worker.corrected_path();
+            let path = mapping.corrected_path();
             let tracked = path.as_ref().and_then(|path| path.tracked.as_ref()).unwrap_or(start);
             let covariance = tracked.covariance_at(&by_odometry, &map_from_odometry).into();
             pose.publish(&frame, odometry, &map_from_odometry, &covariance);
@@ -148,22 +148,22 @@ impl<'a> RosThread<'a> {
             self.report(node);
         }
         // What the mapping thread does not take any more has no place in the map.
-        self.listener.intake.finish(&mut |input| drop(self.threads.shared.session.worker.inbox.offer(input)));
+        self.listener.intake.finish(&mut |input| drop(self.threads.shared.session.mapping.inbox.offer(input)));
         Ok(())
     }
 
     /// Passes everything that arrived to the mapping thread.
     fn forward(&mut self) -> anyhow::Result<()> {
         let mut outcome = Ok(());
-        let worker = &self.threads.shared.session.worker;
-        let inbox = &worker.inbox;
+        let mapping = &self.threads.shared.session.mapping;
+        let inbox = &mapping.inbox;
         let sink = |input| {
             if let Err(error) = inbox.offer(input) {
                 outcome = Err(error);
             }
         };
         // Where odometry is in the map is what is looked for, or said by another SLAM: poses stay in its frame.
-        let (corrects, relocates) = (worker.config().corrects_path(), worker.relocated().is_some());
+        let (corrects, relocates) = (mapping.config().corrects_path(), mapping.relocated().is_some());
         let name_map = |frame: &str| match inbox.name_frame(frame) {
             Ok(_) if corrects || relocates => Ok(Arc::from(frame)),
             of_map => of_map,
@@ -171,10 +171,10 @@ impl<'a> RosThread<'a> {
         let is_moved = self.listener.forward(name_map, sink)?;
         outcome?;
         if let Some(odometry_in_map) = self.odometry_in_map.as_mut().filter(|_| is_moved) {
-            odometry_in_map.publish(&self.listener, worker);
+            odometry_in_map.publish(&self.listener, mapping);
         }
         if let Some(other_slam) = &mut self.other_slam {
-            other_slam.forward(worker);
+            other_slam.forward(mapping);
         }
         Ok(())
     }
@@ -199,11 +199,11 @@ impl<'a> RosThread<'a> {
 
     /// Logs periodically why nothing is being mapped, and what was lost.
     fn check_health(&mut self, node: &Node) {
-        let worker = &self.threads.shared.session.worker;
-        let status = worker.status();
+        let mapping = &self.threads.shared.session.mapping;
+        let status = mapping.status();
         let lost = status.lost_readings + status.lost_poses;
-        let remedy = "they can be mapped; raise worker.inbox, or averaging.spacing";
-        self.listener.check_health(node, worker.inbox.backlog(), &status.counters, lost, remedy);
+        let remedy = "they can be mapped; raise mapping.inbox, or averaging.spacing";
+        self.listener.check_health(node, mapping.inbox.backlog(), &status.counters, lost, remedy);
     }
 
     fn report(&mut self, node: &Node) {

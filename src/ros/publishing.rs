@@ -334,7 +334,8 @@ impl PublishingThread {
     }
 
     fn publish(&mut self, at_once: bool) {
-        let Some(update) = self.shared.session.worker.updates.newest().filter(|update| !update.frame.is_empty()) else {
+        let Some(update) = self.shared.session.mapping.updates.newest().filter(|update| !update.frame.is_empty())
+        else {
             return;
         };
         let config::Node { map_rate, marker_rate, .. } = self.settings;
@@ -374,7 +375,7 @@ impl PublishingThread {
         {
             has_published |= self.field.offer(number, is_due, || {
                 let raster = raster.of(update)?;
-                let status = self.shared.session.worker.status();
+                let status = self.shared.session.mapping.status();
                 let rejections = update.counters.rejections.plus(&lock(&self.shared.intake_rejections));
                 Some(convert::field_map(
                     header(),
@@ -399,13 +400,13 @@ impl PublishingThread {
             Some(convert::markers(header(), &points))
         });
         if let Some(changes) = &mut self.changes {
-            let withdrawals = || self.shared.session.worker.withdrawals();
+            let withdrawals = || self.shared.session.mapping.withdrawals();
             has_published |= changes.offer(update.number, is_due, || Some(convert::changes(&header(), &withdrawals())));
         }
         // A mapping thread that has ended reports why itself.
         let session = &self.shared.session;
         let path = |which: fn(&Mapper) -> Path| {
-            move || Some(convert::path(header(), session.worker.inspect(which).ok()?.points()))
+            move || Some(convert::path(header(), session.mapping.inspect(which).ok()?.points()))
         };
         has_published |= self.path.offer(update.number, is_due, path(Mapper::path));
         if let Some(odometry_path) = &mut self.odometry_path {

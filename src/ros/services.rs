@@ -99,10 +99,10 @@ impl ServiceThread {
     #[cfg(not(feature = "ros-check"))]
     fn query(&self, request: ServiceRequest<QueryField::Service>) {
         let session = &self.shared.session;
-        let response = match (session.worker.updates.newest_map(), session.worker.inbox.frame()) {
+        let response = match (session.mapping.updates.newest_map(), session.mapping.inbox.frame()) {
             (Some(map), Some(frame)) => {
                 let points: Vec<_> = request.message.points.iter().map(|point| [point.x, point.y, point.z]).collect();
-                let prediction = map.predict_at(&points, session.worker.config().raster.unknown_above);
+                let prediction = map.predict_at(&points, session.mapping.config().raster.unknown_above);
                 QueryField::Response { header: header(&frame, map.stamp), ..answer(prediction) }
             }
             _ => QueryField::Response { message: "there is no map yet".into(), ..Default::default() },

@@ -85,8 +85,8 @@ impl PathListener {
     }
 
     /// Passes the newest path on, if it can be used. One without poses says nothing yet.
-    pub(super) fn forward(&mut self, worker: &MappingThread) {
-        let Some(frame) = worker.inbox.frame() else { return };
+    pub(super) fn forward(&mut self, mapping: &MappingThread) {
+        let Some(frame) = mapping.inbox.frame() else { return };
         while let Some(message) = self.paths.next() {
             self.received += 1;
             let poses = poses(&message, &frame);
@@ -97,14 +97,14 @@ impl PathListener {
             self.refused += u64::from(trouble.is_some());
             self.trouble = trouble;
             if let Some(poses) = poses.ok().filter(|poses| !poses.is_empty()) {
-                worker.give_path(poses);
+                mapping.give_path(poses);
             }
         }
     }
 
     /// Why the path does not correct the map, if it does not.
-    pub(super) fn misfit(&self, worker: &MappingThread) -> Option<String> {
-        let is_nowhere = worker.placed_poses() == Some(0);
+    pub(super) fn misfit(&self, mapping: &MappingThread) -> Option<String> {
+        let is_nowhere = mapping.placed_poses() == Some(0);
         let nowhere = || {
             let topic = &self.topic;
             format!("no pose of the path on {topic} has a stamp for which odometry is known: both need the same clock")

@@ -29,7 +29,7 @@ impl Threads {
         let namespace = node.namespace().context(unnamed)?;
         let name = node.fully_qualified_name().context(unnamed)?;
         let session = Arc::new(Session::start(config, &namespace, &name)?);
-        let stop = session.worker.stop.clone();
+        let stop = session.mapping.stop.clone();
         stop_on_signals(stop.clone())?;
         let shared =
             Shared { session, scales: Arc::default(), intake_rejections: Arc::default(), sensor_frame: Arc::default() };

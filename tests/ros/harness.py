@@ -326,7 +326,7 @@ class Mapper:
         'node.map_rate': 10.0,
         'node.marker_rate': 10.0,
         'node.complaint_period': 1.0,
-        'worker.max_merged': 1,
+        'mapping.max_merged': 1,
         'raster.resolution': 0.1,
     }
 

@@ -626,7 +626,7 @@ def test_changeable_parameters_change_while_the_node_runs_and_others_are_rejecte
 
     for name, value, expected in [
         ('model.mean', 40.0, 'set it at startup'),
-        ('worker.inbox', 100, 'set it at startup'),
+        ('mapping.inbox', 100, 'set it at startup'),
         ('selection.delta', 2.0, 'less than 1'),
         ('selection.delta', 'small', 'selection.delta'),
         ('selection.nothing', 1.0, 'selection.nothing'),
@@ -817,7 +817,7 @@ def test_a_map_frame_without_a_transform_is_named(session):
 
 def test_what_arrives_too_fast_is_lost_counted_and_reported(session):
     # What arrives while a batch is being learnt, beyond what the inbox holds, is lost.
-    slow = {'worker.inbox': 20, 'averaging.spacing': 0.0, 'batch.max_observations': 300, 'learning.max_evaluations': 1000}
+    slow = {'mapping.inbox': 20, 'averaging.spacing': 0.0, 'batch.max_observations': 300, 'learning.max_evaluations': 1000}
     mapper = session.mapper(slow)
     field = mapper.watch('field')
     course = drive()

@@ -225,7 +225,7 @@ pub struct Replay {
     folder: PathBuf,
     /// Number of inputs that are in the map already.
     skipped: usize,
-    worker: MappingThread,
+    mapping: MappingThread,
     drawing: Drawing,
     context: Context,
     /// The poses of odometry, where the path is to be corrected.
@@ -280,8 +280,8 @@ impl Replay {
         });
         let ReplayStart { mapper, log, resumed, skipped } = start;
         let has_begun = mapper.progress().source() == Some(&source.id);
-        let worker = MappingThread::start(Mode::WaitForLearning, mapper, Some(Box::new(log)), Some(observer))?;
-        let inbox = &worker.inbox;
+        let mapping = MappingThread::start(Mode::WaitForLearning, mapper, Some(Box::new(log)), Some(observer))?;
+        let inbox = &mapping.inbox;
         if !has_begun {
             // All runs of a recording are equal, and so are their maps.
             inbox.begin(source.id.clone(), String::new())?;
@@ -293,7 +293,7 @@ impl Replay {
             speed: options.speed,
             folder: folder.to_owned(),
             skipped,
-            worker,
+            mapping,
             drawing,
             context,
             poses: config.corrects_path().then(Vec::new),
@@ -304,7 +304,7 @@ impl Replay {
     /// Ends the replay early when set: learning stops at its next evaluation, what was sent becomes part of the map, and the outputs
     /// are written.
     pub fn stop_signal(&self) -> StopSignal {
-        self.worker.stop.clone()
+        self.mapping.stop.clone()
     }
 
     /// Sends the messages through the intake, waits for the map and writes the outputs. An error of the source ends the messages and is
@@ -319,8 +319,8 @@ impl Replay {
         let mut inputs = self.context.source.intake.clone().run(messages.into_iter());
         self.feed(&mut inputs);
         self.replace_path()?;
-        self.context.interrupted = self.worker.stop.is_stopped();
-        let mut finished = self.worker.join()?;
+        self.context.interrupted = self.mapping.stop.is_stopped();
+        let mut finished = self.mapping.join()?;
         let history = self.drawing.join()?;
         let (arrived, counters) = (&inputs.intake.status, &mut finished.status.counters);
         counters.readings += arrived.rejections.readings();
@@ -351,12 +351,12 @@ impl Replay {
     fn replace_path(&mut self) -> Result<(), Error> {
         let Some(poses) = self.poses.clone().filter(|_| !self.trajectory.is_empty()) else { return Ok(()) };
         // What was interrupted can be resumed, with batches that are cut as without an interruption.
-        if self.worker.stop.is_stopped() {
+        if self.mapping.stop.is_stopped() {
             return Ok(());
         }
         let trajectory = std::mem::take(&mut self.trajectory);
-        self.worker.flush()?;
-        let is_placed = self.worker.change(move |mapper| {
+        self.mapping.flush()?;
+        let is_placed = self.mapping.change(move |mapper| {
             let observations: Vec<Observation> = mapper.trajectory().observations().copied().collect();
             let correction = correction_to(&trajectory, &poses, &observations);
             let is_new = |correction: &Correction| *correction != mapper.trajectory().correction;
@@ -365,11 +365,11 @@ impl Replay {
                 correction.filter(is_new).map(|correction| Step::Correct(correction, None)).into_iter().collect(),
             )
         })?;
-        if is_placed || self.worker.stop.is_stopped() { Ok(()) } else { Err(Error::NoPose) }
+        if is_placed || self.mapping.stop.is_stopped() { Ok(()) } else { Err(Error::NoPose) }
     }
 
     fn feed<E: Display>(&mut self, inputs: &mut impl Iterator<Item = Result<Input, E>>) {
-        let (inbox, stop) = (&self.worker.inbox, self.worker.stop.clone());
+        let (inbox, stop) = (&self.mapping.inbox, self.mapping.stop.clone());
         let mut pace = Pace::new(self.speed);
         for (index, input) in inputs.enumerate() {
             if let (Some(poses), Ok(Input::Measurement(Measurement::Pose(pose)))) = (&mut self.poses, &input) {

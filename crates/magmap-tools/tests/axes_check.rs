@@ -21,14 +21,14 @@ fn doubt(
     config.model.field = Mapped::Vector;
     config.learning.max_evaluations = 0;
     config.selection.max_inducing_points = 10;
-    let worker = MappingThread::start(Mode::WaitForLearning, Mapper::new(&config), None, None).unwrap();
-    worker.inbox.send(Input::Mount(mount)).unwrap();
-    measurements.into_iter().for_each(|measurement| worker.inbox.send(measurement).unwrap());
+    let mapping = MappingThread::start(Mode::WaitForLearning, Mapper::new(&config), None, None).unwrap();
+    mapping.inbox.send(Input::Mount(mount)).unwrap();
+    measurements.into_iter().for_each(|measurement| mapping.inbox.send(measurement).unwrap());
     let live = {
-        worker.flush().unwrap();
-        worker.doubt()
+        mapping.flush().unwrap();
+        mapping.doubt()
     };
-    let finished = worker.join().unwrap();
+    let finished = mapping.join().unwrap();
     assert_eq!(finished.doubt, live);
     live
 }
@@ -246,9 +246,9 @@ fn a_bias_that_grows_with_the_speed_is_named_unless_it_is_learnt() {
 #[test]
 fn strengths_do_not_depend_on_axes_and_are_not_checked() {
     let (_, measurements, _) = faults(&drive(1, Route::Random)).swap_remove(0);
-    let worker = MappingThread::start(Mode::WaitForLearning, Mapper::new(&Config::default()), None, None).unwrap();
-    measurements.into_iter().for_each(|measurement| worker.inbox.send(measurement).unwrap());
-    assert_eq!(worker.join().unwrap().doubt, None);
+    let mapping = MappingThread::start(Mode::WaitForLearning, Mapper::new(&Config::default()), None, None).unwrap();
+    measurements.into_iter().for_each(|measurement| mapping.inbox.send(measurement).unwrap());
+    assert_eq!(mapping.join().unwrap().doubt, None);
 }
 
 #[test]
@@ -257,11 +257,11 @@ fn readings_that_contradict_the_map_are_noticed_within_10_m_of_places_that_are_k
     config.model.field = Mapped::Vector;
     let first = drive(5, Route::Random);
     let twice = |offset: Vector3<f64>, turn: f64| {
-        let worker = MappingThread::start(Mode::WaitForLearning, Mapper::new(&config), None, None).unwrap();
-        worker.inbox.send(Input::Mount(mount())).unwrap();
-        first.iter().for_each(|measurement| worker.inbox.send(*measurement).unwrap());
-        worker.flush().unwrap();
-        assert_eq!(worker.doubt(), None);
+        let mapping = MappingThread::start(Mode::WaitForLearning, Mapper::new(&config), None, None).unwrap();
+        mapping.inbox.send(Input::Mount(mount())).unwrap();
+        first.iter().for_each(|measurement| mapping.inbox.send(*measurement).unwrap());
+        mapping.flush().unwrap();
+        assert_eq!(mapping.doubt(), None);
         // The same drive again, 60 s later, from another pose: up to 10 m of it.
         let odometry = Isometry3::new(offset, Vector3::z() * turn);
         for measurement in &first {
@@ -276,10 +276,10 @@ fn readings_that_contradict_the_map_are_noticed_within_10_m_of_places_that_are_k
                 }),
             };
             if again.stamp().seconds_since(first[0].stamp()) < 80.0 {
-                worker.inbox.send(again).unwrap();
+                mapping.inbox.send(again).unwrap();
             }
         }
-        worker.join().unwrap().doubt
+        mapping.join().unwrap().doubt
     };
     assert_eq!(twice(Vector3::zeros(), 0.0), None);
     for (offset, turn) in [(Vector3::x(), 0.0), (Vector3::zeros(), 20_f64.to_radians())] {

@@ -69,7 +69,7 @@ fn node(folder: &TempDir, field: Mapped) -> Config {
 
 fn start(config: &Config) -> Session {
     let session = Session::start(config, "", "/magmap").unwrap();
-    session.worker.inbox.name_frame("odom").unwrap();
+    session.mapping.inbox.name_frame("odom").unwrap();
     session
 }
 
@@ -77,9 +77,9 @@ fn start(config: &Config) -> Session {
 fn drive_through(session: &Session, measurements: &[Measurement]) {
     send(session, measurements.iter().copied());
     session.flush().unwrap();
-    while session.worker.withdrawals().iter().any(|withdrawal| !withdrawal.is_applied) {
+    while session.mapping.withdrawals().iter().any(|withdrawal| !withdrawal.is_applied) {
         std::thread::sleep(Duration::from_millis(20));
-        session.worker.inspect(|_| ()).unwrap();
+        session.mapping.inspect(|_| ()).unwrap();
     }
 }
 
@@ -87,7 +87,7 @@ fn drive_through(session: &Session, measurements: &[Measurement]) {
 fn run(config: &Config, measurements: &[Measurement]) -> Vec<Withdrawal> {
     let session = start(config);
     drive_through(&session, measurements);
-    let withdrawals = session.worker.withdrawals();
+    let withdrawals = session.mapping.withdrawals();
     session.end().unwrap();
     withdrawals
 }
@@ -156,8 +156,8 @@ fn a_fault_of_the_robot_is_no_change_of_the_building() {
         let measurements: Vec<_> = drive(1, 1, LANES, None).into_iter().map(with_fault).collect();
         let session = start(&config);
         drive_through(&session, &measurements);
-        assert_eq!(session.worker.withdrawals(), []);
-        assert!(session.worker.doubt().is_some());
+        assert_eq!(session.mapping.withdrawals(), []);
+        assert!(session.mapping.doubt().is_some());
         session.end().unwrap();
     }
 }

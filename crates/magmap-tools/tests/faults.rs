@@ -841,15 +841,15 @@ fn a_burst_faster_than_learning_is_merged_and_beyond_the_inbox_counted_as_lost()
     let events = driven(&simulation);
     let mut config = Config::default();
     config.averaging.spacing = 0.0;
-    config.worker.inbox = 2000;
+    config.mapping.inbox = 2000;
     let (allow, allowed) = mpsc::channel();
     // Each update waits until it is allowed.
     let observer: Observer = Box::new(move |_, _| allowed.recv().unwrap());
-    let worker = MappingThread::start(Mode::MergeWaiting, Mapper::new(&config), None, Some(observer)).unwrap();
-    let inbox = &worker.inbox;
+    let mapping = MappingThread::start(Mode::MergeWaiting, Mapper::new(&config), None, Some(observer)).unwrap();
+    let inbox = &mapping.inbox;
     let lost = events.iter().filter(|(_, measurement)| !inbox.offer(*measurement).unwrap()).count();
     (0..1000).for_each(|_| allow.send(()).unwrap());
-    let finished = worker.join().unwrap();
+    let finished = mapping.join().unwrap();
     let status = finished.status;
     assert!(lost > 10_000, "{lost} of {}", events.len());
     assert_eq!(status.lost_readings + status.lost_poses, lost as u64);

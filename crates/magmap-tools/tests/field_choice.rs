@@ -59,11 +59,11 @@ fn inputs(measurements: &[Measurement]) -> Vec<Input> {
 fn mapped(inputs: &[Input], field: Mapped) -> Finished {
     let mut config = Config::default();
     config.model.field = field;
-    let worker = MappingThread::start(Mode::WaitForLearning, Mapper::new(&config), None, None).unwrap();
-    inputs.iter().for_each(|input| worker.inbox.send(*input).unwrap());
-    worker.flush().unwrap();
-    let live = worker.choice();
-    let finished = worker.join().unwrap();
+    let mapping = MappingThread::start(Mode::WaitForLearning, Mapper::new(&config), None, None).unwrap();
+    inputs.iter().for_each(|input| mapping.inbox.send(*input).unwrap());
+    mapping.flush().unwrap();
+    let live = mapping.choice();
+    let finished = mapping.join().unwrap();
     assert_eq!(finished.mapper.progress().choice, live);
     finished
 }
@@ -167,13 +167,13 @@ fn a_map_that_was_begun_as_what_the_settings_said_remains_that() {
     for field in [Mapped::Strength, Mapped::Vector] {
         let mut config = Config::default();
         config.model.field = field;
-        let worker = MappingThread::start(Mode::WaitForLearning, Mapper::new(&config), None, None).unwrap();
-        begun.iter().for_each(|measurement| worker.inbox.send(*measurement).unwrap());
-        worker.flush().unwrap();
-        worker.configure(Config::default()).unwrap().unwrap();
-        rest.iter().for_each(|measurement| worker.inbox.send(*measurement).unwrap());
-        worker.flush().unwrap();
-        assert_eq!((worker.choice(), worker.join().unwrap().mapper.model().field()), (None, field));
+        let mapping = MappingThread::start(Mode::WaitForLearning, Mapper::new(&config), None, None).unwrap();
+        begun.iter().for_each(|measurement| mapping.inbox.send(*measurement).unwrap());
+        mapping.flush().unwrap();
+        mapping.configure(Config::default()).unwrap().unwrap();
+        rest.iter().for_each(|measurement| mapping.inbox.send(*measurement).unwrap());
+        mapping.flush().unwrap();
+        assert_eq!((mapping.choice(), mapping.join().unwrap().mapper.model().field()), (None, field));
     }
 }
 

@@ -265,7 +265,7 @@ fn settings_of_a_gigabyte_and_settings_that_need_one_are_rejected() {
     assert!(peak < 1 << 20, "{peak}");
     for (setting, range) in [
         ("raster.max_cells", "1 to 50000000"),
-        ("worker.inbox", "1 to 1000000"),
+        ("mapping.inbox", "1 to 1000000"),
         ("synchronizer.max_waiting", "2 to 1000000"),
         ("selection.max_inducing_points", "1 to 20000"),
         ("batch.max_observations", "0 to 100000"),

@@ -214,7 +214,7 @@ impl World {
                 Action::Nothing { poses } => self.drive_without_effect(&session, place, *poses),
                 Action::Correct { by } if run.is_corrected => correct(&session, &driven, *by),
                 Action::Correct { .. } => {}
-                Action::Change => session.worker.change(|mapper| ((), withdraw(mapper))).unwrap(),
+                Action::Change => session.mapping.change(|mapper| ((), withdraw(mapper))).unwrap(),
                 Action::Save => drop(session.save()),
                 Action::Load => {
                     let is_done = session.load().is_ok();
@@ -314,15 +314,15 @@ impl World {
     }
 
     fn place_of_map(&self, session: &Session) -> Option<usize> {
-        let extent = session.worker.inspect(|mapper| mapper.model().map().map(|map| map.extent)).unwrap()?;
+        let extent = session.mapping.inspect(|mapper| mapper.model().map().map(|map| map.extent)).unwrap()?;
         Some((extent[0][0] / FAR).round() as usize)
     }
 
     /// The poses at the readings, by odometry.
     fn drive(&mut self, session: &Session, place: usize, readings: usize) -> Vec<Pose> {
-        let inbox = &session.worker.inbox;
+        let inbox = &session.mapping.inbox;
         let mut poses = Vec::new();
-        let config = session.worker.config();
+        let config = session.mapping.config();
         let frame = if config.map_frame().is_empty() { "odom" } else { config.map_frame() };
         inbox.name_frame(frame).unwrap();
         for _ in 0..readings {
@@ -345,7 +345,7 @@ impl World {
     }
 
     fn drive_without_effect(&mut self, session: &Session, place: usize, poses: bool) {
-        let inbox = &session.worker.inbox;
+        let inbox = &session.mapping.inbox;
         self.now += 1000;
         for _ in 0..10 {
             self.now += 1;
@@ -362,7 +362,7 @@ impl World {
 
     /// Records the published map, replacing those that it continues.
     fn record_published(&mut self, session: &Session) {
-        let now = session.worker.inspect(Checkpoint::of).unwrap().unwrap();
+        let now = session.mapping.inspect(Checkpoint::of).unwrap().unwrap();
         if now.model.extent.is_some() {
             self.shown.retain(|before| !now.continues(before));
             self.shown.push(now);
@@ -434,7 +434,7 @@ impl World {
 /// Says for another SLAM that everything was driven this far beside, along x.
 fn correct(session: &Session, driven: &[Pose], by: f64) {
     let moved = |pose: &Pose| Pose { position: pose.position + Vector3::new(by, 0.0, 0.0), ..*pose };
-    session.worker.give_path(driven.iter().map(moved).collect());
+    session.mapping.give_path(driven.iter().map(moved).collect());
     session.flush().unwrap();
 }
 
@@ -456,8 +456,10 @@ fn is_same_driver(left: &Driver, right: &Driver) -> bool {
 
 /// Waits until everything published has been passed to the operating system, so that it survives SIGKILL.
 fn wait_for_file(session: &Session) {
-    let (steps, used) =
-        session.worker.inspect(|mapper| (mapper.progress().steps, mapper.pipeline().counters().used_readings)).unwrap();
+    let (steps, used) = session
+        .mapping
+        .inspect(|mapper| (mapper.progress().steps, mapper.pipeline().counters().used_readings))
+        .unwrap();
     let until = Instant::now() + Duration::from_secs(30);
     let is_busy = |status: MapLogStatus| !status.waits && (status.written < steps || status.pending_checkpoints > 0);
     while used > session.before.used_readings && is_busy(session.file_status()) {
@@ -617,7 +619,7 @@ fn saving_never_overwrites_a_different_map() {
     let mut config = world.settings(&everyday(vec![]));
     config.node.map_name = earlier.name.clone();
     let session = Session::start(&config, "", "/magmap").unwrap();
-    assert_eq!(session.worker.updates.newest_map().unwrap().totals.used_readings, 20);
+    assert_eq!(session.mapping.updates.newest_map().unwrap().totals.used_readings, 20);
     session.end().unwrap();
 }
 

@@ -31,11 +31,11 @@ fn mapped(
 ) -> PathBuf {
     let (file, mapper) = (folder.path().join(format!("{name}.magmap")), Mapper::new(config));
     let log = MapLog::create(&file, &mapper, Options { saves_at_end: true, ..Options::default() }).unwrap();
-    let worker = MappingThread::start(Mode::WaitForLearning, mapper, Some(Box::new(log)), None).unwrap();
-    worker.inbox.begin(SourceId::robot(format!("/{name}")), name.into()).unwrap();
-    worker.inbox.name_frame("odom").unwrap();
-    measurements.into_iter().for_each(|measurement| worker.inbox.send(measurement).unwrap());
-    drop(worker.join().unwrap());
+    let mapping = MappingThread::start(Mode::WaitForLearning, mapper, Some(Box::new(log)), None).unwrap();
+    mapping.inbox.begin(SourceId::robot(format!("/{name}")), name.into()).unwrap();
+    mapping.inbox.name_frame("odom").unwrap();
+    measurements.into_iter().for_each(|measurement| mapping.inbox.send(measurement).unwrap());
+    drop(mapping.join().unwrap());
     file
 }
 

@@ -32,7 +32,7 @@ fn node(folder: &TempDir, name: &str, field: Mapped) -> Config {
 
 fn start(config: &Config) -> Session {
     let session = Session::start(config, "", "/magmap").unwrap();
-    session.worker.inbox.name_frame("odom").unwrap();
+    session.mapping.inbox.name_frame("odom").unwrap();
     session
 }
 
@@ -85,7 +85,7 @@ fn a_robot_that_was_carried_and_turned_while_it_was_off_continues_its_map() {
         assert!(waits.contains("nothing is learnt before the robot is found"), "{waits}");
         send(&session, after.iter().skip(100).copied().map(&rebooted));
         session.flush().unwrap();
-        let relocated = session.worker.relocated().unwrap();
+        let relocated = session.mapping.relocated().unwrap();
         assert!(relocated.is_known && !relocated.words.contains("continued"), "{relocated:?}");
         session.end().unwrap();
         run(&told, after.iter().copied());
@@ -165,7 +165,7 @@ fn a_crash_while_the_robot_is_looked_for_loses_nothing() {
     let house = node(&crash, "house", Mapped::Vector);
     for _ in 0..2 {
         let session = start(&house);
-        assert!(!session.worker.relocated().unwrap().is_known);
+        assert!(!session.mapping.relocated().unwrap().is_known);
         session.end().unwrap();
         let [unplaced, _] = files(&crash).try_into().unwrap();
         let name = unplaced.file_stem().unwrap().to_str().unwrap().to_owned();

@@ -253,19 +253,19 @@ fn slam_of_strengths_is_refused_with_what_it_needs() {
 }
 
 /// Sends a drive as a robot would.
-fn feed(worker: &MappingThread, drive: &[SimulatedMeasurement]) {
+fn feed(mapping: &MappingThread, drive: &[SimulatedMeasurement]) {
     let measurements = drive.iter().map(|sample| sample.measurement);
-    let intake = Intake::new(&worker.config());
+    let intake = Intake::new(&mapping.config());
     for input in intake.run(messages::<Infallible>(Isometry3::identity(), measurements)) {
-        worker.inbox.send(input.unwrap()).unwrap();
+        mapping.inbox.send(input.unwrap()).unwrap();
     }
 }
 
 /// The corrected path, once it is as expected.
-fn wait_for(worker: &MappingThread, expected: &str, is_so: impl Fn(&CorrectedPath) -> bool) -> CorrectedPath {
+fn wait_for(mapping: &MappingThread, expected: &str, is_so: impl Fn(&CorrectedPath) -> bool) -> CorrectedPath {
     let deadline = Instant::now() + PATIENCE;
     loop {
-        match worker.corrected_path() {
+        match mapping.corrected_path() {
             Some(path) if is_so(&path) => return path,
             path => assert!(Instant::now() < deadline, "expected {expected}, found {path:?}"),
         }
@@ -274,10 +274,10 @@ fn wait_for(worker: &MappingThread, expected: &str, is_so: impl Fn(&CorrectedPat
 }
 
 /// Sends a drive, and waits until its path is corrected as far as it has driven, but for what waits for the next metres.
-fn send(worker: &MappingThread, drive: &[SimulatedMeasurement], length: f64) -> CorrectedPath {
-    feed(worker, drive);
-    worker.flush().unwrap();
-    wait_for(worker, &format!("a path of more than {length} m"), |path| path.length > length)
+fn send(mapping: &MappingThread, drive: &[SimulatedMeasurement], length: f64) -> CorrectedPath {
+    feed(mapping, drive);
+    mapping.flush().unwrap();
+    wait_for(mapping, &format!("a path of more than {length} m"), |path| path.length > length)
 }
 
 /// The largest distance of observations from where the sensor was, in metres. The map begins where the robot was.
@@ -293,9 +293,9 @@ fn largest_error(observations: impl Iterator<Item = Observation>, drive: &[Simul
 #[test]
 fn a_robot_corrects_its_path_while_it_drives_and_its_map_is_that_of_the_path() {
     let (drive, config) = (drive(), settings());
-    let worker = MappingThread::start(Mode::MergeWaiting, Mapper::new(&config), None, None).unwrap();
-    let path = send(&worker, &drive, 35.0);
-    let finished = worker.join().unwrap();
+    let mapping = MappingThread::start(Mode::MergeWaiting, Mapper::new(&config), None, None).unwrap();
+    let path = send(&mapping, &drive, 35.0);
+    let finished = mapping.join().unwrap();
     let kept = finished.mapper.trajectory();
     let folded = trajectory::fold(&config, kept.corrected_batches(), &|| false);
     assert!(folded.state() == finished.mapper.model().state());
@@ -326,8 +326,8 @@ fn a_corrected_path_is_continued_after_a_restart() {
     config.node.map_folder = folder.path().display().to_string();
     let (first, second) = drive.split_at(drive.len() * 2 / 3);
     let session = Session::start(&config, "", "/magmap").unwrap();
-    assert_eq!(session.worker.inbox.frame().as_deref(), Some("map"));
-    send(&session.worker, first, 20.0);
+    assert_eq!(session.mapping.inbox.frame().as_deref(), Some("map"));
+    send(&session.mapping, first, 20.0);
     session.save().unwrap();
     assert!(session.load().unwrap_err().contains("no map is loaded while another one is made"));
     session.end().unwrap();
@@ -338,9 +338,9 @@ fn a_corrected_path_is_continued_after_a_restart() {
 
     let session = Session::start(&config, "", "/magmap").unwrap();
     // Odometry is at once where it was.
-    let before = session.worker.inspect(|mapper| mapper.trajectory().correction.last()).unwrap();
-    assert!(before != Isometry2::identity() && session.worker.map_from_odometry() == before);
-    send(&session.worker, second, 35.0);
+    let before = session.mapping.inspect(|mapper| mapper.trajectory().correction.last()).unwrap();
+    assert!(before != Isometry2::identity() && session.mapping.map_from_odometry() == before);
+    send(&session.mapping, second, 35.0);
     session.end().unwrap();
     let kept = kept_in(&folder, &config);
     let by_odometry = largest_error(kept.observations().copied(), &drive);
@@ -355,7 +355,7 @@ fn a_path_is_corrected_further_after_a_reboot_elsewhere() {
     config.node.map_folder = folder.path().display().to_string();
     let (first, second) = drive.split_at(drive.len() * 5 / 8);
     let session = Session::start(&config, "", "/magmap").unwrap();
-    send(&session.worker, first, 20.0);
+    send(&session.mapping, first, 20.0);
     session.end().unwrap();
 
     let rebooted = of_another(other_frame(), [0.0; 3]);
@@ -364,8 +364,8 @@ fn a_path_is_corrected_further_after_a_reboot_elsewhere() {
         .map(|sample| SimulatedMeasurement { measurement: rebooted(sample.measurement), ..*sample })
         .collect();
     let session = Session::start(&config, "", "/magmap").unwrap();
-    send(&session.worker, &second, 35.0);
-    let relocated = session.worker.relocated().unwrap();
+    send(&session.mapping, &second, 35.0);
+    let relocated = session.mapping.relocated().unwrap();
     assert!(relocated.is_known && !relocated.words.contains("continued"), "{relocated:?}");
     // The transform on /tf is that of the odometry that the robot has now.
     let poses = second.iter().rev().filter_map(|sample| match sample.measurement {
@@ -373,7 +373,7 @@ fn a_path_is_corrected_further_after_a_reboot_elsewhere() {
         Measurement::Reading(_) => None,
     });
     let (by_odometry, truth) = poses.into_iter().next().unwrap();
-    let last = session.worker.map_from_odometry() * by_odometry;
+    let last = session.mapping.map_from_odometry() * by_odometry;
     let off = (last.translation.vector - truth.translation.vector).norm();
     let turned = last.rotation.angle_to(&truth.rotation).abs();
     assert!(off < 0.35 && turned < 0.2, "{off} m, {turned} radians");
@@ -388,7 +388,7 @@ fn following(field: Mapped) -> Config {
     let mut config = Config::default();
     config.model.field = field;
     config.slam.path_topic = "path".into();
-    config.worker.max_merged = 1;
+    config.mapping.max_merged = 1;
     config
 }
 
@@ -411,22 +411,22 @@ fn a_graph_that_bends_and_closes_leads_to_the_map_of_its_final_poses_and_mapping
         let steps = Arc::clone(&steps);
         move |observations, _| steps.lock().unwrap().push(observations.len())
     });
-    let worker = MappingThread::start(Mode::MergeWaiting, Mapper::new(&config), None, Some(observer)).unwrap();
+    let mapping = MappingThread::start(Mode::MergeWaiting, Mapper::new(&config), None, Some(observer)).unwrap();
     let quarter = drive.len() / 4;
     for part in 1..=4 {
-        feed(&worker, &drive[(part - 1) * quarter..part * quarter]);
-        worker.give_path(by_other_slam(&drive[..part * quarter], 2.0));
+        feed(&mapping, &drive[(part - 1) * quarter..part * quarter]);
+        mapping.give_path(by_other_slam(&drive[..part * quarter], 2.0));
     }
-    feed(&worker, &drive[4 * quarter..]);
-    worker.flush().unwrap();
-    let bent = wait_for(&worker, "a path that is bent by 2 m", |path| path.moved_most > 1.5 && path.length > 35.0);
+    feed(&mapping, &drive[4 * quarter..]);
+    mapping.flush().unwrap();
+    let bent = wait_for(&mapping, "a path that is bent by 2 m", |path| path.moved_most > 1.5 && path.length > 35.0);
     // The loop closes.
     let final_poses = by_other_slam(&drive, 0.0);
-    worker.give_path(final_poses.clone());
-    let closed = wait_for(&worker, "a path that is not bent", |path| path.moved_most < 1.2);
+    mapping.give_path(final_poses.clone());
+    let closed = wait_for(&mapping, "a path that is not bent", |path| path.moved_most < 1.2);
     assert!(bent.tracked.is_none() && closed.moved_most > 0.4 && closed.length > 40.0, "{closed:?}");
-    assert_eq!(worker.placed_poses(), Some(final_poses.len()));
-    let live = worker.join().unwrap();
+    assert_eq!(mapping.placed_poses(), Some(final_poses.len()));
+    let live = mapping.join().unwrap();
 
     // Every observation was learnt once on the way, also while the map was made again, which published no batch.
     let (counters, trajectory) = (live.status.counters, live.mapper.trajectory());
@@ -440,12 +440,12 @@ fn a_graph_that_bends_and_closes_leads_to_the_map_of_its_final_poses_and_mapping
     assert!(by_odometry > 0.4 && corrected < 0.08, "{by_odometry} m by odometry, {corrected} m corrected");
 
     // The same drive with the final poses alone.
-    let worker = MappingThread::start(Mode::MergeWaiting, Mapper::new(&config), None, None).unwrap();
-    feed(&worker, &drive);
-    worker.flush().unwrap();
-    worker.give_path(final_poses);
-    wait_for(&worker, "a corrected path", |path| path.length > 35.0);
-    let once = worker.join().unwrap().mapper;
+    let mapping = MappingThread::start(Mode::MergeWaiting, Mapper::new(&config), None, None).unwrap();
+    feed(&mapping, &drive);
+    mapping.flush().unwrap();
+    mapping.give_path(final_poses);
+    wait_for(&mapping, "a corrected path", |path| path.length > 35.0);
+    let once = mapping.join().unwrap().mapper;
     assert!(once.trajectory().correction == trajectory.correction);
     assert!(once.trajectory().batches() == trajectory.batches());
     assert!(once.model().state() == live.mapper.model().state());
@@ -460,11 +460,11 @@ fn the_path_of_another_slam_is_continued_after_a_restart() {
     config.node.map_folder = folder.path().display().to_string();
     let (first, second) = drive.split_at(drive.len() * 2 / 3);
     let session = Session::start(&config, "", "/magmap").unwrap();
-    assert_eq!(session.worker.inbox.frame().as_deref(), Some("map"));
-    feed(&session.worker, first);
+    assert_eq!(session.mapping.inbox.frame().as_deref(), Some("map"));
+    feed(&session.mapping, first);
     session.flush().unwrap();
-    session.worker.give_path(by_other_slam(first, 2.0));
-    wait_for(&session.worker, "a bent path", |path| path.moved_most > 0.5);
+    session.mapping.give_path(by_other_slam(first, 2.0));
+    wait_for(&session.mapping, "a bent path", |path| path.moved_most > 0.5);
     session.end().unwrap();
 
     let without =
@@ -474,8 +474,8 @@ fn the_path_of_another_slam_is_continued_after_a_restart() {
 
     // The other SLAM closes its loop just before the end, which moves earlier observations as well.
     let session = Session::start(&config, "", "/magmap").unwrap();
-    feed(&session.worker, second);
-    session.worker.give_path(by_other_slam(&drive, 0.0));
+    feed(&session.mapping, second);
+    session.mapping.give_path(by_other_slam(&drive, 0.0));
     session.end().unwrap();
     let database = Arc::new(Database::open(folder.path().join("map.magmap")).unwrap());
     let kept = database.recover(&config, Gaps::Stop, |_| {}).unwrap().mapper;

@@ -73,12 +73,12 @@ fn soak(simulation: &Simulation) -> (Vec<Sample>, Finished) {
         }
     });
     let step_log = Some(Box::new(log) as _);
-    let worker = MappingThread::start(Mode::WaitForLearning, mapper, step_log, Some(observer)).unwrap();
-    let inbox = &worker.inbox;
+    let mapping = MappingThread::start(Mode::WaitForLearning, mapper, step_log, Some(observer)).unwrap();
+    let inbox = &mapping.inbox;
     for sample in simulation.drive(simulation.world().unwrap()).unwrap() {
         inbox.send(sample.measurement).unwrap();
     }
-    let finished = worker.join().unwrap();
+    let finished = mapping.join().unwrap();
     assert_eq!(handle.status().lost, None);
     let read = map_file::read(&map).unwrap();
     assert!(read.stream.progress == *finished.mapper.progress());

@@ -18,11 +18,11 @@ fn assert_folds_to_the_same_map(change: impl FnOnce(&mut Config)) {
     let folder = tempfile::tempdir().unwrap();
     let (map, mapper) = (folder.path().join("map.magmap"), Mapper::new(&config));
     let log = MapLog::create(&map, &mapper, Options::default()).unwrap();
-    let worker = MappingThread::start(Mode::WaitForLearning, mapper, Some(Box::new(log)), None).unwrap();
+    let mapping = MappingThread::start(Mode::WaitForLearning, mapper, Some(Box::new(log)), None).unwrap();
     for sample in simulation.drive(&simulation.world().unwrap()).unwrap() {
-        worker.inbox.send(sample.measurement).unwrap();
+        mapping.inbox.send(sample.measurement).unwrap();
     }
-    let driven = worker.join().unwrap().mapper.model().state();
+    let driven = mapping.join().unwrap().mapper.model().state();
 
     let batches = Database::open_to_read(&map).unwrap().trajectory().unwrap();
     assert!(batches.len() >= 8, "{} batches", batches.len());

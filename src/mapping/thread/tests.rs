@@ -30,7 +30,7 @@ impl Seen {
     }
 }
 
-/// A worker whose updates are recorded and, with a gate, wait for a token each before they are published.
+/// A mapping thread whose updates are recorded and, with a gate, wait for a token each before they are published.
 fn spawn(config: &Config, mode: Mode, gate: Option<Receiver<()>>) -> (MappingThread, Seen) {
     let seen = Seen::default();
     let stop = Arc::new(Mutex::new(StopSignal::default()));
@@ -45,9 +45,9 @@ fn spawn(config: &Config, mode: Mode, gate: Option<Receiver<()>>) -> (MappingThr
             lock(&seen.0).push((observations.to_vec(), Arc::clone(update)));
         }
     });
-    let worker = MappingThread::start(mode, Mapper::new(config), None, Some(observer)).unwrap();
-    *lock(&stop) = worker.stop.clone();
-    (worker, seen)
+    let mapping = MappingThread::start(mode, Mapper::new(config), None, Some(observer)).unwrap();
+    *lock(&stop) = mapping.stop.clone();
+    (mapping, seen)
 }
 
 fn observations(update: &Update) -> u64 {
@@ -59,7 +59,7 @@ fn config(inbox: usize, max_merged: usize) -> Config {
     let mut config = Config::default();
     config.averaging.spacing = 0.0;
     config.batch = config::Batch { max_observations: 10, max_path: 0.0, max_duration: 0.0 };
-    config.worker = config::Worker { inbox, max_merged };
+    config.mapping = config::Mapping { inbox, max_merged };
     config
 }
 
@@ -77,16 +77,16 @@ fn pair(index: usize) -> [Measurement; 2] {
 fn offline_a_slow_learner_loses_nothing_and_every_batch_is_an_update() {
     let (open, gate) = bounded(1000);
     // An inbox of 4 in front of a learner that waits: the source has to wait too.
-    let (worker, seen) = spawn(&config(4, 5000), Mode::WaitForLearning, Some(gate));
+    let (mapping, seen) = spawn(&config(4, 5000), Mode::WaitForLearning, Some(gate));
     let source = std::thread::spawn({
-        let inbox = worker.inbox.clone();
+        let inbox = mapping.inbox.clone();
         move || (0..105).flat_map(pair).try_for_each(|measurement| inbox.send(measurement))
     });
     for _ in 0..11 {
         open.send(()).unwrap();
     }
     source.join().unwrap().unwrap();
-    let finished = worker.join().unwrap();
+    let finished = mapping.join().unwrap();
     assert_eq!(seen.stamps(), (0..105).collect::<Vec<_>>());
     assert_eq!(seen.batches(), [[10; 10].as_slice(), &[5]].concat());
     let updates = lock(&seen.0);
@@ -99,15 +99,15 @@ fn offline_a_slow_learner_loses_nothing_and_every_batch_is_an_update() {
 #[test]
 fn live_waiting_batches_are_merged_and_every_observation_is_learnt_once() {
     let (open, gate) = bounded(1000);
-    let (worker, seen) = spawn(&config(1000, 40), Mode::MergeWaiting, Some(gate));
-    let inbox = &worker.inbox;
+    let (mapping, seen) = spawn(&config(1000, 40), Mode::MergeWaiting, Some(gate));
+    let inbox = &mapping.inbox;
     for measurement in (0..105).flat_map(pair) {
         assert!(inbox.offer(measurement).unwrap());
     }
     for _ in 0..20 {
         open.send(()).unwrap();
     }
-    let finished = worker.join().unwrap();
+    let finished = mapping.join().unwrap();
     assert_eq!(seen.stamps(), (0..105).collect::<Vec<_>>());
     // While the first update waited the rest came in; at least the second update must then be a merged one.
     let batches = seen.batches();
@@ -125,8 +125,8 @@ fn live_waiting_batches_are_merged_and_every_observation_is_learnt_once() {
 #[test]
 fn live_a_full_inbox_counts_what_it_loses() {
     let (open, gate) = bounded(1000);
-    let (worker, seen) = spawn(&config(20, 20), Mode::MergeWaiting, Some(gate));
-    let inbox = &worker.inbox;
+    let (mapping, seen) = spawn(&config(20, 20), Mode::MergeWaiting, Some(gate));
+    let inbox = &mapping.inbox;
     let mut lost = [0_u64; 2];
     for [pose, reading] in (0..500).map(pair) {
         lost[0] += u64::from(!inbox.offer(pose).unwrap());
@@ -134,12 +134,12 @@ fn live_a_full_inbox_counts_what_it_loses() {
     }
     // At most 10 observations in the running update, 30 ready, 20 messages in the inbox: most of 500 did not fit.
     assert!(lost[1] > 400, "{lost:?}");
-    let status = worker.status();
+    let status = mapping.status();
     assert_eq!([status.lost_poses, status.lost_readings], lost);
     for _ in 0..100 {
         open.send(()).unwrap();
     }
-    let finished = worker.join().unwrap();
+    let finished = mapping.join().unwrap();
     let counters = finished.status.counters;
     assert_eq!(counters.readings + lost[1], 500);
     assert_eq!(counters.used_readings + counters.rejections.readings(), counters.readings);
@@ -150,49 +150,49 @@ fn live_a_full_inbox_counts_what_it_loses() {
 #[test]
 fn a_flush_returns_when_everything_before_is_in_the_map() {
     for mode in [Mode::WaitForLearning, Mode::MergeWaiting] {
-        let (worker, _) = spawn(&config(100, 5000), mode, None);
-        let inbox = &worker.inbox;
+        let (mapping, _) = spawn(&config(100, 5000), mode, None);
+        let inbox = &mapping.inbox;
         (0..13).flat_map(pair).for_each(|measurement| inbox.send(measurement).unwrap());
-        worker.flush().unwrap();
-        let newest = worker.updates.newest().expect("an update");
+        mapping.flush().unwrap();
+        let newest = mapping.updates.newest().expect("an update");
         assert_eq!((observations(&newest), newest.cut), (13, CutReason::Flush));
-        assert_eq!(worker.status().counters.used_readings, 13);
+        assert_eq!(mapping.status().counters.used_readings, 13);
         // An empty flush makes no update.
-        worker.flush().unwrap();
-        assert_eq!(worker.status().updates, newest.number + 1);
+        mapping.flush().unwrap();
+        assert_eq!(mapping.status().updates, newest.number + 1);
     }
 }
 
 #[test]
 fn the_map_is_inspected_and_changed_between_batches() {
-    let (worker, _) = spawn(&config(100, 5000), Mode::MergeWaiting, None);
-    (0..13).flat_map(pair).for_each(|measurement| worker.inbox.send(measurement).unwrap());
+    let (mapping, _) = spawn(&config(100, 5000), Mode::MergeWaiting, None);
+    (0..13).flat_map(pair).for_each(|measurement| mapping.inbox.send(measurement).unwrap());
     let used = |pipeline: &Pipeline| pipeline.counters().used_readings;
-    let seen = worker.inspect(move |mapper| (used(mapper.pipeline()), mapper.model().totals.observations)).unwrap();
+    let seen = mapping.inspect(move |mapper| (used(mapper.pipeline()), mapper.model().totals.observations)).unwrap();
     assert_eq!(seen, (13, 10), "the batch of ten is learnt, the open one is not closed");
-    assert_eq!(worker.updates.newest().unwrap().number, 0);
+    assert_eq!(mapping.updates.newest().unwrap().number, 0);
     let empty = Checkpoint::of(&Mapper::new(&config(100, 5000))).unwrap().map();
     let load = |is_wanted: bool| {
         let source = Step::Source { id: SourceId::robot("robot"), run: "1".into() };
         let steps = if is_wanted { vec![Step::Load(Box::new(empty.clone())), source] } else { Vec::new() };
-        worker.change(move |_| (is_wanted, steps)).unwrap()
+        mapping.change(move |_| (is_wanted, steps)).unwrap()
     };
     assert!(!load(false));
-    assert_eq!(worker.updates.newest().unwrap().number, 0, "the map stays");
+    assert_eq!(mapping.updates.newest().unwrap().number, 0, "the map stays");
     assert!(load(true));
-    let newest = worker.updates.newest().unwrap();
+    let newest = mapping.updates.newest().unwrap();
     assert_eq!((newest.number, observations(&newest), newest.observations), (1, 0, 0));
-    assert_eq!(worker.status().updates, 1, "another map is no update");
-    let finished = worker.join().unwrap();
+    assert_eq!(mapping.status().updates, 1, "another map is no update");
+    let finished = mapping.join().unwrap();
     assert_eq!(finished.mapper.model().totals.batches(), 0, "the open batch belonged to the replaced map");
 }
 
 #[test]
 fn a_mount_takes_effect_in_order_even_through_a_full_inbox() {
     let (open, gate) = bounded(1000);
-    let (worker, seen) = spawn(&config(4, 5000), Mode::WaitForLearning, Some(gate));
+    let (mapping, seen) = spawn(&config(4, 5000), Mode::WaitForLearning, Some(gate));
     let source = std::thread::spawn({
-        let inbox = worker.inbox.clone();
+        let inbox = mapping.inbox.clone();
         move || {
             for (index, pair) in (0..30).map(pair).enumerate() {
                 if index % 10 == 5 {
@@ -206,8 +206,8 @@ fn a_mount_takes_effect_in_order_even_through_a_full_inbox() {
     (0..3).for_each(|_| open.send(()).unwrap());
     let error = source.join().unwrap().unwrap_err();
     assert!(matches!(error, Error::MountNotFinite(_)), "{error}");
-    let inbox = worker.inbox.clone();
-    worker.join().unwrap();
+    let inbox = mapping.inbox.clone();
+    mapping.join().unwrap();
     let seen = lock(&seen.0);
     let observations = seen.iter().flat_map(|(observations, _)| observations);
     let heights: Vec<f64> = observations.map(|observation| observation.position.y).collect();
@@ -217,12 +217,12 @@ fn a_mount_takes_effect_in_order_even_through_a_full_inbox() {
 
 #[test]
 fn the_last_rejections_are_in_the_final_status() {
-    let (worker, _) = spawn(&config(100, 5000), Mode::WaitForLearning, None);
+    let (mapping, _) = spawn(&config(100, 5000), Mode::WaitForLearning, None);
     let [pose, reading] = pair(0);
     let [_, later] = pair(1);
-    [pose, reading, later].into_iter().for_each(|measurement| worker.inbox.send(measurement).unwrap());
-    worker.flush().unwrap();
-    let status = worker.join().unwrap().status;
+    [pose, reading, later].into_iter().for_each(|measurement| mapping.inbox.send(measurement).unwrap());
+    mapping.flush().unwrap();
+    let status = mapping.join().unwrap().status;
     assert_eq!((status.updates, status.counters.rejections.of(Rejection::NoLaterPose)), (1, 1));
 }
 
@@ -230,38 +230,38 @@ fn the_last_rejections_are_in_the_final_status() {
 fn stop_ends_a_running_update_and_keeps_what_was_sent() {
     // This gate is never opened.
     let (_open, gate) = bounded(1);
-    let (worker, seen) = spawn(&config(1000, 5000), Mode::WaitForLearning, Some(gate));
-    (0..35).flat_map(pair).for_each(|measurement| worker.inbox.send(measurement).unwrap());
-    assert!(worker.updates.newest().is_none());
-    worker.stop.stop();
-    assert!(worker.stop.is_stopped());
-    worker.join().unwrap();
+    let (mapping, seen) = spawn(&config(1000, 5000), Mode::WaitForLearning, Some(gate));
+    (0..35).flat_map(pair).for_each(|measurement| mapping.inbox.send(measurement).unwrap());
+    assert!(mapping.updates.newest().is_none());
+    mapping.stop.stop();
+    assert!(mapping.stop.is_stopped());
+    mapping.join().unwrap();
     assert_eq!(seen.batches(), [10, 10, 10, 5]);
 }
 
 #[test]
 fn a_panic_on_the_thread_is_reported_and_nothing_hangs() {
     let observer: Observer = Box::new(|_, update| assert!(update.number == 0, "the second update broke"));
-    let worker =
+    let mapping =
         MappingThread::start(Mode::WaitForLearning, Mapper::new(&config(4, 5000)), None, Some(observer)).unwrap();
-    let inbox = worker.inbox.clone();
+    let inbox = mapping.inbox.clone();
     let sent = (0..1000).flat_map(pair).try_for_each(|measurement| inbox.send(measurement));
     assert!(matches!(sent, Err(Error::Closed)));
     assert!(matches!(inbox.offer(pair(0)[0]), Err(Error::Closed)));
-    assert!(matches!(worker.flush(), Err(Error::Closed)));
-    assert!(matches!(worker.inspect(|_| ()), Err(Error::Closed)));
-    let updates = worker.updates.clone();
+    assert!(matches!(mapping.flush(), Err(Error::Closed)));
+    assert!(matches!(mapping.inspect(|_| ()), Err(Error::Closed)));
+    let updates = mapping.updates.clone();
     assert_eq!(observations(&updates.newest().unwrap()), 10);
-    let Err(Error::Panicked(message)) = worker.join() else { panic!("expected the panic") };
+    let Err(Error::Panicked(message)) = mapping.join() else { panic!("expected the panic") };
     assert!(message.starts_with("the second update broke"), "{message}");
 }
 
 #[test]
 fn dropping_every_sender_finishes_the_map() {
-    let (worker, _) = spawn(&config(100, 5000), Mode::WaitForLearning, None);
-    let (inbox, updates) = (worker.inbox.clone(), worker.updates.clone());
+    let (mapping, _) = spawn(&config(100, 5000), Mode::WaitForLearning, None);
+    let (inbox, updates) = (mapping.inbox.clone(), mapping.updates.clone());
     (0..13).flat_map(pair).for_each(|measurement| inbox.send(measurement).unwrap());
-    drop((worker, inbox));
+    drop((mapping, inbox));
     let start = Instant::now();
     while updates.newest().is_none_or(|newest| observations(&newest) < 13) {
         assert!(start.elapsed() < SOON, "the last batch is not learnt");

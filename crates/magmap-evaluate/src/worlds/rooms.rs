@@ -179,12 +179,12 @@ fn map_one(setting: &Setting, seed: u64, config: &Config, outliers: Outliers) ->
     let lanes = Route::LawnMower { spacing: lanes };
 
     let mut corrupt = outliers.corruption(seed);
-    let worker = MappingThread::start(Mode::WaitForLearning, Mapper::new(config), None, None)?;
+    let mapping = MappingThread::start(Mode::WaitForLearning, Mapper::new(config), None, None)?;
     let start = Instant::now();
     for sample in drive(lanes, length, fault.of(robot.clone(), length), seed)? {
-        worker.inbox.send(changed(sample.measurement, |field| corrupt(with_iron(field))))?;
+        mapping.inbox.send(changed(sample.measurement, |field| corrupt(with_iron(field))))?;
     }
-    let finished = worker.join()?;
+    let finished = mapping.join()?;
     let seconds = start.elapsed().as_secs_f64();
     let map = finished.mapper.model().map().context("no batch was learnt")?;
 

@@ -56,9 +56,9 @@ pub fn other_frame() -> Isometry3<f64> {
 /// Sends measurements no faster than they are learnt, so that no batches are merged: the map does not depend on the speed of the computer.
 pub fn send(session: &Session, measurements: impl IntoIterator<Item = Measurement>) {
     for (index, measurement) in measurements.into_iter().enumerate() {
-        session.worker.inbox.send(measurement).unwrap();
+        session.mapping.inbox.send(measurement).unwrap();
         if index % 50 == 0 {
-            session.worker.inspect(|_| ()).unwrap();
+            session.mapping.inspect(|_| ()).unwrap();
         }
     }
 }
