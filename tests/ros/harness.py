@@ -131,10 +131,10 @@ class Process:
         except subprocess.TimeoutExpired:
             raise AssertionError(f'{self.name}: expected its end within {timeout:g} s, it still runs') from None
 
-    def stop(self, number=signal.SIGINT, timeout=PATIENCE):
+    def stop(self, number=signal.SIGINT):
         """Asks it to end; its exit code."""
         self.send_signal(number)
-        return self.wait(timeout)
+        return self.wait()
 
     def close(self):
         """Ends whatever is left of it and of what it started."""

@@ -492,7 +492,7 @@ def test_a_signal_in_the_middle_of_a_drive_ends_the_node_in_good_order(session, 
     driver.start()
     try:
         mapper.wait_diagnostics(lambda report: report.count('readings used') > 200, 'a drive')
-        assert mapper.process.stop(number, timeout=15.0) == 0, mapper.process.log
+        assert mapper.process.stop(number) == 0, mapper.process.log
     finally:
         has_ended.set()
         driver.join()
@@ -505,7 +505,7 @@ def test_a_signal_stops_a_running_optimisation(session):
     mapper, robot, _ = learning_for_long(session)
     # Reports do not wait for the batch.
     assert mapper.fresh_diagnostics().count('updates') == 0
-    assert mapper.process.stop(timeout=15.0) == 0
+    assert mapper.process.stop() == 0
     assert 'mapped 3000 of 3000 readings' in mapper.process.log and 'in 1 updates' in mapper.process.log
 
 
@@ -516,7 +516,7 @@ def test_a_node_that_is_busy_learning_does_not_blame_the_odometry(session):
     busy = mapper.fresh_diagnostics()
     assert busy.count('updates') == 0 and busy.count('backlog') > 0
     assert 'odometry is late' not in mapper.process.log, mapper.process.log
-    assert mapper.process.stop(timeout=15.0) == 0
+    assert mapper.process.stop() == 0
 
 
 def learning_for_long(session):
@@ -681,7 +681,7 @@ def test_two_nodes_in_different_namespaces_make_maps_of_their_own(session):
 
 def test_the_launch_file_starts_a_node_as_its_arguments_say(session, tmp_path):
     config = tmp_path / 'robot.toml'
-    config.write_text('selection.delta = 0.1\nnode.diagnostics_rate = 20.0\nworker.max_merged = 1\n')
+    config.write_text('selection.delta = 0.1\nnode.diagnostics_rate = 20.0\nmapping.max_merged = 1\n')
     arguments = [
         f'config:={config}', 'namespace:=robot', 'magnetometer_topic:=/sensors/mag', 'odometry_topic:=wheels/odom',
         'reliability:=reliable', f'map_folder:={tmp_path / "maps"}',
