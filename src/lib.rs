@@ -6,9 +6,11 @@
 //! The model is a separate crate, [`streaming_gp`]; the program `magmap`, which maps recordings, is `magmap-tools`. This crate is what
 //! a robot carries, from the inside out; inner modules know nothing of outer ones:
 //!
+//! * [`errors`], [`sync`], [`arrays`], [`files`]: errors in words, locks, named arrays, and files that are replaced whole or not at all.
 //! * [`config`]: every setting, its default and its meaning.
 //! * [`sensing`]: from messages to located readings: the intake with clocks and frames, calibration, gates, and why nothing is being mapped.
 //! * [`field`]: the map of the field: prediction, learning, state and rasters.
+//! * [`display`]: what viewers show of a map.
 //! * [`trajectory`]: what was driven, kept, from which a map can be made again.
 //! * [`particle_filter`]: where a sensor is in a map, and whether that is proven.
 //! * [`registration`]: where one map is in the other, and a robot in the map that it continues, by their trajectories.
@@ -17,8 +19,6 @@
 //! * [`store`]: the file of a map, what is written into it while the map is made, and which map a run continues.
 //! * [`localization`]: the robot in a finished map.
 //! * [`session`]: a live run, independent of ROS.
-//! * [`files`], [`sync`]: files that are replaced whole or not at all, and locks.
-//! * [`display`]: what viewers show of a map.
 //! * `ros`: the ROS 2 nodes (feature `ros`).
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]

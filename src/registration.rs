@@ -6,7 +6,7 @@
 //! trajectory of A ── located in map B ── transform ┘
 //! ```
 //!
-//! A map is driven through the other as a robot would be that may be anywhere ([`localization`](crate::localization)), with the same rule of
+//! A map is driven through the other as a robot would be that may be anywhere ([`particle_filter`](crate::particle_filter)), with the same rule of
 //! proof, and the other through it. Neither is a proof alone: some metres of other rooms may look alike. Maps of different places would have to
 //! fail both ways in the same way, and all their observations to agree afterwards ([`UNEXPLAINED`]).
 

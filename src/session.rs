@@ -1,17 +1,18 @@
 //! A live run: starting from a map, handling requests, and ending. Independent of ROS.
 
 use crate::config::{self, Config};
+use crate::mapping;
 use crate::mapping::mapper::{Mapper, SourceId, Step};
 use crate::mapping::relocating::Relocated;
 use crate::mapping::thread::{MappingThread, Mode};
 use crate::sensing::counters::Counters;
 use crate::sensing::frames::normalized;
+use crate::store;
 use crate::store::checkpoint::Checkpoint;
 use crate::store::map_file::{self, InitialMap, MapStart, Reservation};
 use crate::store::map_log::{MapLogHandle, wait_for};
 use crate::store::status::MapLogStatus;
 use crate::sync::lock;
-use crate::{mapping, store};
 use std::path::PathBuf;
 use std::sync::Mutex;
 

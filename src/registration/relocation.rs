@@ -2,7 +2,7 @@
 //!
 //! After a reboot, odometry begins at zero wherever the robot is. Where it says that the robot is near the end of the map's path, it may
 //! also have continued: then the first metres of readings decide, which agree with the map there or do not. Otherwise the robot is
-//! located as one that may be anywhere, with the rule of proof of the [localizer](crate::localization) and that of maps that are
+//! located as one that may be anywhere, with the rule of proof of the [particle filter](crate::particle_filter) and that of maps that are
 //! [merged](UNEXPLAINED).
 
 use std::fmt::{self, Display, Formatter};
