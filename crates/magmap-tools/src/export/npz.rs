@@ -126,8 +126,9 @@ pub(crate) fn write_array<T: Serialize>(
     values: impl IntoIterator<Item = T>,
 ) -> io::Result<()> {
     let type_string = type_string.parse().map_err(io::Error::other)?;
-    // Without the time of writing, equal maps are equal files.
-    let options = FileOptions::default().last_modified_time(DateTime::default());
+    // Without the time of writing, equal maps are equal files. What compresses is the unknown; digits of numbers hardly do, however long
+    // they are searched.
+    let options = FileOptions::default().last_modified_time(DateTime::default()).compression_level(Some(1));
     archive.start_file(file_name_from_array_name(name), options)?;
     // The compression is slow with eight bytes at a time.
     let mut buffer = BufWriter::new(archive);
