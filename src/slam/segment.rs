@@ -186,13 +186,11 @@ impl Segment {
         features
     }
 
-    /// Information of the readings on the field; the lower triangle.
-    pub fn information(&self, features: &Matrix) -> Matrix {
+    /// Adds a multiple of the information of the readings on the field; the lower triangle.
+    pub fn add_information(&self, features: &Matrix, factor: f64, target: &mut Matrix) {
         let mut weighted = linalg::copied(features.as_ref());
         linalg::scale_columns(&mut weighted, |column| self.weight(column / 3)[column % 3].sqrt());
-        let mut information = linalg::zeros(features.nrows(), features.nrows());
-        linalg::add_outer_gram(information.as_mut(), 1.0, weighted.as_ref());
-        information
+        linalg::add_outer_gram(target.as_mut(), factor, weighted.as_ref());
     }
 
     /// One over the variances of the axes of a reading.
@@ -286,8 +284,7 @@ impl Segment {
         self.descent.poses[index] - Vector3::new(slope.x, slope.y, 0.0)
     }
 
-    /// Computes second derivatives, and what is left of them after the elimination of the poses after the first: the
-    /// [block](Self::block).
+    /// Computes second derivatives, and eliminates the poses after the first; returns their [coupling](Self::coupling).
     pub fn linearise(
         &mut self,
         problem: &Problem<'_>,
@@ -312,24 +309,23 @@ impl Segment {
             }
         }
         self.linearised.factor = ChainFactor::new(&diagonal[1..], below.get(1..).unwrap_or_default())?;
-        let block = self.block(features);
-        let field = features.nrows();
-        let border = Matrix::from_fn(block.nrows(), AFTER_FIELD, |row, column| block[(field + column, row)]);
+        let Sums { mut border, coupling, field, .. } = self.sums(features);
+        let after_field = coupling.as_ref().subrows(field, AFTER_FIELD);
+        linalg::add_product(border.as_mut(), -1.0, coupling.as_ref(), after_field.transpose());
         self.linearised.border = Some(border);
-        Ok(block)
+        Ok(coupling)
     }
 
-    /// The rest of the second derivatives after the elimination of the poses after the first: the lower triangle.
-    pub fn block(&self, features: &Matrix) -> Matrix {
-        let (mut block, coupling) = self.coupled(features);
-        linalg::add_outer_gram(block.as_mut(), -1.0, coupling.as_ref());
-        block
+    /// Coupling of the field, and of what follows it in the block, with the poses after the first, half-solved: C of what their elimination
+    /// takes from the second derivatives, C C'.
+    pub fn coupling(&self, features: &Matrix) -> Matrix {
+        self.sums(features).coupling
     }
 
-    /// The block before the elimination, and its coupling with the interior poses, half-solved.
-    fn coupled(&self, features: &Matrix) -> (Matrix, Matrix) {
+    /// The second derivatives before the elimination, with the coupling half-solved.
+    fn sums(&self, features: &Matrix) -> Sums {
         let Linearised { readings, movements, factor, .. } = &self.linearised;
-        let mut sums = Sums::new(&self.information(features), readings.len());
+        let mut sums = Sums::new(features.nrows(), readings.len());
         for (index, reading) in readings.iter().enumerate() {
             sums.add_reading(index, reading, &self.weight(index), features);
         }
@@ -337,7 +333,7 @@ impl Segment {
             sums.add_movement(index, movement);
         }
         factor.solve_half_right(&mut sums.coupling);
-        (sums.block, sums.coupling)
+        sums
     }
 
     /// The second derivatives times a change.
@@ -389,16 +385,18 @@ impl Segment {
 
     /// Covariance of each interior pose given the block, and minus its regression on the block: three columns for each pose.
     pub fn conditionals(&self, features: &Matrix) -> (Vec<Matrix3<f64>>, Matrix) {
-        let (_, mut regression) = self.coupled(features);
+        let mut regression = self.coupling(features);
         self.linearised.factor.solve_other_half_right(&mut regression);
         (self.linearised.factor.inverse_diagonal(), regression)
     }
 }
 
-/// Second derivatives as they are summed up: the block of field, shared unknowns, first pose and next segment's first pose, and its coupling with
-/// the interior poses.
+/// Second derivatives as they are summed up, but for those of the field.
 struct Sums {
-    block: Matrix,
+    /// Coupling of the field, then of what follows it in the block, with what follows the field: a column for each of the shared unknowns, the
+    /// first pose and the next segment's first pose.
+    border: Matrix,
+    /// Coupling of the same with the interior poses.
     coupling: Matrix,
     /// Number of unknowns of the field, which come first.
     field: usize,
@@ -407,16 +405,13 @@ struct Sums {
 }
 
 impl Sums {
-    fn new(information: &Matrix, poses: usize) -> Self {
-        let field = information.nrows();
+    fn new(field: usize, poses: usize) -> Self {
         let size = field + AFTER_FIELD;
-        let mut block = linalg::zeros(size, size);
-        block.as_mut().submatrix_mut(0, 0, field, field).copy_from(information);
-        Self { block, coupling: linalg::zeros(size, 3 * (poses - 1)), field, poses }
+        Self { border: linalg::zeros(size, AFTER_FIELD), coupling: linalg::zeros(size, 3 * (poses - 1)), field, poses }
     }
 
     fn add_reading(&mut self, index: usize, reading: &Reading, weight: &Vector3<f64>, features: &Matrix) {
-        let Self { block, coupling, field, .. } = self;
+        let Self { border, coupling, field, .. } = self;
         let (field, weight) = (*field, Matrix3::from_diagonal(weight));
         // Derivatives with the axes along those of the map, where the weights are the same.
         let weighted = weight * reading.in_pose;
@@ -424,45 +419,44 @@ impl Sums {
         in_shared.fixed_view_mut::<3, 3>(0, IRON).copy_from(&reading.in_iron);
         in_shared.fixed_view_mut::<3, 3>(0, MEAN).fill_with_identity();
         let weighted_shared = weight * in_shared;
-        add(block, field, field, in_shared.tr_mul(&weighted_shared).iter().copied(), SHARED);
+        add(border, field, 0, in_shared.tr_mul(&weighted_shared).iter().copied(), SHARED);
         let axes = |axis: usize| features.col_as_slice(3 * index + axis);
         for shared in IRON..SHARED {
             for axis in 0..3 {
-                add_row(block, field + shared, axes(axis), weighted_shared[(axis, shared)]);
+                add_column(border, shared, axes(axis), weighted_shared[(axis, shared)]);
             }
         }
         let with_shared = in_shared.tr_mul(&weighted);
         for axis in 0..3 {
             let Some(interior) = index.checked_sub(1) else {
                 for of in 0..3 {
-                    add_row(block, field + SHARED + axis, axes(of), weighted[(of, axis)]);
+                    add_column(border, SHARED + axis, axes(of), weighted[(of, axis)]);
                 }
                 for shared in 0..SHARED {
-                    block[(field + SHARED + axis, field + shared)] += with_shared[(shared, axis)];
+                    border[(field + shared, SHARED + axis)] += with_shared[(shared, axis)];
                 }
                 continue;
             };
-            let column = coupling.col_as_slice_mut(3 * interior + axis);
             for of in 0..3 {
-                let factor = weighted[(of, axis)];
-                column.iter_mut().zip(axes(of)).for_each(|(out, value)| *out += factor * value);
+                add_column(coupling, 3 * interior + axis, axes(of), weighted[(of, axis)]);
             }
-            (0..SHARED).for_each(|shared| column[field + shared] += with_shared[(shared, axis)]);
+            (0..SHARED)
+                .for_each(|shared| coupling[(field + shared, 3 * interior + axis)] += with_shared[(shared, axis)]);
         }
         if index == 0 {
             let diagonal = reading.in_pose.tr_mul(&weighted);
-            add(block, field + SHARED, field + SHARED, diagonal.iter().copied(), 3);
+            add(border, field + SHARED, SHARED, diagonal.iter().copied(), 3);
         }
     }
 
     fn add_movement(&mut self, index: usize, movement: &Movement) {
-        let Self { block, coupling, field, poses } = self;
+        let Self { border, coupling, field, poses } = self;
         let (field, poses) = (*field, *poses);
         let Movement { before, after, shared, weight, .. } = movement;
         // A row for each of scale and drift, the pose before and the one after.
         let weight = Matrix3::from_diagonal(weight);
         let shared_shared = shared.tr_mul(&(weight * shared));
-        add(block, field, field, shared_shared.iter().copied(), 2);
+        add(border, field, 0, shared_shared.iter().copied(), 2);
         let first = field + SHARED;
         let next = first + 3;
         for (pose, is_after) in [(before, false), (after, true)] {
@@ -471,9 +465,9 @@ impl Sums {
             for (row, column) in (0..3).flat_map(|row| (0..2).map(move |column| (row, column))) {
                 let value = with_shared[(row, column)];
                 if number == 0 {
-                    block[(first + row, field + column)] += value;
+                    border[(field + column, SHARED + row)] += value;
                 } else if number == poses {
-                    block[(next + row, field + column)] += value;
+                    border[(field + column, SHARED + 3 + row)] += value;
                 } else {
                     coupling[(field + column, 3 * (number - 1) + row)] += value;
                 }
@@ -481,16 +475,16 @@ impl Sums {
         }
         let is_next = index + 1 == poses;
         if index == 0 {
-            add(block, first, first, before.tr_mul(&(weight * before)).iter().copied(), 3);
+            add(border, first, SHARED, before.tr_mul(&(weight * before)).iter().copied(), 3);
         }
         if is_next {
-            add(block, next, next, after.tr_mul(&(weight * after)).iter().copied(), 3);
+            add(border, next, SHARED + 3, after.tr_mul(&(weight * after)).iter().copied(), 3);
         }
         let across = after.tr_mul(&(weight * before));
         for (row, column) in (0..3).flat_map(|row| (0..3).map(move |column| (row, column))) {
             match (index.checked_sub(1), is_next) {
                 // Both in the block: the only pose, and the next segment.
-                (None, true) => block[(next + row, first + column)] += across[(row, column)],
+                (None, true) => border[(first + column, SHARED + 3 + row)] += across[(row, column)],
                 (None, false) => coupling[(first + column, row)] += across[(row, column)],
                 (Some(interior), true) => coupling[(next + row, 3 * interior + column)] += across[(row, column)],
                 (Some(_), false) => {}
@@ -499,16 +493,15 @@ impl Sums {
     }
 }
 
-/// Adds a small square matrix, given by columns, to a block.
-fn add(block: &mut Matrix, row: usize, column: usize, values: impl Iterator<Item = f64>, size: usize) {
+/// Adds a small square matrix, given by columns, to another one.
+fn add(target: &mut Matrix, row: usize, column: usize, values: impl Iterator<Item = f64>, size: usize) {
     for (index, value) in values.enumerate() {
-        block[(row + index % size, column + index / size)] += value;
+        target[(row + index % size, column + index / size)] += value;
     }
 }
 
-/// Adds a multiple of a vector to the beginning of a row.
-fn add_row(block: &mut Matrix, row: usize, values: &[f64], factor: f64) {
-    if factor != 0.0 {
-        values.iter().enumerate().for_each(|(column, value)| block[(row, column)] += factor * value);
-    }
+/// Adds a multiple of a vector to the beginning of a column.
+fn add_column(target: &mut Matrix, column: usize, values: &[f64], factor: f64) {
+    let out = target.col_as_slice_mut(column).iter_mut();
+    out.zip(values).for_each(|(out, value)| *out += factor * value);
 }

@@ -30,7 +30,7 @@ use streaming_gp::linalg;
 use super::chain::{DRIFT, Link, PlanePose, SCALE, Shared};
 use super::prior::Prior;
 use super::segment::{At, Linearised, Problem, Segment};
-use super::tile::{Layout, Tile, add_lower};
+use super::tile::{Layout, Tile, add_eliminated};
 pub use evidence::Revisit;
 use revisits::Revisits;
 use window::Window;
@@ -430,7 +430,7 @@ impl Smoother {
         let potential = tile.potential();
         for segment in segments.iter_mut().filter(|segment| segment.tile == number) {
             let features = segment.weigh(&problem, &tile.basis, poses);
-            add_lower(&mut tile.information, 1.0, &segment.information(&features));
+            segment.add_information(&features, 1.0, &mut tile.information);
             segment.descend(&problem, At { poses, shared, potential: &potential }, &tile.basis);
             segment.linearised.poses.clear();
         }
@@ -553,19 +553,19 @@ impl Smoother {
     fn linearise(&mut self, tile: usize, stale: &[usize], window: &mut Window) -> Result<(), NotPositiveDefinite> {
         let Self { prior, links, poses, shared, tiles, segments, .. } = self;
         let problem = Problem { prior: &prior.field, noise: prior.noise, odometry: &prior.odometry, links };
-        let (number, tile) = (tile, &mut tiles[tile]);
+        let tile = &mut tiles[tile];
         let mut kept = Vec::new();
         for &index in stale {
             let segment = &mut segments[index];
             if segment.is_linearised() {
                 let features = segment.features(&tile.basis);
-                let block = segment.block(&features);
-                add_lower(&mut tile.information, -1.0, &segment.information(&features));
-                add_lower(&mut tile.remainder, -1.0, &block);
-                window.add(number, -1.0, &block);
+                let coupling = segment.coupling(&features);
+                segment.add_information(&features, -1.0, &mut tile.information);
+                add_eliminated(&coupling, -1.0, &mut tile.eliminated);
+                window.add(-1.0, segment, &features, &coupling);
             }
             let features = segment.weigh(&problem, &tile.basis, poses);
-            add_lower(&mut tile.information, 1.0, &segment.information(&features));
+            segment.add_information(&features, 1.0, &mut tile.information);
             if kept.len() < MOST_KEPT {
                 kept.push(features);
             }
@@ -579,9 +579,9 @@ impl Smoother {
             let covariances = tile.basis.covariances(segment.poses(poses));
             let features = kept.next().unwrap_or_else(|| tile.basis.features(&covariances.axes));
             segment.differentiate_determinant(&tile.basis, &features, &covariances, factor.as_ref());
-            let block = segment.linearise(&problem, at, &features, &covariances)?;
-            add_lower(&mut tile.remainder, 1.0, &block);
-            window.add(number, 1.0, &block);
+            let coupling = segment.linearise(&problem, at, &features, &covariances)?;
+            add_eliminated(&coupling, 1.0, &mut tile.eliminated);
+            window.add(1.0, segment, &features, &coupling);
         }
         Ok(())
     }

@@ -58,8 +58,8 @@ pub(super) struct Tile {
     pub field: Vec<f64>,
     /// One plus the information of its segments; the lower triangle.
     pub information: Matrix,
-    /// The rest of it after the elimination of the poses; the lower triangle.
-    pub remainder: Matrix,
+    /// The part of it that the elimination of the poses takes away; the lower triangle.
+    pub eliminated: Matrix,
     /// Half the log determinant of the information.
     pub cost: f64,
     /// Values that the segments outside of a window have to add to minus their gradient, since the field has changed with the window.
@@ -86,7 +86,7 @@ impl Tile {
             field: vec![0.0; size],
             basis,
             information: Matrix::identity(size, size),
-            remainder: Matrix::identity(size, size),
+            eliminated: linalg::zeros(size, size),
             cost: 0.0,
             outdated: vec![0.0; size],
         })
@@ -96,7 +96,7 @@ impl Tile {
     pub fn forget(&mut self) {
         let size = self.basis.size();
         self.information = Matrix::identity(size, size);
-        self.remainder = Matrix::identity(size, size);
+        self.eliminated = linalg::zeros(size, size);
     }
 
     /// The factor of the information, whose determinant is kept.
@@ -112,12 +112,9 @@ impl Tile {
     }
 }
 
-/// `target += factor * source` in the lower triangle of the first rows.
-pub(super) fn add_lower(target: &mut Matrix, factor: f64, source: &Matrix) {
-    for column in 0..target.ncols().min(source.ncols()) {
-        let size = target.nrows();
-        let source = &source.col_as_slice(column)[column..size];
-        let target = &mut target.col_as_slice_mut(column)[column..];
-        target.iter_mut().zip(source).for_each(|(target, source)| *target += factor * source);
-    }
+/// Adds a multiple of what the elimination of poses takes from the information on a field, given its
+/// [coupling](super::segment::Segment::coupling) with them; the lower triangle.
+pub(super) fn add_eliminated(coupling: &Matrix, factor: f64, target: &mut Matrix) {
+    let of_field = coupling.as_ref().subrows(0, target.nrows());
+    linalg::add_outer_gram(target.as_mut(), factor, of_field);
 }

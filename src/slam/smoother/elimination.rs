@@ -106,8 +106,9 @@ impl Smoother {
         for (index, size) in sizes.into_iter().enumerate() {
             let numbers: Vec<usize> = (0..segments.len()).filter(|number| segments[*number].tile == index).collect();
             tiles.push(if window.concerns(index) {
-                let remainder = window.remainder(index, &self.tiles[index]);
-                reduce_tile(segments, &starts, &numbers, remainder, size, &mut system)?
+                let mut inner = linalg::zeros(size, size);
+                window.write_remainder(index, &self.tiles[index], &mut inner);
+                reduce_tile(segments, &starts, &numbers, inner, self.tiles[index].field.len(), &mut system)?
             } else {
                 ReducedTile { factor: Matrix::zeros(0, 0), columns: Vec::new(), coupling: Matrix::zeros(0, 0) }
             });
@@ -217,16 +218,16 @@ impl Smoother {
     }
 }
 
-/// Eliminates the field of a tile and the poses that only it sees, and adds what its segments tell of the border to the `system`.
+/// Eliminates the field of a tile and the poses that only it sees, and adds what its segments tell of the border to the `system`. Of the
+/// `inner` unknowns, those of the field come first, whose information is there.
 fn reduce_tile(
     segments: &[Segment],
     starts: &[Place],
     numbers: &[usize],
-    remainder: &Matrix,
-    size: usize,
+    mut inner: Matrix,
+    field: usize,
     system: &mut Matrix,
 ) -> Result<ReducedTile, NotPositiveDefinite> {
-    let field = remainder.nrows();
     let border = |place: Option<Place>| match place {
         Some(Place::Border(row)) => Some(row),
         _ => None,
@@ -235,9 +236,8 @@ fn reduce_tile(
         numbers.iter().flat_map(|number| places(starts, *number).filter_map(border)).collect();
     columns.sort_unstable();
     columns.dedup();
-    let mut inner = linalg::zeros(size, size);
-    inner.as_mut().submatrix_mut(0, 0, field, field).copy_from(remainder);
-    let mut tile = ReducedTile { factor: Matrix::zeros(0, 0), coupling: linalg::zeros(size, columns.len()), columns };
+    let coupling = linalg::zeros(inner.nrows(), columns.len());
+    let mut tile = ReducedTile { factor: Matrix::zeros(0, 0), coupling, columns };
     for &number in numbers {
         let Some(block) = &segments[number].linearised.border else { continue };
         let rows: Vec<Option<Place>> = places(starts, number).collect();

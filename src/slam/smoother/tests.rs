@@ -121,7 +121,7 @@ fn cost_with_variances_kept(smoother: &Smoother) -> f64 {
         let potential = tile.potential();
         for segment in segments.iter_mut().filter(|segment| segment.tile == index) {
             segment.linearised.poses = segment.poses(poses).to_vec();
-            add_lower(&mut tile.information, 1.0, &segment.information(&segment.features(&tile.basis)));
+            segment.add_information(&segment.features(&tile.basis), 1.0, &mut tile.information);
             segment.descend(&problem, At { poses, shared, potential: &potential }, &tile.basis);
             cost += segment.cost;
         }

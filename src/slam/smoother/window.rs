@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use streaming_gp::linalg::{self, Matrix};
 
 use super::{Smoother, add_to};
-use crate::slam::tile::{Tile, add_lower};
+use crate::slam::segment::Segment;
+use crate::slam::tile::{Tile, add_eliminated};
 
 /// The segments whose poses are estimated: all, or those of a window, while the others have told of the field what they know.
 pub(super) struct Window {
@@ -56,15 +57,29 @@ impl Window {
         -0.5 * ends.map(|((then, now), (field, old))| (then + now) * (field - old)).sum::<f64>()
     }
 
-    /// The information on the field of a tile, where all poses are known as their elimination leaves them.
-    pub fn remainder<'a>(&'a self, index: usize, tile: &'a Tile) -> &'a Matrix {
-        self.maps.get(&index).map_or(&tile.remainder, |map| &map.remainder)
+    /// Writes the information on the field of a tile, where all poses are known as their elimination leaves them, into the first rows and
+    /// columns of a matrix; the lower triangle.
+    pub fn write_remainder(&self, index: usize, tile: &Tile, target: &mut Matrix) {
+        let size = tile.field.len();
+        for column in 0..size {
+            let target = &mut target.col_as_slice_mut(column)[column..size];
+            if let Some(map) = self.maps.get(&index) {
+                target.copy_from_slice(&map.remainder.col_as_slice(column)[column..]);
+                continue;
+            }
+            let [information, eliminated] =
+                [&tile.information, &tile.eliminated].map(|matrix| &matrix.col_as_slice(column)[column..]);
+            for ((target, information), eliminated) in target.iter_mut().zip(information).zip(eliminated) {
+                *target = information - eliminated;
+            }
+        }
     }
 
-    /// Adds what a segment tells of the field of its tile.
-    pub fn add(&mut self, index: usize, factor: f64, block: &Matrix) {
-        if let Some(map) = self.maps.get_mut(&index) {
-            add_lower(&mut map.remainder, factor, block);
+    /// Adds a multiple of what a segment tells of the field of its tile, given its features there and its coupling with it.
+    pub fn add(&mut self, factor: f64, segment: &Segment, features: &Matrix, coupling: &Matrix) {
+        if let Some(map) = self.maps.get_mut(&segment.tile) {
+            segment.add_information(features, factor, &mut map.remainder);
+            add_eliminated(coupling, -factor, &mut map.remainder);
         }
     }
 }
@@ -98,12 +113,11 @@ impl Smoother {
             let known =
                 || self.segments[first..].iter().filter(|segment| segment.tile == index && segment.is_linearised());
             let features: Vec<Matrix> = known().map(|segment| segment.features(&tile.basis)).collect();
-            for (segment, features) in known().zip(&features) {
-                add_lower(&mut information, -1.0, &segment.information(features));
-            }
+            // Of what is eliminated, the window's own.
             let mut remainder = linalg::copied(information.as_ref());
             for (segment, features) in known().zip(&features) {
-                add_lower(&mut remainder, 1.0, &segment.block(features));
+                segment.add_information(features, -1.0, &mut information);
+                add_eliminated(&segment.coupling(features), -1.0, &mut remainder);
             }
             linalg::mirror_lower(information.as_mut());
             window.maps.insert(index, Map { field: tile.field.clone(), descent, information, remainder });
