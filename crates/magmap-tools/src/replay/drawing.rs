@@ -158,8 +158,8 @@ impl DrawingTask {
     }
 }
 
-/// Limits the cost of drawing to about that of learning: a large map is drawn when learning since the last drawing took about as
-/// many operations. It counts operations, not time, so that a replay always draws the same maps.
+/// Limits the cost of drawing to about half of that of learning: a large map is drawn when learning since the last drawing took about
+/// twice as many operations. It counts operations, not time, so that a replay always draws the same maps.
 #[derive(Debug, Default)]
 struct Budget {
     learnt: f64,
@@ -168,6 +168,9 @@ struct Budget {
 /// Number of operations that are always allowed: a quarter of a second, measured.
 const ALWAYS_ALLOWED: f64 = 5e8;
 
+/// Number of operations of learning for each one of drawing.
+const LEARNING_PER_DRAWING: f64 = 2.0;
+
 impl Budget {
     /// Whether to predict this number of rows after this update. Predicting a row and evaluating the bound and its gradient for one both
     /// take the square of the number of inducing points, and about the same time (measured).
@@ -175,7 +178,7 @@ impl Budget {
         let square = (report.inducing_points as f64).powi(2);
         let evaluations = report.learning.evaluations as f64 + 1.0;
         self.learnt += evaluations * (report.rows + report.inducing_points) as f64 * square;
-        let is_allowed = rows as f64 * square <= self.learnt.max(ALWAYS_ALLOWED);
+        let is_allowed = rows as f64 * square <= (self.learnt / LEARNING_PER_DRAWING).max(ALWAYS_ALLOWED);
         if is_allowed {
             self.learnt = 0.0;
         }
@@ -204,8 +207,8 @@ mod tests {
     fn small_maps_are_drawn_after_every_batch_and_large_ones_as_often_as_learning_allows() {
         let mut budget = Budget::default();
         assert!((0..10).all(|_| budget.allows(&report(100), 50_000)));
-        // A batch takes 10 evaluations of 1100 rows, a drawing 40,000 cells: every fourth batch is drawn.
-        let drawn: Vec<bool> = (0..9).map(|_| budget.allows(&report(1000), 40_000)).collect();
+        // A batch takes 10 evaluations of 1100 rows, a drawing 20,000 cells: every fourth batch is drawn.
+        let drawn: Vec<bool> = (0..9).map(|_| budget.allows(&report(1000), 20_000)).collect();
         assert_eq!(drawn, [false, false, false, true, false, false, false, true, false]);
     }
 }
