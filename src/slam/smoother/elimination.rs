@@ -218,8 +218,8 @@ impl Smoother {
     }
 }
 
-/// Eliminates the field of a tile and the poses that only it sees, and adds what its segments tell of the border to the `system`. Of the
-/// `inner` unknowns, those of the field come first, whose information is there.
+/// Eliminates the field of a tile and the poses that only it sees, and adds what its segments tell of the border to the `system`. The
+/// first rows and columns of `inner` are those of the field, with its information.
 fn reduce_tile(
     segments: &[Segment],
     starts: &[Place],

@@ -113,7 +113,7 @@ impl Smoother {
             let known =
                 || self.segments[first..].iter().filter(|segment| segment.tile == index && segment.is_linearised());
             let features: Vec<Matrix> = known().map(|segment| segment.features(&tile.basis)).collect();
-            // Of what is eliminated, the window's own.
+            // The poses before the window are given, so only the elimination of its own takes something away.
             let mut remainder = linalg::copied(information.as_ref());
             for (segment, features) in known().zip(&features) {
                 segment.add_information(features, -1.0, &mut information);
