@@ -8,7 +8,8 @@
 //! The map may be one of strengths, or of the three axes; with those the heading shows in every reading.
 //!
 //! An estimate comes with a [`State`]. It is tracking only where one place explains the readings of some metres better than the map as a
-//! whole does; not being lost is not enough. While readings disagree with the map, particles are drawn anew from all of it.
+//! whole does; not being lost is not enough. While readings disagree with the map, particles are drawn anew from all of it: at once
+//! where the place is not proven, and otherwise after more than a change of the building explains.
 //!
 //! The poses are the same for the same measurements, settings and seed.
 
@@ -30,6 +31,10 @@ use crate::sensing::reading::{Measurement, Observation, Pose, Stamp};
 
 pub use crate::particle_filter::{Estimate, Particle, Reason, Start, State};
 pub use last_pose::LastPose;
+
+/// Distance over which readings may disagree with the map where the place is proven, in metres: the building may have changed there. The
+/// evidence is an average over the last metres, which disagrees for longer than a change is felt.
+const CHANGED: f64 = 2.0;
 
 /// Why a robot cannot be located in a map.
 #[derive(Debug, thiserror::Error)]
@@ -216,7 +221,8 @@ impl Localizer {
         let Some(filter) = &mut self.filter else {
             let start = sensor_start(&self.start, observation, &mount);
             let (lookup, settings) = (Arc::clone(&self.lookup), &self.settings);
-            self.filter = Some(SensorFilter::new(settings, lookup, self.bias, &start, observation));
+            let filter = SensorFilter::new(settings, lookup, self.bias, &start, observation);
+            self.filter = Some(filter.tolerating(CHANGED));
             return None;
         };
         let SensorPlace { map_from_odometry, estimate, state, reason } = filter.update(observation);

@@ -32,7 +32,7 @@ const MISFITTING: f64 = 4.0;
 const MISFITTING_PROVEN: f64 = 8.0;
 
 /// Distance over which readings may speak against a place that is proven, in metres: the building may have changed there. Readings that agree
-/// with no place at all are believed at once.
+/// with no place at all are believed at once, or after a distance that is [tolerated](Confidence::tolerated).
 const CHANGED: f64 = 3.0;
 
 /// Distance over which readings have to speak for one place, in metres, for a longer search not to be lost.
@@ -172,7 +172,9 @@ pub struct Confidence {
     readings: Agreement,
     proof: Proof,
     /// Distance over which readings have spoken against a place that is proven, in metres.
-    misfitting: f64,
+    contradicted: f64,
+    /// Distance over which they may do so before a disagreement is believed, in metres.
+    pub(super) tolerated: f64,
 }
 
 /// Agreement of the last metres' readings with a place.
@@ -181,7 +183,7 @@ enum Agreement {
     /// Readings have agreed with one place over a distance in metres, and have `told` the logarithm of their likelihood there over that
     /// of a sensor anywhere in the map. Both are zero where they agree with several places.
     Agreed { distance: f64, told: f64 },
-    /// Readings have agreed with no place over a distance in metres.
+    /// Readings have agreed with no place over a distance in metres, beyond what is tolerated.
     Disagreed { distance: f64 },
 }
 
@@ -204,7 +206,8 @@ impl Confidence {
             information,
             readings: Agreement::Agreed { distance: 0.0, told: 0.0 },
             proof: Proof::Missing { distance: 0.0 },
-            misfitting: 0.0,
+            contradicted: 0.0,
+            tolerated: 0.0,
         }
     }
 
@@ -217,16 +220,18 @@ impl Confidence {
     ) -> (State, Option<Reason>) {
         let was_proven = self.proof == Proof::Proven;
         let is_one_place = estimate.share > ONLY_CLUSTER && estimate.deviation() < settings.tracking_deviation;
-        self.misfitting =
-            if was_proven && estimate.misfit > MISFITTING_PROVEN { self.misfitting + distance } else { 0.0 };
-        let is_misfit = if was_proven { self.misfitting > CHANGED } else { estimate.misfit > MISFITTING };
-        let is_doubted = !estimate.agrees() || was_proven && is_misfit;
+        let contradicts = !estimate.agrees() || estimate.misfit > MISFITTING_PROVEN;
+        self.contradicted = if was_proven && contradicts { self.contradicted + distance } else { 0.0 };
+        let is_misfit = if was_proven { self.contradicted > CHANGED } else { estimate.misfit > MISFITTING };
+        let is_tolerated = was_proven && self.contradicted < self.tolerated;
+        let disagrees = !estimate.agrees() && !is_tolerated;
+        let is_doubted = disagrees || was_proven && is_misfit;
         let speaks = estimate.evidence > SPEAKING;
         let (agreed, told, disagreed) = match self.readings {
             Agreement::Agreed { distance, told } => (distance, told, 0.0),
             Agreement::Disagreed { distance } => (0.0, 0.0, distance),
         };
-        self.readings = if !estimate.agrees() {
+        self.readings = if disagrees {
             Agreement::Disagreed { distance: disagreed + distance }
         } else if !is_one_place || is_misfit {
             Agreement::Agreed { distance: 0.0, told: 0.0 }
@@ -251,12 +256,17 @@ impl Confidence {
         }
         let reason = match (is_one_place, speaks) {
             _ if estimate.inside < 0.5 => Reason::OutsideMap,
-            _ if !estimate.agrees() || is_misfit => Reason::ReadingsDisagree,
+            _ if disagrees || is_misfit => Reason::ReadingsDisagree,
             (true, true) => Reason::Unproven,
             (false, true) => Reason::SeveralPlaces,
             (_, false) => Reason::FlatField,
         };
         (if is_lost { State::Lost } else { State::Converging }, Some(reason))
+    }
+
+    /// Whether readings disagree with the map, beyond what is tolerated.
+    pub fn disagrees(&self) -> bool {
+        matches!(self.readings, Agreement::Disagreed { .. })
     }
 
     /// Whether readings have agreed far enough, and told enough to choose one of all places.
@@ -295,6 +305,14 @@ mod tests {
         Estimate { covariance, share: 1.0, evidence: 0.9, misfit: 1.0, inside: 1.0, ..Estimate::default() }
     }
 
+    /// The state at a place that was proven, if the `estimate` holds for some metres from then on.
+    fn proven_then(tolerated: f64, estimate: Estimate, metres: f64) -> (State, Option<Reason>) {
+        let settings = config::Localization::default();
+        let mut confidence = Confidence { tolerated, ..Confidence::new(20.0, 1e6, 1.2) };
+        let drive = vec![agreeing(); 80].into_iter().chain(vec![estimate; (metres / STEP).round().max(0.0) as usize]);
+        drive.map(|estimate| confidence.update(&estimate, STEP, &settings)).last().unwrap()
+    }
+
     #[test]
     fn the_more_places_there_were_the_more_has_to_be_told() {
         let settings = config::Localization::default();
@@ -324,14 +342,21 @@ mod tests {
         let proven = proven_after(20.0, misfitting).unwrap();
         assert!((proven - 1.0 - settings.proving_distance).abs() < 2.5 * STEP, "{proven}");
 
-        let state_after_a_misfit_of = |misfit: f64, metres: f64| {
-            let mut confidence = Confidence::new(20.0, 1e6, 1.2);
-            let misfitting = vec![Estimate { misfit, ..agreeing() }; (metres / STEP) as usize];
-            let drive = vec![agreeing(); 80].into_iter().chain(misfitting);
-            drive.map(|estimate| confidence.update(&estimate, STEP, &settings)).last().unwrap()
-        };
-        assert_eq!(state_after_a_misfit_of(5.0, 1.5 * CHANGED), (State::Tracking, None));
-        assert_eq!(state_after_a_misfit_of(9.0, 0.9 * CHANGED), (State::Tracking, None));
-        assert_eq!(state_after_a_misfit_of(9.0, 1.1 * CHANGED), (State::Converging, Some(Reason::ReadingsDisagree)));
+        let after_a_misfit_of = |misfit: f64, metres: f64| proven_then(0.0, Estimate { misfit, ..agreeing() }, metres);
+        assert_eq!(after_a_misfit_of(5.0, 1.5 * CHANGED), (State::Tracking, None));
+        assert_eq!(after_a_misfit_of(9.0, 0.9 * CHANGED), (State::Tracking, None));
+        assert_eq!(after_a_misfit_of(9.0, 1.1 * CHANGED), (State::Converging, Some(Reason::ReadingsDisagree)));
+    }
+
+    #[test]
+    fn a_disagreement_with_a_place_that_is_proven_is_believed_after_the_distance_that_is_tolerated() {
+        let disagreeing = Estimate { evidence: -3.0, ..agreeing() };
+        for tolerated in [0.0, 2.0] {
+            let after = |metres: f64| proven_then(tolerated, disagreeing, tolerated + metres);
+            assert_eq!(after(-2.0 * STEP), (State::Tracking, None));
+            assert_eq!(after(2.0 * STEP), (State::Converging, Some(Reason::ReadingsDisagree)));
+            let losing = config::Localization::default().losing_distance;
+            assert_eq!(after(losing + 2.0 * STEP), (State::Lost, Some(Reason::ReadingsDisagree)));
+        }
     }
 }

@@ -102,6 +102,12 @@ impl ParticleFilter {
         }
     }
 
+    /// Believes readings that disagree with the map at a place that is proven only after this distance, in metres; by default at once.
+    pub fn tolerating(mut self, distance: f64) -> Self {
+        self.confidence.tolerated = distance;
+        self
+    }
+
     /// The particles.
     pub fn particles(&self) -> &[Particle] {
         &self.particles
@@ -132,7 +138,7 @@ impl ParticleFilter {
         let estimate = Estimate::of(&self.particles, &weights_now, self.lookup.information, self.settings.map_accuracy);
         let (state, reason) = self.confidence.update(&estimate, distance, &self.settings);
 
-        let renewed = self.renewed(mean_likelihood, &estimate);
+        let renewed = self.renewed(mean_likelihood);
         let effective = 1.0 / weights_now.iter().map(|weight| weight * weight).sum::<f64>();
         if renewed > 0.0 || effective < 0.5 * self.particles.len() as f64 {
             self.resample(&weights_now);
@@ -150,11 +156,11 @@ impl ParticleFilter {
     }
 
     /// Share of the particles to be drawn anew: where the likelihood falls below what it was on average and readings disagree.
-    fn renewed(&mut self, likelihood: f64, estimate: &Estimate) -> f64 {
+    fn renewed(&mut self, likelihood: f64) -> f64 {
         let [slow, fast] = self.averages.get_or_insert([likelihood; 2]);
         *slow += self.settings.recovery_alpha_slow * (likelihood - *slow);
         *fast += self.settings.recovery_alpha_fast * (likelihood - *fast);
-        if estimate.agrees() { 0.0 } else { (1.0 - *fast / *slow).max(LEAST_RENEWED) }
+        if self.confidence.disagrees() { (1.0 - *fast / *slow).max(LEAST_RENEWED) } else { 0.0 }
     }
 
     /// Draws the particles again by their weights, as many as their spread asks for.

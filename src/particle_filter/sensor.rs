@@ -47,6 +47,12 @@ impl SensorFilter {
         Self { filter: ParticleFilter::new(settings, lookup, start), outputs, bias, last: *first }
     }
 
+    /// Believes readings that disagree with the map as [`ParticleFilter::tolerating`] says.
+    pub fn tolerating(mut self, distance: f64) -> Self {
+        self.filter = self.filter.tolerating(distance);
+        self
+    }
+
     /// Takes the next observation.
     pub fn update(&mut self, observation: &Observation) -> SensorPlace {
         let field = match self.outputs {

@@ -12,7 +12,7 @@ use magmap::localization::{Error, Localizer, Located, Reason, Start, State};
 use magmap::mapping::pipeline::Pipeline;
 use magmap::sensing::reading::{MagneticField, Measurement, Pose, Reading, Stamp};
 use magmap_tools::simulation::{
-    DipoleOptions, DipoleWorld, Drift, Odometry, Path, RobotOptions, Route, SimulatedDrive, World,
+    Dipole, DipoleOptions, DipoleWorld, Drift, Odometry, Path, RobotOptions, Route, SimulatedDrive, World,
 };
 
 const ROOM: [f64; 2] = [5.0, 5.0];
@@ -26,9 +26,9 @@ fn world(seed: u64) -> DipoleWorld {
     DipoleWorld::random(&DipoleOptions { size: ROOM, ..DipoleOptions::default() }, seed).unwrap()
 }
 
-fn drive(world: &DipoleWorld, route: Route, length: f64) -> SimulatedDrive<&DipoleWorld> {
-    let path = Path::through_room(route, ROOM, length, 1).unwrap();
-    SimulatedDrive::new(world, path, RobotOptions { mount: mount(), ..RobotOptions::default() }, 1).unwrap()
+fn drive(world: &DipoleWorld, route: Route, length: f64, seed: u64) -> SimulatedDrive<&DipoleWorld> {
+    let path = Path::through_room(route, ROOM, length, seed).unwrap();
+    SimulatedDrive::new(world, path, RobotOptions { mount: mount(), ..RobotOptions::default() }, seed).unwrap()
 }
 
 fn settings(field: Mapped) -> Config {
@@ -54,7 +54,7 @@ fn mapped(field: Mapped) -> &'static FieldMap {
 /// The map of the room, driven through in lanes with true poses.
 fn map_room(config: &Config) -> FieldMap {
     let mut pipeline = Pipeline::new(config, mount());
-    for simulated in drive(&world(4), Route::LawnMower { spacing: 0.6 }, 45.0) {
+    for simulated in drive(&world(4), Route::LawnMower { spacing: 0.6 }, 45.0, 1) {
         pipeline.ingest(simulated.measurement);
     }
     pipeline.finish();
@@ -66,15 +66,15 @@ fn map_room(config: &Config) -> FieldMap {
 }
 
 /// A drive whose odometry has its own frame, a wrong scale and a drift; with the true pose of the body at each measurement.
-fn drifting(world: &DipoleWorld, length: f64) -> Vec<(Measurement, Pose)> {
+fn drifting(world: &DipoleWorld, length: f64, seed: u64) -> Vec<(Measurement, Pose)> {
     let drift = Drift { scale: 0.03, turn: 0.01, heading: 0.02, slip: 0.01 };
-    let mut odometry = Odometry::new(Some(drift), 2);
+    let mut odometry = Odometry::new(Some(drift), seed + 1);
     let frame = Isometry3::new(Vector3::new(-7.0, 3.0, 0.0), Vector3::new(0.0, 0.0, 2.0));
     let own = |pose: Pose| {
         let moved = frame * pose.isometry();
         Pose { stamp: pose.stamp, position: moved.translation.vector.into(), orientation: moved.rotation }
     };
-    drive(world, Route::Random, length)
+    drive(world, Route::Random, length, seed)
         .map(|simulated| {
             let measurement = match simulated.measurement {
                 Measurement::Pose(pose) => Measurement::Pose(own(odometry.report(pose))),
@@ -106,7 +106,7 @@ fn a_robot_is_tracked_although_its_odometry_drifts_and_found_wherever_it_starts(
     for (field, tracked_to, found_to) in [(Mapped::Strength, 0.25, 0.5), (Mapped::Vector, 0.15, 0.3)] {
         let config = settings(field);
         let map = mapped(field);
-        let drive = drifting(&world, 18.0);
+        let drive = drifting(&world, 18.0, 1);
         let track = locate(&config, map, known(&drive[0].1), &drive);
         let squares: f64 = track.iter().map(|step| error(step).powi(2)).sum();
         let root_mean_square = (squares / track.len() as f64).sqrt();
@@ -138,7 +138,7 @@ fn a_robot_is_tracked_although_its_odometry_drifts_and_found_wherever_it_starts(
 #[test]
 fn in_the_map_of_another_room_a_robot_is_soon_lost_and_never_sure() {
     for (field, seed) in [(Mapped::Strength, 11), (Mapped::Vector, 12)] {
-        let drive = drifting(&world(seed), 10.0);
+        let drive = drifting(&world(seed), 10.0, 1);
         let track = locate(&settings(field), mapped(field), known(&drive[0].1), &drive);
         let lost = track.iter().position(|(located, _)| located.state == State::Lost);
         // A step is 5 cm.
@@ -151,7 +151,7 @@ fn in_the_map_of_another_room_a_robot_is_soon_lost_and_never_sure() {
 fn outside_the_map_is_said_to_be_outside() {
     let (config, world) = (settings(Mapped::Strength), world(4));
     let map = mapped(Mapped::Strength);
-    let drive = drifting(&world, 4.0);
+    let drive = drifting(&world, 4.0, 1);
     let start = Start::At { place: [60.0, 60.0], heading: 0.0, deviation: 0.1, heading_deviation: 0.1 };
     let track = locate(&config, map, start, &drive[..400]);
     assert_eq!(track[10].0.reason, Some(Reason::OutsideMap));
@@ -187,7 +187,7 @@ fn a_robot_that_turns_on_the_spot_is_updated_after_each_fifth_of_a_radian() {
     let world = world(4);
     let config = settings(Mapped::Vector);
     let map = mapped(Mapped::Vector);
-    let drive: Vec<_> = drive(&world, Route::Random, 6.0).collect();
+    let drive: Vec<_> = drive(&world, Route::Random, 6.0, 1).collect();
     let mut localizer = Localizer::new(&config, map, mount(), known(&drive[0].truth.pose)).unwrap();
     for simulated in &drive {
         localizer.ingest(simulated.measurement);
@@ -229,7 +229,7 @@ fn the_bias_of_another_robots_sensor_is_estimated_if_it_is_said_to_have_one() {
         }
         _ => (measurement, truth),
     };
-    let drive: Vec<_> = drifting(&world, 18.0).into_iter().map(with_more).collect();
+    let drive: Vec<_> = drifting(&world, 18.0, 1).into_iter().map(with_more).collect();
     let is_lost = |track: &[(Located, Pose)]| track.iter().any(|(located, _)| located.state == State::Lost);
     assert!(is_lost(&locate(&config, map, known(&drive[0].1), &drive[..drive.len() / 2])));
 
@@ -249,6 +249,43 @@ fn the_bias_of_another_robots_sensor_is_estimated_if_it_is_said_to_have_one() {
     let found = locate(&config, map, Start::Anywhere, &drive);
     assert!(error(found.last().unwrap()) < 0.5, "{}", error(found.last().unwrap()));
     assert!(found.iter().all(|step| step.0.state != State::Tracking || error(step) < 1.0));
+}
+
+/// A drive of 12 m below something that was put up since the room was mapped, 7 m from the start: it changes the field by 27 microtesla there,
+/// and by more than 3 on more than a tenth of the path.
+fn past_a_change(world: &DipoleWorld, seed: u64) -> Vec<(Measurement, Pose)> {
+    let path = Path::through_room(Route::Random, ROOM, 12.0, seed).unwrap();
+    let sensor = |along: f64| -> Point3<f64> {
+        let (place, heading) = path.at(along);
+        (Isometry3::new(place.coords.push(0.0), heading * Vector3::z()) * mount()).translation.vector.into()
+    };
+    let (_, heading) = path.at(7.0);
+    let moment = 15.1 * Vector3::new(heading.cos(), heading.sin(), 1.0);
+    let changed = world.clone().with(Dipole { position: sensor(7.0) + 0.5 * Vector3::z(), moment });
+    let change = |along: f64| {
+        let [now, before] = [&changed, world].map(|world| *world.field_at(&sensor(along)).microtesla());
+        (now - before).norm()
+    };
+    let felt = (0..120).filter(|step| change(0.1 * f64::from(*step)) > 3.0).count();
+    assert!((change(7.0) - 27.0).abs() < 0.1 && felt > 12, "seed {seed}: {} microtesla, {felt}", change(7.0));
+    drifting(&changed, 12.0, seed)
+}
+
+#[test]
+fn a_change_of_a_tenth_of_the_path_ends_no_tracking() {
+    let world = world(4);
+    for seed in 10..20 {
+        let drive = past_a_change(&world, seed);
+        for field in [Mapped::Strength, Mapped::Vector] {
+            let track = locate(&settings(field), mapped(field), known(&drive[0].1), &drive);
+            let tracked = track.iter().skip_while(|(located, _)| located.state != State::Tracking);
+            assert!(tracked.clone().count() > 100, "{field:?}, seed {seed}");
+            for step in tracked {
+                assert_eq!(step.0.state, State::Tracking, "{field:?}, seed {seed}: {:?}", step.0);
+                assert!(error(step) < 0.5, "{field:?}, seed {seed}: {} m off", error(step));
+            }
+        }
+    }
 }
 
 /// Faults of a measurement; numbers may be anything, also NaN and infinite.
@@ -327,7 +364,7 @@ static LOCALIZERS: LazyLock<[Localizer; 2]> = LazyLock::new(|| {
     [Mapped::Strength, Mapped::Vector].map(localizer)
 });
 
-static DRIVE: LazyLock<Vec<(Measurement, Pose)>> = LazyLock::new(|| drifting(&world(4), 3.0));
+static DRIVE: LazyLock<Vec<(Measurement, Pose)>> = LazyLock::new(|| drifting(&world(4), 3.0, 1));
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]

@@ -171,6 +171,12 @@ impl DipoleWorld {
         Self { ambient, dipoles }
     }
 
+    /// The world with one more dipole.
+    pub fn with(mut self, dipole: Dipole) -> Self {
+        self.dipoles.push(dipole);
+        self
+    }
+
     /// A random world: a function of the options and the seed.
     ///
     /// # Errors
