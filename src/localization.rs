@@ -9,7 +9,7 @@
 //!
 //! An estimate comes with a [`State`]. It is tracking only where one place explains the readings of some metres better than the map as a
 //! whole does; not being lost is not enough. While readings disagree with the map, particles are drawn anew from all of it: at once
-//! where the place is not proven, and otherwise after more than a change of the building explains.
+//! where the place is not proven, and otherwise after a longer distance than a change of the building explains.
 //!
 //! The poses are the same for the same measurements, settings and seed.
 

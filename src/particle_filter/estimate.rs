@@ -173,7 +173,7 @@ pub struct Confidence {
     proof: Proof,
     /// Distance over which readings have spoken against a place that is proven, in metres.
     contradicted: f64,
-    /// Distance over which they may do so before a disagreement is believed, in metres.
+    /// Distance over which they may do so inside the map before a disagreement is believed, in metres.
     pub(super) tolerated: f64,
 }
 
@@ -187,7 +187,7 @@ enum Agreement {
     Disagreed { distance: f64 },
 }
 
-/// Whether the state has been tracking, without a disagreement since.
+/// Whether the state has been tracking, without a doubt since.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Proof {
     Proven,
@@ -223,7 +223,8 @@ impl Confidence {
         let contradicts = !estimate.agrees() || estimate.misfit > MISFITTING_PROVEN;
         self.contradicted = if was_proven && contradicts { self.contradicted + distance } else { 0.0 };
         let is_misfit = if was_proven { self.contradicted > CHANGED } else { estimate.misfit > MISFITTING };
-        let is_tolerated = was_proven && self.contradicted < self.tolerated;
+        let is_outside = estimate.inside < 0.5;
+        let is_tolerated = was_proven && !is_outside && self.contradicted < self.tolerated;
         let disagrees = !estimate.agrees() && !is_tolerated;
         let is_doubted = disagrees || was_proven && is_misfit;
         let speaks = estimate.evidence > SPEAKING;
@@ -255,7 +256,7 @@ impl Confidence {
             return (State::Tracking, None);
         }
         let reason = match (is_one_place, speaks) {
-            _ if estimate.inside < 0.5 => Reason::OutsideMap,
+            _ if is_outside => Reason::OutsideMap,
             _ if disagrees || is_misfit => Reason::ReadingsDisagree,
             (true, true) => Reason::Unproven,
             (false, true) => Reason::SeveralPlaces,
@@ -358,5 +359,7 @@ mod tests {
             let losing = config::Localization::default().losing_distance;
             assert_eq!(after(losing + 2.0 * STEP), (State::Lost, Some(Reason::ReadingsDisagree)));
         }
+        let outside = Estimate { inside: 0.3, ..disagreeing };
+        assert_eq!(proven_then(2.0, outside, STEP), (State::Converging, Some(Reason::OutsideMap)));
     }
 }

@@ -102,7 +102,8 @@ impl ParticleFilter {
         }
     }
 
-    /// Believes readings that disagree with the map at a place that is proven only after this distance, in metres; by default at once.
+    /// Believes readings that disagree with the map at a place that is proven, inside the map, only after this distance, in metres; by default
+    /// at once.
     pub fn tolerating(mut self, distance: f64) -> Self {
         self.confidence.tolerated = distance;
         self
