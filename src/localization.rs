@@ -34,7 +34,7 @@ pub use last_pose::LastPose;
 
 /// Distance over which readings may disagree with the map where the place is proven, in metres: the building may have changed there. The
 /// evidence is an average over the last metres, which disagrees for longer than a change is felt.
-const CHANGED: f64 = 2.0;
+const DISAGREEMENT_TOLERATED: f64 = 2.0;
 
 /// Why a robot cannot be located in a map.
 #[derive(Debug, thiserror::Error)]
@@ -222,7 +222,7 @@ impl Localizer {
             let start = sensor_start(&self.start, observation, &mount);
             let (lookup, settings) = (Arc::clone(&self.lookup), &self.settings);
             let filter = SensorFilter::new(settings, lookup, self.bias, &start, observation);
-            self.filter = Some(filter.tolerating(CHANGED));
+            self.filter = Some(filter.tolerating(DISAGREEMENT_TOLERATED));
             return None;
         };
         let SensorPlace { map_from_odometry, estimate, state, reason } = filter.update(observation);

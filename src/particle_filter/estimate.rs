@@ -31,9 +31,9 @@ const MISFITTING: f64 = 4.0;
 /// Misfit above which readings speak against a place that is proven. On real drives it stays below 5 where the particles are right.
 const MISFITTING_PROVEN: f64 = 8.0;
 
-/// Distance over which readings may speak against a place that is proven, in metres: the building may have changed there. Readings that agree
+/// Distance over which the misfit may speak against a place that is proven, in metres: the building may have changed there. Readings that agree
 /// with no place at all are believed at once, or after a distance that is [tolerated](Confidence::tolerated).
-const CHANGED: f64 = 3.0;
+const MISFIT_TOLERATED: f64 = 3.0;
 
 /// Distance over which readings have to speak for one place, in metres, for a longer search not to be lost.
 const PROMISING: f64 = 2.0;
@@ -222,7 +222,7 @@ impl Confidence {
         let is_one_place = estimate.share > ONLY_CLUSTER && estimate.deviation() < settings.tracking_deviation;
         let contradicts = !estimate.agrees() || estimate.misfit > MISFITTING_PROVEN;
         self.contradicted = if was_proven && contradicts { self.contradicted + distance } else { 0.0 };
-        let is_misfit = if was_proven { self.contradicted > CHANGED } else { estimate.misfit > MISFITTING };
+        let is_misfit = if was_proven { self.contradicted > MISFIT_TOLERATED } else { estimate.misfit > MISFITTING };
         let is_outside = estimate.inside < 0.5;
         let is_tolerated = was_proven && !is_outside && self.contradicted < self.tolerated;
         let disagrees = !estimate.agrees() && !is_tolerated;
@@ -344,9 +344,9 @@ mod tests {
         assert!((proven - 1.0 - settings.proving_distance).abs() < 2.5 * STEP, "{proven}");
 
         let after_a_misfit_of = |misfit: f64, metres: f64| proven_then(0.0, Estimate { misfit, ..agreeing() }, metres);
-        assert_eq!(after_a_misfit_of(5.0, 1.5 * CHANGED), (State::Tracking, None));
-        assert_eq!(after_a_misfit_of(9.0, 0.9 * CHANGED), (State::Tracking, None));
-        assert_eq!(after_a_misfit_of(9.0, 1.1 * CHANGED), (State::Converging, Some(Reason::ReadingsDisagree)));
+        assert_eq!(after_a_misfit_of(5.0, 1.5 * MISFIT_TOLERATED), (State::Tracking, None));
+        assert_eq!(after_a_misfit_of(9.0, 0.9 * MISFIT_TOLERATED), (State::Tracking, None));
+        assert_eq!(after_a_misfit_of(9.0, 1.1 * MISFIT_TOLERATED), (State::Converging, Some(Reason::ReadingsDisagree)));
     }
 
     #[test]
