@@ -211,18 +211,20 @@ impl VectorField {
         let mut terms = [[0.0; CHUNK]; 5];
         for start in range.clone().step_by(CHUNK) {
             let chunk = start..range.end.min(start + CHUNK);
-            let count = chunk.len();
+            // Not more than there is room for: what is checked in the loop is not vectorised.
+            let count = chunk.len().min(CHUNK);
             let weights = &weights[start - range.start..][..count];
             let rows = RowsOf::new(rows, chunk);
             let [constants, values, slopes, values_above, slopes_above] = &mut terms;
             for i in 0..count {
                 let e = rows.direction(i);
-                let of_side = |side| rows.pair(i, side, self, column).value_and_slope(self.lengthscale, e[2], f[2]);
-                let (value, slope) = of_side(BELOW);
+                // Not in a closure for both sides: that would be a function of its own, compiled for the oldest processor.
+                let (value, slope) = rows.pair(i, BELOW, self, column).value_and_slope(self.lengthscale, e[2], f[2]);
                 constants[i] = weights[i] * (e[0] * f[0] + e[1] * f[1] + e[2] * f[2]);
                 (values[i], slopes[i]) = (weights[i] * value, weights[i] * slope);
                 if BOTH {
-                    let (value, slope) = of_side(ABOVE);
+                    let (value, slope) =
+                        rows.pair(i, ABOVE, self, column).value_and_slope(self.lengthscale, e[2], f[2]);
                     (values_above[i], slopes_above[i]) = (weights[i] * value, weights[i] * slope);
                 }
             }
@@ -241,12 +243,19 @@ impl VectorField {
     /// Adds the covariance that is of the sensor.
     #[inline(always)]
     fn add_bias(&self, rows: &FieldPlaces, range: Range<usize>, column: &Numbers, out: &mut [f64]) {
+        if column.iron == 0.0 && column.speed == 0.0 {
+            return;
+        }
+        let ([x, y, z], [xs, ys, zs]) = (column.turn, cut(rows.turns(), &range));
+        let [irons, speeds] = cut(rows.bias_factors(), &range);
+        let out = &mut out[..range.len()];
         if let Some(covariance) = &self.bias_covariance {
             let factors = bias_factors(column.turn, column.iron, column.speed);
-            let shared: [f64; 6] = std::array::from_fn(|i| dot(&covariance[i], &factors));
-            let (turns, [irons, speeds]) = (rows.turns(), rows.bias_factors());
-            for (out, i) in out.iter_mut().zip(range) {
-                *out += dot(&shared, &bias_factors(turns.map(|turn| turn[i]), irons[i], speeds[i]));
+            let [hx, hy, hz, gx, gy, gz] = covariance.map(|row| dot(&row, &factors));
+            for (i, out) in out.iter_mut().enumerate() {
+                let (iron, speed) = (irons[i], speeds[i]);
+                let of_iron = hx * (xs[i] * iron) + hy * (ys[i] * iron) + hz * (zs[i] * iron);
+                *out += of_iron + gx * (xs[i] * speed) + gy * (ys[i] * speed) + gz * (zs[i] * speed);
             }
             return;
         }
@@ -255,9 +264,7 @@ impl VectorField {
         if iron == 0.0 && speed == 0.0 {
             return;
         }
-        let ([x, y, z], [xs, ys, zs]) = (column.turn, cut(rows.turns(), &range));
-        let [irons, speeds] = cut(rows.bias_factors(), &range);
-        for (i, out) in out[..range.len()].iter_mut().enumerate() {
+        for (i, out) in out.iter_mut().enumerate() {
             *out += (x * xs[i] + y * ys[i] + z * zs[i]) * (iron * irons[i] + speed * speeds[i]);
         }
     }
