@@ -5,7 +5,7 @@
 
 use std::f64::consts::PI;
 
-use nalgebra::{DMatrix, DVector};
+use nalgebra::{Const, DMatrix, DVector, Dyn, SVector};
 
 use super::posterior::Gaussian;
 use super::tiles::Extent;
@@ -38,20 +38,22 @@ pub(super) fn interpolated(
     let known = predict(&nodes);
     let Some(far_variance) = known.first().map(|gaussian| gaussian.far_variance) else { return Vec::new() };
     let numbers = known.iter().flat_map(|known| known.mean.into_iter().chain(known.covariance.into_iter().flatten()));
-    let values = DMatrix::from_row_iterator(nodes.len(), NUMBERS, numbers);
-    // A column per place.
-    let mut weights = DMatrix::zeros(nodes.len(), places.len());
-    for (&[x, y], mut weights) in places.iter().zip(weights.column_iter_mut()) {
-        let products = columns.basis(x) * rows.basis(y).transpose();
-        weights.copy_from_slice(products.as_slice());
+    // A column for each row of nodes.
+    let values = DMatrix::from_iterator(NUMBERS * count, count, numbers);
+    let mut found = Vec::with_capacity(places.len());
+    for row in places.chunk_by(|place, next| place[1] == next[1]) {
+        // A column for each node, at the y of these places.
+        let values = (&values * rows.basis(row[0][1])).reshape_generic(Const::<NUMBERS>, Dyn(count));
+        found.extend(row.iter().map(|&[x, _]| gaussian(&(&values * columns.basis(x)), far_variance)));
     }
-    let found = weights.tr_mul(&values);
-    let gaussian = |row: usize| {
-        let mut covariance = std::array::from_fn(|i| std::array::from_fn(|j| found[(row, 3 + 3 * i + j)]));
-        (0..3).for_each(|i| covariance[i][i] = f64::max(covariance[i][i], 0.0));
-        Gaussian { mean: std::array::from_fn(|i| found[(row, i)]), covariance, far_variance }
-    };
-    (0..places.len()).map(gaussian).collect()
+    found
+}
+
+/// The Gaussian of these numbers: its mean, then its covariance.
+fn gaussian(numbers: &SVector<f64, NUMBERS>, far_variance: f64) -> Gaussian<3> {
+    let mut covariance = std::array::from_fn(|i| std::array::from_fn(|j| numbers[3 + 3 * i + j]));
+    (0..3).for_each(|i| covariance[i][i] = f64::max(covariance[i][i], 0.0));
+    Gaussian { mean: std::array::from_fn(|i| numbers[i]), covariance, far_variance }
 }
 
 /// How many Chebyshev nodes are enough along an interval, given the length of the field over its half.
