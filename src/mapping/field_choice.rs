@@ -1,8 +1,8 @@
 //! The quantity that is mapped where magmap chooses (`model.field = "auto"`): the three axes where they agree with the physics of a
 //! magnetic field and predict the strength no worse than a map of strengths does, the strength otherwise.
 //!
-//! The choice is a function of the trajectory, and is made anew as it grows. The other map is folded from it, and both are compared by how
-//! well they predicted the strengths of each batch before they learnt it.
+//! The choice is a function of the trajectory, and is made anew as it grows. The [other map](Alternative) is folded from it, and both are
+//! compared by how well they predicted the strengths of each batch before they learnt it.
 
 use nalgebra::Isometry3;
 use serde::{Deserialize, Serialize};
@@ -44,8 +44,10 @@ const MOST_MISFIT: f64 = 25.0;
 
 /// A choice.
 pub(super) struct Choice {
-    /// The map of the trajectory, and how well it predicted that, where another quantity is mapped from now on.
-    pub(super) change: Option<(FieldModel, Predicted)>,
+    /// The map of the other quantity; none where it was not needed.
+    pub(super) alternative: Option<Alternative>,
+    /// Whether that quantity is mapped from now on.
+    pub(super) is_changed: bool,
     /// The quantity that is mapped, and why.
     pub(super) words: String,
     /// Whether it holds for the life of the map: readings whose axes contradict the physics are never learnt as axes.
@@ -62,30 +64,31 @@ pub(super) fn is_due(path: f64, chosen_at: f64) -> bool {
     DUE.iter().any(|&due| chosen_at < due && due <= path)
 }
 
-/// Chooses, given what is mapped so far and how well it predicted the batches of this trajectory. None where the path tells too little,
-/// and where folding was stopped.
+/// Chooses, given what is mapped so far, how well it predicted the batches of this trajectory, and the other map as far as it was folded.
+/// None where the path tells too little, and where folding was stopped.
 pub(super) fn choose(
     trajectory: &Trajectory,
     config: &Config,
-    mapped: Mapped,
-    predicted: Predicted,
+    (mapped, predicted): (Mapped, Predicted),
+    alternative: Option<Alternative>,
     mount: &Isometry3<f64>,
     stop: &StopSignal,
 ) -> Option<Choice> {
     let observations: Vec<Observation> = trajectory.corrected_batches().flatten().collect();
     let judgement = AxesCheck::judge(config, observations.iter(), mount)?;
     let other = if mapped == Mapped::Vector { Mapped::Strength } else { Mapped::Vector };
+    let folded = || alternative.unwrap_or_else(|| Alternative::new(config, other)).folded(trajectory, stop);
     let choice = match judgement {
         Err(contradiction) => {
-            let change = (mapped == Mapped::Vector).then(|| fold(trajectory, config, Mapped::Strength, stop));
+            let is_changed = mapped == Mapped::Vector;
             let words = format!(
                 "the strength is mapped: {contradiction}. Once the cause is mended, a new map has the three axes"
             );
-            Choice { change, words, is_final: true }
+            Choice { alternative: is_changed.then(folded), is_changed, words, is_final: true }
         }
         Ok(()) => {
-            let (model, of_other) = fold(trajectory, config, other, stop);
-            let difference = of_other.mean() - predicted.mean();
+            let alternative = folded();
+            let difference = alternative.predicted.mean() - predicted.mean();
             let (lead, least) = if mapped == Mapped::Vector { (-difference, -HYSTERESIS) } else { (difference, 0.0) };
             let (chosen, path) = (if lead >= least { Mapped::Vector } else { Mapped::Strength }, trajectory.length());
             let agreement = format!("over {path:.0} m the three axes agree with the physics of a magnetic field");
@@ -96,19 +99,35 @@ pub(super) fn choose(
             } else {
                 format!("the strength is mapped: {agreement}, but predict it by {:.2} nats a reading worse", -lead)
             };
-            Choice { change: (chosen == other).then_some((model, of_other)), words, is_final: false }
+            Choice { alternative: Some(alternative), is_changed: chosen == other, words, is_final: false }
         }
     };
     (!stop.is_stopped()).then_some(choice)
 }
 
-/// The map of this quantity, and how well it predicted each batch before it learnt that.
-fn fold(trajectory: &Trajectory, config: &Config, field: Mapped, stop: &StopSignal) -> (FieldModel, Predicted) {
-    let mut predicted = Predicted::default();
-    let before = |model: &FieldModel, batch: &[Observation]| predicted.add(model, batch);
-    let batches = trajectory.corrected_batches();
-    let model = fold_onto(FieldModel::new(&config.decided(field)), batches, &|| stop.is_stopped(), before);
-    (model, predicted)
+/// The map of the quantity that is not mapped, folded from the first batches of a trajectory.
+#[derive(Clone, Debug)]
+pub(super) struct Alternative {
+    pub(super) model: FieldModel,
+    /// How well it predicted each batch before it learnt that.
+    pub(super) predicted: Predicted,
+    /// Number of these batches.
+    batches: usize,
+}
+
+impl Alternative {
+    fn new(config: &Config, field: Mapped) -> Self {
+        Self { model: FieldModel::new(&config.decided(field)), predicted: Predicted::default(), batches: 0 }
+    }
+
+    /// With the batches that the trajectory has beyond.
+    fn folded(self, trajectory: &Trajectory, stop: &StopSignal) -> Self {
+        let Self { model, mut predicted, batches } = self;
+        let before = |model: &FieldModel, batch: &[Observation]| predicted.add(model, batch);
+        let others = trajectory.corrected_batches().skip(batches);
+        let model = fold_onto(model, others, &|| stop.is_stopped(), before);
+        Self { model, predicted, batches: trajectory.batches().len() }
+    }
 }
 
 /// How well a map predicted strengths before it learnt them: the sum of their log densities, in nats, and their number.

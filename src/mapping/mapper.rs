@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use streaming_gp::UpdateReport;
 
 use super::batcher::Batch;
-use super::field_choice::{self, Choice, Predicted};
+use super::field_choice::{self, Alternative, Choice, Predicted};
 use super::path::Path;
 use super::pipeline::{OdometryInMap, Pipeline};
 use super::stop::StopSignal;
@@ -260,6 +260,8 @@ pub struct Mapper {
     model: FieldModel,
     progress: Progress,
     trajectory: Trajectory,
+    /// The map of the quantity that was not chosen, until the next choice; none where it would have to be folded from the first batch.
+    alternative: Option<Alternative>,
 }
 
 impl Mapper {
@@ -279,7 +281,8 @@ impl Mapper {
         correction: Correction,
     ) -> Self {
         let trajectory = Trajectory::new(Vec::new(), correction);
-        Self { config: Arc::new(config), frame, pipeline, continuation: None, model, progress, trajectory }
+        let (config, continuation, alternative) = (Arc::new(config), None, None);
+        Self { config, frame, pipeline, continuation, model, progress, trajectory, alternative }
     }
 
     /// Whether it needs the batches that led to the map: to choose what is mapped, or to correct the path.
@@ -448,7 +451,10 @@ impl Mapper {
             Step::Learn { batches } => return self.learn(batches as usize, stop),
             Step::Configure(config) => self.configure(*config),
             Step::Correct(correction, folded) => return self.correct(correction, folded, stop),
-            Step::Withdraw(withdrawal) => self.trajectory.withdrawals.push(withdrawal),
+            Step::Withdraw(withdrawal) => {
+                self.trajectory.withdrawals.push(withdrawal);
+                self.alternative = None;
+            }
             Step::Refold(refolded) => return self.refold(refolded, stop),
             Step::Reset => {
                 let odometry = *self.pipeline.odometry();
@@ -534,15 +540,17 @@ impl Mapper {
     /// Chooses what is mapped.
     fn choose(&mut self, stop: &StopSignal) {
         let mount = self.pipeline.mount().copied().unwrap_or_default();
-        let (field, predicted) = (self.model.field(), self.progress.predicted);
-        match field_choice::choose(&self.trajectory, &self.config, field, predicted, &mount, stop) {
-            Some(Choice { change, words, is_final }) => {
+        let (mapped, alternative) = ((self.model.field(), self.progress.predicted), self.alternative.take());
+        match field_choice::choose(&self.trajectory, &self.config, mapped, alternative, &mount, stop) {
+            Some(Choice { mut alternative, is_changed, words, is_final }) => {
                 self.progress.chosen_at = if is_final { field_choice::MADE } else { self.trajectory.length() };
                 self.say(words);
-                if let Some((model, predicted)) = change {
-                    self.progress.predicted = predicted;
-                    self.set_remade(model);
+                if let Some(other) = alternative.as_mut().filter(|_| is_changed) {
+                    std::mem::swap(&mut self.progress.predicted, &mut other.predicted);
+                    let replaced = self.model.clone();
+                    self.set_remade(std::mem::replace(&mut other.model, replaced));
                 }
+                self.alternative = alternative.filter(|_| self.progress.is_choice_open());
             }
             None if self.progress.choice.is_none() && !stop.is_stopped() => self.say(field_choice::NOT_TOLD.to_owned()),
             None => {}
@@ -616,7 +624,7 @@ impl Mapper {
         if let Some(store) = self.model.tile_store() {
             model.keep_tiles_in(store);
         }
-        self.model = model;
+        (self.model, self.alternative) = (model, None);
     }
 
     fn configure(&mut self, config: Config) {
@@ -630,6 +638,7 @@ impl Mapper {
         }
         self.pipelines().for_each(|pipeline| pipeline.configure(&config));
         self.model.configure(&config);
+        self.alternative = None;
         self.config = Arc::new(config);
     }
 
