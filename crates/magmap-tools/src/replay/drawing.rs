@@ -158,8 +158,8 @@ impl DrawingTask {
     }
 }
 
-/// Limits the cost of drawing to about half of that of learning: a large map is drawn when learning since the last drawing took about
-/// twice as many operations. It counts operations, not time, so that a replay always draws the same maps.
+/// Limits the cost of drawing to about a quarter of that of learning: a large map is drawn when learning since the last drawing took about
+/// four times as many operations. It counts operations, not time, so that a replay always draws the same maps.
 #[derive(Debug, Default)]
 struct Budget {
     learnt: f64,
@@ -169,7 +169,7 @@ struct Budget {
 const ALWAYS_ALLOWED: f64 = 5e8;
 
 /// Number of operations of learning for each one of drawing.
-const LEARNING_PER_DRAWING: f64 = 2.0;
+const LEARNING_PER_DRAWING: f64 = 4.0;
 
 impl Budget {
     /// Whether to predict this number of rows after this update. Predicting a row and evaluating the bound and its gradient for one both
@@ -207,8 +207,8 @@ mod tests {
     fn small_maps_are_drawn_after_every_batch_and_large_ones_as_often_as_learning_allows() {
         let mut budget = Budget::default();
         assert!((0..10).all(|_| budget.allows(&report(100), 50_000)));
-        // A batch takes 10 evaluations of 1100 rows, a drawing 20,000 cells: every fourth batch is drawn.
-        let drawn: Vec<bool> = (0..9).map(|_| budget.allows(&report(1000), 20_000)).collect();
+        // A batch takes 10 evaluations of 1100 rows, a drawing 10,000 cells: every fourth batch is drawn.
+        let drawn: Vec<bool> = (0..9).map(|_| budget.allows(&report(1000), 10_000)).collect();
         assert_eq!(drawn, [false, false, false, true, false, false, false, true, false]);
     }
 }
