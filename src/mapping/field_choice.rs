@@ -108,6 +108,7 @@ pub(super) fn choose(
 /// The map of the quantity that is not mapped, folded from the first batches of a trajectory.
 #[derive(Clone, Debug)]
 pub(super) struct Alternative {
+    /// The map.
     pub(super) model: FieldModel,
     /// How well it predicted each batch before it learnt that.
     pub(super) predicted: Predicted,

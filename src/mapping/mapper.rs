@@ -451,10 +451,7 @@ impl Mapper {
             Step::Learn { batches } => return self.learn(batches as usize, stop),
             Step::Configure(config) => self.configure(*config),
             Step::Correct(correction, folded) => return self.correct(correction, folded, stop),
-            Step::Withdraw(withdrawal) => {
-                self.trajectory.withdrawals.push(withdrawal);
-                self.alternative = None;
-            }
+            Step::Withdraw(withdrawal) => self.trajectory.withdrawals.push(withdrawal),
             Step::Refold(refolded) => return self.refold(refolded, stop),
             Step::Reset => {
                 let odometry = *self.pipeline.odometry();
@@ -540,7 +537,9 @@ impl Mapper {
     /// Chooses what is mapped.
     fn choose(&mut self, stop: &StopSignal) {
         let mount = self.pipeline.mount().copied().unwrap_or_default();
-        let (mapped, alternative) = ((self.model.field(), self.progress.predicted), self.alternative.take());
+        let mapped = (self.model.field(), self.progress.predicted);
+        // One that may hold what was withdrawn since is folded anew.
+        let alternative = self.alternative.take().filter(|_| self.trajectory.withdrawals.is_empty());
         match field_choice::choose(&self.trajectory, &self.config, mapped, alternative, &mount, stop) {
             Some(Choice { mut alternative, is_changed, words, is_final }) => {
                 self.progress.chosen_at = if is_final { field_choice::MADE } else { self.trajectory.length() };
