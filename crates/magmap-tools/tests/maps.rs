@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use magmap::config::Config;
+use magmap::field::model::FieldModel;
 use magmap::mapping::mapper::{Mapper, Step};
 use magmap::mapping::stop::StopSignal;
 use magmap::sensing::reading::{MagneticField, Measurement, Pose, Reading, Stamp};
@@ -187,6 +188,7 @@ impl World {
         let session = match Session::start(&config, namespace, &format!("{namespace}/magmap")) {
             Ok(session) => session,
             Err(error) => {
+                assert!(!error.to_string().contains("another process"), "{error}");
                 assert_unchanged(&self.folder, &before, &format!("a start that failed with {error}"));
                 return;
             }
@@ -362,7 +364,10 @@ impl World {
 
     /// Records the published map, replacing those that it continues.
     fn record_published(&mut self, session: &Session) {
-        let now = session.mapping.inspect(Checkpoint::of).unwrap().unwrap();
+        let mut now = session.mapping.inspect(Checkpoint::of).unwrap().unwrap();
+        // Tiles would keep the file open.
+        let model = std::mem::replace(&mut now.model, FieldModel::new(&session.mapping.config()).state());
+        (now.model.totals, now.model.extent) = (model.totals, model.extent);
         if now.model.extent.is_some() {
             self.shown.retain(|before| !now.continues(before));
             self.shown.push(now);
@@ -421,8 +426,9 @@ impl World {
             let is_merged = map.stream.correction.nodes().iter().any(|node| node.given.is_none());
             assert!(is_merged || high[0] - low[0] < 10.0, "two places in one map: {low:?} to {high:?}");
             let sources = &map.stream.progress.sources;
-            for run in sources.iter().filter(|run| run.id.is_recording()) {
-                let times = sources.iter().filter(|other| other.id == run.id).count();
+            let learnt: Vec<_> = map.stream.progress.runs_with_batches(map.model.totals.batches()).collect();
+            for run in learnt.iter().filter(|run| run.id.is_recording()) {
+                let times = learnt.iter().filter(|other| other.id == run.id).count();
                 assert_eq!(times, 1, "{sources:?}");
                 // A recording may have been added to a map that it loaded.
                 assert!(sources.len() > 1 || map.model.totals.used_readings <= RECORDED as u64);
@@ -634,6 +640,19 @@ fn loading_the_saved_map_keeps_what_a_killed_run_had_added_since() {
     let mut readings: Vec<u64> = maps.iter().map(|map| map.contents.as_ref().unwrap().totals.used_readings).collect();
     readings.sort_unstable();
     assert_eq!(readings, [25, 32]);
+}
+
+#[test]
+fn a_recording_that_added_nothing_to_a_map_is_added_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut world = world(folder.path());
+    world.go(&everyday(vec![Action::Drive { readings: 20 }]));
+    let driver = Driver::Recording { name: "lobby", is_careless: true };
+    for actions in [vec![Action::Load, Action::Save], vec![Action::Load, Action::Drive { readings: 10 }]] {
+        world.go(&Run { driver, load_at_start: false, ..everyday(actions) });
+    }
+    let map = map_file::read(&named(folder.path(), "map")).unwrap();
+    assert_eq!(map.model.totals.used_readings, 30);
 }
 
 #[test]
