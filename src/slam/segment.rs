@@ -8,7 +8,7 @@
 //! A segment keeps some numbers for each pose. Matrices with a row for each unknown of the field are made again when they are needed.
 
 use nalgebra::{Matrix3, SMatrix, Vector2, Vector3};
-use streaming_gp::linalg::{self, Matrix};
+use streaming_gp::linalg::{self, Matrix, MatrixMut};
 use streaming_gp::{MatrixRef, NotPositiveDefinite};
 
 use super::basis::{Basis, Covariances, FieldPrior, Potential, SLOPES};
@@ -187,10 +187,10 @@ impl Segment {
     }
 
     /// Adds a multiple of the information of the readings on the field; the lower triangle.
-    pub fn add_information(&self, features: &Matrix, factor: f64, target: &mut Matrix) {
+    pub fn add_information(&self, features: &Matrix, factor: f64, target: MatrixMut<'_>) {
         let mut weighted = linalg::copied(features.as_ref());
         linalg::scale_columns(&mut weighted, |column| self.weight(column / 3)[column % 3].sqrt());
-        linalg::add_outer_gram(target.as_mut(), factor, weighted.as_ref());
+        linalg::add_outer_gram(target, factor, weighted.as_ref());
     }
 
     /// One over the variances of the axes of a reading.

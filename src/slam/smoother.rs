@@ -30,7 +30,7 @@ use streaming_gp::linalg;
 use super::chain::{DRIFT, Link, PlanePose, SCALE, Shared};
 use super::prior::Prior;
 use super::segment::{At, Linearised, Problem, Segment};
-use super::tile::{Layout, Tile, add_eliminated};
+use super::tile::{Layout, Tile};
 pub use evidence::Revisit;
 use revisits::Revisits;
 use window::Window;
@@ -426,11 +426,12 @@ impl Smoother {
         let problem = Problem { prior: &prior.field, noise: prior.noise, odometry: &prior.odometry, links };
         let (number, tile) = (tile, &mut tiles[tile]);
         tile.forget();
+        tile.make_room();
         tile.field.fill(0.0);
         let potential = tile.potential();
         for segment in segments.iter_mut().filter(|segment| segment.tile == number) {
             let features = segment.weigh(&problem, &tile.basis, poses);
-            segment.add_information(&features, 1.0, &mut tile.information);
+            segment.add_information(&features, 1.0, tile.information_mut());
             segment.descend(&problem, At { poses, shared, potential: &potential }, &tile.basis);
             segment.linearised.poses.clear();
         }
@@ -554,18 +555,19 @@ impl Smoother {
         let Self { prior, links, poses, shared, tiles, segments, .. } = self;
         let problem = Problem { prior: &prior.field, noise: prior.noise, odometry: &prior.odometry, links };
         let tile = &mut tiles[tile];
+        tile.make_room();
         let mut kept = Vec::new();
         for &index in stale {
             let segment = &mut segments[index];
             if segment.is_linearised() {
                 let features = segment.features(&tile.basis);
                 let coupling = segment.coupling(&features);
-                segment.add_information(&features, -1.0, &mut tile.information);
-                add_eliminated(&coupling, -1.0, &mut tile.eliminated);
+                segment.add_information(&features, -1.0, tile.information_mut());
+                tile.add_eliminated(&coupling, -1.0);
                 window.add(-1.0, segment, &features, &coupling);
             }
             let features = segment.weigh(&problem, &tile.basis, poses);
-            segment.add_information(&features, 1.0, &mut tile.information);
+            segment.add_information(&features, 1.0, tile.information_mut());
             if kept.len() < MOST_KEPT {
                 kept.push(features);
             }
@@ -580,7 +582,7 @@ impl Smoother {
             let features = kept.next().unwrap_or_else(|| tile.basis.features(&covariances.axes));
             segment.differentiate_determinant(&tile.basis, &features, &covariances, factor.as_ref());
             let coupling = segment.linearise(&problem, at, &features, &covariances)?;
-            add_eliminated(&coupling, 1.0, &mut tile.eliminated);
+            tile.add_eliminated(&coupling, 1.0);
             window.add(1.0, segment, &features, &coupling);
         }
         Ok(())

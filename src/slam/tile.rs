@@ -1,7 +1,7 @@
 //! The field within a square of the plane.
 
-use streaming_gp::NotPositiveDefinite;
-use streaming_gp::linalg::{self, Matrix};
+use streaming_gp::linalg::{self, Accum, Matrix, MatrixMut, UPPER, WHOLE};
+use streaming_gp::{MatrixRef, NotPositiveDefinite};
 
 use super::basis::{Basis, FieldPrior, Potential};
 use super::chain::PlanePose;
@@ -56,10 +56,9 @@ pub(super) struct Tile {
     pub basis: Basis,
     /// The unknowns of its field.
     pub field: Vec<f64>,
-    /// One plus the information of its segments; the lower triangle.
-    pub information: Matrix,
-    /// The part of it that the elimination of the poses takes away; the lower triangle.
-    pub eliminated: Matrix,
+    /// What its segments tell of the field: one plus their information in the lower triangle, and, a column to the right, the part of it
+    /// that the elimination of the poses takes away in the upper one. Empty while nothing is told.
+    told: Matrix,
     /// Half the log determinant of the information.
     pub cost: f64,
     /// Values that the segments outside of a window have to add to minus their gradient, since the field has changed with the window.
@@ -85,8 +84,7 @@ impl Tile {
             index,
             field: vec![0.0; size],
             basis,
-            information: Matrix::identity(size, size),
-            eliminated: linalg::zeros(size, size),
+            told: Matrix::zeros(0, 0),
             cost: 0.0,
             outdated: vec![0.0; size],
         })
@@ -94,14 +92,44 @@ impl Tile {
 
     /// Forgets what segments tell, not the field.
     pub fn forget(&mut self) {
+        self.told = Matrix::zeros(0, 0);
+    }
+
+    /// Makes room for what segments tell.
+    pub fn make_room(&mut self) {
+        if self.told.ncols() == 0 {
+            let size = self.basis.size();
+            self.told = linalg::zeros(size, size + 1);
+            (0..size).for_each(|index| self.told[(index, index)] = 1.0);
+        }
+    }
+
+    /// One plus the information of its segments; the lower triangle.
+    pub fn information(&self) -> MatrixRef<'_> {
+        self.told.as_ref().subcols(0, self.basis.size())
+    }
+
+    /// The information, to be changed in the lower triangle alone.
+    pub fn information_mut(&mut self) -> MatrixMut<'_> {
+        self.told.as_mut().subcols_mut(0, self.basis.size())
+    }
+
+    /// The part of the information that the elimination of the poses takes away; the upper triangle.
+    pub fn eliminated(&self) -> MatrixRef<'_> {
+        self.told.as_ref().subcols(1, self.basis.size())
+    }
+
+    /// Adds a multiple of what the elimination of a segment's poses takes away.
+    pub fn add_eliminated(&mut self, coupling: &Matrix, factor: f64) {
         let size = self.basis.size();
-        self.information = Matrix::identity(size, size);
-        self.eliminated = linalg::zeros(size, size);
+        let of_field = coupling.as_ref().subrows(0, size);
+        let target = (self.told.as_mut().subcols_mut(1, size), UPPER);
+        linalg::multiply(target, Accum::Add, factor, (of_field, WHOLE), (of_field.transpose(), WHOLE));
     }
 
     /// The factor of the information, whose determinant is kept.
     pub fn factor(&mut self) -> Result<Matrix, NotPositiveDefinite> {
-        let factor = linalg::cholesky(linalg::copied(self.information.as_ref()))?;
+        let factor = linalg::cholesky(linalg::copied(self.information()))?;
         self.cost = 0.5 * linalg::log_determinant(factor.as_ref());
         Ok(factor)
     }
@@ -110,11 +138,4 @@ impl Tile {
     pub fn potential(&self) -> Potential {
         self.basis.potential(&self.field)
     }
-}
-
-/// Adds a multiple of what the elimination of poses takes from the information on a field, given its
-/// [coupling](super::segment::Segment::coupling) with them; the lower triangle.
-pub(super) fn add_eliminated(coupling: &Matrix, factor: f64, target: &mut Matrix) {
-    let of_field = coupling.as_ref().subrows(0, target.nrows());
-    linalg::add_outer_gram(target.as_mut(), factor, of_field);
 }

@@ -62,14 +62,15 @@ impl Smoother {
         }
         let Some(lookup) = self.lookup(&searched, WITHIN * deviation)? else { return Ok(()) };
         if let Some((index, found)) = self.found(lookup, searched.start, &reaches) {
-            // Both are estimated alike: one more step must not decide.
-            let mut paths = [self.poses.clone(), self.bent(known, index, found)].map(|poses| self.at(poses));
-            if paths.iter_mut().try_for_each(|path| path.estimate_again(LAST_STEPS)).is_err() {
-                return Ok(());
-            }
-            let all = vec![true; self.poses.len()];
-            let [same, bent] = paths;
-            if bent.cost_of(&self.prior, &all)? + PROVEN < same.cost_of(&self.prior, &all)? {
+            // Both are estimated alike, since one more step must not decide; and one after the other, since each takes much memory.
+            let estimated = |poses| {
+                let mut path = self.at(poses);
+                path.estimate_again(LAST_STEPS).is_ok().then_some(path)
+            };
+            let cost_of = |path: &Self| path.cost_of(&self.prior, &vec![true; self.poses.len()]);
+            let Some(same) = estimated(self.poses.clone()).map(|path| cost_of(&path)) else { return Ok(()) };
+            let Some(bent) = estimated(self.bent(known, index, found)) else { return Ok(()) };
+            if cost_of(&bent)? + PROVEN < same? {
                 *self = bent;
             }
         }

@@ -118,10 +118,11 @@ fn cost_with_variances_kept(smoother: &Smoother) -> f64 {
     let problem = Problem { prior: &prior.field, noise: prior.noise, odometry: &prior.odometry, links };
     for (index, tile) in tiles.iter_mut().enumerate() {
         tile.forget();
+        tile.make_room();
         let potential = tile.potential();
         for segment in segments.iter_mut().filter(|segment| segment.tile == index) {
             segment.linearised.poses = segment.poses(poses).to_vec();
-            segment.add_information(&segment.features(&tile.basis), 1.0, &mut tile.information);
+            segment.add_information(&segment.features(&tile.basis), 1.0, tile.information_mut());
             segment.descend(&problem, At { poses, shared, potential: &potential }, &tile.basis);
             cost += segment.cost;
         }

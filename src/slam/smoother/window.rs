@@ -6,7 +6,7 @@ use streaming_gp::linalg::{self, Matrix};
 
 use super::{Smoother, add_to};
 use crate::slam::segment::Segment;
-use crate::slam::tile::{Tile, add_eliminated};
+use crate::slam::tile::Tile;
 
 /// The segments whose poses are estimated: all, or those of a window, while the others have told of the field what they know.
 pub(super) struct Window {
@@ -67,10 +67,9 @@ impl Window {
                 target.copy_from_slice(&map.remainder.col_as_slice(column)[column..]);
                 continue;
             }
-            let [information, eliminated] =
-                [&tile.information, &tile.eliminated].map(|matrix| &matrix.col_as_slice(column)[column..]);
-            for ((target, information), eliminated) in target.iter_mut().zip(information).zip(eliminated) {
-                *target = information - eliminated;
+            let (information, eliminated) = (tile.information(), tile.eliminated());
+            for (target, row) in target.iter_mut().zip(column..) {
+                *target = information[(row, column)] - eliminated[(column, row)];
             }
         }
     }
@@ -78,7 +77,7 @@ impl Window {
     /// Adds a multiple of what a segment tells of the field of its tile, given its features there and its coupling with it.
     pub fn add(&mut self, factor: f64, segment: &Segment, features: &Matrix, coupling: &Matrix) {
         if let Some(map) = self.maps.get_mut(&segment.tile) {
-            segment.add_information(features, factor, &mut map.remainder);
+            segment.add_information(features, factor, map.remainder.as_mut());
             add_eliminated(coupling, -factor, &mut map.remainder);
         }
     }
@@ -96,7 +95,7 @@ impl Map {
 
 impl Smoother {
     /// The window from this segment on.
-    pub(super) fn window(&self, first: usize) -> Window {
+    pub(super) fn window(&mut self, first: usize) -> Window {
         let mut window = Window { first, maps: BTreeMap::new() };
         if window.is_whole() {
             return window;
@@ -105,18 +104,19 @@ impl Smoother {
             if window.maps.contains_key(&index) {
                 continue;
             }
+            self.tiles[index].make_room();
             let tile = &self.tiles[index];
             let mut descent = self.descent_of_field(index, &self.segments[..first]);
             add_to(&mut descent, &tile.outdated);
             descent.iter_mut().zip(&tile.field).for_each(|(descent, field)| *descent -= field);
-            let mut information = linalg::copied(tile.information.as_ref());
+            let mut information = linalg::copied(tile.information());
             let known =
                 || self.segments[first..].iter().filter(|segment| segment.tile == index && segment.is_linearised());
             let features: Vec<Matrix> = known().map(|segment| segment.features(&tile.basis)).collect();
             // The poses before the window are given, so only the elimination of its own takes something away.
             let mut remainder = linalg::copied(information.as_ref());
             for (segment, features) in known().zip(&features) {
-                segment.add_information(features, -1.0, &mut information);
+                segment.add_information(features, -1.0, information.as_mut());
                 add_eliminated(&segment.coupling(features), -1.0, &mut remainder);
             }
             linalg::mirror_lower(information.as_mut());
@@ -136,4 +136,11 @@ impl Smoother {
             }
         }
     }
+}
+
+/// Adds a multiple of what the elimination of poses takes from the information on a field, given its
+/// [coupling](Segment::coupling) with them; the lower triangle.
+fn add_eliminated(coupling: &Matrix, factor: f64, target: &mut Matrix) {
+    let of_field = coupling.as_ref().subrows(0, target.nrows());
+    linalg::add_outer_gram(target.as_mut(), factor, of_field);
 }
