@@ -30,7 +30,7 @@ use streaming_gp::linalg;
 use super::chain::{DRIFT, Link, PlanePose, SCALE, Shared};
 use super::prior::Prior;
 use super::segment::{At, Linearised, Problem, Segment};
-use super::tile::{Layout, Tile};
+use super::tile::{Layout, Tile, add_eliminated};
 pub use evidence::Revisit;
 use revisits::Revisits;
 use window::Window;
@@ -235,14 +235,14 @@ impl Smoother {
         }
         self.poses[first..].iter().for_each(|pose| self.revisits.push(pose));
         self.has_returned |= self.revisits.any();
-        let mut window = self.window(old.saturating_sub(1));
+        let window = self.window(old.saturating_sub(1));
         for (inflation, steps) in INFLATIONS {
             self.segments[old..].iter_mut().for_each(|segment| segment.inflation = inflation);
-            self.iterate(&mut window, steps, STALE)?;
+            self.iterate(&window, steps, STALE)?;
         }
         self.leave(&window);
         if self.poses.len() as f64 >= self.next_whole {
-            self.iterate(&mut Window::whole(), WHOLE_STEPS, STALE)?;
+            self.iterate(&Window::whole(), WHOLE_STEPS, STALE)?;
             self.close_long_way_round()?;
             self.next_whole = GROWTH * self.poses.len() as f64;
             self.covariance_of_whole = self.covariance_of_last_in(&Window::whole())?;
@@ -384,7 +384,7 @@ impl Smoother {
         self.lay_out()?;
         self.count(&self.returned());
         self.estimate_fields()?;
-        self.iterate(&mut Window::whole(), steps, STALE / 5.0)?;
+        self.iterate(&Window::whole(), steps, STALE / 5.0)?;
         Ok(())
     }
 
@@ -392,7 +392,7 @@ impl Smoother {
     fn estimate_again(&mut self, steps: usize) -> Result<(), NotPositiveDefinite> {
         self.lay_out()?;
         self.estimate_fields()?;
-        self.iterate(&mut Window::whole(), steps, STALE)?;
+        self.iterate(&Window::whole(), steps, STALE)?;
         Ok(())
     }
 
@@ -464,7 +464,7 @@ impl Smoother {
     }
 
     /// Makes steps until they are small, and returns the objective.
-    fn iterate(&mut self, window: &mut Window, steps: usize, tolerance: f64) -> Result<f64, NotPositiveDefinite> {
+    fn iterate(&mut self, window: &Window, steps: usize, tolerance: f64) -> Result<f64, NotPositiveDefinite> {
         let mut cost = self.evaluate(window, tolerance)?;
         let start = self.segments[window.first].first;
         for _ in 0..steps {
@@ -509,7 +509,7 @@ impl Smoother {
     }
 
     /// Linearises what is stale in the window, and computes the objective and its gradient there.
-    fn evaluate(&mut self, window: &mut Window, tolerance: f64) -> Result<f64, NotPositiveDefinite> {
+    fn evaluate(&mut self, window: &Window, tolerance: f64) -> Result<f64, NotPositiveDefinite> {
         let mut stale = vec![Vec::new(); self.tiles.len()];
         for (index, segment) in self.segments.iter().enumerate().skip(window.first) {
             if segment.is_stale(&self.poses, tolerance) {
@@ -520,7 +520,7 @@ impl Smoother {
             if window.is_whole() {
                 self.forget_if_most_are_stale(tile, stale);
             }
-            self.linearise(tile, stale, window)?;
+            self.linearise(tile, stale)?;
         }
         let mut cost = 0.5 * self.shared.component_div(&self.deviations()).norm_squared();
         let Self { prior, links, poses, shared, tiles, segments, .. } = self;
@@ -551,7 +551,7 @@ impl Smoother {
     }
 
     /// Linearises these segments of a tile.
-    fn linearise(&mut self, tile: usize, stale: &[usize], window: &mut Window) -> Result<(), NotPositiveDefinite> {
+    fn linearise(&mut self, tile: usize, stale: &[usize]) -> Result<(), NotPositiveDefinite> {
         let Self { prior, links, poses, shared, tiles, segments, .. } = self;
         let problem = Problem { prior: &prior.field, noise: prior.noise, odometry: &prior.odometry, links };
         let tile = &mut tiles[tile];
@@ -563,8 +563,7 @@ impl Smoother {
                 let features = segment.features(&tile.basis);
                 let coupling = segment.coupling(&features);
                 segment.add_information(&features, -1.0, tile.information_mut());
-                tile.add_eliminated(&coupling, -1.0);
-                window.add(-1.0, segment, &features, &coupling);
+                add_eliminated(&coupling, -1.0, tile.eliminated_mut());
             }
             let features = segment.weigh(&problem, &tile.basis, poses);
             segment.add_information(&features, 1.0, tile.information_mut());
@@ -582,8 +581,7 @@ impl Smoother {
             let features = kept.next().unwrap_or_else(|| tile.basis.features(&covariances.axes));
             segment.differentiate_determinant(&tile.basis, &features, &covariances, factor.as_ref());
             let coupling = segment.linearise(&problem, at, &features, &covariances)?;
-            tile.add_eliminated(&coupling, 1.0);
-            window.add(1.0, segment, &features, &coupling);
+            add_eliminated(&coupling, 1.0, tile.eliminated_mut());
         }
         Ok(())
     }

@@ -119,12 +119,9 @@ impl Tile {
         self.told.as_ref().subcols(1, self.basis.size())
     }
 
-    /// Adds a multiple of what the elimination of a segment's poses takes away.
-    pub fn add_eliminated(&mut self, coupling: &Matrix, factor: f64) {
-        let size = self.basis.size();
-        let of_field = coupling.as_ref().subrows(0, size);
-        let target = (self.told.as_mut().subcols_mut(1, size), UPPER);
-        linalg::multiply(target, Accum::Add, factor, (of_field, WHOLE), (of_field.transpose(), WHOLE));
+    /// What elimination takes away, to be changed in the upper triangle alone.
+    pub fn eliminated_mut(&mut self) -> MatrixMut<'_> {
+        self.told.as_mut().subcols_mut(1, self.basis.size())
     }
 
     /// The factor of the information, whose determinant is kept.
@@ -138,4 +135,11 @@ impl Tile {
     pub fn potential(&self) -> Potential {
         self.basis.potential(&self.field)
     }
+}
+
+/// Adds a multiple of what the elimination of poses takes from the information on a field, given its
+/// [coupling](super::segment::Segment::coupling) with them; the upper triangle.
+pub(super) fn add_eliminated(coupling: &Matrix, factor: f64, target: MatrixMut<'_>) {
+    let of_field = coupling.as_ref().subrows(0, target.nrows());
+    linalg::multiply((target, UPPER), Accum::Add, factor, (of_field, WHOLE), (of_field.transpose(), WHOLE));
 }

@@ -68,7 +68,7 @@ fn unfinished() -> Smoother {
     for (index, counts) in smoother.segments.iter_mut().flat_map(|segment| &mut segment.counts).enumerate() {
         *counts = index % 5 < 3;
     }
-    smoother.evaluate(&mut Window::whole(), 0.0).unwrap();
+    smoother.evaluate(&Window::whole(), 0.0).unwrap();
     smoother
 }
 
@@ -241,7 +241,7 @@ fn the_gradients_of_segments_before_a_window_follow_the_field() {
     };
     let followed = gradients(&smoother);
     let outdated: f64 = smoother.tiles.iter().map(|tile| linalg::squared_norm(&tile.outdated)).sum();
-    smoother.evaluate(&mut Window::whole(), f64::INFINITY).unwrap();
+    smoother.evaluate(&Window::whole(), f64::INFINITY).unwrap();
     let exact = gradients(&smoother);
     let squares = followed.iter().flatten().zip(exact.iter().flatten()).map(|(one, other)| (one - other).powi(2));
     // A segment is linearised up to 3 cm beside its poses, a thirtieth of a lengthscale.

@@ -5,8 +5,7 @@ use std::collections::BTreeMap;
 use streaming_gp::linalg::{self, Matrix};
 
 use super::{Smoother, add_to};
-use crate::slam::segment::Segment;
-use crate::slam::tile::Tile;
+use crate::slam::tile::{Tile, add_eliminated};
 
 /// The segments whose poses are estimated: all, or those of a window, while the others have told of the field what they know.
 pub(super) struct Window {
@@ -22,8 +21,9 @@ struct Map {
     /// Minus the gradient at that field.
     descent: Vec<f64>,
     information: Matrix,
-    /// The information plus the rest of that of the window's segments after the elimination of their poses; the lower triangle.
-    remainder: Matrix,
+    /// What the elimination of the poses before the window took away from the information of the tile, while they are given now; the upper
+    /// triangle.
+    eliminated: Matrix,
 }
 
 impl Window {
@@ -61,24 +61,14 @@ impl Window {
     /// columns of a matrix; the lower triangle.
     pub fn write_remainder(&self, index: usize, tile: &Tile, target: &mut Matrix) {
         let size = tile.field.len();
+        let (information, eliminated) = (tile.information(), tile.eliminated());
+        let given = self.maps.get(&index).map(|map| &map.eliminated);
         for column in 0..size {
             let target = &mut target.col_as_slice_mut(column)[column..size];
-            if let Some(map) = self.maps.get(&index) {
-                target.copy_from_slice(&map.remainder.col_as_slice(column)[column..]);
-                continue;
-            }
-            let (information, eliminated) = (tile.information(), tile.eliminated());
             for (target, row) in target.iter_mut().zip(column..) {
-                *target = information[(row, column)] - eliminated[(column, row)];
+                let given = given.map_or(0.0, |given| given[(column, row)]);
+                *target = information[(row, column)] - (eliminated[(column, row)] - given);
             }
-        }
-    }
-
-    /// Adds a multiple of what a segment tells of the field of its tile, given its features there and its coupling with it.
-    pub fn add(&mut self, factor: f64, segment: &Segment, features: &Matrix, coupling: &Matrix) {
-        if let Some(map) = self.maps.get_mut(&segment.tile) {
-            segment.add_information(features, factor, map.remainder.as_mut());
-            add_eliminated(coupling, -factor, &mut map.remainder);
         }
     }
 }
@@ -110,17 +100,16 @@ impl Smoother {
             add_to(&mut descent, &tile.outdated);
             descent.iter_mut().zip(&tile.field).for_each(|(descent, field)| *descent -= field);
             let mut information = linalg::copied(tile.information());
-            let known =
-                || self.segments[first..].iter().filter(|segment| segment.tile == index && segment.is_linearised());
-            let features: Vec<Matrix> = known().map(|segment| segment.features(&tile.basis)).collect();
-            // The poses before the window are given, so only the elimination of its own takes something away.
-            let mut remainder = linalg::copied(information.as_ref());
-            for (segment, features) in known().zip(&features) {
-                segment.add_information(features, -1.0, information.as_mut());
-                add_eliminated(&segment.coupling(features), -1.0, &mut remainder);
+            let mut eliminated = linalg::copied(tile.eliminated());
+            for segment in self.segments[first..].iter().filter(|segment| segment.tile == index) {
+                if segment.is_linearised() {
+                    let features = segment.features(&tile.basis);
+                    segment.add_information(&features, -1.0, information.as_mut());
+                    add_eliminated(&segment.coupling(&features), -1.0, eliminated.as_mut());
+                }
             }
             linalg::mirror_lower(information.as_mut());
-            window.maps.insert(index, Map { field: tile.field.clone(), descent, information, remainder });
+            window.maps.insert(index, Map { field: tile.field.clone(), descent, information, eliminated });
         }
         window
     }
@@ -136,11 +125,4 @@ impl Smoother {
             }
         }
     }
-}
-
-/// Adds a multiple of what the elimination of poses takes from the information on a field, given its
-/// [coupling](Segment::coupling) with them; the lower triangle.
-fn add_eliminated(coupling: &Matrix, factor: f64, target: &mut Matrix) {
-    let of_field = coupling.as_ref().subrows(0, target.nrows());
-    linalg::add_outer_gram(target.as_mut(), factor, of_field);
 }
