@@ -50,6 +50,13 @@ const GROWTH: f64 = 1.1;
 /// Steps at the end, when all poses are there.
 const LAST_STEPS: usize = 6;
 
+/// The noise as it is, and these steps.
+const LAST: [(f64, usize); 1] = [(1.0, LAST_STEPS)];
+
+/// Factors of the noise of all readings, and steps with each, so that what holds the path at a wrong place lets go of it: where readings hardly
+/// count there is one optimum, and where it leads as they count more is seldom wrong.
+const ANNEALED: [(f64, usize); 3] = [(1000.0, 2), (100.0, 2), (10.0, 2)];
+
 /// How often the lengthscale is adapted at the end, where it is not known.
 const ADAPTATIONS: usize = 5;
 
@@ -64,9 +71,6 @@ const SMALL_ADAPTATION: f64 = 0.02;
 
 /// Steps with each of these lengthscales.
 const ADAPTATION_STEPS: usize = 3;
-
-/// Farther from odometry than this, in lengthscales, no optimum is reached from there.
-const REACH: f64 = 10.0;
 
 /// Largest standard deviation of scale and drift of odometry while the path has not returned: a single pass cannot tell a turn or a stretch of
 /// the field from one of the path.
@@ -279,10 +283,10 @@ impl Smoother {
         deviations
     }
 
-    /// Estimates all poses together, with everything linearised where it is: once from the path as it is known now, and once from that of
-    /// odometry, since a place that was mistaken for another on the way may hold the path where it is. The path is kept that explains the
-    /// readings better where one of both came back. Readings at places that were passed once are left out: there the field that is likely
-    /// before any reading would bend the path, and nothing tells better than odometry.
+    /// Estimates all poses together, with everything linearised where it is: once as the path is known now, and once [annealed](ANNEALED), since
+    /// a place that was mistaken for another on the way may hold the path where it is. The path is kept that explains the readings better where
+    /// one of both came back. Readings at places that were passed once are left out: there the field that is likely before any reading would
+    /// bend the path, and nothing tells better than odometry.
     ///
     /// # Errors
     /// As [`run`](Self::run).
@@ -299,11 +303,9 @@ impl Smoother {
             self.prior.shared[SCALE] = HELD_SCALE.min(scale_deviation);
             self.adapt_lengthscale()?;
         }
-        self.settle(LAST_STEPS)?;
-        if let Some(mut other) = self.starting_over()
-            && other.settle(LAST_STEPS).is_ok()
-            && other.is_better_than(self)?
-        {
+        self.settle(&LAST)?;
+        let mut other = self.at(self.poses.clone());
+        if other.settle(&ANNEALED).and_then(|()| other.settle(&LAST)).is_ok() && other.is_better_than(self)? {
             *self = other;
         }
         self.prior.shared[SCALE] = scale_deviation;
@@ -347,19 +349,11 @@ impl Smoother {
         }
     }
 
-    /// A smoother of the path as odometry has it; none where that is too far away.
-    fn starting_over(&self) -> Option<Self> {
-        let poses = dead_reckoning(self.poses[0], &self.links[..self.poses.len()]);
-        let moved = |(pose, before): (&PlanePose, &PlanePose)| (pose - before).xy().norm();
-        let farthest = self.poses.iter().zip(&poses).map(moved).fold(0.0, f64::max);
-        (farthest < REACH * self.prior.field.lengthscale).then(|| self.at(poses))
-    }
-
     /// Looks for the most probable lengthscale. A path and a field that are stretched alike explain the readings as well as before, so that
     /// they tell the lengthscale at odometry's scale only.
     fn adapt_lengthscale(&mut self) -> Result<(), NotPositiveDefinite> {
         for _ in 0..ADAPTATIONS {
-            self.settle(ADAPTATION_STEPS)?;
+            self.settle(&[(1.0, ADAPTATION_STEPS)])?;
             let counting = self.returned();
             let cost = |logarithm: f64| {
                 let mut prior = self.prior.clone();
@@ -379,12 +373,16 @@ impl Smoother {
         Ok(())
     }
 
-    /// Makes steps of the whole path, in tiles around it, without the readings at places that were passed once.
-    fn settle(&mut self, steps: usize) -> Result<(), NotPositiveDefinite> {
+    /// Makes steps of the whole path with the noise inflated by each of these factors, in tiles around it, without the readings at places that
+    /// were passed once.
+    fn settle(&mut self, inflations: &[(f64, usize)]) -> Result<(), NotPositiveDefinite> {
         self.lay_out()?;
         self.count(&self.returned());
-        self.estimate_fields()?;
-        self.iterate(&Window::whole(), steps, STALE / 5.0)?;
+        for &(inflation, steps) in inflations {
+            self.segments.iter_mut().for_each(|segment| segment.inflation = inflation);
+            self.estimate_fields()?;
+            self.iterate(&Window::whole(), steps, STALE / 5.0)?;
+        }
         Ok(())
     }
 
