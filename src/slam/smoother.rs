@@ -55,7 +55,7 @@ const LAST: [(f64, usize); 1] = [(1.0, LAST_STEPS)];
 
 /// Factors of the noise of all readings, and steps with each, so that what holds the path at a wrong place lets go of it: where readings hardly
 /// count there is one optimum, and where it leads as they count more is seldom wrong.
-const ANNEALED: [(f64, usize); 3] = [(1000.0, 2), (100.0, 2), (10.0, 2)];
+const ANNEALED: [(f64, usize); 4] = [(1000.0, 2), (100.0, 2), (10.0, 2), LAST[0]];
 
 /// How often the lengthscale is adapted at the end, where it is not known.
 const ADAPTATIONS: usize = 5;
@@ -305,8 +305,9 @@ impl Smoother {
         }
         self.settle(&LAST)?;
         let mut other = self.at(self.poses.clone());
-        if other.settle(&ANNEALED).and_then(|()| other.settle(&LAST)).is_ok() && other.is_better_than(self)? {
+        if other.settle(&ANNEALED).is_ok() && other.is_better_than(self)? {
             *self = other;
+            self.settle(&LAST)?;
         }
         self.prior.shared[SCALE] = scale_deviation;
         self.covariance_of_whole = self.covariance_of_last_in(&Window::whole())?;

@@ -323,6 +323,22 @@ fn a_slip_of_the_wheels_is_corrected() {
 }
 
 #[test]
+fn a_path_that_is_held_at_a_wrong_place_lets_go_of_it() {
+    let truth = path(400);
+    let mut smoother = Smoother::new(Prior::new(FIELD, 2.0), truth[0], links(&truth, 0.0, 0.002, 5));
+    smoother.run().unwrap();
+    for (off, places) in [(1.0, 100..150), (-1.0, 150..250)] {
+        let mut torn = smoother.clone();
+        torn.poses[places].iter_mut().for_each(|pose| *pose += Vector3::new(off, off, 0.0));
+        let mut held = torn.clone();
+        held.settle(&LAST).unwrap();
+        torn.finish().unwrap();
+        let [held, found] = [held, torn].map(|smoother| distance(smoother.poses(), &truth));
+        assert!(held > 0.5 && found < 0.06, "{held} {found}");
+    }
+}
+
+#[test]
 fn a_wrong_lengthscale_hardly_stretches_the_path() {
     let truth = path(400);
     let size = |poses: &[PlanePose]| {
