@@ -283,10 +283,10 @@ impl Smoother {
         deviations
     }
 
-    /// Estimates all poses together, with everything linearised where it is: once as the path is known now, and once [annealed](ANNEALED), since
-    /// a place that was mistaken for another on the way may hold the path where it is. The path is kept that explains the readings better where
-    /// one of both came back. Readings at places that were passed once are left out: there the field that is likely before any reading would
-    /// bend the path, and nothing tells better than odometry.
+    /// Estimates all poses together, with everything linearised where it is: once as the path is known now, and once with the noise of the
+    /// readings inflated at first, since a place that was mistaken for another on the way may hold the path where it is. The path is kept that
+    /// explains the readings better where one of both came back. Readings at places that were passed once are left out: there the field that is
+    /// likely before any reading would bend the path, and nothing tells better than odometry.
     ///
     /// # Errors
     /// As [`run`](Self::run).
