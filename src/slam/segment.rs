@@ -11,7 +11,7 @@ use nalgebra::{Matrix3, SMatrix, Vector2, Vector3};
 use streaming_gp::linalg::{self, Matrix, MatrixMut};
 use streaming_gp::{MatrixRef, NotPositiveDefinite};
 
-use super::basis::{Basis, Covariances, FieldPrior, Potential, SLOPES};
+use super::basis::{Basis, Phases, Potential};
 use super::chain::{IRON, Link, MEAN, Movement, OdometryNoise, PlanePose, SHARED, Shared};
 use super::tridiagonal::ChainFactor;
 
@@ -20,7 +20,6 @@ pub(super) const AFTER_FIELD: usize = SHARED + 6;
 
 /// The part of the problem that does not change while a path is estimated.
 pub(super) struct Problem<'a> {
-    pub prior: &'a FieldPrior,
     pub noise: f64,
     pub odometry: &'a OdometryNoise,
     pub links: &'a [Link],
@@ -63,8 +62,10 @@ pub(super) struct Linearised {
     inflation: f64,
     /// Whether there was a next segment.
     is_joined: bool,
-    /// One over the variance of each reading: of a horizontal axis and of the vertical one.
-    weights: Vec<Vector2<f64>>,
+    /// Which readings counted then.
+    counts: Vec<bool>,
+    /// One over the variance of a horizontal axis and of the vertical one.
+    weight: Vector2<f64>,
     /// Sum of the logarithms of the variances of all axes.
     log_variances: f64,
     /// Derivative of half the log determinant in x and y of each pose.
@@ -106,18 +107,14 @@ impl Parts {
         Self { poses: vec![Vector3::zeros(); poses], potential: basis.no_potential(), ..Self::default() }
     }
 
-    /// Adds what a reading passes on to all that it depends on; `axes` are the covariances of the field.
-    fn add_reading(&mut self, index: usize, reading: &Reading, axes: &Matrix, in_map: &Vector3<f64>) {
+    /// Adds what a reading passes on to all that it depends on.
+    fn add_reading(&mut self, index: usize, reading: &Reading, phases: &Phases<'_>, in_map: &Vector3<f64>) {
         self.poses[index] += reading.in_pose.tr_mul(in_map);
         let mut iron = self.shared.fixed_rows_mut::<3>(IRON);
         iron += reading.in_iron.tr_mul(in_map);
         let mut mean = self.shared.fixed_rows_mut::<3>(MEAN);
         mean += in_map;
-        for axis in 0..3 {
-            let column = axes.col_as_slice(3 * index + axis);
-            let out = if axis == 2 { &mut self.potential.vertical } else { &mut self.potential.horizontal };
-            out.iter_mut().zip(column).for_each(|(out, value)| *out += in_map[axis] * value);
-        }
+        phases.add_derivative(in_map, &mut self.potential);
     }
 
     /// Adds the transposed derivatives of the movement from a pose to the next, times a value.
@@ -148,13 +145,13 @@ impl Segment {
         self.linearised.poses.len() != self.end - self.first
             || self.linearised.inflation != self.inflation
             || self.linearised.is_joined != (self.end < poses.len())
-            || self.linearised.weights.iter().zip(&self.counts).any(|(weight, counts)| *counts != (weight.x > 0.0))
+            || self.linearised.counts != self.counts
             || self.poses(poses).iter().zip(&self.linearised.poses).any(moved)
     }
 
     /// The axes, where it was linearised, as combinations of the unknowns of the field.
     pub fn features(&self, basis: &Basis) -> Matrix {
-        basis.features(&basis.axes(&self.linearised.poses))
+        basis.features(&self.linearised.poses)
     }
 
     pub fn is_linearised(&self) -> bool {
@@ -163,27 +160,15 @@ impl Segment {
 
     /// Computes the variances of the readings at these poses, and returns the features there.
     pub fn weigh(&mut self, problem: &Problem<'_>, basis: &Basis, poses: &[PlanePose]) -> Matrix {
-        let features = basis.features(&basis.axes(self.poses(poses)));
-        let prior = problem.prior.variances();
-        let variances = |index: usize| {
-            if !self.counts[index] {
-                return Vector2::repeat(f64::INFINITY);
-            }
-            let variances: [f64; 3] = std::array::from_fn(|axis| {
-                let explained = linalg::squared_norm(features.col_as_slice(3 * index + axis));
-                ((prior[axis] - explained).max(0.0) + problem.noise) * self.inflation
-            });
-            // Equal in the plane, so that they do not depend on the heading.
-            Vector2::new(0.5 * (variances[0] + variances[1]), variances[2])
-        };
-        let variances: Vec<Vector2<f64>> = (0..self.end - self.first).map(variances).collect();
-        let (inflation, is_joined) = (self.inflation, self.end < poses.len());
-        let old = &mut self.linearised;
-        (old.poses, old.inflation, old.is_joined) = (poses[self.first..self.end].to_vec(), inflation, is_joined);
-        let counting = variances.iter().filter(|variance| variance.x.is_finite());
-        old.log_variances = counting.map(|variance| 2.0 * variance.x.ln() + variance.y.ln()).sum();
-        old.weights = variances.iter().map(|variance| variance.map(|variance| 1.0 / variance)).collect();
-        features
+        let variances = (basis.left_out() + Vector2::repeat(problem.noise)) * self.inflation;
+        let counting = self.counts.iter().filter(|counts| **counts).count();
+        self.linearised.poses = self.poses(poses).to_vec();
+        self.linearised.inflation = self.inflation;
+        self.linearised.is_joined = self.end < poses.len();
+        self.linearised.log_variances = counting as f64 * (2.0 * variances.x.ln() + variances.y.ln());
+        self.linearised.weight = variances.map(|variance| 1.0 / variance);
+        self.linearised.counts.clone_from(&self.counts);
+        basis.features(&self.linearised.poses)
     }
 
     /// Adds a multiple of the information of the readings on the field; the lower triangle.
@@ -195,57 +180,44 @@ impl Segment {
 
     /// One over the variances of the axes of a reading.
     pub fn weight(&self, index: usize) -> Vector3<f64> {
-        let weight = self.linearised.weights[index];
-        Vector3::new(weight.x, weight.x, weight.y)
+        let Linearised { weight, counts, .. } = &self.linearised;
+        if counts[index] { Vector3::new(weight.x, weight.x, weight.y) } else { Vector3::zeros() }
     }
 
     /// The derivative of half the log determinant of the field's information in each place, given the factor of that information.
-    pub fn differentiate_determinant(
-        &mut self,
-        basis: &Basis,
-        features: &Matrix,
-        covariances: &Covariances,
-        information: MatrixRef<'_>,
-    ) {
+    pub fn differentiate_determinant(&mut self, basis: &Basis, features: &Matrix, information: MatrixRef<'_>) {
         let mut solved = linalg::copied(features.as_ref());
         linalg::solve_lower(information, solved.as_mut());
         linalg::solve_lower_transposed(information, solved.as_mut());
-        let potentials = basis.potentials(&solved);
-        let slope = |(index, weight): (usize, &Vector2<f64>)| {
-            let potential = |axis: usize| potentials.col_as_slice(3 * index + axis);
-            let with = |slope: usize, axis: usize| {
-                linalg::dot(covariances.slopes.col_as_slice(SLOPES * index + slope), potential(axis))
-            };
-            Vector2::new(
-                weight.x * (with(0, 0) + with(1, 1)) + weight.y * with(3, 2),
-                weight.x * (with(1, 0) + with(2, 1)) + weight.y * with(4, 2),
-            )
+        let slope = |(index, pose): (usize, &PlanePose)| {
+            let phases = basis.phases(pose);
+            let [x, y, z] = [0, 1, 2].map(|axis| basis.seen(axis, solved.col_as_slice(3 * index + axis)));
+            let horizontal = phases.slopes_in_plane(&x).column(0) + phases.slopes_in_plane(&y).column(1);
+            let weight = self.weight(index);
+            horizontal * weight.x + phases.slopes_upwards(&z) * weight.z
         };
-        self.linearised.slope_of_determinant = self.linearised.weights.iter().enumerate().map(slope).collect();
+        self.linearised.slope_of_determinant = self.linearised.poses.iter().enumerate().map(slope).collect();
     }
 
-    fn readings(&self, problem: &Problem<'_>, at: At<'_>, covariances: &Covariances) -> Vec<Reading> {
-        let Potential { horizontal, vertical } = at.potential;
+    /// The readings at these poses.
+    fn readings<'a>(&self, problem: &Problem<'_>, at: At<'_>, basis: &'a Basis) -> Vec<(Reading, Phases<'a>)> {
         let iron = at.shared.fixed_rows::<3>(IRON);
         let mean = at.shared.fixed_rows::<3>(MEAN);
-        let reading = |(index, (pose, link)): (usize, (&PlanePose, &Link))| {
-            let axis = |axis: usize, potential: &[f64]| {
-                linalg::dot(covariances.axes.col_as_slice(3 * index + axis), potential)
-            };
-            let slope = |slope: usize, potential: &[f64]| {
-                linalg::dot(covariances.slopes.col_as_slice(SLOPES * index + slope), potential)
-            };
-            let field = mean + Vector3::new(axis(0, horizontal), axis(1, horizontal), axis(2, vertical));
-            let (xx, xy, yy) = (slope(0, horizontal), slope(1, horizontal), slope(2, horizontal));
-            let (zx, zy) = (slope(3, vertical), slope(4, vertical));
+        let reading = |(pose, link): (&PlanePose, &Link)| {
+            let phases = basis.phases(pose);
+            let field = mean + phases.field(at.potential);
+            let horizontal = phases.slopes_in_plane(&at.potential.horizontal);
+            let vertical = phases.slopes_upwards(&at.potential.vertical);
             let (sin, cos) = pose.z.sin_cos();
             let turned = Matrix3::new(cos, sin, 0.0, -sin, cos, 0.0, 0.0, 0.0, 1.0);
             // The derivative of R(heading)' B in the heading, turned back into the map: B x e_z.
-            let in_pose = Matrix3::new(xx, xy, field.y, xy, yy, -field.x, zx, zy, 0.0);
+            let mut in_pose = Matrix3::new(0.0, 0.0, field.y, 0.0, 0.0, -field.x, 0.0, 0.0, 0.0);
+            in_pose.fixed_view_mut::<2, 2>(0, 0).copy_from(&horizontal);
+            in_pose.fixed_view_mut::<1, 2>(2, 0).copy_from(&vertical.transpose());
             let residual = link.field - turned * field - link.tilt * iron;
-            Reading { residual, in_pose, in_iron: turned.tr_mul(&link.tilt), turned }
+            (Reading { residual, in_pose, in_iron: turned.tr_mul(&link.tilt), turned }, phases)
         };
-        self.poses(at.poses).iter().zip(&problem.links[self.first..self.end]).enumerate().map(reading).collect()
+        self.poses(at.poses).iter().zip(&problem.links[self.first..self.end]).map(reading).collect()
     }
 
     /// The movements from each of its poses to the next, the last to the first pose of the next segment.
@@ -264,12 +236,11 @@ impl Segment {
         // The log determinant, as it changes since it was computed.
         let moved = self.poses(at.poses).iter().zip(poses).map(|(now, then)| now.xy() - then.xy());
         cost += moved.zip(slope_of_determinant).map(|(moved, slope)| moved.dot(slope)).sum::<f64>();
-        let covariances = basis.covariances(self.poses(at.poses));
         let mut descent = Parts::zeros(self.end - self.first, basis);
-        for (index, reading) in self.readings(problem, at, &covariances).iter().enumerate() {
+        for (index, (reading, phases)) in self.readings(problem, at, basis).iter().enumerate() {
             let weighted = self.weight(index).component_mul(&reading.residual);
             cost += 0.5 * reading.residual.dot(&weighted);
-            descent.add_reading(index, reading, &covariances.axes, &reading.turned.tr_mul(&weighted));
+            descent.add_reading(index, reading, phases, &reading.turned.tr_mul(&weighted));
         }
         for (index, movement) in self.movements(problem, at).iter().enumerate() {
             cost += movement.cost;
@@ -289,10 +260,10 @@ impl Segment {
         &mut self,
         problem: &Problem<'_>,
         at: At<'_>,
+        basis: &Basis,
         features: &Matrix,
-        covariances: &Covariances,
     ) -> Result<Matrix, NotPositiveDefinite> {
-        self.linearised.readings = self.readings(problem, at, covariances);
+        self.linearised.readings = self.readings(problem, at, basis).into_iter().map(|(reading, _)| reading).collect();
         self.linearised.movements = self.movements(problem, at);
         let count = self.end - self.first;
         let mut diagonal = vec![Matrix3::zeros(); count];
@@ -338,16 +309,15 @@ impl Segment {
 
     /// The second derivatives times a change.
     fn second_derivative(&self, basis: &Basis, change: &Parts) -> Parts {
-        let axes = basis.axes(&self.linearised.poses);
         let mut product = Parts::zeros(change.poses.len(), basis);
         let iron = change.shared.fixed_rows::<3>(IRON);
         let mean = change.shared.fixed_rows::<3>(MEAN);
-        let Potential { horizontal, vertical } = &change.potential;
-        for (index, reading) in self.linearised.readings.iter().enumerate() {
-            let axis = |axis: usize, potential: &[f64]| linalg::dot(axes.col_as_slice(3 * index + axis), potential);
-            let field = Vector3::new(axis(0, horizontal), axis(1, horizontal), axis(2, vertical));
+        for (index, (reading, pose)) in self.linearised.readings.iter().zip(&self.linearised.poses).enumerate() {
+            let phases = basis.phases(pose);
+            let field = phases.field(&change.potential);
             let changed = reading.in_pose * change.poses[index] + reading.in_iron * iron + mean + field;
-            product.add_reading(index, reading, &axes, &self.weight(index).component_mul(&changed));
+            let weighted = self.weight(index).component_mul(&changed);
+            product.add_reading(index, reading, &phases, &weighted);
         }
         for (index, movement) in self.linearised.movements.iter().enumerate() {
             let after = change.poses.get(index + 1).unwrap_or(&change.next);

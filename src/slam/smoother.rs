@@ -233,7 +233,7 @@ impl Smoother {
             self.poses.push(link.follow(&last, &self.shared));
         }
         let old = self.segments.len();
-        self.cut(first)?;
+        self.cut(first);
         if first == 0 {
             self.revisits = self.revisits.emptied();
         }
@@ -262,7 +262,7 @@ impl Smoother {
     /// Computes the gradient of a segment.
     fn descend(&mut self, number: usize) {
         let Self { prior, links, poses, shared, tiles, segments, .. } = self;
-        let problem = Problem { prior: &prior.field, noise: prior.noise, odometry: &prior.odometry, links };
+        let problem = Problem { noise: prior.noise, odometry: &prior.odometry, links };
         let tile = &tiles[segments[number].tile];
         let potential = tile.potential();
         segments[number].descend(&problem, At { poses, shared, potential: &potential }, &tile.basis);
@@ -326,7 +326,7 @@ impl Smoother {
     fn cost_of(&self, prior: &Prior, counting: &[bool]) -> Result<f64, NotPositiveDefinite> {
         let mut smoother = self.at(self.poses.clone());
         (smoother.prior, smoother.shared) = (prior.clone(), self.shared);
-        smoother.lay_out()?;
+        smoother.lay_out();
         smoother.count(counting);
         smoother.estimate_fields()?;
         let shared = 0.5 * self.shared.component_div(&self.deviations()).norm_squared();
@@ -377,7 +377,7 @@ impl Smoother {
     /// Makes steps of the whole path with the noise inflated by each of these factors, in tiles around it, without the readings at places that
     /// were passed once.
     fn settle(&mut self, inflations: &[(f64, usize)]) -> Result<(), NotPositiveDefinite> {
-        self.lay_out()?;
+        self.lay_out();
         self.count(&self.returned());
         for &(inflation, steps) in inflations {
             self.segments.iter_mut().for_each(|segment| segment.inflation = inflation);
@@ -389,7 +389,7 @@ impl Smoother {
 
     /// Makes steps of the whole path, in tiles around it, with all readings.
     fn estimate_again(&mut self, steps: usize) -> Result<(), NotPositiveDefinite> {
-        self.lay_out()?;
+        self.lay_out();
         self.estimate_fields()?;
         self.iterate(&Window::whole(), steps, STALE)?;
         Ok(())
@@ -403,15 +403,14 @@ impl Smoother {
     }
 
     /// Lays tiles around the path, and finds to which places it came back.
-    fn lay_out(&mut self) -> Result<(), NotPositiveDefinite> {
+    fn lay_out(&mut self) {
         self.layout = self.prior.layout(&self.poses);
         self.tiles.clear();
         self.segments.clear();
-        self.cut(0)?;
+        self.cut(0);
         self.revisits = self.revisits.emptied();
         self.poses.iter().for_each(|pose| self.revisits.push(pose));
         self.has_returned |= self.revisits.any();
-        Ok(())
     }
 
     /// Estimates all fields, given the poses: with zero fields, only odometry would constrain them.
@@ -422,7 +421,7 @@ impl Smoother {
     /// Estimates the field of a tile with all poses given, without what is known of it.
     fn estimate_field(&mut self, tile: usize) -> Result<(), NotPositiveDefinite> {
         let Self { prior, links, poses, shared, tiles, segments, .. } = self;
-        let problem = Problem { prior: &prior.field, noise: prior.noise, odometry: &prior.odometry, links };
+        let problem = Problem { noise: prior.noise, odometry: &prior.odometry, links };
         let (number, tile) = (tile, &mut tiles[tile]);
         tile.forget();
         tile.make_room();
@@ -443,7 +442,7 @@ impl Smoother {
     }
 
     /// Makes segments of the poses from this one on: each of one tile.
-    fn cut(&mut self, first: usize) -> Result<(), NotPositiveDefinite> {
+    fn cut(&mut self, first: usize) {
         let mut first = first;
         while first < self.poses.len() {
             let index = self.layout.tile_of(&self.poses[first]);
@@ -452,14 +451,13 @@ impl Smoother {
             let tile = match self.tiles.iter().position(|tile| tile.index == index) {
                 Some(tile) => tile,
                 None => {
-                    self.tiles.push(Tile::new(&self.prior.field, &self.layout, index, self.tiles.first())?);
+                    self.tiles.push(Tile::new(&self.prior.field, &self.layout, index, self.tiles.first()));
                     self.tiles.len() - 1
                 }
             };
             self.segments.push(Segment::new(first, first + count, tile, 1.0));
             first += count;
         }
-        Ok(())
     }
 
     /// Makes steps until they are small, and returns the objective.
@@ -523,7 +521,7 @@ impl Smoother {
         }
         let mut cost = 0.5 * self.shared.component_div(&self.deviations()).norm_squared();
         let Self { prior, links, poses, shared, tiles, segments, .. } = self;
-        let problem = Problem { prior: &prior.field, noise: prior.noise, odometry: &prior.odometry, links };
+        let problem = Problem { noise: prior.noise, odometry: &prior.odometry, links };
         for (index, tile) in tiles.iter_mut().enumerate().filter(|(index, _)| window.concerns(*index)) {
             cost += tile.cost + window.cost(index, tile);
             if window.is_whole() {
@@ -552,7 +550,7 @@ impl Smoother {
     /// Linearises these segments of a tile.
     fn linearise(&mut self, tile: usize, stale: &[usize]) -> Result<(), NotPositiveDefinite> {
         let Self { prior, links, poses, shared, tiles, segments, .. } = self;
-        let problem = Problem { prior: &prior.field, noise: prior.noise, odometry: &prior.odometry, links };
+        let problem = Problem { noise: prior.noise, odometry: &prior.odometry, links };
         let tile = &mut tiles[tile];
         tile.make_room();
         let mut kept = Vec::new();
@@ -576,10 +574,9 @@ impl Smoother {
         let mut kept = kept.into_iter();
         for &index in stale {
             let segment = &mut segments[index];
-            let covariances = tile.basis.covariances(segment.poses(poses));
-            let features = kept.next().unwrap_or_else(|| tile.basis.features(&covariances.axes));
-            segment.differentiate_determinant(&tile.basis, &features, &covariances, factor.as_ref());
-            let coupling = segment.linearise(&problem, at, &features, &covariances)?;
+            let features = kept.next().unwrap_or_else(|| segment.features(&tile.basis));
+            segment.differentiate_determinant(&tile.basis, &features, factor.as_ref());
+            let coupling = segment.linearise(&problem, at, &tile.basis, &features)?;
             add_eliminated(&coupling, 1.0, tile.eliminated_mut());
         }
         Ok(())

@@ -6,9 +6,6 @@ use streaming_gp::{MatrixRef, NotPositiveDefinite};
 use super::basis::{Basis, FieldPrior, Potential};
 use super::chain::PlanePose;
 
-/// How far inducing points reach beyond a tile, in lengthscales.
-const MARGIN: f64 = 1.2;
-
 /// Least side of a tile, in lengthscales: the estimated path is not quite where the tiles were laid.
 const LEAST_SIDE: f64 = 1.0;
 
@@ -66,28 +63,15 @@ pub(super) struct Tile {
 }
 
 impl Tile {
-    /// A tile that knows nothing, with the grid of another one where there is one.
-    pub fn new(
-        prior: &FieldPrior,
-        layout: &Layout,
-        index: [i64; 2],
-        other: Option<&Self>,
-    ) -> Result<Self, NotPositiveDefinite> {
-        let margin = MARGIN * prior.lengthscale;
-        let corner = layout.corner(index).map(|low| low - margin);
+    /// A tile that knows nothing, with the modes of another one where there is one.
+    pub fn new(prior: &FieldPrior, layout: &Layout, index: [i64; 2], other: Option<&Self>) -> Self {
+        let corner = layout.corner(index);
         let basis = match other {
             Some(other) => other.basis.at(corner),
-            None => Basis::new(prior, corner, layout.side.map(|side| side + 2.0 * margin))?,
+            None => Basis::new(prior, corner, layout.side),
         };
         let size = basis.size();
-        Ok(Self {
-            index,
-            field: vec![0.0; size],
-            basis,
-            told: Matrix::zeros(0, 0),
-            cost: 0.0,
-            outdated: vec![0.0; size],
-        })
+        Self { index, field: vec![0.0; size], basis, told: Matrix::zeros(0, 0), cost: 0.0, outdated: vec![0.0; size] }
     }
 
     /// Forgets what segments tell, not the field.

@@ -83,7 +83,7 @@ impl Smoother {
             let along = || places.clone().map(|place| place[axis]);
             [along().fold(f64::INFINITY, f64::min) - margin, along().fold(f64::NEG_INFINITY, f64::max) + margin]
         });
-        let basis = Basis::new(&self.prior.field, around.map(|[low, _]| low), around.map(|[low, high]| high - low))?;
+        let basis = Basis::new(&self.prior.field, around.map(|[low, _]| low), around.map(|[low, high]| high - low));
         let is_around = |pose: &PlanePose| (0..2).all(|axis| (around[axis][0]..around[axis][1]).contains(&pose[axis]));
         let Seen { features, field } =
             self.seen(&basis, poses.filter(|index| is_around(&self.poses[*index])).collect());
@@ -98,22 +98,18 @@ impl Smoother {
     /// The readings at these poses.
     fn seen(&self, basis: &Basis, poses: Vec<usize>) -> Seen {
         let places: Vec<PlanePose> = poses.iter().map(|index| self.poses[*index]).collect();
-        let mut features = basis.features(&basis.axes(&places));
-        let prior = self.prior.field.variances();
-        let deviation = |column: usize| {
-            let left_out = prior[column % 3] - linalg::squared_norm(features.col_as_slice(column));
-            (left_out.max(0.0) + self.prior.noise).sqrt()
-        };
-        let deviations: Vec<f64> = (0..features.ncols()).map(deviation).collect();
+        let mut features = basis.features(&places);
+        let left_out = basis.left_out();
+        let deviations = [left_out.x, left_out.x, left_out.y].map(|variance| (variance + self.prior.noise).sqrt());
         let (iron, mean) = (self.shared.fixed_rows::<3>(IRON), self.shared.fixed_rows::<3>(MEAN));
         let field = |index: &usize| -> Vector3<f64> {
             let link = &self.links[*index];
             Rotation3::from_axis_angle(&Vector3::z_axis(), self.poses[*index].z) * (link.field - link.tilt * iron)
                 - mean
         };
-        let field = poses.iter().flat_map(|index| field(index).data.0[0]).zip(&deviations);
+        let field = poses.iter().flat_map(|index| field(index).data.0[0]).zip(deviations.iter().cycle());
         let field = field.map(|(value, deviation)| value / deviation).collect();
-        linalg::scale_columns(&mut features, |column| 1.0 / deviations[column]);
+        linalg::scale_columns(&mut features, |column| 1.0 / deviations[column % 3]);
         Seen { features, field }
     }
 }
@@ -182,7 +178,7 @@ mod tests {
         let places = now.iter().map(|pose| pose.x);
         let margin = AROUND * 0.9;
         let (low, high) = (places.clone().fold(f64::INFINITY, f64::min) - margin, places.fold(0.0, f64::max) + margin);
-        let basis = Basis::new(&smoother.prior.field, [low, -margin], [high - low, 2.0 * margin]).unwrap();
+        let basis = Basis::new(&smoother.prior.field, [low, -margin], [high - low, 2.0 * margin]);
         let then = (0..100).filter(|index| (low..high).contains(&smoother.poses[*index].x));
         let logarithm = |poses: Vec<usize>| {
             let Seen { features, field } = smoother.seen(&basis, poses);

@@ -179,7 +179,7 @@ impl Smoother {
     fn predictions(&self, field: &LocalField, places: &[[f64; 2]]) -> Vec<f32> {
         let LocalField { basis, factor, mean } = field;
         let poses: Vec<PlanePose> = places.iter().map(|[x, y]| PlanePose::new(*x, *y, 0.0)).collect();
-        let features = basis.features(&basis.axes(&poses));
+        let features = basis.features(&poses);
         let mut known = linalg::copied(features.as_ref());
         linalg::solve_lower(factor.as_ref(), known.as_mut());
         let prior = self.prior.field.variances();

@@ -115,7 +115,7 @@ fn cost_with_variances_kept(smoother: &Smoother) -> f64 {
     let mut smoother = smoother.clone();
     let mut cost = 0.5 * smoother.shared.component_div(&smoother.deviations()).norm_squared();
     let Smoother { prior, links, poses, shared, tiles, segments, .. } = &mut smoother;
-    let problem = Problem { prior: &prior.field, noise: prior.noise, odometry: &prior.odometry, links };
+    let problem = Problem { noise: prior.noise, odometry: &prior.odometry, links };
     for (index, tile) in tiles.iter_mut().enumerate() {
         tile.forget();
         tile.make_room();
@@ -185,7 +185,7 @@ fn dense(smoother: &Smoother) -> DMatrix<f64> {
         for (offset, index) in (segment.first..segment.end).enumerate() {
             let residual = |smoother: &Smoother| {
                 let (pose, tile) = (smoother.poses[index], &smoother.tiles[segment.tile]);
-                let features = tile.basis.features(&tile.basis.axes(&[pose]));
+                let features = tile.basis.features(&[pose]);
                 let axis = |axis: usize| linalg::dot(features.col_as_slice(axis), &tile.field);
                 let field = Vector3::new(axis(0), axis(1), axis(2)) + smoother.shared.fixed_rows::<3>(MEAN);
                 let turned = Rotation2::new(-pose.z) * field.xy();
