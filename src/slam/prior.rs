@@ -44,7 +44,7 @@ impl Prior {
             shared,
             is_lengthscale_known: true,
             stretch: 0.03,
-            tile: 10.0,
+            tile: 6.0,
         }
     }
 

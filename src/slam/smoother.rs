@@ -1,7 +1,7 @@
 //! The maximum over path and field together.
 //!
 //! With y the readings, x the poses, u the whitened unknowns of the tiles' fields (A, see [`basis`](super::basis)), S the variances of the
-//! readings, noise and what the inducing points leave out, the objective is
+//! readings, noise and what the modes leave out, the objective is
 //!
 //! ```text
 //! 1/2 sum |y - y^(x, u)|^2 / S + 1/2 log |S| + 1/2 |u|^2 + 1/2 log |1 + A' S^-1 A|  +  odometry  +  priors of what is shared
@@ -304,11 +304,13 @@ impl Smoother {
             self.adapt_lengthscale()?;
         }
         self.settle(&LAST)?;
-        let mut other = self.at(self.poses.clone());
-        if other.settle(&ANNEALED).is_ok() && other.is_better_than(self)? {
-            *self = other;
-            self.settle(&LAST)?;
+        let mut as_it_was = self.at(self.poses.clone());
+        as_it_was.shared = self.shared;
+        as_it_was.lay_out();
+        if self.settle(&ANNEALED).is_err() || !self.is_better_than(&as_it_was)? {
+            *self = as_it_was;
         }
+        self.settle(&LAST)?;
         self.prior.shared[SCALE] = scale_deviation;
         self.covariance_of_whole = self.covariance_of_last_in(&Window::whole())?;
         self.covariance_of_last = Some(self.covariance_of_whole);
