@@ -2,9 +2,9 @@
 //!
 //! The potential is the sum of that of sources below the plane and that of sources above, independent and each with the covariance
 //! `s^3 / sqrt(d^2 + s^2)` times its variance. Its spectral density at the wave number k is `2 pi s^3 exp(-s k) / k`, so that nearly all of
-//! the field is in modes of small wave numbers. They are those of a rectangle somewhat larger, at whose opposite borders they are equal:
-//! sources below have the potential `sum a exp(-k z) (u cos(k x) + v sin(k x))`, with unknowns u and v that are independent and of variance
-//! one under the prior. This is the spectral approximation of Solin and Särkkä (2020), with the modes of a torus.
+//! the field is in modes of small wave numbers: sources below have the potential `sum a exp(-k z) (u cos(k x) + v sin(k x))`, with unknowns u
+//! and v that are independent and of variance one under the prior. The wave vectors are those with the period of a rectangle somewhat larger, and
+//! a few of longer waves. This is the spectral approximation of Solin and Särkkä (2020), with other modes.
 
 use std::f64::consts::{PI, TAU};
 use std::sync::Arc;
