@@ -3,8 +3,8 @@
 //! The potential is the sum of that of sources below the plane and that of sources above, independent and each with the covariance
 //! `s^3 / sqrt(d^2 + s^2)` times its variance. Its spectral density at the wave number k is `2 pi s^3 exp(-s k) / k`, so that nearly all of
 //! the field is in modes of small wave numbers: sources below have the potential `sum a exp(-k z) (u cos(k x) + v sin(k x))`, with unknowns u
-//! and v that are independent and of variance one under the prior. The wave vectors are those with the period of a rectangle somewhat larger, and
-//! a few of longer waves. This is the spectral approximation of Solin and Särkkä (2020), with other modes.
+//! and v that are independent and of variance one under the prior; those above have `exp(k z)`, so that their vertical axis has the other sign. The
+//! wave vectors are those with the period of a rectangle somewhat larger, and a few of longer waves. This is the spectral approximation of Solin and Särkkä (2020), with other modes.
 
 use std::f64::consts::{PI, TAU};
 use std::sync::Arc;
@@ -58,6 +58,8 @@ struct Modes {
     step: [f64; 2],
     /// Wave vectors in these steps, of each pair of opposite ones one.
     numbers: Vec<[i32; 2]>,
+    /// The most steps in x and y.
+    most: [i32; 2],
     /// Wave vectors, after those of the numbers the long ones, and their lengths, per metre.
     x: Vec<f64>,
     y: Vec<f64>,
@@ -93,13 +95,13 @@ impl Basis {
         let s = prior.lengthscale;
         let period = size.map(|size| size + PADDING * s);
         let step = period.map(|period| TAU / period);
-        let [most_x, most_y] = step.map(|step| (GREATEST / (s * step)) as i32);
+        let most = step.map(|step| (GREATEST / (s * step)) as i32);
         let wave = |number: &[i32; 2]| Vector2::new(f64::from(number[0]) * step[0], f64::from(number[1]) * step[1]);
         // Of each pair of opposite wave vectors one.
         let half =
             |x: i32, y: i32| (0..=x).flat_map(move |x| (-y..=y).map(move |y| [x, y])).filter(|number| *number > [0, 0]);
         let is_short = |number: &[i32; 2]| s * wave(number).norm() <= GREATEST;
-        let numbers: Vec<[i32; 2]> = half(most_x, most_y).filter(is_short).collect();
+        let numbers: Vec<[i32; 2]> = half(most[0], most[1]).filter(is_short).collect();
         let long = (1..=DIVISIONS).flat_map(|division| half(1, 1).map(move |number| (number, 3_f64.powi(-division))));
         // Each wave vector stands for a cell around it.
         let cells: Vec<(Vector2<f64>, f64)> = numbers
@@ -130,6 +132,7 @@ impl Basis {
             ],
             amplitude: cells.iter().map(|cell| variance(cell).sqrt()).collect(),
             numbers,
+            most,
             sides,
             left_out: Vector2::new(horizontal, vertical) * (1.0 - 0.5 * explained).max(0.0),
         };
@@ -158,9 +161,8 @@ impl Basis {
 
     /// The modes at the place of a pose.
     pub fn phases(&self, pose: &PlanePose) -> Phases<'_> {
-        let Modes { step, numbers, x, y, amplitude, .. } = &*self.modes;
+        let Modes { step, numbers, most, x, y, amplitude, .. } = &*self.modes;
         let place = [0, 1].map(|axis| pose[axis] - self.corner[axis]);
-        let most = numbers.iter().fold([0; 2], |most, number| [0, 1].map(|axis| most[axis].max(number[axis])));
         let powers = [0, 1].map(|axis| {
             let phase = Complex::cis(step[axis] * place[axis]);
             let powers = std::iter::successors(Some(Complex::from(1.0)), |power| Some(power * phase));

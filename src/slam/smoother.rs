@@ -307,7 +307,8 @@ impl Smoother {
         let mut as_it_was = self.at(self.poses.clone());
         as_it_was.shared = self.shared;
         as_it_was.lay_out();
-        if self.settle(&ANNEALED).is_err() || !self.is_better_than(&as_it_was)? {
+        let is_better = self.settle(&ANNEALED).and_then(|()| self.is_better_than(&as_it_was));
+        if !is_better.unwrap_or(false) {
             *self = as_it_was;
         }
         self.settle(&LAST)?;
