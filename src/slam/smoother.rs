@@ -468,7 +468,7 @@ impl Smoother {
         let mut cost = self.evaluate(window, tolerance)?;
         let start = self.segments[window.first].first;
         for _ in 0..steps {
-            let step = self.solve(&self.reduce(window)?, &self.descent(window));
+            let [step] = self.solve(window, [self.descent(window)])?;
             let largest = step.poses.iter().map(|pose| pose.xy().amax()).fold(1e-9, f64::max);
             let mut length = (LONGEST_STEP / largest).min(1.0);
             let before = (self.poses[start..].to_vec(), self.shared, self.fields());

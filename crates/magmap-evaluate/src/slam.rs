@@ -93,8 +93,7 @@ impl TruePath {
         let is_inside = |(error, covariance): &(&Vector2<f64>, &Matrix2<f64>)| {
             covariance.try_inverse().is_some_and(|inverse| error.dot(&(inverse * **error)) < CHI_SQUARED_95)
         };
-        let map = self.map(&smoothed)?;
-        let row = Row {
+        let mut row = Row {
             world: self.world,
             errors,
             seed,
@@ -104,13 +103,17 @@ impl TruePath {
             revisited: error_where_revisited(smoother.poses(), &truth),
             worst: off.iter().map(|error| error.norm()).fold(0.0, f64::max),
             in_95: off.iter().zip(&covariances).filter(is_inside).count() as f64 / truth.len() as f64,
-            map_rmse: self.map_error(&map),
+            map_rmse: f64::NAN,
             map_rmse_true_path: self.map_error_true_path,
             scale: smoother.shared()[SCALE],
             drift: smoother.shared()[DRIFT],
             hard_iron: smoother.shared().fixed_rows::<3>(IRON).into_owned().into(),
             seconds,
         };
+        // A map of a large place takes as much memory as its smoother.
+        drop(smoother);
+        let map = self.map(&smoothed)?;
+        row.map_rmse = self.map_error(&map);
         let [odometry, smoothed, truth] = [&aligned(&odometry, &truth).1, &smoothed, &truth]
             .map(|path| path.iter().map(|pose| [pose.x, pose.y]).collect());
         Ok(Run { row, map, odometry, smoothed, truth })

@@ -19,23 +19,16 @@ impl Smoother {
     /// As [`covariances`](Self::covariances).
     pub fn covariances_of_shape(&self) -> Result<Vec<Matrix2<f64>>, NotPositiveDefinite> {
         let covariances = self.covariances_of_given_size()?;
-        let reduced = self.reduce(&Window::whole())?;
         let centre = self.poses.iter().map(|pose| pose.xy()).sum::<Vector2<f64>>() / self.poses.len().max(1) as f64;
         let change = |pose: &PlanePose| Matrix2x3::new(1.0, 0.0, centre.y - pose.y, 0.0, 1.0, pose.x - centre.x);
         let changes: Vec<Matrix2x3<f64>> = self.poses.iter().map(change).collect();
-        let spread: Vec<Vec<Vector3<f64>>> = (0..3)
-            .map(|axis| {
-                let place = |change: &Matrix2x3<f64>| Vector3::new(change[(0, axis)], change[(1, axis)], 0.0);
-                let right = Unknowns {
-                    poses: changes.iter().map(place).collect(),
-                    fields: self.no_fields(),
-                    shared: Shared::zeros(),
-                };
-                self.solve(&reduced, &right).poses
-            })
-            .collect();
+        let right = |axis: usize| {
+            let place = |change: &Matrix2x3<f64>| Vector3::new(change[(0, axis)], change[(1, axis)], 0.0);
+            self.right_hand_side(changes.iter().map(place).collect())
+        };
+        let spread = self.solve(&Window::whole(), [0, 1, 2].map(right))?;
         // C G, place by place, and G'G, G'C G.
-        let with = |index: usize| Matrix2x3::from_fn(|row, axis| spread[axis][index][row]);
+        let with = |index: usize| Matrix2x3::from_fn(|row, axis| spread[axis].poses[index][row]);
         let squares: Matrix3<f64> = changes.iter().map(|change| change.tr_mul(change)).sum();
         let whole: Matrix3<f64> = changes.iter().enumerate().map(|(index, change)| change.tr_mul(&with(index))).sum();
         // A path of one place cannot be turned.
@@ -68,16 +61,19 @@ impl Smoother {
 
     /// Covariance of the last pose given the first of the window, if the path is not stretched.
     pub(super) fn covariance_of_last_in(&self, window: &Window) -> Result<Matrix3<f64>, NotPositiveDefinite> {
-        let reduced = self.reduce(window)?;
         let count = self.poses.len() - self.segments[window.first].first;
-        let mut covariance = Matrix3::zeros();
-        for axis in 0..3 {
+        let right = |axis: usize| {
             let mut poses = vec![Vector3::zeros(); count];
             poses[count - 1][axis] = 1.0;
-            let right = Unknowns { poses, fields: self.no_fields(), shared: Shared::zeros() };
-            covariance.set_column(axis, &self.solve(&reduced, &right).poses[count - 1]);
-        }
-        Ok(covariance)
+            self.right_hand_side(poses)
+        };
+        let solutions = self.solve(window, [0, 1, 2].map(right))?;
+        Ok(Matrix3::from_columns(&solutions.map(|solution| solution.poses[count - 1])))
+    }
+
+    /// A right-hand side of poses alone.
+    fn right_hand_side(&self, poses: Vec<Vector3<f64>>) -> Unknowns {
+        Unknowns { poses, fields: self.no_fields(), shared: Shared::zeros() }
     }
 
     /// Covariance of each pose given the first, with field and sensor marginalised.
@@ -103,50 +99,54 @@ impl Smoother {
         if self.segments.is_empty() {
             return if self.poses.is_empty() { Ok(Vec::new()) } else { Err(NotPositiveDefinite) };
         }
-        let reduced = self.reduce(&Window::whole())?;
+        let reduced = self.reduce_whole()?;
         let border = linalg::inverse_from_cholesky(reduced.factor.as_ref());
-        let mut covariances = Vec::with_capacity(self.poses.len());
-        for (number, segment) in self.segments.iter().enumerate() {
-            let tile = &reduced.tiles[segment.tile];
-            let field = self.tiles[segment.tile].basis.size();
-            let (interior, regression) = segment.conditionals(&segment.features(&self.tiles[segment.tile].basis));
-            // Minus the regression of all poses on the unknowns of the tile, and on those of the border.
-            let count = interior.len() + 1;
-            let mut by_tile = linalg::zeros(tile.factor.nrows(), 3 * count);
-            let mut by_border = linalg::zeros(tile.columns.len(), 3 * count);
-            by_tile
-                .as_mut()
-                .submatrix_mut(0, 3, field, 3 * (count - 1))
-                .copy_from(regression.as_ref().subrows(0, field));
-            for (row, place) in reduced.places(number).enumerate() {
-                let (target, at) = match place {
-                    None => continue,
-                    Some(Place::Tile(at)) => (&mut by_tile, at),
-                    Some(Place::Border(at)) => (&mut by_border, tile.column(at)),
-                };
-                for column in 0..3 * (count - 1) {
-                    target[(at, 3 + column)] += regression[(field + row, column)];
-                }
-                if let Some(axis) = row.checked_sub(SHARED).filter(|axis| *axis < 3) {
-                    target[(at, axis)] = -1.0;
-                }
-            }
-            // Given the border, the unknowns of the tile vary by its factor; with the border, by its coupling.
-            linalg::solve_lower(tile.factor.as_ref(), by_tile.as_mut());
-            linalg::add_product(by_border.as_mut(), -1.0, tile.coupling.transpose(), by_tile.as_ref());
+        let mut covariances = vec![Matrix3::zeros(); self.poses.len()];
+        for (index, tile) in reduced.tiles.iter().enumerate() {
+            let factor = self.factor_of_tile(&Window::whole(), &reduced.order, index)?;
             let shared = Matrix::from_fn(tile.columns.len(), tile.columns.len(), |i, j| {
                 border[(tile.columns[i], tile.columns[j])]
             });
-            let spread = linalg::product(shared.as_ref(), by_border.as_ref());
-            let conditionals = [Matrix3::zeros()].into_iter().chain(interior);
-            covariances.extend(conditionals.enumerate().map(|(index, conditional)| {
-                let axis = |axis: usize| 3 * index + axis;
-                let with = |left: &Matrix, right: &Matrix| {
-                    let column = |i, j| linalg::dot(left.col_as_slice(axis(i)), right.col_as_slice(axis(j)));
-                    Matrix3::from_fn(column)
-                };
-                conditional + with(&by_tile, &by_tile) + with(&by_border, &spread)
-            }));
+            let basis = &self.tiles[index].basis;
+            let field = basis.size();
+            for (number, segment) in self.segments_of(&reduced.order, index) {
+                let (interior, regression) = segment.conditionals(&segment.features(basis));
+                // Minus the regression of all poses on the unknowns of the tile, and on those of the border.
+                let count = interior.len() + 1;
+                let mut by_tile = linalg::zeros(factor.nrows(), 3 * count);
+                let mut by_border = linalg::zeros(tile.columns.len(), 3 * count);
+                by_tile
+                    .as_mut()
+                    .submatrix_mut(0, 3, field, 3 * (count - 1))
+                    .copy_from(regression.as_ref().subrows(0, field));
+                for (row, place) in reduced.order.places(number).enumerate() {
+                    let (target, at) = match place {
+                        None => continue,
+                        Some(Place::Tile(at)) => (&mut by_tile, at),
+                        Some(Place::Border(at)) => (&mut by_border, tile.column(at)),
+                    };
+                    for column in 0..3 * (count - 1) {
+                        target[(at, 3 + column)] += regression[(field + row, column)];
+                    }
+                    if let Some(axis) = row.checked_sub(SHARED).filter(|axis| *axis < 3) {
+                        target[(at, axis)] = -1.0;
+                    }
+                }
+                // Given the border, the unknowns of the tile vary by its factor; with the border, by its regression.
+                linalg::add_product(by_border.as_mut(), -1.0, tile.regression.transpose(), by_tile.as_ref());
+                linalg::solve_lower(factor.as_ref(), by_tile.as_mut());
+                let spread = linalg::product(shared.as_ref(), by_border.as_ref());
+                let conditionals = [Matrix3::zeros()].into_iter().chain(interior);
+                let of_segment = &mut covariances[segment.first..segment.end];
+                for (index, (covariance, conditional)) in of_segment.iter_mut().zip(conditionals).enumerate() {
+                    let axis = |axis: usize| 3 * index + axis;
+                    let with = |left: &Matrix, right: &Matrix| {
+                        let column = |i, j| linalg::dot(left.col_as_slice(axis(i)), right.col_as_slice(axis(j)));
+                        Matrix3::from_fn(column)
+                    };
+                    *covariance = conditional + with(&by_tile, &by_tile) + with(&by_border, &spread);
+                }
+            }
         }
         Ok(covariances)
     }

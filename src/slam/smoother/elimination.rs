@@ -1,8 +1,11 @@
 //! The normal equations, solved from the inside out.
 //!
 //! Of each segment the poses after the first are eliminated (they are a chain), then, tile by tile, its field with the first poses
-//! of the segments that follow another one of the same tile. What is left is the border: the shared unknowns, and the poses at which the path enters another
-//! tile.
+//! of the segments that follow another one of the same tile. What is left is the border: the shared unknowns, and the poses at which the path
+//! enters another tile. The system of a tile, with its factor, exists only while the tile is eliminated: those of all tiles would take most of
+//! the memory.
+
+use std::collections::BTreeSet;
 
 use nalgebra::Vector3;
 use streaming_gp::NotPositiveDefinite;
@@ -10,8 +13,10 @@ use streaming_gp::linalg::{self, Matrix};
 
 use super::window::Window;
 use super::{Smoother, add_to};
+use crate::slam::basis::Potential;
 use crate::slam::chain::{SHARED, Shared};
 use crate::slam::segment::{AFTER_FIELD, Parts, Segment};
+use crate::slam::tile::Tile;
 
 /// Information of what is given: the first pose, and in a window all that is shared.
 pub(super) const GIVEN: f64 = 1e8;
@@ -31,25 +36,40 @@ pub(super) enum Place {
     Border(usize),
 }
 
-/// The factored normal equations.
-pub(super) struct Reduced {
+/// Where the unknowns of a window are, but for the poses within segments.
+pub(super) struct Order {
     /// Index of the first segment of the window.
     first: usize,
     /// Where the first pose of each segment of the window is.
     starts: Vec<Place>,
+    /// Number of rows of each tile, the field first; none for those that are not concerned.
+    tiles: Vec<usize>,
+    /// Number of rows of the border, what is shared first.
+    border: usize,
+}
+
+/// A number for each of these unknowns: the right-hand side, then the solution.
+struct Rows {
+    /// The right-hand side of all poses.
+    poses: Vec<Vector3<f64>>,
+    tiles: Vec<Vec<f64>>,
+    border: Vec<f64>,
+}
+
+/// The border, after everything else is eliminated.
+pub(super) struct Reduced {
+    pub order: Order,
     pub tiles: Vec<ReducedTile>,
     /// Factor of the border.
     pub factor: Matrix,
 }
 
-/// The factored system of a tile.
+/// How the unknowns of a tile depend on the border.
 pub(super) struct ReducedTile {
-    /// Factor of the field and the first poses that are seen by this tile only, given the border.
-    pub factor: Matrix,
     /// Rows of the border that it is coupled with, in ascending order.
     pub columns: Vec<usize>,
-    /// The coupling with those rows, half-solved.
-    pub coupling: Matrix,
+    /// The inverse of its system times the coupling with those rows: minus the change of its unknowns with the border.
+    pub regression: Matrix,
 }
 
 impl Place {
@@ -60,12 +80,22 @@ impl Place {
             Self::Border(row) => Self::Border(row + axis),
         }
     }
+
+    fn in_border(self) -> Option<usize> {
+        match self {
+            Self::Tile(_) => None,
+            Self::Border(row) => Some(row),
+        }
+    }
 }
 
-impl Reduced {
+impl Order {
     /// Where the rows of a segment's block after the field are; none for those of a next segment that there is not.
-    pub fn places(&self, number: usize) -> impl Iterator<Item = Option<Place>> {
-        places(&self.starts, number)
+    pub fn places(&self, number: usize) -> impl Iterator<Item = Option<Place>> + Clone {
+        let poses = [self.starts.get(number), self.starts.get(number + 1)].into_iter();
+        (0..SHARED)
+            .map(|row| Some(Place::Border(row)))
+            .chain(poses.flat_map(|start| (0..3).map(move |axis| start.map(|start| start.plus(axis)))))
     }
 }
 
@@ -76,44 +106,125 @@ impl ReducedTile {
     }
 }
 
-fn places(starts: &[Place], number: usize) -> impl Iterator<Item = Option<Place>> {
-    let poses = [starts.get(number), starts.get(number + 1)].into_iter();
-    (0..SHARED)
-        .map(|row| Some(Place::Border(row)))
-        .chain(poses.flat_map(|start| (0..3).map(move |axis| start.map(|start| start.plus(axis)))))
-}
-
 impl Smoother {
-    /// Eliminates the fields, and the poses within a tile.
-    pub(super) fn reduce(&self, window: &Window) -> Result<Reduced, NotPositiveDefinite> {
-        let first = window.first;
-        let segments = &self.segments[first..];
-        let mut sizes: Vec<usize> = self.tiles.iter().map(|tile| tile.field.len()).collect();
+    /// Where the unknowns of this window are.
+    pub(super) fn order(&self, window: &Window) -> Order {
+        let segments = &self.segments[window.first..];
+        let field = |(index, tile): (usize, &Tile)| if window.concerns(index) { tile.field.len() } else { 0 };
+        let mut tiles: Vec<usize> = self.tiles.iter().enumerate().map(field).collect();
         let mut border = SHARED;
         let mut starts = Vec::with_capacity(segments.len());
         for (number, segment) in segments.iter().enumerate() {
             let is_within = number > 0 && segments[number - 1].tile == segment.tile;
-            let size = if is_within { &mut sizes[segment.tile] } else { &mut border };
-            starts.push(if is_within { Place::Tile(*size) } else { Place::Border(*size) });
-            *size += 3;
+            let rows = if is_within { &mut tiles[segment.tile] } else { &mut border };
+            starts.push(if is_within { Place::Tile(*rows) } else { Place::Border(*rows) });
+            *rows += 3;
         }
-        let mut system = linalg::zeros(border, border);
+        Order { first: window.first, starts, tiles, border }
+    }
+
+    /// The segments of a tile in the window, with their numbers there.
+    pub(super) fn segments_of(&self, order: &Order, tile: usize) -> impl Iterator<Item = (usize, &Segment)> {
+        self.segments[order.first..].iter().enumerate().filter(move |(_, segment)| segment.tile == tile)
+    }
+
+    /// Eliminates the fields, and the poses within a tile; right-hand sides become those of the border, and the solutions of the tiles where the
+    /// border is zero.
+    fn reduce(&self, window: &Window, order: Order, rights: &mut [Rows]) -> Result<Reduced, NotPositiveDefinite> {
+        let mut system = linalg::zeros(order.border, order.border);
         for (index, deviation) in self.deviations().iter().enumerate() {
             system[(index, index)] += if window.is_whole() { 1.0 / (deviation * deviation) } else { GIVEN };
         }
         (SHARED..SHARED + 3).for_each(|index| system[(index, index)] += GIVEN);
         let mut tiles = Vec::with_capacity(self.tiles.len());
-        for (index, size) in sizes.into_iter().enumerate() {
-            let numbers: Vec<usize> = (0..segments.len()).filter(|number| segments[*number].tile == index).collect();
-            tiles.push(if window.concerns(index) {
-                let mut inner = linalg::zeros(size, size);
-                window.write_remainder(index, &self.tiles[index], &mut inner);
-                reduce_tile(segments, &starts, &numbers, inner, self.tiles[index].field.len(), &mut system)?
-            } else {
-                ReducedTile { factor: Matrix::zeros(0, 0), columns: Vec::new(), coupling: Matrix::zeros(0, 0) }
-            });
+        for index in 0..self.tiles.len() {
+            let factor = self.factor_of_tile(window, &order, index)?;
+            let mut tile = self.couple_tile(&order, index, &mut system);
+            linalg::solve_lower(factor.as_ref(), tile.regression.as_mut());
+            let square = linalg::product(tile.regression.transpose(), tile.regression.as_ref());
+            for (i, row) in tile.columns.iter().enumerate() {
+                for (j, column) in tile.columns[..=i].iter().enumerate() {
+                    system[(*row, *column)] -= square[(i, j)];
+                }
+            }
+            linalg::solve_lower_transposed(factor.as_ref(), tile.regression.as_mut());
+            for Rows { tiles, border, .. } in &mut *rights {
+                let shares = linalg::matrix_vector(tile.regression.transpose(), &tiles[index]);
+                tile.columns.iter().zip(shares).for_each(|(row, share)| border[*row] -= share);
+                linalg::solve_from_cholesky(factor.as_ref(), &mut tiles[index]);
+            }
+            tiles.push(tile);
         }
-        Ok(Reduced { first, starts, tiles, factor: linalg::cholesky(system)? })
+        Ok(Reduced { order, tiles, factor: linalg::cholesky(system)? })
+    }
+
+    /// Eliminates the fields, and the poses within a tile, of the whole path.
+    pub(super) fn reduce_whole(&self) -> Result<Reduced, NotPositiveDefinite> {
+        self.reduce(&Window::whole(), self.order(&Window::whole()), &mut [])
+    }
+
+    /// Factor of the system of a tile: its field and the first poses that are seen by it only, given the border.
+    pub(super) fn factor_of_tile(
+        &self,
+        window: &Window,
+        order: &Order,
+        index: usize,
+    ) -> Result<Matrix, NotPositiveDefinite> {
+        let (size, tile) = (order.tiles[index], &self.tiles[index]);
+        let mut system = linalg::zeros(size, size);
+        if window.concerns(index) {
+            window.write_remainder(index, tile, &mut system);
+        }
+        let field = tile.field.len();
+        for (number, segment) in self.segments_of(order, index) {
+            let Some(block) = &segment.linearised.border else { continue };
+            let rows = order.places(number).enumerate().filter_map(|(row, place)| match place {
+                Some(Place::Tile(place)) => Some((row, place)),
+                _ => None,
+            });
+            for (column, row) in rows.clone() {
+                let values = block.col_as_slice(column);
+                values[..field].iter().enumerate().for_each(|(i, value)| system[(row, i)] += value);
+                for (other, place) in rows.clone().take_while(|(other, _)| *other <= column) {
+                    system[(row.max(place), row.min(place))] += values[field + other];
+                }
+            }
+        }
+        linalg::cholesky(system)
+    }
+
+    /// The coupling of a tile with the border; what its segments tell of the border itself is added to the `system` of that.
+    fn couple_tile(&self, order: &Order, index: usize, system: &mut Matrix) -> ReducedTile {
+        let field = self.tiles[index].field.len();
+        let numbers = self.segments_of(order, index).map(|(number, _)| number);
+        let in_border = numbers.flat_map(|number| order.places(number).flatten().filter_map(Place::in_border));
+        let columns: Vec<usize> = in_border.collect::<BTreeSet<_>>().into_iter().collect();
+        let mut tile = ReducedTile { regression: linalg::zeros(order.tiles[index], columns.len()), columns };
+        for (number, segment) in self.segments_of(order, index) {
+            let Some(block) = &segment.linearised.border else { continue };
+            let rows: Vec<Option<Place>> = order.places(number).collect();
+            for column in 0..AFTER_FIELD {
+                let values = block.col_as_slice(column);
+                if let Some(row) = rows[column].and_then(Place::in_border) {
+                    let at = tile.column(row);
+                    add_to(&mut tile.regression.col_as_slice_mut(at)[..field], &values[..field]);
+                }
+                for (other, value) in rows[..=column].iter().zip(&values[field..]) {
+                    match (rows[column], *other) {
+                        (Some(Place::Border(row)), Some(Place::Border(other))) => {
+                            system[(row.max(other), row.min(other))] += value;
+                        }
+                        (Some(Place::Tile(inside)), Some(Place::Border(outside)))
+                        | (Some(Place::Border(outside)), Some(Place::Tile(inside))) => {
+                            let at = tile.column(outside);
+                            tile.regression[(inside, at)] += value;
+                        }
+                        _ => {}
+                    }
+                }
+            }
+        }
+        tile
     }
 
     /// Minus the gradient of the objective in the poses of the window, the fields, and what is shared unless it is given.
@@ -158,23 +269,41 @@ impl Smoother {
         basis.in_unknowns(&potential)
     }
 
-    /// Solves the normal equations.
-    pub(super) fn solve(&self, reduced: &Reduced, right: &Unknowns) -> Unknowns {
-        let segments = &self.segments[reduced.first..];
+    /// Solves the normal equations for some right-hand sides.
+    pub(super) fn solve<const N: usize>(
+        &self,
+        window: &Window,
+        rights: [Unknowns; N],
+    ) -> Result<[Unknowns; N], NotPositiveDefinite> {
+        let order = self.order(window);
+        let mut rows = rights.map(|right| self.eliminate_poses(&order, right));
+        let reduced = self.reduce(window, order, &mut rows)?;
+        for Rows { tiles, border, .. } in &mut rows {
+            linalg::solve_from_cholesky(reduced.factor.as_ref(), border);
+            for (tile, ReducedTile { columns, regression }) in tiles.iter_mut().zip(&reduced.tiles) {
+                let known: Vec<f64> = columns.iter().map(|row| border[*row]).collect();
+                linalg::add_matrix_vector(tile, -1.0, regression.as_ref(), &known);
+            }
+        }
+        Ok(rows.map(|rows| self.solve_poses(&reduced.order, rows)))
+    }
+
+    /// The right-hand side after the elimination of the poses within segments.
+    fn eliminate_poses(&self, order: &Order, right: Unknowns) -> Rows {
+        let segments = &self.segments[order.first..];
         let start = segments.first().map_or(0, |segment| segment.first);
-        let interior = |segment: &Segment| &right.poses[segment.first - start + 1..segment.end - start];
-        let mut border = vec![0.0; reduced.factor.nrows()];
+        let mut border = vec![0.0; order.border];
         border[..SHARED].copy_from_slice(right.shared.as_slice());
         let mut fields: Vec<_> = self.tiles.iter().map(|tile| tile.basis.no_potential()).collect();
-        let mut tiles: Vec<Vec<f64>> = reduced.tiles.iter().map(|tile| vec![0.0; tile.factor.nrows()]).collect();
+        let mut tiles: Vec<Vec<f64>> = order.tiles.iter().map(|size| vec![0.0; *size]).collect();
         for (number, segment) in segments.iter().enumerate() {
-            let Parts { poses, next, shared, potential } =
-                segment.reduce(&self.tiles[segment.tile].basis, interior(segment));
+            let interior = &right.poses[segment.first - start + 1..segment.end - start];
+            let Parts { poses, next, shared, potential } = segment.reduce(&self.tiles[segment.tile].basis, interior);
             add_to(&mut fields[segment.tile].horizontal, &potential.horizontal);
             add_to(&mut fields[segment.tile].vertical, &potential.vertical);
             let first = poses[0] + right.poses[segment.first - start];
             let values = shared.iter().chain(&first).chain(&next);
-            for (place, value) in reduced.places(number).zip(values) {
+            for (place, value) in order.places(number).zip(values) {
                 match place {
                     None => {}
                     Some(Place::Tile(row)) => tiles[segment.tile][row] += value,
@@ -182,103 +311,41 @@ impl Smoother {
                 }
             }
         }
-        for (index, tile) in reduced.tiles.iter().enumerate().filter(|(_, tile)| tile.factor.nrows() > 0) {
-            add_to(&mut tiles[index], &right.fields[index]);
-            add_to(&mut tiles[index], &self.tiles[index].basis.in_unknowns(&fields[index]));
-            linalg::solve_lower_vector(tile.factor.as_ref(), &mut tiles[index]);
-            let shares = linalg::matrix_vector(tile.coupling.transpose(), &tiles[index]);
-            tile.columns.iter().zip(shares).for_each(|(row, share)| border[*row] -= share);
+        for (index, tile) in tiles.iter_mut().enumerate().filter(|(_, tile)| !tile.is_empty()) {
+            add_to(tile, &right.fields[index]);
+            add_to(tile, &self.tiles[index].basis.in_unknowns(&fields[index]));
         }
-        linalg::solve_from_cholesky(reduced.factor.as_ref(), &mut border);
-        for (index, tile) in reduced.tiles.iter().enumerate().filter(|(_, tile)| tile.factor.nrows() > 0) {
-            let known: Vec<f64> = tile.columns.iter().map(|row| border[*row]).collect();
-            linalg::add_matrix_vector(&mut tiles[index], -1.0, tile.coupling.as_ref(), &known);
-            linalg::solve_lower_transposed_vector(tile.factor.as_ref(), &mut tiles[index]);
-            let basis = &self.tiles[index].basis;
-            fields[index] = basis.potential(&tiles[index][..basis.size()]);
-        }
+        Rows { poses: right.poses, tiles, border }
+    }
+
+    /// The solution with the poses within segments, given that of all other unknowns.
+    fn solve_poses(&self, order: &Order, rows: Rows) -> Unknowns {
+        let Rows { poses: right, tiles: mut fields, border } = rows;
+        let segments = &self.segments[order.first..];
+        let start = segments.first().map_or(0, |segment| segment.first);
         let shared = Shared::from_column_slice(&border[..SHARED]);
-        let mut poses = Vec::with_capacity(right.poses.len());
+        let potential = |(tile, values): (&Tile, &Vec<f64>)| match values.get(..tile.basis.size()) {
+            Some(field) => tile.basis.potential(field),
+            None => tile.basis.no_potential(),
+        };
+        let potentials: Vec<Potential> = self.tiles.iter().zip(&fields).map(potential).collect();
+        let mut poses = Vec::with_capacity(right.len());
         for (number, segment) in segments.iter().enumerate() {
             let value = |place: Option<Place>| match place {
                 None => 0.0,
-                Some(Place::Tile(row)) => tiles[segment.tile][row],
+                Some(Place::Tile(row)) => fields[segment.tile][row],
                 Some(Place::Border(row)) => border[row],
             };
-            let mut values = reduced.places(number).skip(SHARED).map(value);
+            let mut values = order.places(number).skip(SHARED).map(value);
             let [first, next] = [(); 2].map(|()| Vector3::from_iterator(values.by_ref().take(3)));
-            let known = Parts { poses: Vec::new(), next, shared, potential: fields[segment.tile].clone() };
+            let known = Parts { poses: Vec::new(), next, shared, potential: potentials[segment.tile].clone() };
+            let interior = &right[segment.first - start + 1..segment.end - start];
             poses.push(first);
-            poses.extend(segment.expand(&self.tiles[segment.tile].basis, interior(segment), first, known));
+            poses.extend(segment.expand(&self.tiles[segment.tile].basis, interior, first, known));
         }
-        for (field, tile) in tiles.iter_mut().zip(&self.tiles) {
+        for (field, tile) in fields.iter_mut().zip(&self.tiles) {
             field.truncate(tile.basis.size());
         }
-        Unknowns { poses, fields: tiles, shared }
+        Unknowns { poses, fields, shared }
     }
-}
-
-/// Eliminates the field of a tile and the poses that only it sees, and adds what its segments tell of the border to the `system`. The
-/// first rows and columns of `inner` are those of the field, with its information.
-fn reduce_tile(
-    segments: &[Segment],
-    starts: &[Place],
-    numbers: &[usize],
-    mut inner: Matrix,
-    field: usize,
-    system: &mut Matrix,
-) -> Result<ReducedTile, NotPositiveDefinite> {
-    let border = |place: Option<Place>| match place {
-        Some(Place::Border(row)) => Some(row),
-        _ => None,
-    };
-    let mut columns: Vec<usize> =
-        numbers.iter().flat_map(|number| places(starts, *number).filter_map(border)).collect();
-    columns.sort_unstable();
-    columns.dedup();
-    let coupling = linalg::zeros(inner.nrows(), columns.len());
-    let mut tile = ReducedTile { factor: Matrix::zeros(0, 0), coupling, columns };
-    for &number in numbers {
-        let Some(block) = &segments[number].linearised.border else { continue };
-        let rows: Vec<Option<Place>> = places(starts, number).collect();
-        for column in 0..AFTER_FIELD {
-            let values = block.col_as_slice(column);
-            match rows[column] {
-                None => continue,
-                Some(Place::Tile(row)) => {
-                    values[..field].iter().enumerate().for_each(|(i, value)| inner[(row, i)] += value);
-                }
-                Some(Place::Border(row)) => {
-                    let at = tile.column(row);
-                    add_to(&mut tile.coupling.col_as_slice_mut(at)[..field], &values[..field]);
-                }
-            }
-            for other in 0..=column {
-                let value = values[field + other];
-                match (rows[column], rows[other]) {
-                    (Some(Place::Tile(row)), Some(Place::Tile(other))) => {
-                        inner[(row.max(other), row.min(other))] += value
-                    }
-                    (Some(Place::Border(row)), Some(Place::Border(other))) => {
-                        system[(row.max(other), row.min(other))] += value;
-                    }
-                    (Some(Place::Tile(inside)), Some(Place::Border(outside)))
-                    | (Some(Place::Border(outside)), Some(Place::Tile(inside))) => {
-                        let at = tile.column(outside);
-                        tile.coupling[(inside, at)] += value;
-                    }
-                    _ => {}
-                }
-            }
-        }
-    }
-    tile.factor = linalg::cholesky(inner)?;
-    linalg::solve_lower(tile.factor.as_ref(), tile.coupling.as_mut());
-    let square = linalg::product(tile.coupling.transpose(), tile.coupling.as_ref());
-    for (i, row) in tile.columns.iter().enumerate() {
-        for (j, column) in tile.columns[..=i].iter().enumerate() {
-            system[(*row, *column)] -= square[(i, j)];
-        }
-    }
-    Ok(tile)
 }
