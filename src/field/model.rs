@@ -29,6 +29,15 @@ impl FieldModel {
         Self { tiles: Tiles::new(config), totals: Totals::default(), extent: None, newest: None }
     }
 
+    /// An empty map [with its local models in a store](Self::keep_tiles_in), if there is one.
+    pub fn kept_in(store: Option<Arc<dyn TileStore>>, config: &Config) -> Self {
+        let model = Self::new(config);
+        if let Some(store) = store {
+            model.keep_tiles_in(store);
+        }
+        model
+    }
+
     /// Checks that the map can be continued with these settings: those of [`Scope::Map`] are fixed for its life.
     ///
     /// # Errors

@@ -581,7 +581,7 @@ impl Mapper {
         self.trajectory.correction = correction;
         let (model, batches) = match folded {
             Some(folded) => (folded.model, folded.batches),
-            None => (FieldModel::new(&self.config.decided(self.model.field())), 0),
+            None => (FieldModel::kept_in(self.model.tile_store(), &self.config.decided(self.model.field())), 0),
         };
         let others: Vec<_> = self.trajectory.corrected_batches().skip(batches).collect();
         let effect = self.continue_from(model, &others, stop);

@@ -10,20 +10,22 @@
 //! equals the fold of its trajectory at the corrected poses, to the last bit.
 
 use std::fmt::{self, Display, Formatter};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Instant;
 
 use crossbeam_channel::{Receiver, Sender, at, never, select, unbounded};
 
 use super::Error;
 use super::given_path::GivenPath;
-use super::mapper::Folded;
+use super::mapper::{Folded, Mapper};
 use super::stop::StopSignal;
 use crate::config::{Config, Mapped};
+use crate::field::model::FieldModel;
+use crate::field::tile_store::TileStore;
 use crate::sensing::reading::Observation;
 use crate::slam::{self, LocalHyperparameters, PathEstimator, Prior, Tracked};
 use crate::sync::lock;
-use crate::trajectory::{Correction, Trajectory, fold};
+use crate::trajectory::{Correction, Trajectory, fold_onto};
 
 /// Length of the path after which the hyperparameters of the field are learnt and the path is estimated for the first time, in metres.
 /// Whenever it has doubled since, the whole path is estimated again with those of all of it.
@@ -39,9 +41,14 @@ const REST: u32 = 10;
 #[derive(Debug)]
 pub(super) struct PathCorrection {
     batches: Sender<Vec<Observation>>,
+    store: NewestStore,
     newest: Arc<Mutex<Option<Result<Corrected, slam::Error>>>>,
     stop: StopSignal,
 }
+
+/// Where the mapping thread keeps the local models of its map now, if it does: a map that is made again may be as large. It does not keep the
+/// file open.
+type NewestStore = Arc<Mutex<Option<Weak<dyn TileStore>>>>;
 
 /// The corrected path, and the map that is made from it, where it has moved.
 #[derive(Clone, Debug)]
@@ -69,18 +76,15 @@ impl Display for CorrectedPath {
 }
 
 impl PathCorrection {
-    /// Starts the thread with what has been driven so far, for a map of this quantity. The poses given are used where the settings say that
-    /// another SLAM corrects the path.
-    pub(super) fn start(
-        config: &Config,
-        mapped: Mapped,
-        driven: &Trajectory,
-        given: &GivenPath,
-    ) -> Result<Self, Error> {
+    /// Starts the thread with what has been driven so far. The poses given are used where the settings say that another SLAM corrects the path.
+    pub(super) fn start(mapper: &Mapper, given: &GivenPath) -> Result<Self, Error> {
         let (batches, receiver) = unbounded();
         let (newest, stop) = (Arc::default(), StopSignal::default());
+        let store = NewestStore::default();
+        *lock(&store) = mapper.model().tile_store().as_ref().map(Arc::downgrade);
+        let mapped = if mapper.config().slam.enabled { Mapped::Vector } else { mapper.model().field() };
+        let mut config = mapper.config().decided(mapped).into_owned();
         // The mapping thread needs the other cores. The map does not depend on it.
-        let mut config = config.decided(mapped).into_owned();
         config.tiles.threads = 1;
         let guide = if config.follows_other_slam() {
             Guide::OtherSlam(given.clone())
@@ -97,21 +101,23 @@ impl PathCorrection {
             newest: Arc::clone(&newest),
             stop: stop.clone(),
             guide,
-            trajectory: driven.with_batches(Vec::new()),
+            store: Arc::clone(&store),
+            trajectory: mapper.trajectory().with_batches(Vec::new()),
             is_waiting: false,
             rests_until: Instant::now(),
             config,
         };
-        let driven = driven.batches().to_vec();
+        let driven = mapper.trajectory().batches().to_vec();
         std::thread::Builder::new()
             .name("path correction".into())
             .spawn(move || thread.run(driven))
             .map_err(Error::Spawn)?;
-        Ok(Self { batches, newest, stop })
+        Ok(Self { batches, store, newest, stop })
     }
 
-    /// Passes on a batch that was learnt, at its poses by odometry.
-    pub(super) fn add(&self, batch: Vec<Observation>) {
+    /// Passes on a batch that the mapper has learnt, at its poses by odometry.
+    pub(super) fn add(&self, batch: Vec<Observation>, mapper: &Mapper) {
+        *lock(&self.store) = mapper.model().tile_store().as_ref().map(Arc::downgrade);
         // A thread that has ended said why.
         let _ = self.batches.send(batch);
     }
@@ -151,6 +157,7 @@ struct CorrectionThread {
     newest: Arc<Mutex<Option<Result<Corrected, slam::Error>>>>,
     stop: StopSignal,
     guide: Guide,
+    store: NewestStore,
     /// The trajectory, with the correction of the newest map.
     trajectory: Trajectory,
     /// Whether a better correction waits for the end of the rest.
@@ -243,7 +250,9 @@ impl CorrectionThread {
     fn fold(&mut self, correction: Correction) -> Option<(Correction, Box<Folded>)> {
         let started = Instant::now();
         self.trajectory.correction = correction.clone();
-        let model = fold(&self.config, self.trajectory.corrected_batches(), &|| self.stop.is_stopped());
+        let store = lock(&self.store).as_ref().and_then(Weak::upgrade);
+        let model = FieldModel::kept_in(store, &self.config);
+        let model = fold_onto(model, self.trajectory.corrected_batches(), &|| self.stop.is_stopped(), |_, _| {});
         self.rests_until = Instant::now() + REST * started.elapsed();
         let folded = Box::new(Folded { model, batches: self.trajectory.batches().len() });
         (!self.stop.is_stopped()).then_some((correction, folded))

@@ -5,8 +5,9 @@ use crossbeam_channel::{Receiver, TryRecvError, bounded};
 use super::mapper::{Folded, Mapper, Refolded};
 use super::step_log::ReadTrajectory;
 use super::stop::StopSignal;
+use crate::field::model::FieldModel;
 use crate::sensing::reading::Observation;
-use crate::trajectory::{Trajectory, fold};
+use crate::trajectory::{Trajectory, fold_onto};
 
 /// A map that is being made again. It is given up when this is dropped.
 #[derive(Debug)]
@@ -25,6 +26,7 @@ impl Refold {
     /// up when `ends` is set.
     pub(super) fn start(mapper: &Mapper, read: ReadTrajectory, is_beside_mapping: bool, ends: &StopSignal) -> Self {
         let (result, folded) = bounded(1);
+        let store = mapper.model().tile_store();
         let stop = StopSignal::default();
         let mut config = mapper.config().decided(mapper.model().field()).into_owned();
         if is_beside_mapping {
@@ -39,7 +41,8 @@ impl Refold {
         let refold = move || match read() {
             Ok(batches) => {
                 let whole = whole.with_batches(batches);
-                let model = fold(&config, whole.corrected_batches(), &is_stopped);
+                let model = FieldModel::kept_in(store, &config);
+                let model = fold_onto(model, whole.corrected_batches(), &is_stopped, |_, _| {});
                 if !is_stopped() {
                     // The map may have been replaced.
                     let _ = result.send(Box::new(Folded { model, batches: whole.batches().len() }));

@@ -28,7 +28,7 @@ use super::relocating::{Relocated, Search};
 use super::step_log::StepLog;
 use super::stop::StopSignal;
 use super::updates::{Update, Updates};
-use crate::config::{self, Config, Mapped};
+use crate::config::{self, Config};
 use crate::sensing::counters::Counters;
 use crate::sensing::reading::{Observation, Pose};
 use crate::slam::{self, Estimate};
@@ -146,7 +146,7 @@ impl MappingThread {
             );
         }
         let path_correction = (corrects && mapper.is_trajectory_complete())
-            .then(|| start_correction(&mapper, &given_path))
+            .then(|| PathCorrection::start(&mapper, &given_path))
             .transpose()?;
         let change_search = change_search(&mapper);
         let mapping = MappingLoop {
@@ -296,12 +296,6 @@ impl MappingThread {
 /// Whether the path is corrected while the robot drives.
 fn corrects_on_the_way(config: &Config) -> bool {
     config.slam.enabled || config.follows_other_slam()
-}
-
-fn start_correction(mapper: &Mapper, given_path: &GivenPath) -> Result<PathCorrection, Error> {
-    let config = mapper.config();
-    let mapped = if config.slam.enabled { Mapped::Vector } else { mapper.model().field() };
-    PathCorrection::start(config, mapped, mapper.trajectory(), given_path)
 }
 
 fn with_losses(inbox: &Inbox, status: MappingStatus) -> MappingStatus {
@@ -604,7 +598,7 @@ impl MappingLoop {
             step_log.learnt(&self.mapper, &by_odometry);
         }
         if let Some(path_correction) = &self.path_correction {
-            path_correction.add(by_odometry);
+            path_correction.add(by_odometry, &self.mapper);
         }
         self.check(observations);
         if let Some(refold) = &mut self.refold {
@@ -707,7 +701,7 @@ impl MappingLoop {
             return;
         }
         lock(&self.shared).corrected_path = None;
-        match start_correction(&self.mapper, &self.given_path) {
+        match PathCorrection::start(&self.mapper, &self.given_path) {
             Ok(path_correction) => self.path_correction = Some(path_correction),
             Err(error) => {
                 log::warn!("the path is not corrected any more: {error}");

@@ -130,10 +130,8 @@ pub fn run(hall: &Hall, config: &Config, mut progress: impl FnMut(usize, usize))
     let batches: Vec<&[Observation]> = observations.chunks(BATCH).collect();
     let tenth = batches.len().div_ceil(10);
 
-    let mut model = FieldModel::new(config);
-    if config.tiles.memory > 0.0 {
-        model.keep_tiles_in(Arc::new(Database::temporary().context("tiles are kept in a temporary file")?));
-    }
+    let store = Database::temporary().context("tiles are kept in a temporary file")?;
+    let mut model = FieldModel::kept_in(Some(Arc::new(store)), config);
     let mut rasterizer = Rasterizer::new(&config.raster);
     let (mut updates, mut rasters, mut seconds) = (Vec::new(), Vec::new(), 0.0);
     let mut layers = None::<OccupancyLayers>;

@@ -8,16 +8,18 @@ mod page;
 mod worlds;
 
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Instant;
 
 use super::metrics::rmse;
 use anyhow::Context;
 use magmap::config::{Config, Mapped};
 use magmap::field::map::FieldMap;
+use magmap::field::model::FieldModel;
 use magmap::slam::{
     DRIFT, IRON, PlanePose, Prior, SCALE, Shared, Smoother, chain, local_hyperparameters, moved, plane_pose,
 };
-use magmap::trajectory::fold;
+use magmap::store::Database;
 use magmap_tools::locate::CHI_SQUARED_95;
 use magmap_tools::path_errors::{alignment, distances, root_mean_square};
 use nalgebra::{Isometry2, Matrix2, Point2, Rotation2, Vector2};
@@ -124,7 +126,10 @@ impl TruePath {
         let mut config = Config::default();
         config.model.field = Mapped::Vector;
         let observations = moved(&self.drive.observations, poses);
-        fold(&config, observations.chunks(BATCH), &|| false).map().context("no batch was learnt")
+        let store = Database::temporary().context("tiles are kept in a temporary file")?;
+        let mut model = FieldModel::kept_in(Some(Arc::new(store)), &config);
+        observations.chunks(BATCH).try_for_each(|batch| model.update(batch, &|| false).map(drop))?;
+        model.map().context("no batch was learnt")
     }
 
     /// Root mean square error of a map's strength on the test drive, in microtesla.
