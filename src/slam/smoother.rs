@@ -540,6 +540,12 @@ impl Smoother {
         Ok(cost)
     }
 
+    /// Forgets what all segments have told, but not path and field.
+    fn forget(&mut self) {
+        self.segments.iter_mut().for_each(|segment| segment.linearised = Linearised::default());
+        self.tiles.iter_mut().for_each(Tile::forget);
+    }
+
     /// To take back what a segment has told costs as much as to tell it: where most are stale, the tile begins anew with all of its segments.
     fn forget_if_most_are_stale(&mut self, tile: usize, stale: &mut Vec<usize>) {
         let all: Vec<usize> = (0..self.segments.len()).filter(|index| self.segments[*index].tile == tile).collect();

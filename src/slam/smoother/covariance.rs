@@ -5,7 +5,7 @@ use streaming_gp::NotPositiveDefinite;
 use streaming_gp::linalg::{self, Matrix};
 
 use super::Smoother;
-use super::elimination::{Place, Unknowns};
+use super::elimination::{Place, Reduced, Unknowns};
 use super::window::Window;
 use crate::slam::chain::{PlanePose, SHARED, Shared};
 
@@ -99,17 +99,18 @@ impl Smoother {
         if self.segments.is_empty() {
             return if self.poses.is_empty() { Ok(Vec::new()) } else { Err(NotPositiveDefinite) };
         }
-        let reduced = self.reduce_whole()?;
-        let border = linalg::inverse_from_cholesky(reduced.factor.as_ref());
+        let Reduced { order, tiles, factor } = self.reduce_whole()?;
+        // The inverse of the border is R'R. It is large, so only what a tile needs of it is computed.
+        let root = linalg::inverse_lower(factor.as_ref());
+        drop(factor);
         let mut covariances = vec![Matrix3::zeros(); self.poses.len()];
-        for (index, tile) in reduced.tiles.iter().enumerate() {
-            let factor = self.factor_of_tile(&Window::whole(), &reduced.order, index)?;
-            let shared = Matrix::from_fn(tile.columns.len(), tile.columns.len(), |i, j| {
-                border[(tile.columns[i], tile.columns[j])]
-            });
+        for (index, tile) in tiles.iter().enumerate() {
+            let factor = self.factor_of_tile(&Window::whole(), &order, index)?;
+            let root = Matrix::from_fn(root.nrows(), tile.columns.len(), |i, j| root[(i, tile.columns[j])]);
+            let shared = linalg::product(root.transpose(), root.as_ref());
             let basis = &self.tiles[index].basis;
             let field = basis.size();
-            for (number, segment) in self.segments_of(&reduced.order, index) {
+            for (number, segment) in self.segments_of(&order, index) {
                 let (interior, regression) = segment.conditionals(&segment.features(basis));
                 // Minus the regression of all poses on the unknowns of the tile, and on those of the border.
                 let count = interior.len() + 1;
@@ -119,7 +120,7 @@ impl Smoother {
                     .as_mut()
                     .submatrix_mut(0, 3, field, 3 * (count - 1))
                     .copy_from(regression.as_ref().subrows(0, field));
-                for (row, place) in reduced.order.places(number).enumerate() {
+                for (row, place) in order.places(number).enumerate() {
                     let (target, at) = match place {
                         None => continue,
                         Some(Place::Tile(at)) => (&mut by_tile, at),

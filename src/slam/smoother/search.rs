@@ -12,7 +12,8 @@ use streaming_gp::NotPositiveDefinite;
 use streaming_gp::linalg;
 
 use super::evidence::LocalField;
-use super::{LAST_STEPS, Smoother};
+use super::window::Window;
+use super::{LAST_STEPS, STALE, Smoother};
 use crate::config;
 use crate::particle_filter::lookup::{MapLookup, NODES_PER_LENGTHSCALE, UNKNOWN_ABOVE};
 use crate::particle_filter::{MotionStep, ParticleFilter, Start, State};
@@ -61,20 +62,27 @@ impl Smoother {
             return Ok(());
         }
         let Some(lookup) = self.lookup(&searched, WITHIN * deviation)? else { return Ok(()) };
-        if let Some((index, found)) = self.found(lookup, searched.start, &reaches) {
-            // Both are estimated alike, since one more step must not decide; and one after the other, since each takes much memory.
-            let estimated = |poses| {
-                let mut path = self.at(poses);
-                path.estimate_again(LAST_STEPS).is_ok().then_some(path)
-            };
-            let cost_of = |path: &Self| path.cost_of(&self.prior, &vec![true; self.poses.len()]);
-            let Some(same) = estimated(self.poses.clone()).map(|path| cost_of(&path)) else { return Ok(()) };
-            let Some(bent) = estimated(self.bent(known, index, found)) else { return Ok(()) };
-            if cost_of(&bent)? + PROVEN < same? {
-                *self = bent;
-            }
+        let Some((index, found)) = self.found(lookup, searched.start, &reaches) else { return Ok(()) };
+        // What segments tell takes most of the memory: this path is linearised again if it is kept.
+        self.forget();
+        match self.better_with(self.bent(known, index, found))? {
+            Some(better) => *self = better,
+            None => drop(self.evaluate(&Window::whole(), STALE)?),
         }
         Ok(())
+    }
+
+    /// The path that is estimated from these poses, if it explains the readings better. Both are estimated alike, since one more step must not
+    /// decide, and one after the other.
+    fn better_with(&self, bent: Vec<PlanePose>) -> Result<Option<Self>, NotPositiveDefinite> {
+        let estimated = |poses| {
+            let mut path = self.at(poses);
+            path.estimate_again(LAST_STEPS).is_ok().then_some(path)
+        };
+        let cost_of = |path: &Self| path.cost_of(&self.prior, &vec![true; self.poses.len()]);
+        let Some(same) = estimated(self.poses.clone()).map(|path| cost_of(&path)) else { return Ok(None) };
+        let Some(bent) = estimated(bent) else { return Ok(None) };
+        Ok((cost_of(&bent)? + PROVEN < same?).then_some(bent))
     }
 
     /// The pose among these, from the first on, that the particle filter proves to be elsewhere than the path is: that with which readings
