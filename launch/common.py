@@ -149,7 +149,8 @@ class Launch:
             exec_name='rviz2',
             namespace=self.given['namespace'],
             arguments=['--display-config', str(CONFIG_FOLDER / file), '--fixed-frame', fixed_frame],
-            parameters=[{'use_sim_time': self.given['use_sim_time'] or False}],
+            # On the clock of the machine: when the clock of a bag stops, RViz keeps old clouds and draws new ones over them.
+            parameters=[{'use_sim_time': False}],
             remappings=[('odom', self.given['odometry_topic'])],
             prefix=self.prefix,
         )

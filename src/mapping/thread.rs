@@ -485,23 +485,31 @@ impl MappingLoop {
         let observations: Vec<Observation> = self.mapper.trajectory().observations().copied().collect();
         let (config, stop) = (Arc::clone(self.mapper.config()), self.stop.clone());
         let mount = self.mapper.pipeline().mount().copied().unwrap_or_default();
-        // Asked again of the whole drive, so that the answer does not depend on where a replay was interrupted.
-        if let Some(Err(doubt)) = AxesCheck::judge(&config, observations.iter(), &mount) {
-            log::warn!("the path is not corrected: {doubt}");
-            lock(&self.shared).doubt = Some(doubt);
-            return;
-        }
+        // Asked again of the whole drive, so that the answer does not depend on where a replay was interrupted. Odometry that drifts contradicts
+        // the physics as wrong axes do, so the path that is found decides.
+        let doubt_of = |observations: &[Observation]| AxesCheck::judge(&config, observations.iter(), &mount)?.err();
+        let mut doubt = doubt_of(&observations);
         log::info!("estimating path and field of {:.0} m together", self.mapper.trajectory().length());
         let hyperparameters = slam::local_hyperparameters(&config, &observations, &|| stop.is_stopped());
-        match slam::estimate(&config, &observations, &hyperparameters, &|| stop.is_stopped()) {
-            Ok(estimate) => {
+        let estimate = slam::estimate(&config, &observations, &hyperparameters, &|| stop.is_stopped());
+        if let (Ok(estimate), Some(_)) = (&estimate, &doubt) {
+            doubt = doubt_of(&estimate.correction.apply(0, &observations));
+        }
+        match (estimate, doubt) {
+            (Err(slam::Error::Stopped), _) => log::warn!("the path is not corrected: {}", slam::Error::Stopped),
+            (_, Some(doubt)) => {
+                log::warn!("the path is not corrected: {doubt}");
+                lock(&self.shared).doubt = Some(doubt);
+            }
+            (Err(error), None) => log::warn!("the path is not corrected: {error}"),
+            (Ok(estimate), None) => {
+                lock(&self.shared).doubt = None;
                 // A replay may have been interrupted after it.
                 if estimate.correction != self.mapper.trajectory().correction {
                     self.take(Step::Correct(estimate.correction.clone(), None));
                 }
                 self.estimate = Some(estimate);
             }
-            Err(error) => log::warn!("the path is not corrected: {error}"),
         }
     }
 

@@ -27,6 +27,9 @@ use crate::trajectory::Withdrawal;
 /// Diameter of an inducing point's sphere, in metres.
 const MARKER_SIZE: f64 = 0.08;
 
+/// Height of the letters in markers, in metres.
+const TEXT_SIZE: f64 = 0.15;
+
 /// Fields of a point of the cloud. Intensity is the mean in microtesla, for viewers; mean and standard deviation are in tesla.
 const POINT_FIELDS: [&str; 6] = ["x", "y", "z", "intensity", "mean", "standard_deviation"];
 
@@ -291,13 +294,16 @@ pub(super) fn changes(header: &Header, withdrawals: &[Withdrawal]) -> visualizat
         Marker { action: Marker::DELETEALL as i32, ..marker("changes", 0, Marker::SPHERE_LIST as i32, 1.0) };
     let of_change = |(id, change): (usize, &Withdrawal)| {
         let places = change.places.iter().map(|&[x, y]| point([x, y, MARKER_SIZE])).collect();
-        let [x, y] = change.middle();
+        let [x, _] = change.middle();
+        let top = change.places.iter().map(|&[_, y]| y).fold(f64::NEG_INFINITY, f64::max);
         [
             Marker { points: places, ..marker("changes", id, Marker::SPHERE_LIST as i32, 2.0 * MARKER_SIZE) },
             Marker {
-                text: format!("changed {change}"),
-                pose: without_rotation([x, y, 0.5]),
-                ..marker("times", id, Marker::TEXT_VIEW_FACING as i32, 0.2)
+                text: format!("changed\n{}", change.found_at()),
+                // Beside the places as seen from above, and dark: the map beneath is bright.
+                pose: without_rotation([x, top + 2.0 * TEXT_SIZE, 0.5]),
+                color: ColorRGBA { r: 0.0, g: 0.0, b: 0.0, a: 1.0 },
+                ..marker("times", id, Marker::TEXT_VIEW_FACING as i32, TEXT_SIZE)
             },
         ]
     };
@@ -305,7 +311,7 @@ pub(super) fn changes(header: &Header, withdrawals: &[Withdrawal]) -> visualizat
     MarkerArray { markers: std::iter::once(delete_all).chain(changes).collect() }
 }
 
-/// The field as arrows, coloured by its strength on the scale of the mean; earlier ones are deleted.
+/// The field as arrows above the map, coloured by its strength on the scale of the mean; earlier ones are deleted.
 pub(super) fn vectors(header: &Header, arrows: &Arrows, scales: &GridScales) -> visualization_msgs::msg::MarkerArray {
     use visualization_msgs::msg::{Marker, MarkerArray};
     let [low, high] = scales.mean;
@@ -322,11 +328,14 @@ pub(super) fn vectors(header: &Header, arrows: &Arrows, scales: &GridScales) -> 
     let arrow = |(id, arrow): (usize, &Arrow)| {
         let fraction = (arrow.strength - low) / (high - low).max(f64::MIN_POSITIVE);
         let [r, g, b] = VIRIDIS.colour(fraction).map(|part| f32::from(part) / 255.0);
+        // Under the map, an arrow that points down would be veiled by it.
+        let lift = MARKER_SIZE - arrow.tail[2].min(arrow.tip[2]);
+        let above = |[x, y, z]: [f64; 3]| point([x, y, z + lift]);
         Marker {
             // Diameters of shaft and head.
             scale: geometry_msgs::msg::Vector3 { x: 0.05 * arrows.spacing, y: 0.12 * arrows.spacing, z: 0.0 },
             color: ColorRGBA { r, g, b, a: 1.0 },
-            points: vec![point(arrow.tail), point(arrow.tip)],
+            points: vec![above(arrow.tail), above(arrow.tip)],
             ..marker(id, Marker::ARROW as i32, Marker::ADD as i32)
         }
     };

@@ -147,7 +147,9 @@ impl LocalizerThread {
         let frames = config::Frames { map: String::new(), ..config.frames.clone() };
         let listener = Listener::start(node, parameters, &Config { frames, ..config.clone() })?;
         let grid = rasterize(&config.raster, map, &map.extent)?;
-        let layers = OccupancyLayers::of(&grid, map.prior_standard_deviation());
+        let mut layers = OccupancyLayers::of(&grid, map.prior_standard_deviation());
+        // RViz draws 0, 99 and 100 of a costmap in colours of their own.
+        layers.mean.iter_mut().filter(|value| **value >= 0).for_each(|value| *value = (*value).clamp(1, 98));
         let grid = convert::occupancy_grid(convert::header("", map.stamp), &grid.geometry, &layers.mean);
         let [magnetometer, odometry] = listener.subscriptions.topics.each_ref().map(|topic| &topic.name);
         log::info!("locating by {magnetometer} along {odometry}");
@@ -290,7 +292,9 @@ impl LocalizerThread {
     }
 
     fn publish_path(&mut self) {
-        if Instant::now() < self.path_due || subscribers(&self.path) == 0 {
+        // Without odometry, the frame is not known.
+        let is_known = self.listener.odometry.is_some();
+        if !is_known || Instant::now() < self.path_due || subscribers(&self.path) == 0 {
             return;
         }
         self.path_due = Instant::now() + PATH_PERIOD;

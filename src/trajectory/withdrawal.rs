@@ -28,12 +28,17 @@ pub struct Withdrawal {
 impl Display for Withdrawal {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         let [x, y] = self.middle();
-        let time = Timestamp::from_nanosecond(self.stamp.nanoseconds().into()).unwrap_or_default();
-        write!(f, "around ({x:.1}, {y:.1}), found at {}", time.strftime("%Y-%m-%d %H:%M:%SZ"))
+        write!(f, "around ({x:.1}, {y:.1}), found at {}", self.found_at())
     }
 }
 
 impl Withdrawal {
+    /// When it was found, in words.
+    pub fn found_at(&self) -> String {
+        let time = Timestamp::from_nanosecond(self.stamp.nanoseconds().into()).unwrap_or_default();
+        time.strftime("%Y-%m-%d %H:%M:%SZ").to_string()
+    }
+
     /// Whether this observation of a batch, at its pose in the map, is withdrawn.
     pub fn concerns(&self, batch: u64, seen: &Observation) -> bool {
         self.batches.contains(&batch) && self.is_near(&seen.position.xy())
