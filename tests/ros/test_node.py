@@ -230,7 +230,9 @@ def test_three_axes_are_published_and_answered_at_any_height(session):
     distances = np.hypot(x - tails[:, :1], y - tails[:, 1:2])
     cells = distances.argmin(axis=1)
     assert known[cells].all() and 20 < len(set(cells)) == len(cells) <= 2000
-    assert distances.min(axis=1).max() < 1e-5 and not tails[:, 2].any()
+    assert distances.min(axis=1).max() < 1e-5
+    # All of an arrow is above the map, which would veil what is under it.
+    np.testing.assert_allclose(ends[:, :, 2].min(axis=1), 0.08, atol=1e-9)
     # The longest arrow is as long as they are apart: the first of 0.1, 0.2, 0.4 ... m that is 25 cm or more.
     spacing = 0.4
     fields = axes[:, cells].T
