@@ -46,8 +46,8 @@ pub(super) struct PathCorrection {
     stop: StopSignal,
 }
 
-/// Where the mapping thread keeps the local models of its map now, if it does: a map that is made again may be as large. It does not keep the
-/// file open.
+/// Where the mapping thread keeps the local models of its map now, if it does: a map that is made again may be as large. The reference is weak, so
+/// that the file of a map that is no longer used is closed.
 type NewestStore = Arc<Mutex<Option<Weak<dyn TileStore>>>>;
 
 /// The corrected path, and the map that is made from it, where it has moved.
@@ -80,8 +80,7 @@ impl PathCorrection {
     pub(super) fn start(mapper: &Mapper, given: &GivenPath) -> Result<Self, Error> {
         let (batches, receiver) = unbounded();
         let (newest, stop) = (Arc::default(), StopSignal::default());
-        let store = NewestStore::default();
-        *lock(&store) = mapper.model().tile_store().as_ref().map(Arc::downgrade);
+        let store = NewestStore::new(Mutex::new(store_of(mapper)));
         let mapped = if mapper.config().slam.enabled { Mapped::Vector } else { mapper.model().field() };
         let mut config = mapper.config().decided(mapped).into_owned();
         // The mapping thread needs the other cores. The map does not depend on it.
@@ -117,7 +116,7 @@ impl PathCorrection {
 
     /// Passes on a batch that the mapper has learnt, at its poses by odometry.
     pub(super) fn add(&self, batch: Vec<Observation>, mapper: &Mapper) {
-        *lock(&self.store) = mapper.model().tile_store().as_ref().map(Arc::downgrade);
+        *lock(&self.store) = store_of(mapper);
         // A thread that has ended said why.
         let _ = self.batches.send(batch);
     }
@@ -289,6 +288,10 @@ impl FieldGuide {
             self.path = Some(path);
         }
     }
+}
+
+fn store_of(mapper: &Mapper) -> Option<Weak<dyn TileStore>> {
+    mapper.model().tile_store().as_ref().map(Arc::downgrade)
 }
 
 /// The prior of a path, by what was learnt of the field.

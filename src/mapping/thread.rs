@@ -496,13 +496,15 @@ impl MappingLoop {
             doubt = doubt_of(&estimate.correction.apply(0, &observations));
         }
         match (estimate, doubt) {
-            (Err(slam::Error::Stopped), _) => log::warn!("the path is not corrected: {}", slam::Error::Stopped),
+            (Err(error @ slam::Error::Stopped), _) | (Err(error), None) => {
+                log::warn!("the path is not corrected: {error}");
+            }
             (_, Some(doubt)) => {
                 log::warn!("the path is not corrected: {doubt}");
                 lock(&self.shared).doubt = Some(doubt);
             }
-            (Err(error), None) => log::warn!("the path is not corrected: {error}"),
             (Ok(estimate), None) => {
+                // What was said of the first metres, at the poses of odometry, is settled.
                 lock(&self.shared).doubt = None;
                 // A replay may have been interrupted after it.
                 if estimate.correction != self.mapper.trajectory().correction {

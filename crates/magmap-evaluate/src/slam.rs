@@ -87,35 +87,36 @@ impl TruePath {
         smoother.run().ok().context("the smoother failed")?;
         let covariances = smoother.covariances_of_shape().ok().context("the smoother failed")?;
         let seconds = start.elapsed().as_secs_f64();
+        let [poses, online] = [smoother.poses(), smoother.online()].map(<[_]>::to_vec);
+        let shared = *smoother.shared();
+        // A map of a large place takes as much memory.
+        drop(smoother);
 
-        let (fit, smoothed) = aligned(smoother.poses(), &truth);
+        let (fit, smoothed) = aligned(&poses, &truth);
         // Along the axes of the path, as its covariances.
         let off: Vec<Vector2<f64>> =
             smoothed.iter().zip(&truth).map(|(pose, truth)| fit.rotation.inverse() * (pose - truth).xy()).collect();
         let is_inside = |(error, covariance): &(&Vector2<f64>, &Matrix2<f64>)| {
             covariance.try_inverse().is_some_and(|inverse| error.dot(&(inverse * **error)) < CHI_SQUARED_95)
         };
-        let mut row = Row {
+        let map = self.map(&smoothed)?;
+        let row = Row {
             world: self.world,
             errors,
             seed,
             odometry: error_of(&odometry, &truth),
-            online: error_of(smoother.online(), &truth),
-            smoothed: error_of(smoother.poses(), &truth),
-            revisited: error_where_revisited(smoother.poses(), &truth),
+            online: error_of(&online, &truth),
+            smoothed: error_of(&poses, &truth),
+            revisited: error_where_revisited(&poses, &truth),
             worst: off.iter().map(|error| error.norm()).fold(0.0, f64::max),
             in_95: off.iter().zip(&covariances).filter(is_inside).count() as f64 / truth.len() as f64,
-            map_rmse: f64::NAN,
+            map_rmse: self.map_error(&map),
             map_rmse_true_path: self.map_error_true_path,
-            scale: smoother.shared()[SCALE],
-            drift: smoother.shared()[DRIFT],
-            hard_iron: smoother.shared().fixed_rows::<3>(IRON).into_owned().into(),
+            scale: shared[SCALE],
+            drift: shared[DRIFT],
+            hard_iron: shared.fixed_rows::<3>(IRON).into_owned().into(),
             seconds,
         };
-        // A map of a large place takes as much memory as its smoother.
-        drop(smoother);
-        let map = self.map(&smoothed)?;
-        row.map_rmse = self.map_error(&map);
         let [odometry, smoothed, truth] = [&aligned(&odometry, &truth).1, &smoothed, &truth]
             .map(|path| path.iter().map(|pose| [pose.x, pose.y]).collect());
         Ok(Run { row, map, odometry, smoothed, truth })

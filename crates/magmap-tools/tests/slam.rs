@@ -471,6 +471,8 @@ fn the_path_of_another_slam_is_continued_after_a_restart() {
     let (drive, folder) = (drive(), tempdir().unwrap());
     let mut config = following(Mapped::Vector);
     config.node.map_folder = folder.path().display().to_string();
+    // Of several tiles one fits into memory, in the map and in the one that is made again beside it.
+    (config.tiles.size, config.tiles.memory) = (2.0, 0.01);
     let (first, second) = drive.split_at(drive.len() * 2 / 3);
     let session = Session::start(&config, "", "/magmap").unwrap();
     assert_eq!(session.mapping.inbox.frame().as_deref(), Some("map"));
