@@ -155,8 +155,6 @@ def play(launch, alone, topics, command):
         if not flushed.success:
             raise RuntimeError(f'the map could not be flushed: {flushed.message}')
         done = 'the bag is over and the map flushed'
-        if launch.given['slam']:
-            done += ' (the node still corrects the end of the path; magmap replay BAG --slam corrects all of it at once)'
         if launch.given['exit']:
             get_logger('launch').info(done)
             launch.end(done)

@@ -11,9 +11,9 @@
 
 use std::fmt::{self, Display, Formatter};
 use std::sync::{Arc, Mutex, Weak};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use crossbeam_channel::{Receiver, Sender, at, never, select, unbounded};
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, at, bounded, never, select, unbounded};
 
 use super::Error;
 use super::given_path::GivenPath;
@@ -37,13 +37,24 @@ pub(super) const MOVED: f64 = 0.01;
 /// After the map was made again, the thread does not do so for this many times as long as that took.
 const REST: u32 = 10;
 
+/// How often it is checked whether what is waited for was stopped.
+const CHECK: Duration = Duration::from_millis(100);
+
 /// A handle of the thread, which ends when this is dropped.
 #[derive(Debug)]
 pub(super) struct PathCorrection {
-    batches: Sender<Vec<Observation>>,
+    requests: Sender<Request>,
     store: NewestStore,
     newest: Arc<Mutex<Option<Result<Corrected, slam::Error>>>>,
     stop: StopSignal,
+}
+
+/// What the mapping thread asks for.
+enum Request {
+    /// To continue with a batch that was learnt, at its poses by odometry.
+    Add(Vec<Observation>),
+    /// To correct all of the path so far, and to reply when that is passed on.
+    CorrectAll(Sender<()>),
 }
 
 /// Where the mapping thread keeps the local models of its map now, if it does: a map that is made again may be as large. The reference is weak, so
@@ -78,7 +89,7 @@ impl Display for CorrectedPath {
 impl PathCorrection {
     /// Starts the thread with what has been driven so far. The poses given are used where the settings say that another SLAM corrects the path.
     pub(super) fn start(mapper: &Mapper, given: &GivenPath) -> Result<Self, Error> {
-        let (batches, receiver) = unbounded();
+        let (requests, receiver) = unbounded();
         let (newest, stop) = (Arc::default(), StopSignal::default());
         let store = NewestStore::new(Mutex::new(store_of(mapper)));
         let mapped = if mapper.config().slam.enabled { Mapped::Vector } else { mapper.model().field() };
@@ -96,7 +107,7 @@ impl PathCorrection {
             }))
         };
         let thread = CorrectionThread {
-            batches: receiver,
+            requests: receiver,
             newest: Arc::clone(&newest),
             stop: stop.clone(),
             guide,
@@ -111,14 +122,22 @@ impl PathCorrection {
             .name("path correction".into())
             .spawn(move || thread.run(driven))
             .map_err(Error::Spawn)?;
-        Ok(Self { batches, store, newest, stop })
+        Ok(Self { requests, store, newest, stop })
     }
 
     /// Passes on a batch that the mapper has learnt, at its poses by odometry.
     pub(super) fn add(&self, batch: Vec<Observation>, mapper: &Mapper) {
         *lock(&self.store) = store_of(mapper);
         // A thread that has ended said why.
-        let _ = self.batches.send(batch);
+        let _ = self.requests.send(Request::Add(batch));
+    }
+
+    /// Waits until all of the path is corrected, its last metres too, as at the end of a replay; or until that is stopped.
+    pub(super) fn correct_all(&self, stop: &StopSignal) {
+        let (reply, done) = bounded(1);
+        // A thread that has ended said why.
+        let _ = self.requests.send(Request::CorrectAll(reply));
+        while !stop.is_stopped() && done.recv_timeout(CHECK) == Err(RecvTimeoutError::Timeout) {}
     }
 
     /// The newest correction since the last call; an error where there will be no more.
@@ -152,7 +171,7 @@ struct FieldGuide {
 
 struct CorrectionThread {
     config: Config,
-    batches: Receiver<Vec<Observation>>,
+    requests: Receiver<Request>,
     newest: Arc<Mutex<Option<Result<Corrected, slam::Error>>>>,
     stop: StopSignal,
     guide: Guide,
@@ -167,8 +186,9 @@ struct CorrectionThread {
 impl CorrectionThread {
     fn run(mut self, driven: Vec<Vec<Observation>>) {
         driven.into_iter().for_each(|batch| self.add(batch));
+        let mut asked: Option<Sender<()>> = None;
         loop {
-            match self.correct() {
+            match self.correct(asked.is_some()) {
                 Ok(Some(corrected)) => self.pass_on(corrected),
                 Ok(None) => {}
                 Err(error) => {
@@ -176,21 +196,28 @@ impl CorrectionThread {
                     return;
                 }
             }
+            if let Some(reply) = asked.take() {
+                // Who waited may be gone.
+                let _ = reply.send(());
+            }
             let rest = if self.is_waiting { at(self.rests_until) } else { never() };
             let news = match &self.guide {
                 Guide::OtherSlam(given) => given.news().clone(),
                 Guide::Field(_) => never(),
             };
-            select! {
-                recv(self.batches) -> batch => match batch {
-                    Ok(batch) => self.add(batch),
+            let first = select! {
+                recv(self.requests) -> request => match request {
+                    Ok(request) => Some(request),
                     Err(_) => return,
                 },
-                recv(news) -> _ => {}
-                recv(rest) -> _ => {}
-            }
-            while let Ok(batch) = self.batches.try_recv() {
-                self.add(batch);
+                recv(news) -> _ => None,
+                recv(rest) -> _ => None,
+            };
+            for request in first.into_iter().chain(self.requests.clone().try_iter()) {
+                match request {
+                    Request::Add(batch) => self.add(batch),
+                    Request::CorrectAll(reply) => asked = Some(reply),
+                }
             }
         }
     }
@@ -206,11 +233,14 @@ impl CorrectionThread {
         self.trajectory.push(batch);
     }
 
-    /// Corrects the path, and makes the map again where that is worth while.
-    fn correct(&mut self) -> Result<Option<Corrected>, slam::Error> {
+    /// Corrects the path, and makes the map again where that is worth while; at an end all of the path, and at once.
+    fn correct(&mut self, is_end: bool) -> Result<Option<Corrected>, slam::Error> {
+        if is_end {
+            self.rests_until = Instant::now();
+        }
         let (correction, tracked, is_moved) = match &mut self.guide {
             Guide::Field(guide) => {
-                guide.estimate(&self.config, &self.trajectory, &self.stop)?;
+                guide.estimate(&self.config, &self.trajectory, is_end, &self.stop)?;
                 let path = guide.path.as_ref().filter(|path| guide.is_known_better && path.has_returned());
                 self.is_waiting = path.is_some();
                 let Some(path) = path else { return Ok(None) };
@@ -259,14 +289,28 @@ impl CorrectionThread {
 }
 
 impl FieldGuide {
-    /// Estimates the path as far as it is driven.
-    fn estimate(&mut self, config: &Config, trajectory: &Trajectory, stop: &StopSignal) -> Result<(), slam::Error> {
+    /// Estimates the path as far as it is driven, but for the last metres unless it ends there.
+    fn estimate(
+        &mut self,
+        config: &Config,
+        trajectory: &Trajectory,
+        is_end: bool,
+        stop: &StopSignal,
+    ) -> Result<(), slam::Error> {
+        if is_end {
+            self.pieces.close(&|| stop.is_stopped());
+            self.next_whole = 0.0;
+        }
         self.begin(config, trajectory);
-        while let Some(path) = self.path.as_mut().filter(|path| path.is_chunk_waiting() && !stop.is_stopped()) {
+        let Some(path) = &mut self.path else { return Ok(()) };
+        if is_end {
+            path.close();
+        }
+        while !stop.is_stopped() && (path.is_chunk_waiting() || is_end && path.waiting() > 0) {
             path.extend()?;
             self.is_known_better = true;
         }
-        if let Some(path) = self.path.as_mut().filter(|_| trajectory.length() >= self.next_whole) {
+        if is_end || trajectory.length() >= self.next_whole {
             if let Some(prior) = learnt(config, &self.pieces) {
                 path.set_prior(prior)?;
                 self.is_known_better = true;

@@ -227,8 +227,8 @@ impl MappingThread {
         self.given_path.placed()
     }
 
-    /// Closes the open averaging cell and the open batch, and returns when everything sent before is in the map.
-    /// Readings that wait for their pose continue to wait.
+    /// Closes the open averaging cell and the open batch, and returns when everything sent before is in the map; where a recording is played
+    /// and the path corrected, when all of that is, too. Readings that wait for their pose continue to wait.
     ///
     /// # Errors
     /// [`Error::Closed`] when the mapping thread has ended; [`join`](Self::join) says why.
@@ -390,6 +390,7 @@ impl MappingLoop {
                     let has_observed = self.mapper.pipeline().held().is_some_and(|held| !held.is_empty());
                     self.relocate(has_observed);
                     self.learn_all();
+                    self.correct_recording();
                     // The caller may be gone.
                     let _ = reply.send(());
                 }
@@ -743,6 +744,16 @@ impl MappingLoop {
                 log::warn!("the path is not corrected any more: {error}");
                 self.path_correction = None;
             }
+        }
+    }
+
+    /// Where a recording is played, corrects all of its path so far. No robot waits meanwhile.
+    fn correct_recording(&mut self) {
+        if let Some(path_correction) = &self.path_correction
+            && self.mapper.config().node.recording_id().is_some()
+        {
+            path_correction.correct_all(&self.stop);
+            self.take_corrected();
         }
     }
 

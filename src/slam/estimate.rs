@@ -108,7 +108,7 @@ impl PathEstimator {
     }
 
     /// Number of poses that are not estimated yet.
-    fn waiting(&self) -> usize {
+    pub fn waiting(&self) -> usize {
         self.groups.len() - self.smoother.as_ref().map_or(0, |smoother| smoother.poses().len())
     }
 

@@ -10,7 +10,7 @@ import warnings
 
 from diagnostic_msgs.msg import DiagnosticArray
 from geometry_msgs.msg import TransformStamped
-from nav_msgs.msg import OccupancyGrid
+from nav_msgs.msg import OccupancyGrid, Path as Message
 import numpy as np
 import pytest
 from rclpy.node import NodeNameNonExistentError
@@ -20,7 +20,7 @@ from sensor_msgs.msg import MagneticField
 from std_msgs.msg import Header
 from tf2_msgs.msg import TFMessage
 
-from harness import LAP, MICROTESLA, NANOSECONDS, RELIABLE, drive, executable, geometry_of, occupancies_of, refused_readings, to_time
+from harness import LAP, LATCHED, MICROTESLA, NANOSECONDS, RELIABLE, drive, executable, geometry_of, occupancies_of, refused_readings, to_time
 from magmap.msg import FieldMap
 
 DRIVE = Path(os.environ.get('MAGMAP_DATA') or Path(__file__).parents[3] / 'shared/data/aalto-magnetic') / 'invensense/3'
@@ -66,6 +66,21 @@ def test_a_bag_with_slam_is_mapped_in_the_frame_of_the_map_as_by_the_offline_rep
     assert_same_arrays(tmp_path, offline)
     # At 10, 20, ... 60 s.
     assert int(online.values['map jumps']) == 6
+
+
+def test_at_the_end_of_a_replay_all_of_the_path_is_corrected(session, tmp_path):
+    bag = simulated(tmp_path / 'bag', 60, 1, '--drift-scale', 0.02, '--drift-turn', 0.02, '--drift-heading', 0.02)
+    offline = OfflineReplay(bag, tmp_path / 'offline', '--slam')
+    paths = [session.collect(Message, f'/house/magmap/{name}', LATCHED) for name in ('path', 'odometry_path')]
+    online = play(session, bag, 'slam:=true')
+    # The length is given in whole metres. Otherwise what was driven since the last correction, up to 4 m, would be missing.
+    length = float(online.values['corrected path'].split()[0])
+    assert length == pytest.approx(offline.counters['travelled'], abs=0.6)
+    corrected, by_odometry = (np.array([[p.pose.position.x, p.pose.position.y] for p in path.last.poses]) for path in paths)
+    end = np.loadtxt(tmp_path / 'offline' / 'trajectory.tum')[-1, 1:3]
+    # Both have the same readings, and differ in the order in which they came.
+    off, uncorrected = (np.linalg.norm(path[-1] - end) for path in (corrected, by_odometry))
+    assert off < 0.03 and uncorrected > 0.3, (off, uncorrected)
 
 
 def test_a_replay_and_the_robot_beside_it_hear_nothing_of_each_other(session, tmp_path):
@@ -153,8 +168,8 @@ def test_a_replay_in_a_namespace_that_is_used_is_rejected(session, tmp_path):
     session.ros.destroy_publisher(driver)
 
 
-def simulated(bag, seconds, seed):
-    magmap('simulate', '--out', bag, '--storage', 'sqlite3', '--duration', seconds, '--size', '4x4', '--seed', seed)
+def simulated(bag, seconds, seed, *arguments):
+    magmap('simulate', '--out', bag, '--storage', 'sqlite3', '--duration', seconds, '--size', '4x4', '--seed', seed, *arguments)
     return bag
 
 

@@ -323,6 +323,29 @@ fn a_robot_corrects_its_path_while_it_drives_and_its_map_is_that_of_the_path() {
     assert!(path.moved_most > 0.2, "{path:?}");
 }
 
+#[test]
+fn a_flush_corrects_all_of_a_recording_as_the_offline_replay_does() {
+    let (drive, mut config) = (drive(), settings());
+    config.node.recording = "house#0123456789abcdef".into();
+    let [played, offline] = [Mode::MergeWaiting, Mode::WaitForLearning].map(|mode| {
+        let mapping = MappingThread::start(mode, Mapper::new(&config), None, None).unwrap();
+        feed(&mapping, &drive);
+        mapping.flush().unwrap();
+        let length = mapping.corrected_path().map(|path| path.length);
+        let mapper = mapping.join().unwrap().mapper;
+        assert_eq!(length, (mode == Mode::MergeWaiting).then(|| mapper.trajectory().length()));
+        mapper
+    });
+    let kept = played.trajectory();
+    let folded = trajectory::fold(&config, kept.corrected_batches(), &|| false);
+    assert!(folded.state() == played.model().state());
+    let last = |mapper: &Mapper| mapper.trajectory().correction.nodes().last().map(|node| node.observation);
+    assert_eq!(last(&played), last(&offline));
+    let [error, expected] =
+        [kept, offline.trajectory()].map(|path| largest_error(path.corrected_batches().flatten(), &drive));
+    assert!(error < expected + 0.02 && expected < 0.15, "{error} m, offline {expected} m");
+}
+
 /// The trajectory in the file of a node's map, which is the fold of it.
 fn kept_in(folder: &TempDir, config: &Config) -> Trajectory {
     let database = Arc::new(Database::open(folder.path().join("map.magmap")).unwrap());
