@@ -16,19 +16,13 @@ pub struct ExactEvidence {
 }
 
 impl ExactEvidence {
-    /// The evidence of targets at these places, with this variance of the noise; `columns` has a row for each place.
+    /// The evidence of targets with this covariance, of which the lower triangle is read, and this variance of the noise; `columns` has a
+    /// row for each target.
     ///
     /// # Errors
     /// When the covariance is not positive definite.
-    pub fn new(
-        places: &FieldPlaces,
-        kernel: &VectorField,
-        noise: f64,
-        mut columns: Matrix,
-    ) -> Result<Self, NotPositiveDefinite> {
-        let rows = places.len();
-        let mut covariance = linalg::zeros(rows, rows);
-        kernel.add_lower_covariance(places, covariance.as_mut());
+    pub fn new(mut covariance: Matrix, noise: f64, mut columns: Matrix) -> Result<Self, NotPositiveDefinite> {
+        let rows = covariance.nrows();
         (0..rows).for_each(|i| covariance[(i, i)] += noise);
         let lower = linalg::cholesky(covariance)?;
         linalg::solve_lower(lower.as_ref(), columns.as_mut());
@@ -66,6 +60,43 @@ impl ExactEvidence {
     }
 }
 
+/// The covariance of readings under the model; the lower triangle.
+pub fn covariance(places: &FieldPlaces, kernel: &VectorField) -> Matrix {
+    let mut covariance = linalg::zeros(places.len(), places.len());
+    kernel.add_lower_covariance(places, covariance.as_mut());
+    covariance
+}
+
+/// Adds to the covariance of readings, three rows each, what sources beside them cause: a layer like that below the plane, and as strong, along
+/// each side of the rectangle around these places.
+///
+/// It is the potential of sources below, with the distance from that side as height. So it is harmonic, and strongest next to the side.
+pub fn add_sources_beside(positions: &[Point3<f64>], kernel: &VectorField, covariance: &mut Matrix) {
+    let layer = VectorField { constant: 0.0, variance_above: None, plane: 0.0, ..kernel.clone() };
+    for across in [0, 1] {
+        // From a side, away from it is up, and up is to the side.
+        let axes = [0, 1, 2].map(|axis| if axis == across { Axis::Z } else { [Axis::X, Axis::X, Axis::Y][axis] });
+        let coordinates = || positions.iter().map(|position| position[across]);
+        let sides = [
+            (1.0, coordinates().fold(f64::INFINITY, f64::min)),
+            (-1.0, coordinates().fold(f64::NEG_INFINITY, f64::max)),
+        ];
+        for (away, side) in sides {
+            let rows = |position: &Point3<f64>| {
+                let position = [position[1 - across], 0.0, away * (position[across] - side)];
+                axes.map(|axis| FieldPlace::Field { axis, position })
+            };
+            let of_layer = self::covariance(&positions.iter().flat_map(rows).collect(), &layer);
+            let sign = |row: usize| if row % 3 == across { away } else { 1.0 };
+            for column in 0..covariance.ncols() {
+                for row in column..covariance.nrows() {
+                    covariance[(row, column)] += sign(row) * sign(column) * of_layer[(row, column)];
+                }
+            }
+        }
+    }
+}
+
 /// The three rows of a reading in the plane: its height is left out. Its axes are those of the body: under the prior of the bias every
 /// mount is the same.
 pub fn rows_of_reading(position: Point3<f64>, body: &Matrix3<f64>) -> [FieldPlace; 3] {
@@ -74,4 +105,46 @@ pub fn rows_of_reading(position: Point3<f64>, body: &Matrix3<f64>) -> [FieldPlac
         let row = body.row(axis as usize);
         FieldPlace::Reading { axis, position, turn: [row[0], row[1], row[2]], speed: 0.0 }
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sources_beside_are_in_all_four_walls_and_their_field_has_no_curl() {
+        let kernel = VectorField {
+            constant: 400.0,
+            variance: 25.0,
+            variance_above: None,
+            lengthscale: 1.5,
+            plane: 0.0,
+            hard_iron: 0.0,
+            speed_bias: 0.0,
+            bias_covariance: None,
+        };
+        let half = 1e-3;
+        let steps = [[half, 0.0], [-half, 0.0], [0.0, half], [0.0, -half]];
+        let near = steps.map(|[x, y]| Point3::new(0.7 + x, 1.9 + y, 0.0));
+        let corners = [Point3::new(0.0, 0.0, 0.0), Point3::new(3.0, 2.0, 0.0)];
+        let positions: Vec<Point3<f64>> = near.into_iter().chain(corners).collect();
+        let mut covariance = linalg::zeros(18, 18);
+        add_sources_beside(&positions, &kernel, &mut covariance);
+        let of = |i: usize, j: usize| covariance[(i.max(j), i.min(j))];
+        for other in 0..18 {
+            // Central differences: y of the field along x less x of it along y, over a step of 2 mm. Terms are of the order of 10.
+            let curl = (of(1, other) - of(4, other) - of(6, other) + of(9, other)) / (2.0 * half);
+            assert!(curl.abs() < 1e-3, "{curl} with row {other}");
+        }
+        // At a corner: two walls at distance 0, two others at 3 and 2 m. v (s / (s + 2 h))^3, twice that across a wall.
+        let at = |distance: f64| 25.0 * (1.5 / (1.5 + 2.0 * distance)).powi(3);
+        let [x, y, z] = [
+            2.0 * (at(0.0) + at(3.0)) + at(0.0) + at(2.0),
+            2.0 * (at(0.0) + at(2.0)) + at(0.0) + at(3.0),
+            2.0 * at(0.0) + at(3.0) + at(2.0),
+        ];
+        for (row, expected) in [(12, x), (13, y), (14, z), (15, x), (16, y), (17, z)] {
+            assert!((of(row, row) - expected).abs() < 1e-9 * expected, "row {row}: {} {expected}", of(row, row));
+        }
+    }
 }

@@ -83,7 +83,8 @@ impl Tile {
     pub fn make_room(&mut self) {
         if self.told.ncols() == 0 {
             let size = self.basis.size();
-            self.told = linalg::zeros(size, size + 1);
+            // Those of all tiles have the same size, and are most of the memory.
+            self.told = Matrix::zeros(size, size + 1);
             (0..size).for_each(|index| self.told[(index, index)] = 1.0);
         }
     }

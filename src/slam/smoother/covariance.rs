@@ -99,15 +99,15 @@ impl Smoother {
         if self.segments.is_empty() {
             return if self.poses.is_empty() { Ok(Vec::new()) } else { Err(NotPositiveDefinite) };
         }
-        let Reduced { order, tiles, factor } = self.reduce_whole()?;
-        // The inverse of the border is R'R. It is large, so only what a tile needs of it is computed.
-        let root = linalg::inverse_lower(factor.as_ref());
-        drop(factor);
+        let Reduced { order, tiles, factor: border } = self.reduce_whole()?;
         let mut covariances = vec![Matrix3::zeros(); self.poses.len()];
         for (index, tile) in tiles.iter().enumerate() {
-            let factor = self.factor_of_tile(&Window::whole(), &order, index)?;
-            let root = Matrix::from_fn(root.nrows(), tile.columns.len(), |i, j| root[(i, tile.columns[j])]);
+            // The inverse of the border would be large: only what the tile needs of it is computed.
+            let mut root = linalg::zeros(border.nrows(), tile.columns.len());
+            tile.columns.iter().enumerate().for_each(|(column, row)| root[(*row, column)] = 1.0);
+            linalg::solve_lower(border.as_ref(), root.as_mut());
             let shared = linalg::product(root.transpose(), root.as_ref());
+            let factor = self.factor_of_tile(&Window::whole(), &order, index)?;
             let basis = &self.tiles[index].basis;
             let field = basis.size();
             for (number, segment) in self.segments_of(&order, index) {

@@ -8,7 +8,7 @@ use nalgebra::{Matrix3, Vector3};
 use streaming_gp::{FieldPlaces, Matrix, NotPositiveDefinite, Places, VectorField};
 
 use super::stretch::TurnableReading;
-use magmap::field::exact_evidence::{ExactEvidence, rows_of_reading};
+use magmap::field::exact_evidence::{ExactEvidence, covariance, rows_of_reading};
 
 /// The columns: a, b and c, the axes of the body in each row, and those times the speed.
 const COLUMNS: usize = 9;
@@ -47,7 +47,7 @@ impl Evidence {
                 _ => reading.body[(axis, column - SPEEDS)] * reading.speed,
             }
         });
-        let exact = ExactEvidence::new(&places, kernel, noise, columns)?;
+        let exact = ExactEvidence::new(covariance(&places, kernel), noise, columns)?;
         Ok(Self { exact, prior_variance: kernel.hard_iron.powi(2) })
     }
 
