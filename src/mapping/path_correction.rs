@@ -132,12 +132,19 @@ impl PathCorrection {
         let _ = self.requests.send(Request::Add(batch));
     }
 
-    /// Waits until all of the path is corrected, its last metres too, as at the end of a replay; or until that is stopped.
-    pub(super) fn correct_all(&self, stop: &StopSignal) {
+    /// Waits until all of the path is corrected, its last metres too, as at the end of a replay. Returns whether it is: not where that was
+    /// stopped, nor where the thread has ended, which said why.
+    pub(super) fn correct_all(&self, stop: &StopSignal) -> bool {
         let (reply, done) = bounded(1);
-        // A thread that has ended said why.
-        let _ = self.requests.send(Request::CorrectAll(reply));
-        while !stop.is_stopped() && done.recv_timeout(CHECK) == Err(RecvTimeoutError::Timeout) {}
+        if stop.is_stopped() || self.requests.send(Request::CorrectAll(reply)).is_err() {
+            return false;
+        }
+        loop {
+            match done.recv_timeout(CHECK) {
+                Err(RecvTimeoutError::Timeout) if !stop.is_stopped() => {}
+                ended => return ended.is_ok(),
+            }
+        }
     }
 
     /// The newest correction since the last call; an error where there will be no more.

@@ -751,9 +751,12 @@ impl MappingLoop {
     fn correct_recording(&mut self) {
         if let Some(path_correction) = &self.path_correction
             && self.mapper.config().node.recording_id().is_some()
+            && path_correction.correct_all(&self.stop)
         {
-            path_correction.correct_all(&self.stop);
             self.take_corrected();
+            if let Some(path) = &lock(&self.shared).corrected_path {
+                log::info!("all of the path is corrected: {path}");
+            }
         }
     }
 

@@ -64,7 +64,8 @@ pub struct OdometryNoise {
     pub turning: f64,
 }
 
-/// How far the movement between two poses is from that of odometry, and its derivatives.
+/// How far the movement between two poses is from that of odometry, and what its derivatives are made of: as matrices they would take most
+/// of the memory of a pose.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Movement {
     /// Along the movement and sideways in metres, and the heading in radians.
@@ -73,12 +74,32 @@ pub(super) struct Movement {
     pub weight: Vector3<f64>,
     /// The movement's part of the objective.
     pub cost: f64,
-    /// Derivatives in the first pose.
-    pub before: Matrix3<f64>,
-    /// Derivatives in the second pose.
-    pub after: Matrix3<f64>,
-    /// Derivatives in scale and drift.
-    pub shared: Matrix3x2<f64>,
+    /// Direction of the movement by odometry, in the frame of the map.
+    direction: Vector2<f64>,
+    /// Movement of the poses along that direction and sideways, in metres.
+    moved: Vector2<f64>,
+    /// Length of the movement by odometry, in metres.
+    length: f64,
+}
+
+impl Movement {
+    /// Derivatives of the error in the first pose.
+    pub fn before(&self) -> Matrix3<f64> {
+        let mut before = -self.after();
+        (before.m13, before.m23) = (self.moved.y, -self.moved.x);
+        before
+    }
+
+    /// Derivatives of the error in the second pose.
+    pub fn after(&self) -> Matrix3<f64> {
+        let [cos, sin] = self.direction.into();
+        Matrix3::new(cos, sin, 0.0, -sin, cos, 0.0, 0.0, 0.0, 1.0)
+    }
+
+    /// Derivatives of the error in scale and drift.
+    pub fn shared(&self) -> Matrix3x2<f64> {
+        Matrix3x2::new(-self.length, 0.0, 0.0, 0.0, 0.0, -self.length)
+    }
 }
 
 impl OdometryNoise {
@@ -100,9 +121,6 @@ impl OdometryNoise {
         let [forward, sideways] = [cos * moved.x + sin * moved.y, cos * moved.y - sin * moved.x];
         let length = link.movement.norm();
         let turned = wrapped(after.z - before.z - link.turn - shared[DRIFT] * length);
-        let after = Matrix3::new(cos, sin, 0.0, -sin, cos, 0.0, 0.0, 0.0, 1.0);
-        let mut before = -after;
-        (before.m13, before.m23) = (sideways, -forward);
         let variances = self.variances(length, link.turn);
         let error = Vector3::new(forward - length * (1.0 + shared[SCALE]), sideways, turned);
         let excess = error.component_mul(&error).component_div(&variances).sum() / FREEDOM;
@@ -110,9 +128,9 @@ impl OdometryNoise {
             error,
             weight: variances.map(|variance| 1.0 / (variance * (1.0 + excess))),
             cost: 0.5 * FREEDOM * excess.ln_1p(),
-            before,
-            after,
-            shared: Matrix3x2::new(-length, 0.0, 0.0, 0.0, 0.0, -length),
+            direction: Vector2::new(cos, sin),
+            moved: Vector2::new(forward, sideways),
+            length,
         }
     }
 }

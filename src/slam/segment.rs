@@ -88,17 +88,22 @@ pub(super) struct Parts {
     pub potential: Potential,
 }
 
-/// A reading with its prediction.
+/// Derivatives of a reading's prediction, with the axes along those of the map.
 #[derive(Clone, Copy, Debug)]
 struct Reading {
-    /// In the frame of the heading.
-    residual: Vector3<f64>,
-    /// Derivatives in the pose, with the axes along those of the map.
+    /// In the pose.
     in_pose: Matrix3<f64>,
-    /// Derivatives in the hard iron, with the axes along those of the map.
+    /// In the hard iron.
     in_iron: Matrix3<f64>,
+}
+
+/// A reading less its prediction.
+struct Residual<'a> {
+    /// In the frame of the heading.
+    value: Vector3<f64>,
     /// From the map's frame to that of the heading.
     turned: Matrix3<f64>,
+    phases: Phases<'a>,
 }
 
 impl Parts {
@@ -119,10 +124,10 @@ impl Parts {
 
     /// Adds the transposed derivatives of the movement from a pose to the next, times a value.
     fn add_movement(&mut self, index: usize, movement: &Movement, value: &Vector3<f64>) {
-        self.poses[index] += movement.before.tr_mul(value);
-        *self.poses.get_mut(index + 1).unwrap_or(&mut self.next) += movement.after.tr_mul(value);
+        self.poses[index] += movement.before().tr_mul(value);
+        *self.poses.get_mut(index + 1).unwrap_or(&mut self.next) += movement.after().tr_mul(value);
         let mut odometry = self.shared.fixed_rows_mut::<2>(0);
-        odometry += movement.shared.tr_mul(value);
+        odometry += movement.shared().tr_mul(value);
     }
 }
 
@@ -200,7 +205,7 @@ impl Segment {
     }
 
     /// The readings at these poses.
-    fn readings<'a>(&self, problem: &Problem<'_>, at: At<'_>, basis: &'a Basis) -> Vec<(Reading, Phases<'a>)> {
+    fn readings<'a>(&self, problem: &Problem<'_>, at: At<'_>, basis: &'a Basis) -> Vec<(Reading, Residual<'a>)> {
         let iron = at.shared.fixed_rows::<3>(IRON);
         let mean = at.shared.fixed_rows::<3>(MEAN);
         let reading = |(pose, link): (&PlanePose, &Link)| {
@@ -214,8 +219,8 @@ impl Segment {
             let mut in_pose = Matrix3::new(0.0, 0.0, field.y, 0.0, 0.0, -field.x, 0.0, 0.0, 0.0);
             in_pose.fixed_view_mut::<2, 2>(0, 0).copy_from(&horizontal);
             in_pose.fixed_view_mut::<1, 2>(2, 0).copy_from(&vertical.transpose());
-            let residual = link.field - turned * field - link.tilt * iron;
-            (Reading { residual, in_pose, in_iron: turned.tr_mul(&link.tilt), turned }, phases)
+            let value = link.field - turned * field - link.tilt * iron;
+            (Reading { in_pose, in_iron: turned.tr_mul(&link.tilt) }, Residual { value, turned, phases })
         };
         self.poses(at.poses).iter().zip(&problem.links[self.first..self.end]).map(reading).collect()
     }
@@ -237,10 +242,10 @@ impl Segment {
         let moved = self.poses(at.poses).iter().zip(poses).map(|(now, then)| now.xy() - then.xy());
         cost += moved.zip(slope_of_determinant).map(|(moved, slope)| moved.dot(slope)).sum::<f64>();
         let mut descent = Parts::zeros(self.end - self.first, basis);
-        for (index, (reading, phases)) in self.readings(problem, at, basis).iter().enumerate() {
-            let weighted = self.weight(index).component_mul(&reading.residual);
-            cost += 0.5 * reading.residual.dot(&weighted);
-            descent.add_reading(index, reading, phases, &reading.turned.tr_mul(&weighted));
+        for (index, (reading, residual)) in self.readings(problem, at, basis).iter().enumerate() {
+            let weighted = self.weight(index).component_mul(&residual.value);
+            cost += 0.5 * residual.value.dot(&weighted);
+            descent.add_reading(index, reading, &residual.phases, &residual.turned.tr_mul(&weighted));
         }
         for (index, movement) in self.movements(problem, at).iter().enumerate() {
             cost += movement.cost;
@@ -272,11 +277,12 @@ impl Segment {
             diagonal[index] += reading.in_pose.tr_mul(&(Matrix3::from_diagonal(&self.weight(index)) * reading.in_pose));
         }
         for (index, movement) in self.linearised.movements.iter().enumerate() {
-            let weight = Matrix3::from_diagonal(&movement.weight);
-            diagonal[index] += movement.before.tr_mul(&(weight * movement.before));
+            let (weight, before, after) =
+                (Matrix3::from_diagonal(&movement.weight), movement.before(), movement.after());
+            diagonal[index] += before.tr_mul(&(weight * before));
             if index + 1 < count {
-                diagonal[index + 1] += movement.after.tr_mul(&(weight * movement.after));
-                below[index] += movement.after.tr_mul(&(weight * movement.before));
+                diagonal[index + 1] += after.tr_mul(&(weight * after));
+                below[index] += after.tr_mul(&(weight * before));
             }
         }
         self.linearised.factor = ChainFactor::new(&diagonal[1..], below.get(1..).unwrap_or_default())?;
@@ -321,8 +327,8 @@ impl Segment {
         }
         for (index, movement) in self.linearised.movements.iter().enumerate() {
             let after = change.poses.get(index + 1).unwrap_or(&change.next);
-            let odometry = movement.shared * change.shared.fixed_rows::<2>(0);
-            let changed = movement.before * change.poses[index] + movement.after * after + odometry;
+            let odometry = movement.shared() * change.shared.fixed_rows::<2>(0);
+            let changed = movement.before() * change.poses[index] + movement.after() * after + odometry;
             product.add_movement(index, movement, &movement.weight.component_mul(&changed));
         }
         product
@@ -422,9 +428,9 @@ impl Sums {
     fn add_movement(&mut self, index: usize, movement: &Movement) {
         let Self { border, coupling, field, poses } = self;
         let (field, poses) = (*field, *poses);
-        let Movement { before, after, shared, weight, .. } = movement;
         // A row for each of scale and drift, the pose before and the one after.
-        let weight = Matrix3::from_diagonal(weight);
+        let (before, after, shared) = (movement.before(), movement.after(), movement.shared());
+        let weight = Matrix3::from_diagonal(&movement.weight);
         let shared_shared = shared.tr_mul(&(weight * shared));
         add(border, field, 0, shared_shared.iter().copied(), 2);
         let first = field + SHARED;

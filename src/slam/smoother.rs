@@ -23,6 +23,8 @@ mod revisits;
 mod search;
 mod window;
 
+use std::sync::Arc;
+
 use nalgebra::{Matrix3, Rotation2, Vector2};
 use streaming_gp::NotPositiveDefinite;
 use streaming_gp::linalg;
@@ -99,7 +101,8 @@ const SHORTER: (f64, usize) = (0.4, 5);
 pub struct Smoother {
     is_valid: bool,
     prior: Prior,
-    links: Vec<Link>,
+    /// Shared by the paths that are compared.
+    links: Arc<Vec<Link>>,
     layout: Layout,
     poses: Vec<PlanePose>,
     /// The path as it was known when each pose was added.
@@ -128,7 +131,7 @@ impl Smoother {
         let mut smoother = Self {
             is_valid,
             prior,
-            links,
+            links: Arc::new(links),
             layout,
             poses,
             online: Vec::new(),
@@ -184,7 +187,7 @@ impl Smoother {
     /// Appends links, whose poses are added by [`extend`](Self::extend).
     pub fn push(&mut self, links: &[Link]) {
         self.is_valid &= links.iter().all(Link::is_valid);
-        self.links.extend_from_slice(links);
+        Arc::make_mut(&mut self.links).extend_from_slice(links);
     }
 
     /// Number of poses that it has the links of.
@@ -342,7 +345,7 @@ impl Smoother {
     fn at(&self, poses: Vec<PlanePose>) -> Self {
         Self {
             prior: self.prior.clone(),
-            links: self.links.clone(),
+            links: Arc::clone(&self.links),
             poses,
             online: self.online.clone(),
             shared: Shared::zeros(),
