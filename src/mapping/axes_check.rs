@@ -220,13 +220,21 @@ impl AxesCheck {
         along.y.atan2(along.x)
     }
 
-    /// An alternative that fits better than the readings as they came by a clear margin: of those that are nearly as
-    /// good as the best, the one that changes least.
+    /// An alternative that fits better than the readings as they came, without sources beside them as well as with them: those cost most
+    /// of the time, and are asked only about an alternative that leads without them.
     fn contradiction(&self) -> Option<Alternative> {
+        let without = self.models.iter().filter(|model| !model.is_beside);
+        self.leading_alternative(&without.cloned().collect::<Vec<_>>())
+            .and_then(|_| self.leading_alternative(&self.models))
+    }
+
+    /// An alternative that fits better than the readings as they came under these models by a clear margin: of those that are nearly as
+    /// good as the best, the one that changes least.
+    fn leading_alternative(&self, models: &[Model]) -> Option<Alternative> {
         let turns = turns();
         let log_evidence = |heading| -> Option<Vec<f64>> {
             let mut best = vec![f64::NEG_INFINITY; turns.len()];
-            for evidence in self.evidences(heading)? {
+            for evidence in self.evidences(heading, models)? {
                 for (best, turn) in best.iter_mut().zip(&turns) {
                     let values = on_either_side(turn).map(|turn| evidence.scaled_at(turn.transpose().as_slice()));
                     *best = values.into_iter().fold(*best, f64::max);
@@ -254,10 +262,13 @@ impl AxesCheck {
 
     /// A bias that grows with the speed, in words, where the readings tell one.
     fn speed_bias(&self) -> Option<String> {
+        if !self.checks_speed {
+            return None;
+        }
         let identity = Matrix3::<f64>::identity();
         let (mut without, mut with, mut bias) = (f64::NEG_INFINITY, f64::NEG_INFINITY, Vector3::zeros());
         for (evidence, turn) in self
-            .evidences(Heading::Odometry)?
+            .evidences(Heading::Odometry, &self.models)?
             .iter()
             .flat_map(|evidence| on_either_side(&identity).map(|turn| (evidence, turn)))
         {
@@ -279,7 +290,7 @@ impl AxesCheck {
         let deviation = (speeds().map(|speed| (speed - mean).powi(2)).sum::<f64>() / count).sqrt();
         let size = bias.norm();
         let is_clear = with - without >= LEAST_SPEED_LEAD && size * deviation >= LEAST_SPEED_EFFECT;
-        (self.checks_speed && is_clear).then(|| {
+        is_clear.then(|| {
             format!(
                 "the readings follow the speed of the robot, by about {size:.0} microtesla per metre per second; set \
                  vector.speed_bias to {size:.0} to learn it"
@@ -287,8 +298,8 @@ impl AxesCheck {
         })
     }
 
-    /// The evidence under each model and share of noise; none where the arithmetic breaks down.
-    fn evidences(&self, heading: Heading) -> Option<Vec<ExactEvidence>> {
+    /// The evidence under each of these models and share of noise; none where the arithmetic breaks down.
+    fn evidences(&self, heading: Heading, models: &[Model]) -> Option<Vec<ExactEvidence>> {
         let bodies = self.bodies(heading);
         let rows = |(body, reading): (&Rotation3<f64>, &BodyReading)| rows_of_reading(reading.position, body.matrix());
         let places: FieldPlaces = bodies.iter().zip(&self.readings).flat_map(rows).collect();
@@ -307,7 +318,7 @@ impl AxesCheck {
             }
             NOISES.map(|noise| ExactEvidence::new(covariance.clone(), noise, columns.clone()).ok())
         };
-        self.models.iter().flat_map(of).collect()
+        models.iter().flat_map(of).collect()
     }
 
     fn bodies(&self, heading: Heading) -> Vec<Rotation3<f64>> {

@@ -34,6 +34,9 @@ const SPACING: f64 = 0.1;
 const HALL: [f64; 2] = [12.0, 8.0];
 const HALL_PATH: f64 = 150.0;
 
+/// Sides of a hall on patrol.
+const PATROLLED: [f64; 2] = [20.0, 10.0];
+
 /// Sides of one of two equal rooms, and the distance from one to the other, in metres.
 const ROOM: [f64; 2] = [6.0, 6.0];
 const APART: f64 = 15.0;
@@ -66,6 +69,8 @@ pub enum World {
     Lanes,
     /// The hall of `lanes`, on random ways.
     RandomWays,
+    /// A hall of 20 m by 10 m, along the walls once and then to random places: it is long before the path meets itself.
+    Patrol,
     /// Random ways in a field that varies by 1 microtesla only.
     Flat,
     /// Random ways, where half-way a machine is switched on.
@@ -124,6 +129,10 @@ impl World {
             Self::Drives => drives(data),
             Self::Lanes => simulated(&hall, &path(Route::LawnMower { spacing: 0.8 })?, &wheels, seed),
             Self::RandomWays | Self::Slip => simulated(&hall, &path(Route::Random)?, &wheels, seed),
+            Self::Patrol => {
+                let path = Path::through_room(Route::Patrol, PATROLLED, HALL_PATH, seed)?;
+                simulated(&DipoleOptions::of_size(PATROLLED), &path, &wheels, seed)
+            }
             Self::Flat => {
                 simulated(&DipoleOptions { standard_deviation: 1.0, ..hall }, &path(Route::Random)?, &wheels, seed)
             }
