@@ -19,8 +19,10 @@ use serde::{Deserialize, Serialize};
 
 pub use estimate::{Confidence, Estimate, Reason, State};
 pub use filter::ParticleFilter;
+pub(crate) use filter::systematic;
 pub use motion::MotionStep;
 pub use particle::Particle;
+pub(crate) use particle::normal;
 pub use sensor::{SensorFilter, SensorPlace, yaw};
 
 /// The start: where the robot may be.

@@ -14,6 +14,7 @@
 mod basis;
 mod chain;
 mod estimate;
+mod path_filter;
 mod prior;
 mod segment;
 mod smoother;

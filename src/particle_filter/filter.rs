@@ -295,7 +295,7 @@ fn occupied_bins<'a>(particles: impl IntoIterator<Item = &'a Particle>) -> usize
 }
 
 /// Systematic resampling (low variance): `count` indices, each as often as its weight asks for, up to one. `start` is between 0 and 1.
-fn systematic(weights: &[f64], count: usize, start: f64) -> impl Iterator<Item = usize> + '_ {
+pub(crate) fn systematic(weights: &[f64], count: usize, start: f64) -> impl Iterator<Item = usize> + '_ {
     let (mut index, mut sum) = (0, weights.first().copied().unwrap_or(1.0));
     (0..count).map(move |i| {
         let wanted = (i as f64 + start) / count as f64;

@@ -51,7 +51,7 @@ pub struct Particle {
 }
 
 /// A standard normal number.
-pub(super) fn normal(random: &mut ChaCha8Rng) -> f64 {
+pub(crate) fn normal(random: &mut ChaCha8Rng) -> f64 {
     StandardNormal.sample(random)
 }
 

@@ -20,7 +20,6 @@ mod covariance;
 mod elimination;
 mod evidence;
 mod revisits;
-mod search;
 mod window;
 
 use std::sync::Arc;
@@ -29,7 +28,8 @@ use nalgebra::{Matrix3, Rotation2, Vector2};
 use streaming_gp::NotPositiveDefinite;
 use streaming_gp::linalg;
 
-use super::chain::{DRIFT, Link, PlanePose, SCALE, Shared};
+use super::chain::{DRIFT, IRON, Link, PlanePose, SCALE, Shared};
+use super::path_filter::PathFilter;
 use super::prior::Prior;
 use super::segment::{At, Linearised, Problem, Segment};
 use super::tile::{Layout, Tile, add_eliminated};
@@ -52,12 +52,8 @@ const GROWTH: f64 = 1.1;
 /// Steps at the end, when all poses are there.
 const LAST_STEPS: usize = 6;
 
-/// The noise as it is, and these steps.
-const LAST: [(f64, usize); 1] = [(1.0, LAST_STEPS)];
-
-/// Factors of the noise of all readings, and steps with each, so that what holds the path at a wrong place lets go of it: where readings hardly
-/// count there is one optimum, and where it leads as they count more is seldom wrong.
-const ANNEALED: [(f64, usize); 4] = [(1000.0, 2), (100.0, 2), (10.0, 2), LAST[0]];
+/// How often paths are drawn at the end, while the readings contradict the path.
+const DRAWN: u64 = 3;
 
 /// How often the lengthscale is adapted at the end, where it is not known.
 const ADAPTATIONS: usize = 5;
@@ -112,8 +108,10 @@ pub struct Smoother {
     segments: Vec<Segment>,
     /// Number of poses with which the whole path is estimated again.
     next_whole: f64,
-    /// Number of poses that were looked for in the field before them.
-    searched: usize,
+    /// Number of poses when the whole path was estimated last.
+    estimated: usize,
+    /// Where the path may be as well.
+    filter: Arc<PathFilter>,
     revisits: Revisits,
     has_returned: bool,
     /// Covariance of the last pose when the whole path was estimated last.
@@ -128,6 +126,7 @@ impl Smoother {
             prior.is_valid() && start.iter().all(|value| value.is_finite()) && links.iter().all(Link::is_valid);
         let layout = prior.layout(&dead_reckoning(start, &links));
         let (poses, revisits) = (Vec::with_capacity(links.len()), Revisits::new(prior.field.lengthscale));
+        let filter = Arc::new(PathFilter::new(&prior, start, 0));
         let mut smoother = Self {
             is_valid,
             prior,
@@ -139,7 +138,8 @@ impl Smoother {
             tiles: Vec::new(),
             segments: Vec::new(),
             next_whole: 0.0,
-            searched: 0,
+            estimated: 0,
+            filter,
             revisits,
             has_returned: false,
             covariance_of_whole: Matrix3::zeros(),
@@ -203,6 +203,7 @@ impl Smoother {
         self.is_valid &= prior.is_valid();
         self.revisits = Revisits::new(prior.field.lengthscale);
         self.prior = prior;
+        self.draw_again(0);
         self.finish()
     }
 
@@ -242,6 +243,7 @@ impl Smoother {
         }
         self.poses[first..].iter().for_each(|pose| self.revisits.push(pose));
         self.has_returned |= self.revisits.any();
+        self.advance_filter();
         let window = self.window(old.saturating_sub(1));
         for (inflation, steps) in INFLATIONS {
             self.segments[old..].iter_mut().for_each(|segment| segment.inflation = inflation);
@@ -250,7 +252,11 @@ impl Smoother {
         self.leave(&window);
         if self.poses.len() as f64 >= self.next_whole {
             self.iterate(&Window::whole(), WHOLE_STEPS, STALE)?;
-            self.close_long_way_round()?;
+            if self.contradicts_itself(self.estimated)? {
+                self.start_from_filter()?;
+                self.estimate_again(WHOLE_STEPS)?;
+            }
+            self.estimated = self.poses.len();
             self.next_whole = GROWTH * self.poses.len() as f64;
             self.covariance_of_whole = self.covariance_of_last_in(&Window::whole())?;
             self.covariance_of_last = Some(self.covariance_of_whole);
@@ -260,6 +266,20 @@ impl Smoother {
         self.online.truncate(first);
         self.online.extend_from_slice(&self.poses[first..]);
         Ok(())
+    }
+
+    /// Draws other paths, up to the last pose.
+    fn draw_again(&mut self, seed: u64) {
+        if let Some(start) = self.poses.first() {
+            self.filter = Arc::new(PathFilter::new(&self.prior, *start, seed));
+            self.advance_filter();
+        }
+    }
+
+    /// Draws paths up to the last pose.
+    fn advance_filter(&mut self) {
+        let iron = self.shared.fixed_rows::<3>(IRON).into_owned();
+        Arc::make_mut(&mut self.filter).advance(&self.prior, &self.links[..self.poses.len()], &iron);
     }
 
     /// Computes the gradient of a segment.
@@ -286,8 +306,8 @@ impl Smoother {
         deviations
     }
 
-    /// Estimates all poses together, with everything linearised where it is: once as the path is known now, and once with the noise of the
-    /// readings inflated at first, since a place that was mistaken for another on the way may hold the path where it is. The path is kept that
+    /// Estimates all poses together, with everything linearised where it is: once from the path as it is known now, and once from the best of
+    /// the [filter](PathFilter), since a place that was mistaken for another on the way may hold the path where it is. The path is kept that
     /// explains the readings better where one of both came back. Readings at places that were passed once are left out: there the field that is
     /// likely before any reading would bend the path, and nothing tells better than odometry.
     ///
@@ -300,25 +320,44 @@ impl Smoother {
         if !self.is_valid {
             return Err(NotPositiveDefinite);
         }
-        self.close_long_way_round()?;
+        self.advance_filter();
         let scale_deviation = self.prior.shared[SCALE];
         if !self.prior.is_lengthscale_known {
             self.prior.shared[SCALE] = HELD_SCALE.min(scale_deviation);
             self.adapt_lengthscale()?;
         }
-        self.settle(&LAST)?;
-        let mut as_it_was = self.at(self.poses.clone());
-        as_it_was.shared = self.shared;
-        as_it_was.lay_out();
-        let is_better = self.settle(&ANNEALED).and_then(|()| self.is_better_than(&as_it_was));
-        if !is_better.unwrap_or(false) {
-            *self = as_it_was;
+        self.settle(LAST_STEPS)?;
+        for seed in 1..=DRAWN {
+            self.start_from_filter()?;
+            self.settle(LAST_STEPS)?;
+            if seed == DRAWN || !self.contradicts_itself(0)? {
+                break;
+            }
+            self.draw_again(seed);
         }
-        self.settle(&LAST)?;
         self.prior.shared[SCALE] = scale_deviation;
         self.covariance_of_whole = self.covariance_of_last_in(&Window::whole())?;
         self.covariance_of_last = Some(self.covariance_of_whole);
         Ok(())
+    }
+
+    /// Estimates the path from the best of the filter, and keeps that if it explains the readings better where one of both came back.
+    fn start_from_filter(&mut self) -> Result<(), NotPositiveDefinite> {
+        let mut as_it_was = self.at(self.poses.clone());
+        as_it_was.shared = self.shared;
+        as_it_was.lay_out();
+        self.poses = self.filter.best(&self.links);
+        let is_better = self.settle(LAST_STEPS).and_then(|()| self.is_better_than(&as_it_was));
+        if !is_better.unwrap_or(false) {
+            *self = as_it_was;
+        }
+        Ok(())
+    }
+
+    /// Whether the readings from this pose on contradict, taken together, that the path came back to where it was.
+    fn contradicts_itself(&self, first: usize) -> Result<bool, NotPositiveDefinite> {
+        let pieces = self.revisited_pieces().into_iter().filter(|piece| piece.start >= first);
+        Ok(pieces.map(|piece| self.evidence(piece)).sum::<Result<f64, _>>()? < 0.0)
     }
 
     /// Whether this path explains the readings better at all places to which one of both paths came back.
@@ -346,6 +385,7 @@ impl Smoother {
         Self {
             prior: self.prior.clone(),
             links: Arc::clone(&self.links),
+            filter: Arc::clone(&self.filter),
             poses,
             online: self.online.clone(),
             shared: Shared::zeros(),
@@ -360,7 +400,7 @@ impl Smoother {
     /// they tell the lengthscale at odometry's scale only.
     fn adapt_lengthscale(&mut self) -> Result<(), NotPositiveDefinite> {
         for _ in 0..ADAPTATIONS {
-            self.settle(&[(1.0, ADAPTATION_STEPS)])?;
+            self.settle(ADAPTATION_STEPS)?;
             let counting = self.returned();
             let cost = |logarithm: f64| {
                 let mut prior = self.prior.clone();
@@ -380,16 +420,12 @@ impl Smoother {
         Ok(())
     }
 
-    /// Makes steps of the whole path with the noise inflated by each of these factors, in tiles around it, without the readings at places that
-    /// were passed once.
-    fn settle(&mut self, inflations: &[(f64, usize)]) -> Result<(), NotPositiveDefinite> {
+    /// Makes steps of the whole path, in tiles around it, without the readings at places that were passed once.
+    fn settle(&mut self, steps: usize) -> Result<(), NotPositiveDefinite> {
         self.lay_out();
         self.count(&self.returned());
-        for &(inflation, steps) in inflations {
-            self.segments.iter_mut().for_each(|segment| segment.inflation = inflation);
-            self.estimate_fields()?;
-            self.iterate(&Window::whole(), steps, STALE / 5.0)?;
-        }
+        self.estimate_fields()?;
+        self.iterate(&Window::whole(), steps, STALE / 5.0)?;
         Ok(())
     }
 
@@ -541,12 +577,6 @@ impl Smoother {
             }
         }
         Ok(cost)
-    }
-
-    /// Forgets what all segments have told, but not path and field.
-    fn forget(&mut self) {
-        self.segments.iter_mut().for_each(|segment| segment.linearised = Linearised::default());
-        self.tiles.iter_mut().for_each(Tile::forget);
     }
 
     /// To take back what a segment has told costs as much as to tell it: where most are stale, the tile begins anew with all of its segments.

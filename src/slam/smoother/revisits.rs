@@ -100,12 +100,6 @@ impl Revisits {
         self.visits[index].along
     }
 
-    /// The first pose of the last part of the path that is this long, in metres.
-    pub fn start_of_last(&self, length: f64) -> usize {
-        let end = self.visits.last().map_or(0.0, |last| last.along);
-        self.visits.partition_point(|visit| visit.along < end - length)
-    }
-
     /// Number of the poses so long before this one that a place there counts as one of another time.
     pub fn end_before(&self, index: usize) -> usize {
         self.visits.partition_point(|visit| self.along(index) - visit.along > self.before)

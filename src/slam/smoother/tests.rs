@@ -330,7 +330,7 @@ fn a_path_that_is_held_at_a_wrong_place_lets_go_of_it() {
         let mut torn = smoother.clone();
         torn.poses[places].iter_mut().for_each(|pose| *pose += Vector3::new(off, off, 0.0));
         let mut held = torn.clone();
-        held.settle(&LAST).unwrap();
+        held.settle(LAST_STEPS).unwrap();
         torn.finish().unwrap();
         let [held, found] = [held, torn].map(|smoother| distance(smoother.poses(), &truth));
         assert!(held > 0.5 && found < 0.06, "{held} {found}");
