@@ -61,38 +61,27 @@ impl Smoother {
 
     /// Logarithm of the likelihood of the readings at these poses given those from before, over that without them.
     pub(super) fn evidence(&self, piece: Range<usize>) -> Result<f64, NotPositiveDefinite> {
-        let places = || self.poses[piece.clone()].iter().map(|pose| [pose.x, pose.y]);
-        let LocalField { basis, factor, mean } =
-            self.field_around(places(), 0..self.revisits.end_before(piece.start))?;
+        let margin = AROUND * self.prior.field.lengthscale;
+        let around: [[f64; 2]; 2] = [0, 1].map(|axis| {
+            let along = || self.poses[piece.clone()].iter().map(|pose| pose[axis]);
+            [along().fold(f64::INFINITY, f64::min) - margin, along().fold(f64::NEG_INFINITY, f64::max) + margin]
+        });
+        let basis = Basis::new(&self.prior.field, around.map(|[low, _]| low), around.map(|[low, high]| high - low));
+        let is_around = |pose: &PlanePose| (0..2).all(|axis| (around[axis][0]..around[axis][1]).contains(&pose[axis]));
+        let before = 0..self.revisits.end_before(piece.start);
+        let before = self.seen(&basis, before.filter(|index| is_around(&self.poses[*index])).collect());
+        // The unknowns of the field, given those readings.
+        let mut information = Matrix::identity(basis.size(), basis.size());
+        linalg::add_outer_gram(information.as_mut(), 1.0, before.features.as_ref());
+        let factor = linalg::cholesky(information)?;
+        let mut mean = linalg::matrix_vector(before.features.as_ref(), &before.field);
+        linalg::solve_from_cholesky(factor.as_ref(), &mut mean);
         let Seen { features, field } = self.seen(&basis, piece.collect());
         let expected = |row: usize| linalg::dot(features.col_as_slice(row), &mean);
         let unexpected = field.iter().enumerate().map(|(row, value)| value - expected(row)).collect();
         let mut known = linalg::copied(features.as_ref());
         linalg::solve_lower(factor.as_ref(), known.as_mut());
         Ok(log_likelihood(&known, unexpected)? - log_likelihood(&features, field)?)
-    }
-
-    /// The field around these places by the readings at these poses.
-    pub(super) fn field_around(
-        &self,
-        places: impl Iterator<Item = [f64; 2]> + Clone,
-        poses: Range<usize>,
-    ) -> Result<LocalField, NotPositiveDefinite> {
-        let margin = AROUND * self.prior.field.lengthscale;
-        let around: [[f64; 2]; 2] = [0, 1].map(|axis| {
-            let along = || places.clone().map(|place| place[axis]);
-            [along().fold(f64::INFINITY, f64::min) - margin, along().fold(f64::NEG_INFINITY, f64::max) + margin]
-        });
-        let basis = Basis::new(&self.prior.field, around.map(|[low, _]| low), around.map(|[low, high]| high - low));
-        let is_around = |pose: &PlanePose| (0..2).all(|axis| (around[axis][0]..around[axis][1]).contains(&pose[axis]));
-        let Seen { features, field } =
-            self.seen(&basis, poses.filter(|index| is_around(&self.poses[*index])).collect());
-        let mut information = Matrix::identity(basis.size(), basis.size());
-        linalg::add_outer_gram(information.as_mut(), 1.0, features.as_ref());
-        let factor = linalg::cholesky(information)?;
-        let mut mean = linalg::matrix_vector(features.as_ref(), &field);
-        linalg::solve_from_cholesky(factor.as_ref(), &mut mean);
-        Ok(LocalField { basis, factor, mean })
     }
 
     /// The readings at these poses.
@@ -112,14 +101,6 @@ impl Smoother {
         linalg::scale_columns(&mut features, |column| 1.0 / deviations[column % 3]);
         Seen { features, field }
     }
-}
-
-/// The field near some places: its unknowns have this mean, and the factor is that of their information, 1 + A'A, with A the features of the
-/// readings over their standard deviations.
-pub(super) struct LocalField {
-    pub basis: Basis,
-    pub factor: Matrix,
-    pub mean: Vec<f64>,
 }
 
 /// Readings of three axes each along those of the map, over their standard deviations: a column of features, and the field around its mean.
