@@ -9,7 +9,8 @@
 //!
 //! The plane is divided into tiles with a field each; the path is divided where it enters another tile. New poses are estimated in a window
 //! against the map so far, and the whole path when it has become longer by a tenth: the cost is linear in the length of the path, but for the
-//! system of the border, which is dense.
+//! system of the border, which is dense. Beside it a particle filter of whole paths finds where the path is after a long way
+//! round, from which the smoother starts again.
 
 mod basis;
 mod chain;

@@ -23,16 +23,16 @@ use crate::particle_filter::{normal, systematic};
 /// Number of paths.
 const PARTICLES: usize = 600;
 
-/// Poses that are drawn before paths are weighed: some metres.
+/// Number of poses that are drawn before paths are weighed: a few metres.
 const PIECE: usize = 40;
 
 /// Distance between the readings that count, in lengthscales.
 const SPACING: f64 = 0.25;
 
-/// On how many earlier readings those of a piece are conditioned: the last ones, the nearest ones, and one of each so many parts of the path.
+/// On how many earlier readings those of a piece are conditioned at most: the last ones, the nearest ones, and some spread over the whole path.
 const LAST: usize = 6;
 const NEAREST: usize = 18;
-const PARTS: usize = 6;
+const SPREAD: usize = 6;
 
 /// Earlier readings are near up to this distance, in lengthscales.
 const NEAR: f64 = 1.5;
@@ -40,7 +40,7 @@ const NEAR: f64 = 1.5;
 /// Paths are resampled when fewer are effective than this share.
 const RESAMPLED: f64 = 0.5;
 
-/// Paths from odometry, with the readings that they pass.
+/// Paths that are drawn from odometry, and how likely their readings are.
 #[derive(Clone, Debug)]
 pub(super) struct PathFilter {
     particles: Vec<Particle>,
@@ -237,7 +237,7 @@ fn given(before: &[Arc<Piece>], piece: &Piece, near: f64) -> Vec<Reading> {
         .collect();
     nearest.sort_unstable_by(|(one, _), (other, _)| one.total_cmp(other));
     given.extend(nearest.into_iter().take(NEAREST).map(|(_, reading)| reading));
-    for part in before.iter().step_by(before.len().div_ceil(PARTS).max(1)) {
+    for part in before.iter().step_by(before.len().div_ceil(SPREAD).max(1)) {
         let reading = part.readings[0];
         if given.iter().all(|other| other.index != reading.index) {
             given.push(reading);

@@ -110,7 +110,7 @@ pub struct Smoother {
     next_whole: f64,
     /// Number of poses when the whole path was estimated last.
     estimated: usize,
-    /// Where the path may be as well.
+    /// Other paths that odometry allows.
     filter: Arc<PathFilter>,
     revisits: Revisits,
     has_returned: bool,
