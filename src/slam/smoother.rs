@@ -307,7 +307,7 @@ impl Smoother {
     }
 
     /// Estimates all poses together, with everything linearised where it is: once from the path as it is known now, and once from the best of
-    /// the [filter](PathFilter), since a place that was mistaken for another on the way may hold the path where it is. The path is kept that
+    /// the particle filter, since a place that was mistaken for another on the way may hold the path where it is. The path is kept that
     /// explains the readings better where one of both came back. Readings at places that were passed once are left out: there the field that is
     /// likely before any reading would bend the path, and nothing tells better than odometry.
     ///
