@@ -52,6 +52,9 @@ const GROWTH: f64 = 1.1;
 /// Steps at the end, when all poses are there.
 const LAST_STEPS: usize = 6;
 
+/// Evidence of all revisits, as a logarithm, from which a path of the filter is believed.
+const PROVEN: f64 = 10.0;
+
 /// How often paths are drawn at the end, while the readings contradict the path.
 const DRAWN: u64 = 3;
 
@@ -252,7 +255,7 @@ impl Smoother {
         self.leave(&window);
         if self.poses.len() as f64 >= self.next_whole {
             self.iterate(&Window::whole(), WHOLE_STEPS, STALE)?;
-            if self.contradicts_itself(self.estimated)? {
+            if self.proof_from(self.estimated)? < 0.0 {
                 self.start_from_filter()?;
                 self.estimate_again(WHOLE_STEPS)?;
             }
@@ -330,34 +333,54 @@ impl Smoother {
         for seed in 1..=DRAWN {
             self.start_from_filter()?;
             self.settle(LAST_STEPS)?;
-            if seed == DRAWN || !self.contradicts_itself(0)? {
+            if seed == DRAWN || self.proof_from(0)? >= 0.0 {
                 break;
             }
             self.draw_again(seed);
         }
+        self.keep_odometry_where_nothing_is_better()?;
         self.prior.shared[SCALE] = scale_deviation;
         self.covariance_of_whole = self.covariance_of_last_in(&Window::whole())?;
         self.covariance_of_last = Some(self.covariance_of_whole);
         Ok(())
     }
 
-    /// Estimates the path from the best of the filter, and keeps that if it explains the readings better where one of both came back.
+    /// Estimates the path from the best of the filter, and keeps that if it explains the readings better where one of both came back, and if
+    /// what it revisits proves it: a path that bends away from everything contradicts nothing.
     fn start_from_filter(&mut self) -> Result<(), NotPositiveDefinite> {
+        let proof = self.proof_from(0)?;
         let mut as_it_was = self.at(self.poses.clone());
         as_it_was.shared = self.shared;
         as_it_was.lay_out();
         self.poses = self.filter.best(&self.links);
-        let is_better = self.settle(LAST_STEPS).and_then(|()| self.is_better_than(&as_it_was));
+        let is_better = self
+            .settle(LAST_STEPS)
+            .and_then(|()| Ok(self.proof_from(0)? > proof.max(PROVEN) && self.is_better_than(&as_it_was)?));
         if !is_better.unwrap_or(false) {
             *self = as_it_was;
         }
         Ok(())
     }
 
-    /// Whether the readings from this pose on contradict, taken together, that the path came back to where it was.
-    fn contradicts_itself(&self, first: usize) -> Result<bool, NotPositiveDefinite> {
+    /// Takes the path of odometry where the readings contradict this one, and it does not explain them better.
+    fn keep_odometry_where_nothing_is_better(&mut self) -> Result<(), NotPositiveDefinite> {
+        if self.proof_from(0)? >= 0.0 {
+            return Ok(());
+        }
+        let mut odometry = self.at(dead_reckoning(self.poses[0], &self.links[..self.poses.len()]));
+        odometry.lay_out();
+        if !self.is_better_than(&odometry)? {
+            *self = odometry;
+            self.settle(0)?;
+        }
+        Ok(())
+    }
+
+    /// The evidence of all revisits from this pose on: how far the readings prove that the path came back to where it was. Below zero they
+    /// contradict it.
+    fn proof_from(&self, first: usize) -> Result<f64, NotPositiveDefinite> {
         let pieces = self.revisited_pieces().into_iter().filter(|piece| piece.start >= first);
-        Ok(pieces.map(|piece| self.evidence(piece)).sum::<Result<f64, _>>()? < 0.0)
+        pieces.map(|piece| self.evidence(piece)).sum()
     }
 
     /// Whether this path explains the readings better at all places to which one of both paths came back.
