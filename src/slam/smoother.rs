@@ -338,7 +338,7 @@ impl Smoother {
             }
             self.draw_again(seed);
         }
-        self.keep_odometry_where_nothing_is_better()?;
+        self.keep_odometry_where_revisits_contradict()?;
         self.prior.shared[SCALE] = scale_deviation;
         self.covariance_of_whole = self.covariance_of_last_in(&Window::whole())?;
         self.covariance_of_last = Some(self.covariance_of_whole);
@@ -362,15 +362,12 @@ impl Smoother {
         Ok(())
     }
 
-    /// Takes the path of odometry where the readings contradict this one, and it does not explain them better.
-    fn keep_odometry_where_nothing_is_better(&mut self) -> Result<(), NotPositiveDefinite> {
-        if self.proof_from(0)? >= 0.0 {
-            return Ok(());
-        }
-        let mut odometry = self.at(dead_reckoning(self.poses[0], &self.links[..self.poses.len()]));
-        odometry.lay_out();
-        if !self.is_better_than(&odometry)? {
-            *self = odometry;
+    /// Takes the path of odometry where most of what this one revisits contradicts it.
+    fn keep_odometry_where_revisits_contradict(&mut self) -> Result<(), NotPositiveDefinite> {
+        let evidences: Vec<f64> = self.revisits()?.iter().map(|revisit| revisit.evidence).collect();
+        let contradicting = evidences.iter().filter(|evidence| **evidence < 0.0).count();
+        if 2 * contradicting > evidences.len() {
+            *self = self.at(dead_reckoning(self.poses[0], &self.links[..self.poses.len()]));
             self.settle(0)?;
         }
         Ok(())

@@ -71,6 +71,8 @@ pub enum World {
     RandomWays,
     /// A hall of 20 m by 10 m, along the walls once and then to random places: it is long before the path meets itself.
     Patrol,
+    /// The hall of `patrol` with steel in its walls alone: the field is strong next to them and flat in the middle.
+    SteelWalls,
     /// Random ways in a field that varies by 1 microtesla only.
     Flat,
     /// Random ways, where half-way a machine is switched on.
@@ -129,9 +131,10 @@ impl World {
             Self::Drives => drives(data),
             Self::Lanes => simulated(&hall, &path(Route::LawnMower { spacing: 0.8 })?, &wheels, seed),
             Self::RandomWays | Self::Slip => simulated(&hall, &path(Route::Random)?, &wheels, seed),
-            Self::Patrol => {
-                let path = Path::through_room(Route::Patrol, PATROLLED, HALL_PATH, seed)?;
-                simulated(&DipoleOptions::of_size(PATROLLED), &path, &wheels, seed)
+            Self::Patrol | Self::SteelWalls => {
+                let hall = DipoleOptions::of_size(PATROLLED);
+                let hall = if self == Self::SteelWalls { hall.with_steel(Steel::Beside) } else { hall };
+                simulated(&hall, &Path::through_room(Route::Patrol, PATROLLED, HALL_PATH, seed)?, &wheels, seed)
             }
             Self::Flat => {
                 simulated(&DipoleOptions { standard_deviation: 1.0, ..hall }, &path(Route::Random)?, &wheels, seed)
