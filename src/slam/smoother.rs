@@ -11,7 +11,8 @@
 //! smaller unknowns.
 //!
 //! Readings at places that were passed once tell nothing of the path but how likely the field there is before any reading, which would bend
-//! it. The whole path is therefore estimated at the end without them ([revisits]).
+//! it. The whole path is therefore estimated at the end without them, and until the path first comes back nothing but odometry is believed
+//! ([revisits]).
 //!
 //! Gauss-Newton: in a [window] of the last metres against the map so far, and for the whole path whenever it has become longer by
 //! a tenth, with the normal equations solved by [elimination].
@@ -28,7 +29,7 @@ use nalgebra::{Matrix3, Rotation2, Vector2};
 use streaming_gp::NotPositiveDefinite;
 use streaming_gp::linalg;
 
-use super::chain::{DRIFT, IRON, Link, PlanePose, SCALE, Shared};
+use super::chain::{IRON, Link, PlanePose, SCALE, Shared};
 use super::path_filter::PathFilter;
 use super::prior::Prior;
 use super::segment::{At, Linearised, Problem, Segment};
@@ -72,10 +73,6 @@ const SMALL_ADAPTATION: f64 = 0.02;
 
 /// Steps with each of these lengthscales.
 const ADAPTATION_STEPS: usize = 3;
-
-/// Largest standard deviation of scale and drift of odometry while the path has not returned: a single pass cannot tell a turn or a stretch of
-/// the field from one of the path.
-const BEFORE_RETURN: f64 = 1e-3;
 
 /// Standard deviation of the scale of odometry at the end, where the lengthscale is not known: readings do not tell one from the other.
 const HELD_SCALE: f64 = 1e-3;
@@ -229,9 +226,10 @@ impl Smoother {
         if !self.is_valid {
             return Err(NotPositiveDefinite);
         }
-        if self.segments.iter().any(|segment| segment.counts.contains(&false)) {
-            // What was left out is needed where the path comes back to it.
+        if self.has_returned && self.segments.iter().any(|segment| segment.counts.contains(&false)) {
+            // What was left out tells of the field where the path comes back.
             self.estimate_again(0)?;
+            self.next_whole = 0.0;
         }
         let before = self.poses.len();
         let first = if before == 1 { 0 } else { before };
@@ -246,6 +244,10 @@ impl Smoother {
         }
         self.poses[first..].iter().for_each(|pose| self.revisits.push(pose));
         self.has_returned |= self.revisits.any();
+        if !self.has_returned {
+            // Nothing tells better than odometry yet: readings would bend the path towards the field that is likely before any reading.
+            self.segments[old..].iter_mut().for_each(|segment| segment.counts.fill(false));
+        }
         self.advance_filter();
         let window = self.window(old.saturating_sub(1));
         for (inflation, steps) in INFLATIONS {
@@ -297,16 +299,6 @@ impl Smoother {
     /// Whether the path came back to the place of each pose.
     fn returned(&self) -> Vec<bool> {
         (0..self.poses.len()).map(|index| self.revisits.is_revisited(index)).collect()
-    }
-
-    /// Standard deviations of what is shared.
-    fn deviations(&self) -> Shared {
-        let mut deviations = self.prior.shared;
-        if !self.has_returned {
-            deviations[SCALE] = deviations[SCALE].min(BEFORE_RETURN);
-            deviations[DRIFT] = deviations[DRIFT].min(BEFORE_RETURN);
-        }
-        deviations
     }
 
     /// Estimates all poses together, with everything linearised where it is: once from the path as it is known now, and once from the best of
@@ -394,7 +386,7 @@ impl Smoother {
         smoother.lay_out();
         smoother.count(counting);
         smoother.estimate_fields()?;
-        let shared = 0.5 * self.shared.component_div(&self.deviations()).norm_squared();
+        let shared = 0.5 * self.shared.component_div(&self.prior.shared).norm_squared();
         let fields = smoother.tiles.iter().map(|tile| tile.cost + 0.5 * linalg::squared_norm(&tile.field)).sum::<f64>();
         (0..smoother.segments.len()).for_each(|number| smoother.descend(number));
         Ok(shared + fields + smoother.segments.iter().map(|segment| segment.cost).sum::<f64>())
@@ -581,7 +573,7 @@ impl Smoother {
             }
             self.linearise(tile, stale)?;
         }
-        let mut cost = 0.5 * self.shared.component_div(&self.deviations()).norm_squared();
+        let mut cost = 0.5 * self.shared.component_div(&self.prior.shared).norm_squared();
         let Self { prior, links, poses, shared, tiles, segments, .. } = self;
         let problem = Problem { noise: prior.noise, odometry: &prior.odometry, links };
         for (index, tile) in tiles.iter_mut().enumerate().filter(|(index, _)| window.concerns(*index)) {

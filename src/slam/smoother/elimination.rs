@@ -132,7 +132,7 @@ impl Smoother {
     /// border is zero.
     fn reduce(&self, window: &Window, order: Order, rights: &mut [Rows]) -> Result<Reduced, NotPositiveDefinite> {
         let mut system = linalg::zeros(order.border, order.border);
-        for (index, deviation) in self.deviations().iter().enumerate() {
+        for (index, deviation) in self.prior.shared.iter().enumerate() {
             system[(index, index)] += if window.is_whole() { 1.0 / (deviation * deviation) } else { GIVEN };
         }
         (SHARED..SHARED + 3).for_each(|index| system[(index, index)] += GIVEN);
@@ -232,7 +232,7 @@ impl Smoother {
         let segments = &self.segments[window.first..];
         let start = segments.first().map_or(0, |segment| segment.first);
         let mut poses = vec![Vector3::zeros(); self.poses.len() - start];
-        let mut shared = -self.shared.component_div(&self.deviations().map(|deviation| deviation * deviation));
+        let mut shared = -self.shared.component_div(&self.prior.shared.map(|deviation| deviation * deviation));
         for segment in segments {
             for (index, pose) in poses[segment.first - start..segment.end - start].iter_mut().enumerate() {
                 *pose += segment.descent_of_pose(index);

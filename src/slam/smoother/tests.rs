@@ -2,7 +2,7 @@ use std::f64::consts::SQRT_2;
 
 use super::elimination::{GIVEN, Unknowns};
 use super::*;
-use crate::slam::chain::{MEAN, SHARED};
+use crate::slam::chain::{DRIFT, MEAN, SHARED};
 use crate::slam::{FieldPrior, IRON, wrapped};
 use nalgebra::{DMatrix, DVector, Matrix3, Rotation2, Vector2, Vector3};
 
@@ -113,7 +113,7 @@ fn listed(unknowns: &Unknowns) -> Vec<f64> {
 /// The objective where the variances of the readings stay as they are, as the gradient takes them.
 fn cost_with_variances_kept(smoother: &Smoother) -> f64 {
     let mut smoother = smoother.clone();
-    let mut cost = 0.5 * smoother.shared.component_div(&smoother.deviations()).norm_squared();
+    let mut cost = 0.5 * smoother.shared.component_div(&smoother.prior.shared).norm_squared();
     let Smoother { prior, links, poses, shared, tiles, segments, .. } = &mut smoother;
     let problem = Problem { noise: prior.noise, odometry: &prior.odometry, links };
     for (index, tile) in tiles.iter_mut().enumerate() {
@@ -155,7 +155,7 @@ fn dense(smoother: &Smoother) -> DMatrix<f64> {
     let shared = first_field - SHARED..first_field;
     let pose = |index: usize| 3 * index..3 * index + 3;
     let mut information = DMatrix::zeros(count, count);
-    for (row, deviation) in shared.clone().zip(smoother.deviations().iter()) {
+    for (row, deviation) in shared.clone().zip(smoother.prior.shared.iter()) {
         information[(row, row)] += 1.0 / (deviation * deviation);
     }
     (first_field..count).for_each(|index| information[(index, index)] += 1.0);
@@ -225,7 +225,9 @@ fn the_gradients_of_segments_before_a_window_follow_the_field() {
     prior.tile = 1.5;
     let mut smoother = Smoother::new(prior, truth[0], links(&truth, 0.02, 0.002, 3));
     smoother.extend().unwrap();
-    // No estimate of the whole path from here on.
+    // All readings count, and no estimate of the whole path from here on.
+    smoother.has_returned = true;
+    smoother.estimate_again(0).unwrap();
     smoother.next_whole = f64::INFINITY;
     while smoother.poses.len() < truth.len() {
         smoother.extend().unwrap();
