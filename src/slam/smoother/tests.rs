@@ -384,6 +384,18 @@ fn a_way_that_is_passed_once_stays_that_of_odometry_however_wrong_the_prior_of_t
 }
 
 #[test]
+fn until_it_comes_back_the_path_on_the_way_is_that_of_odometry_however_wrong_the_prior_of_the_field_is() {
+    let truth: Vec<PlanePose> = (0..200).map(|step| PlanePose::new(0.1 * f64::from(step), 1.0, 0.0)).collect();
+    let prior = Prior::new(FieldPrior { lengthscale: 2.0 * FIELD.lengthscale, ..FIELD }, 0.5);
+    let mut smoother = Smoother::new(prior, truth[0], links(&truth, 0.02, 0.002, 3));
+    while smoother.poses.len() < truth.len() {
+        smoother.extend().unwrap();
+    }
+    let odometry = dead_reckoning(truth[0], &smoother.links);
+    assert!(!smoother.has_returned() && distance(smoother.online(), &odometry) < 1e-9);
+}
+
+#[test]
 fn numbers_that_are_not_finite_are_errors() {
     type Damage = fn(&mut Prior, &mut [Link]);
     let damages: [Damage; 8] = [
