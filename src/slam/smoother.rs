@@ -227,7 +227,7 @@ impl Smoother {
             return Err(NotPositiveDefinite);
         }
         if self.has_returned && self.segments.iter().any(|segment| segment.counts.contains(&false)) {
-            // What was left out tells of the field where the path comes back.
+            // What was left out tells of the field where the path comes back: all of the path is estimated again.
             self.estimate_again(0)?;
             self.next_whole = 0.0;
         }
@@ -304,7 +304,8 @@ impl Smoother {
     /// Estimates all poses together, with everything linearised where it is: once from the path as it is known now, and once from the best of
     /// the particle filter, since a place that was mistaken for another on the way may hold the path where it is. The path is kept that
     /// explains the readings better where one of both came back. Readings at places that were passed once are left out: there the field that is
-    /// likely before any reading would bend the path, and nothing tells better than odometry.
+    /// likely before any reading would bend the path, and nothing tells better than odometry. Where most of what is revisited contradicts even
+    /// that path, it is odometry's.
     ///
     /// # Errors
     /// As [`run`](Self::run).

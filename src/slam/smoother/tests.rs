@@ -396,6 +396,23 @@ fn until_it_comes_back_the_path_on_the_way_is_that_of_odometry_however_wrong_the
 }
 
 #[test]
+fn a_path_that_most_of_its_revisits_contradict_yields_to_that_of_odometry() {
+    let truth = path(250);
+    let mut smoother = Smoother::new(Prior::new(FIELD, 4.0), truth[0], links(&truth, 0.0, 0.0, 5));
+    smoother.run().unwrap();
+    let estimated = smoother.poses().to_vec();
+    smoother.keep_odometry_where_revisits_contradict().unwrap();
+    assert!(distance(smoother.poses(), &estimated) == 0.0 && smoother.proof_from(0).unwrap() > 0.0);
+    // Headings that drift at the same places: readings of one time contradict those of another.
+    let drifting = smoother.poses.iter_mut().enumerate();
+    drifting.for_each(|(index, pose)| pose.z += 0.02 * index as f64);
+    smoother.lay_out();
+    assert!(smoother.revisits().unwrap().iter().all(|revisit| revisit.evidence < 0.0));
+    smoother.keep_odometry_where_revisits_contradict().unwrap();
+    assert_eq!(smoother.poses(), dead_reckoning(smoother.poses()[0], &smoother.links));
+}
+
+#[test]
 fn numbers_that_are_not_finite_are_errors() {
     type Damage = fn(&mut Prior, &mut [Link]);
     let damages: [Damage; 8] = [
