@@ -254,6 +254,29 @@ impl Segment {
         (self.cost, self.descent) = (cost, descent);
     }
 
+    /// Adds the derivatives of the readings, weighted, in a shift of the field in x and y, and in a turn of it about a place, as the unknowns of
+    /// the field see them. The mean of the field does not turn.
+    pub fn add_motions(
+        &self,
+        features: &Matrix,
+        centre: Vector2<f64>,
+        mean: &Vector3<f64>,
+        target: &mut [Vec<f64>; 3],
+    ) {
+        for (index, (reading, pose)) in self.linearised.readings.iter().zip(&self.linearised.poses).enumerate() {
+            let around = Vector3::new(centre.y - pose.y, pose.x - centre.x, 1.0);
+            let turned = reading.in_pose * around - Vector3::new(mean.y, -mean.x, 0.0);
+            let [in_x, in_y] = [0, 1].map(|axis| reading.in_pose.column(axis).into_owned());
+            for (target, moved) in target.iter_mut().zip([in_x, in_y, turned]) {
+                let weighted = self.weight(index).component_mul(&moved);
+                for (axis, factor) in weighted.iter().enumerate() {
+                    let column = features.col_as_slice(3 * index + axis);
+                    target.iter_mut().zip(column).for_each(|(target, value)| *target += factor * value);
+                }
+            }
+        }
+    }
+
     /// Minus the gradient in a pose, the log determinant included.
     pub fn descent_of_pose(&self, index: usize) -> Vector3<f64> {
         let slope = self.linearised.slope_of_determinant[index];

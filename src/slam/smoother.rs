@@ -20,6 +20,7 @@
 mod covariance;
 mod elimination;
 mod evidence;
+mod motions;
 mod revisits;
 mod window;
 
@@ -27,7 +28,7 @@ use std::sync::Arc;
 
 use nalgebra::{Matrix3, Rotation2, Vector2};
 use streaming_gp::NotPositiveDefinite;
-use streaming_gp::linalg;
+use streaming_gp::linalg::{self, Matrix};
 
 use super::chain::{IRON, Link, PlanePose, SCALE, Shared};
 use super::path_filter::PathFilter;
@@ -60,13 +61,10 @@ const PROVEN: f64 = 10.0;
 const DRAWN: u64 = 3;
 
 /// How often the lengthscale is adapted at the end, where it is not known.
-const ADAPTATIONS: usize = 5;
+const ADAPTATIONS: usize = 8;
 
-/// Lengthscales that are tried differ by this, as the logarithm.
+/// Lengthscales that are tried differ by this, as the logarithm; it does not change by more at a time.
 const TRIED: f64 = 0.1;
-
-/// Largest change of the lengthscale at a time, in these differences.
-const MOST_TRIED: f64 = 3.0;
 
 /// A smaller change of the lengthscale is the last, as the logarithm.
 const SMALL_ADAPTATION: f64 = 0.02;
@@ -263,7 +261,8 @@ impl Smoother {
             }
             self.estimated = self.poses.len();
             self.next_whole = GROWTH * self.poses.len() as f64;
-            self.covariance_of_whole = self.covariance_of_last_in(&Window::whole())?;
+            self.find_motions()?;
+            self.covariance_of_whole = self.covariance_of_last_in(&Window::free())?;
             self.covariance_of_last = Some(self.covariance_of_whole);
         } else {
             self.covariance_of_last = Some(self.covariance_of_whole + self.covariance_of_last_in(&window)?);
@@ -333,7 +332,8 @@ impl Smoother {
         }
         self.keep_odometry_where_revisits_contradict()?;
         self.prior.shared[SCALE] = scale_deviation;
-        self.covariance_of_whole = self.covariance_of_last_in(&Window::whole())?;
+        self.find_motions()?;
+        self.covariance_of_whole = self.covariance_of_last_in(&Window::free())?;
         self.covariance_of_last = Some(self.covariance_of_whole);
         Ok(())
     }
@@ -423,8 +423,8 @@ impl Smoother {
             // Newton's step, by finite differences.
             let [shorter, same, longer] = [cost(-TRIED)?, cost(0.0)?, cost(TRIED)?];
             let (slope, curvature) = (0.5 * (longer - shorter), shorter + longer - 2.0 * same);
-            let step = if curvature > 0.0 { -slope / curvature } else { -slope.signum() * MOST_TRIED };
-            let step = TRIED * step.clamp(-MOST_TRIED, MOST_TRIED);
+            let step = if curvature > 0.0 { -slope / curvature } else { -slope.signum() };
+            let step = TRIED * step.clamp(-1.0, 1.0);
             self.prior.field.lengthscale *= step.exp();
             if step.abs() < SMALL_ADAPTATION {
                 break;
@@ -438,7 +438,7 @@ impl Smoother {
         self.lay_out();
         self.count(&self.returned());
         self.estimate_fields()?;
-        self.iterate(&Window::whole(), steps, STALE / 5.0)?;
+        self.iterate(&Window::free(), steps, STALE / 5.0)?;
         Ok(())
     }
 
@@ -474,26 +474,38 @@ impl Smoother {
     }
 
     /// Estimates the field of a tile with all poses given, without what is known of it.
-    fn estimate_field(&mut self, tile: usize) -> Result<(), NotPositiveDefinite> {
-        let Self { prior, links, poses, shared, tiles, segments, .. } = self;
+    fn estimate_field(&mut self, index: usize) -> Result<(), NotPositiveDefinite> {
+        let Self { prior, links, poses, tiles, segments, .. } = self;
         let problem = Problem { noise: prior.noise, odometry: &prior.odometry, links };
-        let (number, tile) = (tile, &mut tiles[tile]);
+        let tile = &mut tiles[index];
         tile.forget();
         tile.make_room();
         tile.field.fill(0.0);
-        let potential = tile.potential();
-        for segment in segments.iter_mut().filter(|segment| segment.tile == number) {
+        for segment in segments.iter_mut().filter(|segment| segment.tile == index) {
             let features = segment.weigh(&problem, &tile.basis, poses);
             segment.add_information(&features, 1.0, tile.information_mut());
-            segment.descend(&problem, At { poses, shared, potential: &potential }, &tile.basis);
-            segment.linearised.poses.clear();
         }
         let factor = tile.factor()?;
         tile.forget();
-        let mut field = self.descent_of_field(number, &self.segments);
-        linalg::solve_from_cholesky(factor.as_ref(), &mut field);
-        self.tiles[number].field = field;
+        self.improve_field(index, &factor);
+        self.segments.iter_mut().filter(|segment| segment.tile == index).for_each(|segment| {
+            segment.linearised.poses.clear();
+        });
         Ok(())
+    }
+
+    /// Makes the field of a tile the most probable one with all poses given, where this is the factor of its information.
+    fn improve_field(&mut self, index: usize, factor: &Matrix) {
+        for number in 0..self.segments.len() {
+            if self.segments[number].tile == index {
+                self.descend(number);
+            }
+        }
+        let mut step = self.descent_of_field(index, &self.segments);
+        let field = &mut self.tiles[index].field;
+        step.iter_mut().zip(&*field).for_each(|(step, field)| *step -= field);
+        linalg::solve_from_cholesky(factor.as_ref(), &mut step);
+        add_to(field, &step);
     }
 
     /// Makes segments of the poses from this one on: each of one tile.
@@ -520,6 +532,9 @@ impl Smoother {
         let mut cost = self.evaluate(window, tolerance)?;
         let start = self.segments[window.first].first;
         for _ in 0..steps {
+            if window.is_free() {
+                self.find_motions()?;
+            }
             let [step] = self.solve(window, [self.descent(window)])?;
             let largest = step.poses.iter().map(|pose| pose.xy().amax()).fold(1e-9, f64::max);
             let mut length = (LONGEST_STEP / largest).min(1.0);
@@ -572,7 +587,7 @@ impl Smoother {
             if window.is_whole() {
                 self.forget_if_most_are_stale(tile, stale);
             }
-            self.linearise(tile, stale)?;
+            self.linearise(window, tile, stale)?;
         }
         let mut cost = 0.5 * self.shared.component_div(&self.prior.shared).norm_squared();
         let Self { prior, links, poses, shared, tiles, segments, .. } = self;
@@ -602,15 +617,15 @@ impl Smoother {
         }
     }
 
-    /// Linearises these segments of a tile.
-    fn linearise(&mut self, tile: usize, stale: &[usize]) -> Result<(), NotPositiveDefinite> {
-        let Self { prior, links, poses, shared, tiles, segments, .. } = self;
+    /// Linearises these segments of a tile. In a window whose fields are free, the field first becomes the most probable one.
+    fn linearise(&mut self, window: &Window, index: usize, stale: &[usize]) -> Result<(), NotPositiveDefinite> {
+        let Self { prior, links, poses, tiles, segments, .. } = self;
         let problem = Problem { noise: prior.noise, odometry: &prior.odometry, links };
-        let tile = &mut tiles[tile];
+        let tile = &mut tiles[index];
         tile.make_room();
         let mut kept = Vec::new();
-        for &index in stale {
-            let segment = &mut segments[index];
+        for &number in stale {
+            let segment = &mut segments[number];
             if segment.is_linearised() {
                 let features = segment.features(&tile.basis);
                 let coupling = segment.coupling(&features);
@@ -624,11 +639,17 @@ impl Smoother {
             }
         }
         let factor = tile.factor()?;
+        if window.is_free() {
+            self.improve_field(index, &factor);
+        }
+        let Self { prior, links, poses, shared, tiles, segments, .. } = self;
+        let problem = Problem { noise: prior.noise, odometry: &prior.odometry, links };
+        let tile = &mut tiles[index];
         let potential = tile.potential();
         let at = At { poses, shared, potential: &potential };
         let mut kept = kept.into_iter();
-        for &index in stale {
-            let segment = &mut segments[index];
+        for &number in stale {
+            let segment = &mut segments[number];
             let features = kept.next().unwrap_or_else(|| segment.features(&tile.basis));
             segment.differentiate_determinant(&tile.basis, &features, factor.as_ref());
             let coupling = segment.linearise(&problem, at, &tile.basis, &features)?;

@@ -60,6 +60,8 @@ pub(super) struct Tile {
     pub cost: f64,
     /// Values that the segments outside of a window have to add to minus their gradient, since the field has changed with the window.
     pub outdated: Vec<f64>,
+    /// Orthonormal changes of the unknowns with which the field moves as a whole, where they were looked for.
+    pub motions: Vec<Vec<f64>>,
 }
 
 impl Tile {
@@ -71,7 +73,15 @@ impl Tile {
             None => Basis::new(prior, corner, layout.side),
         };
         let size = basis.size();
-        Self { index, field: vec![0.0; size], basis, told: Matrix::zeros(0, 0), cost: 0.0, outdated: vec![0.0; size] }
+        Self {
+            index,
+            field: vec![0.0; size],
+            basis,
+            told: Matrix::zeros(0, 0),
+            cost: 0.0,
+            outdated: vec![0.0; size],
+            motions: Vec::new(),
+        }
     }
 
     /// Forgets what segments tell, not the field.

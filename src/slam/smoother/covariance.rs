@@ -26,7 +26,7 @@ impl Smoother {
             let place = |change: &Matrix2x3<f64>| Vector3::new(change[(0, axis)], change[(1, axis)], 0.0);
             self.right_hand_side(changes.iter().map(place).collect())
         };
-        let spread = self.solve(&Window::whole(), [0, 1, 2].map(right))?;
+        let spread = self.solve(&Window::free(), [0, 1, 2].map(right))?;
         // C G, place by place, and G'G, G'C G.
         let with = |index: usize| Matrix2x3::from_fn(|row, axis| spread[axis].poses[index][row]);
         let squares: Matrix3<f64> = changes.iter().map(|change| change.tr_mul(change)).sum();
@@ -107,7 +107,7 @@ impl Smoother {
             tile.columns.iter().enumerate().for_each(|(column, row)| root[(*row, column)] = 1.0);
             linalg::solve_lower(border.as_ref(), root.as_mut());
             let shared = linalg::product(root.transpose(), root.as_ref());
-            let factor = self.factor_of_tile(&Window::whole(), &order, index)?;
+            let factor = self.factor_of_tile(&Window::free(), &order, index)?;
             let basis = &self.tiles[index].basis;
             let field = basis.size();
             for (number, segment) in self.segments_of(&order, index) {

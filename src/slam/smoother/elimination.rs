@@ -158,9 +158,9 @@ impl Smoother {
         Ok(Reduced { order, tiles, factor: linalg::cholesky(system)? })
     }
 
-    /// Eliminates the fields, and the poses within a tile, of the whole path.
+    /// Eliminates the fields, which are free, and the poses within a tile, of the whole path.
     pub(super) fn reduce_whole(&self) -> Result<Reduced, NotPositiveDefinite> {
-        self.reduce(&Window::whole(), self.order(&Window::whole()), &mut [])
+        self.reduce(&Window::free(), self.order(&Window::free()), &mut [])
     }
 
     /// Factor of the system of a tile: its field and the first poses that are seen by it only, given the border.

@@ -454,3 +454,109 @@ fn absurd_numbers_do_no_harm() {
     run(|links| links.iter_mut().for_each(|link| link.field *= 1e4));
     run(|links| links.iter_mut().for_each(|link| link.turn = 3.0));
 }
+
+/// Length of the way from one room to another, in metres.
+const WAY: f64 = 10.0;
+
+/// A path through a room, straight to another one that is equal but turned, and through that.
+fn through_two_rooms() -> Vec<PlanePose> {
+    let (mut truth, room) = (path(250), path(250));
+    let end = truth[249];
+    let ahead = Vector3::new(end.z.cos(), end.z.sin(), 0.0);
+    truth.extend((1..100).map(|step| end + ahead * (0.01 * WAY * f64::from(step))));
+    let from = truth[truth.len() - 1];
+    truth.extend(room[1..].iter().map(|pose| placed(pose, &room[0], &from)));
+    truth
+}
+
+/// The pose that is seen from one pose as another is from a third.
+fn placed(pose: &PlanePose, seen_from: &PlanePose, now_from: &PlanePose) -> PlanePose {
+    let turn = now_from.z - seen_from.z;
+    let moved = Rotation2::new(turn) * (pose - seen_from).xy();
+    now_from + Vector3::new(moved.x, moved.y, pose.z - seen_from.z)
+}
+
+/// The true path through both rooms, where odometry has no errors but may have those of this heading.
+fn between_two_rooms(truth: &[PlanePose], heading: f64) -> Smoother {
+    let mut links = links(truth, 0.0, 0.0, 5);
+    let constant = Vector3::new(3.0, -2.0, -40.0);
+    for (link, pose) in links.iter_mut().zip(truth) {
+        link.field = reading(pose);
+        if let Some(other) = truth.get(349) {
+            link.field += reading(&placed(pose, other, &truth[0])) - constant;
+        }
+    }
+    let mut prior = Prior::new(FIELD, 4.0);
+    prior.odometry.heading = heading;
+    // Without a drift, whose error would add to that of the heading.
+    prior.shared[DRIFT] = 1e-6;
+    let mut smoother = Smoother::new(prior, truth[0], links);
+    smoother.poses = truth.to_vec();
+    smoother
+}
+
+#[test]
+fn the_motions_of_a_field_are_its_shifts_and_its_turn() {
+    let mut smoother = between_two_rooms(&path(250), 0.02);
+    smoother.settle(1).unwrap();
+    smoother.find_motions().unwrap();
+    let tile = &smoother.tiles[0];
+    assert!(smoother.tiles.len() == 1 && tile.motions.len() == 3);
+    let seen = |unknowns: &[f64], poses: &[PlanePose]| -> DVector<f64> {
+        let potential = tile.basis.potential(unknowns);
+        let axes = |pose: &PlanePose| {
+            let field = tile.basis.phases(pose).field(&potential);
+            let turned = Rotation2::new(-pose.z) * field.xy();
+            [turned.x, turned.y, field.z]
+        };
+        DVector::from_vec(poses.iter().flat_map(axes).collect())
+    };
+    let motions: Vec<_> = tile.motions.iter().map(|motion| seen(motion, &smoother.poses)).collect();
+    let motions = DMatrix::from_columns(&motions).svd(true, true);
+    let start = PlanePose::zeros();
+    for by in [Vector3::x(), Vector3::y(), Vector3::z()] {
+        let moved: Vec<PlanePose> = smoother.poses.iter().map(|pose| placed(pose, &start, &(by * 1e-4))).collect();
+        let change = seen(&tile.field, &moved) - seen(&tile.field, &smoother.poses);
+        let shares = motions.solve(&change, 1e-12).unwrap();
+        let rest = (motions.clone().recompose().unwrap() * shares - &change).norm() / change.norm();
+        // What is left is mostly in modes of short waves, which the readings hardly tell.
+        assert!(rest < 0.03, "{by}: {rest}");
+    }
+}
+
+#[test]
+fn a_room_is_as_uncertain_as_the_way_to_it() {
+    let truth = through_two_rooms();
+    let end = truth[249];
+    let across = Vector2::new(-end.z.sin(), end.z.cos());
+    for heading in [0.02, 0.1] {
+        let mut smoother = between_two_rooms(&truth, heading);
+        smoother.settle(0).unwrap();
+        smoother.find_motions().unwrap();
+        let covariances = smoother.covariances_of_given_size().unwrap();
+        // A random walk of the heading between both rooms, which tell it, over the eight metres without a field.
+        let least = heading * (8.0_f64.powi(3) / 12.0).sqrt();
+        for (index, covariance) in covariances.iter().enumerate().skip(360).step_by(20) {
+            let deviation = across.dot(&(covariance.fixed_view::<2, 2>(0, 0) * across)).sqrt();
+            assert!(deviation > 0.8 * least && deviation < 4.0 * least, "{index}: {deviation} {least}");
+        }
+    }
+}
+
+#[test]
+fn where_a_room_is_found_does_not_depend_on_where_it_was_left() {
+    let truth = through_two_rooms();
+    let mut smoother = between_two_rooms(&truth, 0.02);
+    smoother.settle(LAST_STEPS).unwrap();
+    let mut left = between_two_rooms(&truth, 0.02);
+    let end = truth[249];
+    for (index, pose) in left.poses.iter_mut().enumerate().skip(250) {
+        let along = (0.01 * WAY * (index - 249) as f64).min(WAY);
+        *pose += Vector3::new(-end.z.sin(), end.z.cos(), 0.0) * (0.06 * along);
+    }
+    let apart = distance(&left.poses, &smoother.poses);
+    left.settle(LAST_STEPS).unwrap();
+    let settled = distance(&left.poses, &smoother.poses);
+    // The last step of each is smaller than 3 mm.
+    assert!(apart > 0.3 && settled < 6e-3, "{apart} {settled}");
+}

@@ -7,10 +7,15 @@ use streaming_gp::linalg::{self, Matrix};
 use super::{Smoother, add_to};
 use crate::slam::tile::{Tile, add_eliminated};
 
+/// Share of the prior that is left out in the directions in which a field moves as a whole. What is left keeps the system positive definite.
+const LEFT_OUT: f64 = 0.999;
+
 /// The segments whose poses are estimated: all, or those of a window, while the others have told of the field what they know.
 pub(super) struct Window {
     /// Index of the first of these segments; its first pose is given unless all are estimated.
     pub first: usize,
+    /// Whether fields may move with their readings at no cost.
+    is_free: bool,
     /// Information of the segments before it on each tile in the window.
     maps: BTreeMap<usize, Map>,
 }
@@ -27,9 +32,18 @@ struct Map {
 }
 
 impl Window {
-    /// All segments.
+    /// All segments, where the prior holds each field about where it is: a path on the way does not follow at once what it passes.
     pub fn whole() -> Self {
-        Self { first: 0, maps: BTreeMap::new() }
+        Self { first: 0, is_free: false, maps: BTreeMap::new() }
+    }
+
+    /// All segments, where fields move freely with their readings, along the [motions](Tile::motions) that were found.
+    pub fn free() -> Self {
+        Self { is_free: true, ..Self::whole() }
+    }
+
+    pub fn is_free(&self) -> bool {
+        self.is_free
     }
 
     pub fn is_whole(&self) -> bool {
@@ -63,11 +77,16 @@ impl Window {
         let size = tile.field.len();
         let (information, eliminated) = (tile.information(), tile.eliminated());
         let given = self.maps.get(&index).map(|map| &map.eliminated);
+        let motions = if self.is_free { &tile.motions[..] } else { &[] };
         for column in 0..size {
             let target = &mut target.col_as_slice_mut(column)[column..size];
             for (target, row) in target.iter_mut().zip(column..) {
                 let given = given.map_or(0.0, |given| given[(column, row)]);
                 *target = information[(row, column)] - (eliminated[(column, row)] - given);
+            }
+            for motion in motions {
+                let factor = LEFT_OUT * motion[column];
+                target.iter_mut().zip(&motion[column..]).for_each(|(target, value)| *target -= factor * value);
             }
         }
     }
@@ -86,7 +105,7 @@ impl Map {
 impl Smoother {
     /// The window from this segment on.
     pub(super) fn window(&mut self, first: usize) -> Window {
-        let mut window = Window { first, maps: BTreeMap::new() };
+        let mut window = Window { first, ..Window::whole() };
         if window.is_whole() {
             return window;
         }
