@@ -15,7 +15,7 @@
 //! ([revisits]).
 //!
 //! Gauss-Newton: in a [window] of the last metres against the map so far, and for the whole path whenever it has become longer by
-//! a tenth, with the normal equations solved by [elimination].
+//! a tenth, with the normal equations solved by [elimination]. At the end, fields [move freely](motions) with their readings.
 
 mod covariance;
 mod elimination;
