@@ -303,8 +303,8 @@ impl Smoother {
     /// Estimates all poses together, with everything linearised where it is: once from the path as it is known now, and once from the best of
     /// the particle filter, since a place that was mistaken for another on the way may hold the path where it is. The path is kept that
     /// explains the readings better where one of both came back. Readings at places that were passed once are left out: there the field that is
-    /// likely before any reading would bend the path, and nothing tells better than odometry. Where most of what is revisited contradicts even
-    /// that path, it is odometry's.
+    /// likely before any reading would bend the path, and nothing tells better than odometry. Where what is revisited contradicts even that path
+    /// on the whole, it is odometry's.
     ///
     /// # Errors
     /// As [`run`](Self::run).
@@ -355,11 +355,9 @@ impl Smoother {
         Ok(())
     }
 
-    /// Takes the path of odometry where most of what this one revisits contradicts it.
+    /// Takes the path of odometry where what this one revisits contradicts it on the whole.
     fn keep_odometry_where_revisits_contradict(&mut self) -> Result<(), NotPositiveDefinite> {
-        let evidences: Vec<f64> = self.revisits()?.iter().map(|revisit| revisit.evidence).collect();
-        let contradicting = evidences.iter().filter(|evidence| **evidence < 0.0).count();
-        if 2 * contradicting > evidences.len() {
+        if self.proof_from(0)? < 0.0 {
             *self = self.at(dead_reckoning(self.poses[0], &self.links[..self.poses.len()]));
             self.settle(0)?;
         }

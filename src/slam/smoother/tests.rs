@@ -396,7 +396,7 @@ fn until_it_comes_back_the_path_on_the_way_is_that_of_odometry_however_wrong_the
 }
 
 #[test]
-fn a_path_that_most_of_its_revisits_contradict_yields_to_that_of_odometry() {
+fn a_path_that_its_revisits_contradict_yields_to_that_of_odometry() {
     let truth = path(250);
     let mut smoother = Smoother::new(Prior::new(FIELD, 4.0), truth[0], links(&truth, 0.0, 0.0, 5));
     smoother.run().unwrap();
