@@ -254,8 +254,8 @@ impl Segment {
         (self.cost, self.descent) = (cost, descent);
     }
 
-    /// Adds the derivatives of the readings, weighted, in a shift of the field in x and y, and in a turn of it about a place, as the unknowns of
-    /// the field see them. The mean of the field does not turn.
+    /// Adds the right-hand sides of the normal equations for translating the field in x and y, and for rotating it about a centre. The mean of
+    /// the field does not rotate.
     pub fn add_motions(
         &self,
         features: &Matrix,

@@ -60,7 +60,7 @@ pub(super) struct Tile {
     pub cost: f64,
     /// Values that the segments outside of a window have to add to minus their gradient, since the field has changed with the window.
     pub outdated: Vec<f64>,
-    /// Orthonormal changes of the unknowns with which the field moves as a whole, where they were looked for.
+    /// Rigid motions of the field, as orthonormal changes of its unknowns; empty until they are computed.
     pub motions: Vec<Vec<f64>>,
 }
 

@@ -1,10 +1,10 @@
-//! The directions in which the field of a tile moves as a whole.
+//! Rigid motions of a tile's field.
 //!
-//! A field is as likely wherever it lies and however it is turned. Gauss-Newton does not know that: when a field moves with its readings, its
-//! unknowns run along a circle, and the quadratic form of their prior counts the way along the tangent. It would hold the places of every tile
-//! as if they were known to some centimetres, however little odometry and the tiles around it tell: covariances come out too small, and steps
-//! too short. So the prior is left out of the second derivatives in three directions of each tile: those in which its field is shifted in x and
-//! y, and turned.
+//! The prior of a field is stationary and isotropic: a field that is translated or rotated together with the poses that saw it is as probable
+//! as before. Gauss-Newton loses this invariance. Along such a motion the unknowns move on a sphere, while the quadratic prior penalises the step
+//! along its tangent. Each tile would be anchored with a standard deviation of some centimetres, whatever odometry and other tiles say:
+//! covariances come out too small, and steps too short. So the prior is projected out of the second derivatives along three directions of
+//! each tile: translation in x and in y, and rotation.
 
 use nalgebra::Vector2;
 use streaming_gp::NotPositiveDefinite;
@@ -13,10 +13,10 @@ use streaming_gp::linalg;
 use super::{Smoother, add_to};
 use crate::slam::chain::MEAN;
 
-/// Steps of iterative refinement with which a motion is found: each makes the part of it that the prior suppresses smaller.
+/// Iterations of refinement of a motion: each reduces the bias by the prior (iterated Tikhonov regularisation).
 const REFINEMENTS: usize = 8;
 
-/// A motion that is more than this share of others, as squared norms, is none of its own.
+/// Least share of the squared norm of a motion that is orthogonal to the motions before it; with less it is dropped as linearly dependent.
 const LEAST_REST: f64 = 1e-3;
 
 impl Smoother {
@@ -28,7 +28,7 @@ impl Smoother {
         Ok(())
     }
 
-    /// Orthonormal changes of the unknowns of a field with which it is shifted in x and y, and turned.
+    /// Orthonormal changes of the unknowns of a field that translate it in x and y, and rotate it.
     fn motions(&self, index: usize) -> Result<Vec<Vec<f64>>, NotPositiveDefinite> {
         let tile = &self.tiles[index];
         let segments = || self.segments.iter().filter(|segment| segment.tile == index && segment.is_linearised());
@@ -45,7 +45,7 @@ impl Smoother {
         for right in moved {
             let mut motion = vec![0.0; right.len()];
             for _ in 0..REFINEMENTS {
-                // What the readings want beyond this motion: their information is that of the tile less the prior's.
+                // The residual of the normal equations without the prior, whose matrix is the information less the identity.
                 let mut rest = right.clone();
                 linalg::add_matrix_vector(&mut rest, -1.0, information.as_ref(), &motion);
                 add_to(&mut rest, &motion);

@@ -476,7 +476,7 @@ fn placed(pose: &PlanePose, seen_from: &PlanePose, now_from: &PlanePose) -> Plan
     now_from + Vector3::new(moved.x, moved.y, pose.z - seen_from.z)
 }
 
-/// The true path through both rooms, where odometry has no errors but may have those of this heading.
+/// The true path through both rooms by odometry without errors, under a prior with this noise of the heading.
 fn between_two_rooms(truth: &[PlanePose], heading: f64) -> Smoother {
     let mut links = links(truth, 0.0, 0.0, 5);
     let constant = Vector3::new(3.0, -2.0, -40.0);

@@ -7,7 +7,7 @@ use streaming_gp::linalg::{self, Matrix};
 use super::{Smoother, add_to};
 use crate::slam::tile::{Tile, add_eliminated};
 
-/// Share of the prior that is left out in the directions in which a field moves as a whole. What is left keeps the system positive definite.
+/// Share of the prior that is projected out along rigid motions of a field. The rest keeps the system positive definite.
 const LEFT_OUT: f64 = 0.999;
 
 /// The segments whose poses are estimated: all, or those of a window, while the others have told of the field what they know.
@@ -32,12 +32,12 @@ struct Map {
 }
 
 impl Window {
-    /// All segments, where the prior holds each field about where it is: a path on the way does not follow at once what it passes.
+    /// All segments. The prior penalises moving a field, which keeps a path on the way from following the readings of single passes.
     pub fn whole() -> Self {
         Self { first: 0, is_free: false, maps: BTreeMap::new() }
     }
 
-    /// All segments, where fields move freely with their readings, along the [motions](Tile::motions) that were found.
+    /// All segments, where fields move with their readings at no cost, along their [motions](Tile::motions).
     pub fn free() -> Self {
         Self { is_free: true, ..Self::whole() }
     }
