@@ -4,7 +4,7 @@ use nalgebra::{Isometry2, Matrix2, Matrix3, Vector3};
 use streaming_gp::NamedValue;
 
 use super::basis::FieldPrior;
-use super::chain::{DRIFT, IRON, OdometryNoise, PlanePose, SCALE, chain, plane_pose, wrapped};
+use super::chain::{DRIFT, IRON, LATENCY, OdometryNoise, PlanePose, SCALE, chain, plane_pose, wrapped};
 use super::prior::Prior;
 use super::smoother::{CHUNK, Revisit, Smoother};
 use crate::config::{self, Config, Mapped};
@@ -58,6 +58,8 @@ pub struct Estimate {
     pub length_ratio: f64,
     /// Drift of the heading of odometry, in radians per metre: positive where it turns too little to the left.
     pub drift: f64,
+    /// Time by which the stamps of readings are late, in seconds.
+    pub latency: f64,
     /// Hard iron of the sensor, in microtesla.
     pub hard_iron: [f64; 3],
     /// Where the path came back to places where it was before.
@@ -109,7 +111,7 @@ impl PathEstimator {
 
     /// Number of poses that are not estimated yet.
     pub fn waiting(&self) -> usize {
-        self.groups.len() - self.smoother.as_ref().map_or(0, |smoother| smoother.poses().len())
+        self.groups.len() - self.smoother.as_ref().map_or(0, |smoother| smoother.len())
     }
 
     /// Whether as many poses wait as are estimated at a time.
@@ -123,12 +125,13 @@ impl PathEstimator {
     /// [`Error`], as for all methods below.
     pub fn extend(&mut self) -> Result<(), Error> {
         let known = self.smoother.as_ref().map_or(0, Smoother::known);
-        let from = known.saturating_sub(1);
+        // The movement to the first new pose depends on the velocity at the pose before, which comes from the one before that.
+        let from = known.saturating_sub(2);
         let averages: Vec<Observation> = self.groups[from..].iter().map(|(average, _)| *average).collect();
         let links = chain(&averages);
         let smoother = match &mut self.smoother {
             Some(smoother) => {
-                smoother.push(&links[1..]);
+                smoother.push(&links[known - from..]);
                 smoother
             }
             None => {
@@ -157,30 +160,31 @@ impl PathEstimator {
 
     /// Where odometry was in the map at the poses so far.
     pub fn correction(&self) -> Result<Correction, Error> {
-        self.correction_to(self.smoother()?.poses())
+        self.correction_to(&self.smoother()?.path())
     }
 
-    /// How far these poses are from where odometry was by another correction: the largest distance in metres, or angle in radians.
+    /// How far the sensor was from where it measured by another correction: the largest distance in metres, or angle in radians.
     pub fn moved_since(&self, correction: &Correction) -> f64 {
-        let poses = self.smoother.as_ref().map_or(&[][..], Smoother::poses);
+        let measured = self.smoother.as_ref().map_or(&[][..], Smoother::measured);
         let moved = |((average, middle), pose): (&(Observation, f64), &PlanePose)| {
-            let before = correction.pose(*middle, &average.in_plane());
+            let before = correction.measured_pose(*middle, &average.in_plane());
             let angle = wrapped(pose.z - before.rotation.angle()).abs();
             (pose.xy() - before.translation.vector).norm().max(angle)
         };
-        self.groups.iter().zip(poses).map(moved).fold(0.0, f64::max)
+        self.groups.iter().zip(measured).map(moved).fold(0.0, f64::max)
     }
 
     /// How far the last of these poses is known.
     pub fn tracked(&self) -> Result<Tracked, Error> {
         let smoother = self.smoother()?;
-        let last = smoother.poses().len().checked_sub(1).ok_or(Error::NoAxes)?;
+        let last = smoother.len().checked_sub(1).ok_or(Error::NoAxes)?;
         Ok(Tracked {
             odometry: self.groups[last].0.in_plane(),
             covariance: smoother.covariance_of_last().map_err(|_| Error::NoSolution)?,
             noise: self.prior.odometry,
             pose_spacing: self.pose_spacing,
             drift: smoother.shared()[DRIFT],
+            latency: smoother.shared()[LATENCY],
         })
     }
 
@@ -194,6 +198,7 @@ impl PathEstimator {
             covariances: smoother.covariances_of_shape().map_err(|_| Error::NoSolution)?,
             length_ratio: smoother.length_ratio(),
             drift: shared[DRIFT],
+            latency: shared[LATENCY],
             hard_iron: shared.fixed_rows::<3>(IRON).into_owned().into(),
             revisits: smoother.revisits().map_err(|_| Error::NoSolution)?,
         })
@@ -204,10 +209,12 @@ impl PathEstimator {
     }
 
     fn correction_to(&self, poses: &[PlanePose]) -> Result<Correction, Error> {
-        let node = |((average, middle), pose): (&(Observation, f64), &PlanePose)| {
-            Node::new(*middle, &(Isometry2::new(pose.xy(), pose.z) * average.in_plane().inverse()))
+        let lags = self.smoother()?.lags(self.groups.iter().map(|(average, _)| plane_pose(average)));
+        let node = |(((average, middle), pose), lag): ((&(Observation, f64), &PlanePose), Vector3<f64>)| {
+            let transform = Isometry2::new(pose.xy(), pose.z) * average.in_plane().inverse();
+            Node { lag: lag.into(), ..Node::new(*middle, &transform) }
         };
-        Correction::new(self.groups.iter().zip(poses).map(node).collect()).ok_or(Error::NoSolution)
+        Correction::new(self.groups.iter().zip(poses).zip(lags).map(node).collect()).ok_or(Error::NoSolution)
     }
 }
 
@@ -222,13 +229,15 @@ pub struct Tracked {
     pose_spacing: f64,
     /// Drift of the heading of odometry, in radians per metre: positive where it turns too little to the left.
     pub drift: f64,
+    /// Time by which the stamps of readings are late, in seconds.
+    pub latency: f64,
 }
 
 impl Tracked {
     /// A path that begins here, by odometry.
     pub fn from_start(settings: &config::Slam, odometry: Isometry2<f64>) -> Self {
         let (noise, pose_spacing) = (OdometryNoise::of(settings), settings.pose_spacing);
-        Self { odometry, covariance: Matrix3::zeros(), noise, pose_spacing, drift: 0.0 }
+        Self { odometry, covariance: Matrix3::zeros(), noise, pose_spacing, drift: 0.0, latency: 0.0 }
     }
 
     /// Covariance of the pose in the map where odometry is here now; `map_from_odometry` turns it into the frame of the map.

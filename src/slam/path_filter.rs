@@ -256,11 +256,9 @@ fn noisy(prior: &Prior, link: &Link, pose: &PlanePose, shared: &Shared, random: 
 
 #[cfg(test)]
 mod tests {
-    use nalgebra::{Matrix3, Rotation2};
-
     use super::*;
     use crate::field::exact_evidence::ExactEvidence;
-    use crate::slam::chain::wrapped;
+    use crate::slam::chain::joined;
     use crate::slam::{FieldPrior, Smoother};
 
     /// Side of a square, in metres, and poses of a round.
@@ -294,13 +292,13 @@ mod tests {
         let truth = truth();
         let link = |(index, pose): (usize, &PlanePose)| {
             let before = index.checked_sub(1).map_or(pose, |before| &truth[before]);
-            let movement = Rotation2::new(-before.z) * (pose.xy() - before.xy());
-            let turn = wrapped(pose.z - before.z) - DRIFTING * movement.norm();
             let levelled = Rotation3::from_axis_angle(&Vector3::z_axis(), -pose.z);
             let field = levelled * field(pose.x + if index < ROUND - 20 { 0.0 } else { away }, pose.y);
-            Link { movement, turn, field, tilt: Matrix3::identity() }
+            let mut link = Link::new(before, pose, 0.2, field);
+            link.turn -= DRIFTING * link.movement.norm();
+            link
         };
-        truth.iter().enumerate().map(link).collect()
+        joined(truth.iter().enumerate().map(link).collect())
     }
 
     fn prior() -> Prior {
@@ -375,7 +373,7 @@ mod tests {
     fn a_long_way_round_is_closed_however_far_odometry_is_off() {
         let mut smoother = Smoother::new(prior(), truth()[0], links(0.0));
         smoother.run().unwrap();
-        let [odometry, found] = off_after_a_round(smoother.poses());
+        let [odometry, found] = off_after_a_round(&smoother.path());
         assert!(odometry > 2.5 && found < 0.1, "{odometry} {found}");
         let revisits = smoother.revisits().unwrap();
         assert!(revisits.iter().any(|revisit| revisit.way_round > 30.0 && revisit.evidence > 10.0), "{revisits:?}");
@@ -385,7 +383,7 @@ mod tests {
     fn a_place_whose_field_is_another_one_is_not_taken_for_where_the_path_was() {
         let mut smoother = Smoother::new(prior(), truth()[0], links(50.0));
         smoother.run().unwrap();
-        let [odometry, found] = off_after_a_round(smoother.poses());
+        let [odometry, found] = off_after_a_round(&smoother.path());
         let revisits = smoother.revisits().unwrap();
         assert!(odometry > 2.5 && found > 0.9, "{odometry} {found}");
         assert!(revisits.iter().all(|revisit| revisit.evidence < 10.0), "{revisits:?}");

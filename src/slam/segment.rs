@@ -12,7 +12,7 @@ use streaming_gp::linalg::{self, Matrix, MatrixMut};
 use streaming_gp::{MatrixRef, NotPositiveDefinite};
 
 use super::basis::{Basis, Phases, Potential};
-use super::chain::{IRON, Link, MEAN, Movement, OdometryNoise, PlanePose, SHARED, Shared};
+use super::chain::{IRON, Link, MEAN, Movement, OF_ODOMETRY, OdometryNoise, PlanePose, SHARED, Shared};
 use super::tridiagonal::ChainFactor;
 
 /// Columns of a block after those of the field: the shared unknowns, and two poses.
@@ -126,7 +126,7 @@ impl Parts {
     fn add_movement(&mut self, index: usize, movement: &Movement, value: &Vector3<f64>) {
         self.poses[index] += movement.before().tr_mul(value);
         *self.poses.get_mut(index + 1).unwrap_or(&mut self.next) += movement.after().tr_mul(value);
-        let mut odometry = self.shared.fixed_rows_mut::<2>(0);
+        let mut odometry = self.shared.fixed_rows_mut::<OF_ODOMETRY>(0);
         odometry += movement.shared().tr_mul(value);
     }
 }
@@ -138,9 +138,9 @@ impl Segment {
         Self { first, end, tile, inflation, counts, linearised, cost, descent }
     }
 
-    /// Poses of the segment.
-    pub fn poses<'a>(&self, poses: &'a [PlanePose]) -> &'a [PlanePose] {
-        &poses[self.first..self.end]
+    /// The part of the path's poses or links that belongs to the segment.
+    pub fn part<'a, T>(&self, path: &'a [T]) -> &'a [T] {
+        &path[self.first..self.end]
     }
 
     /// Whether it was linearised elsewhere: a pose moved by more than this, in metres or in radians; or with other variances, or before
@@ -151,7 +151,7 @@ impl Segment {
             || self.linearised.inflation != self.inflation
             || self.linearised.is_joined != (self.end < poses.len())
             || self.linearised.counts != self.counts
-            || self.poses(poses).iter().zip(&self.linearised.poses).any(moved)
+            || self.part(poses).iter().zip(&self.linearised.poses).any(moved)
     }
 
     /// The axes, where it was linearised, as combinations of the unknowns of the field.
@@ -167,7 +167,7 @@ impl Segment {
     pub fn weigh(&mut self, problem: &Problem<'_>, basis: &Basis, poses: &[PlanePose]) -> Matrix {
         let variances = (basis.left_out() + Vector2::repeat(problem.noise)) * self.inflation;
         let counting = self.counts.iter().filter(|counts| **counts).count();
-        self.linearised.poses = self.poses(poses).to_vec();
+        self.linearised.poses = self.part(poses).to_vec();
         self.linearised.inflation = self.inflation;
         self.linearised.is_joined = self.end < poses.len();
         self.linearised.log_variances = counting as f64 * (2.0 * variances.x.ln() + variances.y.ln());
@@ -222,7 +222,7 @@ impl Segment {
             let value = link.field - turned * field - link.tilt * iron;
             (Reading { in_pose, in_iron: turned.tr_mul(&link.tilt) }, Residual { value, turned, phases })
         };
-        self.poses(at.poses).iter().zip(&problem.links[self.first..self.end]).map(reading).collect()
+        self.part(at.poses).iter().zip(self.part(problem.links)).map(reading).collect()
     }
 
     /// The movements from each of its poses to the next, the last to the first pose of the next segment.
@@ -239,7 +239,7 @@ impl Segment {
         let Linearised { poses, slope_of_determinant, log_variances, .. } = &self.linearised;
         let mut cost = 0.5 * log_variances;
         // The log determinant, as it changes since it was computed.
-        let moved = self.poses(at.poses).iter().zip(poses).map(|(now, then)| now.xy() - then.xy());
+        let moved = self.part(at.poses).iter().zip(poses).map(|(now, then)| now.xy() - then.xy());
         cost += moved.zip(slope_of_determinant).map(|(moved, slope)| moved.dot(slope)).sum::<f64>();
         let mut descent = Parts::zeros(self.end - self.first, basis);
         for (index, (reading, residual)) in self.readings(problem, at, basis).iter().enumerate() {
@@ -350,7 +350,7 @@ impl Segment {
         }
         for (index, movement) in self.linearised.movements.iter().enumerate() {
             let after = change.poses.get(index + 1).unwrap_or(&change.next);
-            let odometry = movement.shared() * change.shared.fixed_rows::<2>(0);
+            let odometry = movement.shared() * change.shared.fixed_rows::<OF_ODOMETRY>(0);
             let changed = movement.before() * change.poses[index] + movement.after() * after + odometry;
             product.add_movement(index, movement, &movement.weight.component_mul(&changed));
         }
@@ -451,17 +451,17 @@ impl Sums {
     fn add_movement(&mut self, index: usize, movement: &Movement) {
         let Self { border, coupling, field, poses } = self;
         let (field, poses) = (*field, *poses);
-        // A row for each of scale and drift, the pose before and the one after.
+        // Derivatives in the pose before, in the one after, and in what is shared.
         let (before, after, shared) = (movement.before(), movement.after(), movement.shared());
         let weight = Matrix3::from_diagonal(&movement.weight);
         let shared_shared = shared.tr_mul(&(weight * shared));
-        add(border, field, 0, shared_shared.iter().copied(), 2);
+        add(border, field, 0, shared_shared.iter().copied(), OF_ODOMETRY);
         let first = field + SHARED;
         let next = first + 3;
         for (pose, is_after) in [(before, false), (after, true)] {
             let with_shared = pose.tr_mul(&(weight * shared));
             let number = index + usize::from(is_after);
-            for (row, column) in (0..3).flat_map(|row| (0..2).map(move |column| (row, column))) {
+            for (row, column) in (0..3).flat_map(|row| (0..OF_ODOMETRY).map(move |column| (row, column))) {
                 let value = with_shared[(row, column)];
                 if number == 0 {
                     border[(field + column, SHARED + row)] += value;

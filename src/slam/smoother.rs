@@ -26,7 +26,7 @@ mod window;
 
 use std::sync::Arc;
 
-use nalgebra::{Matrix3, Rotation2, Vector2};
+use nalgebra::{Matrix3, Rotation2, Vector2, Vector3};
 use streaming_gp::NotPositiveDefinite;
 use streaming_gp::linalg::{self, Matrix};
 
@@ -98,6 +98,7 @@ pub struct Smoother {
     /// Shared by the paths that are compared.
     links: Arc<Vec<Link>>,
     layout: Layout,
+    /// Where the sensor was when it measured.
     poses: Vec<PlanePose>,
     /// The path as it was known when each pose was added.
     online: Vec<PlanePose>,
@@ -112,6 +113,8 @@ pub struct Smoother {
     filter: Arc<PathFilter>,
     revisits: Revisits,
     has_returned: bool,
+    /// Whether the latency is estimated: on the way, readings of single passes would bend it.
+    is_latency_estimated: bool,
     /// Covariance of the last pose when the whole path was estimated last.
     covariance_of_whole: Matrix3<f64>,
     covariance_of_last: Option<Matrix3<f64>>,
@@ -140,6 +143,7 @@ impl Smoother {
             filter,
             revisits,
             has_returned: false,
+            is_latency_estimated: false,
             covariance_of_whole: Matrix3::zeros(),
             covariance_of_last: None,
         };
@@ -150,9 +154,30 @@ impl Smoother {
         smoother
     }
 
-    /// The poses so far.
-    pub fn poses(&self) -> &[PlanePose] {
+    /// Number of poses so far.
+    pub fn len(&self) -> usize {
+        self.poses.len()
+    }
+
+    /// Where the sensor was when it measured each reading.
+    pub fn measured(&self) -> &[PlanePose] {
         &self.poses
+    }
+
+    /// The movements by odometry in the time by which readings are late: since the sensor measured, in the frame of odometry, whose poses at
+    /// the stamps are these.
+    pub fn lags(&self, odometry: impl Iterator<Item = PlanePose>) -> impl Iterator<Item = Vector3<f64>> {
+        odometry.zip(&*self.links).map(|(pose, link)| link.lag_at(&pose, &self.shared))
+    }
+
+    /// The path so far: the poses at the stamps of the readings.
+    pub fn path(&self) -> Vec<PlanePose> {
+        self.path_from(0)
+    }
+
+    fn path_from(&self, first: usize) -> Vec<PlanePose> {
+        let measured = self.poses[first..].iter().zip(&self.links[first..]);
+        measured.map(|(pose, link)| link.at_stamp(pose, &self.shared)).collect()
     }
 
     /// Each pose as it was estimated when its chunk was added.
@@ -229,6 +254,7 @@ impl Smoother {
             self.estimate_again(0)?;
             self.next_whole = 0.0;
         }
+        self.is_latency_estimated = false;
         let before = self.poses.len();
         let first = if before == 1 { 0 } else { before };
         for link in &self.links[before..self.links.len().min(before + CHUNK)] {
@@ -268,13 +294,13 @@ impl Smoother {
             self.covariance_of_last = Some(self.covariance_of_whole + self.covariance_of_last_in(&window)?);
         }
         self.online.truncate(first);
-        self.online.extend_from_slice(&self.poses[first..]);
+        self.online.extend(self.path_from(first));
         Ok(())
     }
 
     /// Draws other paths, up to the last pose.
     fn draw_again(&mut self, seed: u64) {
-        if let Some(start) = self.poses.first() {
+        if let Some(start) = self.path().first() {
             self.filter = Arc::new(PathFilter::new(&self.prior, *start, seed));
             self.advance_filter();
         }
@@ -315,6 +341,7 @@ impl Smoother {
         if !self.is_valid {
             return Err(NotPositiveDefinite);
         }
+        self.is_latency_estimated = true;
         self.advance_filter();
         let scale_deviation = self.prior.shared[SCALE];
         if !self.prior.is_lengthscale_known {
@@ -345,7 +372,8 @@ impl Smoother {
         let mut as_it_was = self.at(self.poses.clone());
         as_it_was.shared = self.shared;
         as_it_was.lay_out();
-        self.poses = self.filter.best(&self.links);
+        let best = self.filter.best(&self.links);
+        self.poses = best.iter().zip(&*self.links).map(|(pose, link)| link.measured(pose, &self.shared)).collect();
         let is_better = self
             .settle(LAST_STEPS)
             .and_then(|()| Ok(self.proof_from(0)? > proof.max(PROVEN) && self.is_better_than(&as_it_was)?));
@@ -358,7 +386,7 @@ impl Smoother {
     /// Takes the path of odometry where what this one revisits contradicts it on the whole.
     fn keep_odometry_where_revisits_contradict(&mut self) -> Result<(), NotPositiveDefinite> {
         if self.proof_from(0)? < 0.0 {
-            *self = self.at(dead_reckoning(self.poses[0], &self.links[..self.poses.len()]));
+            *self = self.at(dead_reckoning(self.path()[0], &self.links[..self.poses.len()]));
             self.settle(0)?;
         }
         Ok(())

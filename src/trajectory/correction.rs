@@ -27,6 +27,10 @@ pub struct Node {
     /// readings.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub hard_iron: [f64; 3],
+    /// Movement of the robot by odometry in the time by which the stamps of readings are late: metres along the axes of odometry's frame, and
+    /// radians. An observation was measured so far before its pose.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub lag: [f64; 3],
     /// The moment that another SLAM gave a pose for, if it did.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub given: Option<Given>,
@@ -43,15 +47,15 @@ pub struct Given {
     pub heading: f64,
 }
 
-fn is_zero(hard_iron: &[f64; 3]) -> bool {
-    *hard_iron == [0.0; 3]
+fn is_zero(vector: &[f64; 3]) -> bool {
+    *vector == [0.0; 3]
 }
 
 impl Node {
     /// A node that holds this transform at an observation.
     pub fn new(observation: f64, transform: &Isometry2<f64>) -> Self {
         let (place, turn) = (transform.translation.vector.into(), transform.rotation.angle());
-        Self { observation, place, turn, hard_iron: [0.0; 3], given: None }
+        Self { observation, place, turn, hard_iron: [0.0; 3], lag: [0.0; 3], given: None }
     }
 
     /// The transform that brings the robot's body from where it was by odometry to this pose of another SLAM.
@@ -74,7 +78,13 @@ impl Node {
     fn is_finite(&self) -> bool {
         let numbers = [self.observation, self.turn];
         let given = self.given.iter().flat_map(|given| given.place.iter().chain([&given.heading]));
-        numbers.iter().chain(&self.place).chain(&self.hard_iron).chain(given).all(|number| number.is_finite())
+        numbers
+            .iter()
+            .chain(&self.place)
+            .chain(&self.hard_iron)
+            .chain(&self.lag)
+            .chain(given)
+            .all(|number| number.is_finite())
     }
 }
 
@@ -115,14 +125,24 @@ impl Correction {
         }
     }
 
+    /// Where an observation at this pose of odometry was measured, in the map.
+    pub fn measured_pose(&self, observation: f64, odometry: &Isometry2<f64>) -> Isometry2<f64> {
+        let lag = self.between(observation, |node| &node.lag);
+        let place = odometry.translation.vector - lag.xy();
+        self.pose(observation, &Isometry2::new(place, odometry.rotation.angle() - lag.z))
+    }
+
     /// The hard iron that is taken out of the readings of an observation, along the axes of the sensor, in microtesla.
     pub fn hard_iron(&self, observation: f64) -> Vector3<f64> {
+        self.between(observation, |node| &node.hard_iron)
+    }
+
+    fn between(&self, observation: f64, of_node: impl Fn(&Node) -> &[f64; 3]) -> Vector3<f64> {
+        let of_node = |node| Vector3::from(*of_node(node));
         match self.around(observation) {
             Around::None => Vector3::zeros(),
-            Around::One(node) => node.hard_iron.into(),
-            Around::Two { nodes: [before, after], fraction } => {
-                Vector3::from(before.hard_iron).lerp(&after.hard_iron.into(), fraction)
-            }
+            Around::One(node) => of_node(node),
+            Around::Two { nodes: [before, after], fraction } => of_node(before).lerp(&of_node(after), fraction),
         }
     }
 
@@ -139,14 +159,14 @@ impl Correction {
         }
     }
 
-    /// Observations, the first of which has this number in the trajectory, at their poses in the map.
+    /// Observations, the first of which has this number in the trajectory, where they were measured in the map.
     pub fn apply(&self, first: usize, observations: &[Observation]) -> Vec<Observation> {
         if self.nodes.is_empty() {
             return observations.to_vec();
         }
         let apply = |(index, observation): (usize, &Observation)| {
             let at = (first + index) as f64;
-            let moved = observation.moved_to(&self.pose(at, &observation.in_plane()));
+            let moved = observation.moved_to(&self.measured_pose(at, &observation.in_plane()));
             let hard_iron = self.hard_iron(at);
             if hard_iron == Vector3::zeros() { moved } else { moved.without_hard_iron(&hard_iron) }
         };
@@ -166,7 +186,9 @@ impl Correction {
         let at_end = |index: usize| {
             let odometry = observations[index].in_plane();
             let own = self.pose(index as f64, &odometry) * odometry.inverse();
-            Node { hard_iron: self.hard_iron(index as f64).into(), ..Node::new(index as f64, &own) }
+            let at = index as f64;
+            let lag = self.between(at, |node| &node.lag).into();
+            Node { hard_iron: self.hard_iron(at).into(), lag, ..Node::new(at, &own) }
         };
         let is_within = |node: &&Node| node.observation > 0.0 && node.observation < last as f64;
         let mut nodes = vec![at_end(0)];
@@ -174,6 +196,7 @@ impl Correction {
         nodes.extend((last > 0).then(|| at_end(last)));
         let place = |node: Node| Node {
             hard_iron: (Vector3::from(node.hard_iron) + hard_iron).into(),
+            lag: node.lag,
             ..Node::new(first as f64 + node.observation, &(frame * node.transform()))
         };
         nodes.into_iter().map(place).collect()
@@ -232,6 +255,31 @@ mod tests {
         // What does not depend on the pose stays, and a later part of the trajectory moves as in the whole.
         assert_eq!((moved[5].strength, moved[5].readings, moved[5].stamp), (45.0, 3, observations[5].stamp));
         assert_eq!(correction.apply(3, &observations[3..]), moved[3..]);
+    }
+
+    #[test]
+    fn observations_are_mapped_where_they_were_measured() {
+        let quarter = std::f64::consts::FRAC_PI_2;
+        let late = |observation: f64, lag: [f64; 3]| Node { lag, ..node(observation, 1.0, 0.0, quarter) };
+        let correction = Correction::new(vec![late(0.0, [0.1, 0.0, 0.2]), late(2.0, [0.3, 0.2, 0.0])]).unwrap();
+        let observations: Vec<_> = (0..3).map(|index| observation(f64::from(index))).collect();
+        let moved = correction.apply(0, &observations);
+        // By odometry the second one was measured at (1, 0) less the mean of both lags, and odometry's frame is turned by a quarter.
+        let measured = moved[1].in_plane();
+        let expected = Isometry2::new(Vector2::new(1.1, 0.8), quarter - 0.1);
+        assert!((measured.translation.vector - expected.translation.vector).norm() < 1e-12, "{measured}");
+        assert!(measured.rotation.angle_to(&expected.rotation).abs() < 1e-12, "{measured}");
+        // The path is where the robot was at the stamp.
+        let path = correction.pose(1.0, &observations[1].in_plane());
+        assert!((path.translation.vector - Vector2::new(1.0, 1.0)).norm() < 1e-12, "{path}");
+        // As a part of a longer trajectory, in a frame of its own.
+        let frame = Isometry2::new(Vector2::new(5.0, 0.0), quarter);
+        let part = correction.of_part(&observations.iter().collect::<Vec<_>>(), 4, &frame, &Vector3::zeros());
+        let of_part = Correction::new(part).unwrap().apply(4, &observations);
+        for (alone, joined) in moved.iter().zip(&of_part) {
+            let expected = frame * alone.in_plane();
+            assert!((joined.in_plane().translation.vector - expected.translation.vector).norm() < 1e-12);
+        }
     }
 
     #[test]

@@ -17,7 +17,7 @@ use magmap::config::{Config, Mapped};
 use magmap::field::map::FieldMap;
 use magmap::field::model::FieldModel;
 use magmap::slam::{
-    DRIFT, IRON, PlanePose, Prior, SCALE, Shared, Smoother, chain, local_hyperparameters, moved, plane_pose,
+    DRIFT, IRON, LATENCY, PlanePose, Prior, SCALE, Shared, Smoother, chain, local_hyperparameters, moved, plane_pose,
 };
 use magmap::store::Database;
 use magmap_tools::locate::CHI_SQUARED_95;
@@ -74,20 +74,21 @@ impl TruePath {
         for link in &links[1..] {
             odometry.push(link.follow(&odometry[odometry.len() - 1], &Shared::zeros()));
         }
+        let by_odometry = moved(observations, &odometry);
         let prior = match field {
             Some(field) => Prior::new(*field, NOISE),
             None => {
                 let config = Config::default();
-                let learnt = local_hyperparameters(&config, &moved(observations, &odometry), &|| false);
+                let learnt = local_hyperparameters(&config, &by_odometry, &|| false);
                 Prior::learnt(&config.slam, config.vector.hard_iron, &learnt).context("no batch was learnt")?
             }
         };
         let start = Instant::now();
-        let mut smoother = Smoother::new(prior, truth[0], links);
+        let mut smoother = Smoother::new(prior, truth[0], chain(&by_odometry));
         smoother.run().ok().context("the smoother failed")?;
         let covariances = smoother.covariances_of_shape().ok().context("the smoother failed")?;
         let seconds = start.elapsed().as_secs_f64();
-        let [poses, online] = [smoother.poses(), smoother.online()].map(<[_]>::to_vec);
+        let (poses, online, measured) = (smoother.path(), smoother.online().to_vec(), smoother.measured().to_vec());
         let shared = *smoother.shared();
         // A map of a large place takes as much memory.
         drop(smoother);
@@ -99,7 +100,7 @@ impl TruePath {
         let is_inside = |(error, covariance): &(&Vector2<f64>, &Matrix2<f64>)| {
             covariance.try_inverse().is_some_and(|inverse| error.dot(&(inverse * **error)) < CHI_SQUARED_95)
         };
-        let map = self.map(&smoothed)?;
+        let map = self.map(&measured.iter().map(|pose| moved_by(&fit, pose)).collect::<Vec<_>>())?;
         let row = Row {
             world: self.world,
             errors,
@@ -114,6 +115,7 @@ impl TruePath {
             map_rmse_true_path: self.map_error_true_path,
             scale: shared[SCALE],
             drift: shared[DRIFT],
+            latency: shared[LATENCY],
             hard_iron: shared.fixed_rows::<3>(IRON).into_owned().into(),
             seconds,
         };
@@ -187,6 +189,8 @@ pub struct Row {
     pub scale: f64,
     /// Estimated drift of the heading, in radians per metre.
     pub drift: f64,
+    /// Estimated latency of the readings, in seconds.
+    pub latency: f64,
     /// Estimated hard iron, in microtesla.
     pub hard_iron: [f64; 3],
     /// Duration of smoothing with its covariances, in seconds.
@@ -196,11 +200,13 @@ pub struct Row {
 /// The rotation and the shift with which poses fit the true ones best, and the poses with them.
 fn aligned(poses: &[PlanePose], truth: &[PlanePose]) -> (Isometry2<f64>, Vec<PlanePose>) {
     let fit = alignment(&pairs(poses, truth));
-    let moved = |pose: &PlanePose| {
-        let place = fit * Point2::from(pose.xy());
-        PlanePose::new(place.x, place.y, pose.z + fit.rotation.angle())
-    };
-    (fit, poses.iter().map(moved).collect())
+    (fit, poses.iter().map(|pose| moved_by(&fit, pose)).collect())
+}
+
+/// A pose in another frame.
+fn moved_by(transform: &Isometry2<f64>, pose: &PlanePose) -> PlanePose {
+    let place = transform * Point2::from(pose.xy());
+    PlanePose::new(place.x, place.y, pose.z + transform.rotation.angle())
 }
 
 /// Places beside the true ones.

@@ -86,7 +86,7 @@ fn the_field_corrects_the_path_and_the_map_is_made_from_that() {
     assert!(truth.corrected < 0.08 && truth.corrected_most < 0.25, "{path:?}");
     // The field does not tell the size of the path. Wherever it came back, readings agree with those from before, and some metres prove it.
     let slam = path.slam.as_ref().unwrap();
-    assert!((slam.length_ratio - 1.0).abs() < 0.005, "{}", slam.length_ratio);
+    assert!((slam.length_ratio - 1.0).abs() < 0.005 && slam.latency.abs() < 0.03, "{slam:?}");
     assert!(slam.revisits.iter().all(|revisit| revisit.evidence > 0.0), "{:?}", slam.revisits);
     let long: Vec<_> = slam.revisits.iter().filter(|revisit| revisit.length > 3.0).collect();
     let proven = long.iter().filter(|revisit| revisit.evidence > 10.0).count();
@@ -167,6 +167,35 @@ fn odometry_that_drifts_is_not_taken_for_wrong_axes() {
     assert_eq!(report.doubt, None);
     let truth = report.corrected_path.unwrap().truth.unwrap();
     assert!(truth.odometry > 0.8 && truth.corrected < 0.1, "{truth:?}");
+}
+
+#[test]
+fn readings_that_are_late_show_their_latency_and_are_mapped_where_they_were_measured() {
+    let (mut drive, folder) = (drive(), tempdir().unwrap());
+    let late = 0.2;
+    for sample in &mut drive {
+        if let Measurement::Reading(reading) = &mut sample.measurement {
+            reading.stamp = reading.stamp.shifted(late);
+        }
+    }
+    drive.sort_by_key(|sample| sample.measurement.stamp());
+    let path = replay(&settings(), folder.path(), &drive, Options::default(), "one").unwrap().report.corrected_path;
+    let (truth, slam) = path.map(|path| (path.truth.unwrap(), path.slam.unwrap())).unwrap();
+    assert!((slam.latency - late).abs() < 0.03 && truth.corrected < 0.08, "{truth:?} {slam:?}");
+
+    // The sensor moves by 0.5 m/s or turns: seen from the path at their stamps, observations are up to a decimetre back.
+    let database = Database::open(folder.path().join("map.magmap")).unwrap();
+    let recovered = Arc::new(database).recover(&settings(), Gaps::Stop, |_| {}).unwrap();
+    let trajectory = recovered.mapper.trajectory();
+    let observations: Vec<Observation> = trajectory.observations().copied().collect();
+    let corrected = trajectory.correction.apply(0, &observations);
+    let back = |(index, (by_odometry, corrected)): (usize, (&Observation, &Observation))| {
+        let at_stamp = trajectory.correction.pose(index as f64, &by_odometry.in_plane());
+        (corrected.in_plane().translation.vector - at_stamp.translation.vector).norm()
+    };
+    let back: Vec<f64> = observations.iter().zip(&corrected).enumerate().map(back).collect();
+    let furthest = back.iter().copied().fold(0.0, f64::max);
+    assert!(furthest > 0.08 && furthest < 0.15, "{furthest}");
 }
 
 #[test]

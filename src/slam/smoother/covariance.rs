@@ -1,4 +1,4 @@
-//! How uncertain the path is.
+//! How uncertain the path is: the poses at the stamps, to which the uncertainty of the latency contributes.
 
 use nalgebra::{Matrix2, Matrix2x3, Matrix3, Vector2, Vector3};
 use streaming_gp::NotPositiveDefinite;
@@ -7,7 +7,7 @@ use streaming_gp::linalg::{self, Matrix};
 use super::Smoother;
 use super::elimination::{Place, Reduced, Unknowns};
 use super::window::Window;
-use crate::slam::chain::{PlanePose, SHARED, Shared};
+use crate::slam::chain::{LATENCY, PlanePose, SHARED, Shared};
 
 impl Smoother {
     /// Covariance of each pose after the path is turned and shifted to fit the truth best, as paths are compared: how uncertain its shape
@@ -26,9 +26,9 @@ impl Smoother {
             let place = |change: &Matrix2x3<f64>| Vector3::new(change[(0, axis)], change[(1, axis)], 0.0);
             self.right_hand_side(changes.iter().map(place).collect())
         };
-        let spread = self.solve(&Window::free(), [0, 1, 2].map(right))?;
+        let spread = self.solve(&Window::free(), [0, 1, 2].map(right))?.map(|solution| self.at_stamps(&solution));
         // C G, place by place, and G'G, G'C G.
-        let with = |index: usize| Matrix2x3::from_fn(|row, axis| spread[axis].poses[index][row]);
+        let with = |index: usize| Matrix2x3::from_fn(|row, axis| spread[axis][index][row]);
         let squares: Matrix3<f64> = changes.iter().map(|change| change.tr_mul(change)).sum();
         let whole: Matrix3<f64> = changes.iter().enumerate().map(|(index, change)| change.tr_mul(&with(index))).sum();
         // A path of one place cannot be turned.
@@ -68,12 +68,27 @@ impl Smoother {
             self.right_hand_side(poses)
         };
         let solutions = self.solve(window, [0, 1, 2].map(right))?;
-        Ok(Matrix3::from_columns(&solutions.map(|solution| solution.poses[count - 1])))
+        Ok(Matrix3::from_columns(&solutions.map(|solution| self.at_stamps(&solution)[count - 1])))
     }
 
-    /// A right-hand side of poses alone.
+    /// A right-hand side of the last poses at their stamps.
     fn right_hand_side(&self, poses: Vec<Vector3<f64>>) -> Unknowns {
-        Unknowns { poses, fields: self.no_fields(), shared: Shared::zeros() }
+        let mut shared = Shared::zeros();
+        shared[LATENCY] =
+            poses.iter().zip(self.velocities(poses.len())).map(|(pose, velocity)| pose.dot(&velocity)).sum();
+        Unknowns { poses, fields: self.no_fields(), shared }
+    }
+
+    /// Changes of the last poses at their stamps.
+    fn at_stamps(&self, change: &Unknowns) -> Vec<Vector3<f64>> {
+        let velocities = self.velocities(change.poses.len());
+        change.poses.iter().zip(velocities).map(|(pose, velocity)| pose + velocity * change.shared[LATENCY]).collect()
+    }
+
+    /// Velocities at the last poses, in the frame of the map.
+    pub(super) fn velocities(&self, count: usize) -> impl Iterator<Item = Vector3<f64>> {
+        let last = self.poses.len() - count..self.poses.len();
+        self.links[last.clone()].iter().zip(&self.poses[last]).map(|(link, pose)| link.velocity_in_map(pose))
     }
 
     /// Covariance of each pose given the first, with field and sensor marginalised.
@@ -132,6 +147,12 @@ impl Smoother {
                     if let Some(axis) = row.checked_sub(SHARED).filter(|axis| *axis < 3) {
                         target[(at, axis)] = -1.0;
                     }
+                }
+                let latency = tile.column(LATENCY);
+                for (index, (link, pose)) in segment.part(&self.links).iter().zip(segment.part(&self.poses)).enumerate()
+                {
+                    let velocity = link.velocity_in_map(pose);
+                    (0..3).for_each(|axis| by_border[(latency, 3 * index + axis)] -= velocity[axis]);
                 }
                 // Given the border, the unknowns of the tile vary by its factor; with the border, by its regression.
                 linalg::add_product(by_border.as_mut(), -1.0, tile.regression.transpose(), by_tile.as_ref());

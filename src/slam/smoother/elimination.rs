@@ -14,11 +14,11 @@ use streaming_gp::linalg::{self, Matrix};
 use super::window::Window;
 use super::{Smoother, add_to};
 use crate::slam::basis::Potential;
-use crate::slam::chain::{SHARED, Shared};
+use crate::slam::chain::{LATENCY, SHARED, Shared};
 use crate::slam::segment::{AFTER_FIELD, Parts, Segment};
 use crate::slam::tile::Tile;
 
-/// Information of what is given: the first pose, and in a window all that is shared.
+/// Information of what is given: the first pose, in a window all that is shared, and on the way the latency.
 pub(super) const GIVEN: f64 = 1e8;
 
 /// A number for each unknown: a change, or minus the gradient.
@@ -133,9 +133,17 @@ impl Smoother {
     fn reduce(&self, window: &Window, order: Order, rights: &mut [Rows]) -> Result<Reduced, NotPositiveDefinite> {
         let mut system = linalg::zeros(order.border, order.border);
         for (index, deviation) in self.prior.shared.iter().enumerate() {
-            system[(index, index)] += if window.is_whole() { 1.0 / (deviation * deviation) } else { GIVEN };
+            let is_estimated = window.is_whole() && (index != LATENCY || self.is_latency_estimated);
+            system[(index, index)] += if is_estimated { 1.0 / (deviation * deviation) } else { GIVEN };
         }
-        (SHARED..SHARED + 3).for_each(|index| system[(index, index)] += GIVEN);
+        // The first pose is given as it is at its stamp.
+        let first = self.segments.get(order.first).map_or(0, |segment| segment.first);
+        let velocities = self.velocities(self.poses.len() - first).next().unwrap_or_default();
+        for (row, velocity) in (SHARED..).zip(&velocities) {
+            system[(row, row)] += GIVEN;
+            system[(row, LATENCY)] += GIVEN * velocity;
+            system[(LATENCY, LATENCY)] += GIVEN * velocity * velocity;
+        }
         let mut tiles = Vec::with_capacity(self.tiles.len());
         for index in 0..self.tiles.len() {
             let factor = self.factor_of_tile(window, &order, index)?;

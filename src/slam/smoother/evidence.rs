@@ -120,7 +120,7 @@ fn log_likelihood(features: &Matrix, mut values: Vec<f64>) -> Result<f64, NotPos
 
 #[cfg(test)]
 mod tests {
-    use nalgebra::{DMatrix, DVector, Matrix3, Vector2};
+    use nalgebra::{DMatrix, DVector};
 
     use super::*;
     use crate::slam::{FieldPrior, Link, Prior};
@@ -134,12 +134,7 @@ mod tests {
         let link = |(index, step): (usize, usize)| {
             let truth = 0.1 * f64::from(step as u32) - if index < 100 { 0.0 } else { off };
             let levelled = Rotation3::from_axis_angle(&Vector3::z_axis(), -turn(index));
-            Link {
-                movement: Vector2::new(0.1, 0.0),
-                turn: 0.0,
-                field: levelled * field(truth),
-                tilt: Matrix3::identity(),
-            }
+            Link::new(&PlanePose::zeros(), &PlanePose::new(0.1, 0.0, 0.0), 0.2, levelled * field(truth))
         };
         let prior = FieldPrior { variance_below: 60.0, variance_above: 20.0, lengthscale: 0.9 };
         let start = PlanePose::zeros();

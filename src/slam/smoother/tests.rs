@@ -2,11 +2,14 @@ use std::f64::consts::SQRT_2;
 
 use super::elimination::{GIVEN, Unknowns};
 use super::*;
-use crate::slam::chain::{DRIFT, MEAN, SHARED};
-use crate::slam::{FieldPrior, IRON, wrapped};
-use nalgebra::{DMatrix, DVector, Matrix3, Rotation2, Vector2, Vector3};
+use crate::slam::chain::{DRIFT, LATENCY, MEAN, SHARED, joined};
+use crate::slam::{FieldPrior, IRON};
+use nalgebra::{DMatrix, DVector, Rotation2, Vector2, Vector3};
 
 const FIELD: FieldPrior = FieldPrior { variance_below: 80.0, variance_above: 30.0, lengthscale: 0.9 };
+
+/// Time between two poses of a path, in seconds.
+const STEP: f64 = 0.2;
 
 /// A smooth field with sources below and above, and a sensor with a hard iron.
 fn reading(pose: &PlanePose) -> Vector3<f64> {
@@ -44,15 +47,13 @@ fn links(path: &[PlanePose], scale: f64, noise: f64, seed: u64) -> Vec<Link> {
     };
     let link = |(index, pose): (usize, &PlanePose)| {
         let before = index.checked_sub(1).map_or(pose, |before| &path[before]);
-        Link {
-            movement: Rotation2::new(-before.z) * (pose.xy() - before.xy()) * (1.0 + scale)
-                + Vector2::new(normal(), normal()) * noise,
-            turn: wrapped(pose.z - before.z) + 3.0 * noise * normal(),
-            field: reading(pose) + Vector3::new(normal(), normal(), normal()) * 0.3,
-            tilt: Matrix3::identity(),
-        }
+        let mut link = Link::new(before, pose, STEP, reading(pose));
+        link.movement = link.movement * (1.0 + scale) + Vector2::new(normal(), normal()) * noise;
+        link.turn += 3.0 * noise * normal();
+        link.field += Vector3::new(normal(), normal(), normal()) * 0.3;
+        link
     };
-    path.iter().enumerate().map(link).collect()
+    joined(path.iter().enumerate().map(link).collect())
 }
 
 /// A short path in several segments and tiles, away from the optimum.
@@ -62,6 +63,7 @@ fn unfinished() -> Smoother {
     let mut smoother = Smoother::new(prior, path(1)[0], links(&path(46), 0.02, 0.002, 3));
     smoother.extend().unwrap();
     smoother.extend().unwrap();
+    smoother.is_latency_estimated = true;
     for (index, pose) in smoother.poses.iter_mut().enumerate().skip(1) {
         *pose += Vector3::new((index as f64).sin(), (1.7 * index as f64).cos(), (0.3 * index as f64).sin()) * 0.01;
     }
@@ -121,7 +123,7 @@ fn cost_with_variances_kept(smoother: &Smoother) -> f64 {
         tile.make_room();
         let potential = tile.potential();
         for segment in segments.iter_mut().filter(|segment| segment.tile == index) {
-            segment.linearised.poses = segment.poses(poses).to_vec();
+            segment.linearised.poses = segment.part(poses).to_vec();
             segment.add_information(&segment.features(&tile.basis), 1.0, tile.information_mut());
             segment.descend(&problem, At { poses, shared, potential: &potential }, &tile.basis);
             cost += segment.cost;
@@ -159,7 +161,14 @@ fn dense(smoother: &Smoother) -> DMatrix<f64> {
         information[(row, row)] += 1.0 / (deviation * deviation);
     }
     (first_field..count).for_each(|index| information[(index, index)] += 1.0);
-    (0..3).for_each(|index| information[(index, index)] += GIVEN);
+    // The first pose at its stamp.
+    let latency = first_field - SHARED + LATENCY;
+    let velocity = smoother.links[0].velocity_in_map(&smoother.poses[0]);
+    for axis in 0..3 {
+        let mut given = DVector::zeros(count);
+        (given[axis], given[latency]) = (1.0, velocity[axis]);
+        information.ger(GIVEN, &given, &given, 1.0);
+    }
     let mut scratch = smoother.clone();
     scratch.segments.clear();
     let mut add = |residual: &dyn Fn(&Smoother) -> Vec<f64>, weights: Vector3<f64>, touched: &[usize]| {
@@ -211,9 +220,20 @@ fn the_elimination_of_poses_and_fields_is_a_dense_solution() {
         // Derivatives by finite differences are right to a millionth.
         assert!((found - expected).abs() < 1e-5 * largest, "{index}: {found} {expected}");
     }
+    // The pose at the stamp is the one where the sensor measured and the way of the latency.
     let inverse = information.inverse();
-    for (index, covariance) in smoother.covariances_of_given_size().unwrap().iter().enumerate() {
-        let expected = inverse.fixed_view::<3, 3>(3 * index, 3 * index);
+    let covariances = smoother.covariances_of_given_size().unwrap();
+    let last = smoother.covariance_of_last_in(&Window::whole()).unwrap();
+    assert!((last - covariances[covariances.len() - 1]).amax() < 1e-9 * last.amax(), "{last}");
+    let latency = 3 * smoother.poses.len() + LATENCY;
+    for (index, covariance) in covariances.iter().enumerate() {
+        let velocity = smoother.links[index].velocity_in_map(&smoother.poses[index]);
+        let change = DMatrix::from_fn(3, inverse.nrows(), |axis, unknown| match unknown.checked_sub(3 * index) {
+            _ if unknown == latency => velocity[axis],
+            Some(of_pose) if of_pose == axis => 1.0,
+            _ => 0.0,
+        });
+        let expected: Matrix3<f64> = (&change * &inverse * change.transpose()).fixed_view::<3, 3>(0, 0).into();
         assert!((covariance - expected).amax() < 1e-5 * (expected.amax() + 1e-6), "{index}: {covariance} {expected}");
     }
 }
@@ -266,7 +286,7 @@ fn a_path_that_crosses_itself_is_found_again_however_the_plane_is_cut() {
         prior.tile = tile;
         let mut smoother = Smoother::new(prior, truth[0], links);
         smoother.run().unwrap();
-        let smoothed = distance(smoother.poses(), &truth);
+        let smoothed = distance(&smoother.poses, &truth);
         assert!(odometry > 0.1, "{odometry}");
         // What is left is mostly the turn of the whole path about its start, where the heading is known by a few readings.
         assert!(smoothed < 0.25 * odometry, "tiles of {tile}: {odometry} {smoothed}");
@@ -275,6 +295,35 @@ fn a_path_that_crosses_itself_is_found_again_however_the_plane_is_cut() {
         let covariances = smoother.covariances().unwrap();
         assert!(covariances.iter().all(|covariance| covariance.iter().all(|value| value.is_finite())));
     }
+}
+
+#[test]
+fn readings_that_are_late_bend_no_path_and_show_their_latency() {
+    let truth = path(400);
+    let run = |links: &[Link], latency_deviation: f64| {
+        let mut prior = Prior::new(FIELD, 2.0);
+        prior.shared[LATENCY] = latency_deviation;
+        let mut smoother = Smoother::new(prior, truth[0], links.to_vec());
+        smoother.run().unwrap();
+        smoother
+    };
+    let prompt = links(&truth, 0.02, 0.002, 5);
+    // Each reading was measured at the pose before.
+    let mut late = prompt.clone();
+    for (link, steps) in late[1..].iter_mut().zip(truth.windows(2)) {
+        link.field += reading(&steps[0]) - reading(&steps[1]);
+    }
+    let [expected, found, bent] = [run(&prompt, 0.1), run(&late, 0.1), run(&late, 1e-6)];
+    let latency = found.shared()[LATENCY];
+    assert!(expected.shared()[LATENCY].abs() < 0.02 && (latency - STEP).abs() < 0.02, "{latency}");
+    // Whatever the turn of the whole path about its start: distances between its places.
+    let across = |smoother: Smoother| -> Vec<f64> {
+        let path = smoother.path();
+        path.iter().zip(&path[70..]).map(|(pose, later)| (later - pose).xy().norm()).collect()
+    };
+    let [expected, found, bent] = [expected, found, bent].map(across);
+    let off = |found: &[f64]| found.iter().zip(&expected).map(|(one, other)| (one - other).abs()).fold(0.0, f64::max);
+    assert!(off(&bent) > 0.1 && off(&found) < 0.2 * off(&bent), "{} {}", off(&found), off(&bent));
 }
 
 #[test]
@@ -289,9 +338,9 @@ fn where_the_field_is_flat_the_path_stays_that_of_odometry() {
     let flat = FieldPrior { variance_below: 0.5, variance_above: 0.5, ..FIELD };
     let mut smoother = Smoother::new(Prior::new(flat, 4.0), truth[0], links);
     smoother.run().unwrap();
-    let moved = distance(smoother.poses(), &odometry);
+    let moved = distance(&smoother.poses, &odometry);
     // Only the heading is seen, as by a compass.
-    assert!(distance(smoother.poses(), &truth) < 1.1 * distance(&odometry, &truth), "moved by {moved}");
+    assert!(distance(&smoother.poses, &truth) < 1.1 * distance(&odometry, &truth), "moved by {moved}");
 }
 
 #[test]
@@ -300,15 +349,15 @@ fn nothing_one_pose_and_a_robot_that_stands_are_no_trouble() {
         let truth = vec![Vector3::new(1.0, 2.0, 0.5); count];
         let mut smoother = Smoother::new(Prior::new(FIELD, 4.0), truth[0], links(&truth, 0.0, 0.0, 1));
         smoother.run().unwrap();
-        assert_eq!(smoother.poses().len(), count);
+        assert_eq!(smoother.poses.len(), count);
         assert_eq!(smoother.online().len(), count);
-        assert!(distance(smoother.poses(), &truth) < 1e-3);
+        assert!(distance(&smoother.poses, &truth) < 1e-3);
         assert!(smoother.covariances().unwrap().iter().flatten().all(|value| value.is_finite()));
     };
     [1, 2, 31, 32, 70].into_iter().for_each(standing);
     let mut nothing = Smoother::new(Prior::new(FIELD, 4.0), Vector3::zeros(), Vec::new());
     nothing.run().unwrap();
-    assert!(nothing.poses().is_empty() && nothing.covariances().unwrap().is_empty());
+    assert!(nothing.poses.is_empty() && nothing.covariances().unwrap().is_empty());
 }
 
 #[test]
@@ -319,7 +368,7 @@ fn a_slip_of_the_wheels_is_corrected() {
     let odometry = distance(&dead_reckoning(truth[0], &links), &truth);
     let mut smoother = Smoother::new(Prior::new(FIELD, 2.0), truth[0], links);
     smoother.run().unwrap();
-    let smoothed = distance(smoother.poses(), &truth);
+    let smoothed = distance(&smoother.poses, &truth);
     assert!(smoothed < 0.3 * odometry, "{odometry} {smoothed}");
 }
 
@@ -334,7 +383,7 @@ fn a_path_that_is_held_at_a_wrong_place_lets_go_of_it() {
         let mut held = torn.clone();
         held.settle(LAST_STEPS).unwrap();
         torn.finish().unwrap();
-        let [held, found] = [held, torn].map(|smoother| distance(smoother.poses(), &truth));
+        let [held, found] = [held, torn].map(|smoother| distance(&smoother.poses, &truth));
         assert!(held > 0.5 && found < 0.06, "{held} {found}");
     }
 }
@@ -351,7 +400,7 @@ fn a_wrong_lengthscale_hardly_stretches_the_path() {
         prior.is_lengthscale_known = is_lengthscale_known;
         let mut smoother = Smoother::new(prior, truth[0], links(&truth, 0.0, 0.001, 5));
         smoother.run().unwrap();
-        (size(smoother.poses()) / size(&truth) - 1.0).abs()
+        (size(&smoother.poses) / size(&truth) - 1.0).abs()
     };
     for factor in [0.8, 1.25] {
         let [known, unsure] = [true, false].map(|is_known| run(factor, is_known));
@@ -373,7 +422,7 @@ fn a_way_that_is_passed_once_stays_that_of_odometry_however_wrong_the_prior_of_t
     prior.shared[SCALE] = 1e-3;
     let mut smoother = Smoother::new(prior, truth[0], odometry);
     smoother.run().unwrap();
-    let once = smoother.poses().iter().enumerate().filter(|(index, _)| !smoother.revisits.is_revisited(*index));
+    let once = smoother.poses.iter().enumerate().filter(|(index, _)| !smoother.revisits.is_revisited(*index));
     let once: Vec<&PlanePose> = once.filter(|(index, _)| *index > 250).map(|(_, pose)| pose).collect();
     let (first, last) = (once[0], once[once.len() - 1]);
     let length = 0.1 * (once.len() - 1) as f64;
@@ -400,16 +449,16 @@ fn a_path_that_its_revisits_contradict_yields_to_that_of_odometry() {
     let truth = path(250);
     let mut smoother = Smoother::new(Prior::new(FIELD, 4.0), truth[0], links(&truth, 0.0, 0.0, 5));
     smoother.run().unwrap();
-    let estimated = smoother.poses().to_vec();
+    let estimated = smoother.poses.clone();
     smoother.keep_odometry_where_revisits_contradict().unwrap();
-    assert!(distance(smoother.poses(), &estimated) == 0.0 && smoother.proof_from(0).unwrap() > 0.0);
+    assert!(distance(&smoother.poses, &estimated) == 0.0 && smoother.proof_from(0).unwrap() > 0.0);
     // Headings that drift at the same places: readings of one time contradict those of another.
     let drifting = smoother.poses.iter_mut().enumerate();
     drifting.for_each(|(index, pose)| pose.z += 0.02 * index as f64);
     smoother.lay_out();
     assert!(smoother.revisits().unwrap().iter().all(|revisit| revisit.evidence < 0.0));
     smoother.keep_odometry_where_revisits_contradict().unwrap();
-    assert_eq!(smoother.poses(), dead_reckoning(smoother.poses()[0], &smoother.links));
+    assert_eq!(smoother.poses, dead_reckoning(smoother.poses[0], &smoother.links));
 }
 
 #[test]
@@ -445,7 +494,7 @@ fn absurd_numbers_do_no_harm() {
         let mut smoother = Smoother::new(prior, truth[0], links);
         // An error or a path, but no panic and nothing that is not a number.
         if smoother.run().is_ok() {
-            assert!(smoother.poses().iter().flatten().all(|value| value.is_finite()));
+            assert!(smoother.poses.iter().flatten().all(|value| value.is_finite()));
         }
     };
     run(|links| links[30].movement.x = 300.0);

@@ -60,6 +60,7 @@ fn checkpoint(config: &Config, model: &FieldModel) -> Checkpoint {
         place: [0.1, -3e-17],
         turn: 0.3,
         hard_iron: [0.1, 0.0, -7e-9],
+        lag: [0.03, -0.02, 5e-3],
         given,
     }])
     .unwrap();

@@ -44,6 +44,9 @@ pub struct SlamReport {
     pub length_ratio: f64,
     /// Drift of the heading of odometry, in radians per metre: positive where it turns too little to the left.
     pub drift: f64,
+    /// Time by which the stamps of readings are late, in seconds: they are mapped where they were measured. For maps of later drives it belongs
+    /// in `sensor.delay`.
+    pub latency: f64,
     /// Hard iron of the sensor, in microtesla.
     pub hard_iron: [f64; 3],
     /// Root mean square of the expected errors of the places, after the rotation and the shift that fit the truth best, in metres.
@@ -73,6 +76,7 @@ impl SlamReport {
         Self {
             length_ratio: estimate.length_ratio,
             drift: estimate.drift,
+            latency: estimate.latency,
             hard_iron: estimate.hard_iron,
             expected_error: root_mean_square(deviations),
             revisits: estimate.revisits.clone(),
