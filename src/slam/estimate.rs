@@ -111,7 +111,7 @@ impl PathEstimator {
 
     /// Number of poses that are not estimated yet.
     pub fn waiting(&self) -> usize {
-        self.groups.len() - self.smoother.as_ref().map_or(0, |smoother| smoother.len())
+        self.groups.len() - self.smoother.as_ref().map_or(0, |smoother| smoother.measured().len())
     }
 
     /// Whether as many poses wait as are estimated at a time.
@@ -177,7 +177,7 @@ impl PathEstimator {
     /// How far the last of these poses is known.
     pub fn tracked(&self) -> Result<Tracked, Error> {
         let smoother = self.smoother()?;
-        let last = smoother.len().checked_sub(1).ok_or(Error::NoAxes)?;
+        let last = smoother.measured().len().checked_sub(1).ok_or(Error::NoAxes)?;
         Ok(Tracked {
             odometry: self.groups[last].0.in_plane(),
             covariance: smoother.covariance_of_last().map_err(|_| Error::NoSolution)?,

@@ -154,12 +154,7 @@ impl Smoother {
         smoother
     }
 
-    /// Number of poses so far.
-    pub fn len(&self) -> usize {
-        self.poses.len()
-    }
-
-    /// Where the sensor was when it measured each reading.
+    /// Where the sensor was when it measured each reading so far.
     pub fn measured(&self) -> &[PlanePose] {
         &self.poses
     }
